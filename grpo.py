@@ -41,13 +41,11 @@ VARIANTS = {
     "gspo-n": dict(negatives_only=True, importance_sampling_level="sequence", epsilon=3e-4, epsilon_high=4e-4),
 }
 
-
 @dataclass
 class Config(common.Config):
     variant: str = "grpo"  # named preset of flags: grpo, dr-grpo, dapo, gspo, grpo-n, gspo-n; given flags win
     scale_rewards: bool = True  # divide the advantage by the group's standard deviation
     negatives_only: bool = False  # drop the positive advantages
-
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
     """(r - mean) / std over each prompt's group, [B, G] -> [B, G] (000 Eq. 3); r - mean if not scale_rewards (Dr.GRPO).
@@ -60,11 +58,9 @@ def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.T
     mixed = rewards.amax(1, keepdim=True) > rewards.amin(1, keepdim=True)  # [B, 1]
     return torch.where(mixed, (rewards - mean) / torch.where(mixed, std, 1), 0)
 
-
 def negative_only(advantages: torch.Tensor) -> torch.Tensor:
     """Keeps the advantages below 0 and sets the others to 0, any shape (001 B.5: GRPO-N, GSPO-N)."""
     return torch.where(advantages < 0, advantages, 0)
-
 
 def main(config: Config):
     run = common.Run(config)
@@ -84,9 +80,7 @@ def main(config: Config):
         samples = common.roll_out_step(sampler, stream, config)
         rewards = torch.tensor([s.reward for s in samples], device=run.device)
         rewards = rewards.view(-1, config.num_generations)  # [B, G]
-        mask = common.completion_mask(samples, run.device)  # [N, T]
-        if config.mask_truncated_completions:  # out of the loss, but still part of its group
-            mask = mask * torch.tensor([not s.truncated for s in samples], device=run.device)[:, None]
+        mask = common.completion_mask(samples, run.device, config.mask_truncated_completions)  # [N, T]
         rolled_out = time.perf_counter()
 
         # Advantages: one number a completion, which all its tokens share.
@@ -97,14 +91,11 @@ def main(config: Config):
 
         # Update: PPO-clip against the policy that wrote the rollout, one optimizer step a minibatch.
         minibatches = torch.arange(len(samples)).split(config.minibatch_size // common.WORLD_SIZE)
-        minibatches = minibatches * config.num_iterations
-        old_logprobs = ref_logprobs = None  # [N, T]; with a single update the old policy is the current one
-        if len(minibatches) > 1:
-            old_logprobs, _ = common.frozen_logprobs(policy, samples, config.temperature, config.microbatch_tokens)
-        if config.beta:
-            ref_logprobs, _ = common.frozen_logprobs(reference, samples, config.temperature, config.microbatch_tokens)
+        several = len(minibatches) * config.num_iterations > 1  # with one update the old policy is the current one
+        old_logprobs = common.frozen_logprobs(policy, samples, config)[0] if several else None  # [N, T]
+        ref_logprobs = common.frozen_logprobs(reference, samples, config)[0] if config.beta else None  # [N, T]
         sums, grad_norms = torch.zeros(5, device=run.device), []  # sums: tokens, entropy, KL, clipped low, clipped high
-        for minibatch in minibatches:
+        for minibatch in minibatches * config.num_iterations:
             weights = torch.zeros_like(mask)  # [N, T]
             weights[minibatch] = common.token_weights(mask[minibatch], config.aggregation, config.max_completion_length)
             for rows in common.microbatches(samples, minibatch, config.microbatch_tokens):
@@ -121,7 +112,7 @@ def main(config: Config):
             grad_norms.append(common.optimizer_step(policy, optimizer, config.max_grad_norm))
 
         # Log, evaluate, save: all numbers are over all ranks and all updates of the step.
-        tokens, *totals = sum(common.gather([sums])).tolist()
+        tokens, *totals = common.global_sum(*sums)
         entropy, kl, clip_low, clip_high = (total / max(tokens, 1) for total in totals)
         run.log("metrics", step, {
             **common.rollout_metrics(samples, config.num_generations), "entropy": entropy, "kl": kl,
@@ -132,7 +123,6 @@ def main(config: Config):
         if run.end_step(step):
             break
     run.finish()
-
 
 if __name__ == "__main__":
     common.launch(main, Config, VARIANTS)
