@@ -26,6 +26,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
+import huggingface_hub
 import torch
 import torch.distributed as dist
 import transformers
@@ -114,16 +115,17 @@ def launch(main, config_class: type, variants: dict[str, dict]):
     try:
         given = parser.parse_args()
         if given.resume_from_checkpoint:
-            folder, _ = find_run(given.resume_from_checkpoint)
-            parser.set_defaults(**json.loads((folder / "config.json").read_text()))
+            parser.set_defaults(**json.loads((find_run(given.resume_from_checkpoint)[0] / "config.json").read_text()))
         parser.set_defaults(**variants[given.variant])
         config, = parser.parse_args_into_dataclasses()
     except ValueError as error:
         fail(str(error))
     try:
         main(config)
-    except (ImportError, OSError) as error:
-        fail(str(error))
+    except ImportError as error:
+        fail(f"{error}; pip install {error.name}")
+    except OSError as error:
+        fail(f"{error} (run folder: {config.output_dir or 'runs'})")
 
 Problem = namedtuple("Problem", "prompt gold")  # for the policy, for the verifier; in Countdown both are "3 9 5 : 48 "
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": Fraction}
@@ -226,11 +228,13 @@ def load_policy(config: Config, device: torch.device):
     """The policy, in fp32 whatever dtype its checkpoint has, and its tokenizer."""
     source = warm_up_tiny(config) if config.model == "tiny" else config.model
     try:
+        if not Path(source).is_dir() and not huggingface_hub.try_to_load_from_cache(source, "config.json"):
+            huggingface_hub.model_info(source, timeout=10)  # fails at once, where from_pretrained tries for minutes
         # not AutoTokenizer, which gives any Qwen2 folder Qwen's own pre-tokenizer, the tiny policy's too
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
         return transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).to(device), tokenizer
-    except (OSError, ValueError) as error:
-        fail(f"--model {config.model}: {str(error).splitlines()[0]}")
+    except Exception as error:
+        fail(f"cannot load --model {config.model}: {str(error).splitlines()[0]}")
 
 class LinearLogProbs(torch.autograd.Function):
     """log pi(target) and entropy of pi = softmax(hidden W^T / temperature), a chunk of logits at a time.
@@ -266,13 +270,8 @@ class LinearLogProbs(torch.autograd.Function):
             grad_weight += grad.T @ hidden[rows]
         return grad_hidden, grad_weight.to(weight.dtype), None, None
 
-@dataclass
-class Sample:
-    prompt_ids: list[int]
-    completion_ids: list[int]  # the stop token included
-    text: str = ""
-    reward: float = 0.0
-    truncated: bool = False  # no stop token within max_completion_length
+# One completion of one prompt, both as token ids, the stop token included; truncated: there was no stop token in time.
+Sample = namedtuple("Sample", "prompt_ids completion_ids text reward truncated", defaults=("", 0.0, False))
 
 def completion_mask(samples: list[Sample], device, skip_truncated: bool = False) -> torch.Tensor:
     """[N, T], 1.0 on completion tokens, by position: a stop token counts even where it equals the padding.
@@ -454,8 +453,8 @@ def evaluate(sampler, problems: list[Problem], config: Config) -> dict[str, floa
     entropies = gather([answer_entropy([extract_answer(s.text) for s in group]) for group in groups])
     ks = [2**i for i in range(n.bit_length())]
     pass_at = {f"pass@{k}": statistics.mean(pass_at_k(n, c, k) for c in correct) for k in ks}
-    return {**pass_at, "answer_entropy": statistics.mean(entropies),
-            "token_entropy": entropy / tokens, **rollout_metrics(samples, n)}
+    return {**pass_at, "answer_entropy": statistics.mean(entropies), "token_entropy": entropy / tokens,
+            **rollout_metrics(samples, n)}
 
 def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, float]:
     """Mean reward, shares of groups that are all wrong and all right, mean length, share cut off; over all ranks."""
@@ -531,8 +530,7 @@ class Run:
             self.writer = SummaryWriter(self.folder)
 
     def begin(self, policy, tokenizer, optimizer, stream: ProblemStream, state: dict) -> int:
-        """Takes what checkpoints hold, restores it when resuming -> the last step done. Then Ctrl-C and SIGTERM end the
-        run with a checkpoint after the step under way."""
+        """Takes what checkpoints hold, restores it when resuming -> the last step done; minds Ctrl-C from here on."""
         self.parts = policy, tokenizer, optimizer, stream, state
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.on_signal)
@@ -584,16 +582,19 @@ class Run:
             return
         import matplotlib.pyplot as pyplot  # here, because it is slow to import
         pyplot.switch_backend("agg")
-        rows, evals = ([json.loads(line) for line in open(self.folder / name)] if (self.folder / name).exists() else []
-                       for name in ("metrics.jsonl", "eval.jsonl"))
+        evals, rows = ([json.loads(line) for line in open(self.folder / name)] if (self.folder / name).exists() else []
+                       for name in ("eval.jsonl", "metrics.jsonl"))
         print(f"\n{'':16}{'before':>10}{'after':>10}")
         for key in filter(re.compile("pass@(1|4|16|32)$|.*_entropy").match, evals[0]):
             print(f"{key:16}{evals[0][key]:10.3f}{evals[-1][key]:10.3f}")
-        panels = [(key, source) for source in (evals, rows) for key in dict(*source[:1]) if key != "step"]
-        figure, axes = pyplot.subplots(math.ceil(len(panels) / 5), 5, figsize=(20, 3 * math.ceil(len(panels) / 5)))
-        for axis, (key, source) in zip(axes.flat, panels):
-            axis.plot([row["step"] for row in source], [row[key] for row in source], "o-" if source is evals else "-")
-            axis.set_title(key)
-        figure.tight_layout()
+        panels = {"held-out pass@k": [(evals, key) for key in evals[0] if "pass@" in key]}
+        panels |= {f"held-out {key}": [(evals, key)] for key in evals[0] if "pass@" not in key and key != "step"}
+        panels |= {key: [(rows, key)] for key in dict(*rows[:1]) if key != "step"}
+        figure, axes = pyplot.subplots(math.ceil(len(panels) / 5), 5, figsize=(20, 18), layout="constrained")
+        for axis, (title, lines) in itertools.zip_longest(axes.flat, panels.items(), fillvalue=("", ())):
+            axis.set(title=title, visible=bool(lines))
+            for source, key in lines:
+                axis.plot([row["step"] for row in source], [row[key] for row in source], ".-", label=key)
+        axes.flat[0].legend(fontsize="small")
         figure.savefig(self.folder / "curves.png")
         print(f"\nall in {self.folder}: config.json metrics.jsonl eval.jsonl samples.jsonl curves.png")

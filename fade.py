@@ -83,12 +83,12 @@ class FadeController:
         if not 0 <= ema_beta < 1 <= alpha_max:
             raise ValueError(f"need 0 <= ema_beta < 1 <= alpha_max, got {ema_beta} and {alpha_max}")
         self.ema_beta, self.alpha_max = ema_beta, alpha_max
-        self.solve_rate, self.entropy = 0.5, initial_entropy
-        self.target_entropy = initial_entropy / 2 if target_entropy is None else target_entropy
+        self.solve_rate, self.entropy = 0.5, float(initial_entropy)
+        self.target_entropy = self.entropy / 2 if target_entropy is None else float(target_entropy)
 
     def step(self, mean_reward, entropy):
-        self.solve_rate = self.ema_beta * self.solve_rate + (1 - self.ema_beta) * mean_reward
-        self.entropy = self.ema_beta * self.entropy + (1 - self.ema_beta) * entropy
+        self.solve_rate = self.ema_beta * self.solve_rate + (1 - self.ema_beta) * float(mean_reward)
+        self.entropy = self.ema_beta * self.entropy + (1 - self.ema_beta) * float(entropy)
         alpha = 3 * (1 - self.solve_rate) / (2 * self.solve_rate) if self.solve_rate > 0 else self.alpha_max
         delta = 1 + self.entropy - self.target_entropy
         return min(max(alpha, 1.0), self.alpha_max), min(max(delta, 0.3), 1.0)
@@ -131,7 +131,8 @@ POLICY_WEIGHTS = {  # 003 section 8, rewards r [B, G] -> [B, G]; beside each m_S
         r == 1, (1 - r.mean(1, True)) ** alpha_s, -(r.mean(1, True) ** alpha_f)),
     "asym": partial(fade_advantage, alpha=1.0, delta=0.5),  # p q and p q / delta; not paper 002's AsymGRPO
     "shifted": lambda r, delta=0.01: r - r.mean(1, True) - delta,  # p (q - delta) and q (p + delta); AsymRL
-    "quantile": lambda r, tau: r - (r.mean(1, True) > tau).to(r),  # p where p <= tau and q where p > tau
+    "quantile": lambda r, tau: r - r.masked_fill(  # p where p <= tau and q where p > tau
+        (r[:, None] > r[:, :, None]).to(r).mean(2) > tau, torch.inf).amin(1, True),
     "median": lambda r: r - r.median(1, True).values,  # quantile at 1/2; MC-GRPO
     "binary_contrastive": lambda r: torch.where(r == 1, r, -r.mean(1, True) / (1 - r.mean(1, True))),  # p
     "power_norm": lambda r, gamma: torch.where(  # (p q)^(1 - gamma)

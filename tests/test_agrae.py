@@ -1,0 +1,255 @@
+"""agrae.py against the theorems and equations of paper 000, and against numbers worked out by hand."""
+import inspect
+
+import pytest
+import torch
+
+import agrae
+from agrae import agrae_advantage, controlled_advantage, w_reinforce_advantage
+from grpo import grpo_advantage
+
+TIGHT = dict(rtol=0.0, atol=1e-10)
+ROOT3 = 3.0**0.5
+VARIANTS = ["positive_dominant", "negative_dominant", "hard_focused", "easy_focused"]
+# p = 1/4 and p = 3/4: their mean success is 1/2.
+REWARDS = torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 1, 0]], dtype=torch.float64)
+
+
+def every_group(G, dtype=torch.float64):
+    """[G + 1, G]: row k has k successes, so that every success rate a group of G can have is present."""
+    return (torch.arange(G) < torch.arange(G + 1).unsqueeze(1)).to(dtype)
+
+
+def near(actual, expected):
+    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), **TIGHT)
+
+
+# What GRPO's advantage is like (section 3)
+
+
+@pytest.mark.parametrize("G", [1, 2, 3, 8, 17])
+def test_eq5_successes_and_failures_weigh_the_same(G):
+    rewards = every_group(G)
+    A, p = grpo_advantage(rewards), rewards.mean(dim=1)
+    near((A.abs() * rewards).sum(dim=1), (A.abs() * (1 - rewards)).sum(dim=1))
+    near((A * rewards).sum(dim=1), G * (p * (1 - p)).sqrt())  # and this is what both are
+
+
+def test_theorem2_total_weight_of_a_prompt():
+    G = 8
+    rewards = every_group(G)
+    p = rewards.mean(dim=1)
+    total = grpo_advantage(rewards).abs().sum(dim=1)
+    near(total, 2 * G * (p * (1 - p)).sqrt())
+    near(total, total.flip(0))  # an easy prompt weighs what the equally hard one does
+    assert total.argmax() == G // 2  # and p = 1/2 weighs most
+
+
+def logit_gradient(logits, sampled, A):
+    """d/dh of J(h) = sum over the sampled behaviours of A log softmax(h) (Eq. 24), by autograd."""
+    h = logits.clone().requires_grad_()
+    (A * h.log_softmax(dim=0)[sampled]).sum().backward()
+    return h.grad
+
+
+@pytest.mark.parametrize("variant", ["grpo", "agrae", *VARIANTS])
+def test_theorem1_logit_update(variant):
+    """Eq. 6 for ten behaviours of which four are sampled, whatever estimator made the advantage."""
+    logits = torch.randn(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    sampled, unsampled = [1, 4, 7, 8], [0, 2, 3, 5, 6, 9]
+    p = torch.tensor([0.25], dtype=torch.float64)
+    A = grpo_advantage(REWARDS[:1])
+    if variant == "agrae":
+        A = agrae_advantage(A, p, 0.25)
+    elif variant != "grpo":
+        A = controlled_advantage(A, p, variant)
+    gradient = logit_gradient(logits, sampled, A[0])
+
+    C, pi = A.sum(), logits.softmax(dim=0)
+    expected = -C * pi
+    expected[sampled] += A[0]
+    near(gradient, expected)
+
+    if variant in ("grpo", "hard_focused", "easy_focused"):  # C = 0: nothing unsampled moves (Eq. 9)
+        near(gradient[unsampled], torch.zeros(6))
+    elif variant == "positive_dominant":
+        assert (gradient[unsampled] < -1e-3).all()
+    else:  # C < 0: everything unsampled is raised (Eq. 36)
+        assert (gradient[unsampled] > 1e-3).all()
+
+
+def test_suppression_can_raise_an_overconfident_failure():
+    """Section B.5, case B: with C < 0 the logit of a failure at pi = 0.9 rises, where GRPO lowers it."""
+    logits = torch.tensor([0.02, 0.9, 0.02, 0.02, 0.04], dtype=torch.float64).log()
+    A = grpo_advantage(REWARDS[:1])  # behaviour 0 succeeds, 1 to 3 fail
+    assert logit_gradient(logits, [0, 1, 2, 3], A[0])[1] < -0.5
+    suppressed = controlled_advantage(A, torch.tensor([0.25]), "negative_dominant")
+    # A_neg - C pi with A_neg = -1/sqrt(3) and C = sqrt(3)/10 - 3/sqrt(3) = -0.9 sqrt(3)
+    near(logit_gradient(logits, [0, 1, 2, 3], suppressed[0])[1], -1 / ROOT3 + 0.81 * ROOT3)
+
+
+# A-GRAE (Eqs. 11-13)
+
+
+def test_eq11_to_13_by_hand():
+    """p = 1/4: A = sqrt(3), -1/sqrt(3); with w = 1/2 Eq. 12 scales by (1/4)/(1/2) + (1/4)/(sqrt(3)/2)."""
+    A, p, w = grpo_advantage(REWARDS), REWARDS.mean(dim=1), REWARDS.mean()  # Eq. 11
+    assert w == 0.5
+    hard_success, hard_failure = (ROOT3 + 1) / 2, -(ROOT3 + 1) / 6
+    easy_success, easy_failure = -hard_failure, -hard_success  # p = 3/4 mirrors p = 1/4 at w = 1/2
+    eq12 = [[hard_success] + 3 * [hard_failure], 3 * [easy_success] + [easy_failure]]
+    near(agrae_advantage(A, p, w, group_level=False), eq12)
+    # Eq. 13: the successes are halved for alpha = 1, and left alone once w has reached alpha.
+    near(agrae_advantage(A, p, w, alpha=0.5), eq12)
+    near(agrae_advantage(A, p, w, alpha=0.25), eq12)
+    eq13 = [[hard_success / 2] + 3 * [hard_failure], 3 * [easy_success / 2] + [easy_failure]]
+    near(agrae_advantage(A, p, w), eq13)
+    near(agrae_advantage(A, p, 0.5), eq13)  # w as a plain number
+    only_eq13 = [[ROOT3 / 2] + 3 * [-1 / ROOT3], 3 * [0.5 / ROOT3] + [-ROOT3]]
+    near(agrae_advantage(A, p, w, sample_level=False), only_eq13)
+
+
+def test_eq12_with_another_mean_success_by_hand():
+    """w = 1/5, p = 1/4: scale (1/10)/(1/2) + (2/5)/(sqrt(3)/2); alpha = 1/2 leaves 2/5 of a success."""
+    A = agrae_advantage(grpo_advantage(REWARDS[:1]), torch.tensor([0.25]), 0.2, alpha=0.5)
+    near(A, [[0.4 * (ROOT3 / 5 + 0.8)] + 3 * [-(1 / ROOT3 / 5 + 0.8 / 3)]])
+
+
+@pytest.mark.parametrize("w", [0.0, 0.3, 1.0])
+def test_eq12_total_weight_of_a_prompt(w):
+    """Theorem 2 put through Eq. 12: from G sqrt(p), the easy prompts, to G sqrt(1 - p) as w grows."""
+    G = 8
+    rewards = every_group(G)[1:-1]
+    p = rewards.mean(dim=1)
+    A = agrae_advantage(grpo_advantage(rewards), p, w, group_level=False)
+    near(A.abs().sum(dim=1), w * G * (1 - p).sqrt() + (1 - w) * G * p.sqrt())
+    near(A.sum(dim=1), torch.zeros(G - 1))  # this level alone keeps the balance of Eq. 5
+
+
+def test_eq12_ends_are_the_two_focused_controls():
+    rewards = every_group(6)
+    A, p = grpo_advantage(rewards), rewards.mean(dim=1)
+    near(agrae_advantage(A, p, 1.0, group_level=False), controlled_advantage(A, p, "hard_focused"))
+    near(agrae_advantage(A, p, 0.0, group_level=False), controlled_advantage(A, p, "easy_focused"))
+
+
+def test_eq13_breaks_the_balance_until_w_reaches_alpha():
+    rewards = every_group(8)[1:-1]
+    A, p = grpo_advantage(rewards), rewards.mean(dim=1)
+    for w in (0.0, 0.2, 0.4, 0.5, 0.9):
+        C = agrae_advantage(A, p, w, alpha=0.5, sample_level=False).sum(dim=1)
+        near(C, -max(0.0, 1 - w / 0.5) * 8 * (p * (1 - p)).sqrt())
+
+
+def test_other_base_advantages_by_hand():
+    """Dr.GRPO, r - mean, p = 1/4, w = 1/2: 3/4 and -1/4 times 1/2 + 1/(2 sqrt(3)); successes halved."""
+    A = agrae_advantage(grpo_advantage(REWARDS[:1], scale_rewards=False), torch.tensor([0.25]), 0.5)
+    scale = 0.5 + 0.5 / ROOT3
+    near(A, [[0.375 * scale] + 3 * [-0.25 * scale]])
+
+
+def test_both_levels_off_changes_no_bit():
+    A = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
+    p = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])
+    for w in (0.0, 0.4, 1.0):
+        assert torch.equal(agrae_advantage(A, p, w, sample_level=False, group_level=False), A)
+    # and the group level alone is neutral once w has reached alpha
+    assert torch.equal(agrae_advantage(A, p, 0.5, alpha=0.5, sample_level=False), A)
+
+
+# The controlled experiments (Table 1) and W-REINFORCE
+
+
+def test_table1_by_hand():
+    """At p = 1/4: A = sqrt(3), -1/sqrt(3); beta = 10, gamma = 1/2, sqrt(p) = 1/2, sqrt(1 - p) = sqrt(3)/2."""
+    A, p = grpo_advantage(REWARDS[:1]), torch.tensor([0.25], dtype=torch.float64)
+    near(controlled_advantage(A, p, "positive_dominant"), [[10 * ROOT3] + 3 * [-1 / ROOT3]])
+    near(controlled_advantage(A, p, "negative_dominant"), [[ROOT3 / 10] + 3 * [-1 / ROOT3]])
+    near(controlled_advantage(A, p, "hard_focused"), [[ROOT3] + 3 * [-1 / ROOT3]])
+    near(controlled_advantage(A, p, "easy_focused"), [[1.0] + 3 * [-1 / 3]])
+    near(controlled_advantage(A, p, "positive_dominant", beta=2), [[2 * ROOT3] + 3 * [-1 / ROOT3]])
+    near(controlled_advantage(A, p, "easy_focused", gamma=1.5), [[3.0] + 3 * [-1.0]])
+
+
+def test_table1_last_column():
+    G = 8
+    rewards = every_group(G)[1:-1]
+    A, p = grpo_advantage(rewards), rewards.mean(dim=1)
+    near(controlled_advantage(A, p, "positive_dominant").sum(dim=1), 9 * G * (p * (1 - p)).sqrt())
+    near(controlled_advantage(A, p, "negative_dominant").sum(dim=1), -0.9 * G * (p * (1 - p)).sqrt())
+    near(controlled_advantage(A, p, "hard_focused").abs().sum(dim=1), G * (1 - p).sqrt())
+    near(controlled_advantage(A, p, "easy_focused").abs().sum(dim=1), G * p.sqrt())
+
+
+def test_w_reinforce_by_hand():
+    expected = torch.tensor([[0.1, -1, -1, -1], [0.1, 0.1, 0.1, -1]], dtype=torch.float64)
+    assert torch.equal(w_reinforce_advantage(REWARDS), expected)
+
+
+# Edges
+
+
+@pytest.mark.parametrize("G", [1, 2, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_nothing_solved_or_all_solved_gives_exactly_zero(G, dtype):
+    rewards = torch.stack([torch.zeros(G), torch.ones(G)]).to(dtype)
+    A, p = grpo_advantage(rewards), rewards.mean(dim=1)
+    outputs = [agrae_advantage(A, p, w) for w in (0.0, 0.5, 1.0)]
+    outputs += [controlled_advantage(A, p, variant) for variant in VARIANTS]
+    for out in outputs:
+        assert out.dtype == dtype and torch.equal(out, torch.zeros(2, G, dtype=dtype))
+
+
+def test_no_rescaling_at_p_0_and_1_for_a_base_advantage_that_is_not_zero():
+    """A reward with a format part still varies where no answer, or every answer, is right."""
+    A, p = torch.tensor([[1.0, -1.0], [1.0, -1.0]]), torch.tensor([0.0, 1.0])
+    assert torch.equal(agrae_advantage(A, p, 0.3, group_level=False), A)
+    assert torch.equal(controlled_advantage(A, p, "hard_focused"), A)
+    assert torch.equal(controlled_advantage(A, p, "easy_focused"), A)
+
+
+@pytest.mark.parametrize("call", [lambda A, p: agrae_advantage(A, p, 0.5),
+                                  lambda A, p: controlled_advantage(A, p, "hard_focused"),
+                                  lambda A, p: controlled_advantage(A, p, "easy_focused")])
+def test_gradients_through_the_unused_branches_are_finite(call):
+    A = torch.zeros(2, 4, requires_grad=True)
+    p = torch.tensor([0.0, 1.0], requires_grad=True)
+    call(A, p).sum().backward()
+    assert torch.equal(A.grad, torch.ones(2, 4)) and torch.equal(p.grad, torch.zeros(2))
+
+
+def test_groups_of_two_by_hand():
+    """p = 1/2: A = 1, -1, and Eq. 12 scales by 1/sqrt(2) whatever w is."""
+    rewards = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    A, p = grpo_advantage(rewards), rewards.mean(dim=1)
+    half = 0.5**0.5
+    for w in (0.0, 0.3, 1.0):
+        near(agrae_advantage(A, p, w), [[w * half, -half], [-half, w * half]])
+
+
+def test_dtype_follows_the_advantages():
+    A, p = grpo_advantage(REWARDS), REWARDS.mean(dim=1)
+    w = torch.tensor(0.5, dtype=torch.float64)
+    for out in (agrae_advantage(A.float(), p, w), controlled_advantage(A.float(), p, "hard_focused"),
+                w_reinforce_advantage(REWARDS.float())):
+        assert out.dtype == torch.float32
+    torch.testing.assert_close(agrae_advantage(A.float(), p.float(), w.float()).double(),
+                               agrae_advantage(A, p, w), rtol=1e-6, atol=1e-6)
+
+
+def test_wrong_values_raise_one_line():
+    A, p = grpo_advantage(REWARDS), REWARDS.mean(dim=1)
+    with pytest.raises(ValueError, match="alpha") as alpha:
+        agrae_advantage(A, p, 0.5, alpha=0.0)
+    with pytest.raises(ValueError, match="hard_focused.*'hardest'") as variant:
+        controlled_advantage(A, p, "hardest")
+    assert "\n" not in str(alpha.value) + str(variant.value)
+
+
+def test_each_function_runs_on_its_own():
+    A, p = grpo_advantage(REWARDS), REWARDS.mean(dim=1)
+    for name, inputs in (("agrae_advantage", (A, p, 0.5)), ("controlled_advantage", (A, p, "easy_focused")),
+                         ("w_reinforce_advantage", (REWARDS,))):
+        scope = {"torch": torch}
+        exec(inspect.getsource(getattr(agrae, name)), scope)
+        assert torch.equal(scope[name](*inputs), getattr(agrae, name)(*inputs))

@@ -1,0 +1,300 @@
+"""asymgrpo.py against the propositions and appendices of paper 002, and numbers worked out by hand."""
+import inspect
+import math
+
+import pytest
+import torch
+
+import asymgrpo
+from asymgrpo import asymgrpo_advantage, reward_confidence_alignment
+from grpo import grpo_advantage
+
+TIGHT = dict(rtol=0.0, atol=1e-10)
+ROOT3 = 3.0**0.5
+
+
+def every_group(G, dtype=torch.float64):
+    """[G + 1, G]: row k has k successes, so that every success rate a group of G can have is present."""
+    return (torch.arange(G) < torch.arange(G + 1).unsqueeze(1)).to(dtype)
+
+
+def near(actual, expected):
+    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), **TIGHT)
+
+
+# The family (Eqs. 2-5, 8)
+
+
+def test_eq8_by_hand():
+    """G = 5. One success: odds 4 and 1/4; with beta 1 and 2 a success gets 4, a failure -1/16."""
+    rewards = torch.tensor([[0, 1, 0, 0, 0], [1, 1, 1, 1, 0]], dtype=torch.float64)
+    near(asymgrpo_advantage(rewards, 1.0, 2.0), [[-0.0625, 4] + 3 * [-0.0625], 4 * [0.25] + [-16]])
+    near(asymgrpo_advantage(rewards, 0.5, 0.5), [[-0.5, 2] + 3 * [-0.5], 4 * [0.5] + [-2]])
+    # the paper's (0.9, 0.4) are the defaults
+    near(asymgrpo_advantage(rewards), [[-(4**-0.4), 4**0.9] + 3 * [-(4**-0.4)], 4 * [4**-0.9] + [-(4**0.4)]])
+
+
+@pytest.mark.parametrize("G", [1, 2, 3, 7, 8, 16])
+def test_half_and_half_is_grpo(G):
+    rewards = every_group(G)
+    rewards = torch.cat([rewards, rewards.flip(1)])  # the order within a group must not matter
+    A = asymgrpo_advantage(rewards, 0.5, 0.5)
+    torch.testing.assert_close(A, grpo_advantage(rewards), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("G", [1, 2, 5, 8])
+def test_zero_and_zero_is_reinforce(G):
+    """Also where nothing or everything is solved: 0^0 = 1. A flip cannot change a constant curve."""
+    rewards = every_group(G)
+    for flip in ("none", "positive", "negative"):
+        assert torch.equal(asymgrpo_advantage(rewards, 0.0, 0.0, flip), 2 * rewards - 1)
+
+
+def test_each_channel_has_its_own_strength():
+    """Pos-Only and Neg-Only are GRPO in one channel and REINFORCE in the other (section 3.1)."""
+    rewards = every_group(8)
+    success, grpo, reinforce = rewards == 1, grpo_advantage(rewards), 2 * rewards - 1
+    near(asymgrpo_advantage(rewards, 0.5, 0.0), torch.where(success, grpo, reinforce))
+    near(asymgrpo_advantage(rewards, 0.0, 0.5), torch.where(success, reinforce, grpo))
+
+
+@pytest.mark.parametrize("beta", [0.05, 0.4, 0.9, 2.0])
+def test_pure_groups_vanish_for_any_positive_strength(beta):
+    """0^0 = 1 belongs to beta = 0 alone: a success at p = 1, or a failure at p = 0, gets exactly 0."""
+    pure = torch.tensor([[0.0, 0, 0], [1, 1, 1]], dtype=torch.float64)
+    assert torch.equal(asymgrpo_advantage(pure, beta, beta), torch.zeros_like(pure))
+
+
+# Proposition 2: where along p each channel presses hardest
+
+
+@pytest.mark.parametrize("beta", [0.1, 0.25, 0.4, 0.5, 0.7, 0.9])
+def test_proposition2_peaks(beta):
+    """Eqs. 9-11 at all success rates k / 200: the pressure is the gradient of mean(A log pi) in log pi."""
+    G = 200
+    rewards = every_group(G)
+    p = torch.arange(G + 1, dtype=torch.float64) / G
+    logprobs = torch.zeros(G + 1, G, dtype=torch.float64, requires_grad=True)
+    (asymgrpo_advantage(rewards, beta, beta) * logprobs).mean(dim=1).sum().backward()
+    W_pos = (logprobs.grad * rewards).sum(dim=1)
+    W_neg = -(logprobs.grad * (1 - rewards)).sum(dim=1)
+    near(W_pos, p ** (1 - beta) * (1 - p) ** beta)
+    near(W_neg, p**beta * (1 - p) ** (1 - beta))
+    assert W_pos.argmax() == round((1 - beta) * G)
+    assert W_neg.argmax() == round(beta * G)
+    for W in (W_pos, W_neg):  # one peak: up to it everything rises, after it everything falls
+        rises = W.diff() > 0
+        assert rises.sum() == W.argmax() and rises[: W.argmax()].all()
+
+
+# Proposition 1: the two channels push the entropy in opposite directions
+
+# Three prompts with four responses each. The probabilities are tenths, so a group of ten can hold every
+# response just as often as the policy would draw it: App. B's group averages are then the policy's own.
+POLICIES = torch.tensor([[4, 3, 2, 1], [5, 2, 2, 1], [3, 3, 2, 2]], dtype=torch.float64) / 10
+# Right where it is sure on the easy prompts, wrong where it is sure on the hard one: p = 0.3, 0.7, 0.8.
+CALIBRATED = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 0, 1]], dtype=torch.float64)
+# Wrong exactly where it is surest, on easy prompts: p = 0.6, 0.5, 0.7.
+OVERCONFIDENT = torch.tensor([[0, 1, 1, 1], [0, 1, 1, 1], [0, 1, 1, 1]], dtype=torch.float64)
+
+
+def exact_groups(right):
+    """rewards, log-probs and responses, each [3, 10], of groups that mirror POLICIES."""
+    counts = (10 * POLICIES).round().long()
+    responses = torch.stack([torch.repeat_interleave(torch.arange(4), row) for row in counts])
+    return right.gather(1, responses), POLICIES.log().gather(1, responses), responses
+
+
+def entropy_after_step(right, beta_pos, beta_neg, lr):
+    """Mean entropy over the prompts after one natural-gradient step on mean(A log pi), by autograd.
+
+    App. B takes the entropy change of a step to be -lr Cov(log pi, A). For a softmax table that is the first
+    order of the natural gradient; the plain gradient has a factor pi more.
+    """
+    rewards, _, responses = exact_groups(right)
+    advantages = asymgrpo_advantage(rewards, beta_pos, beta_neg)
+    entropies = []
+    for pi, A, response in zip(POLICIES, advantages, responses):
+        z = pi.log().requires_grad_()
+        gradient = torch.autograd.grad((A * z.log_softmax(dim=0)[response]).mean(), z)[0]
+        # The Fisher matrix is the Hessian of logsumexp; it cannot see a shift of all the logits, hence pinv.
+        fisher = torch.autograd.functional.hessian(lambda v: v.logsumexp(dim=0), z.detach())
+        step = torch.linalg.pinv(fisher, hermitian=True) @ gradient
+        logp = (z.detach() + lr * step).log_softmax(dim=0)
+        entropies.append(-(logp.exp() * logp).sum())
+    return torch.stack(entropies).mean()
+
+
+def entropy_rate(right, beta_pos, beta_neg):
+    """d(entropy after a step) / d(lr) at lr = 0: the first order in the step size."""
+    lr = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    return torch.autograd.grad(entropy_after_step(right, beta_pos, beta_neg, lr), lr)[0]
+
+
+def slope_at_zero(f, h=1e-3):
+    """f'(0) from the right only (a strength is never negative), with an error of order h^4."""
+    return (-25 * f(0.0) + 48 * f(h) - 36 * f(2 * h) + 16 * f(3 * h) - 3 * f(4 * h)) / (12 * h)
+
+
+@pytest.mark.parametrize("right", [CALIBRATED, OVERCONFIDENT])
+def test_proposition1_slopes_are_plus_and_minus_kappa(right):
+    """Eq. 6: the entropy's rate of change gains kappa per unit of beta_pos, loses it per unit of beta_neg."""
+    rewards, logprobs, _ = exact_groups(right)
+    kappa = reward_confidence_alignment(rewards, logprobs)
+    near(slope_at_zero(lambda beta: entropy_rate(right, beta, 0.0)), kappa)
+    near(slope_at_zero(lambda beta: entropy_rate(right, 0.0, beta)), -kappa)
+
+
+@pytest.mark.parametrize("right, sign", [(CALIBRATED, 1), (OVERCONFIDENT, -1)])
+def test_proposition1_the_sign_of_kappa_decides_who_sustains_entropy(right, sign):
+    """A real step with real strengths, nothing taken to the limit."""
+    rewards, logprobs, _ = exact_groups(right)
+    assert sign * reward_confidence_alignment(rewards, logprobs) > 0.01
+    reinforce = entropy_after_step(right, 0.0, 0.0, lr=0.01)
+    assert sign * (entropy_after_step(right, 0.2, 0.0, lr=0.01) - reinforce) > 1e-5
+    assert sign * (entropy_after_step(right, 0.0, 0.2, lr=0.01) - reinforce) < -1e-5
+
+
+@pytest.mark.parametrize("beta", [0.1, 0.5, 0.9])
+def test_proposition1_before_the_expansion(beta):
+    """App. B before 1 - exp(-beta l) is expanded, so for strengths that are not small."""
+    rewards, L, _ = exact_groups(CALIBRATED)
+    covariance = (L * rewards).mean(dim=1) - L.mean(dim=1) * rewards.mean(dim=1)  # [3], p (1-p) delta
+    odds = torch.tensor([3 / 7, 7 / 3, 4.0], dtype=torch.float64)
+    reinforce = entropy_rate(CALIBRATED, 0.0, 0.0)
+    near(entropy_rate(CALIBRATED, beta, 0.0) - reinforce, (covariance * (1 - odds**-beta)).mean())
+    near(entropy_rate(CALIBRATED, 0.0, beta) - reinforce, -(covariance * (odds**beta - 1)).mean())
+
+
+# The flip test (section 3.2, App. C)
+
+
+def test_flips_by_hand_at_four():
+    """sqrt of the reflected odds; the missing end continues the line through the last two points."""
+    rewards = every_group(4)
+    a, end = 1 / ROOT3, 2 * ROOT3 - 1  # the two nearest points are sqrt(3) and 1
+    near(asymgrpo_advantage(rewards, 0.5, 0.5, flip="positive"),
+         [[0, 0, 0, 0], [a, -a, -a, -a], [1, 1, -1, -1], [ROOT3, ROOT3, ROOT3, -ROOT3], 4 * [end]])
+    near(asymgrpo_advantage(rewards, 0.5, 0.5, flip="negative"),
+         [4 * [-end], [ROOT3, -ROOT3, -ROOT3, -ROOT3], [1, 1, -1, -1], [a, a, a, -a], [0, 0, 0, 0]])
+
+
+def test_flips_by_hand_at_two():
+    """The points are 0 and 1 (at p = 0 and 1/2, reflected), so the line reaches 2."""
+    rewards = every_group(2)
+    near(asymgrpo_advantage(rewards, 0.5, 0.5, flip="positive"), [[0, 0], [1, -1], [2, 2]])
+    near(asymgrpo_advantage(rewards, 0.5, 0.5, flip="negative"), [[-2, -2], [1, -1], [0, 0]])
+
+
+def test_flips_use_the_strength_of_their_own_channel():
+    """G = 4: the reflected odds are 1/3, 1, 3. The line goes on from 1, 3 to 5; squared, from 1, 9 to 17."""
+    rewards = every_group(4)
+    success = rewards == 1
+    plain = asymgrpo_advantage(rewards, 1.0, 2.0)
+    positive = asymgrpo_advantage(rewards, 1.0, 2.0, flip="positive")
+    negative = asymgrpo_advantage(rewards, 1.0, 2.0, flip="negative")
+    near(positive[success], [1 / 3, 1, 1, 3, 3, 3, 5, 5, 5, 5])
+    near(negative[~success], [-17, -17, -17, -17, -9, -9, -9, -1, -1, -1 / 9])
+    assert torch.equal(positive[~success], plain[~success])
+    assert torch.equal(negative[success], plain[success])
+
+
+@pytest.mark.parametrize("G", [3, 8])
+def test_a_flip_reads_the_curve_at_1_minus_p(G):
+    """Row k of the flipped channel holds what row G - k holds without the flip, wherever both exist."""
+    rewards = every_group(G)
+    plain = asymgrpo_advantage(rewards, 0.9, 0.4)
+    positive = asymgrpo_advantage(rewards, 0.9, 0.4, flip="positive")
+    negative = asymgrpo_advantage(rewards, 0.9, 0.4, flip="negative")
+    near(positive[1:-1, 0], plain[1:-1, 0].flip(0))  # the first rollout of a row succeeds, the last one fails
+    near(negative[1:-1, -1], plain[1:-1, -1].flip(0))
+    # App. C: equal steps up to the end, the last of which has no curve of its own
+    near(positive[G, 0] - positive[G - 1, 0], positive[G - 1, 0] - positive[G - 2, 0])
+    near(negative[0, -1] - negative[1, -1], negative[1, -1] - negative[2, -1])
+
+
+def test_groups_of_one_are_finite():
+    """A single point leaves no line to draw: the end takes that point's value, 0, or 1 for beta = 0."""
+    rewards = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    for flip in ("none", "positive", "negative"):
+        near(asymgrpo_advantage(rewards, 0.9, 0.4, flip), [[0.0], [0.0]])
+        near(asymgrpo_advantage(rewards, 0.0, 0.0, flip), [[-1.0], [1.0]])
+
+
+# kappa (App. E)
+
+
+def test_kappa_by_hand():
+    """3/16 x 2 x log(1/3) and 3/16 x 1 x log(3); p = 1/2 adds 0 but counts; pure groups do not count."""
+    hard = ([1, 0, 0, 0], [-1, -2, -3, -4])  # delta = -1 + 3 = 2
+    easy = ([1, 0, 1, 1], [-1, -2, -2, 0])  # delta = -1 + 2 = 1
+    even = ([1, 0, 0, 1], [-1, -5, -2, -1])
+    none, solved = ([0, 0, 0, 0], [-1, -2, -3, -4]), ([1, 1, 1, 1], [-4, -1, -1, -2])
+
+    def kappa(*groups):
+        rewards, logprobs = (torch.tensor(x, dtype=torch.float64) for x in zip(*groups))
+        return reward_confidence_alignment(rewards, logprobs)
+
+    log3 = math.log(3)
+    near(kappa(hard), -3 / 8 * log3)
+    near(kappa(easy), 3 / 16 * log3)
+    near(kappa(hard, easy), -3 / 32 * log3)
+    near(kappa(hard, easy, even), -1 / 16 * log3)
+    near(kappa(none, hard, solved, easy, solved, none), -3 / 32 * log3)
+    assert kappa(none, solved) == 0 and kappa(even) == 0
+
+
+def test_kappa_is_the_covariance_of_reward_and_confidence_times_log_odds():
+    """The identity Cov(L, Z) = p (1 - p) delta of App. B, the covariance taken from the definition."""
+    generator = torch.Generator().manual_seed(0)
+    rewards = every_group(9)[:, torch.randperm(9, generator=generator)]
+    L = -2 * torch.rand(10, 9, dtype=torch.float64, generator=generator)
+    r, L_mixed = rewards[1:-1], L[1:-1]
+    p = r.mean(dim=1, keepdim=True)
+    covariance = ((r - p) * (L_mixed - L_mixed.mean(dim=1, keepdim=True))).mean(dim=1)
+    near(reward_confidence_alignment(rewards, L), (covariance * p.squeeze(1).logit()).mean())
+
+
+def test_kappa_without_a_mixed_group_is_zero():
+    pure = torch.tensor([[0.0, 0], [1, 1]])
+    logprobs = torch.tensor([[-1.0, -2], [-3, -4]], requires_grad=True)
+    kappa = reward_confidence_alignment(pure, logprobs)
+    kappa.backward()
+    assert kappa.item() == 0 and kappa.shape == () and torch.equal(logprobs.grad, torch.zeros(2, 2))
+    assert reward_confidence_alignment(torch.tensor([[1.0], [0.0]]), torch.tensor([[-1.0], [-2.0]])) == 0
+
+
+# Edges
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_finite_and_in_the_dtype_of_the_input(dtype):
+    for G in (1, 2, 3, 49):
+        rewards = every_group(G, dtype)
+        logprobs = -torch.rand(G + 1, G, dtype=dtype, generator=torch.Generator().manual_seed(0))
+        kappa = reward_confidence_alignment(rewards, logprobs)
+        assert kappa.isfinite() and kappa.dtype == dtype
+        for flip in ("none", "positive", "negative"):
+            A = asymgrpo_advantage(rewards, flip=flip)
+            assert A.shape == rewards.shape and A.isfinite().all() and A.dtype == dtype
+            assert (A[rewards == 1] >= 0).all() and (A[rewards == 0] <= 0).all()
+
+
+def test_wrong_values_raise_one_line():
+    rewards = every_group(4)
+    with pytest.raises(ValueError, match="flip must be none, positive or negative; got 'both'") as flip:
+        asymgrpo_advantage(rewards, flip="both")
+    for betas in ((-0.1, 0.5), (0.5, -0.1)):
+        with pytest.raises(ValueError, match="at least 0") as beta:
+            asymgrpo_advantage(rewards, *betas)
+    assert "\n" not in str(flip.value) + str(beta.value)
+
+
+def test_each_function_runs_on_its_own():
+    rewards = every_group(4)
+    logprobs = -torch.rand(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for name, inputs in (("asymgrpo_advantage", (rewards, 0.9, 0.4, "positive")),
+                         ("reward_confidence_alignment", (rewards, logprobs))):
+        scope = {"torch": torch}
+        exec(inspect.getsource(getattr(asymgrpo, name)), scope)
+        assert torch.equal(scope[name](*inputs), getattr(asymgrpo, name)(*inputs))

@@ -1,0 +1,275 @@
+"""grpo.py: its advantages, and that a minibatch's gradient is the same however it is cut up or shared out."""
+import copy
+import dataclasses
+import math
+import os
+import random
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import common
+import grpo
+
+LEVELS, AGGREGATIONS = ("token", "sequence"), ("sequence", "token", "constant")
+
+
+# ------------------------------------------------------------------------------------------------------ advantages
+@pytest.mark.parametrize("rewards, scaled, unscaled", [
+    ([1, 0], [1, -1], [1 / 2, -1 / 2]),  # G = 2: the population's std is 1/2; Bessel's would give 1/sqrt(2)
+    ([0, 1], [-1, 1], [-1 / 2, 1 / 2]),
+    ([1, 0, 0, 0], [3**0.5, *[-1 / 3**0.5] * 3], [3 / 4, *[-1 / 4] * 3]),  # p = 1/4: sqrt(q / p), -sqrt(p / q)
+    ([1, 1, 0, 1], [*[1 / 3**0.5] * 2, -3**0.5, 1 / 3**0.5], [1 / 4, 1 / 4, -3 / 4, 1 / 4]),
+    ([1, 0, 1, 0], [1, -1, 1, -1], [1 / 2, -1 / 2, 1 / 2, -1 / 2]),
+    ([0, 1, 2], [-(1.5**0.5), 0, 1.5**0.5], [-1, 0, 1]),  # rewards beside 0 and 1: variance 2/3
+    ([-1, 3], [-1, 1], [-2, 2]),
+    ([0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]),  # p = 0
+    ([1, 1, 1, 1], [0, 0, 0, 0], [0, 0, 0, 0]),  # p = 1
+    ([0], [0], [0]),  # G = 1
+    ([1], [0], [0])])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_grpo_advantage(rewards, scaled, unscaled, dtype):
+    rewards = torch.tensor([rewards], dtype=dtype)
+    for scale_rewards, expected in ((True, scaled), (False, unscaled)):
+        got = grpo.grpo_advantage(rewards, scale_rewards)
+        torch.testing.assert_close(got, torch.tensor([expected], dtype=dtype), rtol=0,
+                                   atol=1e-6 if dtype == torch.float32 else 1e-14)  # of the same dtype
+
+
+def test_groups_are_judged_apart():
+    rewards = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 1]], dtype=torch.float64)
+    whole = grpo.grpo_advantage(rewards)
+    apart = torch.cat([grpo.grpo_advantage(row[None]) for row in rewards])
+    torch.testing.assert_close(whole, apart, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("scale_rewards", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("reward", [0.7, 0.1, 1 / 3, -2.3, 1e-8, 12345.678])
+def test_equal_rewards_get_exactly_zero(reward, dtype, scale_rewards):
+    """Their mean and std can be off by a rounding error, and the quotient of two rounding errors is of order 1."""
+    for size in range(1, 65):
+        assert (grpo.grpo_advantage(torch.full((2, size), reward, dtype=dtype), scale_rewards) == 0).all()
+
+
+@pytest.mark.parametrize("size", [2, 3, 8, 16])
+def test_advantages_of_a_mixed_group_have_mean_0_and_variance_1(size):
+    torch.manual_seed(0)
+    advantages = grpo.grpo_advantage(torch.rand(5, size, dtype=torch.float64))
+    torch.testing.assert_close(advantages.sum(1), torch.zeros(5, dtype=torch.float64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(advantages.square().mean(1), torch.ones(5, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(5,), (1, 5), (5, 1)])
+def test_negative_only(shape, dtype):
+    advantages = torch.tensor([-1.5, 0.0, 2.0, -0.0, -1e-30], dtype=dtype).view(shape)
+    expected = torch.tensor([-1.5, 0, 0, 0, -1e-30], dtype=dtype).view(shape)
+    torch.testing.assert_close(grpo.negative_only(advantages), expected, rtol=0, atol=0)
+
+
+# --------------------------------------------------------------------------------------------------------- presets
+@pytest.mark.parametrize("name", grpo.VARIANTS)
+def test_presets_are_flags(name):
+    names = {field.name for field in dataclasses.fields(grpo.Config)}
+    assert set(grpo.VARIANTS[name]) <= names
+    config = grpo.Config(variant=name, **grpo.VARIANTS[name])
+    assert grpo.VARIANTS[name].items() <= vars(config).items()
+
+
+def test_presets_change_what_the_papers_change():
+    changed = {name: {key for key, value in vars(grpo.Config(**preset)).items()
+                      if value != getattr(grpo.Config(), key)} for name, preset in grpo.VARIANTS.items()}
+    gspo = {"importance_sampling_level", "epsilon", "epsilon_high"}
+    assert changed == {
+        "grpo": set(), "dr-grpo": {"scale_rewards", "aggregation"}, "gspo": gspo, "grpo-n": {"negatives_only"},
+        "dapo": {"epsilon_high", "aggregation", "dynamic_sampling"}, "gspo-n": {"negatives_only", *gspo}}
+
+
+# -------------------------------------------------------------------------------------- the loss, from its definition
+def loss_in_plain_python(logprobs, old_logprobs, advantages, mask, low, high, level, aggregation, max_length):
+    """The definition, a token at a time, with floats only."""
+    total, N = 0.0, len(mask)
+    all_tokens = sum(map(sum, mask))
+    for i in range(N):
+        tokens = [t for t in range(len(mask[i])) if mask[i][t]]
+        differences = {t: logprobs[i][t] - old_logprobs[i][t] for t in tokens}
+        for t in tokens:
+            log_ratio = differences[t] if level == "token" else sum(differences.values()) / len(tokens)
+            ratio = math.exp(log_ratio)
+            clipped = min(max(ratio, 1 - low), 1 + high)
+            advantage = advantages[i][t] if isinstance(advantages[i], list) else advantages[i]
+            divisor = {"sequence": N * len(tokens), "token": all_tokens, "constant": N * max_length}[aggregation]
+            total -= min(ratio * advantage, clipped * advantage) / divisor
+    return total
+
+
+@pytest.mark.parametrize("by_token", [False, True])
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("high", [None, 0.28])
+def test_ppo_clip_loss_in_plain_python(high, level, aggregation, by_token):
+    for seed in range(5):
+        torch.manual_seed(seed)
+        old_logprobs = -torch.rand(6, 9, dtype=torch.float64)
+        logprobs = old_logprobs + 0.5 * torch.randn(6, 9, dtype=torch.float64)
+        advantages = torch.randn(6, 9, dtype=torch.float64) if by_token else torch.randn(6, dtype=torch.float64)
+        mask = (torch.arange(9) < torch.tensor([9, 1, 4, 0, 7, 3])[:, None]).double()  # one row is masked entirely
+        inputs = logprobs, old_logprobs, advantages, mask
+        got = common.ppo_clip_loss(*inputs, 0.2, high, level, aggregation, 12).loss
+        expected = loss_in_plain_python(*(x.tolist() for x in inputs), 0.2, high or 0.2, level, aggregation, 12)
+        assert got.item() == pytest.approx(expected, abs=1e-12)
+
+
+# ------------------------------------------------------------------------------------- one microbatch and many of them
+def make_minibatch(tokenizer, count=12):
+    """Rollouts of different lengths, advantages of both signs, and a mask without the tokens of row 5."""
+    rng = random.Random(0)
+    samples = []
+    for i in range(count):
+        problem, solution = common.make_countdown(rng, 2 + i % 3)
+        completion = tokenizer.encode(solution + tokenizer.eos_token)[:rng.randint(3, 60)]
+        samples.append(common.Sample(tokenizer.encode(problem.prompt), completion, truncated=i == 5))
+    advantages = torch.tensor([rng.gauss(0, 1) for _ in samples], dtype=torch.float64)
+    return samples, advantages, common.completion_mask(samples, "cpu", True)
+
+
+def accumulated_gradient(policy, config, minibatch, old_logprobs, ref_logprobs, budget):
+    """What the training loop adds up in `grad` over the microbatches of a minibatch; the number of these, the loss."""
+    samples, advantages, mask = minibatch
+    policy.zero_grad()
+    weights = common.token_weights(mask, config.aggregation, config.max_completion_length)
+    parts, total = common.microbatches(samples, range(len(samples)), budget), 0
+    for rows in parts:
+        logprobs, entropy = common.token_logprobs(policy, samples, rows, config.temperature)
+        loss = common.ppo_clip_loss(logprobs, old_logprobs[rows], advantages[rows], mask[rows], config.epsilon,
+                                    config.epsilon_high, config.importance_sampling_level, weights=weights[rows]).loss
+        kl = common.kl_penalty(logprobs, ref_logprobs[rows])
+        loss = loss + (weights[rows] * (config.beta * kl - config.entropy_coef * entropy)).sum()
+        loss.backward()
+        total += loss.item()
+    gradient = torch.cat([parameter.grad.flatten() for parameter in policy.parameters()])
+    policy.zero_grad()
+    return gradient, len(parts), total
+
+
+@pytest.fixture(scope="module")
+def minibatch_in_float64(sharp):
+    policy = copy.deepcopy(sharp[0]).double()
+    minibatch = make_minibatch(sharp[1])
+    torch.manual_seed(0)
+    with torch.no_grad():
+        logprobs, _ = common.token_logprobs(policy, minibatch[0], range(12))
+    old_logprobs, ref_logprobs = (logprobs + 0.3 * torch.randn_like(logprobs) for _ in range(2))
+    return policy, minibatch, old_logprobs, ref_logprobs
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("level", LEVELS)
+def test_one_microbatch_is_many(minibatch_in_float64, level, aggregation):
+    """Weights are those of the whole minibatch, so that the parts of its loss and of its gradient add up exactly."""
+    policy, minibatch, old_logprobs, ref_logprobs = minibatch_in_float64
+    samples, advantages, mask = minibatch
+    config = common.Config(importance_sampling_level=level, aggregation=aggregation, temperature=0.9, beta=0.1,
+                           entropy_coef=0.05)
+    # One pass, written without weights and microbatches.
+    logprobs, entropy = common.token_logprobs(policy, samples, range(12), 0.9)
+    loss = common.ppo_clip_loss(logprobs, old_logprobs, advantages, mask, 0.2, None, level, aggregation, 48).loss
+    extra = mask * (0.1 * common.kl_penalty(logprobs, ref_logprobs) - 0.05 * entropy)  # [N, T]
+    if aggregation == "sequence":
+        loss = loss + (extra.sum(1) / mask.sum(1).clamp(min=1)).mean()
+    else:
+        loss = loss + extra.sum() / (mask.sum() if aggregation == "token" else 12 * 48)
+    gradients = torch.autograd.grad(loss, list(policy.parameters()))
+    expected = torch.cat([gradient.flatten() for gradient in gradients])
+    assert expected.norm() > 1e-3
+    counts = set()
+    for budget in (1, 100, 150, 300, 10**6):
+        got, count, total = accumulated_gradient(policy, config, minibatch, old_logprobs, ref_logprobs, budget)
+        counts.add(count)
+        assert total == pytest.approx(loss.item(), abs=1e-7)  # the mask, and so the weights, are in float32
+        assert (got - expected).norm() < 1e-7 * expected.norm()
+    assert len(counts) == 5 and {1, 12} < counts
+
+
+# --------------------------------------------------------------------------------------------- two ranks, one process
+def train_two_steps(tokenizer, policy, rows):
+    """Two optimizer steps on this process's rows of the minibatch, for each aggregation -> weights and norms.
+
+    Plain SGD, as Adam would hide a gradient of the wrong scale. The second step's gradient is scaled down.
+    """
+    samples, advantages, mask = make_minibatch(tokenizer)
+    samples, advantages, mask = [samples[i] for i in rows], advantages[rows], mask[rows]
+    mask = mask[:, :max(len(sample.completion_ids) for sample in samples)]  # ranks differ in their width
+    results = []
+    for aggregation, level in zip(AGGREGATIONS, ("token", "sequence", "token")):
+        trained = copy.deepcopy(policy)
+        optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+        with torch.no_grad():
+            old_logprobs, _ = common.token_logprobs(trained, samples, range(len(samples)))
+        for max_grad_norm in (1e6, 1e-2):
+            weights = common.token_weights(mask, aggregation, 48)
+            for part in common.microbatches(samples, range(len(samples)), 150):
+                logprobs, _ = common.token_logprobs(trained, samples, part)
+                common.ppo_clip_loss(logprobs, old_logprobs[part], advantages[part], mask[part],
+                                     importance_sampling_level=level, weights=weights[part]).loss.backward()
+            results.append(torch.tensor(common.optimizer_step(trained, optimizer, max_grad_norm)))
+        results.append(torch.cat([parameter.detach().flatten() for parameter in trained.parameters()]))
+    return results
+
+
+def test_two_ranks_equal_one_process(sharp, tmp_path):
+    """Each rank takes a half; one has many more tokens, so that neither half's own mean would do."""
+    policy, tokenizer = copy.deepcopy(sharp[0]).double(), sharp[1]
+    torch.save(policy.state_dict(), tmp_path / "start.pt")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    root = str(Path(grpo.__file__).parent)
+    settings = dict(os.environ, WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port, OMP_NUM_THREADS="1",
+                    PYTHONPATH=os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]))
+    ranks = [subprocess.Popen([sys.executable, __file__, str(tmp_path)], env=dict(settings, RANK=str(rank)),
+                              stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    expected = train_two_steps(tokenizer, policy, sorted_rows(tokenizer))  # meanwhile
+    try:
+        for rank in ranks:
+            _, errors = rank.communicate(timeout=120)
+            assert rank.returncode == 0, errors
+    finally:
+        for rank in ranks:
+            rank.kill()
+    start = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
+    for rank in range(2):
+        got = torch.load(tmp_path / f"{rank}.pt")
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+    for aggregation in range(3):
+        first_norm, second_norm, weights = expected[3 * aggregation:3 * aggregation + 3]
+        assert 1e-2 < first_norm < 1e6 and second_norm > 1e-2  # only the second one was scaled down
+        moved = (weights - start).norm().item()  # lr times the first gradient, and at most lr * 1e-2 by the second
+        assert moved == pytest.approx(0.1 * first_norm.item(), abs=0.1 * 1e-2)
+
+
+def sorted_rows(tokenizer):
+    """The rows of the minibatch, the long ones last."""
+    return sorted(range(12), key=lambda i: len(make_minibatch(tokenizer)[0][i].completion_ids))
+
+
+def run_rank(folder):
+    """One of the two ranks, in a process of its own."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    policy, tokenizer = common.build_tiny()
+    policy = policy.double()
+    policy.load_state_dict(torch.load(folder / "start.pt"))
+    rows = sorted_rows(tokenizer)
+    half = rows[:6] if common.RANK == 0 else rows[6:]
+    torch.save(train_two_steps(tokenizer, policy, half), folder / f"{common.RANK}.pt")
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    run_rank(Path(sys.argv[1]))

@@ -1,0 +1,239 @@
+"""Paper 001 in numbers: Lemma 1, Theorem 1 and Remarks 2-3 on softmax bandits, with grpo.py's advantages.
+
+A bandit has V actions with rewards r and logits z; a group is G actions drawn from pi = softmax(z). Every
+expectation is a sum over all V^G groups with their probabilities, so the only tolerance is rounding.
+"""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from grpo import grpo_advantage, negative_only
+
+ETA = 0.1
+ADVANTAGES = {
+    "grpo": grpo_advantage,
+    "dr_grpo": lambda rewards: grpo_advantage(rewards, scale_rewards=False),  # Algorithm 1: r - mean
+    "grpo_n": lambda rewards: negative_only(grpo_advantage(rewards)),
+}
+BANDITS = [
+    pytest.param(z, r, G, id=f"V{len(z)}-G{G}")
+    for z, r in (
+        ([2.0, -1.5, 1.5], [0.6, 1.0, 0.0]),  # the paper's: a1 likely and good, a2 unlikely and best, a3 bad
+        ([0.3, -0.2, 1.1, -2.0], [0.0, 1.0, 0.5, 0.8]),
+    )
+    for G in (2, 3, 4)
+]
+
+
+def tensor(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def all_groups(z, G):
+    """Every group of G actions [V^G, G] and its probability [V^G]."""
+    groups = torch.tensor(list(itertools.product(range(len(z)), repeat=G)))
+    return groups, z.softmax(0)[groups].prod(1)
+
+
+def algorithm_1(z, actions, advantages):
+    """One update of Algorithm 1 in its own loops: eta g / G, where every sample moves all the logits."""
+    pi = [math.exp(x) / sum(math.exp(y) for y in z.tolist()) for x in z.tolist()]
+    g = [0.0] * len(pi)
+    for action, advantage in zip(actions.tolist(), advantages.tolist()):
+        for u in range(len(pi)):
+            g[u] += ((1 - pi[u]) if u == action else -pi[u]) * advantage
+    return ETA * tensor(g) / len(actions)
+
+
+def theorem_1(z, advantage):
+    """E dz_v = eta pi_v [(1 - pi_v) A_v - sum over u != v of pi_u A_u]; A [V] is a function of the action."""
+    pi = z.softmax(0)
+    others = (pi * advantage).sum() - pi * advantage
+    return ETA * pi * ((1 - pi) * advantage - others)
+
+
+def expected_update(z, groups, probability, advantages):
+    """Mean of Algorithm 1's update over all groups; advantages [V^G, G]."""
+    updates = torch.stack([algorithm_1(z, a, A) for a, A in zip(groups, advantages)])  # [V^G, V]
+    return (probability[:, None] * updates).sum(0)
+
+
+def close(actual, expected, atol=1e-12):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=atol)
+
+
+# ------------------------------------------------------------------------------------------------- Lemma 1
+
+
+@pytest.mark.parametrize("advantage", [0.7, -1.3])
+@pytest.mark.parametrize("sampled", range(4))
+def test_lemma_1_against_autograd(sampled, advantage):
+    z = tensor([0.3, -0.2, 1.1, -2.0]).requires_grad_()
+    (advantage * z.log_softmax(0)[sampled]).backward()
+    pi = z.detach().softmax(0)
+    expected = -ETA * advantage * pi  # dz_u for u != sampled
+    expected[sampled] = ETA * advantage * (1 - pi[sampled])
+    close(ETA * z.grad, expected)
+    close(algorithm_1(z.detach(), torch.tensor([sampled]), tensor([advantage])), expected)
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_algorithm_1_is_the_gradient_of_the_group_objective(name):
+    rewards = tensor([0.0, 1.0, 0.5, 0.8])
+    for actions in ([0, 1, 2, 2], [1, 1, 1, 3], [3, 0, 0, 3]):  # with repeated actions
+        actions, z = torch.tensor(actions), tensor([0.3, -0.2, 1.1, -2.0]).requires_grad_()
+        advantages = ADVANTAGES[name](rewards[actions][None])[0]
+        (advantages * z.log_softmax(0)[actions]).mean().backward()
+        close(algorithm_1(z.detach(), actions, advantages), ETA * z.grad)
+
+
+# ----------------------------------------------------------------------------------------------- Theorem 1
+
+
+@pytest.mark.parametrize("z, r, G", BANDITS)
+def test_theorem_1_for_an_advantage_of_the_action_alone(z, r, G):
+    # The case the proof treats: A is a fixed function of the action, whatever else is in the group.
+    z, advantage = tensor(z), tensor(r) - 0.37
+    groups, probability = all_groups(z, G)
+    close(expected_update(z, groups, probability, advantage[groups]), theorem_1(z, advantage))
+
+
+@pytest.mark.parametrize("z, r, G", BANDITS)
+def test_theorem_1_is_the_exact_policy_gradient(z, r, G):
+    # Subtracting the mean of a group that contains the sample itself costs a factor (G - 1) / G, which the
+    # theorem leaves out: with it, the update is the gradient of the expected reward, got here by autograd.
+    z, r = tensor(z).requires_grad_(), tensor(r)
+    (z.softmax(0) * r).sum().backward()
+    z, gradient = z.detach(), z.grad
+    groups, probability = all_groups(z, G)
+    update = expected_update(z, groups, probability, grpo_advantage(r[groups], scale_rewards=False))
+    close(update, ETA * (G - 1) / G * gradient)
+    close(update, (G - 1) / G * theorem_1(z, r))
+    close(update, (G - 1) / G * theorem_1(z, r - (z.softmax(0) * r).sum()))  # no baseline changes it
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+@pytest.mark.parametrize("z, r, G", BANDITS)
+def test_theorem_1_for_advantages_of_the_group(z, r, G, name):
+    # A group-relative advantage depends on the other samples too. The theorem still holds once A_v is read
+    # as the expected advantage of action v: computed from the other G - 1 samples alone.
+    z, r = tensor(z), tensor(r)
+    advantage = []
+    others, chance = all_groups(z, G - 1)
+    for v in range(len(z)):
+        rewards = torch.cat((r[v].expand(len(others), 1), r[others]), 1)  # [V^(G-1), G], v first
+        advantage.append((chance * ADVANTAGES[name](rewards)[:, 0]).sum())
+    groups, probability = all_groups(z, G)
+    update = expected_update(z, groups, probability, ADVANTAGES[name](r[groups]))
+    close(update, theorem_1(z, torch.stack(advantage)))
+    assert update.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo"])
+@pytest.mark.parametrize("z, r, G", BANDITS)
+def test_best_action_gains_and_worst_action_loses(z, r, G, name):
+    # Appendix C.4: the expected logit of the best action never falls, and that of the worst one falls.
+    z, r = tensor(z), tensor(r)
+    groups, probability = all_groups(z, G)
+    update = expected_update(z, groups, probability, ADVANTAGES[name](r[groups]))
+    assert update[r.argmax()] > 0 > update[r.argmin()]
+    close(update.sum(), tensor(0.0))
+
+
+def test_unlikely_actions_hardly_move():
+    # Remark 3: pi_v -> 0 gives dz_v -> 0, in proportion. With z_2 -> -inf, dz_2 / pi_2 tends to eta / 2 times
+    # r_2 - mean r over the other two (G = 2).
+    r = tensor([0.6, 1.0, 0.0])
+    for rare in (-10.0, -14.0, -18.0):
+        z = tensor([0.0, rare, 0.0])
+        groups, probability = all_groups(z, 2)
+        update = expected_update(z, groups, probability, ADVANTAGES["dr_grpo"](r[groups]))
+        ratio = update[1] / z.softmax(0)[1]
+        assert abs(ratio - ETA / 2 * 0.7) < math.exp(rare)  # the mean itself moves by less than pi_2
+
+
+def test_the_two_stages():
+    # Remark 3: first a1 (likely, r 0.6) gains and the best action a2 hardly moves; once a1 dominates and the
+    # bad a3 is gone, a1 is the relatively negative action and a2 gains.
+    r = tensor([0.6, 1.0, 0.0])
+    pi = {"exploitation": tensor([0.495, 0.01, 0.495]), "exploration": tensor([0.95, 0.0499, 0.0001])}
+    update = {}
+    for stage, p in pi.items():
+        groups, probability = all_groups(p.log(), 2)
+        update[stage] = expected_update(p.log(), groups, probability, ADVANTAGES["dr_grpo"](r[groups]))
+    first, second = update["exploitation"], update["exploration"]
+    assert first[0] > 0 > first[2] and 0 < first[1] < first[0] / 10
+    assert second[0] < 0 < second[1] and abs(second[2]) < second[1] / 100
+
+
+# --------------------------------------------------------------------------------- negative gradients only
+
+
+def test_negative_only_keeps_the_negative_part():
+    advantages = tensor([[1.5, 0.0, -0.5], [-0.0, -2.0, 3.0]])
+    assert torch.equal(negative_only(advantages), tensor([[0.0, 0.0, -0.5], [0.0, -2.0, 0.0]]))
+
+
+@pytest.mark.parametrize("actions", [[0, 2], [0, 0, 3], [2, 3, 3, 3], [0, 2, 2, 3]])
+def test_grpo_cannot_move_unsampled_logits_but_negative_only_raises_them(actions):
+    # Lemma 1 summed over a group: an unsampled u gets -eta pi_u mean A. GRPO's advantages sum to 0, so it
+    # gets nothing; the negative ones alone raise it by eta pi_u mean |A|, in proportion to its probability.
+    z, r = tensor([0.3, -0.2, 1.1, -2.0, 0.0]), tensor([0.0, 1.0, 0.5, 0.8, 0.2])
+    actions = torch.tensor(actions)
+    unsampled = [u for u in range(len(z)) if u not in actions]
+    advantages = grpo_advantage(r[actions][None])[0]
+    close(algorithm_1(z, actions, advantages)[unsampled], torch.zeros(len(unsampled)).double())
+    update = algorithm_1(z, actions, negative_only(advantages[None])[0])
+    size = advantages[advantages < 0].abs().sum() / len(actions)
+    assert size > 0.1
+    close(update[unsampled], ETA * size * z.softmax(0)[unsampled])
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_logit_directions_of_remark_2(sign):
+    # Whatever the policy: the sampled logit moves with the sign of A, every other logit against it.
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(100):
+        z = 3 * torch.randn(5, generator=generator, dtype=torch.float64)
+        step = sign * algorithm_1(z, torch.tensor([2]), tensor([sign]))
+        assert step[2] > 0 and (step[[0, 1, 3, 4]] < 0).all()
+
+
+def test_log_probability_slope_of_one_negative_sample():
+    # Proposition 1, identity kernel: d log pi_u / d eta = |A| (pi_u + pi_v - sum_k pi_k^2) for u != v.
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(20):
+        z = 2 * torch.randn(5, generator=generator, dtype=torch.float64)
+        pi, v = z.softmax(0), 3
+        direction = algorithm_1(z, torch.tensor([v]), tensor([-0.8])) / ETA
+        slope = torch.autograd.functional.jvp(lambda x: x.log_softmax(0), z, direction)[1]
+        expected = 0.8 * (pi + pi[v] - (pi**2).sum())
+        expected[v] = -0.8 * (1 - 2 * pi[v] + (pi**2).sum())
+        close(slope, expected)
+        assert slope[v] < 0
+
+
+def test_suppressing_the_likeliest_action_raises_all_the_others():
+    # Remark 2 (2), where it always holds: sum pi_k^2 <= max pi, so every slope above is positive. The more
+    # likely an action, the more it gains.
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(100):
+        z = 2 * torch.randn(5, generator=generator, dtype=torch.float64)
+        v = z.argmax()
+        gain = (z + 1e-3 * algorithm_1(z, v[None], tensor([-1.0]))).log_softmax(0) - z.log_softmax(0)
+        others = [u for u in z.argsort().tolist() if u != v]
+        assert gain[v] < 0 and (gain[others] > 0).all()
+        assert (gain[others].diff() > 0).all()
+
+
+def test_suppressing_a_rare_action_lowers_other_rare_actions():
+    # Remark 2 says that a negative advantage raises the probability of the others. It raises their logits;
+    # but the dominant action's rises most, and takes the mass of the rare ones with it.
+    pi = tensor([0.90, 0.06, 0.04])
+    step = algorithm_1(pi.log(), torch.tensor([2]), tensor([-1.0]))
+    after = (pi.log() + step).softmax(0)
+    assert step[0] > step[1] > 0 > step[2]
+    assert after[0] > pi[0] and after[1] < pi[1] and after[2] < pi[2]
