@@ -166,19 +166,19 @@ def main(config: Config):
         minibatches = torch.arange(len(samples)).split(config.minibatch_size // common.WORLD_SIZE)
         old_logprobs, _ = common.frozen_logprobs(policy, samples, config)  # [N, T]
         by_group = mask.view(*rewards.shape, -1)  # [B, G, T]
-        token_weights, token_advantages = torch.ones_like(by_group), torch.zeros_like(mask)  # [B, G, T], [N, T]
+        kernel, token_advantages = torch.ones_like(by_group), torch.zeros_like(mask)  # [B, G, T], [N, T]
         ref_logprobs = common.frozen_logprobs(reference, samples, config)[0] if config.beta else None  # [N, T]
         sums, grad_norms = torch.zeros(5, device=run.device), []  # sums: tokens, entropy, KL, clipped low, clipped high
         for minibatch in minibatches * config.num_iterations:
             weights = torch.zeros_like(mask)  # [N, T]
             weights[minibatch] = common.token_weights(mask[minibatch], config.aggregation, config.max_completion_length)
-            groups = (minibatch[::config.num_generations] // config.num_generations)
+            groups = minibatch[::config.num_generations] // config.num_generations
             current = common.frozen_logprobs(policy, samples, config, minibatch)[0].view_as(by_group)[groups]
             if config.method == "cwgrpo":
-                token_weights[groups] = covariance_weights(current, advantages[groups], by_group[groups])
+                kernel[groups] = covariance_weights(current, advantages[groups], by_group[groups])
             elif config.method == "clip_cov":
-                token_weights[groups] = clip_cov_mask(current, advantages[groups], by_group[groups])
-            token_advantages[minibatch] = (token_weights * advantages[..., None]).view_as(mask)[minibatch]
+                kernel[groups] = clip_cov_mask(current, advantages[groups], by_group[groups])
+            token_advantages[minibatch] = (kernel * advantages[..., None]).view_as(mask)[minibatch]
             for rows in common.microbatches(samples, minibatch, config.microbatch_tokens):
                 logprobs, entropy = common.token_logprobs(policy, samples, rows, config.temperature)  # [n, T]
                 loss, clipped_low, clipped_high = common.ppo_clip_loss(
@@ -197,8 +197,8 @@ def main(config: Config):
         run.log("metrics", step, {
             **common.rollout_metrics(samples, config.num_generations), "entropy": entropy, "kl": kl,
             "clip_low": clip_low, "clip_high": clip_high, "grad_norm": sum(grad_norms) / len(grad_norms),
-            "format": formats.mean().item(),
-            **covariance_statistics(old_logprobs.view_as(by_group), advantages, by_group, token_weights),
+            "format": common.global_sum(formats.sum())[0] / common.global_sum(len(samples))[0],
+            **covariance_statistics(old_logprobs.view_as(by_group), advantages, by_group, kernel),
             "seconds_rollout": rolled_out - started, "seconds_update": time.perf_counter() - rolled_out}, samples)
         if step % config.eval_steps == 0 or step == config.max_steps:
             run.log("eval", step, common.evaluate(sampler, eval_problems, config))
