@@ -1,5 +1,4 @@
 """What the five scripts share: flags, Countdown, the tiny policy, log-probs, rollout, loss, evaluation, run folder.
-
 In shapes: B prompts, G completions a prompt, N = B * G completions, T tokens of the longest completion, M scored
 tokens, H hidden size, V vocabulary. Weights are fp32; on a GPU the forward passes run in bf16 autocast.
 """
@@ -93,7 +92,9 @@ class Config:
                 (not re.fullmatch("[234](,[234])*", self.numbers), "--numbers takes 2, 3 and 4, separated by commas"),
                 (batch % self.minibatch_size, f"--minibatch_size must divide the batch of {batch} completions"),
                 (self.prompts_per_step % WORLD_SIZE or self.minibatch_size % WORLD_SIZE,
-                 f"the {WORLD_SIZE} ranks must divide --prompts_per_step and --minibatch_size")):
+                 f"the {WORLD_SIZE} ranks must divide --prompts_per_step and --minibatch_size"),
+                (self.eval_problems < WORLD_SIZE, "--eval_problems must be at least one a rank"),
+                (self.seed >= 2**32, "--seed must be below 2**32")):
             if wrong:
                 raise ValueError(message)
 
@@ -115,17 +116,21 @@ def launch(main, config_class: type, variants: dict[str, dict]):
     try:
         given = parser.parse_args()
         if given.resume_from_checkpoint:
-            parser.set_defaults(**json.loads((find_run(given.resume_from_checkpoint)[0] / "config.json").read_text()))
+            saved = json.loads((find_run(given.resume_from_checkpoint)[0] / "config.json").read_text())
+            if saved.keys() != comments.keys():
+                fail(f"{given.resume_from_checkpoint} is not a run of this script: its flags are others")
+            parser.set_defaults(**saved)
         parser.set_defaults(**variants[given.variant])
         config, = parser.parse_args_into_dataclasses()
     except ValueError as error:
         fail(str(error))
     try:
         main(config)
-    except ImportError as error:
-        fail(f"{error}; pip install {error.name}")
-    except OSError as error:
-        fail(f"{error} (run folder: {config.output_dir or 'runs'})")
+    except (ImportError, OSError) as error:
+        fail(str(error))
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 Problem = namedtuple("Problem", "prompt gold")  # for the policy, for the verifier; in Countdown both are "3 9 5 : 48 "
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": Fraction}
@@ -274,9 +279,7 @@ class LinearLogProbs(torch.autograd.Function):
 Sample = namedtuple("Sample", "prompt_ids completion_ids text reward truncated", defaults=("", 0.0, False))
 
 def completion_mask(samples: list[Sample], device, skip_truncated: bool = False) -> torch.Tensor:
-    """[N, T], 1.0 on completion tokens, by position: a stop token counts even where it equals the padding.
-    With skip_truncated 0 for completions that were cut off: they leave the loss, but not their group.
-    """
+    """[N, T], 1.0 on completion tokens, by position, as the stop token may equal the padding; cut-off ones can be 0."""
     ones = [torch.full((len(s.completion_ids),), float(not (skip_truncated and s.truncated))) for s in samples]
     return pad_sequence(ones, batch_first=True).to(device)
 
@@ -368,9 +371,7 @@ class ProblemStream:
         return order[first % size:first % size + count]
 
 def roll_out_step(sampler, stream: ProblemStream, config: Config) -> list[Sample]:
-    """The rollout of a training step: this rank's share of the N = B * G samples, group by group.
-    With dynamic sampling (DAPO), groups that are all right or all wrong make room for new ones.
-    """
+    """This rank's share of a step's N samples, by group; dynamic sampling (DAPO) replaces groups all right or wrong."""
     size, wanted = config.num_generations, config.prompts_per_step // WORLD_SIZE
     groups = roll_out(sampler, stream.draw(wanted), size, config.temperature, config.max_completion_length)
     for _ in range(config.max_redraws if config.dynamic_sampling else 0):
@@ -438,9 +439,7 @@ def answer_entropy(answers: list[str]) -> float:
 
 @torch.no_grad()
 def evaluate(sampler, problems: list[Problem], config: Config) -> dict[str, float]:
-    """pass@k for k = 1, 2, 4 ... eval_samples, entropies in nats and lengths over `problems`, from all ranks.
-    Its random stream is its own: how often one evaluates does not change the training.
-    """
+    """pass@k for k = 1, 2, 4 ... eval_samples, entropies (nats), lengths, by a random stream of its own; all ranks."""
     n = config.eval_samples
     with torch.random.fork_rng():
         torch.manual_seed(config.seed + 1000 * RANK)
@@ -477,9 +476,7 @@ def global_sum(*values) -> list[float]:
     return [sum(column) for column in zip(*gather([[float(value) for value in values]]))]
 
 def optimizer_step(policy, optimizer, max_grad_norm: float) -> float:
-    """One update, with the ranks' gradients added up: token weights already are shares of the whole minibatch.
-    Returns the norm of the gradient before it is scaled down to max_grad_norm.
-    """
+    """One update, the ranks' gradients added up (token weights are shares of the whole) -> the norm before clipping."""
     for parameter in policy.parameters() if WORLD_SIZE > 1 else ():
         dist.all_reduce(parameter.grad)
     norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), max_grad_norm)
@@ -488,14 +485,16 @@ def optimizer_step(policy, optimizer, max_grad_norm: float) -> float:
     return norm.item()
 
 def save_beside(folder: Path, policy, tokenizer, state: dict | None = None):
-    """A Hugging Face folder, written under another name and renamed once it is whole: none is found half-written."""
+    """A Hugging Face folder, written under another name and renamed once it is whole; OSError, whatever goes wrong."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.") as scratch:
         whole = Path(scratch) / "whole"
-        policy.save_pretrained(whole)
-        tokenizer.save_pretrained(whole)
-        if state:
-            torch.save(state, whole / "state.pt")
+        try:
+            policy.save_pretrained(whole)
+            tokenizer.save_pretrained(whole)
+            torch.save(state, whole / "state.pt") if state else None
+        except Exception as error:  # of safetensors and torch, which have their own for a full disk
+            raise OSError(f"cannot write {folder}: {error}") from error
         shutil.rmtree(folder, ignore_errors=True)
         whole.rename(folder)
 
@@ -513,10 +512,11 @@ class Run:
         torch.manual_seed(config.seed + RANK)
         self.device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
         self.config, self.stopped, self.writer = config, False, None
-        folder = config.output_dir or f"runs/{Path(sys.argv[0]).stem}-{config.variant}-{time.strftime('%m%d-%H%M%S')}"
+        started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
+        folder = config.output_dir or f"runs/{Path(sys.argv[0]).stem}-{config.variant}-{started}"
         if config.resume_from_checkpoint:
             folder, self.checkpoint = find_run(config.resume_from_checkpoint)
-        elif (Path(folder) / "metrics.jsonl").exists():
+        elif [*Path(folder).glob("*.jsonl")]:
             fail(f"--output_dir {folder} holds a run; choose another, or --resume_from_checkpoint {folder}")
         self.folder = Path(gather([folder])[0])  # rank 0 chooses
         if RANK == 0:
@@ -543,8 +543,8 @@ class Run:
         stream.position = saved["position"]
         state.update(saved["state"])
         for file in self.folder.glob("*.jsonl") if RANK == 0 else ():
-            rows = [row for row in map(json.loads, file.open()) if row["step"] <= saved["step"]]
-            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            whole = [line for line in file.open() if line.endswith("\n")]  # a killed run may leave half a line
+            file.write_text("".join(line for line in whole if json.loads(line)["step"] <= saved["step"]))
         return saved["step"]
 
     def on_signal(self, number, frame):

@@ -6,7 +6,8 @@ and a few tokens hold most of it. A Gaussian kernel of each prompt's group weigh
     w = exp(-c^2 / (2 std(c)^2)),  scaled to sum to N        A_t = w_t A
 
 What differs from grpo.py: the advantage becomes one a token, from the current policy's log-probs, which costs a
-forward pass a minibatch; the reward is accuracy plus format (App. C), while pass@k and reward count accuracy alone.
+forward pass a minibatch after the first; one update a rollout; the reward is accuracy plus format (App. C), while
+pass@k and reward count accuracy alone.
 
     python cwgrpo.py                                     # a laptop, or one GPU
     python cwgrpo.py --variant clip-cov                  # the baseline of Table 2
@@ -32,6 +33,9 @@ respond by English, NOT use other languages.\n"""  # App. B
 @dataclass
 class Config(common.Config):
     variant: str = "cwgrpo"  # named preset of flags, by the keys of VARIANTS; a flag that is also given wins
+    max_steps: int = 100  # rollouts to train on; 0 evaluates only (Table 5)
+    temperature: float = 0.7  # of the rollouts and, equally, of the log-probs in the loss (Table 5)
+    minibatch_size: int = 512  # completions an optimizer update, over all ranks: one update a rollout
     scale_rewards: bool = True  # divide the advantage by the group's standard deviation
     method: Literal["cwgrpo", "clip_cov", "none"] = "cwgrpo"  # what becomes of tokens of extreme covariance
     format_weight: float = 1.0  # reward for <think>...</think><answer>...</answer>, beside 1 for a right answer
@@ -173,7 +177,9 @@ def main(config: Config):
             weights = torch.zeros_like(mask)  # [N, T]
             weights[minibatch] = common.token_weights(mask[minibatch], config.aggregation, config.max_completion_length)
             groups = minibatch[::config.num_generations] // config.num_generations
-            current = common.frozen_logprobs(policy, samples, config, minibatch)[0].view_as(by_group)[groups]
+            # before the first update the current policy is the old one
+            current = common.frozen_logprobs(policy, samples, config, minibatch)[0] if grad_norms else old_logprobs
+            current = current.view_as(by_group)[groups]  # [b, G, T]
             if config.method == "cwgrpo":
                 kernel[groups] = covariance_weights(current, advantages[groups], by_group[groups])
             elif config.method == "clip_cov":
