@@ -6,11 +6,12 @@ and a few tokens hold most of it. A Gaussian kernel of each prompt's group weigh
     w = exp(-c^2 / (2 std(c)^2)),  scaled to sum to N        A_t = w_t A
 
 What differs from grpo.py: the advantage becomes one a token, from the current policy's log-probs, which costs a
-forward pass a minibatch after the first; one update a rollout; the reward is accuracy plus format (App. C), while
-pass@k and reward count accuracy alone.
+forward pass a minibatch after the first. The paper's reward is accuracy plus format (App. C): --format_weight 1. The
+tiny policy knows the format, and where all its answers are wrong, format alone would decide; it is 0 by default here.
 
     python cwgrpo.py                                     # a laptop, or one GPU
     python cwgrpo.py --variant clip-cov                  # the baseline of Table 2
+    python cwgrpo.py --variant paper --model ...         # the paper's prompt and reward, for a language model
     torchrun --nproc_per_node 8 cwgrpo.py                # N processes share the batch
 """
 import copy
@@ -23,7 +24,12 @@ import torch
 
 import common
 
-VARIANTS = {"cwgrpo": dict(), "clip-cov": dict(method="clip_cov"), "grpo": dict(method="none")}
+VARIANTS = {
+    "cwgrpo": dict(),
+    "paper": dict(format_weight=1.0, paper_prompt=True, temperature=0.7, max_steps=100),  # Apps. B and C, Table 5
+    "clip-cov": dict(method="clip_cov"),
+    "grpo": dict(method="none"),
+}
 PROMPT = """A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The \
 assistant first thinks about the reasoning process in the mind and then provides the user with the answer, and put \
 your final answer within \\boxed{}. The reasoning process and answer are enclosed within <think> </think> and <answer> \
@@ -33,14 +39,10 @@ respond by English, NOT use other languages.\n"""  # App. B
 @dataclass
 class Config(common.Config):
     variant: str = "cwgrpo"  # named preset of flags, by the keys of VARIANTS; a flag that is also given wins
-    max_steps: int = 100  # rollouts to train on; 0 evaluates only (Table 5)
-    temperature: float = 0.7  # of the rollouts and, equally, of the log-probs in the loss (Table 5)
-    minibatch_size: int = 512  # completions an optimizer update, over all ranks: one update a rollout
     scale_rewards: bool = True  # divide the advantage by the group's standard deviation
     method: Literal["cwgrpo", "clip_cov", "none"] = "cwgrpo"  # what becomes of tokens of extreme covariance
-    format_weight: float = 1.0  # reward for <think>...</think><answer>...</answer>, beside 1 for a right answer
+    format_weight: float = 0.0  # reward for <think>...</think><answer>...</answer>, beside 1 for a right answer
     paper_prompt: bool = False  # put the prompt of App. B before a problem; the tiny policy does not read English
-    MAY_BE_ZERO = common.Config.MAY_BE_ZERO | {"format_weight"}
 
     def __post_init__(self):
         super().__post_init__()

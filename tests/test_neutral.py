@@ -40,7 +40,7 @@ def final_weights(tmp_path_factory):
     ("agrae --sample_level false --group_level false", "grpo"),
     ("fade --weight power --weight_args alpha=1,delta=1", "grpo --variant dr-grpo"),
     ("fade --alpha_max 1 --target_entropy 0", "grpo --variant dr-grpo"),  # limits that leave alpha = delta = 1
-    ("cwgrpo --variant grpo --format_weight 0 --temperature 1", "grpo")])
+    ("cwgrpo --variant grpo", "grpo")])
 def test_neutral_settings_train_bit_for_bit_alike(final_weights, neutral, plain):
     assert torch.equal(final_weights(neutral), final_weights(plain))
 
