@@ -62,7 +62,8 @@ def gradient(policy, samples, advantages):
 
 @pytest.mark.parametrize("neutral, plain", [
     (lambda r: asymgrpo_advantage(r, 0.5, 0.5), grpo_advantage),
-    (lambda r: agrae_advantage(grpo_advantage(r), r.mean(1), 0.4, sample_level=False, group_level=False), grpo_advantage),
+    (lambda r: agrae_advantage(grpo_advantage(r), r.mean(1), 0.4, sample_level=False, group_level=False),
+     grpo_advantage),
     (lambda r: fade_advantage(r, 1.0, 1.0), lambda r: grpo_advantage(r, scale_rewards=False))])
 def test_neutral_gradients(tiny, neutral, plain):
     policy, tokenizer = tiny
