@@ -26,7 +26,7 @@ import common
 
 VARIANTS = {
     "cwgrpo": dict(),
-    "paper": dict(format_weight=1.0, paper_prompt=True, temperature=0.7, max_steps=100),  # Apps. B and C, Table 5
+    "paper": dict(format_weight=1.0, paper_prompt=True, temperature=0.7),  # Apps. B and C, Table 5
     "clip-cov": dict(method="clip_cov"),
     "grpo": dict(method="none"),
 }

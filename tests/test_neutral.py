@@ -1,5 +1,6 @@
 """Each paper's script with its idea switched off is grpo.py."""
 import importlib
+import json
 import sys
 
 import pytest
@@ -17,8 +18,8 @@ SMALL = "--numbers 2 --sft_steps 80 --max_steps 2 --prompts_per_step 4 --num_gen
 
 
 @pytest.fixture(scope="module")
-def final_weights(tmp_path_factory):
-    """final_weights("grpo --variant dapo") runs that command in this process -> the parameters of its checkpoint."""
+def trained(tmp_path_factory):
+    """trained("grpo --variant dapo") runs that command in this process -> final parameters, rows of metrics.jsonl."""
     cache, done = tmp_path_factory.mktemp("cache"), {}
 
     def run(command):
@@ -31,9 +32,15 @@ def final_weights(tmp_path_factory):
                 module = importlib.import_module(script)
                 common.launch(module.main, module.Config, module.VARIANTS)
             policy = transformers.AutoModelForCausalLM.from_pretrained(folder / "run" / "checkpoint-2")
-            done[command] = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
+            weights = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
+            done[command] = weights, list(map(json.loads, (folder / "run" / "metrics.jsonl").open()))
         return done[command]
     return run
+
+
+@pytest.fixture(scope="module")
+def final_weights(trained):
+    return lambda command: trained(command)[0]
 
 
 @pytest.mark.parametrize("neutral, plain", [
@@ -49,6 +56,21 @@ def test_other_settings_do_not(final_weights):
     """The comparison above can fail."""
     for command in ("agrae", "fade", "cwgrpo", "grpo --variant dr-grpo"):
         assert not torch.equal(final_weights(command), final_weights("grpo"))
+
+
+def test_equalized_learning_rate(final_weights):
+    """With four completions a prompt max |A| is sqrt(3) for GRPO and 3/4 for r - mean (003 section 11.3)."""
+    equal = final_weights("fade --weight mean --equalize_learning_rate true")
+    by_hand = final_weights(f"fade --weight mean --learning_rate {1e-4 * 3**0.5 / 0.75}")
+    torch.testing.assert_close(equal, by_hand, rtol=0, atol=1e-6)  # fp32 weights near 1 resolve 1e-7; a step is 2e-4
+    assert not torch.equal(equal, final_weights("fade --weight mean"))
+
+
+def test_log_gain_only_looks(trained):
+    """The gain of the successes is logged where there are any, and training is the same with and without it."""
+    (plain, _), (logged, rows) = trained("asymgrpo"), trained("asymgrpo --log_gain true")
+    assert torch.equal(plain, logged)
+    assert all((row["success_gain"] != 0) == (row["reward"] > 0) for row in rows) and any(row["reward"] for row in rows)
 
 
 def gradient(policy, samples, advantages):
