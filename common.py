@@ -349,8 +349,8 @@ class GenerateSampler:
 
 def roll_out(sampler, problems: list[Problem], size: int, temperature: float, max_tokens: int, top_p: float = 1.0):
     """Draws `size` completions for each problem and verifies them -> a list of groups of Samples."""
-    problems = [problem for problem in problems for _ in range(size)]
     prompts = [sampler.tokenizer.encode(problem.prompt) for problem in problems]
+    problems, prompts = ([item for item in items for _ in range(size)] for items in (problems, prompts))
     completions = sampler.generate(prompts, temperature, top_p, max_tokens)
     texts = sampler.tokenizer.batch_decode(completions, skip_special_tokens=True)
     samples = [Sample(prompt, ids, text, verify_countdown(text, problem.gold), truncated=ids[-1] not in sampler.stops)

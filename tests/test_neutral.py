@@ -45,6 +45,7 @@ def final_weights(trained):
 
 @pytest.mark.parametrize("neutral, plain", [
     ("agrae --sample_level false --group_level false", "grpo"),
+    ("agrae --method none", "grpo"),
     ("fade --weight power --weight_args alpha=1,delta=1", "grpo --variant dr-grpo"),
     ("fade --alpha_max 1 --target_entropy 0", "grpo --variant dr-grpo"),  # limits that leave alpha = delta = 1
     ("cwgrpo --variant grpo", "grpo")])
