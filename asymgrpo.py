@@ -16,7 +16,6 @@ rewards and confidence that decides the sign of the entropy change (Proposition 
     python asymgrpo.py --variant ent-decrease            # the flip of App. C in the positive channel
     torchrun --nproc_per_node 8 asymgrpo.py              # N processes share the batch
 """
-import copy
 import time
 from dataclasses import dataclass
 from typing import Literal
@@ -101,7 +100,7 @@ def main(config: Config):
     run = common.Run(config)
     policy, tokenizer = common.load_policy(config, run.device)
     train_problems, eval_sets = common.load_problems(config, tokenizer)
-    reference = copy.deepcopy(policy) if config.beta else None
+    reference = common.load_reference(policy, config)
     sampler = common.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
     stream = common.ProblemStream(train_problems, config.seed)
@@ -131,7 +130,7 @@ def main(config: Config):
         mixed = ((rewards.mean(1) > 0) & (rewards.mean(1) < 1)).sum()  # kappa is a mean over so many groups
         kappa, mixed = common.global_sum(kappa * mixed, mixed)
         ref_logprobs = common.frozen_logprobs(reference, samples, config)[0] if config.beta else None  # [N, T]
-        sums, grad_norms = torch.zeros(5, device=run.device), []  # sums: tokens, entropy, KL, clipped low, clipped high
+        sums, grad_norms = torch.zeros(6, device=run.device), []  # sums: loss, tokens, entropy, KL, clipped low, high
         for minibatch in minibatches * config.num_iterations:
             weights = torch.zeros_like(mask)  # [N, T]
             weights[minibatch] = common.token_weights(mask[minibatch], config.aggregation, config.max_completion_length)
@@ -146,9 +145,9 @@ def main(config: Config):
                 kl = common.kl_penalty(logprobs, ref_logprobs[rows]) if config.beta else torch.zeros_like(logprobs)
                 loss = loss + (weights[rows] * (config.beta * kl - config.entropy_coef * entropy)).sum()
                 loss.backward()
-                sums += torch.stack([mask[rows].sum(), (mask[rows] * entropy.detach()).sum(),
+                sums += torch.stack([loss.detach(), mask[rows].sum(), (mask[rows] * entropy.detach()).sum(),
                                      (mask[rows] * kl.detach()).sum(), clipped_low, clipped_high])
-            grad_norms.append(common.optimizer_step(policy, optimizer, config.max_grad_norm))
+            grad_norms.append(run.optimizer_step(policy, optimizer, sums[0]))
 
         diagnostics = {"kappa": kappa / max(mixed, 1)}
         if config.log_gain:
@@ -158,12 +157,13 @@ def main(config: Config):
             diagnostics["success_gain"] = gain / max(count, 1)
 
         # Log, evaluate, save: all numbers are over all ranks and all updates of the step.
-        tokens, *totals = common.global_sum(*sums)
+        loss, tokens, *totals = common.global_sum(*sums)
         entropy, kl, clip_low, clip_high = (total / max(tokens, 1) for total in totals)
         run.log("metrics", step, {
             **common.rollout_metrics(samples, config.num_generations),
-            **common.sampler_mismatch(samples, old_logprobs, sampled), "entropy": entropy, "kl": kl,
-            "clip_low": clip_low, "clip_high": clip_high, "grad_norm": sum(grad_norms) / len(grad_norms),
+            **common.sampler_mismatch(samples, old_logprobs, sampled), "loss": loss / len(grad_norms),
+            "entropy": entropy, "kl": kl, "clip_low": clip_low, "clip_high": clip_high,
+            "grad_norm": sum(grad_norms) / len(grad_norms), "skipped": run.skipped,
             **diagnostics,
             "seconds_rollout": rolled_out - started, "seconds_update": time.perf_counter() - rolled_out}, samples)
         if step % config.eval_steps == 0 or step == config.max_steps:

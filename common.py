@@ -1,55 +1,35 @@
-"""What the five scripts share: the tiny policy, log-probs, rollout, loss, evaluation, run folder.
+"""What the five scripts share: the policy, log-probs, rollout, loss, evaluation. What needs no torch is in tasks.py,
+what keeps a run whole in runner.py.
 In shapes: B prompts, G completions a prompt, N = B * G completions, T tokens of the longest completion, M scored
 tokens, H hidden size, V vocabulary. Weights are fp32; on a GPU the forward passes run in bf16 autocast.
 """
-import contextlib
+import functools
 import hashlib
 import importlib.util
 import inspect
-import itertools
-import json
 import math
 import os
 import random
-import re
-import shutil
-import signal
 import statistics
-import sys
-import tempfile
-import time
-from collections import namedtuple
-from dataclasses import asdict, replace
+from collections import Counter, namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub
+import numpy as np
 import torch
-import torch.distributed as dist
 import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 import tasks
-from tasks import (RANK, WORLD_SIZE, Config, Problem, answer_entropy, encode_prompt, fail, find_run,  # noqa: F401
-                   fit_pass_at_k, load_problems, make_countdown, pass_at_k)
+from runner import (AT_EXIT, Run, gather, gather_groups, global_mean, global_sum, launch, save_beside,  # noqa: F401
+                    shard, unshard, whole)
+from tasks import (RANK, WORLD_SIZE, Config, Problem, encode_prompt, fail, load_problems,  # noqa: F401
+                   make_countdown)
 
 transformers.utils.logging.disable_progress_bar()
-AT_EXIT = contextlib.ExitStack()  # what has to end before the process group does
-
-def launch(main, config_class: type, variants: dict[str, dict]):
-    """Runs main with the flags of the command line; bad values, missing packages, files and memory are one line."""
-    try:
-        main(tasks.parse_flags(config_class, variants))
-    except (ImportError, OSError) as error:
-        fail(str(error))
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        fail("out of memory: in a rollout lower --rollout_batch_size or --vllm_gpu_memory_utilization, in an update "
-             f"lower --microbatch_tokens or give --gradient_checkpointing true ({error})")
-    finally:
-        AT_EXIT.close()
-        if dist.is_initialized():
-            dist.destroy_process_group()
 
 def build_tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:
     """A randomly initialised Qwen2 of 0.3 M parameters and its character-level tokenizer (a tag is one token)."""
@@ -96,30 +76,48 @@ def load_policy(config: Config, device: torch.device):
     try:
         if not Path(source).is_dir() and not huggingface_hub.try_to_load_from_cache(source, "config.json"):
             huggingface_hub.model_info(source, timeout=10)  # fails at once, where from_pretrained tries for minutes
+        shape = transformers.AutoConfig.from_pretrained(source, trust_remote_code=config.trust_remote_code)
+        if config.max_completion_length > getattr(shape, "max_position_embeddings", math.inf):
+            raise ValueError(f"its context of {shape.max_position_embeddings} is under --max_completion_length")
         if config.model != "tiny" and RANK == 0:
-            estimate = memory_estimate(transformers.AutoConfig.from_pretrained(source), config)
+            estimate = memory_estimate(shape, config)
             print("memory a rank:", "; ".join(f"{size:.1f} GB {name}" for name, size in estimate.items()))
         # not AutoTokenizer, which gives any Qwen2 folder Qwen's own pre-tokenizer, the tiny policy's too
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # Llama's has none
-        policy = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).to(device)
-        if config.gradient_checkpointing:
-            policy.gradient_checkpointing_enable()
-        return policy, tokenizer
+        return load_weights(source, config, device), tokenizer
     except Exception as error:
         fail(f"cannot load --model {config.model}: {str(error).splitlines()[0]}")
+
+def load_weights(source, config: Config, device: torch.device):
+    """A policy from a folder or the hub, sharded over the ranks unless --fsdp is false."""
+    policy = transformers.AutoModelForCausalLM.from_pretrained(
+        source, dtype=torch.float32, trust_remote_code=config.trust_remote_code)
+    if config.gradient_checkpointing:
+        policy.gradient_checkpointing_enable()
+    if WORLD_SIZE == 1 or not config.fsdp:
+        return policy.to(device)
+    shard(policy, scores)
+    return policy
+
+def load_reference(policy, config: Config):
+    """The frozen starting policy, for the KL penalty; None where --beta is 0."""
+    return load_weights(policy.name_or_path, config, policy.device) if config.beta else None
 
 def memory_estimate(shape: transformers.PretrainedConfig, config: Config) -> dict[str, float]:
     """GB a rank, about, of what a run keeps: fp32 weights, gradients and Adam's two moments, and of its two peaks."""
     with torch.device("meta"):
-        parameters = sum(p.numel() for p in transformers.AutoModelForCausalLM.from_config(shape).parameters())
+        policy = transformers.AutoModelForCausalLM.from_config(shape, trust_remote_code=config.trust_remote_code)
+    parameters, gpu = sum(p.numel() for p in policy.parameters()) / 1e9, torch.cuda.is_available()
+    ranks = WORLD_SIZE if config.fsdp else 1  # that share the weights
     hidden, layers, heads = shape.hidden_size, shape.num_hidden_layers, shape.num_attention_heads
     # measured: what one layer of Llama's shape keeps of a token for the backward pass, with and without bf16 autocast
-    layer = 40 * hidden + (11 if torch.cuda.is_available() else 16) * getattr(shape, "intermediate_size", 4 * hidden)
+    layer = 40 * hidden + (11 if gpu else 16) * getattr(shape, "intermediate_size", 4 * hidden)
     token = 4 * hidden * layers + layer if config.gradient_checkpointing else layer * layers
     width = getattr(shape, "num_key_value_heads", heads) * (getattr(shape, "head_dim", None) or hidden // heads)
     cache = 4 * layers * width * config.longest
-    return {"weights, gradients and Adam": (16 + 4 * bool(config.beta)) * parameters / 1e9,
+    return {"weights, gradients and Adam": (16 + 4 * bool(config.beta)) * parameters / ranks,
+            "weights gathered for a rollout": (2 if gpu else 4) * parameters * (ranks > 1),
             f"activations of {config.microbatch_tokens} tokens": config.microbatch_tokens * token / 1e9 + 0.5,
             f"cache of {config.rollout_batch_size} completions, without vLLM": config.rollout_batch_size * cache / 1e9}
 
@@ -171,6 +169,17 @@ def sampled_logprobs(samples: list[Sample], device) -> torch.Tensor:
     """The sampler's log-probs of the completion tokens, [N, T], 0 beyond a row's end."""
     return pad_sequence([torch.tensor(s.logprobs) for s in samples], batch_first=True).to(device)
 
+def scores(policy, ids: torch.Tensor, scored: torch.Tensor, temperature: float):
+    """Log-probs and entropies (nats) of the tokens of ids [n, S] where scored [n, S] is true: [M] each."""
+    gpu = ids.device.type == "cuda"
+    with torch.autocast(ids.device.type, torch.bfloat16, enabled=gpu):
+        hidden = policy.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [n, S, H]
+    hidden = hidden[:, :-1][scored[:, 1:]]  # [M, H]: the state before a token predicts it
+    weight = policy.get_output_embeddings().weight  # [V, H]
+    if gpu:
+        hidden, weight = hidden.bfloat16(), weight.bfloat16()
+    return LinearLogProbs.apply(hidden, weight, ids[scored], temperature)
+
 def token_logprobs(policy, samples: list[Sample], rows, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probs and entropies (nats) of the completion tokens of samples[rows]: [n, T] each, 0 beyond a row's end.
     T is the longest completion of all `samples`. Padding on the right needs no mask: causal attention looks left.
@@ -183,24 +192,24 @@ def token_logprobs(policy, samples: list[Sample], rows, temperature: float = 1.0
     starts, lengths = lengths.T[..., None]  # [n, 1] each
     position = torch.arange(ids.shape[1], device=device)  # [S]
     scored = (position >= starts) & (position < starts + lengths)  # [n, S]: the completion tokens
-    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        hidden = policy.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [n, S, H]
-    hidden = hidden[:, :-1][scored[:, 1:]]  # [M, H]: the state before a token predicts it
-    weight = policy.get_output_embeddings().weight  # [V, H]
-    if device.type == "cuda":
-        hidden, weight = hidden.bfloat16(), weight.bfloat16()
-    logprobs, entropies = LinearLogProbs.apply(hidden, weight, ids[scored], temperature)  # [M] each
+    # where the policy is sharded, `scores` is a method of its own, which gathers its weights
+    logprobs, entropies = getattr(policy, "scores", functools.partial(scores, policy))(ids, scored, temperature)  # [M]
     mask = torch.arange(width, device=device) < lengths  # [n, T]
     zeros = torch.zeros(mask.shape, dtype=logprobs.dtype, device=device)
     return zeros.masked_scatter(mask, logprobs), zeros.masked_scatter(mask, entropies)
 
 def microbatches(samples: list[Sample], rows, token_budget: int) -> list[list[int]]:
-    """Splits the indices `rows`, sorted by length, into parts of at most `token_budget` padded tokens."""
+    """Splits the indices `rows`, sorted by length, into parts of at most `token_budget` padded tokens; into as many
+    parts on every rank, because all of them gather sharded weights together.
+    """
     lengths, parts = {int(i): len(samples[i].prompt_ids) + len(samples[i].completion_ids) for i in rows}, []
     for i in sorted(lengths, key=lengths.get):
         if not parts or (len(parts[-1]) + 1) * lengths[i] > token_budget:
             parts.append([])
         parts[-1].append(i)
+    for _ in range(len(parts), min(max(gather([len(parts)])), len(lengths))):
+        largest = max(parts, key=len)
+        parts.append([largest.pop() for _ in range(len(largest) // 2)])
     return parts
 
 @torch.no_grad()
@@ -220,6 +229,9 @@ class Recorder(transformers.LogitsProcessor):
         if self.last is not None:
             self.logprobs.append(self.last.gather(1, ids[:, -1:])[:, 0])  # [n]
         self.last = (logits.float() / self.temperature).log_softmax(-1)
+        if self.last.isnan().any():
+            raise FloatingPointError("the policy's logits have become NaN or infinite: lower --learning_rate, or raise "
+                                     "a very low temperature")
         return logits
 
 class GenerateSampler:
@@ -248,7 +260,7 @@ class GenerateSampler:
             recorder = Recorder(temperature or 1.0)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 ids = self.policy.generate(  # [n, P + T]
-                    **batch, generation_config=settings, logits_processor=[recorder])
+                    **batch, generation_config=settings, logits_processor=[recorder], synced_gpus=False)
             recorder(ids, recorder.last)  # the last token's
             recorded = torch.stack(recorder.logprobs, 1).tolist()  # [n, T]
             for tokens, logps in zip(ids[:, batch["input_ids"].shape[1]:].tolist(), recorded):
@@ -258,10 +270,12 @@ class GenerateSampler:
         return completions, logprobs
 
     def sync(self):
-        """Called before a rollout, for the policy may have been updated; here the sampler is the policy."""
+        """Called before a rollout, for the policy may have been updated: gathers the weights of a sharded one."""
+        unshard(self.policy, True)
 
     def sleep(self):
         """Called after a rollout."""
+        unshard(self.policy, False)
 
 class VllmSampler(GenerateSampler):
     """Completions by vLLM in this process: one engine a rank, or --vllm_tensor_parallel_size ranks that share one."""
@@ -302,6 +316,7 @@ class VllmSampler(GenerateSampler):
 
     def sync(self):
         """Gives the engine the policy's weights, and ends the run if its log-probs are then not the policy's."""
+        super().sync()
         if self.config.vllm_enable_sleep_mode:
             self.engine.wake_up()
         self.push()
@@ -319,6 +334,7 @@ class VllmSampler(GenerateSampler):
             self.engine.apply_model(lambda m: m.lm_head.quant_method.process_weights_after_loading(m.lm_head))
 
     def sleep(self):
+        super().sleep()
         if self.config.vllm_enable_sleep_mode:
             self.engine.sleep(level=2)  # forgets the weights, which `sync` brings back
 
@@ -338,7 +354,7 @@ def roll_out(sampler, problems: list[Problem], size: int, temperature: float, ma
     texts = sampler.tokenizer.batch_decode(completions, skip_special_tokens=True)
     grades = tasks.grade_all([(problem.verifier, text, problem.gold) for problem, text in zip(problems, texts)],
                              sampler.config.verify_seconds)
-    samples = [Sample(prompt, ids, text, reward, ids[-1] not in sampler.stops, logps, status)
+    samples = [Sample(prompt, ids, text, reward, not {*ids[-1:]} & {*sampler.stops}, logps, status)
                for prompt, ids, logps, text, (reward, status) in zip(prompts, completions, logprobs, texts, grades)]
     return [samples[i:i + size] for i in range(0, len(samples), size)]
 
@@ -348,12 +364,14 @@ class ProblemStream:
         self.problems, self.seed, self.position = problems, seed, 0
 
     def draw(self, count: int) -> list[Problem]:
-        """The next `count` problems for this rank; the others take as many of their own."""
-        first, size = self.position + RANK * count, len(self.problems)
+        """This rank's of the next `count` problems a rank, dealt out in turn: minibatches then have the same prompts
+        whatever the number of ranks.
+        """
+        first, size = self.position, len(self.problems)
         self.position += WORLD_SIZE * count
-        epochs = range(first // size, (first + count) // size + 1)
+        epochs = range(first // size, self.position // size + 1)
         order = [problem for i in epochs for problem in random.Random(f"{self.seed}/{i}").sample(self.problems, size)]
-        return order[first % size:first % size + count]
+        return order[first % size:][RANK:WORLD_SIZE * count:WORLD_SIZE]
 
 def roll_out_step(sampler, stream: ProblemStream, config: Config) -> list[Sample]:
     """This rank's share of a step's N samples, by group; dynamic sampling (DAPO) replaces groups all right or wrong."""
@@ -414,6 +432,32 @@ def kl_penalty(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tens
     log_ratio = ref_logprobs - logprobs
     return log_ratio.exp() - log_ratio - 1
 
+def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
+    """Chance that one of k samples drawn without replacement is correct (000 Eq. 37); ValueError if k > num_samples."""
+    if not (0 <= num_correct <= num_samples and 1 <= k <= num_samples):
+        raise ValueError(f"pass@{k} of {num_samples} samples with {num_correct} correct")
+    return 1 - math.comb(num_samples - num_correct, k) / math.comb(num_samples, k)
+
+def answer_entropy(answers: list[str]) -> float:
+    """Entropy, in nats, of the frequencies of the distinct answers to one problem (001 C.5)."""
+    return sum(-n / len(answers) * math.log(n / len(answers)) for n in Counter(answers).values())
+
+def fit_pass_at_k(ks: list[int], values: list[float]) -> dict[str, float]:
+    """a, b, c of pass@k = exp(-a (k + c)^-b), the shifted power law of 003 section 12; {} for under 3 values in (0, 1).
+    For each c on a grid, log(-log pass@k) = log a - b log(k + c) is a line; the best c has the least squared error.
+    """
+    points = [(k, value) for k, value in zip(ks, values) if 0 < value < 1]
+    if len(points) < 3:
+        return {}
+    k, value = np.array(points).T
+    fits = []
+    for c in np.geomspace(0.01, 101, 1000) - 1:
+        slope, intercept = np.polyfit(np.log(k + c), np.log(-np.log(value)), 1)
+        error = np.square(np.exp(-np.exp(intercept + slope * np.log(k + c))) - value).sum()
+        fits.append((error, intercept, slope, c))
+    _, intercept, slope, c = min(fits)
+    return {"fit_a": float(np.exp(intercept)), "fit_b": float(-slope), "fit_c": float(c)}
+
 @torch.no_grad()
 def evaluate(sampler, sets: dict[str, list[Problem]], config: Config) -> dict[str, float]:
     """evaluate_set of each set, by a random stream of its own; several sets have their names before the metrics'."""
@@ -421,6 +465,7 @@ def evaluate(sampler, sets: dict[str, list[Problem]], config: Config) -> dict[st
     with torch.random.fork_rng(sampler.devices):
         torch.manual_seed(config.seed + 1000 * RANK)
         found = {name: evaluate_set(sampler, problems, config) for name, problems in sets.items()}
+    sampler.sleep()
     return {f"{name}/{key}" if len(sets) > 1 else key: value for name, metrics in found.items()
             for key, value in metrics.items()}
 
@@ -461,140 +506,3 @@ def sampler_mismatch(samples: list[Sample], logprobs: torch.Tensor, sampled: tor
     size, k3, tokens = global_sum(difference.abs().sum(), k3.sum(), len(difference))
     return {"mismatch": size / tokens, "mismatch_k3": k3 / tokens,
             "mismatch_max_ratio": math.exp(max(gather([difference.max().item()])))}
-
-def gather(items: list) -> list:
-    """The items of all ranks, in rank order."""
-    parts = [items] * WORLD_SIZE
-    if WORLD_SIZE > 1:
-        dist.all_gather_object(parts, items)
-    return [item for part in parts for item in part]
-
-def global_sum(*values) -> list[float]:
-    """Each of the values, numbers or tensors of one, summed over the ranks."""
-    return [sum(column) for column in zip(*gather([[float(value) for value in values]]))]
-
-def global_mean(*values: torch.Tensor) -> list[float]:
-    """The mean of each tensor, averaged over the ranks, which hold as much each."""
-    return [total / WORLD_SIZE for total in global_sum(*(value.mean() for value in values))]
-
-def optimizer_step(policy, optimizer, max_grad_norm: float) -> float:
-    """One update, the ranks' gradients added up -> the norm before clipping. A gradient of 0 or NaN makes no update,
-    not even by momentum."""
-    for parameter in policy.parameters() if WORLD_SIZE > 1 else ():
-        dist.all_reduce(parameter.grad)
-    norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), max_grad_norm)
-    if 0 < norm < math.inf:
-        optimizer.step()
-    optimizer.zero_grad()
-    return norm.item()
-
-def save_beside(folder: Path, policy, tokenizer, state: dict | None = None):
-    """A Hugging Face folder, written under another name and renamed once it is whole; OSError, whatever goes wrong."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.") as scratch:
-        whole = Path(scratch) / "whole"
-        try:
-            policy.save_pretrained(whole)
-            tokenizer.save_pretrained(whole)
-            torch.save(state, whole / "state.pt") if state else None
-        except Exception as error:  # of safetensors and torch, which have their own for a full disk
-            raise OSError(f"cannot write {folder}: {error}") from error
-        shutil.rmtree(folder, ignore_errors=True)
-        whole.rename(folder)
-
-class Run:
-    """The run folder: config.json metrics.jsonl eval.jsonl samples.jsonl curves.png checkpoint-<step>/."""
-    def __init__(self, config: Config):
-        self.device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
-        torch.cuda.set_device(-1 if self.device.index is None else self.device.index)  # -1 sets none
-        if WORLD_SIZE > 1:
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-        torch.manual_seed(config.seed + RANK)
-        self.config, self.stopped, self.writer = config, False, None
-        started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
-        folder = config.output_dir or f"runs/{Path(sys.argv[0]).stem}-{config.variant}-{started}"
-        if config.resume_from_checkpoint:
-            folder, self.checkpoint = find_run(config.resume_from_checkpoint)
-        elif [*Path(folder).glob("*.jsonl")]:
-            fail(f"--output_dir {folder} holds a run; choose another, or --resume_from_checkpoint {folder}")
-        self.folder = Path(gather([folder])[0])  # rank 0 chooses
-        if RANK == 0:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "config.json").write_text(json.dumps(asdict(config), indent=2))
-        if RANK == 0 and config.report_to == "wandb":
-            import wandb
-            wandb.init(project="rlvr", name=self.folder.name, config=asdict(config), sync_tensorboard=True)
-        if RANK == 0 and config.report_to != "none":
-            from torch.utils.tensorboard import SummaryWriter
-            self.writer = SummaryWriter(self.folder)
-
-    def begin(self, policy, tokenizer, optimizer, stream: ProblemStream, state: dict) -> int:
-        """Takes what checkpoints hold, restores it when resuming -> the last step done; minds Ctrl-C from here on."""
-        self.parts = policy, tokenizer, optimizer, stream, state
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self.on_signal)
-        if not self.config.resume_from_checkpoint:
-            return 0
-        saved = torch.load(self.checkpoint / "state.pt", map_location="cpu", weights_only=True)
-        policy.load_state_dict(type(policy).from_pretrained(self.checkpoint, dtype=torch.float32).state_dict())
-        optimizer.load_state_dict(saved["optimizer"])
-        torch.set_rng_state(saved["rng"][RANK % len(saved["rng"])])
-        stream.position = saved["position"]
-        state.update(saved["state"])
-        for file in self.folder.glob("*.jsonl") if RANK == 0 else ():
-            whole = [line for line in file.open() if line.endswith("\n")]  # a killed run may leave half a line
-            file.write_text("".join(line for line in whole if json.loads(line)["step"] <= saved["step"]))
-        return saved["step"]
-
-    def on_signal(self, number, frame):
-        print("\nstopping after this step; once more to quit at once", file=sys.stderr)
-        self.stopped = True
-        signal.signal(number, signal.SIG_DFL)
-
-    def log(self, name: str, step: int, metrics: dict[str, float], samples: list[Sample] = ()):
-        """A row in <name>.jsonl, a line on the terminal, and the first two of `samples` in samples.jsonl."""
-        if RANK > 0:
-            return
-        rows = [(name, metrics)] + [("samples", {"text": s.text, "reward": s.reward}) for s in samples[:2]]
-        for file_name, row in rows:
-            with open(self.folder / f"{file_name}.jsonl", "a") as file:
-                file.write(json.dumps({"step": step, **row}) + "\n")
-        print(f"{name} {step}/{self.config.max_steps}", *(f"{k} {v:.3g}" for k, v in metrics.items()), sep=" | ")
-        for key, value in metrics.items() if self.writer else ():
-            self.writer.add_scalar(f"{name}/{key}", value, step)
-
-    def end_step(self, step: int) -> bool:
-        """Saves checkpoint-<step> when that is due; True when the run is to stop here."""
-        self.stopped = any(gather([self.stopped]))
-        if self.stopped or step == self.config.max_steps or step % self.config.save_steps == 0:
-            policy, tokenizer, optimizer, stream, state = self.parts
-            rng, folder = gather([torch.get_rng_state()]), self.folder / f"checkpoint-{step}"
-            if RANK == 0:
-                save_beside(folder, policy, tokenizer, dict(
-                    step=step, optimizer=optimizer.state_dict(), rng=rng, position=stream.position, state=state))
-                print(f"saved {folder}")
-        return self.stopped
-
-    def finish(self):
-        """Prints the first and the last evaluation side by side and draws curves.png: every metric against the step."""
-        if RANK > 0:
-            return
-        from matplotlib.figure import Figure  # here, because it is slow to import
-        evals, rows = ([json.loads(line) for line in open(self.folder / name)] if (self.folder / name).exists() else []
-                       for name in ("eval.jsonl", "metrics.jsonl"))
-        shown, width = evals[:1] + evals[1:][-1:], max(map(len, evals[-1])) + 2
-        print(f"\n{'step':{width}}", *(f"{row['step']:9}" for row in shown))
-        for key in filter(re.compile("pass@|avg@|greedy|answer_|token_|fit_").search, evals[-1]):
-            print(f"{key:{width}}", *(f"{row.get(key, math.nan):9.3f}" for row in shown))
-        panels = {"held-out pass@k": [(evals, key) for key in evals[0] if "pass@" in key]}
-        panels |= {f"{name}{key}": [(source, key)] for name, source in (("held-out ", evals), ("", rows))
-                   for key in dict(*source[:1]) if "pass@" not in key and key != "step"}
-        figure = Figure(figsize=(20, 18), layout="constrained")
-        axes = figure.subplots(math.ceil(len(panels) / 5), 5)
-        for axis, (title, lines) in itertools.zip_longest(axes.flat, panels.items(), fillvalue=("", ())):
-            axis.set(title=title, visible=bool(lines))
-            for source, key in lines:
-                axis.plot([row["step"] for row in source], [row.get(key) for row in source], ".-", label=key)
-        axes.flat[0].legend(fontsize="small")
-        figure.savefig(self.folder / "curves.png")
-        print(f"\nall in {self.folder}: config.json metrics.jsonl eval.jsonl samples.jsonl curves.png")

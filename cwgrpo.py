@@ -14,7 +14,6 @@ tiny policy knows the format, and where all its answers are wrong, format alone 
     python cwgrpo.py --variant paper --model ...         # the paper's prompt and reward, for a language model
     torchrun --nproc_per_node 8 cwgrpo.py                # N processes share the batch
 """
-import copy
 import re
 import time
 from dataclasses import dataclass
@@ -138,7 +137,7 @@ def main(config: Config):
     run = common.Run(config)
     policy, tokenizer = common.load_policy(config, run.device)
     train_problems, eval_sets = common.load_problems(config, tokenizer)
-    reference = copy.deepcopy(policy) if config.beta else None
+    reference = common.load_reference(policy, config)
     sampler = common.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
     stream = common.ProblemStream(train_problems, config.seed)
@@ -166,7 +165,7 @@ def main(config: Config):
         by_group = mask.view(*rewards.shape, -1)  # [B, G, T]
         kernel, token_advantages = torch.ones_like(by_group), torch.zeros_like(mask)  # [B, G, T], [N, T]
         ref_logprobs = common.frozen_logprobs(reference, samples, config)[0] if config.beta else None  # [N, T]
-        sums, grad_norms = torch.zeros(5, device=run.device), []  # sums: tokens, entropy, KL, clipped low, clipped high
+        sums, grad_norms = torch.zeros(6, device=run.device), []  # sums: loss, tokens, entropy, KL, clipped low, high
         for minibatch in minibatches * config.num_iterations:
             weights = torch.zeros_like(mask)  # [N, T]
             weights[minibatch] = common.token_weights(mask[minibatch], config.aggregation, config.max_completion_length)
@@ -177,7 +176,10 @@ def main(config: Config):
             if config.method == "cwgrpo":
                 kernel[groups] = covariance_weights(current, advantages[groups], by_group[groups])
             elif config.method == "clip_cov":
-                kernel[groups] = clip_cov_mask(current, advantages[groups], by_group[groups])
+                batch = common.gather_groups(current, advantages[groups], by_group[groups])  # of all ranks
+                same_draw = torch.Generator().manual_seed(config.seed + 1000 * step + len(grad_norms))
+                of_all = clip_cov_mask(*batch, generator=same_draw)  # [W * b, G, T]
+                kernel[groups] = of_all[common.RANK::common.WORLD_SIZE, :, :mask.shape[1]]
             token_advantages[minibatch] = (kernel * advantages[..., None]).view_as(mask)[minibatch]
             for rows in common.microbatches(samples, minibatch, config.microbatch_tokens):
                 logprobs, entropy = common.token_logprobs(policy, samples, rows, config.temperature)  # [n, T]
@@ -190,19 +192,21 @@ def main(config: Config):
                 kl = common.kl_penalty(logprobs, ref_logprobs[rows]) if config.beta else torch.zeros_like(logprobs)
                 loss = loss + (weights[rows] * (config.beta * kl - config.entropy_coef * entropy)).sum()
                 loss.backward()
-                sums += torch.stack([mask[rows].sum(), (mask[rows] * entropy.detach()).sum(),
+                sums += torch.stack([loss.detach(), mask[rows].sum(), (mask[rows] * entropy.detach()).sum(),
                                      (mask[rows] * kl.detach()).sum(), clipped_low, clipped_high])
-            grad_norms.append(common.optimizer_step(policy, optimizer, config.max_grad_norm))
+            grad_norms.append(run.optimizer_step(policy, optimizer, sums[0]))
 
         # Log, evaluate, save: all numbers are over all ranks and all updates of the step.
-        tokens, *totals = common.global_sum(*sums)
+        batch = common.gather_groups(old_logprobs.view_as(by_group), advantages, by_group, kernel)
+        loss, tokens, *totals = common.global_sum(*sums)
         entropy, kl, clip_low, clip_high = (total / max(tokens, 1) for total in totals)
         run.log("metrics", step, {
             **common.rollout_metrics(samples, config.num_generations),
-            **common.sampler_mismatch(samples, old_logprobs, sampled), "entropy": entropy, "kl": kl,
-            "clip_low": clip_low, "clip_high": clip_high, "grad_norm": sum(grad_norms) / len(grad_norms),
+            **common.sampler_mismatch(samples, old_logprobs, sampled), "loss": loss / len(grad_norms),
+            "entropy": entropy, "kl": kl, "clip_low": clip_low, "clip_high": clip_high,
+            "grad_norm": sum(grad_norms) / len(grad_norms), "skipped": run.skipped,
             "format": common.global_sum(formats.sum())[0] / common.global_sum(len(samples))[0],
-            **covariance_statistics(old_logprobs.view_as(by_group), advantages, by_group, kernel),
+            **covariance_statistics(*batch),
             "seconds_rollout": rolled_out - started, "seconds_update": time.perf_counter() - rolled_out}, samples)
         if step % config.eval_steps == 0 or step == config.max_steps:
             run.log("eval", step, common.evaluate(sampler, eval_sets, config))

@@ -12,7 +12,6 @@ target. What differs from grpo.py: advantages (--weight, section 8), a constant 
     python fade.py --weight mix_pass_k --weight_args k=4 # any of POLICY_WEIGHTS
     torchrun --nproc_per_node 8 fade.py                  # N processes share the batch
 """
-import copy
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +43,7 @@ class Config(common.Config):
 
     def __post_init__(self):
         super().__post_init__()
+        self.MAY_CHANGE = self.MAY_CHANGE - ({"max_steps"} if self.weight == "log_schedule" else set())
         FadeController(1.0, self.target_entropy, self.ema_beta, self.alpha_max)
         try:
             self.policy_weight(1.0, 1.0)(torch.zeros(1, self.num_generations))
@@ -164,15 +164,15 @@ def main(config: Config):
     run = common.Run(config)
     policy, tokenizer = common.load_policy(config, run.device)
     train_problems, eval_sets = common.load_problems(config, tokenizer)
-    reference = copy.deepcopy(policy) if config.beta else None
+    reference = common.load_reference(policy, config)
     sampler = common.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
     stream = common.ProblemStream(train_problems, config.seed)
-    head, state = policy.get_output_embeddings().weight.detach(), {}  # [V, H], follows the updates
-    first_head = head.clone()
+    head = partial(common.whole, policy.get_output_embeddings().weight.detach())  # [V, H], follows the updates
+    first_head, state = head().clone(), {}
     last_step = run.begin(policy, tokenizer, optimizer, stream, state)
     if last_step == 0:
-        run.log("eval", 0, common.evaluate(sampler, eval_sets, config) | rank1_statistics(head - first_head))
+        run.log("eval", 0, common.evaluate(sampler, eval_sets, config) | rank1_statistics(head() - first_head))
 
     for step in range(last_step + 1, config.max_steps + 1):
         # Roll out: G completions for each of B prompts, N = B * G rows (each rank holds its share of them).
@@ -196,10 +196,9 @@ def main(config: Config):
             delta = log_schedule(step, config.max_steps, 1.0, 0.802, tau=12264)
         weight = config.policy_weight(alpha, delta)
         advantages = weight(rewards)  # [B, G]
-        if config.equalize_learning_rate:
-            grid = torch.ones(config.num_generations + 1, config.num_generations).tril(-1)  # k successes in row k
-            ratio = POLICY_WEIGHTS["grpo"](grid).abs().max() / weight(grid).abs().max()
-            optimizer.param_groups[0]["lr"] = config.learning_rate * ratio.item()
+        if config.equalize_learning_rate:  # GRPO's largest |A|, of one success or one failure in a group: sqrt(G - 1)
+            most = weight(torch.ones(config.num_generations + 1, config.num_generations).tril(-1)).abs().max()
+            optimizer.param_groups[0]["lr"] = config.learning_rate * (config.num_generations - 1) ** 0.5 / most.item()
         masses = *gradient_mass(advantages, rewards), entropy_drift(advantages, mean_logprobs, entropy_now)
         m_S, m_F, drift = common.global_mean(*masses)
         diagnostics = {  # drift and change of entropy are those of the update before
@@ -212,7 +211,7 @@ def main(config: Config):
         # Update: PPO-clip against the policy that wrote the rollout, one optimizer step a minibatch.
         minibatches = torch.arange(len(samples)).split(config.minibatch_size // common.WORLD_SIZE)
         ref_logprobs = common.frozen_logprobs(reference, samples, config)[0] if config.beta else None  # [N, T]
-        sums, grad_norms = torch.zeros(5, device=run.device), []  # sums: tokens, entropy, KL, clipped low, clipped high
+        sums, grad_norms = torch.zeros(6, device=run.device), []  # sums: loss, tokens, entropy, KL, clipped low, high
         for minibatch in minibatches * config.num_iterations:
             weights = torch.zeros_like(mask)  # [N, T]
             weights[minibatch] = common.token_weights(mask[minibatch], config.aggregation, config.max_completion_length)
@@ -227,21 +226,21 @@ def main(config: Config):
                 kl = common.kl_penalty(logprobs, ref_logprobs[rows]) if config.beta else torch.zeros_like(logprobs)
                 loss = loss + (weights[rows] * (config.beta * kl - config.entropy_coef * entropy)).sum()
                 loss.backward()
-                sums += torch.stack([mask[rows].sum(), (mask[rows] * entropy.detach()).sum(),
+                sums += torch.stack([loss.detach(), mask[rows].sum(), (mask[rows] * entropy.detach()).sum(),
                                      (mask[rows] * kl.detach()).sum(), clipped_low, clipped_high])
-            grad_norms.append(common.optimizer_step(policy, optimizer, config.max_grad_norm))
+            grad_norms.append(run.optimizer_step(policy, optimizer, sums[0]))
 
         # Log, evaluate, save: all numbers are over all ranks and all updates of the step.
-        tokens, *totals = common.global_sum(*sums)
+        loss, tokens, *totals = common.global_sum(*sums)
         entropy, kl, clip_low, clip_high = (total / max(tokens, 1) for total in totals)
         run.log("metrics", step, {
             **common.rollout_metrics(samples, config.num_generations),
-            **common.sampler_mismatch(samples, old_logprobs, sampled), "entropy": entropy, "kl": kl,
-            "clip_low": clip_low, "clip_high": clip_high, "grad_norm": sum(grad_norms) / len(grad_norms),
-            **diagnostics, "seconds_rollout": rolled_out - started, "seconds_update": time.perf_counter() - rolled_out},
-            samples)
+            **common.sampler_mismatch(samples, old_logprobs, sampled), "loss": loss / len(grad_norms),
+            "entropy": entropy, "kl": kl, "clip_low": clip_low, "clip_high": clip_high,
+            "grad_norm": sum(grad_norms) / len(grad_norms), "skipped": run.skipped, **diagnostics,
+            "seconds_rollout": rolled_out - started, "seconds_update": time.perf_counter() - rolled_out}, samples)
         if step % config.eval_steps == 0 or step == config.max_steps:
-            run.log("eval", step, common.evaluate(sampler, eval_sets, config) | rank1_statistics(head - first_head))
+            run.log("eval", step, common.evaluate(sampler, eval_sets, config) | rank1_statistics(head() - first_head))
         if run.end_step(step):
             break
     run.finish()

@@ -24,7 +24,6 @@ What the presets of --variant change:
     python grpo.py --max_steps 0 --model runs/x/checkpoint-100     # evaluates only
     python grpo.py --resume_from_checkpoint runs/x
 """
-import copy
 import time
 from dataclasses import dataclass
 
@@ -66,7 +65,7 @@ def main(config: Config):
     run = common.Run(config)
     policy, tokenizer = common.load_policy(config, run.device)
     train_problems, eval_sets = common.load_problems(config, tokenizer)
-    reference = copy.deepcopy(policy) if config.beta else None
+    reference = common.load_reference(policy, config)
     sampler = common.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
     stream = common.ProblemStream(train_problems, config.seed)
@@ -95,7 +94,7 @@ def main(config: Config):
         several = len(minibatches) * config.num_iterations > 1  # with one update the old policy is the current one
         old_logprobs = common.frozen_logprobs(policy, samples, config)[0] if several else mask * 0  # [N, T]
         ref_logprobs = common.frozen_logprobs(reference, samples, config)[0] if config.beta else None  # [N, T]
-        sums, grad_norms = torch.zeros(5, device=run.device), []  # sums: tokens, entropy, KL, clipped low, clipped high
+        sums, grad_norms = torch.zeros(6, device=run.device), []  # sums: loss, tokens, entropy, KL, clipped low, high
         for minibatch in minibatches * config.num_iterations:
             weights = torch.zeros_like(mask)  # [N, T]
             weights[minibatch] = common.token_weights(mask[minibatch], config.aggregation, config.max_completion_length)
@@ -112,17 +111,18 @@ def main(config: Config):
                 kl = common.kl_penalty(logprobs, ref_logprobs[rows]) if config.beta else torch.zeros_like(logprobs)
                 loss = loss + (weights[rows] * (config.beta * kl - config.entropy_coef * entropy)).sum()
                 loss.backward()
-                sums += torch.stack([mask[rows].sum(), (mask[rows] * entropy.detach()).sum(),
+                sums += torch.stack([loss.detach(), mask[rows].sum(), (mask[rows] * entropy.detach()).sum(),
                                      (mask[rows] * kl.detach()).sum(), clipped_low, clipped_high])
-            grad_norms.append(common.optimizer_step(policy, optimizer, config.max_grad_norm))
+            grad_norms.append(run.optimizer_step(policy, optimizer, sums[0]))
 
         # Log, evaluate, save: all numbers are over all ranks and all updates of the step.
-        tokens, *totals = common.global_sum(*sums)
+        loss, tokens, *totals = common.global_sum(*sums)
         entropy, kl, clip_low, clip_high = (total / max(tokens, 1) for total in totals)
         run.log("metrics", step, {
             **common.rollout_metrics(samples, config.num_generations),
-            **common.sampler_mismatch(samples, old_logprobs, sampled), "entropy": entropy, "kl": kl,
-            "clip_low": clip_low, "clip_high": clip_high, "grad_norm": sum(grad_norms) / len(grad_norms),
+            **common.sampler_mismatch(samples, old_logprobs, sampled), "loss": loss / len(grad_norms),
+            "entropy": entropy, "kl": kl, "clip_low": clip_low, "clip_high": clip_high,
+            "grad_norm": sum(grad_norms) / len(grad_norms), "skipped": run.skipped,
             "seconds_rollout": rolled_out - started, "seconds_update": time.perf_counter() - rolled_out}, samples)
         if step % config.eval_steps == 0 or step == config.max_steps:
             run.log("eval", step, common.evaluate(sampler, eval_sets, config))

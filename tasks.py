@@ -22,14 +22,12 @@ import sys
 import tempfile
 import time
 import zlib
-from collections import Counter, namedtuple
+from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Literal
-
-import numpy as np
 
 RANK, WORLD_SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun
 # For the policy; for the verifier; the verifier's name; "" or a group of problems that is evaluated by itself, too.
@@ -109,10 +107,20 @@ class Config:
     eval_max_completion_length: int = 0  # tokens of the evaluation's samples; 0 for max_completion_length
     top_p: float = 1.0  # of the evaluation's samples; rollouts use the whole distribution, as the loss does
     save_steps: int = 100  # steps between checkpoints; the last step is always saved
-    resume_from_checkpoint: str = ""  # run folder or checkpoint folder; its flags become the defaults
+    resume_from_checkpoint: str = ""  # run or checkpoint folder, or "latest"; its flags become the defaults
+    save_total_limit: int = 0  # how many checkpoints to keep, the newest; 0 for all
+    max_skipped_updates: int = 10  # updates in a row with a NaN or infinite loss or gradient that end the run
+    fsdp: bool = True  # with torchrun, shard weights, gradients and Adam's moments; false: each rank holds them all
+    ddp_timeout: float = 1800.0  # seconds that a rank waits for another before the run ends
+    trust_remote_code: bool = False  # run the model code that comes with --model
     report_to: Literal["none", "tensorboard", "wandb"] = "none"  # where metrics go besides metrics.jsonl
     cache_dir: str = "~/.cache/rlvr"  # where the warmed-up tiny policy is kept
 
+    MAY_CHANGE = {*"max_steps output_dir resume_from_checkpoint report_to cache_dir trust_remote_code ddp_timeout fsdp "
+                  "microbatch_tokens gradient_checkpointing rollout_batch_size verify_seconds max_skipped_updates "
+                  "save_steps save_total_limit eval_steps eval_dataset eval_samples eval_protocol eval_temperature "
+                  "eval_max_completion_length top_p vllm_gpu_memory_utilization vllm_tensor_parallel_size "
+                  "vllm_enable_sleep_mode".split()}  # in a resumed run: what does not touch the mathematics
     MAY_BE_ZERO = {"sft_steps", "max_steps", "learning_rate", "max_redraws", "eval_problems",
                    "vllm_importance_sampling_cap"}  # as may what is 0 by default
 
@@ -164,11 +172,20 @@ def fail(message: str):
     sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {message}\n")
     sys.exit(2)
 
-def find_run(path: str) -> tuple[Path, Path]:
-    """The run folder and the checkpoint, of a run its latest, that `path`, either of the two, stands for."""
-    found = [state.parent for state in (*Path(path).glob("checkpoint-*/state.pt"), *Path(path).glob("state.pt"))]
-    latest = max(found, key=lambda folder: int(folder.name.split("-")[-1]), default=None)
-    return (latest.parent, latest) if latest else fail(f"--resume_from_checkpoint {path}: no checkpoint there")
+def find_run(path) -> tuple[Path, list[Path]]:
+    """The run folder and its checkpoints, the newest first, that `path` stands for: a run folder, one of its
+    checkpoints, or "latest", this script's last run in runs/.
+    """
+    if path == "latest":
+        runs = Path("runs").glob(f"{Path(sys.argv[0]).stem}-*/config.json")
+        path = max(runs, key=os.path.getmtime, default=Path("runs/latest/config.json")).parent
+    path = Path(path)
+    if re.fullmatch(r"checkpoint-\d+", path.name):
+        return path.parent, [path]
+    if not (path / "config.json").exists():
+        fail(f"--resume_from_checkpoint {path}: no run there")
+    found = [folder for folder in path.glob("checkpoint-*") if folder.name[11:].isdigit()]
+    return path, sorted(found, key=lambda folder: int(folder.name[11:]), reverse=True)
 
 def parse_flags(config_class: type, variants: dict[str, dict]):
     """The flags of the command line as a config. A flag wins over the presets of --eval_protocol and --variant, these
@@ -181,20 +198,27 @@ def parse_flags(config_class: type, variants: dict[str, dict]):
         field.metadata = {"help": comments[field.name]} | ({"choices": [*variants]} if field.name == "variant" else {})
     parser = HfArgumentParser(config_class, allow_abbrev=False)
     parser.error = fail
+    given, saved = parser.parse_args(), {}
     try:
-        given = parser.parse_args()
         named = {given.dataset, *given.eval_dataset.split(",")} - {"countdown", ""}
         if named or given.model != "tiny" and not Path(given.model).exists():
             parser.set_defaults(**LARGE)
         if given.resume_from_checkpoint:
-            saved = json.loads((find_run(given.resume_from_checkpoint)[0] / "config.json").read_text())
-            if saved.keys() != comments.keys():
+            folder, _ = find_run(given.resume_from_checkpoint)
+            saved = json.loads((folder / "config.json").read_text())
+            if not isinstance(saved, dict) or saved.keys() != comments.keys():
                 fail(f"{given.resume_from_checkpoint} is not a run of this script: its flags are others")
-            parser.set_defaults(**saved)
-        parser.set_defaults(**variants[given.variant] | PROTOCOLS[given.eval_protocol])
-        config, = parser.parse_args_into_dataclasses()
+            if given.output_dir and Path(given.output_dir) != folder:
+                fail(f"--output_dir {given.output_dir}: a resumed run goes on in its own folder, {folder}")
+        values = [*saved.items(), *variants[given.variant].items(), *PROTOCOLS[given.eval_protocol].items()]
+        presets = [f"--{name}={value}" for name, value in values if value is not None]
+        config, = parser.parse_args_into_dataclasses(presets + sys.argv[1:])
     except ValueError as error:
         fail(str(error))
+    changed = [f"--{name} {getattr(config, name)} (was {value})" for name, value in saved.items()
+               if name not in config.MAY_CHANGE and getattr(config, name) != value]
+    if changed:
+        fail(f"a resumed run keeps what its mathematics depends on; differences: {', '.join(changed)}")
     return config
 
 def make_countdown(rng: random.Random, size: int, held_out: bool = False) -> tuple[Problem, str]:
@@ -235,32 +259,6 @@ def last_boxed(text: str) -> str:
             start = opened.pop()
             found = found if start is None else text[start:token.start()].strip() or "NA"
     return found
-
-def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
-    """Chance that one of k samples drawn without replacement is correct (000 Eq. 37); ValueError if k > num_samples."""
-    if not (0 <= num_correct <= num_samples and 1 <= k <= num_samples):
-        raise ValueError(f"pass@{k} of {num_samples} samples with {num_correct} correct")
-    return 1 - math.comb(num_samples - num_correct, k) / math.comb(num_samples, k)
-
-def answer_entropy(answers: list[str]) -> float:
-    """Entropy, in nats, of the frequencies of the distinct answers to one problem (001 C.5)."""
-    return sum(-n / len(answers) * math.log(n / len(answers)) for n in Counter(answers).values())
-
-def fit_pass_at_k(ks: list[int], values: list[float]) -> dict[str, float]:
-    """a, b, c of pass@k = exp(-a (k + c)^-b), the shifted power law of 003 section 12; {} for under 3 values in (0, 1).
-    For each c on a grid, log(-log pass@k) = log a - b log(k + c) is a line; the best c has the least squared error.
-    """
-    points = [(k, value) for k, value in zip(ks, values) if 0 < value < 1]
-    if len(points) < 3:
-        return {}
-    k, value = np.array(points).T
-    fits = []
-    for c in np.geomspace(0.01, 101, 1000) - 1:
-        slope, intercept = np.polyfit(np.log(k + c), np.log(-np.log(value)), 1)
-        error = np.square(np.exp(-np.exp(intercept + slope * np.log(k + c))) - value).sum()
-        fits.append((error, intercept, slope, c))
-    _, intercept, slope, c = min(fits)
-    return {"fit_a": float(np.exp(intercept)), "fit_b": float(-slope), "fit_c": float(c)}
 
 def extract(verifier: str, text: str) -> str:
     """What counts as the answer where answers are told apart: a program, <answer>...</answer>, or the last box."""

@@ -1035,7 +1035,7 @@ def test_problem_stream_seeds_differ():
 
 
 def test_ranks_share_the_stream(monkeypatch):
-    """Two ranks that draw 3 each take what one process that draws 6 takes, in order."""
+    """Two ranks that draw 3 each take in turn what one process that draws 6 takes."""
     whole = common.ProblemStream(PROBLEMS, 0)
     expected = [whole.draw(6) for _ in range(4)]
     monkeypatch.setattr(common, "WORLD_SIZE", 2)
@@ -1045,7 +1045,7 @@ def test_ranks_share_the_stream(monkeypatch):
         stream = common.ProblemStream(PROBLEMS, 0)
         parts.append([stream.draw(3) for _ in range(4)])
         assert stream.position == whole.position
-    assert [first + second for first, second in zip(*parts)] == expected
+    assert [[problem for pair in zip(first, second) for problem in pair] for first, second in zip(*parts)] == expected
 
 
 # ------------------------------------------------------------------------------------------------ folders and flags
@@ -1055,7 +1055,7 @@ class Saved:
     def __init__(self, text, error=None):
         self.text, self.error = text, error
 
-    def save_pretrained(self, folder):
+    def save_pretrained(self, folder, **_):
         folder.mkdir(exist_ok=True)
         (folder / "file").write_text(self.text)
         if self.error:
@@ -1065,7 +1065,7 @@ class Saved:
 def test_save_beside(tmp_path):
     folder = tmp_path / "new" / "checkpoint-1"
     common.save_beside(folder, Saved("-"), Saved("first"))  # into a folder that does not exist
-    assert [path.name for path in folder.iterdir()] == ["file"]
+    assert {path.name for path in folder.iterdir()} == {"file", "checksums.json"}
     common.save_beside(folder, Saved("-"), Saved("second"), dict(step=3))  # over one that does
     assert (folder / "file").read_text() == "second"
     assert torch.load(folder / "state.pt") == dict(step=3)

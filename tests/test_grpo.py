@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -217,9 +218,15 @@ def train_two_steps(tokenizer, policy, rows):
                 logprobs, _ = common.token_logprobs(trained, samples, part)
                 common.ppo_clip_loss(logprobs, old_logprobs[part], advantages[part], mask[part],
                                      importance_sampling_level=level, weights=weights[part]).loss.backward()
-            results.append(torch.tensor(common.optimizer_step(trained, optimizer, max_grad_norm)))
+            results.append(torch.tensor(optimizer_step(trained, optimizer, max_grad_norm)))
         results.append(torch.cat([parameter.detach().flatten() for parameter in trained.parameters()]))
     return results
+
+
+def optimizer_step(policy, optimizer, max_grad_norm, loss=0.0):
+    """Run.optimizer_step without a run folder."""
+    run = SimpleNamespace(skipped=0, skipped_in_a_row=0, config=grpo.Config(max_grad_norm=max_grad_norm))
+    return common.Run.optimizer_step(run, policy, optimizer, torch.tensor(loss))
 
 
 @pytest.mark.parametrize("value", [0.0, math.nan, math.inf, -math.inf])
@@ -228,12 +235,12 @@ def test_no_update_by_a_gradient_of_nothing_or_not_finite(value):
     layer = torch.nn.Linear(3, 2)
     optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1)
     layer(torch.ones(1, 3)).sum().backward()
-    common.optimizer_step(layer, optimizer, 1.0)
+    optimizer_step(layer, optimizer, 1.0)
     before = copy.deepcopy(layer.state_dict())
     for parameter in layer.parameters():
         parameter.grad = torch.zeros_like(parameter)
     layer.weight.grad[0, 0] = value
-    norm = common.optimizer_step(layer, optimizer, 1.0)
+    norm = optimizer_step(layer, optimizer, 1.0)
     assert norm == abs(value) or math.isnan(norm) and math.isnan(value)
     assert all(torch.equal(after, before[name]) for name, after in layer.state_dict().items())
     assert all(parameter.grad is None for parameter in layer.parameters())

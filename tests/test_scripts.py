@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -167,7 +168,7 @@ import runpy, sys
 import torch.distributed as dist
 sys.path.insert(0, {str(ROOT)!r})
 init, end = dist.init_process_group, dist.destroy_process_group
-dist.init_process_group = lambda *given: dist.is_initialized() or init(*given)
+dist.init_process_group = lambda *given, **named: dist.is_initialized() or init(*given, **named)
 dist.destroy_process_group = lambda *_: print("process group ended by", dist.get_rank())
 for script in {SCRIPTS!r}:
     sys.argv = [f"{ROOT}/{{script}}.py", *{arguments(**SMALL | flags, cache_dir=cache_dir)!r}]
@@ -248,10 +249,11 @@ def test_a_flag_that_is_given_wins_over_the_preset_and_over_the_resumed_run(run,
     run("grpo", variant="dapo", epsilon_high=0.3, max_steps=1, seed=3)
     config = json.loads(Path("run/config.json").read_text())
     assert (config["epsilon_high"], config["aggregation"], config["seed"]) == (0.3, "token", 3)
-    assert resume("grpo", "run", max_steps=2, learning_rate=0).code == 0
+    assert resume("grpo", "run", max_steps=2, eval_protocol="002", eval_samples=3).code == 0
     config = json.loads(Path("run/config.json").read_text())
     assert (config["epsilon_high"], config["aggregation"], config["seed"]) == (0.3, "token", 3)
-    assert (config["variant"], config["max_steps"], config["learning_rate"]) == ("dapo", 2, 0)
+    assert (config["variant"], config["max_steps"]) == ("dapo", 2)
+    assert (config["eval_samples"], config["eval_temperature"]) == (3, 0.4)  # the protocol's 10 gives way to the flag
 
 
 def test_the_seed_settles_everything(run):
@@ -290,8 +292,8 @@ def test_training_can_start_from_a_checkpoint_folder(run):
 # ----------------------------------------------------------------------------------------- off the default settings
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_many_settings_off_the_defaults_at_once(run, monkeypatch, script):
-    updates, step = [], common.optimizer_step
-    monkeypatch.setattr(common, "optimizer_step", lambda *given: updates.append(1) or step(*given))
+    updates, step = [], common.Run.optimizer_step
+    monkeypatch.setattr(common.Run, "optimizer_step", lambda *given: updates.append(1) or step(*given))
     result = run(script, temperature=0.7, beta=0.001, entropy_coef=1e-4, num_iterations=2, aggregation="constant",
                  mask_truncated_completions=True, dynamic_sampling=True, importance_sampling_level="sequence",
                  epsilon=1e-5, microbatch_tokens=64, rollout_batch_size=5, top_p=0.9, eval_temperature=0.6)
@@ -577,7 +579,7 @@ def test_report_to_tensorboard_without_tensorboard(no_model, monkeypatch):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk(run):
     Path("run").mkdir()
-    Path("run", "config.json").symlink_to("/dev/full")  # opens, and then writing fails as on a full disk
+    Path("run", ".config.json").symlink_to("/dev/full")  # opens, and then writing fails as on a full disk
     assert refused(run("grpo"), "grpo", "No space left on device")
 
 
@@ -675,21 +677,22 @@ def test_a_signal_ends_the_run_with_a_checkpoint_that_resumes(resume, cache_dir,
     assert steps("run") == list(range(1, last + 3)) and steps("run", "eval") == [0, last + 2]
 
 
-def test_a_second_signal_quits_at_once(run, monkeypatch):
-    """The first one asks to stop after the step; from then on the signal has its default effect, which is to end."""
-    log = common.Run.log
+@pytest.mark.parametrize("seconds, code, last", [(0, 0, 1), (3, 130, 0)])
+def test_a_second_ctrl_c(run, monkeypatch, seconds, code, last):
+    """At once it is the launcher's, which passes it on to the ranks; later it is the user's, who wants to quit."""
+    log, monotonic = common.Run.log, time.monotonic
 
     def log_and_signal(self, name, *given):
         log(self, name, *given)
         if name == "metrics":
-            os.kill(os.getpid(), signal.SIGTERM)
-            handlers.append(signal.getsignal(signal.SIGTERM))
+            os.kill(os.getpid(), signal.SIGINT)
+            monkeypatch.setattr(time, "monotonic", lambda: monotonic() + seconds)
+            os.kill(os.getpid(), signal.SIGINT)
 
-    handlers = []
     monkeypatch.setattr(common.Run, "log", log_and_signal)
     result = run("grpo", max_steps=5, save_steps=100)
-    assert result.code == 0 and steps("run") == [1] and Path("run/checkpoint-1").exists()
-    assert handlers == [signal.SIG_DFL]
+    assert result.code == code and steps("run") == [1] and "Traceback" not in result.err
+    assert Path("run/checkpoint-1").exists() == bool(last)
 
 
 def test_two_ranks(cache_dir, tmp_path):
