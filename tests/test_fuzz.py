@@ -291,7 +291,8 @@ def test_one_line_or_finite_numbers(bare, place, cache_dir, record_property, cas
         signal.signal(signal.SIGALRM, before)
     record_property("code", result.code)
     if result.code == 2:
-        lines = [line for line in re.split("[\r\n]+", result.err) if line and not line.startswith("warming up")]
+        progress = ("warming up", "Generating")  # bars, of the warm-up and of datasets
+        lines = [line for line in re.split("[\r\n]+", result.err) if line and not line.startswith(progress)]
         assert len(lines) == 1 and re.match(rf"{case.script}\.py: error: .*\w", lines[0]), f"{command}\n{result.err}"
     else:
         assert result.code == 0, f"{command}\n{result.err}"

@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+import transformers
 
+import common
 import tasks
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +40,7 @@ def test_sizes_of_the_design():
         assert len((ROOT / shared).read_text().splitlines()) <= 600
 
 
-COMMAND = r"^(?:torchrun --nproc_per_node \d )?(?:python )?(\w+)\.py ((?:[^\n]*\\\n)*[^\n]*)$"
+COMMAND = r"^(?:torchrun (?:--\w+ \S+ (?:\\\n *)?)+)?(?:python )?(\w+)\.py ((?:[^\n]*\\\n)*[^\n]*)$"
 COMMANDS = [(script, re.sub(r"\\\n|#.*", " ", rest).split())
             for script, rest in re.findall(COMMAND, README, re.M) if script in SCRIPTS]
 
@@ -59,10 +61,32 @@ def test_commands_are_taken(script, arguments, monkeypatch, tmp_path):
     config = tasks.parse_flags(module.Config, module.VARIANTS)
     for name, value in zip(arguments[::2], arguments[1::2]):
         given = getattr(config, name.removeprefix("--"))
-        assert (float(value) if isinstance(given, (int, float)) else value) == given
+        assert str(given).lower() == value if isinstance(given, bool) else type(given)(value) == given
 
 
 def test_data_sets_of_the_table():
     for name, source in tasks.DATASETS.items():
         row, = re.findall(rf"^\| [^|]*\b{name}\b[^|]* \|.*$", README, re.M)
         assert source.path in row
+
+
+SHAPES = {  # Qwen2.5's
+    "0.5 B": dict(hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14,
+                  num_key_value_heads=2, vocab_size=151936, tie_word_embeddings=True),
+    "1.5 B": dict(hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12,
+                  num_key_value_heads=2, vocab_size=151936, tie_word_embeddings=True),
+    "7 B": dict(hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28,
+                num_key_value_heads=4, vocab_size=152064, tie_word_embeddings=False)}
+MEMORY = re.findall(r"^\| ([\d.]+ B) \| (\d+) \| (.*) \|$", README, re.M)
+
+
+def test_memory_table_has_all_sizes():
+    assert {(size, ranks) for size, ranks, _ in MEMORY} >= {(size, ranks) for size in SHAPES for ranks in ("1", "8")}
+
+
+@pytest.mark.parametrize("size, ranks, numbers", MEMORY)
+def test_memory_table_is_what_is_printed(size, ranks, numbers, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(common, "WORLD_SIZE", int(ranks))
+    estimate = common.memory_estimate(transformers.Qwen2Config(**SHAPES[size]), tasks.Config(**tasks.LARGE))
+    assert numbers.split(" | ") == [f"{value:.1f}" for value in estimate.values()]

@@ -44,9 +44,10 @@ def main(folder, *options):
         ids = [self.tokenizer.encode(prompt) for prompt in prompts]
         theirs, _ = self.generate(ids, 0.0, 1.0, 24)
         ours, _ = common.GenerateSampler.generate(self, ids, 0.0, 1.0, 24)
-        print("greedy outputs that are the trainer's:", sum(map(list.__eq__, theirs, ours)), "of", len(ids))
+        print(f"greedy outputs that are the trainer's: {sum(map(list.__eq__, theirs, ours))} of {len(ids)}\n", end="")
         first, second = (self.generate(ids * 4, 1.0, 1.0, 24)[0] for _ in range(2))
-        print("two rollouts of the same prompts are", "alike" if first == second else "different")
+        # as one string, for the lines of two ranks mix
+        print(f"two rollouts of the same prompts are {'alike' if first == second else 'different'}\n", end="")
 
     common.VllmSampler.sync = sync_and_compare
     # vLLM's attention on CPUs knows heads of 32, not the tiny policy's of 24; tensor parallelism wants an even number
