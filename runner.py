@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import types
 import zlib
@@ -33,6 +34,7 @@ import tasks
 from tasks import RANK, WORLD_SIZE, Config, fail, find_run
 
 AT_EXIT = contextlib.ExitStack()  # what has to end before the process group does
+BEAT, SILENCE = 5.0, 45.0  # seconds between signs of life of a rank; after which one without is taken for dead
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)  # whole tensors, on rank 0
 
 def launch(main, config_class: type, variants: dict[str, dict]):
@@ -50,7 +52,7 @@ def launch(main, config_class: type, variants: dict[str, dict]):
     except RuntimeError as error:  # gloo has no class of its own
         if not (isinstance(error, dist.DistError) or "gloo" in str(error)):
             raise
-        fail(f"rank {RANK} has lost another one, which has died or hangs; resume from the last checkpoint ({error})")
+        fail(f"rank {RANK} has lost another one, which has ended or hangs; resume from the last checkpoint ({error})")
     finally:
         AT_EXIT.close()
         if dist.is_initialized():
@@ -83,6 +85,25 @@ def global_sum(*values) -> list[float]:
 def global_mean(*values: torch.Tensor) -> list[float]:
     """The mean of each tensor, averaged over the ranks, which hold as much each."""
     return [total / WORLD_SIZE for total in global_sum(*(value.mean() for value in values))]
+
+def watch_ranks(ended: threading.Event):
+    """Until `ended`, ends this process when another rank is silent, dead on a machine that is gone or stopped: nothing
+    else can, while the main thread waits for that rank.
+    """
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    heard = [(0, time.monotonic())] * WORLD_SIZE  # how often, and when last, of each rank
+    while not ended.wait(BEAT):
+        try:
+            store.add(f"alive/{RANK}", 1)
+            counts = [store.add(f"alive/{rank}", 0) for rank in range(WORLD_SIZE)]
+        except dist.DistError:
+            counts = [count for count, _ in heard]  # the machine of rank 0 is silent
+        heard = [last if count == last[0] else (count, time.monotonic()) for count, last in zip(counts, heard)]
+        silent = [rank for rank, (_, when) in enumerate(heard) if time.monotonic() > when + SILENCE]
+        if silent:
+            sys.stderr.write(f"{Path(sys.argv[0]).name}: error: rank {RANK} has not heard of rank {silent[0]} for "
+                             f"{SILENCE:g} s; resume from the last checkpoint\n")
+            os._exit(2)
 
 def shard(policy, scores):
     """FSDP2: a rank keeps its share of each layer, gathers a layer when it is used, and gradients are added up.
@@ -165,6 +186,7 @@ class Run:
         torch.manual_seed(config.seed + RANK)
         self.config, self.stopped, self.writer = config, 0.0, None
         self.skipped, self.skipped_in_a_row = 0, 0  # updates that were NaN or infinite
+        self.ended = threading.Event()
         self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
         folder, checkpoint = config.output_dir or f"runs/{Path(sys.argv[0]).stem}-{config.variant}-{self.started}", None
         if config.resume_from_checkpoint:
@@ -196,6 +218,8 @@ class Run:
                        "training problems": zlib.crc32(problems)}
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.on_signal)
+        if WORLD_SIZE > 1:
+            threading.Thread(target=watch_ranks, args=(self.ended,), daemon=True).start()
         step = self.restore() if self.checkpoint else 0
         if self.config.resume_from_checkpoint and RANK == 0:
             self.forget_after(step if self.checkpoint else -1)
@@ -299,6 +323,7 @@ class Run:
 
     def finish(self):
         """Prints the first and the last evaluation side by side and draws curves.png: every metric against the step."""
+        self.ended.set()
         if RANK > 0:
             return
         from matplotlib.figure import Figure  # here, because it is slow to import

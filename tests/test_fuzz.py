@@ -32,8 +32,9 @@ from test_scripts import (ENVIRONMENT, ROOT, SCRIPTS, SMALL, arguments, bare, ca
 SLOW = os.environ.get("RLVR_SLOW") == "1"
 SECONDS = 60  # that a case may take
 SHORT = 40  # cases of the short form, one of each so many of the long one
-BASE = SMALL | dict(max_steps=1, eval_samples=2, max_completion_length=32, eval_max_completion_length=32,
-                    learning_rate=1e-3, microbatch_tokens=2048, rollout_batch_size=64, gradient_checkpointing=False)
+BASE = SMALL | dict(sft_steps=50, max_steps=1, eval_samples=2, max_completion_length=32, eval_max_completion_length=32,
+                    learning_rate=1e-3, microbatch_tokens=2048, rollout_batch_size=64, gradient_checkpointing=False,
+                    verifier="number")
 HUGE = "1" + 400 * "0"
 WORDS = ["", " ", "two words", "-", "--", "nan", "None", "ü\u2028😀", "1\n2", "\n", "%s", "{}", "[1]"]
 INTS = ["-1", "0", "1", "2", "+3", "1.5", "1e3", "0x10", "inf", *WORDS]
@@ -54,7 +55,8 @@ DATA = {
     "empty.jsonl": "", "blank.jsonl": "\n\n", "broken.jsonl": '{"prompt": \n', "list.jsonl": "[1, 2]\n",
     "column.jsonl": '{"question": "1 + 1", "gold": "2"}\n' * 4, "nulls.jsonl": '{"prompt": null, "answer": null}\n' * 4,
     "half.jsonl": '{"prompt": "1", "answer": "2"}\n{"prompt": "1", "an', "number.jsonl": "3\n",
-    "nested.jsonl": '{"prompt": {"a": [1]}, "answer": {"b": null}}\n' * 4, "one.jsonl": '{"prompt": "1", "answer": "2"}',
+    "nested.jsonl": '{"prompt": {"a": [1]}, "answer": {"b": null}}\n' * 4,
+    "one.jsonl": '{"prompt": "1", "answer": "2"}',
     "mixed.jsonl": '{"prompt": "1", "answer": "2"}\n{"prompt": 1, "answer": [2]}\n', "bytes.jsonl": "\udcff\udcfe\0\0",
     "broken.parquet": "no parquet", "empty.parquet": "", "object.json": '{"prompt": "1", "answer": "2"}',
 }
@@ -112,9 +114,9 @@ SHAPES = [  # of a command line; %s is a flag of the script, %v one of its value
 Case = namedtuple("Case", "script given damage", defaults=(None,))
 
 
-def values_of(config_field):
-    """What to give to a flag, by its type and its name."""
-    name, kind = config_field.name, config_field.type
+def values_of(flag):
+    """What to give to a flag, a field of Config, by its type and its name."""
+    name, kind = flag.name, flag.type
     if name in STRINGS:
         return STRINGS[name]
     if get_origin(kind) is Literal:
@@ -124,9 +126,9 @@ def values_of(config_field):
     return {int: INTS + (LARGE_INTS if name not in SIZES else [HUGE + ".0"]), float: FLOATS, bool: BOOLS}[kind]
 
 
-def line_of(rng, settings, script):
+def line_of(rng, settings):
     """The flags of BASE and of a case, as `--flag value` or `--flag=value`."""
-    base = BASE | {"verifier": "number"}
+    base = dict(BASE)
     if {"numbers", "cache_dir"} & settings.keys():
         base["sft_steps"] = 1  # each has a policy of its own to warm up
     if "prompt_column" in settings or "answer_column" in settings:
@@ -143,41 +145,43 @@ def generate():
     """All cases of the long form, those of a kind side by side."""
     rng, cases = random.Random(0), []
     configs = {script: fields(importlib.import_module(script).Config) for script in SCRIPTS}
-    shared = {config_field.name for config_field in fields(common.Config)}
+    shared = {one.name for one in fields(common.Config)}
     for script, found in configs.items():  # one flag at a time: those that only this script has more often
-        for config_field in found:
-            for _ in range(1 if config_field.name in shared and script != SCRIPTS[0] else 2):
-                cases.append(Case(script, line_of(rng, {config_field.name: rng.choice(values_of(config_field))}, script)))
-    for i in range(170):  # two or three together
+        for one in found:
+            for value in rng.sample(values_of(one), 1 if one.name in shared else 3):
+                cases.append(Case(script, line_of(rng, {one.name: value})))
+    for name in ("cache_dir", "output_dir", "resume_from_checkpoint"):
+        cases += [Case(rng.choice(SCRIPTS), line_of(rng, {name: value})) for value in STRINGS[name]]
+    for i in range(75):  # two or three together
         script = SCRIPTS[i % len(SCRIPTS)]
-        names = [config_field.name for config_field in configs[script] if config_field.name in TOGETHER]
+        names = [one.name for one in configs[script] if one.name in TOGETHER]
         own = [name for name in names if name not in shared]
         chosen = rng.sample(names, rng.choice([2, 3])) + rng.sample(own, min(len(own), i % 3))
-        cases.append(Case(script, line_of(rng, {name: rng.choice(TOGETHER[name]) for name in chosen}, script)))
-    for i in range(3 * len(SHAPES)):
+        cases.append(Case(script, line_of(rng, {name: rng.choice(TOGETHER[name]) for name in chosen})))
+    for i in range(len(SHAPES)):
         script = rng.choice(SCRIPTS)
-        config_field = rng.choice([one for one in configs[script] if one.name not in SIZES])
-        words = [part.replace("%s", config_field.name) for part in SHAPES[i % len(SHAPES)]]
-        words = [part.replace("%v", str(rng.choice(values_of(config_field)))) for part in words]
-        cases.append(Case(script, line_of(rng, {}, script) + words))
-    for i in range(100):
-        script = rng.choice(SCRIPTS)
-        cases.append(Case(script, ["--resume_from_checkpoint", "run", "--max_steps", "1"], i))
-    for i in range(60):  # an intact run, with other flags
+        chosen = rng.choice([one for one in configs[script] if one.name not in SIZES])
+        words = [part.replace("%s", chosen.name) for part in SHAPES[i % len(SHAPES)]]
+        words = [part.replace("%v", str(rng.choice(values_of(chosen)))) for part in words]
+        cases.append(Case(script, line_of(rng, {}) + words))
+    for i in range(80):
+        cases.append(Case(rng.choice(SCRIPTS), ["--resume_from_checkpoint", "run", "--max_steps", "1"], i))
+    for i in range(30):  # an intact run, with other flags
         script = SCRIPTS[i % len(SCRIPTS)]
         chosen = {one.name: rng.choice(values_of(one)) for one in rng.sample(configs[script], rng.choice([1, 2]))}
-        cases.append(Case(script, line_of(rng, chosen | {"resume_from_checkpoint": "run"}, script)))
+        cases.append(Case(script, line_of(rng, chosen | {"resume_from_checkpoint": "run"})))
     return cases
 
 
 def damage_of(text, number):
     """What becomes of the bytes of config.json, by a random stream of its own."""
     rng, saved = random.Random(number), json.loads(text)
-    kinds = ["value", "value", "value", "value", "missing", "extra", "cut", "cut", "byte", "whole"]
-    kind = kinds[number % len(kinds)]
+    kinds = ["value", "value", "whole", "missing", "value", "extra", "whole", "cut", "byte", "cut"]
+    kind, texts = kinds[number % len(kinds)], [
+        "", "null", "3", "[]", "[{}]", '"text"', "{}", "NaN", "not JSON", 200_000 * "[", "\0", 200_000 * '{"a":',
+        "\ufeff" + text, f"[{text}]", text + text, 5000 * "1"]
     if kind == "whole":
-        return rng.choice(["", "null", "3", "[]", "[{}]", '"text"', "{}", "NaN", "not JSON", 200_000 * "[", "\0",
-                           200_000 * '{"a":', "\ufeff" + text, f"[{text}]", text + text]).encode()
+        return texts[number // 5].encode()
     if kind == "cut":
         return text.encode()[:rng.randrange(len(text))]
     if kind == "byte":
@@ -304,7 +308,8 @@ def test_one_line_or_finite_numbers(bare, place, cache_dir, record_property, cas
 
 # ------------------------------------------------------------------------------------------ foreign code, foreign files
 @pytest.mark.parametrize("model_type", ["qwen2", "unheard-of"])
-def test_a_model_s_own_code_runs_only_where_it_is_trusted(run, cache_dir, monkeypatch, tmp_path, model_type):  # noqa: F811
+def test_a_model_s_own_code_runs_only_where_it_is_trusted(  # noqa: F811
+        run, cache_dir, monkeypatch, tmp_path, model_type):
     """Whether or not transformers has a class of its own for the model."""
     assert run("grpo", output_dir="first", max_steps=0).code == 0
     tiny, = cache_dir.glob("tiny-*")
@@ -355,7 +360,7 @@ sys.argv = sys.argv[2:]
 sys.path[0] = os.path.dirname(sys.argv[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
 """)
-    environment = {key: value for key, value in ENVIRONMENT.items() if not key.startswith(("HF_HOME", "XDG_", "MPL"))}
+    environment = {key: value for key, value in ENVIRONMENT.items() if not key.startswith(("HF_HOME", "XDG_", "MPL", "TORCHINDUCTOR"))}
     environment |= dict(HOME=str(tmp_path / "home"), TMPDIR=str(tmp_path / "temporary"))
     for cache, flags in (("home/.cache", {}), ("cache", dict(cache_dir=tmp_path / "cache"))):
         log, output = tmp_path / "log", f"{len(flags)}/run"

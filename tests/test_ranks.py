@@ -69,13 +69,14 @@ def test_the_same_loss_gradients_and_weights(in_one_and_in_two, name, run):
         assert expected_gradient.norm() > 1e-2
     torch.testing.assert_close(got[1], expected[1], rtol=0, atol=1e-5)
 
-def script_of(folder, name="grpo"):
-    """A script that tells its process id and its rank first."""
+def script_of(folder, first=""):
+    """grpo.py, which tells its process id and its rank first."""
     (folder / "run.py").write_text(f"""
 import os, runpy, sys
 print("rank", os.environ["RANK"], "is", os.getpid(), flush=True)
 sys.path.insert(0, {str(ROOT)!r})
-sys.argv[0] = "{ROOT}/{name}.py"
+sys.argv[0] = "{ROOT}/grpo.py"
+{first}
 runpy.run_path(sys.argv[0], run_name="__main__")
 """)
     return "run.py"
@@ -124,9 +125,33 @@ def test_a_rank_that_dies_ends_the_run(cache_dir, tmp_path, places):
     finally:
         for process in processes:
             process.kill()
-    assert len(re.findall(r"grpo.py: error: rank 0 has lost another one, which has died or hangs; .*\n", text())) == 1
+    assert len(re.findall(r"grpo.py: error: rank 0 has lost another one, which has ended or hangs; .*\n", text())) == 1
     assert "Traceback" not in text().partition("torch/distributed/elastic")[0]  # what follows is the launcher's
     with pytest.raises(ProcessLookupError):
         os.kill(int(ranks["0"]), 0)
     for checkpoint in (tmp_path / "run").glob("checkpoint-*"):
         assert weights(checkpoint)
+
+def test_a_rank_that_hangs_ends_the_others(cache_dir, tmp_path):
+    """Stopped, as where a machine is gone without a word: the other waits for it and cannot know."""
+    flags = arguments(**SMALL | dict(max_steps=10**6, eval_steps=10**6), cache_dir=cache_dir, output_dir="run")
+    script = script_of(tmp_path, "import runner; runner.BEAT, runner.SILENCE = 0.5, 4.0")
+    command = [*LAUNCH, "--nproc_per_node", 2, "--master_port", free_port(), script, *flags]
+    with open(tmp_path / "log", "w") as log:
+        process = subprocess.Popen([str(part) for part in command], cwd=tmp_path, env=ENVIRONMENT, stdout=log,
+                                   stderr=subprocess.STDOUT)
+    try:
+        begun = time.monotonic()
+        while "metrics 2/" not in (tmp_path / "log").read_text() and time.monotonic() < begun + 120:
+            time.sleep(0.1)
+        ranks = dict(re.findall(r"rank (\d) is (\d+)", (tmp_path / "log").read_text()))
+        os.kill(int(ranks["1"]), signal.SIGSTOP)
+        stopped = time.monotonic()
+        while "error: rank 0 has not heard of rank 1 for 4 s" not in (tmp_path / "log").read_text():
+            assert time.monotonic() < stopped + 30, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+    finally:
+        os.kill(int(ranks["1"]), signal.SIGKILL)
+        process.wait(timeout=60)
+    assert process.returncode != 0 and "Traceback" not in (tmp_path / "log").read_text().partition(
+        "torch/distributed/elastic")[0]
