@@ -48,7 +48,8 @@ def warm_up_tiny(config: Config, batch_size: int = 128, lr: float = 2e-3) -> Pat
     """The folder, named by a hash of all that shapes it, of the tiny policy after supervised steps on solutions."""
     code = map(inspect.getsource, (make_countdown, build_tiny, warm_up_tiny, token_logprobs, LinearLogProbs))
     shaped_by = [*code, config.sft_steps, config.numbers, torch.__version__, transformers.__version__]
-    folder = Path(config.cache_dir).expanduser() / f"tiny-{hashlib.sha256(repr(shaped_by).encode()).hexdigest()[:16]}"
+    name = f"tiny-{hashlib.sha256(repr(shaped_by).encode()).hexdigest()[:16]}"
+    folder = Path(os.path.expanduser(config.cache_dir), name)
     if RANK == 0 and not folder.exists():
         sizes, rng = [int(size) for size in config.numbers.split(",")], random.Random(0)
         with torch.random.fork_rng([]):
@@ -352,8 +353,8 @@ def roll_out(sampler, problems: list[Problem], size: int, temperature: float, ma
     problems, prompts = ([item for item in items for _ in range(size)] for items in (problems, prompts))
     completions, logprobs = sampler.generate(prompts, temperature, top_p, max_tokens)
     texts = sampler.tokenizer.batch_decode(completions, skip_special_tokens=True)
-    grades = tasks.grade_all([(problem.verifier, text, problem.gold) for problem, text in zip(problems, texts)],
-                             sampler.config.verify_seconds)
+    grades = tasks.in_threads(lambda pair: tasks.grade((pair[0].verifier, pair[1], pair[0].gold),
+                                                       sampler.config.verify_seconds), [*zip(problems, texts)])
     samples = [Sample(prompt, ids, text, reward, not {*ids[-1:]} & {*sampler.stops}, logps, status)
                for prompt, ids, logps, text, (reward, status) in zip(prompts, completions, logprobs, texts, grades)]
     return [samples[i:i + size] for i in range(0, len(samples), size)]
@@ -472,8 +473,9 @@ def evaluate(sampler, sets: dict[str, list[Problem]], config: Config) -> dict[st
 def evaluate_set(sampler, problems: list[Problem], config: Config) -> dict[str, float]:
     """pass@k for k = 1, 2, 4 ... n = eval_samples and its fit, mean and greedy accuracy, entropies (nats), lengths."""
     n, mine = config.eval_samples, problems[RANK::WORLD_SIZE]
-    groups = roll_out(sampler, mine, n, config.eval_temperature, config.eval_length, config.top_p)
-    greedy = roll_out(sampler, mine, 1, 0.0, config.eval_length)
+    length = min(config.eval_length, getattr(sampler.policy.config, "max_position_embeddings", config.eval_length))
+    groups = roll_out(sampler, mine, n, config.eval_temperature, length, config.top_p)
+    greedy = roll_out(sampler, mine, 1, 0.0, length)
     samples = sum(groups, [])
     _, entropy = frozen_logprobs(sampler.policy, samples, replace(config, temperature=config.eval_temperature))
     entropy, tokens = global_sum(entropy.sum(), sum(len(s.completion_ids) for s in samples))

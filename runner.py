@@ -37,9 +37,14 @@ AT_EXIT = contextlib.ExitStack()  # what has to end before the process group doe
 BEAT, SILENCE = 5.0, 45.0  # seconds between signs of life of a rank; after which one without is taken for dead
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)  # whole tensors, on rank 0
 
+def leave(number, frame):
+    """Ends a run that has nothing to save yet, as before Run.begin; a launcher may send the signal twice."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(0)
+
 def launch(main, config_class: type, variants: dict[str, dict]):
     """Runs main with the flags of the command line; what the user can mend is one line and exit code 2."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until Run.begin there is nothing to save
+    signal.signal(signal.SIGTERM, leave)
     try:
         main(tasks.parse_flags(config_class, variants))
     except (ImportError, OSError, FloatingPointError) as error:
@@ -146,7 +151,7 @@ def is_whole(folder: Path) -> bool:
     try:
         sums = json.loads((folder / "checksums.json").read_text())
         return all(checksum(folder / name) == value for name, value in sums.items())
-    except (OSError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
 
 def save_beside(folder: Path, policy, tokenizer, state: dict | None = None, weights: dict | None = None):
@@ -192,17 +197,18 @@ class Run:
         if config.resume_from_checkpoint:
             folder, checkpoints = find_run(config.resume_from_checkpoint)
             checkpoint = next(filter(is_whole, checkpoints), None) if RANK == 0 else None
-            if RANK == 0 and checkpoints[:1] != [checkpoint]:
-                print(f"{folder}: " + (f"{checkpoints[0].name} is damaged" if checkpoints else "no checkpoint yet"))
+            for damaged in itertools.takewhile(lambda newer: newer != checkpoint, checkpoints if RANK == 0 else ()):
+                print(f"{damaged} is damaged")
+            if RANK == 0 and not checkpoints:
+                print(f"{folder} has no checkpoint yet; from the start")
             if RANK == 0 and checkpoints and not checkpoint:
                 fail(f"--resume_from_checkpoint {config.resume_from_checkpoint}: no checkpoint there is whole")
-        elif [*Path(folder).glob("*.jsonl")]:
-            fail(f"--output_dir {folder} holds a run; choose another, or --resume_from_checkpoint {folder}")
+        elif [*Path(folder).glob("[!.]*.json*")]:
+            fail(f"--output_dir {folder} holds a run or a model; choose another, or --resume_from_checkpoint {folder}")
         folder, self.checkpoint = gather([(folder, checkpoint)])[0]  # rank 0 chooses
         self.folder = Path(folder)
         if RANK == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_beside(self.folder / "config.json", json.dumps(asdict(config), indent=2))
         if RANK == 0 and config.report_to == "wandb":
             import wandb
             wandb.init(project="rlvr", name=self.folder.name, config=asdict(config), sync_tensorboard=True)
@@ -221,7 +227,8 @@ class Run:
         if WORLD_SIZE > 1:
             threading.Thread(target=watch_ranks, args=(self.ended,), daemon=True).start()
         step = self.restore() if self.checkpoint else 0
-        if self.config.resume_from_checkpoint and RANK == 0:
+        if RANK == 0:
+            write_beside(self.folder / "config.json", json.dumps(asdict(self.config), indent=2))
             self.forget_after(step if self.checkpoint else -1)
         return step
 
@@ -255,9 +262,9 @@ class Run:
         for later in find_run(self.folder)[1]:
             if int(later.name.split("-")[1]) > step:
                 later.rename(self.folder / f"before-{self.started}-{later.name}")
-        for file in self.folder.glob("*.jsonl"):
-            lines = [line for line in file.open() if line.endswith("\n")]  # the last one may be half a line
-            write_beside(file, "".join(line for line in lines if json.loads(line)["step"] <= step))
+        for file in self.folder.glob("[!.]*.jsonl"):
+            rows = (re.fullmatch(r'\{"step": (\d+), .*\}\n', line) for line in file.open())  # None for half a line
+            write_beside(file, "".join(row[0] for row in rows if row and int(row[1]) <= step))
 
     def on_signal(self, number, frame):
         """Asks for an end after this step. A launcher may send a signal twice; Ctrl-C again, later, ends at once."""
@@ -303,8 +310,8 @@ class Run:
 
     def end_step(self, step: int) -> bool:
         """Saves checkpoint-<step> when that is due; True when the run is to stop here."""
-        self.stopped = max(gather([self.stopped]))
-        if self.stopped or step == self.config.max_steps or step % self.config.save_steps == 0:
+        stopped = any(gather([self.stopped]))  # a signal from here on counts at the next step, on all ranks
+        if stopped or step == self.config.max_steps or step % self.config.save_steps == 0:
             policy, tokenizer, optimizer, stream, state = self.parts
             weights = get_model_state_dict(policy, options=FULL)
             moments = get_optimizer_state_dict(policy, optimizer, options=FULL) if optimizer.state else {}
@@ -319,13 +326,14 @@ class Run:
                 limit = self.config.save_total_limit
                 for old in find_run(self.folder)[1][limit:] if limit else ():
                     remove(old)
-        return bool(self.stopped)
+        return stopped
 
     def finish(self):
         """Prints the first and the last evaluation side by side and draws curves.png: every metric against the step."""
         self.ended.set()
         if RANK > 0:
             return
+        os.environ.setdefault("MPLCONFIGDIR", os.path.expanduser(self.config.cache_dir))
         from matplotlib.figure import Figure  # here, because it is slow to import
         evals, rows = ([json.loads(line) for line in open(self.folder / name)] if (self.folder / name).exists() else []
                        for name in ("eval.jsonl", "metrics.jsonl"))
@@ -336,8 +344,10 @@ class Run:
         panels = {"held-out pass@k": [(evals, key) for key in evals[0] if "pass@" in key]}
         panels |= {f"{name}{key}": [(source, key)] for name, source in (("held-out ", evals), ("", rows))
                    for key in dict(*source[:1]) if "pass@" not in key and key != "step"}
-        figure = Figure(figsize=(20, 18), layout="constrained")
-        axes = figure.subplots(math.ceil(len(panels) / 5), 5)
+        rows_of_5 = math.ceil(len(panels) / 5)
+        figure = Figure(figsize=(20, 2.6 * rows_of_5))
+        spaces = dict(left=0.03, right=0.99, bottom=0.03, top=0.97, hspace=0.35)
+        axes = figure.subplots(rows_of_5, 5, gridspec_kw=spaces)
         for axis, (title, lines) in itertools.zip_longest(axes.flat, panels.items(), fillvalue=("", ())):
             axis.set(title=title, visible=bool(lines))
             for source, key in lines:

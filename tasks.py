@@ -129,8 +129,8 @@ class Config:
         for field in fields(self):
             name, value = field.name, getattr(self, field.name)
             low = 0 if field.default == 0 or name in self.MAY_BE_ZERO else sys.float_info.min
-            if type(value) in (int, float) and not low <= value < math.inf:
-                raise ValueError(f"--{name} must be {'above 0' if low else '0 or more'}, got {value}")
+            if type(value) in (int, float) and not low <= value < 1e38:  # beyond which fp32 is infinite
+                raise ValueError(f"--{name} must be {'above 0' if low else '0 or more'} and below 1e38, got {value}")
         batch = self.prompts_per_step * self.num_generations
         for wrong, message in (
                 (self.num_generations < 2, "--num_generations must be 2 or more: a completion is judged by its group"),
@@ -169,7 +169,7 @@ class Config:
 
 def fail(message: str):
     """One line and exit code 2, for what the user gave and cannot work."""
-    sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {message}\n")
+    sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}\n")
     sys.exit(2)
 
 def find_run(path) -> tuple[Path, list[Path]]:
@@ -198,6 +198,8 @@ def parse_flags(config_class: type, variants: dict[str, dict]):
         field.metadata = {"help": comments[field.name]} | ({"choices": [*variants]} if field.name == "variant" else {})
     parser = HfArgumentParser(config_class, allow_abbrev=False)
     parser.error = fail
+    if any(argument.rpartition("=")[2] == "--" for argument in sys.argv):
+        fail("-- is no value of a flag")  # argparse takes it for an empty list
     given, saved = parser.parse_args(), {}
     try:
         named = {given.dataset, *given.eval_dataset.split(",")} - {"countdown", ""}
@@ -211,10 +213,12 @@ def parse_flags(config_class: type, variants: dict[str, dict]):
             if given.output_dir and Path(given.output_dir) != folder:
                 fail(f"--output_dir {given.output_dir}: a resumed run goes on in its own folder, {folder}")
         values = [*saved.items(), *variants[given.variant].items(), *PROTOCOLS[given.eval_protocol].items()]
-        presets = [f"--{name}={value}" for name, value in values if value is not None]
+        presets = [f"--{name}={value}" for name, value in values if value is not None and name != "trust_remote_code"]
         config, = parser.parse_args_into_dataclasses(presets + sys.argv[1:])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         fail(str(error))
+    if saved and not config.max_steps:
+        fail("--max_steps 0 evaluates only: give the checkpoint as --model instead")
     changed = [f"--{name} {getattr(config, name)} (was {value})" for name, value in saved.items()
                if name not in config.MAY_CHANGE and getattr(config, name) != value]
     if changed:
@@ -457,10 +461,6 @@ def grade(question: tuple[str, str, str], seconds: float = 5.0) -> tuple[float, 
         process.wait()
         return 0.0, "timeout"
 
-def grade_all(questions: list[tuple[str, str, str]], seconds: float) -> list[tuple[float, str]]:
-    """`grade` for each question."""
-    return in_threads(lambda question: grade(question, seconds), questions)
-
 def in_threads(function, items: list) -> list:
     """function(item) of each, by as many threads, which wait for graders, as this rank has cores."""
     workers = os.cpu_count() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
@@ -504,6 +504,7 @@ def read_set(name: str, config) -> tuple[list[Problem], list[Problem]]:
     A set without an evaluation split holds out --eval_problems of its own.
     """
     import datasets  # takes a second
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what fails is told once, below
     source, suffix = DATASETS.get(name), Path(name).suffix
     if source is None:
         gold = tests_text if config.verifier == "code" else answer_text
