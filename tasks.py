@@ -533,13 +533,12 @@ def read_set(name: str, config) -> tuple[list[Problem], list[Problem]]:
 def draw_countdown(config) -> tuple[list[Problem], list[Problem]]:
     """Different problems in the sizes of --numbers; fewer where so many do not exist."""
     rng, sizes = random.Random(0), itertools.cycle(map(int, config.numbers.split(",")))
-
-    def draw(count, held_out):
-        drawn = (make_countdown(rng, next(sizes), held_out)[0] for _ in range(20 * count))
-        return list(itertools.islice(dict.fromkeys(drawn), count))
-
-    evaluation = draw(config.eval_problems, held_out=True)
-    return draw(4096, held_out=False), evaluation
+    evaluation = dict.fromkeys(make_countdown(rng, next(sizes), True)[0] for _ in range(20 * config.eval_problems))
+    training, drawn = {}, 0
+    while len(training) < 4096 and drawn < 20 * len(training) + 4096:
+        training[make_countdown(rng, next(sizes), False)[0]] = None
+        drawn += 1
+    return [*training], [*evaluation][:config.eval_problems]
 
 def encode_prompt(tokenizer, prompt: str) -> list[int]:
     """Token ids; a chat template has written its special tokens into the prompt already."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import RUNS
+from ranks import RUNS, runs_of
 
 import common
 from test_scripts import cache_dir  # noqa: F401
@@ -38,7 +38,7 @@ def finish(*commands, folder, timeout=300):
 
 @pytest.fixture(scope="module")
 def in_one_and_in_two(tmp_path_factory):
-    """{name: {(script, variant): ([(loss, gradient) of each update], weights at the end)}}"""
+    """(name, (script, variant)) -> [(loss, gradient) of each update], weights at the end"""
     folder = tmp_path_factory.mktemp("ranks")
     cache = folder / "cache"
     (one,) = finish([sys.executable, ROOT / "tests/ranks.py", folder, cache, *SAME, "/", *SAME, "--microbatch_tokens",
@@ -52,16 +52,16 @@ def in_one_and_in_two(tmp_path_factory):
                     folder=folder)
     assert two[0] == 0, two[2]
     for i, name in enumerate(("two ranks, sharded", "two ranks, replicated")):
-        for script, variant in RUNS:
+        for script, variant in runs_of("--fsdp" * i):
             (folder / "two" / f"{i}-{script}-{variant}.pt").rename(folder / f"{name}-{script}-{variant}.pt")
-    names = ("one microbatch", "many microbatches", "two ranks, sharded", "two ranks, replicated")
-    return {name: {run: torch.load(folder / f"{name}-{'-'.join(run)}.pt") for run in RUNS} for name in names}
+    return lambda name, run: torch.load(folder / f"{name}-{'-'.join(run)}.pt")
 
-@pytest.mark.parametrize("run", RUNS, ids="-".join)
-@pytest.mark.parametrize("name", ["many microbatches", "two ranks, sharded", "two ranks, replicated"])
+@pytest.mark.parametrize("name, run", [
+    *((name, run) for name in ("many microbatches", "two ranks, sharded") for run in RUNS),
+    *(("two ranks, replicated", run) for run in runs_of("--fsdp"))], ids=str)
 def test_the_same_loss_gradients_and_weights(in_one_and_in_two, name, run):
     """With KL penalty and entropy bonus, over four updates of two rollouts, on completions of 1 to 41 tokens."""
-    expected, got = in_one_and_in_two["one microbatch"][run], in_one_and_in_two[name][run]
+    expected, got = in_one_and_in_two("one microbatch", run), in_one_and_in_two(name, run)
     assert len(got[0]) == len(expected[0]) == 4
     for (loss, gradient), (expected_loss, expected_gradient) in zip(got[0], expected[0]):
         assert loss == pytest.approx(expected_loss, abs=1e-5)
