@@ -7,6 +7,7 @@ at the end. The rollouts hold completions of very different lengths, some empty 
 precision: Adam makes a step of the same size of any gradient, of one that is but rounding, too.
 """
 import importlib
+import os
 import random
 import sys
 from pathlib import Path
@@ -16,12 +17,13 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import common  # noqa: E402
 
-RUNS = [("grpo", "grpo"), ("grpo", "gspo"), ("agrae", "agrae"), ("asymgrpo", "asymgrpo"), ("fade", "fade"),
-        ("cwgrpo", "cwgrpo"), ("cwgrpo", "clip-cov")]
+RUNS = [("grpo", "grpo"), ("agrae", "agrae"), ("asymgrpo", "asymgrpo"), ("fade", "fade"), ("cwgrpo", "clip-cov")]
+if os.environ.get("RLVR_SLOW") == "1":
+    RUNS += [("grpo", "gspo"), ("grpo", "dapo"), ("cwgrpo", "cwgrpo")]
 
 def runs_of(flags):
     """Of replicated ranks, which add up gradients in the simplest way, two are enough."""
-    return RUNS[::6] if "--fsdp" in flags else RUNS
+    return RUNS[::4] if "--fsdp" in flags else RUNS
 
 def main(folder, cache, *flags):
     torch.set_num_threads(1)
