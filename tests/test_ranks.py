@@ -87,6 +87,7 @@ def nodes(folder, *flags):
     return [[*LAUNCH, "--nnodes", 2, "--node_rank", node, "--nproc_per_node", 1, "--master_addr", "127.0.0.1",
              "--master_port", port, script_of(folder), *flags] for node in range(2)]
 
+@pytest.mark.skipif(os.environ.get("RLVR_SLOW") != "1", reason="takes a minute; RLVR_SLOW=1 runs it")
 def test_two_nodes_train_as_two_ranks_of_one(cache_dir, tmp_path):
     flags = arguments(**SMALL, cache_dir=cache_dir)
     found = finish(*nodes(tmp_path, *flags, "--output_dir", "nodes"), folder=tmp_path)
