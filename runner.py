@@ -346,12 +346,12 @@ class Run:
                    for key in dict(*source[:1]) if "pass@" not in key and key != "step"}
         rows_of_5 = math.ceil(len(panels) / 5)
         figure = Figure(figsize=(20, 2.6 * rows_of_5))
-        spaces = dict(left=0.03, right=0.99, bottom=0.03, top=0.97, hspace=0.35)
+        spaces = dict(left=0.045, right=0.99, bottom=0.03, top=0.97, wspace=0.32, hspace=0.35)
         axes = figure.subplots(rows_of_5, 5, gridspec_kw=spaces)
         for axis, (title, lines) in itertools.zip_longest(axes.flat, panels.items(), fillvalue=("", ())):
             axis.set(title=title, visible=bool(lines))
             for source, key in lines:
                 axis.plot([row["step"] for row in source], [row.get(key) for row in source], ".-", label=key)
-        axes.flat[0].legend(fontsize="small")
+        axes.flat[0].legend(fontsize="x-small", ncols=3, loc="lower right")
         figure.savefig(self.folder / "curves.png")
         print(f"\nall in {self.folder}: config.json metrics.jsonl eval.jsonl samples.jsonl curves.png")
