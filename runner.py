@@ -154,6 +154,20 @@ def is_whole(folder: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
 
+def newest_whole(path: str) -> tuple[Path, Path | None]:
+    """The run folder that `path` stands for (find_run), and on rank 0 its newest whole checkpoint, if there is one."""
+    folder, checkpoints = find_run(path)
+    if RANK > 0:
+        return folder, None
+    for checkpoint in checkpoints:
+        if is_whole(checkpoint):
+            return folder, checkpoint
+        print(f"{checkpoint} is damaged")
+    if checkpoints:
+        fail(f"--resume_from_checkpoint {path}: no checkpoint there is whole")
+    print(f"{folder} has no checkpoint yet; from the start")
+    return folder, None
+
 def save_beside(folder: Path, policy, tokenizer, state: dict | None = None, weights: dict | None = None):
     """A Hugging Face folder, written under another name and renamed once it is whole; OSError, whatever goes wrong.
     `weights`: those of a policy that is sharded.
@@ -195,14 +209,7 @@ class Run:
         self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
         folder, checkpoint = config.output_dir or f"runs/{Path(sys.argv[0]).stem}-{config.variant}-{self.started}", None
         if config.resume_from_checkpoint:
-            folder, checkpoints = find_run(config.resume_from_checkpoint)
-            checkpoint = next(filter(is_whole, checkpoints), None) if RANK == 0 else None
-            for damaged in itertools.takewhile(lambda newer: newer != checkpoint, checkpoints if RANK == 0 else ()):
-                print(f"{damaged} is damaged")
-            if RANK == 0 and not checkpoints:
-                print(f"{folder} has no checkpoint yet; from the start")
-            if RANK == 0 and checkpoints and not checkpoint:
-                fail(f"--resume_from_checkpoint {config.resume_from_checkpoint}: no checkpoint there is whole")
+            folder, checkpoint = newest_whole(config.resume_from_checkpoint)
         elif [*Path(folder).glob("[!.]*.json*")]:
             fail(f"--output_dir {folder} holds a run or a model; choose another, or --resume_from_checkpoint {folder}")
         folder, self.checkpoint = gather([(folder, checkpoint)])[0]  # rank 0 chooses

@@ -12,7 +12,6 @@ import re
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -29,7 +28,7 @@ import torch
 import common
 import runner
 from test_scripts import (ENVIRONMENT, ROOT, SCRIPTS, SMALL, arguments, bare, cache_dir,  # noqa: F401
-                          real_load_problems, refused, resume, rows, run, steps, write_sums)
+                          free_port, real_load_problems, refused, resume, rows, run, steps, write_sums)
 
 SLOW = os.environ.get("RLVR_SLOW") == "1"
 LOGS = ("metrics", "eval", "samples")
@@ -565,9 +564,7 @@ def test_sigterm_to_two_ranks_while_one_of_them_saves(run, cache_dir, tmp_path):
     """The other one is in the next step already; both have to end after the same one."""
     run("grpo", max_steps=0, output_dir="warm")
     Path("slowly.py").write_text(TWO_RANKS)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
     flags = arguments(**{**SMALL, "max_steps": 50, "eval_steps": 100, "cache_dir": cache_dir, "output_dir": "run"})
     logs = [open(f"{rank}.log", "w+") for rank in range(2)]
     ranks = [subprocess.Popen([sys.executable, "slowly.py", *flags], stdout=logs[rank], stderr=subprocess.STDOUT, env={

@@ -2,28 +2,20 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 from ranks import RUNS, runs_of
 
-import common
 from test_scripts import cache_dir  # noqa: F401
-from test_scripts import ENVIRONMENT, ROOT, SMALL, arguments, rows, steps, weights
+from test_scripts import ENVIRONMENT, ROOT, SMALL, arguments, free_port, rows, steps, weights
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run"]
 SAME = ("--numbers 2 --sft_steps 80 --max_steps 2 --prompts_per_step 8 --num_generations 4 --minibatch_size 16 "
         "--eval_problems 3 --eval_samples 2 --eval_steps 9 --beta 0.01 --entropy_coef 0.01 --max_grad_norm 100").split()
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
 
 def finish(*commands, folder, timeout=300):
     """Runs the commands side by side -> [(exit code, stdout, stderr)]."""

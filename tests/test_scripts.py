@@ -157,6 +157,12 @@ def test_every_variant_trains_and_leaves_a_whole_run_folder(run, script, variant
         assert re.search(rf"^{key} +{before[key]:.3f} +{after[key]:.3f}$", result.out, re.M)
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
 def in_processes(folder, cache_dir, ranks, **flags):
     """All scripts, one after the other in a process, or in as many as ranks -> the process, {script: its stdout}.
 
@@ -177,10 +183,7 @@ for script in {SCRIPTS!r}:
 if dist.is_initialized():
     end()
 """)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torchrun = ["-m", "torch.distributed.run", "--nproc_per_node", str(ranks), "--master_port", str(port)]
+    torchrun = ["-m", "torch.distributed.run", "--nproc_per_node", str(ranks), "--master_port", free_port()]
     done = subprocess.run([sys.executable, *(torchrun if ranks > 1 else []), "all.py"], cwd=folder, env=ENVIRONMENT,
                           capture_output=True, text=True, timeout=300)
     return done, dict(part.split("\n", 1) for part in re.split("^script ", done.stdout, flags=re.M)[1:])
