@@ -1,0 +1,43 @@
+"""Proposition 1 of 002 measured: does the entropy grow, to first order, by as much as kappa says?
+
+    python studies/entropy_growth.py --max_steps 16        # the flags of asymgrpo.py; a batch a step, and no update
+
+Logs, for each batch, kappa, and by how much faster the entropy on the batch's tokens grows when the strengths (0, 0) of
+REINFORCE become (0.1, 0): the slope along the gradient of the added advantages, for a step of plain gradient ascent.
+The proposition's own update is another (of each response's probability by itself, as in a table), so that the two
+share their sign, and whether they rise and fall together is the question, but not their scale.
+"""
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+import common
+from asymgrpo import VARIANTS, Config, asymgrpo_advantage, reward_confidence_alignment
+
+
+def main(config: Config):
+    run = common.Run(config)
+    policy, tokenizer = common.load_policy(config, run.device)
+    problems, _ = common.load_problems(config, tokenizer)
+    sampler, stream = common.make_sampler(policy, tokenizer, config), common.ProblemStream(problems, config.seed)
+    parameters = [*policy.parameters()]
+    for step in range(1, config.max_steps + 1):
+        samples = common.roll_out_step(sampler, stream, config)
+        rewards = torch.tensor([s.reward for s in samples], device=run.device)
+        rewards = rewards.view(-1, config.num_generations)  # [B, G]
+        lengths = common.completion_mask(samples, run.device).sum(1)  # [N]
+        logprobs, entropy = common.token_logprobs(policy, samples, range(len(samples)), config.temperature)  # [N, T]
+        mean_logprobs = (logprobs.sum(1) / lengths).view_as(rewards)  # [B, G]
+        mixed = (rewards.amax(1, True) > rewards.amin(1, True))  # [B, 1], the groups that kappa is about
+        added = mixed * (asymgrpo_advantage(rewards, 0.1, 0.0) - asymgrpo_advantage(rewards, 0.0, 0.0))  # [B, G]
+        ascent = torch.autograd.grad((added * mean_logprobs).mean(), parameters, retain_graph=True)
+        uphill = torch.autograd.grad(entropy.sum() / lengths.sum(), parameters)
+        run.log("metrics", step, {
+            "kappa": reward_confidence_alignment(rewards, mean_logprobs.detach()).item(),
+            "growth": sum((a * b).sum() for a, b in zip(ascent, uphill)).item()})
+
+
+if __name__ == "__main__":
+    common.launch(main, Config, VARIANTS)
