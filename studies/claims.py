@@ -98,10 +98,16 @@ CLAIMS = [  # paper and section; the claim; the metric; which run, start or numb
     ("004 3.2", "CW-GRPO's pass@1 is above Clip-Cov's", "pass@1", "CW-GRPO", "Clip-Cov")]
 
 
+def finish(run):
+    """For Run.finish, which draws curves.png for as long as four steps take."""
+    if run.stopped:
+        raise KeyboardInterrupt
+
+
 def train(folder: Path, command: str):
     """One run as its command line does it, in this process; the folder appears when the run is finished."""
     import common
-    common.Run.finish = lambda run: None  # it draws curves.png, which takes as long as four steps
+    common.Run.finish = finish
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.parent.mkdir(parents=True, exist_ok=True)
@@ -112,11 +118,13 @@ def train(folder: Path, command: str):
         common.launch(module.main, module.Config, module.VARIANTS)
     for checkpoint in part.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
+    (part / "command.txt").write_text(command)
+    shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
 
 
 def train_all(runs: Path, scale: Scale, labels: dict[str, dict[str, str]]):
-    """Every run that is not there yet, in as many processes as there are cores, of one thread each."""
+    """Every run that has not been made by the same command, in a process of one thread a core."""
     jobs = {}
     for base, flags in scale.bases.items():
         for seed in range(scale.seeds):
@@ -124,14 +132,18 @@ def train_all(runs: Path, scale: Scale, labels: dict[str, dict[str, str]]):
                 steps = scale.long if (base, label) == ("weak", "GRPO") else scale.steps
                 jobs[runs / base / f"{label}-{seed}"] = (
                     f"{command} {scale.flags} {flags} --seed {seed} --max_steps {steps} --eval_steps {scale.steps}")
-    todo, started = [folder for folder in jobs if not folder.exists()], time.time()
+    made = {file.parent: file.read_text() for file in runs.glob("*/*/command.txt")}
+    todo, started = [folder for folder in jobs if made.get(folder) != jobs[folder]], time.time()
     os.environ["OMP_NUM_THREADS"] = "1"
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(os.cpu_count(), get_context("spawn"))
+    try:
         futures = [pool.submit(train, folder, jobs[folder]) for folder in todo]
         for done, future in enumerate(as_completed(futures), 1):
             future.result()
             minutes = (time.time() - started) / 60
             print(f"{done}/{len(todo)} runs in {minutes:.0f} min, {minutes / done * (len(todo) - done):.0f} min left")
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def judge(table: dict[str, list[dict]], metric: str, above, below, margin: float = 0.0) -> dict | None:
@@ -164,8 +176,8 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=Path, default="runs/claims", help="folder for the runs")
     parser.add_argument("--out", type=Path, default=HERE, help="folder for CLAIMS.md, claims.json and figures/")
     given = parser.parse_args()
-    some = {label: RUNS[label] for label in ("GRPO", "GRPO-N", "CW-GRPO", "Proposition 1", *STATICS, "FADE")}
     if given.quick:
+        some = {label: RUNS[label] for label in ("GRPO", "CW-GRPO", "Proposition 1")}
         main(given.runs, given.out, QUICK, {"weak": some, "middle": {"GRPO": "grpo"}})
     else:
         main(given.runs, given.out, FULL, {"weak": RUNS, "middle": MAIN, "strong": MAIN})

@@ -17,26 +17,33 @@ import common
 from asymgrpo import VARIANTS, Config, asymgrpo_advantage, reward_confidence_alignment
 
 
+def entropy_growth(policy, samples, rewards: torch.Tensor, temperature: float) -> tuple[float, float]:
+    """kappa of a batch, and the slope of its tokens' mean entropy (nats) along the gradient that (0.1, 0) adds to the
+    gradient of (0, 0). rewards: [B, G], of `samples` in their order.
+    """
+    lengths = common.completion_mask(samples, policy.device).sum(1)  # [N]
+    logprobs, entropy = common.token_logprobs(policy, samples, range(len(samples)), temperature)  # [N, T] each
+    mean_logprobs = (logprobs.sum(1) / lengths).view_as(rewards)  # [B, G]
+    mixed = rewards.amax(1, True) > rewards.amin(1, True)  # [B, 1], the groups that kappa is about
+    added = mixed * (asymgrpo_advantage(rewards, 0.1, 0.0) - asymgrpo_advantage(rewards, 0.0, 0.0))  # [B, G]
+    parameters = [*policy.parameters()]
+    ascent = torch.autograd.grad((added * mean_logprobs).mean(), parameters, retain_graph=True)
+    uphill = torch.autograd.grad(entropy.sum() / lengths.sum(), parameters)
+    kappa = reward_confidence_alignment(rewards, mean_logprobs.detach())
+    return kappa.item(), sum((a * b).sum() for a, b in zip(ascent, uphill)).item()
+
+
 def main(config: Config):
     run = common.Run(config)
     policy, tokenizer = common.load_policy(config, run.device)
     problems, _ = common.load_problems(config, tokenizer)
     sampler, stream = common.make_sampler(policy, tokenizer, config), common.ProblemStream(problems, config.seed)
-    parameters = [*policy.parameters()]
     for step in range(1, config.max_steps + 1):
         samples = common.roll_out_step(sampler, stream, config)
         rewards = torch.tensor([s.reward for s in samples], device=run.device)
         rewards = rewards.view(-1, config.num_generations)  # [B, G]
-        lengths = common.completion_mask(samples, run.device).sum(1)  # [N]
-        logprobs, entropy = common.token_logprobs(policy, samples, range(len(samples)), config.temperature)  # [N, T]
-        mean_logprobs = (logprobs.sum(1) / lengths).view_as(rewards)  # [B, G]
-        mixed = (rewards.amax(1, True) > rewards.amin(1, True))  # [B, 1], the groups that kappa is about
-        added = mixed * (asymgrpo_advantage(rewards, 0.1, 0.0) - asymgrpo_advantage(rewards, 0.0, 0.0))  # [B, G]
-        ascent = torch.autograd.grad((added * mean_logprobs).mean(), parameters, retain_graph=True)
-        uphill = torch.autograd.grad(entropy.sum() / lengths.sum(), parameters)
-        run.log("metrics", step, {
-            "kappa": reward_confidence_alignment(rewards, mean_logprobs.detach()).item(),
-            "growth": sum((a * b).sum() for a, b in zip(ascent, uphill)).item()})
+        kappa, growth = entropy_growth(policy, samples, rewards, config.temperature)
+        run.log("metrics", step, {"kappa": kappa, "growth": growth})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,267 @@
+"""The studies: their numbers by hand or in a second way, and the quick mode of each."""
+import copy
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_two_stage import algorithm_1
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "studies"))
+import claims
+import claims_report
+import compare
+import entropy_growth
+import policy_weights
+import two_stage_toy
+
+import common
+from asymgrpo import asymgrpo_advantage
+
+QUICK = [sys.executable, ROOT / "studies" / "claims.py", "--quick"]
+PASS = [f"pass@{2**i}" for i in range(6)]
+
+
+def write_run(folder: Path, reward, seed=0, level=0.5, variant="grpo", **flags):
+    """A finished run with these rewards and entropies of 1, 2, ... a step; pass@k is `level`, 0.25 before the first."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(dict(
+        variant=variant, seed=seed, output_dir=str(folder), resume_from_checkpoint="", **flags)))
+    rows = [dict(step=i, reward=r, entropy=float(i)) for i, r in enumerate(reward, 1)]
+    evals = [dict.fromkeys(PASS, value) | dict(step=step, token_entropy=value, answer_entropy=1.0, r1=value)
+             for step, value in ((0, 0.25), (len(rows), level))]
+    for name, content in (("metrics", rows), ("eval", evals)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+    return folder
+
+
+# ---------------------------------------------------------------------------------------------- compare.py
+
+
+def test_smooth_is_a_mean_of_what_there_is():
+    lines = np.array([[1.0, 3.0, 5.0, 7.0], [0.0, 0.0, 0.0, 6.0]])
+    np.testing.assert_allclose(compare.smooth(lines, 2), [[1, 2, 4, 6], [0, 0, 0, 3]])
+    np.testing.assert_allclose(compare.smooth(lines, 9), [[1, 2, 3, 4], [0, 0, 0, 1.5]])
+
+
+def test_runs_that_differ_in_the_seed_are_one_line(tmp_path):
+    a, b, c, d = (write_run(tmp_path / str(i), [0, 1], seed=seed, variant=variant, learning_rate=rate)
+                  for i, (seed, variant, rate) in enumerate(
+                      [(0, "grpo", 1e-4), (1, "grpo", 1e-4), (0, "gspo", 1e-4), (0, "grpo", 1e-3)]))
+    assert compare.group_runs([a, b, c]) == {"grpo": [a, b], "gspo": [c]}
+    assert compare.group_runs([a, d]) == {"grpo learning_rate=0.0001": [a], "grpo learning_rate=0.001": [d]}
+
+
+def test_compare_draws_runs_of_different_length(tmp_path):
+    runs = [write_run(tmp_path / str(i), [0, 1, 0, 1][:4 - i], seed=i) for i in range(2)]
+    compare.main(runs, tmp_path / "a.png")
+    figure = compare.pyplot.figure(compare.pyplot.get_fignums()[-1])
+    lines = {axis.get_title(): axis.lines[0].get_xydata().tolist() for axis in figure.axes}
+    assert lines["reward"] == [[1, 0], [2, 0.5], [3, pytest.approx(1 / 3)]]  # as many steps as both runs have
+    assert lines["held-out pass@k"] == [[2**i, 0.5] for i in range(6)]
+    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_compare_names_a_run_that_has_no_evaluation(tmp_path):
+    with pytest.raises(SystemExit, match="no finished evaluation in .*empty"):
+        compare.main([tmp_path / "empty"], tmp_path / "a.png")
+
+
+# ----------------------------------------------------------------------------------------------- claims.py
+
+
+def table(**columns):
+    return {label.replace("_", " "): [{"x": value, "reach": value} for value in values]
+            for label, values in columns.items()}
+
+
+def test_interval_of_students_t():
+    # mean 3, standard deviation sqrt(2.5), t = 2.776 with 4 degrees of freedom
+    mean, low, high = claims_report.interval([1, 2, 3, 4, 5])
+    half = 2.776 * math.sqrt(2.5 / 5)
+    assert (mean, low, high) == pytest.approx((3, 3 - half, 3 + half))
+
+
+def test_the_rule():
+    runs = table(a=[2, 4, 6], b=[1, 2, 3], c=[2.1, 3.9, 6.0])  # a - b = 1, 2, 3; half the interval 4.303 / sqrt(3)
+    assert claims.judge(runs, "x", "a", "b") == pytest.approx(dict(
+        mean=2, low=2 - 4.303 / math.sqrt(3), high=2 + 4.303 / math.sqrt(3)) | {"verdict": "unclear"})
+    assert claims.judge(runs, "x", "a", "b", 0.5)["verdict"] == "holds"
+    assert claims.judge(runs, "x", "a", 0)["verdict"] == "unclear"
+    assert claims.judge(runs, "x", "b", -1)["verdict"] == "holds"
+    assert claims.judge(runs, "x", -1, "b")["verdict"] == "does not"
+    assert claims.judge(runs, "x", "c", "a")["verdict"] == "unclear"
+    assert claims.judge(runs, "x", "a", "never run") is None
+
+
+def test_the_best_static_weight_is_that_of_the_best_mean():
+    runs = table(mean=[1, 1, 4], Power_2=[3, 3, 3], delta_0=[0, 0, 0], FADE=[4, 5, 6])
+    runs["delta 0.5"] = runs.pop("delta 0")
+    assert claims.judge(runs, "x", "FADE", "best static")["mean"] == 2  # less Power 2
+    assert claims.judge(runs, "reach", "best static", "FADE")["mean"] == -5  # delta 0.5, the fewest steps
+    assert claims.judge(table(FADE=[1, 2]), "x", "FADE", "best static") is None
+
+
+def test_every_claim_is_about_runs_that_are_made():
+    known = {*claims.RUNS, "start", "GRPO, long", "best static"}
+    for paper, _, _, above, below, *_ in claims.CLAIMS:
+        assert paper[:3] in claims_report.BY_PAPER
+        assert all(side in known or isinstance(side, (int, float)) for side in (above, below))
+    assert len({(paper, claim) for paper, claim, *_ in claims.CLAIMS}) == len(claims.CLAIMS)
+
+
+def test_what_is_measured_of_a_run(tmp_path):
+    scale = claims.QUICK._replace(steps=12, seeds=2)
+    labels = ["GRPO", "mean", "Power 2", "delta 0.5", "FADE"]
+    rewards = {"mean": [0.2] * 12, "Power 2": [0] * 9 + [2, 3, 4], "delta 0.5": [0] * 12,
+               "FADE": [0] * 8 + [4, 5, 0, 0], "GRPO": [1] * 4 + [0] * 4 + [2] * 4}
+    for label in labels:
+        for seed in range(2):
+            write_run(tmp_path / "other" / f"{label}-{seed}", rewards[label], seed)
+    found = claims_report.collect(tmp_path, "other", scale, labels)
+    assert found["GRPO"][0]["early"] == 1 and found["GRPO"][1]["late"] == 2
+    assert found["GRPO"][0]["swing"] == 8.5 - 1  # the mean of steps 5 to 12 less that of the first
+    assert found["GRPO"][0]["entropy"] == 0.5 and found["start"][0]["entropy"] == 0.25
+    # means of ten steps: at step 10, 11 and 12 0.2, 0.5, 0.9 under Power 2 and 0.9 under FADE
+    assert [found[label][0]["reach"] for label in ("mean", "Power 2", "delta 0.5", "FADE")] == [3, 2, 3, 0]
+
+
+def test_misfit_of_the_power_law(tmp_path):
+    folder = write_run(tmp_path / "a", [0, 0], level=0.5)
+    rows = compare.read_rows(folder, "eval")
+    rows[1] |= dict(fit_a=1.0, fit_b=1.0, fit_c=1.0)  # exp(-1 / (1 + k)): furthest from 0.5 at k = 32
+    (folder / "eval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = claims_report.measure(folder, claims.QUICK, 2)
+    assert found["fit error"] == pytest.approx(math.exp(-1 / 33) - 0.5)
+
+
+def test_claims_quick_mode_is_interrupted_and_goes_on(tmp_path):
+    command = [*QUICK, "--runs", tmp_path / "runs", "--out", tmp_path]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not [*tmp_path.glob("runs/*/GRPO-0")] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(first.pid, signal.SIGINT)  # as Ctrl-C, which all processes get
+    first.communicate(timeout=120)
+    finished = {folder: len(compare.read_rows(folder, "metrics")) for folder in tmp_path.glob("runs/*/*[0-9]")}
+    assert first.returncode != 0 and not (tmp_path / "CLAIMS.md").exists()
+    assert 1 <= len(finished) < 8 and {*finished.values()} <= {2, 3}  # no run that was stopped half way
+    # a run that another command has made is made again, too
+    (tmp_path / "runs" / "weak" / "GRPO-0" / "command.txt").write_text("grpo --max_steps 1")
+    second = subprocess.run(command, capture_output=True, text=True)
+    assert second.returncode == 0 and f"{9 - len(finished)}/{9 - len(finished)} runs" in second.stdout, second.stderr
+    saved = json.loads((tmp_path / "claims.json").read_text())
+    assert {row["base"] for row in saved["claims"]} == {"weak", "middle"}
+    text = (tmp_path / "CLAIMS.md").read_text()
+    assert "| 001 4.2 | GRPO raises pass@1 | pass@1 | **" in text and "| GRPO, long | " in text
+    assert sorted(file.name for file in (tmp_path / "figures").iterdir()) == [
+        "claims_entropy.png", "claims_pass_at_k.png", "claims_trade.png"]
+
+
+# --------------------------------------------------------------------------------------- entropy_growth.py
+
+
+def test_growth_is_what_a_small_step_adds(tiny):
+    """By a finite difference: the entropy on the same tokens after a small step along the added gradient."""
+    policy, tokenizer = copy.deepcopy(tiny)
+    policy = policy.double()
+    policy.get_input_embeddings().padding_idx = None  # padding drawn by an untrained policy would have no gradient
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            if parameter.dim() == 2:
+                parameter *= 2  # as they are, all distributions are nearly uniform
+    config = common.Config(num_generations=4, prompts_per_step=4, minibatch_size=16, max_completion_length=6)
+    problems, _ = common.load_problems(config, tokenizer)
+    sampler = common.make_sampler(policy, tokenizer, config)
+    torch.manual_seed(0)
+    samples = common.roll_out_step(sampler, common.ProblemStream(problems, 0), config)
+    rewards = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=torch.float64)
+    kappa, growth = entropy_growth.entropy_growth(policy, samples, rewards, 1.0)
+
+    def entropy_and_means():
+        logprobs, entropy = common.token_logprobs(policy, samples, range(16))
+        lengths = torch.tensor([len(s.completion_ids) for s in samples])
+        return entropy.sum() / lengths.sum(), (logprobs.sum(1) / lengths).view(4, 4)
+
+    def total_entropy_after(beta, size):
+        """After a step along the gradient of (beta, 0) over the two groups that are neither all right nor all wrong."""
+        _, means = entropy_and_means()
+        advantages = asymgrpo_advantage(rewards[:2], beta, 0.0)
+        gradient = torch.autograd.grad((advantages * means[:2]).sum() / 16, policy.parameters())
+        with torch.no_grad():
+            for parameter, slope in zip(policy.parameters(), gradient):
+                parameter += size * slope
+            after = entropy_and_means()[0].item()
+            for parameter, slope in zip(policy.parameters(), gradient):
+                parameter -= size * slope
+        return after
+
+    size = 1e-4  # the norms of transformers stay in float32
+    slopes = {beta: (total_entropy_after(beta, size) - total_entropy_after(beta, -size)) / (2 * size)
+              for beta in (0.1, 0.0)}
+    assert growth == pytest.approx(slopes[0.1] - slopes[0.0], rel=2e-3)
+    means = entropy_and_means()[1].tolist()
+    one = 3 / 16 * (means[0][0] - sum(means[0][1:]) / 3) * math.log(1 / 3)
+    two = 3 / 16 * ((means[1][0] + means[1][1] + means[1][3]) / 3 - means[1][2]) * math.log(3)
+    assert kappa == pytest.approx((one + two) / 2)
+
+
+# ---------------------------------------------------------------------------------------- two_stage_toy.py
+
+
+def test_toy_gradient_is_algorithm_1():
+    z, actions = torch.tensor([[0.3, -0.2, 1.1], [2.0, -1.5, 1.5]]), torch.tensor([[0, 2, 2], [1, 0, 1]])
+    advantages = torch.tensor([[0.4, -0.2, -0.2], [1.0, 0.5, -0.7]])  # the last do not sum to 0
+    found = two_stage_toy.policy_gradient(z, actions, advantages)
+    for run in range(2):
+        expected = algorithm_1(z[run].double(), actions[run], advantages[run].double()) / 0.1  # without eta
+        torch.testing.assert_close(found[run].double(), expected, rtol=0, atol=1e-6)
+
+
+def test_toy_first_step_of_adam_moves_each_logit_by_eta():
+    before, after = two_stage_toy.run_algorithm_1((0.5, 0.2, 0.3), (0.6, 1.0, 0.0), G=3, steps=1, runs=50)
+    moved = (after.log() - after.log()[:, :1]) - (before.log() - before.log()[:, :1])  # [R, V], of z less that of a1
+    # a difference of two logits that each went up or down by 0.1, or stayed, as those of actions not drawn do
+    assert all(min(abs(abs(m) - size) for size in (0, 0.1, 0.2)) < 1e-6 for m in moved.flatten().tolist())
+    assert {round(m, 3) for m in moved.flatten().tolist()} >= {-0.2, 0.0, 0.2}
+
+
+def test_toy_exploits_and_then_explores():
+    history = two_stage_toy.run_algorithm_1((0.8, 0.05, 0.15), (0.6, 1.0, 0.0), steps=400, runs=100).mean(1)
+    first = history[:, 0].argmax().item()
+    assert 5 < first < 100 and history[first, 0] > 0.85  # a1 rises first, while a2 waits
+    assert history[:first, 1].min() < 0.05 and history[-1, 1] > 0.9
+
+
+def test_toy_quick_mode(tmp_path, capsys):
+    two_stage_toy.main(steps=10, runs=4, out=tmp_path)
+    assert (tmp_path / "two_stage_toy.png").exists()
+    assert capsys.readouterr().out.count("step ") == 20  # a line a panel
+
+
+# --------------------------------------------------------------------------------------- policy_weights.py
+
+
+def test_groups_of_every_success_rate():
+    assert policy_weights.all_groups(4).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]]
+
+
+def test_policy_weights_quick_mode(tmp_path):
+    policy_weights.draw_masses(8, tmp_path / "masses.png")
+    figure = policy_weights.pyplot.figure(policy_weights.pyplot.get_fignums()[-1])
+    masses = {axis.get_title(): [line.get_ydata().tolist() for line in axis.lines] for axis in figure.axes}
+    p = [k / 8 for k in range(1, 8)]
+    assert masses["mean"] == [pytest.approx([x * (1 - x) for x in p])] * 2  # p q
+    assert masses["FADE, few solved"][0] == pytest.approx([x * (1 - x) ** 3 for x in p])  # p q^alpha
+    assert masses["AsymGRPO (0.9, 0.4)"] == [  # 002 Eqs. 9 and 10
+        pytest.approx([x**0.1 * (1 - x) ** 0.9 for x in p]), pytest.approx([x**0.4 * (1 - x) ** 0.6 for x in p])]
+    policy_weights.draw_advantages(8, tmp_path / "advantages.png")
+    assert (tmp_path / "masses.png").exists() and (tmp_path / "advantages.png").exists()
