@@ -35,7 +35,7 @@ QUICK = Scale(2, 3, 2, "--prompts_per_step 4 --num_generations 4 --minibatch_siz
 MAIN = {  # from every base
     "GRPO": "grpo", "GRPO-N": "grpo --variant grpo-n", "A-GRAE": "agrae", "AsymGRPO": "asymgrpo", "FADE": "fade",
     "CW-GRPO": "cwgrpo", "positive-dominant": "agrae --variant positive-dominant",
-    "negative-dominant": "agrae --variant negative-dominant"}
+    "negative-dominant": "agrae --variant negative-dominant", "Proposition 1": "entropy_growth"}
 RUNS = MAIN | {  # from the weak base alone
     "mean": "fade --weight mean", "Power 2": "fade --variant power", "delta 0.5": "fade --variant asym",
     "delta 2": "fade --weight asym --weight_args delta=2", "GSPO": "grpo --variant gspo",
@@ -46,7 +46,7 @@ RUNS = MAIN | {  # from the weak base alone
     "Neg-Only": "asymgrpo --variant neg-only", "EntDecrease": "asymgrpo --variant ent-decrease",
     "entropy bonus": "asymgrpo --variant reinforce-entropy --entropy_coef 0.01",
     "symmetric 0.7": "asymgrpo --variant symmetric", "EntIncrease": "asymgrpo --variant ent-increase",
-    "Clip-Cov": "cwgrpo --variant clip-cov", "Proposition 1": "entropy_growth"}
+    "Clip-Cov": "cwgrpo --variant clip-cov"}
 CLAIMS = [  # paper and section; the claim; the metric; which run, start or number is above which; margin
     ("000 4.2", "positive-dominant loses more entropy than GRPO", "entropy", "GRPO", "positive-dominant"),
     ("000 4.2", "positive-dominant ends with a lower pass@16", "pass@16", "GRPO", "positive-dominant"),
@@ -70,9 +70,12 @@ CLAIMS = [  # paper and section; the claim; the metric; which run, start or numb
     ("001 4.2", "GSPO-N keeps more entropy than GRPO", "entropy", "GSPO-N", "GRPO"),
     ("001 4.2", "GSPO-N keeps more pass@16", "pass@16", "GSPO-N", "GRPO"),
     ("001 3.2", "pass@16 rises again in four times as many steps", "pass@16", "GRPO, long", "GRPO"),
-    ("002 2.2", "kappa is positive over the first 20 steps", "kappa", "REINFORCE", 0),
+    ("002 2.2", "kappa is positive at the start", "kappa", "Proposition 1", 0),
+    ("002 2.2", "kappa is positive over the first 20 steps", "kappa", "AsymGRPO", 0),
     ("002 2.2", "what (0.1, 0) adds to the entropy's growth is positive", "growth", "Proposition 1", 0),
     ("002 2.2", "from batch to batch it follows kappa (correlation)", "correlation", "Proposition 1", 0),
+    ("002 2.2", "successes are surer than failures on easy prompts", "easy gap", "Proposition 1", 0),
+    ("002 2.2", "failures are surer than successes on hard prompts", "hard gap", 0, "Proposition 1"),
     ("002 3.1", "entropy: Pos-Only above REINFORCE", "entropy", "Pos-Only", "REINFORCE"),
     ("002 3.1", "entropy: REINFORCE above Neg-Only", "entropy", "REINFORCE", "Neg-Only"),
     ("002 3.1", "Pos-Only beats REINFORCE in pass@1", "pass@1", "Pos-Only", "REINFORCE"),

@@ -20,8 +20,10 @@ def measure(folder: Path, scale, step: int) -> dict[str, float]:
     rows = read_rows(folder, "metrics")[:scale.steps]
     column = {key: np.array([row[key] for row in rows]) for key in rows[0]}
     if "growth" in column:
+        gaps = {f"{name} gap": (column[name] * column[f"{name}_gap"]).sum() / max(column[name].sum(), 1)
+                for name in ("easy", "hard")}  # the mean over the groups of all batches
         return {"growth": column["growth"].mean(), "kappa": column["kappa"].mean(),
-                "correlation": np.corrcoef(column["kappa"], column["growth"])[0, 1]}
+                "correlation": np.corrcoef(column["kappa"], column["growth"])[0, 1]} | gaps
     evals = read_rows(folder, "eval")
     found = next(row for row in evals if row["step"] == step)
     misfits = [abs(row[f"pass@{k}"] - math.exp(-row["fit_a"] * (k + row["fit_c"]) ** -row["fit_b"]))

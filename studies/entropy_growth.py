@@ -17,20 +17,27 @@ import common
 from asymgrpo import VARIANTS, Config, asymgrpo_advantage, reward_confidence_alignment
 
 
-def entropy_growth(policy, samples, rewards: torch.Tensor, temperature: float) -> tuple[float, float]:
-    """kappa of a batch, and the slope of its tokens' mean entropy (nats) along the gradient that (0.1, 0) adds to the
-    gradient of (0, 0). rewards: [B, G], of `samples` in their order.
+def entropy_growth(policy, samples, rewards: torch.Tensor, temperature: float) -> dict[str, float]:
+    """kappa of a batch; growth, the slope of its tokens' mean entropy (nats) along the gradient that (0.1, 0) adds to
+    that of (0, 0); and what kappa is made of: how many prompts are hard (0 < p < 1/2) and easy (1/2 < p < 1), and the
+    gap there, the mean log-prob a token of a group's successes less that of its failures. rewards: [B, G].
     """
     lengths = common.completion_mask(samples, policy.device).sum(1)  # [N]
     logprobs, entropy = common.token_logprobs(policy, samples, range(len(samples)), temperature)  # [N, T] each
-    mean_logprobs = (logprobs.sum(1) / lengths).view_as(rewards)  # [B, G]
-    mixed = rewards.amax(1, True) > rewards.amin(1, True)  # [B, 1], the groups that kappa is about
+    means, p = (logprobs.sum(1) / lengths).view_as(rewards), rewards.mean(1)  # [B, G], [B]
+    mixed = ((p > 0) & (p < 1))[:, None]  # [B, 1], the groups that kappa is about
     added = mixed * (asymgrpo_advantage(rewards, 0.1, 0.0) - asymgrpo_advantage(rewards, 0.0, 0.0))  # [B, G]
     parameters = [*policy.parameters()]
-    ascent = torch.autograd.grad((added * mean_logprobs).mean(), parameters, retain_graph=True)
+    ascent = torch.autograd.grad((added * means).mean(), parameters, retain_graph=True)
     uphill = torch.autograd.grad(entropy.sum() / lengths.sum(), parameters)
-    kappa = reward_confidence_alignment(rewards, mean_logprobs.detach())
-    return kappa.item(), sum((a * b).sum() for a, b in zip(ascent, uphill)).item()
+    means = means.detach()
+    found = {"kappa": reward_confidence_alignment(rewards, means).item(),
+             "growth": sum((a * b).sum() for a, b in zip(ascent, uphill)).item()}
+    for name, groups in (("hard", (p > 0) & (p < 0.5)), ("easy", (p > 0.5) & (p < 1))):
+        right, wrong = rewards[groups], 1 - rewards[groups]  # [b, G] each
+        gap = (right * means[groups]).sum(1) / right.sum(1) - (wrong * means[groups]).sum(1) / wrong.sum(1)  # [b]
+        found |= {name: groups.sum().item(), f"{name}_gap": gap.mean().item() if len(gap) else 0.0}
+    return found
 
 
 def main(config: Config):
@@ -41,9 +48,8 @@ def main(config: Config):
     for step in range(1, config.max_steps + 1):
         samples = common.roll_out_step(sampler, stream, config)
         rewards = torch.tensor([s.reward for s in samples], device=run.device)
-        rewards = rewards.view(-1, config.num_generations)  # [B, G]
-        kappa, growth = entropy_growth(policy, samples, rewards, config.temperature)
-        run.log("metrics", step, {"kappa": kappa, "growth": growth})
+        run.log("metrics", step, entropy_growth(policy, samples, rewards.view(-1, config.num_generations),
+                                                config.temperature))
 
 
 if __name__ == "__main__":

@@ -184,7 +184,7 @@ def test_growth_is_what_a_small_step_adds(tiny):
     torch.manual_seed(0)
     samples = common.roll_out_step(sampler, common.ProblemStream(problems, 0), config)
     rewards = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=torch.float64)
-    kappa, growth = entropy_growth.entropy_growth(policy, samples, rewards, 1.0)
+    found = entropy_growth.entropy_growth(policy, samples, rewards, 1.0)
 
     def entropy_and_means():
         logprobs, entropy = common.token_logprobs(policy, samples, range(16))
@@ -207,11 +207,12 @@ def test_growth_is_what_a_small_step_adds(tiny):
     size = 1e-4  # the norms of transformers stay in float32
     slopes = {beta: (total_entropy_after(beta, size) - total_entropy_after(beta, -size)) / (2 * size)
               for beta in (0.1, 0.0)}
-    assert growth == pytest.approx(slopes[0.1] - slopes[0.0], rel=2e-3)
+    assert found["growth"] == pytest.approx(slopes[0.1] - slopes[0.0], rel=2e-3)
     means = entropy_and_means()[1].tolist()
-    one = 3 / 16 * (means[0][0] - sum(means[0][1:]) / 3) * math.log(1 / 3)
-    two = 3 / 16 * ((means[1][0] + means[1][1] + means[1][3]) / 3 - means[1][2]) * math.log(3)
-    assert kappa == pytest.approx((one + two) / 2)
+    hard_gap = means[0][0] - sum(means[0][1:]) / 3
+    easy_gap = (means[1][0] + means[1][1] + means[1][3]) / 3 - means[1][2]
+    assert found == pytest.approx(dict(hard=1, easy=1, hard_gap=hard_gap, easy_gap=easy_gap, growth=found["growth"],
+                                       kappa=3 / 16 * (hard_gap * math.log(1 / 3) + easy_gap * math.log(3)) / 2))
 
 
 # ---------------------------------------------------------------------------------------- two_stage_toy.py
