@@ -35,12 +35,15 @@ class Config(common.Config):
     variant: str = "cwgrpo"  # named preset of flags, by the keys of VARIANTS; a flag that is also given wins
     scale_rewards: bool = True  # divide the advantage by the group's standard deviation
     method: Literal["cwgrpo", "clip_cov", "none"] = "cwgrpo"  # what becomes of tokens of extreme covariance
+    clip_cov_fraction: float = 2e-4  # share of a minibatch's tokens that Clip-Cov detaches; of under 5,000 that is none
     format_weight: float = 0.0  # reward for <think>...</think><answer>...</answer>, beside 1 for a right answer
 
     def __post_init__(self):
         super().__post_init__()
         if self.minibatch_size % (self.num_generations * common.WORLD_SIZE):
             raise ValueError("--minibatch_size must hold whole groups of --num_generations: weights are per group")
+        if self.clip_cov_fraction > 1:
+            raise ValueError("--clip_cov_fraction must be at most 1")
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
     """(r - mean) / std over each prompt's group, [B, G] -> [B, G] (000 Eq. 3); r - mean if not scale_rewards (Dr.GRPO).
@@ -178,7 +181,7 @@ def main(config: Config):
             elif config.method == "clip_cov":
                 batch = common.gather_groups(current, advantages[groups], by_group[groups])  # of all ranks
                 same_draw = torch.Generator().manual_seed(config.seed + 1000 * step + len(grad_norms))
-                of_all = clip_cov_mask(*batch, generator=same_draw)  # [W * b, G, T]
+                of_all = clip_cov_mask(*batch, config.clip_cov_fraction, generator=same_draw)  # [W * b, G, T]
                 kernel[groups] = of_all[common.RANK::common.WORLD_SIZE, :, :mask.shape[1]]
             token_advantages[minibatch] = (kernel * advantages[..., None]).view_as(mask)[minibatch]
             for rows in common.microbatches(samples, minibatch, config.microbatch_tokens):

@@ -46,7 +46,7 @@ RUNS = MAIN | {  # from the weak base alone
     "Neg-Only": "asymgrpo --variant neg-only", "EntDecrease": "asymgrpo --variant ent-decrease",
     "entropy bonus": "asymgrpo --variant reinforce-entropy --entropy_coef 0.01",
     "symmetric 0.7": "asymgrpo --variant symmetric", "EntIncrease": "asymgrpo --variant ent-increase",
-    "Clip-Cov": "cwgrpo --variant clip-cov"}
+    "Clip-Cov": "cwgrpo --variant clip-cov --clip_cov_fraction 0.01"}
 CLAIMS = [  # paper and section; the claim; the metric; which run, start or number is above which; margin
     ("000 4.2", "positive-dominant loses more entropy than GRPO", "entropy", "GRPO", "positive-dominant"),
     ("000 4.2", "positive-dominant ends with a lower pass@16", "pass@16", "GRPO", "positive-dominant"),

@@ -1,18 +1,30 @@
 """What claims.py measures of its runs, and what it writes: CLAIMS.md, claims.json and three figures."""
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
 from compare import STYLES, draw_pass_at_k, draw_steps, pyplot, read_rows, smooth
 
+import tasks
+
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}  # 97.5%, n - 1
-SHOWN = "pass@1", "pass@16", "pass@32", "entropy", "answer_entropy"
+SHOWN = "pass@1", "pass@16", "pass@32", "entropy", "answer_entropy", "false steps"
 STATICS = "mean", "Power 2", "delta 0.5"  # the policy weights without feedback that FADE has to beat
 BY_PAPER = {  # whose entropy is drawn together
     "000": ("GRPO", "positive-dominant", "negative-dominant", "A-GRAE"), "001": ("GRPO", "GRPO-N", "GSPO", "GSPO-N"),
     "002": ("REINFORCE", "Pos-Only", "Neg-Only", "entropy bonus", "AsymGRPO"),
     "003": ("mean", "delta 0.5", "delta 2", "Power 2", "FADE"), "004": ("GRPO", "CW-GRPO", "Clip-Cov")}
+
+
+def has_false_step(text: str) -> bool:
+    """Is an equation of a Countdown completion, such as 9*5=45, wrong?"""
+    for left, sign, right, result in re.findall(r"(\d+)([-+*/])(\d+)=(\d+)", text):
+        a, b, c = int(left), int(right), int(result)
+        if b == 0 or a != b * c if sign == "/" else tasks.OPERATORS[sign](a, b) != c:
+            return True
+    return False
 
 
 def measure(folder: Path, scale, step: int) -> dict[str, float]:
@@ -29,6 +41,9 @@ def measure(folder: Path, scale, step: int) -> dict[str, float]:
     misfits = [abs(row[f"pass@{k}"] - math.exp(-row["fit_a"] * (k + row["fit_c"]) ** -row["fit_b"]))
                for row in evals for k in (1, 2, 4, 8, 16, 32) if "fit_a" in row]
     third = max(scale.steps // 3, 1)
+    texts = read_rows(folder, "samples")  # two a step
+    near = [row["text"] for row in texts if max(step - third, 0) < row["step"] <= max(step, 4) and not row["reward"]]
+    found |= {"false steps": sum(map(has_false_step, near)) / max(len(near), 1)}  # share of the wrong completions
     found |= {"entropy": found["token_entropy"], "early": column["reward"][:third].mean(),
               "late": column["reward"][-third:].mean(), "swing": np.ptp(smooth(column["entropy"], 8)),
               "fit error": max(misfits, default=math.nan)}

@@ -6,6 +6,7 @@ Rank 0 leaves <folder>/<number of the set>-<script>-<variant>.pt: loss and gradi
 at the end. The rollouts hold completions of very different lengths, some empty but for the stop token. All in double
 precision: Adam makes a step of the same size of any gradient, of one that is but rounding, too.
 """
+import functools
 import importlib
 import os
 import random
@@ -16,6 +17,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import common  # noqa: E402
+import cwgrpo  # noqa: E402
 
 RUNS = [("grpo", "grpo"), ("agrae", "agrae"), ("asymgrpo", "asymgrpo"), ("fade", "fade"), ("cwgrpo", "clip-cov")]
 if os.environ.get("RLVR_SLOW") == "1":
@@ -35,6 +37,8 @@ def main(folder, cache, *flags):
     common.shard = lambda policy, scores: shard(policy.double(), scores)
     common.load_weights = lambda *given: load(*given) if recorded.sharded else load(*given).double()
     common.evaluate, common.Run.finish = lambda *_: {"pass@1": 0.0}, lambda _: None
+    # so that there are tokens to detach: an unsure policy has no covariance above 1
+    cwgrpo.clip_cov_mask = functools.partial(cwgrpo.clip_cov_mask, low=0.0)
     problems = common.load_problems(common.Config(numbers="2", eval_problems=2), common.build_tiny()[1])
     common.load_problems = lambda *_: problems  # the same in all runs, and half of the time of one
     common.roll_out_step, common.Run.optimizer_step = given_rollout, recorded(common.Run.optimizer_step)
@@ -43,7 +47,8 @@ def main(folder, cache, *flags):
         recorded.rows, common.given = [], 0
         module, recorded.sharded = importlib.import_module(script), "--fsdp" not in sets[i] and common.WORLD_SIZE > 1
         sys.argv = [f"{script}.py", *sets[i].split(), "--variant", variant, "--cache_dir", cache,
-                    "--output_dir", f"{folder}/{i}-{script}-{variant}"]
+                    "--output_dir", f"{folder}/{i}-{script}-{variant}",
+                    *(["--clip_cov_fraction", "0.3"] if variant == "clip-cov" else [])]
         common.launch(module.main, module.Config, module.VARIANTS)
         weights = torch.cat([common.whole(p.detach()).flatten() for p in recorded.policy.parameters()])
         if common.RANK == 0:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -129,6 +129,18 @@ def refused(result, script, *mentioned):
 
 
 # --------------------------------------------------------------------------------------------------- whole runs
+def test_clip_cov_fraction_is_of_the_tokens_that_are_detached(run, monkeypatch):
+    cwgrpo = importlib.import_module("cwgrpo")
+    monkeypatch.setattr(cwgrpo, "clip_cov_mask", partial(cwgrpo.clip_cov_mask, low=0.0))
+    losses = {}
+    for variant, fraction in (("grpo", 2e-4), ("clip-cov", 2e-4), ("clip-cov", 0.5)):
+        assert run("cwgrpo", variant=variant, clip_cov_fraction=fraction, output_dir=f"{variant}-{fraction}").code == 0
+        losses[variant, fraction] = [row["loss"] for row in rows(f"{variant}-{fraction}")]
+    assert losses["clip-cov", 2e-4] == losses["grpo", 2e-4]  # a minibatch has too few tokens for one to be detached
+    assert losses["clip-cov", 0.5] != losses["grpo", 2e-4]
+    assert refused(run("cwgrpo", clip_cov_fraction=1.5), "cwgrpo", "--clip_cov_fraction")
+
+
 @pytest.mark.parametrize("script, variant", VARIANTS)
 def test_every_variant_trains_and_leaves_a_whole_run_folder(run, script, variant):
     result = run(script, variant=variant)

@@ -134,6 +134,14 @@ def test_what_is_measured_of_a_run(tmp_path):
     assert [found[label][0]["reach"] for label in ("mean", "Power 2", "delta 0.5", "FADE")] == [3, 2, 3, 0]
 
 
+@pytest.mark.parametrize("text, false", [
+    ("<think>9*5=45 3+45=48</think><answer>3+(9*5)</answer>", False), ("<think>8/4=2 2-1=1</think>", False),
+    ("<think>9*5=45 3+45=49</think>", True), ("<think>8/3=2</think>", True), ("<think>8/0=0</think>", True),
+    ("<think>8-9=1</think>", True), ("no steps", False)])
+def test_false_steps_are_found(text, false):
+    assert claims_report.has_false_step(text) is false
+
+
 def test_misfit_of_the_power_law(tmp_path):
     folder = write_run(tmp_path / "a", [0, 0], level=0.5)
     rows = compare.read_rows(folder, "eval")
