@@ -25,18 +25,21 @@ def read_rows(folder: Path, name: str) -> list[dict]:
 
 
 def group_runs(folders: list[Path]) -> dict[str, list[Path]]:
-    """Runs that differ in the seed alone, under their variant and, where that is not enough, the flags that differ."""
-    configs = [json.loads((folder / "config.json").read_text()) for folder in folders]
-    for config in configs:
+    """Runs that differ in the seed alone, under their variant and, where two groups share it, the flags that differ."""
+    configs, groups = {}, {}
+    for folder in folders:
+        config = json.loads((folder / "config.json").read_text())
         for name in ("seed", "output_dir", "resume_from_checkpoint"):
             del config[name]
-    shared = set.intersection(*(set(config) for config in configs))
-    telling = sorted(key for key in shared - {"variant"} if len({config[key] for config in configs}) > 1)
-    groups = {}
-    for config, folder in zip(configs, folders):
-        label = " ".join([config["variant"], *(f"{key}={config[key]}" for key in telling)])
-        groups.setdefault(label, []).append(folder)
-    return groups
+        key = json.dumps(config, sort_keys=True)
+        configs[key] = config
+        groups.setdefault(key, []).append(folder)
+    labels = {}
+    for key, config in configs.items():
+        rivals = [other for other in configs.values() if other["variant"] == config["variant"]]
+        telling = [name for name in config if any(other.get(name) != config[name] for other in rivals)]
+        labels[key] = " ".join([config["variant"], *(f"{name}={config[name]}" for name in telling)])
+    return {labels[key]: members for key, members in groups.items()}
 
 
 def smooth(values: np.ndarray, window: int) -> np.ndarray:
@@ -85,8 +88,8 @@ def main(folders: list[Path], out: Path):
     if missing:
         raise SystemExit(f"compare.py: error: no finished evaluation in {', '.join(missing)}")
     groups = group_runs(folders)
-    pyplot.rcParams["font.size"] = 15
-    figure, axes = pyplot.subplots(1, 5, figsize=(30, 6.5), layout="constrained")
+    pyplot.rcParams["font.size"] = 20
+    figure, axes = pyplot.subplots(1, 5, figsize=(30, 8), layout="constrained")
     draw_steps(axes[0], groups, "metrics", "reward", window=10)
     draw_steps(axes[1], groups, "metrics", "entropy", window=10)
     largest = max((key for key in read_rows(folders[0], "eval")[-1] if key.startswith("pass@") and key[5:].isdigit()),
@@ -94,7 +97,7 @@ def main(folders: list[Path], out: Path):
     draw_steps(axes[2], groups, "eval", "pass@1")
     draw_steps(axes[3], groups, "eval", largest)
     draw_pass_at_k(axes[4], groups)
-    axes[0].legend(), axes[4].legend()
+    figure.legend(*axes[4].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     figure.savefig(out, dpi=70)
     print(f"wrote {out}")
 

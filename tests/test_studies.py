@@ -57,7 +57,10 @@ def test_runs_that_differ_in_the_seed_are_one_line(tmp_path):
                   for i, (seed, variant, rate) in enumerate(
                       [(0, "grpo", 1e-4), (1, "grpo", 1e-4), (0, "gspo", 1e-4), (0, "grpo", 1e-3)]))
     assert compare.group_runs([a, b, c]) == {"grpo": [a, b], "gspo": [c]}
-    assert compare.group_runs([a, d]) == {"grpo learning_rate=0.0001": [a], "grpo learning_rate=0.001": [d]}
+    assert compare.group_runs([a, d, c]) == {
+        "grpo learning_rate=0.0001": [a], "grpo learning_rate=0.001": [d], "gspo": [c]}
+    e = write_run(tmp_path / "e", [0, 1], learning_rate=1e-4, beta_pos=0.5)  # of another script
+    assert compare.group_runs([a, e]) == {"grpo": [a], "grpo beta_pos=0.5": [e]}
 
 
 def test_compare_draws_runs_of_different_length(tmp_path):
