@@ -6,8 +6,8 @@
 A claim is a difference that should be positive, between runs of one seed, which share starting policy, training
 problems and held-out problems. THE RULE, fixed before the runs: with the 95% interval of the mean difference over the
 seeds (Student's t), a claim HOLDS where the whole interval is above -margin, DOES NOT hold where the whole interval is
-below -margin, and is UNCLEAR otherwise. The margin is 0, but 0.02 where a paper claims "no lower" or "no gain". Large k is k = 16,
-estimated from 32 samples: k = 32 itself would be one draw a problem.
+below -margin, and is UNCLEAR otherwise. The margin is 0, but 0.02 where a paper claims "no lower" or "no gain".
+Large k is k = 16, estimated from 32 samples: k = 32 itself would be one draw a problem.
 """
 import argparse
 import contextlib
