@@ -119,7 +119,10 @@ def train(folder: Path, command: str):
     sys.argv = [f"{script}.py", *flags, f"--output_dir={part}"]
     module = importlib.import_module(script)
     with open(f"{part}.log", "w") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
-        common.launch(module.main, module.Config, module.VARIANTS)
+        try:
+            common.launch(module.main, module.Config, module.VARIANTS)
+        except SystemExit as end:  # what the script says of it is in the log
+            raise RuntimeError(f"{command} has ended with exit code {end.code}: see {log.name}") from None
     for checkpoint in part.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
     (part / "command.txt").write_text(command)

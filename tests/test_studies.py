@@ -137,6 +137,15 @@ def test_what_is_measured_of_a_run(tmp_path):
     assert [found[label][0]["reach"] for label in ("mean", "Power 2", "delta 0.5", "FADE")] == [3, 2, 3, 0]
 
 
+def test_a_run_that_fails_says_where_to_look(tmp_path, monkeypatch):
+    monkeypatch.setattr(common.Run, "finish", common.Run.finish)  # which `train` replaces in its process
+    monkeypatch.setattr(sys, "argv", [])
+    with pytest.raises(RuntimeError, match=r"exit code 2: see .*a-0\.part\.log"):
+        claims.train(tmp_path / "weak" / "a-0", "grpo --num_generations 1")
+    assert "--num_generations must be 2 or more" in (tmp_path / "weak" / "a-0.part.log").read_text()
+    assert not (tmp_path / "weak" / "a-0").exists()
+
+
 @pytest.mark.parametrize("text, false", [
     ("<think>9*5=45 3+45=48</think><answer>3+(9*5)</answer>", False), ("<think>8/4=2 2-1=1</think>", False),
     ("<think>9*5=45 3+45=49</think>", True), ("<think>8/3=2</think>", True), ("<think>8/0=0</think>", True),
