@@ -47,6 +47,7 @@ RUNS = MAIN | {  # from the weak base alone
     "entropy bonus": "asymgrpo --variant reinforce-entropy --entropy_coef 0.01",
     "symmetric 0.7": "asymgrpo --variant symmetric", "EntIncrease": "asymgrpo --variant ent-increase",
     "Clip-Cov": "cwgrpo --variant clip-cov --clip_cov_fraction 0.01"}
+FEW = {"weak": {label: RUNS[label] for label in ("GRPO", "CW-GRPO", "Proposition 1")}, "middle": {"GRPO": "grpo"}}
 CLAIMS = [  # paper and section; the claim; the metric; which run, start or number is above which; margin
     ("000 4.2", "positive-dominant loses more entropy than GRPO", "entropy", "GRPO", "positive-dominant"),
     ("000 4.2", "positive-dominant ends with a lower pass@16", "pass@16", "GRPO", "positive-dominant"),
@@ -72,7 +73,7 @@ CLAIMS = [  # paper and section; the claim; the metric; which run, start or numb
     ("001 3.2", "pass@16 rises again in four times as many steps", "pass@16", "GRPO, long", "GRPO"),
     ("002 2.2", "kappa is positive at the start", "kappa", "Proposition 1", 0),
     ("002 2.2", "kappa is positive over the first 20 steps", "kappa", "AsymGRPO", 0),
-    ("002 2.2", "what (0.1, 0) adds to the entropy's growth is positive", "growth", "Proposition 1", 0),
+    ("002 2.2", "(0.1, 0) turns the entropy's growth the way of kappa", "growth", "Proposition 1", 0),
     ("002 2.2", "from batch to batch it follows kappa (correlation)", "correlation", "Proposition 1", 0),
     ("002 2.2", "successes are surer than failures on easy prompts", "easy gap", "Proposition 1", 0),
     ("002 2.2", "failures are surer than successes on hard prompts", "hard gap", 0, "Proposition 1"),
@@ -130,8 +131,8 @@ def train(folder: Path, command: str):
     part.rename(folder)
 
 
-def train_all(runs: Path, scale: Scale, labels: dict[str, dict[str, str]]):
-    """Every run that has not been made by the same command, in a process of one thread a core."""
+def list_jobs(runs: Path, scale: Scale, labels: dict[str, dict[str, str]]) -> dict[Path, str]:
+    """The command of each run, by its folder; GRPO goes on for longer from the weak base."""
     jobs = {}
     for base, flags in scale.bases.items():
         for seed in range(scale.seeds):
@@ -139,6 +140,11 @@ def train_all(runs: Path, scale: Scale, labels: dict[str, dict[str, str]]):
                 steps = scale.long if (base, label) == ("weak", "GRPO") else scale.steps
                 jobs[runs / base / f"{label}-{seed}"] = (
                     f"{command} {scale.flags} {flags} --seed {seed} --max_steps {steps} --eval_steps {scale.steps}")
+    return jobs
+
+
+def train_all(jobs: dict[Path, str], runs: Path):
+    """Every run that has not been made by the same command, in a process of one thread a core."""
     made = {file.parent: file.read_text() for file in runs.glob("*/*/command.txt")}
     todo, started = [folder for folder in jobs if made.get(folder) != jobs[folder]], time.time()
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -169,7 +175,7 @@ def judge(table: dict[str, list[dict]], metric: str, above, below, margin: float
 
 
 def main(runs: Path, out: Path, scale: Scale, labels: dict[str, dict[str, str]]):
-    train_all(runs, scale, labels)
+    train_all(list_jobs(runs, scale, labels), runs)
     tables = {base: collect(runs, base, scale, labels[base]) for base in scale.bases}
     results = [dict(paper=paper, claim=claim, metric=metric, base=base, **found)
                for paper, claim, metric, *sides in CLAIMS for base, table in tables.items()
@@ -184,7 +190,6 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=HERE, help="folder for CLAIMS.md, claims.json and figures/")
     given = parser.parse_args()
     if given.quick:
-        some = {label: RUNS[label] for label in ("GRPO", "CW-GRPO", "Proposition 1")}
-        main(given.runs, given.out, QUICK, {"weak": some, "middle": {"GRPO": "grpo"}})
+        main(given.runs, given.out, QUICK, FEW)
     else:
         main(given.runs, given.out, FULL, {"weak": RUNS, "middle": MAIN, "strong": MAIN})

@@ -34,7 +34,8 @@ def measure(folder: Path, scale, step: int) -> dict[str, float]:
     if "growth" in column:
         gaps = {f"{name} gap": (column[name] * column[f"{name}_gap"]).sum() / max(column[name].sum(), 1)
                 for name in ("easy", "hard")}  # the mean over the groups of all batches
-        return {"growth": column["growth"].mean(), "kappa": column["kappa"].mean(),
+        kappa = column["kappa"].mean()
+        return {"kappa": kappa, "growth": column["growth"].mean() * np.sign(kappa),
                 "correlation": np.corrcoef(column["kappa"], column["growth"])[0, 1]} | gaps
     evals = read_rows(folder, "eval")
     found = next(row for row in evals if row["step"] == step)
@@ -77,12 +78,12 @@ def interval(values) -> tuple[float, float, float]:
     return float(np.mean(values)), float(np.mean(values) - half), float(np.mean(values) + half)
 
 
-def claims_table(results: list[dict], bases) -> list[str]:
-    """A row a claim, a column a base: the verdict, the mean difference and its interval."""
+def claims_table(results: list[dict], bases, intervals: bool = True) -> list[str]:
+    """A row a claim, a column a base: the verdict, the mean difference and its interval (the README has it without)."""
     cells = {}
     for r in results:
-        cells.setdefault((r["paper"], r["claim"], r["metric"]), {})[r["base"]] = (
-            f"**{r['verdict']}** {r['mean']:+.3f} [{r['low']:+.3f}, {r['high']:+.3f}]")
+        cell = f"**{r['verdict']}** {r['mean']:+.2g}" + f" [{r['low']:+.2g}, {r['high']:+.2g}]" * intervals
+        cells.setdefault((r["paper"], r["claim"], r["metric"]), {})[r["base"]] = cell
     head = f"| paper | claim | difference in | {' | '.join(f'{base} base' for base in bases)} |"
     return [head, "|---" * (3 + len(bases)) + "|", *(
             f"| {paper} | {claim} | {metric} | {' | '.join(found.get(base, '') for base in bases)} |"

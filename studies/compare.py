@@ -1,6 +1,6 @@
 """Any runs side by side: reward, entropy and pass@k against the step, and pass@k against k.
 
-    python studies/compare.py runs/a runs/b ...          # writes compare.png; --out for another file
+    python studies/compare.py runs/a runs/b ...          # writes runs/compare.png; --out for another file
 
 Runs whose flags differ in nothing but the seed are one line: their mean, in a band from the lowest to the highest.
 """
@@ -105,6 +105,6 @@ def main(folders: list[Path], out: Path):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("folders", nargs="+", type=Path, help="run folders")
-    parser.add_argument("--out", type=Path, default=Path("compare.png"))
+    parser.add_argument("--out", type=Path, help="file of the figure; compare.png beside the first run by default")
     given = parser.parse_args()
-    main(given.folders, given.out)
+    main(given.folders, given.out or given.folders[0].parent / "compare.png")

@@ -55,7 +55,7 @@ def draw_masses(group_size: int, file: Path):
         arguments = ", ".join(f"{key} = {value}" for key, value in ARGUMENTS.get(name, {}).items())
         axis.set(title=f"{name}\n{arguments}" if arguments else name)
         axis.set_ylim(min(0, axis.get_ylim()[0]))
-    axes[0, 0].legend()
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     for axis in axes[-1]:
         axis.set_xlabel("success rate p of the group")
     figure.savefig(file, dpi=60)

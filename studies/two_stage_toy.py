@@ -24,12 +24,12 @@ from grpo import grpo_advantage
 
 START, REWARDS = (0.80, 0.05, 0.15), (0.6, 1.0, 0.0)
 ROWS = {  # what differs from START, REWARDS, G = 2 and tau = 1
-    "Figure 1, other starts": [dict(start=start) for start in (
+    "Fig. 1 above": [dict(start=start) for start in (
         (0.60, 0.10, 0.30), START, (0.90, 0.02, 0.08), (0.35, 0.30, 0.35))],
-    "Figure 1, other rewards": [dict(rewards=(reward, 1.0, 0.0)) for reward in (0.2, 0.4, 0.8, 0.95)],
-    "Figure 5, samples a step": [dict(G=G) for G in (2, 3, 5, 10)],
-    "Figure 6, temperature": [dict(tau=tau) for tau in (1, 2, 5, 20)],
-    "Figure 7, four actions": [dict(start=start, rewards=rewards) for start, rewards in (
+    "Fig. 1 below": [dict(rewards=(reward, 1.0, 0.0)) for reward in (0.2, 0.4, 0.8, 0.95)],
+    "Fig. 5": [dict(G=G) for G in (2, 3, 5, 10)],
+    "Fig. 6": [dict(tau=tau) for tau in (1, 2, 5, 20)],
+    "Fig. 7": [dict(start=start, rewards=rewards) for start, rewards in (
         ((0.50, 0.30, 0.05, 0.15), (0.4, 0.7, 1.0, 0.0)), ((0.30, 0.50, 0.05, 0.15), (0.4, 0.7, 1.0, 0.0)),
         ((0.70, 0.10, 0.02, 0.18), (0.4, 0.7, 1.0, 0.0)), ((0.50, 0.30, 0.05, 0.15), (0.6, 0.8, 1.0, 0.0)))]}
 COLORS = ["#0072B2", "#D55E00", "#888888", "#000000"]
@@ -69,7 +69,7 @@ def run_algorithm_1(start, rewards, G=2, tau=1.0, eta=0.1, steps=1500, runs=200,
 def main(steps: int, runs: int, out: Path):
     pyplot.rcParams["font.size"] = 17
     figure, axes = pyplot.subplots(len(ROWS), 4, figsize=(26, 27), sharey=True, layout="constrained")
-    print(f"{'panel':34} {'a1 is highest':>14} {'best action: lowest, at the end':>32}")
+    print(f"{'panel':36} {'a1 is highest':>14} {'best action: lowest, at the end':>32}")
     for row, (name, panels) in zip(axes, ROWS.items()):
         for axis, changed in zip(row, panels, strict=True):
             settings = dict(start=START, rewards=REWARDS) | changed
@@ -77,17 +77,17 @@ def main(steps: int, runs: int, out: Path):
             mean, best = history.mean(1), settings["rewards"].index(1.0)
             for action, color in zip(range(mean.shape[1]), COLORS):
                 axis.plot(history[:, :3, action], color=color, linewidth=0.6, alpha=0.5)
-                label = f"a{action + 1}, r = {settings['rewards'][action]:g}"
-                line = ("-", "--", "-.", ":")[action]
-                axis.plot(mean[:, action], color=color, linewidth=4, linestyle=line, label=label)
-            title = "{} = {}".format(*next(iter(changed.items())))  # the legend has the rewards
-            axis.set(title=f"{name}\n{title}", xlabel="step", xscale="symlog", xlim=(0, steps))
-            axis.legend(loc="center left")
-            print(f"{title:34} {'step ' + str(mean[:, 0].argmax().item()):>14} "
+                axis.plot(mean[:, action], color=color, linewidth=4, linestyle=("-", "--", "-.", ":")[action],
+                          label=f"a{action + 1}")
+            title = "{} = {}".format(*next(iter(changed.items())))
+            rewards = ", ".join(f"{reward:g}" for reward in settings["rewards"])
+            axis.set(title=f"{name}, {title}\nrewards {rewards}", xlabel="step", xscale="symlog", xlim=(0, steps))
+            print(f"{title:36} {'step ' + str(mean[:, 0].argmax().item()):>14} "
                   f"{mean[:, best].min():20.3f} {mean[-1, best]:11.3f}")
         row[0].set_ylabel("probability")
+    figure.legend(*axes[-1, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out / "two_stage_toy.png", dpi=50)
+    figure.savefig(out / "two_stage_toy.png", dpi=46)
     print(f"wrote {out / 'two_stage_toy.png'}")
 
 

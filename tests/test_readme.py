@@ -1,5 +1,6 @@
 """The README's map from equations to lines, its tables and its commands follow the code."""
 import importlib
+import json
 import re
 from pathlib import Path
 
@@ -68,6 +69,13 @@ def test_data_sets_of_the_table():
     for name, source in tasks.DATASETS.items():
         row, = re.findall(rf"^\| [^|]*\b{name}\b[^|]* \|.*$", README, re.M)
         assert source.path in row
+
+
+def test_verdicts_are_those_of_the_runs(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "studies"))
+    from claims_report import claims_table
+    saved = json.loads((ROOT / "studies" / "claims.json").read_text())
+    assert "\n".join(claims_table(saved["claims"], saved["scale"]["bases"], intervals=False)) in README
 
 
 SHAPES = {  # Qwen2.5's

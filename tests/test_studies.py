@@ -2,12 +2,10 @@
 import copy
 import json
 import math
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +24,6 @@ import two_stage_toy
 import common
 from asymgrpo import asymgrpo_advantage
 
-QUICK = [sys.executable, ROOT / "studies" / "claims.py", "--quick"]
 PASS = [f"pass@{2**i}" for i in range(6)]
 
 
@@ -163,27 +160,34 @@ def test_misfit_of_the_power_law(tmp_path):
     assert found["fit error"] == pytest.approx(math.exp(-1 / 33) - 0.5)
 
 
-def test_claims_quick_mode_is_interrupted_and_goes_on(tmp_path):
-    command = [*QUICK, "--runs", tmp_path / "runs", "--out", tmp_path]
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not [*tmp_path.glob("runs/*/GRPO-0")] and time.monotonic() < deadline:
-        time.sleep(0.01)
-    os.killpg(first.pid, signal.SIGINT)  # as Ctrl-C, which all processes get
-    first.communicate(timeout=120)
-    finished = {folder: len(compare.read_rows(folder, "metrics")) for folder in tmp_path.glob("runs/*/*[0-9]")}
-    assert first.returncode != 0 and not (tmp_path / "CLAIMS.md").exists()
-    assert 1 <= len(finished) < 8 and {*finished.values()} <= {2, 3}  # no run that was stopped half way
-    # a run that another command has made is made again, too
-    (tmp_path / "runs" / "weak" / "GRPO-0" / "command.txt").write_text("grpo --max_steps 1")
-    second = subprocess.run(command, capture_output=True, text=True)
-    assert second.returncode == 0 and f"{9 - len(finished)}/{9 - len(finished)} runs" in second.stdout, second.stderr
+def test_claims_quick_mode_makes_what_is_not_finished(tmp_path):
+    jobs = claims.list_jobs(tmp_path / "runs", claims.QUICK, claims.FEW)
+    kept, other, unfinished = [*jobs][:3]  # by the same command, by another, and what a kill leaves of one
+    write_run(kept, [0.5, 0.5, 0.5])
+    (kept / "eval.jsonl").write_text("".join(json.dumps(dict.fromkeys(PASS, 0.5) | dict(
+        step=step, token_entropy=1.0, answer_entropy=1.0)) + "\n" for step in (0, 2, 3)))
+    (kept / "command.txt").write_text(jobs[kept])
+    (other / "old").mkdir(parents=True)
+    (other / "command.txt").write_text("cwgrpo --max_steps 1")
+    unfinished.with_name(f"{unfinished.name}.part").mkdir()
+    command = [sys.executable, ROOT / "studies" / "claims.py", "--quick", "--runs", tmp_path / "runs"]
+    done = subprocess.run([*command, "--out", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0 and "7/7 runs" in done.stdout, done.stderr
+    assert len(compare.read_rows(other, "metrics")) == len(compare.read_rows(unfinished, "metrics")) == 2
+    assert not (other / "old").exists() and not [*tmp_path.glob("runs/*/*.part")]
     saved = json.loads((tmp_path / "claims.json").read_text())
-    assert {row["base"] for row in saved["claims"]} == {"weak", "middle"}
+    assert saved["runs"]["weak"]["GRPO"][0]["pass@1"] == 0.5 and {row["base"] for row in saved["claims"]} == {
+        "weak", "middle"}
     text = (tmp_path / "CLAIMS.md").read_text()
     assert "| 001 4.2 | GRPO raises pass@1 | pass@1 | **" in text and "| GRPO, long | " in text
     assert sorted(file.name for file in (tmp_path / "figures").iterdir()) == [
         "claims_entropy.png", "claims_pass_at_k.png", "claims_trade.png"]
+
+
+def test_a_run_that_is_stopped_is_not_finished():
+    with pytest.raises(KeyboardInterrupt):
+        claims.finish(SimpleNamespace(stopped=1.0))
+    assert claims.finish(SimpleNamespace(stopped=0.0)) is None
 
 
 # --------------------------------------------------------------------------------------- entropy_growth.py
