@@ -1,11 +1,11 @@
-"""What claims.py measures of its runs, and what it writes: CLAIMS.md, claims.json and three figures."""
+"""What claims.py measures of its runs, and what it writes: CLAIMS.md, claims.json and two figures."""
 import json
 import math
 import re
 from pathlib import Path
 
 import numpy as np
-from compare import STYLES, draw_pass_at_k, draw_steps, pyplot, read_rows, smooth
+from compare import draw_pass_at_k, draw_steps, pyplot, read_rows, smooth
 
 import tasks
 
@@ -104,7 +104,7 @@ def runs_table(table: dict[str, list[dict]]) -> list[str]:
 
 
 def draw(runs: Path, out: Path, tables: dict[str, dict], scale):
-    """The figures claims_pass_at_k, claims_entropy and claims_trade."""
+    """The figures claims_pass_at_k, of what was trained from every base, and claims_entropy, from the first."""
     pyplot.rcParams["font.size"] = 15
     folders = {base: {label: [runs / base / f"{label}-{seed}" for seed in range(scale.seeds)] for label in table
                       if (runs / base / f"{label}-0" / "eval.jsonl").exists()} for base, table in tables.items()}
@@ -125,20 +125,6 @@ def draw(runs: Path, out: Path, tables: dict[str, dict], scale):
         axis.legend()
     axes[0].set_ylabel("token entropy, nats")
     figure.savefig(out / "claims_entropy.png", dpi=60)
-
-    figure, axes = pyplot.subplots(1, len(tables), figsize=(9 * len(tables), 8), layout="constrained")
-    for axis, (base, table) in zip(axes, tables.items()):
-        for (color, _), marker, label in zip(STYLES * 2, "os^DvP*Xhp<>" * 4, folders[base]):
-            change = [interval([end[key] - start[key] for end, start in zip(table[label], table["start"])])
-                      for key in ("pass@1", "pass@16")]
-            (x, left, _), (y, low, _) = change
-            axis.errorbar(x, y, y - low, x - left, marker, color=color, markersize=11, alpha=0.35)
-            axis.plot(x, y, marker, color=color, markersize=11)
-            axis.annotate(label, (x, y), xytext=(7, 5), textcoords="offset points", fontsize=12)
-        axis.axhline(0, color="#888888", linewidth=1)
-        axis.axvline(0, color="#888888", linewidth=1)
-        axis.set(title=f"{base} base", xlabel="change of pass@1", ylabel="change of pass@16")
-    figure.savefig(out / "claims_trade.png", dpi=60)
 
 
 def write_report(runs: Path, out: Path, tables: dict[str, dict], results: list[dict], scale):

@@ -181,7 +181,7 @@ def test_claims_quick_mode_makes_what_is_not_finished(tmp_path):
     text = (tmp_path / "CLAIMS.md").read_text()
     assert "| 001 4.2 | GRPO raises pass@1 | pass@1 | **" in text and "| GRPO, long | " in text
     assert sorted(file.name for file in (tmp_path / "figures").iterdir()) == [
-        "claims_entropy.png", "claims_pass_at_k.png", "claims_trade.png"]
+        "claims_entropy.png", "claims_pass_at_k.png"]
 
 
 def test_a_run_that_is_stopped_is_not_finished():
