@@ -87,7 +87,7 @@ def draw_advantages(group_size: int, file: Path):
             "alpha 1, delta 1": fade_advantage(rewards, 1.0, 1.0),
             "alpha 3, delta 1": fade_advantage(rewards, 3.0, 1.0),
             "alpha 1, delta 0.3": fade_advantage(rewards, 1.0, 0.3)},
-        "CW-GRPO (004), mean over tokens": {
+        "CW-GRPO (004), token mean": {
             "GRPO": base, "successes as likely": cwgrpo_advantage(rewards, 0.0),
             "1 nat a token likelier": cwgrpo_advantage(rewards, 1.0)}}
     figure, axes = pyplot.subplots(2, 5, figsize=(27, 10), sharex=True, layout="constrained")
