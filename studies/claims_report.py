@@ -22,7 +22,7 @@ def has_false_step(text: str) -> bool:
     """Is an equation of a Countdown completion, such as 9*5=45, wrong?"""
     for left, sign, right, result in re.findall(r"(\d+)([-+*/])(\d+)=(\d+)", text):
         a, b, c = int(left), int(right), int(result)
-        if b == 0 or a != b * c if sign == "/" else tasks.OPERATORS[sign](a, b) != c:
+        if sign == "/" and b == 0 or tasks.OPERATORS[sign](a, b) != c:
             return True
     return False
 
@@ -110,16 +110,16 @@ def draw(runs: Path, out: Path, tables: dict[str, dict], scale):
                       if (runs / base / f"{label}-0" / "eval.jsonl").exists()} for base, table in tables.items()}
 
     figure, axes = pyplot.subplots(1, len(tables), figsize=(8 * len(tables), 7), layout="constrained")
+    weak, *_, last = folders.values()  # the first base has every run, the last those that all bases have
     for axis, base in zip(axes, tables):
-        draw_pass_at_k(axis, {label: folders[base][label] for label in [*folders[[*tables][-1]]]}, scale.steps)
+        draw_pass_at_k(axis, {label: folders[base][label] for label in last}, scale.steps)
         axis.set(title=f"{base} base", ylabel="held-out pass@k")
     axes[-1].legend(fontsize=13)
     figure.savefig(out / "claims_pass_at_k.png", dpi=60)
 
-    first = folders[[*tables][0]]
     figure, axes = pyplot.subplots(1, len(BY_PAPER), figsize=(30, 6.5), sharey=True, layout="constrained")
     for axis, (paper, labels) in zip(axes, BY_PAPER.items()):
-        groups = {label: first[label] for label in labels if label in first}
+        groups = {label: weak[label] for label in labels if label in weak}
         draw_steps(axis, groups, "metrics", "entropy", 10, scale.steps)
         axis.set(title=f"paper {paper}")
         axis.legend()
