@@ -20,9 +20,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-
-import common
+import tasks
 
 VARIANTS = {
     "asymgrpo": dict(),
@@ -38,14 +36,20 @@ VARIANTS = {
 }
 
 @dataclass
-class Config(common.Config):
+class Config(tasks.Config):
     variant: str = "asymgrpo"  # named preset of flags, by the keys of VARIANTS; a flag that is also given wins
     aggregation: Literal["sequence", "token", "constant"] = "token"  # what divides the sum over tokens
     beta_pos: float = 0.9  # strength for successes
     beta_neg: float = 0.4  # strength for failures
     flip: Literal["none", "positive", "negative"] = "none"  # channel in which p and 1-p change places
     log_gain: bool = False  # log how much likelier the update made the successes; costs a forward pass a step
-    MAY_BE_ZERO = common.Config.MAY_BE_ZERO | {"beta_pos", "beta_neg"}
+    MAY_BE_ZERO = tasks.Config.MAY_BE_ZERO | {"beta_pos", "beta_neg"}
+
+if __name__ == "__main__":
+    config = tasks.parse_flags(Config, VARIANTS)  # before the imports that take seconds
+
+import torch
+import common
 
 def asymgrpo_advantage(rewards, beta_pos=0.9, beta_neg=0.4, flip="none"):
     """AsymGRPO: successes and failures follow the difficulty, each with its own strength (002 Eqs. 5, 8).
@@ -102,7 +106,7 @@ def main(config: Config):
     train_problems, eval_sets = common.load_problems(config, tokenizer)
     reference = common.load_reference(policy, config)
     sampler = common.make_sampler(policy, tokenizer, config)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     stream = common.ProblemStream(train_problems, config.seed)
     last_step = run.begin(policy, tokenizer, optimizer, stream, state={})
     if last_step == 0:
@@ -173,4 +177,4 @@ def main(config: Config):
     run.finish()
 
 if __name__ == "__main__":
-    common.launch(main, Config, VARIANTS)
+    common.launch(main, config)

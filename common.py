@@ -123,38 +123,50 @@ def memory_estimate(shape: transformers.PretrainedConfig, config: Config) -> dic
             f"cache of {config.rollout_batch_size} completions, without vLLM": config.rollout_batch_size * cache / 1e9}
 
 class LinearLogProbs(torch.autograd.Function):
-    """log pi(target) and entropy of pi = softmax(hidden W^T / temperature), a chunk of logits at a time.
-    The backward pass computes them again: d log pi / d logits = onehot - pi, d H / d logits = -pi (log pi + H).
+    """log pi(target) and entropy of pi = softmax(z), z = hidden W^T / temperature, a tile of the vocabulary at a time.
+    log Z and the mean of z under pi build up over the tiles; the entropy is log Z - mean. The backward pass computes
+    the tiles again: d log pi / d z = onehot - pi, d H / d z = -pi (log pi + H).
     """
 
     @staticmethod
-    def chunks(hidden, weight, temperature):
-        """Rows of `hidden` [M, H], as a slice, and their log-probs over the vocabulary [m, V], in fp32 or better."""
-        size = max(1, 2**25 // len(weight))
-        for rows in (slice(start, start + size) for start in range(0, len(hidden), size)):
-            logits = (hidden[rows] @ weight.T).to(torch.promote_types(hidden.dtype, torch.float32))
-            yield rows, (logits / temperature).log_softmax(-1)
+    def tiles(hidden, weight, targets, temperature):
+        """Of each tile its words, as a slice, its logits [M, v], in fp32 or better, and where in it targets are."""
+        size = max(1, 2**(25 if hidden.is_cuda else 22) // len(hidden))  # so that a CPU's cache holds a tile
+        for start in range(0, len(weight), size):
+            words = slice(start, start + size)
+            logits = (hidden @ weight[words].T).to(torch.promote_types(hidden.dtype, torch.float32))
+            rows = ((targets >= start) & (targets < start + size)).nonzero()[:, 0]
+            yield words, logits.div_(temperature), (rows, targets[rows] - start)
 
     @staticmethod
     def forward(ctx, hidden, weight, targets, temperature):  # [M, H], [V, H], [M], float -> [M], [M]
-        parts = [(logp.gather(1, targets[rows, None])[:, 0], -(logp.exp() * logp).sum(1))
-                 for rows, logp in LinearLogProbs.chunks(hidden, weight, temperature)]
-        logprobs, entropies = map(torch.cat, zip(*parts))
-        ctx.save_for_backward(hidden, weight, targets, entropies)
+        log_z = torch.full_like(targets, -torch.inf, dtype=torch.promote_types(hidden.dtype, torch.float32))  # [M]
+        mean, chosen = torch.zeros_like(log_z), torch.zeros_like(log_z)  # [M], [M]
+        for _, logits, at in LinearLogProbs.tiles(hidden, weight, targets, temperature):
+            chosen[at[0]] = logits[at]
+            largest = logits.amax(1, keepdim=True)  # [M, 1]
+            powers = (logits - largest).exp_()  # [M, v]
+            total = powers.sum(1)  # [M]
+            tile_log_z, tile_mean = largest[:, 0] + total.log(), powers.mul_(logits).sum(1) / total
+            log_z = log_z.logaddexp(tile_log_z)
+            mean = mean.lerp(tile_mean, (tile_log_z - log_z).exp())
+        ctx.save_for_backward(hidden, weight, targets, log_z, log_z - mean)
         ctx.temperature = temperature
-        return logprobs, entropies
+        return chosen - log_z, log_z - mean
 
     @staticmethod
     def backward(ctx, grad_logprobs, grad_entropies):
-        hidden, weight, targets, entropies = ctx.saved_tensors
-        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=entropies.dtype)
-        for rows, logp in LinearLogProbs.chunks(hidden, weight, ctx.temperature):
-            grad = grad_logprobs[rows, None] + grad_entropies[rows, None] * (logp + entropies[rows, None])
-            grad = (-logp.exp() * grad).scatter_add_(1, targets[rows, None], grad_logprobs[rows, None])
-            grad = (grad / ctx.temperature).to(hidden.dtype)  # [m, V]
-            grad_hidden[rows] = grad @ weight
-            grad_weight += grad.T @ hidden[rows]
-        return grad_hidden, grad_weight.to(weight.dtype), None, None
+        hidden, weight, targets, log_z, entropies = ctx.saved_tensors
+        grad_hidden, grad_weight = torch.zeros_like(hidden, dtype=log_z.dtype), torch.empty_like(weight)
+        for words, logits, at in LinearLogProbs.tiles(hidden, weight, targets, ctx.temperature):
+            logp = logits.sub_(log_z[:, None])  # [M, v]
+            grad = grad_logprobs[:, None] + grad_entropies[:, None] * (logp + entropies[:, None])
+            grad = grad.mul_(logp.exp_()).neg_()
+            grad[at] += grad_logprobs[at[0]]
+            grad = grad.div_(ctx.temperature).to(hidden.dtype)  # [M, v]
+            grad_hidden += grad @ weight[words]
+            grad_weight[words] = grad.T @ hidden
+        return grad_hidden.to(hidden.dtype), grad_weight, None, None
 
 # One completion of one prompt, both as token ids, the stop token included; truncated: there was no stop token in time;
 # logprobs: the sampler's, of each token; status: of the verifier, "" or "unparsed" or "timeout".
@@ -473,7 +485,8 @@ def evaluate(sampler, sets: dict[str, list[Problem]], config: Config) -> dict[st
 def evaluate_set(sampler, problems: list[Problem], config: Config) -> dict[str, float]:
     """pass@k for k = 1, 2, 4 ... n = eval_samples and its fit, mean and greedy accuracy, entropies (nats), lengths."""
     n, mine = config.eval_samples, problems[RANK::WORLD_SIZE]
-    length = min(config.eval_length, getattr(sampler.policy.config, "max_position_embeddings", config.eval_length))
+    length = min(config.eval_max_completion_length or config.max_completion_length,
+                 getattr(sampler.policy.config, "max_position_embeddings", math.inf))
     groups = roll_out(sampler, mine, n, config.eval_temperature, length, config.top_p)
     greedy = roll_out(sampler, mine, 1, 0.0, length)
     samples = sum(groups, [])

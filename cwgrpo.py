@@ -19,9 +19,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-
-import common
+import tasks
 
 VARIANTS = {
     "cwgrpo": dict(),
@@ -31,7 +29,7 @@ VARIANTS = {
 }
 
 @dataclass
-class Config(common.Config):
+class Config(tasks.Config):
     variant: str = "cwgrpo"  # named preset of flags, by the keys of VARIANTS; a flag that is also given wins
     scale_rewards: bool = True  # divide the advantage by the group's standard deviation
     method: Literal["cwgrpo", "clip_cov", "none"] = "cwgrpo"  # what becomes of tokens of extreme covariance
@@ -40,10 +38,16 @@ class Config(common.Config):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.minibatch_size % (self.num_generations * common.WORLD_SIZE):
+        if self.minibatch_size % (self.num_generations * tasks.WORLD_SIZE):
             raise ValueError("--minibatch_size must hold whole groups of --num_generations: weights are per group")
         if self.clip_cov_fraction > 1:
             raise ValueError("--clip_cov_fraction must be at most 1")
+
+if __name__ == "__main__":
+    config = tasks.parse_flags(Config, VARIANTS)  # before the imports that take seconds
+
+import torch
+import common
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
     """(r - mean) / std over each prompt's group, [B, G] -> [B, G] (000 Eq. 3); r - mean if not scale_rewards (Dr.GRPO).
@@ -142,7 +146,7 @@ def main(config: Config):
     train_problems, eval_sets = common.load_problems(config, tokenizer)
     reference = common.load_reference(policy, config)
     sampler = common.make_sampler(policy, tokenizer, config)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     stream = common.ProblemStream(train_problems, config.seed)
     last_step = run.begin(policy, tokenizer, optimizer, stream, state={})
     if last_step == 0:
@@ -218,4 +222,4 @@ def main(config: Config):
     run.finish()
 
 if __name__ == "__main__":
-    common.launch(main, Config, VARIANTS)
+    common.launch(main, config)

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-import torch
-
-import common
+import tasks
 
 VARIANTS = {
     "fade": dict(),
@@ -30,7 +28,7 @@ VARIANTS = {
 }
 
 @dataclass
-class Config(common.Config):
+class Config(tasks.Config):
     variant: str = "fade"  # named preset of flags, by the keys of VARIANTS; a flag that is also given wins
     aggregation: Literal["sequence", "token", "constant"] = "constant"  # what divides the sum over tokens
     weight: str = "fade"  # fade, log_schedule or a key of POLICY_WEIGHTS
@@ -39,16 +37,11 @@ class Config(common.Config):
     ema_beta: float = 0.02  # share of the past in the controller's averages; 0.98 smooths
     alpha_max: float = 3.0  # upper limit of alpha
     equalize_learning_rate: bool = False  # scale it so that lr max|A| is GRPO's (section 11.3)
-    MAY_BE_ZERO = common.Config.MAY_BE_ZERO | {"target_entropy", "ema_beta"}
+    MAY_BE_ZERO = tasks.Config.MAY_BE_ZERO | {"target_entropy", "ema_beta"}
 
     def __post_init__(self):
         super().__post_init__()
         self.MAY_CHANGE = self.MAY_CHANGE - ({"max_steps"} if self.weight == "log_schedule" else set())
-        FadeController(1.0, self.target_entropy, self.ema_beta, self.alpha_max)
-        try:
-            self.policy_weight(1.0, 1.0)(torch.zeros(1, self.num_generations))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"--weight {self.weight} --weight_args {self.weight_args!r}: {error}") from None
 
     def policy_weight(self, alpha: float, delta: float):
         """--weight, as a function of the rewards alone."""
@@ -57,9 +50,14 @@ class Config(common.Config):
         pairs = (pair.split("=") for pair in self.weight_args.split(",") if pair)
         return partial(POLICY_WEIGHTS[self.weight], **{k: int(v) if v.isdigit() else float(v) for k, v in pairs})
 
+if __name__ == "__main__":
+    config = tasks.parse_flags(Config, VARIANTS)  # before the imports that take seconds
+
+import torch
+import common
+
 def fade_advantage(rewards, alpha, delta):
     """FADE (003 Eq. 11): (1 - r_mean)^(alpha - 1) (r - r_mean), divided by delta where r < r_mean.
-
     rewards [B, G] in [0, 1] -> [B, G]; r_mean is each prompt's own, so m_S = p q^alpha and m_F = m_S / delta.
     For one mean of the whole batch pass rewards.view(1, -1). ValueError for delta <= 0.
     """
@@ -72,11 +70,9 @@ def fade_advantage(rewards, alpha, delta):
 
 class FadeController:
     """alpha from the solve rate and delta from the entropy (003 Eq. 11, Algorithm 2); vars() is its state.
-
     ema_beta is the past's share in both averages: the printed 0.02 keeps almost none of it although the text says
     smoothed; 0.98 does. target_entropy: half of initial_entropy when None. ValueError for limits that cross.
     """
-
     def __init__(self, initial_entropy, target_entropy=None, ema_beta=0.02, alpha_max=3.0):
         if not 0 <= ema_beta < 1 <= alpha_max:
             raise ValueError(f"need 0 <= ema_beta < 1 <= alpha_max, got {ema_beta} and {alpha_max}")
@@ -161,12 +157,17 @@ def rank1_statistics(delta_weight):
     return {"r1": 1 / s.square().sum().item(), "ratio": (1 / s[1]).item(), "srank": srank}
 
 def main(config: Config):
+    try:
+        FadeController(1.0, config.target_entropy, config.ema_beta, config.alpha_max)
+        config.policy_weight(1.0, 1.0)(torch.zeros(1, config.num_generations))
+    except (KeyError, TypeError, ValueError) as error:
+        common.fail(f"--weight {config.weight} --weight_args {config.weight_args!r}, or the controller's flags: {error}")
     run = common.Run(config)
     policy, tokenizer = common.load_policy(config, run.device)
     train_problems, eval_sets = common.load_problems(config, tokenizer)
     reference = common.load_reference(policy, config)
     sampler = common.make_sampler(policy, tokenizer, config)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     stream = common.ProblemStream(train_problems, config.seed)
     head = partial(common.whole, policy.get_output_embeddings().weight.detach())  # [V, H], follows the updates
     first_head, state = head().clone(), {}
@@ -246,4 +247,4 @@ def main(config: Config):
     run.finish()
 
 if __name__ == "__main__":
-    common.launch(main, Config, VARIANTS)
+    common.launch(main, config)

@@ -27,9 +27,7 @@ What the presets of --variant change:
 import time
 from dataclasses import dataclass
 
-import torch
-
-import common
+import tasks
 
 VARIANTS = {
     "grpo": dict(),
@@ -41,10 +39,16 @@ VARIANTS = {
 }
 
 @dataclass
-class Config(common.Config):
+class Config(tasks.Config):
     variant: str = "grpo"  # named preset of flags: grpo, dr-grpo, dapo, gspo, grpo-n, gspo-n; given flags win
     scale_rewards: bool = True  # divide the advantage by the group's standard deviation
     negatives_only: bool = False  # drop the positive advantages
+
+if __name__ == "__main__":
+    config = tasks.parse_flags(Config, VARIANTS)  # before the imports that take seconds
+
+import torch
+import common
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
     """(r - mean) / std over each prompt's group, [B, G] -> [B, G] (000 Eq. 3); r - mean if not scale_rewards (Dr.GRPO).
@@ -67,7 +71,7 @@ def main(config: Config):
     train_problems, eval_sets = common.load_problems(config, tokenizer)
     reference = common.load_reference(policy, config)
     sampler = common.make_sampler(policy, tokenizer, config)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
     stream = common.ProblemStream(train_problems, config.seed)
     last_step = run.begin(policy, tokenizer, optimizer, stream, state={})
     if last_step == 0:
@@ -90,9 +94,9 @@ def main(config: Config):
         advantages = advantages.flatten()  # [N]
 
         # Update: PPO-clip against the policy that wrote the rollout, one optimizer step a minibatch.
-        minibatches = torch.arange(len(samples)).split(config.minibatch_size // common.WORLD_SIZE)
-        several = len(minibatches) * config.num_iterations > 1  # with one update the old policy is the current one
-        old_logprobs = common.frozen_logprobs(policy, samples, config)[0] if several else mask * 0  # [N, T]
+        size = config.minibatch_size // common.WORLD_SIZE
+        minibatches = torch.arange(len(samples)).split(size)
+        old_logprobs, _ = common.frozen_logprobs(policy, samples, config, range(size, len(samples)))  # [N, T]
         ref_logprobs = common.frozen_logprobs(reference, samples, config)[0] if config.beta else None  # [N, T]
         sums, grad_norms = torch.zeros(6, device=run.device), []  # sums: loss, tokens, entropy, KL, clipped low, high
         for minibatch in minibatches * config.num_iterations:
@@ -100,7 +104,7 @@ def main(config: Config):
             weights[minibatch] = common.token_weights(mask[minibatch], config.aggregation, config.max_completion_length)
             for rows in common.microbatches(samples, minibatch, config.microbatch_tokens):
                 logprobs, entropy = common.token_logprobs(policy, samples, rows, config.temperature)  # [n, T]
-                if not several:
+                if not grad_norms:  # before the first update the old policy is the current one
                     old_logprobs[rows] = logprobs.detach()
                 if sampler.cap:  # truncated importance sampling, where vLLM's probabilities are not the trainer's
                     ratio = (old_logprobs[rows] - sampled[rows]).exp()  # [n, T]
@@ -131,4 +135,4 @@ def main(config: Config):
     run.finish()
 
 if __name__ == "__main__":
-    common.launch(main, Config, VARIANTS)
+    common.launch(main, config)

@@ -42,11 +42,11 @@ def leave(number, frame):
     signal.signal(number, signal.SIG_IGN)
     sys.exit(0)
 
-def launch(main, config_class: type, variants: dict[str, dict]):
-    """Runs main with the flags of the command line; what the user can mend is one line and exit code 2."""
+def launch(main, config: Config):
+    """Runs main(config); what the user can mend is one line and exit code 2."""
     signal.signal(signal.SIGTERM, leave)
     try:
-        main(tasks.parse_flags(config_class, variants))
+        main(config)
     except (ImportError, OSError, FloatingPointError) as error:
         fail(str(error))
     except (torch.OutOfMemoryError, MemoryError) as error:

@@ -1,10 +1,10 @@
-"""The half of common.py that needs no torch: flags, Countdown, the data sets, the verifiers, pass@k.
+"""The half of common.py that needs no torch: flags, Countdown, the data sets, the verifiers.
 
 `python tasks.py` is a grader: questions come in by lines and answers go out. A completion can hold anything, a tower of
 powers or an endless loop, so each is looked at in a process of its own that is killed at its deadline.
 """
+import argparse
 import ast
-import contextlib
 import glob
 import importlib.util
 import inspect
@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 RANK, WORLD_SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun
 # For the policy; for the verifier; the verifier's name; "" or a group of problems that is evaluated by itself, too.
@@ -78,7 +78,7 @@ class Config:
     num_generations: int = 16  # G, completions a prompt
     minibatch_size: int = 256  # completions an optimizer update, over all ranks
     num_iterations: int = 1  # epochs over each rollout
-    microbatch_tokens: int = 32768  # padded tokens a forward pass; lower it to save memory
+    microbatch_tokens: int = 4096  # padded tokens a forward pass; fewer save memory, more keep a GPU busy
     gradient_checkpointing: bool = False  # compute activations again in the backward pass, to save memory
     engine: Literal["auto", "hf", "vllm"] = "auto"  # what samples: vLLM where it is installed and there is a GPU
     rollout_batch_size: int = 512  # completions that transformers decodes at once
@@ -160,12 +160,8 @@ class Config:
         return [*dict.fromkeys(filter(None, (self.eval_dataset or self.dataset).split(",")))]
 
     @property
-    def eval_length(self) -> int:
-        return self.eval_max_completion_length or self.max_completion_length
-
-    @property
     def longest(self) -> int:
-        return self.max_prompt_length + max(self.max_completion_length, self.eval_length)
+        return self.max_prompt_length + max(self.max_completion_length, self.eval_max_completion_length)
 
 def fail(message: str):
     """One line and exit code 2, for what the user gave and cannot work."""
@@ -187,17 +183,28 @@ def find_run(path) -> tuple[Path, list[Path]]:
     found = [folder for folder in path.glob("checkpoint-*") if folder.name[11:].isdigit()]
     return path, sorted(found, key=lambda folder: int(folder.name[11:]), reverse=True)
 
+def flag_parser(config_class: type, variants: dict[str, dict]) -> argparse.ArgumentParser:
+    """A flag a field of the config; transformers' HfArgumentParser does as much, but takes seconds to import."""
+    source = "".join(inspect.getsource(cls) for cls in config_class.__mro__[:-1])
+    comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", source, re.M))
+    parser = argparse.ArgumentParser(allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.error = fail
+    for field in fields(config_class):
+        kind, *others = get_args(field.type) or [field.type]  # of a Literal, of `float | None`
+        parsing = dict(type=kind)
+        if field.name == "variant" or isinstance(kind, str):
+            parsing = dict(choices=[*variants] if field.name == "variant" else [kind, *others])
+        elif kind is bool:
+            parsing = dict(type=lambda word: dict(true=True, false=False).get(word.lower(), word), nargs="?",
+                           choices=[True, False], const=True)
+        parser.add_argument(f"--{field.name}", default=field.default, help=comments[field.name], **parsing)
+    return parser
+
 def parse_flags(config_class: type, variants: dict[str, dict]):
     """The flags of the command line as a config. A flag wins over the presets of --eval_protocol and --variant, these
     over the flags of a resumed run, those over the defaults. What is wrong ends the program by `fail`.
     """
-    from transformers import HfArgumentParser
-    source = "".join(inspect.getsource(cls) for cls in config_class.__mro__[:-1])
-    comments = dict(re.findall(r"^    (\w+): .*?  # (.*)$", source, re.M))
-    for field in fields(config_class):
-        field.metadata = {"help": comments[field.name]} | ({"choices": [*variants]} if field.name == "variant" else {})
-    parser = HfArgumentParser(config_class, allow_abbrev=False)
-    parser.error = fail
+    parser = flag_parser(config_class, variants)
     if any(argument.rpartition("=")[2] == "--" for argument in sys.argv):
         fail("-- is no value of a flag")  # argparse takes it for an empty list
     given, saved = parser.parse_args(), {}
@@ -208,13 +215,13 @@ def parse_flags(config_class: type, variants: dict[str, dict]):
         if given.resume_from_checkpoint:
             folder, _ = find_run(given.resume_from_checkpoint)
             saved = json.loads((folder / "config.json").read_text())
-            if not isinstance(saved, dict) or saved.keys() != comments.keys():
+            if not isinstance(saved, dict) or saved.keys() != {field.name for field in fields(config_class)}:
                 fail(f"{given.resume_from_checkpoint} is not a run of this script: its flags are others")
             if given.output_dir and Path(given.output_dir) != folder:
                 fail(f"--output_dir {given.output_dir}: a resumed run goes on in its own folder, {folder}")
         values = [*saved.items(), *variants[given.variant].items(), *PROTOCOLS[given.eval_protocol].items()]
         presets = [f"--{name}={value}" for name, value in values if value is not None and name != "trust_remote_code"]
-        config, = parser.parse_args_into_dataclasses(presets + sys.argv[1:])
+        config = config_class(**vars(parser.parse_args(presets + sys.argv[1:])))
     except (ValueError, RecursionError) as error:
         fail(str(error))
     if saved and not config.max_steps:
@@ -482,21 +489,18 @@ def tests_text(value) -> str:
     except ValueError:
         return json.dumps(value)
 
-# hub id, configuration, split to train and to evaluate on, columns of problem, answer and level, gold, verifier
-Source = namedtuple("Source", "path name train test problem answer level gold verifier")
+# hub id, configuration, split to train and to evaluate on, columns of problem, answer and level, verifier, gold
+Source = namedtuple("Source", "path name train test problem answer level verifier gold", defaults=("math", answer_text))
 DATASETS = {name: Source(*row) for name, *row in (
-    ("gsm8k", "openai/gsm8k", "main", "train", "test", "question", "answer", None, answer_text, "number"),
-    ("math", "DigitalLearningGmbH/MATH-lighteval", None, "train", "test", "problem", "solution", "level", answer_text,
-     "math"),
-    ("math500", "HuggingFaceH4/MATH-500", None, None, "test", "problem", "answer", "level", answer_text, "math"),
-    ("open-rs", "knoveleng/open-rs", None, "train", None, "problem", "answer", "level", answer_text, "math"),
-    ("aime24", "HuggingFaceH4/aime_2024", None, None, "train", "problem", "answer", None, answer_text, "math"),
-    ("aime25", "math-ai/aime25", None, None, "test", "problem", "answer", None, answer_text, "math"),
-    ("amc23", "math-ai/amc23", None, None, "test", "question", "answer", None, answer_text, "math"),
-    ("minerva", "math-ai/minervamath", None, None, "test", "question", "answer", None, answer_text, "math"),
-    ("olympiadbench", "math-ai/olympiadbench", None, None, "test", "question", "final_answer", None, answer_text,
-     "math"),
-)}
+    ("gsm8k", "openai/gsm8k", "main", "train", "test", "question", "answer", None, "number"),
+    ("math", "DigitalLearningGmbH/MATH-lighteval", None, "train", "test", "problem", "solution", "level"),
+    ("math500", "HuggingFaceH4/MATH-500", None, None, "test", "problem", "answer", "level"),
+    ("open-rs", "knoveleng/open-rs", None, "train", None, "problem", "answer", "level"),
+    ("aime24", "HuggingFaceH4/aime_2024", None, None, "train", "problem", "answer", None),
+    ("aime25", "math-ai/aime25", None, None, "test", "problem", "answer", None),
+    ("amc23", "math-ai/amc23", None, None, "test", "question", "answer", None),
+    ("minerva", "math-ai/minervamath", None, None, "test", "question", "answer", None),
+    ("olympiadbench", "math-ai/olympiadbench", None, None, "test", "question", "final_answer", None))}
 FILES = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 
 def read_set(name: str, config) -> tuple[list[Problem], list[Problem]]:
@@ -507,9 +511,8 @@ def read_set(name: str, config) -> tuple[list[Problem], list[Problem]]:
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what fails is told once, below
     source, suffix = DATASETS.get(name), Path(name).suffix
     if source is None:
-        gold = tests_text if config.verifier == "code" else answer_text
-        source = Source(name, None, "train", "test", config.prompt_column, config.answer_column, None, gold,
-                        config.verifier)
+        source = Source(name, None, "train", "test", config.prompt_column, config.answer_column, None, config.verifier,
+                        tests_text if config.verifier == "code" else answer_text)
     files = dict(data_files=glob.escape(name)) if suffix in FILES else dict(name=source.name)
     try:
         splits = datasets.load_dataset(FILES.get(suffix, source.path), **files)
@@ -546,21 +549,20 @@ def encode_prompt(tokenizer, prompt: str) -> list[int]:
 
 def has_gold(problem: Problem, config) -> bool:
     """Whether there is an answer that the verifier gives a point to, or tests that it can run."""
-    if problem.verifier == "code":
-        with contextlib.suppress(ValueError, TypeError):
-            return any(read_tests(problem.gold))
-        return False
     boxed = problem.verifier, f"\\boxed{{{problem.gold}}}", problem.gold
-    return problem.verifier == "countdown" or grade(boxed, config.verify_seconds)[0] > 0
+    try:
+        return any(read_tests(problem.gold)) if problem.verifier == "code" else (
+            problem.verifier == "countdown" or grade(boxed, config.verify_seconds)[0] > 0)
+    except (ValueError, TypeError):  # of read_tests
+        return False
 
 def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Problem]:
     """Puts the system prompt and the chat template around each problem; drops and counts what cannot be used."""
-    verifier, named = problems[0].verifier if problems else "", config.system_prompt
-    if named == "auto" and verifier == "countdown" and not tokenizer.chat_template:
-        named = "none"  # the tiny policy reads no English
-    elif named == "auto":
-        named = verifier if verifier in ("countdown", "code") else "boxed"
-    system = SYSTEM_PROMPTS[named]
+    verifier = problems[0].verifier if problems else ""
+    auto = verifier if verifier in ("countdown", "code") else "boxed"
+    if verifier == "countdown" and not tokenizer.chat_template:
+        auto = "none"  # the tiny policy reads no English
+    system = SYSTEM_PROMPTS[auto if config.system_prompt == "auto" else config.system_prompt]
 
     def around(question):
         if tokenizer.chat_template:

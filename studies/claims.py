@@ -112,6 +112,7 @@ def finish(run):
 def train(folder: Path, command: str):
     """One run as its command line does it, in this process; the folder appears when the run is finished."""
     import common
+    import tasks
     common.Run.finish = finish
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
@@ -121,7 +122,7 @@ def train(folder: Path, command: str):
     module = importlib.import_module(script)
     with open(f"{part}.log", "w") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
         try:
-            common.launch(module.main, module.Config, module.VARIANTS)
+            common.launch(module.main, tasks.parse_flags(module.Config, module.VARIANTS))
         except SystemExit as end:  # what the script says of it is in the log
             raise RuntimeError(f"{command} has ended with exit code {end.code}: see {log.name}") from None
     for checkpoint in part.glob("checkpoint-*"):

@@ -14,6 +14,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 import common
+import tasks
 from asymgrpo import VARIANTS, Config, asymgrpo_advantage, reward_confidence_alignment
 
 
@@ -53,4 +54,4 @@ def main(config: Config):
 
 
 if __name__ == "__main__":
-    common.launch(main, Config, VARIANTS)
+    common.launch(main, tasks.parse_flags(Config, VARIANTS))

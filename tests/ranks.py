@@ -18,6 +18,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import common  # noqa: E402
 import cwgrpo  # noqa: E402
+import tasks  # noqa: E402
 
 RUNS = [("grpo", "grpo"), ("agrae", "agrae"), ("asymgrpo", "asymgrpo"), ("fade", "fade"), ("cwgrpo", "clip-cov")]
 if os.environ.get("RLVR_SLOW") == "1":
@@ -49,7 +50,7 @@ def main(folder, cache, *flags):
         sys.argv = [f"{script}.py", *sets[i].split(), "--variant", variant, "--cache_dir", cache,
                     "--output_dir", f"{folder}/{i}-{script}-{variant}",
                     *(["--clip_cov_fraction", "0.3"] if variant == "clip-cov" else [])]
-        common.launch(module.main, module.Config, module.VARIANTS)
+        common.launch(module.main, tasks.parse_flags(module.Config, module.VARIANTS))
         weights = torch.cat([common.whole(p.detach()).flatten() for p in recorded.policy.parameters()])
         if common.RANK == 0:
             torch.save((recorded.rows, weights), f"{folder}/{i}-{script}-{variant}.pt")

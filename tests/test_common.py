@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import transformers
-from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import common
 import tasks
@@ -335,36 +335,37 @@ def test_linear_logprobs_equals_log_softmax(temperature):
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-12)
 
 
-class LargestResult(TorchFunctionMode):
-    """Notes the size of the largest tensor that torch makes within it."""
+class LargestResult(TorchDispatchMode):
+    """Notes the size of the largest tensor that torch makes within it, in backward passes, too."""
 
     numel = 0
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **kwargs or {})
         if isinstance(result, torch.Tensor):
             self.numel = max(self.numel, result.numel())
         return result
 
 
-@pytest.mark.parametrize("tokens", [9, 8, 4, 3, 1])
-def test_linear_logprobs_in_chunks(monkeypatch, tokens):
-    """A chunk has at most 2**25 logits. 50 words that claim to be 2**23 make chunks of 4 tokens: 9 are 4 + 4 + 1."""
+@pytest.mark.parametrize("words", [50, 49, 25, 7, 1])
+def test_linear_logprobs_in_tiles(monkeypatch, words):
+    """A tile has at most 2**22 logits, so that 9 tokens that claim to be 2**22 / 7 make tiles of 7 of the 50 words."""
     torch.manual_seed(0)
-    hidden, weight = (torch.randn(n, 2, dtype=torch.float64, requires_grad=True) for n in (tokens, 50))
-    targets, factors = torch.randint(50, (tokens,)), torch.randn(2, tokens, dtype=torch.float64)
+    hidden, weight = (torch.randn(n, 2, dtype=torch.float64, requires_grad=True) for n in (9, 50))
+    weight = weight * 5  # so that one tile can hold nearly all of the probability, whichever it is
+    targets, factors = torch.tensor([0, 6, 7, 24, 25, 48, 49, 49, 13]), torch.randn(2, 9, dtype=torch.float64)
 
     def results(function):
         logprobs, entropies = function(hidden, weight, targets, 0.9)
         loss = (factors[0] * logprobs + factors[1] * entropies).sum()
-        return logprobs, entropies, *torch.autograd.grad(loss, (hidden, weight))
+        return logprobs, entropies, *torch.autograd.grad(loss, (hidden, weight), retain_graph=True)
 
     expected = results(reference_logprobs)
-    monkeypatch.setattr(common, "len", lambda x: 2**23 if getattr(x, "shape", 0) == weight.shape else len(x),
+    monkeypatch.setattr(common, "len", lambda x: 2**22 // words if getattr(x, "shape", 0) == hidden.shape else len(x),
                         raising=False)
     with LargestResult() as largest:
         got = results(common.LinearLogProbs.apply)
-    assert largest.numel == max(min(tokens, 4) * 50, weight.numel())  # no [9, 50] was made
+    assert largest.numel == max(9 * words, weight.numel())  # no [9, 50] was made
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
 
 

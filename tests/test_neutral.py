@@ -8,6 +8,7 @@ import torch
 import transformers
 
 import common
+import tasks
 from agrae import agrae_advantage
 from asymgrpo import asymgrpo_advantage
 from fade import fade_advantage
@@ -30,7 +31,7 @@ def trained(tmp_path_factory):
                 patch.chdir(folder)
                 patch.setattr(sys, "argv", [f"{script}.py", *SMALL.split(), "--cache_dir", str(cache), *flags])
                 module = importlib.import_module(script)
-                common.launch(module.main, module.Config, module.VARIANTS)
+                common.launch(module.main, tasks.parse_flags(module.Config, module.VARIANTS))
             policy = transformers.AutoModelForCausalLM.from_pretrained(folder / "run" / "checkpoint-2")
             weights = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
             done[command] = weights, list(map(json.loads, (folder / "run" / "metrics.jsonl").open()))

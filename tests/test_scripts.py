@@ -73,7 +73,7 @@ def bare(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", [str(ROOT / f"{script}.py"), *given])
         capsys.readouterr()
         try:
-            common.launch(module.main, module.Config, module.VARIANTS)
+            common.launch(module.main, tasks.parse_flags(module.Config, module.VARIANTS))
             code = 0
         except SystemExit as stopped:
             code = stopped.code

@@ -34,6 +34,7 @@ def main(folder, *options):
     sys.path.insert(0, str(ROOT))
     import common
     import grpo
+    import tasks
     if "no-push" in options:
         common.VllmSampler.push = lambda self: None
         options = [option for option in options if option != "no-push"]
@@ -56,7 +57,7 @@ def main(folder, *options):
     shape.hidden_size, shape.num_attention_heads, shape.num_key_value_heads = 32 * heads, heads, heads
     common.build_tiny = lambda: (type(policy)(shape), tokenizer)
     sys.argv = ["grpo.py", "--output_dir", folder, *FLAGS, *options]
-    common.launch(grpo.main, grpo.Config, grpo.VARIANTS)
+    common.launch(grpo.main, tasks.parse_flags(grpo.Config, grpo.VARIANTS))
 
 def run(tmp_path, *launcher, options=(), script=__file__):
     settings = dict(os.environ, VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind", OMP_NUM_THREADS="1",
