@@ -627,6 +627,34 @@ def test_help_explains_every_flag(bare, script):
         assert variant in result.out
 
 
+@pytest.mark.parametrize("script", ["grpo", "agrae"])
+@pytest.mark.parametrize("flags, passed", [
+    (dict(minibatch_size=16), 0), (dict(minibatch_size=8), 8), (dict(minibatch_size=4), 12),
+    (dict(minibatch_size=16, num_iterations=2), 0), (dict(minibatch_size=8, num_iterations=2), 8)])
+def test_no_pass_where_the_old_policy_is_the_current_one(run, monkeypatch, script, flags, passed):
+    """As until the first update: its minibatch's old log-probs are those that the update computes anyway."""
+    done, frozen_logprobs = [], common.frozen_logprobs
+    monkeypatch.setattr(common, "evaluate", lambda *_: {"pass@1": 0.0})
+
+    def counted(policy, samples, config, rows):
+        done.extend(rows)
+        return frozen_logprobs(policy, samples, config, rows)
+    monkeypatch.setattr(common, "frozen_logprobs", counted)
+    run(script, max_steps=1, microbatch_tokens=100, **flags)
+    assert len(done) == len(set(done)) == passed
+    assert json.loads(Path("run/metrics.jsonl").read_text())["mismatch"] < 1e-5  # each has its log-probs all the same
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("flags, code", [(["--help"], 0), (["--nothing"], 2), (["--max_steps", "-1"], 2)])
+def test_flags_are_read_before_torch_is_imported(script, flags, code):
+    """Importing it takes seconds, for which nobody wants to wait to see a typing error."""
+    program = "import runpy, sys; sys.modules.update(torch=None, transformers=None, numpy=None); " \
+              f"sys.argv = {[f'{script}.py', *flags]}; runpy.run_path({str(ROOT / f'{script}.py')!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code and len(done.stderr.splitlines()) == (code > 0), done.stderr
+
+
 # --------------------------------------------------------------------------------------------------- the cache
 def test_the_tiny_policy_is_warmed_up_once(run):
     for sft_steps, warms_up in ((2, True), (2, False), (1, True), (2, False)):

@@ -17,8 +17,11 @@ sys.path.insert(0, str(ROOT / "studies"))
 import claims
 import claims_report
 import compare
+import costs
 import entropy_growth
+import measure
 import policy_weights
+import throughput
 import two_stage_toy
 
 import common
@@ -290,3 +293,81 @@ def test_policy_weights_quick_mode(tmp_path):
         pytest.approx([x**0.1 * (1 - x) ** 0.9 for x in p]), pytest.approx([x**0.4 * (1 - x) ** 0.6 for x in p])]
     policy_weights.draw_advantages(8, tmp_path / "advantages.png")
     assert (tmp_path / "masses.png").exists() and (tmp_path / "advantages.png").exists()
+
+
+# -------------------------------------------------------------------------- throughput.py, costs.py, gpu.py, startup.py
+
+
+def test_table_has_medians_and_ratios():
+    def rows(*steps):
+        return [dict(generate=1.0, step=step, update=step - 1, tokens=100, GB=0.5) for step in steps]
+    lines = throughput.table({"grpo.py": rows(2, 9, 4), "TRL": rows(8, 8, 5)}).splitlines()
+    cells = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in lines[2:]}
+    assert cells["step (s)"] == ["4", "8", "0.50"] and cells["update (s)"] == ["3", "7", "0.43"]
+    assert cells["tokens/s"] == ["25", "12.5", "2.00"] and cells["GB"] == ["0.5", "0.5", "1.00"]
+    assert cells["verify (s)"][:2] == ["0", "0"]  # no time at all, and no ratio to it
+
+
+def test_turns_share_a_step_out(monkeypatch):
+    clock, sent = iter([0.0, 1.0, 4.0, 5.0, 6.0, 10.0, 10.0]), []
+    monkeypatch.setattr(throughput, "now", lambda: next(clock))
+    pipe = SimpleNamespace(recv=lambda: "go", send=sent.append)
+    side = SimpleNamespace(generate=lambda: ([[1, 2], [3]], "logprobs"), score=lambda: None)
+    turns, counted = throughput.Turns(pipe), iter([True])
+    turns.time(side, "generate", "generate")
+    turns.time(side, "score", "old log-probs", lambda: next(counted))
+    turns.begin()  # at 0
+    side.generate()  # from 1 to 4
+    side.score()  # from 5 to 6
+    turns.over()  # at 10
+    assert sent[0]["generate"] == 3 and sent[0]["old log-probs"] == 1 and sent[0]["step"] == 10
+    assert sent[0]["update"] == 6 and sent[0]["tokens"] == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak memory of a process is read from Linux's /proc")
+def test_measured_memory_is_what_is_allocated():
+    _, gigabytes = measure.measured(lambda: torch.ones(2**26), 2)  # 2**28 bytes
+    assert 0.26 < gigabytes < 0.30
+
+
+def test_log_probs_that_are_compared_are_the_same():
+    torch.manual_seed(0)
+    hidden, weight = (torch.randn(n, 8, dtype=torch.float64, requires_grad=True) for n in (600, 50))
+    results = []
+    for way in (common.LinearLogProbs.apply, costs.naive, costs.checkpointed):
+        logprobs, entropy = way(hidden, weight, torch.arange(600) % 50, 0.7)
+        loss = (logprobs * torch.arange(600)).sum() + (entropy ** 2).sum()
+        results.append((logprobs, entropy, *torch.autograd.grad(loss, (hidden, weight))))
+    for other in results[1:]:
+        torch.testing.assert_close(results[0], other, rtol=1e-9, atol=1e-9)
+
+
+def test_wasted_shares():
+    shares = dict(costs.waste())
+    assert shares["`generate` after every row has ended"] == 0
+    assert shares["prompts of 100 tokens that 1 completions repeat"] == 0
+    sorted_by_length = [share for name, share in shares.items() if "padding in microbatches" in name]
+    assert 0 < sorted_by_length[0] < sorted_by_length[1] < sorted_by_length[2] < 1
+
+
+def test_costs_quick_mode(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["costs.py", "--quick", "--out", str(tmp_path)])
+    costs.main()
+    lines = capsys.readouterr().out
+    assert (tmp_path / "costs.png").stat().st_size > 10_000
+    for row in ("64 tokens a completion", "1 completions a prompt", "64 words in the vocabulary", "ours", "checkpoint"):
+        assert f"| {row} | " in lines
+
+
+@pytest.mark.parametrize("study, rows", [
+    ("throughput", ["generate (s)", "verify (s)", "old log-probs (s)", "update (s)", "step (s)", "tokens/s", "GB"]),
+    ("gpu", ["small training, model FLOPs utilisation", "small generate, share of the bandwidth's limit"]),
+    ("startup", ["`grpo.py`, --help", "import torch", "first update", "the first step is done after"])])
+def test_quick_mode_of_the_benchmarks(study, rows, tmp_path):
+    command = [sys.executable, ROOT / "studies" / f"{study}.py", "--quick"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    numbers = {line.split(" | ")[0].strip("| "): line.split(" | ")[1].strip("| ") for line in done.stdout.splitlines()
+               if line.startswith("| ") and " | " in line}
+    for row in rows:
+        assert float(numbers[row].replace(",", "").rstrip("%")) >= 0
