@@ -161,7 +161,7 @@ def main(config: Config):
         FadeController(1.0, config.target_entropy, config.ema_beta, config.alpha_max)
         config.policy_weight(1.0, 1.0)(torch.zeros(1, config.num_generations))
     except (KeyError, TypeError, ValueError) as error:
-        common.fail(f"--weight {config.weight} --weight_args {config.weight_args!r}, or the controller's flags: {error}")
+        common.fail(f"--weight {config.weight} --weight_args {config.weight_args!r} or the controller: {error}")
     run = common.Run(config)
     policy, tokenizer = common.load_policy(config, run.device)
     train_problems, eval_sets = common.load_problems(config, tokenizer)

@@ -650,8 +650,9 @@ def test_no_pass_where_the_old_policy_is_the_current_one(run, monkeypatch, scrip
 def test_flags_are_read_before_torch_is_imported(script, flags, code):
     """Importing it takes seconds, for which nobody wants to wait to see a typing error."""
     program = "import runpy, sys; sys.modules.update(torch=None, transformers=None, numpy=None); " \
-              f"sys.argv = {[f'{script}.py', *flags]}; runpy.run_path({str(ROOT / f'{script}.py')!r}, run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+              "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    command = [sys.executable, "-c", program, f"{script}.py", *flags]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == code and len(done.stderr.splitlines()) == (code > 0), done.stderr
 
 
