@@ -629,8 +629,7 @@ def test_help_explains_every_flag(bare, script):
 
 @pytest.mark.parametrize("script", ["grpo", "agrae"])
 @pytest.mark.parametrize("flags, passed", [
-    (dict(minibatch_size=16), 0), (dict(minibatch_size=8), 8), (dict(minibatch_size=4), 12),
-    (dict(minibatch_size=16, num_iterations=2), 0), (dict(minibatch_size=8, num_iterations=2), 8)])
+    (dict(minibatch_size=16), 0), (dict(minibatch_size=4), 12), (dict(minibatch_size=8, num_iterations=2), 8)])
 def test_no_pass_where_the_old_policy_is_the_current_one(run, monkeypatch, script, flags, passed):
     """As until the first update: its minibatch's old log-probs are those that the update computes anyway."""
     done, frozen_logprobs = [], common.frozen_logprobs
