@@ -142,27 +142,28 @@ class LinearLogProbs(torch.autograd.Function):
     def forward(ctx, hidden, weight, targets, temperature):  # [M, H], [V, H], [M], float -> [M], [M]
         log_z = torch.full_like(targets, -torch.inf, dtype=torch.promote_types(hidden.dtype, torch.float32))  # [M]
         mean, chosen = torch.zeros_like(log_z), torch.zeros_like(log_z)  # [M], [M]
-        for _, logits, at in LinearLogProbs.tiles(hidden, weight, targets, temperature):
-            chosen[at[0]] = logits[at]
+        for _, logits, (rows, columns) in LinearLogProbs.tiles(hidden, weight, targets, temperature):
+            chosen[rows] = logits[rows, columns]
             largest = logits.amax(1, keepdim=True)  # [M, 1]
             powers = (logits - largest).exp_()  # [M, v]
             total = powers.sum(1)  # [M]
             tile_log_z, tile_mean = largest[:, 0] + total.log(), powers.mul_(logits).sum(1) / total
             log_z = log_z.logaddexp(tile_log_z)
             mean = mean.lerp(tile_mean, (tile_log_z - log_z).exp())
-        ctx.save_for_backward(hidden, weight, targets, log_z, log_z - mean)
+        entropies = log_z - mean  # [M]
+        ctx.save_for_backward(hidden, weight, targets, log_z, entropies)
         ctx.temperature = temperature
-        return chosen - log_z, log_z - mean
+        return chosen - log_z, entropies
 
     @staticmethod
     def backward(ctx, grad_logprobs, grad_entropies):
         hidden, weight, targets, log_z, entropies = ctx.saved_tensors
         grad_hidden, grad_weight = torch.zeros_like(hidden, dtype=log_z.dtype), torch.empty_like(weight)
-        for words, logits, at in LinearLogProbs.tiles(hidden, weight, targets, ctx.temperature):
+        for words, logits, (rows, columns) in LinearLogProbs.tiles(hidden, weight, targets, ctx.temperature):
             logp = logits.sub_(log_z[:, None])  # [M, v]
             grad = grad_logprobs[:, None] + grad_entropies[:, None] * (logp + entropies[:, None])
             grad = grad.mul_(logp.exp_()).neg_()
-            grad[at] += grad_logprobs[at[0]]
+            grad[rows, columns] += grad_logprobs[rows]
             grad = grad.div_(ctx.temperature).to(hidden.dtype)  # [M, v]
             grad_hidden += grad @ weight[words]
             grad_weight[words] = grad.T @ hidden

@@ -30,7 +30,6 @@ from torch.distributed.checkpoint.state_dict import (StateDictOptions, get_model
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 
-import tasks
 from tasks import RANK, WORLD_SIZE, Config, fail, find_run
 
 AT_EXIT = contextlib.ExitStack()  # what has to end before the process group does

@@ -190,11 +190,10 @@ def flag_parser(config_class: type, variants: dict[str, dict]) -> argparse.Argum
     parser = argparse.ArgumentParser(allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.error = fail
     for field in fields(config_class):
-        kind, *others = get_args(field.type) or [field.type]  # of a Literal, of `float | None`
-        parsing = dict(type=kind)
-        if field.name == "variant" or isinstance(kind, str):
-            parsing = dict(choices=[*variants] if field.name == "variant" else [kind, *others])
-        elif kind is bool:
+        # get_args: of a Literal, of `float | None`
+        kind, *others = variants if field.name == "variant" else get_args(field.type) or [field.type]
+        parsing = dict(choices=[kind, *others]) if isinstance(kind, str) else dict(type=kind)
+        if kind is bool:
             parsing = dict(type=lambda word: dict(true=True, false=False).get(word.lower(), word), nargs="?",
                            choices=[True, False], const=True)
         parser.add_argument(f"--{field.name}", default=field.default, help=comments[field.name], **parsing)
@@ -215,7 +214,7 @@ def parse_flags(config_class: type, variants: dict[str, dict]):
         if given.resume_from_checkpoint:
             folder, _ = find_run(given.resume_from_checkpoint)
             saved = json.loads((folder / "config.json").read_text())
-            if not isinstance(saved, dict) or saved.keys() != {field.name for field in fields(config_class)}:
+            if not isinstance(saved, dict) or saved.keys() != vars(given).keys():
                 fail(f"{given.resume_from_checkpoint} is not a run of this script: its flags are others")
             if given.output_dir and Path(given.output_dir) != folder:
                 fail(f"--output_dir {given.output_dir}: a resumed run goes on in its own folder, {folder}")
@@ -549,12 +548,13 @@ def encode_prompt(tokenizer, prompt: str) -> list[int]:
 
 def has_gold(problem: Problem, config) -> bool:
     """Whether there is an answer that the verifier gives a point to, or tests that it can run."""
+    if problem.verifier == "code":
+        try:
+            return any(read_tests(problem.gold))
+        except (ValueError, TypeError):
+            return False
     boxed = problem.verifier, f"\\boxed{{{problem.gold}}}", problem.gold
-    try:
-        return any(read_tests(problem.gold)) if problem.verifier == "code" else (
-            problem.verifier == "countdown" or grade(boxed, config.verify_seconds)[0] > 0)
-    except (ValueError, TypeError):  # of read_tests
-        return False
+    return problem.verifier == "countdown" or grade(boxed, config.verify_seconds)[0] > 0
 
 def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Problem]:
     """Puts the system prompt and the chat template around each problem; drops and counts what cannot be used."""

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from measure import alone, measured
+from measure import alone, gradients, measured
 
 HERE = Path(__file__).parent
 LENGTHS, GENERATIONS, VOCABULARIES = (64, 256, 1024, 4096), (1, 4, 16, 64), (64, 1024, 16384, 151936)
@@ -41,9 +41,7 @@ def growth(part: str, length: int, prompts: int, generations: int, vocabulary: i
     sampler = common.GenerateSampler(policy, tokenizer, config)
 
     def update():
-        for rows in common.microbatches(samples, range(len(samples)), config.microbatch_tokens):
-            logprobs, entropy = common.token_logprobs(policy, samples, rows)
-            (logprobs - 0.01 * entropy).sum().backward()
+        gradients(policy, samples, config)
         policy.zero_grad()
 
     generate = partial(sampler.generate, prompt, 1.0, 1.0, length)
@@ -152,23 +150,24 @@ def main():
     print(line("\nwork that no token needs", "share"), "|---|---|", sep="\n")
     for name, share in waste():
         print(line(name, f"{share:.0%}"))
-    draw(grown, passes, flags.out / "costs.png")
+    grown["tokens of a log-prob pass"] = [
+        (rows, {method: (1e6 * found[i][0] / rows, found[i][1]) for method, found in passes.items()})
+        for i, rows in enumerate(ROWS[few])]
+    draw(grown, flags.out / "costs.png")
 
 
-def draw(grown: dict, passes: dict, file: Path):
-    """Upper row: time a token; lower row: peak memory; both axes logarithmic."""
+def draw(grown: dict[str, list], file: Path):
+    """A column an axis, with a curve for each name in its points [(x, {name: (us a token, GB)})]; upper row: time a
+    token; lower row: peak memory; both axes logarithmic.
+    """
     from matplotlib.figure import Figure
     figure = Figure(figsize=(13, 6), layout="constrained")
     axes = figure.subplots(2, 4, sharey="row", sharex="col")
-    panels = [(axis, {name: [(x, *found[name]) for x, found in runs] for name in ("update", "generate")})
-              for axis, runs in grown.items()]
-    panels.append(("tokens of a log-prob pass", {name: [(rows, 1e6 * seconds / rows, GB) for rows, (seconds, GB)
-                                                        in zip(ROWS, found)] for name, found in passes.items()}))
-    for column, (axis, curves) in zip(axes.T, panels):
-        for name, points in curves.items():
-            xs, micros, gigabytes = zip(*points)
-            column[0].plot(xs, micros, ".-", label=name)
-            column[1].plot(xs, gigabytes, ".-", label=name)
+    for column, (axis, points) in zip(axes.T, grown.items()):
+        xs = [x for x, _ in points]
+        for name in points[0][1]:
+            for part, values in zip(column, zip(*(found[name] for _, found in points))):
+                part.plot(xs, values, ".-", label=name)
         column[0].legend(fontsize="small")
         for part in column:
             part.set(xscale="log", yscale="log")

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from measure import alone, make_model, measured, memory_now, now, peak_memory
+from measure import alone, gradients, make_model, measured, memory_now, now, peak_memory
 
 WORK = {  # rows and tokens of a prompt and of a completion: of the training pass, and of the rollout
     "0.5B": ((64, 128, 1024), (256, 128, 256)),
@@ -38,7 +38,6 @@ def limits(size: int) -> tuple[float, float]:
 def near_limits(name: str, folder: str, flops: float, bandwidth: float) -> list[tuple[str, str]]:
     """Rows of the table for a policy of measure.py that lies in `folder`."""
     import torch
-    import transformers
 
     import common
     (rows, prompt, length), (drawn, asked, new) = WORK[name]
@@ -53,9 +52,7 @@ def near_limits(name: str, folder: str, flops: float, bandwidth: float) -> list[
     samples = [common.Sample([5] * prompt, torch.randint(2, 26, (length,)).tolist()) for _ in range(rows)]
 
     def update():
-        for part in common.microbatches(samples, range(rows), config.microbatch_tokens):
-            logprobs, entropy = common.token_logprobs(policy, samples, part)
-            (logprobs - 0.01 * entropy).sum().backward()
+        gradients(policy, samples, config)
         optimizer.step()
         optimizer.zero_grad()
 

@@ -66,6 +66,14 @@ def measured(function, repeats: int) -> tuple[float, float]:
     return statistics.median(seconds[1:]), (peaks[0] - floor) / 1e9
 
 
+def gradients(policy, samples: list, config):
+    """Forward and backward as an update does them, a microbatch at a time, of a loss of log-probs and entropy."""
+    import common
+    for rows in common.microbatches(samples, range(len(samples)), config.microbatch_tokens):
+        logprobs, entropy = common.token_logprobs(policy, samples, rows)
+        (logprobs - 0.01 * entropy).sum().backward()
+
+
 def alone(function, *arguments):
     """function(*arguments) in a process of its own, whose memory nothing else has used."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:

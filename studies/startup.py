@@ -33,7 +33,7 @@ def first_step(arguments: list[str]):
     sys.path.insert(0, str(ROOT))
     import tasks
     lap("python's own modules, flags")
-    import torch
+    import torch  # noqa: F401
     lap("import torch")
     import common
     lap("import transformers and the rest")

@@ -180,7 +180,7 @@ def table(reports: dict[str, list[dict]]) -> str:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", nargs="+", default=["tiny", "vocabulary"], choices=WORK)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--quick", action="store_true")
     flags = parser.parse_args()
     sides = {"grpo.py": ours, "TRL": trl}
