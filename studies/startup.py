@@ -66,7 +66,7 @@ def main():
     if flags.first_step is not None:
         return first_step(flags.first_step)
     repeats = 1 if flags.quick else 3
-    small = ["--eval_problems", "2", "--eval_samples", "2"] if flags.quick else []
+    small = ["--eval_problems", "2", "--eval_samples", "2", "--sft_steps", "2"] if flags.quick else []
     for name, option in (("--help", "--help"), ("a wrong flag", "--nothing")):
         median = statistics.median(seconds([sys.executable, "grpo.py", option]) for _ in range(repeats))
         print(f"| `grpo.py`, {name} | {median:.2f} |", flush=True)
