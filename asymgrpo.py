@@ -1,27 +1,48 @@
-"""AsymGRPO (paper 002): the difficulty of a prompt modulates successes and failures, each by its own strength.
+"""AsymGRPO: a prompt's difficulty modulates successes and failures, each by its own strength.
 
 With p the success rate of the prompt's group (Eqs. 5, 8):
 
     success:   A =  ((1-p) / p) ^ beta_pos         failure:   A = -(p / (1-p)) ^ beta_neg
 
-(0.5, 0.5) is GRPO and (0, 0) is REINFORCE with rewards +1 / -1. A rare success is worth more as beta_pos grows, which
-keeps entropy on alternative solutions; a rare failure costs more as beta_neg grows, which removes noise. Paper 003 has
-a baseline of the same name, with one parameter delta: that one is fade.py's "asym".
+(0.5, 0.5) is GRPO, and (0, 0) is REINFORCE with rewards +1 and -1. A rare success is worth more as
+beta_pos grows, which keeps entropy on alternative solutions. A rare failure costs more as beta_neg
+grows, which removes noise.
 
-What differs from grpo.py: the advantages; tokens weigh the same across the batch (App. G); kappa, the alignment of
-rewards and confidence that decides the sign of the entropy change (Proposition 1), is logged before each update.
+What differs from grpo.py: the advantages; all tokens of the batch weigh the same (App. G); and
+kappa is logged, the alignment of rewards and confidence that decides which way the entropy goes
+(Proposition 1).
 
-    python asymgrpo.py                                   # a laptop, or one GPU
-    python asymgrpo.py --variant pos-only                # also neg-only, symmetric, reinforce, grpo, clip-higher
-    python asymgrpo.py --variant ent-decrease            # the flip of App. C in the positive channel
-    torchrun --nproc_per_node 8 asymgrpo.py              # N processes share the batch
+Paper: Asymmetric Advantage Modulation Calibrates Entropy Dynamics in RLVR, first called Rethinking
+Exploration in RLVR (AsymGRPO, arXiv 2604.04894). Its App. F averages per response and its App. G
+over tokens; the latter is taken. FADE has a baseline of the same name with one parameter, delta:
+that is "asym" in fade.py.
+
+    python asymgrpo.py                                                      # a laptop
+    python asymgrpo.py --variant pos-only                                   # one channel alone
+    python asymgrpo.py --model Qwen/Qwen2.5-0.5B-Instruct --dataset math    # one GPU
+    torchrun --nproc_per_node 8 asymgrpo.py --model ... --dataset math      # 8 GPUs share the batch
 """
-import time
+
 from dataclasses import dataclass
 from typing import Literal
 
-import tasks
+import rlvr.checkpoints
+import rlvr.config
+import rlvr.flags
+import rlvr.logprobs
+import rlvr.models
+import rlvr.ranks
+import rlvr.run
+import rlvr.samplers
+import rlvr.tasks.datasets
+import rlvr.tasks.stream
+from rlvr.config import ZeroOrMore
 
+import torch
+
+import common
+
+GRPO = dict(beta_pos=0.5, beta_neg=0.5)
 VARIANTS = {
     "asymgrpo": dict(),
     "reinforce": dict(beta_pos=0.0, beta_neg=0.0),
@@ -29,51 +50,48 @@ VARIANTS = {
     "pos-only": dict(beta_pos=0.5, beta_neg=0.0),
     "neg-only": dict(beta_pos=0.0, beta_neg=0.5),
     "symmetric": dict(beta_pos=0.7, beta_neg=0.7),
-    "ent-decrease": dict(beta_pos=0.5, beta_neg=0.5, flip="positive"),
-    "ent-increase": dict(beta_pos=0.5, beta_neg=0.5, flip="negative"),
-    "grpo": dict(beta_pos=0.5, beta_neg=0.5),
-    "clip-higher": dict(beta_pos=0.5, beta_neg=0.5, epsilon_high=0.28),
+    "ent-decrease": dict(**GRPO, flip="positive"),
+    "ent-increase": dict(**GRPO, flip="negative"),
+    "grpo": dict(**GRPO),
+    "clip-higher": dict(**GRPO, epsilon_high=0.28),
 }
 
+
 @dataclass
-class Config(tasks.Config):
-    variant: str = "asymgrpo"  # named preset of flags, by the keys of VARIANTS; a flag that is also given wins
-    aggregation: Literal["sequence", "token", "constant"] = "token"  # what divides the sum over tokens
-    beta_pos: float = 0.9  # strength for successes
-    beta_neg: float = 0.4  # strength for failures
-    flip: Literal["none", "positive", "negative"] = "none"  # channel in which p and 1-p change places
-    log_gain: bool = False  # log how much likelier the update made the successes; costs a forward pass a step
-    MAY_BE_ZERO = tasks.Config.MAY_BE_ZERO | {"beta_pos", "beta_neg"}
+class Config(rlvr.config.Config):
+    """The flags of all scripts, and those of this one."""
 
-if __name__ == "__main__":
-    config = tasks.parse_flags(Config, VARIANTS)  # before the imports that take seconds
+    variant: Literal[tuple(VARIANTS)] = "asymgrpo"  # named preset of flags; a given flag wins
+    aggregation: Literal["sequence", "token", "constant"] = "token"  # what divides the sum
+    beta_pos: ZeroOrMore[float] = 0.9  # strength for successes
+    beta_neg: ZeroOrMore[float] = 0.4  # strength for failures
+    flip: Literal["none", "positive", "negative"] = "none"  # the channel where p becomes 1 - p
+    log_gain: bool = False  # log how much likelier successes become; costs a forward pass a step
 
-import torch
-import common
 
 def asymgrpo_advantage(rewards, beta_pos=0.9, beta_neg=0.4, flip="none"):
-    """AsymGRPO: successes and failures follow the difficulty, each with its own strength (002 Eqs. 5, 8).
+    """Successes and failures follow the difficulty, each with its own strength (Eqs. 5, 8).
 
-    rewards [B, G] in {0, 1} -> [B, G]: ((1-p)/p)^beta_pos for a success, -(p/(1-p))^beta_neg for a failure,
-    where p is the group's success rate and 0^0 = 1. REINFORCE is (0, 0), GRPO (0.5, 0.5), Pos-Only (0.5, 0),
-    Neg-Only (0, 0.5). flip swaps p and 1-p in one channel (App. C): "positive" is EntDecrease, "negative"
-    EntIncrease. Raises ValueError for any other flip and for a negative strength.
+    rewards [B, G] in {0, 1} -> [B, G]: ((1-p)/p)^beta_pos for a success, -(p/(1-p))^beta_neg for a
+    failure, where p is the group's success rate and 0^0 = 1. REINFORCE is (0, 0), GRPO (0.5, 0.5),
+    Pos-Only (0.5, 0), Neg-Only (0, 0.5). flip swaps p and 1-p in one channel (App. C): "positive"
+    is EntDecrease, "negative" EntIncrease. ValueError for another flip, or a negative strength.
     """
     if flip not in ("none", "positive", "negative"):
         raise ValueError(f"flip must be none, positive or negative; got {flip!r}")
     if beta_pos < 0 or beta_neg < 0:
-        raise ValueError(f"beta_pos and beta_neg must be at least 0; got {beta_pos} and {beta_neg}")
+        raise ValueError(f"beta_pos and beta_neg must be at least 0; got {beta_pos}, {beta_neg}")
     G = rewards.shape[1]
     success = rewards == 1  # [B, G]
     n_pos = success.to(rewards.dtype).sum(dim=1, keepdim=True)  # [B, 1]
     n_neg = G - n_pos  # [B, 1]
-    # Counts instead of p: exact at p = 0 and 1. A clamp acts only on a value that no rollout receives.
+    # Counts instead of p: exact at p = 0 and 1. A clamp acts only on a value nobody receives.
     hard = n_neg / n_pos.clamp(min=1)  # [B, 1], (1-p) / p
     easy = n_pos / n_neg.clamp(min=1)  # [B, 1], p / (1-p)
     pos = hard**beta_pos  # [B, 1]
     neg = easy**beta_neg  # [B, 1]
-    # A flipped curve is undefined where its channel holds the whole group: the line through its last two
-    # points, at odds G-1 and (G-2)/2, goes on instead. G = 1 has one point: max() makes the line flat.
+    # A flipped curve is undefined where its channel holds the whole group. The line through its
+    # last two points, at odds G-1 and (G-2)/2, goes on instead; max() makes it flat for G = 1.
     if flip == "positive":
         end = 2 * (G - 1) ** beta_pos - (max(G - 2, 0) / 2) ** beta_pos
         pos = torch.where(n_neg == 0, end, easy**beta_pos)
@@ -82,99 +100,132 @@ def asymgrpo_advantage(rewards, beta_pos=0.9, beta_neg=0.4, flip="none"):
         neg = torch.where(n_pos == 0, end, hard**beta_neg)
     return torch.where(success, pos, -neg)
 
-def reward_confidence_alignment(rewards, mean_logprobs):
-    """kappa: is the policy surer of successes on easy prompts and of failures on hard ones? (002 Apps. B, E)
 
-    rewards [B, G] in {0, 1}; mean_logprobs [B, G]: length-normalised log-probs under the policy that sampled.
-    Returns a 0-dim tensor: the mean over the groups with 0 < p < 1, or 0 if there is none. Proposition 1: for
-    small strengths a step adds lr (beta_pos - beta_neg) kappa to the entropy, compared with REINFORCE.
+def reward_confidence_alignment(rewards, mean_logprobs):
+    """kappa: is the policy surer of successes on easy prompts and of failures on hard ones?
+
+    rewards [B, G] in {0, 1}; mean_logprobs [B, G]: length-normalised log-probs under the policy
+    that sampled. Returns a 0-dim tensor: the mean over the groups with 0 < p < 1, or 0 if there is
+    none (Apps. B, E). Proposition 1: for small strengths a step adds lr (beta_pos - beta_neg) kappa
+    to the entropy, compared with REINFORCE.
     """
     G = rewards.shape[1]
     success = rewards == 1  # [B, G]
     n_pos = success.to(mean_logprobs.dtype).sum(dim=1)  # [B]
     n_neg = G - n_pos  # [B]
     mixed = (n_pos > 0) & (n_neg > 0)  # [B]
-    n_pos, n_neg = n_pos.clamp(min=1), n_neg.clamp(min=1)  # finite also in the groups that are dropped below
+    n_pos, n_neg = n_pos.clamp(min=1), n_neg.clamp(min=1)  # finite in the groups dropped below, too
     surer = torch.where(success, mean_logprobs, 0.0).sum(dim=1) / n_pos  # [B]
     delta = surer - torch.where(success, 0.0, mean_logprobs).sum(dim=1) / n_neg  # [B]
-    kappa = n_pos * n_neg / G**2 * delta * (n_pos / n_neg).log()  # [B], p (1-p) delta log(p / (1-p))
+    kappa = n_pos * n_neg / G**2 * delta * (n_pos / n_neg).log()  # [B], p (1-p) delta log(p/(1-p))
     return torch.where(mixed, kappa, 0.0).sum() / mixed.sum().clamp(min=1)
 
-def main(config: Config):
-    run = common.Run(config)
-    policy, tokenizer = common.load_policy(config, run.device)
-    train_problems, eval_sets = common.load_problems(config, tokenizer)
-    reference = common.load_reference(policy, config)
-    sampler = common.make_sampler(policy, tokenizer, config)
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True)
-    stream = common.ProblemStream(train_problems, config.seed)
-    last_step = run.begin(policy, tokenizer, optimizer, stream, state={})
+
+def global_kappa(rewards, mask, old_logprobs):
+    """kappa over the mixed groups of all ranks, which call it together.
+
+    rewards [B, G]; mask and old_logprobs [N, T].
+    """
+    mean_logprobs = (mask * old_logprobs).sum(1) / mask.sum(1).clamp(min=1)  # [N]
+    kappa = reward_confidence_alignment(rewards, mean_logprobs.view_as(rewards))
+    success_rate = rewards.mean(1)  # [B]
+    mixed = ((success_rate > 0) & (success_rate < 1)).sum()  # kappa is a mean over so many groups
+    total, groups = rlvr.ranks.global_sum(kappa * mixed, mixed)
+    return total / max(groups, 1)
+
+
+def success_gain(rewards, mask, old_logprobs, new_logprobs):
+    """How much likelier the update made a token of the successes, in nats (section 3.1).
+
+    rewards [B, G]; the others [N, T]. A mean over all ranks, which call it together.
+    """
+    success = mask * rewards.view(-1, 1)  # [N, T], 1 on the tokens of the successes
+    gain, tokens = rlvr.ranks.global_sum(
+        (success * (new_logprobs - old_logprobs)).sum(), success.sum()
+    )
+    return gain / max(tokens, 1)
+
+
+def main(config: Config) -> None:
+    """Train and evaluate by these flags. All output goes into the run folder."""
+    run = rlvr.run.Run(config)
+    policy, tokenizer = rlvr.models.load_policy(config, run.device)
+    train_problems, eval_sets = rlvr.ranks.from_rank_0(  # the same on all ranks
+        rlvr.tasks.datasets.load_problems, config, tokenizer
+    )
+    reference = rlvr.models.load_reference(policy, config)  # None unless --beta is given
+    sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
+    optimizer = torch.optim.AdamW(
+        policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
+    )
+    stream = rlvr.tasks.stream.ProblemStream(train_problems, config.seed)
+    training = rlvr.checkpoints.TrainingState(policy, tokenizer, optimizer, stream)
+
+    last_step = run.resume(training)  # 0 unless --resume_from_checkpoint is given
     if last_step == 0:
         run.log("eval", 0, common.evaluate(sampler, eval_sets, config))
 
     for step in range(last_step + 1, config.max_steps + 1):
-        # Roll out: G completions for each of B prompts, N = B * G rows (each rank holds its share of them).
-        started = time.perf_counter()
-        samples = common.roll_out_step(sampler, stream, config)
-        rewards = torch.tensor([s.reward for s in samples], device=run.device)
-        rewards = rewards.view(-1, config.num_generations)  # [B, G]
-        mask = common.completion_mask(samples, run.device, config.mask_truncated_completions)  # [N, T]
-        sampled = common.sampled_logprobs(samples, run.device)  # [N, T]
-        rolled_out = time.perf_counter()
+        timer = common.Timer()
 
-        # Advantages: one number a completion, which all its tokens share.
-        advantages = asymgrpo_advantage(rewards, config.beta_pos, config.beta_neg, config.flip)  # [B, G]
-        advantages = advantages.flatten()  # [N]
+        # 1. Roll out: G graded completions for each of B prompts, N = B * G rows.
+        batch = common.roll_out(sampler, stream, config)
+        timer.lap("rollout")
 
-        # Update: PPO-clip against the policy that wrote the rollout, one optimizer step a minibatch.
-        minibatches = torch.arange(len(samples)).split(config.minibatch_size // common.WORLD_SIZE)
-        old_logprobs, _ = common.frozen_logprobs(policy, samples, config)  # [N, T]
-        mean_logprobs = (mask * old_logprobs).sum(1) / mask.sum(1).clamp(min=1)  # [N]
-        kappa = reward_confidence_alignment(rewards, mean_logprobs.view_as(rewards))
-        mixed = ((rewards.mean(1) > 0) & (rewards.mean(1) < 1)).sum()  # kappa is a mean over so many groups
-        kappa, mixed = common.global_sum(kappa * mixed, mixed)
-        ref_logprobs = common.frozen_logprobs(reference, samples, config)[0] if config.beta else None  # [N, T]
-        sums, grad_norms = torch.zeros(6, device=run.device), []  # sums: loss, tokens, entropy, KL, clipped low, high
-        for minibatch in minibatches * config.num_iterations:
-            weights = torch.zeros_like(mask)  # [N, T]
-            weights[minibatch] = common.token_weights(mask[minibatch], config.aggregation, config.max_completion_length)
-            for rows in common.microbatches(samples, minibatch, config.microbatch_tokens):
-                logprobs, entropy = common.token_logprobs(policy, samples, rows, config.temperature)  # [n, T]
-                if sampler.cap:  # truncated importance sampling, where vLLM's probabilities are not the trainer's
-                    ratio = (old_logprobs[rows] - sampled[rows]).exp()  # [n, T]
-                    weights[rows] *= ratio.clamp(max=sampler.cap)  # without a bias but for what the cap cuts off
-                loss, clipped_low, clipped_high = common.ppo_clip_loss(
-                    logprobs, old_logprobs[rows], advantages[rows], mask[rows], config.epsilon, config.epsilon_high,
-                    config.importance_sampling_level, weights=weights[rows])
-                kl = common.kl_penalty(logprobs, ref_logprobs[rows]) if config.beta else torch.zeros_like(logprobs)
-                loss = loss + (weights[rows] * (config.beta * kl - config.entropy_coef * entropy)).sum()
+        # 2. Advantages: how much better is a completion than the others of its prompt?
+        advantages = asymgrpo_advantage(
+            batch.rewards, config.beta_pos, config.beta_neg, config.flip
+        )  # [B, G]
+        old_logprobs = common.score_old_policy(batch, policy, config)  # [N, T]
+        diagnostics = {"kappa": global_kappa(batch.rewards, batch.mask, old_logprobs)}
+        advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
+
+        # 3. Update: PPO-clip against the policy that wrote the rollout.
+        common.score_rollout(batch, policy, reference, config)
+        update = common.UpdateMetrics()
+        for minibatch in batch.minibatches(config.minibatch_size) * config.num_iterations:
+            # Weights are those of the whole minibatch, so that microbatches and ranks just add up.
+            weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
+            for rows in batch.microbatches(minibatch, config.microbatch_tokens):
+                mask = batch.mask[rows]  # [m, T], as are all below
+                logprobs, entropy = common.token_logprobs(
+                    policy, batch.samples, rows, config.temperature
+                )
+                old_logprobs = batch.old_policy(rows, logprobs)
+                ratio = common.importance_ratio(
+                    logprobs, old_logprobs, mask, config.importance_sampling_level
+                )
+                clipped = common.ppo_clip(
+                    ratio, advantages[rows], config.epsilon, config.epsilon_high
+                )
+                kl = torch.zeros_like(logprobs)
+                if reference is not None:
+                    kl = common.kl_penalty(logprobs, batch.ref_logprobs[rows])
+                objective = clipped.objective - config.beta * kl + config.entropy_coef * entropy
+                correction = batch.sampler_correction(rows, sampler.cap)
+
+                loss = -(weights[rows] * correction * objective).sum()
                 loss.backward()
-                sums += torch.stack([loss.detach(), mask[rows].sum(), (mask[rows] * entropy.detach()).sum(),
-                                     (mask[rows] * kl.detach()).sum(), clipped_low, clipped_high])
-            grad_norms.append(run.optimizer_step(policy, optimizer, sums[0]))
-
-        diagnostics = {"kappa": kappa / max(mixed, 1)}
+                update.add(
+                    loss, mask, entropy=entropy, kl=kl, clip_low=clipped.low, clip_high=clipped.high
+                )
+            update.end(run.optimizer_step(policy, optimizer, update.loss))
         if config.log_gain:
-            new_logprobs, _ = common.frozen_logprobs(policy, samples, config)  # [N, T]
-            success = mask * rewards.flatten()[:, None]  # [N, T], the tokens of the successes
-            gain, count = common.global_sum((success * (new_logprobs - old_logprobs)).sum(), success.sum())
-            diagnostics["success_gain"] = gain / max(count, 1)
+            new_logprobs, _ = rlvr.logprobs.frozen_logprobs(policy, batch.samples, config)
+            diagnostics["success_gain"] = success_gain(
+                batch.rewards, batch.mask, batch.old_logprobs, new_logprobs
+            )
+        metrics = batch.metrics() | update.metrics() | {"skipped": run.skipped} | diagnostics
+        timer.lap("update")
 
-        # Log, evaluate, save: all numbers are over all ranks and all updates of the step.
-        loss, tokens, *totals = common.global_sum(*sums)
-        entropy, kl, clip_low, clip_high = (total / max(tokens, 1) for total in totals)
-        run.log("metrics", step, {
-            **common.rollout_metrics(samples, config.num_generations),
-            **common.sampler_mismatch(samples, old_logprobs, sampled), "loss": loss / len(grad_norms),
-            "entropy": entropy, "kl": kl, "clip_low": clip_low, "clip_high": clip_high,
-            "grad_norm": sum(grad_norms) / len(grad_norms), "skipped": run.skipped,
-            **diagnostics,
-            "seconds_rollout": rolled_out - started, "seconds_update": time.perf_counter() - rolled_out}, samples)
-        if step % config.eval_steps == 0 or step == config.max_steps:
+        # 4. Log, evaluate, save.
+        run.log("metrics", step, metrics | timer.seconds, batch.samples)
+        if run.is_due(step, config.eval_steps):
             run.log("eval", step, common.evaluate(sampler, eval_sets, config))
-        if run.end_step(step):
+        if run.end_step(step, training):  # True after Ctrl-C or SIGTERM
             break
     run.finish()
 
+
 if __name__ == "__main__":
-    common.launch(main, config)
+    rlvr.run.launch(main, rlvr.flags.parse_flags(Config, VARIANTS))

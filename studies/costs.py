@@ -1,183 +1,257 @@
-"""What a token costs: as batches, completions and vocabularies grow, in log-probs done in other ways, and in waste.
+"""What a token costs: as batches, completions and vocabularies grow, and what work is wasted.
 
     pip install trl==1.16.0               # for its log-probs; without it that line is left out
-    python studies/costs.py               # 15 minutes on 2 CPU cores; draws studies/figures/costs.png
-    python studies/costs.py --quick       # a small point of each, in one process, whose memory then means nothing
+    python studies/costs.py               # 15 minutes on 2 CPU cores; draws figures/costs.png
+    python studies/costs.py --quick       # a small point of each, in one process
 
-Every point is measured in a process of its own: seconds, and the peak of its memory above what it held before. On a GPU
-the same command measures torch's memory there.
+Log-probs are measured in several ways. Every point is measured in a process of its own: seconds,
+and the peak of its memory above what it held before. In one process, as with --quick, the memory
+means nothing. On a GPU the same command measures torch's memory there.
 """
+
 import argparse
 import importlib.util
 import random
-import sys
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from measure import alone, gradients, measured
+import project
 
-HERE = Path(__file__).parent
-LENGTHS, GENERATIONS, VOCABULARIES = (64, 256, 1024, 4096), (1, 4, 16, 64), (64, 1024, 16384, 151936)
-ROWS = (128, 512, 2048)  # tokens of a log-prob pass
+import rlvr.config
+import rlvr.logprobs
+import rlvr.samplers
+import rlvr.tiny
+from rlvr.records import Sample
+
+import torch
+import transformers
+from matplotlib.figure import Figure
+from measure import gradients, measured
+from processes import alone
+from torch.utils.checkpoint import checkpoint
+
+LENGTHS = 64, 256, 1024, 4096  # tokens of a completion
+GENERATIONS = 1, 4, 16, 64  # completions of a prompt
+VOCABULARIES = 64, 1024, 16384, 151936
+ROWS = 128, 512, 2048  # tokens of a log-prob pass
+CHECKPOINTED_ROWS = 256
 
 
-def growth(part: str, length: int, prompts: int, generations: int, vocabulary: int) -> tuple[float, float]:
-    """Microseconds a token, and GB, to "generate" or "update" with a random policy of the tiny one's shape."""
-    import torch
-    import transformers
+def growth(
+    part: str, length: int, prompts: int, generations: int, vocabulary: int
+) -> tuple[float, float]:
+    """Microseconds a token, and GB, to "generate" or "update".
 
-    import common
+    The policy is random and has the tiny one's shape but for its vocabulary.
+    """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    policy, tokenizer = common.build_tiny()
+    policy, tokenizer = rlvr.tiny.build_tiny()
     shape = policy.config
     shape.vocab_size, shape.max_position_embeddings = vocabulary, 8192
     policy = transformers.Qwen2ForCausalLM(shape).to(device)
-    policy.generation_config.eos_token_id = vocabulary  # which is no token: completions of full length
-    config = common.Config(max_completion_length=length)
-    prompt = [[5 + i % 20] * 16 for i in range(prompts) for _ in range(generations)]
-    samples = [common.Sample(ids, torch.randint(2, 26, (length,)).tolist()) for ids in prompt]
-    sampler = common.GenerateSampler(policy, tokenizer, config)
+    policy.generation_config.eos_token_id = vocabulary  # no token, so completions have full length
+    config = rlvr.config.Config(max_completion_length=length)
+    prompt_ids = [[5 + i % 20] * 16 for i in range(prompts) for _ in range(generations)]
 
     def update():
         gradients(policy, samples, config)
         policy.zero_grad()
 
-    generate = partial(sampler.generate, prompt, 1.0, 1.0, length)
-    seconds, gigabytes = measured(update, 3) if part == "update" else measured(generate, 2)
-    return 1e6 * seconds / length / len(prompt), gigabytes
-
-
-def naive(hidden, weight, targets, temperature):
-    """All logits at once, by torch's own gradients."""
-    logp = (hidden @ weight.T / temperature).log_softmax(-1)
-    return logp.gather(1, targets[:, None])[:, 0], -(logp.exp() * logp).sum(1)
+    if part == "update":
+        samples = [Sample(ids, torch.randint(2, 26, (length,)).tolist()) for ids in prompt_ids]
+        found = measured(update, repeats=3)
+    else:
+        sampler = rlvr.samplers.GenerateSampler(policy, tokenizer, config)
+        generate = partial(sampler.generate, prompt_ids, 1.0, 1.0, length)
+        found = measured(generate, repeats=2)
+    return per_token(found, length * len(prompt_ids))
 
 
 def checkpointed(hidden, weight, targets, temperature):
-    """naive in chunks of 256 tokens, each computed again in the backward pass."""
-    import torch
-    from torch.utils.checkpoint import checkpoint
-    parts = [checkpoint(naive, h, weight, t, temperature, use_reentrant=False)
-             for h, t in zip(hidden.split(256), targets.split(256))]
-    return map(torch.cat, zip(*parts))
+    """plain_logprobs in parts, each computed again in the backward pass."""
+    parts = []
+    both = hidden.split(CHECKPOINTED_ROWS), targets.split(CHECKPOINTED_ROWS)
+    for states, words in zip(*both, strict=True):
+        arguments = states, weight, words, temperature
+        parts.append(checkpoint(rlvr.logprobs.plain_logprobs, *arguments, use_reentrant=False))
+    logprobs, entropies = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropies)
 
 
-def logprob_pass(method: str, tokens: int, hidden_size: int, vocabulary: int) -> tuple[float, float]:
-    """Forward and backward from the same hidden states to the gradients of hidden states and head."""
-    import torch
+def trl_logprobs(hidden, weight, targets, temperature):
+    """TRL's own, which has more arguments."""
+    from trl.kernels.chunked_logprob import ChunkedLogProbFunction  # TRL need not be installed
+    from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE as CHUNK_SIZE
 
-    import common
+    logprobs, entropies, *_ = ChunkedLogProbFunction.apply(
+        hidden, weight, None, targets, temperature, CHUNK_SIZE, None, 1.0, ("entropy",)
+    )
+    return logprobs, entropies
+
+
+WAYS = {  # to compute log-probs and entropies
+    "ours": rlvr.logprobs.LinearLogProbs.apply,
+    "naive": rlvr.logprobs.plain_logprobs,
+    "checkpoint": checkpointed,
+    "TRL": trl_logprobs,
+}
+
+
+def logprob_pass(way: str, tokens: int, hidden_size: int, vocabulary: int) -> tuple[float, float]:
+    """Seconds and GB from the same hidden states to the gradients of these and of the head."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     hidden = torch.randn(tokens, hidden_size, device=device, requires_grad=True)
     weight = (0.02 * torch.randn(vocabulary, hidden_size, device=device)).requires_grad_()
     targets = torch.randint(vocabulary, (tokens,), device=device)
 
-    def trl(*tensors):
-        from trl.kernels.chunked_logprob import ChunkedLogProbFunction
-        from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE
-        hidden, weight, targets, temperature = tensors
-        return ChunkedLogProbFunction.apply(hidden, weight, None, targets, temperature, _CHUNKED_LOGPROB_CHUNK_SIZE,
-                                            None, 1.0, ("entropy",))[:2]
-
-    def both():
-        ways = {"ours": common.LinearLogProbs.apply, "naive": naive, "checkpoint": checkpointed, "TRL": trl}
-        logprobs, entropy = ways[method](hidden, weight, targets, 0.7)
+    def forward_and_backward():
+        logprobs, entropy = WAYS[way](hidden, weight, targets, 0.7)
         (logprobs.sum() + 0.01 * entropy.sum()).backward()
         hidden.grad = weight.grad = None
-    return measured(both, 3)
+
+    return measured(forward_and_backward, repeats=3)
 
 
 def waste() -> list[tuple[str, float]]:
-    """Shares of work that no completion token needs, for lengths as skewed as a log-normal with sigma 0.6 has them."""
-    import common
-    rng, found = random.Random(0), []
+    """Shares of work that no completion token needs.
+
+    The lengths are as skewed as those of a log-normal with sigma 0.6.
+    """
+    rng = random.Random(0)
     lengths = [min(1024, max(1, int(rng.lognormvariate(5.5, 0.6)))) for _ in range(512)]
-    samples = [common.Sample([0] * 100, [0] * length) for length in lengths]
-    real = sum(lengths) + 100 * len(lengths)
+    prompt = 100  # tokens
+    samples = [Sample([0] * prompt, [0] * length) for length in lengths]
+    real = sum(lengths) + prompt * len(lengths)
+    found = []
     for budget in (4096, 16384, 10**9):
-        parts = common.microbatches(samples, range(len(samples)), budget)
-        padded = sum(len(part) * (100 + max(lengths[i] for i in part)) for part in parts)
-        found.append((f"padding in microbatches of {budget} tokens, of 512 completions", 1 - real / padded))
-    shuffled = sum(4 * (100 + max(lengths[i:i + 4])) for i in range(0, 512, 4))
-    found.append(("padding in unsorted batches of 4 completions", 1 - real / shuffled))
+        parts = rlvr.logprobs.microbatches(samples, range(len(samples)), budget)
+        padded = sum(len(part) * (prompt + max(lengths[i] for i in part)) for part in parts)
+        name = f"padding in microbatches of {budget} tokens, of 512 completions"
+        found.append((name, 1 - real / padded))
+    fours = [lengths[i : i + 4] for i in range(0, 512, 4)]
+    padded = sum(4 * (prompt + max(four)) for four in fours)
+    found.append(("padding in unsorted batches of 4 completions", 1 - real / padded))
     for generations in (1, 8, 16):
-        repeated = 100 * (512 - 512 // generations) / real
-        found.append((f"prompts of 100 tokens that {generations} completions repeat", repeated))
-    for batch in (512, 64):
-        rows = sum(len(lengths[i:i + batch]) * max(lengths[i:i + batch]) for i in range(0, 512, batch))
-        found.append((f"`generate` on rows that have ended, {batch} at once", 1 - sum(lengths) / rows))
-    policy, tokenizer = common.build_tiny()  # which ends a completion at every 26th token or so
-    steps = []
-    policy.register_forward_hook(lambda *_: steps.append(1))
-    completions, _ = common.GenerateSampler(policy, tokenizer, common.Config()).generate([[5, 6]] * 64, 1.0, 1.0, 512)
-    found.append(("`generate` after every row has ended", 1 - max(map(len, completions)) / len(steps)))
+        repeated = prompt * (512 - 512 // generations)
+        name = f"prompts of 100 tokens that {generations} completions repeat"
+        found.append((name, repeated / real))
+    for size in (512, 64):
+        batches = [lengths[i : i + size] for i in range(0, 512, size)]
+        decoded = sum(size * max(batch) for batch in batches)
+        name = f"`generate` on rows that have ended, {size} at once"
+        found.append((name, 1 - sum(lengths) / decoded))
+    found.append(("`generate` after every row has ended", steps_after_the_last_end()))
     return found
 
 
+def steps_after_the_last_end() -> float:
+    """The share of `generate`'s steps that come after every row has ended."""
+    policy, tokenizer = rlvr.tiny.build_tiny()  # untrained: it ends after some 26 tokens
+    steps = []
+    policy.register_forward_hook(lambda *_: steps.append(1))
+    sampler = rlvr.samplers.GenerateSampler(policy, tokenizer, rlvr.config.Config())
+    completions, _ = sampler.generate([[5, 6]] * 64, 1.0, 1.0, 512)
+    return 1 - max(map(len, completions)) / len(steps)
+
+
 def line(name: str, *cells) -> str:
-    return f"| {name} | " + " | ".join(cell if isinstance(cell, str) else f"{cell:.3g}" for cell in cells) + " |"
+    """A line of a table in Markdown; numbers have three digits."""
+    texts = [cell if isinstance(cell, str) else f"{cell:.3g}" for cell in cells]
+    return f"| {' | '.join([name, *texts])} |"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def here(function, *arguments):
+    """In place of `alone`, in this process."""
+    return function(*arguments)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path, default=HERE / "figures")
+    parser.add_argument("--out", type=Path, default=project.FIGURES)
     flags = parser.parse_args()
     few = slice(1) if flags.quick else slice(None)
-    apart = (lambda function, *arguments: function(*arguments)) if flags.quick else alone
-    points = {  # tokens, prompts, completions a prompt, vocabulary
+    call = here if flags.quick else alone
+
+    measurements = measure_growth(call, few)
+    passes = measure_logprobs(call, few, (64, 1000) if flags.quick else (896, 151936))
+    measurements["tokens of a log-prob pass"] = [
+        (rows, {way: per_token(found[i], rows) for way, found in passes.items()})
+        for i, rows in enumerate(ROWS[few])
+    ]
+    print(line("\nwork that no token needs", "share"), "|---|---|", sep="\n")
+    for name, share in waste():
+        print(line(name, f"{share:.0%}"))
+    flags.out.mkdir(parents=True, exist_ok=True)
+    draw(measurements).savefig(flags.out / "costs.png", dpi=110)
+
+
+def measure_growth(call, few: slice) -> dict[str, list]:
+    """By axis, the points [(x, {part: (us a token, GB)})] of the first three columns of `draw`."""
+    points = {  # x, and the arguments of `growth` after the part
         "tokens a completion": [(x, (x, 4, 1, 26)) for x in LENGTHS[few]],
         "completions a prompt": [(x, (64, 4, x, 26)) for x in GENERATIONS[few]],
         "words in the vocabulary": [(x, (64, 16, 1, x)) for x in VOCABULARIES[few]],
     }
-    print(line("", "us a token, update", "generate", "GB, update", "generate"), "|---|---|---|---|---|", sep="\n")
-    grown = {axis: [] for axis in points}
+    print(line("", "us a token, update", "generate", "GB, update", "generate"))
+    print("|---|---|---|---|---|")
+    measurements = {}
     for axis, runs in points.items():
-        for x, point in runs:
-            grown[axis].append((x, found := {part: apart(growth, part, *point) for part in ("update", "generate")}))
-            print(line(f"{x} {axis}", *(found[part][i] for i in (0, 1) for part in found)), flush=True)
-
-    shape = (64, 1000) if flags.quick else (896, 151936)
-    methods = ["ours", "naive", "checkpoint", *["TRL"] * (importlib.util.find_spec("trl") is not None)]
-    passes = {method: [apart(logprob_pass, method, rows, *shape) for rows in ROWS[few]] for method in methods}
-    print(line("\nlog-probs and entropy, forward and backward", *(f"{rows} tokens" for rows in ROWS[few])))
-    print("|---" * (1 + len(ROWS[few])) + "|")
-    for method, found in passes.items():
-        print(line(method, *(f"{seconds:.3g} s, {GB:.2f} GB" for seconds, GB in found)))
-    print(line("\nwork that no token needs", "share"), "|---|---|", sep="\n")
-    for name, share in waste():
-        print(line(name, f"{share:.0%}"))
-    grown["tokens of a log-prob pass"] = [
-        (rows, {method: (1e6 * found[i][0] / rows, found[i][1]) for method, found in passes.items()})
-        for i, rows in enumerate(ROWS[few])]
-    draw(grown, flags.out / "costs.png")
+        measurements[axis] = []
+        for x, arguments in runs:
+            found = {part: call(growth, part, *arguments) for part in ("update", "generate")}
+            measurements[axis].append((x, found))
+            microseconds, gigabytes = zip(*found.values(), strict=True)
+            print(line(f"{x} {axis}", *microseconds, *gigabytes), flush=True)
+    return measurements
 
 
-def draw(grown: dict[str, list], file: Path):
-    """A column an axis, with a curve for each name in its points [(x, {name: (us a token, GB)})]; upper row: time a
-    token; lower row: peak memory; both axes logarithmic.
+def measure_logprobs(call, few: slice, shape: tuple[int, int]) -> dict[str, list]:
+    """By way, (seconds, GB) of each of ROWS; the shape is hidden size and vocabulary."""
+    columns = [f"{rows} tokens" for rows in ROWS[few]]
+    print(line("\nlog-probs and entropy, forward and backward", *columns))
+    print("|---" * (1 + len(columns)) + "|")
+    passes = {}
+    for way in WAYS:
+        if way == "TRL" and not importlib.util.find_spec("trl"):
+            continue
+        passes[way] = [call(logprob_pass, way, rows, *shape) for rows in ROWS[few]]
+        print(line(way, *(f"{seconds:.3g} s, {gb:.2f} GB" for seconds, gb in passes[way])))
+    return passes
+
+
+def per_token(found: tuple[float, float], tokens: int) -> tuple[float, float]:
+    """(seconds, GB) of so many tokens -> (microseconds a token, GB)."""
+    seconds, gigabytes = found
+    return 1e6 * seconds / tokens, gigabytes
+
+
+def draw(measurements: dict[str, list]) -> Figure:
+    """A column an axis, with a curve for each name in its points [(x, {name: (us a token, GB)})].
+
+    The upper row is time a token, the lower row peak memory; all scales are logarithmic.
     """
-    from matplotlib.figure import Figure
     figure = Figure(figsize=(13, 6), layout="constrained")
-    axes = figure.subplots(2, 4, sharey="row", sharex="col")
-    for column, (axis, points) in zip(axes.T, grown.items()):
+    panels = figure.subplots(2, 4, sharey="row", sharex="col")
+    for (upper, lower), (axis, points) in zip(panels.T, measurements.items(), strict=True):
         xs = [x for x, _ in points]
         for name in points[0][1]:
-            for part, values in zip(column, zip(*(found[name] for _, found in points))):
-                part.plot(xs, values, ".-", label=name)
-        column[0].legend(fontsize="small")
-        for part in column:
-            part.set(xscale="log", yscale="log")
-        column[1].set(xlabel=axis)
-        column[1].set_xticks(xs, [f"{x:,}" for x in xs])
-        column[1].minorticks_off()
-    axes[0, 0].set(ylabel="microseconds a token")
-    axes[1, 0].set(ylabel="peak GB")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=110)
+            microseconds, gigabytes = zip(*(found[name] for _, found in points), strict=True)
+            upper.plot(xs, microseconds, ".-", label=name)
+            lower.plot(xs, gigabytes, ".-", label=name)
+        upper.legend(fontsize="small")
+        for panel in (upper, lower):
+            panel.set(xscale="log", yscale="log")
+        lower.set(xlabel=axis)
+        lower.set_xticks(xs, [f"{x:,}" for x in xs])
+        lower.minorticks_off()
+    panels[0, 0].set(ylabel="microseconds a token")
+    panels[1, 0].set(ylabel="peak GB")
+    return figure
 
 
 if __name__ == "__main__":

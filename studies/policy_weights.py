@@ -1,35 +1,42 @@
-"""What each method gives a group with success rate p: its gradient masses, and the advantages behind them.
+"""What each method gives a group with success rate p: its gradient masses, and its advantages.
 
-    python studies/policy_weights.py    # writes policy_weights.png and advantages.png; --group_size 64, --out folder
+    python studies/policy_weights.py    # --group_size 64, --out folder
 
-policy_weights.png (003 Figure 2): m_S, the share of the gradient that reinforces successes, and m_F, the share that
-suppresses failures, of every policy weight of section 8. advantages.png: what one success and one failure are worth
-under the five scripts' methods.
+It writes two figures. policy_weights.png (FADE Figure 2) has m_S, the share of the gradient that
+reinforces successes, and m_F, the share that suppresses failures, of every policy weight of FADE's
+section 8. advantages.png has what one success and one failure are worth under the methods of the
+five scripts.
 """
+
 import argparse
-import sys
 from functools import partial
 from pathlib import Path
 
+import project
+
 import matplotlib
 import torch
+from compare import COLORS
+from matplotlib.figure import Figure
 
-matplotlib.use("agg")
-from matplotlib import pyplot
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
 from agrae import agrae_advantage, controlled_advantage
 from asymgrpo import asymgrpo_advantage
 from cwgrpo import covariance_weights
 from fade import POLICY_WEIGHTS, fade_advantage, gradient_mass
 from grpo import grpo_advantage, negative_only
 
+BLACK, RED, BLUE, *_ = COLORS
+LINES = "-", "--", "-.", ":"
 ARGUMENTS = {  # of the policy weights that have no defaults
-    "analytic_pass_k": dict(k=4), "mix_pass_k": dict(k=4), "asym_power": dict(alpha_s=2, alpha_f=1.5),
-    "shifted": dict(delta=0.1), "quantile": dict(tau=0.75), "power_norm": dict(gamma=0.25), "softmax": dict(beta=2.0),
-    "logmeanexp": dict(beta=2.0)}
-COLORS = ["#000000", "#D55E00", "#0072B2", "#009E73"]  # Okabe and Ito's, which the colour-blind can tell apart
+    "analytic_pass_k": dict(k=4),
+    "mix_pass_k": dict(k=4),
+    "asym_power": dict(alpha_s=2, alpha_f=1.5),
+    "shifted": dict(delta=0.1),
+    "quantile": dict(tau=0.75),
+    "power_norm": dict(gamma=0.25),
+    "softmax": dict(beta=2.0),
+    "logmeanexp": dict(beta=2.0),
+}
 
 
 def all_groups(group_size: int) -> torch.Tensor:
@@ -37,79 +44,125 @@ def all_groups(group_size: int) -> torch.Tensor:
     return torch.ones(group_size - 1, group_size).tril()
 
 
-def draw_masses(group_size: int, file: Path):
-    """m_S and m_F against p, one panel a policy weight; FADE's two ends and the methods of 000 and 002 follow."""
-    rewards = all_groups(group_size)
-    p = rewards.mean(1)  # [G - 1]
-    weights = {name: partial(weight, **ARGUMENTS.get(name, {})) for name, weight in POLICY_WEIGHTS.items()} | {
+def agrae(rewards: torch.Tensor, w: float) -> torch.Tensor:
+    """A-GRAE's advantages, [B, G] -> [B, G], where w is the success rate of the whole batch."""
+    return agrae_advantage(grpo_advantage(rewards), rewards.mean(1), w)
+
+
+def weights_to_draw() -> dict:
+    """Title -> rewards [B, G] to advantages [B, G].
+
+    FADE's two ends and the methods of A-GRAE and AsymGRPO follow the table of fade.py.
+    """
+    weights = {}
+    for name, weight in POLICY_WEIGHTS.items():
+        arguments = ARGUMENTS.get(name, {})
+        title = ", ".join(f"{key} = {value}" for key, value in arguments.items())
+        weights[f"{name}\n{title}" if title else name] = partial(weight, **arguments)
+    return weights | {
         "FADE, few solved": partial(fade_advantage, alpha=3.0, delta=1.0),
         "FADE, low entropy": partial(fade_advantage, alpha=1.0, delta=0.3),
-        "A-GRAE, w = 0.2": lambda r: agrae_advantage(grpo_advantage(r), r.mean(1), 0.2),
-        "A-GRAE, w = 0.8": lambda r: agrae_advantage(grpo_advantage(r), r.mean(1), 0.8),
-        "AsymGRPO (0.9, 0.4)": asymgrpo_advantage}
-    figure, axes = pyplot.subplots(4, 6, figsize=(27, 17), sharex=True, layout="constrained")
-    for axis, (name, weight) in zip(axes.flat, weights.items(), strict=True):
+        "A-GRAE, w = 0.2": partial(agrae, w=0.2),
+        "A-GRAE, w = 0.8": partial(agrae, w=0.8),
+        "AsymGRPO (0.9, 0.4)": asymgrpo_advantage,
+    }
+
+
+def draw_masses(group_size: int) -> Figure:
+    """m_S and m_F against p, one panel a policy weight."""
+    rewards = all_groups(group_size)
+    p = rewards.mean(1)  # [G - 1]
+    figure = Figure(figsize=(27, 17), layout="constrained")
+    axes = figure.subplots(4, 6, sharex=True)
+    for axis, (title, weight) in zip(axes.flat, weights_to_draw().items(), strict=True):
         m_S, m_F = gradient_mass(weight(rewards), rewards)  # [G - 1] each
-        axis.plot(p, m_S, color=COLORS[2], linewidth=3.5, label="m_S, successes")
-        axis.plot(p, m_F, color=COLORS[1], linewidth=3.5, linestyle="--", label="m_F, failures")
-        arguments = ", ".join(f"{key} = {value}" for key, value in ARGUMENTS.get(name, {}).items())
-        axis.set(title=f"{name}\n{arguments}" if arguments else name)
+        axis.plot(p, m_S, color=BLUE, linewidth=3.5, label="m_S, successes")
+        axis.plot(p, m_F, color=RED, linewidth=3.5, linestyle="--", label="m_F, failures")
+        axis.set(title=title)
         axis.set_ylim(min(0, axis.get_ylim()[0]))
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     for axis in axes[-1]:
         axis.set_xlabel("success rate p of the group")
-    figure.savefig(file, dpi=60)
+    return figure
 
 
 def cwgrpo_advantage(rewards: torch.Tensor, confidence: float) -> torch.Tensor:
-    """Mean weighted advantage of a group whose successes are `confidence` nats likelier than its failures."""
-    generator, base = torch.Generator().manual_seed(0), grpo_advantage(rewards)
+    """Mean weighted advantage of a group, [B, G] -> [B, G].
+
+    Its successes are `confidence` nats a token likelier than its failures.
+    """
+    generator = torch.Generator().manual_seed(0)
+    base = grpo_advantage(rewards)
     logprobs = -torch.empty(*rewards.shape, 200).exponential_(2.0, generator=generator)  # [B, G, T]
     logprobs = logprobs + confidence * (rewards - 1)[..., None]
     weights = covariance_weights(logprobs, base, torch.ones_like(logprobs))
     return (weights * base[..., None]).mean(2)
 
 
-def draw_advantages(group_size: int, file: Path):
-    """The advantage of one success (above) and of one failure (below) against p, one column a script."""
-    rewards = all_groups(group_size)
-    p, base = rewards.mean(1), grpo_advantage(rewards)  # [G - 1], [G - 1, G]
-    panels = {
-        "GRPO and its variants (000, 001)": {
-            "GRPO": base, "Dr.GRPO": grpo_advantage(rewards, scale_rewards=False), "GRPO-N": negative_only(base)},
-        "A-GRAE (000)": {
-            "GRPO": base, "w = 0.2": agrae_advantage(base, p, 0.2), "w = 0.8": agrae_advantage(base, p, 0.8),
-            "hard focused": controlled_advantage(base, p, "hard_focused")},
-        "AsymGRPO (002)": {
-            "GRPO (0.5, 0.5)": base, "(0.9, 0.4)": asymgrpo_advantage(rewards),
-            "REINFORCE (0, 0)": asymgrpo_advantage(rewards, 0.0, 0.0)},
-        "FADE (003)": {
+def advantages_to_draw(rewards: torch.Tensor) -> dict[str, dict[str, torch.Tensor]]:
+    """Title of a panel -> label of a curve -> advantages, as the rewards [G - 1, G]."""
+    base = grpo_advantage(rewards)
+    return {
+        "GRPO and its variants": {
+            "GRPO": base,
+            "Dr.GRPO": grpo_advantage(rewards, scale_rewards=False),
+            "GRPO-N": negative_only(base),
+        },
+        "A-GRAE": {
+            "GRPO": base,
+            "w = 0.2": agrae(rewards, 0.2),
+            "w = 0.8": agrae(rewards, 0.8),
+            "hard focused": controlled_advantage(base, rewards.mean(1), "hard_focused"),
+        },
+        "AsymGRPO": {
+            "GRPO (0.5, 0.5)": base,
+            "(0.9, 0.4)": asymgrpo_advantage(rewards),
+            "REINFORCE (0, 0)": asymgrpo_advantage(rewards, 0.0, 0.0),
+        },
+        "FADE": {
             "alpha 1, delta 1": fade_advantage(rewards, 1.0, 1.0),
             "alpha 3, delta 1": fade_advantage(rewards, 3.0, 1.0),
-            "alpha 1, delta 0.3": fade_advantage(rewards, 1.0, 0.3)},
-        "CW-GRPO (004), token mean": {
-            "GRPO": base, "successes as likely": cwgrpo_advantage(rewards, 0.0),
-            "1 nat a token likelier": cwgrpo_advantage(rewards, 1.0)}}
-    figure, axes = pyplot.subplots(2, 5, figsize=(27, 10), sharex=True, layout="constrained")
-    for column, (title, curves) in enumerate(panels.items()):
-        for color, line, (label, advantages) in zip(COLORS, ("-", "--", "-.", ":"), curves.items()):
-            for row, index in enumerate((0, -1)):  # the first of a group is a success, the last a failure
-                axes[row, column].plot(p, advantages[:, index], color=color, linestyle=line, linewidth=2.5, label=label)
-        axes[0, column].set(title=title, ylim=(-0.2, 5))
-        axes[1, column].set(xlabel="success rate p", ylim=(-5, 0.2))
-        axes[0, column].legend()
+            "alpha 1, delta 0.3": fade_advantage(rewards, 1.0, 0.3),
+        },
+        "CW-GRPO, token mean": {
+            "GRPO": base,
+            "successes as likely": cwgrpo_advantage(rewards, 0.0),
+            "1 nat a token likelier": cwgrpo_advantage(rewards, 1.0),
+        },
+    }
+
+
+def draw_advantages(group_size: int) -> Figure:
+    """The advantage of one success (above) and of one failure (below) against p."""
+    rewards = all_groups(group_size)
+    p = rewards.mean(1)  # [G - 1]
+    panels = advantages_to_draw(rewards)
+    figure = Figure(figsize=(27, 10), layout="constrained")
+    axes = figure.subplots(2, len(panels), sharex=True)
+    for (upper, lower), (title, curves) in zip(axes.T, panels.items(), strict=True):
+        for i, (label, advantages) in enumerate(curves.items()):
+            style = dict(color=COLORS[i], linestyle=LINES[i], linewidth=2.5, label=label)
+            upper.plot(p, advantages[:, 0], **style)  # the first of a group is a success
+            lower.plot(p, advantages[:, -1], **style)  # the last is a failure
+        upper.set(title=title, ylim=(-0.2, 5))
+        lower.set(xlabel="success rate p", ylim=(-5, 0.2))
+        upper.legend()
     axes[0, 0].set_ylabel("advantage of a success")
     axes[1, 0].set_ylabel("advantage of a failure")
-    figure.savefig(file, dpi=70)
+    return figure
+
+
+def main(group_size: int, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context({"font.size": 17}):
+        draw_masses(group_size).savefig(out / "policy_weights.png", dpi=60)
+        draw_advantages(group_size).savefig(out / "advantages.png", dpi=70)
+    print(f"wrote policy_weights.png and advantages.png to {out}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--group_size", type=int, default=64, help="G: p takes the values 1/G ... (G-1)/G")
-    parser.add_argument("--out", type=Path, default=HERE / "figures", help="folder of the figures")
+    parser.add_argument("--group_size", type=int, default=64, help="G: p is 1/G ... (G-1)/G")
+    parser.add_argument("--out", type=Path, default=project.FIGURES, help="folder of the figures")
     given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    pyplot.rcParams["font.size"] = 17
-    draw_masses(given.group_size, given.out / "policy_weights.png")
-    draw_advantages(given.group_size, given.out / "advantages.png")
-    print(f"wrote policy_weights.png and advantages.png to {given.out}")
+    main(given.group_size, given.out)

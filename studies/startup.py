@@ -1,87 +1,111 @@
-"""Seconds from the command to the first step of grpo.py, part by part, and of --help and a wrong flag.
+"""Seconds from the command to the first step of grpo.py, part by part.
 
     python studies/startup.py             # 2 minutes; medians of 3, each in a new process
     python studies/startup.py --quick
+
+And the seconds of `--help` and of a wrong flag.
 """
+
 import argparse
+import contextlib
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+import project
+
+from processes import alone, ending_children
+
+QUICK_FLAGS = "--eval_problems", "2", "--eval_samples", "2", "--sft_steps", "2"
 
 
-def seconds(command: list[str]) -> float:
+class FirstStepIsDone(Exception):
+    """Ends a run after its first step."""
+
+
+def seconds_of(command: list[str]) -> float:
+    """Wall time of a command; its output is dropped."""
     started = time.perf_counter()
-    subprocess.run(command, cwd=ROOT, capture_output=True)
+    subprocess.run(command, cwd=project.ROOT, capture_output=True)
     return time.perf_counter() - started
 
 
-def first_step(arguments: list[str]):
-    """Runs in a process of its own: prints a line `part seconds` for each, in the order in which they end."""
-    last = time.perf_counter()
+def first_step(started: float, flags: list[str]) -> dict[str, float]:
+    """Run grpo.py in this process to the end of its first step -> seconds by part.
 
-    def lap(part: str):
+    The parts stand in the order in which they end. The first one began at the time `started`.
+    """
+    seconds = {}
+    last = started
+
+    def lap(part: str) -> None:
         nonlocal last
-        print("lap", part, time.perf_counter() - last, sep="\t", flush=True)
-        last = time.perf_counter()
+        seconds[part] = time.time() - last
+        last = time.time()
 
-    sys.path.insert(0, str(ROOT))
-    import tasks
-    lap("python's own modules, flags")
-    import torch  # noqa: F401
-    lap("import torch")
-    import common
-    lap("import transformers and the rest")
-    import grpo
-
-    def after(owner, name: str, part: str):
+    def lap_after(owner, name: str, part: str) -> None:
+        """From now on a call of owner.name ends that part."""
         function = getattr(owner, name)
 
         def lapped(*args, **kwargs):
             result = function(*args, **kwargs)
             lap(part)
             return result
+
         setattr(owner, name, lapped)
 
-    after(common, "load_policy", "load the policy")
-    after(common, "load_problems", "make the problems")
-    after(common.Run, "begin", "optimizer, run folder")
-    after(common, "evaluate", "evaluation before training")
-    after(common, "roll_out_step", "first rollout")
-    sys.argv = ["grpo.py", *arguments]
-    common.Run.end_step = lambda *_: lap("first update") or os._exit(0)
-    common.launch(grpo.main, tasks.parse_flags(grpo.Config, grpo.VARIANTS))
+    def end_of_step(*_):
+        lap("first update")
+        raise FirstStepIsDone
+
+    lap("start Python")
+    import torch  # noqa: F401  (here, because importing it is what is measured)
+
+    lap("import torch")
+    import grpo
+
+    lap("import transformers and the rest")
+    import rlvr  # its modules have been imported by grpo
+
+    lap_after(rlvr.models, "load_policy", "load the policy")
+    lap_after(rlvr.tasks.datasets, "load_problems", "make the problems")
+    lap_after(rlvr.run.Run, "resume", "optimizer, run folder")
+    lap_after(grpo.common, "evaluate", "evaluation before training")
+    lap_after(grpo.common, "roll_out", "first rollout")
+    rlvr.run.Run.end_step = end_of_step
+    sys.argv = ["grpo.py", *flags]
+    with contextlib.suppress(FirstStepIsDone), contextlib.redirect_stdout(open(os.devnull, "w")):
+        config = rlvr.flags.parse_flags(grpo.Config, grpo.VARIANTS)
+        lap("read the flags")
+        rlvr.run.launch(grpo.main, config)
+    return seconds
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--first_step", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    flags = parser.parse_args()
-    if flags.first_step is not None:
-        return first_step(flags.first_step)
-    repeats = 1 if flags.quick else 3
-    small = ["--eval_problems", "2", "--eval_samples", "2", "--sft_steps", "2"] if flags.quick else []
+    quick = parser.parse_args().quick
+    repeats = 1 if quick else 3
     for name, option in (("--help", "--help"), ("a wrong flag", "--nothing")):
-        median = statistics.median(seconds([sys.executable, "grpo.py", option]) for _ in range(repeats))
+        with ending_children():
+            command = [sys.executable, "grpo.py", option]
+            median = statistics.median(seconds_of(command) for _ in range(repeats))
         print(f"| `grpo.py`, {name} | {median:.2f} |", flush=True)
-    laps = {}
+
+    runs = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, __file__, "--first_step", *small, "--output_dir", folder]
-            output = subprocess.run(command, capture_output=True, text=True).stdout
-        for line in output.splitlines():
-            if line.startswith("lap\t"):
-                _, part, took = line.split("\t")
-                laps.setdefault(part, []).append(float(took))
-    for part, took in laps.items():
-        print(f"| {part} | {statistics.median(took):.2f} |")
-    print(f"| the first step is done after | {sum(map(statistics.median, laps.values())):.2f} |")
+            flags = [*(QUICK_FLAGS if quick else ()), "--output_dir", folder]
+            runs.append(alone(first_step, time.time(), flags))
+    medians = {part: statistics.median(run[part] for run in runs) for part in runs[0]}
+    for part, seconds in medians.items():
+        print(f"| {part} | {seconds:.2f} |")
+    print(f"| the first step is done after | {sum(medians.values()):.2f} |")
 
 
 if __name__ == "__main__":

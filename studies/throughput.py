@@ -1,45 +1,88 @@
-"""Seconds, tokens per second and peak memory of one GRPO step, of grpo.py and of TRL's GRPOTrainer, side by side.
+"""Seconds, tokens a second and memory of a GRPO step: grpo.py and TRL's GRPOTrainer side by side.
 
-    pip install trl==1.16.0                            # for this study alone
-    python studies/throughput.py                       # 15 minutes on 2 CPU cores; --work 0.5B 1.5B are for a GPU
-    python studies/throughput.py --quick               # one round of each, in a minute
+    pip install trl==1.16.0                         # for this study alone
+    python studies/throughput.py                    # 15 minutes on 2 CPU cores
+    python studies/throughput.py --work 0.5B 1.5B   # on a GPU
+    python studies/throughput.py --quick            # one round of each, in a minute
 
-Both train the same weights on the same problems, each in a process of its own, from the first to the last line of its
-real loop. They take turns, a step each, and the other one waits meanwhile; the first turns, which warm up, are not
-counted. A step is: generate, verify, old log-probs, and two optimizer updates. Memory is the peak of the process above
-what it held when the policy was loaded: of the whole process on a CPU, of torch's tensors on a GPU.
+Both train the same weights on the same problems, each in a process of its own, from the first to
+the last line of its real loop. They take turns, a step each, and the other one waits meanwhile. The
+first turns, which warm up, are not counted.
+
+A step is: generate, verify, old log-probs, and two optimizer updates. Memory is the peak of the
+process above what it held when the policy was loaded: of the whole process on a CPU, of torch's
+tensors on a GPU.
 """
+
 import argparse
+import contextlib
 import importlib.util
-import multiprocessing
 import os
 import random
 import statistics
-import sys
 import tempfile
 from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from measure import alone, make_model, memory_now, now, peak_memory
+import project
 
-PARTS = "generate", "verify", "old log-probs", "update"
-WORK = {  # a policy of measure.py, the batch, and the new tokens
-    "tiny": dict(model="tiny", prompts=32, generations=16, minibatch=256, tokens=40),
-    "vocabulary": dict(model="0.5B, 2 layers", prompts=2, generations=4, minibatch=4, tokens=96),
-    "0.5B": dict(model="0.5B", prompts=16, generations=8, minibatch=32, tokens=512),
-    "1.5B": dict(model="1.5B", prompts=16, generations=8, minibatch=16, tokens=512),
-    "quick": dict(model="small", prompts=2, generations=4, minibatch=4, tokens=8),
+import rlvr.config
+import rlvr.logprobs
+import rlvr.run
+import rlvr.samplers
+import rlvr.tasks
+import rlvr.tasks.datasets
+from rlvr.tasks.verifiers import VERIFIERS
+
+import torch
+import transformers
+from measure import make_model, memory_now, now, peak_memory
+from processes import SPAWN, alone, end_with_parent, ending_children
+
+import common
+import grpo
+
+TIMED = "generate", "verify", "old log-probs"
+PARTS = *TIMED, "update"  # an update is what is left of a step
+FOR_EVER = 10**6  # steps
+
+
+@dataclass(frozen=True)
+class Work:
+    """What both sides do in a step."""
+
+    model: str  # of measure.make_model
+    prompts: int
+    generations: int  # of a prompt
+    minibatch: int  # completions
+    tokens: int  # of a completion, at most
+    checkpointing: bool = False  # gradient checkpointing, for what else does not fit twice
+
+
+WORK = {
+    "tiny": Work("tiny", prompts=32, generations=16, minibatch=256, tokens=40),
+    "vocabulary": Work("0.5B, 2 layers", prompts=2, generations=4, minibatch=4, tokens=96),
+    "0.5B": Work("0.5B", prompts=16, generations=8, minibatch=32, tokens=512),
+    "1.5B": Work("1.5B", prompts=16, generations=8, minibatch=16, tokens=512, checkpointing=True),
+    "quick": Work("small", prompts=2, generations=4, minibatch=4, tokens=8),
 }
 
 
 class Turns:
-    """One side's end of the pipe: between its steps it reports the last one and waits until it may take the next."""
+    """One side's end of the pipe.
+
+    Between its steps it reports the last one, and waits until it may take the next.
+    """
 
     def __init__(self, pipe):
-        self.pipe, self.seconds, self.tokens, self.floor = pipe, Counter(), 0, 0
+        self.pipe = pipe
+        self.seconds = Counter()  # of the parts of this step
+        self.tokens = 0  # generated in this step
+        self.started = 0.0  # when this step began
+        self.floor = 0  # bytes of memory before the first step
 
-    def time(self, owner, name: str, part: str, counted=lambda: True):
+    def time(self, owner, name: str, part: str, counted=lambda: True) -> None:
         """From now on the seconds of owner.name belong to that part of the step."""
         function = getattr(owner, name)
 
@@ -49,67 +92,88 @@ class Turns:
             if counted():
                 self.seconds[part] += now() - started
             if part == "generate":
-                self.tokens += sum(map(len, result[0]))
+                completions = result[0]
+                self.tokens += sum(map(len, completions))
             return result
+
         setattr(owner, name, timed)
 
-    def begin(self):
-        """The policy is loaded and the first step can start."""
+    def begin(self) -> None:
+        """The policy is loaded, and the first step can start."""
         self.floor = memory_now()
         self.wait()
 
-    def over(self):
-        """A step is done: reports it, and waits."""
-        self.seconds["step"] = now() - self.started
-        self.seconds["update"] = self.seconds["step"] - sum(self.seconds[part] for part in PARTS[:3])
-        self.pipe.send({**self.seconds, "tokens": self.tokens, "GB": (peak_memory() - self.floor) / 1e9})
+    def over(self) -> None:
+        """A step is done: report it, and wait."""
+        step = now() - self.started
+        self.seconds["step"] = step
+        self.seconds["update"] = step - sum(self.seconds[part] for part in TIMED)
+        gigabytes = (peak_memory() - self.floor) / 1e9
+        self.pipe.send({**self.seconds, "tokens": self.tokens, "GB": gigabytes})
         self.wait()
 
-    def wait(self):
+    def wait(self) -> None:
+        """Begin the next step when the other end says so."""
+        torch.cuda.empty_cache()  # one GPU has to hold both sides
         self.pipe.recv()
         memory_now()
-        self.seconds, self.tokens, self.started = Counter(), 0, now()
+        self.seconds = Counter()
+        self.tokens = 0
+        self.started = now()
 
 
-def quiet_coin(tasks, work: dict):
-    """No lines on the terminal; and a random policy's rewards by the toss of a coin, or it would have no gradient."""
-    sys.stdout, verify, coin = open(os.devnull, "w"), tasks.verify_countdown, random.Random(0)
-    if work["model"] != "tiny":
-        tasks.verify_countdown = lambda text, gold: verify(text, gold) or float(coin.random() < 0.5)
+def take_turns(side, pipe, work: Work, model: str, folder: str) -> None:
+    """What a side's process does: train in `folder`, without a word on the terminal."""
+    end_with_parent()
+    if work.model != "tiny":
+        toss_a_coin()
+    with contextlib.redirect_stdout(open(os.devnull, "w")):
+        side(Turns(pipe), work, model, folder)
 
 
-def ours(pipe, work: dict, model: str):
-    """Takes turns at the steps of grpo.py."""
-    import common
-    import grpo
-    import tasks
-    turns = Turns(pipe)
-    quiet_coin(tasks, work)
-    turns.time(common.GenerateSampler, "generate", "generate")
-    turns.time(tasks, "in_threads", "verify")
-    turns.time(common, "frozen_logprobs", "old log-probs")
+def toss_a_coin() -> None:
+    """Half of a random policy's rewards become 1, or it would have no gradient."""
+    coin = random.Random(0)
+    honest = VERIFIERS["countdown"]
+
+    def verify(text: str, gold: str) -> float:
+        return honest.verify(text, gold) or float(coin.random() < 0.5)
+
+    VERIFIERS["countdown"] = replace(honest, verify=verify)
+
+
+def ours(turns: Turns, work: Work, model: str, folder: str) -> None:
+    """Take turns at the steps of grpo.py."""
+    turns.time(rlvr.samplers.GenerateSampler, "generate", "generate")
+    turns.time(rlvr.tasks, "in_threads", "verify")
+    turns.time(rlvr.logprobs, "frozen_logprobs", "old log-probs")
     common.evaluate = lambda *_: turns.begin() or {}
-    common.Run.end_step = lambda *_: turns.over()
-    common.Run.finish = lambda _: None
-    with tempfile.TemporaryDirectory() as folder:
-        grpo.main(grpo.Config(
-            variant="grpo", model=model, prompts_per_step=work["prompts"], num_generations=work["generations"],
-            minibatch_size=work["minibatch"], max_completion_length=work["tokens"], max_steps=10**6, eval_steps=10**6,
-            engine="hf", learning_rate=1e-6, output_dir=folder))
+    rlvr.run.Run.end_step = lambda *_: turns.over()
+    rlvr.run.Run.finish = lambda _: None
+    config = grpo.Config(
+        variant="grpo",
+        model=model,
+        prompts_per_step=work.prompts,
+        num_generations=work.generations,
+        minibatch_size=work.minibatch,
+        max_completion_length=work.tokens,
+        gradient_checkpointing=work.checkpointing,
+        max_steps=FOR_EVER,
+        eval_steps=FOR_EVER,
+        engine="hf",
+        learning_rate=1e-6,
+        output_dir=folder,
+    )
+    config.check()
+    grpo.main(config)
 
 
-def trl(pipe, work: dict, model: str):
-    """Takes turns at those of TRL's trainer."""
-    import datasets
-    import torch
-    import transformers
+def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
+    """Take turns at the steps of TRL's trainer."""
+    import datasets  # these two need not be installed
     from trl import GRPOConfig, GRPOTrainer
 
-    import common
-    import tasks
-    turns = Turns(pipe)
-
-    class Callback(transformers.TrainerCallback):
+    class TakeTurns(transformers.TrainerCallback):
         def on_train_begin(self, args, state, control, **_):
             turns.begin()
 
@@ -118,67 +182,101 @@ def trl(pipe, work: dict, model: str):
                 turns.over()
 
     def reward(completions, gold, **_):
-        return [tasks.verify_countdown(text, numbers) for text, numbers in zip(completions, gold)]
+        verify = VERIFIERS["countdown"].verify
+        return [verify(text, numbers) for text, numbers in zip(completions, gold, strict=True)]
 
-    quiet_coin(tasks, work)
-    config = common.Config(max_completion_length=work["tokens"])
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(model)
-    problems, _ = common.load_problems(config, tokenizer)
-    policy = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    config = rlvr.config.Config(max_completion_length=work.tokens)
+    problems, _ = rlvr.tasks.datasets.load_problems(config, tokenizer)
+    rows = [dict(prompt=problem.prompt, gold=problem.gold) for problem in problems]
     gpu = torch.cuda.is_available()
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = GRPOTrainer(
-            policy, reward, processing_class=tokenizer, callbacks=[Callback()],
-            train_dataset=datasets.Dataset.from_list([dict(prompt=p.prompt, gold=p.gold) for p in problems]),
-            args=GRPOConfig(
-                output_dir=folder, per_device_train_batch_size=work["minibatch"], gradient_accumulation_steps=1,
-                steps_per_generation=work["prompts"] * work["generations"] // work["minibatch"],
-                num_generations=work["generations"], max_completion_length=work["tokens"], max_steps=10**6,
-                learning_rate=1e-6, lr_scheduler_type="constant", loss_type="grpo", beta=0.0, bf16=gpu, use_cpu=not gpu,
-                gradient_checkpointing=False, save_strategy="no", report_to="none", disable_tqdm=True,
-                dataloader_pin_memory=False, logging_steps=2))
-        turns.time(trainer, "_generate_single_turn", "generate")
-        turns.time(trainer, "_calculate_rewards", "verify")
-        turns.time(trainer, "_get_per_token_logps_and_entropies", "old log-probs", lambda: not torch.is_grad_enabled())
-        trainer.train()
+    settings = GRPOConfig(
+        output_dir=folder,
+        per_device_train_batch_size=work.minibatch,
+        gradient_accumulation_steps=1,
+        steps_per_generation=work.prompts * work.generations // work.minibatch,
+        num_generations=work.generations,
+        max_completion_length=work.tokens,
+        max_steps=FOR_EVER,
+        learning_rate=1e-6,
+        lr_scheduler_type="constant",
+        loss_type="grpo",
+        beta=0.0,
+        bf16=gpu,
+        use_cpu=not gpu,
+        gradient_checkpointing=work.checkpointing,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        logging_steps=2,
+    )
+    trainer = GRPOTrainer(
+        transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
+        reward,
+        args=settings,
+        train_dataset=datasets.Dataset.from_list(rows),
+        processing_class=tokenizer,
+        callbacks=[TakeTurns()],
+    )
+    turns.time(trainer, "_generate_single_turn", "generate")
+    turns.time(trainer, "_calculate_rewards", "verify")
+    turns.time(
+        trainer,
+        "_get_per_token_logps_and_entropies",
+        "old log-probs",
+        counted=lambda: not torch.is_grad_enabled(),
+    )
+    trainer.train()
 
 
-def alternate(sides: dict, work: dict, rounds: int) -> dict[str, list[dict]]:
-    """Lets the sides take turns -> the report of each of their steps, the first left out."""
-    spawn = multiprocessing.get_context("spawn")
-    reports, pipes, processes = {name: [] for name in sides}, {}, []
-    with tempfile.TemporaryDirectory() as folder:
-        model = alone(make_model, work["model"], folder)
+def alternate(sides: dict, work: Work, rounds: int) -> dict[str, list[dict]]:
+    """Let the sides take turns -> the report of each of their steps, the first left out."""
+    reports = {name: [] for name in sides}
+    pipes, processes = {}, []
+    with tempfile.TemporaryDirectory() as scratch, ending_children():
+        model = alone(make_model, work.model, f"{scratch}/model")
         for name, side in sides.items():
-            pipes[name], theirs = spawn.Pipe()
-            processes.append(spawn.Process(target=side, args=(theirs, work, model), daemon=True))
-            processes[-1].start()
+            pipes[name], theirs = SPAWN.Pipe()
+            folder = str(Path(scratch, name))
+            process = SPAWN.Process(target=take_turns, args=(side, theirs, work, model, folder))
+            process.start()
+            processes.append(process)
             theirs.close()
-        for turn in range(rounds + 1):
+        for _ in range(rounds + 1):
             for name, pipe in pipes.items():
                 pipe.send("go")
                 reports[name].append(pipe.recv())
         for process in processes:
             process.kill()
             process.join()
-    return {name: rows[1:] for name, rows in reports.items()}
+    return {name: steps[1:] for name, steps in reports.items()}
 
 
 def table(reports: dict[str, list[dict]]) -> str:
     """Medians over the rounds, and the ratios of grpo.py to TRL, as a Markdown table."""
-    names = [*reports]
-    rows = {name: [{**row, "tokens/s": row["tokens"] / row["step"]} for row in rows] for name, rows in reports.items()}
-    lines = ["| | " + " | ".join([*names, "ratio"]) + " |", "|---" * (len(names) + 2) + "|"]
+    lines = [f"| | {' | '.join([*reports, 'ratio'])} |", "|---" * (len(reports) + 2) + "|"]
     for key in (*PARTS, "step", "tokens/s", "GB"):
-        medians = [statistics.median(row.get(key, 0) for row in rows[name]) for name in names]
+        medians = [median_of(steps, key) for steps in reports.values()]
+        cells = [f"{median:.4g}" for median in medians]
+        has_ratio = len(medians) > 1 and medians[-1]
+        cells.append(f"{medians[0] / medians[-1]:.2f}" if has_ratio else "")
         unit = " (s)" if key in (*PARTS, "step") else ""
-        ratio = f"{medians[0] / medians[-1]:.2f}" if len(names) > 1 and medians[-1] else ""
-        lines.append(f"| {key}{unit} | " + " | ".join([*(f"{m:.4g}" for m in medians), ratio]) + " |")
+        lines.append(f"| {key}{unit} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def median_of(steps: list[dict], key: str) -> float:
+    """The median over the reports of a side's steps; a part that a step lacks took no time."""
+    if key == "tokens/s":
+        return statistics.median(step["tokens"] / step["step"] for step in steps)
+    return statistics.median(step.get(key, 0) for step in steps)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", nargs="+", default=["tiny", "vocabulary"], choices=WORK)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--quick", action="store_true")
@@ -187,8 +285,9 @@ def main():
     if not importlib.util.find_spec("trl"):
         print("TRL is not installed, so there is nothing to compare with: pip install trl==1.16.0")
         del sides["TRL"]
-    for work in ["quick"] if flags.quick else flags.work:
-        print(f"\n{work}\n{table(alternate(sides, WORK[work], 1 if flags.quick else flags.rounds))}", flush=True)
+    rounds = 1 if flags.quick else flags.rounds
+    for name in ["quick"] if flags.quick else flags.work:
+        print(f"\n{name}\n{table(alternate(sides, WORK[name], rounds))}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,33 +1,47 @@
-"""Shared by all tests: the repository root on sys.path, no network, few threads, an untrained tiny policy."""
+"""Shared by all tests: no network, one thread, an untrained tiny policy, scripts run in-process."""
+
 import copy
+import importlib
 import os
+import shutil
 import sys
-from pathlib import Path
+from types import SimpleNamespace
 
-os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1")  # read when they are imported
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+# read when they are imported
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1")
 
+import rlvr.flags
+import rlvr.plots
+import rlvr.run
+import rlvr.tasks.datasets
+import rlvr.tiny
+from rlvr.config import Config
+
+import filelock
+import matplotlib
 import pytest
 import torch
+import transformers
+from runs import ROOT, SMALL, arguments, countdown_problems, left_as_it_was
 
 import common
 
-torch.set_num_threads(1)  # a second thread gains little on the tiny policy, and costs much on a busy machine
+torch.set_num_threads(1)  # a second one gains little on the tiny policy, and costs much if busy
 
 
 @pytest.fixture(scope="session")
 def tiny():
-    """(policy, tokenizer) as initialised, in float32. Shared: a test that changes the policy takes a copy."""
+    """(policy, tokenizer) as initialised, in fp32. Shared: a test that changes it takes a copy."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return common.build_tiny()
+        return rlvr.tiny.build_tiny()
 
 
 @pytest.fixture(scope="session")
 def sharp(tiny):
     """Like `tiny`, with matrices 5 times as large: its distributions differ from token to token.
 
-    Those of `tiny` are all nearly uniform, so that a wrong position or temperature would hardly show.
+    Those of `tiny` are all nearly uniform, so that a wrong position or temperature hardly shows.
     """
     policy = copy.deepcopy(tiny[0])
     with torch.no_grad():
@@ -35,3 +49,103 @@ def sharp(tiny):
             if parameter.dim() == 2:
                 parameter.mul_(5)
     return policy, tiny[1]
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory):
+    """One for all tests, with the tiny policy warmed up as SMALL asks for it.
+
+    pytest-xdist's workers have one each: the first of them warms up, and the others copy.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    shared = shared / "warmed up"
+    small = Config(
+        numbers=str(SMALL["numbers"]), sft_steps=SMALL["sft_steps"], cache_dir=str(shared)
+    )
+    with filelock.FileLock(f"{shared}.lock"):
+        rlvr.tiny.warmed_up_tiny(small)
+    own = tmp_path_factory.mktemp("cache")
+    shutil.copytree(shared, own, dirs_exist_ok=True)
+    return own
+
+
+@pytest.fixture
+def bare(tmp_path, monkeypatch, capsys):
+    """bare(script, *arguments) runs a script in this process, in an empty folder.
+
+    Returns its exit code, stdout and stderr.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    # always the same, and 1 s of every run
+    monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", countdown_problems)
+    # small and plain figures are drawn 10 times as fast
+    monkeypatch.setattr(rlvr.plots, "MOST_PANELS", 2)
+    monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", 20)
+    for name in ("xtick.bottom", "xtick.labelbottom", "ytick.left", "ytick.labelleft"):
+        monkeypatch.setitem(matplotlib.rcParams, name, False)
+
+    def run(script, *given):
+        module = importlib.import_module(script)
+        monkeypatch.setattr(sys, "argv", [str(ROOT / f"{script}.py"), *given])
+        capsys.readouterr()
+        try:
+            config = rlvr.flags.parse_flags(module.Config, module.VARIANTS)
+            rlvr.run.launch(module.main, config)
+            code = 0
+        except SystemExit as stopped:
+            code = stopped.code
+        out, err = capsys.readouterr()
+        return SimpleNamespace(code=code, out=out, err=err)
+
+    with left_as_it_was():
+        yield run
+
+
+@pytest.fixture
+def run(bare, cache_dir):
+    """run(script, flag=value, ...) -> what `bare` gives; in the run folder `run` by default."""
+
+    def run_small(script, **flags):
+        return bare(
+            script, *arguments(**{**SMALL, "output_dir": "run", "cache_dir": cache_dir, **flags})
+        )
+
+    return run_small
+
+
+@pytest.fixture
+def resume(bare, cache_dir):
+    """resume(script, folder, flag=value, ...): other flags come from the run's config.json."""
+
+    def resume_run(script, folder, **flags):
+        return bare(script, *arguments(resume_from_checkpoint=folder, **flags))
+
+    return resume_run
+
+
+@pytest.fixture
+def no_evaluation(monkeypatch):
+    """Runs that a test looks at the training of: evaluating takes most of their time."""
+    monkeypatch.setattr(common, "evaluate", lambda *_: {"pass@1": 0.5})
+
+
+@pytest.fixture
+def no_model(bare, monkeypatch, tmp_path):
+    """no_model(script, *arguments): like `bare`, with the small flags before the arguments.
+
+    Building or loading a policy fails the test.
+    """
+
+    def fail(*_, **__):
+        pytest.fail("a policy was built or loaded")  # no Exception, which load_policy would catch
+
+    monkeypatch.setattr(rlvr.tiny, "build_tiny", fail)
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", fail)
+
+    def run_without_a_model(script, *given):
+        return bare(script, *arguments(**SMALL, cache_dir=tmp_path / "no cache"), *given)
+
+    return run_without_a_model

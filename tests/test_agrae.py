@@ -1,27 +1,23 @@
-"""agrae.py against the theorems and equations of paper 000, and against numbers worked out by hand."""
-import inspect
+"""agrae.py against the theorems and equations of A-GRAE, and against numbers worked out by hand."""
+
+import rlvr.ranks
 
 import pytest
 import torch
+from groups import every_group, near
 
-import agrae
-from agrae import agrae_advantage, controlled_advantage, w_reinforce_advantage
-from grpo import grpo_advantage
+from agrae import (
+    agrae_advantage,
+    controlled_advantage,
+    difficulty_metrics,
+    grpo_advantage,
+    w_reinforce_advantage,
+)
 
-TIGHT = dict(rtol=0.0, atol=1e-10)
 ROOT3 = 3.0**0.5
-VARIANTS = ["positive_dominant", "negative_dominant", "hard_focused", "easy_focused"]
+CONTROLS = ["positive_dominant", "negative_dominant", "hard_focused", "easy_focused"]
 # p = 1/4 and p = 3/4: their mean success is 1/2.
 REWARDS = torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 1, 0]], dtype=torch.float64)
-
-
-def every_group(G, dtype=torch.float64):
-    """[G + 1, G]: row k has k successes, so that every success rate a group of G can have is present."""
-    return (torch.arange(G) < torch.arange(G + 1).unsqueeze(1)).to(dtype)
-
-
-def near(actual, expected):
-    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), **TIGHT)
 
 
 # What GRPO's advantage is like (section 3)
@@ -52,7 +48,7 @@ def logit_gradient(logits, sampled, A):
     return h.grad
 
 
-@pytest.mark.parametrize("variant", ["grpo", "agrae", *VARIANTS])
+@pytest.mark.parametrize("variant", ["grpo", "agrae", *CONTROLS])
 def test_theorem1_logit_update(variant):
     """Eq. 6 for ten behaviours of which four are sampled, whatever estimator made the advantage."""
     logits = torch.randn(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -70,7 +66,11 @@ def test_theorem1_logit_update(variant):
     expected[sampled] += A[0]
     near(gradient, expected)
 
-    if variant in ("grpo", "hard_focused", "easy_focused"):  # C = 0: nothing unsampled moves (Eq. 9)
+    if variant in (
+        "grpo",
+        "hard_focused",
+        "easy_focused",
+    ):  # C = 0: nothing unsampled moves (Eq. 9)
         near(gradient[unsampled], torch.zeros(6))
     elif variant == "positive_dominant":
         assert (gradient[unsampled] < -1e-3).all()
@@ -79,7 +79,7 @@ def test_theorem1_logit_update(variant):
 
 
 def test_suppression_can_raise_an_overconfident_failure():
-    """Section B.5, case B: with C < 0 the logit of a failure at pi = 0.9 rises, where GRPO lowers it."""
+    """Section B.5, case B: with C < 0 the logit of a failure at pi = 0.9 rises; GRPO lowers it."""
     logits = torch.tensor([0.02, 0.9, 0.02, 0.02, 0.04], dtype=torch.float64).log()
     A = grpo_advantage(REWARDS[:1])  # behaviour 0 succeeds, 1 to 3 fail
     assert logit_gradient(logits, [0, 1, 2, 3], A[0])[1] < -0.5
@@ -92,7 +92,10 @@ def test_suppression_can_raise_an_overconfident_failure():
 
 
 def test_eq11_to_13_by_hand():
-    """p = 1/4: A = sqrt(3), -1/sqrt(3); with w = 1/2 Eq. 12 scales by (1/4)/(1/2) + (1/4)/(sqrt(3)/2)."""
+    """At p = 1/4, A is sqrt(3) and -1/sqrt(3).
+
+    With w = 1/2, Eq. 12 scales by (1/4)/(1/2) + (1/4)/(sqrt(3)/2).
+    """
     A, p, w = grpo_advantage(REWARDS), REWARDS.mean(dim=1), REWARDS.mean()  # Eq. 11
     assert w == 0.5
     hard_success, hard_failure = (ROOT3 + 1) / 2, -(ROOT3 + 1) / 6
@@ -110,14 +113,17 @@ def test_eq11_to_13_by_hand():
 
 
 def test_eq12_with_another_mean_success_by_hand():
-    """w = 1/5, p = 1/4: scale (1/10)/(1/2) + (2/5)/(sqrt(3)/2); alpha = 1/2 leaves 2/5 of a success."""
+    """w = 1/5, p = 1/4: the scale is (1/10)/(1/2) + (2/5)/(sqrt(3)/2).
+
+    alpha = 1/2 leaves 2/5 of a success.
+    """
     A = agrae_advantage(grpo_advantage(REWARDS[:1]), torch.tensor([0.25]), 0.2, alpha=0.5)
     near(A, [[0.4 * (ROOT3 / 5 + 0.8)] + 3 * [-(1 / ROOT3 / 5 + 0.8 / 3)]])
 
 
 @pytest.mark.parametrize("w", [0.0, 0.3, 1.0])
 def test_eq12_total_weight_of_a_prompt(w):
-    """Theorem 2 put through Eq. 12: from G sqrt(p), the easy prompts, to G sqrt(1 - p) as w grows."""
+    """Theorem 2 put through Eq. 12: from G sqrt(p), easy prompts, to G sqrt(1 - p) as w grows."""
     G = 8
     rewards = every_group(G)[1:-1]
     p = rewards.mean(dim=1)
@@ -142,7 +148,10 @@ def test_eq13_breaks_the_balance_until_w_reaches_alpha():
 
 
 def test_other_base_advantages_by_hand():
-    """Dr.GRPO, r - mean, p = 1/4, w = 1/2: 3/4 and -1/4 times 1/2 + 1/(2 sqrt(3)); successes halved."""
+    """Dr.GRPO, r - mean, p = 1/4, w = 1/2: 3/4 and -1/4 times 1/2 + 1/(2 sqrt(3)).
+
+    Successes are halved.
+    """
     A = agrae_advantage(grpo_advantage(REWARDS[:1], scale_rewards=False), torch.tensor([0.25]), 0.5)
     scale = 0.5 + 0.5 / ROOT3
     near(A, [[0.375 * scale] + 3 * [-0.25 * scale]])
@@ -161,7 +170,10 @@ def test_both_levels_off_changes_no_bit():
 
 
 def test_table1_by_hand():
-    """At p = 1/4: A = sqrt(3), -1/sqrt(3); beta = 10, gamma = 1/2, sqrt(p) = 1/2, sqrt(1 - p) = sqrt(3)/2."""
+    """At p = 1/4: A = sqrt(3), -1/sqrt(3); sqrt(p) = 1/2, sqrt(1 - p) = sqrt(3)/2.
+
+    beta is 10 and gamma is 1/2.
+    """
     A, p = grpo_advantage(REWARDS[:1]), torch.tensor([0.25], dtype=torch.float64)
     near(controlled_advantage(A, p, "positive_dominant"), [[10 * ROOT3] + 3 * [-1 / ROOT3]])
     near(controlled_advantage(A, p, "negative_dominant"), [[ROOT3 / 10] + 3 * [-1 / ROOT3]])
@@ -176,7 +188,9 @@ def test_table1_last_column():
     rewards = every_group(G)[1:-1]
     A, p = grpo_advantage(rewards), rewards.mean(dim=1)
     near(controlled_advantage(A, p, "positive_dominant").sum(dim=1), 9 * G * (p * (1 - p)).sqrt())
-    near(controlled_advantage(A, p, "negative_dominant").sum(dim=1), -0.9 * G * (p * (1 - p)).sqrt())
+    near(
+        controlled_advantage(A, p, "negative_dominant").sum(dim=1), -0.9 * G * (p * (1 - p)).sqrt()
+    )
     near(controlled_advantage(A, p, "hard_focused").abs().sum(dim=1), G * (1 - p).sqrt())
     near(controlled_advantage(A, p, "easy_focused").abs().sum(dim=1), G * p.sqrt())
 
@@ -195,9 +209,10 @@ def test_nothing_solved_or_all_solved_gives_exactly_zero(G, dtype):
     rewards = torch.stack([torch.zeros(G), torch.ones(G)]).to(dtype)
     A, p = grpo_advantage(rewards), rewards.mean(dim=1)
     outputs = [agrae_advantage(A, p, w) for w in (0.0, 0.5, 1.0)]
-    outputs += [controlled_advantage(A, p, variant) for variant in VARIANTS]
+    outputs += [controlled_advantage(A, p, variant) for variant in CONTROLS]
     for out in outputs:
-        assert out.dtype == dtype and torch.equal(out, torch.zeros(2, G, dtype=dtype))
+        assert out.dtype == dtype
+        assert torch.equal(out, torch.zeros(2, G, dtype=dtype))
 
 
 def test_no_rescaling_at_p_0_and_1_for_a_base_advantage_that_is_not_zero():
@@ -208,14 +223,20 @@ def test_no_rescaling_at_p_0_and_1_for_a_base_advantage_that_is_not_zero():
     assert torch.equal(controlled_advantage(A, p, "easy_focused"), A)
 
 
-@pytest.mark.parametrize("call", [lambda A, p: agrae_advantage(A, p, 0.5),
-                                  lambda A, p: controlled_advantage(A, p, "hard_focused"),
-                                  lambda A, p: controlled_advantage(A, p, "easy_focused")])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda A, p: agrae_advantage(A, p, 0.5),
+        lambda A, p: controlled_advantage(A, p, "hard_focused"),
+        lambda A, p: controlled_advantage(A, p, "easy_focused"),
+    ],
+)
 def test_gradients_through_the_unused_branches_are_finite(call):
     A = torch.zeros(2, 4, requires_grad=True)
     p = torch.tensor([0.0, 1.0], requires_grad=True)
     call(A, p).sum().backward()
-    assert torch.equal(A.grad, torch.ones(2, 4)) and torch.equal(p.grad, torch.zeros(2))
+    assert torch.equal(A.grad, torch.ones(2, 4))
+    assert torch.equal(p.grad, torch.zeros(2))
 
 
 def test_groups_of_two_by_hand():
@@ -230,11 +251,18 @@ def test_groups_of_two_by_hand():
 def test_dtype_follows_the_advantages():
     A, p = grpo_advantage(REWARDS), REWARDS.mean(dim=1)
     w = torch.tensor(0.5, dtype=torch.float64)
-    for out in (agrae_advantage(A.float(), p, w), controlled_advantage(A.float(), p, "hard_focused"),
-                w_reinforce_advantage(REWARDS.float())):
+    for out in (
+        agrae_advantage(A.float(), p, w),
+        controlled_advantage(A.float(), p, "hard_focused"),
+        w_reinforce_advantage(REWARDS.float()),
+    ):
         assert out.dtype == torch.float32
-    torch.testing.assert_close(agrae_advantage(A.float(), p.float(), w.float()).double(),
-                               agrae_advantage(A, p, w), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        agrae_advantage(A.float(), p.float(), w.float()).double(),
+        agrae_advantage(A, p, w),
+        rtol=1e-6,
+        atol=1e-6,
+    )
 
 
 def test_wrong_values_raise_one_line():
@@ -246,10 +274,48 @@ def test_wrong_values_raise_one_line():
     assert "\n" not in str(alpha.value) + str(variant.value)
 
 
-def test_each_function_runs_on_its_own():
-    A, p = grpo_advantage(REWARDS), REWARDS.mean(dim=1)
-    for name, inputs in (("agrae_advantage", (A, p, 0.5)), ("controlled_advantage", (A, p, "easy_focused")),
-                         ("w_reinforce_advantage", (REWARDS,))):
-        scope = {"torch": torch}
-        exec(inspect.getsource(getattr(agrae, name)), scope)
-        assert torch.equal(scope[name](*inputs), getattr(agrae, name)(*inputs))
+# What is logged of the advantages
+
+
+def test_difficulty_metrics_by_hand():
+    """Four groups, p = 0, 1/4, 1/2 and 3/4, with |A| summing to 0, 3, 4 and 5 in them."""
+    rewards = torch.tensor([[0.0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0], [1, 0, 1, 1]])
+    advantages = torch.tensor([[0.0, 0, 0, 0], [-1, 1, -1, 0], [1, 1, -1, -1], [1, -2, 1, 1]])
+    assert difficulty_metrics(advantages, rewards, mean_success=0.375, alpha=0.5) == {
+        "mean_success": 0.375,
+        "suppression": 0.75,
+        "easy_share": 5 / 12,
+        "hard_share": 3 / 12,
+        "unsolved_groups": 1,
+        "correct_samples": 6,
+    }
+
+
+def test_difficulty_metrics_where_nothing_is_solved():
+    """No advantage has a size, so that neither share divides by it."""
+    nothing = torch.zeros(3, 4)
+    assert difficulty_metrics(nothing, nothing, mean_success=0.0, alpha=1.0) == {
+        "mean_success": 0.0,
+        "suppression": 0.0,
+        "easy_share": 0.0,
+        "hard_share": 0.0,
+        "unsolved_groups": 3,
+        "correct_samples": 0,
+    }
+
+
+@pytest.mark.parametrize("mean_success, suppression", [(0.2, 0.4), (0.5, 1.0), (0.9, 1.0)])
+def test_successes_are_held_back_until_w_is_alpha(mean_success, suppression):
+    metrics = difficulty_metrics(torch.ones(1, 2), torch.ones(1, 2), mean_success, alpha=0.5)
+    assert metrics["suppression"] == pytest.approx(suppression)
+
+
+def test_difficulty_metrics_are_sums_over_the_ranks(monkeypatch):
+    """Two ranks with the same groups have twice the counts and the same shares."""
+    advantages = grpo_advantage(REWARDS)
+    alone = difficulty_metrics(advantages, REWARDS, 0.5, 1.0)
+    monkeypatch.setattr(rlvr.ranks, "gather", lambda items: [*items, *items])
+    together = difficulty_metrics(advantages, REWARDS, 0.5, 1.0)
+    assert together["correct_samples"] == 2 * alone["correct_samples"] == 8
+    for share in ("easy_share", "hard_share"):
+        assert together[share] == pytest.approx(alone[share])

@@ -1,7 +1,9 @@
-"""Runs that are killed, stopped or out of disk, checkpoints that are damaged: what resuming then makes of them.
+"""Runs that are killed, stopped or out of disk, and damaged checkpoints: what resuming makes of it.
 
-RLVR_SLOW=1 kills 30 times instead of 3, resumes from every point of a save, and stops two ranks during a save.
+`-m slow` kills 30 times instead of 3, resumes from every point of a save, and stops two ranks
+during a save.
 """
+
 import contextlib
 import importlib
 import itertools
@@ -21,51 +23,109 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal, get_args, get_origin, get_type_hints
 
+import rlvr.checkpoints
+import rlvr.config
+import rlvr.models
+import rlvr.run
+import rlvr.samplers
+import rlvr.tasks.datasets
+import rlvr.tiny
+
 import pytest
 import safetensors.torch
 import torch
+from runs import (
+    ENVIRONMENT,
+    ROOT,
+    SCRIPTS,
+    SMALL,
+    arguments,
+    free_port,
+    real_load_problems,
+    refused,
+    rows,
+    steps,
+    write_sums,
+)
 
-import common
-import runner
-from test_scripts import (ENVIRONMENT, ROOT, SCRIPTS, SMALL, arguments, bare, cache_dir,  # noqa: F401
-                          free_port, real_load_problems, refused, resume, rows, run, steps, write_sums)
-
-SLOW = os.environ.get("RLVR_SLOW") == "1"
+WITH_PROJECT = {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}  # for programs that are not in its folder
 LOGS = ("metrics", "eval", "samples")
+slow = pytest.mark.slow
+
 
 def checkpoints(folder):
     """The checkpoints of a run folder, the oldest first."""
     found = [path for path in Path(folder).iterdir() if re.fullmatch(r"checkpoint-\d+", path.name)]
-    return sorted(found, key=lambda path: int(path.name[11:]))
+    return sorted(found, key=step_of)
+
+
+def step_of(checkpoint):
+    """The step in a checkpoint's name."""
+    return int(checkpoint.name.removeprefix("checkpoint-"))
+
 
 def loaded(checkpoint):
-    """What a checkpoint holds, its checksums compared: weights, moments and what else resuming restores."""
-    assert runner.is_whole(checkpoint), checkpoint
+    """All that a checkpoint holds and resuming restores, once its checksums are compared."""
+    assert rlvr.checkpoints.is_whole(checkpoint), checkpoint
     state = torch.load(checkpoint / "state.pt", weights_only=True)
-    return {"weights": safetensors.torch.load_file(checkpoint / "model.safetensors"), "step": state["step"],
-            "moments": state["optimizer"].get("state", {}), "position": state["position"], "state": state["state"],
-            "random": state["rng"][0][0]}
+    return {
+        "weights": safetensors.torch.load_file(checkpoint / "model.safetensors"),
+        "step": state["step"],
+        "moments": state["optimizer"].get("state", {}),
+        "position": state["position"],
+        "state": state["state"],
+        "random": state["rng"][0][0],
+    }
+
+
+def saved_steps(folder):
+    """The steps of the checkpoints of a run folder, all of which have to be whole."""
+    return [loaded(checkpoint)["step"] for checkpoint in checkpoints(folder)]
+
+
+def saving(folder):
+    """The names of what is being saved, or was when a kill came."""
+    return {path.name for path in Path(folder).glob(".saving-*")}
+
 
 def assert_same_end(folder, straight):
-    """The rows, the last weights and all that goes with them are, bit for bit, those of another run."""
+    """The rows, the last weights and all that goes with them equal another run's, bit for bit."""
     for name in LOGS:
         assert rows(folder, name) == rows(straight, name), name
-    last, expected = (loaded(checkpoints(path)[-1]) for path in (folder, straight))
+    last = loaded(checkpoints(folder)[-1])
+    expected = loaded(checkpoints(straight)[-1])
     torch.testing.assert_close(last, expected, rtol=0, atol=0)
+
 
 def tree(folder):
     """What a folder holds: {path: bytes, or None for a folder}."""
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-            for path in Path(folder).rglob("*")}
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in Path(folder).rglob("*")
+    }
+
+
+def before_calls(patch, owner, name, action):
+    """Call action(*arguments) before each call of the function owner.name."""
+    true = getattr(owner, name)
+
+    def with_action(*given, **named):
+        action(*given, **named)
+        return true(*given, **named)
+
+    patch.setattr(owner, name, with_action)
+
 
 @pytest.fixture(autouse=True)
 def no_curves(monkeypatch):
-    """Drawing them takes longer than a whole run of these; test_scripts.py draws them."""
-    monkeypatch.setattr(common.Run, "finish", lambda _: None)
+    """To draw them takes longer than a whole run here; test_scripts.py draws them."""
+    monkeypatch.setattr(rlvr.run.Run, "finish", lambda run: None)
+
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     return tmp_path_factory.mktemp("kept") / "straight"
+
 
 @pytest.fixture
 def straight(run, kept):
@@ -74,48 +134,30 @@ def straight(run, kept):
         assert run("grpo", output_dir=kept, max_steps=3).code == 0
     return kept
 
-# ---------------------------------------------------------------------------------------------- kill -9, by processes
-NURSERY = f"""
-import json, os, runpy, signal, sys
-sys.path.insert(0, {str(ROOT)!r})
-import matplotlib.figure
-import torch
-import common
-torch.set_num_threads(1)
-problems = common.load_problems(common.Config(numbers="2", eval_problems=4), common.build_tiny()[1])
-common.load_problems = lambda *_: problems
-if not {SLOW}:
-    common.Run.finish = lambda _: None
-for line in sys.stdin:
-    folder, script, flags = json.loads(line)
-    child = os.fork()
-    if not child:
-        signal.alarm(300)
-        os.chdir(folder)
-        for number, name in ((0, os.devnull), (1, "out"), (2, "err")):
-            os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
-        sys.argv = [f"{ROOT}/{{script}}.py", *flags]
-        runpy.run_path(sys.argv[0], run_name="__main__")
-        sys.exit()
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
+
+# ------------------------------------------------------------------------ kill -9, by processes
+
 
 @pytest.fixture(scope="module")
 def nursery(tmp_path_factory):
-    """start(folder, script, flag=value, ...) -> the id of a process that runs a script in a folder, with its output in
-    the files `out` and `err` there; wait() -> its exit code. It is forked from one that has imported everything, and
-    has run nothing: importing takes longer than a few steps.
-    """
-    folder = tmp_path_factory.mktemp("nursery")
-    (folder / "nursery.py").write_text(NURSERY)
-    process = subprocess.Popen([sys.executable, "nursery.py"], cwd=folder, env=ENVIRONMENT, stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True)
+    """start(folder, script, flag=value, ...) runs a script in a folder -> its process id.
 
-    def start(folder, script, **flags):
+    Its output is in the files `out` and `err` there. wait() -> its exit code.
+    """
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "tests/nursery.py"],
+        cwd=tmp_path_factory.mktemp("nursery"),
+        env=WITH_PROJECT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def start(folder, script, curves=False, **flags):
         for name in ("out", "err"):
             (Path(folder) / name).unlink(missing_ok=True)
-        process.stdin.write(json.dumps([str(folder), script, arguments(**flags)]) + "\n")
+        request = [str(folder), script, arguments(**flags), curves]
+        process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         return int(process.stdout.readline())
 
@@ -123,154 +165,226 @@ def nursery(tmp_path_factory):
     process.stdin.close()
     process.wait(timeout=300)
 
+
 def send(child, number):
-    """Sends a signal -> whether the process was still there."""
+    """Send a signal -> whether the process was still there."""
     try:
         os.kill(child, number)
         return True
     except ProcessLookupError:
         return False
 
+
 def until(child, condition):
-    """Waits until the condition holds or the process has ended."""
+    """Wait until the condition holds or the process has ended."""
     while not condition() and send(child, 0):
         time.sleep(0.001)
 
-def saving(folder):
-    return {path.name for path in Path(folder).glob(".saving-*")}
 
-def test_kill_at_random_moments(nursery, run, straight, cache_dir, tmp_path):
-    """While a run begins or picks up, in a step, in a save; each time it is picked up where it was, to the same end."""
-    wanted, rng, kills, inside = 30 if SLOW else 3, random.Random(time.time_ns()), Counter(), 0
-    flags = {**SMALL, "max_steps": 12 if SLOW else 3, "cache_dir": cache_dir}
-    first, *_, last = ((checkpoint / "state.pt").stat().st_mtime for checkpoint in checkpoints(straight))
-    pace = (last - first) / 2  # seconds a step
-    if SLOW:
+def printed(text):
+    """Whether the file `out` holds the text already."""
+    return Path("out").exists() and text in Path("out").read_text()
+
+
+def wait_for(moment, child, folder, before, rng, pace):
+    """Wait for a random moment of a run: while it begins, in a step, or in a save.
+
+    `before` are the names that `saving` gave at the start, `pace` the seconds of a step.
+    """
+    if moment == "begin":
+        time.sleep(rng.uniform(0, 3 * pace))
+    elif moment == "step":
+        until(child, lambda: printed("metrics "))
+        time.sleep(rng.uniform(0, pace))
+    elif moment == "save":
+        until(child, lambda: saving(folder) - before)
+        time.sleep(rng.uniform(0, 0.01))
+
+
+@pytest.mark.parametrize(
+    "wanted, max_steps, curves", [(3, 3, False), pytest.param(30, 12, True, marks=slow)]
+)
+def test_kill_at_random_moments(
+    nursery, run, straight, cache_dir, tmp_path, wanted, max_steps, curves
+):
+    """Runs are killed until they have ended all the same: each is resumed, to the same end."""
+    moments = ["step", "save", "begin"]
+    first, *_, last = [
+        (checkpoint / "state.pt").stat().st_mtime for checkpoint in checkpoints(straight)
+    ]
+    pace = (last - first) / 2
+    flags = {**SMALL, "max_steps": max_steps, "cache_dir": cache_dir}
+    if max_steps != 3:
         straight = Path("straight")
         assert run("grpo", **{**flags, "output_dir": straight}).code == 0
+    rng = random.Random(time.time_ns())
+    kills = Counter()
+    inside_a_save = 0
     for number in itertools.count():
-        folder, code = Path(f"killed-{number}"), None
+        folder = Path(f"killed-{number}")
+        code = None
         while code != 0:
-            resumed, before = (folder / "config.json").exists(), saving(folder)
-            child = nursery.start(tmp_path, "grpo", **(
-                dict(resume_from_checkpoint=folder) if resumed else flags | dict(output_dir=folder)))
-            count = kills.total()
-            aim = ("step", "save", "begin")[count if count < 3 else rng.randrange(3)] if count < wanted else None
-            if aim == "begin":
-                time.sleep(rng.uniform(0, 3 * pace))
-            elif aim == "step":
-                until(child, lambda: Path("out").exists() and "metrics " in Path("out").read_text())
-                time.sleep(rng.uniform(0, pace))
-            elif aim == "save":
-                until(child, lambda: saving(folder) - before)
-                time.sleep(rng.uniform(0, 0.05 if SLOW else 0.01))
-            if aim:
+            begun = (folder / "config.json").exists()
+            what = {"resume_from_checkpoint": folder} if begun else {**flags, "output_dir": folder}
+            before = saving(folder)
+            child = nursery.start(tmp_path, "grpo", curves=curves, **what)
+            moment = None
+            if kills.total() < wanted:
+                # each moment once, and then any
+                moment = moments[kills.total()] if kills.total() < 3 else rng.choice(moments)
+                wait_for(moment, child, folder, before, rng, pace)
                 send(child, signal.SIGKILL)
             code = nursery.wait()
             assert code in (0, -signal.SIGKILL), Path("err").read_text()
             assert "damaged" not in Path("out").read_text()
-            if code:
-                kills[aim] += 1
-                inside += bool(saving(folder) - before)
+            if code != 0:
+                kills[moment] += 1
+                inside_a_save += bool(saving(folder) - before)
             for checkpoint in checkpoints(folder) if folder.exists() else ():
-                assert loaded(checkpoint)["step"] == int(checkpoint.name[11:])
+                assert loaded(checkpoint)["step"] == step_of(checkpoint)
         assert_same_end(folder, straight)
-        assert not saving(folder) and len(checkpoints(folder)) == flags["max_steps"]
+        assert not saving(folder)
+        assert len(checkpoints(folder)) == max_steps
         if kills.total() >= wanted:
             break
-    print(f"{wanted} kills, {inside} inside a save: {kills}")
-    assert {"step", "save", "begin"} == kills.keys() and inside
+    print(f"{wanted} kills, {inside_a_save} inside a save: {kills}")
+    assert kills.keys() == set(moments)
+    assert inside_a_save
 
-# ------------------------------------------------------------------------------- what a kill leaves, at every point
-WATCHED = {}  # where to copy to: the folder to copy
 
-def on_event(event, _):
-    """Before the next thing that Python does to files, copies the watched folder where anything in it has changed: so
-    a kill in between would leave it.
-    """
-    if not WATCHED or not (event == "open" or event.startswith(("os.", "shutil."))):
-        return
-    (copies, folder), = WATCHED.items()
-    WATCHED.clear()  # what follows is not to be watched
-    now = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.rglob("*"))]
-    if folder.exists() and now != on_event.last:
-        shutil.copytree(folder, copies / f"{len(list(copies.iterdir())):03}")
-        on_event.last = now
-    WATCHED[copies] = folder
+# ---------------------------------------------------------------- what a kill leaves, at any point
+
+
+class Watch:
+    """Copies of a folder as a kill may leave it: before each thing that Python does to files."""
+
+    def __init__(self):
+        self.folder = None  # to copy; None while nothing is watched
+        self.copies = None  # where to
+        self.last = None  # what the last copy looked like
+
+    def on_event(self, event, _):
+        """An audit hook. It copies the folder where anything in it has changed."""
+        touches_files = event == "open" or event.startswith(("os.", "shutil."))
+        if self.folder is None or not touches_files:
+            return
+        folder, self.folder = self.folder, None  # what follows is not to be watched
+        now = []
+        for path in sorted(folder.rglob("*")):
+            status = path.stat()
+            now.append((str(path), status.st_size, status.st_mtime_ns))
+        if folder.exists() and now != self.last:
+            shutil.copytree(folder, self.copies / f"{len(list(self.copies.iterdir())):03}")
+            self.last = now
+        self.folder = folder
+
+
+@pytest.fixture(scope="module")
+def watch():
+    found = Watch()
+    sys.addaudithook(found.on_event)  # it stays until this process ends
+    return found
+
 
 @contextlib.contextmanager
-def watching(folder, copies):
-    """Copies the folder to copies/000, 001, ...: each state that it has on the way."""
-    if not hasattr(on_event, "last"):
-        sys.addaudithook(on_event)
-    on_event.last = None
+def watching(watch, folder, copies):
+    """Copy the folder to copies/000, 001, ...: each state that it has on the way."""
     copies.mkdir()
-    WATCHED[copies] = Path(folder).absolute()
+    watch.copies, watch.last = copies, None
+    watch.folder = Path(folder).absolute()
     try:
         yield
         os.scandir(folder).close()  # one more event, for the last state
     finally:
-        WATCHED.clear()
+        watch.folder = None
 
-def unlike(copies):
-    """Of those that hold files and folders of the same names one each."""
-    return {frozenset(path.name[:8] if path.name.startswith(".saving-") else path.name for path in copy.iterdir()): copy
-            for copy in copies}.values()
 
-def test_a_kill_at_any_point_of_a_save(run, resume, monkeypatch, straight, tmp_path):
+def copies_to_resume(every):
+    """All copies, or one each of those that hold files and folders of the same names."""
+    copies = sorted(Path("copies").iterdir())
+    if every:
+        return copies
+    by_names = {}
+    for copy in copies:
+        names = [re.sub(r"^(\.saving-).*", r"\1", path.name) for path in copy.iterdir()]
+        by_names[frozenset(names)] = copy
+    return by_names.values()
+
+
+every_point = pytest.mark.parametrize("every", [False, pytest.param(True, marks=slow)])
+
+
+@every_point
+def test_a_kill_at_any_point_of_a_save(run, resume, monkeypatch, straight, tmp_path, watch, every):
     """The second of three saves, with --save_total_limit 1, so that it also removes the first."""
-    end_step = common.Run.end_step
+    end_step = rlvr.run.Run.end_step
 
-    def watched(self, step):
-        with watching(self.folder, tmp_path / "copies") if step == 2 else contextlib.nullcontext():
-            return end_step(self, step)
+    def watched(self, step, training):
+        if step != 2:
+            return end_step(self, step, training)
+        with watching(watch, self.folder, tmp_path / "copies"):
+            return end_step(self, step, training)
 
-    monkeypatch.setattr(common.Run, "end_step", watched)
-    assert run("grpo", max_steps=3, save_total_limit=1).code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(rlvr.run.Run, "end_step", watched)
+        assert run("grpo", max_steps=3, save_total_limit=1).code == 0
     copies = sorted(Path("copies").iterdir())
     for copy in copies:
-        assert checkpoints(copy) and all(map(loaded, checkpoints(copy)))  # at least one, and none that is damaged
+        assert saved_steps(copy)  # there is at least one, and none is damaged
     present = {tuple(path.name for path in checkpoints(copy)) for copy in copies}
-    assert present == {("checkpoint-1",), ("checkpoint-1", "checkpoint-2"), ("checkpoint-2",)}
-    names = {Path(name).name for copy in copies for name in tree(copy) if ".saving" in name}
-    assert {"model.safetensors", "state.pt", "checksums.json", "tokenizer.json"} <= names  # states within the writing
-    monkeypatch.setattr(common.Run, "end_step", end_step)
-    for copy in copies if SLOW else unlike(copies):
-        last = checkpoints(copy)[-1]
+    assert present == {
+        ("checkpoint-1",),
+        ("checkpoint-1", "checkpoint-2"),
+        ("checkpoint-2",),
+    }
+    half_written = {Path(name).name for copy in copies for name in tree(copy) if ".saving" in name}
+    assert {"model.safetensors", "state.pt", "checksums.json", "tokenizer.json"} <= half_written
+    for copy in copies_to_resume(every):
+        last = step_of(checkpoints(copy)[-1])
         result = resume("grpo", copy)
         assert result.code == 0, result.err
         assert "damaged" not in result.out and not saving(copy)
-        assert (f"metrics {last.name[11:]}/3" not in result.out) and "metrics 3/3" in result.out  # not from the start
+        assert f"metrics {last}/3" not in result.out  # it does not begin at the start
+        assert "metrics 3/3" in result.out
         assert_same_end(copy, straight)
 
-def test_a_kill_at_any_point_of_picking_a_run_up(resume, monkeypatch, straight, tmp_path):
-    """Of going back to the first checkpoint of a run that has two more and the rests of a kill."""
+
+@every_point
+def test_a_kill_at_any_point_of_picking_a_run_up(
+    resume, monkeypatch, straight, tmp_path, watch, every
+):
+    """A run goes back to its first checkpoint, beside two later ones and the rests of a kill."""
     shutil.copytree(straight, "run")
     shutil.copytree("run/checkpoint-3", "run/.saving-rest/new")
     with open("run/metrics.jsonl", "a") as file:
         file.write('{"step": 4, "rew')
-    begin = common.Run.begin
+    true_resume = rlvr.run.Run.resume
 
-    def watched(self, *given, **named):
-        begin(self, *given, **named)
+    def resume_and_end(self, training):
+        true_resume(self, training)
         sys.exit(0)
 
     with monkeypatch.context() as patch:
-        patch.setattr(common.Run, "begin", watched)
-        with watching("run", tmp_path / "copies"):
+        patch.setattr(rlvr.run.Run, "resume", resume_and_end)
+        with watching(watch, "run", tmp_path / "copies"):
             assert resume("grpo", "run/checkpoint-1", save_total_limit=5).code == 0
-    assert steps("run") == [1] and not saving("run") and [path.name for path in checkpoints("run")] == ["checkpoint-1"]
-    copies = sorted(Path("copies").iterdir())
-    assert len(copies) >= 3 + 2 * 3 + 2  # config.json, the two checkpoints and the three logs, each by two or by one
-    for copy in copies if SLOW else unlike(copies):
+    assert steps("run") == [1] and not saving("run")
+    assert [path.name for path in checkpoints("run")] == ["checkpoint-1"]
+    # config.json and the three logs are changed by two events each, the two checkpoints by one
+    assert len(list(Path("copies").iterdir())) >= 2 + 2 * 3 + 2 + 1
+    for copy in copies_to_resume(every):
+        names = sorted(path.name for path in copy.iterdir())
         result = resume("grpo", copy)
-        assert result.code == 0, f"{sorted(path.name for path in copy.iterdir())}: {result.err}"
+        assert result.code == 0, f"{names}: {result.err}"
         assert not saving(copy) and "damaged" not in result.out
         assert_same_end(copy, straight)
 
+
 @pytest.mark.parametrize("backwards", [False, True])
-def test_a_kill_while_a_log_is_rewritten_whatever_the_order_of_files(resume, monkeypatch, straight, backwards):
-    """A folder may list its files in any order: the rest of a log that was being rewritten before or after the log."""
+def test_a_kill_while_a_log_is_rewritten_whatever_the_order_of_files(
+    resume, monkeypatch, straight, backwards
+):
+    """A folder lists its files in any order: a half-rewritten log before or after the log."""
     shutil.copytree(straight, "run")
     for name in LOGS:
         shutil.copy(f"run/{name}.jsonl", f"run/.{name}.jsonl")
@@ -280,47 +394,69 @@ def test_a_kill_while_a_log_is_rewritten_whatever_the_order_of_files(resume, mon
     assert result.code == 0, result.err
     assert_same_end("run", straight)
 
-# --------------------------------------------------------------------------------------------- damaged checkpoints
+
+# ---------------------------------------------------------------------------- damaged checkpoints
+
+
 def flip(file):
-    """Another value for the byte in the middle of a file."""
+    """Change a bit of the byte in the middle of a file."""
     held = bytearray(file.read_bytes())
     held[len(held) // 2] ^= 1
     file.write_bytes(held)
 
+
+def cut_in_half(file):
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def empty(folder):
+    for path in folder.iterdir():
+        path.unlink()
+
+
 DAMAGES = {
-    "state.pt cut off": lambda folder: os.truncate(folder / "state.pt", (folder / "state.pt").stat().st_size // 2),
+    "state.pt cut off": lambda folder: cut_in_half(folder / "state.pt"),
     "a bit of the weights flipped": lambda folder: flip(folder / "model.safetensors"),
     "config.json missing": lambda folder: (folder / "config.json").unlink(),
     "checksums.json empty": lambda folder: (folder / "checksums.json").write_text(""),
-    "nothing left": lambda folder: [path.unlink() for path in folder.iterdir()],
+    "nothing left": empty,
 }
 
+
 def assert_put_aside(folder, name, held):
-    """Under another name, with all that it held."""
-    aside, = Path(folder).glob(f"before-*-{name}")
+    """A checkpoint stands under another name, with all that it held."""
+    (aside,) = Path(folder).glob(f"before-*-{name}")
     assert tree(aside) == held
+
+
+def lines_about_damage(result):
+    return [line for line in result.out.splitlines() if "damaged" in line]
+
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(resume, straight, damage):
     shutil.copytree(straight, "run")
     DAMAGES[damage](Path("run/checkpoint-3"))
-    held, others = tree("run/checkpoint-3"), [tree(f"run/checkpoint-{step}") for step in (1, 2)]
+    held = tree("run/checkpoint-3")
+    others = [tree(f"run/checkpoint-{step}") for step in (1, 2)]
     result = resume("grpo", "run")
     assert result.code == 0, result.err
-    assert [line for line in result.out.splitlines() if "damaged" in line] == ["run/checkpoint-3 is damaged"]
+    assert lines_about_damage(result) == ["run/checkpoint-3 is damaged"]
     assert "metrics 3/3" in result.out and "metrics 2/3" not in result.out
     assert_same_end("run", straight)
     assert_put_aside("run", "checkpoint-3", held)
     assert [tree(f"run/checkpoint-{step}") for step in (1, 2)] == others
+
 
 def test_an_empty_folder_named_as_a_later_checkpoint(resume, straight):
     shutil.copytree(straight, "run")
     Path("run/checkpoint-9").mkdir()
     result = resume("grpo", "run")
     assert result.code == 0, result.err
-    assert [line for line in result.out.splitlines() if "damaged" in line] == ["run/checkpoint-9 is damaged"]
+    assert lines_about_damage(result) == ["run/checkpoint-9 is damaged"]
     assert_same_end("run", straight)
     assert_put_aside("run", "checkpoint-9", {})
+
 
 def test_two_damaged_ones(resume, straight):
     shutil.copytree(straight, "run")
@@ -334,38 +470,46 @@ def test_two_damaged_ones(resume, straight):
     for step in (2, 3):
         assert_put_aside("run", f"checkpoint-{step}", held[step])
 
+
 def test_latest_with_a_damaged_checkpoint(resume, straight):
-    """Beside an older run, and a newer one of another script."""
+    """There are an older run, too, and a newer one of another script."""
     for age, name in enumerate(("fade-fade-2", "grpo-grpo-2", "grpo-grpo-1")):
         shutil.copytree(straight, f"runs/{name}")
-        os.utime(f"runs/{name}/config.json", (time.time() - 1000 * age,) * 2)
+        modified = time.time() - 1000 * age
+        os.utime(f"runs/{name}/config.json", (modified, modified))
     flip(Path("runs/grpo-grpo-2/checkpoint-3/state.pt"))
     others = {name: tree(f"runs/{name}") for name in ("fade-fade-2", "grpo-grpo-1")}
     held = tree("runs/grpo-grpo-2/checkpoint-3")
     result = resume("grpo", "latest")
     assert result.code == 0, result.err
-    assert result.out.count("damaged") == 1 and "runs/grpo-grpo-2/checkpoint-3 is damaged\n" in result.out
+    assert lines_about_damage(result) == ["runs/grpo-grpo-2/checkpoint-3 is damaged"]
     assert_same_end("runs/grpo-grpo-2", straight)
     assert_put_aside("runs/grpo-grpo-2", "checkpoint-3", held)
     assert {name: tree(f"runs/{name}") for name in others} == others
+
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_that_is_given_itself_is_refused(resume, straight, damage):
     shutil.copytree(straight, "run")
     DAMAGES[damage](Path("run/checkpoint-3"))
     before = tree("run")
-    assert refused(resume("grpo", "run/checkpoint-3"), "grpo", "--resume_from_checkpoint run/checkpoint-3")
+    result = resume("grpo", "run/checkpoint-3")
+    assert refused(result, "grpo", "--resume_from_checkpoint run/checkpoint-3")
     assert tree("run") == before
+
 
 def test_all_damaged(resume, straight):
     shutil.copytree(straight, "run")
-    for checkpoint, damage in zip(checkpoints("run"), DAMAGES.values()):
+    for checkpoint, damage in zip(checkpoints("run"), DAMAGES.values(), strict=False):
         damage(checkpoint)
     before = tree("run")
     assert refused(resume("grpo", "run"), "grpo", "--resume_from_checkpoint run", "whole")
     assert tree("run") == before
 
-# ------------------------------------------------------------------------------------ full disks, folders read-only
+
+# ---------------------------------------------------------------- full disks, folders read-only
+
+
 @contextlib.contextmanager
 def no_limit_afterwards():
     """limit(bytes): from then on no file can grow beyond, as on a disk that is full."""
@@ -375,202 +519,296 @@ def no_limit_afterwards():
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-@pytest.mark.parametrize("size, fails", [(500, "config.json"), (200_000, "the weights"), (2_000_000, "state.pt")])
+
+@pytest.mark.parametrize(
+    "size, fails", [(500, "config.json"), (200_000, "the weights"), (2_000_000, "state.pt")]
+)
 def test_a_full_disk_during_a_save(run, resume, monkeypatch, straight, size, fails):
-    end_step = common.Run.end_step
-    written = [path.stat().st_size for path in (straight / "checkpoint-1").iterdir() if path.name != "state.pt"]
-    assert (max(written) < size < (straight / "checkpoint-1/state.pt").stat().st_size) == (fails == "state.pt")
+    saved = straight / "checkpoint-1"
+    written = [path.stat().st_size for path in saved.iterdir() if path.name != "state.pt"]
+    only_the_state = max(written) < size < (saved / "state.pt").stat().st_size
+    assert only_the_state == (fails == "state.pt")
     with no_limit_afterwards() as limit, monkeypatch.context() as patch:
-        patch.setattr(common.Run, "end_step", lambda self, step: (limit(size) if step == 2 else None,
-                                                                  end_step(self, step))[1])
+
+        def fill(run, step, training):
+            if step == 2:
+                limit(size)
+
+        before_calls(patch, rlvr.run.Run, "end_step", fill)
         result = run("grpo", max_steps=3)
     assert refused(result, "grpo", "cannot write run/checkpoint-2")
     assert steps("run") == [1, 2] and not saving("run")
-    checkpoint, = checkpoints("run")
-    assert loaded(checkpoint)["step"] == 1
+    assert saved_steps("run") == [1]
     result = resume("grpo", "run")
     assert result.code == 0, result.err
     assert_same_end("run", straight)
+
 
 @pytest.mark.parametrize("name", ["metrics", "eval"])
 def test_a_full_disk_while_a_row_is_written(run, resume, monkeypatch, straight, name):
-    """That of step 2, of which 20 bytes still find room."""
-    log, file = common.Run.log, Path(f"run/{name}.jsonl")
+    """20 bytes of the row of step 2 still find room."""
+    file = Path(f"run/{name}.jsonl")
     with no_limit_afterwards() as limit, monkeypatch.context() as patch:
-        patch.setattr(common.Run, "log", lambda self, kind, step, *given: (
-            limit(file.stat().st_size + 20) if (kind, step) == (name, 2) else None, log(self, kind, step, *given)))
+
+        def fill(run, log, step, *_):
+            if (log, step) == (name, 2):
+                limit(file.stat().st_size + 20)
+
+        before_calls(patch, rlvr.run.Run, "log", fill)
         result = run("grpo", max_steps=3)
-    assert refused(result, "grpo", "too large")
+    assert refused(result, "grpo", f"cannot write {file}", "too large")
     assert len(file.read_text().splitlines()[-1]) == 20
-    checkpoint, = checkpoints("run")
-    assert loaded(checkpoint)["step"] == 1
+    assert saved_steps("run") == [1]
     result = resume("grpo", "run")
     assert result.code == 0, result.err
     assert_same_end("run", straight)
 
-@pytest.mark.parametrize("moment, left", [("begin", ".config.json"), ("forget_after", ".metrics.jsonl")])
+
+@pytest.mark.parametrize(
+    "moment, left", [("resume", ".config.json"), ("forget_after", ".metrics.jsonl")]
+)
 def test_a_full_disk_while_a_run_is_picked_up(resume, monkeypatch, straight, moment, left):
-    """By 100 bytes a file: config.json cannot be written, or the logs cannot be cut back. The originals stay."""
+    """No file can be over 100 bytes: config.json, or the logs, stay as they were."""
     shutil.copytree(straight, "run")
-    for name in ("eval", "samples"):  # the metrics' is the only log that is too long
+    for name in ("eval", "samples"):  # so that only that of the metrics is too long
         Path(f"run/{name}.jsonl").write_text("")
-    before, true = tree("run"), getattr(common.Run, moment)
+    before = tree("run")
     with no_limit_afterwards() as limit, monkeypatch.context() as patch:
-        patch.setattr(common.Run, moment, lambda *given, **named: (limit(100), true(*given, **named))[1])
+        before_calls(patch, rlvr.run.Run, moment, lambda *_: limit(100))
         assert refused(resume("grpo", "run/checkpoint-2"), "grpo", "too large")
-    now = {re.sub("^before-.*-checkpoint", "checkpoint", name): held for name, held in tree("run").items()}
+    now = {
+        re.sub("^before-.*-checkpoint", "checkpoint", name): held
+        for name, held in tree("run").items()
+    }
     assert now.pop(left) is not None
-    for held in (now, before) if moment == "forget_after" else ():
-        del held["config.json"]  # with what was given, by then
+    if moment == "forget_after":  # by then config.json holds what was given
+        del now["config.json"], before["config.json"]
     assert now == before
     shutil.rmtree("run/checkpoint-3", ignore_errors=True)
     result = resume("grpo", "run")
     assert result.code == 0, result.err
     assert steps("run") == [1, 2, 3] and not Path("run", left).exists()
 
-def test_a_folder_that_may_only_be_read(run, resume, straight, tmp_path):
-    """To begin in and to pick up from; the superuser, who may do all, is somebody else in the meantime."""
+
+@contextlib.contextmanager
+def somebody_else():
+    """The superuser, who may do all, is another user within the block."""
+    superuser = os.geteuid() == 0
+    if superuser:
+        os.seteuid(65534)  # nobody
+    try:
+        yield
+    finally:
+        if superuser:
+            os.seteuid(0)
+
+
+@contextlib.contextmanager
+def read_only(folder):
+    """All in the folder can only be read within the block."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        with somebody_else():
+            yield
+    finally:
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755)
+
+
+def test_a_folder_that_may_only_be_read(run, resume, straight, cache_dir, tmp_path):
+    """A run cannot begin in it, and cannot be picked up from it."""
     shutil.copytree(straight, "run")
+    shutil.copytree(cache_dir, "cache")  # within a folder that anybody may read
     Path("empty").mkdir()
     before = tree(".")
-    for path in (tmp_path, *tmp_path.rglob("*")):
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    superuser = os.geteuid() == 0
-    os.seteuid(65534) if superuser else None
-    try:
-        found = [run("grpo", output_dir=folder) for folder in ("empty", "new")] + [resume("grpo", "run")]
-    finally:
-        os.seteuid(0) if superuser else None
-        for path in (tmp_path, *tmp_path.rglob("*")):
-            path.chmod(0o755)
-    for result in found:
-        assert refused(result, "grpo", "Permission denied")
+    with read_only(tmp_path):
+        in_an_old_one = run("grpo", output_dir="empty", cache_dir="cache")
+        in_a_new_one = run("grpo", output_dir="new", cache_dir="cache")
+        resumed = resume("grpo", "run", cache_dir="cache")
+    assert refused(in_an_old_one, "grpo", "cannot write empty/config.json", "Permission denied")
+    assert refused(in_a_new_one, "grpo", "cannot write new", "Permission denied")
+    assert refused(resumed, "grpo", "cannot write run/config.json", "Permission denied")
     assert tree(".") == before
 
+
+def test_a_cache_that_may_not_be_read(run, cache_dir, tmp_path):
+    """The folder that holds it is closed to others, as that of another user would be."""
+    shutil.copytree(cache_dir, "closed/cache")
+    Path("closed").chmod(0)
+    tmp_path.chmod(0o777)
+    with somebody_else():
+        result = run("grpo", cache_dir="closed/cache")
+    assert refused(result, "grpo", "--cache_dir closed/cache", "Permission denied")
+
+
 def test_a_run_folder_that_is_lost_during_the_run(run, monkeypatch):
-    log = common.Run.log
-    monkeypatch.setattr(common.Run, "log", lambda self, kind, step, *given: (
-        os.rename("run", "moved") if step == 1 and kind == "metrics" else None, log(self, kind, step, *given)))
+    def lose(run, name, step, *_):
+        if (name, step) == ("metrics", 1):
+            os.rename("run", "moved")
+
+    before_calls(monkeypatch, rlvr.run.Run, "log", lose)
     assert refused(run("grpo"), "grpo", "run/metrics.jsonl")
     assert steps("moved", "eval") == [0]
 
-# ------------------------------------------------------------------------------------------------ save_total_limit
+
+# ------------------------------------------------------------------------------- save_total_limit
+
+
 @pytest.mark.parametrize("limit, left", [(2, [2, 3]), (0, [1, 2, 3])])
 def test_save_total_limit(run, limit, left):
-    """That with 1 there is a whole one at every moment: test_a_kill_at_any_point_of_a_save."""
+    """test_a_kill_at_any_point_of_a_save shows that a whole one is there at every moment."""
     assert run("grpo", max_steps=3, eval_steps=100, save_total_limit=limit).code == 0
-    assert [loaded(checkpoint)["step"] for checkpoint in checkpoints("run")] == left and not saving("run")
+    assert saved_steps("run") == left
+    assert not saving("run")
 
-# --------------------------------------------------------------------------------------------------------- SIGTERM
-ENDLESS = SMALL | dict(max_steps=10**6, eval_steps=10**6, save_steps=10**6)
 
-def signalling(monkeypatch, owner, name, count=1, when=lambda *_, **__: True):
-    """Before a function runs, this process gets SIGTERM, as often as told."""
-    true = getattr(owner, name)
+# ---------------------------------------------------------------------------------------- SIGTERM
 
-    def signalled(*given, **named):
-        for _ in range(count if when(*given, **named) else 0):
+ENDLESS = {**SMALL, "max_steps": 10**6, "eval_steps": 10**6, "save_steps": 10**6}
+
+
+def signalling(patch, owner, name, count=1):
+    """Before each call of the function owner.name, this process gets SIGTERM, `count` times."""
+
+    def signal_this_process(*_, **__):
+        for _ in range(count):
             signal.raise_signal(signal.SIGTERM)
-        return true(*given, **named)
 
-    monkeypatch.setattr(owner, name, signalled)
+    before_calls(patch, owner, name, signal_this_process)
 
-@pytest.mark.parametrize("name", ["load_policy", "warm_up_tiny", "token_logprobs", "save_beside", "load_problems",
-                                  "load_reference", "make_sampler"])
-def test_sigterm_at_any_stage_of_the_start(run, monkeypatch, name):
-    """With a warm-up, in which two of them are called; nothing is left but, once it is, the policy."""
+
+@pytest.mark.parametrize(
+    "module, name, is_warmed_up",
+    [
+        (rlvr.models, "load_policy", False),
+        (rlvr.tiny, "warm_up", False),
+        (rlvr.tiny, "completion_logprobs", False),
+        (rlvr.tiny, "save_folder", False),
+        (rlvr.tasks.datasets, "load_problems", True),
+        (rlvr.models, "load_reference", True),
+        (rlvr.samplers, "make_sampler", True),
+    ],
+)
+def test_sigterm_at_any_stage_of_the_start(run, monkeypatch, module, name, is_warmed_up):
+    """Nothing is left but the tiny policy, once it is warmed up."""
     with monkeypatch.context() as patch:
-        signalling(patch, common, name)
+        signalling(patch, module, name)
         result = run("grpo", cache_dir="cache", sft_steps=1, beta=0.01)
     assert result.code == 0 and "Traceback" not in result.err
     assert [*Path("run").iterdir()] == []
     warmed_up = list(Path("cache").iterdir()) if Path("cache").exists() else []
-    assert len(warmed_up) == (name in ("load_problems", "load_reference", "make_sampler"))
-    assert all(map(runner.is_whole, warmed_up))
+    assert len(warmed_up) == is_warmed_up
+    assert all(map(rlvr.checkpoints.is_whole, warmed_up))
+
 
 def test_a_second_sigterm_while_the_start_is_being_left(run, monkeypatch):
     """What a process does at its end is not to be interrupted: Python would print a traceback."""
     with monkeypatch.context() as patch:
-        signalling(patch, common, "load_policy")
+        signalling(patch, rlvr.models, "load_policy")
         assert run("grpo").code == 0
     try:
         signal.raise_signal(signal.SIGTERM)
     except SystemExit as again:
         pytest.fail(f"the second one raises {again!r}")
 
-def test_sigterm_at_random_moments_of_the_start(nursery, run, cache_dir, tmp_path):
-    """Once or twice, as a process, so that its end is seen, too; and later than that, it is a checkpoint and an end."""
+
+@pytest.mark.parametrize("count", [2, pytest.param(12, marks=slow)])
+def test_sigterm_at_random_moments_of_the_start(nursery, run, cache_dir, tmp_path, count):
+    """As a process, so that its end is seen, too. After the start, the last step is saved."""
     run("grpo", max_steps=0, output_dir="warm")
     rng = random.Random(time.time_ns())
-    for i in range(12 if SLOW else 2):
+    for i in range(count):
         folder = Path(f"run-{i}")
-        child = nursery.start(tmp_path, "grpo", **{**ENDLESS, "cache_dir": cache_dir, "output_dir": folder})
+        flags = {**ENDLESS, "cache_dir": cache_dir, "output_dir": folder}
+        child = nursery.start(tmp_path, "grpo", **flags)
         until(child, (folder / "config.json").exists)
         time.sleep(rng.uniform(0, 0.5))
-        for _ in range(1 + i % 2):
+        for _ in range(1 + i % 2):  # once or twice
             send(child, signal.SIGTERM)
             time.sleep(rng.uniform(0, 0.05))
-        code, err = nursery.wait(), Path("err").read_text()
+        code = nursery.wait()
+        err = Path("err").read_text()
         assert code == 0 and "Traceback" not in err and "Exception" not in err, err
         assert not saving(folder) and not saving(cache_dir)
-        assert [loaded(checkpoint)["step"] for checkpoint in checkpoints(folder)] == (
-            steps(folder) if (folder / "metrics.jsonl").exists() else [])
+        logged = steps(folder) if (folder / "metrics.jsonl").exists() else []
+        assert saved_steps(folder) == logged[-1:]
+
 
 def test_sigterm_twice(run, resume, monkeypatch, straight):
-    """In a step and in the save that follows: the step's checkpoint is whole, and goes on to the same end."""
+    """In a step and in the save after it: the checkpoint is whole, and goes on to the same end."""
     with monkeypatch.context() as patch:
-        signalling(patch, common.Run, "end_step", 2)
-        signalling(patch, runner, "save_beside", 1)
+        signalling(patch, rlvr.run.Run, "end_step", 2)
+        signalling(patch, rlvr.checkpoints, "save_folder", 1)
         result = run("grpo", max_steps=3, save_steps=100)
     assert result.code == 0 and "Traceback" not in result.err
-    assert [loaded(checkpoint)["step"] for checkpoint in checkpoints("run")] == steps("run") == [1]
+    assert saved_steps("run") == steps("run") == [1]
     assert resume("grpo", "run").code == 0
     for name in ("metrics", "samples"):
         assert rows("run", name) == rows(straight, name)
 
+
 def test_sigterm_twice_to_a_process(nursery, run, cache_dir, tmp_path):
     """Within a second: in a step, and as soon as it saves."""
     run("grpo", max_steps=0, output_dir="warm")
-    child = nursery.start(tmp_path, "grpo", **{**ENDLESS, "cache_dir": cache_dir, "output_dir": "run"})
-    until(child, lambda: Path("out").exists() and "metrics 1/" in Path("out").read_text())
+    flags = {**ENDLESS, "cache_dir": cache_dir, "output_dir": "run"}
+    child = nursery.start(tmp_path, "grpo", **flags)
+    until(child, lambda: printed("metrics 1/"))
     begun = time.monotonic()
     assert send(child, signal.SIGTERM)
     until(child, lambda: saving("run") or time.monotonic() > begun + 0.9)
     assert send(child, signal.SIGTERM)
     assert nursery.wait() == 0
     err = Path("err").read_text()
-    assert "Traceback" not in err and "Exception" not in err and err.count("stopping after this step") == 1
-    checkpoint, = checkpoints("run")
-    assert steps("run") == list(range(1, loaded(checkpoint)["step"] + 1))
+    assert "Traceback" not in err and "Exception" not in err
+    assert err.count("stopping after this step") == 1
+    (last,) = saved_steps("run")
+    assert steps("run") == list(range(1, last + 1))
 
-TWO_RANKS = f"""
-import runpy, sys, time
-sys.path.insert(0, {str(ROOT)!r})
-import runner
-save = runner.save_beside
 
-def slowly(*given, **named):
+SLOW_SAVES = f"""
+import runpy
+import sys
+import time
+
+import rlvr.checkpoints
+
+save_folder = rlvr.checkpoints.save_folder
+
+
+def slowly(*given):
     print("saving", flush=True)
     time.sleep(3)
-    save(*given, **named)
+    save_folder(*given)
 
-runner.save_beside = slowly
+
+rlvr.checkpoints.save_folder = slowly
 sys.argv[0] = "{ROOT}/grpo.py"
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
-@pytest.mark.skipif(not SLOW, reason="RLVR_SLOW=1 runs it")
+
+@slow
 def test_sigterm_to_two_ranks_while_one_of_them_saves(run, cache_dir, tmp_path):
-    """The other one is in the next step already; both have to end after the same one."""
+    """The other one is in the next step already; both have to end after the same step."""
     run("grpo", max_steps=0, output_dir="warm")
-    Path("slowly.py").write_text(TWO_RANKS)
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
-    flags = arguments(**{**SMALL, "max_steps": 50, "eval_steps": 100, "cache_dir": cache_dir, "output_dir": "run"})
-    logs = [open(f"{rank}.log", "w+") for rank in range(2)]
-    ranks = [subprocess.Popen([sys.executable, "slowly.py", *flags], stdout=logs[rank], stderr=subprocess.STDOUT, env={
-        **ENVIRONMENT, **address, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)]
+    Path("slow_saves.py").write_text(SLOW_SAVES)
+    flags = {**SMALL, "max_steps": 50, "eval_steps": 100}
+    given = arguments(**flags, cache_dir=cache_dir, output_dir="run")
+    world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
+    logs = [Path(f"{rank}.log") for rank in range(2)]
+    ranks = []
+    for rank, log in enumerate(logs):
+        place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        process = subprocess.Popen(
+            [sys.executable, "slow_saves.py", *given],
+            stdout=log.open("w"),
+            stderr=subprocess.STDOUT,
+            env={**WITH_PROJECT, **world, **place},
+        )
+        ranks.append(process)
     try:
-        until(ranks[0].pid, lambda: "saving" in Path("0.log").read_text() or ranks[0].poll() is not None)
+        until(ranks[0].pid, lambda: "saving" in logs[0].read_text() or ranks[0].poll() is not None)
         time.sleep(1)
         for rank in ranks:
             rank.send_signal(signal.SIGTERM)
@@ -578,18 +816,36 @@ def test_sigterm_to_two_ranks_while_one_of_them_saves(run, cache_dir, tmp_path):
     finally:
         for rank in ranks:
             rank.kill()
-    assert codes == [0, 0], [Path(f"{rank}.log").read_text()[-2000:] for rank in range(2)]
-    assert steps("run") == [loaded(checkpoint)["step"] for checkpoint in checkpoints("run")]
+    assert codes == [0, 0], [log.read_text()[-2000:] for log in logs]
+    assert steps("run") == saved_steps("run")
+    assert steps("run")
 
-# ------------------------------------------------------------------------------------------------ exactness, refusals
-KEEPING_STATE = {"grpo": dict(variant="dapo"), "agrae": dict(variant="agrae-dapo"), "asymgrpo": dict(log_gain=True),
-                 "fade": dict(ema_beta=0.9, equalize_learning_rate=True), "cwgrpo": dict(variant="clip-cov")}
+
+# --------------------------------------------------------------------------- exactness, refusals
+
+KEEPING_STATE = {
+    "grpo": dict(variant="dapo"),
+    "agrae": dict(variant="agrae-dapo"),
+    "asymgrpo": dict(log_gain=True),
+    "fade": dict(ema_beta=0.9, equalize_learning_rate=True),
+    "cwgrpo": dict(variant="clip-cov"),
+}
+
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_three_steps_and_three_after_resuming_are_six(run, resume, script):
-    """With a reference policy, groups that are drawn again, and what else a script remembers."""
-    flags = dict(beta=0.01, dynamic_sampling=True, max_redraws=1, prompts_per_step=2, minibatch_size=4, eval_samples=1,
-                 eval_steps=3, save_steps=3, **KEEPING_STATE[script])
+    """With a reference policy, groups drawn again, and all else that a script remembers."""
+    flags = dict(
+        beta=0.01,
+        dynamic_sampling=True,
+        max_redraws=1,
+        prompts_per_step=2,
+        minibatch_size=4,
+        eval_samples=1,
+        eval_steps=3,
+        save_steps=3,
+        **KEEPING_STATE[script],
+    )
     assert run(script, output_dir="straight", max_steps=6, **flags).code == 0
     assert run(script, max_steps=3, **flags).code == 0
     result = resume(script, "run", max_steps=6)
@@ -598,75 +854,116 @@ def test_three_steps_and_three_after_resuming_are_six(run, resume, script):
     assert all(row["kl"] > 0 for row in rows("run")[3:])  # so that the reference policy counts
     assert_same_end("run", "straight")
 
-SHARED = {field.name for field in fields(common.Config)}
-CHANGES = {"model": ".", "dataset": "data.jsonl", "numbers": "3", "weight": "grpo", "weight_args": "k=2",
-           "engine": "hf", "prompt_column": "question", "answer_column": "solution", "minibatch_size": 16,
-           "prompts_per_step": 8, "num_generations": 8}
+
+SHARED = {field.name for field in fields(rlvr.config.Config)}
+ANOTHER = {  # value that a flag may have, where no rule gives one
+    "model": ".",
+    "dataset": "data.jsonl",
+    "numbers": "3",
+    "weight": "grpo",
+    "weight_args": "k=2",
+    "engine": "hf",
+    "prompt_column": "question",
+    "answer_column": "solution",
+    "minibatch_size": 16,
+    "prompts_per_step": 8,
+    "num_generations": 8,
+}
+
 
 def fixed_flags(script):
-    """The flags that a resumed run has to keep; of all scripts but the first, only those that others do not have."""
-    module = importlib.import_module(script)
-    return [(script, field.name) for field in fields(module.Config) if field.name not in module.Config.MAY_CHANGE
-            and (script == SCRIPTS[0] or field.name not in SHARED - {"seed", "variant"})]
+    """(script, flag) for each flag that a resumed run has to keep.
+
+    Of all scripts but the first, these are only the flags that others do not have.
+    """
+    config = importlib.import_module(script).Config()
+    fixed = [field.name for field in fields(config) if not config.may_change(field.name)]
+    repeated = set() if script == SCRIPTS[0] else SHARED - {"seed", "variant"}
+    return [(script, name) for name in fixed if name not in repeated]
+
 
 def begun(script, **flags):
-    """As a run of so many flags leaves its folder behind, without a checkpoint -> its config."""
-    module = importlib.import_module(script)
-    config = module.Config(**{**SMALL, "numbers": str(SMALL["numbers"]), **flags})
+    """Leave the folder of a run that has no checkpoint yet -> its config."""
+    given = {**SMALL, "numbers": str(SMALL["numbers"]), **flags}
+    config = importlib.import_module(script).Config(**given)
     Path("run").mkdir()
     Path("run/config.json").write_text(json.dumps(asdict(config)))
     Path("data.jsonl").touch()
     return config
 
+
 def another(config, name):
-    """Another value that a flag may have."""
-    kind, value = get_type_hints(type(config))[name], getattr(config, name)
-    if name == "variant":
-        return next(key for key in importlib.import_module(type(config).__module__).VARIANTS if key != value)
-    if name in CHANGES:
-        return CHANGES[name]
+    """A value that a flag may have, and does not have."""
+    kind = get_type_hints(type(config))[name]
+    value = getattr(config, name)
+    if name in ANOTHER:
+        return ANOTHER[name]
     if get_origin(kind) is Literal:
         return next(choice for choice in get_args(kind) if choice != value)
     if isinstance(value, bool):
         return not value
-    return 2 * value + 1 if isinstance(value, int) else value / 2 if value else 0.5
+    if isinstance(value, int):
+        return 2 * value + 1
+    return value / 2 if value else 0.5
 
-@pytest.mark.parametrize("script, name", [flag for script in SCRIPTS for flag in fixed_flags(script)])
+
+@pytest.mark.parametrize("script, name", [flag for s in SCRIPTS for flag in fixed_flags(s)])
 def test_a_resumed_run_keeps_what_it_was_begun_with(resume, script, name):
     config = begun(script)
-    value, before = another(config, name), tree("run")
+    value = another(config, name)
+    before = tree("run")
     result = resume(script, "run", **{name: value}, report_to="tensorboard")
     assert refused(result, script, f"--{name} {value} (was {getattr(config, name)})")
     assert "--report_to" not in result.err  # which may change
     assert tree("run") == before
 
+
 def test_the_flags_that_a_resumed_run_keeps():
-    """Those named in the README and by the papers are among them; those about memory, or how often, are not."""
+    """Those of the mathematics are among them; those about memory, or how often, are not."""
     found = {name for _, name in fixed_flags(SCRIPTS[0])}
-    assert {"seed", "model", "dataset", "learning_rate", "beta", "num_generations", "eval_problems", "variant"} <= found
-    assert not {"max_steps", "save_steps", "microbatch_tokens", "eval_samples", "cache_dir"} & found
+    kept = "seed model dataset learning_rate beta num_generations eval_problems variant"
+    assert set(kept.split()) <= found
+    free = "max_steps save_steps microbatch_tokens eval_samples cache_dir num_threads"
+    assert not set(free.split()) & found
+
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_several_changes_are_all_listed(resume, script):
     begun(script)
-    result = resume(script, "run", seed=7, beta=0.25, temperature=0.5, eval_problems=9, save_total_limit=3)
-    assert refused(result, script, "--seed 7 (was 0)", "--beta 0.25 (was 0.0)", "--temperature 0.5 (was 1.0)",
-                   "--eval_problems 9 (was 4)")
+    changes = dict(seed=7, beta=0.25, temperature=0.5, eval_problems=9, save_total_limit=3)
+    result = resume(script, "run", **changes)
+    listed = [
+        "--seed 7 (was 0)",
+        "--beta 0.25 (was 0.0)",
+        "--temperature 0.5 (was 1.0)",
+        "--eval_problems 9 (was 4)",
+    ]
+    assert refused(result, script, *listed)
     assert "--save_total_limit" not in result.err
+
 
 def test_a_schedule_over_the_steps_keeps_their_number(resume):
     begun("fade", variant="log-schedule", weight="log_schedule", max_steps=6)
     assert refused(resume("fade", "run", max_steps=12), "fade", "--max_steps 12 (was 6)")
 
+
 def test_other_training_problems_are_refused(run, resume, monkeypatch):
-    """A file that has changed since: no flag tells, but what it holds. The folder stays as it was."""
-    monkeypatch.setattr(common, "load_problems", real_load_problems)
-    result = run("grpo", dataset=write_sums("sums.jsonl", 20), verifier="number", system_prompt="none", max_steps=1,
-                 prompt_column="question", answer_column="gold", max_completion_length=8)
+    """A file has changed since: no flag tells, but what it holds. The folder stays as it was."""
+    monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", real_load_problems)
+    flags = dict(
+        verifier="number",
+        system_prompt="none",
+        max_steps=1,
+        prompt_column="question",
+        answer_column="gold",
+        max_completion_length=8,
+    )
+    result = run("grpo", dataset=write_sums("sums.jsonl", 20), **flags)
     assert result.code == 0, result.err
     write_sums("sums.jsonl", 21)
     before = tree("run")
     result = resume("grpo", "run", max_steps=2)
-    result.err = result.err[result.err.rindex("grpo.py"):]  # what is before it is the progress of reading the file
+    # what stands before is the progress of reading the file
+    result.err = result.err[result.err.rindex("grpo.py") :]
     assert refused(result, "grpo", "training problems", "run has begun with")
     assert tree("run") == before

@@ -1,15 +1,21 @@
-"""CW-GRPO (004 section 2.3) and its Clip-Cov baseline against hand-worked cases and loops in plain Python."""
+"""CW-GRPO's weights (section 2.3) and Clip-Cov against cases by hand and loops in plain Python."""
 
-import inspect
 import math
+
+import rlvr.ranks
+from rlvr import world
 
 import pytest
 import torch
 
-import cwgrpo
-from cwgrpo import clip_cov_mask, covariance_statistics, covariance_weights
-
-FUNCTIONS = ("covariance_weights", "clip_cov_mask", "covariance_statistics")
+from cwgrpo import (
+    Config,
+    clip_cov_mask,
+    covariance_statistics,
+    covariance_weights,
+    format_reward,
+    global_clip_cov_mask,
+)
 
 
 def batch(seed, B=3, G=4, T=7, dtype=torch.float64):
@@ -25,14 +31,23 @@ def batch(seed, B=3, G=4, T=7, dtype=torch.float64):
 
 
 def plain_covariances(logprobs, advantages, mask):
-    """[(group, response, position, covariance)], one list per group, by loops over floats."""
+    """[(group, response, position, covariance)], one list a group, by loops over floats."""
     groups = []
     for b in range(len(mask)):
-        cells = [(i, t) for i in range(len(mask[b])) for t in range(len(mask[b][i])) if mask[b][i][t] == 1]
+        cells = [
+            (i, t)
+            for i in range(len(mask[b]))
+            for t in range(len(mask[b][i]))
+            if mask[b][i][t] == 1
+        ]
         logp = [float(logprobs[b][i][t]) for i, t in cells]
         adv = [float(advantages[b][i]) for i, _ in cells]
-        logp_mean, adv_mean = math.fsum(logp) / len(cells), math.fsum(adv) / len(cells)
-        groups.append([(b, i, t, (x - logp_mean) * (a - adv_mean)) for (i, t), x, a in zip(cells, logp, adv)])
+        logp_mean = math.fsum(logp) / len(cells)
+        adv_mean = math.fsum(adv) / len(cells)
+        group = []
+        for (i, t), x, a in zip(cells, logp, adv, strict=True):
+            group.append((b, i, t, (x - logp_mean) * (a - adv_mean)))
+        groups.append(group)
     return groups
 
 
@@ -44,18 +59,22 @@ def plain_weights(logprobs, advantages, mask):
         centre = math.fsum(c) / len(c)
         variance = math.fsum((x - centre) ** 2 for x in c) / len(c)
         kernel = [math.exp(-x * x / (2 * variance)) for x in c]
-        for (b, i, t, _), w in zip(group, kernel):
+        for (b, i, t, _), w in zip(group, kernel, strict=True):
             weights[b, i, t] = w * len(c) / math.fsum(kernel)
     return weights
 
 
 def mirrored(values, dtype=torch.float64):
-    """Two responses, A = +1 and -1, with mirrored log-probs: token t has covariance values[t] in both."""
+    """Two responses with mirrored log-probs, and A = +1 and -1.
+
+    Token t has covariance values[t] in both.
+    """
     values = torch.tensor(values, dtype=dtype)
-    return torch.stack((-10 + values, -10 - values))[None], torch.tensor([[1.0, -1.0]], dtype=dtype)
+    logprobs = torch.stack((-10 + values, -10 - values))[None]  # [1, 2, T]
+    return logprobs, torch.tensor([[1.0, -1.0]], dtype=dtype)
 
 
-# -------------------------------------------------------------------------------------- covariance_weights
+# ------------------------------------------------------------------------------- covariance_weights
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -73,24 +92,28 @@ def test_weights_sum_to_the_tokens_of_each_group(seed):
 
 
 def test_hand_case_population_std_about_the_mean():
-    # Covariances 0, 2, 0, 2: mean 1, population std 1, so the kernel is 1, e^-2, 1, e^-2. (Bessel's std would
-    # give e^-1.5, the root mean square e^-1.) The third column is padding.
+    # Covariances 0, 2, 0, 2: mean 1, population std 1. So the kernel is 1, e^-2, 1, e^-2. (Bessel's
+    # std would give e^-1.5, the root mean square e^-1.) The third column is padding.
     logprobs, advantages = mirrored([0.0, 2.0, 7.0])
     mask = torch.tensor([[[1.0, 1.0, 0.0]] * 2], dtype=torch.float64)
     a, b = 2 / (1 + math.exp(-2)), 2 * math.exp(-2) / (1 + math.exp(-2))
     expected = torch.tensor([[[a, b, 0], [a, b, 0]]], dtype=torch.float64)
-    torch.testing.assert_close(covariance_weights(logprobs, advantages, mask), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        covariance_weights(logprobs, advantages, mask), expected, rtol=0, atol=1e-12
+    )
 
 
 def test_hand_case_the_mean_advantage_is_over_tokens():
-    # Lengths 3 and 1: the token mean of A is (3 - 1) / 4 = 1/2, not 0. Log-prob mean -2, so the covariances
-    # are 1 * 1/2 three times and -3 * -3/2 once: mean 3/2, variance 3.
+    # Lengths 3 and 1: the token mean of A is (3 - 1) / 4 = 1/2, not 0. Log-prob mean -2, so the
+    # covariances are 1 * 1/2 three times and -3 * -3/2 once: mean 3/2, variance 3.
     logprobs = torch.tensor([[[-1.0, -1, -1], [-5, 0, 0]]], dtype=torch.float64)
     mask = torch.tensor([[[1.0, 1, 1], [1, 0, 0]]], dtype=torch.float64)
     advantages = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
     a, b = math.exp(-0.25 / 6), math.exp(-20.25 / 6)
     expected = torch.tensor([[[a, a, a], [b, 0, 0]]], dtype=torch.float64) * 4 / (3 * a + b)
-    torch.testing.assert_close(covariance_weights(logprobs, advantages, mask), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        covariance_weights(logprobs, advantages, mask), expected, rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -110,20 +133,25 @@ def test_equal_logprobs_give_ones(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_covariances_away_from_zero_give_ones(dtype):
-    # Two responses of one token: (x - mean)(A - mean) is (x1 - x2)(A1 - A2) / 4 for both, whatever they are.
+    # Two responses of one token: (x - mean)(A - mean) is (x1 - x2)(A1 - A2) / 4 for both, whatever
+    # they are.
     logprobs, advantages, _ = batch(2, B=200, G=2, T=1, dtype=dtype)
     ones = torch.ones(200, 2, 1, dtype=dtype)
     assert torch.equal(covariance_weights(logprobs, advantages * 0.3, ones), ones)
 
 
-@pytest.mark.parametrize("dtype, B, G, T", [(torch.float32, 2, 64, 8192), (torch.float64, 8, 16, 512)])
+@pytest.mark.parametrize(
+    "dtype, B, G, T", [(torch.float32, 2, 64, 8192), (torch.float64, 8, 16, 512)]
+)
 def test_rounding_of_long_groups_is_not_a_spread(dtype, B, G, T):
     logprobs = (-20 - 5 * torch.rand(B, G, T, generator=torch.Generator().manual_seed(0))).to(dtype)
     advantages = torch.linspace(-1, 1, B * G, dtype=dtype).view(B, G)
     ones = torch.ones(B, G, T, dtype=dtype)
     for constant in (0.37, 0.7):
-        assert torch.equal(covariance_weights(logprobs, torch.full_like(advantages, constant), ones), ones)
-        assert torch.equal(covariance_weights(torch.full_like(logprobs, -constant), advantages, ones), ones)
+        equal_advantages = torch.full_like(advantages, constant)
+        equal_logprobs = torch.full_like(logprobs, -constant)
+        assert torch.equal(covariance_weights(logprobs, equal_advantages, ones), ones)
+        assert torch.equal(covariance_weights(equal_logprobs, advantages, ones), ones)
 
 
 def test_one_response_gives_ones():
@@ -142,7 +170,8 @@ def test_small_spreads_are_not_taken_for_none():
 
 
 def test_far_off_covariances_do_not_underflow():
-    # Covariances 1 and 1.01 with std 0.005: both kernels are below the smallest float; their ratio is e^-402.
+    # Covariances 1 and 1.01 with std 0.005: both kernels are below the smallest float; their ratio
+    # is e^-402.
     logprobs, advantages = mirrored([1.0, 1.01])
     weights = covariance_weights(logprobs, advantages, torch.ones_like(logprobs))
     torch.testing.assert_close(weights[0, :, 0], torch.full((2,), 2.0).double(), rtol=1e-10, atol=0)
@@ -158,11 +187,12 @@ def test_padding_has_no_influence(garbage):
     clean = covariance_weights(logprobs, advantages, mask)
     assert torch.equal(clean[1], mask[1])
     assert torch.equal(covariance_weights(dirty, advantages, mask), clean)
-    assert torch.isfinite(clean).all() and (clean[mask == 0] == 0).all()
-    wider = [torch.nn.functional.pad(x, (0, 3), value=v) for x, v in ((dirty, garbage), (mask, 0.0))]
-    torch.testing.assert_close(
-        covariance_weights(wider[0], advantages, wider[1])[..., :-3], clean, rtol=1e-12, atol=1e-14
-    )
+    assert torch.isfinite(clean).all()
+    assert (clean[mask == 0] == 0).all()
+    wider_logprobs = torch.nn.functional.pad(dirty, (0, 3), value=garbage)
+    wider_mask = torch.nn.functional.pad(mask, (0, 3))
+    wider = covariance_weights(wider_logprobs, advantages, wider_mask)
+    torch.testing.assert_close(wider[..., :-3], clean, rtol=1e-12, atol=1e-14)
     options = {"fraction": 1.0, "low": 0.0, "high": 9.0}
     expected = clip_cov_mask(logprobs, advantages, mask, **options)
     assert torch.equal(clip_cov_mask(dirty, advantages, mask, **options), expected)
@@ -172,11 +202,15 @@ def test_padding_has_no_influence(garbage):
 
 def test_an_empty_response_and_an_empty_group_change_nothing_else():
     logprobs, advantages, mask = batch(6, B=3)
-    mask[0, 1], mask[2] = 0, 0
+    mask[0, 1] = 0
+    mask[2] = 0
     weights = covariance_weights(logprobs, advantages, mask)
-    without = covariance_weights(logprobs[:1, [0, 2, 3]], advantages[:1, [0, 2, 3]], mask[:1, [0, 2, 3]])
+    without = covariance_weights(
+        logprobs[:1, [0, 2, 3]], advantages[:1, [0, 2, 3]], mask[:1, [0, 2, 3]]
+    )
     torch.testing.assert_close(weights[:1, [0, 2, 3]], without, rtol=1e-12, atol=1e-14)
-    assert (weights[0, 1] == 0).all() and (weights[2] == 0).all()
+    assert (weights[0, 1] == 0).all()
+    assert (weights[2] == 0).all()
     statistics = covariance_statistics(logprobs, advantages, mask, weights)
     assert statistics == covariance_statistics(logprobs[:2], advantages[:2], mask[:2], weights[:2])
 
@@ -201,12 +235,14 @@ def test_order_of_responses_does_not_matter():
 
 def test_weights_carry_no_gradient():
     logprobs, advantages, mask = batch(9)
-    logprobs.requires_grad_(), advantages.requires_grad_()
+    logprobs.requires_grad_()
+    advantages.requires_grad_()
     weights = covariance_weights(logprobs, advantages, mask)
     assert not weights.requires_grad
     assert not clip_cov_mask(logprobs, advantages, mask).requires_grad
-    (weights * advantages.detach()[..., None] * logprobs).sum().backward()
-    assert torch.equal(logprobs.grad, weights * advantages.detach()[..., None])  # nothing through the kernel
+    weighted = weights * advantages.detach()[..., None]
+    (weighted * logprobs).sum().backward()
+    assert torch.equal(logprobs.grad, weighted)  # nothing through the kernel
 
 
 @pytest.mark.parametrize("mask_dtype", [torch.bool, torch.int64, torch.float32])
@@ -232,17 +268,17 @@ def test_wrong_shapes_are_refused(function):
         function(logprobs, advantages[..., None].expand_as(logprobs), mask)
 
 
-# ------------------------------------------------------------------------------------------- clip_cov_mask
+# ------------------------------------------------------------------------------------ clip_cov_mask
 
 
 def batch_covariances(logprobs, advantages, mask):
-    """Clip-Cov's covariances, centred over the whole batch: treat the batch as one group."""
+    """Clip-Cov's covariances, which are centred over the whole batch, as if it were one group."""
     B, G, T = mask.shape
-    flat = plain_covariances(
+    (group,) = plain_covariances(
         logprobs.view(1, B * G, T), advantages.view(1, B * G), mask.view(1, B * G, T)
-    )  # one group
+    )
     cov = torch.full((B * G, T), math.nan, dtype=torch.float64)
-    for _, i, t, c in flat[0]:
+    for _, i, t, c in group:
         cov[i, t] = c
     return cov.view(B, G, T)
 
@@ -250,11 +286,14 @@ def batch_covariances(logprobs, advantages, mask):
 @pytest.mark.parametrize("fraction", [2e-4, 1e-3, 0.01])
 def test_clip_cov_draws_the_stated_number_inside_the_range(fraction):
     logprobs, advantages, mask = batch(12, B=6, G=8, T=500)
-    keep = clip_cov_mask(logprobs, advantages, mask, fraction, generator=torch.Generator().manual_seed(0))
+    keep = clip_cov_mask(
+        logprobs, advantages, mask, fraction, generator=torch.Generator().manual_seed(0)
+    )
     dropped = (mask == 1) & (keep == 0)
     cov = batch_covariances(logprobs, advantages, mask)
     tokens = int(mask.sum())
-    assert tokens > 5000 and dropped.sum() == math.floor(fraction * tokens) > 0
+    assert tokens > 5000
+    assert dropped.sum() == math.floor(fraction * tokens) > 0
     assert ((cov[dropped] > 1) & (cov[dropped] < 5)).all()
     assert torch.equal(keep, mask * ~dropped)  # 0 off the mask, 1 on every other token
 
@@ -275,7 +314,9 @@ def test_clip_cov_is_centred_over_the_batch():
     logprobs = torch.tensor([[[-1.0, -5.0]], [[-1.0, -5.0]]], dtype=torch.float64)
     advantages = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     expected = torch.tensor([[[0.0, 1.0]], [[1.0, 0.0]]], dtype=torch.float64)
-    assert torch.equal(clip_cov_mask(logprobs, advantages, torch.ones(2, 1, 2), fraction=1.0), expected)
+    assert torch.equal(
+        clip_cov_mask(logprobs, advantages, torch.ones(2, 1, 2), fraction=1.0), expected
+    )
 
 
 def test_clip_cov_without_eligible_tokens_keeps_all():
@@ -290,18 +331,22 @@ def test_clip_cov_is_reproducible_and_reaches_every_eligible_token():
 
     def draw(seed):
         g = torch.Generator().manual_seed(seed)
-        return torch.stack([clip_cov_mask(logprobs, advantages, ones, 0.1, generator=g) for _ in range(400)])
+        return torch.stack(
+            [clip_cov_mask(logprobs, advantages, ones, 0.1, generator=g) for _ in range(400)]
+        )
 
-    torch.manual_seed(5)
-    first, state = draw(0), torch.random.get_rng_state()
-    torch.manual_seed(5)
+    state = torch.random.get_rng_state()
+    first = draw(0)
     assert torch.equal(torch.random.get_rng_state(), state)  # only the given generator is used
-    assert torch.equal(first, draw(0)) and not torch.equal(first, draw(1))
-    counts = (first == 0).sum(0)[0, :, 2:4].flatten()  # 400 single draws from 4 tokens: 100 each, std 8.7
-    assert counts.sum() == 400 and ((counts - 100).abs() < 44).all()
+    assert torch.equal(first, draw(0))
+    assert not torch.equal(first, draw(1))
+    # 400 single draws from 4 tokens: 100 each, std 8.7
+    counts = (first == 0).sum(0)[0, :, 2:4].flatten()
+    assert counts.sum() == 400
+    assert ((counts - 100).abs() < 44).all()
 
 
-# ----------------------------------------------------------------------------------- covariance_statistics
+# ---------------------------------------------------------------------------- covariance_statistics
 
 
 @pytest.mark.parametrize("seed, T", [(14, 7), (15, 60), (16, 400)])
@@ -310,14 +355,18 @@ def test_statistics_equal_the_plain_loops(seed, T):
     weights = covariance_weights(logprobs, advantages, mask)
     cov = [cell[3] for group in plain_covariances(logprobs, advantages, mask) for cell in group]
     expected = {}
-    for name, side in (("positive", [c for c in cov if c > 0]), ("negative", [c for c in cov if c < 0])):
+    for name, side in (
+        ("positive", [c for c in cov if c > 0]),
+        ("negative", [c for c in cov if c < 0]),
+    ):
         side.sort(key=abs, reverse=True)
         for percent, label in ((0.01, "0.01"), (1, "1"), (20, "20"), (40, "40"), (100, "100")):
             k = math.ceil(len(side) * percent / 100 - 1e-9)
             expected[f"covariance_{name}_top_{label}%"] = side[k - 1]
     sizes = sorted(map(abs, cov), reverse=True)
-    expected["covariance_top_1%_share"] = math.fsum(sizes[: math.ceil(len(sizes) / 100)]) / math.fsum(sizes)
-    used = [float(w) for w, m in zip(weights.flatten(), mask.flatten()) if m == 1]
+    largest = sizes[: math.ceil(len(sizes) / 100)]
+    expected["covariance_top_1%_share"] = math.fsum(largest) / math.fsum(sizes)
+    used = weights[mask == 1].tolist()
     expected["effective_tokens"] = math.fsum(used) ** 2 / math.fsum(w * w for w in used)
     statistics = covariance_statistics(logprobs, advantages, mask, weights)
     assert all(type(value) is float for value in statistics.values())
@@ -325,14 +374,16 @@ def test_statistics_equal_the_plain_loops(seed, T):
 
 
 def test_statistics_hand_case():
-    # Covariances 4, 1, -3, each twice: the top 0.01, 1, 20, 40, 100% of 4 positive tokens are 1, 1, 1, 2, 4.
+    # Covariances 4, 1, -3, each twice: the top 0.01, 1, 20, 40, 100% of 4 positive tokens are 1, 1,
+    # 1, 2, 4.
     logprobs, advantages = mirrored([4.0, 1.0, -3.0])
     ones = torch.ones_like(logprobs)
     statistics = covariance_statistics(logprobs, advantages, ones, ones)
-    positive = [statistics[f"covariance_positive_top_{p}%"] for p in ("0.01", "1", "20", "40", "100")]
-    negative = [statistics[f"covariance_negative_top_{p}%"] for p in ("0.01", "1", "20", "40", "100")]
-    assert positive == [4, 4, 4, 4, 1] and negative == [-3] * 5
-    assert statistics["covariance_top_1%_share"] == pytest.approx(4 / 16, abs=1e-15)  # one token of six
+    shares = ("0.01", "1", "20", "40", "100")
+    assert [statistics[f"covariance_positive_top_{p}%"] for p in shares] == [4, 4, 4, 4, 1]
+    assert [statistics[f"covariance_negative_top_{p}%"] for p in shares] == [-3] * 5
+    # one token of six
+    assert statistics["covariance_top_1%_share"] == pytest.approx(4 / 16, abs=1e-15)
     assert statistics["effective_tokens"] == 6
     one = torch.zeros_like(ones)
     one[0, 1, 2] = 6
@@ -348,17 +399,75 @@ def test_statistics_without_covariances_are_zero():
     assert len(empty) == 12 and set(empty.values()) == {0.0}
 
 
-# ----------------------------------------------------------------------------------------------- pasteable
+# --------------------------------------------------------------------------- Clip-Cov over ranks
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_source_runs_alone_with_torch(name):
-    scope = {"torch": torch}
-    exec(inspect.getsource(getattr(cwgrpo, name)), scope)
-    inputs = batch(18)
-    if name == "covariance_statistics":
-        inputs += (plain_weights(*inputs),)
-    if name == "clip_cov_mask":
-        inputs += (1.0, 0.0, 9.0)  # draw every token in (0, 9)
-    alone, module = scope[name](*inputs), getattr(cwgrpo, name)(*inputs)
-    assert alone == module if isinstance(alone, dict) else torch.equal(alone, module)
+@pytest.mark.parametrize("draw", [0, 7])
+def test_the_ranks_draw_the_same_tokens(monkeypatch, draw):
+    """Each rank holds every second group, in a width of its own, and gets its part of one mask."""
+    logprobs, advantages, mask = batch(19, B=4, T=30)
+    mask[1::2, :, 20:] = 0  # the second rank's completions are shorter
+    by_rank = [
+        [logprobs[0::2], advantages[0::2], mask[0::2]],
+        [logprobs[1::2, :, :20], advantages[1::2], mask[1::2, :, :20]],
+    ]
+    config = Config(clip_cov_fraction=0.05)
+    generator = torch.Generator().manual_seed(draw)
+    expected = clip_cov_mask(logprobs, advantages, mask, 0.05, generator=generator)
+    assert ((expected == 0) & (mask == 1)).sum() == int(0.05 * mask.sum())
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
+    monkeypatch.setattr(rlvr.ranks, "gather", lambda mine: by_rank)
+    for rank, inputs in enumerate(by_rank):
+        monkeypatch.setattr(world, "RANK", rank)
+        keep = global_clip_cov_mask(*inputs, config, draw)
+        assert torch.equal(keep, expected[rank::2, :, : keep.shape[2]])
+        assert keep.shape == inputs[2].shape
+
+
+def test_another_draw_takes_other_tokens():
+    inputs = batch(20, B=4, T=30)
+    config = Config(clip_cov_fraction=0.05)
+    first, again, other = (global_clip_cov_mask(*inputs, config, draw) for draw in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+# ---------------------------------------------------------------------------------------- format
+
+WELL_FORMED = "<think>9*5=45</think><answer>3+9*5</answer>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WELL_FORMED,
+        f"  {WELL_FORMED}\n",
+        "<think>a\nb</think>\n\n<answer>c\nd</answer>",
+        "<think></think><answer></answer>",
+    ],
+)
+def test_format_reward(text):
+    assert format_reward(text) == 1.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "3+9*5",
+        "<answer>3+9*5</answer>",
+        "<think>a</think>3+9*5",
+        f"So {WELL_FORMED}",
+        f"{WELL_FORMED} so",
+        "<think>a</think> so <answer>b</answer>",
+        "<answer>b</answer><think>a</think>",
+        "<think>a<answer>b</answer></think>",
+        f"<think>a</think>{WELL_FORMED}",
+        f"{WELL_FORMED}{WELL_FORMED}",
+        "<think>a</think><answer>b</answer><answer>c</answer>",
+        "<think>a</think><answer>b",
+    ],
+)
+def test_no_format_reward(text):
+    """Something around the tags, a tag twice, a tag that is missing, or another order."""
+    assert format_reward(text) == 0.0

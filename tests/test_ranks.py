@@ -1,4 +1,8 @@
 """Several processes: the same mathematics as one, several nodes, and ranks that die."""
+
+import contextlib
+import functools
+import json
 import os
 import re
 import signal
@@ -8,143 +12,232 @@ import time
 
 import pytest
 import torch
-from ranks import RUNS, runs_of
+from runs import ENVIRONMENT, ROOT, SMALL, arguments, free_port, rows, steps, weights
 
-from test_scripts import cache_dir  # noqa: F401
-from test_scripts import ENVIRONMENT, ROOT, SMALL, arguments, free_port, rows, steps, weights
-
+WITH_PROJECT = {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}  # for programs that are not in its folder
 LAUNCH = [sys.executable, "-m", "torch.distributed.run"]
-SAME = ("--numbers 2 --sft_steps 80 --max_steps 2 --prompts_per_step 8 --num_generations 4 --minibatch_size 16 "
-        "--eval_problems 3 --eval_samples 2 --eval_steps 9 --beta 0.01 --entropy_coef 0.01 --max_grad_norm 100").split()
+slow = pytest.mark.slow
 
-def finish(*commands, folder, timeout=300):
-    """Runs the commands side by side -> [(exit code, stdout, stderr)]."""
-    processes = [subprocess.Popen([str(part) for part in command], cwd=folder, env=ENVIRONMENT, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for command in commands]
+
+def two_ranks(*program):
+    """The command that runs a program as two ranks."""
+    return [*LAUNCH, "--nproc_per_node", 2, "--master_port", free_port(), *program]
+
+
+@contextlib.contextmanager
+def started(commands, folder):
+    """Start the commands side by side -> their processes, and a function for what they print."""
+    logs = [folder / f"{i}.log" for i in range(len(commands))]
+    processes = [
+        subprocess.Popen(
+            [str(part) for part in command],
+            cwd=folder,
+            env=WITH_PROJECT,
+            stdout=log.open("w"),
+            stderr=subprocess.STDOUT,
+        )
+        for command, log in zip(commands, logs, strict=True)
+    ]
     try:
-        outputs = [process.communicate(timeout=timeout) for process in processes]
+        yield processes, lambda: "".join(log.read_text() for log in logs)
     finally:
         for process in processes:
             process.kill()
-    return [(process.returncode, *output) for process, output in zip(processes, outputs)]
+
+
+def finish(*commands, folder):
+    """Run the commands side by side to their end, without an error."""
+    with started(commands, folder) as (processes, printed):
+        for process in processes:
+            process.wait(timeout=300)
+        assert [process.returncode for process in processes] == [0] * len(commands), printed()
+
+
+# ---------------------------------------------------------------------- the same mathematics
+
+FLAGS = (
+    "--numbers 2 --sft_steps 80 --max_steps 2 --prompts_per_step 8 --num_generations 4 "
+    "--minibatch_size 16 --eval_problems 3 --eval_samples 2 --eval_steps 9 --beta 0.01 "
+    "--entropy_coef 0.01 --max_grad_norm 100"
+).split()
+SMALL_MICROBATCHES = ["--microbatch_tokens", "120"]
+RUNS = {  # script and variant
+    "few": [("grpo", "grpo"), ("fade", "fade"), ("cwgrpo", "clip-cov")],
+    "more": [
+        ("grpo", "gspo"),
+        ("grpo", "dapo"),
+        ("agrae", "agrae"),
+        ("asymgrpo", "asymgrpo"),
+        ("cwgrpo", "cwgrpo"),
+    ],
+}
+WAYS = ["many microbatches", "two ranks, sharded", "two ranks, replicated"]
+
+
+def trainings(name, runs, *flags):
+    """What tests/ranks.py is to do, of each of the runs."""
+    of_variant = {"clip-cov": ["--clip_cov_fraction", "0.3"]}
+    return [
+        {
+            "name": name,
+            "script": script,
+            "variant": variant,
+            "flags": [*FLAGS, *flags, *of_variant.get(variant, [])],
+        }
+        for script, variant in runs
+    ]
+
+
+def train_all(runs, folder, cache):
+    """Train each of the runs in each way, as one process and as two ranks."""
+    in_one = [
+        *trainings("one microbatch", runs),
+        *trainings("many microbatches", runs, *SMALL_MICROBATCHES),
+    ]
+    in_two = [
+        *trainings("two ranks, sharded", runs, *SMALL_MICROBATCHES),
+        *trainings("two ranks, replicated", runs, "--no_fsdp"),
+    ]
+    (folder / "in_one.json").write_text(json.dumps(in_one))
+    (folder / "in_two.json").write_text(json.dumps(in_two))
+    program = [ROOT / "tests/ranks.py", folder, cache]
+    finish([sys.executable, *program, "in_one.json"], folder=folder)
+    finish(two_ranks(*program, "in_two.json"), folder=folder)
+
 
 @pytest.fixture(scope="module")
-def in_one_and_in_two(tmp_path_factory):
-    """(name, (script, variant)) -> [(loss, gradient) of each update], weights at the end"""
-    folder = tmp_path_factory.mktemp("ranks")
-    cache = folder / "cache"
-    (one,) = finish([sys.executable, ROOT / "tests/ranks.py", folder, cache, *SAME, "/", *SAME, "--microbatch_tokens",
-                     "120"], folder=folder)
-    assert one[0] == 0, one[2]
-    for i, name in enumerate(("one microbatch", "many microbatches")):
-        for script, variant in RUNS:
-            (folder / f"{i}-{script}-{variant}.pt").rename(folder / f"{name}-{script}-{variant}.pt")
-    (two,) = finish([*LAUNCH, "--nproc_per_node", 2, "--master_port", free_port(), ROOT / "tests/ranks.py",
-                     folder / "two", cache, *SAME, "--microbatch_tokens", "120", "/", *SAME, "--fsdp", "false"],
-                    folder=folder)
-    assert two[0] == 0, two[2]
-    for i, name in enumerate(("two ranks, sharded", "two ranks, replicated")):
-        for script, variant in runs_of("--fsdp" * i):
-            (folder / "two" / f"{i}-{script}-{variant}.pt").rename(folder / f"{name}-{script}-{variant}.pt")
-    return lambda name, run: torch.load(folder / f"{name}-{'-'.join(run)}.pt")
+def trained(tmp_path_factory, cache_dir):
+    """trained(runs, way, run) -> [(loss, gradient) of each update], and the weights at the end.
 
-@pytest.mark.parametrize("name, run", [
-    *((name, run) for name in ("many microbatches", "two ranks, sharded") for run in RUNS),
-    *(("two ranks, replicated", run) for run in runs_of("--fsdp"))], ids=str)
-def test_the_same_loss_gradients_and_weights(in_one_and_in_two, name, run):
-    """With KL penalty and entropy bonus, over four updates of two rollouts, on completions of 1 to 41 tokens."""
-    expected, got = in_one_and_in_two("one microbatch", run), in_one_and_in_two(name, run)
-    assert len(got[0]) == len(expected[0]) == 4
-    for (loss, gradient), (expected_loss, expected_gradient) in zip(got[0], expected[0]):
+    `runs` is a name in RUNS; all of them are trained at the first call.
+    """
+
+    @functools.cache
+    def folder_of(runs):
+        folder = tmp_path_factory.mktemp("ranks")
+        train_all(RUNS[runs], folder, cache_dir)
+        return folder
+
+    return lambda runs, way, run: torch.load(folder_of(runs) / f"{way}-{'-'.join(run)}.pt")
+
+
+@pytest.mark.parametrize(
+    "runs, way, run",
+    [
+        pytest.param(runs, way, run, marks=slow if runs == "more" else (), id=f"{way}, {run[1]}")
+        for runs in RUNS
+        for way in WAYS
+        for run in RUNS[runs]
+    ],
+)
+def test_the_same_loss_gradients_and_weights(trained, runs, way, run):
+    """With KL penalty and entropy bonus, four updates of two rollouts, 1 to 41 tokens."""
+    expected_updates, expected_weights = trained(runs, "one microbatch", run)
+    updates, weights_at_the_end = trained(runs, way, run)
+    assert len(updates) == len(expected_updates) == 4
+    for (loss, gradient), expected in zip(updates, expected_updates, strict=True):
+        expected_loss, expected_gradient = expected
         assert loss == pytest.approx(expected_loss, abs=1e-5)
         torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-5)
         assert expected_gradient.norm() > 1e-2
-    torch.testing.assert_close(got[1], expected[1], rtol=0, atol=1e-5)
+    torch.testing.assert_close(weights_at_the_end, expected_weights, rtol=0, atol=1e-5)
 
-def script_of(folder, first=""):
-    """grpo.py, which tells its process id and its rank first."""
-    (folder / "run.py").write_text(f"""
-import os, runpy, sys
-print("rank", os.environ["RANK"], "is", os.getpid(), flush=True)
-sys.path.insert(0, {str(ROOT)!r})
-sys.argv[0] = "{ROOT}/grpo.py"
+
+# ------------------------------------------------------------------ nodes, and ranks that die
+
+PROGRAM = """
+import os
+import runpy
+import sys
+
 {first}
+print("rank", os.environ["RANK"], "is", os.getpid(), flush=True)
+sys.argv[0] = "{root}/grpo.py"
 runpy.run_path(sys.argv[0], run_name="__main__")
-""")
+"""
+# The launcher prints a traceback of its own below this.
+LAUNCHERS_REPORT = "torch/distributed/elastic"
+
+
+def program_in(folder, first=""):
+    """Write run.py: grpo.py, after a line of its own, and after it has told its process id."""
+    (folder / "run.py").write_text(PROGRAM.format(first=first, root=ROOT))
     return "run.py"
 
-def nodes(folder, *flags):
-    """Two launchers on this machine, of one rank each, as on two machines."""
-    port = free_port()
-    return [[*LAUNCH, "--nnodes", 2, "--node_rank", node, "--nproc_per_node", 1, "--master_addr", "127.0.0.1",
-             "--master_port", port, script_of(folder), *flags] for node in range(2)]
 
-@pytest.mark.skipif(os.environ.get("RLVR_SLOW") != "1", reason="takes a minute; RLVR_SLOW=1 runs it")
+def two_nodes(*program):
+    """Two launchers of one rank each, as on two machines."""
+    address = ["--master_addr", "127.0.0.1", "--master_port", free_port()]
+    return [
+        [*LAUNCH, "--nnodes", 2, "--node_rank", node, "--nproc_per_node", 1, *address, *program]
+        for node in range(2)
+    ]
+
+
+def wait_for_step_2(printed):
+    """The process id of each rank, once they are in the middle of a training."""
+    begun = time.monotonic()
+    while "metrics 2/" not in printed():
+        assert time.monotonic() < begun + 120, printed()
+        time.sleep(0.1)
+    return {int(rank): int(pid) for rank, pid in re.findall(r"rank (\d) is (\d+)", printed())}
+
+
+@slow
 def test_two_nodes_train_as_two_ranks_of_one(cache_dir, tmp_path):
+    program = program_in(tmp_path)
     flags = arguments(**SMALL, cache_dir=cache_dir)
-    found = finish(*nodes(tmp_path, *flags, "--output_dir", "nodes"), folder=tmp_path)
-    assert [code for code, _, _ in found] == [0, 0], found
-    (one,) = finish([*LAUNCH, "--nproc_per_node", 2, "--master_port", free_port(), "run.py", *flags, "--output_dir",
-                     "one"], folder=tmp_path)
-    assert one[0] == 0, one[2]
-    assert rows(tmp_path / "nodes") == rows(tmp_path / "one") and steps(tmp_path / "nodes") == [1, 2]
-    assert rows(tmp_path / "nodes", "eval") == rows(tmp_path / "one", "eval")
-    first, second = (weights(tmp_path / name / "checkpoint-2") for name in ("nodes", "one"))
+    finish(*two_nodes(program, *flags, "--output_dir", "nodes"), folder=tmp_path)
+    finish(two_ranks(program, *flags, "--output_dir", "one"), folder=tmp_path)
+    nodes, one = tmp_path / "nodes", tmp_path / "one"
+    assert rows(nodes) == rows(one)
+    assert steps(nodes) == [1, 2]
+    assert rows(nodes, "eval") == rows(one, "eval")
+    first, second = weights(nodes / "checkpoint-2"), weights(one / "checkpoint-2")
     assert all(torch.equal(first[name], second[name]) for name in first)
 
-@pytest.mark.parametrize("places", ["one node", "two nodes"])
+
+@pytest.mark.parametrize("places", ["one node", pytest.param("two nodes", marks=slow)])
 def test_a_rank_that_dies_ends_the_run(cache_dir, tmp_path, places):
-    flags = arguments(**SMALL | dict(max_steps=10**6, eval_steps=10**6, save_steps=1, save_total_limit=2),
-                      cache_dir=cache_dir, output_dir="run")
-    one = [[*LAUNCH, "--nproc_per_node", 2, "--master_port", free_port(), script_of(tmp_path), *flags]]
-    logs = [open(tmp_path / f"{i}.log", "w+") for i in range(2)]
-    processes = [subprocess.Popen([str(part) for part in command], cwd=tmp_path, env=ENVIRONMENT, stdout=log,
-                                  stderr=subprocess.STDOUT)
-                 for command, log in zip(one if places == "one node" else nodes(tmp_path, *flags), logs)]
-
-    def text():
-        return "".join((tmp_path / f"{i}.log").read_text() for i in range(2))
-
-    try:
-        begun = time.monotonic()
-        while "metrics 2/" not in text() and time.monotonic() < begun + 120:
-            time.sleep(0.1)
-        ranks = dict(re.findall(r"rank (\d) is (\d+)", text()))
-        os.kill(int(ranks["1"]), signal.SIGKILL)
+    endless = dict(max_steps=10**6, eval_steps=10**6, save_steps=1, save_total_limit=2)
+    flags = arguments(**{**SMALL, **endless}, cache_dir=cache_dir, output_dir="run")
+    program = program_in(tmp_path)
+    one_node = [two_ranks(program, *flags)]
+    commands = one_node if places == "one node" else two_nodes(program, *flags)
+    with started(commands, tmp_path) as (processes, printed):
+        ranks = wait_for_step_2(printed)
+        os.kill(ranks[1], signal.SIGKILL)
         killed = time.monotonic()
         for process in processes:
             assert process.wait(timeout=60) != 0
         assert time.monotonic() < killed + 60
-    finally:
-        for process in processes:
-            process.kill()
-    assert len(re.findall(r"grpo.py: error: rank 0 has lost another one, which has ended or hangs; .*\n", text())) == 1
-    assert "Traceback" not in text().partition("torch/distributed/elastic")[0]  # what follows is the launcher's
+        text = printed()
+    message = r"grpo.py: error: rank 0 has lost another one, which has ended or hangs; .*\n"
+    assert len(re.findall(message, text)) == 1, text
+    assert "Traceback" not in text.partition(LAUNCHERS_REPORT)[0], text
     with pytest.raises(ProcessLookupError):
-        os.kill(int(ranks["0"]), 0)
+        os.kill(ranks[0], 0)
     for checkpoint in (tmp_path / "run").glob("checkpoint-*"):
         assert weights(checkpoint)
 
+
 def test_a_rank_that_hangs_ends_the_others(cache_dir, tmp_path):
-    """Stopped, as where a machine is gone without a word: the other waits for it and cannot know."""
-    flags = arguments(**SMALL | dict(max_steps=10**6, eval_steps=10**6), cache_dir=cache_dir, output_dir="run")
-    script = script_of(tmp_path, "import runner; runner.BEAT, runner.SILENCE = 0.5, 4.0")
-    command = [*LAUNCH, "--nproc_per_node", 2, "--master_port", free_port(), script, *flags]
-    with open(tmp_path / "log", "w") as log:
-        process = subprocess.Popen([str(part) for part in command], cwd=tmp_path, env=ENVIRONMENT, stdout=log,
-                                   stderr=subprocess.STDOUT)
-    try:
-        begun = time.monotonic()
-        while "metrics 2/" not in (tmp_path / "log").read_text() and time.monotonic() < begun + 120:
-            time.sleep(0.1)
-        ranks = dict(re.findall(r"rank (\d) is (\d+)", (tmp_path / "log").read_text()))
-        os.kill(int(ranks["1"]), signal.SIGSTOP)
+    """It is stopped, as where a machine is gone without a word: the other cannot know."""
+    flags = arguments(
+        **{**SMALL, "max_steps": 10**6, "eval_steps": 10**6}, cache_dir=cache_dir, output_dir="run"
+    )
+    impatient = "import rlvr.ranks; rlvr.ranks.BEAT, rlvr.ranks.SILENCE = 0.5, 4.0"
+    program = program_in(tmp_path, first=impatient)
+    with started([two_ranks(program, *flags)], tmp_path) as ((process,), printed):
+        ranks = wait_for_step_2(printed)
+        os.kill(ranks[1], signal.SIGSTOP)
         stopped = time.monotonic()
-        while "error: rank 0 has not heard of rank 1 for 4 s" not in (tmp_path / "log").read_text():
-            assert time.monotonic() < stopped + 30, (tmp_path / "log").read_text()
-            time.sleep(0.1)
-    finally:
-        os.kill(int(ranks["1"]), signal.SIGKILL)
-        process.wait(timeout=60)
-    assert process.returncode != 0 and "Traceback" not in (tmp_path / "log").read_text().partition(
-        "torch/distributed/elastic")[0]
+        try:
+            while "error: rank 0 has not heard of rank 1 for 4 s" not in printed():
+                assert time.monotonic() < stopped + 30, printed()
+                time.sleep(0.1)
+        finally:
+            os.kill(ranks[1], signal.SIGKILL)
+            process.wait(timeout=60)
+    assert process.returncode != 0
+    assert "Traceback" not in printed().partition(LAUNCHERS_REPORT)[0]

@@ -1,7 +1,8 @@
-"""Paper 001 in numbers: Lemma 1, Theorem 1 and Remarks 2-3 on softmax bandits, with grpo.py's advantages.
+"""Two-stage dynamics in numbers: Lemma 1, Theorem 1 and Remarks 2-3, with grpo.py's advantages.
 
-A bandit has V actions with rewards r and logits z; a group is G actions drawn from pi = softmax(z). Every
-expectation is a sum over all V^G groups with their probabilities, so the only tolerance is rounding.
+A bandit has V actions with rewards r and logits z. A group is G actions drawn from pi = softmax(z).
+Every expectation is a sum over all V^G groups with their probabilities, so that the only tolerance
+is rounding.
 """
 
 import itertools
@@ -15,13 +16,15 @@ from grpo import grpo_advantage, negative_only
 ETA = 0.1
 ADVANTAGES = {
     "grpo": grpo_advantage,
-    "dr_grpo": lambda rewards: grpo_advantage(rewards, scale_rewards=False),  # Algorithm 1: r - mean
+    # Algorithm 1: r - mean
+    "dr_grpo": lambda rewards: grpo_advantage(rewards, scale_rewards=False),
     "grpo_n": lambda rewards: negative_only(grpo_advantage(rewards)),
 }
 BANDITS = [
     pytest.param(z, r, G, id=f"V{len(z)}-G{G}")
     for z, r in (
-        ([2.0, -1.5, 1.5], [0.6, 1.0, 0.0]),  # the paper's: a1 likely and good, a2 unlikely and best, a3 bad
+        # the paper's: a1 likely and good, a2 unlikely and best, a3 bad
+        ([2.0, -1.5, 1.5], [0.6, 1.0, 0.0]),
         ([0.3, -0.2, 1.1, -2.0], [0.0, 1.0, 0.5, 0.8]),
     )
     for G in (2, 3, 4)
@@ -39,17 +42,17 @@ def all_groups(z, G):
 
 
 def algorithm_1(z, actions, advantages):
-    """One update of Algorithm 1 in its own loops: eta g / G, where every sample moves all the logits."""
+    """One update of Algorithm 1 in its own loops: eta g / G. Every sample moves all the logits."""
     pi = [math.exp(x) / sum(math.exp(y) for y in z.tolist()) for x in z.tolist()]
     g = [0.0] * len(pi)
-    for action, advantage in zip(actions.tolist(), advantages.tolist()):
+    for action, advantage in zip(actions.tolist(), advantages.tolist(), strict=True):
         for u in range(len(pi)):
             g[u] += ((1 - pi[u]) if u == action else -pi[u]) * advantage
     return ETA * tensor(g) / len(actions)
 
 
 def theorem_1(z, advantage):
-    """E dz_v = eta pi_v [(1 - pi_v) A_v - sum over u != v of pi_u A_u]; A [V] is a function of the action."""
+    """E dz_v = eta pi_v [(1 - pi_v) A_v - sum over u != v of pi_u A_u]; A [V] is of the action."""
     pi = z.softmax(0)
     others = (pi * advantage).sum() - pi * advantage
     return ETA * pi * ((1 - pi) * advantage - others)
@@ -57,7 +60,8 @@ def theorem_1(z, advantage):
 
 def expected_update(z, groups, probability, advantages):
     """Mean of Algorithm 1's update over all groups; advantages [V^G, G]."""
-    updates = torch.stack([algorithm_1(z, a, A) for a, A in zip(groups, advantages)])  # [V^G, V]
+    pairs = zip(groups, advantages, strict=True)
+    updates = torch.stack([algorithm_1(z, actions, A) for actions, A in pairs])  # [V^G, V]
     return (probability[:, None] * updates).sum(0)
 
 
@@ -65,7 +69,7 @@ def close(actual, expected, atol=1e-12):
     torch.testing.assert_close(actual, expected, rtol=0, atol=atol)
 
 
-# ------------------------------------------------------------------------------------------------- Lemma 1
+# ------------------------------------------------------------------------------------------ Lemma 1
 
 
 @pytest.mark.parametrize("advantage", [0.7, -1.3])
@@ -90,7 +94,7 @@ def test_algorithm_1_is_the_gradient_of_the_group_objective(name):
         close(algorithm_1(z.detach(), actions, advantages), ETA * z.grad)
 
 
-# ----------------------------------------------------------------------------------------------- Theorem 1
+# ---------------------------------------------------------------------------------------- Theorem 1
 
 
 @pytest.mark.parametrize("z, r, G", BANDITS)
@@ -103,8 +107,9 @@ def test_theorem_1_for_an_advantage_of_the_action_alone(z, r, G):
 
 @pytest.mark.parametrize("z, r, G", BANDITS)
 def test_theorem_1_is_the_exact_policy_gradient(z, r, G):
-    # Subtracting the mean of a group that contains the sample itself costs a factor (G - 1) / G, which the
-    # theorem leaves out: with it, the update is the gradient of the expected reward, got here by autograd.
+    # Subtracting the mean of a group that contains the sample itself costs a factor (G - 1) / G,
+    # which the theorem leaves out: with it, the update is the gradient of the expected reward, got
+    # here by autograd.
     z, r = tensor(z).requires_grad_(), tensor(r)
     (z.softmax(0) * r).sum().backward()
     z, gradient = z.detach(), z.grad
@@ -112,14 +117,15 @@ def test_theorem_1_is_the_exact_policy_gradient(z, r, G):
     update = expected_update(z, groups, probability, grpo_advantage(r[groups], scale_rewards=False))
     close(update, ETA * (G - 1) / G * gradient)
     close(update, (G - 1) / G * theorem_1(z, r))
-    close(update, (G - 1) / G * theorem_1(z, r - (z.softmax(0) * r).sum()))  # no baseline changes it
+    baseline = (z.softmax(0) * r).sum()  # none changes it
+    close(update, (G - 1) / G * theorem_1(z, r - baseline))
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)
 @pytest.mark.parametrize("z, r, G", BANDITS)
 def test_theorem_1_for_advantages_of_the_group(z, r, G, name):
-    # A group-relative advantage depends on the other samples too. The theorem still holds once A_v is read
-    # as the expected advantage of action v: computed from the other G - 1 samples alone.
+    # A group-relative advantage depends on the other samples too. The theorem still holds once A_v
+    # is read as the expected advantage of action v: computed from the other G - 1 samples alone.
     z, r = tensor(z), tensor(r)
     advantage = []
     others, chance = all_groups(z, G - 1)
@@ -135,7 +141,8 @@ def test_theorem_1_for_advantages_of_the_group(z, r, G, name):
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo"])
 @pytest.mark.parametrize("z, r, G", BANDITS)
 def test_best_action_gains_and_worst_action_loses(z, r, G, name):
-    # Appendix C.4: the expected logit of the best action never falls, and that of the worst one falls.
+    # Appendix C.4: the expected logit of the best action never falls, and that of the worst one
+    # falls.
     z, r = tensor(z), tensor(r)
     groups, probability = all_groups(z, G)
     update = expected_update(z, groups, probability, ADVANTAGES[name](r[groups]))
@@ -144,32 +151,37 @@ def test_best_action_gains_and_worst_action_loses(z, r, G, name):
 
 
 def test_unlikely_actions_hardly_move():
-    # Remark 3: pi_v -> 0 gives dz_v -> 0, in proportion. With z_2 -> -inf, dz_2 / pi_2 tends to eta / 2 times
-    # r_2 - mean r over the other two (G = 2).
+    # Remark 3: pi_v -> 0 gives dz_v -> 0, in proportion. With z_2 -> -inf and G = 2, dz_2 / pi_2
+    # tends to eta/2 times r_2 - mean r over the other two.
     r = tensor([0.6, 1.0, 0.0])
     for rare in (-10.0, -14.0, -18.0):
         z = tensor([0.0, rare, 0.0])
         groups, probability = all_groups(z, 2)
         update = expected_update(z, groups, probability, ADVANTAGES["dr_grpo"](r[groups]))
         ratio = update[1] / z.softmax(0)[1]
-        assert abs(ratio - ETA / 2 * 0.7) < math.exp(rare)  # the mean itself moves by less than pi_2
+        # the mean itself moves by less than pi_2, which is below exp(rare)
+        assert abs(ratio - ETA / 2 * 0.7) < math.exp(rare)
 
 
 def test_the_two_stages():
-    # Remark 3: first a1 (likely, r 0.6) gains and the best action a2 hardly moves; once a1 dominates and the
-    # bad a3 is gone, a1 is the relatively negative action and a2 gains.
+    # Remark 3: first a1 (likely, r 0.6) gains and the best action a2 hardly moves; once a1
+    # dominates and the bad a3 is gone, a1 is the relatively negative action and a2 gains.
     r = tensor([0.6, 1.0, 0.0])
-    pi = {"exploitation": tensor([0.495, 0.01, 0.495]), "exploration": tensor([0.95, 0.0499, 0.0001])}
+    pi = {
+        "exploitation": tensor([0.495, 0.01, 0.495]),
+        "exploration": tensor([0.95, 0.0499, 0.0001]),
+    }
     update = {}
     for stage, p in pi.items():
         groups, probability = all_groups(p.log(), 2)
-        update[stage] = expected_update(p.log(), groups, probability, ADVANTAGES["dr_grpo"](r[groups]))
+        advantages = ADVANTAGES["dr_grpo"](r[groups])
+        update[stage] = expected_update(p.log(), groups, probability, advantages)
     first, second = update["exploitation"], update["exploration"]
     assert first[0] > 0 > first[2] and 0 < first[1] < first[0] / 10
     assert second[0] < 0 < second[1] and abs(second[2]) < second[1] / 100
 
 
-# --------------------------------------------------------------------------------- negative gradients only
+# -------------------------------------------------------------------------- negative gradients only
 
 
 def test_negative_only_keeps_the_negative_part():
@@ -179,8 +191,9 @@ def test_negative_only_keeps_the_negative_part():
 
 @pytest.mark.parametrize("actions", [[0, 2], [0, 0, 3], [2, 3, 3, 3], [0, 2, 2, 3]])
 def test_grpo_cannot_move_unsampled_logits_but_negative_only_raises_them(actions):
-    # Lemma 1 summed over a group: an unsampled u gets -eta pi_u mean A. GRPO's advantages sum to 0, so it
-    # gets nothing; the negative ones alone raise it by eta pi_u mean |A|, in proportion to its probability.
+    # Lemma 1 summed over a group: an unsampled u gets -eta pi_u mean A. GRPO's advantages sum to 0,
+    # so it gets nothing; the negative ones alone raise it by eta pi_u mean |A|, in proportion to
+    # its probability.
     z, r = tensor([0.3, -0.2, 1.1, -2.0, 0.0]), tensor([0.0, 1.0, 0.5, 0.8, 0.2])
     actions = torch.tensor(actions)
     unsampled = [u for u in range(len(z)) if u not in actions]
@@ -203,7 +216,8 @@ def test_logit_directions_of_remark_2(sign):
 
 
 def test_log_probability_slope_of_one_negative_sample():
-    # Proposition 1, identity kernel: d log pi_u / d eta = |A| (pi_u + pi_v - sum_k pi_k^2) for u != v.
+    # Proposition 1, identity kernel: for u != v,
+    # d log pi_u / d eta = |A| (pi_u + pi_v - sum_k pi_k^2).
     generator = torch.Generator().manual_seed(1)
     for _ in range(20):
         z = 2 * torch.randn(5, generator=generator, dtype=torch.float64)
@@ -217,21 +231,22 @@ def test_log_probability_slope_of_one_negative_sample():
 
 
 def test_suppressing_the_likeliest_action_raises_all_the_others():
-    # Remark 2 (2), where it always holds: sum pi_k^2 <= max pi, so every slope above is positive. The more
-    # likely an action, the more it gains.
+    # Remark 2 (2), where it always holds: sum pi_k^2 <= max pi, so every slope above is positive.
+    # The more likely an action, the more it gains.
     generator = torch.Generator().manual_seed(2)
     for _ in range(100):
         z = 2 * torch.randn(5, generator=generator, dtype=torch.float64)
         v = z.argmax()
-        gain = (z + 1e-3 * algorithm_1(z, v[None], tensor([-1.0]))).log_softmax(0) - z.log_softmax(0)
+        after = z + 1e-3 * algorithm_1(z, v[None], tensor([-1.0]))
+        gain = after.log_softmax(0) - z.log_softmax(0)
         others = [u for u in z.argsort().tolist() if u != v]
         assert gain[v] < 0 and (gain[others] > 0).all()
         assert (gain[others].diff() > 0).all()
 
 
 def test_suppressing_a_rare_action_lowers_other_rare_actions():
-    # Remark 2 says that a negative advantage raises the probability of the others. It raises their logits;
-    # but the dominant action's rises most, and takes the mass of the rare ones with it.
+    # Remark 2 says that a negative advantage raises the probability of the others. It raises their
+    # logits; but the dominant action's rises most, and takes the mass of the rare ones with it.
     pi = tensor([0.90, 0.06, 0.04])
     step = algorithm_1(pi.log(), torch.tensor([2]), tensor([-1.0]))
     after = (pi.log() + step).softmax(0)

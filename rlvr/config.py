@@ -1,0 +1,167 @@
+"""The flags that all scripts have.
+
+Flags are named as TRL's GRPOConfig names the same thing. The comment beside a field is its help.
+"""
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from rlvr import world
+from rlvr.errors import UserError, reading
+from rlvr.presets import PROTOCOLS
+from rlvr.tasks.datasets import DATASETS
+from rlvr.tasks.prompts import SYSTEM_PROMPTS
+
+MOST_THREADS = 1024  # more than any machine has cores for; far more of them cannot be started
+T = TypeVar("T")
+# What a field's type says beside int, float or str. A number that is not ZeroOrMore has to be above
+# 0. In a resumed run only what is MayChange may differ: it does not touch the mathematics.
+ZeroOrMore = Annotated[T, "zero or more"]
+MayChange = Annotated[T, "may change"]
+
+
+@dataclass
+class Config:
+    """Reinforcement learning with verifiable rewards. A flag that is given wins over a preset."""
+
+    variant: str = ""  # named preset of flags
+    model: str = "tiny"  # "tiny" (built and warmed up here), a folder or a hub id
+    dataset: str = "countdown"  # to train on: countdown, gsm8k, math ..., a file, or a folder
+    eval_dataset: MayChange[str] = ""  # to evaluate on, separated by commas; as --dataset if empty
+    prompt_column: str = "prompt"  # of a file: the problem
+    answer_column: str = "answer"  # of a file: the gold answer, or unit tests
+    verifier: Literal["math", "number", "choice", "code"] = "math"  # of a file: what is right
+    verify_seconds: MayChange[float] = 5.0  # deadline of an answer, or of all tests of a program
+    system_prompt: Literal[("auto", *SYSTEM_PROMPTS)] = "auto"  # auto: what the verifier needs
+    max_prompt_length: int = 1024  # tokens; longer prompts are dropped
+    numbers: str = "3"  # Countdown: how many numbers a problem has, out of 2,3,4
+    sft_steps: ZeroOrMore[int] = 400  # supervised warm-up steps of the tiny policy
+    output_dir: MayChange[str] = ""  # run folder; runs/<script>-<variant>-<time> if empty
+    seed: ZeroOrMore[int] = 0  # of data order, sampling and evaluation
+    max_steps: MayChange[ZeroOrMore[int]] = 60  # rollouts to train on; 0 evaluates only
+    prompts_per_step: int = 32  # B, over all ranks
+    num_generations: int = 16  # G, completions of a prompt
+    minibatch_size: int = 256  # completions of an optimizer update, over all ranks
+    num_iterations: int = 1  # epochs over each rollout
+    microbatch_tokens: MayChange[int] = 4096  # padded tokens a forward pass; fewer save memory
+    gradient_checkpointing: MayChange[bool] = False  # save memory by computing activations twice
+    compile: MayChange[bool] = False  # torch.compile the layers: a slow start, then fast updates
+    engine: Literal["auto", "hf", "vllm"] = "auto"  # what samples; auto: vLLM if it is installed
+    rollout_batch_size: MayChange[int] = 512  # completions that transformers decodes at once
+    vllm_gpu_memory_utilization: MayChange[float] = 0.3  # share of the GPU's memory for vLLM
+    vllm_tensor_parallel_size: MayChange[int] = 1  # ranks that share an engine
+    vllm_enable_sleep_mode: MayChange[bool] = False  # vLLM frees its memory during updates
+    vllm_importance_sampling_cap: ZeroOrMore[float | None] = None  # 0: none; on a GPU 2, else 0
+    max_completion_length: int = 48  # tokens, the stop token included
+    temperature: float = 1.0  # of the rollouts and, equally, of the log-probs in the loss
+    learning_rate: ZeroOrMore[float] = 1e-4  # of AdamW, constant
+    max_grad_norm: float = 1.0  # longer gradients are scaled down to this norm
+    epsilon: float = 0.2  # lower clip range of the ratio
+    epsilon_high: float | None = None  # upper clip range; as epsilon if None
+    importance_sampling_level: Literal["token", "sequence"] = "token"  # sequence: as in GSPO
+    aggregation: Literal["sequence", "token", "constant"] = "sequence"  # what divides the sum
+    mask_truncated_completions: bool = False  # no loss on completions without a stop token
+    beta: ZeroOrMore[float] = 0.0  # coefficient of the KL penalty (k3) to the starting policy
+    entropy_coef: ZeroOrMore[float] = 0.0  # coefficient of the entropy bonus
+    dynamic_sampling: bool = False  # DAPO: draw groups with success rate 0 or 1 again
+    max_redraws: ZeroOrMore[int] = 3  # how many times at most
+    eval_steps: MayChange[int] = 20  # steps between evaluations
+    eval_problems: ZeroOrMore[int] = 128  # held-out problems of a data set; 0 for all
+    eval_samples: MayChange[int] = 32  # completions of a held-out problem
+    eval_protocol: MayChange[Literal[tuple(PROTOCOLS)]] = "none"  # preset of a paper's evaluation
+    eval_temperature: MayChange[float] = 1.0  # of the evaluation's samples
+    eval_max_completion_length: MayChange[ZeroOrMore[int]] = 0  # 0: as max_completion_length
+    top_p: MayChange[float] = 1.0  # of the evaluation's samples; rollouts use the whole softmax
+    save_steps: MayChange[int] = 100  # steps between checkpoints; the last step is always saved
+    resume_from_checkpoint: MayChange[str] = ""  # run or checkpoint folder, or "latest"
+    save_total_limit: MayChange[ZeroOrMore[int]] = 0  # checkpoints to keep, the newest; 0 for all
+    max_skipped_updates: MayChange[int] = 10  # NaN or infinite updates in a row that end the run
+    num_threads: MayChange[int | None] = None  # CPU threads of torch; torch's own choice if None
+    fsdp: MayChange[bool] = True  # with torchrun, shard weights, gradients and Adam's moments
+    ddp_timeout: MayChange[float] = 1800.0  # seconds that a rank waits for another one
+    trust_remote_code: MayChange[bool] = False  # run the model code that comes with --model
+    report_to: MayChange[Literal["none", "tensorboard", "wandb"]] = "none"  # beside the .jsonl
+    cache_dir: MayChange[str] = "~/.cache/rlvr"  # where the warmed-up tiny policy is kept
+    # Not a flag: those of presets.CHOSEN_BY_MEMORY that nobody has given, so that rlvr.fit may
+    # choose them.
+    free = frozenset()
+
+    def check(self) -> None:
+        """Raise UserError, in one line, for a value or a combination that cannot work."""
+        for name, kind in get_type_hints(type(self), include_extras=True).items():
+            check_number(name, getattr(self, name), zero=is_marked(kind, ZeroOrMore))
+        ranks, batch = world.WORLD_SIZE, self.prompts_per_step * self.num_generations
+        if self.num_generations < 2:
+            raise UserError("--num_generations must be 2 or more: a group judges a completion")
+        if self.top_p > 1:
+            raise UserError("--top_p must be at most 1")
+        if self.vllm_gpu_memory_utilization > 1:
+            raise UserError("--vllm_gpu_memory_utilization must be at most 1")
+        if not re.fullmatch("[234](,[234])*", self.numbers):
+            raise UserError("--numbers takes 2, 3 and 4, separated by commas")
+        if batch % self.minibatch_size:
+            raise UserError(f"--minibatch_size must divide the batch of {batch} completions")
+        if self.prompts_per_step % ranks or self.minibatch_size % ranks:
+            raise UserError(
+                f"the {ranks} ranks must divide --prompts_per_step and --minibatch_size"
+            )
+        if self.engine == "vllm" and not importlib.util.find_spec("vllm"):
+            raise UserError("--engine vllm: vLLM is not installed; the README says how")
+        if ranks % self.vllm_tensor_parallel_size:
+            raise UserError("--vllm_tensor_parallel_size must divide the ranks")
+        if 0 < self.eval_problems < ranks:
+            raise UserError("--eval_problems must be at least one a rank")
+        if self.num_threads is not None and self.num_threads > MOST_THREADS:
+            raise UserError(f"--num_threads must be at most {MOST_THREADS}")
+        if self.seed >= 2**32:
+            raise UserError("--seed must be below 2**32")
+        if not self.eval_names:
+            raise UserError("--eval_dataset names no data set")
+        if not self.eval_problems and "countdown" in self.eval_names:
+            raise UserError("--eval_problems 0 takes all of a data set; Countdown has no end")
+        for name in (self.dataset, *self.eval_names):
+            with reading(name):
+                known = name in ("countdown", *DATASETS) or Path(name).exists()
+            if not known:
+                raise UserError(
+                    f"{name!r} is no file and none of the data sets {', '.join(DATASETS)}"
+                )
+
+    def uses_vllm(self, gpu: bool) -> bool:
+        """Whether vLLM samples, on a machine with or without a GPU."""
+        found = importlib.util.find_spec("vllm") is not None
+        return self.engine == "vllm" or (self.engine == "auto" and gpu and found)
+
+    def may_change(self, name: str) -> bool:
+        """Whether a resumed run may have another value for this flag."""
+        kind = get_type_hints(type(self), include_extras=True)[name]
+        return is_marked(kind, MayChange)
+
+    @property
+    def eval_names(self) -> list[str]:
+        """The data sets to evaluate on, each once."""
+        names = (self.eval_dataset or self.dataset).split(",")
+        return [*dict.fromkeys(name for name in names if name)]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt and completion together."""
+        longest_completion = max(self.max_completion_length, self.eval_max_completion_length)
+        return self.max_prompt_length + longest_completion
+
+
+def is_marked(kind, marker) -> bool:
+    """Whether a field's type is `marker[...]`, possibly within another marker."""
+    return get_origin(kind) is Annotated and get_args(marker)[1] in get_args(kind)[1:]
+
+
+def check_number(name: str, value, zero: bool) -> None:
+    """UserError for a number that is below its limit, NaN, infinite, or infinite in fp32."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return
+    if not (0 <= value if zero else 0 < value) or not value < 1e38:
+        limit = "0 or more" if zero else "above 0"
+        raise UserError(f"--{name} must be {limit} and below 1e38, got {value}")

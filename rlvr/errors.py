@@ -1,0 +1,40 @@
+"""One line for what the user gave and cannot work; everything else keeps its traceback."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+
+class UserError(Exception):
+    """A flag, a file, a data set or a machine that the user gave cannot work.
+
+    `rlvr.run.launch` shows the message as one line and ends with exit code 2.
+    """
+
+
+def fail(message: str) -> NoReturn:
+    """Write one line, headed by the script's name, to stderr and end with exit code 2."""
+    sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}\n")
+    sys.exit(2)
+
+
+@contextlib.contextmanager
+def writing(path):
+    """Turn an OSError of the block, such as a full disk, into a UserError that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error}") from error
+
+
+@contextlib.contextmanager
+def reading(path):
+    """Turn an OSError of the block, such as a name too long, into a UserError that names the path.
+
+    Even `Path.exists` raises one where the system cannot tell.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error}") from error

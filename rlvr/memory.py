@@ -1,0 +1,100 @@
+"""How much memory a run takes on each rank, computed before anything is loaded."""
+
+from dataclasses import dataclass
+
+from rlvr import world
+from rlvr.sharding import layers_of
+
+import torch
+
+
+@dataclass(frozen=True)
+class PolicySizes:
+    """What the memory of a policy follows from. Parameters are counted in 1e9."""
+
+    parameters: float
+    root: float  # parameters outside of the layers, which FSDP gathers together
+    head: float  # parameters of the head, V * H, also where it is the embedding, too
+    hidden: int
+    intermediate: int
+    layers: int
+    queries: int  # width of all heads of a layer
+    keys: int  # width of its key heads, and of its value heads
+
+
+def policy_sizes(shape, trust_remote_code: bool = False) -> PolicySizes:
+    """The sizes of a policy, from its transformers configuration."""
+    import transformers
+
+    with torch.device("meta"):
+        policy = transformers.AutoModelForCausalLM.from_config(
+            shape, trust_remote_code=trust_remote_code
+        )
+    parameters = sum(parameter.numel() for parameter in policy.parameters())
+    layers = layers_of(policy)
+    in_layers = sum(p.numel() for layer in layers for p in layer.parameters())
+    hidden, heads = shape.hidden_size, shape.num_attention_heads
+    head_size = getattr(shape, "head_dim", None) or hidden // heads
+    return PolicySizes(
+        parameters=parameters / 1e9,
+        root=(parameters - in_layers) / 1e9,
+        head=shape.vocab_size * hidden / 1e9,
+        hidden=hidden,
+        intermediate=getattr(shape, "intermediate_size", 4 * hidden),
+        layers=len(layers),
+        queries=heads * head_size,
+        keys=getattr(shape, "num_key_value_heads", heads) * head_size,
+    )
+
+
+def memory_estimate(sizes: PolicySizes, config, gpu_memory: float) -> dict[str, float]:
+    """About how many GB a rank needs, by what for; last come the two peaks of a step.
+
+    `gpu_memory` is what its GPU has, in GB, and 0 on a CPU.
+    """
+    gpu, sharded = gpu_memory > 0, world.WORLD_SIZE > 1 and config.fsdp
+    sharing_ranks = world.WORLD_SIZE if sharded else 1
+    # fp32 weights and Adam's two moments; the reference policy is one more copy of the weights
+    kept = (16 if config.beta else 12) * sizes.parameters / sharing_ranks
+    gradients = 4 * sizes.parameters / sharing_ranks
+    # What computes on a GPU is bf16. An unsharded policy's weights are copied for that.
+    bf16_copies = 2 * sizes.parameters if gpu and not sharded else 0.0
+    gathered = (2 if gpu else 4) * sizes.parameters if sharded else 0.0
+
+    # The head's gradient is whole before it is added to the others: 4 bytes of fp32. FSDP does so
+    # with all that is not in a layer, and has gathered it and its gradient, in bf16 on a GPU.
+    head = 4 * sizes.head
+    if sharded:
+        head = (4 + 2 * (2 if gpu else 4)) * sizes.root
+
+    # Measured: what a layer of Llama's shape keeps of a token for the backward pass, in bytes, with
+    # and without bf16 autocast.
+    layer = 40 * sizes.hidden + (11 if gpu else 16) * sizes.intermediate
+    checkpointed = 4 * sizes.hidden * sizes.layers + layer
+    token = checkpointed if config.gradient_checkpointing else layer * sizes.layers
+    tiles = 0.5  # of the log-probs
+    activations = config.microbatch_tokens * token / 1e9 + tiles
+
+    vllm = config.vllm_gpu_memory_utilization * gpu_memory if config.uses_vllm(gpu) else 0.0
+    cache = 0.0 if config.uses_vllm(gpu) else config.rollout_batch_size * cached(sizes, config, gpu)
+    update_parts = kept, gradients, bf16_copies, head, activations
+    in_updates = 0.0 if config.vllm_enable_sleep_mode else vllm
+    return {
+        "weights, gradients and Adam": kept + gradients,
+        "bf16 weights": bf16_copies + gathered,
+        "head": head,
+        "activations": activations,
+        "cache": cache,
+        "vLLM": vllm,
+        "an update": sum(update_parts) + in_updates,
+        "a rollout": kept + bf16_copies + gathered + cache + vllm,
+    }
+
+
+def cached(sizes: PolicySizes, config, gpu: bool) -> float:
+    """GB of keys and values that `generate` keeps of a completion of full length.
+
+    In one layer at a time they are repeated for all heads.
+    """
+    width = sizes.layers * sizes.keys + sizes.queries
+    return 2 * (2 if gpu else 4) * width * config.longest / 1e9

@@ -1,0 +1,92 @@
+"""The policy, the frozen reference policy and the tokenizer."""
+
+import math
+from pathlib import Path
+
+from rlvr import world
+from rlvr.compiling import compile_layers, warm_up
+from rlvr.errors import UserError
+from rlvr.fit import fit_to_gpu, smallest_gpu
+from rlvr.logprobs import scores
+from rlvr.sharding import layers_of, shard
+from rlvr.tiny import warmed_up_tiny
+
+import huggingface_hub
+import torch
+import transformers
+
+transformers.utils.logging.disable_progress_bar()
+
+
+def load_policy(config, device: torch.device):
+    """The policy, in fp32 whatever dtype its checkpoint has, and its tokenizer.
+
+    UserError for a model that is not there, is damaged, or has a context that is too short.
+    """
+    source = warmed_up_tiny(config) if config.model == "tiny" else config.model
+    try:
+        return read_policy(source, config, device)
+    except Exception as error:  # the libraries raise of every kind for a damaged folder
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise UserError(f"cannot load --model {config.model}: {reason}") from error
+
+
+def read_policy(source, config, device: torch.device):
+    """As load_policy, from a folder or the hub, with the errors of the libraries that read it."""
+    if not Path(source).is_dir():
+        if not huggingface_hub.try_to_load_from_cache(source, "config.json"):
+            # fails at once, where from_pretrained tries again for minutes
+            huggingface_hub.model_info(source, timeout=10)
+    shape = transformers.AutoConfig.from_pretrained(
+        source, trust_remote_code=config.trust_remote_code
+    )
+    context = getattr(shape, "max_position_embeddings", math.inf)
+    if config.max_completion_length > context:
+        raise UserError(f"its context of {context} is under --max_completion_length")
+    if config.model != "tiny":
+        fit_to_gpu(shape, config, smallest_gpu(device))
+    # Not AutoTokenizer: it gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # Llama's has none
+    return load_weights(source, config, device), tokenizer
+
+
+def load_weights(source, config, device: torch.device):
+    """A policy in fp32, sharded over the ranks unless there is one or --no-fsdp is given."""
+    policy = transformers.AutoModelForCausalLM.from_pretrained(
+        source, dtype=torch.float32, trust_remote_code=config.trust_remote_code
+    )
+    keep_what_can_be_saved(policy)
+    if config.gradient_checkpointing:
+        policy.gradient_checkpointing_enable()
+    if config.compile:
+        compile_layers(layers_of(policy))
+    if world.WORLD_SIZE == 1 or not config.fsdp:
+        policy = policy.to(device)
+    else:
+        shard(policy, scores)
+    if config.compile:
+        warm_up(policy)
+    return policy
+
+
+def keep_what_can_be_saved(policy) -> None:
+    """Drop the checkpoint's generation_config, all but its tokens, where it contradicts itself.
+
+    Some do, as by a temperature without sampling. transformers reads them, but refuses to save them
+    with the trained policy.
+    """
+    own = policy.generation_config
+    try:
+        own.validate(strict=True)
+    except ValueError:
+        policy.generation_config = transformers.GenerationConfig(
+            bos_token_id=own.bos_token_id,
+            eos_token_id=own.eos_token_id,
+            pad_token_id=own.pad_token_id,
+        )
+
+
+def load_reference(policy, config):
+    """The frozen starting policy, for the KL penalty; None where --beta is 0."""
+    return load_weights(policy.name_or_path, config, policy.device) if config.beta else None

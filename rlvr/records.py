@@ -1,0 +1,26 @@
+"""The two records that travel through a rollout: a problem, and one completion of its prompt."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem whose answer a verifier can judge."""
+
+    prompt: str  # what the policy reads; system prompt and chat template included
+    gold: str  # what the verifier compares with: an answer, or unit tests
+    verifier: str = "countdown"  # a name of rlvr.tasks.verifiers.VERIFIERS
+    level: str = ""  # problems of one level are also evaluated by themselves
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One completion of one prompt, with its reward."""
+
+    prompt_ids: list[int]
+    completion_ids: list[int]  # the stop token included
+    text: str = ""  # the completion as text, without special tokens
+    reward: float = 0.0
+    truncated: bool = False  # there was no stop token before the length limit
+    logprobs: tuple[float, ...] | list[float] = ()  # the sampler's, in nats, one a completion token
+    status: str = ""  # of the verifier: "", "unparsed" or "timeout"

@@ -1,0 +1,60 @@
+"""Completions of problems, drawn and graded, and what of them becomes a tensor."""
+
+import rlvr.tasks
+from rlvr.records import Problem, Sample
+from rlvr.tasks.prompts import encode_prompt
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+
+def sample_groups(
+    sampler,
+    problems: list[Problem],
+    size: int,
+    temperature: float,
+    max_tokens: int,
+    top_p: float = 1.0,
+) -> list[list[Sample]]:
+    """Draw and grade `size` completions for each problem -> a group of samples a problem."""
+    repeated = [problem for problem in problems for _ in range(size)]
+    prompts = [encode_prompt(sampler.tokenizer, problem.prompt) for problem in repeated]
+    completions, logprobs = sampler.generate(prompts, temperature, top_p, max_tokens)
+    texts = sampler.tokenizer.batch_decode(completions, skip_special_tokens=True)
+    questions = [
+        (problem.verifier, text, problem.gold)
+        for problem, text in zip(repeated, texts, strict=True)
+    ]
+    seconds = sampler.config.verify_seconds
+    grades = rlvr.tasks.in_threads(lambda question: rlvr.tasks.grade(question, seconds), questions)
+    samples = [
+        Sample(
+            prompt_ids=prompts[i],
+            completion_ids=ids,
+            text=texts[i],
+            reward=grades[i][0],
+            truncated=not ids or ids[-1] not in sampler.stops,
+            logprobs=logprobs[i],
+            status=grades[i][1],
+        )
+        for i, ids in enumerate(completions)
+    ]
+    return [samples[i : i + size] for i in range(0, len(samples), size)]
+
+
+def completion_mask(samples: list[Sample], device, skip_truncated: bool = False) -> torch.Tensor:
+    """[N, T], 1.0 on completion tokens, 0.0 beyond; 0.0 throughout for what is to be skipped.
+
+    It goes by position, since the stop token may be the same token as the padding.
+    """
+    rows = [
+        torch.full((len(s.completion_ids),), float(not (skip_truncated and s.truncated)))
+        for s in samples
+    ]
+    return pad_sequence(rows, batch_first=True).to(device)
+
+
+def sampled_logprobs(samples: list[Sample], device) -> torch.Tensor:
+    """The sampler's log-probs of the completion tokens, [N, T], 0 beyond a row's end."""
+    rows = [torch.tensor(sample.logprobs) for sample in samples]
+    return pad_sequence(rows, batch_first=True).to(device)

@@ -1,0 +1,86 @@
+"""Stands for the package vllm: an engine in plain PyTorch that notes what it is asked for."""
+
+import os
+from types import SimpleNamespace
+
+import torch
+import transformers
+
+LEVEL_AT_IMPORT = os.environ.get("VLLM_LOGGING_LEVEL")
+
+
+class SamplingParams(SimpleNamespace):
+    """The settings of one completion."""
+
+
+def write(model, prompt: list[int], settings: SamplingParams):
+    """One completion, token by token, as vLLM hands it back."""
+    generator = torch.Generator()
+    if settings.seed is not None:
+        generator.manual_seed(settings.seed)
+    ids, logprobs = [*prompt], []
+    for _ in range(settings.max_tokens):
+        logp = model(torch.tensor([ids])).logits[0, -1]
+        logp = (logp / (settings.temperature or 1.0)).log_softmax(-1)
+        token = logp.argmax()
+        if settings.temperature:
+            token = torch.multinomial(logp.exp(), 1, generator=generator)[0]
+        ids.append(token.item())
+        logprobs.append(logp[token].item())
+        if ids[-1] in settings.stop_token_ids:
+            break
+    output = SimpleNamespace(
+        token_ids=tuple(ids[len(prompt) :]), logprobs=SimpleNamespace(logprobs=logprobs)
+    )
+    return SimpleNamespace(outputs=[output])
+
+
+class LLM:
+    """An engine. `calls` are the names of what was called, `asked` are (prompt, settings)."""
+
+    def __init__(self, path, **settings):
+        self.settings, self.calls, self.asked = settings, [], []
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        # what a build for CPUs does to a tied head after a push
+        packing = SimpleNamespace(process_weights_after_loading=lambda head: None)
+        self.model.lm_head.quant_method = packing
+        engine_core = SimpleNamespace(shutdown=lambda: None)
+        self.llm_engine = SimpleNamespace(engine_core=engine_core)
+
+    @torch.no_grad()
+    def generate(self, prompts, settings, use_tqdm):
+        """Completions of the prompts, each by its settings."""
+        self.calls.append("generate")
+        requests = [
+            (prompt["prompt_token_ids"], setting)
+            for prompt, setting in zip(prompts, settings, strict=True)
+        ]
+        self.asked += requests
+        return [write(self.model, prompt, setting) for prompt, setting in requests]
+
+    @torch.no_grad()
+    def collective_rpc(self, method, kwargs):
+        """Take new weights."""
+        self.calls.append(method)
+        own = dict(self.model.named_parameters())
+        for name, value in kwargs["weights_iterator"]:
+            own[name].copy_(value)
+
+    def apply_model(self, function):
+        """What the function gives for the engine's model, of its one worker."""
+        return [function(self.model)]
+
+    def reset_prefix_cache(self):
+        """Forget keys and values of the old weights."""
+        self.calls.append("reset_prefix_cache")
+
+    def wake_up(self):
+        """Take memory again."""
+        self.calls.append("wake_up")
+
+    def sleep(self, level):
+        """Give memory back; level 2 forgets the weights."""
+        self.calls.append(f"sleep {level}")
+        if level == 2:
+            for parameter in self.model.parameters():
+                parameter.data.zero_()

@@ -1,0 +1,14 @@
+"""Groups of rewards, and how near two tensors have to be."""
+
+import torch
+
+
+def every_group(G, dtype=torch.float64):
+    """[G + 1, G]: row k has k successes, so that every success rate of a group of G is there."""
+    return (torch.arange(G) < torch.arange(G + 1).unsqueeze(1)).to(dtype)
+
+
+def near(actual, expected, atol=1e-12):
+    """Equal in dtype and shape, and to `atol` in every element."""
+    expected = torch.as_tensor(expected, dtype=actual.dtype)
+    torch.testing.assert_close(actual, expected, rtol=0.0, atol=atol)

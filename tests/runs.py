@@ -1,0 +1,138 @@
+"""What the tests share that run whole scripts: small settings, and how to read a run folder."""
+
+import contextlib
+import importlib
+import json
+import math
+import os
+import signal
+import socket
+from functools import cache
+from pathlib import Path
+
+import rlvr.tasks.datasets
+import rlvr.tiny
+from rlvr.config import Config
+
+import pytest
+import torch
+import transformers
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ["grpo", "agrae", "asymgrpo", "fade", "cwgrpo"]
+VARIANTS = [(s, variant) for s in SCRIPTS for variant in importlib.import_module(s).VARIANTS]
+# 80 steps on two numbers: right answers are some 10 to 30 in 100, so that there are gradients
+SMALL = dict(
+    numbers=2,
+    sft_steps=80,
+    max_steps=2,
+    prompts_per_step=4,
+    num_generations=4,
+    minibatch_size=8,
+    eval_problems=4,
+    eval_samples=4,
+    eval_steps=1,
+    save_steps=1,
+)
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONUNBUFFERED": "1",
+}
+real_load_problems = rlvr.tasks.datasets.load_problems
+
+
+@cache
+def tokenizer_of_tiny():
+    with torch.random.fork_rng():  # a run that asks for it draws the same numbers afterwards
+        return rlvr.tiny.build_tiny()[1]
+
+
+@cache
+def problems_of(numbers, eval_problems):
+    return real_load_problems(
+        Config(numbers=numbers, eval_problems=eval_problems), tokenizer_of_tiny()
+    )
+
+
+def countdown_problems(config, tokenizer):
+    """What load_problems gives for Countdown, made once for all tests."""
+    return problems_of(config.numbers, config.eval_problems)
+
+
+@contextlib.contextmanager
+def left_as_it_was():
+    """Put back what a run changes in this process: signal handlers, threads, random numbers."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    threads = torch.get_num_threads()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def first_fast(cases):
+    """The cases of a parametrisation; all but the first are slow."""
+    first, *others = cases
+    return [first, *(pytest.param(other, marks=pytest.mark.slow) for other in others)]
+
+
+def arguments(**flags):
+    """The flags as a command line."""
+    return [part for name, value in flags.items() for part in (f"--{name}", str(value))]
+
+
+def rows(folder, name="metrics", timed=False):
+    """The rows of <name>.jsonl, without the only numbers that no seed settles."""
+    found = [json.loads(line) for line in (Path(folder) / f"{name}.jsonl").read_text().splitlines()]
+    if timed:
+        return found
+    return [{k: v for k, v in row.items() if not k.startswith("seconds_")} for row in found]
+
+
+def steps(folder, name="metrics"):
+    """The steps of the rows of <name>.jsonl."""
+    return [row["step"] for row in rows(folder, name)]
+
+
+def assert_finite(folder):
+    """All that a run has logged are numbers, and none is NaN or infinite."""
+    for row in rows(folder, timed=True) + rows(folder, "eval"):
+        assert all(math.isfinite(value) for value in row.values()), row
+
+
+def weights(folder):
+    """The weights of a checkpoint, by name."""
+    return transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict()
+
+
+def refused(result, script, *mentioned):
+    """One line that names the script and what is wrong, and exit code 2."""
+    assert result.code == 2, result.err
+    assert result.err.startswith(f"{script}.py: error: "), result.err
+    assert result.err.count("\n") == 1, result.err
+    for text in mentioned:
+        assert text in result.err, result.err
+    return True
+
+
+def free_port():
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+def write_sums(path, count):
+    """A data set of sums in the columns `question` and `gold` -> its path."""
+    found = [
+        {"question": f"{i % 9 + 1} {i // 9 + 1} : ", "gold": i % 9 + 1 + i // 9 + 1}
+        for i in range(count)
+    ]
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in found))
+    return str(path)

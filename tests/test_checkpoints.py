@@ -1,0 +1,264 @@
+"""Checkpoints: whole or not there, found again, and restored to the last number."""
+
+import copy
+import os
+
+from rlvr import checkpoints
+from rlvr.checkpoints import TrainingState, save_folder
+from rlvr.config import Config
+from rlvr.errors import UserError
+from rlvr.records import Problem
+from rlvr.tasks.stream import ProblemStream
+
+import pytest
+import torch
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+# ------------------------------------------------------------------------------- writing a folder
+
+
+class Saved:
+    """Stands for a policy or a tokenizer."""
+
+    def __init__(self, text, error=None):
+        self.text, self.error = text, error
+
+    def save_pretrained(self, folder, **_):
+        folder.mkdir(exist_ok=True)
+        (folder / "file").write_text(self.text)
+        if self.error:
+            raise self.error
+
+
+def test_save_folder(tmp_path):
+    folder = tmp_path / "new" / "checkpoint-1"
+    save_folder(folder, Saved("-"), Saved("first"))  # into a folder that does not exist
+    assert {path.name for path in folder.iterdir()} == {"file", "checksums.json"}
+    save_folder(folder, Saved("-"), Saved("second"), dict(step=3))  # over one that does
+    assert (folder / "file").read_text() == "second"
+    assert torch.load(folder / "state.pt") == dict(step=3)
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize(
+    "error, raised",
+    [
+        (OSError("disk full"), UserError),
+        (ValueError("of safetensors"), UserError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+    ids=repr,
+)
+def test_save_folder_leaves_nothing_half_written(tmp_path, error, raised):
+    """What fails half-way leaves no trace, and an older folder of that name as it was."""
+    folder = tmp_path / "checkpoint-1"
+    with pytest.raises(raised) as refusal:
+        save_folder(folder, Saved("never"), Saved("never", error))
+    assert list(tmp_path.iterdir()) == []
+    if raised is UserError:
+        assert str(refusal.value) == f"cannot write {folder}: {error}"
+    save_folder(folder, Saved("-"), Saved("old"))
+    with pytest.raises(raised):
+        save_folder(folder, Saved("never"), Saved("never", error))
+    assert list(tmp_path.iterdir()) == [folder]
+    assert (folder / "file").read_text() == "old"
+
+
+def test_is_whole(tmp_path):
+    folder = tmp_path / "checkpoint-1"
+    assert not checkpoints.is_whole(folder)
+    save_folder(folder, Saved("-"), Saved("text"))
+    assert checkpoints.is_whole(folder)
+    (folder / "file").write_text("Text")
+    assert not checkpoints.is_whole(folder)
+    (folder / "file").unlink()
+    assert not checkpoints.is_whole(folder)
+
+
+@pytest.mark.parametrize("sums", [None, "", "{", '{"file": '])
+def test_a_folder_without_readable_checksums_is_not_whole(tmp_path, sums):
+    folder = tmp_path / "checkpoint-1"
+    save_folder(folder, Saved("-"), Saved("text"))
+    (folder / "checksums.json").unlink()
+    if sums is not None:
+        (folder / "checksums.json").write_text(sums)
+    assert not checkpoints.is_whole(folder)
+
+
+def test_remove(tmp_path):
+    folder = tmp_path / "checkpoint-1"
+    checkpoints.remove(folder)  # nothing to remove
+    save_folder(folder, Saved("-"), Saved("text"))
+    checkpoints.remove(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------------- finding a folder
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A run folder with whole checkpoints of the steps 2, 9 and 10, among other things."""
+    folder = tmp_path / "run"
+    for step in (9, 10, 2):
+        save_folder(folder / f"checkpoint-{step}", Saved("-"), Saved(str(step)))
+    (folder / "checkpoint-old").mkdir()
+    (folder / "before-1-checkpoint-11").mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def test_checkpoints_of_a_folder_are_sorted_by_number(run_folder):
+    steps = [checkpoints.step_of(path) for path in checkpoints.checkpoints_of(run_folder)]
+    assert steps == [10, 9, 2]
+
+
+def test_newest_whole(run_folder, capsys):
+    """A damaged checkpoint is named, and the one before it is taken."""
+    found = checkpoints.newest_whole(str(run_folder))
+    assert found == (run_folder, run_folder / "checkpoint-10")
+    (run_folder / "checkpoint-10" / "file").write_text("damage")
+    found = checkpoints.newest_whole(str(run_folder))
+    assert found == (run_folder, run_folder / "checkpoint-9")
+    assert "checkpoint-10 is damaged" in capsys.readouterr().out
+    for step in (9, 2):
+        (run_folder / f"checkpoint-{step}" / "file").write_text("damage")
+    with pytest.raises(UserError, match="no checkpoint there is whole"):
+        checkpoints.newest_whole(str(run_folder))
+
+
+def test_a_checkpoint_that_is_given_is_the_only_one_tried(run_folder):
+    given = run_folder / "checkpoint-9"
+    assert checkpoints.newest_whole(str(given)) == (run_folder, given)
+    (given / "file").write_text("damage")
+    with pytest.raises(UserError, match="no checkpoint there is whole"):
+        checkpoints.newest_whole(str(given))
+
+
+def test_a_run_without_a_checkpoint_begins_anew(tmp_path, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    assert checkpoints.newest_whole(str(tmp_path)) == (tmp_path, None)
+    assert "no checkpoint yet" in capsys.readouterr().out
+
+
+def test_find_run_refuses_what_is_no_run(tmp_path):
+    with pytest.raises(UserError, match="no run there"):
+        checkpoints.find_run(tmp_path)
+
+
+def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["some/folder/grpo.py"])
+    with pytest.raises(UserError, match="no run there"):
+        checkpoints.find_run("latest")
+    ages = {"grpo-grpo-2": 10, "grpo-grpo-1": 20, "fade-fade-1": 30}  # the larger, the younger
+    for name, age in ages.items():
+        config = tmp_path / "runs" / name / "config.json"
+        config.parent.mkdir(parents=True)
+        config.write_text("{}")
+        os.utime(config, (age, age))
+    folder, _ = checkpoints.find_run("latest")
+    assert folder.name == "grpo-grpo-1"
+
+
+# ---------------------------------------------------------------------------- saving and restoring
+
+
+@pytest.fixture
+def training_of(tiny, tmp_path):
+    """training_of() is the state in which a run begins, on ten problems by default."""
+    save_folder(tmp_path / "policy", *tiny)
+
+    def begin(problems=10):
+        policy, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
+        policy.name_or_path = str(tmp_path / "policy")
+        optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
+        stream = ProblemStream([Problem(str(i), "") for i in range(problems)], 0)
+        return TrainingState(policy, tokenizer, optimizer, stream, {"alpha": 1.0})
+
+    return begin
+
+
+def train(training):
+    """An update whose gradient depends on the random numbers and on the problems drawn."""
+    drawn = sum(int(problem.prompt) for problem in training.stream.draw(3))
+    for parameter in training.policy.parameters():
+        parameter.grad = torch.randn(parameter.shape) + drawn
+    training.optimizer.step()
+    training.extra["alpha"] *= 0.5
+
+
+def weights_of(training):
+    return [parameter.detach().clone() for parameter in training.policy.parameters()]
+
+
+def test_a_restored_run_goes_on_as_the_saved_one(training_of, tmp_path):
+    """Weights, Adam's moments, random numbers, problems, and what the algorithm remembers."""
+    folder = tmp_path / "checkpoint-4"
+    with torch.random.fork_rng([]):
+        torch.manual_seed(1)
+        training = training_of()
+        train(training)
+        checkpoints.save(folder, training, 4, (2, 1))
+        train(training)
+    restored = training_of()
+    with torch.random.fork_rng([]):
+        torch.manual_seed(2)
+        assert checkpoints.restore(folder, restored, Config()) == (4, (2, 1))
+        train(restored)
+    assert checkpoints.is_whole(folder)
+    for weight, expected in zip(weights_of(restored), weights_of(training), strict=True):
+        torch.testing.assert_close(weight, expected, rtol=0, atol=0)
+    assert restored.stream.position == training.stream.position == 6
+    assert restored.extra == {"alpha": 0.25}
+
+
+class NewBytes(TorchDispatchMode):
+    """Counts the bytes of the tensors that are made within it, and keeps them all."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **kwargs or {})
+        self.made += [part for part in tree_leaves(result) if isinstance(part, torch.Tensor)]
+        return result
+
+    def count(self):
+        storages = {part.untyped_storage().data_ptr(): part for part in self.made}
+        return sum(part.untyped_storage().nbytes() for part in storages.values())
+
+
+def test_resuming_has_the_moments_once(training_of):
+    """On a GPU a second copy may be what does not fit: a run that has begun could not go on."""
+    training = training_of()
+    train(training)
+    policy = training.policy
+    saved = get_optimizer_state_dict(
+        policy, training.optimizer, options=checkpoints.WHOLE_ON_RANK_0
+    )
+    fresh = training_of()
+    with NewBytes() as new:
+        checkpoints.restore_optimizer(fresh.policy, fresh.optimizer, saved)
+    moments = 2 * 4 * sum(parameter.numel() for parameter in policy.parameters())
+    assert moments <= new.count() <= 1.01 * moments
+    for old, restored in zip(policy.parameters(), fresh.policy.parameters(), strict=True):
+        expected, got = training.optimizer.state[old], fresh.optimizer.state[restored]
+        assert got.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(got[name], value, rtol=0, atol=0)
+            assert got[name].data_ptr() != value.data_ptr()
+
+
+def test_other_problems_and_other_policies_are_refused(training_of, tmp_path):
+    folder = tmp_path / "run" / "checkpoint-1"
+    checkpoints.save(folder, training_of(), 1, (0, 0))
+    with pytest.raises(UserError, match="run has begun with.*training problems"):
+        checkpoints.restore(folder, training_of(problems=9), Config())
+    other = training_of()
+    other.policy.name_or_path = "another"
+    with pytest.raises(UserError, match="run has begun with.*starting policy"):
+        checkpoints.restore(folder, other, Config())

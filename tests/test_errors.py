@@ -1,0 +1,102 @@
+"""One line for what the user gave; everything else keeps its traceback."""
+
+import signal
+
+import rlvr.run
+from rlvr.errors import UserError, fail, writing
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def as_a_script(monkeypatch):
+    """As if a script were running; the signal handlers are put back."""
+    monkeypatch.setattr("sys.argv", ["some/folder/grpo.py", "--seed", "3"])
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+def launched(error):
+    """Launch a script whose main raises the error."""
+
+    def main(config):
+        raise error
+
+    rlvr.run.launch(main, None)
+
+
+def test_fail_writes_one_line_and_ends_with_2(capsys):
+    with pytest.raises(SystemExit) as ended:
+        fail("--model of\n  two lines")
+    assert ended.value.code == 2
+    assert capsys.readouterr() == ("", "grpo.py: error: --model of two lines\n")
+
+
+def test_an_os_error_while_writing_names_the_path():
+    with pytest.raises(UserError, match="^cannot write run/metrics.jsonl: disk full$"):
+        with writing("run/metrics.jsonl"):
+            raise OSError("disk full")
+
+
+def test_another_error_while_writing_stays_what_it_is():
+    with pytest.raises(ZeroDivisionError), writing("run"):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    "error, shown",
+    [
+        (UserError("--numbers takes\n2, 3 and 4"), "--numbers takes 2, 3 and 4"),
+        (MemoryError("no more"), "out of memory: "),
+        (torch.OutOfMemoryError("no more"), "--microbatch_tokens"),
+        (RuntimeError("[gloo] connection closed by peer"), "resume from the last checkpoint"),
+        (torch.distributed.DistError("timeout"), "resume from the last checkpoint"),
+    ],
+    ids=repr,
+)
+def test_what_the_user_can_mend_is_one_line(capsys, error, shown):
+    with pytest.raises(SystemExit) as ended:
+        launched(error)
+    assert ended.value.code == 2
+    written = capsys.readouterr().err
+    assert written.startswith("grpo.py: error: ")
+    assert shown in written
+    assert written.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("no module of that name"),
+        OSError("no such file"),
+        KeyError("reward"),
+        ValueError("shapes"),
+        RuntimeError("shapes"),
+        AssertionError(),
+    ],
+    ids=repr,
+)
+def test_a_mistake_in_an_edited_script_keeps_its_traceback(capsys, error):
+    with pytest.raises(type(error)) as raised:
+        launched(error)
+    assert raised.value is error
+    assert [entry.name for entry in raised.traceback][-1] == "main"
+    assert capsys.readouterr().err == ""
+
+
+def test_ctrl_c_ends_with_130(capsys):
+    with pytest.raises(SystemExit) as ended:
+        launched(KeyboardInterrupt())
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("error", [UserError("wrong"), KeyError("wrong")], ids=repr)
+def test_what_was_begun_is_ended_after_an_error(error):
+    ended = []
+    rlvr.run.AT_EXIT.callback(ended.append, "ended")
+    with pytest.raises((SystemExit, KeyError)):
+        launched(error)
+    assert ended == ["ended"]

@@ -1,0 +1,216 @@
+"""The flags that a run gets so that it fits into a GPU."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import rlvr.fit
+import rlvr.flags
+from rlvr import world
+from rlvr.config import Config
+from rlvr.fit import USABLE, advice, choose_flags, fit_to_gpu, peak, smallest_gpu, vllm_share
+from rlvr.memory import memory_estimate, policy_sizes
+from rlvr.presets import CHOSEN_BY_MEMORY, LARGE
+
+import pytest
+import torch
+from shapes import QWEN, qwen_shape
+
+import grpo
+
+SIZES = {size: policy_sizes(qwen_shape(size)) for size in QWEN}
+
+
+def chosen_for(size, gpu_memory, engine, free=CHOSEN_BY_MEMORY, **flags):
+    config = Config(**{**LARGE, "engine": engine, **flags})
+    return config, choose_flags(SIZES[size], config, gpu_memory, free)
+
+
+def as_row(chosen):
+    """(gradient checkpointing, tokens, sleep mode, vLLM's share), as the table below."""
+    return (
+        chosen["gradient_checkpointing"],
+        chosen["microbatch_tokens"],
+        chosen["vllm_enable_sleep_mode"],
+        chosen["vllm_gpu_memory_utilization"],
+    )
+
+
+# What one GPU of so many GB, or 8 of them, get with vLLM; None where it does not fit. For example
+# 1.5 B on 80 GB, of which 73.6 are used: weights, gradients, Adam, bf16 copies and the head are
+# 24.7 + 3.1 + 0.9 = 28.7 GB, and activations 4.57 MB a token without checkpointing. 8,192 tokens
+# make it 66.0, 16,384 would make it 103. vLLM needs 3.1 for its weights, 15.0 for the cache of 256
+# completions and 4 more, 0.3 of 80 GB; it has to sleep, since 66.0 + 24 is too much.
+TABLE = {
+    ("0.5 B", 1, 24): (False, 4096, True, 0.5),
+    ("0.5 B", 1, 40): (False, 8192, True, 0.3),
+    ("0.5 B", 1, 80): (False, 16384, False, 0.15),
+    ("1.5 B", 1, 24): None,
+    ("1.5 B", 1, 40): (True, 16384, True, 0.3),
+    ("1.5 B", 1, 80): (False, 8192, True, 0.3),
+    ("3 B", 1, 40): None,
+    ("3 B", 1, 80): (True, 16384, True, 0.25),
+    ("7 B", 1, 80): None,
+    ("1.5 B", 8, 24): (True, 16384, True, 0.65),
+    ("3 B", 8, 40): (True, 16384, True, 0.5),
+    ("7 B", 8, 40): None,
+    ("7 B", 8, 80): (False, 4096, True, 0.45),
+}
+
+
+@pytest.mark.parametrize("size, ranks, gpu_memory", TABLE)
+def test_flags_for_a_gpu(monkeypatch, size, ranks, gpu_memory):
+    monkeypatch.setattr(world, "WORLD_SIZE", ranks)
+    _, chosen = chosen_for(size, gpu_memory, "vllm")
+    expected = TABLE[size, ranks, gpu_memory]
+    assert (as_row(chosen) if chosen else None) == expected
+
+
+@pytest.mark.parametrize("engine", ["hf", "vllm"])
+@pytest.mark.parametrize("ranks", [1, 8])
+@pytest.mark.parametrize("gpu_memory", [24, 40, 80])
+@pytest.mark.parametrize("size", QWEN)
+def test_what_is_chosen_fits_and_is_the_fastest_that_does(
+    monkeypatch, size, gpu_memory, ranks, engine
+):
+    monkeypatch.setattr(world, "WORLD_SIZE", ranks)
+    config, chosen = chosen_for(size, gpu_memory, engine)
+    usable = USABLE * gpu_memory
+    if not chosen:  # not even the most frugal flags fit
+        least = dict(
+            gradient_checkpointing=True,
+            microbatch_tokens=4096,
+            rollout_batch_size=16,
+            vllm_enable_sleep_mode=True,
+            vllm_gpu_memory_utilization=vllm_share(SIZES[size], config, gpu_memory, 16),
+        )
+        assert peak(SIZES[size], replace(config, **least), gpu_memory) > usable
+        return
+    fitting = replace(config, **chosen)
+    assert peak(SIZES[size], fitting, gpu_memory) <= usable
+    if fitting.gradient_checkpointing:
+        without = replace(fitting, gradient_checkpointing=False, microbatch_tokens=4096)
+        assert peak(SIZES[size], without, gpu_memory) > usable
+    if engine == "vllm":
+        assert "rollout_batch_size" not in chosen
+        if fitting.vllm_enable_sleep_mode:
+            awake = replace(fitting, vllm_enable_sleep_mode=False)
+            assert peak(SIZES[size], awake, gpu_memory) > usable
+        # vLLM has room for its own weights and for some completions beside its workspace
+        share = fitting.vllm_gpu_memory_utilization * gpu_memory
+        assert share > 2 * SIZES[size].parameters + rlvr.fit.VLLM_WORKSPACE
+    else:
+        assert not any(name.startswith("vllm_") for name in chosen)
+
+
+@pytest.mark.parametrize("ranks_an_engine, expected", [(1, 0.45), (2, 0.35)])
+def test_vllms_share_by_hand(ranks_an_engine, expected):
+    """7 B on 80 GB: 15.2 GB of weights, alone or by halves, a cache of 128 x 2048 x 57 kB, and 4.
+
+    They are 34.3 and 26.6 GB, 0.43 and 0.33 of the GPU.
+    """
+    config = Config(**LARGE, vllm_tensor_parallel_size=ranks_an_engine)
+    assert vllm_share(SIZES["7 B"], config, 80, 128) == expected
+
+
+def test_a_given_flag_is_kept():
+    """Even where another value would be faster, or where it alone keeps the run from fitting."""
+    free = CHOSEN_BY_MEMORY - {"gradient_checkpointing"}
+    _, chosen = chosen_for("0.5 B", 80, "hf", free, gradient_checkpointing=True)
+    assert chosen == dict(microbatch_tokens=16384, rollout_batch_size=256)
+    free = CHOSEN_BY_MEMORY - {"microbatch_tokens"}
+    assert chosen_for("0.5 B", 24, "hf", free, microbatch_tokens=10**6)[1] == {}
+
+
+@pytest.mark.parametrize(
+    "line, given",
+    [
+        ("", set()),
+        ("--microbatch_tokens 4096", {"microbatch_tokens"}),  # which is the default, too
+        ("--microbatch-tokens=4096", {"microbatch_tokens"}),
+        ("--no_gradient_checkpointing", {"gradient_checkpointing"}),
+        ("--gradient_checkpointing false", {"gradient_checkpointing"}),
+        (
+            "--vllm_enable_sleep_mode --rollout_batch_size 8",
+            {"vllm_enable_sleep_mode", "rollout_batch_size"},
+        ),
+    ],
+)
+def test_what_the_command_line_leaves_free(monkeypatch, line, given):
+    monkeypatch.setattr("sys.argv", ["grpo.py", *line.split()])
+    config = rlvr.flags.parse_flags(grpo.Config, grpo.VARIANTS)
+    assert config.free == CHOSEN_BY_MEMORY - given
+
+
+def test_a_config_made_in_code_is_left_alone(capsys):
+    config = Config()
+    before = replace(config)
+    fit_to_gpu(qwen_shape("0.5 B"), config, 80.0)
+    assert config == before
+    assert "chosen" not in capsys.readouterr().out
+
+
+def test_what_is_printed_and_chosen(capsys):
+    config = Config(**LARGE, engine="hf")
+    config.free = CHOSEN_BY_MEMORY
+    fit_to_gpu(qwen_shape("0.5 B"), config, 24.0)
+    assert (config.gradient_checkpointing, config.microbatch_tokens) == (False, 4096)
+    assert config.rollout_batch_size == 256
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("chosen for a GPU of 24 GB: ")
+    for flag in ("--no_gradient_checkpointing", "--microbatch_tokens 4096"):
+        assert flag in first
+    estimate = memory_estimate(SIZES["0.5 B"], config, 24.0)
+    parts = "; ".join(f"{size:.1f} GB {name}" for name, size in estimate.items())
+    assert second == f"memory a rank: {parts}"
+
+
+def test_on_a_cpu_nothing_is_chosen(capsys):
+    config = Config(**LARGE)
+    config.free = CHOSEN_BY_MEMORY
+    before = replace(config)
+    fit_to_gpu(qwen_shape("7 B"), config, smallest_gpu(torch.device("cpu")))
+    assert config == before
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("memory a rank: 121.8 GB weights, gradients and Adam; ")
+
+
+def test_a_run_that_does_not_fit_is_told_which_flag_to_change(capsys):
+    config = Config(**{**LARGE, "engine": "hf", "gradient_checkpointing": False})
+    fit_to_gpu(qwen_shape("1.5 B"), config, 80.0)
+    needed = peak(SIZES["1.5 B"], config, 80.0)
+    assert needed > 100
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == (
+        f"this run needs about {needed:.0f} GB of each GPU's 80: --microbatch_tokens 8192"
+    )
+
+
+@pytest.mark.parametrize(
+    "size, ranks, gpu_memory, flags, expected",
+    [
+        # one flag is enough
+        ("3 B", 1, 80, dict(vllm_gpu_memory_utilization=0.25), "--vllm_enable_sleep_mode"),
+        ("7 B", 8, 80, dict(engine="hf", rollout_batch_size=512), "--rollout_batch_size 256"),
+        # several are needed
+        (
+            *("1.5 B", 1, 40, dict(vllm_gpu_memory_utilization=0.9)),
+            "--vllm_enable_sleep_mode --vllm_gpu_memory_utilization 0.3",
+        ),
+        ("7 B", 8, 40, dict(), "--engine hf"),
+        ("7 B", 1, 80, dict(), "give it more GPUs by torchrun, or take a smaller --model"),
+    ],
+)
+def test_advice(monkeypatch, size, ranks, gpu_memory, flags, expected):
+    monkeypatch.setattr(world, "WORLD_SIZE", ranks)
+    config = Config(**{**LARGE, "engine": "vllm", **flags})
+    assert peak(SIZES[size], config, gpu_memory) > USABLE * gpu_memory
+    assert advice(SIZES[size], config, gpu_memory) == expected
+
+
+def test_the_smallest_gpu_of_all_ranks_counts(monkeypatch):
+    device = SimpleNamespace(type="cuda")
+    properties = SimpleNamespace(total_memory=80e9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    assert smallest_gpu(device) == 80
+    monkeypatch.setattr(rlvr.fit, "gather", lambda own: [*own, 24.0])
+    assert smallest_gpu(device) == 24

@@ -1,0 +1,398 @@
+"""Log-probs and entropies: tiles against the textbook's definition, microbatches, padding."""
+
+import copy
+import math
+import random
+
+import rlvr.logprobs
+from rlvr.config import Config
+from rlvr.logprobs import (
+    LinearLogProbs,
+    completion_logprobs,
+    frozen_logprobs,
+    microbatches,
+    plain_logprobs,
+    split_further,
+    tile_width,
+)
+from rlvr.records import Sample
+from rlvr.rollouts import completion_mask
+from rlvr.samplers import GenerateSampler
+
+import pytest
+import torch
+from samples import PROMPTS, some_samples
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def longest(samples):
+    return max(len(sample.completion_ids) for sample in samples)
+
+
+# ------------------------------------------------------------------------------- the definition
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_plain_logprobs_are_those_of_a_categorical_distribution(temperature):
+    torch.manual_seed(0)
+    hidden = torch.randn(9, 8, dtype=torch.float64)
+    weight = torch.randn(11, 8, dtype=torch.float64)
+    targets = torch.randint(11, (9,))
+    logprobs, entropies = plain_logprobs(hidden, weight, targets, temperature)
+    softmax = torch.distributions.Categorical(logits=hidden @ weight.T / temperature)
+    torch.testing.assert_close(logprobs, softmax.log_prob(targets), rtol=0, atol=1e-12)
+    torch.testing.assert_close(entropies, softmax.entropy(), rtol=0, atol=1e-12)
+
+
+# ---------------------------------------------------------------------------------- the tiles
+
+
+@pytest.mark.parametrize("temperature", [0.5, 0.7, 1.0, 1.8])
+def test_linear_logprobs_gradcheck(temperature):
+    torch.manual_seed(0)
+    hidden = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([0, 6, 3, 3, 1])
+
+    def function(hidden, weight):
+        return LinearLogProbs.apply(hidden, weight, targets, temperature)
+
+    assert torch.autograd.gradcheck(function, (hidden, weight), atol=1e-7, rtol=1e-6)
+
+
+def results_of(function, hidden, weight, targets, temperature, factors):
+    """Log-probs, entropies, and the gradients of both for hidden and weight."""
+    logprobs, entropies = function(hidden, weight, targets, temperature)
+    loss = (factors[0] * logprobs + factors[1] * entropies).sum()
+    gradients = torch.autograd.grad(loss, (hidden, weight), retain_graph=True)
+    return logprobs, entropies, *gradients
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_linear_logprobs_equal_plain_ones(temperature):
+    torch.manual_seed(0)
+    hidden = torch.randn(9, 8, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(11, 8, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(11, (9,))
+    factors = torch.randn(2, 9, dtype=torch.float64)
+    inputs = (hidden, weight, targets, temperature, factors)
+    got = results_of(LinearLogProbs.apply, *inputs)
+    torch.testing.assert_close(got, results_of(plain_logprobs, *inputs), rtol=0, atol=1e-12)
+
+
+class LargestResult(TorchDispatchMode):
+    """Notes the size of the largest tensor that torch makes within it, in backward passes, too."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **kwargs or {})
+        if isinstance(result, torch.Tensor):
+            self.numel = max(self.numel, result.numel())
+        return result
+
+
+@pytest.mark.parametrize("words", [50, 49, 25, 7, 1])
+def test_linear_logprobs_in_tiles(monkeypatch, words):
+    """A tile has at most 2**22 logits.
+
+    So 9 tokens that claim to be 2**22 // 7 make tiles of 7 of the 50 words.
+    """
+    torch.manual_seed(0)
+    hidden = torch.randn(9, 2, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(50, 2, dtype=torch.float64, requires_grad=True)
+    # so that one tile can hold nearly all of the probability, whichever it is
+    weight = weight * 5
+    targets = torch.tensor([0, 6, 7, 24, 25, 48, 49, 49, 13])
+    factors = torch.randn(2, 9, dtype=torch.float64)
+    inputs = (hidden, weight, targets, 0.9, factors)
+    expected = results_of(plain_logprobs, *inputs)
+
+    def claimed_length(value):
+        return 2**22 // words if getattr(value, "shape", 0) == hidden.shape else len(value)
+
+    monkeypatch.setattr(rlvr.logprobs, "len", claimed_length, raising=False)
+    with LargestResult() as largest:
+        got = results_of(LinearLogProbs.apply, *inputs)
+    assert largest.numel == max(9 * words, weight.numel())  # no [9, 50] was made
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 1000, 4095, 15873, 16384, 10**6])
+def test_rows_of_a_gpus_tiles_are_aligned(tokens):
+    """Their length is a multiple of 256, so that each begins at an aligned address."""
+    width = tile_width(tokens, gpu=True)
+    assert width % 256 == 0
+    assert width == 256 or 2**24 < tokens * width <= 2**25
+    assert tile_width(tokens, gpu=False) == 2**22 // tokens
+
+
+class Waits(TorchDispatchMode):
+    """Counts the operators whose result's shape or value the CPU has to wait for on a GPU."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        waiting = (torch.ops.aten.nonzero.default, torch.ops.aten._local_scalar_dense.default)
+        indices = args[1] if function is torch.ops.aten.index.Tensor else ()
+        by_mask = any(index is not None and index.dtype == torch.bool for index in indices)
+        self.count += function in waiting or by_mask
+        return function(*args, **kwargs or {})
+
+
+def test_waits_are_counted():
+    with Waits() as waits:
+        ones = torch.ones(3)
+        assert ones.sum().item() == 3
+        ones[ones > 0].exp()
+        ones.nonzero()
+    assert waits.count >= 3
+
+
+def test_a_gpu_never_waits_for_the_cpu_between_tiles(monkeypatch):
+    """Neither forward nor backward, in 5 tiles of which some hold no target and one holds most."""
+    torch.manual_seed(0)
+    monkeypatch.setattr(rlvr.logprobs, "tile_width", lambda tokens, gpu: 256)
+    hidden = torch.randn(9, 8, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(1100, 8, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([0, 255, 256, 300, 301, 302, 511, 1099, 1098])
+    inputs = (hidden, weight, targets, 0.7, torch.randn(2, 9, dtype=torch.float64))
+    expected = results_of(plain_logprobs, *inputs)
+    with Waits() as waits:
+        got = results_of(LinearLogProbs.apply, *inputs)
+    assert waits.count == 0
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+
+
+def test_no_tokens_at_all():
+    """As where a minibatch holds none: empty results, and gradients of 0."""
+    hidden = torch.zeros(0, 8, requires_grad=True)
+    weight = torch.randn(11, 8, requires_grad=True)
+    targets = torch.zeros(0, dtype=torch.long)
+    logprobs, entropies = LinearLogProbs.apply(hidden, weight, targets, 1.0)
+    assert logprobs.shape == entropies.shape == (0,)
+    gradients = torch.autograd.grad((logprobs + entropies).sum(), (hidden, weight))
+    assert gradients[0].shape == (0, 8)
+    assert torch.equal(gradients[1], torch.zeros(11, 8))
+
+
+def test_entropy_of_a_uniform_policy():
+    hidden, targets = torch.randn(3, 4), torch.tensor([0, 5, 9])
+    logprobs, entropies = LinearLogProbs.apply(hidden, torch.zeros(10, 4), targets, 0.7)
+    torch.testing.assert_close(entropies, torch.full((3,), math.log(10)), rtol=0, atol=1e-6)
+    torch.testing.assert_close(logprobs, torch.full((3,), -math.log(10)), rtol=0, atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------ in bf16
+
+
+def large_logits():
+    """Hidden states and weights in bf16, with logits of 15 to 30 where tokens are likely.
+
+    Also drawn tokens, and the exact log-probs [M, V].
+    """
+    torch.manual_seed(0)
+    hidden = torch.randn(64, 1536).bfloat16()
+    weight = (torch.randn(2000, 1536) * 8 / 1536**0.5).bfloat16()
+    logp = (hidden.double() @ weight.double().T).log_softmax(-1)
+    return hidden, weight, logp.exp().multinomial(1)[:, 0], logp
+
+
+def test_linear_logprobs_of_bfloat16_are_float32():
+    """Only the numbers that are multiplied are in bf16; neither logits nor log-probs are."""
+    hidden, weight, targets, logp = large_logits()
+    logprobs, entropies = LinearLogProbs.apply(hidden, weight, targets, 1.0)
+    assert logprobs.dtype == entropies.dtype == torch.float32
+    error = logprobs - logp[range(64), targets]
+    assert error.std() < 0.002
+    of_rounded_logits = (hidden @ weight.T).float().log_softmax(-1)
+    assert (of_rounded_logits - logp)[range(64), targets].std() > 0.015  # what a GPU would give
+    expected_entropies = -(logp.exp() * logp).sum(-1)
+    torch.testing.assert_close(entropies.double(), expected_entropies, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("weight_dtype", [torch.float32, torch.bfloat16])
+def test_gradients_in_bfloat16_are_added_up_in_float32(monkeypatch, weight_dtype):
+    """By tiles of any width. The weight's gradient is not rounded before it is added to others.
+
+    Rounded products would be off by 0.5%. What is left is the rounding of the factors, and of what
+    is handed on in bf16.
+    """
+    torch.manual_seed(0)
+    hidden = torch.randn(256, 256).bfloat16().requires_grad_()
+    weight = (torch.randn(2048, 256) / 4).bfloat16().to(weight_dtype).requires_grad_()
+    targets, factors = torch.randint(2048, (256,)), torch.randn(2, 256)
+    exact = [x.detach().double().requires_grad_() for x in (hidden, weight)]
+    expected = results_of(plain_logprobs, *exact, targets, 1.0, factors)[2:]
+    limits = {torch.bfloat16: 0.003, torch.float32: 0.002}
+    for width in (2048, 100):
+        monkeypatch.setattr(rlvr.logprobs, "tile_width", lambda tokens, gpu, width=width: width)
+        found = results_of(LinearLogProbs.apply, hidden, weight, targets, 1.0, factors)[2:]
+        assert [gradient.dtype for gradient in found] == [torch.bfloat16, weight_dtype]
+        for gradient, right in zip(found, expected, strict=True):
+            assert (gradient - right).norm() < limits[gradient.dtype] * right.norm()
+
+
+# --------------------------------------------------------------------------- completion tokens
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+@pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4, 5], [4, 0, 5], [2]])
+def test_completion_logprobs_equal_those_of_the_logits(sharp, rows, temperature):
+    """What each batch must reproduce: a row at a time, without padding, by the policy's head."""
+    policy, tokenizer = sharp
+    samples = some_samples(tokenizer)
+    width = longest(samples)
+    chosen = [samples[i] for i in rows]
+    logprobs, entropies = completion_logprobs(policy, chosen, temperature, width)
+    assert logprobs.shape == entropies.shape == (len(rows), width)
+    for row, sample in enumerate(chosen):
+        prompt, completion = sample.prompt_ids, sample.completion_ids
+        count = len(completion)
+        logits = policy(torch.tensor([prompt + completion])).logits[0]  # [S, V]
+        before = logits[len(prompt) - 1 : -1]  # [T, V]: what precedes a token predicts it
+        logp = (before / temperature).log_softmax(-1)
+        expected = logp[range(count), completion], -(logp.exp() * logp).sum(-1)
+        got = logprobs[row, :count], entropies[row, :count]
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
+        assert (logprobs[row, count:] == 0).all()
+        assert (entropies[row, count:] == 0).all()
+    assert logprobs[logprobs != 0].std() > 0.3  # the rows do differ from a uniform policy's
+
+
+@pytest.mark.parametrize("rows", [None, [7, 2, 4]])
+def test_frozen_logprobs_keep_the_order_of_the_rows(sharp, rows):
+    """They are computed in microbatches sorted by length, and are 0 in rows not asked for."""
+    policy, tokenizer = sharp
+    samples = some_samples(tokenizer, 9)
+    with torch.no_grad():
+        expected = completion_logprobs(policy, samples, 0.7, longest(samples))
+    for i in set(range(9)) - set(range(9) if rows is None else rows):
+        for values in expected:
+            values[i] = 0
+    for budget in (1, 100, 10**6):
+        config = Config(temperature=0.7, microbatch_tokens=budget)
+        frozen = frozen_logprobs(policy, samples, config, rows)
+        assert not frozen[0].requires_grad
+        torch.testing.assert_close(frozen, expected, rtol=0, atol=1e-5)
+
+
+def test_a_rank_with_fewer_rows_makes_as_many_passes_as_the_others(sharp, monkeypatch):
+    """In evaluations ranks have unequal shares. A pass that one leaves out would hang the rest."""
+    policy, tokenizer = sharp
+    samples = some_samples(tokenizer, 3)
+    config = Config(temperature=0.7)
+    expected = frozen_logprobs(policy, samples, config)
+    passes, score = [], rlvr.logprobs.completion_logprobs
+
+    def counted(*given):
+        passes.append(given)
+        return score(*given)
+
+    monkeypatch.setattr(rlvr.logprobs, "completion_logprobs", counted)
+    monkeypatch.setattr(rlvr.logprobs, "global_max", lambda count: max(count, 5))
+    torch.testing.assert_close(frozen_logprobs(policy, samples, config), expected)
+    assert len(passes) == 5
+
+
+def test_eos_is_trained_and_prompt_and_padding_are_not(sharp):
+    """A token's log-prob is read from the state before it: these states alone get a gradient."""
+    policy, tokenizer = sharp
+    samples, states = some_samples(tokenizer), []
+    hook = policy.base_model.register_forward_hook(
+        lambda *call: states.append(call[-1].last_hidden_state)
+    )
+    logprobs, _ = completion_logprobs(policy, samples, 1.0, longest(samples))
+    hook.remove()
+    mask = completion_mask(samples, policy.device)
+    (gradient,) = torch.autograd.grad((logprobs * mask).sum(), states)
+    trained = gradient.abs().sum(-1) > 0  # [n, S]
+    for i, sample in enumerate(samples):
+        first, count = len(sample.prompt_ids) - 1, len(sample.completion_ids)
+        assert trained[i].nonzero().flatten().tolist() == list(range(first, first + count))
+        assert mask[i].tolist() == [1.0] * count + [0.0] * (mask.shape[1] - count)
+    assert samples[0].completion_ids[-1] == tokenizer.eos_token_id
+
+
+def test_a_stop_token_that_is_also_the_padding_has_a_logprob(sharp):
+    policy, tokenizer = sharp
+    pad = tokenizer.pad_token_id
+    samples = [Sample([10, 11], [12, pad, 13, pad]), Sample([10, 11, 12], [13] * 7)]
+    logprobs, _ = completion_logprobs(policy, samples, 1.0, 7)
+    assert (logprobs != 0).sum(1).tolist() == [4, 7]
+
+
+def test_gradient_checkpointing_changes_no_gradient(sharp):
+    """Layers are computed again in the backward pass, and only there: `generate` has its cache."""
+    tokenizer = sharp[1]
+    completion = tokenizer.encode("<answer>1</answer><eos>")
+    samples = [Sample(tokenizer.encode(prompt), completion) for prompt in PROMPTS]
+    gradients, passes = [], []
+    for checkpointing in (False, True):
+        policy, forwards = copy.deepcopy(sharp[0]), []
+        if checkpointing:
+            policy.gradient_checkpointing_enable()
+        layer = policy.base_model.layers[0].mlp
+        layer.register_forward_pre_hook(lambda *_, forwards=forwards: forwards.append(1))
+        logprobs, entropies = completion_logprobs(policy, samples, 1.0, len(completion))
+        (logprobs.sum() + entropies.sum()).backward()
+        gradients.append([parameter.grad for parameter in policy.parameters()])
+        passes.append(len(forwards))
+        sampler = GenerateSampler(policy, tokenizer, Config())
+        assert len(sampler.generate([[3, 4]], 0.0, 1.0, 4)[0]) == 1
+        assert not policy.training
+    assert passes == [1, 2]
+    for plain, checkpointed in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, checkpointed)
+
+
+# ---------------------------------------------------------------------------------- microbatches
+
+
+def length_of(sample):
+    return len(sample.prompt_ids) + len(sample.completion_ids)
+
+
+@pytest.mark.parametrize("budget", [1, 20, 64, 1000, 10**6])
+@pytest.mark.parametrize("seed", range(5))
+def test_microbatches_partition_the_rows(budget, seed):
+    rng = random.Random(seed)
+    samples = [Sample([0] * rng.randint(1, 9), [0] * rng.randint(1, 40)) for _ in range(50)]
+    rows = torch.tensor(rng.sample(range(50), 30))
+    lengths = [length_of(sample) for sample in samples]
+    parts = microbatches(samples, rows, budget)
+    flat = [row for part in parts for row in part]
+    assert sorted(flat) == sorted(rows.tolist())
+    assert [lengths[row] for row in flat] == sorted(lengths[row] for row in rows.tolist())
+    for part in parts:
+        assert part
+        assert len(part) == 1 or len(part) * max(lengths[row] for row in part) <= budget
+    for part, following in zip(parts, parts[1:], strict=False):
+        # a part ends only where another row would not fit
+        assert (len(part) + 1) * lengths[following[0]] > budget
+
+
+def test_microbatches_by_hand():
+    samples = [Sample([0], [0] * (length - 1)) for length in (3, 2, 9, 2, 2)]
+    parts = microbatches(samples, range(5), 6)
+    assert [[length_of(samples[i]) for i in part] for part in parts] == [[2, 2, 2], [3], [9]]
+
+
+def test_microbatches_are_as_many_as_those_of_the_rank_with_the_most(monkeypatch):
+    """For the ranks gather sharded weights together, once a microbatch."""
+    samples = [Sample([0], [0] * (length - 1)) for length in (3, 2, 9, 2, 2)]
+    monkeypatch.setattr(rlvr.logprobs, "global_max", lambda count: count + 1)
+    parts = microbatches(samples, range(5), 6)
+    assert len(parts) == 4
+    assert sorted(row for part in parts for row in part) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("count, expected", [(1, 2), (2, 2), (3, 3), (5, 5), (9, 5)])
+def test_split_further(count, expected):
+    """There are never fewer parts than before, and no part is empty."""
+    before = [[4, 1, 3], [0, 2]]
+    parts = split_further(before, count)
+    assert len(parts) == expected
+    assert all(parts)
+    assert sorted(row for part in parts for row in part) == [0, 1, 2, 3, 4]
+    assert before == [[4, 1, 3], [0, 2]]

@@ -1,0 +1,152 @@
+"""The estimate of a run's memory."""
+
+from dataclasses import replace
+
+from rlvr import world
+from rlvr.config import Config
+from rlvr.memory import cached, memory_estimate, policy_sizes
+from rlvr.presets import LARGE
+
+import pytest
+import torch
+import transformers
+from shapes import qwen_shape
+
+
+def shape_of(**changes):
+    shape = dict(
+        vocab_size=64,
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    return transformers.Qwen2Config(**shape | changes)
+
+
+def estimate_of(shape, config, gpu_memory=0.0):
+    return memory_estimate(policy_sizes(shape), config, gpu_memory)
+
+
+def saved_bytes(policy, tokens):
+    """Bytes of the tensors that autograd saves in a forward pass, less the policy's weights."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in policy.parameters()}
+    saved = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        ids = torch.zeros(1, tokens, dtype=torch.long)
+        policy.base_model(input_ids=ids, use_cache=False)
+    return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(),
+        pytest.param(dict(intermediate_size=1024), marks=pytest.mark.slow),
+        pytest.param(dict(hidden_size=256), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_the_estimate_is_near_what_the_backward_pass_keeps(changes, checkpointing):
+    """It is within a quarter of the bytes that autograd saves in fp32."""
+    policy = transformers.Qwen2ForCausalLM(shape_of(**changes))
+    if checkpointing:
+        policy.gradient_checkpointing_enable()
+        policy.train()
+    measured = saved_bytes(policy, 4096) / 1e9
+    config = Config(microbatch_tokens=4096, gradient_checkpointing=checkpointing)
+    estimate = estimate_of(policy.config, config)
+    if checkpointing:
+        # beside what is kept of all layers, one layer is computed again at a time
+        without = replace(config, gradient_checkpointing=False)
+        all_layers = estimate_of(policy.config, without)["activations"] - 0.5
+        measured += all_layers / policy.config.num_hidden_layers
+    assert estimate["activations"] - 0.5 == pytest.approx(measured, rel=0.25)
+    parameters = sum(parameter.numel() for parameter in policy.parameters())
+    assert estimate["weights, gradients and Adam"] == pytest.approx(16 * parameters / 1e9)
+
+
+def test_what_flags_and_ranks_change(monkeypatch):
+    """A reference policy costs 4 bytes a parameter; FSDP shares all but what is gathered."""
+    shape = shape_of()
+    parameters = sum(p.numel() for p in transformers.Qwen2ForCausalLM(shape).parameters()) / 1e9
+
+    def weights(gpu_memory=0.0, **flags):
+        estimate = estimate_of(shape, Config(**flags), gpu_memory)
+        return estimate["weights, gradients and Adam"], estimate["bf16 weights"]
+
+    assert weights(beta=0.1) == pytest.approx((20 * parameters, 0))
+    assert weights(80.0) == pytest.approx((16 * parameters, 2 * parameters))
+    monkeypatch.setattr(world, "WORLD_SIZE", 4)
+    assert weights() == pytest.approx((16 * parameters / 4, 4 * parameters))
+    assert weights(80.0) == pytest.approx((16 * parameters / 4, 2 * parameters))
+    assert weights(fsdp=False) == pytest.approx((16 * parameters, 0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_cache_is_what_generate_keeps(dtype):
+    """It keeps keys and values, both in fp32 on a CPU, and in bf16 where the policy is in bf16."""
+    shape = shape_of()
+    policy = transformers.Qwen2ForCausalLM(shape).to(dtype)
+    prompt = torch.full((3, 17), 5)
+    with torch.no_grad():
+        cache = policy(prompt, use_cache=True).past_key_values
+    kept = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    config = Config(max_prompt_length=10, max_completion_length=7)
+    sizes = policy_sizes(shape)
+    of_one_layer = 2 * dtype.itemsize * 17 * sizes.queries  # keys and values, for all heads
+    estimated = cached(sizes, config, gpu=dtype == torch.bfloat16) * 1e9
+    assert estimated == pytest.approx(kept / 3 + of_one_layer)
+
+
+def test_a_gpu_by_hand():
+    """Qwen2.5-1.5B on one GPU of 80 GB, in 1e9 bytes, by what each byte is for."""
+    shape, parameters, head = qwen_shape("1.5 B"), 1.543714304, 151936 * 1536 / 1e9
+    config = Config(**LARGE, engine="hf", vllm_gpu_memory_utilization=0.3)
+    estimate = estimate_of(shape, config, 80.0)
+    activations = 16384 * (4 * 1536 * 28 + 40 * 1536 + 11 * 8960) / 1e9 + 0.5
+    cache = 64 * 2048 * 2 * 2 * (28 * 2 * 128 + 12 * 128) / 1e9
+    assert estimate == pytest.approx(
+        {
+            "weights, gradients and Adam": (4 + 4 + 8) * parameters,
+            "bf16 weights": 2 * parameters,
+            "head": 4 * head,  # its gradient of one microbatch
+            "activations": activations,
+            "cache": cache,
+            "vLLM": 0.0,
+            "an update": 18 * parameters + 4 * head + activations,
+            "a rollout": (12 + 2) * parameters + cache,  # the gradients are gone by then
+        }
+    )
+    vllm = estimate_of(shape, replace(config, engine="vllm"), 80.0)
+    assert vllm["cache"] == 0
+    assert vllm["vLLM"] == pytest.approx(24)
+    assert vllm["an update"] == pytest.approx(estimate["an update"] + 24)
+    assert vllm["a rollout"] == pytest.approx(14 * parameters + 24)
+    asleep = replace(config, engine="vllm", vllm_enable_sleep_mode=True)
+    asleep = estimate_of(shape, asleep, 80.0)
+    assert asleep["an update"] == pytest.approx(estimate["an update"])
+    assert asleep["a rollout"] == pytest.approx(vllm["a rollout"])
+
+
+def test_what_fsdp_gathers_at_once(monkeypatch):
+    """Embedding and head of Qwen2.5-7B: 1.09e9 parameters, of which a GPU holds 8 bytes each."""
+    monkeypatch.setattr(world, "WORLD_SIZE", 8)
+    estimate = estimate_of(qwen_shape("7 B"), Config(**LARGE, engine="hf"), 80.0)
+    assert estimate["head"] == pytest.approx(8 * (2 * 152064 * 3584 + 3584) / 1e9)
+    shared = 16 * 7.615616512 / 8
+    gathered = 2 * 7.615616512
+    assert estimate["bf16 weights"] == pytest.approx(gathered)
+    # an update gathers a layer at a time, and a rollout all of them
+    parts = shared + estimate["head"] + estimate["activations"]
+    assert estimate["an update"] == pytest.approx(parts)
+    assert estimate["a rollout"] == pytest.approx(shared * 12 / 16 + gathered + estimate["cache"])

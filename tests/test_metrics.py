@@ -1,0 +1,44 @@
+"""What is logged of a rollout."""
+
+import math
+
+from rlvr.metrics import rollout_metrics, sampler_mismatch
+from rlvr.records import Sample
+from rlvr.rollouts import sampled_logprobs
+
+import pytest
+import torch
+
+
+def test_rollout_metrics_by_hand():
+    """Four groups of two: all wrong, all right, and twice one of each."""
+    samples = [
+        Sample([1], [2], reward=0.0, status="unparsed"),
+        Sample([1], [2, 3], reward=0.0, truncated=True),
+        Sample([1], [2], reward=1.0),
+        Sample([1], [2], reward=1.0),
+        Sample([1], [2, 3, 4], reward=1.0),
+        Sample([1], [2], reward=0.0, status="timeout"),
+        Sample([1], [2] * 10, reward=0.0, truncated=True, status="unparsed"),
+        Sample([1], [2], reward=1.0, truncated=True),
+    ]
+    assert rollout_metrics(samples, 2) == {
+        "reward": 4 / 8,
+        "all_wrong": 1 / 4,
+        "all_right": 1 / 4,
+        "length": 20 / 8,
+        "truncated": 3 / 8,
+        "unparsed": 2 / 8,
+        "timeout": 1 / 8,
+    }
+
+
+def test_sampler_mismatch_by_hand():
+    """The trainer's log-probs less the sampler's are 0.1 and -0.2, and 0.3 in the second row."""
+    samples = [Sample([1], [5, 6], logprobs=[-1.0, -2.0]), Sample([1], [7], logprobs=[-0.5])]
+    sampled = sampled_logprobs(samples, "cpu")
+    logprobs = torch.tensor([[-0.9, -2.2], [-0.2, 9.0]])  # the 9.0 is padding
+    mismatch = sampler_mismatch(samples, logprobs, sampled)
+    k3 = sum(math.exp(d) - 1 - d for d in (0.1, -0.2, 0.3)) / 3
+    expected = {"mismatch": 0.2, "mismatch_k3": k3, "mismatch_max_ratio": math.exp(0.3)}
+    assert mismatch == pytest.approx(expected, rel=1e-4)

@@ -1,0 +1,103 @@
+"""The policy, the reference policy and the tokenizer, as they are loaded."""
+
+import copy
+import json
+
+import rlvr.models
+from rlvr.checkpoints import save_folder
+from rlvr.config import Config
+from rlvr.errors import UserError
+from rlvr.records import Sample
+from rlvr.rollouts import completion_mask
+from rlvr.samplers import GenerateSampler
+
+import pytest
+import torch
+from samples import some_samples
+
+from common import token_logprobs
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_saved_policy_loads_as_it_was(sharp, tmp_path, dtype):
+    """load_policy gives fp32 weights whatever the checkpoint's dtype, and the same tokens."""
+    policy, tokenizer = copy.deepcopy(sharp[0]), sharp[1]
+    copy.deepcopy(policy).to(dtype).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    for parameter in policy.parameters():
+        parameter.data = parameter.data.to(dtype).float()
+    loaded, loaded_tokenizer = rlvr.models.load_policy(Config(model=str(tmp_path)), CPU)
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
+    samples = some_samples(tokenizer)
+    assert samples == some_samples(loaded_tokenizer)
+    ids = samples[0].completion_ids
+    assert loaded_tokenizer.decode(ids) == tokenizer.decode(ids)
+    sampler = GenerateSampler(loaded, loaded_tokenizer, Config())
+    assert sampler.stops == [tokenizer.eos_token_id]
+    got = token_logprobs(loaded, samples, range(6))
+    expected = token_logprobs(policy, samples, range(6))
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+
+
+def test_a_model_that_is_not_there_is_the_users_error(tmp_path):
+    absent = str(tmp_path / "absent")
+    with pytest.raises(UserError) as error:
+        rlvr.models.load_policy(Config(model=absent), CPU)
+    assert f"--model {absent}" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_tokenizer_without_padding(tiny, tmp_path):
+    """Llama's have none: the stop token pads, and is still trained, for masks go by position."""
+    policy, tokenizer = copy.deepcopy(tiny[0]), copy.deepcopy(tiny[1])
+    tokenizer.pad_token = None
+    policy.generation_config.eos_token_id = None
+    save_folder(tmp_path / "policy", policy, tokenizer)
+    policy, tokenizer = rlvr.models.load_policy(Config(model=str(tmp_path / "policy")), CPU)
+    sampler = GenerateSampler(policy, tokenizer, Config())
+    assert tokenizer.pad_token == "<eos>"
+    assert sampler.stops == [tokenizer.eos_token_id]
+    completions, logprobs = sampler.generate([[8, 9, 10], [8]], 1.0, 1.0, 6)
+    assert [len(row) for row in logprobs] == [len(completion) for completion in completions]
+    mask = completion_mask([Sample([8], [9, 1]), Sample([8], [9, 9, 1])], "cpu")
+    assert mask.tolist() == [[1, 1, 0], [1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    "settings, kept",
+    [
+        (dict(do_sample=True, temperature=0.7), True),
+        (dict(temperature=0.7), False),
+        (dict(early_stopping=True), False),
+    ],
+    ids=str,
+)
+def test_a_checkpoint_whose_generation_config_contradicts_itself_can_be_saved(
+    tiny, tmp_path, settings, kept
+):
+    """transformers refuses to save it. A run would find that out after its first 100 steps."""
+    save_folder(tmp_path / "policy", *tiny)
+    own = {"eos_token_id": [1, 5], "pad_token_id": 0, **settings}
+    (tmp_path / "policy/generation_config.json").write_text(json.dumps(own))
+    loaded = rlvr.models.load_policy(Config(model=str(tmp_path / "policy")), CPU)
+    save_folder(tmp_path / "trained", *loaded)
+    saved = json.loads((tmp_path / "trained/generation_config.json").read_text())
+    expected = own if kept else {"eos_token_id": [1, 5], "pad_token_id": 0}
+    assert saved.items() >= expected.items()
+    assert (settings.items() <= saved.items()) == kept
+
+
+def test_the_reference_is_the_starting_policy_and_is_loaded_for_the_kl_penalty_alone(
+    sharp, tmp_path
+):
+    save_folder(tmp_path / "policy", *sharp)
+    config = Config(model=str(tmp_path / "policy"), beta=0.1)
+    policy, _ = rlvr.models.load_policy(config, CPU)
+    with torch.no_grad():
+        policy.lm_head.weight.zero_()  # as if it had been trained
+    reference = rlvr.models.load_reference(policy, config)
+    for name, weight in reference.state_dict().items():
+        torch.testing.assert_close(weight, sharp[0].state_dict()[name], rtol=0, atol=0)
+    assert rlvr.models.load_reference(policy, Config(model=config.model)) is None

