@@ -40,6 +40,7 @@ from runs import (
     SCRIPTS,
     SMALL,
     arguments,
+    first_fast,
     free_port,
     real_load_problems,
     refused,
@@ -201,9 +202,8 @@ def wait_for(moment, child, folder, before, rng, pace):
         time.sleep(rng.uniform(0, 0.01))
 
 
-@pytest.mark.parametrize(
-    "wanted, max_steps, curves", [(3, 3, False), pytest.param(30, 12, True, marks=slow)]
-)
+@pytest.mark.parametrize("wanted, max_steps, curves", [(3, 3, False), (30, 12, True)])
+@slow
 def test_kill_at_random_moments(
     nursery, run, straight, cache_dir, tmp_path, wanted, max_steps, curves
 ):
@@ -713,7 +713,8 @@ def test_a_second_sigterm_while_the_start_is_being_left(run, monkeypatch):
         pytest.fail(f"the second one raises {again!r}")
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(12, marks=slow)])
+@slow
+@pytest.mark.parametrize("count", [2, 12])
 def test_sigterm_at_random_moments_of_the_start(nursery, run, cache_dir, tmp_path, count):
     """As a process, so that its end is seen, too. After the start, the last step is saved."""
     run("grpo", max_steps=0, output_dir="warm")
@@ -748,6 +749,7 @@ def test_sigterm_twice(run, resume, monkeypatch, straight):
         assert rows("run", name) == rows(straight, name)
 
 
+@slow
 def test_sigterm_twice_to_a_process(nursery, run, cache_dir, tmp_path):
     """Within a second: in a step, and as soon as it saves."""
     run("grpo", max_steps=0, output_dir="warm")
@@ -832,7 +834,7 @@ KEEPING_STATE = {
 }
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", first_fast(["fade", "grpo", "agrae", "asymgrpo", "cwgrpo"]))
 def test_three_steps_and_three_after_resuming_are_six(run, resume, script):
     """With a reference policy, groups drawn again, and all else that a script remembers."""
     flags = dict(

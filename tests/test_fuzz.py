@@ -273,6 +273,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+@pytest.mark.slow
 def test_a_run_writes_into_its_folder_the_caches_and_the_temporary_folder_alone(tmp_path):
     """An audit hook sees what Python does; what libraries write themselves is there afterwards."""
     for name in ("work", "home", "temporary"):

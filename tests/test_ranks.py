@@ -221,6 +221,7 @@ def test_a_rank_that_dies_ends_the_run(cache_dir, tmp_path, places):
         assert weights(checkpoint)
 
 
+@slow
 def test_a_rank_that_hangs_ends_the_others(cache_dir, tmp_path):
     """It is stopped, as where a machine is gone without a word: the other cannot know."""
     flags = arguments(

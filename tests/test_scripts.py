@@ -368,7 +368,7 @@ def test_gradient_checkpointing_changes_nothing_but_memory(run):
     assert rows("True")[0]["grad_norm"] > 0
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", first_fast(SCRIPTS))
 @pytest.mark.usefixtures("no_evaluation")
 def test_truncated_importance_weights(run, monkeypatch, script):
     """Of `generate` they are 1. Of a sampler whose log-probs are 0.1 too low they are e^0.1 each.
@@ -604,7 +604,8 @@ def test_a_second_ctrl_c(run, monkeypatch, seconds, code, saved):
     assert Path("run/checkpoint-1").exists() == saved
 
 
-@pytest.mark.parametrize("script", first_fast(SCRIPTS))
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_two_ranks(cache_dir, tmp_path, script):
     torchrun = f"-m torch.distributed.run --nproc_per_node 2 --master_port {free_port()}"
     flags = dict(eval_steps=2, save_steps=2, cache_dir=cache_dir)

@@ -127,7 +127,8 @@ def assert_trained_alike(found, expected):
         torch.testing.assert_close(found[1][name], value, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("tied", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("tied", [True, False])
 def test_embedding_and_head_train(tmp_path, tied):
     found, expected = on_two_ranks(tmp_path, "tied" if tied else "untied"), train(tied)
     assert_trained_alike(found, expected)
