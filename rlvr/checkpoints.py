@@ -129,11 +129,14 @@ def restore_optimizer(policy, optimizer, saved: dict) -> None:
     optimizer.load_state_dict({"state": moments, "param_groups": groups})
 
 
-def save_folder(folder: Path, policy, tokenizer, state=None, weights=None) -> None:
+def save_folder(
+    folder: Path, policy, tokenizer, state=None, weights=None, keep_whole: bool = False
+) -> None:
     """Write a Hugging Face folder under another name, and rename it once it is whole.
 
-    `weights` are those of a policy that is sharded, `state` what becomes state.pt. UserError,
-    whatever goes wrong.
+    `weights` are those of a policy that is sharded, `state` what becomes state.pt. With keep_whole,
+    a whole folder that another process has put there meanwhile stays. The files follow the umask.
+    UserError, whatever goes wrong.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -146,12 +149,25 @@ def save_folder(folder: Path, policy, tokenizer, state=None, weights=None) -> No
             sums = {file.name: checksum(file) for file in new.iterdir()}
             (new / "checksums.json").write_text(json.dumps(sums))
             for file in new.iterdir():  # has to be on the disk before the rename is
+                file.chmod(0o666 & ~current_umask())  # safetensors keeps its files to their owner
                 with open(file, "rb+") as opened:
                     os.fsync(opened.fileno())
-            remove(folder)
-            new.rename(folder)
+            if not keep_whole:
+                remove(folder)
+            try:
+                new.rename(folder)
+            except OSError:
+                if not (keep_whole and is_whole(folder)):
+                    raise
     except Exception as error:  # safetensors and torch have their own for a full disk
         raise UserError(f"cannot write {folder}: {error}") from error
+
+
+def current_umask() -> int:
+    """The bits that the files of this process do not have; to read them is to set them twice."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
 
 
 def remove(folder: Path) -> None:
@@ -171,7 +187,8 @@ def is_whole(folder: Path) -> bool:
     """Whether all files of a folder are as `save_folder` wrote them."""
     try:
         sums = json.loads((folder / "checksums.json").read_text())
-        return all(checksum(folder / name) == value for name, value in sums.items())
+        same = [checksum(folder / name) == value for name, value in sums.items()]
+        return bool(same) and all(same)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
 

@@ -20,6 +20,7 @@ from rlvr import checkpoints, world
 from rlvr.context import check_context
 from rlvr.devices import choose_device
 from rlvr.errors import UserError, fail, reading, writing
+from rlvr.locks import own
 from rlvr.logs import append_row, drop_rows_after, write_whole
 from rlvr.plots import draw_curves, print_first_and_last
 from rlvr.ranks import gather, global_sum, start_process_group, watch_ranks
@@ -34,7 +35,9 @@ AT_EXIT = contextlib.ExitStack()  # what has to end before the process group doe
 
 def launch(main, config) -> None:
     """Run main(config). What the user can mend becomes one line; a bug keeps its traceback."""
-    signal.signal(signal.SIGTERM, leave)
+    for number in asking_for_an_end():
+        if number != signal.SIGINT:  # which raises KeyboardInterrupt
+            signal.signal(number, leave)
     try:
         main(config)
     except UserError as error:
@@ -60,6 +63,15 @@ def launch(main, config) -> None:
             dist.destroy_process_group()
 
 
+def asking_for_an_end() -> list[signal.Signals]:
+    """The signals that ask a run to end: Ctrl-C, a scheduler's, its warning, a closed terminal.
+
+    A signal that is ignored, as SIGHUP is under nohup, stays ignored.
+    """
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+    return [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
+
+
 def leave(number, frame):
     """End a run that has nothing to save yet. A launcher may send the signal twice."""
     signal.signal(number, signal.SIG_IGN)
@@ -82,19 +94,19 @@ class Run:
         self.stopped = 0.0  # when a signal has asked for an end; 0 while none has
         self.skipped = 0  # updates that were NaN or infinite
         self.skipped_in_a_row = 0
+        self.unsaved = False  # whether there has been an update since the last checkpoint
         self.ended = threading.Event()
         self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
         self.folder, self.checkpoint = gather([self.choose_folder()])[0]  # rank 0 chooses
         self.writer = None
         if world.RANK == 0:
-            with writing(self.folder):
-                self.folder.mkdir(parents=True, exist_ok=True)
             self.writer = make_writer(config, self.folder)
 
     def choose_folder(self) -> tuple[Path, Path | None]:
         """The run folder, and on rank 0 the checkpoint to resume from, if there is one."""
         config = self.config
         if config.resume_from_checkpoint:
+            self.own(checkpoints.find_run(config.resume_from_checkpoint)[0])
             return checkpoints.newest_whole(config.resume_from_checkpoint)
         name = f"runs/{Path(sys.argv[0]).stem}-{config.variant}-{self.started}"
         folder = Path(config.output_dir or name)
@@ -105,7 +117,16 @@ class Run:
                 f"--output_dir {folder} holds a run or a model; choose another, or "
                 f"--resume_from_checkpoint {folder}"
             )
+        if world.RANK == 0:
+            with writing(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+        self.own(folder)
         return folder, None
+
+    def own(self, folder: Path) -> None:
+        """Keep other processes from the run folder until this one ends. Rank 0 does it for all."""
+        if world.RANK == 0:
+            AT_EXIT.callback(os.close, own(folder))
 
     def resume(self, training: checkpoints.TrainingState) -> int:
         """Restore a checkpoint when resuming -> the last step done, 0 for a new run.
@@ -115,7 +136,7 @@ class Run:
         """
         problems = training.stream.problems
         check_context(training.policy, training.tokenizer, problems, self.config)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in asking_for_an_end():
             signal.signal(number, self.on_signal)
         if world.WORLD_SIZE > 1:
             threading.Thread(target=watch_ranks, args=(self.ended,), daemon=True).start()
@@ -143,7 +164,15 @@ class Run:
         drop_rows_after(self.folder, step)
 
     def on_signal(self, number, frame):
-        """Ask for an end after this step. Ctrl-C again, two seconds later, ends at once."""
+        """Ask for an end after this step. Ctrl-C again, two seconds later, ends at once.
+
+        Where there is nothing to save, the end is now: before the first update, and in an
+        evaluation alone. Several ranks agree on the end of a step.
+        """
+        if not self.unsaved and world.WORLD_SIZE == 1:
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            leave(number, frame)
         if self.stopped and number == signal.SIGINT and time.monotonic() > self.stopped + 2:
             raise KeyboardInterrupt
         if not self.stopped and world.RANK == 0:
@@ -176,6 +205,7 @@ class Run:
         limit = self.config.max_grad_norm
         norm = whole(torch.nn.utils.clip_grad_norm_(policy.parameters(), limit)).item()
         finite = math.isfinite(norm + global_sum(loss)[0])
+        self.unsaved = True
         if finite and norm > 0:
             optimizer.step()
         elif world.RANK == 0:
@@ -203,6 +233,7 @@ class Run:
         if stopped or self.is_due(step, self.config.save_steps):
             folder = self.folder / f"checkpoint-{step}"
             checkpoints.save(folder, training, step, (self.skipped, self.skipped_in_a_row))
+            self.unsaved = False
             limit = self.config.save_total_limit
             if world.RANK == 0:
                 print(f"saved {folder}")

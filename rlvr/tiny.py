@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from rlvr import world
-from rlvr.checkpoints import save_folder
+from rlvr.checkpoints import is_whole, remove, save_folder
 from rlvr.errors import writing
 from rlvr.logprobs import completion_logprobs
 from rlvr.ranks import gather
@@ -52,21 +52,25 @@ def build_tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedT
 def warmed_up_tiny(config) -> Path:
     """The folder in --cache_dir of the tiny policy after --sft_steps supervised steps.
 
-    It is taught where the folder does not exist yet, by rank 0. Its name tells the settings that
-    shape it, so that others have a folder of their own.
+    Rank 0 teaches it where the folder does not exist yet, or is damaged. The folder's name tells
+    the settings that shape it, so that others have a folder of their own. Runs that start together
+    each teach it, and the first one to finish is kept: they are the same.
     """
     settings = f"steps{config.sft_steps}-numbers{config.numbers.replace(',', '')}"
     libraries = f"torch{torch.__version__}-transformers{transformers.__version__}"
     name = f"tiny-v{VERSION}-{settings}-{libraries}"
     folder = Path(os.path.expanduser(config.cache_dir), name)
     with writing(f"the tiny policy to --cache_dir {config.cache_dir}"):
+        if world.RANK == 0 and folder.exists() and not is_whole(folder):
+            print(f"{folder} is damaged; teaching the tiny policy again")
+            remove(folder)
         is_new = world.RANK == 0 and not folder.exists()
         if is_new:
             folder.parent.mkdir(parents=True, exist_ok=True)
             # found out before the warm-up, which takes minutes
             tempfile.TemporaryDirectory(dir=folder.parent, prefix=".saving-").cleanup()
     if is_new:
-        save_folder(folder, *warm_up(config))
+        save_folder(folder, *warm_up(config), keep_whole=True)
     gather([])  # the other ranks wait here
     return folder
 

@@ -65,7 +65,8 @@ def countdown_problems(config, tokenizer):
 @contextlib.contextmanager
 def left_as_it_was():
     """Put back what a run changes in this process: signal handlers, threads, random numbers."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
     threads = torch.get_num_threads()
     try:
         with torch.random.fork_rng():

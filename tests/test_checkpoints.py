@@ -4,7 +4,7 @@ import copy
 import os
 
 from rlvr import checkpoints
-from rlvr.checkpoints import TrainingState, save_folder
+from rlvr.checkpoints import TrainingState, is_whole, save_folder
 from rlvr.config import Config
 from rlvr.errors import UserError
 from rlvr.records import Problem
@@ -262,3 +262,23 @@ def test_other_problems_and_other_policies_are_refused(training_of, tmp_path):
     other.policy.name_or_path = "another"
     with pytest.raises(UserError, match="run has begun with.*starting policy"):
         checkpoints.restore(folder, other, Config())
+
+
+@pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_files_follow_the_umask(tiny, tmp_path, umask, mode):
+    """Others may evaluate a checkpoint where the user's umask lets them read it."""
+    before = os.umask(umask)
+    try:
+        save_folder(tmp_path / "policy", *tiny, dict(step=1))
+        assert os.umask(umask) == umask  # it is as it was
+    finally:
+        os.umask(before)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "policy").iterdir()}
+    assert set(modes.values()) == {mode} and "model.safetensors" in modes
+
+
+def test_a_folder_without_checksums_is_not_whole(tiny, tmp_path):
+    save_folder(tmp_path / "policy", *tiny)
+    assert is_whole(tmp_path / "policy")
+    (tmp_path / "policy" / "checksums.json").write_text("{}")
+    assert not is_whole(tmp_path / "policy")

@@ -43,6 +43,7 @@ def compiled(policy):
     return policy
 
 
+@pytest.mark.slow
 def test_log_probs_are_the_same_and_one_program_is_enough(sharp, quick, capsys):
     """For batches of several shapes: it is made in the warm-up, once with and without gradients."""
     policy, tokenizer = sharp

@@ -349,6 +349,7 @@ def test_a_kill_at_any_point_of_a_save(run, resume, monkeypatch, straight, tmp_p
         assert_same_end(copy, straight)
 
 
+@slow
 @every_point
 def test_a_kill_at_any_point_of_picking_a_run_up(
     resume, monkeypatch, straight, tmp_path, watch, every
@@ -791,7 +792,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @slow
-def test_sigterm_to_two_ranks_while_one_of_them_saves(run, cache_dir, tmp_path):
+@pytest.mark.parametrize("signalled", [[0, 1], [0], [1]], ids=str)
+def test_sigterm_to_ranks_while_one_of_them_saves(run, cache_dir, signalled):
     """The other one is in the next step already; both have to end after the same step."""
     run("grpo", max_steps=0, output_dir="warm")
     Path("slow_saves.py").write_text(SLOW_SAVES)
@@ -812,8 +814,8 @@ def test_sigterm_to_two_ranks_while_one_of_them_saves(run, cache_dir, tmp_path):
     try:
         until(ranks[0].pid, lambda: "saving" in logs[0].read_text() or ranks[0].poll() is not None)
         time.sleep(1)
-        for rank in ranks:
-            rank.send_signal(signal.SIGTERM)
+        for rank in signalled:
+            ranks[rank].send_signal(signal.SIGTERM)
         codes = [rank.wait(timeout=120) for rank in ranks]
     finally:
         for rank in ranks:

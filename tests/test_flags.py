@@ -120,6 +120,12 @@ class OldTerminal(Terminal):
         ("--bogus", "Unrecognized options: --bogus"),
         ("--max_step 3", "Unrecognized options: --max_step, 3; perhaps you meant --max_steps"),
         ("--max_steps", "Missing value for argument '--max_steps'. Expected 1 values."),
+        ("--fsdp no", "--fsdp takes true or false, got 'no'"),
+        ("--fsdp=", "--fsdp takes true or false, got ''"),
+        (  # a flag that may also be None
+            "--num_threads 1.5",
+            "Error parsing --num_threads: invalid literal for int() with base 10: '1.5'",
+        ),
         (
             "--engine tgi",
             "invalid choice 'tgi' for argument '--engine'. Expected one of ('auto', 'hf', 'vllm').",

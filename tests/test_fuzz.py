@@ -193,6 +193,15 @@ def test_one_line_or_finite_numbers(bare, place, cache_dir, record_property, cas
         pytest.fail(f"{command}\n{error}")
 
 
+@pytest.mark.parametrize(
+    "flag",
+    ["model", "dataset", "eval_dataset", "output_dir", "cache_dir", "resume_from_checkpoint"],
+)
+def test_a_name_that_no_file_can_have(bare, flag):
+    result = bare("grpo", f"--{flag}", 300 * "x")
+    assert refused(result, "grpo", 300 * "x", "File name too long")
+
+
 # ------------------------------------------------------------------ foreign code, foreign files
 
 MODEL_CODE = """

@@ -197,7 +197,8 @@ def test_two_nodes_train_as_two_ranks_of_one(cache_dir, tmp_path):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize("places", ["one node", pytest.param("two nodes", marks=slow)])
+@slow
+@pytest.mark.parametrize("places", ["one node", "two nodes"])
 def test_a_rank_that_dies_ends_the_run(cache_dir, tmp_path, places):
     endless = dict(max_steps=10**6, eval_steps=10**6, save_steps=1, save_total_limit=2)
     flags = arguments(**{**SMALL, **endless}, cache_dir=cache_dir, output_dir="run")

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -575,3 +576,45 @@ def test_report_to_tensorboard_writes_an_event_file(run):
             assert [step for step, _ in found] == [step for step, _ in expected]
             values = [value for _, value in expected]
             assert [value for _, value in found] == pytest.approx(values, rel=1e-6)
+
+
+# ------------------------------------------------------------------ a signal with nothing to save
+
+
+@pytest.mark.parametrize(
+    "number, code",
+    [(signal.SIGTERM, 0), (signal.SIGUSR1, 0), (signal.SIGHUP, 0), (signal.SIGINT, 130)],
+)
+@pytest.mark.parametrize("max_steps", [0, 2])
+def test_a_signal_in_the_first_evaluation_ends_at_once(run, monkeypatch, number, code, max_steps):
+    """There has been no update, so there is nothing that a checkpoint could keep."""
+    monkeypatch.setattr(common, "evaluate", lambda *_: signal.raise_signal(number) or {})
+    result = run("grpo", max_steps=max_steps)
+    assert result.code == code and "Traceback" not in result.err
+    assert not [*Path("run").glob("*.jsonl")] and not [*Path("run").glob("checkpoint-*")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP])
+def test_a_scheduler_s_warning_and_a_closed_terminal_save(run, monkeypatch, number):
+    evaluate = common.evaluate
+    evaluations = []
+
+    def signalling(*given):
+        evaluations.append(1)
+        if len(evaluations) == 2:  # that after step 1, whose update is not saved yet
+            signal.raise_signal(number)
+        return evaluate(*given)
+
+    monkeypatch.setattr(common, "evaluate", signalling)
+    assert run("grpo", max_steps=5, save_steps=100).code == 0
+    assert steps("run") == [1] and Path("run/checkpoint-1").exists()
+
+
+def test_an_ignored_signal_stays_ignored(monkeypatch):
+    """As SIGHUP is under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert signal.SIGHUP not in rlvr.run.asking_for_an_end()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert signal.SIGHUP in rlvr.run.asking_for_an_end()

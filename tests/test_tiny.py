@@ -4,6 +4,7 @@ import random
 import re
 
 import rlvr.tiny
+from rlvr.checkpoints import is_whole, save_folder
 from rlvr.config import Config
 from rlvr.errors import UserError
 from rlvr.tasks.countdown import make_countdown
@@ -85,3 +86,22 @@ def test_only_rank_0_teaches(taught, tmp_path, monkeypatch):
     monkeypatch.setattr("rlvr.world.RANK", 1)
     rlvr.tiny.warmed_up_tiny(Config(cache_dir=str(tmp_path)))
     assert taught == []
+
+
+def test_runs_that_start_together_keep_the_policy_that_appeared_meanwhile(tiny, tmp_path):
+    """A folder that another run is loading must not be taken away."""
+    save_folder(tmp_path / "policy", *tiny)
+    before = (tmp_path / "policy").stat().st_ino
+    save_folder(tmp_path / "policy", *tiny, keep_whole=True)
+    assert (tmp_path / "policy").stat().st_ino == before
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+
+
+def test_a_damaged_policy_in_the_cache_is_named_and_taught_again(tmp_path, capsys):
+    config = Config(sft_steps=1, numbers="2", cache_dir=str(tmp_path))
+    folder = rlvr.tiny.warmed_up_tiny(config)
+    held = bytearray((folder / "model.safetensors").read_bytes())
+    held[len(held) // 2] ^= 1
+    (folder / "model.safetensors").write_bytes(held)
+    assert rlvr.tiny.warmed_up_tiny(config) == folder and is_whole(folder)
+    assert f"{folder} is damaged" in capsys.readouterr().out
