@@ -1,6 +1,6 @@
 """Runs that are killed, stopped or out of disk, and damaged checkpoints: what resuming makes of it.
 
-`-m slow` kills 30 times instead of 3, resumes from every point of a save, and stops two ranks
+`-m slow` kills processes at random moments, resumes from every point of a save, and stops two ranks
 during a save.
 """
 
