@@ -66,10 +66,12 @@ def launch(main, config) -> None:
 def asking_for_an_end() -> list[signal.Signals]:
     """The signals that ask a run to end: Ctrl-C, a scheduler's, its warning, a closed terminal.
 
-    A signal that is ignored, as SIGHUP is under nohup, stays ignored.
+    Where SIGHUP is ignored, as under nohup, it stays ignored.
     """
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-    return [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
+    signals = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    return signals
 
 
 def leave(number, frame):

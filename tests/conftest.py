@@ -4,6 +4,7 @@ import copy
 import importlib
 import os
 import shutil
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -26,6 +27,8 @@ from runs import ROOT, SMALL, arguments, countdown_problems, left_as_it_was
 
 import common
 
+# A shell's background job is started with Ctrl-C ignored, and would hand that on to every process.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # a second one gains little on the tiny policy, and costs much if busy
 
 
