@@ -16,11 +16,10 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from rlvr import checkpoints, world
+from rlvr import checkpoints, locks, world
 from rlvr.context import check_context
 from rlvr.devices import choose_device
 from rlvr.errors import UserError, fail, reading, writing
-from rlvr.locks import own
 from rlvr.logs import append_row, drop_rows_after, write_whole
 from rlvr.plots import draw_curves, print_first_and_last
 from rlvr.ranks import gather, global_sum, start_process_group, watch_ranks
@@ -128,7 +127,7 @@ class Run:
     def own(self, folder: Path) -> None:
         """Keep other processes from the run folder until this one ends. Rank 0 does it for all."""
         if world.RANK == 0:
-            AT_EXIT.callback(os.close, own(folder))
+            AT_EXIT.callback(os.close, locks.own(folder))
 
     def resume(self, training: checkpoints.TrainingState) -> int:
         """Restore a checkpoint when resuming -> the last step done, 0 for a new run.
