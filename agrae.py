@@ -10,9 +10,12 @@ prompt's group, and w the mean success of the whole batch (Eqs. 11-13):
 What differs from grpo.py: the advantages, and what is logged about them.
 
 Paper: Unveiling Implicit Advantage Symmetry (A-GRAE, arXiv 2602.05548). This file follows its text,
-from which its released code departs: there 1 - sqrt(p) stands for sqrt(1-p), the standard deviation
-is Bessel's with 1e-6 added, and the branch only runs while a weight that is annealed from the first
-step on still equals its start, which is never.
+from which its released code departs: there 1 - sqrt(p) stands for sqrt(1-p) (--variant released),
+the standard deviation is Bessel's with 1e-6 added, and the branch only runs while a weight that is
+annealed from the first step on still equals its start, which is never.
+
+Two baselines of its Table 2 stand here, too: W-REINFORCE (arXiv 2506.01347) and GRPO-LEAD (Zhang
+and Zuo 2025, arXiv 2504.09696).
 
     python agrae.py                                                      # a laptop
     python agrae.py --variant agrae-dr-grpo                              # on Dr.GRPO
@@ -30,8 +33,11 @@ import rlvr.models
 import rlvr.ranks
 import rlvr.run
 import rlvr.samplers
+import rlvr.schedules
 import rlvr.tasks.datasets
 import rlvr.tasks.stream
+import rlvr.tokens
+from rlvr.config import ZeroOrMore
 
 import torch
 
@@ -44,11 +50,12 @@ METHODS = (
     "hard_focused",
     "easy_focused",
     "w_reinforce",
+    "grpo_lead",
     "none",
 )
 VARIANTS = {
     "agrae": dict(),
-    "agrae-dapo": dict(epsilon_high=0.28, aggregation="token", dynamic_sampling=True),
+    "agrae-dapo": dict(epsilon_high=0.28, aggregation="token"),  # no dynamic sampling (C.2)
     "agrae-dr-grpo": dict(scale_rewards=False, aggregation="constant"),
     "sample-level": dict(group_level=False),
     "group-level": dict(sample_level=False),
@@ -56,7 +63,9 @@ VARIANTS = {
     "negative-dominant": dict(method="negative_dominant"),
     "hard-focused": dict(method="hard_focused"),
     "easy-focused": dict(method="easy_focused"),
-    "w-reinforce": dict(method="w_reinforce"),  # a baseline of Table 2
+    "w-reinforce": dict(method="w_reinforce"),  # the baselines of Table 2
+    "grpo-lead": dict(method="grpo_lead"),
+    "released": dict(released_weight=True),
 }
 
 
@@ -70,6 +79,10 @@ class Config(rlvr.config.Config):
     alpha: float = 1.0  # w from which on successes count fully; paper: 1, and 0.5 for images
     sample_level: bool = True  # Eq. 12
     group_level: bool = True  # Eq. 13
+    released_weight: bool = False  # 1 - sqrt(p) for sqrt(1 - p) in Eq. 12, as in the released code
+    control_beta: float = 10.0  # of the dominant controls: how much more or less a success counts
+    control_gamma: float = 0.5  # of the focused controls: what scales all advantages
+    success_weight: ZeroOrMore[float] = 0.1  # of W-REINFORCE; a failure is worth -1
 
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
@@ -88,12 +101,19 @@ def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.T
 
 
 def agrae_advantage(
-    advantages, success_rate, mean_success, alpha=1.0, sample_level=True, group_level=True
+    advantages,
+    success_rate,
+    mean_success,
+    alpha=1.0,
+    sample_level=True,
+    group_level=True,
+    released_weight=False,
 ):
     """A-GRAE on top of any base advantage (Eqs. 11-13).
 
     advantages [B, G]; success_rate [B]: p of each group; mean_success, a float or 0-dim tensor: w
     of Eq. 11, the success rate of the whole global batch. Successes are held back until w is alpha.
+    released_weight: the second term of Eq. 12 divides by 1 - sqrt(p), as in the released code.
     Returns [B, G]; with both levels off, the input itself. ValueError for alpha <= 0.
     """
     if alpha <= 0:
@@ -104,7 +124,8 @@ def agrae_advantage(
         mixed = (p > 0) & (p < 1)  # [B, 1]
         # The paper omits the rescaling at p = 0 and 1; 0.5 stands in, so that nothing is infinite.
         p = torch.where(mixed, p, 0.5)  # [B, 1]
-        scale = w / 2 / p.sqrt() + (1 - w) / 2 / (1 - p).sqrt()  # [B, 1]
+        easy = 1 - p.sqrt() if released_weight else (1 - p).sqrt()  # [B, 1]
+        scale = w / 2 / p.sqrt() + (1 - w) / 2 / easy  # [B, 1]
         advantages = advantages * torch.where(mixed, scale, 1.0)
     if group_level:  # Eq. 13: weak policies explore, strong ones keep the plain advantage
         suppressed = advantages * min(1.0, w / alpha)
@@ -136,24 +157,56 @@ def controlled_advantage(advantages, success_rate, variant, beta=10, gamma=0.5):
     return advantages * torch.where(mixed, scale, 1.0)
 
 
-def w_reinforce_advantage(rewards):
-    """W-REINFORCE (Table 2): rewards [B, G] in {0, 1} -> 0.1 for a success, -1 for a failure."""
-    return torch.full_like(rewards, -1.0).masked_fill(rewards == 1, 0.1)
+def w_reinforce_advantage(rewards, success_weight=0.1):
+    """W-REINFORCE (Table 2): success_weight for a success, -1 for a failure.
+
+    rewards [B, G] in {0, 1} -> [B, G].
+    """
+    return torch.full_like(rewards, -1.0).masked_fill(rewards == 1, success_weight)
 
 
-def difficulty_metrics(advantages, rewards, mean_success, alpha):
+def grpo_lead_advantage(rewards, lengths, length_penalty=0.05, low=0.4, high=1.5, middle=0.75):
+    """GRPO-LEAD (Table 2): short successes and hard prompts count more, easy failures, too.
+
+    rewards [B, G] in {0, 1} and lengths [B, G], in tokens -> [B, G]. With z the standardised length
+    among the group's successes, a success is worth exp(-length_penalty z) and a failure -1. Of
+    these values GRPO's advantage is taken, A. With p the success rate it is A w(p) where A > 0 and
+    A w(1 - p) elsewhere, where w falls from high to low around the success rate `middle`:
+    w(p) = low + (high - low) / (1 + exp(10 (p - middle))).
+    """
+    success = rewards == 1  # [B, G]
+    count = success.sum(1, keepdim=True).clamp(min=1)  # [B, 1]
+    mean_length = (success * lengths).sum(1, keepdim=True) / count  # [B, 1]
+    longer = torch.where(success, lengths - mean_length, 0)  # [B, G]
+    spread = (longer.square().sum(1, keepdim=True) / count).sqrt()  # [B, 1]
+    z = longer / torch.where(spread > 0, spread, 1)  # [B, G], 0 where all are equally long
+    value = torch.where(success, (-length_penalty * z).exp(), -1).to(rewards.dtype)  # [B, G]
+
+    std = value.std(1, keepdim=True, correction=0)  # [B, 1]
+    mixed = value.amax(1, keepdim=True) > value.amin(1, keepdim=True)  # [B, 1]
+    advantages = (value - value.mean(1, keepdim=True)) / torch.where(mixed, std, 1)  # [B, G]
+    advantages = torch.where(mixed, advantages, 0)  # [B, G]
+
+    p = rewards.mean(1, keepdim=True)  # [B, 1]
+    of_success = low + (high - low) * torch.sigmoid(10 * (middle - p))  # [B, 1], w(p)
+    of_failure = low + (high - low) * torch.sigmoid(10 * (middle - 1 + p))  # [B, 1], w(1 - p)
+    return advantages * torch.where(advantages > 0, of_success, of_failure)
+
+
+def difficulty_metrics(advantages, successes, mean_success, alpha):
     """What to log: w, how far it holds successes back, and where the advantages' size lies.
 
-    advantages [B, G], rewards [B, G], w and alpha. Sums are over all ranks, which call it together.
+    advantages [B, G], successes [B, G] in {0, 1}, w and alpha. Sums are over all ranks, which call
+    it together.
     """
-    success_rate = rewards.mean(1)  # [B]
+    success_rate = successes.mean(1)  # [B]
     size = advantages.abs().sum(1)  # [B]
     easy, hard, total, unsolved, correct = rlvr.ranks.global_sum(
         size[success_rate > 0.5].sum(),
         size[success_rate < 0.5].sum(),
         size.sum(),
         (success_rate == 0).sum(),
-        rewards.sum(),
+        successes.sum(),
     )
     return {
         "mean_success": mean_success,
@@ -175,10 +228,12 @@ def main(config: Config) -> None:
     reference = rlvr.models.load_reference(policy, config)  # None unless --beta is given
     sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(
-        policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
+        policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
     stream = rlvr.tasks.stream.ProblemStream(train_problems, config.seed)
-    training = rlvr.checkpoints.TrainingState(policy, tokenizer, optimizer, stream)
+    config.max_steps = rlvr.schedules.count_steps(config, train_problems)
+    scheduler = rlvr.schedules.make_scheduler(optimizer, config)
+    training = rlvr.checkpoints.TrainingState(policy, tokenizer, optimizer, scheduler, stream)
 
     last_step = run.resume(training)  # 0 unless --resume_from_checkpoint is given
     if last_step == 0:
@@ -193,9 +248,9 @@ def main(config: Config) -> None:
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
         advantages = grpo_advantage(batch.rewards, config.scale_rewards)  # [B, G]
-        success_rate = batch.rewards.mean(1)  # [B], p
-        all_rates = rlvr.ranks.gather(success_rate.tolist())
-        mean_success = sum(all_rates) / len(all_rates)  # w
+        success_rate = batch.successes.mean(1)  # [B], p
+        first_rates = rlvr.ranks.gather(batch.first_successes.mean(1).tolist())
+        mean_success = sum(first_rates) / len(first_rates)  # w, before any group is drawn again
         if config.method == "agrae":
             advantages = agrae_advantage(
                 advantages,
@@ -204,12 +259,18 @@ def main(config: Config) -> None:
                 config.alpha,
                 config.sample_level,
                 config.group_level,
+                config.released_weight,
             )
         elif config.method == "w_reinforce":
-            advantages = w_reinforce_advantage(batch.rewards)
+            advantages = w_reinforce_advantage(batch.successes, config.success_weight)
+        elif config.method == "grpo_lead":
+            lengths = batch.mask.sum(1).view_as(batch.successes)  # [B, G]
+            advantages = grpo_lead_advantage(batch.successes, lengths)
         elif config.method != "none":
-            advantages = controlled_advantage(advantages, success_rate, config.method)
-        diagnostics = difficulty_metrics(advantages, batch.rewards, mean_success, config.alpha)
+            advantages = controlled_advantage(
+                advantages, success_rate, config.method, config.control_beta, config.control_gamma
+            )
+        diagnostics = difficulty_metrics(advantages, batch.successes, mean_success, config.alpha)
         advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
@@ -242,11 +303,13 @@ def main(config: Config) -> None:
                     loss, mask, entropy=entropy, kl=kl, clip_low=clipped.low, clip_high=clipped.high
                 )
             update.end(run.optimizer_step(policy, optimizer, update.loss))
-        metrics = batch.metrics() | update.metrics() | {"skipped": run.skipped} | diagnostics
+            scheduler.step()
+        metrics = batch.metrics() | update.metrics() | run.metrics() | diagnostics
         timer.lap("update")
 
         # 4. Log, evaluate, save.
         run.log("metrics", step, metrics | timer.seconds, batch.samples)
+        rlvr.tokens.log_tokens(run, step, batch, advantages, training)
         if run.is_due(step, config.eval_steps):
             run.log("eval", step, common.evaluate(sampler, eval_sets, config))
         if run.end_step(step, training):  # True after Ctrl-C or SIGTERM

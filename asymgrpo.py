@@ -14,8 +14,8 @@ kappa is logged, the alignment of rewards and confidence that decides which way 
 
 Paper: Asymmetric Advantage Modulation Calibrates Entropy Dynamics in RLVR, first called Rethinking
 Exploration in RLVR (AsymGRPO, arXiv 2604.04894). Its App. F averages per response and its App. G
-over tokens; the latter is taken. FADE has a baseline of the same name with one parameter, delta:
-that is "asym" in fade.py.
+over tokens; the latter is taken, and --aggregation sequence is the former. FADE has a baseline of
+the same name with one parameter, delta: that is "asym" in fade.py.
 
     python asymgrpo.py                                                      # a laptop
     python asymgrpo.py --variant pos-only                                   # one channel alone
@@ -34,8 +34,10 @@ import rlvr.models
 import rlvr.ranks
 import rlvr.run
 import rlvr.samplers
+import rlvr.schedules
 import rlvr.tasks.datasets
 import rlvr.tasks.stream
+import rlvr.tokens
 from rlvr.config import ZeroOrMore
 
 import torch
@@ -54,6 +56,7 @@ VARIANTS = {
     "ent-increase": dict(**GRPO, flip="negative"),
     "grpo": dict(**GRPO),
     "clip-higher": dict(**GRPO, epsilon_high=0.28),
+    "grpo-entropy": dict(**GRPO, entropy_coef=0.001),
 }
 
 
@@ -135,15 +138,15 @@ def global_kappa(rewards, mask, old_logprobs):
 
 
 def success_gain(rewards, mask, old_logprobs, new_logprobs):
-    """How much likelier the update made a token of the successes, in nats (section 3.1).
+    """How much likelier the update made the successes, in nats a token and a rollout (section 3.1).
 
-    rewards [B, G]; the others [N, T]. A mean over all ranks, which call it together.
+    rewards [B, G]; the others [N, T]. log pi(y) of a rollout is the sum over its tokens. Means over
+    all ranks, which call it together.
     """
     success = mask * rewards.view(-1, 1)  # [N, T], 1 on the tokens of the successes
-    gain, tokens = rlvr.ranks.global_sum(
-        (success * (new_logprobs - old_logprobs)).sum(), success.sum()
-    )
-    return gain / max(tokens, 1)
+    gain = (success * (new_logprobs - old_logprobs)).sum()
+    gain, tokens, rollouts = rlvr.ranks.global_sum(gain, success.sum(), rewards.sum())
+    return {"success_gain": gain / max(tokens, 1), "success_gain_rollout": gain / max(rollouts, 1)}
 
 
 def main(config: Config) -> None:
@@ -156,10 +159,12 @@ def main(config: Config) -> None:
     reference = rlvr.models.load_reference(policy, config)  # None unless --beta is given
     sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(
-        policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
+        policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
     stream = rlvr.tasks.stream.ProblemStream(train_problems, config.seed)
-    training = rlvr.checkpoints.TrainingState(policy, tokenizer, optimizer, stream)
+    config.max_steps = rlvr.schedules.count_steps(config, train_problems)
+    scheduler = rlvr.schedules.make_scheduler(optimizer, config)
+    training = rlvr.checkpoints.TrainingState(policy, tokenizer, optimizer, scheduler, stream)
 
     last_step = run.resume(training)  # 0 unless --resume_from_checkpoint is given
     if last_step == 0:
@@ -173,11 +178,12 @@ def main(config: Config) -> None:
         timer.lap("rollout")
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
+        # The formula knows successes and failures alone, whatever their rewards.
         advantages = asymgrpo_advantage(
-            batch.rewards, config.beta_pos, config.beta_neg, config.flip
+            batch.successes, config.beta_pos, config.beta_neg, config.flip
         )  # [B, G]
         old_logprobs = common.score_old_policy(batch, policy, config)  # [N, T]
-        diagnostics = {"kappa": global_kappa(batch.rewards, batch.mask, old_logprobs)}
+        diagnostics = {"kappa": global_kappa(batch.successes, batch.mask, old_logprobs)}
         advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
@@ -210,16 +216,18 @@ def main(config: Config) -> None:
                     loss, mask, entropy=entropy, kl=kl, clip_low=clipped.low, clip_high=clipped.high
                 )
             update.end(run.optimizer_step(policy, optimizer, update.loss))
+            scheduler.step()
         if config.log_gain:
             new_logprobs, _ = rlvr.logprobs.frozen_logprobs(policy, batch.samples, config)
-            diagnostics["success_gain"] = success_gain(
-                batch.rewards, batch.mask, batch.old_logprobs, new_logprobs
+            diagnostics |= success_gain(
+                batch.successes, batch.mask, batch.old_logprobs, new_logprobs
             )
-        metrics = batch.metrics() | update.metrics() | {"skipped": run.skipped} | diagnostics
+        metrics = batch.metrics() | update.metrics() | run.metrics() | diagnostics
         timer.lap("update")
 
         # 4. Log, evaluate, save.
         run.log("metrics", step, metrics | timer.seconds, batch.samples)
+        rlvr.tokens.log_tokens(run, step, batch, advantages, training)
         if run.is_due(step, config.eval_steps):
             run.log("eval", step, common.evaluate(sampler, eval_sets, config))
         if run.end_step(step, training):  # True after Ctrl-C or SIGTERM

@@ -37,6 +37,8 @@ class Batch:
 
     samples: list[Sample]  # N, group by group
     rewards: torch.Tensor  # [B, G]
+    successes: torch.Tensor  # [B, G], 1 where the reward reaches --success_threshold, else 0
+    first_successes: torch.Tensor  # [B, G], before dynamic sampling drew any group again
     mask: torch.Tensor  # [N, T], 1 on the completion tokens that are trained on
     sampled_logprobs: torch.Tensor  # [N, T], by the sampler
     old_logprobs: torch.Tensor  # [N, T], by the policy before the update; 0 until they are known
@@ -86,10 +88,14 @@ class Batch:
 def make_batch(samples: list[Sample], config, device) -> Batch:
     """A Batch of the samples, which stand group by group."""
     rewards = torch.tensor([sample.reward for sample in samples], device=device)
+    successes = torch.tensor([float(sample.success) for sample in samples], device=device)
+    successes = successes.view(-1, config.num_generations)
     mask = rlvr.rollouts.completion_mask(samples, device, config.mask_truncated_completions)
     return Batch(
         samples=samples,
-        rewards=rewards.view(-1, config.num_generations),
+        rewards=rewards.view_as(successes),
+        successes=successes,
+        first_successes=successes,
         mask=mask,
         sampled_logprobs=rlvr.rollouts.sampled_logprobs(samples, device),
         old_logprobs=torch.zeros_like(mask),
@@ -101,14 +107,15 @@ def roll_out(sampler, stream, config) -> Batch:
     """This rank's share of a step: G graded completions for each of its prompts.
 
     Dynamic sampling (DAPO) draws the groups again that are all right or all wrong, and so have no
-    gradient. All ranks call it together.
+    gradient where rewards are 0 and 1. All ranks call it together.
     """
     size, wanted = config.num_generations, config.prompts_per_step // world.WORLD_SIZE
     how = (size, config.temperature, config.max_completion_length)
     sampler.sync()
-    groups = rlvr.rollouts.sample_groups(sampler, stream.draw(wanted), *how)
+    first_groups = rlvr.rollouts.sample_groups(sampler, stream.draw(wanted), *how)
+    groups = first_groups
     for _ in range(config.max_redraws if config.dynamic_sampling else 0):
-        mixed = [group for group in groups if 0 < sum(sample.reward for sample in group) < size]
+        mixed = [group for group in groups if 0 < sum(sample.success for sample in group) < size]
         # a rank that lacks fewer groups draws as many, so that the ranks stay in step
         missing = rlvr.ranks.global_max(wanted - len(mixed))
         if missing == 0:
@@ -118,6 +125,8 @@ def roll_out(sampler, stream, config) -> Batch:
     sampler.sleep()
     samples = [sample for group in groups for sample in group]
     batch = make_batch(samples, config, sampler.policy.device)
+    first_successes = [[float(sample.success) for sample in group] for group in first_groups]
+    batch.first_successes = torch.tensor(first_successes, device=batch.successes.device)
     batch.sampler_gap = sampler.gap
     return batch
 
@@ -344,10 +353,11 @@ def evaluate_set(sampler, problems: list[Problem], config) -> dict[str, float]:
 
     rows = []  # of each problem
     for problem, group, (likeliest,) in zip(mine, groups, greedy, strict=True):
-        correct = int(sum(sample.reward for sample in group))
+        correct = sum(sample.success for sample in group)
         answers = [VERIFIERS[problem.verifier].extract(sample.text) for sample in group]
-        rows.append((correct, likeliest.reward, answer_entropy(answers), problem.level))
-    correct, greedy_rewards, answer_entropies, levels = zip(*rlvr.ranks.gather(rows), strict=True)
+        greedy = float(likeliest.success)
+        rows.append((correct, greedy, answer_entropy(answers), problem.level))
+    correct, greedy_rates, answer_entropies, levels = zip(*rlvr.ranks.gather(rows), strict=True)
 
     ks = sorted({n, *(2**i for i in range(n.bit_length()))})
     pass_at = {f"pass@{k}": statistics.mean(pass_at_k(n, c, k) for c in correct) for k in ks}
@@ -358,7 +368,7 @@ def evaluate_set(sampler, problems: list[Problem], config) -> dict[str, float]:
     return {
         **pass_at,
         f"avg@{n}": pass_at["pass@1"],
-        "greedy": statistics.mean(greedy_rewards),
+        "greedy": statistics.mean(greedy_rates),
         "answer_entropy": statistics.mean(answer_entropies),
         "token_entropy": entropy / tokens,
         **fit_pass_at_k(ks, [*pass_at.values()]),

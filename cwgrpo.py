@@ -12,7 +12,8 @@ which costs a forward pass a minibatch after the first. The paper's reward is ac
 all answers of a group are wrong, the format alone would decide.
 
 Paper: Taming Extreme Tokens (CW-GRPO, arXiv 2605.11538), not the Contribution-Weighted GRPO of
-arXiv 2604.14267. Its "means over responses" are taken over all tokens of a prompt's responses.
+arXiv 2604.14267. Its "means over responses" are taken over all tokens of a prompt's responses;
+--means has the other readings. --variant released is the code that its first author has published.
 
     python cwgrpo.py                                                      # a laptop
     python cwgrpo.py --variant clip-cov                                   # the baseline of Table 2
@@ -32,8 +33,10 @@ import rlvr.models
 import rlvr.ranks
 import rlvr.run
 import rlvr.samplers
+import rlvr.schedules
 import rlvr.tasks.datasets
 import rlvr.tasks.stream
+import rlvr.tokens
 from rlvr import world
 from rlvr.config import ZeroOrMore
 from rlvr.errors import UserError
@@ -44,7 +47,21 @@ import common
 
 VARIANTS = {
     "cwgrpo": dict(),
-    "paper": dict(format_weight=1.0, system_prompt="think", temperature=0.7),  # Apps. B, C, Table 5
+    "paper": dict(  # Apps. B and C, Table 5
+        format_weight=1.0,
+        format_tags="think",
+        system_prompt="think",
+        temperature=0.7,
+        warmup_ratio=0.1,
+    ),
+    "released": dict(
+        means="own",
+        padded_sum=True,
+        detach_weights=False,
+        beta=0.04,
+        lr_scheduler_type="cosine",
+        warmup_ratio=0.1,
+    ),
     "clip-cov": dict(method="clip_cov"),
     "grpo": dict(method="none"),
 }
@@ -57,8 +74,12 @@ class Config(rlvr.config.Config):
     variant: Literal[tuple(VARIANTS)] = "cwgrpo"  # named preset of flags; a given flag wins
     scale_rewards: bool = True  # divide the advantage by the group's standard deviation
     method: Literal["cwgrpo", "clip_cov", "none"] = "cwgrpo"  # for tokens of extreme covariance
+    means: Literal["tokens", "responses", "own"] = "tokens"  # what centres the covariance
+    padded_sum: bool = False  # let the weights sum to the padded tokens, as the released code does
+    detach_weights: bool = True  # no gradient through the weights; the released code has it
     clip_cov_fraction: float = 2e-4  # share of a minibatch's tokens that Clip-Cov detaches
     format_weight: ZeroOrMore[float] = 0.0  # reward for the format, beside 1 for a right answer
+    format_tags: Literal["think", "think_answer"] = "think_answer"  # think: as the paper words it
 
     def check(self) -> None:
         super().check()
@@ -85,42 +106,95 @@ def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.T
     return torch.where(mixed, (rewards - mean) / torch.where(mixed, std, 1), 0)
 
 
-def format_reward(text: str) -> float:
-    """1.0 for <think>...</think><answer>...</answer>, each tag once, nothing around (App. C)."""
-    tags = "".join(re.findall("</?(?:think|answer)>", text))
+def format_reward(text: str, tags: str = "think_answer", opened: bool = False) -> float:
+    """1.0 for a completion in the format, else 0.0.
+
+    "think": it has <think> tags, and each is matched (App. C). "think_answer": it is
+    <think>...</think><answer>...</answer>, each tag once and nothing around, as the prompt of
+    App. B asks. `opened`: the prompt ends with a <think>, which then counts as the text's first.
+    """
+    text = f"<think>{text}" if opened else text
+    if tags == "think":
+        found = "".join(re.findall("</?think>", text))
+        return float(re.fullmatch("(<think></think>)+", found) is not None)
+    found = "".join(re.findall("</?(?:think|answer)>", text))
     whole = re.fullmatch(r"<think>.*</think>\s*<answer>.*</answer>", text.strip(), re.S)
-    return float(whole is not None and tags == "<think></think><answer></answer>")
+    return float(whole is not None and found == "<think></think><answer></answer>")
 
 
-@torch.no_grad()
-def covariance_weights(logprobs, advantages, mask):
+def format_rewards(samples, tokenizer, tags: str) -> list[float]:
+    """format_reward of each sample. Some chat templates open <think> at the end of the prompt."""
+    ends = [tokenizer.decode(sample.prompt_ids[-16:]).rstrip() for sample in samples]
+    return [
+        format_reward(sample.text, tags, opened=end.endswith("<think>"))
+        for sample, end in zip(samples, ends, strict=True)
+    ]
+
+
+def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=False, detach=True):
     """Gaussian weight of every token by its covariance; the loss uses weight x advantage (2.3).
 
     logprobs [B, G, T]: the current policy's; advantages [B, G]; mask [B, G, T]: 1 on completion
-    tokens. Means and the (population) std are over the tokens of a prompt's G responses. Returns
-    [B, G, T] without gradient, summing to the number of tokens in each group, 0 off the mask.
-    ValueError if shapes disagree.
+    tokens. Returns [B, G, T], 0 off the mask, without gradient if detach. The weights of a group
+    sum to its number of tokens; if padded_sum, to G times its longest response. ValueError if
+    shapes disagree.
+
+    means, by which log-probs and advantages are centred: "tokens", over those of a prompt's G
+    responses. "responses", where each response counts once, with the mean of its tokens. "own":
+    log-probs by that of their own response, advantages over responses. The (population) std is over
+    tokens. The released code is "own" with padded_sum, without detach.
     """
     if logprobs.shape != mask.shape or logprobs.shape[:2] != advantages.shape:
         shapes = f"{[*logprobs.shape]}, {[*advantages.shape]}, {[*mask.shape]}"
         raise ValueError(f"not BGT, BG, BGT: {shapes}")
     tokens = mask.bool()
+    logprobs = logprobs.detach() if detach else logprobs
     logp = torch.where(tokens, logprobs, 0)  # [B, G, T]; where: not even inf leaks out of padding
-    adv = torch.where(tokens, advantages.to(logp)[..., None], 0)  # [B, G, T]
+    adv = torch.where(tokens, advantages.detach().to(logp)[..., None], 0)  # [B, G, T]
     count = tokens.sum((1, 2), keepdim=True)  # [B, 1, 1]
+    lengths = tokens.sum(2, keepdim=True)  # [B, G, 1]
 
     def mean(x):
         return torch.where(tokens, x, 0).sum((1, 2), keepdim=True) / count  # [B, 1, 1]
 
-    cov = (logp - mean(logp)) * (adv - mean(adv))  # [B, G, T]
-    std = mean((cov - mean(cov)) ** 2).sqrt()  # [B, 1, 1]
+    def own_mean(x):
+        return x.sum(2, keepdim=True) / lengths.clamp(min=1)  # [B, G, 1]
+
+    def mean_of_responses(x):
+        return own_mean(x).sum(1, keepdim=True) / (lengths > 0).sum(1, keepdim=True)  # [B, 1, 1]
+
+    if means == "tokens":
+        cov = (logp - mean(logp)) * (adv - mean(adv))  # [B, G, T]
+    elif means == "responses":
+        cov = (logp - mean_of_responses(logp)) * (adv - mean_of_responses(adv))
+    else:
+        cov = (logp - own_mean(logp)) * (adv - mean_of_responses(adv))
+    variance = mean((cov - mean(cov)) ** 2)  # [B, 1, 1]
     # Equal covariances still differ in their last bits; such a spread has no bandwidth in it.
     largest = logp.abs().amax((1, 2), True) * adv.abs().amax((1, 2), True)  # [B, 1, 1]
-    rounding = 16 * torch.finfo(logp.dtype).eps * largest
+    equal = variance.sqrt() <= 16 * torch.finfo(logp.dtype).eps * largest
+    std = torch.where(equal, 1, variance).sqrt()
     # Dividing exp(-c^2 / 2 std^2) by its sum is a softmax, which cannot underflow to 0 / 0.
     exponent = torch.where(tokens, -((cov / std) ** 2) / 2, -torch.inf)
-    weights = count * exponent.flatten(1).softmax(-1).view_as(cov)
-    return torch.where(tokens, torch.where(std <= rounding, 1, weights), 0)
+    total = lengths.amax(1, keepdim=True) * mask.shape[1] if padded_sum else count  # [B, 1, 1]
+    weights = total * exponent.flatten(1).softmax(-1).view_as(cov)
+    return torch.where(tokens, torch.where(equal, total / count.to(cov), weights), 0)
+
+
+def gradient_through_weights(logprobs, advantages, mask, scale, config):
+    """What weights that are not detached add to the weighted advantages w A, [B, G, T].
+
+    The loss then changes with the log-probs in the weights, too. scale [B, G, T] is the factor of a
+    token's w A in the loss: its share of the minibatch times its ratio. Added to w A, what is
+    returned has the same gradient. The other shapes are those of covariance_weights.
+    """
+    logprobs = logprobs.detach().requires_grad_()
+    weights = covariance_weights(
+        logprobs, advantages, mask, config.means, config.padded_sum, detach=False
+    )
+    objective = (scale * weights * advantages[..., None]).sum()
+    (gradient,) = torch.autograd.grad(objective, logprobs)
+    return torch.where(scale > 0, gradient / scale, 0)
 
 
 @torch.no_grad()
@@ -162,7 +236,7 @@ def covariance_statistics(logprobs, advantages, mask, weights):
     count = tokens.sum((1, 2), keepdim=True)  # [B, 1, 1]
     logp = logp - logp.sum((1, 2), keepdim=True) / count
     adv = adv - adv.sum((1, 2), keepdim=True) / count
-    cov = (logp * adv)[tokens]  # [N], centred within each group, as the weights are
+    cov = (logp * adv)[tokens]  # [N], centred by the means over each group's tokens
     statistics = {}
     for name, sign in (("positive", 1), ("negative", -1)):
         side = (sign * cov)[sign * cov > 0].sort(descending=True).values  # [n]
@@ -199,10 +273,12 @@ def main(config: Config) -> None:
     reference = rlvr.models.load_reference(policy, config)  # None unless --beta is given
     sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(
-        policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
+        policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
     stream = rlvr.tasks.stream.ProblemStream(train_problems, config.seed)
-    training = rlvr.checkpoints.TrainingState(policy, tokenizer, optimizer, stream)
+    config.max_steps = rlvr.schedules.count_steps(config, train_problems)
+    scheduler = rlvr.schedules.make_scheduler(optimizer, config)
+    training = rlvr.checkpoints.TrainingState(policy, tokenizer, optimizer, scheduler, stream)
 
     last_step = run.resume(training)  # 0 unless --resume_from_checkpoint is given
     if last_step == 0:
@@ -216,7 +292,8 @@ def main(config: Config) -> None:
         timer.lap("rollout")
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
-        formats = torch.tensor([format_reward(s.text) for s in batch.samples], device=run.device)
+        formats = format_rewards(batch.samples, tokenizer, config.format_tags)
+        formats = torch.tensor(formats, device=run.device)  # [N]
         rewards = batch.rewards + config.format_weight * formats.view_as(batch.rewards)
         advantages = grpo_advantage(rewards, config.scale_rewards)  # [B, G]
         mask_by_group = batch.mask.view(*rewards.shape, -1)  # [B, G, T]
@@ -240,7 +317,11 @@ def main(config: Config) -> None:
             by_group = logprobs.view_as(mask_by_group)[groups]  # [b, G, T]
             if config.method == "cwgrpo":
                 kernel[groups] = covariance_weights(
-                    by_group, advantages[groups], mask_by_group[groups]
+                    by_group,
+                    advantages[groups],
+                    mask_by_group[groups],
+                    config.means,
+                    config.padded_sum,
                 )
             elif config.method == "clip_cov":
                 draw = config.seed + 1000 * step + len(update.grad_norms)
@@ -248,6 +329,15 @@ def main(config: Config) -> None:
                     by_group, advantages[groups], mask_by_group[groups], config, draw
                 )
             weighted = kernel[groups] * advantages[groups][..., None]  # [b, G, T]
+            if config.method == "cwgrpo" and not config.detach_weights:
+                scale = weights * (logprobs - batch.old_logprobs).exp()  # [N, T]
+                weighted += gradient_through_weights(
+                    by_group,
+                    advantages[groups],
+                    mask_by_group[groups],
+                    scale.view_as(mask_by_group)[groups],
+                    config,
+                )
             token_advantages[minibatch] = weighted.flatten(0, 1)
             for rows in batch.microbatches(minibatch, config.microbatch_tokens):
                 mask = batch.mask[rows]  # [m, T], as are all below
@@ -273,16 +363,18 @@ def main(config: Config) -> None:
                     loss, mask, entropy=entropy, kl=kl, clip_low=clipped.low, clip_high=clipped.high
                 )
             update.end(run.optimizer_step(policy, optimizer, update.loss))
+            scheduler.step()
         well_formed, completions = rlvr.ranks.global_sum(formats.sum(), len(formats))
         old_logprobs = batch.old_logprobs.view_as(mask_by_group)
         diagnostics = {"format": well_formed / completions} | covariance_statistics(
             *rlvr.ranks.gather_groups(old_logprobs, advantages, mask_by_group, kernel)
         )
-        metrics = batch.metrics() | update.metrics() | {"skipped": run.skipped} | diagnostics
+        metrics = batch.metrics() | update.metrics() | run.metrics() | diagnostics
         timer.lap("update")
 
         # 4. Log, evaluate, save.
         run.log("metrics", step, metrics | timer.seconds, batch.samples)
+        rlvr.tokens.log_tokens(run, step, batch, token_advantages, training, kernel)
         if run.is_due(step, config.eval_steps):
             run.log("eval", step, common.evaluate(sampler, eval_sets, config))
         if run.end_step(step, training):  # True after Ctrl-C or SIGTERM

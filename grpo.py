@@ -19,6 +19,9 @@ What the presets of --variant change:
     grpo-n    only the negative advantages
     gspo-n    both of the last two
 
+two-stage-grpo, two-stage-grpo-n, two-stage-gspo and two-stage-gspo-n are the runs of two-stage
+dynamics as its C.2 prints them: a KL penalty, an entropy bonus, and a clip range of 0.2 for all.
+
 Papers: GRPO is from DeepSeekMath (arXiv 2402.03300); its equations are numbered here as in
 Unveiling Implicit Advantage Symmetry (A-GRAE, arXiv 2602.05548). GRPO-N and GSPO-N are from The
 Debate on RLVR Reasoning Capability Boundary (two-stage dynamics, arXiv 2510.04028, B.5).
@@ -38,14 +41,18 @@ import rlvr.models
 import rlvr.ranks
 import rlvr.run
 import rlvr.samplers
+import rlvr.schedules
 import rlvr.tasks.datasets
 import rlvr.tasks.stream
+import rlvr.tokens
 
 import torch
 
 import common
 
 GSPO = dict(importance_sampling_level="sequence", epsilon=3e-4, epsilon_high=4e-4)
+TWO_STAGE = dict(beta=1e-3, entropy_coef=1e-4, epsilon=0.2)
+TWO_STAGE_GSPO = dict(**TWO_STAGE, importance_sampling_level="sequence")
 VARIANTS = {
     "grpo": dict(),
     "dr-grpo": dict(scale_rewards=False, aggregation="constant"),
@@ -53,6 +60,10 @@ VARIANTS = {
     "gspo": dict(**GSPO),
     "grpo-n": dict(negatives_only=True),
     "gspo-n": dict(**GSPO, negatives_only=True),
+    "two-stage-grpo": dict(**TWO_STAGE),
+    "two-stage-grpo-n": dict(**TWO_STAGE, negatives_only=True),
+    "two-stage-gspo": dict(**TWO_STAGE_GSPO),
+    "two-stage-gspo-n": dict(**TWO_STAGE_GSPO, negatives_only=True),
 }
 
 
@@ -95,10 +106,12 @@ def main(config: Config) -> None:
     reference = rlvr.models.load_reference(policy, config)  # None unless --beta is given
     sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(
-        policy.parameters(), lr=config.learning_rate, weight_decay=0.0, fused=True
+        policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
     stream = rlvr.tasks.stream.ProblemStream(train_problems, config.seed)
-    training = rlvr.checkpoints.TrainingState(policy, tokenizer, optimizer, stream)
+    config.max_steps = rlvr.schedules.count_steps(config, train_problems)
+    scheduler = rlvr.schedules.make_scheduler(optimizer, config)
+    training = rlvr.checkpoints.TrainingState(policy, tokenizer, optimizer, scheduler, stream)
 
     last_step = run.resume(training)  # 0 unless --resume_from_checkpoint is given
     if last_step == 0:
@@ -147,11 +160,13 @@ def main(config: Config) -> None:
                     loss, mask, entropy=entropy, kl=kl, clip_low=clipped.low, clip_high=clipped.high
                 )
             update.end(run.optimizer_step(policy, optimizer, update.loss))
-        metrics = batch.metrics() | update.metrics() | {"skipped": run.skipped}
+            scheduler.step()
+        metrics = batch.metrics() | update.metrics() | run.metrics()
         timer.lap("update")
 
         # 4. Log, evaluate, save.
         run.log("metrics", step, metrics | timer.seconds, batch.samples)
+        rlvr.tokens.log_tokens(run, step, batch, advantages, training)
         if run.is_due(step, config.eval_steps):
             run.log("eval", step, common.evaluate(sampler, eval_sets, config))
         if run.end_step(step, training):  # True after Ctrl-C or SIGTERM

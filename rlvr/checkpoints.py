@@ -1,4 +1,4 @@
-"""Checkpoints that are either whole or not there, and the search for the newest whole one.
+"""Checkpoints that are either whole or not there.
 
 A checkpoint is a Hugging Face folder with two more files: state.pt, for what resuming needs beside
 the weights, and checksums.json. It is written under another name and then renamed.
@@ -7,20 +7,20 @@ the weights, and checksums.json. It is written under another name and then renam
 import hashlib
 import json
 import os
-import re
-import sys
-import tempfile
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rlvr import world
-from rlvr.errors import UserError, reading
+from rlvr.errors import UserError, loading
 from rlvr.ranks import gather
+from rlvr.schedules import set_base
+from rlvr.scratch import scratch_folder
 from rlvr.sharding import is_sharded
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -29,6 +29,8 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
+# What a state.pt holds.
+STATE = "step optimizer scheduler rng position state source skipped flags".split()
 WHOLE_ON_RANK_0 = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
@@ -39,6 +41,7 @@ class TrainingState:
     policy: transformers.PreTrainedModel
     tokenizer: transformers.PreTrainedTokenizerBase
     optimizer: torch.optim.Optimizer
+    scheduler: torch.optim.lr_scheduler.LambdaLR
     stream: object  # rlvr.tasks.stream.ProblemStream
     extra: dict = field(default_factory=dict)  # what an algorithm remembers between its steps
 
@@ -51,7 +54,9 @@ class TrainingState:
         }
 
 
-def save(folder: Path, training: TrainingState, step: int, skipped: tuple[int, int]) -> None:
+def save(
+    folder: Path, training: TrainingState, step: int, skipped: tuple[int, int], config
+) -> None:
     """Write the checkpoint of a step. All ranks call it, and rank 0 writes."""
     policy, optimizer = training.policy, training.optimizer
     weights = get_model_state_dict(policy, options=WHOLE_ON_RANK_0)
@@ -65,34 +70,69 @@ def save(folder: Path, training: TrainingState, step: int, skipped: tuple[int, i
     state = dict(
         step=step,
         optimizer=moments,
+        scheduler=training.scheduler.state_dict(),
         rng=random_states,
         position=training.stream.position,
         state=training.extra,
         source=training.source(),
         skipped=skipped,
+        flags=lasting_flags(config),
     )
     named_once = {name: weights[name] for name, _ in policy.named_parameters()}  # tied ones, too
     save_folder(folder, policy, training.tokenizer, state, named_once)
 
 
+def lasting_flags(config) -> dict:
+    """The flags that a resumed run has to keep."""
+    return {name: value for name, value in asdict(config).items() if not config.may_change(name)}
+
+
+def read_state(checkpoint: Path, config) -> dict:
+    """What `save` has put into state.pt.
+
+    UserError where it is another file, or where the run's config.json has been edited since.
+    """
+    file = checkpoint / "state.pt"
+    with loading(file):
+        saved = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    lacking = [name for name in STATE if not isinstance(saved, dict) or name not in saved]
+    if lacking:
+        raise UserError(f"cannot resume from {file}: it lacks {', '.join(lacking)}")
+    now = lasting_flags(config)
+    edited = [
+        f"--{name} {now.get(name)} (was {value})"
+        for name, value in saved["flags"].items()
+        if now.get(name) != value
+    ]
+    if edited:
+        raise UserError(
+            f"{checkpoint.parent}/config.json has been edited since {checkpoint.name}: "
+            + ", ".join(edited)
+        )
+    return saved
+
+
 def restore(checkpoint: Path, training: TrainingState, config) -> tuple[int, tuple[int, int]]:
     """Put a checkpoint's content into `training` -> its step, and the counts of skipped updates.
 
-    UserError where the run has begun with another policy or with other problems.
+    UserError where the run has begun with another policy, with other problems or other flags.
     """
     policy, optimizer = training.policy, training.optimizer
-    saved = torch.load(checkpoint / "state.pt", map_location="cpu", weights_only=True, mmap=True)
+    saved = read_state(checkpoint, config)
     if saved["source"] != training.source():
         raise UserError(
             f"{checkpoint.parent} has begun with {saved['source']}, and now there is "
             f"{training.source()}"
         )
-    weights = transformers.AutoModelForCausalLM.from_pretrained(
-        checkpoint, dtype=torch.float32, trust_remote_code=config.trust_remote_code
-    )
+    with loading(checkpoint):
+        weights = transformers.AutoModelForCausalLM.from_pretrained(
+            checkpoint, dtype=torch.float32, trust_remote_code=config.trust_remote_code
+        )
     set_model_state_dict(policy, weights.state_dict(), options=WHOLE_ON_RANK_0)
     if saved["optimizer"]:
         restore_optimizer(policy, optimizer, saved["optimizer"])
+    training.scheduler.load_state_dict(saved["scheduler"])
+    set_base(training.scheduler, training.scheduler.base_lrs[0])  # also where there are no moments
     if len(saved["rng"]) == world.WORLD_SIZE:
         cpu, gpu = saved["rng"][world.RANK]
         torch.set_rng_state(cpu)
@@ -136,14 +176,14 @@ def save_folder(
 
     `weights` are those of a policy that is sharded, `state` what becomes state.pt. With keep_whole,
     a whole folder that another process has put there meanwhile stays. The files follow the umask.
-    UserError, whatever goes wrong.
+    UserError where the disk or the file system does not take them, or where the folder around it is
+    gone: a run folder that is made anew would lack what else belongs to the run.
     """
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".saving-") as scratch:
-            new = Path(scratch) / "new"
+        with scratch_folder(folder.parent) as scratch:
+            new = scratch / "new"
             policy.save_pretrained(new, state_dict=weights)
-            tokenizer.save_pretrained(new)
+            save_tokenizer(tokenizer, new)
             if state:
                 torch.save(state, new / "state.pt")
             sums = {file.name: checksum(file) for file in new.iterdir()}
@@ -159,8 +199,18 @@ def save_folder(
             except OSError:
                 if not (keep_whole and is_whole(folder)):
                     raise
-    except Exception as error:  # safetensors and torch have their own for a full disk
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch's own is RuntimeError
         raise UserError(f"cannot write {folder}: {error}") from error
+
+
+def save_tokenizer(tokenizer, folder: Path) -> None:
+    """Write the tokenizer's files; OSError where they cannot be written."""
+    try:
+        tokenizer.save_pretrained(folder)
+    except Exception as error:
+        if type(error) is Exception:  # of the tokenizers library, which has no class of its own
+            raise OSError(str(error)) from error
+        raise
 
 
 def current_umask() -> int:
@@ -173,8 +223,8 @@ def current_umask() -> int:
 def remove(folder: Path) -> None:
     """Delete a folder, if there is one, so that a kill in between leaves it whole or gone."""
     if folder.exists():
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".saving-") as scratch:
-            folder.rename(Path(scratch) / "old")
+        with scratch_folder(folder.parent) as scratch:
+            folder.rename(scratch / "old")
 
 
 def checksum(file: Path) -> str:
@@ -187,58 +237,8 @@ def is_whole(folder: Path) -> bool:
     """Whether all files of a folder are as `save_folder` wrote them."""
     try:
         sums = json.loads((folder / "checksums.json").read_text())
-        same = [checksum(folder / name) == value for name, value in sums.items()]
-        return bool(same) and all(same)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        if not (isinstance(sums, dict) and sums):
+            return False
+        return all(checksum(folder / name) == value for name, value in sums.items())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, RecursionError):
         return False
-
-
-def find_run(path) -> tuple[Path, list[Path]]:
-    """The run folder that `path` stands for, and its checkpoints, the newest first.
-
-    `path` is a run folder, one of its checkpoints, or "latest": this script's last run in runs/.
-    UserError where there is no run.
-    """
-    if path == "latest":
-        runs = Path("runs").glob(f"{Path(sys.argv[0]).stem}-*/config.json")
-        path = max(runs, key=os.path.getmtime, default=Path("runs/latest/config.json")).parent
-    path = Path(path)
-    if re.fullmatch(r"checkpoint-\d+", path.name):
-        return path.parent, [path]
-    with reading(f"--resume_from_checkpoint {path}"):
-        found = (path / "config.json").exists()
-    if not found:
-        raise UserError(f"--resume_from_checkpoint {path}: no run there")
-    return path, checkpoints_of(path)
-
-
-def checkpoints_of(folder: Path) -> list[Path]:
-    """The checkpoints of a run folder, the newest first."""
-    found = [path for path in folder.glob("checkpoint-*") if path.name[11:].isdigit()]
-    return sorted(found, key=step_of, reverse=True)
-
-
-def step_of(checkpoint: Path) -> int:
-    """The step after which a checkpoint was saved."""
-    return int(checkpoint.name.split("-")[1])
-
-
-def newest_whole(path: str) -> tuple[Path, Path | None]:
-    """The run folder that `path` stands for and, on rank 0, its newest whole checkpoint.
-
-    A damaged checkpoint is named, and the one before it is tried. None where the run has not saved
-    one yet. UserError where all are damaged.
-    """
-    folder, checkpoints = find_run(path)
-    if world.RANK > 0:
-        return folder, None
-    for checkpoint in checkpoints:
-        with reading(checkpoint):
-            whole = is_whole(checkpoint)
-        if whole:
-            return folder, checkpoint
-        print(f"{checkpoint} is damaged")
-    if checkpoints:
-        raise UserError(f"--resume_from_checkpoint {path}: no checkpoint there is whole")
-    print(f"{folder} has no checkpoint yet; from the start")
-    return folder, None

@@ -12,14 +12,18 @@ from typing import Annotated, Literal, TypeVar, get_args, get_origin, get_type_h
 from rlvr import world
 from rlvr.errors import UserError, reading
 from rlvr.presets import PROTOCOLS
-from rlvr.tasks.datasets import DATASETS
-from rlvr.tasks.prompts import SYSTEM_PROMPTS
+from rlvr.reports import WRITERS
+from rlvr.tasks.prompts import SYSTEM_PROMPTS, USER_SUFFIXES, read_template_kwargs
+from rlvr.tasks.sources import DATASETS, EMBEDDED
+from rlvr.tasks.verifiers import VERIFIERS
 
 MOST_THREADS = 1024  # more than any machine has cores for; far more of them cannot be started
 T = TypeVar("T")
-# What a field's type says beside int, float or str. A number that is not ZeroOrMore has to be above
-# 0. In a resumed run only what is MayChange may differ: it does not touch the mathematics.
+# What a field's type says beside int, float or str. A number that is neither ZeroOrMore nor AnySign
+# has to be above 0. In a resumed run only what is MayChange may differ: it does not touch the
+# mathematics.
 ZeroOrMore = Annotated[T, "zero or more"]
+AnySign = Annotated[T, "any sign"]
 MayChange = Annotated[T, "may change"]
 
 
@@ -33,15 +37,25 @@ class Config:
     eval_dataset: MayChange[str] = ""  # to evaluate on, separated by commas; as --dataset if empty
     prompt_column: str = "prompt"  # of a file: the problem
     answer_column: str = "answer"  # of a file: the gold answer, or unit tests
-    verifier: Literal["math", "number", "choice", "code"] = "math"  # of a file: what is right
-    verify_seconds: MayChange[float] = 5.0  # deadline of an answer, or of all tests of a program
+    verifier: Literal[tuple(VERIFIERS)] = "math"  # of a file: what is right
+    verify_seconds: MayChange[float] = 5.0  # deadline of an answer, or of one test of a program
+    program_seconds: MayChange[float] = 20.0  # deadline of all tests of a program
+    success_threshold: AnySign[float] = 1.0  # the reward from which on a completion is right
+    answer_lists: Literal["parts", "alternatives"] = "parts"  # of a file: what a list of answers is
     system_prompt: Literal[("auto", *SYSTEM_PROMPTS)] = "auto"  # auto: what the verifier needs
+    user_suffix: Literal[tuple(USER_SUFFIXES)] = "none"  # what is asked for behind each question
+    chat_template_kwargs: str = ""  # JSON, such as {"enable_thinking": false} for Qwen3
     max_prompt_length: int = 1024  # tokens; longer prompts are dropped
     numbers: str = "3"  # Countdown: how many numbers a problem has, out of 2,3,4
-    sft_steps: ZeroOrMore[int] = 400  # supervised warm-up steps of the tiny policy
+    arithmetic_levels: str = "1"  # arithmetic: how hard its problems are, out of 1,2,3,4
+    base: Literal["weak", "middle"] | None = None  # a shipped tiny policy; if None, one is taught
+    sft_steps: ZeroOrMore[int | None] = None  # supervised steps that teach it; 400 if None
+    exchanged_targets: ZeroOrMore[float] = 0.0  # share of them that miss the target, honestly
+    tie_word_embeddings: bool = True  # of the tiny policy: its output head is its embedding
     output_dir: MayChange[str] = ""  # run folder; runs/<script>-<variant>-<time> if empty
     seed: ZeroOrMore[int] = 0  # of data order, sampling and evaluation
     max_steps: MayChange[ZeroOrMore[int]] = 60  # rollouts to train on; 0 evaluates only
+    num_train_epochs: MayChange[float | None] = None  # passes over the problems, for max_steps
     prompts_per_step: int = 32  # B, over all ranks
     num_generations: int = 16  # G, completions of a prompt
     minibatch_size: int = 256  # completions of an optimizer update, over all ranks
@@ -57,7 +71,10 @@ class Config:
     vllm_importance_sampling_cap: ZeroOrMore[float | None] = None  # 0: none; on a GPU 2, else 0
     max_completion_length: int = 48  # tokens, the stop token included
     temperature: float = 1.0  # of the rollouts and, equally, of the log-probs in the loss
-    learning_rate: ZeroOrMore[float] = 1e-4  # of AdamW, constant
+    learning_rate: ZeroOrMore[float] = 1e-4  # of AdamW; a schedule scales it
+    lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"  # after the warm-up
+    warmup_ratio: ZeroOrMore[float] = 0.0  # share of the updates in which it rises from 0
+    weight_decay: ZeroOrMore[float] = 0.0  # of AdamW
     max_grad_norm: float = 1.0  # longer gradients are scaled down to this norm
     epsilon: float = 0.2  # lower clip range of the ratio
     epsilon_high: float | None = None  # upper clip range; as epsilon if None
@@ -83,7 +100,8 @@ class Config:
     fsdp: MayChange[bool] = True  # with torchrun, shard weights, gradients and Adam's moments
     ddp_timeout: MayChange[float] = 1800.0  # seconds that a rank waits for another one
     trust_remote_code: MayChange[bool] = False  # run the model code that comes with --model
-    report_to: MayChange[Literal["none", "tensorboard", "wandb"]] = "none"  # beside the .jsonl
+    log_tokens: MayChange[ZeroOrMore[int]] = 1  # groups a step whose tokens report.html shows
+    report_to: MayChange[Literal[("none", *WRITERS)]] = "none"  # beside the .jsonl files
     cache_dir: MayChange[str] = "~/.cache/rlvr"  # where the warmed-up tiny policy is kept
     # Not a flag: those of presets.CHOSEN_BY_MEMORY that nobody has given, so that rlvr.fit may
     # choose them.
@@ -92,16 +110,27 @@ class Config:
     def check(self) -> None:
         """Raise UserError, in one line, for a value or a combination that cannot work."""
         for name, kind in get_type_hints(type(self), include_extras=True).items():
-            check_number(name, getattr(self, name), zero=is_marked(kind, ZeroOrMore))
+            check_number(name, getattr(self, name), kind)
         ranks, batch = world.WORLD_SIZE, self.prompts_per_step * self.num_generations
         if self.num_generations < 2:
             raise UserError("--num_generations must be 2 or more: a group judges a completion")
         if self.top_p > 1:
             raise UserError("--top_p must be at most 1")
+        if self.exchanged_targets > 1:
+            raise UserError("--exchanged_targets must be at most 1")
+        if self.base and (self.sft_steps is not None or self.exchanged_targets):
+            raise UserError(
+                f"--base {self.base} is taught already: leave out --sft_steps and "
+                "--exchanged_targets"
+            )
+        if self.warmup_ratio > 1:
+            raise UserError("--warmup_ratio must be at most 1")
         if self.vllm_gpu_memory_utilization > 1:
             raise UserError("--vllm_gpu_memory_utilization must be at most 1")
         if not re.fullmatch("[234](,[234])*", self.numbers):
             raise UserError("--numbers takes 2, 3 and 4, separated by commas")
+        if not re.fullmatch("[1-4](,[1-4])*", self.arithmetic_levels):
+            raise UserError("--arithmetic_levels takes 1, 2, 3 and 4, separated by commas")
         if batch % self.minibatch_size:
             raise UserError(f"--minibatch_size must divide the batch of {batch} completions")
         if self.prompts_per_step % ranks or self.minibatch_size % ranks:
@@ -118,17 +147,18 @@ class Config:
             raise UserError(f"--num_threads must be at most {MOST_THREADS}")
         if self.seed >= 2**32:
             raise UserError("--seed must be below 2**32")
+        read_template_kwargs(self.chat_template_kwargs)
         if not self.eval_names:
             raise UserError("--eval_dataset names no data set")
-        if not self.eval_problems and "countdown" in self.eval_names:
-            raise UserError("--eval_problems 0 takes all of a data set; Countdown has no end")
+        for name in self.eval_names:
+            if name in EMBEDDED and not self.eval_problems:
+                raise UserError(f"--eval_problems 0 takes all of a data set; {name} has no end")
         for name in (self.dataset, *self.eval_names):
             with reading(name):
-                known = name in ("countdown", *DATASETS) or Path(name).exists()
+                known = name in (*EMBEDDED, *DATASETS) or Path(name).exists()
             if not known:
-                raise UserError(
-                    f"{name!r} is no file and none of the data sets {', '.join(DATASETS)}"
-                )
+                names = ", ".join((*DATASETS, *EMBEDDED))
+                raise UserError(f"{name!r} is no file and none of the data sets {names}")
 
     def uses_vllm(self, gpu: bool) -> bool:
         """Whether vLLM samples, on a machine with or without a GPU."""
@@ -137,6 +167,9 @@ class Config:
 
     def may_change(self, name: str) -> bool:
         """Whether a resumed run may have another value for this flag."""
+        scheduled = self.lr_scheduler_type != "constant" or self.warmup_ratio > 0
+        if scheduled and name in ("max_steps", "num_train_epochs"):
+            return False
         kind = get_type_hints(type(self), include_extras=True)[name]
         return is_marked(kind, MayChange)
 
@@ -158,10 +191,15 @@ def is_marked(kind, marker) -> bool:
     return get_origin(kind) is Annotated and get_args(marker)[1] in get_args(kind)[1:]
 
 
-def check_number(name: str, value, zero: bool) -> None:
-    """UserError for a number that is below its limit, NaN, infinite, or infinite in fp32."""
+def check_number(name: str, value, kind) -> None:
+    """UserError for a number that its field's type forbids, NaN, infinite, or infinite in fp32."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
-    if not (0 <= value if zero else 0 < value) or not value < 1e38:
-        limit = "0 or more" if zero else "above 0"
+    if is_marked(kind, AnySign):
+        allowed, limit = value > -1e38, "above -1e38"
+    elif is_marked(kind, ZeroOrMore):
+        allowed, limit = value >= 0, "0 or more"
+    else:
+        allowed, limit = value > 0, "above 0"
+    if not allowed or not value < 1e38:
         raise UserError(f"--{name} must be {limit} and below 1e38, got {value}")

@@ -15,7 +15,10 @@ class UserError(Exception):
 
 def fail(message: str) -> NoReturn:
     """Write one line, headed by the script's name, to stderr and end with exit code 2."""
-    sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}\n")
+    line = " ".join(message.split())
+    # a name that holds the codes of a terminal's colours, say, is shown and not obeyed
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {shown}\n")
     sys.exit(2)
 
 
@@ -38,3 +41,16 @@ def reading(path):
         yield
     except OSError as error:
         raise UserError(f"cannot read {path}: {error}") from error
+
+
+@contextlib.contextmanager
+def loading(what):
+    """Turn every error of the block into a UserError that names what could not be loaded.
+
+    The block is a call of a library that reads files. For damaged ones they raise of every kind.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise UserError(f"cannot load {what}: {reason}") from error

@@ -1,8 +1,10 @@
-"""Flags with which a run fits into a GPU's memory."""
+"""Flags with which a run fits into the memory of a GPU, or of a machine without one."""
 
 import math
+import os
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 from rlvr import world
 from rlvr.memory import PolicySizes, memory_estimate, policy_sizes
@@ -11,40 +13,61 @@ from rlvr.ranks import gather
 
 import torch
 
-# What a chosen run may fill; the rest is for CUDA's context, for NCCL and for gaps.
+# What a chosen run may fill; the rest is for CUDA's context, for NCCL and for gaps, and without a
+# GPU for the system, the libraries and other programs.
 USABLE = 0.92
+USABLE_WITHOUT_GPU = 0.75
 # GB that vLLM takes beside its weights and its cache: the pass that it measures itself by, and its
 # CUDA graphs.
 VLLM_WORKSPACE = 4.0
+
+CONTAINER = Path("/sys/fs/cgroup/memory.max")  # where Linux tells a container's limit, in bytes
 
 # What is tried, the fastest first. Few completions at a time cost the most, then activations that
 # are computed twice, then small microbatches, then sleep mode.
 COMPLETIONS_AT_ONCE = (256, 128, 64, 32, 16)
 UPDATES = ((False, 16384), (False, 8192), (False, 4096), (True, 16384), (True, 8192), (True, 4096))
+# A CPU gains nothing from larger microbatches.
+UPDATES_WITHOUT_GPU = ((False, 1024), (False, 256), (True, 1024), (True, 256))
 
 
-def choose_flags(sizes: PolicySizes, config, gpu_memory: float, free) -> dict:
-    """The fastest values of the flags `free` with which a run fits; none where it does not fit."""
-    sleeping = (False, True) if config.uses_vllm(gpu=True) else (False,)
+def choose_flags(
+    sizes: PolicySizes, config, gpu_memory: float, free, main_memory: float = 0.0
+) -> dict:
+    """The fastest values of the flags `free` with which a run fits; none where it does not fit.
+
+    Memory is in GB: that of a GPU, and, where that is 0, what a rank has of the machine's.
+    """
+    gpu = gpu_memory > 0
+    sleeping = (False, True) if config.uses_vllm(gpu) else (False,)
+    unused = "rollout_batch_size" if config.uses_vllm(gpu) else "vllm_"
     for completions, (checkpointing, tokens), sleep in product(
-        COMPLETIONS_AT_ONCE, UPDATES, sleeping
+        COMPLETIONS_AT_ONCE, UPDATES if gpu else UPDATES_WITHOUT_GPU, sleeping
     ):
         values = dict(
             gradient_checkpointing=checkpointing,
             microbatch_tokens=tokens,
             rollout_batch_size=completions,
-            vllm_enable_sleep_mode=sleep,
-            vllm_gpu_memory_utilization=vllm_share(sizes, config, gpu_memory, completions),
         )
-        unused = "rollout_batch_size" if config.uses_vllm(gpu=True) else "vllm_"
+        if gpu:
+            values |= dict(
+                vllm_enable_sleep_mode=sleep,
+                vllm_gpu_memory_utilization=vllm_share(sizes, config, gpu_memory, completions),
+            )
         chosen = {
             name: value
             for name, value in values.items()
             if name in free and not name.startswith(unused)
         }
-        if peak(sizes, replace(config, **chosen), gpu_memory) <= USABLE * gpu_memory:
+        needed = peak(sizes, replace(config, **chosen), gpu_memory)
+        if needed <= usable(gpu_memory, main_memory):
             return chosen
     return {}
+
+
+def usable(gpu_memory: float, main_memory: float) -> float:
+    """GB that a chosen run may fill: of a GPU, or of the main memory where there is none."""
+    return USABLE * gpu_memory if gpu_memory else USABLE_WITHOUT_GPU * main_memory
 
 
 def vllm_share(sizes: PolicySizes, config, gpu_memory: float, completions: int) -> float:
@@ -63,19 +86,21 @@ def peak(sizes: PolicySizes, config, gpu_memory: float) -> float:
     return max(estimate["an update"], estimate["a rollout"])
 
 
-def advice(sizes: PolicySizes, config, gpu_memory: float) -> str:
+def advice(sizes: PolicySizes, config, gpu_memory: float, main_memory: float = 0.0) -> str:
     """What to change so that a run fits: one flag if that is enough, or else several."""
     for engine in dict.fromkeys((config.engine, "hf")):
         with_engine = replace(config, engine=engine)
-        chosen = choose_flags(sizes, with_engine, gpu_memory, CHOSEN_BY_MEMORY)
+        chosen = choose_flags(sizes, with_engine, gpu_memory, CHOSEN_BY_MEMORY, main_memory)
         if chosen:
             chosen["engine"] = engine
             break
     changes = {name: value for name, value in chosen.items() if getattr(config, name) != value}
     if not changes:
-        return "give it more GPUs by torchrun, or take a smaller --model"
+        more = "give it more GPUs by torchrun, or " if gpu_memory else ""
+        return f"{more}take a smaller --model"
     for name, value in changes.items():
-        if peak(sizes, replace(config, **{name: value}), gpu_memory) <= USABLE * gpu_memory:
+        needed = peak(sizes, replace(config, **{name: value}), gpu_memory)
+        if needed <= usable(gpu_memory, main_memory):
             return as_flag(name, value)
     return " ".join(as_flag(name, value) for name, value in changes.items())
 
@@ -87,28 +112,29 @@ def as_flag(name: str, value) -> str:
     return f"--{name} {value}"
 
 
-def fit_to_gpu(shape, config, gpu_memory: float) -> None:
+def fit_to_memory(shape, config, gpu_memory: float, main_memory: float = 0.0) -> None:
     """Choose the flags that nobody has given, and tell what memory the run needs.
 
-    `gpu_memory` is what each GPU has, in GB, and 0 on a CPU.
+    `gpu_memory` is what each GPU has, in GB, and 0 on a CPU; `main_memory` is a rank's share then.
     """
     sizes = policy_sizes(shape, config.trust_remote_code)
+    chosen = choose_flags(sizes, config, gpu_memory, config.free, main_memory)
+    for name, value in chosen.items():
+        setattr(config, name, value)
     lines = []
-    if gpu_memory:
-        chosen = choose_flags(sizes, config, gpu_memory, config.free)
-        for name, value in chosen.items():
-            setattr(config, name, value)
+    if chosen:
         flags = " ".join(as_flag(name, value) for name, value in chosen.items())
-        if chosen:
-            lines.append(f"chosen for a GPU of {gpu_memory:.0f} GB: {flags}")
+        memory = f"a GPU of {gpu_memory:.0f}" if gpu_memory else f"a memory of {main_memory:.0f}"
+        lines.append(f"chosen for {memory} GB: {flags}")
     estimate = memory_estimate(sizes, config, gpu_memory)
     parts = "; ".join(f"{size:.1f} GB {name}" for name, size in estimate.items())
     lines.append(f"memory a rank: {parts}")
-    needed = peak(sizes, config, gpu_memory)
-    if 0 < gpu_memory < needed:
+    needed, there = peak(sizes, config, gpu_memory), gpu_memory or main_memory
+    if there < needed:
+        whose = "each GPU's" if gpu_memory else "this machine's"
         lines.append(
-            f"this run needs about {needed:.0f} GB of each GPU's {gpu_memory:.0f}: "
-            + advice(sizes, config, gpu_memory)
+            f"this run needs about {needed:.0f} GB of {whose} {there:.0f}: "
+            + advice(sizes, config, gpu_memory, main_memory)
         )
     if world.RANK == 0:
         print(*lines, sep="\n")
@@ -120,3 +146,12 @@ def smallest_gpu(device: torch.device) -> float:
     if device.type == "cuda":
         own = torch.cuda.get_device_properties(device).total_memory / 1e9
     return min(gather([own]))
+
+
+def share_of_main_memory() -> float:
+    """GB that each rank on this machine has, or in this container where that has less."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    if CONTAINER.exists():
+        limit = CONTAINER.read_text().strip()
+        limits += [int(limit)] if limit.isdigit() else []  # "max" where there is none
+    return min(limits) / 1e9 / world.LOCAL_WORLD_SIZE

@@ -9,9 +9,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_type_hints
 
-from rlvr.checkpoints import find_run
 from rlvr.errors import UserError, fail, reading
-from rlvr.presets import CHOSEN_BY_MEMORY, LARGE, PROTOCOLS
+from rlvr.presets import ARITHMETIC, CHOSEN_BY_MEMORY, LARGE, PROTOCOLS
+from rlvr.run_folders import find_run
 
 import tyro
 
@@ -24,8 +24,12 @@ def parse_flags(config_class: type, variants: dict[str, dict]):
     """
     try:
         given = parse(config_class, config_class(), sys.argv[1:])
-        saved = read_saved_flags(given) if given.resume_from_checkpoint else {}
-        defaults = config_class(**(LARGE if is_large(given) else {}))
+        saved = {}
+        if given.resume_from_checkpoint:
+            folder, checkpoint = find_run(given.resume_from_checkpoint)
+            given.resume_from_checkpoint = str(checkpoint or folder)  # what "latest" is now
+            saved = read_saved_flags(given, folder)
+        defaults = config_class(**defaults_for(given))
         presets = saved | variants[given.variant] | PROTOCOLS[given.eval_protocol]
         # A resumed run does not hand on that its model's code may be run.
         shown = [
@@ -33,14 +37,38 @@ def parse_flags(config_class: type, variants: dict[str, dict]):
             for name, value in presets.items()
             if value is not None and name != "trust_remote_code"
         ]
-        config = parse(config_class, defaults, shown + sys.argv[1:])
-        config.free = CHOSEN_BY_MEMORY - names_of(shown + sys.argv[1:])
-        config.check()
+        typed = names_of(sys.argv[1:])
+        if {"max_steps", "num_train_epochs"} <= typed:
+            raise UserError("--max_steps and --num_train_epochs: give one of the two")
+        with naming(f"{folder}/config.json" if saved else None):
+            config = parse(config_class, defaults, shown + sys.argv[1:])
+            config.resume_from_checkpoint = given.resume_from_checkpoint
+            config.free = CHOSEN_BY_MEMORY - names_of(shown + sys.argv[1:])
+            if "max_steps" in typed:  # which then wins over the epochs of a resumed run
+                config.num_train_epochs = None
+            config.check()
         if saved:
             check_resumed(config, saved)
     except UserError as error:
         fail(str(error))
     return config
+
+
+@contextlib.contextmanager
+def naming(file: str | None):
+    """Add to a UserError of the block the file from which flags have come, if there is one."""
+    try:
+        yield
+    except UserError as error:
+        source = f" (the flags that are not given are those of {file})" if file else ""
+        raise UserError(f"{error}{source}") from None
+
+
+def defaults_for(given) -> dict:
+    """The defaults that are others than those of the tiny policy on Countdown."""
+    if not is_large(given):
+        return {}
+    return LARGE | (ARITHMETIC if given.dataset == "arithmetic" else {})
 
 
 def is_large(given) -> bool:
@@ -57,16 +85,16 @@ def names_of(arguments: list[str]) -> set[str]:
     return {*found, *(name.removeprefix("no_") for name in found)}
 
 
-def read_saved_flags(given) -> dict:
-    """The flags of the run to resume; UserError where they are not this script's."""
-    path = given.resume_from_checkpoint
-    folder, _ = find_run(path)
+def read_saved_flags(given, folder: Path) -> dict:
+    """The flags of the run in a folder; UserError where they are not this script's."""
     try:
         saved = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read {folder}/config.json: {error}") from error
     if not isinstance(saved, dict) or saved.keys() != {field.name for field in fields(given)}:
-        raise UserError(f"{path} is not a run of this script: its flags are others")
+        raise UserError(
+            f"--resume_from_checkpoint {folder} is not a run of this script: its flags are others"
+        )
     if given.output_dir and Path(given.output_dir) != folder:
         raise UserError(
             f"--output_dir {given.output_dir}: a resumed run goes on in its own folder, {folder}"

@@ -73,11 +73,13 @@ def memory_estimate(sizes: PolicySizes, config, gpu_memory: float) -> dict[str, 
     checkpointed = 4 * sizes.hidden * sizes.layers + layer
     token = checkpointed if config.gradient_checkpointing else layer * sizes.layers
     tiles = 0.5  # of the log-probs
-    activations = config.microbatch_tokens * token / 1e9 + tiles
+    activations = tokens_of_a_microbatch(config) * token / 1e9 + tiles
 
     vllm = config.vllm_gpu_memory_utilization * gpu_memory if config.uses_vllm(gpu) else 0.0
     cache = 0.0 if config.uses_vllm(gpu) else config.rollout_batch_size * cached(sizes, config, gpu)
-    update_parts = kept, gradients, bf16_copies, head, activations
+    # Measured: torch and the other libraries, which are in the main memory.
+    libraries = {} if gpu else {"libraries": 0.5}
+    update_parts = kept, gradients, bf16_copies, head, activations, *libraries.values()
     in_updates = 0.0 if config.vllm_enable_sleep_mode else vllm
     return {
         "weights, gradients and Adam": kept + gradients,
@@ -86,9 +88,17 @@ def memory_estimate(sizes: PolicySizes, config, gpu_memory: float) -> dict[str, 
         "activations": activations,
         "cache": cache,
         "vLLM": vllm,
+        **libraries,
         "an update": sum(update_parts) + in_updates,
-        "a rollout": kept + bf16_copies + gathered + cache + vllm,
+        "a rollout": kept + bf16_copies + gathered + cache + vllm + sum(libraries.values()),
     }
+
+
+def tokens_of_a_microbatch(config) -> int:
+    """The most tokens of a forward pass: at least one whole text, at most a minibatch."""
+    text = config.max_prompt_length + config.max_completion_length
+    texts = config.minibatch_size // world.WORLD_SIZE
+    return min(max(config.microbatch_tokens, text), texts * text)
 
 
 def cached(sizes: PolicySizes, config, gpu: bool) -> float:

@@ -15,14 +15,14 @@ def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, fl
 
     All ranks call it together.
     """
-    rows = [(s.reward, len(s.completion_ids), s.truncated, s.status) for s in samples]
-    rewards, lengths, truncated, statuses = zip(*gather(rows), strict=True)
-    starts = range(0, len(rewards), num_generations)
-    rates = [statistics.mean(rewards[i : i + num_generations]) for i in starts]
+    rows = [(s.reward, s.success, len(s.completion_ids), s.truncated, s.status) for s in samples]
+    rewards, successes, lengths, truncated, statuses = zip(*gather(rows), strict=True)
+    starts = range(0, len(successes), num_generations)
+    solved = [sum(successes[i : i + num_generations]) for i in starts]  # successes of each group
     return {
         "reward": statistics.mean(rewards),
-        "all_wrong": rates.count(0) / len(rates),
-        "all_right": rates.count(1) / len(rates),
+        "all_wrong": solved.count(0) / len(solved),
+        "all_right": solved.count(num_generations) / len(solved),
         "length": statistics.mean(lengths),
         "truncated": truncated.count(True) / len(truncated),
         "unparsed": statuses.count("unparsed") / len(statuses),

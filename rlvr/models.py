@@ -5,11 +5,12 @@ from pathlib import Path
 
 from rlvr import world
 from rlvr.compiling import compile_layers, warm_up
-from rlvr.errors import UserError
-from rlvr.fit import fit_to_gpu, smallest_gpu
+from rlvr.duration import tell_duration
+from rlvr.errors import UserError, loading
+from rlvr.fit import fit_to_memory, share_of_main_memory, smallest_gpu
 from rlvr.logprobs import scores
 from rlvr.sharding import layers_of, shard
-from rlvr.tiny import warmed_up_tiny
+from rlvr.tiny import tiny_folder
 
 import huggingface_hub
 import torch
@@ -23,39 +24,45 @@ def load_policy(config, device: torch.device):
 
     UserError for a model that is not there, is damaged, or has a context that is too short.
     """
-    source = warmed_up_tiny(config) if config.model == "tiny" else config.model
-    try:
-        return read_policy(source, config, device)
-    except Exception as error:  # the libraries raise of every kind for a damaged folder
-        reason = str(error).splitlines()[0] if str(error) else repr(error)
-        raise UserError(f"cannot load --model {config.model}: {reason}") from error
+    source = tiny_folder(config) if config.model == "tiny" else config.model
+    absent = (
+        "" if Path(source).is_dir() else " (no folder here, so from the hub; a folder works, too)"
+    )
+    with loading(f"--model {config.model}{absent}"):
+        shape = read_shape(source, config)
+    context = getattr(shape, "max_position_embeddings", math.inf)
+    if config.max_completion_length > context:
+        raise UserError(
+            f"--model {config.model}: its context of {context} is under --max_completion_length"
+        )
+    if config.model != "tiny":
+        fit_to_memory(shape, config, smallest_gpu(device), share_of_main_memory())
+    with loading(f"--model {config.model}"):
+        # AutoTokenizer gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
+        tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # Llama's has none
+    if config.model != "tiny" and device.type == "cpu" and config.max_steps > 0:
+        tell_duration(shape, config, tokenizer)
+    return load_weights(source, config, device), tokenizer
 
 
-def read_policy(source, config, device: torch.device):
-    """As load_policy, from a folder or the hub, with the errors of the libraries that read it."""
+def read_shape(source, config):
+    """The model's configuration, from a folder or the hub."""
     if not Path(source).is_dir():
         if not huggingface_hub.try_to_load_from_cache(source, "config.json"):
             # fails at once, where from_pretrained tries again for minutes
             huggingface_hub.model_info(source, timeout=10)
-    shape = transformers.AutoConfig.from_pretrained(
+    return transformers.AutoConfig.from_pretrained(
         source, trust_remote_code=config.trust_remote_code
     )
-    context = getattr(shape, "max_position_embeddings", math.inf)
-    if config.max_completion_length > context:
-        raise UserError(f"its context of {context} is under --max_completion_length")
-    if config.model != "tiny":
-        fit_to_gpu(shape, config, smallest_gpu(device))
-    # Not AutoTokenizer: it gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
-    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # Llama's has none
-    return load_weights(source, config, device), tokenizer
 
 
 def load_weights(source, config, device: torch.device):
     """A policy in fp32, sharded over the ranks unless there is one or --no-fsdp is given."""
-    policy = transformers.AutoModelForCausalLM.from_pretrained(
-        source, dtype=torch.float32, trust_remote_code=config.trust_remote_code
-    )
+    with loading(f"--model {config.model}"):
+        policy = transformers.AutoModelForCausalLM.from_pretrained(
+            source, dtype=torch.float32, trust_remote_code=config.trust_remote_code
+        )
     keep_what_can_be_saved(policy)
     if config.gradient_checkpointing:
         policy.gradient_checkpointing_enable()

@@ -23,7 +23,7 @@ PANELS = [
     ("KL to the starting policy (nats)", "metrics", ["kl"]),
     ("updates left out", "metrics", ["skipped"]),
 ]
-NOT_DRAWN = {"step", "loss", "mismatch", "mismatch_k3", "mismatch_max_ratio"}
+NOT_DRAWN = {"step", "loss", "learning_rate", "mismatch", "mismatch_k3", "mismatch_max_ratio"}
 
 
 def choose_panels(evals: list[dict], metrics: list[dict]) -> list[tuple[str, list, list[str]]]:
@@ -34,7 +34,7 @@ def choose_panels(evals: list[dict], metrics: list[dict]) -> list[tuple[str, lis
     rows_of = {"eval": evals, "metrics": metrics}
     logged = [key for row in metrics[:1] for key in row]
     known = NOT_DRAWN.union(*(keys for _, _, keys in PANELS))
-    pass_at_k = [key for key in evals[0] if re.search(r"pass@\d+$", key)]
+    pass_at_k = [key for row in evals[:1] for key in row if re.search(r"pass@\d+$", key)]
     # "" where there is one set, else "<name>/"
     data_sets = [*dict.fromkeys(key.rpartition("pass@")[0] for key in pass_at_k)]
     panels = []
@@ -70,12 +70,16 @@ def draw_curves(folder: Path, cache_dir: str) -> None:
             points = [(row["step"], row[key]) for row in rows if key in row]
             axis.plot(*zip(*points, strict=True), ".-", label=key.rpartition("/")[2])
         axis.legend(fontsize="small", ncols=2)
-    figure.savefig(folder / "curves.png")
+    new = folder / ".curves.png"
+    figure.savefig(new)
+    new.replace(folder / "curves.png")
 
 
 def print_first_and_last(folder: Path) -> None:
     """Print the first and the last evaluation side by side."""
     evals = read_rows(folder, "eval")
+    if not evals:
+        return  # a run that has been resumed after its last step, and whose eval.jsonl is lost
     shown = evals[:1] + evals[1:][-1:]
     width = max(map(len, evals[-1])) + 2
     print(f"\n{'step':{width}}", *(f"{row['step']:9}" for row in shown))

@@ -14,6 +14,20 @@ LARGE = dict(
     ddp_timeout=7200.0,  # ranks drift apart by as much in an evaluation of many long completions
 )
 
+# Beside LARGE, the defaults for arithmetic, so that a model of some 100 M parameters learns it on a
+# CPU within minutes.
+ARITHMETIC = dict(
+    learning_rate=3e-5,
+    max_steps=16,
+    prompts_per_step=8,
+    minibatch_size=64,
+    max_prompt_length=64,
+    max_completion_length=10,
+    eval_problems=32,
+    eval_samples=8,
+    eval_steps=8,
+)
+
 # On a GPU rlvr.fit chooses these by its memory, unless they are given.
 CHOSEN_BY_MEMORY = frozenset(
     {
@@ -25,13 +39,21 @@ CHOSEN_BY_MEMORY = frozenset(
     }
 )
 
+AGRAE = dict(eval_temperature=0.6, top_p=0.95, eval_max_completion_length=4096)
+
 # How the papers evaluate.
 PROTOCOLS = {
     "none": dict(),
-    "agrae": dict(
-        eval_temperature=0.6, top_p=0.95, eval_samples=16, eval_max_completion_length=4096
+    "agrae": dict(**AGRAE, eval_samples=16),  # its AIME 2025 and AMC 23
+    "agrae-4": dict(**AGRAE, eval_samples=4),  # its other sets
+    "agrae-256": dict(**AGRAE, eval_samples=256),  # pass@256 of its Tables 2, 4, 5 and 6
+    "two-stage": dict(
+        eval_temperature=0.6, top_p=0.95, eval_samples=256, eval_max_completion_length=3072
     ),
-    "two-stage": dict(eval_temperature=0.6, top_p=0.95, eval_samples=256),
-    "asymgrpo": dict(eval_temperature=0.4, eval_samples=10),
+    "asymgrpo": dict(eval_temperature=0.4, eval_samples=10),  # its AIME and AMC 23
+    "asymgrpo-5": dict(eval_temperature=0.4, eval_samples=5),  # its MATH-500 and OlympiadBench
     "fade": dict(eval_temperature=1.0, eval_samples=256),
+    "cwgrpo": dict(  # one sample, by Table 2's 3 of 30; the rest is of its released code
+        eval_temperature=0.6, top_p=0.95, eval_samples=1, eval_max_completion_length=32768
+    ),
 }

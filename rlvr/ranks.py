@@ -1,31 +1,36 @@
-"""Collectives over the ranks, and a watch that notices when a rank falls silent.
+"""The process group, and collectives over the ranks.
 
 Every `gather` and `global_` function has to be called on all ranks together. With one process they
 need no process group.
 """
 
-import os
-import sys
-import threading
-import time
+import contextlib
 from datetime import timedelta
-from pathlib import Path
 
 from rlvr import world
 from rlvr.errors import UserError
+from rlvr.watch import watching
 
 import torch
 import torch.distributed as dist
 
-BEAT = 5.0  # seconds between two signs of life of a rank
-SILENCE = 45.0  # seconds without a sign of life after which a rank is taken for dead
 
+@contextlib.contextmanager
+def process_group(timeout_seconds: float):
+    """Connect the ranks, and watch over them, until the block ends.
 
-def start_process_group(timeout_seconds: float) -> None:
-    """Connect the ranks; a rank that waits longer than the timeout for another one ends."""
-    if world.WORLD_SIZE > 1:
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
+    Within it a rank that waits longer than the timeout for another one ends.
+    """
+    if world.WORLD_SIZE == 1:
+        yield
+        return
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    with watching():
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
 
 
 def gather(items: list) -> list:
@@ -87,31 +92,3 @@ def global_mean(*values: torch.Tensor) -> list[float]:
 def global_max(value: float) -> float:
     """The largest value of any rank."""
     return max(gather([value]))
-
-
-def watch_ranks(ended: threading.Event) -> None:
-    """Until `ended`, end this process when another rank falls silent.
-
-    A rank can be silent because its machine is gone or because it was stopped. Nothing else can end
-    this process then, since its main thread waits for that rank.
-    """
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(address, port, is_master=False)
-    beats = [0] * world.WORLD_SIZE  # how often each rank has been heard
-    last_heard = [time.monotonic()] * world.WORLD_SIZE
-    while not ended.wait(BEAT):
-        try:
-            store.add(f"alive/{world.RANK}", 1)
-            counts = [store.add(f"alive/{rank}", 0) for rank in range(world.WORLD_SIZE)]
-        except dist.DistError:
-            counts = beats  # the machine that keeps the store, rank 0's, is silent
-        for rank, count in enumerate(counts):
-            if count != beats[rank]:
-                beats[rank], last_heard[rank] = count, time.monotonic()
-        silent = [r for r, heard in enumerate(last_heard) if time.monotonic() > heard + SILENCE]
-        if silent:
-            sys.stderr.write(
-                f"{Path(sys.argv[0]).name}: error: rank {world.RANK} has not heard of rank "
-                f"{silent[0]} for {SILENCE:g} s; resume from the last checkpoint\n"
-            )
-            os._exit(2)

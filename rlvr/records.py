@@ -8,7 +8,7 @@ class Problem:
     """A problem whose answer a verifier can judge."""
 
     prompt: str  # what the policy reads; system prompt and chat template included
-    gold: str  # what the verifier compares with: an answer, or unit tests
+    gold: str | tuple[str, ...]  # what is right: an answer, unit tests, or alternative answers
     verifier: str = "countdown"  # a name of rlvr.tasks.verifiers.VERIFIERS
     level: str = ""  # problems of one level are also evaluated by themselves
 
@@ -24,3 +24,4 @@ class Sample:
     truncated: bool = False  # there was no stop token before the length limit
     logprobs: tuple[float, ...] | list[float] = ()  # the sampler's, in nats, one a completion token
     status: str = ""  # of the verifier: "", "unparsed" or "timeout"
+    success: bool = False  # whether the reward reaches --success_threshold

@@ -1,6 +1,6 @@
 """Completions of problems, drawn and graded, and what of them becomes a tensor."""
 
-import rlvr.tasks
+import rlvr.tasks.pool
 from rlvr.records import Problem, Sample
 from rlvr.tasks.prompts import encode_prompt
 
@@ -25,8 +25,10 @@ def sample_groups(
         (problem.verifier, text, problem.gold)
         for problem, text in zip(repeated, texts, strict=True)
     ]
-    seconds = sampler.config.verify_seconds
-    grades = rlvr.tasks.in_threads(lambda question: rlvr.tasks.grade(question, seconds), questions)
+    limits = sampler.config.verify_seconds, sampler.config.program_seconds
+    grades = rlvr.tasks.pool.in_threads(
+        lambda question: rlvr.tasks.pool.grade(question, *limits), questions
+    )
     samples = [
         Sample(
             prompt_ids=prompts[i],
@@ -36,6 +38,7 @@ def sample_groups(
             truncated=not ids or ids[-1] not in sampler.stops,
             logprobs=logprobs[i],
             status=grades[i][1],
+            success=grades[i][0] >= sampler.config.success_threshold,
         )
         for i, ids in enumerate(completions)
     ]

@@ -1,7 +1,7 @@
 """A run from its first to its last line: its folder, its logs, its updates, its end.
 
-The run folder holds config.json metrics.jsonl eval.jsonl samples.jsonl curves.png and
-checkpoint-<step>/.
+The run folder holds config.json metrics.jsonl eval.jsonl samples.jsonl curves.png tokens.jsonl
+report.html and checkpoint-<step>/.
 """
 
 import contextlib
@@ -11,25 +11,28 @@ import os
 import shutil
 import signal
 import sys
-import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
 
-from rlvr import checkpoints, locks, world
+from rlvr import checkpoints, locks, run_folders, world
 from rlvr.context import check_context
 from rlvr.devices import choose_device
 from rlvr.errors import UserError, fail, reading, writing
 from rlvr.logs import append_row, drop_rows_after, write_whole
 from rlvr.plots import draw_curves, print_first_and_last
-from rlvr.ranks import gather, global_sum, start_process_group, watch_ranks
+from rlvr.ranks import from_rank_0, gather, global_sum, process_group
+from rlvr.report import write_report
+from rlvr.reports import make_writer
 from rlvr.sharding import is_sharded, whole
+from rlvr.signals import asking_for_an_end, leave
+from rlvr.stdout import drop_what_cannot_be_printed, is_lack_of_room
 from rlvr.threads import advise_on_threads
 
 import torch
 import torch.distributed as dist
 
-AT_EXIT = contextlib.ExitStack()  # what has to end before the process group does
+AT_EXIT = contextlib.ExitStack()  # what has to end before this process does
 
 
 def launch(main, config) -> None:
@@ -39,8 +42,13 @@ def launch(main, config) -> None:
             signal.signal(number, leave)
     try:
         main(config)
+        sys.stdout.flush()  # where that fails, it is found out here at the latest
     except UserError as error:
         fail(str(error))
+    except OSError as error:
+        if not is_lack_of_room(error):
+            raise
+        fail(f"cannot write: {error}")
     except (torch.OutOfMemoryError, MemoryError) as error:
         fail(
             "out of memory: in a rollout lower --rollout_batch_size or "
@@ -50,33 +58,17 @@ def launch(main, config) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except RuntimeError as error:
-        if not (isinstance(error, dist.DistError) or "gloo" in str(error)):
-            raise  # gloo has no class of its own for a lost connection
+        # gloo has no class of its own for a lost connection
+        is_lost = isinstance(error, dist.DistError) or "gloo" in str(error)
+        if world.WORLD_SIZE == 1 or not is_lost:
+            raise
         fail(
             f"rank {world.RANK} has lost another one, which has ended or hangs; resume from the "
             f"last checkpoint ({error})"
         )
     finally:
         AT_EXIT.close()
-        if dist.is_initialized():
-            dist.destroy_process_group()
-
-
-def asking_for_an_end() -> list[signal.Signals]:
-    """The signals that ask a run to end: Ctrl-C, a scheduler's, its warning, a closed terminal.
-
-    Where SIGHUP is ignored, as under nohup, it stays ignored.
-    """
-    signals = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        signals.append(signal.SIGHUP)
-    return signals
-
-
-def leave(number, frame):
-    """End a run that has nothing to save yet. A launcher may send the signal twice."""
-    signal.signal(number, signal.SIG_IGN)
-    sys.exit(0)
+        drop_what_cannot_be_printed()
 
 
 class Run:
@@ -85,7 +77,7 @@ class Run:
     def __init__(self, config):
         """Connect the ranks, seed them, and choose the run folder; UserError where it is taken."""
         self.device = choose_device()
-        start_process_group(config.ddp_timeout)
+        AT_EXIT.enter_context(process_group(config.ddp_timeout))
         torch.manual_seed(config.seed + world.RANK)
         self.config = config
         self.threads_given = config.num_threads is not None
@@ -95,20 +87,21 @@ class Run:
         self.stopped = 0.0  # when a signal has asked for an end; 0 while none has
         self.skipped = 0  # updates that were NaN or infinite
         self.skipped_in_a_row = 0
+        self.learning_rate = 0.0  # of the last update
         self.unsaved = False  # whether there has been an update since the last checkpoint
-        self.ended = threading.Event()
         self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
-        self.folder, self.checkpoint = gather([self.choose_folder()])[0]  # rank 0 chooses
+        self.folder, self.checkpoint = from_rank_0(self.choose_folder)
         self.writer = None
         if world.RANK == 0:
             self.writer = make_writer(config, self.folder)
 
     def choose_folder(self) -> tuple[Path, Path | None]:
-        """The run folder, and on rank 0 the checkpoint to resume from, if there is one."""
+        """The run folder, and the checkpoint to resume from, if there is one. It is now owned."""
         config = self.config
         if config.resume_from_checkpoint:
-            self.own(checkpoints.find_run(config.resume_from_checkpoint)[0])
-            return checkpoints.newest_whole(config.resume_from_checkpoint)
+            folder, checkpoint = run_folders.find_run(config.resume_from_checkpoint)
+            self.own(folder)
+            return folder, run_folders.newest_whole(folder, checkpoint)
         name = f"runs/{Path(sys.argv[0]).stem}-{config.variant}-{self.started}"
         folder = Path(config.output_dir or name)
         with reading(folder):
@@ -118,15 +111,14 @@ class Run:
                 f"--output_dir {folder} holds a run or a model; choose another, or "
                 f"--resume_from_checkpoint {folder}"
             )
-        if world.RANK == 0:
-            with writing(folder):
-                folder.mkdir(parents=True, exist_ok=True)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         self.own(folder)
         return folder, None
 
     def own(self, folder: Path) -> None:
-        """Keep other processes from the run folder until this one ends. Rank 0 does it for all."""
-        if world.RANK == 0:
+        """Keep other processes from the run folder until this one ends."""
+        with reading(folder):
             AT_EXIT.callback(os.close, locks.own(folder))
 
     def resume(self, training: checkpoints.TrainingState) -> int:
@@ -139,8 +131,6 @@ class Run:
         check_context(training.policy, training.tokenizer, problems, self.config)
         for number in asking_for_an_end():
             signal.signal(number, self.on_signal)
-        if world.WORLD_SIZE > 1:
-            threading.Thread(target=watch_ranks, args=(self.ended,), daemon=True).start()
         step = 0
         if self.checkpoint:
             step, (self.skipped, self.skipped_in_a_row) = checkpoints.restore(
@@ -150,7 +140,7 @@ class Run:
             advise_on_threads(training.policy)
         if world.RANK == 0:
             config = json.dumps(asdict(self.config), indent=2)
-            write_whole(self.folder / "config.json", config)
+            write_whole(self.folder / "config.json", config.encode())
             self.forget_after(step if self.checkpoint else -1)
         return step
 
@@ -159,8 +149,8 @@ class Run:
         with writing(self.folder):
             for rest in self.folder.glob(".saving-*"):
                 shutil.rmtree(rest)
-            for later in checkpoints.checkpoints_of(self.folder):
-                if checkpoints.step_of(later) > step:
+            for later in run_folders.checkpoints_of(self.folder):
+                if run_folders.step_of(later) > step:
                     later.rename(self.folder / f"before-{self.started}-{later.name}")
         drop_rows_after(self.folder, step)
 
@@ -191,8 +181,7 @@ class Run:
         numbers = [f"{key} {value:.3g}" for key, value in metrics.items()]
         print(f"{name} {step}/{self.config.max_steps}", *numbers, sep=" | ")
         if self.writer:
-            for key, value in metrics.items():
-                self.writer.add_scalar(f"{name}/{key}", value, step)
+            self.writer({f"{name}/{key}": value for key, value in metrics.items()}, step)
 
     def optimizer_step(self, policy, optimizer, loss: torch.Tensor) -> float:
         """Make one update from the gradients of all ranks -> their norm before clipping.
@@ -207,6 +196,7 @@ class Run:
         norm = whole(torch.nn.utils.clip_grad_norm_(policy.parameters(), limit)).item()
         finite = math.isfinite(norm + global_sum(loss)[0])
         self.unsaved = True
+        self.learning_rate = optimizer.param_groups[0]["lr"]
         if finite and norm > 0:
             optimizer.step()
         elif world.RANK == 0:
@@ -223,6 +213,10 @@ class Run:
             )
         return norm
 
+    def metrics(self) -> dict[str, float]:
+        """What to log of the optimizer."""
+        return {"skipped": self.skipped, "learning_rate": self.learning_rate}
+
     def is_due(self, step: int, every: int) -> bool:
         """Whether what happens every so many steps, and after the last one, is due."""
         return step % every == 0 or step == self.config.max_steps
@@ -233,38 +227,24 @@ class Run:
         stopped = any(gather([self.stopped]))
         if stopped or self.is_due(step, self.config.save_steps):
             folder = self.folder / f"checkpoint-{step}"
-            checkpoints.save(folder, training, step, (self.skipped, self.skipped_in_a_row))
+            skipped = (self.skipped, self.skipped_in_a_row)
+            checkpoints.save(folder, training, step, skipped, self.config)
             self.unsaved = False
             limit = self.config.save_total_limit
             if world.RANK == 0:
                 print(f"saved {folder}")
-                for old in checkpoints.checkpoints_of(self.folder)[limit:] if limit else ():
+                for old in run_folders.checkpoints_of(self.folder)[limit:] if limit else ():
                     checkpoints.remove(old)
         return stopped
 
     def finish(self) -> None:
-        """Print the first and the last evaluation side by side, and draw curves.png."""
-        self.ended.set()
+        """Print the first and the last evaluation side by side; write curves.png, report.html."""
         if world.RANK == 0:
             print_first_and_last(self.folder)
             with writing(self.folder / "curves.png"):
                 draw_curves(self.folder, self.config.cache_dir)
             files = "config.json metrics.jsonl eval.jsonl samples.jsonl curves.png"
+            if (self.folder / "tokens.jsonl").exists():
+                write_report(self.folder / "report.html", [self.folder])
+                files += " tokens.jsonl report.html"
             print(f"\nall in {self.folder}: {files}")
-
-
-def make_writer(config, folder: Path):
-    """The TensorBoard writer that --report_to asks for, or None; wandb follows what it writes."""
-    if config.report_to == "none":
-        return None
-    try:
-        if config.report_to == "wandb":
-            import wandb
-
-            wandb.init(
-                project="rlvr", name=folder.name, config=asdict(config), sync_tensorboard=True
-            )
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise UserError(f"--report_to {config.report_to}: {error}") from error
-    return SummaryWriter(folder)

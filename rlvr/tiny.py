@@ -1,8 +1,7 @@
-"""The tiny policy of 0.3 M parameters: built, taught the format once, kept in the cache."""
+"""The tiny policy of 0.3 M parameters: shipped, or taught the format once and kept in the cache."""
 
 import os
 import random
-import tempfile
 from pathlib import Path
 
 from rlvr import world
@@ -11,7 +10,8 @@ from rlvr.errors import writing
 from rlvr.logprobs import completion_logprobs
 from rlvr.ranks import gather
 from rlvr.records import Sample
-from rlvr.tasks.countdown import make_countdown
+from rlvr.scratch import remove_left_overs, scratch_folder
+from rlvr.tasks.countdown import exchange_target, make_countdown
 
 import torch
 import transformers
@@ -19,13 +19,20 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from tqdm import tqdm
 
 VERSION = 1  # of the cached policy: raise it when a change below, or in make_countdown, alters it
+SFT_STEPS = 400  # supervised steps where --sft_steps is not given
 BATCH_SIZE = 128  # solutions a supervised step
 LEARNING_RATE = 2e-3  # the peak of its schedule
+POLICIES = Path(__file__).parent / "policies"  # what studies/make_bases.py has taught
 TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
 
 
-def build_tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:
-    """A randomly initialised Qwen2 and its character-level tokenizer, where a tag is one token."""
+def build_tiny(
+    tied: bool = True,
+) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:
+    """A randomly initialised Qwen2 and its character-level tokenizer, where a tag is one token.
+
+    `tied`: its output head is its embedding.
+    """
     words = ["<pad>", "<eos>", "<unk>", *TAGS, *"0123456789+-*/()=: "]
     numbers = {word: i for i, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="<unk>"))
@@ -39,7 +46,7 @@ def build_tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedT
         num_attention_heads=4,
         num_key_value_heads=4,
         max_position_embeddings=1024,
-        tie_word_embeddings=True,
+        tie_word_embeddings=tied,
         pad_token_id=0,
         eos_token_id=1,
         bos_token_id=None,
@@ -49,18 +56,35 @@ def build_tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedT
     )
 
 
+def tiny_folder(config) -> Path:
+    """The folder of the tiny policy that a run starts from: a shipped one, or one of the cache."""
+    if config.base and config.tie_word_embeddings:
+        return POLICIES / config.base
+    return warmed_up_tiny(config)
+
+
 def warmed_up_tiny(config) -> Path:
-    """The folder in --cache_dir of the tiny policy after --sft_steps supervised steps.
+    """The folder in --cache_dir of the tiny policy after its supervised steps.
+
+    That of a --base has a head of its own, since the shipped ones share theirs with the embedding.
 
     Rank 0 teaches it where the folder does not exist yet, or is damaged. The folder's name tells
     the settings that shape it, so that others have a folder of their own. Runs that start together
     each teach it, and the first one to finish is kept: they are the same.
     """
-    settings = f"steps{config.sft_steps}-numbers{config.numbers.replace(',', '')}"
+    settings = f"steps{supervised_steps(config)}-numbers{config.numbers.replace(',', '')}"
+    if config.base:
+        settings = config.base
+    if config.exchanged_targets:
+        settings += f"-exchanged{config.exchanged_targets}"
+    if not config.tie_word_embeddings:
+        settings += "-untied"
     libraries = f"torch{torch.__version__}-transformers{transformers.__version__}"
     name = f"tiny-v{VERSION}-{settings}-{libraries}"
     folder = Path(os.path.expanduser(config.cache_dir), name)
     with writing(f"the tiny policy to --cache_dir {config.cache_dir}"):
+        if world.RANK == 0:
+            remove_left_overs(folder.parent)
         if world.RANK == 0 and folder.exists() and not is_whole(folder):
             print(f"{folder} is damaged; teaching the tiny policy again")
             remove(folder)
@@ -68,31 +92,50 @@ def warmed_up_tiny(config) -> Path:
         if is_new:
             folder.parent.mkdir(parents=True, exist_ok=True)
             # found out before the warm-up, which takes minutes
-            tempfile.TemporaryDirectory(dir=folder.parent, prefix=".saving-").cleanup()
+            with scratch_folder(folder.parent):
+                pass
     if is_new:
-        save_folder(folder, *warm_up(config), keep_whole=True)
+        taught = untie(config.base) if config.base else warm_up(config)
+        save_folder(folder, *taught, keep_whole=True)
     gather([])  # the other ranks wait here
     return folder
 
 
+def untie(base: str):
+    """A shipped policy whose output head is a copy of its embedding, and its tokenizer."""
+    with torch.random.fork_rng([]):
+        policy, tokenizer = build_tiny(tied=False)
+    tied = transformers.Qwen2ForCausalLM.from_pretrained(POLICIES / base)
+    policy.load_state_dict(tied.state_dict())  # which has the shared matrix under both names
+    return policy, tokenizer
+
+
+def supervised_steps(config) -> int:
+    """--sft_steps, or what stands for it where it is not given."""
+    return SFT_STEPS if config.sft_steps is None else config.sft_steps
+
+
 def warm_up(config):
-    """The tiny policy after supervised steps on Countdown solutions, and its tokenizer."""
+    """The tiny policy after supervised steps on Countdown solutions, and its tokenizer.
+
+    A share --exchanged_targets of the solutions is honest but ends at another value than the
+    target. So the policy learns to compute rightly, and to choose at random.
+    """
+    steps = supervised_steps(config)
     sizes = [int(size) for size in config.numbers.split(",")]
     rng = random.Random(0)
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
-        policy, tokenizer = build_tiny()
+        policy, tokenizer = build_tiny(config.tie_word_embeddings)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, LEARNING_RATE, config.sft_steps + 1, cycle_momentum=False
+        optimizer, LEARNING_RATE, steps + 1, cycle_momentum=False
     )
-    for _ in tqdm(range(config.sft_steps), desc="warming up the tiny policy, once"):
-        examples = [make_countdown(rng, rng.choice(sizes)) for _ in range(BATCH_SIZE)]
+    for _ in tqdm(range(steps), desc="warming up the tiny policy, once"):
+        examples = [draw_example(rng, sizes, config.exchanged_targets) for _ in range(BATCH_SIZE)]
         samples = [
-            Sample(
-                tokenizer.encode(problem.prompt), tokenizer.encode(solution + tokenizer.eos_token)
-            )
-            for problem, solution in examples
+            Sample(tokenizer.encode(prompt), tokenizer.encode(solution + tokenizer.eos_token))
+            for prompt, solution in examples
         ]
         lengths = [len(sample.completion_ids) for sample in samples]
         logprobs, _ = completion_logprobs(policy, samples, 1.0, max(lengths))  # [n, T]
@@ -102,3 +145,11 @@ def warm_up(config):
         optimizer.zero_grad()
         schedule.step()
     return policy, tokenizer
+
+
+def draw_example(rng: random.Random, sizes: list[int], exchanged: float) -> tuple[str, str]:
+    """The prompt of a training problem, and a completion that ends at its target or elsewhere."""
+    problem, solution = make_countdown(rng, rng.choice(sizes))
+    if exchanged and rng.random() < exchanged:
+        solution = exchange_target(rng, problem)
+    return problem.prompt, solution

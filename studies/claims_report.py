@@ -43,6 +43,11 @@ def report_text(record: dict) -> str:
     lines = [
         "# Which claims hold here?",
         "",
+        "**These verdicts are of the former starting policies, which fail by slips in sums.**",
+        "`python grpo.py --sft_steps 400` makes the weak one. `python studies/verdicts.py` tries",
+        "the claims again from policies whose failures are wrong choices, with another rule and",
+        "more seeds. It replaces this page once each of its rows has four seeds.",
+        "",
         "`python studies/claims.py` has written this page, and its first lines hold the rule.",
         f"Each run has {scale['seeds']} seeds and {scale['steps']} steps ({scale['flags']}).",
         f"The bases, which are the starting policies: {', '.join(bases)}.",

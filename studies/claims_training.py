@@ -49,15 +49,28 @@ def train(folder: Path, command: str) -> None:
 
     The folder appears when the run is finished. RuntimeError where the script ends with an error.
     """
-    rlvr.run.Run.finish = finish
     unfinished = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.parent.mkdir(parents=True, exist_ok=True)
+    launch_quietly(command, unfinished)
+    for checkpoint in unfinished.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    (unfinished / "command.txt").write_text(command)
+    shutil.rmtree(folder, ignore_errors=True)
+    unfinished.rename(folder)
+
+
+def launch_quietly(command: str, folder: Path) -> None:
+    """Run a script in this process, into `folder`; what it prints goes into a log beside it.
+
+    RuntimeError where the script ends with an error.
+    """
+    rlvr.run.Run.finish = finish
+    folder.parent.mkdir(parents=True, exist_ok=True)
     script, *flags = command.split()
-    sys.argv = [f"{script}.py", *flags, f"--output_dir={unfinished}"]
+    sys.argv = [f"{script}.py", *flags, f"--output_dir={folder}"]
     module = importlib.import_module(script)
     with contextlib.ExitStack() as stack:
-        log = stack.enter_context(open(f"{unfinished}.log", "w"))
+        log = stack.enter_context(open(f"{folder}.log", "w"))
         stack.enter_context(contextlib.redirect_stdout(log))
         stack.enter_context(contextlib.redirect_stderr(log))
         try:
@@ -66,11 +79,6 @@ def train(folder: Path, command: str) -> None:
             raise RuntimeError(
                 f"{command} has ended with exit code {end.code}: see {log.name}"
             ) from None
-    for checkpoint in unfinished.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)
-    (unfinished / "command.txt").write_text(command)
-    shutil.rmtree(folder, ignore_errors=True)
-    unfinished.rename(folder)
 
 
 def finish(run) -> None:

@@ -73,7 +73,7 @@ def main(config: Config) -> None:
     stream = rlvr.tasks.stream.ProblemStream(problems, config.seed)
     for step in range(1, config.max_steps + 1):
         batch = common.roll_out(sampler, stream, config)
-        found = entropy_growth(policy, batch.samples, batch.rewards, config.temperature)
+        found = entropy_growth(policy, batch.samples, batch.successes, config.temperature)
         run.log("metrics", step, found)
 
 

@@ -5,10 +5,12 @@
 It writes two figures. policy_weights.png (FADE Figure 2) has m_S, the share of the gradient that
 reinforces successes, and m_F, the share that suppresses failures, of every policy weight of FADE's
 section 8. advantages.png has what one success and one failure are worth under the methods of the
-five scripts.
+five scripts. And it prints rho(p) = m_S p / (m_F q) of the weights (FADE Table 7), to which the
+paper finds the entropy proportional.
 """
 
 import argparse
+import math
 from functools import partial
 from pathlib import Path
 
@@ -27,15 +29,18 @@ from grpo import grpo_advantage, negative_only
 
 BLACK, RED, BLUE, *_ = COLORS
 LINES = "-", "--", "-.", ":"
+RHO_AT = 0.3, 0.5  # the solve rates of FADE's Table 7
 ARGUMENTS = {  # of the policy weights that have no defaults
     "analytic_pass_k": dict(k=4),
     "mix_pass_k": dict(k=4),
+    "t2t": dict(lengths=0.5, alpha=0.5),
     "asym_power": dict(alpha_s=2, alpha_f=1.5),
     "shifted": dict(delta=0.1),
     "quantile": dict(tau=0.75),
     "power_norm": dict(gamma=0.25),
     "softmax": dict(beta=2.0),
     "logmeanexp": dict(beta=2.0),
+    "ha_dw": dict(baseline=0.5),
 }
 
 
@@ -72,8 +77,8 @@ def draw_masses(group_size: int) -> Figure:
     """m_S and m_F against p, one panel a policy weight."""
     rewards = all_groups(group_size)
     p = rewards.mean(1)  # [G - 1]
-    figure = Figure(figsize=(27, 17), layout="constrained")
-    axes = figure.subplots(4, 6, sharex=True)
+    figure = Figure(figsize=(31.5, 17), layout="constrained")
+    axes = figure.subplots(4, 7, sharex=True)
     for axis, (title, weight) in zip(axes.flat, weights_to_draw().items(), strict=True):
         m_S, m_F = gradient_mass(weight(rewards), rewards)  # [G - 1] each
         axis.plot(p, m_S, color=BLUE, linewidth=3.5, label="m_S, successes")
@@ -84,6 +89,21 @@ def draw_masses(group_size: int) -> Figure:
     for axis in axes[-1]:
         axis.set_xlabel("success rate p of the group")
     return figure
+
+
+def positive_to_negative(weight, p: float) -> float:
+    """rho(p) = m_S p / (m_F q) of a policy weight, in a group of 20; infinite where m_F is 0."""
+    rewards = (torch.arange(20) < 20 * p).double()[None]  # [1, 20]
+    m_S, m_F = (mass.item() for mass in gradient_mass(weight(rewards), rewards))
+    return m_S * p / (m_F * (1 - p)) if m_F else math.inf
+
+
+def print_ratios() -> None:
+    """Table 7: rho(p) of each policy weight."""
+    print(f"| weight | {' | '.join(f'rho({p})' for p in RHO_AT)} |", "|---|---|---|", sep="\n")
+    for title, weight in weights_to_draw().items():
+        ratios = [f"{positive_to_negative(weight, p):.3g}" for p in RHO_AT]
+        print(f"| {title.replace(chr(10), ', ')} | {' | '.join(ratios)} |")
 
 
 def cwgrpo_advantage(rewards: torch.Tensor, confidence: float) -> torch.Tensor:
@@ -157,6 +177,7 @@ def main(group_size: int, out: Path) -> None:
     with matplotlib.rc_context({"font.size": 17}):
         draw_masses(group_size).savefig(out / "policy_weights.png", dpi=60)
         draw_advantages(group_size).savefig(out / "advantages.png", dpi=70)
+    print_ratios()
     print(f"wrote policy_weights.png and advantages.png to {out}")
 
 

@@ -31,8 +31,8 @@ import rlvr.config
 import rlvr.logprobs
 import rlvr.run
 import rlvr.samplers
-import rlvr.tasks
 import rlvr.tasks.datasets
+import rlvr.tasks.pool
 from rlvr.tasks.verifiers import VERIFIERS
 
 import torch
@@ -145,7 +145,7 @@ def toss_a_coin() -> None:
 def ours(turns: Turns, work: Work, model: str, folder: str) -> None:
     """Take turns at the steps of grpo.py."""
     turns.time(rlvr.samplers.GenerateSampler, "generate", "generate")
-    turns.time(rlvr.tasks, "in_threads", "verify")
+    turns.time(rlvr.tasks.pool, "in_threads", "verify")
     turns.time(rlvr.logprobs, "frozen_logprobs", "old log-probs")
     common.evaluate = lambda *_: turns.begin() or {}
     rlvr.run.Run.end_step = lambda *_: turns.over()

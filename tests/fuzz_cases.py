@@ -10,7 +10,7 @@ import random
 import types
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 import rlvr.config
 
@@ -100,6 +100,8 @@ STRINGS = {  # values of the flags that take any text
     "prompt_column": ["answer", "missing", *WORDS],
     "answer_column": ["prompt", "missing", *WORDS],
     "numbers": [*"2,2 4 5 2, ,2 2;3 2,3,4,5 ²".split(), *WORDS],
+    "arithmetic_levels": [*"1,1 0 5 4, ,4 1;2".split(), *WORDS],
+    "chat_template_kwargs": ["{", '{"a"}', '{"enable_thinking": false}', *WORDS],
     "output_dir": PATHS,
     "cache_dir": PATHS,
     "resume_from_checkpoint": [
@@ -139,6 +141,9 @@ TOGETHER = {
         "minibatch_size": f"1 2 3 4 8 12 16 32 {HUGE}",
         "num_iterations": "1 2",
         "max_steps": "0 1 2",
+        "lr_scheduler_type": "linear cosine",
+        "warmup_ratio": "0 1e-30 0.5 1 1.1",
+        "weight_decay": "0 1e-30 0.1 1 1e30",
         "num_threads": "1 2",
         "microbatch_tokens": f"1 64 {HUGE}",
         "rollout_batch_size": f"1 3 {HUGE}",
@@ -170,7 +175,11 @@ TOGETHER = {
         "resume_from_checkpoint": "run latest folder",
         "output_dir": "run folder file",
         "alpha": "1e-30 1 1e30",
-        "method": "none clip_cov hard_focused w_reinforce",
+        "control_beta": "1e-30 1e30",
+        "control_gamma": "1e-30 1e30",
+        "success_weight": "0 1e30",
+        "released_weight": "true",
+        "method": "none clip_cov hard_focused w_reinforce grpo_lead",
         "format_weight": "1 1e30 1e300",
         "beta_pos": "0 1 1e30",
         "beta_neg": "0 1 1e30",
@@ -259,11 +268,11 @@ def values_of(script, name):
         return STRINGS[name]
     if name == "compile":
         return [value for value in BOOLS if value.lower() != "true"]  # which is slow, too
+    if get_origin(kind) in (types.UnionType, Union):  # with None
+        kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
         choices = get_args(kind)
         return [*choices, *(choice.upper() for choice in choices), "unknown", *WORDS]
-    if isinstance(kind, types.UnionType):  # with None
-        kind = get_args(kind)[0]
     if kind is int:
         return [*INTS, HUGE + ".0"] if name in SIZES else [*INTS, *LARGE_INTS]
     return {float: FLOATS, bool: BOOLS}[kind]

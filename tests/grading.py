@@ -3,9 +3,10 @@
 import contextlib
 import os
 import queue
+import time
 from pathlib import Path
 
-import rlvr.tasks
+from rlvr.tasks import pool
 
 import pytest
 
@@ -25,7 +26,7 @@ def boxed(answer):
 
 def grade_all(questions, seconds):
     """What `grade` says of each question, by several threads."""
-    return rlvr.tasks.in_threads(lambda question: rlvr.tasks.grade(question, seconds), questions)
+    return pool.in_threads(lambda question: pool.grade(question, seconds, seconds), questions)
 
 
 @contextlib.contextmanager
@@ -33,25 +34,41 @@ def new_graders(folder):
     """Graders that keep their temporary folders in `folder`; the first is ready for questions."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
-        patch.setattr(rlvr.tasks, "IDLE_GRADERS", queue.SimpleQueue())
-        assert rlvr.tasks.grade(("math", boxed("5"), "5"), 30) == (1.0, "")
+        patch.setattr(pool, "IDLE_GRADERS", queue.SimpleQueue())
+        assert pool.grade(("math", boxed("5"), "5"), 30) == (1.0, "")
         yield
 
 
 def solutions_alive(folder):
-    """The processes that run a solution in a folder of these graders."""
+    """The processes that run a solution in a folder of these graders, or for this process."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            runs_a_solution = b"run_solution" in (process / "cmdline").read_bytes()
-            if runs_a_solution and str(folder) in os.readlink(process / "cwd"):
-                found.append(process.name)
+            if b"solution.main" in (process / "cmdline").read_bytes():
+                if str(folder) in os.readlink(process / "cwd") or is_of_this_process(process):
+                    found.append(process.name)
         except OSError:  # it has ended by now
             pass
     return found
 
 
+def is_of_this_process(process):
+    """Whether a folder of /proc is that of a descendant of this process."""
+    while process.name not in ("0", "1"):
+        if int(process.name) == os.getpid():
+            return True
+        status = (process / "stat").read_text()
+        process = process.parent / status.rpartition(")")[2].split()[1]
+    return False
+
+
 def traces(folder, marks=()):
-    """What solutions have left: processes, temporary folders, and the files that are marks."""
+    """What solutions have left: processes, temporary folders, and the files that are marks.
+
+    The system may take a moment to end processes that have been killed.
+    """
+    end = time.monotonic() + 2
+    while solutions_alive(folder) and time.monotonic() < end:
+        time.sleep(0.02)
     files = [path for path in (*marks, "marker") if os.path.lexists(path)]
     return [*solutions_alive(folder), *folder.iterdir(), *files]

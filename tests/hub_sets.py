@@ -1,5 +1,9 @@
 """Rows of the data sets of the hub, in their real schemas, and what is to be read from them."""
 
+import base64
+import json
+import pickle
+import zlib
 from dataclasses import dataclass
 
 
@@ -12,6 +16,7 @@ class Row:
     gold: str
     level: str = ""
     wrong: str = "12345"
+    right: str = ""  # an answer; the gold itself if empty
 
 
 @dataclass
@@ -24,6 +29,7 @@ class HubSet:
     test: str | None = None  # the split to evaluate on
     verifier: str = "math"
     configuration: str | None = None
+    files: str | None = None  # of a split, where the hub's repository has to be told which
 
 
 def gsm8k(question, solution, gold):
@@ -108,6 +114,153 @@ def olympiadbench(question, answers, gold, wrong):
     return Row(columns, question, gold, wrong=wrong)
 
 
+def arc(question, options, labels, label, gold, wrong):
+    """A row of ARC-Challenge, whose labels are letters or numbers."""
+    columns = dict(
+        id="Mercury_7175875",
+        question=question,
+        choices=dict(text=options, label=labels),
+        answerKey=label,
+    )
+    return Row(columns, lettered(question, options), gold, wrong=wrong)
+
+
+def mmlu_pro(question, options, index, category, wrong):
+    """A row of MMLU-Pro, with up to ten options."""
+    columns = dict(
+        question_id=70,
+        question=question,
+        options=options,
+        answer="ABCDEFGHIJ"[index],
+        answer_index=index,
+        cot_content="",
+        category=category,
+        src="ori_mmlu-business_ethics",
+    )
+    return Row(columns, lettered(question, options), "ABCDEFGHIJ"[index], category, wrong)
+
+
+def lettered(question, options):
+    """What a policy is asked."""
+    letters = "ABCDEFGHIJ"[: len(options)]
+    lines = [f"{letter}. {text}" for letter, text in zip(letters, options, strict=True)]
+    return "\n".join([question, *lines])
+
+
+IN_AND_OUT = "Read from standard input and write to standard output."
+DOUBLE = "```python\nprint(2 * int(input()))\n```"
+TRIPLE = "```python\nprint(3 * int(input()))\n```"
+DOUBLE_FUNCTION = "```python\nclass Solution:\n    def double(self, x):\n        return 2 * x\n```"
+TRIPLE_FUNCTION = DOUBLE_FUNCTION.replace("2", "3")
+STARTER = "class Solution:\n    def double(self, x: int) -> int:\n        "
+
+
+def code_contests(description):
+    """A row of CodeContests: as many columns as on the hub, but for some of the last ones."""
+    columns = dict(
+        name="1575_A. Another Sorting Problem",
+        description=description,
+        public_tests=dict(input=["1\n"], output=["2\n"]),
+        private_tests=dict(input=[], output=[]),
+        generated_tests=dict(input=["5\n", "0\n"], output=["10\n", "0\n"]),
+        source=2,
+        difficulty=7,
+        solutions=dict(language=[3], solution=["print(2 * int(input()))"]),
+        incorrect_solutions=dict(language=[3], solution=["print(int(input()))"]),
+        cf_contest_id=1575,
+        cf_index="A",
+        cf_points=0.0,
+        cf_rating=1100,
+        cf_tags=["data structures", "sortings"],
+        is_description_translated=False,
+        untranslated_description="",
+        time_limit=dict(seconds=2, nanos=0),
+        memory_limit_bytes=256000000,
+        input_file="",
+        output_file="",
+    )
+    tests = dict(inputs=["1\n", "5\n", "0\n"], outputs=["2\n", "10\n", "0\n"])
+    asked = f"{description}\n\n{IN_AND_OUT}"
+    return Row(columns, asked, json.dumps(tests), wrong=TRIPLE, right=DOUBLE)
+
+
+def taco(question, difficulty, starter="", **tests):
+    """A row of TACO, whose tests are JSON: of standard input, or of a function."""
+    columns = {
+        "question": question,
+        "solutions": json.dumps(["print(2 * int(input()))"]),
+        "starter_code": starter,
+        "input_output": json.dumps(tests),
+        "difficulty": difficulty,
+        "raw_tags": "['math']",
+        "name": None,
+        "source": "codeforces",
+        "tags": "['Mathematics']",
+        "skill_types": "[]",
+        "url": "https://codeforces.com/problemset/problem/1422/C",
+        "Expected Auxiliary Space": None,
+        "time_limit": "1 second",
+        "date": "2020-10-04",
+        "picture_num": "0",
+        "memory_limit": "256 megabytes",
+        "Expected Time Complexity": None,
+    }
+    return programming(columns, question, starter, tests, difficulty)
+
+
+def human_eval(name):
+    """A row of HumanEval: the head of a function, and the definition of a check."""
+    head = f'\ndef {name}(x: int) -> int:\n    """ Twice x\n    >>> {name}(1)\n    2\n    """\n'
+    test = "\n\nMETADATA = {}\n\n\ndef check(candidate):\n    assert candidate(4) == 8\n"
+    columns = dict(
+        task_id="HumanEval/0",
+        prompt=head,
+        canonical_solution="    return 2 * x\n",
+        test=test,
+        entry_point=name,
+    )
+    asked = f"Complete this function:\n```python\n{head}\n```"
+    right, wrong = (f"```python\n{head}    return {n} * x\n```" for n in (2, 3))
+    return Row(columns, asked, json.dumps(f"{test}\ncheck({name})"), wrong=wrong, right=right)
+
+
+def livecodebench(question, difficulty, date, function=False, packed=True):
+    """A row of LiveCodeBench: AtCoder's by standard input, LeetCode's by a function's name."""
+    kind = "functional" if function else "stdin"
+    public = [dict(input="1", output="2", testtype=kind)]
+    private = json.dumps([dict(input="5", output="10", testtype=kind)])
+    if packed:
+        private = base64.b64encode(zlib.compress(pickle.dumps(private))).decode()
+    starter = STARTER if function else ""
+    columns = dict(
+        question_title="Doubling",
+        question_content=question,
+        platform="leetcode" if function else "atcoder",
+        question_id="abc301_a",
+        contest_id="abc301",
+        contest_date=date,
+        starter_code=starter,
+        difficulty=difficulty,
+        public_test_cases=json.dumps(public),
+        private_test_cases=private,
+        metadata=json.dumps(dict(func_name="double") if function else {}),
+    )
+    if function:
+        tests = dict(fn_name="double", inputs=[[1], [5]], outputs=[2, 10])
+    else:
+        tests = dict(inputs=["1", "5"], outputs=["2", "10"])
+    return programming(columns, question, starter, tests, difficulty)
+
+
+def programming(columns, question, starter, tests, difficulty):
+    """A row with a task to double a number, from standard input or by a function."""
+    task = f"Complete this code:\n```python\n{starter}\n```" if starter else IN_AND_OUT
+    right, wrong = (DOUBLE_FUNCTION, TRIPLE_FUNCTION) if starter else (DOUBLE, TRIPLE)
+    gold = json.dumps(tests)
+    return Row(columns, f"{question}\n\n{task}", gold, difficulty, wrong=wrong, right=right)
+
+
+LIVECODEBENCH = dict(path="lighteval/code_generation_lite", test="test", verifier="code")
 SETS = {
     "gsm8k": HubSet(
         "openai/gsm8k",
@@ -268,5 +421,93 @@ SETS = {
             ],
         },
         test="test",
+    ),
+    "arc": HubSet(
+        "allenai/ai2_arc",
+        {
+            "train": [arc("Heat?", ["ice", "fire"], ["A", "B"], "B", gold="B", wrong="A")],
+            "test": [
+                arc("Day?", ["24 h", "7 h"], ["A", "B"], "A", gold="A", wrong="B"),
+                arc("Moon?", ["a", "b", "c", "d"], [*"1234"], "3", gold="C", wrong="D"),
+            ],
+        },
+        test="test",
+        verifier="choice",
+        configuration="ARC-Challenge",
+    ),
+    "mmlu-pro": HubSet(
+        "TIGER-Lab/MMLU-Pro",
+        {
+            "validation": [mmlu_pro("Why?", ["x", "y"], 0, "law", wrong="B")],
+            "test": [
+                mmlu_pro("Which?", [f"{i}." for i in range(10)], 9, "business", wrong="A"),
+                mmlu_pro("Whose?", ["his", "hers", "its"], 1, "law", wrong="C"),
+            ],
+        },
+        test="test",
+        verifier="choice",
+    ),
+    "code-contests": HubSet(
+        "deepmind/code_contests",
+        {
+            "train": [code_contests("Double one."), code_contests("Double two.")],
+            "valid": [code_contests("Double three.")],
+            "test": [code_contests("Double four.")],
+        },
+        train="train",
+        test="test",
+        verifier="code",
+    ),
+    "taco": HubSet(
+        "BAAI/TACO",
+        {
+            "train": [
+                taco("Double a.", "EASY", inputs=["1\n", "5\n"], outputs=["2\n", "10\n"]),
+                taco("Double b.", "HARD", inputs=["7\n"], outputs=["14\n"]),
+            ],
+            "test": [
+                taco("Double c.", "MEDIUM", inputs=["3\n"], outputs=["6\n"]),
+                taco(
+                    "Double d.",
+                    "EASY",
+                    starter=STARTER,
+                    fn_name="double",
+                    inputs=[[1], [5]],
+                    outputs=[2, 10],
+                ),
+            ],
+        },
+        train="train",
+        test="test",
+        verifier="code",
+        files="ALL/{split}-*.parquet",
+    ),
+    "human-eval": HubSet(
+        "openai/openai_humaneval",
+        {"test": [human_eval("double"), human_eval("twice")]},
+        test="test",
+        verifier="code",
+        configuration="openai_humaneval",
+    ),
+    "livecodebench-v5": HubSet(
+        **LIVECODEBENCH,
+        splits={
+            "test": [
+                livecodebench("Double, please.", "easy", "2023-08-21T00:00:00"),
+                livecodebench("Double it.", "hard", "2024-10-05T00:00:00", function=True),
+                livecodebench("Double!", "medium", "2025-01-04T00:00:00", packed=False),
+            ],
+        },
+        configuration="release_v5",
+    ),
+    "livecodebench-v6": HubSet(
+        **LIVECODEBENCH,
+        splits={
+            "test": [
+                livecodebench("Double, please.", "easy", "2024-08-03T00:00:00"),
+                livecodebench("Double it.", "hard", "2025-04-05T00:00:00", function=True),
+            ],
+        },
+        configuration="release_v6",
     ),
 }

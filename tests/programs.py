@@ -9,8 +9,8 @@ def by_name(text):
     return {name: program.strip() for name, program in zip(parts[::2], parts[1::2], strict=True)}
 
 
-# Each goes on to the right answer where nothing stops it. {mark} is a file that it would make.
-# Bombs are small, so that a limit that fails does not harm the machine.
+# What a program could do beyond its own process. {mark} is a file that it would make. Bombs are
+# small, so that a limit that fails does not harm the machine.
 REFUSED = by_name(
     r"""
 # fork
@@ -109,17 +109,16 @@ open('marker', 'w').write('x')
 import os
 os.open('marker', os.O_CREAT | os.O_WRONLY)
 
-# overwrite
-import os
-open('job.json', 'w').close()
-
 # remove
 import os
-os.remove('job.json')
+os.remove('{kept}')
 
 # rename
 import os
-os.rename('job.json', '{mark}')
+os.rename('{kept}', '{mark}')
+
+# overwrite
+open('{kept}', 'w').close()
 
 # chdir
 import os
@@ -137,23 +136,6 @@ urllib.request.urlopen('http://127.0.0.1')
 import ctypes
 ctypes.CDLL(None).getpid()
 
-# read /etc/passwd
-open('/etc/passwd').read()
-
-# read by os.open
-import os
-os.read(os.open('/etc/passwd', os.O_RDONLY), 9)
-
-# read /proc
-open('/proc/self/environ').read()
-
-# read its own tests
-open('job.json').read()
-
-# read through ..
-import os
-open(os.__file__ + '/../../../../../../../../../etc/passwd').read()
-
 # kill the parent
 import os
 os.kill(os.getppid(), 9)
@@ -168,19 +150,250 @@ resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
 """
 )
 
+# What an audit hook does not hear of or can be talked out of. The system itself has to refuse it.
+BEYOND_HOOKS = by_name(
+    r"""
+# constants of the system
+import sys, os
+sys.base_prefix = ''
+os.O_WRONLY = os.O_RDWR = os.O_CREAT = 0
+open('{mark}', 'w').write('x')
+
+# overwrite through constants
+import os
+os.O_WRONLY = os.O_RDWR = os.O_CREAT = os.O_TRUNC = os.O_APPEND = 0
+open('{kept}', 'w').close()
+
+# read a file
+print(open('{kept}').read())
+
+# fork_exec by another name
+import importlib.util, _posixsubprocess, os, sys
+spec = importlib.util.spec_from_file_location('x._posixsubprocess', _posixsubprocess.__file__)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+arguments = [b'/bin/sh', b'-c', b'touch {mark}; sleep 20']
+r, w = os.pipe()
+module.fork_exec(arguments, [arguments[0]], True, (w,), None, None, -1, -1, -1, -1, -1, -1, r, w,
+                 True, True, 0, None, None, None, -1, None, False)
+
+# a session of its own
+import os, time
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        time.sleep(20)
+
+# subinterpreter
+import _xxsubinterpreters
+_xxsubinterpreters.run_string(_xxsubinterpreters.create(), "open('{mark}', 'w')")
+
+# named pipe
+import sys
+del sys.modules['posix']
+import posix
+posix.mkfifo('{mark}')
+
+# pidfd
+import os, signal
+for pid in [os.getppid(), *map(int, filter(str.isdigit, os.listdir('/proc')))]:
+    if pid != os.getpid():
+        try: signal.pidfd_send_signal(os.pidfd_open(pid), 9)
+        except OSError: pass
+
+# the scheduler
+import os
+for pid in (os.getppid(), {grader}):
+    try: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+    except OSError: pass
+
+# memory beside the limit
+import os
+for _ in range(1000):
+    try: os.posix_fallocate(os.memfd_create('x'), 0, 2**20)
+    except OSError: pass
+
+# system calls
+import ctypes
+ctypes.CDLL(None).open(b'{mark}', 0o101, 0o600)
+
+# network
+import socket
+with socket.create_connection(('127.0.0.1', {port}), timeout=1) as there: there.send(b'x')
+"""
+)
+
+# Wrong programs that would pass `assert add(2, 3) == 5` and the like.
+CHEATS = by_name(
+    r"""
+# equal to all
+class A:
+    def __eq__(self, other): return True
+def add(a, b): return A()
+
+# equal to all, an int
+class A(int):
+    def __eq__(self, other): return True
+    __hash__ = int.__hash__
+def add(a, b): return A()
+
+# equal to all, in a list
+class A:
+    def __eq__(self, other): return True
+class B(list):
+    def __eq__(self, other): return True
+def add(a, b): return B([A()])
+
+# unequal to none
+from unittest.mock import ANY
+def add(a, b): return ANY
+
+# type by property
+class A:
+    __class__ = int
+    def __eq__(self, other): return True
+def add(a, b): return A()
+
+# another exec
+import builtins
+builtins.exec = builtins.compile = builtins.eval = lambda *a, **k: None
+def add(a, b): return 0
+
+# exec of __builtins__
+(__builtins__ if isinstance(__builtins__, dict) else vars(__builtins__))['exec'] = lambda *a: None
+def add(a, b): return 0
+
+# another assert
+class AssertionError(Exception): pass
+import builtins
+builtins.AssertionError = AssertionError
+def add(a, b): return 0
+
+# names of the tests
+def check(candidate): pass
+def add(a, b): return 0
+def print(*a): pass
+
+# frames
+import sys
+def add(a, b):
+    frame = sys._getframe()
+    while frame:
+        for name, value in frame.f_locals.items():
+            if 'assert' in str(value): return eval(str(value).partition('==')[2].split()[0])
+        frame = frame.f_back
+    return 0
+
+# all objects
+import gc
+def add(a, b):
+    found = [x for x in gc.get_objects() if isinstance(x, (list, dict)) and 'assert' in str(x)]
+    return found and 5
+
+# trace
+import sys
+sys.settrace(lambda frame, event, arg: sys.exit(0))
+def add(a, b): return 0
+
+# leave
+import os
+def add(a, b): os._exit(0)
+
+# leave at once
+import os
+os._exit(0)
+
+# say passed
+import os
+def add(a, b):
+    for fd in range(3, 64):
+        for said in (b'"passed"
+', b'[1.0, ""]
+', b'[0, 1.0, ""]
+'):
+            try: os.write(fd, said)
+            except OSError: pass
+    return 0
+
+# say passed at once
+import os
+for fd in range(1, 64):
+    try: os.write(fd, b'"passed"
+"passed"
+')
+    except OSError: pass
+
+# answer what is not asked
+import json, os
+def add(a, b):
+    for fd in range(3, 64):
+        for number in range(9):
+            try: os.write(fd, json.dumps([number, 'value', True, []]).encode() + b'
+')
+            except OSError: pass
+    return 0
+
+# another encoder
+import sys, json
+for module in list(sys.modules.values()):
+    if hasattr(module, 'encode'): module.encode = lambda *a: ['object', 0]
+json.dumps = lambda *a: '"passed"'
+def add(a, b): return 0
+
+# call the caller
+import os, json
+def add(a, b):
+    for fd in range(3, 64):
+        try: os.write(fd, b'["call back", 0, []]
+')
+        except OSError: pass
+    return 0
+
+# an answer of any form
+import os
+def add(a, b):
+    for fd in range(3, 64):
+        for said in (b'null
+', b'5
+', b'[NaN]
+', b'{}
+', b'ÿ
+', b'[' * 99999 + b'
+'):
+            try: os.write(fd, said)
+            except OSError: pass
+    return 0
+
+# StopIteration
+def add(a, b): raise StopIteration
+
+# SystemExit
+def add(a, b): raise SystemExit(0)
+
+# the grader's pipe
+import os
+def add(a, b):
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        if int(pid) != os.getpid():
+            for fd in range(64):
+                try:
+                    path = f'/proc/{pid}/fd/{fd}'
+                    if 'pipe' in os.readlink(path):
+                        os.write(os.open(path, os.O_WRONLY | os.O_NONBLOCK), b'"passed"
+')
+                except OSError: pass
+    return 0
+
+# alter the arguments
+def add(a, b): return a.__class__.__eq__
+"""
+)
+
 # These end before they have passed a test.
 STOPPED = by_name(
     r"""
 # memory
 x = bytearray(8 * 2**30)
-
-# flood of stdout
-while True: print('passed' * 1000)
-
-# setsid
-import os, time
-os.setsid()
-time.sleep(20)
 
 # deep recursion
 def f(n): return f(n + 1)
@@ -190,14 +403,6 @@ f(0)
 import sys
 sys.setrecursionlimit(10**9)
 repr(type('A', (), {'__repr__': lambda s: repr(s)})())
-
-# close stdout
-import os
-os.close(1)
-
-# close sys.stdout
-import sys
-sys.stdout.close()
 
 # SystemExit
 raise SystemExit
@@ -238,6 +443,14 @@ ENDLESS = by_name(
 x = [0]
 while len(x) < 2**30: x += x
 
+# flood of stdout
+while True: print('passed' * 1000)
+
+# setsid
+import os, time
+os.setsid()
+time.sleep(20)
+
 # silent flood
 import os
 while True:
@@ -263,10 +476,6 @@ print(9 ** 9 ** 9)
 # sleep
 import time
 time.sleep(20)
-
-# sleeping thread
-import threading, time
-threading.Thread(target=time.sleep, args=(20,)).start()
 
 # deaf to signals
 import signal
@@ -483,6 +692,70 @@ import time
 time.perf_counter()
 time.sleep(0.01)
 print(6)
+
+# open(1)
+out = open(1, 'w')
+out.write('6')
+
+# os.fdopen
+import os
+os.fdopen(1, 'w').write('6')
+
+# asyncio
+import asyncio
+async def main(): print(6)
+asyncio.run(main())
+
+# subprocess, unused
+import subprocess
+print(6)
+
+# __file__
+import os
+print(6 if os.path.basename(__file__) else 0)
+
+# a file that is not there
+try: open('input.txt')
+except FileNotFoundError: print(6)
+
+# a module that is not there
+try: import winreg
+except ImportError: print(6)
+
+# doctest
+import doctest
+def f():
+    '''
+    >>> f()
+    6
+    '''
+    return 6
+print(6 if doctest.testmod().failed == 0 else 0)
+
+# output at the end
+import atexit, io, sys
+sys.stdout = io.StringIO()
+atexit.register(lambda: sys.__stdout__.write(sys.stdout.getvalue()))
+print(6)
+
+# stack
+import resource, sys
+sys.setrecursionlimit(10**5)
+print(6)
+
+# environment
+import os
+os.environ['X'] = '6'
+print(os.environ['X'])
+
+# pool of threads
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor() as pool: print(sum(pool.map(int, '123')))
+
+# pickle of its own class
+import pickle
+class P: x = 6
+print(pickle.loads(pickle.dumps(P())).x)
 
 # other modules
 import abc, ast, base64, calendar, cmath, contextlib, gc, hashlib, inspect, numbers, os, pprint

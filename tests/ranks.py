@@ -10,6 +10,7 @@ The completions of a rollout have very different lengths; some are empty but for
 is in double precision: Adam's steps are as long for a gradient that is but rounding as for another.
 """
 
+import contextlib
 import functools
 import importlib
 import json
@@ -58,8 +59,10 @@ class GivenRollouts:
         group = []
         for _ in range(size):
             ids = [*rng.choices(range(3, 24), k=rng.randint(0, longest)), STOP]
-            reward = float(rng.random() < 0.5)
-            group.append(Sample(prompt, ids, reward=reward, logprobs=[-1.0] * len(ids)))
+            right = rng.random() < 0.5
+            group.append(
+                Sample(prompt, ids, reward=float(right), logprobs=[-1.0] * len(ids), success=right)
+            )
         return group
 
 
@@ -111,21 +114,19 @@ def main(folder, cache, trainings):
     ).double()
     rlvr.tasks.datasets.load_problems = countdown_problems
     common.evaluate = lambda *_: {"pass@1": 0.0}
-    rlvr.run.Run.finish = lambda run: run.ended.set()
+    rlvr.run.Run.finish = lambda run: None
     # An unsure policy has no covariance above 1; from 0 on there are tokens to detach.
     cwgrpo.clip_cov_mask = functools.partial(cwgrpo.clip_cov_mask, low=0.0)
 
     # One process group serves all trainings: to make several in a row is a race.
-    end_process_group = dist.destroy_process_group
+    rlvr.run.process_group = contextlib.nullcontext
     if world.WORLD_SIZE > 1:
         dist.init_process_group("gloo")
-    rlvr.run.start_process_group = lambda timeout_seconds: None
-    dist.destroy_process_group = lambda: None
 
     for training in json.loads(Path(trainings).read_text()):
         train(folder, cache, **training)
     if world.WORLD_SIZE > 1:
-        end_process_group()
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """agrae.py against the theorems and equations of A-GRAE, and against numbers worked out by hand."""
 
+import math
+
 import rlvr.ranks
 
 import pytest
@@ -11,6 +13,7 @@ from agrae import (
     controlled_advantage,
     difficulty_metrics,
     grpo_advantage,
+    grpo_lead_advantage,
     w_reinforce_advantage,
 )
 
@@ -157,6 +160,32 @@ def test_other_base_advantages_by_hand():
     near(A, [[0.375 * scale] + 3 * [-0.25 * scale]])
 
 
+def test_the_released_weight_by_hand():
+    """p = 1/4: 1 - sqrt(p) is 1/2, so that Eq. 12 scales by w/2 / (1/2) + (1-w)/2 / (1/2) = 1.
+
+    p = 9/16 has sqrt(p) = 3/4: w = 0 scales by (1/2) / (1/4) = 2, and the text by 2 / sqrt(7).
+    """
+    A, p = grpo_advantage(REWARDS[:1]), torch.tensor([0.25], dtype=torch.float64)
+    for w in (0.0, 0.3, 1.0):
+        near(agrae_advantage(A, p, w, group_level=False, released_weight=True), A)
+    p = torch.tensor([9 / 16], dtype=torch.float64)
+    near(agrae_advantage(A, p, 0.0, group_level=False, released_weight=True), 2 * A)
+    near(agrae_advantage(A, p, 0.0, group_level=False), 2 / 7**0.5 * A)
+    # the first term, and the level of the group, are those of the text
+    near(agrae_advantage(A, p, 1.0, released_weight=True), agrae_advantage(A, p, 1.0))
+
+
+def test_the_released_weight_is_never_below_that_of_the_text():
+    """1 - sqrt(p) <= sqrt(1 - p), with equality at 0 and 1 alone; the ratio grows with p."""
+    A = grpo_advantage(every_group(16)[1:-1])
+    p = every_group(16)[1:-1].mean(dim=1)
+    text = agrae_advantage(A, p, 0.0, group_level=False).abs().sum(1)
+    released = agrae_advantage(A, p, 0.0, group_level=False, released_weight=True).abs().sum(1)
+    ratio = released / text
+    near(ratio, ((1 + p.sqrt()) / (1 - p.sqrt())).sqrt())  # sqrt(1-p) / (1 - sqrt(p))
+    assert (ratio > 1).all() and (ratio.diff() > 0).all()
+
+
 def test_both_levels_off_changes_no_bit():
     A = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
     p = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])
@@ -200,6 +229,72 @@ def test_w_reinforce_by_hand():
     assert torch.equal(w_reinforce_advantage(REWARDS), expected)
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.1, 1.0])
+def test_the_weight_of_w_reinforce(weight):
+    """0 is negative sample reinforcement alone, and 1 is REINFORCE."""
+    near(w_reinforce_advantage(REWARDS[:1], weight), [[weight, -1, -1, -1]])
+
+
+# GRPO-LEAD
+
+
+def logistic(p):
+    """The weight of GRPO-LEAD at its published constants."""
+    return 0.4 + 1.1 / (1 + math.exp(10 * (p - 0.75)))
+
+
+def test_grpo_lead_with_one_success_by_hand():
+    """A success alone has no length to be compared with: 1, and -1 three times.
+
+    That is GRPO's sqrt(3) and -1/sqrt(3), times w(1/4) and w(3/4) = 0.4 + 1.1/2.
+    """
+    lengths = torch.tensor([[7.0, 1, 50, 3]], dtype=torch.float64)
+    A = grpo_lead_advantage(REWARDS[:1], lengths)
+    near(A, [[logistic(0.25) * ROOT3] + 3 * [-0.95 / ROOT3]])
+    near(A, [[(0.4 + 1.1 / (1 + math.exp(-5))) * ROOT3] + 3 * [-0.95 / ROOT3]])
+
+
+def test_grpo_lead_with_two_lengths_by_hand():
+    """Successes of 10 and 30 tokens: z = -1 and 1, worth a = e^0.05 and 1/a. p = 1/2.
+
+    The mean is (a + 1/a - 2) / 4, and the mean square (a^2 + 1/a^2 + 2) / 4.
+    """
+    rewards = torch.tensor([[1.0, 0, 1, 0]], dtype=torch.float64)
+    lengths = torch.tensor([[10.0, 99, 30, 1]], dtype=torch.float64)
+    a = math.exp(0.05)
+    mean = (a + 1 / a - 2) / 4
+    std = math.sqrt((a**2 + a**-2 + 2) / 4 - mean**2)
+    w = logistic(0.5)  # of both signs
+    failure = w * (-1 - mean) / std
+    expected = [[w * (a - mean) / std, failure, w * (1 / a - mean) / std, failure]]
+    near(grpo_lead_advantage(rewards, lengths), expected)
+
+
+def test_grpo_lead_compares_lengths_where_all_are_right():
+    """z = -1 and 1: GRPO's 1 and -1 of the two values. w(1) is for A > 0, and w(0) elsewhere."""
+    A = grpo_lead_advantage(torch.ones(1, 2).double(), torch.tensor([[5.0, 9.0]]).double())
+    near(A, [[logistic(1.0), -logistic(0.0)]])
+
+
+def test_grpo_lead_without_a_length_penalty_weighs_grpo():
+    rewards = every_group(8)
+    lengths = torch.arange(1, 9).double().expand_as(rewards)
+    A, p = grpo_advantage(rewards), rewards.mean(dim=1, keepdim=True)
+    weights = [[logistic(x), logistic(1 - x)] for x in p.flatten().tolist()]
+    w = torch.tensor(weights, dtype=torch.float64)
+    expected = torch.where(A > 0, w[:, :1] * A, w[:, 1:] * A)
+    near(grpo_lead_advantage(rewards, lengths, length_penalty=0.0), expected)
+
+
+def test_grpo_lead_favours_hard_successes_and_easy_failures():
+    p = torch.tensor([k / 8 for k in range(1, 8)])
+    rewards = every_group(8)[1:-1]
+    A = grpo_lead_advantage(rewards, torch.ones_like(rewards)) / grpo_advantage(rewards)
+    for i in range(7):
+        near(A[i][rewards[i] == 1].unique(), [logistic(p[i])])
+        near(A[i][rewards[i] == 0].unique(), [logistic(1 - p[i])])
+
+
 # Edges
 
 
@@ -210,6 +305,8 @@ def test_nothing_solved_or_all_solved_gives_exactly_zero(G, dtype):
     A, p = grpo_advantage(rewards), rewards.mean(dim=1)
     outputs = [agrae_advantage(A, p, w) for w in (0.0, 0.5, 1.0)]
     outputs += [controlled_advantage(A, p, variant) for variant in CONTROLS]
+    outputs += [agrae_advantage(A, p, 0.5, released_weight=True)]
+    outputs += [grpo_lead_advantage(rewards, torch.full_like(rewards, 7.0))]
     for out in outputs:
         assert out.dtype == dtype
         assert torch.equal(out, torch.zeros(2, G, dtype=dtype))
@@ -227,6 +324,7 @@ def test_no_rescaling_at_p_0_and_1_for_a_base_advantage_that_is_not_zero():
     "call",
     [
         lambda A, p: agrae_advantage(A, p, 0.5),
+        lambda A, p: agrae_advantage(A, p, 0.5, released_weight=True),
         lambda A, p: controlled_advantage(A, p, "hard_focused"),
         lambda A, p: controlled_advantage(A, p, "easy_focused"),
     ],
@@ -255,6 +353,7 @@ def test_dtype_follows_the_advantages():
         agrae_advantage(A.float(), p, w),
         controlled_advantage(A.float(), p, "hard_focused"),
         w_reinforce_advantage(REWARDS.float()),
+        grpo_lead_advantage(REWARDS.float(), torch.ones_like(REWARDS)),
     ):
         assert out.dtype == torch.float32
     torch.testing.assert_close(

@@ -7,8 +7,9 @@ spells out the whole completion.
 import time
 from fractions import Fraction
 
-import rlvr.tasks
-from rlvr.tasks.answers import last_boxed, read_number
+import rlvr.tasks.pool
+from rlvr.tasks.boxes import last_boxed, last_boxes
+from rlvr.tasks.numbers import last_number, read_number
 
 import pytest
 from grading import boxed, grade_all, new_graders
@@ -67,6 +68,8 @@ MATH_RIGHT = [
     # complex numbers
     ("3+4i", "4i+3"),
     ("-i", "-i"),
+    (r"2\mathrm{i}+1", "1+2i"),
+    ("1 + 2 i", "1+2i"),
     (r"\frac{3+4i}{2}", "1.5+2i"),
     # equations
     ("x=3", "3"),
@@ -78,6 +81,20 @@ MATH_RIGHT = [
     ("x_1=3", "3"),
     (r"\theta=30^\circ", "30"),
     ("x=y=3", "3"),
+    ("3=x", "3"),
+    ("(x,y)=(3,2)", "(3,2)"),
+    ("x=3, y=2", "(3,2)"),
+    (r"x=1 \text{ or } x=-2", "1,-2"),
+    (r"x = -3 \pm \sqrt{2}", r"-3+\sqrt2, -3-\sqrt2"),
+    ("f(-2)=3", "3"),
+    ("f^{-1}(x)=2x", "2x"),
+    (r"\frac{dy}{dx}=2x", "2x"),
+    (r"\lim_{x\to 0}f(x)=3", "3"),
+    (r"P(A|B)=\frac12", "0.5"),
+    (r"A \cup B = [0,1]", "[0,1]"),
+    (r"V = \frac{4}{3}\pi r^3 = 36\pi", r"36\pi"),
+    ("a+b=7", "7"),
+    ("\\begin{aligned}\nx &= 1 \\\\\ny &= 2\n\\end{aligned}", "x=1, y=2"),
     ("x=3", "x=3"),
     # inequalities and intervals
     ("x<3", "x<3"),
@@ -144,6 +161,10 @@ MATH_WRONG = [
     ("3-4i", "3+4i"),
     ("4=3", "3"),
     ("2+2=3", "3"),
+    (r"4 \equiv 3", "3"),
+    (r"\frac{2+2}{1} = 3", "3"),
+    ("(2,3)=(3,2)", "(3,2)"),
+    ("x+1=3", "3"),
     ("x=4", "3"),
     ("2x=3", "3"),
     ("x=3=4", "4"),
@@ -181,7 +202,26 @@ MATH_WRONG = [
 MATH_TEXTS = [
     (r"First \boxed{3}, no, \boxed{5}.", "5", 1.0, ""),
     (r"First \boxed{3}, no, \boxed{5}.", "3", 0.0, ""),
-    (r"\boxed{3} \boxed{5}", "3,5", 0.0, ""),
+    (r"\boxed{3} \boxed{5}", "3,5", 1.0, ""),
+    (r"First \boxed{3}, then \boxed{5}. So \boxed{5} and \boxed{3}.", "3, 5", 1.0, ""),
+    (r"\boxed{4} is wrong. It is \boxed{3} or \boxed{5}.", "3, 5", 1.0, ""),
+    (r"\boxed{4}, \boxed{3} and \boxed{5}", "3, 5", 0.0, ""),
+    (r"\boxed{4} is wrong. It is \boxed{3, 5}.", "3, 5", 1.0, ""),
+    (r"\boxed{(2, 2)} \quad \text{and} \quad \boxed{(6, 2)}", "(2, 2), (6, 2)", 1.0, ""),
+    (r"(a) \boxed{k = 45}. For the second part we get (b) \boxed{n = 2}", "k=45, n=2", 1.0, ""),
+    (r"\boxed{2} or \boxed{-2}", r"\pm 2", 1.0, ""),
+    (r"\boxed{2}", r"\pm 2", 0.0, ""),
+    (r"\boxed{x = \boxed{5}}", "5", 1.0, ""),
+    (r"so $\boxed 5$.", "5", 1.0, ""),
+    (r"\boxed{5} is \boxed .", "5", 1.0, ""),
+    (r"\boxed{4 \to 5}", "5", 0.0, "unparsed"),
+    (r"\boxed{2 \circ 5}", "5", 0.0, "unparsed"),
+    (r"\boxed{The answer is 5}", "5", 0.0, "unparsed"),
+    (r"\boxed{5}", r"see 4 and the lemma in section 5", 0.0, "unparsed"),
+    (r"\boxed{5}", r"4 \mho 5 \to 5", 0.0, "unparsed"),
+    (r"\boxed{1 5}", "15", 0.0, "unparsed"),
+    (r"\boxed{5 \text{ or 6}}", "5", 0.0, "unparsed"),
+    (r"\boxed{" + "+1" * 2000 + "}", "4000", 0.0, "unparsed"),
     (r"\boxed{\boxed{5}}", "5", 1.0, ""),
     (r"\boxed {5}", "5", 1.0, ""),
     ("\\boxed\n{ 5\n}", "5", 1.0, ""),
@@ -208,6 +248,8 @@ MATH_TEXTS = [
     (r"\boxed{5}" + " word" * 200_000, "5", 1.0, ""),
     (r"\boxed{" * 20_000, "5", 0.0, "unparsed"),
     ("{" * 200_000 + r"\boxed{5}", "5", 1.0, ""),
+    (r"\boxed{" + "{" * 50_000 + "5" + "}" * 50_000 + "}", "5", 0.0, "unparsed"),
+    (r"\boxed{" * 10_000 + "5" + "}" * 10_000, "5", 0.0, "unparsed"),
     (r"\boxed{6} " * 20_000 + r"\boxed{5}", "5", 1.0, ""),
     (r"\fbox{5}", "5", 1.0, ""),
     (r"\boxed{\$18}", "18", 1.0, ""),
@@ -266,11 +308,55 @@ NUMBERS = [  # the reward is None where there is no number to be read
     ("²", "2", None),
     ("1" * 41, "1" * 41, None),
     ("9" * 10**6, "9", None),
-    ("1" + ",000" * 13, "1" + "0" * 30, 0.0),
+    ("1" + ",000" * 13, "1" + "0" * 30, None),
     ("9007199254740993", "9007199254740992", 0.0),
     (r"\text{18}", "18", 1.0),
     (r"\frac{3}{4}", "0.75", 1.0),
     ("1{,}000", "1000", 1.0),
+    # mixed numbers, and words that multiply or change a number
+    (r"1\frac{1}{2}", "1.5", 1.0),
+    (r"1\frac{1}{2}", "5.5", 0.0),
+    ("1 1/2 cups", "1.5", 1.0),
+    ("-1 1/2", "-1.5", 1.0),
+    ("3½", "3.5", 1.0),
+    (r"\frac{-1}{2}", "-0.5", 1.0),
+    (r"-\frac12", "-0.5", 1.0),
+    ("3 million", "3000000", 1.0),
+    ("3 million", "3", 0.0),
+    (r"3 \text{ million dollars}", "3,000,000", 1.0),
+    ("2 hundred thousand", "200000", 1.0),
+    ("3 dozen", "36", 1.0),
+    ("3 and a half", "3", None),
+    ("3 point five", "3", None),
+    ("3 or four", "3", None),
+    (r"3 \times 10^{4}", "30000", 1.0),
+    ("3²", "3", None),
+    # equations
+    ("x=42", "42", 1.0),
+    ("42 = x", "42", 1.0),
+    (r"\text{Total cost} = \$42", "42", 1.0),
+    (r"6 \times 7 = 42", "42", 1.0),
+    (r"x = 0.5 \cdot (80 + 4) = 42", "42", 1.0),
+    (r"6 \times 7 = 43", "43", None),
+    ("2x = 42", "42", None),
+    ("-x = 42", "42", None),
+    ("42 = 43", "43", None),
+    ("The answer is 42.", "42", 1.0),
+    ("It is not 42.", "42", None),
+    # units and marks
+    (r"\boxed{42}", "42", 1.0),
+    (r"42^\circ", "42", 1.0),
+    (r"42^{\circ}\text{C}", "42", 1.0),
+    (r"\mathbf{42}", "42", 1.0),
+    ("\u221242", "-42", 1.0),
+    (r"42\text{ m}^2", "42", 1.0),
+    (r"42\text{.}", "42", 1.0),
+    (r"42 \text{ km/h}", "42", 1.0),
+    (r"\(42\)", "42", 1.0),
+    ("18 cats and dogs", "18", 1.0),
+    ("$3.50 per pound", "3.5", 1.0),
+    ("12:30", "12", None),
+    ("18-20 eggs", "18", None),
 ]
 NUMBER_TEXTS = [
     ("so\n#### 18", "18", 1.0, ""),
@@ -292,6 +378,14 @@ NUMBER_TEXTS = [
     ("<answer>18", "18", 0.0, "unparsed"),
     ("<answer></answer>", "0", 0.0, "unparsed"),
     ("#### **18**", "18", 1.0, ""),
+    ("#### 18\n\nLet me know if you have 3 questions.", "18", 1.0, ""),
+    ("#### 18. Let me know.", "18", 1.0, ""),
+    ("#### 18\n</answer>", "18", 1.0, ""),
+    ("#### 18<|im_end|>", "18", 1.0, ""),
+    ("####\n18", "18", 1.0, ""),
+    ("#### 18 or 19", "18", 0.0, "unparsed"),
+    ("#### 18, 19", "18", 0.0, "unparsed"),
+    (r"\boxed{18}", "no number", 0.0, "unparsed"),
 ]
 CHOICES = [
     ("B", "B", 1.0),
@@ -314,8 +408,6 @@ CHOICES = [
     ("A or B", "A", None),
     ("A and B", "B", None),
     ("A, B", "A", None),
-    ("b", "B", None),
-    ("(b)", "B", None),
     ("BC", "B", None),
     ("AB", "B", None),
     ("12", "B", None),
@@ -328,6 +420,38 @@ CHOICES = [
     ("(A), (C)", "A", None),
     (r"\mathbf{(B)}", "B", 1.0),
     ("A. London", "A", 1.0),
+    *((answer, "B", 1.0) for answer in ("b", "(b)", "b.", "[B]", '"B"', "**B**", "b. london")),
+    *((rf"\{font}{{B}}", "B", 1.0) for font in ("textit", "mathrm", "boldsymbol", "operatorname")),
+    (r"\(B\)", "B", 1.0),
+    ("B Paris", "B", 1.0),
+    ("B - Paris", "B", 1.0),
+    ("B. Vitamin C.", "B", 1.0),
+    ("B. U.S.A.", "B", 1.0),
+    ("B. C: the speed", "B", 1.0),
+    ("D) Both A and B", "D", 1.0),
+    ("Option B", "B", 1.0),
+    (r"\text{Option B}", "B", 1.0),
+    ("The correct answer is (B).", "B", 1.0),
+    ("Answer: C", "B", 0.0),
+    ("A dog", "A", None),
+    ("D.C.", "D", None),
+    ("A/B", "A", None),
+    ("A & B", "A", None),
+    ("A B", "A", None),
+    ("A. B.", "A", None),
+    ("A) B) C)", "A", None),
+    ("(A) 5, (B) 6", "A", None),
+    ("A. Paris or B. London", "A", None),
+    ("either A or B", "A", None),
+    # golds: small letters, and indices from 0
+    ("B", "b", 1.0),
+    ("C", "(b)", 0.0),
+    ("A", "0", 1.0),
+    ("(d) 12", "3", 1.0),
+    ("B", "3", 0.0),
+    ("3", "3", 1.0),
+    ("2", "3", 0.0),
+    ("B", "26", None),
 ]
 CHOICE_TEXTS = [
     ("<answer>B</answer>", "B", 1.0, ""),
@@ -387,7 +511,7 @@ def test_row(row, replies):
 def test_a_long_text_is_no_number_and_takes_no_time(text):
     """A pattern that tries all the ways to split the blanks would take for ever."""
     started = time.monotonic()
-    assert rlvr.tasks.grade(("number", text, "5")) == (0.0, "unparsed")
+    assert rlvr.tasks.pool.grade(("number", text, "5")) == (0.0, "unparsed")
     assert time.monotonic() - started < 3
 
 
@@ -395,7 +519,8 @@ def test_a_long_text_is_no_number_and_takes_no_time(text):
     "text, expected",
     [
         (r"\boxed{1} then \boxed{2}", "2"),
-        (r"\boxed{\boxed{3}}", r"\boxed{3}"),  # the outer box ends last
+        (r"\boxed{\boxed{3}}", "{3}"),
+        (r"\boxed{\boxed{1} or \boxed 2}", "{1} or 2"),
         (r"\boxed{ \frac{1}{2} }", r"\frac{1}{2}"),
         (r"\boxed{\{1\}}", r"\{1\}"),
         (r"\boxed{1} then \boxed{2", "1"),
@@ -405,6 +530,35 @@ def test_a_long_text_is_no_number_and_takes_no_time(text):
 )
 def test_last_boxed(text, expected):
     assert last_boxed(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text, parts, expected",
+    [
+        (r"\boxed{1}, \boxed{2}", 1, "1, 2"),
+        (r"\boxed{1}, no: \boxed{2}", 1, "2"),
+        (r"\boxed{1}, no: \boxed{2}", 2, "1, 2"),
+        (r"\boxed{1}, no: \boxed{2}", 3, "1, 2"),
+        (r"\boxed{2}, no: \boxed{1}. So $\boxed{1}$ and $\boxed{2}$.", 2, "1, 2"),
+        ("no box", 2, "NA"),
+    ],
+)
+def test_last_boxes(text, parts, expected):
+    assert last_boxes(text, parts) == expected
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("5 - 3 = 2, so 2.", "2"),
+        ("It is -1,234.5!", "-1,234.5"),
+        ("from 7-9", "9"),
+        ("v2", "NA"),
+        ("none", "NA"),
+    ],
+)
+def test_last_number(text, expected):
+    assert last_number(text) == expected
 
 
 @pytest.mark.parametrize(

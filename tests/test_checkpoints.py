@@ -2,16 +2,19 @@
 
 import copy
 import os
+import pickle
 
-from rlvr import checkpoints
-from rlvr.checkpoints import TrainingState, is_whole, save_folder
+from rlvr import checkpoints, run_folders
+from rlvr.checkpoints import TrainingState, save_folder
 from rlvr.config import Config
 from rlvr.errors import UserError
 from rlvr.records import Problem
+from rlvr.schedules import make_scheduler
 from rlvr.tasks.stream import ProblemStream
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -33,8 +36,12 @@ class Saved:
 
 
 def test_save_folder(tmp_path):
-    folder = tmp_path / "new" / "checkpoint-1"
-    save_folder(folder, Saved("-"), Saved("first"))  # into a folder that does not exist
+    folder = tmp_path / "run" / "checkpoint-1"
+    with pytest.raises(UserError, match=f"cannot write {folder}: .*No such file or directory"):
+        save_folder(folder, Saved("-"), Saved("first"))
+    assert list(tmp_path.iterdir()) == []
+    folder.parent.mkdir()
+    save_folder(folder, Saved("-"), Saved("first"))
     assert {path.name for path in folder.iterdir()} == {"file", "checksums.json"}
     save_folder(folder, Saved("-"), Saved("second"), dict(step=3))  # over one that does
     assert (folder / "file").read_text() == "second"
@@ -46,7 +53,10 @@ def test_save_folder(tmp_path):
     "error, raised",
     [
         (OSError("disk full"), UserError),
-        (ValueError("of safetensors"), UserError),
+        (SafetensorError("disk full"), UserError),
+        (RuntimeError("of torch.save"), UserError),
+        (Exception("of tokenizers"), UserError),
+        (ValueError("of an edited policy"), ValueError),
         (KeyboardInterrupt(), KeyboardInterrupt),
     ],
     ids=repr,
@@ -77,7 +87,9 @@ def test_is_whole(tmp_path):
     assert not checkpoints.is_whole(folder)
 
 
-@pytest.mark.parametrize("sums", [None, "", "{", '{"file": '])
+@pytest.mark.parametrize(
+    "sums", [None, "", "{", '{"file": ', "{}", "[1]", "null", '{"..": ""}', '{"\\u0000": ""}']
+)
 def test_a_folder_without_readable_checksums_is_not_whole(tmp_path, sums):
     folder = tmp_path / "checkpoint-1"
     save_folder(folder, Saved("-"), Saved("text"))
@@ -102,64 +114,66 @@ def test_remove(tmp_path):
 def run_folder(tmp_path):
     """A run folder with whole checkpoints of the steps 2, 9 and 10, among other things."""
     folder = tmp_path / "run"
+    folder.mkdir()
     for step in (9, 10, 2):
         save_folder(folder / f"checkpoint-{step}", Saved("-"), Saved(str(step)))
     (folder / "checkpoint-old").mkdir()
+    (folder / "checkpoint-²").mkdir()
     (folder / "before-1-checkpoint-11").mkdir()
     (folder / "config.json").write_text("{}")
     return folder
 
 
 def test_checkpoints_of_a_folder_are_sorted_by_number(run_folder):
-    steps = [checkpoints.step_of(path) for path in checkpoints.checkpoints_of(run_folder)]
+    steps = [run_folders.step_of(path) for path in run_folders.checkpoints_of(run_folder)]
     assert steps == [10, 9, 2]
 
 
 def test_newest_whole(run_folder, capsys):
     """A damaged checkpoint is named, and the one before it is taken."""
-    found = checkpoints.newest_whole(str(run_folder))
-    assert found == (run_folder, run_folder / "checkpoint-10")
+    assert run_folders.newest_whole(run_folder, None) == run_folder / "checkpoint-10"
     (run_folder / "checkpoint-10" / "file").write_text("damage")
-    found = checkpoints.newest_whole(str(run_folder))
-    assert found == (run_folder, run_folder / "checkpoint-9")
+    assert run_folders.newest_whole(run_folder, None) == run_folder / "checkpoint-9"
     assert "checkpoint-10 is damaged" in capsys.readouterr().out
     for step in (9, 2):
         (run_folder / f"checkpoint-{step}" / "file").write_text("damage")
     with pytest.raises(UserError, match="no checkpoint there is whole"):
-        checkpoints.newest_whole(str(run_folder))
+        run_folders.newest_whole(run_folder, None)
 
 
 def test_a_checkpoint_that_is_given_is_the_only_one_tried(run_folder):
     given = run_folder / "checkpoint-9"
-    assert checkpoints.newest_whole(str(given)) == (run_folder, given)
+    assert run_folders.find_run(str(given)) == (run_folder, given)
+    assert run_folders.newest_whole(run_folder, given) == given
     (given / "file").write_text("damage")
     with pytest.raises(UserError, match="no checkpoint there is whole"):
-        checkpoints.newest_whole(str(given))
+        run_folders.newest_whole(run_folder, given)
 
 
 def test_a_run_without_a_checkpoint_begins_anew(tmp_path, capsys):
     (tmp_path / "config.json").write_text("{}")
-    assert checkpoints.newest_whole(str(tmp_path)) == (tmp_path, None)
+    assert run_folders.find_run(str(tmp_path)) == (tmp_path, None)
+    assert run_folders.newest_whole(tmp_path, None) is None
     assert "no checkpoint yet" in capsys.readouterr().out
 
 
 def test_find_run_refuses_what_is_no_run(tmp_path):
     with pytest.raises(UserError, match="no run there"):
-        checkpoints.find_run(tmp_path)
+        run_folders.find_run(tmp_path)
 
 
 def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["some/folder/grpo.py"])
     with pytest.raises(UserError, match="no run there"):
-        checkpoints.find_run("latest")
+        run_folders.find_run("latest")
     ages = {"grpo-grpo-2": 10, "grpo-grpo-1": 20, "fade-fade-1": 30}  # the larger, the younger
     for name, age in ages.items():
         config = tmp_path / "runs" / name / "config.json"
         config.parent.mkdir(parents=True)
         config.write_text("{}")
         os.utime(config, (age, age))
-    folder, _ = checkpoints.find_run("latest")
+    folder, _ = run_folders.find_run("latest")
     assert folder.name == "grpo-grpo-1"
 
 
@@ -175,8 +189,9 @@ def training_of(tiny, tmp_path):
         policy, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
         policy.name_or_path = str(tmp_path / "policy")
         optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
+        scheduler = make_scheduler(optimizer, Config(lr_scheduler_type="linear"))
         stream = ProblemStream([Problem(str(i), "") for i in range(problems)], 0)
-        return TrainingState(policy, tokenizer, optimizer, stream, {"alpha": 1.0})
+        return TrainingState(policy, tokenizer, optimizer, scheduler, stream, {"alpha": 1.0})
 
     return begin
 
@@ -187,6 +202,7 @@ def train(training):
     for parameter in training.policy.parameters():
         parameter.grad = torch.randn(parameter.shape) + drawn
     training.optimizer.step()
+    training.scheduler.step()
     training.extra["alpha"] *= 0.5
 
 
@@ -195,13 +211,13 @@ def weights_of(training):
 
 
 def test_a_restored_run_goes_on_as_the_saved_one(training_of, tmp_path):
-    """Weights, Adam's moments, random numbers, problems, and what the algorithm remembers."""
+    """Weights, Adam's moments, the learning rate, random numbers, problems, and `extra`."""
     folder = tmp_path / "checkpoint-4"
     with torch.random.fork_rng([]):
         torch.manual_seed(1)
         training = training_of()
         train(training)
-        checkpoints.save(folder, training, 4, (2, 1))
+        checkpoints.save(folder, training, 4, (2, 1), Config())
         train(training)
     restored = training_of()
     with torch.random.fork_rng([]):
@@ -211,6 +227,9 @@ def test_a_restored_run_goes_on_as_the_saved_one(training_of, tmp_path):
     assert checkpoints.is_whole(folder)
     for weight, expected in zip(weights_of(restored), weights_of(training), strict=True):
         torch.testing.assert_close(weight, expected, rtol=0, atol=0)
+    # 2 of the 120 updates of 60 steps by default
+    for optimizer in (restored.optimizer, training.optimizer):
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * 118 / 120, rel=1e-12)
     assert restored.stream.position == training.stream.position == 6
     assert restored.extra == {"alpha": 0.25}
 
@@ -255,13 +274,69 @@ def test_resuming_has_the_moments_once(training_of):
 
 def test_other_problems_and_other_policies_are_refused(training_of, tmp_path):
     folder = tmp_path / "run" / "checkpoint-1"
-    checkpoints.save(folder, training_of(), 1, (0, 0))
+    folder.parent.mkdir()
+    checkpoints.save(folder, training_of(), 1, (0, 0), Config())
     with pytest.raises(UserError, match="run has begun with.*training problems"):
         checkpoints.restore(folder, training_of(problems=9), Config())
     other = training_of()
     other.policy.name_or_path = "another"
     with pytest.raises(UserError, match="run has begun with.*starting policy"):
         checkpoints.restore(folder, other, Config())
+
+
+def test_another_config_is_refused(training_of, tmp_path):
+    """By resuming it can only come from an edited config.json. What may change is not compared."""
+    folder = tmp_path / "run" / "checkpoint-1"
+    folder.parent.mkdir()
+    checkpoints.save(folder, training_of(), 1, (0, 0), Config())
+    edited = Config(learning_rate=0.5, num_generations=8, max_steps=7)
+    with pytest.raises(UserError) as refusal:
+        checkpoints.restore(folder, training_of(), edited)
+    assert str(refusal.value) == (
+        f"{tmp_path}/run/config.json has been edited since checkpoint-1: "
+        "--num_generations 8 (was 16), --learning_rate 0.5 (was 0.0001)"
+    )
+    assert checkpoints.restore(folder, training_of(), Config(max_steps=7))[0] == 1
+
+
+@pytest.mark.parametrize(
+    "state, reason",
+    [
+        (b"", "cannot load .*state.pt: "),
+        (b"text", "cannot load .*state.pt: "),
+        ([1], "cannot resume from .*state.pt: it lacks step, optimizer, "),
+        (dict(step=1), "cannot resume from .*state.pt: it lacks optimizer, "),
+        (print, "cannot load .*state.pt: "),
+        ("an older format of torch", "cannot load .*state.pt: "),
+    ],
+    ids=str,
+)
+def test_a_foreign_state_is_refused(training_of, tmp_path, state, reason):
+    """The checksums are right, as where somebody has written another file and them anew."""
+    folder = tmp_path / "checkpoint-1"
+    checkpoints.save(folder, training_of(), 1, (0, 0), Config())
+    if isinstance(state, bytes):
+        (folder / "state.pt").write_bytes(state)
+    else:
+        is_old = isinstance(state, str)
+        torch.save(state, folder / "state.pt", _use_new_zipfile_serialization=not is_old)
+    with pytest.raises(UserError, match=reason):
+        checkpoints.restore(folder, training_of(), Config())
+
+
+def test_weights_that_cannot_be_read_are_refused(training_of, tmp_path):
+    folder = tmp_path / "checkpoint-1"
+    checkpoints.save(folder, training_of(), 1, (0, 0), Config())
+    os.truncate(folder / "model.safetensors", 1000)
+    with pytest.raises(UserError, match=f"cannot load {folder}: "):
+        checkpoints.restore(folder, training_of(), Config())
+
+
+def test_what_cannot_be_saved_of_an_edited_script_is_a_bug(tiny, tmp_path):
+    """It keeps its traceback, and leaves nothing behind."""
+    with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
+        save_folder(tmp_path / "policy", *tiny, dict(extra=lambda: None))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
@@ -275,10 +350,3 @@ def test_files_follow_the_umask(tiny, tmp_path, umask, mode):
         os.umask(before)
     modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "policy").iterdir()}
     assert set(modes.values()) == {mode} and "model.safetensors" in modes
-
-
-def test_a_folder_without_checksums_is_not_whole(tiny, tmp_path):
-    save_folder(tmp_path / "policy", *tiny)
-    assert is_whole(tmp_path / "policy")
-    (tmp_path / "policy" / "checksums.json").write_text("{}")
-    assert not is_whole(tmp_path / "policy")

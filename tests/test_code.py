@@ -1,17 +1,17 @@
 """Programs against unit tests: what passes, what fails, what is refused, and what is stopped."""
 
 import json
-import os
-import pwd
 import time
-from pathlib import Path
+from dataclasses import replace
 
-import rlvr.tasks
-from rlvr.tasks.code import has_tests, read_tests
+import rlvr.tasks.pool
+from rlvr.tasks import code
+from rlvr.tasks.isolation import Sandbox
+from rlvr.tasks.unit_tests import UnitTests, has_tests, read_tests
 
 import pytest
-from grading import ADD, ASSERTIONS, block, grade_all, new_graders, traces
-from programs import ENDLESS, HONEST, REFUSED, STOPPED
+from grading import ADD, ASSERTIONS, block, new_graders, traces
+from programs import HONEST
 
 DOUBLE = {"inputs": ["7\n", "0\n", "-3\n"], "outputs": ["14\n", "0\n", "-6"]}
 DOUBLE_LIST = [
@@ -58,6 +58,7 @@ PROGRAMS = [  # a block of ```python, its tests, the reward
     (ADD, "import unknown", 0.0),
     (ADD, [*ASSERTIONS, "assert add(1, 1) == 3"], 0.0),
 ]
+FENCED = '"""\n    ```\n    3\n    ```\n    """\n    '  # a docstring with a block
 CODE_TEXTS = [
     (f"Thus\n```py\n{ADD}\n```\nDone.", 1.0, ""),
     (f"```python3\n{ADD}\n```", 1.0, ""),
@@ -65,13 +66,44 @@ CODE_TEXTS = [
     (f"```python\nadd = min\n```\nNo:\n```python\n{ADD}\n```", 1.0, ""),
     (f"```python\n{ADD}\n```\nNo:\n```python\nadd = min\n```", 0.0, ""),
     (ADD, 0.0, "unparsed"),
-    (f"```\n{ADD}\n```", 0.0, "unparsed"),
     (f"```cpp\n{ADD}\n```", 0.0, "unparsed"),
     ("", 0.0, "unparsed"),
-    (f"```python\n{ADD}\n", 0.0, "unparsed"),
     (rf"\boxed{{{ADD}}}", 0.0, "unparsed"),
     (f"```python\nadd = min\n```\n```text\n{ADD}\n```", 0.0, ""),
     (f"```python\n{ADD}\n```\n```text\n3\n```", 1.0, ""),
+    # fences as models write them
+    (f"```\n{ADD}\n```", 1.0, ""),
+    (f"```\nadd = min\n```\n```python\n{ADD}\n```\n```\n3\n```", 1.0, ""),
+    (f"```python\r\n{ADD}\r\n```\r\n".replace("\n    ", "\r\n    "), 1.0, ""),
+    (f"```python title='add.py'\n{ADD}\n```", 1.0, ""),
+    (f"``` python\n{ADD}\n```", 1.0, ""),
+    (f"```{{python}}\n{ADD}\n```", 1.0, ""),
+    (f"```{{.python .numberLines}}\n{ADD}\n```", 1.0, ""),
+    (f"```python3.10\n{ADD}\n```", 1.0, ""),
+    (f"````python\n{ADD}\n````", 1.0, ""),
+    (f"~~~py\n{ADD}\n~~~", 1.0, ""),
+    (f"So: ```python\n{ADD}\n```", 1.0, ""),
+    (f"```python\n{ADD}", 1.0, ""),
+    (f"```python\n{ADD}```\nDone.", 1.0, ""),
+    ("1. This:\n   ```python\n   def add(a, b):\n       return a + b\n   ```\n2. No", 1.0, ""),
+    ("- ```python\n  def add(a, b):\n      return a + b\n  ```", 1.0, ""),
+    (f"```python\n{ADD.replace('return', FENCED + 'return')}\n```", 1.0, ""),
+    (f"```python\n{ADD}\n```\nOr `add = min`, or ```add = min```.", 1.0, ""),
+    ("`" * 100_000, 0.0, "unparsed"),
+    ("```python\n" * 1_000, 0.0, ""),
+    (f"```python\nadd = min\n\nNo:\n```python\n{ADD}\n```", 1.0, ""),
+    # a program in several blocks
+    (f"```python\n{ADD}\n```\nSo:\n```python\nprint(add(1, 2))\n```", 1.0, ""),
+    (f"```python\n{ADD}\n```\n```python\nassert add(1, 2) == 3\n```", 1.0, ""),
+    (
+        "```python\nimport operator as o\n```\n```python\ndef add(a, b): return o.add(a, b)\n```",
+        1.0,
+        "",
+    ),
+    ("```python\ndef f(a): return a\n```\n```python\nadd = lambda a, b: f(a) + b\n```", 1.0, ""),
+    ("```python\n1 / 0\n```\n```python\nadd = lambda a, b: a + b\n```", 1.0, ""),
+    ("```python\ndef add(a, b:\n```\n```python\nadd = lambda a, b: a + b\n```", 1.0, ""),
+    ("```python\nadd = lambda a, b: a + b\n```\n```python\nadd(1,\n```", 0.0, ""),
 ]
 
 
@@ -83,9 +115,10 @@ def scratch(tmp_path_factory):
         yield folder
 
 
-def grade(program, tests, seconds=10):
+def grade(program, tests, seconds=10, all_seconds=20):
     """What `grade` says of a program in a block."""
-    return rlvr.tasks.grade(("code", block(program), json.dumps(tests)), seconds)
+    question = "code", block(program), json.dumps(tests)
+    return rlvr.tasks.pool.grade(question, seconds, all_seconds)
 
 
 # ------------------------------------------------------------------------------- right and wrong
@@ -100,20 +133,35 @@ def test_programs(program, tests, reward):
 def test_where_the_program_stands(text, reward, status):
     """In the last block of Python; a text without one cannot be read."""
     question = "code", text, json.dumps(ASSERTIONS)
-    assert rlvr.tasks.grade(question, 10) == (reward, status)
+    assert rlvr.tasks.pool.grade(question, 10) == (reward, status)
+
+
+PAIRS = (("7\n", "14\n"), ("0\n", "0\n"), ("-3\n", "-6"))
+CALLS = UnitTests((([[1, 2], 3], [3]), ([[], 0], [])), calls=True, function="f")
 
 
 @pytest.mark.parametrize(
-    "tests, pairs, assertions",
+    "tests, found",
     [
-        (DOUBLE, [("7\n", "14\n"), ("0\n", "0\n"), ("-3\n", "-6")], ""),
-        (DOUBLE_LIST, [("7\n", "14\n"), ("0\n", "0\n"), ("-3\n", "-6")], ""),
-        (["assert a", "assert b"], [], "assert a\nassert b"),
-        ("assert a\nassert b", [], "assert a\nassert b"),
+        (DOUBLE, UnitTests(PAIRS)),
+        (DOUBLE_LIST, UnitTests(PAIRS)),
+        (dict(inputs=[["1", "2"]], outputs=[["3", "4"]]), UnitTests((("1\n2", "3\n4"),))),
+        (["assert a", "assert b"], UnitTests(assertions="assert a\nassert b")),
+        ("assert a\nassert b", UnitTests(assertions="assert a\nassert b")),
+        # APPS, and LiveCodeBench's rows without and with the function's name
+        (dict(fn_name="f", inputs=[[[1, 2], 3], [[], 0]], outputs=[[3], []]), CALLS),
+        (
+            [
+                dict(input="[1, 2]\n3", output="[3]", testtype="functional"),
+                dict(input="[]\n0", output="[]", testtype="functional"),
+            ],
+            replace(CALLS, function=None),
+        ),
+        ([dict(input="7\n", output="14\n", testtype="stdin")], UnitTests(PAIRS[:1])),
     ],
 )
-def test_the_forms_of_unit_tests(tests, pairs, assertions):
-    assert read_tests(json.dumps(tests)) == (pairs, assertions)
+def test_the_forms_of_unit_tests(tests, found):
+    assert read_tests(json.dumps(tests)) == found
 
 
 @pytest.mark.parametrize(
@@ -130,6 +178,12 @@ def test_the_forms_of_unit_tests(tests, pairs, assertions):
         "7",
         "no JSON",
         "",
+        '["def test(): assert False"]',
+        '["assert add(1, 2) =="]',
+        '{"fn_name": "f", "inputs": [3], "outputs": [3]}',
+        '{"fn_name": "f", "inputs": [], "outputs": []}',
+        '[{"input": "x", "output": "1", "testtype": "functional"}]',
+        '[{"input": "1", "output": "1", "testtype": "functional"}, {"input": "", "output": ""}]',
     ],
 )
 def test_what_is_no_unit_test(gold):
@@ -171,123 +225,11 @@ def test_functions_that_need_care(program, reward):
         ("import logging, socket, concurrent.futures\nprint(6)", 1.0),
         ("import dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int\nprint(6)", 1.0),
         ("print(6)\nraise ValueError", 0.0),
-        ("import os\nos.mkfifo('fifo')\nprint(6)", 0.0),
-        ("import os\nos.mknod('node')\nprint(6)", 0.0),
-        ("import os\nos.setsid()\nprint(6)", 0.0),
-        ("import socket\nsocket.socket()\nprint(6)", 0.0),
-        ("def f(): pass\nf.__code__ = f.__code__\nprint(6)", 0.0),
+        ("def f(): pass\nf.__code__ = f.__code__\nprint(6)", 1.0),
     ],
 )
 def test_programs_that_need_care(program, reward):
     assert grade(program, dict(inputs=["1"], outputs=["6"])) == (reward, "")
-
-
-# --------------------------------------------------------------------------- refused and stopped
-
-
-def indent(program):
-    return program.replace("\n", "\n    ")
-
-
-@pytest.fixture
-def mark(request, tmp_path):
-    """A new file in the folder that a test names: what a refused action must not make."""
-    folders = {
-        "temporary": tmp_path,
-        "memory": Path("/dev/shm"),
-        "home": Path(pwd.getpwuid(os.getuid()).pw_dir),
-    }
-    path = folders[request.param] / f"marker-{os.getpid()}"
-    yield path
-    path.unlink(missing_ok=True)
-
-
-ONE_OF_EACH_KIND = {
-    "fork",
-    "subprocess",
-    "os.system",
-    "open",
-    "os.open",
-    "pathlib",
-    "mkdir",
-    "relative",
-    "remove",
-    "chdir",
-    "socket",
-    "ctypes",
-    "read by os.open",
-    "read its own tests",
-    "read through ..",
-    "kill the parent",
-    "lift the limits",
-}
-
-
-def refused_actions():
-    """An action that writes nowhere is tried once, the others in three folders."""
-    for name, template in REFUSED.items():
-        marks = [] if name in ONE_OF_EACH_KIND else pytest.mark.slow
-        yield pytest.param(template, "temporary", id=name, marks=marks)
-        if "{mark}" in template:
-            for folder in ("memory", "home"):
-                yield pytest.param(template, folder, id=f"{name} {folder}", marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("template, mark", [*refused_actions()], indirect=["mark"])
-def test_what_is_refused(template, mark, scratch):
-    """It scores 0 in both kinds of tests.
-
-    It does nothing either where the program goes on after the refusal.
-    """
-    action = template.replace("{mark}", str(mark))
-    plain = f"{action}\nprint(7)"
-    called = f"def add(a, b):\n    {indent(action)}\n    return a + b"
-    swallowed = f"try:\n    {indent(action)}\nexcept BaseException: pass"
-    assertions = json.dumps(ASSERTIONS)
-    questions = [
-        ("code", block(plain), json.dumps(dict(inputs=[""], outputs=["7"]))),
-        ("code", block(called), assertions),
-        ("code", block(swallowed), assertions),
-    ]
-    start = time.monotonic()
-    assert [reward for reward, _ in grade_all(questions, 5)] == [0, 0, 0]
-    assert time.monotonic() - start < 5
-    assert traces(scratch, [mark]) == []
-
-
-def endless_actions():
-    """Each takes a second, so that by default there is one of them."""
-    for name, action in ENDLESS.items():
-        marks = [] if name == "loop that catches all" else pytest.mark.slow
-        yield pytest.param(action, id=name, marks=marks)
-
-
-def check_stopped(action, scratch):
-    """It scores 0 before the function that the assertions want is there, and in the call."""
-    programs = f"{action}\n{ADD}", f"def add(a, b):\n    {indent(action)}\n    return a + b"
-    questions = [("code", block(program), json.dumps(ASSERTIONS)) for program in programs]
-    start = time.monotonic()
-    assert [reward for reward, _ in grade_all(questions, 1)] == [0, 0]
-    assert time.monotonic() - start < 3.5
-    assert traces(scratch) == []
-
-
-@pytest.mark.parametrize("action", STOPPED.values(), ids=STOPPED)
-def test_what_ends_early(action, scratch):
-    check_stopped(action, scratch)
-
-
-@pytest.mark.parametrize("action", [*endless_actions()])
-def test_what_has_no_end(action, scratch):
-    check_stopped(action, scratch)
-
-
-def test_an_endless_program_times_out_once_for_all_cases():
-    start = time.monotonic()
-    cases = dict(inputs=["7"] * 5, outputs=["7"] * 5)
-    program = "import time\ntime.sleep(0.4)\nprint(input())"
-    assert grade(program, cases, seconds=1) == (0.0, "timeout")
-    assert time.monotonic() - start < 2.5
 
 
 # --------------------------------------------------------------------------------------- honest
@@ -297,3 +239,79 @@ def test_an_endless_program_times_out_once_for_all_cases():
 def test_honest_programs_score_1(program, scratch):
     assert grade(program, dict(inputs=["3\n1 2 3\n"], outputs=["6\n"])) == (1.0, "")
     assert traces(scratch) == []
+
+
+def test_a_megabyte_and_more_of_output():
+    program = "n = int(input())\nprint(*range(n), sep='\\n')"
+    output = "\n".join(map(str, range(600_000)))
+    assert len(output) > 4e6
+    assert grade(program, dict(inputs=["600000"], outputs=[output])) == (1.0, "")
+
+
+def test_output_without_end_is_wrong_at_once():
+    start = time.monotonic()
+    assert grade("while True: print('x' * 99)", DOUBLE, seconds=20) == (0.0, "")
+    assert time.monotonic() - start < 10
+
+
+def test_150_small_tests():
+    program = "import collections, itertools, re, typing, random, heapq\nprint(2 * int(input()))"
+    cases = dict(inputs=[f"{n}\n" for n in range(150)], outputs=[f"{2 * n}" for n in range(150)])
+    assert grade(program, cases, seconds=5, all_seconds=30) == (1.0, "")
+
+
+def test_each_input_has_a_process_of_its_own():
+    """What a run leaves in memory is not there for the next one."""
+    program = "import random\nprint(getattr(random, 'seen', 0), input())\nrandom.seen = 1"
+    cases = dict(inputs=["a\n", "b\n", "c\n"], outputs=["0 a", "0 b", "0 c"])
+    assert grade(program, cases) == (1.0, "")
+
+
+@pytest.mark.parametrize(
+    "seconds, all_seconds, reply",
+    [(0.05, 20, (0.0, "timeout")), (20, 0.3, (0.0, "timeout")), (20, 20, (1.0, ""))],
+)
+@pytest.mark.parametrize("kind", ["outputs", "calls", "assertions"])
+def test_a_deadline_for_each_test_and_one_for_all(kind, seconds, all_seconds, reply):
+    """Each of five tests takes 0.1 s."""
+    start = time.monotonic()
+    wait = "import time\ntime.sleep(0.1)\nprint(input())"
+    function = "import time\ndef f(x):\n    time.sleep(0.1)\n    return x"
+    program, tests = {
+        "outputs": (wait, dict(inputs=["7"] * 5, outputs=["7"] * 5)),
+        "calls": (function, dict(fn_name="f", inputs=[[7]] * 5, outputs=[7] * 5)),
+        "assertions": (function, ["assert f(7) == 7"] * 5),
+    }[kind]
+    assert grade(program, tests, seconds, all_seconds) == reply
+    assert time.monotonic() - start < 6
+
+
+def test_a_check_that_died_while_idle_costs_no_reward(tmp_path, monkeypatch):
+    """It is replaced, and used again while it lives."""
+    monkeypatch.setattr(code, "IDLE_CHECKS", [])
+    gold = json.dumps(ASSERTIONS)
+    assert code.verify_code(block(ADD), gold, 20, 20) == 1
+    (first,) = code.IDLE_CHECKS
+    assert code.verify_code(block(ADD), gold, 20, 20) == 1
+    assert code.IDLE_CHECKS == [first]
+    first.process.kill()
+    first.process.wait()
+    assert code.verify_code(block(ADD), gold, 20, 20) == 1
+    (second,) = code.IDLE_CHECKS
+    assert second is not first
+    second.close()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [None, 5, [], {}, "x", [0], [0, 6, 0], [0, "6"], [0, "6", 0, 0], [1, "6", 0], [[], {}, 0]],
+)
+def test_replies_of_the_wrong_form_score_0(reply, monkeypatch):
+    """What a program has written in its runner's name; the right one is [0, "6", 0]."""
+    tests = json.dumps(dict(inputs=[""], outputs=["6"]))
+    calls = json.dumps(dict(fn_name="f", inputs=[[]], outputs=["6"]))
+    monkeypatch.setattr(Sandbox, "ask", lambda *_: [0, "6", 0])
+    assert code.verify_code(block("pass"), tests, 20, 20) == 1
+    monkeypatch.setattr(Sandbox, "ask", lambda *_: reply)
+    assert code.verify_code(block("pass"), tests, 20, 20) == 0
+    assert code.verify_code(block("pass"), calls, 20, 20) == 0

@@ -10,10 +10,12 @@ import rlvr.logprobs
 import rlvr.ranks
 from rlvr import world
 from rlvr.config import Config
+from rlvr.presets import PROTOCOLS
 from rlvr.records import Problem
 from rlvr.samplers import GenerateSampler
 from rlvr.tasks.countdown import make_countdown
 from rlvr.tasks.stream import ProblemStream
+from rlvr.tasks.verifiers import VERIFIERS
 
 import pytest
 import torch
@@ -99,9 +101,14 @@ def roll_out_scripted(tiny, solutions, script, **flags):
     """The groups of a rollout of 4 prompts, in words, and how many groups each call drew."""
     config = Config(prompts_per_step=4, num_generations=2, minibatch_size=8, **flags)
     sampler = ScriptedSampler(*tiny, solutions, script, 2)
+    sampler.config = config
     stream = ProblemStream([Problem(prompt, prompt) for prompt in solutions], 0)
     batch = common.roll_out(sampler, stream, config)
-    words = [{0: WRONG, 1: MIXED, 2: RIGHT}[int(rate)] for rate in batch.rewards.sum(1)]
+    words, first = (
+        [{0: WRONG, 1: MIXED, 2: RIGHT}[int(solved)] for solved in successes.sum(1)]
+        for successes in (batch.successes, batch.first_successes)
+    )
+    assert first == script[:4]  # also of groups that were drawn again
     for i in range(0, len(batch.samples), 2):
         assert batch.samples[i].prompt_ids == batch.samples[i + 1].prompt_ids
     assert batch.rewards.flatten().tolist() == [sample.reward for sample in batch.samples]
@@ -138,6 +145,22 @@ def test_dynamic_sampling(tiny, solutions, script, max_redraws, words, calls):
     assert found == (words, calls)
 
 
+def test_dynamic_sampling_goes_by_success(tiny, solutions, monkeypatch):
+    """Right is 0.75 here, and what is wrong has different rewards below that."""
+    honest = VERIFIERS["countdown"].verify
+
+    def graded(text, gold):
+        return 0.75 if honest(text, gold) else 0.5 * text.count("1")
+
+    entry = replace(VERIFIERS["countdown"], verify=graded)
+    monkeypatch.setitem(VERIFIERS, "countdown", entry)
+    script = [MIXED, WRONG, RIGHT, MIXED] + [MIXED, MIXED]
+    found = roll_out_scripted(
+        tiny, solutions, script, dynamic_sampling=True, success_threshold=0.75
+    )
+    assert found == ([MIXED] * 4, [4, 2])
+
+
 def test_a_rank_draws_as_many_groups_as_the_rank_that_lacks_most(tiny, solutions, monkeypatch):
     """Drawing is done together. This rank lacks one group, another one lacks three."""
     monkeypatch.setattr(rlvr.ranks, "global_max", lambda missing: max(missing, 3))
@@ -158,7 +181,12 @@ def test_without_dynamic_sampling(tiny, solutions):
 def batch(sharp):
     """Six samples in groups of two, of which the sampler's log-probs are all -1."""
     samples = [
-        replace(sample, reward=float(i % 2), logprobs=[-1.0] * len(sample.completion_ids))
+        replace(
+            sample,
+            reward=[-0.5, 1.5][i % 2],
+            success=i % 2 == 1,
+            logprobs=[-1.0] * len(sample.completion_ids),
+        )
         for i, sample in enumerate(some_samples(sharp[1]))
     ]
     samples[2] = replace(samples[2], truncated=True)
@@ -167,7 +195,8 @@ def batch(sharp):
 
 def test_make_batch(batch):
     lengths = [len(sample.completion_ids) for sample in batch.samples]
-    assert batch.rewards.tolist() == [[0, 1], [0, 1], [0, 1]]
+    assert batch.rewards.tolist() == [[-0.5, 1.5]] * 3
+    assert batch.successes.tolist() == [[0, 1]] * 3
     assert batch.mask.sum(1).tolist() == lengths
     assert batch.sampled_logprobs.sum(1).tolist() == [-length for length in lengths]
     shape = (6, max(lengths))
@@ -663,6 +692,17 @@ def test_evaluation_stays_within_the_context(tiny, monkeypatch, asked, given):
     config = Config(eval_samples=2, eval_max_completion_length=asked)
     common.evaluate(sampler, {"countdown": problems}, config)
     assert lengths == [given, given]
+
+
+def test_pass_at_256_of_one_right_answer(tiny, solutions):
+    """The protocol of A-GRAE's tables: with one right sample of 256, pass@k is k / 256."""
+    problems = [Problem(prompt, prompt) for prompt in list(solutions)[:1]]
+    config = replace(Config(), **PROTOCOLS["agrae-256"])
+    sampler = GreedyFirst(*tiny, solutions, [MIXED], 256)
+    metrics = common.evaluate(sampler, {"countdown": problems}, config)
+    found = {key: value for key, value in metrics.items() if key.startswith("pass@")}
+    expected = {f"pass@{k}": k / 256 for k in (1, 2, 4, 8, 16, 32, 64, 128, 256)}
+    assert found == pytest.approx(expected, abs=1e-12)
 
 
 def test_evaluate_several_sets_and_levels(tiny, solutions):

@@ -48,6 +48,10 @@ import pytest
         dict(seed=-1),
         dict(seed=2**32),
         dict(sft_steps=-1),
+        dict(exchanged_targets=-0.1),
+        dict(exchanged_targets=1.1),
+        dict(base="weak", sft_steps=400),
+        dict(base="weak", exchanged_targets=0.5),
         dict(numbers=""),
         dict(numbers="5"),
         dict(numbers="3,"),
@@ -60,6 +64,7 @@ import pytest
         dict(verify_seconds=0.0),
         dict(num_threads=0),
         dict(num_threads=1025),
+        dict(success_threshold=1e38),
         dict(eval_dataset=","),
     ],
     ids=str,
@@ -80,6 +85,9 @@ def test_check_refuses(flags):
         dict(beta=0.0),
         dict(max_redraws=0),
         dict(sft_steps=0),
+        dict(base="weak"),
+        dict(base="weak", tie_word_embeddings=False),
+        dict(exchanged_targets=1.0),
         dict(epsilon_high=0.28),
         dict(numbers="2,3,4"),
         dict(minibatch_size=512),
@@ -87,6 +95,7 @@ def test_check_refuses(flags):
         dict(top_p=1.0),
         dict(num_threads=1),
         dict(num_threads=1024),
+        dict(success_threshold=-0.5),
         dict(eval_problems=0, eval_dataset="gsm8k"),
     ],
     ids=str,
@@ -144,20 +153,25 @@ def test_vllm_has_to_be_installed(monkeypatch, installed):
             Config(engine="vllm").check()
 
 
-# What a type says beside int, float or str: the two sets are written down here once more.
+# What a type says beside int, float or str: these sets are written down here once more.
 ZERO_OR_MORE = {
     "beta",
     "entropy_coef",
     "eval_max_completion_length",
     "eval_problems",
+    "exchanged_targets",
     "learning_rate",
+    "log_tokens",
     "max_redraws",
     "max_steps",
     "save_total_limit",
     "seed",
     "sft_steps",
     "vllm_importance_sampling_cap",
+    "warmup_ratio",
+    "weight_decay",
 }
+ANY_SIGN = {"success_threshold"}
 MAY_CHANGE = {
     "cache_dir",
     "compile",
@@ -170,11 +184,14 @@ MAY_CHANGE = {
     "eval_temperature",
     "fsdp",
     "gradient_checkpointing",
+    "log_tokens",
     "max_skipped_updates",
     "max_steps",
     "microbatch_tokens",
     "num_threads",
+    "num_train_epochs",
     "output_dir",
+    "program_seconds",
     "report_to",
     "resume_from_checkpoint",
     "rollout_batch_size",
@@ -199,13 +216,14 @@ def test_which_numbers_may_be_zero(name):
     """Countdown has no end: of it, all held-out problems cannot be asked for."""
     file_set = dict(dataset="gsm8k") if name == "eval_problems" else {}
     config = replace(Config(**file_set), **{name: 0})
-    if name in ZERO_OR_MORE:
+    if name in ZERO_OR_MORE | ANY_SIGN:
         config.check()
     else:
         with pytest.raises(UserError, match=f"--{name}"):
             config.check()
-    with pytest.raises(UserError, match=f"--{name} must be"):
-        replace(config, **{name: -1}).check()
+    for value in (math.nan, -math.inf) if name in ANY_SIGN else (-1,):
+        with pytest.raises(UserError, match=f"--{name} must be"):
+            replace(config, **{name: value}).check()
 
 
 def test_what_may_change_in_a_resumed_run():

@@ -643,14 +643,25 @@ def test_a_cache_that_may_not_be_read(run, cache_dir, tmp_path):
     assert refused(result, "grpo", "--cache_dir closed/cache", "Permission denied")
 
 
-def test_a_run_folder_that_is_lost_during_the_run(run, monkeypatch):
-    def lose(run, name, step, *_):
-        if (name, step) == ("metrics", 1):
-            os.rename("run", "moved")
+@pytest.mark.parametrize(
+    "owner, name, lost, logged",
+    [
+        (rlvr.run.Run, "log", "run/eval.jsonl", False),
+        (rlvr.checkpoints, "save_folder", "run/checkpoint-1", True),
+    ],
+)
+def test_a_run_folder_that_is_lost_during_the_run(run, monkeypatch, owner, name, lost, logged):
+    """None is made anew, in which half of the run would be."""
+    Path("moved").mkdir()
 
-    before_calls(monkeypatch, rlvr.run.Run, "log", lose)
-    assert refused(run("grpo"), "grpo", "run/metrics.jsonl")
-    assert steps("moved", "eval") == [0]
+    def lose(*_):
+        if Path("run/eval.jsonl").exists() or owner is rlvr.run.Run:
+            os.rename("run", "moved/run")
+
+    before_calls(monkeypatch, owner, name, lose)
+    assert refused(run("grpo"), "grpo", f"cannot write {lost}")
+    assert Path("moved/run/metrics.jsonl").exists() == logged
+    assert not Path("run").exists()
 
 
 # ------------------------------------------------------------------------------- save_total_limit
@@ -872,6 +883,9 @@ ANOTHER = {  # value that a flag may have, where no rule gives one
     "minibatch_size": 16,
     "prompts_per_step": 8,
     "num_generations": 8,
+    "chat_template_kwargs": '{"enable_thinking": false}',
+    "arithmetic_levels": "2",
+    "base": "middle",
 }
 
 
@@ -913,7 +927,8 @@ def another(config, name):
 
 @pytest.mark.parametrize("script, name", [flag for s in SCRIPTS for flag in fixed_flags(s)])
 def test_a_resumed_run_keeps_what_it_was_begun_with(resume, script, name):
-    config = begun(script)
+    shipped = {"base": "weak", "sft_steps": None} if name == "base" else {}
+    config = begun(script, **shipped)
     value = another(config, name)
     before = tree("run")
     result = resume(script, "run", **{name: value}, report_to="tensorboard")
@@ -929,6 +944,44 @@ def test_the_flags_that_a_resumed_run_keeps():
     assert set(kept.split()) <= found
     free = "max_steps save_steps microbatch_tokens eval_samples cache_dir num_threads"
     assert not set(free.split()) & found
+
+
+def test_an_edited_config_is_refused(resume, straight):
+    """The weights and Adam's moments come from a run with other flags. The file says nothing."""
+    shutil.copytree(straight, "run")
+    file = Path("run/config.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"learning_rate": 0.5}))
+    before = tree("run")
+    result = resume("grpo", "run", max_steps=4)
+    edited = "run/config.json has been edited since checkpoint-3: --learning_rate 0.5 (was 0.0001)"
+    assert refused(result, "grpo", edited)
+    assert tree("run") == before
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("learning_rate", "fast"), ("fsdp", "yes"), ("minibatch_size", 7), ("max_steps", -1)],
+)
+def test_a_flag_of_config_json_that_cannot_be_is_said_to_be_of_that_file(resume, name, value):
+    begun("grpo")
+    file = Path("run/config.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {name: value}))
+    assert refused(resume("grpo", "run"), "grpo", name, "are those of run/config.json")
+
+
+def test_latest_is_found_once(resume, straight, monkeypatch):
+    """A run that begins after the flags have been read is not taken with the flags of another."""
+    shutil.copytree(straight, "runs/grpo-grpo-1")
+    newer = Path("runs/grpo-grpo-2/config.json")
+
+    def begin_another(*_):
+        newer.parent.mkdir()
+        newer.write_text("{}")
+
+    before_calls(monkeypatch, rlvr.run.Run, "choose_folder", begin_another)
+    assert resume("grpo", "latest", max_steps=4).code == 0
+    assert steps("runs/grpo-grpo-1") == [1, 2, 3, 4]
+    assert list(newer.parent.iterdir()) == [newer]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

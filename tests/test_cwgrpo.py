@@ -4,17 +4,22 @@ import math
 
 import rlvr.ranks
 from rlvr import world
+from rlvr.records import Sample
 
 import pytest
 import torch
+from runs import rows
 
+import cwgrpo
 from cwgrpo import (
     Config,
     clip_cov_mask,
     covariance_statistics,
     covariance_weights,
     format_reward,
+    format_rewards,
     global_clip_cov_mask,
+    gradient_through_weights,
 )
 
 
@@ -30,7 +35,22 @@ def batch(seed, B=3, G=4, T=7, dtype=torch.float64):
     return logprobs.to(dtype), advantages.to(dtype), mask.to(dtype)
 
 
-def plain_covariances(logprobs, advantages, mask):
+def plain_means(values, cells, means):
+    """The mean that a token's value is centred by, one a token, by loops over floats.
+
+    values: one a token; cells: (response, position) of each.
+    """
+    everywhere = math.fsum(values) / len(values)
+    own = {}
+    for response in {i for i, _ in cells}:
+        of_response = [x for x, (i, _) in zip(values, cells, strict=True) if i == response]
+        own[response] = math.fsum(of_response) / len(of_response)
+    over_responses = math.fsum(own.values()) / len(own)
+    chosen = {"tokens": everywhere, "responses": over_responses}
+    return [chosen.get(means, own[i]) for i, _ in cells]
+
+
+def plain_covariances(logprobs, advantages, mask, means="tokens"):
     """[(group, response, position, covariance)], one list a group, by loops over floats."""
     groups = []
     for b in range(len(mask)):
@@ -42,19 +62,21 @@ def plain_covariances(logprobs, advantages, mask):
         ]
         logp = [float(logprobs[b][i][t]) for i, t in cells]
         adv = [float(advantages[b][i]) for i, _ in cells]
-        logp_mean = math.fsum(logp) / len(cells)
-        adv_mean = math.fsum(adv) / len(cells)
+        logp_means = plain_means(logp, cells, means)
+        adv_means = plain_means(adv, cells, "tokens" if means == "tokens" else "responses")
         group = []
-        for (i, t), x, a in zip(cells, logp, adv, strict=True):
-            group.append((b, i, t, (x - logp_mean) * (a - adv_mean)))
+        for (i, t), x, x_mean, a, a_mean in zip(
+            cells, logp, logp_means, adv, adv_means, strict=True
+        ):
+            group.append((b, i, t, (x - x_mean) * (a - a_mean)))
         groups.append(group)
     return groups
 
 
-def plain_weights(logprobs, advantages, mask):
+def plain_weights(logprobs, advantages, mask, means="tokens"):
     """The formulas of section 2.3 as printed: kernel first, then the normalisation."""
     weights = torch.zeros(mask.shape, dtype=torch.float64)
-    for group in plain_covariances(logprobs, advantages, mask):
+    for group in plain_covariances(logprobs, advantages, mask, means):
         c = [cell[3] for cell in group]
         centre = math.fsum(c) / len(c)
         variance = math.fsum((x - centre) ** 2 for x in c) / len(c)
@@ -77,10 +99,17 @@ def mirrored(values, dtype=torch.float64):
 # ------------------------------------------------------------------------------- covariance_weights
 
 
+MEANS = ["tokens", "responses", "own"]
+
+
+@pytest.mark.parametrize("means", MEANS)
 @pytest.mark.parametrize("seed", range(5))
-def test_weights_equal_the_plain_loops(seed):
+def test_weights_equal_the_plain_loops(seed, means):
     torch.testing.assert_close(
-        covariance_weights(*batch(seed)), plain_weights(*batch(seed)), rtol=1e-10, atol=1e-12
+        covariance_weights(*batch(seed), means),
+        plain_weights(*batch(seed), means),
+        rtol=1e-10,
+        atol=1e-12,
     )
 
 
@@ -114,6 +143,130 @@ def test_hand_case_the_mean_advantage_is_over_tokens():
     torch.testing.assert_close(
         covariance_weights(logprobs, advantages, mask), expected, rtol=0, atol=1e-12
     )
+
+
+# Two responses of lengths 3 and 1, A = 1 and -1. Their own mean log-probs are -2 and -4.
+UNEVEN = (
+    torch.tensor([[[-1.0, -2, -3], [-4, 0, 0]]], dtype=torch.float64),
+    torch.tensor([[1.0, -1.0]], dtype=torch.float64),
+    torch.tensor([[[1.0, 1, 1], [1, 0, 0]]], dtype=torch.float64),
+)
+
+
+def test_hand_case_means_over_responses():
+    # The mean of -2 and -4 is -3, that of 1 and -1 is 0: covariances 2, 1, 0 and 1, of mean 1 and
+    # variance 1/2, so that the kernel is exp(-c^2).
+    e = [math.exp(-4), math.exp(-1), 1.0, math.exp(-1)]
+    a, b, c, d = (4 * x / sum(e) for x in e)
+    expected = torch.tensor([[[a, b, c], [d, 0, 0]]], dtype=torch.float64)
+    torch.testing.assert_close(
+        covariance_weights(*UNEVEN, "responses"), expected, rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("padded_sum, total", [(False, 4), (True, 6)])
+def test_hand_case_means_of_each_response(padded_sum, total):
+    # Covariances 1, 0, -1 and 0, of mean 0 and variance 1/2. There are 4 tokens in 2 x 3 places.
+    e = [math.exp(-1), 1.0, math.exp(-1), 1.0]
+    a, b, c, d = (total * x / sum(e) for x in e)
+    expected = torch.tensor([[[a, b, c], [d, 0, 0]]], dtype=torch.float64)
+    weights = covariance_weights(*UNEVEN, "own", padded_sum)
+    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
+
+
+def test_padded_sum_counts_the_places_of_a_group_not_of_the_batch():
+    logprobs, advantages, mask = batch(21, B=5, G=6, T=20)
+    wider = [torch.nn.functional.pad(x, (0, 9)) for x in (logprobs, mask)]
+    weights = covariance_weights(wider[0], advantages, wider[1], padded_sum=True)
+    expected = mask.sum(2).amax(1) * 6
+    torch.testing.assert_close(weights.sum((1, 2)), expected, rtol=1e-12, atol=0)
+    equal = covariance_weights(logprobs, 0 * advantages, mask, padded_sum=True)
+    torch.testing.assert_close(equal.sum((1, 2)), expected, rtol=1e-12, atol=0)
+
+
+def test_the_means_agree_where_lengths_do():
+    """A response of as many tokens as the others weighs as much as they in either mean."""
+    logprobs, advantages, mask = batch(22)
+    ones = torch.ones_like(mask)
+    torch.testing.assert_close(
+        covariance_weights(logprobs, advantages, ones, "tokens"),
+        covariance_weights(logprobs, advantages, ones, "responses"),
+        rtol=1e-10,
+        atol=1e-12,
+    )
+
+
+# ----------------------------------------------------------------------- gradient_through_weights
+
+
+def plain_objective(logprobs, old_logprobs, advantages, mask, share):
+    """sum of share x ratio x w A over one group's tokens, as the released code has it, on floats.
+
+    Each response's log-probs are centred by their own mean, and the weights sum to the padded size.
+    """
+    weights = plain_weights(logprobs, advantages, mask, "own")
+    padded = mask.shape[1] * int(mask.sum(2).max())
+    total = 0.0
+    for i, t in mask[0].nonzero().tolist():
+        ratio = math.exp(float(logprobs[0, i, t] - old_logprobs[0, i, t]))
+        weight = float(weights[0, i, t]) * padded / float(mask.sum())
+        total += float(share[0, i, t]) * ratio * weight * float(advantages[0, i])
+    return total
+
+
+@pytest.mark.parametrize("off_policy", [False, True], ids=["first update", "a later one"])
+def test_gradient_through_the_weights_by_finite_differences(off_policy):
+    logprobs, advantages, mask = batch(23, B=1, G=4, T=5)
+    moved = torch.randn(mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    old_logprobs = logprobs + 0.1 * off_policy * moved
+    share = mask / (4 * mask.sum(2, keepdim=True))  # 1 / (G |o_i|)
+    scale = share * (logprobs - old_logprobs).exp()
+    config = Config(means="own", padded_sum=True, detach_weights=False)
+    weights = covariance_weights(logprobs, advantages, mask, "own", padded_sum=True)
+    added = gradient_through_weights(logprobs, advantages, mask, scale, config)
+    token_advantages = weights * advantages[..., None] + added
+    # what PPO's loss makes of an advantage a token: d/d log-prob of share x ratio x advantage
+    found = scale * token_advantages
+    given = (old_logprobs, advantages, mask, share)
+    for i, t in mask[0].nonzero().tolist():
+        step = torch.zeros_like(logprobs)
+        step[0, i, t] = 1e-5
+        rise = plain_objective(logprobs + step, *given) - plain_objective(logprobs - step, *given)
+        assert float(found[0, i, t]) == pytest.approx(rise / 2e-5, rel=1e-6, abs=1e-9)
+    assert (added[mask == 0] == 0).all()
+    lengths = mask.sum(2)
+    several = lengths > 1  # a single token is its own mean, wherever it moves
+    assert torch.equal((added != 0).sum(2), torch.where(several, lengths, 0).long())
+
+
+def test_nothing_goes_through_the_weights_of_a_group_without_contrast():
+    logprobs, advantages, mask = batch(24)
+    advantages[1] = 0  # a prompt that is always or never solved
+    mask[2, 1] = 0  # a response that is left out
+    config = Config(means="own", padded_sum=True)
+    added = gradient_through_weights(logprobs, advantages, mask, mask / 7, config)
+    assert added.isfinite().all()
+    assert (added[1] == 0).all()
+    assert (added[2, 1] == 0).all()
+    assert (added[0] != 0).any()
+
+
+def test_released_variant_goes_through_the_weights(run, no_evaluation, monkeypatch):
+    """In a run: the first minibatch, whose ratios are 1, gives all shares, and updates change."""
+    shares = []
+
+    def look(logprobs, advantages, mask, scale, config):
+        shares.append(scale.sum().item())
+        return 0 * scale
+
+    assert run("cwgrpo", variant="released", output_dir="with", warmup_ratio=0).code == 0
+    monkeypatch.setattr(cwgrpo, "gradient_through_weights", look)
+    assert run("cwgrpo", variant="released", output_dir="without", warmup_ratio=0).code == 0
+    assert shares[0] == pytest.approx(1, abs=1e-6)  # sum over the tokens of 1 / (N |o_i|)
+    assert shares[1] != shares[0]
+    first, other = (rows(folder)[0] for folder in ("with", "without"))
+    assert first["reward"] == other["reward"] > 0
+    assert first["grad_norm"] != pytest.approx(other["grad_norm"], rel=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -471,3 +624,39 @@ def test_format_reward(text):
 def test_no_format_reward(text):
     """Something around the tags, a tag twice, a tag that is missing, or another order."""
     assert format_reward(text) == 0.0
+
+
+@pytest.mark.parametrize(
+    "text, opened, expected",
+    [
+        ("<think>a</think> The answer is \\boxed{3}.", False, 1.0),
+        (WELL_FORMED, False, 1.0),
+        ("So <think>a</think> and <think>b</think>.", False, 1.0),
+        ("a\n</think>\nThe answer is 3.", False, 0.0),
+        ("a\n</think>\nThe answer is 3.", True, 1.0),
+        ("a, without an end", True, 0.0),
+        ("<think>a</think> 3", True, 0.0),  # the prompt has opened one already
+        ("a</think> <think>b</think> 3", True, 1.0),
+        ("<think>a", False, 0.0),
+        ("</think>a<think>", False, 0.0),
+        ("<think>a</think></think>", False, 0.0),
+        ("<think><think>a</think></think>", False, 0.0),
+        ("3", False, 0.0),
+    ],
+)
+def test_format_of_the_paper(text, opened, expected):
+    """App. C: properly matched <think> tags, wherever they are."""
+    assert format_reward(text, "think", opened) == expected
+
+
+def test_format_with_an_opened_tag_and_an_answer():
+    assert format_reward("a</think><answer>b</answer>", opened=True) == 1.0
+    assert format_reward(WELL_FORMED, opened=True) == 0.0
+
+
+def test_a_template_may_open_the_tag_at_the_end_of_the_prompt(tiny):
+    tokenizer = tiny[1]
+    prompts = ["3 9 5 : 48 ", "3 9 5 : 48 <think> ", "<think>3 9 5</think> : 48 "]
+    samples = [Sample(tokenizer.encode(prompt), [], text="a</think>3") for prompt in prompts]
+    assert format_rewards(samples, tokenizer, "think") == [0.0, 1.0, 0.0]
+    assert format_rewards(samples, tokenizer, "think_answer") == [0.0, 0.0, 0.0]

@@ -3,35 +3,28 @@
 import copy
 import json
 import re
-from dataclasses import astuple
 from pathlib import Path
 
-import rlvr.tasks
+import rlvr.tasks.boxes
 import rlvr.tasks.countdown
+import rlvr.tasks.pool
 from rlvr import world
 from rlvr.config import Config
 from rlvr.errors import UserError
 from rlvr.records import Problem
-from rlvr.tasks.datasets import DATASETS, answer_text, load_problems, prepare, read_set
+from rlvr.tasks.boxes import answer_text
+from rlvr.tasks.datasets import prepare, read_set
 from rlvr.tasks.prompts import SYSTEM_PROMPTS
+from rlvr.tasks.sources import DATASETS
 
 import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
 from hub_sets import SETS, amc23, open_rs
+from local_sets import in_order, load, one_line, own, prompts_of, write
 
 EVALUATION_ONLY = [name for name, each in SETS.items() if each.train is None]
-
-
-def write(path, rows):
-    """A .jsonl or .parquet file of rows, which are dicts."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    else:
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    return str(path)
 
 
 @pytest.fixture(autouse=True)
@@ -45,11 +38,17 @@ def hub(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
     def load_from_hub(path, name=None, **more):
-        if path in ("json", "parquet") or Path(path).is_absolute():
+        files = more.get("data_files")
+        if isinstance(files, dict):  # files of the hub, by split
+            assert path == "parquet"
+            (path,) = {address.split("/ALL/")[0] for address in files.values()}
+            name = "ALL/{split}-*.parquet"
+            assert {*files.values()} == {f"{path}/ALL/{split}-*.parquet" for split in files}
+            path = path.removeprefix("hf://datasets/")
+        elif path in ("json", "parquet") or Path(path).is_absolute():
             return load_dataset(path, name=name, **more)
-        assert not more
         if (path, name) not in stored:
-            pytest.fail(f"no data set {path!r} with configuration {name!r}")
+            pytest.fail(f"no data set {path!r} with configuration or files {name!r}")
         kind, files = stored[path, name]
         return load_dataset(kind, data_files=files)
 
@@ -61,7 +60,7 @@ def hub(tmp_path, monkeypatch):
             for split, rows in splits.items()
         }
         kind = "json" if suffix == "jsonl" else suffix
-        stored[source.path, source.configuration] = kind, files
+        stored[source.path, source.files or source.configuration] = kind, files
 
     monkeypatch.setattr(datasets, "load_dataset", load_from_hub)
     return put
@@ -72,11 +71,6 @@ def columns_of(rows):
     return [row.columns for row in rows]
 
 
-def in_order(problems):
-    """The problems, sorted by all that they hold."""
-    return sorted(problems, key=astuple)
-
-
 def problem_of(row, verifier="math"):
     return Problem(row.problem, row.gold, verifier, row.level)
 
@@ -85,17 +79,6 @@ def expected(name, split):
     """The problems of a split, in order."""
     rows = SETS[name].splits.get(split, [])
     return in_order(problem_of(row, SETS[name].verifier) for row in rows)
-
-
-def prompts_of(problems):
-    """The different prompts."""
-    return {problem.prompt for problem in problems}
-
-
-def one_line(error, *parts):
-    """The message of a caught exception is one line that holds `parts`."""
-    message = str(error.value)
-    return len(message.splitlines()) == 1 and all(part in message for part in parts)
 
 
 def test_all_sets_are_here():
@@ -116,14 +99,17 @@ def test_problems_of_a_set(hub, name, suffix):
 @pytest.mark.parametrize("name", SETS)
 def test_gold_is_right_and_others_are_wrong(hub, name):
     hub(name)
-    wrong = {row.problem: row.wrong for rows in SETS[name].splits.values() for row in rows}
+    splits = SETS[name].splits
+    used = {*filter(None, (SETS[name].train, SETS[name].test))}
+    rows = {row.problem: row for split in used for row in splits[split]}
     training, evaluation = read_set(name, Config(dataset=name, eval_problems=0))
     problems = {*training, *evaluation}
-    assert prompts_of(problems) == wrong.keys()
+    assert prompts_of(problems) == rows.keys()
     for problem in problems:
-        for answer, reward in [(problem.gold, 1.0), (wrong[problem.prompt], 0.0)]:
-            text = f"We get $7$, or \\boxed{{{answer}}}."
-            assert rlvr.tasks.grade((problem.verifier, text, problem.gold)) == (reward, "")
+        row = rows[problem.prompt]
+        for answer, reward in [(row.right or problem.gold, 1.0), (row.wrong, 0.0)]:
+            text = f"We get $7$, or\n{answer if row.right else rlvr.tasks.boxes.boxed(answer)}\n"
+            assert rlvr.tasks.pool.grade((problem.verifier, text, problem.gold)) == (reward, "")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +130,7 @@ def test_right_answers_in_other_words(hub, name, problem, answers):
     (gold,) = {each.gold for each in (*training, *evaluation) if each.prompt == problem}
     for answer in answers:
         question = SETS[name].verifier, f"\\boxed{{{answer}}}", gold
-        assert rlvr.tasks.grade(question) == (1.0, "")
+        assert rlvr.tasks.pool.grade(question) == (1.0, "")
 
 
 def test_amc23_with_answers_as_strings(hub):
@@ -174,7 +160,7 @@ def test_amc23_with_answers_as_strings(hub):
         ([r"$\frac{1}{2}$"], r"$\frac{1}{2}$"),
         (r"\boxed{1}, no: \boxed{\sqrt{2}}.", r"\sqrt{2}"),
         (r"\boxed{\{1\}}", r"\{1\}"),
-        (r"so \boxed{1} or \boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"so \boxed{1} or \boxed{\frac{1}{2}}", r"1, \frac{1}{2}"),
         ("He has 4 * 3 = <<4*3=12>>12.\n#### 12", "12"),
         ("#### 1,234", "1,234"),
         (None, ""),
@@ -194,11 +180,6 @@ def test_answer_text(value, text):
 def few_countdown_problems(monkeypatch):
     """All of them are drawn wherever Countdown is one of the sets."""
     monkeypatch.setattr(rlvr.tasks.countdown, "TRAINING_PROBLEMS", 64)
-
-
-def load(tokenizer, **flags):
-    """load_problems by these flags, without system prompts unless they ask for some."""
-    return load_problems(Config(**{"system_prompt": "none", **flags}), tokenizer)
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "math"])
@@ -268,8 +249,7 @@ def test_several_sets_to_evaluate_on(hub, tiny, tmp_path):
     training, evaluation = load(
         tiny[1], dataset="open-rs", eval_dataset=given, eval_problems=2, verifier="choice"
     )
-    assert len(training) == 1
-    assert training[0] in expected("open-rs", "train")
+    assert in_order(training) == expected("open-rs", "train")  # nothing of it is evaluated
     assert [*evaluation] == [*names, "countdown", file]
     for name in names:
         assert len(evaluation[name]) == 2
@@ -301,12 +281,11 @@ def test_levels(hub, tiny, name, levels):
 
 def dropped(capsys):
     """How many prompts were too long, golds not readable, problems left, by the printed line."""
-    found = re.fullmatch(
-        r".+: \d+ problems less 0 without a text, (\d+) over \d+ tokens and (\d+) without a "
-        r"readable answer are (\d+)\n",
-        capsys.readouterr().out,
-    )
-    return tuple(map(int, found.groups()))
+    line = capsys.readouterr().out
+    losses, left = re.fullmatch(r".+: \d+ problems less (.+) are (\d+)\n", line).groups()
+    counts = {reason: int(count) for count, reason in re.findall(r"(\d+) ([^,]+)", losses)}
+    long = sum(count for reason, count in counts.items() if reason.endswith("tokens"))
+    return long, counts.get("whose answer the verifier does not take", 0), int(left)
 
 
 @pytest.mark.parametrize(
@@ -356,7 +335,8 @@ def test_nothing_dropped_nothing_printed(hub, tiny, capsys, monkeypatch):
     load(tiny[1], dataset="gsm8k")
     assert capsys.readouterr().out == ""
     monkeypatch.setattr(world, "RANK", 1)  # and the first rank alone prints
-    assert prepare("own", [Problem("9", "", "number")], Config(), tiny[1]) == []
+    problems = [Problem("9", "", "number"), Problem("9", "9", "number")]
+    assert len(prepare("own", problems, Config(), tiny[1])) == 1
     assert capsys.readouterr().out == ""
 
 
@@ -523,13 +503,8 @@ def test_answers_of_a_file(tmp_path, suffix, names, verifier, answer, gold, righ
     file = write(tmp_path / f"own.{suffix}", [row])
     _, (problem,) = read_set(file, config)
     assert problem == Problem("Why?", gold, verifier)
-    assert rlvr.tasks.grade((verifier, right, gold)) == (1.0, "")
-    assert rlvr.tasks.grade((verifier, wrong, gold)) == (0.0, "")
-
-
-def own(texts):
-    """Rows of a local file, with 7 as every answer."""
-    return [dict(prompt=text, answer="7") for text in texts]
+    assert rlvr.tasks.pool.grade((verifier, right, gold)) == (1.0, "")
+    assert rlvr.tasks.pool.grade((verifier, wrong, gold)) == (0.0, "")
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
@@ -629,8 +604,7 @@ def test_empty_cells_are_dropped(tmp_path, tiny, capsys):
     _, evaluation = load(tiny[1], dataset=file, max_steps=0)
     assert evaluation[file] == [Problem("a", "1", "math")]
     assert capsys.readouterr().out.endswith(
-        ": 3 problems less 1 without a text, 0 over 1024 tokens and 1 without a readable answer "
-        "are 1\n"
+        ": 3 problems less 1 without a question, 1 whose answer the verifier does not take are 1\n"
     )
 
 

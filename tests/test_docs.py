@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import re
+import shlex
 from collections import Counter
 from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
@@ -14,11 +15,14 @@ from rlvr import world
 from rlvr.config import Config
 from rlvr.fit import choose_flags
 from rlvr.memory import memory_estimate, policy_sizes
-from rlvr.presets import CHOSEN_BY_MEMORY, LARGE, PROTOCOLS
-from rlvr.tasks.datasets import DATASETS
+from rlvr.presets import ARITHMETIC, CHOSEN_BY_MEMORY, LARGE, PROTOCOLS
+from rlvr.tasks.sources import DATASETS
+from rlvr.tasks.verifiers import VERIFIERS
 
+import numpy as np
 import pytest
 import torch
+from claims_measures import interval
 from runs import ROOT, SCRIPTS, SMALL, arguments, rows
 from shapes import QWEN, qwen_shape
 
@@ -29,6 +33,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {page.name: page.read_text() for page in PAGES}
 README = TEXTS["README.md"]
 ALL_TEXT = "\n".join(TEXTS.values())
+
+
+OUR_TESTS = [page.read_text() for page in (ROOT / "tests").glob("test_*.py")]
 
 
 def tables(text):
@@ -109,7 +116,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_files_that_are_named_exist():
-    for path in re.findall(r"\b(?:docs|rlvr|studies|tests)/[\w/-]+\.\w+", ALL_TEXT):
+    for path in re.findall(r"\b(?:docs|rlvr|studies|tests)/[\w/-]+\.\w+(?:\.gz)?", ALL_TEXT):
         assert (ROOT / path).exists(), path
 
 
@@ -197,6 +204,15 @@ def test_variants_are_presets_of_these_flags(script):
     assert listed == {name: as_flags(preset) for name, preset in variants.items()}
 
 
+def test_what_the_tables_of_the_papers_name():
+    """Functions and methods of the scripts, and tests of the page that the table links to."""
+    for heading, cells in rows_of_tables("papers.md", "the paper"):
+        for name in re.findall(rf"`((?:common|{'|'.join(SCRIPTS)})\.[\w.]+)`", cells[1]):
+            assert callable(resolve(name)), name
+        for name in re.findall(r"`(test_\w+)`", cells[1]):
+            assert any(f"def {name}(" in text for text in OUR_TESTS), f"{heading}: {name}"
+
+
 def test_protocols_are_presets_of_these_flags():
     listed = {
         cells[0]: cells[1] for _, cells in rows_of_tables("real-models.md", "`--eval_protocol`")
@@ -253,17 +269,22 @@ def test_flags_of_a_script(script):
 
 
 def test_defaults_for_real_models():
-    listed = {
-        cells[0].strip("`-"): cells[1].strip("`")
+    rows = [
+        [cell.strip("`-") for cell in cells]
         for heading, cells in rows_of_tables(PAGE_OF_FLAGS, "flag")
         if heading == LARGE_HEADING
-    }
-    assert listed == {name: str(value) for name, value in LARGE.items()}
+    ]
+    for column, preset in ((1, LARGE), (2, ARITHMETIC)):
+        listed = {cells[0]: cells[column] for cells in rows if cells[column]}
+        assert listed == {name: str(value) for name, value in preset.items()}
 
 
-OTHER_FLAGS = {  # of torchrun, of pytest, of the studies, and of the README's own algorithm
+OTHER_FLAGS = {  # of torchrun, sbatch, pytest, the studies, and of what a reader adds
     *("nproc_per_node", "nnodes", "node_rank", "master_addr", "master_port", "shutdown_timeout"),
-    *("dist", "help", "quick", "work", "hardness", "flag", "no_flag"),
+    *("rdzv_backend", "nodes", "gpus", "time", "requeue", "open", "signal"),
+    *("no", "programs", "completions"),  # of pip's --no-deps, and of studies/verify_load.py
+    *("dist", "help", "quick", "work", "hardness", "length_penalty", "flag", "no_flag"),
+    *("layers", "every", "measure", "verl", "overlong_cache"),
 }
 
 
@@ -330,13 +351,21 @@ def test_every_logged_metric_is_explained(run_once, tmp_path):
 # ----------------------------------------------------------------------------------------- commands
 
 
+PROGRAMS = [f"{script}.py" for script in SCRIPTS]
+
+
 def commands_of(text):
     """(script, what it is given, the number of ranks) of each command that runs a script."""
     joined = text.replace("\\\n", " ")
     for line in joined.splitlines():
-        words = line.rpartition("&& ")[2].partition("#")[0].split()
-        places = [i for i, word in enumerate(words) if word.removesuffix(".py") in SCRIPTS]
-        if not places or words[0] not in ("python", "torchrun"):
+        command = line.rpartition("&& ")[2].partition("#")[0].strip()
+        if not command.startswith(("python ", "torchrun ")):
+            continue
+        if "$flags" in command:
+            continue  # the lines for a scheduler, which tests/test_scheduler.py runs
+        words = shlex.split(command)
+        places = [i for i, word in enumerate(words) if word in PROGRAMS]
+        if not places:
             continue
         before, after = words[: places[0]], words[places[0] + 1 :]
         counts = dict(zip(before[1::2], before[2::2], strict=False))
@@ -346,8 +375,10 @@ def commands_of(text):
 
 def all_commands():
     """Of all pages, in blocks or within a sentence, and of the scripts' docstrings; each once."""
-    blocks = re.findall(r"^```bash\n(.*?)^```$", ALL_TEXT, re.M | re.S)
-    in_sentences = re.findall(r"`((?:python|torchrun) [^`\n]+)`", ALL_TEXT)
+    # those of your-own.md need its edits: tests/test_your_own.py follows that page
+    text = "\n".join(text for page, text in TEXTS.items() if page != "your-own.md")
+    blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.M | re.S)
+    in_sentences = re.findall(r"`((?:python|torchrun) [^`\n]+)`", text)
     texts = blocks + in_sentences + [module.__doc__ for module in MODULES.values()]
     found = {str(command): command for text in texts for command in commands_of(text)}
     return [*found.values()]
@@ -410,6 +441,11 @@ def test_data_sets_of_the_table(name):
     assert ("by level" in use) == (source.level is not None and source.test is not None)
 
 
+def test_verifiers_of_the_table():
+    listed = [cells[0].strip("`") for _, cells in rows_of_tables("real-models.md", "verifier")]
+    assert sorted(listed) == sorted(VERIFIERS)
+
+
 MEMORY = [cells for _, cells in rows_of_tables("many-gpus-and-resuming.md", "model")]
 
 
@@ -461,6 +497,19 @@ def test_counts_of_the_verdicts():
     assert f'{count["does not"]} are "does not"' in text
     assert f'{count["unclear"]} are "unclear"' in text
     assert f"tries {different} claims" in TEXTS["papers.md"]
+
+
+def test_differences_beside_the_claims():
+    """The table of papers.md, from the numbers of each run."""
+    runs = json.loads((ROOT / "studies" / "claims.json").read_text())["runs"]
+    found = [cells for _, cells in rows_of_tables("papers.md", "difference")]
+    for sides, metric, base, listed, _ in found:
+        above, below = (
+            np.array([row[metric] for row in runs[base][side]]) for side in sides.split(" - ")
+        )
+        mean, low, high = interval(above - below)
+        assert listed == f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+    assert len(found) > 10
 
 
 def test_your_own_algorithm(run_once, tmp_path, monkeypatch):

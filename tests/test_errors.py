@@ -1,9 +1,10 @@
 """One line for what the user gave; everything else keeps its traceback."""
 
+import re
 import signal
 
 import rlvr.run
-from rlvr.errors import UserError, fail, writing
+from rlvr.errors import UserError, fail, loading, writing
 
 import pytest
 import torch
@@ -51,8 +52,6 @@ def test_another_error_while_writing_stays_what_it_is():
         (UserError("--numbers takes\n2, 3 and 4"), "--numbers takes 2, 3 and 4"),
         (MemoryError("no more"), "out of memory: "),
         (torch.OutOfMemoryError("no more"), "--microbatch_tokens"),
-        (RuntimeError("[gloo] connection closed by peer"), "resume from the last checkpoint"),
-        (torch.distributed.DistError("timeout"), "resume from the last checkpoint"),
     ],
     ids=repr,
 )
@@ -64,6 +63,43 @@ def test_what_the_user_can_mend_is_one_line(capsys, error, shown):
     assert written.startswith("grpo.py: error: ")
     assert shown in written
     assert written.count("\n") == 1
+
+
+LOST = [
+    RuntimeError("[gloo] connection closed by peer"),
+    torch.distributed.DistError("timeout"),
+]
+
+
+@pytest.mark.parametrize("error", LOST, ids=repr)
+def test_a_lost_rank_is_one_line(capsys, monkeypatch, error):
+    monkeypatch.setattr(rlvr.run.world, "WORLD_SIZE", 2)
+    with pytest.raises(SystemExit) as ended:
+        launched(error)
+    assert ended.value.code == 2
+    written = capsys.readouterr().err
+    assert written.startswith("grpo.py: error: rank 0 has lost another one, which has ended")
+    assert written.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", LOST, ids=repr)
+def test_one_process_has_no_rank_to_lose(error):
+    with pytest.raises(type(error)):
+        launched(error)
+
+
+def test_what_a_terminal_would_obey_is_shown(capsys):
+    with pytest.raises(SystemExit):
+        fail("--prompt_column \x1b[31mrot\x1b[0m: ü")
+    assert capsys.readouterr().err == ("grpo.py: error: --prompt_column \\x1b[31mrot\\x1b[0m: ü\n")
+
+
+@pytest.mark.parametrize("message, reason", [("a\nb", "a"), ("", "ValueError()")])
+def test_a_library_that_cannot_load_is_one_line(message, reason):
+    error = ValueError(message) if message else ValueError()
+    with pytest.raises(UserError, match=f"^cannot load --model x: {re.escape(reason)}$"):
+        with loading("--model x"):
+            raise error
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""fade.py against FADE's derivations (sections 4, 8-10, 13, 15) and numbers worked out by hand."""
+"""fade.py against FADE's derivations (sections 4, 8-10, 13) and numbers worked out by hand."""
 
 import json
 import math
@@ -6,13 +6,17 @@ from functools import partial
 
 import rlvr.ranks
 from rlvr import world
+from rlvr.errors import UserError
 
 import pytest
 import torch
 from groups import every_group, near
+from runs import rows
 
+import fade
 from fade import (
     POLICY_WEIGHTS,
+    VARIANTS,
     Config,
     FadeController,
     choose_weight,
@@ -23,7 +27,6 @@ from fade import (
     fade_metrics,
     gradient_mass,
     log_schedule,
-    rank1_statistics,
 )
 
 F64 = torch.float64
@@ -50,6 +53,12 @@ def group_with(p, G):
 def pass_rate(k, n, G):
     """R_k: the chance that k of the G completions, n of them right, hold a right one."""
     return 1 - math.comb(G - n, k) / math.comb(G, k)
+
+
+def scaled_mass(p, q, alpha):
+    """C p q^alpha, where C makes the largest of these 1/4; the largest is at p = 1/(1+alpha)."""
+    peak = 1 / (1 + alpha)
+    return p * q**alpha / (4 * peak * (1 - peak) ** alpha)
 
 
 def analytic_mass(n, G, k):
@@ -91,11 +100,15 @@ MASSES = {
     "mean": balanced(lambda p, q, n, G: p * q),
     "grpo": balanced(lambda p, q, n, G: math.sqrt(p * q)),
     "skew_r": balanced(lambda p, q, n, G: p * q * math.sqrt(p * q)),
+    # lengths that are all the same leave GRPO: the rewards are 1 - alpha p L and alpha q L
+    "t2t": balanced(lambda p, q, n, G, lengths, alpha: math.sqrt(p * q)),
     "maxrl": balanced(lambda p, q, n, G: q if p else 0.0),  # p = 0: 0 by definition
     "pass_k": lambda p, q, n, G: ((n == 1) / G, 0.0),
     "analytic_pass_k": balanced(lambda p, q, n, G, k: analytic_mass(n, G, k)),
     "mix_pass_k": balanced(lambda p, q, n, G, k: mix_mass(n, G, k)),
     "power": balanced(lambda p, q, n, G, alpha=2.0: p * q**alpha),
+    "scaled_power": balanced(lambda p, q, n, G, alpha=2.0: scaled_mass(p, q, alpha)),
+    "easy_power": balanced(lambda p, q, n, G, alpha=2.0: scaled_mass(q, p, alpha)),
     "asym_power": lambda p, q, n, G, alpha_s, alpha_f: (p * q**alpha_s, p**alpha_f * q),
     "asym": lambda p, q, n, G, delta=0.5: (p * q, p * q / delta),
     "shifted": lambda p, q, n, G, delta=0.01: (p * (q - delta), q * (p + delta)),
@@ -106,6 +119,10 @@ MASSES = {
     "power_norm": balanced(lambda p, q, n, G, gamma: (p * q) ** (1 - gamma) if p * q else 0.0),
     "softmax": balanced(lambda p, q, n, G, beta: softmax_mass(p, q, G, beta)),
     "logmeanexp": logmeanexp_masses,
+    "ha_dw": lambda p, q, n, G, baseline, scale=1.0: (
+        scale * p * q * math.exp(baseline - p),
+        scale * p * q * math.exp(p - baseline),
+    ),
     "relu": lambda p, q, n, G: (p * q, 0.0),
 }
 # What each is called with; {} where all parameters have a default, or where there are none.
@@ -113,6 +130,10 @@ PARAMETERS = {name: [{}] for name in MASSES} | {
     "analytic_pass_k": [dict(k=k) for k in (1, 2, 8, 16)],
     "mix_pass_k": [dict(k=k) for k in (1, 4, 16)],
     "power": [{}, *(dict(alpha=alpha) for alpha in (1.0, 1.5, 3.0))],
+    "t2t": [dict(lengths=0.3, alpha=0.5), dict(lengths=1.0, alpha=0.2)],
+    "scaled_power": [{}, *(dict(alpha=alpha) for alpha in (1.0, 1.5, 3.0))],
+    "easy_power": [{}, *(dict(alpha=alpha) for alpha in (1.0, 1.5, 3.0))],
+    "ha_dw": [dict(baseline=0.4), dict(baseline=0.9, scale=1.5)],
     "asym_power": [
         dict(alpha_s=1.0, alpha_f=1.0),
         dict(alpha_s=2.0, alpha_f=1.5),
@@ -201,6 +222,11 @@ def test_identities_between_policy_weights():
     for same in (weigh["power"](alpha=1.0), weigh["asym"](delta=1.0), weigh["shifted"](delta=0.0)):
         near(same, dr_grpo)
     near(weigh["asym_power"](alpha_s=1.0, alpha_f=1.0), dr_grpo)
+    near(weigh["scaled_power"](alpha=1.0), dr_grpo)
+    near(weigh["easy_power"](alpha=1.0), dr_grpo)
+    near(weigh["scaled_power"](alpha=2.0), 27 / 16 * weigh["power"](alpha=2.0))  # Eq. 27
+    # easy prompts are what hard ones are to failures
+    near(weigh["easy_power"](alpha=2.0), -weigh["scaled_power"](alpha=2.0).flip(0, 1))
     near(weigh["power_norm"](gamma=0.0), dr_grpo)
     near(weigh["power_norm"](gamma=0.5), grpo)
     near(weigh["power_norm"](gamma=-0.5), weigh["skew_r"]())
@@ -225,6 +251,52 @@ def test_resampling_failures_is_power_2():
         # within one group: the first attempt is each member in turn, and only failures fire the
         # second round
         near(power, (1 - rewards).mean(dim=1) * once, atol=1e-15)
+
+
+# T2T and HA-DW (8.2, 8.10), which look at more than the rewards
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
+def test_t2t_masses_for_any_lengths(alpha):
+    """p q C / std of the shaped rewards, C = 1 - alpha p L_S - alpha q L_F (Eqs. 12-14)."""
+    G = 12
+    rewards = every_group(G)
+    lengths = torch.rand(G + 1, G, dtype=F64, generator=torch.Generator().manual_seed(0))
+    advantages = POLICY_WEIGHTS["t2t"](rewards, lengths, alpha)
+    m_S, m_F = gradient_mass(advantages, rewards)
+    for n in range(G + 1):  # the first n of row n are right
+        p, q = n / G, 1 - n / G
+        right, wrong = lengths[n, :n].tolist(), lengths[n, n:].tolist()
+        shaped = [1 - alpha * p * x for x in right] + [alpha * q * x for x in wrong]
+        C = 1 - alpha * sum(p * x / n for x in right) - alpha * sum(q * x / (G - n) for x in wrong)
+        mean = sum(shaped) / G
+        std = math.sqrt(sum((x - mean) ** 2 for x in shaped) / G)
+        assert m_S[n].item() == pytest.approx(p * q * C / std, abs=1e-12)
+        assert m_F[n].item() == pytest.approx(p * q * C / std, abs=1e-12)
+
+
+def test_t2t_by_hand():
+    """All wrong: the longest wins. All right: the shortest does. Two of each: C = 1 - L / 2."""
+    rewards = torch.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0]], dtype=F64)
+    lengths = torch.tensor([[0.2, 0.8], [0.2, 0.8], [0.6, 0.6]], dtype=F64)
+    near(
+        POLICY_WEIGHTS["t2t"](rewards, lengths, alpha=0.5), [[-1.0, 1.0], [1.0, -1.0], [1.0, -1.0]]
+    )
+    equal = torch.full((3, 2), 0.4, dtype=F64)
+    near(POLICY_WEIGHTS["t2t"](rewards[:2], equal[:2], alpha=0.5), [[0.0, 0.0], [0.0, 0.0]])
+
+
+def test_ha_dw_by_hand():
+    """p = 1/4 under a baseline of 1/2: a rare success counts e^(1/4) times, a failure e^(-1/4)."""
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=F64)
+    up, down = math.exp(0.25), math.exp(-0.25)
+    near(
+        POLICY_WEIGHTS["ha_dw"](rewards, 0.5, scale=2.0),
+        [[2 * 0.75 * up] + 3 * [-2 * 0.25 * down]],
+    )
+    # of an easy prompt it is the other way around, and at the baseline nothing changes
+    near(POLICY_WEIGHTS["ha_dw"](rewards, 0.0), [[0.75 * down] + 3 * [-0.25 * up]])
+    near(POLICY_WEIGHTS["ha_dw"](rewards, 0.25), POLICY_WEIGHTS["mean"](rewards))
 
 
 # Policy weights beyond binary rewards
@@ -340,10 +412,20 @@ def test_fade_at_one_and_one_is_dr_grpo():
 
 
 def test_fade_with_one_mean_for_the_batch():
-    """Through a view: batch mean 1/2, alpha 2, delta 1/2. A success has 1/4, a failure -1/2."""
+    """Batch mean 1/2, alpha 2, delta 1/2: a success has 1/4, a failure -1/2 (Algorithm 2)."""
     rewards = torch.tensor([[1.0, 1.0], [0.0, 0.0]], dtype=F64)
+    expected = [[0.25, 0.25], [-0.5, -0.5]]
+    near(fade_advantage(rewards, 2.0, 0.5, mean=0.5), expected)
+    near(fade_advantage(rewards.view(1, -1), 2.0, 0.5).view_as(rewards), expected)
+
+
+def test_groups_without_contrast_count_under_the_mean_of_the_batch():
+    """Mean 5/12, alpha 2, delta 1/2: 7/12 x 7/12 for a success, 7/12 x -5/12 x 2 for a failure."""
+    rewards = torch.tensor([[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]], dtype=F64)
+    success, failure = 49 / 144, -70 / 144
     near(
-        fade_advantage(rewards.view(1, -1), 2.0, 0.5).view_as(rewards), [[0.25, 0.25], [-0.5, -0.5]]
+        fade_advantage(rewards, 2.0, 0.5, mean=5 / 12),
+        [[failure] * 4, [success] + 3 * [failure], [success] * 4],
     )
 
 
@@ -393,6 +475,19 @@ def test_controller_bounds():
     assert now().step(0.6, 1.5)[0] == pytest.approx(1.0)
     assert now().step(1 / 3, 1.5)[0] == pytest.approx(3.0)
     assert now().step(0.2, 1.5)[0] == 3.0
+
+
+def test_controller_by_the_entropy_alone():
+    """Target 0.5, limit 3: at H = 1, 0.75 and 0.5 alpha is 3, 2 and 1, whatever is solved."""
+    now = partial(FadeController, target_entropy=0.5, ema_beta=0.0, alpha_from_entropy=True)
+    for solve_rate in (0.0, 0.3, 1.0):
+        assert now(1.0).step(solve_rate, 1.0) == (3.0, 1.0)
+        assert now(1.0).step(solve_rate, 0.75) == (2.0, 1.0)
+        assert now(1.0).step(solve_rate, 0.5) == (1.0, 1.0)
+        assert now(1.0).step(solve_rate, 9.0) == (3.0, 1.0)
+        assert now(1.0).step(solve_rate, 0.25) == (1.0, 0.75)
+    # by default the target is half of the start's, where alpha therefore is at its limit
+    assert FadeController(0.8, alpha_from_entropy=True).step(0.9, 0.8) == (3.0, 1.0)
 
 
 def test_controller_with_the_printed_ema_hardly_remembers():
@@ -463,6 +558,23 @@ def test_control_by_flags():
     assert control(config, {}, 1, 0.25, 0.5) == pytest.approx((4.5, 0.6))
 
 
+@pytest.mark.parametrize("solve_rate", [0.0, 0.2, 0.9])
+@pytest.mark.parametrize("entropy", [0.0, 0.1, 2.0])
+def test_the_ablations_of_figure_9(solve_rate, entropy):
+    """alpha alone has delta 1 throughout, delta alone alpha 1; the other one is as with both."""
+    memory = {"controller": {"target_entropy": 0.5}}
+
+    def controlled(variant):
+        return control(Config(**VARIANTS[variant]), dict(memory), 1, solve_rate, entropy)
+
+    alpha, delta = controlled("fade")
+    assert control(Config(**VARIANTS["alpha-only"]), {}, 1, solve_rate, entropy) == (alpha, 1.0)
+    assert controlled("delta-only") == (1.0, delta)
+    other, same = controlled("entropy-only")
+    assert same == delta
+    assert other == {0.0: 1.0, 0.1: 1.0, 2.0: 3.0}[entropy]
+
+
 @pytest.mark.parametrize("step", [1, 7, 20])
 def test_control_by_the_schedule(step):
     """It does not look at the signals, though the controller goes on with them."""
@@ -496,8 +608,75 @@ def test_control_by_the_schedule(step):
 def test_choose_weight(weight, arguments, expected):
     """FADE alone takes the controller's alpha and delta; the others have their own parameters."""
     rewards = every_group(4)
-    chosen = choose_weight(Config(weight=weight, weight_args=arguments), alpha=2.5, delta=0.4)
+    config = Config(weight=weight, weight_args=arguments)
+    config.check()
+    chosen = choose_weight(config, alpha=2.5, delta=0.4)
     assert torch.equal(chosen(rewards), expected(rewards))
+
+
+@pytest.mark.parametrize("weight, alpha, delta", [("fade", 2.5, 0.4), ("power", 2.0, 1.0)])
+def test_choose_weight_with_the_mean_of_the_batch(weight, alpha, delta):
+    rewards = every_group(4)
+    chosen = choose_weight(Config(weight=weight, batch_mean=True), 2.5, 0.4, solve_rate=0.5)
+    assert torch.equal(chosen(rewards), fade_advantage(rewards, alpha, delta, mean=0.5))
+
+
+def test_choose_weight_hands_on_lengths_and_past():
+    rewards = every_group(4)
+    lengths = torch.rand(5, 4, dtype=F64, generator=torch.Generator().manual_seed(0))
+    t2t = choose_weight(Config(weight="t2t", weight_args="alpha=0.5"), lengths=lengths)
+    assert torch.equal(t2t(rewards), POLICY_WEIGHTS["t2t"](rewards, lengths, 0.5))
+    ha_dw = choose_weight(Config(weight="ha_dw", weight_args="scale=1.3"), running_rate=0.2)
+    assert torch.equal(ha_dw(rewards), POLICY_WEIGHTS["ha_dw"](rewards, 0.2, 1.3))
+
+
+def test_a_bug_of_ones_own_weight_is_not_taken_for_a_wrong_flag(monkeypatch):
+    """It shows where it is used, and not as one line about --weight."""
+    monkeypatch.setitem(POLICY_WEIGHTS, "mine", lambda rewards: {}["no such key"])
+    Config(weight="mine").check()
+    with pytest.raises(KeyError, match="no such key"):
+        choose_weight(Config(weight="mine"))(torch.zeros(1, 4))
+
+
+def test_a_run_tells_the_weight_what_it_looks_at(run, no_evaluation, monkeypatch):
+    """The batch's solve rate, the running one, and lengths as shares of the longest allowed."""
+    told = []
+
+    def look(config, alpha, delta, solve_rate, running_rate, lengths):
+        told.append((solve_rate, running_rate, lengths))
+        return POLICY_WEIGHTS["mean"]
+
+    checked = fade.choose_weight
+    monkeypatch.setattr(
+        fade, "choose_weight", lambda *given: (look if given[1:] else checked)(*given)
+    )
+    assert run("fade", ema_beta=0.5).code == 0
+    logged = rows("run")
+    assert len(told) == len(logged) == 2
+    for row, (solve_rate, running_rate, lengths) in zip(logged, told, strict=True):
+        assert solve_rate == pytest.approx(row["reward"])
+        assert running_rate == pytest.approx(row["solve_rate_ema"])
+        assert lengths.shape == (4, 4)
+        assert lengths.mean().item() * 48 == pytest.approx(row["length"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (dict(weight="grpo", batch_mean=True), "--batch_mean is for --weight fade, log_schedule"),
+        (
+            dict(weight="t2t", weight_args="alpha=0.2", equalize_learning_rate=True),
+            "--equalize_learning_rate",
+        ),
+        (dict(weight="t2t"), "--weight t2t"),  # its alpha is not given
+        (dict(weight="none"), "--weight none"),
+        (dict(weight="power", weight_args="unknown=1"), "--weight power --weight_args 'unknown=1'"),
+        (dict(weight="mix_pass_k", weight_args="k=0.5"), "--weight_args 'k=0.5'"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(flags, message):
+    with pytest.raises(UserError, match=message):
+        Config(**flags).check()
 
 
 @pytest.mark.parametrize(
@@ -643,134 +822,3 @@ def test_equation_23_for_the_plain_gradient(name):
     gradient = SCORES.T @ (PI * weights)
     rate = -((PI * PI.log()) @ SCORES) @ gradient
     assert_first_order(rate.item(), gradient)
-
-
-# The output head (sections 4.2 and 15)
-
-
-def decomposition(atoms=6, V=9, d=7, seed=0):
-    """Equally likely atoms (A, v, h), with G = E[A v h^T], its u_1, alpha and h_perp as in 15.1."""
-    A, v, h = (
-        random(atoms, seed=seed),
-        random(atoms, V, seed=seed + 1),
-        random(atoms, d, seed=seed + 2),
-    )
-    G = torch.einsum("i,iv,id->vd", A, v, h) / atoms
-    u1 = torch.linalg.svd(G).Vh[0]
-    alpha = h @ u1
-    return A, v, h, G, u1, alpha, h - alpha.unsqueeze(1) * u1
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_proposition_15_1(seed):
-    A, v, h, G, u1, alpha, h_perp = decomposition(seed=100 * seed)
-    signal = (A * alpha).unsqueeze(1) * v  # [atoms, V]
-    residual = torch.einsum("i,iv,id->ivd", A, v, h_perp)  # [atoms, V, d]
-    near((h_perp @ u1), torch.zeros(6), atol=1e-13)
-    # M_1 and M_2 of any sample are orthogonal, so that their energies add up: here 20 draws
-    drawn = torch.randint(6, (20,), generator=torch.Generator().manual_seed(seed))
-    M1, M2 = torch.outer(signal[drawn].sum(0), u1), residual[drawn].sum(0)
-    W = torch.einsum("i,iv,id->vd", A[drawn], v[drawn], h[drawn])
-    near(M1 + M2, W, atol=1e-11)
-    near((M1 * M2).sum() / (M1.norm() * M2.norm()), 0.0)
-    near(W.square().sum() / (M1.square().sum() + M2.square().sum()), 1.0)
-    # Eq. 33 is exact for the expectation itself
-    signal_energy, residual_energy = signal.mean(0).square().sum(), residual.mean(0).square().sum()
-    limit = (signal_energy / (signal_energy + residual_energy)).item()
-    assert 0.2 < limit < 0.95
-    assert rank1_statistics(G)["r1"] == pytest.approx(limit, abs=1e-12)
-    # larger and larger samples come near it, under the bound of Weyl's inequality at any size
-    for N, tolerance in ((1_000, 0.1), (100_000, 0.01), (4_000_000, 0.0015)):
-        drawn = torch.randint(6, (N,), generator=torch.Generator().manual_seed(seed))
-        W = torch.einsum("i,i,iv,id->vd", drawn.bincount(minlength=6).to(F64) / N, A, v, h)
-        assert rank1_statistics(W)["r1"] == pytest.approx(limit, abs=tolerance)
-        assert (torch.linalg.svdvals(W)[0] - torch.linalg.svdvals(G)[0]).abs() <= (W - G).norm()
-
-
-def test_proposition_15_1_without_a_residual():
-    """r_1 = 1 exactly if R = 0: each atom meets its twin with the opposite perpendicular part."""
-    A, v, _, _, u1, alpha, h_perp = decomposition()
-    h = alpha.unsqueeze(1) * u1 + torch.stack([h_perp, -h_perp])  # [2, atoms, d]
-    assert rank1_statistics(torch.einsum("i,iv,sid->vd", A, v, h))["r1"] == pytest.approx(
-        1, abs=1e-12
-    )
-    assert rank1_statistics(torch.einsum("i,iv,id->vd", A, v, h[0]))["r1"] < 0.95
-
-
-@pytest.mark.parametrize("K", [2, 5, 8])
-def test_corollary_15_2_more_failure_modes_leave_a_smaller_residual(K):
-    """||R_F||^2 = c^2 mu^2 / K for K equally likely modes with orthogonal means.
-
-    Here c = 3 and mu = 2.
-    """
-    means = 2 * torch.linalg.qr(random(8, 8)).Q[:K]  # [K, d]
-    pushes = 3 * torch.nn.functional.normalize(random(K, 11, seed=1), dim=1)  # [K, V]
-    R_F = torch.einsum("kv,kd->vd", pushes, means) / K
-    assert R_F.square().sum().item() == pytest.approx(36 / K, abs=1e-12)
-
-
-def test_corollary_15_3_a_shared_direction_accumulates_to_rank_one():
-    steps = torch.einsum("tv,d->tvd", random(30, 9), random(7, seed=1))
-    assert rank1_statistics(steps.sum(0))["r1"] == pytest.approx(1, abs=1e-12)
-
-
-def test_rank1_statistics_of_rank_one():
-    out = rank1_statistics(torch.outer(random(12), random(5, seed=1)))
-    assert out["r1"] == pytest.approx(1, abs=1e-12) and out["srank"] == 1 and out["ratio"] > 1e12
-
-
-@pytest.mark.parametrize("n, srank", [(3, 3), (10, 10), (150, 149), (250, 248)])
-def test_rank1_statistics_of_an_orthogonal_matrix(n, srank):
-    """All singular values are equal: r1 = 1 / n, ratio 1, srank = ceil(0.99 n)."""
-    out = rank1_statistics(torch.linalg.qr(random(n, n)).Q)
-    assert out == {"r1": pytest.approx(1 / n), "ratio": pytest.approx(1), "srank": srank}
-
-
-def test_rank1_statistics_by_hand():
-    """s = 80, 20, 16, 4: 120 x 0.99 = 118.8 takes all four.
-
-    s = 100, 99, 1: 200 x 0.99 = 198 takes two.
-    """
-    turn, tilt = torch.linalg.qr(random(6, 6)).Q[:, :4], torch.linalg.qr(random(4, 4, seed=1)).Q
-    weight = turn @ torch.diag(torch.tensor([80.0, 20.0, 16.0, 4.0], dtype=F64)) @ tilt
-    four = {
-        "r1": pytest.approx(6400 / 7072, abs=1e-12),
-        "ratio": pytest.approx(4, abs=1e-12),
-        "srank": 4,
-    }
-    assert rank1_statistics(weight) == four and rank1_statistics(weight.T) == four
-    assert rank1_statistics(-weight * 1e-200) == four  # squares of 1e-200 are 0 in float64
-    out = rank1_statistics(torch.diag(torch.tensor([99.0, 1.0, 100.0])))
-    assert out == {"r1": pytest.approx(10000 / 19802), "ratio": pytest.approx(100 / 99), "srank": 2}
-    assert type(out["r1"]) is float and type(out["ratio"]) is float and type(out["srank"]) is int
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e-25], ids=["as large", "squares underflow in float32"])
-def test_rank1_statistics_of_a_large_head(monkeypatch, scale):
-    """They are those of svdvals in float64, and svdvals itself is never called.
-
-    The head's change is one strong direction, some weaker ones and noise, in float32 as in a run.
-    """
-    sizes = torch.tensor([10.0, 3.0, 2.0, 1.0], dtype=F64)
-    strong = (
-        torch.linalg.qr(random(9000, 4)).Q * sizes @ torch.linalg.qr(random(512, 4, seed=1)).Q.T
-    )
-    weight = ((strong + 1e-4 * random(9000, 512, seed=2)) * scale).float()
-    s = torch.linalg.svdvals(weight.double())
-    srank = next(k for k in range(1, 513) if s[:k].sum() >= 0.99 * s.sum())
-    expected = {
-        "r1": pytest.approx((s[0] ** 2 / s.square().sum()).item(), rel=1e-9),
-        "ratio": pytest.approx((s[0] / s[1]).item(), rel=1e-9),
-        "srank": srank,
-    }
-    assert 4 < srank < 500
-    monkeypatch.setattr(torch.linalg, "svdvals", None)
-    assert rank1_statistics(weight) == expected
-    assert rank1_statistics(weight.T) == expected
-    assert rank1_statistics(torch.zeros(600, 600)) == {"r1": 0.0, "ratio": 1.0, "srank": 0}
-    exact = rank1_statistics(torch.outer(random(600), random(600, seed=1)))
-    assert exact["r1"] == pytest.approx(1) and exact["srank"] == 1 and 1e7 < exact["ratio"] < 1e9
-
-
-def test_rank1_statistics_before_anything_is_learned():
-    assert rank1_statistics(torch.zeros(5, 4)) == {"r1": 0.0, "ratio": 1.0, "srank": 0}

@@ -7,7 +7,18 @@ import rlvr.fit
 import rlvr.flags
 from rlvr import world
 from rlvr.config import Config
-from rlvr.fit import USABLE, advice, choose_flags, fit_to_gpu, peak, smallest_gpu, vllm_share
+from rlvr.fit import (
+    UPDATES_WITHOUT_GPU,
+    USABLE,
+    USABLE_WITHOUT_GPU,
+    advice,
+    choose_flags,
+    fit_to_memory,
+    peak,
+    share_of_main_memory,
+    smallest_gpu,
+    vllm_share,
+)
 from rlvr.memory import memory_estimate, policy_sizes
 from rlvr.presets import CHOSEN_BY_MEMORY, LARGE
 
@@ -144,7 +155,7 @@ def test_what_the_command_line_leaves_free(monkeypatch, line, given):
 def test_a_config_made_in_code_is_left_alone(capsys):
     config = Config()
     before = replace(config)
-    fit_to_gpu(qwen_shape("0.5 B"), config, 80.0)
+    fit_to_memory(qwen_shape("0.5 B"), config, 80.0)
     assert config == before
     assert "chosen" not in capsys.readouterr().out
 
@@ -152,7 +163,7 @@ def test_a_config_made_in_code_is_left_alone(capsys):
 def test_what_is_printed_and_chosen(capsys):
     config = Config(**LARGE, engine="hf")
     config.free = CHOSEN_BY_MEMORY
-    fit_to_gpu(qwen_shape("0.5 B"), config, 24.0)
+    fit_to_memory(qwen_shape("0.5 B"), config, 24.0)
     assert (config.gradient_checkpointing, config.microbatch_tokens) == (False, 4096)
     assert config.rollout_batch_size == 256
     first, second = capsys.readouterr().out.splitlines()
@@ -164,19 +175,94 @@ def test_what_is_printed_and_chosen(capsys):
     assert second == f"memory a rank: {parts}"
 
 
-def test_on_a_cpu_nothing_is_chosen(capsys):
+# Without a GPU, of so many GB 0.75 are used. For example 0.5 B: weights, gradients and Adam are
+# 7.9 GB, the head and the libraries 0.5 each. A microbatch is at least a text of 2,048 tokens, at
+# 2.73 MB each, which makes an update 15.0 GB; with checkpointing it is 9.9. A completion's cache
+# takes 0.065 GB, and a rollout of 64 has 6.4 GB beside it, 10.6 together.
+@pytest.mark.parametrize(
+    "size, memory, expected",
+    [
+        ("0.5 B", 64, (False, 1024, 256)),
+        ("0.5 B", 24, (False, 1024, 128)),
+        ("0.5 B", 16, (True, 1024, 64)),
+        ("0.5 B", 8, None),
+        ("1.5 B", 32, None),
+        ("1.5 B", 64, (False, 1024, 128)),
+    ],
+)
+def test_flags_without_a_gpu(size, memory, expected):
+    config = Config(**LARGE)
+    chosen = choose_flags(SIZES[size], config, 0.0, CHOSEN_BY_MEMORY, memory)
+    assert (tuple(chosen.values()) or None) == expected
+    if chosen:
+        assert peak(SIZES[size], replace(config, **chosen), 0.0) <= USABLE_WITHOUT_GPU * memory
+    else:
+        checkpointing, tokens = UPDATES_WITHOUT_GPU[-1]
+        least = dict(
+            gradient_checkpointing=checkpointing, microbatch_tokens=tokens, rollout_batch_size=16
+        )
+        assert peak(SIZES[size], replace(config, **least), 0.0) > USABLE_WITHOUT_GPU * memory
+
+
+def test_without_a_gpu_a_given_flag_is_kept():
+    config = Config(**LARGE)
+    chosen = choose_flags(SIZES["0.5 B"], config, 0.0, {"microbatch_tokens"}, 64)
+    assert chosen == dict(microbatch_tokens=1024)
+    assert choose_flags(SIZES["0.5 B"], config, 0.0, frozenset(), 64) == {}
+
+
+def test_what_is_printed_without_a_gpu(capsys):
     config = Config(**LARGE)
     config.free = CHOSEN_BY_MEMORY
-    before = replace(config)
-    fit_to_gpu(qwen_shape("7 B"), config, smallest_gpu(torch.device("cpu")))
-    assert config == before
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("memory a rank: 121.8 GB weights, gradients and Adam; ")
+    fit_to_memory(qwen_shape("0.5 B"), config, smallest_gpu(torch.device("cpu")), 64.0)
+    assert (config.gradient_checkpointing, config.microbatch_tokens) == (False, 1024)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == (
+        "chosen for a memory of 64 GB: --no_gradient_checkpointing --microbatch_tokens 1024 "
+        "--rollout_batch_size 256"
+    )
+    assert second.startswith("memory a rank: 7.9 GB weights, gradients and Adam; ")
+
+
+@pytest.mark.parametrize(
+    "size, memory, flags, expected",
+    [
+        ("7 B", 64, dict(), "take a smaller --model"),
+        (
+            "0.5 B",
+            14,
+            dict(microbatch_tokens=1024, gradient_checkpointing=False),
+            "--gradient_checkpointing",
+        ),
+        ("0.5 B", 16, dict(microbatch_tokens=65536), "--microbatch_tokens 1024"),
+    ],
+)
+def test_a_machine_that_is_too_small(capsys, size, memory, flags, expected):
+    config = Config(**{**LARGE, "rollout_batch_size": 16, **flags})
+    fit_to_memory(qwen_shape(size), config, 0.0, memory)
+    needed = peak(SIZES[size], config, 0.0)
+    assert needed > memory
+    last = capsys.readouterr().out.splitlines()[-1]
+    whose = f"this run needs about {needed:.0f} GB of this machine's {memory}"
+    assert last == f"{whose}: {expected}"
+
+
+def test_a_share_of_the_main_memory(monkeypatch, tmp_path):
+    """Of the machine's pages, or of the container's bytes where they are fewer."""
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 4 * 10**6}
+    monkeypatch.setattr(rlvr.fit.os, "sysconf", pages.get)
+    monkeypatch.setattr(rlvr.fit, "CONTAINER", tmp_path / "memory.max")
+    assert share_of_main_memory() == 16.384
+    for limit, expected in (("max", 16.384), (str(8 * 10**9), 8), (str(10**12), 16.384)):
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        assert share_of_main_memory() == expected
+    monkeypatch.setattr(world, "LOCAL_WORLD_SIZE", 4)
+    assert share_of_main_memory() == 4.096
 
 
 def test_a_run_that_does_not_fit_is_told_which_flag_to_change(capsys):
     config = Config(**{**LARGE, "engine": "hf", "gradient_checkpointing": False})
-    fit_to_gpu(qwen_shape("1.5 B"), config, 80.0)
+    fit_to_memory(qwen_shape("1.5 B"), config, 80.0)
     needed = peak(SIZES["1.5 B"], config, 80.0)
     assert needed > 100
     last = capsys.readouterr().out.splitlines()[-1]

@@ -12,7 +12,7 @@ from typing import get_args, get_type_hints
 import rlvr.flags
 from rlvr import world
 from rlvr.config import Config
-from rlvr.presets import LARGE, PROTOCOLS
+from rlvr.presets import ARITHMETIC, LARGE, PROTOCOLS
 
 import pytest
 from runs import SCRIPTS, refused, rows, steps
@@ -167,7 +167,8 @@ def test_no_number_may_be_negative_infinite_or_nan(no_model, script):
     ]
     assert {("learning_rate", True), ("max_steps", False)} <= set(flags)
     for name, is_float in flags:
-        for value in ("-1", "nan", "inf") if is_float else ("-1",):
+        values = {"-1", "nan", "inf"} if is_float else {"-1"}
+        for value in values - ({"-1"} if name == "success_threshold" else set()):
             assert refused(no_model(script, f"--{name}={value}"), script, f"--{name}")
 
 
@@ -277,6 +278,20 @@ def test_the_defaults_are_large_beyond_the_tiny_policy_and_countdown(parsed):
         flag, value = typed.split()
         config = asdict(parsed("grpo", flag, value))
         assert config == small | {flag.removeprefix("--"): value}
+
+
+def test_arithmetic_has_defaults_of_its_own(parsed):
+    """Where it is trained on; what is given wins, and a paper's evaluation does."""
+    small = asdict(parsed("grpo"))
+    line = "--model HuggingFaceTB/SmolLM2-135M-Instruct --dataset arithmetic"
+    config = asdict(parsed("grpo", *line.split()))
+    names = dict(model="HuggingFaceTB/SmolLM2-135M-Instruct", dataset="arithmetic")
+    assert config == small | LARGE | ARITHMETIC | names
+    given = parsed("grpo", *line.split(), "--max_steps", "5", "--eval_protocol", "fade")
+    assert (given.max_steps, given.eval_samples) == (5, 256)
+    assert given.learning_rate == ARITHMETIC["learning_rate"]
+    beside = parsed("grpo", "--dataset", "gsm8k", "--eval_dataset", "arithmetic")
+    assert beside.max_completion_length == LARGE["max_completion_length"]
 
 
 def test_flags_and_presets_win_over_the_large_defaults(parsed):

@@ -30,6 +30,26 @@ LEVELS = ("token", "sequence")
 AGGREGATIONS = ("sequence", "token", "constant")
 
 
+# ------------------------------------------------------------------------------------ variants
+
+
+@pytest.mark.parametrize(
+    "variant, clipped",
+    [
+        ("gspo", [1.0004, 1.0004, 0.9, -1.1, -0.9997, -0.9997]),
+        ("two-stage-gspo", [1.1, 1.2, 0.9, -1.1, -0.9, -0.8]),
+    ],
+)
+def test_the_two_clip_ranges_of_gspo_by_hand(variant, clipped):
+    """GSPO's own 3e-4 and 4e-4, and the 0.2 that two-stage dynamics prints."""
+    config = grpo.Config(**grpo.VARIANTS[variant])
+    ratio = torch.tensor([[1.1], [1.3], [0.9], [1.1], [0.9], [0.7]], dtype=torch.float64)
+    signs = torch.tensor([[1.0], [1], [1], [-1], [-1], [-1]], dtype=torch.float64)
+    found = common.ppo_clip(ratio, signs, config.epsilon, config.epsilon_high).objective
+    assert found.flatten().tolist() == pytest.approx(clipped, abs=1e-12)
+    assert config.importance_sampling_level == "sequence"
+
+
 # ------------------------------------------------------------------------------------ advantages
 
 
@@ -116,6 +136,7 @@ def test_presets_change_what_the_papers_change():
         flags = vars(grpo.Config(**preset))
         changed[name] = {flag for flag, value in flags.items() if value != defaults[flag]}
     gspo = {"importance_sampling_level", "epsilon", "epsilon_high"}
+    two_stage = {"beta", "entropy_coef"}
     assert changed == {
         "grpo": set(),
         "dr-grpo": {"scale_rewards", "aggregation"},
@@ -123,6 +144,10 @@ def test_presets_change_what_the_papers_change():
         "gspo": gspo,
         "grpo-n": {"negatives_only"},
         "gspo-n": {"negatives_only", *gspo},
+        "two-stage-grpo": two_stage,
+        "two-stage-grpo-n": {"negatives_only", *two_stage},
+        "two-stage-gspo": {"importance_sampling_level", *two_stage},
+        "two-stage-gspo-n": {"importance_sampling_level", "negatives_only", *two_stage},
     }
 
 

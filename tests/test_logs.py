@@ -1,5 +1,6 @@
 """The .jsonl files of a run folder."""
 
+import math
 from pathlib import Path
 
 from rlvr.errors import UserError
@@ -10,12 +11,71 @@ import pytest
 
 def test_rows_come_back_as_they_were_written(tmp_path):
     assert read_rows(tmp_path, "metrics") == []
-    rows = [{"step": 1, "reward": 0.1}, {"step": 2, "reward": float("inf"), "text": "a\nb"}]
+    rows = [{"step": 1, "reward": 0.1}, {"step": 2, "reward": 1e300, "text": "a\nb\u2028ü"}]
     for row in rows:
         append_row(tmp_path, "metrics", row)
     assert read_rows(tmp_path, "metrics") == rows
     assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 2
     assert read_rows(tmp_path, "eval") == []
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_every_line_is_json_by_the_standard(tmp_path, value):
+    append_row(tmp_path, "metrics", {"step": 1, "grad_norm": value, "by_token": [{"a": [value]}]})
+    written = (tmp_path / "metrics.jsonl").read_text()
+    assert written == '{"step": 1, "grad_norm": null, "by_token": [{"a": [null]}]}\n'
+    (row,) = read_rows(tmp_path, "metrics")
+    assert math.isnan(row["grad_norm"])
+
+
+DAMAGE = {  # to a line
+    "bytes that are not UTF-8": b'{"step": 2, "text": "\xff\xfe"}\n',
+    "zeros": b"\0" * 300 + b"\n",
+    "cut within the file": b'{"step": 2, "rewa\n',
+    "no row": b'["step", 2]\n',
+    "no step": b'{"reward": 2}\n',
+    "a step that is no number": b'{"step": "2"}\n',
+    "looks like a row": b'{"step": 2, oops}\n',
+    "deep": b"[" * 100_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_line_is_named_and_kept_aside(tmp_path, capsys, damage):
+    file = tmp_path / "metrics.jsonl"
+    append_row(tmp_path, "metrics", {"step": 1, "reward": 0.5})
+    with open(file, "ab") as opened:
+        opened.write(DAMAGE[damage])
+    append_row(tmp_path, "metrics", {"step": 3, "reward": 0.5})
+    before = file.read_bytes()
+    with pytest.raises(UserError, match=f"cannot read {file}: line 2 is damaged"):
+        read_rows(tmp_path, "metrics")
+    drop_rows_after(tmp_path, 3)
+    assert [row["step"] for row in read_rows(tmp_path, "metrics")] == [1, 3]
+    assert (tmp_path / "metrics.damaged").read_bytes() == before
+    told = capsys.readouterr().out.splitlines()
+    assert told == [
+        f"{file}: 1 damaged lines are left out; {tmp_path}/metrics.damaged has them",
+        f"{file} lacks 1 steps, the first is 2",
+    ]
+
+
+def test_a_log_that_is_no_file_is_named(tmp_path):
+    (tmp_path / "eval.jsonl").mkdir()
+    with pytest.raises(UserError, match="cannot read .*eval.jsonl"):
+        drop_rows_after(tmp_path, 3)
+
+
+def test_rows_that_are_lost_are_told(tmp_path, capsys):
+    """Cut to two rows below a checkpoint of step 4; eval.jsonl need not have every step."""
+    for step in (1, 2):
+        append_row(tmp_path, "metrics", {"step": step})
+    append_row(tmp_path, "eval", {"step": 0})
+    drop_rows_after(tmp_path, 2)
+    assert capsys.readouterr().out == ""
+    drop_rows_after(tmp_path, 4)
+    told = capsys.readouterr().out
+    assert told == f"{tmp_path}/metrics.jsonl lacks 2 steps, the first is 3\n"
 
 
 def test_a_log_that_cannot_be_written_is_named(tmp_path):
@@ -25,15 +85,15 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path):
 
 def test_drop_rows_after(tmp_path):
     """Later rows go, and so does what a kill has left: half a line, and half a file."""
-    for step in (0, 2, 4, 10):
+    for step in (0, 1, 2, 3, 4, 10):
         append_row(tmp_path, "metrics", {"step": step, "reward": 0.5})
         append_row(tmp_path, "eval", {"step": step, "pass@1": 0.5})
     with open(tmp_path / "metrics.jsonl", "a") as file:
-        file.write('{"step": 3, "rew')
+        file.write('{"step": 11, "rew')
     (tmp_path / ".metrics.jsonl").write_text("half")
     drop_rows_after(tmp_path, 4)
     for name in ("metrics", "eval"):
-        assert [row["step"] for row in read_rows(tmp_path, name)] == [0, 2, 4]
+        assert [row["step"] for row in read_rows(tmp_path, name)] == [0, 1, 2, 3, 4]
     assert {file.name for file in tmp_path.iterdir()} == {"metrics.jsonl", "eval.jsonl"}
     drop_rows_after(tmp_path, -1)
     assert read_rows(tmp_path, "metrics") == []
@@ -45,23 +105,23 @@ def test_a_line_that_is_not_whole_is_dropped(tmp_path, half):
     append_row(tmp_path, "metrics", {"step": 1, "reward": 0.5})
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write(half)
-    drop_rows_after(tmp_path, 5)
+    drop_rows_after(tmp_path, 1)
     assert read_rows(tmp_path, "metrics") == [{"step": 1, "reward": 0.5}]
 
 
 def test_a_file_holds_the_old_or_the_new_text(tmp_path, monkeypatch):
     file = tmp_path / "config.json"
-    write_whole(file, "old")
+    write_whole(file, b"old")
     assert file.read_text() == "old"
 
     def full_disk(*_):
         raise OSError("disk full")
 
-    for name in ("write_text", "replace"):
+    for name in ("write_bytes", "replace"):
         with monkeypatch.context() as patch:
             patch.setattr(Path, name, full_disk)
             with pytest.raises(UserError, match=f"cannot write {file}: disk full"):
-                write_whole(file, "new")
+                write_whole(file, b"new")
         assert file.read_text() == "old"
-    write_whole(file, "new")
+    write_whole(file, b"new")
     assert file.read_text() == "new"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rlvr import world
 from rlvr.config import Config
-from rlvr.memory import cached, memory_estimate, policy_sizes
+from rlvr.memory import cached, memory_estimate, policy_sizes, tokens_of_a_microbatch
 from rlvr.presets import LARGE
 
 import pytest
@@ -90,6 +90,22 @@ def test_what_flags_and_ranks_change(monkeypatch):
     assert weights() == pytest.approx((16 * parameters / 4, 4 * parameters))
     assert weights(80.0) == pytest.approx((16 * parameters / 4, 2 * parameters))
     assert weights(fsdp=False) == pytest.approx((16 * parameters, 0))
+
+
+@pytest.mark.parametrize(
+    "given, ranks, tokens",
+    [
+        (300, 1, 300),
+        (50, 1, 74),  # a whole text of 64 and 10 tokens
+        (10**6, 1, 8 * 74),  # a whole minibatch
+        (10**6, 2, 4 * 74),
+    ],
+)
+def test_tokens_of_a_microbatch(monkeypatch, given, ranks, tokens):
+    monkeypatch.setattr(world, "WORLD_SIZE", ranks)
+    lengths = dict(max_prompt_length=64, max_completion_length=10)
+    config = Config(microbatch_tokens=given, minibatch_size=8, **lengths)
+    assert tokens_of_a_microbatch(config) == tokens
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -11,19 +11,19 @@ import torch
 
 
 def test_rollout_metrics_by_hand():
-    """Four groups of two: all wrong, all right, and twice one of each."""
+    """Four groups of two: all wrong, all right, and twice one of each, whatever their rewards."""
     samples = [
-        Sample([1], [2], reward=0.0, status="unparsed"),
-        Sample([1], [2, 3], reward=0.0, truncated=True),
-        Sample([1], [2], reward=1.0),
-        Sample([1], [2], reward=1.0),
-        Sample([1], [2, 3, 4], reward=1.0),
+        Sample([1], [2], reward=-1.0, status="unparsed"),
+        Sample([1], [2, 3], reward=0.5, truncated=True),
+        Sample([1], [2], reward=1.0, success=True),
+        Sample([1], [2], reward=0.75, success=True),
+        Sample([1], [2, 3, 4], reward=1.0, success=True),
         Sample([1], [2], reward=0.0, status="timeout"),
         Sample([1], [2] * 10, reward=0.0, truncated=True, status="unparsed"),
-        Sample([1], [2], reward=1.0, truncated=True),
+        Sample([1], [2], reward=0.75, truncated=True, success=True),
     ]
     assert rollout_metrics(samples, 2) == {
-        "reward": 4 / 8,
+        "reward": 3 / 8,
         "all_wrong": 1 / 4,
         "all_right": 1 / 4,
         "length": 20 / 8,

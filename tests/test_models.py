@@ -49,6 +49,13 @@ def test_a_model_that_is_not_there_is_the_users_error(tmp_path):
     assert "\n" not in str(error.value)
 
 
+def test_a_bug_of_an_edited_script_is_not_taken_for_a_damaged_model(sharp, tmp_path, monkeypatch):
+    save_folder(tmp_path / "policy", *sharp)
+    monkeypatch.setattr(rlvr.models, "keep_what_can_be_saved", lambda policy: policy.no_such_name)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        rlvr.models.load_policy(Config(model=str(tmp_path / "policy")), CPU)
+
+
 def test_a_tokenizer_without_padding(tiny, tmp_path):
     """Llama's have none: the stop token pads, and is still trained, for masks go by position."""
     policy, tokenizer = copy.deepcopy(tiny[0]), copy.deepcopy(tiny[1])

@@ -61,25 +61,32 @@ CALLS = {
     "agrae.grpo_advantage": both_scales,
     "cwgrpo.grpo_advantage": both_scales,
     "grpo.negative_only": lambda f: f(ADVANTAGES),
-    "agrae.agrae_advantage": lambda f: f(ADVANTAGES, SUCCESS_RATE, 0.3, 0.5),
+    "agrae.agrae_advantage": lambda f: [
+        f(ADVANTAGES, SUCCESS_RATE, 0.3, 0.5, released_weight=released)
+        for released in (False, True)
+    ],
     "agrae.controlled_advantage": lambda f: [
         f(ADVANTAGES, SUCCESS_RATE, variant) for variant in CONTROLS
     ],
     "agrae.w_reinforce_advantage": lambda f: f(REWARDS),
+    "agrae.grpo_lead_advantage": lambda f: f(REWARDS, LENGTHS.view(4, 4).double()),
     "asymgrpo.asymgrpo_advantage": lambda f: [
         f(REWARDS, 0.9, 0.4, flip) for flip in ("none", "positive", "negative")
     ],
     "asymgrpo.reward_confidence_alignment": lambda f: f(REWARDS, LOGPROBS),
-    "fade.fade_advantage": lambda f: f(REWARDS, 2.0, 0.5),
+    "fade.fade_advantage": lambda f: [f(REWARDS, 2.0, 0.5), f(REWARDS, 2.0, 0.5, mean=0.3)],
     "fade.FadeController": steps_of,
     "fade.gradient_mass": lambda f: f(ADVANTAGES, REWARDS),
     "fade.entropy_drift": lambda f: f(ADVANTAGES, LOGPROBS, 0.7),
-    "fade.rank1_statistics": lambda f: f(ADVANTAGES),
+    "rlvr.diagnostics.rank1_statistics": lambda f: f(ADVANTAGES),
     "fade.log_schedule": lambda f: [f(step, 100, 2.0, 1.5, 30.0) for step in (0, 7, 100)],
     "fade.equalized_learning_rate": lambda f: f(
         SimpleNamespace(learning_rate=0.1, num_generations=4), fade.POLICY_WEIGHTS["maxrl"]
     ),
-    "cwgrpo.covariance_weights": lambda f: f(TOKEN_LOGPROBS, ADVANTAGES, MASK),
+    "cwgrpo.covariance_weights": lambda f: [
+        f(TOKEN_LOGPROBS, ADVANTAGES, MASK, means, means == "own")
+        for means in ("tokens", "responses", "own")
+    ],
     "cwgrpo.clip_cov_mask": draw,
     "cwgrpo.covariance_statistics": lambda f: f(TOKEN_LOGPROBS, ADVANTAGES, MASK, MASK),
 }
@@ -89,7 +96,9 @@ NOT_PURE = {
     "asymgrpo.global_kappa",
     "asymgrpo.success_gain",
     "cwgrpo.format_reward",
+    "cwgrpo.format_rewards",
     "cwgrpo.global_clip_cov_mask",
+    "cwgrpo.gradient_through_weights",
     "fade.choose_weight",
     "fade.control",
     "fade.fade_metrics",
@@ -101,11 +110,14 @@ WEIGHT_ARGUMENTS = {
     "mean": {},
     "grpo": {},
     "skew_r": {},
+    "t2t": {"lengths": MASK.mean(2), "alpha": 0.5},
     "maxrl": {},
     "pass_k": {},
     "analytic_pass_k": {"k": 2},
     "mix_pass_k": {"k": 2},
     "power": {"alpha": 2.0},
+    "scaled_power": {"alpha": 3.0},
+    "easy_power": {"alpha": 3.0},
     "asym_power": {"alpha_s": 2.0, "alpha_f": 1.5},
     "asym": {"delta": 0.5},
     "shifted": {"delta": 0.01},
@@ -115,6 +127,7 @@ WEIGHT_ARGUMENTS = {
     "power_norm": {"gamma": 0.25},
     "softmax": {"beta": 2.0},
     "logmeanexp": {"beta": 2.0},
+    "ha_dw": {"baseline": 0.4},
     "relu": {},
 }
 
@@ -151,7 +164,7 @@ def assert_same(got, expected):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_pasted_function(name):
-    module, attribute = name.split(".")
+    module, _, attribute = name.rpartition(".")
     imported = getattr(importlib.import_module(module), attribute)
     pasted = paste(imported)
     assert pasted is not imported

@@ -130,3 +130,21 @@ def test_the_table_at_the_end_shows_the_first_and_the_last_evaluation(run_folder
     print_first_and_last(run_folder)
     table = [line.split() for line in capsys.readouterr().out.splitlines() if line]
     assert table == [["step", "0", "4"], ["pass@1", "0.100", "0.250"], ["greedy", "nan", "0.500"]]
+
+
+def test_a_run_whose_logs_are_lost_ends_all_the_same(run_folder, capsys):
+    """It was resumed after its last step, so that there is nothing to log any more."""
+    (run_folder / "metrics.jsonl").unlink()
+    (run_folder / "eval.jsonl").unlink()
+    draw_curves(run_folder, str(run_folder / "cache"))
+    assert is_picture(run_folder / "curves.png")
+    print_first_and_last(run_folder)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_number_that_json_does_not_have_is_shown_as_nan(run_folder, capsys):
+    append_row(run_folder, "eval", {"step": 4, "pass@1": 0.25, "fit_limit": math.inf})
+    print_first_and_last(run_folder)
+    assert capsys.readouterr().out.split()[-3:] == ["fit_limit", "nan", "nan"]
+    draw_curves(run_folder, str(run_folder / "cache"))
+    assert is_picture(run_folder / "curves.png")

@@ -2,6 +2,7 @@
 
 import copy
 import datetime
+import re
 from dataclasses import replace
 
 from rlvr.config import Config
@@ -22,9 +23,11 @@ CHATML = (
 )
 ASKED = "<|im_start|>user\nWhat?<|im_end|>\n<|im_start|>assistant\n"
 ABOUT = {  # what each system prompt has to speak of
+    "assistant": ["helpful"],
     "boxed": [r"\boxed{}"],
     "think": [r"\boxed{}", "<think>", "</think>", "<answer>", "</answer>", "English"],
     "countdown": ["target", "exactly once", "<think>", "<answer>", "</answer>"],
+    "number": ["number"],
     "code": ["Python", "```python"],
 }
 GOLDS = {
@@ -72,6 +75,75 @@ def test_system_prompt_by_name(tokenizer, name):
     tokenizer.chat_template = CHATML
     for verifier in GOLDS:
         assert prepared(tokenizer, verifier, system_prompt=name) == in_chatml(system)
+
+
+@pytest.mark.parametrize("verifier", GOLDS)
+def test_a_suffix_behind_the_question(tokenizer, verifier):
+    """Beside the system prompt, or without one; on a line of its own."""
+    asked = f"What?\n{SYSTEM_PROMPTS['boxed']}"
+    flags = dict(user_suffix="boxed", system_prompt="none")
+    assert prepared(tokenizer, verifier, **flags) == f"{asked}\n"
+    flags["system_prompt"] = "assistant"
+    assert prepared(tokenizer, verifier, **flags) == f"You are a helpful assistant.\n{asked}\n"
+
+
+def test_the_prompt_of_two_stage_dynamics(tokenizer):
+    """As its Appendix C.2 prints it, with the question for {input}; the template adds the ends."""
+    tokenizer.chat_template = CHATML
+    assert prepared(tokenizer, system_prompt="assistant", user_suffix="boxed") == (
+        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+        "<|im_start|>user\nWhat?\n"
+        "Please reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+# As in Qwen3's: an answer without thinking begins behind thoughts that are empty.
+THINKING = (
+    CHATML
+    + "{% if enable_thinking is defined and enable_thinking is false %}"
+    + "<think>\n\n</think>\n\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    "given, end",
+    [
+        ("", ""),
+        ("{}", ""),
+        ('{"enable_thinking": true}', ""),
+        ('{"enable_thinking": false}', "<think>\n\n</think>\n\n"),
+        ('{"enable_thinking": false, "unknown": 1}', "<think>\n\n</think>\n\n"),
+    ],
+)
+def test_chat_template_kwargs(tokenizer, given, end):
+    tokenizer.chat_template = THINKING
+    flags = dict(system_prompt="none", chat_template_kwargs=given)
+    assert prepared(tokenizer, **flags) == ASKED + end
+
+
+@pytest.mark.parametrize(
+    "given, named",
+    [
+        ("enable_thinking=false", "enable_thinking=false"),
+        ("[]", "JSON object"),
+        ("false", "JSON object"),
+        ('{"enable_thinking": False}', "JSON object"),
+        ('{"tokenize": true}', "tokenize"),
+        ('{"messages": []}', "messages"),
+        ('{"add_generation_prompt": false}', "add_generation_prompt"),
+    ],
+)
+def test_chat_template_kwargs_that_cannot_work(given, named):
+    """They are refused before anything is loaded."""
+    with pytest.raises(UserError, match=re.escape(named)):
+        Config(chat_template_kwargs=given).check()
+
+
+def test_chat_template_kwargs_that_the_tokenizer_refuses(tokenizer):
+    tokenizer.chat_template = CHATML
+    with pytest.raises(UserError, match="chat template fails"):
+        prepared(tokenizer, chat_template_kwargs='{"continue_final_message": true}')
 
 
 def test_the_names_of_system_prompts():

@@ -222,24 +222,75 @@ def test_a_rank_that_dies_ends_the_run(cache_dir, tmp_path, places):
         assert weights(checkpoint)
 
 
+IMPATIENT = """
+import rlvr.watch
+rlvr.watch.BEAT, rlvr.watch.SILENCE, rlvr.watch.START = 0.5, 4.0, 20.0
+"""
+ENDLESS = {**SMALL, "max_steps": 10**6, "eval_steps": 10**6}
+
+
+def wait_for_line(line, printed):
+    """Until one of the ranks has printed the line."""
+    begun = time.monotonic()
+    while line not in printed():
+        assert time.monotonic() < begun + 60, printed()
+        time.sleep(0.1)
+
+
 @slow
 def test_a_rank_that_hangs_ends_the_others(cache_dir, tmp_path):
     """It is stopped, as where a machine is gone without a word: the other cannot know."""
-    flags = arguments(
-        **{**SMALL, "max_steps": 10**6, "eval_steps": 10**6}, cache_dir=cache_dir, output_dir="run"
-    )
-    impatient = "import rlvr.ranks; rlvr.ranks.BEAT, rlvr.ranks.SILENCE = 0.5, 4.0"
-    program = program_in(tmp_path, first=impatient)
+    flags = arguments(**ENDLESS, cache_dir=cache_dir, output_dir="run")
+    program = program_in(tmp_path, first=IMPATIENT)
     with started([two_ranks(program, *flags)], tmp_path) as ((process,), printed):
         ranks = wait_for_step_2(printed)
         os.kill(ranks[1], signal.SIGSTOP)
-        stopped = time.monotonic()
         try:
-            while "error: rank 0 has not heard of rank 1 for 4 s" not in printed():
-                assert time.monotonic() < stopped + 30, printed()
-                time.sleep(0.1)
+            wait_for_line("error: rank 0 has not heard of rank 1 for 4 s", printed)
         finally:
             os.kill(ranks[1], signal.SIGKILL)
+            process.wait(timeout=60)
+    assert process.returncode != 0
+    assert "Traceback" not in printed().partition(LAUNCHERS_REPORT)[0]
+
+
+@slow
+def test_a_node_that_is_frozen_with_its_store_ends_the_other(cache_dir, tmp_path):
+    """Rank 0, and its launcher, which keeps the store: no call of the store returns any more."""
+    flags = arguments(**ENDLESS, cache_dir=cache_dir, output_dir="run")
+    program = program_in(tmp_path, first=IMPATIENT)
+    with started(two_nodes(program, *flags), tmp_path) as (launchers, printed):
+        ranks = wait_for_step_2(printed)
+        frozen = [launchers[0].pid, ranks[0]]
+        for process in frozen:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            assert launchers[1].wait(timeout=60) != 0
+            with pytest.raises(ProcessLookupError):
+                os.kill(ranks[1], 0)
+        finally:
+            for process in frozen:
+                os.kill(process, signal.SIGKILL)
+    lines = re.findall(r"grpo.py: error: rank 1 has not heard of rank 0.* for 4 s; .*\n", printed())
+    assert len(lines) == 1, printed()
+    assert "Traceback" not in printed().partition(LAUNCHERS_REPORT)[0]
+
+
+@slow
+def test_a_rank_that_hangs_before_the_ranks_are_connected_ends_the_others(cache_dir, tmp_path):
+    flags = arguments(**SMALL, cache_dir=cache_dir, output_dir="run")
+    rank_1_stops = """
+if os.environ["RANK"] == "1":
+    import signal
+    print("rank 1 is", os.getpid(), flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    program = program_in(tmp_path, first=IMPATIENT.replace("20.0", "4.0") + rank_1_stops)
+    with started([two_ranks(program, *flags)], tmp_path) as ((process,), printed):
+        try:
+            wait_for_line("error: rank 0 has not heard of rank 1 for 4 s", printed)
+        finally:
+            os.kill(int(re.search(r"rank 1 is (\d+)", printed())[1]), signal.SIGKILL)
             process.wait(timeout=60)
     assert process.returncode != 0
     assert "Traceback" not in printed().partition(LAUNCHERS_REPORT)[0]

@@ -27,7 +27,7 @@ def sampler_of(tiny):
         return SimpleNamespace(
             tokenizer=tiny[1],
             stops=[tiny[1].eos_token_id],
-            config=Config(verify_seconds=7.0),
+            config=Config(verify_seconds=7.0, program_seconds=30.0),
             generate=generate,
             calls=calls,
         )
@@ -50,8 +50,8 @@ def test_sample_groups(tiny, sampler_of):
     ids = tokenizer.encode(problem.prompt)
     assert groups == [
         [
-            Sample(ids, completions[0], solution, 1.0, False, logprobs[0]),
-            Sample(ids, completions[1], solution, 1.0, True, logprobs[1]),
+            Sample(ids, completions[0], solution, 1.0, False, logprobs[0], success=True),
+            Sample(ids, completions[1], solution, 1.0, True, logprobs[1], success=True),
             Sample(ids, completions[2], "<think>", 0.0, False, logprobs[2]),
         ]
     ]
@@ -70,20 +70,20 @@ def test_the_completions_of_a_problem_stand_together(tiny, sampler_of):
 
 
 def test_the_verifier_of_the_problem_grades(tiny, sampler_of, monkeypatch):
-    """It gets the text, the gold answer and --verify_seconds; what it cannot read has a status."""
+    """It gets the text, the gold answer and both deadlines; what it cannot read has a status."""
     asked = []
 
-    def verify(text, gold, seconds):
-        asked.append((text, gold, seconds))
+    def verify(text, gold, *seconds):
+        asked.append((text, gold, *seconds))
         return None if text == "2" else 0.5
 
-    entry = dataclasses.replace(VERIFIERS["number"], verify=verify, keeps_time=True)
+    entry = dataclasses.replace(VERIFIERS["number"], verify=verify, keeps_time=True, isolated=False)
     monkeypatch.setitem(VERIFIERS, "number", entry)
     ids = [tiny[1].encode(text + "<eos>") for text in "12"]
     sampler = sampler_of(ids, [[-1.0, -1.0]] * 2)
     (group,) = sample_groups(sampler, [Problem("3 : ", "4", "number")], 2, 1.0, 8)
     assert [(sample.reward, sample.status) for sample in group] == [(0.5, ""), (0.0, "unparsed")]
-    assert sorted(asked) == [("1", "4", 7.0), ("2", "4", 7.0)]
+    assert sorted(asked) == [("1", "4", 7.0, 30.0), ("2", "4", 7.0, 30.0)]
 
 
 def test_a_completion_without_tokens_is_truncated(sampler_of):

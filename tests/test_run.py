@@ -1,5 +1,7 @@
 """A run from its first to its last line: its folder, its logs, its updates, and how it fails."""
 
+import contextlib
+import functools
 import json
 import math
 import os
@@ -13,7 +15,9 @@ from types import SimpleNamespace
 import rlvr.checkpoints
 import rlvr.logprobs
 import rlvr.models
+import rlvr.ranks
 import rlvr.run
+import rlvr.signals
 import rlvr.tasks.datasets
 import rlvr.tiny
 from rlvr.config import Config
@@ -189,8 +193,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(run, monkeypatch, s
     assert result.out.count("no update: the loss or the gradient is NaN or infinite") == 1
     first, second = rows("run")
     assert [first["skipped"], second["skipped"]] == [1, 1]
-    assert math.isnan(first["loss"]) == math.isnan(value)
-    assert not math.isfinite(first["loss"])
+    assert first["loss"] is None  # JSON has no word for it
     assert math.isfinite(second["loss"])
     assert second["grad_norm"] > 0
     for step in (1, 2):
@@ -220,7 +223,7 @@ def test_a_loss_that_is_infinite_while_its_gradient_is_not(run, start, monkeypat
     result = run("grpo", max_steps=1, entropy_coef=0.01)
     assert result.code == 0, result.err
     (row,) = rows("run")
-    assert math.isinf(row["loss"])
+    assert row["loss"] is None
     assert 0 < row["grad_norm"] < math.inf
     assert row["skipped"] == 2
     assert are_equal(start, weights("run/checkpoint-1"))
@@ -263,7 +266,7 @@ def rollouts(monkeypatch):
 
     def set_rollouts(groups):
         samples = [
-            Sample([7] * length, ids, reward=reward, logprobs=[-1.0] * len(ids))
+            Sample([7] * length, ids, "", reward, logprobs=[-1.0] * len(ids), success=reward == 1)
             for group in groups
             for length, ids, reward in group
         ]
@@ -430,16 +433,31 @@ def raise_key_error(config):
 
 
 @pytest.mark.parametrize("main", [print, raise_key_error])
-def test_the_process_group_ends_with_the_run(monkeypatch, main):
+def test_the_process_group_ends_with_the_run_and_the_watch_after_it(monkeypatch, main):
     """Without this, a process aborts at its exit every few times."""
-    ended = []
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: ended.append(True))
+    events = []
+
+    @contextlib.contextmanager
+    def watching():
+        events.append("watched")
+        yield
+        events.append("not watched")
+
+    for name in ("init_process_group", "destroy_process_group"):
+        note = functools.partial(events.append, name)
+        monkeypatch.setattr(torch.distributed, name, lambda *_, note=note, **__: note())
+    monkeypatch.setattr(rlvr.ranks, "watching", watching)
+    monkeypatch.setattr(rlvr.ranks.world, "WORLD_SIZE", 2)
+
+    def connect_and_call_main(config):
+        rlvr.run.AT_EXIT.enter_context(rlvr.ranks.process_group(60))
+        main(config)
+
     try:
-        rlvr.run.launch(main, None)
+        rlvr.run.launch(connect_and_call_main, None)
     except KeyError:
         assert main is raise_key_error
-    assert ended == [True]
+    assert events == ["watched", "init_process_group", "destroy_process_group", "not watched"]
 
 
 # -------------------------------------------------------------------------------------- the cache
@@ -521,9 +539,10 @@ def test_a_comment_in_the_source_does_not_warm_up_again(cache_dir, tmp_path):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_report_to_wandb_without_wandb(no_model, monkeypatch, script):
-    monkeypatch.setitem(sys.modules, "wandb", None)  # what `import wandb` then raises: ImportError
-    assert refused(no_model(script, "--report_to", "wandb"), script, "wandb")
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_report_to_what_is_not_installed(no_model, monkeypatch, script, name):
+    monkeypatch.setitem(sys.modules, name, None)  # what importing it then raises: ImportError
+    assert refused(no_model(script, "--report_to", name), script, name)
 
 
 def test_report_to_tensorboard_without_tensorboard(no_model, monkeypatch):
@@ -561,6 +580,40 @@ def test_report_to_wandb_starts_a_run_that_follows_the_writer(run, monkeypatch):
         if key != "step"
     ]
     assert sorted(written) == sorted(expected)
+
+
+def test_report_to_trackio(run, resume, monkeypatch):
+    """With a stand-in: each row of the .jsonl files is logged once, also by a resumed run."""
+    started, written = [], []
+    stand_in = SimpleNamespace(
+        init=lambda **given: started.append(given), log=lambda *given: written.append(given)
+    )
+    monkeypatch.setitem(sys.modules, "trackio", stand_in)
+    assert run("grpo", report_to="trackio", seed=7, max_steps=1).code == 0
+    assert resume("grpo", "run", max_steps=2).code == 0
+    assert [given["resume"] for given in started] == ["never", "allow"]
+    assert {given["name"] for given in started} == {"run"}
+    assert started[0]["config"]["seed"] == 7
+    expected = [
+        ({f"{name}/{key}": value for key, value in row.items() if key != "step"}, row["step"])
+        for name in ("metrics", "eval")
+        for row in rows("run", name, timed=True)
+    ]
+    assert sorted(written, key=str) == sorted(expected, key=str)
+
+
+def test_report_to_trackio_fills_its_database(run, tmp_path, monkeypatch):
+    pytest.importorskip("trackio", reason="trackio is not installed")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "trackio")
+    assert run("grpo", report_to="trackio", max_steps=1).code == 0
+    sys.modules["trackio"].finish()
+    found = {
+        row["step"]: row for row in SQLiteStorage.get_logs("rlvr", "run") if "metrics/loss" in row
+    }
+    expected = rows("run")
+    assert [row["metrics/loss"] for row in found.values()] == [row["loss"] for row in expected]
 
 
 def test_report_to_tensorboard_writes_an_event_file(run):
@@ -614,7 +667,7 @@ def test_an_ignored_signal_stays_ignored(monkeypatch):
     """As SIGHUP is under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert signal.SIGHUP not in rlvr.run.asking_for_an_end()
+        assert signal.SIGHUP not in rlvr.signals.asking_for_an_end()
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert signal.SIGHUP in rlvr.run.asking_for_an_end()
+    assert signal.SIGHUP in rlvr.signals.asking_for_an_end()

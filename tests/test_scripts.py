@@ -142,7 +142,8 @@ def test_a_process_of_its_own(whole_run, script):
     assert folder.name.startswith(f"{script}-{script}-")
     headings = [line.split(" | ")[0] for line in out.splitlines() if line.startswith("metrics ")]
     assert headings == [f"metrics {step}/4" for step in (1, 2, 3, 4)]
-    files = {"config.json", "metrics.jsonl", "eval.jsonl", "samples.jsonl", "curves.png"}
+    logs = {"metrics.jsonl", "eval.jsonl", "samples.jsonl", "tokens.jsonl"}
+    files = {"config.json", "curves.png", "report.html", *logs}
     checkpoints = {"checkpoint-2", "checkpoint-4"}
     assert {path.name for path in folder.iterdir()} == files | checkpoints
     assert f"runs/{folder.name}" in out  # says where all is
@@ -432,7 +433,7 @@ def test_no_pass_where_the_old_policy_is_the_current_one(run, monkeypatch, scrip
         return frozen_logprobs(policy, samples, config, rows)
 
     monkeypatch.setattr(rlvr.logprobs, "frozen_logprobs", counted)
-    run(script, max_steps=1, microbatch_tokens=100, **flags)
+    run(script, max_steps=1, microbatch_tokens=100, log_tokens=0, **flags)
     assert len(done) == len(set(done)) == passed
     assert rows("run")[0]["mismatch"] < 1e-5  # each row has its log-probs all the same
 
@@ -471,12 +472,13 @@ def test_a_local_model_and_a_local_data_set(run, chat_policy, monkeypatch, scrip
         prompt_column="question",
         answer_column="gold",
         max_completion_length=16,
+        gradient_checkpointing=True,
+        microbatch_tokens=16384,
     )
     assert result.code == 0, result.err
     config = json.loads(Path("run/config.json").read_text())
     assert config["learning_rate"] == 1e-6
-    assert config["gradient_checkpointing"]
-    assert config["microbatch_tokens"] == 16384
+    assert re.search(r"^chosen for a memory of \d+ GB: --rollout_batch_size 256$", result.out, re.M)
     memory = r"^memory a rank: 0\.0 GB weights, gradients.*; 0\.6 GB activations"
     assert re.search(memory, result.out, re.M)
     (row,) = rows("run")

@@ -30,6 +30,8 @@ from asymgrpo import asymgrpo_advantage
 
 SCRIPTS = [  # what is started by its name; the rest is imported by these
     "startup",
+    "data_load",
+    "verify_agreement",
     *(
         pytest.param(name, marks=pytest.mark.slow)  # they import torch
         for name in (
@@ -38,9 +40,17 @@ SCRIPTS = [  # what is started by its name; the rest is imported by these
             "costs",
             "entropy_growth",
             "gpu",
+            "head_geometry",
+            "make_bases",
             "policy_weights",
+            "reset_layers",
+            "soak",
+            "sweep",
             "throughput",
             "two_stage_toy",
+            "verdicts",
+            "verify_load",
+            "weight_space",
         )
     ),
 ]
@@ -192,6 +202,25 @@ def test_masses_that_are_drawn():
         pytest.approx([x**0.1 * (1 - x) ** 0.9 for x in p]),
         pytest.approx([x**0.4 * (1 - x) ** 0.6 for x in p]),
     ]
+
+
+def test_ratios_of_table_7():
+    """rho(p) is p/q where the masses are equal, and what the masses of section 8 say elsewhere."""
+    rho = {
+        title.partition("\n")[0]: [
+            policy_weights.positive_to_negative(weight, p) for p in (0.3, 0.5)
+        ]
+        for title, weight in policy_weights.weights_to_draw().items()
+    }
+    balanced = pytest.approx([3 / 7, 1.0])
+    for name in ("mean", "grpo", "skew_r", "maxrl", "power", "easy_power", "mix_pass_k", "softmax"):
+        assert rho[name] == balanced, name
+    assert rho["asym"] == pytest.approx([0.5 * 3 / 7, 0.5])  # delta is 1/2
+    assert rho["reinforce"] == pytest.approx([(3 / 7) ** 2, 1.0])  # masses p and q
+    assert rho["shifted"] == pytest.approx([0.09 * 0.6 / (0.49 * 0.4), 0.4 / 0.6])  # delta is 0.1
+    assert rho["relu"] == [math.inf, math.inf]  # no negative mass
+    assert rho["ha_dw"] == pytest.approx([math.exp(0.4) * 3 / 7, 1.0])  # e^(C-p) / e^(p-C)
+    assert rho["FADE, low entropy"] == pytest.approx([0.3 * 3 / 7, 0.3])
 
 
 def test_advantages_that_are_drawn():

@@ -105,7 +105,7 @@ def test_a_run_uses_and_notes_its_threads(
     monkeypatch.setattr(rlvr.run, "advise_on_threads", policies.append)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    training = TrainingState(*tiny, optimizer=None, stream=ProblemStream([], 0))
+    training = TrainingState(*tiny, optimizer=None, scheduler=None, stream=ProblemStream([], 0))
     with torch.random.fork_rng([]):
         run = rlvr.run.Run(Config(output_dir=str(tmp_path / "run"), num_threads=given))
         run.resume(training)

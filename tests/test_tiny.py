@@ -44,6 +44,22 @@ def test_warm_up_depends_on_no_random_state_and_leaves_it_alone():
         torch.testing.assert_close(weight, second[name], rtol=0, atol=0)
 
 
+def test_an_untied_head_is_a_matrix_of_its_own():
+    """26 words x 96 more weights, which are taught, too, and which the gradient reaches."""
+    tied, untied = (rlvr.tiny.build_tiny(tied=tied)[0] for tied in (True, False))
+    assert untied.num_parameters() - tied.num_parameters() == 26 * 96
+    assert tied.get_output_embeddings().weight is tied.get_input_embeddings().weight
+    config = Config(sft_steps=1, numbers="2", tie_word_embeddings=False)
+    policy, _ = rlvr.tiny.warm_up(config)
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)  # as warm_up begins
+        before = rlvr.tiny.build_tiny(tied=False)[0]
+    for part in ("get_output_embeddings", "get_input_embeddings"):
+        moved = getattr(policy, part)().weight - getattr(before, part)().weight
+        assert moved.abs().max() > 1e-6
+    assert (policy.lm_head.weight != policy.model.embed_tokens.weight).any()
+
+
 @pytest.fixture
 def taught(tiny, monkeypatch):
     """The configs that the tiny policy is taught with; the lesson itself is left out."""
@@ -67,10 +83,11 @@ def test_the_cache_is_told_apart_by_settings_and_version(taught, tmp_path, monke
     assert folder(seed=1, max_steps=3) == first
     assert len(taught) == 1
     others = [folder(sft_steps=7), folder(numbers="2"), folder(numbers="2,3,4")]
+    others.append(folder(tie_word_embeddings=False))
     monkeypatch.setattr(rlvr.tiny, "VERSION", rlvr.tiny.VERSION + 1)
     others.append(folder())
-    assert len({first, *others}) == 5
-    assert len(taught) == 5
+    assert len({first, *others}) == 6
+    assert len(taught) == 6
     assert {*tmp_path.iterdir()} == {first, *others}  # nothing half-written is left
 
 

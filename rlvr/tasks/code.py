@@ -1,137 +1,136 @@
-"""Programs against unit tests: reading the tests, and running a solution under limits."""
+"""Programs against unit tests: each kind of test, and how the answers to it are judged.
 
-import inspect
-import json
-import math
-import os
+The program runs in a sandbox that knows no expected output. What it answers is judged here, and
+assertions are judged in a sandbox of their own.
+"""
+
+import ast
+import functools
 import re
-import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
+
+from rlvr.tasks.blocks import find_blocks
+from rlvr.tasks.isolation import Sandbox
+from rlvr.tasks.unit_tests import UnitTests, read_tests
+from rlvr.tasks.values import decode, encode
+
+IDLE_CHECKS = []  # sandboxes of rlvr/tasks/check.py; assertions after assertions run in one
+NOT_TO_IMPORT = {"antigravity", "this"}  # one opens a browser, the other prints a poem
 
 
-def read_tests(gold: str) -> tuple[list[tuple[str, str]], str]:
-    """Unit tests in JSON -> pairs of standard input and output, and assertions; one is empty.
+def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> float | None:
+    """The program of a completion against the tests of read_tests.
 
-    The forms are {"inputs": [...], "outputs": [...]}, [{"input": ..., "output": ...}, ...], and
-    assertions as a string or a list. ValueError for others.
+    1.0 where all pass, else 0.0; None without a block of code. A program is the last block, and
+    those before it whose names it needs. Output is compared word by word. TimeoutError where a test
+    takes more than `seconds`, or all of them more than `all_seconds`.
     """
-    tests = json.loads(gold)
-    if isinstance(tests, dict):
-        both = zip(tests.get("inputs", ()), tests.get("outputs", ()), strict=True)
-        tests = [{"input": stdin, "output": output} for stdin, output in both]
-    if tests and isinstance(tests, list) and all(isinstance(test, dict) for test in tests):
-        pairs = [(test.get("input"), test.get("output")) for test in tests]
-        if all(isinstance(part, str) for pair in pairs for part in pair):
-            return pairs, ""
-    lines = tests if isinstance(tests, list) else [tests]
-    if lines and all(isinstance(line, str) and line.strip() for line in lines):
-        return [], "\n".join(lines)
-    raise ValueError("neither inputs and outputs nor assertions")
-
-
-def has_tests(gold: str) -> bool:
-    """Whether there are tests that can be run."""
-    try:
-        return any(read_tests(gold))
-    except (ValueError, TypeError):
-        return False
-
-
-def verify_code(text: str, gold: str, seconds: float) -> float | None:
-    """The last ```python block against the tests of read_tests, each in a process of its own.
-
-    1.0 where all pass, else 0.0; None without a block. Output is compared word by word; assertions
-    run after the program. subprocess.TimeoutExpired after so many seconds in all.
-    """
-    blocks = re.findall(r"```(?:python|py)\d?[ \t]*\n(.*?)```", text, re.S | re.I)
+    blocks = find_blocks(text)
     if not blocks:
         return None
-    end = time.monotonic() + seconds
-    receipt = os.urandom(16).hex()  # printed after the assertions; a program cannot know it
-    cases, assertions = read_tests(gold)
-    source = f"{inspect.getsource(run_solution)}run_solution()"
-    command = [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", source]
-    with tempfile.TemporaryDirectory() as folder, open(f"{folder}/output", "w+b") as output:
-        job = json.dumps([blocks[-1], assertions, receipt, math.ceil(seconds)])
-        Path(folder, "job.json").write_text(job)
-        for stdin, expected in cases or [("", receipt)]:
-            output.truncate(0)
-            output.seek(0)
-            done = subprocess.run(
-                command,
-                input=stdin.encode(),
-                env={},
-                cwd=folder,
-                stdout=output,
-                stderr=subprocess.DEVNULL,
-                timeout=max(0, end - time.monotonic()),
-            )
-            output.seek(0)
-            words = output.read().decode(errors="replace").split()
-            printed = words[-1:] if assertions else words
-            if done.returncode or printed != expected.split():
-                return 0.0
-    return 1.0
+    tests = read_tests(gold)
+    used = stdlib_imports("\n".join(blocks))
+    judge = judge_calls if tests.calls else judge_assertions if tests.assertions else judge_outputs
+    job = dict(
+        blocks=blocks,
+        wanted=wanted_names(tests),
+        imports=used,
+        calls=judge is not judge_outputs,
+        usual_imports=tests.calls,
+        seconds=all_seconds,
+    )
+    with Sandbox("solution", **job) as sandbox:
+        end = time.monotonic() + all_seconds
+        try:
+            return float(judge(sandbox, tests, seconds, end))
+        except (EOFError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            return 0.0  # the program has ended early, or an answer is none of its runner
 
 
-def run_solution():
-    """Run a program under limits, then its assertions, then print the receipt.
+def wanted_names(tests: UnitTests) -> list[str]:
+    """The names that the tests look for in a program."""
+    if tests.calls:
+        return ["Solution", tests.function or "Solution"]
+    return names_in(tests.assertions)
 
-    The source of this function is what a process of its own runs. An audit hook, which nothing can
-    take back, refuses other processes, the network, and all files but Python's own. That holds off
-    what a policy comes upon, not an expert attacker: for such programs add a container.
-    """
-    import json
-    import os
-    import resource
-    import sys
 
-    with open("job.json") as file:
-        program, assertions, receipt, seconds = json.load(file)
-    for name, limit in dict(CPU=seconds, AS=2**30, FSIZE=2**20, CORE=0).items():
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
-    # no audit hook hears of these
-    for name in ("mkfifo", "mknod", "setsid", "setpgid", "pidfd_open"):
-        for module in (os, sys.modules["posix"]):
-            vars(module).pop(name, None)
+@functools.lru_cache(maxsize=4096)
+def names_in(assertions: str) -> list[str]:
+    """All names in assertions; none where they cannot be read."""
+    try:
+        nodes = [*ast.walk(ast.parse(assertions))]
+    except (SyntaxError, ValueError):
+        return []
+    return sorted({node.id for node in nodes if isinstance(node, ast.Name)})
 
-    refused_imports = {
-        "_ctypes",
-        "_posixsubprocess",
-        "_posixshmem",
-        "_multiprocessing",
-        "_sqlite3",
-        "fcntl",
-        "_dbm",
-        "_gdbm",
-        "_xxsubinterpreters",
-        "_testcapi",
-        "readline",
-    }
-    refused_families = {"os", "gc", "resource", "subprocess", "socket", "shutil", "ctypes"}
 
-    def refuse(event, args):
-        if event == "open":
-            path, _, flags = args
-            own = isinstance(path, str) and path.startswith(sys.base_prefix) and ".." not in path
-            writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-            refused = writes or not (own or path in (0, "/dev/stdin"))
-        elif event == "import":
-            refused = args[0] in refused_imports
-        elif event == "object.__setattr__":
-            refused = args[1] == "__code__"
-        else:
-            harmless = event in {"os.listdir", "os.scandir"}
-            refused = event.split(".")[0] in refused_families and not harmless
-        if refused:
-            raise PermissionError(f"{event} is not for solutions")
+def stdlib_imports(program: str) -> list[str]:
+    """The modules of the standard library that a program seems to import."""
+    clauses = re.findall(r"^[ \t]*(?:import|from)[ \t]+([\w.]+[\w., \t]*)", program, re.MULTILINE)
+    words = {word for clause in clauses for word in re.findall(r"\w+", clause)}
+    return sorted((words & sys.stdlib_module_names) - NOT_TO_IMPORT)
 
-    sys.addaudithook(refuse)
-    space = {"__name__": "__main__", "exit": sys.exit, "quit": sys.exit}
-    exec(compile(program, "solution.py", "exec"), space)
-    if assertions:
-        exec(compile(assertions, "tests.py", "exec"), space)
-        print(f"\n{receipt}")
+
+def judge_outputs(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) -> bool:
+    """Whether every input gives its output, word by word, in a process of its own."""
+    for number, (given, wanted) in enumerate(tests.pairs):
+        reply = sandbox.ask([number, given], min(end, time.monotonic() + seconds))
+        answered, output, code = reply
+        if answered != number or code != 0 or output.split() != wanted.split():
+            return False
+    return True
+
+
+def judge_calls(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) -> bool:
+    """Whether every call gives its result, as a plain value; a tuple counts as a list."""
+    for number, (given, wanted) in enumerate(tests.pairs):
+        arguments = [encode(each, refuse) for each in (tests.function, *given)]
+        reply = sandbox.ask(
+            [number, ["object", 1], arguments, {}], min(end, time.monotonic() + seconds)
+        )
+        answered, kind, *parts = reply
+        if answered != number or kind != "value":
+            return False
+        result = as_lists(decode(parts[0], refuse))
+        if result != wanted and [result] != wanted:
+            return False
+    return True
+
+
+def refuse(*parts):
+    """What is no plain value is no result."""
+    raise ValueError("an object that is no plain value")
+
+
+def as_lists(value):
+    """A value with lists for its tuples, and texts for the keys of its dicts, as in JSON."""
+    if isinstance(value, (list, tuple)):
+        return [as_lists(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): as_lists(item) for key, item in value.items()}
+    return value
+
+
+def judge_assertions(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) -> bool:
+    """Whether the assertions pass in their own sandbox, whose questions the program answers."""
+    check = idle_check()
+    try:
+        said = check.ask(tests.assertions, end)
+        while said not in ("passed", "failed"):
+            said = check.ask(sandbox.ask(said, min(end, time.monotonic() + seconds)), end)
+    except BaseException:
+        check.close()  # it still waits for an answer
+        raise
+    IDLE_CHECKS.append(check)
+    return said == "passed"
+
+
+def idle_check() -> Sandbox:
+    """A sandbox for assertions: one that has judged some before and still lives, or a new one."""
+    while IDLE_CHECKS:
+        check = IDLE_CHECKS.pop()
+        if check.process.poll() is None:
+            return check
+        check.close()
+    return Sandbox("check")

@@ -39,7 +39,21 @@ def make_countdown(rng: random.Random, size: int, held_out: bool = False) -> tup
         if (zlib.crc32(key) % 10 == 0) == held_out:
             prompt = f"{' '.join(map(str, numbers))} : {value} "
             problem = Problem(prompt, prompt, level=f"{size} numbers")
-            return problem, f"<think>{' '.join(steps)}</think><answer>{expression}</answer>"
+            return problem, completion_text(steps, expression)
+
+
+def exchange_target(rng: random.Random, problem: Problem) -> str:
+    """A completion that joins a problem's numbers rightly, to whatever value they give."""
+    numbers = [int(number) for number in problem.gold.split(":")[0].split()]
+    while True:
+        steps, value, expression = join_at_random(rng, numbers)
+        if value is not None and value <= LARGEST_TARGET:
+            return completion_text(steps, expression)
+
+
+def completion_text(steps: list[str], expression: str) -> str:
+    """A completion in the format that the tiny policy is taught."""
+    return f"<think>{' '.join(steps)}</think><answer>{expression}</answer>"
 
 
 def join_at_random(rng: random.Random, numbers: list[int]) -> tuple[list[str], int | None, str]:
@@ -77,6 +91,12 @@ def draw_countdown(config) -> tuple[list[Problem], list[Problem]]:
         training[make_countdown(rng, next(sizes))[0]] = None
         drawn += 1
     return [*training], [*evaluation][: config.eval_problems]
+
+
+def countdown_text(value) -> str:
+    """A problem in a column, such as 3 9 5 : 48, or "" where it is none."""
+    text = str(value)
+    return text if re.fullmatch(r"\s*\d+(\s+\d+)*\s*:\s*\d+\s*", text, re.A) else ""
 
 
 def extract_answer(text: str) -> str:

@@ -1,91 +1,19 @@
-"""Data sets: a table of those of the hub, local files, and what of them can be used."""
+"""The problems to train on and to evaluate on, and what is dropped on the way."""
 
-import glob
-import json
-import random
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+import unicodedata
+from collections import Counter
+from dataclasses import replace
 
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.records import Problem
-from rlvr.tasks import grade, in_threads
-from rlvr.tasks.answers import last_boxed
-from rlvr.tasks.code import has_tests
-from rlvr.tasks.countdown import draw_countdown
-from rlvr.tasks.prompts import choose_system_prompt, encode_prompt, write_prompt
-
-
-def answer_text(value) -> str:
-    """The gold answer in a column.
-
-    A list's items are joined; after #### stands the answer; 27.0 and 027 are 27; of a solution it
-    is the last box.
-    """
-    if value is None:
-        text = ""
-    elif isinstance(value, list):
-        text = ", ".join(map(str, value))
-    else:
-        text = str(value).strip()
-    text = text.rpartition("####")[2].strip()
-    if re.fullmatch(r"-?\d+(\.0*)?", text):
-        return str(int(float(text)))
-    return last_boxed(text) if "\\boxed" in text else text
-
-
-def tests_text(value) -> str:
-    """Unit tests in a column, as the JSON that read_tests takes; what is no JSON is assertions."""
-    try:
-        return json.dumps(json.loads(value) if isinstance(value, str) else value)
-    except ValueError:
-        return json.dumps(value)
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a data set is, and which columns hold what."""
-
-    path: str  # hub id, or local path
-    problem: str  # column
-    answer: str  # column
-    train: str | None = None  # split to train on
-    test: str | None = None  # split to evaluate on
-    level: str | None = None  # column whose values are also evaluated by themselves
-    verifier: str = "math"
-    configuration: str | None = None  # of the hub's set
-    gold: Callable[[object], str] = answer_text  # what stands in the answer column -> gold
-
-
-DATASETS = {
-    "gsm8k": Source(
-        "openai/gsm8k",
-        "question",
-        "answer",
-        train="train",
-        test="test",
-        verifier="number",
-        configuration="main",
-    ),
-    "math": Source(
-        "DigitalLearningGmbH/MATH-lighteval",
-        "problem",
-        "solution",
-        train="train",
-        test="test",
-        level="level",
-    ),
-    "math500": Source("HuggingFaceH4/MATH-500", "problem", "answer", test="test", level="level"),
-    "open-rs": Source("knoveleng/open-rs", "problem", "answer", train="train", level="level"),
-    "aime24": Source("HuggingFaceH4/aime_2024", "problem", "answer", test="train"),
-    "aime25": Source("math-ai/aime25", "problem", "answer", test="test"),
-    "amc23": Source("math-ai/amc23", "question", "answer", test="test"),
-    "minerva": Source("math-ai/minervamath", "question", "answer", test="test"),
-    "olympiadbench": Source("math-ai/olympiadbench", "question", "final_answer", test="test"),
-}
-FILES = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+from rlvr.tasks.isolation import describe
+from rlvr.tasks.pool import grade, in_threads
+from rlvr.tasks.prompts import choose_system_prompt, that_fit, write_prompts
+from rlvr.tasks.sources import EMBEDDED
+from rlvr.tasks.splits import load_splits, problems_of, source_of
+from rlvr.tasks.verifiers import VERIFIERS
 
 
 def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Problem]]]:
@@ -94,126 +22,135 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
     There is nothing to train on where --max_steps is 0. UserError where a set cannot be read, or
     has too few problems that can be used.
     """
-    needed = dict.fromkeys(config.eval_names)
-    if config.max_steps > 0:
-        needed[config.dataset] = None
-    found = {}
-    for name in needed:
-        found[name] = draw_countdown(config) if name == "countdown" else read_set(name, config)
-    evaluation = {}
+    needed = [*config.eval_names, *([config.dataset] if config.max_steps > 0 else [])]
+    found = {name: read_set(name, config) for name in dict.fromkeys(needed)}
+    sets = {name: found[name][1] for name in config.eval_names}
     training = []
     if config.max_steps > 0:
-        training = prepare(config.dataset, found[config.dataset][0], config, tokenizer)
-    for name in config.eval_names:
-        evaluation[name] = prepare(name, found[name][1], config, tokenizer)
-    if config.max_steps > 0 and not training:
-        raise UserError(
-            f"the data set {config.dataset} has no problem to train on beside the --eval_problems "
-            f"{config.eval_problems}; some sets are for --eval_dataset alone"
-        )
-    for name, problems in evaluation.items():
-        if len(problems) < world.WORLD_SIZE:
+        training = without_overlap(config.dataset, found[config.dataset][0], sets)
+        training = prepare(config.dataset, training, config, tokenizer)
+    evaluation = {}
+    for name, problems in sets.items():
+        problems = problems[: config.eval_problems or None]
+        evaluation[name] = prepare(name, problems, config, tokenizer)
+        if len(evaluation[name]) < world.WORLD_SIZE:
             raise UserError(
-                f"the data set {name} has {len(problems)} problems to evaluate on, less than one a "
-                "rank"
+                f"the data set {name} has {len(evaluation[name])} problems to evaluate on, less "
+                "than one a rank"
             )
+    problems = [*training, *(problem for drawn in evaluation.values() for problem in drawn)]
+    if world.RANK == 0 and any(problem.verifier == "code" for problem in problems):
+        print(describe())
     return training, evaluation
 
 
-def source_of(name: str, config) -> Source:
-    """The row of the table, or one for local files, by the flags."""
-    if name in DATASETS:
-        return DATASETS[name]
-    return Source(
-        name,
-        config.prompt_column,
-        config.answer_column,
-        train="train",
-        test="test",
-        verifier=config.verifier,
-        gold=tests_text if config.verifier == "code" else answer_text,
-    )
-
-
 def read_set(name: str, config) -> tuple[list[Problem], list[Problem]]:
-    """The problems of a data set to train and to evaluate on, shuffled.
+    """The problems of a data set that may be trained on, and all that it has for evaluation.
 
-    A set without an evaluation split holds out --eval_problems of its own. UserError, in one line,
-    for trouble.
+    They are shuffled. A set without an evaluation split is evaluated on its training split, of
+    which --eval_problems are held out where it is also trained on. UserError, in one line, for
+    trouble.
     """
+    if name in EMBEDDED:
+        return EMBEDDED[name](config)
     source = source_of(name, config)
-    training, evaluation = (problems_of(rows, name, source) for rows in read_splits(name, source))
-    evaluation = (evaluation or training)[: config.eval_problems or None]
-    held_out = {problem.prompt for problem in evaluation}
-    return [problem for problem in training if problem.prompt not in held_out], evaluation
+    splits = load_splits(name, source)
+    training, evaluation = [], problems_of(splits.get(source.test), name, source)
+    is_trained_on = name == config.dataset and config.max_steps > 0
+    if is_trained_on or not evaluation:
+        training = problems_of(splits.get(source.train), name, source)
+    held_out = config.eval_problems if is_trained_on else 0
+    return training, evaluation or training[: held_out or None]
 
 
-def read_splits(name: str, source: Source) -> list[list[dict]]:
-    """The rows of the training and the evaluation split, shuffled; [] for a missing split."""
-    import datasets  # takes a second
+def without_overlap(
+    name: str, problems: list[Problem], sets: dict[str, list[Problem]]
+) -> list[Problem]:
+    """The problems that stand in none of the evaluation sets; how many do is printed.
 
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # what fails is told once, below
-    suffix = Path(name).suffix
-    if suffix in FILES:
-        where = dict(path=FILES[suffix], data_files=glob.escape(name))
-    else:
-        where = dict(path=source.path, name=source.configuration)
-    try:
-        splits = datasets.load_dataset(**where)
-    except Exception as error:  # of every kind, by format and by network
-        reason = str(error.__cause__ or error) or repr(error)
-        first_line = reason.splitlines()[0]
-        raise UserError(f"cannot load the data set {name}: {first_line}") from error
-    parts = [[*splits.get(split, ())] for split in (source.train, source.test)]
-    for part in parts:
-        random.Random(0).shuffle(part)
-    return parts
-
-
-def problems_of(rows: list[dict], name: str, source: Source) -> list[Problem]:
-    """A problem for each row; UserError where a column is missing."""
-    for column in (source.problem, source.answer):
-        if rows and column not in rows[0]:
-            columns = ", ".join(rows[0])
-            raise UserError(f"the data set {name} has no column {column!r}; it has {columns}")
-    return [
-        Problem(
-            str(row[source.problem] or ""),
-            source.gold(row[source.answer]),
-            source.verifier,
-            str(row.get(source.level) or ""),
+    UserError where none is left to train on.
+    """
+    holders = {
+        overlap_key(problem.prompt): holder for holder, held in sets.items() for problem in held
+    }
+    found = [holders.get(overlap_key(problem.prompt)) for problem in problems]
+    kept = [problem for problem, holder in zip(problems, found, strict=True) if not holder]
+    counts = Counter(filter(None, found))
+    told = ", ".join(f"{count} of {holder}" for holder, count in counts.items())
+    if not kept:
+        raise UserError(
+            f"the data set {name} has no problem to train on beside the evaluated ones"
+            + (f": of its {len(problems)} problems it shares {told}" if problems else "")
+            + "; some sets are for --eval_dataset alone"
         )
-        for row in rows
-    ]
-
-
-def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Problem]:
-    """Write each problem's prompt; drop and count the problems that cannot be used."""
-    if not problems:
-        return []
-    system = choose_system_prompt(problems[0].verifier, config.system_prompt, tokenizer)
-    asked = [write_prompt(problem, system, tokenizer) for problem in problems if problem.prompt]
-    short = [
-        problem
-        for problem in asked
-        if len(encode_prompt(tokenizer, problem.prompt)) <= config.max_prompt_length
-    ]
-    good = in_threads(lambda problem: has_gold(problem, config), short)
-    kept = [problem for problem, is_good in zip(short, good, strict=True) if is_good]
-    if len(kept) < len(problems) and world.RANK == 0:
-        print(
-            f"{name}: {len(problems)} problems less {len(problems) - len(asked)} without a text, "
-            f"{len(asked) - len(short)} over {config.max_prompt_length} tokens and "
-            f"{len(short) - len(kept)} without a readable answer are {len(kept)}"
-        )
+    if counts and world.RANK == 0:
+        print(f"{name}: not trained on, since they are evaluated: {told}")
     return kept
 
 
-def has_gold(problem: Problem, config) -> bool:
-    """Whether the verifier gives a point to the gold answer itself, or can run its tests."""
-    if problem.verifier == "countdown":
-        return True
-    if problem.verifier == "code":
-        return has_tests(problem.gold)
-    itself = problem.verifier, f"\\boxed{{{problem.gold}}}", problem.gold
-    return grade(itself, config.verify_seconds)[0] > 0
+def overlap_key(prompt: str | tuple) -> str:
+    """The text of a question, or of a conversation's last turn, in lower case and evenly spaced."""
+    text = prompt if isinstance(prompt, str) else prompt[-1][1]
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Problem]:
+    """Write each problem's prompt; drop and count the problems that cannot be used.
+
+    UserError where none is left of them.
+    """
+    if not problems:
+        return []
+    verifier = VERIFIERS[problems[0].verifier]
+    system = choose_system_prompt(verifier, config.system_prompt, tokenizer)
+    dropped = {}
+    asked = [problem for problem in problems if problem.prompt]
+    dropped["without a question"] = len(problems) - len(asked)
+    answered = [problem for problem in asked if problem.gold is not None]
+    dropped["with a dict, a bool or a nested list as answer"] = len(asked) - len(answered)
+    written = write_prompts(answered, system, config, tokenizer)
+    short = that_fit(written, config.max_prompt_length, tokenizer)
+    dropped[f"over {config.max_prompt_length} tokens"] = len(written) - len(short)
+    kept = with_golds(name, short, config)
+    dropped["whose answer the verifier does not take"] = len(short) - len(kept)
+    losses = ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count)
+    told = f"{name}: {len(problems)} problems less {losses} are {len(kept)}"
+    if not kept:
+        raise UserError(told)
+    if losses and world.RANK == 0:
+        print(told)
+    return kept
+
+
+def with_golds(name: str, problems: list[Problem], config) -> list[Problem]:
+    """The problems whose gold can be used: the example that its verifier makes of it is a success.
+
+    Each different gold is tried once, but for those that the verifier's entry is sure of. Of
+    alternatives, those that can be used are kept.
+    """
+    if not problems or VERIFIERS[problems[0].verifier].example is None:
+        return [problem for problem in problems if problem.gold]
+    golds = {gold for problem in problems for gold in listed(problem.gold) if gold}
+    verifier = problems[0].verifier
+    entry = VERIFIERS[verifier]
+
+    def is_usable(gold: str) -> bool:
+        reward, _ = grade((verifier, entry.example(gold), gold), config.verify_seconds)
+        return reward >= config.success_threshold
+
+    usable = {gold for gold in golds if re.fullmatch(entry.surely_usable, gold)}
+    tried = sorted(golds - usable)
+    results = in_threads(is_usable, tried, f"{name}: reading the different answers")
+    usable |= {gold for gold, good in zip(tried, results, strict=True) if good}
+    kept = []
+    for problem in problems:
+        readable = tuple(gold for gold in listed(problem.gold) if gold in usable)
+        if readable:
+            whole = readable == listed(problem.gold)
+            kept.append(problem if whole else replace(problem, gold=readable))
+    return kept
+
+
+def listed(gold: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The alternatives of a gold answer; a text is the only one."""
+    return (gold,) if isinstance(gold, str) else gold

@@ -3,15 +3,17 @@
 A completion can hold anything, a tower of powers or an endless loop, so a grader can be killed at
 its deadline. It imports no torch, so that it starts in half a second.
 
-Questions come in by lines, [verifier, text, gold, seconds], and answers go out, [reward, status].
+Questions come in by lines, [number, verifier, text, gold, seconds, program_seconds]. Two lines go
+out, [number, "read"] and [number, reward, status].
 """
 
 import json
+import os
 import resource
 import signal
-import subprocess
 import sys
 
+from rlvr.tasks.isolation import START_SECONDS
 from rlvr.tasks.verifiers import VERIFIERS, judge
 
 import math_verify  # noqa: F401  (now, so that the first deadline does not pay for it)
@@ -22,19 +24,25 @@ MOST_MEMORY = 2**32  # bytes of address space
 def main() -> None:
     """Answer each line of standard input, or die of it."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what a library prints is no reply
     for line in sys.stdin:
-        verifier, text, gold, seconds = json.loads(line)
+        number, verifier, text, gold, seconds, program_seconds = json.loads(line)
+        replies.write(json.dumps([number, "read"]) + "\n")
+        entry = VERIFIERS[verifier]
+        allowed = seconds
+        if entry.keeps_time:  # by itself, and this is for the case that it fails
+            allowed = program_seconds + seconds + 2 * START_SECONDS
+        # the kernel kills this process then, even within a huge multiplication
+        signal.setitimer(signal.ITIMER_REAL, allowed)
         try:
-            if not VERIFIERS[verifier].keeps_time:
-                # the kernel kills this process then, even within a huge multiplication
-                signal.setitimer(signal.ITIMER_REAL, seconds)
-            reply = judge(verifier, text, gold, seconds)
-        except subprocess.TimeoutExpired:
-            reply = 0.0, "timeout"
+            reply = judge(verifier, text, gold, seconds, program_seconds)
+        except TimeoutError:
+            reply = entry.no_answer, "timeout"
         except Exception:  # math-verify and sympy raise of every kind
-            reply = 0.0, "unparsed"
+            reply = entry.no_answer, "unparsed"
         signal.setitimer(signal.ITIMER_REAL, 0)
-        print(json.dumps(reply), flush=True)
+        replies.write(json.dumps([number, *reply]) + "\n")
 
 
 if __name__ == "__main__":

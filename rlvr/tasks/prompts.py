@@ -1,16 +1,19 @@
 """System prompts by name, and how a problem becomes the prompt that the policy reads."""
 
+import json
 from dataclasses import replace
 from datetime import datetime
 
 from rlvr.errors import UserError
 from rlvr.records import Problem
-from rlvr.tasks.verifiers import VERIFIERS
 
+# A-GRAE, App. C.2, as the system prompt; two-stage dynamics, App. C.2, behind the question
+BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
+USER_SUFFIXES = {"none": "", "boxed": BOXED}
 SYSTEM_PROMPTS = {
     "none": "",
-    # A-GRAE, App. C.2; two-stage dynamics, App. C.2, has it behind the question
-    "boxed": "Please reason step by step, and put your final answer within \\boxed{}.",
+    "boxed": BOXED,
+    "assistant": "You are a helpful assistant.",  # two-stage dynamics, App. C.2
     # CW-GRPO, App. B
     "think": (
         "A conversation between User and Assistant. The user asks a question, and the Assistant "
@@ -25,6 +28,7 @@ SYSTEM_PROMPTS = {
         "with + - * / and parentheses, to reach the target. Think within <think> </think>, then "
         "give the expression alone within <answer> </answer>."
     ),
+    "number": "Answer with a number only.",
     "code": (
         "Solve the problem in Python. Think step by step, then give the whole program in one "
         "```python block."
@@ -40,37 +44,92 @@ def encode_prompt(tokenizer, prompt: str) -> list[int]:
     return tokenizer.encode(prompt, add_special_tokens=not tokenizer.chat_template)
 
 
-def choose_system_prompt(verifier: str, chosen: str, tokenizer) -> str:
-    """The text of --system_prompt; "auto" stands for what the verifier's entry names."""
+def choose_system_prompt(verifier, chosen: str, tokenizer) -> str:
+    """The text of --system_prompt; "auto" stands for that of the verifier's entry."""
     if chosen != "auto":
         return SYSTEM_PROMPTS[chosen]
-    if verifier == "countdown" and not tokenizer.chat_template:
-        return ""  # the tiny policy reads no English
-    return SYSTEM_PROMPTS[VERIFIERS[verifier].system_prompt]
+    if verifier.chat_only and not tokenizer.chat_template:
+        return ""
+    return verifier.system_prompt
 
 
-def write_prompt(problem: Problem, system: str, tokenizer) -> Problem:
-    """The problem with the system prompt and the chat template around its text."""
-    if not tokenizer.chat_template:
-        text = f"{system}\n{problem.prompt}\n" if system else problem.prompt
-        return replace(problem, prompt=text)
-    messages = [dict(role="user", content=problem.prompt)]
-    if system:
-        messages.insert(0, dict(role="system", content=system))
+def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> list[Problem]:
+    """The problems, each with what the policy reads as its prompt.
+
+    Their prompts were questions, or conversations as pairs of role and content. The chat template
+    goes around them, with the system prompt and --user_suffix; without a template they stand on
+    lines of their own. UserError where the template fails.
+    """
+    suffix = USER_SUFFIXES[config.user_suffix]
+    conversations = [converse(problem.prompt, system, suffix) for problem in problems]
+    if problems and tokenizer.chat_template:
+        options = read_template_kwargs(config.chat_template_kwargs)
+        try:
+            texts = fill_templates(tokenizer, conversations, add_generation_prompt=True, **options)
+        except Exception as error:  # jinja's; some templates take no system prompt
+            raise UserError(
+                f"the model's chat template fails, try --system_prompt none: {error}"
+            ) from error
+    else:
+        texts = [in_lines(messages, suffix) for messages in conversations]
+    return [replace(problem, prompt=text) for problem, text in zip(problems, texts, strict=True)]
+
+
+def converse(prompt: str | tuple, system: str, suffix: str) -> list[dict[str, str]]:
+    """The messages of a prompt. A conversation that has a system prompt keeps its own."""
+    turns = (("user", prompt),) if isinstance(prompt, str) else prompt
+    messages = [{"role": role, "content": content} for role, content in turns]
+    if suffix:
+        messages[-1]["content"] += f"\n{suffix}"
+    if system and messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": system})
+    return messages
+
+
+def in_lines(messages: list[dict[str, str]], suffix: str) -> str:
+    """Messages for a policy without a chat template; a question by itself stays as it is."""
+    text = "\n".join(message["content"] for message in messages)
+    return f"{text}\n" if suffix or len(messages) > 1 else text
+
+
+def read_template_kwargs(text: str) -> dict:
+    """--chat_template_kwargs as a dict; UserError where it is none, or has a name used here."""
     try:
-        text = fill_template(tokenizer, messages, add_generation_prompt=True)
-    except Exception as error:  # jinja's; some templates take no system prompt
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
         raise UserError(
-            f"the model's chat template fails, try --system_prompt none: {error}"
-        ) from error
-    return replace(problem, prompt=text)
+            "--chat_template_kwargs takes a JSON object, such as "
+            f"'{{\"enable_thinking\": false}}', got {text}"
+        )
+    taken = {"conversation", "messages", "tokenize", "add_generation_prompt", "strftime_now"}
+    for name in taken & found.keys():
+        raise UserError(f"--chat_template_kwargs cannot set {name}")
+    return found
 
 
-def fill_template(tokenizer, messages: list[dict], **options) -> str:
-    """The chat template with the messages in it; it gives the same text on every day."""
+def fill_templates(tokenizer, conversations: list[list[dict]], **options) -> list[str]:
+    """The chat template with each conversation in it; it gives the same texts on every day."""
     return tokenizer.apply_chat_template(
-        messages, tokenize=False, strftime_now=A_FIXED_DAY.strftime, **options
+        conversations, tokenize=False, strftime_now=A_FIXED_DAY.strftime, **options
     )
+
+
+def that_fit(problems: list[Problem], limit: int, tokenizer) -> list[Problem]:
+    """The problems whose prompts have at most so many tokens.
+
+    A token is at least a byte, but for those that may open and close a text; so only texts of more
+    bytes have to be encoded, and those all at once.
+    """
+    lengths = [len(problem.prompt.encode()) + 2 for problem in problems]
+    long = [i for i, length in enumerate(lengths) if length > limit]
+    texts = [problems[i].prompt for i in long]
+    special = not tokenizer.chat_template
+    encoded = tokenizer(texts, add_special_tokens=special)["input_ids"] if texts else []
+    for i, ids in zip(long, encoded, strict=True):
+        lengths[i] = len(ids)
+    return [each for each, length in zip(problems, lengths, strict=True) if length <= limit]
 
 
 def end_of_turn(tokenizer) -> list[int]:
@@ -81,7 +140,7 @@ def end_of_turn(tokenizer) -> list[int]:
     answer = "answer"
     turns = [dict(role="user", content="question"), dict(role="assistant", content=answer)]
     try:
-        text = fill_template(tokenizer, turns) if tokenizer.chat_template else ""
+        (text,) = fill_templates(tokenizer, [turns]) if tokenizer.chat_template else [""]
     except Exception:  # jinja's; some templates take no answers
         return []
     _, found, rest = text.rpartition(answer)

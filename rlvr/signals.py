@@ -1,0 +1,21 @@
+"""The signals that ask a run to end."""
+
+import signal
+import sys
+
+
+def asking_for_an_end() -> list[signal.Signals]:
+    """The signals that ask a run to end: Ctrl-C, a scheduler's, its warning, a closed terminal.
+
+    Where SIGHUP is ignored, as under nohup, it stays ignored.
+    """
+    signals = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    return signals
+
+
+def leave(number, frame):
+    """End a run that has nothing to save yet. A launcher may send the signal twice."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(0)

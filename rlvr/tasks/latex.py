@@ -1,0 +1,93 @@
+"""LaTeX as text: what only changes how it looks is taken away, and lists are divided."""
+
+import re
+
+FONT = r"\\(?:math(?:bf|it|sf)|boldsymbol|bm|underline)"
+TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox)\s*\{"
+# How the same thing is written in LaTeX that math-verify reads, to be replaced in this order.
+PLAIN = [
+    (r"\\\\\[[\d.]+ ?\w+\]", r"\\\\"),  # the height of a line
+    # delimiters, currencies, styles
+    (r"(?<!\\)\\[()\[\]]|\\?\$|[£€¥]|\\(?:display|text)style(?![a-z])|\\(?:bf|large)(?![a-z])", ""),
+    (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}", ""),
+    (r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-z])", " "),
+    (r"\s*\{\s*,\s*\}\s*", ","),
+    # blanks that do not part words, numbers or items
+    (r"(?<=[^\w\s\\,;})\]])\s+(?=\S)|\s+(?=[^\w\s\\])", ""),
+    (r"\\(?:begin|end)\{aligned\}|&(?==)", ""),
+    (r"\\begin\{cases\}([^&]*?)\\end\{cases\}", r"\1"),  # a system; with & there are conditions
+    # fonts: an index or a power keeps its braces
+    (rf"(?<=[\^_]){FONT}", ""),
+    (rf"{FONT}\s*\{{([^{{}}]*)\}}", r" \1 "),
+    (FONT, ""),
+    # other ways to write the same
+    (r"\\[dtc]?frac\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\frac{\1}{\2}"),
+    (r"\\mathrm\s*\{([ei])\}", r" \1 "),  # constants; other such letters are units
+    (r"(?<=[\d)}])i(?![A-Za-z])", " i"),  # the constant to math-verify, where it stands by itself
+    (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
+    (r"\\varnothing", r"\\emptyset"),
+    (r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi"),
+    (r"(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}", lambda digits: repeating(*digits.groups())),
+    (r"(?<=\d)\.(?=[-+*/)])", ""),  # 1./3
+    (r"(?<![\w.])(\d+) (\d+)/(\d+)(?![\w.])", r"\1\\frac{\2}{\3}"),  # 1 1/2
+    (r"(?<=\d)[eE]([-+]?\d+)(?![\w.])", r"\\cdot 10^{\1}"),  # 1e3
+    (r"(?<![\d.] )(?<![\d.])(\d{1,3}(?: \d{3})+)(?! ?\d)", lambda found: found[1].replace(" ", "")),
+]
+SIGNS = str.maketrans(
+    {
+        "−": "-",
+        "°": r"^\circ ",
+        "√": r"\sqrt ",
+        "∞": r"\infty ",
+        "·": r"\cdot ",
+        "∈": r"\in ",
+        "∪": r"\cup ",
+        "²": "^2",
+        "³": "^3",
+        "½": r"\frac12 ",
+    }
+)
+
+
+def plain(text: str) -> str:
+    """LaTeX without what only changes how it looks."""
+    text = " ".join(text.translate(SIGNS).split())
+    for written, meant in PLAIN:
+        text = re.sub(written, meant, text)
+    text = re.sub(r"(?<!\\right)[\s.,;:\\]+$", "", " ".join(text.split()))
+    whole = re.fullmatch(rf"(?:{TEXT}|\{{|\*\*)(.*)(?:\}}|\*\*)", text)
+    return plain(whole[1]) if whole and is_closed(whole[1]) else text
+
+
+def is_closed(text: str) -> bool:
+    """Whether each brace of a text has its other one in it."""
+    depth = 0
+    for token in re.findall(r"\\.|[{}]", text):
+        depth += (token == "{") - (token == "}")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def repeating(whole: str, fixed: str, repeated: str) -> str:
+    """A repeating decimal as a fraction."""
+    top = int(whole + fixed + repeated) - int(whole + fixed or 0)
+    return rf"\frac{{{top}}}{{{10 ** len(fixed + repeated) - 10 ** len(fixed)}}}"
+
+
+def split(text: str, divider: str) -> list[str]:
+    """The parts of a text between dividers that stand outside of all brackets; no empty ones."""
+    tokens = re.compile(
+        rf"(?P<divider>{divider})|(?P<open>\\?[(\[{{]|\\begin)|(?P<close>\\?[)\]}}]|\\end)|\\."
+    )
+    parts = []
+    depth = start = 0
+    for token in tokens.finditer(text):
+        depth += (token.lastgroup == "open") - (token.lastgroup == "close")
+        if depth < 0:
+            return [text]
+        if token.lastgroup == "divider" and depth == 0:
+            parts.append(text[start : token.start()])
+            start = token.end()
+    parts.append(text[start:])
+    return [text] if depth else [part for part in parts if part.strip()] or [text]

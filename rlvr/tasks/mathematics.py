@@ -1,0 +1,197 @@
+r"""Mathematics: LaTeX in the last box against the gold, compared by math-verify.
+
+math-verify is the judge. This room settles what it is given:
+
+- An answer is a list of items, divided by commas, "and" and "or" outside of brackets. Two or more
+  are a set. Where the gold has several, they may stand in several boxes, too.
+- Words are compared as texts: math-verify takes their letters for factors, which commute.
+- A unit behind a number is dropped, or multiplies it, as million does. So is a percent sign, since
+  data sets write 50 and 50\% for the same thing.
+- Of an equation such as x = 5, 5 = x or A = 2\pi r = 6\pi, unless the gold is one, the value is
+  taken. An equation that does not hold, as 2 + 2 = 3, or that says something else about an unknown,
+  as 2x = 3, is wrong.
+- What math-verify does not read as LaTeX is not read at all: there is no falling back to the last
+  number of it.
+"""
+
+import re
+from dataclasses import replace
+from functools import cache, lru_cache
+
+from rlvr.tasks.boxes import boxed, last_boxed, last_boxes
+from rlvr.tasks.latex import TEXT, plain, split
+from rlvr.tasks.magnitude import is_too_large
+from rlvr.tasks.numbers import scale_of
+
+LONGEST = 2000  # characters of an answer
+AND = rf"{TEXT}\s*,?\s*(?:and|or)\s*,?\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
+DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|,"  # of items; a line's end, but not \\sqrt for \sqrt
+EQUALS = r"(?<![<>!:])=|\\equiv(?![a-z])"
+# A number of several groups, as in 1,000, and not a beginning of 1,200,3.
+THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
+WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
+PROSE = re.compile(r"[A-Za-z]{3,}\s+[A-Za-z]{2,}")
+TWO_NUMBERS = re.compile(r"(?<![_^\d.])[\d.]+ \d")
+POWER = r"(?:\^\{?-?\d\}?)?"
+FUNCTIONS = "sin|cos|tan|log|exp|max|min|mod"
+UNITS = [  # behind a value
+    rf"(?<![\^_\s])\s*((?:{TEXT}[^{{}}]*\}}{POWER}[\s/]*)+)",
+    rf"(?:(?<=[\d}}])|(?<=\\pi))\s+((?!{FUNCTIONS})(?:[A-Za-z]{{3,}}|in|hr|lb|oz|sq)[A-Za-z\s/]*)"
+    rf"{POWER}",
+    rf"(?<=\d)\s*([ckm]m|[km]g|ml|ft){POWER}",
+]
+WITH_UNIT = re.compile(rf"(.+?)(?:{'|'.join(UNITS)})")
+OF_DEGREES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc).*\\circ")  # math-verify drops the degrees
+
+
+def verify_math(text: str, gold: str) -> float | None:
+    """The answer in the last box, or in the last boxes where the gold has several parts.
+
+    It has no time limit of its own: for what a policy wrote, use `rlvr.tasks.pool.grade`.
+    """
+    import math_verify  # takes a second
+
+    answer = last_boxed(text)
+    if answer == "NA" or max(len(answer), len(gold)) > LONGEST:
+        return None
+    # Equations are compared where the gold is one, if math-verify reads it.
+    right = [] if len(split(plain(gold), EQUALS)) == 1 else read(gold, values=False)
+    values = not right
+    right, given = right or read(gold, values), read(answer, values)
+    parts = count_parts(right)
+    if parts > 1 and count_parts(given) < 2:
+        given = read(last_boxes(text, parts), values)
+    if not right or not given:
+        return None
+    letters = {plain(gold), plain(answer)}
+    if letters & {"e", "i"} and all(map(re.compile("[A-Za-z]").fullmatch, letters)):
+        return float(len(letters) == 1)  # the numbers e and i are not E and I
+    if any(map(is_too_large, values_in(right + given))):
+        return float(any(one == other for one in values_in(right) for other in values_in(given)))
+    return float(math_verify.verify(right, given, timeout_seconds=None))
+
+
+def values_in(found: list) -> list:
+    """What math-verify has read, without the texts beside it."""
+    return [value for value in found if not isinstance(value, str)]
+
+
+def count_parts(values: list) -> int:
+    """How many elements the first of these values has, if it is a finite set; 1 for others."""
+    from sympy import FiniteSet
+
+    return len(values[0]) if values and isinstance(values[0], FiniteSet) else 1
+
+
+@lru_cache(maxsize=1000)  # the completions of a problem share its gold, and often an answer
+def read(text: str, values: bool) -> list:
+    """What math-verify reads in an answer, in all ways that the answer can be read; [] for none.
+
+    1,000 is a number; 100,200 is a number or a list of two. With `values` each equation is replaced
+    by its value.
+    """
+    import sympy
+
+    if len(text) > LONGEST:
+        return []
+    text = plain(text)
+    readings = [THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)]
+    if readings[0] != text and ",0" not in text:
+        readings.append(text.replace(",", ", "))
+    if re.fullmatch(r"-?0,\d+", text):
+        readings.append(text.replace(",", "."))
+    found = []
+    for reading in readings:
+        groups = [read_group(group, values) for group in split(reading, ";")]
+        if None in groups:
+            return [sympy.nan]  # which equals nothing
+        if all(groups):
+            found += parse("; ".join(groups))
+    return found
+
+
+def read_group(group: str, values: bool) -> str | None:
+    """A list as math-verify is to have it; "" where it cannot be read, None for what is false."""
+    items = split(group, DIVIDER)
+    items = [settle(item) for item in items] if values else items
+    if None in items:
+        return None
+    signs = [item.replace(r"\pm", "+").replace(r"\mp", "-") for item in items]
+    others = [item.replace(r"\pm", "-").replace(r"\mp", "+") for item in items]
+    cleaned = [clean(item) for item in dict.fromkeys([*signs, *others])]
+    return ", ".join(cleaned) if all(cleaned) else ""
+
+
+def clean(item: str) -> str:
+    """One item of a list, as math-verify is to have it; "" where it cannot be read."""
+    item = plain(re.sub(r"\\?%", "", item))
+    if WORDS.fullmatch(item):
+        return rf"\text{{{item}}}"
+    unit = WITH_UNIT.fullmatch(item)
+    if not unit:
+        return item
+    words = re.sub(TEXT, " ", next(filter(None, unit.groups()[1:])))
+    scale = scale_of(re.sub(r"[(){}]|\^\{?-?\d\}?|(?<=[a-z])\d", "", words))
+    return {None: "", 1: unit[1]}.get(scale, rf"({unit[1]}) \cdot {scale}")
+
+
+def settle(item: str) -> str | None:
+    """The value of an equation, or the item if it is none; None where the equation is false.
+
+    A side without numbers is a name. Beside a name, sides with letters are formulas, and the value
+    is the side without letters, or else the last one that is no name.
+    """
+    sides = split(item, EQUALS)
+    if len(sides) == 1:
+        return item
+    names = [side for side in sides if is_name(side)]
+    others = [side for side in sides if not is_name(side)]
+    numbers = [side for side in others if not re.search(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", side))]
+    if not others:
+        return sides[-1]
+    to_agree = numbers if names else others
+    if not all(agree(side, to_agree[-1]) for side in to_agree[:-1]):
+        return None
+    return (to_agree or others)[-1]
+
+
+def is_name(side: str) -> bool:
+    """Whether one side of an equation says what the other one is the value of.
+
+    It has letters, and no number but in indices, powers and arguments, or it has two unknowns.
+    """
+    side = re.sub(rf"{TEXT}[^{{}}]*\}}", "t", side).strip()
+    side = re.sub(r"[_^]\s*(?:\{[^{}]*\}|\\[A-Za-z]+|.)|(?<=[A-Za-z'}])\s*\([^()]*\)", "", side)
+    letters = set(re.findall(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", side)))
+    if side.startswith(("-", "+")):
+        return False
+    without_numbers = re.search(r"[A-Za-z]", side) and not re.search(r"\d", side)
+    return bool(without_numbers) or len(letters) > 1 or bool(OF_DEGREES.search(side))
+
+
+def agree(side: str, other: str) -> bool:
+    """Whether math-verify takes two sides of an equation for equal."""
+    import math_verify
+
+    return math_verify.verify(parse(side), parse(other), timeout_seconds=None)
+
+
+def parse(text: str) -> list:
+    """What math-verify reads in LaTeX: the value and the text. [] for what it does not read."""
+    import math_verify
+
+    if PROSE.search(re.sub(rf"{TEXT}[^{{}}]*\}}|\\[A-Za-z]+", "", text)) or TWO_NUMBERS.search(
+        text
+    ):
+        return []
+    found = math_verify.parse(boxed(text), [as_latex()], parsing_timeout=None)
+    return [] if not found or isinstance(found[0], str) else found
+
+
+@cache
+def as_latex():
+    """math-verify's reading of LaTeX alone, without its units, which take the t of 2t for one."""
+    from math_verify import LatexExtractionConfig
+
+    config = LatexExtractionConfig(boxed_match_priority=0)
+    return replace(config, normalization_config=replace(config.normalization_config, units=False))

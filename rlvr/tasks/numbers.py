@@ -1,0 +1,136 @@
+"""Numbers: the one number of an answer, exactly, and whether it is the right one."""
+
+import ast
+import math
+import re
+from fractions import Fraction
+
+from rlvr.tasks.boxes import find_answer
+from rlvr.tasks.countdown import CANNOT_BE_READ, value_of
+
+LONGEST = 300  # characters of an answer
+# Words behind a number that multiply it, as in 3 million.
+MULTIPLES = {
+    "dozen": 12,
+    "hundred": 10**2,
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+}
+# Words behind a number that make another one of it, as in 3 and a half, or leave it open.
+NUMBER_WORDS = set(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
+    "half halves third thirds quarter quarters fourth fourths fifth fifths tenth tenths hundredth "
+    "hundredths thousandth thousandths point plus minus or squared cubed".split()
+)
+PLAIN = [  # how the same thing is written without LaTeX, in this order
+    (r"\\(?:text|math|operatorname|boldsymbol|bm|mbox)[a-z]*", " "),
+    (r"\{,\}", ","),
+    (r"\\[()\[\]]|\\[!,;: ]|\\q?quad|\\(?:left|right|displaystyle)|\\?[$%]|[€£¥~]|\*\*", ""),
+    (r"\^?\s*\{?\s*\\circ\s*\}?|\\degree", "°"),
+    ("[\u2212\u2013]", "-"),
+    (r"\\times|\\cdot|×|·", "*"),
+    (r"\\div|÷", "/"),
+    (r"\\approx|≈", "="),
+    (r"\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}|\\[dtc]?frac\s*(\d)\s*(\d)", r" \1\3/\2\4"),
+    ("½", " 1/2"),
+    (r"[{}]", ""),
+    (r"^[^\d=:]*(?::|\bis\b)", "="),  # the answer is 5
+]
+WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d{1,30})"
+NUMBER = re.compile(
+    rf"(?P<sign>[-+]?) *(?:(?P<whole>{WHOLE}) +(?=\d+/))?(?P<top>-?{WHOLE}?(?:\.\d{{0,30}})?)"
+    rf"(?:/(?P<bottom>-?{WHOLE}))?(?: *\* *10\^(?P<power>-?\d\d?))?(?P<unit>.*)",
+    re.A,
+)
+UNIT = re.compile(r"(?:[^\W\d_]|[ °²³/*.]|\^-?\d)*")
+
+
+def verify_number(text: str, gold: str) -> float | None:
+    """The number of an answer against that of the gold."""
+    number, right = read_number(find_answer(text)), read_number(gold)
+    return None if number is None or right is None else float(number == right)
+
+
+def last_number(text: str) -> str:
+    """The last number that stands in a text, for policies that mark no answer, or "NA"."""
+    numbers = re.findall(r"(?<![\w.)])-?\d[\d,]*(?:\.\d+)?", text, re.A)
+    return numbers[-1].rstrip(",") if numbers else "NA"
+
+
+def verify_last_number(text: str, gold: str) -> float | None:
+    """The last number of a text, wherever it stands, as lm-eval's flexible-extract reads it."""
+    number, right = read_number(last_number(text)), read_number(gold)
+    return None if number is None or right is None else float(number == right)
+
+
+def read_number(text: str) -> Fraction | None:
+    r"""The one number of an answer such as "$1,234.50", "18 eggs", "1\frac{1}{2}" or "x = 3/4".
+
+    None where there is none, or more than one. The sides of an equation have to agree, and one of
+    them has to be a number.
+    """
+    if len(text) > LONGEST:
+        return None
+    text = " ".join(text.split())
+    for written, plain in PLAIN:
+        text = re.sub(written, plain, text)
+    sides = [side.strip(" *_") for side in text.split("=")]
+    numbers = [read_plain(side) for side in sides]
+    others = [side for side, number in zip(sides, numbers, strict=True) if number is None]
+    numbers = {number for number in numbers if number is not None}
+    for side in filter(str.strip, others):
+        if not is_name(side):
+            numbers.add(calculate(side))
+    if len(numbers) != 1:
+        return None
+    return numbers.pop() if len(others) < len(sides) else None
+
+
+def is_name(side: str) -> bool:
+    """Whether one side of an equation only says what the other one is, as x or Total cost does."""
+    return any(map(str.isalpha, side)) and not re.search(r"\d", side) and side[0] not in "-+"
+
+
+def read_plain(text: str) -> Fraction | None:
+    """A number with its unit, as in -1,000.5 m^2, 1 1/2 cups or 3 million."""
+    found = NUMBER.fullmatch(text)
+    scale = scale_of(found["unit"]) if found else None
+    if scale is None:
+        return None
+    try:
+        value = Fraction(found["top"].replace(",", ""))
+        value /= Fraction((found["bottom"] or "1").replace(",", ""))
+    except (ValueError, ZeroDivisionError):  # no digits, and 1/0
+        return None
+    value += Fraction((found["whole"] or "0").replace(",", ""))
+    value *= Fraction(10) ** int(found["power"] or 0)
+    return value * scale * (-1 if found["sign"] == "-" else 1)
+
+
+def scale_of(unit: str) -> int | None:
+    """What the words behind a number multiply it by: mostly 1. None where they are no unit."""
+    unit = unit.strip().removesuffix(".").lower()
+    words = re.findall(r"[^\W\d_]+", unit)
+    starts_well = not unit or unit[0].isalpha() or unit[0] == "°"
+    if not starts_well or not UNIT.fullmatch(unit) or NUMBER_WORDS.intersection(words):
+        return None
+    return math.prod(MULTIPLES.get(word.removesuffix("s"), 1) for word in words)
+
+
+def calculate(text: str) -> Fraction | None:
+    """The exact value of a sum such as 6 * 7 or 0.5 * (3 + 1); None for other text."""
+    text = re.sub(r"(\d*)\.(\d+)", lambda part: decimal(*part.groups()), text.replace(",", ""))
+    if not re.fullmatch(r"[0-9+\-*/() ]+", text):
+        return None
+    try:
+        return Fraction(value_of(ast.parse(text.strip(), mode="eval").body))
+    except CANNOT_BE_READ:
+        return None
+
+
+def decimal(whole: str, behind: str) -> str:
+    """A decimal fraction as a quotient of whole numbers."""
+    return f"({int(whole + behind)}/{10 ** len(behind)})"

@@ -1,0 +1,134 @@
+"""`grade` judges a completion, by one of the graders that wait for questions."""
+
+import itertools
+import json
+import math
+import os
+import queue
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rlvr import world
+from rlvr.errors import UserError
+from rlvr.tasks.verifiers import VERIFIERS, judge
+
+PROJECT = Path(__file__).parent.parent.parent  # where a grader finds this package
+IDLE_GRADERS = queue.SimpleQueue()  # they end with this process, when their standard input closes
+NUMBERS = itertools.count()  # of the questions
+SECONDS_BETWEEN_NEWS = 10.0  # of a long list
+
+
+def grade(
+    question: tuple[str, str, str], seconds: float = 5.0, program_seconds: float = 20.0
+) -> tuple[float, str]:
+    """(verifier, text, gold) -> the reward, and "", "unparsed" or "timeout".
+
+    It may be called by many threads at once. What can run for ever goes to a grader, for at most so
+    many seconds, or the verifier's own. Of a program, each test may take `seconds`, and all of them
+    `program_seconds`. A grader that died of its question is replaced at the next one. UserError for
+    an unknown verifier.
+    """
+    verifier, text, gold = question
+    if verifier not in VERIFIERS:
+        raise UserError(f"there is no verifier {verifier!r}; there are {', '.join(VERIFIERS)}")
+    entry = VERIFIERS[verifier]
+    limits = entry.seconds or seconds, program_seconds
+    if not entry.isolated:
+        return judge(verifier, text, gold, *limits)
+    number = next(NUMBERS)
+    process = hand_over([number, verifier, text, gold, *limits], number)
+    reply = next(replies_to(number, process), None)
+    if reply is None:
+        end(process)
+        return entry.no_answer, "timeout"
+    IDLE_GRADERS.put(process)
+    return reply
+
+
+def hand_over(question: list, number: int) -> subprocess.Popen:
+    """A grader that has read the question. One that died while it was idle is passed over."""
+    while True:
+        try:
+            process = IDLE_GRADERS.get_nowait()
+            is_new = False
+        except queue.Empty:
+            process = start_grader()
+            is_new = True
+        try:
+            process.stdin.write(json.dumps(question) + "\n")
+            process.stdin.flush()
+        except OSError:
+            pass  # it has no answer then
+        if next(replies_to(number, process), None) == "read":
+            return process
+        end(process)
+        if is_new:
+            raise RuntimeError(f"a grader does not start: {' '.join(process.args)}")
+
+
+def replies_to(number: int, process: subprocess.Popen):
+    """What a grader says of a question: "read", then (reward, status). Other lines are no replies.
+
+    It ends with the grader.
+    """
+    for line in process.stdout:
+        try:
+            answered, *reply = json.loads(line)
+        except (ValueError, TypeError):
+            continue
+        if answered == number and reply == ["read"]:
+            yield "read"
+        elif answered == number and is_grade(reply):
+            yield tuple(reply)
+
+
+def is_grade(reply: list) -> bool:
+    """Whether a reply is a reward and a status."""
+    return (
+        len(reply) == 2
+        and isinstance(reply[0], float)
+        and math.isfinite(reply[0])
+        and reply[1] in ("", "unparsed", "timeout")
+    )
+
+
+def end(process: subprocess.Popen) -> None:
+    """End a grader that has failed, and close its pipes."""
+    process.kill()
+    process.communicate()
+
+
+def start_grader() -> subprocess.Popen:
+    """A process of rlvr/tasks/grader.py. It is in a session of its own: Ctrl-C is not for it."""
+    paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "rlvr.tasks.grader"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+
+
+def in_threads(function: Callable, items: list, doing: str = "") -> list:
+    """function(item) of each, by a thread a core; the threads wait for graders.
+
+    Where it takes long, how many are done is printed now and then, as "<doing>: 3400 of 12000".
+    """
+    workers = max(1, os.cpu_count() // world.LOCAL_WORLD_SIZE)
+    results = []
+    told = time.monotonic()
+    with ThreadPoolExecutor(workers) as pool:
+        for result in pool.map(function, items):
+            results.append(result)
+            if doing and world.RANK == 0 and time.monotonic() - told > SECONDS_BETWEEN_NEWS:
+                print(f"{doing}: {len(results)} of {len(items)}")
+                told = time.monotonic()
+    return results

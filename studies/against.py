@@ -1,0 +1,341 @@
+"""The losses of the five scripts against TRL's and verl's, on one random batch.
+
+    python studies/against.py                        # TRL's, if it is installed
+    python studies/against.py --verl ~/clones/verl   # verl's too, from a clone
+
+The batch has completions of unequal length, two truncated ones that are masked, ratios far from 1,
+advantages of both signs, a KL penalty and an entropy bonus, all in float64. Compared are the loss
+and its derivatives by each token's log-prob and entropy: the largest difference, divided by the
+largest value. The second table says what had to be set so that both compute the same, and how far
+apart they are with the other library's default instead.
+
+With TRL there is one whole optimizer step, too, of its trainer and of grpo.py (against_step.py).
+
+Of verl's files only the functions of the loss are read. So nothing else of it has to be installed.
+"""
+
+import argparse
+import ast
+import importlib
+import importlib.util
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import project  # noqa: F401
+
+import torch
+from against_step import whole_step
+
+import agrae
+import asymgrpo
+import common
+import cwgrpo
+import fade
+import grpo
+
+GROUPS, SIZE, LONGEST = 8, 4, 12  # B, G, T
+BETA, ENTROPY_COEF = 0.3, 0.1
+CASES = (  # scripts and their variants
+    ("grpo", "grpo"),
+    ("grpo", "dapo"),
+    ("grpo", "dr-grpo"),
+    ("grpo", "gspo"),
+    ("agrae", "agrae"),
+    ("asymgrpo", "asymgrpo"),
+    ("fade", "fade"),
+    ("cwgrpo", "cwgrpo"),
+)
+TRL_LOSS = {"sequence": "grpo", "token": "dapo", "constant": "dr_grpo"}
+VERL_LOSS = {
+    "sequence": "seq-mean-token-mean",
+    "token": "token-mean",
+    "constant": "seq-mean-token-sum-norm",
+}
+# What a library calls its default, and that default: each row of the second table, with the variant
+# that shows it.
+TRL_DEFAULTS = (
+    ("the KL penalty times the ratio (use_bias_correction_kl)", dict(bias=True), "grpo"),
+    ("the entropy bonus as a mean over tokens, whatever the loss is", dict(entropy=True), "grpo"),
+)
+VERL_DEFAULTS = (
+    ("a second clip at 3 for A < 0 (clip_ratio_c)", dict(clip_ratio_c=3.0), "grpo"),
+    ("masked completions left out of the mean (global_batch_size)", dict(rows=None), "grpo"),
+    ("the sum over tokens divided by T alone (loss_scale_factor)", dict(scale=None), "dr-grpo"),
+)
+
+
+@dataclass
+class Batch:
+    """One minibatch, N = GROUPS * SIZE completions; all but the rewards are [N, T]."""
+
+    rewards: torch.Tensor  # [B, G] of 0 and 1
+    mask: torch.Tensor
+    logprobs: torch.Tensor
+    old_logprobs: torch.Tensor
+    ref_logprobs: torch.Tensor
+    entropy: torch.Tensor
+
+
+def random_batch(seed: int) -> Batch:
+    """Ratios to the old policy of some 0.2 to 5, to the reference below verl's limit of the KL."""
+    random = torch.Generator().manual_seed(seed)
+    shape = (GROUPS * SIZE, LONGEST)
+
+    def normal(scale):
+        return scale * torch.randn(shape, generator=random, dtype=torch.float64)
+
+    lengths = torch.randint(1, LONGEST + 1, (shape[0], 1), generator=random)
+    mask = (torch.arange(LONGEST) < lengths).double()
+    mask[[1, SIZE + 2]] = 0  # truncated
+    rewards = torch.randint(0, 2, (GROUPS, SIZE), generator=random).double()
+    rewards[:, 0], rewards[:, 1] = 1, 0  # both signs in each group
+    logprobs = -normal(1).abs()
+    return Batch(
+        rewards=rewards,
+        mask=mask,
+        logprobs=logprobs,
+        old_logprobs=logprobs + normal(0.6),
+        ref_logprobs=logprobs + normal(0.5).clamp(-2, 2),
+        entropy=normal(1).abs(),
+    )
+
+
+def advantages_of(script: str, batch: Batch) -> torch.Tensor:
+    """The script's advantages, [N, T]."""
+    rewards = batch.rewards
+    of_grpo = grpo.grpo_advantage(rewards)
+    if script == "agrae":
+        found = agrae.agrae_advantage(of_grpo, rewards.mean(1), rewards.mean())
+    elif script == "asymgrpo":
+        found = asymgrpo.asymgrpo_advantage(rewards)
+    elif script == "fade":
+        found = fade.fade_advantage(rewards, alpha=2.0, delta=0.8)
+    elif script == "cwgrpo":
+        shape = (GROUPS, SIZE, LONGEST)
+        logprobs, mask = batch.old_logprobs.view(shape), batch.mask.view(shape)
+        weights = cwgrpo.covariance_weights(logprobs, of_grpo, mask)
+        return (weights * of_grpo[..., None]).flatten(0, 1)
+    else:
+        found = of_grpo
+    return found.view(-1, 1).expand(-1, LONGEST)
+
+
+def flags_of(script: str, variant: str):
+    """The script's Config with the presets of the variant, a KL penalty and an entropy bonus."""
+    module = importlib.import_module(script)
+    presets = {**module.VARIANTS[variant], "beta": BETA, "entropy_coef": ENTROPY_COEF}
+    flags = module.Config(**presets, max_completion_length=LONGEST)
+    if flags.epsilon_high is None:
+        flags.epsilon_high = flags.epsilon
+    return flags
+
+
+def own_loss(batch: Batch, advantages: torch.Tensor, flags) -> torch.Tensor:
+    """The loss as step 3 of the scripts has it."""
+    weights = common.token_weights(batch.mask, flags.aggregation, flags.max_completion_length)
+    ratio = common.importance_ratio(
+        batch.logprobs, batch.old_logprobs, batch.mask, flags.importance_sampling_level
+    )
+    clipped = common.ppo_clip(ratio, advantages, flags.epsilon, flags.epsilon_high)
+    kl = common.kl_penalty(batch.logprobs, batch.ref_logprobs)
+    objective = clipped.objective - flags.beta * kl + flags.entropy_coef * batch.entropy
+    return -(weights * objective).sum()
+
+
+# ------------------------------------------------------------------------------------------- TRL
+
+
+def trl_loss(batch: Batch, advantages, flags, bias=False, entropy=None) -> torch.Tensor:
+    """TRL's GRPOTrainer._compute_loss.
+
+    bias: use_bias_correction_kl. entropy: whether TRL adds its own entropy bonus; by default where
+    it is the scripts', which is for the aggregation over tokens. Elsewhere that of the scripts is
+    added.
+    """
+    from trl import GRPOTrainer
+
+    rows, by_token = len(batch.mask), flags.aggregation == "token"
+    entropy = by_token if entropy is None else entropy
+    trainer = SimpleNamespace(
+        model=SimpleNamespace(training=True),
+        args=SimpleNamespace(delta=None, use_bias_correction_kl=bias, steps_per_generation=1),
+        accelerator=SimpleNamespace(
+            num_processes=1, sync_gradients=True, gather=lambda x: x, reduce=lambda x, reduction: x
+        ),
+        current_gradient_accumulation_steps=1,
+        loss_type=TRL_LOSS[flags.aggregation],
+        importance_sampling_level=flags.importance_sampling_level,
+        epsilon_low=flags.epsilon,
+        epsilon_high=flags.epsilon_high,
+        beta=flags.beta,
+        entropy_coef=flags.entropy_coef,
+        max_completion_length=flags.max_completion_length,
+        top_entropy_quantile=1.0,
+        off_policy_mask_threshold=None,
+        use_vllm=False,
+        aux_loss_enabled=False,
+        use_adaptive_entropy=False,
+        _entropy_bonus_enabled=entropy,
+        _metrics={"train": defaultdict(list)},
+        _get_per_token_logps_and_entropies=lambda *_, **__: (batch.logprobs, batch.entropy, None),
+    )
+    inputs = dict(
+        prompt_ids=torch.zeros(rows, 1),
+        prompt_mask=torch.ones(rows, 1),
+        completion_ids=torch.zeros_like(batch.mask),
+        completion_mask=batch.mask,
+        advantages=advantages,
+        old_per_token_logps=batch.old_logprobs,
+        ref_per_token_logps=batch.ref_logprobs,
+        num_items_in_batch=batch.mask.sum(),
+    )
+    loss = GRPOTrainer._compute_loss(trainer, None, inputs)
+    if entropy:
+        return loss
+    weights = common.token_weights(batch.mask, flags.aggregation, flags.max_completion_length)
+    return loss - flags.entropy_coef * (weights * batch.entropy).sum()
+
+
+# ------------------------------------------------------------------------------------------ verl
+
+
+def functions_of(file: Path, names: tuple[str, ...], **given) -> SimpleNamespace:
+    """Some functions of a file, without their decorators and without what the file imports."""
+    tree = ast.parse(file.read_text())
+    wanted = [node for node in tree.body if getattr(node, "name", None) in names]
+    for node in wanted:
+        node.decorator_list = []
+    future = ast.parse("from __future__ import annotations").body
+    namespace = {"torch": torch, **given}
+    module = ast.Module(body=[*future, *wanted], type_ignores=[])
+    exec(compile(module, str(file), "exec"), namespace)
+    return SimpleNamespace(**{name: namespace[name] for name in names})
+
+
+class VerlConfig(SimpleNamespace):
+    """What verl's losses read of its ActorConfig."""
+
+    def get(self, name, default):
+        return getattr(self, name, default)
+
+
+def read_verl(clone: Path) -> Callable:
+    """verl_loss with the functions of a clone. OSError where the clone lacks a file."""
+    helpers = functions_of(clone / "verl/utils/torch_functional.py", ("masked_sum", "masked_mean"))
+    core = functions_of(
+        clone / "verl/trainer/ppo/core_algos.py",
+        (
+            "agg_loss",
+            "compute_policy_loss_vanilla",
+            "compute_policy_loss_gspo",
+            "kl_penalty",
+            "kl_penalty_forward",
+        ),
+        verl_F=helpers,
+        ActorConfig=VerlConfig,
+        AlgoConfig=type(None),
+    )
+
+    def verl_loss(batch, advantages, flags, clip_ratio_c=1e9, rows=-1, scale=-1) -> torch.Tensor:
+        """Policy loss, KL and entropy, put together as verl's actor does.
+
+        rows: what a mean over completions divides by, all of them by default. scale: what the sum
+        over all tokens divides by where the aggregation is constant.
+        """
+        everywhere = flags.max_completion_length * len(batch.mask)
+        divisors = dict(
+            global_batch_size=len(batch.mask) if rows == -1 else rows,
+            loss_scale_factor=everywhere if scale == -1 else scale,
+        )
+        config = VerlConfig(
+            clip_ratio=flags.epsilon,
+            clip_ratio_low=flags.epsilon,
+            clip_ratio_high=flags.epsilon_high,
+            clip_ratio_c=clip_ratio_c,
+            global_batch_info=divisors,
+        )
+        mode = VERL_LOSS[flags.aggregation]
+        sequence = flags.importance_sampling_level == "sequence"
+        policy_loss = (
+            core.compute_policy_loss_gspo if sequence else core.compute_policy_loss_vanilla
+        )
+        loss, _ = policy_loss(
+            batch.old_logprobs, batch.logprobs, advantages, batch.mask, mode, config
+        )
+        kl = core.kl_penalty(batch.logprobs, batch.ref_logprobs, "low_var_kl")
+        kl = core.agg_loss(kl, batch.mask, mode, **divisors)
+        entropy = core.agg_loss(batch.entropy, batch.mask, mode, **divisors)
+        return loss + flags.beta * kl - flags.entropy_coef * entropy
+
+    return verl_loss
+
+
+# ------------------------------------------------------------------------------------- compared
+
+
+def value_and_slopes(loss: Callable, batch: Batch, advantages, flags, **changed):
+    """The loss, and its derivatives by the log-probs and by the entropies of the tokens."""
+    leaves = [x.clone().requires_grad_() for x in (batch.logprobs, batch.entropy)]
+    own = Batch(**{**vars(batch), "logprobs": leaves[0], "entropy": leaves[1]})
+    value = loss(own, advantages, flags, **changed)
+    return [value.detach(), *torch.autograd.grad(value, leaves)]
+
+
+def difference(other: Callable, case: tuple[str, str], seeds: int, **changed) -> float:
+    """The largest relative difference to the scripts' loss, over some random batches."""
+    largest = 0.0
+    for seed in range(seeds):
+        batch, flags = random_batch(seed), flags_of(*case)
+        given = (batch, advantages_of(case[0], batch), flags)
+        ours, theirs = (
+            value_and_slopes(own_loss, *given),
+            value_and_slopes(other, *given, **changed),
+        )
+        for own, their in zip(ours, theirs, strict=True):
+            largest = max(largest, ((own - their).abs().max() / own.abs().max()).item())
+    return largest
+
+
+def tables(others: dict[str, Callable], seeds: int) -> str:
+    """Both tables as Markdown; others are the losses by the name of their library."""
+    lines = [f"| loss | {' | '.join(others)} |", "|---" * (len(others) + 1) + "|"]
+    for script, variant in CASES:
+        cells = [f"{difference(loss, (script, variant), seeds):.0e}" for loss in others.values()]
+        lines.append(f"| {script}.py --variant {variant} | {' | '.join(cells)} |")
+    lines += ["", "| library | its default | apart by | shown by |", "|---|---|---|---|"]
+    for name, defaults in (("TRL", TRL_DEFAULTS), ("verl", VERL_DEFAULTS)):
+        for what, changed, variant in defaults if name in others else ():
+            apart = difference(others[name], ("grpo", variant), seeds, **changed)
+            lines.append(f"| {name} | {what} | {apart:.1%} | {variant} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--verl", type=Path, help="a clone of volcengine/verl")
+    parser.add_argument("--seeds", type=int, default=8, help="how many random batches")
+    parser.add_argument("--quick", action="store_true", help="one batch")
+    flags = parser.parse_args()
+    others = {}
+    if importlib.util.find_spec("trl"):
+        others["TRL"] = trl_loss
+    if flags.verl:
+        others["verl"] = read_verl(flags.verl)
+    if others:
+        print(tables(others, 1 if flags.quick else flags.seeds))
+    if "TRL" in others:
+        for what, apart in whole_step().items():
+            print(
+                f"{what} after one optimizer step of TRL's trainer and grpo.py: {apart:.0e} apart"
+            )
+    if not others:
+        print("nothing to compare with: pip install trl==1.16.0, or give a clone with --verl")
+
+
+if __name__ == "__main__":
+    main()

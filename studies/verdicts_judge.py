@@ -1,0 +1,121 @@
+"""From the lines of finished runs to the verdicts on the rows of verdicts_rows.py."""
+
+from typing import NamedTuple
+
+import numpy as np
+from compare import smooth
+from verdicts_rows import BEST_STATIC, PAPERS, STATIC_WEIGHTS, Row, rows_from, runs_of
+from verdicts_rule import LOOKS, Evidence, decide, power, weigh
+from verdicts_runs import Job
+
+WINDOW = 10  # steps of the mean reward that "reach" is about
+
+
+class Verdict(NamedTuple):
+    """What has come out for a row from one base."""
+
+    row: Row
+    base: str
+    evidence: Evidence | None
+    verdict: str  # holds, does not, unclear, or open before its first look
+    power: float | None  # for an effect of the row's size at the cap
+
+
+def judge_all(lines: dict[Job, dict], bases) -> list[Verdict]:
+    """The verdict on each row from each base that its runs are made from, paper by paper."""
+    verdicts = []
+    for paper in PAPERS:
+        places = [
+            (row, base) for row in rows_from_all(bases) for base in bases if row in rows_from(base)
+        ]
+        places = [(row, base) for row, base in places if row.paper == paper]
+        family = [weigh(differences(lines, base, row), row.effect) for row, base in places]
+        for (row, base), evidence, verdict in zip(places, family, decide(family), strict=True):
+            chance = evidence and power(row.effect, evidence.spread, len(family))
+            verdicts.append(Verdict(row, base, evidence, verdict, chance))
+    return verdicts
+
+
+def rows_from_all(bases) -> list[Row]:
+    """The rows that are tried from any of the bases, in their order."""
+    return [*dict.fromkeys(row for base in bases for row in rows_from(base))]
+
+
+def differences(lines: dict[Job, dict], base: str, row: Row) -> np.ndarray:
+    """The row's difference for each of the first seeds that all its runs have, [seeds]."""
+    names = runs_of(row)
+    seeds = 0
+    while all(Job(base, name, seeds) in lines for name in names):
+        seeds += 1
+    runs = {name: [lines[Job(base, name, seed)] for seed in range(seeds)] for name in names}
+    if row.metric == "reach":
+        return reach_differences(runs) if seeds > 1 else np.zeros(0)
+    values = {
+        name: np.array([line["numbers"][row.metric] for line in found])
+        for name, found in runs.items()
+    }
+    if BEST_STATIC in (row.above, row.below):
+        if seeds < 2:
+            return np.zeros(0)
+        values[BEST_STATIC] = best_static(values)
+    above, below = (
+        values[side] if isinstance(side, str) else np.full(seeds, side)
+        for side in (row.above, row.below)
+    )
+    return above - below
+
+
+def best_static(values: dict[str, np.ndarray]) -> np.ndarray:
+    """For each seed the value of the static weight that is best on the mean of the other seeds.
+
+    Which one is best is not chosen on the seed that it is compared on.
+    """
+    found = []
+    for seed in range(len(values[STATIC_WEIGHTS[0]])):
+        best = max(STATIC_WEIGHTS, key=lambda name: np.delete(values[name], seed).mean())
+        found.append(values[best][seed])
+    return np.array(found)
+
+
+def reach_differences(runs: dict[str, list[dict]]) -> np.ndarray:
+    """By how many steps FADE is first at the best static weight's peak, for each seed.
+
+    The target is the peak of the mean curve of the other seeds, and the best static weight is the
+    one whose curve that is. A run that does not get there has all its steps.
+    """
+    curves = {
+        name: smooth(np.array([line["rewards"] for line in found]), WINDOW)[:, WINDOW - 1 :]
+        for name, found in runs.items()
+    }
+    found = []
+    for seed in range(len(curves["FADE"])):
+        means = {name: np.delete(curves[name], seed, 0).mean(0) for name in STATIC_WEIGHTS}
+        best = max(STATIC_WEIGHTS, key=lambda name: means[name].max())
+        steps = [first_at(curves[name][seed], means[best].max()) for name in (best, "FADE")]
+        found.append(steps[0] - steps[1])
+    return np.array(found, dtype=float)
+
+
+def first_at(curve: np.ndarray, level: float) -> int:
+    """The first index at which a curve has the level; its length where it never does."""
+    return int(np.argmax(curve >= level)) if curve.max() >= level else len(curve)
+
+
+def next_jobs(lines: dict[Job, dict], bases) -> list[Job]:
+    """The runs to make next: of all rows for the first look, then of those that are unclear."""
+    for look in LOOKS:
+        undecided = [
+            verdict
+            for verdict in judge_all(lines, bases)
+            if verdict.verdict in ("open", "unclear")
+            and (verdict.evidence is None or verdict.evidence.seeds < look)
+        ]
+        for base in bases:
+            names = dict.fromkeys(
+                name for found in undecided if found.base == base for name in runs_of(found.row)
+            )
+            jobs = [Job(base, name, seed) for seed in range(look) for name in names]
+            missing = [job for job in jobs if job not in lines]
+            if missing:
+                return missing
+    return []

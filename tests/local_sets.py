@@ -1,0 +1,46 @@
+"""Data sets in files, and what is read from them."""
+
+import json
+from dataclasses import astuple
+
+from rlvr.config import Config
+from rlvr.tasks.datasets import load_problems
+
+import pyarrow
+import pyarrow.parquet
+
+
+def write(path, rows):
+    """A .jsonl or .parquet file of rows, which are dicts."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return str(path)
+
+
+def own(texts):
+    """Rows of a local file, with 7 as every answer."""
+    return [dict(prompt=text, answer="7") for text in texts]
+
+
+def load(tokenizer, **flags):
+    """load_problems by these flags, without system prompts unless they ask for some."""
+    return load_problems(Config(**{"system_prompt": "none", **flags}), tokenizer)
+
+
+def in_order(problems):
+    """The problems, sorted by all that they hold."""
+    return sorted(problems, key=astuple)
+
+
+def prompts_of(problems):
+    """The different prompts."""
+    return {problem.prompt for problem in problems}
+
+
+def one_line(error, *parts):
+    """The message of a caught exception is one line that holds `parts`."""
+    message = str(error.value)
+    return len(message.splitlines()) == 1 and all(part in message for part in parts)

@@ -1,0 +1,298 @@
+"""The code of docs/elsewhere.md: run in TRL, and held against what the others have published.
+
+TRL is no dependency of this project: without it those tests are skipped. The three other libraries
+are read from clones that VERL, SKYRL and PRIME_RL name; without one, the signatures below are the
+ones that they had at the commits that the page names.
+"""
+
+import ast
+import asyncio
+import inspect
+import os
+import re
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import rlvr.tiny
+
+import numpy as np
+import pytest
+import torch
+from runs import ROOT, problems_of
+
+import agrae
+import asymgrpo
+import cwgrpo
+import fade
+import grpo
+
+PAGE = (ROOT / "docs" / "elsewhere.md").read_text()
+PASTED = (
+    grpo.grpo_advantage,
+    agrae.agrae_advantage,
+    asymgrpo.asymgrpo_advantage,
+    fade.fade_advantage,
+    fade.FadeController,
+    cwgrpo.covariance_weights,
+)
+
+
+def code_of(heading):
+    """The Python blocks of a section, with the functions that it asks for pasted above them."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^```python\n(.*?)^```$", section, re.M | re.S)
+    return "import torch\n\n" + "\n\n".join([*map(inspect.getsource, PASTED), *blocks])
+
+
+# ------------------------------------------------------------------------------------------- TRL
+
+
+@pytest.fixture(scope="module")
+def trainers():
+    """The classes of the page, by name."""
+    pytest.importorskip("trl", reason="TRL is not installed")
+    namespace = {}
+    exec(code_of("TRL"), namespace)
+    return namespace
+
+
+@pytest.fixture(scope="module")
+def tiny_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        policy, tokenizer = rlvr.tiny.build_tiny()
+    policy.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def train(trainer_class, tiny_folder, folder):
+    """Two steps of 2 groups of 4 -> rewards [2, B, G], what TRL keeps of each rollout, losses."""
+    import datasets
+    import transformers
+    from trl import GRPOConfig
+
+    rewards = []
+
+    def reward(completions, **_):
+        """Neither all right nor all wrong, whatever the untrained policy writes."""
+        rewards.append([float(i % 4 <= len(rewards)) for i in range(len(completions))])
+        return rewards[-1]
+
+    problems, _ = problems_of("2", 4)
+    settings = GRPOConfig(
+        output_dir=str(folder),
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_completion_length=8,
+        max_steps=2,
+        learning_rate=1e-3,
+        bf16=False,
+        use_cpu=True,
+        gradient_checkpointing=False,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        logging_steps=1,
+    )
+    trainer = trainer_class(
+        transformers.AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32),
+        reward,
+        args=settings,
+        train_dataset=datasets.Dataset.from_list([dict(prompt=p.prompt) for p in problems[:8]]),
+        processing_class=transformers.AutoTokenizer.from_pretrained(tiny_folder),
+    )
+    rollouts, generate = [], trainer._generate_and_score_completions
+
+    def recorded(inputs):
+        rollouts.append(generate(inputs))
+        return rollouts[-1]
+
+    trainer._generate_and_score_completions = recorded
+    trainer.train()
+    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    return torch.tensor(rewards).view(2, 2, 4), rollouts, losses
+
+
+def of_grpo(rewards):
+    return grpo.grpo_advantage(rewards)
+
+
+def of_agrae(rewards):
+    return agrae.agrae_advantage(of_grpo(rewards), rewards.mean(1), rewards.mean())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("Grpo", of_grpo), ("Agrae", of_agrae), ("AsymGrpo", asymgrpo.asymgrpo_advantage)],
+)
+def test_trl_trains_on_the_advantage_of_the_rewards(
+    name, expected, trainers, tiny_folder, tmp_path
+):
+    rewards, rollouts, losses = train(trainers[name], tiny_folder, tmp_path)
+    assert len(losses) == 2 and np.isfinite(losses).all()
+    for of_step, rollout in zip(rewards, rollouts, strict=True):
+        assert (of_step.std(1) > 0).all()
+        torch.testing.assert_close(rollout["advantages"], expected(of_step).flatten())
+
+
+def test_trl_trains_by_the_controller_of_fade(trainers, tiny_folder, tmp_path):
+    """An untrained policy is nearly uniform: delta is then 1, whatever its entropy is."""
+    rewards, rollouts, losses = train(trainers["Fade"], tiny_folder, tmp_path)
+    assert len(losses) == 2 and np.isfinite(losses).all()
+    controller = fade.FadeController(initial_entropy=3.0)
+    for of_step, rollout in zip(rewards, rollouts, strict=True):
+        alpha, delta = controller.step(of_step.mean(), 3.0)
+        assert delta == 1
+        expected = fade.fade_advantage(of_step, alpha, delta)
+        torch.testing.assert_close(rollout["advantages"], expected.flatten())
+
+
+def test_trl_trains_by_the_weights_of_cwgrpo(trainers, tiny_folder, tmp_path):
+    """The weights of a group sum to its number of tokens, and are not all 1."""
+    rewards, rollouts, losses = train(trainers["CwGrpo"], tiny_folder, tmp_path)
+    assert len(losses) == 2 and np.isfinite(losses).all()
+    for of_step, rollout in zip(rewards, rollouts, strict=True):
+        advantages, mask = rollout["advantages"], rollout["completion_mask"]
+        assert advantages.shape == mask.shape
+        weights = (advantages / of_grpo(of_step).view(-1, 1)).view(2, -1)
+        torch.testing.assert_close(weights.sum(1), mask.float().view(2, -1).sum(1))
+        assert (weights[mask.view(2, -1) > 0] - 1).abs().max() > 0.01
+
+
+# ------------------------------------------------------------------------- the other libraries
+
+# Of each library: the variable that names a clone, and of its files the names with their arguments.
+PUBLISHED = {
+    "VERL": {
+        "verl/trainer/ppo/core_algos.py": {
+            "register_adv_est": ["name_or_enum"],
+            "compute_rloo_vectorized_outcome_advantage": [
+                *("token_level_rewards", "response_mask", "index", "epsilon", "config", "kwargs")
+            ],
+        }
+    },
+    "SKYRL": {
+        "skyrl/backends/skyrl_train/utils/ppo_utils.py": {
+            "AdvantageEstimatorRegistry": None,
+            "register": ["cls", "name", "func"],
+            "compute_rloo_outcome_advantage": [
+                *("token_level_rewards", "response_mask", "index", "kwargs")
+            ],
+        }
+    },
+    "PRIME_RL": {
+        "src/prime_rl/orchestrator/algo/base.py": {
+            "Algorithm": None,
+            "iter_trainable_traces": ["episodes"],
+            "score_group": ["self", "episodes"],
+        },
+        "src/prime_rl/orchestrator/algo/routing.py": {"assign_advantages": ["trace", "values"]},
+    },
+}
+
+
+@pytest.mark.parametrize("library", PUBLISHED)
+def test_signatures_are_those_of_a_clone(library):
+    clone = os.environ.get(library)
+    if not clone:
+        pytest.skip(f"{library} names no clone")
+    for file, names in PUBLISHED[library].items():
+        found = []
+        for node in ast.walk(ast.parse((Path(clone) / file).read_text())):
+            if isinstance(node, ast.ClassDef):
+                found.append((node.name, None))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                arguments = [argument.arg for argument in node.args.args]
+                arguments += [node.args.kwarg.arg] if node.args.kwarg else []
+                found.append((node.name, arguments))
+        missing = [signature for signature in names.items() if signature not in found]
+        assert missing == []
+
+
+@pytest.fixture
+def published(monkeypatch):
+    """published(module, name=value, ...) stands in for a library's module."""
+
+    def stand_in(path, **names):
+        parts = path.split(".")
+        for i in range(1, len(parts)):
+            monkeypatch.setitem(sys.modules, ".".join(parts[:i]), ModuleType(parts[i - 1]))
+        module = ModuleType(path)
+        vars(module).update(names)
+        monkeypatch.setitem(sys.modules, path, module)
+
+    return stand_in
+
+
+# Two prompts, whose rows are mixed; the reward stands at the last token of the row.
+INDEX = np.array(["b", "a", "b", "a", "a", "b"], dtype=object)
+ROW_REWARDS = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0, 0.0])
+LENGTHS = torch.tensor([[3], [1], [2], [3], [2], [1]])
+RESPONSE_MASK = (torch.arange(3) < LENGTHS).float()
+TOKEN_REWARDS = ROW_REWARDS[:, None] * (torch.arange(3) == LENGTHS - 1)
+GROUPS = torch.tensor([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]])  # of a, then of b
+
+
+def rows_of(advantages):
+    """[B, G] of a and b -> [N, T] in the order of the rows."""
+    (a, b), order = advantages, {"a": 0, "b": 0}
+    values = []
+    for name in INDEX:
+        values.append((a if name == "a" else b)[order[name]])
+        order[name] += 1
+    return torch.stack(values)[:, None] * RESPONSE_MASK
+
+
+ADVANTAGES = {
+    "asymgrpo": asymgrpo.asymgrpo_advantage(GROUPS),
+    "agrae": of_agrae(GROUPS),
+    "fade": fade.fade_advantage(GROUPS, 2.0, 1.0),
+}
+
+
+def test_recipes_for_verl_and_skyrl(published):
+    """Each is called with the arguments that the library's trainer gives."""
+    verl, skyrl = {}, {}
+
+    def register_adv_est(name_or_enum):
+        return lambda function: verl.setdefault(name_or_enum, function)
+
+    registry = SimpleNamespace(register=lambda name, func: skyrl.setdefault(name, func))
+    published("verl.trainer.ppo.core_algos", register_adv_est=register_adv_est)
+    published("skyrl.backends.skyrl_train.utils.ppo_utils", AdvantageEstimatorRegistry=registry)
+    exec(code_of("verl and SkyRL"), {})
+    assert (sorted(verl), sorted(skyrl)) == (sorted(ADVANTAGES), ["asymgrpo"])
+    given = dict(
+        token_level_rewards=TOKEN_REWARDS, response_mask=RESPONSE_MASK, index=INDEX, config=None
+    )
+    for name, function in verl.items():
+        advantages, returns = function(**given)
+        torch.testing.assert_close(advantages, rows_of(ADVANTAGES[name]))
+        assert returns is advantages
+    others = dict(values=None, grpo_norm_by_std=True, gamma=1.0, lambd=1.0)
+    found, _ = skyrl["asymgrpo"](**given, **others)
+    torch.testing.assert_close(found, rows_of(ADVANTAGES["asymgrpo"]))
+
+
+def test_recipe_for_prime_rl(published):
+    assigned = {}
+    published(
+        "prime_rl.orchestrator.algo.base",
+        Algorithm=type("Algorithm", (), {}),
+        iter_trainable_traces=lambda episodes: [(e, t) for e in episodes for t in e.traces],
+    )
+    published(
+        "prime_rl.orchestrator.algo.routing",
+        assign_advantages=lambda trace, values: assigned.update({trace.name: values}),
+    )
+    namespace = {}
+    exec(code_of("prime-rl"), namespace)
+    episodes = [
+        SimpleNamespace(traces=[SimpleNamespace(name=i, reward=reward)])
+        for i, reward in enumerate([0.0, 1.0, 1.0])
+    ]
+    asyncio.run(namespace["AsymGrpoAlgorithm"]().score_group(episodes))
+    assert [*assigned.values()] == pytest.approx(ADVANTAGES["asymgrpo"][0].tolist())

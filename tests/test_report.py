@@ -1,0 +1,214 @@
+"""tokens.jsonl and report.html: their numbers in a second way, their size, and the page clicked."""
+
+import html
+import json
+import math
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import rlvr.tokens
+from rlvr.config import Config
+from rlvr.logs import append_row, drop_rows_after, read_rows
+from rlvr.records import Sample
+from rlvr.report import write_report
+
+import pytest
+import report
+import torch
+from browser import open_page
+from runs import rows, steps
+
+EVIL = "</script><script>document.title = 'fooled'</script><!--<b>&amp;"
+
+
+@pytest.fixture
+def step_of_a_run(tiny, tmp_path):
+    """(run, batch, training) of one step: two groups of two completions."""
+    policy, tokenizer = tiny
+    ends = [5, 3, 1, 4]
+    ids = tokenizer("1+2=3 4-1")["input_ids"]
+    samples = [
+        Sample(ids[:4], ids[:end], reward=float(i == 0), success=i == 0, truncated=i == 1)
+        for i, end in enumerate(ends)
+    ]
+    mask = torch.tensor([[float(t < end) for t in range(5)] for end in ends])
+    config = Config(num_generations=2)
+    run = SimpleNamespace(config=config, folder=tmp_path)
+    batch = SimpleNamespace(samples=samples, mask=mask, old_logprobs=-2 * mask)
+    return run, batch, SimpleNamespace(policy=policy, tokenizer=tokenizer)
+
+
+def kept_completions(folder):
+    """All completions of the last row of tokens.jsonl."""
+    return [one for group in rows(folder, "tokens")[-1]["groups"] for one in group["completions"]]
+
+
+@torch.no_grad()
+def by_the_logits(policy, sample):
+    """Log-probs and entropies of the completion's tokens, [T] each, as a textbook writes them."""
+    ids = torch.tensor(sample.prompt_ids + sample.completion_ids)
+    start, end = len(sample.prompt_ids) - 1, len(ids) - 1
+    logprobs = policy(ids[None]).logits[0, start:end].log_softmax(-1)  # [T, V]
+    chosen = logprobs.gather(1, ids[start + 1 :, None])[:, 0]
+    return chosen, -(logprobs.exp() * logprobs).sum(1)
+
+
+def test_the_numbers_of_each_token(step_of_a_run):
+    """Log-prob -2 before; after the step what one plain forward pass says."""
+    run, batch, training = step_of_a_run
+    run.config.log_tokens = 9  # there are two
+    advantages = torch.tensor([[1.5], [-0.5], [0.0], [math.nan]])
+    rlvr.tokens.log_tokens(run, 3, batch, advantages, training, torch.ones(2, 2, 5))
+    found = kept_completions(run.folder)
+    assert [one["length"] for one in found] == [5, 3, 1, 4]
+    for i, one in enumerate(found):
+        assert "".join(one["tokens"]) == training.tokenizer.decode(batch.samples[i].completion_ids)
+        n = one["length"]
+        assert one["logprob"] == [-2.0] * n and one["weight"] == [1.0] * n
+        expected = [None if i == 3 else advantages[i].item()] * n
+        assert one["advantage"] == expected
+        logprobs, entropies = by_the_logits(training.policy, batch.samples[i])
+        ratio = (logprobs + 2).exp()
+        torch.testing.assert_close(torch.tensor(one["ratio"]), ratio, rtol=0, atol=6e-4)
+        torch.testing.assert_close(torch.tensor(one["entropy"]), entropies, rtol=0, atol=6e-4)
+    assert [one["verdict"] for one in found] == ["right", "wrong", "wrong", "wrong"]
+    assert [one["truncated"] for one in found] == [False, True, False, False]
+
+
+def test_as_many_groups_as_asked_for(step_of_a_run):
+    run, batch, training = step_of_a_run
+    for groups in (0, 1, 2):
+        run.config.log_tokens = groups
+        rlvr.tokens.log_tokens(run, groups, batch, batch.mask, training)
+    assert [len(row["groups"]) for row in rows(run.folder, "tokens")] == [1, 2]  # 0 writes nothing
+    assert "weight" not in kept_completions(run.folder)[0]
+
+
+def test_a_run_of_60_steps_stays_below_5_mb(step_of_a_run):
+    """However long its completions are: of each the first ones are kept."""
+    run, batch, training = step_of_a_run
+    ids = training.tokenizer("<think>")["input_ids"] * 5000
+    training.policy = None
+    sample = Sample(ids[:4], ids)
+    one = rlvr.tokens.describe(
+        sample,
+        {name: -torch.rand(5000) * 10 for name in ("logprob", "entropy", "ratio", "x", "weight")},
+        training,
+        16,
+    )
+    assert one["length"] == len(ids) > len(one["tokens"]) == 75
+    for _ in range(60):
+        append_row(run.folder, "tokens", {"step": 1, "groups": [{"completions": [one] * 16}]})
+    assert (run.folder / "tokens.jsonl").stat().st_size < 5e6
+
+
+def write_run(folder, step_count, text="<b>"):
+    """A run folder with the logs that the page reads."""
+    folder.mkdir()
+    numbers = dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
+    completion = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[text, " 7"])
+    completion |= numbers | dict(advantage=[1.0, 1.0])
+    groups = [dict(prompt=text, completions=[completion] * 16)]
+    for step in range(1, step_count + 1):
+        append_row(folder, "tokens", {"step": step, "groups": groups})
+        append_row(folder, "metrics", {"step": step, "reward": step / 7, "entropy": math.nan})
+        append_row(folder, "eval", {"step": step, "pass@1": 0.5, "token_entropy": 0.1})
+    return folder
+
+
+def data_of(page):
+    """What the page holds, read as a browser does: up to the first closing tag."""
+    inside = page.read_text().split('<script id="data" type="application/json">')[1]
+    return json.loads(inside.split("</script>")[0], parse_constant=pytest.fail)
+
+
+def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
+    folder = write_run(tmp_path / EVIL.replace("/", ""), 2, EVIL)
+    page = tmp_path / "report.html"
+    write_report(page, [folder, folder])
+    first, second = data_of(page)
+    assert first == second
+    assert first["steps"] == read_rows(folder, "tokens")
+    assert first["steps"][0]["groups"][0]["completions"][0]["tokens"][0] == EVIL
+    assert first["metrics"][1] == {"step": 2, "reward": 2 / 7, "entropy": None}
+    assert EVIL not in page.read_text()
+    written = page.read_text().replace("http://www.w3.org/2000/svg", "")  # a name, not an address
+    assert not re.search("innerHTML|https?:|src=|href=", written)
+
+
+def test_a_killed_run_is_cut_back(tmp_path):
+    folder = write_run(tmp_path / "x", 3)
+    drop_rows_after(folder, 1)
+    assert steps(folder, "tokens") == [1]
+
+
+def test_a_run_without_tokens_is_refused(tmp_path):
+    with pytest.raises(SystemExit, match="report.py: error: .*nothing has no tokens.jsonl"):
+        report.main([tmp_path / "nothing"], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_a_run_writes_the_page_at_its_end(run):
+    """CW-GRPO's has a weight, and what is kept does not touch the training."""
+    for folder, groups in (("with", 1), ("without", 0)):
+        run("cwgrpo", max_steps=1, save_steps=1, log_tokens=groups, output_dir=folder)
+    assert rows("with") == rows("without")
+    kept = kept_completions("with")
+    assert len(kept) == 4 and "weight" in kept[0]
+    [page] = data_of(Path("with/report.html"))
+    assert page["steps"] == rows("with", "tokens")
+    assert not {"tokens.jsonl", "report.html"} & {path.name for path in Path("without").iterdir()}
+
+
+CLICKS = """
+<script>
+const errors = [];
+const opened = performance.now();
+window.onerror = (message) => errors.push(message);
+const colors = {};
+for (const button of document.querySelectorAll("button")) {
+  button.click();
+  colors[button.textContent] = document.querySelector(".tokens span").style.backgroundColor;
+}
+const slider = document.getElementById("slider");
+slider.value = slider.max;
+slider.oninput();
+const token = document.querySelector(".tokens span");
+token.dispatchEvent(new MouseEvent("mousemove", { bubbles: true }));
+const title = document.title;
+document.title = JSON.stringify({
+  errors, opened, colors, title,
+  step: document.getElementById("step").textContent,
+  numbers: document.getElementById("numbers").textContent,
+  token: token.textContent,
+  prompts: [...document.querySelectorAll(".prompt")].map((one) => one.textContent),
+  bold: document.querySelectorAll("#runs b").length,
+  lines: document.querySelectorAll("polyline").length,
+  completions: document.querySelectorAll(".completion").length,
+});
+</script>
+</body>
+"""
+
+
+@pytest.mark.slow
+def test_two_runs_clicked_in_a_browser(tmp_path):
+    """300 steps open in less than 2 seconds, and what a model wrote is shown as text."""
+    folders = [write_run(tmp_path / name, 300, EVIL) for name in ("a", "b")]
+    page = tmp_path / "report.html"
+    write_report(page, folders)
+    page.write_text(page.read_text().replace("</body>", CLICKS))
+    text = open_page(page, "--dump-dom")
+    seen = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
+    assert seen["errors"] == [] and seen["title"] == "Tokens of a run" and seen["bold"] == 0
+    assert seen["opened"] < 2000  # milliseconds
+    assert seen["step"] == "300 of 300"
+    assert seen["token"] == EVIL and seen["prompts"] == [EVIL, EVIL]
+    assert seen["completions"] == 32 and seen["lines"] == 4  # pass@1 and entropy of each run
+    for number in ("-1.25", "0.3", "1.1"):
+        assert number in seen["numbers"]
+    # no weight, which only CW-GRPO has; and each of the four has another colour
+    assert [*seen["colors"]] == ["log-prob", "entropy", "advantage", "ratio"]
+    assert len({*seen["colors"].values()}) == 4 and all(seen["colors"].values())

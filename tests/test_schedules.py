@@ -1,0 +1,223 @@
+"""The learning rate of each update, by hand, in a run, and where a run resumes."""
+
+import json
+import math
+import warnings
+from pathlib import Path
+
+import rlvr.tasks.datasets
+from rlvr.config import Config
+from rlvr.errors import UserError
+from rlvr.schedules import count_steps, make_scheduler, set_base
+
+import pytest
+import torch
+from runs import (
+    SCRIPTS,
+    SMALL,
+    arguments,
+    countdown_problems,
+    first_fast,
+    refused,
+    rows,
+    steps,
+    weights,
+)
+
+# 2 updates of 8 completions in each of 5 steps
+FIVE_STEPS = dict(max_steps=5, prompts_per_step=4, num_generations=4, minibatch_size=8)
+
+
+def rates(learning_rate=1.0, **flags):
+    """The learning rates of the ten updates of FIVE_STEPS."""
+    optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=learning_rate)
+    scheduler = make_scheduler(optimizer, Config(**{**FIVE_STEPS, **flags}))
+    found = []
+    for _ in range(10):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return found
+
+
+# ---------------------------------------------------------------------------------------- by hand
+
+
+def test_constant_is_the_learning_rate_to_the_last_bit():
+    assert rates(0.1) == rates(0.1, num_iterations=3) == [0.1] * 10
+
+
+@pytest.mark.parametrize(
+    "flags, expected",
+    [
+        (dict(warmup_ratio=0.4), [0, 1 / 4, 1 / 2, 3 / 4, *[1] * 6]),
+        # 10 * 0.31 = 3.1 updates are 4
+        (dict(warmup_ratio=0.31), [0, 1 / 4, 1 / 2, 3 / 4, *[1] * 6]),
+        (dict(warmup_ratio=1.0), [i / 10 for i in range(10)]),
+        (dict(lr_scheduler_type="linear"), [1 - i / 10 for i in range(10)]),
+        # 2 updates up, and 8 down
+        (
+            dict(lr_scheduler_type="linear", warmup_ratio=0.2),
+            [0, 1 / 2, *[1 - i / 8 for i in range(8)]],
+        ),
+        (
+            dict(lr_scheduler_type="cosine", warmup_ratio=0.2),
+            [0, 1 / 2, *[(1 + math.cos(math.pi * i / 8)) / 2 for i in range(8)]],
+        ),
+        # twice as many updates: the first ten of twenty
+        (
+            dict(lr_scheduler_type="linear", num_iterations=2),
+            [1 - i / 20 for i in range(10)],
+        ),
+    ],
+    ids=str,
+)
+def test_schedules_by_hand(flags, expected):
+    assert rates(**flags) == pytest.approx(expected, abs=1e-15)
+    assert rates(learning_rate=3e-6, **flags) == pytest.approx([3e-6 * x for x in expected])
+
+
+def test_half_of_a_cosine_has_known_values():
+    """At a quarter, a half and three quarters of 8 updates: cos 45, 90 and 135 degrees."""
+    found = rates(lr_scheduler_type="cosine", warmup_ratio=0.2)[2:]
+    half = 0.5**0.5
+    assert [found[i] for i in (0, 2, 4, 6)] == pytest.approx(
+        [1, (1 + half) / 2, 0.5, (1 - half) / 2]
+    )
+
+
+def test_another_base_keeps_its_place_in_the_schedule():
+    """FADE's --equalize_learning_rate changes the base in every step."""
+    optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = make_scheduler(optimizer, Config(**FIVE_STEPS, lr_scheduler_type="linear"))
+    scheduler.step()
+    set_base(scheduler, 2.0)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(2 * 9 / 10)
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(2 * 8 / 10)
+
+
+def test_no_warning_where_the_first_update_is_left_out():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
+        make_scheduler(optimizer, Config()).step()
+
+
+@pytest.mark.parametrize(
+    "epochs, expected",
+    [
+        (1, 3),  # 10 problems, 4 a step
+        (2, 5),
+        (0.4, 1),
+        (0.1, 1),
+        (20, 50),
+    ],
+)
+def test_epochs_by_hand(epochs, expected):
+    config = Config(num_train_epochs=epochs, prompts_per_step=4)
+    assert count_steps(config, [None] * 10) == expected
+
+
+def test_steps_without_epochs():
+    assert count_steps(Config(max_steps=7), [None] * 10) == 7
+    assert count_steps(Config(max_steps=0), []) == 0
+
+
+def test_a_grae_trains_147_steps():
+    """20 epochs of MATH's 7,500 problems, 1,024 a step: 150,000 / 1,024 = 146.5."""
+    config = Config(num_train_epochs=20, prompts_per_step=1024)
+    assert count_steps(config, [None] * 7500) == 147
+
+
+# ----------------------------------------------------------------------------------------- in runs
+
+
+def learning_rates(folder):
+    return [row["learning_rate"] for row in rows(folder)]
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_a_run_logs_the_learning_rate_of_its_last_update(run):
+    """4 updates in 2 steps: 0, 1/2 on the way up, and then 1, 1/2 on the way down."""
+    flags = dict(learning_rate=1e-3, lr_scheduler_type="linear", warmup_ratio=0.5)
+    assert run("grpo", **flags).code == 0
+    assert learning_rates("run") == pytest.approx([5e-4, 5e-4])
+    assert run("grpo", output_dir="plain", learning_rate=1e-3).code == 0
+    assert learning_rates("plain") == [1e-3, 1e-3]
+
+
+@pytest.mark.usefixtures("no_evaluation")
+@pytest.mark.parametrize("script", first_fast(SCRIPTS))
+def test_a_schedule_goes_on_exactly_where_a_run_resumes(run, resume, script):
+    """A checkpoint of the first step, a whole run from there: the same numbers and weights."""
+    flags = dict(lr_scheduler_type="cosine", warmup_ratio=0.25, weight_decay=0.1, max_steps=3)
+    if script == "fade":
+        flags |= dict(equalize_learning_rate="true")
+    assert run(script, **flags).code == 0
+    straight, expected = rows("run"), weights("run/checkpoint-3")
+    assert len({row["learning_rate"] for row in straight}) == 3
+    result = resume(script, "run/checkpoint-1")
+    assert result.code == 0, result.err
+    assert rows("run") == straight
+    for name, weight in weights("run/checkpoint-3").items():
+        assert torch.equal(weight, expected[name])
+
+
+@pytest.fixture
+def run_epochs(bare, cache_dir, monkeypatch):
+    """run_epochs(count) trains so many epochs of 24 problems, 4 a step, in the folder `run`."""
+
+    def load_24(config, tokenizer):
+        training, evaluation = countdown_problems(config, tokenizer)
+        return training[:24], evaluation
+
+    def run(epochs):
+        small = {name: value for name, value in SMALL.items() if name != "max_steps"}
+        given = dict(output_dir="run", cache_dir=cache_dir, num_train_epochs=epochs)
+        return bare("grpo", *arguments(**small, **given))
+
+    monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", load_24)
+    return run
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_a_run_of_epochs_resumes_for_longer(run_epochs, resume):
+    """A third of an epoch of 24 problems is 2 steps of 4, and half an epoch is 3."""
+    assert run_epochs(1 / 3).code == 0
+    assert steps("run") == [1, 2]
+    assert json.loads(Path("run/config.json").read_text())["max_steps"] == 2
+    result = resume("grpo", "run", num_train_epochs=0.5)
+    assert result.code == 0, result.err
+    assert steps("run") == [1, 2, 3]
+    result = resume("grpo", "run", max_steps=4)  # what is given wins over what was
+    assert result.code == 0, result.err
+    assert steps("run") == [1, 2, 3, 4]
+    assert json.loads(Path("run/config.json").read_text())["num_train_epochs"] is None
+
+
+def test_steps_and_epochs_together_are_refused(no_model):
+    result = no_model("grpo", "--num_train_epochs", "2")  # beside the small --max_steps
+    assert refused(result, "grpo", "--max_steps and --num_train_epochs: give one of the two")
+
+
+# ------------------------------------------------------------------------------- what may change
+
+
+def test_the_length_of_a_scheduled_run_may_not_change():
+    assert Config().may_change("max_steps") and Config().may_change("num_train_epochs")
+    for flags in (dict(lr_scheduler_type="linear"), dict(warmup_ratio=0.1)):
+        config = Config(**flags)
+        assert not config.may_change("max_steps") and not config.may_change("num_train_epochs")
+        assert config.may_change("eval_steps")
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_resuming_a_scheduled_run_for_longer_is_refused(run, resume):
+    run("grpo", max_steps=1, lr_scheduler_type="linear")
+    assert refused(resume("grpo", "run", max_steps=3), "grpo", "--max_steps 3 (was 1)")
+
+
+def test_a_warm_up_of_more_than_the_run_is_refused():
+    with pytest.raises(UserError, match="--warmup_ratio must be at most 1"):
+        Config(warmup_ratio=1.5).check()

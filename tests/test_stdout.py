@@ -1,0 +1,85 @@
+"""rlvr/stdout.py: a full disk or a closed pipe is one line, without a traceback at the very end."""
+
+import os
+import subprocess
+import sys
+
+import rlvr.run
+
+import pytest
+from runs import ENVIRONMENT, ROOT
+
+
+def print_a_little(config):
+    print("metrics")
+
+
+def print_much(config):
+    for i in range(3000):
+        print("metrics", i)
+
+
+@pytest.mark.parametrize("main", [print_a_little, print_much])
+def test_a_full_disk_takes_nothing_that_is_printed(monkeypatch, capsys, main):
+    """Python keeps what is printed for a while: a little of it fails when main has ended."""
+    monkeypatch.setattr("sys.argv", ["grpo.py"])
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", open("/dev/full", "w"))
+        with pytest.raises(SystemExit) as ended:
+            rlvr.run.launch(main, None)
+        sys.stdout.close()  # what takes the rest
+    assert ended.value.code == 2
+    line = "grpo.py: error: cannot write: [Errno 28] No space left on device\n"
+    assert capsys.readouterr().err == line
+
+
+PROGRAM = """
+import subprocess
+import sys
+
+import rlvr.run
+
+
+def print_much(config):
+    for i in range(3000):
+        print("metrics", i)
+
+
+def ask_a_judge_that_has_ended(config):
+    judge = subprocess.Popen(["true"], stdin=subprocess.PIPE)
+    judge.wait()
+    judge.stdin.write(b"text")
+    judge.stdin.flush()
+
+
+sys.argv[0] = "grpo.py"
+rlvr.run.launch(globals()[sys.argv[1]], None)
+"""
+
+
+def run(main, stdout):
+    """The exit code of a script with that main, and its lines on stderr."""
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, main],
+        env={**ENVIRONMENT, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return ended.returncode, ended.stderr.splitlines()
+
+
+@pytest.mark.slow
+def test_the_reader_has_gone():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as closed:
+        found = run("print_much", closed)
+    assert found == (2, ["grpo.py: error: cannot write: [Errno 32] Broken pipe"])
+
+
+@pytest.mark.slow
+def test_a_pipe_of_an_edited_script_is_its_own_matter():
+    code, lines = run("ask_a_judge_that_has_ended", subprocess.PIPE)
+    assert code == 1
+    assert lines[0].startswith("Traceback") and lines[-1].startswith("BrokenPipeError")

@@ -1,0 +1,135 @@
+"""rlvr/watch.py: a rank that falls silent ends the others, and a watch leaves no thread behind."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from runs import ENVIRONMENT, ROOT, free_port
+
+slow = pytest.mark.slow
+
+# There are two ranks, and one more process that keeps their store. A scenario prints the exit codes
+# of the ranks that it has started.
+PROGRAM = """
+import os
+import signal
+import sys
+import time
+
+import rlvr.watch
+import torch.distributed as dist
+
+rlvr.watch.BEAT, rlvr.watch.SILENCE = 0.25, 2.0
+
+
+def start(work, *given):
+    child = os.fork()
+    if child == 0:
+        work(*given)
+        sys.exit(0)  # not os._exit: Python goes through its whole end
+    return child
+
+
+def keep_the_store():
+    port = int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    time.sleep(600)
+
+
+def be_a_rank(rank, seconds):
+    rlvr.watch.world.RANK = rank
+    with rlvr.watch.watching():
+        time.sleep(seconds)
+
+
+def codes_of(*ranks):
+    return [os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks]
+
+
+def they_end():
+    rlvr.watch.BEAT = 0.0  # so that they are in the store's code nearly all the time
+    return codes_of(*[start(be_a_rank, 0, 0.05) for _ in range(3)])
+
+
+def the_store_is_stopped():
+    rlvr.watch.BEAT, rlvr.watch.SILENCE, rlvr.watch.START = 0.25, 1.0, 20.0
+    ranks = start(be_a_rank, 1, 60), start(be_a_rank, 1, 1)
+    time.sleep(0.5)
+    os.kill(store, signal.SIGSTOP)
+    return codes_of(*ranks)
+
+
+def one_is_stopped():
+    ranks = start(be_a_rank, 0, 60), start(be_a_rank, 1, 60)
+    time.sleep(0.5)
+    os.kill(ranks[1], signal.SIGSTOP)
+    found = codes_of(ranks[0])
+    os.kill(ranks[1], signal.SIGKILL)
+    return found + codes_of(ranks[1])
+
+
+def all_are_stopped_for_a_while():
+    ranks = start(be_a_rank, 0, 6), start(be_a_rank, 1, 6)
+    time.sleep(1)
+    for number in signal.SIGSTOP, signal.SIGCONT:
+        for rank in ranks:
+            os.kill(rank, number)
+        time.sleep(3)
+    return codes_of(*ranks)
+
+
+def one_never_starts():
+    rlvr.watch.START = 1.0
+    return codes_of(start(be_a_rank, 1, 60))
+
+
+def there_is_no_store():
+    os.kill(store, signal.SIGKILL)
+    rlvr.watch.START = 1.0
+    return codes_of(start(be_a_rank, 1, 60))
+
+
+store = start(keep_the_store)
+for scenario in sys.argv[1:]:
+    print(*globals()[scenario]())
+os.kill(store, signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    "scenarios, codes, lines",
+    [
+        # the second rank with a stopped store was about to end by itself, which it cannot
+        (
+            ["they_end", "the_store_is_stopped"],
+            "0 0 0 2 2",
+            2 * ["rank 1 has not heard of rank 0('s machine)? for 1 s"],
+        ),
+        pytest.param(
+            ["one_is_stopped"], "2 -9", ["rank 0 has not heard of rank 1 for 2 s"], marks=slow
+        ),
+        pytest.param(["all_are_stopped_for_a_while"], "0 0", [], marks=slow),
+        pytest.param(
+            ["one_never_starts", "there_is_no_store"],
+            "2 2",
+            2 * ["rank 1 has not heard of rank 0 for 1 s"],
+            marks=slow,
+        ),
+    ],
+)
+def test_how_ranks_end(tmp_path, scenarios, codes, lines):
+    (tmp_path / "grpo.py").write_text(PROGRAM)
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
+    ended = subprocess.run(
+        [sys.executable, tmp_path / "grpo.py", *scenarios],
+        env={**ENVIRONMENT, "PYTHONPATH": str(ROOT), **place},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert ended.stdout.split() == codes.split(), ended.stderr
+    printed = ended.stderr.splitlines()
+    assert len(printed) == len(lines), printed
+    for line, expected in zip(printed, lines, strict=True):
+        assert re.fullmatch(f"grpo.py: error: {expected}; resume from the last checkpoint", line)
