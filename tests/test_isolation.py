@@ -152,12 +152,13 @@ print(len([name for name in os.listdir('/proc') if name.isdigit()]) <= 4)
 print(any(os.access(path, os.W_OK) for path in ('/', '/usr/lib', '/dev/shm', os.__file__)))
 print(os.getuid() != 0, dict(os.environ))
 open('own', 'w').write('x')
-print(os.listdir())
+print(sorted(os.listdir()))
 """
     needed = [os.path.realpath(sys.executable), sys.base_prefix, str(isolation.PROJECT)]
     folders = ", ".join(repr(path.split("/")[1]) for path in needed)
     program = program.replace("{NEEDED}", f"{{{folders}}}").replace("TESTS", repr(__file__))
-    wanted = "True\nFalse False\nTrue\nFalse\nTrue {}\n['own']"
+    in_tmp = {path.split("/")[2] for path in needed if path.startswith("/tmp/")}
+    wanted = f"True\nFalse False\nTrue\nFalse\nTrue {{}}\n{sorted({'own', *in_tmp})}"
     assert pool.grade(("code", block(program), io(wanted)), 30) == (1.0, "")
 
 
