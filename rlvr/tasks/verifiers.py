@@ -31,12 +31,14 @@ class Verifier:
     keeps_time: bool = False  # verify takes the seconds of a test and of all, and keeps to them
 
 
+# Golds that can be read without a doubt: integers, fractions, roots, and pairs of these.
 NATURAL = "[1-9][0-9]{0,8}"
 INTEGER = f"(?:-?{NATURAL}|0)"
 FRACTION = rf"-?\\d?frac\{{{NATURAL}\}}\{{{NATURAL}\}}"
 ROOT = rf"-?(?:{NATURAL})?\\sqrt\{{{NATURAL}\}}"
 SIMPLE = f"(?:{INTEGER}|{FRACTION}|{ROOT})"
 SIMPLE_OR_PAIR = rf"{SIMPLE}|\({SIMPLE}, ?{SIMPLE}\)"
+
 VERIFIERS = {
     "countdown": Verifier(
         verify_countdown,
