@@ -15,7 +15,7 @@ from rlvr import world
 from rlvr.errors import UserError, loading
 from rlvr.ranks import gather
 from rlvr.schedules import set_base
-from rlvr.scratch import scratch_folder
+from rlvr.scratch import scratch_folder, undo_making_anew
 from rlvr.sharding import is_sharded
 
 import torch
@@ -181,6 +181,7 @@ def save_folder(
     """
     try:
         with scratch_folder(folder.parent) as scratch:
+            made = scratch.stat()
             new = scratch / "new"
             policy.save_pretrained(new, state_dict=weights)
             save_tokenizer(tokenizer, new)
@@ -192,6 +193,9 @@ def save_folder(
                 file.chmod(0o666 & ~current_umask())  # safetensors keeps its files to their owner
                 with open(file, "rb+") as opened:
                     os.fsync(opened.fileno())
+            if not os.path.samestat(scratch.stat(), made):
+                undo_making_anew(scratch)
+                raise FileNotFoundError("the folder around it has been moved or removed")
             if not keep_whole:
                 remove(folder)
             try:

@@ -34,3 +34,13 @@ def remove_left_overs(parent: Path) -> None:
                 shutil.rmtree(folder)
             finally:
                 os.close(descriptor)
+
+
+def undo_making_anew(scratch: Path) -> None:
+    """Remove what libraries have made where a scratch folder has been moved or removed.
+
+    They make every folder on the way to a file.
+    """
+    shutil.rmtree(scratch)
+    with contextlib.suppress(OSError):  # somebody else may use it already
+        scratch.parent.rmdir()

@@ -83,7 +83,8 @@ def folder_removed(soak) -> tuple[str, str]:
     away = soak.folder.rename("away")
     printed, end = process.end()
     if soak.folder.exists():
-        return printed, "the folder was made anew"
+        end = "the folder was made anew"
+        shutil.rmtree(soak.folder)
     away.rename(soak.folder)
     return printed, end
 

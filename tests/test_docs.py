@@ -282,7 +282,7 @@ def test_defaults_for_real_models():
 OTHER_FLAGS = {  # of torchrun, sbatch, pytest, the studies, and of what a reader adds
     *("nproc_per_node", "nnodes", "node_rank", "master_addr", "master_port", "shutdown_timeout"),
     *("rdzv_backend", "nodes", "gpus", "time", "requeue", "open", "signal"),
-    *("no", "programs", "completions"),  # of pip's --no-deps, and of studies/verify_load.py
+    *("no", "programs", "completions", "beside"),  # of pip's --no-deps, and of the load studies
     *("dist", "help", "quick", "work", "hardness", "length_penalty", "flag", "no_flag"),
     *("layers", "every", "measure", "verl", "overlong_cache"),
 }

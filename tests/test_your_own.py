@@ -101,6 +101,7 @@ def flags_of(run):
     return json.loads((run / "config.json").read_text()), rewards
 
 
+@pytest.mark.slow
 def test_a_verifier(train):
     """Its entry is all that `--verifier partly` needs."""
     flags, rewards = flags_of(train("A verifier"))
