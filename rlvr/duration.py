@@ -107,7 +107,7 @@ def thin_policy(shape, layers: int, trust_remote_code: bool):
     thin.num_hidden_layers = layers
     for name, value in vars(shape).items():
         if isinstance(value, list) and len(value) == shape.num_hidden_layers:  # one of each layer
-            setattr(thin, name, value[:layers])
+            setattr(thin, name, (value * layers)[:layers])
     with torch.device("meta"):
         policy = transformers.AutoModelForCausalLM.from_config(
             thin, trust_remote_code=trust_remote_code

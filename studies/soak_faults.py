@@ -124,12 +124,15 @@ def flipped_bytes(soak) -> tuple[str, str]:
     All is put back where a process then ends in one line, and where config.json was damaged, since
     it may have other flags now.
     """
-    checkpoints = sorted(soak.folder.glob("checkpoint-*"))
-    if not checkpoints:
-        return kill_9(soak)
+    if not any(soak.folder.glob("checkpoint-*")):
+        process = Process(soak.arguments())
+        process.wait_until(lambda: "saved " in process.read("out"))
+        process.send(signal.SIGKILL)
+        process.end()
+    newest = max(soak.folder.glob("checkpoint-*"))
     shutil.copytree(soak.folder, "before")
     files = {
-        "checkpoint": sorted(checkpoints[-1].iterdir()),
+        "checkpoint": sorted(newest.iterdir()),
         "log": sorted(soak.folder.glob("*.jsonl")),
         "config": [soak.folder / "config.json"],
     }
@@ -145,7 +148,7 @@ def flipped_bytes(soak) -> tuple[str, str]:
         Path("before").rename(soak.folder)
         return "", "saved and stopped" if end == ENDS[0] else end
     if kind == "checkpoint":
-        soak.forget(Path("before") / checkpoints[-1].name)
+        soak.forget(Path("before") / newest.name)
     else:
         soak.damaged_logs.add(file.stem)
     shutil.rmtree("before")

@@ -111,3 +111,16 @@ def test_what_is_printed(made_up_times, capsys, monkeypatch, tiny):
     monkeypatch.setattr(world, "RANK", 1)
     tell_duration(SHAPE, config_of(dataset="gsm8k"), SimpleNamespace())
     assert capsys.readouterr().out == ""
+
+
+def test_a_thin_policy_may_have_more_layers_than_the_model():
+    shape = transformers.Qwen2Config(
+        num_hidden_layers=1,
+        hidden_size=8,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        intermediate_size=8,
+        vocab_size=8,
+    )
+    policy, _ = thin_policy(shape, 3, trust_remote_code=False)
+    assert len(policy.layers) == 3

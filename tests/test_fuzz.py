@@ -129,7 +129,7 @@ def place(bare, cache_dir, store, tmp_path, monkeypatch):
 
 
 def assert_numbers_are_finite():
-    """Those of the logs and the weights are finite.
+    """Those of the logs and the weights are finite; null stands for a number that is not.
 
     Loss, KL and gradient may be infinite where the row says that no update was made.
     """
@@ -140,7 +140,9 @@ def assert_numbers_are_finite():
         if (folder / "metrics.jsonl").exists():
             logged += rows(folder)
         for row in logged:
-            infinite = {key for key, value in row.items() if not math.isfinite(value)}
+            infinite = {
+                key for key, value in row.items() if value is None or not math.isfinite(value)
+            }
             allowed = {"loss", "kl", "grad_norm"} if row.get("skipped") else set()
             assert infinite <= allowed, row
         for file in folder.glob("checkpoint-*/model.safetensors"):
