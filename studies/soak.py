@@ -149,11 +149,16 @@ def main() -> int:
     )
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--cache_dir", type=Path, help="with the tiny policy; a new one if left out"
+    )
     given = parser.parse_args()
     torch.set_num_threads(1)
     begun = time.monotonic()
     home = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
+        if given.cache_dir:
+            Path(folder, "cache").symlink_to(given.cache_dir.absolute())
         os.chdir(folder)
         try:
             soak = Soak(given.seed)

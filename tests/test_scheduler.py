@@ -10,7 +10,7 @@ import time
 import pytest
 from runs import ENVIRONMENT, ROOT, SMALL, arguments, free_port, rows, steps
 
-FLAGS = {**SMALL, "max_steps": 12, "eval_steps": 12, "save_steps": 12}
+FLAGS = {**SMALL, "max_steps": 8, "eval_steps": 8, "save_steps": 8}
 TORCHRUN = f'#!/bin/bash\nexec {sys.executable} -m torch.distributed.run "$@"\n'
 SCONTROL = '#!/bin/bash\necho "$@" >> requeued\n'
 
@@ -75,17 +75,17 @@ def test_a_job_that_is_warned_and_taken_back_ends_as_one_that_is_not(job, tmp_pa
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
     run = tmp_path / "runs/job-7"
     first = steps(run)[-1]
-    assert 2 <= first < 12 and (run / f"checkpoint-{first}").exists()
+    assert 2 <= first < 8 and (run / f"checkpoint-{first}").exists()
 
-    code, printed = job(signal.SIGTERM, step=first + 2)  # the scheduler requeues it by itself
+    code, printed = job(signal.SIGTERM, step=first + 1)  # the scheduler requeues it by itself
     assert code == 128 + signal.SIGTERM, printed
     assert "torchrun has ended with 1" in printed
     second = steps(run)[-1]
-    assert first < second < 12 and (run / f"checkpoint-{second}").exists()
+    assert first < second < 8 and (run / f"checkpoint-{second}").exists()
 
     code, printed = job()
     assert code == 0, printed
-    assert f"metrics {second + 1}/12" in printed
+    assert f"metrics {second + 1}/8" in printed
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
 
     (tmp_path / "runs").rename(tmp_path / "stopped")

@@ -66,8 +66,9 @@ def test_every_damage_changes_the_file(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_short_mode(tmp_path):
-    command = [sys.executable, project.STUDIES / "soak.py", "--faults", "3", "--seed", "1"]
+def test_the_short_mode(tmp_path, cache_dir):
+    given = ["--faults", "3", "--seed", "1", "--cache_dir", cache_dir]
+    command = [sys.executable, project.STUDIES / "soak.py", *given]
     done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     table = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("| ")]
