@@ -108,7 +108,8 @@ class Turns:
         step = now() - self.started
         self.seconds["step"] = step
         self.seconds["update"] = step - sum(self.seconds[part] for part in TIMED)
-        gigabytes = (peak_memory() - self.floor) / 1e9
+        # a small step can fit into what the floor has given back to the system meanwhile
+        gigabytes = max(0, peak_memory() - self.floor) / 1e9
         self.pipe.send({**self.seconds, "tokens": self.tokens, "GB": gigabytes})
         self.wait()
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1")
 
 import rlvr.flags
+import rlvr.models
 import rlvr.plots
 import rlvr.run
 import rlvr.tasks.datasets
@@ -84,6 +85,8 @@ def bare(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     # always the same, and 1 s of every run
     monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", countdown_problems)
+    # 2 s of every run of a model that is not tiny
+    monkeypatch.setattr(rlvr.models, "tell_duration", lambda *_: None)
     # small and plain figures are drawn 10 times as fast
     monkeypatch.setattr(rlvr.plots, "MOST_PANELS", 2)
     monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", 20)

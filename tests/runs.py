@@ -78,9 +78,10 @@ def left_as_it_was():
 
 
 def first_fast(cases):
-    """The cases of a parametrisation; all but the first are slow."""
+    """The cases of a parametrisation, each a value or a tuple; all but the first are slow."""
     first, *others = cases
-    return [first, *(pytest.param(other, marks=pytest.mark.slow) for other in others)]
+    others = [other if isinstance(other, tuple) else (other,) for other in others]
+    return [first, *(pytest.param(*other, marks=pytest.mark.slow) for other in others)]
 
 
 def arguments(**flags):

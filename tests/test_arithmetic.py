@@ -6,6 +6,8 @@ import re
 import string
 from collections import Counter
 
+import rlvr.duration
+import rlvr.models
 import rlvr.tasks.datasets
 from rlvr.config import Config
 from rlvr.errors import UserError
@@ -235,6 +237,7 @@ def test_what_the_policy_reads(chat_model):
 def test_a_run_of_a_chat_model(bare, monkeypatch, tmp_path, chat_model, script):
     """From a folder in the hub's format, with the defaults of the set but for its size."""
     monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", real_load_problems)
+    monkeypatch.setattr(rlvr.models, "tell_duration", rlvr.duration.tell_duration)
     for part in chat_model:
         copy.deepcopy(part).save_pretrained(tmp_path / "model")
     small = "--max_steps 2 --eval_problems 2 --eval_samples 2 --eval_steps 2 --num_generations 16"

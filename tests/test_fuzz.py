@@ -27,6 +27,7 @@ from runs import (
     ROOT,
     SMALL,
     arguments,
+    first_fast,
     problems_of,
     real_load_problems,
     refused,
@@ -36,7 +37,7 @@ from runs import (
 from safetensors.torch import load_file
 
 MOST_SECONDS = 60  # that a case may take
-EVERY = 37  # one of so many cases runs by default
+EVERY = 83  # one of so many cases runs by default
 CASES = [
     pytest.param(case, id=f"{case.script}-{i}", marks=() if i % EVERY == 0 else (pytest.mark.slow,))
     for i, case in enumerate(generate())
@@ -223,7 +224,7 @@ class XModel(Qwen2ForCausalLM):
 """
 
 
-@pytest.mark.parametrize("model_type", ["qwen2", "unheard-of"])
+@pytest.mark.parametrize("model_type", first_fast(["unheard-of", "qwen2"]))
 def test_a_model_s_own_code_runs_only_where_it_is_trusted(run, monkeypatch, tmp_path, model_type):
     """Whether or not transformers has a class of its own for the model."""
     assert run("grpo", output_dir="first", max_steps=1, sft_steps=1).code == 0

@@ -13,6 +13,7 @@ from rlvr.samplers import GenerateSampler
 
 import pytest
 import torch
+from runs import first_fast
 from samples import some_samples
 
 from common import token_logprobs
@@ -28,7 +29,9 @@ def test_saved_policy_loads_as_it_was(sharp, tmp_path, dtype):
     tokenizer.save_pretrained(tmp_path)
     for parameter in policy.parameters():
         parameter.data = parameter.data.to(dtype).float()
-    loaded, loaded_tokenizer = rlvr.models.load_policy(Config(model=str(tmp_path)), CPU)
+    loaded, loaded_tokenizer = rlvr.models.load_policy(
+        Config(model=str(tmp_path), max_steps=0), CPU
+    )
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
     samples = some_samples(tokenizer)
     assert samples == some_samples(loaded_tokenizer)
@@ -53,7 +56,7 @@ def test_a_bug_of_an_edited_script_is_not_taken_for_a_damaged_model(sharp, tmp_p
     save_folder(tmp_path / "policy", *sharp)
     monkeypatch.setattr(rlvr.models, "keep_what_can_be_saved", lambda policy: policy.no_such_name)
     with pytest.raises(AttributeError, match="no_such_name"):
-        rlvr.models.load_policy(Config(model=str(tmp_path / "policy")), CPU)
+        rlvr.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
 
 
 def test_a_tokenizer_without_padding(tiny, tmp_path):
@@ -62,7 +65,9 @@ def test_a_tokenizer_without_padding(tiny, tmp_path):
     tokenizer.pad_token = None
     policy.generation_config.eos_token_id = None
     save_folder(tmp_path / "policy", policy, tokenizer)
-    policy, tokenizer = rlvr.models.load_policy(Config(model=str(tmp_path / "policy")), CPU)
+    policy, tokenizer = rlvr.models.load_policy(
+        Config(model=str(tmp_path / "policy"), max_steps=0), CPU
+    )
     sampler = GenerateSampler(policy, tokenizer, Config())
     assert tokenizer.pad_token == "<eos>"
     assert sampler.stops == [tokenizer.eos_token_id]
@@ -74,11 +79,13 @@ def test_a_tokenizer_without_padding(tiny, tmp_path):
 
 @pytest.mark.parametrize(
     "settings, kept",
-    [
-        (dict(do_sample=True, temperature=0.7), True),
-        (dict(temperature=0.7), False),
-        (dict(early_stopping=True), False),
-    ],
+    first_fast(
+        [
+            (dict(temperature=0.7), False),
+            (dict(do_sample=True, temperature=0.7), True),
+            (dict(early_stopping=True), False),
+        ]
+    ),
     ids=str,
 )
 def test_a_checkpoint_whose_generation_config_contradicts_itself_can_be_saved(
@@ -88,7 +95,7 @@ def test_a_checkpoint_whose_generation_config_contradicts_itself_can_be_saved(
     save_folder(tmp_path / "policy", *tiny)
     own = {"eos_token_id": [1, 5], "pad_token_id": 0, **settings}
     (tmp_path / "policy/generation_config.json").write_text(json.dumps(own))
-    loaded = rlvr.models.load_policy(Config(model=str(tmp_path / "policy")), CPU)
+    loaded = rlvr.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
     save_folder(tmp_path / "trained", *loaded)
     saved = json.loads((tmp_path / "trained/generation_config.json").read_text())
     expected = own if kept else {"eos_token_id": [1, 5], "pad_token_id": 0}
@@ -100,7 +107,7 @@ def test_the_reference_is_the_starting_policy_and_is_loaded_for_the_kl_penalty_a
     sharp, tmp_path
 ):
     save_folder(tmp_path / "policy", *sharp)
-    config = Config(model=str(tmp_path / "policy"), beta=0.1)
+    config = Config(model=str(tmp_path / "policy"), max_steps=0, beta=0.1)
     policy, _ = rlvr.models.load_policy(config, CPU)
     with torch.no_grad():
         policy.lm_head.weight.zero_()  # as if it had been trained

@@ -11,7 +11,7 @@ from rlvr.rollouts import completion_mask
 
 import pytest
 import torch
-from runs import SMALL, arguments, countdown_problems, left_as_it_was, rows, weights
+from runs import SMALL, arguments, countdown_problems, first_fast, left_as_it_was, rows, weights
 
 import common
 from agrae import agrae_advantage
@@ -58,31 +58,36 @@ def final_weights(trained):
 
 @pytest.mark.parametrize(
     "neutral, plain",
-    [
-        ("agrae --sample_level false --group_level false", "grpo"),
-        ("agrae --method none", "grpo"),
-        ("agrae --variant positive-dominant --control_beta 1", "grpo"),
-        (
-            "agrae --variant w-reinforce --success_weight 1",
-            "asymgrpo --variant reinforce --aggregation sequence",
-        ),
-        ("agrae --variant released --sample_level false --group_level false", "grpo"),
-        ("fade --weight power --weight_args alpha=1,delta=1", "grpo --variant dr-grpo"),
-        # limits that leave alpha = delta = 1
-        ("fade --alpha_max 1 --target_entropy 0", "grpo --variant dr-grpo"),
-        ("cwgrpo --variant grpo", "grpo"),
-    ],
+    first_fast(
+        [
+            ("agrae --sample_level false --group_level false", "grpo"),
+            ("agrae --method none", "grpo"),
+            ("agrae --variant positive-dominant --control_beta 1", "grpo"),
+            (
+                "agrae --variant w-reinforce --success_weight 1",
+                "asymgrpo --variant reinforce --aggregation sequence",
+            ),
+            ("agrae --variant released --sample_level false --group_level false", "grpo"),
+            ("fade --weight power --weight_args alpha=1,delta=1", "grpo --variant dr-grpo"),
+            # limits that leave alpha = delta = 1
+            ("fade --alpha_max 1 --target_entropy 0", "grpo --variant dr-grpo"),
+            ("cwgrpo --variant grpo", "grpo"),
+        ]
+    ),
 )
 def test_neutral_settings_train_bit_for_bit_alike(final_weights, neutral, plain):
     assert torch.equal(final_weights(neutral), final_weights(plain))
 
 
-@pytest.mark.parametrize("command", ["agrae", "fade", "cwgrpo", "grpo --variant dr-grpo"])
+@pytest.mark.parametrize(
+    "command", first_fast(["agrae", "fade", "cwgrpo", "grpo --variant dr-grpo"])
+)
 def test_other_settings_do_not(final_weights, command):
     """The comparison above can fail."""
     assert not torch.equal(final_weights(command), final_weights("grpo"))
 
 
+@pytest.mark.slow
 def test_equalized_learning_rate(final_weights):
     """With 4 completions a prompt, max |A| is sqrt(3) for GRPO and 3/4 for r - mean (FADE 11.3)."""
     equal = final_weights("fade --weight mean --equalize_learning_rate true")
@@ -92,6 +97,7 @@ def test_equalized_learning_rate(final_weights):
     assert not torch.equal(equal, final_weights("fade --weight mean"))
 
 
+@pytest.mark.slow
 def test_gamma_scales_the_gradient_of_the_focused_controls(trained):
     """In the first step, since Adam's steps hardly depend on the gradient's size."""
     half, whole = (
@@ -102,6 +108,7 @@ def test_gamma_scales_the_gradient_of_the_focused_controls(trained):
     assert whole == pytest.approx(2 * half, rel=0.02)
 
 
+@pytest.mark.slow
 def test_log_gain_only_looks(trained):
     """Training is the same with and without it, and a gain is logged where there are successes.
 

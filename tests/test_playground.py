@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from browser import evaluate, open_page
-from runs import ROOT, SCRIPTS
+from runs import ROOT, SCRIPTS, first_fast
 
 import cwgrpo
 import fade
@@ -188,7 +188,7 @@ def cases_of(page, script):
     return cases
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", first_fast(SCRIPTS))
 def test_advantages_are_those_of_the_script(page, script):
     grid = [*itertools.product(cases_of(page, script), groups())]
     calls = json.dumps([[flags, group] for flags, group in grid])

@@ -62,8 +62,10 @@ FLAGS = (
 ).split()
 SMALL_MICROBATCHES = ["--microbatch_tokens", "120"]
 RUNS = {  # script and variant
-    "few": [("grpo", "grpo"), ("fade", "fade"), ("cwgrpo", "clip-cov")],
+    "few": [("cwgrpo", "clip-cov")],  # its loss needs all tokens of a minibatch at once
     "more": [
+        ("grpo", "grpo"),
+        ("fade", "fade"),
         ("grpo", "gspo"),
         ("grpo", "dapo"),
         ("agrae", "agrae"),

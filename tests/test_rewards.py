@@ -48,10 +48,9 @@ def in_order(samples, rows, budget):
 
 
 @pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.parametrize("case", first_fast(ADVANTAGES), ids=lambda case: " ".join(case[:2]))
-def test_advantages_by_hand(run, monkeypatch, case):
+@pytest.mark.parametrize("script, variant, expected", first_fast(ADVANTAGES))
+def test_advantages_by_hand(run, monkeypatch, script, variant, expected):
     """What reaches the loss of a step whose rollout has these rewards, on both minibatches."""
-    script, variant, expected = case
     samples = [
         Sample([5], [7, 1], reward=r, logprobs=[-1.0] * 2, success=r >= THRESHOLD)
         for group in GROUPS * 2

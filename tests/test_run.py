@@ -33,6 +33,7 @@ from runs import (
     SMALL,
     arguments,
     assert_finite,
+    first_fast,
     real_load_problems,
     refused,
     rows,
@@ -183,8 +184,8 @@ def poison(monkeypatch, value, updates):
 
 
 @pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("value", first_fast([math.nan, math.inf]))
+@pytest.mark.parametrize("script", first_fast(SCRIPTS))
 def test_an_update_that_is_not_finite_is_skipped_and_counted(run, monkeypatch, script, value):
     """The last update of the first step; the step after it trains as ever."""
     poison(monkeypatch, value, {1})
@@ -280,7 +281,7 @@ def rollouts(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", first_fast(SCRIPTS))
 @pytest.mark.parametrize("reward", [0.0, 1.0])
 def test_only_solved_or_only_unsolved_groups_make_no_update_and_say_so(
     run, rollouts, start, script, reward
@@ -306,7 +307,7 @@ STOP_TOKENS_ONLY = [[(3, [1], 1.0), (3, [1], 0.0), (3, [1], 0.0), (3, [1], 0.0)]
 
 @pytest.mark.usefixtures("no_evaluation")
 @pytest.mark.parametrize("groups", [MIXED, STOP_TOKENS_ONLY], ids=["mixed", "stop tokens only"])
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", first_fast(SCRIPTS))
 def test_completions_that_are_empty_or_only_the_stop_token(run, rollouts, script, groups):
     rollouts(groups)
     result = run(script, max_steps=1, beta=0.01, entropy_coef=0.01)
@@ -316,7 +317,7 @@ def test_completions_that_are_empty_or_only_the_stop_token(run, rollouts, script
 
 
 @pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", first_fast(SCRIPTS))
 def test_two_completions_of_one_prompt(run, rollouts, script):
     """The smallest batch, as the policy writes it and with a contrast."""
     smallest = dict(prompts_per_step=1, num_generations=2, minibatch_size=2, max_steps=1)
@@ -647,7 +648,7 @@ def test_a_signal_in_the_first_evaluation_ends_at_once(run, monkeypatch, number,
     assert not [*Path("run").glob("*.jsonl")] and not [*Path("run").glob("checkpoint-*")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP])
+@pytest.mark.parametrize("number", first_fast([signal.SIGUSR1, signal.SIGHUP]))
 def test_a_scheduler_s_warning_and_a_closed_terminal_save(run, monkeypatch, number):
     evaluate = common.evaluate
     evaluations = []

@@ -158,7 +158,7 @@ def load(sharp, tmp_path):
             save_folder(folder, *sharp)
         own = dict(eos_token_id=1, pad_token_id=0, do_sample=True, **settings)
         (folder / "generation_config.json").write_text(json.dumps(own))
-        config = Config(model=str(folder))
+        config = Config(model=str(folder), max_steps=0)
         policy, tokenizer = rlvr.models.load_policy(config, torch.device("cpu"))
         return GenerateSampler(policy, tokenizer, config)
 
@@ -197,6 +197,7 @@ def test_all_settings_of_the_checkpoint_together(load):
     assert greedy_and_sampled(load(**together, **USUAL)) == plain
 
 
+@pytest.mark.slow
 def test_greedy_is_greedy_where_the_checkpoint_samples(load):
     """Instruct models ship do_sample, temperature 0.6 or 0.7, top_p and top_k."""
     sampler = load(**USUAL)

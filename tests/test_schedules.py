@@ -181,6 +181,7 @@ def run_epochs(bare, cache_dir, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_evaluation")
 def test_a_run_of_epochs_resumes_for_longer(run_epochs, resume):
     """A third of an epoch of 24 problems is 2 steps of 4, and half an epoch is 3."""

@@ -155,6 +155,7 @@ def test_a_process_of_its_own(whole_run, script):
     assert any(not torch.equal(first[key], last[key]) for key in first)
 
 
+@pytest.mark.slow
 def test_the_seed_settles_everything(run):
     for folder, seed in (("first", 5), ("again", 5), ("other", 6)):
         run("grpo", output_dir=folder, seed=seed, eval_steps=2, save_steps=2)
@@ -164,6 +165,7 @@ def test_the_seed_settles_everything(run):
     assert rows("first", "samples") != rows("other", "samples")
 
 
+@pytest.mark.slow
 def test_how_often_one_evaluates_and_saves_does_not_change_the_training(run):
     run("grpo", output_dir="often")
     run("grpo", output_dir="seldom", eval_steps=100, save_steps=100)
@@ -185,6 +187,7 @@ def test_max_steps_0_evaluates_a_checkpoint_and_nothing_else(run):
     assert Path("evaluated/curves.png").exists()
 
 
+@pytest.mark.slow
 def test_training_can_start_from_a_checkpoint_folder(run):
     run("grpo", max_steps=1)
     result = run("grpo", model="run/checkpoint-1", output_dir="second", learning_rate=0)
@@ -269,7 +272,7 @@ def test_many_settings_off_the_defaults_at_once(run, monkeypatch, script):
     assert first["clip_low"] + first["clip_high"] > 0
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", first_fast(SCRIPTS))
 @pytest.mark.usefixtures("no_evaluation")
 def test_one_update_a_rollout_is_on_policy(run, script):
     run(script, minibatch_size=16, beta=0.001)
@@ -282,7 +285,7 @@ def test_one_update_a_rollout_is_on_policy(run, script):
     assert abs(first["kl"]) < 1e-9 < second["kl"]
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", first_fast(SCRIPTS))
 @pytest.mark.usefixtures("no_evaluation")
 def test_a_rollout_whose_completions_are_all_cut_off_and_masked_changes_nothing(run, script):
     result = run(script, max_completion_length=3, mask_truncated_completions=True, max_steps=1)
@@ -310,6 +313,7 @@ def test_entropy_bonus_alone_gives_a_gradient(run):
     assert rows("without")[0]["grad_norm"] == 0 < rows("with")[0]["grad_norm"]
 
 
+@pytest.mark.slow
 def test_a_lower_temperature_lowers_the_entropy_of_the_rollout(run):
     for folder, temperature in (("one", 1.0), ("lower", 0.7)):
         run("grpo", output_dir=folder, temperature=temperature, max_steps=1)
@@ -414,7 +418,7 @@ def test_clip_cov_fraction_is_of_the_tokens_that_are_detached(run, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.parametrize("script", ["grpo", "agrae"])
+@pytest.mark.parametrize("script", first_fast(["grpo", "agrae"]))
 @pytest.mark.parametrize(
     "flags, passed",
     [
@@ -561,7 +565,7 @@ def test_a_signal_ends_the_run_with_a_checkpoint_that_resumes(
     assert steps("run", "eval") == [0, last + 2]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", first_fast([signal.SIGTERM, signal.SIGINT]))
 def test_a_signal_ends_the_step_and_the_run_can_be_resumed(run, resume, monkeypatch, number):
     """In this process, by the handlers that a process of its own has."""
     log = rlvr.run.Run.log

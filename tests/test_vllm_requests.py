@@ -52,7 +52,7 @@ def build(room, sharp, tmp_path):
         folder = tmp_path / "policy"
         if not folder.exists():
             save_folder(folder, *sharp)
-        config = Config(model=str(folder), vllm_importance_sampling_cap=None, **flags)
+        config = Config(model=str(folder), max_steps=0, vllm_importance_sampling_cap=None, **flags)
         policy, tokenizer = rlvr.models.load_policy(config, CPU)
         return room.VllmSampler(policy, tokenizer, config)
 
