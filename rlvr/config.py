@@ -32,7 +32,7 @@ class Config:
     """Reinforcement learning with verifiable rewards. A flag that is given wins over a preset."""
 
     variant: str = ""  # named preset of flags
-    model: str = "tiny"  # "tiny" (built and warmed up here), a folder or a hub id
+    model: str = "tiny"  # "tiny" (shipped, see --base), a folder or a hub id
     dataset: str = "countdown"  # to train on: countdown, gsm8k, math ..., a file, or a folder
     eval_dataset: MayChange[str] = ""  # to evaluate on, separated by commas; as --dataset if empty
     prompt_column: str = "prompt"  # of a file: the problem
@@ -48,8 +48,8 @@ class Config:
     max_prompt_length: int = 1024  # tokens; longer prompts are dropped
     numbers: str = "3"  # Countdown: how many numbers a problem has, out of 2,3,4
     arithmetic_levels: str = "1"  # arithmetic: how hard its problems are, out of 1,2,3,4
-    base: Literal["weak", "middle"] | None = None  # a shipped tiny policy; if None, one is taught
-    sft_steps: ZeroOrMore[int | None] = None  # supervised steps that teach it; 400 if None
+    base: Literal["weak", "middle"] | None = None  # a shipped tiny policy; if None, by --numbers
+    sft_steps: ZeroOrMore[int | None] = None  # supervised steps that teach one, in place of --base
     exchanged_targets: ZeroOrMore[float] = 0.0  # share of them that miss the target, honestly
     tie_word_embeddings: bool = True  # of the tiny policy: its output head is its embedding
     output_dir: MayChange[str] = ""  # run folder; runs/<script>-<variant>-<time> if empty
@@ -123,6 +123,8 @@ class Config:
                 f"--base {self.base} is taught already: leave out --sft_steps and "
                 "--exchanged_targets"
             )
+        if self.exchanged_targets and self.sft_steps is None:
+            raise UserError("--exchanged_targets is for the policy that --sft_steps teaches")
         if self.warmup_ratio > 1:
             raise UserError("--warmup_ratio must be at most 1")
         if self.vllm_gpu_memory_utilization > 1:

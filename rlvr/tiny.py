@@ -19,10 +19,11 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from tqdm import tqdm
 
 VERSION = 1  # of the cached policy: raise it when a change below, or in make_countdown, alters it
-SFT_STEPS = 400  # supervised steps where --sft_steps is not given
+SFT_STEPS = 400  # supervised steps where neither --sft_steps is given nor a policy is shipped
 BATCH_SIZE = 128  # solutions a supervised step
 LEARNING_RATE = 2e-3  # the peak of its schedule
 POLICIES = Path(__file__).parent / "policies"  # what studies/make_bases.py has taught
+FOR_NUMBERS = {"3": "middle", "4": "weak", "3,4": "weak"}  # which of them starts with --numbers
 TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
 
 
@@ -58,23 +59,32 @@ def build_tiny(
 
 def tiny_folder(config) -> Path:
     """The folder of the tiny policy that a run starts from: a shipped one, or one of the cache."""
-    if config.base and config.tie_word_embeddings:
-        return POLICIES / config.base
+    base = shipped_base(config)
+    if base and config.tie_word_embeddings:
+        return POLICIES / base
     return warmed_up_tiny(config)
+
+
+def shipped_base(config) -> str | None:
+    """The name of the shipped policy that a run starts from, or None where one is taught."""
+    if config.base or config.sft_steps is not None:
+        return config.base
+    return FOR_NUMBERS.get(config.numbers)
 
 
 def warmed_up_tiny(config) -> Path:
     """The folder in --cache_dir of the tiny policy after its supervised steps.
 
-    That of a --base has a head of its own, since the shipped ones share theirs with the embedding.
+    That of a shipped one has a head of its own, which the shipped ones share with the embedding.
 
     Rank 0 teaches it where the folder does not exist yet, or is damaged. The folder's name tells
     the settings that shape it, so that others have a folder of their own. Runs that start together
     each teach it, and the first one to finish is kept: they are the same.
     """
+    base = shipped_base(config)
     settings = f"steps{supervised_steps(config)}-numbers{config.numbers.replace(',', '')}"
-    if config.base:
-        settings = config.base
+    if base:
+        settings = base
     if config.exchanged_targets:
         settings += f"-exchanged{config.exchanged_targets}"
     if not config.tie_word_embeddings:
@@ -95,7 +105,7 @@ def warmed_up_tiny(config) -> Path:
             with scratch_folder(folder.parent):
                 pass
     if is_new:
-        taught = untie(config.base) if config.base else warm_up(config)
+        taught = untie(base) if base else warm_up(config)
         save_folder(folder, *taught, keep_whole=True)
     gather([])  # the other ranks wait here
     return folder
@@ -111,7 +121,7 @@ def untie(base: str):
 
 
 def supervised_steps(config) -> int:
-    """--sft_steps, or what stands for it where it is not given."""
+    """--sft_steps, or SFT_STEPS where it is not given."""
     return SFT_STEPS if config.sft_steps is None else config.sft_steps
 
 

@@ -45,10 +45,10 @@ IN_ALL_SHAPES = dict(
 def make_model(name: str, folder: str) -> str:
     """A folder with a random policy of that shape, and with the tiny policy's tokenizer.
 
-    For "tiny" it is the folder of the tiny policy after its warm-up.
+    For "tiny" it is the folder of the tiny policy that `python grpo.py` starts from.
     """
     if name == "tiny":
-        return str(rlvr.tiny.warmed_up_tiny(rlvr.config.Config()))
+        return str(rlvr.tiny.tiny_folder(rlvr.config.Config()))
     torch.manual_seed(0)
     shape = transformers.Qwen2Config(**(IN_ALL_SHAPES | SHAPES[name]))
     transformers.Qwen2ForCausalLM(shape).save_pretrained(folder)

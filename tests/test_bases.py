@@ -70,6 +70,26 @@ def test_make_bases_writes_what_the_recipe_teaches(tmp_path, monkeypatch):
         assert torch.equal(weight, taught[name])
 
 
+@pytest.mark.parametrize(
+    "flags, name",
+    [
+        (dict(), "middle"),
+        (dict(numbers="3,4"), "weak"),
+        (dict(numbers="4"), "weak"),
+        (dict(numbers="3,4", base="middle"), "middle"),
+        (dict(numbers="2"), None),  # none is shipped for these
+        (dict(sft_steps=400), None),
+    ],
+)
+def test_which_policy_a_run_starts_from(flags, name):
+    assert rlvr.tiny.shipped_base(Config(**flags)) == name
+
+
+def test_the_shipped_policy_of_some_numbers_was_taught_them():
+    for numbers, name in rlvr.tiny.FOR_NUMBERS.items():
+        assert {*numbers.split(",")} <= {*make_bases.RECIPES[name]["numbers"].split(",")}
+
+
 def test_a_run_starts_from_a_shipped_policy(bare, tmp_path):
     """Nothing is taught, and nothing is written to the cache."""
     flags = "--max_steps 0 --eval_problems 2 --eval_samples 2 --output_dir run --cache_dir cache"

@@ -79,13 +79,13 @@ def test_the_cache_is_told_apart_by_settings_and_version(taught, tmp_path, monke
     def folder(**flags):
         return rlvr.tiny.warmed_up_tiny(Config(cache_dir=str(tmp_path), **flags))
 
-    first = folder()
-    assert folder(seed=1, max_steps=3) == first
+    first = folder(sft_steps=5)
+    assert folder(sft_steps=5, seed=1, max_steps=3) == first
     assert len(taught) == 1
     others = [folder(sft_steps=7), folder(numbers="2"), folder(numbers="2,3,4")]
-    others.append(folder(tie_word_embeddings=False))
+    others.append(folder(sft_steps=5, tie_word_embeddings=False))
     monkeypatch.setattr(rlvr.tiny, "VERSION", rlvr.tiny.VERSION + 1)
-    others.append(folder())
+    others.append(folder(sft_steps=5))
     assert len({first, *others}) == 6
     assert len(taught) == 6
     assert {*tmp_path.iterdir()} == {first, *others}  # nothing half-written is left
@@ -93,7 +93,7 @@ def test_the_cache_is_told_apart_by_settings_and_version(taught, tmp_path, monke
 
 def test_a_cache_that_cannot_be_written_is_told_before_the_warm_up(taught, tmp_path):
     (tmp_path / "file").touch()
-    config = Config(cache_dir=str(tmp_path / "file" / "cache"))
+    config = Config(sft_steps=1, cache_dir=str(tmp_path / "file" / "cache"))
     with pytest.raises(UserError, match="--cache_dir"):
         rlvr.tiny.warmed_up_tiny(config)
     assert taught == []
@@ -101,7 +101,7 @@ def test_a_cache_that_cannot_be_written_is_told_before_the_warm_up(taught, tmp_p
 
 def test_only_rank_0_teaches(taught, tmp_path, monkeypatch):
     monkeypatch.setattr("rlvr.world.RANK", 1)
-    rlvr.tiny.warmed_up_tiny(Config(cache_dir=str(tmp_path)))
+    rlvr.tiny.warmed_up_tiny(Config(sft_steps=1, cache_dir=str(tmp_path)))
     assert taught == []
 
 
