@@ -1,0 +1,175 @@
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium")
+
+with app.setup:
+    import lesson
+
+    import marimo as mo
+    import torch
+    from two_stage_toy import policy_gradient
+
+    import common
+    from grpo import grpo_advantage, negative_only
+
+
+@app.cell(hide_code=True)
+def _():
+    mo.md("""
+    # 2. Entropy and pass@k under GRPO and GRPO-N
+
+    *pass@k* is the chance that at least one of $k$ answers is right. pass@1 says how good a policy
+    is on average, and pass@32 what it can find at all. *Entropy* says how undecided it is: at 0
+    nats it always writes the same.
+
+    A policy that learns from its own samples becomes surer of what it already prefers. pass@1
+    rises, the entropy falls, and pass@k for a large $k$ may fall, too. Yao and others, *The Debate
+    on RLVR Reasoning Capability Boundary* (two-stage dynamics, 2025, arXiv 2510.04028), propose
+    **GRPO-N**: it keeps the negative advantages, and sets the others to 0.
+
+    The next cells train a tiny policy twice, for a few steps. It takes about half a minute.
+    """)
+    return
+
+
+@app.function
+def grpo_n_advantage(rewards):
+    """The advantage of GRPO where it is negative, else 0; [B, G] -> [B, G]."""
+    return negative_only(grpo_advantage(rewards))
+
+
+@app.function
+def train(advantage, steps):
+    """Train by an advantage, [B, G] -> [B, G], and evaluate on held-out problems."""
+    begun = lesson.start(
+        prompts_per_step=16, minibatch_size=128, learning_rate=3e-4, eval_problems=32
+    )
+    with mo.status.spinner(title=f"{steps} steps of training, and an evaluation"):
+        for _ in range(steps):
+            batch = common.roll_out(begun.sampler, begun.stream, begun.config)
+            lesson.update(begun, batch, advantage(batch.rewards))
+        return common.evaluate(begun.sampler, {"Countdown": begun.held_out}, begun.config)
+
+
+@app.cell
+def _():
+    results = {
+        "before": train(grpo_advantage, 0),
+        "GRPO": train(grpo_advantage, 8),
+        "GRPO-N": train(grpo_n_advantage, 8),
+    }
+    return (results,)
+
+
+@app.cell(hide_code=True)
+def _(results):
+    ks = [1, 2, 4, 8, 16, 32]
+    figure, (curves, bars) = lesson.two_panels("held-out pass@k", "entropy of a token, in nats")
+    for (name, metrics), color in zip(results.items(), lesson.COLORS, strict=True):
+        curves.plot(ks, [metrics[f"pass@{k}"] for k in ks], "o-", color=color, label=name)
+        bars.bar(name, metrics["token_entropy"], color=color)
+    curves.set(xscale="log", xticks=ks, xticklabels=ks, xlabel="k")
+    curves.legend()
+    before, plain, negative = results.values()
+    said = f"""
+    pass@1 was {before["pass@1"]:.3f}; it is {plain["pass@1"]:.3f} after GRPO, and
+    {negative["pass@1"]:.3f} after GRPO-N. pass@32 went from {before["pass@32"]:.3f} to
+    {plain["pass@32"]:.3f} and {negative["pass@32"]:.3f}, and the entropy from
+    {before["token_entropy"]:.3f} to {plain["token_entropy"]:.3f} and
+    {negative["token_entropy"]:.3f} nats a token. With one seed and few problems, some hundredths
+    may be chance. `studies/CLAIMS.md` has many seeds, which do not always agree with the paper.
+    """
+    mo.vstack([figure, mo.md(said)])
+    return
+
+
+@app.cell(hide_code=True)
+def _():
+    rate = mo.ui.slider(0.05, 0.95, step=0.05, value=0.25, label="success rate p", show_value=True)
+    mo.md(f"""
+    ## The same without chance
+
+    Now a policy with four actions: two are right, two are wrong, and of both kinds one is four
+    times as likely as the other. A group is four draws, so there are few enough groups to compute
+    the mean of the update over all of them. `policy_gradient` is the update of the paper's
+    Algorithm 1, from `studies/two_stage_toy.py`. Which of the right actions gains more?
+
+    {rate}
+    """)
+    return (rate,)
+
+
+@app.function
+def mean_update(success_rate, advantage):
+    """The mean change of the four actions' logits, [4], over all groups of four draws."""
+    kinds = torch.tensor([0.8, 0.2], dtype=torch.float64)
+    pi = torch.cat([success_rate * kinds, (1 - success_rate) * kinds])  # [4]
+    rewards = torch.tensor([1.0, 1.0, 0.0, 0.0], dtype=torch.float64)
+    groups = torch.cartesian_prod(*[torch.arange(4)] * 4)  # [256, 4]
+    chance = pi[groups].prod(1)  # [256]
+    logits = pi.log().expand(256, 4)
+    return chance @ policy_gradient(logits, groups, advantage(rewards[groups]))
+
+
+@app.cell(hide_code=True)
+def _(rate):
+    updates = [mean_update(rate.value, fn) for fn in (grpo_advantage, grpo_n_advantage)]
+    changes, panels = lesson.two_panels("GRPO: change of the logits", "GRPO-N")
+    actions = ["right,\nlikely", "right,\nrare", "wrong,\nlikely", "wrong,\nrare"]
+    for panel, update in zip(panels, updates, strict=True):
+        lesson.draw_bars(panel, actions, update, torch.tensor([1, 1, 0, 0]))
+        panel.set_ylim(-0.4, 0.4)
+    rule = f"""
+    By GRPO the likely right action gains {updates[0][0] / updates[0][1]:.1f} times as much as the
+    rare one, and by GRPO-N {updates[1][0] / updates[1][1]:.1f} times. So the rare one falls behind,
+    and the entropy falls. The first bar is **{updates[0][0]:.4f}** by GRPO and
+    **{updates[1][0]:.4f}** by GRPO-N.
+    """
+    mo.vstack([changes, mo.md(rule)])
+    return
+
+
+@app.cell(hide_code=True)
+def _():
+    mo.md("""
+    ## Exercise
+
+    The bars of GRPO-N are those of GRPO times one number, which depends on the success rate alone.
+    Try some success rates, find the rule, and write it below.
+    """)
+    return
+
+
+@app.function
+def shrinks_by(success_rate):
+    """The mean update of GRPO-N divided by that of GRPO, for a prompt of this success rate."""
+    factor = 1.0  # your formula in place of this one
+    return factor
+
+
+@app.cell(hide_code=True)
+def _():
+    for p in (0.1, 0.3, 0.5, 0.8):
+        of_grpo, of_n = (mean_update(p, fn)[0] for fn in (grpo_advantage, grpo_n_advantage))
+        factor = shrinks_by(p)
+        flaw = lesson.flaw_of_number(factor)
+        if flaw is None and abs(factor * of_grpo - of_n) > 1e-4 * of_grpo:
+            size = "large" if factor * of_grpo > of_n else "small"
+            flaw = (
+                f"at the success rate {p} your factor of {factor:.3f} is too {size}: the first bar "
+                f"is {of_grpo:.4f} by GRPO and {of_n:.4f} by GRPO-N."
+            )
+        if flaw:
+            break
+    lesson.verdict(
+        flaw,
+        "On average, GRPO-N is GRPO with each prompt weighted by its success rate, so it learns "
+        "little from hard prompts. In a single group they differ by more than that: an action that "
+        "the group has not drawn is left alone by GRPO, and is raised by GRPO-N.",
+    )
+    return
+
+
+if __name__ == "__main__":
+    app.run()

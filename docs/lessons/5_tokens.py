@@ -1,0 +1,158 @@
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium")
+
+with app.setup:
+    import html
+
+    import lesson
+
+    import marimo as mo
+    import torch
+
+    import common
+    from cwgrpo import covariance_statistics, covariance_weights, grpo_advantage
+
+
+@app.cell(hide_code=True)
+def _():
+    mo.md(r"""
+    # 5. Which tokens CW-GRPO turns down
+
+    GRPO gives one advantage to all tokens of a completion. But most tokens are a matter of course:
+    after `9*5=4` comes a 5. Few are decisions, and they move the entropy. What measures this is the
+    covariance of a token's log-probability and its advantage,
+
+    $$c_t = (\log \pi_t - \overline{\log \pi}) \, (A_t - \overline{A}),$$
+
+    where the bars are means over all tokens of a prompt's group. It is large in size for a
+    surprising token in a rare success. Wang and others, *Taming Extreme Tokens* (CW-GRPO, 2026,
+    arXiv 2605.11538), weigh the advantage of each token by a Gaussian of it,
+
+    $$w_t = \exp\left(-\frac{c_t^2}{2 \, \text{std}(c)^2}\right),$$
+
+    scaled so that the weights of a group sum to its number of tokens. This is `covariance_weights`
+    in `cwgrpo.py`. Below, a tiny policy writes 8 completions of each of 24 problems.
+    """)
+    return
+
+
+@app.cell
+def _():
+    begun = lesson.start(prompts_per_step=24, num_generations=8)
+    batch = common.roll_out(begun.sampler, begun.stream, begun.config)
+    grouped = (24, 8, batch.mask.shape[1])
+    logprobs = batch.sampled_logprobs.view(grouped)  # [B, G, T]
+    mask = batch.mask.view(grouped)
+    advantages = grpo_advantage(batch.rewards)  # [B, G]
+    weights = covariance_weights(logprobs, advantages, mask)  # [B, G, T]
+    mixed = [i for i, group in enumerate(advantages) if group.any()]
+    return advantages, batch, begun, logprobs, mask, mixed, weights
+
+
+@app.cell(hide_code=True)
+def _(mixed):
+    number = mo.ui.slider(1, len(mixed), label="problem with both outcomes", show_value=True)
+    number
+    return (number,)
+
+
+@app.cell(hide_code=True)
+def _(advantages, batch, begun, mixed, number, weights):
+    shown = mixed[number.value - 1]
+    lines = []
+    for completion in range(8):
+        sample = batch.samples[8 * shown + completion]
+        mark = "✓" if sample.success else "✗"
+        line = f"{mark} {advantages[shown, completion]:+.2f} "
+        for token, weight in zip(sample.completion_ids, weights[shown, completion], strict=False):
+            text = html.escape(begun.sampler.tokenizer.decode([token]))
+            red = 1 - weight / weights[shown].max()  # the redder, the more it is turned down
+            line += f'<span style="background:rgba(213,94,0,{red:.2f})">{text}</span>'
+        lines.append(line)
+
+    mo.Html(f'<pre style="line-height:1.8">{"<br>".join(lines)}</pre>')
+    return (shown,)
+
+
+@app.cell(hide_code=True)
+def _(advantages, logprobs, mask, shown, weights):
+    inside = mask[shown] > 0
+    success = (advantages[shown][:, None] > 0).expand_as(inside)
+    figure, (scatter, histogram) = lesson.two_panels("each token", "all weights of the group")
+    for chosen, color, label in (
+        (inside & success, lesson.BLUE, "in a success"),
+        (inside & ~success, lesson.RED, "in a failure"),
+    ):
+        scatter.plot(logprobs[shown][chosen], weights[shown][chosen], ".", color=color, label=label)
+    scatter.set(xlabel="log-probability, in nats", ylabel="weight")
+    scatter.legend()
+    histogram.hist(weights[shown][inside], 30, color=lesson.GREY)
+    histogram.set(xlabel="weight", ylabel="tokens")
+    figure
+    return (inside,)
+
+
+@app.cell(hide_code=True)
+def _(advantages, inside, logprobs, mask, shown, weights):
+    low = inside & (weights[shown] < 0.5)
+    rest = inside & ~low
+    numbers = covariance_statistics(logprobs, advantages, mask, weights)
+    mo.md(f"""
+    Of the {inside.sum()} tokens of this group, {low.sum()} have a weight below 1/2. Their mean
+    log-probability is {logprobs[shown][low].mean():.2f}, and that of the others
+    {logprobs[shown][rest].mean():.2f}. In all groups together, 1% of the tokens has
+    {numbers["covariance_top_1%_share"]:.0%} of the sum of all $|c|$.
+
+    So the tokens that are turned down are the decisions, of which the policy was not sure. The
+    paper does so to keep the entropy steady. But they are also what there is most to learn from.
+
+    ## Exercise
+
+    Write the weights of one group. Its tokens stand in one row: `logprobs` [N] and `advantages` [N]
+    have the log-probability and the advantage of each.
+    """)
+    return
+
+
+@app.function
+def my_weights(logprobs, advantages):
+    """The weight of each token by its covariance, [N], which sum to N."""
+    weights = torch.ones_like(logprobs)  # your formula in place of this one
+    return weights
+
+
+@app.cell(hide_code=True)
+def _(advantages, logprobs, mask, mixed):
+    first = mixed[:1]  # a group
+    tokens = mask[first] > 0  # [1, G, T]
+    expected = covariance_weights(logprobs[first], advantages[first], mask[first])[tokens]  # [N]
+    row = logprobs[first][tokens], advantages[first][..., None].expand(tokens.shape)[tokens]
+    found = my_weights(*row)
+    flaw = lesson.flaw_of_tensor(found, expected.shape)
+    if flaw is None and not torch.allclose(found, expected, atol=0.01):
+        scaled = found * len(expected) / found.sum()
+        worst = (found - expected).abs().argmax()
+        if torch.allclose(found, torch.ones_like(found)):
+            flaw = "all your weights are 1, so that no token is turned down."
+        elif torch.allclose(scaled, expected, atol=0.01):
+            flaw = f"your weights sum to {found.sum():.1f}, and not to the {len(found)} tokens."
+        elif torch.corrcoef(torch.stack([found, expected]))[0, 1] < 0:
+            flaw = "tokens of extreme covariance have the larger weights. Is the sign right?"
+        else:
+            flaw = (
+                f"a token of log-probability {row[0][worst]:.2f} and advantage {row[1][worst]:.2f} "
+                f"has the weight {found[worst]:.3f} in place of {expected[worst]:.3f}. Are the "
+                "means subtracted, and is std that of c?"
+            )
+    lesson.verdict(
+        flaw,
+        "The group as a whole keeps its weight, and only its share among the tokens changes. "
+        f"The weights go from {expected.min():.3f} to {expected.max():.3f} here.",
+    )
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,123 @@
+"""What the lessons share. Each imports it before all others: it puts the project on the path.
+
+So a lesson runs from any folder, and rlvr sets how torch's threads wait before torch is imported.
+"""
+
+import math
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "studies")]
+
+import rlvr.config
+import rlvr.models
+import rlvr.records
+import rlvr.samplers
+import rlvr.tasks.countdown
+import rlvr.tasks.stream
+
+import marimo as mo
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import common
+
+# what is compared with, a success or a first method, a failure or a second method
+COLORS = GREY, BLUE, RED = "#888888", "#0072B2", "#D55E00"
+
+
+class Start(NamedTuple):
+    """What `main` of a script makes before its loop."""
+
+    policy: torch.nn.Module
+    sampler: rlvr.samplers.GenerateSampler
+    stream: rlvr.tasks.stream.ProblemStream
+    held_out: list[rlvr.records.Problem]
+    optimizer: torch.optim.Optimizer
+    config: rlvr.config.Config
+
+
+def start(**flags) -> Start:
+    """A shipped policy, and what trains it, on one thread. `flags` are those of rlvr/config.py.
+
+    The policy is "middle" unless `base` says otherwise. It knows Countdown: make 48 of 3, 9 and 5.
+    It computes rightly, but often chooses wrongly.
+    """
+    torch.set_num_threads(1)  # a second one gains little on so small a policy
+    config = rlvr.config.Config(**{"base": "middle", **flags})
+    torch.manual_seed(config.seed)
+    policy, tokenizer = rlvr.models.load_policy(config, torch.device("cpu"))
+    problems, held_out = rlvr.tasks.countdown.draw_countdown(config)
+    sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
+    stream = rlvr.tasks.stream.ProblemStream(problems, config.seed)
+    optimizer = torch.optim.AdamW(
+        policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+    return Start(policy, sampler, stream, held_out, optimizer, config)
+
+
+def update(begun: Start, batch: common.Batch, advantages: torch.Tensor) -> None:
+    """Step 3 of grpo.py without its options: PPO-clip with these advantages, [B, G]."""
+    policy, config = begun.policy, begun.config
+    advantages = advantages.reshape(-1, 1)  # [N, 1]
+    common.score_rollout(batch, policy, None, config)
+    for minibatch in batch.minibatches(config.minibatch_size):
+        weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
+        for rows in batch.microbatches(minibatch, config.microbatch_tokens):
+            logprobs, _ = common.token_logprobs(policy, batch.samples, rows)  # [m, T]
+            old_logprobs = batch.old_policy(rows, logprobs)
+            ratio = common.importance_ratio(logprobs, old_logprobs, batch.mask[rows])
+            clipped = common.ppo_clip(ratio, advantages[rows], config.epsilon)
+            (-(weights[rows] * clipped.objective).sum()).backward()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+        begun.optimizer.step()
+        begun.optimizer.zero_grad()
+
+
+def two_panels(left: str, right: str) -> tuple[Figure, list[Axes]]:
+    """A figure, and its two panels with these titles."""
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    panels = [*figure.subplots(1, 2)]
+    for panel, title in zip(panels, (left, right), strict=True):
+        panel.set_title(title)
+    return figure, panels
+
+
+def draw_bars(panel: Axes, names, heights: torch.Tensor, rewards: torch.Tensor) -> None:
+    """A bar for each name, blue where its reward is 1 and red where it is 0."""
+    panel.bar(names, heights.tolist(), color=[BLUE if reward else RED for reward in rewards])
+    panel.axhline(0, color="black", linewidth=0.8)
+
+
+def flaw_of_tensor(found, shape: tuple[int, ...]) -> str | None:
+    """What is wrong with a tensor that a reader's function gives, before its values are read."""
+    if not isinstance(found, torch.Tensor):
+        return f"your function gives a {type(found).__name__}, and not a tensor."
+    if found.shape != shape:
+        return f"your function gives the shape {[*found.shape]}, and not {[*shape]}."
+    if not found.isfinite().all():
+        return "some of the numbers are NaN or infinite. Is there a division by 0?"
+    return None
+
+
+def flaw_of_number(found) -> str | None:
+    """What is wrong with a number that a reader's function gives, before its value is read."""
+    try:
+        is_finite = math.isfinite(found)
+    except (TypeError, ValueError):
+        return f"your function gives {found!r}, and not a number."
+    return None if is_finite else f"your function gives {found}. Is there a division by 0?"
+
+
+def verdict(flaw: str | None, praise: str) -> mo.Html:
+    """What the check says of an exercise; a script prints it, since it has no page to show it on.
+
+    `flaw` is a sentence on what is wrong, or None where nothing is.
+    """
+    text = f"**Not yet:** {flaw}" if flaw else f"**Right.** {praise}"
+    if not mo.running_in_notebook():
+        print(text.replace("**", ""))
+    return mo.callout(mo.md(text), kind="warn" if flaw else "success")

@@ -1,0 +1,206 @@
+"""docs/lessons/: each runs unsolved, and its check tells a right solution from a wrong one."""
+
+import contextlib
+import functools
+import importlib.util
+import io
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from runs import ENVIRONMENT, ROOT, arguments, first_fast, left_as_it_was, weights
+
+import common
+from grpo import grpo_advantage
+
+FOLDER = ROOT / "docs" / "lessons"
+PLACE = re.compile(r"^    \w+ = .*  # your formula in place of this one\n", re.MULTILINE)
+# Of each lesson: the values of the cell that takes its time, a right solution, a wrong one, and
+# what the check says of that.
+LESSONS = {
+    "4_two_axes": (
+        (),
+        "alpha = 1 / success_rate - 1",
+        "alpha = 1 / (2 * success_rate)",
+        "alpha_for(0.125) is 4.000. With this alpha, the masses of fade_advantage are largest at "
+        "the success rate 0.200",  # where the derivative of p (1 - p)^4 is 0
+    ),
+    "1_advantage": (
+        ("begun", "drawn", "chosen", "batch", "advantages", "before", "logprobs", "change"),
+        """
+        others = rewards.sum(1, keepdim=True) - rewards
+        advantages = rewards - others / (rewards.shape[1] - 1)
+        """,
+        "advantages = rewards - rewards.mean(1, keepdim=True)",
+        "your first advantage is 0.75, and the mean of the other three rewards is 0. You subtract "
+        "the mean of all four",
+    ),
+    "2_entropy": (
+        ("results",),
+        "factor = success_rate",
+        "factor = success_rate**0.5",
+        "at the success rate 0.1 your factor of 0.316 is too large",
+    ),
+    "3_odds": (
+        ("begun", "batch", "kappa"),
+        "beta_pos = math.log(worth) / math.log((1 - p) / p)",
+        "beta_pos = worth / ((1 - p) / p)",
+        "strength(0.125, 2.0) is 0.286. With this beta_pos, asymgrpo_advantage makes a success "
+        "worth 1.744 there",  # 7 ** (2 / 7)
+    ),
+    "5_tokens": (
+        ("begun", "batch", "grouped", "logprobs", "mask", "advantages", "weights", "mixed"),
+        """
+        c = (logprobs - logprobs.mean()) * (advantages - advantages.mean())
+        kernel = (-(c**2) / (2 * c.var(correction=0))).exp()
+        weights = kernel * len(c) / kernel.sum()
+        """,
+        """
+        c = (logprobs - logprobs.mean()) * (advantages - advantages.mean())
+        weights = (-(c**2) / (2 * c.var(correction=0))).exp()
+        """,
+        "your weights sum to ",
+    ),
+}
+
+
+def load(path):
+    """The module of a lesson, which finds `lesson` beside it as Python's own start of it does."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        spec = importlib.util.spec_from_file_location("a_lesson", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(FOLDER))
+    return module
+
+
+@functools.cache
+def run_unsolved(name):
+    """What the lesson prints as it is shipped, and its values by name; run once for all tests."""
+    with left_as_it_was(), contextlib.redirect_stdout(io.StringIO()) as printed:
+        _, values = load(FOLDER / f"{name}.py").app.run()
+    return printed.getvalue(), values
+
+
+def run_solved(name, solution, folder):
+    """The lesson with a solution in its place. What takes time is taken from the unsolved run."""
+    source = (FOLDER / f"{name}.py").read_text()
+    assert len(PLACE.findall(source)) == 1
+    indented = "".join(f"    {line.strip()}\n" for line in solution.strip().splitlines())
+    path = folder / f"{name}.py"
+    path.write_text(PLACE.sub(lambda _: indented, source))
+    values = run_unsolved(name)[1]
+    with left_as_it_was():
+        load(path).app.run(defs={slow: values[slow] for slow in LESSONS[name][0]})
+
+
+def draw_figures(values):
+    """Draw the figures of a lesson, at least one; a script, which has no page, leaves that out."""
+    figures = [value for value in values.values() if isinstance(value, Figure)]
+    assert figures
+    for figure in figures:
+        figure.canvas.draw()
+
+
+@pytest.mark.parametrize("name", first_fast(LESSONS))
+def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys):
+    printed, values = run_unsolved(name)
+    assert printed.startswith("Not yet: ")
+    draw_figures(values)
+
+    _, right, wrong, says = LESSONS[name]
+    run_solved(name, right, tmp_path)
+    assert capsys.readouterr().out.startswith("Right. ")
+    run_solved(name, wrong, tmp_path)
+    said = capsys.readouterr().out
+    assert said.startswith("Not yet: ") and says in said
+
+
+def test_all_lessons_are_tested_and_listed():
+    """And each has one function to edit, and hides its check."""
+    files = sorted(FOLDER.glob("[0-9]_*.py"))
+    assert [file.stem for file in files] == sorted(LESSONS)
+    page = (FOLDER / "README.md").read_text()
+    assert re.findall(r"^\| \[(\w+)\.py\]\(\1\.py\) \|", page, re.MULTILINE) == sorted(LESSONS)
+    for file in files:
+        source = file.read_text()
+        assert len(PLACE.findall(source)) == 1
+        check = source.rpartition("\n@app.")[2]
+        assert check.startswith("cell(hide_code=True)") and "lesson.verdict(" in check
+
+
+def test_links_of_the_index_lead_somewhere():
+    for link in re.findall(r"\]\(([^)\s]+)\)", (FOLDER / "README.md").read_text()):
+        assert (FOLDER / link).exists(), link
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LESSONS)
+@pytest.mark.parametrize("value", ["None", 'float("inf")', "torch.zeros(3)", '"?"'])
+def test_a_solution_of_another_kind_gets_a_sentence(name, value, tmp_path, capsys):
+    variable = PLACE.search((FOLDER / f"{name}.py").read_text())[0].split()[0]
+    run_solved(name, f"{variable} = {value}", tmp_path)
+    assert capsys.readouterr().out.startswith("Not yet: your function gives ")
+
+
+# Where a lesson could break: what the sliders are at, by their names.
+ENDS = [
+    ("1_advantage", dict(count=0)),
+    ("1_advantage", dict(count=8)),
+    ("2_entropy", dict(rate=0.05)),
+    ("3_odds", dict(pos=0, neg=0)),
+    ("3_odds", dict(pos=1.5, neg=1.5)),
+    ("4_two_axes", dict(solved=0.95, entropy=0)),
+    ("5_tokens", dict(number=2)),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "sliders"), ENDS)
+def test_a_lesson_runs_with_its_sliders_at_their_ends(name, sliders):
+    values = run_unsolved(name)[1]
+    kept = {slow: values[slow] for slow in LESSONS[name][0]}
+    moved = {slider: SimpleNamespace(value=value) for slider, value in sliders.items()}
+    with left_as_it_was():
+        draw_figures(load(FOLDER / f"{name}.py").app.run(defs=kept | moved)[1])
+
+
+@pytest.mark.slow
+def test_an_update_is_that_of_grpo(bare, tmp_path):
+    """One step of the lessons' loop, and one of `python grpo.py`: the same weights."""
+    flags = dict(base="middle", prompts_per_step=4, num_generations=8, minibatch_size=16, seed=3)
+    rest = dict(max_steps=1, eval_problems=2, eval_samples=2, num_threads=1, output_dir="run")
+    result = bare("grpo", *arguments(**flags, **rest, cache_dir=tmp_path / "cache"))
+    assert result.code == 0, result.err
+
+    lesson = load(FOLDER / "lesson.py")
+    begun = lesson.start(**flags, eval_problems=2)
+    before = begun.policy.state_dict()["model.norm.weight"].clone()
+    batch = common.roll_out(begun.sampler, begun.stream, begun.config)
+    lesson.update(begun, batch, grpo_advantage(batch.rewards))
+    after = begun.policy.state_dict()
+    assert not torch.equal(after["model.norm.weight"], before)
+    for name, weight in weights("run/checkpoint-1").items():
+        assert torch.equal(weight, after[name]), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("folder", "command"),
+    [
+        (ROOT, ["docs/lessons/4_two_axes.py"]),
+        (FOLDER, ["4_two_axes.py"]),
+    ],
+)
+def test_as_a_reader_types_it(folder, command):
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Not yet: alpha_for(0.125) is 1.000.")
