@@ -9,7 +9,8 @@ and its derivatives by each token's log-prob and entropy: the largest difference
 largest value. The second table says what had to be set so that both compute the same, and how far
 apart they are with the other library's default instead.
 
-With TRL there is one whole optimizer step, too, of its trainer and of grpo.py (against_step.py).
+With TRL there are whole optimizer steps, too, of its trainer and of grpo.py (against_step.py): how
+far apart the norms of their gradients are, and their weights, divided by the length of the update.
 
 Of verl's files only the functions of the loss are read. So nothing else of it has to be installed.
 """
@@ -27,7 +28,9 @@ from types import SimpleNamespace
 import project  # noqa: F401
 
 import torch
-from against_step import whole_step
+from against_step import CASES as STEPS
+from against_step import LEFT, TRL_LOSS, compare
+from claims_report import markdown_table
 
 import agrae
 import asymgrpo
@@ -48,7 +51,6 @@ CASES = (  # scripts and their variants
     ("fade", "fade"),
     ("cwgrpo", "cwgrpo"),
 )
-TRL_LOSS = {"sequence": "grpo", "token": "dapo", "constant": "dr_grpo"}
 VERL_LOSS = {
     "sequence": "seq-mean-token-mean",
     "token": "token-mean",
@@ -299,18 +301,43 @@ def difference(other: Callable, case: tuple[str, str], seeds: int, **changed) ->
     return largest
 
 
-def tables(others: dict[str, Callable], seeds: int) -> str:
+def tables_of_losses(others: dict[str, Callable], seeds: int) -> str:
     """Both tables as Markdown; others are the losses by the name of their library."""
-    lines = [f"| loss | {' | '.join(others)} |", "|---" * (len(others) + 1) + "|"]
+    losses = []
     for script, variant in CASES:
         cells = [f"{difference(loss, (script, variant), seeds):.0e}" for loss in others.values()]
-        lines.append(f"| {script}.py --variant {variant} | {' | '.join(cells)} |")
-    lines += ["", "| library | its default | apart by | shown by |", "|---|---|---|---|"]
-    for name, defaults in (("TRL", TRL_DEFAULTS), ("verl", VERL_DEFAULTS)):
-        for what, changed, variant in defaults if name in others else ():
+        losses.append([f"{script}.py --variant {variant}", *cells])
+    defaults = []
+    for name, changes in (("TRL", TRL_DEFAULTS), ("verl", VERL_DEFAULTS)):
+        for what, changed, variant in changes if name in others else ():
             apart = difference(others[name], ("grpo", variant), seeds, **changed)
-            lines.append(f"| {name} | {what} | {apart:.1%} | {variant} |")
-    return "\n".join(lines)
+            defaults.append([name, what, f"{apart:.1%}", variant])
+    return "\n".join(
+        [
+            *markdown_table(["loss", *others], losses),
+            "",
+            *markdown_table(["library", "its default", "apart by", "shown by"], defaults),
+        ]
+    )
+
+
+def tables_of_steps(cases: dict[str, dict], left: dict[str, str]) -> str:
+    """Both tables of the whole steps of TRL's trainer and of grpo.py, as Markdown."""
+    steps = []
+    for name, flags in cases.items():
+        found = compare(flags)
+        apart = [f"{found[key]:.0e}" for key in ("gradient norm", "weights")]
+        steps.append([name, *apart, f"{found['clipped']:.0%}"])
+    defaults = [
+        [what, f"{compare(cases[case], what)['weights']:.1%}", case] for what, case in left.items()
+    ]
+    return "\n".join(
+        [
+            *markdown_table(["whole steps", "gradient norm", "weights", "tokens clipped"], steps),
+            "",
+            *markdown_table(["TRL's default", "weights apart by", "shown by"], defaults),
+        ]
+    )
 
 
 def main() -> None:
@@ -319,7 +346,7 @@ def main() -> None:
     )
     parser.add_argument("--verl", type=Path, help="a clone of volcengine/verl")
     parser.add_argument("--seeds", type=int, default=8, help="how many random batches")
-    parser.add_argument("--quick", action="store_true", help="one batch")
+    parser.add_argument("--quick", action="store_true", help="one batch, fewer tables")
     flags = parser.parse_args()
     others = {}
     if importlib.util.find_spec("trl"):
@@ -327,12 +354,10 @@ def main() -> None:
     if flags.verl:
         others["verl"] = read_verl(flags.verl)
     if others:
-        print(tables(others, 1 if flags.quick else flags.seeds))
+        print(tables_of_losses(others, 1 if flags.quick else flags.seeds))
     if "TRL" in others:
-        for what, apart in whole_step().items():
-            print(
-                f"{what} after one optimizer step of TRL's trainer and grpo.py: {apart:.0e} apart"
-            )
+        print()
+        print(tables_of_steps(STEPS, {} if flags.quick else LEFT))
     if not others:
         print("nothing to compare with: pip install trl==1.16.0, or give a clone with --verl")
 

@@ -2,6 +2,7 @@
 
     python studies/claims.py               # every run, then the report; finished runs are kept
     python studies/claims.py --quick       # 2 seeds of tiny runs, to see that it works
+    python studies/claims.py --mine my.py  # a script of yours against grpo.py: see claims_mine.py
 
 The report is CLAIMS.md, claims.json and two figures.
 
@@ -18,16 +19,22 @@ from 32 samples: k = 32 itself would be one draw a problem.
 """
 
 import argparse
-from dataclasses import dataclass
+import os
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import project
 
+from rlvr.errors import UserError, fail
+
+import claims_mine
 import numpy as np
-from claims_measures import STATIC_WEIGHTS, collect, interval
+from claims_measures import STATIC_WEIGHTS, collect
 from claims_report import write_report
 from claims_training import list_jobs, train_all
+from verdicts_rule import interval
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,11 @@ FULL = Scale(
     long=192,
     seeds=5,
     flags="--prompts_per_step 16 --num_generations 8 --minibatch_size 64 --eval_problems 64",
-    bases={"weak": "", "middle": "--sft_steps 1600 --numbers 3,4", "strong": "--sft_steps 1200"},
+    bases={
+        "weak": "--sft_steps 400",
+        "middle": "--sft_steps 1600 --numbers 3,4",
+        "strong": "--sft_steps 1200",
+    },
 )
 QUICK = Scale(
     steps=2,
@@ -251,19 +262,44 @@ def judge_all(tables: dict[str, dict[str, list[dict]]]) -> list[dict]:
     return results
 
 
-def main(folder: Path, out: Path, scale: Scale, runs: dict[str, dict[str, str]]) -> None:
-    train_all(list_jobs(folder, scale, runs), folder)
+def check(seeds: int, processes: int) -> None:
+    """Raise UserError for numbers that give no interval, or no run."""
+    if seeds < 2:
+        raise UserError("--seeds must be 2 or more: an interval is one of several differences")
+    if processes < 1:
+        raise UserError("--processes must be 1 or more")
+
+
+def main(folder: Path, out: Path, scale: Scale, runs: dict[str, dict[str, str]], processes: int):
+    """Make the runs that are missing, and write the report."""
+    train_all(list_jobs(folder, scale, runs), folder, processes)
     tables = {base: collect(folder, base, scale, runs[base]) for base in scale.bases}
     write_report(folder, out, tables, judge_all(tables), scale)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--mine", help='a copy of grpo.py against grpo.py: my.py, "my.py --beta 1"')
     parser.add_argument("--quick", action="store_true", help="tiny runs: does the program work?")
+    parser.add_argument("--seeds", type=int, help="how many; 5, with --mine 8, with --quick 2")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time")
     parser.add_argument("--runs", type=Path, default="runs/claims", help="folder for the runs")
     parser.add_argument("--out", type=Path, default=project.STUDIES, help="folder for the report")
     given = parser.parse_args()
-    if given.quick:
-        main(given.runs, given.out, QUICK, QUICK_RUNS)
+    if given.mine:
+        scale = claims_mine.QUICK if given.quick else claims_mine.Scale()
     else:
-        main(given.runs, given.out, FULL, ALL_RUNS)
+        scale = QUICK if given.quick else FULL
+    if given.seeds is not None:
+        scale = replace(scale, seeds=given.seeds)
+    try:
+        check(scale.seeds, given.processes)
+        if given.mine:
+            claims_mine.compare(given.mine, given.runs, scale, given.processes)
+        else:
+            runs = QUICK_RUNS if given.quick else ALL_RUNS
+            main(given.runs, given.out, scale, runs, given.processes)
+    except UserError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,4 +1,4 @@
-"""The numbers that claims are about, read from the run folders, and their 95% intervals."""
+"""The numbers that claims are about, read from the run folders."""
 
 import math
 import re
@@ -11,24 +11,6 @@ import numpy as np
 from compare import smooth
 
 STATIC_WEIGHTS = "mean", "Power 2", "delta 0.5"  # policy weights without feedback, FADE's rivals
-STUDENT = {  # number of values -> the 97.5% quantile of Student's t with one degree less
-    2: 12.706,
-    3: 4.303,
-    4: 3.182,
-    5: 2.776,
-    6: 2.571,
-    7: 2.447,
-    8: 2.365,
-    9: 2.306,
-    10: 2.262,
-}
-
-
-def interval(values) -> tuple[float, float, float]:
-    """Mean, and lower and upper end of its 95% interval."""
-    mean = np.mean(values)
-    half = STUDENT[len(values)] * np.std(values, ddof=1) / math.sqrt(len(values))
-    return float(mean), float(mean - half), float(mean + half)
 
 
 def has_false_step(text: str) -> bool:

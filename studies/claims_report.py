@@ -6,9 +6,9 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-from claims_measures import interval
 from compare import draw_pass_at_k, draw_steps
 from matplotlib.figure import Figure
+from verdicts_rule import interval
 
 SHOWN = "pass@1", "pass@16", "pass@32", "entropy", "answer_entropy", "false steps"
 BY_PAPER = {  # whose entropy is drawn together

@@ -20,10 +20,11 @@ from rlvr.tasks.numbers import last_number, read_number
 import matplotlib
 import numpy as np
 from claims import CLAIMS, judge
-from claims_measures import interval, largest_misfit, measure_growth
+from claims_measures import largest_misfit, measure_growth
 from claims_report import markdown_table
 from compare import BEFORE, STYLES, draw_evaluations, draw_steps, smooth
 from matplotlib.figure import Figure
+from verdicts_rule import interval
 
 CLAIMS_FIGURE = "../studies/figures/language_model_claims.png"
 PAGE = project.ROOT / "docs" / "language-model.md"

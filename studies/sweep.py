@@ -13,19 +13,15 @@ interval of its mean.
 
 import argparse
 import itertools
+import os
 import re
 from pathlib import Path
 
 import project  # noqa: F401
 
-from rlvr.logs import read_rows
-
-import numpy as np
 from claims import FULL, QUICK
-from claims_measures import interval
+from claims_mine import METRICS, evaluations, mean_differences, means
 from claims_training import train_all
-
-METRICS = ("pass@1", "pass@16", "token_entropy")
 
 
 def expand(command: str) -> list[str]:
@@ -43,8 +39,8 @@ def list_jobs(runs: Path, commands: list[str], scale) -> dict[Path, str]:
     """The whole command of each run, by its folder; all commands of a seed before the next seed."""
     return {
         folder_of(runs, command, seed): (
-            f"{command} {scale.flags} --seed {seed} --max_steps {scale.steps} "
-            f"--eval_steps {scale.steps}"
+            f"{command} {scale.flags} {scale.bases['weak']} --seed {seed} "
+            f"--max_steps {scale.steps} --eval_steps {scale.steps}"
         )
         for seed in range(scale.seeds)
         for command in commands
@@ -55,24 +51,21 @@ def table(runs: Path, commands: list[str], seeds: int) -> list[str]:
     """The lines of the table, by the last evaluation of each run."""
     found = {}
     for command in commands:
-        last = [read_rows(folder_of(runs, command, seed), "eval")[-1] for seed in range(seeds)]
-        found[command] = np.array([[row[metric] for metric in METRICS] for row in last])
+        folders = [folder_of(runs, command, seed) for seed in range(seeds)]
+        found[command] = evaluations(folders, -1)
     first = found.pop(commands[0])  # [seeds, 3], as are the others
-    cells = [f"{mean:.3f}" for mean in first.mean(0)]
     lines = [
         f"| less the first | {' | '.join(METRICS)} |",
         "|---|---|---|---|",
-        f"| {commands[0]} | {' | '.join(cells)} |",
+        f"| {commands[0]} | {' | '.join(means(first))} |",
     ]
     for command, values in found.items():
-        intervals = [interval(differences) for differences in (values - first).T]
-        cells = ["{:+.3f} [{:+.3f}, {:+.3f}]".format(*numbers) for numbers in intervals]
-        lines.append(f"| {command} | {' | '.join(cells)} |")
+        lines.append(f"| {command} | {' | '.join(mean_differences(values - first))} |")
     return lines
 
 
 def main(runs: Path, commands: list[str], scale) -> None:
-    train_all(list_jobs(runs, commands, scale), runs)
+    train_all(list_jobs(runs, commands, scale), runs, os.cpu_count())
     print(*table(runs, commands, scale.seeds), sep="\n")
 
 

@@ -7,6 +7,8 @@ import math
 import os
 import signal
 import socket
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -41,6 +43,7 @@ ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "PYTHONUNBUFFERED": "1",
 }
+WITH_PROJECT = {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}  # for programs that are not in its folder
 real_load_problems = rlvr.tasks.datasets.load_problems
 
 
@@ -121,6 +124,17 @@ def refused(result, script, *mentioned):
     for text in mentioned:
         assert text in result.err, result.err
     return True
+
+
+def run_study(name, *arguments, folder=None):
+    """Run studies/<name>.py in a process of its own -> what subprocess.run gives."""
+    return subprocess.run(
+        [sys.executable, ROOT / "studies" / f"{name}.py", *arguments],
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
 
 
 def free_port():

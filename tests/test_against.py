@@ -12,6 +12,7 @@ import against
 import against_step
 import pytest
 import torch
+from runs import ROOT
 
 VERL = os.environ.get("VERL")
 
@@ -118,9 +119,73 @@ def test_a_default_of_verl_shows(_, changed, variant, verl_loss):
     assert against.difference(verl_loss, ("grpo", variant), 4, **changed) > 0.01
 
 
-def test_a_whole_step_is_that_of_trl(trl_loss, capsys):
+# ------------------------------------------------------------------------------ whole steps
+
+
+def test_both_are_told_the_same():
+    """16 completions in two minibatches, twice: four updates, as two of 8 rows a generation."""
+    config = against_step.config_of(Path("x"), against_step.CASES["gspo"])
+    settings = against_step.settings_of(config, left="")
+    assert (config.prompts_per_step, config.num_generations, config.minibatch_size) == (4, 4, 8)
+    assert settings["per_device_train_batch_size"] == 8
+    assert (settings["steps_per_generation"], settings["num_iterations"]) == (2, 2)
+    assert settings["max_steps"] == 4
+    assert (settings["epsilon"], settings["epsilon_high"]) == (3e-4, 4e-4)
+    one = against_step.config_of(Path("x"), against_step.CASES["grpo, one update"])
+    assert against_step.settings_of(one, left="")["max_steps"] == 1
+
+
+def test_samples_of_a_rollout_of_trl():
+    """Prompts are padded on the left with 0; 1 is the stop token. A masked row keeps its tokens."""
+    rollout = dict(
+        prompt_ids=torch.tensor([[0, 5], [6, 7], [6, 7]]),
+        prompt_mask=torch.tensor([[0, 1], [1, 1], [1, 1]]),
+        completion_ids=torch.tensor([[8, 1, 0], [8, 9, 1], [9, 9, 9]]),
+        completion_mask=torch.tensor([[1, 1, 0], [1, 1, 1], [0, 0, 0]]),
+    )
+    samples = against_step.samples_of(rollout, [1.0, 0.0, 0.5], stop=1)
+    assert [sample.prompt_ids for sample in samples] == [[5], [6, 7], [6, 7]]
+    assert [sample.completion_ids for sample in samples] == [[8, 1], [8, 9, 1], [9, 9, 9]]
+    assert [sample.truncated for sample in samples] == [False, False, True]
+    assert [sample.success for sample in samples] == [True, False, False]
+
+
+def test_no_step_without_a_gradient():
+    """Adam moves by its momentum where the gradient is 0, and this one does not."""
+    moved = []
+    for adam in (torch.optim.AdamW, against_step.StillWithoutGradient):
+        weights = torch.nn.Parameter(torch.ones(2))
+        optimizer = adam([weights], lr=0.1)
+        weights.grad = torch.tensor([1.0, 0.0])
+        optimizer.step()
+        once = weights.detach().clone()
+        assert not torch.equal(once, torch.ones(2))
+        weights.grad = torch.zeros(2)
+        optimizer.step()
+        moved.append(not torch.equal(once, weights))
+    assert moved == [True, False]
+
+
+@pytest.mark.parametrize("name", against_step.CASES)
+def test_whole_steps_are_those_of_trl(name, trl_loss, capsys):
     """Adam divides by the root of a square, where entries of pure rounding become large."""
-    apart = against_step.whole_step()
-    assert apart["gradient norm"] < 1e-5
-    assert apart["weights"] < 1e-3
+    found = against_step.compare(against_step.CASES[name])
+    assert found["gradient norm"] < 1e-5
+    assert found["weights"] < 1e-3
+    assert (found["clipped"] > 0.1) == (name != "grpo, one update")
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("what", against_step.LEFT)
+def test_a_default_of_trls_trainer_shows(what, trl_loss):
+    case = against_step.CASES[against_step.LEFT[what]]
+    assert against_step.compare(case, what)["weights"] > 0.01
+
+
+def test_the_page_has_what_is_printed():
+    """Each case, and each default, has a row in elsewhere.md."""
+    page = (ROOT / "docs" / "elsewhere.md").read_text()
+    for name in against_step.CASES:
+        assert f"\n| {name} | " in page
+    for what in against_step.LEFT:
+        assert f"\n| {what} | " in page

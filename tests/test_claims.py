@@ -2,7 +2,6 @@
 
 import json
 import math
-import subprocess
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ from types import SimpleNamespace
 import project
 
 import rlvr.run
+from rlvr.errors import UserError
 from rlvr.logs import read_rows
 
 import claims
@@ -17,7 +17,8 @@ import claims_measures
 import claims_report
 import claims_training
 import pytest
-from runs import ENVIRONMENT
+import verdicts_rule
+from runs import run_study
 from written_runs import evaluation, write_rows, write_run
 
 RECORD = json.loads((project.STUDIES / "claims.json").read_text())
@@ -36,14 +37,14 @@ def judge(table, metric, above, below, margin=0.0):
 
 
 def test_interval_of_students_t():
-    # mean 3, standard deviation sqrt(2.5), t = 2.776 with 4 degrees of freedom
-    half = 2.776 * math.sqrt(2.5 / 5)
-    assert claims_measures.interval([1, 2, 3, 4, 5]) == pytest.approx((3, 3 - half, 3 + half))
+    # mean 3, standard deviation sqrt(2.5), t with 4 degrees of freedom
+    half = 2.776445 * math.sqrt(2.5 / 5)
+    assert verdicts_rule.interval([1, 2, 3, 4, 5]) == pytest.approx((3, 3 - half, 3 + half))
 
 
 def test_the_rule():
     runs = table_of(a=[2, 4, 6], b=[1, 2, 3], c=[2.1, 3.9, 6.0])
-    half = 4.303 / math.sqrt(3)  # of the interval of a - b = 1, 2, 3
+    half = 4.302653 / math.sqrt(3)  # of the interval of a - b = 1, 2, 3
     found = judge(runs, "x", "a", "b")
     assert found.pop("verdict") == "unclear"
     assert found == pytest.approx(dict(mean=2, low=2 - half, high=2 + half))
@@ -171,11 +172,11 @@ def test_share_of_false_steps():
 def test_a_run_that_fails_says_where_to_look(tmp_path, monkeypatch):
     monkeypatch.setattr(rlvr.run.Run, "finish", None)  # `train` replaces it in its process
     monkeypatch.setattr(sys, "argv", [])
-    with pytest.raises(RuntimeError, match=r"exit code 2: see .*a-0\.part\.log"):
-        claims_training.train(tmp_path / "weak" / "a-0", "grpo --num_generations 1")
-    log = (tmp_path / "weak" / "a-0.part.log").read_text()
+    with pytest.raises(UserError, match=r"exit code 2: see .*a-0\.part\.log"):
+        claims_training.train(tmp_path / "my runs" / "a-0", "grpo --num_generations 1")
+    log = (tmp_path / "my runs" / "a-0.part.log").read_text()
     assert "--num_generations must be 2 or more" in log
-    assert not (tmp_path / "weak" / "a-0").exists()
+    assert not (tmp_path / "my runs" / "a-0").exists()
 
 
 def test_a_run_that_is_stopped_is_not_finished():
@@ -205,13 +206,7 @@ def test_claims_quick_mode_makes_what_is_not_finished(tmp_path):
     (other / "command.txt").write_text("cwgrpo --max_steps 1")
     unfinished.with_name(f"{unfinished.name}.part").mkdir()  # what a kill leaves
 
-    command = [sys.executable, project.STUDIES / "claims.py", "--quick"]
-    done = subprocess.run(
-        [*command, "--runs", runs, "--out", tmp_path],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-    )
+    done = run_study("claims", "--quick", "--runs", runs, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "7/7 runs" in done.stdout
     assert len(read_rows(other, "metrics")) == len(read_rows(unfinished, "metrics")) == 2

@@ -35,10 +35,10 @@ import pytest
 import safetensors.torch
 import torch
 from runs import (
-    ENVIRONMENT,
     ROOT,
     SCRIPTS,
     SMALL,
+    WITH_PROJECT,
     arguments,
     first_fast,
     free_port,
@@ -49,7 +49,6 @@ from runs import (
     write_sums,
 )
 
-WITH_PROJECT = {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}  # for programs that are not in its folder
 LOGS = ("metrics", "eval", "samples")
 slow = pytest.mark.slow
 

@@ -16,6 +16,7 @@ from types import ModuleType, SimpleNamespace
 
 import rlvr.tiny
 
+import against_step
 import numpy as np
 import pytest
 import torch
@@ -70,10 +71,6 @@ def tiny_folder(tmp_path_factory):
 
 def train(trainer_class, tiny_folder, folder):
     """Two steps of 2 groups of 4 -> rewards [2, B, G], what TRL keeps of each rollout, losses."""
-    import datasets
-    import transformers
-    from trl import GRPOConfig
-
     rewards = []
 
     def reward(completions, **_):
@@ -82,27 +79,17 @@ def train(trainer_class, tiny_folder, folder):
         return rewards[-1]
 
     problems, _ = problems_of("2", 4)
-    settings = GRPOConfig(
+    trainer = against_step.make_trainer(
+        trainer_class,
+        tiny_folder,
+        problems[:8],
+        reward,
         output_dir=str(folder),
         per_device_train_batch_size=8,
         num_generations=4,
         max_completion_length=8,
         max_steps=2,
         learning_rate=1e-3,
-        bf16=False,
-        use_cpu=True,
-        gradient_checkpointing=False,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        logging_steps=1,
-    )
-    trainer = trainer_class(
-        transformers.AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32),
-        reward,
-        args=settings,
-        train_dataset=datasets.Dataset.from_list([dict(prompt=p.prompt) for p in problems[:8]]),
-        processing_class=transformers.AutoTokenizer.from_pretrained(tiny_folder),
     )
     rollouts, generate = [], trainer._generate_and_score_completions
 

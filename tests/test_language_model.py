@@ -203,7 +203,7 @@ def test_verdicts_by_hand(results):
     assert "GRPO-N keeps more entropy than GRPO" not in verdicts
     seeds, found = verdicts["GRPO raises pass@1"]
     assert seeds == 3
-    half = 4.303 * 0.1 / 3**0.5
+    half = 4.302653 * 0.1 / 3**0.5
     assert [found[key] for key in ("mean", "low", "high")] == pytest.approx(
         [0.4, 0.4 - half, 0.4 + half]
     )

@@ -12,9 +12,8 @@ import time
 
 import pytest
 import torch
-from runs import ENVIRONMENT, ROOT, SMALL, arguments, free_port, rows, steps, weights
+from runs import ROOT, SMALL, WITH_PROJECT, arguments, free_port, rows, steps, weights
 
-WITH_PROJECT = {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}  # for programs that are not in its folder
 LAUNCH = [sys.executable, "-m", "torch.distributed.run"]
 slow = pytest.mark.slow
 

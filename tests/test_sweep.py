@@ -1,18 +1,16 @@
 """studies/sweep.py: what commands stand for, which runs are made, and the table, by hand."""
 
 import math
-import subprocess
-import sys
 from types import SimpleNamespace
-
-import project
 
 import pytest
 import sweep
-from runs import ENVIRONMENT
+from runs import run_study
 from written_runs import evaluation, write_rows
 
-SCALE = SimpleNamespace(flags="--prompts_per_step 4", steps=2, seeds=2)
+SCALE = SimpleNamespace(
+    flags="--prompts_per_step 4", bases={"weak": "--sft_steps 3"}, steps=2, seeds=2
+)
 
 
 def test_values_stand_for_a_command_each():
@@ -28,7 +26,7 @@ def test_values_stand_for_a_command_each():
 def test_jobs(tmp_path):
     """A seed after the other, so that what is there early can be compared."""
     jobs = sweep.list_jobs(tmp_path, ["grpo", "agrae --variant released"], SCALE)
-    rest = "--prompts_per_step 4 --seed {} --max_steps 2 --eval_steps 2"
+    rest = "--prompts_per_step 4 --sft_steps 3 --seed {} --max_steps 2 --eval_steps 2"
     assert jobs == {
         tmp_path / "grpo" / "seed-0": f"grpo {rest.format(0)}",
         tmp_path
@@ -61,19 +59,11 @@ def test_table_by_hand(tmp_path):
 
 @pytest.mark.slow
 def test_quick_mode_keeps_what_is_finished(tmp_path):
-    def start(*commands):
-        return subprocess.run(
-            [sys.executable, project.STUDIES / "sweep.py", *commands, "--quick"],
-            cwd=tmp_path,
-            env=ENVIRONMENT,
-            capture_output=True,
-            text=True,
-        )
-
-    done = start("grpo")
+    done = run_study("sweep", "grpo", "--quick", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "2/2 runs" in done.stdout
-    done = start("grpo", "agrae --variant released|grpo-lead")
+    commands = ("grpo", "agrae --variant released|grpo-lead")
+    done = run_study("sweep", *commands, "--quick", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "4/4 runs" in done.stdout
     lines = done.stdout.splitlines()[-5:]

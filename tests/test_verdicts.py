@@ -5,7 +5,6 @@ import importlib
 import itertools
 import json
 import math
-import subprocess
 import sys
 
 import project
@@ -19,7 +18,7 @@ import verdicts_report
 import verdicts_rows
 import verdicts_rule
 import verdicts_runs
-from runs import ENVIRONMENT
+from runs import run_study
 from verdicts_rows import BASES, ROWS, RUNS, STATIC_WEIGHTS, Row, runs_of
 from verdicts_rule import LOOKS, Evidence
 from verdicts_runs import FULL, Job
@@ -284,14 +283,9 @@ def test_results_are_kept_in_order_and_once(tmp_path):
 @pytest.mark.slow
 def test_quick_mode(tmp_path):
     """What a finished run leaves: a line with numbers, and no checkpoint."""
-    command = [sys.executable, project.STUDIES / "verdicts.py", "run", "--quick"]
-    results, runs = tmp_path / "x.jsonl.gz", tmp_path / "runs"
-    done = subprocess.run(
-        [*command, "--runs", runs, "--results", results, "--processes", "1"],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-    )
+    results = tmp_path / "x.jsonl.gz"
+    places = ("--runs", tmp_path / "runs", "--results", results)
+    done = run_study("verdicts", "run", "--quick", *places, "--processes", "1")
     assert done.returncode == 0, done.stderr
     with gzip.open(results, "rt") as opened:
         found = {line["name"]: line for line in map(json.loads, opened)}
@@ -299,4 +293,4 @@ def test_quick_mode(tmp_path):
     assert {"pass@1", "cool pass@1", "entropy", "slope", "fit error"} <= {*found["GRPO"]["numbers"]}
     assert "top 1% share" in found["CW-GRPO"]["numbers"]
     assert len(found["GRPO"]["rewards"]) == verdicts_runs.QUICK.steps
-    assert not [*runs.rglob("checkpoint-*")]
+    assert not [*(tmp_path / "runs").rglob("checkpoint-*")]

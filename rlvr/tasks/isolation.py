@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rlvr.errors import UserError
 
-PROJECT = Path(__file__).parent.parent.parent
+PROJECT = Path(__file__).parent.parent.parent  # where a process of its own finds this package
 WAYS = ["bubblewrap", "user", "limits"]  # from the safest on
 START_SECONDS = 30.0  # a busy machine may take that long to start an interpreter
 MOST_REPLY = 2**26  # bytes

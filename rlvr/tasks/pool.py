@@ -10,13 +10,12 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from rlvr import world
 from rlvr.errors import UserError
+from rlvr.tasks.isolation import PROJECT
 from rlvr.tasks.verifiers import VERIFIERS, judge
 
-PROJECT = Path(__file__).parent.parent.parent  # where a grader finds this package
 IDLE_GRADERS = queue.SimpleQueue()  # they end with this process, when their standard input closes
 NUMBERS = itertools.count()  # of the questions
 SECONDS_BETWEEN_NEWS = 10.0  # of a long list
