@@ -20,6 +20,7 @@ and Zuo 2025, arXiv 2504.09696).
     python agrae.py                                                      # a laptop
     python agrae.py --variant agrae-dr-grpo                              # on Dr.GRPO
     python agrae.py --model Qwen/Qwen2.5-0.5B-Instruct --dataset math    # one GPU
+    python agrae.py --model Qwen/Qwen2.5-VL-3B-Instruct --dataset geo3k  # problems with images
     torchrun --nproc_per_node 8 agrae.py --model ... --dataset math      # 8 GPUs share the batch
 """
 
@@ -38,6 +39,7 @@ import rlvr.tasks.datasets
 import rlvr.tasks.stream
 import rlvr.tokens
 from rlvr.config import ZeroOrMore
+from rlvr.errors import UserError
 
 import torch
 
@@ -66,6 +68,13 @@ VARIANTS = {
     "w-reinforce": dict(method="w_reinforce"),  # the baselines of Table 2
     "grpo-lead": dict(method="grpo_lead"),
     "released": dict(released_weight=True),
+    "images": dict(  # C.2; two updates a rollout
+        alpha=0.5,
+        num_generations=5,
+        minibatch_size=80,
+        format_weight=0.9,
+        system_prompt="monologue",
+    ),
 }
 
 
@@ -83,6 +92,12 @@ class Config(rlvr.config.Config):
     control_beta: float = 10.0  # of the dominant controls: how much more or less a success counts
     control_gamma: float = 0.5  # of the focused controls: what scales all advantages
     success_weight: ZeroOrMore[float] = 0.1  # of W-REINFORCE; a failure is worth -1
+    format_weight: ZeroOrMore[float] = 0.0  # share of the reward for the format; paper: 0.9, images
+
+    def check(self) -> None:
+        super().check()
+        if self.format_weight > 1:
+            raise UserError("--format_weight must be at most 1")
 
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
@@ -193,6 +208,13 @@ def grpo_lead_advantage(rewards, lengths, length_penalty=0.05, low=0.4, high=1.5
     return advantages * torch.where(advantages > 0, of_success, of_failure)
 
 
+def format_reward(text: str) -> float:
+    """1.0 for a thought in <think> tags and, behind it, an answer in \\boxed{}, else 0.0 (C.2)."""
+    thought, closed, answer = text.strip().partition("</think>")
+    _, boxed, rest = answer.partition("\\boxed{")
+    return float(thought.startswith("<think>") and bool(closed and boxed) and "}" in rest)
+
+
 def difficulty_metrics(advantages, successes, mean_success, alpha):
     """What to log: w, how far it holds successes back, and where the advantages' size lies.
 
@@ -247,7 +269,10 @@ def main(config: Config) -> None:
         timer.lap("rollout")
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
-        advantages = grpo_advantage(batch.rewards, config.scale_rewards)  # [B, G]
+        formats = [format_reward(sample.text) for sample in batch.samples]
+        formats = torch.tensor(formats, device=run.device).view_as(batch.rewards)  # [B, G]
+        rewards = (1 - config.format_weight) * batch.rewards + config.format_weight * formats
+        advantages = grpo_advantage(rewards, config.scale_rewards)  # [B, G]
         success_rate = batch.successes.mean(1)  # [B], p
         first_rates = rlvr.ranks.gather(batch.first_successes.mean(1).tolist())
         mean_success = sum(first_rates) / len(first_rates)  # w, before any group is drawn again
@@ -271,6 +296,9 @@ def main(config: Config) -> None:
                 advantages, success_rate, config.method, config.control_beta, config.control_gamma
             )
         diagnostics = difficulty_metrics(advantages, batch.successes, mean_success, config.alpha)
+        if config.format_weight:
+            well_formed, completions = rlvr.ranks.global_sum(formats.sum(), formats.numel())
+            diagnostics["format"] = well_formed / completions
         advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.

@@ -348,7 +348,7 @@ def evaluate_set(sampler, problems: list[Problem], config) -> dict[str, float]:
     samples = [sample for group in groups for sample in group]
     at_eval_temperature = replace(config, temperature=config.eval_temperature)
     _, entropies = rlvr.logprobs.frozen_logprobs(sampler.policy, samples, at_eval_temperature)
-    tokens = sum(len(sample.completion_ids) for sample in samples)
+    tokens = sum(sample.own_length for sample in samples)
     entropy, tokens = rlvr.ranks.global_sum(entropies.sum(), tokens)
 
     rows = []  # of each problem

@@ -13,10 +13,12 @@ from pathlib import Path
 
 from rlvr import world
 from rlvr.errors import UserError, loading
+from rlvr.images import model_class
 from rlvr.ranks import gather
 from rlvr.schedules import set_base
 from rlvr.scratch import scratch_folder, undo_making_anew
 from rlvr.sharding import is_sharded
+from rlvr.tasks.pictures import reader_of
 
 import torch
 import transformers
@@ -48,9 +50,13 @@ class TrainingState:
     def source(self) -> dict:
         """What a run starts from; a resumed run has to start from the same."""
         commit = getattr(self.policy.config, "_commit_hash", "")
+        sum_of_problems = zlib.crc32(repr(self.stream.problems).encode())
+        for problem in self.stream.problems:
+            for image in problem.images:
+                sum_of_problems = zlib.crc32(image, sum_of_problems)
         return {
             "starting policy": f"{Path(self.policy.name_or_path).name} {commit}",
-            "training problems": zlib.crc32(repr(self.stream.problems).encode()),
+            "training problems": sum_of_problems,
         }
 
 
@@ -125,7 +131,7 @@ def restore(checkpoint: Path, training: TrainingState, config) -> tuple[int, tup
             f"{training.source()}"
         )
     with loading(checkpoint):
-        weights = transformers.AutoModelForCausalLM.from_pretrained(
+        weights = model_class(policy.config).from_pretrained(
             checkpoint, dtype=torch.float32, trust_remote_code=config.trust_remote_code
         )
     set_model_state_dict(policy, weights.state_dict(), options=WHOLE_ON_RANK_0)
@@ -208,9 +214,11 @@ def save_folder(
 
 
 def save_tokenizer(tokenizer, folder: Path) -> None:
-    """Write the tokenizer's files; OSError where they cannot be written."""
+    """Write the tokenizer's files, and how images are read; OSError where that is impossible."""
     try:
         tokenizer.save_pretrained(folder)
+        if reader_of(tokenizer):
+            reader_of(tokenizer).processor.save_pretrained(folder)
     except Exception as error:
         if type(error) is Exception:  # of the tokenizers library, which has no class of its own
             raise OSError(str(error)) from error

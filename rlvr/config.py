@@ -15,6 +15,7 @@ from rlvr.presets import PROTOCOLS
 from rlvr.reports import WRITERS
 from rlvr.tasks.prompts import SYSTEM_PROMPTS, USER_SUFFIXES, read_template_kwargs
 from rlvr.tasks.sources import DATASETS, EMBEDDED
+from rlvr.tasks.tools import TOOLS
 from rlvr.tasks.verifiers import VERIFIERS
 
 MOST_THREADS = 1024  # more than any machine has cores for; far more of them cannot be started
@@ -37,6 +38,7 @@ class Config:
     eval_dataset: MayChange[str] = ""  # to evaluate on, separated by commas; as --dataset if empty
     prompt_column: str = "prompt"  # of a file: the problem
     answer_column: str = "answer"  # of a file: the gold answer, or unit tests
+    image_column: str = ""  # of a file: the images, as paths or bytes, one or a list; none if empty
     verifier: Literal[tuple(VERIFIERS)] = "math"  # of a file: what is right
     verify_seconds: MayChange[float] = 5.0  # deadline of an answer, or of one test of a program
     program_seconds: MayChange[float] = 20.0  # deadline of all tests of a program
@@ -69,7 +71,9 @@ class Config:
     vllm_tensor_parallel_size: MayChange[int] = 1  # ranks that share an engine
     vllm_enable_sleep_mode: MayChange[bool] = False  # vLLM frees its memory during updates
     vllm_importance_sampling_cap: ZeroOrMore[float | None] = None  # 0: none; on a GPU 2, else 0
-    max_completion_length: int = 48  # tokens, the stop token included
+    max_completion_length: int = 48  # tokens, the stop token and a tool's included
+    tool: Literal[("none", *TOOLS)] = "none"  # what answers the policy's calls while it writes
+    max_turns: int = 8  # of a completion, each ended by a call; a tool is asked in all but the last
     temperature: float = 1.0  # of the rollouts and, equally, of the log-probs in the loss
     learning_rate: ZeroOrMore[float] = 1e-4  # of AdamW; a schedule scales it
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"  # after the warm-up

@@ -9,7 +9,7 @@ from rlvr.tasks.prompts import encode_prompt
 
 def context_of(policy) -> float:
     """The most tokens that the policy was made to read; infinite where its checkpoint sets none."""
-    return getattr(policy.config, "max_position_embeddings", math.inf)
+    return getattr(policy.config.get_text_config(), "max_position_embeddings", math.inf)
 
 
 def check_context(policy, tokenizer, problems: list[Problem], config) -> None:

@@ -6,10 +6,13 @@ completion, M scored tokens, H hidden size, V vocabulary, v words of one tile of
 
 import functools
 
+from rlvr.images import model_inputs
 from rlvr.ranks import global_max
 from rlvr.records import Sample
+from rlvr.rollouts import completion_mask, own_tokens
 
 import torch
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 
@@ -117,11 +120,18 @@ class LinearLogProbs(torch.autograd.Function):
         return grad_hidden.to(hidden.dtype), grad_weight, None, None
 
 
-def scores(policy, ids: torch.Tensor, scored: torch.Tensor, temperature: float):
-    """Log-probs and entropies, [M] each, of the tokens of ids [n, S] where scored [n, S]."""
+def scores(
+    policy,
+    samples: list[Sample],
+    ids: torch.Tensor,
+    scored: torch.Tensor,
+    temperature: float,
+):
+    """Log-probs and entropies, [M] each, of the samples' ids [n, S] where scored [n, S]."""
     gpu = ids.device.type == "cuda"
     with torch.autocast(ids.device.type, torch.bfloat16, enabled=gpu):
-        hidden = policy.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [n, S, H]
+        inputs = model_inputs(policy, samples, ids)
+        hidden = policy.base_model(**inputs, use_cache=False).last_hidden_state  # [n, S, H]
     hidden = hidden[:, :-1][scored[:, 1:]]  # [M, H]: the state before a token predicts it
     weight = policy.get_output_embeddings().weight  # [V, H]
     if gpu:
@@ -130,10 +140,11 @@ def scores(policy, ids: torch.Tensor, scored: torch.Tensor, temperature: float):
 
 
 def completion_logprobs(policy, samples: list[Sample], temperature: float, width: int):
-    """Log-probs and entropies, in nats, of the completion tokens: [n, width] each, 0 as padding.
+    """Log-probs and entropies, in nats, of the policy's own completion tokens: [n, width] each.
 
-    `width` is at least the longest completion. The policy is left in training mode where gradient
-    checkpointing needs it, and in evaluation mode otherwise.
+    Both are 0 at a tool's tokens and beyond a row's end. `width` is at least the longest
+    completion. The policy is left in training mode where gradient checkpointing needs it, and in
+    evaluation mode otherwise.
     """
     device = policy.device
     # transformers computes activations again in the backward pass in training mode only
@@ -141,14 +152,13 @@ def completion_logprobs(policy, samples: list[Sample], temperature: float, width
     # Padding stands on the right and needs no mask, since causal attention only looks left.
     rows = [torch.tensor(s.prompt_ids + s.completion_ids, device=device) for s in samples]
     ids = pad_sequence(rows, batch_first=True)  # [n, S]
-    prompt = torch.tensor([[len(s.prompt_ids)] for s in samples], device=device)  # [n, 1]
-    length = torch.tensor([[len(s.completion_ids)] for s in samples], device=device)  # [n, 1]
-    position = torch.arange(ids.shape[1], device=device)  # [S]
-    scored = (position >= prompt) & (position < prompt + length)  # [n, S]: the completion tokens
+    own = [pad(own_tokens(s), (len(s.prompt_ids), 0)) for s in samples]
+    scored = pad_sequence(own, batch_first=True).to(device) > 0  # [n, S]: the policy's own tokens
     # A sharded policy has `scores` as a method of its own, which gathers its weights.
     score = getattr(policy, "scores", functools.partial(scores, policy))
-    logprobs, entropies = score(ids, scored, temperature)  # [M] each
-    mask = torch.arange(width, device=device) < length  # [n, width]
+    logprobs, entropies = score(samples, ids, scored, temperature)  # [M] each
+    mask = completion_mask(samples, device) > 0  # [n, T]
+    mask = pad(mask, (0, width - mask.shape[1]))  # [n, width]
     zeros = torch.zeros(mask.shape, dtype=logprobs.dtype, device=device)
     return zeros.masked_scatter(mask, logprobs), zeros.masked_scatter(mask, entropies)
 

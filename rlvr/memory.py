@@ -24,15 +24,13 @@ class PolicySizes:
 
 def policy_sizes(shape, trust_remote_code: bool = False) -> PolicySizes:
     """The sizes of a policy, from its transformers configuration."""
-    import transformers
+    from rlvr.images import model_class  # imports transformers
 
     with torch.device("meta"):
-        policy = transformers.AutoModelForCausalLM.from_config(
-            shape, trust_remote_code=trust_remote_code
-        )
+        policy = model_class(shape).from_config(shape, trust_remote_code=trust_remote_code)
     parameters = sum(parameter.numel() for parameter in policy.parameters())
-    layers = layers_of(policy)
-    in_layers = sum(p.numel() for layer in layers for p in layer.parameters())
+    in_layers = sum(p.numel() for layer in layers_of(policy) for p in layer.parameters())
+    shape = shape.get_text_config()  # a vision tower counts as parameters alone
     hidden, heads = shape.hidden_size, shape.num_attention_heads
     head_size = getattr(shape, "head_dim", None) or hidden // heads
     return PolicySizes(
@@ -41,7 +39,7 @@ def policy_sizes(shape, trust_remote_code: bool = False) -> PolicySizes:
         head=shape.vocab_size * hidden / 1e9,
         hidden=hidden,
         intermediate=getattr(shape, "intermediate_size", 4 * hidden),
-        layers=len(layers),
+        layers=shape.num_hidden_layers,
         queries=heads * head_size,
         keys=getattr(shape, "num_key_value_heads", heads) * head_size,
     )

@@ -13,10 +13,13 @@ import torch
 def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, float]:
     """Mean reward, shares of groups all wrong and all right, mean length, shares cut off, unread.
 
-    All ranks call it together.
+    Where the policy has called a tool, also the mean number of turns. All ranks call it together.
     """
-    rows = [(s.reward, s.success, len(s.completion_ids), s.truncated, s.status) for s in samples]
-    rewards, successes, lengths, truncated, statuses = zip(*gather(rows), strict=True)
+    rows = [
+        (s.reward, s.success, s.own_length, s.truncated, s.status, 1 + len(s.replies))
+        for s in samples
+    ]
+    rewards, successes, lengths, truncated, statuses, turns = zip(*gather(rows), strict=True)
     starts = range(0, len(successes), num_generations)
     solved = [sum(successes[i : i + num_generations]) for i in starts]  # successes of each group
     return {
@@ -27,6 +30,7 @@ def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, fl
         "truncated": truncated.count(True) / len(truncated),
         "unparsed": statuses.count("unparsed") / len(statuses),
         "timeout": statuses.count("timeout") / len(statuses),
+        **({"turns": statistics.mean(turns)} if max(turns) > 1 else {}),
     }
 
 

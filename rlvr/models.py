@@ -8,8 +8,11 @@ from rlvr.compiling import compile_layers, warm_up
 from rlvr.duration import tell_duration
 from rlvr.errors import UserError, loading
 from rlvr.fit import fit_to_memory, share_of_main_memory, smallest_gpu
+from rlvr.images import model_class, prepare_tokenizer, read_image_reader, reads_images
 from rlvr.logprobs import scores
 from rlvr.sharding import layers_of, shard
+from rlvr.tasks.sources import EMBEDDED
+from rlvr.tasks.splits import source_of
 from rlvr.tiny import tiny_folder
 
 import huggingface_hub
@@ -30,7 +33,8 @@ def load_policy(config, device: torch.device):
     )
     with loading(f"--model {config.model}{absent}"):
         shape = read_shape(source, config)
-    context = getattr(shape, "max_position_embeddings", math.inf)
+    check_images(shape, config)
+    context = getattr(shape.get_text_config(), "max_position_embeddings", math.inf)
     if config.max_completion_length > context:
         raise UserError(
             f"--model {config.model}: its context of {context} is under --max_completion_length"
@@ -41,7 +45,10 @@ def load_policy(config, device: torch.device):
         # AutoTokenizer gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # Llama's has none
-    if config.model != "tiny" and device.type == "cpu" and config.max_steps > 0:
+    if reads_images(shape):
+        with loading(f"--model {config.model}"):
+            prepare_tokenizer(tokenizer, source, shape)
+    elif config.model != "tiny" and device.type == "cpu" and config.max_steps > 0:
         tell_duration(shape, config, tokenizer)
     return load_weights(source, config, device), tokenizer
 
@@ -57,12 +64,26 @@ def read_shape(source, config):
     )
 
 
+def check_images(shape, config) -> None:
+    """UserError where a data set has images, and the policy reads text alone."""
+    for name in (config.dataset, *config.eval_names):
+        has_images = name not in EMBEDDED and source_of(name, config).images
+        if has_images and not reads_images(shape):
+            raise UserError(
+                f"the data set {name} has images, which --model {config.model} does not read; "
+                "one that does is Qwen/Qwen2.5-VL-3B-Instruct"
+            )
+
+
 def load_weights(source, config, device: torch.device):
     """A policy in fp32, sharded over the ranks unless there is one or --no-fsdp is given."""
     with loading(f"--model {config.model}"):
-        policy = transformers.AutoModelForCausalLM.from_pretrained(
+        shape = read_shape(source, config)
+        policy = model_class(shape).from_pretrained(
             source, dtype=torch.float32, trust_remote_code=config.trust_remote_code
         )
+        if reads_images(shape):
+            policy.image_reader = read_image_reader(source, shape)
     keep_what_can_be_saved(policy)
     if config.gradient_checkpointing:
         policy.gradient_checkpointing_enable()

@@ -30,7 +30,8 @@ def process_group(timeout_seconds: float):
         try:
             yield
         finally:
-            dist.destroy_process_group()
+            if dist.is_initialized():  # an engine of vLLM takes the group along when it ends
+                dist.destroy_process_group()
 
 
 def gather(items: list) -> list:

@@ -1,6 +1,6 @@
 """The two records that travel through a rollout: a problem, and one completion of its prompt."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +11,8 @@ class Problem:
     gold: str | tuple[str, ...]  # what is right: an answer, unit tests, or alternative answers
     verifier: str = "countdown"  # a name of rlvr.tasks.verifiers.VERIFIERS
     level: str = ""  # problems of one level are also evaluated by themselves
+    # encoded as PNG, JPEG and so on, in the order of their places in the prompt
+    images: tuple[bytes, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +27,11 @@ class Sample:
     logprobs: tuple[float, ...] | list[float] = ()  # the sampler's, in nats, one a completion token
     status: str = ""  # of the verifier: "", "unparsed" or "timeout"
     success: bool = False  # whether the reward reaches --success_threshold
+    # where a tool's tokens stand among completion_ids; their log-probs are 0
+    replies: tuple[range, ...] | list[range] = ()
+    images: tuple[bytes, ...] = field(default=(), repr=False)  # the problem's
+
+    @property
+    def own_length(self) -> int:
+        """How many tokens of the completion the policy itself has written."""
+        return len(self.completion_ids) - sum(map(len, self.replies))

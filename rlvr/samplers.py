@@ -3,12 +3,15 @@
 import contextlib
 import copy
 import importlib.util
+from collections.abc import Sequence
 
 from rlvr import world
 from rlvr.errors import UserError
+from rlvr.images import prompt_images
 from rlvr.logprobs import product
 from rlvr.sharding import is_sharded, unshard
 from rlvr.tasks.prompts import end_of_turn
+from rlvr.turns import find_call_ends
 
 import torch
 import transformers
@@ -101,6 +104,7 @@ class GenerateSampler:
         self.wants_twin = policy.device.type == "cuda" and not is_sharded(policy)
         self.writer = policy  # whose completions they are: the policy, or its twin in a rollout
         self.stops = stop_tokens(policy, tokenizer)
+        self.call_ends = find_call_ends(tokenizer, config.tool)
         given_cap = config.vllm_importance_sampling_cap
         self.cap = self.default_cap() if given_cap is None else given_cap
         self.gap = None  # how far its log-probs were from the policy's at the last `sync`, in nats
@@ -114,24 +118,35 @@ class GenerateSampler:
         return 2.0 if self.policy.device.type == "cuda" else 0.0
 
     @torch.no_grad()
-    def generate(self, prompt_ids: list[list[int]], temperature: float, top_p: float, max_tokens):
+    def generate(
+        self,
+        prompt_ids: list[list[int]],
+        temperature: float,
+        top_p: float,
+        max_tokens: int,
+        call_ends: Sequence[int] = (),
+        images: Sequence[tuple[bytes, ...]] = (),
+    ):
         """A completion for each prompt: token ids, the stop token included, and their log-probs.
 
         Log-probs are those before top-p. Temperature 0 takes the likeliest token each time, with
-        the log-probs of temperature 1.
+        the log-probs of temperature 1. A completion stops at one of `call_ends`, too. `images` are
+        those of each prompt, and empty where no prompt has any.
         """
         device = self.policy.device
+        stops = {*self.stops, *call_ends}
         drawing = dict(do_sample=True, temperature=temperature, top_p=top_p, top_k=0)
         settings = transformers.GenerationConfig(
             **(drawing if temperature else dict(do_sample=False)),
             max_new_tokens=max_tokens,
             pad_token_id=self.tokenizer.pad_token_id,
-            eos_token_id=self.stops,
+            eos_token_id=[*stops],
         )
         self.writer.eval()
         completions, logprobs = [], []
         for start in range(0, len(prompt_ids), self.config.rollout_batch_size):
-            rows = prompt_ids[start : start + self.config.rollout_batch_size]
+            part = slice(start, start + self.config.rollout_batch_size)
+            rows = prompt_ids[part]
             batch = self.tokenizer.pad(
                 {"input_ids": rows}, padding_side="left", return_tensors="pt"
             ).to(device)
@@ -144,6 +159,7 @@ class GenerateSampler:
             ):
                 ids = self.writer.generate(  # [n, P + T]
                     **batch,
+                    **prompt_images(self.policy, batch["input_ids"], images[part]),
                     generation_config=settings,
                     logits_processor=[recorder],
                     synced_gpus=False,
@@ -152,7 +168,7 @@ class GenerateSampler:
             recorded = torch.stack(recorder.logprobs, 1).tolist()  # [n, T]
             prompt_length = batch["input_ids"].shape[1]
             for tokens, logps in zip(ids[:, prompt_length:].tolist(), recorded, strict=True):
-                ends = [i + 1 for i, token in enumerate(tokens) if token in self.stops]
+                ends = [i + 1 for i, token in enumerate(tokens) if token in stops]
                 length = ends[0] if ends else len(tokens)
                 completions.append(tokens[:length])
                 logprobs.append(logps[:length])

@@ -3,6 +3,7 @@
 import types
 
 from rlvr import world
+from rlvr.tasks.pictures import reader_of
 
 import torch
 import torch.distributed as dist
@@ -42,6 +43,9 @@ def shard(policy, scores) -> None:
         module.set_force_sum_reduction_for_comms(True)
     policy.scores = types.MethodType(scores, policy)
     register_fsdp_forward_method(policy, "scores")
+    if reader_of(policy):
+        # FSDP wants to begin with the whole policy, and `generate` begins with its vision tower.
+        policy._get_fsdp_state()._lazy_init()
 
 
 def unshard(policy, wanted: bool) -> None:

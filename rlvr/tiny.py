@@ -12,6 +12,7 @@ from rlvr.ranks import gather
 from rlvr.records import Sample
 from rlvr.scratch import remove_left_overs, scratch_folder
 from rlvr.tasks.countdown import exchange_target, make_countdown
+from rlvr.turns import find_call_ends, find_replies
 
 import torch
 import transformers
@@ -87,6 +88,8 @@ def warmed_up_tiny(config) -> Path:
         settings = base
     if config.exchanged_targets:
         settings += f"-exchanged{config.exchanged_targets}"
+    if config.tool != "none" and not base:
+        settings += f"-{config.tool}"
     if not config.tie_word_embeddings:
         settings += "-untied"
     libraries = f"torch{torch.__version__}-transformers{transformers.__version__}"
@@ -129,7 +132,8 @@ def warm_up(config):
     """The tiny policy after supervised steps on Countdown solutions, and its tokenizer.
 
     A share --exchanged_targets of the solutions is honest but ends at another value than the
-    target. So the policy learns to compute rightly, and to choose at random.
+    target. So the policy learns to compute rightly, and to choose at random. A step such as 7*8= is
+    a call of the calculator: with --tool it is learned, and the 56 behind it is not.
     """
     steps = supervised_steps(config)
     sizes = [int(size) for size in config.numbers.split(",")]
@@ -137,24 +141,29 @@ def warm_up(config):
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         policy, tokenizer = build_tiny(config.tie_word_embeddings)
+    call_ends = find_call_ends(tokenizer, config.tool)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, LEARNING_RATE, steps + 1, cycle_momentum=False
     )
     for _ in tqdm(range(steps), desc="warming up the tiny policy, once"):
         examples = [draw_example(rng, sizes, config.exchanged_targets) for _ in range(BATCH_SIZE)]
-        samples = [
-            Sample(tokenizer.encode(prompt), tokenizer.encode(solution + tokenizer.eos_token))
-            for prompt, solution in examples
-        ]
-        lengths = [len(sample.completion_ids) for sample in samples]
-        logprobs, _ = completion_logprobs(policy, samples, 1.0, max(lengths))  # [n, T]
-        (-logprobs.sum() / sum(lengths)).backward()
+        samples = [make_sample(tokenizer, config.tool, call_ends, *each) for each in examples]
+        width = max(len(sample.completion_ids) for sample in samples)
+        logprobs, _ = completion_logprobs(policy, samples, 1.0, width)  # [n, T]
+        (-logprobs.sum() / sum(sample.own_length for sample in samples)).backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
     return policy, tokenizer
+
+
+def make_sample(tokenizer, tool: str, call_ends: list[int], prompt: str, solution: str) -> Sample:
+    """A solution as tokens. What the tool would have written in it is not the policy's own."""
+    ids = tokenizer.encode(solution + tokenizer.eos_token)
+    replies = find_replies(tokenizer, tool, call_ends, ids)
+    return Sample(tokenizer.encode(prompt), ids, replies=replies)
 
 
 def draw_example(rng: random.Random, sizes: list[int], exchanged: float) -> tuple[str, str]:

@@ -5,6 +5,8 @@ import math
 import rlvr.logprobs
 from rlvr import world
 from rlvr.logs import append_row
+from rlvr.rollouts import completion_mask
+from rlvr.tasks.pictures import reader_of
 
 MOST_TOKENS = 1200  # of a group in a step; so 60 steps of one group stay below 5 MB
 
@@ -32,6 +34,8 @@ def log_tokens(run, step: int, batch, advantages, training, weights=None) -> Non
     }
     if weights is not None:
         per_token["weight"] = weights.view_as(batch.mask)
+    own = completion_mask(samples, batch.mask.device) > 0  # [N, T]; a tool's tokens have no numbers
+    per_token = {name: values.where(own, math.nan) for name, values in per_token.items()}
     completions = [
         describe(
             samples[i], {name: values[i] for name, values in per_token.items()}, training, size
@@ -40,12 +44,18 @@ def log_tokens(run, step: int, batch, advantages, training, weights=None) -> Non
     ]
     groups = [
         {
-            "prompt": training.tokenizer.decode(samples[i].prompt_ids),
+            "prompt": prompt_text(samples[i], training.tokenizer),
             "completions": completions[i : i + size],
         }
         for i in rows[::size]
     ]
     append_row(run.folder, "tokens", {"step": step, "groups": groups})
+
+
+def prompt_text(sample, tokenizer) -> str:
+    """A prompt with its special tokens, one for each image."""
+    reader, ids = reader_of(tokenizer), sample.prompt_ids
+    return tokenizer.decode(reader.merge_repeats(ids) if reader else ids)
 
 
 def describe(sample, per_token, training, size: int) -> dict:
@@ -64,6 +74,7 @@ def describe(sample, per_token, training, size: int) -> dict:
         "length": len(sample.completion_ids),
         "truncated": sample.truncated,
         "tokens": training.tokenizer.batch_decode([[token] for token in ids]),
+        "by_tool": [t for reply in sample.replies for t in reply if t < len(ids)],
         **numbers,
     }
 

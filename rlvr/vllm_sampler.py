@@ -1,6 +1,7 @@
 """Completions by vLLM in the training process."""
 
 import os
+from collections.abc import Sequence
 
 from rlvr import world
 from rlvr.errors import UserError
@@ -10,6 +11,7 @@ from rlvr.records import Sample
 from rlvr.run import AT_EXIT
 from rlvr.samplers import GenerateSampler
 from rlvr.sharding import unshard
+from rlvr.tasks.pictures import reader_of
 
 import torch
 
@@ -28,6 +30,26 @@ def weight_sums(parameters, dtype: torch.dtype) -> torch.Tensor:
     return torch.stack(sums).sum(0).cpu()
 
 
+def reading_settings(policy, config) -> dict:
+    """What vLLM is to be told of how a prompt is read."""
+    reader = reader_of(policy)
+    if reader is None:
+        return dict(skip_tokenizer_init=True)
+    # vLLM reserves memory for the largest image, and those of longer prompts are dropped.
+    side = reader.processor.patch_size * reader.processor.merge_size
+    smallest, largest = (reader.processor.size[f"{edge}_edge"] for edge in ("shortest", "longest"))
+    largest = min(largest, config.max_prompt_length * side**2)  # in pixels, as they are in `size`
+    return dict(
+        mm_processor_kwargs=dict(size=dict(shortest_edge=smallest, longest_edge=largest)),
+        limit_mm_per_prompt=dict(video=0),
+    )
+
+
+def head_of(model):
+    """The output head of vLLM's model, which is inside of its language model if there is one."""
+    return getattr(model, "language_model", model).lm_head
+
+
 class VllmSampler(GenerateSampler):
     """One engine a rank, or --vllm_tensor_parallel_size ranks that share one."""
 
@@ -37,6 +59,7 @@ class VllmSampler(GenerateSampler):
         for name, value in alone.items():  # without torchrun
             os.environ.setdefault(name, str(value))
         gpu = policy.device.type == "cuda"
+        shape = policy.config.get_text_config()
         self.probe = tokenizer.encode("1 2 3 : 6 ")
         self.dtype = torch.bfloat16 if gpu else torch.float32
         self.tolerance = 1.0 if gpu else 1e-3  # of a log-prob, in nats; bf16 is off by up to 0.3
@@ -44,7 +67,7 @@ class VllmSampler(GenerateSampler):
             with torch.random.fork_rng(self.devices):  # LLM() seeds the generators
                 self.engine = vllm.LLM(
                     policy.name_or_path,
-                    max_model_len=min(config.longest, policy.config.max_position_embeddings),
+                    max_model_len=min(config.longest, shape.max_position_embeddings),
                     distributed_executor_backend="external_launcher",
                     tensor_parallel_size=config.vllm_tensor_parallel_size,
                     dtype=self.dtype,
@@ -56,8 +79,8 @@ class VllmSampler(GenerateSampler):
                     max_num_batched_tokens=8192,
                     logprobs_mode="processed_logprobs",
                     enable_sleep_mode=config.vllm_enable_sleep_mode,
-                    skip_tokenizer_init=True,
                     enforce_eager=not gpu,
+                    **reading_settings(policy, config),
                 )
             AT_EXIT.callback(self.engine.llm_engine.engine_core.shutdown)
             self.generate([self.probe], 0.0, 1.0, 1)  # some shapes fail as late as here
@@ -78,7 +101,15 @@ class VllmSampler(GenerateSampler):
         """The largest importance weight: vLLM's kernels are not the trainer's, on no device."""
         return 2.0
 
-    def generate(self, prompt_ids: list[list[int]], temperature: float, top_p: float, max_tokens):
+    def generate(
+        self,
+        prompt_ids: list[list[int]],
+        temperature: float,
+        top_p: float,
+        max_tokens: int,
+        call_ends: Sequence[int] = (),
+        images: Sequence[tuple[bytes, ...]] = (),
+    ):
         """As GenerateSampler, but with log-probs after top-p.
 
         The ranks of one engine give it the prompts of them all, and each takes its own back. Each
@@ -89,7 +120,7 @@ class VllmSampler(GenerateSampler):
         if temperature:
             seeds = torch.randint(2**62, (len(prompt_ids),)).tolist()
         size = self.config.vllm_tensor_parallel_size
-        mine = [*zip(prompt_ids, seeds, strict=True)]
+        mine = [*zip(prompt_ids, images or [()] * len(prompt_ids), seeds, strict=True)]
         first_rank = world.RANK // size * size  # of this engine
         by_rank = gather([mine])[first_rank : first_rank + size] if size > 1 else [mine]
         first = sum(len(requests) for requests in by_rank[: world.RANK % size])
@@ -102,17 +133,31 @@ class VllmSampler(GenerateSampler):
                 seed=seed,
                 logprobs=0,  # those of the drawn token alone
                 flat_logprobs=True,  # in one list a completion: a dict a token costs seconds
-                stop_token_ids=self.stops,
+                stop_token_ids=[*self.stops, *call_ends],
                 detokenize=False,
             )
-            for _, seed in shared
+            for _, _, seed in shared
         ]
-        prompts = [dict(prompt_token_ids=ids) for ids, _ in shared]
+        prompts = [self.request(ids, shown) for ids, shown, _ in shared]
         found = self.engine.generate(prompts, settings, use_tqdm=False)
-        outputs = [request.outputs[0] for request in found[first : first + len(prompt_ids)]]
+        found = found[first : first + len(prompt_ids)]
+        for ids, request in zip(prompt_ids, found, strict=True):
+            if images and request.prompt_token_ids != ids:
+                raise UserError("vLLM reads the images as other tokens than the policy does")
+        outputs = [request.outputs[0] for request in found]
         completions = [list(output.token_ids) for output in outputs]
         logprobs = [list(output.logprobs.logprobs) for output in outputs]
         return completions, logprobs
+
+    def request(self, ids: list[int], images: tuple[bytes, ...]) -> dict:
+        """A prompt as vLLM takes it: it repeats the token of each image itself."""
+        if not images:
+            return dict(prompt_token_ids=ids)
+        reader = reader_of(self.policy)
+        return dict(
+            prompt_token_ids=reader.merge_repeats(ids),
+            multi_modal_data=dict(image=[reader.resized(encoded) for encoded in images]),
+        )
 
     def sync(self) -> None:
         """Give the engine the policy's weights.
@@ -125,6 +170,8 @@ class VllmSampler(GenerateSampler):
         unshard(self.policy, True)
         self.push()
         self.engine.reset_prefix_cache()  # its entries are the old weights'
+        if reader_of(self.policy):  # so are the embeddings that are kept of images
+            self.engine.llm_engine.reset_encoder_cache()
         if self.sums_can_tell and not self.holds_the_weights():
             raise UserError("vLLM has not taken the new weights: it has others than the policy")
         self.gap = self.logprob_gap()
@@ -162,7 +209,7 @@ class VllmSampler(GenerateSampler):
         if self.policy.device.type == "cpu" and self.policy.config.tie_word_embeddings:
             # a CPU build keeps a packed copy of the tied head, which stays stale otherwise
             self.engine.apply_model(
-                lambda m: m.lm_head.quant_method.process_weights_after_loading(m.lm_head)
+                lambda m: head_of(m).quant_method.process_weights_after_loading(head_of(m))
             )
 
     def sleep(self) -> None:

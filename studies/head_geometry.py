@@ -29,6 +29,7 @@ import rlvr.tasks.datasets
 import rlvr.tasks.stream
 from rlvr.diagnostics import rank1_statistics
 from rlvr.logs import read_rows
+from rlvr.rollouts import own_tokens
 from rlvr.run_folders import step_of
 
 import torch
@@ -43,7 +44,7 @@ SAMPLES_AT_ONCE = 32
 
 @torch.no_grad()
 def head_inputs(policy, samples) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of all completion tokens: hidden states [M, d], the tokens [M], and whose they are [M]."""
+    """Of the policy's own tokens: hidden states [M, d], the tokens [M], and whose they are [M]."""
     hidden, tokens, owners = [], [], []
     for first in range(0, len(samples), SAMPLES_AT_ONCE):
         chosen = samples[first : first + SAMPLES_AT_ONCE]
@@ -52,9 +53,10 @@ def head_inputs(policy, samples) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
         states = policy.base_model(input_ids=padded, use_cache=False).last_hidden_state
         for i, sample in enumerate(chosen):
             begin, end = len(sample.prompt_ids), len(ids[i])
-            hidden.append(states[i, begin - 1 : end - 1].float())  # the state before a token
-            tokens.append(ids[i][begin:])
-            owners += [first + i] * (end - begin)
+            own = own_tokens(sample).bool().to(policy.device)  # [T]
+            hidden.append(states[i, begin - 1 : end - 1][own].float())  # the state before a token
+            tokens.append(ids[i][begin:][own])
+            owners += [first + i] * sample.own_length
     return torch.cat(hidden), torch.cat(tokens), torch.tensor(owners, device=policy.device)
 
 

@@ -99,6 +99,7 @@ STRINGS = {  # values of the flags that take any text
     ],
     "prompt_column": ["answer", "missing", *WORDS],
     "answer_column": ["prompt", "missing", *WORDS],
+    "image_column": ["prompt", "missing", *WORDS],
     "numbers": [*"2,2 4 5 2, ,2 2;3 2,3,4,5 ²".split(), *WORDS],
     "arithmetic_levels": [*"1,1 0 5 4, ,4 1;2".split(), *WORDS],
     "chat_template_kwargs": ["{", '{"a"}', '{"enable_thinking": false}', *WORDS],

@@ -13,10 +13,11 @@ class Row:
 
     columns: dict
     problem: str
-    gold: str
+    gold: str | tuple[str, ...]
     level: str = ""
     wrong: str = "12345"
     right: str = ""  # an answer; the gold itself if empty
+    images: tuple[bytes, ...] = ()
 
 
 @dataclass
@@ -261,6 +262,66 @@ def programming(columns, question, starter, tests, difficulty):
 
 
 LIVECODEBENCH = dict(path="lighteval/code_generation_lite", test="test", verifier="code")
+
+
+def geo3k(problem, answer, wrong, shown):
+    """A row of Geometry3K, whose questions begin with the place of their image."""
+    columns = dict(images=[stored(shown)], problem=problem, answer=answer)
+    return Row(columns, problem, answer, wrong=wrong, images=(shown,))
+
+
+def mathvision(question, options, answer, level, gold, wrong, shown):
+    """A row of MathVision, some of whose answers are letters of options."""
+    columns = dict(
+        id="4",
+        question=question,
+        options=options,
+        image="images/4.jpg",
+        decoded_image=stored(shown),
+        answer=answer,
+        solution=None,
+        level=level,
+        subject="counting",
+    )
+    problem = lettered(question, options)
+    right = "" if isinstance(gold, str) else f"\\boxed{{{answer}}}"
+    return Row(columns, problem, gold, str(level), wrong, right, images=(shown,))
+
+
+def mathverse(question, version, answer, problem, wrong, shown):
+    """A row of MathVerse, some of whose questions stand in the image alone."""
+    columns = dict(
+        sample_index="1",
+        problem_index="1",
+        problem_version=version,
+        question=question,
+        image=stored(shown),
+        answer=answer,
+        question_type="multi-choice",
+        query_wo="Please directly answer the question.",
+    )
+    return Row(columns, problem, answer, version, wrong, images=(shown,))
+
+
+def pmc_vqa(question, choices, label, problem, wrong, shown):
+    """A row of PMC-VQA, some of whose choices begin with their letters."""
+    names = [f"choice {letter}" for letter in "abcd"]
+    columns = {
+        "image": stored(shown),
+        "caption": "Figure 1",
+        "question": question,
+        "answer": choices["ABCD".index(label)],
+        **dict(zip(names, choices, strict=True)),
+        "answer label": label,
+    }
+    return Row(columns, problem, label, wrong=wrong, images=(shown,))
+
+
+def stored(encoded):
+    """An image as the hub's files have it."""
+    return dict(bytes=encoded, path="0.png")
+
+
 SETS = {
     "gsm8k": HubSet(
         "openai/gsm8k",
@@ -509,5 +570,90 @@ SETS = {
             ],
         },
         configuration="release_v6",
+    ),
+    "geo3k": HubSet(
+        "hiyouga/geometry3k",
+        {
+            "train": [geo3k("<image>Find x.", "\\frac{5}{2}", "5", b"1")],
+            "validation": [geo3k("<image>Find y.", "3", "4", b"2")],
+            "test": [geo3k("<image>Find z.", "10 \\sqrt { 3 }", "10", b"3")],
+        },
+        train="train",
+        test="test",
+    ),
+    "mathvision": HubSet(
+        "MathLLMs/MathVision",
+        {
+            "test": [
+                mathvision("<image1> How many?", [], "13", 2, "13", "12", b"1"),
+                mathvision("<image1> Which?", [*"ABCDE"], "D", 1, "D", "A", b"2"),
+                mathvision(
+                    "<image1> Area?",
+                    ["12", "15", "18", "20"],
+                    "B",
+                    5,
+                    ("B", "15"),
+                    r"\boxed{12}",
+                    b"3",
+                ),
+            ],
+            "testmini": [mathvision("<image1> Not this one.", [], "1", 1, "1", "2", b"4")],
+        },
+        test="test",
+    ),
+    "mathverse": HubSet(
+        "AI4Math/MathVerse",
+        {
+            "testmini": [
+                mathverse(
+                    "Angle?\nChoices:\nA:45°\nB:60°",
+                    "Text Dominant",
+                    "B",
+                    "Angle?\nChoices:\nA:45°\nB:60°",
+                    "A",
+                    b"1",
+                ),
+                mathverse("Side?", "Vision Intensive", "14", "Side?", "15", b"2"),
+                mathverse(
+                    "",
+                    "Vision Only",
+                    "C",
+                    "Answer the question that stands in the image.",
+                    "D",
+                    b"3",
+                ),
+            ],
+        },
+        test="testmini",
+        configuration="testmini",
+    ),
+    "pmc-vqa": HubSet(
+        "mdwiratathya/PMC-VQA_small",
+        {
+            "train": [
+                pmc_vqa(
+                    "Which organ?",
+                    [" A:Liver", " B:Heart ", " C:Lung", "D:Eye"],
+                    "B",
+                    "Which organ?\nA. Liver\nB. Heart\nC. Lung\nD. Eye",
+                    "A",
+                    b"1",
+                ),
+            ],
+            "test": [
+                pmc_vqa(
+                    "Which method?",
+                    ["CT", "MRI", "X-ray", "A scan: B"],
+                    "A",
+                    "Which method?\nA. CT\nB. MRI\nC. X-ray\nD. A scan: B",
+                    "C",
+                    b"2",
+                ),
+            ],
+        },
+        train="train",
+        test="test",
+        verifier="choice",
+        files="data/{split}-00000-*.parquet",
     ),
 }

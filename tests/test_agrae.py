@@ -7,11 +7,15 @@ import rlvr.ranks
 import pytest
 import torch
 from groups import every_group, near
+from runs import refused, rows
 
+import agrae
+import common
 from agrae import (
     agrae_advantage,
     controlled_advantage,
     difficulty_metrics,
+    format_reward,
     grpo_advantage,
     grpo_lead_advantage,
     w_reinforce_advantage,
@@ -418,3 +422,64 @@ def test_difficulty_metrics_are_sums_over_the_ranks(monkeypatch):
     assert together["correct_samples"] == 2 * alone["correct_samples"] == 8
     for share in ("easy_share", "hard_share"):
         assert together[share] == pytest.approx(alone[share])
+
+
+# --------------------------------------------------------------------------------- the format
+
+
+@pytest.mark.parametrize(
+    "text, reward",
+    [
+        (r"<think>2+2</think>\boxed{4}", 1),
+        ("\n<think>\n2+2\n</think>\n\nIt is $\\boxed{\\frac{1}{2}}$.\n", 1),
+        (r"<think>\boxed{4}</think>It is \boxed{4}.", 1),
+        (r"<think></think>\boxed{}", 1),
+        (r"<think>It is \boxed{4}</think>", 0),  # the answer stands behind the thought
+        (r"\boxed{4}<think>2+2</think>", 0),
+        (r"2+2</think>\boxed{4}", 0),
+        (r"<think>2+2\boxed{4}", 0),
+        (r"Well: <think>2+2</think>\boxed{4}", 0),
+        (r"<think>2+2</think>\boxed{4", 0),
+        ("<think>2+2</think>4", 0),
+        ("", 0),
+    ],
+)
+def test_the_format(text, reward):
+    assert format_reward(text) == reward
+
+
+def test_many_marks_take_no_time():
+    """A regular expression with three gaps would take minutes."""
+    assert format_reward("<think>" + "</think>" * 20_000 + "\\boxed{" * 20_000) == 0
+
+
+def test_the_format_is_nine_tenths_of_the_reward(run, no_evaluation, monkeypatch):
+    """With a format that half of the completions have: 0.1 accuracy + 0.9 format (C.2)."""
+    seen = []
+
+    def roll_out(*given):
+        seen.append(real_roll_out(*given))
+        return seen[-1]
+
+    def advantage(rewards, scale_rewards):
+        seen.append(rewards)
+        return grpo_advantage(rewards, scale_rewards)
+
+    real_roll_out = common.roll_out
+    monkeypatch.setattr(common, "roll_out", roll_out)
+    monkeypatch.setattr(agrae, "grpo_advantage", advantage)
+    monkeypatch.setattr(agrae, "format_reward", lambda text: float(len(text) % 2))
+    result = run("agrae", max_steps=1, format_weight=0.9)
+    assert result.code == 0, result.err
+    batch, rewards = seen
+    formats = [len(sample.text) % 2 for sample in batch.samples]
+    assert 0 < sum(formats) < len(formats)
+    expected = [0.1 * s.reward + 0.9 * f for s, f in zip(batch.samples, formats, strict=True)]
+    assert rewards.flatten().tolist() == pytest.approx(expected, abs=1e-6)
+    (row,) = rows("run")
+    assert row["format"] == pytest.approx(sum(formats) / len(formats))
+    assert row["reward"] == pytest.approx(batch.rewards.mean().item())  # right answers alone
+
+
+def test_the_format_is_at_most_the_whole_reward(bare):
+    assert refused(bare("agrae", "--format_weight", "1.5"), "agrae", "--format_weight", "at most 1")

@@ -37,6 +37,7 @@ import pytest
         dict(microbatch_tokens=0),
         dict(rollout_batch_size=0),
         dict(max_completion_length=0),
+        dict(max_turns=0),
         dict(max_grad_norm=0.0),
         dict(top_p=0.0),
         dict(top_p=1.1),

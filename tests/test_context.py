@@ -10,10 +10,11 @@ from rlvr.records import Problem
 from rlvr.tasks.prompts import encode_prompt
 
 import pytest
+import transformers
 
 
 def policy_with(**settings):
-    return SimpleNamespace(config=SimpleNamespace(**settings))
+    return SimpleNamespace(config=transformers.PreTrainedConfig(**settings))
 
 
 def problems_of(tokenizer, *lengths):

@@ -24,7 +24,8 @@ import pytest
 from hub_sets import SETS, amc23, open_rs
 from local_sets import in_order, load, one_line, own, prompts_of, write
 
-EVALUATION_ONLY = [name for name, each in SETS.items() if each.train is None]
+SHOWN = [name for name, source in DATASETS.items() if source.images]  # JSON holds no images
+EVALUATION_ONLY = [name for name, each in SETS.items() if each.train is None and name not in SHOWN]
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +42,14 @@ def hub(tmp_path, monkeypatch):
         files = more.get("data_files")
         if isinstance(files, dict):  # files of the hub, by split
             assert path == "parquet"
-            (path,) = {address.split("/ALL/")[0] for address in files.values()}
-            name = "ALL/{split}-*.parquet"
-            assert {*files.values()} == {f"{path}/ALL/{split}-*.parquet" for split in files}
-            path = path.removeprefix("hf://datasets/")
+            ((path, name),) = [
+                (held, pattern or "")
+                for held, pattern in stored
+                if all(
+                    address == f"hf://datasets/{held}/{(pattern or '').format(split=split)}"
+                    for split, address in files.items()
+                )
+            ]
         elif path in ("json", "parquet") or Path(path).is_absolute():
             return load_dataset(path, name=name, **more)
         if (path, name) not in stored:
@@ -72,7 +77,7 @@ def columns_of(rows):
 
 
 def problem_of(row, verifier="math"):
-    return Problem(row.problem, row.gold, verifier, row.level)
+    return Problem(row.problem, row.gold, verifier, row.level, row.images)
 
 
 def expected(name, split):
@@ -85,8 +90,10 @@ def test_all_sets_are_here():
     assert SETS.keys() == DATASETS.keys()
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(
+    "name, suffix",
+    [(name, "parquet") for name in SETS] + [(name, "jsonl") for name in SETS if name not in SHOWN],
+)
 def test_problems_of_a_set(hub, name, suffix):
     """Problem, gold, verifier and level, from the right split."""
     hub(name, suffix)

@@ -70,6 +70,7 @@ CALLS = {
     ],
     "agrae.w_reinforce_advantage": lambda f: f(REWARDS),
     "agrae.grpo_lead_advantage": lambda f: f(REWARDS, LENGTHS.view(4, 4).double()),
+    "agrae.format_reward": lambda f: [f("<think>1+1</think> \\boxed{2}"), f("\\boxed{2}")],
     "asymgrpo.asymgrpo_advantage": lambda f: [
         f(REWARDS, 0.9, 0.4, flip) for flip in ("none", "positive", "negative")
     ],

@@ -28,6 +28,7 @@ ABOUT = {  # what each system prompt has to speak of
     "think": [r"\boxed{}", "<think>", "</think>", "<answer>", "</answer>", "English"],
     "countdown": ["target", "exactly once", "<think>", "<answer>", "</answer>"],
     "number": ["number"],
+    "monologue": ["internal monologue", "<think>", "</think>", r"\boxed{}"],
     "code": ["Python", "```python"],
 }
 GOLDS = {

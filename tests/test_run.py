@@ -447,6 +447,7 @@ def test_the_process_group_ends_with_the_run_and_the_watch_after_it(monkeypatch,
     for name in ("init_process_group", "destroy_process_group"):
         note = functools.partial(events.append, name)
         monkeypatch.setattr(torch.distributed, name, lambda *_, note=note, **__: note())
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(rlvr.ranks, "watching", watching)
     monkeypatch.setattr(rlvr.ranks.world, "WORLD_SIZE", 2)
 

@@ -10,16 +10,21 @@ from types import SimpleNamespace
 
 import rlvr
 import rlvr.models
+import rlvr.rollouts
 from rlvr import world
 from rlvr.checkpoints import save_folder
 from rlvr.config import Config
 from rlvr.errors import UserError
-from rlvr.records import Problem
+from rlvr.records import Problem, Sample
+from rlvr.rollouts import sample_groups
 from rlvr.samplers import GenerateSampler
 from rlvr.tasks.stream import ProblemStream
+from rlvr.tasks.tools import TOOLS, Tool
+from rlvr.turns import generate_in_turns
 
 import pytest
 import torch
+import vision
 from runs import ROOT
 from samples import PROMPTS
 
@@ -98,6 +103,34 @@ def test_a_seed_settles_a_completion(build, prompts):
     assert sampler.generate(prompts * 2, 1.0, 1.0, 6) == (first, logprobs)
 
 
+def test_several_turns(build, prompts, monkeypatch):
+    """A turn goes on from the token ids so far, by a seed of its own, and stops at a call."""
+    monkeypatch.setitem(TOOLS, "calculator", Tool(lambda text: "12", "="))
+    sampler = build(tool="calculator", max_turns=3)
+    torch.manual_seed(0)
+    sampler.engine.asked.clear()
+    drawn = generate_in_turns(sampler, prompts * 10, 1.0, 1.0, 12)
+    asked, stops = sampler.engine.asked, sampler.stops
+    assert {len(replies) for replies in drawn[2]} == {0, 1, 2}
+    assert len({settings.seed for _, settings in asked}) == len(asked)
+    assert sampler.engine.calls.count("generate") == 4  # the first one was at the start
+    reply = sampler.tokenizer.encode("12")
+    (end,) = sampler.call_ends
+    for prompt, ids, logprobs, replies in zip(prompts * 10, *drawn, strict=True):
+        for turn, span in enumerate(replies):
+            assert ids[span.start - 1 : span.stop] == [end, *reply]
+            (settings,) = {
+                (setting.max_tokens >= 12 - span.stop, *setting.stop_token_ids)
+                for given, setting in asked
+                if given == prompt + ids[: span.stop]
+            }
+            assert settings == (True, *stops, *([end] if turn == 0 else []))
+        sample = Sample(prompt, ids, replies=replies)
+        expected, _ = common.token_logprobs(sampler.policy, [sample], [0])
+        assert logprobs == pytest.approx(expected[0].tolist(), abs=1e-4)
+    assert sampler.generate([], 1.0, 1.0, 4) == ([], [])
+
+
 def test_what_is_greedy_draws_no_seed(build, prompts):
     """Nor does giving the weights: how often one evaluates does not change the training."""
     sampler = build()
@@ -121,16 +154,16 @@ def test_the_ranks_of_one_engine_ask_for_all_of_their_completions(
     room, build, prompts, monkeypatch
 ):
     """Alike, in the order of the ranks, and each takes its own back."""
-    other = [([8, 9], 5), ([9], 6)]
+    other = [([8, 9], (), 5), ([9], (), 6)]
     sampler = build(vllm_tensor_parallel_size=2)
     expected = GenerateSampler.generate(sampler, prompts, 0.0, 1.0, 4)
     monkeypatch.setattr(room, "gather", lambda mine: [*other_engine, other, *mine])
     monkeypatch.setattr(world, "RANK", 3)
-    other_engine = [[([7], 1)], [([7], 2)]]
+    other_engine = [[([7], (), 1)], [([7], (), 2)]]
     sampler.engine.asked.clear()
     completions, logprobs = sampler.generate(prompts, 0.0, 1.0, 4)
     asked = [(prompt, settings.seed) for prompt, settings in sampler.engine.asked]
-    assert asked == [*other, *((prompt, None) for prompt in prompts)]
+    assert asked == [([8, 9], 5), ([9], 6), *((prompt, None) for prompt in prompts)]
     assert completions == expected[0]
     for got, wanted in zip(logprobs, expected[1], strict=True):
         assert got == pytest.approx(wanted, abs=1e-4)
@@ -323,3 +356,69 @@ def test_the_engine_sets_no_more_memory_aside_than_the_estimate_says(build):
     """rlvr.fit counts 4 GB of workspace for batches of this size."""
     settings = build().engine.settings
     assert (settings["max_num_seqs"], settings["max_num_batched_tokens"]) == (512, 8192)
+
+
+# ---------------------------------------------------------------------------------------- images
+
+
+@pytest.fixture
+def seeing(room, tmp_path):
+    """A VllmSampler of a policy that reads images."""
+    folder = vision.save_vision_policy(tmp_path / "seeing", scale=3.0)
+    config = Config(model=folder, max_steps=0, num_generations=2, max_completion_length=6)
+    policy, tokenizer = rlvr.models.load_policy(config, CPU)
+    return room.VllmSampler(policy, tokenizer, config)
+
+
+def asked_about(tokenizer):
+    """Problems with one image, with two that are resized, and without any."""
+    uneven = vision.png(vision.as_image(vision.squares(2, cells=5)).resize((37, 11)))
+    shown = [
+        ("how many?", (vision.squares(1),)),
+        ("<image> or <image>?", (uneven, vision.squares(3))),
+        ("7+1=", ()),
+    ]
+    return vision.problems(tokenizer, shown)
+
+
+def test_vllm_sees_the_same_tokens_and_the_same_images(seeing):
+    """One token an image goes in, since vLLM repeats it; what it has made of them comes back."""
+    problems = asked_about(seeing.tokenizer)
+    groups = sample_groups(seeing, problems, 2, 1.0, 6)
+    samples = [sample for group in groups for sample in group]
+    given = [prompt.count(vision.IMAGE_TOKEN) for prompt, _ in seeing.engine.asked[-6:]]
+    assert given == [1, 1, 2, 2, 0, 0]
+    assert [s.prompt_ids.count(vision.IMAGE_TOKEN) for s in samples[::2]] == [3, 8, 0]
+    found, _ = common.token_logprobs(seeing.policy, samples, range(6))
+    sampled = rlvr.rollouts.sampled_logprobs(samples, "cpu")
+    torch.testing.assert_close(found, sampled, rtol=0, atol=1e-5)
+
+
+def test_vllm_keeps_no_embeddings_of_old_weights(seeing):
+    """It keeps those of an image beyond a rollout: a push of the weights alone leaves them."""
+    problems = asked_about(seeing.tokenizer)
+    sample_groups(seeing, problems, 1, 1.0, 2)
+    assert len(seeing.engine.embeddings) == 3
+    update(seeing.policy, 0.3)
+    seeing.sync()
+    groups = sample_groups(seeing, problems, 1, 1.0, 6)
+    samples = [sample for group in groups for sample in group]
+    found, _ = common.token_logprobs(seeing.policy, samples, range(3))
+    sampled = rlvr.rollouts.sampled_logprobs(samples, "cpu")
+    torch.testing.assert_close(found, sampled, rtol=0, atol=1e-5)
+
+
+def test_vllm_that_counts_other_tokens_ends_the_run(seeing):
+    """As of another version of the processor, which cuts an image into other patches."""
+    seeing.engine.settings["mm_processor_kwargs"]["size"]["longest_edge"] = 2 * vision.SIDE**2
+    with pytest.raises(UserError, match="other tokens than the policy"):
+        sample_groups(seeing, asked_about(seeing.tokenizer)[:1], 2, 1.0, 6)
+
+
+def test_vllm_reserves_memory_for_no_larger_image_than_a_prompt_has_room_for(seeing, build):
+    """64 tokens is what the policy's processor allows, and 1024 what --max_prompt_length does."""
+    settings = seeing.engine.settings
+    size = dict(shortest_edge=vision.SIDE**2, longest_edge=64 * vision.SIDE**2)
+    assert settings["mm_processor_kwargs"] == {"size": size}
+    assert settings["limit_mm_per_prompt"] == {"video": 0}
+    assert not {"mm_processor_kwargs", "limit_mm_per_prompt"} & {*build().engine.settings}

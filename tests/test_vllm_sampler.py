@@ -66,7 +66,7 @@ def train(folder, *options):
     shape = policy.config
     shape.hidden_size = 32 * heads  # on a CPU, vLLM knows heads of 32, and not the tiny policy's
     shape.num_attention_heads = shape.num_key_value_heads = heads
-    rlvr.tiny.build_tiny = lambda: (type(policy)(shape), tokenizer)
+    rlvr.tiny.build_tiny = lambda *_: (type(policy)(shape), tokenizer)
     # The cache is its own, since this tiny policy is not what others expect there.
     folders = ["--output_dir", folder, "--cache_dir", f"{folder}-cache"]
     sys.argv = ["grpo.py", *folders, *FLAGS, *options]

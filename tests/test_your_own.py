@@ -10,11 +10,11 @@ import sys
 
 import pytest
 import torch
-from runs import ENVIRONMENT, ROOT, SMALL, arguments, steps
+from runs import ENVIRONMENT, ROOT, SMALL, arguments, rows, steps
 
 PAGE = (ROOT / "docs" / "your-own.md").read_text()
 # An example is what stands below one of these headings: blocks, and before some the file's name.
-EXAMPLES = ["A verifier", "A data set", "A flag", "An advantage"]
+EXAMPLES = ["A verifier", "A data set", "A flag", "A tool", "An advantage"]
 
 
 def blocks_of(heading):
@@ -60,12 +60,28 @@ def followed(tmp_path_factory):
     """(the copy of the project that has all examples, heading -> the command that trains)."""
     folder = tmp_path_factory.mktemp("own") / "project"
     shutil.copytree(ROOT / "rlvr", folder / "rlvr", ignore=shutil.ignore_patterns("__pycache__"))
-    for script in ROOT.glob("*.py"):
-        shutil.copy(script, folder)
+    for script in [*ROOT.glob("*.py"), *ROOT.glob("studies/*.py")]:
+        copy = folder / script.relative_to(ROOT)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy(script, copy)
     commands = {}
     for heading in EXAMPLES:
         (commands[heading],) = follow(heading, folder)
     return folder, commands
+
+
+def run_in_copy(folder, *arguments):
+    """Run Python in the copy of the project -> what it has printed."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture
@@ -78,16 +94,8 @@ def train(followed, cache_dir):
         assert python == "python"
         smaller = {name: value for name, value in SMALL.items() if f"--{name}" not in given}
         run = folder / "runs" / script
-        done = subprocess.run(
-            [sys.executable, script, *given]
-            + arguments(**smaller, cache_dir=cache_dir, output_dir=run),
-            cwd=folder,
-            env=ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
+        smaller |= dict(cache_dir=cache_dir, output_dir=run)
+        run_in_copy(folder, script, *given, *arguments(**smaller))
         assert steps(run) == [1, 2]
         return run
 
@@ -128,8 +136,45 @@ def test_a_flag(train):
 
 
 @pytest.mark.slow
+def test_a_tool_trains(train):
+    """Its entry is all that `--tool compare` needs, and some answers are sent back."""
+    run = train("A tool")
+    assert json.loads((run / "config.json").read_text())["tool"] == "compare"
+    assert all(row["turns"] > 1 for row in rows(run))
+
+
+@pytest.mark.parametrize(
+    "text, reply",
+    [
+        ("<think>7*8=56 56+1=57</think><answer>7*8+1</answer>", None),
+        ("<think>7*8=56 56+1=57</think><answer>7*8-1</answer>", "<think>"),
+        ("<think>7*8=57</think><answer>7*8</answer>", "<think>"),
+        ("<answer>7*8</answer>", None),
+        ("<think>1+1=2</think><answer>3</answer><think>1+2=3</think><answer>1+2</answer>", None),
+    ],
+)
+def test_a_tool_by_hand(followed, text, reply):
+    tool = load(followed[0] / "rlvr" / "tasks" / "tools.py").TOOLS["compare"]
+    assert tool.reply(text) == reply
+    assert text.endswith(tool.call_end)
+
+
+@pytest.mark.slow
 def test_an_advantage_trains(train):
     train("An advantage")
+
+
+@pytest.mark.slow
+def test_your_paper_in_twenty_minutes(followed):
+    """The table of tiny runs has the rows of the table of the page."""
+    folder, _ = followed
+    quick, full = follow("Your paper in twenty minutes", folder)
+    assert quick == [*full, "--quick"]
+    rows = [line for line in PAGE.splitlines() if line.startswith(("| middle |", "| weak |"))]
+    found = run_in_copy(folder, *quick[1:]).splitlines()
+    names = [row.split(" | ")[:2] for row in found if row.startswith(("| middle |", "| weak |"))]
+    assert names == [row.split(" | ")[:2] for row in rows]
+    assert len(names) == 8
 
 
 def test_an_advantage_by_hand(followed):

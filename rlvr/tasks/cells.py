@@ -9,6 +9,7 @@ import base64
 import io
 import json
 import pickle
+import re
 import string
 import zlib
 from collections.abc import Callable
@@ -55,6 +56,25 @@ def with_options(question: str, options: list[str] | dict) -> str:
         f"{letter}. {text}" for letter, text in zip(string.ascii_uppercase, texts, strict=False)
     ]
     return "\n".join([question, *lines]) if question else ""
+
+
+def with_choices(question: str, *choices: str) -> str:
+    """with_options for choices that may begin with their letters already, as in " A:Liver"."""
+    texts = [re.sub(r"^\s*[A-D]\s*[:.]", "", choice).strip() for choice in choices]
+    return with_options(question, texts)
+
+
+def question_or_image(question: str) -> str:
+    """MathVerse's problems, some of which have their question in the image alone."""
+    return question or "Answer the question that stands in the image."
+
+
+def letter_or_option(answer: str, options: list[str]) -> str | tuple[str, str]:
+    """MathVision's answers: a text, or the letter of an option, whose text is right as well."""
+    place = string.ascii_uppercase.find(answer) if len(answer) == 1 else -1
+    if 0 <= place < len(options) and options[place] not in ("", answer):
+        return answer, options[place]
+    return answer
 
 
 def letter_of(label: str, options: dict) -> str:

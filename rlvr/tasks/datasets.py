@@ -9,6 +9,7 @@ from rlvr import world
 from rlvr.errors import UserError
 from rlvr.records import Problem
 from rlvr.tasks.isolation import describe
+from rlvr.tasks.pictures import with_image_tokens, with_images
 from rlvr.tasks.pool import grade, in_threads
 from rlvr.tasks.prompts import choose_system_prompt, that_fit, write_prompts
 from rlvr.tasks.sources import EMBEDDED
@@ -70,10 +71,8 @@ def without_overlap(
 
     UserError where none is left to train on.
     """
-    holders = {
-        overlap_key(problem.prompt): holder for holder, held in sets.items() for problem in held
-    }
-    found = [holders.get(overlap_key(problem.prompt)) for problem in problems]
+    holders = {overlap_key(problem): holder for holder, held in sets.items() for problem in held}
+    found = [holders.get(overlap_key(problem)) for problem in problems]
     kept = [problem for problem, holder in zip(problems, found, strict=True) if not holder]
     counts = Counter(filter(None, found))
     told = ", ".join(f"{count} of {holder}" for holder, count in counts.items())
@@ -88,10 +87,14 @@ def without_overlap(
     return kept
 
 
-def overlap_key(prompt: str | tuple) -> str:
-    """The text of a question, or of a conversation's last turn, in lower case and evenly spaced."""
+def overlap_key(problem: Problem) -> tuple:
+    """A question's text, or that of a conversation's last turn, and its images.
+
+    The text is in lower case and evenly spaced.
+    """
+    prompt = problem.prompt
     text = prompt if isinstance(prompt, str) else prompt[-1][1]
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()), problem.images
 
 
 def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Problem]:
@@ -108,9 +111,13 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
     dropped["without a question"] = len(problems) - len(asked)
     answered = [problem for problem in asked if problem.gold is not None]
     dropped["with a dict, a bool or a nested list as answer"] = len(asked) - len(answered)
-    written = write_prompts(answered, system, config, tokenizer)
-    short = that_fit(written, config.max_prompt_length, tokenizer)
-    dropped[f"over {config.max_prompt_length} tokens"] = len(written) - len(short)
+    readable = with_images(name, answered, tokenizer)
+    dropped["with an image that cannot be read"] = len(answered) - len(readable)
+    written = write_prompts(readable, system, config, tokenizer)
+    shown = with_image_tokens(written, tokenizer)
+    dropped["whose prompt does not show each image once"] = len(written) - len(shown)
+    short = that_fit(shown, config.max_prompt_length, tokenizer)
+    dropped[f"over {config.max_prompt_length} tokens"] = len(shown) - len(short)
     kept = with_golds(name, short, config)
     dropped["whose answer the verifier does not take"] = len(short) - len(kept)
     losses = ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count)

@@ -1,6 +1,7 @@
 """System prompts by name, and how a problem becomes the prompt that the policy reads."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import datetime
 
@@ -29,6 +30,12 @@ SYSTEM_PROMPTS = {
         "give the expression alone within <answer> </answer>."
     ),
     "number": "Answer with a number only.",
+    # A-GRAE, App. C.2, for images; there it is worded for questions with options
+    "monologue": (
+        "You FIRST think about the reasoning process as an internal monologue and then provide the "
+        "final answer. The reasoning process MUST BE enclosed within <think> </think> tags. The "
+        "final answer MUST BE put in \\boxed{}."
+    ),
     "code": (
         "Solve the problem in Python. Think step by step, then give the whole program in one "
         "```python block."
@@ -37,6 +44,8 @@ SYSTEM_PROMPTS = {
 
 # What templates take for today. With the real date a resumed run would have other prompts.
 A_FIXED_DAY = datetime(2024, 7, 26)
+
+TAG = re.compile(r"(<image\d*>)")  # stands in a question for an image
 
 
 def encode_prompt(tokenizer, prompt: str) -> list[int]:
@@ -62,6 +71,10 @@ def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> li
     """
     suffix = USER_SUFFIXES[config.user_suffix]
     conversations = [converse(problem.prompt, system, suffix) for problem in problems]
+    for problem, messages in zip(problems, conversations, strict=True):
+        if problem.images:
+            question = messages[-1]["content"]
+            messages[-1]["content"] = place_images(question, len(problem.images))
     if problems and tokenizer.chat_template:
         options = read_template_kwargs(config.chat_template_kwargs)
         try:
@@ -84,6 +97,20 @@ def converse(prompt: str | tuple, system: str, suffix: str) -> list[dict[str, st
     if system and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": system})
     return messages
+
+
+def place_images(question: str, count: int) -> list[dict[str, str]]:
+    """The parts of a question that chat templates take, with an image for each of its tags.
+
+    Images that have no tag stand before the question, and a tag without an image stays a text.
+    """
+    pieces = TAG.split(question)
+    tags = min(count, len(pieces) // 2)
+    parts = [{"type": "image"}] * (count - tags)
+    for i, piece in enumerate(pieces):
+        is_image = i % 2 == 1 and i // 2 < tags
+        parts.append({"type": "image"} if is_image else {"type": "text", "text": piece})
+    return parts
 
 
 def in_lines(messages: list[dict[str, str]], suffix: str) -> str:

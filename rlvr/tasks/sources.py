@@ -9,8 +9,11 @@ from rlvr.tasks.cells import (
     function_to_write,
     human_eval_tests,
     letter_of,
+    letter_or_option,
     livecodebench_tests,
+    question_or_image,
     read_question,
+    with_choices,
     with_options,
     with_starter,
 )
@@ -25,6 +28,7 @@ class Source:
     path: str  # hub id, or local path
     problem: str | tuple[str, ...]  # the columns whose cells `ask` takes
     answer: str | tuple[str, ...]  # the columns whose cells `gold` takes
+    images: str | None = None  # column whose cells rlvr.tasks.pictures reads
     train: str | None = None  # split to train on
     test: str | None = None  # split to evaluate on
     level: str | None = None  # column whose values are also evaluated by themselves
@@ -134,6 +138,48 @@ DATASETS = {
     "livecodebench-v5": Source(**LIVECODEBENCH, configuration="release_v5"),
     "livecodebench-v6": Source(
         **LIVECODEBENCH, configuration="release_v6", since=("contest_date", "2024-08")
+    ),
+}
+# A-GRAE's sets with images, and for its medical one the largest of those that it is made of.
+DATASETS |= {
+    "geo3k": Source(
+        "hiyouga/geometry3k",
+        "problem",
+        "answer",
+        images="images",
+        train="train",
+        test="test",
+    ),
+    "mathvision": Source(
+        "MathLLMs/MathVision",
+        ("question", "options"),
+        ("answer", "options"),
+        images="decoded_image",
+        test="test",
+        level="level",
+        ask=with_options,
+        gold=letter_or_option,
+    ),
+    "mathverse": Source(
+        "AI4Math/MathVerse",
+        "question",
+        "answer",
+        images="image",
+        test="testmini",
+        level="problem_version",
+        configuration="testmini",
+        ask=question_or_image,
+    ),
+    "pmc-vqa": Source(
+        "mdwiratathya/PMC-VQA_small",
+        ("question", "choice a", "choice b", "choice c", "choice d"),
+        "answer label",
+        images="image",
+        train="train",
+        test="test",
+        verifier="choice",
+        files="data/{split}-00000-*.parquet",  # the first of each split: all of them are 14 GB
+        ask=with_choices,
     ),
 }
 # Sets that are made here: config -> the problems to train on, and those to evaluate on.

@@ -8,6 +8,7 @@ from pathlib import Path
 from rlvr.errors import UserError
 from rlvr.records import Problem
 from rlvr.tasks.cells import alternatives
+from rlvr.tasks.pictures import read_images
 from rlvr.tasks.sources import DATASETS, Source
 
 FILES = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
@@ -22,6 +23,7 @@ def source_of(name: str, config) -> Source:
         name,
         config.prompt_column,
         config.answer_column,
+        config.image_column or None,
         train="train",
         test="test",
         verifier=config.verifier,
@@ -69,7 +71,8 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
     if not split:
         return []
     asked, answered = source.columns("problem"), source.columns("answer")
-    for column in (*asked, *answered):
+    pictured = [source.images] if source.images else []
+    for column in (*asked, *answered, *pictured):
         if column not in split.column_names:
             columns = ", ".join(split.column_names)
             raise UserError(f"the data set {name} has no column {column!r}; it has {columns}")
@@ -77,13 +80,21 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
     wanted = {*asked, *answered, source.level, dated} & {*split.column_names}
     cells = split.select_columns([*wanted])[:]
     nothing = [None] * len(split)
+    images = [()] * len(split)
+    if source.images:
+        # as they are stored: `datasets` itself would decode them all
+        stored = split.select_columns([source.images]).with_format("arrow")[:]
+        folder = Path(name).parent if Path(name).suffix in FILES else name
+        images = [read_images(cell, folder) for cell in stored[source.images].to_pylist()]
     questions = map(source.ask, *(cells[column] for column in asked))
     golds = map(source.read_gold(), *(cells[column] for column in answered))
     levels = cells.get(source.level, nothing)
     days = cells.get(dated, nothing)
     found = [
-        Problem(question, gold, source.verifier, str(level or ""))
-        for question, gold, level, day in zip(questions, golds, levels, days, strict=True)
+        Problem(question, gold, source.verifier, str(level or ""), shown)
+        for question, gold, level, day, shown in zip(
+            questions, golds, levels, days, images, strict=True
+        )
         if str(day or "") >= first_day
     ]
     random.Random(0).shuffle(found)

@@ -1,0 +1,39 @@
+"""The table of tools: what answers the policy while it writes."""
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rlvr.tasks.countdown import CANNOT_BE_READ, value_of
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool that the policy can call. `--tool` takes the names of the table below."""
+
+    # The completion so far, which ends with a call -> what is written behind it, or None where
+    # there is nothing to say. The same text has to get the same reply, or no run can be repeated.
+    reply: Callable[[str], str | None]
+    call_end: str  # what the last token of a call ends with
+
+
+# Integers with an operator between each two, and parentheses. What stands before an expression
+# could belong to it, so no operator and no part of a number may stand there.
+INTEGER = r"\(*[0-9]+\)*"
+EXPRESSION = rf"(?<![0-9.+\-*/^])(?<![+\-*/^] )({INTEGER}(?: ?[+\-*/] ?{INTEGER})+)"
+
+
+def calculate(text: str) -> str | None:
+    """The exact value of the expression at the end of a text: "56" for "... 7*8=".
+
+    A value that is no integer is a fraction, such as "8/3".
+    """
+    found = re.search(EXPRESSION + r" ?=\Z", text)
+    try:
+        return str(value_of(ast.parse(found[1], mode="eval").body))
+    except (*CANNOT_BE_READ, ValueError):  # ValueError: a number of thousands of digits
+        return None
+
+
+TOOLS = {"calculator": Tool(calculate, call_end="=")}

@@ -1,0 +1,347 @@
+"""Images beside the text: a small Qwen2.5-VL reads them alike in rollouts, scores and updates."""
+
+import copy
+import sys
+from dataclasses import replace
+
+import rlvr.images
+import rlvr.run
+import rlvr.tasks.datasets
+from rlvr.config import Config
+from rlvr.logprobs import microbatches
+from rlvr.records import Sample
+from rlvr.rollouts import sample_groups, sampled_logprobs
+from rlvr.samplers import GenerateSampler, bf16_twin
+from rlvr.tasks.prompts import encode_prompt
+
+import pytest
+import torch
+import vision
+from runs import ROOT, SCRIPTS, arguments, real_load_problems, rows
+from test_ranks import finish, two_ranks
+
+from common import token_logprobs
+
+# images of 1 to 12 tokens; two in one prompt; none; and one image in two prompts
+SHOWN = [
+    ("how many?", (vision.squares(1),)),
+    ("and <image> or <image>?", (vision.squares(2, cells=12), vision.squares(3, cells=1))),
+    ("7 + 1 = ", ()),
+    ("a longer question: how many?", (vision.squares(1),)),
+]
+
+
+@pytest.fixture(
+    scope="module", params=["qwen2_5_vl", pytest.param("qwen2_vl", marks=pytest.mark.slow)]
+)
+def sharp(tmp_path_factory, request):
+    """A policy that tells images apart, and its tokenizer."""
+    folder = tmp_path_factory.mktemp("vision")
+    return vision.load(vision.save_vision_policy(folder, 3.0, request.param))
+
+
+def rollout(policy, tokenizer, size=3):
+    """Completions of different lengths, group by group."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        sampler = GenerateSampler(policy, tokenizer, Config())
+        groups = sample_groups(sampler, vision.problems(tokenizer, SHOWN), size, 1.0, 8)
+    samples = [sample for group in groups for sample in group]
+    return [
+        replace(s, completion_ids=s.completion_ids[: 8 - i % 5], logprobs=s.logprobs[: 8 - i % 5])
+        for i, s in enumerate(samples)
+    ]
+
+
+def logprobs_of_transformers(policy, sample):
+    """log-probs [T] of one sample, by transformers' own forward pass from pixels to logits."""
+    ids = torch.tensor([sample.prompt_ids + sample.completion_ids])
+    seen = {}
+    if sample.images:
+        found = policy.image_reader.processor(
+            [vision.as_image(each) for each in sample.images], return_tensors="pt"
+        )
+        kinds = (torch.arange(ids.shape[1]) < len(sample.prompt_ids)) & (ids == vision.IMAGE_TOKEN)
+        seen = dict(found, mm_token_type_ids=kinds.int())
+    logits = policy(input_ids=ids, **seen).logits[0, :-1]
+    chosen = logits.log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
+    return chosen[len(sample.prompt_ids) - 1 :]
+
+
+def test_log_probs_of_sampler_trainer_and_transformers_are_the_same(sharp):
+    """Prompts of other lengths stand beside them, on the left in rollouts, on the right here."""
+    samples = rollout(*sharp)
+    found, _ = token_logprobs(sharp[0], samples, range(len(samples)))
+    torch.testing.assert_close(found, sampled_logprobs(samples, "cpu"), rtol=0, atol=1e-5)
+    # transformers' own pass takes no image tokens but those of images
+    plain = [i for i in range(12) if vision.IMAGE_TOKEN not in samples[i].completion_ids]
+    assert {i // 3 for i in plain} == {0, 1, 2, 3}  # of each prompt
+    for i in plain:
+        expected = logprobs_of_transformers(sharp[0], samples[i])
+        torch.testing.assert_close(found[i, : len(expected)], expected, rtol=0, atol=1e-5)
+
+
+def test_another_image_gives_other_log_probs(sharp):
+    """Otherwise the test before would show little."""
+    samples = rollout(*sharp)[:3]
+    others = [replace(sample, images=(vision.squares(3),)) for sample in samples]
+    found, other = (token_logprobs(sharp[0], given, range(3))[0] for given in (samples, others))
+    assert (found - other).abs().max() > 0.1
+
+
+def test_a_written_image_token_is_a_token_like_others(sharp):
+    """Its embedding is its own, where transformers' forward pass refuses it for want of an image.
+
+    The policy goes on from its cache, as it does while it writes.
+    """
+    policy, tokenizer = sharp
+    (problem, *_) = vision.problems(tokenizer, SHOWN)
+    prompt = encode_prompt(tokenizer, problem.prompt)
+    written = [vision.IMAGE_TOKEN, 20, vision.IMAGE_TOKEN, vision.IMAGE_TOKEN, 21]
+    sample = Sample(prompt, written, images=problem.images)
+    found, _ = token_logprobs(policy, [sample], [0])
+
+    ids = torch.tensor([prompt])
+    seen = rlvr.images.prompt_images(policy, ids, [problem.images])
+    with torch.no_grad():
+        done = policy(input_ids=ids, **seen, use_cache=True)
+        expected = []
+        for token in written:
+            expected.append(done.logits[0, -1].log_softmax(-1)[token])
+            done = policy(
+                input_ids=torch.tensor([[token]]),
+                past_key_values=done.past_key_values,
+                use_cache=True,
+            )
+    torch.testing.assert_close(found[0], torch.stack(expected), rtol=0, atol=1e-5)
+
+
+def test_image_tokens_are_as_many_as_the_embeddings_of_the_images(sharp):
+    """In prompts, in the microbatches' budget, and as the processor of transformers has it."""
+    policy, tokenizer = sharp
+    counts = []
+    for problem in vision.problems(tokenizer, SHOWN):
+        ids = encode_prompt(tokenizer, problem.prompt)
+        counts.append(ids.count(vision.IMAGE_TOKEN))
+        patches = [policy.image_reader.patches((image,))[0] for image in problem.images]
+        assert counts[-1] == sum(map(len, patches)) / 4
+    assert counts == [3, 13, 0, 3]  # cells of squares(1), (2, 12) and (3, 1), none, (1)
+    ids = [
+        encode_prompt(tokenizer, problem.prompt) for problem in vision.problems(tokenizer, SHOWN)
+    ]
+    samples = [Sample(each, [20]) for each in ids]
+    longest = max(map(len, ids)) + 1
+    assert len(microbatches(samples, range(4), 4 * longest)) == 1
+    assert len(microbatches(samples, range(4), longest)) > 2
+
+
+def test_a_groups_images_pass_the_vision_tower_once(sharp, monkeypatch):
+    policy, tokenizer = sharp
+    samples = rollout(policy, tokenizer)
+    seen = []
+    tower = policy.base_model.get_image_features
+    monkeypatch.setattr(
+        policy.base_model,
+        "get_image_features",
+        lambda values, grids: [seen.append(len(grids)), tower(values, grids)][1],
+    )
+    token_logprobs(policy, samples, range(len(samples)))
+    assert seen == [3]  # 12 samples, of whose four prompts two show the same image
+    token_logprobs(policy, samples, [6, 7])
+    assert seen == [3, 1]  # the smallest image, in place of none
+    assert samples[0].images is samples[2].images
+
+
+def gradients(policy, parts, samples):
+    """Of the sum of some log-probs, taken in parts: by the name of the parameter."""
+    policy.zero_grad()
+    total = 0.0
+    for rows_of_part in parts:
+        logprobs, entropy = token_logprobs(policy, samples, rows_of_part)
+        loss = (logprobs * torch.arange(1.0, 9.0)).sum() + entropy.sum()
+        loss.backward()
+        total += loss.item()
+    return total, {name: p.grad.clone() for name, p in policy.named_parameters()}
+
+
+def test_one_microbatch_equals_many(sharp):
+    """Also where one has no image; then the vision tower's gradient is 0, and not missing."""
+    samples = rollout(*sharp)
+    loss, whole = gradients(sharp[0], [range(12)], samples)
+    parts = [[6, 7], [8], [0, 11], [1, 3, 4, 9], [2, 5, 10]]
+    loss_of_parts, added = gradients(sharp[0], parts, samples)
+    assert loss == pytest.approx(loss_of_parts, rel=1e-5)
+    for name, gradient in whole.items():
+        size = gradient.abs().max()
+        assert size > 0, name
+        torch.testing.assert_close(added[name], gradient, rtol=0, atol=1e-4 * size.item())
+    _, without = gradients(sharp[0], [[6, 7, 8]], samples)
+    tower = [gradient for name, gradient in without.items() if "visual" in name]
+    assert tower and not any(gradient.any() for gradient in tower)
+
+
+def test_activations_that_are_computed_twice_change_nothing(sharp):
+    """--gradient_checkpointing, which is the default for such models, in the vision tower, too."""
+    samples = rollout(*sharp)
+    loss, plain = gradients(sharp[0], [range(12)], samples)
+    policy = copy.deepcopy(sharp[0])
+    policy.gradient_checkpointing_enable()
+    loss_of_checkpoints, again = gradients(policy, [range(12)], samples)
+    assert policy.base_model.visual.blocks[0].training  # where transformers saves activations
+    assert loss == pytest.approx(loss_of_checkpoints, rel=1e-6)
+    for name, gradient in plain.items():
+        size = gradient.abs().max().item()
+        torch.testing.assert_close(again[name], gradient, rtol=0, atol=1e-4 * size)
+
+
+def test_the_copy_in_bf16_that_writes_on_a_gpu_sees_the_images(sharp):
+    """Its log-probs are off by what bf16 rounds, and by less than another image makes of them."""
+    policy, tokenizer = sharp
+    sampler = GenerateSampler(policy, tokenizer, Config())
+    sampler.writer = bf16_twin(policy)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        groups = sample_groups(sampler, vision.problems(tokenizer, SHOWN), 4, 1.0, 4)
+    samples = [sample for group in groups for sample in group]
+    found, _ = token_logprobs(policy, samples, range(16))
+    assert (found - sampled_logprobs(samples, "cpu")).abs().mean() < 0.03
+
+
+# ------------------------------------------------------------------------------------ whole runs
+
+
+def flags(folder, **others):
+    """The command line of a run on pictures of squares, and the policy that it starts from."""
+    policy = folder / "policy"
+    if not policy.exists():
+        vision.save_vision_policy(policy, scale=2.0)
+    given = dict(
+        model=policy,
+        dataset=vision.counting(folder / "squares.parquet"),
+        image_column="image",
+        verifier="last_number",
+        system_prompt="none",
+        output_dir="run",
+        prompts_per_step=2,
+        num_generations=4,
+        minibatch_size=4,
+        max_steps=2,
+        eval_problems=3,
+        eval_samples=2,
+        eval_steps=9,
+        save_steps=1,
+        max_completion_length=3,
+        max_prompt_length=64,
+        learning_rate=1e-3,
+        entropy_coef=0.1,  # a gradient also where all answers are wrong
+        num_threads=1,
+    )
+    return arguments(**given | others)
+
+
+@pytest.fixture
+def pictured(bare, tmp_path, monkeypatch):
+    """pictured(script, flag=value, ...) runs a script on pictures of squares."""
+    monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", real_load_problems)
+
+    def run(script, **others):
+        found = bare(script, *flags(tmp_path, **others))
+        assert found.code == 0, found.err
+        return found
+
+    return run
+
+
+@pytest.fixture
+def no_curves(monkeypatch):
+    """Drawing them takes longer than such a run."""
+    monkeypatch.setattr(rlvr.run.Run, "finish", lambda run: None)
+
+
+@pytest.fixture
+def resume_pictured(bare):
+    """resume_pictured(script, folder, flag=value): other flags come from the run's config.json."""
+
+    def run(script, folder, **others):
+        found = bare(script, *arguments(resume_from_checkpoint=folder, **others))
+        assert found.code == 0, found.err
+
+    return run
+
+
+def test_a_checkpoint_reads_images_as_the_policy_did(pictured, no_evaluation, no_curves, tmp_path):
+    """It brings along the template and how images are cut."""
+    pictured("grpo", max_steps=1)
+    (row,) = rows("run")
+    assert row["mismatch"] < 1e-5
+    ((group,),) = [row["groups"] for row in rows("run", "tokens")]
+    assert group["prompt"].count("<|image_pad|>") == 1  # of four tokens
+    (_, before), (policy, tokenizer) = vision.load("policy"), vision.load("run/checkpoint-1")
+    assert policy.image_reader.processor.to_dict() == before.image_reader.processor.to_dict()
+    shown = vision.problems(tokenizer, SHOWN)
+    assert shown == vision.problems(before, SHOWN)
+    ids = encode_prompt(tokenizer, shown[0].prompt)
+    assert ids == encode_prompt(before, shown[0].prompt)
+    started, _ = vision.load("policy")
+    sample = Sample(ids, [20, 21, 22], images=shown[0].images)
+    found, first = (token_logprobs(each, [sample], [0])[0] for each in (policy, started))
+    assert 0 < (found - first).abs().max() < 0.5  # an update of 1e-3 a weight
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_all_scripts_train_on_images_and_resume_exactly(
+    pictured, resume_pictured, no_evaluation, no_curves, script
+):
+    pictured(script)
+    pictured(script, output_dir="half", max_steps=1)
+    resume_pictured(script, "half", max_steps=2)
+    assert rows("half") == rows("run")
+    assert all(row["mismatch"] < 1e-5 for row in rows("run"))
+    for name, value in vision.weights("run/checkpoint-2").items():
+        assert torch.equal(value, vision.weights("half/checkpoint-2")[name]), name
+
+
+@pytest.mark.slow
+def test_a_resumed_run_has_to_have_the_same_images(pictured, bare, no_evaluation, no_curves):
+    pictured("grpo", max_steps=1)
+    vision.counting("squares.parquet", counts=(1, 2, 2))
+    result = bare("grpo", *arguments(resume_from_checkpoint="run", max_steps=2))
+    assert result.code == 2
+    assert "has begun with" in result.err and "training problems" in result.err
+
+
+@pytest.mark.slow
+def test_two_ranks_equal_one(tmp_path):
+    """One microbatch, many, and two ranks, sharded or not: what is written, and the weights."""
+    given = flags(tmp_path, prompts_per_step=4, minibatch_size=8, learning_rate=1e-2)
+    program = ROOT / "tests/vision_ranks.py"
+    finish([sys.executable, program, *given], folder=tmp_path)
+    finish(two_ranks(program, *given), folder=tmp_path)
+    expected = torch.load(tmp_path / "one.pt")
+    policy, _ = vision.load(tmp_path / "policy")
+    for name, value in policy.named_parameters():
+        assert (expected[1][name] - value).abs().max() > 1e-3, name  # it has been trained
+    for name in ("many", "sharded", "replicated"):
+        written, trained = torch.load(tmp_path / f"{name}.pt")
+        assert written == expected[0], name
+        torch.testing.assert_close(trained, expected[1], rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_training_teaches_to_count_what_is_seen(pictured):
+    """1 or 3 squares, as often as each other: without a look half of the answers are right."""
+    pictured(
+        "grpo",
+        dataset=vision.counting("counted.parquet", counts=(1, 3)),
+        prompts_per_step=8,
+        num_generations=16,
+        minibatch_size=128,
+        max_steps=26,
+        max_completion_length=1,
+        learning_rate=8e-3,
+        entropy_coef=0,
+    )
+    rewards = [row["reward"] for row in rows("run")]
+    assert sum(rewards[:3]) / 3 < 0.2
+    assert sum(rewards[-3:]) / 3 > 0.85

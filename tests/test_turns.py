@@ -1,0 +1,591 @@
+"""Completions in several turns: what is asked for, where the limits are, and what has a gradient.
+
+The calculator itself is in tests/test_tools.py, and vLLM's side in tests/test_vllm_requests.py.
+"""
+
+import copy
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import rlvr.tiny
+import rlvr.tokens
+import rlvr.turns
+from rlvr.config import Config
+from rlvr.errors import UserError
+from rlvr.metrics import rollout_metrics, sampler_mismatch
+from rlvr.records import Problem, Sample
+from rlvr.rollouts import completion_mask, sample_groups, sampled_logprobs
+from rlvr.samplers import GenerateSampler
+from rlvr.tasks.tools import TOOLS, Tool
+from rlvr.turns import find_call_ends, generate_in_turns
+
+import pytest
+import torch
+from runs import SCRIPTS, first_fast, refused, rows, weights
+from samples import PROMPTS
+
+import asymgrpo
+import common
+import cwgrpo
+import fade
+
+PROBLEM = Problem("7 8 1 : 57 ", "7 8 1 : 57 ")
+TURNS = ["<think>7*8=", " 56+1=", "</think><answer>7*8+1</answer><eos>"]
+TEXT = "<think>7*8=56 56+1=57</think><answer>7*8+1</answer>"
+
+
+class Scripted:
+    """A sampler whose policy writes given texts: in each call one for each prompt."""
+
+    def __init__(self, tokenizer, script, **flags):
+        self.tokenizer, self.script = tokenizer, [*script]
+        self.config = Config(**{"tool": "calculator", **flags})
+        self.stops = [tokenizer.eos_token_id]
+        self.call_ends = find_call_ends(tokenizer, self.config.tool)
+        self.calls = []
+
+    def generate(self, prompts, temperature, top_p, max_tokens, call_ends=(), **shown):
+        """The next texts, with log-probs of -1."""
+        self.calls.append((prompts, temperature, top_p, max_tokens, [*call_ends], shown))
+        ids = [self.tokenizer.encode(text) for text in self.script.pop(0)]
+        return ids, [[-1.0] * len(each) for each in ids]
+
+
+@pytest.fixture
+def scripted(tiny):
+    """scripted(script, flag=value, ...) -> a Scripted of the tiny policy's tokenizer."""
+    return lambda script, **flags: Scripted(tiny[1], script, **flags)
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    """tool(reply, call_end) puts a tool into the table, under the name `mine`."""
+
+    def add(reply, call_end):
+        monkeypatch.setitem(TOOLS, "mine", Tool(reply, call_end))
+
+    return add
+
+
+# ------------------------------------------------------------------------------- the conversation
+
+
+def test_a_completion_in_three_turns(scripted):
+    """Each turn goes on from the ids so far. The tool's tokens are part of the text."""
+    sampler = scripted([[turn] for turn in TURNS])
+    ((sample,),) = sample_groups(sampler, [PROBLEM], 1, 0.7, 48, 0.9)
+    encode = sampler.tokenizer.encode
+    assert sample.completion_ids == encode(TEXT + "<eos>")
+    assert sample.text == TEXT
+    assert (sample.reward, sample.truncated) == (1.0, False)
+    assert sample.replies == [range(5, 7), range(13, 15)]
+    assert [sample.completion_ids[t] for t in sample.replies[0]] == encode("56")
+    own = [-1.0] * len(sample.completion_ids)
+    assert sample.logprobs == own[:5] + [0.0] * 2 + own[:6] + [0.0] * 2 + own[15:]
+
+    prompt, end = encode(PROBLEM.prompt), encode("=")
+    prompts = [prompt, prompt + encode("<think>7*8=56"), prompt + encode("<think>7*8=56 56+1=57")]
+    assert sampler.calls == [
+        ([prompts[0]], 0.7, 0.9, 48, end, {}),
+        ([prompts[1]], 0.7, 0.9, 41, end, {}),
+        ([prompts[2]], 0.7, 0.9, 33, end, {}),
+    ]
+
+
+def test_the_policy_goes_on_from_its_own_ids(tiny):
+    """The text 56 may be two tokens of the policy; the tool's 56 is one here."""
+    tokenizer = copy.deepcopy(tiny[1])
+    own = [tokenizer.encode(turn) for turn in TURNS]
+    tokenizer.add_tokens(["56"])
+    (word,) = tokenizer.encode("56")
+    assert tokenizer.encode(TURNS[1]) != own[1]
+    script, seen = [*own], []
+
+    def generate(prompts, *_):
+        seen.append(prompts[0])
+        ids = script.pop(0)
+        return [ids], [[-1.0] * len(ids)]
+
+    sampler = Scripted(tokenizer, [])
+    sampler.generate = generate
+    prompt = tokenizer.encode(PROBLEM.prompt)
+    ((ids,), _, _) = generate_in_turns(sampler, [prompt], 1.0, 1.0, 48)
+    end = tokenizer.encode("57")
+    assert seen == [prompt, prompt + own[0] + [word], prompt + own[0] + [word] + own[1] + end]
+    assert ids == own[0] + [word] + own[1] + end + own[2]
+
+
+def test_those_who_have_finished_are_not_asked_again(scripted):
+    """Each completion goes on beside others that are longer or shorter, and gets its own reply."""
+    sampler = scripted(
+        [["<think><eos>", "<think>7*8=", "9-1="], ["</think><eos>", "+2+3="], ["<eos>"]]
+    )
+    prompts = [[10], [11, 12], [13]]
+    ids, logprobs, replies = generate_in_turns(sampler, prompts, 1.0, 1.0, 20)
+    encode = sampler.tokenizer.encode
+    texts = ["<think><eos>", "<think>7*8=56</think><eos>", "9-1=8+2+3=13<eos>"]
+    assert ids == [encode(text) for text in texts]
+    assert [len(each) for each in logprobs] == [len(each) for each in ids]
+    assert replies == [[], [range(5, 7)], [range(4, 5), range(10, 12)]]
+    asked = [(call[0], call[3]) for call in sampler.calls]
+    assert asked == [
+        (prompts, 20),
+        ([[11, 12, *encode("<think>7*8=56")], [13, *encode("9-1=8")]], 15),
+        ([[13, *encode("9-1=8+2+3=13")]], 8),
+    ]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+def test_the_last_turn_has_no_tool(scripted, most):
+    """The policy writes it to its end, and whatever it likes behind an equals sign."""
+    last = ["<think>7*8=54</think><eos>", " 56+1=9<eos>", "<eos>"]
+    script = [[turn] for turn in TURNS[: min(most, 3) - 1]] + [[last[min(most, 3) - 1]]]
+    sampler = scripted(script, max_turns=most)
+    (_, _, (replies,)) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 48)
+    assert len(replies) == min(most, 3) - 1
+    end = sampler.tokenizer.encode("=")
+    offered = [call[4] for call in sampler.calls]
+    assert offered == [end] * (most - 1) + [[]] if most < 4 else [end] * 3
+    assert not sampler.script
+
+
+@pytest.mark.parametrize("most, text", [(5, "7*8="), (6, "7*8="), (7, "7*8=56<eos>")])
+def test_a_reply_needs_room_for_one_more_token(scripted, most, text):
+    """Without it the completion ends with the call, and is cut off."""
+    sampler = scripted([["7*8="], ["<eos>"]])
+    ((sample,),) = sample_groups(sampler, [PROBLEM], 1, 1.0, most)
+    assert sample.completion_ids == sampler.tokenizer.encode(text)
+    assert sample.truncated == (most < 7)
+
+
+def test_a_turn_is_cut_at_the_completions_own_limit(scripted):
+    """A shorter one beside it may go on for longer, and both are asked for together."""
+    sampler = scripted([["1+1=", "1+1+7*8="], ["))))))))))", "))))))))))"]])
+    ids, logprobs, _ = generate_in_turns(sampler, [[9], [9]], 1.0, 1.0, 14)
+    assert [call[3] for call in sampler.calls] == [14, 9]
+    encode = sampler.tokenizer.encode
+    assert ids == [encode("1+1=2" + ")" * 9), encode("1+1+7*8=58" + ")" * 4)]
+    assert [len(each) for each in logprobs] == [14, 14]
+
+
+def test_a_call_without_an_answer_is_a_turn_of_its_own(scripted):
+    """The policy goes on by itself behind it."""
+    sampler = scripted([["7/0="], ["1 7*8="], ["<eos>"]], max_turns=3)
+    ((ids,), _, (replies,)) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 48)
+    assert ids == sampler.tokenizer.encode("7/0=1 7*8=56<eos>")
+    assert replies == [range(4, 4), range(10, 12)]
+    assert [bool(call[4]) for call in sampler.calls] == [True, True, False]
+
+
+def test_a_tool_may_answer_a_whole_turn(scripted, tool):
+    """As the other side of a dialogue does. It is over where the tool has nothing to say."""
+    heard = []
+    tool(lambda text: heard.append(text) or (None if text == "1 2 3" else " 2 "), "<eos>")
+    sampler = scripted([["1<eos>"], ["3<eos>"]], tool="mine")
+    ((ids,), _, (replies,)) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 48)
+    assert sampler.tokenizer.decode(ids) == "1<eos> 2 3<eos>"
+    assert heard == ["1", "1 2 3"]
+    assert replies == [range(2, 5)]
+
+
+def test_images_stay_with_their_completion(scripted):
+    sampler = scripted([["<eos>", "7*8=", "<eos>"], ["<eos>"]])
+    images = [(b"a",), (b"b", b"c"), ()]
+    generate_in_turns(sampler, [[9], [8], [7]], 1.0, 1.0, 9, images)
+    assert [call[5] for call in sampler.calls] == [{"images": images}, {"images": [(b"b", b"c")]}]
+
+
+def test_a_rank_that_has_finished_goes_on_with_the_others(scripted, sharp, monkeypatch):
+    """Ranks that share an engine draw together: this one has nothing to ask for in its turns."""
+    others = [1, 4, 2, 0]
+    monkeypatch.setattr(rlvr.turns, "global_max", lambda own: max(own, others.pop(0)))
+    sampler = scripted([["<eos>"], [], []])
+    (ids, _, _) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 5)
+    assert ids == [[1]]
+    assert [call[0] for call in sampler.calls] == [[[9]], [], []]
+    assert GenerateSampler(*sharp, Config()).generate([], 1.0, 1.0, 5) == ([], [])
+
+
+def test_a_mistake_in_a_tool_keeps_its_traceback(scripted, tool):
+    tool(lambda text: 1 / 0, "=")
+    with pytest.raises(ZeroDivisionError):
+        generate_in_turns(scripted([["7="]], tool="mine"), [[9]], 1.0, 1.0, 9)
+
+
+def test_find_call_ends(tiny, tool):
+    """Every token whose text ends so: models have many with an equals sign."""
+    tokenizer = copy.deepcopy(tiny[1])
+    tokenizer.add_tokens(["x=", "=x", "=="])
+    ends = find_call_ends(tokenizer, "calculator")
+    assert [tokenizer.decode([token]) for token in ends] == ["=", "x=", "=="]
+    assert find_call_ends(tokenizer, "none") == []
+    tool(str, "</tool>")
+    with pytest.raises(UserError, match="--tool mine: a call ends with '</tool>', and no token"):
+        find_call_ends(tokenizer, "mine")
+
+
+def test_the_tools_have_names(no_model):
+    assert refused(no_model("grpo", "--tool", "hammer"), "grpo", "hammer", "calculator")
+
+
+# -------------------------------------------------------------------------- the policy's own tokens
+
+
+@pytest.fixture(scope="module")
+def rolled_out(sharp):
+    """Completions of a sharp policy with a tool that says 12: the sampler, and 140 samples."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TOOLS, "mine", Tool(lambda text: "12", "="))
+        sampler = GenerateSampler(*sharp, Config(tool="mine", max_turns=4))
+        prompts = [sharp[1].encode(prompt) for prompt in PROMPTS] * 20
+        torch.manual_seed(0)
+        drawn = generate_in_turns(sampler, prompts, 1.0, 1.0, 20)
+        samples = [
+            Sample(prompt, ids, logprobs=logprobs, replies=replies)
+            for prompt, ids, logprobs, replies in zip(prompts, *drawn, strict=True)
+        ]
+        assert {len(sample.replies) for sample in samples} == {0, 1, 2, 3}
+        yield sampler, samples
+
+
+def test_every_call_is_answered(rolled_out):
+    """In all turns but the last, and where there is room."""
+    sampler, samples = rolled_out
+    (end,) = sampler.tokenizer.encode("=")
+    reply = sampler.tokenizer.encode("12")
+    for sample in samples:
+        ids = sample.completion_ids
+        calls = [t for t, token in enumerate(ids) if token == end][:3]
+        answered = [t for t in calls if t + 1 + len(reply) < 20]
+        assert sample.replies == [range(t + 1, t + 1 + len(reply)) for t in answered]
+        assert all(ids[span.start : span.stop] == reply for span in sample.replies)
+        assert len(ids) == 20 or ids[-1] in sampler.stops or ids[-1] == end
+
+
+def test_rows_without_a_call_are_those_of_one_turn(rolled_out):
+    """Bit for bit, beside rows with calls; and these are the same up to their first call."""
+    sampler, samples = rolled_out
+    torch.manual_seed(0)
+    plain = sampler.generate([sample.prompt_ids for sample in samples], 1.0, 1.0, 20)
+    uncalled = 0
+    for sample, ids, logprobs in zip(samples, *plain, strict=True):
+        if sample.replies:
+            before = sample.replies[0].start
+            assert sample.completion_ids[:before] == ids[:before]
+            assert sample.logprobs[:before] == logprobs[:before]
+        elif sampler.call_ends[0] not in ids:
+            uncalled += 1
+            assert (sample.completion_ids, sample.logprobs) == (ids, logprobs)
+    assert uncalled > 30
+
+
+def test_sampler_and_trainer_agree_on_the_policys_own_tokens(rolled_out):
+    sampler, samples = rolled_out
+    logprobs, _ = common.token_logprobs(sampler.policy, samples, range(len(samples)))
+    sampled = sampled_logprobs(samples, "cpu")
+    torch.testing.assert_close(logprobs.detach(), sampled, rtol=0, atol=1e-4)
+    assert sampler_mismatch(samples, logprobs.detach(), sampled)["mismatch_max_ratio"] < 1.001
+
+
+def test_the_parts_of_a_completion_are_completions(rolled_out):
+    """What stands before a part is its prompt, whoever has written it."""
+    sampler, samples = rolled_out
+    sample = next(sample for sample in samples if len(sample.replies) == 2)
+    (together,), (entropies,) = common.token_logprobs(sampler.policy, [sample], [0])
+    edges = [0, *(t for reply in sample.replies for t in (reply.start, reply.stop))]
+    for start, end in zip(edges[::2], [*edges[1::2], len(sample.completion_ids)], strict=True):
+        before, part = sample.completion_ids[:start], sample.completion_ids[start:end]
+        alone = Sample(sample.prompt_ids + before, part)
+        (logprobs,), (entropy,) = common.token_logprobs(sampler.policy, [alone], [0])
+        torch.testing.assert_close(together[start:end], logprobs, rtol=0, atol=1e-5)
+        torch.testing.assert_close(entropies[start:end], entropy, rtol=0, atol=1e-5)
+    for reply in sample.replies:
+        assert not together[reply.start : reply.stop].any()
+        assert not entropies[reply.start : reply.stop].any()
+
+
+def test_the_gradient_of_the_tools_tokens_is_exactly_0(rolled_out):
+    """A state of the last layer only predicts the next token, so its gradient is that token's."""
+    sampler, samples = rolled_out
+    sample = next(sample for sample in samples if len(sample.replies) == 2)
+    policy, states = sampler.policy, []
+
+    def keep(module, given, output):
+        output.last_hidden_state.retain_grad()
+        states.append(output.last_hidden_state)
+
+    hook = policy.base_model.register_forward_hook(keep)
+    logprobs, entropy = common.token_logprobs(policy, [sample], [0])
+    hook.remove()
+    (logprobs - 0.1 * entropy).sum().backward()
+    policy.zero_grad()
+    sizes = states[0].grad[0, len(sample.prompt_ids) - 1 : -1].abs().sum(1)  # [T]
+    mask = completion_mask([sample], "cpu")[0] > 0
+    assert (sizes[mask] > 0).all()
+    assert (sizes[~mask] == 0).all()
+    assert (~mask).sum() == 4
+
+
+@pytest.mark.slow
+def test_equation_16_the_masses_of_turns(rolled_out):
+    """FADE, section 9.1: the gradient is the sum over turns of m_S g_S - m_F g_F.
+
+    The mass of a turn is its chance to be reached, times the mean weight where it is. g_S and g_F
+    are the means of the gradients of the turn's own tokens, by the weights.
+    """
+    sampler, samples = rolled_out
+    policy = sampler.policy
+    weight = torch.randn(len(samples), generator=torch.Generator().manual_seed(0))  # [N]
+    logprobs, _ = common.token_logprobs(policy, samples, range(len(samples)))  # [N, T]
+    head = policy.get_output_embeddings().weight
+
+    def gradient(objective):
+        return torch.autograd.grad(objective, head, retain_graph=True)[0]
+
+    whole = gradient((weight[:, None] * logprobs).sum() / len(samples))
+    total = torch.zeros_like(head)
+    for turn in range(4):
+        of_turn = torch.zeros_like(logprobs)
+        for row, sample in enumerate(samples):
+            edges = [0, *(reply.stop for reply in sample.replies), len(sample.completion_ids)]
+            if turn <= len(sample.replies):
+                of_turn[row, edges[turn] : edges[turn + 1]] = 1
+        reached = of_turn.any(1)  # [N]
+        for sign in (1, -1):
+            part = (sign * weight).clamp(min=0) * reached  # [N], w+ or w-
+            mass = reached.float().mean() * part[reached].mean()
+            mean = gradient((part[:, None] * of_turn * logprobs).sum() / part.sum())
+            total += sign * mass * mean
+    torch.testing.assert_close(total, whole, rtol=1e-4, atol=1e-6)
+
+
+# --------------------------------------------------------------------------------- what is counted
+
+
+def test_numbers_by_hand(tiny, tmp_path):
+    """Two completions of 5 and 3 tokens, of which the tool has written 2 and none."""
+    samples = [
+        Sample([9], [5, 6, 7, 8, 1], logprobs=[-1.0, 0, 0, -2, -3], replies=[range(1, 3)]),
+        Sample([9], [5, 6, 1], logprobs=[-1.0, -2, -3], truncated=True),
+    ]
+    own = [[1, 0, 0, 1, 1], [1, 1, 1, 0, 0]]
+    mask = completion_mask(samples, "cpu")
+    assert mask.tolist() == own
+    assert completion_mask(samples[::-1], "cpu", True).tolist() == [[0] * 5, own[0]]
+    metrics = rollout_metrics(samples, 2)
+    assert metrics["length"] == 3
+    assert metrics["turns"] == 1.5
+    assert "turns" not in rollout_metrics(samples[1:], 1)
+
+    # log_tokens: no numbers for the tool's tokens, which report.html underlines
+    run = SimpleNamespace(config=Config(num_generations=2), folder=tmp_path)
+    batch = SimpleNamespace(samples=samples, mask=mask, old_logprobs=-2 * mask)
+    training = SimpleNamespace(policy=tiny[0], tokenizer=tiny[1])
+    rlvr.tokens.log_tokens(run, 1, batch, torch.ones(2, 1), training, torch.ones(2, 1, 5))
+    first, second = rows(tmp_path, "tokens")[0]["groups"][0]["completions"]
+    for name in ("logprob", "entropy", "ratio", "advantage", "weight"):
+        assert [value is not None for value in first[name]] == [bool(each) for each in own[0]]
+        assert None not in second[name]
+    assert (first["by_tool"], second["by_tool"]) == ([1, 2], [])
+    assert first["length"] == 5
+
+
+def without_holes(values, mask):
+    """The values [..., T] on the mask, moved to the left of each row; 0 behind them."""
+    order = mask.sort(dim=-1, descending=True, stable=True).indices
+    return values.gather(-1, order) * mask.gather(-1, order)
+
+
+COUNTED = {
+    "sequence": lambda logp, old, mask, *_: common.token_weights(mask, "sequence"),
+    "token": lambda logp, old, mask, *_: common.token_weights(mask, "token"),
+    "constant": lambda logp, old, mask, *_: common.token_weights(mask, "constant", 9),
+    "ratio": lambda logp, old, mask, *_: common.importance_ratio(logp, old, mask) * mask,
+    "GSPO's ratio": lambda logp, old, mask, *_: (
+        common.importance_ratio(logp, old, mask, "sequence") * mask
+    ),
+    **{
+        f"CW-GRPO {means}": lambda logp, old, mask, rewards, means=means: cwgrpo.covariance_weights(
+            logp.view(2, 3, -1), rewards, mask.view(2, 3, -1), means
+        ).flatten(0, 1)
+        for means in ("tokens", "responses", "own")
+    },
+}
+
+
+@pytest.fixture
+def with_holes():
+    """Log-probs, old ones and a mask [6, 9] with tokens of a tool, and rewards [2, 3]."""
+    generator = torch.Generator().manual_seed(0)
+    mask = (torch.rand(6, 9, generator=generator) < 0.6).double()
+    mask[:, 0], mask[2, 6:] = 1, 0
+    logp, old = -torch.rand(2, 6, 9, generator=generator, dtype=torch.float64) * mask
+    return logp, old, mask, torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]]).double()
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_weights_are_those_without_the_tools_tokens(with_holes, name):
+    logp, old, mask, rewards = with_holes
+    found = COUNTED[name](logp, old, mask, rewards)
+    closed = [without_holes(values, mask) for values in (logp, old, mask)]
+    expected = COUNTED[name](*closed, rewards)
+    torch.testing.assert_close(without_holes(found, mask), expected, rtol=0, atol=1e-12)
+
+
+def test_statistics_are_those_without_the_tools_tokens(with_holes):
+    """AsymGRPO's kappa and gain, CW-GRPO's covariances, and the means of an update."""
+    logp, old, mask, rewards = with_holes
+    closed_logp, closed_old, closed = (without_holes(x, mask) for x in (logp, old, mask))
+
+    def numbers(logp, old, mask):
+        update = common.UpdateMetrics()
+        update.add(torch.tensor(0.5), mask, entropy=-logp + 7 * (1 - mask))
+        update.end(1.0)
+        by_group = mask.view(2, 3, -1)
+        weights = cwgrpo.covariance_weights(logp.view_as(by_group), rewards, by_group)
+        return {
+            "kappa": asymgrpo.global_kappa(rewards, mask, old),
+            **asymgrpo.success_gain(rewards, mask, old, logp),
+            **cwgrpo.covariance_statistics(logp.view_as(by_group), rewards, by_group, weights),
+            **update.metrics(),
+        }
+
+    assert numbers(logp, old, mask) == pytest.approx(numbers(closed_logp, closed_old, closed))
+
+
+def test_evaluation_counts_the_policys_own_tokens(rolled_out, monkeypatch):
+    """token_entropy and length, by the samples that were drawn."""
+    sampler, _ = rolled_out
+    drawn = []
+
+    def keep(*given):
+        drawn.append(sample_groups(*given))
+        return drawn[-1]
+
+    monkeypatch.setattr(common.rlvr.rollouts, "sample_groups", keep)
+    config = replace(sampler.config, eval_samples=4, max_completion_length=20)
+    problems = [Problem(prompt, "1 : 1") for prompt in PROMPTS]
+    found = common.evaluate(sampler, {"countdown": problems}, config)
+    samples = [sample for group in drawn[0] for sample in group]
+    total, own = 0.0, 0
+    for sample in samples:
+        start = len(sample.prompt_ids) - 1
+        ids = torch.tensor([sample.prompt_ids + sample.completion_ids])
+        with torch.no_grad():
+            logp = sampler.policy(ids).logits[0, start:-1].log_softmax(-1)  # [T, V]
+        tools = {t for reply in sample.replies for t in reply}
+        written = [t for t in range(len(logp)) if t not in tools]
+        total -= (logp.exp() * logp).sum(-1)[written].sum().item()
+        own += len(written)
+    assert sum(len(sample.replies) for sample in samples) > 5
+    assert found["token_entropy"] == pytest.approx(total / own, rel=1e-5)
+    assert found["length"] == pytest.approx(own / len(samples))
+
+
+# ------------------------------------------------------------------------------------- whole runs
+
+
+def test_solutions_have_calls(tiny):
+    """What the calculator writes in a solution is not what the tiny policy is taught to write."""
+    tokenizer = tiny[1]
+    ends = find_call_ends(tokenizer, "calculator")
+    sample = rlvr.tiny.make_sample(tokenizer, "calculator", ends, PROBLEM.prompt, TEXT)
+    assert sample == Sample(
+        tokenizer.encode(PROBLEM.prompt),
+        tokenizer.encode(TEXT + "<eos>"),
+        replies=[range(5, 7), range(13, 15)],
+    )
+    assert rlvr.tiny.make_sample(tokenizer, "none", [], PROBLEM.prompt, TEXT).replies == []
+
+
+def test_a_policy_that_is_taught_to_call_has_a_folder_of_its_own(tmp_path):
+    """A shipped one was taught before, whatever the tool."""
+
+    def folder(tool, **flags):
+        return rlvr.tiny.tiny_folder(Config(tool=tool, cache_dir=str(tmp_path), **flags))
+
+    assert folder("calculator", sft_steps=0) != folder("none", sft_steps=0)
+    for flags in (dict(), dict(tie_word_embeddings=False)):
+        assert folder("calculator", **flags) == folder("none", **flags)
+
+
+@pytest.fixture
+def taught(cache_dir):
+    """The tiny policy that SMALL asks for, which has been taught without a tool, as a --model."""
+    small = Config(numbers="2", sft_steps=80, cache_dir=str(cache_dir))
+    return rlvr.tiny.tiny_folder(small)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_policy_that_never_calls_gives_the_numbers_of_one_turn(run, taught, monkeypatch, script):
+    """Bit for bit, of the rollouts, the updates and the evaluations."""
+    monkeypatch.setitem(TOOLS, "calculator", Tool(lambda text: "12", "<unk>"))
+    for folder, name in (("plain", "none"), ("tool", "calculator")):
+        assert run(script, model=taught, tool=name, output_dir=folder).code == 0
+    for log in ("metrics", "eval", "samples", "tokens"):
+        assert rows("plain", log) == rows("tool", log)
+    plain, with_tool = weights("plain/checkpoint-2"), weights("tool/checkpoint-2")
+    assert all(torch.equal(plain[name], with_tool[name]) for name in plain)
+
+
+@pytest.mark.parametrize("script", first_fast(SCRIPTS))
+@pytest.mark.usefixtures("no_evaluation")
+def test_no_script_trains_on_the_tools_tokens(run, taught, monkeypatch, script):
+    """In every pass of every update, with all the terms that a loss can have."""
+    seen = []
+    plain = common.token_logprobs
+
+    def watched(policy, samples, chosen, *given):
+        own = completion_mask(samples, "cpu")[[*chosen]]
+        found = plain(policy, samples, chosen, *given)
+        for values in found:
+            values.register_hook(lambda gradient: seen.append((own, gradient)))
+        return found
+
+    monkeypatch.setattr(common, "token_logprobs", watched)
+    terms = dict(beta=0.1, entropy_coef=0.01, num_iterations=2)
+    assert run(script, model=taught, tool="calculator", max_steps=1, **terms).code == 0
+    assert rows("run")[0]["turns"] > 1.5
+    assert len(seen) >= 2 * 2 * 2
+    for own, gradient in seen:
+        assert (gradient[own == 0] == 0).all()
+        assert (gradient[own == 1] != 0).any()
+
+
+@pytest.mark.usefixtures("no_evaluation")
+@pytest.mark.slow
+def test_fades_log_probs_are_means_over_the_policys_own_tokens(run, taught, monkeypatch):
+    """Of each response, as the sampler has noted them; the entropy follows from them, too."""
+    batches, means = [], []
+    roll_out, fade_metrics = common.roll_out, fade.fade_metrics
+
+    def keep_batch(*given):
+        batches.append(roll_out(*given))
+        return batches[-1]
+
+    def keep_means(advantages, rewards, mean_logprobs, entropy, memory):
+        means.append((mean_logprobs.flatten().tolist(), entropy))
+        return fade_metrics(advantages, rewards, mean_logprobs, entropy, memory)
+
+    monkeypatch.setattr(common, "roll_out", keep_batch)
+    monkeypatch.setattr(fade, "fade_metrics", keep_means)
+    assert run("fade", model=taught, tool="calculator", max_steps=1).code == 0
+    expected = [math.fsum(each.logprobs) / each.own_length for each in batches[0].samples]
+    assert means[0][0] == pytest.approx(expected, abs=1e-5)
+    assert means[0][1] == pytest.approx(-sum(expected) / len(expected), abs=1e-5)
+
+
+@pytest.mark.usefixtures("no_evaluation")
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["fade", "cwgrpo"])
+def test_a_resumed_run_goes_on_exactly(run, resume, taught, script):
+    flags = dict(model=taught, tool="calculator", max_steps=3)
+    assert run(script, output_dir="whole", **flags).code == 0
+    assert run(script, output_dir="parts", **{**flags, "max_steps": 1}).code == 0
+    assert resume(script, "parts", max_steps=3).code == 0
+    assert rows("parts") == rows("whole")
+    whole, parts = weights("whole/checkpoint-3"), weights("parts/checkpoint-3")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert rows("whole")[-1]["turns"] > 1.5

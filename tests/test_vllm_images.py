@@ -1,0 +1,71 @@
+"""Images through vLLM itself, on a CPU: it is skipped where vLLM or torchvision is not installed.
+
+tests/test_vllm_sampler.py says how to set up vLLM for CPUs. For images it wants torchvision 0.28.0,
+too, in a build for CPUs: the one for GPUs does not load beside a CPU build of torch.
+
+By hand, it prints how far vLLM's log-probs are from the trainer's after each update:
+
+    PYTHONPATH=. python tests/test_vllm_images.py runs/vllm-images
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import rlvr.flags
+import rlvr.run
+
+import pytest
+import vision
+from runs import arguments, rows
+from test_vllm_sampler import run
+
+import grpo
+
+
+def train(folder):
+    """Train a small Qwen2.5-VL on pictures of squares for three steps, with vLLM's rollouts."""
+    vision.TEXT |= dict(
+        hidden_size=128,  # on a CPU, vLLM knows heads of 32
+        rope_parameters=dict(rope_type="default", rope_theta=1e4, mrope_section=[4, 6, 6]),
+    )
+    flags = arguments(
+        engine="vllm",
+        model=vision.save_vision_policy(Path(folder, "policy"), scale=2.0),
+        dataset=vision.counting(Path(folder, "squares.parquet")),
+        image_column="image",
+        verifier="last_number",
+        system_prompt="none",
+        output_dir=Path(folder, "run"),
+        prompts_per_step=6,
+        num_generations=4,
+        minibatch_size=24,
+        max_steps=3,
+        eval_problems=3,
+        eval_samples=2,
+        eval_steps=2,
+        max_completion_length=4,
+        max_prompt_length=64,
+        learning_rate=1e-3,
+        entropy_coef=0.1,
+    )
+    sys.argv = ["grpo.py", *flags]
+    rlvr.run.launch(grpo.main, rlvr.flags.parse_flags(grpo.Config, grpo.VARIANTS))
+
+
+@pytest.mark.skipif(
+    not (importlib.util.find_spec("vllm") and importlib.util.find_spec("torchvision")),
+    reason="vLLM or torchvision is not installed",
+)
+def test_vllm_sees_what_the_trainer_sees(tmp_path):
+    """After each of the updates, too, which change the vision tower."""
+    result = run(tmp_path, sys.executable, __file__, tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+    found = rows(tmp_path / "run")
+    assert len(found) == 3
+    assert all(row["mismatch_max_ratio"] < 1.001 and row["grad_norm"] > 0 for row in found)
+    assert all(0 <= row["sampler_gap"] < 1e-4 for row in found)
+
+
+if __name__ == "__main__":
+    train(*sys.argv[1:])

@@ -1,0 +1,177 @@
+"""A Qwen2.5-VL of random weights, small but of the real structure, and pictures to train it on.
+
+It is laid out as Qwen's own checkpoints are: the chat template that shows images stands in
+chat_template.json, beside one for text alone.
+"""
+
+import functools
+import io
+import json
+from pathlib import Path
+
+import rlvr.models
+from rlvr.config import Config
+from rlvr.records import Problem
+from rlvr.tasks.pictures import with_image_tokens
+from rlvr.tasks.prompts import write_prompts
+
+import PIL.Image
+import torch
+import transformers
+from local_sets import write
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+SPECIAL = [
+    "<pad>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+]
+WORDS = [*SPECIAL, "<unk>", *"0123456789 abcdefghijklmnopqrstuvwxyz\n<>.,:?=+", *"ABCDEHIW"]
+IMAGE_TOKEN = WORDS.index("<|image_pad|>")
+STOP = WORDS.index("<|im_end|>")
+OPENING = "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+CLOSING = "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+TEXT_TEMPLATE = OPENING + "{{ message['content'] }}" + CLOSING
+IMAGE_TEMPLATE = (
+    OPENING
+    + "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    + "{% for part in message['content'] %}{% if part['type'] == 'image' %}"
+    + "<|vision_start|><|image_pad|><|vision_end|>"
+    + "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}"
+    + CLOSING
+)
+SIDE = 8  # pixels of an image token's side: two patches of four
+
+
+def build_tokenizer():
+    """A tokenizer of characters, where a special token is one token."""
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"<\|[a-z_]+\|>|[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<|im_end|>",
+        unk_token="<unk>",
+        extra_special_tokens=SPECIAL,
+        chat_template=TEXT_TEMPLATE,
+    )
+
+
+TEXT = dict(
+    vocab_size=len(WORDS),
+    hidden_size=48,
+    intermediate_size=96,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=512,
+    rope_parameters=dict(rope_type="default", rope_theta=1e4, mrope_section=[2, 2, 2]),
+    bos_token_id=None,
+    eos_token_id=STOP,
+    pad_token_id=0,
+)
+TOKENS = dict(
+    image_token_id=IMAGE_TOKEN,
+    video_token_id=WORDS.index("<|video_pad|>"),
+    vision_start_token_id=WORDS.index("<|vision_start|>"),
+    vision_end_token_id=WORDS.index("<|vision_end|>"),
+    tie_word_embeddings=True,
+)
+
+
+def build_policy(family="qwen2_5_vl"):
+    """A language model of two layers, and a vision tower of two, in Qwen2.5-VL one with windows."""
+    tower = dict(depth=2, num_heads=2, patch_size=SIDE // 2)
+    if family == "qwen2_vl":
+        tower |= dict(embed_dim=32, mlp_ratio=2, hidden_size=TEXT["hidden_size"])
+        shape = transformers.Qwen2VLConfig(text_config=TEXT, vision_config=tower, **TOKENS)
+        return transformers.Qwen2VLForConditionalGeneration(shape)
+    tower |= dict(
+        hidden_size=32,
+        intermediate_size=48,
+        window_size=2 * SIDE,
+        fullatt_block_indexes=[1],
+        out_hidden_size=TEXT["hidden_size"],
+    )
+    shape = transformers.Qwen2_5_VLConfig(text_config=TEXT, vision_config=tower, **TOKENS)
+    return transformers.Qwen2_5_VLForConditionalGeneration(shape)
+
+
+def save_vision_policy(folder, scale=1.0, family="qwen2_5_vl"):
+    """A folder as Qwen's are on the hub -> its path. `scale` sharpens the random matrices."""
+    folder = Path(folder)
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        policy = build_policy(family)
+        for parameter in policy.parameters():
+            if parameter.dim() >= 2:
+                parameter.mul_(scale)
+    policy.save_pretrained(folder)
+    build_tokenizer().save_pretrained(folder)
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": IMAGE_TEMPLATE}))
+    processor = dict(
+        min_pixels=SIDE**2,
+        max_pixels=64 * SIDE**2,
+        patch_size=SIDE // 2,
+        temporal_patch_size=2,
+        merge_size=2,
+        image_mean=[0.48145466, 0.4578275, 0.40821073],
+        image_std=[0.26862954, 0.26130258, 0.27577711],
+        image_processor_type="Qwen2VLImageProcessor",
+        processor_class="Qwen2_5_VLProcessor",
+    )
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    return str(folder)
+
+
+def load(folder):
+    """The policy and the tokenizer of a folder."""
+    return rlvr.models.load_policy(Config(model=str(folder), max_steps=0), torch.device("cpu"))
+
+
+def problems(tokenizer, shown):
+    """Problems of questions and their images, as the sampler gets them."""
+    asked = [Problem(question, "2", "last_number", images=images) for question, images in shown]
+    return with_image_tokens(write_prompts(asked, "", Config(), tokenizer), tokenizer)
+
+
+def png(image, kind="png"):
+    """A PIL image as the bytes of a file."""
+    file = io.BytesIO()
+    image.save(file, kind)
+    return file.getvalue()
+
+
+@functools.cache
+def squares(count, cells=3, shade=0):
+    """A picture of a row of cells, the first `count` of them white, the others dark."""
+    image = PIL.Image.new("RGB", (cells * SIDE, SIDE), (shade, 0, 0))
+    for cell in range(count):
+        image.paste("white", (cell * SIDE, 0, (cell + 1) * SIDE, SIDE))
+    return png(image)
+
+
+def counting(path, counts=(1, 2, 3)):
+    """A data set of rows of squares that are to be counted, as often as each other -> its path."""
+    rows = [
+        dict(prompt="how many?", answer=str(count), image=squares(count, 4, shade))
+        for shade in range(0, 80, 10)
+        for count in counts
+    ]
+    return write(Path(path), rows)
+
+
+def as_image(encoded):
+    """The PIL image of bytes."""
+    return PIL.Image.open(io.BytesIO(encoded))
+
+
+def weights(folder):
+    """The weights of a checkpoint, by name."""
+    policy = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(folder)
+    return policy.state_dict()
