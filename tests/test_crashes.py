@@ -310,9 +310,10 @@ def copies_to_resume(every):
     return by_names.values()
 
 
-every_point = pytest.mark.parametrize("every", [False, pytest.param(True, marks=slow)])
+every_point = pytest.mark.parametrize("every", [False, True])
 
 
+@slow
 @every_point
 def test_a_kill_at_any_point_of_a_save(run, resume, monkeypatch, straight, tmp_path, watch, every):
     """The second of three saves, with --save_total_limit 1, so that it also removes the first."""
@@ -380,7 +381,7 @@ def test_a_kill_at_any_point_of_picking_a_run_up(
         assert_same_end(copy, straight)
 
 
-@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("backwards", first_fast([False, True]))
 def test_a_kill_while_a_log_is_rewritten_whatever_the_order_of_files(
     resume, monkeypatch, straight, backwards
 ):
@@ -545,6 +546,7 @@ def test_a_full_disk_during_a_save(run, resume, monkeypatch, straight, size, fai
     assert_same_end("run", straight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first_fast(["metrics", "eval"]))
 def test_a_full_disk_while_a_row_is_written(run, resume, monkeypatch, straight, name):
     """20 bytes of the row of step 2 still find room."""
@@ -667,7 +669,7 @@ def test_a_run_folder_that_is_lost_during_the_run(run, monkeypatch, owner, name,
 # ------------------------------------------------------------------------------- save_total_limit
 
 
-@pytest.mark.parametrize("limit, left", [(2, [2, 3]), (0, [1, 2, 3])])
+@pytest.mark.parametrize("limit, left", first_fast([(2, [2, 3]), (0, [1, 2, 3])]))
 def test_save_total_limit(run, limit, left):
     """test_a_kill_at_any_point_of_a_save shows that a whole one is there at every moment."""
     assert run("grpo", max_steps=3, eval_steps=100, save_total_limit=limit).code == 0
@@ -748,6 +750,7 @@ def test_sigterm_at_random_moments_of_the_start(nursery, run, cache_dir, tmp_pat
         assert saved_steps(folder) == logged[-1:]
 
 
+@pytest.mark.slow
 def test_sigterm_twice(run, resume, monkeypatch, straight):
     """In a step and in the save after it: the checkpoint is whole, and goes on to the same end."""
     with monkeypatch.context() as patch:

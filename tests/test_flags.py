@@ -15,7 +15,7 @@ from rlvr.config import Config
 from rlvr.presets import ARITHMETIC, LARGE, PROTOCOLS
 
 import pytest
-from runs import SCRIPTS, refused, rows, steps
+from runs import SCRIPTS, first_fast, refused, rows, steps
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def number_fields(script):
     return found
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", first_fast(SCRIPTS))
 def test_no_number_may_be_negative_infinite_or_nan(no_model, script):
     """Of grpo.py all numbers, so that a new flag is covered, too; of the others what they add."""
     shared = {field.name for field in fields(Config)} if script != "grpo" else set()

@@ -19,6 +19,7 @@ from rlvr.tasks.verifiers import VERIFIERS
 
 import pytest
 from grading import ADD, ASSERTIONS, block, boxed, grade_all, new_graders
+from runs import first_fast
 
 FIVE = ("math", boxed("5"), "5")
 TOWERS = ["(x+y+z+1)^{200}", "9^{9^{9^9}}", "10^8!", "(10^8)!", "2^{2^{2^{2^{2^{2}}}}}"]
@@ -131,6 +132,7 @@ def test_odd_answers_score_0(answer, gold):
     assert time.monotonic() - start < 2.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tower", [TOWERS[0], *(pytest.param(tower, marks=pytest.mark.slow) for tower in TOWERS[1:])]
 )
@@ -146,7 +148,8 @@ def test_a_deadline_is_kept(grader):
     assert 0.1 < time.monotonic() - start < 2
 
 
-@pytest.mark.parametrize("towers", [TOWERS[:1], pytest.param(TOWERS, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("towers", [TOWERS[:1], TOWERS])
 def test_towers_do_not_harm_their_batch(towers):
     good = [("math", boxed(n), str(n % 3)) for n in range(9)]
     bad = [("math", boxed(tower), "5") for tower in towers]
@@ -253,7 +256,7 @@ def test_an_unknown_verifier_is_an_error():
         rlvr.tasks.pool.grade(("maths", boxed("5"), "5"))
 
 
-@pytest.mark.parametrize("verifier", ["number", "choice", "math"])
+@pytest.mark.parametrize("verifier", first_fast(["math", "number", "choice"]))
 def test_long_texts_have_a_deadline(grader, verifier):
     start = time.monotonic()
     text = "\\boxed{" * 1_000_000

@@ -24,7 +24,9 @@ RIGHT = ("code", block("print(6)"), json.dumps(dict(inputs=[""], outputs=["6"]))
 UNKNOWN = json.dumps(["assert add(2, 3) == 5", "assert add(40, 2) == 42", "assert not add(0, 0)"])
 
 
-@pytest.fixture(scope="module", params=["bubblewrap", "fallback"])
+@pytest.fixture(
+    scope="module", params=["fallback", pytest.param("bubblewrap", marks=pytest.mark.slow)]
+)
 def way(request, tmp_path_factory):
     """Graders of one way, which is skipped where the machine does not have it."""
     with pytest.MonkeyPatch.context() as patch:
@@ -118,6 +120,7 @@ def filled_in(template, mark, kept, **others):
     return template
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mark", ["temporary"], indirect=True)
 def test_what_only_the_system_can_refuse(way, mark, kept, scratch):
     """Bubblewrap does. The fallback says at the start of a run that it does not."""

@@ -102,6 +102,7 @@ def test_two_runs_begun_in_the_same_second_do_not_share_a_folder(run, monkeypatc
     assert [steps(folder, "eval") for folder in folders] == [[0], [0]]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_evaluation")
 def test_config_json_tells_the_number_of_threads(run, resume, monkeypatch):
     """It changes rounding. So a resumed run has as many, unless it is told another number."""
@@ -406,12 +407,13 @@ def run_edited(folder, line):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line, error",
     [
         ("open('no such file')", "FileNotFoundError"),
-        pytest.param("import no_such_module", "ModuleNotFoundError", marks=pytest.mark.slow),
-        pytest.param("{}['no such key']", "KeyError", marks=pytest.mark.slow),
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("{}['no such key']", "KeyError"),
     ],
 )
 def test_a_mistake_in_an_edited_script_shows_its_traceback(tmp_path, line, error):
@@ -465,6 +467,7 @@ def test_the_process_group_ends_with_the_run_and_the_watch_after_it(monkeypatch,
 # -------------------------------------------------------------------------------------- the cache
 
 
+@pytest.mark.slow
 def test_the_tiny_policy_is_warmed_up_once(run):
     for sft_steps, warms_up in ((2, True), (2, False), (1, True), (2, False)):
         folder = f"run{len(os.listdir())}"

@@ -217,6 +217,7 @@ def test_two_steps_and_two_after_resuming_are_four(run, resume, whole_run, scrip
     assert all(torch.equal(resumed[key], expected[key]) for key in expected)
 
 
+@pytest.mark.slow
 def test_resume_from_an_earlier_checkpoint_drops_the_rows_after_it(run, resume):
     run("grpo", max_steps=3)
     before, before_eval = rows("run"), rows("run", "eval")
@@ -404,6 +405,7 @@ def test_truncated_importance_weights(run, monkeypatch, script):
     assert rows("low")[0]["mismatch"] == pytest.approx(0.1, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_evaluation")
 def test_clip_cov_fraction_is_of_the_tokens_that_are_detached(run, monkeypatch):
     cwgrpo = importlib.import_module("cwgrpo")

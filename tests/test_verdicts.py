@@ -18,7 +18,7 @@ import verdicts_report
 import verdicts_rows
 import verdicts_rule
 import verdicts_runs
-from runs import run_study
+from runs import first_fast, run_study
 from verdicts_rows import BASES, ROWS, RUNS, STATIC_WEIGHTS, Row, runs_of
 from verdicts_rule import LOOKS, Evidence
 from verdicts_runs import FULL, Job
@@ -162,7 +162,9 @@ def test_asymgrpo_is_compared_by_tokens_alone():
                 assert command.startswith(("asymgrpo", "entropy_growth")) or "token" in command
 
 
-@pytest.mark.parametrize("base, name", [(base, name) for base in BASES for name in RUNS[base]])
+@pytest.mark.parametrize(
+    "base, name", first_fast([(base, name) for base in BASES for name in RUNS[base]])
+)
 def test_commands_of_the_runs_are_taken(base, name, monkeypatch):
     script, *given = verdicts_runs.command_of(Job(base, name, 3), FULL).split()
     module = importlib.import_module(script)

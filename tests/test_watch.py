@@ -97,6 +97,7 @@ os.kill(store, signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scenarios, codes, lines",
     [
