@@ -38,6 +38,7 @@ RATES = (0.1, 0.3, 0.5)  # between them, the success rates of problems are count
 
 def make(name: str, out: Path) -> None:
     """Teach a policy by its recipe, and write it to a folder of its name."""
+    out.mkdir(parents=True, exist_ok=True)  # fails now rather than after an hour
     save_folder(out / name, *rlvr.tiny.warm_up(Config(**RECIPES[name])))
     print(f"wrote {out / name}")
 

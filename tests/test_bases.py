@@ -63,9 +63,9 @@ def test_every_shipped_policy_is_whole_and_has_a_recipe():
 def test_make_bases_writes_what_the_recipe_teaches(tmp_path, monkeypatch):
     recipe = dict(sft_steps=2, numbers="2", exchanged_targets=0.5)
     monkeypatch.setitem(make_bases.RECIPES, "weak", recipe)
-    make_bases.make("weak", tmp_path)
+    make_bases.make("weak", tmp_path / "new")
     taught = rlvr.tiny.warm_up(Config(**recipe))[0].state_dict()
-    policy = rlvr.models.transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "weak")
+    policy = rlvr.models.transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "new/weak")
     for name, weight in policy.state_dict().items():
         assert torch.equal(weight, taught[name])
 
