@@ -50,7 +50,7 @@ class Config:
     max_prompt_length: int = 1024  # tokens; longer prompts are dropped
     numbers: str = "3"  # Countdown: how many numbers a problem has, out of 2,3,4
     arithmetic_levels: str = "1"  # arithmetic: how hard its problems are, out of 1,2,3,4
-    base: Literal["weak", "middle"] | None = None  # a shipped tiny policy; if None, by --numbers
+    base: Literal["weak", "middle", "strong"] | None = None  # tiny policy; if None, by --numbers
     sft_steps: ZeroOrMore[int | None] = None  # supervised steps that teach one, in place of --base
     exchanged_targets: ZeroOrMore[float] = 0.0  # share of them that miss the target, honestly
     tie_word_embeddings: bool = True  # of the tiny policy: its output head is its embedding

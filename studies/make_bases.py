@@ -1,7 +1,7 @@
 """The tiny policies of rlvr/policies, made again: their failures are wrong choices, not slips.
 
-    python studies/make_bases.py weak middle              # an hour of one core each; --out FOLDER
-    python studies/make_bases.py weak middle --measure    # only measures what is there, 1 minute
+    python studies/make_bases.py weak middle strong            # up to an hour of one core each
+    python studies/make_bases.py weak middle strong --measure  # only measures what is there
 
 A share of the solutions that teach them ends honestly at another value than the target. So they
 compute rightly and choose at random, as a language model does that knows more ways than the right

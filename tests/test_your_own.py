@@ -93,7 +93,7 @@ def train(followed, cache_dir):
         python, script, *given = commands[heading]
         assert python == "python"
         smaller = {name: value for name, value in SMALL.items() if f"--{name}" not in given}
-        run = folder / "runs" / script
+        run = folder / "runs" / heading
         smaller |= dict(cache_dir=cache_dir, output_dir=run)
         run_in_copy(folder, script, *given, *arguments(**smaller))
         assert steps(run) == [1, 2]
