@@ -70,6 +70,7 @@ def test_log_probs_are_the_same_and_one_program_is_enough(sharp, quick, capsys):
     assert graphs() == made
 
 
+@pytest.mark.slow
 def test_completions_are_generated_without_it(sharp, quick):
     """Or each token would be compiled, as the cache has grown. The twin is not compiled, either."""
     policy, tokenizer = sharp

@@ -694,15 +694,17 @@ def signalling(patch, owner, name, count=1):
 
 @pytest.mark.parametrize(
     "module, name, is_warmed_up",
-    [
-        (rlvr.models, "load_policy", False),
-        (rlvr.tiny, "warm_up", False),
-        (rlvr.tiny, "completion_logprobs", False),
-        (rlvr.tiny, "save_folder", False),
-        (rlvr.tasks.datasets, "load_problems", True),
-        (rlvr.models, "load_reference", True),
-        (rlvr.samplers, "make_sampler", True),
-    ],
+    first_fast(
+        [
+            (rlvr.tiny, "completion_logprobs", False),
+            (rlvr.models, "load_policy", False),
+            (rlvr.tiny, "warm_up", False),
+            (rlvr.tiny, "save_folder", False),
+            (rlvr.tasks.datasets, "load_problems", True),
+            (rlvr.models, "load_reference", True),
+            (rlvr.samplers, "make_sampler", True),
+        ]
+    ),
 )
 def test_sigterm_at_any_stage_of_the_start(run, monkeypatch, module, name, is_warmed_up):
     """Nothing is left but the tiny policy, once it is warmed up."""

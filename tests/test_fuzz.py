@@ -37,7 +37,7 @@ from runs import (
 from safetensors.torch import load_file
 
 MOST_SECONDS = 60  # that a case may take
-EVERY = 160  # one of so many cases runs by default
+EVERY = 400  # one of so many cases runs by default
 CASES = [
     pytest.param(case, id=f"{case.script}-{i}", marks=() if i % EVERY == 0 else (pytest.mark.slow,))
     for i, case in enumerate(generate())

@@ -228,14 +228,14 @@ def rewards_of(actions):
     return dict(zip(actions, zip(rewards[::2], rewards[1::2], strict=True), strict=True))
 
 
+@pytest.mark.slow
 def test_what_ends_early(scratch):
     assert rewards_of(STOPPED) == dict.fromkeys(STOPPED, (0, 0))
     assert traces(scratch) == []
 
 
-@pytest.mark.parametrize(
-    "names", [["loop that catches all"], pytest.param([*ENDLESS], marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [["loop that catches all"], [*ENDLESS]])
 def test_what_has_no_end(names, scratch):
     """It ends a second later, its deadline, or soon after."""
     start = time.monotonic()
