@@ -9,7 +9,7 @@ import functools
 from rlvr.images import model_inputs
 from rlvr.ranks import global_max
 from rlvr.records import Sample
-from rlvr.rollouts import completion_mask, own_tokens
+from rlvr.rollouts import own_tokens
 
 import torch
 from torch.nn.functional import pad
@@ -152,12 +152,13 @@ def completion_logprobs(policy, samples: list[Sample], temperature: float, width
     # Padding stands on the right and needs no mask, since causal attention only looks left.
     rows = [torch.tensor(s.prompt_ids + s.completion_ids, device=device) for s in samples]
     ids = pad_sequence(rows, batch_first=True)  # [n, S]
-    own = [pad(own_tokens(s), (len(s.prompt_ids), 0)) for s in samples]
-    scored = pad_sequence(own, batch_first=True).to(device) > 0  # [n, S]: the policy's own tokens
+    own = [own_tokens(s) for s in samples]
+    in_ids = [pad(row, (len(s.prompt_ids), 0)) for row, s in zip(own, samples, strict=True)]
+    scored = pad_sequence(in_ids, batch_first=True).to(device) > 0  # [n, S]
     # A sharded policy has `scores` as a method of its own, which gathers its weights.
     score = getattr(policy, "scores", functools.partial(scores, policy))
     logprobs, entropies = score(samples, ids, scored, temperature)  # [M] each
-    mask = completion_mask(samples, device) > 0  # [n, T]
+    mask = pad_sequence(own, batch_first=True).to(device) > 0  # [n, T]
     mask = pad(mask, (0, width - mask.shape[1]))  # [n, width]
     zeros = torch.zeros(mask.shape, dtype=logprobs.dtype, device=device)
     return zeros.masked_scatter(mask, logprobs), zeros.masked_scatter(mask, entropies)

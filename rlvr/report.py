@@ -22,11 +22,5 @@ def read_run(folder: Path) -> dict:
     tokens = read_rows(folder, "tokens")
     if not tokens:
         raise UserError(f"{folder} has no tokens.jsonl: its run had --log_tokens 0, or no step yet")
-    logs = {
-        log: [
-            {key: none_for_nan(value) for key, value in row.items()}
-            for row in read_rows(folder, log)
-        ]
-        for log in ("metrics", "eval")
-    }
+    logs = {log: none_for_nan(read_rows(folder, log)) for log in ("metrics", "eval")}
     return {"name": folder.name, "steps": tokens, **logs}

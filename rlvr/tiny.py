@@ -83,13 +83,7 @@ def warmed_up_tiny(config) -> Path:
     each teach it, and the first one to finish is kept: they are the same.
     """
     base = shipped_base(config)
-    settings = f"steps{supervised_steps(config)}-numbers{config.numbers.replace(',', '')}"
-    if base:
-        settings = base
-    if config.exchanged_targets:
-        settings += f"-exchanged{config.exchanged_targets}"
-    if config.tool != "none" and not base:
-        settings += f"-{config.tool}"
+    settings = base or name_of_lesson(config)
     if not config.tie_word_embeddings:
         settings += "-untied"
     libraries = f"torch{torch.__version__}-transformers{transformers.__version__}"
@@ -112,6 +106,16 @@ def warmed_up_tiny(config) -> Path:
         save_folder(folder, *taught, keep_whole=True)
     gather([])  # the other ranks wait here
     return folder
+
+
+def name_of_lesson(config) -> str:
+    """What the policy is taught, as a part of a folder's name."""
+    name = f"steps{supervised_steps(config)}-numbers{config.numbers.replace(',', '')}"
+    if config.exchanged_targets:
+        name += f"-exchanged{config.exchanged_targets}"
+    if config.tool != "none":
+        name += f"-{config.tool}"
+    return name
 
 
 def untie(base: str):
