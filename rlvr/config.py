@@ -64,13 +64,14 @@ class Config:
     num_iterations: int = 1  # epochs over each rollout
     microbatch_tokens: MayChange[int] = 4096  # padded tokens a forward pass; fewer save memory
     gradient_checkpointing: MayChange[bool] = False  # save memory by computing activations twice
+    bf16: bool = False  # forward passes in bf16 on a CPU, too; on a GPU they always are
     compile: MayChange[bool] = False  # torch.compile the layers: a slow start, then fast updates
     engine: Literal["auto", "hf", "vllm"] = "auto"  # what samples; auto: vLLM if it is installed
     rollout_batch_size: MayChange[int] = 512  # completions that transformers decodes at once
     vllm_gpu_memory_utilization: MayChange[float] = 0.3  # share of the GPU's memory for vLLM
     vllm_tensor_parallel_size: MayChange[int] = 1  # ranks that share an engine
     vllm_enable_sleep_mode: MayChange[bool] = False  # vLLM frees its memory during updates
-    vllm_importance_sampling_cap: ZeroOrMore[float | None] = None  # 0: none; on a GPU 2, else 0
+    vllm_importance_sampling_cap: ZeroOrMore[float | None] = None  # 0: none; in bf16 2, else 0
     max_completion_length: int = 48  # tokens, the stop token and a tool's included
     tool: Literal[("none", *TOOLS)] = "none"  # what answers the policy's calls while it writes
     max_turns: int = 8  # of a completion, each ended by a call; a tool is asked in all but the last

@@ -1,4 +1,4 @@
-"""The device that a rank computes on."""
+"""The device that a rank computes on, and in which numbers."""
 
 import os
 import sys
@@ -25,3 +25,8 @@ def choose_device() -> torch.device:
             f"torch wants {torch.version.cuda or 'none: it is a build for CPUs'})\n"
         )
     return torch.device("cpu")
+
+
+def computes_in_bf16(policy) -> bool:
+    """Whether its forward passes are in bf16: as load_weights has said, or else on a GPU."""
+    return getattr(policy, "bf16", policy.device.type == "cuda")

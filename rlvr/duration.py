@@ -10,6 +10,7 @@ import time
 
 from rlvr import world
 from rlvr.logprobs import LinearLogProbs
+from rlvr.samplers import bf16_twin
 from rlvr.sharding import layers_of
 from rlvr.tasks.prompts import choose_system_prompt, encode_prompt, write_prompts
 from rlvr.tasks.sources import EMBEDDED
@@ -91,13 +92,17 @@ def seconds_of_passes(shape, config, prompt: int, layers: int) -> tuple[float, f
     texts = torch.zeros(tokens // length, length, dtype=torch.long)
     last = torch.zeros(rows_at_once(config), 1, dtype=torch.long)
 
+    writer = bf16_twin(policy) if config.bf16 else policy
+
     def update():
-        policy(input_ids=texts, use_cache=False).last_hidden_state.sum().backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
+            hidden = policy(input_ids=texts, use_cache=False).last_hidden_state
+        hidden.sum().backward()
 
     with torch.no_grad():
-        reading = seconds(lambda: policy(input_ids=texts, use_cache=True))
-        cache = policy(input_ids=last.expand(-1, CACHED), use_cache=True).past_key_values
-        token = seconds(lambda: policy(input_ids=last, past_key_values=cache))
+        reading = seconds(lambda: writer(input_ids=texts, use_cache=True))
+        cache = writer(input_ids=last.expand(-1, CACHED), use_cache=True).past_key_values
+        token = seconds(lambda: writer(input_ids=last, past_key_values=cache))
     return reading / texts.numel(), seconds(update) / texts.numel(), token
 
 

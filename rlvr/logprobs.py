@@ -6,6 +6,7 @@ completion, M scored tokens, H hidden size, V vocabulary, v words of one tile of
 
 import functools
 
+from rlvr.devices import computes_in_bf16
 from rlvr.images import model_inputs
 from rlvr.ranks import global_max
 from rlvr.records import Sample
@@ -128,13 +129,13 @@ def scores(
     temperature: float,
 ):
     """Log-probs and entropies, [M] each, of the samples' ids [n, S] where scored [n, S]."""
-    gpu = ids.device.type == "cuda"
-    with torch.autocast(ids.device.type, torch.bfloat16, enabled=gpu):
+    in_bf16 = computes_in_bf16(policy)
+    with torch.autocast(ids.device.type, torch.bfloat16, enabled=in_bf16):
         inputs = model_inputs(policy, samples, ids)
         hidden = policy.base_model(**inputs, use_cache=False).last_hidden_state  # [n, S, H]
     hidden = hidden[:, :-1][scored[:, 1:]]  # [M, H]: the state before a token predicts it
     weight = policy.get_output_embeddings().weight  # [V, H]
-    if gpu:
+    if in_bf16:
         hidden = hidden.bfloat16()
     return LinearLogProbs.apply(hidden, weight, ids[scored], temperature)
 

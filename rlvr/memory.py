@@ -51,30 +51,32 @@ def memory_estimate(sizes: PolicySizes, config, gpu_memory: float) -> dict[str, 
     `gpu_memory` is what its GPU has, in GB, and 0 on a CPU.
     """
     gpu, sharded = gpu_memory > 0, world.WORLD_SIZE > 1 and config.fsdp
+    in_bf16 = gpu or config.bf16
     sharing_ranks = world.WORLD_SIZE if sharded else 1
     # fp32 weights and Adam's two moments; the reference policy is one more copy of the weights
     kept = (16 if config.beta else 12) * sizes.parameters / sharing_ranks
     gradients = 4 * sizes.parameters / sharing_ranks
-    # What computes on a GPU is bf16. An unsharded policy's weights are copied for that.
-    bf16_copies = 2 * sizes.parameters if gpu and not sharded else 0.0
-    gathered = (2 if gpu else 4) * sizes.parameters if sharded else 0.0
+    # What computes in bf16 needs copies of an unsharded policy's weights.
+    bf16_copies = 2 * sizes.parameters if in_bf16 and not sharded else 0.0
+    gathered = (2 if in_bf16 else 4) * sizes.parameters if sharded else 0.0
 
     # The head's gradient is whole before it is added to the others: 4 bytes of fp32. FSDP does so
-    # with all that is not in a layer, and has gathered it and its gradient, in bf16 on a GPU.
+    # with all that is not in a layer, and has gathered it and its gradient.
     head = 4 * sizes.head
     if sharded:
-        head = (4 + 2 * (2 if gpu else 4)) * sizes.root
+        head = (4 + 2 * (2 if in_bf16 else 4)) * sizes.root
 
     # Measured: what a layer of Llama's shape keeps of a token for the backward pass, in bytes, with
     # and without bf16 autocast.
-    layer = 40 * sizes.hidden + (11 if gpu else 16) * sizes.intermediate
+    layer = 40 * sizes.hidden + (11 if in_bf16 else 16) * sizes.intermediate
     checkpointed = 4 * sizes.hidden * sizes.layers + layer
     token = checkpointed if config.gradient_checkpointing else layer * sizes.layers
     tiles = 0.5  # of the log-probs
     activations = tokens_of_a_microbatch(config) * token / 1e9 + tiles
 
     vllm = config.vllm_gpu_memory_utilization * gpu_memory if config.uses_vllm(gpu) else 0.0
-    cache = 0.0 if config.uses_vllm(gpu) else config.rollout_batch_size * cached(sizes, config, gpu)
+    of_a_completion = 0.0 if config.uses_vllm(gpu) else cached(sizes, config, in_bf16)
+    cache = config.rollout_batch_size * of_a_completion
     # Measured: torch and the other libraries, which are in the main memory.
     libraries = {} if gpu else {"libraries": 0.5}
     update_parts = kept, gradients, bf16_copies, head, activations, *libraries.values()
@@ -99,10 +101,10 @@ def tokens_of_a_microbatch(config) -> int:
     return min(max(config.microbatch_tokens, text), texts * text)
 
 
-def cached(sizes: PolicySizes, config, gpu: bool) -> float:
+def cached(sizes: PolicySizes, config, in_bf16: bool) -> float:
     """GB of keys and values that `generate` keeps of a completion of full length.
 
     In one layer at a time they are repeated for all heads.
     """
     width = sizes.layers * sizes.keys + sizes.queries
-    return 2 * (2 if gpu else 4) * width * config.longest / 1e9
+    return 2 * (2 if in_bf16 else 4) * width * config.longest / 1e9

@@ -84,6 +84,7 @@ def load_weights(source, config, device: torch.device):
         )
         if reads_images(shape):
             policy.image_reader = read_image_reader(source, shape)
+    policy.bf16 = config.bf16 or device.type == "cuda"
     keep_what_can_be_saved(policy)
     if config.gradient_checkpointing:
         policy.gradient_checkpointing_enable()

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 
 from rlvr import world
+from rlvr.devices import computes_in_bf16
 from rlvr.errors import UserError
 from rlvr.images import prompt_images
 from rlvr.logprobs import product
@@ -100,8 +101,8 @@ class GenerateSampler:
         self.policy, self.tokenizer, self.config = policy, tokenizer, config
         # the devices whose random states are this rank's
         self.devices = [policy.device] if policy.device.type == "cuda" else []
-        # A GPU computes in bf16. A sharded policy is gathered in bf16 anyway.
-        self.wants_twin = policy.device.type == "cuda" and not is_sharded(policy)
+        # A sharded policy is gathered in bf16 anyway.
+        self.wants_twin = computes_in_bf16(policy) and not is_sharded(policy)
         self.writer = policy  # whose completions they are: the policy, or its twin in a rollout
         self.stops = stop_tokens(policy, tokenizer)
         self.call_ends = find_call_ends(tokenizer, config.tool)
@@ -112,10 +113,10 @@ class GenerateSampler:
     def default_cap(self) -> float:
         """The largest importance weight, 0 for none.
 
-        On a CPU these log-probs are the trainer's. On a GPU both are rounded to bf16, each by
-        kernels of its own.
+        In fp32 these log-probs are the trainer's. In bf16 both are rounded, each by kernels of its
+        own.
         """
-        return 2.0 if self.policy.device.type == "cuda" else 0.0
+        return 2.0 if computes_in_bf16(self.policy) else 0.0
 
     @torch.no_grad()
     def generate(

@@ -3,6 +3,7 @@
 import types
 
 from rlvr import world
+from rlvr.devices import computes_in_bf16
 from rlvr.tasks.pictures import reader_of
 
 import torch
@@ -33,7 +34,7 @@ def shard(policy, scores) -> None:
     gpu = torch.cuda.is_available()
     mesh = dist.device_mesh.init_device_mesh("cuda" if gpu else "cpu", (world.WORLD_SIZE,))
     mixed = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
-    precision = mixed if gpu else MixedPrecisionPolicy()
+    precision = mixed if computes_in_bf16(policy) else MixedPrecisionPolicy()
     for module in (*layers_of(policy), policy):
         # What is not in a layer is needed last in the forward pass and first in the backward pass.
         is_layer = module is not policy

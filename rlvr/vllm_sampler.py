@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 from rlvr import world
+from rlvr.devices import computes_in_bf16
 from rlvr.errors import UserError
 from rlvr.logprobs import completion_logprobs
 from rlvr.ranks import gather
@@ -61,8 +62,10 @@ class VllmSampler(GenerateSampler):
         gpu = policy.device.type == "cuda"
         shape = policy.config.get_text_config()
         self.probe = tokenizer.encode("1 2 3 : 6 ")
-        self.dtype = torch.bfloat16 if gpu else torch.float32
-        self.tolerance = 1.0 if gpu else 1e-3  # of a log-prob, in nats; bf16 is off by up to 0.3
+        in_bf16 = computes_in_bf16(policy)
+        self.dtype = torch.bfloat16 if in_bf16 else torch.float32
+        # by which a log-prob may be off, in nats; bf16 is off by up to 0.3
+        self.tolerance = 1.0 if in_bf16 else 1e-3
         try:
             with torch.random.fork_rng(self.devices):  # LLM() seeds the generators
                 self.engine = vllm.LLM(

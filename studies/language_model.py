@@ -17,6 +17,7 @@ import importlib.util
 import json
 import os
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -53,7 +54,7 @@ KEPT = "metrics.jsonl", "eval.jsonl"  # of a run folder
 STEPS = 40
 # Level 2 has two-digit sums and chains. Alone it starts with whole batches without a success.
 LEVELS = "1,2"
-TASK = f"--dataset arithmetic --arithmetic_levels {LEVELS}"
+TASK = f"--dataset arithmetic --arithmetic_levels {LEVELS} --bf16"
 TRAINING = f"--max_steps {STEPS} --eval_steps {STEPS} --eval_problems 2 --eval_samples 2"
 SAVING = "--save_steps 10 --save_total_limit 1"
 HELD_OUT = 128
@@ -130,7 +131,7 @@ def run_script(command: str, log: Path, cache: Path) -> None:
 
     SystemExit, in one line, where it ends with an error, which the log tells.
     """
-    script, *flags = command.split()
+    script, *flags = shlex.split(command)
     path = next(
         folder / f"{script}.py"
         for folder in (project.ROOT, project.STUDIES)
@@ -157,10 +158,10 @@ def train(command: str, folder: Path, cache: Path) -> Path:
     log = folder.with_name(f"{folder.name}.log")
     if folder.exists() and checkpoints_of(folder):
         script = command.split()[0]
-        command = f"{script} --resume_from_checkpoint {folder}"
+        command = f"{script} --resume_from_checkpoint {shlex.quote(str(folder))}"
     else:
         shutil.rmtree(folder, ignore_errors=True)
-        command = f"{command} --output_dir {folder}"
+        command = f"{command} --output_dir {shlex.quote(str(folder))}"
     run_script(command, log, cache)
     return checkpoints_of(folder)[0]
 
@@ -230,7 +231,7 @@ def one_run(name: str, seed: int, runs: Path, cache: Path) -> None:
     base = f"{TASK} --seed {seed}"
     if name == "Proposition 1":
         shutil.rmtree(run, ignore_errors=True)
-        growth = f"--model {MODEL} --max_steps 16 --output_dir {run}"
+        growth = f"--model {MODEL} --max_steps 16 --output_dir {shlex.quote(str(run))}"
         run_script(f"{FROM_THE_WEAK_BASE[name]} {base} {growth}", log, cache)
         keep(run, unfinished)
     else:
@@ -240,7 +241,8 @@ def one_run(name: str, seed: int, runs: Path, cache: Path) -> None:
             model = str(train(f"{FROM_THE_WEAK_BASE[name]} {base} {training}", run, cache))
             keep(run, unfinished)
         unfinished.mkdir(parents=True, exist_ok=True)
-        command = f"grpo {base} --model {model} {EVALUATION} --output_dir {evaluation}"
+        given = shlex.join(["--model", model, "--output_dir", str(evaluation)])
+        command = f"grpo {base} {EVALUATION} {given}"
         run_script(command, log, cache)
         write_rows(unfinished / "eval.jsonl", read_rows(evaluation, "eval"))
         write_rows(unfinished / "completions.jsonl", alone(complete, model, LEVELS, HELD_OUT))

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shlex
 import shutil
 import time
 from concurrent.futures import as_completed
@@ -16,7 +17,7 @@ from rlvr.run_folders import checkpoints_of
 from claims_measures import largest_misfit, measure
 from claims_training import launch_quietly
 from processes import workers
-from verdicts_rows import BASES, COOL, ROWS, RUNS, START
+from verdicts_rows import BASES, COOL, ROWS, RUNS, START, runs_of
 
 LONG = "GRPO, long"
 COOL_FLAGS = {  # how the papers evaluate that do not at temperature 1, by the script of a run
@@ -31,6 +32,7 @@ AS_TINY = (
 )
 SHOWN = "pass@1", "pass@4", "pass@16", "pass@32", "greedy", "entropy", "false steps", "delta"
 KEPT = {*SHOWN, *(claim.metric for claim in ROWS)}
+COOL_RUNS = {name for claim in ROWS if claim.metric.startswith(COOL) for name in runs_of(claim)}
 DIGITS = 5  # of each number that is kept
 
 
@@ -92,7 +94,7 @@ def train(folder: Path, job: Job, scale: Scale) -> dict:
         numbers |= evaluate(folder, "plain", "", job, scale)
         numbers["entropy"], numbers["slope"] = numbers["token_entropy"], numbers["fit_b"]
         numbers["fit error"] = largest_misfit([numbers])
-    if found["script"] in COOL_FLAGS:
+    if job.name in COOL_RUNS:
         cool = evaluate(folder, "cool", COOL_FLAGS[found["script"]], job, scale)
         numbers |= {COOL + key: value for key, value in cool.items()}
     for checkpoint in checkpoints_of(folder):
@@ -120,7 +122,7 @@ def measure_training(rows: list[dict], steps: int, found: dict) -> dict[str, flo
 def evaluate(folder: Path, name: str, sampling: str, job: Job, scale: Scale) -> dict[str, float]:
     """An evaluation of a run's last policy, or of the starting policy where none is saved."""
     saved = checkpoints_of(folder) if scale.steps_of(job.name) else []
-    model = f"--model {saved[0].absolute()} {AS_TINY}" if saved else ""
+    model = f"--model {shlex.quote(str(saved[0].absolute()))} {AS_TINY}" if saved else ""
     launch_quietly(
         f"grpo --max_steps 0 {scale.flags} {scale.bases[job.base]} --seed {job.seed} {model} "
         f"--eval_problems {scale.held_out} {sampling} --num_threads 1",

@@ -157,6 +157,7 @@ TOGETHER = {
         "dynamic_sampling": "true",
         "max_redraws": "0 1 2",
         "gradient_checkpointing": "true",
+        "bf16": "true",
         "eval_samples": "1 3 16",
         "eval_problems": "0 1 4",
         "vllm_importance_sampling_cap": "0 1e-30 1e30",

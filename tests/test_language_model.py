@@ -1,6 +1,7 @@
 """studies/language_model.py: what it runs, what it keeps, and what it writes into its page."""
 
 import json
+import shlex
 import subprocess
 import sys
 from argparse import Namespace
@@ -63,7 +64,7 @@ def scripts(monkeypatch):
 
     def run_script(command, log, cache):
         commands.append(command)
-        words = command.split()
+        words = shlex.split(command)
         flag = "--output_dir" if "--output_dir" in words else "--resume_from_checkpoint"
         folder = Path(words[words.index(flag) + 1])
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +107,8 @@ def test_the_start_is_only_evaluated(results, scripts, tmp_path):
     (tmp_path / "runs").mkdir()
     language_model.one_run("start", 0, tmp_path / "runs", tmp_path)
     (testing,) = scripts
-    assert f"--model {language_model.MODEL} --max_steps 0" in testing
+    assert "--max_steps 0" in testing
+    assert f"--model {language_model.MODEL} " in testing
 
 
 def test_the_growth_of_entropy_has_no_evaluation(results, scripts, tmp_path):
@@ -114,6 +116,7 @@ def test_the_growth_of_entropy_has_no_evaluation(results, scripts, tmp_path):
     language_model.one_run("Proposition 1", 0, tmp_path / "runs", tmp_path)
     (measuring,) = scripts
     assert measuring.startswith("entropy_growth --dataset arithmetic")
+    assert (results / "Proposition 1-0" / "metrics.jsonl").exists()  # a name with a space
 
 
 def test_the_headline_is_the_command_of_the_readme(results, scripts, tmp_path):

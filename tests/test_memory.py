@@ -86,8 +86,10 @@ def test_what_flags_and_ranks_change(monkeypatch):
 
     assert weights(beta=0.1) == pytest.approx((20 * parameters, 0))
     assert weights(80.0) == pytest.approx((16 * parameters, 2 * parameters))
+    assert weights(bf16=True) == pytest.approx((16 * parameters, 2 * parameters))
     monkeypatch.setattr(world, "WORLD_SIZE", 4)
     assert weights() == pytest.approx((16 * parameters / 4, 4 * parameters))
+    assert weights(bf16=True) == pytest.approx((16 * parameters / 4, 2 * parameters))
     assert weights(80.0) == pytest.approx((16 * parameters / 4, 2 * parameters))
     assert weights(fsdp=False) == pytest.approx((16 * parameters, 0))
 
@@ -120,7 +122,7 @@ def test_the_cache_is_what_generate_keeps(dtype):
     config = Config(max_prompt_length=10, max_completion_length=7)
     sizes = policy_sizes(shape)
     of_one_layer = 2 * dtype.itemsize * 17 * sizes.queries  # keys and values, for all heads
-    estimated = cached(sizes, config, gpu=dtype == torch.bfloat16) * 1e9
+    estimated = cached(sizes, config, in_bf16=dtype == torch.bfloat16) * 1e9
     assert estimated == pytest.approx(kept / 3 + of_one_layer)
 
 

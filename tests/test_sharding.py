@@ -19,7 +19,6 @@ import torch
 import torch.distributed as dist
 import transformers
 from runs import ENVIRONMENT, ROOT, free_port
-from torch.distributed.fsdp import MixedPrecisionPolicy
 
 LAYERS = 2
 
@@ -94,12 +93,10 @@ def roll_out_in_bf16():
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
+    policy.bf16 = True
     if world.WORLD_SIZE > 1:
-        in_bf16 = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
-        rlvr.sharding.MixedPrecisionPolicy = lambda *given: in_bf16
         shard(policy, scores)
     sampler = GenerateSampler(policy, tokenizer, Config())
-    sampler.wants_twin = not is_sharded(policy)
     sampler.sync()
     found = sampler.generate([[5, 6, 7, 8], [9, 10], [11, 12, 13]], 0.0, 1.0, 10)
     sampler.sleep()

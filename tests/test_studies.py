@@ -37,6 +37,7 @@ SCRIPTS = [  # what is started by its name; the rest is imported by these
         for name in (
             "claims",
             "compare",
+            "bf16_cost",
             "costs",
             "entropy_growth",
             "gpu",
@@ -368,6 +369,7 @@ def test_costs_quick_mode(tmp_path, monkeypatch, capsys):
                 "small generate, mean difference to the trainer's log-probs, nats",
             ],
         ),
+        ("bf16_cost", ["rollout", "update"]),
         (
             "startup",
             [

@@ -137,4 +137,4 @@ def test_what_the_twin_saves(sampler):
     assert before[1] == 2 * after[1] == 4 * 10 * 2 * 4 * layers * sizes.keys
     config = Config(max_prompt_length=9, max_completion_length=1)
     of_one_layer = 2 * 2 * 10 * sizes.queries
-    assert 4 * (cached(sizes, config, gpu=True) * 1e9 - of_one_layer) == pytest.approx(after[1])
+    assert 4 * (cached(sizes, config, in_bf16=True) * 1e9 - of_one_layer) == pytest.approx(after[1])
