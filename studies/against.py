@@ -30,7 +30,7 @@ import project  # noqa: F401
 import torch
 from against_step import CASES as STEPS
 from against_step import LEFT, TRL_LOSS, compare
-from claims_report import markdown_table
+from tables import markdown_table
 
 import agrae
 import asymgrpo

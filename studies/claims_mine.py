@@ -23,10 +23,10 @@ from rlvr.flags import names_of
 from rlvr.logs import read_rows
 
 import numpy as np
-from claims_report import markdown_table
+from claims_rows import BASES
+from claims_rule import interval
 from claims_training import digest_of, load_script, main_and_config, missing_runs, train_all
-from verdicts_rows import BASES
-from verdicts_rule import interval
+from tables import markdown_table
 
 METRICS = ("pass@1", "pass@16", "token_entropy")
 NEEDED = ("main", "Config", "VARIANTS")  # of a script

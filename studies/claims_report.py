@@ -1,145 +1,209 @@
-"""What claims.py writes: claims.json, CLAIMS.md and two figures."""
+"""What claims.py writes: CLAIMS.md and its figures, from the lines of the runs alone."""
 
-import json
-from dataclasses import asdict
+from collections import Counter
 from pathlib import Path
+
+from rlvr.errors import UserError
 
 import matplotlib
 import numpy as np
-from compare import draw_pass_at_k, draw_steps
+from claims_judge import Verdict, judge_all
+from claims_rows import BASES, FAR, LANGUAGE_MODEL, PAPERS, RUNS, START
+from claims_rule import LOOKS, interval
+from claims_rule import __doc__ as RULE
+from claims_runs import FULL, LONG, SHOWN, Job
+from language_model_results import SEEDS as MODEL_SEEDS
 from matplotlib.figure import Figure
-from verdicts_rule import interval
+from tables import markdown_table
 
-SHOWN = "pass@1", "pass@16", "pass@32", "entropy", "answer_entropy", "false steps"
-BY_PAPER = {  # whose entropy is drawn together
-    "A-GRAE": ("GRPO", "positive-dominant", "negative-dominant", "A-GRAE"),
-    "two-stage dynamics": ("GRPO", "GRPO-N", "GSPO", "GSPO-N"),
-    "AsymGRPO": ("REINFORCE", "Pos-Only", "Neg-Only", "entropy bonus", "AsymGRPO"),
-    "FADE": ("mean", "delta 0.5", "delta 2", "Power 2", "FADE"),
-    "CW-GRPO": ("GRPO", "CW-GRPO", "Clip-Cov"),
-}
-
-
-def write_report(
-    runs: Path, out: Path, tables: dict[str, dict], results: list[dict], scale
-) -> None:
-    """Write everything, from the numbers of each base's runs and the verdicts on the claims."""
-    figures = out / "figures"
-    figures.mkdir(parents=True, exist_ok=True)
-    record = dict(scale=asdict(scale), claims=results, runs=tables)
-    (out / "claims.json").write_text(json.dumps(record, indent=1))
-    (out / "CLAIMS.md").write_text(report_text(record))
-    with matplotlib.rc_context({"font.size": 15}):
-        folders = folders_to_draw(runs, tables, scale.seeds)
-        draw_bases(folders, scale.steps).savefig(figures / "claims_pass_at_k.png", dpi=60)
-        first_base = next(iter(folders.values()))
-        draw_papers(first_base, scale.steps).savefig(figures / "claims_entropy.png", dpi=60)
+COLORS = {"holds": "#009E73", "does not": "#D55E00", "unclear": "#777777"}
+GROWTH = "Proposition 1"  # trains nothing
+GRPO_LINE = "two-stage GRPO", LONG
+IN_THE_FIGURE = {START, *GRPO_LINE}
+IN_THE_FIGURE |= {"A-GRAE", "AsymGRPO", "FADE", "CW-GRPO", "two-stage GRPO-N", "pass@4"}
+IN_THE_FIGURE |= {"EntDecrease", "EntIncrease", "delta 0.5"}
+NAMED_ON_THE_LEFT = {"A-GRAE", "CW-GRPO", "FADE", "two-stage GRPO-N", LONG}
+WORDS = {"holds": "holds", "does not": "does not hold", "unclear": "is unclear"}
 
 
-def report_text(record: dict) -> str:
-    """The text of CLAIMS.md, from the content of claims.json."""
-    scale = record["scale"]
-    bases = [f"{base} ({flags or 'the defaults'})" for base, flags in scale["bases"].items()]
-    lines = [
+def report_text(lines: dict[Job, dict], of_the_model: list[Verdict]) -> str:
+    """The text of CLAIMS.md; `of_the_model` are the language model's verdicts."""
+    verdicts = judge_all(lines, BASES)
+    text = [
         "# Which claims hold here?",
         "",
-        "**These verdicts are of the former starting policies, which fail by slips in sums.**",
-        "`python grpo.py --sft_steps 400` makes the weak one. `python studies/verdicts.py` tries",
-        "the claims again from policies whose failures are wrong choices, with another rule and",
-        "more seeds. It replaces this page once each of its rows has four seeds.",
+        *(f"{i}. {sentence}" for i, sentence in enumerate(sentences(verdicts), 1)),
         "",
-        "`python studies/claims.py` has written this page, and its first lines hold the rule.",
-        f"Each run has {scale['seeds']} seeds and {scale['steps']} steps ({scale['flags']}).",
-        f"The bases, which are the starting policies: {', '.join(bases)}.",
-        "A cell has the verdict, the mean difference and its 95% interval. A claim without a",
-        "verdict was not tried from that base. docs/papers.md says how to read the columns.",
+        "![the headlines' differences, in units of the claimed effect](figures/claims.png)",
         "",
-        *claims_table(record["claims"], scale["bases"]),
+        "`python studies/claims.py --report` has written this page from",
+        f"`studies/results/claims.jsonl.gz`, which has {len(lines)} runs. {count_text(verdicts)}",
+        "[docs/papers.md](../docs/papers.md#which-claims-hold-and-what-differs-where-one-fails)",
+        "says how to read it, and what it does not settle.",
+        "",
+        "## The rule",
+        "",
+        *RULE.strip().splitlines()[2:],
+        "",
+        f"Each run has {FULL.steps} steps ({FULL.flags}), and {FULL.held_out} held-out problems.",
+        "The starting policies are those of `studies/make_bases.py`: "
+        + ", ".join(f"{base} (`{flags}`)" for base, flags in BASES.items())
+        + ".",
+        "A cell has the verdict, the mean difference with its 95% interval, the seeds, and the",
+        "power: the chance that the cap's look alone decides for an effect of that size, at the",
+        "spread that was measured, if all other rows of the paper stay undecided. It is a lower",
+        f"bound. An effect with a star is ours. {LANGUAGE_MODEL} is a family of its own, with one",
+        f"look after {MODEL_SEEDS} seeds; [docs/language-model.md](../docs/language-model.md) has",
+        "its runs.",
     ]
-    for base, table in record["runs"].items():
-        lines += [
-            "",
-            f"## The runs from the {base} base",
-            "",
-            "A cell has the mean ± half of the 95% interval. After it stands the same for the",
-            "difference to GRPO on the same seeds.",
-            "",
-            *runs_table(table),
-        ]
-    return "\n".join(lines) + "\n"
+    for paper in PAPERS:
+        of_paper = [found for found in verdicts + of_the_model if found.row.paper == paper]
+        text += ["", f"## {paper}", "", f"How far from the paper: {FAR[paper]}.", ""]
+        text += verdict_table(of_paper)
+    for base in BASES:
+        text += ["", f"## The runs from the {base} base", "", "Mean ± half the 95% interval.", ""]
+        text += runs_table(lines, base)
+    text += ["", "![pass@16 against pass@1 of all runs](figures/claims_plane.png)"]
+    return "\n".join(text) + "\n"
 
 
-def claims_table(results: list[dict], bases) -> list[str]:
-    """A row a claim, a column a base: the verdict, the mean difference and its interval."""
-    cells = {}  # of each claim, by base
-    for result in results:
-        claim = result["paper"], result["claim"], result["metric"]
-        mean, low, high = (f"{result[key]:+.2g}" for key in ("mean", "low", "high"))
-        cell = f"**{result['verdict']}** {mean} [{low}, {high}]"
-        cells.setdefault(claim, {})[result["base"]] = cell
-    head = ["paper", "claim", "difference in", *(f"{base} base" for base in bases)]
-    rows = [[*claim, *(found.get(base, "") for base in bases)] for claim, found in cells.items()]
-    return markdown_table(head, rows)
+def sentences(verdicts: list[Verdict]) -> list[str]:
+    """Ten sentences to quote: the first base's verdicts on the two headlines of each paper."""
+    first_base = next(iter(BASES))
+    found = []
+    for verdict in verdicts:
+        row, evidence = verdict.row, verdict.evidence
+        if not row.headline or verdict.base != first_base:
+            continue
+        size = f"the paper has {row.effect:g}" if row.printed else f"{row.effect:g} would matter"
+        found.append(
+            f"{row.paper} says: {row.text}. From the {first_base} policy this "
+            f"**{WORDS[verdict.verdict]}**: over {evidence.seeds} seeds the difference in "
+            f"{row.metric} is {evidence.mean:+.3f} [{evidence.low:+.3f}, {evidence.high:+.3f}], "
+            f"and {size}."
+        )
+    return found
 
 
-def runs_table(table: dict[str, list[dict]]) -> list[str]:
-    """A row a run: mean and half the interval over the seeds, and of the difference to GRPO."""
-    head = ["run"]
-    for key in SHOWN:
-        head += [key, "less GRPO"]
-    rows = []
-    for name, seeds in table.items():
-        if SHOWN[0] not in seeds[0]:
-            continue  # Proposition 1 has other numbers
-        row = [name]
+def count_text(verdicts: list[Verdict]) -> str:
+    """How many verdicts there are of each kind."""
+    count = Counter(found.verdict for found in verdicts)
+    kinds = ", ".join(f'{count[kind]} are "{kind}"' for kind in COLORS)
+    return f"Of {len(verdicts)} verdicts {kinds}."
+
+
+def verdict_table(verdicts: list[Verdict]) -> list[str]:
+    """A line a row, with a cell for each base."""
+    cells = {}  # of each row, by base
+    for found in verdicts:
+        cells.setdefault(found.row, {})[found.base] = verdict_cell(found)
+    head = ["section", "claim", "difference in", "effect", *BASES, LANGUAGE_MODEL]
+    lines = []
+    for row, by_base in cells.items():
+        effect = f"{row.effect:g}" + ("" if row.printed else "*")
+        text = row.text + (f" ({row.far})" if row.far else "")
+        places = [by_base.get(base, "") for base in (*BASES, LANGUAGE_MODEL)]
+        lines.append([row.section, text, row.metric, effect, *places])
+    return markdown_table(head, lines)
+
+
+def verdict_cell(found: Verdict) -> str:
+    """The verdict and what it rests on; nothing before the first look."""
+    if found.evidence is None:
+        return ""
+    mean, low, high = (f"{number:+.3g}" for number in found.evidence[1:4])
+    return (
+        f"**{found.verdict}** {mean} [{low}, {high}], {found.evidence.seeds} seeds, "
+        f"power {found.power:.2f}"
+    )
+
+
+def runs_table(lines: dict[Job, dict], base: str) -> list[str]:
+    """A line a run: its numbers over the seeds of the first look."""
+    names = dict.fromkeys(job.name for job in sorted(lines) if job.base == base)
+    table = []
+    for name in names:
+        seeds = [lines[Job(base, name, seed)]["numbers"] for seed in range(LOOKS[0])]
+        cells = []
         for key in SHOWN:
-            own = np.array([seed[key] for seed in seeds])
-            grpo = np.array([seed[key] for seed in table["GRPO"]])
-            for mean, low, _ in (interval(own), interval(own - grpo)):
-                row.append(f"{mean:.3f} ± {mean - low:.3f}")
-        rows.append(row)
-    return markdown_table(head, rows)
+            if all(key in numbers for numbers in seeds):
+                mean, low, _ = interval([numbers[key] for numbers in seeds])
+                cells.append(f"{mean:.3f} ± {mean - low:.3f}")
+            else:
+                cells.append("")
+        table.append([name, *cells])
+    return markdown_table(["run", *SHOWN], table)
 
 
-def markdown_table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """The lines of a table in Markdown."""
-    ruler = "|---" * len(head) + "|"
-    return [f"| {' | '.join(head)} |", ruler, *(f"| {' | '.join(row)} |" for row in rows)]
-
-
-def folders_to_draw(runs: Path, tables: dict[str, dict], seeds: int) -> dict[str, dict]:
-    """The run folders of each base and name that have evaluations."""
-    folders = {}
-    for base, table in tables.items():
-        folders[base] = {}
-        for name in table:
-            found = [runs / base / f"{name}-{seed}" for seed in range(seeds)]
-            if (found[0] / "eval.jsonl").exists():
-                folders[base][name] = found
-    return folders
-
-
-def draw_bases(folders: dict[str, dict], step: int) -> Figure:
-    """pass@k of the runs that every base has, a panel a base."""
-    figure = Figure(figsize=(8 * len(folders), 7), layout="constrained")
-    axes = figure.subplots(1, len(folders))
-    names = [*folders.values()][-1]  # the last base has the runs that all of them have
-    for axis, (base, found) in zip(axes, folders.items(), strict=True):
-        draw_pass_at_k(axis, {name: found[name] for name in names}, step)
-        axis.set(title=f"{base} base", ylabel="held-out pass@k")
-    axes[-1].legend(fontsize=13)
+def draw_headlines(verdicts: list[Verdict]) -> Figure:
+    """The headlines' differences and their intervals, in units of the effect."""
+    shown = [found for found in verdicts if found.row.headline]
+    figure = Figure(figsize=(18, 0.7 * len(shown) + 2), layout="constrained")
+    axis = figure.subplots()
+    for height, found in enumerate(reversed(shown)):
+        evidence, effect = found.evidence, found.row.effect
+        color = COLORS[found.verdict]
+        ends = np.array([evidence.low, evidence.high]) / effect
+        axis.plot(ends, [height, height], color=color, linewidth=5, solid_capstyle="butt")
+        axis.plot(evidence.mean / effect, height, "o", color=color, markersize=14)
+    labels = [f"{found.row.paper}: {found.row.text} ({found.base})" for found in reversed(shown)]
+    axis.set_yticks(range(len(shown)), labels)
+    axis.axvline(0, color="black")
+    axis.axvline(1, color="black", linestyle="--")
+    axis.set_xlabel("difference, in units of the claimed effect (dashed line)")
+    for kind, color in COLORS.items():
+        axis.plot([], [], color=color, linewidth=5, label=WORDS[kind])
+    figure.legend(loc="outside upper center", ncols=3)
     return figure
 
 
-def draw_papers(folders: dict[str, list[Path]], steps: int) -> Figure:
-    """The entropy of one base's runs, a panel a paper."""
-    figure = Figure(figsize=(30, 6.5), layout="constrained")
-    axes = figure.subplots(1, len(BY_PAPER), sharey=True)
-    for axis, (paper, names) in zip(axes, BY_PAPER.items(), strict=True):
-        groups = {name: folders[name] for name in names if name in folders}
-        draw_steps(axis, groups, "metrics", "entropy", window=10, most_rows=steps)
-        axis.set(title=paper)
-        if groups:
-            axis.legend()
-    axes[0].set_ylabel("token entropy, nats")
+def draw_plane(lines: dict[Job, dict]) -> Figure:
+    """Held-out pass@1 and pass@16 of all runs, a panel a base; a line leads from the start to GRPO.
+
+    What lies above GRPO's line has more pass@16 than GRPO had when its pass@1 was as high.
+    """
+    figure = Figure(figsize=(11 * len(BASES), 10), layout="constrained")
+    for axis, base in zip(figure.subplots(1, len(BASES)), BASES, strict=True):
+        points = {name: point_of(lines, base, name) for name in RUNS[base] if name != GROWTH}
+        line = [points[name] for name in (START, *GRPO_LINE) if name in points]
+        axis.plot(*zip(*line, strict=True), color="black", linewidth=2, zorder=1)
+        for name, point in points.items():
+            shown = name in IN_THE_FIGURE
+            color = COLORS["does not"] if shown else "#BBBBBB"
+            axis.scatter(*point, s=150 if shown else 50, color=color, zorder=3 if shown else 2)
+            if shown:
+                left = name in NAMED_ON_THE_LEFT
+                axis.annotate(
+                    name,
+                    point,
+                    (-12 if left else 12, -8 if left else 4),
+                    textcoords="offset points",
+                    ha="right" if left else "left",
+                )
+        axis.set(title=f"from the {base} policy", xlabel="held-out pass@1", ylabel="pass@16")
+        axis.margins(0.12)
     return figure
+
+
+def point_of(lines: dict[Job, dict], base: str, name: str) -> tuple[float, float]:
+    """Mean pass@1 and pass@16 of a run, over the seeds of the first look."""
+    seeds = [lines[Job(base, name, seed)]["numbers"] for seed in range(LOOKS[0])]
+    first, second = (np.mean([numbers[key] for numbers in seeds]) for key in ("pass@1", "pass@16"))
+    return float(first), float(second)
+
+
+def write_report(lines: dict[Job, dict], of_the_model: list[Verdict], out: Path) -> None:
+    """CLAIMS.md and its two figures. UserError while a row has had no look."""
+    verdicts = judge_all(lines, BASES)
+    missing = sum(not found.evidence for found in verdicts)
+    if missing:
+        raise UserError(
+            f"{missing} of {len(verdicts)} verdicts have less than {LOOKS[0]} seeds yet; "
+            "CLAIMS.md stays as it is"
+        )
+    figures = out / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    (out / "CLAIMS.md").write_text(report_text(lines, of_the_model))
+    with matplotlib.rc_context({"font.size": 20}):
+        draw_headlines(verdicts).savefig(figures / "claims.png", dpi=60)
+        draw_plane(lines).savefig(figures / "claims_plane.png", dpi=60)

@@ -1,4 +1,4 @@
-"""The runs that claims.py is about: what is to be run, and running it on all cores."""
+"""Training runs of a study: running them on all cores, and what is finished already."""
 
 import contextlib
 import hashlib
@@ -17,20 +17,6 @@ import rlvr.run
 from rlvr.errors import UserError, reading
 
 from processes import workers
-
-
-def list_jobs(folder: Path, scale, runs: dict[str, dict[str, str]]) -> dict[Path, str]:
-    """The command of each run, by its folder; GRPO goes on for longer from the weak base."""
-    jobs = {}
-    for base, base_flags in scale.bases.items():
-        for seed in range(scale.seeds):
-            for name, command in runs[base].items():
-                steps = scale.long if (base, name) == ("weak", "GRPO") else scale.steps
-                jobs[folder / base / f"{name}-{seed}"] = (
-                    f"{command} {scale.flags} {base_flags} --seed {seed} --max_steps {steps} "
-                    f"--eval_steps {scale.steps}"
-                )
-    return jobs
 
 
 def missing_runs(jobs: dict[Path, str], folder: Path) -> list[Path]:

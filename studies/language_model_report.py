@@ -19,63 +19,19 @@ from rlvr.tasks.numbers import last_number, read_number
 
 import matplotlib
 import numpy as np
-from claims import CLAIMS, judge
-from claims_measures import largest_misfit, measure_growth
-from claims_report import markdown_table
-from compare import BEFORE, STYLES, draw_evaluations, draw_steps, smooth
+from claims_judge import Verdict
+from claims_report import verdict_cell
+from claims_rows import LANGUAGE_MODEL, START
+from claims_rule import interval
+from compare import BEFORE, STYLES, draw_evaluations, draw_steps
+from language_model_results import judge_language_model, read_lines
 from matplotlib.figure import Figure
-from verdicts_rule import interval
+from tables import markdown_table
 
 CLAIMS_FIGURE = "../studies/figures/language_model_claims.png"
 PAGE = project.ROOT / "docs" / "language-model.md"
 SHOWN = "pass@1", "pass@4", "pass@16", "greedy", "token_entropy", "answer_entropy"
 FAILURES = "no number", "a number of the question", "off by 1", "off by 10", "another number"
-
-
-def measure(result: Path) -> dict[str, float]:
-    """The numbers that claims are about, of the folder of one result."""
-    rows = read_rows(result, "metrics")
-    columns = {key: np.array([row[key] for row in rows]) for key in (rows or [{}])[0]}
-    if "growth" in columns:
-        return measure_growth(columns)
-    evaluations = read_rows(result, "eval")
-    found = evaluations[-1] | {"fit error": largest_misfit(evaluations)}
-    found["entropy"] = found["token_entropy"]
-    if columns:
-        found["swing"] = np.ptp(smooth(columns["entropy"], 8))
-    if "kappa" in columns:
-        found["kappa"] = columns["kappa"][:20].mean()
-    if "covariance_top_1%_share" in columns:
-        found["top 1% share"] = columns["covariance_top_1%_share"].mean()
-    return found
-
-
-def read_results(results: Path) -> dict[str, dict[int, dict]]:
-    """The numbers of each run by its name in claims.py and its seed."""
-    found = {}
-    for folder in sorted(results.glob("*-[0-9]")):
-        name, _, seed = folder.name.rpartition("-")
-        found.setdefault(name, {})[int(seed)] = measure(folder)
-    return found
-
-
-def judge_claims(found: dict[str, dict[int, dict]]) -> list[tuple]:
-    """(claim, number of seeds, what `judge` gives) of each claim whose runs have two seeds or more.
-
-    Only seeds count that both sides have.
-    """
-    verdicts = []
-    for claim in CLAIMS:
-        sides = [side for side in (claim.above, claim.below) if isinstance(side, str)]
-        if not all(side in found for side in sides):
-            continue
-        seeds = sorted(set.intersection(*(set(found[side]) for side in sides)))
-        if len(seeds) < 2:
-            continue
-        table = {side: [found[side][seed] for seed in seeds] for side in sides}
-        if all(claim.metric in row for rows in table.values() for row in rows):
-            verdicts.append((claim, len(seeds), judge(table, claim)))
-    return verdicts
 
 
 def kind_of_failure(question: str, gold: str, text: str) -> str:
@@ -113,11 +69,20 @@ def sections(results: Path) -> dict[str, list[str]]:
         found["transcript"] = ["```", *transcript, "```"]
         found["estimate"] = estimate_and_measured(first_run)
         found["completions"] = completions_table(first_run)
-    table = read_results(results)
+    table = by_name(results)
     if table:
         found["runs"] = [*runs_table(table), "", f"![pass@k and entropy]({CLAIMS_FIGURE})"]
-        found["claims"] = claims_table(judge_claims(table))
+        found["claims"] = claims_table(judge_language_model(results))
         found["failures"] = failures_table(results, table)
+    return found
+
+
+def by_name(results: Path) -> dict[str, dict[int, dict]]:
+    """The numbers of each run that was trained or evaluated, by its name and its seed."""
+    found = {}
+    for job, line in read_lines(results).items():
+        if SHOWN[0] in line["numbers"]:
+            found.setdefault(job.name, {})[job.seed] = line["numbers"]
     return found
 
 
@@ -160,9 +125,8 @@ def runs_table(table: dict[str, dict[int, dict]]) -> list[str]:
     """A row a run: the mean of each number over its seeds, with half the 95% interval."""
     rows = []
     for name, seeds in table.items():
-        if SHOWN[0] in next(iter(seeds.values())):
-            cells = [mean_of([seed[key] for seed in seeds.values()]) for key in SHOWN]
-            rows.append([name, str(len(seeds)), *cells])
+        cells = [mean_of([seed[key] for seed in seeds.values()]) for key in SHOWN]
+        rows.append([name, str(len(seeds)), *cells])
     return markdown_table(["run", "seeds", *SHOWN], rows)
 
 
@@ -174,21 +138,14 @@ def mean_of(values: list[float]) -> str:
     return f"{mean:.3f} ± {mean - low:.3f}"
 
 
-def claims_table(verdicts: list[tuple]) -> list[str]:
-    """A row a claim: the verdict here, and beside it those of the tiny policies."""
-    tiny = json.loads((project.STUDIES / "claims.json").read_text())["claims"]
-    rows = []
-    for claim, seeds, found in verdicts:
-        low, high = (f"{found[end]:+.2g}" for end in ("low", "high"))
-        cell = f"**{found['verdict']}** {found['mean']:+.2g} [{low}, {high}]"
-        there = [
-            f"{each['base']}: {each['verdict']}"
-            for each in tiny
-            if (each["paper"], each["claim"], each["metric"]) == claim[:3]
-        ]
-        rows.append([claim.paper, claim.text, claim.metric, str(seeds), cell, "; ".join(there)])
-    head = ["paper", "claim", "difference in", "seeds", "SmolLM2-135M", "tiny policies"]
-    return markdown_table(head, rows)
+def claims_table(verdicts: list[Verdict]) -> list[str]:
+    """A row a claim of which all runs are there."""
+    rows = [
+        [found.row.paper, found.row.text, found.row.metric, verdict_cell(found)]
+        for found in verdicts
+        if found.evidence
+    ]
+    return markdown_table(["paper", "claim", "difference in", LANGUAGE_MODEL], rows)
 
 
 def failures_table(results: Path, names) -> list[str]:
@@ -215,15 +172,11 @@ def draw_runs(results: Path, table: dict[str, dict[int, dict]]) -> Figure:
     """Held-out pass@k against k, and the entropy of the rollouts, of the runs there are."""
     figure = Figure(figsize=(16, 6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    groups = {
-        name: [results / f"{name}-{seed}" for seed in seeds]
-        for name, seeds in table.items()
-        if SHOWN[0] in next(iter(seeds.values()))
-    }
+    groups = {name: [results / f"{name}-{seed}" for seed in seeds] for name, seeds in table.items()}
     for style, (name, folders) in zip(itertools.cycle(STYLES), groups.items()):
         rows = [read_rows(folder, "eval")[-1] for folder in folders]
-        draw_evaluations(left, rows, name, BEFORE if name == "start" else style)
-    trained = {name: folders for name, folders in groups.items() if name != "start"}
+        draw_evaluations(left, rows, name, BEFORE if name == START else style)
+    trained = {name: folders for name, folders in groups.items() if name != START}
     draw_steps(right, trained, "metrics", "entropy", window=4)
     left.set(xlabel="k", title="held-out pass@k")
     left.set_xscale("log", base=2)
@@ -238,7 +191,7 @@ def write_report(results: Path) -> None:
     if (results / "headline").exists():
         draw_curves(results / "headline", tempfile.gettempdir())
         (results / "headline" / "curves.png").rename(project.FIGURES / "language_model.png")
-    table = read_results(results)
+    table = by_name(results)
     if table:
         with matplotlib.rc_context({"font.size": 15}):
             figure = draw_runs(results, table)

@@ -4,24 +4,43 @@
     python studies/sweep.py "asymgrpo" "asymgrpo --beta_pos 0.5|0.7|0.9 --beta_neg 0.3|0.4|0.5"
     python studies/sweep.py "grpo" "agrae" --quick     # tiny runs, to see that it works
 
-A command is a script and its flags. Values with | between them stand for a command each. The runs
-are those of claims.py from its weak base, 48 steps of 16 prompts x 8 with 5 seeds. Those that are
-finished are kept, so the same command goes on where it was stopped. The table has held-out pass@1,
-pass@16 and entropy of the first command, and the difference of each other one to it, with the 95%
-interval of its mean.
+A command is a script and its flags. Values with | between them stand for a command each. Each has 5
+seeds of 48 steps, from the policy of --sft_steps 400. Those that are finished are kept, so the same
+command goes on where it was stopped. The table has held-out pass@1, pass@16 and entropy of the
+first command, and the difference of each other one to it, with the 95% interval of its mean.
 """
 
 import argparse
 import itertools
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import project  # noqa: F401
 
-from claims import FULL, QUICK
 from claims_mine import METRICS, evaluations, mean_differences, means
 from claims_training import train_all
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How many runs each command has, and how large they are."""
+
+    seeds: int = 5
+    steps: int = 48
+    flags: str = (
+        "--prompts_per_step 16 --num_generations 8 --minibatch_size 64 --eval_problems 64 "
+        "--sft_steps 400"
+    )
+
+
+QUICK = Scale(
+    seeds=2,
+    steps=2,
+    flags="--prompts_per_step 4 --num_generations 4 --minibatch_size 8 --eval_problems 2 "
+    "--sft_steps 2",
+)
 
 
 def expand(command: str) -> list[str]:
@@ -35,11 +54,11 @@ def folder_of(runs: Path, command: str, seed: int) -> Path:
     return runs / re.sub(r"[^\w.]+", "-", command) / f"seed-{seed}"
 
 
-def list_jobs(runs: Path, commands: list[str], scale) -> dict[Path, str]:
+def list_jobs(runs: Path, commands: list[str], scale: Scale) -> dict[Path, str]:
     """The whole command of each run, by its folder; all commands of a seed before the next seed."""
     return {
         folder_of(runs, command, seed): (
-            f"{command} {scale.flags} {scale.bases['weak']} --seed {seed} "
+            f"{command} {scale.flags} --seed {seed} "
             f"--max_steps {scale.steps} --eval_steps {scale.steps}"
         )
         for seed in range(scale.seeds)
@@ -64,7 +83,7 @@ def table(runs: Path, commands: list[str], seeds: int) -> list[str]:
     return lines
 
 
-def main(runs: Path, commands: list[str], scale) -> None:
+def main(runs: Path, commands: list[str], scale: Scale) -> None:
     train_all(list_jobs(runs, commands, scale), runs, os.cpu_count())
     print(*table(runs, commands, scale.seeds), sep="\n")
 
@@ -76,4 +95,4 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=Path, default="runs/sweep", help="folder for the runs")
     given = parser.parse_args()
     expanded = [command for pattern in given.commands for command in expand(pattern)]
-    main(given.runs, [*dict.fromkeys(expanded)], QUICK if given.quick else FULL)
+    main(given.runs, [*dict.fromkeys(expanded)], QUICK if given.quick else Scale())

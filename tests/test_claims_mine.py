@@ -269,4 +269,4 @@ def test_one_line_for_what_cannot_be_run(start):
 def test_numbers_that_give_no_table(seeds, processes):
     with pytest.raises(UserError, match="must be"):
         claims.check(seeds, processes)
-    assert claims.check(2, 1) is None
+    assert claims.check(2, 1) is claims.check(None, 1) is None

@@ -19,12 +19,15 @@ from rlvr.presets import ARITHMETIC, CHOSEN_BY_MEMORY, LARGE, PROTOCOLS
 from rlvr.tasks.sources import DATASETS
 from rlvr.tasks.verifiers import VERIFIERS
 
-import numpy as np
+import claims
 import pytest
 import torch
+from claims_judge import differences, judge_all
+from claims_rows import BASES, ROWS, Row
+from claims_rule import interval
+from claims_runs import read_results
 from runs import ROOT, SCRIPTS, SMALL, arguments, rows
 from shapes import QWEN, qwen_shape
-from verdicts_rule import interval
 
 import fade
 
@@ -285,6 +288,7 @@ OTHER_FLAGS = {  # of torchrun, sbatch, pytest, the studies, and of what a reade
     *("no", "programs", "completions", "beside"),  # of pip's --no-deps, and of the load studies
     *("dist", "help", "quick", "work", "hardness", "length_penalty", "flag", "no_flag"),
     *("layers", "every", "measure", "verl", "overlong_cache", "mine", "seeds"),
+    "report",
 }
 
 
@@ -488,29 +492,33 @@ def test_flags_that_are_chosen_by_memory(cells, monkeypatch):
         assert listed == ", ".join(filter(None, words))
 
 
+@functools.cache
+def results_of_the_claims():
+    """The line of each run that is committed."""
+    return read_results(claims.RESULTS)
+
+
 def test_counts_of_the_verdicts():
-    claims = json.loads((ROOT / "studies" / "claims.json").read_text())["claims"]
-    count = Counter(claim["verdict"] for claim in claims)
-    different = len({(claim["paper"], claim["claim"]) for claim in claims})
+    verdicts = judge_all(results_of_the_claims(), BASES)
+    count = Counter(found.verdict for found in verdicts)
     text = " ".join(README.split())
-    assert f"We tried {different} claims" in text
+    assert f"{len(ROWS)} claims in {len(verdicts)} places" in text
     assert f'{count["holds"]} verdicts are "holds"' in text
-    assert f'{count["does not"]} are "does not"' in text
+    assert f'{count["does not"]} are "does not hold"' in text
     assert f'{count["unclear"]} are "unclear"' in text
-    assert f"tries {different} claims" in TEXTS["papers.md"]
+    assert f"tries {len(ROWS)} claims in {len(verdicts)} places" in TEXTS["papers.md"]
 
 
 def test_differences_beside_the_claims():
-    """The table of papers.md, from the numbers of each run."""
-    runs = json.loads((ROOT / "studies" / "claims.json").read_text())["runs"]
+    """The table of papers.md, from the numbers of each run, over the seeds that both sides have."""
+    lines = results_of_the_claims()
     found = [cells for _, cells in rows_of_tables("papers.md", "difference")]
-    for sides, metric, base, listed, _ in found:
-        above, below = (
-            np.array([row[metric] for row in runs[base][side]]) for side in sides.split(" - ")
-        )
-        mean, low, high = interval(above - below)
-        assert listed == f"{mean:.3f} [{low:.3f}, {high:.3f}]"
-    assert len(found) > 10
+    for sides, metric, base, listed, *_ in found:
+        above, below = sides.split(" less ")
+        row = Row("", "", "", metric, above, below, 1.0, True, "", False)
+        mean, low, high = interval(differences(lines, base, row))
+        assert listed == f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+    assert len(found) > 5
 
 
 def test_your_own_algorithm(run_once, tmp_path, monkeypatch):

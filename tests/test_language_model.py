@@ -14,9 +14,10 @@ from runs import ENVIRONMENT, ROOT
 from test_arithmetic import chat_model  # noqa: F401  (a fixture)
 
 sys.path.insert(0, str(ROOT / "studies"))
-import claims
 import language_model
 import language_model_report as report
+import language_model_results
+from claims_rows import LANGUAGE_MODEL, MAIN_CONTRASTS, RUNS
 
 
 @pytest.fixture
@@ -48,13 +49,27 @@ def evaluation(pass_at_1, entropy=1.0):
 
 
 def test_the_runs_are_those_of_the_claims():
-    """Three seeds of each, those of GRPO first, and no run twice."""
+    """Three seeds of each, the main contrasts first, and no run twice."""
     runs = language_model.CLAIMS_RUNS
     assert len({*runs}) == len(runs)
-    names = {name for name, _ in runs} - {"start"}
-    assert names <= {*claims.FROM_THE_WEAK_BASE}
+    names = {name for name, _ in runs}
+    assert names == {*RUNS[LANGUAGE_MODEL]}
     assert all((name, seed) in runs for name in names for seed in range(3))
     assert runs[0] == ("GRPO", 0)
+    assert {seed for _, seed in runs[:27]} == {0, 1, 2}
+    assert {name for name, _ in runs[:27]} == {*MAIN_CONTRASTS}
+
+
+def test_a_command_makes_the_runs_of_its_seeds(monkeypatch, tmp_path):
+    """So that two of them can work at a time."""
+    made = []
+    monkeypatch.setattr(language_model, "one_run", lambda *given: made.append(given[:2]))
+    monkeypatch.setattr(language_model, "write_report", lambda _: None)
+    both = [[0], [1, 2]]
+    for seeds in both:
+        given = Namespace(command="claims", cache_dir=tmp_path, runs=tmp_path, seeds=seeds)
+        language_model.main(given)
+    assert sorted(made) == sorted(language_model.CLAIMS_RUNS)
 
 
 @pytest.fixture
@@ -84,15 +99,15 @@ def test_a_finished_run_is_kept(results, scripts, tmp_path):
     """It is trained, evaluated by itself, and then neither made again nor left lying about."""
     runs = tmp_path / "runs"
     for _ in range(2):
-        language_model.one_run("GRPO-N", 1, runs, tmp_path)
+        language_model.one_run("two-stage GRPO-N", 1, runs, tmp_path)
     training, testing = scripts
-    assert training.startswith("grpo --variant grpo-n --dataset arithmetic")
+    assert training.startswith("grpo --variant two-stage-grpo-n --dataset arithmetic")
     assert "--seed 1" in training
     assert "--max_steps 0" in testing
-    assert f"--model {runs}/GRPO-N-1/checkpoint-40" in testing
-    files = {path.name for path in (results / "GRPO-N-1").iterdir()}
+    assert f"--model '{runs}/two-stage GRPO-N-1/checkpoint-40'" in testing
+    files = {path.name for path in (results / "two-stage GRPO-N-1").iterdir()}
     assert files == {"eval.jsonl", "metrics.jsonl", "completions.jsonl"}
-    assert [path.name for path in runs.iterdir()] == ["GRPO-N-1.log"]
+    assert [path.name for path in runs.iterdir()] == ["two-stage GRPO-N-1.log"]
 
 
 def test_a_run_that_was_ended_goes_on(results, scripts, tmp_path):
@@ -190,41 +205,43 @@ def test_kinds_of_failure(question, gold, text, kind):
     assert kind in report.FAILURES
 
 
-def test_verdicts_by_hand(results):
-    """GRPO above the start by 0.3, 0.4 and 0.5: 0.4 with 4.303 * 0.1 / sqrt(3) to each side.
+def metrics(reward=0.5):
+    """A row of metrics.jsonl."""
+    return [{"step": 1, "reward": reward, "all_wrong": 0.0, "entropy": 1.0}]
 
-    Only the seeds that both have count, and a claim with one seed alone has no verdict.
+
+def test_verdicts_by_hand(results):
+    """Two-stage GRPO above the start by 0.3, 0.4 and 0.5: 0.4 with 4.303 * 0.1 / sqrt(3).
+
+    A row with fewer than three seeds of a side is open.
     """
     for seed, gain in enumerate((0.3, 0.4, 0.5)):
         write_result(results, f"start-{seed}", evaluation(0.1))
-        write_result(results, f"GRPO-{seed}", evaluation(0.1 + gain), [{"step": 1, "entropy": 1.0}])
-    write_result(results, "GRPO-N-0", evaluation(0.1, entropy=2.0), [{"step": 1, "entropy": 1.0}])
+        write_result(results, f"two-stage GRPO-{seed}", evaluation(0.1 + gain), metrics())
+    write_result(results, "two-stage GRPO-N-0", evaluation(0.1, entropy=2.0), metrics())
     verdicts = {
-        found[0].text: found[1:] for found in report.judge_claims(report.read_results(results))
+        found.row.text: found for found in language_model_results.judge_language_model(results)
     }
-    assert {"GRPO raises pass@1", "GRPO's pass@16 falls below the start's"} <= verdicts.keys()
-    assert "GRPO-N keeps more entropy than GRPO" not in verdicts
-    seeds, found = verdicts["GRPO raises pass@1"]
-    assert seeds == 3
+    assert verdicts["GRPO-N keeps more entropy than GRPO"].verdict == "open"
+    evidence = verdicts["GRPO raises pass@1"].evidence
+    assert evidence.seeds == 3
     half = 4.302653 * 0.1 / 3**0.5
-    assert [found[key] for key in ("mean", "low", "high")] == pytest.approx(
-        [0.4, 0.4 - half, 0.4 + half]
-    )
-    assert found["verdict"] == "holds"
-    assert verdicts["GRPO's pass@16 falls below the start's"][1]["verdict"] == "does not"
+    assert evidence[1:4] == pytest.approx((0.4, 0.4 - half, 0.4 + half))
 
 
 def test_the_tables(results):
-    """A row a run and a claim; beside a claim stand the tiny policies' verdicts."""
-    for seed in (0, 1):
+    """A row a run, and a row a claim with three seeds of both sides."""
+    for seed in range(3):
         wrong = dict(question="What is 1+1?", gold="2", text="3", reward=0.0)
         write_result(results, f"start-{seed}", evaluation(0.1), completions=[wrong])
-        write_result(results, f"GRPO-{seed}", evaluation(0.5), [{"step": 1, "entropy": 1.0}])
+        write_result(results, f"two-stage GRPO-{seed}", evaluation(0.5), metrics())
     found = report.sections(results)
-    assert found["runs"][-3].startswith("| start | 2 | 0.100 ± 0.000 |")
+    assert found["runs"][2].startswith("| start | 3 | 0.100 ± 0.000 |")
     (raises,) = [row for row in found["claims"] if "GRPO raises pass@1" in row]
-    assert "weak: holds; middle: holds; strong: holds" in raises
-    assert found["failures"][-1] == "| start | 2 | 0% | 0% | 100% | 0% | 0% |"
+    cell = "**holds** +0.4 [+0.4, +0.4], 3 seeds, power 1.00"
+    assert raises == f"| two-stage dynamics | GRPO raises pass@1 | pass@1 | {cell} |"
+    assert not [row for row in found["claims"] if "GRPO-N" in row]
+    assert found["failures"][-1] == "| start | 3 | 0% | 0% | 100% | 0% | 0% |"
     assert "transcript" not in found
 
 

@@ -86,7 +86,7 @@ def test_an_error_ends_the_children():
 @pytest.mark.parametrize(
     "number, study, arguments, sign",  # the sign is there once the study's children work
     [
-        (signal.SIGTERM, "claims.py", ["--runs", "runs", "--out", "out"], "runs/*/*.part.log"),
+        (signal.SIGTERM, "claims.py", ["--runs", "runs"], "runs/*/*.log"),
         (signal.SIGTERM, "throughput.py", [], "scratch/*/grpo.py/config.json"),
         (signal.SIGKILL, "startup.py", [], "scratch/*/config.json"),
     ],

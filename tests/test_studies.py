@@ -49,7 +49,6 @@ SCRIPTS = [  # what is started by its name; the rest is imported by these
             "sweep",
             "throughput",
             "two_stage_toy",
-            "verdicts",
             "verify_load",
             "weight_space",
         )

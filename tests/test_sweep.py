@@ -1,16 +1,13 @@
 """studies/sweep.py: what commands stand for, which runs are made, and the table, by hand."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import sweep
 from runs import run_study
 from written_runs import evaluation, write_rows
 
-SCALE = SimpleNamespace(
-    flags="--prompts_per_step 4", bases={"weak": "--sft_steps 3"}, steps=2, seeds=2
-)
+SCALE = sweep.Scale(flags="--prompts_per_step 4 --sft_steps 3", steps=2, seeds=2)
 
 
 def test_values_stand_for_a_command_each():

@@ -1,4 +1,4 @@
-"""What verdicts.py tries: the runs, and the papers' claims about them.
+"""What claims.py tries: the runs, and the papers' claims about them.
 
 A claim stands under its paper's section. Its effect is the one that the paper prints, or ours where
 the paper prints none: OURS, in the units of the metric.
@@ -14,7 +14,8 @@ START = "start"  # the policy before training
 BEST_STATIC = "best static"
 STATIC_WEIGHTS = ("mean", "delta 0.5", "Power 2")  # without feedback, FADE's rivals
 
-EQUAL = "--equalize_learning_rate"  # as section 11.3 of FADE has it
+# As section 11.3 of FADE has it. The learning rate is that at which `mean` has the default of 1e-4.
+EQUAL = "--equalize_learning_rate --learning_rate 3.3e-5"
 PRINTED_CLIPPING = "--epsilon 0.2 --epsilon_high 0.2"  # as two-stage dynamics prints it for GSPO
 FROM_EVERY_BASE = {  # the name of a run, and its script and flags
     START: "grpo --max_steps 0",
@@ -26,7 +27,7 @@ FROM_EVERY_BASE = {  # the name of a run, and its script and flags
     "two-stage GRPO-N": "grpo --variant two-stage-grpo-n",
     "GRPO, tokens": "asymgrpo --variant grpo",
     "AsymGRPO": "asymgrpo",
-    "FADE": "fade --target_entropy 0.2",  # the start's entropy, so that delta moves
+    "FADE": f"fade --target_entropy 0.2 {EQUAL}",  # the start's entropy, so that delta moves
     "mean": f"fade --weight mean {EQUAL}",
     "delta 0.5": f"fade --variant asym {EQUAL}",
     "Power 2": f"fade --variant power {EQUAL}",
@@ -63,14 +64,42 @@ FROM_THE_MIDDLE_BASE = {
     "EntIncrease": "asymgrpo --variant ent-increase",
     "delta 2": f"fade --weight asym --weight_args delta=2 {EQUAL}",
     "pass@4": f"fade --weight mix_pass_k --weight_args k=4 {EQUAL}",
-    "alpha only": "fade --variant alpha-only",
-    "delta only": "fade --variant delta-only --target_entropy 0.2",
+    "alpha only": f"fade --variant alpha-only {EQUAL}",
+    "delta only": f"fade --variant delta-only --target_entropy 0.2 {EQUAL}",
     "mean, untied": f"fade --weight mean {EQUAL} --no_tie_word_embeddings",
     "delta 0.5, untied": f"fade --variant asym {EQUAL} --no_tie_word_embeddings",
     "delta 2, untied": f"fade --weight asym --weight_args delta=2 {EQUAL} --no_tie_word_embeddings",
     "Clip-Cov": "cwgrpo --variant clip-cov --clip_cov_fraction 0.01",
 }
-RUNS = {"middle": FROM_THE_MIDDLE_BASE, "weak": FROM_EVERY_BASE}
+LANGUAGE_MODEL = "SmolLM2-135M"  # whose runs language_model.py makes
+MAIN_CONTRASTS = (  # in the order of making them
+    "GRPO",
+    "two-stage GRPO",
+    START,
+    "two-stage GRPO-N",
+    "CW-GRPO",
+    "A-GRAE",
+    "negative-dominant",
+    "GRPO, tokens",
+    "AsymGRPO",
+)
+OTHERS = (
+    "positive-dominant",
+    "REINFORCE",
+    "Pos-Only",
+    "Neg-Only",
+    "GSPO",
+    "GSPO-N",
+    "Clip-Cov",
+    "FADE",
+    "Proposition 1",
+)
+RUNS = {
+    "middle": FROM_THE_MIDDLE_BASE,
+    "weak": FROM_EVERY_BASE,
+    LANGUAGE_MODEL: {name: FROM_THE_MIDDLE_BASE[name] for name in (*MAIN_CONTRASTS, *OTHERS)}
+    | {"FADE": "fade --target_entropy 0.2"},  # its learning rate is that of the other runs
+}
 
 
 class Row(NamedTuple):
@@ -354,5 +383,11 @@ def runs_of(claim: Row) -> tuple[str, ...]:
 
 
 def rows_from(base: str) -> list[Row]:
-    """The rows whose runs are made from this base."""
-    return [claim for claim in ROWS if {*runs_of(claim)} <= {*RUNS[base]}]
+    """The rows whose runs are made from this base.
+
+    The language model is evaluated at temperature 1 alone.
+    """
+    found = [claim for claim in ROWS if {*runs_of(claim)} <= {*RUNS[base]}]
+    if base == LANGUAGE_MODEL:
+        found = [claim for claim in found if not claim.metric.startswith(COOL)]
+    return found

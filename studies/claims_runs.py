@@ -1,4 +1,4 @@
-"""The runs of verdicts.py: their commands, making them, and the one line that is kept of each."""
+"""The runs of claims.py: their commands, making them, and the one line that is kept of each."""
 
 import gzip
 import json
@@ -14,10 +14,15 @@ from typing import NamedTuple
 from rlvr.logs import read_rows
 from rlvr.run_folders import checkpoints_of
 
-from claims_measures import largest_misfit, measure
+from claims_measures import (
+    measure_evaluation,
+    measure_growth,
+    measure_training,
+    share_of_false_steps,
+)
+from claims_rows import BASES, COOL, ROWS, RUNS, START, runs_of
 from claims_training import launch_quietly
 from processes import workers
-from verdicts_rows import BASES, COOL, ROWS, RUNS, START, runs_of
 
 LONG = "GRPO, long"
 COOL_FLAGS = {  # how the papers evaluate that do not at temperature 1, by the script of a run
@@ -87,13 +92,17 @@ def train(folder: Path, job: Job, scale: Scale) -> dict:
     started = time.time()
     found = {"script": command.split()[0], "command": command}
     launch_quietly(f"{command} --num_threads 1", folder)
-    numbers = measure(folder, scale, steps) if steps else {}
-    if steps:
-        numbers |= measure_training(read_rows(folder, "metrics"), scale.steps, found)
-    if found["script"] != "entropy_growth":
-        numbers |= evaluate(folder, "plain", "", job, scale)
-        numbers["entropy"], numbers["slope"] = numbers["token_entropy"], numbers["fit_b"]
-        numbers["fit error"] = largest_misfit([numbers])
+    if found["script"] == "entropy_growth":
+        numbers = measure_growth(read_rows(folder, "metrics"))
+    else:
+        own = read_rows(folder, "eval")[-1]  # has what other scripts do not log, such as r1
+        numbers = measure_evaluation(own | evaluate(folder, "plain", "", job, scale))
+        if steps:
+            rows = read_rows(folder, "metrics")[: scale.steps]
+            texts = read_rows(folder, "samples")
+            numbers |= measure_training(rows)
+            numbers["false steps"] = share_of_false_steps(texts, steps, max(scale.steps // 3, 1))
+            found["rewards"] = [float(f"{row['reward']:.{DIGITS}g}") for row in rows]
     if job.name in COOL_RUNS:
         cool = evaluate(folder, "cool", COOL_FLAGS[found["script"]], job, scale)
         numbers |= {COOL + key: value for key, value in cool.items()}
@@ -101,22 +110,6 @@ def train(folder: Path, job: Job, scale: Scale) -> dict:
         shutil.rmtree(checkpoint)
     kept = {key: float(f"{numbers[key]:.{DIGITS}g}") for key in sorted(KEPT & {*numbers})}
     return {**job._asdict(), **found, "seconds": round(time.time() - started), "numbers": kept}
-
-
-def measure_training(rows: list[dict], steps: int, found: dict) -> dict[str, float]:
-    """More numbers of the training's first `steps` steps; the rewards' curve goes into `found`."""
-    rows = rows[:steps]
-    last_third = rows[-max(len(rows) // 3, 1) :]
-    numbers = {}
-    if "reward" in rows[0]:
-        found["rewards"] = [float(f"{row['reward']:.{DIGITS}g}") for row in rows]
-        numbers["all_wrong"] = sum(row["all_wrong"] for row in last_third) / len(last_third)
-    if "success_gain_rollout" in rows[0]:
-        numbers["gain"] = sum(row["success_gain_rollout"] for row in rows) / len(rows)
-    if "delta" in rows[0]:
-        numbers["delta"] = sum(row["delta"] for row in rows) / len(rows)
-        numbers["1 - delta"] = 1 - numbers["delta"]
-    return numbers
 
 
 def evaluate(folder: Path, name: str, sampling: str, job: Job, scale: Scale) -> dict[str, float]:

@@ -1,12 +1,12 @@
-"""From the lines of finished runs to the verdicts on the rows of verdicts_rows.py."""
+"""From the lines of finished runs to the verdicts on the rows of claims_rows.py."""
 
 from typing import NamedTuple
 
 import numpy as np
+from claims_rows import BEST_STATIC, PAPERS, STATIC_WEIGHTS, Row, rows_from, runs_of
+from claims_rule import LOOKS, Evidence, decide, power, weigh
+from claims_runs import Job
 from compare import smooth
-from verdicts_rows import BEST_STATIC, PAPERS, STATIC_WEIGHTS, Row, rows_from, runs_of
-from verdicts_rule import LOOKS, Evidence, decide, power, weigh
-from verdicts_runs import Job
 
 WINDOW = 10  # steps of the mean reward that "reach" is about
 
@@ -21,7 +21,7 @@ class Verdict(NamedTuple):
     power: float | None  # for an effect of the row's size at the cap
 
 
-def judge_all(lines: dict[Job, dict], bases) -> list[Verdict]:
+def judge_all(lines: dict[Job, dict], bases, looks=LOOKS) -> list[Verdict]:
     """The verdict on each row from each base that its runs are made from, paper by paper."""
     verdicts = []
     for paper in PAPERS:
@@ -29,9 +29,9 @@ def judge_all(lines: dict[Job, dict], bases) -> list[Verdict]:
             (row, base) for row in rows_from_all(bases) for base in bases if row in rows_from(base)
         ]
         places = [(row, base) for row, base in places if row.paper == paper]
-        family = [weigh(differences(lines, base, row), row.effect) for row, base in places]
+        family = [weigh(differences(lines, base, row), row.effect, looks) for row, base in places]
         for (row, base), evidence, verdict in zip(places, family, decide(family), strict=True):
-            chance = evidence and power(row.effect, evidence.spread, len(family))
+            chance = evidence and power(row.effect, evidence.spread, len(family), looks)
             verdicts.append(Verdict(row, base, evidence, verdict, chance))
     return verdicts
 
@@ -102,7 +102,10 @@ def first_at(curve: np.ndarray, level: float) -> int:
 
 
 def next_jobs(lines: dict[Job, dict], bases) -> list[Job]:
-    """The runs to make next: of all rows for the first look, then of those that are unclear."""
+    """The runs to make next: of all rows for the first look, then of those that are unclear.
+
+    Headlines come first, and a run's seeds one after another, so that rows are decided on the way.
+    """
     for look in LOOKS:
         undecided = [
             verdict
@@ -110,11 +113,12 @@ def next_jobs(lines: dict[Job, dict], bases) -> list[Job]:
             if verdict.verdict in ("open", "unclear")
             and (verdict.evidence is None or verdict.evidence.seeds < look)
         ]
+        undecided.sort(key=lambda verdict: not verdict.row.headline)
         for base in bases:
             names = dict.fromkeys(
                 name for found in undecided if found.base == base for name in runs_of(found.row)
             )
-            jobs = [Job(base, name, seed) for seed in range(look) for name in names]
+            jobs = [Job(base, name, seed) for name in names for seed in range(look)]
             missing = [job for job in jobs if job not in lines]
             if missing:
                 return missing

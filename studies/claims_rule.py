@@ -1,4 +1,4 @@
-"""THE RULE of verdicts.py, which was fixed before its runs.
+"""THE RULE of claims.py, which was fixed before its runs.
 
 A row is a difference between two runs of one seed. They share the starting policy, the problems and
 the random numbers. The row has two hypotheses to refute over the seeds, each by a one-sided t-test:
@@ -121,14 +121,15 @@ def decide(family: list[Evidence | None]) -> list[str]:
     return verdicts
 
 
-def power(effect: float, spread: float, rows: int, seeds: int = LOOKS[-1]) -> float:
-    """The chance that one look at `seeds` seeds decides for a row whose true mean is `effect`.
+def power(effect: float, spread: float, rows: int, looks=LOOKS) -> float:
+    """The chance that the last look alone decides for a row whose true mean is `effect`.
 
     It is that of Holm's first step among the two hypotheses of each of `rows` rows: a lower bound.
     """
     if spread == 0:
         return 1.0
-    limit = quantile(1 - LEVEL / (2 * rows * len(LOOKS)), seeds - 1)
+    seeds = looks[-1]
+    limit = quantile(1 - LEVEL / (2 * rows * len(looks)), seeds - 1)
     rng = np.random.default_rng(0)
     means = effect + spread * rng.standard_normal(DRAWS) / seeds**0.5
     spreads = spread * np.sqrt(rng.chisquare(seeds - 1, DRAWS) / (seeds - 1))
