@@ -181,7 +181,7 @@ def draw_plane(lines: dict[Job, dict]) -> Figure:
                     ha="right" if left else "left",
                 )
         axis.set(title=f"from the {base} policy", xlabel="held-out pass@1", ylabel="pass@16")
-        axis.margins(0.12)
+        axis.margins(0.2, 0.12)
     return figure
 
 
