@@ -1,5 +1,6 @@
 """What claims.py writes: CLAIMS.md and its figures, from the lines of the runs alone."""
 
+import statistics
 from collections import Counter
 from pathlib import Path
 
@@ -37,7 +38,9 @@ def report_text(lines: dict[Job, dict], of_the_model: list[Verdict]) -> str:
         "![the headlines' differences, in units of the claimed effect](figures/claims.png)",
         "",
         "`python studies/claims.py --report` has written this page from",
-        f"`studies/results/claims.jsonl.gz`, which has {len(lines)} runs. {count_text(verdicts)}",
+        f"`studies/results/claims.jsonl.gz`, which has {len(lines)} runs. Half of them took under",
+        f"{statistics.median(line['seconds'] for line in lines.values()):.0f} s on one core. "
+        + count_text(verdicts),
         "[docs/papers.md](../docs/papers.md#which-claims-hold-and-what-differs-where-one-fails)",
         "says how to read it, and what it does not settle.",
         "",

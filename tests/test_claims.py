@@ -297,7 +297,7 @@ def test_a_run_that_is_stopped_is_not_finished():
 
 def line(number, rewards=()):
     numbers = {key: number for key in {row.metric for row in ROWS} | {*claims_runs.SHOWN}}
-    return {"numbers": numbers, "rewards": [*rewards]}
+    return {"numbers": numbers, "rewards": [*rewards], "seconds": 40}
 
 
 def lines_of(base="middle", **runs):
