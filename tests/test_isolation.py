@@ -248,7 +248,7 @@ def test_a_program_ends_soon_after_its_grader(scratch):
     """At once with bubblewrap, and after its deadline without."""
     grader = pool.start_grader()
     program = "import time\ntime.sleep(60)"
-    grader.stdin.write(json.dumps([0, "code", block(program), io(""), 1, 1]) + "\n")
+    grader.stdin.write(json.dumps([0, "code", block(program), io(""), 3, 3]) + "\n")
     grader.stdin.flush()
     assert wait_until(lambda: len(solutions_alive(scratch)) > 0)
     pool.end(grader)
