@@ -9,7 +9,7 @@ from rlvr.errors import UserError
 import matplotlib
 import numpy as np
 from claims_judge import Verdict, judge_all
-from claims_rows import BASES, FAR, LANGUAGE_MODEL, PAPERS, RUNS, START
+from claims_rows import BASES, FAR, GROWTH, LANGUAGE_MODEL, PAPERS, RUNS, START
 from claims_rule import LOOKS, interval
 from claims_rule import __doc__ as RULE
 from claims_runs import FULL, LONG, SHOWN, Job
@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from tables import markdown_table
 
 COLORS = {"holds": "#009E73", "does not": "#D55E00", "unclear": "#777777"}
-GROWTH = "Proposition 1"  # trains nothing
 GRPO_LINE = "two-stage GRPO", LONG
 IN_THE_FIGURE = {START, *GRPO_LINE}
 IN_THE_FIGURE |= {"A-GRAE", "AsymGRPO", "FADE", "CW-GRPO", "two-stage GRPO-N", "pass@4"}

@@ -11,6 +11,7 @@ BASES = {  # the starting policies of --base, and their flags
     "weak": "--base weak --numbers 3,4",
 }
 START = "start"  # the policy before training
+GROWTH = "Proposition 1"  # trains nothing
 BEST_STATIC = "best static"
 STATIC_WEIGHTS = ("mean", "delta 0.5", "Power 2")  # without feedback, FADE's rivals
 
@@ -32,7 +33,7 @@ FROM_EVERY_BASE = {  # the name of a run, and its script and flags
     "delta 0.5": f"fade --variant asym {EQUAL}",
     "Power 2": f"fade --variant power {EQUAL}",
     "CW-GRPO": "cwgrpo",
-    "Proposition 1": "entropy_growth",
+    GROWTH: "entropy_growth",
 }
 FROM_THE_MIDDLE_BASE = {
     **FROM_EVERY_BASE,

@@ -2,11 +2,9 @@
 
 import gzip
 import json
-import os
 import shlex
 import shutil
 import time
-from concurrent.futures import as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -21,8 +19,7 @@ from claims_measures import (
     share_of_false_steps,
 )
 from claims_rows import BASES, COOL, ROWS, RUNS, START, runs_of
-from claims_training import launch_quietly
-from processes import workers
+from claims_training import in_workers, launch_quietly
 
 LONG = "GRPO, long"
 COOL_FLAGS = {  # how the papers evaluate that do not at temperature 1, by the script of a run
@@ -126,18 +123,9 @@ def evaluate(folder: Path, name: str, sampling: str, job: Job, scale: Scale) -> 
 
 def train_all(jobs: list[Job], runs: Path, results: Path, scale: Scale, processes: int) -> None:
     """Make the runs, and add the line of each to the results as soon as it is finished."""
-    started = time.time()
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with workers(processes) as pool:
-        futures = [
-            pool.submit(train, runs / job.base / f"{job.name}-{job.seed}", job, scale)
-            for job in jobs
-        ]
-        for done, future in enumerate(as_completed(futures), 1):
-            add_result(results, future.result())
-            minutes = (time.time() - started) / 60
-            left = minutes / done * (len(jobs) - done)
-            print(f"{done}/{len(jobs)} runs in {minutes:.0f} min, {left:.0f} min left", flush=True)
+    tasks = [(runs / job.base / f"{job.name}-{job.seed}", job, scale) for job in jobs]
+    for line in in_workers(train, tasks, processes):
+        add_result(results, line)
 
 
 def read_results(results: Path) -> dict[Job, dict]:

@@ -27,18 +27,22 @@ def missing_runs(jobs: dict[Path, str], folder: Path) -> list[Path]:
 
 def train_all(jobs: dict[Path, str], folder: Path, processes: int) -> None:
     """Make every run that is missing, each by one thread."""
-    missing = missing_runs(jobs, folder)
+    missing = [(job, jobs[job]) for job in missing_runs(jobs, folder)]
+    for _ in in_workers(train, missing, processes):
+        pass  # each run stays in its folder
+
+
+def in_workers(work, tasks: list[tuple], processes: int):
+    """Yield work(*task) of each as it ends, by processes of one thread; print how many are done."""
     started = time.time()
     os.environ["OMP_NUM_THREADS"] = "1"
     with workers(processes) as pool:
-        futures = [pool.submit(train, job, jobs[job]) for job in missing]
+        futures = [pool.submit(work, *task) for task in tasks]
         for done, future in enumerate(as_completed(futures), 1):
-            future.result()
+            yield future.result()
             minutes = (time.time() - started) / 60
-            left = minutes / done * (len(missing) - done)
-            print(
-                f"{done}/{len(missing)} runs in {minutes:.0f} min, {left:.0f} min left", flush=True
-            )
+            left = minutes / done * (len(tasks) - done)
+            print(f"{done}/{len(tasks)} runs in {minutes:.0f} min, {left:.0f} min left", flush=True)
 
 
 def train(folder: Path, command: str) -> None:

@@ -38,7 +38,7 @@ from rlvr.tasks.arithmetic import draw_arithmetic
 
 import torch
 import transformers
-from claims_rows import LANGUAGE_MODEL, MAIN_CONTRASTS, OTHERS, RUNS, START
+from claims_rows import GROWTH, LANGUAGE_MODEL, MAIN_CONTRASTS, OTHERS, RUNS, START
 from language_model_report import write_report
 from language_model_results import RESULTS, SEEDS
 from processes import alone
@@ -215,7 +215,7 @@ def one_run(name: str, seed: int, runs: Path, cache: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     log = runs / f"{name}-{seed}.log"
     base = f"{TASK} --seed {seed}"
-    if name == "Proposition 1":
+    if name == GROWTH:
         shutil.rmtree(run, ignore_errors=True)
         growth = f"--model {MODEL} --max_steps 16 --output_dir {shlex.quote(str(run))}"
         run_script(f"{RUNS[LANGUAGE_MODEL][name]} {base} {growth}", log, cache)
