@@ -2,11 +2,13 @@
 
 import os
 import sys
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rlvr import world
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 A_GPU = Path("/dev/nvidia0")  # it is there where a driver is, of whatever version
 
@@ -30,3 +32,17 @@ def choose_device() -> torch.device:
 def computes_in_bf16(policy) -> bool:
     """Whether its forward passes are in bf16: as load_weights has said, or else on a GPU."""
     return getattr(policy, "bf16", policy.device.type == "cuda")
+
+
+@contextmanager
+def forward_passes(device: torch.device, in_bf16: bool, computed_again: bool):
+    """Within it forward passes are in bf16, or else in the numbers of the weights.
+
+    `computed_again` says whether the backward pass computes their activations again.
+    """
+    # torch's fused attention takes five times as long as plain products in its backward pass, in
+    # bf16 on a CPU. What is computed again would be so by the fused one, which no longer fits.
+    plain = in_bf16 and device.type == "cpu" and not computed_again
+    attention = sdpa_kernel(SDPBackend.MATH) if plain else nullcontext()
+    with torch.autocast(device.type, torch.bfloat16, enabled=in_bf16), attention:
+        yield

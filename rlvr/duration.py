@@ -9,6 +9,7 @@ import statistics
 import time
 
 from rlvr import world
+from rlvr.devices import forward_passes
 from rlvr.logprobs import LinearLogProbs
 from rlvr.samplers import bf16_twin
 from rlvr.sharding import layers_of
@@ -95,7 +96,7 @@ def seconds_of_passes(shape, config, prompt: int, layers: int) -> tuple[float, f
     writer = bf16_twin(policy) if config.bf16 else policy
 
     def update():
-        with torch.autocast("cpu", torch.bfloat16, enabled=config.bf16):
+        with forward_passes(torch.device("cpu"), config.bf16, config.gradient_checkpointing):
             hidden = policy(input_ids=texts, use_cache=False).last_hidden_state
         hidden.sum().backward()
 

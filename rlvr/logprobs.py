@@ -6,7 +6,7 @@ completion, M scored tokens, H hidden size, V vocabulary, v words of one tile of
 
 import functools
 
-from rlvr.devices import computes_in_bf16
+from rlvr.devices import computes_in_bf16, forward_passes
 from rlvr.images import model_inputs
 from rlvr.ranks import global_max
 from rlvr.records import Sample
@@ -130,7 +130,7 @@ def scores(
 ):
     """Log-probs and entropies, [M] each, of the samples' ids [n, S] where scored [n, S]."""
     in_bf16 = computes_in_bf16(policy)
-    with torch.autocast(ids.device.type, torch.bfloat16, enabled=in_bf16):
+    with forward_passes(ids.device, in_bf16, policy.is_gradient_checkpointing):
         inputs = model_inputs(policy, samples, ids)
         hidden = policy.base_model(**inputs, use_cache=False).last_hidden_state  # [n, S, H]
     hidden = hidden[:, :-1][scored[:, 1:]]  # [M, H]: the state before a token predicts it

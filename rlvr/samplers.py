@@ -82,9 +82,13 @@ def without_generation_config(policy):
 def fp32_logits(policy):
     """Within it the output head gives logits in fp32 even in bf16, as in the loss."""
     head = policy.get_output_embeddings()
+    weight = head.weight
+    if weight.dtype == torch.bfloat16 and not weight.is_cuda:
+        weight = weight.float()  # once, since a CPU's `product` would do so at each token
 
     def forward(hidden):  # [n, S, H] -> [n, S, V]
-        logits = product(hidden.flatten(0, 1), head.weight.T).unflatten(0, hidden.shape[:2])
+        states = hidden.flatten(0, 1).to(weight.dtype)
+        logits = product(states, weight.T).unflatten(0, hidden.shape[:2])
         return logits if head.bias is None else logits + head.bias
 
     head.forward = forward

@@ -72,6 +72,15 @@ def test_microbatches_add_up_to_one(policies, tiny):
     assert (parts - whole).norm() / whole.norm() < 0.01
 
 
+def test_activations_that_are_computed_again_are_the_same(policies, tiny):
+    samples = some_samples(tiny[1])
+    kept = gradient_of(policies[1], samples, 10**6)
+    policies[1].gradient_checkpointing_enable()
+    again = gradient_of(policies[1], samples, 10**6)
+    for one, other in zip(kept, again, strict=True):
+        assert (one - other).norm() / one.norm() < 0.02
+
+
 def test_the_sampler_copies_the_policy_and_its_log_probs_are_weighed(policies, tiny):
     """Sampler and trainer round by kernels of their own."""
     found = [GenerateSampler(policy, tiny[1], Config()) for policy in policies]
