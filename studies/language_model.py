@@ -62,9 +62,7 @@ SAVING = "--save_steps 10 --save_total_limit 1"
 HELD_OUT = 128
 EVALUATION = f"--max_steps 0 --eval_problems {HELD_OUT} --eval_samples 32"
 # The runs by their names in claims_rows.py, in the order of making them.
-CLAIMS_RUNS = [
-    (name, seed) for name in (*MAIN_CONTRASTS, *OTHERS) for seed in range(SEEDS)
-]
+CLAIMS_RUNS = [(name, seed) for name in (*MAIN_CONTRASTS, *OTHERS) for seed in range(SEEDS)]
 
 
 def hub_folder(cache: Path) -> Path:
