@@ -63,8 +63,10 @@ TRAINING = f"--max_steps {STEPS} --eval_steps {STEPS} --eval_problems 2 --eval_s
 SAVING = "--save_steps 10 --save_total_limit 1"
 HELD_OUT = 128
 EVALUATION = f"--max_steps 0 --eval_problems {HELD_OUT} --eval_samples 32"
-# The runs by their names in claims_rows.py, in the order of making them.
-CLAIMS_RUNS = [(name, seed) for name in (*MAIN_CONTRASTS, *OTHERS) for seed in range(SEEDS)]
+# The runs by their names in claims_rows.py, in the order of making them: the main contrasts one
+# after another, then the others, of which a first seed of each.
+CLAIMS_RUNS = [(name, seed) for name in MAIN_CONTRASTS for seed in range(SEEDS)]
+CLAIMS_RUNS += [(name, seed) for seed in range(SEEDS) for name in OTHERS]
 
 
 def hub_folder(cache: Path) -> Path:
