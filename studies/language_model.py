@@ -54,11 +54,11 @@ KEPT = "metrics.jsonl", "eval.jsonl"  # of a run folder
 
 STEPS = 40
 # Level 2 has two-digit sums and chains. Alone it starts with whole batches without a success.
-LEVELS = "1,2"
-# "99 + 90 - 59 = 130" takes 15 tokens; the default of 10 would cut the longest answers off. In bf16 a
-# CPU gains a tenth from microbatches larger than those chosen.
-NUMBERS = "--max_completion_length 16 --bf16 --microbatch_tokens 2048"
-TASK = f"--dataset arithmetic --arithmetic_levels {LEVELS} {NUMBERS}"
+# "99 + 90 - 59 = 130" takes 15 tokens; the default of 10 would cut the longest answers off.
+PROBLEMS = dict(arithmetic_levels="1,2", max_completion_length=16)
+# In bf16 a CPU gains a tenth from microbatches larger than those chosen.
+TASK = "--dataset arithmetic --bf16 --microbatch_tokens 2048 "
+TASK += " ".join(f"--{name} {value}" for name, value in PROBLEMS.items())
 TRAINING = f"--max_steps {STEPS} --eval_steps {STEPS} --eval_problems 2 --eval_samples 2"
 SAVING = "--save_steps 10 --save_total_limit 1"
 HELD_OUT = 128
@@ -163,9 +163,12 @@ def keep(run: Path, result: Path) -> None:
             shutil.copy(run / name, result / name)
 
 
-def complete(model: str, levels: str, count: int) -> list[dict]:
-    """A completion at temperature 1 of each of `count` held-out problems, the same ones always."""
-    flags = LARGE | ARITHMETIC | dict(arithmetic_levels=levels, max_steps=0, eval_problems=count)
+def complete(model: str, count: int, given: dict) -> list[dict]:
+    """A completion at temperature 1 of each of `count` held-out problems, the same ones always.
+
+    `given` are flags of the problems.
+    """
+    flags = LARGE | ARITHMETIC | given | dict(max_steps=0, eval_problems=count)
     config = grpo.Config(model=model, dataset="arithmetic", **flags)
     questions = [problem.prompt for problem in draw_arithmetic(config)[1]]
     policy, tokenizer = rlvr.models.load_policy(config, torch.device("cpu"))
@@ -191,10 +194,9 @@ def headline(runs: Path, cache: Path) -> None:
         return
     run = runs / "headline"
     checkpoint = train(f"grpo --model {MODEL} --dataset arithmetic", run, cache)
-    levels = grpo.Config().arithmetic_levels
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9
-    before = alone(complete, str(start(cache)), levels, 12)
-    after = alone(complete, str(checkpoint), levels, 12)
+    before = alone(complete, str(start(cache)), 12, {})
+    after = alone(complete, str(checkpoint), 12, {})
     unfinished = runs / "headline.result"
     keep(run, unfinished)
     transcript = run.with_name("headline.log").read_text()
@@ -234,7 +236,8 @@ def one_run(name: str, seed: int, runs: Path, cache: Path) -> None:
         command = f"grpo {base} {EVALUATION} {given}"
         run_script(command, log, cache)
         write_rows(unfinished / "eval.jsonl", read_rows(evaluation, "eval"))
-        write_rows(unfinished / "completions.jsonl", alone(complete, model, LEVELS, HELD_OUT))
+        completions = alone(complete, model, HELD_OUT, PROBLEMS)
+        write_rows(unfinished / "completions.jsonl", completions)
     shutil.move(unfinished, result)
     for folder in (run, evaluation):
         shutil.rmtree(folder, ignore_errors=True)
