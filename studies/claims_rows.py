@@ -75,8 +75,8 @@ FROM_THE_MIDDLE_BASE = {
 LANGUAGE_MODEL = "SmolLM2-135M"  # whose runs language_model.py makes
 MAIN_CONTRASTS = (  # in the order of making them
     "GRPO",
-    "two-stage GRPO",
     START,
+    "two-stage GRPO",
     "two-stage GRPO-N",
     "CW-GRPO",
     "A-GRAE",
