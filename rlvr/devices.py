@@ -40,8 +40,9 @@ def forward_passes(device: torch.device, in_bf16: bool, computed_again: bool):
 
     `computed_again` says whether the backward pass computes their activations again.
     """
-    # torch's fused attention takes five times as long as plain products in its backward pass, in
-    # bf16 on a CPU. What is computed again would be so by the fused one, which no longer fits.
+    # In bf16 on a CPU, the backward pass of torch's fused attention takes five times as long as
+    # that of plain products. But activations are computed again outside of this context, by the
+    # fused attention, and it must be the one that has computed them first.
     plain = in_bf16 and device.type == "cpu" and not computed_again
     attention = sdpa_kernel(SDPBackend.MATH) if plain else nullcontext()
     with torch.autocast(device.type, torch.bfloat16, enabled=in_bf16), attention:
