@@ -19,7 +19,8 @@ from claims_measures import (
     share_of_false_steps,
 )
 from claims_rows import BASES, COOL, ROWS, RUNS, START, runs_of
-from claims_training import in_workers, launch_quietly
+from claims_training import launch_quietly
+from processes import in_workers
 
 LONG = "GRPO, long"
 COOL_FLAGS = {  # how the papers evaluate that do not at temperature 1, by the script of a run

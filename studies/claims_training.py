@@ -3,12 +3,9 @@
 import contextlib
 import hashlib
 import importlib
-import os
 import shlex
 import shutil
 import sys
-import time
-from concurrent.futures import as_completed
 from pathlib import Path
 from types import ModuleType
 
@@ -16,7 +13,7 @@ import rlvr.flags
 import rlvr.run
 from rlvr.errors import UserError, reading
 
-from processes import workers
+from processes import in_workers
 
 
 def missing_runs(jobs: dict[Path, str], folder: Path) -> list[Path]:
@@ -30,19 +27,6 @@ def train_all(jobs: dict[Path, str], folder: Path, processes: int) -> None:
     missing = [(job, jobs[job]) for job in missing_runs(jobs, folder)]
     for _ in in_workers(train, missing, processes):
         pass  # each run stays in its folder
-
-
-def in_workers(work, tasks: list[tuple], processes: int):
-    """Yield work(*task) of each as it ends, by processes of one thread; print how many are done."""
-    started = time.time()
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with workers(processes) as pool:
-        futures = [pool.submit(work, *task) for task in tasks]
-        for done, future in enumerate(as_completed(futures), 1):
-            yield future.result()
-            minutes = (time.time() - started) / 60
-            left = minutes / done * (len(tasks) - done)
-            print(f"{done}/{len(tasks)} runs in {minutes:.0f} min, {left:.0f} min left", flush=True)
 
 
 def train(folder: Path, command: str) -> None:

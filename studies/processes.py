@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import threading
-from concurrent.futures import ProcessPoolExecutor
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
 
 SPAWN = multiprocessing.get_context("spawn")  # a child starts with memory that nobody has used
 
@@ -42,6 +43,19 @@ def workers(count: int):
     pool = ProcessPoolExecutor(count, SPAWN, initializer=end_with_parent)
     with pool, ending_children():
         yield pool
+
+
+def in_workers(work, tasks: list[tuple], processes: int):
+    """Yield work(*task) of each as it ends, by processes of one thread; print how many are done."""
+    started = time.time()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with workers(processes) as pool:
+        futures = [pool.submit(work, *task) for task in tasks]
+        for done, future in enumerate(as_completed(futures), 1):
+            yield future.result()
+            minutes = (time.time() - started) / 60
+            left = minutes / done * (len(tasks) - done)
+            print(f"{done}/{len(tasks)} runs in {minutes:.0f} min, {left:.0f} min left", flush=True)
 
 
 def alone(function, *arguments):
