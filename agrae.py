@@ -9,10 +9,12 @@ prompt's group, and w the mean success of the whole batch (Eqs. 11-13):
 
 What differs from grpo.py: the advantages, and what is logged about them.
 
-Paper: Unveiling Implicit Advantage Symmetry (A-GRAE, arXiv 2602.05548). This file follows its text,
-from which its released code departs: there 1 - sqrt(p) stands for sqrt(1-p) (--variant released),
-the standard deviation is Bessel's with 1e-6 added, and the branch only runs while a weight that is
-annealed from the first step on still equals its start, which is never.
+Paper: Unveiling Implicit Advantage Symmetry (A-GRAE; Yu, Chen, Liu, Zhang, Qu; arXiv 2602.05548).
+This file follows its text. But w counts right answers only, even with a reward for the format
+(--format_weight), where Eq. 11 prints the mean reward. The released code departs from the text: it
+has 1 - sqrt(p) in place of sqrt(1-p) (--variant released), and Bessel's standard deviation plus
+1e-6. Its A-GRAE branch never runs: it asks for a weight to have its start value, and that weight
+changes from the first step on.
 
 Two baselines of its Table 2 stand here, too: W-REINFORCE (arXiv 2506.01347) and GRPO-LEAD (Zhang
 and Zuo 2025, arXiv 2504.09696).
@@ -98,6 +100,8 @@ class Config(rlvr.config.Config):
         super().check()
         if self.format_weight > 1:
             raise UserError("--format_weight must be at most 1")
+        if self.format_weight and self.method in ("w_reinforce", "grpo_lead"):
+            raise UserError(f"--method {self.method} takes no --format_weight: it counts successes")
 
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
@@ -181,11 +185,11 @@ def w_reinforce_advantage(rewards, success_weight=0.1):
 
 
 def grpo_lead_advantage(rewards, lengths, length_penalty=0.05, low=0.4, high=1.5, middle=0.75):
-    """GRPO-LEAD (Table 2): short successes and hard prompts count more, easy failures, too.
+    """GRPO-LEAD (Table 2): short or rare successes count more, and so do rare failures.
 
     rewards [B, G] in {0, 1} and lengths [B, G], in tokens -> [B, G]. With z the standardised length
-    among the group's successes, a success is worth exp(-length_penalty z) and a failure -1. Of
-    these values GRPO's advantage is taken, A. With p the success rate it is A w(p) where A > 0 and
+    among the group's successes, a success is worth exp(-length_penalty z) and a failure -1. A is
+    GRPO's advantage of these values. With p the success rate it is A w(p) where A > 0 and
     A w(1 - p) elsewhere, where w falls from high to low around the success rate `middle`:
     w(p) = low + (high - low) / (1 + exp(10 (p - middle))).
     """
@@ -275,7 +279,7 @@ def main(config: Config) -> None:
         advantages = grpo_advantage(rewards, config.scale_rewards)  # [B, G]
         success_rate = batch.successes.mean(1)  # [B], p
         first_rates = rlvr.ranks.gather(batch.first_successes.mean(1).tolist())
-        mean_success = sum(first_rates) / len(first_rates)  # w, before any group is drawn again
+        mean_success = sum(first_rates) / len(first_rates)  # w, before any group is replaced
         if config.method == "agrae":
             advantages = agrae_advantage(
                 advantages,
@@ -323,6 +327,7 @@ def main(config: Config) -> None:
                 if reference is not None:
                     kl = common.kl_penalty(logprobs, batch.ref_logprobs[rows])
                 objective = clipped.objective - config.beta * kl + config.entropy_coef * entropy
+                # Not 1 where bf16 or vLLM has rounded otherwise than the trainer.
                 correction = batch.sampler_correction(rows, sampler.cap)
 
                 loss = -(weights[rows] * correction * objective).sum()

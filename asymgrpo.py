@@ -9,13 +9,13 @@ beta_pos grows, which keeps entropy on alternative solutions. A rare failure cos
 grows, which removes noise.
 
 What differs from grpo.py: the advantages; all tokens of the batch weigh the same (App. G); and
-kappa is logged, the alignment of rewards and confidence that decides which way the entropy goes
-(Proposition 1).
+kappa is logged, the alignment of rewards and confidence. For small strengths its sign says which
+way a channel turns the entropy, compared with REINFORCE (Proposition 1).
 
 Paper: Asymmetric Advantage Modulation Calibrates Entropy Dynamics in RLVR, first called Rethinking
-Exploration in RLVR (AsymGRPO, arXiv 2604.04894). Its App. F averages per response and its App. G
-over tokens; the latter is taken, and --aggregation sequence is the former. FADE has a baseline of
-the same name with one parameter, delta: that is "asym" in fade.py.
+Exploration in RLVR (AsymGRPO; Gu, Han, Bian, Wang, Zhou; arXiv 2604.04894). Its App. F averages per
+response and its App. G over tokens; the latter is taken, and --aggregation sequence is the former.
+FADE has a baseline of the same name with one parameter, delta: that is "asym" in fade.py.
 
     python asymgrpo.py                                                      # a laptop
     python asymgrpo.py --variant pos-only                                   # one channel alone
@@ -94,7 +94,7 @@ def asymgrpo_advantage(rewards, beta_pos=0.9, beta_neg=0.4, flip="none"):
     pos = hard**beta_pos  # [B, 1]
     neg = easy**beta_neg  # [B, 1]
     # A flipped curve is undefined where its channel holds the whole group. The line through its
-    # last two points, at odds G-1 and (G-2)/2, goes on instead; max() makes it flat for G = 1.
+    # last two points, at odds G-1 and (G-2)/2, goes on instead. For G = 1 max() avoids (-1/2)^beta.
     if flip == "positive":
         end = 2 * (G - 1) ** beta_pos - (max(G - 2, 0) / 2) ** beta_pos
         pos = torch.where(n_neg == 0, end, easy**beta_pos)
@@ -138,7 +138,7 @@ def global_kappa(rewards, mask, old_logprobs):
 
 
 def success_gain(rewards, mask, old_logprobs, new_logprobs):
-    """How much likelier the update made the successes, in nats a token and a rollout (section 3.1).
+    """How much likelier the update made the successes, per token and per rollout, in nats (3.1).
 
     rewards [B, G]; the others [N, T]. log pi(y) of a rollout is the sum over its tokens. Means over
     all ranks, which call it together.
@@ -208,6 +208,7 @@ def main(config: Config) -> None:
                 if reference is not None:
                     kl = common.kl_penalty(logprobs, batch.ref_logprobs[rows])
                 objective = clipped.objective - config.beta * kl + config.entropy_coef * entropy
+                # Not 1 where bf16 or vLLM has rounded otherwise than the trainer.
                 correction = batch.sampler_correction(rows, sampler.cap)
 
                 loss = -(weights[rows] * correction * objective).sum()

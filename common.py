@@ -33,12 +33,12 @@ import torch
 
 @dataclass
 class Batch:
-    """The graded completions of a step, and the log-probs of the policies that look at them."""
+    """The graded completions of a step, with their log-probs by sampler, policy and reference."""
 
     samples: list[Sample]  # N, group by group
     rewards: torch.Tensor  # [B, G]
     successes: torch.Tensor  # [B, G], 1 where the reward reaches --success_threshold, else 0
-    first_successes: torch.Tensor  # [B, G], before dynamic sampling drew any group again
+    first_successes: torch.Tensor  # [B, G], before dynamic sampling replaced any group
     mask: torch.Tensor  # [N, T], 1 on the completion tokens that are trained on
     sampled_logprobs: torch.Tensor  # [N, T], by the sampler
     old_logprobs: torch.Tensor  # [N, T], by the policy before the update; 0 until they are known
@@ -58,7 +58,7 @@ class Batch:
         """Log-probs [m, T] of the policy that wrote the rollout.
 
         `logprobs` are the current policy's. Until the first update it still is the old one, so that
-        the first minibatch needs no forward pass of its own.
+        the first minibatch needs no extra forward pass.
         """
         if not self.has_old_logprobs[rows].all():
             self.old_logprobs[rows] = logprobs.detach()
@@ -68,7 +68,8 @@ class Batch:
     def sampler_correction(self, rows, cap: float) -> torch.Tensor:
         """Truncated importance weights [m, T] for a sampler that is not quite the old policy.
 
-        They leave no bias but for what the cap cuts off. All are 1 for a cap of 0.
+        They correct the probability of each token, up to the cap, but not that of the tokens before
+        it. All are 1 for a cap of 0.
         """
         if cap == 0:
             return torch.ones_like(self.mask[rows])
@@ -106,8 +107,9 @@ def make_batch(samples: list[Sample], config, device) -> Batch:
 def roll_out(sampler, stream, config) -> Batch:
     """This rank's share of a step: G graded completions for each of its prompts.
 
-    Dynamic sampling (DAPO) draws the groups again that are all right or all wrong, and so have no
-    gradient where rewards are 0 and 1. All ranks call it together.
+    Dynamic sampling (DAPO) drops the groups that are all right or all wrong: where rewards are 0
+    and 1 they have no gradient. Groups of new prompts take their places. After --max_redraws tries
+    some such groups may be left. All ranks call it together.
     """
     size, wanted = config.num_generations, config.prompts_per_step // world.WORLD_SIZE
     how = (size, config.temperature, config.max_completion_length)
@@ -161,7 +163,7 @@ def score_old_policy(batch: Batch, policy, config, rows=None) -> torch.Tensor:
 def score_rollout(batch: Batch, policy, reference, config) -> None:
     """Fill in the old and the reference log-probs before the update. All ranks call it together.
 
-    The first minibatch is left out: its own forward pass gives its old log-probs for nothing.
+    The first minibatch is left out: its own forward pass gives its old log-probs for free.
     """
     after_the_first = range(config.minibatch_size // world.WORLD_SIZE, len(batch.samples))
     score_old_policy(batch, policy, config, after_the_first)
@@ -177,9 +179,9 @@ def token_weights(
 ) -> torch.Tensor:
     """What each token of an optimizer minibatch [n, T] weighs in the loss, which then is a sum.
 
-    "sequence": 1 / (N |o_i|), GRPO (A-GRAE Eq. 1). "token": 1 / sum_i |o_i|, DAPO.
-    "constant": 1 / (N max_completion_length), Dr.GRPO (FADE Eq. 20).
-    N and the sum are over the minibatch of all ranks, which call it together: so microbatches and
+    "sequence": 1 / (n |o_i|), GRPO (A-GRAE Eq. 1). "token": 1 / sum_i |o_i|, DAPO.
+    "constant": 1 / (n max_completion_length), Dr.GRPO (FADE 11.1).
+    n and the sum are over the minibatch of all ranks, which call it together: so microbatches and
     ranks just add up. ValueError for another aggregation.
     """
     sequences, tokens = rlvr.ranks.global_sum(len(mask), mask.sum())
@@ -206,8 +208,8 @@ def importance_ratio(
 ) -> torch.Tensor:
     """rho = pi / pi_old, [m, T] from [m, T] each (A-GRAE Eq. 1); 1 off the mask at token level.
 
-    level "token": one ratio a token. "sequence" (GSPO): one a response, the geometric mean of its
-    tokens' ratios. ValueError for another level.
+    level "token": one ratio per token. "sequence" (GSPO): one per response, the geometric mean of
+    its tokens' ratios. ValueError for another level.
     """
     log_ratio = torch.where(mask > 0, logprobs - old_logprobs, 0)
     if level == "sequence":
@@ -234,7 +236,7 @@ def ppo_clip(
 ) -> Clipped:
     """min(rho A, clip(rho, 1 - epsilon, 1 + epsilon_high) A) of each token (A-GRAE Eq. 1).
 
-    ratio [m, T]; advantages [m, 1], or [m, T] for one a token. epsilon_high is epsilon by default.
+    ratio [m, T]; advantages [m, 1], or one per token, [m, T]. epsilon_high is epsilon by default.
     """
     low = 1 - epsilon
     high = 1 + (epsilon if epsilon_high is None else epsilon_high)
@@ -259,7 +261,7 @@ class Timer:
         self.last = time.perf_counter()
 
     def lap(self, part: str) -> None:
-        """A part has ended, which began when the one before ended."""
+        """A part of the step has ended: keep its seconds, and start the next part."""
         now = time.perf_counter()
         self.seconds[f"seconds_{part}"] = now - self.last
         self.last = now
@@ -273,7 +275,7 @@ class UpdateMetrics:
         self.total_loss = 0.0  # of all updates
         self.tokens = 0.0
         self.sums = {}  # metric -> sum over the tokens
-        self.grad_norms = []  # one an update
+        self.grad_norms = []  # one per update
 
     def add(self, loss: torch.Tensor, mask: torch.Tensor, **per_token: torch.Tensor) -> None:
         """Count a microbatch: its loss, its mask [m, T], and metrics [m, T] to take means of."""
@@ -302,7 +304,7 @@ class UpdateMetrics:
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
-    """Chance that one of k samples, drawn without replacement, is correct (A-GRAE Eq. 37).
+    """Chance that any of k samples, drawn without replacement, is correct (A-GRAE Eq. 37).
 
     ValueError unless 0 <= num_correct <= num_samples and 1 <= k <= num_samples.
     """
@@ -355,8 +357,8 @@ def evaluate_set(sampler, problems: list[Problem], config) -> dict[str, float]:
     for problem, group, (likeliest,) in zip(mine, groups, greedy, strict=True):
         correct = sum(sample.success for sample in group)
         answers = [VERIFIERS[problem.verifier].extract(sample.text) for sample in group]
-        greedy = float(likeliest.success)
-        rows.append((correct, greedy, answer_entropy(answers), problem.level))
+        is_right = float(likeliest.success)
+        rows.append((correct, is_right, answer_entropy(answers), problem.level))
     correct, greedy_rates, answer_entropies, levels = zip(*rlvr.ranks.gather(rows), strict=True)
 
     ks = sorted({n, *(2**i for i in range(n.bit_length()))})

@@ -2,18 +2,19 @@
 
 The covariance of a token's log-prob with its advantage, c = (log pi - mean log pi)(A - mean A),
 drives the entropy, and a few tokens hold most of it. A Gaussian kernel weighs the advantage of each
-of the N tokens of a prompt's group (section 2.3):
+token of a prompt's group (section 2.3):
 
-    w = exp(-c^2 / (2 std(c)^2)),  scaled to sum to N        A_t = w_t A
+    w = exp(-c^2 / (2 std(c)^2)),  scaled to a mean of 1        A_t = w_t A
 
-What differs from grpo.py: the advantage becomes one a token, from the current policy's log-probs,
-which costs a forward pass a minibatch after the first. The paper's reward is accuracy plus format
+What differs from grpo.py: there is one advantage per token, from the current policy's log-probs,
+which costs one more forward pass for each minibatch. The paper's reward is accuracy plus format
 (App. C): --format_weight 1. It is 0 by default here: the tiny policy knows the format, and where
 all answers of a group are wrong, the format alone would decide.
 
-Paper: Taming Extreme Tokens (CW-GRPO, arXiv 2605.11538), not the Contribution-Weighted GRPO of
-arXiv 2604.14267. Its "means over responses" are taken over all tokens of a prompt's responses;
---means has the other readings. --variant released is the code that its first author has published.
+Paper: Taming Extreme Tokens (CW-GRPO; Wang, Liu, Zhou, Chen; arXiv 2605.11538), not the
+Contribution-Weighted GRPO of arXiv 2604.14267. Its "means over responses" are taken over all tokens
+of a prompt's responses; --means has the other readings. --variant released has the weights of the
+code that its first author has published.
 
     python cwgrpo.py                                                      # a laptop
     python cwgrpo.py --variant clip-cov                                   # the baseline of Table 2
@@ -139,10 +140,10 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
     sum to its number of tokens; if padded_sum, to G times its longest response. ValueError if
     shapes disagree.
 
-    means, by which log-probs and advantages are centred: "tokens", over those of a prompt's G
-    responses. "responses", where each response counts once, with the mean of its tokens. "own":
-    log-probs by that of their own response, advantages over responses. The (population) std is over
-    tokens. The released code is "own" with padded_sum, without detach.
+    means, by which log-probs and advantages are centred: "tokens", the mean over all tokens of a
+    prompt's G responses. "responses", the mean over responses of each one's mean over its tokens.
+    "own", for log-probs that of their own response, for advantages that over responses. The
+    (population) std is over tokens. The released code is "own" with padded_sum, without detach.
     """
     if logprobs.shape != mask.shape or logprobs.shape[:2] != advantages.shape:
         shapes = f"{[*logprobs.shape]}, {[*advantages.shape]}, {[*mask.shape]}"
@@ -170,7 +171,7 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
     else:
         cov = (logp - own_mean(logp)) * (adv - mean_of_responses(adv))
     variance = mean((cov - mean(cov)) ** 2)  # [B, 1, 1]
-    # Equal covariances still differ in their last bits; such a spread has no bandwidth in it.
+    # Equal covariances still differ in their last bits. Such a spread is no bandwidth.
     largest = logp.abs().amax((1, 2), True) * adv.abs().amax((1, 2), True)  # [B, 1, 1]
     equal = variance.sqrt() <= 16 * torch.finfo(logp.dtype).eps * largest
     std = torch.where(equal, 1, variance).sqrt()
@@ -185,8 +186,9 @@ def gradient_through_weights(logprobs, advantages, mask, scale, config):
     """What weights that are not detached add to the weighted advantages w A, [B, G, T].
 
     The loss then changes with the log-probs in the weights, too. scale [B, G, T] is the factor of a
-    token's w A in the loss: its share of the minibatch times its ratio. Added to w A, what is
-    returned has the same gradient. The other shapes are those of covariance_weights.
+    token's w A in the loss: its share of the minibatch times its ratio and its correction. Added
+    to w A, what is returned gives the loss the same gradient, where no token is clipped. The other
+    shapes are those of covariance_weights.
     """
     logprobs = logprobs.detach().requires_grad_()
     weights = covariance_weights(
@@ -199,12 +201,12 @@ def gradient_through_weights(logprobs, advantages, mask, scale, config):
 
 @torch.no_grad()
 def clip_cov_mask(logprobs, advantages, mask, fraction=2e-4, low=1.0, high=5.0, generator=None):
-    """Clip-Cov, the baseline in Table 2: a 0 / 1 weight a token, used where CW-GRPO has its own.
+    """Clip-Cov, the baseline in Table 2: a 0 / 1 weight per token, used where CW-GRPO has its own.
 
     The paper only cites the rule (arXiv 2505.22617). As in that paper's code, the fraction is of
-    all N batch tokens: floor(fraction x N) of them (that code: at least 1) get 0, drawn uniformly
-    among those with low < covariance < high; all if fewer. Shapes and errors are those of
-    covariance_weights; 0 off the mask.
+    all tokens of the batch: floor(fraction x tokens) of them (that code: at least 1) get 0, drawn
+    uniformly among those with low < covariance < high; all if fewer. Shapes and errors are those
+    of covariance_weights; 0 off the mask.
     """
     if logprobs.shape != mask.shape or logprobs.shape[:2] != advantages.shape:
         shapes = f"{[*logprobs.shape]}, {[*advantages.shape]}, {[*mask.shape]}"
@@ -236,7 +238,7 @@ def covariance_statistics(logprobs, advantages, mask, weights):
     count = tokens.sum((1, 2), keepdim=True)  # [B, 1, 1]
     logp = logp - logp.sum((1, 2), keepdim=True) / count
     adv = adv - adv.sum((1, 2), keepdim=True) / count
-    cov = (logp * adv)[tokens]  # [N], centred by the means over each group's tokens
+    cov = (logp * adv)[tokens]  # [tokens], centred by the means over each group's tokens
     statistics = {}
     for name, sign in (("positive", 1), ("negative", -1)):
         side = (sign * cov)[sign * cov > 0].sort(descending=True).values  # [n]
@@ -244,7 +246,7 @@ def covariance_statistics(logprobs, advantages, mask, weights):
             last = -(-len(side) * per_10k // 10_000) - 1  # index of the ceil(n X%)-th largest
             value = sign * side[last].item() if len(side) else 0.0
             statistics[f"covariance_{name}_top_{per_10k / 100:g}%"] = value
-    size, used = cov.abs().sort(descending=True).values, weights[tokens]  # [N], [N]
+    size, used = cov.abs().sort(descending=True).values, weights[tokens]  # [tokens]
     share = size[: -(-len(size) // 100)].sum() / size.sum()
     statistics["covariance_top_1%_share"] = share.item() if size.any() else 0.0
     effective = used.sum() ** 2 / (used**2).sum()
@@ -307,14 +309,14 @@ def main(config: Config) -> None:
         for minibatch in batch.minibatches(config.minibatch_size) * config.num_iterations:
             # Weights are those of the whole minibatch, so that microbatches and ranks just add up.
             weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
-            # A weight for every token, by the current policy, which at first is the old one.
-            logprobs = batch.old_logprobs
-            if update.grad_norms:
-                logprobs, _ = rlvr.logprobs.frozen_logprobs(
+            # A weight for every token, by the current policy: before an update that is the old one.
+            current_logprobs = batch.old_logprobs  # [N, T]
+            if update.grad_norms and config.method != "none":
+                current_logprobs, _ = rlvr.logprobs.frozen_logprobs(
                     policy, batch.samples, config, minibatch
                 )
             groups = minibatch[:: config.num_generations] // config.num_generations  # [b]
-            by_group = logprobs.view_as(mask_by_group)[groups]  # [b, G, T]
+            by_group = current_logprobs.view_as(mask_by_group)[groups]  # [b, G, T]
             if config.method == "cwgrpo":
                 kernel[groups] = covariance_weights(
                     by_group,
@@ -330,7 +332,14 @@ def main(config: Config) -> None:
                 )
             weighted = kernel[groups] * advantages[groups][..., None]  # [b, G, T]
             if config.method == "cwgrpo" and not config.detach_weights:
-                scale = weights * (logprobs - batch.old_logprobs).exp()  # [N, T]
+                ratio = common.importance_ratio(
+                    current_logprobs,
+                    batch.old_logprobs,
+                    batch.mask,
+                    config.importance_sampling_level,
+                )
+                correction = batch.sampler_correction(slice(None), sampler.cap)
+                scale = weights * correction * ratio  # [N, T]
                 weighted += gradient_through_weights(
                     by_group,
                     advantages[groups],
@@ -355,6 +364,7 @@ def main(config: Config) -> None:
                 if reference is not None:
                     kl = common.kl_penalty(logprobs, batch.ref_logprobs[rows])
                 objective = clipped.objective - config.beta * kl + config.entropy_coef * entropy
+                # Not 1 where bf16 or vLLM has rounded otherwise than the trainer.
                 correction = batch.sampler_correction(rows, sampler.cap)
 
                 loss = -(weights[rows] * correction * objective).sum()

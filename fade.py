@@ -7,13 +7,13 @@ For a prompt whose group has the mean reward r_mean (Eq. 11, Algorithm 2):
 A controller chooses alpha and delta. alpha >= 1 turns to hard prompts while few are solved;
 delta <= 1 strengthens the failures while entropy is below its target.
 
-What differs from grpo.py: the advantages (--weight, section 8), a constant denominator (Eq. 20),
+What differs from grpo.py: the advantages (--weight, section 8), a constant denominator (11.1),
 and diagnostics.
 
-Paper: Don't Let Gains FADE (arXiv 2607.01490). Algorithm 2 prints the mean over the batch for
-r_mean (--batch_mean), while the masses of section 8 need the prompt's own, which is taken. The
-printed share of the past in the controller's averages, 0.02, keeps almost nothing, though the text
-calls them smoothed: 0.98 does.
+Paper: Don't Let Gains FADE (Decugis, O'Brien, Bach, Synnaeve, Cohen; arXiv 2607.01490). Algorithm 2
+prints the mean over the batch for r_mean (--batch_mean), while the masses of section 8 need the
+prompt's own, which is taken. The text calls the controller's averages smoothed, but prints 0.02 for
+the share of the past, which keeps almost nothing of it; --ema_beta 0.98 smooths.
 
     python fade.py                                                      # a laptop
     python fade.py --weight mix_pass_k --weight_args k=4                # any of POLICY_WEIGHTS
@@ -82,6 +82,10 @@ class Config(rlvr.config.Config):
             raise UserError(f"--batch_mean is for --weight {', '.join(FOCAL)}")
         if self.equalize_learning_rate and self.weight == "t2t":
             raise UserError("--equalize_learning_rate: the largest |A| of t2t depends on lengths")
+        if self.weight_args and self.weight in ("fade", "log_schedule"):
+            raise UserError(f"--weight {self.weight} takes no --weight_args: alpha and delta move")
+        if self.alpha_from_entropy and self.target_entropy == 0:
+            raise UserError("--alpha_from_entropy needs a --target_entropy above 0")
         try:
             FadeController(1.0, self.target_entropy, self.ema_beta, self.alpha_max)
             weight = choose_weight(self)
@@ -163,8 +167,8 @@ def log_schedule(step, total_steps, start, end, tau):
 def control(config, memory, step, solve_rate, entropy):
     """alpha and delta of this step: the controller's, or those of --weight log_schedule.
 
-    memory["controller"] is the controller's state, which checkpoints keep. It does not exist in the
-    first step, whose entropy the default target is half of.
+    memory["controller"] is the controller's state, which checkpoints keep. In the first step there
+    is none yet; the default target is half of that step's entropy.
     """
     controller = FadeController(
         entropy,
@@ -195,7 +199,7 @@ def choose_weight(config, alpha=1.0, delta=1.0, solve_rate=0.5, running_rate=0.5
     """--weight as a function of the rewards alone.
 
     alpha and delta are FADE's. The solve rates are the batch's (--batch_mean) and the running one
-    (HA-DW); lengths [B, G] are shares of the longest (T2T).
+    (HA-DW); lengths [B, G] are shares of --max_completion_length (T2T).
     """
     arguments = {"mean": solve_rate} if config.batch_mean else {}
     if config.weight in ("fade", "log_schedule"):
@@ -231,7 +235,7 @@ def entropy_drift(advantages, mean_logprobs, entropy):
     """(m_S - m_F) H - Cov(A, log pi) over each prompt's responses (Eq. 7, per unit learning rate).
 
     advantages [B, G], mean_logprobs [B, G] and H -> [B]. For a softmax policy under natural
-    gradients, -Cov alone is the first order, whatever m_S - m_F.
+    gradients the first-order change is -Cov alone: the term with m_S - m_F is absent.
     """
     centred = mean_logprobs - mean_logprobs.mean(dim=1, keepdim=True)  # [B, G]
     return advantages.mean(dim=1) * entropy - (advantages * centred).mean(dim=1)
@@ -240,8 +244,8 @@ def entropy_drift(advantages, mean_logprobs, entropy):
 def fade_metrics(advantages, rewards, mean_logprobs, entropy, memory):
     """What to log of the controller and of the advantages; all ranks call it together.
 
-    [B, G] three times, the entropy, and what checkpoints keep. The drift that is logged was
-    predicted for the update before; the change of the entropy is what came of it.
+    advantages, rewards and mean_logprobs [B, G]; memory is what checkpoints keep. entropy_drift is
+    what was predicted in the step before; entropy_change is what the entropy has done since.
     """
     m_S, m_F, drift = rlvr.ranks.global_mean(
         *gradient_mass(advantages, rewards), entropy_drift(advantages, mean_logprobs, entropy)
@@ -340,6 +344,7 @@ def main(config: Config) -> None:
                 if reference is not None:
                     kl = common.kl_penalty(logprobs, batch.ref_logprobs[rows])
                 objective = clipped.objective - config.beta * kl + config.entropy_coef * entropy
+                # Not 1 where bf16 or vLLM has rounded otherwise than the trainer.
                 correction = batch.sampler_correction(rows, sampler.cap)
 
                 loss = -(weights[rows] * correction * objective).sum()

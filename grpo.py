@@ -14,17 +14,18 @@ What the presets of --variant change:
 
     grpo      nothing
     dr-grpo   no division by the standard deviation, and one constant in place of 1/|o_i|
-    dapo      epsilon_high 0.28; all tokens weigh the same; groups without contrast are drawn again
-    gspo      one ratio a response, the geometric mean of its tokens' ratios; a narrower clip range
+    dapo      epsilon_high 0.28; all tokens weigh the same; groups without contrast are replaced
+    gspo      one ratio per response, the geometric mean of its tokens'; a narrower clip range
     grpo-n    only the negative advantages
     gspo-n    both of the last two
 
 two-stage-grpo, two-stage-grpo-n, two-stage-gspo and two-stage-gspo-n are the runs of two-stage
 dynamics as its C.2 prints them: a KL penalty, an entropy bonus, and a clip range of 0.2 for all.
 
-Papers: GRPO is from DeepSeekMath (arXiv 2402.03300); its equations are numbered here as in
-Unveiling Implicit Advantage Symmetry (A-GRAE, arXiv 2602.05548). GRPO-N and GSPO-N are from The
-Debate on RLVR Reasoning Capability Boundary (two-stage dynamics, arXiv 2510.04028, B.5).
+Papers: GRPO is from DeepSeekMath (Shao and others, arXiv 2402.03300); its equations are numbered
+here as in Unveiling Implicit Advantage Symmetry (A-GRAE, arXiv 2602.05548). GRPO-N and GSPO-N are
+from The Debate on RLVR Reasoning Capability Boundary (two-stage dynamics; Yao, Yu, Hu, Teng, Cui,
+Zhou, Liu; arXiv 2510.04028, B.5).
 
     python grpo.py                                                       # a laptop
     python grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --dataset gsm8k    # one GPU
@@ -152,6 +153,7 @@ def main(config: Config) -> None:
                 if reference is not None:
                     kl = common.kl_penalty(logprobs, batch.ref_logprobs[rows])
                 objective = clipped.objective - config.beta * kl + config.entropy_coef * entropy
+                # Not 1 where bf16 or vLLM has rounded otherwise than the trainer.
                 correction = batch.sampler_correction(rows, sampler.cap)
 
                 loss = -(weights[rows] * correction * objective).sum()

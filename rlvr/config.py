@@ -88,7 +88,7 @@ class Config:
     mask_truncated_completions: bool = False  # no loss on completions without a stop token
     beta: ZeroOrMore[float] = 0.0  # coefficient of the KL penalty (k3) to the starting policy
     entropy_coef: ZeroOrMore[float] = 0.0  # coefficient of the entropy bonus
-    dynamic_sampling: bool = False  # DAPO: draw groups with success rate 0 or 1 again
+    dynamic_sampling: bool = False  # DAPO: replace groups with success rate 0 or 1
     max_redraws: ZeroOrMore[int] = 3  # how many times at most
     eval_steps: MayChange[int] = 20  # steps between evaluations
     eval_problems: ZeroOrMore[int] = 128  # held-out problems of a data set; 0 for all

@@ -35,8 +35,8 @@ def skew_r(rewards):
 def t2t(rewards, lengths, alpha):
     """GRPO of the rewards 1 - alpha p L for a success and alpha q L for a failure (8.2, T2T).
 
-    lengths L [B, G] are shares of the longest. Mass p q C / std(rewards), where C is 1 less
-    alpha times p mean(L of successes) + q mean(L of failures) (Eqs. 12-14).
+    lengths L [B, G] are shares of the longest that is allowed. Mass p q C / std(rewards), where C
+    is 1 less alpha times p mean(L of successes) + q mean(L of failures) (Eqs. 12-14).
     """
     p = rewards.mean(1, keepdim=True)  # [B, 1]
     rewards = torch.where(rewards == 1, 1 - alpha * p * lengths, alpha * (1 - p) * lengths)

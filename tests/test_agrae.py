@@ -483,3 +483,9 @@ def test_the_format_is_nine_tenths_of_the_reward(run, no_evaluation, monkeypatch
 
 def test_the_format_is_at_most_the_whole_reward(bare):
     assert refused(bare("agrae", "--format_weight", "1.5"), "agrae", "--format_weight", "at most 1")
+
+
+@pytest.mark.parametrize("variant", ["w-reinforce", "grpo-lead"])
+def test_what_counts_successes_alone_takes_no_reward_for_the_format(variant, bare):
+    given = ("--variant", variant, "--format_weight", "0.5")
+    assert refused(bare("agrae", *given), "agrae", "no --format_weight", "successes")

@@ -264,6 +264,10 @@ def test_released_variant_goes_through_the_weights(run, no_evaluation, monkeypat
     assert run("cwgrpo", variant="released", output_dir="without", warmup_ratio=0).code == 0
     assert shares[0] == pytest.approx(1, abs=1e-6)  # sum over the tokens of 1 / (N |o_i|)
     assert shares[1] != shares[0]
+    # The sampler's log-probs are the trainer's here, so that each correction is 1, or the cap.
+    capped = dict(vllm_importance_sampling_cap=0.5, output_dir="capped")
+    assert run("cwgrpo", variant="released", warmup_ratio=0, **capped).code == 0
+    assert shares[len(shares) // 2] == pytest.approx(0.5, abs=1e-6)
     first, other = (rows(folder)[0] for folder in ("with", "without"))
     assert first["reward"] == other["reward"] > 0
     assert first["grad_norm"] != pytest.approx(other["grad_norm"], rel=1e-3)

@@ -672,6 +672,9 @@ def test_a_run_tells_the_weight_what_it_looks_at(run, no_evaluation, monkeypatch
         (dict(weight="none"), "--weight none"),
         (dict(weight="power", weight_args="unknown=1"), "--weight power --weight_args 'unknown=1'"),
         (dict(weight="mix_pass_k", weight_args="k=0.5"), "--weight_args 'k=0.5'"),
+        (dict(weight_args="alpha=2"), "--weight fade takes no --weight_args"),
+        (dict(weight="log_schedule", weight_args="alpha=2"), "log_schedule takes no --weight_args"),
+        (dict(alpha_from_entropy=True, target_entropy=0.0), "needs a --target_entropy above 0"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(flags, message):
