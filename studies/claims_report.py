@@ -8,8 +8,8 @@ from rlvr.errors import UserError
 
 import matplotlib
 import numpy as np
-from claims_judge import Verdict, judge_all
-from claims_rows import BASES, FAR, GROWTH, LANGUAGE_MODEL, PAPERS, RUNS, START
+from claims_judge import Verdict, differences, judge_all
+from claims_rows import BASES, FAR, GROWTH, LANGUAGE_MODEL, PAPERS, RUNS, START, Row
 from claims_rule import LOOKS, interval
 from claims_rule import __doc__ as RULE
 from claims_runs import FULL, LONG, SHOWN, Job
@@ -22,8 +22,31 @@ GRPO_LINE = "two-stage GRPO", LONG
 IN_THE_FIGURE = {START, *GRPO_LINE}
 IN_THE_FIGURE |= {"A-GRAE", "AsymGRPO", "FADE", "CW-GRPO", "two-stage GRPO-N", "pass@4"}
 IN_THE_FIGURE |= {"EntDecrease", "EntIncrease", "delta 0.5"}
-NAMED_ON_THE_LEFT = {"A-GRAE", "CW-GRPO", "FADE", "two-stage GRPO-N", LONG}
+NAMED_ON_THE_LEFT = {  # and how many points lower or higher
+    "A-GRAE": -20,
+    "CW-GRPO": -8,
+    "FADE": 0,
+    "two-stage GRPO-N": -8,
+    LONG: -8,
+}
 WORDS = {"holds": "holds", "does not": "does not hold", "unclear": "is unclear"}
+METRIC_WORDS = {"reach": "steps to that peak", "swing": "the range of the entropy, in nats"}
+PATH = "pass@16 above the path"
+BESIDE = (  # differences that no claim is about: above, below, metric, and what a paper says of it
+    ("two-stage GRPO-N", "two-stage GRPO", "pass@1", "two-stage dynamics: on a par"),
+    ("two-stage GRPO-N", "two-stage GRPO", "greedy", "the same"),
+    ("two-stage GRPO-N", "two-stage GRPO", "all_wrong", ""),
+    ("positive-dominant", "GRPO", "pass@16", "A-GRAE: below GRPO"),
+    ("A-GRAE", "GRPO", "entropy", "A-GRAE: above GRPO"),
+    ("GRPO, long", "two-stage GRPO", "pass@1", "two-stage dynamics: the first stage goes on"),
+    ("EntDecrease", "GRPO, tokens", "pass@1", "AsymGRPO: below GRPO"),
+    ("CW-GRPO", "GRPO", "pass@16", ""),
+    ("CW-GRPO", "GRPO", "early", ""),
+    ("delta 0.5", "mean", "pass@16", "FADE 4.1: delta 0.5 keeps more entropy"),
+    ("pass@4", "mean", "pass@16", "FADE 4.3: it keeps the slope b"),
+    ("pass@4", START, "slope", "the same"),
+    ("FADE", "GRPO", "pass@1", "FADE: above GRPO"),
+)
 
 
 def report_text(lines: dict[Job, dict], of_the_model: list[Verdict]) -> str:
@@ -52,20 +75,32 @@ def report_text(lines: dict[Job, dict], of_the_model: list[Verdict]) -> str:
         + ", ".join(f"{base} (`{flags}`)" for base, flags in BASES.items())
         + ".",
         "A cell has the verdict, the mean difference with its 95% interval, the seeds, and the",
-        "power: the chance that the cap's look alone decides for an effect of that size, at the",
-        "spread that was measured, if all other rows of the paper stay undecided. It is a lower",
-        f"bound. An effect with a star is ours. {LANGUAGE_MODEL} is a family of its own, with one",
-        f"look after {MODEL_SEEDS} seeds; [docs/language-model.md](../docs/language-model.md) has",
+        f"power: the chance that the cap's look alone, after {LOOKS[-1]} seeds, decides for an",
+        "effect of that size, at the spread that was measured, if all other rows of the paper stay",
+        "undecided. It is a lower bound. The interval is that of these seeds alone. The verdict",
+        "pays for the looks and for the other rows, too, so that a row can be unclear though its",
+        "interval leaves out 0. A claim that holds may hold with less than the paper's effect. A",
+        "small difference can turn from does not into holds with more seeds.",
+        f"An effect with a star is ours. {LANGUAGE_MODEL} is a family of its own, with one look",
+        f"after {MODEL_SEEDS} seeds; [docs/language-model.md](../docs/language-model.md) has",
         "its runs.",
     ]
     for paper in PAPERS:
         of_paper = [found for found in verdicts + of_the_model if found.row.paper == paper]
         text += ["", f"## {paper}", "", f"How far from the paper: {FAR[paper]}.", ""]
         text += verdict_table(of_paper)
+    text += ["", "## Differences beside the claims", "", *table_beside(lines)]
     for base in BASES:
         text += ["", f"## The runs from the {base} base", "", "Mean ± half the 95% interval.", ""]
         text += runs_table(lines, base)
-    text += ["", "![pass@16 against pass@1 of all runs](figures/claims_plane.png)"]
+    text += [
+        "",
+        f"*{PATH}*: pass@16 of a run less that of GRPO at the same pass@1, seed by seed.",
+        "GRPO's path is the straight line between its evaluations: before training, after",
+        f"{FULL.steps} steps, and from the middle policy after {FULL.long} steps.",
+        "",
+        "![pass@16 against pass@1 of all runs](figures/claims_plane.png)",
+    ]
     return "\n".join(text) + "\n"
 
 
@@ -80,9 +115,9 @@ def sentences(verdicts: list[Verdict]) -> list[str]:
         size = f"the paper has {row.effect:g}" if row.printed else f"{row.effect:g} would matter"
         found.append(
             f"{row.paper} says: {row.text}. From the {first_base} policy this "
-            f"**{WORDS[verdict.verdict]}**: over {evidence.seeds} seeds the difference in "
-            f"{row.metric} is {evidence.mean:+.3f} [{evidence.low:+.3f}, {evidence.high:+.3f}], "
-            f"and {size}."
+            f"**{WORDS[verdict.verdict]}**: over {evidence.seeds} seeds {row.above} less "
+            f"{row.below} is {evidence.mean:+.3f} [{evidence.low:+.3f}, {evidence.high:+.3f}] in "
+            f"{METRIC_WORDS.get(row.metric, row.metric)}, and {size}."
         )
     return found
 
@@ -120,21 +155,63 @@ def verdict_cell(found: Verdict) -> str:
     )
 
 
+def table_beside(lines: dict[Job, dict]) -> list[str]:
+    """A line for each of BESIDE and each base, over the seeds that both sides have."""
+    table = []
+    for above, below, metric, note in BESIDE:
+        row = Row("", "", "", metric, above, below, 1.0, True, "", False)
+        for base in BASES:
+            if {above, below} <= {*RUNS[base]}:
+                found = differences(lines, base, row)
+                mean, low, high = (f"{number:+.3f}" for number in interval(found))
+                cells = [f"{above} less {below}", metric, base, f"{mean} [{low}, {high}]"]
+                table.append([*cells, str(len(found)), note])
+    return markdown_table(
+        ["difference", "in", "base", "mean and interval", "seeds", "the paper"], table
+    )
+
+
+def numbers_of(lines: dict[Job, dict], base: str, name: str) -> list[dict]:
+    """The numbers of a run, seed by seed, as far as no seed is missing."""
+    found = []
+    while (job := Job(base, name, len(found))) in lines:
+        found.append(lines[job]["numbers"])
+    return found
+
+
 def runs_table(lines: dict[Job, dict], base: str) -> list[str]:
-    """A line a run: its numbers over the seeds of the first look."""
+    """A line a run: its numbers over its seeds."""
     names = dict.fromkeys(job.name for job in sorted(lines) if job.base == base)
     table = []
     for name in names:
-        seeds = [lines[Job(base, name, seed)]["numbers"] for seed in range(LOOKS[0])]
+        seeds = numbers_of(lines, base, name)
+        columns = [[numbers.get(key) for numbers in seeds] for key in SHOWN]
+        columns.append(above_path(lines, base, name))
         cells = []
-        for key in SHOWN:
-            if all(key in numbers for numbers in seeds):
-                mean, low, _ = interval([numbers[key] for numbers in seeds])
+        for values in columns:
+            if len(values) and None not in [*values]:
+                mean, low, _ = interval(values)
                 cells.append(f"{mean:.3f} ± {mean - low:.3f}")
             else:
                 cells.append("")
-        table.append([name, *cells])
-    return markdown_table(["run", *SHOWN], table)
+        table.append([name, str(len(seeds)), *cells])
+    return markdown_table(["run", "seeds", *SHOWN, PATH], table)
+
+
+def above_path(lines: dict[Job, dict], base: str, name: str) -> np.ndarray:
+    """Pass@16 of a run less that of GRPO's path at its pass@1, [seeds that all of them have].
+
+    Before the path's first point and behind its last it is level.
+    """
+    path = [START, *(run for run in GRPO_LINE if run in RUNS[base])]
+    if name in (*path, GROWTH):
+        return np.zeros(0)
+    found = []
+    all_runs = [numbers_of(lines, base, run) for run in (name, *path)]
+    for own, *on_path in zip(*all_runs, strict=False):  # the seeds that all of them have
+        points = sorted((numbers["pass@1"], numbers["pass@16"]) for numbers in on_path)
+        found.append(own["pass@16"] - np.interp(own["pass@1"], *zip(*points, strict=True)))
+    return np.array(found)
 
 
 def draw_headlines(verdicts: list[Verdict]) -> Figure:
@@ -162,7 +239,8 @@ def draw_headlines(verdicts: list[Verdict]) -> Figure:
 def draw_plane(lines: dict[Job, dict]) -> Figure:
     """Held-out pass@1 and pass@16 of all runs, a panel a base; a line leads from the start to GRPO.
 
-    What lies above GRPO's line has more pass@16 than GRPO had when its pass@1 was as high.
+    What lies above GRPO's line has more pass@16 than GRPO had when its pass@1 was as high. A bar is
+    the 95% interval of the distance to the line.
     """
     figure = Figure(figsize=(11 * len(BASES), 10), layout="constrained")
     for axis, base in zip(figure.subplots(1, len(BASES)), BASES, strict=True):
@@ -173,14 +251,20 @@ def draw_plane(lines: dict[Job, dict]) -> Figure:
             shown = name in IN_THE_FIGURE
             color = COLORS["does not"] if shown else "#BBBBBB"
             axis.scatter(*point, s=150 if shown else 50, color=color, zorder=3 if shown else 2)
+            distances = above_path(lines, base, name)
+            if shown and len(distances):
+                mean, low, _ = interval(distances)
+                axis.errorbar(*point, mean - low, color=color, linewidth=2, zorder=3)
             if shown:
                 left = name in NAMED_ON_THE_LEFT
                 axis.annotate(
                     name,
                     point,
-                    (-12 if left else 12, -8 if left else 4),
+                    (-12, NAMED_ON_THE_LEFT[name]) if left else (12, 4),
                     textcoords="offset points",
                     ha="right" if left else "left",
+                    bbox={"boxstyle": "round,pad=0.1", "color": "white", "alpha": 0.7},
+                    zorder=2.5,
                 )
         axis.set(title=f"from the {base} policy", xlabel="held-out pass@1", ylabel="pass@16")
         axis.margins(0.2, 0.12)
@@ -188,8 +272,8 @@ def draw_plane(lines: dict[Job, dict]) -> Figure:
 
 
 def point_of(lines: dict[Job, dict], base: str, name: str) -> tuple[float, float]:
-    """Mean pass@1 and pass@16 of a run, over the seeds of the first look."""
-    seeds = [lines[Job(base, name, seed)]["numbers"] for seed in range(LOOKS[0])]
+    """Mean pass@1 and pass@16 of a run, over its seeds."""
+    seeds = numbers_of(lines, base, name)
     first, second = (np.mean([numbers[key] for numbers in seeds]) for key in ("pass@1", "pass@16"))
     return float(first), float(second)
 

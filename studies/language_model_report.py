@@ -31,6 +31,8 @@ from tables import markdown_table
 CLAIMS_FIGURE = "../studies/figures/language_model_claims.png"
 PAGE = project.ROOT / "docs" / "language-model.md"
 SHOWN = "pass@1", "pass@4", "pass@16", "greedy", "token_entropy", "answer_entropy"
+LOGGED = "early", "late", "all_wrong", "swing", "kappa", "top 1% share", "delta"
+LOGGED += "easy gap", "hard gap"
 FAILURES = "no number", "a number of the question", "off by 1", "off by 10", "another number"
 
 
@@ -69,19 +71,21 @@ def sections(results: Path) -> dict[str, list[str]]:
         found["transcript"] = ["```", *transcript, "```"]
         found["estimate"] = estimate_and_measured(first_run)
         found["completions"] = completions_table(first_run)
-    table = by_name(results)
+    table = by_name(results, SHOWN)
     if table:
-        found["runs"] = [*runs_table(table), "", f"![pass@k and entropy]({CLAIMS_FIGURE})"]
+        figure = f"![pass@k and entropy]({CLAIMS_FIGURE})"
+        found["runs"] = [*runs_table(table, SHOWN), "", figure]
+        found["training"] = runs_table(by_name(results, LOGGED), LOGGED)
         found["claims"] = claims_table(judge_language_model(results))
         found["failures"] = failures_table(results, table)
     return found
 
 
-def by_name(results: Path) -> dict[str, dict[int, dict]]:
-    """The numbers of each run that was trained or evaluated, by its name and its seed."""
+def by_name(results: Path, keys) -> dict[str, dict[int, dict]]:
+    """The numbers of each run that has any of the keys, by its name and its seed."""
     found = {}
     for job, line in read_lines(results).items():
-        if SHOWN[0] in line["numbers"]:
+        if {*keys} & {*line["numbers"]}:
             found.setdefault(job.name, {})[job.seed] = line["numbers"]
     return found
 
@@ -121,17 +125,19 @@ def as_cell(row: dict) -> str:
     return f"`{text}` {'right' if row['reward'] == 1 else 'wrong'}"
 
 
-def runs_table(table: dict[str, dict[int, dict]]) -> list[str]:
+def runs_table(table: dict[str, dict[int, dict]], keys) -> list[str]:
     """A row a run: the mean of each number over its seeds, with half the 95% interval."""
     rows = []
     for name, seeds in table.items():
-        cells = [mean_of([seed[key] for seed in seeds.values()]) for key in SHOWN]
+        cells = [mean_of([seed[key] for seed in seeds.values() if key in seed]) for key in keys]
         rows.append([name, str(len(seeds)), *cells])
-    return markdown_table(["run", "seeds", *SHOWN], rows)
+    return markdown_table(["run", "seeds", *keys], rows)
 
 
 def mean_of(values: list[float]) -> str:
     """The mean, with half the 95% interval where there is more than one value."""
+    if not values:
+        return ""
     if len(values) == 1:
         return f"{values[0]:.3f}"
     mean, low, _ = interval(values)
@@ -173,11 +179,12 @@ def draw_runs(results: Path, table: dict[str, dict[int, dict]]) -> Figure:
     figure = Figure(figsize=(16, 6), layout="constrained")
     left, right = figure.subplots(1, 2)
     groups = {name: [results / f"{name}-{seed}" for seed in seeds] for name, seeds in table.items()}
+    before = groups.pop(START, [])
     for style, (name, folders) in zip(itertools.cycle(STYLES), groups.items()):
-        rows = [read_rows(folder, "eval")[-1] for folder in folders]
-        draw_evaluations(left, rows, name, BEFORE if name == START else style)
-    trained = {name: folders for name, folders in groups.items() if name != START}
-    draw_steps(right, trained, "metrics", "entropy", window=4)
+        draw_evaluations(left, [read_rows(folder, "eval")[-1] for folder in folders], name, style)
+    if before:
+        draw_evaluations(left, [read_rows(folder, "eval")[-1] for folder in before], START, BEFORE)
+    draw_steps(right, groups, "metrics", "entropy", window=4)
     left.set(xlabel="k", title="held-out pass@k")
     left.set_xscale("log", base=2)
     right.set(title="token entropy of the rollout, nats")
@@ -191,7 +198,7 @@ def write_report(results: Path) -> None:
     if (results / "headline").exists():
         draw_curves(results / "headline", tempfile.gettempdir())
         (results / "headline" / "curves.png").rename(project.FIGURES / "language_model.png")
-    table = by_name(results)
+    table = by_name(results, SHOWN)
     if table:
         with matplotlib.rc_context({"font.size": 15}):
             figure = draw_runs(results, table)

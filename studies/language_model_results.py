@@ -25,11 +25,13 @@ def measure(result: Path) -> dict[str, float]:
 
 
 def read_lines(results: Path) -> dict[Job, dict]:
-    """The numbers of each run that is finished."""
+    """The numbers of each run that is finished, and the mean reward of each of its steps."""
     found = {}
     for folder in sorted(results.glob("*-[0-9]")):
         name, _, seed = folder.name.rpartition("-")
-        found[Job(LANGUAGE_MODEL, name, int(seed))] = {"numbers": measure(folder)}
+        rewards = [row["reward"] for row in read_rows(folder, "metrics") if "reward" in row]
+        line = {"numbers": measure(folder), "rewards": rewards}
+        found[Job(LANGUAGE_MODEL, name, int(seed))] = line
     return found
 
 

@@ -398,6 +398,35 @@ def test_the_page(tmp_path):
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in figures)
 
 
+def test_above_the_path_of_grpo():
+    """By hand: halfway from (0.2, 0.9) to (0.4, 0.8), and behind (0.6, 0.7), the last point."""
+    runs = {
+        "start": [(0.2, 0.9), (0.2, 0.9), (0.2, 0.9)],
+        "two-stage GRPO": [(0.4, 0.8), (0.4, 0.8), (0.4, 0.8)],
+        "GRPO, long": [(0.6, 0.7), (0.6, 0.7)],
+        "pass@4": [(0.3, 0.9), (0.7, 0.6), (0.3, 0.9)],
+    }
+    lines = {
+        Job("middle", name, seed): {"numbers": {"pass@1": first, "pass@16": second}}
+        for name, points in runs.items()
+        for seed, (first, second) in enumerate(points)
+    }
+    assert claims_report.above_path(lines, "middle", "pass@4") == pytest.approx([0.05, -0.1])
+    assert len(claims_report.above_path(lines, "middle", "start")) == 0
+
+
+def test_differences_beside_the_claims_are_of_the_seeds_that_both_have():
+    lines = lines_without_a_difference(LOOKS[0])
+    for seed, value in enumerate((0.1, 0.2, 0.3)):
+        lines[Job("weak", "FADE", seed)] = line(value, [0.1] * 12)
+    found = [row for row in claims_report.table_beside(lines) if row.startswith("| FADE")]
+    assert len(found) == 2
+    assert "| middle | +0.000 [+0.000, +0.000] | 4 |" in found[0]
+    # 0.1, 0.2, 0.3 and 0: mean 0.15, standard error 0.0645, and 3.182 of these on each side
+    assert "| weak | +0.150 [-0.055, +0.355] | 4 |" in found[1]
+    assert "| pass@4 less mean | pass@16 | weak" not in "".join(claims_report.table_beside(lines))
+
+
 def test_the_language_model_has_one_look_and_no_other_temperature():
     verdicts = of_the_model(2)
     assert {found.verdict for found in verdicts} == {"open"}

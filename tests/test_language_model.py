@@ -8,16 +8,20 @@ from argparse import Namespace
 from pathlib import Path
 
 import rlvr.run_folders
+from rlvr import presets
 
 import pytest
 from runs import ENVIRONMENT, ROOT
 from test_arithmetic import chat_model  # noqa: F401  (a fixture)
 
 sys.path.insert(0, str(ROOT / "studies"))
+import claims_rows
 import language_model
 import language_model_report as report
 import language_model_results
 from claims_rows import LANGUAGE_MODEL, MAIN_CONTRASTS, RUNS
+
+import fade
 
 
 @pytest.fixture
@@ -56,8 +60,27 @@ def test_the_runs_are_those_of_the_claims():
     assert names == {*RUNS[LANGUAGE_MODEL]}
     assert all((name, seed) in runs for name in names for seed in range(3))
     assert runs[0] == ("GRPO", 0)
-    assert {seed for _, seed in runs[:27]} == {0, 1, 2}
-    assert {name for name, _ in runs[:27]} == {*MAIN_CONTRASTS}
+    main = runs[: 3 * len(MAIN_CONTRASTS)]
+    assert {seed for _, seed in main} == {0, 1, 2}
+    assert {name for name, _ in main} == {*MAIN_CONTRASTS}
+
+
+def test_every_headline_can_be_judged_on_the_model():
+    judged = [row for row in claims_rows.rows_from(LANGUAGE_MODEL) if row.headline]
+    assert judged == [row for row in claims_rows.ROWS if row.headline]
+    for row in judged:
+        assert {*claims_rows.runs_of(row)} <= {*MAIN_CONTRASTS}
+
+
+def test_the_learning_rate_of_the_models_static_weights_is_equalised():
+    """For `mean` it is the default of the data set, within the two digits that are typed."""
+    _, *flags = RUNS[LANGUAGE_MODEL]["mean"].split()
+    given = dict(zip(flags, flags[1:], strict=False))
+    typed = float(given["--learning_rate"])
+    group = presets.LARGE["num_generations"]
+    config = fade.Config(weight="mean", learning_rate=typed, num_generations=group)
+    found = fade.equalized_learning_rate(config, fade.choose_weight(config))
+    assert found == pytest.approx(presets.ARITHMETIC["learning_rate"], rel=0.02)
 
 
 def test_a_command_makes_the_runs_of_its_seeds(monkeypatch, tmp_path):
@@ -237,6 +260,9 @@ def test_the_tables(results):
         write_result(results, f"two-stage GRPO-{seed}", evaluation(0.5), metrics())
     found = report.sections(results)
     assert found["runs"][2].startswith("| start | 3 | 0.100 ± 0.000 |")
+    # one step of the reward 0.5 in each seed, and nothing of what two-stage GRPO does not log
+    assert found["training"][2].startswith("| two-stage GRPO | 3 | 0.500 ± 0.000 |")
+    assert found["training"][2].endswith("|  |  |  |  |  |")
     (raises,) = [row for row in found["claims"] if "GRPO raises pass@1" in row]
     cell = "**holds** +0.4 [+0.4, +0.4], 3 seeds, power 1.00"
     assert raises == f"| two-stage dynamics | GRPO raises pass@1 | pass@1 | {cell} |"

@@ -72,10 +72,10 @@ def calculate(kind: str, a: int, b: int, c: int) -> tuple[str, int]:
 
 
 def draw_arithmetic(config) -> tuple[list[Problem], list[Problem]]:
-    """Problems to train and to evaluate on, in equal parts of the --arithmetic_levels.
+    """Problems to train and to evaluate on, drawn from the --arithmetic_levels in turn.
 
-    Those to train on differ in their text, those to evaluate on in their expression. They are fewer
-    than asked for where so many do not exist.
+    Those to train on differ in their text, those to evaluate on in their expression. So a level of
+    few problems has fewer than the others, and there may be fewer than asked for.
     """
     rng = random.Random(0)
     levels = itertools.cycle(config.arithmetic_levels.split(","))
