@@ -5,7 +5,7 @@
     python studies/sweep.py "grpo" "agrae" --quick     # tiny runs, to see that it works
 
 A command is a script and its flags. Values with | between them stand for a command each. Each has 5
-seeds of 48 steps, from the policy of --sft_steps 400. Those that are finished are kept, so the same
+seeds of 48 steps, from the shipped policy `middle`. Those that are finished are kept, so the same
 command goes on where it was stopped. The table has held-out pass@1, pass@16 and entropy of the
 first command, and the difference of each other one to it, with the 95% interval of its mean.
 """
@@ -29,17 +29,13 @@ class Scale:
 
     seeds: int = 5
     steps: int = 48
-    flags: str = (
-        "--prompts_per_step 16 --num_generations 8 --minibatch_size 64 --eval_problems 64 "
-        "--sft_steps 400"
-    )
+    flags: str = "--prompts_per_step 16 --num_generations 8 --minibatch_size 64 --eval_problems 128"
 
 
 QUICK = Scale(
     seeds=2,
     steps=2,
-    flags="--prompts_per_step 4 --num_generations 4 --minibatch_size 8 --eval_problems 2 "
-    "--sft_steps 2",
+    flags="--prompts_per_step 4 --num_generations 4 --minibatch_size 8 --eval_problems 2",
 )
 
 

@@ -10,6 +10,8 @@ rho = pi / pi_old is the ratio of its probabilities now and at the rollout:
 
     loss = - mean_i 1/|o_i| sum_t min(rho_it A_i, clip(rho_it, 1 - epsilon, 1 + epsilon_high) A_i)
 
+--beta adds a KL penalty to it (Eq. 2), and --entropy_coef an entropy bonus.
+
 What the presets of --variant change:
 
     grpo      nothing
