@@ -932,8 +932,11 @@ def another(config, name):
 
 @pytest.mark.parametrize("script, name", [flag for s in SCRIPTS for flag in fixed_flags(s)])
 def test_a_resumed_run_keeps_what_it_was_begun_with(resume, script, name):
-    shipped = {"base": "weak", "sft_steps": None} if name == "base" else {}
-    config = begun(script, **shipped)
+    needed = {  # flags without which another value of this one would be refused for itself
+        "base": {"base": "weak", "sft_steps": None},
+        "weight_args": {"weight": "mix_pass_k", "weight_args": "k=4"},
+    }
+    config = begun(script, **needed.get(name, {}))
     value = another(config, name)
     before = tree("run")
     result = resume(script, "run", **{name: value}, report_to="tensorboard")
