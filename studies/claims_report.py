@@ -22,12 +22,14 @@ GRPO_LINE = "two-stage GRPO", LONG
 IN_THE_FIGURE = {START, *GRPO_LINE}
 IN_THE_FIGURE |= {"A-GRAE", "AsymGRPO", "FADE", "CW-GRPO", "two-stage GRPO-N", "pass@4"}
 IN_THE_FIGURE |= {"EntDecrease", "EntIncrease", "delta 0.5"}
-NAMED_ON_THE_LEFT = {  # and how many points lower or higher
-    "A-GRAE": -20,
-    "CW-GRPO": -8,
-    "FADE": 0,
-    "two-stage GRPO-N": -8,
-    LONG: -8,
+LABELS = {  # how far a name stands from its point; on the left where the first is below 0
+    "A-GRAE": (-12, -44),
+    "CW-GRPO": (-12, -8),
+    "EntIncrease": (12, -12),
+    "FADE": (-12, 0),
+    "delta 0.5": (12, 8),
+    "two-stage GRPO-N": (-12, -8),
+    LONG: (-12, -8),
 }
 WORDS = {"holds": "holds", "does not": "does not hold", "unclear": "is unclear"}
 METRIC_WORDS = {"reach": "steps to that peak", "swing": "the range of the entropy, in nats"}
@@ -256,13 +258,13 @@ def draw_plane(lines: dict[Job, dict]) -> Figure:
                 mean, low, _ = interval(distances)
                 axis.errorbar(*point, mean - low, color=color, linewidth=2, zorder=3)
             if shown:
-                left = name in NAMED_ON_THE_LEFT
+                place = LABELS.get(name, (12, 4))
                 axis.annotate(
                     name,
                     point,
-                    (-12, NAMED_ON_THE_LEFT[name]) if left else (12, 4),
+                    place,
                     textcoords="offset points",
-                    ha="right" if left else "left",
+                    ha="right" if place[0] < 0 else "left",
                     bbox={"boxstyle": "round,pad=0.1", "color": "white", "alpha": 0.7},
                     zorder=2.5,
                 )
