@@ -58,7 +58,8 @@ VARIANTS = {
     "delta-only": dict(alpha_max=1.0),
     "entropy-only": dict(alpha_from_entropy=True),
 }
-FOCAL = ("fade", "log_schedule", "power", "asym")  # the weights that are fade_advantage
+MOVING = ("fade", "log_schedule")  # the weights whose alpha and delta change from step to step
+FOCAL = (*MOVING, "power", "asym")  # the weights that are fade_advantage
 
 
 @dataclass
@@ -82,7 +83,7 @@ class Config(rlvr.config.Config):
             raise UserError(f"--batch_mean is for --weight {', '.join(FOCAL)}")
         if self.equalize_learning_rate and self.weight == "t2t":
             raise UserError("--equalize_learning_rate: the largest |A| of t2t depends on lengths")
-        if self.weight_args and self.weight in ("fade", "log_schedule"):
+        if self.weight_args and self.weight in MOVING:
             raise UserError(f"--weight {self.weight} takes no --weight_args: alpha and delta move")
         if self.alpha_from_entropy and self.target_entropy == 0:
             raise UserError("--alpha_from_entropy needs a --target_entropy above 0")
@@ -202,7 +203,7 @@ def choose_weight(config, alpha=1.0, delta=1.0, solve_rate=0.5, running_rate=0.5
     (HA-DW); lengths [B, G] are shares of --max_completion_length (T2T).
     """
     arguments = {"mean": solve_rate} if config.batch_mean else {}
-    if config.weight in ("fade", "log_schedule"):
+    if config.weight in MOVING:
         return partial(fade_advantage, alpha=alpha, delta=delta, **arguments)
     if config.weight == "t2t":
         arguments["lengths"] = lengths
@@ -311,8 +312,8 @@ def main(config: Config) -> None:
         solve_rate, entropy_now = rlvr.ranks.global_mean(batch.successes, -mean_logprobs)
         alpha, delta = control(config, memory, step, solve_rate, entropy_now)
         running_rate = memory["controller"]["solve_rate"]
-        lengths = lengths.view_as(batch.rewards) / config.max_completion_length  # [B, G]
-        weight = choose_weight(config, alpha, delta, solve_rate, running_rate, lengths)
+        shares = lengths.view_as(batch.rewards) / config.max_completion_length  # [B, G]
+        weight = choose_weight(config, alpha, delta, solve_rate, running_rate, shares)
         # The paper assumes rewards of 0 and 1: a weight is of successes and failures (section 2.1).
         advantages = weight(batch.successes)  # [B, G]
         if config.equalize_learning_rate:
@@ -344,7 +345,7 @@ def main(config: Config) -> None:
                 if reference is not None:
                     kl = common.kl_penalty(logprobs, batch.ref_logprobs[rows])
                 objective = clipped.objective - config.beta * kl + config.entropy_coef * entropy
-                # Not 1 where bf16 or vLLM has rounded otherwise than the trainer.
+                # All 1, unless the sampler computes in bf16 or is vLLM.
                 correction = batch.sampler_correction(rows, sampler.cap)
 
                 loss = -(weights[rows] * correction * objective).sum()

@@ -24,9 +24,8 @@ from rlvr.logs import read_rows
 
 import numpy as np
 from claims_rows import BASES
-from claims_rule import interval
 from claims_training import digest_of, load_script, main_and_config, missing_runs, train_all
-from tables import markdown_table
+from tables import difference_cell, markdown_table
 
 METRICS = ("pass@1", "pass@16", "token_entropy")
 NEEDED = ("main", "Config", "VARIANTS")  # of a script
@@ -124,8 +123,7 @@ def means(values: np.ndarray) -> list[str]:
 
 def mean_differences(differences: np.ndarray) -> list[str]:
     """Cells of the mean of each column, and of its 95% interval."""
-    intervals = [interval(column) for column in differences.T]
-    return ["{:+.3f} [{:+.3f}, {:+.3f}]".format(*numbers) for numbers in intervals]
+    return [difference_cell(column) for column in differences.T]
 
 
 def table(runs: Path, mine: Script, grpo: Script, scale: Scale) -> list[str]:

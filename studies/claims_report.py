@@ -15,7 +15,7 @@ from claims_rule import __doc__ as RULE
 from claims_runs import FULL, LONG, SHOWN, Job
 from language_model_results import SEEDS as MODEL_SEEDS
 from matplotlib.figure import Figure
-from tables import markdown_table
+from tables import difference_cell, markdown_table, mean_cell
 
 COLORS = {"holds": "#009E73", "does not": "#D55E00", "unclear": "#777777"}
 GRPO_LINE = "two-stage GRPO", LONG
@@ -168,8 +168,7 @@ def table_beside(lines: dict[Job, dict]) -> list[str]:
         for base in BASES:
             if {above, below} <= {*RUNS[base]}:
                 found = differences(lines, base, row)
-                mean, low, high = (f"{number:+.3f}" for number in interval(found))
-                cells = [f"{above} less {below}", metric, base, f"{mean} [{low}, {high}]"]
+                cells = [f"{above} less {below}", metric, base, difference_cell(found)]
                 table.append([*cells, str(len(found)), note])
     return markdown_table(
         ["difference", "in", "base", "mean and interval", "seeds", "the paper"], table
@@ -190,33 +189,26 @@ def runs_table(lines: dict[Job, dict], base: str) -> list[str]:
     table = []
     for name in names:
         seeds = numbers_of(lines, base, name)
-        columns = [[numbers.get(key) for numbers in seeds] for key in SHOWN]
+        columns = [[numbers[key] for numbers in seeds if key in numbers] for key in SHOWN]
         columns.append(above_path(lines, base, name))
-        cells = []
-        for values in columns:
-            if len(values) and None not in [*values]:
-                mean, low, _ = interval(values)
-                cells.append(f"{mean:.3f} ± {mean - low:.3f}")
-            else:
-                cells.append("")
-        table.append([name, str(len(seeds)), *cells])
+        table.append([name, str(len(seeds)), *map(mean_cell, columns)])
     return markdown_table(["run", "seeds", *SHOWN, PATH], table)
 
 
-def above_path(lines: dict[Job, dict], base: str, name: str) -> np.ndarray:
-    """Pass@16 of a run less that of GRPO's path at its pass@1, [seeds that all of them have].
+def above_path(lines: dict[Job, dict], base: str, name: str) -> list[float]:
+    """Pass@16 of a run less that of GRPO's path at its pass@1, for the seeds that all of them have.
 
     Before the path's first point and behind its last it is level.
     """
     path = [START, *(run for run in GRPO_LINE if run in RUNS[base])]
     if name in (*path, GROWTH):
-        return np.zeros(0)
+        return []
     found = []
     all_runs = [numbers_of(lines, base, run) for run in (name, *path)]
     for own, *on_path in zip(*all_runs, strict=False):  # the seeds that all of them have
         points = sorted((numbers["pass@1"], numbers["pass@16"]) for numbers in on_path)
         found.append(own["pass@16"] - np.interp(own["pass@1"], *zip(*points, strict=True)))
-    return np.array(found)
+    return found
 
 
 def draw_headlines(verdicts: list[Verdict]) -> Figure:
@@ -257,7 +249,7 @@ def draw_plane(lines: dict[Job, dict]) -> Figure:
             color = COLORS["does not"] if shown else "#BBBBBB"
             axis.scatter(*point, s=150 if shown else 50, color=color, zorder=3 if shown else 2)
             distances = above_path(lines, base, name)
-            if shown and len(distances):
+            if shown and distances:
                 mean, low, _ = interval(distances)
                 axis.errorbar(*point, mean - low, color=color, linewidth=2, zorder=3)
             if shown:

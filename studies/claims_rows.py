@@ -100,12 +100,8 @@ OTHERS = (
 # As above: the learning rate at which `mean` has the default of 3e-5 for arithmetic. FADE's target
 # is half of the first step's entropy, as in the paper; this model's entropy falls far below it.
 MODEL_EQUAL = "--equalize_learning_rate --learning_rate 1e-5"
-OF_THE_MODEL = {
-    "FADE": f"fade {MODEL_EQUAL}",
-    "mean": f"fade --weight mean {MODEL_EQUAL}",
-    "delta 0.5": f"fade --variant asym {MODEL_EQUAL}",
-    "Power 2": f"fade --variant power {MODEL_EQUAL}",
-}
+OF_THE_MODEL = {name: FROM_EVERY_BASE[name].replace(EQUAL, MODEL_EQUAL) for name in STATIC_WEIGHTS}
+OF_THE_MODEL["FADE"] = f"fade {MODEL_EQUAL}"
 RUNS = {
     "middle": FROM_THE_MIDDLE_BASE,
     "weak": FROM_EVERY_BASE,

@@ -22,11 +22,10 @@ import numpy as np
 from claims_judge import Verdict
 from claims_report import verdict_cell
 from claims_rows import LANGUAGE_MODEL, START
-from claims_rule import interval
 from compare import BEFORE, STYLES, draw_evaluations, draw_steps
 from language_model_results import judge_language_model, read_lines
 from matplotlib.figure import Figure
-from tables import markdown_table
+from tables import markdown_table, mean_cell
 
 CLAIMS_FIGURE = "../studies/figures/language_model_claims.png"
 PAGE = project.ROOT / "docs" / "language-model.md"
@@ -71,20 +70,21 @@ def sections(results: Path) -> dict[str, list[str]]:
         found["transcript"] = ["```", *transcript, "```"]
         found["estimate"] = estimate_and_measured(first_run)
         found["completions"] = completions_table(first_run)
-    table = by_name(results, SHOWN)
+    lines = read_lines(results)
+    table = by_name(lines, SHOWN)
     if table:
         figure = f"![pass@k and entropy]({CLAIMS_FIGURE})"
         found["runs"] = [*runs_table(table, SHOWN), "", figure]
-        found["training"] = runs_table(by_name(results, LOGGED), LOGGED)
+        found["training"] = runs_table(by_name(lines, LOGGED), LOGGED)
         found["claims"] = claims_table(judge_language_model(results))
         found["failures"] = failures_table(results, table)
     return found
 
 
-def by_name(results: Path, keys) -> dict[str, dict[int, dict]]:
+def by_name(lines: dict, keys) -> dict[str, dict[int, dict]]:
     """The numbers of each run that has any of the keys, by its name and its seed."""
     found = {}
-    for job, line in read_lines(results).items():
+    for job, line in lines.items():
         if {*keys} & {*line["numbers"]}:
             found.setdefault(job.name, {})[job.seed] = line["numbers"]
     return found
@@ -129,19 +129,9 @@ def runs_table(table: dict[str, dict[int, dict]], keys) -> list[str]:
     """A row a run: the mean of each number over its seeds, with half the 95% interval."""
     rows = []
     for name, seeds in table.items():
-        cells = [mean_of([seed[key] for seed in seeds.values() if key in seed]) for key in keys]
+        cells = [mean_cell([seed[key] for seed in seeds.values() if key in seed]) for key in keys]
         rows.append([name, str(len(seeds)), *cells])
     return markdown_table(["run", "seeds", *keys], rows)
-
-
-def mean_of(values: list[float]) -> str:
-    """The mean, with half the 95% interval where there is more than one value."""
-    if not values:
-        return ""
-    if len(values) == 1:
-        return f"{values[0]:.3f}"
-    mean, low, _ = interval(values)
-    return f"{mean:.3f} ± {mean - low:.3f}"
 
 
 def claims_table(verdicts: list[Verdict]) -> list[str]:
@@ -179,12 +169,12 @@ def draw_runs(results: Path, table: dict[str, dict[int, dict]]) -> Figure:
     figure = Figure(figsize=(16, 6), layout="constrained")
     left, right = figure.subplots(1, 2)
     groups = {name: [results / f"{name}-{seed}" for seed in seeds] for name, seeds in table.items()}
-    before = groups.pop(START, [])
-    for style, (name, folders) in zip(itertools.cycle(STYLES), groups.items()):
+    styles = itertools.cycle(STYLES)  # of the trained runs, in both panels
+    for name, folders in groups.items():
+        style = BEFORE if name == START else next(styles)
         draw_evaluations(left, [read_rows(folder, "eval")[-1] for folder in folders], name, style)
-    if before:
-        draw_evaluations(left, [read_rows(folder, "eval")[-1] for folder in before], START, BEFORE)
-    draw_steps(right, groups, "metrics", "entropy", window=4)
+    trained = {name: folders for name, folders in groups.items() if name != START}
+    draw_steps(right, trained, "metrics", "entropy", window=4)
     left.set(xlabel="k", title="held-out pass@k")
     left.set_xscale("log", base=2)
     right.set(title="token entropy of the rollout, nats")
@@ -198,7 +188,7 @@ def write_report(results: Path) -> None:
     if (results / "headline").exists():
         draw_curves(results / "headline", tempfile.gettempdir())
         (results / "headline" / "curves.png").rename(project.FIGURES / "language_model.png")
-    table = by_name(results, SHOWN)
+    table = by_name(read_lines(results), SHOWN)
     if table:
         with matplotlib.rc_context({"font.size": 15}):
             figure = draw_runs(results, table)

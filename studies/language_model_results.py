@@ -15,9 +15,8 @@ RESULTS = project.STUDIES / "results" / "language_model"
 SEEDS = 3  # of each run, which are judged once, when all are there
 
 
-def measure(result: Path) -> dict[str, float]:
-    """The numbers of the folder of one result."""
-    rows = read_rows(result, "metrics")
+def measure(result: Path, rows: list[dict]) -> dict[str, float]:
+    """The numbers of the folder of one result, whose steps have logged the rows."""
     if rows and "growth" in rows[0]:
         return measure_growth(rows)
     found = measure_evaluation(read_rows(result, "eval")[-1])
@@ -29,8 +28,9 @@ def read_lines(results: Path) -> dict[Job, dict]:
     found = {}
     for folder in sorted(results.glob("*-[0-9]")):
         name, _, seed = folder.name.rpartition("-")
-        rewards = [row["reward"] for row in read_rows(folder, "metrics") if "reward" in row]
-        line = {"numbers": measure(folder), "rewards": rewards}
+        rows = read_rows(folder, "metrics")
+        rewards = [row["reward"] for row in rows if "reward" in row]
+        line = {"numbers": measure(folder, rows), "rewards": rewards}
         found[Job(LANGUAGE_MODEL, name, int(seed))] = line
     return found
 

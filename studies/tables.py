@@ -1,7 +1,26 @@
-"""Tables in Markdown."""
+"""Tables in Markdown, and what stands in their cells."""
+
+from collections.abc import Sequence
+
+from claims_rule import interval
 
 
 def markdown_table(head: list[str], rows: list[list[str]]) -> list[str]:
     """The lines of a table, from the cells of its head and of each row."""
     ruler = "|---" * len(head) + "|"
     return [f"| {' | '.join(head)} |", ruler, *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def mean_cell(values: Sequence[float]) -> str:
+    """The mean, with half the 95% interval where there is more than one value; "" for none."""
+    if not values:
+        return ""
+    if len(values) == 1:
+        return f"{values[0]:.3f}"
+    mean, low, _ = interval(values)
+    return f"{mean:.3f} ± {mean - low:.3f}"
+
+
+def difference_cell(values: Sequence[float]) -> str:
+    """The mean, and the ends of its 95% interval."""
+    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*interval(values))
