@@ -11,7 +11,7 @@ What differs from grpo.py: the advantages, and what is logged about them.
 
 Paper: Unveiling Implicit Advantage Symmetry (A-GRAE; Yu, Chen, Liu, Zhang, Qu; arXiv 2602.05548).
 This file follows its text. But w counts right answers only, even with a reward for the format
-(--format_weight), where Eq. 11 prints the mean reward. The released code departs from the text: it
+(--format_share), where Eq. 11 prints the mean reward. The released code departs from the text: it
 has 1 - sqrt(p) in place of sqrt(1-p) (--variant released), and Bessel's standard deviation plus
 1e-6. Its A-GRAE branch never runs: it asks for a weight to have its start value, and that weight
 changes from the first step on.
@@ -22,7 +22,7 @@ and Zuo 2025, arXiv 2504.09696).
     python agrae.py                                                      # a laptop
     python agrae.py --variant agrae-dr-grpo                              # on Dr.GRPO
     python agrae.py --model Qwen/Qwen2.5-0.5B-Instruct --dataset math    # one GPU
-    python agrae.py --model Qwen/Qwen2.5-VL-3B-Instruct --dataset geo3k  # problems with images
+    python agrae.py --variant images --model Qwen/Qwen2.5-VL-3B-Instruct --dataset geo3k
     torchrun --nproc_per_node 8 agrae.py --model ... --dataset math      # 8 GPUs share the batch
 """
 
@@ -57,6 +57,15 @@ METHODS = (
     "grpo_lead",
     "none",
 )
+READ_BY = {  # the methods that read a flag; those not named here are read by all
+    "alpha": ("agrae",),
+    "sample_level": ("agrae",),
+    "group_level": ("agrae",),
+    "released_weight": ("agrae",),
+    "control_beta": ("positive_dominant", "negative_dominant"),
+    "control_gamma": ("hard_focused", "easy_focused"),
+    "success_weight": ("w_reinforce",),
+}
 VARIANTS = {
     "agrae": dict(),
     "agrae-dapo": dict(epsilon_high=0.28, aggregation="token"),  # no dynamic sampling (C.2)
@@ -74,7 +83,7 @@ VARIANTS = {
         alpha=0.5,
         num_generations=5,
         minibatch_size=80,
-        format_weight=0.9,
+        format_share=0.9,
         system_prompt="monologue",
     ),
 }
@@ -94,14 +103,16 @@ class Config(rlvr.config.Config):
     control_beta: float = 10.0  # of the dominant controls: how much more or less a success counts
     control_gamma: float = 0.5  # of the focused controls: what scales all advantages
     success_weight: ZeroOrMore[float] = 0.1  # of W-REINFORCE; a failure is worth -1
-    format_weight: ZeroOrMore[float] = 0.0  # share of the reward for the format; paper: 0.9, images
+    format_share: ZeroOrMore[float] = 0.0  # share of the reward for the format; paper: 0.9, images
 
     def check(self) -> None:
         super().check()
-        if self.format_weight > 1:
-            raise UserError("--format_weight must be at most 1")
-        if self.format_weight and self.method in ("w_reinforce", "grpo_lead"):
-            raise UserError(f"--method {self.method} takes no --format_weight: it counts successes")
+        self.refuse_unread("method", READ_BY)
+        if self.format_share > 1:
+            raise UserError("--format_share must be at most 1")
+        counts_successes = self.method in ("w_reinforce", "grpo_lead")
+        if counts_successes and (self.format_share or not self.scale_rewards):
+            raise UserError(f"--method {self.method}: no --format_share and no --no_scale_rewards")
 
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
@@ -220,7 +231,7 @@ def format_reward(text: str) -> float:
 
 
 def difficulty_metrics(advantages, successes, mean_success, alpha):
-    """What to log: w, how far it holds successes back, and where the advantages' size lies.
+    """What to log: w, the factor on successes that it gives, and where the advantages' size lies.
 
     advantages [B, G], successes [B, G] in {0, 1}, w and alpha. Sums are over all ranks, which call
     it together.
@@ -236,7 +247,7 @@ def difficulty_metrics(advantages, successes, mean_success, alpha):
     )
     return {
         "mean_success": mean_success,
-        "suppression": min(1.0, mean_success / alpha),
+        "success_factor": min(1.0, mean_success / alpha),
         "easy_share": easy / total if total else 0.0,
         "hard_share": hard / total if total else 0.0,
         "unsolved_groups": int(unsolved),
@@ -251,7 +262,7 @@ def main(config: Config) -> None:
     train_problems, eval_sets = rlvr.ranks.from_rank_0(  # the same on all ranks
         rlvr.tasks.datasets.load_problems, config, tokenizer
     )
-    reference = rlvr.models.load_reference(policy, config)  # None unless --beta is given
+    reference = rlvr.models.load_reference(policy, config)  # None where --beta is 0
     sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
@@ -275,7 +286,7 @@ def main(config: Config) -> None:
         # 2. Advantages: how much better is a completion than the others of its prompt?
         formats = [format_reward(sample.text) for sample in batch.samples]
         formats = torch.tensor(formats, device=run.device).view_as(batch.rewards)  # [B, G]
-        rewards = (1 - config.format_weight) * batch.rewards + config.format_weight * formats
+        rewards = (1 - config.format_share) * batch.rewards + config.format_share * formats
         advantages = grpo_advantage(rewards, config.scale_rewards)  # [B, G]
         success_rate = batch.successes.mean(1)  # [B], p
         first_rates = rlvr.ranks.gather(batch.first_successes.mean(1).tolist())
@@ -293,14 +304,14 @@ def main(config: Config) -> None:
         elif config.method == "w_reinforce":
             advantages = w_reinforce_advantage(batch.successes, config.success_weight)
         elif config.method == "grpo_lead":
-            lengths = batch.mask.sum(1).view_as(batch.successes)  # [B, G]
+            lengths = batch.written.sum(1).view_as(batch.successes)  # [B, G]
             advantages = grpo_lead_advantage(batch.successes, lengths)
         elif config.method != "none":
             advantages = controlled_advantage(
                 advantages, success_rate, config.method, config.control_beta, config.control_gamma
             )
         diagnostics = difficulty_metrics(advantages, batch.successes, mean_success, config.alpha)
-        if config.format_weight:
+        if config.format_share:
             well_formed, completions = rlvr.ranks.global_sum(formats.sum(), formats.numel())
             diagnostics["format"] = well_formed / completions
         advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it

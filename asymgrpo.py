@@ -8,7 +8,7 @@ With p the success rate of the prompt's group (Eqs. 5, 8):
 beta_pos grows, which keeps entropy on alternative solutions. A rare failure costs more as beta_neg
 grows, which removes noise.
 
-What differs from grpo.py: the advantages; all tokens of the batch weigh the same (App. G); and
+What differs from grpo.py: the advantages; all tokens of a minibatch weigh the same (App. G); and
 kappa is logged, the alignment of rewards and confidence. For small strengths its sign says which
 way a channel turns the entropy, compared with REINFORCE (Proposition 1).
 
@@ -156,7 +156,7 @@ def main(config: Config) -> None:
     train_problems, eval_sets = rlvr.ranks.from_rank_0(  # the same on all ranks
         rlvr.tasks.datasets.load_problems, config, tokenizer
     )
-    reference = rlvr.models.load_reference(policy, config)  # None unless --beta is given
+    reference = rlvr.models.load_reference(policy, config)  # None where --beta is 0
     sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
@@ -178,12 +178,12 @@ def main(config: Config) -> None:
         timer.lap("rollout")
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
-        # The formula knows successes and failures alone, whatever their rewards.
+        # The formula asks only whether a completion is right, not what its reward is.
         advantages = asymgrpo_advantage(
             batch.successes, config.beta_pos, config.beta_neg, config.flip
         )  # [B, G]
         old_logprobs = common.score_old_policy(batch, policy, config)  # [N, T]
-        diagnostics = {"kappa": global_kappa(batch.successes, batch.mask, old_logprobs)}
+        diagnostics = {"kappa": global_kappa(batch.successes, batch.written, old_logprobs)}
         advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
@@ -221,7 +221,7 @@ def main(config: Config) -> None:
         if config.log_gain:
             new_logprobs, _ = rlvr.logprobs.frozen_logprobs(policy, batch.samples, config)
             diagnostics |= success_gain(
-                batch.successes, batch.mask, batch.old_logprobs, new_logprobs
+                batch.successes, batch.written, batch.old_logprobs, new_logprobs
             )
         metrics = batch.metrics() | update.metrics() | run.metrics() | diagnostics
         timer.lap("update")

@@ -39,7 +39,8 @@ class Batch:
     rewards: torch.Tensor  # [B, G]
     successes: torch.Tensor  # [B, G], 1 where the reward reaches --success_threshold, else 0
     first_successes: torch.Tensor  # [B, G], before dynamic sampling replaced any group
-    mask: torch.Tensor  # [N, T], 1 on the completion tokens that are trained on
+    written: torch.Tensor  # [N, T], 1 on the policy's own completion tokens
+    mask: torch.Tensor  # [N, T], 1 on those of them that are trained on
     sampled_logprobs: torch.Tensor  # [N, T], by the sampler
     old_logprobs: torch.Tensor  # [N, T], by the policy before the update; 0 until they are known
     has_old_logprobs: torch.Tensor  # [N], whether they are known
@@ -97,6 +98,7 @@ def make_batch(samples: list[Sample], config, device) -> Batch:
         rewards=rewards.view_as(successes),
         successes=successes,
         first_successes=successes,
+        written=rlvr.rollouts.completion_mask(samples, device),
         mask=mask,
         sampled_logprobs=rlvr.rollouts.sampled_logprobs(samples, device),
         old_logprobs=torch.zeros_like(mask),
@@ -111,18 +113,24 @@ def roll_out(sampler, stream, config) -> Batch:
     and 1 they have no gradient. Groups of new prompts take their places. After --max_redraws tries
     some such groups may be left. All ranks call it together.
     """
-    size, wanted = config.num_generations, config.prompts_per_step // world.WORLD_SIZE
+    size = config.num_generations
+    wanted = config.prompts_per_step // world.WORLD_SIZE
     how = (size, config.temperature, config.max_completion_length)
     sampler.sync()
     first_groups = rlvr.rollouts.sample_groups(sampler, stream.draw(wanted), *how)
     groups = first_groups
+
+    def is_mixed(group: list[Sample]) -> bool:
+        return 0 < sum(sample.success for sample in group) < size
+
     for _ in range(config.max_redraws if config.dynamic_sampling else 0):
-        mixed = [group for group in groups if 0 < sum(sample.success for sample in group) < size]
+        mixed = [group for group in groups if is_mixed(group)]
         # a rank that lacks fewer groups draws as many, so that the ranks stay in step
         missing = rlvr.ranks.global_max(wanted - len(mixed))
         if missing == 0:
             break
         drawn = rlvr.rollouts.sample_groups(sampler, stream.draw(missing), *how)
+        drawn.sort(key=is_mixed, reverse=True)  # where a rank needs fewer, it keeps the mixed ones
         groups = (mixed + drawn)[:wanted]
     sampler.sleep()
     samples = [sample for group in groups for sample in group]
@@ -163,7 +171,8 @@ def score_old_policy(batch: Batch, policy, config, rows=None) -> torch.Tensor:
 def score_rollout(batch: Batch, policy, reference, config) -> None:
     """Fill in the old and the reference log-probs before the update. All ranks call it together.
 
-    The first minibatch is left out: its own forward pass gives its old log-probs for free.
+    The first minibatch is left out: its own forward pass gives its old log-probs for free. What is
+    known already is not computed again.
     """
     after_the_first = range(config.minibatch_size // world.WORLD_SIZE, len(batch.samples))
     score_old_policy(batch, policy, config, after_the_first)
@@ -304,7 +313,7 @@ class UpdateMetrics:
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
-    """Chance that any of k samples, drawn without replacement, is correct (A-GRAE Eq. 37).
+    """Chance that at least one of k samples, drawn without replacement, is correct (A-GRAE Eq. 37).
 
     ValueError unless 0 <= num_correct <= num_samples and 1 <= k <= num_samples.
     """
@@ -321,9 +330,10 @@ def answer_entropy(answers: list[str]) -> float:
 
 @torch.no_grad()
 def evaluate(sampler, sets: dict[str, list[Problem]], config) -> dict[str, float]:
-    """evaluate_set of each set, by a random stream of its own. All ranks call it together.
+    """evaluate_set of each set. All ranks call it together.
 
-    Where there are several sets, their names stand before the metrics'.
+    All sets share one random stream, which starts from the seed in every evaluation. Training has
+    another one. Where there are several sets, their names stand before the metrics'.
     """
     found = {}
     sampler.sync()
@@ -339,7 +349,8 @@ def evaluate(sampler, sets: dict[str, list[Problem]], config) -> dict[str, float
 
 def evaluate_set(sampler, problems: list[Problem], config) -> dict[str, float]:
     """pass@k for k = 1, 2, 4 ... n = eval_samples, its fit, accuracies, entropies, lengths."""
-    n, mine = config.eval_samples, problems[world.RANK :: world.WORLD_SIZE]
+    n = config.eval_samples
+    mine = problems[world.RANK :: world.WORLD_SIZE]
     room = rlvr.context.room_after(sampler.policy, sampler.tokenizer, problems)
     length = min(config.eval_max_completion_length or config.max_completion_length, room)
     groups = rlvr.rollouts.sample_groups(
@@ -355,22 +366,23 @@ def evaluate_set(sampler, problems: list[Problem], config) -> dict[str, float]:
 
     rows = []  # of each problem
     for problem, group, (likeliest,) in zip(mine, groups, greedy, strict=True):
-        correct = sum(sample.success for sample in group)
+        num_correct = sum(sample.success for sample in group)
         answers = [VERIFIERS[problem.verifier].extract(sample.text) for sample in group]
-        is_right = float(likeliest.success)
-        rows.append((correct, is_right, answer_entropy(answers), problem.level))
-    correct, greedy_rates, answer_entropies, levels = zip(*rlvr.ranks.gather(rows), strict=True)
+        greedy_success = float(likeliest.success)
+        rows.append((num_correct, greedy_success, answer_entropy(answers), problem.level))
+    rows = rlvr.ranks.gather(rows)
+    corrects, greedy_successes, answer_entropies, levels = zip(*rows, strict=True)
 
     ks = sorted({n, *(2**i for i in range(n.bit_length()))})
-    pass_at = {f"pass@{k}": statistics.mean(pass_at_k(n, c, k) for c in correct) for k in ks}
+    pass_at = {f"pass@{k}": statistics.mean(pass_at_k(n, c, k) for c in corrects) for k in ks}
     by_level = {}
     for level in sorted(set(levels)) if len(set(levels)) > 1 else ():
-        rates = [c / n for c, other in zip(correct, levels, strict=True) if other == level]
+        rates = [c / n for c, other in zip(corrects, levels, strict=True) if other == level]
         by_level[f"pass@1 {level}"] = statistics.mean(rates)
     return {
         **pass_at,
         f"avg@{n}": pass_at["pass@1"],
-        "greedy": statistics.mean(greedy_rates),
+        "greedy": statistics.mean(greedy_successes),
         "answer_entropy": statistics.mean(answer_entropies),
         "token_entropy": entropy / tokens,
         **fit_pass_at_k(ks, [*pass_at.values()]),

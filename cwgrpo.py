@@ -66,6 +66,12 @@ VARIANTS = {
     "clip-cov": dict(method="clip_cov"),
     "grpo": dict(method="none"),
 }
+READ_BY = {  # the methods that read a flag; those not named here are read by all
+    "means": ("cwgrpo",),
+    "padded_sum": ("cwgrpo",),
+    "detach_weights": ("cwgrpo",),
+    "clip_cov_fraction": ("clip_cov",),
+}
 
 
 @dataclass
@@ -74,22 +80,28 @@ class Config(rlvr.config.Config):
 
     variant: Literal[tuple(VARIANTS)] = "cwgrpo"  # named preset of flags; a given flag wins
     scale_rewards: bool = True  # divide the advantage by the group's standard deviation
-    method: Literal["cwgrpo", "clip_cov", "none"] = "cwgrpo"  # for tokens of extreme covariance
+    method: Literal["cwgrpo", "clip_cov", "none"] = "cwgrpo"  # what weakens extreme tokens
     means: Literal["tokens", "responses", "own"] = "tokens"  # what centres the covariance
     padded_sum: bool = False  # let the weights sum to the padded tokens, as the released code does
-    detach_weights: bool = True  # no gradient through the weights; the released code has it
+    detach_weights: bool = True  # no gradient through the weights; the released code lets it pass
     clip_cov_fraction: float = 2e-4  # share of a minibatch's tokens that Clip-Cov detaches
     format_weight: ZeroOrMore[float] = 0.0  # reward for the format, beside 1 for a right answer
     format_tags: Literal["think", "think_answer"] = "think_answer"  # think: as the paper words it
 
     def check(self) -> None:
         super().check()
+        self.refuse_unread("method", READ_BY)
         if self.minibatch_size % (self.num_generations * world.WORLD_SIZE):
             raise UserError(
                 "--minibatch_size must hold whole groups of --num_generations, which share weights"
             )
         if self.clip_cov_fraction > 1:
             raise UserError("--clip_cov_fraction must be at most 1")
+        if self.importance_sampling_level == "sequence" and self.method != "none":
+            raise UserError(
+                "--importance_sampling_level sequence is for --method none: the others weigh "
+                "single tokens, which have no ratio of their own then"
+            )
 
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
@@ -138,12 +150,14 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
     logprobs [B, G, T]: the current policy's; advantages [B, G]; mask [B, G, T]: 1 on completion
     tokens. Returns [B, G, T], 0 off the mask, without gradient if detach. The weights of a group
     sum to its number of tokens; if padded_sum, to G times its longest response. ValueError if
-    shapes disagree.
+    shapes disagree, or for other means.
 
-    means, by which log-probs and advantages are centred: "tokens", the mean over all tokens of a
-    prompt's G responses. "responses", the mean over responses of each one's mean over its tokens.
-    "own", for log-probs that of their own response, for advantages that over responses. The
-    (population) std is over tokens. The released code is "own" with padded_sum, without detach.
+    means says what centres the log-probs and the advantages:
+    "tokens": the mean over all tokens of the prompt's G responses.
+    "responses": each response's own mean first, then the mean of these.
+    "own": log-probs by the mean of their own response, advantages as with "responses".
+    The standard deviation is the population's, over tokens. The released code is "own" with
+    padded_sum, without detach.
     """
     if logprobs.shape != mask.shape or logprobs.shape[:2] != advantages.shape:
         shapes = f"{[*logprobs.shape]}, {[*advantages.shape]}, {[*mask.shape]}"
@@ -168,8 +182,10 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
         cov = (logp - mean(logp)) * (adv - mean(adv))  # [B, G, T]
     elif means == "responses":
         cov = (logp - mean_of_responses(logp)) * (adv - mean_of_responses(adv))
-    else:
+    elif means == "own":
         cov = (logp - own_mean(logp)) * (adv - mean_of_responses(adv))
+    else:
+        raise ValueError(f"means must be tokens, responses or own; got {means!r}")
     variance = mean((cov - mean(cov)) ** 2)  # [B, 1, 1]
     # Equal covariances still differ in their last bits. Such a spread is no bandwidth.
     largest = logp.abs().amax((1, 2), True) * adv.abs().amax((1, 2), True)  # [B, 1, 1]
@@ -204,7 +220,7 @@ def clip_cov_mask(logprobs, advantages, mask, fraction=2e-4, low=1.0, high=5.0, 
     """Clip-Cov, the baseline in Table 2: a 0 / 1 weight per token, used where CW-GRPO has its own.
 
     The paper only cites the rule (arXiv 2505.22617). As in that paper's code, the fraction is of
-    all tokens of the batch: floor(fraction x tokens) of them (that code: at least 1) get 0, drawn
+    all tokens of a minibatch: floor(fraction x tokens) of them (that code: at least 1) get 0, drawn
     uniformly among those with low < covariance < high; all if fewer. Shapes and errors are those
     of covariance_weights; 0 off the mask.
     """
@@ -272,7 +288,7 @@ def main(config: Config) -> None:
     train_problems, eval_sets = rlvr.ranks.from_rank_0(  # the same on all ranks
         rlvr.tasks.datasets.load_problems, config, tokenizer
     )
-    reference = rlvr.models.load_reference(policy, config)  # None unless --beta is given
+    reference = rlvr.models.load_reference(policy, config)  # None where --beta is 0
     sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
@@ -299,7 +315,7 @@ def main(config: Config) -> None:
         rewards = batch.rewards + config.format_weight * formats.view_as(batch.rewards)
         advantages = grpo_advantage(rewards, config.scale_rewards)  # [B, G]
         mask_by_group = batch.mask.view(*rewards.shape, -1)  # [B, G, T]
-        kernel = torch.ones_like(mask_by_group)  # [B, G, T], the weights of the minibatches below
+        kernel = torch.ones_like(mask_by_group)  # [B, G, T], filled by the minibatches
         token_advantages = torch.zeros_like(batch.mask)  # [N, T]
         common.score_old_policy(batch, policy, config)
 
@@ -309,9 +325,10 @@ def main(config: Config) -> None:
         for minibatch in batch.minibatches(config.minibatch_size) * config.num_iterations:
             # Weights are those of the whole minibatch, so that microbatches and ranks just add up.
             weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
-            # A weight for every token, by the current policy: before an update that is the old one.
+            updates_done = len(update.grad_norms)
+            # The kernel is the current policy's. Before the first update that is the old policy.
             current_logprobs = batch.old_logprobs  # [N, T]
-            if update.grad_norms and config.method != "none":
+            if updates_done > 0 and config.method != "none":
                 current_logprobs, _ = rlvr.logprobs.frozen_logprobs(
                     policy, batch.samples, config, minibatch
                 )
@@ -326,7 +343,7 @@ def main(config: Config) -> None:
                     config.padded_sum,
                 )
             elif config.method == "clip_cov":
-                draw = config.seed + 1000 * step + len(update.grad_norms)
+                draw = config.seed + 1000 * step + updates_done
                 kernel[groups] = global_clip_cov_mask(
                     by_group, advantages[groups], mask_by_group[groups], config, draw
                 )

@@ -11,9 +11,9 @@ What differs from grpo.py: the advantages (--weight, section 8), a constant deno
 and diagnostics.
 
 Paper: Don't Let Gains FADE (Decugis, O'Brien, Bach, Synnaeve, Cohen; arXiv 2607.01490). Algorithm 2
-prints the mean over the batch for r_mean (--batch_mean), while the masses of section 8 need the
-prompt's own, which is taken. The text calls the controller's averages smoothed, but prints 0.02 for
-the share of the past, which keeps almost nothing of it; --ema_beta 0.98 smooths.
+prints the mean over the batch for r_mean (--batch_mean), while the per-prompt masses of section 10
+need the prompt's own, which is taken. The text calls the controller's averages smoothed, but prints
+0.02 for the share of the past, which keeps almost nothing of it; --ema_beta 0.98 smooths.
 
     python fade.py                                                      # a laptop
     python fade.py --weight mix_pass_k --weight_args k=4                # any of POLICY_WEIGHTS
@@ -60,6 +60,13 @@ VARIANTS = {
 }
 MOVING = ("fade", "log_schedule")  # the weights whose alpha and delta change from step to step
 FOCAL = (*MOVING, "power", "asym")  # the weights that are fade_advantage
+READ_BY = {  # the weights that read a flag; those not named here are read by all
+    "target_entropy": ("fade",),
+    "ema_beta": ("fade", "ha_dw"),
+    "alpha_max": ("fade",),
+    "alpha_from_entropy": ("fade",),
+    "batch_mean": FOCAL,
+}
 
 
 @dataclass
@@ -75,29 +82,41 @@ class Config(rlvr.config.Config):
     alpha_max: float = 3.0  # upper limit of alpha
     alpha_from_entropy: bool = False  # alpha, too, follows the entropy, not the solve rate
     batch_mean: bool = False  # r_mean is that of the batch, as Algorithms 1 and 2 print it
-    equalize_learning_rate: bool = False  # scale it so that lr max|A| is GRPO's (section 11.3)
+    equalize_learning_rate: bool = False  # make learning rate x max|A| GRPO's (section 11.3)
 
     def check(self) -> None:
         super().check()
-        if self.batch_mean and self.weight not in FOCAL:
-            raise UserError(f"--batch_mean is for --weight {', '.join(FOCAL)}")
+        self.refuse_unread("weight", READ_BY)
         if self.equalize_learning_rate and self.weight == "t2t":
             raise UserError("--equalize_learning_rate: the largest |A| of t2t depends on lengths")
         if self.weight_args and self.weight in MOVING:
             raise UserError(f"--weight {self.weight} takes no --weight_args: alpha and delta move")
         if self.alpha_from_entropy and self.target_entropy == 0:
             raise UserError("--alpha_from_entropy needs a --target_entropy above 0")
+        names = (*MOVING, *POLICY_WEIGHTS)
+        if self.weight not in names:
+            raise UserError(f"--weight {self.weight} is none of {', '.join(names)}")
+        if self.ema_beta >= 1:
+            raise UserError("--ema_beta must be below 1")
+        if self.alpha_max < 1:
+            raise UserError("--alpha_max must be 1 or more")
         try:
-            FadeController(1.0, self.target_entropy, self.ema_beta, self.alpha_max)
             weight = choose_weight(self)
             inspect.signature(weight).bind("rewards")  # TypeError where it lacks an argument
-            if self.weight_args:
-                weight(torch.zeros(1, self.num_generations))
-        except (KeyError, TypeError, ValueError) as error:
+            if self.weight_args:  # without them an error is one of the weight itself
+                G = self.num_generations
+                groups = torch.ones(G + 1, G).tril(-1)  # with 0, 1 ... G successes
+                advantages = weight(groups)
+                if advantages.is_complex() or not advantages.isfinite().all():
+                    raise ValueError("some advantages are no finite numbers")
+                if not advantages.any():
+                    raise ValueError("all advantages are 0")
+        except (TypeError, ValueError) as error:
             given = f"--weight {self.weight} --weight_args {self.weight_args!r}"
-            raise UserError(f"{given} or the controller: {error}") from error
+            raise UserError(f"{given}: {error}") from error
 
     def may_change(self, name: str) -> bool:
+        # log_schedule goes by the share of max_steps that is done
         sets_length = name in ("max_steps", "num_train_epochs")
         return super().may_change(name) and not (sets_length and self.weight == "log_schedule")
 
@@ -126,7 +145,7 @@ class FadeController:
     ema_beta is the past's share in both averages. target_entropy is half of initial_entropy when
     None. With alpha_from_entropy (Figure 9, no formula printed) alpha falls along a line, from
     alpha_max where the entropy is twice its target to 1 at the target. vars() is the state to save.
-    ValueError for limits that cross.
+    ValueError unless 0 <= ema_beta < 1 <= alpha_max.
     """
 
     def __init__(
@@ -168,8 +187,9 @@ def log_schedule(step, total_steps, start, end, tau):
 def control(config, memory, step, solve_rate, entropy):
     """alpha and delta of this step: the controller's, or those of --weight log_schedule.
 
-    memory["controller"] is the controller's state, which checkpoints keep. In the first step there
-    is none yet; the default target is half of that step's entropy.
+    memory["controller"] is the controller's state. Checkpoints keep its numbers and not the object,
+    so each step makes a controller that goes on from them. In the first step there are none yet;
+    the default target is half of that step's entropy.
     """
     controller = FadeController(
         entropy,
@@ -182,6 +202,7 @@ def control(config, memory, step, solve_rate, entropy):
     alpha, delta = controller.step(solve_rate, entropy)
     memory["controller"] = vars(controller)
     if config.weight == "log_schedule":
+        # Eqs. 18 and 17, with the numbers that the paper has fitted to its run of 7 B.
         alpha = log_schedule(step, config.max_steps, 2.0, 1.917, tau=8500)
         delta = log_schedule(step, config.max_steps, 1.0, 0.802, tau=12264)
     return alpha, delta
@@ -197,7 +218,7 @@ POLICY_WEIGHTS = {
 
 
 def choose_weight(config, alpha=1.0, delta=1.0, solve_rate=0.5, running_rate=0.5, lengths=0.0):
-    """--weight as a function of the rewards alone.
+    """--weight as a function of the rewards alone. The defaults do for a trial by Config.check.
 
     alpha and delta are FADE's. The solve rates are the batch's (--batch_mean) and the running one
     (HA-DW); lengths [B, G] are shares of --max_completion_length (T2T).
@@ -228,7 +249,7 @@ def equalized_learning_rate(config, weight):
 
 
 def gradient_mass(advantages, rewards):
-    """(m_S, m_F), [B] each: sums of A over successes, of -A over failures, by G (section 2.1)."""
+    """(m_S, m_F), [B] each: the sum of A over successes, and of -A over failures, over G (2.1)."""
     return (advantages * rewards).mean(dim=1), -(advantages * (1 - rewards)).mean(dim=1)
 
 
@@ -279,7 +300,7 @@ def main(config: Config) -> None:
     train_problems, eval_sets = rlvr.ranks.from_rank_0(  # the same on all ranks
         rlvr.tasks.datasets.load_problems, config, tokenizer
     )
-    reference = rlvr.models.load_reference(policy, config)  # None unless --beta is given
+    reference = rlvr.models.load_reference(policy, config)  # None where --beta is 0
     sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
@@ -306,15 +327,15 @@ def main(config: Config) -> None:
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
         old_logprobs = common.score_old_policy(batch, policy, config)  # [N, T]
-        lengths = batch.mask.sum(1).clamp(min=1)  # [N]
-        mean_logprobs = (batch.mask * old_logprobs).sum(1) / lengths  # [N]
+        lengths = batch.written.sum(1).clamp(min=1)  # [N]
+        mean_logprobs = (batch.written * old_logprobs).sum(1) / lengths  # [N]
         mean_logprobs = mean_logprobs.view_as(batch.rewards)  # [B, G]
         solve_rate, entropy_now = rlvr.ranks.global_mean(batch.successes, -mean_logprobs)
         alpha, delta = control(config, memory, step, solve_rate, entropy_now)
         running_rate = memory["controller"]["solve_rate"]
         shares = lengths.view_as(batch.rewards) / config.max_completion_length  # [B, G]
         weight = choose_weight(config, alpha, delta, solve_rate, running_rate, shares)
-        # The paper assumes rewards of 0 and 1: a weight is of successes and failures (section 2.1).
+        # In the paper a reward is 0 or 1: a weight depends on success or failure alone (2.1).
         advantages = weight(batch.successes)  # [B, G]
         if config.equalize_learning_rate:
             rlvr.schedules.set_base(scheduler, equalized_learning_rate(config, weight))

@@ -50,8 +50,9 @@ class TrainingState:
     def source(self) -> dict:
         """What a run starts from; a resumed run has to start from the same."""
         commit = getattr(self.policy.config, "_commit_hash", "")
-        sum_of_problems = zlib.crc32(repr(self.stream.problems).encode())
-        for problem in self.stream.problems:
+        sum_of_problems = 0
+        for problem in self.stream.problems:  # one by one: the text of all may be many GB
+            sum_of_problems = zlib.crc32(repr(problem).encode(), sum_of_problems)
             for image in problem.images:
                 sum_of_problems = zlib.crc32(image, sum_of_problems)
         return {
@@ -84,7 +85,11 @@ def save(
         skipped=skipped,
         flags=lasting_flags(config),
     )
-    named_once = {name: weights[name] for name, _ in policy.named_parameters()}  # tied ones, too
+    # Tied weights have one name here. Buffers that are not saved with a model are not in `weights`.
+    names = [
+        name for kind in (policy.named_parameters(), policy.named_buffers()) for name, _ in kind
+    ]
+    named_once = {name: weights[name] for name in names if name in weights}
     save_folder(folder, policy, training.tokenizer, state, named_once)
 
 
@@ -128,7 +133,8 @@ def restore(checkpoint: Path, training: TrainingState, config) -> tuple[int, tup
     if saved["source"] != training.source():
         raise UserError(
             f"{checkpoint.parent} has begun with {saved['source']}, and now there is "
-            f"{training.source()}"
+            f"{training.source()}; what is evaluated is left out of the training problems, so that "
+            "another --eval_dataset can change them"
         )
     with loading(checkpoint):
         weights = model_class(policy.config).from_pretrained(

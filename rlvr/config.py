@@ -27,6 +27,10 @@ ZeroOrMore = Annotated[T, "zero or more"]
 AnySign = Annotated[T, "any sign"]
 MayChange = Annotated[T, "may change"]
 
+OF_A_FILE = ("prompt_column", "answer_column", "image_column", "verifier", "answer_lists")
+OF_THE_TINY_POLICY = ("base", "sft_steps", "exchanged_targets", "tie_word_embeddings")
+OF_VLLM = ("vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_enable_sleep_mode")
+
 
 @dataclass
 class Config:
@@ -51,13 +55,13 @@ class Config:
     numbers: str = "3"  # Countdown: how many numbers a problem has, out of 2,3,4
     arithmetic_levels: str = "1"  # arithmetic: how hard its problems are, out of 1,2,3,4
     base: Literal["weak", "middle", "strong"] | None = None  # tiny policy; if None, by --numbers
-    sft_steps: ZeroOrMore[int | None] = None  # supervised steps that teach one, in place of --base
-    exchanged_targets: ZeroOrMore[float] = 0.0  # share of them that miss the target, honestly
+    sft_steps: ZeroOrMore[int | None] = None  # supervised steps that teach a new tiny policy
+    exchanged_targets: ZeroOrMore[float] = 0.0  # share of taught solutions that miss the target
     tie_word_embeddings: bool = True  # of the tiny policy: its output head is its embedding
     output_dir: MayChange[str] = ""  # run folder; runs/<script>-<variant>-<time> if empty
     seed: ZeroOrMore[int] = 0  # of data order, sampling and evaluation
     max_steps: MayChange[ZeroOrMore[int]] = 60  # rollouts to train on; 0 evaluates only
-    num_train_epochs: MayChange[float | None] = None  # passes over the problems, for max_steps
+    num_train_epochs: MayChange[float | None] = None  # training epochs, in place of --max_steps
     prompts_per_step: int = 32  # B, over all ranks
     num_generations: int = 16  # G, completions of a prompt
     minibatch_size: int = 256  # completions of an optimizer update, over all ranks
@@ -66,19 +70,19 @@ class Config:
     gradient_checkpointing: MayChange[bool] = False  # save memory by computing activations twice
     bf16: bool = False  # forward passes in bf16 on a CPU, too; on a GPU they always are
     compile: MayChange[bool] = False  # torch.compile the layers: a slow start, then fast updates
-    engine: Literal["auto", "hf", "vllm"] = "auto"  # what samples; auto: vLLM if it is installed
+    engine: Literal["auto", "hf", "vllm"] = "auto"  # auto: vLLM on a GPU, where it is installed
     rollout_batch_size: MayChange[int] = 512  # completions that transformers decodes at once
     vllm_gpu_memory_utilization: MayChange[float] = 0.3  # share of the GPU's memory for vLLM
     vllm_tensor_parallel_size: MayChange[int] = 1  # ranks that share an engine
     vllm_enable_sleep_mode: MayChange[bool] = False  # vLLM frees its memory during updates
-    vllm_importance_sampling_cap: ZeroOrMore[float | None] = None  # 0: none; in bf16 2, else 0
+    vllm_importance_sampling_cap: ZeroOrMore[float | None] = None  # 0: none; vLLM, bf16: 2, else 0
     max_completion_length: int = 48  # tokens, the stop token and a tool's included
     tool: Literal[("none", *TOOLS)] = "none"  # what answers the policy's calls while it writes
-    max_turns: int = 8  # of a completion, each ended by a call; a tool is asked in all but the last
+    max_turns: int = 8  # most turns of a completion; each but the last may call the tool
     temperature: float = 1.0  # of the rollouts and, equally, of the log-probs in the loss
     learning_rate: ZeroOrMore[float] = 1e-4  # of AdamW; a schedule scales it
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"  # after the warm-up
-    warmup_ratio: ZeroOrMore[float] = 0.0  # share of the updates in which it rises from 0
+    warmup_ratio: ZeroOrMore[float] = 0.0  # share of the updates in which the rate rises from 0
     weight_decay: ZeroOrMore[float] = 0.0  # of AdamW
     max_grad_norm: float = 1.0  # longer gradients are scaled down to this norm
     epsilon: float = 0.2  # lower clip range of the ratio
@@ -89,7 +93,7 @@ class Config:
     beta: ZeroOrMore[float] = 0.0  # coefficient of the KL penalty (k3) to the starting policy
     entropy_coef: ZeroOrMore[float] = 0.0  # coefficient of the entropy bonus
     dynamic_sampling: bool = False  # DAPO: replace groups with success rate 0 or 1
-    max_redraws: ZeroOrMore[int] = 3  # how many times at most
+    max_redraws: ZeroOrMore[int] = 3  # how often, at most, a step draws new groups
     eval_steps: MayChange[int] = 20  # steps between evaluations
     eval_problems: ZeroOrMore[int] = 128  # held-out problems of a data set; 0 for all
     eval_samples: MayChange[int] = 32  # completions of a held-out problem
@@ -116,7 +120,8 @@ class Config:
         """Raise UserError, in one line, for a value or a combination that cannot work."""
         for name, kind in get_type_hints(type(self), include_extras=True).items():
             check_number(name, getattr(self, name), kind)
-        ranks, batch = world.WORLD_SIZE, self.prompts_per_step * self.num_generations
+        ranks = world.WORLD_SIZE
+        batch = self.prompts_per_step * self.num_generations
         if self.num_generations < 2:
             raise UserError("--num_generations must be 2 or more: a group judges a completion")
         if self.top_p > 1:
@@ -160,12 +165,44 @@ class Config:
         for name in self.eval_names:
             if name in EMBEDDED and not self.eval_problems:
                 raise UserError(f"--eval_problems 0 takes all of a data set; {name} has no end")
+        self.refuse_flags_of_other_sets()
+        self.refuse_unread("model", dict.fromkeys(OF_THE_TINY_POLICY, ("tiny",)))
+        self.refuse_unread("engine", dict.fromkeys(OF_VLLM, ("auto", "vllm")))
+        self.refuse_unread("tool", {"max_turns": tuple(TOOLS)})
+        if self.is_given("max_redraws") and not self.dynamic_sampling:
+            raise UserError("--max_redraws is for --dynamic_sampling")
         for name in (self.dataset, *self.eval_names):
             with reading(name):
                 known = name in (*EMBEDDED, *DATASETS) or Path(name).exists()
             if not known:
                 names = ", ".join((*DATASETS, *EMBEDDED))
                 raise UserError(f"{name!r} is no file and none of the data sets {names}")
+
+    def is_given(self, name: str) -> bool:
+        """Whether a flag is away from its default, be it by a preset."""
+        return getattr(self, name) != getattr(type(self), name)
+
+    def refuse_flags_of_other_sets(self) -> None:
+        """UserError for a flag away from its default that is of none of the data sets."""
+        names = {self.dataset, *self.eval_names}
+        own = bool(names - {*EMBEDDED, *DATASETS})
+        for flag, is_read, of in (
+            *((flag, own, "a file or folder of your own") for flag in OF_A_FILE),
+            ("arithmetic_levels", "arithmetic" in names, "arithmetic"),
+            ("numbers", "countdown" in names or self.model == "tiny", "countdown"),
+        ):
+            if not is_read and self.is_given(flag):
+                raise UserError(f"--{flag} is for {of}, not for {', '.join(sorted(names))}")
+
+    def refuse_unread(self, choice: str, read_by: dict[str, tuple[str, ...]]) -> None:
+        """UserError for a flag away from its default that nothing would read.
+
+        read_by has for such a flag the values of the flag `choice` with which it is read.
+        """
+        chosen = getattr(self, choice)
+        for name, readers in read_by.items():
+            if chosen not in readers and self.is_given(name):
+                raise UserError(f"--{name} is for --{choice} {', '.join(readers)}, not {chosen}")
 
     def uses_vllm(self, gpu: bool) -> bool:
         """Whether vLLM samples, on a machine with or without a GPU."""

@@ -81,7 +81,8 @@ def is_large(given) -> bool:
 
 def names_of(arguments: list[str]) -> set[str]:
     """The flags that stand on a command line; `--no_flag` is `--flag`."""
-    found = [argument.partition("=")[0].lstrip("-").replace("-", "_") for argument in arguments]
+    flags = [argument for argument in arguments if argument.startswith("-")]
+    found = [flag.partition("=")[0].lstrip("-").replace("-", "_") for flag in flags]
     return {*found, *(name.removeprefix("no_") for name in found)}
 
 
@@ -91,11 +92,15 @@ def read_saved_flags(given, folder: Path) -> dict:
         saved = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read {folder}/config.json: {error}") from error
-    if not isinstance(saved, dict) or saved.keys() != {field.name for field in fields(given)}:
+    names = {"script", *(field.name for field in fields(given))}
+    if not isinstance(saved, dict) or saved.keys() != names:
         raise UserError(
             f"--resume_from_checkpoint {folder} is not a run of this script: its flags are others"
         )
-    if given.output_dir and Path(given.output_dir) != folder:
+    script = saved.pop("script")
+    if script != Path(sys.argv[0]).name:  # a copy of a script has its flags
+        raise UserError(f"--resume_from_checkpoint {folder} is a run of {script}")
+    if given.output_dir and Path(given.output_dir).absolute() != folder.absolute():
         raise UserError(
             f"--output_dir {given.output_dir}: a resumed run goes on in its own folder, {folder}"
         )

@@ -41,6 +41,12 @@ def none_for_nan(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def copy_logs(folder: Path, suffix: str) -> None:
+    """Copy each <name>.jsonl to <name>.<suffix>."""
+    for file in folder.glob("[!.]*.jsonl"):
+        write_whole(file.with_suffix(f".{suffix}"), b"".join(lines_of(file)))
+
+
 def drop_rows_after(folder: Path, step: int) -> None:
     """Cut every log back to a step; the half line that a kill has left goes, too.
 

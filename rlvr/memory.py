@@ -18,6 +18,7 @@ class PolicySizes:
     hidden: int
     intermediate: int
     layers: int
+    heads: int  # of a layer
     queries: int  # width of all heads of a layer
     keys: int  # width of its key heads, and of its value heads
 
@@ -40,6 +41,7 @@ def policy_sizes(shape, trust_remote_code: bool = False) -> PolicySizes:
         hidden=hidden,
         intermediate=getattr(shape, "intermediate_size", 4 * hidden),
         layers=shape.num_hidden_layers,
+        heads=heads,
         queries=heads * head_size,
         keys=getattr(shape, "num_key_value_heads", heads) * head_size,
     )
@@ -69,6 +71,9 @@ def memory_estimate(sizes: PolicySizes, config, gpu_memory: float) -> dict[str, 
     # Measured: what a layer of Llama's shape keeps of a token for the backward pass, in bytes, with
     # and without bf16 autocast.
     layer = 40 * sizes.hidden + (11 if in_bf16 else 16) * sizes.intermediate
+    if in_bf16 and not gpu and not config.gradient_checkpointing:
+        # attention is not fused here (forward_passes): each token's weights of its text are kept
+        layer += 4 * sizes.heads * tokens_of_a_text(config)
     checkpointed = 4 * sizes.hidden * sizes.layers + layer
     token = checkpointed if config.gradient_checkpointing else layer * sizes.layers
     tiles = 0.5  # of the log-probs
@@ -96,9 +101,14 @@ def memory_estimate(sizes: PolicySizes, config, gpu_memory: float) -> dict[str, 
 
 def tokens_of_a_microbatch(config) -> int:
     """The most tokens of a forward pass: at least one whole text, at most a minibatch."""
-    text = config.max_prompt_length + config.max_completion_length
+    text = tokens_of_a_text(config)
     texts = config.minibatch_size // world.WORLD_SIZE
     return min(max(config.microbatch_tokens, text), texts * text)
+
+
+def tokens_of_a_text(config) -> int:
+    """The most tokens of a prompt and its completion in training."""
+    return config.max_prompt_length + config.max_completion_length
 
 
 def cached(sizes: PolicySizes, config, in_bf16: bool) -> float:

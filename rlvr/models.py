@@ -1,5 +1,6 @@
 """The policy, the frozen reference policy and the tokenizer."""
 
+import contextlib
 import math
 from pathlib import Path
 
@@ -40,17 +41,33 @@ def load_policy(config, device: torch.device):
             f"--model {config.model}: its context of {context} is under --max_completion_length"
         )
     if config.model != "tiny":
-        fit_to_memory(shape, config, smallest_gpu(device), share_of_main_memory())
+        with only_advising("memory"):
+            fit_to_memory(shape, config, smallest_gpu(device), share_of_main_memory())
     with loading(f"--model {config.model}"):
         # AutoTokenizer gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # Llama's has none
+    if tokenizer.pad_token is None:
+        raise UserError(f"--model {config.model}: its tokenizer has no end-of-text token")
     if reads_images(shape):
         with loading(f"--model {config.model}"):
             prepare_tokenizer(tokenizer, source, shape)
     elif config.model != "tiny" and device.type == "cpu" and config.max_steps > 0:
-        tell_duration(shape, config, tokenizer)
+        with only_advising("the seconds of a step"):
+            tell_duration(shape, config, tokenizer)
     return load_weights(source, config, device), tokenizer
+
+
+@contextlib.contextmanager
+def only_advising(what: str):
+    """Let no error of an estimate end a run: some models have configurations of their own kind."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if world.RANK == 0:
+            print(f"{what}: no estimate for this model ({type(error).__name__})")
 
 
 def read_shape(source, config):
@@ -78,12 +95,13 @@ def check_images(shape, config) -> None:
 def load_weights(source, config, device: torch.device):
     """A policy in fp32, sharded over the ranks unless there is one or --no-fsdp is given."""
     with loading(f"--model {config.model}"):
-        shape = read_shape(source, config)
+        shape = without_dropout(read_shape(source, config))
         policy = model_class(shape).from_pretrained(
-            source, dtype=torch.float32, trust_remote_code=config.trust_remote_code
+            source, config=shape, dtype=torch.float32, trust_remote_code=config.trust_remote_code
         )
         if reads_images(shape):
             policy.image_reader = read_image_reader(source, shape)
+    check_head(policy, config)
     policy.bf16 = config.bf16 or device.type == "cuda"
     keep_what_can_be_saved(policy)
     if config.gradient_checkpointing:
@@ -97,6 +115,37 @@ def load_weights(source, config, device: torch.device):
     if config.compile:
         warm_up(policy)
     return policy
+
+
+def without_dropout(shape):
+    """The configuration with all of its dropout set to 0.
+
+    With dropout two passes over a text have different log-probs, and their ratio would not be 1.
+    Gradient checkpointing needs training mode, in which dropout would act.
+    """
+    for part in (shape, shape.get_text_config()):
+        for name, value in vars(part).items():
+            if isinstance(value, float) and ("dropout" in name or "pdrop" in name):
+                setattr(part, name, 0.0)
+    return shape
+
+
+@torch.no_grad()
+def check_head(policy, config) -> None:
+    """UserError for a model whose logits are more than its hidden states times the output head.
+
+    Such are a scale, a cap or a bias. rlvr.logprobs leaves them out, so that the log-probs would be
+    those of another policy than the one that samples.
+    """
+    ids = torch.arange(8)[None]
+    hidden = policy.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    expected = hidden @ policy.get_output_embeddings().weight.T
+    logits = policy(input_ids=ids, use_cache=False).logits
+    if not torch.allclose(logits, expected, rtol=1e-3, atol=1e-3 * expected.abs().max().item()):
+        raise UserError(
+            f"--model {config.model}: its logits are not its hidden states times its output head; "
+            "a head with a scale, a cap or a bias is not supported"
+        )
 
 
 def keep_what_can_be_saved(policy) -> None:

@@ -1,6 +1,6 @@
 """Named groups of flags that all scripts have."""
 
-# The defaults where the policy is not the tiny one, or the data set is not Countdown.
+# The defaults where the policy is of the hub, or the data set is not Countdown.
 LARGE = dict(
     learning_rate=1e-6,
     max_steps=200,
@@ -28,7 +28,7 @@ ARITHMETIC = dict(
     eval_steps=8,
 )
 
-# On a GPU rlvr.fit chooses these by its memory, unless they are given.
+# rlvr.fit chooses these by the memory, unless they are given.
 CHOSEN_BY_MEMORY = frozenset(
     {
         "gradient_checkpointing",
@@ -41,7 +41,9 @@ CHOSEN_BY_MEMORY = frozenset(
 
 AGRAE = dict(eval_temperature=0.6, top_p=0.95, eval_max_completion_length=4096)
 
-# How the papers evaluate.
+ASYMGRPO = dict(eval_temperature=0.4, top_p=1.0, eval_max_completion_length=0)
+
+# How the papers evaluate. Each sets all four flags, so that one can take another's place.
 PROTOCOLS = {
     "none": dict(),
     "agrae": dict(**AGRAE, eval_samples=16),  # its AIME 2025 and AMC 23
@@ -50,9 +52,9 @@ PROTOCOLS = {
     "two-stage": dict(
         eval_temperature=0.6, top_p=0.95, eval_samples=256, eval_max_completion_length=3072
     ),
-    "asymgrpo": dict(eval_temperature=0.4, eval_samples=10),  # its AIME and AMC 23
-    "asymgrpo-5": dict(eval_temperature=0.4, eval_samples=5),  # its MATH-500 and OlympiadBench
-    "fade": dict(eval_temperature=1.0, eval_samples=256),
+    "asymgrpo": dict(**ASYMGRPO, eval_samples=10),  # its AIME and AMC 23
+    "asymgrpo-5": dict(**ASYMGRPO, eval_samples=5),  # its MATH-500 and OlympiadBench
+    "fade": dict(eval_temperature=1.0, top_p=1.0, eval_samples=256, eval_max_completion_length=0),
     "cwgrpo": dict(  # one sample, by Table 2's 3 of 30; the rest is of its released code
         eval_temperature=0.6, top_p=0.95, eval_samples=1, eval_max_completion_length=32768
     ),

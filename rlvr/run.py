@@ -19,13 +19,13 @@ from rlvr import checkpoints, locks, run_folders, world
 from rlvr.context import check_context
 from rlvr.devices import choose_device
 from rlvr.errors import UserError, fail, reading, writing
-from rlvr.logs import append_row, drop_rows_after, write_whole
+from rlvr.logs import append_row, copy_logs, drop_rows_after, write_whole
 from rlvr.plots import draw_curves, print_first_and_last
 from rlvr.ranks import from_rank_0, gather, global_sum, process_group
 from rlvr.report import write_report
 from rlvr.reports import make_writer
 from rlvr.sharding import is_sharded, whole
-from rlvr.signals import asking_for_an_end, leave
+from rlvr.signals import asking_for_an_end, leave, leave_the_end_alone
 from rlvr.stdout import drop_what_cannot_be_printed, is_lack_of_room
 from rlvr.threads import advise_on_threads
 
@@ -67,6 +67,7 @@ def launch(main, config) -> None:
             f"last checkpoint ({error})"
         )
     finally:
+        leave_the_end_alone()
         AT_EXIT.close()
         drop_what_cannot_be_printed()
 
@@ -139,26 +140,32 @@ class Run:
         if self.device.type == "cpu" and not self.threads_given and world.WORLD_SIZE == 1:
             advise_on_threads(training.policy)
         if world.RANK == 0:
-            config = json.dumps(asdict(self.config), indent=2)
-            write_whole(self.folder / "config.json", config.encode())
+            config = {"script": Path(sys.argv[0]).name, **asdict(self.config)}
+            write_whole(self.folder / "config.json", json.dumps(config, indent=2).encode())
             self.forget_after(step if self.checkpoint else -1)
         return step
 
     def forget_after(self, step: int) -> None:
-        """Drop what a killed run has half written, and put aside the checkpoints after the step."""
+        """Drop what a killed run has half written, and put aside what was saved after the step."""
+        aside = f"before-{self.started}"
         with writing(self.folder):
             for rest in self.folder.glob(".saving-*"):
                 shutil.rmtree(rest)
-            for later in run_folders.checkpoints_of(self.folder):
-                if run_folders.step_of(later) > step:
-                    later.rename(self.folder / f"before-{self.started}-{later.name}")
+            for rest in self.folder.glob(".*.before-*"):
+                rest.unlink()
+            saved = run_folders.checkpoints_of(self.folder)
+            later = [checkpoint for checkpoint in saved if run_folders.step_of(checkpoint) > step]
+            if later:
+                copy_logs(self.folder, aside)
+            for checkpoint in later:
+                checkpoint.rename(self.folder / f"{aside}-{checkpoint.name}")
         drop_rows_after(self.folder, step)
 
     def on_signal(self, number, frame):
         """Ask for an end after this step. Ctrl-C again, two seconds later, ends at once.
 
-        Where there is nothing to save, the end is now: before the first update, and in an
-        evaluation alone. Several ranks agree on the end of a step.
+        One process ends at once where no update has been made since the start or the last
+        checkpoint. Several ranks always finish the step, since they must stop together.
         """
         if not self.unsaved and world.WORLD_SIZE == 1:
             if number == signal.SIGINT:
@@ -205,7 +212,7 @@ class Run:
         optimizer.zero_grad()
         self.skipped += not finite
         self.skipped_in_a_row = 0 if finite else self.skipped_in_a_row + 1
-        if self.skipped_in_a_row == self.config.max_skipped_updates:
+        if self.skipped_in_a_row >= self.config.max_skipped_updates:
             raise UserError(
                 f"{self.skipped_in_a_row} updates in a row had a NaN or infinite loss or gradient: "
                 f"look at loss, kl, mismatch and grad_norm in {self.folder}/metrics.jsonl, and try "

@@ -169,7 +169,7 @@ class GenerateSampler:
                     logits_processor=[recorder],
                     synced_gpus=False,
                 )
-            recorder(ids, recorder.last)  # the last token's log-probs
+            recorder(ids, recorder.last)  # records the last token; its scores are not used
             recorded = torch.stack(recorder.logprobs, 1).tolist()  # [n, T]
             prompt_length = batch["input_ids"].shape[1]
             for tokens, logps in zip(ids[:, prompt_length:].tolist(), recorded, strict=True):

@@ -19,3 +19,12 @@ def leave(number, frame):
     """End a run that has nothing to save yet. A launcher may send the signal twice."""
     signal.signal(number, signal.SIG_IGN)
     sys.exit(0)
+
+
+def leave_the_end_alone() -> None:
+    """Let no signal raise anything more: Python would print a traceback of its own last lines.
+
+    Ctrl-C still ends a process that hangs there, at once and without a word.
+    """
+    for number in asking_for_an_end():
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)

@@ -5,7 +5,6 @@ import math
 import rlvr.logprobs
 from rlvr import world
 from rlvr.logs import append_row
-from rlvr.rollouts import completion_mask
 from rlvr.tasks.pictures import reader_of
 
 MOST_TOKENS = 1200  # of a group in a step; so 60 steps of one group stay below 5 MB
@@ -34,8 +33,8 @@ def log_tokens(run, step: int, batch, advantages, training, weights=None) -> Non
     }
     if weights is not None:
         per_token["weight"] = weights.view_as(batch.mask)
-    own = completion_mask(samples, batch.mask.device) > 0  # [N, T]; a tool's tokens have no numbers
-    per_token = {name: values.where(own, math.nan) for name, values in per_token.items()}
+    written = batch.written > 0  # [N, T]; a tool's tokens have no numbers
+    per_token = {name: values.where(written, math.nan) for name, values in per_token.items()}
     completions = [
         describe(
             samples[i], {name: values[i] for name, values in per_token.items()}, training, size

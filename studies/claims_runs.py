@@ -34,7 +34,7 @@ AS_TINY = (
     "--dataset countdown --max_completion_length 48 --eval_samples 32 --rollout_batch_size 512"
 )
 SHOWN = "pass@1", "pass@4", "pass@16", "pass@32", "greedy", "entropy", "false steps", "delta"
-KEPT = {*SHOWN, *(claim.metric for claim in ROWS)}
+KEPT = {*SHOWN, "easy gap", "hard gap", *(claim.metric for claim in ROWS)}
 COOL_RUNS = {name for claim in ROWS if claim.metric.startswith(COOL) for name in runs_of(claim)}
 DIGITS = 5  # of each number that is kept
 
@@ -112,10 +112,12 @@ def train(folder: Path, job: Job, scale: Scale) -> dict:
 
 def evaluate(folder: Path, name: str, sampling: str, job: Job, scale: Scale) -> dict[str, float]:
     """An evaluation of a run's last policy, or of the starting policy where none is saved."""
-    saved = checkpoints_of(folder) if scale.steps_of(job.name) else []
-    model = f"--model {shlex.quote(str(saved[0].absolute()))} {AS_TINY}" if saved else ""
+    start = scale.bases[job.base]
+    if scale.steps_of(job.name):
+        trained = shlex.quote(str(checkpoints_of(folder)[0].absolute()))
+        start = start.replace(f"--base {job.base}", f"--model {trained} {AS_TINY}")
     launch_quietly(
-        f"grpo --max_steps 0 {scale.flags} {scale.bases[job.base]} --seed {job.seed} {model} "
+        f"grpo --max_steps 0 {scale.flags} {start} --seed {job.seed} "
         f"--eval_problems {scale.held_out} {sampling} --num_threads 1",
         folder / name,
     )

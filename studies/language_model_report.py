@@ -25,7 +25,7 @@ from claims_rows import LANGUAGE_MODEL, START
 from compare import BEFORE, STYLES, draw_evaluations, draw_steps
 from language_model_results import judge_language_model, read_lines
 from matplotlib.figure import Figure
-from tables import markdown_table, mean_cell
+from tables import fill_in, markdown_table, mean_cell
 
 CLAIMS_FIGURE = "../studies/figures/language_model_claims.png"
 PAGE = project.ROOT / "docs" / "language-model.md"
@@ -155,15 +155,6 @@ def failures_table(results: Path, names) -> list[str]:
     return markdown_table(["run", "wrong", *FAILURES], rows)
 
 
-def fill_in(page: str, found: dict[str, list[str]]) -> str:
-    """The page with each section's lines between its marks."""
-    for name, lines in found.items():
-        before, begin, rest = page.partition(f"<!-- {name} -->\n")
-        _, end, after = rest.partition("<!-- end -->")
-        page = before + begin + "\n".join(["", *lines, "", ""]) + end + after
-    return page
-
-
 def draw_runs(results: Path, table: dict[str, dict[int, dict]]) -> Figure:
     """Held-out pass@k against k, and the entropy of the rollouts, of the runs there are."""
     figure = Figure(figsize=(16, 6), layout="constrained")
@@ -178,7 +169,7 @@ def draw_runs(results: Path, table: dict[str, dict[int, dict]]) -> Figure:
     left.set(xlabel="k", title="held-out pass@k")
     left.set_xscale("log", base=2)
     right.set(title="token entropy of the rollout, nats")
-    left.legend(fontsize=11)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside right center", fontsize=13)
     return figure
 
 

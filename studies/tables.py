@@ -1,4 +1,4 @@
-"""Tables in Markdown, and what stands in their cells."""
+"""Tables in Markdown, what stands in their cells, and where a page has them."""
 
 from collections.abc import Sequence
 
@@ -24,3 +24,12 @@ def mean_cell(values: Sequence[float]) -> str:
 def difference_cell(values: Sequence[float]) -> str:
     """The mean, and the ends of its 95% interval."""
     return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*interval(values))
+
+
+def fill_in(page: str, found: dict[str, list[str]]) -> str:
+    """The page with each section's lines between its marks."""
+    for name, lines in found.items():
+        before, begin, rest = page.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        page = before + begin + "\n".join(["", *lines, "", ""]) + end + after
+    return page

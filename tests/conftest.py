@@ -24,7 +24,7 @@ import matplotlib
 import pytest
 import torch
 import transformers
-from runs import ROOT, SMALL, arguments, countdown_problems, left_as_it_was
+from runs import ROOT, SMALL, arguments, countdown_problems, left_as_it_was, small_flags
 
 import common
 
@@ -116,9 +116,8 @@ def run(bare, cache_dir):
     """run(script, flag=value, ...) -> what `bare` gives; in the run folder `run` by default."""
 
     def run_small(script, **flags):
-        return bare(
-            script, *arguments(**{**SMALL, "output_dir": "run", "cache_dir": cache_dir, **flags})
-        )
+        small = {**small_flags(flags), "output_dir": "run", "cache_dir": cache_dir}
+        return bare(script, *arguments(**small | flags))
 
     return run_small
 
@@ -153,6 +152,7 @@ def no_model(bare, monkeypatch, tmp_path):
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", fail)
 
     def run_without_a_model(script, *given):
-        return bare(script, *arguments(**SMALL, cache_dir=tmp_path / "no cache"), *given)
+        small = small_flags([part.removeprefix("--") for part in given])
+        return bare(script, *arguments(**small, cache_dir=tmp_path / "no cache"), *given)
 
     return run_without_a_model

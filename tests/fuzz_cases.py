@@ -27,7 +27,6 @@ BASE = {
     "microbatch_tokens": 2048,
     "rollout_batch_size": 64,
     "gradient_checkpointing": False,
-    "verifier": "number",
 }
 
 # ------------------------------------------------------------------------------ values of a flag
@@ -182,6 +181,7 @@ TOGETHER = {
         "success_weight": "0 1e30",
         "released_weight": "true",
         "method": "none clip_cov hard_focused w_reinforce grpo_lead",
+        "format_share": "0.5 1 1e30",
         "format_weight": "1 1e30 1e300",
         "beta_pos": "0 1 1e30",
         "beta_neg": "0 1 1e30",
@@ -285,8 +285,12 @@ def line_of(rng, settings):
     base = dict(BASE)
     if {"numbers", "cache_dir"} & settings.keys():
         base["sft_steps"] = 1  # each has a policy of its own to warm up
+    if "model" in settings:
+        del base["sft_steps"]  # it has been taught
     if {"prompt_column", "answer_column"} & settings.keys():
         base["dataset"] = "good.jsonl"
+    if "dataset" in base | settings:
+        base["verifier"] = "number"
     if settings.get("resume_from_checkpoint"):
         base = {"max_steps": 2}
     given = []

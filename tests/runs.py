@@ -65,6 +65,16 @@ def countdown_problems(config, tokenizer):
     return problems_of(config.numbers, config.eval_problems)
 
 
+def small_flags(given):
+    """SMALL for a run that is given the flags of these names, too: what it reads of it."""
+    unread = []
+    if "model" in given:
+        unread.append("sft_steps")  # which teach the tiny policy
+        if "dataset" in given:
+            unread.append("numbers")  # of Countdown
+    return {name: value for name, value in SMALL.items() if name not in unread}
+
+
 @contextlib.contextmanager
 def left_as_it_was():
     """Put back what a run changes in this process: signal handlers, threads, random numbers."""

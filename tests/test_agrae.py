@@ -3,6 +3,7 @@
 import math
 
 import rlvr.ranks
+from rlvr.errors import UserError
 
 import pytest
 import torch
@@ -386,7 +387,7 @@ def test_difficulty_metrics_by_hand():
     advantages = torch.tensor([[0.0, 0, 0, 0], [-1, 1, -1, 0], [1, 1, -1, -1], [1, -2, 1, 1]])
     assert difficulty_metrics(advantages, rewards, mean_success=0.375, alpha=0.5) == {
         "mean_success": 0.375,
-        "suppression": 0.75,
+        "success_factor": 0.75,
         "easy_share": 5 / 12,
         "hard_share": 3 / 12,
         "unsolved_groups": 1,
@@ -399,7 +400,7 @@ def test_difficulty_metrics_where_nothing_is_solved():
     nothing = torch.zeros(3, 4)
     assert difficulty_metrics(nothing, nothing, mean_success=0.0, alpha=1.0) == {
         "mean_success": 0.0,
-        "suppression": 0.0,
+        "success_factor": 0.0,
         "easy_share": 0.0,
         "hard_share": 0.0,
         "unsolved_groups": 3,
@@ -407,10 +408,10 @@ def test_difficulty_metrics_where_nothing_is_solved():
     }
 
 
-@pytest.mark.parametrize("mean_success, suppression", [(0.2, 0.4), (0.5, 1.0), (0.9, 1.0)])
-def test_successes_are_held_back_until_w_is_alpha(mean_success, suppression):
+@pytest.mark.parametrize("mean_success, factor", [(0.2, 0.4), (0.5, 1.0), (0.9, 1.0)])
+def test_successes_are_held_back_until_w_is_alpha(mean_success, factor):
     metrics = difficulty_metrics(torch.ones(1, 2), torch.ones(1, 2), mean_success, alpha=0.5)
-    assert metrics["suppression"] == pytest.approx(suppression)
+    assert metrics["success_factor"] == pytest.approx(factor)
 
 
 def test_difficulty_metrics_are_sums_over_the_ranks(monkeypatch):
@@ -469,7 +470,7 @@ def test_the_format_is_nine_tenths_of_the_reward(run, no_evaluation, monkeypatch
     monkeypatch.setattr(common, "roll_out", roll_out)
     monkeypatch.setattr(agrae, "grpo_advantage", advantage)
     monkeypatch.setattr(agrae, "format_reward", lambda text: float(len(text) % 2))
-    result = run("agrae", max_steps=1, format_weight=0.9)
+    result = run("agrae", max_steps=1, format_share=0.9)
     assert result.code == 0, result.err
     batch, rewards = seen
     formats = [len(sample.text) % 2 for sample in batch.samples]
@@ -482,10 +483,30 @@ def test_the_format_is_nine_tenths_of_the_reward(run, no_evaluation, monkeypatch
 
 
 def test_the_format_is_at_most_the_whole_reward(bare):
-    assert refused(bare("agrae", "--format_weight", "1.5"), "agrae", "--format_weight", "at most 1")
+    assert refused(bare("agrae", "--format_share", "1.5"), "agrae", "--format_share", "at most 1")
 
 
 @pytest.mark.parametrize("variant", ["w-reinforce", "grpo-lead"])
-def test_what_counts_successes_alone_takes_no_reward_for_the_format(variant, bare):
-    given = ("--variant", variant, "--format_weight", "0.5")
-    assert refused(bare("agrae", *given), "agrae", "no --format_weight", "successes")
+@pytest.mark.parametrize("flags", [("--format_share", "0.5"), ("--no_scale_rewards",)])
+def test_what_counts_successes_alone_has_no_base_advantage(variant, flags, bare):
+    given = ("--variant", variant, *flags)
+    assert refused(bare("agrae", *given), "agrae", "no --format_share and no --no_scale_rewards")
+
+
+@pytest.mark.parametrize(
+    "name, value, method, readers",
+    [
+        ("alpha", 0.5, "positive_dominant", "agrae"),
+        ("sample_level", False, "none", "agrae"),
+        ("group_level", False, "grpo_lead", "agrae"),
+        ("released_weight", True, "hard_focused", "agrae"),
+        ("control_beta", 3.0, "hard_focused", "positive_dominant, negative_dominant"),
+        ("control_gamma", 0.3, "agrae", "hard_focused, easy_focused"),
+        ("success_weight", 0.2, "agrae", "w_reinforce"),
+    ],
+)
+def test_a_flag_that_the_method_does_not_read_is_refused(name, value, method, readers):
+    with pytest.raises(UserError, match=f"^--{name} is for --method {readers}, not {method}$"):
+        agrae.Config(**{name: value}, method=method).check()
+    for reader in readers.split(", "):
+        agrae.Config(**{name: value}, method=reader).check()

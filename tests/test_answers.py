@@ -15,6 +15,7 @@ import pytest
 from grading import boxed, grade_all, new_graders
 
 MATH_RIGHT = [
+    ("52_{8}", "52_8"),
     # numbers
     ("5", "5"),
     (" 5 ", "5"),
@@ -136,6 +137,10 @@ MATH_RIGHT = [
     ("30°", "30"),
 ]
 MATH_WRONG = [
+    # numbers of different bases
+    ("52_8", "52_7"),
+    ("52_{8}", "52_7"),
+    ("1_2", "1_3"),
     ("6", "5"),
     ("-5", "5"),
     ("50", "5"),
@@ -553,6 +558,11 @@ def test_last_boxes(text, parts, expected):
         ("5 - 3 = 2, so 2.", "2"),
         ("It is -1,234.5!", "-1,234.5"),
         ("from 7-9", "9"),
+        ("The answer is \u22125.", "-5"),  # a minus sign
+        ("It is \u20135", "-5"),  # a dash
+        ("from 7\u20139", "9"),
+        ("about .5", ".5"),
+        ("about -.25!", "-.25"),
         ("v2", "NA"),
         ("none", "NA"),
     ],

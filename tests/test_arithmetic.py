@@ -150,6 +150,8 @@ def test_arithmetic_has_no_end():
         ("20-18", "18", 1.0),  # a minus between two numbers is no sign
         ("-18", "18", 0.0),
         ("= -18", "-18", 1.0),
+        ("= \u221218", "-18", 1.0),
+        ("= \u221218", "18", 0.0),
         ("0.5", "0", 0.0),
         (r"\boxed{27}", "27", 1.0),
         (r"\boxed{27} or 28", "27", 0.0),  # a box counts for nothing

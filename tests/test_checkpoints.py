@@ -14,6 +14,7 @@ from rlvr.tasks.stream import ProblemStream
 
 import pytest
 import torch
+import transformers
 from safetensors import SafetensorError
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -227,6 +228,25 @@ def train(training):
     training.optimizer.step()
     training.scheduler.step()
     training.extra["alpha"] *= 0.5
+
+
+def test_what_a_model_saves_beside_its_parameters_comes_back(training_of, tmp_path):
+    """Some mixtures of experts balance them by a buffer, which no gradient moves."""
+    shape = transformers.Glm4MoeConfig(
+        **dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2),
+        **dict(num_attention_heads=2, num_key_value_heads=2, head_dim=16, n_routed_experts=4),
+        **dict(num_experts_per_tok=2, moe_intermediate_size=32, first_k_dense_replace=1),
+        **dict(n_group=1, topk_group=1),
+    )
+    training = training_of()
+    training.policy = transformers.AutoModelForCausalLM.from_config(shape)
+    (bias,) = (b for name, b in training.policy.named_buffers() if "correction" in name)
+    bias.fill_(0.75)
+    training.optimizer = torch.optim.AdamW(training.policy.parameters())
+    checkpoints.save(tmp_path / "checkpoint-1", training, 1, (0, 0), Config())
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint-1")
+    (found,) = (b for name, b in loaded.named_buffers() if "correction" in name)
+    assert (found == 0.75).all()
 
 
 def weights_of(training):

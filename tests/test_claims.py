@@ -296,7 +296,7 @@ def test_a_run_that_is_stopped_is_not_finished():
 
 
 def line(number, rewards=()):
-    numbers = {key: number for key in {row.metric for row in ROWS} | {*claims_runs.SHOWN}}
+    numbers = dict.fromkeys(claims_runs.KEPT, number)
     return {"numbers": numbers, "rewards": [*rewards], "seconds": 40}
 
 
@@ -440,6 +440,12 @@ def test_no_page_before_every_row_has_had_its_first_look(tmp_path):
     with pytest.raises(UserError, match=f"have less than {LOOKS[0]} seeds yet"):
         claims_report.write_report(lines_without_a_difference(LOOKS[0] - 1), [], tmp_path)
     assert not [*tmp_path.iterdir()]
+
+
+def test_the_committed_results_are_of_these_commands():
+    """A line keeps the command that it is of."""
+    for job, found in claims_runs.read_results(claims.RESULTS).items():
+        assert found["command"] == claims_runs.command_of(job, claims_runs.FULL), job
 
 
 def test_the_page_is_that_of_the_committed_results():

@@ -3,9 +3,11 @@
 import json
 import time
 from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
 
 import rlvr.tasks.pool
-from rlvr.tasks import code
+from rlvr.tasks import code, unit_tests
 from rlvr.tasks.isolation import Sandbox
 from rlvr.tasks.unit_tests import UnitTests, has_tests, read_tests
 
@@ -103,6 +105,17 @@ CODE_TEXTS = [
     ),
     ("```python\ndef f(a): return a\n```\n```python\nadd = lambda a, b: f(a) + b\n```", 1.0, ""),
     ("```python\n1 / 0\n```\n```python\nadd = lambda a, b: a + b\n```", 1.0, ""),
+    # an earlier block is left out whose names the last one has by itself
+    *(
+        (f"```python\n{name} = 1 / 0\n```\n```python\n{code}\n```", 1.0, "")
+        for name, code in [
+            ("e", f"try:\n    {{}}[0]\nexcept KeyError as e:\n    e.args\n{ADD}"),
+            ("floor", "from math import *\ndef add(a, b):\n    return floor(a + b)"),
+            ("x", f"match 3:\n    case x:\n        x + 1\n{ADD}"),
+            ("rest", f"match [3]:\n    case [*rest]:\n        rest.pop()\n{ADD}"),
+            ("more", f"match {{1: 2}}:\n    case {{**more}}:\n        more.clear()\n{ADD}"),
+        ]
+    ),
     ("```python\ndef add(a, b:\n```\n```python\nadd = lambda a, b: a + b\n```", 1.0, ""),
     ("```python\nadd = lambda a, b: a + b\n```\n```python\nadd(1,\n```", 0.0, ""),
 ]
@@ -185,11 +198,20 @@ def test_the_forms_of_unit_tests(tests, found):
         '{"fn_name": "f", "inputs": [], "outputs": []}',
         '[{"input": "x", "output": "1", "testtype": "functional"}]',
         '[{"input": "1", "output": "1", "testtype": "functional"}, {"input": "", "output": ""}]',
+        '[{"input": null, "output": "1", "testtype": "functional"}]',
+        json.dumps("assert " + "-" * 100_000 + "1"),
     ],
 )
 def test_what_is_no_unit_test(gold):
     assert not has_tests(gold)
     assert has_tests(json.dumps(DOUBLE))
+
+
+@pytest.mark.parametrize("cell", [b"assert f(1)", Decimal(3), datetime.now(), "[" * 100_000, None])
+def test_a_cell_that_holds_no_unit_tests(cell):
+    """Such a column is dropped row by row."""
+    assert unit_tests.tests_text(cell) == ""
+    assert unit_tests.tests_text(DOUBLE) == json.dumps(DOUBLE)
 
 
 # ---------------------------------------------------------------------------------------- tricks

@@ -169,9 +169,40 @@ def test_a_rank_draws_as_many_groups_as_the_rank_that_lacks_most(tiny, solutions
     assert found == ([MIXED] * 4, [4, 3])
 
 
+def test_a_rank_that_draws_more_than_it_lacks_keeps_the_mixed_groups(tiny, solutions, monkeypatch):
+    monkeypatch.setattr(rlvr.ranks, "global_max", lambda missing: max(missing, 3))
+    script = [MIXED, MIXED, WRONG, MIXED] + [RIGHT, WRONG, MIXED]
+    found = roll_out_scripted(tiny, solutions, script, dynamic_sampling=True, max_redraws=1)
+    assert found == ([MIXED] * 4, [4, 3])
+
+
 def test_without_dynamic_sampling(tiny, solutions):
     found = roll_out_scripted(tiny, solutions, [WRONG, RIGHT, MIXED, WRONG])
     assert found == ([WRONG, RIGHT, MIXED, WRONG], [4])
+
+
+def test_rollouts_are_drawn_at_the_temperature_of_the_loss_from_all_tokens(tiny, solutions):
+    """The evaluation's own temperature, top_p and length are not theirs, nor are the defaults."""
+    seen = []
+
+    class Noting(ScriptedSampler):
+        def generate(self, prompt_ids, *how):
+            seen.append(how)
+            return super().generate(prompt_ids, *how)
+
+    config = Config(
+        prompts_per_step=2,
+        num_generations=2,
+        temperature=0.7,
+        max_completion_length=11,
+        eval_temperature=0.6,
+        top_p=0.9,
+        eval_max_completion_length=9,
+        dynamic_sampling=True,
+    )
+    sampler = Noting(*tiny, solutions, [WRONG, MIXED, MIXED], 2)
+    common.roll_out(sampler, ProblemStream([Problem(p, p) for p in solutions], 0), config)
+    assert seen == [(0.7, 1.0, 11)] * 2  # the second one draws a group again
 
 
 # ------------------------------------------------------------------------------------ the batch
@@ -211,6 +242,7 @@ def test_make_batch_can_leave_truncated_completions_out(batch):
     assert masked.mask[2].sum() == 0
     others = [0, 1, 3, 4, 5]
     assert torch.equal(masked.mask[others], batch.mask[others])
+    assert torch.equal(masked.written, batch.mask)
 
 
 def test_minibatches(batch, monkeypatch):

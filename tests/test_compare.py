@@ -18,6 +18,9 @@ def test_runs_that_differ_in_the_seed_are_one_line(tmp_path):
     c = write_run(tmp_path / "c", [0, 1], variant="gspo", learning_rate=1e-4)
     d = write_run(tmp_path / "d", [0, 1], learning_rate=1e-3)
     of_another_script = write_run(tmp_path / "e", [0, 1], learning_rate=1e-4, beta_pos=0.5)
+    mine, theirs = (
+        write_run(tmp_path / name, [0, 1], script=name) for name in ("mine.py", "grpo.py")
+    )
     assert compare.group_runs([a, b, c]) == {"grpo": [a, b], "gspo": [c]}
     assert compare.group_runs([a, d, c]) == {
         "grpo learning_rate=0.0001": [a],
@@ -27,6 +30,10 @@ def test_runs_that_differ_in_the_seed_are_one_line(tmp_path):
     assert compare.group_runs([a, of_another_script]) == {
         "grpo": [a],
         "grpo beta_pos=0.5": [of_another_script],
+    }
+    assert compare.group_runs([mine, theirs]) == {
+        "grpo script=mine.py": [mine],
+        "grpo script=grpo.py": [theirs],
     }
 
 

@@ -27,6 +27,19 @@ import pytest
         dict(epsilon_high=-0.1),
         dict(max_steps=-1),
         dict(max_redraws=-1),
+        dict(dataset="gsm8k", verifier="number"),
+        dict(dataset="gsm8k", answer_column="solution"),
+        dict(dataset="math", eval_dataset="math500", answer_lists="alternatives"),
+        dict(arithmetic_levels="2"),
+        dict(numbers="4", model="gpt2", dataset="gsm8k"),
+        dict(base="weak", model="gpt2"),
+        dict(sft_steps=400, model="gpt2"),
+        dict(sft_steps=400, exchanged_targets=0.5, model="gpt2"),
+        dict(tie_word_embeddings=False, model="gpt2"),
+        dict(vllm_gpu_memory_utilization=0.5, engine="hf"),
+        dict(vllm_enable_sleep_mode=True, engine="hf"),
+        dict(max_turns=2),
+        dict(max_redraws=1),
         dict(prompts_per_step=0),
         dict(num_generations=1),
         dict(num_generations=0),
@@ -85,7 +98,11 @@ def test_check_refuses(flags):
         dict(max_steps=0),
         dict(learning_rate=0.0),
         dict(beta=0.0),
-        dict(max_redraws=0),
+        dict(max_redraws=0, dynamic_sampling=True),
+        dict(max_turns=1, tool="calculator"),
+        dict(vllm_enable_sleep_mode=True),
+        dict(numbers="4", model="gpt2"),
+        dict(numbers="4", dataset="gsm8k"),
         dict(sft_steps=0),
         dict(base="weak"),
         dict(base="weak", tie_word_embeddings=False),
@@ -216,8 +233,8 @@ NUMBERS = [
 @pytest.mark.parametrize("name", NUMBERS)
 def test_which_numbers_may_be_zero(name):
     """Countdown has no end: of it, all held-out problems cannot be asked for."""
-    file_set = dict(dataset="gsm8k") if name == "eval_problems" else {}
-    config = replace(Config(**file_set), **{name: 0})
+    others = {"eval_problems": dict(dataset="gsm8k"), "max_redraws": dict(dynamic_sampling=True)}
+    config = replace(Config(**others.get(name, {})), **{name: 0})
     if name in ZERO_OR_MORE | ANY_SIGN:
         config.check()
     else:

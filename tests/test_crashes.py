@@ -425,9 +425,11 @@ DAMAGES = {
 
 
 def assert_put_aside(folder, name, held):
-    """A checkpoint stands under another name, with all that it held."""
+    """A checkpoint stands under another name, with all that it held, and so do the logs."""
     (aside,) = Path(folder).glob(f"before-*-{name}")
     assert tree(aside) == held
+    started = aside.name.removesuffix(f"-{name}")
+    assert (Path(folder) / f"metrics.{started}").read_text().count("\n") >= 1
 
 
 def lines_about_damage(result):
@@ -568,7 +570,7 @@ def test_a_full_disk_while_a_row_is_written(run, resume, monkeypatch, straight, 
 
 
 @pytest.mark.parametrize(
-    "moment, left", [("resume", ".config.json"), ("forget_after", ".metrics.jsonl")]
+    "moment, left", [("resume", ".config.json"), ("forget_after", ".metrics.before")]
 )
 def test_a_full_disk_while_a_run_is_picked_up(resume, monkeypatch, straight, moment, left):
     """No file can be over 100 bytes: config.json, or the logs, stay as they were."""
@@ -579,10 +581,7 @@ def test_a_full_disk_while_a_run_is_picked_up(resume, monkeypatch, straight, mom
     with no_limit_afterwards() as limit, monkeypatch.context() as patch:
         before_calls(patch, rlvr.run.Run, moment, lambda *_: limit(100))
         assert refused(resume("grpo", "run/checkpoint-2"), "grpo", "too large")
-    now = {
-        re.sub("^before-.*-checkpoint", "checkpoint", name): held
-        for name, held in tree("run").items()
-    }
+    now = {re.sub("before-.*", "before", name): held for name, held in tree("run").items()}
     assert now.pop(left) is not None
     if moment == "forget_after":  # by then config.json holds what was given
         del now["config.json"], before["config.json"]
@@ -590,7 +589,7 @@ def test_a_full_disk_while_a_run_is_picked_up(resume, monkeypatch, straight, mom
     shutil.rmtree("run/checkpoint-3", ignore_errors=True)
     result = resume("grpo", "run")
     assert result.code == 0, result.err
-    assert steps("run") == [1, 2, 3] and not Path("run", left).exists()
+    assert steps("run") == [1, 2, 3] and not [*Path("run").glob(f"{left}*")]
 
 
 @contextlib.contextmanager
@@ -718,15 +717,19 @@ def test_sigterm_at_any_stage_of_the_start(run, monkeypatch, module, name, is_wa
     assert all(map(rlvr.checkpoints.is_whole, warmed_up))
 
 
-def test_a_second_sigterm_while_the_start_is_being_left(run, monkeypatch):
+@pytest.mark.parametrize("is_left_early", [True, False])
+def test_a_signal_while_the_process_ends(run, monkeypatch, is_left_early):
     """What a process does at its end is not to be interrupted: Python would print a traceback."""
     with monkeypatch.context() as patch:
-        signalling(patch, rlvr.models, "load_policy")
-        assert run("grpo").code == 0
-    try:
-        signal.raise_signal(signal.SIGTERM)
-    except SystemExit as again:
-        pytest.fail(f"the second one raises {again!r}")
+        if is_left_early:
+            signalling(patch, rlvr.models, "load_policy")
+        assert run("grpo", max_steps=0).code == 0
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+        try:
+            signal.raise_signal(number)
+        except SystemExit as again:
+            pytest.fail(f"{number!r} raises {again!r}")
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL, "Ctrl-C ends a process that hangs"
 
 
 @slow
@@ -910,7 +913,7 @@ def begun(script, **flags):
     given = {**SMALL, "numbers": str(SMALL["numbers"]), **flags}
     config = importlib.import_module(script).Config(**given)
     Path("run").mkdir()
-    Path("run/config.json").write_text(json.dumps(asdict(config)))
+    Path("run/config.json").write_text(json.dumps({"script": f"{script}.py", **asdict(config)}))
     Path("data.jsonl").touch()
     return config
 
@@ -934,8 +937,17 @@ def another(config, name):
 def test_a_resumed_run_keeps_what_it_was_begun_with(resume, script, name):
     needed = {  # flags without which another value of this one would be refused for itself
         "base": {"base": "weak", "sft_steps": None},
+        "model": {"sft_steps": None},
+        "max_turns": {"tool": "calculator"},
+        "max_redraws": {"dynamic_sampling": True},
         "weight_args": {"weight": "mix_pass_k", "weight_args": "k=4"},
+        "arithmetic_levels": {"dataset": "arithmetic"},
+        "control_beta": {"method": "positive_dominant"},
+        "control_gamma": {"method": "hard_focused"},
+        "success_weight": {"method": "w_reinforce"},
+        "clip_cov_fraction": {"method": "clip_cov"},
     }
+    needed |= {flag: {"dataset": "data.jsonl"} for flag in rlvr.config.OF_A_FILE}
     config = begun(script, **needed.get(name, {}))
     value = another(config, name)
     before = tree("run")

@@ -442,7 +442,7 @@ def test_data_sets_of_the_table(name):
     assert source.path in paths.split(", ")
     assert source.verifier == verifier
     assert ("train" in use) == (source.train is not None)
-    assert ("by level" in use) == (source.level is not None and source.test is not None)
+    assert ("by level" in use) == (source.level is not None)
 
 
 def test_verifiers_of_the_table():

@@ -137,6 +137,22 @@ def test_trl_trains_by_the_controller_of_fade(trainers, tiny_folder, tmp_path):
         torch.testing.assert_close(rollout["advantages"], expected.flatten())
 
 
+def test_fade_in_trl_sees_the_entropy_that_fade_sees(trainers):
+    """The mean of -log pi over the tokens of a response, then over all responses."""
+    trainer = object.__new__(trainers["Fade"])
+    trainer.accelerator = SimpleNamespace(gather=lambda of_rank: torch.cat([of_rank, of_rank + 1]))
+    logprobs = torch.tensor([[-1.0, -3.0, -9.0], [-4.0, -9.0, -9.0]])
+    trainer.logprobs_and_entropy = lambda output: (logprobs, None)
+    output = dict(completion_mask=torch.tensor([[1, 1, 0], [1, 0, 0]]))
+    rewards = torch.tensor([[1.0, -1.0]])
+    found = trainer.advantage(rewards, output)
+    # the responses have 2 and 4 nats, and 3 and 5 on the other process
+    controller = fade.FadeController(3.5)
+    alpha, delta = controller.step(0.5, 3.5)
+    assert vars(trainer.controller) == pytest.approx(vars(controller))
+    torch.testing.assert_close(found, fade.fade_advantage((rewards > 0).float(), alpha, delta))
+
+
 def test_trl_trains_by_the_weights_of_cwgrpo(trainers, tiny_folder, tmp_path):
     """The weights of a group sum to its number of tokens, and are not all 1."""
     rewards, rollouts, losses = train(trainers["CwGrpo"], tiny_folder, tmp_path)
@@ -219,7 +235,6 @@ INDEX = np.array(["b", "a", "b", "a", "a", "b"], dtype=object)
 ROW_REWARDS = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0, 0.0])
 LENGTHS = torch.tensor([[3], [1], [2], [3], [2], [1]])
 RESPONSE_MASK = (torch.arange(3) < LENGTHS).float()
-TOKEN_REWARDS = ROW_REWARDS[:, None] * (torch.arange(3) == LENGTHS - 1)
 GROUPS = torch.tensor([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]])  # of a, then of b
 
 
@@ -240,8 +255,12 @@ ADVANTAGES = {
 }
 
 
-def test_recipes_for_verl_and_skyrl(published):
-    """Each is called with the arguments that the library's trainer gives."""
+@pytest.mark.parametrize("failure", [0.0, -1.0])
+def test_recipes_for_verl_and_skyrl(failure, published):
+    """Each is called with the arguments that the library's trainer gives.
+
+    What a failure is worth in the library changes nothing.
+    """
     verl, skyrl = {}, {}
 
     def register_adv_est(name_or_enum):
@@ -252,9 +271,8 @@ def test_recipes_for_verl_and_skyrl(published):
     published("skyrl.backends.skyrl_train.utils.ppo_utils", AdvantageEstimatorRegistry=registry)
     exec(code_of("verl and SkyRL"), {})
     assert (sorted(verl), sorted(skyrl)) == (sorted(ADVANTAGES), ["asymgrpo"])
-    given = dict(
-        token_level_rewards=TOKEN_REWARDS, response_mask=RESPONSE_MASK, index=INDEX, config=None
-    )
+    rewards = torch.where(ROW_REWARDS > 0, 1.0, failure)[:, None] * (torch.arange(3) == LENGTHS - 1)
+    given = dict(token_level_rewards=rewards, response_mask=RESPONSE_MASK, index=INDEX, config=None)
     for name, function in verl.items():
         advantages, returns = function(**given)
         torch.testing.assert_close(advantages, rows_of(ADVANTAGES[name]))
@@ -279,7 +297,7 @@ def test_recipe_for_prime_rl(published):
     exec(code_of("prime-rl"), namespace)
     episodes = [
         SimpleNamespace(traces=[SimpleNamespace(name=i, reward=reward)])
-        for i, reward in enumerate([0.0, 1.0, 1.0])
+        for i, reward in enumerate([-1.0, 1.0, 1.0])
     ]
     asyncio.run(namespace["AsymGrpoAlgorithm"]().score_group(episodes))
     assert [*assigned.values()] == pytest.approx(ADVANTAGES["asymgrpo"][0].tolist())

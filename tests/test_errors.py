@@ -1,22 +1,21 @@
 """One line for what the user gave; everything else keeps its traceback."""
 
 import re
-import signal
 
 import rlvr.run
 from rlvr.errors import UserError, fail, loading, writing
 
 import pytest
 import torch
+from runs import left_as_it_was
 
 
 @pytest.fixture(autouse=True)
 def as_a_script(monkeypatch):
     """As if a script were running; the signal handlers are put back."""
     monkeypatch.setattr("sys.argv", ["some/folder/grpo.py", "--seed", "3"])
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, handler)
+    with left_as_it_was():
+        yield
 
 
 def launched(error):

@@ -259,6 +259,8 @@ def test_a_protocol_sets_the_flags_of_the_evaluation_alone(parsed, protocol):
     config = asdict(parsed("grpo", "--eval_protocol", protocol))
     assert config == plain | preset | {"eval_protocol": protocol}
     assert all(name == "top_p" or name.startswith("eval_") for name in preset)
+    # so that in a resumed run nothing is left of another one
+    assert not preset or preset.keys() == PROTOCOLS["agrae"].keys()
 
 
 def test_the_defaults_are_large_beyond_the_tiny_policy_and_countdown(parsed):
@@ -348,3 +350,26 @@ def test_resume_of_another_script_s_run(run, resume):
     assert Path("run/config.json").read_text() == config
     assert rows("run", timed=True) == metrics
     assert steps("run") == [1]
+
+
+def test_the_value_of_a_flag_is_no_flag(parsed):
+    config = parsed("grpo", "--output_dir", "num_train_epochs", "--max_steps", "5")
+    assert (config.output_dir, config.max_steps) == ("num_train_epochs", 5)
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_a_run_s_own_folder_by_another_path(run, resume):
+    run("grpo", max_steps=1)
+    result = resume("grpo", "run", max_steps=2, output_dir=Path("run").absolute())
+    assert result.code == 0, result.err
+    assert steps("run") == [1, 2]
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_resume_of_the_run_of_a_copy(run, resume):
+    """It has the flags of the script that it was copied from, and perhaps another formula."""
+    run("grpo", max_steps=1)
+    file = Path("run/config.json")
+    assert json.loads(file.read_text())["script"] == "grpo.py"
+    file.write_text(file.read_text().replace("grpo.py", "mine.py"))
+    assert refused(resume("grpo", "run", max_steps=2), "grpo", "run is a run of mine.py")

@@ -49,7 +49,15 @@ def test_rewards_statuses_and_summary(tmp_path):
     "content, message",
     [
         (None, "give one .jsonl file with the columns verifier, text and gold"),
-        ('{"verifier": "math", "text": ""}', "line 1: no JSON with the columns verifier, text, g"),
+        ('{"verifier": "math", "text": ""}', "line 1: no JSON with texts for verifier, text, g"),
+        (
+            '{"verifier": "countdown", "text": null, "gold": "1 2 : 3"}',
+            "line 1: no JSON with texts for",
+        ),
+        ('{"verifier": "countdown", "text": "<answer>1</answer>", "gold": "5"}', "line 1: no JSON"),
+        ('{"verifier": ["math"], "text": "", "gold": ""}', "line 1: no JSON with texts for"),
+        ('{"verifier": "number", "text": "", "gold": 5}', "line 1: no JSON with texts for"),
+        ('{"verifier": "math", "text": "", "gold": ["1", 2]}', "line 1: no JSON with texts for"),
         ("5", "line 1: no JSON"),
         ('{"verifier": "maths", "text": "", "gold": ""}', "there is no verifier 'maths'"),
     ],

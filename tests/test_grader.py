@@ -97,7 +97,7 @@ def test_the_ranks_of_a_machine_share_its_cores(monkeypatch, cores, ranks, threa
             super().__init__(workers)
 
     monkeypatch.setattr(rlvr.tasks.pool, "ThreadPoolExecutor", Pool)
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(cores))
     monkeypatch.setattr(world, "LOCAL_WORLD_SIZE", ranks)
     assert rlvr.tasks.pool.in_threads(lambda number: 2 * number, [3, 1, 2]) == [6, 2, 4]
     assert made == [threads]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import rlvr.run_folders
 from rlvr import presets
+from rlvr.config import Config
 
 import pytest
 from runs import ENVIRONMENT, ROOT
@@ -16,10 +17,12 @@ from test_arithmetic import chat_model  # noqa: F401  (a fixture)
 
 sys.path.insert(0, str(ROOT / "studies"))
 import claims_rows
+import claims_runs
 import language_model
 import language_model_report as report
 import language_model_results
 from claims_rows import LANGUAGE_MODEL, MAIN_CONTRASTS, RUNS
+from tables import fill_in
 
 import fade
 
@@ -72,15 +75,25 @@ def test_every_headline_can_be_judged_on_the_model():
         assert {*claims_rows.runs_of(row)} <= {*MAIN_CONTRASTS}
 
 
-def test_the_learning_rate_of_the_models_static_weights_is_equalised():
-    """For `mean` it is the default of the data set, within the two digits that are typed."""
-    _, *flags = RUNS[LANGUAGE_MODEL]["mean"].split()
-    given = dict(zip(flags, flags[1:], strict=False))
-    typed = float(given["--learning_rate"])
-    group = presets.LARGE["num_generations"]
-    config = fade.Config(weight="mean", learning_rate=typed, num_generations=group)
+@pytest.mark.parametrize(
+    "base, group, default",
+    [
+        ("middle", 8, Config.learning_rate),
+        ("weak", 8, Config.learning_rate),
+        (LANGUAGE_MODEL, presets.LARGE["num_generations"], presets.ARITHMETIC["learning_rate"]),
+    ],
+)
+def test_fades_runs_have_equal_learning_rates(base, group, default):
+    """That of `mean` is the default of its base, within the two digits that are typed."""
+    assert "--num_generations 8 " in claims_runs.FULL.flags
+    _, *flags = RUNS[base]["mean"].split()
+    typed = dict(zip(flags, flags[1:], strict=False))["--learning_rate"]
+    config = fade.Config(weight="mean", learning_rate=float(typed), num_generations=group)
     found = fade.equalized_learning_rate(config, fade.choose_weight(config))
-    assert found == pytest.approx(presets.ARITHMETIC["learning_rate"], rel=0.02)
+    assert found == pytest.approx(default, rel=0.02)
+    for name, command in RUNS[base].items():
+        if command.startswith("fade"):
+            assert f"--equalize_learning_rate --learning_rate {typed}" in command, name
 
 
 def test_a_command_makes_the_runs_of_its_seeds(monkeypatch, tmp_path):
@@ -100,7 +113,7 @@ def scripts(monkeypatch):
     """The commands of the scripts in order; each leaves what a run of it would leave."""
     commands = []
 
-    def run_script(command, log, cache):
+    def run_script(command, log, environment):
         commands.append(command)
         words = shlex.split(command)
         flag = "--output_dir" if "--output_dir" in words else "--resume_from_checkpoint"
@@ -129,8 +142,24 @@ def test_a_finished_run_is_kept(results, scripts, tmp_path):
     assert "--max_steps 0" in testing
     assert f"--model '{runs}/two-stage GRPO-N-1/checkpoint-40'" in testing
     files = {path.name for path in (results / "two-stage GRPO-N-1").iterdir()}
-    assert files == {"eval.jsonl", "metrics.jsonl", "completions.jsonl"}
+    assert files == {"command.txt", "eval.jsonl", "metrics.jsonl", "completions.jsonl"}
+    kept = (results / "two-stage GRPO-N-1" / "command.txt").read_text()
+    assert training == f"{kept.strip()} --output_dir '{runs}/two-stage GRPO-N-1'"
     assert [path.name for path in runs.iterdir()] == ["two-stage GRPO-N-1.log"]
+
+
+def flags_of(command):
+    """The script and its flags, each with its value, in whatever order they stand."""
+    return sorted(command.strip().split(" --"))
+
+
+def test_the_kept_runs_are_of_the_commands_that_are_claimed():
+    folders = sorted(language_model_results.RESULTS.glob("*-[0-9]"))
+    assert folders
+    for folder in folders:
+        name, _, seed = folder.name.rpartition("-")
+        expected = language_model.command_of(name, int(seed))
+        assert flags_of((folder / "command.txt").read_text()) == flags_of(expected), folder
 
 
 def test_a_run_that_was_ended_goes_on(results, scripts, tmp_path):
@@ -173,7 +202,7 @@ def test_the_headline_is_the_command_of_the_readme(results, scripts, tmp_path):
 @pytest.mark.slow
 def test_a_script_that_fails_ends_the_study_in_one_line(tmp_path):
     with pytest.raises(SystemExit) as error:
-        language_model.run_script("grpo --seed -1", tmp_path / "run.log", tmp_path)
+        language_model.run_script("grpo --seed -1", tmp_path / "run.log", {})
     assert str(error.value).endswith(f"grpo --seed -1 has failed: see {tmp_path}/run.log")
     assert "--seed must be 0 or more" in (tmp_path / "run.log").read_text()
 
@@ -292,11 +321,11 @@ def test_the_estimate_beside_the_measured(results):
 
 def test_a_page_is_filled_in_between_its_marks():
     page = "a\n<!-- x -->\nold\n<!-- end -->\nb\n<!-- y -->\nkept\n<!-- end -->\n"
-    filled = report.fill_in(page, {"x": ["new", "lines"]})
+    filled = fill_in(page, {"x": ["new", "lines"]})
     assert filled == (
         "a\n<!-- x -->\n\nnew\nlines\n\n<!-- end -->\nb\n<!-- y -->\nkept\n<!-- end -->\n"
     )
-    assert report.fill_in(filled, {"x": ["new", "lines"]}) == filled
+    assert fill_in(filled, {"x": ["new", "lines"]}) == filled
 
 
 def test_a_completion_in_a_cell():
@@ -307,5 +336,5 @@ def test_a_completion_in_a_cell():
 def test_the_page_is_what_the_committed_results_give():
     found = report.sections(language_model.RESULTS)
     page = report.PAGE.read_text()
-    assert report.fill_in(page, found) == page
+    assert fill_in(page, found) == page
     assert {"transcript", "completions"} <= found.keys()

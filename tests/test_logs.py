@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from rlvr.errors import UserError
-from rlvr.logs import append_row, drop_rows_after, read_rows, write_whole
+from rlvr.logs import append_row, copy_logs, drop_rows_after, read_rows, write_whole
 
 import pytest
 
@@ -97,6 +97,16 @@ def test_drop_rows_after(tmp_path):
     assert {file.name for file in tmp_path.iterdir()} == {"metrics.jsonl", "eval.jsonl"}
     drop_rows_after(tmp_path, -1)
     assert read_rows(tmp_path, "metrics") == []
+
+
+def test_logs_that_are_put_aside_stay_as_they_were(tmp_path):
+    for step in (1, 2, 3):
+        append_row(tmp_path, "metrics", {"step": step})
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    copy_logs(tmp_path, "before-9")
+    drop_rows_after(tmp_path, 1)
+    assert read_rows(tmp_path, "metrics") == [{"step": 1}]
+    assert (tmp_path / "metrics.before-9").read_bytes() == before
 
 
 @pytest.mark.parametrize("half", ['{"step": 1', '{"step": 1, "reward": 0.5}', "{}\n", "\n"])

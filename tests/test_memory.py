@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from rlvr import world
 from rlvr.config import Config
+from rlvr.devices import forward_passes
 from rlvr.memory import cached, memory_estimate, policy_sizes, tokens_of_a_microbatch
 from rlvr.presets import LARGE
 
@@ -29,21 +30,26 @@ def estimate_of(shape, config, gpu_memory=0.0):
     return memory_estimate(policy_sizes(shape), config, gpu_memory)
 
 
-def saved_bytes(policy, tokens):
-    """Bytes of the tensors that autograd saves in a forward pass, less the policy's weights."""
-    own = {parameter.untyped_storage().data_ptr() for parameter in policy.parameters()}
+def saved_bytes(policy, texts, tokens, *numbers):
+    """Bytes that autograd saves in a forward pass of so many texts, of so many tokens each.
+
+    The policy's weights are not counted, nor their copies in bf16. `numbers` are what
+    forward_passes takes beside the device.
+    """
+    weights = {tuple(sorted(parameter.shape)) for parameter in policy.parameters()}
     saved = {}
 
     def keep(tensor):
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            saved[storage.data_ptr()] = tensor
+        if tuple(sorted(tensor.shape)) not in weights:
+            storage = tensor.untyped_storage()
+            saved[storage.data_ptr()] = storage
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        ids = torch.zeros(1, tokens, dtype=torch.long)
-        policy.base_model(input_ids=ids, use_cache=False)
-    return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
+        ids = torch.zeros(texts, tokens, dtype=torch.long)
+        with forward_passes(ids.device, *numbers):
+            policy.base_model(input_ids=ids, use_cache=False)
+    return sum(storage.nbytes() for storage in saved.values())
 
 
 @pytest.mark.parametrize(
@@ -56,20 +62,26 @@ def saved_bytes(policy, tokens):
     ids=str,
 )
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_the_estimate_is_near_what_the_backward_pass_keeps(changes, checkpointing):
-    """It is within a quarter of the bytes that autograd saves in fp32."""
+@pytest.mark.parametrize("bf16, tokens", [(False, 1024), (True, 64), (True, 1024)])
+def test_the_estimate_is_near_what_the_backward_pass_keeps(bf16, tokens, changes, checkpointing):
+    """It is within a quarter of the bytes that autograd saves, of short texts and of long ones."""
     policy = transformers.Qwen2ForCausalLM(shape_of(**changes))
-    if checkpointing:
-        policy.gradient_checkpointing_enable()
-        policy.train()
-    measured = saved_bytes(policy, 4096) / 1e9
-    config = Config(microbatch_tokens=4096, gradient_checkpointing=checkpointing)
-    estimate = estimate_of(policy.config, config)
+    how = (4096 // tokens, tokens, bf16, checkpointing)
+    measured = saved_bytes(policy, *how) / 1e9
     if checkpointing:
         # beside what is kept of all layers, one layer is computed again at a time
-        without = replace(config, gradient_checkpointing=False)
-        all_layers = estimate_of(policy.config, without)["activations"] - 0.5
-        measured += all_layers / policy.config.num_hidden_layers
+        one_layer = measured / policy.config.num_hidden_layers
+        policy.gradient_checkpointing_enable()
+        policy.train()
+        measured = one_layer + saved_bytes(policy, *how) / 1e9
+    config = Config(
+        bf16=bf16,
+        microbatch_tokens=4096,
+        max_prompt_length=tokens // 2,
+        max_completion_length=tokens // 2,
+        gradient_checkpointing=checkpointing,
+    )
+    estimate = estimate_of(policy.config, config)
     assert estimate["activations"] - 0.5 == pytest.approx(measured, rel=0.25)
     parameters = sum(parameter.numel() for parameter in policy.parameters())
     assert estimate["weights, gradients and Adam"] == pytest.approx(16 * parameters / 1e9)

@@ -13,6 +13,7 @@ from rlvr.samplers import GenerateSampler
 
 import pytest
 import torch
+import transformers
 from runs import first_fast
 from samples import some_samples
 
@@ -56,6 +57,79 @@ def test_a_bug_of_an_edited_script_is_not_taken_for_a_damaged_model(sharp, tmp_p
     save_folder(tmp_path / "policy", *sharp)
     monkeypatch.setattr(rlvr.models, "keep_what_can_be_saved", lambda policy: policy.no_such_name)
     with pytest.raises(AttributeError, match="no_such_name"):
+        rlvr.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
+
+
+SMALL = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+SMALL |= dict(intermediate_size=64, num_key_value_heads=2, eos_token_id=1, pad_token_id=0)
+
+
+def folder_of(shape, tiny, tmp_path):
+    """A folder with a model of this configuration and the tiny policy's tokenizer."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        policy = transformers.AutoModelForCausalLM.from_config(shape)
+    if isinstance(shape, transformers.PhiConfig):
+        policy.lm_head.bias.data.fill_(0.5)
+    save_folder(tmp_path / "policy", policy, tiny[1])
+    return str(tmp_path / "policy")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        transformers.GraniteConfig(**SMALL, logits_scaling=8.0, initializer_range=0.3),
+        transformers.CohereConfig(**SMALL, logit_scale=0.0625, initializer_range=1.0),
+        transformers.Gemma2Config(
+            **SMALL, head_dim=16, final_logit_softcapping=2.0, initializer_range=0.5
+        ),
+        transformers.PhiConfig(**SMALL),
+    ],
+    ids=lambda shape: shape.model_type,
+)
+def test_a_head_that_the_log_probs_leave_out_is_refused(shape, tiny, tmp_path):
+    """A scale, a cap or a bias: the policy that samples would not be the one that is trained."""
+    config = Config(model=folder_of(shape, tiny, tmp_path), max_steps=0)
+    with pytest.raises(UserError, match="a scale, a cap or a bias is not supported"):
+        rlvr.models.load_policy(config, CPU)
+
+
+def test_a_plain_head_is_taken(tiny, tmp_path):
+    shape = transformers.LlamaConfig(**SMALL, initializer_range=0.5)
+    config = Config(model=folder_of(shape, tiny, tmp_path), max_steps=0)
+    policy, _ = rlvr.models.load_policy(config, CPU)
+    assert policy.config.model_type == "llama"
+
+
+def test_nothing_drops_out(tiny, tmp_path):
+    """GPT-2's configuration asks for it; checkpointing computes its layers in training mode."""
+    shape = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2)
+    assert shape.resid_pdrop == 0.1
+    config = Config(
+        model=folder_of(shape, tiny, tmp_path), max_steps=0, gradient_checkpointing=True
+    )
+    policy, _ = rlvr.models.load_policy(config, CPU)
+    samples = [Sample([8, 9, 10], [11, 12, 13])]
+    first, second = (token_logprobs(policy, samples, [0])[0] for _ in range(2))
+    assert policy.training
+    assert torch.equal(first, second)
+
+
+def test_an_estimate_that_fails_does_not_end_a_run(sharp, tmp_path, monkeypatch, capsys):
+    def fail(*_):
+        raise AttributeError("this configuration has no num_hidden_layers")
+
+    save_folder(tmp_path / "policy", *sharp)
+    monkeypatch.setattr(rlvr.models, "fit_to_memory", fail)
+    rlvr.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
+    assert "memory: no estimate for this model (AttributeError)" in capsys.readouterr().out
+
+
+def test_a_tokenizer_without_any_end(tiny, tmp_path):
+    policy, tokenizer = tiny[0], copy.deepcopy(tiny[1])
+    tokenizer.pad_token = tokenizer.eos_token = None
+    save_folder(tmp_path / "policy", policy, tokenizer)
+    with pytest.raises(UserError, match="its tokenizer has no end-of-text token"):
         rlvr.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
 
 

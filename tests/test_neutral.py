@@ -174,13 +174,3 @@ def test_neutral_gradients(tiny, neutral, plain):
     grpos = gradient(policy, samples, plain(rewards).view(-1, 1))
     assert grpos.abs().max() > 1e-3
     torch.testing.assert_close(ours, grpos, rtol=0, atol=1e-7)
-
-
-def test_weights_of_one_are_no_weights(tiny):
-    """CW-GRPO's advantage is one a token; here all its weights are 1."""
-    policy, tokenizer = tiny
-    texts = ("1+2<eos>", "3", "<think>4*4<eos>", "5<eos>")
-    samples = [Sample([7, 8], tokenizer.encode(text)) for text in texts]
-    advantages = grpo_advantage(torch.tensor([[1.0, 0.0, 0.0, 1.0]])).view(-1, 1)
-    per_token = advantages * torch.ones_like(completion_mask(samples, policy.device))
-    assert torch.equal(gradient(policy, samples, per_token), gradient(policy, samples, advantages))

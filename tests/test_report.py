@@ -35,7 +35,7 @@ def step_of_a_run(tiny, tmp_path):
     mask = torch.tensor([[float(t < end) for t in range(5)] for end in ends])
     config = Config(num_generations=2)
     run = SimpleNamespace(config=config, folder=tmp_path)
-    batch = SimpleNamespace(samples=samples, mask=mask, old_logprobs=-2 * mask)
+    batch = SimpleNamespace(samples=samples, written=mask, mask=mask, old_logprobs=-2 * mask)
     return run, batch, SimpleNamespace(policy=policy, tokenizer=tokenizer)
 
 

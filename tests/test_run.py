@@ -34,6 +34,7 @@ from runs import (
     arguments,
     assert_finite,
     first_fast,
+    left_as_it_was,
     real_load_problems,
     refused,
     rows,
@@ -458,7 +459,8 @@ def test_the_process_group_ends_with_the_run_and_the_watch_after_it(monkeypatch,
         main(config)
 
     try:
-        rlvr.run.launch(connect_and_call_main, None)
+        with left_as_it_was():
+            rlvr.run.launch(connect_and_call_main, None)
     except KeyError:
         assert main is raise_key_error
     assert events == ["watched", "init_process_group", "destroy_process_group", "not watched"]
@@ -668,7 +670,7 @@ def test_a_scheduler_s_warning_and_a_closed_terminal_save(run, monkeypatch, numb
     assert steps("run") == [1] and Path("run/checkpoint-1").exists()
 
 
-def test_an_ignored_signal_stays_ignored(monkeypatch):
+def test_an_ignored_signal_stays_ignored():
     """As SIGHUP is under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -106,6 +106,18 @@ def test_top_p_reaches_generate(sharp):
     assert len(set(map(tuple, sampler.generate(prompts, 1.0, 1.0, 8)[0]))) > 1
 
 
+def test_rollouts_draw_from_the_whole_vocabulary(tiny):
+    """Where it is not told, `generate` keeps the 50 likeliest; the tiny policy has 26 tokens."""
+    shape = copy.deepcopy(tiny[0].config)
+    shape.vocab_size = 400
+    torch.manual_seed(0)
+    policy = transformers.Qwen2ForCausalLM(shape).eval()
+    sampler = GenerateSampler(policy, tiny[1], Config(rollout_batch_size=400))
+    completions, _ = sampler.generate([[8, 9]] * 400, 1.0, 1.0, 1)
+    # 400 draws from 400 tokens that are nearly as likely: some 250 of them, and never just 50
+    assert len({completion[0] for completion in completions}) > 150
+
+
 def test_greedy_completions(sharp):
     """Temperature 0 takes the likeliest token each time, with the log-probs of temperature 1."""
     policy, tokenizer = sharp

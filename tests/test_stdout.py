@@ -7,7 +7,7 @@ import sys
 import rlvr.run
 
 import pytest
-from runs import ENVIRONMENT, ROOT
+from runs import ENVIRONMENT, ROOT, left_as_it_was
 
 
 def print_a_little(config):
@@ -25,7 +25,7 @@ def test_a_full_disk_takes_nothing_that_is_printed(monkeypatch, capsys, main):
     monkeypatch.setattr("sys.argv", ["grpo.py"])
     with monkeypatch.context() as patch:
         patch.setattr("sys.stdout", open("/dev/full", "w"))
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as ended, left_as_it_was():
             rlvr.run.launch(main, None)
         sys.stdout.close()  # what takes the rest
     assert ended.value.code == 2

@@ -31,6 +31,7 @@ from asymgrpo import asymgrpo_advantage
 SCRIPTS = [  # what is started by its name; the rest is imported by these
     "startup",
     "data_load",
+    "default_runs",
     "verify_agreement",
     *(
         pytest.param(name, marks=pytest.mark.slow)  # they import torch

@@ -380,7 +380,7 @@ def test_numbers_by_hand(tiny, tmp_path):
 
     # log_tokens: no numbers for the tool's tokens, which report.html underlines
     run = SimpleNamespace(config=Config(num_generations=2), folder=tmp_path)
-    batch = SimpleNamespace(samples=samples, mask=mask, old_logprobs=-2 * mask)
+    batch = SimpleNamespace(samples=samples, written=mask, mask=mask, old_logprobs=-2 * mask)
     training = SimpleNamespace(policy=tiny[0], tokenizer=tiny[1])
     rlvr.tokens.log_tokens(run, 1, batch, torch.ones(2, 1), training, torch.ones(2, 1, 5))
     first, second = rows(tmp_path, "tokens")[0]["groups"][0]["completions"]

@@ -1,11 +1,16 @@
 """The entries of the table of verifiers: what each field of an entry does, and its defaults."""
 
+import json
 import math
+import os
+import resource
+import sys
 import time
 from dataclasses import replace
 from fractions import Fraction
 
 from rlvr.config import Config
+from rlvr.tasks import grader, pool
 from rlvr.tasks.datasets import load_problems
 from rlvr.tasks.pool import grade
 from rlvr.tasks.verifiers import VERIFIERS, Verifier
@@ -55,14 +60,34 @@ def test_the_reward_of_no_answer(entry):
     assert grade(("mine", "text", "gold")) == (0.0, "unparsed")
 
 
-def test_a_deadline_of_its_own(monkeypatch, tmp_path):
-    """It holds instead of --verify_seconds, and what is late is worth as much as no answer."""
+def test_what_is_late_is_worth_as_much_as_no_answer(monkeypatch, tmp_path):
     with new_graders(tmp_path):
-        own = replace(VERIFIERS["math"], seconds=0.5, no_answer=-1.0)
-        monkeypatch.setitem(VERIFIERS, "math", own)
+        monkeypatch.setitem(VERIFIERS, "math", replace(VERIFIERS["math"], no_answer=-1))
         start = time.monotonic()
-        assert grade(("math", TOWER, "5"), 60) == (-1.0, "timeout")
+        reward, status = grade(("math", TOWER, "5"), 0.5)
+        assert (reward, status) == (-1.0, "timeout")
+        assert type(reward) is float
         assert time.monotonic() - start < 10
+
+
+def test_what_no_answer_is_worth_may_be_an_integer(entry):
+    """A batch of integers would have no mean."""
+    entry(lambda text, gold: None, no_answer=0)
+    reward, status = grade(("mine", "text", "gold"))
+    assert (reward, status) == (0.0, "unparsed")
+    assert type(reward) is float
+
+
+def test_a_grader_takes_an_integer_for_no_answer(monkeypatch, capfd):
+    """It would wait for ever for a reply that is no grade."""
+    monkeypatch.setitem(VERIFIERS, "number", replace(VERIFIERS["number"], no_answer=-1))
+    monkeypatch.setattr(sys, "stdin", [json.dumps([7, "number", "no number", "5", 5.0, 5.0])])
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    grader.main()
+    replies = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert replies == [[7, "read"], [7, -1.0, "unparsed"]]
+    assert pool.is_grade(replies[1][1:])
 
 
 @pytest.mark.parametrize("chat_only, told", [(False, "Be brief.\nWhat?\n"), (True, "What?")])

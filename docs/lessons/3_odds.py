@@ -33,7 +33,7 @@ def _(neg, pos):
 
     Two of eight completions are right. By GRPO each of these two is worth {root:.4f}. The odds
     against a success are $(1-p)/p$, here 6 : 2, and their square root is {math.sqrt(6 / 2):.4f}.
-    That is no chance: with the success rate $p$, the advantage of GRPO is
+    That is no coincidence: with the success rate $p$, the advantage of GRPO is
 
     $$\left(\frac{{1-p}}{{p}}\right)^{{1/2}} \text{{ for a success, and }} \quad
     -\left(\frac{{p}}{{1-p}}\right)^{{1/2}} \text{{ for a failure.}}$$

@@ -1,12 +1,24 @@
 """The program in a completion: its fenced blocks, and those that belong together."""
 
 import ast
+import bisect
 import builtins
+import collections
+import functools
+import heapq
+import itertools
+import math
 import re
+import string
 import textwrap
-from collections.abc import Iterator
+import typing
+from collections.abc import Iterable, Iterator
 
 FENCE = re.compile(r"(?P<before>.*?)(?<![`~])(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<label>[^`]*+)")
+STARRED = {  # the names that `from math import *` and the like bring along
+    module.__name__: dir(module)
+    for module in (bisect, collections, functools, heapq, itertools, math, string, typing)
+}
 PYTHON = re.compile(r"\{?[. ]*(python|py|ipython|pypy)[\d.]*\b", re.IGNORECASE)
 
 
@@ -55,27 +67,35 @@ def join_blocks(blocks: list[str], wanted: list[str]) -> str:
     program, needed = "", {*wanted}
     for block in reversed(blocks):
         try:
-            names = [node for node in ast.walk(ast.parse(block))]
+            nodes = [*ast.walk(ast.parse(block))]
         except SyntaxError:
             if not program:
                 return block
             continue
-        stored = {node.id for node in names if isinstance(node, ast.Name) and is_stored(node)}
-        for node in names:
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                stored.add(node.name)
-            if isinstance(node, (ast.Import, ast.ImportFrom)):
-                stored |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-            if isinstance(node, ast.arg):
-                stored.add(node.arg)
+        stored = {name for node in nodes for name in names_bound_by(node)}
         if program and not stored & needed:
             continue
-        loaded = {node.id for node in names if isinstance(node, ast.Name)}
+        loaded = {node.id for node in nodes if isinstance(node, ast.Name)}
         needed = (needed | loaded) - stored - {*dir(builtins)}
         program = f"{block}\n{program}"
     return program
 
 
-def is_stored(name) -> bool:
-    """Whether a name of a syntax tree is assigned to there."""
-    return type(name.ctx).__name__ == "Store"
+def names_bound_by(node: ast.AST) -> Iterable[str | None]:
+    """The names that a node of a syntax tree gives a value; None where it could, and does not."""
+    match node:
+        case ast.Name(ctx=ast.Store()):
+            return [node.id]
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return [node.name]
+        case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar():
+            return [node.name]
+        case ast.MatchMapping():
+            return [node.rest]
+        case ast.arg():
+            return [node.arg]
+        case ast.ImportFrom(names=[ast.alias(name="*")]):
+            return STARRED.get(node.module, [])
+        case ast.Import() | ast.ImportFrom():
+            return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
+    return []

@@ -10,6 +10,7 @@ from collections import Counter
 
 from rlvr.errors import UserError, fail, reading
 from rlvr.tasks import isolation
+from rlvr.tasks.countdown import countdown_text
 from rlvr.tasks.pool import grade, in_threads
 
 COLUMNS = ("verifier", "text", "gold")
@@ -44,11 +45,24 @@ def read_questions(path: str) -> list[tuple[str, str, str]]:
             try:
                 row = json.loads(line)
                 questions.append(tuple(row[column] for column in COLUMNS))
+                if not is_question(*questions[-1]):
+                    raise ValueError
             except (ValueError, TypeError, KeyError):
                 raise UserError(
-                    f"{path}, line {number}: no JSON with the columns {', '.join(COLUMNS)}"
+                    f"{path}, line {number}: no JSON with texts for {', '.join(COLUMNS)}"
                 ) from None
     return questions
+
+
+def is_question(verifier, text, gold) -> bool:
+    """Whether a verifier can be asked this: the gold is a text, or a list of alternatives.
+
+    That of countdown is a problem, as 3 9 5 : 48.
+    """
+    golds = gold if isinstance(gold, list) else [gold]
+    if not all(isinstance(value, str) for value in (verifier, text, *golds)):
+        return False
+    return verifier != "countdown" or all(map(countdown_text, golds))
 
 
 if __name__ == "__main__":

@@ -39,8 +39,8 @@ class Sandbox:
         way = way or isolation()[0]
         self.user = None
         if os.getuid() == 0 and way != "limits":
-            # Of the range for services' passing users. Graders do not share one, nor do a program
-            # and its check.
+            # Of the range for services' passing users. A program and its check do not share one,
+            # and graders seldom do.
             self.user = 61_184 + os.getpid() % 2000 * 2 + (module == "check")
         self.kills_user = way == "user"
         self.folder = None

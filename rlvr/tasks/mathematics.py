@@ -41,6 +41,7 @@ UNITS = [  # behind a value
     rf"(?<=\d)\s*([ckm]m|[km]g|ml|ft){POWER}",
 ]
 WITH_UNIT = re.compile(rf"(.+?)(?:{'|'.join(UNITS)})")
+OF_A_BASE = re.compile(r"-?\d+_\{?(\d+)\}?")
 OF_DEGREES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc).*\\circ")  # math-verify drops the degrees
 
 
@@ -66,6 +67,9 @@ def verify_math(text: str, gold: str) -> float | None:
     letters = {plain(gold), plain(answer)}
     if letters & {"e", "i"} and all(map(re.compile("[A-Za-z]").fullmatch, letters)):
         return float(len(letters) == 1)  # the numbers e and i are not E and I
+    bases = [OF_A_BASE.fullmatch(plain(side)) for side in (gold, answer)]
+    if all(bases) and bases[0][1] != bases[1][1]:
+        return 0.0  # math-verify drops the base of 52_8
     if any(map(is_too_large, values_in(right + given))):
         return float(any(one == other for one in values_in(right) for other in values_in(given)))
     return float(math_verify.verify(right, given, timeout_seconds=None))

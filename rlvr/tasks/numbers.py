@@ -56,7 +56,8 @@ def verify_number(text: str, gold: str) -> float | None:
 
 def last_number(text: str) -> str:
     """The last number that stands in a text, for policies that mark no answer, or "NA"."""
-    numbers = re.findall(r"(?<![\w.)])-?\d[\d,]*(?:\.\d+)?", text, re.A)
+    text = re.sub("[\u2212\u2013]", "-", text)  # a minus sign and a dash
+    numbers = re.findall(r"(?<![\w.)])-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)", text, re.A)
     return numbers[-1].rstrip(",") if numbers else "NA"
 
 

@@ -27,7 +27,7 @@ def grade(
     """(verifier, text, gold) -> the reward, and "", "unparsed" or "timeout".
 
     It may be called by many threads at once. What can run for ever goes to a grader, for at most so
-    many seconds, or the verifier's own. Of a program, each test may take `seconds`, and all of them
+    many seconds. Of a program, each test may take `seconds`, and all of them
     `program_seconds`. A grader that died of its question is replaced at the next one. UserError for
     an unknown verifier.
     """
@@ -35,7 +35,7 @@ def grade(
     if verifier not in VERIFIERS:
         raise UserError(f"there is no verifier {verifier!r}; there are {', '.join(VERIFIERS)}")
     entry = VERIFIERS[verifier]
-    limits = entry.seconds or seconds, program_seconds
+    limits = seconds, program_seconds
     if not entry.isolated:
         return judge(verifier, text, gold, *limits)
     number = next(NUMBERS)
@@ -117,11 +117,11 @@ def start_grader() -> subprocess.Popen:
 
 
 def in_threads(function: Callable, items: list, doing: str = "") -> list:
-    """function(item) of each, by a thread a core; the threads wait for graders.
+    """function(item) of each, by a thread a core that is ours; the threads wait for graders.
 
     Where it takes long, how many are done is printed now and then, as "<doing>: 3400 of 12000".
     """
-    workers = max(1, os.cpu_count() // world.LOCAL_WORLD_SIZE)
+    workers = max(1, len(os.sched_getaffinity(0)) // world.LOCAL_WORLD_SIZE)
     results = []
     told = time.monotonic()
     with ThreadPoolExecutor(workers) as pool:

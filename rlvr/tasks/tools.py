@@ -19,9 +19,10 @@ class Tool:
 
 
 # Integers with an operator between each two, and parentheses. What stands before an expression
-# could belong to it, so no operator and no part of a number may stand there.
+# could belong to it, so no operator may stand there, and no part of a number or of a function.
 INTEGER = r"\(*[0-9]+\)*"
-EXPRESSION = rf"(?<![0-9.+\-*/^])(?<![+\-*/^] )({INTEGER}(?: ?[+\-*/] ?{INTEGER})+)"
+OPERATOR = "+\\-*/^÷×·−–√"
+EXPRESSION = rf"(?<![\w.,){OPERATOR}])(?<![{OPERATOR}] )({INTEGER}(?: ?[+\-*/] ?{INTEGER})+)"
 
 
 def calculate(text: str) -> str | None:

@@ -1,8 +1,12 @@
 """Unit tests of programs: their forms, and whether they can be run."""
 
 import ast
+import contextlib
 import json
 from dataclasses import dataclass
+
+# what odd cells of a data set raise, those that are nested too deep among them
+CANNOT_BE_READ = (ValueError, TypeError, AttributeError, SyntaxError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def has_tests(gold: str) -> bool:
         definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
         body = ast.parse(tests.assertions).body
         return bool(tests.pairs) or any(not isinstance(node, definitions) for node in body)
-    except (ValueError, TypeError, SyntaxError):
+    except CANNOT_BE_READ:
         return False
 
 
@@ -74,8 +78,11 @@ def tests_text(value) -> str:
 
     What is no JSON is assertions.
     """
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(value)
     try:
-        gold = json.dumps(json.loads(value) if isinstance(value, str) else value)
-    except ValueError:
         gold = json.dumps(value)
+    except CANNOT_BE_READ:
+        return ""
     return gold if has_tests(gold) else ""

@@ -27,8 +27,11 @@ class Verifier:
     surely_usable: str = "(?!)"  # pattern of golds that need no trying; by default it fits none
     no_answer: float = 0.0  # the reward where no answer can be read, or not before the deadline
     isolated: bool = False  # what a policy wrote can run for ever: judge it in another process
-    seconds: float | None = None  # the deadline of that process; --verify_seconds if None
     keeps_time: bool = False  # verify takes the seconds of a test and of all, and keeps to them
+
+    def __post_init__(self):
+        # graders send floats alone, and a batch of integers has no mean
+        object.__setattr__(self, "no_answer", float(self.no_answer))
 
 
 # Golds that can be read without a doubt: integers, fractions, roots, and pairs of these.

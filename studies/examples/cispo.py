@@ -113,7 +113,7 @@ def main(config: Config) -> None:
     train_problems, eval_sets = rlvr.ranks.from_rank_0(  # the same on all ranks
         rlvr.tasks.datasets.load_problems, config, tokenizer
     )
-    reference = rlvr.models.load_reference(policy, config)  # None unless --beta is given
+    reference = rlvr.models.load_reference(policy, config)  # None where --beta is 0
     sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True

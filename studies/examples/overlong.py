@@ -29,9 +29,9 @@ here as in Unveiling Implicit Advantage Symmetry (A-GRAE, arXiv 2602.05548). GRP
 from The Debate on RLVR Reasoning Capability Boundary (two-stage dynamics; Yao, Yu, Hu, Teng, Cui,
 Zhou, Liu; arXiv 2510.04028, B.5).
 
-    python overlong.py                                                   # a laptop
-    python overlong.py --model Qwen/Qwen2.5-0.5B-Instruct --dataset gsm8k# one GPU
-    torchrun --nproc_per_node 8 overlong.py --model ... --dataset math   # 8 GPUs share the batch
+    python overlong.py                                                     # a laptop
+    python overlong.py --model Qwen/Qwen2.5-0.5B-Instruct --dataset gsm8k  # one GPU
+    torchrun --nproc_per_node 8 overlong.py --model ... --dataset math     # 8 GPUs share the batch
 """
 
 from dataclasses import dataclass
@@ -112,7 +112,7 @@ def main(config: Config) -> None:
     train_problems, eval_sets = rlvr.ranks.from_rank_0(  # the same on all ranks
         rlvr.tasks.datasets.load_problems, config, tokenizer
     )
-    reference = rlvr.models.load_reference(policy, config)  # None unless --beta is given
+    reference = rlvr.models.load_reference(policy, config)  # None where --beta is 0
     sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
     optimizer = torch.optim.AdamW(
         policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True

@@ -1,0 +1,316 @@
+"""Whole updates of the five scripts, by their definition: a row and a token at a time, in float64.
+
+The other tests of runs compare a script with itself (ranks, microbatches, resuming) or with another
+script. Here what the flags and the formulas come to is worked out from the paper's text alone.
+"""
+
+import copy
+import math
+import random
+from dataclasses import replace
+
+import rlvr.run
+from rlvr.records import Sample
+
+import pytest
+import torch
+from runs import first_fast, rows
+from test_cwgrpo import plain_weights
+
+import common
+import cwgrpo
+
+G, STOP, T = 4, 1, 0.9
+LOW, HIGH, BETA, BONUS = 0.02, 0.1, 0.5, 0.05
+LOGGED = ("clip_low", "clip_high", "kl", "entropy")
+FLAGS = dict(
+    max_steps=1,
+    num_iterations=2,  # with two minibatches: four updates, of which three are off-policy
+    learning_rate=1e-3,
+    temperature=T,
+    epsilon=LOW,
+    epsilon_high=HIGH,
+    beta=BETA,
+    entropy_coef=BONUS,
+    microbatch_tokens=60,
+    log_tokens=0,
+)
+ROOT3 = 3**0.5
+# p = 1/4, 3/4, 1/4, 3/4: the mean success is 1/2
+RIGHT = [[1, 0, 0, 0], [1, 1, 1, 0], [0, 0, 1, 0], [1, 0, 1, 1]]
+EASY, HARD = 1 / 2, ROOT3 / 2  # sqrt(1/4) and sqrt(3/4)
+EQ12 = 1 / 4 / EASY + 1 / 4 / HARD  # w/2 / sqrt(p) + (1-w)/2 / sqrt(1-p), the same for both p
+
+# Each: script, flags, and what success and failure are worth at p = 1/4 and at p = 3/4.
+GRPO = (ROOT3, -1 / ROOT3, 1 / ROOT3, -ROOT3)
+CASES = [
+    (
+        "fade",
+        dict(target_entropy=9, importance_sampling_level="sequence"),
+        (  # alpha 3/2 at a solve rate of 1/2; delta is at its 0.3
+            0.75**1.5,
+            -(0.75**0.5) / 4 / 0.3,
+            0.25**1.5,
+            -(0.25**0.5) * 0.75 / 0.3,
+        ),
+    ),
+    ("grpo", dict(), GRPO),
+    ("grpo", dict(importance_sampling_level="sequence", aggregation="token"), GRPO),
+    ("grpo", dict(negatives_only=True), (0, GRPO[1], 0, GRPO[3])),
+    ("grpo", dict(scale_rewards=False, aggregation="constant"), (3 / 4, -1 / 4, 1 / 4, -3 / 4)),
+    ("agrae", dict(alpha=0.75), [EQ12 * a * (2 / 3 if a > 0 else 1) for a in GRPO]),
+    (
+        "agrae",
+        dict(released_weight=True, group_level=False),
+        [  # 1 - sqrt(p) is 1/2 at p = 1/4
+            *GRPO[:2],
+            *(a * (1 / 4 / HARD + 1 / 4 / (1 - HARD)) for a in GRPO[2:]),
+        ],
+    ),
+    (
+        "agrae",
+        dict(group_level=False, importance_sampling_level="sequence"),
+        [EQ12 * a for a in GRPO],
+    ),
+    ("agrae", dict(sample_level=False), [a / (2 if a > 0 else 1) for a in GRPO]),
+    (
+        "agrae",
+        dict(method="easy_focused", control_gamma=2.0),
+        [2 / HARD * GRPO[0], 2 / HARD * GRPO[1], 2 / EASY * GRPO[2], 2 / EASY * GRPO[3]],
+    ),
+    (
+        "agrae",
+        dict(method="positive_dominant", control_beta=3.0),
+        (3 * GRPO[0], GRPO[1], 3 * GRPO[2], GRPO[3]),
+    ),
+    ("agrae", dict(scale_rewards=False, method="none"), (3 / 4, -1 / 4, 1 / 4, -3 / 4)),
+    (
+        "asymgrpo",
+        dict(beta_pos=1.0, beta_neg=2.0, importance_sampling_level="sequence"),
+        (3, -1 / 9, 1 / 3, -9),
+    ),
+    ("asymgrpo", dict(beta_pos=1.0, beta_neg=2.0, flip="negative"), (3, -9, 1 / 3, -1 / 9)),
+    ("cwgrpo", dict(), GRPO),
+    ("cwgrpo", dict(method="none", importance_sampling_level="sequence"), GRPO),
+    (
+        "cwgrpo",
+        dict(means="own", padded_sum=True, scale_rewards=False),
+        (3 / 4, -1 / 4, 1 / 4, -3 / 4),
+    ),
+]
+CASES = [(script, flags, tuple(worth)) for script, flags, worth in CASES]
+
+
+def given_samples():
+    """Four groups with completions of 1 to 20 tokens."""
+    rng = random.Random(0)
+    samples = []
+    for group in RIGHT:
+        prompt = rng.choices(range(13, 23), k=rng.randint(3, 9))
+        for right in group:
+            ids = [*rng.choices(range(3, 24), k=rng.randint(0, 19)), STOP]
+            samples.append(
+                Sample(
+                    prompt, ids, "", float(right), logprobs=[-1.0] * len(ids), success=right == 1
+                )
+            )
+    return samples
+
+
+def by_the_logits(policy, sample):
+    """Log-probs and entropies, [T of the sample] each, at the sampling temperature."""
+    ids = torch.tensor([sample.prompt_ids + sample.completion_ids])
+    count = len(sample.completion_ids)
+    logp = (policy(ids).logits[0, -count - 1 : -1] / T).log_softmax(-1)
+    return logp[range(count), sample.completion_ids], -(logp.exp() * logp).sum(-1)
+
+
+def loss_of(policy, start, samples, rows, worth, script, flags):
+    """The loss of a minibatch by its definition."""
+    level = flags.get("importance_sampling_level", "token")
+    default = {"fade": "constant", "asymgrpo": "token"}.get(script, "sequence")
+    aggregation = flags.get("aggregation", default)
+    found = {i: by_the_logits(policy, samples[i]) for i in rows}
+    tokens = sum(len(samples[i].completion_ids) for i in rows)
+    kernel = {i: torch.ones(len(samples[i].completion_ids)) for i in rows}
+    if script == "cwgrpo" and flags.get("method") != "none":
+        longest = max(len(sample.completion_ids) for sample in samples)
+        for first in rows[::G]:
+            group = range(first, first + G)
+            logprobs, mask = torch.zeros(2, 1, G, longest)
+            for k, i in enumerate(group):
+                n = len(samples[i].completion_ids)
+                logprobs[0, k, :n], mask[0, k, :n] = found[i][0].detach(), 1
+            advantages = torch.tensor([[advantage_of(samples, i, worth) for i in group]])
+            weights = plain_weights(logprobs, advantages, mask, flags.get("means", "tokens"))
+            if flags.get("padded_sum"):
+                weights = weights * G * mask.sum(2).max() / mask.sum()
+            for k, i in enumerate(group):
+                kernel[i] = weights[0, k, : len(samples[i].completion_ids)]
+    total, logged = 0.0, dict.fromkeys(LOGGED, 0.0)
+    for i in rows:
+        logprobs, entropies = found[i]
+        with torch.no_grad():
+            old, _ = by_the_logits(start, samples[i])
+        n = len(old)
+        share = {"sequence": n * len(rows), "token": tokens, "constant": 48 * len(rows)}
+        log_ratio = logprobs - old
+        if level == "sequence":
+            log_ratio = log_ratio.mean().expand(n)
+        for t in range(n):
+            a = advantage_of(samples, i, worth) * kernel[i][t].item()
+            ratio = log_ratio[t].exp()
+            # the clip stops a step that goes on in the direction of A
+            stopped = ratio > 1 + HIGH if a > 0 else ratio < 1 - LOW
+            gain = a * (min(max(ratio.item(), 1 - LOW), 1 + HIGH) if stopped else ratio)
+            back = (old[t] - logprobs[t]).exp() - (old[t] - logprobs[t]) - 1
+            values = (stopped and a < 0, stopped and a > 0, back, entropies[t])
+            for name, value in zip(LOGGED, values, strict=True):
+                logged[name] += float(torch.as_tensor(value).detach())
+            total -= (gain - BETA * back + BONUS * entropies[t]) / share[aggregation]
+    return total, logged
+
+
+def advantage_of(samples, i, worth):
+    """What `worth` says of a completion, by the success rate of its group."""
+    right = sum(samples[k].success for k in range(i // G * G, i // G * G + G))
+    return worth[2 * (right == 3) + (not samples[i].success)]
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """The policy, its gradient and its loss before each update of a run on given_samples()."""
+    found = []
+    step = rlvr.run.Run.optimizer_step
+
+    def recorded(self, policy, optimizer, loss):
+        gradient = torch.cat([p.grad.flatten().double() for p in policy.parameters()])
+        found.append((copy.deepcopy(policy), gradient, loss.item()))
+        return step(self, policy, optimizer, loss)
+
+    batch = common.make_batch(given_samples(), Grouped, "cpu")
+    monkeypatch.setattr(rlvr.run.Run, "optimizer_step", recorded)
+    monkeypatch.setattr(common, "roll_out", lambda *_: batch)
+    return found
+
+
+@pytest.mark.usefixtures("no_evaluation")
+@pytest.mark.parametrize("script, flags, worth", CASES)
+def test_updates_by_their_definition(run, seen, script, flags, worth):
+    samples = given_samples()
+    result = run(script, **FLAGS | flags)
+    assert result.code == 0, result.err
+    assert len(seen) == 4
+    start, logged = copy.deepcopy(seen[0][0]).double(), dict.fromkeys(LOGGED, 0.0)
+    for k, (policy, got, loss) in enumerate(seen):
+        policy.double()
+        rows_of = [*range(8)] if k % 2 == 0 else [*range(8, 16)]
+        expected_loss, found = loss_of(policy, start, samples, rows_of, worth, script, flags)
+        for name in LOGGED:
+            logged[name] += found[name]
+        expected_loss.backward()
+        expected = torch.cat([p.grad.flatten() for p in policy.parameters()])
+        assert loss == pytest.approx(expected_loss.item(), rel=1e-3, abs=1e-5)
+        assert (got - expected).norm() < 2e-3 * expected.norm(), k
+    (row,) = rows("run")
+    tokens = 2 * sum(len(sample.completion_ids) for sample in samples)  # twice over all of them
+    for name in LOGGED:
+        assert row[name] == pytest.approx(logged[name] / tokens, rel=1e-2), name
+    assert row["clip_low"] + row["clip_high"] > 0.05
+
+
+class Grouped:
+    num_generations, mask_truncated_completions = G, False
+
+
+@pytest.mark.usefixtures("no_evaluation")
+@pytest.mark.parametrize("script", first_fast(["grpo", "agrae", "asymgrpo", "fade", "cwgrpo"]))
+def test_weight_decay_shrinks_the_weights(run, monkeypatch, script):
+    """By learning rate x decay in the update, beside what Adam does (decoupled, Loshchilov)."""
+    samples, ends = given_samples(), []
+    monkeypatch.setattr(common, "roll_out", lambda *_: common.make_batch(samples, Grouped, "cpu"))
+    step = rlvr.run.Run.optimizer_step
+
+    def kept(self, policy, optimizer, loss):
+        before = torch.cat([p.detach().flatten().clone() for p in policy.parameters()])
+        norm = step(self, policy, optimizer, loss)
+        ends.append((before, torch.cat([p.detach().flatten() for p in policy.parameters()])))
+        return norm
+
+    monkeypatch.setattr(rlvr.run.Run, "optimizer_step", kept)
+    for decay in (0, 0.5):
+        one = dict(max_steps=1, minibatch_size=16, learning_rate=1e-2, output_dir=f"run{decay}")
+        assert run(script, weight_decay=decay, **one).code == 0
+    (start, plain), (again, decayed) = ends
+    assert torch.equal(start, again)
+    torch.testing.assert_close(plain - decayed, 1e-2 * 0.5 * start, rtol=0, atol=1e-6)
+
+
+@pytest.mark.usefixtures("no_evaluation")
+@pytest.mark.parametrize("weight", [1.0, 0.5])
+def test_cwgrpos_reward_has_a_part_for_the_format(run, monkeypatch, weight):
+    """Right 1, 0, 0, 0 and well-formed 1, 1, 0, 0: rewards 1 + w, w, 0, 0 (App. C)."""
+    found = []
+    good, bad = "<think>a</think><answer>b</answer>", "b"
+    samples = [
+        replace(sample, text=good if i % G < 2 else bad, reward=float(i % G == 0))
+        for i, sample in enumerate(given_samples())
+    ]
+    plain = cwgrpo.covariance_weights
+
+    def look(logprobs, advantages, *given):
+        found.append(advantages)
+        return plain(logprobs, advantages, *given)
+
+    monkeypatch.setattr(cwgrpo, "covariance_weights", look)
+    monkeypatch.setattr(common, "roll_out", lambda *_: common.make_batch(samples, Grouped, "cpu"))
+    assert run("cwgrpo", max_steps=1, format_weight=weight).code == 0
+    rewards = [1 + weight, weight, 0, 0]
+    mean = (1 + 2 * weight) / 4
+    std = math.sqrt(sum((r - mean) ** 2 for r in rewards) / 4)
+    expected = torch.tensor([[(r - mean) / std for r in rewards]] * 2)
+    for advantages in found:
+        torch.testing.assert_close(advantages, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_agraes_w_is_that_of_the_first_draw(run, monkeypatch):
+    """Groups that dynamic sampling has replaced count in w as they were first drawn."""
+    batch = common.make_batch(given_samples(), Grouped, "cpu")
+    batch.first_successes = torch.zeros_like(batch.successes)
+    batch.first_successes[0, :2] = 1
+    monkeypatch.setattr(common, "roll_out", lambda *_: batch)
+    assert run("agrae", max_steps=1, dynamic_sampling=True).code == 0
+    (row,) = rows("run")
+    assert row["mean_success"] == row["success_factor"] == 2 / 16
+    assert batch.successes.mean() == 1 / 2
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_released_gradient_goes_through_the_kernel(run, seen):
+    """That of - sum_t ratio w A / (N |o|) with w = S k / sum k, k = exp(-c^2 / 2 var c), S padded.
+
+    No token is clipped, and the loss is differentiated as it stands, in float64.
+    """
+    samples = given_samples()
+    flags = dict(variant="released", beta=0, warmup_ratio=0, epsilon=0.9, epsilon_high=9)
+    flags |= dict(learning_rate=3e-5)  # ratios of 0.8 to 1.3 or so
+    assert run("cwgrpo", **FLAGS | dict(entropy_coef=0) | flags).code == 0
+    start = copy.deepcopy(seen[0][0]).double()
+    for k, (policy, got, _) in enumerate(seen):
+        policy.double()
+        loss = 0.0
+        for first in (0, G) if k % 2 == 0 else (2 * G, 3 * G):
+            group = range(first, first + G)
+            logp = [by_the_logits(policy, samples[i])[0] for i in group]
+            with torch.no_grad():
+                old = [by_the_logits(start, samples[i])[0] for i in group]
+            a = [advantage_of(samples, i, GRPO) for i in group]  # whose mean over responses is 0
+            c = torch.cat([(x - x.mean()) * y for x, y in zip(logp, a, strict=True)])
+            kernel = (-(c**2) / (2 * c.var(correction=0))).exp()
+            weights = G * max(map(len, logp)) * kernel / kernel.sum()
+            for w, x, y, z in zip(weights.split([*map(len, logp)]), logp, old, a, strict=True):
+                loss = loss - ((x - y).exp() * w * z).mean() / (2 * G)
+        loss.backward()
+        expected = torch.cat([p.grad.flatten() for p in policy.parameters()])
+        assert (got - expected).norm() < 2e-3 * expected.norm(), k
