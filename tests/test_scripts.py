@@ -250,6 +250,7 @@ def test_many_settings_off_the_defaults_at_once(run, monkeypatch, script):
         return optimizer_step(*given)
 
     monkeypatch.setattr(rlvr.run.Run, "optimizer_step", counted)
+    level = "token" if script == "cwgrpo" else "sequence"  # it weighs single tokens
     result = run(
         script,
         temperature=0.7,
@@ -259,7 +260,7 @@ def test_many_settings_off_the_defaults_at_once(run, monkeypatch, script):
         aggregation="constant",
         mask_truncated_completions=True,
         dynamic_sampling=True,
-        importance_sampling_level="sequence",
+        importance_sampling_level=level,
         epsilon=1e-5,
         microbatch_tokens=64,
         rollout_batch_size=5,
