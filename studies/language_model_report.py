@@ -74,7 +74,7 @@ def sections(results: Path) -> dict[str, list[str]]:
     table = by_name(lines, SHOWN)
     if table:
         figure = f"![pass@k and entropy]({CLAIMS_FIGURE})"
-        found["runs"] = [*runs_table(table, SHOWN), "", figure]
+        found["runs"] = [*runs_table(table, SHOWN), "", told_numbers(results, table), "", figure]
         found["training"] = runs_table(by_name(lines, LOGGED), LOGGED)
         found["claims"] = claims_table(judge_language_model(results))
         found["failures"] = failures_table(results, table)
@@ -132,6 +132,20 @@ def runs_table(table: dict[str, dict[int, dict]], keys) -> list[str]:
         cells = [mean_cell([seed[key] for seed in seeds.values() if key in seed]) for key in keys]
         rows.append([name, str(len(seeds)), *cells])
     return markdown_table(["run", "seeds", *keys], rows)
+
+
+def told_numbers(results: Path, table: dict[str, dict[int, dict]]) -> str:
+    """A sentence that says which runs had which numbers in their forward passes."""
+    in_fp32 = [
+        f"{name}, seed {seed}"
+        for name, seeds in table.items()
+        for seed in seeds
+        if "--bf16" not in (results / f"{name}-{seed}" / "command.txt").read_text()
+    ]
+    if not in_fp32:
+        return "All forward passes were in bf16."
+    named = "; ".join(in_fp32)
+    return f"Forward passes were in fp32 in these runs: {named}. They were in bf16 in the others."
 
 
 def claims_table(verdicts: list[Verdict]) -> list[str]:

@@ -113,6 +113,17 @@ def test_what_is_printed(made_up_times, capsys, monkeypatch, tiny):
     assert capsys.readouterr().out == ""
 
 
+def test_with_bf16_the_time_without_it_is_printed_too(capsys, monkeypatch, tiny):
+    """On a CPU without instructions for bf16 a step takes many times as long."""
+    times = {True: (70.4, 440.2), False: (15.0, 39.3)}
+    monkeypatch.setattr(rlvr.duration, "seconds_of_a_step", lambda _, c, __: times[c.bf16])
+    tell_duration(SHAPE, config_of(dataset="arithmetic", bf16=True), tiny[1])
+    assert capsys.readouterr().out == (
+        "about 511 s a step on this CPU: 70 for the rollout, 440 for the update; "
+        "without --bf16 about 54\n"
+    )
+
+
 def test_a_thin_policy_may_have_more_layers_than_the_model():
     shape = transformers.Qwen2Config(
         num_hidden_layers=1,

@@ -12,6 +12,7 @@ from rlvr import presets
 from rlvr.config import Config
 
 import pytest
+import torch
 from runs import ENVIRONMENT, ROOT
 from test_arithmetic import chat_model  # noqa: F401  (a fixture)
 
@@ -39,6 +40,7 @@ def write_result(results, name, evaluation, metrics=(), completions=()):
     """The folder of a finished run."""
     folder = results / name
     folder.mkdir(parents=True)
+    (folder / "command.txt").write_text("grpo --bf16\n")
     rows = {"eval": [evaluation], "metrics": metrics, "completions": completions}
     for log, each in rows.items():
         if each:
@@ -158,16 +160,43 @@ def test_the_kept_runs_are_of_the_commands_that_are_claimed():
     assert folders
     for folder in folders:
         name, _, seed = folder.name.rpartition("-")
-        expected = language_model.command_of(name, int(seed))
-        assert flags_of((folder / "command.txt").read_text()) == flags_of(expected), folder
+        kept = (folder / "command.txt").read_text()
+        task = language_model.IN_BF16 if "--bf16" in kept else language_model.TASK
+        expected = language_model.command_of(name, int(seed), task)
+        assert flags_of(kept) == flags_of(expected), folder
 
 
-def test_a_run_that_was_ended_goes_on(results, scripts, tmp_path):
+@pytest.mark.parametrize("begun, here", [(True, False), (False, True)])
+def test_a_run_that_was_ended_goes_on(results, scripts, monkeypatch, tmp_path, begun, here):
+    """In the numbers that it has begun with, on a CPU that would choose others, too."""
+    monkeypatch.setattr(language_model, "gains_by_bf16", lambda: here)
     run = tmp_path / "runs" / "GRPO-0"
     (run / "checkpoint-20").mkdir(parents=True)
+    (run / "config.json").write_text(json.dumps({"bf16": begun}))
     assert rlvr.run_folders.checkpoints_of(run)
     language_model.one_run("GRPO", 0, tmp_path / "runs", tmp_path)
-    assert scripts[0] == f"grpo --resume_from_checkpoint {run}"
+    training, testing = scripts
+    assert training == f"grpo --resume_from_checkpoint {run}"
+    assert ("--bf16" in testing) == begun
+    assert ("--bf16" in (results / "GRPO-0" / "command.txt").read_text()) == begun
+
+
+@pytest.mark.parametrize("gains", [True, False])
+def test_the_claims_are_in_bf16_where_the_cpu_gains_by_it(results, scripts, monkeypatch, gains):
+    """Where it does not, a run would take many times as long."""
+    monkeypatch.setattr(language_model, "gains_by_bf16", lambda: gains)
+    (results.parent / "runs").mkdir()
+    language_model.one_run("GRPO", 0, results.parent / "runs", results.parent)
+    assert [("--bf16" in command) for command in scripts] == [gains, gains]
+
+
+def test_whether_a_cpu_gains_by_bf16_is_measured(monkeypatch):
+    """A product takes 1 s in fp32 here, and in bf16 half of it, or twice as long."""
+    taken = {torch.float32: 1.0}
+    monkeypatch.setattr(language_model, "seconds", lambda work: taken[work().dtype])
+    for of_bf16, gains in ((0.5, True), (2.0, False)):
+        taken[torch.bfloat16] = of_bf16
+        assert language_model.gains_by_bf16() == gains
 
 
 def test_the_start_is_only_evaluated(results, scripts, tmp_path):
@@ -298,6 +327,16 @@ def test_the_tables(results):
     assert not [row for row in found["claims"] if "GRPO-N" in row]
     assert found["failures"][-1] == "| start | 3 | 0% | 0% | 100% | 0% | 0% |"
     assert "transcript" not in found
+
+
+def test_the_page_says_which_runs_are_in_fp32(results):
+    for seed in range(2):
+        write_result(results, f"start-{seed}", evaluation(0.1))
+        folder = write_result(results, f"two-stage GRPO-{seed}", evaluation(0.5), metrics())
+    assert "All forward passes were in bf16." in report.sections(results)["runs"]
+    (folder / "command.txt").write_text("grpo --variant two-stage-grpo\n")
+    told = "Forward passes were in fp32 in these runs: two-stage GRPO, seed 1. "
+    assert f"{told}They were in bf16 in the others." in report.sections(results)["runs"]
 
 
 def test_the_estimate_beside_the_measured(results):
