@@ -243,6 +243,32 @@ def test_what_a_library_prints_is_no_reply(monkeypatch, tmp_path):
     assert said == '[7, "read"]\n[7, 1.0, ""]\n'
 
 
+def test_a_machine_that_runs_no_program_is_an_error(monkeypatch):
+    """It is told by the grader, which goes on."""
+    monkeypatch.setattr(rlvr.tasks.pool, "IDLE_GRADERS", queue.SimpleQueue())
+    says = "say(json.dumps([number, 'error', 'no sandbox starts']))"
+    process = talking(f"{READ}; {says}; sys.stdin.read()")
+    rlvr.tasks.pool.IDLE_GRADERS.put(process)
+    with pytest.raises(UserError, match="^no sandbox starts$"):
+        rlvr.tasks.pool.grade(FIVE, 30)
+    assert rlvr.tasks.pool.IDLE_GRADERS.get_nowait() is process
+    rlvr.tasks.pool.end(process)
+
+
+def test_a_grader_says_that_no_program_can_be_run(monkeypatch, tmp_path):
+    """Where the system refuses every new process, no program is graded as wrong."""
+    full = "import subprocess\ndef refuse(*_, **__):\n    raise BlockingIOError(11, 'try again')\n"
+    (tmp_path / "sitecustomize.py").write_text(f"{full}subprocess.Popen = refuse\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = rlvr.tasks.pool.start_grader()
+    question = json.dumps([7, "code", block(ADD), json.dumps(ASSERTIONS), 30, 30])
+    said, _ = process.communicate(f"{question}\n", timeout=60)
+    read, reply = (json.loads(line) for line in said.splitlines())
+    assert read == [7, "read"]
+    assert reply[:2] == [7, "error"]
+    assert reply[2].startswith("programs cannot be run here: ")
+
+
 def test_a_grader_that_does_not_start(monkeypatch):
     """An error, and no endless attempts."""
     monkeypatch.setattr(rlvr.tasks.pool, "IDLE_GRADERS", queue.SimpleQueue())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rlvr.config import Config
 from rlvr.errors import UserError
-from rlvr.tasks import isolation, pool
+from rlvr.tasks import code, isolation, pool
 from rlvr.tasks.datasets import load_problems
 
 import pytest
@@ -302,6 +302,40 @@ def test_no_way_works(monkeypatch):
     with pytest.raises(UserError, match="programs cannot be run here: bubblewrap: .*limits: "):
         isolation.isolation()
     isolation.isolation.cache_clear()
+
+
+@pytest.fixture
+def refusals(monkeypatch):
+    """Sandboxes do not start as often as the list has items, which each of them takes one of."""
+    isolation.isolation.cache_clear()
+    isolation.isolation()
+    left = []
+    command = isolation.command
+    monkeypatch.setattr(
+        isolation, "command", lambda *given: [left.pop()] if left else command(*given)
+    )
+    monkeypatch.setattr(isolation, "SECONDS_BEFORE_NEXT_START", 0.0)
+    return left
+
+
+@pytest.mark.parametrize("tests", [RIGHT, ("code", block(ADD), json.dumps(ASSERTIONS))])
+def test_a_sandbox_that_starts_at_the_third_attempt(refusals, monkeypatch, tests):
+    """A program is not wrong because the machine was short of processes for a moment."""
+    monkeypatch.setattr(code, "IDLE_CHECKS", [])
+    refusals += ["/bin/false", "/no such program"]
+    _, text, gold = tests
+    assert code.verify_code(text, gold, 30, 30) == 1.0
+    assert refusals == []
+
+
+def test_a_sandbox_that_does_not_start_any_more(refusals, monkeypatch):
+    """Then the run ends, and no right program is trained on as a wrong one."""
+    monkeypatch.setattr(isolation, "START_SECONDS", 0.0)
+    refusals += ["/no such program"] * 1000
+    _, text, gold = RIGHT
+    message = "no sandbox for a program starts any more: .*No such file or directory"
+    with pytest.raises(UserError, match=message):
+        code.verify_code(text, gold, 30, 30)
 
 
 def test_a_run_with_programs_begins_with_the_line(tiny, tmp_path, capsys):

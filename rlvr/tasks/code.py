@@ -11,7 +11,7 @@ import sys
 import time
 
 from rlvr.tasks.blocks import find_blocks
-from rlvr.tasks.isolation import Sandbox
+from rlvr.tasks.isolation import Sandbox, start_sandbox
 from rlvr.tasks.unit_tests import UnitTests, read_tests
 from rlvr.tasks.values import decode, encode
 
@@ -24,7 +24,8 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
 
     1.0 where all pass, else 0.0; None without a block of code. A program is the last block, and
     those before it whose names it needs. Output is compared word by word. TimeoutError where a test
-    takes more than `seconds`, or all of them more than `all_seconds`.
+    takes more than `seconds`, or all of them more than `all_seconds`; UserError where the machine
+    starts no sandbox.
     """
     blocks = find_blocks(text)
     if not blocks:
@@ -40,7 +41,7 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
         usual_imports=tests.calls,
         seconds=all_seconds,
     )
-    with Sandbox("solution", **job) as sandbox:
+    with start_sandbox("solution", **job) as sandbox:
         end = time.monotonic() + all_seconds
         try:
             return float(judge(sandbox, tests, seconds, end))
@@ -133,4 +134,4 @@ def idle_check() -> Sandbox:
         if check.process.poll() is None:
             return check
         check.close()
-    return Sandbox("check")
+    return start_sandbox("check")

@@ -4,7 +4,8 @@ A completion can hold anything, a tower of powers or an endless loop, so a grade
 its deadline. It imports no torch, so that it starts in half a second.
 
 Questions come in by lines, [number, verifier, text, gold, seconds, program_seconds]. Two lines go
-out, [number, "read"] and [number, reward, status].
+out, [number, "read"] and [number, reward, status], or [number, "error", message] where the machine
+cannot run what it should.
 """
 
 import json
@@ -13,6 +14,7 @@ import resource
 import signal
 import sys
 
+from rlvr.errors import UserError
 from rlvr.tasks.isolation import START_SECONDS
 from rlvr.tasks.verifiers import VERIFIERS, judge
 
@@ -32,13 +34,15 @@ def main() -> None:
         entry = VERIFIERS[verifier]
         allowed = seconds
         if entry.keeps_time:  # by itself, and this is for the case that it fails
-            allowed = program_seconds + seconds + 2 * START_SECONDS
+            allowed = program_seconds + seconds + 4 * START_SECONDS  # of two sandboxes
         # the kernel kills this process then, even within a huge multiplication
         signal.setitimer(signal.ITIMER_REAL, allowed)
         try:
             reply = judge(verifier, text, gold, seconds, program_seconds)
         except TimeoutError:
             reply = entry.no_answer, "timeout"
+        except UserError as error:
+            reply = "error", str(error)
         except Exception:  # math-verify and sympy raise of every kind
             reply = entry.no_answer, "unparsed"
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -22,6 +22,7 @@ from rlvr.errors import UserError
 PROJECT = Path(__file__).parent.parent.parent  # where a process of its own finds this package
 WAYS = ["bubblewrap", "user", "limits"]  # from the safest on
 START_SECONDS = 30.0  # a busy machine may take that long to start an interpreter
+SECONDS_BEFORE_NEXT_START = 0.5
 MOST_REPLY = 2**26  # bytes
 OPEN_HOLES = {
     "bubblewrap": "",
@@ -60,8 +61,9 @@ class Sandbox:
         )
         os.set_blocking(self.process.stdin.fileno(), False)
         os.set_blocking(self.process.stdout.fileno(), False)
+        end = time.monotonic() + START_SECONDS
         try:
-            if self.receive(time.monotonic() + START_SECONDS) != "ready":
+            if self.receive(end) != "ready":
                 raise EOFError
             rights = dict(
                 project=str(PROJECT),
@@ -69,7 +71,7 @@ class Sandbox:
                 counted=way != "limits",
                 guarded=way != "bubblewrap",
             )
-            self.send({**rights, **job}, time.monotonic() + START_SECONDS)
+            self.send({**rights, **job}, end)
         except (EOFError, ValueError, TimeoutError):
             self.process.kill()
             reason = self.process.stderr.read().decode(errors="replace").strip()
@@ -131,6 +133,21 @@ class Sandbox:
             pipe.close()
         if self.folder:
             self.folder.cleanup()
+
+
+def start_sandbox(module: str, **job) -> Sandbox:
+    """A sandbox, which a machine that is short of processes or memory may refuse for a while.
+
+    UserError where it still does after START_SECONDS: that is no fault of the program.
+    """
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return Sandbox(module, **job)
+        except OSError as error:
+            if time.monotonic() > end:
+                raise UserError(f"no sandbox for a program starts any more: {error}") from error
+        time.sleep(SECONDS_BEFORE_NEXT_START)
 
 
 def end_processes_of(user: int) -> None:

@@ -27,9 +27,9 @@ def grade(
     """(verifier, text, gold) -> the reward, and "", "unparsed" or "timeout".
 
     It may be called by many threads at once. What can run for ever goes to a grader, for at most so
-    many seconds. Of a program, each test may take `seconds`, and all of them
-    `program_seconds`. A grader that died of its question is replaced at the next one. UserError for
-    an unknown verifier.
+    many seconds. Of a program, each test may take `seconds`, and all of them `program_seconds`. A
+    grader that died of its question is replaced at the next one. UserError for an unknown verifier,
+    and where this machine cannot run a program any more.
     """
     verifier, text, gold = question
     if verifier not in VERIFIERS:
@@ -45,6 +45,8 @@ def grade(
         end(process)
         return entry.no_answer, "timeout"
     IDLE_GRADERS.put(process)
+    if reply[0] == "error":
+        raise UserError(reply[1])
     return reply
 
 
@@ -70,9 +72,9 @@ def hand_over(question: list, number: int) -> subprocess.Popen:
 
 
 def replies_to(number: int, process: subprocess.Popen):
-    """What a grader says of a question: "read", then (reward, status). Other lines are no replies.
+    """What a grader says of a question: "read", then (reward, status) or ("error", message).
 
-    It ends with the grader.
+    Other lines are no replies. It ends with the grader.
     """
     for line in process.stdout:
         try:
@@ -81,7 +83,7 @@ def replies_to(number: int, process: subprocess.Popen):
             continue
         if answered == number and reply == ["read"]:
             yield "read"
-        elif answered == number and is_grade(reply):
+        elif answered == number and (is_grade(reply) or is_error(reply)):
             yield tuple(reply)
 
 
@@ -93,6 +95,11 @@ def is_grade(reply: list) -> bool:
         and math.isfinite(reply[0])
         and reply[1] in ("", "unparsed", "timeout")
     )
+
+
+def is_error(reply: list) -> bool:
+    """Whether a reply says why the machine cannot tell."""
+    return len(reply) == 2 and reply[0] == "error" and isinstance(reply[1], str)
 
 
 def end(process: subprocess.Popen) -> None:
