@@ -52,9 +52,13 @@ def read_completions(path: Path) -> list[dict]:
 
 
 def count_failures(results: Path, name: str) -> Counter:
-    """How many of a run's wrong completions, of all seeds, are of which kind."""
+    """How many of a run's wrong completions, of all seeds, are of which kind.
+
+    The model before training has no seed: what it writes is the same each time, and counts once.
+    """
     found = Counter()
-    for path in sorted(results.glob(f"{name}-[0-9]/completions.jsonl")):
+    seeds = "0" if name == START else "[0-9]"
+    for path in sorted(results.glob(f"{name}-{seeds}/completions.jsonl")):
         for row in read_completions(path):
             if row["reward"] < 1:
                 found[kind_of_failure(row["question"], row["gold"], row["text"])] += 1
