@@ -79,7 +79,7 @@ VARIANTS = {
     "w-reinforce": dict(method="w_reinforce"),  # the baselines of Table 2
     "grpo-lead": dict(method="grpo_lead"),
     "released": dict(released_weight=True),
-    "images": dict(  # C.2; two updates a rollout
+    "images": dict(  # C.2; the two updates a rollout are our choice
         alpha=0.5,
         num_generations=5,
         minibatch_size=80,

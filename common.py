@@ -6,7 +6,8 @@ n completions of a minibatch, m of a microbatch. Completion i belongs to prompt 
 Under torchrun each rank holds its share of the prompts, and a sum or mean over the batch is one
 over all ranks. Functions that exchange numbers say so: all ranks have to call them together.
 
-Formulas are from A-GRAE (arXiv 2602.05548) and two-stage dynamics (arXiv 2510.04028).
+Formulas are from A-GRAE (arXiv 2602.05548), two-stage dynamics (arXiv 2510.04028) and FADE (arXiv
+2607.01490).
 """
 
 import math
@@ -147,8 +148,9 @@ def roll_out(sampler, stream, config) -> Batch:
 def token_logprobs(policy, samples: list[Sample], rows, temperature: float = 1.0):
     """log pi(o_t | q, o_<t) and the entropy of pi there, in nats: [m, T] each, for samples[rows].
 
-    They are those of the softmax at the sampling temperature, 0 beyond a row's end, and T is the
-    longest completion of all samples. They equal rlvr.logprobs.plain_logprobs, in less memory.
+    They are those of the softmax at the sampling temperature, and 0 at a tool's tokens and beyond a
+    row's end. T is the longest completion of all samples. They equal rlvr.logprobs.plain_logprobs,
+    in less memory.
     """
     longest = max(len(sample.completion_ids) for sample in samples)
     chosen = [samples[i] for i in rows]

@@ -221,8 +221,9 @@ def clip_cov_mask(logprobs, advantages, mask, fraction=2e-4, low=1.0, high=5.0, 
 
     The paper only cites the rule (arXiv 2505.22617). As in that paper's code, the fraction is of
     all tokens of a minibatch: floor(fraction x tokens) of them (that code: at least 1) get 0, drawn
-    uniformly among those with low < covariance < high; all if fewer. Shapes and errors are those
-    of covariance_weights; 0 off the mask.
+    uniformly among those with low < covariance < high; all if fewer. That code also leaves out
+    tokens that PPO-clip has clipped. Shapes and errors are those of covariance_weights; 0 off the
+    mask.
     """
     if logprobs.shape != mask.shape or logprobs.shape[:2] != advantages.shape:
         shapes = f"{[*logprobs.shape]}, {[*advantages.shape]}, {[*mask.shape]}"

@@ -164,7 +164,7 @@ class FadeController:
         self.target_entropy = self.entropy / 2 if target_entropy is None else float(target_entropy)
 
     def step(self, mean_reward, entropy):
-        """A batch's mean reward and entropy, in nats -> (alpha, delta)."""
+        """A batch's mean reward, and its entropy as the mean of -log pi, nats -> (alpha, delta)."""
         past, now = self.ema_beta, 1 - self.ema_beta
         self.solve_rate = past * self.solve_rate + now * float(mean_reward)
         self.entropy = past * self.entropy + now * float(entropy)
@@ -218,7 +218,7 @@ POLICY_WEIGHTS = {
 
 
 def choose_weight(config, alpha=1.0, delta=1.0, solve_rate=0.5, running_rate=0.5, lengths=0.0):
-    """--weight as a function of the rewards alone. The defaults do for a trial by Config.check.
+    """--weight as a function of the rewards alone. Config.check tries it with the defaults.
 
     alpha and delta are FADE's. The solve rates are the batch's (--batch_mean) and the running one
     (HA-DW); lengths [B, G] are shares of --max_completion_length (T2T).
@@ -330,8 +330,11 @@ def main(config: Config) -> None:
         lengths = batch.written.sum(1).clamp(min=1)  # [N]
         mean_logprobs = (batch.written * old_logprobs).sum(1) / lengths  # [N]
         mean_logprobs = mean_logprobs.view_as(batch.rewards)  # [B, G]
-        solve_rate, entropy_now = rlvr.ranks.global_mean(batch.successes, -mean_logprobs)
-        alpha, delta = control(config, memory, step, solve_rate, entropy_now)
+        # The controller sees what the policy solves before dynamic sampling replaces any group.
+        first_rate, solve_rate, entropy_now = rlvr.ranks.global_mean(
+            batch.first_successes, batch.successes, -mean_logprobs
+        )
+        alpha, delta = control(config, memory, step, first_rate, entropy_now)
         running_rate = memory["controller"]["solve_rate"]
         shares = lengths.view_as(batch.rewards) / config.max_completion_length  # [B, G]
         weight = choose_weight(config, alpha, delta, solve_rate, running_rate, shares)

@@ -35,8 +35,8 @@ def skew_r(rewards):
 def t2t(rewards, lengths, alpha):
     """GRPO of the rewards 1 - alpha p L for a success and alpha q L for a failure (8.2, T2T).
 
-    lengths L [B, G] are shares of the longest that is allowed. Mass p q C / std(rewards), where C
-    is 1 less alpha times p mean(L of successes) + q mean(L of failures) (Eqs. 12-14).
+    lengths L [B, G] are shares of the longest that is allowed. Mass p q C / std(rewards), where
+    C = 1 - alpha (p mean(L of successes) + q mean(L of failures)) (Eqs. 12-14).
     """
     p = rewards.mean(1, keepdim=True)  # [B, 1]
     rewards = torch.where(rewards == 1, 1 - alpha * p * lengths, alpha * (1 - p) * lengths)
@@ -52,7 +52,10 @@ def maxrl(rewards):
 
 
 def pass_k(rewards):
-    """What the best completion is above the second best, for k = G. Masses p q^(G-1) and 0."""
+    """1 for the only success of its group, else 0: the best reward less the second best, k = G.
+
+    Masses 1 / G and 0 with one success, else 0; over many groups p q^(G-1), p the policy's own.
+    """
     second = rewards.topk(2, 1).values[:, 1:]  # [B, 1]
     return (rewards - second).clamp(min=0)
 
@@ -60,7 +63,8 @@ def pass_k(rewards):
 def analytic_pass_k(rewards, k, mix=False):
     """Analytic pass@k (8.4.2); with mix, p times it + q times GRPO (8.4.3).
 
-    Mass p sqrt((1 - R) / R), where R is the group's pass@k; mixed, p (p A_S(k) + q A_S(1)).
+    Mass p sqrt((1 - R) / R), where R is the group's pass@k. Mixed, it is p (p A_S(k) + q A_S(1)),
+    where A_S(k) is the advantage of a success under pass@k.
     ValueError unless 1 <= k <= G.
     """
     G = rewards.shape[1]
@@ -79,7 +83,7 @@ def analytic_pass_k(rewards, k, mix=False):
 def scaled_power(rewards, alpha=2.0, easy=False):
     """C q^(alpha-1) (r - r_mean), or with p for q if easy. Mass C p q^alpha or C p^alpha q (4.3).
 
-    C lets the largest mass be 1/4, as it is without alpha (Eq. 27).
+    C lets the largest mass be 1/4, as it is for alpha = 1 and C = 1 (Eq. 27).
     """
     p = rewards.mean(1, keepdim=True)  # [B, 1]
     focus = p if easy else 1 - p
@@ -99,7 +103,11 @@ def shifted(rewards, delta=0.01):
 
 
 def quantile(rewards, tau):
-    """r less the group's tau-quantile. Mass p where p <= tau, and q where p > tau."""
+    """r less 0 where p <= tau, and less 1 where p > tau (8.6).
+
+    Only for tau = 1/2 is that the group's tau-quantile. Of other rewards it is r less the smallest
+    one that at most a share tau of the group exceeds. Masses p and 0 where p <= tau, else 0 and q.
+    """
     better = rewards[:, None] > rewards[:, :, None]  # [B, G, G]: is completion j better than i?
     share_better = better.to(rewards).mean(2)  # [B, G]
     candidates = rewards.masked_fill(share_better > tau, torch.inf)  # [B, G]
@@ -146,7 +154,8 @@ def logmeanexp(rewards, beta):
 def ha_dw(rewards, baseline, scale=1.0):
     """scale A exp(-sgn(A) (r_mean - baseline)) with A = r - r_mean, HA-DW (8.10).
 
-    Masses scale p q e^(baseline - p) and scale p q e^(p - baseline); printed are f p q and p q.
+    Masses scale p q e^(baseline - p) and scale p q e^(p - baseline). The paper prints f p q and
+    p q, where f stands for scale times the exponential.
     """
     mean = rewards.mean(1, keepdim=True)  # [B, 1]
     advantages = rewards - mean

@@ -5,8 +5,8 @@
     python studies/bf16_cost.py --quick
 
 Both take turns at a rollout, and at the gradients of its log-probs. The seconds are medians. A CPU
-gains where it multiplies bf16 matrices by itself (AMX, or AVX-512 BF16), and loses where it does
-not.
+gains where it has instructions for products in bf16 (AMX, or AVX-512 BF16), and loses where it has
+none.
 """
 
 import argparse

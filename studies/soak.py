@@ -1,6 +1,6 @@
 """Faults at random: is anything lost that was saved? Is every end a line or a finished run?
 
-    python studies/soak.py                 # 200 faults, 10 to 20 minutes on 2 cores
+    python studies/soak.py                 # 200 faults, some 10 minutes on 2 cores
     python studies/soak.py --faults 6      # a minute
     python studies/soak.py --seed 1        # others
 

@@ -92,7 +92,8 @@ class Process:
         elif self.code == 2 and len(lines) == 1:
             end = "one line"
         elif self.code == 0 and not lines:
-            end = "reached the last step" if "all in " in printed else "saved and stopped"
+            at_last = f"checkpoint-{STEPS}" in printed
+            end = "reached the last step" if at_last else "saved and stopped"
         else:
             end = f"exit code {self.code}: {err[-2000:]}"
         return printed, end

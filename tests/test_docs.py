@@ -287,7 +287,7 @@ OTHER_FLAGS = {  # of torchrun, sbatch, pytest, the studies, and of what a reade
     *("no", "programs", "completions", "beside"),  # of pip's --no-deps, and of the load studies
     *("dist", "help", "quick", "work", "hardness", "length_penalty", "flag", "no_flag"),
     *("layers", "every", "measure", "verl", "overlong_cache", "mine", "seeds"),
-    "report",
+    *("report", "rows"),
 }
 
 

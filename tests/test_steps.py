@@ -287,6 +287,22 @@ def test_agraes_w_is_that_of_the_first_draw(run, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_evaluation")
+def test_fades_controller_sees_the_solve_rate_of_the_first_draw(run, monkeypatch):
+    """r_mean of --batch_mean is of the groups that are trained on: here a half of each."""
+    batch = common.make_batch(given_samples(), Grouped, "cpu")
+    batch.first_successes = torch.zeros_like(batch.successes)
+    batch.first_successes[0, :2] = 1
+    monkeypatch.setattr(common, "roll_out", lambda *_: batch)
+    assert run("fade", max_steps=1, dynamic_sampling=True, batch_mean=True).code == 0
+    (row,) = rows("run")
+    solve_rate = 0.02 * 0.5 + 0.98 * 2 / 16
+    assert row["solve_rate_ema"] == pytest.approx(solve_rate)
+    assert row["alpha"] == pytest.approx(min(3, 1.5 * (1 - solve_rate) / solve_rate))
+    # Eq. 11 with r_mean = 1/2, of which m_S is the half of all that succeeded
+    assert row["m_S"] == pytest.approx(0.5 ** (row["alpha"] - 1) / 4)
+
+
+@pytest.mark.usefixtures("no_evaluation")
 def test_released_gradient_goes_through_the_kernel(run, seen):
     """That of - sum_t ratio w A / (N |o|) with w = S k / sum k, k = exp(-c^2 / 2 var c), S padded.
 
