@@ -26,7 +26,7 @@ LABELS = {  # how far a name stands from its point; on the left where the first 
     "A-GRAE": (-12, -44),
     "CW-GRPO": (-12, -8),
     "EntIncrease": (12, -12),
-    "FADE": (-12, 0),
+    "FADE": (12, -22),
     "delta 0.5": (12, 8),
     "two-stage GRPO-N": (-12, -8),
     LONG: (-12, -8),
@@ -77,26 +77,30 @@ def report_text(lines: dict[Job, dict], of_the_model: list[Verdict]) -> str:
         "",
         *RULE.strip().splitlines()[2:],
         "",
-        f"Each run has {FULL.steps} steps ({FULL.flags}), and {FULL.held_out} held-out problems.",
+        f"Each run has {FULL.steps} steps, and `{LONG}` {FULL.long} ({FULL.flags}).",
+        f"It is evaluated on {FULL.held_out} held-out problems.",
         "The starting policies are those of `studies/make_bases.py`: "
         + ", ".join(f"{base} (`{flags}`)" for base, flags in BASES.items())
         + ".",
+        "`studies/claims_rows.py` has the command of each run by its name.",
         "A cell has the verdict, the mean difference with its 95% interval, the seeds, and the",
         "power. Above 0 a difference speaks for the claim. Where a claim is a number, it is the",
         "distance to it: 0.02 less the error of the fit, and the share less 0.12. The",
-        f"power is the chance that the cap's look alone, after {LOOKS[-1]} seeds, decides for an",
+        f"power is the chance that the cap's look alone, after {LOOKS[-1]} seeds, or {MODEL_SEEDS}",
+        f"for {LANGUAGE_MODEL}, decides for an",
         "effect of that size, at the spread that was measured, if all other rows of the paper stay",
         "undecided. It is a lower bound. The interval is that of these seeds alone. The verdict",
         "pays for the looks and for the other rows, too, so that a row can be unclear though its",
         "interval leaves out 0. A claim that holds may hold with less than the paper's effect. A",
         "small difference can turn from does not into holds with more seeds.",
         f"An effect with a star is ours. {LANGUAGE_MODEL} is a family of its own, with one look",
-        f"after {MODEL_SEEDS} seeds; [docs/language-model.md](../docs/language-model.md) has",
-        "its runs.",
+        f"after {MODEL_SEEDS} seeds. Its runs have 40 steps of 8 x 8, on sums in words;",
+        "[docs/language-model.md](../docs/language-model.md) has them.",
     ]
     for paper in PAPERS:
         of_paper = [found for found in verdicts + of_the_model if found.row.paper == paper]
-        text += ["", f"## {paper}", "", f"How far from the paper: {FAR[paper]}.", ""]
+        far = f"How far the tiny policies are from the paper: {FAR[paper]}."
+        text += ["", f"## {paper}", "", far, ""]
         text += verdict_table(of_paper)
     text += ["", "## Differences beside the claims", "", *table_beside(lines)]
     for base in BASES:
@@ -266,6 +270,7 @@ def draw_plane(lines: dict[Job, dict]) -> Figure:
                     textcoords="offset points",
                     ha="right" if place[0] < 0 else "left",
                     bbox={"boxstyle": "round,pad=0.1", "color": "white", "alpha": 0.7},
+                    arrowprops={"arrowstyle": "-", "color": "#888888"},
                     zorder=2.5,
                 )
         axis.set(title=f"from the {base} policy", xlabel="held-out pass@1", ylabel="pass@16")

@@ -21,7 +21,7 @@ import matplotlib
 import numpy as np
 from claims_judge import Verdict
 from claims_report import verdict_cell
-from claims_rows import LANGUAGE_MODEL, START
+from claims_rows import LANGUAGE_MODEL, PAPERS, START, rows_from, runs_of
 from compare import BEFORE, STYLES, draw_evaluations, draw_steps
 from language_model_results import judge_language_model, read_lines
 from matplotlib.figure import Figure
@@ -32,6 +32,7 @@ PAGE = project.ROOT / "docs" / "language-model.md"
 SHOWN = "pass@1", "pass@4", "pass@16", "greedy", "token_entropy", "answer_entropy"
 LOGGED = "early", "late", "all_wrong", "swing", "kappa", "top 1% share", "delta"
 LOGGED += "easy gap", "hard gap"
+BASELINES = "GRPO", "GRPO, tokens", "two-stage GRPO"  # of the papers
 FAILURES = "no number", "a number of the question", "off by 1", "off by 10", "another number"
 
 
@@ -173,21 +174,44 @@ def failures_table(results: Path, names) -> list[str]:
     return markdown_table(["run", "wrong", *FAILURES], rows)
 
 
+def names_by_paper(names) -> dict[str, list[str]]:
+    """Those of the trained runs that the claims of a paper compare, its GRPO first."""
+    found = {paper: [] for paper in PAPERS}
+    for claim in rows_from(LANGUAGE_MODEL):
+        found[claim.paper] += runs_of(claim)
+    trained = {*names} - {START}
+    return {
+        paper: sorted(trained & {*runs}, key=lambda name: (name not in BASELINES, name))
+        for paper, runs in found.items()
+    }
+
+
 def draw_runs(results: Path, table: dict[str, dict[int, dict]]) -> Figure:
-    """Held-out pass@k against k, and the entropy of the rollouts, of the runs there are."""
-    figure = Figure(figsize=(16, 6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    groups = {name: [results / f"{name}-{seed}" for seed in seeds] for name, seeds in table.items()}
-    styles = itertools.cycle(STYLES)  # of the trained runs, in both panels
-    for name, folders in groups.items():
-        style = BEFORE if name == START else next(styles)
-        draw_evaluations(left, [read_rows(folder, "eval")[-1] for folder in folders], name, style)
-    trained = {name: folders for name, folders in groups.items() if name != START}
-    draw_steps(right, trained, "metrics", "entropy", window=4)
-    left.set(xlabel="k", title="held-out pass@k")
-    left.set_xscale("log", base=2)
-    right.set(title="token entropy of the rollout, nats")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside right center", fontsize=13)
+    """A column a paper: held-out pass@k against k, and below it the entropy of the rollouts."""
+    figure = Figure(figsize=(26, 13), layout="constrained")
+    upper, lower = figure.subplots(2, len(PAPERS), sharey="row")
+    folders = {
+        name: [results / f"{name}-{seed}" for seed in seeds] for name, seeds in table.items()
+    }
+    ends = {  # the last evaluation of each seed
+        name: [read_rows(folder, "eval")[-1] for folder in each] for name, each in folders.items()
+    }
+    for above, below, (paper, names) in zip(
+        upper, lower, names_by_paper(table).items(), strict=True
+    ):
+        if START in ends:
+            draw_evaluations(above, ends[START], START, BEFORE)
+        for name, style in zip(names, itertools.cycle(STYLES)):
+            draw_evaluations(above, ends[name], name, style)
+        draw_steps(below, {name: folders[name] for name in names}, "metrics", "entropy", window=4)
+        above.set(xlabel="k", title=paper)
+        above.set_xscale("log", base=2)
+        below.set(title="")
+        below.legend(
+            *above.get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, -0.17)
+        )
+    upper[0].set(ylabel="held-out pass@k")
+    lower[0].set(ylabel="token entropy of the rollout, nats")
     return figure
 
 

@@ -4,9 +4,9 @@
 
 It writes two figures. policy_weights.png (FADE Figure 2) has m_S, the share of the gradient that
 reinforces successes, and m_F, the share that suppresses failures, of every policy weight of FADE's
-section 8. advantages.png has what one success and one failure are worth under the methods of the
-five scripts. And it prints rho(p) = m_S p / (m_F q) of the weights (FADE Table 7), to which the
-paper finds the entropy proportional.
+section 8, and of FADE, A-GRAE and AsymGRPO. advantages.png has what one success and one failure are
+worth under the methods of the five scripts. And it prints rho(p) = m_S p / (m_F q) of the weights
+(FADE Table 7), to which the paper finds the entropy proportional.
 """
 
 import argparse
@@ -146,8 +146,8 @@ def advantages_to_draw(rewards: torch.Tensor) -> dict[str, dict[str, torch.Tenso
         },
         "CW-GRPO, token mean": {
             "GRPO": base,
-            "successes as likely": cwgrpo_advantage(rewards, 0.0),
-            "1 nat a token likelier": cwgrpo_advantage(rewards, 1.0),
+            "successes as likely\nas failures": cwgrpo_advantage(rewards, 0.0),
+            "successes 1 nat\na token likelier": cwgrpo_advantage(rewards, 1.0),
         },
     }
 

@@ -330,6 +330,20 @@ def test_the_tables(results):
     assert "transcript" not in found
 
 
+def test_every_trained_run_is_in_a_column_of_the_figure():
+    """A paper's own GRPO is first, and black; `start` is in all columns."""
+    trained = {*MAIN_CONTRASTS, *claims_rows.OTHERS} - {claims_rows.START, claims_rows.GROWTH}
+    columns = report.names_by_paper(trained | {claims_rows.START})
+    assert set().union(*columns.values()) == trained
+    assert [names[0] for names in columns.values()] == [
+        "GRPO",
+        "two-stage GRPO",
+        "GRPO, tokens",
+        "GRPO",
+        "GRPO",
+    ]
+
+
 def test_the_page_says_which_runs_are_in_fp32(results):
     for seed in range(2):
         write_result(results, f"start-{seed}", evaluation(0.1))
