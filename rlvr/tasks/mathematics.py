@@ -26,9 +26,9 @@ from rlvr.tasks.numbers import scale_of
 LONGEST = 2000  # characters of an answer
 AND = rf"{TEXT}\s*,?\s*(?:and|or)\s*,?\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|,"  # of items; a line's end, but not \\sqrt for \sqrt
-EQUALS = r"(?<![<>!:])=|\\equiv(?![a-z])"
+EQUALS = r"(?<![<>:])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # of 4!=24, too, but not of x!=4
 # A number of several groups, as in 1,000, and not a beginning of 1,200,3.
-THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
+THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
 WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
 PROSE = re.compile(r"[A-Za-z]{3,}\s+[A-Za-z]{2,}")
 TWO_NUMBERS = re.compile(r"(?<![_^\d.])[\d.]+ \d")
@@ -104,14 +104,15 @@ def read(text: str, values: bool) -> list:
         readings.append(text.replace(",", ", "))
     if re.fullmatch(r"-?0,\d+", text):
         readings.append(text.replace(",", "."))
-    found = []
+    found, is_false = [], False
     for reading in readings:
         groups = [read_group(group, values) for group in split(reading, ";")]
         if None in groups:
-            return [sympy.nan]  # which equals nothing
-        if all(groups):
+            is_false = True
+        elif all(groups):
             found += parse("; ".join(groups))
-    return found
+    # nan equals nothing
+    return found or ([sympy.nan] if is_false else [])
 
 
 def read_group(group: str, values: bool) -> str | None:
@@ -150,13 +151,23 @@ def settle(item: str) -> str | None:
         return item
     names = [side for side in sides if is_name(side)]
     others = [side for side in sides if not is_name(side)]
-    numbers = [side for side in others if not re.search(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", side))]
+    numbers = [side for side in others if is_number(side)]
     if not others:
         return sides[-1]
     to_agree = numbers if names else others
     if not all(agree(side, to_agree[-1]) for side in to_agree[:-1]):
         return None
     return (to_agree or others)[-1]
+
+
+def is_number(side: str) -> bool:
+    """Whether a side of an equation has no letters but those of its unit."""
+    return not re.search(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", without_unit(side)))
+
+
+def without_unit(side: str) -> str:
+    """A side of an equation without the unit behind it; a percent sign stays."""
+    return side if "%" in side else clean(side) or side
 
 
 def is_name(side: str) -> bool:
@@ -174,10 +185,14 @@ def is_name(side: str) -> bool:
 
 
 def agree(side: str, other: str) -> bool:
-    """Whether math-verify takes two sides of an equation for equal."""
+    """Whether math-verify takes two sides of an equation for equal, with or without their units."""
     import math_verify
 
-    return math_verify.verify(parse(side), parse(other), timeout_seconds=None)
+    pairs = (side, other), (without_unit(side), without_unit(other))
+    return any(
+        math_verify.verify(parse(one), parse(another), timeout_seconds=None)
+        for one, another in dict.fromkeys(pairs)
+    )
 
 
 def parse(text: str) -> list:
