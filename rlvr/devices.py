@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rlvr import world
+from rlvr.errors import UserError
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -14,8 +15,17 @@ A_GPU = Path("/dev/nvidia0")  # it is there where a driver is, of whatever versi
 
 
 def choose_device() -> torch.device:
-    """This rank's GPU, or the CPU; with a warning where there is a GPU that torch cannot use."""
+    """This rank's GPU, or the CPU; with a warning where there is a GPU that torch cannot use.
+
+    UserError where this machine has more ranks than GPUs.
+    """
     if torch.cuda.is_available():
+        there = torch.cuda.device_count()
+        if world.LOCAL_RANK >= there:
+            raise UserError(
+                f"local rank {world.LOCAL_RANK} sees {there} GPUs: start as many processes on a "
+                "machine as it has GPUs, and let each of them see all"
+            )
         device = torch.device(f"cuda:{world.LOCAL_RANK}")
         torch.cuda.set_device(device)
         return device

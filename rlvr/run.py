@@ -245,7 +245,10 @@ class Run:
         return stopped
 
     def finish(self) -> None:
-        """Print the first and the last evaluation side by side; write curves.png, report.html."""
+        """Print the first and the last evaluation side by side; write curves.png, report.html.
+
+        All ranks call it together.
+        """
         if world.RANK == 0:
             print_first_and_last(self.folder)
             with writing(self.folder / "curves.png"):
@@ -255,3 +258,5 @@ class Run:
                 write_report(self.folder / "report.html", [self.folder])
                 files += " tokens.jsonl report.html"
             print(f"\nall in {self.folder}: {files}")
+        # A rank that ended earlier would be silent, and rank 0 would give up its long report.
+        gather([])

@@ -56,12 +56,18 @@ def bf16_twin(policy):
 
 
 def stop_tokens(policy, tokenizer) -> list[int]:
-    """The tokens that end a completion: the checkpoint's, and the one that its template writes."""
+    """The tokens that end a completion: the checkpoint's, and the one that its template writes.
+
+    UserError where the checkpoint has none.
+    """
     stops = policy.generation_config.eos_token_id
     if stops is None:
         stops = tokenizer.eos_token_id
     stops = stops if isinstance(stops, list) else [stops]
-    return [*dict.fromkeys([*stops, *end_of_turn(tokenizer)])]
+    found = [*dict.fromkeys(stop for stop in (*stops, *end_of_turn(tokenizer)) if stop is not None)]
+    if not found:
+        raise UserError("--model has no end-of-text token, so that no completion could end")
+    return found
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 from rlvr import world
+from rlvr.context import context_of
 from rlvr.devices import computes_in_bf16
 from rlvr.errors import UserError
 from rlvr.logprobs import completion_logprobs
@@ -60,7 +61,6 @@ class VllmSampler(GenerateSampler):
         for name, value in alone.items():  # without torchrun
             os.environ.setdefault(name, str(value))
         gpu = policy.device.type == "cuda"
-        shape = policy.config.get_text_config()
         self.probe = tokenizer.encode("1 2 3 : 6 ")
         in_bf16 = computes_in_bf16(policy)
         self.dtype = torch.bfloat16 if in_bf16 else torch.float32
@@ -70,7 +70,7 @@ class VllmSampler(GenerateSampler):
             with torch.random.fork_rng(self.devices):  # LLM() seeds the generators
                 self.engine = vllm.LLM(
                     policy.name_or_path,
-                    max_model_len=min(config.longest, shape.max_position_embeddings),
+                    max_model_len=min(config.longest, context_of(policy)),
                     distributed_executor_backend="external_launcher",
                     tensor_parallel_size=config.vllm_tensor_parallel_size,
                     dtype=self.dtype,

@@ -74,6 +74,9 @@ CODE_TEXTS = [
     (rf"\boxed{{{ADD}}}", 0.0, "unparsed"),
     (f"```python\nadd = min\n```\n```text\n{ADD}\n```", 0.0, ""),
     (f"```python\n{ADD}\n```\n```text\n3\n```", 1.0, ""),
+    (f"```python\n{ADD}\n```\n```python\n>>> add(1, 2)\n3\n```", 1.0, ""),
+    (f"```python\n{ADD}\n```\n```python\n# add(1, 2) is 3\n```", 1.0, ""),
+    ("```python\n>>> add(1, 2)\n3\n```\n```python\n# add\n```", 0.0, ""),
     # fences as models write them
     (f"```\n{ADD}\n```", 1.0, ""),
     (f"```\nadd = min\n```\n```python\n{ADD}\n```\n```\n3\n```", 1.0, ""),
@@ -164,6 +167,7 @@ CALLS = UnitTests((([[1, 2], 3], [3]), ([[], 0], [])), calls=True, function="f")
         ("assert a\nassert b", UnitTests(assertions="assert a\nassert b")),
         # APPS, and LiveCodeBench's rows without and with the function's name
         (dict(fn_name="f", inputs=[[[1, 2], 3], [[], 0]], outputs=[[3], []]), CALLS),
+        (dict(fn_name=None, inputs=["7\n"], outputs=["14\n"]), UnitTests(PAIRS[:1])),
         (
             [
                 dict(input="[1, 2]\n3", output="[3]", testtype="functional"),

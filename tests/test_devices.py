@@ -5,6 +5,7 @@ from pathlib import Path
 import rlvr.devices
 from rlvr import world
 from rlvr.devices import choose_device
+from rlvr.errors import UserError
 
 import pytest
 import torch
@@ -54,7 +55,16 @@ def test_a_rank_takes_the_gpu_of_its_own_number(machine, monkeypatch, capsys):
     chosen = []
     machine(driver=True, usable=True)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(world, "LOCAL_RANK", 3)
     assert choose_device() == torch.device("cuda:3")
     assert chosen == [torch.device("cuda:3")]
     assert capsys.readouterr().err == ""
+
+
+def test_more_ranks_than_gpus(machine, monkeypatch):
+    machine(driver=True, usable=True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(world, "LOCAL_RANK", 2)
+    with pytest.raises(UserError, match="^local rank 2 sees 2 GPUs: "):
+        choose_device()

@@ -252,6 +252,19 @@ def test_stop_tokens(tiny, checkpoint, template, stops):
     assert GenerateSampler(policy, tokenizer, Config()).stops == expected
 
 
+def test_a_model_without_an_end_of_text_token(tiny):
+    """Its template's token ends a completion; without that none would ever end."""
+    policy, tokenizer = copy.deepcopy(tiny)
+    policy.generation_config = transformers.GenerationConfig(eos_token_id=None)
+    tokenizer.eos_token = None
+    with pytest.raises(UserError, match="no end-of-text token"):
+        GenerateSampler(policy, tokenizer, Config())
+    tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
+    tokenizer.chat_template = CHATML
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert GenerateSampler(policy, tokenizer, Config()).stops == [end]
+
+
 def test_a_completion_ends_with_its_turn(tiny):
     """A base model that ends its turn as the template does goes no further."""
     policy, tokenizer = copy.deepcopy(tiny)

@@ -63,14 +63,21 @@ def fenced(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def join_blocks(blocks: list[str], wanted: list[str]) -> str:
-    """The last block, and before it those earlier ones whose names it or the tests need."""
+    """The last block, and before it those earlier ones whose names it or the tests need.
+
+    A session of the interpreter (>>>), or comments alone, are examples, and not the last block.
+    """
     program, needed = "", {*wanted}
     for block in reversed(blocks):
+        if block.lstrip().startswith(">>>"):
+            continue
         try:
             nodes = [*ast.walk(ast.parse(block))]
         except SyntaxError:
             if not program:
                 return block
+            continue
+        if len(nodes) == 1:  # the module, without a statement
             continue
         stored = {name for node in nodes for name in names_bound_by(node)}
         if program and not stored & needed:

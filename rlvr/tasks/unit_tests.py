@@ -27,26 +27,29 @@ def read_tests(gold: str) -> UnitTests:
     With "testtype": "functional", as in LiveCodeBench, it has an argument a line, in JSON.
     """
     tests = json.loads(gold)
+    is_functional = False
     if isinstance(tests, list) and tests and all(isinstance(test, dict) for test in tests):
         kinds = {test.get("testtype") == "functional" for test in tests}
         if len(kinds) > 1:
             raise ValueError("functional tests and others")
-        names = dict(fn_name=tests[0].get("fn_name")) if True in kinds else {}
+        is_functional = True in kinds
+        names = dict(fn_name=tests[0].get("fn_name")) if is_functional else {}
         given = [test.get("input") for test in tests]
-        if True in kinds:
+        if is_functional:
             given = [[json.loads(line) for line in text.splitlines()] for text in given]
         wanted = [test.get("output") for test in tests]
-        if True in kinds:
+        if is_functional:
             wanted = [json.loads(text) for text in wanted]
         tests = dict(names, inputs=given, outputs=wanted)
     if isinstance(tests, dict):
         pairs = [*zip(tests.get("inputs", ()), tests.get("outputs", ()), strict=True)]
         if not pairs:
             raise ValueError("no tests")
-        if "fn_name" in tests:
+        # parquet files have a fn_name of null where another task has one
+        if is_functional or tests.get("fn_name") is not None:
             if not all(isinstance(given, list) for given, _ in pairs):
                 raise ValueError("arguments that are no list")
-            return UnitTests(tuple(pairs), calls=True, function=tests["fn_name"])
+            return UnitTests(tuple(pairs), calls=True, function=tests.get("fn_name"))
         return UnitTests(tuple((one_text(given), one_text(wanted)) for given, wanted in pairs))
     lines = tests if isinstance(tests, list) else [tests]
     if not lines or not all(isinstance(line, str) and line.strip() for line in lines):
