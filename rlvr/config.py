@@ -18,6 +18,7 @@ from rlvr.tasks.sources import DATASETS, EMBEDDED
 from rlvr.tasks.tools import TOOLS
 from rlvr.tasks.verifiers import VERIFIERS
 
+MOST_SECONDS = 10**6  # twelve days; timers cannot count some thousand times as many
 MOST_THREADS = 1024  # more than any machine has cores for; far more of them cannot be started
 T = TypeVar("T")
 # What a field's type says beside int, float or str. A number that is neither ZeroOrMore nor AnySign
@@ -157,6 +158,9 @@ class Config:
             raise UserError("--eval_problems must be at least one a rank")
         if self.num_threads is not None and self.num_threads > MOST_THREADS:
             raise UserError(f"--num_threads must be at most {MOST_THREADS}")
+        for name in ("verify_seconds", "program_seconds", "ddp_timeout"):
+            if getattr(self, name) > MOST_SECONDS:
+                raise UserError(f"--{name} must be at most {MOST_SECONDS}")
         if self.seed >= 2**32:
             raise UserError("--seed must be below 2**32")
         read_template_kwargs(self.chat_template_kwargs)

@@ -122,10 +122,15 @@ def environment(cache: Path) -> dict[str, str]:
     return dict(HF_HOME=str(hub_folder(cache)), HF_HUB_OFFLINE="1")
 
 
+def can_go_on(folder: Path) -> bool:
+    """Whether a run that was ended has left a checkpoint."""
+    return folder.exists() and bool(checkpoints_of(folder))
+
+
 def train(command: str, folder: Path, cache: Path) -> Path:
     """Make a run, or go on with one that was ended -> its last checkpoint."""
     log = folder.with_name(f"{folder.name}.log")
-    if folder.exists() and checkpoints_of(folder):
+    if can_go_on(folder):
         script = command.split()[0]
         command = f"{script} --resume_from_checkpoint {shlex.quote(str(folder))}"
     else:
@@ -195,7 +200,7 @@ def gains_by_bf16() -> bool:
 
 def task_for(run: Path) -> str:
     """The flags of every run, in the numbers that this one has begun with, or the faster ones."""
-    if run.exists() and checkpoints_of(run):
+    if can_go_on(run):
         in_bf16 = json.loads((run / "config.json").read_text())["bf16"]
     else:
         in_bf16 = gains_by_bf16()

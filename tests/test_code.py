@@ -337,6 +337,7 @@ def test_replies_of_the_wrong_form_score_0(reply, monkeypatch):
     """What a program has written in its runner's name; the right one is [0, "6", 0]."""
     tests = json.dumps(dict(inputs=[""], outputs=["6"]))
     calls = json.dumps(dict(fn_name="f", inputs=[[]], outputs=["6"]))
+    assert code.verify_code(block("print(6)"), tests, 20, 20) == 1  # sandboxes are tried before
     monkeypatch.setattr(Sandbox, "ask", lambda *_: [0, "6", 0])
     assert code.verify_code(block("pass"), tests, 20, 20) == 1
     monkeypatch.setattr(Sandbox, "ask", lambda *_: reply)

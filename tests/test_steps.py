@@ -273,26 +273,28 @@ def test_cwgrpos_reward_has_a_part_for_the_format(run, monkeypatch, weight):
         torch.testing.assert_close(advantages, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.usefixtures("no_evaluation")
-def test_agraes_w_is_that_of_the_first_draw(run, monkeypatch):
-    """Groups that dynamic sampling has replaced count in w as they were first drawn."""
+@pytest.fixture
+def redrawn(monkeypatch):
+    """The batch of every rollout: 2 of 16 completions were right before groups were replaced."""
     batch = common.make_batch(given_samples(), Grouped, "cpu")
     batch.first_successes = torch.zeros_like(batch.successes)
     batch.first_successes[0, :2] = 1
     monkeypatch.setattr(common, "roll_out", lambda *_: batch)
+    return batch
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_agraes_w_is_that_of_the_first_draw(run, redrawn):
+    """Groups that dynamic sampling has replaced count in w as they were first drawn."""
     assert run("agrae", max_steps=1, dynamic_sampling=True).code == 0
     (row,) = rows("run")
     assert row["mean_success"] == row["success_factor"] == 2 / 16
-    assert batch.successes.mean() == 1 / 2
+    assert redrawn.successes.mean() == 1 / 2
 
 
-@pytest.mark.usefixtures("no_evaluation")
-def test_fades_controller_sees_the_solve_rate_of_the_first_draw(run, monkeypatch):
+@pytest.mark.usefixtures("no_evaluation", "redrawn")
+def test_fades_controller_sees_the_solve_rate_of_the_first_draw(run):
     """r_mean of --batch_mean is of the groups that are trained on: here a half of each."""
-    batch = common.make_batch(given_samples(), Grouped, "cpu")
-    batch.first_successes = torch.zeros_like(batch.successes)
-    batch.first_successes[0, :2] = 1
-    monkeypatch.setattr(common, "roll_out", lambda *_: batch)
     assert run("fade", max_steps=1, dynamic_sampling=True, batch_mean=True).code == 0
     (row,) = rows("run")
     solve_rate = 0.02 * 0.5 + 0.98 * 2 / 16

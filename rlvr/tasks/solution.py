@@ -153,7 +153,9 @@ def wait_for_input(pipe: Pipe) -> None:
 
 def run(code, name: str, rights: dict, before: str = "") -> dict:
     """Run a program as the module `name` -> its names and their values."""
-    limit(FSIZE=MOST_FILE, CPU=math.ceil(rights["seconds"]))
+    # a second more than its judge waits, who shall be the first to end it, and call it a timeout
+    most_seconds = math.ceil(rights["seconds"]) + 1
+    limit(FSIZE=MOST_FILE, CPU=most_seconds)
     module = type(sys)(name)
     module.__file__ = "solution.py"
     vars(module).update(exit=sys.exit, quit=sys.exit)  # which the module `site` defines otherwise
@@ -163,7 +165,7 @@ def run(code, name: str, rights: dict, before: str = "") -> dict:
     if rights["guarded"]:
         import signal  # whose start costs more than it is worth with bubblewrap
 
-        signal.alarm(math.ceil(rights["seconds"]) + 1)  # for the case that the judge is killed
+        signal.alarm(most_seconds)  # for the case that the judge is killed
         sys.addaudithook(refuse)
     exec(code, vars(module))
     return vars(module)

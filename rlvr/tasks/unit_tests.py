@@ -33,14 +33,13 @@ def read_tests(gold: str) -> UnitTests:
         if len(kinds) > 1:
             raise ValueError("functional tests and others")
         is_functional = True in kinds
-        names = dict(fn_name=tests[0].get("fn_name")) if is_functional else {}
+        function = tests[0].get("fn_name") if is_functional else None
         given = [test.get("input") for test in tests]
-        if is_functional:
-            given = [[json.loads(line) for line in text.splitlines()] for text in given]
         wanted = [test.get("output") for test in tests]
         if is_functional:
+            given = [[json.loads(line) for line in text.splitlines()] for text in given]
             wanted = [json.loads(text) for text in wanted]
-        tests = dict(names, inputs=given, outputs=wanted)
+        tests = dict(fn_name=function, inputs=given, outputs=wanted)
     if isinstance(tests, dict):
         pairs = [*zip(tests.get("inputs", ()), tests.get("outputs", ()), strict=True)]
         if not pairs:
