@@ -65,11 +65,11 @@ def analytic_pass_k(rewards, k, mix=False):
 
     Mass p sqrt((1 - R) / R), where R is the group's pass@k. Mixed, it is p (p A_S(k) + q A_S(1)),
     where A_S(k) is the advantage of a success under pass@k.
-    ValueError unless 1 <= k <= G.
+    ValueError unless k is a whole number from 1 to G.
     """
     G = rewards.shape[1]
-    if not 1 <= k <= G:
-        raise ValueError(f"k must be between 1 and G = {G}, got {k}")
+    if k not in range(1, G + 1):
+        raise ValueError(f"k must be a whole number from 1 to G = {G}, got {k}")
     p = rewards.mean(dim=1, keepdim=True)  # [B, 1]
     drawn = torch.arange(k, device=rewards.device)  # [k]
     left = ((1 - rewards).sum(dim=1, keepdim=True) - drawn).clamp(min=0)  # [B, k], failures left

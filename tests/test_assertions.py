@@ -245,6 +245,51 @@ try:
     assert 0
 except KeyError: pass
 
+# an exception's arguments
+def f(x): return {}[x]
+def g(): raise OSError(2, 'no file')
+---
+for key in (3, 'x'):
+    try:
+        f(key)
+        assert 0
+    except KeyError as error:
+        assert error.args == (key,) and str(error) == repr(key)
+try:
+    g()
+    assert 0
+except FileNotFoundError as error:
+    assert error.errno == 2
+
+# an exception whose base takes other arguments
+class Mine(UnicodeDecodeError):
+    def __init__(self): pass
+    def __str__(self): return 'mine'
+def f(): raise Mine
+---
+try:
+    f()
+    assert 0
+except UnicodeError as error:
+    assert str(error) == 'mine'
+
+# times
+from datetime import datetime, time, timedelta, timezone
+def f(x): return datetime(2020, 2, 29, 12, 30, tzinfo=x)
+def g(): return [time(1, 2), datetime(2020, 1, 1) + timedelta(hours=3)]
+---
+from datetime import datetime, time, timedelta, timezone
+assert f(None) == datetime(2020, 2, 29, 12, 30) and f(None) < datetime(2020, 3, 1)
+assert f(timezone.utc) == datetime(2020, 2, 29, 13, 30, tzinfo=timezone(timedelta(hours=1)))
+assert g() == [time(1, 2), datetime(2020, 1, 1, 3)]
+
+# next() of a generator
+def f(n):
+    yield from range(n)
+---
+numbers = f(2)
+assert next(numbers) == 0 and next(numbers) == 1 and next(numbers, 'end') == 'end'
+
 # a built-in's name
 def sum(a, b): return a * b
 ---

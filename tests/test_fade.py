@@ -362,7 +362,7 @@ def test_logmeanexp_with_a_large_beta_stays_finite():
 
 @pytest.mark.parametrize(
     "name, parameters",
-    [("analytic_pass_k", dict(k=k)) for k in (0, -1, 5)]
+    [("analytic_pass_k", dict(k=k)) for k in (0, -1, 5, 2.5)]
     + [("mix_pass_k", dict(k=k)) for k in (0, 5)]
     + [("asym", dict(delta=0.0)), ("asym", dict(delta=-1.0))],
 )
@@ -375,7 +375,7 @@ def test_parameters_out_of_range_are_refused(name, parameters):
 
 
 def test_a_single_completion_has_no_others():
-    with pytest.raises(ValueError, match="k must be between 1 and G = 1"):
+    with pytest.raises(ValueError, match="k must be a whole number from 1 to G = 1"):
         POLICY_WEIGHTS["analytic_pass_k"](every_group(1), k=2)
 
 

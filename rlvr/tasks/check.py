@@ -96,7 +96,7 @@ class Program:
         if reply[0] != number:
             raise ValueError("an answer to another question")
         if reply[1] == "raised":
-            raise exception_of(*reply[2:])
+            raise exception_of(reply[2], [self.value_of(each) for each in reply[3]])
         for position, value in reply[3]:
             replace(arguments[position], self.value_of(value))
         return self.value_of(reply[2])
@@ -170,6 +170,9 @@ class Remote:
             except StopIteration:
                 return
 
+    def __next__(self):
+        return self._program.ask(next, self)
+
     def __instancecheck__(self, value):
         return self._program.ask(isinstance, value, self)
 
@@ -183,11 +186,13 @@ def replace(old, new) -> None:
         (old.extend if hasattr(old, "extend") else old.update)(new)
 
 
-def exception_of(classes: list[str], text: str) -> Exception:
-    """The built-in exception that is the nearest of an exception's classes."""
+def exception_of(classes: list[str], arguments: list) -> Exception:
+    """The built-in exception that is the nearest of an exception's classes, and takes these."""
     for name in classes:
         kind = getattr(builtins, name, None)
         if isinstance(kind, type) and issubclass(kind, Exception):
-            with_text = kind.__init__ is not UnicodeDecodeError.__init__
-            return kind(text) if with_text else ValueError(text)
-    return RuntimeError(text)
+            try:
+                return kind(*arguments)
+            except TypeError:
+                continue
+    return RuntimeError(*arguments)

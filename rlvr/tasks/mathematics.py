@@ -185,13 +185,18 @@ def is_name(side: str) -> bool:
 
 
 def agree(side: str, other: str) -> bool:
-    """Whether math-verify takes two sides of an equation for equal, with or without their units."""
+    """Whether math-verify takes two sides of an equation for equal, or without their units.
+
+    25\\% is 25 to it, and is tried as 25/100, too.
+    """
     import math_verify
 
-    pairs = (side, other), (without_unit(side), without_unit(other))
+    sides = side, other
+    bare = tuple(map(without_unit, sides))
+    in_hundredths = tuple(re.sub(r"\\?%", "/100", each) for each in sides)
     return any(
         math_verify.verify(parse(one), parse(another), timeout_seconds=None)
-        for one, another in dict.fromkeys(pairs)
+        for one, another in dict.fromkeys([sides, bare, in_hundredths])
     )
 
 

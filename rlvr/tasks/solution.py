@@ -174,8 +174,9 @@ def run(code, name: str, rights: dict, before: str = "") -> dict:
 def answer_calls(pipe: Pipe, space: dict) -> None:
     """Make the calls that are asked for: [number, function, arguments, named arguments].
 
-    The answer is [number, "value", value, changed arguments] or [number, "raised", classes, text].
-    An object that is no plain value stays here, and its number stands for it.
+    The answer is [number, "value", value, changed arguments], or [number, "raised", classes,
+    arguments of the exception]. An object that is no plain value stays here, and its number stands
+    for it.
     """
 
     def find(names):
@@ -220,7 +221,9 @@ def answer_calls(pipe: Pipe, space: dict) -> None:
             return [number, "value", result, changed]
         except BaseException as error:
             classes = [kind.__name__ for kind in type(error).__mro__]
-            return [number, "raised", classes, str(error)]
+            is_own = type(error).__module__ != "builtins"
+            arguments = [str(error)] if is_own else error.args
+            return [number, "raised", classes, [encode(each, number_of) for each in arguments]]
 
     def answer_until_returned():
         while True:

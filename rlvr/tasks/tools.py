@@ -19,10 +19,11 @@ class Tool:
 
 
 # Integers with an operator between each two, and parentheses. What stands before an expression
-# could belong to it, so no operator may stand there, and no part of a number or of a function.
+# could belong to it: no operator may stand there, no parenthesis, no part of a number or of a
+# function.
 INTEGER = r"\(*[0-9]+\)*"
 OPERATOR = "+\\-*/^÷×·−–√"
-EXPRESSION = rf"(?<![\w.,){OPERATOR}])(?<![{OPERATOR}] )({INTEGER}(?: ?[+\-*/] ?{INTEGER})+)"
+EXPRESSION = rf"(?<![\w.,(){OPERATOR}])(?<![{OPERATOR}] )({INTEGER}(?: ?[+\-*/] ?{INTEGER})+)"
 
 
 def calculate(text: str) -> str | None:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 # what odd cells of a data set raise, those that are nested too deep among them
-CANNOT_BE_READ = (ValueError, TypeError, AttributeError, SyntaxError, RecursionError, MemoryError)
+BAD_TESTS = (ValueError, TypeError, AttributeError, SyntaxError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def has_tests(gold: str) -> bool:
         definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
         body = ast.parse(tests.assertions).body
         return bool(tests.pairs) or any(not isinstance(node, definitions) for node in body)
-    except CANNOT_BE_READ:
+    except BAD_TESTS:
         return False
 
 
@@ -85,6 +85,6 @@ def tests_text(value) -> str:
             value = json.loads(value)
     try:
         gold = json.dumps(value)
-    except CANNOT_BE_READ:
+    except BAD_TESTS:
         return ""
     return gold if has_tests(gold) else ""
