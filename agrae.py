@@ -1,11 +1,11 @@
 """A-GRAE, asymmetric group relative advantage estimation, on top of GRPO, DAPO or Dr.GRPO.
 
-GRPO is symmetric twice: in a group, successes and failures weigh the same (Eq. 5), and prompts of
-middling difficulty weigh most. A-GRAE breaks both symmetries. With p the success rate of the
-prompt's group, and w the mean success of the whole batch (Eqs. 11-13):
+GRPO is symmetric twice: in a group, successes and failures weigh the same (Eq. 5), and a prompt
+with success rate p weighs as much as one with 1 - p. A-GRAE breaks both symmetries. With p the
+success rate of the prompt's group, and w that of the whole batch (Eqs. 11-13):
 
-    A' = w/2 A / sqrt(p) + (1-w)/2 A / sqrt(1-p)     sample level: first easy prompts, then hard
-    A' = A' min(1, w / alpha)  where A' > 0          group level: successes are held back at first
+    A'  = (w/2) A / sqrt(p) + ((1-w)/2) A / sqrt(1-p)    sample level: first easy prompts, then hard
+    A'' = A' min(1, w / alpha)  where A' > 0             group level: A > 0 is held back at first
 
 What differs from grpo.py: the advantages, and what is logged about them.
 
@@ -13,8 +13,8 @@ Paper: Unveiling Implicit Advantage Symmetry (A-GRAE; Yu, Chen, Liu, Zhang, Qu; 
 This file follows its text. But w counts right answers only, even with a reward for the format
 (--format_share), where Eq. 11 prints the mean reward. The released code departs from the text: it
 has 1 - sqrt(p) in place of sqrt(1-p) (--variant released), and Bessel's standard deviation plus
-1e-6. Its A-GRAE branch never runs: it asks for a weight to have its start value, and that weight
-changes from the first step on.
+1e-6. Its A-GRAE branch never runs: it is taken only while an annealed weight has its first value,
+and that weight changes from the first step on.
 
 Two baselines of its Table 2 stand here, too: W-REINFORCE (arXiv 2506.01347) and GRPO-LEAD (Zhang
 and Zuo 2025, arXiv 2504.09696).
@@ -57,7 +57,7 @@ METHODS = (
     "grpo_lead",
     "none",
 )
-READ_BY = {  # the methods that read a flag; those not named here are read by all
+READ_BY = {  # flag -> the methods that read it; all of them read a flag that is not listed
     "alpha": ("agrae",),
     "sample_level": ("agrae",),
     "group_level": ("agrae",),
@@ -79,7 +79,7 @@ VARIANTS = {
     "w-reinforce": dict(method="w_reinforce"),  # the baselines of Table 2
     "grpo-lead": dict(method="grpo_lead"),
     "released": dict(released_weight=True),
-    "images": dict(  # C.2; the two updates a rollout are our choice
+    "images": dict(  # C.2; the two updates a step are our choice
         alpha=0.5,
         num_generations=5,
         minibatch_size=80,
@@ -96,12 +96,12 @@ class Config(rlvr.config.Config):
     variant: Literal[tuple(VARIANTS)] = "agrae"  # named preset of flags; a given flag wins
     scale_rewards: bool = True  # divide the base advantage by the group's standard deviation
     method: Literal[METHODS] = "agrae"  # what becomes of the base advantage
-    alpha: float = 1.0  # w from which on successes count fully; paper: 1, and 0.5 for images
+    alpha: float = 1.0  # batch success rate from which A > 0 counts fully; paper: images 0.5
     sample_level: bool = True  # Eq. 12
     group_level: bool = True  # Eq. 13
     released_weight: bool = False  # 1 - sqrt(p) for sqrt(1 - p) in Eq. 12, as in the released code
-    control_beta: float = 10.0  # of the dominant controls: how much more or less a success counts
-    control_gamma: float = 0.5  # of the focused controls: what scales all advantages
+    control_beta: float = 10.0  # positive_dominant, negative_dominant: factor, divisor of A > 0
+    control_gamma: float = 0.5  # hard_focused, easy_focused: factor of all advantages
     success_weight: ZeroOrMore[float] = 0.1  # of W-REINFORCE; a failure is worth -1
     format_share: ZeroOrMore[float] = 0.0  # share of the reward for the format; paper: 0.9, images
 
@@ -142,7 +142,7 @@ def agrae_advantage(
     """A-GRAE on top of any base advantage (Eqs. 11-13).
 
     advantages [B, G]; success_rate [B]: p of each group; mean_success, a float or 0-dim tensor: w
-    of Eq. 11, the success rate of the whole global batch. Successes are held back until w is alpha.
+    of Eq. 11, the success rate of the batch on all ranks. A > 0 is held back until w reaches alpha.
     released_weight: the second term of Eq. 12 divides by 1 - sqrt(p), as in the released code.
     Returns [B, G]; with both levels off, the input itself. ValueError for alpha <= 0.
     """
@@ -154,8 +154,9 @@ def agrae_advantage(
         mixed = (p > 0) & (p < 1)  # [B, 1]
         # The paper omits the rescaling at p = 0 and 1; 0.5 stands in, so that nothing is infinite.
         p = torch.where(mixed, p, 0.5)  # [B, 1]
-        easy = 1 - p.sqrt() if released_weight else (1 - p).sqrt()  # [B, 1]
-        scale = w / 2 / p.sqrt() + (1 - w) / 2 / easy  # [B, 1]
+        root_p = p.sqrt()  # [B, 1]
+        root_q = 1 - root_p if released_weight else (1 - p).sqrt()  # [B, 1]
+        scale = (w / 2) / root_p + ((1 - w) / 2) / root_q  # [B, 1]
         advantages = advantages * torch.where(mixed, scale, 1.0)
     if group_level:  # Eq. 13: weak policies explore, strong ones keep the plain advantage
         suppressed = advantages * min(1.0, w / alpha)
@@ -317,17 +318,19 @@ def main(config: Config) -> None:
         advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
-        common.score_rollout(batch, policy, reference, config)
+        common.compute_old_and_ref_logprobs(batch, policy, reference, config)
         update = common.UpdateMetrics()
-        for minibatch in batch.minibatches(config.minibatch_size) * config.num_iterations:
-            # Weights are those of the whole minibatch, so that microbatches and ranks just add up.
-            weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
+        minibatches = batch.minibatches(config.minibatch_size)
+        for minibatch in minibatches * config.num_iterations:  # the list, so many times
+            # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. It
+            # is of the whole minibatch on all ranks, so that microbatches and ranks just add up.
+            loss_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
             for rows in batch.microbatches(minibatch, config.microbatch_tokens):
                 mask = batch.mask[rows]  # [m, T], as are all below
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
                 )
-                old_logprobs = batch.old_policy(rows, logprobs)
+                old_logprobs = batch.old_policy_logprobs(rows, logprobs)
                 ratio = common.importance_ratio(
                     logprobs, old_logprobs, mask, config.importance_sampling_level
                 )
@@ -341,12 +344,14 @@ def main(config: Config) -> None:
                 # All 1, unless the sampler computes in bf16 or is vLLM.
                 correction = batch.sampler_correction(rows, sampler.cap)
 
-                loss = -(weights[rows] * correction * objective).sum()
+                loss = -(loss_weights[rows] * correction * objective).sum()
                 loss.backward()
                 update.add(
                     loss, mask, entropy=entropy, kl=kl, clip_low=clipped.low, clip_high=clipped.high
                 )
-            update.end(run.optimizer_step(policy, optimizer, update.loss))
+            # Adds up the gradients of all ranks, clips their norm, and makes the update.
+            grad_norm = run.optimizer_step(policy, optimizer, update.loss)
+            update.end(grad_norm)
             scheduler.step()
         metrics = batch.metrics() | update.metrics() | run.metrics() | diagnostics
         timer.lap("update")

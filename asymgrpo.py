@@ -4,13 +4,14 @@ With p the success rate of the prompt's group (Eqs. 5, 8):
 
     success:   A =  ((1-p) / p) ^ beta_pos         failure:   A = -(p / (1-p)) ^ beta_neg
 
-(0.5, 0.5) is GRPO, and (0, 0) is REINFORCE with rewards +1 and -1. A rare success is worth more as
-beta_pos grows, which keeps entropy on alternative solutions. A rare failure costs more as beta_neg
-grows, which removes noise.
+(0.5, 0.5) is GRPO, and (0, 0) is REINFORCE with rewards +1 and -1. The exponents are called
+strengths, and the two formulas the positive and the negative channel. As beta_pos grows, a rare
+success is worth more: by the paper, this keeps several solutions likely. As beta_neg grows, a rare
+failure costs more: by the paper, this removes wrong answers.
 
 What differs from grpo.py: the advantages; all tokens of a minibatch weigh the same (App. G); and
-kappa is logged, the alignment of rewards and confidence. For small strengths its sign says which
-way a channel turns the entropy, compared with REINFORCE (Proposition 1).
+kappa is logged, the alignment of rewards and confidence. For small strengths its sign says whether
+a channel raises or lowers the entropy, compared with REINFORCE (Proposition 1).
 
 Paper: Asymmetric Advantage Modulation Calibrates Entropy Dynamics in RLVR, first called Rethinking
 Exploration in RLVR (AsymGRPO; Gu, Han, Bian, Wang, Zhou; arXiv 2604.04894). Its App. F averages per
@@ -88,19 +89,20 @@ def asymgrpo_advantage(rewards, beta_pos=0.9, beta_neg=0.4, flip="none"):
     success = rewards == 1  # [B, G]
     n_pos = success.to(rewards.dtype).sum(dim=1, keepdim=True)  # [B, 1]
     n_neg = G - n_pos  # [B, 1]
-    # Counts instead of p: exact at p = 0 and 1. A clamp acts only on a value nobody receives.
-    hard = n_neg / n_pos.clamp(min=1)  # [B, 1], (1-p) / p
-    easy = n_pos / n_neg.clamp(min=1)  # [B, 1], p / (1-p)
-    pos = hard**beta_pos  # [B, 1]
-    neg = easy**beta_neg  # [B, 1]
+    # Counts are exact at p = 0 and 1. Where n_pos is 0, the clamp keeps odds_against finite; only
+    # successes would receive it, and there are none. It is the same with odds_for and failures.
+    odds_against = n_neg / n_pos.clamp(min=1)  # [B, 1], (1-p) / p
+    odds_for = n_pos / n_neg.clamp(min=1)  # [B, 1], p / (1-p)
+    pos = odds_against**beta_pos  # [B, 1]
+    neg = odds_for**beta_neg  # [B, 1]
     # A flipped curve is undefined where its channel holds the whole group. The line through its
     # last two points, at odds G-1 and (G-2)/2, goes on instead. For G = 1 max() avoids (-1/2)^beta.
     if flip == "positive":
         end = 2 * (G - 1) ** beta_pos - (max(G - 2, 0) / 2) ** beta_pos
-        pos = torch.where(n_neg == 0, end, easy**beta_pos)
+        pos = torch.where(n_neg == 0, end, odds_for**beta_pos)
     if flip == "negative":
         end = 2 * (G - 1) ** beta_neg - (max(G - 2, 0) / 2) ** beta_neg
-        neg = torch.where(n_pos == 0, end, hard**beta_neg)
+        neg = torch.where(n_pos == 0, end, odds_against**beta_neg)
     return torch.where(success, pos, -neg)
 
 
@@ -117,10 +119,12 @@ def reward_confidence_alignment(rewards, mean_logprobs):
     n_pos = success.to(mean_logprobs.dtype).sum(dim=1)  # [B]
     n_neg = G - n_pos  # [B]
     mixed = (n_pos > 0) & (n_neg > 0)  # [B]
-    n_pos, n_neg = n_pos.clamp(min=1), n_neg.clamp(min=1)  # finite in the groups dropped below, too
-    surer = torch.where(success, mean_logprobs, 0.0).sum(dim=1) / n_pos  # [B]
-    delta = surer - torch.where(success, 0.0, mean_logprobs).sum(dim=1) / n_neg  # [B]
-    kappa = n_pos * n_neg / G**2 * delta * (n_pos / n_neg).log()  # [B], p (1-p) delta log(p/(1-p))
+    n_pos = n_pos.clamp(min=1)  # so that groups that are dropped below are finite, too
+    n_neg = n_neg.clamp(min=1)
+    of_successes = torch.where(success, mean_logprobs, 0.0).sum(dim=1) / n_pos  # [B]
+    of_failures = torch.where(success, 0.0, mean_logprobs).sum(dim=1) / n_neg  # [B]
+    gap = of_successes - of_failures  # [B]
+    kappa = n_pos * n_neg / G**2 * gap * (n_pos / n_neg).log()  # [B], p (1-p) gap log(p / (1-p))
     return torch.where(mixed, kappa, 0.0).sum() / mixed.sum().clamp(min=1)
 
 
@@ -138,15 +142,18 @@ def global_kappa(rewards, mask, old_logprobs):
 
 
 def success_gain(rewards, mask, old_logprobs, new_logprobs):
-    """How much likelier the update made the successes, per token and per rollout, in nats (3.1).
+    """How much likelier the update made the successes, per token and per completion, in nats (3.1).
 
-    rewards [B, G]; the others [N, T]. log pi(y) of a rollout is the sum over its tokens. Means over
-    all ranks, which call it together.
+    rewards [B, G]; the others [N, T]. log pi(y) of a completion is the sum over its tokens. Means
+    over all ranks, which call it together.
     """
     success = mask * rewards.view(-1, 1)  # [N, T], 1 on the tokens of the successes
     gain = (success * (new_logprobs - old_logprobs)).sum()
-    gain, tokens, rollouts = rlvr.ranks.global_sum(gain, success.sum(), rewards.sum())
-    return {"success_gain": gain / max(tokens, 1), "success_gain_rollout": gain / max(rollouts, 1)}
+    gain, tokens, successes = rlvr.ranks.global_sum(gain, success.sum(), rewards.sum())
+    return {
+        "success_gain": gain / max(tokens, 1),
+        "success_gain_completion": gain / max(successes, 1),
+    }
 
 
 def main(config: Config) -> None:
@@ -182,22 +189,24 @@ def main(config: Config) -> None:
         advantages = asymgrpo_advantage(
             batch.successes, config.beta_pos, config.beta_neg, config.flip
         )  # [B, G]
-        old_logprobs = common.score_old_policy(batch, policy, config)  # [N, T]
+        old_logprobs = common.compute_old_logprobs(batch, policy, config)  # [N, T]
         diagnostics = {"kappa": global_kappa(batch.successes, batch.written, old_logprobs)}
         advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
-        common.score_rollout(batch, policy, reference, config)
+        common.compute_old_and_ref_logprobs(batch, policy, reference, config)
         update = common.UpdateMetrics()
-        for minibatch in batch.minibatches(config.minibatch_size) * config.num_iterations:
-            # Weights are those of the whole minibatch, so that microbatches and ranks just add up.
-            weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
+        minibatches = batch.minibatches(config.minibatch_size)
+        for minibatch in minibatches * config.num_iterations:  # the list, so many times
+            # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. It
+            # is of the whole minibatch on all ranks, so that microbatches and ranks just add up.
+            loss_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
             for rows in batch.microbatches(minibatch, config.microbatch_tokens):
                 mask = batch.mask[rows]  # [m, T], as are all below
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
                 )
-                old_logprobs = batch.old_policy(rows, logprobs)
+                old_logprobs = batch.old_policy_logprobs(rows, logprobs)
                 ratio = common.importance_ratio(
                     logprobs, old_logprobs, mask, config.importance_sampling_level
                 )
@@ -211,12 +220,14 @@ def main(config: Config) -> None:
                 # All 1, unless the sampler computes in bf16 or is vLLM.
                 correction = batch.sampler_correction(rows, sampler.cap)
 
-                loss = -(weights[rows] * correction * objective).sum()
+                loss = -(loss_weights[rows] * correction * objective).sum()
                 loss.backward()
                 update.add(
                     loss, mask, entropy=entropy, kl=kl, clip_low=clipped.low, clip_high=clipped.high
                 )
-            update.end(run.optimizer_step(policy, optimizer, update.loss))
+            # Adds up the gradients of all ranks, clips their norm, and makes the update.
+            grad_norm = run.optimizer_step(policy, optimizer, update.loss)
+            update.end(grad_norm)
             scheduler.step()
         if config.log_gain:
             new_logprobs, _ = rlvr.logprobs.frozen_logprobs(policy, batch.samples, config)

@@ -1,7 +1,8 @@
 """What the five scripts share and a lecture shows: roll out, log-probs, the PPO-clip loss, pass@k.
 
-Shapes: B prompts a step, G completions of each, N = B * G completions, T tokens of the longest one,
-n completions of a minibatch, m of a microbatch. Completion i belongs to prompt i // G.
+Shapes are those of one rank: B prompts of a step, G completions of each, N = B * G completions, T
+tokens of the longest one, n completions of a minibatch, m of a microbatch. Completion i belongs to
+prompt i // G.
 
 Under torchrun each rank holds its share of the prompts, and a sum or mean over the batch is one
 over all ranks. Functions that exchange numbers say so: all ranks have to call them together.
@@ -56,11 +57,11 @@ class Batch:
         """The rows in parts that one forward pass can hold. All ranks call it together."""
         return rlvr.logprobs.microbatches(self.samples, rows, token_budget)
 
-    def old_policy(self, rows, logprobs: torch.Tensor) -> torch.Tensor:
-        """Log-probs [m, T] of the policy that wrote the rollout.
+    def old_policy_logprobs(self, rows, logprobs: torch.Tensor) -> torch.Tensor:
+        """Log-probs [m, T] of the policy that wrote the rollout; stored here if not known yet.
 
-        `logprobs` are the current policy's. Until the first update it still is the old one, so that
-        the first minibatch needs no extra forward pass.
+        `logprobs` are the current policy's. Before the first update both policies are the same, so
+        that the first minibatch takes its old log-probs from its own forward pass.
         """
         if not self.has_old_logprobs[rows].all():
             self.old_logprobs[rows] = logprobs.detach()
@@ -110,27 +111,28 @@ def make_batch(samples: list[Sample], config, device) -> Batch:
 def roll_out(sampler, stream, config) -> Batch:
     """This rank's share of a step: G graded completions for each of its prompts.
 
-    Dynamic sampling (DAPO) drops the groups that are all right or all wrong: where rewards are 0
-    and 1 they have no gradient. Groups of new prompts take their places. After --max_redraws tries
+    With --dynamic_sampling (DAPO), groups that are all right or all wrong are replaced by groups of
+    new prompts: with rewards of 0 and 1, GRPO's advantage is 0 there. After --max_redraws tries
     some such groups may be left. All ranks call it together.
     """
     size = config.num_generations
     wanted = config.prompts_per_step // world.WORLD_SIZE
-    how = (size, config.temperature, config.max_completion_length)
+    sampling = (size, config.temperature, config.max_completion_length)
     sampler.sync()
-    first_groups = rlvr.rollouts.sample_groups(sampler, stream.draw(wanted), *how)
+    first_groups = rlvr.rollouts.sample_groups(sampler, stream.draw(wanted), *sampling)
     groups = first_groups
 
     def is_mixed(group: list[Sample]) -> bool:
         return 0 < sum(sample.success for sample in group) < size
 
-    for _ in range(config.max_redraws if config.dynamic_sampling else 0):
+    redraws = config.max_redraws if config.dynamic_sampling else 0
+    for _ in range(redraws):
         mixed = [group for group in groups if is_mixed(group)]
-        # a rank that lacks fewer groups draws as many, so that the ranks stay in step
+        # Each rank draws as many groups as the rank that lacks most, so that they stay in step.
         missing = rlvr.ranks.global_max(wanted - len(mixed))
         if missing == 0:
             break
-        drawn = rlvr.rollouts.sample_groups(sampler, stream.draw(missing), *how)
+        drawn = rlvr.rollouts.sample_groups(sampler, stream.draw(missing), *sampling)
         drawn.sort(key=is_mixed, reverse=True)  # where a rank needs fewer, it keeps the mixed ones
         groups = (mixed + drawn)[:wanted]
     sampler.sleep()
@@ -157,7 +159,7 @@ def token_logprobs(policy, samples: list[Sample], rows, temperature: float = 1.0
     return rlvr.logprobs.completion_logprobs(policy, chosen, temperature, longest)
 
 
-def score_old_policy(batch: Batch, policy, config, rows=None) -> torch.Tensor:
+def compute_old_logprobs(batch: Batch, policy, config, rows=None) -> torch.Tensor:
     """Fill in batch.old_logprobs [N, T] of `rows`, all by default, where they are not known yet.
 
     Call it before the policy changes, on all ranks together.
@@ -170,14 +172,14 @@ def score_old_policy(batch: Batch, policy, config, rows=None) -> torch.Tensor:
     return batch.old_logprobs
 
 
-def score_rollout(batch: Batch, policy, reference, config) -> None:
+def compute_old_and_ref_logprobs(batch: Batch, policy, reference, config) -> None:
     """Fill in the old and the reference log-probs before the update. All ranks call it together.
 
     The first minibatch is left out: its own forward pass gives its old log-probs for free. What is
     known already is not computed again.
     """
     after_the_first = range(config.minibatch_size // world.WORLD_SIZE, len(batch.samples))
-    score_old_policy(batch, policy, config, after_the_first)
+    compute_old_logprobs(batch, policy, config, after_the_first)
     if reference is not None:
         batch.ref_logprobs, _ = rlvr.logprobs.frozen_logprobs(reference, batch.samples, config)
 
@@ -188,12 +190,14 @@ def score_rollout(batch: Batch, policy, reference, config) -> None:
 def token_weights(
     mask: torch.Tensor, aggregation: str, max_completion_length: int | None = None
 ) -> torch.Tensor:
-    """What each token of an optimizer minibatch [n, T] weighs in the loss, which then is a sum.
+    """What each token of a minibatch counts in the loss, which then is a plain sum over tokens.
 
-    "sequence": 1 / (n |o_i|), GRPO (A-GRAE Eq. 1). "token": 1 / sum_i |o_i|, DAPO.
+    mask [n, T] -> [n, T], 0 off the mask. By aggregation:
+    "sequence": 1 / (n |o_i|), GRPO (A-GRAE Eq. 1).
+    "token": 1 / sum_i |o_i|, DAPO.
     "constant": 1 / (n max_completion_length), Dr.GRPO (FADE 11.1).
-    n and the sum are over the minibatch of all ranks, which call it together: so microbatches and
-    ranks just add up. ValueError for another aggregation.
+    Here n and the sum are those of the minibatch on all ranks, which call it together: so
+    microbatches and ranks just add up. ValueError for another aggregation.
     """
     sequences, tokens = rlvr.ranks.global_sum(len(mask), mask.sum())
     if aggregation == "sequence":
@@ -367,10 +371,10 @@ def evaluate_set(sampler, problems: list[Problem], config) -> dict[str, float]:
     entropy, tokens = rlvr.ranks.global_sum(entropies.sum(), tokens)
 
     rows = []  # of each problem
-    for problem, group, (likeliest,) in zip(mine, groups, greedy, strict=True):
+    for problem, group, (greedy_sample,) in zip(mine, groups, greedy, strict=True):
         num_correct = sum(sample.success for sample in group)
         answers = [VERIFIERS[problem.verifier].extract(sample.text) for sample in group]
-        greedy_success = float(likeliest.success)
+        greedy_success = float(greedy_sample.success)
         rows.append((num_correct, greedy_success, answer_entropy(answers), problem.level))
     rows = rlvr.ranks.gather(rows)
     corrects, greedy_successes, answer_entropies, levels = zip(*rows, strict=True)

@@ -1,8 +1,8 @@
 """CW-GRPO, covariance-weighted GRPO: tokens of extreme covariance are weighed down.
 
-The covariance of a token's log-prob with its advantage, c = (log pi - mean log pi)(A - mean A),
-drives the entropy, and a few tokens hold most of it. A Gaussian kernel weighs the advantage of each
-token of a prompt's group (section 2.3):
+The covariance of log-probs and advantages drives the entropy. A token's term in it is
+c = (log pi - mean log pi)(A - mean A), which the paper calls its covariance, and a few tokens hold
+most of the sum. A Gaussian kernel weighs the advantage of each token of a prompt's group (2.3):
 
     w = exp(-c^2 / (2 std(c)^2)),  scaled to a mean of 1        A_t = w_t A
 
@@ -66,7 +66,7 @@ VARIANTS = {
     "clip-cov": dict(method="clip_cov"),
     "grpo": dict(method="none"),
 }
-READ_BY = {  # the methods that read a flag; those not named here are read by all
+READ_BY = {  # flag -> the methods that read it; all of them read a flag that is not listed
     "means": ("cwgrpo",),
     "padded_sum": ("cwgrpo",),
     "detach_weights": ("cwgrpo",),
@@ -164,7 +164,7 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
         raise ValueError(f"not BGT, BG, BGT: {shapes}")
     tokens = mask.bool()
     logprobs = logprobs.detach() if detach else logprobs
-    logp = torch.where(tokens, logprobs, 0)  # [B, G, T]; where: not even inf leaks out of padding
+    logp = torch.where(tokens, logprobs, 0)  # [B, G, T]; no product: inf * 0 is nan
     adv = torch.where(tokens, advantages.detach().to(logp)[..., None], 0)  # [B, G, T]
     count = tokens.sum((1, 2), keepdim=True)  # [B, 1, 1]
     lengths = tokens.sum(2, keepdim=True)  # [B, G, 1]
@@ -187,24 +187,28 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
     else:
         raise ValueError(f"means must be tokens, responses or own; got {means!r}")
     variance = mean((cov - mean(cov)) ** 2)  # [B, 1, 1]
-    # Equal covariances still differ in their last bits. Such a spread is no bandwidth.
+    # Covariances that are equal but for rounding get equal weights.
     largest = logp.abs().amax((1, 2), True) * adv.abs().amax((1, 2), True)  # [B, 1, 1]
     equal = variance.sqrt() <= 16 * torch.finfo(logp.dtype).eps * largest
     std = torch.where(equal, 1, variance).sqrt()
     # Dividing exp(-c^2 / 2 std^2) by its sum is a softmax, which cannot underflow to 0 / 0.
     exponent = torch.where(tokens, -((cov / std) ** 2) / 2, -torch.inf)
-    total = lengths.amax(1, keepdim=True) * mask.shape[1] if padded_sum else count  # [B, 1, 1]
-    weights = total * exponent.flatten(1).softmax(-1).view_as(cov)
-    return torch.where(tokens, torch.where(equal, total / count.to(cov), weights), 0)
+    total = count  # [B, 1, 1]
+    if padded_sum:
+        total = lengths.amax(1, keepdim=True) * mask.shape[1]  # [B, 1, 1], G times the longest
+    weights = total * exponent.flatten(1).softmax(-1).view_as(cov)  # [B, G, T]
+    weights = torch.where(equal, total / count.to(cov), weights)
+    return torch.where(tokens, weights, 0)
 
 
 def gradient_through_weights(logprobs, advantages, mask, scale, config):
-    """What weights that are not detached add to the weighted advantages w A, [B, G, T].
+    """The extra advantage [B, G, T] that brings the gradient of the weights into the loss.
 
-    The loss then changes with the log-probs in the weights, too. scale [B, G, T] is the factor of a
-    token's w A in the loss: its share of the minibatch times its ratio and its correction. Added
-    to w A, what is returned gives the loss the same gradient, where no token is clipped. The other
-    shapes are those of covariance_weights.
+    In the released code the weights w are not detached: the gradient of the loss has one more term,
+    of scale A dw/dlogp. A prompt's w needs its whole group, which microbatches may split. So the
+    term is computed here for the minibatch and divided by scale. Added to w A, it gives the loss
+    the same gradient, where no token is clipped. scale [B, G, T] is the token's loss weight times
+    its ratio and its sampler correction; the other shapes are those of covariance_weights.
     """
     logprobs = logprobs.detach().requires_grad_()
     weights = covariance_weights(
@@ -316,18 +320,20 @@ def main(config: Config) -> None:
         rewards = batch.rewards + config.format_weight * formats.view_as(batch.rewards)
         advantages = grpo_advantage(rewards, config.scale_rewards)  # [B, G]
         mask_by_group = batch.mask.view(*rewards.shape, -1)  # [B, G, T]
-        kernel = torch.ones_like(mask_by_group)  # [B, G, T], filled by the minibatches
+        advantage_weights = torch.ones_like(mask_by_group)  # [B, G, T], w_t; set by minibatch
         token_advantages = torch.zeros_like(batch.mask)  # [N, T]
-        common.score_old_policy(batch, policy, config)
+        common.compute_old_logprobs(batch, policy, config)
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
-        common.score_rollout(batch, policy, reference, config)
+        common.compute_old_and_ref_logprobs(batch, policy, reference, config)
         update = common.UpdateMetrics()
-        for minibatch in batch.minibatches(config.minibatch_size) * config.num_iterations:
-            # Weights are those of the whole minibatch, so that microbatches and ranks just add up.
-            weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
+        minibatches = batch.minibatches(config.minibatch_size)
+        for minibatch in minibatches * config.num_iterations:  # the list, so many times
+            # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. It
+            # is of the whole minibatch on all ranks, so that microbatches and ranks just add up.
+            loss_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
             updates_done = len(update.grad_norms)
-            # The kernel is the current policy's. Before the first update that is the old policy.
+            # The weights are the current policy's. Before the first update that is the old policy.
             current_logprobs = batch.old_logprobs  # [N, T]
             if updates_done > 0 and config.method != "none":
                 current_logprobs, _ = rlvr.logprobs.frozen_logprobs(
@@ -336,7 +342,8 @@ def main(config: Config) -> None:
             groups = minibatch[:: config.num_generations] // config.num_generations  # [b]
             by_group = current_logprobs.view_as(mask_by_group)[groups]  # [b, G, T]
             if config.method == "cwgrpo":
-                kernel[groups] = covariance_weights(
+                # Detached in any case: gradient_through_weights below adds their gradient's part.
+                advantage_weights[groups] = covariance_weights(
                     by_group,
                     advantages[groups],
                     mask_by_group[groups],
@@ -345,10 +352,10 @@ def main(config: Config) -> None:
                 )
             elif config.method == "clip_cov":
                 draw = config.seed + 1000 * step + updates_done
-                kernel[groups] = global_clip_cov_mask(
+                advantage_weights[groups] = global_clip_cov_mask(
                     by_group, advantages[groups], mask_by_group[groups], config, draw
                 )
-            weighted = kernel[groups] * advantages[groups][..., None]  # [b, G, T]
+            weighted = advantage_weights[groups] * advantages[groups][..., None]  # [b, G, T]
             if config.method == "cwgrpo" and not config.detach_weights:
                 ratio = common.importance_ratio(
                     current_logprobs,
@@ -357,7 +364,7 @@ def main(config: Config) -> None:
                     config.importance_sampling_level,
                 )
                 correction = batch.sampler_correction(slice(None), sampler.cap)
-                scale = weights * correction * ratio  # [N, T]
+                scale = loss_weights * correction * ratio  # [N, T]
                 weighted += gradient_through_weights(
                     by_group,
                     advantages[groups],
@@ -371,7 +378,7 @@ def main(config: Config) -> None:
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
                 )
-                old_logprobs = batch.old_policy(rows, logprobs)
+                old_logprobs = batch.old_policy_logprobs(rows, logprobs)
                 ratio = common.importance_ratio(
                     logprobs, old_logprobs, mask, config.importance_sampling_level
                 )
@@ -385,24 +392,26 @@ def main(config: Config) -> None:
                 # All 1, unless the sampler computes in bf16 or is vLLM.
                 correction = batch.sampler_correction(rows, sampler.cap)
 
-                loss = -(weights[rows] * correction * objective).sum()
+                loss = -(loss_weights[rows] * correction * objective).sum()
                 loss.backward()
                 update.add(
                     loss, mask, entropy=entropy, kl=kl, clip_low=clipped.low, clip_high=clipped.high
                 )
-            update.end(run.optimizer_step(policy, optimizer, update.loss))
+            # Adds up the gradients of all ranks, clips their norm, and makes the update.
+            grad_norm = run.optimizer_step(policy, optimizer, update.loss)
+            update.end(grad_norm)
             scheduler.step()
         well_formed, completions = rlvr.ranks.global_sum(formats.sum(), len(formats))
         old_logprobs = batch.old_logprobs.view_as(mask_by_group)
         diagnostics = {"format": well_formed / completions} | covariance_statistics(
-            *rlvr.ranks.gather_groups(old_logprobs, advantages, mask_by_group, kernel)
+            *rlvr.ranks.gather_groups(old_logprobs, advantages, mask_by_group, advantage_weights)
         )
         metrics = batch.metrics() | update.metrics() | run.metrics() | diagnostics
         timer.lap("update")
 
         # 4. Log, evaluate, save.
         run.log("metrics", step, metrics | timer.seconds, batch.samples)
-        rlvr.tokens.log_tokens(run, step, batch, token_advantages, training, kernel)
+        rlvr.tokens.log_tokens(run, step, batch, token_advantages, training, advantage_weights)
         if run.is_due(step, config.eval_steps):
             run.log("eval", step, common.evaluate(sampler, eval_sets, config))
         if run.end_step(step, training):  # True after Ctrl-C or SIGTERM

@@ -4,8 +4,9 @@ For a prompt whose group has the mean reward r_mean (Eq. 11, Algorithm 2):
 
     A = (1 - r_mean)^(alpha-1) (r - r_mean), divided by delta where r < r_mean
 
-A controller chooses alpha and delta. alpha >= 1 turns to hard prompts while few are solved;
-delta <= 1 strengthens the failures while entropy is below its target.
+A controller chooses alpha by the solve rate, which is the success rate of the batch, and delta by
+the entropy. alpha >= 1 turns to hard prompts while few are solved; delta <= 1 strengthens the
+failures while entropy is below its target.
 
 What differs from grpo.py: the advantages (--weight, section 8), a constant denominator (11.1),
 and diagnostics.
@@ -54,13 +55,14 @@ VARIANTS = {
     "asym": dict(weight="asym", weight_args="delta=0.5"),
     "asym-power": dict(weight="asym_power", weight_args="alpha_s=2,alpha_f=1.5"),
     "log-schedule": dict(weight="log_schedule"),
-    "alpha-only": dict(target_entropy=0.0),  # the ablations of Figure 9
+    # The ablations of Figure 9. With H* = 0, 1 + H - H* is never below 1, so that delta stays 1.
+    "alpha-only": dict(target_entropy=0.0),
     "delta-only": dict(alpha_max=1.0),
     "entropy-only": dict(alpha_from_entropy=True),
 }
 MOVING = ("fade", "log_schedule")  # the weights whose alpha and delta change from step to step
 FOCAL = (*MOVING, "power", "asym")  # the weights that are fade_advantage
-READ_BY = {  # the weights that read a flag; those not named here are read by all
+READ_BY = {  # flag -> the weights that read it; all of them read a flag that is not listed
     "target_entropy": ("fade",),
     "ema_beta": ("fade", "ha_dw"),
     "alpha_max": ("fade",),
@@ -124,9 +126,10 @@ class Config(rlvr.config.Config):
 def fade_advantage(rewards, alpha, delta, mean=None):
     """FADE (Eq. 11): (1 - r_mean)^(alpha - 1) (r - r_mean), divided by delta where r < r_mean.
 
-    rewards [B, G] in [0, 1] -> [B, G]. r_mean is each prompt's own, so the masses are
-    m_S = p q^alpha and m_F = m_S / delta; Algorithm 2 prints that of the batch, which `mean` can
-    be. ValueError for delta <= 0.
+    rewards [B, G] in [0, 1] -> [B, G]. r_mean is the mean of each prompt's own group, unless the
+    float `mean` is given for all prompts, as Algorithm 2 prints the mean of the batch. With rewards
+    of 0 and 1, p = r_mean and q = 1 - p, the gradient masses (2.1) are m_S = p q^alpha of successes
+    and m_F = m_S / delta of failures. ValueError for delta <= 0.
     """
     if delta <= 0:
         raise ValueError(f"delta must be positive, got {delta}")
@@ -140,11 +143,17 @@ def fade_advantage(rewards, alpha, delta, mean=None):
 
 
 class FadeController:
-    """alpha from the solve rate and delta from the entropy (Eq. 11, Algorithm 2).
+    """alpha from the solve rate s and delta from the entropy H (Eq. 11, Algorithm 2).
 
-    ema_beta is the past's share in both averages. target_entropy is half of initial_entropy when
-    None. With alpha_from_entropy (Figure 9, no formula printed) alpha falls along a line, from
-    alpha_max where the entropy is twice its target to 1 at the target. vars() is the state to save.
+        alpha = 3 (1 - s) / (2 s), kept between 1 and alpha_max: 1 where s is 0.6 or more
+        delta = 1 + H - H*, kept between 0.3 and 1: below 1 where H, in nats, is below its target H*
+
+    s and H are moving averages, in which the past's share is ema_beta; s begins at 0.5. H* is
+    target_entropy, or half of initial_entropy when that is None. vars() is the state to save.
+
+    With alpha_from_entropy (Figure 9, no formula printed) alpha falls along a line, from alpha_max
+    where the entropy is twice its target to 1 at the target.
+
     ValueError unless 0 <= ema_beta < 1 <= alpha_max.
     """
 
@@ -198,6 +207,7 @@ def control(config, memory, step, solve_rate, entropy):
         config.alpha_max,
         config.alpha_from_entropy,
     )
+    # From the second step on, the numbers that were kept take the places of those just set.
     vars(controller).update(memory.get("controller", {}))
     alpha, delta = controller.step(solve_rate, entropy)
     memory["controller"] = vars(controller)
@@ -256,11 +266,12 @@ def gradient_mass(advantages, rewards):
 def entropy_drift(advantages, mean_logprobs, entropy):
     """(m_S - m_F) H - Cov(A, log pi) over each prompt's responses (Eq. 7, per unit learning rate).
 
-    advantages [B, G], mean_logprobs [B, G] and H -> [B]. For a softmax policy under natural
-    gradients the first-order change is -Cov alone: the term with m_S - m_F is absent.
+    advantages [B, G], mean_logprobs [B, G] and H -> [B]. This is Eq. 7 as printed. For a softmax
+    policy under natural gradients the first-order change would be -Cov alone.
     """
     centred = mean_logprobs - mean_logprobs.mean(dim=1, keepdim=True)  # [B, G]
-    return advantages.mean(dim=1) * entropy - (advantages * centred).mean(dim=1)
+    mass_difference = advantages.mean(dim=1)  # [B], m_S - m_F
+    return mass_difference * entropy - (advantages * centred).mean(dim=1)
 
 
 def fade_metrics(advantages, rewards, mean_logprobs, entropy, memory):
@@ -326,39 +337,43 @@ def main(config: Config) -> None:
         timer.lap("rollout")
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
-        old_logprobs = common.score_old_policy(batch, policy, config)  # [N, T]
+        old_logprobs = common.compute_old_logprobs(batch, policy, config)  # [N, T]
         lengths = batch.written.sum(1).clamp(min=1)  # [N]
         mean_logprobs = (batch.written * old_logprobs).sum(1) / lengths  # [N]
         mean_logprobs = mean_logprobs.view_as(batch.rewards)  # [B, G]
         # The controller sees what the policy solves before dynamic sampling replaces any group.
-        first_rate, solve_rate, entropy_now = rlvr.ranks.global_mean(
+        # Its entropy is the mean of -log pi (Algorithm 2), and not that over the vocabulary below.
+        first_rate, solve_rate, sampled_entropy = rlvr.ranks.global_mean(
             batch.first_successes, batch.successes, -mean_logprobs
         )
-        alpha, delta = control(config, memory, step, first_rate, entropy_now)
+        alpha, delta = control(config, memory, step, first_rate, sampled_entropy)
         running_rate = memory["controller"]["solve_rate"]
         shares = lengths.view_as(batch.rewards) / config.max_completion_length  # [B, G]
-        weight = choose_weight(config, alpha, delta, solve_rate, running_rate, shares)
-        # In the paper a reward is 0 or 1: a weight depends on success or failure alone (2.1).
-        advantages = weight(batch.successes)  # [B, G]
+        # The paper calls an advantage, as a function of the rewards, a policy weight.
+        policy_weight = choose_weight(config, alpha, delta, solve_rate, running_rate, shares)
+        # Its rewards are 0 or 1: a policy weight depends on success or failure alone (2.1).
+        advantages = policy_weight(batch.successes)  # [B, G]
         if config.equalize_learning_rate:
-            rlvr.schedules.set_base(scheduler, equalized_learning_rate(config, weight))
+            rlvr.schedules.set_base(scheduler, equalized_learning_rate(config, policy_weight))
         diagnostics = {"alpha": alpha, "delta": delta} | fade_metrics(
-            advantages, batch.successes, mean_logprobs, entropy_now, memory
+            advantages, batch.successes, mean_logprobs, sampled_entropy, memory
         )
         advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
-        common.score_rollout(batch, policy, reference, config)
+        common.compute_old_and_ref_logprobs(batch, policy, reference, config)
         update = common.UpdateMetrics()
-        for minibatch in batch.minibatches(config.minibatch_size) * config.num_iterations:
-            # Weights are those of the whole minibatch, so that microbatches and ranks just add up.
-            weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
+        minibatches = batch.minibatches(config.minibatch_size)
+        for minibatch in minibatches * config.num_iterations:  # the list, so many times
+            # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. It
+            # is of the whole minibatch on all ranks, so that microbatches and ranks just add up.
+            loss_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
             for rows in batch.microbatches(minibatch, config.microbatch_tokens):
                 mask = batch.mask[rows]  # [m, T], as are all below
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
                 )
-                old_logprobs = batch.old_policy(rows, logprobs)
+                old_logprobs = batch.old_policy_logprobs(rows, logprobs)
                 ratio = common.importance_ratio(
                     logprobs, old_logprobs, mask, config.importance_sampling_level
                 )
@@ -372,12 +387,14 @@ def main(config: Config) -> None:
                 # All 1, unless the sampler computes in bf16 or is vLLM.
                 correction = batch.sampler_correction(rows, sampler.cap)
 
-                loss = -(weights[rows] * correction * objective).sum()
+                loss = -(loss_weights[rows] * correction * objective).sum()
                 loss.backward()
                 update.add(
                     loss, mask, entropy=entropy, kl=kl, clip_low=clipped.low, clip_high=clipped.high
                 )
-            update.end(run.optimizer_step(policy, optimizer, update.loss))
+            # Adds up the gradients of all ranks, clips their norm, and makes the update.
+            grad_norm = run.optimizer_step(policy, optimizer, update.loss)
+            update.end(grad_norm)
             scheduler.step()
         metrics = batch.metrics() | update.metrics() | run.metrics() | diagnostics
         timer.lap("update")

@@ -63,7 +63,7 @@ class Config:
     seed: ZeroOrMore[int] = 0  # of data order, sampling and evaluation
     max_steps: MayChange[ZeroOrMore[int]] = 60  # rollouts to train on; 0 evaluates only
     num_train_epochs: MayChange[float | None] = None  # training epochs, in place of --max_steps
-    prompts_per_step: int = 32  # B, over all ranks
+    prompts_per_step: int = 32  # prompts of a step, over all ranks
     num_generations: int = 16  # G, completions of a prompt
     minibatch_size: int = 256  # completions of an optimizer update, over all ranks
     num_iterations: int = 1  # epochs over each rollout

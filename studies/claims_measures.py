@@ -49,8 +49,8 @@ def measure_training(rows: list[dict]) -> dict[str, float]:
         found["kappa"] = columns["kappa"][:20].mean()
     if "covariance_top_1%_share" in columns:
         found["top 1% share"] = columns["covariance_top_1%_share"].mean()
-    if "success_gain_rollout" in columns:
-        found["gain"] = columns["success_gain_rollout"].mean()
+    if "success_gain_completion" in columns:
+        found["gain"] = columns["success_gain_completion"].mean()
     if "delta" in columns:
         found["delta"] = columns["delta"].mean()
         found["1 - delta"] = 1 - found["delta"]

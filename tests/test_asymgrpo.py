@@ -334,19 +334,19 @@ def test_success_gain_by_hand():
     gains = torch.tensor([0.1, 7, 0.2, 0.3, 7, -0.5], dtype=torch.float64)
     gain = success_gain(REWARDS, MASK, OLD, OLD + gains[:, None])
     total = 0.3 + 0.4 + 0.3 - 1.0
-    expected = {"success_gain": total / 8, "success_gain_rollout": total / 4}
+    expected = {"success_gain": total / 8, "success_gain_completion": total / 4}
     assert gain == pytest.approx(expected, abs=1e-15)
 
 
 def test_success_gain_is_a_mean_over_all_ranks(monkeypatch):
     """Here 4 rollouts of 8 tokens gain 0.2 a token; on the other rank 1 of 2 tokens loses 1."""
     monkeypatch.setattr(rlvr.ranks, "gather", lambda rows: [*rows, [-1.0, 2.0, 1.0]])
-    expected = {"success_gain": 0.6 / 10, "success_gain_rollout": 0.6 / 5}
+    expected = {"success_gain": 0.6 / 10, "success_gain_completion": 0.6 / 5}
     assert success_gain(REWARDS, MASK, OLD, OLD + 0.2) == pytest.approx(expected, abs=1e-15)
 
 
 def test_success_gain_without_a_success_is_zero():
-    nothing = {"success_gain": 0, "success_gain_rollout": 0}
+    nothing = {"success_gain": 0, "success_gain_completion": 0}
     assert success_gain(0 * REWARDS, MASK, OLD, OLD + 1) == nothing
 
 

@@ -41,7 +41,7 @@ def test_the_runs_and_their_table(tmp_path, monkeypatch):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 def test_the_quick_form(tmp_path):
     done = subprocess.run(
         [sys.executable, project.STUDIES / "calculator.py", "--quick"],
@@ -57,7 +57,7 @@ def test_the_quick_form(tmp_path):
     assert names == [*calculator.ROWS.values()]
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 def test_a_policy_that_was_taught_to_call_gains_by_the_calculator(tmp_path):
     """pass@1 of 128 held-out problems with it and without it, by three seeds."""
     config = Config(tool="calculator", sft_steps=300, cache_dir=str(tmp_path))

@@ -196,7 +196,7 @@ def test_what_is_measured_of_a_training():
             "entropy": float(step),
             "kappa": 0.5,
             "covariance_top_1%_share": 0.25,
-            "success_gain_rollout": reward,
+            "success_gain_completion": reward,
             "delta": 0.75,
         }
         for step, reward in enumerate(rewards, 1)
@@ -468,7 +468,7 @@ def test_results_are_kept_in_order_and_once(tmp_path):
     assert [path.name for path in results.parent.iterdir()] == ["x.jsonl.gz"]
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 def test_quick_mode(tmp_path):
     """What a finished run leaves: a line with numbers, and no checkpoint."""
     done = run_study("claims", "--quick", "--runs", tmp_path / "runs", "--processes", "1")

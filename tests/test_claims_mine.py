@@ -227,7 +227,7 @@ def start(tmp_path):
     return functools.partial(run_study, "claims", "--processes", "1", folder=tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 def test_quick_mode_makes_what_is_missing(copy, start, tmp_path):
     """All runs but one of my paper.py are there; it learns nothing at a rate of 0."""
     grpo = read_script(str(ROOT / "grpo.py"))

@@ -262,40 +262,40 @@ def test_the_first_logprobs_of_a_row_are_those_of_the_old_policy(batch):
     """What comes later, when the policy has changed, does not replace them."""
     rows = [1, 4]
     first = torch.full((2, batch.mask.shape[1]), -0.5, requires_grad=True)
-    old_logprobs = batch.old_policy(rows, first)
+    old_logprobs = batch.old_policy_logprobs(rows, first)
     assert torch.equal(old_logprobs, first)
     assert not old_logprobs.requires_grad
     assert batch.has_old_logprobs.tolist() == [False, True, False, False, True, False]
-    assert torch.equal(batch.old_policy(rows, first - 1), first)
-    assert torch.equal(batch.old_policy([0, 5], first - 2), first - 2)
+    assert torch.equal(batch.old_policy_logprobs(rows, first - 1), first)
+    assert torch.equal(batch.old_policy_logprobs([0, 5], first - 2), first - 2)
 
 
-def test_score_rollout_leaves_the_first_minibatch_to_its_own_pass(sharp, batch):
+def test_compute_old_and_ref_logprobs_leaves_the_first_minibatch_to_its_own_pass(sharp, batch):
     policy, reference = sharp[0], copy.deepcopy(sharp[0])
     reference.get_output_embeddings().weight.data.mul_(0.5)
     config = Config(num_generations=2, prompts_per_step=3, minibatch_size=2, temperature=0.7)
     with torch.no_grad():
         expected, _ = common.token_logprobs(policy, batch.samples, range(6), 0.7)
         expected_ref, _ = common.token_logprobs(reference, batch.samples, range(6), 0.7)
-    common.score_rollout(batch, policy, None, config)
+    common.compute_old_and_ref_logprobs(batch, policy, None, config)
     assert batch.ref_logprobs is None
     assert batch.has_old_logprobs.tolist() == [False] * 2 + [True] * 4
     assert (batch.old_logprobs[:2] == 0).all()
     torch.testing.assert_close(batch.old_logprobs[2:], expected[2:], rtol=0, atol=1e-5)
-    common.score_rollout(batch, policy, reference, config)
+    common.compute_old_and_ref_logprobs(batch, policy, reference, config)
     torch.testing.assert_close(batch.ref_logprobs, expected_ref, rtol=0, atol=1e-5)
     assert not torch.allclose(expected_ref, expected)
 
 
-def test_score_old_policy_fills_in_what_is_not_known(sharp, batch):
+def test_compute_old_logprobs_fills_in_what_is_not_known(sharp, batch):
     """And only that: rows that are known need no other pass."""
     policy = sharp[0]
     known = torch.full((1, batch.mask.shape[1]), -7.0)
-    batch.old_policy([3], known)
+    batch.old_policy_logprobs([3], known)
     with torch.no_grad():
         expected, _ = common.token_logprobs(policy, batch.samples, range(6))
     expected[3] = -7.0
-    found = common.score_old_policy(batch, policy, Config())
+    found = common.compute_old_logprobs(batch, policy, Config())
     assert found is batch.old_logprobs
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     assert batch.has_old_logprobs.all()

@@ -100,7 +100,7 @@ def test_a_machine_without_a_compiler_is_told_in_one_line(sharp, monkeypatch):
         warm_up(sharp[0])
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 def test_a_compiled_run_has_the_losses_of_a_plain_one(run, tmp_path):
     """By programs that the machine's compiler makes, over two steps of two updates."""
     flags = dict(entropy_coef=0.01, max_steps=2)

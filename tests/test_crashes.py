@@ -201,8 +201,13 @@ def wait_for(moment, child, folder, before, rng, pace):
         time.sleep(rng.uniform(0, 0.01))
 
 
-@pytest.mark.parametrize("wanted, max_steps, curves", [(3, 3, False), (30, 12, True)])
-@slow
+@pytest.mark.parametrize(
+    "wanted, max_steps, curves",
+    [
+        pytest.param(3, 3, False, marks=slow),
+        pytest.param(30, 12, True, marks=pytest.mark.longest),
+    ],
+)
 def test_kill_at_random_moments(
     nursery, run, straight, cache_dir, tmp_path, wanted, max_steps, curves
 ):
@@ -310,10 +315,12 @@ def copies_to_resume(every):
     return by_names.values()
 
 
-every_point = pytest.mark.parametrize("every", [False, True])
+every_point = pytest.mark.parametrize(
+    "every",
+    [pytest.param(False, marks=slow), pytest.param(True, marks=pytest.mark.longest)],
+)
 
 
-@slow
 @every_point
 def test_a_kill_at_any_point_of_a_save(run, resume, monkeypatch, straight, tmp_path, watch, every):
     """The second of three saves, with --save_total_limit 1, so that it also removes the first."""
@@ -349,7 +356,6 @@ def test_a_kill_at_any_point_of_a_save(run, resume, monkeypatch, straight, tmp_p
         assert_same_end(copy, straight)
 
 
-@slow
 @every_point
 def test_a_kill_at_any_point_of_picking_a_run_up(
     resume, monkeypatch, straight, tmp_path, watch, every
@@ -733,7 +739,7 @@ def test_a_signal_while_the_process_ends(run, monkeypatch, is_left_early):
 
 
 @slow
-@pytest.mark.parametrize("count", [2, 12])
+@pytest.mark.parametrize("count", [4])
 def test_sigterm_at_random_moments_of_the_start(nursery, run, cache_dir, tmp_path, count):
     """As a process, so that its end is seen, too. After the start, the last step is saved."""
     run("grpo", max_steps=0, output_dir="warm")
@@ -810,7 +816,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-@slow
+@pytest.mark.longest
 @pytest.mark.parametrize("signalled", [[0, 1], [0], [1]], ids=str)
 def test_sigterm_to_ranks_while_one_of_them_saves(run, cache_dir, signalled):
     """The other one is in the next step already; both have to end after the same step."""

@@ -501,8 +501,8 @@ def test_counts_of_the_verdicts():
     verdicts = judge_all(results_of_the_claims(), BASES)
     count = Counter(found.verdict for found in verdicts)
     text = " ".join(README.split())
-    assert f"{len(ROWS)} claims in {len(verdicts)} places" in text
-    assert f'{count["holds"]} verdicts are "holds"' in text
+    assert f"We tried {len(ROWS)} claims" in text
+    assert f'Of {len(verdicts)} verdicts {count["holds"]} are "holds"' in text
     assert f'{count["does not"]} are "does not hold"' in text
     assert f'{count["unclear"]} are "unclear"' in text
     assert f"tries {len(ROWS)} claims in {len(verdicts)} places" in TEXTS["papers.md"]

@@ -1,7 +1,8 @@
 """The command line and run folders under generated settings: tests/fuzz_cases.py.
 
 Each case ends in one clear line on stderr and exit code 2, or runs to its end with exit code 0 and
-finite numbers. Some 15 cases run by default, and more than 500 more with `-m slow`.
+finite numbers. Some 15 cases run by default, 300 more with `-m slow`, and
+as many with `-m longest`.
 """
 
 import json
@@ -37,9 +38,18 @@ from runs import (
 from safetensors.torch import load_file
 
 MOST_SECONDS = 60  # that a case may take
-EVERY = 400  # one of so many cases runs by default
+EVERY = 400  # one of so many cases runs by default, and a half of the others is slow
+
+
+def marks_of(number):
+    """What says when a case runs."""
+    if number % EVERY == 0:
+        return ()
+    return pytest.mark.longest if number % 2 else pytest.mark.slow
+
+
 CASES = [
-    pytest.param(case, id=f"{case.script}-{i}", marks=() if i % EVERY == 0 else (pytest.mark.slow,))
+    pytest.param(case, id=f"{case.script}-{i}", marks=marks_of(i))
     for i, case in enumerate(generate())
 ]
 NEW_CONFIG = {

@@ -120,7 +120,7 @@ def test_log_gain_only_looks(trained):
     assert all((row["success_gain"] != 0) == (row["reward"] > 0) for row in metrics)
     right = [row for row in metrics if row["reward"]]
     assert right
-    assert all(10 < row["success_gain_rollout"] / row["success_gain"] < 40 for row in right)
+    assert all(10 < row["success_gain_completion"] / row["success_gain"] < 40 for row in right)
 
 
 def gradient(policy, samples, advantages):

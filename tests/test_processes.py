@@ -82,7 +82,7 @@ def test_an_error_ends_the_children():
     assert child.exitcode == -signal.SIGKILL
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 @pytest.mark.parametrize(
     "number, study, arguments, sign",  # the sign is there once the study's children work
     [
@@ -100,7 +100,7 @@ def test_each_study_ends_its_children(number, study, arguments, sign, tmp_path, 
     assert ends_with_its_children(process, number)
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 def test_costs_ends_its_children(tmp_path):
     process = start(project.STUDIES / "costs.py", "--out", tmp_path)
     for line in process.stdout:

@@ -167,7 +167,7 @@ def wait_for_step_2(printed):
     return {int(rank): int(pid) for rank, pid in re.findall(r"rank (\d) is (\d+)", printed())}
 
 
-@slow
+@pytest.mark.longest
 def test_two_nodes_train_as_two_ranks_of_one(cache_dir, tmp_path):
     program = program_in(tmp_path)
     flags = arguments(**SMALL, cache_dir=cache_dir)

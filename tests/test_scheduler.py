@@ -67,7 +67,7 @@ def job(tmp_path, cache_dir):
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 def test_a_job_that_is_warned_and_taken_back_ends_as_one_that_is_not(job, tmp_path, cache_dir):
     code, printed = job(signal.SIGUSR1, step=2)
     assert code == 0, printed

@@ -65,7 +65,7 @@ def test_every_damage_changes_the_file(tmp_path):
         assert not file.exists() or file.read_bytes() != b"some text"
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 def test_the_short_mode(tmp_path, cache_dir):
     given = ["--faults", "3", "--seed", "1", "--cache_dir", cache_dir]
     command = [sys.executable, project.STUDIES / "soak.py", *given]

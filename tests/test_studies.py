@@ -33,28 +33,37 @@ SCRIPTS = [  # what is started by its name; the rest is imported by these
     "data_load",
     "default_runs",
     "verify_agreement",
-    *(
-        pytest.param(name, marks=pytest.mark.slow)  # they import torch
-        for name in (
-            "claims",
-            "compare",
-            "bf16_cost",
-            "costs",
-            "entropy_growth",
-            "gpu",
-            "head_geometry",
-            "make_bases",
-            "policy_weights",
-            "reset_layers",
-            "soak",
-            "sweep",
-            "throughput",
-            "two_stage_toy",
-            "verify_load",
-            "weight_space",
-        )
-    ),
 ]
+IMPORTS_TORCH = [
+    "claims",
+    "compare",
+    "bf16_cost",
+    "costs",
+    "entropy_growth",
+    "gpu",
+    "head_geometry",
+    "make_bases",
+    "policy_weights",
+    "reset_layers",
+    "soak",
+    "sweep",
+    "throughput",
+    "two_stage_toy",
+    "verify_load",
+    "weight_space",
+]
+FOR_HELP = """
+import os, runpy, sys
+import matplotlib.figure, rlvr.models, rlvr.run, rlvr.samplers
+for study in sys.argv[1:]:
+    if os.fork() == 0:
+        sys.path[0] = os.path.dirname(study)
+        sys.argv = [study, "--help"]
+        sys.exit(runpy.run_path(study, run_name="__main__"))
+    status = os.wait()[1]
+    if status:
+        sys.exit(f"{study}: {status}")
+"""
 
 
 @pytest.mark.parametrize("study", SCRIPTS)
@@ -63,6 +72,17 @@ def test_help_from_any_folder(study, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "usage" in done.stdout.lower()
+
+
+@pytest.mark.slow
+def test_help_of_what_imports_torch(tmp_path):
+    """Each in a child of a process that has imported it, which takes most of the time."""
+    studies = [str(project.STUDIES / f"{study}.py") for study in IMPORTS_TORCH]
+    command = [sys.executable, "-c", FOR_HELP, *studies]
+    found = {**ENVIRONMENT, "PYTHONPATH": str(project.STUDIES.parent)}
+    done = subprocess.run(command, cwd=tmp_path, env=found, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("usage: ") == len(studies)
 
 
 # ------------------------------------------------------------------- entropy_growth.py
@@ -345,7 +365,7 @@ def test_costs_quick_mode(tmp_path, monkeypatch, capsys):
         assert f"| {row} | " in lines
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 @pytest.mark.parametrize(
     "study, rows",
     [

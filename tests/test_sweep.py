@@ -54,7 +54,7 @@ def test_table_by_hand(tmp_path):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 def test_quick_mode_keeps_what_is_finished(tmp_path):
     done = run_study("sweep", "grpo", "--quick", folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -322,7 +322,7 @@ def test_the_gap_is_a_metric(build, monkeypatch):
     sampler = build(prompts_per_step=2, num_generations=2, max_completion_length=4)
     stream = ProblemStream([Problem(prompt, prompt) for prompt in PROMPTS], 0)
     batch = common.roll_out(sampler, stream, sampler.config)
-    common.score_old_policy(batch, sampler.policy, sampler.config)
+    common.compute_old_logprobs(batch, sampler.policy, sampler.config)
     assert batch.sampler_gap == sampler.gap
     assert 0 <= sampler.gap < 1e-4
     monkeypatch.setattr(rlvr.ranks, "global_max", lambda value: value + 1)

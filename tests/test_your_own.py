@@ -135,7 +135,7 @@ def test_a_flag(train):
     assert {round(100 * reward) % 100 for reward in rewards} <= {*range(52, 100)}
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 def test_a_tool_trains(train):
     """Its entry is all that `--tool compare` needs, and some answers are sent back."""
     run = train("A tool")
@@ -164,7 +164,7 @@ def test_an_advantage_trains(train):
     train("An advantage")
 
 
-@pytest.mark.slow
+@pytest.mark.longest
 def test_your_paper_in_twenty_minutes(followed):
     """The table of tiny runs has the rows of the table of the page."""
     folder, _ = followed

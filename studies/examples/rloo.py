@@ -16,7 +16,7 @@ What the presets of --variant change:
 
     grpo      nothing
     dr-grpo   no division by the standard deviation, and one constant in place of 1/|o_i|
-    dapo      epsilon_high 0.28; all tokens weigh the same; groups without contrast are replaced
+    dapo      epsilon_high 0.28; all tokens weigh the same; all-right and all-wrong groups replaced
     gspo      one ratio per response, the geometric mean of its tokens'; a narrower clip range
     grpo-n    only the negative advantages
     gspo-n    both of the last two
@@ -134,17 +134,19 @@ def main(config: Config) -> None:
         advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
-        common.score_rollout(batch, policy, reference, config)
+        common.compute_old_and_ref_logprobs(batch, policy, reference, config)
         update = common.UpdateMetrics()
-        for minibatch in batch.minibatches(config.minibatch_size) * config.num_iterations:
-            # Weights are those of the whole minibatch, so that microbatches and ranks just add up.
-            weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
+        minibatches = batch.minibatches(config.minibatch_size)
+        for minibatch in minibatches * config.num_iterations:  # the list, so many times
+            # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. It
+            # is of the whole minibatch on all ranks, so that microbatches and ranks just add up.
+            loss_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
             for rows in batch.microbatches(minibatch, config.microbatch_tokens):
                 mask = batch.mask[rows]  # [m, T], as are all below
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
                 )
-                old_logprobs = batch.old_policy(rows, logprobs)
+                old_logprobs = batch.old_policy_logprobs(rows, logprobs)
                 ratio = common.importance_ratio(
                     logprobs, old_logprobs, mask, config.importance_sampling_level
                 )
@@ -158,12 +160,14 @@ def main(config: Config) -> None:
                 # All 1, unless the sampler computes in bf16 or is vLLM.
                 correction = batch.sampler_correction(rows, sampler.cap)
 
-                loss = -(weights[rows] * correction * objective).sum()
+                loss = -(loss_weights[rows] * correction * objective).sum()
                 loss.backward()
                 update.add(
                     loss, mask, entropy=entropy, kl=kl, clip_low=clipped.low, clip_high=clipped.high
                 )
-            update.end(run.optimizer_step(policy, optimizer, update.loss))
+            # Adds up the gradients of all ranks, clips their norm, and makes the update.
+            grad_norm = run.optimizer_step(policy, optimizer, update.loss)
+            update.end(grad_norm)
             scheduler.step()
         metrics = batch.metrics() | update.metrics() | run.metrics()
         timer.lap("update")
