@@ -199,6 +199,7 @@ def w_reinforce_advantage(rewards, success_weight=0.1):
 def grpo_lead_advantage(rewards, lengths, length_penalty=0.05, low=0.4, high=1.5, middle=0.75):
     """GRPO-LEAD (Table 2): short or rare successes count more, and so do rare failures.
 
+    A group that is all right has a gradient, too, wherever lengths differ, be it by a token.
     rewards [B, G] in {0, 1} and lengths [B, G], in tokens -> [B, G]. With z the standardised length
     among the group's successes, a success is worth exp(-length_penalty z) and a failure -1. A is
     GRPO's advantage of these values. With p the success rate it is A w(p) where A > 0 and

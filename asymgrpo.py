@@ -7,7 +7,8 @@ With p the success rate of the prompt's group (Eqs. 5, 8):
 (0.5, 0.5) is GRPO, and (0, 0) is REINFORCE with rewards +1 and -1. The exponents are called
 strengths, and the two formulas the positive and the negative channel. As beta_pos grows, a rare
 success is worth more: by the paper, this keeps several solutions likely. As beta_neg grows, a rare
-failure costs more: by the paper, this removes wrong answers.
+failure costs more and a common one less: by the paper, this removes the entropy of failures, and
+spares right answers that begin like them.
 
 What differs from grpo.py: the advantages; all tokens of a minibatch weigh the same (App. G); and
 kappa is logged, the alignment of rewards and confidence. For small strengths its sign says whether

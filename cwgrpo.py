@@ -1,8 +1,9 @@
 """CW-GRPO, covariance-weighted GRPO: tokens of extreme covariance are weighed down.
 
 The covariance of log-probs and advantages drives the entropy. A token's term in it is
-c = (log pi - mean log pi)(A - mean A), which the paper calls its covariance, and a few tokens hold
-most of the sum. A Gaussian kernel weighs the advantage of each token of a prompt's group (2.3):
+c = (log pi - mean log pi)(A - mean A), which the paper calls its covariance. It says that a small
+part of the tokens dominates the sum. A Gaussian kernel weighs the advantage of each token of a
+prompt's group (section 2.3):
 
     w = exp(-c^2 / (2 std(c)^2)),  scaled to a mean of 1        A_t = w_t A
 

@@ -341,7 +341,7 @@ def main(config: Config) -> None:
         lengths = batch.written.sum(1).clamp(min=1)  # [N]
         mean_logprobs = (batch.written * old_logprobs).sum(1) / lengths  # [N]
         mean_logprobs = mean_logprobs.view_as(batch.rewards)  # [B, G]
-        # The controller sees what the policy solves before dynamic sampling replaces any group.
+        # The controller's solve rate is that before dynamic sampling has replaced any group.
         # Its entropy is the mean of -log pi (Algorithm 2), and not that over the vocabulary below.
         first_rate, solve_rate, sampled_entropy = rlvr.ranks.global_mean(
             batch.first_successes, batch.successes, -mean_logprobs

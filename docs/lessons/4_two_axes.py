@@ -75,7 +75,8 @@ def _():
     A controller does, after each batch. It sets alpha by the success rate of the batch: while few
     answers are right, hard prompts count. It sets delta by the entropy: while it is below its
     target, here 0.4 nats, failures count more. A failure takes probability away from what the
-    policy prefers, so this keeps it undecided.
+    policy prefers, so this keeps it undecided (section 4.1); sections 5 and 10 of the paper call
+    the same thing a turn to exploitation.
 
     {solved}
 
