@@ -42,7 +42,7 @@ class ScriptedSampler:
         self.config = Config()
         self.solutions, self.script, self.size = solutions, iter(script), size
         self.groups_a_call = []
-        self.synced = False
+        self.asleep = True
 
     def with_logprobs(self, texts):
         """The texts as completions, each with log-probs of 0."""
@@ -50,6 +50,7 @@ class ScriptedSampler:
         return completions, [[0.0] * len(completion) for completion in completions]
 
     def generate(self, prompt_ids, temperature, top_p, max_tokens):
+        assert not self.asleep
         prompts = [self.tokenizer.decode(ids) for ids in prompt_ids]
         groups = [prompts[i : i + self.size] for i in range(0, len(prompts), self.size)]
         self.groups_a_call.append(len(groups))
@@ -64,10 +65,10 @@ class ScriptedSampler:
         return self.with_logprobs(texts)
 
     def sync(self):
-        self.synced = True
+        self.asleep = False
 
     def sleep(self):
-        assert self.synced
+        self.asleep = True
 
 
 class GreedyFirst(ScriptedSampler):
@@ -113,6 +114,7 @@ def roll_out_scripted(tiny, solutions, script, **flags):
         assert batch.samples[i].prompt_ids == batch.samples[i + 1].prompt_ids
     assert batch.rewards.flatten().tolist() == [sample.reward for sample in batch.samples]
     assert stream.position == sum(sampler.groups_a_call)
+    assert sampler.asleep
     return words, [count for count in sampler.groups_a_call if count]
 
 
@@ -704,6 +706,47 @@ def test_evaluate_by_hand(tiny, solutions):
         "timeout": 0,
     }
     assert metrics == pytest.approx(expected, abs=1e-6)
+    assert sampler.asleep
+
+
+def test_answers_are_the_same_whatever_stands_before_them(tiny, solutions):
+    class Thinking(GreedyFirst):
+        def with_logprobs(self, texts):
+            thoughts = (f"<think>{i}+1={i + 1}</think>" for i in itertools.count())
+            return super().with_logprobs(map("".join, zip(thoughts, texts, strict=False)))
+
+    problems = [Problem(prompt, prompt) for prompt in list(solutions)[:2]]
+    sampler = Thinking(*tiny, solutions, [RIGHT, WRONG], 4)
+    metrics = common.evaluate(sampler, {"countdown": problems}, Config(eval_samples=4))
+    assert metrics["answer_entropy"] == pytest.approx((0 + math.log(4)) / 2, abs=1e-12)
+
+
+def test_an_evaluation_has_a_temperature_of_its_own(sharp, solutions):
+    """It is the sampler's and the entropy's; greedy completions have none, and no top_p."""
+    policy, tokenizer = sharp
+    (problem,) = [Problem(prompt, prompt) for prompt in list(solutions)[:1]]
+    given, written = [], []
+
+    class Noting(GreedyFirst):
+        def generate(self, prompt_ids, temperature, top_p, max_tokens):
+            given.append((temperature, top_p))
+            completions, logprobs = super().generate(prompt_ids, temperature, top_p, max_tokens)
+            written.append(completions)
+            return completions, logprobs
+
+    config = Config(eval_samples=2, temperature=1.5, eval_temperature=0.5, top_p=0.9)
+    sampler = Noting(policy, tokenizer, solutions, [MIXED], 2)
+    metrics = common.evaluate(sampler, {"countdown": [problem]}, config)
+    assert given == [(0.5, 0.9), (0.0, 1.0)]
+    prompt = tokenizer.encode(problem.prompt)
+    entropies = []
+    for completion in written[0]:
+        with torch.no_grad():
+            (logits,) = policy(torch.tensor([prompt + completion])).logits
+        for row in logits[len(prompt) - 1 : -1]:
+            entropies.append(torch.distributions.Categorical(logits=row / 0.5).entropy().item())
+    expected = sum(entropies) / len(entropies)
+    assert metrics["token_entropy"] == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("asked, given", [(8, 8), (500, 30 - 10)])
