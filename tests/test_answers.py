@@ -366,6 +366,11 @@ NUMBERS = [  # the reward is None where there is no number to be read
     ("3 point five", "3", None),
     ("3 or four", "3", None),
     (r"3 \times 10^{4}", "30000", 1.0),
+    (r"2.5 \times 10^{-2}", "0.025", 1.0),
+    ("3 billion", "3000000000", 1.0),
+    (r"1{,}234", "1234", 1.0),
+    (r"12.125 \times 8 = 97", "97", 1.0),
+    ("The total number of all the apples in the basket is 42", "42", 1.0),
     ("3²", "3", None),
     # equations
     ("x=42", "42", 1.0),

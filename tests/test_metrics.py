@@ -34,11 +34,11 @@ def test_rollout_metrics_by_hand():
 
 
 def test_sampler_mismatch_by_hand():
-    """The trainer's log-probs less the sampler's are 0.1 and -0.2, and 0.3 in the second row."""
+    """The trainer's log-probs less the sampler's are 0.1 and -0.4, and 0.3 in the second row."""
     samples = [Sample([1], [5, 6], logprobs=[-1.0, -2.0]), Sample([1], [7], logprobs=[-0.5])]
     sampled = sampled_logprobs(samples, "cpu")
-    logprobs = torch.tensor([[-0.9, -2.2], [-0.2, 9.0]])  # the 9.0 is padding
+    logprobs = torch.tensor([[-0.9, -2.4], [-0.2, 9.0]])  # the 9.0 is padding
     mismatch = sampler_mismatch(samples, logprobs, sampled)
-    k3 = sum(math.exp(d) - 1 - d for d in (0.1, -0.2, 0.3)) / 3
-    expected = {"mismatch": 0.2, "mismatch_k3": k3, "mismatch_max_ratio": math.exp(0.3)}
+    k3 = sum(math.exp(d) - 1 - d for d in (0.1, -0.4, 0.3)) / 3
+    expected = {"mismatch": 0.8 / 3, "mismatch_k3": k3, "mismatch_max_ratio": math.exp(0.3)}
     assert mismatch == pytest.approx(expected, rel=1e-4)

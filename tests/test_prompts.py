@@ -9,7 +9,7 @@ from rlvr.config import Config
 from rlvr.errors import UserError
 from rlvr.records import Problem
 from rlvr.tasks.datasets import prepare
-from rlvr.tasks.prompts import SYSTEM_PROMPTS, encode_prompt, end_of_turn
+from rlvr.tasks.prompts import SYSTEM_PROMPTS, encode_prompt, end_of_turn, that_fit, write_prompts
 
 import pytest
 from tokenizers.processors import TemplateProcessing
@@ -86,6 +86,26 @@ def test_a_suffix_behind_the_question(tokenizer, verifier):
     assert prepared(tokenizer, verifier, **flags) == f"{asked}\n"
     flags["system_prompt"] = "assistant"
     assert prepared(tokenizer, verifier, **flags) == f"You are a helpful assistant.\n{asked}\n"
+
+
+@pytest.mark.parametrize(
+    "own, first",
+    [((), "Be right."), ((("system", "Be brief."),), "Be brief.")],
+    ids=["none", "own"],
+)
+def test_a_conversation_keeps_its_own_system_prompt(tokenizer, own, first):
+    """The suffix stands behind its last message."""
+    turns = (*own, ("user", "Hi"), ("assistant", "Yes?"), ("user", "What?"))
+    config = Config(user_suffix="boxed")
+    (problem,) = write_prompts([Problem(turns, "5")], "Be right.", config, tokenizer)
+    assert problem.prompt == f"{first}\nHi\nYes?\nWhat?\n{SYSTEM_PROMPTS['boxed']}\n"
+
+
+@pytest.mark.parametrize("limit, fits", [(7, False), (8, True), (9, True), (10, True), (99, True)])
+def test_a_prompt_of_as_many_tokens_as_allowed_fits(tokenizer, limit, fits):
+    """The tiny policy's tokens are characters: these are 8."""
+    problems = [Problem("1 2 : 3 ", "1 2 : 3 ")]
+    assert that_fit(problems, limit, tokenizer) == problems * fits
 
 
 def test_the_prompt_of_two_stage_dynamics(tokenizer):
@@ -228,6 +248,7 @@ def test_a_template_with_the_date_gives_the_same_prompt_tomorrow(tokenizer, monk
 
 ENDS = {
     "chatml": CHATML,
+    "before the next turn": CHATML.replace("<|im_end|>\n", "<|im_end|><|im_start|>"),
     "after a space": CHATML.replace("<|im_end|>\n", " \n<|im_end|>\n"),
     "answers alone": "{% for m in messages %}{% if m['role'] == 'assistant' %}"
     "<|im_start|>{{ m['content'] | trim }}<|im_end|>{% endif %}{% endfor %}",
