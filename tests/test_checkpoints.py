@@ -4,7 +4,7 @@ import copy
 import os
 import pickle
 
-from rlvr import checkpoints, run_folders
+from rlvr import checkpoints, run_folders, world
 from rlvr.checkpoints import TrainingState, save_folder
 from rlvr.config import Config
 from rlvr.errors import UserError
@@ -228,6 +228,42 @@ def train(training):
     training.optimizer.step()
     training.scheduler.step()
     training.extra["alpha"] *= 0.5
+
+
+def test_the_learning_rate_comes_back_where_no_update_was_made(training_of, tmp_path):
+    """A step whose gradient is NaN leaves no moments, and the schedule goes on."""
+    training = training_of()
+    training.scheduler.step()  # the first of 120, down to 0
+    checkpoints.save(tmp_path / "checkpoint-1", training, 1, (1, 1), Config())
+    restored = training_of()
+    checkpoints.restore(tmp_path / "checkpoint-1", restored, Config())
+    rate = restored.optimizer.param_groups[0]["lr"]
+    assert rate == pytest.approx(1e-2 * 119 / 120, rel=1e-12)
+
+
+def drawn_on_rank_1(training_of, folder, monkeypatch, states):
+    """What rank 1 of 2 draws first after a resume from these states of the saved ranks."""
+    monkeypatch.setattr(checkpoints, "gather", lambda mine: [(state, None) for state in states])
+    checkpoints.save(folder, training_of(), 4, (0, 0), Config())
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
+    monkeypatch.setattr(world, "RANK", 1)
+    with torch.random.fork_rng([]):
+        checkpoints.restore(folder, training_of(), Config())
+        return torch.rand(3)
+
+
+def test_each_rank_goes_on_with_its_own_random_numbers(training_of, tmp_path, monkeypatch):
+    states = [torch.Generator().manual_seed(seed).get_state() for seed in (1, 2)]
+    found = drawn_on_rank_1(training_of, tmp_path / "checkpoint-4", monkeypatch, states)
+    assert torch.equal(found, torch.rand(3, generator=torch.Generator().manual_seed(2)))
+
+
+def test_other_ranks_do_not_begin_the_random_numbers_again(training_of, tmp_path, monkeypatch):
+    """One rank was saved, and now there are two."""
+    states = [torch.Generator().manual_seed(1).get_state()]
+    found = drawn_on_rank_1(training_of, tmp_path / "checkpoint-4", monkeypatch, states)
+    first_of_a_run = torch.rand(3, generator=torch.Generator().manual_seed(Config().seed + 1))
+    assert not torch.equal(found, first_of_a_run)
 
 
 def test_what_a_model_saves_beside_its_parameters_comes_back(training_of, tmp_path):

@@ -4,9 +4,11 @@ import copy
 import itertools
 import math
 import random
+from collections import Counter
 from dataclasses import replace
 
 import rlvr.logprobs
+import rlvr.metrics
 import rlvr.ranks
 from rlvr import world
 from rlvr.config import Config
@@ -289,6 +291,15 @@ def test_compute_old_and_ref_logprobs_leaves_the_first_minibatch_to_its_own_pass
     assert not torch.allclose(expected_ref, expected)
 
 
+def test_the_first_minibatch_of_two_ranks_is_half_of_it_each(sharp, batch, monkeypatch):
+    """Of a minibatch of 4, two rows are this rank's."""
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
+    monkeypatch.setattr(rlvr.ranks, "gather", lambda mine: mine * 2)
+    config = Config(num_generations=2, prompts_per_step=6, minibatch_size=4)
+    common.compute_old_and_ref_logprobs(batch, sharp[0], None, config)
+    assert batch.has_old_logprobs.tolist() == [False] * 2 + [True] * 4
+
+
 def test_compute_old_logprobs_fills_in_what_is_not_known(sharp, batch):
     """And only that: rows that are known need no other pass."""
     policy = sharp[0]
@@ -359,6 +370,20 @@ def test_token_weights(aggregation, first, second):
     weights = common.token_weights(MASK, aggregation, 10)
     expected = torch.tensor([[first], [second], [0]], dtype=torch.float64) * MASK
     torch.testing.assert_close(weights, expected, rtol=0, atol=1e-15)
+
+
+def test_token_weights_are_of_the_minibatch_on_all_ranks(monkeypatch):
+    """Another rank has 2 more completions, with 5 tokens in all, beside these of 2 and 1."""
+    monkeypatch.setattr(rlvr.ranks, "gather", lambda mine: [*mine, [2.0, 5.0]])
+    mask = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
+    for aggregation, first, second in (
+        ("sequence", 1 / 4 / 2, 1 / 4),
+        ("token", 1 / 8, 1 / 8),
+        ("constant", 1 / 4 / 10, 1 / 4 / 10),
+    ):
+        weights = common.token_weights(mask, aggregation, 10)
+        expected = torch.tensor([[first, first], [second, 0.0]])
+        torch.testing.assert_close(weights, expected, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
@@ -747,6 +772,52 @@ def test_an_evaluation_has_a_temperature_of_its_own(sharp, solutions):
             entropies.append(torch.distributions.Categorical(logits=row / 0.5).entropy().item())
     expected = sum(entropies) / len(entropies)
     assert metrics["token_entropy"] == pytest.approx(expected, abs=1e-5)
+
+
+class RightByPlace(ScriptedSampler):
+    """Of the first problem's completions none is right, of the second one's one, and so on."""
+
+    def generate(self, prompt_ids, temperature, top_p, max_tokens):
+        self.written = len(prompt_ids)
+        places, counts, texts = list(self.solutions), Counter(), []
+        for ids in prompt_ids:
+            prompt = self.tokenizer.decode(ids)
+            is_right = counts[prompt] < places.index(prompt)
+            texts.append(
+                self.solutions[prompt] if is_right else f"<answer>{counts[prompt]}</answer>"
+            )
+            counts[prompt] += 1
+        return self.with_logprobs(texts)
+
+
+def test_two_ranks_evaluate_as_one(sharp, solutions, monkeypatch):
+    """Each has three of six problems, and its own random numbers; the metrics are of all six.
+
+    The ranks run one after the other here: the second one gathers what the first one has given.
+    """
+    problems = {"countdown": [Problem(prompt, prompt) for prompt in list(solutions)[:6]]}
+    config = Config(eval_samples=4, seed=7)
+    expected = common.evaluate(RightByPlace(*sharp, solutions, [], 4), problems, config)
+    assert 0 < expected["pass@1"] < expected["greedy"] == 5 / 6
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
+    given, seeds = {0: [], 1: []}, []
+
+    def gather(mine):
+        number = len(given[world.RANK])
+        given[world.RANK].append(mine)
+        others = given[0][number] if world.RANK == 1 else []
+        return others + mine
+
+    monkeypatch.setattr(rlvr.ranks, "gather", gather)
+    monkeypatch.setattr(rlvr.metrics, "gather", gather)
+    monkeypatch.setattr(torch, "manual_seed", seeds.append)
+    for rank in (0, 1):
+        monkeypatch.setattr(world, "RANK", rank)
+        sampler = RightByPlace(*sharp, solutions, [], 4)
+        found = common.evaluate(sampler, problems, config)
+        assert sampler.written == 3  # the greedy ones
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert seeds == [7, 1007]
 
 
 @pytest.mark.parametrize("asked, given", [(8, 8), (500, 30 - 10)])

@@ -322,6 +322,13 @@ def test_a_stop_token_that_is_also_the_padding_has_a_logprob(sharp):
     assert (logprobs != 0).sum(1).tolist() == [4, 7]
 
 
+def test_the_loss_has_no_dropout(tiny):
+    """Ratios would be of two policies, each with other units left out."""
+    policy = copy.deepcopy(tiny[0]).train()
+    completion_logprobs(policy, [Sample([5, 6], [7, 1])], 1.0, 2)
+    assert not policy.training
+
+
 def test_gradient_checkpointing_changes_no_gradient(sharp):
     """Layers are computed again in the backward pass, and only there: `generate` has its cache."""
     tokenizer = sharp[1]

@@ -2,6 +2,8 @@
 
 import math
 
+import rlvr.metrics
+import rlvr.ranks
 from rlvr.metrics import rollout_metrics, sampler_mismatch
 from rlvr.records import Sample
 from rlvr.rollouts import sampled_logprobs
@@ -41,4 +43,29 @@ def test_sampler_mismatch_by_hand():
     mismatch = sampler_mismatch(samples, logprobs, sampled)
     k3 = sum(math.exp(d) - 1 - d for d in (0.1, -0.4, 0.3)) / 3
     expected = {"mismatch": 0.8 / 3, "mismatch_k3": k3, "mismatch_max_ratio": math.exp(0.3)}
+    assert mismatch == pytest.approx(expected, rel=1e-4)
+
+
+def test_metrics_are_those_of_all_ranks(monkeypatch):
+    """This rank has a wrong group, with a difference of 0.1; the other one has a right group."""
+    right = (1.0, True, 3, False, "", 1)  # reward, success, length, cut off, status, turns
+    monkeypatch.setattr(rlvr.metrics, "gather", lambda mine: mine + [right] * 2)
+    metrics = rollout_metrics([Sample([1], [2])] * 2, 2)
+    of_both = {"reward": 0.5, "all_wrong": 0.5, "all_right": 0.5, "length": 2}
+    assert {name: metrics[name] for name in of_both} == of_both
+
+    # of the other rank: sum of |difference|, sum of k3, tokens; and the largest difference
+    sums, largest = [0.5, 0.25, 3], 0.7
+    monkeypatch.setattr(
+        rlvr.ranks,
+        "gather",
+        lambda mine: [*mine, sums if isinstance(mine[0], list) else largest],
+    )
+    samples = [Sample([1], [5], logprobs=[-1.0])]
+    mismatch = sampler_mismatch(samples, torch.tensor([[-0.9]]), sampled_logprobs(samples, "cpu"))
+    expected = {
+        "mismatch": (0.1 + 0.5) / 4,
+        "mismatch_k3": (math.exp(0.1) - 1 - 0.1 + 0.25) / 4,
+        "mismatch_max_ratio": math.exp(0.7),
+    }
     assert mismatch == pytest.approx(expected, rel=1e-4)

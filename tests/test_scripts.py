@@ -293,7 +293,9 @@ def test_one_update_a_rollout_is_on_policy(run, script):
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
 @pytest.mark.usefixtures("no_evaluation")
 def test_a_rollout_whose_completions_are_all_cut_off_and_masked_changes_nothing(run, script):
-    result = run(script, max_completion_length=3, mask_truncated_completions=True, max_steps=1)
+    """The bonus for entropy, too, is of the tokens that are trained on alone."""
+    flags = dict(max_completion_length=3, mask_truncated_completions=True, entropy_coef=0.1)
+    result = run(script, max_steps=1, **flags)
     assert result.code == 0, result.err
     assert_finite("run")
     (row,) = rows("run")
@@ -628,8 +630,6 @@ def test_two_ranks(cache_dir, tmp_path, script):
     assert_finite(folder)
     assert steps(folder) == [1, 2]
     assert steps(folder, "eval") == [0, 2]
-    # a share of all 16 completions, those of both ranks
-    assert 16 * rows(folder)[0]["reward"] % 1 == 0
     assert weights(folder / "checkpoint-2")
 
 
