@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import tempfile
+import textwrap
 from collections import Counter
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def sections(results: Path) -> dict[str, list[str]]:
     table = by_name(lines, SHOWN)
     if table:
         figure = f"![pass@k and entropy]({CLAIMS_FIGURE})"
-        found["runs"] = [*runs_table(table, SHOWN), "", told_numbers(results, table), "", figure]
+        found["runs"] = [*runs_table(table, SHOWN), "", *told_numbers(results, table), "", figure]
         found["training"] = runs_table(by_name(lines, LOGGED), LOGGED)
         found["claims"] = claims_table(judge_language_model(results))
         found["failures"] = failures_table(results, table)
@@ -139,8 +140,8 @@ def runs_table(table: dict[str, dict[int, dict]], keys) -> list[str]:
     return markdown_table(["run", "seeds", *keys], rows)
 
 
-def told_numbers(results: Path, table: dict[str, dict[int, dict]]) -> str:
-    """A sentence that says which runs had which numbers in their forward passes."""
+def told_numbers(results: Path, table: dict[str, dict[int, dict]]) -> list[str]:
+    """The lines that say which runs had which numbers in their forward passes."""
     in_fp32 = [
         f"{name}, seed {seed}"
         for name, seeds in table.items()
@@ -148,9 +149,10 @@ def told_numbers(results: Path, table: dict[str, dict[int, dict]]) -> str:
         if "--bf16" not in (results / f"{name}-{seed}" / "command.txt").read_text()
     ]
     if not in_fp32:
-        return "All forward passes were in bf16."
+        return ["All forward passes were in bf16."]
     named = "; ".join(in_fp32)
-    return f"Forward passes were in fp32 in these runs: {named}. They were in bf16 in the others."
+    told = f"Forward passes were in fp32 in these runs: {named}. They were in bf16 in the others."
+    return textwrap.wrap(told, 120, break_on_hyphens=False)
 
 
 def claims_table(verdicts: list[Verdict]) -> list[str]:
