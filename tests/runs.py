@@ -97,6 +97,13 @@ def first_fast(cases):
     return [first, *(pytest.param(*other, marks=pytest.mark.slow) for other in others)]
 
 
+def first_slow(cases):
+    """The cases of a parametrisation: the first one is slow, and the others are for `longest`."""
+    first, *others = cases
+    marked = [pytest.param(other, marks=pytest.mark.longest) for other in others]
+    return [pytest.param(first, marks=pytest.mark.slow), *marked]
+
+
 def arguments(**flags):
     """The flags as a command line."""
     return [part for name, value in flags.items() for part in (f"--{name}", str(value))]

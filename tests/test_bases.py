@@ -14,7 +14,7 @@ import make_bases
 import pytest
 import torch
 from claims_measures import has_false_step
-from runs import refused, rows
+from runs import first_slow, refused, rows
 
 SHIPPED = sorted(folder.name for folder in rlvr.tiny.POLICIES.iterdir())
 
@@ -114,8 +114,7 @@ def test_an_untied_head_leaves_the_policy_as_it_is(tmp_path):
     assert own.num_parameters() - shared.num_parameters() == 26 * 96
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", first_slow(SHIPPED))
 def test_the_failures_of_a_shipped_policy_are_wrong_choices(name):
     """On 128 held-out problems: pass@1, pass@32, false equations, the spread of success rates."""
     with torch.random.fork_rng():

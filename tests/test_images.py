@@ -17,7 +17,7 @@ from rlvr.tasks.prompts import encode_prompt
 import pytest
 import torch
 import vision
-from runs import ROOT, SCRIPTS, arguments, real_load_problems, rows
+from runs import ROOT, SCRIPTS, arguments, first_slow, real_load_problems, rows
 from test_ranks import finish, two_ranks
 
 from common import token_logprobs
@@ -288,8 +288,7 @@ def test_a_checkpoint_reads_images_as_the_policy_did(pictured, no_evaluation, no
     assert 0 < (found - first).abs().max() < 0.5  # an update of 1e-3 a weight
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", first_slow(SCRIPTS))
 def test_all_scripts_train_on_images_and_resume_exactly(
     pictured, resume_pictured, no_evaluation, no_curves, script
 ):

@@ -38,6 +38,7 @@ from runs import (
     arguments,
     assert_finite,
     first_fast,
+    first_slow,
     free_port,
     real_load_problems,
     refused,
@@ -618,8 +619,7 @@ def test_a_second_ctrl_c(run, monkeypatch, seconds, code, saved):
     assert Path("run/checkpoint-1").exists() == saved
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", first_slow(SCRIPTS))
 def test_two_ranks(cache_dir, tmp_path, script):
     torchrun = f"-m torch.distributed.run --nproc_per_node 2 --master_port {free_port()}"
     flags = dict(eval_steps=2, save_steps=2, cache_dir=cache_dir)
