@@ -5,6 +5,7 @@ import importlib
 import json
 import math
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -155,10 +156,16 @@ def run_study(name, *arguments, folder=None):
 
 
 def free_port():
-    """A port of this machine that nothing listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
+    """A port of this machine that nothing listens on.
+
+    It is below those that Linux gives to outgoing connections, which could take it in the seconds
+    until torchrun listens on it.
+    """
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return str(port)
 
 
 def write_sums(path, count):
