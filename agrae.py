@@ -96,11 +96,11 @@ class Config(rlvr.config.Config):
     variant: Literal[tuple(VARIANTS)] = "agrae"  # named preset of flags; a given flag wins
     scale_rewards: bool = True  # divide the base advantage by the group's standard deviation
     method: Literal[METHODS] = "agrae"  # what becomes of the base advantage
-    alpha: float = 1.0  # batch success rate from which A > 0 counts fully; paper: images 0.5
+    alpha: float = 1.0  # batch success rate from which A > 0 counts fully; 0.5 for images
     sample_level: bool = True  # Eq. 12
     group_level: bool = True  # Eq. 13
     released_weight: bool = False  # 1 - sqrt(p) for sqrt(1 - p) in Eq. 12, as in the released code
-    control_beta: float = 10.0  # positive_dominant, negative_dominant: factor, divisor of A > 0
+    control_beta: float = 10.0  # multiplies A > 0 (positive_dominant), or divides it (negative)
     control_gamma: float = 0.5  # hard_focused, easy_focused: factor of all advantages
     success_weight: ZeroOrMore[float] = 0.1  # of W-REINFORCE; a failure is worth -1
     format_share: ZeroOrMore[float] = 0.0  # share of the reward for the format; paper: 0.9, images
@@ -142,8 +142,9 @@ def agrae_advantage(
     """A-GRAE on top of any base advantage (Eqs. 11-13).
 
     advantages [B, G]; success_rate [B]: p of each group; mean_success, a float or 0-dim tensor: w
-    of Eq. 11, the success rate of the batch on all ranks. A > 0 is held back until w reaches alpha.
-    released_weight: the second term of Eq. 12 divides by 1 - sqrt(p), as in the released code.
+    of Eq. 11, the success rate of the batch on all ranks. Positive advantages
+    are held back until w reaches alpha. released_weight: the second term of Eq. 12 divides by
+    1 - sqrt(p), as in the released code.
     Returns [B, G]; with both levels off, the input itself. ValueError for alpha <= 0.
     """
     if alpha <= 0:
@@ -322,9 +323,9 @@ def main(config: Config) -> None:
         common.compute_old_and_ref_logprobs(batch, policy, reference, config)
         update = common.UpdateMetrics()
         minibatches = batch.minibatches(config.minibatch_size)
-        for minibatch in minibatches * config.num_iterations:  # the list, so many times
-            # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. It
-            # is of the whole minibatch on all ranks, so that microbatches and ranks just add up.
+        for minibatch in minibatches * config.num_iterations:  # the whole list, repeated
+            # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. n
+            # counts the whole minibatch on all ranks, so that microbatches and ranks just add up.
             loss_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
             for rows in batch.microbatches(minibatch, config.microbatch_tokens):
                 mask = batch.mask[rows]  # [m, T], as are all below

@@ -91,18 +91,21 @@ def left_as_it_was():
             signal.signal(number, handler)
 
 
+def marked(cases, of_first, of_others):
+    """The cases of a parametrisation, each a value or a tuple, with marks."""
+    values = [case if isinstance(case, tuple) else (case,) for case in cases]
+    marks = [of_first] + [of_others] * (len(values) - 1)
+    return [pytest.param(*value, marks=mark) for value, mark in zip(values, marks, strict=True)]
+
+
 def first_fast(cases):
-    """The cases of a parametrisation, each a value or a tuple; all but the first are slow."""
-    first, *others = cases
-    others = [other if isinstance(other, tuple) else (other,) for other in others]
-    return [first, *(pytest.param(*other, marks=pytest.mark.slow) for other in others)]
+    """The first case runs by default, and the others are slow."""
+    return marked(cases, (), pytest.mark.slow)
 
 
 def first_slow(cases):
-    """The cases of a parametrisation: the first one is slow, and the others are for `longest`."""
-    first, *others = cases
-    marked = [pytest.param(other, marks=pytest.mark.longest) for other in others]
-    return [pytest.param(first, marks=pytest.mark.slow), *marked]
+    """The first case is slow, and the others are for `longest`."""
+    return marked(cases, pytest.mark.slow, pytest.mark.longest)
 
 
 def arguments(**flags):

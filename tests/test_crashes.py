@@ -41,6 +41,7 @@ from runs import (
     WITH_PROJECT,
     arguments,
     first_fast,
+    first_slow,
     free_port,
     real_load_problems,
     refused,
@@ -201,13 +202,7 @@ def wait_for(moment, child, folder, before, rng, pace):
         time.sleep(rng.uniform(0, 0.01))
 
 
-@pytest.mark.parametrize(
-    "wanted, max_steps, curves",
-    [
-        pytest.param(3, 3, False, marks=slow),
-        pytest.param(30, 12, True, marks=pytest.mark.longest),
-    ],
-)
+@pytest.mark.parametrize("wanted, max_steps, curves", first_slow([(3, 3, False), (30, 12, True)]))
 def test_kill_at_random_moments(
     nursery, run, straight, cache_dir, tmp_path, wanted, max_steps, curves
 ):
@@ -315,10 +310,7 @@ def copies_to_resume(every):
     return by_names.values()
 
 
-every_point = pytest.mark.parametrize(
-    "every",
-    [pytest.param(False, marks=slow), pytest.param(True, marks=pytest.mark.longest)],
-)
+every_point = pytest.mark.parametrize("every", first_slow([False, True]))
 
 
 @every_point
@@ -738,8 +730,7 @@ def test_a_signal_while_the_process_ends(run, monkeypatch, is_left_early):
     assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL, "Ctrl-C ends a process that hangs"
 
 
-@slow
-@pytest.mark.parametrize("count", [4])
+@pytest.mark.parametrize("count", first_slow([2, 12]))
 def test_sigterm_at_random_moments_of_the_start(nursery, run, cache_dir, tmp_path, count):
     """As a process, so that its end is seen, too. After the start, the last step is saved."""
     run("grpo", max_steps=0, output_dir="warm")

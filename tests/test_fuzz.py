@@ -1,8 +1,8 @@
 """The command line and run folders under generated settings: tests/fuzz_cases.py.
 
 Each case ends in one clear line on stderr and exit code 2, or runs to its end with exit code 0 and
-finite numbers. Some 15 cases run by default, 300 more with `-m slow`, and
-as many with `-m longest`.
+finite numbers. Some 15 cases run by default, 300 more with `-m slow`, and as
+many again with `-m longest`.
 """
 
 import json

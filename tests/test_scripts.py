@@ -630,6 +630,7 @@ def test_two_ranks(cache_dir, tmp_path, script):
     assert_finite(folder)
     assert steps(folder) == [1, 2]
     assert steps(folder, "eval") == [0, 2]
+    assert 16 * rows(folder)[0]["reward"] % 1 == 0  # a share of all 16 completions
     assert weights(folder / "checkpoint-2")
 
 

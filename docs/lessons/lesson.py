@@ -65,13 +65,13 @@ def update(begun: Start, batch: common.Batch, advantages: torch.Tensor) -> None:
     advantages = advantages.reshape(-1, 1)  # [N, 1]
     common.compute_old_and_ref_logprobs(batch, policy, None, config)
     for minibatch in batch.minibatches(config.minibatch_size):
-        weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
+        loss_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
         for rows in batch.microbatches(minibatch, config.microbatch_tokens):
             logprobs, _ = common.token_logprobs(policy, batch.samples, rows)  # [m, T]
             old_logprobs = batch.old_policy_logprobs(rows, logprobs)
             ratio = common.importance_ratio(logprobs, old_logprobs, batch.mask[rows])
             clipped = common.ppo_clip(ratio, advantages[rows], config.epsilon)
-            (-(weights[rows] * clipped.objective).sum()).backward()
+            (-(loss_weights[rows] * clipped.objective).sum()).backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
         begun.optimizer.step()
         begun.optimizer.zero_grad()

@@ -163,12 +163,7 @@ class Remote:
         return self._program.ask(repr, self)
 
     def __iter__(self):
-        iterator = self._program.ask(iter, self)
-        while True:
-            try:
-                yield self._program.ask(next, iterator)
-            except StopIteration:
-                return
+        return self._program.ask(iter, self)
 
     def __next__(self):
         return self._program.ask(next, self)

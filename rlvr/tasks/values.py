@@ -20,17 +20,17 @@ BUILT = {
     "decimal.Decimal": lambda value: [str(value)],
     "fractions.Fraction": lambda value: [value.numerator, value.denominator],
     "datetime.date": lambda value: [value.year, value.month, value.day],
-    "datetime.datetime": lambda value: [
-        *(value.year, value.month, value.day),
-        *(value.hour, value.minute, value.second, value.microsecond, value.tzinfo),
-    ],
-    "datetime.time": lambda value: [
-        *(value.hour, value.minute, value.second, value.microsecond, value.tzinfo)
-    ],
+    "datetime.datetime": lambda value: [value.year, value.month, value.day, *clock_of(value)],
+    "datetime.time": lambda value: clock_of(value),
     "datetime.timezone": lambda value: [value.utcoffset(None)],
     "datetime.timedelta": lambda value: [value.days, value.seconds, value.microseconds],
 }
 LARGEST = 2**53  # JSON's readers refuse to read very long integers: larger ones go as hexadecimals
+
+
+def clock_of(value) -> list:
+    """The part that a datetime and a time share."""
+    return [value.hour, value.minute, value.second, value.microsecond, value.tzinfo]
 
 
 def encode(value, other: Callable):

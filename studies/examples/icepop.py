@@ -146,9 +146,9 @@ def main(config: Config) -> None:
         update = common.UpdateMetrics()
         bounds = (config.icepop_low, config.icepop_high)
         minibatches = batch.minibatches(config.minibatch_size)
-        for minibatch in minibatches * config.num_iterations:  # the list, so many times
-            # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. It
-            # is of the whole minibatch on all ranks, so that microbatches and ranks just add up.
+        for minibatch in minibatches * config.num_iterations:  # the whole list, repeated
+            # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. n
+            # counts the whole minibatch on all ranks, so that microbatches and ranks just add up.
             loss_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
             for rows in batch.microbatches(minibatch, config.microbatch_tokens):
                 mask = batch.mask[rows]  # [m, T], as are all below
