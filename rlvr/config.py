@@ -112,7 +112,7 @@ class Config:
     trust_remote_code: MayChange[bool] = False  # run the model code that comes with --model
     log_tokens: MayChange[ZeroOrMore[int]] = 1  # groups a step whose tokens report.html shows
     report_to: MayChange[Literal[("none", *WRITERS)]] = "none"  # beside the .jsonl files
-    cache_dir: MayChange[str] = "~/.cache/rlvr"  # where the warmed-up tiny policy is kept
+    cache_dir: MayChange[str] = "~/.cache/rlvr"  # where a tiny policy is kept that is taught here
     # Not a flag: those of presets.CHOSEN_BY_MEMORY that nobody has given, so that rlvr.fit may
     # choose them.
     free = frozenset()

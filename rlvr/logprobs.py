@@ -1,7 +1,7 @@
 """Log-probs and entropies of completion tokens without a [tokens, vocabulary] matrix.
 
 In shapes: n completions, S tokens of the longest prompt and completion, T of the longest
-completion, M scored tokens, H hidden size, V vocabulary, v words of one tile of it.
+completion, M scored tokens, H hidden size, V vocabulary, v tokens of one tile of it.
 """
 
 import functools
@@ -29,7 +29,7 @@ def plain_logprobs(hidden, weight, targets, temperature):
 
 
 def tile_width(tokens: int, gpu: bool) -> int:
-    """How many words a tile of the vocabulary has.
+    """How many tokens of the vocabulary a tile has.
 
     On a CPU a tile fits into the cache. A GPU wants larger products, and rows whose length is a
     multiple of 256, because its fast kernels need aligned rows.
@@ -65,9 +65,9 @@ class LinearLogProbs(torch.autograd.Function):
 
     @staticmethod
     def tiles(hidden, weight, targets, temperature):
-        """Yield for each tile its words, its logits, and where the targets are in it.
+        """Yield for each tile its tokens, its logits, and where the targets are in it.
 
-        The words are a slice; the logits [M, v] are in fp32 or better. Of the targets it yields
+        The tokens are a slice; the logits [M, v] are in fp32 or better. Of the targets it yields
         whether they are in the tile [M], and their columns [M, 1], some column where they are not.
         So a GPU need not tell the CPU how many of them are in the tile, which would make it wait.
         """

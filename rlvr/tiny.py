@@ -150,7 +150,7 @@ def warm_up(config):
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, LEARNING_RATE, steps + 1, cycle_momentum=False
     )
-    for _ in tqdm(range(steps), desc="warming up the tiny policy, once"):
+    for _ in tqdm(range(steps), desc="teaching the tiny policy, once"):
         examples = [draw_example(rng, sizes, config.exchanged_targets) for _ in range(BATCH_SIZE)]
         samples = [make_sample(tokenizer, config.tool, call_ends, *each) for each in examples]
         width = max(len(sample.completion_ids) for sample in samples)

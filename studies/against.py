@@ -1,9 +1,9 @@
-"""The losses of the five scripts against TRL's and verl's, on one random batch.
+"""The losses of the five scripts against TRL's and verl's, on random batches.
 
     python studies/against.py                        # TRL's, if it is installed
     python studies/against.py --verl ~/clones/verl   # verl's too, from a clone
 
-The batch has completions of unequal length, two truncated ones that are masked, ratios far from 1,
+A batch has completions of unequal length, two truncated ones that are masked, ratios far from 1,
 advantages of both signs, a KL penalty and an entropy bonus, all in float64. Compared are the loss
 and its derivatives by each token's log-prob and entropy: the largest difference, divided by the
 largest value. The second table says what had to be set so that both compute the same, and how far
@@ -65,7 +65,11 @@ TRL_DEFAULTS = (
 VERL_DEFAULTS = (
     ("a second clip at 3 for A < 0 (clip_ratio_c)", dict(clip_ratio_c=3.0), "grpo"),
     ("masked completions left out of the mean (global_batch_size)", dict(rows=None), "grpo"),
-    ("the sum over tokens divided by T alone (loss_scale_factor)", dict(scale=None), "dr-grpo"),
+    (
+        "the sum over tokens divided by the length limit alone (loss_scale_factor)",
+        dict(scale=None),
+        "dr-grpo",
+    ),
 )
 
 

@@ -364,14 +364,14 @@ BY_SECTION = {
             "r1",
             "delta 0.5, untied",
             "mean, untied",
-            far="a head of 26 words",
+            far="a head of 26 tokens",
         ),
         row(
             "delta 2 leaves it below that of delta 0.5",
             "r1",
             "delta 0.5, untied",
             "delta 2, untied",
-            far="a head of 26 words",
+            far="a head of 26 tokens",
         ),
     ],
     ("FADE", "4.3"): [

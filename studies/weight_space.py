@@ -5,8 +5,8 @@
 
 The first table has a row a checkpoint: the L2 norm of the change since the start, the share of its
 square that is the output head's and the mean share of a layer, and of the head's change the rank-1
-statistics and its leading vector u, one number a word. `one sign` is the share of the words with
-the commoner sign of u, `half of u` the smallest share of the words with half of its square. rho is
+statistics and its leading vector u, one number a token. `one sign` is the share of the tokens with
+the commoner sign of u, `half of u` the smallest share of the tokens with half of its square. rho is
 m_S p / (m_F q), where the run has logged m_S and m_F. The second table has the share of each layer.
 The third has |cos| of u with that of the last checkpoint, of the head and of the layers by thirds.
 For several runs, the last table compares their last checkpoints, pair by pair.

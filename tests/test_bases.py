@@ -95,7 +95,7 @@ def test_a_run_starts_from_a_shipped_policy(bare, tmp_path):
     flags = "--max_steps 0 --eval_problems 2 --eval_samples 2 --output_dir run --cache_dir cache"
     result = bare("grpo", *flags.split(), "--base", "weak")
     assert result.code == 0, result.err
-    assert "warming up" not in result.err
+    assert "teaching the tiny" not in result.err
     assert not Path("cache").exists()
     assert 0.1 < rows("run", "eval")[0]["token_entropy"] < 0.3
     assert refused(bare("grpo", "--base", "weak", "--sft_steps", "3"), "grpo", "--base weak")

@@ -162,7 +162,7 @@ def assert_numbers_are_finite():
 
 def is_progress(line):
     """Whether a line is a bar of the warm-up or of the library that reads data sets."""
-    return line.startswith(("warming up", "Generating", "Downloading"))
+    return line.startswith(("teaching the tiny", "Generating", "Downloading"))
 
 
 @pytest.mark.parametrize("case", CASES)

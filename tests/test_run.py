@@ -475,7 +475,7 @@ def test_the_tiny_policy_is_warmed_up_once(run):
         folder = f"run{len(os.listdir())}"
         result = run("grpo", cache_dir="cache", sft_steps=sft_steps, output_dir=folder, max_steps=0)
         assert result.code == 0, result.err
-        assert ("warming up" in result.err) == warms_up
+        assert ("teaching the tiny" in result.err) == warms_up
     assert len(list(Path("cache").iterdir())) == 2
 
 
@@ -514,7 +514,7 @@ def test_what_a_killed_warm_up_leaves_behind_is_not_taken_for_the_policy(run, mo
     assert [path for path in Path("killed").rglob("*") if path.is_file()]  # the weights, for one
     result = run("grpo", cache_dir="killed", sft_steps=1, max_steps=0, output_dir="second")
     assert result.code == 0, result.err
-    assert "warming up" in result.err
+    assert "teaching the tiny" in result.err
     assert rows("run", "eval") == rows("second", "eval")
 
 
@@ -538,7 +538,7 @@ def test_a_comment_in_the_source_does_not_warm_up_again(cache_dir, tmp_path):
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert "warming up" not in done.stderr
+    assert "teaching the tiny" not in done.stderr
     assert sorted(cache_dir.glob("tiny-*")) == before
 
 

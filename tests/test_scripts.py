@@ -184,7 +184,7 @@ def test_max_steps_0_evaluates_a_checkpoint_and_nothing_else(run):
     run("grpo")
     result = run("grpo", model="run/checkpoint-2", output_dir="evaluated", max_steps=0)
     assert result.code == 0
-    assert "warming up" not in result.err
+    assert "teaching the tiny" not in result.err
     assert rows("evaluated", "eval") == [{**rows("run", "eval")[-1], "step": 0}]
     assert not Path("evaluated/metrics.jsonl").exists()
     assert not list(Path("evaluated").glob("checkpoint-*"))
