@@ -38,6 +38,7 @@ import rlvr.run
 import rlvr.samplers
 import rlvr.schedules
 import rlvr.tasks.datasets
+import rlvr.tasks.prompts
 import rlvr.tasks.stream
 import rlvr.tokens
 from rlvr.config import ZeroOrMore
@@ -287,7 +288,8 @@ def main(config: Config) -> None:
         timer.lap("rollout")
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
-        formats = [format_reward(sample.text) for sample in batch.samples]
+        texts = rlvr.tasks.prompts.texts_with_opened_thoughts(batch.samples, tokenizer)
+        formats = [format_reward(text) for text in texts]
         formats = torch.tensor(formats, device=run.device).view_as(batch.rewards)  # [B, G]
         rewards = (1 - config.format_share) * batch.rewards + config.format_share * formats
         advantages = grpo_advantage(rewards, config.scale_rewards)  # [B, G]

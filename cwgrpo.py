@@ -37,6 +37,7 @@ import rlvr.run
 import rlvr.samplers
 import rlvr.schedules
 import rlvr.tasks.datasets
+import rlvr.tasks.prompts
 import rlvr.tasks.stream
 import rlvr.tokens
 from rlvr import world
@@ -120,29 +121,19 @@ def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.T
     return torch.where(mixed, (rewards - mean) / torch.where(mixed, std, 1), 0)
 
 
-def format_reward(text: str, tags: str = "think_answer", opened: bool = False) -> float:
+def format_reward(text: str, tags: str = "think_answer") -> float:
     """1.0 for a completion in the format, else 0.0.
 
     "think": it has <think> tags, and each is matched (App. C). "think_answer": it is
     <think>...</think><answer>...</answer>, each tag once and nothing around, as the prompt of
-    App. B asks. `opened`: the prompt ends with a <think>, which then counts as the text's first.
+    App. B asks.
     """
-    text = f"<think>{text}" if opened else text
     if tags == "think":
         found = "".join(re.findall("</?think>", text))
         return float(re.fullmatch("(<think></think>)+", found) is not None)
     found = "".join(re.findall("</?(?:think|answer)>", text))
     whole = re.fullmatch(r"<think>.*</think>\s*<answer>.*</answer>", text.strip(), re.S)
     return float(whole is not None and found == "<think></think><answer></answer>")
-
-
-def format_rewards(samples, tokenizer, tags: str) -> list[float]:
-    """format_reward of each sample. Some chat templates open <think> at the end of the prompt."""
-    ends = [tokenizer.decode(sample.prompt_ids[-16:]).rstrip() for sample in samples]
-    return [
-        format_reward(sample.text, tags, opened=end.endswith("<think>"))
-        for sample, end in zip(samples, ends, strict=True)
-    ]
 
 
 def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=False, detach=True):
@@ -316,7 +307,8 @@ def main(config: Config) -> None:
         timer.lap("rollout")
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
-        formats = format_rewards(batch.samples, tokenizer, config.format_tags)
+        texts = rlvr.tasks.prompts.texts_with_opened_thoughts(batch.samples, tokenizer)
+        formats = [format_reward(text, config.format_tags) for text in texts]
         formats = torch.tensor(formats, device=run.device)  # [N]
         rewards = batch.rewards + config.format_weight * formats.view_as(batch.rewards)
         advantages = grpo_advantage(rewards, config.scale_rewards)  # [B, G]

@@ -92,7 +92,7 @@ def check_images(shape, config) -> None:
             )
 
 
-def load_weights(source, config, device: torch.device):
+def load_weights(source, config, device: torch.device, frozen: bool = False):
     """A policy in fp32, sharded over the ranks unless there is one or --no-fsdp is given."""
     with loading(f"--model {config.model}"):
         shape = without_dropout(read_shape(source, config))
@@ -111,7 +111,7 @@ def load_weights(source, config, device: torch.device):
     if world.WORLD_SIZE == 1 or not config.fsdp:
         policy = policy.to(device)
     else:
-        shard(policy, scores)
+        shard(policy, scores, frozen)
     if config.compile:
         warm_up(policy)
     return policy
@@ -167,4 +167,6 @@ def keep_what_can_be_saved(policy) -> None:
 
 def load_reference(policy, config):
     """The frozen starting policy, for the KL penalty; None where --beta is 0."""
-    return load_weights(policy.name_or_path, config, policy.device) if config.beta else None
+    if config.beta == 0:
+        return None
+    return load_weights(policy.name_or_path, config, policy.device, frozen=True)

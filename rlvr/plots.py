@@ -32,9 +32,11 @@ def choose_panels(evals: list[dict], metrics: list[dict]) -> list[tuple[str, lis
     After the table above come the metrics that only this algorithm logs, one panel each.
     """
     rows_of = {"eval": evals, "metrics": metrics}
-    logged = [key for row in metrics[:1] for key in row]
+    # A resumed run may have other data sets, and a metric may be absent from a step.
+    logged = [*dict.fromkeys(key for row in metrics for key in row)]
+    evaluated = [*dict.fromkeys(key for row in evals for key in row)]
     known = NOT_DRAWN.union(*(keys for _, _, keys in PANELS))
-    pass_at_k = [key for row in evals[:1] for key in row if re.search(r"pass@\d+$", key)]
+    pass_at_k = [key for key in evaluated if re.search(r"pass@\d+$", key)]
     # "" where there is one set, else "<name>/"
     data_sets = [*dict.fromkeys(key.rpartition("pass@")[0] for key in pass_at_k)]
     panels = []

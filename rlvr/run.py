@@ -26,7 +26,7 @@ from rlvr.report import write_report
 from rlvr.reports import make_writer
 from rlvr.sharding import is_sharded, whole
 from rlvr.signals import asking_for_an_end, leave, leave_the_end_alone
-from rlvr.stdout import drop_what_cannot_be_printed, is_lack_of_room
+from rlvr.stdout import drop_what_cannot_be_printed, is_lack_of_room, let_no_print_fail
 from rlvr.threads import advise_on_threads
 
 import torch
@@ -173,9 +173,12 @@ class Run:
             leave(number, frame)
         if self.stopped and number == signal.SIGINT and time.monotonic() > self.stopped + 2:
             raise KeyboardInterrupt
-        if not self.stopped and world.RANK == 0:
+        if self.stopped:
+            return
+        self.stopped = time.monotonic()
+        let_no_print_fail()
+        if world.RANK == 0:
             print("\nstopping after this step; Ctrl-C to quit at once", file=sys.stderr)
-        self.stopped = self.stopped or time.monotonic()
 
     def log(self, name: str, step: int, metrics: dict[str, float], samples: list = ()) -> None:
         """Add a row to <name>.jsonl and print it; two of the samples go into samples.jsonl."""

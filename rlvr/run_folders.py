@@ -1,5 +1,6 @@
 """Which run is to be resumed, and from which of its checkpoints."""
 
+import json
 import os
 import re
 import sys
@@ -18,7 +19,10 @@ def find_run(path) -> tuple[Path, Path | None]:
     UserError where there is no run.
     """
     if path == "latest":
-        runs = Path("runs").glob(f"{Path(sys.argv[0]).stem}-*/config.json")
+        script = Path(sys.argv[0])
+        runs = Path("runs").glob(f"{script.stem}-*/config.json")
+        # grpo-mine.py has runs of that name, too; what cannot be read is refused later
+        runs = [run for run in runs if script_of(run) in (script.name, None)]
         path = max(runs, key=os.path.getmtime, default=Path("runs/latest/config.json")).parent
     path = Path(path)
     if CHECKPOINT.fullmatch(path.name):
@@ -28,6 +32,14 @@ def find_run(path) -> tuple[Path, Path | None]:
     if not found:
         raise UserError(f"--resume_from_checkpoint {path}: no run there")
     return path, None
+
+
+def script_of(config_file: Path) -> str | None:
+    """The script that a run's config.json names; None where it cannot be read."""
+    try:
+        return json.loads(config_file.read_text())["script"]
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        return None
 
 
 def checkpoints_of(folder: Path) -> list[Path]:

@@ -22,7 +22,7 @@ def layers_of(policy) -> list[torch.nn.Module]:
     return [m for m in policy.modules() if type(m).__name__ in policy._no_split_modules]
 
 
-def shard(policy, scores) -> None:
+def shard(policy, scores, frozen: bool = False) -> None:
     """Shard the policy. A layer is gathered when it is used, and gradients are added up.
 
     Build the optimizer before anything is computed: the embedding and the head stay gathered from
@@ -36,9 +36,10 @@ def shard(policy, scores) -> None:
     mixed = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
     precision = mixed if computes_in_bf16(policy) else MixedPrecisionPolicy()
     for module in (*layers_of(policy), policy):
-        # What is not in a layer is needed last in the forward pass and first in the backward pass.
-        is_layer = module is not policy
-        fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward=is_layer)
+        # What is not in a layer is needed last in the forward pass and first in the backward pass,
+        # which a frozen policy does not have.
+        is_given_back = frozen or module is not policy
+        fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward=is_given_back)
         # Sums instead of means over the ranks: token_weights are those of the global minibatch.
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)

@@ -65,23 +65,24 @@ def generate_in_turns(
     completions = [Completion(*prompt) for prompt in zip(prompt_ids, images, strict=True)]
     unfinished = completions
     for turn in range(1, sampler.config.max_turns + 1):
-        # Ranks that share an engine of vLLM draw together, even where one of them has finished.
-        if not global_max(len(unfinished)):
+        # Ranks that share an engine of vLLM draw together and up to one length, even where one of
+        # them has finished.
+        room = global_max(max((max_tokens - len(each.ids) for each in unfinished), default=0))
+        if room == 0:
             break
         call_ends = sampler.call_ends if turn < sampler.config.max_turns else []
-        shortest = min((len(each.ids) for each in unfinished), default=0)
         images = [each.images for each in unfinished]
         written = sampler.generate(
             [each.prompt_ids + each.ids for each in unfinished],
             temperature,
             top_p,
-            max_tokens - shortest,
+            room,
             call_ends,
             **(dict(images=images) if any(images) else {}),
         )
         for each, ids, logprobs in zip(unfinished, *written, strict=True):
-            room = max_tokens - len(each.ids)
-            each.write(ids[:room], logprobs[:room])
+            own_room = max_tokens - len(each.ids)
+            each.write(ids[:own_room], logprobs[:own_room])
         callers = [each for each in unfinished if each.ids and each.ids[-1] in call_ends]
         unfinished = answer_calls(sampler, callers, max_tokens)
     return (

@@ -16,6 +16,7 @@ from pathlib import Path
 import rlvr.tasks.datasets
 import rlvr.tiny
 from rlvr.config import Config
+from rlvr.stdout import LossyStream
 
 import pytest
 import torch
@@ -78,7 +79,7 @@ def small_flags(given):
 
 @contextlib.contextmanager
 def left_as_it_was():
-    """Put back what a run changes in this process: signal handlers, threads, random numbers."""
+    """Put back what a run changes here: signal handlers, output, threads, random numbers."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
     handlers = {number: signal.getsignal(number) for number in numbers}
     threads = torch.get_num_threads()
@@ -87,6 +88,10 @@ def left_as_it_was():
             yield
     finally:
         torch.set_num_threads(threads)
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if isinstance(stream, LossyStream):
+                setattr(sys, name, stream.stream)
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

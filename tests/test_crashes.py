@@ -1001,6 +1001,18 @@ def test_latest_is_found_once(resume, straight, monkeypatch):
     assert list(newer.parent.iterdir()) == [newer]
 
 
+def test_latest_is_a_run_of_this_script(resume, straight):
+    """A run of grpo-grpo.py has a folder of the same beginning, and is newer."""
+    shutil.copytree(straight, "runs/grpo-grpo-1")
+    shutil.copytree(straight, "runs/grpo-grpo-grpo-1")
+    file = Path("runs/grpo-grpo-grpo-1/config.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"script": "grpo-grpo.py"}))
+    os.utime("runs/grpo-grpo-1/config.json", (time.time() - 1000,) * 2)
+    result = resume("grpo", "latest", max_steps=4)
+    assert result.code == 0, result.err
+    assert steps("runs/grpo-grpo-1") == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_several_changes_are_all_listed(resume, script):
     begun(script)

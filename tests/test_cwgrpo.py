@@ -5,7 +5,6 @@ import math
 import rlvr.ranks
 from rlvr import world
 from rlvr.errors import UserError
-from rlvr.records import Sample
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from cwgrpo import (
     covariance_statistics,
     covariance_weights,
     format_reward,
-    format_rewards,
     global_clip_cov_mask,
     gradient_through_weights,
 )
@@ -632,39 +630,22 @@ def test_no_format_reward(text):
 
 
 @pytest.mark.parametrize(
-    "text, opened, expected",
+    "text, expected",
     [
-        ("<think>a</think> The answer is \\boxed{3}.", False, 1.0),
-        (WELL_FORMED, False, 1.0),
-        ("So <think>a</think> and <think>b</think>.", False, 1.0),
-        ("a\n</think>\nThe answer is 3.", False, 0.0),
-        ("a\n</think>\nThe answer is 3.", True, 1.0),
-        ("a, without an end", True, 0.0),
-        ("<think>a</think> 3", True, 0.0),  # the prompt has opened one already
-        ("a</think> <think>b</think> 3", True, 1.0),
-        ("<think>a", False, 0.0),
-        ("</think>a<think>", False, 0.0),
-        ("<think>a</think></think>", False, 0.0),
-        ("<think><think>a</think></think>", False, 0.0),
-        ("3", False, 0.0),
+        ("<think>a</think> The answer is \\boxed{3}.", 1.0),
+        (WELL_FORMED, 1.0),
+        ("So <think>a</think> and <think>b</think>.", 1.0),
+        ("a\n</think>\nThe answer is 3.", 0.0),
+        ("<think>a, without an end", 0.0),
+        ("</think>a<think>", 0.0),
+        ("<think>a</think></think>", 0.0),
+        ("<think><think>a</think></think>", 0.0),
+        ("3", 0.0),
     ],
 )
-def test_format_of_the_paper(text, opened, expected):
+def test_format_of_the_paper(text, expected):
     """App. C: properly matched <think> tags, wherever they are."""
-    assert format_reward(text, "think", opened) == expected
-
-
-def test_format_with_an_opened_tag_and_an_answer():
-    assert format_reward("a</think><answer>b</answer>", opened=True) == 1.0
-    assert format_reward(WELL_FORMED, opened=True) == 0.0
-
-
-def test_a_template_may_open_the_tag_at_the_end_of_the_prompt(tiny):
-    tokenizer = tiny[1]
-    prompts = ["3 9 5 : 48 ", "3 9 5 : 48 <think> ", "<think>3 9 5</think> : 48 "]
-    samples = [Sample(tokenizer.encode(prompt), [], text="a</think>3") for prompt in prompts]
-    assert format_rewards(samples, tokenizer, "think") == [0.0, 1.0, 0.0]
-    assert format_rewards(samples, tokenizer, "think_answer") == [0.0, 0.0, 0.0]
+    assert format_reward(text, "think") == expected
 
 
 @pytest.mark.parametrize(

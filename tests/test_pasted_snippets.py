@@ -97,7 +97,6 @@ NOT_PURE = {
     "asymgrpo.global_kappa",
     "asymgrpo.success_gain",
     "cwgrpo.format_reward",
-    "cwgrpo.format_rewards",
     "cwgrpo.global_clip_cov_mask",
     "cwgrpo.gradient_through_weights",
     "fade.choose_weight",

@@ -83,6 +83,16 @@ def test_each_of_several_data_sets_has_its_panels():
     }
 
 
+def test_what_the_first_row_lacks_is_drawn():
+    """A resumed run may have more samples and other sets; a step without a call has no turns."""
+    resumed = {"step": 4, "pass@1": 0.2, "pass@16": 0.5, "math/pass@1": 0.1}
+    metrics = [METRICS[0], {**METRICS[1], "turns": 1.5}]
+    found = lines(choose_panels([*EVALS, resumed], metrics))
+    assert found["held-out pass@k"] == ["pass@1", "pass@4", "pass@16"]
+    assert found["held-out math/pass@k"] == ["math/pass@1"]
+    assert found["turns"] == ["turns"]
+
+
 @pytest.fixture
 def run_folder(tmp_path, monkeypatch):
     """A run folder with logs. The variable of matplotlib is put back."""

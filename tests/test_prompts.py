@@ -7,9 +7,16 @@ from dataclasses import replace
 
 from rlvr.config import Config
 from rlvr.errors import UserError
-from rlvr.records import Problem
+from rlvr.records import Problem, Sample
 from rlvr.tasks.datasets import prepare
-from rlvr.tasks.prompts import SYSTEM_PROMPTS, encode_prompt, end_of_turn, that_fit, write_prompts
+from rlvr.tasks.prompts import (
+    SYSTEM_PROMPTS,
+    encode_prompt,
+    end_of_turn,
+    texts_with_opened_thoughts,
+    that_fit,
+    write_prompts,
+)
 
 import pytest
 from tokenizers.processors import TemplateProcessing
@@ -161,6 +168,11 @@ def test_chat_template_kwargs_that_cannot_work(given, named):
         Config(chat_template_kwargs=given).check()
 
 
+def test_chat_template_kwargs_without_a_template(tokenizer):
+    with pytest.raises(UserError, match="chat_template_kwargs: the model has no chat template"):
+        prepared(tokenizer, chat_template_kwargs='{"enable_thinking": false}')
+
+
 def test_chat_template_kwargs_that_the_tokenizer_refuses(tokenizer):
     tokenizer.chat_template = CHATML
     with pytest.raises(UserError, match="chat template fails"):
@@ -286,3 +298,10 @@ def test_a_chat_template_without_system_prompts(tokenizer):
     with pytest.raises(UserError, match="--system_prompt none: no system"):
         prepared(tokenizer)
     assert prepared(tokenizer, system_prompt="none") == "ok"
+
+
+def test_a_template_may_open_a_thought_at_the_end_of_the_prompt(tokenizer):
+    prompts = ["3 9 5 : 48 ", "3 9 5 : 48 <think> ", "<think>3 9 5</think> : 48 "]
+    samples = [Sample(tokenizer.encode(prompt), [], text="a</think>3") for prompt in prompts]
+    found = texts_with_opened_thoughts(samples, tokenizer)
+    assert found == ["a</think>3", "<think>a</think>3", "a</think>3"]

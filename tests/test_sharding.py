@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 import transformers
 from runs import ENVIRONMENT, ROOT, free_port
+from torch.distributed.tensor import DTensor
 
 LAYERS = 2
 
@@ -86,6 +87,18 @@ def train(tied, compiled=False):
     return before, after, len(counts)
 
 
+def sharded_after_a_pass():
+    """By kind of policy, whether all of its weights are sharded again after a forward pass."""
+    found = {}
+    for kind in ("trained", "frozen"):
+        policy = make_policy(tied=False)
+        shard(policy, scores, frozen=kind == "frozen")
+        with torch.no_grad():
+            completion_logprobs(policy, [Sample([1, 2], [3, 7])], 1.0, 2)
+        found[kind] = all(isinstance(value, DTensor) for value in policy.parameters())
+    return found
+
+
 def roll_out_in_bf16():
     """Greedy completions, with their log-probs, as on a GPU: by a twin, or gathered in bf16."""
     torch.manual_seed(1)
@@ -137,6 +150,12 @@ def test_embedding_and_head_train(tmp_path, tied):
 
 
 @pytest.mark.slow
+def test_a_frozen_policy_gives_everything_back(tmp_path):
+    """A reference policy has no backward pass after which embedding and head could go."""
+    assert on_two_ranks(tmp_path, "frozen") == {"trained": False, "frozen": True}
+
+
+@pytest.mark.slow
 def test_compiled_layers_can_be_sharded(tmp_path):
     assert_trained_alike(on_two_ranks(tmp_path, "tied", "compiled"), train(True))
 
@@ -159,6 +178,8 @@ if __name__ == "__main__":
     dist.init_process_group("gloo")
     if "rollout" in sys.argv:
         results = roll_out_in_bf16()
+    elif "frozen" in sys.argv:
+        results = sharded_after_a_pass()
     else:
         results = train("tied" in sys.argv, "compiled" in sys.argv)
     if world.RANK == 0:

@@ -1,13 +1,16 @@
 """rlvr/stdout.py: a full disk or a closed pipe is one line, without a traceback at the very end."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import rlvr.run
+from rlvr.stdout import LossyStream
 
 import pytest
-from runs import ENVIRONMENT, ROOT, left_as_it_was
+from runs import ENVIRONMENT, ROOT, arguments, left_as_it_was, rows
 
 
 def print_a_little(config):
@@ -83,3 +86,46 @@ def test_a_pipe_of_an_edited_script_is_its_own_matter():
     code, lines = run("ask_a_judge_that_has_ended", subprocess.PIPE)
     assert code == 1
     assert lines[0].startswith("Traceback") and lines[-1].startswith("BrokenPipeError")
+
+
+def test_a_stream_that_drops_what_nobody_takes(tmp_path):
+    full = LossyStream(open("/dev/full", "w", buffering=1))
+    assert full.write("metrics 1\n") == 10
+    full.flush()
+    file = LossyStream(open(tmp_path / "log", "w"))
+    print("metrics 2", file=file, flush=True)
+    assert (tmp_path / "log").read_text() == "metrics 2\n"
+    assert file.encoding == "UTF-8"
+
+
+def until_a_step_is_logged(folder, child):
+    end = time.monotonic() + 120
+    while not (folder / "metrics.jsonl").exists():
+        assert child.poll() is None and time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "closed",
+    [
+        ("stdout", "stderr"),
+        *(pytest.param(names, marks=pytest.mark.slow) for names in [("stdout",), ("stderr",)]),
+    ],
+)
+def test_a_signal_saves_where_nobody_reads_any_more(tmp_path, closed):
+    """Ctrl-C ends the reader of `| tee log`, too, and a closed terminal reads nothing."""
+    folder = tmp_path / "run"
+    flags = dict(max_steps=10_000, save_steps=10_000, eval_problems=2, eval_samples=2)
+    flags |= dict(prompts_per_step=4, num_generations=4, minibatch_size=16, output_dir=folder)
+    command = [sys.executable, ROOT / "grpo.py", *arguments(**flags)]
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with subprocess.Popen(command, env=ENVIRONMENT, cwd=tmp_path, **pipes) as child:
+        until_a_step_is_logged(folder, child)
+        for name in closed:
+            getattr(child, name).close()
+        child.send_signal(signal.SIGINT)
+        code = child.wait(timeout=120)
+    assert code == 0
+    (checkpoint,) = folder.glob("checkpoint-*")
+    assert checkpoint.name == f"checkpoint-{len(rows(folder))}"
+    assert (folder / "curves.png").exists()

@@ -197,13 +197,13 @@ def test_images_stay_with_their_completion(scripted):
 
 
 def test_a_rank_that_has_finished_goes_on_with_the_others(scripted, sharp, monkeypatch):
-    """Ranks that share an engine draw together: this one has nothing to ask for in its turns."""
-    others = [1, 4, 2, 0]
+    """Ranks that share an engine draw together, and up to the length of the one with most room."""
+    others = [5, 4, 2, 0]
     monkeypatch.setattr(rlvr.turns, "global_max", lambda own: max(own, others.pop(0)))
     sampler = scripted([["<eos>"], [], []])
     (ids, _, _) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 5)
     assert ids == [[1]]
-    assert [call[0] for call in sampler.calls] == [[[9]], [], []]
+    assert [(call[0], call[3]) for call in sampler.calls] == [([[9]], 5), ([], 4), ([], 2)]
     assert GenerateSampler(*sharp, Config()).generate([], 1.0, 1.0, 5) == ([], [])
 
 

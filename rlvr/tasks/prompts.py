@@ -53,6 +53,18 @@ def encode_prompt(tokenizer, prompt: str) -> list[int]:
     return tokenizer.encode(prompt, add_special_tokens=not tokenizer.chat_template)
 
 
+def texts_with_opened_thoughts(samples, tokenizer) -> list[str]:
+    """The samples' texts, headed by <think> where the chat template has opened it in the prompt.
+
+    The templates of some models end a prompt with that tag.
+    """
+    ends = [tokenizer.decode(sample.prompt_ids[-16:]).rstrip() for sample in samples]
+    return [
+        f"<think>{sample.text}" if end.endswith("<think>") else sample.text
+        for sample, end in zip(samples, ends, strict=True)
+    ]
+
+
 def choose_system_prompt(verifier, chosen: str, tokenizer) -> str:
     """The text of --system_prompt; "auto" stands for that of the verifier's entry."""
     if chosen != "auto":
@@ -67,7 +79,7 @@ def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> li
 
     Their prompts were questions, or conversations as pairs of role and content. The chat template
     goes around them, with the system prompt and --user_suffix; without a template they stand on
-    lines of their own. UserError where the template fails.
+    lines of their own. UserError where the template fails, or where it has flags and there is none.
     """
     suffix = USER_SUFFIXES[config.user_suffix]
     conversations = [converse(problem.prompt, system, suffix) for problem in problems]
@@ -84,6 +96,8 @@ def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> li
                 f"the model's chat template fails, try --system_prompt none: {error}"
             ) from error
     else:
+        if config.chat_template_kwargs:
+            raise UserError("--chat_template_kwargs: the model has no chat template")
         texts = [in_lines(messages, suffix) for messages in conversations]
     return [replace(problem, prompt=text) for problem, text in zip(problems, texts, strict=True)]
 
