@@ -1,5 +1,6 @@
 """From the lines of finished runs to the verdicts on the rows of claims_rows.py."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +30,9 @@ def judge_all(lines: dict[Job, dict], bases, looks=LOOKS) -> list[Verdict]:
             (row, base) for row in rows_from_all(bases) for base in bases if row in rows_from(base)
         ]
         places = [(row, base) for row, base in places if row.paper == paper]
-        family = [weigh(differences(lines, base, row), row.effect, looks) for row, base in places]
+        family = [
+            weigh(at_looks(lines, base, row, looks), row.effect, looks) for row, base in places
+        ]
         for (row, base), evidence, verdict in zip(places, family, decide(family), strict=True):
             chance = evidence and power(row.effect, evidence.spread, len(family), looks)
             verdicts.append(Verdict(row, base, evidence, verdict, chance))
@@ -41,11 +44,19 @@ def rows_from_all(bases) -> list[Row]:
     return [*dict.fromkeys(row for base in bases for row in rows_from(base))]
 
 
-def differences(lines: dict[Job, dict], base: str, row: Row) -> np.ndarray:
+def at_looks(lines: dict[Job, dict], base: str, row: Row, looks) -> list[np.ndarray]:
+    """The row's differences at each look that it has reached, by the seeds of that look alone."""
+    found = [differences(lines, base, row, look) for look in looks]
+    return [values for look, values in zip(looks, found, strict=True) if len(values) == look]
+
+
+def differences(
+    lines: dict[Job, dict], base: str, row: Row, most_seeds: float = math.inf
+) -> np.ndarray:
     """The row's difference for each of the first seeds that all its runs have, [seeds]."""
     names = runs_of(row)
     seeds = 0
-    while all(Job(base, name, seeds) in lines for name in names):
+    while seeds < most_seeds and all(Job(base, name, seeds) in lines for name in names):
         seeds += 1
     runs = {name: [lines[Job(base, name, seed)] for seed in range(seeds)] for name in names}
     if row.metric == "reach":

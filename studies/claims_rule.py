@@ -74,14 +74,17 @@ class Evidence(NamedTuple):
     spread: float  # the differences' standard deviation
 
 
-def weigh(values, effect: float, looks=LOOKS) -> Evidence | None:
-    """The evidence of the differences, in the order of their seeds; None before the first look."""
-    reached = [look for look in looks if look <= len(values)]
-    if not reached:
+def weigh(at_looks: list[np.ndarray], effect: float, looks=LOOKS) -> Evidence | None:
+    """The evidence of a row's differences at each look so far; None before the first look.
+
+    Each look has its own differences, [seeds] each, because some of them depend on the other seeds.
+    Those that come later must not change a look that has been taken.
+    """
+    if not at_looks:
         return None
-    p_holds = min(p_above(values[:look], 0.0) for look in reached)
-    p_fails = min(p_above(-values[:look], -effect) for look in reached)
-    kept = values[: reached[-1]]
+    p_holds = min(p_above(values, 0.0) for values in at_looks)
+    p_fails = min(p_above(-values, -effect) for values in at_looks)
+    kept = at_looks[-1]
     return Evidence(
         len(kept),
         *interval(kept),

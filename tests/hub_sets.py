@@ -222,7 +222,8 @@ def human_eval(name):
     )
     asked = f"Complete this function:\n```python\n{head}\n```"
     right, wrong = (f"```python\n{head}    return {n} * x\n```" for n in (2, 3))
-    return Row(columns, asked, json.dumps(f"{test}\ncheck({name})"), wrong=wrong, right=right)
+    gold = json.dumps(dict(head=head, assertions=f"{test}\ncheck({name})"))
+    return Row(columns, asked, gold, wrong=wrong, right=right)
 
 
 def livecodebench(question, difficulty, date, function=False, packed=True):

@@ -16,6 +16,57 @@ from rlvr.tasks.numbers import last_number, verify_number
 import pytest
 
 GOLDS = {  # gold -> right answers, wrong answers
+    "204": (
+        [
+            # units that begin as the name of a function does, and bare ones
+            "204 minutes",
+            "204 modules",
+            "204 km/h",
+            "204 m/s",
+            "204 °C",
+            r"204^\circ C",
+            r"204\degree",
+            # the option whose value it is
+            r"\textbf{(A) }204",
+            r"\text{(B)}\ 204",
+            "(A) 204",
+            # names with a number
+            r"m\angle 1 = 204^\circ",
+            r"\angle 2 = 204",
+            "m∠1 = 204",
+            r"\lfloor 100x \rfloor = 204",
+            r"204_{10}",
+        ],
+        [r"204 \sin x", "204 sin x", r"204 \max", "204_8", "(A) 203", r"\angle 204 = 3", "(A)"],
+    ),
+    r"\frac13": (
+        [
+            r"\cos 2\theta = \frac13",
+            r"\sin(2A) = \frac13",
+            r"\tan 20^\circ = \frac13",
+            "0.33333333",
+        ],
+        [r"\cos 2x = \frac14", "0.333", r"\cos 0 = \frac13"],
+    ),
+    "3.89e-10": (
+        ["3.89e-10", r"3.89 \times 10^{-10}", "0.000000000389", r"3.890 \cdot 10^{-10}"],
+        ["0", "0.0", "3.88e-10", "0.000000000255", r"3.89 \times 10^{-11}", "-3.89e-10"],
+    ),
+    "0.003846": ([r"\frac{1}{260}"], ["0.003848", r"\frac{1}{259}"]),
+    "0.0000001": (["1e-7", r"10^{-7}", r"\frac{1}{10^7}"], ["0.0000003", "0", "-0.0000001"]),
+    "B": (
+        [
+            "(B)",
+            "B. 30^\\circ",
+            "(B) 30",
+            r"\textbf{(B) }30",
+            r"\text{B. Paris}",
+            "Option B",
+            "B) 30",
+        ],
+        ["C", "(C) 30", "A. B", "A or B", "30"],
+    ),
+    r"\text{(A)}": (["A", "(A)", r"\textbf{(A) } 5"], ["B", "(B) 5"]),
     "5": (
         [
             "5",
@@ -214,7 +265,17 @@ GOLDS = {  # gold -> right answers, wrong answers
 }
 
 NUMBERS = {  # gold -> right answers, wrong answers
-    "42": (["42.0", "x = 42", "42 km", "$42", "084/2"], ["41", "-42", "42 million", "42 or 43"]),
+    "42": (
+        [
+            *["42.0", "x = 42", "42 km", "$42", "084/2", "$42/day", r"\$42/\text{hour}", "(42)"],
+            *["42 T-shirts", "42-year-old", "42 kids'", "42 (eggs)"],
+        ],
+        [
+            *["41", "-42", "42 million", "42 or 43", "42k", "42 (or 43)", "42-43", "42-and-a-half"],
+            *["42/2", "42 - x"],
+        ],
+    ),
+    "70000": (["$70k", "70 thousand", "70,000"], ["70", "70 km"]),
     "1.5": ([r"1\frac{1}{2}", "1 1/2", r"\frac{3}{2}", "1.50"], ["11/2", "1", "1.5 million"]),
     "3000000": (["3 million", "3,000,000", r"3 \times 10^{6}"], ["3", "3 billion", "3,000"]),
 }
@@ -238,7 +299,7 @@ WRAPS = [
 ]
 MATH_WRAPS = [*WRAPS, r"\displaystyle {}", r"\color{{red}}{{{}}}", r"\quad {}\,", r"\bf {}", "~{},"]
 TOKENS = re.compile(
-    r"\\(?:begin|end)\{\w+\}|\\[A-Za-z]+|\\.|[A-Za-z]+|\d+e\d+|[\d.,]*\d|\s+|.", re.S
+    r"\\(?:begin|end)\{\w+\}|\\[A-Za-z]+|\\.|[A-Za-z]+|[\d.]+e-?\d+|[\d.,]*\d|\s+|.", re.S
 )
 PIECES = [
     *r"{ } \boxed{ \boxed{1} \text{ \text{a} \\ \mathbf{ \frac \color{ \left \circ".split(),

@@ -45,6 +45,11 @@ REVERSE = dict(fn_name="turn", inputs=[[[1, 2]], [[3]], [[]]], outputs=[[2, 1], 
         ("def turn(x): return iter(x[::-1])", 0.0),
         ("print('[2, 1]')", 0.0),
         ("def turn(x): exit()", 0.0),
+        ("def turn(x): return x[::-1]\nclass Solution: other = 3", 1.0),
+        ("def turn(x): return x\nclass Solution:\n    def turn(self, x): return x[::-1]", 1.0),
+        # usual imports, none of which hides a name of Python's own
+        ("def turn(x): return copy.copy(x)[:: -pow(2, 2, 3)]", 1.0),
+        ("def turn(x): sys.setrecursionlimit(9999); return json.loads(json.dumps(x[::-1]))", 1.0),
     ],
 )
 def test_functional_tests(program, reward):
@@ -58,6 +63,7 @@ def test_functional_tests_without_a_name():
     right = "class Solution:\n    def f(self, s: str, n: int): return self._g(s, n)\n"
     right += "    def _g(self, s, n): return s * n"
     assert grade(right, tests) == (1.0, "")
+    assert grade(f"{right}\n    MOST = 10**9", tests) == (1.0, "")
     assert grade(right.replace("s * n", "s"), tests) == (0.0, "")
 
 
@@ -433,6 +439,27 @@ def add(a, b):
     return a + b
 ---
 raise SystemExit(1)
+
+# a run of unittest that raises nothing
+def add(a, b):
+    return a - b
+---
+import unittest
+class Test(unittest.TestCase):
+    def test_sum(self):
+        self.assertEqual(add(1, 2), 3)
+unittest.main(argv=["tests"], exit=False)
+
+# a runner of unittest
+def add(a, b):
+    return a - b
+---
+import io, unittest
+class Test(unittest.TestCase):
+    def test_sum(self):
+        self.assertEqual(add(1, 2), 3)
+suite = unittest.defaultTestLoader.loadTestsFromTestCase(Test)
+unittest.TextTestRunner(stream=io.StringIO()).run(suite)
 
 # leave at once
 def add(a, b):

@@ -25,7 +25,16 @@ import claims_training
 import language_model_results
 import numpy as np
 import pytest
-from claims_rows import BASES, LANGUAGE_MODEL, ROWS, RUNS, STATIC_WEIGHTS, Row, runs_of
+from claims_rows import (
+    BASES,
+    BEST_STATIC,
+    LANGUAGE_MODEL,
+    ROWS,
+    RUNS,
+    STATIC_WEIGHTS,
+    Row,
+    runs_of,
+)
 from claims_rule import LOOKS, Evidence
 from claims_runs import FULL, Job
 from runs import first_fast, run_study
@@ -77,21 +86,26 @@ def test_holm():
     assert claims_rule.holm([0.4, 0.3]) == pytest.approx([0.6, 0.6])
 
 
+def by_looks(values):
+    """The differences at each look that so many seeds reach."""
+    return [values[:look] for look in LOOKS if look <= len(values)]
+
+
 def test_looks_are_paid_for():
     """The best look so far counts, times the number of looks."""
     values = np.array([1.0, 1.1, 0.9, 1.05, -3.0, 4.0, -2.0, 3.0])
-    evidence = claims_rule.weigh(values, 0.5)
+    evidence = claims_rule.weigh(by_looks(values), 0.5)
     assert evidence.seeds == 8
     assert evidence.p_holds == pytest.approx(len(LOOKS) * claims_rule.p_above(values[:4], 0))
     assert evidence.mean == pytest.approx(values.mean())
     # the seeds between two looks are not looked at
-    assert claims_rule.weigh(values[:7], 0.5) == claims_rule.weigh(values[:4], 0.5)
-    assert claims_rule.weigh(values[:3], 0.5) is None
+    assert claims_rule.weigh(by_looks(values[:7]), 0.5) == claims_rule.weigh([values[:4]], 0.5)
+    assert claims_rule.weigh(by_looks(values[:3]), 0.5) is None
 
 
 def evidence_of(mean, spread=0.001, effect=0.02):
     noise = np.array([1, -1] * (LOOKS[-1] // 2)) * spread
-    return claims_rule.weigh(mean + noise, effect)
+    return claims_rule.weigh(by_looks(mean + noise), effect)
 
 
 def test_the_three_verdicts():
@@ -120,9 +134,8 @@ def test_wrong_decisions_are_as_rare_as_the_rule_says():
     rng = np.random.default_rng(0)
     wrong = 0
     for _ in range(1000):
-        draws = rng.standard_normal((3, LOOKS[-1]))
-        family = [claims_rule.weigh(draws[0], 1.0), claims_rule.weigh(draws[1], 1.0)]
-        family.append(claims_rule.weigh(draws[2] + 1.0, 1.0))
+        draws = rng.standard_normal((3, LOOKS[-1])) + [[0.0], [0.0], [1.0]]
+        family = [claims_rule.weigh(by_looks(values), 1.0) for values in draws]
         first, second, third = claims_rule.decide(family)
         wrong += "holds" in (first, second) or third == "does not"
     assert wrong / 1000 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 1000)
@@ -326,6 +339,17 @@ def test_the_best_static_weight_is_chosen_on_the_other_seeds():
     values = {"mean": [9, 0, 0], "delta 0.5": [2, 2, 2], "Power 2": [1, 1, 1]}
     values = {name: np.array(found) for name, found in values.items()}
     assert claims_judge.best_static(values).tolist() == [2, 0, 0]
+
+
+def test_a_look_is_not_changed_by_later_seeds():
+    """Over four seeds `mean` is the best static weight, over all eight it is delta 0.5."""
+    lines = lines_of(FADE=[1] * 8, **{"mean": [3] * 4 + [0] * 4, "Power 2": [0] * 8})
+    lines |= lines_of(**{"delta 0.5": [2] * 8})
+    row = a_row(above="FADE", below=BEST_STATIC)
+    first, second = claims_judge.at_looks(lines, "middle", row, LOOKS)
+    assert first.tolist() == [1 - 3] * 4
+    assert second.tolist() == [1 - 2] * 8
+    assert claims_judge.differences(lines, "middle", row).tolist() == second.tolist()
 
 
 def test_reach_is_counted_to_a_target_of_other_seeds():

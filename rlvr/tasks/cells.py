@@ -107,9 +107,13 @@ def code_contests_tests(*cells: dict) -> str:
     return tests_text(dict(inputs=inputs, outputs=outputs))
 
 
-def human_eval_tests(test: str, entry_point: str) -> str:
-    """The definition of a check, and its call with the function that is asked for."""
-    return tests_text(f"{test}\ncheck({entry_point})") if test and entry_point else ""
+def human_eval_tests(test: str, entry_point: str, head: str) -> str:
+    """The definition of a check, and its call with the function that is asked for.
+
+    The head goes along, since a completion may have the function alone.
+    """
+    assertions = f"{test}\ncheck({entry_point})"
+    return tests_text(dict(head=head, assertions=assertions)) if test and entry_point else ""
 
 
 def livecodebench_tests(public: str, private: str, metadata: str) -> str:

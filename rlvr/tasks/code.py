@@ -31,6 +31,8 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
     if not blocks:
         return None
     tests = read_tests(gold)
+    if tests.head:
+        blocks = [tests.head, *blocks]
     used = stdlib_imports("\n".join(blocks))
     judge = judge_calls if tests.calls else judge_assertions if tests.assertions else judge_outputs
     job = dict(

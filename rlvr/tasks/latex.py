@@ -26,6 +26,7 @@ PLAIN = [
     (r"(?<=[\d)}])i(?![A-Za-z])", " i"),  # the constant to math-verify, where it stands by itself
     (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
     (r"\\varnothing", r"\\emptyset"),
+    (r"\\degree(?![a-z])", r"^\\circ "),
     (r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi"),
     (r"(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}", lambda digits: repeating(*digits.groups())),
     (r"(?<=\d)\.(?=[-+*/)])", ""),  # 1./3

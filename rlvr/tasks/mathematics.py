@@ -19,11 +19,13 @@ from dataclasses import replace
 from functools import cache, lru_cache
 
 from rlvr.tasks.boxes import boxed, last_boxed, last_boxes
+from rlvr.tasks.choices import read_choice
 from rlvr.tasks.latex import TEXT, plain, split
 from rlvr.tasks.magnitude import is_too_large
 from rlvr.tasks.numbers import scale_of
 
 LONGEST = 2000  # characters of an answer
+MOST_DIFFERENCE = 1e-3  # of two small numbers that count as equal, as a share of the right one
 AND = rf"{TEXT}\s*,?\s*(?:and|or)\s*,?\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|,"  # of items; a line's end, but not \\sqrt for \sqrt
 EQUALS = r"(?<![<>:])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # of 4!=24, too, but not of x!=4
@@ -36,13 +38,22 @@ POWER = r"(?:\^\{?-?\d\}?)?"
 FUNCTIONS = "sin|cos|tan|log|exp|max|min|mod"
 UNITS = [  # behind a value
     rf"(?<![\^_\s])\s*((?:{TEXT}[^{{}}]*\}}{POWER}[\s/]*)+)",
-    rf"(?:(?<=[\d}}])|(?<=\\pi))\s+((?!{FUNCTIONS})(?:[A-Za-z]{{3,}}|in|hr|lb|oz|sq)[A-Za-z\s/]*)"
-    rf"{POWER}",
-    rf"(?<=\d)\s*([ckm]m|[km]g|ml|ft){POWER}",
+    rf"(?:(?<=[\d}}])|(?<=\\pi))\s+((?!(?:{FUNCTIONS})(?![A-Za-z]))"
+    rf"(?:[A-Za-z]{{3,}}|in|hr|lb|oz|sq)[A-Za-z\s/]*){POWER}",
+    rf"(?<=\d)\s*([ckm]m|[km]g|ml|ft|(?:km|cm|m|mi|ft)/(?:hr|h|min|s)){POWER}",
+    r"(?<=\d)\s*\^\{?\\circ\}?\s*([CF])",
 ]
 WITH_UNIT = re.compile(rf"(.+?)(?:{'|'.join(UNITS)})")
-OF_A_BASE = re.compile(r"-?\d+_\{?(\d+)\}?")
-OF_DEGREES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc).*\\circ")  # math-verify drops the degrees
+# the option whose value follows, as in \textbf{(A) }204
+OF_AN_OPTION = re.compile(rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)")
+OF_A_BASE = re.compile(r"-?\d+\s*_\s*\{?\s*(\d+)\s*\}?")
+FUNCTION = r"\\(?:sin|cos|tan|cot|sec|csc|lfloor|lceil)(?![a-z]).*"
+UNKNOWN = r"(?:(?<![\\A-Za-z])[a-z]|\\(?:alpha|beta|gamma|phi|theta))"
+NAMES = [  # that have a number even so
+    re.compile(r"(?:m\s*)?(?:\\angle|∠)\s*\{?\d+\}?"),  # an angle by its number in the figure
+    re.compile(rf"{FUNCTION}{UNKNOWN}.*"),  # cos 2x
+    re.compile(rf"{FUNCTION}\\circ.*"),  # sin 30^\circ, whose degrees math-verify drops
+]
 
 
 def verify_math(text: str, gold: str) -> float | None:
@@ -55,6 +66,10 @@ def verify_math(text: str, gold: str) -> float | None:
     answer = last_boxed(text)
     if answer == "NA" or max(len(answer), len(gold)) > LONGEST:
         return None
+    option = re.fullmatch(r"\(?([A-Z])\)?", plain(gold))
+    chosen = plain(answer)
+    if option and len(chosen) > 1 and (letter := read_choice(chosen)):
+        return float(letter == option[1])  # as in B. Paris
     # Equations are compared where the gold is one, if math-verify reads it.
     right = [] if len(split(plain(gold), EQUALS)) == 1 else read(gold, values=False)
     values = not right
@@ -67,12 +82,29 @@ def verify_math(text: str, gold: str) -> float | None:
     letters = {plain(gold), plain(answer)}
     if letters & {"e", "i"} and all(map(re.compile("[A-Za-z]").fullmatch, letters)):
         return float(len(letters) == 1)  # the numbers e and i are not E and I
-    bases = [OF_A_BASE.fullmatch(plain(side)) for side in (gold, answer)]
-    if all(bases) and bases[0][1] != bases[1][1]:
+    right_base, base = [OF_A_BASE.fullmatch(plain(side)) for side in (gold, answer)]
+    if base and base[1] != (right_base[1] if right_base else "10"):
         return 0.0  # math-verify drops the base of 52_8
     if any(map(is_too_large, values_in(right + given))):
         return float(any(one == other for one in values_in(right) for other in values_in(given)))
-    return float(math_verify.verify(right, given, timeout_seconds=None))
+    is_equal = math_verify.verify(right, given, timeout_seconds=None)
+    return float(is_equal and not is_equal_by_rounding(values_in(right), values_in(given)))
+
+
+def is_equal_by_rounding(right: list, given: list) -> bool:
+    """Whether numbers are equal to math-verify only because it rounds to six decimals.
+
+    To it 3.89e-10 is 0.
+    """
+    try:
+        right, given = ([complex(value) for value in values] for values in (right, given))
+    except (TypeError, ValueError, AttributeError, OverflowError):
+        return False  # something else than numbers
+    return not any(
+        one == other or abs(one - other) <= MOST_DIFFERENCE * abs(one)
+        for one in right
+        for other in given
+    )
 
 
 def values_in(found: list) -> list:
@@ -98,7 +130,7 @@ def read(text: str, values: bool) -> list:
 
     if len(text) > LONGEST:
         return []
-    text = plain(text)
+    text = OF_AN_OPTION.sub("", plain(text))
     readings = [THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)]
     if readings[0] != text and ",0" not in text:
         readings.append(text.replace(",", ", "))
@@ -175,13 +207,15 @@ def is_name(side: str) -> bool:
 
     It has letters, and no number but in indices, powers and arguments, or it has two unknowns.
     """
+    if any(name.fullmatch(side.strip()) for name in NAMES):
+        return True
     side = re.sub(rf"{TEXT}[^{{}}]*\}}", "t", side).strip()
     side = re.sub(r"[_^]\s*(?:\{[^{}]*\}|\\[A-Za-z]+|.)|(?<=[A-Za-z'}])\s*\([^()]*\)", "", side)
     letters = set(re.findall(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", side)))
     if side.startswith(("-", "+")):
         return False
     without_numbers = re.search(r"[A-Za-z]", side) and not re.search(r"\d", side)
-    return bool(without_numbers) or len(letters) > 1 or bool(OF_DEGREES.search(side))
+    return bool(without_numbers) or len(letters) > 1
 
 
 def agree(side: str, other: str) -> bool:

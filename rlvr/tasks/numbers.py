@@ -17,6 +17,9 @@ MULTIPLES = {
     "million": 10**6,
     "billion": 10**9,
     "trillion": 10**12,
+    "k": 10**3,
+    "mn": 10**6,
+    "bn": 10**9,
 }
 # Words behind a number that make another one of it, as in 3 and a half, or leave it open.
 NUMBER_WORDS = set(
@@ -45,7 +48,7 @@ NUMBER = re.compile(
     rf"(?:/(?P<bottom>-?{WHOLE}))?(?: *\* *10\^(?P<power>-?\d\d?))?(?P<unit>.*)",
     re.A,
 )
-UNIT = re.compile(r"(?:[^\W\d_]|[ °²³/*.]|\^-?\d)*")
+UNIT = re.compile(r"(?:[^\W\d_]|[ °²³/*.()'’-]|\^-?\d)*")
 
 
 def verify_number(text: str, gold: str) -> float | None:
@@ -78,7 +81,7 @@ def read_number(text: str) -> Fraction | None:
     text = " ".join(text.split())
     for written, plain in PLAIN:
         text = re.sub(written, plain, text)
-    sides = [side.strip(" *_") for side in text.split("=")]
+    sides = [re.sub(r"^\(([^()]*)\)\.?$", r"\1", side.strip(" *_")) for side in text.split("=")]
     numbers = [read_plain(side) for side in sides]
     others = [side for side, number in zip(sides, numbers, strict=True) if number is None]
     numbers = {number for number in numbers if number is not None}
@@ -115,7 +118,8 @@ def scale_of(unit: str) -> int | None:
     """What the words behind a number multiply it by: mostly 1. None where they are no unit."""
     unit = unit.strip().removesuffix(".").lower()
     words = re.findall(r"[^\W\d_]+", unit)
-    starts_well = not unit or unit[0].isalpha() or unit[0] == "°"
+    first = re.sub(r"^(?:[(-]|/ ?)", "", unit)[:1]  # of 18/day, 18 (eggs), 18-year-old
+    starts_well = not unit or first.isalpha() or first == "°"
     if not starts_well or not UNIT.fullmatch(unit) or NUMBER_WORDS.intersection(words):
         return None
     return math.prod(MULTIPLES.get(word.removesuffix("s"), 1) for word in words)

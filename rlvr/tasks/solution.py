@@ -22,9 +22,11 @@ MOST_FILE = 2**23  # bytes
 # Families of audit events that reach beyond a program's own process, and their harmless members.
 REFUSED = {"os", "shutil", "subprocess", "socket", "ctypes", "sqlite3"}
 HARMLESS = {"os.listdir", "os.scandir", "os.walk", "os.putenv", "os.unsetenv", "socket.__new__"}
-# What LeetCode's own editor has imported for a solution.
+# What LeetCode's own editor has imported for a solution. Python's own names come last, since `math`
+# has another `pow`.
 USUAL_IMPORTS = """
-import bisect, collections, functools, heapq, itertools, math, operator, random, re, string
+import bisect, collections, copy, datetime, functools, heapq, itertools, json, math, operator
+import random, re, statistics, string, sys
 from bisect import *
 from collections import *
 from functools import *
@@ -32,6 +34,7 @@ from heapq import *
 from itertools import *
 from math import *
 from typing import *
+from builtins import *
 """
 
 
@@ -104,9 +107,12 @@ def main() -> None:
     job = pipe.read()
     blocks, wanted = job["blocks"], job["wanted"]
     if len(blocks) > 1:
-        from rlvr.tasks.blocks import join_blocks  # which most programs do not need
+        from rlvr.tasks import blocks as joining  # which most programs do not need
     confine(job)
-    program = join_blocks(blocks, wanted) if len(blocks) > 1 else blocks[0]
+    program = blocks[0]
+    if len(blocks) > 1:
+        parts = blocks if job["calls"] else joining.up_to_the_input(blocks)
+        program = joining.join_blocks(parts, wanted)
     code = compile(program, "solution.py", "exec", dont_inherit=True)
     for name in job["imports"]:
         try:
@@ -184,10 +190,11 @@ def answer_calls(pipe: Pipe, space: dict) -> None:
 
     def call_entry(name, *arguments):
         solution = space.get("Solution")
-        if not isinstance(solution, type):
+        if not isinstance(solution, type) or (name in space and not hasattr(solution, name)):
             return space[name](*arguments)
         if name is None:
-            (name,) = [each for each in vars(solution) if not each.startswith("_")]
+            methods = {each for each, value in vars(solution).items() if callable(value)}
+            (name,) = [each for each in methods if not each.startswith("_")]
         return getattr(solution(), name)(*arguments)
 
     objects = [find, call_entry]

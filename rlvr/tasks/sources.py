@@ -127,7 +127,7 @@ DATASETS = {
     "human-eval": Source(
         "openai/openai_humaneval",
         "prompt",
-        ("test", "entry_point"),
+        ("test", "entry_point", "prompt"),
         test="test",
         verifier="code",
         configuration="openai_humaneval",

@@ -17,16 +17,21 @@ class UnitTests:
     calls: bool = False  # whether the pairs are calls
     function: str | None = None  # that is called; None is the only method of the class Solution
     assertions: str = ""
+    head: str = ""  # of a function to complete: its imports and helpers, for the program to use
 
 
 def read_tests(gold: str) -> UnitTests:
     """Unit tests in JSON -> the tests; ValueError or TypeError for what is none.
 
     The forms are {"inputs": [...], "outputs": [...]}, [{"input": ..., "output": ...}, ...], and
-    assertions as a string or a list. With "fn_name", as in APPS, an input is a list of arguments.
-    With "testtype": "functional", as in LiveCodeBench, it has an argument a line, in JSON.
+    assertions as a string or a list, by themselves or as {"head": ..., "assertions": ...}. With
+    "fn_name", as in APPS, an input is a list of arguments. With "testtype": "functional", as in
+    LiveCodeBench, it has an argument a line, in JSON.
     """
     tests = json.loads(gold)
+    head = ""
+    if isinstance(tests, dict) and "assertions" in tests:
+        head, tests = tests.get("head", ""), tests["assertions"]
     is_functional = False
     if isinstance(tests, list) and tests and all(isinstance(test, dict) for test in tests):
         kinds = {test.get("testtype") == "functional" for test in tests}
@@ -51,9 +56,10 @@ def read_tests(gold: str) -> UnitTests:
             return UnitTests(tuple(pairs), calls=True, function=tests.get("fn_name"))
         return UnitTests(tuple((one_text(given), one_text(wanted)) for given, wanted in pairs))
     lines = tests if isinstance(tests, list) else [tests]
-    if not lines or not all(isinstance(line, str) and line.strip() for line in lines):
+    texts = all(isinstance(line, str) and line.strip() for line in lines)
+    if not lines or not texts or not isinstance(head, str):
         raise ValueError("neither inputs and outputs nor assertions")
-    return UnitTests(assertions="\n".join(lines))
+    return UnitTests(assertions="\n".join(lines), head=head)
 
 
 def one_text(part) -> str:
