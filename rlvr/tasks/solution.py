@@ -107,12 +107,13 @@ def main() -> None:
     job = pipe.read()
     blocks, wanted = job["blocks"], job["wanted"]
     if len(blocks) > 1:
-        from rlvr.tasks import blocks as joining  # which most programs do not need
+        # which most programs do not need
+        from rlvr.tasks.blocks import join_blocks, up_to_the_input
     confine(job)
     program = blocks[0]
     if len(blocks) > 1:
-        parts = blocks if job["calls"] else joining.up_to_the_input(blocks)
-        program = joining.join_blocks(parts, wanted)
+        parts = blocks if job["calls"] else up_to_the_input(blocks)
+        program = join_blocks(parts, wanted)
     code = compile(program, "solution.py", "exec", dont_inherit=True)
     for name in job["imports"]:
         try:
