@@ -61,6 +61,7 @@ TASK += " ".join(f"--{name} {value}" for name, value in PROBLEMS.items())
 IN_BF16 = f"--bf16 {TASK}"
 TRAINING = f"--max_steps {STEPS} --eval_steps {STEPS} --eval_problems 2 --eval_samples 2"
 SAVING = "--save_steps 10 --save_total_limit 1"
+FASTER = "shared_prompts"  # the study that runs a script, with the same numbers up to rounding
 HELD_OUT = 128
 EVALUATION = f"--max_steps 0 --eval_problems {HELD_OUT} --eval_samples 32"
 # The runs by their names in claims_rows.py, in the order of making them: the main contrasts one
@@ -131,8 +132,8 @@ def train(command: str, folder: Path, cache: Path) -> Path:
     """Make a run, or go on with one that was ended -> its last checkpoint."""
     log = folder.with_name(f"{folder.name}.log")
     if can_go_on(folder):
-        script = command.split()[0]
-        command = f"{script} --resume_from_checkpoint {shlex.quote(str(folder))}"
+        without_flags = command.partition(" --")[0]
+        command = f"{without_flags} --resume_from_checkpoint {shlex.quote(str(folder))}"
     else:
         shutil.rmtree(folder, ignore_errors=True)
         command = f"{command} --output_dir {shlex.quote(str(folder))}"
@@ -236,11 +237,12 @@ def one_run(name: str, seed: int, runs: Path, cache: Path) -> None:
     else:
         model = str(start(cache))
         if name != START:
-            model = str(train(command, run, cache))
+            model = str(train(f"{FASTER} {command}", run, cache))
             keep(run, unfinished)
         unfinished.mkdir(parents=True, exist_ok=True)
         given = shlex.join(["--model", model, "--output_dir", str(evaluation)])
-        run_script(f"grpo {task} --seed {seed} {EVALUATION} {given}", log, environment(cache))
+        evaluate = f"{FASTER} grpo {task} --seed {seed} {EVALUATION} {given}"
+        run_script(evaluate, log, environment(cache))
         write_rows(unfinished / "eval.jsonl", read_rows(evaluation, "eval"))
         completions = alone(complete, model, HELD_OUT, PROBLEMS)
         write_rows(unfinished / "completions.jsonl", completions)

@@ -139,14 +139,14 @@ def test_a_finished_run_is_kept(results, scripts, tmp_path):
     for _ in range(2):
         language_model.one_run("two-stage GRPO-N", 1, runs, tmp_path)
     training, testing = scripts
-    assert training.startswith("grpo --variant two-stage-grpo-n --dataset arithmetic")
+    assert training.startswith("shared_prompts grpo --variant two-stage-grpo-n --dataset ")
     assert "--seed 1" in training
     assert "--max_steps 0" in testing
     assert f"--model '{runs}/two-stage GRPO-N-1/checkpoint-40'" in testing
     files = {path.name for path in (results / "two-stage GRPO-N-1").iterdir()}
     assert files == {"command.txt", "eval.jsonl", "metrics.jsonl", "completions.jsonl"}
     kept = (results / "two-stage GRPO-N-1" / "command.txt").read_text()
-    assert training == f"{kept.strip()} --output_dir '{runs}/two-stage GRPO-N-1'"
+    assert training == f"shared_prompts {kept.strip()} --output_dir '{runs}/two-stage GRPO-N-1'"
     assert [path.name for path in runs.iterdir()] == ["two-stage GRPO-N-1.log"]
 
 
@@ -176,7 +176,7 @@ def test_a_run_that_was_ended_goes_on(results, scripts, monkeypatch, tmp_path, b
     assert rlvr.run_folders.checkpoints_of(run)
     language_model.one_run("GRPO", 0, tmp_path / "runs", tmp_path)
     training, testing = scripts
-    assert training == f"grpo --resume_from_checkpoint {run}"
+    assert training == f"shared_prompts grpo --resume_from_checkpoint {run}"
     assert ("--bf16" in testing) == begun
     assert ("--bf16" in (results / "GRPO-0" / "command.txt").read_text()) == begun
 
