@@ -5,6 +5,7 @@ report.html and checkpoint-<step>/.
 """
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -189,7 +190,13 @@ class Run:
             row = {"step": step, "text": sample.text, "reward": sample.reward}
             append_row(self.folder, "samples", row)
         numbers = [f"{key} {value:.3g}" for key, value in metrics.items()]
-        print(f"{name} {step}/{self.config.max_steps}", *numbers, sep=" | ")
+        try:
+            print(f"{name} {step}/{self.config.max_steps}", *numbers, sep=" | ")
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            # The terminal is closed. Its SIGHUP comes later, or never where a shell withholds it.
+            self.on_signal(signal.SIGHUP, None)
         if self.writer:
             self.writer({f"{name}/{key}": value for key, value in metrics.items()}, step)
 

@@ -9,7 +9,7 @@ prompt has some 32 tokens and a completion 16: a group of eight is 160 tokens in
 
 A group stands in one row: its prompt, then its completions one after another. A completion sees the
 prompt and itself. This is right for models whose layers attend to all earlier positions, such as
-Llama and Qwen2; not for sliding windows, images, or recurrent layers.
+Llama and Qwen2; not for sliding windows, images, or recurrent layers. It is for one process.
 """
 
 import itertools
@@ -19,9 +19,11 @@ import sys
 import project
 
 import rlvr.logprobs
+from rlvr import world
 from rlvr.devices import computes_in_bf16, forward_passes
 from rlvr.logprobs import LinearLogProbs
 from rlvr.records import Sample
+from rlvr.rollouts import own_tokens
 
 import torch
 import transformers
@@ -47,15 +49,16 @@ class Row:
         self.ids = torch.tensor(sum((s.completion_ids for s in group), [*prompt]))  # [L]
         self.positions = torch.arange(len(self.ids))  # [L]: counted from the prompt's start
         part = torch.zeros_like(self.ids)  # [L]: 0 in the prompt, i in the i-th completion
-        sources = []  # for each completion token, the token whose state predicts it
+        sources = []  # for each token that is scored, the token whose state predicts it
         start = len(prompt)
         for number, sample in enumerate(group, 1):
             end = start + len(sample.completion_ids)
             self.positions[start:end] = torch.arange(start, end) - start + len(prompt)
             part[start:end] = number
-            sources += [len(prompt) - 1, *range(start, end - 1)]
+            before = torch.tensor([len(prompt) - 1, *range(start, end - 1)])
+            sources.append(before[own_tokens(sample) > 0])
             start = end
-        self.sources = torch.tensor(sources)  # [M of this group]
+        self.sources = torch.cat(sources)  # [M of this group]
         earlier = torch.ones(len(part), len(part), dtype=torch.bool).tril()
         self.seen = earlier & ((part == part[:, None]) | (part == 0))  # [L, L]
 
@@ -69,12 +72,13 @@ def scores(policy, samples: list[Sample], ids, scored, temperature: float):
     seen = torch.eye(length, dtype=torch.bool).repeat(len(rows), 1, 1)  # [g, L, L]
     for i, row in enumerate(rows):
         seen[i] |= pad(row.seen, (0, length - len(row.ids)) * 2)
+    positions = pad_sequence([row.positions for row in rows], batch_first=True)  # [g, L]
     in_bf16 = computes_in_bf16(policy)
     with forward_passes(ids.device, in_bf16, policy.is_gradient_checkpointing):
         hidden = policy.base_model(
-            input_ids=row_ids,
-            position_ids=pad_sequence([row.positions for row in rows], batch_first=True),
-            attention_mask=seen[:, None],  # for all heads
+            input_ids=row_ids.to(ids.device),
+            position_ids=positions.to(ids.device),
+            attention_mask=seen[:, None].to(ids.device),  # for all heads
             use_cache=False,
         ).last_hidden_state  # [g, L, H]
     # `scored` counts sample by sample, as the rows do.
@@ -140,6 +144,8 @@ def main(script: str = "", *flags: str) -> None:
     path = project.ROOT / f"{script}.py"
     if not path.exists():
         raise SystemExit("shared_prompts.py: error: first the name of a script, such as grpo")
+    if world.WORLD_SIZE > 1:
+        raise SystemExit("shared_prompts.py: error: it runs in one process, without torchrun")
     share_prompts()
     sys.argv = [str(path), *flags]
     runpy.run_path(str(path), run_name="__main__")

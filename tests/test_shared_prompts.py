@@ -45,8 +45,16 @@ def groups_of(tokenizer, sizes=(3, 1, 4)):
     for prompt, size in zip((PROMPTS[0], PROMPTS[3], PROMPTS[2]), sizes, strict=True):
         for length in range(1, size + 1):
             completion = [rng.randrange(4, 16) for _ in range(2 * length - 1)]
-            samples.append(Sample(tokenizer.encode(prompt), completion))
+            replies = (range(1, 2),) if length == 3 else ()  # a tool's token among its own
+            samples.append(Sample(tokenizer.encode(prompt), completion, replies=replies))
     return samples
+
+
+def test_a_tools_tokens_are_seen_and_not_scored():
+    """Of 3 4 5, 4 is the tool's: 5 is predicted from it, and 4 from nothing."""
+    row = shared_prompts.Row([Sample([1, 2], [3, 4, 5], replies=(range(1, 2),))])
+    assert row.sources.tolist() == [1, 3]
+    assert row.seen.all(dim=1).tolist() == [False] * 4 + [True]
 
 
 def test_a_row_holds_a_prompt_and_its_completions():
@@ -146,3 +154,10 @@ def test_no_script_is_an_error_of_one_line(given):
         shared_prompts.main(*given)
     message = "shared_prompts.py: error: first the name of a script, such as grpo"
     assert str(error.value) == message
+
+
+def test_several_ranks_are_refused(monkeypatch):
+    """Sharded weights are gathered in `policy.generate`, which the prompts go past."""
+    monkeypatch.setattr(shared_prompts.world, "WORLD_SIZE", 2)
+    with pytest.raises(SystemExit, match="one process, without torchrun"):
+        shared_prompts.main("grpo")

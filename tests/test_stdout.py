@@ -1,6 +1,7 @@
 """rlvr/stdout.py: a full disk or a closed pipe is one line, without a traceback at the very end."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -105,6 +106,20 @@ def until_a_step_is_logged(folder, child):
         time.sleep(0.05)
 
 
+def start_long_run(folder, **streams):
+    """grpo.py with small steps, which does not end by itself."""
+    flags = dict(max_steps=10_000, save_steps=10_000, eval_problems=2, eval_samples=2)
+    flags |= dict(prompts_per_step=4, num_generations=4, minibatch_size=16, output_dir=folder)
+    command = [sys.executable, ROOT / "grpo.py", *arguments(**flags)]
+    return subprocess.Popen(command, env=ENVIRONMENT, cwd=folder.parent, **streams)
+
+
+def assert_the_last_step_is_saved(folder):
+    (checkpoint,) = folder.glob("checkpoint-*")
+    assert checkpoint.name == f"checkpoint-{len(rows(folder))}"
+    assert (folder / "curves.png").exists()
+
+
 @pytest.mark.parametrize(
     "closed",
     [
@@ -115,17 +130,27 @@ def until_a_step_is_logged(folder, child):
 def test_a_signal_saves_where_nobody_reads_any_more(tmp_path, closed):
     """Ctrl-C ends the reader of `| tee log`, too, and a closed terminal reads nothing."""
     folder = tmp_path / "run"
-    flags = dict(max_steps=10_000, save_steps=10_000, eval_problems=2, eval_samples=2)
-    flags |= dict(prompts_per_step=4, num_generations=4, minibatch_size=16, output_dir=folder)
-    command = [sys.executable, ROOT / "grpo.py", *arguments(**flags)]
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with subprocess.Popen(command, env=ENVIRONMENT, cwd=tmp_path, **pipes) as child:
+    with start_long_run(folder, **pipes) as child:
         until_a_step_is_logged(folder, child)
+        child.send_signal(signal.SIGSTOP)  # so that it prints nothing before the signal
         for name in closed:
             getattr(child, name).close()
         child.send_signal(signal.SIGINT)
+        child.send_signal(signal.SIGCONT)
         code = child.wait(timeout=120)
     assert code == 0
-    (checkpoint,) = folder.glob("checkpoint-*")
-    assert checkpoint.name == f"checkpoint-{len(rows(folder))}"
-    assert (folder / "curves.png").exists()
+    assert_the_last_step_is_saved(folder)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_without_a_signal(tmp_path):
+    """A shell withholds it from what was disowned; and a print can come before the signal."""
+    folder = tmp_path / "run"
+    terminal, end = pty.openpty()
+    with start_long_run(folder, stdout=end, stderr=end, start_new_session=True) as child:
+        os.close(end)
+        until_a_step_is_logged(folder, child)
+        os.close(terminal)
+        assert child.wait(timeout=120) == 0
+    assert_the_last_step_is_saved(folder)
