@@ -36,9 +36,38 @@ GOLDS = {  # gold -> right answers, wrong answers
             "m∠1 = 204",
             r"\lfloor 100x \rfloor = 204",
             r"204_{10}",
+            # kelvin, which is not a thousand
+            r"204\text{ K}",
+            r"204\text{ J/(mol K)}",
         ],
-        [r"204 \sin x", "204 sin x", r"204 \max", "204_8", "(A) 203", r"\angle 204 = 3", "(A)"],
+        [
+            *[
+                r"204 \sin x",
+                "204 sin x",
+                r"204 \max",
+                "204_8",
+                "(A) 203",
+                r"\angle 204 = 3",
+                "(A)",
+            ],
+            *["204 sinx", "204 cosx", "204 sinh x", "204 logx", "204 cosecx", "x = 204_8"],
+            *["(A) or 204", "204x/h", r"\sin x + 1 = 204", r"\lfloor x \rfloor + 1 = 204"],
+            *[r"\lfloor 2.5 \rfloor x = 204", r"\sin 30^\circ + x = 204", r"\cos 2x \cdot 3 = 204"],
+        ],
     ),
+    "0": (
+        ["2-2", "1 + (-1)", r"\sin\pi", r"\ln 6-\ln 2-\ln 3", r"\frac12-\frac12", "x = 2 - 2"],
+        ["2-3", "1e-9", r"\cos\pi"],
+    ),
+    r"\sin\pi": (["0", "1-1"], ["1", "1e-9"]),
+    r"\log 0": ([], ["0", "1"]),
+    "204000": ([], [r"204\,\text{K}"]),
+    r"\frac{2m}{h}": (["2m/h"], ["2"]),
+    "52_8": (["N = 52_8", "52_{8}", "52"], ["52_7", "x = 52_7", "52_{10}"]),
+    "52_8, 13_8": (["13_8, 52_8"], ["52_7, 13_7", "52_8"]),
+    "A, C": (["(A) and (C)", r"\text{(A)}, \text{(C)}", "C, A"], ["A", "(C)", "(A) and (D)"]),
+    r"(A) \cup (B)": ([], ["A"]),
+    "2 sinx": (["2 sin x"], ["2 cosx", "2"]),
     r"\frac13": (
         [
             r"\cos 2\theta = \frac13",
@@ -46,7 +75,7 @@ GOLDS = {  # gold -> right answers, wrong answers
             r"\tan 20^\circ = \frac13",
             "0.33333333",
         ],
-        [r"\cos 2x = \frac14", "0.333", r"\cos 0 = \frac13"],
+        [r"\cos 2x = \frac14", "0.333", r"\cos 0 = \frac13", r"\cos 2x + 1 = \frac13"],
     ),
     "3.89e-10": (
         ["3.89e-10", r"3.89 \times 10^{-10}", "0.000000000389", r"3.890 \cdot 10^{-10}"],
@@ -237,7 +266,14 @@ GOLDS = {  # gold -> right answers, wrong answers
     "no": (["No", r"\text{no}"], ["on", "yes"]),
     "E": (["E", r"\text{E}", "(E)", r"\mathrm{E}"], ["e", "F"]),
     "e": (["e", r"\mathrm{e}"], ["E", "2.718"]),
-    "C": (["C", "(C)", r"\text{C}", r"\textbf{(C)}"], ["B", "CC"]),
+    "C": (
+        ["C", "(C)", r"\text{C}", r"\textbf{(C)}"],
+        [
+            *["B", "CC", "(A) or (C)", "(A) and (C)", r"\text{(A)}, \text{(C)}", "C OR D"],
+            *["C_{12}", "C'BD", "C^2 + x"],
+        ],
+    ),
+    "R": (["R"], [r"\mathbb{R}", "R 12"]),
     "[0,1)": (["[0, 1)", r"\left[0,1\right)", r"x \in [0,1)"], ["[0,1]", "(0,1)", "[0,2)"]),
     "x<3": (["3>x", "x < 3"], ["x>3", r"x \le 3", "3"]),
     r"\begin{pmatrix}1\\2\end{pmatrix}": (
@@ -268,14 +304,16 @@ NUMBERS = {  # gold -> right answers, wrong answers
     "42": (
         [
             *["42.0", "x = 42", "42 km", "$42", "084/2", "$42/day", r"\$42/\text{hour}", "(42)"],
-            *["42 T-shirts", "42-year-old", "42 kids'", "42 (eggs)"],
+            *["42 T-shirts", "42-year-old", "42 kids'", "42 (eggs)", "42/hr", "42 (km)", "42-ish"],
+            *["42 K", "42 J/K", "42K", "42 K gold"],
         ],
         [
             *["41", "-42", "42 million", "42 or 43", "42k", "42 (or 43)", "42-43", "42-and-a-half"],
-            *["42/2", "42 - x"],
+            *["42/2", "42 - x", "42-x", "42/x", "42(x)", "42-y/z", "42 (a/b)", "42-a-b"],
         ],
     ),
-    "70000": (["$70k", "70 thousand", "70,000"], ["70", "70 km"]),
+    "70000": (["$70k", "$70K", "70k", "70 thousand", "70,000"], ["70", "70 km", "70 K", "70K"]),
+    "1500000": (["$1.5mn", "1.5 mn"], ["1.5 Mn", "1.5", "1.5 bn"]),
     "1.5": ([r"1\frac{1}{2}", "1 1/2", r"\frac{3}{2}", "1.50"], ["11/2", "1", "1.5 million"]),
     "3000000": (["3 million", "3,000,000", r"3 \times 10^{6}"], ["3", "3 billion", "3,000"]),
 }

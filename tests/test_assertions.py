@@ -57,6 +57,17 @@ def test_functional_tests(program, reward):
     assert grade(program, REVERSE) == (reward, "")
 
 
+@pytest.mark.parametrize(
+    "name, arguments, result",
+    [("sum", [[1, 2]], 3), ("pow", [2, 3], 8), ("gcd", [4, 6], 2), ("sorted", [[2, 1]], [1, 2])],
+)
+@pytest.mark.parametrize("program", ["x = 1", "class Solution:\n    def other(self): return 0"])
+def test_no_name_but_its_own_counts_for_a_program(program, name, arguments, result):
+    """Not Python's, and not those of the usual imports."""
+    tests = dict(fn_name=name, inputs=[arguments], outputs=[result])
+    assert grade(program, tests) == (0.0, "")
+
+
 def test_functional_tests_without_a_name():
     """It is the only public method then."""
     tests = [dict(input='"ab"\n2', output='"abab"', testtype="functional")]
@@ -64,6 +75,8 @@ def test_functional_tests_without_a_name():
     right += "    def _g(self, s, n): return s * n"
     assert grade(right, tests) == (1.0, "")
     assert grade(f"{right}\n    MOST = 10**9", tests) == (1.0, "")
+    of_the_class = "class Solution:\n    @classmethod\n    def f(cls, s, n): return s * n"
+    assert grade(of_the_class, tests) == (1.0, "")
     assert grade(right.replace("s * n", "s"), tests) == (0.0, "")
 
 
@@ -449,6 +462,17 @@ class Test(unittest.TestCase):
     def test_sum(self):
         self.assertEqual(add(1, 2), 3)
 unittest.main(argv=["tests"], exit=False)
+
+# unittest that raises nothing, and a clean end
+def add(a, b):
+    return a - b
+---
+import unittest
+class Test(unittest.TestCase):
+    def test_sum(self):
+        self.assertEqual(add(1, 2), 3)
+unittest.main(argv=["tests"], exit=False)
+raise SystemExit
 
 # a runner of unittest
 def add(a, b):

@@ -119,14 +119,41 @@ CODE_TEXTS = [
             ("more", f"match {{1: 2}}:\n    case {{**more}}:\n        more.clear()\n{ADD}"),
         ]
     ),
-    (
-        f"```python\nimport math\n```\n```python\nfrom __future__ import annotations\n{ADD} + "
-        "math.floor(0.5)\n```",
-        1.0,
-        "",
+    *(
+        (f"```python\nimport math\n```\n```python\n{first}{ADD} + math.floor(0.5)\n```", 1.0, "")
+        for first in [
+            "from __future__ import annotations\n",
+            "from __future__ import (\n    annotations,\n)\n",
+            "TEXT = '''\nfrom __future__ import nothing\n'''\n",
+        ]
     ),
     ("```python\ndef add(a, b:\n```\n```python\nadd = lambda a, b: a + b\n```", 1.0, ""),
     ("```python\nadd = lambda a, b: a + b\n```\n```python\nadd(1,\n```", 0.0, ""),
+]
+
+
+SUM = dict(inputs=["3\n1 2 3\n"], outputs=["6\n"])
+READ = "n = int(input())\na = [int(word) for word in input().split()]"
+BLOCKS_FOR_INPUT = [  # the blocks of a program, which adds up numbers of standard input
+    [READ, "print(sum(a))"],
+    [f"{READ}\nprint(sum(a))", "print(sum([1, 2]))"],
+    [f"def total(a):\n    return sum(a)\n{READ}\nprint(total(a))", "print(total([1, 2]))"],
+    [f"def main():\n    {READ.replace(chr(10), chr(10) + '    ')}\n    print(sum(a))", "main()"],
+    [
+        f"class Sum:\n    def main(self):\n        {READ.replace(chr(10), chr(10) + '        ')}"
+        "\n        print(sum(a))\nif __name__ == '__main__':\n    Sum().main()",
+        "print(sum([1, 2]))",
+    ],
+    [
+        "import sys\ndef read():\n    return sys.stdin.read().split()[1:]",
+        "def main():\n    print(sum(map(int, read())))\nmain()",
+    ],
+    ["import sys\ndata = sys.stdin.read().split()", "a = data[1:]", "print(sum(map(int, a)))"],
+    [
+        "# reads stdin later\ndef solve(a):\n    return sum(a)",
+        "import os\nprint(solve(map(int, os.fdopen(0).read().split()[1:])))",
+    ],
+    [f"{READ}\nprint(max(a))", f"{READ}\nprint(sum(a))"],
 ]
 
 
@@ -173,6 +200,12 @@ def test_an_example_behind_a_program_that_reads(example, reward):
     text = f"```python\n{program}\n```\nAn example:\n```python\n{example}\n```"
     question = "code", text, json.dumps(DOUBLE)
     assert rlvr.tasks.pool.grade(question, 10) == (reward, "")
+
+
+@pytest.mark.parametrize("blocks", BLOCKS_FOR_INPUT)
+def test_a_program_that_reads_in_several_blocks(blocks):
+    text = "\nThen:\n".join(f"```python\n{each}\n```" for each in blocks)
+    assert rlvr.tasks.pool.grade(("code", text, json.dumps(SUM)), 10) == (1.0, "")
 
 
 def test_what_stands_before_the_program():

@@ -19,8 +19,9 @@ STARRED = {  # the names that `from math import *` and the like bring along
     module.__name__: dir(module)
     for module in (bisect, collections, functools, heapq, itertools, math, string, typing)
 }
-INPUT = re.compile(r"\b(?:input|open)\(|\bstdin\b|\bfileinput\b")
-FUTURE = re.compile(r"^from __future__ import .*\n", re.MULTILINE)  # which have to come first
+READING = {"input", "open", "stdin", "fileinput", "fdopen", "read"}  # names of what reads
+PRINTING = {"print", "stdout", "write", "writelines"}
+DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 PYTHON = re.compile(r"\{?[. ]*(python|py|ipython|pypy)[\d.]*\b", re.IGNORECASE)
 
 
@@ -64,15 +65,43 @@ def fenced(text: str) -> Iterator[tuple[str, list[str]]]:
         yield label, lines
 
 
-def up_to_the_input(blocks: list[str]) -> list[str]:
-    """The blocks up to the last one that reads standard input; all of them where none does.
+def join_for_input(blocks: list[str]) -> str:
+    """The program that reads standard input.
 
-    What stands behind it is an example of its use, or of its output.
+    Where the last block that reads makes a whole program, which prints, too, what stands behind it
+    is an example of its use or of its output.
     """
     for end in range(len(blocks), 0, -1):
-        if INPUT.search(blocks[end - 1]):
-            return blocks[:end]
-    return blocks
+        if READING & names_used(blocks[end - 1], everywhere=True):
+            program = join_blocks(blocks[:end], [])
+            used = names_used(program)
+            if READING & used and PRINTING & used:
+                return program
+            break
+    return join_blocks(blocks, [])
+
+
+def names_used(code: str, everywhere: bool = False) -> set[str]:
+    """The names that code comes upon when it runs: also in definitions of its own that it uses.
+
+    `everywhere` takes all of its definitions. Imports do not count. Empty for what is no Python.
+    """
+    try:
+        waiting = ast.parse(code).body
+    except SyntaxError:
+        return set()
+    definitions = {}
+    if not everywhere:
+        definitions = {node.name: node for node in waiting if isinstance(node, DEFINITIONS)}
+        waiting = [node for node in waiting if not isinstance(node, DEFINITIONS)]
+    found = set()
+    while waiting:
+        for node in ast.walk(waiting.pop()):
+            name = getattr(node, "id", None) or getattr(node, "attr", None)
+            found.add(name)
+            if name in definitions:
+                waiting.append(definitions.pop(name))
+    return found
 
 
 def join_blocks(blocks: list[str], wanted: list[str]) -> str:
@@ -98,7 +127,19 @@ def join_blocks(blocks: list[str], wanted: list[str]) -> str:
         loaded = {node.id for node in nodes if isinstance(node, ast.Name)}
         needed = (needed | loaded) - stored - {*dir(builtins)}
         program = f"{block}\n{program}"
-    return "".join(FUTURE.findall(program)) + FUTURE.sub("", program)
+    return with_futures_first(program)
+
+
+def with_futures_first(program: str) -> str:
+    """The program with its `from __future__ import`, which Python allows at the top alone."""
+    lines = program.split("\n")
+    moved = []
+    for node in ast.parse(program).body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            where = slice(node.lineno - 1, node.end_lineno)
+            moved += lines[where]
+            lines[where] = [""] * len(lines[where])
+    return "\n".join(moved + lines)
 
 
 def names_bound_by(node: ast.AST) -> Iterable[str | None]:

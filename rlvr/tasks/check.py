@@ -39,11 +39,13 @@ def passes(tests: str, program: "Program") -> bool:
     try:
         vars(module).update(names_of_program(tests, program))
         exec(compile(tests, "tests.py", "exec", dont_inherit=True), vars(module))
-    except SystemExit as end:  # unittest.main
-        return not end.code and program.was_asked
+        at_the_end = True
+    except SystemExit as end:  # as by unittest.main
+        at_the_end = not end.code
     except BaseException:
         return False
-    return program.was_asked and all(result.wasSuccessful() for result in results)
+    succeeded = all(result.wasSuccessful() for result in results)
+    return at_the_end and succeeded and program.was_asked
 
 
 def results_of_unittest() -> list:

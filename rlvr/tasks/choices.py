@@ -17,7 +17,8 @@ AN_OPTION = re.compile(rf"{LABEL}(?:[:)\]]+|\.(?= |\w\w|\d)|\s[-–—]\s)\s*(.*
 A_NAME = re.compile(r"([A-Z]) (?=[A-Z0-9]\w)(.*)")  # B Paris, but not "A dog"
 # In the option's text: another option that is offered, too.
 MARKED = r"[(\[]?[A-Za-z][.:)\]]"
-ANOTHER = re.compile(rf"^(?:or|and|[,;/&|])|(?:\b(?:or|and)|[,;/&|]) ?{MARKED}|^({MARKED}( |$))+$")
+AND = r"(?:(?i:or|and)\b|[,;/&|])"
+ANOTHER = re.compile(rf"^{AND}|(?:(?<!\w){AND}|[,;/&|]) ?{MARKED}|^({MARKED}( |$))+$")
 
 
 def verify_choice(text: str, gold: str) -> float | None:

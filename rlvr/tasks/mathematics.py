@@ -26,6 +26,7 @@ from rlvr.tasks.numbers import scale_of
 
 LONGEST = 2000  # characters of an answer
 MOST_DIFFERENCE = 1e-3  # of two small numbers that count as equal, as a share of the right one
+ZERO = 1e-100  # sympy computes 2 - 2 to so many digits that some 1e-123 is left of it
 AND = rf"{TEXT}\s*,?\s*(?:and|or)\s*,?\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|,"  # of items; a line's end, but not \\sqrt for \sqrt
 EQUALS = r"(?<![<>:])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # of 4!=24, too, but not of x!=4
@@ -35,24 +36,30 @@ WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
 PROSE = re.compile(r"[A-Za-z]{3,}\s+[A-Za-z]{2,}")
 TWO_NUMBERS = re.compile(r"(?<![_^\d.])[\d.]+ \d")
 POWER = r"(?:\^\{?-?\d\}?)?"
-FUNCTIONS = "sin|cos|tan|log|exp|max|min|mod"
+# and what they are written together with, as in sinx
+FUNCTIONS = r"(?:(?:(?:arc)?(?:sin|cos|tan|cot|csc|log|ln)h?|exp|max|min|mod)[abcnuxyz]?"
+FUNCTIONS += r"|(?:co)?sec[abcnuxyz])"
 UNITS = [  # behind a value
     rf"(?<![\^_\s])\s*((?:{TEXT}[^{{}}]*\}}{POWER}[\s/]*)+)",
-    rf"(?:(?<=[\d}}])|(?<=\\pi))\s+((?!(?:{FUNCTIONS})(?![A-Za-z]))"
+    rf"(?:(?<=[\d}}])|(?<=\\pi))\s+((?!{FUNCTIONS}(?![A-Za-z]))"
     rf"(?:[A-Za-z]{{3,}}|in|hr|lb|oz|sq)[A-Za-z\s/]*){POWER}",
-    rf"(?<=\d)\s*([ckm]m|[km]g|ml|ft|(?:km|cm|m|mi|ft)/(?:hr|h|min|s)){POWER}",
+    rf"(?<=\d)\s*([ckm]m|[km]g|ml|ft|(?:km|cm|ft|\smi?)/(?:hr|h|min|s)){POWER}",
     r"(?<=\d)\s*\^\{?\\circ\}?\s*([CF])",
 ]
 WITH_UNIT = re.compile(rf"(.+?)(?:{'|'.join(UNITS)})")
 # the option whose value follows, as in \textbf{(A) }204
-OF_AN_OPTION = re.compile(rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)")
+OF_AN_OPTION = re.compile(
+    rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{AND}|[,;]|\\c[au]p)"
+)
 OF_A_BASE = re.compile(r"-?\d+\s*_\s*\{?\s*(\d+)\s*\}?")
-FUNCTION = r"\\(?:sin|cos|tan|cot|sec|csc|lfloor|lceil)(?![a-z]).*"
 UNKNOWN = r"(?:(?<![\\A-Za-z])[a-z]|\\(?:alpha|beta|gamma|phi|theta))"
+ROUNDED = r"\\l(?:floor|ceil)(?:(?!\\r(?:floor|ceil)).)*\\r(?:floor|ceil)"
+FUNCTION = r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])(?!.*\\(?:cdot|times|div))"
+FUNCTION += r"(?:[^-+/*=()]*\([^()]*\)|[^-+/*=()]*)"
 NAMES = [  # that have a number even so
     re.compile(r"(?:m\s*)?(?:\\angle|∠)\s*\{?\d+\}?"),  # an angle by its number in the figure
-    re.compile(rf"{FUNCTION}{UNKNOWN}.*"),  # cos 2x
-    re.compile(rf"{FUNCTION}\\circ.*"),  # sin 30^\circ, whose degrees math-verify drops
+    re.compile(rf"(?=.*{UNKNOWN})(?:{FUNCTION}|{ROUNDED})"),  # cos 2x
+    re.compile(rf"(?=.*\\circ){FUNCTION}"),  # sin 30^\circ, whose degrees math-verify drops
 ]
 
 
@@ -66,10 +73,11 @@ def verify_math(text: str, gold: str) -> float | None:
     answer = last_boxed(text)
     if answer == "NA" or max(len(answer), len(gold)) > LONGEST:
         return None
-    option = re.fullmatch(r"\(?([A-Z])\)?", plain(gold))
-    chosen = plain(answer)
-    if option and len(chosen) > 1 and (letter := read_choice(chosen)):
-        return float(letter == option[1])  # as in B. Paris
+    option, chosen = re.fullmatch(r"\(?([A-J])\)?", plain(gold)), plain(answer)
+    if option and len(chosen) > 1 and not re.match(r"[A-J] ?[_^']|\\mathbb", chosen):
+        letter = read_choice(chosen)
+        if letter:
+            return float(letter == option[1])  # as in B. Paris
     # Equations are compared where the gold is one, if math-verify reads it.
     right = [] if len(split(plain(gold), EQUALS)) == 1 else read(gold, values=False)
     values = not right
@@ -82,8 +90,8 @@ def verify_math(text: str, gold: str) -> float | None:
     letters = {plain(gold), plain(answer)}
     if letters & {"e", "i"} and all(map(re.compile("[A-Za-z]").fullmatch, letters)):
         return float(len(letters) == 1)  # the numbers e and i are not E and I
-    right_base, base = [OF_A_BASE.fullmatch(plain(side)) for side in (gold, answer)]
-    if base and base[1] != (right_base[1] if right_base else "10"):
+    bases = bases_in(answer)
+    if bases and bases != (bases_in(gold) or ["10"] * len(bases)):
         return 0.0  # math-verify drops the base of 52_8
     if any(map(is_too_large, values_in(right + given))):
         return float(any(one == other for one in values_in(right) for other in values_in(given)))
@@ -96,15 +104,23 @@ def is_equal_by_rounding(right: list, given: list) -> bool:
 
     To it 3.89e-10 is 0.
     """
+    if any(one == other for one in right for other in given):
+        return False  # without computing them, which can take long
     try:
         right, given = ([complex(value) for value in values] for values in (right, given))
     except (TypeError, ValueError, AttributeError, OverflowError):
         return False  # something else than numbers
     return not any(
-        one == other or abs(one - other) <= MOST_DIFFERENCE * abs(one)
+        abs(one - other) <= max(MOST_DIFFERENCE * abs(one), ZERO)
         for one in right
         for other in given
     )
+
+
+def bases_in(text: str) -> list[str]:
+    """The bases of the numbers in a list, as of 52_8; equations count with their last side."""
+    items = [split(item, EQUALS)[-1].strip() for item in split(plain(text), DIVIDER)]
+    return [number[1] for item in items if (number := OF_A_BASE.fullmatch(item))]
 
 
 def values_in(found: list) -> list:

@@ -17,10 +17,11 @@ MULTIPLES = {
     "million": 10**6,
     "billion": 10**9,
     "trillion": 10**12,
-    "k": 10**3,
-    "mn": 10**6,
-    "bn": 10**9,
 }
+SHORT = {"k": 10**3, "mn": 10**6, "bn": 10**9}  # just behind a number; K by itself is a unit
+# Units behind "per", a hyphen or a bracket, as in 18/hr. Other words of one or two letters may be
+# unknowns there, as in 18/x and 18-x.
+BEHIND_A_SIGN = re.compile(r"(?:/ ?|[(-])(?:[^\W\d_]{3}|(?:hr?|km|kg|lb|oz|ft)\b)")
 # Words behind a number that make another one of it, as in 3 and a half, or leave it open.
 NUMBER_WORDS = set(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -29,6 +30,7 @@ NUMBER_WORDS = set(
     "hundredths thousandth thousandths point plus minus or squared cubed".split()
 )
 PLAIN = [  # how the same thing is written without LaTeX, in this order
+    (r"([$€£¥] ?[\d.,]+)K\b", r"\1k"),
     (r"\\(?:text|math|operatorname|boldsymbol|bm|mbox)[a-z]*", " "),
     (r"\{,\}", ","),
     (r"\\[()\[\]]|\\[!,;: ]|\\q?quad|\\(?:left|right|displaystyle)|\\?[$%]|[€£¥~]|\*\*", ""),
@@ -45,7 +47,8 @@ PLAIN = [  # how the same thing is written without LaTeX, in this order
 WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d{1,30})"
 NUMBER = re.compile(
     rf"(?P<sign>[-+]?) *(?:(?P<whole>{WHOLE}) +(?=\d+/))?(?P<top>-?{WHOLE}?(?:\.\d{{0,30}})?)"
-    rf"(?:/(?P<bottom>-?{WHOLE}))?(?: *\* *10\^(?P<power>-?\d\d?))?(?P<unit>.*)",
+    rf"(?:/(?P<bottom>-?{WHOLE}))?(?: *\* *10\^(?P<power>-?\d\d?))?"
+    r"(?:(?P<short>k| ?mn| ?bn)\b)?(?P<unit>.*)",
     re.A,
 )
 UNIT = re.compile(r"(?:[^\W\d_]|[ °²³/*.()'’-]|\^-?\d)*")
@@ -111,6 +114,7 @@ def read_plain(text: str) -> Fraction | None:
         return None
     value += Fraction((found["whole"] or "0").replace(",", ""))
     value *= Fraction(10) ** int(found["power"] or 0)
+    scale *= SHORT.get((found["short"] or "").strip(), 1)
     return value * scale * (-1 if found["sign"] == "-" else 1)
 
 
@@ -118,8 +122,7 @@ def scale_of(unit: str) -> int | None:
     """What the words behind a number multiply it by: mostly 1. None where they are no unit."""
     unit = unit.strip().removesuffix(".").lower()
     words = re.findall(r"[^\W\d_]+", unit)
-    first = re.sub(r"^(?:[(-]|/ ?)", "", unit)[:1]  # of 18/day, 18 (eggs), 18-year-old
-    starts_well = not unit or first.isalpha() or first == "°"
+    starts_well = not unit or unit[0].isalpha() or unit[0] == "°" or BEHIND_A_SIGN.match(unit)
     if not starts_well or not UNIT.fullmatch(unit) or NUMBER_WORDS.intersection(words):
         return None
     return math.prod(MULTIPLES.get(word.removesuffix("s"), 1) for word in words)

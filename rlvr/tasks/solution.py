@@ -4,6 +4,7 @@ No expected output ever comes here, and the judge trusts nothing of what goes ou
 program does to this process, it can only change its own answers.
 """
 
+import builtins
 import gc
 import importlib
 import json
@@ -22,8 +23,7 @@ MOST_FILE = 2**23  # bytes
 # Families of audit events that reach beyond a program's own process, and their harmless members.
 REFUSED = {"os", "shutil", "subprocess", "socket", "ctypes", "sqlite3"}
 HARMLESS = {"os.listdir", "os.scandir", "os.walk", "os.putenv", "os.unsetenv", "socket.__new__"}
-# What LeetCode's own editor has imported for a solution. Python's own names come last, since `math`
-# has another `pow`.
+# What LeetCode's own editor has imported for a solution.
 USUAL_IMPORTS = """
 import bisect, collections, copy, datetime, functools, heapq, itertools, json, math, operator
 import random, re, statistics, string, sys
@@ -34,7 +34,6 @@ from heapq import *
 from itertools import *
 from math import *
 from typing import *
-from builtins import *
 """
 
 
@@ -108,12 +107,11 @@ def main() -> None:
     blocks, wanted = job["blocks"], job["wanted"]
     if len(blocks) > 1:
         # which most programs do not need
-        from rlvr.tasks.blocks import join_blocks, up_to_the_input
+        from rlvr.tasks.blocks import join_blocks, join_for_input
     confine(job)
     program = blocks[0]
     if len(blocks) > 1:
-        parts = blocks if job["calls"] else up_to_the_input(blocks)
-        program = join_blocks(parts, wanted)
+        program = join_blocks(blocks, wanted) if job["calls"] else join_for_input(blocks)
     code = compile(program, "solution.py", "exec", dont_inherit=True)
     for name in job["imports"]:
         try:
@@ -166,7 +164,11 @@ def run(code, name: str, rights: dict, before: str = "") -> dict:
     module = type(sys)(name)
     module.__file__ = "solution.py"
     vars(module).update(exit=sys.exit, quit=sys.exit)  # which the module `site` defines otherwise
-    exec(before, vars(module))
+    usual = {}
+    exec(before, usual)
+    # Behind the program's own names, which tests may ask for, and behind Python's: `math` has
+    # another `pow`.
+    vars(builtins).update({**usual, **vars(builtins)})
     sys.modules[name] = module
     sys.argv = ["solution.py"]
     if rights["guarded"]:
@@ -194,7 +196,7 @@ def answer_calls(pipe: Pipe, space: dict) -> None:
         if not isinstance(solution, type) or (name in space and not hasattr(solution, name)):
             return space[name](*arguments)
         if name is None:
-            methods = {each for each, value in vars(solution).items() if callable(value)}
+            methods = {each for each in vars(solution) if callable(getattr(solution, each))}
             (name,) = [each for each in methods if not each.startswith("_")]
         return getattr(solution(), name)(*arguments)
 
