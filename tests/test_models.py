@@ -189,3 +189,16 @@ def test_the_reference_is_the_starting_policy_and_is_loaded_for_the_kl_penalty_a
     for name, weight in reference.state_dict().items():
         torch.testing.assert_close(weight, sharp[0].state_dict()[name], rtol=0, atol=0)
     assert rlvr.models.load_reference(policy, Config(model=config.model)) is None
+
+
+def test_the_reference_is_sharded_as_a_frozen_one(sharp, tmp_path, monkeypatch):
+    """It is never updated, and gives back what it has gathered."""
+    save_folder(tmp_path / "policy", *sharp)
+    given = []
+    monkeypatch.setattr(
+        rlvr.models, "load_weights", lambda *_, frozen=False: given.append(frozen) or sharp[0]
+    )
+    config = Config(model=str(tmp_path / "policy"), beta=0.1)
+    policy, _ = rlvr.models.load_policy(config, CPU)
+    rlvr.models.load_reference(policy, config)
+    assert given == [False, True]

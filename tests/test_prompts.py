@@ -5,6 +5,7 @@ import datetime
 import re
 from dataclasses import replace
 
+import rlvr.tasks.prompts
 from rlvr.config import Config
 from rlvr.errors import UserError
 from rlvr.records import Problem, Sample
@@ -21,6 +22,9 @@ from rlvr.tasks.prompts import (
 import pytest
 from tokenizers.processors import TemplateProcessing
 from transformers.utils import chat_template_utils
+
+import agrae
+import cwgrpo
 
 CHATML = (
     "{% for message in messages %}"
@@ -305,3 +309,20 @@ def test_a_template_may_open_a_thought_at_the_end_of_the_prompt(tokenizer):
     samples = [Sample(tokenizer.encode(prompt), [], text="a</think>3") for prompt in prompts]
     found = texts_with_opened_thoughts(samples, tokenizer)
     assert found == ["a</think>3", "<think>a</think>3", "a</think>3"]
+
+
+@pytest.mark.parametrize("script", [agrae, cwgrpo])
+def test_such_a_thought_belongs_to_the_format(run, no_evaluation, monkeypatch, script):
+    """The scripts judge the format of the texts with it."""
+    opened = [f"opened {i}" for i in range(16)]
+    judged = []
+
+    def format_reward(text, *_):
+        judged.append(text)
+        return 1.0
+
+    monkeypatch.setattr(rlvr.tasks.prompts, "texts_with_opened_thoughts", lambda *_: opened)
+    monkeypatch.setattr(script, "format_reward", format_reward)
+    result = run(script.__name__, max_steps=1)
+    assert result.code == 0, result.err
+    assert judged == opened

@@ -113,7 +113,8 @@ def write_run(folder, step_count, text="<b>"):
     for step in range(1, step_count + 1):
         append_row(folder, "tokens", {"step": step, "groups": groups})
         append_row(folder, "metrics", {"step": step, "reward": step / 7, "entropy": math.nan})
-        append_row(folder, "eval", {"step": step, "pass@1": 0.5, "token_entropy": 0.1})
+        later = {"pass@2": 0.7} if step > 1 else {}  # a run may go on with more samples
+        append_row(folder, "eval", {"step": step, "pass@1": 0.5, **later, "token_entropy": 0.1})
     return folder
 
 
@@ -206,7 +207,9 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     assert seen["opened"] < 2000  # milliseconds
     assert seen["step"] == "300 of 300"
     assert seen["token"] == EVIL and seen["prompts"] == [EVIL, EVIL]
-    assert seen["completions"] == 32 and seen["lines"] == 4  # pass@1 and entropy of each run
+    assert (
+        seen["completions"] == 32 and seen["lines"] == 6
+    )  # pass@1, pass@2 and entropy of each run
     for number in ("-1.25", "0.3", "1.1"):
         assert number in seen["numbers"]
     # no weight, which only CW-GRPO has; and each of the four has another colour
