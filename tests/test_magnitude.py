@@ -87,6 +87,8 @@ def test_the_same_expression_is_right():
     "answer, gold",
     [
         ("2^{2024}", "4^{1012}"),
+        (r"2^{2024}+1", r"4^{1012}+1"),
+        (r"\sqrt{2} \cdot 2^{2024}", r"\sqrt{2} \cdot 4^{1012}"),
         (r"\binom{100}{50}", r"\frac{100!}{50! \cdot 50!}"),
         (r"\sum_{n=1}^{100} n", "5050"),
         ("(x+1)^{3}", "x^3 + 3x^2 + 3x + 1"),

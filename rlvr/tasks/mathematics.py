@@ -108,13 +108,14 @@ def is_equal_by_rounding(right: list, given: list) -> bool:
         return False  # without computing them, which can take long
     try:
         right, given = ([complex(value) for value in values] for values in (right, given))
+        # The difference of two infinite ones is nan, which is not larger than anything.
+        return all(
+            abs(one - other) > max(MOST_DIFFERENCE * abs(one), ZERO)
+            for one in right
+            for other in given
+        )
     except (TypeError, ValueError, AttributeError, OverflowError):
-        return False  # something else than numbers
-    return not any(
-        abs(one - other) <= max(MOST_DIFFERENCE * abs(one), ZERO)
-        for one in right
-        for other in given
-    )
+        return False  # something else than numbers, or too large a one
 
 
 def bases_in(text: str) -> list[str]:
