@@ -62,7 +62,6 @@ GOLDS = {  # gold -> right answers, wrong answers
     r"\sin\pi": (["0", "1-1"], ["1", "1e-9"]),
     r"\log 0": ([], ["0", "1"]),
     "204000": ([], [r"204\,\text{K}"]),
-    r"\frac{2m}{h}": (["2m/h"], ["2"]),
     "52_8": (["N = 52_8", "52_{8}", "52"], ["52_7", "x = 52_7", "52_{10}"]),
     "52_8, 13_8": (["13_8, 52_8"], ["52_7, 13_7", "52_8"]),
     "A, C": (["(A) and (C)", r"\text{(A)}, \text{(C)}", "C, A"], ["A", "(C)", "(A) and (D)"]),
@@ -377,6 +376,11 @@ def spaced(rng, text, share):
 @pytest.mark.parametrize("verify, gold, answer, reward", ALL)
 def test_right_answers_and_near_misses(verify, gold, answer, reward):
     assert verdict(verify, answer, gold) == reward
+
+
+def test_a_blank_tells_a_unit_from_unknowns():
+    assert verdict(verify_math, "2 m/h", "2") == verdict(verify_math, "2m/h", r"\frac{2m}{h}") == 1
+    assert verdict(verify_math, "2 m/h", r"\frac{2m}{h}") == verdict(verify_math, "2m/h", "2") == 0
 
 
 SOME = random.Random(0).sample(ALL, 40)

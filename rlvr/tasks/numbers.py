@@ -30,7 +30,8 @@ NUMBER_WORDS = set(
     "hundredths thousandth thousandths point plus minus or squared cubed".split()
 )
 PLAIN = [  # how the same thing is written without LaTeX, in this order
-    (r"([$€£¥] ?[\d.,]+)K\b", r"\1k"),
+    # K of money is a thousand; the signs of $70K$ are none of money
+    (r"((?:\\\$|\$\$|[€£¥]|\$(?![\d., ]+K\s*\$)) ?[\d.,]+)K\b", r"\1k"),
     (r"\\(?:text|math|operatorname|boldsymbol|bm|mbox)[a-z]*", " "),
     (r"\{,\}", ","),
     (r"\\[()\[\]]|\\[!,;: ]|\\q?quad|\\(?:left|right|displaystyle)|\\?[$%]|[€£¥~]|\*\*", ""),
