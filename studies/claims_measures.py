@@ -28,10 +28,11 @@ def measure_growth(rows: list[dict]) -> dict[str, float]:
         "growth": columns["growth"].mean() * np.sign(kappa),
         "correlation": np.corrcoef(columns["kappa"], columns["growth"])[0, 1],
     }
-    for name in ("easy", "hard"):  # the mean over the groups of all batches
+    for name in ("easy", "hard"):  # the mean over the groups of all batches, if there is any
         groups = columns[name]
-        total = (groups * columns[f"{name}_gap"]).sum()
-        found[f"{name} gap"] = total / max(groups.sum(), 1)
+        if groups.any():
+            total = (groups * columns[f"{name}_gap"]).sum()
+            found[f"{name} gap"] = total / groups.sum()
     return found
 
 

@@ -32,7 +32,7 @@ CLAIMS_FIGURE = "../studies/figures/language_model_claims.png"
 PAGE = project.ROOT / "docs" / "language-model.md"
 SHOWN = "pass@1", "pass@4", "pass@16", "greedy", "token_entropy", "answer_entropy"
 LOGGED = "early", "late", "all_wrong", "swing", "kappa", "top 1% share", "delta"
-LOGGED += "easy gap", "hard gap"
+LOGGED += "growth", "correlation", "easy gap", "hard gap"
 BASELINES = "GRPO", "GRPO, tokens", "two-stage GRPO"  # of the papers
 FAILURES = "no number", "a number of the question", "off by 1", "off by 10", "another number"
 

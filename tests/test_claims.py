@@ -245,6 +245,7 @@ def test_what_is_measured_of_entropy_growth():
             "hard gap": 0.1,
         }
     )
+    assert "hard gap" not in claims_measures.measure_growth([row | {"hard": 0} for row in rows])
 
 
 def test_what_is_measured_of_an_evaluation():
