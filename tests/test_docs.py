@@ -25,6 +25,7 @@ import torch
 from claims_judge import judge_all
 from claims_rows import BASES, ROWS, rows_from
 from claims_runs import read_results
+from language_model_results import RESULTS, judge_language_model
 from runs import ROOT, SCRIPTS, SMALL, arguments, rows
 from shapes import QWEN, qwen_shape
 
@@ -506,6 +507,9 @@ def test_counts_of_the_verdicts():
     assert f'{count["does not"]} are "does not hold"' in text
     assert f'{count["unclear"]} are "unclear"' in text
     assert f"and {len(rows_from('weak'))} also from `weak`" in text
+    judged = [found.verdict for found in judge_language_model(RESULTS) if found.evidence]
+    unclear = f"{judged.count('unclear')} of {len(judged)} verdicts are unclear"
+    assert f"with three seeds of SmolLM2-135M, {unclear}" in text
 
 
 def test_your_own_algorithm(run_once, tmp_path, monkeypatch):
