@@ -315,6 +315,7 @@ def main(config: Config) -> None:
         mask_by_group = batch.mask.view(*rewards.shape, -1)  # [B, G, T]
         advantage_weights = torch.ones_like(mask_by_group)  # [B, G, T], w_t; set by minibatch
         token_advantages = torch.zeros_like(batch.mask)  # [N, T]
+        # Also of the first minibatch: its weights come before its own forward pass.
         common.compute_old_logprobs(batch, policy, config)
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
