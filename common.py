@@ -7,26 +7,22 @@ prompt i // G.
 Under torchrun each rank holds its share of the prompts, and a sum or mean over the batch is one
 over all ranks. Functions that exchange numbers say so: all ranks have to call them together.
 
+Left out on purpose: how completions are drawn and graded (rlvr.rollout), and how log-probs are
+computed without a matrix of [tokens, vocabulary] (rlvr.policy). Both do what a textbook says.
+
 Formulas are from A-GRAE (arXiv 2602.05548), two-stage dynamics (arXiv 2510.04028) and FADE (arXiv
 2607.01490).
 """
 
 import math
 import statistics
-import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-import rlvr.context
-import rlvr.logprobs
-import rlvr.metrics
-import rlvr.ranks
-import rlvr.rollouts
+import rlvr
 from rlvr import world
-from rlvr.power_law import fit_pass_at_k
-from rlvr.records import Problem, Sample
-from rlvr.tasks.verifiers import VERIFIERS
+from rlvr.errors import UserError
+from rlvr.tasks import Problem, Sample
 
 import torch
 
@@ -41,21 +37,35 @@ class Batch:
     rewards: torch.Tensor  # [B, G]
     successes: torch.Tensor  # [B, G], 1 where the reward reaches --success_threshold, else 0
     first_successes: torch.Tensor  # [B, G], before dynamic sampling replaced any group
-    written: torch.Tensor  # [N, T], 1 on the policy's own completion tokens
-    mask: torch.Tensor  # [N, T], 1 on those of them that are trained on
+    written: torch.Tensor  # [N, T], 1 on the policy's own completion tokens, and 0 on a tool's
+    mask: torch.Tensor  # [N, T], written, but 0 on completions that are left out of the loss
     sampled_logprobs: torch.Tensor  # [N, T], by the sampler
     old_logprobs: torch.Tensor  # [N, T], by the policy before the update; 0 until they are known
     has_old_logprobs: torch.Tensor  # [N], whether they are known
     ref_logprobs: torch.Tensor | None = None  # [N, T], by the reference policy, if there is one
+    tokenizer: object = None  # of the policy
+    correction_cap: float = 0.0  # the largest weight of sampler_correction; 0 for none
     sampler_gap: float | None = None  # nats by which vLLM's log-probs were off before the rollout
+
+    def texts(self) -> list[str]:
+        """The completions as text, with the <think> that a chat template may have opened."""
+        return rlvr.tasks.texts_with_opened_thoughts(self.samples, self.tokenizer)
+
+    def mean_logprobs(self) -> torch.Tensor:
+        """The mean log-prob of each completion's own tokens, by the sampler, in nats: [B, G]."""
+        lengths = self.written.sum(1).clamp(min=1)  # [N]
+        return ((self.written * self.sampled_logprobs).sum(1) / lengths).view_as(self.rewards)
 
     def minibatches(self, size: int) -> list[torch.Tensor]:
         """The rows of each optimizer update, `size` completions over all ranks."""
         return [*torch.arange(len(self.samples)).split(size // world.WORLD_SIZE)]
 
-    def microbatches(self, rows, token_budget: int) -> list[list[int]]:
-        """The rows in parts that one forward pass can hold. All ranks call it together."""
-        return rlvr.logprobs.microbatches(self.samples, rows, token_budget)
+    def microbatches(self, rows, token_budget: int, group_size=None) -> list[list[int]]:
+        """The rows in parts that one forward pass can hold. All ranks call it together.
+
+        With group_size, so many neighbours stay together, though it may be more than a pass holds.
+        """
+        return rlvr.policy.microbatches(self.samples, rows, token_budget, group_size)
 
     def old_policy_logprobs(self, rows, logprobs: torch.Tensor) -> torch.Tensor:
         """Log-probs [m, T] of the policy that wrote the rollout; stored here if not known yet.
@@ -68,24 +78,29 @@ class Batch:
             self.has_old_logprobs[rows] = True
         return self.old_logprobs[rows]
 
-    def sampler_correction(self, rows, cap: float) -> torch.Tensor:
+    def reference_logprobs(self, rows) -> torch.Tensor | None:
+        """Log-probs [m, T] of the reference policy; None where there is none."""
+        return None if self.ref_logprobs is None else self.ref_logprobs[rows]
+
+    def sampler_correction(self, rows) -> torch.Tensor:
         """Truncated importance weights [m, T] for a sampler that is not quite the old policy.
 
         They correct the probability of each token, up to the cap, but not that of the tokens before
-        it. All are 1 for a cap of 0.
+        it. All are 1 where the sampler computes in the policy's own fp32.
         """
-        if cap == 0:
+        if self.correction_cap == 0:
             return torch.ones_like(self.mask[rows])
-        return (self.old_logprobs[rows] - self.sampled_logprobs[rows]).exp().clamp(max=cap)
+        log_weights = self.old_logprobs[rows] - self.sampled_logprobs[rows]
+        return log_weights.exp().clamp(max=self.correction_cap)
 
     def metrics(self) -> dict[str, float]:
         """What to log of the rollout, once the update is done. All ranks call it together."""
-        rollout = rlvr.metrics.rollout_metrics(self.samples, self.rewards.shape[1])
-        sampler = rlvr.metrics.sampler_mismatch(
+        rollout = rlvr.rollout.rollout_metrics(self.samples, self.rewards.shape[1])
+        sampler = rlvr.rollout.sampler_mismatch(
             self.samples, self.old_logprobs, self.sampled_logprobs
         )
         if self.sampler_gap is not None:
-            sampler["sampler_gap"] = rlvr.ranks.global_max(self.sampler_gap)
+            sampler["sampler_gap"] = rlvr.machine.global_max(self.sampler_gap)
         return rollout | sampler
 
 
@@ -94,15 +109,15 @@ def make_batch(samples: list[Sample], config, device) -> Batch:
     rewards = torch.tensor([sample.reward for sample in samples], device=device)
     successes = torch.tensor([float(sample.success) for sample in samples], device=device)
     successes = successes.view(-1, config.num_generations)
-    mask = rlvr.rollouts.completion_mask(samples, device, config.mask_truncated_completions)
+    mask = rlvr.rollout.completion_mask(samples, device, config.mask_truncated_completions)
     return Batch(
         samples=samples,
         rewards=rewards.view_as(successes),
         successes=successes,
         first_successes=successes,
-        written=rlvr.rollouts.completion_mask(samples, device),
+        written=rlvr.rollout.completion_mask(samples, device),
         mask=mask,
-        sampled_logprobs=rlvr.rollouts.sampled_logprobs(samples, device),
+        sampled_logprobs=rlvr.rollout.sampled_logprobs(samples, device),
         old_logprobs=torch.zeros_like(mask),
         has_old_logprobs=torch.zeros(len(samples), dtype=torch.bool),
     )
@@ -119,7 +134,7 @@ def roll_out(sampler, stream, config) -> Batch:
     wanted = config.prompts_per_step // world.WORLD_SIZE
     sampling = (size, config.temperature, config.max_completion_length)
     sampler.sync()
-    first_groups = rlvr.rollouts.sample_groups(sampler, stream.draw(wanted), *sampling)
+    first_groups = rlvr.rollout.sample_groups(sampler, stream.draw(wanted), *sampling)
     groups = first_groups
 
     def is_mixed(group: list[Sample]) -> bool:
@@ -129,10 +144,10 @@ def roll_out(sampler, stream, config) -> Batch:
     for _ in range(redraws):
         mixed = [group for group in groups if is_mixed(group)]
         # Each rank draws as many groups as the rank that lacks most, so that they stay in step.
-        missing = rlvr.ranks.global_max(wanted - len(mixed))
+        missing = rlvr.machine.global_max(wanted - len(mixed))
         if missing == 0:
             break
-        drawn = rlvr.rollouts.sample_groups(sampler, stream.draw(missing), *sampling)
+        drawn = rlvr.rollout.sample_groups(sampler, stream.draw(missing), *sampling)
         drawn.sort(key=is_mixed, reverse=True)  # where a rank needs fewer, it keeps the mixed ones
         groups = (mixed + drawn)[:wanted]
     sampler.sleep()
@@ -140,8 +155,58 @@ def roll_out(sampler, stream, config) -> Batch:
     batch = make_batch(samples, config, sampler.policy.device)
     first_successes = [[float(sample.success) for sample in group] for group in first_groups]
     batch.first_successes = torch.tensor(first_successes, device=batch.successes.device)
+    batch.tokenizer = sampler.tokenizer
+    batch.correction_cap = sampler.cap
     batch.sampler_gap = sampler.gap
     return batch
+
+
+@torch.no_grad()
+def decode(policy, prompts, stops, max_tokens, temperature=1.0, top_p=1.0, images=()):
+    """Write a completion behind each prompt -> its tokens, and the log-prob of each, in nats.
+
+    prompts: token ids for each completion; a prompt that stands there several times is read once.
+    A completion ends behind a token of `stops`, which belongs to it, or after max_tokens. The
+    log-probs are those of softmax(logits / temperature), before top_p. Temperature 0 takes the
+    likeliest token, with the log-probs of temperature 1. UserError where logits are NaN.
+    """
+    reader = rlvr.policy.Reader(policy, prompts, images)
+    tokens, logprobs = [[] for _ in prompts], [[] for _ in prompts]
+    rows = [*range(len(prompts))]  # the completion that each row writes; None once it has ended
+    for length in range(1, max_tokens + 1):
+        logp = (reader.logits() / (temperature or 1.0)).log_softmax(-1)  # [n, V]
+        if logp.isnan().any():
+            raise UserError("the policy's logits have become NaN: lower --learning_rate")
+        if temperature == 0:
+            drawn = logp.argmax(-1, keepdim=True)  # [n, 1]
+        else:
+            drawn = nucleus(logp.exp(), top_p).multinomial(1)  # [n, 1]
+        chosen = logp.gather(1, drawn)  # [n, 1]
+
+        for i, token, value in zip(range(len(rows)), drawn.tolist(), chosen.tolist(), strict=True):
+            if rows[i] is not None:
+                tokens[rows[i]] += token
+                logprobs[rows[i]] += value
+                if token[0] in stops:
+                    rows[i] = None
+        alive = [i for i, row in enumerate(rows) if row is not None]
+        if not alive or length == max_tokens:
+            break
+        # Rows that have ended are read on, unseen, until they are a quarter of all.
+        if len(alive) < 0.75 * len(rows):
+            reader.select(alive)
+            rows, drawn = [rows[i] for i in alive], drawn[alive]
+        reader.read(drawn)
+    return tokens, logprobs
+
+
+def nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
+    """The likeliest tokens that together reach top_p, the others with probability 0: [n, V]."""
+    if top_p >= 1:
+        return probabilities
+    largest, tokens = probabilities.sort(-1, descending=True)
+    before = largest.cumsum(-1) - largest  # [n, V], of all likelier tokens together
+    return torch.zeros_like(probabilities).scatter(-1, tokens, largest * (before < top_p))
 
 
 # ------------------------------------------------------------------------------------ log-probs
@@ -150,38 +215,26 @@ def roll_out(sampler, stream, config) -> Batch:
 def token_logprobs(policy, samples: list[Sample], rows, temperature: float = 1.0):
     """log pi(o_t | q, o_<t) and the entropy of pi there, in nats: [m, T] each, for samples[rows].
 
-    They are those of the softmax at the sampling temperature, and 0 at a tool's tokens and beyond a
-    row's end. T is the longest completion of all samples. They equal rlvr.logprobs.plain_logprobs,
-    in less memory.
+    As a textbook writes it: logits.div(temperature).log_softmax(-1).gather(-1, tokens), in less
+    memory. Both are 0 at a tool's tokens and beyond a row's end. T is the longest completion of all
+    samples.
     """
     longest = max(len(sample.completion_ids) for sample in samples)
     chosen = [samples[i] for i in rows]
-    return rlvr.logprobs.completion_logprobs(policy, chosen, temperature, longest)
-
-
-def compute_old_logprobs(batch: Batch, policy, config, rows=None) -> torch.Tensor:
-    """Fill in batch.old_logprobs [N, T] of `rows`, all by default, where they are not known yet.
-
-    Call it before the policy changes, on all ranks together.
-    """
-    rows = range(len(batch.samples)) if rows is None else rows
-    unknown = [i for i in rows if not batch.has_old_logprobs[i]]
-    logprobs, _ = rlvr.logprobs.frozen_logprobs(policy, batch.samples, config, unknown)
-    batch.old_logprobs[unknown] = logprobs[unknown]
-    batch.has_old_logprobs[unknown] = True
-    return batch.old_logprobs
+    return rlvr.policy.completion_logprobs(policy, chosen, temperature, longest)
 
 
 def compute_old_and_ref_logprobs(batch: Batch, policy, reference, config) -> None:
     """Fill in the old and the reference log-probs before the update. All ranks call it together.
 
-    The first minibatch is left out: its own forward pass gives its old log-probs for free. What is
-    known already is not computed again.
+    The first minibatch is left out: its own forward pass gives its old log-probs for free.
     """
-    after_the_first = range(config.minibatch_size // world.WORLD_SIZE, len(batch.samples))
-    compute_old_logprobs(batch, policy, config, after_the_first)
+    later = range(config.minibatch_size // world.WORLD_SIZE, len(batch.samples))
+    logprobs, _ = rlvr.policy.frozen_logprobs(policy, batch.samples, config, later)
+    batch.old_logprobs[later] = logprobs[later]
+    batch.has_old_logprobs[later] = True
     if reference is not None:
-        batch.ref_logprobs, _ = rlvr.logprobs.frozen_logprobs(reference, batch.samples, config)
+        batch.ref_logprobs, _ = rlvr.policy.frozen_logprobs(reference, batch.samples, config)
 
 
 # --------------------------------------------------------------------------------------- the loss
@@ -199,7 +252,7 @@ def token_weights(
     Here n and the sum are those of the minibatch on all ranks, which call it together: so
     microbatches and ranks just add up. ValueError for another aggregation.
     """
-    sequences, tokens = rlvr.ranks.global_sum(len(mask), mask.sum())
+    sequences, tokens = rlvr.machine.global_sum(len(mask), mask.sum())
     if aggregation == "sequence":
         return mask / (sequences * mask.sum(1, keepdim=True).clamp(min=1))
     if aggregation == "token":
@@ -218,76 +271,57 @@ def minibatch_weights(mask: torch.Tensor, minibatch: torch.Tensor, config) -> to
     return weights
 
 
-def importance_ratio(
-    logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask: torch.Tensor, level: str = "token"
-) -> torch.Tensor:
-    """rho = pi / pi_old, [m, T] from [m, T] each (A-GRAE Eq. 1); 1 off the mask at token level.
-
-    level "token": one ratio per token. "sequence" (GSPO): one per response, the geometric mean of
-    its tokens' ratios. ValueError for another level.
-    """
-    log_ratio = torch.where(mask > 0, logprobs - old_logprobs, 0)
-    if level == "sequence":
-        lengths = mask.sum(1, keepdim=True).clamp(min=1)  # [m, 1]
-        log_ratio = (log_ratio.sum(1, keepdim=True) / lengths).expand_as(mask)
-    elif level != "token":
-        raise ValueError(f"importance sampling level {level!r} is neither token nor sequence")
-    return log_ratio.exp()
-
-
-class Clipped(NamedTuple):
-    """The clipped objective, and which tokens are clipped: [m, T] each."""
-
-    objective: torch.Tensor  # to be maximised
-    low: torch.Tensor  # bool: the ratio is below the range, and A < 0
-    high: torch.Tensor  # bool: the ratio is above the range, and A > 0
-
-
-def ppo_clip(
-    ratio: torch.Tensor,
-    advantages: torch.Tensor,
+def ppo_clip_loss(
+    logprobs: torch.Tensor,  # [m, T], of the policy that is trained
+    old_logprobs: torch.Tensor,  # [m, T], of the policy that wrote the completions
+    advantages: torch.Tensor,  # [m, 1], or one per token, [m, T]
+    mask: torch.Tensor,  # [m, T], 1 on completion tokens
+    weights: torch.Tensor,  # [m, T], what a token counts, such as 1 / (n |o_i|); 0 off the mask
     epsilon: float = 0.2,
-    epsilon_high: float | None = None,
-) -> Clipped:
-    """min(rho A, clip(rho, 1 - epsilon, 1 + epsilon_high) A) of each token (A-GRAE Eq. 1).
+    epsilon_high: float | None = None,  # as epsilon if None
+    importance_sampling_level: str = "token",  # "sequence": one ratio per response (GSPO)
+    ref_logprobs: torch.Tensor | None = None,  # [m, T], of the reference policy
+    beta: float = 0.0,
+    entropy: torch.Tensor | float = 0.0,  # [m, T], of the policy that is trained
+    entropy_coef: float = 0.0,
+):
+    """The PPO-clip loss (A-GRAE Eq. 1) -> its value, and kl, clip_low, clip_high [m, T] to log.
 
-    ratio [m, T]; advantages [m, 1], or one per token, [m, T]. epsilon_high is epsilon by default.
+        - sum w (min(rho A, clip(rho, 1 - epsilon, 1 + epsilon_high) A) - beta KL + coef H)
+
+    rho = pi / pi_old, of a token or as the geometric mean of a response's tokens. KL is the k3
+    estimate of KL(pi || pi_ref) in nats (Eq. 2). clip_low and clip_high tell which tokens the clip
+    has left without a gradient. ValueError for another level.
     """
+    log_ratio = torch.where(mask > 0, logprobs - old_logprobs, 0)  # [m, T]
+    if importance_sampling_level == "sequence":
+        lengths = mask.sum(1, keepdim=True).clamp(min=1)  # [m, 1]
+        log_ratio = (log_ratio.sum(1, keepdim=True) / lengths).expand_as(mask)  # [m, T]
+    elif importance_sampling_level != "token":
+        raise ValueError(f"{importance_sampling_level=} is neither token nor sequence")
+    ratio = log_ratio.exp()  # [m, T]
     low = 1 - epsilon
     high = 1 + (epsilon if epsilon_high is None else epsilon_high)
-    objective = torch.min(ratio * advantages, ratio.clamp(low, high) * advantages)
-    return Clipped(objective, (ratio < low) & (advantages < 0), (ratio > high) & (advantages > 0))
-
-
-def kl_penalty(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
-    """The k3 estimate of KL(policy || reference) per token, in nats, any shape (A-GRAE Eq. 2)."""
-    log_ratio = ref_logprobs - logprobs
-    return log_ratio.exp() - log_ratio - 1
+    clipped = ratio.clamp(low, high)  # [m, T]
+    objective = torch.min(ratio * advantages, clipped * advantages)  # [m, T]
+    kl = torch.zeros_like(ratio)
+    if ref_logprobs is not None:
+        log_ref_ratio = ref_logprobs - logprobs  # [m, T]
+        kl = log_ref_ratio.exp() - log_ref_ratio - 1  # [m, T]
+    loss = -(weights * (objective - beta * kl + entropy_coef * entropy)).sum()
+    clip_low = (ratio < low) & (advantages < 0)
+    clip_high = (ratio > high) & (advantages > 0)
+    return loss, {"kl": kl, "clip_low": clip_low, "clip_high": clip_high}
 
 
 # -------------------------------------------------------------------------------- what is logged
-
-
-class Timer:
-    """Seconds of the parts of a step, as `seconds_<part>`."""
-
-    def __init__(self):
-        self.seconds = {}
-        self.last = time.perf_counter()
-
-    def lap(self, part: str) -> None:
-        """A part of the step has ended: keep its seconds, and start the next part."""
-        now = time.perf_counter()
-        self.seconds[f"seconds_{part}"] = now - self.last
-        self.last = now
 
 
 class UpdateMetrics:
     """Sums over the microbatches and updates of a step."""
 
     def __init__(self):
-        self.loss = 0.0  # of the current update so far, on this rank
-        self.total_loss = 0.0  # of all updates
+        self.loss = 0.0  # of all updates, on this rank
         self.tokens = 0.0
         self.sums = {}  # metric -> sum over the tokens
         self.grad_norms = []  # one per update
@@ -295,7 +329,6 @@ class UpdateMetrics:
     def add(self, loss: torch.Tensor, mask: torch.Tensor, **per_token: torch.Tensor) -> None:
         """Count a microbatch: its loss, its mask [m, T], and metrics [m, T] to take means of."""
         self.loss = self.loss + loss.detach()
-        self.total_loss = self.total_loss + loss.detach()
         self.tokens = self.tokens + mask.sum()
         for name, values in per_token.items():
             self.sums[name] = self.sums.get(name, 0.0) + (mask * values.detach()).sum()
@@ -303,13 +336,10 @@ class UpdateMetrics:
     def end(self, grad_norm: float) -> None:
         """Count an update, with the norm of its gradient."""
         self.grad_norms.append(grad_norm)
-        self.loss = 0.0
 
     def metrics(self) -> dict[str, float]:
         """Means over updates, and over tokens. All ranks call it together."""
-        loss, tokens, *sums = rlvr.ranks.global_sum(
-            self.total_loss, self.tokens, *self.sums.values()
-        )
+        loss, tokens, *sums = rlvr.machine.global_sum(self.loss, self.tokens, *self.sums.values())
         updates = len(self.grad_norms)
         means = {name: value / max(tokens, 1) for name, value in zip(self.sums, sums, strict=True)}
         return {"loss": loss / updates, **means, "grad_norm": sum(self.grad_norms) / updates}
@@ -357,26 +387,26 @@ def evaluate_set(sampler, problems: list[Problem], config) -> dict[str, float]:
     """pass@k for k = 1, 2, 4 ... n = eval_samples, its fit, accuracies, entropies, lengths."""
     n = config.eval_samples
     mine = problems[world.RANK :: world.WORLD_SIZE]
-    room = rlvr.context.room_after(sampler.policy, sampler.tokenizer, problems)
+    room = rlvr.rollout.room_after(sampler.policy, sampler.tokenizer, problems)
     length = min(config.eval_max_completion_length or config.max_completion_length, room)
-    groups = rlvr.rollouts.sample_groups(
+    groups = rlvr.rollout.sample_groups(
         sampler, mine, n, config.eval_temperature, length, config.top_p
     )
-    greedy = rlvr.rollouts.sample_groups(sampler, mine, 1, 0.0, length)
+    greedy = rlvr.rollout.sample_groups(sampler, mine, 1, 0.0, length)
 
     samples = [sample for group in groups for sample in group]
     at_eval_temperature = replace(config, temperature=config.eval_temperature)
-    _, entropies = rlvr.logprobs.frozen_logprobs(sampler.policy, samples, at_eval_temperature)
+    _, entropies = rlvr.policy.frozen_logprobs(sampler.policy, samples, at_eval_temperature)
     tokens = sum(sample.own_length for sample in samples)
-    entropy, tokens = rlvr.ranks.global_sum(entropies.sum(), tokens)
+    entropy, tokens = rlvr.machine.global_sum(entropies.sum(), tokens)
 
     rows = []  # of each problem
     for problem, group, (greedy_sample,) in zip(mine, groups, greedy, strict=True):
         num_correct = sum(sample.success for sample in group)
-        answers = [VERIFIERS[problem.verifier].extract(sample.text) for sample in group]
+        answers = [rlvr.verify.VERIFIERS[problem.verifier].extract(sample.text) for sample in group]
         greedy_success = float(greedy_sample.success)
         rows.append((num_correct, greedy_success, answer_entropy(answers), problem.level))
-    rows = rlvr.ranks.gather(rows)
+    rows = rlvr.machine.gather(rows)
     corrects, greedy_successes, answer_entropies, levels = zip(*rows, strict=True)
 
     ks = sorted({n, *(2**i for i in range(n.bit_length()))})
@@ -391,7 +421,7 @@ def evaluate_set(sampler, problems: list[Problem], config) -> dict[str, float]:
         "greedy": statistics.mean(greedy_successes),
         "answer_entropy": statistics.mean(answer_entropies),
         "token_entropy": entropy / tokens,
-        **fit_pass_at_k(ks, [*pass_at.values()]),
+        **rlvr.baselines.fit_pass_at_k(ks, [*pass_at.values()]),
         **by_level,
-        **rlvr.metrics.rollout_metrics(samples, n),
+        **rlvr.rollout.rollout_metrics(samples, n),
     }

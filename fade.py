@@ -25,25 +25,13 @@ need the prompt's own, which is taken. The text calls the controller's averages 
 import inspect
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
-import rlvr.checkpoints
-import rlvr.config
-import rlvr.flags
-import rlvr.models
-import rlvr.policy_weights
-import rlvr.ranks
-import rlvr.run
-import rlvr.samplers
-import rlvr.schedules
-import rlvr.sharding
-import rlvr.tasks.datasets
-import rlvr.tasks.stream
-import rlvr.tokens
+import rlvr
 from rlvr import world
-from rlvr.config import ZeroOrMore
-from rlvr.diagnostics import rank1_statistics
+from rlvr.baselines import rank1_statistics
 from rlvr.errors import UserError
+from rlvr.flags import Only, ZeroOrMore
 
 import torch
 
@@ -61,34 +49,33 @@ VARIANTS = {
     "entropy-only": dict(alpha_from_entropy=True),
 }
 MOVING = ("fade", "log_schedule")  # the weights whose alpha and delta change from step to step
-FOCAL = (*MOVING, "power", "asym")  # the weights that are fade_advantage
-READ_BY = {  # flag -> the weights that read it; all of them read a flag that is not listed
-    "target_entropy": ("fade",),
-    "ema_beta": ("fade", "ha_dw"),
-    "alpha_max": ("fade",),
-    "alpha_from_entropy": ("fade",),
-    "batch_mean": FOCAL,
-}
+# In a flag's type: the values of --weight that read it.
+OfFade = Only(weight="fade")
+OfAverages = Only(weight="fade ha_dw")
+OfFocal = Only(weight="fade log_schedule power asym")  # those that are fade_advantage
 
 
 @dataclass
-class Config(rlvr.config.Config):
+class Config(rlvr.flags.Config):
     """The flags of all scripts, and those of this one."""
 
     variant: Literal[tuple(VARIANTS)] = "fade"  # named preset of flags; a given flag wins
     aggregation: Literal["sequence", "token", "constant"] = "constant"  # what divides the sum
     weight: str = "fade"  # fade, log_schedule or a key of POLICY_WEIGHTS
     weight_args: str = ""  # of the policy weight, such as k=4 or alpha_s=2,alpha_f=1.5
-    target_entropy: ZeroOrMore[float | None] = None  # H*, nats; half of the first step's if None
-    ema_beta: ZeroOrMore[float] = 0.02  # share of the past in the controller's averages
-    alpha_max: float = 3.0  # upper limit of alpha
-    alpha_from_entropy: bool = False  # alpha, too, follows the entropy, not the solve rate
-    batch_mean: bool = False  # r_mean is that of the batch, as Algorithms 1 and 2 print it
+    # H*, nats; half of the first step's if None
+    target_entropy: Annotated[ZeroOrMore[float | None], OfFade] = None
+    # share of the past in the controller's averages
+    ema_beta: Annotated[ZeroOrMore[float], OfAverages] = 0.02
+    alpha_max: Annotated[float, OfFade] = 3.0  # upper limit of alpha
+    # alpha, too, follows the entropy, not the solve rate
+    alpha_from_entropy: Annotated[bool, OfFade] = False
+    # r_mean is that of the batch, as Algorithms 1 and 2 print it
+    batch_mean: Annotated[bool, OfFocal] = False
     equalize_learning_rate: bool = False  # make learning rate x max|A| GRPO's (section 11.3)
 
     def check(self) -> None:
         super().check()
-        self.refuse_unread("weight", READ_BY)
         if self.equalize_learning_rate and self.weight == "t2t":
             raise UserError("--equalize_learning_rate: the largest |A| of t2t depends on lengths")
         if self.weight_args and self.weight in MOVING:
@@ -148,18 +135,19 @@ class FadeController:
         alpha = 3 (1 - s) / (2 s), kept between 1 and alpha_max: 1 where s is 0.6 or more
         delta = 1 + H - H*, kept between 0.3 and 1: below 1 where H, in nats, is below its target H*
 
-    s and H are moving averages, in which the past's share is ema_beta; s begins at 0.5. H* is
-    target_entropy, or half of initial_entropy when that is None. vars() is the state to save.
+    s and H are moving averages, in which the past's share is ema_beta. s begins at 0.5, and H at
+    initial_entropy, or at the first step's where that is None. H* is target_entropy, or half of the
+    H at the beginning where that is None. The numbers 3/2, 0.3 and 0.5 are the paper's.
 
     With alpha_from_entropy (Figure 9, no formula printed) alpha falls along a line, from alpha_max
     where the entropy is twice its target to 1 at the target.
 
-    ValueError unless 0 <= ema_beta < 1 <= alpha_max.
+    ValueError unless 0 <= ema_beta < 1 <= alpha_max. A checkpoint keeps the attributes.
     """
 
     def __init__(
         self,
-        initial_entropy,
+        initial_entropy=None,
         target_entropy=None,
         ema_beta=0.02,
         alpha_max=3.0,
@@ -169,11 +157,16 @@ class FadeController:
             raise ValueError(f"need 0 <= ema_beta < 1 <= alpha_max, got {ema_beta}, {alpha_max}")
         self.ema_beta, self.alpha_max = ema_beta, alpha_max
         self.alpha_from_entropy = alpha_from_entropy
-        self.solve_rate, self.entropy = 0.5, float(initial_entropy)
-        self.target_entropy = self.entropy / 2 if target_entropy is None else float(target_entropy)
+        self.solve_rate = 0.5
+        self.entropy, self.target_entropy = initial_entropy, target_entropy
+        self.last_entropy, self.predicted_drift = None, 0.0  # of the step before, to be logged
 
     def step(self, mean_reward, entropy):
         """A batch's mean reward, and its entropy as the mean of -log pi, nats -> (alpha, delta)."""
+        if self.entropy is None:
+            self.entropy = float(entropy)
+        if self.target_entropy is None:
+            self.target_entropy = self.entropy / 2
         past, now = self.ema_beta, 1 - self.ema_beta
         self.solve_rate = past * self.solve_rate + now * float(mean_reward)
         self.entropy = past * self.entropy + now * float(entropy)
@@ -193,69 +186,52 @@ def log_schedule(step, total_steps, start, end, tau):
     return start - (start - end) * now / last
 
 
-def control(config, memory, step, solve_rate, entropy):
-    """alpha and delta of this step: the controller's, or those of --weight log_schedule.
-
-    memory["controller"] is the controller's state. Checkpoints keep its numbers and not the object,
-    so each step makes a controller that goes on from them. In the first step there are none yet;
-    the default target is half of that step's entropy.
-    """
-    controller = FadeController(
-        entropy,
-        config.target_entropy,
-        config.ema_beta,
-        config.alpha_max,
-        config.alpha_from_entropy,
-    )
-    # From the second step on, the numbers that were kept take the places of those just set.
-    vars(controller).update(memory.get("controller", {}))
-    alpha, delta = controller.step(solve_rate, entropy)
-    memory["controller"] = vars(controller)
-    if config.weight == "log_schedule":
-        # Eqs. 18 and 17, with the numbers that the paper has fitted to its run of 7 B.
-        alpha = log_schedule(step, config.max_steps, 2.0, 1.917, tau=8500)
-        delta = log_schedule(step, config.max_steps, 1.0, 0.802, tau=12264)
-    return alpha, delta
-
-
 # Section 8: rewards r [B, G] of 0 and 1 -> advantages [B, G]. The first two are Eq. 11 with a fixed
 # alpha and delta; `asym` is what the paper calls AsymGRPO, and not the method of asymgrpo.py.
 POLICY_WEIGHTS = {
     "power": partial(fade_advantage, alpha=2.0, delta=1.0),
     "asym": partial(fade_advantage, alpha=1.0, delta=0.5),
-    **rlvr.policy_weights.BASELINES,
+    **rlvr.baselines.BASELINES,
 }
 
 
-def choose_weight(config, alpha=1.0, delta=1.0, solve_rate=0.5, running_rate=0.5, lengths=0.0):
+def choose_weight(config, alpha=1.0, delta=1.0, batch_mean=0.5, running_mean=0.5, lengths=0.0):
     """--weight as a function of the rewards alone. Config.check tries it with the defaults.
 
-    alpha and delta are FADE's. The solve rates are the batch's (--batch_mean) and the running one
-    (HA-DW); lengths [B, G] are shares of --max_completion_length (T2T).
+    alpha and delta are FADE's; the mean rewards are the batch's (--batch_mean) and the controller's
+    moving average (HA-DW); lengths [B, G] are shares of --max_completion_length (T2T).
     """
-    arguments = {"mean": solve_rate} if config.batch_mean else {}
+    arguments = {"mean": batch_mean} if config.batch_mean else {}
     if config.weight in MOVING:
         return partial(fade_advantage, alpha=alpha, delta=delta, **arguments)
     if config.weight == "t2t":
         arguments["lengths"] = lengths
     if config.weight == "ha_dw":
-        arguments["baseline"] = running_rate
+        arguments["baseline"] = running_mean
     for pair in filter(None, config.weight_args.split(",")):
         name, value = pair.split("=")
         arguments[name] = int(value) if value.isdigit() else float(value)
     return partial(POLICY_WEIGHTS[config.weight], **arguments)
 
 
-def equalized_learning_rate(config, weight):
-    """The learning rate whose product with the weight's largest |A| is GRPO's (section 11.3).
+def learning_rate_factor(config: Config) -> float:
+    """What makes learning rate x largest |A| the same as GRPO's (section 11.3); else 1.
 
-    The largest is over the success rates k/G; GRPO's is that of one success or one failure in a
-    group, sqrt(G - 1).
+    It is fixed for the whole run, by the weight that the run starts with: that of FADE at a solve
+    rate of 0.5. The largest |A| is over the success rates k/G; GRPO's is that of one success or one
+    failure in a group, sqrt(G - 1).
     """
+    if not config.equalize_learning_rate:
+        return 1.0
+    first_alpha = min(1.5, config.alpha_max)  # 3 (1 - s) / (2 s) at s = 0.5
+    if config.alpha_from_entropy:
+        first_alpha = config.alpha_max
+    if config.weight == "log_schedule":
+        first_alpha = 2.0
     G = config.num_generations
     groups = torch.ones(G + 1, G).tril(-1)  # with 0, 1 ... G successes
-    largest = weight(groups).abs().max().item()
-    return config.learning_rate * (G - 1) ** 0.5 / largest
+    largest = choose_weight(config, first_alpha)(groups).abs().max().item()
+    return (G - 1) ** 0.5 / largest
 
 
 def gradient_mass(advantages, rewards):
@@ -274,90 +250,92 @@ def entropy_drift(advantages, mean_logprobs, entropy):
     return mass_difference * entropy - (advantages * centred).mean(dim=1)
 
 
-def fade_metrics(advantages, rewards, mean_logprobs, entropy, memory):
-    """What to log of the controller and of the advantages; all ranks call it together.
-
-    advantages, rewards and mean_logprobs [B, G]; memory is what checkpoints keep. entropy_drift is
-    what was predicted in the step before; entropy_change is what the entropy has done since.
-    """
-    m_S, m_F, drift = rlvr.ranks.global_mean(
-        *gradient_mass(advantages, rewards), entropy_drift(advantages, mean_logprobs, entropy)
-    )
-    metrics = {
-        "solve_rate_ema": memory["controller"]["solve_rate"],
-        "entropy_ema": memory["controller"]["entropy"],
-        "m_S": m_S,
-        "m_F": m_F,
-        "entropy_drift": memory.get("drift", 0.0),
-        "entropy_change": entropy - memory.get("entropy", entropy),
-    }
-    memory.update(entropy=entropy, drift=drift)
-    return metrics
-
-
-def head_change(head, first_head):
-    """rank1_statistics of the head's change; nothing on a rank that logs nothing.
+def head_change(policy, first_head):
+    """rank1_statistics of the output head's change; nothing on a rank that logs nothing.
 
     All ranks call it together, since the heads [V, H] may be sharded.
     """
-    change = rlvr.sharding.whole(head - first_head)
+    head = policy.get_output_embeddings().weight.detach()  # [V, H]
+    change = rlvr.policy.whole(head - first_head)
     return rank1_statistics(change) if world.RANK == 0 else {}
+
+
+def make_controller(config: Config) -> FadeController:
+    """The controller by the flags. Its entropy begins at that of the first step."""
+    return FadeController(
+        None, config.target_entropy, config.ema_beta, config.alpha_max, config.alpha_from_entropy
+    )
+
+
+def compute_advantages(batch, config: Config, controller: FadeController, step: int):
+    """The advantages of a batch [B, G], and what to log of them. All ranks call it together.
+
+    entropy_drift is what was predicted in the step before, and entropy_change is what the entropy
+    has done since.
+    """
+    # The entropy is the mean of -log pi by the sampler (Algorithm 2), and not that over the
+    # vocabulary, which the update logs. The mean reward is that before dynamic sampling has
+    # replaced any group.
+    mean_logprobs = batch.mean_logprobs()  # [B, G]
+    first_mean, batch_mean, entropy = rlvr.machine.global_mean(
+        batch.first_successes, batch.successes, -mean_logprobs
+    )
+    alpha, delta = controller.step(first_mean, entropy)
+    if config.weight == "log_schedule":
+        # Eqs. 18 and 17, with the numbers that the paper has fitted to its run of 7 B.
+        alpha = log_schedule(step, config.max_steps, 2.0, 1.917, tau=8500)
+        delta = log_schedule(step, config.max_steps, 1.0, 0.802, tau=12264)
+    lengths = batch.written.sum(1).clamp(min=1).view_as(batch.rewards)  # [B, G]
+    lengths = lengths / config.max_completion_length
+    # The paper calls an advantage, as a function of the rewards, a policy weight.
+    policy_weight = choose_weight(config, alpha, delta, batch_mean, controller.solve_rate, lengths)
+    # The paper's rewards are 0 or 1: a policy weight depends on success or failure alone (2.1).
+    advantages = policy_weight(batch.successes)  # [B, G]
+    m_S, m_F, drift = rlvr.machine.global_mean(
+        *gradient_mass(advantages, batch.successes),
+        entropy_drift(advantages, mean_logprobs, entropy),
+    )
+    last_entropy = entropy if controller.last_entropy is None else controller.last_entropy
+    diagnostics = {
+        "alpha": alpha,
+        "delta": delta,
+        "solve_rate_ema": controller.solve_rate,
+        "entropy_ema": controller.entropy,
+        "m_S": m_S,
+        "m_F": m_F,
+        "entropy_drift": controller.predicted_drift,
+        "entropy_change": entropy - last_entropy,
+    }
+    controller.last_entropy, controller.predicted_drift = entropy, drift
+    return advantages, diagnostics
 
 
 def main(config: Config) -> None:
     """Train and evaluate by these flags. All output goes into the run folder."""
-    run = rlvr.run.Run(config)
-    policy, tokenizer = rlvr.models.load_policy(config, run.device)
-    train_problems, eval_sets = rlvr.ranks.from_rank_0(  # the same on all ranks
-        rlvr.tasks.datasets.load_problems, config, tokenizer
+    run = rlvr.training.Run(config)  # the ranks, the seed, the run folder
+    policy, tokenizer = rlvr.policy.load_policy(config, run.device)
+    stream, eval_sets = rlvr.tasks.open_problems(config, tokenizer)
+    reference = rlvr.policy.load_reference(policy, config)  # None where --beta is 0
+    sampler = rlvr.rollout.make_sampler(policy, tokenizer, config, common.decode)
+    optimizer, scheduler = rlvr.training.make_optimizer(
+        policy, config, learning_rate_factor(config)
     )
-    reference = rlvr.models.load_reference(policy, config)  # None where --beta is 0
-    sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
-    optimizer = torch.optim.AdamW(
-        policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
-    stream = rlvr.tasks.stream.ProblemStream(train_problems, config.seed)
-    config.max_steps = rlvr.schedules.count_steps(config, train_problems)
-    scheduler = rlvr.schedules.make_scheduler(optimizer, config)
-    training = rlvr.checkpoints.TrainingState(policy, tokenizer, optimizer, scheduler, stream)
-    memory = training.extra  # what checkpoints keep of the controller and of the step before
-    head = policy.get_output_embeddings().weight.detach()  # [V, H], follows the updates
-    first_head = head.clone()
-
+    training = rlvr.training.TrainingState(policy, tokenizer, optimizer, scheduler, stream)
+    training.memory = controller = make_controller(config)  # which checkpoints keep
+    first_head = policy.get_output_embeddings().weight.detach().clone()  # [V, H]
     last_step = run.resume(training)  # 0 unless --resume_from_checkpoint is given
     if last_step == 0:
-        rank1 = head_change(head, first_head)
-        run.log("eval", 0, common.evaluate(sampler, eval_sets, config) | rank1)
+        evaluation = common.evaluate(sampler, eval_sets, config)
+        run.log("eval", 0, evaluation | head_change(policy, first_head))
 
     for step in range(last_step + 1, config.max_steps + 1):
-        timer = common.Timer()
-
         # 1. Roll out: G graded completions for each of B prompts, N = B * G rows.
+        run.start_clock()
         batch = common.roll_out(sampler, stream, config)
-        timer.lap("rollout")
+        run.lap("rollout")
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
-        old_logprobs = common.compute_old_logprobs(batch, policy, config)  # [N, T]
-        lengths = batch.written.sum(1).clamp(min=1)  # [N]
-        mean_logprobs = (batch.written * old_logprobs).sum(1) / lengths  # [N]
-        mean_logprobs = mean_logprobs.view_as(batch.rewards)  # [B, G]
-        # The controller's solve rate is that before dynamic sampling has replaced any group.
-        # Its entropy is the mean of -log pi (Algorithm 2), and not that over the vocabulary below.
-        first_rate, solve_rate, sampled_entropy = rlvr.ranks.global_mean(
-            batch.first_successes, batch.successes, -mean_logprobs
-        )
-        alpha, delta = control(config, memory, step, first_rate, sampled_entropy)
-        running_rate = memory["controller"]["solve_rate"]
-        shares = lengths.view_as(batch.rewards) / config.max_completion_length  # [B, G]
-        # The paper calls an advantage, as a function of the rewards, a policy weight.
-        policy_weight = choose_weight(config, alpha, delta, solve_rate, running_rate, shares)
-        # The paper's rewards are 0 or 1: a policy weight depends on success or failure alone (2.1).
-        advantages = policy_weight(batch.successes)  # [B, G]
-        if config.equalize_learning_rate:
-            rlvr.schedules.set_base(scheduler, equalized_learning_rate(config, policy_weight))
-        diagnostics = {"alpha": alpha, "delta": delta} | fade_metrics(
-            advantages, batch.successes, mean_logprobs, sampled_entropy, memory
-        )
+        advantages, diagnostics = compute_advantages(batch, config, controller, step)
         advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
@@ -367,48 +345,49 @@ def main(config: Config) -> None:
         for minibatch in minibatches * config.num_iterations:  # the whole list, repeated
             # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. n
             # counts the whole minibatch on all ranks, so that microbatches and ranks just add up.
-            loss_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
+            token_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
             for rows in batch.microbatches(minibatch, config.microbatch_tokens):
                 mask = batch.mask[rows]  # [m, T], as are all below
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
                 )
                 old_logprobs = batch.old_policy_logprobs(rows, logprobs)
-                ratio = common.importance_ratio(
-                    logprobs, old_logprobs, mask, config.importance_sampling_level
-                )
-                clipped = common.ppo_clip(
-                    ratio, advantages[rows], config.epsilon, config.epsilon_high
-                )
-                kl = torch.zeros_like(logprobs)
-                if reference is not None:
-                    kl = common.kl_penalty(logprobs, batch.ref_logprobs[rows])
-                objective = clipped.objective - config.beta * kl + config.entropy_coef * entropy
                 # All 1, unless the sampler computes in bf16 or is vLLM.
-                correction = batch.sampler_correction(rows, sampler.cap)
-
-                loss = -(loss_weights[rows] * correction * objective).sum()
-                loss.backward()
-                update.add(
-                    loss, mask, entropy=entropy, kl=kl, clip_low=clipped.low, clip_high=clipped.high
+                correction = batch.sampler_correction(rows)
+                loss, parts = common.ppo_clip_loss(
+                    logprobs,
+                    old_logprobs,
+                    advantages[rows],
+                    mask,
+                    token_weights[rows] * correction,
+                    config.epsilon,
+                    config.epsilon_high,
+                    config.importance_sampling_level,
+                    batch.reference_logprobs(rows),
+                    config.beta,
+                    entropy,
+                    config.entropy_coef,
                 )
-            # Adds up the gradients of all ranks, clips their norm, and makes the update.
-            grad_norm = run.optimizer_step(policy, optimizer, update.loss)
-            update.end(grad_norm)
+                loss.backward()  # adds to the gradients of the microbatches before
+                update.add(loss, mask, entropy=entropy, **parts)
+            # Adds up the gradients of all ranks, clips their norm, makes the update, and sets the
+            # gradients to zero.
+            update.end(run.optimizer_step(policy, optimizer))
             scheduler.step()
         metrics = batch.metrics() | update.metrics() | run.metrics() | diagnostics
-        timer.lap("update")
+        run.lap("update")
 
         # 4. Log, evaluate, save.
-        run.log("metrics", step, metrics | timer.seconds, batch.samples)
-        rlvr.tokens.log_tokens(run, step, batch, advantages, training)
+        run.log("metrics", step, metrics | run.seconds, batch.samples)
+        rlvr.show.log_tokens(run, step, batch, advantages, training)
         if run.is_due(step, config.eval_steps):
-            rank1 = head_change(head, first_head)
-            run.log("eval", step, common.evaluate(sampler, eval_sets, config) | rank1)
+            evaluation = common.evaluate(sampler, eval_sets, config)
+            run.log("eval", step, evaluation | head_change(policy, first_head))
         if run.end_step(step, training):  # True after Ctrl-C or SIGTERM
             break
     run.finish()
 
 
 if __name__ == "__main__":
-    rlvr.run.launch(main, rlvr.flags.parse_flags(Config, VARIANTS))
+    config = rlvr.flags.parse_flags(Config, VARIANTS)
+    rlvr.training.launch(main, config)

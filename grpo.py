@@ -37,17 +37,7 @@ Zhou, Liu; arXiv 2510.04028, B.5).
 from dataclasses import dataclass
 from typing import Literal
 
-import rlvr.checkpoints
-import rlvr.config
-import rlvr.flags
-import rlvr.models
-import rlvr.ranks
-import rlvr.run
-import rlvr.samplers
-import rlvr.schedules
-import rlvr.tasks.datasets
-import rlvr.tasks.stream
-import rlvr.tokens
+import rlvr
 
 import torch
 
@@ -71,7 +61,7 @@ VARIANTS = {
 
 
 @dataclass
-class Config(rlvr.config.Config):
+class Config(rlvr.flags.Config):
     """The flags of all scripts, and those of this one."""
 
     variant: Literal[tuple(VARIANTS)] = "grpo"  # named preset of flags; a given flag wins
@@ -99,38 +89,35 @@ def negative_only(advantages: torch.Tensor) -> torch.Tensor:
     return torch.where(advantages < 0, advantages, 0)
 
 
+def compute_advantages(batch, config: Config):
+    """The advantages of a batch [B, G], and what to log of them."""
+    advantages = grpo_advantage(batch.rewards, config.scale_rewards)
+    if config.negatives_only:
+        advantages = negative_only(advantages)
+    return advantages, {}
+
+
 def main(config: Config) -> None:
     """Train and evaluate by these flags. All output goes into the run folder."""
-    run = rlvr.run.Run(config)
-    policy, tokenizer = rlvr.models.load_policy(config, run.device)
-    train_problems, eval_sets = rlvr.ranks.from_rank_0(  # the same on all ranks
-        rlvr.tasks.datasets.load_problems, config, tokenizer
-    )
-    reference = rlvr.models.load_reference(policy, config)  # None where --beta is 0
-    sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
-    optimizer = torch.optim.AdamW(
-        policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
-    stream = rlvr.tasks.stream.ProblemStream(train_problems, config.seed)
-    config.max_steps = rlvr.schedules.count_steps(config, train_problems)
-    scheduler = rlvr.schedules.make_scheduler(optimizer, config)
-    training = rlvr.checkpoints.TrainingState(policy, tokenizer, optimizer, scheduler, stream)
-
+    run = rlvr.training.Run(config)  # the ranks, the seed, the run folder
+    policy, tokenizer = rlvr.policy.load_policy(config, run.device)
+    stream, eval_sets = rlvr.tasks.open_problems(config, tokenizer)
+    reference = rlvr.policy.load_reference(policy, config)  # None where --beta is 0
+    sampler = rlvr.rollout.make_sampler(policy, tokenizer, config, common.decode)
+    optimizer, scheduler = rlvr.training.make_optimizer(policy, config)
+    training = rlvr.training.TrainingState(policy, tokenizer, optimizer, scheduler, stream)
     last_step = run.resume(training)  # 0 unless --resume_from_checkpoint is given
     if last_step == 0:
         run.log("eval", 0, common.evaluate(sampler, eval_sets, config))
 
     for step in range(last_step + 1, config.max_steps + 1):
-        timer = common.Timer()
-
         # 1. Roll out: G graded completions for each of B prompts, N = B * G rows.
+        run.start_clock()
         batch = common.roll_out(sampler, stream, config)
-        timer.lap("rollout")
+        run.lap("rollout")
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
-        advantages = grpo_advantage(batch.rewards, config.scale_rewards)  # [B, G]
-        if config.negatives_only:
-            advantages = negative_only(advantages)
+        advantages, diagnostics = compute_advantages(batch, config)  # [B, G]
         advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
@@ -140,41 +127,41 @@ def main(config: Config) -> None:
         for minibatch in minibatches * config.num_iterations:  # the whole list, repeated
             # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. n
             # counts the whole minibatch on all ranks, so that microbatches and ranks just add up.
-            loss_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
+            token_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
             for rows in batch.microbatches(minibatch, config.microbatch_tokens):
                 mask = batch.mask[rows]  # [m, T], as are all below
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
                 )
                 old_logprobs = batch.old_policy_logprobs(rows, logprobs)
-                ratio = common.importance_ratio(
-                    logprobs, old_logprobs, mask, config.importance_sampling_level
-                )
-                clipped = common.ppo_clip(
-                    ratio, advantages[rows], config.epsilon, config.epsilon_high
-                )
-                kl = torch.zeros_like(logprobs)
-                if reference is not None:
-                    kl = common.kl_penalty(logprobs, batch.ref_logprobs[rows])
-                objective = clipped.objective - config.beta * kl + config.entropy_coef * entropy
                 # All 1, unless the sampler computes in bf16 or is vLLM.
-                correction = batch.sampler_correction(rows, sampler.cap)
-
-                loss = -(loss_weights[rows] * correction * objective).sum()
-                loss.backward()
-                update.add(
-                    loss, mask, entropy=entropy, kl=kl, clip_low=clipped.low, clip_high=clipped.high
+                correction = batch.sampler_correction(rows)
+                loss, parts = common.ppo_clip_loss(
+                    logprobs,
+                    old_logprobs,
+                    advantages[rows],
+                    mask,
+                    token_weights[rows] * correction,
+                    config.epsilon,
+                    config.epsilon_high,
+                    config.importance_sampling_level,
+                    batch.reference_logprobs(rows),
+                    config.beta,
+                    entropy,
+                    config.entropy_coef,
                 )
-            # Adds up the gradients of all ranks, clips their norm, and makes the update.
-            grad_norm = run.optimizer_step(policy, optimizer, update.loss)
-            update.end(grad_norm)
+                loss.backward()  # adds to the gradients of the microbatches before
+                update.add(loss, mask, entropy=entropy, **parts)
+            # Adds up the gradients of all ranks, clips their norm, makes the update, and sets the
+            # gradients to zero.
+            update.end(run.optimizer_step(policy, optimizer))
             scheduler.step()
-        metrics = batch.metrics() | update.metrics() | run.metrics()
-        timer.lap("update")
+        metrics = batch.metrics() | update.metrics() | run.metrics() | diagnostics
+        run.lap("update")
 
         # 4. Log, evaluate, save.
-        run.log("metrics", step, metrics | timer.seconds, batch.samples)
-        rlvr.tokens.log_tokens(run, step, batch, advantages, training)
+        run.log("metrics", step, metrics | run.seconds, batch.samples)
+        rlvr.show.log_tokens(run, step, batch, advantages, training)
         if run.is_due(step, config.eval_steps):
             run.log("eval", step, common.evaluate(sampler, eval_sets, config))
         if run.end_step(step, training):  # True after Ctrl-C or SIGTERM
@@ -183,4 +170,5 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    rlvr.run.launch(main, rlvr.flags.parse_flags(Config, VARIANTS))
+    config = rlvr.flags.parse_flags(Config, VARIANTS)
+    rlvr.training.launch(main, config)

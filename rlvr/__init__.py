@@ -1,8 +1,23 @@
 """Plumbing: what any such program needs and no paper is about.
 
-Nothing about the algorithms is in this package, so a reader of the five scripts may skip it.
+Nothing about the algorithms is in this package, so a reader of the five scripts may skip it. Each
+folder is a room, and its __init__.py is the door: it says what the room is for, and lists the names
+that others may use. Imports go one way, down this list:
+
+    training   a run: its folder, checkpoints, learning rates
+    show       what a run leaves to be looked at: logs, curves, report
+    rollout    completions: by transformers or vLLM, in turns, graded
+    policy     the model: loading, log-probs, images, memory, sharding
+    flags      the command line
+    tasks      problems: made here, from data sets, as prompts
+    verify     what is right: answers, programs, graders
+    machine    ranks, devices, folders, signals
+    baselines  other methods that the papers compare with, and statistics (pure functions)
+
+errors.py and world.py are for every room.
 """
 
+import importlib
 import os
 import sys
 
@@ -14,3 +29,29 @@ if sys.version_info < (3, 11):
 # than a second thread gains. Torch reads the setting when it is imported, so this package is
 # imported before torch everywhere.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+ROOMS = "training show rollout policy flags tasks verify machine baselines".split()
+
+
+def door(room: str, **files: str):
+    """The `__getattr__` of a room's door: file="name name ..." are what others may use of a file.
+
+    A file is imported when one of its names is first used. So `--help` need not wait for
+    transformers, nor a grader for torch.
+    """
+    file_of = {name: file for file, names in files.items() for name in names.split()}
+
+    def find(name: str):
+        if name not in file_of:
+            raise AttributeError(f"the door of {room} has no {name!r}")
+        return getattr(importlib.import_module(f"{room}.{file_of[name]}"), name)
+
+    return find
+
+
+def __getattr__(name: str):
+    """A room, opened when it is first named, so that `import rlvr` is enough for all of them."""
+    if name not in ROOMS:
+        raise AttributeError(f"there is no rlvr.{name}")
+    return importlib.import_module(f"rlvr.{name}")

@@ -6,11 +6,7 @@
 A batch has completions of unequal length, two truncated ones that are masked, ratios far from 1,
 advantages of both signs, a KL penalty and an entropy bonus, all in float64. Compared are the loss
 and its derivatives by each token's log-prob and entropy: the largest difference, divided by the
-largest value. The second table says what had to be set so that both compute the same, and how far
-apart they are with the other library's default instead.
-
-With TRL there are whole optimizer steps, too, of its trainer and of grpo.py (against_step.py): how
-far apart the norms of their gradients are, and their weights, divided by the length of the update.
+largest value. docs/elsewhere.md says what had to be set so that both compute the same.
 
 Of verl's files only the functions of the loss are read. So nothing else of it has to be installed.
 """
@@ -28,8 +24,6 @@ from types import SimpleNamespace
 import project  # noqa: F401
 
 import torch
-from against_step import CASES as STEPS
-from against_step import LEFT, TRL_LOSS, compare
 from tables import markdown_table
 
 import agrae
@@ -51,26 +45,12 @@ CASES = (  # scripts and their variants
     ("fade", "fade"),
     ("cwgrpo", "cwgrpo"),
 )
+TRL_LOSS = {"sequence": "grpo", "token": "dapo", "constant": "dr_grpo"}  # by --aggregation
 VERL_LOSS = {
     "sequence": "seq-mean-token-mean",
     "token": "token-mean",
     "constant": "seq-mean-token-sum-norm",
 }
-# What a library calls its default, and that default: each row of the second table, with the variant
-# that shows it.
-TRL_DEFAULTS = (
-    ("the KL penalty times the ratio (use_bias_correction_kl)", dict(bias=True), "grpo"),
-    ("the entropy bonus as a mean over tokens, whatever the loss is", dict(entropy=True), "grpo"),
-)
-VERL_DEFAULTS = (
-    ("a second clip at 3 for A < 0 (clip_ratio_c)", dict(clip_ratio_c=3.0), "grpo"),
-    ("masked completions left out of the mean (global_batch_size)", dict(rows=None), "grpo"),
-    (
-        "the sum over tokens divided by the length limit alone (loss_scale_factor)",
-        dict(scale=None),
-        "dr-grpo",
-    ),
-)
 
 
 @dataclass
@@ -142,32 +122,37 @@ def flags_of(script: str, variant: str):
 def own_loss(batch: Batch, advantages: torch.Tensor, flags) -> torch.Tensor:
     """The loss as step 3 of the scripts has it."""
     weights = common.token_weights(batch.mask, flags.aggregation, flags.max_completion_length)
-    ratio = common.importance_ratio(
-        batch.logprobs, batch.old_logprobs, batch.mask, flags.importance_sampling_level
+    loss, _ = common.ppo_clip_loss(
+        batch.logprobs,
+        batch.old_logprobs,
+        advantages,
+        batch.mask,
+        weights,
+        flags.epsilon,
+        flags.epsilon_high,
+        flags.importance_sampling_level,
+        batch.ref_logprobs,
+        flags.beta,
+        batch.entropy,
+        flags.entropy_coef,
     )
-    clipped = common.ppo_clip(ratio, advantages, flags.epsilon, flags.epsilon_high)
-    kl = common.kl_penalty(batch.logprobs, batch.ref_logprobs)
-    objective = clipped.objective - flags.beta * kl + flags.entropy_coef * batch.entropy
-    return -(weights * objective).sum()
+    return loss
 
 
 # ------------------------------------------------------------------------------------------- TRL
 
 
-def trl_loss(batch: Batch, advantages, flags, bias=False, entropy=None) -> torch.Tensor:
-    """TRL's GRPOTrainer._compute_loss.
+def trl_loss(batch: Batch, advantages, flags) -> torch.Tensor:
+    """TRL's GRPOTrainer._compute_loss, with the entropy bonus of the scripts.
 
-    bias: use_bias_correction_kl. entropy: whether TRL adds its own entropy bonus; by default where
-    it is the scripts', which is for the aggregation over tokens. Elsewhere that of the scripts is
-    added.
+    TRL's own bonus is a mean over tokens, so it is used for the aggregation over tokens alone.
     """
     from trl import GRPOTrainer
 
     rows, by_token = len(batch.mask), flags.aggregation == "token"
-    entropy = by_token if entropy is None else entropy
     trainer = SimpleNamespace(
         model=SimpleNamespace(training=True),
-        args=SimpleNamespace(delta=None, use_bias_correction_kl=bias, steps_per_generation=1),
+        args=SimpleNamespace(delta=None, use_bias_correction_kl=False, steps_per_generation=1),
         accelerator=SimpleNamespace(
             num_processes=1, sync_gradients=True, gather=lambda x: x, reduce=lambda x, reduction: x
         ),
@@ -184,7 +169,7 @@ def trl_loss(batch: Batch, advantages, flags, bias=False, entropy=None) -> torch
         use_vllm=False,
         aux_loss_enabled=False,
         use_adaptive_entropy=False,
-        _entropy_bonus_enabled=entropy,
+        _entropy_bonus_enabled=by_token,
         _metrics={"train": defaultdict(list)},
         _get_per_token_logps_and_entropies=lambda *_, **__: (batch.logprobs, batch.entropy, None),
     )
@@ -199,7 +184,7 @@ def trl_loss(batch: Batch, advantages, flags, bias=False, entropy=None) -> torch
         num_items_in_batch=batch.mask.sum(),
     )
     loss = GRPOTrainer._compute_loss(trainer, None, inputs)
-    if entropy:
+    if by_token:
         return loss
     weights = common.token_weights(batch.mask, flags.aggregation, flags.max_completion_length)
     return loss - flags.entropy_coef * (weights * batch.entropy).sum()
@@ -245,22 +230,20 @@ def read_verl(clone: Path) -> Callable:
         AlgoConfig=type(None),
     )
 
-    def verl_loss(batch, advantages, flags, clip_ratio_c=1e9, rows=-1, scale=-1) -> torch.Tensor:
+    def verl_loss(batch: Batch, advantages, flags) -> torch.Tensor:
         """Policy loss, KL and entropy, put together as verl's actor does.
 
-        rows: what a mean over completions divides by, all of them by default. scale: what the sum
-        over all tokens divides by where the aggregation is constant.
+        Its second clip at 3 is off, and masked completions count in a mean over completions.
         """
-        everywhere = flags.max_completion_length * len(batch.mask)
+        rows = len(batch.mask)
         divisors = dict(
-            global_batch_size=len(batch.mask) if rows == -1 else rows,
-            loss_scale_factor=everywhere if scale == -1 else scale,
+            global_batch_size=rows, loss_scale_factor=flags.max_completion_length * rows
         )
         config = VerlConfig(
             clip_ratio=flags.epsilon,
             clip_ratio_low=flags.epsilon,
             clip_ratio_high=flags.epsilon_high,
-            clip_ratio_c=clip_ratio_c,
+            clip_ratio_c=1e9,
             global_batch_info=divisors,
         )
         mode = VERL_LOSS[flags.aggregation]
@@ -282,89 +265,45 @@ def read_verl(clone: Path) -> Callable:
 # ------------------------------------------------------------------------------------- compared
 
 
-def value_and_slopes(loss: Callable, batch: Batch, advantages, flags, **changed):
+def value_and_slopes(loss: Callable, batch: Batch, advantages, flags):
     """The loss, and its derivatives by the log-probs and by the entropies of the tokens."""
     leaves = [x.clone().requires_grad_() for x in (batch.logprobs, batch.entropy)]
     own = Batch(**{**vars(batch), "logprobs": leaves[0], "entropy": leaves[1]})
-    value = loss(own, advantages, flags, **changed)
+    value = loss(own, advantages, flags)
     return [value.detach(), *torch.autograd.grad(value, leaves)]
 
 
-def difference(other: Callable, case: tuple[str, str], seeds: int, **changed) -> float:
+def difference(other: Callable, case: tuple[str, str], seeds: int) -> float:
     """The largest relative difference to the scripts' loss, over some random batches."""
     largest = 0.0
     for seed in range(seeds):
         batch, flags = random_batch(seed), flags_of(*case)
         given = (batch, advantages_of(case[0], batch), flags)
-        ours, theirs = (
-            value_and_slopes(own_loss, *given),
-            value_and_slopes(other, *given, **changed),
-        )
+        ours, theirs = (value_and_slopes(loss, *given) for loss in (own_loss, other))
         for own, their in zip(ours, theirs, strict=True):
             largest = max(largest, ((own - their).abs().max() / own.abs().max()).item())
     return largest
 
 
-def tables_of_losses(others: dict[str, Callable], seeds: int) -> str:
-    """Both tables as Markdown; others are the losses by the name of their library."""
-    losses = []
-    for script, variant in CASES:
-        cells = [f"{difference(loss, (script, variant), seeds):.0e}" for loss in others.values()]
-        losses.append([f"{script}.py --variant {variant}", *cells])
-    defaults = []
-    for name, changes in (("TRL", TRL_DEFAULTS), ("verl", VERL_DEFAULTS)):
-        for what, changed, variant in changes if name in others else ():
-            apart = difference(others[name], ("grpo", variant), seeds, **changed)
-            defaults.append([name, what, f"{apart:.1%}", variant])
-    return "\n".join(
-        [
-            *markdown_table(["loss", *others], losses),
-            "",
-            *markdown_table(["library", "its default", "apart by", "shown by"], defaults),
-        ]
-    )
-
-
-def tables_of_steps(cases: dict[str, dict], left: dict[str, str]) -> str:
-    """Both tables of the whole steps of TRL's trainer and of grpo.py, as Markdown."""
-    steps = []
-    for name, flags in cases.items():
-        found = compare(flags)
-        apart = [f"{found[key]:.0e}" for key in ("gradient norm", "weights")]
-        steps.append([name, *apart, f"{found['clipped']:.0%}"])
-    defaults = [
-        [what, f"{compare(cases[case], what)['weights']:.1%}", case] for what, case in left.items()
-    ]
-    return "\n".join(
-        [
-            *markdown_table(["whole steps", "gradient norm", "weights", "tokens clipped"], steps),
-            "",
-            *markdown_table(["TRL's default", "weights apart by", "shown by"], defaults),
-        ]
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--verl", type=Path, help="a clone of volcengine/verl")
-    parser.add_argument("--seeds", type=int, default=8, help="how many random batches")
-    parser.add_argument("--quick", action="store_true", help="one batch, fewer tables")
-    flags = parser.parse_args()
+def main(verl: Path | None, seeds: int) -> None:
     others = {}
     if importlib.util.find_spec("trl"):
         others["TRL"] = trl_loss
-    if flags.verl:
-        others["verl"] = read_verl(flags.verl)
-    if others:
-        print(tables_of_losses(others, 1 if flags.quick else flags.seeds))
-    if "TRL" in others:
-        print()
-        print(tables_of_steps(STEPS, {} if flags.quick else LEFT))
+    if verl:
+        others["verl"] = read_verl(verl)
     if not others:
-        print("nothing to compare with: pip install trl==1.16.0, or give a clone with --verl")
+        raise SystemExit("nothing to compare with: pip install trl==1.16.0, or give --verl a clone")
+    rows = [
+        [f"{script}.py --variant {variant}"]
+        + [f"{difference(loss, (script, variant), seeds):.0e}" for loss in others.values()]
+        for script, variant in CASES
+    ]
+    print(*markdown_table(["loss", *others], rows), sep="\n")
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--verl", type=Path, help="a clone of volcengine/verl")
+    parser.add_argument("--seeds", type=int, default=8, help="how many random batches")
+    given = parser.parse_args()
+    main(given.verl, given.seeds)

@@ -4,9 +4,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from claims_rows import BEST_STATIC, PAPERS, STATIC_WEIGHTS, Row, rows_from, runs_of
-from claims_rule import LOOKS, Evidence, decide, power, weigh
-from claims_runs import Job
+from claims_rows import BEST_STATIC, PAPERS, ROWS, STATIC_WEIGHTS, Job, Row, rows_from, runs_of
+from claims_rule import Evidence, decide, power, weigh
 from compare import smooth
 
 WINDOW = 10  # steps of the mean reward that "reach" is about
@@ -22,14 +21,12 @@ class Verdict(NamedTuple):
     power: float | None  # for an effect of the row's size at the cap
 
 
-def judge_all(lines: dict[Job, dict], bases, looks=LOOKS) -> list[Verdict]:
+def judge_all(lines: dict[Job, dict], bases, looks) -> list[Verdict]:
     """The verdict on each row from each base that its runs are made from, paper by paper."""
     verdicts = []
     for paper in PAPERS:
-        places = [
-            (row, base) for row in rows_from_all(bases) for base in bases if row in rows_from(base)
-        ]
-        places = [(row, base) for row, base in places if row.paper == paper]
+        rows = [row for row in ROWS if row.paper == paper]
+        places = [(row, base) for row in rows for base in bases if row in rows_from(base)]
         family = [
             weigh(at_looks(lines, base, row, looks), row.effect, looks) for row, base in places
         ]
@@ -37,11 +34,6 @@ def judge_all(lines: dict[Job, dict], bases, looks=LOOKS) -> list[Verdict]:
             chance = evidence and power(row.effect, evidence.spread, len(family), looks)
             verdicts.append(Verdict(row, base, evidence, verdict, chance))
     return verdicts
-
-
-def rows_from_all(bases) -> list[Row]:
-    """The rows that are tried from any of the bases, in their order."""
-    return [*dict.fromkeys(row for base in bases for row in rows_from(base))]
 
 
 def at_looks(lines: dict[Job, dict], base: str, row: Row, looks) -> list[np.ndarray]:
@@ -112,15 +104,15 @@ def first_at(curve: np.ndarray, level: float) -> int:
     return int(np.argmax(curve >= level)) if curve.max() >= level else len(curve)
 
 
-def next_jobs(lines: dict[Job, dict], bases) -> list[Job]:
+def next_jobs(lines: dict[Job, dict], bases, looks) -> list[Job]:
     """The runs to make next: of all rows for the first look, then of those that are unclear.
 
     Headlines come first, and a run's seeds one after another, so that rows are decided on the way.
     """
-    for look in LOOKS:
+    for look in looks:
         undecided = [
             verdict
-            for verdict in judge_all(lines, bases)
+            for verdict in judge_all(lines, bases, looks)
             if verdict.verdict in ("open", "unclear")
             and (verdict.evidence is None or verdict.evidence.seeds < look)
         ]

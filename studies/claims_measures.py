@@ -3,7 +3,7 @@
 import math
 import re
 
-from rlvr.tasks.countdown import OPERATORS
+from rlvr.verify.answers.expressions import OPERATORS
 
 import numpy as np
 from compare import smooth
@@ -17,6 +17,21 @@ def has_false_step(text: str) -> bool:
         if OPERATORS[sign](int(left), int(right)) != int(result):
             return True
     return False
+
+
+def measure_run(rows: list[dict], evaluation: dict, texts: list[dict], steps: int) -> dict:
+    """All numbers of a run of `steps` steps, from what it has logged, and its last evaluation.
+
+    `texts` are the completions of Countdown that it has kept.
+    """
+    if not evaluation:
+        return measure_growth(rows)
+    found = measure_evaluation(evaluation)
+    if rows:
+        found |= measure_training(rows)
+    if rows and texts:
+        found["false steps"] = share_of_false_steps(texts, steps, max(len(rows) // 3, 1))
+    return found
 
 
 def measure_growth(rows: list[dict]) -> dict[str, float]:

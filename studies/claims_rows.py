@@ -1,24 +1,44 @@
-"""What claims.py tries: the runs, and the papers' claims about them.
-
-A claim stands under its paper's section. Its effect is the one that the paper prints, or ours where
-the paper prints none: OURS, in the units of the metric. A-GRAE's are those of MATH with 7 B. Those
-of two-stage dynamics are means over its sets in the domain with 7 B, where no other is named.
-"""
+"""What claims.py tries: the starting policies, the runs, and the papers' claims about them."""
+# ruff: noqa: E501  (a claim is one line of a table)
 
 from typing import NamedTuple
 
-BASES = {  # the starting policies of --base, and their flags
-    "middle": "--base middle",
-    "weak": "--base weak --numbers 3,4",
+
+class Base(NamedTuple):
+    """A starting policy, and the problems that it is trained on, as flags."""
+
+    model: str
+    problems: str
+    of_checkpoint: str = ""  # what a checkpoint needs beside them, as it is no tiny policy
+
+
+AS_TINY = (  # the tiny policy's defaults
+    "--dataset countdown --max_completion_length 48 --rollout_batch_size 512"
+)
+LANGUAGE_MODEL = "SmolLM2-135M"
+MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+# Level 2 has two-digit sums and chains. Alone it starts with whole batches without a success.
+# "99 + 90 - 59 = 130" takes 15 tokens; the default of 10 would cut the longest answers off.
+SUMS = "--dataset arithmetic --arithmetic_levels 1,2 --max_completion_length 16"
+BASES = {
+    "middle": Base("--base middle", "", AS_TINY),
+    "weak": Base("--base weak", "--numbers 3,4", AS_TINY),
+    LANGUAGE_MODEL: Base(f"--model {MODEL}", f"{SUMS} --microbatch_tokens 2048"),
 }
+TINY = "middle", "weak"
+
 START = "start"  # the policy before training
 GROWTH = "Proposition 1"  # trains nothing
+LONG = "GRPO, long"
 BEST_STATIC = "best static"
 STATIC_WEIGHTS = ("mean", "delta 0.5", "Power 2")  # without feedback, FADE's rivals
 
 # As section 11.3 of FADE has it. The learning rate is that at which `mean` has the default of 1e-4.
 EQUAL = "--equalize_learning_rate --learning_rate 3.3e-5"
+MODEL_EQUAL = "--equalize_learning_rate --learning_rate 1e-5"  # at which it has 3e-5
+UNTIED = "--no_tie_word_embeddings"
 PRINTED_CLIPPING = "--epsilon 0.2 --epsilon_high 0.2"  # as two-stage dynamics prints it for GSPO
+GSPO_CLIPPING = "--epsilon 3e-4 --epsilon_high 4e-4"
 FROM_EVERY_BASE = {  # the name of a run, and its script and flags
     START: "grpo --max_steps 0",
     "GRPO": "grpo",
@@ -48,11 +68,11 @@ FROM_THE_MIDDLE_BASE = {
     "A-GRAE, DAPO": "agrae --variant agrae-dapo",
     "Dr.GRPO": "grpo --variant dr-grpo",
     "A-GRAE, Dr.GRPO": "agrae --variant agrae-dr-grpo",
-    "GSPO": "grpo --variant two-stage-gspo --epsilon 3e-4 --epsilon_high 4e-4",
-    "GSPO-N": "grpo --variant two-stage-gspo-n --epsilon 3e-4 --epsilon_high 4e-4",
+    "GSPO": f"grpo --variant two-stage-gspo {GSPO_CLIPPING}",
+    "GSPO-N": f"grpo --variant two-stage-gspo-n {GSPO_CLIPPING}",
     "GSPO, 0.2": f"grpo --variant two-stage-gspo {PRINTED_CLIPPING}",
     "GSPO-N, 0.2": f"grpo --variant two-stage-gspo-n {PRINTED_CLIPPING}",
-    "GRPO, long": "grpo --variant two-stage-grpo",
+    LONG: "grpo --variant two-stage-grpo",
     "REINFORCE": "asymgrpo --variant reinforce --log_gain",
     "Pos-Only": "asymgrpo --variant pos-only",
     "Neg-Only": "asymgrpo --variant neg-only --log_gain",
@@ -68,47 +88,31 @@ FROM_THE_MIDDLE_BASE = {
     "pass@4": f"fade --weight mix_pass_k --weight_args k=4 {EQUAL}",
     "alpha only": f"fade --variant alpha-only {EQUAL}",
     "delta only": f"fade --variant delta-only --target_entropy 0.2 {EQUAL}",
-    "mean, untied": f"fade --weight mean {EQUAL} --no_tie_word_embeddings",
-    "delta 0.5, untied": f"fade --variant asym {EQUAL} --no_tie_word_embeddings",
-    "delta 2, untied": f"fade --weight asym --weight_args delta=2 {EQUAL} --no_tie_word_embeddings",
+    "mean, untied": f"fade --weight mean {EQUAL} {UNTIED}",
+    "delta 0.5, untied": f"fade --variant asym {EQUAL} {UNTIED}",
+    "delta 2, untied": f"fade --weight asym --weight_args delta=2 {EQUAL} {UNTIED}",
     "Clip-Cov": "cwgrpo --variant clip-cov --clip_cov_fraction 0.01",
 }
-LANGUAGE_MODEL = "SmolLM2-135M"  # whose runs language_model.py makes
-MAIN_CONTRASTS = (  # in the order of making them
-    "GRPO",
-    START,
-    "two-stage GRPO",
-    "two-stage GRPO-N",
-    "CW-GRPO",
-    "A-GRAE",
-    "negative-dominant",
-    "GRPO, tokens",
-    "AsymGRPO",
-    "EntIncrease",
-    "FADE",
-    *STATIC_WEIGHTS,
-)
-OTHERS = (
-    "positive-dominant",
-    "REINFORCE",
-    "Pos-Only",
-    "Neg-Only",
-    "GSPO",
-    "GSPO-N",
-    "Clip-Cov",
-    "Proposition 1",
-)
-# As above: the learning rate at which `mean` has the default of 3e-5 for arithmetic. FADE's target
-# is half of the first step's entropy, as in the paper; this model's entropy falls far below it.
-MODEL_EQUAL = "--equalize_learning_rate --learning_rate 1e-5"
-OF_THE_MODEL = {name: FROM_EVERY_BASE[name].replace(EQUAL, MODEL_EQUAL) for name in STATIC_WEIGHTS}
-OF_THE_MODEL["FADE"] = f"fade {MODEL_EQUAL}"
+# FADE's target is half of the first step's entropy, as in the paper: this model's falls far below.
+FROM_THE_LANGUAGE_MODEL = {
+    name: command.replace(EQUAL, MODEL_EQUAL)
+    for name, command in FROM_THE_MIDDLE_BASE.items()
+    if name in (*FROM_EVERY_BASE, "EntIncrease", "REINFORCE", "Pos-Only", "Neg-Only", "GSPO")
+    or name in ("GSPO-N", "Clip-Cov")
+} | {"FADE": f"fade {MODEL_EQUAL}"}
 RUNS = {
     "middle": FROM_THE_MIDDLE_BASE,
     "weak": FROM_EVERY_BASE,
-    LANGUAGE_MODEL: {name: FROM_THE_MIDDLE_BASE[name] for name in (*MAIN_CONTRASTS, *OTHERS)}
-    | OF_THE_MODEL,
+    LANGUAGE_MODEL: FROM_THE_LANGUAGE_MODEL,
 }
+
+
+class Job(NamedTuple):
+    """A run: from which base, by which name of RUNS, and with which seed."""
+
+    base: str
+    name: str
+    seed: int
 
 
 class Row(NamedTuple):
@@ -136,7 +140,6 @@ OURS = {  # the least difference that would matter where a paper prints none
     "pass@16": 0.03,
     "greedy": 0.02,
     "entropy": 0.02,
-    "answer_entropy": 0.05,
     "early": 0.02,
     "late": 0.02,
     "swing": 0.02,
@@ -163,280 +166,141 @@ FAR = {  # how far the setting is from the paper's, for every row of it
     "CW-GRPO": "0.3 M parameters for 1.5 B and 7 B, 48 steps of 16 x 8 for 100 of 12 x 12, no "
     "format reward, clipping at 0.2",
 }
-
-
-def row(text, metric, above, below, effect=None, far="", headline=False) -> tuple:
-    """A row without its paper and section; without an effect it has ours."""
-    printed = effect is not None
-    if not printed:
-        effect = OURS[metric.removeprefix(COOL)]
-    return text, metric, above, below, effect, printed, far, headline
-
-
-ABOVE_IN_TABLE_1 = "of MATH-500; Table 1 has GRPO above the start on four of five sets at k = 16"
-END = "48 steps are the beginning of a run"
-SHORT = "too few steps for a second stage, if there is one"
-MANY = "Clip-Cov detaches 1% of the tokens, not 0.02%"
-NARROW = "clipping as in GSPO's own paper, 3e-4 and 4e-4"
-BY_SECTION = {
-    ("A-GRAE", "4.2"): [
-        row(
-            "positive-dominant loses more entropy than GRPO", "entropy", "GRPO", "positive-dominant"
-        ),
-        row(
-            "positive-dominant ends lower in pass@16",  # Table 6
-            "pass@16",
-            "GRPO",
-            "positive-dominant",
-            0.018,
-        ),
-        row("negative-dominant has more entropy than GRPO", "entropy", "negative-dominant", "GRPO"),
-        row(
-            "negative-dominant ends higher in pass@16",
-            "pass@16",
-            "negative-dominant",
-            "GRPO",
-            0.025,  # Table 6
-            headline=True,
-        ),
-    ],
-    ("A-GRAE", "4.3"): [
-        row("easy-focused has the higher early reward", "early", "easy-focused", "hard-focused"),
-        row("hard-focused has the higher late reward", "late", "hard-focused", "easy-focused"),
-    ],
-    ("A-GRAE", "5.3"): [  # Table 2
-        row("A-GRAE beats GRPO in pass@1", "pass@1", "A-GRAE", "GRPO", 0.018, headline=True),
-        row("A-GRAE beats GRPO in pass@16", "pass@16", "A-GRAE", "GRPO", 0.022),
-        row("A-GRAE beats GRPO in pass@1 at T = 0.6", COOL + "pass@1", "A-GRAE", "GRPO", 0.018),
-        row("A-GRAE beats GRPO in pass@16 at T = 0.6", COOL + "pass@16", "A-GRAE", "GRPO", 0.022),
-        row("A-GRAE on DAPO beats DAPO in pass@1", "pass@1", "A-GRAE, DAPO", "DAPO", 0.019),
-        row(
-            "A-GRAE on Dr.GRPO beats Dr.GRPO in pass@1",
-            "pass@1",
-            "A-GRAE, Dr.GRPO",
-            "Dr.GRPO",
-            0.014,
-        ),
-        row("A-GRAE beats W-REINFORCE in pass@1", "pass@1", "A-GRAE", "W-REINFORCE", 0.017),
-        row("A-GRAE beats GRPO-LEAD in pass@1", "pass@1", "A-GRAE", "GRPO-LEAD", 0.005),
-    ],
-    ("A-GRAE", "5.4"): [  # Table 5
-        row("A-GRAE beats GRPO in greedy accuracy", "greedy", "A-GRAE", "GRPO"),
-        row("its sample level alone raises pass@1", "pass@1", "sample level", "GRPO", 0.013),
-        row("its group level alone raises pass@16", "pass@16", "group level", "GRPO", 0.027),
-    ],
-    ("two-stage dynamics", "C.3"): [  # Table 3
-        row(
-            "GRPO's pass@16 falls below the start's",
-            "pass@16",
-            START,
-            "two-stage GRPO",
-            0.032,
-            far=ABOVE_IN_TABLE_1,
-            headline=True,
-        ),
-        row(
-            "at T = 0.6 GRPO's pass@16 falls, too",
-            COOL + "pass@16",
-            START,
-            "two-stage GRPO",
-            0.032,
-            far=ABOVE_IN_TABLE_1,
-        ),
-    ],
-    ("two-stage dynamics", "4.2"): [  # Table 1
-        row("GRPO raises pass@1", "pass@1", "two-stage GRPO", START, 0.106),
-        row(
-            "GRPO-N keeps more pass@16 than GRPO",
-            "pass@16",
-            "two-stage GRPO-N",
-            "two-stage GRPO",
-            0.011,
-            headline=True,
-        ),
-        row("GRPO-N is above the start in pass@16", "pass@16", "two-stage GRPO-N", START, 0.051),
-        row("GRPO-N has more entropy than the start", "entropy", "two-stage GRPO-N", START),
-        row("GRPO-N raises pass@1 over the start", "pass@1", "two-stage GRPO-N", START, 0.106),
-        row("GRPO-N raises greedy accuracy over the start", "greedy", "two-stage GRPO-N", START),
-        row("GSPO-N keeps more pass@16 than GSPO", "pass@16", "GSPO-N", "GSPO", 0.007, far=NARROW),
-        row(
-            "GSPO-N keeps more pass@16, both clipping at 0.2",
-            "pass@16",
-            "GSPO-N, 0.2",
-            "GSPO, 0.2",
-            0.007,
-        ),
-    ],
-    ("two-stage dynamics", "C.5"): [  # Table 4
-        row(
-            "GRPO-N keeps more entropy than GRPO",
-            "entropy",
-            "two-stage GRPO-N",
-            "two-stage GRPO",
-            0.050,
-        ),
-        row(
-            "GRPO-N's answers are more diverse than GRPO's",
-            "answer_entropy",
-            "two-stage GRPO-N",
-            "two-stage GRPO",
-            0.040,  # 0.057 is printed, which must be in bits; ours is in nats
-        ),
-        row("GSPO-N keeps more entropy than GSPO", "entropy", "GSPO-N", "GSPO", 0.009, far=NARROW),
-    ],
-    ("two-stage dynamics", "3.1"): [
-        row(
-            "pass@16 rises again in four times as many steps",
-            "pass@16",
-            "GRPO, long",
-            "two-stage GRPO",
-            far=SHORT,
-        ),
-    ],
-    ("AsymGRPO", "2.2"): [
-        row("kappa is positive at the start", "kappa", "Proposition 1", 0),
-        row("kappa is positive over the first 20 steps", "kappa", "AsymGRPO", 0, 0.0019),
-        row("(0.1, 0) turns the entropy's growth the way of kappa", "growth", "Proposition 1", 0),
-        row(
-            "batch by batch the growth follows kappa (correlation)",
-            "correlation",
-            "Proposition 1",
-            0,
-        ),
-    ],
-    ("AsymGRPO", "3.1"): [
-        row("entropy: Pos-Only above REINFORCE", "entropy", "Pos-Only", "REINFORCE"),
-        row("entropy: REINFORCE above Neg-Only", "entropy", "REINFORCE", "Neg-Only"),
-        row("Pos-Only leaves fewer groups unsolved", "all_wrong", "REINFORCE", "Pos-Only"),
-        row("Neg-Only raises the gain of successes", "gain", "Neg-Only", "REINFORCE"),
-        row("at strength 0.75 it is below REINFORCE's", "gain", "REINFORCE", "Neg-Only 0.75"),
-        row("an entropy bonus raises entropy", "entropy", "entropy bonus", "REINFORCE"),
-        row(
-            "an entropy bonus gains pass@1",
-            "pass@1",
-            "entropy bonus",
-            "REINFORCE",
-            far="the section also concludes that it brings no such gain",
-        ),
-        row("Pos-Only beats the entropy bonus in pass@1", "pass@1", "Pos-Only", "entropy bonus"),
-    ],
-    ("AsymGRPO", "3.2"): [
-        row("EntDecrease lowers entropy", "entropy", "GRPO, tokens", "EntDecrease"),
-        row("EntIncrease raises entropy", "entropy", "EntIncrease", "GRPO, tokens"),
-        row("EntDecrease hurts pass@1", "pass@1", "GRPO, tokens", "EntDecrease"),
-        row("EntIncrease hurts pass@1", "pass@1", "GRPO, tokens", "EntIncrease", headline=True),
-    ],
-    ("AsymGRPO", "4.2"): [
-        row("Pos-Only beats REINFORCE in pass@1", "pass@1", "Pos-Only", "REINFORCE", 0.016),
-        row("Neg-Only beats REINFORCE in pass@1", "pass@1", "Neg-Only", "REINFORCE", 0.008),
-        row("GRPO beats Pos-Only in pass@1", "pass@1", "GRPO, tokens", "Pos-Only", 0.012),
-        row("GRPO beats Neg-Only in pass@1", "pass@1", "GRPO, tokens", "Neg-Only", 0.020),
-        row(
-            "AsymGRPO beats GRPO in pass@1",
-            "pass@1",
-            "AsymGRPO",
-            "GRPO, tokens",
-            0.029,
-            headline=True,
-        ),
-        row(
-            "AsymGRPO beats GRPO in pass@1 at T = 0.4",
-            COOL + "pass@1",
-            "AsymGRPO",
-            "GRPO, tokens",
-            0.029,
-        ),
-        row("AsymGRPO beats the tied 0.7 in pass@1", "pass@1", "AsymGRPO", "tied 0.7", 0.022),
-        row("AsymGRPO beats clip-higher in pass@1", "pass@1", "AsymGRPO", "clip-higher", 0.006),
-        row(
-            "AsymGRPO beats an entropy bonus in pass@1", "pass@1", "AsymGRPO", "GRPO, bonus", 0.018
-        ),
-        row("AsymGRPO beats Dr.GRPO in pass@1", "pass@1", "AsymGRPO", "Dr.GRPO, tokens", 0.012),
-    ],
-    ("FADE", "4.1"): [
-        row("delta 2 loses more entropy than delta 1", "entropy", "mean", "delta 2"),
-    ],
-    ("FADE", "4.2"): [
-        row("delta 0.5 learns faster early", "early", "delta 0.5", "mean"),
-        row("delta 0.5 loses pass@16 in the end", "pass@16", "mean", "delta 0.5", far=END),
-        row(
-            "delta 0.5 raises the head's rank-1 share",
-            "r1",
-            "delta 0.5, untied",
-            "mean, untied",
-            far="a head of 26 tokens",
-        ),
-        row(
-            "delta 2 leaves it below that of delta 0.5",
-            "r1",
-            "delta 0.5, untied",
-            "delta 2, untied",
-            far="a head of 26 tokens",
-        ),
-    ],
-    ("FADE", "4.3"): [
-        row("Power 2 keeps more pass@16 than delta 1", "pass@16", "Power 2", "mean", 0.05),
-        row(
-            "the weight of pass@4 keeps more of the slope b than delta 1", "slope", "pass@4", "mean"
-        ),
-    ],
-    ("FADE", "5"): [
-        row(
-            "setting: FADE's delta falls below 1",
-            "1 - delta",
-            "FADE",
-            0,
-            far="its target is above the start's entropy, not half of it",
-        ),
-        row(
-            "FADE is first at the best static weight's peak",
-            "reach",
-            BEST_STATIC,
-            "FADE",
-            far="training reward for held-out pass@1",
-            headline=True,
-        ),
-        row(
-            "FADE beats the best static weight in pass@1",
-            "pass@1",
-            "FADE",
-            BEST_STATIC,
-            headline=True,
-        ),
-        row("FADE beats the best static weight in pass@4", "pass@4", "FADE", BEST_STATIC),
-        row("FADE beats the best static weight in pass@16", "pass@16", "FADE", BEST_STATIC),
-        row("without delta FADE's entropy collapses", "entropy", "FADE", "alpha only"),
-        row("without alpha FADE loses pass@16", "pass@16", "FADE", "delta only"),
-    ],
-    ("FADE", "12"): [
-        row(
-            "the shifted power law fits pass@k to 0.02",
-            "fit error",
-            0.02,
-            "GRPO",
-            far="the paper says that it fits better than other laws",
-        ),
-    ],
-    ("CW-GRPO", "2.2"): [
-        row(
-            "the top 1% of tokens hold 0.12 of the covariance",
-            "top 1% share",
-            "CW-GRPO",
-            0.12,
-            far="here of both signs; by interpolation in Table 1 it is 0.12 for the positive "
-            "covariances, and 0.17 for the negative ones",
-        ),
-    ],
-    ("CW-GRPO", "3.2"): [
-        row("CW-GRPO's entropy moves less than GRPO's", "swing", "GRPO", "CW-GRPO", headline=True),
-        row("CW-GRPO beats GRPO in pass@1", "pass@1", "CW-GRPO", "GRPO", 0.027, headline=True),
-        row("CW-GRPO beats GRPO in pass@1 at T = 0.6", COOL + "pass@1", "CW-GRPO", "GRPO", 0.027),
-        row("Clip-Cov beats GRPO in pass@1", "pass@1", "Clip-Cov", "GRPO", 0.010, far=MANY),
-        row("CW-GRPO beats Clip-Cov in pass@1", "pass@1", "CW-GRPO", "Clip-Cov", 0.017, far=MANY),
-    ],
-}
-ROWS = [Row(*place, *rest) for place, rows in BY_SECTION.items() for rest in rows]
 PAPERS = [*FAR]
+NOTES = {  # what else is far from the paper's setting, by its word in CLAIMS
+    "Table 1": "of MATH-500; Table 1 has GRPO above the start on four of five sets at k = 16",
+    "narrow": "clipping as in GSPO's own paper, 3e-4 and 4e-4",
+    "short": "too few steps for a second stage, if there is one",
+    "no gain": "the section also concludes that it brings no such gain",
+    "begun": "48 steps are the beginning of a run",
+    "small head": "a head of 26 tokens",
+    "target": "its target is above the start's entropy, not half of it",
+    "reward": "training reward for held-out pass@1",
+    "laws": "the paper says that it fits better than other laws",
+    "signs": "here of both signs; by interpolation in Table 1 it is 0.12 for the positive "
+    "covariances, and 0.17 for the negative ones",
+    "many": "Clip-Cov detaches 1% of the tokens, not 0.02%",
+}
+# section (! for a headline) | claim | metric | above | below | effect, where printed | note
+# A-GRAE's effects are those of MATH with 7 B (Tables 2, 5 and 6). Those of two-stage dynamics are
+# means over its sets in the domain with 7 B (Tables 1, 3 and 4), where no other is named; that of
+# answers is printed as 0.057, which must be in bits.
+CLAIMS = {
+    "A-GRAE": """
+4.2 | positive-dominant loses more entropy than GRPO | entropy | GRPO | positive-dominant
+4.2 | positive-dominant ends lower in pass@16 | pass@16 | GRPO | positive-dominant | 0.018
+4.2 | negative-dominant has more entropy than GRPO | entropy | negative-dominant | GRPO
+4.2! | negative-dominant ends higher in pass@16 | pass@16 | negative-dominant | GRPO | 0.025
+4.3 | easy-focused has the higher early reward | early | easy-focused | hard-focused
+4.3 | hard-focused has the higher late reward | late | hard-focused | easy-focused
+5.3! | A-GRAE beats GRPO in pass@1 | pass@1 | A-GRAE | GRPO | 0.018
+5.3 | A-GRAE beats GRPO in pass@16 | pass@16 | A-GRAE | GRPO | 0.022
+5.3 | A-GRAE beats GRPO in pass@1 at T = 0.6 | cool pass@1 | A-GRAE | GRPO | 0.018
+5.3 | A-GRAE beats GRPO in pass@16 at T = 0.6 | cool pass@16 | A-GRAE | GRPO | 0.022
+5.3 | A-GRAE on DAPO beats DAPO in pass@1 | pass@1 | A-GRAE, DAPO | DAPO | 0.019
+5.3 | A-GRAE on Dr.GRPO beats Dr.GRPO in pass@1 | pass@1 | A-GRAE, Dr.GRPO | Dr.GRPO | 0.014
+5.3 | A-GRAE beats W-REINFORCE in pass@1 | pass@1 | A-GRAE | W-REINFORCE | 0.017
+5.3 | A-GRAE beats GRPO-LEAD in pass@1 | pass@1 | A-GRAE | GRPO-LEAD | 0.005
+5.4 | A-GRAE beats GRPO in greedy accuracy | greedy | A-GRAE | GRPO
+5.4 | its sample level alone raises pass@1 | pass@1 | sample level | GRPO | 0.013
+5.4 | its group level alone raises pass@16 | pass@16 | group level | GRPO | 0.027
+""",
+    "two-stage dynamics": """
+C.3! | GRPO's pass@16 falls below the start's | pass@16 | start | two-stage GRPO | 0.032 | Table 1
+C.3 | at T = 0.6 GRPO's pass@16 falls, too | cool pass@16 | start | two-stage GRPO | 0.032 | Table 1
+4.2 | GRPO raises pass@1 | pass@1 | two-stage GRPO | start | 0.106
+4.2! | GRPO-N keeps more pass@16 than GRPO | pass@16 | two-stage GRPO-N | two-stage GRPO | 0.011
+4.2 | GRPO-N is above the start in pass@16 | pass@16 | two-stage GRPO-N | start | 0.051
+4.2 | GRPO-N has more entropy than the start | entropy | two-stage GRPO-N | start
+4.2 | GRPO-N raises pass@1 over the start | pass@1 | two-stage GRPO-N | start | 0.106
+4.2 | GRPO-N raises greedy accuracy over the start | greedy | two-stage GRPO-N | start
+4.2 | GSPO-N keeps more pass@16 than GSPO | pass@16 | GSPO-N | GSPO | 0.007 | narrow
+4.2 | GSPO-N keeps more pass@16, both clipping at 0.2 | pass@16 | GSPO-N, 0.2 | GSPO, 0.2 | 0.007
+C.5 | GRPO-N keeps more entropy than GRPO | entropy | two-stage GRPO-N | two-stage GRPO | 0.05
+C.5 | GRPO-N's answers are more diverse than GRPO's | answer_entropy | two-stage GRPO-N | two-stage GRPO | 0.04
+C.5 | GSPO-N keeps more entropy than GSPO | entropy | GSPO-N | GSPO | 0.009 | narrow
+3.1 | pass@16 rises again in four times as many steps | pass@16 | GRPO, long | two-stage GRPO |  | short
+""",
+    "AsymGRPO": """
+2.2 | kappa is positive at the start | kappa | Proposition 1 | 0
+2.2 | kappa is positive over the first 20 steps | kappa | AsymGRPO | 0 | 0.0019
+2.2 | (0.1, 0) turns the entropy's growth the way of kappa | growth | Proposition 1 | 0
+2.2 | batch by batch the growth follows kappa (correlation) | correlation | Proposition 1 | 0
+3.1 | entropy: Pos-Only above REINFORCE | entropy | Pos-Only | REINFORCE
+3.1 | entropy: REINFORCE above Neg-Only | entropy | REINFORCE | Neg-Only
+3.1 | Pos-Only leaves fewer groups unsolved | all_wrong | REINFORCE | Pos-Only
+3.1 | Neg-Only raises the gain of successes | gain | Neg-Only | REINFORCE
+3.1 | at strength 0.75 it is below REINFORCE's | gain | REINFORCE | Neg-Only 0.75
+3.1 | an entropy bonus raises entropy | entropy | entropy bonus | REINFORCE
+3.1 | an entropy bonus gains pass@1 | pass@1 | entropy bonus | REINFORCE |  | no gain
+3.1 | Pos-Only beats the entropy bonus in pass@1 | pass@1 | Pos-Only | entropy bonus
+3.2 | EntDecrease lowers entropy | entropy | GRPO, tokens | EntDecrease
+3.2 | EntIncrease raises entropy | entropy | EntIncrease | GRPO, tokens
+3.2 | EntDecrease hurts pass@1 | pass@1 | GRPO, tokens | EntDecrease
+3.2! | EntIncrease hurts pass@1 | pass@1 | GRPO, tokens | EntIncrease
+4.2 | Pos-Only beats REINFORCE in pass@1 | pass@1 | Pos-Only | REINFORCE | 0.016
+4.2 | Neg-Only beats REINFORCE in pass@1 | pass@1 | Neg-Only | REINFORCE | 0.008
+4.2 | GRPO beats Pos-Only in pass@1 | pass@1 | GRPO, tokens | Pos-Only | 0.012
+4.2 | GRPO beats Neg-Only in pass@1 | pass@1 | GRPO, tokens | Neg-Only | 0.02
+4.2! | AsymGRPO beats GRPO in pass@1 | pass@1 | AsymGRPO | GRPO, tokens | 0.029
+4.2 | AsymGRPO beats GRPO in pass@1 at T = 0.4 | cool pass@1 | AsymGRPO | GRPO, tokens | 0.029
+4.2 | AsymGRPO beats the tied 0.7 in pass@1 | pass@1 | AsymGRPO | tied 0.7 | 0.022
+4.2 | AsymGRPO beats clip-higher in pass@1 | pass@1 | AsymGRPO | clip-higher | 0.006
+4.2 | AsymGRPO beats an entropy bonus in pass@1 | pass@1 | AsymGRPO | GRPO, bonus | 0.018
+4.2 | AsymGRPO beats Dr.GRPO in pass@1 | pass@1 | AsymGRPO | Dr.GRPO, tokens | 0.012
+""",
+    "FADE": """
+4.1 | delta 2 loses more entropy than delta 1 | entropy | mean | delta 2
+4.2 | delta 0.5 learns faster early | early | delta 0.5 | mean
+4.2 | delta 0.5 loses pass@16 in the end | pass@16 | mean | delta 0.5 |  | begun
+4.2 | delta 0.5 raises the head's rank-1 share | r1 | delta 0.5, untied | mean, untied |  | small head
+4.2 | delta 2 leaves it below that of delta 0.5 | r1 | delta 0.5, untied | delta 2, untied |  | small head
+4.3 | Power 2 keeps more pass@16 than delta 1 | pass@16 | Power 2 | mean | 0.05
+4.3 | the weight of pass@4 keeps more of the slope b than delta 1 | slope | pass@4 | mean
+5 | setting: FADE's delta falls below 1 | 1 - delta | FADE | 0 |  | target
+5! | FADE is first at the best static weight's peak | reach | best static | FADE |  | reward
+5! | FADE beats the best static weight in pass@1 | pass@1 | FADE | best static
+5 | FADE beats the best static weight in pass@4 | pass@4 | FADE | best static
+5 | FADE beats the best static weight in pass@16 | pass@16 | FADE | best static
+5 | without delta FADE's entropy collapses | entropy | FADE | alpha only
+5 | without alpha FADE loses pass@16 | pass@16 | FADE | delta only
+12 | the shifted power law fits pass@k to 0.02 | fit error | 0.02 | GRPO |  | laws
+""",
+    "CW-GRPO": """
+2.2 | the top 1% of tokens hold 0.12 of the covariance | top 1% share | CW-GRPO | 0.12 |  | signs
+3.2! | CW-GRPO's entropy moves less than GRPO's | swing | GRPO | CW-GRPO
+3.2! | CW-GRPO beats GRPO in pass@1 | pass@1 | CW-GRPO | GRPO | 0.027
+3.2 | CW-GRPO beats GRPO in pass@1 at T = 0.6 | cool pass@1 | CW-GRPO | GRPO | 0.027
+3.2 | Clip-Cov beats GRPO in pass@1 | pass@1 | Clip-Cov | GRPO | 0.01 | many
+3.2 | CW-GRPO beats Clip-Cov in pass@1 | pass@1 | CW-GRPO | Clip-Cov | 0.017 | many
+""",
+}
+
+
+def read_row(paper: str, line: str) -> Row:
+    """The row of a line of CLAIMS."""
+    section, text, metric, *rest = (cell.strip() for cell in line.split("|"))
+    above, below, effect, note = (rest + ["", ""])[:4]
+    return Row(
+        paper=paper,
+        section=section.removesuffix("!"),
+        text=text,
+        metric=metric,
+        above=run_or_number(above),
+        below=run_or_number(below),
+        effect=float(effect) if effect else OURS[metric.removeprefix(COOL)],
+        printed=bool(effect),
+        far=NOTES[note] if note else "",
+        headline=section.endswith("!"),
+    )
+
+
+def run_or_number(cell: str) -> str | float:
+    """A side of a row, which is the name of a run or a number."""
+    return float(cell) if cell.replace(".", "").isdigit() else cell
+
+
+ROWS = [read_row(paper, line) for paper, text in CLAIMS.items() for line in text.split("\n")[1:-1]]
 
 
 def runs_of(claim: Row) -> tuple[str, ...]:

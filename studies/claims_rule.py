@@ -74,7 +74,7 @@ class Evidence(NamedTuple):
     spread: float  # the differences' standard deviation
 
 
-def weigh(at_looks: list[np.ndarray], effect: float, looks=LOOKS) -> Evidence | None:
+def weigh(at_looks: list[np.ndarray], effect: float, looks) -> Evidence | None:
     """The evidence of a row's differences at each look so far; None before the first look.
 
     Each look has its own differences, [seeds] each, because some of them depend on the other seeds.
@@ -124,7 +124,7 @@ def decide(family: list[Evidence | None]) -> list[str]:
     return verdicts
 
 
-def power(effect: float, spread: float, rows: int, looks=LOOKS) -> float:
+def power(effect: float, spread: float, rows: int, looks) -> float:
     """The chance that the last look alone decides for a row whose true mean is `effect`.
 
     It is that of Holm's first step among the two hypotheses of each of `rows` rows: a lower bound.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import project
 
-from rlvr.logs import read_rows
+from rlvr.show.logs import read_rows
 
 import matplotlib
 import numpy as np

@@ -1,55 +1,53 @@
-"""The five scripts at their defaults, three seeds each: a table and the figures of the runs.
+"""The scripts at their defaults: the table and the figures of docs/papers.md.
 
-    python studies/default_runs.py      # 45 minutes on one CPU core
+    python studies/default_runs.py                    # 3 seeds of all five, 45 minutes on one core
+    python studies/default_runs.py --language_model   # SmolLM2-135M, too: figure of the README
 
-A run is `python <script>.py --num_threads 1 --seed <seed>`. What is finished is kept in
-studies/results/default_runs and not run again. Then the table of docs/papers.md is written, and
-figures/<script>.png is drawn of the run with seed 0.
+A run is `python <script>.py --num_threads 1 --seed <seed>`. What is finished leaves a line in
+studies/results/default_runs.jsonl.gz, and is not run again.
 """
 
 import argparse
-import shlex
 import shutil
 import tempfile
 from pathlib import Path
 
 import project
 
-from rlvr.logs import read_rows
-from rlvr.plots import draw_curves
+from rlvr.show.logs import append_row, read_rows
+from rlvr.show.plots import draw_curves
 
-from script_runs import keep, run_script
+from claims_rows import LANGUAGE_MODEL, MODEL
+from processes import in_workers
+from run_scripts import add_result, launch_quietly, read_results
 from tables import fill_in, markdown_table
 
-RESULTS = project.STUDIES / "results" / "default_runs"
+RESULTS = project.STUDIES / "results" / "default_runs.jsonl.gz"
 PAGE = project.ROOT / "docs" / "papers.md"
 SCRIPTS = "grpo", "agrae", "asymgrpo", "fade", "cwgrpo"
 SEEDS = range(3)
+JOBS = {
+    ("middle", script, seed): f"{script} --num_threads 1 --seed {seed}"
+    for seed in SEEDS
+    for script in SCRIPTS
+}
+OF_THE_MODEL = {(LANGUAGE_MODEL, "headline", 0): f"grpo --model {MODEL} --dataset arithmetic"}
 
 
-def one_run(script: str, seed: int, runs: Path) -> None:
-    """Make a run, unless it has been made, and keep its numbers."""
-    name = f"{script}-{seed}"
-    result, run, unfinished = RESULTS / name, runs / name, runs / f"{name}.result"
-    if result.exists():
-        return
-    for folder in (run, unfinished):
-        shutil.rmtree(folder, ignore_errors=True)
-    flags = f"--num_threads 1 --seed {seed} --output_dir {shlex.quote(str(run))}"
-    run_script(f"{script} {flags}", runs / f"{name}.log", {})
-    keep(run, unfinished)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    shutil.move(unfinished, result)
+def train(job: tuple, command: str, folder: Path) -> dict:
+    """Make a run -> the line to keep of it: all rows of its two logs."""
+    shutil.rmtree(folder, ignore_errors=True)
+    launch_quietly(command, folder)
+    logs = {log: read_rows(folder, log) for log in ("metrics", "eval")}
+    return dict(zip(("base", "name", "seed"), job, strict=True), command=command) | logs
 
 
-def table(results: Path) -> list[str]:
+def table(lines: dict) -> list[str]:
     """The lines of the table: the first and the last evaluation of each script's runs."""
-    head = ["script"]
-    head += ["pass@1 before", "pass@1 after", "pass@32 before", "pass@32 after"]
-    head += ["token entropy after"]
+    head = ["script", "pass@1 before", "pass@1 after", "pass@32 before", "pass@32 after"]
     rows = []
     for script in SCRIPTS:
-        evals = [read_rows(results / f"{script}-{seed}", "eval") for seed in SEEDS]
+        evals = [lines["middle", script, seed]["eval"] for seed in SEEDS]
         columns = [
             [f"{rows_of_run[place][key]:.2f}" for rows_of_run in evals]
             for key in ("pass@1", "pass@32")
@@ -57,26 +55,39 @@ def table(results: Path) -> list[str]:
         ]
         columns.append([f"{rows_of_run[-1]['token_entropy']:.3f}" for rows_of_run in evals])
         rows.append([f"`{script}.py`", *map(", ".join, columns)])
-    return markdown_table(head, rows)
+    return markdown_table([*head, "token entropy after"], rows)
 
 
-def write_report(results: Path, figures: Path) -> None:
-    """Fill in the page's table, and draw a figure of each script."""
-    PAGE.write_text(fill_in(PAGE.read_text(), {"default runs": table(results)}))
+def draw(line: dict, figure: Path) -> None:
+    """The curves of a run."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for log in ("metrics", "eval"):
+            for row in line[log]:
+                append_row(Path(scratch), log, row)
+        draw_curves(Path(scratch), scratch)
+        shutil.move(Path(scratch) / "curves.png", figure)
+
+
+def main(given) -> None:
+    jobs = JOBS | OF_THE_MODEL if given.language_model else JOBS
+    lines = read_results(RESULTS)
+    tasks = [
+        (job, command, given.runs / f"{job[1]}-{job[2]}")
+        for job, command in jobs.items()
+        if job not in lines
+    ]
+    for line in in_workers(train, tasks, processes=1):
+        add_result(RESULTS, line)
+    lines = read_results(RESULTS)
+    PAGE.write_text(fill_in(PAGE.read_text(), {"default runs": table(lines)}))
     for script in SCRIPTS:
-        folder = results / f"{script}-0"
-        draw_curves(folder, tempfile.gettempdir())
-        (folder / "curves.png").rename(figures / f"{script}.png")
-
-
-def main(runs: Path) -> None:
-    for seed in SEEDS:
-        for script in SCRIPTS:
-            one_run(script, seed, runs)
-    write_report(RESULTS, project.FIGURES)
+        draw(lines["middle", script, 0], project.FIGURES / f"{script}.png")
+    for job in OF_THE_MODEL:
+        draw(lines[job], project.FIGURES / "language_model.png")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--language_model", action="store_true", help="the run of SmolLM2, too")
     parser.add_argument("--runs", type=Path, default="runs/default_runs", help="run folders")
-    main(parser.parse_args().runs)
+    main(parser.parse_args())

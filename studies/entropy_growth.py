@@ -14,13 +14,13 @@ fall together.
 
 import project
 
-import rlvr.flags
-import rlvr.models
-import rlvr.rollouts
-import rlvr.run
-import rlvr.samplers
+import rlvr.flags.command_line
+import rlvr.policy.models
+import rlvr.rollout.rollouts
+import rlvr.rollout.samplers
 import rlvr.tasks.datasets
-import rlvr.tasks.stream
+import rlvr.tasks.problems
+import rlvr.training.run
 
 import torch
 
@@ -38,7 +38,7 @@ def entropy_growth(policy, samples, rewards: torch.Tensor, temperature: float) -
     """
     rows = range(len(samples))
     logprobs, entropy = common.token_logprobs(policy, samples, rows, temperature)  # [N, T] each
-    lengths = rlvr.rollouts.completion_mask(samples, policy.device).sum(1)  # [N]
+    lengths = rlvr.rollout.rollouts.completion_mask(samples, policy.device).sum(1)  # [N]
     means = (logprobs.sum(1) / lengths).view_as(rewards)  # [B, G]
 
     p = rewards.mean(1)  # [B]
@@ -66,11 +66,11 @@ def surer_of_successes(rewards: torch.Tensor, means: torch.Tensor) -> torch.Tens
 
 
 def main(config: Config) -> None:
-    run = rlvr.run.Run(config)
-    policy, tokenizer = rlvr.models.load_policy(config, run.device)
+    run = rlvr.training.run.Run(config)
+    policy, tokenizer = rlvr.policy.models.load_policy(config, run.device)
     problems, _ = rlvr.tasks.datasets.load_problems(config, tokenizer)
-    sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
-    stream = rlvr.tasks.stream.ProblemStream(problems, config.seed)
+    sampler = rlvr.rollout.samplers.make_sampler(policy, tokenizer, config)
+    stream = rlvr.tasks.problems.ProblemStream(problems, config.seed)
     for step in range(1, config.max_steps + 1):
         batch = common.roll_out(sampler, stream, config)
         found = entropy_growth(policy, batch.samples, batch.successes, config.temperature)
@@ -78,4 +78,4 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    rlvr.run.launch(main, rlvr.flags.parse_flags(Config, VARIANTS))
+    rlvr.training.launch(main, rlvr.flags.parse_flags(Config, VARIANTS))

@@ -1,4 +1,4 @@
-"""The tiny policies of rlvr/policies, made again: their failures are wrong choices, not slips.
+"""The tiny policies that are shipped, made again: their failures are wrong choices, not slips.
 
     python studies/make_bases.py weak middle strong            # up to an hour of one core each
     python studies/make_bases.py weak middle strong --measure  # only measures what is there
@@ -14,17 +14,19 @@ from pathlib import Path
 
 import project  # noqa: F401
 
-import rlvr.models
-import rlvr.rollouts
-import rlvr.samplers
-import rlvr.tiny
-from rlvr.checkpoints import save_folder
-from rlvr.config import Config
-from rlvr.tasks.countdown import draw_countdown
+import rlvr.flags.command_line
+import rlvr.policy.models
+import rlvr.policy.tiny
+import rlvr.rollout.rollouts
+import rlvr.rollout.samplers
+from rlvr.flags.config import Config
+from rlvr.policy.saving import save_folder
+from rlvr.tasks.embedded import draw_countdown
 
 import torch
 from claims_measures import has_false_step
 
+import common
 from common import pass_at_k
 
 RECIPES = {  # the flags of each one's warm-up
@@ -39,7 +41,7 @@ RATES = (0.1, 0.3, 0.5)  # between them, the success rates of problems are count
 def make(name: str, out: Path) -> None:
     """Teach a policy by its recipe, and write it to a folder of its name."""
     out.mkdir(parents=True, exist_ok=True)  # fails now rather than after an hour
-    save_folder(out / name, *rlvr.tiny.warm_up(Config(**RECIPES[name])))
+    save_folder(out / name, *rlvr.policy.tiny.warm_up(Config(**RECIPES[name])))
     print(f"wrote {out / name}")
 
 
@@ -55,12 +57,12 @@ def measure(folder: Path, name: str, count: int) -> dict[str, float]:
         eval_problems=count,
         max_steps=0,
     )
-    policy, tokenizer = rlvr.models.load_policy(config, torch.device("cpu"))
-    sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
+    policy, tokenizer = rlvr.policy.models.load_policy(config, torch.device("cpu"))
+    sampler = rlvr.rollout.make_sampler(policy, tokenizer, config, common.decode)
     problems = draw_countdown(config)[1]
     torch.manual_seed(0)
-    groups = rlvr.rollouts.sample_groups(sampler, problems, SAMPLES, 1.0, 64)
-    greedy = rlvr.rollouts.sample_groups(sampler, problems, 1, 0.0, 64)
+    groups = rlvr.rollout.rollouts.sample_groups(sampler, problems, SAMPLES, 1.0, 64)
+    greedy = rlvr.rollout.rollouts.sample_groups(sampler, problems, 1, 0.0, 64)
     right = [sum(sample.success for sample in group) for group in groups]
     wrong = [sample.text for group in groups for sample in group if not sample.success]
     found = {
@@ -78,7 +80,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("names", nargs="+", choices=RECIPES, help="which policies")
     parser.add_argument("--measure", action="store_true", help="make none")
-    parser.add_argument("--out", type=Path, default=rlvr.tiny.POLICIES, help="folder for them")
+    parser.add_argument(
+        "--out", type=Path, default=rlvr.policy.tiny.POLICIES, help="folder for them"
+    )
     given = parser.parse_args()
     torch.set_num_threads(1)  # another number of threads rounds differently
     for name in given.names:

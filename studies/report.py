@@ -14,7 +14,7 @@ from pathlib import Path
 import project  # noqa: F401
 
 from rlvr.errors import UserError
-from rlvr.report import write_report
+from rlvr.show.report import write_report
 
 
 def main(folders: list[Path], out: Path) -> None:

@@ -21,23 +21,24 @@ import os
 import random
 import statistics
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import project
 
-import rlvr.config
-import rlvr.logprobs
-import rlvr.run
-import rlvr.samplers
+import rlvr.flags.config
+import rlvr.policy.logprobs
+import rlvr.policy.tiny
+import rlvr.rollout.samplers
 import rlvr.tasks.datasets
-import rlvr.tasks.pool
-from rlvr.tasks.verifiers import VERIFIERS
+import rlvr.training.run
+import rlvr.verify.pool
+from rlvr.verify.verifiers import VERIFIERS
 
 import torch
 import transformers
-from measure import make_model, memory_now, now, peak_memory
 from processes import SPAWN, alone, end_with_parent, ending_children
 
 import common
@@ -52,7 +53,7 @@ FOR_EVER = 10**6  # steps
 class Work:
     """What both sides do in a step."""
 
-    model: str  # of measure.make_model
+    model: str  # of make_model
     prompts: int
     generations: int  # of a prompt
     minibatch: int  # completions
@@ -67,6 +68,70 @@ WORK = {
     "1.5B": Work("1.5B", prompts=16, generations=8, minibatch=16, tokens=512, checkpointing=True),
     "quick": Work("small", prompts=2, generations=4, minibatch=4, tokens=8),
 }
+
+
+SHAPES = {  # hidden, intermediate, layers, heads: those of Qwen2.5; "tiny" is the shipped policy
+    "0.5B": (896, 4864, 24, 14),
+    "0.5B, 2 layers": (896, 4864, 2, 14),
+    "1.5B": (1536, 8960, 28, 12),
+    "small": (64, 96, 2, 2),
+}
+
+
+def make_model(name: str, folder: str) -> str:
+    """A folder with a random policy of that shape, and with the tiny policy's tokenizer.
+
+    For "tiny" it is the folder of the tiny policy that `python grpo.py` starts from.
+    """
+    if name == "tiny":
+        return str(rlvr.policy.tiny.tiny_folder(rlvr.flags.config.Config()))
+    torch.manual_seed(0)
+    hidden, intermediate, layers, heads = SHAPES[name]
+    shape = transformers.Qwen2Config(
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        vocab_size=500 if name == "small" else 151936,
+        num_key_value_heads=2,
+        max_position_embeddings=32768,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=None,
+    )
+    transformers.Qwen2ForCausalLM(shape).save_pretrained(folder)
+    _, tokenizer = rlvr.policy.tiny.build_tiny()
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def peak_memory() -> int:
+    """The most bytes since `memory_now`.
+
+    On a GPU they are torch's, on a CPU those of the process, as Linux counts them.
+    """
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    status = Path("/proc/self/status").read_text()
+    kilobytes = status.split("VmHWM:")[1].split()[0]
+    return int(kilobytes) * 1024
+
+
+def memory_now() -> int:
+    """Bytes; the peak is counted from here."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak_memory()
+
+
+def now() -> float:
+    """Seconds on a clock, once a GPU has done what it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 class Turns:
@@ -145,12 +210,12 @@ def toss_a_coin() -> None:
 
 def ours(turns: Turns, work: Work, model: str, folder: str) -> None:
     """Take turns at the steps of grpo.py."""
-    turns.time(rlvr.samplers.GenerateSampler, "generate", "generate")
-    turns.time(rlvr.tasks.pool, "in_threads", "verify")
-    turns.time(rlvr.logprobs, "frozen_logprobs", "old log-probs")
+    turns.time(rlvr.rollout.samplers.GenerateSampler, "generate", "generate")
+    turns.time(rlvr.verify.pool, "in_threads", "verify")
+    turns.time(rlvr.policy.logprobs, "frozen_logprobs", "old log-probs")
     common.evaluate = lambda *_: turns.begin() or {}
-    rlvr.run.Run.end_step = lambda *_: turns.over()
-    rlvr.run.Run.finish = lambda _: None
+    rlvr.training.run.Run.end_step = lambda *_: turns.over()
+    rlvr.training.run.Run.finish = lambda _: None
     config = grpo.Config(
         variant="grpo",
         model=model,
@@ -187,7 +252,7 @@ def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
         return [verify(text, numbers) for text, numbers in zip(completions, gold, strict=True)]
 
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(model)
-    config = rlvr.config.Config(max_completion_length=work.tokens)
+    config = rlvr.flags.config.Config(max_completion_length=work.tokens)
     problems, _ = rlvr.tasks.datasets.load_problems(config, tokenizer)
     rows = [dict(prompt=problem.prompt, gold=problem.gold) for problem in problems]
     gpu = torch.cuda.is_available()
@@ -274,22 +339,19 @@ def median_of(steps: list[dict], key: str) -> float:
     return statistics.median(step.get(key, 0) for step in steps)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--work", nargs="+", default=["tiny", "vocabulary"], choices=WORK)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--quick", action="store_true")
-    flags = parser.parse_args()
+def main(works: list[str], rounds: int) -> None:
     sides = {"grpo.py": ours, "TRL": trl}
     if not importlib.util.find_spec("trl"):
         print("TRL is not installed, so there is nothing to compare with: pip install trl==1.16.0")
         del sides["TRL"]
-    rounds = 1 if flags.quick else flags.rounds
-    for name in ["quick"] if flags.quick else flags.work:
+    for name in works:
         print(f"\n{name}\n{table(alternate(sides, WORK[name], rounds))}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--work", nargs="+", default=["tiny", "vocabulary"], choices=WORK)
+    parser.add_argument("--rounds", type=int, default=7, help="steps of each that are counted")
+    parser.add_argument("--quick", action="store_true", help="one round of a small model")
+    given = parser.parse_args()
+    main(["quick"] if given.quick else given.work, 1 if given.quick else given.rounds)

@@ -11,13 +11,14 @@ from types import SimpleNamespace
 # read when they are imported
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1")
 
-import rlvr.flags
-import rlvr.models
-import rlvr.plots
-import rlvr.run
+import rlvr.flags.command_line
+import rlvr.policy.models
+import rlvr.policy.tiny
+import rlvr.show.plots
 import rlvr.tasks.datasets
-import rlvr.tiny
-from rlvr.config import Config
+import rlvr.training.run
+from rlvr.flags.config import Config
+from rlvr.rollout.samplers import GenerateSampler
 
 import filelock
 import matplotlib
@@ -33,13 +34,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 torch.set_num_threads(1)  # a second one gains little on the tiny policy, and costs much if busy
 
+GenerateSampler.decode = staticmethod(common.decode)  # which a script gives to make_sampler
+
 
 @pytest.fixture(scope="session")
 def tiny():
     """(policy, tokenizer) as initialised, in fp32. Shared: a test that changes it takes a copy."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return rlvr.tiny.build_tiny()
+        return rlvr.policy.tiny.build_tiny()
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +73,7 @@ def cache_dir(tmp_path_factory):
         numbers=str(SMALL["numbers"]), sft_steps=SMALL["sft_steps"], cache_dir=str(shared)
     )
     with filelock.FileLock(f"{shared}.lock"):
-        rlvr.tiny.warmed_up_tiny(small)
+        rlvr.policy.tiny.warmed_up_tiny(small)
     own = tmp_path_factory.mktemp("cache")
     shutil.copytree(shared, own, dirs_exist_ok=True)
     return own
@@ -86,10 +89,8 @@ def bare(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     # always the same, and 1 s of every run
     monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", countdown_problems)
-    # 2 s of every run of a model that is not tiny
-    monkeypatch.setattr(rlvr.models, "tell_duration", lambda *_: None)
     # small and plain figures are drawn 10 times as fast
-    monkeypatch.setattr(rlvr.plots, "MOST_PANELS", 2)
+    monkeypatch.setattr(rlvr.show.plots, "MOST_PANELS", 2)
     monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", 20)
     for name in ("xtick.bottom", "xtick.labelbottom", "ytick.left", "ytick.labelleft"):
         monkeypatch.setitem(matplotlib.rcParams, name, False)
@@ -99,8 +100,8 @@ def bare(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", [str(ROOT / f"{script}.py"), *given])
         capsys.readouterr()
         try:
-            config = rlvr.flags.parse_flags(module.Config, module.VARIANTS)
-            rlvr.run.launch(module.main, config)
+            config = rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
+            rlvr.training.run.launch(module.main, config)
             code = 0
         except SystemExit as stopped:
             code = stopped.code
@@ -148,7 +149,7 @@ def no_model(bare, monkeypatch, tmp_path):
     def fail(*_, **__):
         pytest.fail("a policy was built or loaded")  # no Exception, which load_policy would catch
 
-    monkeypatch.setattr(rlvr.tiny, "build_tiny", fail)
+    monkeypatch.setattr(rlvr.policy.tiny, "build_tiny", fail)
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", fail)
 
     def run_without_a_model(script, *given):

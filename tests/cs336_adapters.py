@@ -6,7 +6,7 @@ is divided by G - 1, and advantage_eps is added to it.
 
 import torch
 
-from common import ppo_clip, token_weights
+from common import ppo_clip_loss, token_weights
 from grpo import grpo_advantage
 
 
@@ -29,8 +29,11 @@ def run_compute_group_normalized_rewards(
 
 
 def run_compute_grpo_clip_loss(advantages, policy_log_probs, old_log_probs, cliprange):
-    ratio = (policy_log_probs - old_log_probs).exp()
-    return -ppo_clip(ratio, advantages, cliprange).objective, {}
+    # The loss of a token is the derivative of the whole loss in the token's weight.
+    weights = torch.ones_like(policy_log_probs, requires_grad=True)
+    given = policy_log_probs.detach(), old_log_probs, advantages
+    loss, _ = ppo_clip_loss(*given, torch.ones_like(weights), weights, cliprange)
+    return torch.autograd.grad(loss, weights)[0], {}
 
 
 def run_compute_policy_gradient_loss(
@@ -58,11 +61,12 @@ def run_grpo_microbatch_train_step(
     old_log_probs=None,
     cliprange=None,
 ):
-    per_token, _ = run_compute_policy_gradient_loss(
-        policy_log_probs, loss_type, raw_rewards, advantages, old_log_probs, cliprange
-    )
-    weights = token_weights(response_mask.float(), "sequence") / gradient_accumulation_steps
-    loss = (weights * per_token).sum()
+    if loss_type != "grpo_clip":
+        raise NotImplementedError
+    mask = response_mask.float()
+    weights = token_weights(mask, "sequence") / gradient_accumulation_steps
+    given = policy_log_probs, old_log_probs, advantages
+    loss, _ = ppo_clip_loss(*given, mask, weights, cliprange)
     loss.backward()
     return loss.detach(), {}
 

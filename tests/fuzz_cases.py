@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
-import rlvr.config
+import rlvr.flags.config
 
 from runs import SCRIPTS, SMALL
 
@@ -260,7 +260,7 @@ def kinds_of(script):
     return get_type_hints(importlib.import_module(script).Config)
 
 
-SHARED = get_type_hints(rlvr.config.Config).keys()
+SHARED = get_type_hints(rlvr.flags.config.Config).keys()
 
 
 def values_of(script, name):

@@ -6,7 +6,7 @@ import queue
 import time
 from pathlib import Path
 
-from rlvr.tasks import pool
+import rlvr.verify.pool as pool
 
 import pytest
 
@@ -62,13 +62,19 @@ def is_of_this_process(process):
     return False
 
 
+def wait_until(condition, seconds=60):
+    """Whether it is so within so many seconds; only what hangs takes that long."""
+    end = time.monotonic() + seconds
+    while not (is_so := condition()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return is_so
+
+
 def traces(folder, marks=()):
     """What solutions have left: processes, temporary folders, and the files that are marks.
 
     The system may take a moment to end processes that have been killed.
     """
-    end = time.monotonic() + 2
-    while solutions_alive(folder) and time.monotonic() < end:
-        time.sleep(0.02)
+    wait_until(lambda: not solutions_alive(folder))
     files = [path for path in (*marks, "marker") if os.path.lexists(path)]
     return [*solutions_alive(folder), *folder.iterdir(), *files]

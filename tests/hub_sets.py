@@ -1,23 +1,30 @@
-"""Rows of the data sets of the hub, in their real schemas, and what is to be read from them."""
+"""Rows of the data sets of the hub, in their real columns, and what is to be read from them."""
 
 import base64
 import json
 import pickle
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
 class Row:
-    """A row as it is on the hub, what is to be read from it, and an answer that is wrong."""
+    """The values of a row on the hub, what is to be read from it, and an answer that is wrong."""
 
-    columns: dict
-    problem: str
-    gold: str | tuple[str, ...]
+    values: tuple  # in the order of the set's columns
+    gold: str | tuple[str, ...] | None = None  # the second value if None
     level: str = ""
     wrong: str = "12345"
     right: str = ""  # an answer; the gold itself if empty
+    problem: str | None = None  # the first value if None
     images: tuple[bytes, ...] = ()
+    columns: dict = field(default_factory=dict)
+
+    def name_columns(self, names: str):
+        """Fill in what the set's columns settle."""
+        self.columns = dict(zip(names.split(", "), self.values, strict=True))
+        self.problem = self.values[0] if self.problem is None else self.problem
+        self.gold = self.values[1] if self.gold is None else self.gold
 
 
 @dataclass
@@ -25,636 +32,294 @@ class HubSet:
     """A data set: where it is, what judges its answers, and its splits."""
 
     path: str
-    splits: dict[str, list[Row]]
+    columns: str
     train: str | None = None  # the split to train on
-    test: str | None = None  # the split to evaluate on
+    test: str | None = "test"  # the split to evaluate on
     verifier: str = "math"
     configuration: str | None = None
     files: str | None = None  # of a split, where the hub's repository has to be told which
-
-
-def gsm8k(question, solution, gold):
-    """A row of gsm8k."""
-    columns = dict(question=question, answer=f"{solution}\n#### {gold}")
-    return Row(columns, question, gold)
-
-
-def math(problem, level, solution, gold, wrong):
-    """A row of MATH."""
-    columns = dict(problem=problem, level=level, type="Algebra", solution=solution)
-    return Row(columns, problem, gold, level, wrong)
-
-
-def math500(problem, level, answer, wrong):
-    """A row of MATH-500."""
-    columns = dict(
-        problem=problem,
-        solution=f"Thus $\\boxed{{{answer}}}$.",
-        answer=answer,
-        subject="Precalculus",
-        level=level,
-        unique_id=f"test/precalculus/{level}.json",
-    )
-    return Row(columns, problem, answer, str(level), wrong)
-
-
-def open_rs(problem, level, answer, wrong="12345"):
-    """A row of Open-RS."""
-    columns = dict(problem=problem, solution=f"Thus {answer}.", answer=answer, level=level)
-    return Row(columns, problem, answer, level, wrong)
-
-
-def aime24(problem, answer, gold):
-    """A row of AIME 2024, whose answers have leading zeros."""
-    columns = dict(
-        id=60,
-        problem=problem,
-        solution=f"So \\boxed{{{answer}}}.",
-        answer=answer,
-        year="2024",
-        url="https://artofproblemsolving.com/wiki/index.php/2024_AIME_I_Problems/Problem_1",
-    )
-    return Row(columns, problem, gold)
-
-
-def aime25(problem, answer, number):
-    """A row of AIME 2025."""
-    return Row(dict(problem=problem, answer=answer, id=number), problem, answer)
-
-
-def amc23(question, answer, gold):
-    """A row of AMC 2023, whose answers are floats."""
-    url = "https://artofproblemsolving.com/wiki/index.php/2022_AMC_12A_Problems/Problem_1"
-    return Row(dict(id=0, question=question, answer=answer, url=url), question, gold)
-
-
-def minerva(question, answer, wrong="12345"):
-    """A row of Minerva."""
-    return Row(dict(question=question, answer=answer), question, answer, wrong=wrong)
-
-
-def olympiadbench(question, answers, gold, wrong):
-    """A row of OlympiadBench, whose answers are a list."""
-    columns = dict(
-        id=1606,
-        question=question,
-        solution=["Let $n=1$."],
-        final_answer=answers,
-        context=None,
-        modality="Text-only",
-        difficulty="Competition",
-        is_multiple_answer=len(answers) > 1,
-        unit=None,
-        answer_type="Expression",
-        error=None,
-        question_type="Open-ended",
-        subfield="Algebra",
-        subject="Math",
-        language="English",
-    )
-    return Row(columns, question, gold, wrong=wrong)
-
-
-def arc(question, options, labels, label, gold, wrong):
-    """A row of ARC-Challenge, whose labels are letters or numbers."""
-    columns = dict(
-        id="Mercury_7175875",
-        question=question,
-        choices=dict(text=options, label=labels),
-        answerKey=label,
-    )
-    return Row(columns, lettered(question, options), gold, wrong=wrong)
-
-
-def mmlu_pro(question, options, index, category, wrong):
-    """A row of MMLU-Pro, with up to ten options."""
-    columns = dict(
-        question_id=70,
-        question=question,
-        options=options,
-        answer="ABCDEFGHIJ"[index],
-        answer_index=index,
-        cot_content="",
-        category=category,
-        src="ori_mmlu-business_ethics",
-    )
-    return Row(columns, lettered(question, options), "ABCDEFGHIJ"[index], category, wrong)
+    splits: dict[str, list[Row]] = field(default_factory=dict)
 
 
 def lettered(question, options):
     """What a policy is asked."""
-    letters = "ABCDEFGHIJ"[: len(options)]
-    lines = [f"{letter}. {text}" for letter, text in zip(letters, options, strict=True)]
+    lines = [f"{letter}. {text}" for letter, text in zip("ABCDEFGHIJ", options, strict=False)]
     return "\n".join([question, *lines])
 
 
-IN_AND_OUT = "Read from standard input and write to standard output."
-DOUBLE = "```python\nprint(2 * int(input()))\n```"
-TRIPLE = "```python\nprint(3 * int(input()))\n```"
-DOUBLE_FUNCTION = "```python\nclass Solution:\n    def double(self, x):\n        return 2 * x\n```"
-TRIPLE_FUNCTION = DOUBLE_FUNCTION.replace("2", "3")
+def mmlu_pro(question, options, index, category, wrong):
+    """A row of MMLU-Pro, with up to ten options."""
+    values = (question, "ABCDEFGHIJ"[index], options, index, category)
+    return Row(values, None, category, wrong, problem=lettered(question, options))
+
+
+def arc(question, options, labels, label, gold, wrong):
+    """A row of ARC-Challenge, whose labels are letters or numbers."""
+    values = (question, label, dict(text=options, label=labels))
+    return Row(values, gold, wrong=wrong, problem=lettered(question, options))
+
+
+DOUBLE, TRIPLE = (f"```python\nprint({n} * int(input()))\n```" for n in (2, 3))
 STARTER = "class Solution:\n    def double(self, x: int) -> int:\n        "
+DOUBLE_FUNCTION, TRIPLE_FUNCTION = (f"```python\n{STARTER}return {n} * x\n```" for n in (2, 3))
+
+
+def programming(values, tests, starter="", level=""):
+    """A row with a task to double a number, from standard input or by a function."""
+    task = f"Complete this code:\n```python\n{starter}\n```"
+    if not starter:
+        task = "Read from standard input and write to standard output."
+    right, wrong = (DOUBLE_FUNCTION, TRIPLE_FUNCTION) if starter else (DOUBLE, TRIPLE)
+    return Row(values, json.dumps(tests), level, wrong, right, f"{values[0]}\n\n{task}")
 
 
 def code_contests(description):
-    """A row of CodeContests: as many columns as on the hub, but for some of the last ones."""
-    columns = dict(
-        name="1575_A. Another Sorting Problem",
-        description=description,
-        public_tests=dict(input=["1\n"], output=["2\n"]),
-        private_tests=dict(input=[], output=[]),
-        generated_tests=dict(input=["5\n", "0\n"], output=["10\n", "0\n"]),
-        source=2,
-        difficulty=7,
-        solutions=dict(language=[3], solution=["print(2 * int(input()))"]),
-        incorrect_solutions=dict(language=[3], solution=["print(int(input()))"]),
-        cf_contest_id=1575,
-        cf_index="A",
-        cf_points=0.0,
-        cf_rating=1100,
-        cf_tags=["data structures", "sortings"],
-        is_description_translated=False,
-        untranslated_description="",
-        time_limit=dict(seconds=2, nanos=0),
-        memory_limit_bytes=256000000,
-        input_file="",
-        output_file="",
-    )
+    """A row of CodeContests, whose tests stand in three columns."""
+    public, private = dict(input=["1\n"], output=["2\n"]), dict(input=[], output=[])
+    generated = dict(input=["5\n", "0\n"], output=["10\n", "0\n"])
+    solutions = dict(language=[3], solution=["print(2 * int(input()))"])
     tests = dict(inputs=["1\n", "5\n", "0\n"], outputs=["2\n", "10\n", "0\n"])
-    asked = f"{description}\n\n{IN_AND_OUT}"
-    return Row(columns, asked, json.dumps(tests), wrong=TRIPLE, right=DOUBLE)
+    return programming((description, public, private, generated, solutions, 7), tests)
 
 
 def taco(question, difficulty, starter="", **tests):
     """A row of TACO, whose tests are JSON: of standard input, or of a function."""
-    columns = {
-        "question": question,
-        "solutions": json.dumps(["print(2 * int(input()))"]),
-        "starter_code": starter,
-        "input_output": json.dumps(tests),
-        "difficulty": difficulty,
-        "raw_tags": "['math']",
-        "name": None,
-        "source": "codeforces",
-        "tags": "['Mathematics']",
-        "skill_types": "[]",
-        "url": "https://codeforces.com/problemset/problem/1422/C",
-        "Expected Auxiliary Space": None,
-        "time_limit": "1 second",
-        "date": "2020-10-04",
-        "picture_num": "0",
-        "memory_limit": "256 megabytes",
-        "Expected Time Complexity": None,
-    }
-    return programming(columns, question, starter, tests, difficulty)
+    values = (question, json.dumps(tests), starter, difficulty, json.dumps(["print(1)"]))
+    return programming(values, tests, starter, difficulty)
 
 
 def human_eval(name):
     """A row of HumanEval: the head of a function, and the definition of a check."""
     head = f'\ndef {name}(x: int) -> int:\n    """ Twice x\n    >>> {name}(1)\n    2\n    """\n'
     test = "\n\nMETADATA = {}\n\n\ndef check(candidate):\n    assert candidate(4) == 8\n"
-    columns = dict(
-        task_id="HumanEval/0",
-        prompt=head,
-        canonical_solution="    return 2 * x\n",
-        test=test,
-        entry_point=name,
-    )
-    asked = f"Complete this function:\n```python\n{head}\n```"
     right, wrong = (f"```python\n{head}    return {n} * x\n```" for n in (2, 3))
     gold = json.dumps(dict(head=head, assertions=f"{test}\ncheck({name})"))
-    return Row(columns, asked, gold, wrong=wrong, right=right)
+    asked = f"Complete this function:\n```python\n{head}\n```"
+    return Row((head, test, name, "    return 2 * x\n"), gold, "", wrong, right, asked)
 
 
 def livecodebench(question, difficulty, date, function=False, packed=True):
     """A row of LiveCodeBench: AtCoder's by standard input, LeetCode's by a function's name."""
-    kind = "functional" if function else "stdin"
-    public = [dict(input="1", output="2", testtype=kind)]
+    kind, starter = ("functional", STARTER) if function else ("stdin", "")
+    public = json.dumps([dict(input="1", output="2", testtype=kind)])
     private = json.dumps([dict(input="5", output="10", testtype=kind)])
     if packed:
         private = base64.b64encode(zlib.compress(pickle.dumps(private))).decode()
-    starter = STARTER if function else ""
-    columns = dict(
-        question_title="Doubling",
-        question_content=question,
-        platform="leetcode" if function else "atcoder",
-        question_id="abc301_a",
-        contest_id="abc301",
-        contest_date=date,
-        starter_code=starter,
-        difficulty=difficulty,
-        public_test_cases=json.dumps(public),
-        private_test_cases=private,
-        metadata=json.dumps(dict(func_name="double") if function else {}),
-    )
+    metadata = json.dumps(dict(func_name="double") if function else {})
+    tests = dict(inputs=["1", "5"], outputs=["2", "10"])
     if function:
         tests = dict(fn_name="double", inputs=[[1], [5]], outputs=[2, 10])
-    else:
-        tests = dict(inputs=["1", "5"], outputs=["2", "10"])
-    return programming(columns, question, starter, tests, difficulty)
+    values = (question, starter, public, private, metadata, difficulty, date)
+    return programming(values, tests, starter, difficulty)
 
 
-def programming(columns, question, starter, tests, difficulty):
-    """A row with a task to double a number, from standard input or by a function."""
-    task = f"Complete this code:\n```python\n{starter}\n```" if starter else IN_AND_OUT
-    right, wrong = (DOUBLE_FUNCTION, TRIPLE_FUNCTION) if starter else (DOUBLE, TRIPLE)
-    gold = json.dumps(tests)
-    return Row(columns, f"{question}\n\n{task}", gold, difficulty, wrong=wrong, right=right)
+LIVECODEBENCH = dict(
+    path="lighteval/code_generation_lite",
+    columns="question_content, starter_code, public_test_cases, private_test_cases, metadata, "
+    "difficulty, contest_date",
+    verifier="code",
+)
 
 
-LIVECODEBENCH = dict(path="lighteval/code_generation_lite", test="test", verifier="code")
+IN_THE_IMAGE = "Answer the question that stands in the image."
 
 
-def geo3k(problem, answer, wrong, shown):
-    """A row of Geometry3K, whose questions begin with the place of their image."""
-    columns = dict(images=[stored(shown)], problem=problem, answer=answer)
-    return Row(columns, problem, answer, wrong=wrong, images=(shown,))
+def pictured(values, image, gold=None, **more):
+    """A row with an image, which is the last value: as the hub's files have it."""
+    stored = dict(bytes=image, path="0.png")
+    return Row((*values, stored), gold, images=(image,), **more)
 
 
-def mathvision(question, options, answer, level, gold, wrong, shown):
+def mathvision(question, options, answer, level, gold, wrong, image):
     """A row of MathVision, some of whose answers are letters of options."""
-    columns = dict(
-        id="4",
-        question=question,
-        options=options,
-        image="images/4.jpg",
-        decoded_image=stored(shown),
-        answer=answer,
-        solution=None,
-        level=level,
-        subject="counting",
-    )
-    problem = lettered(question, options)
     right = "" if isinstance(gold, str) else f"\\boxed{{{answer}}}"
-    return Row(columns, problem, gold, str(level), wrong, right, images=(shown,))
+    asked = lettered(question, options)
+    values = (question, answer, options, level, "images/4.jpg")
+    return pictured(values, image, gold, level=str(level), wrong=wrong, right=right, problem=asked)
 
 
-def mathverse(question, version, answer, problem, wrong, shown):
-    """A row of MathVerse, some of whose questions stand in the image alone."""
-    columns = dict(
-        sample_index="1",
-        problem_index="1",
-        problem_version=version,
-        question=question,
-        image=stored(shown),
-        answer=answer,
-        question_type="multi-choice",
-        query_wo="Please directly answer the question.",
-    )
-    return Row(columns, problem, answer, version, wrong, images=(shown,))
-
-
-def pmc_vqa(question, choices, label, problem, wrong, shown):
+def pmc_vqa(question, choices, label, wrong, image):
     """A row of PMC-VQA, some of whose choices begin with their letters."""
-    names = [f"choice {letter}" for letter in "abcd"]
-    columns = {
-        "image": stored(shown),
-        "caption": "Figure 1",
-        "question": question,
-        "answer": choices["ABCD".index(label)],
-        **dict(zip(names, choices, strict=True)),
-        "answer label": label,
-    }
-    return Row(columns, problem, label, wrong=wrong, images=(shown,))
+    values = (question, label, *choices, choices["ABCD".index(label)])
+    texts = [choice.rpartition(":")[2].strip() for choice in choices]
+    return pictured(values, image, problem=lettered(question, texts), wrong=wrong)
 
 
-def stored(encoded):
-    """An image as the hub's files have it."""
-    return dict(bytes=encoded, path="0.png")
+def figure(question, answer, image):
+    """A row of Geometry3K, whose images are a list."""
+    return Row((question, answer, [dict(bytes=image, path="0.png")]), images=(image,))
 
 
+def math(question, solution, level, gold, wrong):
+    """A row of MATH, whose gold answer stands in the last box of the solution."""
+    return Row((question, solution, level, "Algebra"), gold, level, wrong)
+
+
+# Of each data set and split: its rows.
+ROWS = {
+    ("gsm8k", "train"): [
+        Row(("How many clips?", "In May: 48/2 = <<48/2=24>>24.\nIn all 72.\n#### 72"), "72"),
+        Row(("How much profit?", "$<<2*500=1000>>1,000.\n#### 1,000"), "1,000"),
+    ],
+    ("gsm8k", "test"): [
+        Row(("How many dollars?", "9 * 2 = $<<9*2=18>>18.\n#### 18"), "18"),
+        Row(("How much is left?", "It is 210,000.\n#### 210,000"), "210,000"),
+        Row(("What change?", "It is 2 - 7 = <<2-7=-5>>-5.\n#### -5"), "-5"),
+    ],
+    ("math", "train"): [
+        math(
+            "Half?", r"So $\boxed{1}/2$ is $\boxed{\frac{1}{2}}$.", "Level 1", r"\frac{1}{2}", "1"
+        ),
+        math("$f$?", r"It is \[\boxed{x^{2}+1}.\]", "Level ?", "x^{2}+1", "x^{2}-1"),
+    ],
+    ("math", "test"): [
+        math("Which set?", r"It is $\boxed{\{1,2\}}$.", "Level 3", r"\{1,2\}", r"\{1,3\}"),
+        math("$x$?", r"Hence $\boxed{x \in [-2,7]}$", "Level 5", r"x \in [-2,7]", "[-2,6]"),
+        math("Who?", r"$\boxed{\text{Evelyn}}$.", "Level 2", r"\text{Evelyn}", r"\text{Carla}"),
+    ],
+    ("math500", "test"): [
+        Row(("Polar?", r"\left(3, \frac{\pi}{2}\right)", 2, "0"), None, "2", r"(2, \frac{\pi}{2})"),
+        Row(("Sums?", "p - q", 5, r"\boxed{0}"), level="5", wrong="p + q"),
+        Row(("Degrees?", r"90^\circ", 1, r"\boxed{0}"), level="1", wrong=r"60^\circ"),
+    ],
+    ("open-rs", "train"): [
+        Row(("Range?", r"(-\infty, 3)", "Hard", "0"), None, "Hard", r"(-\infty, 4)"),
+        Row(("Count?", "6", "Easy", "0"), level="Easy"),
+        Row(("Root?", r"\sqrt{2}", "Hard", "0"), level="Hard", wrong="2"),
+    ],
+    ("aime24", "train"): [
+        Row(("Minutes?", "204", 60, r"\boxed{1}")),
+        Row(("Torus?", "033", 61, r"\boxed{1}"), "33"),
+        Row(("Least?", "005", 62, r"\boxed{1}"), "5"),
+    ],
+    ("aime25", "test"): [Row(("Bases?", "70", "0")), Row(("Area?", "588", "1"))],
+    ("amc23", "test"): [
+        Row(("Fractions?", 27.0, 0), "27"),
+        Row(("Digits?", 0.5, 1), "0.5"),
+        Row(("Below?", -1.0, 2), "-1"),
+    ],
+    ("minerva", "test"): [
+        Row(("Refraction?", r"\arcsin{1.3 \sin{\theta}}"), wrong=r"\arcsin{1.4 \sin{\theta}}"),
+        Row(("Redshift?", "4.5e33"), wrong="4.5e32"),
+    ],
+    ("olympiadbench", "test"): [
+        Row(("Ratio?", [r"$\frac{1}{2}$"], ["1"]), r"$\frac{1}{2}$", wrong=r"\frac{1}{3}"),
+        Row(("Number?", ["2"], ["1"]), "2", wrong="3"),
+        Row(("Roots?", ["$3$", "$-1$"], ["1"]), "$3$, $-1$", wrong="3"),
+    ],
+    ("arc", "train"): [arc("Heat?", ["ice", "fire"], ["A", "B"], "B", gold="B", wrong="A")],
+    ("arc", "test"): [
+        arc("Day?", ["24 h", "7 h"], ["A", "B"], "A", gold="A", wrong="B"),
+        arc("Moon?", ["a", "b", "c", "d"], [*"1234"], "3", gold="C", wrong="D"),
+    ],
+    ("mmlu-pro", "validation"): [mmlu_pro("Why?", ["x", "y"], 0, "law", wrong="B")],
+    ("mmlu-pro", "test"): [
+        mmlu_pro("Which?", [f"{i}." for i in range(10)], 9, "business", wrong="A"),
+        mmlu_pro("Whose?", ["his", "hers", "its"], 1, "law", wrong="C"),
+    ],
+    ("code-contests", "train"): [code_contests("Double one."), code_contests("Double two.")],
+    ("code-contests", "valid"): [code_contests("Double three.")],
+    ("code-contests", "test"): [code_contests("Double four.")],
+    ("taco", "train"): [taco("Double a.", "EASY", inputs=["1\n", "5\n"], outputs=["2\n", "10\n"])],
+    ("taco", "test"): [
+        taco("Double c.", "MEDIUM", inputs=["3\n"], outputs=["6\n"]),
+        taco("Double d.", "EASY", STARTER, fn_name="double", inputs=[[5]], outputs=[10]),
+    ],
+    ("human-eval", "test"): [human_eval("double"), human_eval("twice")],
+    ("livecodebench-v5", "test"): [
+        livecodebench("Double, please.", "easy", "2023-08-21T00:00:00"),
+        livecodebench("Double it.", "hard", "2024-10-05T00:00:00", function=True),
+        livecodebench("Double!", "medium", "2025-01-04T00:00:00", packed=False),
+    ],
+    ("livecodebench-v6", "test"): [
+        livecodebench("Double, please.", "easy", "2024-08-03T00:00:00"),
+        livecodebench("Double it.", "hard", "2025-04-05T00:00:00", function=True),
+    ],
+    ("geo3k", "train"): [figure("<image>Find x.", "\\frac{5}{2}", b"1")],
+    ("geo3k", "validation"): [figure("<image>Find y.", "3", b"2")],
+    ("geo3k", "test"): [figure("<image>Find z.", "10 \\sqrt { 3 }", b"3")],
+    ("mathvision", "test"): [
+        mathvision("<image1> How many?", [], "13", 2, "13", "12", b"1"),
+        mathvision("<image1> Which?", [*"ABCDE"], "D", 1, "D", "A", b"2"),
+        mathvision("<image1> Area?", ["12", "15"], "B", 5, ("B", "15"), r"\boxed{12}", b"3"),
+    ],
+    ("mathvision", "testmini"): [mathvision("<image1> Not I.", [], "1", 1, "1", "2", b"4")],
+    ("mathverse", "testmini"): [
+        pictured(("Angle?\nA:45\nB:60", "B", "Text"), b"1", level="Text", wrong="A"),
+        pictured(("", "C", "Vision"), b"3", None, level="Vision", wrong="D", problem=IN_THE_IMAGE),
+    ],
+    ("pmc-vqa", "train"): [
+        pmc_vqa(
+            "Organ?", [" A:Liver", " B:Heart ", "C:Lung", "D: Eye"], "B", wrong="A", image=b"1"
+        ),
+    ],
+    ("pmc-vqa", "test"): [
+        pmc_vqa("Method?", ["CT", "MRI", "X-ray", "Eye"], "A", wrong="C", image=b"2"),
+    ],
+}
 SETS = {
     "gsm8k": HubSet(
-        "openai/gsm8k",
-        {
-            "train": [
-                gsm8k(
-                    "How many clips?",
-                    "In May: 48/2 = <<48/2=24>>24.\nIn all: 48+24 = <<48+24=72>>72.",
-                    "72",
-                ),
-                gsm8k("How much profit?", "He has 2*500=$<<2*500=1000>>1,000.", "1,000"),
-            ],
-            "test": [
-                gsm8k(
-                    "How many dollars?",
-                    "Janet sells 16 - 3 - 4 = <<16-3-4=9>>9.\n9 * 2 = $<<9*2=18>>18.",
-                    "18",
-                ),
-                gsm8k(
-                    "How much is left?", "It is 70000 * 3 = <<70000*3=210000>>210,000.", "210,000"
-                ),
-                gsm8k("What change?", "It is 2 - 7 = <<2-7=-5>>-5.", "-5"),
-            ],
-        },
-        train="train",
-        test="test",
-        verifier="number",
-        configuration="main",
+        "openai/gsm8k", "question, answer", "train", verifier="number", configuration="main"
     ),
-    "math": HubSet(
-        "DigitalLearningGmbH/MATH-lighteval",
-        {
-            "train": [
-                math(
-                    "Half of 1?",
-                    "Level 1",
-                    r"So $\boxed{1}/2$ is $\boxed{\frac{1}{2}}$.",
-                    gold=r"\frac{1}{2}",
-                    wrong="1",
-                ),
-                math(
-                    "What is $f$?",
-                    "Level ?",
-                    r"It is \[\boxed{x^{2}+1}.\]",
-                    gold="x^{2}+1",
-                    wrong="x^{2}-1",
-                ),
-            ],
-            "test": [
-                math(
-                    "Which set?",
-                    "Level 3",
-                    r"It is $\boxed{\{1,2\}}$.",
-                    gold=r"\{1,2\}",
-                    wrong=r"\{1,3\}",
-                ),
-                math(
-                    "Which $x$?",
-                    "Level 5",
-                    r"Hence $\boxed{x \in [-2,7]}$",
-                    gold=r"x \in [-2,7]",
-                    wrong="[-2,6]",
-                ),
-                math(
-                    "Who?",
-                    "Level 2",
-                    r"It is $\boxed{\text{Evelyn}}$.",
-                    gold=r"\text{Evelyn}",
-                    wrong=r"\text{Carla}",
-                ),
-            ],
-        },
-        train="train",
-        test="test",
-    ),
-    "math500": HubSet(
-        "HuggingFaceH4/MATH-500",
-        {
-            "test": [
-                math500(
-                    "Polar?",
-                    2,
-                    r"\left( 3, \frac{\pi}{2} \right)",
-                    wrong=r"\left( 2, \frac{\pi}{2} \right)",
-                ),
-                math500("Sums?", 5, "p - q", wrong="p + q"),
-                math500("Degrees?", 1, r"90^\circ", wrong=r"60^\circ"),
-                math500(
-                    "Vector?",
-                    4,
-                    r"\begin{pmatrix} -2 \\ 1 \end{pmatrix}",
-                    wrong=r"\begin{pmatrix} -2 \\ 2 \end{pmatrix}",
-                ),
-            ],
-        },
-        test="test",
-    ),
-    "open-rs": HubSet(
-        "knoveleng/open-rs",
-        {
-            "train": [
-                open_rs("Range?", "Hard", r"(-\infty, 3)", wrong=r"(-\infty, 4)"),
-                open_rs("Count?", "Easy", "6"),
-                open_rs("Root?", "Hard", r"\sqrt{2}", wrong="2"),
-            ],
-        },
-        train="train",
-    ),
-    "aime24": HubSet(
-        "HuggingFaceH4/aime_2024",
-        {
-            "train": [
-                aime24("Minutes?", "204", gold="204"),
-                aime24("Torus?", "033", gold="33"),
-                aime24("Least?", "005", gold="5"),
-            ],
-        },
-        test="train",
-    ),
-    "aime25": HubSet(
-        "math-ai/aime25",
-        {"test": [aime25("Bases?", "70", "0"), aime25("Area?", "588", "1")]},
-        test="test",
-    ),
-    "amc23": HubSet(
-        "math-ai/amc23",
-        {
-            "test": [
-                amc23("Fractions?", 27.0, gold="27"),
-                amc23("Digits?", 0.5, gold="0.5"),
-                amc23("Below?", -1.0, gold="-1"),
-            ],
-        },
-        test="test",
-    ),
-    "minerva": HubSet(
-        "math-ai/minervamath",
-        {
-            "test": [
-                minerva(
-                    "Refraction?",
-                    r"\arcsin{1.3 \sin{\theta_w}}",
-                    wrong=r"\arcsin{1.4 \sin{\theta_w}}",
-                ),
-                minerva("Redshift?", "4.5e33", wrong="4.5e32"),
-                minerva("Magnitude?", "20"),
-            ],
-        },
-        test="test",
-    ),
-    "olympiadbench": HubSet(
-        "math-ai/olympiadbench",
-        {
-            "test": [
-                olympiadbench("Ratio?", [r"$\frac{1}{2}$"], r"$\frac{1}{2}$", wrong=r"\frac{1}{3}"),
-                olympiadbench("Number?", ["2"], "2", wrong="3"),
-                olympiadbench("Roots?", ["$3$", "$-1$"], "$3$, $-1$", wrong="3"),
-            ],
-        },
-        test="test",
-    ),
+    "math": HubSet("DigitalLearningGmbH/MATH-lighteval", "problem, solution, level, type", "train"),
+    "math500": HubSet("HuggingFaceH4/MATH-500", "problem, answer, level, solution"),
+    "open-rs": HubSet("knoveleng/open-rs", "problem, answer, level, solution", "train", None),
+    "aime24": HubSet("HuggingFaceH4/aime_2024", "problem, answer, id, solution", test="train"),
+    "aime25": HubSet("math-ai/aime25", "problem, answer, id"),
+    "amc23": HubSet("math-ai/amc23", "question, answer, id"),
+    "minerva": HubSet("math-ai/minervamath", "question, answer"),
+    "olympiadbench": HubSet("math-ai/olympiadbench", "question, final_answer, solution"),
     "arc": HubSet(
         "allenai/ai2_arc",
-        {
-            "train": [arc("Heat?", ["ice", "fire"], ["A", "B"], "B", gold="B", wrong="A")],
-            "test": [
-                arc("Day?", ["24 h", "7 h"], ["A", "B"], "A", gold="A", wrong="B"),
-                arc("Moon?", ["a", "b", "c", "d"], [*"1234"], "3", gold="C", wrong="D"),
-            ],
-        },
-        test="test",
+        "question, answerKey, choices",
         verifier="choice",
         configuration="ARC-Challenge",
     ),
     "mmlu-pro": HubSet(
         "TIGER-Lab/MMLU-Pro",
-        {
-            "validation": [mmlu_pro("Why?", ["x", "y"], 0, "law", wrong="B")],
-            "test": [
-                mmlu_pro("Which?", [f"{i}." for i in range(10)], 9, "business", wrong="A"),
-                mmlu_pro("Whose?", ["his", "hers", "its"], 1, "law", wrong="C"),
-            ],
-        },
-        test="test",
+        "question, answer, options, answer_index, category",
         verifier="choice",
     ),
     "code-contests": HubSet(
         "deepmind/code_contests",
-        {
-            "train": [code_contests("Double one."), code_contests("Double two.")],
-            "valid": [code_contests("Double three.")],
-            "test": [code_contests("Double four.")],
-        },
-        train="train",
-        test="test",
+        "description, public_tests, private_tests, generated_tests, solutions, difficulty",
+        "train",
         verifier="code",
     ),
     "taco": HubSet(
         "BAAI/TACO",
-        {
-            "train": [
-                taco("Double a.", "EASY", inputs=["1\n", "5\n"], outputs=["2\n", "10\n"]),
-                taco("Double b.", "HARD", inputs=["7\n"], outputs=["14\n"]),
-            ],
-            "test": [
-                taco("Double c.", "MEDIUM", inputs=["3\n"], outputs=["6\n"]),
-                taco(
-                    "Double d.",
-                    "EASY",
-                    starter=STARTER,
-                    fn_name="double",
-                    inputs=[[1], [5]],
-                    outputs=[2, 10],
-                ),
-            ],
-        },
-        train="train",
-        test="test",
+        "question, input_output, starter_code, difficulty, solutions",
+        "train",
         verifier="code",
         files="ALL/{split}-*.parquet",
     ),
     "human-eval": HubSet(
         "openai/openai_humaneval",
-        {"test": [human_eval("double"), human_eval("twice")]},
-        test="test",
+        "prompt, test, entry_point, canonical_solution",
         verifier="code",
         configuration="openai_humaneval",
     ),
-    "livecodebench-v5": HubSet(
-        **LIVECODEBENCH,
-        splits={
-            "test": [
-                livecodebench("Double, please.", "easy", "2023-08-21T00:00:00"),
-                livecodebench("Double it.", "hard", "2024-10-05T00:00:00", function=True),
-                livecodebench("Double!", "medium", "2025-01-04T00:00:00", packed=False),
-            ],
-        },
-        configuration="release_v5",
-    ),
-    "livecodebench-v6": HubSet(
-        **LIVECODEBENCH,
-        splits={
-            "test": [
-                livecodebench("Double, please.", "easy", "2024-08-03T00:00:00"),
-                livecodebench("Double it.", "hard", "2025-04-05T00:00:00", function=True),
-            ],
-        },
-        configuration="release_v6",
-    ),
-    "geo3k": HubSet(
-        "hiyouga/geometry3k",
-        {
-            "train": [geo3k("<image>Find x.", "\\frac{5}{2}", "5", b"1")],
-            "validation": [geo3k("<image>Find y.", "3", "4", b"2")],
-            "test": [geo3k("<image>Find z.", "10 \\sqrt { 3 }", "10", b"3")],
-        },
-        train="train",
-        test="test",
-    ),
+    "livecodebench-v5": HubSet(**LIVECODEBENCH, configuration="release_v5"),
+    "livecodebench-v6": HubSet(**LIVECODEBENCH, configuration="release_v6"),
+    "geo3k": HubSet("hiyouga/geometry3k", "problem, answer, images", "train"),
     "mathvision": HubSet(
-        "MathLLMs/MathVision",
-        {
-            "test": [
-                mathvision("<image1> How many?", [], "13", 2, "13", "12", b"1"),
-                mathvision("<image1> Which?", [*"ABCDE"], "D", 1, "D", "A", b"2"),
-                mathvision(
-                    "<image1> Area?",
-                    ["12", "15", "18", "20"],
-                    "B",
-                    5,
-                    ("B", "15"),
-                    r"\boxed{12}",
-                    b"3",
-                ),
-            ],
-            "testmini": [mathvision("<image1> Not this one.", [], "1", 1, "1", "2", b"4")],
-        },
-        test="test",
+        "MathLLMs/MathVision", "question, answer, options, level, image, decoded_image"
     ),
     "mathverse": HubSet(
         "AI4Math/MathVerse",
-        {
-            "testmini": [
-                mathverse(
-                    "Angle?\nChoices:\nA:45°\nB:60°",
-                    "Text Dominant",
-                    "B",
-                    "Angle?\nChoices:\nA:45°\nB:60°",
-                    "A",
-                    b"1",
-                ),
-                mathverse("Side?", "Vision Intensive", "14", "Side?", "15", b"2"),
-                mathverse(
-                    "",
-                    "Vision Only",
-                    "C",
-                    "Answer the question that stands in the image.",
-                    "D",
-                    b"3",
-                ),
-            ],
-        },
+        "question, answer, problem_version, image",
         test="testmini",
         configuration="testmini",
     ),
     "pmc-vqa": HubSet(
         "mdwiratathya/PMC-VQA_small",
-        {
-            "train": [
-                pmc_vqa(
-                    "Which organ?",
-                    [" A:Liver", " B:Heart ", " C:Lung", "D:Eye"],
-                    "B",
-                    "Which organ?\nA. Liver\nB. Heart\nC. Lung\nD. Eye",
-                    "A",
-                    b"1",
-                ),
-            ],
-            "test": [
-                pmc_vqa(
-                    "Which method?",
-                    ["CT", "MRI", "X-ray", "A scan: B"],
-                    "A",
-                    "Which method?\nA. CT\nB. MRI\nC. X-ray\nD. A scan: B",
-                    "C",
-                    b"2",
-                ),
-            ],
-        },
-        train="train",
-        test="test",
+        "question, answer label, choice a, choice b, choice c, choice d, answer, image",
+        "train",
         verifier="choice",
         files="data/{split}-00000-*.parquet",
     ),
 }
+for (name, split), rows in ROWS.items():
+    SETS[name].splits[split] = rows
+    for row in rows:
+        row.name_columns(SETS[name].columns)

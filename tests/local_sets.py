@@ -3,7 +3,7 @@
 import json
 from dataclasses import astuple
 
-from rlvr.config import Config
+from rlvr.flags.config import Config
 from rlvr.tasks.datasets import load_problems
 
 import pyarrow
@@ -11,9 +11,13 @@ import pyarrow.parquet
 
 
 def write(path, rows):
-    """A .jsonl or .parquet file of rows, which are dicts."""
+    """A .jsonl, .json or .parquet file of rows, which are dicts; or of bytes -> its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".jsonl":
+    if isinstance(rows, bytes):
+        path.write_bytes(rows)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    elif path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
@@ -28,6 +32,11 @@ def own(texts):
 def load(tokenizer, **flags):
     """load_problems by these flags, without system prompts unless they ask for some."""
     return load_problems(Config(**{"system_prompt": "none", **flags}), tokenizer)
+
+
+def evaluated(tokenizer, file, **flags):
+    """The problems of a file to evaluate on."""
+    return load(tokenizer, dataset=file, max_steps=0, **flags)[1][file]
 
 
 def in_order(problems):

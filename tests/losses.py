@@ -1,10 +1,10 @@
-"""The PPO-clip loss of a whole minibatch, put together as the scripts do."""
+"""common.ppo_clip_loss on whole minibatches, and single parts of it."""
 
 from typing import NamedTuple
 
 import torch
 
-from common import importance_ratio, ppo_clip, token_weights
+import common
 
 
 class ClipLoss(NamedTuple):
@@ -23,10 +23,31 @@ def ppo_clip_loss(
     importance_sampling_level="token",
     aggregation="sequence",
     max_completion_length=None,
+    **given,
 ):
     """ClipLoss of logprobs, old_logprobs and mask [N, T]; advantages are [N] or [N, T]."""
-    weights = token_weights(mask, aggregation, max_completion_length)
-    ratio = importance_ratio(logprobs, old_logprobs, mask, importance_sampling_level)
-    clipped = ppo_clip(ratio, advantages.view(len(mask), -1), epsilon, epsilon_high)
-    loss = -(weights * clipped.objective).sum()
-    return ClipLoss(loss, (mask * clipped.low).sum(), (mask * clipped.high).sum())
+    weights = common.token_weights(mask, aggregation, max_completion_length)
+    limits = epsilon, epsilon_high, importance_sampling_level
+    advantages = advantages.view(len(mask), -1)
+    loss, parts = common.ppo_clip_loss(
+        logprobs, old_logprobs, advantages, mask, weights, *limits, **given
+    )
+    return ClipLoss(loss, (mask * parts["clip_low"]).sum(), (mask * parts["clip_high"]).sum())
+
+
+def token_losses(logprobs, old_logprobs, advantages, mask, epsilon=0.2, level="token"):
+    """The loss of each token, [N, T], before any weight: the derivatives in the weights are it."""
+    weights = torch.ones_like(logprobs, requires_grad=True)
+    loss, _ = common.ppo_clip_loss(
+        logprobs.detach(), old_logprobs, advantages, mask, weights, epsilon, None, level
+    )
+    return torch.autograd.grad(loss, weights)[0]
+
+
+def kl_penalty(logprobs, ref_logprobs):
+    """The k3 estimate of each token, of log-probs in any shape."""
+    zeros, ones = torch.zeros_like(logprobs), torch.ones_like(logprobs)
+    _, parts = common.ppo_clip_loss(
+        logprobs, logprobs, zeros, ones, ones, ref_logprobs=ref_logprobs
+    )
+    return parts["kl"]

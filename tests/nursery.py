@@ -11,9 +11,10 @@ import runpy
 import signal
 import sys
 
-import rlvr.run
+import rlvr.flags.command_line
 import rlvr.tasks.datasets
-from rlvr.config import Config
+import rlvr.training.run
+from rlvr.flags.config import Config
 
 import matplotlib.figure  # noqa: F401  (imported here, so that a run need not)
 import torch
@@ -45,7 +46,7 @@ def run(folder: str, script: str, flags: list[str], curves: bool) -> None:
     for number, name in enumerate((os.devnull, "out", "err")):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
     if not curves:
-        rlvr.run.Run.finish = lambda run: None
+        rlvr.training.run.Run.finish = lambda run: None
     sys.argv = [str(ROOT / f"{script}.py"), *flags]
     runpy.run_path(sys.argv[0], run_name="__main__")
 

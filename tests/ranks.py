@@ -18,13 +18,14 @@ import random
 import sys
 from pathlib import Path
 
-import rlvr.flags
-import rlvr.run
+import rlvr.flags.command_line
+import rlvr.machine.ranks
 import rlvr.tasks.datasets
+import rlvr.training.run
 from rlvr import world
-from rlvr.ranks import global_sum
-from rlvr.records import Sample
-from rlvr.sharding import whole
+from rlvr.machine.ranks import global_sum
+from rlvr.policy.sharding import whole
+from rlvr.tasks.problems import Sample
 
 import torch
 import torch.distributed as dist
@@ -72,7 +73,7 @@ class Recorder:
     def __init__(self):
         self.updates = []  # (loss, gradient [parameters])
         self.policy = None
-        self.optimizer_step = rlvr.run.Run.optimizer_step
+        self.optimizer_step = rlvr.training.run.Run.optimizer_step
 
     def step(self, run, policy, optimizer, loss):
         gradients = [whole(parameter.grad).flatten().clone() for parameter in policy.parameters()]
@@ -95,11 +96,13 @@ def train(folder, cache, name, script, variant, flags):
     sys.argv = [f"{script}.py", *given, "--output_dir", f"{folder}/{name}-{script}-{variant}"]
     module = importlib.import_module(script)
     common.roll_out = GivenRollouts()
-    rlvr.run.Run.optimizer_step = lambda *given: recorder.step(*given)
+    rlvr.training.run.Run.optimizer_step = lambda *given: recorder.step(*given)
     try:
-        rlvr.run.launch(module.main, rlvr.flags.parse_flags(module.Config, module.VARIANTS))
+        rlvr.training.run.launch(
+            module.main, rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
+        )
     finally:
-        rlvr.run.Run.optimizer_step = recorder.optimizer_step
+        rlvr.training.run.Run.optimizer_step = recorder.optimizer_step
     weights = recorder.weights()
     if world.RANK == 0:
         torch.save((recorder.updates, weights), f"{folder}/{name}-{script}-{variant}.pt")
@@ -114,12 +117,12 @@ def main(folder, cache, trainings):
     ).double()
     rlvr.tasks.datasets.load_problems = countdown_problems
     common.evaluate = lambda *_: {"pass@1": 0.0}
-    rlvr.run.Run.finish = lambda run: None
+    rlvr.training.run.Run.finish = lambda run: None
     # An unsure policy has no covariance above 1; from 0 on there are tokens to detach.
     cwgrpo.clip_cov_mask = functools.partial(cwgrpo.clip_cov_mask, low=0.0)
 
     # One process group serves all trainings: to make several in a row is a race.
-    rlvr.run.process_group = contextlib.nullcontext
+    rlvr.machine.ranks.process_group = contextlib.nullcontext
     if world.WORLD_SIZE > 1:
         dist.init_process_group("gloo")
 

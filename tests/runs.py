@@ -13,10 +13,11 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import rlvr.flags.command_line
+import rlvr.policy.tiny
 import rlvr.tasks.datasets
-import rlvr.tiny
-from rlvr.config import Config
-from rlvr.stdout import LossyStream
+from rlvr.flags.config import Config
+from rlvr.machine.ending import LossyStream
 
 import pytest
 import torch
@@ -52,7 +53,7 @@ real_load_problems = rlvr.tasks.datasets.load_problems
 @cache
 def tokenizer_of_tiny():
     with torch.random.fork_rng():  # a run that asks for it draws the same numbers afterwards
-        return rlvr.tiny.build_tiny()[1]
+        return rlvr.policy.tiny.build_tiny()[1]
 
 
 @cache

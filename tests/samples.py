@@ -3,8 +3,8 @@
 import random
 from dataclasses import replace
 
-from rlvr.records import Sample
-from rlvr.tasks.countdown import make_countdown
+from rlvr.tasks.embedded import make_countdown
+from rlvr.tasks.problems import Sample
 
 PROMPTS = [
     "3 9 5 : 48 ",

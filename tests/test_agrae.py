@@ -1,26 +1,23 @@
 """agrae.py against the theorems and equations of A-GRAE, and against numbers worked out by hand."""
 
 import math
+from types import SimpleNamespace
 
-import rlvr.ranks
+import rlvr.machine.ranks
+from rlvr.baselines.controls import (
+    controlled_advantage,
+    grpo_lead_advantage,
+    w_reinforce_advantage,
+)
 from rlvr.errors import UserError
 
 import pytest
 import torch
 from groups import every_group, near
-from runs import refused, rows
+from runs import refused
 
 import agrae
-import common
-from agrae import (
-    agrae_advantage,
-    controlled_advantage,
-    difficulty_metrics,
-    format_reward,
-    grpo_advantage,
-    grpo_lead_advantage,
-    w_reinforce_advantage,
-)
+from agrae import agrae_advantage, difficulty_metrics, format_reward, grpo_advantage
 
 ROOT3 = 3.0**0.5
 CONTROLS = ["positive_dominant", "negative_dominant", "hard_focused", "easy_focused"]
@@ -147,24 +144,6 @@ def test_eq12_ends_are_the_two_focused_controls():
     near(agrae_advantage(A, p, 0.0, group_level=False), controlled_advantage(A, p, "easy_focused"))
 
 
-def test_eq13_breaks_the_balance_until_w_reaches_alpha():
-    rewards = every_group(8)[1:-1]
-    A, p = grpo_advantage(rewards), rewards.mean(dim=1)
-    for w in (0.0, 0.2, 0.4, 0.5, 0.9):
-        C = agrae_advantage(A, p, w, alpha=0.5, sample_level=False).sum(dim=1)
-        near(C, -max(0.0, 1 - w / 0.5) * 8 * (p * (1 - p)).sqrt())
-
-
-def test_other_base_advantages_by_hand():
-    """Dr.GRPO, r - mean, p = 1/4, w = 1/2: 3/4 and -1/4 times 1/2 + 1/(2 sqrt(3)).
-
-    Successes are halved.
-    """
-    A = agrae_advantage(grpo_advantage(REWARDS[:1], scale_rewards=False), torch.tensor([0.25]), 0.5)
-    scale = 0.5 + 0.5 / ROOT3
-    near(A, [[0.375 * scale] + 3 * [-0.25 * scale]])
-
-
 def test_the_released_weight_by_hand():
     """p = 1/4: 1 - sqrt(p) is 1/2, so that Eq. 12 scales by w/2 / (1/2) + (1-w)/2 / (1/2) = 1.
 
@@ -178,17 +157,6 @@ def test_the_released_weight_by_hand():
     near(agrae_advantage(A, p, 0.0, group_level=False), 2 / 7**0.5 * A)
     # the first term, and the level of the group, are those of the text
     near(agrae_advantage(A, p, 1.0, released_weight=True), agrae_advantage(A, p, 1.0))
-
-
-def test_the_released_weight_is_never_below_that_of_the_text():
-    """1 - sqrt(p) <= sqrt(1 - p), with equality at 0 and 1 alone; the ratio grows with p."""
-    A = grpo_advantage(every_group(16)[1:-1])
-    p = every_group(16)[1:-1].mean(dim=1)
-    text = agrae_advantage(A, p, 0.0, group_level=False).abs().sum(1)
-    released = agrae_advantage(A, p, 0.0, group_level=False, released_weight=True).abs().sum(1)
-    ratio = released / text
-    near(ratio, ((1 + p.sqrt()) / (1 - p.sqrt())).sqrt())  # sqrt(1-p) / (1 - sqrt(p))
-    assert (ratio > 1).all() and (ratio.diff() > 0).all()
 
 
 def test_both_levels_off_changes_no_bit():
@@ -217,27 +185,11 @@ def test_table1_by_hand():
     near(controlled_advantage(A, p, "easy_focused", gamma=1.5), [[3.0] + 3 * [-1.0]])
 
 
-def test_table1_last_column():
-    G = 8
-    rewards = every_group(G)[1:-1]
-    A, p = grpo_advantage(rewards), rewards.mean(dim=1)
-    near(controlled_advantage(A, p, "positive_dominant").sum(dim=1), 9 * G * (p * (1 - p)).sqrt())
-    near(
-        controlled_advantage(A, p, "negative_dominant").sum(dim=1), -0.9 * G * (p * (1 - p)).sqrt()
-    )
-    near(controlled_advantage(A, p, "hard_focused").abs().sum(dim=1), G * (1 - p).sqrt())
-    near(controlled_advantage(A, p, "easy_focused").abs().sum(dim=1), G * p.sqrt())
-
-
 def test_w_reinforce_by_hand():
-    expected = torch.tensor([[0.1, -1, -1, -1], [0.1, 0.1, 0.1, -1]], dtype=torch.float64)
-    assert torch.equal(w_reinforce_advantage(REWARDS), expected)
-
-
-@pytest.mark.parametrize("weight", [0.0, 0.1, 1.0])
-def test_the_weight_of_w_reinforce(weight):
-    """0 is negative sample reinforcement alone, and 1 is REINFORCE."""
-    near(w_reinforce_advantage(REWARDS[:1], weight), [[weight, -1, -1, -1]])
+    """A weight of 0 is negative sample reinforcement alone, and 1 is REINFORCE."""
+    for w in (0.0, 0.1, 1.0):
+        near(w_reinforce_advantage(REWARDS, w), [[w, -1, -1, -1], [w, w, w, -1]])
+    near(w_reinforce_advantage(REWARDS[:1]), [[0.1, -1, -1, -1]])
 
 
 # GRPO-LEAD
@@ -279,16 +231,6 @@ def test_grpo_lead_compares_lengths_where_all_are_right():
     """z = -1 and 1: GRPO's 1 and -1 of the two values. w(1) is for A > 0, and w(0) elsewhere."""
     A = grpo_lead_advantage(torch.ones(1, 2).double(), torch.tensor([[5.0, 9.0]]).double())
     near(A, [[logistic(1.0), -logistic(0.0)]])
-
-
-def test_grpo_lead_without_a_length_penalty_weighs_grpo():
-    rewards = every_group(8)
-    lengths = torch.arange(1, 9).double().expand_as(rewards)
-    A, p = grpo_advantage(rewards), rewards.mean(dim=1, keepdim=True)
-    weights = [[logistic(x), logistic(1 - x)] for x in p.flatten().tolist()]
-    w = torch.tensor(weights, dtype=torch.float64)
-    expected = torch.where(A > 0, w[:, :1] * A, w[:, 1:] * A)
-    near(grpo_lead_advantage(rewards, lengths, length_penalty=0.0), expected)
 
 
 def test_grpo_lead_favours_hard_successes_and_easy_failures():
@@ -342,15 +284,6 @@ def test_gradients_through_the_unused_branches_are_finite(call):
     assert torch.equal(p.grad, torch.zeros(2))
 
 
-def test_groups_of_two_by_hand():
-    """p = 1/2: A = 1, -1, and Eq. 12 scales by 1/sqrt(2) whatever w is."""
-    rewards = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
-    A, p = grpo_advantage(rewards), rewards.mean(dim=1)
-    half = 0.5**0.5
-    for w in (0.0, 0.3, 1.0):
-        near(agrae_advantage(A, p, w), [[w * half, -half], [-half, w * half]])
-
-
 def test_dtype_follows_the_advantages():
     A, p = grpo_advantage(REWARDS), REWARDS.mean(dim=1)
     w = torch.tensor(0.5, dtype=torch.float64)
@@ -381,44 +314,35 @@ def test_wrong_values_raise_one_line():
 # What is logged of the advantages
 
 
-def test_difficulty_metrics_by_hand():
-    """Four groups, p = 0, 1/4, 1/2 and 3/4, with |A| summing to 0, 3, 4 and 5 in them."""
-    rewards = torch.tensor([[0.0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0], [1, 0, 1, 1]])
-    advantages = torch.tensor([[0.0, 0, 0, 0], [-1, 1, -1, 0], [1, 1, -1, -1], [1, -2, 1, 1]])
-    assert difficulty_metrics(advantages, rewards, mean_success=0.375, alpha=0.5) == {
-        "mean_success": 0.375,
-        "success_factor": 0.75,
-        "easy_share": 5 / 12,
-        "hard_share": 3 / 12,
-        "unsolved_groups": 1,
-        "correct_samples": 6,
-    }
+NAMES = "success_factor easy_share hard_share unsolved_groups correct_samples".split()
 
 
-def test_difficulty_metrics_where_nothing_is_solved():
-    """No advantage has a size, so that neither share divides by it."""
-    nothing = torch.zeros(3, 4)
-    assert difficulty_metrics(nothing, nothing, mean_success=0.0, alpha=1.0) == {
-        "mean_success": 0.0,
-        "success_factor": 0.0,
-        "easy_share": 0.0,
-        "hard_share": 0.0,
-        "unsolved_groups": 3,
-        "correct_samples": 0,
-    }
-
-
-@pytest.mark.parametrize("mean_success, factor", [(0.2, 0.4), (0.5, 1.0), (0.9, 1.0)])
-def test_successes_are_held_back_until_w_is_alpha(mean_success, factor):
-    metrics = difficulty_metrics(torch.ones(1, 2), torch.ones(1, 2), mean_success, alpha=0.5)
-    assert metrics["success_factor"] == pytest.approx(factor)
+@pytest.mark.parametrize(
+    "rewards, advantages, w, expected",
+    [
+        (  # four groups, p = 0, 1/4, 1/2 and 3/4, with |A| summing to 0, 3, 4 and 5 in them
+            [[0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0], [1, 0, 1, 1]],
+            [[0, 0, 0, 0], [-1, 1, -1, 0], [1, 1, -1, -1], [1, -2, 1, 1]],
+            0.375,
+            (0.75, 5 / 12, 3 / 12, 1, 6),
+        ),
+        ([[0, 0]] * 3, [[0, 0]] * 3, 0.0, (0.0, 0.0, 0.0, 3, 0)),  # neither share divides by 0
+        ([[1, 1]], [[1, 1]], 0.5, (1.0, 1.0, 0.0, 0, 2)),  # w has reached alpha
+        ([[1, 1]], [[1, 1]], 0.9, (1.0, 1.0, 0.0, 0, 2)),
+    ],
+)
+def test_difficulty_metrics_by_hand(rewards, advantages, w, expected):
+    found = difficulty_metrics(
+        torch.tensor(advantages).float(), torch.tensor(rewards).float(), w, 0.5
+    )
+    assert found == {"mean_success": w, **dict(zip(NAMES, expected, strict=True))}
 
 
 def test_difficulty_metrics_are_sums_over_the_ranks(monkeypatch):
     """Two ranks with the same groups have twice the counts and the same shares."""
     advantages = grpo_advantage(REWARDS)
     alone = difficulty_metrics(advantages, REWARDS, 0.5, 1.0)
-    monkeypatch.setattr(rlvr.ranks, "gather", lambda items: [*items, *items])
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda items: [*items, *items])
     together = difficulty_metrics(advantages, REWARDS, 0.5, 1.0)
     assert together["correct_samples"] == 2 * alone["correct_samples"] == 8
     for share in ("easy_share", "hard_share"):
@@ -454,32 +378,24 @@ def test_many_marks_take_no_time():
     assert format_reward("<think>" + "</think>" * 20_000 + "\\boxed{" * 20_000) == 0
 
 
-def test_the_format_is_nine_tenths_of_the_reward(run, no_evaluation, monkeypatch):
-    """With a format that half of the completions have: 0.1 accuracy + 0.9 format (C.2)."""
-    seen = []
+def test_the_format_is_nine_tenths_of_the_reward():
+    """0.1 accuracy + 0.9 format (C.2): 1, 0.9, 0 and 0.1, of mean 1/2 and variance 0.205.
 
-    def roll_out(*given):
-        seen.append(real_roll_out(*given))
-        return seen[-1]
-
-    def advantage(rewards, scale_rewards):
-        seen.append(rewards)
-        return grpo_advantage(rewards, scale_rewards)
-
-    real_roll_out = common.roll_out
-    monkeypatch.setattr(common, "roll_out", roll_out)
-    monkeypatch.setattr(agrae, "grpo_advantage", advantage)
-    monkeypatch.setattr(agrae, "format_reward", lambda text: float(len(text) % 2))
-    result = run("agrae", max_steps=1, format_share=0.9)
-    assert result.code == 0, result.err
-    batch, rewards = seen
-    formats = [len(sample.text) % 2 for sample in batch.samples]
-    assert 0 < sum(formats) < len(formats)
-    expected = [0.1 * s.reward + 0.9 * f for s, f in zip(batch.samples, formats, strict=True)]
-    assert rewards.flatten().tolist() == pytest.approx(expected, abs=1e-6)
-    (row,) = rows("run")
-    assert row["format"] == pytest.approx(sum(formats) / len(formats))
-    assert row["reward"] == pytest.approx(batch.rewards.mean().item())  # right answers alone
+    w and p count right answers alone.
+    """
+    good, bad = "<think>1+1</think>\\boxed{2}", "\\boxed{2}"
+    right = torch.tensor([[1.0, 0, 0, 1]])
+    texts = [good, good, bad, bad]
+    batch = SimpleNamespace(
+        rewards=right, successes=right, first_successes=right, texts=lambda: texts
+    )
+    config = agrae.Config(format_share=0.9, method="none")
+    advantages, logged = agrae.compute_advantages(batch, config)
+    near(advantages, torch.tensor([[0.5, 0.4, -0.5, -0.4]]) / math.sqrt(0.205), atol=1e-6)
+    assert (logged["format"], logged["mean_success"], logged["correct_samples"]) == (0.5, 0.5, 2)
+    config = agrae.Config(format_share=0.9, sample_level=False)
+    held_back, _ = agrae.compute_advantages(batch, config)
+    near(held_back, torch.where(advantages > 0, 0.5 * advantages, advantages), atol=1e-6)
 
 
 def test_the_format_is_at_most_the_whole_reward(bare):

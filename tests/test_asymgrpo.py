@@ -1,8 +1,10 @@
 """asymgrpo.py against AsymGRPO's propositions and appendices, and numbers worked out by hand."""
 
 import math
+from types import SimpleNamespace
 
-import rlvr.ranks
+import rlvr.machine.ranks
+import rlvr.policy.logprobs
 
 import pytest
 import torch
@@ -47,14 +49,6 @@ def test_zero_and_zero_is_reinforce(G):
     rewards = every_group(G)
     for flip in ("none", "positive", "negative"):
         assert torch.equal(asymgrpo_advantage(rewards, 0.0, 0.0, flip), 2 * rewards - 1)
-
-
-def test_each_channel_has_its_own_strength():
-    """Pos-Only and Neg-Only are GRPO in one channel and REINFORCE in the other (section 3.1)."""
-    rewards = every_group(8)
-    success, grpo, reinforce = rewards == 1, grpo_advantage(rewards), 2 * rewards - 1
-    near(asymgrpo_advantage(rewards, 0.5, 0.0), torch.where(success, grpo, reinforce))
-    near(asymgrpo_advantage(rewards, 0.0, 0.5), torch.where(success, reinforce, grpo))
 
 
 @pytest.mark.parametrize("beta", [0.05, 0.4, 0.9, 2.0])
@@ -186,13 +180,6 @@ def test_flips_by_hand_at_four():
     near(asymgrpo_advantage(rewards, 0.5, 0.5, flip="negative"), negative)
 
 
-def test_flips_by_hand_at_two():
-    """The points are 0 and 1 (at p = 0 and 1/2, reflected), so the line reaches 2."""
-    rewards = every_group(2)
-    near(asymgrpo_advantage(rewards, 0.5, 0.5, flip="positive"), [[0, 0], [1, -1], [2, 2]])
-    near(asymgrpo_advantage(rewards, 0.5, 0.5, flip="negative"), [[-2, -2], [1, -1], [0, 0]])
-
-
 def test_flips_use_the_strength_of_their_own_channel():
     """G = 4: the reflected odds are 1/3, 1, 3.
 
@@ -286,68 +273,51 @@ def test_kappa_without_a_mixed_group_is_zero():
     assert reward_confidence_alignment(of_one, torch.tensor([[-1.0], [-2.0]])) == 0
 
 
-# kappa and the gain of the successes, from tokens and over all ranks
-
-# B = 3, G = 2, T = 3: a mixed group, one that is all right, and a mixed one.
-REWARDS = torch.tensor([[1.0, 0], [1, 1], [0, 1]], dtype=torch.float64)
-MASK = torch.tensor(
-    [[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 0]], dtype=torch.float64
-)
-OLD = torch.tensor(
-    [[-1, -2, -3], [-4, 9, 9], [-1, -1, 9], [-2, 9, 9], [9, 9, 9], [-1, -3, 9]],
-    dtype=torch.float64,
-)
-
-
-def test_global_kappa_takes_the_mean_of_each_completion():
-    """Means over a completion's own tokens; a completion that is masked entirely has 0."""
-    means = torch.tensor([[-2.0, -4], [-1, -2], [0, -2]], dtype=torch.float64)
-    expected = reward_confidence_alignment(REWARDS, means)
-    assert global_kappa(REWARDS, MASK, OLD) == pytest.approx(expected.item(), abs=1e-15)
-
-
-def test_global_kappa_by_hand():
-    """G = 4, one success: 3/16 x 2 x log(1/3), from tokens of different numbers."""
-    rewards = torch.tensor([[1.0, 0, 0, 0]], dtype=torch.float64)
-    mask = torch.tensor([[1, 1], [1, 0], [1, 1], [1, 0]], dtype=torch.float64)
-    logprobs = torch.tensor([[0, -2], [-2, 7], [-2, -4], [-4, 7]], dtype=torch.float64)
-    assert global_kappa(rewards, mask, logprobs) == pytest.approx(-3 / 8 * math.log(3), abs=1e-15)
+# kappa and the gain of the successes, over all ranks
 
 
 def test_global_kappa_is_a_mean_over_the_mixed_groups_of_all_ranks(monkeypatch):
-    """This rank has two mixed groups and the other one has a single one, whose kappa is 0.3."""
-    mine = global_kappa(REWARDS, MASK, OLD)
-    monkeypatch.setattr(rlvr.ranks, "gather", lambda rows: [*rows, [0.3, 1.0]])
-    expected = (2 * mine + 0.3) / 3
-    assert global_kappa(REWARDS, MASK, OLD) == pytest.approx(expected, abs=1e-15)
+    """By hand as above: -3/8 log 3 and 3/16 log 3, while a group that is all right does not count.
+
+    The other rank has a sum of 0.3 over a single group.
+    """
+    rewards = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 1], [1, 0, 1, 1]], dtype=torch.float64)
+    mean_logprobs = torch.tensor([[-1, -2, -3, -4], [-4, -1, -1, -2], [-1, -2, -2, 0]]).double()
+    total = -3 / 16 * math.log(3)
+    assert global_kappa(rewards, mean_logprobs) == pytest.approx(total / 2, abs=1e-15)
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda rows: [*rows, [0.3, 1.0]])
+    assert global_kappa(rewards, mean_logprobs) == pytest.approx((total + 0.3) / 3, abs=1e-15)
 
 
 def test_global_kappa_without_a_mixed_group_is_zero():
-    assert global_kappa(torch.ones(3, 2), MASK.float(), OLD.float()) == 0
+    assert global_kappa(torch.ones(3, 2), torch.zeros(3, 2)) == 0
 
 
-def test_success_gain_by_hand():
-    """Rows 0, 2, 3 and 5 succeed, with 3 + 2 + 1 + 2 tokens.
-
-    They gain 3 x 0.1 + 2 x 0.2 + 1 x 0.3 - 2 x 0.5: over 8 tokens, and over 4 rollouts.
-    """
-    gains = torch.tensor([0.1, 7, 0.2, 0.3, 7, -0.5], dtype=torch.float64)
-    gain = success_gain(REWARDS, MASK, OLD, OLD + gains[:, None])
-    total = 0.3 + 0.4 + 0.3 - 1.0
-    expected = {"success_gain": total / 8, "success_gain_completion": total / 4}
-    assert gain == pytest.approx(expected, abs=1e-15)
+# B = 3, G = 2, T = 3: rows 0, 2, 3 and 5 succeed, with 3 + 2 + 1 + 2 tokens. Off them stand 9s.
+SUCCESSES = torch.tensor([[1.0, 0], [1, 1], [0, 1]], dtype=torch.float64)
+WRITTEN = torch.tensor(
+    [[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 0]], dtype=torch.float64
+)
+GAINS = torch.tensor([0.1, 7, 0.2, 0.3, 7, -0.5], dtype=torch.float64)  # of each row's tokens
 
 
-def test_success_gain_is_a_mean_over_all_ranks(monkeypatch):
-    """Here 4 rollouts of 8 tokens gain 0.2 a token; on the other rank 1 of 2 tokens loses 1."""
-    monkeypatch.setattr(rlvr.ranks, "gather", lambda rows: [*rows, [-1.0, 2.0, 1.0]])
-    expected = {"success_gain": 0.6 / 10, "success_gain_completion": 0.6 / 5}
-    assert success_gain(REWARDS, MASK, OLD, OLD + 0.2) == pytest.approx(expected, abs=1e-15)
-
-
-def test_success_gain_without_a_success_is_zero():
-    nothing = {"success_gain": 0, "success_gain_completion": 0}
-    assert success_gain(0 * REWARDS, MASK, OLD, OLD + 1) == nothing
+@pytest.mark.parametrize(
+    "successes, others, total, tokens, completions",
+    [
+        (SUCCESSES, [], 0.3 + 0.4 + 0.3 - 1.0, 8, 4),
+        # on another rank the 2 tokens of a single success lose 1
+        (SUCCESSES, [[-1.0, 2.0, 1.0]], 0.3 + 0.4 + 0.3 - 1.0 - 1.0, 10, 5),
+        (0 * SUCCESSES, [], 0.0, 1, 1),
+    ],
+)
+def test_success_gain_by_hand(monkeypatch, successes, others, total, tokens, completions):
+    old = torch.where(WRITTEN == 1, -1.0, 9.0).double()
+    new = torch.where(WRITTEN == 1, old + GAINS[:, None], -9.0)
+    monkeypatch.setattr(rlvr.policy.logprobs, "frozen_logprobs", lambda *given: (new, None))
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda rows: [*rows, *others])
+    batch = SimpleNamespace(samples=[], successes=successes, written=WRITTEN, old_logprobs=old)
+    expected = {"success_gain": total / tokens, "success_gain_completion": total / completions}
+    assert success_gain(batch, None, None) == pytest.approx(expected, abs=1e-15)
 
 
 # Edges

@@ -1,36 +1,144 @@
-"""--bf16: forward passes on a CPU in the numbers that a GPU computes in."""
+"""bf16: the twin that completes on a GPU, and --bf16, which computes so on a CPU, too."""
 
 import copy
 
-from rlvr.config import Config
-from rlvr.duration import seconds_of_passes
-from rlvr.logprobs import microbatches
-from rlvr.presets import ARITHMETIC, LARGE
-from rlvr.samplers import GenerateSampler
+from rlvr.flags.config import Config
+from rlvr.policy.logprobs import microbatches
+from rlvr.policy.memory import cached, policy_sizes
+from rlvr.policy.reader import Reader
+from rlvr.rollout.samplers import GenerateSampler, bf16_twin
+from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
 from runs import ROOT, SCRIPTS, SMALL, arguments, assert_finite, first_fast, rows, steps, weights
-from samples import some_samples
-from test_duration import SHAPE
+from samples import PROMPTS, some_samples
 from test_ranks import finish, two_ranks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from common import token_logprobs
 
+# ------------------------------------------------------------------------------------- the twin
 
-class Products(TorchDispatchMode):
-    """Notes in which numbers matrices are multiplied within it."""
 
-    def __init__(self):
-        super().__init__()
-        self.dtypes = set()
+class Casts(TorchDispatchMode):
+    """Counts the casts from fp32 to bf16 within it."""
+
+    count = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **kwargs or {})
-        if function is torch.ops.aten.mm.default:
-            self.dtypes.add(result.dtype)
+        if function is torch.ops.aten._to_copy.default:
+            self.count += args[0].dtype == torch.float32 and result.dtype == torch.bfloat16
         return result
+
+
+@pytest.fixture
+def sampler(sharp):
+    """As on a GPU: it copies its policy, which is this test's own, at every `sync`."""
+    sampler = GenerateSampler(copy.deepcopy(sharp[0]), sharp[1], Config())
+    sampler.wants_twin = True
+    return sampler
+
+
+def rollout(sampler):
+    """Prompts, completions and log-probs of a rollout."""
+    prompts = [sampler.tokenizer.encode(prompt) for prompt in PROMPTS]
+    torch.manual_seed(0)
+    sampler.sync()
+    completions, logprobs = sampler.generate(prompts, 0.7, 1.0, 12)
+    sampler.sleep()
+    return prompts, completions, logprobs
+
+
+def test_a_rollout_is_that_of_a_bf16_copy_which_follows_the_policy(sampler):
+    """Token by token and bit for bit, with log-probs near those of the fp32 policy.
+
+    After the rollout the twin is gone: an update needs its memory, and trains the policy itself.
+    """
+    prompts, completions, logprobs = first = rollout(sampler)
+    assert sampler.writer is sampler.policy
+    assert {parameter.dtype for parameter in sampler.policy.parameters()} == {torch.float32}
+    plain = copy.deepcopy(sampler.policy)
+    for parameter in plain.parameters():
+        parameter.data = parameter.data.bfloat16()
+    assert rollout(GenerateSampler(plain, sampler.tokenizer, Config())) == first
+    samples = [Sample(prompt, ids) for prompt, ids in zip(prompts, completions, strict=True)]
+    in_fp32, _ = token_logprobs(sampler.policy, samples, range(len(samples)), 0.7)
+    gaps = [
+        (torch.tensor(found) - in_fp32[row, : len(found)]).abs()
+        for row, found in enumerate(logprobs)
+    ]
+    assert 1e-4 < torch.cat(gaps).mean() < 0.1  # so the twin did compute in bf16
+    with torch.no_grad():
+        for parameter in sampler.policy.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    assert rollout(sampler) != first
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_twin_itself(sharp, tied):
+    """All weights in bf16, rotary frequencies still in fp32, the head tied as in the policy."""
+    shape = copy.deepcopy(sharp[0].config)
+    shape.tie_word_embeddings = tied
+    policy = type(sharp[0])(shape)
+    twin = bf16_twin(policy)
+    theirs, ours = dict(twin.named_parameters()), dict(policy.named_parameters())
+    assert theirs.keys() == ours.keys()
+    for name, parameter in theirs.items():
+        assert torch.equal(parameter, ours[name].bfloat16())
+        assert not parameter.requires_grad
+    head, embedding = twin.get_output_embeddings().weight, twin.get_input_embeddings().weight
+    assert (head is embedding) == tied
+    assert twin.model.rotary_emb.inv_freq.dtype == torch.float32
+    assert twin.model.layers[0] is not policy.model.layers[0]
+
+
+def test_what_the_twin_saves(sampler):
+    """Under autocast every token casts the inputs of every product, and keeps its cache in fp32.
+
+    The twin casts next to nothing and keeps half of the bytes, those of the memory estimate.
+    """
+    policy, prompt = sampler.policy, torch.full((4, 9), 5)
+    sizes = policy_sizes(policy.config)
+
+    def of_a_token(model, autocast):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            cache = model(prompt, use_cache=True).past_key_values
+            with Casts() as casts:
+                model(prompt[:, :1], past_key_values=cache, use_cache=True)
+        kept = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+        return casts.count, kept
+
+    before, after = of_a_token(policy, True), of_a_token(bf16_twin(policy), False)
+    layers = policy.config.num_hidden_layers
+    assert before[0] >= 7 * layers  # as many products of weights as a layer has
+    assert after[0] <= 2 * layers + 3
+    assert before[1] == 2 * after[1] == 4 * 10 * 2 * 4 * layers * sizes.keys
+    config = Config(max_prompt_length=9, max_completion_length=1)
+    of_one_layer = 2 * 2 * 10 * sizes.queries
+    assert 4 * (cached(sizes, config, in_bf16=True) * 1e9 - of_one_layer) == pytest.approx(after[1])
+
+
+def test_logits_are_in_fp32_where_the_policy_is_in_bf16(sharp):
+    """As in the loss, and in the log-probs that are kept. In bf16 they would be off."""
+    twin, prompt = bf16_twin(sharp[0]), sharp[1].encode(PROMPTS[0])
+    ids = torch.tensor([prompt])
+    with torch.no_grad():
+        hidden = twin.base_model(ids).last_hidden_state
+        rounded = twin(ids).logits[:, -1]
+        logits = Reader(twin, [prompt]).logits()
+    exact = hidden[:, -1].double() @ twin.get_output_embeddings().weight.double().T
+    assert logits.dtype == torch.float32
+    torch.testing.assert_close(logits.double(), exact, rtol=0, atol=1e-4)
+    assert (rounded - exact).abs().max() > 1e-3
+    sampler = GenerateSampler(twin, sharp[1], Config())
+    (completion,), (logprobs,) = sampler.generate([prompt], 1.0, 1.0, 1)
+    expected = exact[0].log_softmax(-1)[completion[0]].item()
+    assert logprobs == pytest.approx([expected], abs=1e-4)
+
+
+# ---------------------------------------------------------------------------------------- --bf16
 
 
 @pytest.fixture
@@ -56,66 +164,49 @@ def gradient_of(policy, samples, token_budget):
 
 
 def test_log_probs_and_gradients_are_those_in_fp32_but_for_rounding(policies, tiny):
+    """Also in many microbatches, and where activations are computed twice."""
     samples = some_samples(tiny[1])
-    (logprobs, gradient), (near, near_gradient) = (
-        gradient_of(policy, samples, 10**6) for policy in policies
-    )
-    assert 1e-4 < (near - logprobs).abs().mean() < 0.05
-    assert 1e-4 < (near_gradient - gradient).norm() / gradient.norm() < 0.03
-
-
-def test_microbatches_add_up_to_one(policies, tiny):
-    """But for rounding, which depends on what is multiplied at once."""
-    samples = some_samples(tiny[1])
+    (logprobs, gradient), whole = (gradient_of(policy, samples, 10**6) for policy in policies)
+    assert 1e-4 < (whole[0] - logprobs).abs().mean() < 0.05
+    assert 1e-4 < (whole[1] - gradient).norm() / gradient.norm() < 0.03
     assert len(microbatches(samples, range(len(samples)), 40)) > 2
-    whole, parts = (gradient_of(policies[1], samples, budget)[1] for budget in (10**6, 40))
-    assert (parts - whole).norm() / whole.norm() < 0.01
-
-
-def test_activations_that_are_computed_again_are_the_same(policies, tiny):
-    samples = some_samples(tiny[1])
-    kept = gradient_of(policies[1], samples, 10**6)
+    _, parts = gradient_of(policies[1], samples, 40)
+    assert (parts - whole[1]).norm() / whole[1].norm() < 0.01
     policies[1].gradient_checkpointing_enable()
     again = gradient_of(policies[1], samples, 10**6)
-    for one, other in zip(kept, again, strict=True):
+    for one, other in zip(whole, again, strict=True):
         assert (one - other).norm() / one.norm() < 0.02
 
 
 def test_the_sampler_copies_the_policy_and_its_log_probs_are_weighed(policies, tiny):
-    """Sampler and trainer round by kernels of their own."""
-    found = [GenerateSampler(policy, tiny[1], Config()) for policy in policies]
-    assert [sampler.wants_twin for sampler in found] == [False, True]
-    assert [sampler.cap for sampler in found] == [0.0, 2.0]
+    """Sampler and trainer round by kernels of their own. In fp32 there is no twin."""
+    for policy, in_bf16 in zip(policies, (False, True), strict=True):
+        sampler = GenerateSampler(policy, tiny[1], Config())
+        sampler.sync()
+        assert (sampler.writer is not policy) == sampler.wants_twin == in_bf16
+        assert sampler.cap == 2.0 * in_bf16
 
 
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
-def test_a_run(run, script):
+def test_a_run(run, resume, script):
     """The mismatch of sampler and trainer is that of bf16; what is saved stays in fp32."""
-    for number, flags in (("32", {}), ("16", dict(bf16="true"))):
-        result = run(script, eval_steps=2, save_steps=2, output_dir=number, **flags)
+    once = dict(eval_steps=2, save_steps=2)
+    for folder, flags in (("32", once), ("16", once | dict(bf16="true"))):
+        result = run(script, output_dir=folder, **flags)
         assert result.code == 0, result.err
-        assert_finite(number)
+        assert_finite(folder)
     assert all(row["mismatch"] < 1e-5 for row in rows("32"))
     assert all(1e-4 < row["mismatch"] < 0.02 for row in rows("16"))
     saved = weights("16/checkpoint-2")
     assert {value.dtype for value in saved.values()} == {torch.float32}
     trained_in_fp32 = weights("32/checkpoint-2")
     assert any(not torch.equal(value, trained_in_fp32[name]) for name, value in saved.items())
-
-
-def test_a_resumed_run_is_the_same_run(run, resume):
-    run("grpo", bf16="true", max_steps=2, output_dir="at once")
-    run("grpo", bf16="true", max_steps=1, output_dir="in two")
-    assert resume("grpo", "in two", max_steps=2).code == 0
-    assert rows("in two") == rows("at once")
-    assert rows("in two", "eval") == rows("at once", "eval")
-
-
-def test_a_resumed_run_computes_in_the_same_numbers(run, resume):
-    run("grpo", bf16="true", max_steps=1)
-    result = resume("grpo", "run", max_steps=2, bf16="false")
-    assert result.code == 2
-    assert "--bf16 False (was True)" in result.err
+    # resumed in the same numbers alone, and then it is the same run
+    run(script, bf16="true", max_steps=1, output_dir="parts", eval_steps=2)
+    refused = resume(script, "parts", max_steps=2, bf16="false")
+    assert refused.code == 2 and "--bf16 False (was True)" in refused.err
+    assert resume(script, "parts", max_steps=2).code == 0
+    assert rows("parts") == rows("16")
 
 
 @pytest.mark.slow
@@ -128,12 +219,3 @@ def test_two_ranks(cache_dir, tmp_path, fsdp):
     assert steps(tmp_path / "run") == [1, 2]
     assert_finite(tmp_path / "run")
     assert all(1e-4 < row["mismatch"] < 0.02 for row in rows(tmp_path / "run"))
-
-
-@pytest.mark.parametrize("bf16, dtype", [(False, torch.float32), (True, torch.bfloat16)])
-def test_the_time_of_a_step_is_estimated_in_the_same_numbers(bf16, dtype):
-    config = Config(**{**LARGE, **ARITHMETIC, "gradient_checkpointing": False, "bf16": bf16})
-    with Products() as products:
-        times = seconds_of_passes(SHAPE, config, 20, 1)
-    assert products.dtypes == {dtype}
-    assert min(times) > 0

@@ -3,14 +3,18 @@
 import copy
 import os
 import pickle
+from types import SimpleNamespace
 
-from rlvr import checkpoints, run_folders, world
-from rlvr.checkpoints import TrainingState, save_folder
-from rlvr.config import Config
+import rlvr.flags.run_folders as run_folders
+import rlvr.training.checkpoints as checkpoints
+from rlvr import world
 from rlvr.errors import UserError
-from rlvr.records import Problem
-from rlvr.schedules import make_scheduler
-from rlvr.tasks.stream import ProblemStream
+from rlvr.flags.config import Config
+from rlvr.machine.folders import is_whole, remove
+from rlvr.policy.saving import save_folder
+from rlvr.tasks.problems import Problem, ProblemStream
+from rlvr.training.checkpoints import TrainingState
+from rlvr.training.schedules import make_scheduler
 
 import pytest
 import torch
@@ -95,20 +99,20 @@ def test_a_run_folder_that_is_moved_during_a_save_is_not_made_anew(tmp_path):
     with pytest.raises(UserError, match=f"cannot write {folder}: the folder around it"):
         save_folder(folder, Saved("-"), Mover("second"))
     assert list(tmp_path.iterdir()) == [tmp_path / "moved"]
-    assert checkpoints.is_whole(tmp_path / "moved" / "checkpoint-1")
+    assert is_whole(tmp_path / "moved" / "checkpoint-1")
     checkpoints_there = [path.name for path in run_folders.checkpoints_of(tmp_path / "moved")]
     assert checkpoints_there == ["checkpoint-1"]
 
 
 def test_is_whole(tmp_path):
     folder = tmp_path / "checkpoint-1"
-    assert not checkpoints.is_whole(folder)
+    assert not is_whole(folder)
     save_folder(folder, Saved("-"), Saved("text"))
-    assert checkpoints.is_whole(folder)
+    assert is_whole(folder)
     (folder / "file").write_text("Text")
-    assert not checkpoints.is_whole(folder)
+    assert not is_whole(folder)
     (folder / "file").unlink()
-    assert not checkpoints.is_whole(folder)
+    assert not is_whole(folder)
 
 
 @pytest.mark.parametrize(
@@ -120,14 +124,14 @@ def test_a_folder_without_readable_checksums_is_not_whole(tmp_path, sums):
     (folder / "checksums.json").unlink()
     if sums is not None:
         (folder / "checksums.json").write_text(sums)
-    assert not checkpoints.is_whole(folder)
+    assert not is_whole(folder)
 
 
 def test_remove(tmp_path):
     folder = tmp_path / "checkpoint-1"
-    checkpoints.remove(folder)  # nothing to remove
+    remove(folder)  # nothing to remove
     save_folder(folder, Saved("-"), Saved("text"))
-    checkpoints.remove(folder)
+    remove(folder)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -215,7 +219,9 @@ def training_of(tiny, tmp_path):
         optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
         scheduler = make_scheduler(optimizer, Config(lr_scheduler_type="linear"))
         stream = ProblemStream([Problem(str(i), "") for i in range(problems)], 0)
-        return TrainingState(policy, tokenizer, optimizer, scheduler, stream, {"alpha": 1.0})
+        return TrainingState(
+            policy, tokenizer, optimizer, scheduler, stream, SimpleNamespace(alpha=1.0)
+        )
 
     return begin
 
@@ -227,7 +233,7 @@ def train(training):
         parameter.grad = torch.randn(parameter.shape) + drawn
     training.optimizer.step()
     training.scheduler.step()
-    training.extra["alpha"] *= 0.5
+    training.memory.alpha *= 0.5
 
 
 def test_the_learning_rate_comes_back_where_no_update_was_made(training_of, tmp_path):
@@ -290,7 +296,7 @@ def weights_of(training):
 
 
 def test_a_restored_run_goes_on_as_the_saved_one(training_of, tmp_path):
-    """Weights, Adam's moments, the learning rate, random numbers, problems, and `extra`."""
+    """Weights, Adam's moments, the learning rate, random numbers, problems, and the memory."""
     folder = tmp_path / "checkpoint-4"
     with torch.random.fork_rng([]):
         torch.manual_seed(1)
@@ -303,14 +309,14 @@ def test_a_restored_run_goes_on_as_the_saved_one(training_of, tmp_path):
         torch.manual_seed(2)
         assert checkpoints.restore(folder, restored, Config()) == (4, (2, 1))
         train(restored)
-    assert checkpoints.is_whole(folder)
+    assert is_whole(folder)
     for weight, expected in zip(weights_of(restored), weights_of(training), strict=True):
         torch.testing.assert_close(weight, expected, rtol=0, atol=0)
     # 2 of the 120 updates of 60 steps by default
     for optimizer in (restored.optimizer, training.optimizer):
         assert optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * 118 / 120, rel=1e-12)
     assert restored.stream.position == training.stream.position == 6
-    assert restored.extra == {"alpha": 0.25}
+    assert vars(restored.memory) == {"alpha": 0.25}
 
 
 class NewBytes(TorchDispatchMode):

@@ -1,19 +1,18 @@
-"""Programs against unit tests: what passes, what fails, what is refused, and what is stopped."""
+"""Programs against unit tests: what passes, what fails, and where a program stands in a text."""
 
 import json
-import time
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
-import rlvr.tasks.pool
-from rlvr.tasks import code, unit_tests
-from rlvr.tasks.isolation import Sandbox
-from rlvr.tasks.unit_tests import UnitTests, has_tests, read_tests
+import rlvr.verify.pool as pool
+import rlvr.verify.programs.code as code
+from rlvr.verify.programs.code import UnitTests, has_tests, read_tests
+from rlvr.verify.programs.isolation import Sandbox
 
 import pytest
 from grading import ADD, ASSERTIONS, block, new_graders, traces
-from programs import HONEST
+from programs import HONEST, divided, one_a_line
 from runs import first_fast
 
 DOUBLE = {"inputs": ["7\n", "0\n", "-3\n"], "outputs": ["14\n", "0\n", "-6"]}
@@ -21,140 +20,9 @@ DOUBLE_LIST = [
     {"input": given, "output": wanted}
     for given, wanted in zip(DOUBLE["inputs"], DOUBLE["outputs"], strict=True)
 ]
-PROGRAMS = [  # a block of ```python, its tests, the reward
-    ("print(2 * int(input()))", DOUBLE, 1.0),
-    ("print(2 * int(input()))", DOUBLE_LIST, 1.0),
-    ("print(2 * int(input()), end='')", DOUBLE, 1.0),
-    ("print(f'  {2 * int(input())}\\t\\n\\n')", DOUBLE, 1.0),
-    ("print(2 + int(input()))", DOUBLE, 0.0),
-    ("print(2 * int(input()) or '')", DOUBLE, 0.0),
-    ("print(14)", DOUBLE, 0.0),
-    ("print(14)", DOUBLE_LIST, 0.0),
-    ("print(-6)", DOUBLE_LIST, 0.0),
-    ("print(float(2 * int(input())))", DOUBLE, 0.0),
-    ("print(2 * int(input()), 'done')", DOUBLE, 0.0),
-    ("print(*f'{2 * int(input())}')", DOUBLE, 0.0),
-    ("", DOUBLE, 0.0),
-    ("pass", DOUBLE, 0.0),
-    ("1 / 0", DOUBLE, 0.0),
-    ("print(2 * int(input())", DOUBLE, 0.0),
-    ("raise ValueError", DOUBLE, 0.0),
-    ("print(2 * input())", DOUBLE, 0.0),
-    ("import numpy_of_no_one", DOUBLE, 0.0),
-    ("print('\0')", DOUBLE, 0.0),
-    ("import sys\nprint(2 * int(input()), file=sys.stderr)", DOUBLE, 0.0),
-    ("print(input()[::-1])", {"inputs": ["añ文\n"], "outputs": ["文ña\n"]}, 1.0),
-    ("print(1, 2)\nprint(3)", {"inputs": [""], "outputs": ["1  2 \n3"]}, 1.0),
-    (ADD, ASSERTIONS, 1.0),
-    (ADD, "\n".join(ASSERTIONS), 1.0),
-    (ADD, "for a in range(9):\n    assert add(a, 1) > a", 1.0),
-    ("add = lambda a, b: a + b", ASSERTIONS, 1.0),
-    ("from operator import add", ASSERTIONS, 1.0),
-    ("def add(a, b):\n    return a - b", ASSERTIONS, 0.0),
-    ("def add(a, b):\n    return 3", ASSERTIONS, 0.0),
-    ("def add(a, b):\n    pass", ASSERTIONS, 0.0),
-    ("def plus(a, b):\n    return a + b", ASSERTIONS, 0.0),
-    ("def add(a, b)\n    return a + b", ASSERTIONS, 0.0),
-    ("def add(a):\n    return a", ASSERTIONS, 0.0),
-    ("", ASSERTIONS, 0.0),
-    (ADD, "assert add(1, 2) ==", 0.0),
-    (ADD, "import unknown", 0.0),
-    (ADD, [*ASSERTIONS, "assert add(1, 1) == 3"], 0.0),
-]
-FENCED = '"""\n    ```\n    3\n    ```\n    """\n    '  # a docstring with a block
-CODE_TEXTS = [
-    (f"Thus\n```py\n{ADD}\n```\nDone.", 1.0, ""),
-    (f"```python3\n{ADD}\n```", 1.0, ""),
-    (f"```Python \n{ADD}\n```", 1.0, ""),
-    (f"```python\nadd = min\n```\nNo:\n```python\n{ADD}\n```", 1.0, ""),
-    (f"```python\n{ADD}\n```\nNo:\n```python\nadd = min\n```", 0.0, ""),
-    (ADD, 0.0, "unparsed"),
-    (f"```cpp\n{ADD}\n```", 0.0, "unparsed"),
-    ("", 0.0, "unparsed"),
-    (rf"\boxed{{{ADD}}}", 0.0, "unparsed"),
-    (f"```python\nadd = min\n```\n```text\n{ADD}\n```", 0.0, ""),
-    (f"```python\n{ADD}\n```\n```text\n3\n```", 1.0, ""),
-    (f"```python\n{ADD}\n```\n```python\n>>> add(1, 2)\n3\n```", 1.0, ""),
-    (f"```python\n{ADD}\n```\n```python\n# add(1, 2) is 3\n```", 1.0, ""),
-    ("```python\n>>> add(1, 2)\n3\n```\n```python\n# add\n```", 0.0, ""),
-    # fences as models write them
-    (f"```\n{ADD}\n```", 1.0, ""),
-    (f"```\nadd = min\n```\n```python\n{ADD}\n```\n```\n3\n```", 1.0, ""),
-    (f"```python\r\n{ADD}\r\n```\r\n".replace("\n    ", "\r\n    "), 1.0, ""),
-    (f"```python title='add.py'\n{ADD}\n```", 1.0, ""),
-    (f"``` python\n{ADD}\n```", 1.0, ""),
-    (f"```{{python}}\n{ADD}\n```", 1.0, ""),
-    (f"```{{.python .numberLines}}\n{ADD}\n```", 1.0, ""),
-    (f"```python3.10\n{ADD}\n```", 1.0, ""),
-    (f"````python\n{ADD}\n````", 1.0, ""),
-    (f"~~~py\n{ADD}\n~~~", 1.0, ""),
-    (f"So: ```python\n{ADD}\n```", 1.0, ""),
-    (f"```python\n{ADD}", 1.0, ""),
-    (f"```python\n{ADD}```\nDone.", 1.0, ""),
-    ("1. This:\n   ```python\n   def add(a, b):\n       return a + b\n   ```\n2. No", 1.0, ""),
-    ("- ```python\n  def add(a, b):\n      return a + b\n  ```", 1.0, ""),
-    (f"```python\n{ADD.replace('return', FENCED + 'return')}\n```", 1.0, ""),
-    (f"```python\n{ADD}\n```\nOr `add = min`, or ```add = min```.", 1.0, ""),
-    ("`" * 100_000, 0.0, "unparsed"),
-    ("```python\n" * 1_000, 0.0, ""),
-    (f"```python\nadd = min\n\nNo:\n```python\n{ADD}\n```", 1.0, ""),
-    # a program in several blocks
-    (f"```python\n{ADD}\n```\nSo:\n```python\nprint(add(1, 2))\n```", 1.0, ""),
-    (f"```python\n{ADD}\n```\n```python\nassert add(1, 2) == 3\n```", 1.0, ""),
-    (
-        "```python\nimport operator as o\n```\n```python\ndef add(a, b): return o.add(a, b)\n```",
-        1.0,
-        "",
-    ),
-    ("```python\ndef f(a): return a\n```\n```python\nadd = lambda a, b: f(a) + b\n```", 1.0, ""),
-    ("```python\n1 / 0\n```\n```python\nadd = lambda a, b: a + b\n```", 1.0, ""),
-    # an earlier block is left out whose names the last one has by itself
-    *(
-        (f"```python\n{name} = 1 / 0\n```\n```python\n{code}\n```", 1.0, "")
-        for name, code in [
-            ("e", f"try:\n    {{}}[0]\nexcept KeyError as e:\n    e.args\n{ADD}"),
-            ("floor", "from math import *\ndef add(a, b):\n    return floor(a + b)"),
-            ("x", f"match 3:\n    case x:\n        x + 1\n{ADD}"),
-            ("rest", f"match [3]:\n    case [*rest]:\n        rest.pop()\n{ADD}"),
-            ("more", f"match {{1: 2}}:\n    case {{**more}}:\n        more.clear()\n{ADD}"),
-        ]
-    ),
-    *(
-        (f"```python\nimport math\n```\n```python\n{first}{ADD} + math.floor(0.5)\n```", 1.0, "")
-        for first in [
-            "from __future__ import annotations\n",
-            "from __future__ import (\n    annotations,\n)\n",
-            "TEXT = '''\nfrom __future__ import nothing\n'''\n",
-        ]
-    ),
-    ("```python\ndef add(a, b:\n```\n```python\nadd = lambda a, b: a + b\n```", 1.0, ""),
-    ("```python\nadd = lambda a, b: a + b\n```\n```python\nadd(1,\n```", 0.0, ""),
-]
-
-
 SUM = dict(inputs=["3\n1 2 3\n"], outputs=["6\n"])
-READ = "n = int(input())\na = [int(word) for word in input().split()]"
-BLOCKS_FOR_INPUT = [  # the blocks of a program, which adds up numbers of standard input
-    [READ, "print(sum(a))"],
-    [f"{READ}\nprint(sum(a))", "print(sum([1, 2]))"],
-    [f"def total(a):\n    return sum(a)\n{READ}\nprint(total(a))", "print(total([1, 2]))"],
-    [f"def main():\n    {READ.replace(chr(10), chr(10) + '    ')}\n    print(sum(a))", "main()"],
-    [
-        f"class Sum:\n    def main(self):\n        {READ.replace(chr(10), chr(10) + '        ')}"
-        "\n        print(sum(a))\nif __name__ == '__main__':\n    Sum().main()",
-        "print(sum([1, 2]))",
-    ],
-    [
-        "import sys\ndef read():\n    return sys.stdin.read().split()[1:]",
-        "def main():\n    print(sum(map(int, read())))\nmain()",
-    ],
-    ["import sys\ndata = sys.stdin.read().split()", "a = data[1:]", "print(sum(map(int, a)))"],
-    [
-        "# reads stdin later\ndef solve(a):\n    return sum(a)",
-        "import os\nprint(solve(map(int, os.fdopen(0).read().split()[1:])))",
-    ],
-    [f"{READ}\nprint(max(a))", f"{READ}\nprint(sum(a))"],
-]
+TURN = dict(fn_name="turn", inputs=[[[1, 2]], [[3]], [[]]], outputs=[[2, 1], [3], []])
+NAMELESS = [dict(input='"ab"\n2', output='"abab"', testtype="functional")]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -165,47 +33,174 @@ def scratch(tmp_path_factory):
         yield folder
 
 
+def grade_text(text, tests, seconds=10, all_seconds=20):
+    """What `grade` says of a completion."""
+    return pool.grade(("code", text, json.dumps(tests)), seconds, all_seconds)
+
+
 def grade(program, tests, seconds=10, all_seconds=20):
     """What `grade` says of a program in a block."""
-    question = "code", block(program), json.dumps(tests)
-    return rlvr.tasks.pool.grade(question, seconds, all_seconds)
+    return grade_text(block(program), tests, seconds, all_seconds)
 
 
 # ------------------------------------------------------------------------------- right and wrong
 
+RIGHT = [  # the tests of programs, and programs that pass them
+    (DOUBLE, "print(2 * int(input()))"),
+    (DOUBLE, "print(2 * int(input()), end='')"),
+    (DOUBLE, "print(f'  {2 * int(input())}\\t\\n\\n')"),
+    (DOUBLE_LIST, "print(2 * int(input()))"),
+    (dict(inputs=["añ文\n"], outputs=["文ña\n"]), "print(input()[::-1])"),
+    (dict(inputs=[""], outputs=["1  2 \n3"]), "print(1, 2)\nprint(3)"),
+    *((SUM, program) for program in HONEST),
+    (ASSERTIONS, ADD),
+    ("\n".join(ASSERTIONS), ADD),
+    ("for a in range(9):\n    assert add(a, 1) > a", ADD),
+    (ASSERTIONS, "add = lambda a, b: a + b"),
+    (ASSERTIONS, "from operator import add"),
+    # an example of its use, and guards
+    (ASSERTIONS, f"print('add')\n{ADD}\nprint(add(1, 2))"),
+    (ASSERTIONS, f"{ADD}\nif __name__ == '__main__': print(add(*input()))"),
+    *((TURN, program) for program in divided("""
+def turn(x): return x[::-1]
 
-@pytest.mark.parametrize("program, tests, reward", PROGRAMS)
-def test_programs(program, tests, reward):
-    assert grade(program, tests) == (reward, "")
+def turn(x): return tuple(x[::-1])
+
+class Solution:
+    def turn(self, x: List[int]) -> List[int]: return [*reversed(deque(x))]
+
+class Solution:
+    def turn(self, x): x.reverse(); self.x = x; return self.x
+
+def turn(x): return x[::-1]
+class Solution: other = 3
+
+def turn(x): return x
+class Solution:
+    def turn(self, x): return x[::-1]
+
+# usual imports, none of which hides a name of Python's own
+def turn(x): return copy.copy(x)[:: -pow(2, 2, 3)]
+
+def turn(x): sys.setrecursionlimit(9999); return json.loads(json.dumps(x[::-1]))
+""")),
+    # without a name: the only public method
+    *((NAMELESS, program) for program in divided("""
+class Solution:
+    MOST = 10**9
+    def f(self, s: str, n: int): return self._g(s, n)
+    def _g(self, s, n): return s * n
+
+class Solution:
+    @classmethod
+    def f(cls, s, n): return s * n
+""")),
+]  # fmt: skip
+WRONG = [
+    *((DOUBLE, program) for program in one_a_line("""
+print(2 + int(input()))
+print(2 * int(input()) or '')
+print(14)
+print(float(2 * int(input())))
+print(2 * int(input()), 'done')
+print(*f'{2 * int(input())}')
+pass
+print(2 * int(input())
+print(2 * input())
+print(2 * int(input())); raise ValueError
+import numpy_of_no_one
+import sys; print(2 * int(input()), file=sys.stderr)
+""")),
+    (DOUBLE, ""),
+    (DOUBLE, "print('\0')"),
+    (DOUBLE_LIST, "print(14)"),
+    (DOUBLE_LIST, "print(-6)"),
+    *((ASSERTIONS, program) for program in divided("""
+def add(a, b): return a - b
+
+def add(a, b): return 3
+
+def plus(a, b): return a + b
+
+def add(a, b) return a + b
+
+def add(a): return a
+
+def add(a, b): return a + b
+import sys
+sys.exit(0)
+
+print('passed')
+__name__ = 'passed'
+def add(a, b): return a - b
+""")),
+    (ASSERTIONS, ""),
+    ("assert add(1, 2) ==", ADD),
+    ("import unknown", ADD),
+    ([*ASSERTIONS, "assert add(1, 1) == 3"], ADD),
+    *((TURN, program) for program in divided("""
+class A(list):
+    __eq__ = lambda *_: True
+def turn(x): return A()
+
+class A:
+    __eq__ = lambda *_: True
+def turn(x): return A()
+
+def turn(x): return x
+
+def turn(x): print(x[::-1])
+
+def other(x): return x[::-1]
+
+def turn(): return [2, 1]
+
+def turn(x): return iter(x[::-1])
+
+def turn(x): exit()
+
+print('[2, 1]')
+""")),
+    (NAMELESS, "class Solution:\n    def f(self, s, n): return s"),
+    # no name but its own counts for a program: not Python's, and not those of the usual imports
+    *(
+        (dict(fn_name=name, inputs=[arguments], outputs=[result]), program)
+        for name, arguments, result in [("pow", [2, 3], 8), ("gcd", [4, 6], 2)]
+        for program in ("x = 1", "class Solution:\n    def other(self): return 0")
+    ),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("text, reward, status", CODE_TEXTS)
-def test_where_the_program_stands(text, reward, status):
-    """In the last block of Python; a text without one cannot be read."""
-    question = "code", text, json.dumps(ASSERTIONS)
-    assert rlvr.tasks.pool.grade(question, 10) == (reward, status)
+@pytest.mark.parametrize("tests, program", RIGHT)
+def test_right_programs(tests, program, scratch):
+    assert grade(program, tests) == (1.0, "")
+    assert traces(scratch) == []
+
+
+@pytest.mark.parametrize("tests, program", WRONG)
+def test_wrong_programs(tests, program):
+    assert grade(program, tests) == (0.0, "")
 
 
 @pytest.mark.parametrize(
-    "example, reward",
+    "result, wanted, reward",
     [
-        ("print(double(3))", 1.0),
-        ("Input: 3\nOutput: 6", 1.0),
-        ("print('6')", 1.0),
-        ("import sys\nprint(3 * int(sys.stdin.read()))", 0.0),  # another program
+        (2.0, 2, 1.0),
+        ("0.1 + 0.2", 0.3, 0.0),
+        (10**30, 10**30, 1.0),
+        ("'é文'", "é文", 1.0),
+        ("{1: (2, 3)}", {"1": [2, 3]}, 1.0),
+        (None, None, 1.0),
+        ("float('nan')", None, 0.0),
+        ("[[1, 2]]", [[1, 2]], 1.0),
+        (5, [5], 1.0),  # APPS has some results in lists
+        ([5], 5, 0.0),
+        ("{1, 2}", [1, 2], 0.0),
     ],
 )
-def test_an_example_behind_a_program_that_reads(example, reward):
-    program = "def double(n): return 2 * n\nprint(double(int(input())))"
-    text = f"```python\n{program}\n```\nAn example:\n```python\n{example}\n```"
-    question = "code", text, json.dumps(DOUBLE)
-    assert rlvr.tasks.pool.grade(question, 10) == (reward, "")
-
-
-@pytest.mark.parametrize("blocks", BLOCKS_FOR_INPUT)
-def test_a_program_that_reads_in_several_blocks(blocks):
-    text = "\nThen:\n".join(f"```python\n{each}\n```" for each in blocks)
-    assert rlvr.tasks.pool.grade(("code", text, json.dumps(SUM)), 10) == (1.0, "")
+def test_results_of_functions(result, wanted, reward):
+    tests = dict(fn_name="f", inputs=[[]], outputs=[wanted])
+    assert grade(f"def f(): return {result}", tests) == (reward, "")
 
 
 def test_what_stands_before_the_program():
@@ -216,6 +211,153 @@ def test_what_stands_before_the_program():
     assert grade(alone, tests) == (1.0, "")
     assert grade("import math\ndef half(x): return x", tests) == (0.0, "")
 
+
+def test_inputs_do_not_meet_and_see_nothing():
+    """Each has a process of its own, which knows no expected output."""
+    program = "import random\nprint(getattr(random, 'seen', 0), input())\nrandom.seen = 1"
+    tests = dict(inputs=["a\n", "b\n", "c\n"], outputs=["0 a", "0 b", "0 c"])
+    assert grade(program, tests) == (1.0, "")
+    program = "import os, sys\nprint('secret' in f'{os.environ} {sys.argv} {globals()}')"
+    assert grade(program, dict(inputs=[""], outputs=["False secret"])) == (0.0, "")
+    assert grade(program, dict(inputs=[""], outputs=["False"])) == (1.0, "")
+
+
+# ------------------------------------------------------------------------- where a program stands
+
+
+def python(*blocks):
+    """A completion of several blocks."""
+    return "\nThen:\n".join(f"```python\n{each}\n```" for each in blocks)
+
+
+FENCED = '"""\n    ```\n    3\n    ```\n    """\n    '  # a docstring with a block
+RIGHT_TEXTS = [
+    # fences as models write them
+    f"Thus\n```py\n{ADD}\n```\nDone.",
+    *(
+        f"```{label}\n{ADD}\n```"
+        for label in ["python3", "Python ", " python", "{python}", "{.python .numberLines}"]
+    ),
+    f"```python3.10 title='add.py'\n{ADD}\n```",
+    f"```\n{ADD}\n```",
+    f"```\nadd = min\n```\n```python\n{ADD}\n```\n```\n3\n```",
+    f"```python\r\n{ADD}\r\n```\r\n".replace("\n    ", "\r\n    "),
+    f"````python\n{ADD}\n````",
+    f"~~~py\n{ADD}\n~~~",
+    f"So: ```python\n{ADD}\n```",
+    f"```python\n{ADD}",
+    f"```python\n{ADD}```\nDone.",
+    "1. This:\n   ```python\n   def add(a, b):\n       return a + b\n   ```\n2. No",
+    "- ```python\n  def add(a, b):\n      return a + b\n  ```",
+    f"```python\n{ADD.replace('return', FENCED + 'return')}\n```",
+    f"```python\n{ADD}\n```\nOr `add = min`, or ```add = min```.",
+    f"```python\nadd = min\n\nNo:\n```python\n{ADD}\n```",
+    f"```python\n{ADD}\n```\n```text\n3\n```",
+    # the last block, and those before that it needs
+    python("add = min", ADD),
+    python(ADD, ">>> add(1, 2)\n3"),
+    python(ADD, "# add(1, 2) is 3"),
+    python(ADD, "print(add(1, 2))"),
+    python("import operator as o", "def add(a, b): return o.add(a, b)"),
+    python("def f(a): return a", "def g(b): return b", "add = lambda a, b: f(a) + g(b)"),
+    python("1 / 0", "add = lambda a, b: a + b"),
+    python("def add(a, b:", "add = lambda a, b: a + b"),
+    # an earlier block is left out whose names the last one has by itself
+    python("e = 1 / 0", f"try:\n    {{}}[0]\nexcept KeyError as e:\n    e.args\n{ADD}"),
+    python("floor = 1 / 0", "from math import *\ndef add(a, b):\n    return floor(a + b)"),
+    python("x = 1 / 0", f"match 3:\n    case x:\n        x + 1\n{ADD}"),
+    python("rest = 1 / 0", f"match [3]:\n    case [*rest]:\n        rest.pop()\n{ADD}"),
+    python("more = 1 / 0", f"match {{1: 2}}:\n    case {{**more}}:\n        more.clear()\n{ADD}"),
+    *(
+        python("import math", f"{first}{ADD} + math.floor(0.5)")
+        for first in [
+            "from __future__ import annotations\n",
+            "from __future__ import (\n    annotations,\n)\n",
+            "TEXT = '''\nfrom __future__ import nothing\n'''\n",
+        ]
+    ),
+]
+WRONG_TEXTS = [
+    python(ADD, "add = min"),
+    f"```python\nadd = min\n```\n```text\n{ADD}\n```",
+    python(">>> add(1, 2)\n3", "# add"),
+    python("add = lambda a, b: a + b", "add(1,"),
+    "```python\n" * 1_000,
+]
+WITHOUT_A_PROGRAM = [ADD, f"```cpp\n{ADD}\n```", "", rf"\boxed{{{ADD}}}", "`" * 100_000]
+
+
+@pytest.mark.parametrize(
+    "text, reply",
+    [
+        *((text, (1.0, "")) for text in RIGHT_TEXTS),
+        *((text, (0.0, "")) for text in WRONG_TEXTS),
+        *((text, (0.0, "unparsed")) for text in WITHOUT_A_PROGRAM),
+    ],
+)
+def test_where_the_program_stands(text, reply):
+    assert grade_text(text, ASSERTIONS) == reply
+
+
+READ = "n = int(input())\na = [int(word) for word in input().split()]"
+READ_INSIDE = READ.replace("\n", "\n        ")
+DOUBLING = "def double(n): return 2 * n\nprint(double(int(input())))"
+
+
+@pytest.mark.parametrize(
+    "tests, blocks, reward",
+    [
+        (SUM, [READ, "print(sum(a))"], 1.0),
+        (SUM, [f"{READ}\nprint(sum(a))", "print(sum([1, 2]))"], 1.0),
+        (SUM, [f"def main():\n        {READ_INSIDE}\n        print(sum(a))", "main()"], 1.0),
+        (
+            SUM,
+            [
+                f"class Sum:\n    def main(self):\n        {READ_INSIDE}\n        print(sum(a))\n"
+                "if __name__ == '__main__':\n    Sum().main()",
+                "print(sum([1, 2]))",
+            ],
+            1.0,
+        ),
+        (
+            SUM,
+            [
+                "import sys\ndef read():\n    return sys.stdin.read().split()[1:]",
+                "def main():\n    print(sum(map(int, read())))\nmain()",
+            ],
+            1.0,
+        ),
+        (
+            SUM,
+            [
+                "import sys\ndata = sys.stdin.read().split()",
+                "a = data[1:]",
+                "print(sum(map(int, a)))",
+            ],
+            1.0,
+        ),
+        (
+            SUM,
+            [
+                "# reads stdin later\ndef solve(a):\n    return sum(a)",
+                "import os\nprint(solve(map(int, os.fdopen(0).read().split()[1:])))",
+            ],
+            1.0,
+        ),
+        (SUM, [f"{READ}\nprint(max(a))", f"{READ}\nprint(sum(a))"], 1.0),
+        (SUM, ["print(6)", "# prints 6"], 1.0),
+        # an example behind the program
+        (DOUBLE, [DOUBLING, "print(double(3))"], 1.0),
+        (DOUBLE, [DOUBLING, "Input: 3\nOutput: 6"], 1.0),
+        (DOUBLE, [DOUBLING, "print('6')"], 1.0),
+        (DOUBLE, [DOUBLING, "import sys\nprint(3 * int(sys.stdin.read()))"], 0.0),  # another one
+    ],
+)
+def test_a_program_that_reads_in_several_blocks(tests, blocks, reward):
+    assert grade_text(python(*blocks), tests) == (reward, "")
+
+
+# --------------------------------------------------------------------------------------- the forms
 
 PAIRS = (("7\n", "14\n"), ("0\n", "0\n"), ("-3\n", "-6"))
 CALLS = UnitTests((([[1, 2], 3], [3]), ([[], 0], [])), calls=True, function="f")
@@ -284,106 +426,49 @@ def test_what_is_no_unit_test(gold):
 @pytest.mark.parametrize("cell", [b"assert f(1)", Decimal(3), datetime.now(), "[" * 100_000, None])
 def test_a_cell_that_holds_no_unit_tests(cell):
     """Such a column is dropped row by row."""
-    assert unit_tests.tests_text(cell) == ""
-    assert unit_tests.tests_text(DOUBLE) == json.dumps(DOUBLE)
+    assert code.tests_text(cell) == ""
+    assert code.tests_text(DOUBLE) == json.dumps(DOUBLE)
 
 
-# ---------------------------------------------------------------------------------------- tricks
+# -------------------------------------------------------------------------- much, long, and broken
 
 
-@pytest.mark.parametrize(
-    "trick",
-    ["print('passed')", "print('True')", "__name__ = 'passed'", "assert True", "'add(1, 2) == 3'"],
-)
-def test_tricks_score_0(trick):
-    assert grade(f"{trick}\ndef add(a, b):\n    return a - b", ASSERTIONS) == (0.0, "")
-
-
-def test_a_program_cannot_see_what_is_expected_of_it():
-    program = "import os, sys\nprint('secret' in f'{os.environ} {sys.argv} {globals()}')"
-    assert grade(program, dict(inputs=[""], outputs=["False secret"])) == (0.0, "")
-    assert grade(program, dict(inputs=[""], outputs=["False"])) == (1.0, "")
-
-
-@pytest.mark.parametrize(
-    "program, reward",
-    [
-        ("def add(a, b): return a + b\nprint(add(1, 2))", 1.0),  # an example of its use
-        ("def add(a, b): return a + b\nprint('add')\nimport sys\nsys.exit(0)", 0.0),
-    ],
-)
-def test_functions_that_need_care(program, reward):
-    assert grade(program, "assert add(1, 2) == 3") == (reward, "")
-
-
-@pytest.mark.parametrize(
-    "program, reward",
-    [
-        ("import logging, socket, concurrent.futures\nprint(6)", 1.0),
-        ("import dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int\nprint(6)", 1.0),
-        ("print(6)\nraise ValueError", 0.0),
-        ("def f(): pass\nf.__code__ = f.__code__\nprint(6)", 1.0),
-    ],
-)
-def test_programs_that_need_care(program, reward):
-    assert grade(program, dict(inputs=["1"], outputs=["6"])) == (reward, "")
-
-
-# --------------------------------------------------------------------------------------- honest
-
-
-@pytest.mark.parametrize("program", HONEST.values(), ids=HONEST)
-def test_honest_programs_score_1(program, scratch):
-    assert grade(program, dict(inputs=["3\n1 2 3\n"], outputs=["6\n"])) == (1.0, "")
-    assert traces(scratch) == []
-
-
-def test_a_megabyte_and_more_of_output():
+def test_much_output_and_many_tests():
     program = "n = int(input())\nprint(*range(n), sep='\\n')"
     output = "\n".join(map(str, range(600_000)))
     assert len(output) > 4e6
     assert grade(program, dict(inputs=["600000"], outputs=[output])) == (1.0, "")
+    tests = dict(inputs=[f"{n}\n" for n in range(150)], outputs=[f"{2 * n}" for n in range(150)])
+    assert grade("print(2 * int(input()))", tests, 60, 300) == (1.0, "")
 
 
-def test_output_without_end_is_wrong_at_once():
-    start = time.monotonic()
-    assert grade("while True: print('x' * 99)", DOUBLE, seconds=20) == (0.0, "")
-    assert time.monotonic() - start < 10
+def test_output_without_end_is_wrong_and_no_timeout():
+    assert grade("while True: print('x' * 99)", DOUBLE, 60, 60) == (0.0, "")
 
 
-def test_150_small_tests():
-    program = "import collections, itertools, re, typing, random, heapq\nprint(2 * int(input()))"
-    cases = dict(inputs=[f"{n}\n" for n in range(150)], outputs=[f"{2 * n}" for n in range(150)])
-    assert grade(program, cases, seconds=5, all_seconds=30) == (1.0, "")
-
-
-def test_each_input_has_a_process_of_its_own():
-    """What a run leaves in memory is not there for the next one."""
-    program = "import random\nprint(getattr(random, 'seen', 0), input())\nrandom.seen = 1"
-    cases = dict(inputs=["a\n", "b\n", "c\n"], outputs=["0 a", "0 b", "0 c"])
-    assert grade(program, cases) == (1.0, "")
+WAIT = "import time\ndef f(x):\n    time.sleep(0.1)\n    return x"
 
 
 @pytest.mark.parametrize(
     "seconds, all_seconds, reply",
-    [(0.05, 20, (0.0, "timeout")), (20, 0.3, (0.0, "timeout")), (20, 20, (1.0, ""))],
+    [(0.05, 60, (0.0, "timeout")), (60, 0.3, (0.0, "timeout")), (60, 60, (1.0, ""))],
 )
-@pytest.mark.parametrize("kind", first_fast(["assertions", "outputs", "calls"]))
-def test_a_deadline_for_each_test_and_one_for_all(kind, seconds, all_seconds, reply):
+@pytest.mark.parametrize(
+    "program, tests",
+    first_fast(
+        [
+            (WAIT, ["assert f(7) == 7"] * 5),
+            (f"{WAIT}\nprint(f(7))", dict(inputs=["7"] * 5, outputs=["7"] * 5)),
+            (WAIT, dict(fn_name="f", inputs=[[7]] * 5, outputs=[7] * 5)),
+        ]
+    ),
+)
+def test_a_deadline_for_each_test_and_one_for_all(program, tests, seconds, all_seconds, reply):
     """Each of five tests takes 0.1 s."""
-    start = time.monotonic()
-    wait = "import time\ntime.sleep(0.1)\nprint(input())"
-    function = "import time\ndef f(x):\n    time.sleep(0.1)\n    return x"
-    program, tests = {
-        "outputs": (wait, dict(inputs=["7"] * 5, outputs=["7"] * 5)),
-        "calls": (function, dict(fn_name="f", inputs=[[7]] * 5, outputs=[7] * 5)),
-        "assertions": (function, ["assert f(7) == 7"] * 5),
-    }[kind]
     assert grade(program, tests, seconds, all_seconds) == reply
-    assert time.monotonic() - start < 6
 
 
-def test_a_check_that_died_while_idle_costs_no_reward(tmp_path, monkeypatch):
+def test_a_check_that_died_while_idle_costs_no_reward(monkeypatch):
     """It is replaced, and used again while it lives."""
     monkeypatch.setattr(code, "IDLE_CHECKS", [])
     gold = json.dumps(ASSERTIONS)

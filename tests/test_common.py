@@ -1,30 +1,32 @@
 """common.py: rollouts and their batch, log-probs, the loss, what is logged, evaluation."""
 
 import copy
+import inspect
 import itertools
 import math
 import random
 from collections import Counter
 from dataclasses import replace
 
-import rlvr.logprobs
-import rlvr.metrics
-import rlvr.ranks
+import rlvr.flags.command_line
+import rlvr.machine.ranks
+import rlvr.policy.logprobs
+import rlvr.rollout.rollouts
 from rlvr import world
-from rlvr.config import Config
-from rlvr.presets import PROTOCOLS
-from rlvr.records import Problem
-from rlvr.samplers import GenerateSampler
-from rlvr.tasks.countdown import make_countdown
-from rlvr.tasks.stream import ProblemStream
-from rlvr.tasks.verifiers import VERIFIERS
+from rlvr.flags.config import Config
+from rlvr.flags.presets import PROTOCOLS
+from rlvr.rollout.samplers import GenerateSampler
+from rlvr.tasks.embedded import make_countdown
+from rlvr.tasks.problems import Problem, ProblemStream
+from rlvr.verify.verifiers import VERIFIERS
 
 import pytest
 import torch
-from losses import ppo_clip_loss
+from losses import kl_penalty, ppo_clip_loss
 from samples import some_samples
 
 import common
+import grpo
 
 # ------------------------------------------------------------------------------------- roll out
 
@@ -40,7 +42,7 @@ class ScriptedSampler:
     def __init__(self, policy, tokenizer, solutions, script, size):
         self.policy, self.tokenizer = policy, tokenizer
         self.stops, self.devices = [tokenizer.eos_token_id], []
-        self.gap = None
+        self.gap, self.cap = None, 0.0
         self.config = Config()
         self.solutions, self.script, self.size = solutions, iter(script), size
         self.groups_a_call = []
@@ -165,17 +167,13 @@ def test_dynamic_sampling_goes_by_success(tiny, solutions, monkeypatch):
     assert found == ([MIXED] * 4, [4, 2])
 
 
-def test_a_rank_draws_as_many_groups_as_the_rank_that_lacks_most(tiny, solutions, monkeypatch):
+@pytest.mark.parametrize("drawn", [[MIXED, RIGHT, RIGHT], [RIGHT, WRONG, MIXED]])
+def test_a_rank_draws_as_many_groups_as_the_rank_that_lacks_most(
+    tiny, solutions, monkeypatch, drawn
+):
     """Drawing is done together. This rank lacks one group, another one lacks three."""
-    monkeypatch.setattr(rlvr.ranks, "global_max", lambda missing: max(missing, 3))
-    script = [MIXED, MIXED, WRONG, MIXED] + [MIXED, RIGHT, RIGHT]
-    found = roll_out_scripted(tiny, solutions, script, dynamic_sampling=True, max_redraws=1)
-    assert found == ([MIXED] * 4, [4, 3])
-
-
-def test_a_rank_that_draws_more_than_it_lacks_keeps_the_mixed_groups(tiny, solutions, monkeypatch):
-    monkeypatch.setattr(rlvr.ranks, "global_max", lambda missing: max(missing, 3))
-    script = [MIXED, MIXED, WRONG, MIXED] + [RIGHT, WRONG, MIXED]
+    monkeypatch.setattr(rlvr.machine.ranks, "global_max", lambda missing: max(missing, 3))
+    script = [MIXED, MIXED, WRONG, MIXED] + drawn
     found = roll_out_scripted(tiny, solutions, script, dynamic_sampling=True, max_redraws=1)
     assert found == ([MIXED] * 4, [4, 3])
 
@@ -256,10 +254,17 @@ def test_minibatches(batch, monkeypatch):
     assert [rows.tolist() for rows in batch.minibatches(4)] == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_the_microbatches_of_a_minibatch(batch):
+@pytest.mark.parametrize("budget, group_size, parts", [(1, 1, 4), (1, 2, 2), (10**6, 2, 1)])
+def test_the_microbatches_of_a_minibatch(batch, budget, group_size, parts):
+    """Each row once, and whole groups together, however small the budget is."""
     rows = batch.minibatches(4)[0]
-    assert batch.microbatches(rows, 1) == [[i] for i in sum(batch.microbatches(rows, 10**6), [])]
-    assert sorted(sum(batch.microbatches(rows, 100), [])) == [0, 1, 2, 3]
+    found = batch.microbatches(rows, budget, group_size)
+    assert len(found) == parts
+    assert sorted(sum(found, [])) == [0, 1, 2, 3]
+    for part in found:
+        for i in range(0, len(part), group_size):
+            assert part[i : i + group_size] == [*range(part[i], part[i] + group_size)]
+            assert part[i] % group_size == 0
 
 
 def test_the_first_logprobs_of_a_row_are_those_of_the_old_policy(batch):
@@ -294,35 +299,31 @@ def test_compute_old_and_ref_logprobs_leaves_the_first_minibatch_to_its_own_pass
 def test_the_first_minibatch_of_two_ranks_is_half_of_it_each(sharp, batch, monkeypatch):
     """Of a minibatch of 4, two rows are this rank's."""
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(rlvr.ranks, "gather", lambda mine: mine * 2)
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: mine * 2)
     config = Config(num_generations=2, prompts_per_step=6, minibatch_size=4)
     common.compute_old_and_ref_logprobs(batch, sharp[0], None, config)
     assert batch.has_old_logprobs.tolist() == [False] * 2 + [True] * 4
 
 
-def test_compute_old_logprobs_fills_in_what_is_not_known(sharp, batch):
-    """And only that: rows that are known need no other pass."""
-    policy = sharp[0]
-    known = torch.full((1, batch.mask.shape[1]), -7.0)
-    batch.old_policy_logprobs([3], known)
-    with torch.no_grad():
-        expected, _ = common.token_logprobs(policy, batch.samples, range(6))
-    expected[3] = -7.0
-    found = common.compute_old_logprobs(batch, policy, Config())
-    assert found is batch.old_logprobs
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-    assert batch.has_old_logprobs.all()
-
-
-def test_the_sampler_correction_is_truncated(batch):
+@pytest.mark.parametrize("cap, of_row_0, of_row_4", [(0.0, 1.0, 1.0), (2.0, 1.5, 2.0)])
+def test_the_sampler_correction_is_truncated(batch, cap, of_row_0, of_row_4):
     """exp(old - sampled), at most the cap; a cap of 0 means that there is none."""
+    batch.correction_cap = cap
     batch.old_logprobs[:] = -1.0 + math.log(1.5)
     batch.old_logprobs[4] = -1.0 + math.log(7)
-    rows = [0, 4]
-    assert (batch.sampler_correction(rows, 0) == 1).all()
-    correction = batch.sampler_correction(rows, 2.0)[:, :5]  # all rows have 5 tokens or more
-    expected = torch.tensor([[1.5], [2.0]]).expand(2, 5)
+    correction = batch.sampler_correction([0, 4])[:, :5]  # all rows have 5 tokens or more
+    expected = torch.tensor([[of_row_0], [of_row_4]]).expand(2, 5)
     torch.testing.assert_close(correction, expected, rtol=0, atol=1e-6)
+
+
+def test_the_mean_logprob_of_a_completion_is_over_its_own_tokens(batch):
+    """Also where it is left out of the loss; one without any token has 0."""
+    batch.sampled_logprobs[2, 0] = -4.0
+    batch.mask[2] = 0
+    batch.written[5] = 0
+    lengths = [len(sample.completion_ids) for sample in batch.samples]
+    expected = [[-1.0, -1.0], [-(lengths[2] + 3) / lengths[2], -1.0], [-1.0, 0.0]]
+    torch.testing.assert_close(batch.mean_logprobs(), torch.tensor(expected), rtol=0, atol=1e-6)
 
 
 def test_the_metrics_of_a_batch(batch):
@@ -343,15 +344,8 @@ def test_token_logprobs_are_those_of_the_rows(sharp):
         logprobs, entropies = common.token_logprobs(policy, samples, rows, 0.7)
         assert logprobs.shape == entropies.shape == (len(rows), width)
         chosen = [samples[i] for i in rows]
-        expected = rlvr.logprobs.completion_logprobs(policy, chosen, 0.7, width)
+        expected = rlvr.policy.logprobs.completion_logprobs(policy, chosen, 0.7, width)
         torch.testing.assert_close((logprobs, entropies), expected, rtol=0, atol=0)
-
-
-def test_token_logprobs_are_of_temperature_1_by_default(sharp):
-    samples = some_samples(sharp[1])
-    plain, _ = common.token_logprobs(sharp[0], samples, [0, 1])
-    at_1, _ = common.token_logprobs(sharp[0], samples, [0, 1], 1.0)
-    assert torch.equal(plain, at_1)
 
 
 # -------------------------------------------------------------------------------- token weights
@@ -374,7 +368,7 @@ def test_token_weights(aggregation, first, second):
 
 def test_token_weights_are_of_the_minibatch_on_all_ranks(monkeypatch):
     """Another rank has 2 more completions, with 5 tokens in all, beside these of 2 and 1."""
-    monkeypatch.setattr(rlvr.ranks, "gather", lambda mine: [*mine, [2.0, 5.0]])
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, [2.0, 5.0]])
     mask = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
     for aggregation, first, second in (
         ("sequence", 1 / 4 / 2, 1 / 4),
@@ -412,37 +406,48 @@ def test_minibatch_weights_are_token_weights_in_the_place_of_their_rows(aggregat
     assert (weights[others] == 0).all()
 
 
-@pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
-def test_microbatches_add_up_to_the_loss_of_the_minibatch(aggregation):
-    torch.manual_seed(0)
-    logprobs, old_logprobs = torch.randn(2, 3, 4, dtype=torch.float64)
-    config = Config(aggregation=aggregation, max_completion_length=4)
-    weights = common.minibatch_weights(MASK, torch.arange(3), config)
-    parts = 0
-    for rows in ([1], [0, 2]):
-        ratio = common.importance_ratio(logprobs[rows], old_logprobs[rows], MASK[rows])
-        clipped = common.ppo_clip(ratio, ADVANTAGES[rows, None])
-        parts -= (weights[rows] * clipped.objective).sum()
-    whole = ppo_clip_loss(
+# ------------------------------------------------------------------------------------- the loss
+
+
+def test_the_loss_and_the_advantage_run_pasted_beside_torch_alone():
+    """Two completions of 2 and 1 tokens, A = 1 and -1, each token with 1 / (n |o|).
+
+    The ratios 1.5 and 1.1 give min(1.5, 1.28) and 1.1, and 0.5 is clipped at 0.8, where A < 0. The
+    reference is twice as likely at the first token: k3 = 2 - log 2 - 1. All entropies are 2.
+    """
+    pasted = {"torch": torch}
+    for function in (grpo.grpo_advantage, common.ppo_clip_loss):
+        exec(inspect.getsource(function), pasted)
+    advantages = pasted["grpo_advantage"](torch.tensor([[1.0, 0.0]])).view(-1, 1)
+    old_logprobs = torch.tensor([[-2.0, -1.0], [-3.0, 5.0]])
+    logprobs = old_logprobs + torch.tensor([[1.5, 1.1], [0.5, 9.0]]).log()  # 9.0 is padding
+    loss, parts = pasted["ppo_clip_loss"](
         logprobs,
         old_logprobs,
-        ADVANTAGES,
-        MASK,
-        aggregation=aggregation,
-        max_completion_length=4,
+        advantages,
+        mask=torch.tensor([[1.0, 1.0], [1.0, 0.0]]),
+        weights=torch.tensor([[0.25, 0.25], [0.5, 0.0]]),
+        epsilon_high=0.28,
+        ref_logprobs=logprobs + torch.tensor([[math.log(2), 0.0], [0.0, 0.0]]),
+        beta=0.1,
+        entropy=torch.full((2, 2), 2.0),
+        entropy_coef=0.01,
     )
-    torch.testing.assert_close(parts, whole.loss, rtol=0, atol=1e-15)
+    objective = (1.28 + 1.1) / 4 - 0.8 / 2
+    kl = (1 - math.log(2)) / 4
+    assert loss.item() == pytest.approx(-(objective - 0.1 * kl + 0.01 * 2), abs=1e-6)
+    assert parts["kl"].flatten().tolist() == pytest.approx([1 - math.log(2), 0, 0, 0], abs=1e-6)
+    assert parts["clip_low"].tolist() == [[False, False], [True, False]]
+    assert parts["clip_high"].tolist() == [[True, False], [False, False]]
 
 
-# ------------------------------------------------------------------------------------- the clip
-
-
-def clip_loss_of(ratio, advantage, **kwargs):
+def clip_loss_of(ratio, advantage, level, *limits):
     """The loss of one token, its gradient for the log-prob, and whether it is clipped."""
     logprob = torch.tensor([[math.log(ratio) - 1.0]], dtype=torch.float64, requires_grad=True)
     old_logprob = torch.tensor([[-1.0]], dtype=torch.float64)
     advantages = torch.tensor([advantage], dtype=torch.float64)
-    result = ppo_clip_loss(logprob, old_logprob, advantages, torch.ones(1, 1), **kwargs)
+    given = logprob, old_logprob, advantages, torch.ones(1, 1), *limits
+    result = ppo_clip_loss(*given, importance_sampling_level=level)
     result.loss.backward()
     low, high = int(result.clipped_low), int(result.clipped_high)
     return result.loss.item(), logprob.grad.item(), low, high
@@ -450,44 +455,30 @@ def clip_loss_of(ratio, advantage, **kwargs):
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize(
-    "ratio, advantage, loss, gradient, low, high",
+    "ratio, advantage, limits, loss, gradient, low, high",
     [
-        (1.5, 2.0, -2.4, 0.0, 0, 1),  # a success that became likelier by enough: clipped at 1.2
-        (0.5, 2.0, -1.0, -1.0, 0, 0),  # one that became less likely must come back
-        (1.5, -2.0, 3.0, 3.0, 0, 0),  # a failure that became likelier: never clipped
-        (0.5, -2.0, 1.6, 0.0, 1, 0),  # one that became less likely by enough: clipped at 0.8
-        (1.1, 2.0, -2.2, -2.2, 0, 0),  # inside the clip range
-        (0.9, 2.0, -1.8, -1.8, 0, 0),
-        (1.1, -2.0, 2.2, 2.2, 0, 0),
-        (0.9, -2.0, 1.8, 1.8, 0, 0),
-        (1.5, 0.0, 0.0, 0.0, 0, 0),
-        (0.5, 0.0, 0.0, 0.0, 0, 0),
+        (1.5, 2.0, (0.2,), -2.4, 0.0, 0, 1),  # a success that became likelier by enough: at 1.2
+        (0.5, 2.0, (0.2,), -1.0, -1.0, 0, 0),  # one that became less likely must come back
+        (1.5, -2.0, (0.2,), 3.0, 3.0, 0, 0),  # a failure that became likelier: never clipped
+        (0.5, -2.0, (0.2,), 1.6, 0.0, 1, 0),  # one that became less likely by enough: at 0.8
+        (1.1, 2.0, (0.2,), -2.2, -2.2, 0, 0),  # inside the clip range
+        (0.9, 2.0, (0.2,), -1.8, -1.8, 0, 0),
+        (1.1, -2.0, (0.2,), 2.2, 2.2, 0, 0),
+        (0.9, -2.0, (0.2,), 1.8, 1.8, 0, 0),
+        (1.5, 0.0, (0.2,), 0.0, 0.0, 0, 0),
+        (0.5, 0.0, (0.2,), 0.0, 0.0, 0, 0),
+        (1.25, 1.0, (0.2, 0.28), -1.25, -1.25, 0, 0),  # beyond 1 + epsilon, within epsilon_high
+        (1.3, 1.0, (0.2, 0.28), -1.28, 0.0, 0, 1),
+        (0.75, -1.0, (0.2, 0.28), 0.8, 0.0, 1, 0),  # the lower limit stays 1 - epsilon
+        (0.85, -1.0, (0.2, 0.28), 0.85, 0.85, 0, 0),
+        (1.5, 1.0, (0.1,), -1.1, 0.0, 0, 1),  # without epsilon_high, epsilon is both limits
+        (0.5, -1.0, (0.3,), 0.7, 0.0, 1, 0),
     ],
 )
-def test_corners_of_the_clip(ratio, advantage, loss, gradient, low, high, level):
+def test_corners_of_the_clip(ratio, advantage, limits, loss, gradient, low, high, level):
     """-min(rho A, clip(rho) A): d loss / d logp is -rho A, and 0 where it is clipped."""
-    result = clip_loss_of(ratio, advantage, importance_sampling_level=level)
+    result = clip_loss_of(ratio, advantage, level, *limits)
     assert result == pytest.approx((loss, gradient, low, high), abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    "ratio, advantage, loss, gradient, low, high",
-    [
-        (1.25, 1.0, -1.25, -1.25, 0, 0),  # beyond 1 + epsilon, within 1 + epsilon_high
-        (1.3, 1.0, -1.28, 0.0, 0, 1),
-        (0.75, -1.0, 0.8, 0.0, 1, 0),  # the lower limit stays 1 - epsilon
-        (0.85, -1.0, 0.85, 0.85, 0, 0),
-    ],
-)
-def test_epsilon_high(ratio, advantage, loss, gradient, low, high):
-    result = clip_loss_of(ratio, advantage, epsilon=0.2, epsilon_high=0.28)
-    assert result == pytest.approx((loss, gradient, low, high), abs=1e-12)
-
-
-@pytest.mark.parametrize("epsilon, loss", [(0.1, -1.1), (0.3, -1.3)])
-def test_epsilon_is_both_limits_when_epsilon_high_is_left_out(epsilon, loss):
-    assert clip_loss_of(1.5, 1.0, epsilon=epsilon)[0] == pytest.approx(loss, abs=1e-12)
-    assert clip_loss_of(0.5, -1.0, epsilon=epsilon)[0] == pytest.approx(1 - epsilon, abs=1e-12)
 
 
 def test_sequence_level_is_the_geometric_mean_of_the_ratios():
@@ -529,8 +520,7 @@ def test_clip_counts_are_of_tokens(level):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
-def test_padding_does_not_leak(bad, level, aggregation):
+def test_padding_does_not_leak(bad, level):
     """Whatever stands beyond a row's end, loss and gradient are those with zeros there."""
     torch.manual_seed(0)
     clean, old = torch.randn(2, 3, 4, dtype=torch.float64) * MASK
@@ -544,8 +534,6 @@ def test_padding_does_not_leak(bad, level, aggregation):
             torch.tensor([1.0, -1.0, 2.0]),
             MASK,
             importance_sampling_level=level,
-            aggregation=aggregation,
-            max_completion_length=4,
         )
         result.loss.backward()
         results.append((*result, logprobs.grad))
@@ -557,21 +545,8 @@ def test_padding_does_not_leak(bad, level, aggregation):
 
 @pytest.mark.parametrize("level", ["", "Token", "group"])
 def test_unknown_importance_sampling_level(level):
-    with pytest.raises(ValueError, match="importance sampling level"):
-        common.importance_ratio(MASK, MASK, MASK, level)
-
-
-@pytest.mark.parametrize("level", ["token", "sequence"])
-def test_a_boolean_mask(level):
-    torch.manual_seed(0)
-    logprobs, old_logprobs = torch.randn(2, 3, 4, dtype=torch.float64)
-    by_numbers = common.importance_ratio(logprobs, old_logprobs, MASK, level)
-    by_truth = common.importance_ratio(logprobs, old_logprobs, MASK.bool(), level)
-    assert torch.equal(by_truth, by_numbers)
-    for aggregation in ("sequence", "token", "constant"):
-        weights = common.token_weights(MASK.bool(), aggregation, 4)
-        expected = common.token_weights(MASK, aggregation, 4)
-        torch.testing.assert_close(weights.double(), expected, rtol=1e-6, atol=0)
+    with pytest.raises(ValueError, match="neither token nor sequence"):
+        common.ppo_clip_loss(MASK, MASK, MASK, MASK, MASK, importance_sampling_level=level)
 
 
 def test_an_advantage_for_each_token():
@@ -589,32 +564,27 @@ def test_an_advantage_for_each_token():
 # ------------------------------------------------------------------------------- the KL penalty
 
 
-def test_kl_penalty():
-    torch.manual_seed(0)
-    logprobs, ref_logprobs = torch.randn(2, 50, dtype=torch.float64)
-    assert (common.kl_penalty(logprobs, ref_logprobs) > 0).all()
-    assert (common.kl_penalty(logprobs, logprobs) == 0).all()
-    # exp(ref - logp) - (ref - logp) - 1 with ref = -1.5, logp = -1
-    expected = (math.exp(-1.5 + 1) + 1.5 - 1) - 1
-    found = common.kl_penalty(torch.tensor(-1.0), torch.tensor(-1.5)).item()
-    assert found == pytest.approx(expected, abs=1e-6)
+def test_kl_penalty_by_hand():
+    """k3 = exp(d) - d - 1 with d = ref - logp; its slope in logp is 1 - exp(d).
 
-
-def test_kl_penalty_pulls_towards_the_reference():
-    """d k3 / d logp = 1 - exp(ref - logp) is above 0 where the policy is the likelier one."""
-    logprobs = torch.tensor([-1.0, -2.0, -3.0], dtype=torch.float64, requires_grad=True)
-    common.kl_penalty(logprobs, torch.full((3,), -2.0, dtype=torch.float64)).sum().backward()
-    expected = torch.tensor([1 - math.exp(-1), 0, 1 - math.exp(1)], dtype=torch.float64)
-    torch.testing.assert_close(logprobs.grad, expected, rtol=0, atol=1e-12)
+    So it is never below 0, and pulls down where the policy is the likelier one.
+    """
+    logprobs = torch.tensor([[-1.0, -2.0, -3.0]], dtype=torch.float64, requires_grad=True)
+    kl = kl_penalty(logprobs, torch.full((1, 3), -2.0, dtype=torch.float64))
+    expected = torch.tensor([[math.exp(-1) + 1 - 1, 0, math.exp(1) - 1 - 1]], dtype=torch.float64)
+    torch.testing.assert_close(kl, expected, rtol=0, atol=1e-12)
+    kl.sum().backward()
+    slope = torch.tensor([[1 - math.exp(-1), 0, 1 - math.exp(1)]], dtype=torch.float64)
+    torch.testing.assert_close(logprobs.grad, slope, rtol=0, atol=1e-12)
 
 
 def test_kl_penalty_is_unbiased():
     """Its mean over the policy's own actions is KL(policy || reference), not the reverse one."""
     torch.manual_seed(0)
-    logp, ref = torch.randn(2, 6, dtype=torch.float64).log_softmax(-1)
+    logp, ref = torch.randn(2, 1, 6, dtype=torch.float64).log_softmax(-1)
     kl = (logp.exp() * (logp - ref)).sum().item()
     reverse = (ref.exp() * (ref - logp)).sum().item()
-    mean = (logp.exp() * common.kl_penalty(logp, ref)).sum().item()
+    mean = (logp.exp() * kl_penalty(logp, ref)).sum().item()
     assert mean == pytest.approx(kl, abs=1e-12)
     assert abs(kl - reverse) > 0.01
 
@@ -623,28 +593,24 @@ def test_kl_penalty_is_unbiased():
 
 
 def test_update_metrics_by_hand():
-    """Two updates, of two microbatches and of one: means over updates, and over tokens."""
+    """Two updates, of two microbatches and of one: means over updates, and over tokens.
+
+    Truth values become shares.
+    """
     update = common.UpdateMetrics()
-    first = torch.tensor(0.5, requires_grad=True)
-    update.add(first, torch.tensor([[1.0, 1.0], [1.0, 0.0]]), kl=torch.full((2, 2), 2.0))
-    update.add(torch.tensor(0.25), torch.tensor([[1.0, 0.0]]), kl=torch.tensor([[6.0, 9.0]]))
-    assert update.loss == 0.75  # which the optimizer step looks at
+    first, both = torch.tensor(0.5, requires_grad=True), torch.tensor([[1.0, 1.0], [1.0, 0.0]])
+    clipped = torch.tensor([[True, False], [True, True]])
+    update.add(first, both, kl=torch.full((2, 2), 2.0), clip=clipped)
+    row, nothing = torch.tensor([[1.0, 0.0]]), torch.tensor([[False, True]])
+    update.add(torch.tensor(0.25), row, kl=torch.tensor([[6.0, 9.0]]), clip=nothing)
     assert not update.loss.requires_grad
     update.end(grad_norm=3.0)
-    assert update.loss == 0
-    update.add(torch.tensor(-0.15), torch.tensor([[1.0, 1.0]]), kl=torch.tensor([[0.0, 3.0]]))
+    kl = torch.tensor([[0.0, 3.0]])
+    update.add(torch.tensor(-0.15), torch.ones(1, 2), kl=kl, clip=~nothing)
     update.end(grad_norm=1.0)
-    expected = {"loss": 0.6 / 2, "kl": (3 * 2 + 6 + 0 + 3) / 6, "grad_norm": 4.0 / 2}
+    kl, clip = (3 * 2 + 6 + 0 + 3) / 6, (2 + 0 + 1) / 6
+    expected = {"loss": 0.6 / 2, "kl": kl, "clip": clip, "grad_norm": 4.0 / 2}
     assert update.metrics() == pytest.approx(expected, abs=1e-6)
-
-
-def test_update_metrics_take_truth_values():
-    """Which tokens are clipped becomes their share."""
-    update = common.UpdateMetrics()
-    clipped = torch.tensor([[True, False], [True, True]])
-    update.add(torch.tensor(0.0), torch.tensor([[1.0, 1.0], [1.0, 0.0]]), clip_low=clipped)
-    update.end(0.0)
-    assert update.metrics()["clip_low"] == pytest.approx(2 / 3)
 
 
 def test_update_metrics_without_tokens():
@@ -653,15 +619,6 @@ def test_update_metrics_without_tokens():
     update.add(torch.tensor(0.0), torch.zeros(2, 3), kl=torch.zeros(2, 3))
     update.end(0.0)
     assert update.metrics() == {"loss": 0, "kl": 0, "grad_norm": 0}
-
-
-def test_timer(monkeypatch):
-    clock = iter([10.0, 12.5, 13.0])
-    monkeypatch.setattr(common.time, "perf_counter", lambda: next(clock))
-    timer = common.Timer()
-    timer.lap("rollout")
-    timer.lap("update")
-    assert timer.seconds == {"seconds_rollout": 2.5, "seconds_update": 0.5}
 
 
 # ------------------------------------------------------------------------------------ evaluation
@@ -734,18 +691,6 @@ def test_evaluate_by_hand(tiny, solutions):
     assert sampler.asleep
 
 
-def test_answers_are_the_same_whatever_stands_before_them(tiny, solutions):
-    class Thinking(GreedyFirst):
-        def with_logprobs(self, texts):
-            thoughts = (f"<think>{i}+1={i + 1}</think>" for i in itertools.count())
-            return super().with_logprobs(map("".join, zip(thoughts, texts, strict=False)))
-
-    problems = [Problem(prompt, prompt) for prompt in list(solutions)[:2]]
-    sampler = Thinking(*tiny, solutions, [RIGHT, WRONG], 4)
-    metrics = common.evaluate(sampler, {"countdown": problems}, Config(eval_samples=4))
-    assert metrics["answer_entropy"] == pytest.approx((0 + math.log(4)) / 2, abs=1e-12)
-
-
 def test_an_evaluation_has_a_temperature_of_its_own(sharp, solutions):
     """It is the sampler's and the entropy's; greedy completions have none, and no top_p."""
     policy, tokenizer = sharp
@@ -808,8 +753,8 @@ def test_two_ranks_evaluate_as_one(sharp, solutions, monkeypatch):
         others = given[0][number] if world.RANK == 1 else []
         return others + mine
 
-    monkeypatch.setattr(rlvr.ranks, "gather", gather)
-    monkeypatch.setattr(rlvr.metrics, "gather", gather)
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", gather)
+    monkeypatch.setattr(rlvr.rollout.rollouts, "gather", gather)
     monkeypatch.setattr(torch, "manual_seed", seeds.append)
     for rank in (0, 1):
         monkeypatch.setattr(world, "RANK", rank)

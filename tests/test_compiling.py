@@ -3,13 +3,15 @@
 import copy
 import functools
 
-import rlvr.models
-from rlvr.compiling import compile_layers, warm_up
-from rlvr.config import Config
+import rlvr.flags.command_line
+import rlvr.policy.logprobs
+import rlvr.policy.models
 from rlvr.errors import UserError
-from rlvr.records import Sample
-from rlvr.samplers import GenerateSampler, bf16_twin
-from rlvr.sharding import layers_of
+from rlvr.flags.config import Config
+from rlvr.policy.models import compile_layers, warm_up
+from rlvr.policy.sharding import layers_of
+from rlvr.rollout.samplers import GenerateSampler, bf16_twin
+from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
@@ -87,7 +89,7 @@ def test_completions_are_generated_without_it(sharp, quick):
 @pytest.mark.parametrize("wanted", [False, True])
 def test_the_flag(tiny, tmp_path, quick, wanted):
     tiny[0].save_pretrained(tmp_path)
-    rlvr.models.load_weights(str(tmp_path), Config(compile=wanted), torch.device("cpu"))
+    rlvr.policy.models.load_weights(str(tmp_path), Config(compile=wanted), torch.device("cpu"))
     assert (graphs() > 0) == wanted
 
 
@@ -95,7 +97,7 @@ def test_a_machine_without_a_compiler_is_told_in_one_line(sharp, monkeypatch):
     def missing(*given):
         raise RuntimeError("Failed to find a\nC++ compiler")
 
-    monkeypatch.setattr("rlvr.compiling.completion_logprobs", missing)
+    monkeypatch.setattr("rlvr.policy.models.completion_logprobs", missing)
     with pytest.raises(UserError, match="--compile does not work here: Failed to find a C.. comp"):
         warm_up(sharp[0])
 

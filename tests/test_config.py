@@ -5,8 +5,8 @@ import typing
 from dataclasses import fields, replace
 
 from rlvr import world
-from rlvr.config import Config
 from rlvr.errors import UserError
+from rlvr.flags.config import Config
 
 import pytest
 

@@ -23,13 +23,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal, get_args, get_origin, get_type_hints
 
-import rlvr.checkpoints
-import rlvr.config
-import rlvr.models
-import rlvr.run
-import rlvr.samplers
+import rlvr.flags.config
+import rlvr.machine.folders
+import rlvr.policy.models
+import rlvr.policy.saving
+import rlvr.policy.tiny
+import rlvr.rollout.samplers
 import rlvr.tasks.datasets
-import rlvr.tiny
+import rlvr.training.checkpoints
+import rlvr.training.run
 
 import pytest
 import safetensors.torch
@@ -67,7 +69,7 @@ def step_of(checkpoint):
 
 def loaded(checkpoint):
     """All that a checkpoint holds and resuming restores, once its checksums are compared."""
-    assert rlvr.checkpoints.is_whole(checkpoint), checkpoint
+    assert rlvr.machine.folders.is_whole(checkpoint), checkpoint
     state = torch.load(checkpoint / "state.pt", weights_only=True)
     return {
         "weights": safetensors.torch.load_file(checkpoint / "model.safetensors"),
@@ -120,7 +122,7 @@ def before_calls(patch, owner, name, action):
 @pytest.fixture(autouse=True)
 def no_curves(monkeypatch):
     """To draw them takes longer than a whole run here; test_scripts.py draws them."""
-    monkeypatch.setattr(rlvr.run.Run, "finish", lambda run: None)
+    monkeypatch.setattr(rlvr.training.run.Run, "finish", lambda run: None)
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +318,7 @@ every_point = pytest.mark.parametrize("every", first_slow([False, True]))
 @every_point
 def test_a_kill_at_any_point_of_a_save(run, resume, monkeypatch, straight, tmp_path, watch, every):
     """The second of three saves, with --save_total_limit 1, so that it also removes the first."""
-    end_step = rlvr.run.Run.end_step
+    end_step = rlvr.training.run.Run.end_step
 
     def watched(self, step, training):
         if step != 2:
@@ -325,7 +327,7 @@ def test_a_kill_at_any_point_of_a_save(run, resume, monkeypatch, straight, tmp_p
             return end_step(self, step, training)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rlvr.run.Run, "end_step", watched)
+        patch.setattr(rlvr.training.run.Run, "end_step", watched)
         assert run("grpo", max_steps=3, save_total_limit=1).code == 0
     copies = sorted(Path("copies").iterdir())
     for copy in copies:
@@ -357,14 +359,14 @@ def test_a_kill_at_any_point_of_picking_a_run_up(
     shutil.copytree("run/checkpoint-3", "run/.saving-rest/new")
     with open("run/metrics.jsonl", "a") as file:
         file.write('{"step": 4, "rew')
-    true_resume = rlvr.run.Run.resume
+    true_resume = rlvr.training.run.Run.resume
 
     def resume_and_end(self, training):
         true_resume(self, training)
         sys.exit(0)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rlvr.run.Run, "resume", resume_and_end)
+        patch.setattr(rlvr.training.run.Run, "resume", resume_and_end)
         with watching(watch, "run", tmp_path / "copies"):
             assert resume("grpo", "run/checkpoint-1", save_total_limit=5).code == 0
     assert steps("run") == [1] and not saving("run")
@@ -536,7 +538,7 @@ def test_a_full_disk_during_a_save(run, resume, monkeypatch, straight, size, fai
             if step == 2:
                 limit(size)
 
-        before_calls(patch, rlvr.run.Run, "end_step", fill)
+        before_calls(patch, rlvr.training.run.Run, "end_step", fill)
         result = run("grpo", max_steps=3)
     assert refused(result, "grpo", "cannot write run/checkpoint-2")
     assert steps("run") == [1, 2] and not saving("run")
@@ -557,7 +559,7 @@ def test_a_full_disk_while_a_row_is_written(run, resume, monkeypatch, straight, 
             if (log, step) == (name, 2):
                 limit(file.stat().st_size + 20)
 
-        before_calls(patch, rlvr.run.Run, "log", fill)
+        before_calls(patch, rlvr.training.run.Run, "log", fill)
         result = run("grpo", max_steps=3)
     assert refused(result, "grpo", f"cannot write {file}", "too large")
     assert len(file.read_text().splitlines()[-1]) == 20
@@ -577,7 +579,7 @@ def test_a_full_disk_while_a_run_is_picked_up(resume, monkeypatch, straight, mom
         Path(f"run/{name}.jsonl").write_text("")
     before = tree("run")
     with no_limit_afterwards() as limit, monkeypatch.context() as patch:
-        before_calls(patch, rlvr.run.Run, moment, lambda *_: limit(100))
+        before_calls(patch, rlvr.training.run.Run, moment, lambda *_: limit(100))
         assert refused(resume("grpo", "run/checkpoint-2"), "grpo", "too large")
     now = {re.sub("before-.*", "before", name): held for name, held in tree("run").items()}
     assert now.pop(left) is not None
@@ -645,8 +647,8 @@ def test_a_cache_that_may_not_be_read(run, cache_dir, tmp_path):
 @pytest.mark.parametrize(
     "owner, name, lost, logged",
     [
-        (rlvr.run.Run, "log", "run/eval.jsonl", False),
-        (rlvr.checkpoints, "save_folder", "run/checkpoint-1", True),
+        (rlvr.training.run.Run, "log", "run/eval.jsonl", False),
+        (rlvr.training.checkpoints, "save_folder", "run/checkpoint-1", True),
     ],
 )
 def test_a_run_folder_that_is_lost_during_the_run(run, monkeypatch, owner, name, lost, logged):
@@ -654,7 +656,7 @@ def test_a_run_folder_that_is_lost_during_the_run(run, monkeypatch, owner, name,
     Path("moved").mkdir()
 
     def lose(*_):
-        if Path("run/eval.jsonl").exists() or owner is rlvr.run.Run:
+        if Path("run/eval.jsonl").exists() or owner is rlvr.training.run.Run:
             os.rename("run", "moved/run")
 
     before_calls(monkeypatch, owner, name, lose)
@@ -693,13 +695,13 @@ def signalling(patch, owner, name, count=1):
     "module, name, is_warmed_up",
     first_fast(
         [
-            (rlvr.tiny, "completion_logprobs", False),
-            (rlvr.models, "load_policy", False),
-            (rlvr.tiny, "warm_up", False),
-            (rlvr.tiny, "save_folder", False),
+            (rlvr.policy.tiny, "completion_logprobs", False),
+            (rlvr.policy.models, "load_policy", False),
+            (rlvr.policy.tiny, "warm_up", False),
+            (rlvr.policy.tiny, "save_folder", False),
             (rlvr.tasks.datasets, "load_problems", True),
-            (rlvr.models, "load_reference", True),
-            (rlvr.samplers, "make_sampler", True),
+            (rlvr.policy.models, "load_reference", True),
+            (rlvr.rollout.samplers, "make_sampler", True),
         ]
     ),
 )
@@ -712,7 +714,7 @@ def test_sigterm_at_any_stage_of_the_start(run, monkeypatch, module, name, is_wa
     assert [*Path("run").iterdir()] == []
     warmed_up = list(Path("cache").iterdir()) if Path("cache").exists() else []
     assert len(warmed_up) == is_warmed_up
-    assert all(map(rlvr.checkpoints.is_whole, warmed_up))
+    assert all(map(rlvr.machine.folders.is_whole, warmed_up))
 
 
 @pytest.mark.parametrize("is_left_early", [True, False])
@@ -720,7 +722,7 @@ def test_a_signal_while_the_process_ends(run, monkeypatch, is_left_early):
     """What a process does at its end is not to be interrupted: Python would print a traceback."""
     with monkeypatch.context() as patch:
         if is_left_early:
-            signalling(patch, rlvr.models, "load_policy")
+            signalling(patch, rlvr.policy.models, "load_policy")
         assert run("grpo", max_steps=0).code == 0
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
         try:
@@ -756,8 +758,8 @@ def test_sigterm_at_random_moments_of_the_start(nursery, run, cache_dir, tmp_pat
 def test_sigterm_twice(run, resume, monkeypatch, straight):
     """In a step and in the save after it: the checkpoint is whole, and goes on to the same end."""
     with monkeypatch.context() as patch:
-        signalling(patch, rlvr.run.Run, "end_step", 2)
-        signalling(patch, rlvr.checkpoints, "save_folder", 1)
+        signalling(patch, rlvr.training.run.Run, "end_step", 2)
+        signalling(patch, rlvr.training.checkpoints, "save_folder", 1)
         result = run("grpo", max_steps=3, save_steps=100)
     assert result.code == 0 and "Traceback" not in result.err
     assert saved_steps("run") == steps("run") == [1]
@@ -790,9 +792,9 @@ import runpy
 import sys
 import time
 
-import rlvr.checkpoints
+import rlvr.training.checkpoints
 
-save_folder = rlvr.checkpoints.save_folder
+save_folder = rlvr.policy.saving.save_folder
 
 
 def slowly(*given):
@@ -801,7 +803,7 @@ def slowly(*given):
     save_folder(*given)
 
 
-rlvr.checkpoints.save_folder = slowly
+rlvr.policy.saving.save_folder = slowly
 sys.argv[0] = "{ROOT}/grpo.py"
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -875,7 +877,7 @@ def test_three_steps_and_three_after_resuming_are_six(run, resume, script):
     assert_same_end("run", "straight")
 
 
-SHARED = {field.name for field in fields(rlvr.config.Config)}
+SHARED = {field.name for field in fields(rlvr.flags.config.Config)}
 ANOTHER = {  # value that a flag may have, where no rule gives one
     "model": ".",
     "dataset": "data.jsonl",
@@ -944,7 +946,8 @@ def test_a_resumed_run_keeps_what_it_was_begun_with(resume, script, name):
         "success_weight": {"method": "w_reinforce"},
         "clip_cov_fraction": {"method": "clip_cov"},
     }
-    needed |= {flag: {"dataset": "data.jsonl"} for flag in rlvr.config.OF_A_FILE}
+    of_a_file = ("prompt_column", "answer_column", "image_column", "verifier", "answer_lists")
+    needed |= {flag: {"dataset": "data.jsonl"} for flag in of_a_file}
     config = begun(script, **needed.get(name, {}))
     value = another(config, name)
     before = tree("run")
@@ -995,7 +998,7 @@ def test_latest_is_found_once(resume, straight, monkeypatch):
         newer.parent.mkdir()
         newer.write_text("{}")
 
-    before_calls(monkeypatch, rlvr.run.Run, "choose_folder", begin_another)
+    before_calls(monkeypatch, rlvr.training.run.Run, "choose_folder", begin_another)
     assert resume("grpo", "latest", max_steps=4).code == 0
     assert steps("runs/grpo-grpo-1") == [1, 2, 3, 4]
     assert list(newer.parent.iterdir()) == [newer]

@@ -1,25 +1,22 @@
 """CW-GRPO's weights (section 2.3) and Clip-Cov against cases by hand and loops in plain Python."""
 
 import math
+from types import SimpleNamespace
 
-import rlvr.ranks
+import rlvr.machine.ranks
+import rlvr.policy.logprobs
 from rlvr import world
+from rlvr.baselines.controls import clip_cov_mask
+from rlvr.baselines.statistics import covariance_statistics
 from rlvr.errors import UserError
+from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
-from runs import rows
 
+import common
 import cwgrpo
-from cwgrpo import (
-    Config,
-    clip_cov_mask,
-    covariance_statistics,
-    covariance_weights,
-    format_reward,
-    global_clip_cov_mask,
-    gradient_through_weights,
-)
+from cwgrpo import Config, covariance_weights, format_reward, tokens_kept, weigh_tokens
 
 
 def batch(seed, B=3, G=4, T=7, dtype=torch.float64):
@@ -112,13 +109,6 @@ def test_weights_equal_the_plain_loops(seed, means):
     )
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_weights_sum_to_the_tokens_of_each_group(seed):
-    logprobs, advantages, mask = batch(seed, B=5, G=6, T=20)
-    total = covariance_weights(logprobs, advantages, mask).sum((1, 2))  # [B]
-    torch.testing.assert_close(total, mask.sum((1, 2)), rtol=1e-12, atol=0)
-
-
 def test_hand_case_population_std_about_the_mean():
     # Covariances 0, 2, 0, 2: mean 1, population std 1. So the kernel is 1, e^-2, 1, e^-2. (Bessel's
     # std would give e^-1.5, the root mean square e^-1.) The third column is padding.
@@ -183,117 +173,143 @@ def test_padded_sum_counts_the_places_of_a_group_not_of_the_batch():
     torch.testing.assert_close(equal.sum((1, 2)), expected, rtol=1e-12, atol=0)
 
 
-def test_the_means_agree_where_lengths_do():
-    """A response of as many tokens as the others weighs as much as they in either mean."""
-    logprobs, advantages, mask = batch(22)
-    ones = torch.ones_like(mask)
-    torch.testing.assert_close(
-        covariance_weights(logprobs, advantages, ones, "tokens"),
-        covariance_weights(logprobs, advantages, ones, "responses"),
-        rtol=1e-10,
-        atol=1e-12,
-    )
-
-
-# ----------------------------------------------------------------------- gradient_through_weights
+# ------------------------------------------------------ the released form: gradient through weights
 
 
 def plain_objective(logprobs, old_logprobs, advantages, mask, share):
-    """sum of share x ratio x w A over one group's tokens, as the released code has it, on floats.
+    """sum of share x ratio x w A over all tokens, as the released code has it, on floats.
 
-    Each response's log-probs are centred by their own mean, and the weights sum to the padded size.
+    Each response's log-probs are centred by their own mean, and the weights of a group sum to its
+    padded size.
     """
     weights = plain_weights(logprobs, advantages, mask, "own")
-    padded = mask.shape[1] * int(mask.sum(2).max())
     total = 0.0
-    for i, t in mask[0].nonzero().tolist():
-        ratio = math.exp(float(logprobs[0, i, t] - old_logprobs[0, i, t]))
-        weight = float(weights[0, i, t]) * padded / float(mask.sum())
-        total += float(share[0, i, t]) * ratio * weight * float(advantages[0, i])
+    for b, i, t in mask.nonzero().tolist():
+        padded = mask.shape[1] * int(mask[b].sum(1).max())
+        ratio = math.exp(float(logprobs[b, i, t] - old_logprobs[b, i, t]))
+        weight = float(weights[b, i, t]) * padded / float(mask[b].sum())
+        total += float(share[b, i, t]) * ratio * weight * float(advantages[b, i])
     return total
 
 
+def minibatch_gradient(config, logprobs, old_logprobs, advantages, mask, share, parts):
+    """The gradient for log-probs [B, G, T] that microbatches of these groups add up to."""
+    logprobs = logprobs.clone().requires_grad_()
+    loss = 0.0
+    for groups in parts:
+        rows = [x[groups].flatten(0, 1) for x in (logprobs, old_logprobs, mask, share)]
+        of_rows = advantages[groups].view(-1, 1)  # [m, 1]
+        weights = weigh_tokens(rows[0], of_rows, rows[2], config)  # [m, T]
+        given = rows[0], rows[1], weights * of_rows, rows[2], rows[3]
+        loss = loss + common.ppo_clip_loss(*given, epsilon=0.9, epsilon_high=9.0)[0]
+    return torch.autograd.grad(loss, logprobs)[0]
+
+
+OF_RELEASED = dict(means="own", padded_sum=True, detach_weights=False)
+
+
 @pytest.mark.parametrize("off_policy", [False, True], ids=["first update", "a later one"])
-def test_gradient_through_the_weights_by_finite_differences(off_policy):
-    logprobs, advantages, mask = batch(23, B=1, G=4, T=5)
+def test_the_gradient_through_the_weights_by_finite_differences(off_policy):
+    """Of the whole minibatch, while the gradient is added up group by group."""
+    logprobs, advantages, mask = batch(23, B=2, G=4, T=5)
     moved = torch.randn(mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     old_logprobs = logprobs + 0.1 * off_policy * moved
-    share = mask / (4 * mask.sum(2, keepdim=True))  # 1 / (G |o_i|)
-    scale = share * (logprobs - old_logprobs).exp()
-    config = Config(means="own", padded_sum=True, detach_weights=False)
-    weights = covariance_weights(logprobs, advantages, mask, "own", padded_sum=True)
-    added = gradient_through_weights(logprobs, advantages, mask, scale, config)
-    token_advantages = weights * advantages[..., None] + added
-    # what PPO's loss makes of an advantage a token: d/d log-prob of share x ratio x advantage
-    found = scale * token_advantages
+    share = mask / (8 * mask.sum(2, keepdim=True))  # 1 / (n |o_i|)
     given = (old_logprobs, advantages, mask, share)
-    for i, t in mask[0].nonzero().tolist():
+    found = minibatch_gradient(
+        Config(num_generations=4, **OF_RELEASED), logprobs, *given, [[1], [0]]
+    )
+    for b, i, t in mask.nonzero().tolist():
         step = torch.zeros_like(logprobs)
-        step[0, i, t] = 1e-5
+        step[b, i, t] = 1e-5
         rise = plain_objective(logprobs + step, *given) - plain_objective(logprobs - step, *given)
-        assert float(found[0, i, t]) == pytest.approx(rise / 2e-5, rel=1e-6, abs=1e-9)
-    assert (added[mask == 0] == 0).all()
-    lengths = mask.sum(2)
-    several = lengths > 1  # a single token is its own mean, wherever it moves
-    assert torch.equal((added != 0).sum(2), torch.where(several, lengths, 0).long())
+        assert float(-found[b, i, t]) == pytest.approx(rise / 2e-5, rel=1e-6, abs=1e-9)
+    detached = Config(num_generations=4, **OF_RELEASED | {"detach_weights": True})
+    assert not torch.allclose(minibatch_gradient(detached, logprobs, *given, [[0, 1]]), found)
+
+
+@pytest.mark.parametrize("flags", [{}, OF_RELEASED])
+def test_the_weights_of_one_microbatch_are_those_of_many(flags):
+    """Each holds whole groups, so that the groups' weights and gradients are what they are."""
+    logprobs, advantages, mask = batch(25, B=5, G=4)
+    config = Config(num_generations=4, **flags)
+    given = logprobs, logprobs - 0.05, advantages, mask, mask / mask.sum()
+    whole = minibatch_gradient(config, *given, [[0, 1, 2, 3, 4]])
+    for parts in ([[4], [0, 2], [3, 1]], [[i] for i in range(5)]):
+        torch.testing.assert_close(
+            minibatch_gradient(config, *given, parts), whole, rtol=1e-12, atol=1e-15
+        )
+    rows = logprobs.flatten(0, 1), advantages.view(-1, 1), mask.flatten(0, 1)
+    expected = covariance_weights(logprobs, advantages, mask, config.means, config.padded_sum)
+    torch.testing.assert_close(weigh_tokens(*rows, config), expected.flatten(0, 1))
+    assert (weigh_tokens(*rows, Config(method="none")) == 1).all()
 
 
 def test_nothing_goes_through_the_weights_of_a_group_without_contrast():
-    logprobs, advantages, mask = batch(24)
+    """Nor is anything NaN where a response, or a whole group, is left out of the loss."""
+    logprobs, advantages, mask = batch(24, B=4)
     advantages[1] = 0  # a prompt that is always or never solved
-    mask[2, 1] = 0  # a response that is left out
-    config = Config(means="own", padded_sum=True)
-    added = gradient_through_weights(logprobs, advantages, mask, mask / 7, config)
-    assert added.isfinite().all()
-    assert (added[1] == 0).all()
-    assert (added[2, 1] == 0).all()
-    assert (added[0] != 0).any()
+    mask[2, 1] = 0
+    mask[3] = 0
+    logprobs.requires_grad_()
+    weights = covariance_weights(logprobs, advantages, mask, "own", True, detach=False)
+    share = torch.arange(mask.numel(), dtype=torch.float64).view_as(mask)
+    (found,) = torch.autograd.grad((share * weights).sum(), logprobs)
+    assert found.isfinite().all()
+    assert (found[1] == 0).all() and (found[3] == 0).all() and (found[mask == 0] == 0).all()
+    assert (found[0] != 0).any() and (found[2] != 0).any()
 
 
-def test_released_variant_goes_through_the_weights(run, no_evaluation, monkeypatch):
-    """In a run: the first minibatch, whose ratios are 1, gives all shares, and updates change."""
-    shares = []
+@pytest.mark.usefixtures("no_evaluation")
+def test_a_run_keeps_groups_together_and_draws_anew_in_each_update(run, monkeypatch):
+    """Two minibatches, each taken twice: four updates, and a draw of Clip-Cov for each of them."""
+    parts, masks = [], []
+    forward, draw = common.token_logprobs, cwgrpo.clip_cov_mask
 
-    def look(logprobs, advantages, mask, scale, config):
-        shares.append(scale.sum().item())
-        return 0 * scale
+    def noted(policy, samples, rows, temperature):
+        parts.append([*rows])
+        return forward(policy, samples, rows, temperature)
 
-    assert run("cwgrpo", variant="released", output_dir="with", warmup_ratio=0).code == 0
-    monkeypatch.setattr(cwgrpo, "gradient_through_weights", look)
-    assert run("cwgrpo", variant="released", output_dir="without", warmup_ratio=0).code == 0
-    assert shares[0] == pytest.approx(1, abs=1e-6)  # sum over the tokens of 1 / (N |o_i|)
-    assert abs(shares[1] - 1) > 1e-3
-    # The sampler's log-probs are the trainer's here, so that each correction is 1, or the cap.
-    capped = dict(vllm_importance_sampling_cap=0.5, output_dir="capped")
-    assert run("cwgrpo", variant="released", warmup_ratio=0, **capped).code == 0
-    assert shares[len(shares) // 2] == pytest.approx(0.5, abs=1e-6)
-    first, other = (rows(folder)[0] for folder in ("with", "without"))
-    assert first["reward"] == other["reward"] > 0
-    assert first["grad_norm"] != pytest.approx(other["grad_norm"], rel=1e-3)
+    def drawn(logprobs, advantages, mask, fraction, generator):
+        found = draw(logprobs, advantages, mask, 0.3, -9.0, 9.0, generator)  # of all tokens
+        masks.append((generator.initial_seed(), (found == 0) & (mask == 1)))
+        return found
+
+    monkeypatch.setattr(common, "token_logprobs", noted)
+    monkeypatch.setattr(cwgrpo, "clip_cov_mask", drawn)
+    small = dict(max_steps=2, microbatch_tokens=1, num_iterations=2, log_tokens=0)
+    assert run("cwgrpo", variant="clip-cov", **small).code == 0
+    assert len(parts) == 2 * 8  # SMALL's 4 groups, twice a step
+    for rows_of in parts:
+        assert rows_of == [*range(rows_of[0], rows_of[0] + 4)] and rows_of[0] % 4 == 0
+    assert len({seed for seed, _ in masks}) == len(masks) == 2 * 4
+    for first, again in ((0, 2), (1, 3)):  # of the same minibatch, in the first step
+        assert masks[first][1].sum() == masks[again][1].sum() > 20
+        assert not torch.equal(masks[first][1], masks[again][1])
+
+
+def no_spread(case, dtype):
+    """Log-probs, advantages and mask of groups whose tokens all have the same covariance."""
+    logprobs, advantages, mask = batch(1, B=20, G=4, T=9, dtype=dtype)
+    if case == "one response":
+        return logprobs[:, :1], torch.full((20, 1), 0.7, dtype=dtype), mask[:, :1]
+    if case == "equal log-probs":
+        logprobs = torch.linspace(-9, 0, 20, dtype=dtype)[:, None, None].expand_as(mask)
+        return logprobs, advantages, mask
+    if case == "equal, away from 0":
+        # Two responses of one token: (x - mean)(A - mean) is (x1 - x2)(A1 - A2) / 4 for both.
+        logprobs, advantages, _ = batch(2, B=200, G=2, T=1, dtype=dtype)
+        return logprobs, advantages * 0.3, torch.ones(200, 2, 1, dtype=dtype)
+    return logprobs, torch.full((20, 4), case, dtype=dtype), mask  # equal advantages
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("constant", [0.0, 0.1, -1 / 3, 1.7])
-def test_equal_advantages_give_ones(dtype, constant):
-    logprobs, _, mask = batch(0, B=20, G=4, T=9, dtype=dtype)
-    advantages = torch.full((20, 4), constant, dtype=dtype)
+@pytest.mark.parametrize(
+    "case", ["one response", "equal log-probs", "equal, away from 0", 0.0, 0.1, -1 / 3, 1.7]
+)
+def test_equal_covariances_give_ones(case, dtype):
+    logprobs, advantages, mask = no_spread(case, dtype)
     assert torch.equal(covariance_weights(logprobs, advantages, mask), mask)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_equal_logprobs_give_ones(dtype):
-    _, advantages, mask = batch(1, B=20, G=4, T=9, dtype=dtype)
-    logprobs = torch.linspace(-9, 0, 20, dtype=dtype)[:, None, None].expand(20, 4, 9)
-    assert torch.equal(covariance_weights(logprobs, advantages, mask), mask)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_equal_covariances_away_from_zero_give_ones(dtype):
-    # Two responses of one token: (x - mean)(A - mean) is (x1 - x2)(A1 - A2) / 4 for both, whatever
-    # they are.
-    logprobs, advantages, _ = batch(2, B=200, G=2, T=1, dtype=dtype)
-    ones = torch.ones(200, 2, 1, dtype=dtype)
-    assert torch.equal(covariance_weights(logprobs, advantages * 0.3, ones), ones)
 
 
 @pytest.mark.parametrize(
@@ -308,11 +324,6 @@ def test_rounding_of_long_groups_is_not_a_spread(dtype, B, G, T):
         equal_logprobs = torch.full_like(logprobs, -constant)
         assert torch.equal(covariance_weights(logprobs, equal_advantages, ones), ones)
         assert torch.equal(covariance_weights(equal_logprobs, advantages, ones), ones)
-
-
-def test_one_response_gives_ones():
-    logprobs, _, mask = batch(3, B=4, G=1, T=9)
-    assert torch.equal(covariance_weights(logprobs, torch.full((4, 1), 0.7).double(), mask), mask)
 
 
 def test_small_spreads_are_not_taken_for_none():
@@ -369,24 +380,6 @@ def test_an_empty_response_and_an_empty_group_change_nothing_else():
     assert (weights[2] == 0).all()
     statistics = covariance_statistics(logprobs, advantages, mask, weights)
     assert statistics == covariance_statistics(logprobs[:2], advantages[:2], mask[:2], weights[:2])
-
-
-def test_groups_do_not_influence_each_other():
-    logprobs, advantages, mask = batch(7)
-    advantages[1] = 0  # a prompt that is always or never solved
-    weights = covariance_weights(logprobs, advantages, mask)
-    assert torch.equal(weights[1], mask[1])
-    for b in range(3):
-        alone = covariance_weights(logprobs[b : b + 1], advantages[b : b + 1], mask[b : b + 1])
-        torch.testing.assert_close(weights[b : b + 1], alone, rtol=1e-12, atol=1e-14)
-
-
-def test_order_of_responses_does_not_matter():
-    logprobs, advantages, mask = batch(8, G=6)
-    order = torch.tensor([4, 0, 5, 2, 1, 3])
-    permuted = covariance_weights(logprobs[:, order], advantages[:, order], mask[:, order])
-    weights = covariance_weights(logprobs, advantages, mask)
-    torch.testing.assert_close(permuted, weights[:, order], rtol=1e-12, atol=1e-14)
 
 
 def test_weights_carry_no_gradient():
@@ -558,8 +551,34 @@ def test_statistics_without_covariances_are_zero():
 # --------------------------------------------------------------------------- Clip-Cov over ranks
 
 
+@pytest.fixture
+def kept(monkeypatch):
+    """kept(logprobs, advantages, mask, draw): tokens_kept of one rank's groups, as its minibatch.
+
+    Another minibatch, of as many groups again, stands before it.
+    """
+
+    def of(logprobs, advantages, mask, draw):
+        count, width = advantages.numel(), mask.shape[2]
+        minibatch = torch.arange(count, 2 * count)
+        all_logprobs = torch.cat([logprobs, logprobs]).flatten(0, 1)  # [2 n, T]
+        masks = torch.cat([mask, mask]).flatten(0, 1)
+        samples = [Sample([1], [2] * width)] * 2 * count
+        monkeypatch.setattr(
+            rlvr.policy.logprobs, "frozen_logprobs", lambda *given: (all_logprobs, None)
+        )
+        given = SimpleNamespace(mask=masks, samples=samples)
+        twice = torch.cat([9 * advantages, advantages]).view(-1, 1)
+        config = Config(method="clip_cov", clip_cov_fraction=0.05, num_generations=4)
+        keep = tokens_kept(given, None, minibatch, twice, config, draw)
+        assert (keep[:count] == 1).all()  # which are not in the minibatch
+        return keep[count:].view_as(mask)
+
+    return of
+
+
 @pytest.mark.parametrize("draw", [0, 7])
-def test_the_ranks_draw_the_same_tokens(monkeypatch, draw):
+def test_the_ranks_draw_the_same_tokens(kept, monkeypatch, draw):
     """Each rank holds every second group, in a width of its own, and gets its part of one mask."""
     logprobs, advantages, mask = batch(19, B=4, T=30)
     mask[1::2, :, 20:] = 0  # the second rank's completions are shorter
@@ -567,23 +586,19 @@ def test_the_ranks_draw_the_same_tokens(monkeypatch, draw):
         [logprobs[0::2], advantages[0::2], mask[0::2]],
         [logprobs[1::2, :, :20], advantages[1::2], mask[1::2, :, :20]],
     ]
-    config = Config(clip_cov_fraction=0.05)
     generator = torch.Generator().manual_seed(draw)
     expected = clip_cov_mask(logprobs, advantages, mask, 0.05, generator=generator)
     assert ((expected == 0) & (mask == 1)).sum() == int(0.05 * mask.sum())
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(rlvr.ranks, "gather", lambda mine: by_rank)
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: by_rank)
     for rank, inputs in enumerate(by_rank):
         monkeypatch.setattr(world, "RANK", rank)
-        keep = global_clip_cov_mask(*inputs, config, draw)
+        keep = kept(*inputs, draw)
         assert torch.equal(keep, expected[rank::2, :, : keep.shape[2]])
-        assert keep.shape == inputs[2].shape
 
 
-def test_another_draw_takes_other_tokens():
-    inputs = batch(20, B=4, T=30)
-    config = Config(clip_cov_fraction=0.05)
-    first, again, other = (global_clip_cov_mask(*inputs, config, draw) for draw in (0, 0, 1))
+def test_another_draw_takes_other_tokens(kept):
+    first, again, other = (kept(*batch(20, B=4, T=30), draw) for draw in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
@@ -594,58 +609,34 @@ WELL_FORMED = "<think>9*5=45</think><answer>3+9*5</answer>"
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        WELL_FORMED,
-        f"  {WELL_FORMED}\n",
-        "<think>a\nb</think>\n\n<answer>c\nd</answer>",
-        "<think></think><answer></answer>",
+    "text, as_asked, as_worded",
+    [  # by the prompt of App. B, and by "properly matched <think> tags" of App. C
+        (WELL_FORMED, 1, 1),
+        (f"  {WELL_FORMED}\n", 1, 1),
+        ("<think>a\nb</think>\n\n<answer>c\nd</answer>", 1, 1),
+        ("<think></think><answer></answer>", 1, 1),
+        ("", 0, 0),
+        ("3+9*5", 0, 0),
+        ("<answer>3+9*5</answer>", 0, 0),
+        ("<think>a</think>3+9*5", 0, 1),
+        (f"So {WELL_FORMED}", 0, 1),
+        (f"{WELL_FORMED} so", 0, 1),
+        ("<think>a</think> so <answer>b</answer>", 0, 1),
+        ("<answer>b</answer><think>a</think>", 0, 1),
+        ("<think>a<answer>b</answer></think>", 0, 1),
+        (f"<think>a</think>{WELL_FORMED}", 0, 1),
+        (f"{WELL_FORMED}{WELL_FORMED}", 0, 1),
+        ("<think>a</think><answer>b</answer><answer>c</answer>", 0, 1),
+        ("<think>a</think><answer>b", 0, 1),
+        ("a\n</think>\nThe answer is 3.", 0, 0),
+        ("<think>a, without an end", 0, 0),
+        ("</think>a<think>", 0, 0),
+        ("<think>a</think></think>", 0, 0),
+        ("<think><think>a</think></think>", 0, 0),
     ],
 )
-def test_format_reward(text):
-    assert format_reward(text) == 1.0
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "3+9*5",
-        "<answer>3+9*5</answer>",
-        "<think>a</think>3+9*5",
-        f"So {WELL_FORMED}",
-        f"{WELL_FORMED} so",
-        "<think>a</think> so <answer>b</answer>",
-        "<answer>b</answer><think>a</think>",
-        "<think>a<answer>b</answer></think>",
-        f"<think>a</think>{WELL_FORMED}",
-        f"{WELL_FORMED}{WELL_FORMED}",
-        "<think>a</think><answer>b</answer><answer>c</answer>",
-        "<think>a</think><answer>b",
-    ],
-)
-def test_no_format_reward(text):
-    """Something around the tags, a tag twice, a tag that is missing, or another order."""
-    assert format_reward(text) == 0.0
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ("<think>a</think> The answer is \\boxed{3}.", 1.0),
-        (WELL_FORMED, 1.0),
-        ("So <think>a</think> and <think>b</think>.", 1.0),
-        ("a\n</think>\nThe answer is 3.", 0.0),
-        ("<think>a, without an end", 0.0),
-        ("</think>a<think>", 0.0),
-        ("<think>a</think></think>", 0.0),
-        ("<think><think>a</think></think>", 0.0),
-        ("3", 0.0),
-    ],
-)
-def test_format_of_the_paper(text, expected):
-    """App. C: properly matched <think> tags, wherever they are."""
-    assert format_reward(text, "think") == expected
+def test_format_reward(text, as_asked, as_worded):
+    assert (format_reward(text), format_reward(text, "think")) == (as_asked, as_worded)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import rlvr.devices
+import rlvr.machine.devices
 from rlvr import world
-from rlvr.devices import choose_device
 from rlvr.errors import UserError
+from rlvr.machine.devices import choose_device
 
 import pytest
 import torch
@@ -17,7 +17,9 @@ def machine(monkeypatch, tmp_path):
 
     def look(driver, usable=False, visible=None):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: usable)
-        monkeypatch.setattr(rlvr.devices, "A_GPU", tmp_path if driver else Path("/no such file"))
+        monkeypatch.setattr(
+            rlvr.machine.devices, "A_GPU", tmp_path if driver else Path("/no such file")
+        )
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

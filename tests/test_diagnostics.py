@@ -1,6 +1,6 @@
 """The change of the output head against FADE's sections 4.2 and 15, and numbers by hand."""
 
-from rlvr.diagnostics import rank1_statistics
+from rlvr.baselines.statistics import rank1_statistics
 
 import pytest
 import torch

@@ -2,7 +2,8 @@
 
 import re
 
-import rlvr.run
+import rlvr.machine.ending
+import rlvr.training.run
 from rlvr.errors import UserError, fail, loading, writing
 
 import pytest
@@ -24,7 +25,7 @@ def launched(error):
     def main(config):
         raise error
 
-    rlvr.run.launch(main, None)
+    rlvr.training.run.launch(main, None)
 
 
 def test_fail_writes_one_line_and_ends_with_2(capsys):
@@ -72,7 +73,7 @@ LOST = [
 
 @pytest.mark.parametrize("error", LOST, ids=repr)
 def test_a_lost_rank_is_one_line(capsys, monkeypatch, error):
-    monkeypatch.setattr(rlvr.run.world, "WORLD_SIZE", 2)
+    monkeypatch.setattr(rlvr.training.run.world, "WORLD_SIZE", 2)
     with pytest.raises(SystemExit) as ended:
         launched(error)
     assert ended.value.code == 2
@@ -131,7 +132,7 @@ def test_ctrl_c_ends_with_130(capsys):
 @pytest.mark.parametrize("error", [UserError("wrong"), KeyError("wrong")], ids=repr)
 def test_what_was_begun_is_ended_after_an_error(error):
     ended = []
-    rlvr.run.AT_EXIT.callback(ended.append, "ended")
+    rlvr.machine.ending.AT_EXIT.callback(ended.append, "ended")
     with pytest.raises((SystemExit, KeyError)):
         launched(error)
     assert ended == ["ended"]

@@ -21,16 +21,16 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import rlvr.policy_weights
+import rlvr.baselines.policy_weights
 
 import pytest
 import torch
-from losses import ppo_clip_loss
+from losses import kl_penalty, ppo_clip_loss, token_losses
 from runs import ENVIRONMENT, ROOT
 
 import agrae
 import cwgrpo
-from common import Batch, importance_ratio, kl_penalty, ppo_clip, token_weights
+from common import Batch, token_weights
 from grpo import grpo_advantage
 
 # What NeMo-RL and SkyRL take for most of their cases: ratios of 0.5, 1 and 1.5.
@@ -50,15 +50,35 @@ def close(found, expected, digits):
 # ------------------------------------------------------------------------------------- the loss
 
 
-def test_ppo_clip():
-    """NeMo-RL, test_loss_functions.py, test_clipped_pg_loss_ppo_clipping."""
-    ratio = importance_ratio(LOGPROBS, OLD, ALL)
-    close(ratio, [[0.5, 1.0, 1.5]], 4)
-    close(-ppo_clip(ratio, ADVANTAGES).objective, [[-0.5, 1.0, -2.4]], 4)
-    for aggregation in ("token", "sequence"):  # the same for a single row
-        close(
-            ppo_clip_loss(LOGPROBS, OLD, ADVANTAGES, ALL, aggregation=aggregation).loss, -0.6333, 4
-        )
+# Each: log-probs, old log-probs, advantages, level, the loss of each token and of all,
+# and how many tokens are clipped from above. None is from below.
+CLIPPED = [
+    # NeMo-RL, test_loss_functions.py, test_clipped_pg_loss_ppo_clipping
+    (LOGPROBS, OLD, ADVANTAGES, "token", [[-0.5, 1.0, -2.4]], -0.6333, 1),
+    # test_clipped_pg_loss_gspo: one ratio of 0.9086
+    (LOGPROBS, OLD, ADVANTAGES, "sequence", [[-0.9086, 0.9086, -1.8171]], -0.6057, 0),
+    # test_clipped_pg_loss_gspo_batch_size_2: ratios of 0.9086 and 2.4697
+    (
+        LOGPROBS.repeat(2, 1),
+        torch.tensor([[-1.0], [-2.0]]).expand(2, 3),
+        ADVANTAGES.repeat(2, 1),
+        "sequence",
+        [[-0.9086, 0.9086, -1.8171], [-1.2000, 2.4697, -2.4000]],
+        -0.4912,
+        2,
+    ),
+]
+
+
+@pytest.mark.parametrize("logprobs, old, advantages, level, tokens, loss, clipped", CLIPPED)
+def test_ppo_clip(logprobs, old, advantages, level, tokens, loss, clipped):
+    given = logprobs, old, advantages, torch.ones_like(logprobs)
+    close(token_losses(*given, level=level), tokens, 4)
+    for aggregation in ("token", "sequence"):  # the same, as all rows are as long
+        found = ppo_clip_loss(*given, importance_sampling_level=level, aggregation=aggregation)
+        close(found.loss, loss, 4)
+    assert found.clipped_low == 0
+    assert found.clipped_high == clipped
 
 
 def test_ppo_clip_has_no_second_bound_for_negative_advantages():
@@ -67,32 +87,8 @@ def test_ppo_clip_has_no_second_bound_for_negative_advantages():
     The value before their dual clip, which this project does not have: 40 instead of 12.
     """
     logprobs, old = torch.tensor([[-1.69315, -1.0, -0.69741]]), torch.tensor([[-1.0, -1.0, -3.0]])
-    ratio = importance_ratio(logprobs, old, ALL)
-    torch.testing.assert_close(ratio, torch.tensor([[0.5, 1.0, 10.0]]), rtol=1e-3, atol=0)
-    found = -ppo_clip(ratio, torch.tensor([[1.0, -1.0, -4.0]])).objective
+    found = token_losses(logprobs, old, torch.tensor([[1.0, -1.0, -4.0]]), ALL)
     torch.testing.assert_close(found, torch.tensor([[-0.5, 1.0, 40.0]]), rtol=1e-3, atol=0)
-
-
-def test_gspo():
-    """NeMo-RL, test_clipped_pg_loss_gspo."""
-    ratio = importance_ratio(LOGPROBS, OLD, ALL, "sequence")
-    close(ratio, [[0.9086, 0.9086, 0.9086]], 4)
-    close(-ppo_clip(ratio, ADVANTAGES).objective, [[-0.9086, 0.9086, -1.8171]], 4)
-    found = ppo_clip_loss(LOGPROBS, OLD, ADVANTAGES, ALL, importance_sampling_level="sequence")
-    close(found.loss, -0.6057, 4)
-
-
-def test_gspo_of_two_rows():
-    """NeMo-RL, test_clipped_pg_loss_gspo_batch_size_2."""
-    logprobs, advantages, mask = LOGPROBS.repeat(2, 1), ADVANTAGES.repeat(2, 1), ALL.repeat(2, 1)
-    old = torch.tensor([[-1.0], [-2.0]]).expand(2, 3)
-    ratio = importance_ratio(logprobs, old, mask, "sequence")
-    close(ratio, [[0.9086] * 3, [2.4697] * 3], 4)
-    expected = [[-0.9086, 0.9086, -1.8171], [-1.2000, 2.4697, -2.4000]]
-    close(-ppo_clip(ratio, advantages).objective, expected, 4)
-    found = ppo_clip_loss(logprobs, old, advantages, mask, importance_sampling_level="sequence")
-    close(found.loss, -0.4912, 4)
-    assert (found.clipped_low, found.clipped_high) == (0, 2)
 
 
 def test_kl_penalty():
@@ -135,9 +131,12 @@ TRUNCATED = [
 
 def correction(cap, old, sampled):
     batch = SimpleNamespace(
-        mask=ALL, old_logprobs=torch.tensor([old]), sampled_logprobs=torch.tensor([sampled])
+        mask=ALL,
+        correction_cap=cap,
+        old_logprobs=torch.tensor([old]),
+        sampled_logprobs=torch.tensor([sampled]),
     )
-    return Batch.sampler_correction(batch, [0], cap)
+    return Batch.sampler_correction(batch, [0])
 
 
 @pytest.mark.parametrize(("cap", "old", "sampled", "expected", "digits"), TRUNCATED)
@@ -148,7 +147,7 @@ def test_truncated_importance_weights(cap, old, sampled, expected, digits):
 def test_truncated_importance_weights_in_the_loss():
     """NeMo-RL, the same test: the loss with a cap of 0.8."""
     weighted = correction(0.8, [-1.0, -1.0, -1.0], [-0.5, -1.5, -0.8])
-    loss = -weighted * ppo_clip(importance_ratio(LOGPROBS, OLD, ALL), ADVANTAGES).objective
+    loss = weighted * token_losses(LOGPROBS, OLD, ADVANTAGES, ALL)
     close(loss, [[-0.3033, 0.8, -1.92]], 4)
     close((token_weights(ALL, "token") * loss).sum(), -0.4744, 4)
 
@@ -201,7 +200,7 @@ MAXRL = [
 
 @pytest.mark.parametrize(("rewards", "expected"), MAXRL)
 def test_maxrl_weight(rewards, expected):
-    close(rlvr.policy_weights.maxrl(torch.tensor(rewards)), expected, 5)
+    close(rlvr.baselines.policy_weights.maxrl(torch.tensor(rewards)), expected, 5)
 
 
 # ---------------------------------------------------------------------------- Stanford's tests

@@ -1,32 +1,31 @@
 """fade.py against FADE's derivations (sections 4, 8-10, 13) and numbers worked out by hand."""
 
-import json
+import io
 import math
 from functools import partial
+from types import SimpleNamespace
 
-import rlvr.ranks
+import rlvr.machine.ranks
 from rlvr import world
 from rlvr.errors import UserError
 
 import pytest
 import torch
 from groups import every_group, near
-from runs import rows
 
-import fade
 from fade import (
     POLICY_WEIGHTS,
     VARIANTS,
     Config,
     FadeController,
     choose_weight,
-    control,
+    compute_advantages,
     entropy_drift,
-    equalized_learning_rate,
     fade_advantage,
-    fade_metrics,
     gradient_mass,
+    learning_rate_factor,
     log_schedule,
+    make_controller,
 )
 
 F64 = torch.float64
@@ -374,11 +373,6 @@ def test_parameters_out_of_range_are_refused(name, parameters):
     assert "\n" not in str(error.value)
 
 
-def test_a_single_completion_has_no_others():
-    with pytest.raises(ValueError, match="k must be a whole number from 1 to G = 1"):
-        POLICY_WEIGHTS["analytic_pass_k"](every_group(1), k=2)
-
-
 # FADE (Eq. 11, Algorithm 2)
 
 
@@ -404,21 +398,6 @@ def test_fade_masses(alpha, delta):
     near(m_F, p * (1 - p) ** alpha / delta)
 
 
-def test_fade_at_one_and_one_is_dr_grpo():
-    rewards = torch.rand(5, 7, dtype=F64, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(
-        fade_advantage(rewards, 1.0, 1.0), rewards - rewards.mean(dim=1, keepdim=True)
-    )
-
-
-def test_fade_with_one_mean_for_the_batch():
-    """Batch mean 1/2, alpha 2, delta 1/2: a success has 1/4, a failure -1/2 (Algorithm 2)."""
-    rewards = torch.tensor([[1.0, 1.0], [0.0, 0.0]], dtype=F64)
-    expected = [[0.25, 0.25], [-0.5, -0.5]]
-    near(fade_advantage(rewards, 2.0, 0.5, mean=0.5), expected)
-    near(fade_advantage(rewards.view(1, -1), 2.0, 0.5).view_as(rewards), expected)
-
-
 def test_groups_without_contrast_count_under_the_mean_of_the_batch():
     """Mean 5/12, alpha 2, delta 1/2: 7/12 x 7/12 for a success, 7/12 x -5/12 x 2 for a failure."""
     rewards = torch.tensor([[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]], dtype=F64)
@@ -427,12 +406,6 @@ def test_groups_without_contrast_count_under_the_mean_of_the_batch():
         fade_advantage(rewards, 2.0, 0.5, mean=5 / 12),
         [[failure] * 4, [success] + 3 * [failure], [success] * 4],
     )
-
-
-@pytest.mark.parametrize("delta", [0.0, -0.5])
-def test_fade_advantage_refuses(delta):
-    with pytest.raises(ValueError, match="delta must be positive"):
-        fade_advantage(every_group(4), 1.0, delta)
 
 
 def test_fade_advantage_with_alpha_below_1_stays_finite():
@@ -490,31 +463,17 @@ def test_controller_by_the_entropy_alone():
     assert FadeController(0.8, alpha_from_entropy=True).step(0.9, 0.8) == (3.0, 1.0)
 
 
-def test_controller_with_the_printed_ema_hardly_remembers():
-    """b = 0.02: p = 0.02 * 0.5 + 0.98 * 0.6 = 0.598 and H = 0.02 * 1 + 0.98 * 0.3 = 0.314."""
-    alpha, delta = FadeController(1.0).step(0.6, 0.3)
-    assert alpha == pytest.approx(3 * 0.402 / (2 * 0.598), abs=1e-12)
-    assert delta == pytest.approx(0.814, abs=1e-12)
-
-
-def test_controller_takes_tensors_and_returns_floats():
-    controller = FadeController(torch.tensor(1.0), ema_beta=0.5)
-    out = controller.step(torch.tensor(0.5), torch.tensor(0.25, dtype=F64))
-    assert out == (1.5, 1.0)
-    assert all(type(x) is float for x in out)
-
-
-def test_controller_state_round_trip():
-    """Through JSON, into a controller that was built from a later policy's entropy."""
-    signals = [(0.2, 0.9), (0.4, 0.1), (0.5, 0.05), (0.9, 0.4), (0.6, 0.2)]
-    first = FadeController(1.2, ema_beta=0.7)
-    for signal in signals[:2]:
-        first.step(*signal)
-    second = FadeController(0.3, ema_beta=0.7)
-    vars(second).update(json.loads(json.dumps(vars(first))))
-    rest = [first.step(*signal) for signal in signals[2:]]
-    assert [second.step(*signal) for signal in signals[2:]] == rest
-    assert len(set(rest)) == 3  # a frozen or clipped controller would pass the line above
+def test_the_first_step_sets_the_entropy_and_the_target():
+    """H begins at 0.6 and moves to (0.6 + 0.2) / 2; the target stays at a half of the first 0.6."""
+    controller = FadeController(ema_beta=0.5)
+    assert controller.step(torch.tensor(0.5), torch.tensor(0.6, dtype=F64)) == (1.5, 1.0)
+    assert (controller.entropy, controller.target_entropy) == pytest.approx((0.6, 0.3))
+    alpha, delta = controller.step(0.5, -0.2)
+    assert (controller.entropy, controller.target_entropy) == pytest.approx((0.2, 0.3))
+    assert (alpha, delta) == (1.5, pytest.approx(0.9))
+    assert type(alpha) is type(delta) is float  # also where it was given tensors
+    given = FadeController(target_entropy=0.9, ema_beta=0.5)
+    assert given.step(0.5, 0.6) == (1.5, pytest.approx(0.7))
 
 
 @pytest.mark.parametrize("settings", [dict(ema_beta=1.0), dict(ema_beta=-0.1), dict(alpha_max=0.5)])
@@ -539,54 +498,80 @@ def test_log_schedule():
 # What main does with them
 
 
-def test_control_keeps_its_state_in_the_memory():
-    """The memory goes through a checkpoint between any two steps, and the first target stays."""
+def batch_of(successes, logprobs, first=None, written=None):
+    """A batch of which only this is known: successes and mean log-probs, [B, G] each."""
+    return SimpleNamespace(
+        rewards=successes,
+        successes=successes,
+        first_successes=successes if first is None else first,
+        mean_logprobs=lambda: logprobs,
+        written=torch.ones(successes.numel(), 1) if written is None else written,
+    )
+
+
+def test_a_controller_goes_on_exactly_after_a_checkpoint():
+    """Its attributes go through torch.save, as in a checkpoint, between any two steps.
+
+    By hand: alpha and delta as in test_controller_by_hand, and what is logged of the entropies.
+    """
     config = Config(ema_beta=0.5)
-    memory = {}
-    found = []
+    kept, logged = make_controller(config), []
     for step, (solve_rate, entropy) in enumerate(SIGNALS, start=1):
-        memory = json.loads(json.dumps(memory))
-        found.append(control(config, memory, step, solve_rate, entropy))
-    near(torch.tensor(found, dtype=F64), CONTROLLED)
-    assert memory["controller"]["target_entropy"] == 0.5
-    assert memory["controller"]["solve_rate"] == pytest.approx(0.75)
+        memory = io.BytesIO()
+        torch.save(vars(kept), memory)
+        memory.seek(0)
+        restored = make_controller(config)
+        vars(restored).update(torch.load(memory, weights_only=True))
+        successes = (torch.arange(10, dtype=F64) < 10 * solve_rate).to(F64)[None]
+        batch = batch_of(successes, torch.full((1, 10), -entropy, dtype=F64))
+        found = [compute_advantages(batch, config, each, step) for each in (kept, restored)]
+        assert torch.equal(found[0][0], found[1][0])
+        assert found[0][1] == found[1][1]
+        logged.append(found[0][1])
+    near(torch.tensor([[row["alpha"], row["delta"]] for row in logged], dtype=F64), CONTROLLED)
+    assert [row["entropy_change"] for row in logged] == [0, -1, 0, 0]
+    assert [row["entropy_ema"] for row in logged] == [1, 0.5, 0.25, 0.125]
 
 
-def test_control_by_flags():
+def test_the_controller_by_flags():
     """The flags set the target and the limit: delta = 1 + 0.5 - 0.9, and alpha = 4.5 unclipped."""
     config = Config(ema_beta=0.0, target_entropy=0.9, alpha_max=9.0)
-    assert control(config, {}, 1, 0.25, 0.5) == pytest.approx((4.5, 0.6))
+    assert make_controller(config).step(0.25, 0.5) == pytest.approx((4.5, 0.6))
 
 
 @pytest.mark.parametrize("solve_rate", [0.0, 0.2, 0.9])
 @pytest.mark.parametrize("entropy", [0.0, 0.1, 2.0])
 def test_the_ablations_of_figure_9(solve_rate, entropy):
     """alpha alone has delta 1 throughout, delta alone alpha 1; the other one is as with both."""
-    memory = {"controller": {"target_entropy": 0.5}}
 
     def controlled(variant):
-        return control(Config(**VARIANTS[variant]), dict(memory), 1, solve_rate, entropy)
+        controller = make_controller(Config(**VARIANTS[variant]))
+        if variant != "alpha-only":  # whose target is 0
+            controller.target_entropy = 0.5
+        return controller.step(solve_rate, entropy)
 
     alpha, delta = controlled("fade")
-    assert control(Config(**VARIANTS["alpha-only"]), {}, 1, solve_rate, entropy) == (alpha, 1.0)
+    assert controlled("alpha-only") == (alpha, 1.0)
     assert controlled("delta-only") == (1.0, delta)
-    other, same = controlled("entropy-only")
-    assert same == delta
-    assert other == {0.0: 1.0, 0.1: 1.0, 2.0: 3.0}[entropy]
+    assert controlled("entropy-only") == ({0.0: 1.0, 0.1: 1.0, 2.0: 3.0}[entropy], delta)
 
 
 @pytest.mark.parametrize("step", [1, 7, 20])
 def test_control_by_the_schedule(step):
     """It does not look at the signals, though the controller goes on with them."""
     config = Config(weight="log_schedule", max_steps=20, ema_beta=0.5)
-    memory = {}
-    found = control(config, memory, step, 0.1, 0.2)
-    assert found == control(config, {}, step, 0.9, 0.8)
-    assert found[0] == log_schedule(step, 20, 2.0, 1.917, 8500)
-    assert found[1] == log_schedule(step, 20, 1.0, 0.802, 12264)
-    assert memory["controller"]["solve_rate"] == pytest.approx(0.3)
+    successes = torch.eye(4, dtype=F64)
+    for logprobs in (-0.2, -0.8):
+        controller = make_controller(config)
+        batch = batch_of(successes, torch.full((4, 4), logprobs, dtype=F64))
+        advantages, logged = compute_advantages(batch, config, controller, step)
+        alpha = log_schedule(step, 20, 2.0, 1.917, 8500)
+        delta = log_schedule(step, 20, 1.0, 0.802, 12264)
+        assert (logged["alpha"], logged["delta"]) == (alpha, delta)
+        assert torch.equal(advantages, fade_advantage(successes, alpha, delta))
+        assert controller.solve_rate == pytest.approx((0.5 + 0.25) / 2)
     if step == 20:
-        assert found == pytest.approx((1.917, 0.802))
+        assert (alpha, delta) == pytest.approx((1.917, 0.802))
 
 
 @pytest.mark.parametrize(
@@ -614,22 +599,6 @@ def test_choose_weight(weight, arguments, expected):
     assert torch.equal(chosen(rewards), expected(rewards))
 
 
-@pytest.mark.parametrize("weight, alpha, delta", [("fade", 2.5, 0.4), ("power", 2.0, 1.0)])
-def test_choose_weight_with_the_mean_of_the_batch(weight, alpha, delta):
-    rewards = every_group(4)
-    chosen = choose_weight(Config(weight=weight, batch_mean=True), 2.5, 0.4, solve_rate=0.5)
-    assert torch.equal(chosen(rewards), fade_advantage(rewards, alpha, delta, mean=0.5))
-
-
-def test_choose_weight_hands_on_lengths_and_past():
-    rewards = every_group(4)
-    lengths = torch.rand(5, 4, dtype=F64, generator=torch.Generator().manual_seed(0))
-    t2t = choose_weight(Config(weight="t2t", weight_args="alpha=0.5"), lengths=lengths)
-    assert torch.equal(t2t(rewards), POLICY_WEIGHTS["t2t"](rewards, lengths, 0.5))
-    ha_dw = choose_weight(Config(weight="ha_dw", weight_args="scale=1.3"), running_rate=0.2)
-    assert torch.equal(ha_dw(rewards), POLICY_WEIGHTS["ha_dw"](rewards, 0.2, 1.3))
-
-
 def test_a_bug_of_ones_own_weight_is_not_taken_for_a_wrong_flag(monkeypatch):
     """It shows where it is used, and not as one line about --weight."""
     monkeypatch.setitem(POLICY_WEIGHTS, "mine", lambda rewards: {}["no such key"])
@@ -638,26 +607,27 @@ def test_a_bug_of_ones_own_weight_is_not_taken_for_a_wrong_flag(monkeypatch):
         choose_weight(Config(weight="mine"))(torch.zeros(1, 4))
 
 
-def test_a_run_tells_the_weight_what_it_looks_at(run, no_evaluation, monkeypatch):
-    """The batch's solve rate, the running one, and lengths as shares of the longest allowed."""
-    told = []
+def test_a_batch_tells_the_weight_what_it_looks_at():
+    """The means of this batch and of the controller, and lengths as shares of the longest allowed.
 
-    def look(config, alpha, delta, solve_rate, running_rate, lengths):
-        told.append((solve_rate, running_rate, lengths))
-        return POLICY_WEIGHTS["mean"]
+    Dynamic sampling has replaced groups: 1 of 8 was right at first, and 3 of 8 are now.
+    """
+    first, now = torch.zeros(2, 4, dtype=F64), torch.zeros(2, 4, dtype=F64)
+    first[0, 0] = now[0, 1] = now[1, 0] = now[1, 3] = 1
+    written = (torch.arange(12) < torch.tensor([[3], [6], [12], [0], [3], [6], [9], [12]])).to(F64)
+    lengths = torch.tensor([[3, 6, 12, 1], [3, 6, 9, 12]], dtype=F64) / 24  # an empty one is of 1
+    batch = batch_of(now, -torch.ones(2, 4, dtype=F64), first, written)
 
-    checked = fade.choose_weight
-    monkeypatch.setattr(
-        fade, "choose_weight", lambda *given: (look if given[1:] else checked)(*given)
-    )
-    assert run("fade", ema_beta=0.5).code == 0
-    logged = rows("run")
-    assert len(told) == len(logged) == 2
-    for row, (solve_rate, running_rate, lengths) in zip(logged, told, strict=True):
-        assert solve_rate == pytest.approx(row["reward"])
-        assert running_rate == pytest.approx(row["solve_rate_ema"])
-        assert lengths.shape == (4, 4)
-        assert lengths.mean().item() * 48 == pytest.approx(row["length"], rel=1e-5)
+    def advantages(**flags):
+        config = Config(max_completion_length=24, **flags)
+        return compute_advantages(batch, config, make_controller(config), 1)[0]
+
+    near(advantages(weight="power", batch_mean=True), fade_advantage(now, 2.0, 1.0, mean=3 / 8))
+    running = 0.5 * 0.5 + 0.5 * 1 / 8
+    ha_dw = advantages(weight="ha_dw", ema_beta=0.5)
+    near(ha_dw, POLICY_WEIGHTS["ha_dw"](now, baseline=running))
+    t2t = advantages(weight="t2t", weight_args="alpha=0.5")
+    near(t2t, POLICY_WEIGHTS["t2t"](now, lengths, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -705,50 +675,71 @@ def test_flags_that_do_not_fit_are_refused(flags, message):
         ("relu", 3 / 4),
     ],
 )
-def test_equalized_learning_rate_by_hand(name, largest):
+def test_the_factor_of_the_learning_rate_by_hand(name, largest):
     """lr times the largest |A| in groups of four is as GRPO's, which is sqrt(4 - 1)."""
-    config = Config(learning_rate=0.1, num_generations=4)
-    rate = equalized_learning_rate(config, POLICY_WEIGHTS[name])
-    assert rate * largest == pytest.approx(0.1 * math.sqrt(3), abs=1e-7)
+    config = Config(weight=name, num_generations=4, equalize_learning_rate=True)
+    assert learning_rate_factor(config) * largest == pytest.approx(math.sqrt(3), abs=1e-6)
+    assert learning_rate_factor(Config(weight=name, num_generations=4)) == 1
 
 
-def test_fade_metrics_by_hand():
-    """Masses and drift as in test_entropy_drift_by_hand.
+@pytest.mark.parametrize(
+    "flags, alpha",
+    [
+        ({}, 1.5),  # 3 (1 - s) / (2 s) at s = 1/2
+        (dict(alpha_max=1.2), 1.2),
+        (dict(alpha_from_entropy=True), 3.0),  # its limit, since entropy is twice its target
+        (dict(weight="log_schedule"), 2.0),  # where it starts
+        (dict(weight="log_schedule", batch_mean=True), 2.0),
+    ],
+)
+def test_the_factor_for_the_weights_that_move(flags, alpha):
+    """delta is 1 at first, so that |A| is (1-p)^(alpha-1) (1-p) of a success, at most at p = 1/8.
+
+    Under --batch_mean 1/2 stands for the mean: (1/2)^(alpha-1) times 1/2 for all of them.
+    """
+    config = Config(num_generations=8, equalize_learning_rate=True, **flags)
+    largest = 0.5**alpha if "batch_mean" in flags else (7 / 8) ** alpha
+    assert learning_rate_factor(config) * largest == pytest.approx(math.sqrt(7), rel=1e-6)
+
+
+def test_what_is_logged_by_hand():
+    """Masses and drift as in test_entropy_drift_by_hand, at entropies of 2, 1.5 and 1.6.
 
     What is logged of the drift was predicted in the step before, for the change that is seen now.
     """
     rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]] * 2, dtype=F64)
-    logprobs = torch.tensor([[-1.0, -2.0, -3.0, -2.0]] * 2, dtype=F64)
-    advantages = POLICY_WEIGHTS["asym"](rewards, delta=0.5)
-    memory = {"controller": {"solve_rate": 0.3, "entropy": 1.7}}
-    first = {
-        "solve_rate_ema": 0.3,
-        "entropy_ema": 1.7,
-        "m_S": 3 / 16,
-        "m_F": 3 / 8,
-        "entropy_drift": 0.0,
-        "entropy_change": 0.0,
-    }
-    assert fade_metrics(advantages, rewards, logprobs, 2.0, memory) == pytest.approx(first)
-    memory = json.loads(json.dumps(memory))
-    second = fade_metrics(advantages, rewards, logprobs, 1.5, memory)
-    assert second == pytest.approx({**first, "entropy_drift": -0.6875, "entropy_change": -0.5})
-    third = fade_metrics(advantages, rewards, logprobs, 1.6, memory)
-    # (m_S - m_F) H - Cov = -3/16 x 1.5 - 5/16
-    assert third["entropy_drift"] == pytest.approx(-0.59375)
-    assert third["entropy_change"] == pytest.approx(0.1)
+    centred = torch.tensor([[1.0, 0.0, -1.0, 0.0]] * 2, dtype=F64)
+    config = Config(weight="asym", weight_args="delta=0.5")
+    controller, logged = make_controller(config), []
+    for entropy in (2.0, 1.5, 1.6):
+        batch = batch_of(rewards, centred - entropy)
+        advantages, found = compute_advantages(batch, config, controller, 1)
+        near(advantages, POLICY_WEIGHTS["asym"](rewards, delta=0.5))
+        assert (found["m_S"], found["m_F"]) == pytest.approx((3 / 16, 3 / 8))
+        logged.append((found["entropy_drift"], found["entropy_change"]))
+    # (m_S - m_F) H - Cov = -3/16 H - 5/16
+    assert logged[0] == (0, 0)
+    assert logged[1] == pytest.approx((-0.6875, -0.5))
+    assert logged[2] == pytest.approx((-0.59375, 0.1))
 
 
-def test_fade_metrics_are_means_over_the_ranks(monkeypatch):
-    """The other rank's m_S, m_F and drift are 0.5, 0.7 and -0.1."""
-    rewards, advantages = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.6, -0.2]])
-    memory = {"controller": {"solve_rate": 0.3, "entropy": 1.7}}
+def test_what_is_logged_is_a_mean_over_the_ranks(monkeypatch):
+    """First the means 1/2, 1/2 and entropy 2 of this rank, with another's; then masses and drift.
+
+    There the other rank has 0.7, 0.9, 1.0 and then 0.5, 0.7, -0.1.
+    """
+    others = iter([[0.7, 0.9, 1.0], [0.5, 0.7, -0.1]])
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(rlvr.ranks, "gather", lambda rows: [*rows, [0.5, 0.7, -0.1]])
-    metrics = fade_metrics(advantages, rewards, torch.zeros(1, 2), 2.0, memory)
-    assert metrics["m_S"] == pytest.approx((0.3 + 0.5) / 2)
-    assert metrics["m_F"] == pytest.approx((0.1 + 0.7) / 2)
-    assert memory["drift"] == pytest.approx((0.2 * 2.0 - 0.1) / 2)
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda rows: [*rows, next(others)])
+    config = Config(weight="mean")
+    controller = make_controller(config)
+    batch = batch_of(torch.tensor([[1.0, 0.0]]), torch.full((1, 2), -2.0))
+    _, logged = compute_advantages(batch, config, controller, 1)
+    assert logged["solve_rate_ema"] == pytest.approx(0.02 * 0.5 + 0.98 * 0.6)
+    assert logged["entropy_ema"] == pytest.approx(1.5)
+    assert logged["m_S"] == pytest.approx((0.25 + 0.5) / 2)
+    assert logged["m_F"] == pytest.approx((0.25 + 0.7) / 2)
+    assert controller.predicted_drift == pytest.approx((0.0 - 0.1) / 2)
 
 
 # Entropy (Eq. 7, Theorem 13.1)

@@ -1,8 +1,9 @@
 """fade.py in a run: the schedule follows the step, and the head's change is against the start."""
 
-import rlvr.tiny
-from rlvr.config import Config
-from rlvr.diagnostics import rank1_statistics
+import rlvr.flags.command_line
+import rlvr.policy.tiny
+from rlvr.baselines.statistics import rank1_statistics
+from rlvr.flags.config import Config
 
 import pytest
 from runs import SMALL, rows, weights
@@ -19,27 +20,11 @@ def test_a_run_logs_the_schedule_of_its_step(run):
 
 
 @pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.parametrize(
-    "script, measured", [("fade", "alpha delta entropy_ema"), ("asymgrpo", "kappa")]
-)
-def test_completions_without_a_loss_count_in_what_is_measured(run, script, measured):
-    """With a length of 0 they would look like texts that the policy is certain of."""
-    found = []
-    for masked in (True, False):
-        flags = dict(mask_truncated_completions=masked, output_dir=f"run-{masked}")
-        assert run(script, max_steps=1, max_completion_length=13, **flags).code == 0
-        (row,) = rows(flags["output_dir"])
-        assert 0 < row["truncated"] < 1
-        found.append([row[name] for name in measured.split()])
-    assert found[0] == found[1] and all(found[0])
-
-
-@pytest.mark.usefixtures("no_evaluation")
 def test_a_run_logs_what_has_become_of_its_head(run, cache_dir):
     config = Config(
         numbers=str(SMALL["numbers"]), sft_steps=SMALL["sft_steps"], cache_dir=str(cache_dir)
     )
-    start = weights(rlvr.tiny.warmed_up_tiny(config))["lm_head.weight"]
+    start = weights(rlvr.policy.tiny.warmed_up_tiny(config))["lm_head.weight"]
     assert run("fade", beta=0.1, learning_rate=1e-3).code == 0
     before, *after = rows("run", "eval")
     assert (before["r1"], before["ratio"], before["srank"]) == (0, 1, 0)

@@ -3,24 +3,25 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-import rlvr.fit
-import rlvr.flags
+import rlvr.flags.command_line
+import rlvr.policy.memory
 from rlvr import world
-from rlvr.config import Config
-from rlvr.fit import (
+from rlvr.flags.config import Config
+from rlvr.flags.presets import CHOSEN_BY_MEMORY, LARGE
+from rlvr.policy.memory import (
     UPDATES_WITHOUT_GPU,
     USABLE,
     USABLE_WITHOUT_GPU,
     advice,
     choose_flags,
     fit_to_memory,
+    memory_estimate,
     peak,
+    policy_sizes,
     share_of_main_memory,
     smallest_gpu,
     vllm_share,
 )
-from rlvr.memory import memory_estimate, policy_sizes
-from rlvr.presets import CHOSEN_BY_MEMORY, LARGE
 
 import pytest
 import torch
@@ -108,7 +109,7 @@ def test_what_is_chosen_fits_and_is_the_fastest_that_does(
             assert peak(SIZES[size], awake, gpu_memory) > usable
         # vLLM has room for its own weights and for some completions beside its workspace
         share = fitting.vllm_gpu_memory_utilization * gpu_memory
-        assert share > 2 * SIZES[size].parameters + rlvr.fit.VLLM_WORKSPACE
+        assert share > 2 * SIZES[size].parameters + rlvr.policy.memory.VLLM_WORKSPACE
     else:
         assert not any(name.startswith("vllm_") for name in chosen)
 
@@ -148,7 +149,7 @@ def test_a_given_flag_is_kept():
 )
 def test_what_the_command_line_leaves_free(monkeypatch, line, given):
     monkeypatch.setattr("sys.argv", ["grpo.py", *line.split()])
-    config = rlvr.flags.parse_flags(grpo.Config, grpo.VARIANTS)
+    config = rlvr.flags.command_line.parse_flags(grpo.Config, grpo.VARIANTS)
     assert config.free == CHOSEN_BY_MEMORY - given
 
 
@@ -250,8 +251,8 @@ def test_a_machine_that_is_too_small(capsys, size, memory, flags, expected):
 def test_a_share_of_the_main_memory(monkeypatch, tmp_path):
     """Of the machine's pages, or of the container's bytes where they are fewer."""
     pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 4 * 10**6}
-    monkeypatch.setattr(rlvr.fit.os, "sysconf", pages.get)
-    monkeypatch.setattr(rlvr.fit, "CONTAINER", tmp_path / "memory.max")
+    monkeypatch.setattr(rlvr.policy.memory.os, "sysconf", pages.get)
+    monkeypatch.setattr(rlvr.policy.memory, "CONTAINER", tmp_path / "memory.max")
     assert share_of_main_memory() == 16.384
     for limit, expected in (("max", 16.384), (str(8 * 10**9), 8), (str(10**12), 16.384)):
         (tmp_path / "memory.max").write_text(f"{limit}\n")
@@ -298,5 +299,5 @@ def test_the_smallest_gpu_of_all_ranks_counts(monkeypatch):
     properties = SimpleNamespace(total_memory=80e9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     assert smallest_gpu(device) == 80
-    monkeypatch.setattr(rlvr.fit, "gather", lambda own: [*own, 24.0])
+    monkeypatch.setattr(rlvr.policy.memory, "gather", lambda own: [*own, 24.0])
     assert smallest_gpu(device) == 24

@@ -9,10 +9,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-import rlvr.flags
+import rlvr.flags.command_line
 from rlvr import world
-from rlvr.config import Config
-from rlvr.presets import ARITHMETIC, LARGE, PROTOCOLS
+from rlvr.flags.config import Config
+from rlvr.flags.presets import ARITHMETIC, LARGE, PROTOCOLS
 
 import pytest
 from runs import SCRIPTS, first_fast, refused, rows, steps
@@ -26,7 +26,7 @@ def parsed(monkeypatch, tmp_path):
     def parse(script, *given):
         module = importlib.import_module(script)
         monkeypatch.setattr(sys, "argv", [f"{script}.py", *given])
-        return rlvr.flags.parse_flags(module.Config, module.VARIANTS)
+        return rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
 
     return parse
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import rlvr.tasks.datasets
-from rlvr.tasks.verifiers import VERIFIERS
+from rlvr.verify.verifiers import VERIFIERS
 
 import pytest
 import transformers

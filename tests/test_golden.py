@@ -17,6 +17,8 @@ def find(name):
     """What "module.function", "module.Class.method" or "module.TABLE[key]" names."""
     if name == "common.ppo_clip_loss":
         return lambda **given: losses.ppo_clip_loss(**given).loss
+    if name == "common.kl_penalty":
+        return losses.kl_penalty
     module, *path = re.findall(r"\w+", name)
     assert module in SCRIPTS
     found = importlib.import_module(module)

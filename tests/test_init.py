@@ -43,7 +43,7 @@ def test_an_old_python_is_told_in_one_line(monkeypatch, capsys):
 
 def test_a_grader_starts_without_torch():
     """Torch would take seconds, and a grader is started anew after each one that hangs."""
-    assert python("import sys, rlvr.tasks.grader; print('torch' in sys.modules)") == "False"
+    assert python("import sys, rlvr.verify.grader; print('torch' in sys.modules)") == "False"
 
 
 def test_the_variables_of_torchrun():

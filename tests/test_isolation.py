@@ -7,19 +7,28 @@ import queue
 import shutil
 import socket
 import sys
-import time
 from pathlib import Path
 
-from rlvr.config import Config
+import rlvr.verify.pool as pool
+import rlvr.verify.programs.code as code
+import rlvr.verify.programs.isolation as isolation
 from rlvr.errors import UserError
-from rlvr.tasks import code, isolation, pool
+from rlvr.flags.config import Config
 from rlvr.tasks.datasets import load_problems
 
 import pytest
-from grading import ADD, ASSERTIONS, block, grade_all, new_graders, solutions_alive, traces
+from grading import (
+    ADD,
+    ASSERTIONS,
+    block,
+    grade_all,
+    new_graders,
+    solutions_alive,
+    traces,
+    wait_until,
+)
 from programs import BEYOND_HOOKS, CHEATS, ENDLESS, REFUSED, STOPPED
 
-RIGHT = ("code", block("print(6)"), json.dumps(dict(inputs=[""], outputs=["6"])))
 # assertions that only this test knows, and that no constant fulfils
 UNKNOWN = json.dumps(["assert add(2, 3) == 5", "assert add(40, 2) == 42", "assert not add(0, 0)"])
 
@@ -47,19 +56,22 @@ def scratch(way):
     return Path(os.environ["TMPDIR"])
 
 
-def indent(program):
-    return program.replace("\n", "\n    ")
+def outputs(output):
+    """A test without input."""
+    return json.dumps(dict(inputs=[""], outputs=[output]))
 
 
-def in_both_tests(action):
-    """Questions whose programs do something: at once, in a call, and in a call that goes on."""
-    called = f"def add(a, b):\n    {indent(action)}\n    return a + b"
-    swallowed = f"try:\n    {indent(action)}\nexcept BaseException: pass\n{ADD}"
-    return [
-        ("code", block(f"{action}\nprint(7)"), json.dumps(dict(inputs=[""], outputs=["7"]))),
-        ("code", block(called), json.dumps(ASSERTIONS)),
-        ("code", block(swallowed), json.dumps(ASSERTIONS)),
-    ]
+RIGHT = ("code", block("print(6)"), outputs("6"))
+
+
+def questions_of(action):
+    """Programs that do something: at once, before a call, in a call, in a call that goes on."""
+    inside = action.replace("\n", "\n    ")
+    called = f"def add(a, b):\n    {inside}\n    return a + b"
+    swallowed = f"try:\n    {inside}\nexcept BaseException: pass\n{ADD}"
+    programs = [f"{action}\n{ADD}", called, swallowed]
+    asserted = [("code", block(program), json.dumps(ASSERTIONS)) for program in programs]
+    return [("code", block(f"{action}\nprint(7)"), outputs("7")), *asserted]
 
 
 # ------------------------------------------------------------------------------ beyond the sandbox
@@ -89,26 +101,18 @@ def kept(tmp_path):
     assert path.read_text() == "kept as it is"
 
 
-ONE_OF_EACH_KIND = ["fork", "subprocess", "open", "mkdir", "remove", "kill the parent"]
+FOLDERS = [
+    pytest.param("temporary", id="one of each kind"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("temporary", "memory", "home")),
+]
 
 
-@pytest.mark.parametrize(
-    "names, mark",
-    [
-        (ONE_OF_EACH_KIND, "temporary"),
-        *(
-            pytest.param([*REFUSED], folder, marks=pytest.mark.slow)
-            for folder in ("temporary", "memory", "home")
-        ),
-    ],
-    indirect=["mark"],
-)
-def test_what_does_nothing_outside(names, mark, kept, scratch):
+@pytest.mark.parametrize("mark", FOLDERS, indirect=True)
+def test_what_does_nothing_outside(request, mark, kept, scratch):
     """What a program comes upon by accident. The next programs are judged as ever."""
-    actions = [filled_in(template, mark, kept) for template in map(REFUSED.get, names)]
-    start = time.monotonic()
-    grade_all([question for action in actions for question in in_both_tests(action)], 5)
-    assert time.monotonic() - start < 60
+    templates = REFUSED[:6] if "one of each kind" in request.node.name else REFUSED
+    actions = [filled_in(template, mark, kept) for template in templates]
+    grade_all([question for action in actions for question in questions_of(action)], 5)
     assert traces(scratch, [mark]) == []
     assert grade_all([RIGHT] * 2, 30) == [(1.0, "")] * 2
 
@@ -130,8 +134,8 @@ def test_what_only_the_system_can_refuse(way, mark, kept, scratch):
     pool.IDLE_GRADERS.put(grader)
     with socket.create_server(("127.0.0.1", 0)) as server:
         numbers = dict(grader=grader.pid, port=server.getsockname()[1])
-        actions = [filled_in(each, mark, kept, **numbers) for each in BEYOND_HOOKS.values()]
-        questions = [("code", block(action), io("kept as it is")) for action in actions]
+        actions = [filled_in(each, mark, kept, **numbers) for each in BEYOND_HOOKS]
+        questions = [("code", block(action), outputs("kept as it is")) for action in actions]
         rewards = [reward for reward, _ in grade_all(questions, 3)]
         assert rewards == [0] * len(actions)
         server.settimeout(0)
@@ -144,11 +148,16 @@ def test_what_only_the_system_can_refuse(way, mark, kept, scratch):
 
 
 def test_what_a_sandbox_shows(way):
-    """Few of the machine's folders, none to write in but its own, and of processes its own."""
+    """Few of the machine's folders, none to write in but its own, and of processes its own.
+
+    Packages are hidden: they may hold data sets with their tests.
+    """
     if way != "bubblewrap":
         pytest.skip("the fallback hides nothing")
     program = """
-import os
+import os, sysconfig
+packages = sysconfig.get_path('stdlib') + '/site-packages'
+print(os.path.exists(packages) and os.listdir(packages) != [])
 print({'home', 'root', 'mnt', 'sys', 'bin'} & {*os.listdir('/')} <= {NEEDED})
 print(os.path.exists(TESTS), os.path.exists('/usr/share/doc'))
 print(len([name for name in os.listdir('/proc') if name.isdigit()]) <= 4)
@@ -161,26 +170,8 @@ print(sorted(os.listdir()))
     folders = ", ".join(repr(path.split("/")[1]) for path in needed)
     program = program.replace("{NEEDED}", f"{{{folders}}}").replace("TESTS", repr(__file__))
     in_tmp = {path.split("/")[2] for path in needed if path.startswith("/tmp/")}
-    wanted = f"True\nFalse False\nTrue\nFalse\nTrue {{}}\n{sorted({'own', *in_tmp})}"
-    assert pool.grade(("code", block(program), io(wanted)), 30) == (1.0, "")
-
-
-def io(output):
-    """A test without input."""
-    return json.dumps(dict(inputs=[""], outputs=[output]))
-
-
-def test_packages_are_hidden(way):
-    """They may hold data sets with their tests."""
-    if way != "bubblewrap":
-        pytest.skip("the fallback hides nothing")
-    program = """
-import os, sysconfig
-folder = sysconfig.get_path('stdlib') + '/site-packages'
-print(os.path.exists(folder) and os.listdir(folder))
-"""
-    reward, _ = pool.grade(("code", block(program), io("[]")), 30)
-    assert reward == 1 or pool.grade(("code", block(program), io("False")), 30)[0] == 1
+    wanted = f"False\nTrue\nFalse False\nTrue\nFalse\nTrue {{}}\n{sorted({'own', *in_tmp})}"
+    assert pool.grade(("code", block(program), outputs(wanted)), 30) == (1.0, "")
 
 
 # ------------------------------------------------------------------------------------ cheats
@@ -188,11 +179,11 @@ print(os.path.exists(folder) and os.listdir(folder))
 
 def test_cheats_score_0(way):
     """Each of them, with right programs between them that are judged as ever."""
-    wrong = [("code", block(program), UNKNOWN) for program in CHEATS.values()]
     right = "code", block(ADD), UNKNOWN
-    found = grade_all([each for question in wrong for each in (question, right)], 3)
-    assert {name: found[2 * i][0] for i, name in enumerate(CHEATS)} == dict.fromkeys(CHEATS, 0)
-    assert [reward for reward, _ in found[1::2]] == [1] * len(CHEATS)
+    questions = [each for cheat in CHEATS for each in (("code", block(cheat), UNKNOWN), right)]
+    rewards = [reward for reward, _ in grade_all(questions, 3)]
+    assert [cheat for cheat, reward in zip(CHEATS, rewards[::2], strict=True) if reward] == []
+    assert rewards[1::2] == [1] * len(CHEATS)
 
 
 def test_a_cheat_cannot_shift_the_rewards_after_it(way):
@@ -207,8 +198,10 @@ for fd in range(1, 64):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "IDLE_GRADERS", queue.SimpleQueue())
         pool.IDLE_GRADERS.put(grader)
-        assert pool.grade(("code", block(program), io("1.0")), 30)[0] == 0
-        found = [pool.grade(("code", block(f"print({n})"), io("5")), 30)[0] for n in (6, 5, 6, 5)]
+        assert pool.grade(("code", block(program), outputs("1.0")), 30)[0] == 0
+        found = [
+            pool.grade(("code", block(f"print({n})"), outputs("5")), 30)[0] for n in (6, 5, 6, 5)
+        ]
         assert pool.IDLE_GRADERS.get() is grader
     pool.IDLE_GRADERS.put(grader)
     assert found == [0, 1, 0, 1]
@@ -217,55 +210,37 @@ for fd in range(1, 64):
 # ------------------------------------------------------------------------------------ ends
 
 
-def rewards_of(actions):
-    """Name -> the rewards of an action before the function that is wanted, and within it."""
-    questions = []
-    for action in actions.values():
-        called = f"def add(a, b):\n    {indent(action)}\n    return a + b"
-        for program in (f"{action}\n{ADD}", called):
-            questions.append(("code", block(program), json.dumps(ASSERTIONS)))
-    rewards = [reward for reward, _ in grade_all(questions, 1)]
-    return dict(zip(actions, zip(rewards[::2], rewards[1::2], strict=True), strict=True))
+ENDS = [
+    pytest.param(ENDLESS[:1], id="endless"),
+    pytest.param(STOPPED, marks=pytest.mark.slow, id="early"),
+    pytest.param(ENDLESS, marks=pytest.mark.slow, id="all endless"),
+]
 
 
 @pytest.mark.slow
-def test_what_ends_early(scratch):
-    assert rewards_of(STOPPED) == dict.fromkeys(STOPPED, (0, 0))
-    assert traces(scratch) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("names", [["loop that catches all"], [*ENDLESS]])
-def test_what_has_no_end(names, scratch):
-    """It ends a second later, its deadline, or soon after."""
-    start = time.monotonic()
-    assert rewards_of({name: ENDLESS[name] for name in names}) == dict.fromkeys(names, (0, 0))
-    assert time.monotonic() - start < 3.5 * len(names)
+@pytest.mark.parametrize("actions", ENDS)
+def test_what_ends_early_and_what_has_no_end(actions, scratch):
+    """No test is passed, and nothing is left."""
+    questions = [question for action in actions for question in questions_of(action)[1:3]]
+    assert [reward for reward, _ in grade_all(questions, 1)] == [0] * len(questions)
     assert traces(scratch) == []
 
 
 def test_a_program_ends_soon_after_its_grader(scratch):
     """At once with bubblewrap, and after its deadline without."""
     grader = pool.start_grader()
-    program = "import time\ntime.sleep(60)"
-    grader.stdin.write(json.dumps([0, "code", block(program), io(""), 3, 3]) + "\n")
-    grader.stdin.flush()
-    # a busy machine may take long to import what a grader needs, and to try what isolates it
-    started = wait_until(lambda: solutions_alive(scratch) != [], 2 * isolation.START_SECONDS)
+    sleeps = block("import time\ntime.sleep(600)")
+    # after a first program, no solution is one that only tries what isolates it
+    print(json.dumps([0, *RIGHT, 60, 60]), file=grader.stdin, flush=True)
+    assert [json.loads(grader.stdout.readline()) for _ in range(2)] == [[0, "read"], [0, 1.0, ""]]
+    print(json.dumps([1, "code", sleeps, outputs(""), 3, 3]), file=grader.stdin, flush=True)
+    started = wait_until(lambda: len(solutions_alive(scratch)) > 1)  # it has a process of its own
     grader.kill()
     said, _ = grader.communicate()
     assert started, said
-    assert wait_until(lambda: solutions_alive(scratch) == [], 10)
+    assert wait_until(lambda: not solutions_alive(scratch))
     for folder in scratch.iterdir():  # which the grader could not remove
         folder.rmdir()
-
-
-def wait_until(condition, seconds):
-    """Whether it is so within so many seconds."""
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.05)
-    return condition()
 
 
 # ------------------------------------------------------------------------------------ the choice

@@ -135,11 +135,6 @@ def test_all_lessons_are_tested_and_listed():
         assert check.startswith("cell(hide_code=True)") and "lesson.verdict(" in check
 
 
-def test_links_of_the_index_lead_somewhere():
-    for link in re.findall(r"\]\(([^)\s]+)\)", (FOLDER / "README.md").read_text()):
-        assert (FOLDER / link).exists(), link
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LESSONS)
 @pytest.mark.parametrize("value", ["None", 'float("inf")', "torch.zeros(3)", '"?"'])
@@ -191,16 +186,8 @@ def test_an_update_is_that_of_grpo(bare, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("folder", "command"),
-    [
-        (ROOT, ["docs/lessons/4_two_axes.py"]),
-        (FOLDER, ["4_two_axes.py"]),
-    ],
-)
-def test_as_a_reader_types_it(folder, command):
-    done = subprocess.run(
-        [sys.executable, *command], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True
-    )
+def test_as_a_reader_types_it():
+    command = [sys.executable, "docs/lessons/4_two_axes.py"]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Not yet: alpha_for(0.125) is 1.000.")

@@ -1,4 +1,4 @@
-"""rlvr/locks.py: one process owns a run folder, and a dead one owns nothing."""
+"""rlvr/machine/folders.py: one process owns a run folder, and a dead one owns nothing."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from rlvr.errors import UserError
-from rlvr.locks import own
+from rlvr.machine.folders import own
 
 import pytest
 from runs import ENVIRONMENT, ROOT, refused, steps
@@ -14,7 +14,7 @@ from runs import ENVIRONMENT, ROOT, refused, steps
 OWNER = """
 import sys, time
 from pathlib import Path
-from rlvr.locks import own
+from rlvr.machine.folders import own
 own(Path(sys.argv[1]))
 print("owned", flush=True)
 time.sleep(600)

@@ -4,9 +4,10 @@ import copy
 import math
 import random
 
-import rlvr.logprobs
-from rlvr.config import Config
-from rlvr.logprobs import (
+import rlvr.flags.command_line
+import rlvr.policy.logprobs
+from rlvr.flags.config import Config
+from rlvr.policy.logprobs import (
     LinearLogProbs,
     completion_logprobs,
     frozen_logprobs,
@@ -15,9 +16,9 @@ from rlvr.logprobs import (
     split_further,
     tile_width,
 )
-from rlvr.records import Sample
-from rlvr.rollouts import completion_mask
-from rlvr.samplers import GenerateSampler
+from rlvr.rollout.rollouts import completion_mask
+from rlvr.rollout.samplers import GenerateSampler
+from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
@@ -111,7 +112,7 @@ def test_linear_logprobs_in_tiles(monkeypatch, words):
     def claimed_length(value):
         return 2**22 // words if getattr(value, "shape", 0) == hidden.shape else len(value)
 
-    monkeypatch.setattr(rlvr.logprobs, "len", claimed_length, raising=False)
+    monkeypatch.setattr(rlvr.policy.logprobs, "len", claimed_length, raising=False)
     with LargestResult() as largest:
         got = results_of(LinearLogProbs.apply, *inputs)
     assert largest.numel == max(9 * words, weight.numel())  # no [9, 50] was made
@@ -150,9 +151,12 @@ def test_waits_are_counted():
 
 
 def test_a_gpu_never_waits_for_the_cpu_between_tiles(monkeypatch):
-    """Neither forward nor backward, in 5 tiles of which some hold no target and one holds most."""
+    """In 5 tiles, of which some hold no target and one holds most.
+
+    The backward pass looks once whether the entropies have a gradient.
+    """
     torch.manual_seed(0)
-    monkeypatch.setattr(rlvr.logprobs, "tile_width", lambda tokens, gpu: 256)
+    monkeypatch.setattr(rlvr.policy.logprobs, "tile_width", lambda tokens, gpu: 256)
     hidden = torch.randn(9, 8, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(1100, 8, dtype=torch.float64, requires_grad=True)
     targets = torch.tensor([0, 255, 256, 300, 301, 302, 511, 1099, 1098])
@@ -160,7 +164,7 @@ def test_a_gpu_never_waits_for_the_cpu_between_tiles(monkeypatch):
     expected = results_of(plain_logprobs, *inputs)
     with Waits() as waits:
         got = results_of(LinearLogProbs.apply, *inputs)
-    assert waits.count == 0
+    assert waits.count == 1
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
 
 
@@ -226,7 +230,9 @@ def test_gradients_in_bfloat16_are_added_up_in_float32(monkeypatch, weight_dtype
     expected = results_of(plain_logprobs, *exact, targets, 1.0, factors)[2:]
     limits = {torch.bfloat16: 0.003, torch.float32: 0.002}
     for width in (2048, 100):
-        monkeypatch.setattr(rlvr.logprobs, "tile_width", lambda tokens, gpu, width=width: width)
+        monkeypatch.setattr(
+            rlvr.policy.logprobs, "tile_width", lambda tokens, gpu, width=width: width
+        )
         found = results_of(LinearLogProbs.apply, hidden, weight, targets, 1.0, factors)[2:]
         assert [gradient.dtype for gradient in found] == [torch.bfloat16, weight_dtype]
         for gradient, right in zip(found, expected, strict=True):
@@ -283,14 +289,14 @@ def test_a_rank_with_fewer_rows_makes_as_many_passes_as_the_others(sharp, monkey
     samples = some_samples(tokenizer, 3)
     config = Config(temperature=0.7)
     expected = frozen_logprobs(policy, samples, config)
-    passes, score = [], rlvr.logprobs.completion_logprobs
+    passes, score = [], rlvr.policy.logprobs.completion_logprobs
 
     def counted(*given):
         passes.append(given)
         return score(*given)
 
-    monkeypatch.setattr(rlvr.logprobs, "completion_logprobs", counted)
-    monkeypatch.setattr(rlvr.logprobs, "global_max", lambda count: max(count, 5))
+    monkeypatch.setattr(rlvr.policy.logprobs, "completion_logprobs", counted)
+    monkeypatch.setattr(rlvr.policy.logprobs, "global_max", lambda count: max(count, 5))
     torch.testing.assert_close(frozen_logprobs(policy, samples, config), expected)
     assert len(passes) == 5
 
@@ -364,7 +370,7 @@ def length_of(sample):
 @pytest.mark.parametrize("seed", range(5))
 def test_microbatches_partition_the_rows(budget, seed):
     rng = random.Random(seed)
-    samples = [Sample([0] * rng.randint(1, 9), [0] * rng.randint(1, 40)) for _ in range(50)]
+    samples = [Sample([i] * rng.randint(1, 9), [0] * rng.randint(1, 40)) for i in range(50)]
     rows = torch.tensor(rng.sample(range(50), 30))
     lengths = [length_of(sample) for sample in samples]
     parts = microbatches(samples, rows, budget)
@@ -388,7 +394,7 @@ def test_microbatches_by_hand():
 def test_microbatches_are_as_many_as_those_of_the_rank_with_the_most(monkeypatch):
     """For the ranks gather sharded weights together, once a microbatch."""
     samples = [Sample([0], [0] * (length - 1)) for length in (3, 2, 9, 2, 2)]
-    monkeypatch.setattr(rlvr.logprobs, "global_max", lambda count: count + 1)
+    monkeypatch.setattr(rlvr.policy.logprobs, "global_max", lambda count: count + 1)
     parts = microbatches(samples, range(5), 6)
     assert len(parts) == 4
     assert sorted(row for part in parts for row in part) == [0, 1, 2, 3, 4]

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from rlvr.errors import UserError
-from rlvr.logs import append_row, copy_logs, drop_rows_after, read_rows, write_whole
+from rlvr.show.logs import append_row, copy_logs, drop_rows_after, read_rows, write_whole
 
 import pytest
 

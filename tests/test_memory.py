@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from rlvr import world
-from rlvr.config import Config
-from rlvr.devices import forward_passes
-from rlvr.memory import cached, memory_estimate, policy_sizes, tokens_of_a_microbatch
-from rlvr.presets import LARGE
+from rlvr.flags.config import Config
+from rlvr.flags.presets import LARGE
+from rlvr.machine.devices import forward_passes
+from rlvr.policy.memory import cached, memory_estimate, policy_sizes, tokens_of_a_microbatch
 
 import pytest
 import torch

@@ -3,13 +3,14 @@
 import copy
 import json
 
-import rlvr.models
-from rlvr.checkpoints import save_folder
-from rlvr.config import Config
+import rlvr.flags.command_line
+import rlvr.policy.models
 from rlvr.errors import UserError
-from rlvr.records import Sample
-from rlvr.rollouts import completion_mask
-from rlvr.samplers import GenerateSampler
+from rlvr.flags.config import Config
+from rlvr.policy.saving import save_folder
+from rlvr.rollout.rollouts import completion_mask
+from rlvr.rollout.samplers import GenerateSampler
+from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ def test_saved_policy_loads_as_it_was(sharp, tmp_path, dtype):
     tokenizer.save_pretrained(tmp_path)
     for parameter in policy.parameters():
         parameter.data = parameter.data.to(dtype).float()
-    loaded, loaded_tokenizer = rlvr.models.load_policy(
+    loaded, loaded_tokenizer = rlvr.policy.models.load_policy(
         Config(model=str(tmp_path), max_steps=0), CPU
     )
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
@@ -48,16 +49,18 @@ def test_saved_policy_loads_as_it_was(sharp, tmp_path, dtype):
 def test_a_model_that_is_not_there_is_the_users_error(tmp_path):
     absent = str(tmp_path / "absent")
     with pytest.raises(UserError) as error:
-        rlvr.models.load_policy(Config(model=absent), CPU)
+        rlvr.policy.models.load_policy(Config(model=absent), CPU)
     assert f"--model {absent}" in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_a_bug_of_an_edited_script_is_not_taken_for_a_damaged_model(sharp, tmp_path, monkeypatch):
     save_folder(tmp_path / "policy", *sharp)
-    monkeypatch.setattr(rlvr.models, "keep_what_can_be_saved", lambda policy: policy.no_such_name)
+    monkeypatch.setattr(
+        rlvr.policy.models, "keep_what_can_be_saved", lambda policy: policy.no_such_name
+    )
     with pytest.raises(AttributeError, match="no_such_name"):
-        rlvr.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
+        rlvr.policy.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
 
 
 SMALL = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
@@ -91,13 +94,13 @@ def test_a_head_that_the_log_probs_leave_out_is_refused(shape, tiny, tmp_path):
     """A scale, a cap or a bias: the policy that samples would not be the one that is trained."""
     config = Config(model=folder_of(shape, tiny, tmp_path), max_steps=0)
     with pytest.raises(UserError, match="a scale, a cap or a bias is not supported"):
-        rlvr.models.load_policy(config, CPU)
+        rlvr.policy.models.load_policy(config, CPU)
 
 
 def test_a_plain_head_is_taken(tiny, tmp_path):
     shape = transformers.LlamaConfig(**SMALL, initializer_range=0.5)
     config = Config(model=folder_of(shape, tiny, tmp_path), max_steps=0)
-    policy, _ = rlvr.models.load_policy(config, CPU)
+    policy, _ = rlvr.policy.models.load_policy(config, CPU)
     assert policy.config.model_type == "llama"
 
 
@@ -108,7 +111,7 @@ def test_nothing_drops_out(tiny, tmp_path):
     config = Config(
         model=folder_of(shape, tiny, tmp_path), max_steps=0, gradient_checkpointing=True
     )
-    policy, _ = rlvr.models.load_policy(config, CPU)
+    policy, _ = rlvr.policy.models.load_policy(config, CPU)
     samples = [Sample([8, 9, 10], [11, 12, 13])]
     first, second = (token_logprobs(policy, samples, [0])[0] for _ in range(2))
     assert policy.training
@@ -120,8 +123,8 @@ def test_an_estimate_that_fails_does_not_end_a_run(sharp, tmp_path, monkeypatch,
         raise AttributeError("this configuration has no num_hidden_layers")
 
     save_folder(tmp_path / "policy", *sharp)
-    monkeypatch.setattr(rlvr.models, "fit_to_memory", fail)
-    rlvr.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
+    monkeypatch.setattr(rlvr.policy.models, "fit_to_memory", fail)
+    rlvr.policy.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
     assert "memory: no estimate for this model (AttributeError)" in capsys.readouterr().out
 
 
@@ -130,7 +133,7 @@ def test_a_tokenizer_without_any_end(tiny, tmp_path):
     tokenizer.pad_token = tokenizer.eos_token = None
     save_folder(tmp_path / "policy", policy, tokenizer)
     with pytest.raises(UserError, match="its tokenizer has no end-of-text token"):
-        rlvr.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
+        rlvr.policy.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
 
 
 def test_a_tokenizer_without_padding(tiny, tmp_path):
@@ -139,7 +142,7 @@ def test_a_tokenizer_without_padding(tiny, tmp_path):
     tokenizer.pad_token = None
     policy.generation_config.eos_token_id = None
     save_folder(tmp_path / "policy", policy, tokenizer)
-    policy, tokenizer = rlvr.models.load_policy(
+    policy, tokenizer = rlvr.policy.models.load_policy(
         Config(model=str(tmp_path / "policy"), max_steps=0), CPU
     )
     sampler = GenerateSampler(policy, tokenizer, Config())
@@ -169,7 +172,9 @@ def test_a_checkpoint_whose_generation_config_contradicts_itself_can_be_saved(
     save_folder(tmp_path / "policy", *tiny)
     own = {"eos_token_id": [1, 5], "pad_token_id": 0, **settings}
     (tmp_path / "policy/generation_config.json").write_text(json.dumps(own))
-    loaded = rlvr.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
+    loaded = rlvr.policy.models.load_policy(
+        Config(model=str(tmp_path / "policy"), max_steps=0), CPU
+    )
     save_folder(tmp_path / "trained", *loaded)
     saved = json.loads((tmp_path / "trained/generation_config.json").read_text())
     expected = own if kept else {"eos_token_id": [1, 5], "pad_token_id": 0}
@@ -182,13 +187,13 @@ def test_the_reference_is_the_starting_policy_and_is_loaded_for_the_kl_penalty_a
 ):
     save_folder(tmp_path / "policy", *sharp)
     config = Config(model=str(tmp_path / "policy"), max_steps=0, beta=0.1)
-    policy, _ = rlvr.models.load_policy(config, CPU)
+    policy, _ = rlvr.policy.models.load_policy(config, CPU)
     with torch.no_grad():
         policy.lm_head.weight.zero_()  # as if it had been trained
-    reference = rlvr.models.load_reference(policy, config)
+    reference = rlvr.policy.models.load_reference(policy, config)
     for name, weight in reference.state_dict().items():
         torch.testing.assert_close(weight, sharp[0].state_dict()[name], rtol=0, atol=0)
-    assert rlvr.models.load_reference(policy, Config(model=config.model)) is None
+    assert rlvr.policy.models.load_reference(policy, Config(model=config.model)) is None
 
 
 def test_the_reference_is_sharded_as_a_frozen_one(sharp, tmp_path, monkeypatch):
@@ -196,9 +201,11 @@ def test_the_reference_is_sharded_as_a_frozen_one(sharp, tmp_path, monkeypatch):
     save_folder(tmp_path / "policy", *sharp)
     given = []
     monkeypatch.setattr(
-        rlvr.models, "load_weights", lambda *_, frozen=False: given.append(frozen) or sharp[0]
+        rlvr.policy.models,
+        "load_weights",
+        lambda *_, frozen=False: given.append(frozen) or sharp[0],
     )
     config = Config(model=str(tmp_path / "policy"), beta=0.1)
-    policy, _ = rlvr.models.load_policy(config, CPU)
-    rlvr.models.load_reference(policy, config)
+    policy, _ = rlvr.policy.models.load_policy(config, CPU)
+    rlvr.policy.models.load_reference(policy, config)
     assert given == [False, True]

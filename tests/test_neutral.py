@@ -3,11 +3,11 @@
 import importlib
 import sys
 
-import rlvr.flags
-import rlvr.run
+import rlvr.flags.command_line
 import rlvr.tasks.datasets
-from rlvr.records import Sample
-from rlvr.rollouts import completion_mask
+import rlvr.training.run
+from rlvr.rollout.rollouts import completion_mask
+from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
@@ -39,10 +39,10 @@ def trained(cache_dir, tmp_path_factory):
                 patch.chdir(folder)
                 patch.setattr(sys, "argv", given)
                 patch.setattr(rlvr.tasks.datasets, "load_problems", countdown_problems)
-                patch.setattr(rlvr.run, "draw_curves", lambda *_: None)
+                patch.setattr(rlvr.training.run, "draw_curves", lambda *_: None)
                 module = importlib.import_module(script)
-                config = rlvr.flags.parse_flags(module.Config, module.VARIANTS)
-                rlvr.run.launch(module.main, config)
+                config = rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
+                rlvr.training.run.launch(module.main, config)
             parameters = weights(folder / "run/checkpoint-2").values()
             flat = torch.cat([parameter.flatten() for parameter in parameters])
             done[command] = flat, rows(folder / "run")
@@ -131,9 +131,8 @@ def gradient(policy, samples, advantages):
     policy.zero_grad()
     logprobs, _ = common.token_logprobs(policy, samples, range(len(samples)))
     mask = completion_mask(samples, policy.device)
-    ratio = common.importance_ratio(logprobs, logprobs.detach(), mask)
-    objective = common.ppo_clip(ratio, advantages).objective
-    loss = -(common.token_weights(mask, "sequence") * objective).sum()
+    weights = common.token_weights(mask, "sequence")
+    loss, _ = common.ppo_clip_loss(logprobs, logprobs.detach(), advantages, mask, weights)
     loss.backward()
     return torch.cat([parameter.grad.flatten() for parameter in policy.parameters()])
 

@@ -3,13 +3,13 @@
 import copy
 import importlib.util
 
-import rlvr.models
-from rlvr.checkpoints import save_folder
-from rlvr.config import Config
+import rlvr.policy.models
 from rlvr.errors import UserError
-from rlvr.records import Problem
+from rlvr.flags.config import Config
+from rlvr.policy.saving import save_folder
 from rlvr.tasks.datasets import load_problems, without_overlap
 from rlvr.tasks.pictures import open_image, read_images
+from rlvr.tasks.problems import Problem
 from rlvr.tasks.prompts import place_images, write_prompts
 
 import datasets
@@ -45,59 +45,42 @@ def load(tokenizer, name, **flags):
     return sorted(problems, key=lambda problem: problem.prompt)
 
 
+def shown(*images):
+    """Rows that ask a?, b? ... of these images."""
+    return [dict(prompt=f"{'abcdef'[i]}?", answer="1", image=each) for i, each in enumerate(images)]
+
+
 # ------------------------------------------------------------------------------- where they are
 
 
 def test_paths_and_bytes_of_a_file(tmp_path, monkeypatch, tokenizer):
     """Paths begin in the folder of the file, wherever the run is started."""
-    (tmp_path / "data/images").mkdir(parents=True)
-    (tmp_path / "data/images/1.png").write_bytes(PICTURE)
+    path = tmp_path / "data/images/1.png"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(PICTURE)
     monkeypatch.chdir("/")
-    asked = [
-        dict(prompt="a?", answer="1", image="images/1.png"),
-        dict(prompt="b?", answer="2", image=str(tmp_path / "data/images/1.png")),
-    ]
-    name = write(tmp_path / "data/set.jsonl", asked)
+    name = write(tmp_path / "data/set.jsonl", shown("images/1.png", str(path)))
     assert [problem.images for problem in load(tokenizer, name)] == [(PICTURE,)] * 2
-    asked = [
-        dict(prompt="a?", answer="1", image=[PICTURE, PICTURE]),
-        dict(prompt="b?", answer="2", image=[]),
-        dict(prompt="c?", answer="3", image=None),
-    ]
-    name = write(tmp_path / "data/set.parquet", asked)
+    name = write(tmp_path / "data/set.parquet", shown([PICTURE, PICTURE], [], None))
     found = [problem.images for problem in load(tokenizer, name)]
     assert sorted(found) == [(), (), (PICTURE, PICTURE)]
 
 
-def test_images_of_pillow_in_a_saved_data_set(tmp_path, tokenizer):
-    """`datasets` saves them as it does on the hub: encoded, and in a feature of its own."""
-    images = [vision.as_image(vision.squares(count)) for count in (1, 2)]
-    saved = datasets.Dataset.from_list(
-        [
-            dict(prompt="a?", answer="1", image=images[:1]),
-            dict(prompt="b?", answer="2", image=images),
-        ]
-    )
-    assert "Image" in str(saved.features["image"])
-    saved.save_to_disk(tmp_path / "saved")
-    counts = [len(problem.images) for problem in load(tokenizer, str(tmp_path / "saved"))]
-    assert sorted(counts) == [1, 2]
-
-
-def test_the_files_of_the_hub_are_not_decoded_by_datasets(tmp_path, monkeypatch, tokenizer):
-    """In Geometry3K's own features, a list of images; all of them decoded would fill the memory."""
+@pytest.mark.parametrize("stored", ["saved", "parquet"])
+def test_images_of_datasets_are_not_decoded_by_it(tmp_path, monkeypatch, tokenizer, stored):
+    """In its own features, as on the hub and in its folders; decoded they would fill the memory."""
     monkeypatch.setattr(datasets.Image, "decode_example", lambda *_, **__: pytest.fail("decoded"))
-    features = datasets.Features(
-        images=datasets.List(datasets.Image()),
-        problem=datasets.Value("string"),
-        answer=datasets.Value("string"),
-    )
-    rows = [dict(images=[dict(bytes=PICTURE, path=None)], problem="<image>Find x.", answer="3")]
-    file = tmp_path / "test.parquet"
-    datasets.Dataset.from_list(rows, features).to_parquet(file)
-    flags = dict(prompt_column="problem", image_column="images")
-    (problem,) = load(tokenizer, str(file), **flags)
-    assert problem.images == (PICTURE,)
+    text = datasets.Value("string")
+    features = datasets.Features(image=datasets.List(datasets.Image()), prompt=text, answer=text)
+    images = [
+        [vision.as_image(vision.squares(count)) for count in counts] for counts in ([1], [1, 2])
+    ]
+    rows = datasets.Dataset.from_list(shown(*images), features)
+    name = str(tmp_path / f"own.{stored}")
+    rows.save_to_disk(name) if stored == "saved" else rows.to_parquet(name)
+    found = [problem.images for problem in load(tokenizer, name)]
+    assert sorted(map(len, found)) == [1, 2]
+    assert all(open_image(image).size == (24, 8) for images in found for image in images)
 
 
 @pytest.mark.parametrize(
@@ -127,29 +110,19 @@ def test_a_transparent_image_is_white_there():
     found = open_image(vision.png(image))
     assert found.mode == "RGB"
     assert sorted(found.getcolors()) == [(1, (0, 0, 0)), (63, (255, 255, 255))]
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "CMYK", "RGB", "RGBA"])
-def test_images_of_all_modes_are_read(mode):
-    format_of_mode = "tiff" if mode == "CMYK" else "png"
-    encoded = vision.png(PIL.Image.new(mode, (9, 5)), format_of_mode)
-    assert (open_image(encoded).mode, open_image(encoded).size) == ("RGB", (9, 5))
+    for mode in ("1", "L", "P", "LA", "CMYK", "RGB", "RGBA"):
+        encoded = vision.png(PIL.Image.new(mode, (9, 5)), "tiff" if mode == "CMYK" else "png")
+        assert (open_image(encoded).mode, open_image(encoded).size) == ("RGB", (9, 5))
 
 
 # ------------------------------------------------------------------------------ what is dropped
 
 
-def test_broken_and_huge_images_are_dropped_and_counted(tmp_path, tokenizer, capsys):
-    """1024 tokens of 64 pixels are 65,536 pixels; the policy's processor allows 64 tokens."""
+def test_what_cannot_be_shown_is_dropped_and_counted(tmp_path, tokenizer, capsys):
+    """A huge one is too long for the prompt: the policy's processor allows 64 tokens."""
     long = vision.png(PIL.Image.new("RGB", (300, 1)))  # over 200 times as long as wide
-    asked = [
-        dict(prompt="a?", answer="1", image=PICTURE),
-        dict(prompt="b?", answer="1", image=PICTURE[:60]),
-        dict(prompt="c?", answer="1", image=b"no image"),
-        dict(prompt="d?", answer="1", image=long),
-        dict(prompt="e?", answer="1", image=vision.squares(9, cells=40)),
-        dict(prompt=f"f {IMAGE}?", answer="1", image=PICTURE),
-    ]
+    asked = shown(PICTURE, PICTURE[:60], b"no image", long, vision.squares(9, cells=40), PICTURE)
+    asked[-1]["prompt"] = f"f {IMAGE}?"
     name = write(tmp_path / "set.parquet", asked)
     (problem,) = load(tokenizer, name, max_prompt_length=40)
     assert "a?" in problem.prompt
@@ -163,65 +136,49 @@ def test_broken_and_huge_images_are_dropped_and_counted(tmp_path, tokenizer, cap
 def test_an_image_that_would_fill_the_memory_is_dropped(tmp_path, tokenizer, monkeypatch):
     """Pillow refuses what has twice as many pixels as it warns of."""
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 50)
-    asked = [
-        dict(prompt="a?", answer="1", image=vision.squares(1, cells=1)),
-        dict(prompt="b?", answer="1", image=vision.squares(1, cells=2)),
-    ]
-    name = write(tmp_path / "set.parquet", asked)
+    asked = shown(vision.squares(1, cells=1), vision.squares(1, cells=2))
     with pytest.warns(PIL.Image.DecompressionBombWarning):
-        (problem,) = load(tokenizer, name)
+        (problem,) = load(tokenizer, write(tmp_path / "set.parquet", asked))
     assert "a?" in problem.prompt
-
-
-def test_nothing_is_left(tmp_path, tokenizer):
-    name = write(tmp_path / "set.parquet", [dict(prompt="a?", answer="1", image=b"1")])
-    with pytest.raises(UserError) as error:
-        load(tokenizer, name)
-    assert one_line(error, "1 problems less 1 with an image that cannot be read are 0")
 
 
 @pytest.mark.parametrize("flags", [{}, dict(dataset="countdown", eval_dataset="mathverse")])
 def test_a_model_for_text_alone(tmp_path, tiny, monkeypatch, flags):
     """That is told before any weights are loaded."""
     save_folder(tmp_path / "policy", *tiny)
-    monkeypatch.setattr(rlvr.models, "load_weights", lambda *_: pytest.fail("loaded"))
-    name = write(tmp_path / "set.parquet", [dict(prompt="a?", answer="1", image=PICTURE)])
+    monkeypatch.setattr(rlvr.policy.models, "load_weights", lambda *_: pytest.fail("loaded"))
+    name = write(tmp_path / "set.parquet", shown(PICTURE))
     config = asking(**{"name": name, "model": str(tmp_path / "policy"), **flags})
     with pytest.raises(UserError) as error:
-        rlvr.models.load_policy(config, torch.device("cpu"))
+        rlvr.policy.models.load_policy(config, torch.device("cpu"))
     assert one_line(error, config.eval_names[0], "has images", "Qwen/Qwen2.5-VL-3B-Instruct")
 
 
-def test_a_model_without_a_chat_template(tmp_path, tokenizer):
+def test_images_that_nothing_reads(tmp_path, tokenizer, monkeypatch):
+    """One line each for no image, no column, no template and no Pillow."""
     bare = copy.copy(tokenizer)
     bare.chat_template = None
-    name = write(tmp_path / "set.parquet", [dict(prompt="a?", answer="1", image=PICTURE)])
-    with pytest.raises(UserError) as error:
-        load(bare, name)
-    assert one_line(error, name, "has images", "no chat template")
-
-
-def test_without_pillow(tmp_path, tokenizer, monkeypatch):
-    """One line for images; and a run on texts, for which nothing is missing."""
+    name = write(tmp_path / "set.parquet", shown(PICTURE))
+    broken = write(tmp_path / "broken.parquet", shown(b"1"))
+    other = write(tmp_path / "other.parquet", [dict(prompt="a?", answer="1", picture=PICTURE)])
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "PIL" else find_spec(name)
-    )
-    rows = [dict(prompt="a?", answer="1", image=PICTURE)]
-    name = write(tmp_path / "set.parquet", rows)
-    with pytest.raises(UserError) as error:
-        load(tokenizer, name)
-    assert one_line(error, name, "pip install pillow")
+    for reader, file, parts in (
+        (tokenizer, broken, ["1 problems less 1 with an image that cannot be read are 0"]),
+        (tokenizer, other, ["'image'", "picture"]),
+        (bare, name, ["has images", "no chat template"]),
+        (tokenizer, name, ["pip install pillow"]),
+    ):
+        if parts == ["pip install pillow"]:
+            monkeypatch.setattr(
+                importlib.util, "find_spec", lambda name: None if name == "PIL" else find_spec(name)
+            )
+        with pytest.raises(UserError) as error:
+            load(reader, file)
+        assert one_line(error, file, *parts)
+    # for a run on texts no Pillow is missing
     _, without = vision.load(vision.save_vision_policy(tmp_path / "policy"))
     (problem,) = load(without, name, image_column="")
     assert problem.prompt == "<|im_start|>user\na?<|im_end|>\n<|im_start|>assistant\n"
-
-
-def test_the_column_is_missing(tmp_path, tokenizer):
-    name = write(tmp_path / "set.parquet", [dict(prompt="a?", answer="1", picture=PICTURE)])
-    with pytest.raises(UserError) as error:
-        load(tokenizer, name)
-    assert one_line(error, name, "'image'", "picture")
 
 
 def test_the_same_question_about_another_image_is_another_problem():
@@ -250,16 +207,14 @@ def test_the_same_question_about_another_image_is_another_problem():
 )
 def test_places(question, count, expected):
     parts = place_images(question, count)
-    shown = ["[]" if part["type"] == "image" else part["text"] for part in parts]
-    assert "".join(shown) == expected
+    assert "".join("[]" if p["type"] == "image" else p["text"] for p in parts) == expected
 
 
 def test_the_prompt_of_the_chat_template_for_images(tmp_path, tokenizer):
     """Of chat_template.json, beside which stands one for text alone; and each image's tokens."""
     asked = dict(prompt="<image> and <image>: how many?", answer="1")
-    name = write(
-        tmp_path / "set.parquet", [dict(asked, image=[PICTURE, vision.squares(1, cells=2)])]
-    )
+    images = [PICTURE, vision.squares(1, cells=2)]
+    name = write(tmp_path / "set.parquet", [dict(asked, image=images)])
     (problem,) = load(tokenizer, name, system_prompt="boxed", user_suffix="boxed")
     boxed = "Please reason step by step, and put your final answer within \\boxed{}."
     assert problem.prompt == (
@@ -267,9 +222,6 @@ def test_the_prompt_of_the_chat_template_for_images(tmp_path, tokenizer):
         f"{START}{3 * IMAGE}{END} and {START}{2 * IMAGE}{END}: how many?\n{boxed}<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-
-
-def test_images_stand_in_the_last_turn_of_a_conversation(tokenizer):
     turns = (("user", "2+2?"), ("assistant", "4"), ("user", "and <image>?"))
     (problem,) = write_prompts([Problem(turns, "1", images=(PICTURE,))], "", Config(), tokenizer)
     assert problem.prompt == (

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from browser import evaluate, open_page
-from runs import ROOT, SCRIPTS, first_fast
+from runs import ROOT, SCRIPTS
 
 import cwgrpo
 import fade
@@ -21,7 +21,7 @@ from grpo import grpo_advantage, negative_only
 PAGE = (ROOT / "docs" / "playground.html").read_text()
 FORMULAS = re.search(r'<script id="formulas">(.*?)</script>', PAGE, re.S)[1]
 MODULES = {script: importlib.import_module(script) for script in SCRIPTS}
-SIZES = 2, 3, 5, 8, 16
+SIZES = 2, 5, 8
 BATCH = dict(mean_success=0.37)
 CHOSEN = {  # flags that have a slider in the page, away from their defaults
     "agrae": dict(alpha=0.8, control_beta=7.0, control_gamma=0.3, success_weight=0.2),
@@ -148,7 +148,8 @@ def of_fade(flags, group):
     )
     alpha, delta = controller.step(BATCH["mean_success"], flags.entropy)
     if flags.weight == "log_schedule":
-        alpha, delta = fade.control(flags, {}, flags.step, BATCH["mean_success"], flags.entropy)
+        alpha = fade.log_schedule(flags.step, flags.max_steps, 2.0, 1.917, tau=8500)
+        delta = fade.log_schedule(flags.step, flags.max_steps, 1.0, 0.802, tau=12264)
     lengths = as_tensor(group["lengths"])
     weight = fade.choose_weight(
         flags, alpha, delta, BATCH["mean_success"], lengths=lengths / lengths.max()
@@ -169,8 +170,15 @@ def of_cwgrpo(flags, group):
         kernel = cwgrpo.clip_cov_mask(logprobs, advantages, mask, flags.clip_cov_fraction)
     weighted = kernel * advantages[..., None]
     if flags.method == "cwgrpo" and not flags.detach_weights:
+        # what each token's log-prob moves by, where the weights' own gradient counts, too
         scale = mask / mask.sum(2, keepdim=True) / mask.shape[1]
-        weighted += cwgrpo.gradient_through_weights(logprobs, advantages, mask, scale, flags)
+        logprobs = logprobs.clone().requires_grad_()
+        kernel = cwgrpo.covariance_weights(
+            logprobs, advantages, mask, flags.means, flags.padded_sum, detach=False
+        )
+        ratio = (logprobs - logprobs.detach()).exp()
+        (scale * ratio * kernel * advantages[..., None]).sum().backward()
+        weighted = torch.where(mask > 0, logprobs.grad / scale, 0)
     return weighted.sum(2) / mask.sum(2)
 
 
@@ -185,10 +193,13 @@ def cases_of(page, script):
         cases.append(shared | dict(batch_mean=True))
         for weight in fade.POLICY_WEIGHTS:
             cases.append(shared | dict(weight=weight, weight_args=WEIGHT_ARGS.get(weight, "")))
+    if script == "cwgrpo":
+        cases += [shared | dict(means=means) for means in ("responses", "own")]
+        cases.append(shared | dict(padded_sum=True))
     return cases
 
 
-@pytest.mark.parametrize("script", first_fast(SCRIPTS))
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_advantages_are_those_of_the_script(page, script):
     grid = [*itertools.product(cases_of(page, script), groups())]
     calls = json.dumps([[flags, group] for flags, group in grid])
@@ -202,30 +213,6 @@ def test_advantages_are_those_of_the_script(page, script):
         expected = STEP_2[script](SimpleNamespace(**flags), group)
         equal(advantages, expected[0])
         equal(masses, torch.cat(fade.gradient_mass(expected, as_tensor(group["rewards"]))))
-
-
-def test_the_controller_starts_as_in_python(page):
-    grid = [*itertools.product((0.0, 0.3, 1.0), (0.0, 0.4, 2.0), (0.0, 0.5), (False, True))]
-    calls, expected = [], []
-    for solve_rate, entropy, target, from_entropy in grid:
-        flags = CHOSEN["fade"] | dict(target_entropy=target, alpha_from_entropy=from_entropy)
-        calls.append([flags, solve_rate, entropy])
-        controller = fade.FadeController(1.1, target, 0.3, 4.0, from_entropy)
-        expected.append(controller.step(solve_rate, entropy))
-    found = page(f"{json.dumps(calls)}.map((call) => fadeController(...call))")
-    equal(found, torch.tensor(expected, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("means", ["tokens", "responses", "own"])
-def test_covariance_weights_of_each_reading(page, means):
-    advantages = [1.7, -0.2, 0.0, -0.9]
-    logprobs = make_group(4, 2, 5)["logprobs"]
-    for padded_sum in (False, True):
-        arguments = f'{json.dumps(logprobs)}, {advantages}, "{means}", {json.dumps(padded_sum)}'
-        found = page(f"covarianceWeights({arguments}).flat()")
-        tensor, mask = padded(logprobs)
-        expected = cwgrpo.covariance_weights(tensor, as_tensor(advantages), mask, means, padded_sum)
-        equal(found, expected[mask > 0])
 
 
 def test_clip_cov_is_shown_as_its_expectation(page):
@@ -279,22 +266,19 @@ const slide = (name, value) => {
 for (const box of document.querySelectorAll("[data-slider]")) {
   for (const value of [box.max, box.min, box.defaultValue]) {
     slide(box.dataset.slider, value);
-    if (/NaN|Infinity|undefined/.test(document.body.innerText)) errors.push(box.dataset.slider);
+    const shown = document.querySelector("main").innerHTML;
+    if (/NaN|Infinity|undefined/.test(shown)) errors.push(box.dataset.slider);
   }
 }
-for (const name of ["grpo grpo", "fade --weight maxrl"]) {
-  document.querySelector(`[data-row="${name}"]`).click();
-}
+document.querySelector('[data-row="fade --weight maxrl"]').click();
 slide("The group group_size", 10);
 slide("The group success_rate", 0.2);
-slide("fade --weight analytic_pass_k k", 11);
 document.title = JSON.stringify({
   errors,
   rows: [...document.querySelectorAll("[data-name]")].map((row) =>
     [row.dataset.name, ...[...row.cells].slice(2, 6).map((cell) => cell.innerText)]),
-  legend: document.getElementById("legend").innerText,
   curves: document.querySelectorAll("#charts svg:first-child polyline").length,
-  broken: /NaN|Infinity/.test(document.getElementById("charts").innerHTML),
+  overflow: document.documentElement.scrollWidth - window.innerWidth,
 });
 </script>
 </body>
@@ -302,20 +286,18 @@ document.title = JSON.stringify({
 
 
 @pytest.mark.slow
-def test_sliders_and_boxes_in_a_browser(tmp_path):
+@pytest.mark.parametrize("width", [1280, 500])
+def test_sliders_and_boxes_in_a_browser(width, tmp_path):
     """10 completions, 2 right: GRPO gives 2 and -1/2, and MaxRL 1/p - 1 = 4 and -1."""
     clicked = tmp_path / "clicked.html"
     clicked.write_text(PAGE.replace("</body>", CLICKS))
-    text = open_page(clicked, "--dump-dom")
+    text = open_page(clicked, "--dump-dom", f"--window-size={width},1000")
     seen = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
-    assert seen["errors"] == [] and not seen["broken"]
+    assert seen["errors"] == [] and seen["overflow"] <= 0
     rows = {name: cells for name, *cells in seen["rows"]}
     assert len(rows) == len(seen["rows"])
     minus = "\N{MINUS SIGN}"
     assert rows["grpo grpo"] == ["2.000", f"{minus}0.500", "0.400", "0.400"]
     assert rows["fade --weight maxrl"] == ["4.000", f"{minus}1.000", "0.800", "0.800"]
     assert rows["asymgrpo reinforce"] == ["1.000", f"{minus}1.000", "0.200", "0.800"]
-    assert rows["fade --weight analytic_pass_k"][0] == "k > G"
-    # of the six curves at the start grpo's is gone, and MaxRL's has come
-    assert "grpo.py grpo-n" in seen["legend"] and "--weight maxrl" in seen["legend"]
-    assert seen["curves"] == 6
+    assert seen["curves"] == 7  # the six at the start, and MaxRL's

@@ -2,8 +2,8 @@
 
 import math
 
-from rlvr.logs import append_row
-from rlvr.plots import MOST_PANELS, PANELS, choose_panels, draw_curves, print_first_and_last
+from rlvr.show.logs import append_row
+from rlvr.show.plots import MOST_PANELS, PANELS, choose_panels, draw_curves, print_first_and_last
 
 import matplotlib
 import pytest

@@ -2,7 +2,7 @@
 
 import math
 
-from rlvr.power_law import fit_pass_at_k
+from rlvr.baselines.statistics import fit_pass_at_k
 
 import pytest
 

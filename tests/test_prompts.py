@@ -5,25 +5,19 @@ import datetime
 import re
 from dataclasses import replace
 
-import rlvr.tasks.prompts
-from rlvr.config import Config
 from rlvr.errors import UserError
-from rlvr.records import Problem, Sample
+from rlvr.flags.config import Config
 from rlvr.tasks.datasets import prepare
-from rlvr.tasks.prompts import (
-    SYSTEM_PROMPTS,
-    encode_prompt,
-    end_of_turn,
-    texts_with_opened_thoughts,
-    that_fit,
-    write_prompts,
-)
+from rlvr.tasks.problems import Problem, Sample
+from rlvr.tasks.prompts import encode_prompt, end_of_turn, that_fit, write_prompts
+from rlvr.verify.verifiers import SYSTEM_PROMPTS
 
 import pytest
 from tokenizers.processors import TemplateProcessing
 from transformers.utils import chat_template_utils
 
 import agrae
+import common
 import cwgrpo
 
 CHATML = (
@@ -42,19 +36,13 @@ ABOUT = {  # what each system prompt has to speak of
     "monologue": ["internal monologue", "<think>", "</think>", r"\boxed{}"],
     "code": ["Python", "```python"],
 }
-GOLDS = {
-    "math": r"\frac{1}{2}",
-    "number": "18",
-    "choice": "B",
-    "code": '["assert f(1) == 2"]',
-    "countdown": "1 2 : 3 ",
-}
-BY_DEFAULT = {
-    "math": "boxed",
-    "number": "boxed",
-    "choice": "boxed",
-    "code": "code",
-    "countdown": "countdown",
+# of each verifier: a gold answer, and its system prompt by default
+VERIFIERS = {
+    "math": (r"\frac{1}{2}", "boxed"),
+    "number": ("18", "boxed"),
+    "choice": ("B", "boxed"),
+    "code": ('["assert f(1) == 2"]', "code"),
+    "countdown": ("1 2 : 3 ", "countdown"),
 }
 
 
@@ -66,7 +54,7 @@ def tokenizer(tiny):
 
 def prepared(tokenizer, verifier="math", **flags):
     """The prompt that the question "What?" becomes; all else stays as it is."""
-    question = Problem("What?", GOLDS[verifier], verifier, "Hard")
+    question = Problem("What?", VERIFIERS[verifier][0], verifier, "Hard")
     (problem,) = prepare("own", [question], Config(max_prompt_length=9999, **flags), tokenizer)
     assert replace(problem, prompt=question.prompt) == question
     return problem.prompt
@@ -77,38 +65,43 @@ def in_chatml(system):
     return f"<|im_start|>system\n{system}<|im_end|>\n{ASKED}"
 
 
-@pytest.mark.parametrize("name", ABOUT)
-def test_system_prompt_by_name(tokenizer, name):
-    system = SYSTEM_PROMPTS[name]
-    assert all(part in system for part in ABOUT[name])
-    assert "\n" not in system
-    for verifier in GOLDS:
-        assert prepared(tokenizer, verifier, system_prompt=name) == f"{system}\nWhat?\n"
+def test_system_prompts_speak_of_what_is_judged():
+    assert SYSTEM_PROMPTS.keys() == {"none", *ABOUT}
+    for name, parts in ABOUT.items():
+        assert all(part in SYSTEM_PROMPTS[name] for part in parts)
+        assert "\n" not in SYSTEM_PROMPTS[name]
+
+
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_system_prompt_and_suffix(tokenizer, verifier):
+    """By name or as the verifier needs it; the suffix stands on a line of its own.
+
+    Without a template the tiny policy gets the bare numbers of Countdown.
+    """
+    by_default, boxed = SYSTEM_PROMPTS[VERIFIERS[verifier][1]], SYSTEM_PROMPTS["boxed"]
+    bare = "What?" if verifier == "countdown" else f"{by_default}\nWhat?\n"
+    assert prepared(tokenizer, verifier) == bare
+    assert prepared(tokenizer, verifier, system_prompt="none") == "What?"
+    flags = dict(system_prompt="none", user_suffix="boxed")
+    assert prepared(tokenizer, verifier, **flags) == f"What?\n{boxed}\n"
+    for name in ABOUT:
+        asked = prepared(tokenizer, verifier, system_prompt=name)
+        assert asked == f"{SYSTEM_PROMPTS[name]}\nWhat?\n"
     tokenizer.chat_template = CHATML
-    for verifier in GOLDS:
-        assert prepared(tokenizer, verifier, system_prompt=name) == in_chatml(system)
+    assert prepared(tokenizer, verifier) == in_chatml(by_default)
+    assert prepared(tokenizer, verifier, system_prompt="none") == ASKED
+    for name in ABOUT:
+        asked = prepared(tokenizer, verifier, system_prompt=name)
+        assert asked == in_chatml(SYSTEM_PROMPTS[name])
 
 
-@pytest.mark.parametrize("verifier", GOLDS)
-def test_a_suffix_behind_the_question(tokenizer, verifier):
-    """Beside the system prompt, or without one; on a line of its own."""
-    asked = f"What?\n{SYSTEM_PROMPTS['boxed']}"
-    flags = dict(user_suffix="boxed", system_prompt="none")
-    assert prepared(tokenizer, verifier, **flags) == f"{asked}\n"
-    flags["system_prompt"] = "assistant"
-    assert prepared(tokenizer, verifier, **flags) == f"You are a helpful assistant.\n{asked}\n"
-
-
-@pytest.mark.parametrize(
-    "own, first",
-    [((), "Be right."), ((("system", "Be brief."),), "Be brief.")],
-    ids=["none", "own"],
-)
-def test_a_conversation_keeps_its_own_system_prompt(tokenizer, own, first):
+@pytest.mark.parametrize("own", [(), (("system", "Be brief."),)], ids=["none", "own"])
+def test_a_conversation_keeps_its_own_system_prompt(tokenizer, own):
     """The suffix stands behind its last message."""
     turns = (*own, ("user", "Hi"), ("assistant", "Yes?"), ("user", "What?"))
     config = Config(user_suffix="boxed")
     (problem,) = write_prompts([Problem(turns, "5")], "Be right.", config, tokenizer)
+    first = "Be brief." if own else "Be right."
     assert problem.prompt == f"{first}\nHi\nYes?\nWhat?\n{SYSTEM_PROMPTS['boxed']}\n"
 
 
@@ -161,8 +154,7 @@ def test_chat_template_kwargs(tokenizer, given, end):
         ("[]", "JSON object"),
         ("false", "JSON object"),
         ('{"enable_thinking": False}', "JSON object"),
-        ('{"tokenize": true}', "tokenize"),
-        ('{"messages": []}', "messages"),
+        *((f'{{"{name}": true}}', name) for name in ("tokenize", "messages", "strftime_now")),
         ('{"add_generation_prompt": false}', "add_generation_prompt"),
     ],
 )
@@ -172,44 +164,31 @@ def test_chat_template_kwargs_that_cannot_work(given, named):
         Config(chat_template_kwargs=given).check()
 
 
-def test_chat_template_kwargs_without_a_template(tokenizer):
-    with pytest.raises(UserError, match="chat_template_kwargs: the model has no chat template"):
-        prepared(tokenizer, chat_template_kwargs='{"enable_thinking": false}')
+@pytest.mark.parametrize(
+    "template, flags, message",
+    [
+        (
+            None,
+            '{"enable_thinking": false}',
+            "chat_template_kwargs: the model has no chat template",
+        ),
+        (CHATML, '{"continue_final_message": true}', "chat template fails"),
+        (
+            "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}",
+            "",
+            "--system_prompt none: no system",
+        ),
+    ],
+)
+def test_a_template_that_fails(tokenizer, template, flags, message):
+    tokenizer.chat_template = template
+    with pytest.raises(UserError, match=message):
+        prepared(tokenizer, chat_template_kwargs=flags)
 
 
-def test_chat_template_kwargs_that_the_tokenizer_refuses(tokenizer):
-    tokenizer.chat_template = CHATML
-    with pytest.raises(UserError, match="chat template fails"):
-        prepared(tokenizer, chat_template_kwargs='{"continue_final_message": true}')
-
-
-def test_the_names_of_system_prompts():
-    assert SYSTEM_PROMPTS.keys() == {"none", *ABOUT}
-
-
-@pytest.mark.parametrize("verifier", GOLDS)
-def test_without_a_system_prompt(tokenizer, verifier):
-    assert prepared(tokenizer, verifier, system_prompt="none") == "What?"
-    tokenizer.chat_template = CHATML
-    assert prepared(tokenizer, verifier, system_prompt="none") == ASKED
-
-
-@pytest.mark.parametrize("verifier", GOLDS)
-def test_system_prompt_by_default(tokenizer, verifier):
-    """As the verifier needs it.
-
-    Without a template the tiny policy gets the bare numbers of Countdown.
-    """
-    system = SYSTEM_PROMPTS[BY_DEFAULT[verifier]]
-    bare = "What?" if verifier == "countdown" else f"{system}\nWhat?\n"
-    assert prepared(tokenizer, verifier) == bare
-    tokenizer.chat_template = CHATML
-    assert prepared(tokenizer, verifier) == in_chatml(system)
-
-
-@pytest.mark.parametrize("template", [None, "<bos>" + CHATML, "{{ bos_token }}" + CHATML])
+@pytest.mark.parametrize("template", [None, "<bos>" + CHATML, "{{ bos_token }}" + CHATML, CHATML])
 def test_special_tokens_come_once(tokenizer, template):
-    """Where the chat template has written a BOS, the tokenizer puts no second one before it."""
+    """The template has the last word on them: the tokenizer puts no BOS before what it wrote."""
     tokenizer.add_special_tokens(dict(bos_token="<bos>"))
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single="<bos> $A", special_tokens=[("<bos>", tokenizer.bos_token_id)]
@@ -218,21 +197,9 @@ def test_special_tokens_come_once(tokenizer, template):
     assert tokenizer.encode("12") == [bos, *tokenizer.convert_tokens_to_ids(["1", "2"])]
     tokenizer.chat_template = template
     prompt = prepared(tokenizer)
-    ids = encode_prompt(tokenizer, prompt)
-    assert prompt.startswith("<bos>") == (template is not None)
-    assert ids[0] == bos
-    assert ids.count(bos) == 1
-    assert ids[1:] == tokenizer.encode(prompt.removeprefix("<bos>"), add_special_tokens=False)
-
-
-def test_a_template_without_a_bos_stays_so(tokenizer):
-    """Qwen's, for one: the template has the last word on special tokens."""
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single="<eos> $A", special_tokens=[("<eos>", 1)]
-    )
-    tokenizer.chat_template = CHATML
-    assert tokenizer.eos_token_id == 1
-    assert 1 not in encode_prompt(tokenizer, prepared(tokenizer))
+    text = tokenizer.encode(prompt.removeprefix("<bos>"), add_special_tokens=False)
+    assert encode_prompt(tokenizer, prompt) == [bos] * (template != CHATML) + text
+    assert bos not in text
 
 
 # Llama 3.2 takes the date for `date_string`; others call the function themselves.
@@ -262,67 +229,48 @@ def test_a_template_with_the_date_gives_the_same_prompt_tomorrow(tokenizer, monk
     assert by_itself == "Today is 02 May 2031."  # which is what would come without a fixed day
 
 
-ENDS = {
-    "chatml": CHATML,
-    "before the next turn": CHATML.replace("<|im_end|>\n", "<|im_end|><|im_start|>"),
-    "after a space": CHATML.replace("<|im_end|>\n", " \n<|im_end|>\n"),
-    "answers alone": "{% for m in messages %}{% if m['role'] == 'assistant' %}"
-    "<|im_start|>{{ m['content'] | trim }}<|im_end|>{% endif %}{% endfor %}",
-}
-
-
-@pytest.mark.parametrize("template", ENDS.values(), ids=ENDS)
-def test_end_of_turn(tokenizer, template):
+@pytest.mark.parametrize(
+    "template, ends",
+    [
+        (CHATML, True),
+        (CHATML.replace("<|im_end|>\n", "<|im_end|><|im_start|>"), True),  # the next turn's begin
+        (CHATML.replace("<|im_end|>\n", " \n<|im_end|>\n"), True),
+        (
+            "{% for m in messages %}{% if m['role'] == 'assistant' %}"
+            "<|im_start|>{{ m['content'] | trim }}<|im_end|>{% endif %}{% endfor %}",
+            True,
+        ),
+        (None, False),
+        ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}", False),
+        (
+            "{% for m in messages if m['role'] == 'user' %}<|im_start|>{{ m['content'] }}"
+            "{% endfor %}",
+            False,
+        ),
+        ("{{ raise_exception('no answers') }}", False),
+    ],
+)
+def test_end_of_turn(tokenizer, template, ends):
     """It stands behind the answer, and is not what the next turn would begin with."""
     tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
     tokenizer.chat_template = template
-    assert end_of_turn(tokenizer) == [tokenizer.convert_tokens_to_ids("<|im_end|>")]
+    expected = [tokenizer.convert_tokens_to_ids("<|im_end|>")] if ends else []
+    assert end_of_turn(tokenizer) == expected
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        None,
-        "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}",
-        "{% for m in messages if m['role'] == 'user' %}<|im_start|>{{ m['content'] }}{% endfor %}",
-        "{{ raise_exception('no answers') }}",
-    ],
-    ids=["no template", "plain text", "no answers", "refuses answers"],
-)
-def test_a_template_without_an_end_of_turn(tokenizer, template):
-    tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
-    tokenizer.chat_template = template
-    assert end_of_turn(tokenizer) == []
-
-
-def test_a_chat_template_without_system_prompts(tokenizer):
-    tokenizer.chat_template = (
-        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}ok"
-    )
-    with pytest.raises(UserError, match="--system_prompt none: no system"):
-        prepared(tokenizer)
-    assert prepared(tokenizer, system_prompt="none") == "ok"
-
-
-def test_a_template_may_open_a_thought_at_the_end_of_the_prompt(tokenizer):
+@pytest.mark.parametrize("script, flags", [(agrae, dict(format_share=0.5)), (cwgrpo, {})])
+def test_a_thought_that_the_template_opens_belongs_to_the_format(
+    tokenizer, monkeypatch, script, flags
+):
+    """The end of the prompt counts, and the scripts judge the format of the text with it."""
     prompts = ["3 9 5 : 48 ", "3 9 5 : 48 <think> ", "<think>3 9 5</think> : 48 "]
-    samples = [Sample(tokenizer.encode(prompt), [], text="a</think>3") for prompt in prompts]
-    found = texts_with_opened_thoughts(samples, tokenizer)
-    assert found == ["a</think>3", "<think>a</think>3", "a</think>3"]
-
-
-@pytest.mark.parametrize("script", [agrae, cwgrpo])
-def test_such_a_thought_belongs_to_the_format(run, no_evaluation, monkeypatch, script):
-    """The scripts judge the format of the texts with it."""
-    opened = [f"opened {i}" for i in range(16)]
+    samples = [
+        Sample(tokenizer.encode(prompt), [1], "a</think>3", logprobs=[-1.0]) for prompt in prompts
+    ]
+    config = script.Config(num_generations=3, **flags)
+    batch = common.make_batch(samples, config, "cpu")
+    batch.tokenizer = tokenizer
     judged = []
-
-    def format_reward(text, *_):
-        judged.append(text)
-        return 1.0
-
-    monkeypatch.setattr(rlvr.tasks.prompts, "texts_with_opened_thoughts", lambda *_: opened)
-    monkeypatch.setattr(script, "format_reward", format_reward)
-    result = run(script.__name__, max_steps=1)
-    assert result.code == 0, result.err
-    assert judged == opened
+    monkeypatch.setattr(script, "format_reward", lambda text, *_: judged.append(text) or 1.0)
+    script.compute_advantages(batch, config)
+    assert judged == ["a</think>3", "<think>a</think>3", "a</think>3"]

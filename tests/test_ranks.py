@@ -207,8 +207,8 @@ def test_a_rank_that_dies_ends_the_run(cache_dir, tmp_path, places):
 
 
 IMPATIENT = """
-import rlvr.watch
-rlvr.watch.BEAT, rlvr.watch.SILENCE, rlvr.watch.START = 0.5, 4.0, 20.0
+import rlvr.machine.watch
+rlvr.machine.watch.BEAT, rlvr.machine.watch.SILENCE, rlvr.machine.watch.START = 0.5, 4.0, 20.0
 """
 ENDLESS = {**SMALL, "max_steps": 10**6, "eval_steps": 10**6}
 

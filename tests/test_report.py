@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
-import rlvr.tokens
-from rlvr.config import Config
-from rlvr.logs import append_row, drop_rows_after, read_rows
-from rlvr.records import Sample
-from rlvr.report import write_report
+import rlvr.flags.command_line
+import rlvr.show.report
+from rlvr.flags.config import Config
+from rlvr.show.logs import append_row, drop_rows_after, read_rows
+from rlvr.show.report import write_report
+from rlvr.tasks.problems import Sample
 
 import pytest
 import report
@@ -59,7 +60,7 @@ def test_the_numbers_of_each_token(step_of_a_run):
     run, batch, training = step_of_a_run
     run.config.log_tokens = 9  # there are two
     advantages = torch.tensor([[1.5], [-0.5], [0.0], [math.nan]])
-    rlvr.tokens.log_tokens(run, 3, batch, advantages, training, torch.ones(2, 2, 5))
+    rlvr.show.report.log_tokens(run, 3, batch, advantages, training, torch.ones(2, 2, 5))
     found = kept_completions(run.folder)
     assert [one["length"] for one in found] == [5, 3, 1, 4]
     for i, one in enumerate(found):
@@ -80,7 +81,7 @@ def test_as_many_groups_as_asked_for(step_of_a_run):
     run, batch, training = step_of_a_run
     for groups in (0, 1, 2):
         run.config.log_tokens = groups
-        rlvr.tokens.log_tokens(run, groups, batch, batch.mask, training)
+        rlvr.show.report.log_tokens(run, groups, batch, batch.mask, training)
     assert [len(row["groups"]) for row in rows(run.folder, "tokens")] == [1, 2]  # 0 writes nothing
     assert "weight" not in kept_completions(run.folder)[0]
 
@@ -91,7 +92,7 @@ def test_a_run_of_60_steps_stays_below_5_mb(step_of_a_run):
     ids = training.tokenizer("<think>")["input_ids"] * 5000
     training.policy = None
     sample = Sample(ids[:4], ids)
-    one = rlvr.tokens.describe(
+    one = rlvr.show.report.describe(
         sample,
         {name: -torch.rand(5000) * 10 for name in ("logprob", "entropy", "ratio", "x", "weight")},
         training,

@@ -12,16 +12,16 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import rlvr.checkpoints
-import rlvr.logprobs
-import rlvr.models
-import rlvr.ranks
-import rlvr.run
-import rlvr.signals
+import rlvr.flags.command_line
+import rlvr.machine.ending
+import rlvr.machine.ranks
+import rlvr.policy.logprobs
+import rlvr.policy.models
+import rlvr.policy.tiny
 import rlvr.tasks.datasets
-import rlvr.tiny
-from rlvr.config import Config
-from rlvr.records import Sample
+import rlvr.training.run
+from rlvr.flags.config import Config
+from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def start(cache_dir):
     config = Config(
         numbers=str(SMALL["numbers"]), sft_steps=SMALL["sft_steps"], cache_dir=str(cache_dir)
     )
-    return weights(rlvr.tiny.warmed_up_tiny(config))
+    return weights(rlvr.policy.tiny.warmed_up_tiny(config))
 
 
 def are_equal(first, second):
@@ -84,7 +84,7 @@ def test_output_dir_that_holds_another_run_is_left_alone(run, monkeypatch, max_s
     def load_policy(*_):
         pytest.fail("a policy was loaded")
 
-    monkeypatch.setattr(rlvr.models, "load_policy", load_policy)
+    monkeypatch.setattr(rlvr.policy.models, "load_policy", load_policy)
     result = run("grpo", max_steps=max_steps, seed=1)
     assert refused(result, "grpo", "--output_dir run")
     assert content("run") == before
@@ -107,7 +107,7 @@ def test_two_runs_begun_in_the_same_second_do_not_share_a_folder(run, monkeypatc
 @pytest.mark.usefixtures("no_evaluation")
 def test_config_json_tells_the_number_of_threads(run, resume, monkeypatch):
     """It changes rounding. So a resumed run has as many, unless it is told another number."""
-    monkeypatch.setattr(rlvr.run, "advise_on_threads", lambda *_: None)  # takes a second
+    monkeypatch.setattr(rlvr.training.run, "advise_on_threads", lambda *_: None)  # takes a second
 
     def used_and_noted():
         config = json.loads(Path("run/config.json").read_text())
@@ -165,24 +165,22 @@ def poison(monkeypatch, value, updates):
 
     `value` is what is added to the objective, and its gradient is no number either.
     """
-    ppo_clip, optimizer_step = common.ppo_clip, rlvr.run.Run.optimizer_step
+    ppo_clip_loss, optimizer_step = common.ppo_clip_loss, rlvr.training.run.Run.optimizer_step
     done = []
 
-    def bad_clip(ratio, *given):
-        clipped = ppo_clip(ratio, *given)
-        if len(done) not in updates:
-            return clipped
-        added = torch.zeros_like(ratio)
-        added[:, 0] = value  # a first token is never padding
-        return clipped._replace(objective=clipped.objective + added * ratio)
+    def bad_loss(logprobs, *given):
+        loss, parts = ppo_clip_loss(logprobs, *given)
+        if len(done) in updates:
+            loss = loss + value * logprobs[:, 0].sum()  # a first token is never padding
+        return loss, parts
 
     def counted_step(*given):
         norm = optimizer_step(*given)
         done.append(norm)
         return norm
 
-    monkeypatch.setattr(common, "ppo_clip", bad_clip)
-    monkeypatch.setattr(rlvr.run.Run, "optimizer_step", counted_step)
+    monkeypatch.setattr(common, "ppo_clip_loss", bad_loss)
+    monkeypatch.setattr(rlvr.training.run.Run, "optimizer_step", counted_step)
 
 
 @pytest.mark.usefixtures("no_evaluation")
@@ -193,7 +191,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(run, monkeypatch, s
     poison(monkeypatch, value, {1})
     result = run(script, beta=0.1)  # with the KL penalty there is a gradient whatever was solved
     assert result.code == 0, result.err
-    assert result.out.count("no update: the loss or the gradient is NaN or infinite") == 1
+    assert result.out.count("no update: the gradient is NaN or infinite") == 1
     first, second = rows("run")
     assert [first["skipped"], second["skipped"]] == [1, 1]
     assert first["loss"] is None  # JSON has no word for it
@@ -210,26 +208,6 @@ def test_a_skipped_update_leaves_weights_and_momentum_alone(run, start, monkeypa
     run("grpo", max_steps=1, minibatch_size=16, learning_rate=1)
     assert are_equal(start, weights("run/checkpoint-1"))
     assert torch.load("run/checkpoint-1/state.pt")["optimizer"] == {}
-
-
-@pytest.mark.usefixtures("no_evaluation")
-def test_a_loss_that_is_infinite_while_its_gradient_is_not(run, start, monkeypatch):
-    ppo_clip = common.ppo_clip
-
-    def infinite_clip(*given):
-        clipped = ppo_clip(*given)
-        added = torch.zeros_like(clipped.objective)
-        added[:, 0] = math.inf  # a constant, and so without a gradient
-        return clipped._replace(objective=clipped.objective + added)
-
-    monkeypatch.setattr(common, "ppo_clip", infinite_clip)
-    result = run("grpo", max_steps=1, entropy_coef=0.01)
-    assert result.code == 0, result.err
-    (row,) = rows("run")
-    assert row["loss"] is None
-    assert 0 < row["grad_norm"] < math.inf
-    assert row["skipped"] == 2
-    assert are_equal(start, weights("run/checkpoint-1"))
 
 
 @pytest.mark.usefixtures("no_evaluation")
@@ -363,7 +341,7 @@ def test_out_of_memory_names_the_flags(run, monkeypatch):
     def too_much(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(rlvr.logprobs, "frozen_logprobs", too_much)
+    monkeypatch.setattr(rlvr.policy.logprobs, "frozen_logprobs", too_much)
     flags = ("--microbatch_tokens", "--gradient_checkpointing")
     assert refused(run("grpo"), "grpo", "out of memory", *flags)
 
@@ -451,16 +429,16 @@ def test_the_process_group_ends_with_the_run_and_the_watch_after_it(monkeypatch,
         note = functools.partial(events.append, name)
         monkeypatch.setattr(torch.distributed, name, lambda *_, note=note, **__: note())
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(rlvr.ranks, "watching", watching)
-    monkeypatch.setattr(rlvr.ranks.world, "WORLD_SIZE", 2)
+    monkeypatch.setattr(rlvr.machine.ranks, "watching", watching)
+    monkeypatch.setattr(rlvr.machine.ranks.world, "WORLD_SIZE", 2)
 
     def connect_and_call_main(config):
-        rlvr.run.AT_EXIT.enter_context(rlvr.ranks.process_group(60))
+        rlvr.machine.ending.AT_EXIT.enter_context(rlvr.machine.ranks.process_group(60))
         main(config)
 
     try:
         with left_as_it_was():
-            rlvr.run.launch(connect_and_call_main, None)
+            rlvr.training.run.launch(connect_and_call_main, None)
     except KeyError:
         assert main is raise_key_error
     assert events == ["watched", "init_process_group", "destroy_process_group", "not watched"]
@@ -495,7 +473,7 @@ def test_a_cache_that_cannot_be_written_is_named_before_the_warm_up(run, monkeyp
         pytest.fail("the warm-up has begun")
 
     Path("file").write_text("not a folder")
-    monkeypatch.setattr(rlvr.tiny, "warm_up", warm_up)
+    monkeypatch.setattr(rlvr.policy.tiny, "warm_up", warm_up)
     assert refused(run("grpo", cache_dir=cache_dir), "grpo", f"--cache_dir {cache_dir}")
 
 
@@ -674,7 +652,7 @@ def test_an_ignored_signal_stays_ignored():
     """As SIGHUP is under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert signal.SIGHUP not in rlvr.signals.asking_for_an_end()
+        assert signal.SIGHUP not in rlvr.machine.ending.asking_for_an_end()
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert signal.SIGHUP in rlvr.signals.asking_for_an_end()
+    assert signal.SIGHUP in rlvr.machine.ending.asking_for_an_end()

@@ -5,10 +5,12 @@ import math
 import warnings
 from pathlib import Path
 
+import rlvr.flags.command_line
 import rlvr.tasks.datasets
-from rlvr.config import Config
 from rlvr.errors import UserError
-from rlvr.schedules import count_steps, make_scheduler, set_base
+from rlvr.flags.config import Config
+from rlvr.tasks.problems import Problem
+from rlvr.training.schedules import make_optimizer, make_scheduler
 
 import pytest
 import torch
@@ -86,15 +88,15 @@ def test_half_of_a_cosine_has_known_values():
     )
 
 
-def test_another_base_keeps_its_place_in_the_schedule():
-    """FADE's --equalize_learning_rate changes the base in every step."""
-    optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=1.0)
-    scheduler = make_scheduler(optimizer, Config(**FIVE_STEPS, lr_scheduler_type="linear"))
+def test_a_factor_keeps_its_place_in_the_schedule():
+    """FADE's --equalize_learning_rate gives a run another rate, which the schedule scales."""
+    policy = torch.nn.Linear(1, 1)
+    config = Config(**FIVE_STEPS, learning_rate=0.5, lr_scheduler_type="linear", weight_decay=0.3)
+    optimizer, scheduler = make_optimizer(policy, config, rate_factor=4.0)
+    assert optimizer.param_groups[0]["lr"] == 2
+    assert optimizer.param_groups[0]["weight_decay"] == 0.3
     scheduler.step()
-    set_base(scheduler, 2.0)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(2 * 9 / 10)
-    scheduler.step()
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(2 * 8 / 10)
 
 
 def test_no_warning_where_the_first_update_is_left_out():
@@ -105,29 +107,24 @@ def test_no_warning_where_the_first_update_is_left_out():
 
 
 @pytest.mark.parametrize(
-    "epochs, expected",
+    "epochs, problems, prompts, expected",
     [
-        (1, 3),  # 10 problems, 4 a step
-        (2, 5),
-        (0.4, 1),
-        (0.1, 1),
-        (20, 50),
+        (1, 10, 4, 3),
+        (2, 10, 4, 5),
+        (0.4, 10, 4, 1),
+        (0.1, 10, 4, 1),
+        (20, 10, 4, 50),
+        (20, 7500, 1024, 147),  # A-GRAE's: 20 epochs of MATH's 7,500 problems
+        (None, 10, 4, 7),  # --max_steps alone
     ],
 )
-def test_epochs_by_hand(epochs, expected):
-    config = Config(num_train_epochs=epochs, prompts_per_step=4)
-    assert count_steps(config, [None] * 10) == expected
-
-
-def test_steps_without_epochs():
-    assert count_steps(Config(max_steps=7), [None] * 10) == 7
-    assert count_steps(Config(max_steps=0), []) == 0
-
-
-def test_a_grae_trains_147_steps():
-    """20 epochs of MATH's 7,500 problems, 1,024 a step: 150,000 / 1,024 = 146.5."""
-    config = Config(num_train_epochs=20, prompts_per_step=1024)
-    assert count_steps(config, [None] * 7500) == 147
+def test_steps_by_hand(monkeypatch, epochs, problems, prompts, expected):
+    monkeypatch.setattr(
+        rlvr.tasks.datasets, "load_problems", lambda *_: ([Problem("", "")] * problems, {})
+    )
+    config = Config(num_train_epochs=epochs, prompts_per_step=prompts, max_steps=7)
+    rlvr.tasks.datasets.open_problems(config, None)
+    assert config.max_steps == expected
 
 
 # ----------------------------------------------------------------------------------------- in runs

@@ -1,18 +1,18 @@
-"""rlvr/scratch.py: what a killed process has left goes, and what is in use stays."""
+"""rlvr/machine/folders.py: what a killed process has left goes, and what is in use stays."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from rlvr.scratch import remove_left_overs, scratch_folder
+from rlvr.machine.folders import remove_left_overs, scratch_folder
 
 from runs import ENVIRONMENT, ROOT
 
 SAVING = """
 import sys, time
 from pathlib import Path
-from rlvr.scratch import scratch_folder
+from rlvr.machine.folders import scratch_folder
 with scratch_folder(Path(sys.argv[1])) as folder:
     (folder / "half").write_text("half")
     print("saving", flush=True)

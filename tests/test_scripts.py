@@ -17,13 +17,14 @@ import time
 from functools import cache, partial
 from pathlib import Path
 
-import rlvr.checkpoints
-import rlvr.logprobs
-import rlvr.models
-import rlvr.rollouts
-import rlvr.run
+import rlvr.flags.command_line
+import rlvr.policy.logprobs
+import rlvr.policy.models
+import rlvr.policy.saving
+import rlvr.rollout.rollouts
 import rlvr.tasks.datasets
-from rlvr.config import Config
+import rlvr.training.run
+from rlvr.flags.config import Config
 
 import matplotlib.image
 import pytest
@@ -244,13 +245,13 @@ def test_resuming_a_finished_run_adds_nothing(run, resume):
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
 def test_many_settings_off_the_defaults_at_once(run, monkeypatch, script):
     updates = []
-    optimizer_step = rlvr.run.Run.optimizer_step
+    optimizer_step = rlvr.training.run.Run.optimizer_step
 
     def counted(*given):
         updates.append(1)
         return optimizer_step(*given)
 
-    monkeypatch.setattr(rlvr.run.Run, "optimizer_step", counted)
+    monkeypatch.setattr(rlvr.training.run.Run, "optimizer_step", counted)
     level = "token" if script == "cwgrpo" else "sequence"  # it weighs single tokens
     result = run(
         script,
@@ -350,13 +351,13 @@ def test_constant_aggregation_divides_by_max_completion_length(run):
 
 def test_numbers_of_several_sizes(run, monkeypatch):
     sizes = []
-    sample_groups = rlvr.rollouts.sample_groups
+    sample_groups = rlvr.rollout.rollouts.sample_groups
 
     def spy(sampler, problems, *given, **named):
         sizes.extend(len(problem.gold.split(":")[0].split()) for problem in problems)
         return sample_groups(sampler, problems, *given, **named)
 
-    monkeypatch.setattr(rlvr.rollouts, "sample_groups", spy)
+    monkeypatch.setattr(rlvr.rollout.rollouts, "sample_groups", spy)
     result = run(
         "grpo",
         numbers="2,3,4",
@@ -400,8 +401,10 @@ def test_truncated_importance_weights(run, monkeypatch, script):
         return rows(folder)[0]["grad_norm"]
 
     norms = [gradient_norm("off", 0), gradient_norm("on", 2)]
-    true = rlvr.rollouts.sampled_logprobs
-    monkeypatch.setattr(rlvr.rollouts, "sampled_logprobs", lambda *given: true(*given) - 0.1)
+    true = rlvr.rollout.rollouts.sampled_logprobs
+    monkeypatch.setattr(
+        rlvr.rollout.rollouts, "sampled_logprobs", lambda *given: true(*given) - 0.1
+    )
     norms += [gradient_norm("low", 2), gradient_norm("cut", 1.05)]
     assert norms[0] > 0
     expected = [1, 1, math.exp(0.1), 1.05]
@@ -439,13 +442,13 @@ def test_clip_cov_fraction_is_of_the_tokens_that_are_detached(run, monkeypatch):
 def test_no_pass_where_the_old_policy_is_the_current_one(run, monkeypatch, script, flags, passed):
     """It still is in the first minibatch, whose update computes these log-probs anyway."""
     done = []
-    frozen_logprobs = rlvr.logprobs.frozen_logprobs
+    frozen_logprobs = rlvr.policy.logprobs.frozen_logprobs
 
     def counted(policy, samples, config, rows):
         done.extend(rows)
         return frozen_logprobs(policy, samples, config, rows)
 
-    monkeypatch.setattr(rlvr.logprobs, "frozen_logprobs", counted)
+    monkeypatch.setattr(rlvr.policy.logprobs, "frozen_logprobs", counted)
     run(script, max_steps=1, microbatch_tokens=100, log_tokens=0, **flags)
     assert len(done) == len(set(done)) == passed
     assert rows("run")[0]["mismatch"] < 1e-5  # each row has its log-probs all the same
@@ -465,9 +468,9 @@ def chat_policy(cache_dir, tmp_path):
     config = Config(
         numbers=str(SMALL["numbers"]), sft_steps=SMALL["sft_steps"], cache_dir=str(cache_dir)
     )
-    policy, tokenizer = rlvr.models.load_policy(config, torch.device("cpu"))
+    policy, tokenizer = rlvr.policy.models.load_policy(config, torch.device("cpu"))
     tokenizer.chat_template = CHAT
-    rlvr.checkpoints.save_folder(tmp_path / "chat", policy, tokenizer)
+    rlvr.policy.saving.save_folder(tmp_path / "chat", policy, tokenizer)
     return "chat"
 
 
@@ -506,13 +509,13 @@ def test_evaluating_several_sets_by_a_protocol(run, chat_policy, monkeypatch):
     monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", real_load_problems)
     sums = write_sums("sums.jsonl", 6)
     seen = []
-    sample_groups = rlvr.rollouts.sample_groups
+    sample_groups = rlvr.rollout.rollouts.sample_groups
 
     def spy(sampler, problems, size, temperature, length, top_p=1.0):
         seen.append((len(problems), size, temperature, top_p))
         return sample_groups(sampler, problems, size, temperature, length, top_p)
 
-    monkeypatch.setattr(rlvr.rollouts, "sample_groups", spy)
+    monkeypatch.setattr(rlvr.rollout.rollouts, "sample_groups", spy)
     result = run(
         "grpo",
         model=chat_policy,
@@ -577,7 +580,7 @@ def test_a_signal_ends_the_run_with_a_checkpoint_that_resumes(
 @pytest.mark.parametrize("number", first_fast([signal.SIGTERM, signal.SIGINT]))
 def test_a_signal_ends_the_step_and_the_run_can_be_resumed(run, resume, monkeypatch, number):
     """In this process, by the handlers that a process of its own has."""
-    log = rlvr.run.Run.log
+    log = rlvr.training.run.Run.log
 
     def log_and_signal(self, name, *given):
         log(self, name, *given)
@@ -585,7 +588,7 @@ def test_a_signal_ends_the_step_and_the_run_can_be_resumed(run, resume, monkeypa
             os.kill(os.getpid(), number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rlvr.run.Run, "log", log_and_signal)
+        patch.setattr(rlvr.training.run.Run, "log", log_and_signal)
         result = run("grpo", max_steps=5, eval_steps=100, save_steps=100)
     assert result.code == 0, result.err
     assert "saved run/checkpoint-1\n" in result.out
@@ -602,7 +605,7 @@ def test_a_second_ctrl_c(run, monkeypatch, seconds, code, saved):
 
     Later it is the user's, who wants to quit.
     """
-    log, monotonic = rlvr.run.Run.log, time.monotonic
+    log, monotonic = rlvr.training.run.Run.log, time.monotonic
 
     def log_and_signal(self, name, *given):
         log(self, name, *given)
@@ -611,7 +614,7 @@ def test_a_second_ctrl_c(run, monkeypatch, seconds, code, saved):
             monkeypatch.setattr(time, "monotonic", lambda: monotonic() + seconds)
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(rlvr.run.Run, "log", log_and_signal)
+    monkeypatch.setattr(rlvr.training.run.Run, "log", log_and_signal)
     result = run("grpo", max_steps=5, save_steps=100)
     assert result.code == code
     assert steps("run") == [1]

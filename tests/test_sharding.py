@@ -4,14 +4,14 @@ import contextlib
 import subprocess
 import sys
 
-import rlvr.sharding
-import rlvr.tiny
+import rlvr.flags.command_line
+import rlvr.policy.tiny
 from rlvr import world
-from rlvr.config import Config
-from rlvr.logprobs import completion_logprobs, scores
-from rlvr.records import Sample
-from rlvr.samplers import GenerateSampler
-from rlvr.sharding import is_sharded, layers_of, shard, unshard, whole
+from rlvr.flags.config import Config
+from rlvr.policy.logprobs import completion_logprobs, scores
+from rlvr.policy.sharding import is_sharded, layers_of, shard, unshard, whole
+from rlvr.rollout.samplers import GenerateSampler
+from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
@@ -102,7 +102,7 @@ def sharded_after_a_pass():
 def roll_out_in_bf16():
     """Greedy completions, with their log-probs, as on a GPU: by a twin, or gathered in bf16."""
     torch.manual_seed(1)
-    policy, tokenizer = rlvr.tiny.build_tiny()
+    policy, tokenizer = rlvr.policy.tiny.build_tiny()
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

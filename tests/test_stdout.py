@@ -1,4 +1,4 @@
-"""rlvr/stdout.py: a full disk or a closed pipe is one line, without a traceback at the very end."""
+"""A full disk or a closed pipe is one line, without a traceback at the very end."""
 
 import os
 import pty
@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 
-import rlvr.run
-from rlvr.stdout import LossyStream
+import rlvr.training.run
+from rlvr.machine.ending import LossyStream
 
 import pytest
 from runs import ENVIRONMENT, ROOT, arguments, left_as_it_was, rows
@@ -30,7 +30,7 @@ def test_a_full_disk_takes_nothing_that_is_printed(monkeypatch, capsys, main):
     with monkeypatch.context() as patch:
         patch.setattr("sys.stdout", open("/dev/full", "w"))
         with pytest.raises(SystemExit) as ended, left_as_it_was():
-            rlvr.run.launch(main, None)
+            rlvr.training.run.launch(main, None)
         sys.stdout.close()  # what takes the rest
     assert ended.value.code == 2
     line = "grpo.py: error: cannot write: [Errno 28] No space left on device\n"
@@ -41,7 +41,7 @@ PROGRAM = """
 import subprocess
 import sys
 
-import rlvr.run
+import rlvr.training.run
 
 
 def print_much(config):
@@ -57,7 +57,7 @@ def ask_a_judge_that_has_ended(config):
 
 
 sys.argv[0] = "grpo.py"
-rlvr.run.launch(globals()[sys.argv[1]], None)
+rlvr.training.run.launch(globals()[sys.argv[1]], None)
 """
 
 

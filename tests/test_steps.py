@@ -9,12 +9,12 @@ import math
 import random
 from dataclasses import replace
 
-import rlvr.run
-from rlvr.records import Sample
+import rlvr.training.run
+from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
-from runs import first_fast, rows
+from runs import first_fast, rows, tokenizer_of_tiny
 from test_cwgrpo import plain_weights
 
 import common
@@ -117,6 +117,17 @@ def given_samples():
     return samples
 
 
+class Grouped:
+    num_generations, mask_truncated_completions = G, False
+
+
+def batch_of(samples):
+    """The samples as common.roll_out hands them over."""
+    batch = common.make_batch(samples, Grouped, "cpu")
+    batch.tokenizer = tokenizer_of_tiny()
+    return batch
+
+
 def by_the_logits(policy, sample):
     """Log-probs and entropies, [T of the sample] each, at the sampling temperature."""
     ids = torch.tensor([sample.prompt_ids + sample.completion_ids])
@@ -180,16 +191,23 @@ def advantage_of(samples, i, worth):
 @pytest.fixture
 def seen(monkeypatch):
     """The policy, its gradient and its loss before each update of a run on given_samples()."""
-    found = []
-    step = rlvr.run.Run.optimizer_step
+    found, losses = [], []
+    step, loss_of_part = rlvr.training.run.Run.optimizer_step, common.ppo_clip_loss
 
-    def recorded(self, policy, optimizer, loss):
+    def noted(*given):
+        loss, parts = loss_of_part(*given)
+        losses.append(loss.item())
+        return loss, parts
+
+    def recorded(self, policy, optimizer):
         gradient = torch.cat([p.grad.flatten().double() for p in policy.parameters()])
-        found.append((copy.deepcopy(policy), gradient, loss.item()))
-        return step(self, policy, optimizer, loss)
+        found.append((copy.deepcopy(policy), gradient, sum(losses)))
+        losses.clear()
+        return step(self, policy, optimizer)
 
-    batch = common.make_batch(given_samples(), Grouped, "cpu")
-    monkeypatch.setattr(rlvr.run.Run, "optimizer_step", recorded)
+    batch = batch_of(given_samples())
+    monkeypatch.setattr(common, "ppo_clip_loss", noted)
+    monkeypatch.setattr(rlvr.training.run.Run, "optimizer_step", recorded)
     monkeypatch.setattr(common, "roll_out", lambda *_: batch)
     return found
 
@@ -219,25 +237,21 @@ def test_updates_by_their_definition(run, seen, script, flags, worth):
     assert row["clip_low"] + row["clip_high"] > 0.05
 
 
-class Grouped:
-    num_generations, mask_truncated_completions = G, False
-
-
 @pytest.mark.usefixtures("no_evaluation")
 @pytest.mark.parametrize("script", first_fast(["grpo", "agrae", "asymgrpo", "fade", "cwgrpo"]))
 def test_weight_decay_shrinks_the_weights(run, monkeypatch, script):
     """By learning rate x decay in the update, beside what Adam does (decoupled, Loshchilov)."""
     samples, ends = given_samples(), []
-    monkeypatch.setattr(common, "roll_out", lambda *_: common.make_batch(samples, Grouped, "cpu"))
-    step = rlvr.run.Run.optimizer_step
+    monkeypatch.setattr(common, "roll_out", lambda *_: batch_of(samples))
+    step = rlvr.training.run.Run.optimizer_step
 
-    def kept(self, policy, optimizer, loss):
+    def kept(self, policy, optimizer):
         before = torch.cat([p.detach().flatten().clone() for p in policy.parameters()])
-        norm = step(self, policy, optimizer, loss)
+        norm = step(self, policy, optimizer)
         ends.append((before, torch.cat([p.detach().flatten() for p in policy.parameters()])))
         return norm
 
-    monkeypatch.setattr(rlvr.run.Run, "optimizer_step", kept)
+    monkeypatch.setattr(rlvr.training.run.Run, "optimizer_step", kept)
     for decay in (0, 0.5):
         one = dict(max_steps=1, minibatch_size=16, learning_rate=1e-2, output_dir=f"run{decay}")
         assert run(script, weight_decay=decay, **one).code == 0
@@ -263,20 +277,20 @@ def test_cwgrpos_reward_has_a_part_for_the_format(run, monkeypatch, weight):
         return plain(logprobs, advantages, *given)
 
     monkeypatch.setattr(cwgrpo, "covariance_weights", look)
-    monkeypatch.setattr(common, "roll_out", lambda *_: common.make_batch(samples, Grouped, "cpu"))
+    monkeypatch.setattr(common, "roll_out", lambda *_: batch_of(samples))
     assert run("cwgrpo", max_steps=1, format_weight=weight).code == 0
     rewards = [1 + weight, weight, 0, 0]
     mean = (1 + 2 * weight) / 4
     std = math.sqrt(sum((r - mean) ** 2 for r in rewards) / 4)
-    expected = torch.tensor([[(r - mean) / std for r in rewards]] * 2)
-    for advantages in found:
-        torch.testing.assert_close(advantages, expected, rtol=0, atol=1e-5)
+    expected = torch.tensor([(r - mean) / std for r in rewards])
+    for of_group in torch.cat(found):
+        torch.testing.assert_close(of_group, expected, rtol=0, atol=1e-5)
 
 
 @pytest.fixture
 def redrawn(monkeypatch):
     """The batch of every rollout: 2 of 16 completions were right before groups were replaced."""
-    batch = common.make_batch(given_samples(), Grouped, "cpu")
+    batch = batch_of(given_samples())
     batch.first_successes = torch.zeros_like(batch.successes)
     batch.first_successes[0, :2] = 1
     monkeypatch.setattr(common, "roll_out", lambda *_: batch)

@@ -3,11 +3,12 @@
 import copy
 import signal
 
-import rlvr.run
-import rlvr.threads
-from rlvr.checkpoints import TrainingState
-from rlvr.config import Config
-from rlvr.tasks.stream import ProblemStream
+import rlvr.flags.command_line
+import rlvr.machine.devices
+import rlvr.training.run
+from rlvr.flags.config import Config
+from rlvr.tasks.problems import ProblemStream
+from rlvr.training.checkpoints import TrainingState
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def seconds(monkeypatch):
         entry = table[torch.get_num_threads()]
         return entry.pop(0) if isinstance(entry, list) else entry
 
-    monkeypatch.setattr(rlvr.threads, "seconds_of_a_pass", seconds_of_a_pass)
+    monkeypatch.setattr(rlvr.machine.devices, "seconds_of_a_pass", seconds_of_a_pass)
     return table
 
 
@@ -48,7 +49,7 @@ def test_advice_where_fewer_threads_are_over_1_3_times_as_fast(
     tiny, four_threads, seconds, capsys, of_4, of_2, of_1, advice
 ):
     seconds.update({4: of_4, 2: of_2, 1: of_1})
-    rlvr.threads.advise_on_threads(tiny[0])
+    rlvr.machine.devices.advise_on_threads(tiny[0])
     assert capsys.readouterr().out == advice
     assert torch.get_num_threads() == 4
 
@@ -56,14 +57,16 @@ def test_advice_where_fewer_threads_are_over_1_3_times_as_fast(
 def test_the_fastest_of_three_passes_counts(tiny, four_threads, seconds, capsys):
     """So that a moment of another process's work is no reason for advice."""
     seconds.update({4: [0.9, 0.1, 0.9], 2: [0.1, 0.1, 0.1], 1: [0.1, 0.1, 0.1]})
-    rlvr.threads.advise_on_threads(tiny[0])
+    rlvr.machine.devices.advise_on_threads(tiny[0])
     assert capsys.readouterr().out == ""
     assert seconds == {4: [], 2: [], 1: []}
 
 
 def test_nothing_is_tried_with_one_thread(tiny, seconds, capsys):
     assert torch.get_num_threads() == 1
-    rlvr.threads.advise_on_threads(tiny[0])  # `seconds` is empty: a pass would be a KeyError
+    rlvr.machine.devices.advise_on_threads(
+        tiny[0]
+    )  # `seconds` is empty: a pass would be a KeyError
     assert capsys.readouterr().out == ""
 
 
@@ -73,9 +76,9 @@ def test_the_number_of_threads_is_restored_after_an_error(tiny, four_threads, mo
             raise MemoryError
         return 1.0
 
-    monkeypatch.setattr(rlvr.threads, "seconds_of_a_pass", failing_pass)
+    monkeypatch.setattr(rlvr.machine.devices, "seconds_of_a_pass", failing_pass)
     with pytest.raises(MemoryError):
-        rlvr.threads.advise_on_threads(tiny[0])
+        rlvr.machine.devices.advise_on_threads(tiny[0])
     assert torch.get_num_threads() == 4
 
 
@@ -84,7 +87,7 @@ def test_trying_leaves_no_trace_in_the_policy(sharp, four_threads):
     policy = copy.deepcopy(sharp[0])
     torch.manual_seed(3)
     random_state = torch.get_rng_state()
-    rlvr.threads.advise_on_threads(policy)
+    rlvr.machine.devices.advise_on_threads(policy)
     assert torch.equal(torch.get_rng_state(), random_state)
     assert torch.get_num_threads() == 4
     for parameter, before in zip(policy.parameters(), sharp[0].parameters(), strict=True):
@@ -93,7 +96,9 @@ def test_trying_leaves_no_trace_in_the_policy(sharp, four_threads):
 
 
 def test_a_pass_takes_time(tiny):
-    assert rlvr.threads.seconds_of_a_pass(copy.deepcopy(tiny[0]), torch.zeros(1, 4).long()) > 0
+    assert (
+        rlvr.machine.devices.seconds_of_a_pass(copy.deepcopy(tiny[0]), torch.zeros(1, 4).long()) > 0
+    )
 
 
 @pytest.mark.parametrize("given, used, asked", [(None, 4, 1), (2, 2, 0)])
@@ -102,12 +107,12 @@ def test_a_run_uses_and_notes_its_threads(
 ):
     """It asks for advice where --num_threads is not given, and config.json tells what it used."""
     policies = []
-    monkeypatch.setattr(rlvr.run, "advise_on_threads", policies.append)
+    monkeypatch.setattr(rlvr.training.run, "advise_on_threads", policies.append)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     training = TrainingState(*tiny, optimizer=None, scheduler=None, stream=ProblemStream([], 0))
     with torch.random.fork_rng([]):
-        run = rlvr.run.Run(Config(output_dir=str(tmp_path / "run"), num_threads=given))
+        run = rlvr.training.run.Run(Config(output_dir=str(tmp_path / "run"), num_threads=given))
         run.resume(training)
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -1,16 +1,25 @@
-"""The tiny policy: its tokenizer, its warm-up, and the folder of the cache that keeps it."""
+"""The tiny policy: its tokenizer, its warm-up, the folder that keeps it, and the shipped ones."""
 
 import random
 import re
+from pathlib import Path
 
-import rlvr.tiny
-from rlvr.checkpoints import is_whole, save_folder
-from rlvr.config import Config
+import rlvr.policy.models
+import rlvr.policy.tiny
 from rlvr.errors import UserError
-from rlvr.tasks.countdown import make_countdown
+from rlvr.flags.config import Config
+from rlvr.machine.folders import is_whole
+from rlvr.policy.saving import save_folder
+from rlvr.tasks.embedded import exchange_target, make_countdown
+from rlvr.tasks.problems import Problem
+from rlvr.verify.answers.expressions import extract_answer, verify_countdown
 
+import make_bases
 import pytest
 import torch
+from runs import first_slow, refused, rows
+
+SHIPPED = sorted(folder.name for folder in rlvr.policy.tiny.POLICIES.iterdir())
 
 
 def test_tokenizer_round_trip(tiny):
@@ -22,12 +31,13 @@ def test_tokenizer_round_trip(tiny):
         assert tokenizer.decode(ids) == text
         # a tag is one token, and so is any other character
         assert len(ids) == len(re.sub("<[^>]*>", "#", text))
-        assert tokenizer.unk_token_id not in ids
-        assert tokenizer.pad_token_id not in ids
+        assert not {tokenizer.unk_token_id, tokenizer.pad_token_id} & {*ids}
     for tag in ("<think>", "</think>", "<answer>", "</answer>"):
-        assert len(tokenizer.encode(tag)) == 1
         assert tokenizer.decode(tokenizer.encode(tag), skip_special_tokens=True) == tag
     assert tokenizer.encode("1<eos>")[-1] == tokenizer.eos_token_id != tokenizer.pad_token_id
+
+
+# ------------------------------------------------------------------------------------ the lesson
 
 
 def test_warm_up_depends_on_no_random_state_and_leaves_it_alone():
@@ -37,39 +47,80 @@ def test_warm_up_depends_on_no_random_state_and_leaves_it_alone():
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             before = torch.get_rng_state()
-            policies.append(rlvr.tiny.warm_up(config)[0])
+            policies.append(rlvr.policy.tiny.warm_up(config)[0])
             assert torch.equal(torch.get_rng_state(), before)
     first, second = (policy.state_dict() for policy in policies)
     for name, weight in first.items():
         torch.testing.assert_close(weight, second[name], rtol=0, atol=0)
 
 
-def test_an_untied_head_is_a_matrix_of_its_own():
-    """26 words x 96 more weights, which are taught, too, and which the gradient reaches."""
-    tied, untied = (rlvr.tiny.build_tiny(tied=tied)[0] for tied in (True, False))
+def test_an_untied_head_is_a_matrix_of_its_own(tmp_path):
+    """26 words x 96 more weights. The gradient reaches them, and a shipped policy's are a copy."""
+    tied, untied = (rlvr.policy.tiny.build_tiny(tied=tied)[0] for tied in (True, False))
     assert untied.num_parameters() - tied.num_parameters() == 26 * 96
     assert tied.get_output_embeddings().weight is tied.get_input_embeddings().weight
     config = Config(sft_steps=1, numbers="2", tie_word_embeddings=False)
-    policy, _ = rlvr.tiny.warm_up(config)
+    policy, _ = rlvr.policy.tiny.warm_up(config)
     with torch.random.fork_rng([]):
         torch.manual_seed(0)  # as warm_up begins
-        before = rlvr.tiny.build_tiny(tied=False)[0]
+        before = rlvr.policy.tiny.build_tiny(tied=False)[0]
     for part in ("get_output_embeddings", "get_input_embeddings"):
         moved = getattr(policy, part)().weight - getattr(before, part)().weight
         assert moved.abs().max() > 1e-6
     assert (policy.lm_head.weight != policy.model.embed_tokens.weight).any()
+
+    flags = dict(base="weak", cache_dir=str(tmp_path))
+    shared, own = (
+        rlvr.policy.models.load_policy(
+            Config(tie_word_embeddings=tied, **flags), torch.device("cpu")
+        )
+        for tied in (True, False)
+    )
+    ids = torch.arange(3, 20)[None]
+    assert torch.equal(shared[0](ids).logits, own[0](ids).logits)
+    assert own[0].lm_head.weight is not own[0].model.embed_tokens.weight
+    assert own[0].num_parameters() - shared[0].num_parameters() == 26 * 96
+
+
+def has_false_step(text):
+    """Whether one of the steps of a solution is a false equation."""
+    steps = re.findall(r"(\d+)([-+*/])(\d+)=(\d+)", text)
+    return any(eval(f"{a}{sign}{b}") != int(value) for a, sign, b, value in steps)
+
+
+def test_an_exchanged_target_is_honest():
+    """Every step is right and each number is used once, but the target may be missed."""
+    problem = Problem("3 9 5 : 48 ", "3 9 5 : 48 ")
+    texts = [exchange_target(random.Random(seed), problem) for seed in range(60)]
+    assert has_false_step("3+9=11") and not any(map(has_false_step, texts))
+    values = {eval(extract_answer(text)) for text in texts}
+    assert len(values) > 5
+    for text in texts:
+        steps, value = text.partition("</think>")[0], eval(extract_answer(text))
+        assert steps.endswith(f"={value:g}") and 1 <= value <= 99
+        assert verify_countdown(text, f"3 9 5 : {value:g}") == 1
+
+
+def test_the_share_of_exchanged_targets():
+    """Some exchanged ones hit their target by chance, so the share that misses is a little less."""
+    rng = random.Random(0)
+    missed = {}
+    for share in (0.0, 0.5, 1.0):
+        examples = [rlvr.policy.tiny.draw_example(rng, [3], share) for _ in range(400)]
+        missed[share] = sum(not verify_countdown(text, prompt) for prompt, text in examples) / 400
+    assert missed[0.0] == 0
+    assert 0.4 < missed[0.5] < 0.55
+    assert 0.85 < missed[1.0] < 1
+
+
+# ------------------------------------------------------------------------------------- the cache
 
 
 @pytest.fixture
 def taught(tiny, monkeypatch):
     """The configs that the tiny policy is taught with; the lesson itself is left out."""
     configs = []
-
-    def warm_up(config):
-        configs.append(config)
-        return tiny
-
-    monkeypatch.setattr(rlvr.tiny, "warm_up", warm_up)
+    monkeypatch.setattr(rlvr.policy.tiny, "warm_up", lambda config: configs.append(config) or tiny)
     return configs
 
 
@@ -77,31 +128,29 @@ def test_the_cache_is_told_apart_by_settings_and_version(taught, tmp_path, monke
     """What does not shape the policy, such as the seed, finds the folder of an earlier run."""
 
     def folder(**flags):
-        return rlvr.tiny.warmed_up_tiny(Config(cache_dir=str(tmp_path), **flags))
+        return rlvr.policy.tiny.warmed_up_tiny(Config(cache_dir=str(tmp_path), **flags))
 
     first = folder(sft_steps=5)
     assert folder(sft_steps=5, seed=1, max_steps=3) == first
     assert len(taught) == 1
     others = [folder(sft_steps=7), folder(numbers="2"), folder(numbers="2,3,4")]
     others.append(folder(sft_steps=5, tie_word_embeddings=False))
-    monkeypatch.setattr(rlvr.tiny, "VERSION", rlvr.tiny.VERSION + 1)
+    others.append(folder(sft_steps=5, exchanged_targets=0.5))
+    others.append(folder(sft_steps=5, tool="calculator"))
+    monkeypatch.setattr(rlvr.policy.tiny, "VERSION", rlvr.policy.tiny.VERSION + 1)
     others.append(folder(sft_steps=5))
-    assert len({first, *others}) == 6
-    assert len(taught) == 6
+    assert len({first, *others}) == len(taught) == 8
     assert {*tmp_path.iterdir()} == {first, *others}  # nothing half-written is left
+    monkeypatch.setattr("rlvr.world.RANK", 1)  # which waits for rank 0 to teach
+    folder(sft_steps=9)
+    assert len(taught) == 8
 
 
 def test_a_cache_that_cannot_be_written_is_told_before_the_warm_up(taught, tmp_path):
     (tmp_path / "file").touch()
     config = Config(sft_steps=1, cache_dir=str(tmp_path / "file" / "cache"))
     with pytest.raises(UserError, match="--cache_dir"):
-        rlvr.tiny.warmed_up_tiny(config)
-    assert taught == []
-
-
-def test_only_rank_0_teaches(taught, tmp_path, monkeypatch):
-    monkeypatch.setattr("rlvr.world.RANK", 1)
-    rlvr.tiny.warmed_up_tiny(Config(sft_steps=1, cache_dir=str(tmp_path)))
+        rlvr.policy.tiny.warmed_up_tiny(config)
     assert taught == []
 
 
@@ -114,11 +163,77 @@ def test_runs_that_start_together_keep_the_policy_that_appeared_meanwhile(tiny, 
     assert [path.name for path in tmp_path.iterdir()] == ["policy"]
 
 
-def test_a_damaged_policy_in_the_cache_is_named_and_taught_again(tmp_path, capsys):
+def test_a_damaged_policy_in_the_cache_is_named_and_taught_again(taught, tmp_path, capsys):
     config = Config(sft_steps=1, numbers="2", cache_dir=str(tmp_path))
-    folder = rlvr.tiny.warmed_up_tiny(config)
+    folder = rlvr.policy.tiny.warmed_up_tiny(config)
     held = bytearray((folder / "model.safetensors").read_bytes())
     held[len(held) // 2] ^= 1
     (folder / "model.safetensors").write_bytes(held)
-    assert rlvr.tiny.warmed_up_tiny(config) == folder and is_whole(folder)
+    assert rlvr.policy.tiny.warmed_up_tiny(config) == folder and is_whole(folder)
     assert f"{folder} is damaged" in capsys.readouterr().out
+    assert len(taught) == 2
+
+
+# -------------------------------------------------------------------------- the shipped policies
+
+
+def test_every_shipped_policy_is_whole_and_was_taught_its_numbers():
+    assert {*SHIPPED} <= {*make_bases.RECIPES}
+    assert all(is_whole(rlvr.policy.tiny.POLICIES / name) for name in SHIPPED)
+    for numbers, name in rlvr.policy.tiny.FOR_NUMBERS.items():
+        assert {*numbers.split(",")} <= {*make_bases.RECIPES[name]["numbers"].split(",")}
+
+
+def test_make_bases_writes_what_the_recipe_teaches(tmp_path, monkeypatch):
+    recipe = dict(sft_steps=2, numbers="2", exchanged_targets=0.5)
+    monkeypatch.setitem(make_bases.RECIPES, "weak", recipe)
+    make_bases.make("weak", tmp_path / "new")
+    taught = rlvr.policy.tiny.warm_up(Config(**recipe))[0].state_dict()
+    read = rlvr.policy.models.transformers.AutoModelForCausalLM.from_pretrained
+    for name, weight in read(tmp_path / "new/weak").state_dict().items():
+        assert torch.equal(weight, taught[name])
+
+
+@pytest.mark.parametrize(
+    "flags, name",
+    [
+        (dict(), "middle"),
+        (dict(numbers="3,4"), "weak"),
+        (dict(numbers="4"), "weak"),
+        (dict(numbers="3,4", base="middle"), "middle"),
+        (dict(numbers="2"), None),  # none is shipped for these
+        (dict(sft_steps=400), None),
+    ],
+)
+def test_which_policy_a_run_starts_from(flags, name):
+    assert rlvr.policy.tiny.shipped_base(Config(**flags)) == name
+
+
+def test_a_run_starts_from_a_shipped_policy(bare, tmp_path):
+    """Nothing is taught, and nothing is written to the cache, whatever the tool."""
+    flags = "--max_steps 0 --eval_problems 2 --eval_samples 2 --output_dir run --cache_dir cache"
+    result = bare("grpo", *flags.split(), "--base", "weak")
+    assert result.code == 0, result.err
+    assert "teaching the tiny" not in result.err
+    assert not Path("cache").exists()
+    assert 0.1 < rows("run", "eval")[0]["token_entropy"] < 0.3
+    assert refused(bare("grpo", "--base", "weak", "--sft_steps", "3"), "grpo", "--base weak")
+    for more in (dict(), dict(tie_word_embeddings=False)):
+        configs = [
+            Config(tool=tool, cache_dir=str(tmp_path), **more) for tool in ("none", "calculator")
+        ]
+        assert len({*map(rlvr.policy.tiny.tiny_folder, configs)}) == 1
+
+
+@pytest.mark.parametrize("name", first_slow(SHIPPED))
+def test_the_failures_of_a_shipped_policy_are_wrong_choices(name):
+    """On 128 held-out problems: pass@1, pass@32, false equations, the spread of success rates."""
+    with torch.random.fork_rng():
+        found = make_bases.measure(rlvr.policy.tiny.POLICIES, name, 128)
+    # 0.05 around the goals: the standard error of so many problems is 0.02
+    assert 0.15 < found["pass@1"] < 0.45
+    assert found["pass@32"] >= 0.85
+    assert found["false"] < 0.1
+    spread = [share for key, share in found.items() if key.startswith("rate")]
+    assert len(spread) == 4 and sum(spread) == pytest.approx(1)
+    assert max(spread) < 0.6 and sum(share > 0.05 for share in spread) >= 3

@@ -8,17 +8,25 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
-import rlvr.tiny
-import rlvr.tokens
-import rlvr.turns
-from rlvr.config import Config
+import rlvr.flags.command_line
+import rlvr.policy.tiny
+import rlvr.rollout.rollouts
+import rlvr.rollout.turns
+import rlvr.show.report
+import rlvr.tasks.tools
 from rlvr.errors import UserError
-from rlvr.metrics import rollout_metrics, sampler_mismatch
-from rlvr.records import Problem, Sample
-from rlvr.rollouts import completion_mask, sample_groups, sampled_logprobs
-from rlvr.samplers import GenerateSampler
-from rlvr.tasks.tools import TOOLS, Tool
-from rlvr.turns import find_call_ends, generate_in_turns
+from rlvr.flags.config import Config
+from rlvr.rollout.rollouts import (
+    completion_mask,
+    rollout_metrics,
+    sample_groups,
+    sampled_logprobs,
+    sampler_mismatch,
+)
+from rlvr.rollout.samplers import GenerateSampler
+from rlvr.rollout.turns import generate_in_turns
+from rlvr.tasks.problems import Problem, Sample
+from rlvr.tasks.tools import TOOLS, Tool, find_call_ends
 
 import pytest
 import torch
@@ -199,7 +207,7 @@ def test_images_stay_with_their_completion(scripted):
 def test_a_rank_that_has_finished_goes_on_with_the_others(scripted, sharp, monkeypatch):
     """Ranks that share an engine draw together, and up to the length of the one with most room."""
     others = [5, 4, 2, 0]
-    monkeypatch.setattr(rlvr.turns, "global_max", lambda own: max(own, others.pop(0)))
+    monkeypatch.setattr(rlvr.rollout.turns, "global_max", lambda own: max(own, others.pop(0)))
     sampler = scripted([["<eos>"], [], []])
     (ids, _, _) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 5)
     assert ids == [[1]]
@@ -261,23 +269,6 @@ def test_every_call_is_answered(rolled_out):
         assert sample.replies == [range(t + 1, t + 1 + len(reply)) for t in answered]
         assert all(ids[span.start : span.stop] == reply for span in sample.replies)
         assert len(ids) == 20 or ids[-1] in sampler.stops or ids[-1] == end
-
-
-def test_rows_without_a_call_are_those_of_one_turn(rolled_out):
-    """Bit for bit, beside rows with calls; and these are the same up to their first call."""
-    sampler, samples = rolled_out
-    torch.manual_seed(0)
-    plain = sampler.generate([sample.prompt_ids for sample in samples], 1.0, 1.0, 20)
-    uncalled = 0
-    for sample, ids, logprobs in zip(samples, *plain, strict=True):
-        if sample.replies:
-            before = sample.replies[0].start
-            assert sample.completion_ids[:before] == ids[:before]
-            assert sample.logprobs[:before] == logprobs[:before]
-        elif sampler.call_ends[0] not in ids:
-            uncalled += 1
-            assert (sample.completion_ids, sample.logprobs) == (ids, logprobs)
-    assert uncalled > 30
 
 
 def test_sampler_and_trainer_agree_on_the_policys_own_tokens(rolled_out):
@@ -382,7 +373,7 @@ def test_numbers_by_hand(tiny, tmp_path):
     run = SimpleNamespace(config=Config(num_generations=2), folder=tmp_path)
     batch = SimpleNamespace(samples=samples, written=mask, mask=mask, old_logprobs=-2 * mask)
     training = SimpleNamespace(policy=tiny[0], tokenizer=tiny[1])
-    rlvr.tokens.log_tokens(run, 1, batch, torch.ones(2, 1), training, torch.ones(2, 1, 5))
+    rlvr.show.report.log_tokens(run, 1, batch, torch.ones(2, 1), training, torch.ones(2, 1, 5))
     first, second = rows(tmp_path, "tokens")[0]["groups"][0]["completions"]
     for name in ("logprob", "entropy", "ratio", "advantage", "weight"):
         assert [value is not None for value in first[name]] == [bool(each) for each in own[0]]
@@ -397,14 +388,21 @@ def without_holes(values, mask):
     return values.gather(-1, order) * mask.gather(-1, order)
 
 
+def ratio_of(logp, old, mask, level):
+    """The ratio [n, T] on the mask: the derivative of the loss by an advantage of each token."""
+    ones = torch.ones_like(mask, requires_grad=True)
+    loss, _ = common.ppo_clip_loss(
+        logp, old, ones, mask, mask, 1e9, importance_sampling_level=level
+    )
+    return -torch.autograd.grad(loss, ones)[0]
+
+
 COUNTED = {
     "sequence": lambda logp, old, mask, *_: common.token_weights(mask, "sequence"),
     "token": lambda logp, old, mask, *_: common.token_weights(mask, "token"),
     "constant": lambda logp, old, mask, *_: common.token_weights(mask, "constant", 9),
-    "ratio": lambda logp, old, mask, *_: common.importance_ratio(logp, old, mask) * mask,
-    "GSPO's ratio": lambda logp, old, mask, *_: (
-        common.importance_ratio(logp, old, mask, "sequence") * mask
-    ),
+    "ratio": lambda logp, old, mask, *_: ratio_of(logp, old, mask, "token"),
+    "GSPO's ratio": lambda logp, old, mask, *_: ratio_of(logp, old, mask, "sequence"),
     **{
         f"CW-GRPO {means}": lambda logp, old, mask, rewards, means=means: cwgrpo.covariance_weights(
             logp.view(2, 3, -1), rewards, mask.view(2, 3, -1), means
@@ -434,7 +432,7 @@ def test_weights_are_those_without_the_tools_tokens(with_holes, name):
 
 
 def test_statistics_are_those_without_the_tools_tokens(with_holes):
-    """AsymGRPO's kappa and gain, CW-GRPO's covariances, and the means of an update."""
+    """AsymGRPO's kappa, CW-GRPO's covariances, and the means of an update."""
     logp, old, mask, rewards = with_holes
     closed_logp, closed_old, closed = (without_holes(x, mask) for x in (logp, old, mask))
 
@@ -445,8 +443,7 @@ def test_statistics_are_those_without_the_tools_tokens(with_holes):
         by_group = mask.view(2, 3, -1)
         weights = cwgrpo.covariance_weights(logp.view_as(by_group), rewards, by_group)
         return {
-            "kappa": asymgrpo.global_kappa(rewards, mask, old),
-            **asymgrpo.success_gain(rewards, mask, old, logp),
+            "kappa": asymgrpo.global_kappa(rewards, (mask * old).sum(1).view(2, 3)),
             **cwgrpo.covariance_statistics(logp.view_as(by_group), rewards, by_group, weights),
             **update.metrics(),
         }
@@ -463,7 +460,7 @@ def test_evaluation_counts_the_policys_own_tokens(rolled_out, monkeypatch):
         drawn.append(sample_groups(*given))
         return drawn[-1]
 
-    monkeypatch.setattr(common.rlvr.rollouts, "sample_groups", keep)
+    monkeypatch.setattr(common.rlvr.rollout.rollouts, "sample_groups", keep)
     config = replace(sampler.config, eval_samples=4, max_completion_length=20)
     problems = [Problem(prompt, "1 : 1") for prompt in PROMPTS]
     found = common.evaluate(sampler, {"countdown": problems}, config)
@@ -490,20 +487,20 @@ def test_solutions_have_calls(tiny):
     """What the calculator writes in a solution is not what the tiny policy is taught to write."""
     tokenizer = tiny[1]
     ends = find_call_ends(tokenizer, "calculator")
-    sample = rlvr.tiny.make_sample(tokenizer, "calculator", ends, PROBLEM.prompt, TEXT)
+    sample = rlvr.policy.tiny.make_sample(tokenizer, "calculator", ends, PROBLEM.prompt, TEXT)
     assert sample == Sample(
         tokenizer.encode(PROBLEM.prompt),
         tokenizer.encode(TEXT + "<eos>"),
         replies=[range(5, 7), range(13, 15)],
     )
-    assert rlvr.tiny.make_sample(tokenizer, "none", [], PROBLEM.prompt, TEXT).replies == []
+    assert rlvr.policy.tiny.make_sample(tokenizer, "none", [], PROBLEM.prompt, TEXT).replies == []
 
 
 def test_a_policy_that_is_taught_to_call_has_a_folder_of_its_own(tmp_path):
     """A shipped one was taught before, whatever the tool."""
 
     def folder(tool, **flags):
-        return rlvr.tiny.tiny_folder(Config(tool=tool, cache_dir=str(tmp_path), **flags))
+        return rlvr.policy.tiny.tiny_folder(Config(tool=tool, cache_dir=str(tmp_path), **flags))
 
     assert folder("calculator", sft_steps=0) != folder("none", sft_steps=0)
     for flags in (dict(), dict(tie_word_embeddings=False)):
@@ -514,7 +511,7 @@ def test_a_policy_that_is_taught_to_call_has_a_folder_of_its_own(tmp_path):
 def taught(cache_dir):
     """The tiny policy that SMALL asks for, which has been taught without a tool, as a --model."""
     small = Config(numbers="2", sft_steps=80, cache_dir=str(cache_dir))
-    return rlvr.tiny.tiny_folder(small)
+    return rlvr.policy.tiny.tiny_folder(small)
 
 
 @pytest.mark.slow

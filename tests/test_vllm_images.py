@@ -12,8 +12,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
-import rlvr.flags
-import rlvr.run
+import rlvr.flags.command_line
+import rlvr.training.run
 
 import pytest
 import vision
@@ -50,7 +50,9 @@ def train(folder):
         entropy_coef=0.1,
     )
     sys.argv = ["grpo.py", *flags]
-    rlvr.run.launch(grpo.main, rlvr.flags.parse_flags(grpo.Config, grpo.VARIANTS))
+    rlvr.training.run.launch(
+        grpo.main, rlvr.flags.command_line.parse_flags(grpo.Config, grpo.VARIANTS)
+    )
 
 
 @pytest.mark.skipif(

@@ -1,4 +1,4 @@
-"""What rlvr/vllm_sampler.py asks vLLM for, and how it checks it, with a stand-in for vLLM.
+"""What rlvr/rollout/vllm_sampler.py asks vLLM for, and how it checks it, with a stand-in for vLLM.
 
 tests/test_vllm_sampler.py does it with vLLM itself, where that is installed.
 """
@@ -9,18 +9,21 @@ import sys
 from types import SimpleNamespace
 
 import rlvr
-import rlvr.models
-import rlvr.rollouts
+import rlvr.flags.command_line
+import rlvr.machine.ranks
+import rlvr.policy.memory
+import rlvr.policy.models
+import rlvr.rollout.rollouts
+import rlvr.tasks.tools
 from rlvr import world
-from rlvr.checkpoints import save_folder
-from rlvr.config import Config
 from rlvr.errors import UserError
-from rlvr.records import Problem, Sample
-from rlvr.rollouts import sample_groups
-from rlvr.samplers import GenerateSampler
-from rlvr.tasks.stream import ProblemStream
+from rlvr.flags.config import Config
+from rlvr.policy.saving import save_folder
+from rlvr.rollout.rollouts import sample_groups
+from rlvr.rollout.samplers import GenerateSampler
+from rlvr.rollout.turns import generate_in_turns
+from rlvr.tasks.problems import Problem, ProblemStream, Sample
 from rlvr.tasks.tools import TOOLS, Tool
-from rlvr.turns import generate_in_turns
 
 import pytest
 import torch
@@ -31,22 +34,22 @@ from samples import PROMPTS
 import common
 
 CPU = torch.device("cpu")
-REPLACED = ("vllm", "rlvr.vllm_sampler")
+REPLACED = ("vllm", "rlvr.rollout.vllm_sampler")
 
 
 @pytest.fixture
 def room(tmp_path, monkeypatch):
-    """rlvr/vllm_sampler.py, imported anew beside a stand-in for vLLM."""
+    """rlvr/rollout/vllm_sampler.py, imported anew beside a stand-in for vLLM."""
     shutil.copy(ROOT / "tests/fake_vllm.py", tmp_path / "vllm.py")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("VLLM_LOGGING_LEVEL", raising=False)
     before = {name: sys.modules.pop(name, None) for name in REPLACED}
-    yield importlib.import_module("rlvr.vllm_sampler")
+    yield importlib.import_module("rlvr.rollout.vllm_sampler")
     for name, module in before.items():
         del sys.modules[name]
         if module is not None:
             sys.modules[name] = module
-    rlvr.vllm_sampler = before["rlvr.vllm_sampler"]
+    rlvr.rollout.vllm_sampler = before["rlvr.rollout.vllm_sampler"]
 
 
 @pytest.fixture
@@ -58,7 +61,7 @@ def build(room, sharp, tmp_path):
         if not folder.exists():
             save_folder(folder, *sharp)
         config = Config(model=str(folder), max_steps=0, vllm_importance_sampling_cap=None, **flags)
-        policy, tokenizer = rlvr.models.load_policy(config, CPU)
+        policy, tokenizer = rlvr.policy.models.load_policy(config, CPU)
         return room.VllmSampler(policy, tokenizer, config)
 
     return make
@@ -210,7 +213,7 @@ def test_its_warnings_are_off_unless_asked_for(room, monkeypatch):
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "INFO")
     for name in REPLACED:
         sys.modules.pop(name)
-    importlib.import_module("rlvr.vllm_sampler")
+    importlib.import_module("rlvr.rollout.vllm_sampler")
     assert sys.modules["vllm"].LEVEL_AT_IMPORT == "INFO"
 
 
@@ -322,10 +325,11 @@ def test_the_gap_is_a_metric(build, monkeypatch):
     sampler = build(prompts_per_step=2, num_generations=2, max_completion_length=4)
     stream = ProblemStream([Problem(prompt, prompt) for prompt in PROMPTS], 0)
     batch = common.roll_out(sampler, stream, sampler.config)
-    common.compute_old_logprobs(batch, sampler.policy, sampler.config)
+    sampler.config.minibatch_size = 0
+    common.compute_old_and_ref_logprobs(batch, sampler.policy, None, sampler.config)
     assert batch.sampler_gap == sampler.gap
     assert 0 <= sampler.gap < 1e-4
-    monkeypatch.setattr(rlvr.ranks, "global_max", lambda value: value + 1)
+    monkeypatch.setattr(rlvr.machine.ranks, "global_max", lambda value: value + 1)
     assert batch.metrics()["sampler_gap"] == sampler.gap + 1
     plain = GenerateSampler(sampler.policy, sampler.tokenizer, sampler.config)
     batch = common.roll_out(plain, stream, plain.config)
@@ -353,7 +357,7 @@ def test_the_engine_makes_no_dict_a_token(build, prompts):
 
 
 def test_the_engine_sets_no_more_memory_aside_than_the_estimate_says(build):
-    """rlvr.fit counts 4 GB of workspace for batches of this size."""
+    """rlvr.policy.memory counts 4 GB of workspace for batches of this size."""
     settings = build().engine.settings
     assert (settings["max_num_seqs"], settings["max_num_batched_tokens"]) == (512, 8192)
 
@@ -366,7 +370,7 @@ def seeing(room, tmp_path):
     """A VllmSampler of a policy that reads images."""
     folder = vision.save_vision_policy(tmp_path / "seeing", scale=3.0)
     config = Config(model=folder, max_steps=0, num_generations=2, max_completion_length=6)
-    policy, tokenizer = rlvr.models.load_policy(config, CPU)
+    policy, tokenizer = rlvr.policy.models.load_policy(config, CPU)
     return room.VllmSampler(policy, tokenizer, config)
 
 
@@ -390,7 +394,7 @@ def test_vllm_sees_the_same_tokens_and_the_same_images(seeing):
     assert given == [1, 1, 2, 2, 0, 0]
     assert [s.prompt_ids.count(vision.IMAGE_TOKEN) for s in samples[::2]] == [3, 8, 0]
     found, _ = common.token_logprobs(seeing.policy, samples, range(6))
-    sampled = rlvr.rollouts.sampled_logprobs(samples, "cpu")
+    sampled = rlvr.rollout.rollouts.sampled_logprobs(samples, "cpu")
     torch.testing.assert_close(found, sampled, rtol=0, atol=1e-5)
 
 
@@ -404,7 +408,7 @@ def test_vllm_keeps_no_embeddings_of_old_weights(seeing):
     groups = sample_groups(seeing, problems, 1, 1.0, 6)
     samples = [sample for group in groups for sample in group]
     found, _ = common.token_logprobs(seeing.policy, samples, range(3))
-    sampled = rlvr.rollouts.sampled_logprobs(samples, "cpu")
+    sampled = rlvr.rollout.rollouts.sampled_logprobs(samples, "cpu")
     torch.testing.assert_close(found, sampled, rtol=0, atol=1e-5)
 
 

@@ -23,10 +23,10 @@ import importlib.util
 import subprocess
 import sys
 
-import rlvr.flags
-import rlvr.run
-import rlvr.tiny
-from rlvr.samplers import GenerateSampler
+import rlvr.flags.command_line
+import rlvr.policy.tiny
+import rlvr.training.run
+from rlvr.rollout.samplers import GenerateSampler
 
 import pytest
 from runs import ENVIRONMENT, ROOT, free_port, rows
@@ -46,7 +46,7 @@ DIFFERENT_ROLLOUTS = "two rollouts of the same prompts are different"
 
 def train(folder, *options):
     """Train the tiny policy for three steps, and compare vLLM with the trainer at every push."""
-    from rlvr.vllm_sampler import VllmSampler  # imports vLLM, which need not be installed
+    from rlvr.rollout.vllm_sampler import VllmSampler
 
     if "no-push" in options:
         VllmSampler.push = lambda sampler: None
@@ -62,15 +62,17 @@ def train(folder, *options):
     VllmSampler.sync = sync_and_compare
     # Tensor parallelism wants an even number of heads.
     heads = 4 if "--vllm_tensor_parallel_size" in options else 3
-    policy, tokenizer = rlvr.tiny.build_tiny()
+    policy, tokenizer = rlvr.policy.tiny.build_tiny()
     shape = policy.config
     shape.hidden_size = 32 * heads  # on a CPU, vLLM knows heads of 32, and not the tiny policy's
     shape.num_attention_heads = shape.num_key_value_heads = heads
-    rlvr.tiny.build_tiny = lambda *_: (type(policy)(shape), tokenizer)
+    rlvr.policy.tiny.build_tiny = lambda *_: (type(policy)(shape), tokenizer)
     # The cache is its own, since this tiny policy is not what others expect there.
     folders = ["--output_dir", folder, "--cache_dir", f"{folder}-cache"]
     sys.argv = ["grpo.py", *folders, *FLAGS, *options]
-    rlvr.run.launch(grpo.main, rlvr.flags.parse_flags(grpo.Config, grpo.VARIANTS))
+    rlvr.training.run.launch(
+        grpo.main, rlvr.flags.command_line.parse_flags(grpo.Config, grpo.VARIANTS)
+    )
 
 
 def keep_weights_as_on_a_gpu():

@@ -1,4 +1,4 @@
-"""rlvr/watch.py: a rank that falls silent ends the others, and a watch leaves no thread behind."""
+"""A rank that falls silent ends the others, and a watch leaves no thread behind."""
 
 import re
 import subprocess
@@ -17,10 +17,10 @@ import signal
 import sys
 import time
 
-import rlvr.watch
+import rlvr.machine.watch
 import torch.distributed as dist
 
-rlvr.watch.BEAT, rlvr.watch.SILENCE = 0.25, 2.0
+rlvr.machine.watch.BEAT, rlvr.machine.watch.SILENCE = 0.25, 2.0
 
 
 def start(work, *given):
@@ -38,8 +38,8 @@ def keep_the_store():
 
 
 def be_a_rank(rank, seconds):
-    rlvr.watch.world.RANK = rank
-    with rlvr.watch.watching():
+    rlvr.machine.watch.world.RANK = rank
+    with rlvr.machine.watch.watching():
         time.sleep(seconds)
 
 
@@ -48,12 +48,12 @@ def codes_of(*ranks):
 
 
 def they_end():
-    rlvr.watch.BEAT = 0.0  # so that they are in the store's code nearly all the time
+    rlvr.machine.watch.BEAT = 0.0  # so that they are in the store's code nearly all the time
     return codes_of(*[start(be_a_rank, 0, 0.05) for _ in range(3)])
 
 
 def the_store_is_stopped():
-    rlvr.watch.BEAT, rlvr.watch.SILENCE, rlvr.watch.START = 0.25, 1.0, 20.0
+    rlvr.machine.watch.BEAT, rlvr.machine.watch.SILENCE, rlvr.machine.watch.START = 0.25, 1.0, 20.0
     ranks = start(be_a_rank, 1, 60), start(be_a_rank, 1, 1)
     time.sleep(0.5)
     os.kill(store, signal.SIGSTOP)
@@ -80,14 +80,14 @@ def all_are_stopped_for_a_while():
 
 
 def one_never_starts():
-    rlvr.watch.START = 1.0
+    rlvr.machine.watch.START = 1.0
     return codes_of(start(be_a_rank, 1, 60))
 
 
 def there_is_no_store():
     os.kill(store, signal.SIGKILL)
     os.waitid(os.P_PID, store, os.WEXITED | os.WNOWAIT)  # or a rank may still connect to it
-    rlvr.watch.START = 1.0
+    rlvr.machine.watch.START = 1.0
     return codes_of(start(be_a_rank, 1, 60))
 
 

@@ -1,7 +1,8 @@
-"""docs/your-own.md, followed line by line in a copy of the project."""
+"""docs/your-own.md, followed line by line in a copy of the project; its four functions, by hand."""
 
 import importlib.util
 import json
+import math
 import re
 import shlex
 import shutil
@@ -13,19 +14,10 @@ import torch
 from runs import ENVIRONMENT, ROOT, SMALL, arguments, rows, steps
 
 PAGE = (ROOT / "docs" / "your-own.md").read_text()
-# An example is what stands below one of these headings: blocks, and before some the file's name.
-EXAMPLES = ["A verifier", "A data set", "A flag", "A tool", "An advantage"]
 
 
-def blocks_of(heading):
-    """(language, text, file) of each block of an example; a file goes on for the blocks after."""
-    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    file = None
-    for name, language, text in re.findall(
-        r"^(?:`([\w./-]+)`:\n\n)?```(\w+)\n(.*?)^```$", section, re.M | re.S
-    ):
-        file = name or file
-        yield language, text, file
+def section(heading):
+    return PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
 def apply_diff(path, diff):
@@ -40,19 +32,30 @@ def apply_diff(path, diff):
 
 
 def follow(heading, folder):
-    """Do in a copy of the project what an example says -> the commands that train."""
-    commands = []
-    for language, text, file in blocks_of(heading):
+    """Do in a copy of the project what an example says -> the command that trains.
+
+    An example is some blocks below a heading; before the block of a file stands the file's name.
+    """
+    for file, language, text in re.findall(
+        r"^(?:`([\w./-]+)`:\n\n)?```(\w+)\n(.*?)^```$", section(heading), re.M | re.S
+    ):
         if language == "diff":
             apply_diff(folder / file, text)
         elif language == "json":
             (folder / file).parent.mkdir()
             (folder / file).write_text(text)
-        elif text.startswith("cp "):
-            subprocess.run(shlex.split(text), cwd=folder, check=True)
         else:
-            commands.append(shlex.split(text.replace("\\\n", "")))
-    return commands
+            command = shlex.split(text.replace("\\\n", ""))
+    return command
+
+
+def load(path):
+    """A module of the copy under a name of its own; what it imports is the project's."""
+    spec = importlib.util.spec_from_file_location(f"copy_of_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -60,20 +63,36 @@ def followed(tmp_path_factory):
     """(the copy of the project that has all examples, heading -> the command that trains)."""
     folder = tmp_path_factory.mktemp("own") / "project"
     shutil.copytree(ROOT / "rlvr", folder / "rlvr", ignore=shutil.ignore_patterns("__pycache__"))
-    for script in [*ROOT.glob("*.py"), *ROOT.glob("studies/*.py")]:
-        copy = folder / script.relative_to(ROOT)
-        copy.parent.mkdir(exist_ok=True)
-        shutil.copy(script, copy)
-    commands = {}
-    for heading in EXAMPLES:
-        (commands[heading],) = follow(heading, folder)
-    return folder, commands
+    for script in ROOT.glob("*.py"):
+        shutil.copy(script, folder)
+    headings = ["A verifier", "A data set", "A flag", "A tool"]
+    return folder, {heading: follow(heading, folder) for heading in headings}
 
 
-def run_in_copy(folder, *arguments):
-    """Run Python in the copy of the project -> what it has printed."""
+# The flag that an example adds, and the rewards of its completions. A completion of "A flag" has 1
+# to 48 tokens, of which each costs 0.01.
+PARTLY = {1.0, 0.3, -0.5}
+COSTLY = {round(right - 0.01 * length, 2) for right in (0, 1) for length in range(1, 49)}
+TRAINED = {
+    "A verifier": (dict(verifier="partly"), PARTLY),
+    "A data set": (dict(dataset="my-sums"), PARTLY),
+    "A flag": (dict(length_penalty=0.01), COSTLY),
+    "A tool": (dict(tool="compare"), {0.0, 1.0}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("heading", TRAINED)
+def test_an_example_trains(heading, followed, cache_dir):
+    """By the command of the page, with a smaller policy."""
+    folder, commands = followed
+    python, script, *given = commands[heading]
+    assert python == "python"
+    smaller = {name: value for name, value in SMALL.items() if f"--{name}" not in given}
+    run = folder / "runs" / heading
+    smaller |= dict(cache_dir=cache_dir, output_dir=run)
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [sys.executable, script, *given, *arguments(**smaller)],
         cwd=folder,
         env=ENVIRONMENT,
         capture_output=True,
@@ -81,66 +100,14 @@ def run_in_copy(folder, *arguments):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.fixture
-def train(followed, cache_dir):
-    """train(heading) runs the command of an example with a smaller policy -> the run folder."""
-    folder, commands = followed
-
-    def run_command(heading):
-        python, script, *given = commands[heading]
-        assert python == "python"
-        smaller = {name: value for name, value in SMALL.items() if f"--{name}" not in given}
-        run = folder / "runs" / heading
-        smaller |= dict(cache_dir=cache_dir, output_dir=run)
-        run_in_copy(folder, script, *given, *arguments(**smaller))
-        assert steps(run) == [1, 2]
-        return run
-
-    return run_command
-
-
-def flags_of(run):
-    """The flags of a run, and the set of the rewards among its samples."""
+    assert steps(run) == [1, 2]
+    flags, expected = TRAINED[heading]
+    assert flags.items() <= json.loads((run / "config.json").read_text()).items()
     samples = (run / "samples.jsonl").read_text().splitlines()
-    rewards = {json.loads(sample)["reward"] for sample in samples}
-    return json.loads((run / "config.json").read_text()), rewards
-
-
-@pytest.mark.slow
-def test_a_verifier(train):
-    """Its entry is all that `--verifier partly` needs."""
-    flags, rewards = flags_of(train("A verifier"))
-    assert flags["verifier"] == "partly"
-    assert rewards
-    assert rewards <= {1.0, 0.3, -0.5}
-
-
-@pytest.mark.slow
-def test_a_data_set(train):
-    """Its row is all that `--dataset my-sums` needs."""
-    flags, rewards = flags_of(train("A data set"))
-    assert flags["dataset"] == "my-sums"
-    assert rewards
-    assert rewards <= {1.0, 0.3, -0.5}
-
-
-@pytest.mark.slow
-def test_a_flag(train):
-    """A completion has 1 to 48 tokens, of which each costs 0.01."""
-    flags, rewards = flags_of(train("A flag"))
-    assert flags["length_penalty"] == 0.01
-    assert {round(100 * reward) % 100 for reward in rewards} <= {*range(52, 100)}
-
-
-@pytest.mark.longest
-def test_a_tool_trains(train):
-    """Its entry is all that `--tool compare` needs, and some answers are sent back."""
-    run = train("A tool")
-    assert json.loads((run / "config.json").read_text())["tool"] == "compare"
-    assert all(row["turns"] > 1 for row in rows(run))
+    rewards = {round(json.loads(sample)["reward"], 2) for sample in samples}
+    assert rewards and rewards <= expected
+    if heading == "A tool":  # some answers are sent back
+        assert all(row["turns"] > 1 for row in rows(run))
 
 
 @pytest.mark.parametrize(
@@ -159,44 +126,94 @@ def test_a_tool_by_hand(followed, text, reply):
     assert text.endswith(tool.call_end)
 
 
-@pytest.mark.slow
-def test_an_advantage_trains(train):
-    train("An advantage")
-
-
-@pytest.mark.longest
-def test_your_paper_in_twenty_minutes(followed):
-    """The table of tiny runs has the rows of the table of the page."""
-    folder, _ = followed
-    quick, full = follow("Your paper in twenty minutes", folder)
-    assert quick == [*full, "--quick"]
-    rows = [line for line in PAGE.splitlines() if line.startswith(("| middle |", "| weak |"))]
-    found = run_in_copy(folder, *quick[1:]).splitlines()
-    names = [row.split(" | ")[:2] for row in found if row.startswith(("| middle |", "| weak |"))]
-    assert names == [row.split(" | ")[:2] for row in rows]
-    assert len(names) == 8
-
-
-def test_an_advantage_by_hand(followed):
-    """The means of the other rewards of 0.5, 1, 0 are 0.5, 0.25, 0.75."""
-    advantages = load(followed[0] / "rloo.py").rloo_advantage(torch.tensor([[0.5, 1.0, 0.0]]))
-    assert advantages.tolist() == [[0.0, 0.75, -0.75]]
-
-
 @pytest.mark.parametrize(
     "answer, reward",
     [("<answer>3+9*5</answer>", 1.0), ("<answer>3+9</answer>", 0.3), ("3+9*5", None)],
 )
 def test_a_verifier_by_hand(followed, answer, reward):
-    entry = load(followed[0] / "rlvr" / "tasks" / "verifiers.py").VERIFIERS["partly"]
+    entry = load(followed[0] / "rlvr" / "verify" / "verifiers.py").VERIFIERS["partly"]
     assert entry.verify(answer, "3 9 5 : 48 ") == reward
     assert entry.no_answer == -0.5
 
 
-def load(path):
-    """A module of the copy under a name of its own; what it imports is the project's."""
-    spec = importlib.util.spec_from_file_location(f"copy_of_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
+# ------------------------------------------------------------------- four papers, one function each
+
+BLOCKS = re.findall(
+    r"^```python\n(.*?)^```$", section("Four papers, one function each"), re.M | re.S
+)
+FUNCTIONS = {"torch": torch}  # each is pasted beside torch alone
+exec("\n\n".join(BLOCKS), FUNCTIONS)
+
+
+def close(found, expected, rel=1e-6):
+    torch.testing.assert_close(found, torch.tensor(expected).to(found), rtol=rel, atol=1e-6)
+
+
+def test_maxrl_by_hand():
+    maxrl = FUNCTIONS["maxrl_advantage"]
+    # prime-rl, test_advantage.py, test_max_rl_mean_normalized
+    close(maxrl(torch.tensor([[1.0, 0.0, 0.0, 0.0]])), [[3.0, -1.0, -1.0, -1.0]])
+    close(maxrl(torch.tensor([[0.0, 0.0], [1.0, 1.0]])), [[0.0, 0.0], [0.0, 0.0]])
+    # SkyRL, test_ppo_utils.py, test_compute_maxrl_advantage
+    expected = [[1.5 / 4.5, -1.5 / 4.5], [-1.5 / 10.5, 1.5 / 10.5]]
+    close(maxrl(torch.tensor([[6.0, 3.0], [9.0, 12.0]])), expected)
+
+
+@pytest.mark.parametrize("success_rate", [0.05, 0.3, 0.9])
+def test_maxrl_climbs_the_truncated_likelihood(success_rate):
+    """The paper's theorem: the estimate's mean is the gradient of - sum_k (1 - p)^k / k.
+
+    Its sum goes up to k = G - 1, because a group without success gets 0 here, and keeps a baseline
+    there. p is the logistic function of one parameter, so that d log pi is 1 - p for a success and
+    -p for a failure; all numbers of successes are gone through.
+    """
+    size, p, mean = 6, success_rate, 0.0
+    for count in range(size + 1):
+        rewards = torch.tensor([[1.0] * count + [0.0] * (size - count)], dtype=torch.float64)
+        score = rewards - p  # d log pi
+        chance = math.comb(size, count) * p**count * (1 - p) ** (size - count)
+        mean += chance * (FUNCTIONS["maxrl_advantage"](rewards) * score).mean().item()
+    slope = p * (1 - p)  # of p in the parameter
+    expected = sum((1 - p) ** (k - 1) for k in range(1, size)) * slope
+    assert mean == pytest.approx(expected, rel=1e-12)
+
+
+def test_cispo_by_hand():
+    """SkyRL, test_losses.py, test_policy_loss_cispo: ratios of 0.5, 1 and 10."""
+    logprobs = torch.tensor([[-1.69315, -1.0, -0.69741]])
+    ratio = (logprobs - torch.tensor([[-1.0, -1.0, -3.0]])).exp()
+    found = FUNCTIONS["cispo"](ratio, logprobs, torch.tensor([[1.0, -1.0, -4.0]]), 0.2, 0.2)
+    close(-found, [[1.35452, -1.0, -3.347568]], rel=1e-5)
+
+
+def test_cispo_clips_the_weight_and_not_the_token():
+    """d objective / d log pi is the clipped ratio times A, also where PPO has none."""
+    old = torch.full((1, 4), -1.0, dtype=torch.float64)
+    ratios = torch.tensor([[0.5, 1.0, 1.1, 3.0]], dtype=torch.float64)
+    logprobs = (old + ratios.log()).requires_grad_()
+    advantages = torch.tensor([[-2.0, 1.0, -1.0, 5.0]], dtype=torch.float64)
+    FUNCTIONS["cispo"]((logprobs - old).exp(), logprobs, advantages, 1.0, 0.3).sum().backward()
+    close(logprobs.grad, [[0.5 * -2, 1.0, -1.1, 1.3 * 5]])
+
+
+@pytest.mark.parametrize(
+    ("bounds", "old", "sampled", "expected"),
+    [
+        # the paper's bounds; NeMo-RL, test_clipped_pg_loss_icepop_importance_sampling
+        ((), [-1.0, -1.0, -1.0], [-0.5, -3.5, -0.8], [0.6065, 0.0, 0.8187]),
+        # SkyRL, test_off_policy_correction.py, test_compute_token_mask_*: what is kept there
+        ((0.5, 2.0), [-1.0, -1.0, -1.0], [-1.0, -1.0, -3.0], [1.0, 1.0, 0.0]),
+        ((0.5, 2.0), [-1.0, -1.0, -3.0], [-1.0, -1.0, -1.0], [1.0, 1.0, 0.0]),
+        ((0.5, 2.0), [0.0, 0.0, 0.0], [-math.log(0.5), -math.log(2.0), 0.0], [0.5, 2.0, 1.0]),
+    ],
+)
+def test_icepop_by_hand(bounds, old, sampled, expected):
+    found = FUNCTIONS["icepop"](torch.tensor([old]), torch.tensor([sampled]), *bounds)
+    close(found, [expected], rel=1e-4)
+
+
+def test_soft_overlong_by_hand():
+    """DAPO's own lengths: 16,384 tokens are expected, and 4,096 more are the cache."""
+    lengths = torch.tensor([[1.0, 16384.0, 17408.0, 18432.0, 20480.0, 20481.0]])
+    found = FUNCTIONS["soft_overlong"](lengths, 20480, 4096)
+    assert found.tolist() == [[0.0, 0.0, -0.25, -0.5, -1.0, -1.0]]

@@ -9,10 +9,10 @@ import io
 import json
 from pathlib import Path
 
-import rlvr.models
-from rlvr.config import Config
-from rlvr.records import Problem
+import rlvr.policy.models
+from rlvr.flags.config import Config
 from rlvr.tasks.pictures import with_image_tokens
+from rlvr.tasks.problems import Problem
 from rlvr.tasks.prompts import write_prompts
 
 import PIL.Image
@@ -131,7 +131,9 @@ def save_vision_policy(folder, scale=1.0, family="qwen2_5_vl"):
 
 def load(folder):
     """The policy and the tokenizer of a folder."""
-    return rlvr.models.load_policy(Config(model=str(folder), max_steps=0), torch.device("cpu"))
+    return rlvr.policy.models.load_policy(
+        Config(model=str(folder), max_steps=0), torch.device("cpu")
+    )
 
 
 def problems(tokenizer, shown):

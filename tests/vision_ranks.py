@@ -14,11 +14,12 @@ import contextlib
 import random
 import sys
 
-import rlvr.flags
-import rlvr.run
+import rlvr.flags.command_line
+import rlvr.machine.ranks
+import rlvr.training.run
 from rlvr import world
-from rlvr.records import Sample
-from rlvr.sharding import whole
+from rlvr.policy.sharding import whole
+from rlvr.tasks.problems import Sample
 from rlvr.tasks.prompts import encode_prompt
 
 import torch
@@ -86,7 +87,9 @@ def train(name, flags):
     """Train, and leave on disk what has come of it."""
     common.roll_out = rollouts = GivenRollouts()
     sys.argv = ["grpo.py", *flags, "--output_dir", name]
-    rlvr.run.launch(grpo.main, rlvr.flags.parse_flags(grpo.Config, grpo.VARIANTS))
+    rlvr.training.run.launch(
+        grpo.main, rlvr.flags.command_line.parse_flags(grpo.Config, grpo.VARIANTS)
+    )
     named = rollouts.policy.named_parameters()
     weights = {name: whole(value.detach()) for name, value in named}
     if world.RANK == 0:
@@ -101,9 +104,9 @@ def main(*flags):
         *given, **named
     ).double()
     common.evaluate = lambda *_: {"pass@1": 0.0}
-    rlvr.run.Run.finish = lambda run: None
+    rlvr.training.run.Run.finish = lambda run: None
     # One process group serves all trainings: to make several in a row is a race.
-    rlvr.run.process_group = contextlib.nullcontext
+    rlvr.machine.ranks.process_group = contextlib.nullcontext
     if world.WORLD_SIZE > 1:
         dist.init_process_group("gloo")
     for name, more in WAYS[world.WORLD_SIZE].items():

@@ -87,8 +87,8 @@ def _():
     batch = common.make_batch(drawn.samples[8 * chosen : 8 * chosen + 8], begun.config, "cpu")
     advantages = grpo_advantage(batch.rewards)  # [1, 8]
 
-    before = common.compute_old_logprobs(batch, begun.policy, begun.config).sum(1)  # [8], log pi
     lesson.update(begun, batch, advantages)
+    before = batch.old_logprobs.sum(1)  # [8], log pi before the update
     logprobs, _ = common.token_logprobs(begun.policy, batch.samples, range(8))  # [8, T]
     change = logprobs.detach().sum(1) - before  # [8], of log pi, in nats
     return advantages, batch, begun, change

@@ -54,7 +54,7 @@ def _(neg, pos):
 def _():
     begun = lesson.start(prompts_per_step=64)
     batch = common.roll_out(begun.sampler, begun.stream, begun.config)  # 64 groups of 16
-    kappa = global_kappa(batch.successes, batch.mask, batch.sampled_logprobs)
+    kappa = global_kappa(batch.successes, batch.mean_logprobs())
     return batch, kappa
 
 

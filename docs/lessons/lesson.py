@@ -11,12 +11,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "studies")]
 
-import rlvr.config
-import rlvr.models
-import rlvr.records
-import rlvr.samplers
-import rlvr.tasks.countdown
-import rlvr.tasks.stream
+
+import rlvr
+import rlvr.tasks.embedded
+import rlvr.tasks.problems
 
 import marimo as mo
 import torch
@@ -33,29 +31,27 @@ class Start(NamedTuple):
     """What `main` of a script makes before its loop."""
 
     policy: torch.nn.Module
-    sampler: rlvr.samplers.GenerateSampler
-    stream: rlvr.tasks.stream.ProblemStream
-    held_out: list[rlvr.records.Problem]
+    sampler: object  # of rlvr.rollout.make_sampler
+    stream: rlvr.tasks.problems.ProblemStream
+    held_out: list[rlvr.tasks.Problem]
     optimizer: torch.optim.Optimizer
-    config: rlvr.config.Config
+    config: rlvr.flags.Config
 
 
 def start(**flags) -> Start:
-    """A shipped policy, and what trains it, on one thread. `flags` are those of rlvr/config.py.
+    """A shipped policy, and what trains it, on one thread. `flags` are those of all scripts.
 
     The policy is "middle" unless `base` says otherwise. It knows Countdown: make 48 of 3, 9 and 5.
     It computes rightly, but often chooses wrongly.
     """
     torch.set_num_threads(1)  # a second one gains little on so small a policy
-    config = rlvr.config.Config(**{"base": "middle", **flags})
+    config = rlvr.flags.Config(**{"base": "middle", **flags})
     torch.manual_seed(config.seed)
-    policy, tokenizer = rlvr.models.load_policy(config, torch.device("cpu"))
-    problems, held_out = rlvr.tasks.countdown.draw_countdown(config)
-    sampler = rlvr.samplers.make_sampler(policy, tokenizer, config)
-    stream = rlvr.tasks.stream.ProblemStream(problems, config.seed)
-    optimizer = torch.optim.AdamW(
-        policy.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
+    policy, tokenizer = rlvr.policy.load_policy(config, torch.device("cpu"))
+    problems, held_out = rlvr.tasks.embedded.draw_countdown(config)
+    sampler = rlvr.rollout.make_sampler(policy, tokenizer, config, common.decode)
+    stream = rlvr.tasks.problems.ProblemStream(problems, config.seed)
+    optimizer, _ = rlvr.training.make_optimizer(policy, config)
     return Start(policy, sampler, stream, held_out, optimizer, config)
 
 
@@ -65,13 +61,19 @@ def update(begun: Start, batch: common.Batch, advantages: torch.Tensor) -> None:
     advantages = advantages.reshape(-1, 1)  # [N, 1]
     common.compute_old_and_ref_logprobs(batch, policy, None, config)
     for minibatch in batch.minibatches(config.minibatch_size):
-        loss_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
+        token_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
         for rows in batch.microbatches(minibatch, config.microbatch_tokens):
             logprobs, _ = common.token_logprobs(policy, batch.samples, rows)  # [m, T]
             old_logprobs = batch.old_policy_logprobs(rows, logprobs)
-            ratio = common.importance_ratio(logprobs, old_logprobs, batch.mask[rows])
-            clipped = common.ppo_clip(ratio, advantages[rows], config.epsilon)
-            (-(loss_weights[rows] * clipped.objective).sum()).backward()
+            loss, _ = common.ppo_clip_loss(
+                logprobs,
+                old_logprobs,
+                advantages[rows],
+                batch.mask[rows],
+                token_weights[rows],
+                config.epsilon,
+            )
+            loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
         begun.optimizer.step()
         begun.optimizer.zero_grad()

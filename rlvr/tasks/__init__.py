@@ -1,4 +1,16 @@
-"""Tasks: problems, data sets, verifiers, and the processes that judge completions.
+"""Problems: made here, read from data sets, and written as the prompts that a policy reads."""
 
-Nothing here imports torch, so that a grader starts at once.
-"""
+from rlvr import door
+
+__getattr__ = door(
+    __name__,
+    datasets="open_problems",
+    embedded="exchange_target make_countdown",
+    pictures="open_image reader_of",
+    problems="Problem Sample own_tokens",
+    prompts=(
+        "USER_SUFFIXES encode_prompt end_of_turn read_template_kwargs texts_with_opened_thoughts"
+    ),
+    sources="DATASETS EMBEDDED source_of",
+    tools="TOOLS find_call_ends find_replies",
+)

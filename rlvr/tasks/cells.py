@@ -14,7 +14,7 @@ import string
 import zlib
 from collections.abc import Callable
 
-from rlvr.tasks.unit_tests import tests_text
+from rlvr.verify.programs import tests_text
 
 ROLES = {"system", "user", "assistant"}
 

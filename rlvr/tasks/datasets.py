@@ -1,5 +1,6 @@
 """The problems to train on and to evaluate on, and what is dropped on the way."""
 
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -7,14 +8,26 @@ from dataclasses import replace
 
 from rlvr import world
 from rlvr.errors import UserError
-from rlvr.records import Problem
-from rlvr.tasks.isolation import describe
+from rlvr.machine import from_rank_0
 from rlvr.tasks.pictures import with_image_tokens, with_images
-from rlvr.tasks.pool import grade, in_threads
+from rlvr.tasks.problems import Problem, ProblemStream
 from rlvr.tasks.prompts import choose_system_prompt, that_fit, write_prompts
-from rlvr.tasks.sources import EMBEDDED
-from rlvr.tasks.splits import load_splits, problems_of, source_of
-from rlvr.tasks.verifiers import VERIFIERS
+from rlvr.tasks.sources import EMBEDDED, load_splits, problems_of, source_of
+from rlvr.verify import VERIFIERS, grade, in_threads
+from rlvr.verify.programs import describe
+
+
+def open_problems(config, tokenizer) -> tuple[ProblemStream, dict[str, list[Problem]]]:
+    """The stream of training problems, and the problems of each data set to evaluate on.
+
+    Rank 0 loads them for all ranks, which call it together. --num_train_epochs becomes a number of
+    steps, config.max_steps; groups that dynamic sampling draws again are not counted.
+    """
+    training, evaluation = from_rank_0(load_problems, config, tokenizer)
+    if config.num_train_epochs is not None:
+        prompts = config.num_train_epochs * len(training)
+        config.max_steps = math.ceil(prompts / config.prompts_per_step)
+    return ProblemStream(training, config.seed), evaluation
 
 
 def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Problem]]]:
@@ -26,10 +39,6 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
     needed = [*config.eval_names, *([config.dataset] if config.max_steps > 0 else [])]
     found = {name: read_set(name, config) for name in dict.fromkeys(needed)}
     sets = {name: found[name][1] for name in config.eval_names}
-    training = []
-    if config.max_steps > 0:
-        training = without_overlap(config.dataset, found[config.dataset][0], sets)
-        training = prepare(config.dataset, training, config, tokenizer)
     evaluation = {}
     for name, problems in sets.items():
         problems = problems[: config.eval_problems or None]
@@ -39,6 +48,10 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
                 f"the data set {name} has {len(evaluation[name])} problems to evaluate on, less "
                 "than one a rank"
             )
+    training = []
+    if config.max_steps > 0:
+        training = without_overlap(config.dataset, found[config.dataset][0], sets)
+        training = prepare(config.dataset, training, config, tokenizer)
     problems = [*training, *(problem for drawn in evaluation.values() for problem in drawn)]
     if world.RANK == 0 and any(problem.verifier == "code" for problem in problems):
         print(describe())
@@ -106,24 +119,31 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
         return []
     verifier = VERIFIERS[problems[0].verifier]
     system = choose_system_prompt(verifier, config.system_prompt, tokenizer)
-    dropped = {}
-    asked = [problem for problem in problems if problem.prompt]
-    dropped["without a question"] = len(problems) - len(asked)
-    answered = [problem for problem in asked if problem.gold is not None]
-    dropped["with a dict, a bool or a nested list as answer"] = len(asked) - len(answered)
-    readable = with_images(name, answered, tokenizer)
-    dropped["with an image that cannot be read"] = len(answered) - len(readable)
-    written = write_prompts(readable, system, config, tokenizer)
-    shown = with_image_tokens(written, tokenizer)
-    dropped["whose prompt does not show each image once"] = len(written) - len(shown)
-    short = that_fit(shown, config.max_prompt_length, tokenizer)
-    dropped[f"over {config.max_prompt_length} tokens"] = len(shown) - len(short)
-    kept = with_golds(name, short, config)
-    dropped["whose answer the verifier does not take"] = len(short) - len(kept)
-    losses = ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count)
-    told = f"{name}: {len(problems)} problems less {losses} are {len(kept)}"
+    steps = {
+        "without a question": lambda found: [each for each in found if each.prompt],
+        "with a dict, a bool or a nested list as answer": lambda found: [
+            each for each in found if each.gold is not None
+        ],
+        "with an image that cannot be read": lambda found: with_images(name, found, tokenizer),
+        "whose prompt does not show each image once": lambda found: with_image_tokens(
+            write_prompts(found, system, config, tokenizer), tokenizer
+        ),
+        f"over {config.max_prompt_length} tokens": lambda found: that_fit(
+            found, config.max_prompt_length, tokenizer
+        ),
+        "whose answer the verifier does not take": lambda found: with_golds(name, found, config),
+    }
+    kept, losses = problems, []
+    for reason, keep in steps.items():
+        before, kept = len(kept), keep(kept)
+        if len(kept) < before:
+            losses.append(f"{before - len(kept)} {reason}")
+    told = f"{name}: {len(problems)} problems less {', '.join(losses)} are {len(kept)}"
     if not kept:
-        raise UserError(told)
+        raise UserError(
+            f"{told}; see --max_prompt_length, and for a file --prompt_column, --answer_column and "
+            "--verifier"
+        )
     if losses and world.RANK == 0:
         print(told)
     return kept

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlvr.errors import UserError
-from rlvr.records import Problem
-from rlvr.tasks.pool import in_threads
+from rlvr.tasks.problems import Problem
+from rlvr.verify import in_threads
 
 
 def reader_of(holder):
-    """The rlvr.images.ImageReader of a policy or a tokenizer; None where they read text alone."""
+    """The rlvr.policy.ImageReader of a policy or a tokenizer; None where they read text alone."""
     return getattr(holder, "image_reader", None)
 
 

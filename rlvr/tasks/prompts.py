@@ -1,4 +1,4 @@
-"""System prompts by name, and how a problem becomes the prompt that the policy reads."""
+"""How a problem becomes the prompt that the policy reads."""
 
 import json
 import re
@@ -6,41 +6,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from rlvr.errors import UserError
-from rlvr.records import Problem
+from rlvr.tasks.problems import Problem
+from rlvr.verify import BOXED, SYSTEM_PROMPTS
 
-# A-GRAE, App. C.2, as the system prompt; two-stage dynamics, App. C.2, behind the question
-BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 USER_SUFFIXES = {"none": "", "boxed": BOXED}
-SYSTEM_PROMPTS = {
-    "none": "",
-    "boxed": BOXED,
-    "assistant": "You are a helpful assistant.",  # two-stage dynamics, App. C.2
-    # CW-GRPO, App. B
-    "think": (
-        "A conversation between User and Assistant. The user asks a question, and the Assistant "
-        "solves it. The assistant first thinks about the reasoning process in the mind and then "
-        "provides the user with the answer, and put your final answer within \\boxed{}. The "
-        "reasoning process and answer are enclosed within <think> </think> and <answer> </answer> "
-        "tags, respectively, i.e., <think> reasoning process here </think> <answer> answer here "
-        "</answer>. Note that respond by English, NOT use other languages."
-    ),
-    "countdown": (
-        "You are given numbers and a target, such as 3 9 5 : 48. Use each number exactly once, "
-        "with + - * / and parentheses, to reach the target. Think within <think> </think>, then "
-        "give the expression alone within <answer> </answer>."
-    ),
-    "number": "Answer with a number only.",
-    # A-GRAE, App. C.2, for images; there it is worded for questions with options
-    "monologue": (
-        "You FIRST think about the reasoning process as an internal monologue and then provide the "
-        "final answer. The reasoning process MUST BE enclosed within <think> </think> tags. The "
-        "final answer MUST BE put in \\boxed{}."
-    ),
-    "code": (
-        "Solve the problem in Python. Think step by step, then give the whole program in one "
-        "```python block."
-    ),
-}
 
 # What templates take for today. With the real date a resumed run would have other prompts.
 A_FIXED_DAY = datetime(2024, 7, 26)

@@ -1,24 +1,21 @@
-"""The tables of data sets: those of the hub, and those that are made here."""
+"""The tables of data sets: those of the hub and those that are made here; and reading their rows.
 
+A data set of the user's own is a file, or a folder of files or of save_to_disk.
+"""
+
+import contextlib
+import glob
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
-from rlvr.tasks.arithmetic import draw_arithmetic
-from rlvr.tasks.cells import (
-    code_contests_tests,
-    function_to_write,
-    human_eval_tests,
-    letter_of,
-    letter_or_option,
-    livecodebench_tests,
-    question_or_image,
-    read_question,
-    with_choices,
-    with_options,
-    with_starter,
-)
-from rlvr.tasks.countdown import draw_countdown
-from rlvr.tasks.verifiers import VERIFIERS
+from rlvr.errors import UserError
+from rlvr.tasks import cells
+from rlvr.tasks.embedded import draw_arithmetic, draw_countdown
+from rlvr.tasks.pictures import read_images
+from rlvr.tasks.problems import Problem
+from rlvr.verify import VERIFIERS
 
 
 @dataclass(frozen=True)
@@ -30,135 +27,105 @@ class Source:
     answer: str | tuple[str, ...]  # the columns whose cells `gold` takes
     images: str | None = None  # column whose cells rlvr.tasks.pictures reads
     train: str | None = None  # split to train on
-    test: str | None = None  # split to evaluate on
+    test: str = "test"  # split to evaluate on; there may be none of this name
     level: str | None = None  # column whose values are also evaluated by themselves
     verifier: str = "math"
     configuration: str | None = None  # of the hub's set
     files: str | None = None  # of the hub's set, in parquet: those of a split, where it says so
     since: tuple[str, str] | None = None  # a column of dates, and the first that is wanted
-    ask: Callable = read_question  # cells -> question
+    ask: Callable = cells.read_question  # cells -> question
     gold: Callable | None = None  # cells -> gold answer; as the verifier's entry says if None
-
-    def columns(self, part: str) -> tuple[str, ...]:
-        """The columns of `problem` or `answer`."""
-        named = getattr(self, part)
-        return (named,) if isinstance(named, str) else named
-
-    def read_gold(self) -> Callable:
-        """The function that reads a gold answer."""
-        return self.gold or VERIFIERS[self.verifier].gold
 
 
 LIVECODEBENCH = dict(
     path="lighteval/code_generation_lite",  # livecodebench's own, as files instead of a script
     problem=("question_content", "starter_code"),
     answer=("public_test_cases", "private_test_cases", "metadata"),
-    test="test",
     level="difficulty",
     verifier="code",
-    ask=with_starter,
-    gold=livecodebench_tests,
+    ask=cells.with_starter,
+    gold=cells.livecodebench_tests,
 )
 DATASETS = {
     "gsm8k": Source(
-        "openai/gsm8k",
-        "question",
-        "answer",
-        train="train",
-        test="test",
-        verifier="number",
-        configuration="main",
+        "openai/gsm8k", "question", "answer", train="train", verifier="number", configuration="main"
     ),
     "math": Source(
-        "DigitalLearningGmbH/MATH-lighteval",
-        "problem",
-        "solution",
-        train="train",
-        test="test",
-        level="level",
+        "DigitalLearningGmbH/MATH-lighteval", "problem", "solution", train="train", level="level"
     ),
-    "math500": Source("HuggingFaceH4/MATH-500", "problem", "answer", test="test", level="level"),
+    "math500": Source("HuggingFaceH4/MATH-500", "problem", "answer", level="level"),
     "open-rs": Source("knoveleng/open-rs", "problem", "answer", train="train", level="level"),
     "aime24": Source("HuggingFaceH4/aime_2024", "problem", "answer", test="train"),
-    "aime25": Source("math-ai/aime25", "problem", "answer", test="test"),
-    "amc23": Source("math-ai/amc23", "question", "answer", test="test"),
-    "minerva": Source("math-ai/minervamath", "question", "answer", test="test"),
-    "olympiadbench": Source("math-ai/olympiadbench", "question", "final_answer", test="test"),
+    "aime25": Source("math-ai/aime25", "problem", "answer"),
+    "amc23": Source("math-ai/amc23", "question", "answer"),
+    "minerva": Source("math-ai/minervamath", "question", "answer"),
+    "olympiadbench": Source("math-ai/olympiadbench", "question", "final_answer"),
     "arc": Source(
         "allenai/ai2_arc",
         ("question", "choices"),
         ("answerKey", "choices"),
-        test="test",
         verifier="choice",
         configuration="ARC-Challenge",
-        ask=with_options,
-        gold=letter_of,
+        ask=cells.with_options,
+        gold=cells.letter_of,
     ),
     "mmlu-pro": Source(
         "TIGER-Lab/MMLU-Pro",
         ("question", "options"),
         "answer",
-        test="test",
         level="category",
         verifier="choice",
-        ask=with_options,
+        ask=cells.with_options,
     ),
     "code-contests": Source(
         "deepmind/code_contests",
         "description",
         ("public_tests", "private_tests", "generated_tests"),
         train="train",
-        test="test",
         verifier="code",
-        ask=with_starter,
-        gold=code_contests_tests,
+        ask=cells.with_starter,
+        gold=cells.code_contests_tests,
     ),
     "taco": Source(
         "BAAI/TACO",
         ("question", "starter_code"),
         "input_output",
         train="train",
-        test="test",
         level="difficulty",
         verifier="code",
         files="ALL/{split}-*.parquet",  # the repository also has a script, which is not run
-        ask=with_starter,
+        ask=cells.with_starter,
     ),
     "human-eval": Source(
         "openai/openai_humaneval",
         "prompt",
         ("test", "entry_point", "prompt"),
-        test="test",
         verifier="code",
         configuration="openai_humaneval",
-        ask=function_to_write,
-        gold=human_eval_tests,
+        ask=cells.function_to_write,
+        gold=cells.human_eval_tests,
     ),
     # FADE's two evaluations: all of release 5, and of release 6 what is of August 2024 or later.
     "livecodebench-v5": Source(**LIVECODEBENCH, configuration="release_v5"),
     "livecodebench-v6": Source(
         **LIVECODEBENCH, configuration="release_v6", since=("contest_date", "2024-08")
     ),
-}
-# A-GRAE's sets with images, and for its medical one the largest of those that it is made of.
-DATASETS |= {
+    # A-GRAE's sets with images, and for its medical one the largest of those that it is made of.
     "geo3k": Source(
         "hiyouga/geometry3k",
         "problem",
         "answer",
         images="images",
         train="train",
-        test="test",
     ),
     "mathvision": Source(
         "MathLLMs/MathVision",
         ("question", "options"),
         ("answer", "options"),
         images="decoded_image",
-        test="test",
         level="level",
-        ask=with_options,
-        gold=letter_or_option,
+        ask=cells.with_options,
+        gold=cells.letter_or_option,
     ),
     "mathverse": Source(
         "AI4Math/MathVerse",
@@ -168,7 +135,7 @@ DATASETS |= {
         test="testmini",
         level="problem_version",
         configuration="testmini",
-        ask=question_or_image,
+        ask=cells.question_or_image,
     ),
     "pmc-vqa": Source(
         "mdwiratathya/PMC-VQA_small",
@@ -176,11 +143,114 @@ DATASETS |= {
         "answer label",
         images="image",
         train="train",
-        test="test",
         verifier="choice",
         files="data/{split}-00000-*.parquet",  # the first of each split: all of them are 14 GB
-        ask=with_choices,
+        ask=cells.with_choices,
     ),
 }
 # Sets that are made here: config -> the problems to train on, and those to evaluate on.
 EMBEDDED = {"countdown": draw_countdown, "arithmetic": draw_arithmetic}
+
+FILES = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves in its folder
+WHAT_IS_READ = (
+    "a data set is .jsonl, .json (UTF-8) or .parquet, or a folder of these, and not empty"
+)
+
+
+def source_of(name: str, config) -> Source:
+    """The row of the table, or one for local files, by the flags; UserError for a wrong file."""
+    if name in DATASETS:
+        return DATASETS[name]
+    file = Path(name)
+    if file.is_file() and (file.suffix not in FILES or file.stat().st_size == 0):
+        wrong = "is empty" if file.suffix in FILES else "is of another kind"
+        raise UserError(f"the file {name} {wrong}: {WHAT_IS_READ}")
+    gold = VERIFIERS[config.verifier].gold
+    return Source(
+        name,
+        config.prompt_column,
+        config.answer_column,
+        config.image_column or None,
+        train="train",
+        verifier=config.verifier,
+        gold=cells.alternatives(gold) if config.answer_lists == "alternatives" else gold,
+    )
+
+
+@contextlib.contextmanager
+def reading_rows(name: str):
+    """Turn an error of the library `datasets` into a UserError of one line."""
+    try:
+        yield
+    except Exception as error:  # of every kind, by format and by network
+        reason = str(error.__cause__ or error) or repr(error)
+        hint = "" if name in DATASETS else f" ({WHAT_IS_READ})"
+        raise UserError(
+            f"cannot load the data set {name}: {reason.splitlines()[0]}{hint}"
+        ) from error
+
+
+def load_splits(name: str, source: Source) -> dict:
+    """The splits of a data set by name; UserError, in one line, where it cannot be read."""
+    import datasets  # takes a second
+
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # a failure is told by reading_rows
+    with reading_rows(name):
+        if any(Path(name, file).exists() for file in SAVED):
+            saved = datasets.load_from_disk(name)
+            return saved if isinstance(saved, dict) else {"train": saved}
+        return datasets.load_dataset(**where_is(name, source))
+
+
+def where_is(name: str, source: Source) -> dict:
+    """What load_dataset is to be told."""
+    suffix = Path(name).suffix
+    if suffix in FILES:
+        return dict(path=FILES[suffix], data_files=glob.escape(name))
+    if source.files:
+        folder = f"hf://datasets/{source.path}"
+        splits = (source.train, source.test)
+        files = {split: f"{folder}/{source.files.format(split=split)}" for split in splits}
+        return dict(path="parquet", data_files=files)
+    return dict(path=source.path, name=source.configuration)
+
+
+def problems_of(split, name: str, source: Source) -> list[Problem]:
+    """A problem for each row of a split, shuffled; UserError where a column is missing.
+
+    Whole columns are read at once, and no others: 100,000 rows one by one take many seconds, and
+    the solutions that some sets bring along many GB.
+    """
+    if not split:
+        return []
+    parts = (source.problem, source.answer, source.images or ())
+    asked, answered, pictured = ((part,) if isinstance(part, str) else part for part in parts)
+    for column in (*asked, *answered, *pictured):
+        if column not in split.column_names:
+            columns = ", ".join(split.column_names)
+            raise UserError(f"the data set {name} has no column {column!r}; it has {columns}")
+    dated, first_day = source.since or (None, "")
+    wanted = {*asked, *answered, source.level, dated} & {*split.column_names}
+    nothing, images = [None] * len(split), [()] * len(split)
+    with reading_rows(name):
+        held = split.select_columns([*wanted])[:]
+        if source.images:
+            # as they are stored: `datasets` itself would decode them all
+            stored = split.select_columns([source.images]).with_format("arrow")[:]
+            folder = Path(name).parent if Path(name).suffix in FILES else name
+            images = [read_images(cell, folder) for cell in stored[source.images].to_pylist()]
+    questions = map(source.ask, *(held[column] for column in asked))
+    read_gold = source.gold or VERIFIERS[source.verifier].gold
+    golds = map(read_gold, *(held[column] for column in answered))
+    levels = held.get(source.level, nothing)
+    days = held.get(dated, nothing)
+    found = [
+        Problem(question, gold, source.verifier, str(level or ""), shown)
+        for question, gold, level, day, shown in zip(
+            questions, golds, levels, days, images, strict=True
+        )
+        if str(day or "") >= first_day
+    ]
+    random.Random(0).shuffle(found)
+    return found

@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlvr.tasks.countdown import CANNOT_BE_READ, value_of
+from rlvr.errors import UserError
+from rlvr.verify.answers import CANNOT_BE_READ, value_of
 
 
 @dataclass(frozen=True)
@@ -39,3 +40,26 @@ def calculate(text: str) -> str | None:
 
 
 TOOLS = {"calculator": Tool(calculate, call_end="=")}
+
+
+def find_call_ends(tokenizer, tool: str) -> list[int]:
+    """The tokens that end a call of the tool, by their texts; UserError where there are none."""
+    if tool == "none":
+        return []
+    end = TOOLS[tool].call_end
+    texts = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
+    found = [token for token, text in enumerate(texts) if text.endswith(end)]
+    if not found:
+        raise UserError(f"--tool {tool}: a call ends with {end!r}, and no token of the model does")
+    return found
+
+
+def find_replies(tokenizer, tool: str, call_ends: list[int], ids: list[int]) -> list[range]:
+    """Where the tool's replies stand in a text that was written with them, such as a solution."""
+    replies = []
+    for place, token in enumerate(ids, 1):
+        if token in call_ends:
+            reply = TOOLS[tool].reply(tokenizer.decode(ids[:place]))
+            length = len(tokenizer.encode(reply or "", add_special_tokens=False))
+            replies.append(range(place, place + length))
+    return replies

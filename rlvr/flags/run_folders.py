@@ -1,0 +1,74 @@
+"""Which run is to be resumed, and from which of its checkpoints."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from rlvr.errors import UserError, reading
+from rlvr.machine import is_whole
+
+CHECKPOINT = re.compile("checkpoint-[0-9]+")  # the name of its folder
+
+
+def find_run(path) -> tuple[Path, Path | None]:
+    """The run folder that `path` stands for, and the checkpoint, if `path` is one.
+
+    `path` is a run folder, one of its checkpoints, or "latest": this script's last run in runs/.
+    UserError where there is no run.
+    """
+    if path == "latest":
+        script = Path(sys.argv[0])
+        runs = Path("runs").glob(f"{script.stem}-*/config.json")
+        # grpo-mine.py has runs of that name, too; what cannot be read is refused later
+        runs = [run for run in runs if script_of(run) in (script.name, None)]
+        path = max(runs, key=os.path.getmtime, default=Path("runs/latest/config.json")).parent
+    path = Path(path)
+    if CHECKPOINT.fullmatch(path.name):
+        return path.parent, path
+    with reading(f"--resume_from_checkpoint {path}"):
+        found = (path / "config.json").exists()
+    if not found:
+        raise UserError(f"--resume_from_checkpoint {path}: no run there")
+    return path, None
+
+
+def script_of(config_file: Path) -> str | None:
+    """The script that a run's config.json names; None where it cannot be read."""
+    try:
+        return json.loads(config_file.read_text())["script"]
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        return None
+
+
+def checkpoints_of(folder: Path) -> list[Path]:
+    """The checkpoints of a run folder, the newest first."""
+    found = [path for path in folder.iterdir() if CHECKPOINT.fullmatch(path.name)]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step after which a checkpoint was saved."""
+    return int(checkpoint.name.split("-")[1])
+
+
+def newest_whole(folder: Path, checkpoint: Path | None) -> Path | None:
+    """The newest whole checkpoint of a run folder, or the one that is given, if it is whole.
+
+    A damaged checkpoint is named, and the one before it is tried. None where the run has not saved
+    one yet. UserError where all are damaged.
+    """
+    tried = [checkpoint] if checkpoint else checkpoints_of(folder)
+    for candidate in tried:
+        with reading(candidate):
+            whole = is_whole(candidate)
+        if whole:
+            return candidate
+        print(f"{candidate} is damaged")
+    if tried:
+        raise UserError(
+            f"--resume_from_checkpoint {checkpoint or folder}: no checkpoint there is whole"
+        )
+    print(f"{folder} has no checkpoint yet; from the start")
+    return None

@@ -1,0 +1,95 @@
+"""The process group, and collectives over the ranks.
+
+Every `gather` and `global_` function has to be called on all ranks together. With one process they
+need no process group.
+"""
+
+import contextlib
+from datetime import timedelta
+
+from rlvr import world
+from rlvr.errors import UserError
+from rlvr.machine.watch import watching
+
+import torch
+import torch.distributed as dist
+
+
+@contextlib.contextmanager
+def process_group(timeout_seconds: float):
+    """Connect the ranks, and watch over them, until the block ends.
+
+    Within it a rank that waits longer than the timeout for another one ends.
+    """
+    if world.WORLD_SIZE == 1:
+        yield
+        return
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    with watching():
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
+        try:
+            yield
+        finally:
+            if dist.is_initialized():  # an engine of vLLM takes the group along when it ends
+                dist.destroy_process_group()
+
+
+def gather(items: list) -> list:
+    """The items of all ranks, in rank order."""
+    parts = [items] * world.WORLD_SIZE
+    if world.WORLD_SIZE > 1:
+        dist.all_gather_object(parts, items)
+    return [item for part in parts for item in part]
+
+
+def from_rank_0(function, *given):
+    """What function(*given) gives on rank 0, on every rank; or the UserError that it raises there.
+
+    The other ranks wait for it. What the clock decides is then the same for all.
+    """
+    if world.WORLD_SIZE == 1:
+        return function(*given)
+    found = [None, None]
+    if world.RANK == 0:
+        try:
+            found = [function(*given), None]
+        except UserError as error:
+            found = [None, error]
+    dist.broadcast_object_list(found)
+    result, error = found
+    if error:
+        raise error
+    return result
+
+
+def gather_groups(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Each tensor [b, G, T], or [b, G], of this rank -> that of all W ranks, [W * b, G, T].
+
+    Rank r has the rows [r::W], as the prompts of a batch are dealt out. Beyond a rank's own T the
+    values are 0.
+    """
+    if world.WORLD_SIZE == 1:
+        return [*tensors]
+    gathered = []
+    by_rank = gather([[tensor.cpu() for tensor in tensors]])
+    for parts in zip(*by_rank, strict=True):
+        width = max(part.shape[-1] for part in parts)
+        padded = [torch.nn.functional.pad(part, (0, width - part.shape[-1])) for part in parts]
+        gathered.append(torch.stack(padded, 1).flatten(0, 1).to(tensors[0].device))
+    return gathered
+
+
+def global_sum(*values) -> list[float]:
+    """Each of the values, numbers or tensors with one element, summed over the ranks."""
+    by_rank = gather([[float(value) for value in values]])
+    return [sum(column) for column in zip(*by_rank, strict=True)]
+
+
+def global_mean(*values: torch.Tensor) -> list[float]:
+    """The mean of each tensor, averaged over the ranks, which hold equally many elements."""
+    return [total / world.WORLD_SIZE for total in global_sum(*(value.mean() for value in values))]
+
+
+def global_max(value: float) -> float:
+    """The largest value of any rank."""
+    return max(gather([value]))

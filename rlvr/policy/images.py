@@ -1,0 +1,139 @@
+"""Images beside the text: how a policy of the Qwen2-VL family reads them.
+
+An image is cut into patches, of which the policy's vision tower makes the embeddings of image
+tokens. They stand in the prompt where the chat template has put the image.
+"""
+
+import importlib.util
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlvr.tasks import Sample, open_image, reader_of
+
+import torch
+import transformers
+
+FAMILY = ("qwen2_vl", "qwen2_5_vl")  # as transformers names them
+
+
+def reads_images(shape) -> bool:
+    """Whether a policy of this transformers configuration has a vision tower that is used here."""
+    return shape.model_type in FAMILY
+
+
+def model_class(shape):
+    """The transformers class that loads a policy of this configuration."""
+    if reads_images(shape):
+        return transformers.AutoModelForImageTextToText
+    return transformers.AutoModelForCausalLM
+
+
+@dataclass(frozen=True)
+class ImageReader:
+    """What a checkpoint says about images: how they are cut into patches, and their token."""
+
+    processor: transformers.BaseImageProcessor
+    token_id: int
+
+    def resized(self, encoded: bytes):
+        """A PIL image in the size that the policy reads, the same for transformers and vLLM."""
+        # which needs Pillow
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
+        image, size = open_image(encoded), self.processor.size
+        height, width = smart_resize(
+            image.height,
+            image.width,
+            self.processor.patch_size * self.processor.merge_size,
+            size["shortest_edge"],
+            size["longest_edge"],
+        )
+        return image.resize((width, height), resample=self.processor.resample)
+
+    def count_tokens(self, height: int, width: int) -> int:
+        """How many image tokens an image has; ValueError for one that is too long for its width."""
+        patches = self.processor.get_number_of_image_patches(height, width)
+        return patches // self.processor.merge_size**2
+
+    def patches(self, images: tuple[bytes, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The patches of all images, a row each, and the images' grids: 1, rows, columns."""
+        resized = [self.resized(encoded) for encoded in images]
+        found = self.processor(resized, return_tensors="pt")
+        return found["pixel_values"], found["image_grid_thw"]
+
+    def blank(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The patches and the grid of the smallest image, all zeros."""
+        side = self.processor.merge_size
+        numbers = 3 * self.processor.temporal_patch_size * self.processor.patch_size**2
+        return torch.zeros(side * side, numbers), torch.tensor([[1, side, side]])
+
+    def merge_repeats(self, ids: list[int]) -> list[int]:
+        """The ids of a prompt, but with a single token for each image."""
+        pairs = zip([None, *ids], ids, strict=False)
+        return [token for before, token in pairs if not before == token == self.token_id]
+
+
+def read_image_reader(source, shape) -> ImageReader | None:
+    """The ImageReader of a checkpoint; None for one of a text-only policy, or without Pillow."""
+    if not reads_images(shape) or not importlib.util.find_spec("PIL"):
+        return None
+    processor = transformers.Qwen2VLImageProcessorPil.from_pretrained(source)
+    return ImageReader(processor, shape.image_token_id)
+
+
+def prepare_tokenizer(tokenizer, source, shape) -> None:
+    """Give the tokenizer the checkpoint's ImageReader, and its chat template for images.
+
+    Qwen's checkpoints have that template in a file of its own, beside the one for text.
+    """
+    tokenizer.image_reader = read_image_reader(source, shape)
+    file = transformers.utils.cached_file(
+        source,
+        "chat_template.json",
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if file:
+        tokenizer.chat_template = json.loads(Path(file).read_text())["chat_template"]
+
+
+def embed(base, patches: dict, device) -> dict[tuple[bytes, ...], torch.Tensor]:
+    """The embeddings [image tokens, H] of each key's images, by one pass of the vision tower."""
+    values, grids = zip(*patches.values(), strict=True)
+    features = base.get_image_features(torch.cat(values).to(device), torch.cat(grids).to(device))
+    features = iter(features.pooler_output)  # of each image
+    return {
+        images: torch.cat([next(features) for _ in own_grids])
+        for images, (_, own_grids) in patches.items()
+    }
+
+
+def model_inputs(policy, samples: list[Sample], ids: torch.Tensor) -> dict:
+    """What the policy's base model takes for the samples' ids [n, S].
+
+    A group's images pass the vision tower once. An image token that the policy itself has written
+    is a token like others.
+    """
+    reader = reader_of(policy)
+    if reader is None:
+        return dict(input_ids=ids)
+    base = policy.base_model
+    shown = [sample.images for sample in samples if sample.images]
+    patches = {images: reader.patches(images) for images in dict.fromkeys(shown)}
+    # Ranks gather the tower's sharded weights together: one without images reads a blank one.
+    embedded = embed(base, patches or {(): reader.blank()}, ids.device)
+    found = [embedded[images] for images in shown] or [embedded[()][:0]]
+    grids = [patches[images][1] for images in shown] or [torch.zeros(0, 3, dtype=torch.long)]
+
+    prompts = torch.tensor([[len(sample.prompt_ids)] for sample in samples], device=ids.device)
+    in_prompts = torch.arange(ids.shape[1], device=ids.device) < prompts  # [n, S]
+    is_image = in_prompts & (ids == reader.token_id)  # [n, S]
+    embeddings = base.get_input_embeddings()(ids)  # [n, S, H]
+    embeddings = embeddings.masked_scatter(
+        is_image[:, :, None], torch.cat(found).to(embeddings.dtype)
+    )
+    positions, _ = base.get_rope_index(
+        ids, mm_token_type_ids=is_image.int(), image_grid_thw=torch.cat(grids).to(ids.device)
+    )  # [3, n, S]
+    return dict(inputs_embeds=embeddings, position_ids=positions)

@@ -1,0 +1,260 @@
+"""Log-probs and entropies of completion tokens without a [tokens, vocabulary] matrix.
+
+In shapes: n completions, S tokens of the longest prompt and completion, T of the longest
+completion, M scored tokens, H hidden size, V vocabulary, v tokens of one tile of it.
+"""
+
+import functools
+import itertools
+
+from rlvr.machine import computes_in_bf16, forward_passes, global_max
+from rlvr.policy.images import model_inputs
+from rlvr.policy.reader import Reader, product
+from rlvr.policy.sharding import is_sharded
+from rlvr.tasks import Sample, own_tokens
+
+import torch
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
+
+
+def plain_logprobs(hidden, weight, targets, temperature):
+    """What LinearLogProbs computes, as a textbook writes it; it needs [M, V] memory.
+
+    hidden [M, H], weight [V, H], targets [M] -> log-probs of the targets and entropies, [M] each.
+    """
+    logits = hidden @ weight.T / temperature  # [M, V]
+    logp = logits.log_softmax(-1)
+    entropies = -(logp.exp() * logp).sum(-1)
+    return logp.gather(1, targets[:, None])[:, 0], entropies
+
+
+def tile_width(tokens: int, gpu: bool) -> int:
+    """How many tokens of the vocabulary a tile has.
+
+    On a CPU a tile fits into the cache. A GPU wants larger products, and rows whose length is a
+    multiple of 256, because its fast kernels need aligned rows.
+    """
+    tokens = max(1, tokens)
+    return max(256, 2**25 // tokens // 256 * 256) if gpu else max(1, 2**22 // tokens)
+
+
+class LinearLogProbs(torch.autograd.Function):
+    """log pi(target) and entropy of pi = softmax(z), z = hidden W^T / temperature, in tiles.
+
+    The vocabulary is cut into tiles, whose results build up: log Z, and the mean of z under pi.
+    The entropy is log Z - mean. The backward pass computes the tiles again, with
+
+        d log pi(target) / d z = onehot(target) - pi
+        d entropy / d z = -pi (log pi + entropy)
+
+    The products are of numbers in the dtype of `hidden`, and are added up in fp32 or better.
+    """
+
+    @staticmethod
+    def tiles(hidden, weight, targets, temperature):
+        """Yield for each tile its tokens, its logits, and where the targets are in it.
+
+        The tokens are a slice; the logits [M, v] are in fp32 or better. Of the targets it yields
+        whether they are in the tile [M], and their columns [M, 1], some column where they are not.
+        So a GPU need not tell the CPU how many of them are in the tile, which would make it wait.
+        """
+        size = tile_width(len(hidden), hidden.is_cuda)
+        for start in range(0, len(weight), size):
+            words = slice(start, start + size)
+            logits = product(hidden, weight[words].T.to(hidden.dtype))
+            inside = (targets >= start) & (targets < start + size)  # [M]
+            columns = (targets - start).clamp(0, logits.shape[1] - 1)[:, None]  # [M, 1]
+            if temperature != 1:
+                logits.div_(temperature)
+            yield words, logits, inside, columns
+
+    @staticmethod
+    def forward(ctx, hidden, weight, targets, temperature):
+        """[M, H], [V, H], [M], float -> log-probs [M] and entropies [M], in nats."""
+        dtype = torch.promote_types(hidden.dtype, torch.float32)
+        log_z = torch.full_like(targets, -torch.inf, dtype=dtype)  # [M]
+        mean = torch.zeros_like(log_z)  # [M]
+        chosen = torch.zeros_like(log_z)  # [M], the targets' logits
+        for _, logits, inside, columns in LinearLogProbs.tiles(
+            hidden, weight, targets, temperature
+        ):
+            chosen = torch.where(inside, logits.gather(1, columns)[:, 0], chosen)
+            largest = logits.amax(1, keepdim=True)  # [M, 1]
+            powers = (logits - largest).exp_()  # [M, v]
+            total = powers.sum(1)  # [M]
+            tile_log_z = largest[:, 0] + total.log()
+            tile_mean = powers.mul_(logits).sum(1) / total
+            log_z = log_z.logaddexp(tile_log_z)
+            mean = mean.lerp(tile_mean, (tile_log_z - log_z).exp())
+        entropies = log_z - mean  # [M]
+        ctx.save_for_backward(hidden, weight, targets, log_z, entropies)
+        ctx.temperature = temperature
+        return chosen - log_z, entropies
+
+    @staticmethod
+    def backward(ctx, grad_logprobs, grad_entropies):
+        """Gradients [M] of both results -> those of hidden [M, H] and weight [V, H]."""
+        hidden, weight, targets, log_z, entropies = ctx.saved_tensors
+        of_entropy = bool(grad_entropies.any())  # mostly not: it is logged alone
+        grad_hidden = torch.zeros_like(hidden, dtype=log_z.dtype)
+        grad_weight = torch.empty_like(weight)
+        for words, logits, inside, columns in LinearLogProbs.tiles(
+            hidden, weight, targets, ctx.temperature
+        ):
+            logp = logits.sub_(log_z[:, None])  # [M, v]
+            factor = -grad_logprobs[:, None]  # [M, 1]
+            if of_entropy:
+                factor = factor - grad_entropies[:, None] * (logp + entropies[:, None])  # [M, v]
+            grad = logp.exp_().mul_(factor)
+            grad.scatter_add_(1, columns, torch.where(inside, grad_logprobs, 0)[:, None])
+            if ctx.temperature != 1:
+                grad.div_(ctx.temperature)
+            grad = grad.to(hidden.dtype)  # [M, v]
+            grad_hidden += product(grad, weight[words].to(hidden.dtype))
+            grad_weight[words] = product(grad.T, hidden)
+        return grad_hidden.to(hidden.dtype), grad_weight, None, None
+
+
+def scores(policy, samples: list[Sample], temperature: float):
+    """Log-probs and entropies, [M] each, of the tokens that the policy itself has written."""
+    own = pad_sequence([own_tokens(s) for s in samples], batch_first=True) > 0  # [n, T]
+    rows = [torch.tensor(s.completion_ids, dtype=torch.long) for s in samples]
+    ids = pad_sequence(rows, batch_first=True)  # [n, T]
+    states = states_by_prompt if is_shorter_by_prompt(policy, samples) else states_one_by_one
+    in_bf16 = computes_in_bf16(policy)
+    with forward_passes(policy.device, in_bf16, policy.is_gradient_checkpointing):
+        hidden = states(policy, samples)[own.to(policy.device)]  # [M, H]
+    weight = policy.get_output_embeddings().weight  # [V, H]
+    if in_bf16:
+        hidden = hidden.bfloat16()
+    return LinearLogProbs.apply(hidden, weight, ids[own].to(policy.device), temperature)
+
+
+def states_one_by_one(policy, samples: list[Sample]) -> torch.Tensor:
+    """The states [n, T, H] that predict the completions' tokens; each text is computed whole."""
+    # Padding stands on the right and needs no mask, since causal attention only looks left.
+    texts = [torch.tensor(s.prompt_ids + s.completion_ids) for s in samples]
+    ids = pad_sequence(texts, batch_first=True).to(policy.device)  # [n, S]
+    inputs = model_inputs(policy, samples, ids)
+    hidden = policy.base_model(**inputs, use_cache=False).last_hidden_state  # [n, S, H]
+    parts = []
+    for state, sample in zip(hidden, samples, strict=True):
+        start = len(sample.prompt_ids) - 1  # the state before a token predicts it
+        parts.append(state[start : start + len(sample.completion_ids)])
+    return pad_sequence(parts, batch_first=True)
+
+
+def states_by_prompt(policy, samples: list[Sample]) -> torch.Tensor:
+    """The same as states_one_by_one, but a prompt is computed once for all of its completions."""
+    reader = Reader(policy, [s.prompt_ids for s in samples], [s.images for s in samples])
+    rows = [torch.tensor(s.completion_ids[:-1], dtype=torch.long) for s in samples]
+    ids = pad_sequence(rows, batch_first=True).to(policy.device)  # [n, T - 1]
+    return torch.cat([reader.state[:, None], reader.read(ids)], 1)
+
+
+def is_shorter_by_prompt(policy, samples: list[Sample]) -> bool:
+    """Whether states_by_prompt computes at least a tenth fewer tokens, and is possible.
+
+    Activations that are computed twice leave no keys and values behind, a sharded layer is to be
+    used once before the backward pass, and a compiled one would be compiled again for each length.
+    """
+    is_compiled = getattr(policy, "is_compiled", False)
+    if is_sharded(policy) or policy.is_gradient_checkpointing or is_compiled:
+        return False
+    prompts = {(*s.prompt_ids, *s.images): len(s.prompt_ids) for s in samples}
+    longest_prompt = max(prompts.values())
+    longest = max(len(s.completion_ids) for s in samples)
+    by_prompt = len(prompts) * longest_prompt + len(samples) * longest
+    return longest > 1 and by_prompt < 0.9 * len(samples) * (longest_prompt + longest)
+
+
+def completion_logprobs(policy, samples: list[Sample], temperature: float, width: int):
+    """Log-probs and entropies, in nats, of the policy's own completion tokens: [n, width] each.
+
+    Both are 0 at a tool's tokens and beyond a row's end. `width` is at least the longest
+    completion. The policy is left in training mode where gradient checkpointing needs it, and in
+    evaluation mode otherwise.
+    """
+    # transformers computes activations again in the backward pass in training mode only
+    policy.train(policy.is_gradient_checkpointing and torch.is_grad_enabled())
+    # A sharded policy has `scores` as a method of its own, which gathers its weights.
+    score = getattr(policy, "scores", functools.partial(scores, policy))
+    logprobs, entropies = score(samples, temperature)  # [M] each
+    mask = pad_sequence([own_tokens(s) for s in samples], batch_first=True) > 0  # [n, T]
+    mask = pad(mask, (0, width - mask.shape[1])).to(policy.device)  # [n, width]
+    zeros = torch.zeros(mask.shape, dtype=logprobs.dtype, device=policy.device)
+    return zeros.masked_scatter(mask, logprobs), zeros.masked_scatter(mask, entropies)
+
+
+def padded_tokens(samples: list[Sample], rows: list[int]) -> int:
+    """The tokens of a forward pass over these rows, padding included."""
+    lengths = [len(samples[i].prompt_ids) + len(samples[i].completion_ids) for i in rows]
+    return len(rows) * max(lengths)
+
+
+def split_by_tokens(samples: list[Sample], groups: list[list[int]], token_budget: int) -> list:
+    """Split groups of indices, sorted by length, into parts of at most `token_budget` tokens.
+
+    Padding counts, and a part holds at least one group.
+    """
+    parts = []
+    for group in sorted(groups, key=lambda group: padded_tokens(samples, group) / len(group)):
+        rows = [i for each in (*parts[-1], group) for i in each] if parts else group
+        if not parts or padded_tokens(samples, rows) > token_budget:
+            parts.append([])
+        parts[-1].append(group)
+    return parts
+
+
+def split_further(parts: list[list], count: int) -> list[list]:
+    """Halve the largest parts until there are `count`, or until every part is one group."""
+    parts = [[*part] for part in parts]
+    for _ in range(len(parts), min(count, sum(map(len, parts)))):
+        largest = max(parts, key=len)
+        parts.append([largest.pop() for _ in range(len(largest) // 2)])
+    return parts
+
+
+def microbatches(
+    samples: list[Sample], rows, token_budget: int, group_size: int | None = None
+) -> list[list[int]]:
+    """Split the indices `rows`, sorted by length, into parts of at most `token_budget` tokens.
+
+    Neighbours of one prompt stay together where each such group fits into the budget, so that
+    their prompt can be computed once. With group_size, so many neighbours stay together in any
+    case. There are as many parts on every rank, because the ranks gather sharded weights together:
+    all of them have to call this.
+    """
+    rows = [int(i) for i in rows]
+    if group_size:
+        groups = [rows[i : i + group_size] for i in range(0, len(rows), group_size)]
+    else:
+        by_prompt = itertools.groupby(rows, key=lambda i: samples[i].prompt_ids)
+        groups = [[*group] for _, group in by_prompt]
+        largest = max((padded_tokens(samples, group) for group in groups), default=0)
+        if global_max(largest) > token_budget:
+            groups = [[i] for i in rows]
+    parts = split_by_tokens(samples, groups, token_budget)
+    parts = split_further(parts, global_max(len(parts)))
+    return [[i for group in part for i in group] for part in parts]
+
+
+@torch.no_grad()
+def frozen_logprobs(policy, samples: list[Sample], config, rows=None):
+    """Log-probs and entropies [N, T] without gradient; 0 outside of `rows`, all by default.
+
+    All ranks call it together.
+    """
+    longest = max(len(sample.completion_ids) for sample in samples)
+    logprobs, entropies = torch.zeros(2, len(samples), longest, device=policy.device)
+    rows = range(len(samples)) if rows is None else rows
+    parts = microbatches(samples, rows, config.microbatch_tokens)
+    # A rank with fewer rows than others have parts goes on with its last one: all of them gather
+    # sharded weights, once a part.
+    parts += parts[-1:] * (global_max(len(parts)) - len(parts))
+    for part in parts:
+        chosen = [samples[i] for i in part]
+        found = completion_logprobs(policy, chosen, config.temperature, longest)
+        logprobs[part], entropies[part] = found
+    return logprobs, entropies

@@ -1,0 +1,205 @@
+"""The policy, the frozen reference policy and the tokenizer."""
+
+import contextlib
+import math
+import time
+from pathlib import Path
+
+from rlvr import world
+from rlvr.errors import UserError, loading
+from rlvr.policy.images import model_class, prepare_tokenizer, read_image_reader, reads_images
+from rlvr.policy.logprobs import completion_logprobs, scores
+from rlvr.policy.memory import fit_to_memory, share_of_main_memory, smallest_gpu
+from rlvr.policy.reader import hidden_states
+from rlvr.policy.sharding import layers_of, shard
+from rlvr.policy.tiny import tiny_folder
+from rlvr.tasks import EMBEDDED, Sample, source_of
+
+import huggingface_hub
+import torch
+import transformers
+
+transformers.utils.logging.disable_progress_bar()
+
+
+def load_policy(config, device: torch.device):
+    """The policy, in fp32 whatever dtype its checkpoint has, and its tokenizer.
+
+    UserError for a model that is not there, is damaged, or has a context that is too short.
+    """
+    source = tiny_folder(config) if config.model == "tiny" else config.model
+    if Path(source).is_file():
+        raise UserError(
+            f"--model {config.model} is a file: a model is a folder, or an id of the hub"
+        )
+    absent = (
+        "" if Path(source).is_dir() else " (no folder here, so from the hub; a folder works, too)"
+    )
+    with loading(f"--model {config.model}{absent}"):
+        shape = read_shape(source, config)
+    check_images(shape, config)
+    context = getattr(shape.get_text_config(), "max_position_embeddings", math.inf)
+    if config.max_completion_length > context:
+        raise UserError(
+            f"--model {config.model}: its context of {context} is under --max_completion_length"
+        )
+    if config.model != "tiny":
+        with only_advising("memory"):
+            fit_to_memory(shape, config, smallest_gpu(device), share_of_main_memory())
+    with loading(f"--model {config.model}"):
+        # AutoTokenizer gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
+        tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # Llama's has none
+    if tokenizer.pad_token is None:
+        raise UserError(f"--model {config.model}: its tokenizer has no end-of-text token")
+    if reads_images(shape):
+        with loading(f"--model {config.model}"):
+            prepare_tokenizer(tokenizer, source, shape)
+    return load_weights(source, config, device), tokenizer
+
+
+@contextlib.contextmanager
+def only_advising(what: str):
+    """Let no error of an estimate end a run: some models have configurations of their own kind."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if world.RANK == 0:
+            print(f"{what}: no estimate for this model ({type(error).__name__})")
+
+
+def read_shape(source, config):
+    """The model's configuration, from a folder or the hub."""
+    if not Path(source).is_dir():
+        if not huggingface_hub.try_to_load_from_cache(source, "config.json"):
+            # fails at once, where from_pretrained tries again for minutes
+            huggingface_hub.model_info(source, timeout=10)
+    return transformers.AutoConfig.from_pretrained(
+        source, trust_remote_code=config.trust_remote_code
+    )
+
+
+def check_images(shape, config) -> None:
+    """UserError where a data set has images, and the policy reads text alone."""
+    for name in (config.dataset, *config.eval_names):
+        has_images = name not in EMBEDDED and source_of(name, config).images
+        if has_images and not reads_images(shape):
+            raise UserError(
+                f"the data set {name} has images, which --model {config.model} does not read; "
+                "one that does is Qwen/Qwen2.5-VL-3B-Instruct"
+            )
+
+
+def load_weights(source, config, device: torch.device, frozen: bool = False):
+    """A policy in fp32, sharded over the ranks unless there is one or --no-fsdp is given."""
+    with loading(f"--model {config.model}"):
+        shape = without_dropout(read_shape(source, config))
+        policy = model_class(shape).from_pretrained(
+            source, config=shape, dtype=torch.float32, trust_remote_code=config.trust_remote_code
+        )
+        if reads_images(shape):
+            policy.image_reader = read_image_reader(source, shape)
+    check_head(policy, config)
+    policy.bf16 = config.bf16 or device.type == "cuda"
+    keep_what_can_be_saved(policy)
+    if config.gradient_checkpointing:
+        policy.gradient_checkpointing_enable()
+    if config.compile:
+        compile_layers(layers_of(policy))
+        policy.is_compiled = True
+    if world.WORLD_SIZE == 1 or not config.fsdp:
+        policy = policy.to(device)
+    else:
+        shard(policy, (scores, hidden_states), frozen)
+    if config.compile:
+        warm_up(policy)
+    return policy
+
+
+def without_dropout(shape):
+    """The configuration with all of its dropout set to 0.
+
+    With dropout two passes over a text have different log-probs, and their ratio would not be 1.
+    Gradient checkpointing needs training mode, in which dropout would act.
+    """
+    for part in (shape, shape.get_text_config()):
+        for name, value in vars(part).items():
+            if isinstance(value, float) and ("dropout" in name or "pdrop" in name):
+                setattr(part, name, 0.0)
+    return shape
+
+
+@torch.no_grad()
+def check_head(policy, config) -> None:
+    """UserError for a model whose logits are more than its hidden states times the output head.
+
+    Such are a scale, a cap or a bias. The log-probs of this room leave them out, so that they would
+    be those of another policy than the one that samples.
+    """
+    ids = torch.arange(8)[None]
+    hidden = policy.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    expected = hidden @ policy.get_output_embeddings().weight.T
+    logits = policy(input_ids=ids, use_cache=False).logits
+    if not torch.allclose(logits, expected, rtol=1e-3, atol=1e-3 * expected.abs().max().item()):
+        raise UserError(
+            f"--model {config.model}: its logits are not its hidden states times its output head; "
+            "a head with a scale, a cap or a bias is not supported"
+        )
+
+
+def keep_what_can_be_saved(policy) -> None:
+    """Drop the checkpoint's generation_config, all but its tokens, where it contradicts itself.
+
+    Some do, as by a temperature without sampling. transformers reads them, but refuses to save them
+    with the trained policy.
+    """
+    own = policy.generation_config
+    try:
+        own.validate(strict=True)
+    except ValueError:
+        policy.generation_config = transformers.GenerationConfig(
+            bos_token_id=own.bos_token_id,
+            eos_token_id=own.eos_token_id,
+            pad_token_id=own.pad_token_id,
+        )
+
+
+def load_reference(policy, config):
+    """The frozen starting policy, for the KL penalty; None where --beta is 0."""
+    if config.beta == 0:
+        return None
+    return load_weights(policy.name_or_path, config, policy.device, frozen=True)
+
+
+def compile_layers(layers) -> None:
+    """Have torch compile each layer when it is first used, for batches of any shape.
+
+    What the layers have in common is compiled once. Completions are generated without this: their
+    cache has another length at every token.
+    """
+    for layer in layers:
+        layer.compile(dynamic=True)
+
+
+def warm_up(policy) -> None:
+    """Compile what log-probs and an update need, and print how long that has taken.
+
+    Two rows stand for any batch but one of a single row, which is compiled when it comes. UserError
+    where torch cannot compile, as without a C++ compiler. All ranks call it together.
+    """
+    started = time.perf_counter()
+    samples = [Sample([token] * 3, [token] * length) for token, length in ((1, 5), (2, 7))]
+    try:
+        with torch.no_grad():
+            completion_logprobs(policy, samples, 1.0, 7)
+        logprobs, _ = completion_logprobs(policy, samples, 1.0, 7)
+        logprobs.sum().backward()
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"--compile does not work here: {reason}") from error
+    policy.zero_grad()
+    if world.RANK == 0:
+        seconds = time.perf_counter() - started
+        print(f"--compile: the layers were compiled in {seconds:.0f} s")

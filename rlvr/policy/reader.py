@@ -1,0 +1,92 @@
+"""A policy that reads texts, and keeps what attention needs of the tokens before."""
+
+import functools
+
+from rlvr.policy.images import model_inputs
+from rlvr.tasks import Sample
+
+import torch
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a @ b of two matrices of one dtype, added up and left in fp32 or better.
+
+    Of two bf16 matrices, `a @ b` is rounded to bf16. A logit of 20 would be off by up to 0.06 then,
+    and a ratio of two such probabilities by a percent.
+    """
+    if a.dtype == torch.float64 or a.dtype == torch.float32:
+        return a @ b
+    if a.is_cuda:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return a.float() @ b.float()
+
+
+def hidden_states(policy, **inputs) -> torch.Tensor:
+    """The last hidden states [n, S, H]."""
+    return policy.base_model(**inputs).last_hidden_state
+
+
+class Reader:
+    """Rows of tokens, and the policy's state behind each row, which predicts the next token.
+
+    A prompt that several rows begin with is read once. The prompts are padded on the right, the
+    padding is masked, and positions are counted without it.
+    """
+
+    def __init__(self, policy, prompts: list[list[int]], images=()):
+        """Read the prompts; `images` are those of each prompt, and empty where none has any."""
+        from transformers import DynamicCache  # takes seconds, and --help need not wait for it
+
+        policy.eval()
+        # A sharded policy has this as a method of its own, which may use its weights.
+        default = functools.partial(hidden_states, policy)
+        self.hidden_states = getattr(policy, "hidden_states", default)
+        head = policy.get_output_embeddings().weight  # [V, H]
+        # `product` would make this copy at each token
+        self.head = head if head.is_cuda or head.dtype != torch.bfloat16 else head.float()
+
+        number = {}  # of each different prompt
+        keys = [*zip(map(tuple, prompts), images or [()] * len(prompts), strict=True)]
+        order = [number.setdefault(key, len(number)) for key in keys]
+        samples = [Sample([*ids], [], images=shown) for ids, shown in number]
+        lengths = torch.tensor([len(sample.prompt_ids) for sample in samples])
+        rows = [torch.tensor(sample.prompt_ids) for sample in samples]
+        ids = pad_sequence(rows, batch_first=True).to(policy.device)  # [n, S]
+        places = torch.arange(ids.shape[1])  # [S]
+        self.mask = (places < lengths[:, None]).long().to(policy.device)  # [n, S]
+        inputs = model_inputs(policy, samples, ids)
+        positions = inputs.setdefault("position_ids", places.expand_as(ids).to(policy.device))
+        # an image's tokens share positions, so that the next one is not the number of tokens
+        self.position = (positions * self.mask).amax(-1, keepdim=True) + 1  # [n, 1], or [3, n, 1]
+        self.cache = DynamicCache(config=policy.config.get_text_config())
+        states = self.read_inputs(inputs)  # [n, S, H]
+        self.state = states[torch.arange(len(ids)), lengths - 1]  # [n, H]
+        self.select(order)
+
+    def logits(self) -> torch.Tensor:
+        """The logits [n, V] of the next token, in fp32 even where the policy computes in bf16."""
+        return product(self.state.to(self.head.dtype), self.head.T)
+
+    def select(self, rows: list[int]) -> None:
+        """Go on with these rows alone, some perhaps several times."""
+        rows = torch.tensor(rows, device=self.state.device)
+        self.cache.batch_select_indices(rows)
+        self.mask, self.state = self.mask[rows], self.state[rows]
+        self.position = self.position[..., rows, :]
+
+    def read(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Read more tokens [n, t] of each row -> the states [n, t, H] behind them."""
+        count = tokens.shape[1]
+        self.mask = pad(self.mask, (0, count), value=1)
+        positions = self.position + torch.arange(count, device=tokens.device)
+        states = self.read_inputs(dict(input_ids=tokens, position_ids=positions))
+        self.state, self.position = states[:, -1], self.position + count
+        return states
+
+    def read_inputs(self, inputs: dict) -> torch.Tensor:
+        """The states of the inputs, whose keys and values the cache keeps."""
+        return self.hidden_states(
+            **inputs, attention_mask=self.mask, past_key_values=self.cache, use_cache=True
+        )

@@ -1,0 +1,73 @@
+"""FSDP2: each rank keeps a share of the weights, of the gradients and of Adam's moments."""
+
+import types
+
+from rlvr import world
+from rlvr.machine import computes_in_bf16
+from rlvr.tasks import reader_of
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
+from torch.distributed.tensor import DTensor
+
+
+def layers_of(policy) -> list[torch.nn.Module]:
+    """The layers of a transformer that has not been sharded yet."""
+    return [m for m in policy.modules() if type(m).__name__ in policy._no_split_modules]
+
+
+def shard(policy, methods, frozen: bool = False) -> None:
+    """Shard the policy. A layer is gathered when it is used, and gradients are added up.
+
+    Build the optimizer before anything is computed: the embedding and the head stay gathered from
+    their first forward pass to the backward pass, and an optimizer that is given the gathered ones
+    does not train them.
+
+    The functions `methods` become methods of the policy that may use its weights, as `forward` may.
+    """
+    gpu = torch.cuda.is_available()
+    mesh = dist.device_mesh.init_device_mesh("cuda" if gpu else "cpu", (world.WORLD_SIZE,))
+    mixed = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    precision = mixed if computes_in_bf16(policy) else MixedPrecisionPolicy()
+    for module in (*layers_of(policy), policy):
+        # What is not in a layer is needed last in the forward pass and first in the backward pass,
+        # which a frozen policy does not have.
+        is_given_back = frozen or module is not policy
+        fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward=is_given_back)
+        # Sums instead of means over the ranks: token_weights are those of the global minibatch.
+        module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)
+    for method in methods:
+        setattr(policy, method.__name__, types.MethodType(method, policy))
+        register_fsdp_forward_method(policy, method.__name__)
+    if reader_of(policy):
+        # FSDP wants to begin with the whole policy, and a rollout begins with its vision tower.
+        policy._get_fsdp_state()._lazy_init()
+
+
+def unshard(policy, wanted: bool) -> None:
+    """Give each rank all of a sharded policy, so that each may use it as often as it has to.
+
+    `wanted=False` takes it back.
+    """
+    for module in policy.modules():
+        if isinstance(module, FSDPModule):
+            is_layer = module is not policy
+            module.set_reshard_after_forward(is_layer and not wanted, recurse=False)
+            module.unshard() if wanted else module.reshard()
+
+
+def is_sharded(policy) -> bool:
+    """Whether the policy was given to `shard`."""
+    return isinstance(policy, FSDPModule)
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, gathered from all ranks where it is sharded."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,89 @@
+"""curves.png and the table at the end of a run."""
+
+import math
+import os
+import re
+from pathlib import Path
+
+from rlvr.show.logs import read_rows
+
+MOST_PANELS = 12
+COLUMNS = 4
+# What a panel shows: its title, the log, and the metrics that are its lines. Before these come the
+# panels of each held-out set.
+PANELS = [
+    ("reward of the rollout", "metrics", ["reward"]),
+    ("entropy of the rollout (nats)", "metrics", ["entropy"]),
+    ("share of groups", "metrics", ["all_wrong", "all_right"]),
+    ("share of tokens that are clipped", "metrics", ["clip_low", "clip_high"]),
+    ("gradient norm", "metrics", ["grad_norm"]),
+    ("tokens of a completion", "metrics", ["length"]),
+    ("seconds", "metrics", ["seconds_rollout", "seconds_update"]),
+    ("share of completions", "metrics", ["truncated", "unparsed", "timeout"]),
+    ("KL to the starting policy (nats)", "metrics", ["kl"]),
+    ("updates left out", "metrics", ["skipped"]),
+]
+NOT_DRAWN = {"step", "loss", "learning_rate", "mismatch", "mismatch_k3", "mismatch_max_ratio"}
+
+
+def choose_panels(evals: list[dict], metrics: list[dict]) -> list[tuple[str, list, list[str]]]:
+    """(title, rows, keys) of at most MOST_PANELS panels; a line that is 0 throughout is left out.
+
+    After the table above come the metrics that only this algorithm logs, one panel each.
+    """
+    rows_of = {"eval": evals, "metrics": metrics}
+    # A resumed run may have other data sets, and a metric may be absent from a step.
+    logged = [*dict.fromkeys(key for row in metrics for key in row)]
+    evaluated = [*dict.fromkeys(key for row in evals for key in row)]
+    known = NOT_DRAWN.union(*(keys for _, _, keys in PANELS))
+    pass_at_k = [key for key in evaluated if re.search(r"pass@\d+$", key)]
+    # "" where there is one set, else "<name>/"
+    data_sets = [*dict.fromkeys(key.rpartition("pass@")[0] for key in pass_at_k)]
+    panels = []
+    for data_set in data_sets:
+        keys = [key for key in pass_at_k if key.rpartition("pass@")[0] == data_set]
+        panels.append((f"held-out {data_set}pass@k", "eval", keys))
+    for data_set in data_sets:
+        entropies = [f"{data_set}answer_entropy", f"{data_set}token_entropy"]
+        panels.append((f"held-out {data_set}entropy (nats)", "eval", entropies))
+    panels += PANELS + [(key, "metrics", [key]) for key in logged if key not in known]
+    chosen = []
+    for title, log, keys in panels:
+        rows = rows_of[log]
+        lines = [key for key in keys if any(row.get(key) for row in rows)]
+        if lines:
+            chosen.append((title, rows, lines))
+    return chosen[:MOST_PANELS]
+
+
+def draw_curves(folder: Path, cache_dir: str) -> None:
+    """Draw curves.png from the logs of a run folder."""
+    os.environ.setdefault("MPLCONFIGDIR", os.path.expanduser(cache_dir))
+    from matplotlib.figure import Figure  # here, because it is slow to import
+
+    panels = choose_panels(read_rows(folder, "eval"), read_rows(folder, "metrics"))
+    grid_rows = max(1, math.ceil(len(panels) / COLUMNS))  # where all is 0 there is no panel
+    figure = Figure(figsize=(5 * COLUMNS, 3.6 * grid_rows), layout="constrained")
+    for i, (title, rows, keys) in enumerate(panels):
+        axis = figure.add_subplot(grid_rows, COLUMNS, i + 1)
+        axis.set(title=title, xlabel="step")
+        axis.locator_params(axis="x", integer=True)
+        for key in keys:
+            points = [(row["step"], row[key]) for row in rows if key in row]
+            axis.plot(*zip(*points, strict=True), ".-", label=key.rpartition("/")[2])
+        axis.legend(fontsize="small", ncols=2)
+    new = folder / ".curves.png"
+    figure.savefig(new)
+    new.replace(folder / "curves.png")
+
+
+def print_first_and_last(folder: Path) -> None:
+    """Print the first and the last evaluation side by side."""
+    evals = read_rows(folder, "eval")
+    if not evals:
+        return  # a run that has been resumed after its last step, and whose eval.jsonl is lost
+    shown = evals[:1] + evals[1:][-1:]
+    width = max(map(len, evals[-1])) + 2
+    print(f"\n{'step':{width}}", *(f"{row['step']:9}" for row in shown))
+    for key in filter(re.compile("pass@|avg@|greedy|answer_|token_|fit_").search, evals[-1]):
+        print(f"{key:{width}}", *(f"{row.get(key, math.nan):9.3f}" for row in shown))

@@ -1,0 +1,109 @@
+"""report.html: the tokens, rewards and curves of one run, or of several side by side.
+
+It shows what each token of a few completions was worth, which tokens.jsonl keeps.
+"""
+
+import json
+import math
+from pathlib import Path
+
+import rlvr.policy
+from rlvr import world
+from rlvr.errors import UserError
+from rlvr.show.logs import append_row, none_for_nan, read_rows, write_whole
+from rlvr.tasks import reader_of
+
+PAGE = Path(__file__).parent / "report.html"
+
+
+def write_report(file: Path, folders: list[Path]) -> None:
+    """Write the page of these run folders. UserError where one has kept no tokens."""
+    runs = [read_run(folder) for folder in folders]
+    # A script ends at its closing tag, wherever that stands. So no text of a model may hold one.
+    data = json.dumps(runs, separators=(",", ":")).replace("<", "\\u003c")
+    write_whole(file, PAGE.read_text().replace("DATA_OF_THE_RUNS", data).encode())
+
+
+def read_run(folder: Path) -> dict:
+    """What the page shows of a run folder."""
+    tokens = read_rows(folder, "tokens")
+    if not tokens:
+        raise UserError(f"{folder} has no tokens.jsonl: its run had --log_tokens 0, or no step yet")
+    logs = {log: none_for_nan(read_rows(folder, log)) for log in ("metrics", "eval")}
+    return {"name": folder.name, "steps": tokens, **logs}
+
+
+MOST_TOKENS = 1200  # of a group in a step; so 60 steps of one group stay below 5 MB
+
+
+def log_tokens(run, step: int, batch, advantages, training, weights=None) -> None:
+    """Add the first --log_tokens groups of a step to tokens.jsonl. All ranks call it together.
+
+    advantages [N, 1], or [N, T] for one a token; weights are CW-GRPO's, N * T of them.
+    Entropy and ratio are those after the update: such a ratio says what the step did to a token.
+    """
+    samples, size = batch.samples, run.config.num_generations
+    rows = range(min(run.config.log_tokens * size, len(samples)))
+    if not rows:
+        return
+    new_logprobs, entropies = rlvr.policy.frozen_logprobs(
+        training.policy, samples, run.config, rows
+    )
+    if world.RANK > 0:
+        return
+    per_token = {
+        "logprob": batch.old_logprobs,
+        "entropy": entropies,
+        "ratio": (new_logprobs - batch.old_logprobs).exp(),
+        "advantage": advantages.expand_as(batch.mask),
+    }
+    if weights is not None:
+        per_token["weight"] = weights.view_as(batch.mask)
+    written = batch.written > 0  # [N, T]; a tool's tokens have no numbers
+    per_token = {name: values.where(written, math.nan) for name, values in per_token.items()}
+    completions = [
+        describe(
+            samples[i], {name: values[i] for name, values in per_token.items()}, training, size
+        )
+        for i in rows
+    ]
+    groups = [
+        {
+            "prompt": prompt_text(samples[i], training.tokenizer),
+            "completions": completions[i : i + size],
+        }
+        for i in rows[::size]
+    ]
+    append_row(run.folder, "tokens", {"step": step, "groups": groups})
+
+
+def prompt_text(sample, tokenizer) -> str:
+    """A prompt with its special tokens, one for each image."""
+    reader, ids = reader_of(tokenizer), sample.prompt_ids
+    return tokenizer.decode(reader.merge_repeats(ids) if reader else ids)
+
+
+def describe(sample, per_token, training, size: int) -> dict:
+    """A completion as report.html reads it: its verdict, its first tokens, and their numbers.
+
+    per_token is name -> [T]; what is not a finite number becomes None.
+    """
+    ids = sample.completion_ids[: max(MOST_TOKENS // size, 1)]
+    numbers = {
+        name: [rounded(value) for value in values[: len(ids)].tolist()]
+        for name, values in per_token.items()
+    }
+    return {
+        "reward": rounded(sample.reward),
+        "verdict": sample.status or ("right" if sample.success else "wrong"),
+        "length": len(sample.completion_ids),
+        "truncated": sample.truncated,
+        "tokens": training.tokenizer.batch_decode([[token] for token in ids]),
+        "by_tool": [t for reply in sample.replies for t in reply if t < len(ids)],
+        **numbers,
+    }
+
+
+def rounded(value: float) -> float | None:
+    """With three digits behind the point, which is more than a colour shows."""
+    return round(value, 3) if math.isfinite(value) else None

@@ -1,0 +1,153 @@
+"""Problems that are made here, so that nothing has to be downloaded.
+
+Countdown, for the tiny policy: reach a target with given numbers, each used once. Arithmetic in
+words, for a small language model: sums, differences, products and chains.
+"""
+
+import itertools
+import random
+import zlib
+
+from rlvr.tasks.problems import Problem
+from rlvr.verify.answers import OPERATORS
+
+LARGEST_TARGET = 99
+TRAINING_PROBLEMS = 4096
+
+
+def make_countdown(rng: random.Random, size: int, held_out: bool = False) -> tuple[Problem, str]:
+    """A problem of `size` numbers from 1 to 9, and a solution whose steps are positive integers.
+
+    A tenth of all (numbers, target), whatever the order of the numbers, is held out for evaluation.
+    """
+    while True:
+        numbers = [rng.randint(1, 9) for _ in range(size)]
+        steps, value, expression = join_at_random(rng, numbers)
+        if value is None or value > LARGEST_TARGET:
+            continue
+        key = f"{sorted(numbers)} {value}".encode()
+        if (zlib.crc32(key) % 10 == 0) == held_out:
+            prompt = f"{' '.join(map(str, numbers))} : {value} "
+            problem = Problem(prompt, prompt, level=f"{size} numbers")
+            return problem, completion_text(steps, expression)
+
+
+def exchange_target(rng: random.Random, problem: Problem) -> str:
+    """A completion that joins a problem's numbers rightly, to whatever value they give."""
+    numbers = [int(number) for number in problem.gold.split(":")[0].split()]
+    while True:
+        steps, value, expression = join_at_random(rng, numbers)
+        if value is not None and value <= LARGEST_TARGET:
+            return completion_text(steps, expression)
+
+
+def completion_text(steps: list[str], expression: str) -> str:
+    """A completion in the format that the tiny policy is taught."""
+    return f"<think>{' '.join(steps)}</think><answer>{expression}</answer>"
+
+
+def join_at_random(rng: random.Random, numbers: list[int]) -> tuple[list[str], int | None, str]:
+    """Join two numbers at a time until one is left -> the steps, that value, and its expression.
+
+    The value is None where a step gives no positive integer.
+    """
+    terms = [(number, str(number)) for number in numbers]
+    steps = []
+    while len(terms) > 1:
+        a, left = terms.pop(rng.randrange(len(terms)))
+        b, right = terms.pop(rng.randrange(len(terms)))
+        sign = rng.choice("+-*/")
+        value = OPERATORS[sign](a, b)
+        if value < 1 or value != int(value):
+            return steps, None, ""
+        steps.append(f"{a}{sign}{b}={value}")
+        terms.append((int(value), f"({left}{sign}{right})"))
+    value, expression = terms[0]
+    return steps, value, expression[1:-1]
+
+
+def draw_countdown(config) -> tuple[list[Problem], list[Problem]]:
+    """Different problems to train and to evaluate on, in the sizes of --numbers.
+
+    They are fewer than asked for where so many do not exist.
+    """
+    rng = random.Random(0)
+    sizes = itertools.cycle(map(int, config.numbers.split(",")))
+    evaluation = {}
+    for _ in range(20 * config.eval_problems):
+        evaluation[make_countdown(rng, next(sizes), held_out=True)[0]] = None
+    training, drawn = {}, 0
+    while len(training) < TRAINING_PROBLEMS and drawn < 20 * len(training) + TRAINING_PROBLEMS:
+        training[make_countdown(rng, next(sizes))[0]] = None
+        drawn += 1
+    return [*training], [*evaluation][: config.eval_problems]
+
+
+WORDINGS = {
+    "sum": ("What is {a}+{b}?", "What is {a} plus {b}?", "What is the sum of {a} and {b}?"),
+    "difference": ("What is {a}-{b}?", "What is {a} minus {b}?", "Subtract {b} from {a}."),
+    "product": ("What is {a}*{b}?", "What is {a} times {b}?", "Multiply {a} by {b}."),
+    "chain": (
+        "What is {a}+{b}-{c}?",
+        "What is {a} plus {b} minus {c}?",
+        "Add {a} and {b}, then subtract {c}.",
+    ),
+}
+
+
+LEVELS = {  # name for --arithmetic_levels: kinds of problems, their smallest and largest number
+    "1": (("sum", "difference"), 1, 20),
+    "2": (("sum", "difference", "chain"), 10, 99),
+    "3": (("product",), 10, 99),
+    "4": (("sum", "difference", "product", "chain"), 100, 999),
+}
+
+
+def make_arithmetic(rng: random.Random, level: str, held_out: bool = False) -> tuple[Problem, str]:
+    """A problem of a level, whose answer is an integer of 0 or more, and its expression.
+
+    The expression is the same for all wordings and for all orders of what is added or multiplied. A
+    tenth of all expressions, whatever their level, is held out for evaluation.
+    """
+    kinds, smallest, largest = LEVELS[level]
+    while True:
+        kind = rng.choice(kinds)
+        a, b, c = (rng.randint(smallest, largest) for _ in range(3))
+        if kind == "product":
+            a = rng.randint(2, 9)  # the first factor has one digit
+        expression, value = calculate(kind, a, b, c)
+        is_held_out = zlib.crc32(expression.encode()) % 10 == 0
+        if value >= 0 and is_held_out == held_out:
+            text = rng.choice(WORDINGS[kind]).format(a=a, b=b, c=c)
+            return Problem(text, str(value), "last_number", f"level {level}"), expression
+
+
+def calculate(kind: str, a: int, b: int, c: int) -> tuple[str, int]:
+    """The expression that tells a problem from others, and its value."""
+    low, high = sorted((a, b))
+    if kind == "sum":
+        return f"{high}+{low}", a + b
+    if kind == "difference":
+        return f"{a}-{b}", a - b
+    if kind == "product":
+        return f"{high}*{low}", a * b
+    return f"{high}+{low}-{c}", a + b - c
+
+
+def draw_arithmetic(config) -> tuple[list[Problem], list[Problem]]:
+    """Problems to train and to evaluate on, drawn from the --arithmetic_levels in turn.
+
+    Those to train on differ in their text, those to evaluate on in their expression. So a level of
+    few problems has fewer than the others, and there may be fewer than asked for.
+    """
+    rng = random.Random(0)
+    levels = itertools.cycle(config.arithmetic_levels.split(","))
+    evaluation = {}
+    for _ in range(20 * config.eval_problems):
+        problem, expression = make_arithmetic(rng, next(levels), held_out=True)
+        evaluation.setdefault(expression, problem)
+    training = {}
+    for _ in range(2 * TRAINING_PROBLEMS):
+        problem, _ = make_arithmetic(rng, next(levels))
+        training[problem] = None
+    return [*training][:TRAINING_PROBLEMS], [*evaluation.values()][: config.eval_problems]

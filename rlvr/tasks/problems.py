@@ -1,0 +1,74 @@
+"""The two records that travel through a rollout: a problem, and one completion of its prompt.
+
+The order in which training problems are drawn, shared by the ranks.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+from rlvr import world
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem whose answer a verifier can judge."""
+
+    prompt: str  # what the policy reads; system prompt and chat template included
+    gold: str | tuple[str, ...]  # what is right: an answer, unit tests, or alternative answers
+    verifier: str = "countdown"  # a name of rlvr.verify.VERIFIERS
+    level: str = ""  # problems of one level are also evaluated by themselves
+    # encoded as PNG, JPEG and so on, in the order of their places in the prompt
+    images: tuple[bytes, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One completion of one prompt, with its reward."""
+
+    prompt_ids: list[int]
+    completion_ids: list[int]  # the stop token included
+    text: str = ""  # the completion as text, without special tokens
+    reward: float = 0.0
+    truncated: bool = False  # there was no stop token before the length limit
+    logprobs: tuple[float, ...] | list[float] = ()  # the sampler's, in nats, one a completion token
+    status: str = ""  # of the verifier: "", "unparsed" or "timeout"
+    success: bool = False  # whether the reward reaches --success_threshold
+    # where a tool's tokens stand among completion_ids; their log-probs are 0
+    replies: tuple[range, ...] | list[range] = ()
+    images: tuple[bytes, ...] = field(default=(), repr=False)  # the problem's
+
+    @property
+    def own_length(self) -> int:
+        """How many tokens of the completion the policy itself has written."""
+        return len(self.completion_ids) - sum(map(len, self.replies))
+
+
+class ProblemStream:
+    """Endless shuffled passes over the problems; `position` is all that resuming has to know."""
+
+    def __init__(self, problems: list[Problem], seed: int):
+        self.problems, self.seed, self.position = problems, seed, 0
+
+    def draw(self, count: int) -> list[Problem]:
+        """This rank's share of the next `count` problems a rank.
+
+        They are dealt out in turn, so that minibatches have the same prompts whatever the number
+        of ranks.
+        """
+        first, size = self.position, len(self.problems)
+        self.position += world.WORLD_SIZE * count
+        order = []
+        for epoch in range(first // size, self.position // size + 1):
+            order += random.Random(f"{self.seed}/{epoch}").sample(self.problems, size)
+        all_ranks = order[first % size :][: world.WORLD_SIZE * count]
+        return all_ranks[world.RANK :: world.WORLD_SIZE]
+
+
+def own_tokens(sample: Sample) -> torch.Tensor:
+    """[T of the sample], 1.0 on the tokens that the policy has written, 0.0 on those of a tool."""
+    own = torch.ones(len(sample.completion_ids))
+    for reply in sample.replies:
+        own[reply.start : reply.stop] = 0
+    return own

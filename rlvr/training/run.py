@@ -1,0 +1,300 @@
+"""A run from its first to its last line: its folder, its logs, its updates, its end.
+
+The run folder holds config.json metrics.jsonl eval.jsonl samples.jsonl curves.png tokens.jsonl
+report.html and checkpoint-<step>/.
+"""
+
+import errno
+import json
+import math
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from rlvr import world
+from rlvr.errors import UserError, fail, reading, writing
+from rlvr.flags import checkpoints_of, find_run, newest_whole, step_of
+from rlvr.machine import (
+    AT_EXIT,
+    advise_on_threads,
+    asking_for_an_end,
+    choose_device,
+    drop_what_cannot_be_printed,
+    from_rank_0,
+    gather,
+    is_lack_of_room,
+    leave,
+    leave_the_end_alone,
+    let_no_print_fail,
+    own,
+    process_group,
+    remove,
+)
+from rlvr.policy import is_sharded, whole
+from rlvr.rollout import check_context
+from rlvr.show import (
+    append_row,
+    copy_logs,
+    draw_curves,
+    drop_rows_after,
+    make_writer,
+    print_first_and_last,
+    write_report,
+    write_whole,
+)
+from rlvr.training import checkpoints
+
+import torch
+import torch.distributed as dist
+
+
+def launch(main, config) -> None:
+    """Run main(config). What the user can mend becomes one line; a bug keeps its traceback."""
+    for number in asking_for_an_end():
+        if number != signal.SIGINT:  # which raises KeyboardInterrupt
+            signal.signal(number, leave)
+    try:
+        main(config)
+        sys.stdout.flush()  # where that fails, it is found out here at the latest
+    except UserError as error:
+        fail(str(error))
+    except OSError as error:
+        if not is_lack_of_room(error):
+            raise
+        fail(f"cannot write: {error}")
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        fail(
+            "out of memory: in a rollout lower --rollout_batch_size or "
+            "--vllm_gpu_memory_utilization, in an update lower --microbatch_tokens or give "
+            f"--gradient_checkpointing ({error})"
+        )
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except RuntimeError as error:
+        # gloo has no class of its own for a lost connection
+        is_lost = isinstance(error, dist.DistError) or "gloo" in str(error)
+        if world.WORLD_SIZE == 1 or not is_lost:
+            raise
+        fail(
+            f"rank {world.RANK} has lost another one, which has ended or hangs; resume from the "
+            f"last checkpoint ({error})"
+        )
+    finally:
+        leave_the_end_alone()
+        AT_EXIT.close()
+        drop_what_cannot_be_printed()
+
+
+class Run:
+    """What the five scripts do to their run folder, and to the optimizer."""
+
+    def __init__(self, config):
+        """Connect the ranks, seed them, and choose the run folder; UserError where it is taken."""
+        self.device = choose_device()
+        AT_EXIT.enter_context(process_group(config.ddp_timeout))
+        torch.manual_seed(config.seed + world.RANK)
+        self.config = config
+        self.threads_given = config.num_threads is not None
+        if self.threads_given:
+            torch.set_num_threads(config.num_threads)
+        config.num_threads = torch.get_num_threads()  # config.json tells what a run has used
+        self.stopped = 0.0  # when a signal has asked for an end; 0 while none has
+        self.skipped = 0  # updates that were NaN or infinite
+        self.skipped_in_a_row = 0
+        self.learning_rate = 0.0  # of the last update
+        self.unsaved = False  # whether there has been an update since the last checkpoint
+        self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
+        self.folder, self.checkpoint = from_rank_0(self.choose_folder)
+        self.writer = None
+        if world.RANK == 0:
+            self.writer = make_writer(config, self.folder)
+
+    def choose_folder(self) -> tuple[Path, Path | None]:
+        """The run folder, and the checkpoint to resume from, if there is one. It is now owned."""
+        config = self.config
+        if config.resume_from_checkpoint:
+            folder, checkpoint = find_run(config.resume_from_checkpoint)
+            self.own(folder)
+            return folder, newest_whole(folder, checkpoint)
+        name = f"runs/{Path(sys.argv[0]).stem}-{config.variant}-{self.started}"
+        folder = Path(config.output_dir or name)
+        with reading(folder):
+            taken = [*folder.glob("[!.]*.json*")]
+        if taken:
+            raise UserError(
+                f"--output_dir {folder} holds a run or a model; choose another, or "
+                f"--resume_from_checkpoint {folder}"
+            )
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.own(folder)
+        return folder, None
+
+    def own(self, folder: Path) -> None:
+        """Keep other processes from the run folder until this one ends."""
+        with reading(folder):
+            AT_EXIT.callback(os.close, own(folder))
+
+    def resume(self, training: checkpoints.TrainingState) -> int:
+        """Restore a checkpoint when resuming -> the last step done, 0 for a new run.
+
+        From here on a signal asks for an end after the current step. UserError where the problems
+        do not fit the policy's context, or the checkpoint not this run.
+        """
+        problems = training.stream.problems
+        check_context(training.policy, training.tokenizer, problems, self.config)
+        for number in asking_for_an_end():
+            signal.signal(number, self.on_signal)
+        step = 0
+        if self.checkpoint:
+            step, (self.skipped, self.skipped_in_a_row) = checkpoints.restore(
+                self.checkpoint, training, self.config
+            )
+        if self.device.type == "cpu" and not self.threads_given and world.WORLD_SIZE == 1:
+            advise_on_threads(training.policy)
+        if world.RANK == 0:
+            config = {"script": Path(sys.argv[0]).name, **asdict(self.config)}
+            write_whole(self.folder / "config.json", json.dumps(config, indent=2).encode())
+            self.forget_after(step if self.checkpoint else -1)
+        return step
+
+    def forget_after(self, step: int) -> None:
+        """Drop what a killed run has half written, and put aside what was saved after the step."""
+        aside = f"before-{self.started}"
+        with writing(self.folder):
+            for rest in self.folder.glob(".saving-*"):
+                shutil.rmtree(rest)
+            for rest in self.folder.glob(".*.before-*"):
+                rest.unlink()
+            saved = checkpoints_of(self.folder)
+            later = [checkpoint for checkpoint in saved if step_of(checkpoint) > step]
+            if later:
+                copy_logs(self.folder, aside)
+            for checkpoint in later:
+                checkpoint.rename(self.folder / f"{aside}-{checkpoint.name}")
+        drop_rows_after(self.folder, step)
+
+    def on_signal(self, number, frame):
+        """Ask for an end after this step. Ctrl-C again, two seconds later, ends at once.
+
+        One process ends at once where no update has been made since the start or the last
+        checkpoint. Several ranks always finish the step, since they must stop together.
+        """
+        if not self.unsaved and world.WORLD_SIZE == 1:
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            leave(number, frame)
+        if self.stopped and number == signal.SIGINT and time.monotonic() > self.stopped + 2:
+            raise KeyboardInterrupt
+        if self.stopped:
+            return
+        self.stopped = time.monotonic()
+        let_no_print_fail()
+        if world.RANK == 0:
+            print("\nstopping after this step; Ctrl-C to quit at once", file=sys.stderr)
+
+    def log(self, name: str, step: int, metrics: dict[str, float], samples: list = ()) -> None:
+        """Add a row to <name>.jsonl and print it; two of the samples go into samples.jsonl."""
+        if world.RANK > 0:
+            return
+        append_row(self.folder, name, {"step": step, **metrics})
+        for sample in samples[:2]:
+            row = {"step": step, "text": sample.text, "reward": sample.reward}
+            append_row(self.folder, "samples", row)
+        numbers = [f"{key} {value:.3g}" for key, value in metrics.items()]
+        try:
+            print(f"{name} {step}/{self.config.max_steps}", *numbers, sep=" | ")
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            # The terminal is closed. Its SIGHUP comes later, or never where a shell withholds it.
+            self.on_signal(signal.SIGHUP, None)
+        if self.writer:
+            self.writer({f"{name}/{key}": value for key, value in metrics.items()}, step)
+
+    def optimizer_step(self, policy, optimizer) -> float:
+        """Make one update from the gradients of all ranks -> their norm before clipping.
+
+        There is no update where the gradient is 0, not even by momentum, nor where it is NaN
+        or infinite. The gradients are zero afterwards. UserError after --max_skipped_updates of
+        such gradients in a row.
+        """
+        if world.WORLD_SIZE > 1 and not is_sharded(policy):
+            for parameter in policy.parameters():
+                dist.all_reduce(parameter.grad)
+        limit = self.config.max_grad_norm
+        norm = whole(torch.nn.utils.clip_grad_norm_(policy.parameters(), limit)).item()
+        finite = math.isfinite(norm)
+        self.unsaved = True
+        self.learning_rate = optimizer.param_groups[0]["lr"]
+        if finite and norm > 0:
+            optimizer.step()
+        elif world.RANK == 0:
+            zero = "the gradient is 0, as where all groups are all right or all wrong"
+            print("no update:", zero if finite else "the gradient is NaN or infinite")
+        optimizer.zero_grad()
+        self.skipped += not finite
+        self.skipped_in_a_row = 0 if finite else self.skipped_in_a_row + 1
+        if self.skipped_in_a_row >= self.config.max_skipped_updates:
+            raise UserError(
+                f"{self.skipped_in_a_row} updates in a row had a NaN or infinite gradient: "
+                f"look at loss, kl, mismatch and grad_norm in {self.folder}/metrics.jsonl, and try "
+                "a lower --learning_rate, --beta or --entropy_coef"
+            )
+        return norm
+
+    def start_clock(self) -> None:
+        """A step begins."""
+        self.seconds = {}  # of its parts
+        self.clock = time.perf_counter()
+
+    def lap(self, part: str) -> None:
+        """A part of the step has ended: keep its seconds."""
+        now = time.perf_counter()
+        self.seconds[f"seconds_{part}"] = now - self.clock
+        self.clock = now
+
+    def metrics(self) -> dict[str, float]:
+        """What to log of the optimizer."""
+        return {"skipped": self.skipped, "learning_rate": self.learning_rate}
+
+    def is_due(self, step: int, every: int) -> bool:
+        """Whether what happens every so many steps, and after the last one, is due."""
+        return step % every == 0 or step == self.config.max_steps
+
+    def end_step(self, step: int, training: checkpoints.TrainingState) -> bool:
+        """Save a checkpoint when that is due; True when the run has been asked to stop here."""
+        # a signal from here on counts at the next step, on all ranks
+        stopped = any(gather([self.stopped]))
+        if stopped or self.is_due(step, self.config.save_steps):
+            folder = self.folder / f"checkpoint-{step}"
+            skipped = (self.skipped, self.skipped_in_a_row)
+            checkpoints.save(folder, training, step, skipped, self.config)
+            self.unsaved = False
+            limit = self.config.save_total_limit
+            if world.RANK == 0:
+                print(f"saved {folder}")
+                for old in checkpoints_of(self.folder)[limit:] if limit else ():
+                    remove(old)
+        return stopped
+
+    def finish(self) -> None:
+        """Print the first and the last evaluation side by side; write curves.png, report.html.
+
+        All ranks call it together.
+        """
+        if world.RANK == 0:
+            print_first_and_last(self.folder)
+            with writing(self.folder / "curves.png"):
+                draw_curves(self.folder, self.config.cache_dir)
+            files = "config.json metrics.jsonl eval.jsonl samples.jsonl curves.png"
+            if (self.folder / "tokens.jsonl").exists():
+                write_report(self.folder / "report.html", [self.folder])
+                files += " tokens.jsonl report.html"
+            print(f"\nall in {self.folder}: {files}")
+        # A rank that ended earlier would be silent, and rank 0 would give up its long report.
+        gather([])

@@ -1,0 +1,191 @@
+"""Numbers: the one number of an answer, exactly, and whether it is the right one.
+
+A tower of powers is read in no time, and can never be worked out. So the size of an expression is
+estimated from how it is written, before anything is computed.
+"""
+
+import ast
+import math
+import re
+from fractions import Fraction
+
+from rlvr.verify.answers.boxes import find_answer
+from rlvr.verify.answers.expressions import CANNOT_BE_READ, value_of
+
+LONGEST = 300  # characters of an answer
+# Words behind a number that multiply it, as in 3 million.
+MULTIPLES = {
+    "dozen": 12,
+    "hundred": 10**2,
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+}
+SHORT = {"k": 10**3, "mn": 10**6, "bn": 10**9}  # just behind a number; K by itself is a unit
+# Units behind "per", a hyphen or a bracket, as in 18/hr. Other words of one or two letters may be
+# unknowns there, as in 18/x and 18-x.
+BEHIND_A_SIGN = re.compile(r"(?:/ ?|[(-])(?:[^\W\d_]{3}|(?:hr?|km|kg|lb|oz|ft)\b)")
+# Words behind a number that make another one of it, as in 3 and a half, or leave it open.
+NUMBER_WORDS = set(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
+    "half halves third thirds quarter quarters fourth fourths fifth fifths tenth tenths hundredth "
+    "hundredths thousandth thousandths point plus minus or squared cubed".split()
+)
+PLAIN = [  # how the same thing is written without LaTeX, in this order
+    # K of money is a thousand; the signs of $70K$ are none of money
+    (r"((?:\\\$|\$\$|[€£¥]|\$(?![\d., ]+K\s*\$)) ?[\d.,]+)K\b", r"\1k"),
+    (r"\\(?:text|math|operatorname|boldsymbol|bm|mbox)[a-z]*", " "),
+    (r"\{,\}", ","),
+    (r"\\[()\[\]]|\\[!,;: ]|\\q?quad|\\(?:left|right|displaystyle)|\\?[$%]|[€£¥~]|\*\*", ""),
+    (r"\^?\s*\{?\s*\\circ\s*\}?|\\degree", "°"),
+    ("[\u2212\u2013]", "-"),
+    (r"\\times|\\cdot|×|·", "*"),
+    (r"\\div|÷", "/"),
+    (r"\\approx|≈", "="),
+    (r"\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}|\\[dtc]?frac\s*(\d)\s*(\d)", r" \1\3/\2\4"),
+    ("½", " 1/2"),
+    (r"[{}]", ""),
+    (r"^[^\d=:]*(?::|\bis\b)", "="),  # the answer is 5
+]
+WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d{1,30})"
+NUMBER = re.compile(
+    rf"(?P<sign>[-+]?) *(?:(?P<whole>{WHOLE}) +(?=\d+/))?(?P<top>-?{WHOLE}?(?:\.\d{{0,30}})?)"
+    rf"(?:/(?P<bottom>-?{WHOLE}))?(?: *\* *10\^(?P<power>-?\d\d?))?"
+    r"(?:(?P<short>k| ?mn| ?bn)\b)?(?P<unit>.*)",
+    re.A,
+)
+UNIT = re.compile(r"(?:[^\W\d_]|[ °²³/*.()'’-]|\^-?\d)*")
+
+
+def verify_number(text: str, gold: str) -> float | None:
+    """The number of an answer against that of the gold."""
+    number, right = read_number(find_answer(text)), read_number(gold)
+    return None if number is None or right is None else float(number == right)
+
+
+def last_number(text: str) -> str:
+    """The last number that stands in a text, for policies that mark no answer, or "NA"."""
+    text = re.sub("[\u2212\u2013]", "-", text)  # a minus sign and a dash
+    numbers = re.findall(r"(?<![\w.)])-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)", text, re.A)
+    return numbers[-1].rstrip(",") if numbers else "NA"
+
+
+def verify_last_number(text: str, gold: str) -> float | None:
+    """The last number of a text, wherever it stands, as lm-eval's flexible-extract reads it."""
+    number, right = read_number(last_number(text)), read_number(gold)
+    return None if number is None or right is None else float(number == right)
+
+
+def read_number(text: str) -> Fraction | None:
+    r"""The one number of an answer such as "$1,234.50", "18 eggs", "1\frac{1}{2}" or "x = 3/4".
+
+    None where there is none, or more than one. The sides of an equation have to agree, and one of
+    them has to be a number.
+    """
+    if len(text) > LONGEST:
+        return None
+    text = " ".join(text.split())
+    for written, plain in PLAIN:
+        text = re.sub(written, plain, text)
+    sides = [re.sub(r"^\(([^()]*)\)\.?$", r"\1", side.strip(" *_")) for side in text.split("=")]
+    numbers = [read_plain(side) for side in sides]
+    others = [side for side, number in zip(sides, numbers, strict=True) if number is None]
+    numbers = {number for number in numbers if number is not None}
+    for side in filter(str.strip, others):
+        if not is_name(side):
+            numbers.add(calculate(side))
+    if len(numbers) != 1:
+        return None
+    return numbers.pop() if len(others) < len(sides) else None
+
+
+def is_name(side: str) -> bool:
+    """Whether one side of an equation only says what the other one is, as x or Total cost does."""
+    return any(map(str.isalpha, side)) and not re.search(r"\d", side) and side[0] not in "-+"
+
+
+def read_plain(text: str) -> Fraction | None:
+    """A number with its unit, as in -1,000.5 m^2, 1 1/2 cups or 3 million."""
+    found = NUMBER.fullmatch(text)
+    scale = scale_of(found["unit"]) if found else None
+    if scale is None:
+        return None
+    try:
+        value = Fraction(found["top"].replace(",", ""))
+        value /= Fraction((found["bottom"] or "1").replace(",", ""))
+    except (ValueError, ZeroDivisionError):  # no digits, and 1/0
+        return None
+    value += Fraction((found["whole"] or "0").replace(",", ""))
+    value *= Fraction(10) ** int(found["power"] or 0)
+    scale *= SHORT.get((found["short"] or "").strip(), 1)
+    return value * scale * (-1 if found["sign"] == "-" else 1)
+
+
+def scale_of(unit: str) -> int | None:
+    """What the words behind a number multiply it by: mostly 1. None where they are no unit."""
+    unit = unit.strip().removesuffix(".").lower()
+    words = re.findall(r"[^\W\d_]+", unit)
+    starts_well = not unit or unit[0].isalpha() or unit[0] == "°" or BEHIND_A_SIGN.match(unit)
+    if not starts_well or not UNIT.fullmatch(unit) or NUMBER_WORDS.intersection(words):
+        return None
+    return math.prod(MULTIPLES.get(word.removesuffix("s"), 1) for word in words)
+
+
+def calculate(text: str) -> Fraction | None:
+    """The exact value of a sum such as 6 * 7 or 0.5 * (3 + 1); None for other text."""
+    text = re.sub(r"(\d*)\.(\d+)", lambda part: decimal(*part.groups()), text.replace(",", ""))
+    if not re.fullmatch(r"[0-9+\-*/() ]+", text):
+        return None
+    try:
+        return Fraction(value_of(ast.parse(text.strip(), mode="eval").body))
+    except CANNOT_BE_READ:
+        return None
+
+
+def decimal(whole: str, behind: str) -> str:
+    """A decimal fraction as a quotient of whole numbers."""
+    return f"({int(whole + behind)}/{10 ** len(behind)})"
+
+
+LARGEST = 10**6  # binary digits; 2^1000000 has as many
+MOST_TERMS = 10**3  # a power of a sum with letters is multiplied out
+
+
+def is_too_large(expression) -> bool:
+    """Whether to work out a sympy expression may take a number of more than LARGEST digits."""
+    return digits(expression) > LARGEST
+
+
+def digits(expression) -> float:
+    """About how many binary digits the largest number has in working it out, or more."""
+    import sympy
+
+    if isinstance(expression, sympy.MatrixBase):
+        return max(map(digits, expression), default=1.0)
+    if not expression.args:
+        if isinstance(expression, sympy.Rational):
+            return math.log2(max(abs(expression.p), expression.q))
+        return 1.0  # a letter, pi, infinity
+    inside = [digits(argument) for argument in expression.args]
+    largest = max(inside)
+    if isinstance(expression, sympy.Pow):
+        base, exponent = expression.args
+        times = number_with_log2(inside[1])
+        if base.free_symbols and base.is_Add and times > MOST_TERMS:
+            return math.inf
+        return inside[0] * times if exponent.is_number else largest
+    if isinstance(expression, sympy.exp):
+        return 2 * number_with_log2(largest)
+    if isinstance(expression, (sympy.factorial, sympy.factorial2, sympy.binomial)):
+        return largest * number_with_log2(min(inside))
+    if isinstance(expression, (sympy.Sum, sympy.Product)):
+        terms = [digits(bound) for limits in expression.limits for bound in limits[1:]]
+        return max(largest, number_with_log2(max(terms, default=1.0)))
+    return sum(inside) if isinstance(expression, sympy.Mul) else largest + 1
+
+
+def number_with_log2(log2: float) -> float:
+    """The number with this logarithm, or one that is large enough."""
+    return 2.0 ** min(log2, 1000.0)

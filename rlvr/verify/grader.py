@@ -1,0 +1,53 @@
+"""A grader: `python -m rlvr.verify.grader` judges what a policy wrote, in a process of its own.
+
+A completion can hold anything, a tower of powers or an endless loop, so a grader can be killed at
+its deadline. It imports no torch, so that it starts in half a second.
+
+Questions come in by lines, [number, verifier, text, gold, seconds, program_seconds]. Two lines go
+out, [number, "read"] and [number, reward, status], or [number, "error", message] where the machine
+cannot run what it should.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+
+from rlvr.errors import UserError
+from rlvr.verify.programs import START_SECONDS
+from rlvr.verify.verifiers import VERIFIERS, judge
+
+import math_verify  # noqa: F401  (now, so that the first deadline does not pay for it)
+
+MOST_MEMORY = 2**32  # bytes of address space
+
+
+def main() -> None:
+    """Answer each line of standard input, or die of it."""
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what a library prints is no reply
+    for line in sys.stdin:
+        number, verifier, text, gold, seconds, program_seconds = json.loads(line)
+        replies.write(json.dumps([number, "read"]) + "\n")
+        entry = VERIFIERS[verifier]
+        allowed = seconds
+        if entry.keeps_time:  # by itself, and this is for the case that it fails
+            allowed = program_seconds + seconds + 4 * START_SECONDS  # of two sandboxes
+        # the kernel kills this process then, even within a huge multiplication
+        signal.setitimer(signal.ITIMER_REAL, allowed)
+        try:
+            reply = judge(verifier, text, gold, seconds, program_seconds)
+        except TimeoutError:
+            reply = entry.no_answer, "timeout"
+        except UserError as error:
+            reply = "error", str(error)
+        except Exception:  # math-verify and sympy raise of every kind
+            reply = entry.no_answer, "unparsed"
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        replies.write(json.dumps([number, *reply]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""What judges assertions: they run here, apart from the program, and ask it by lines of JSON.
+
+The program's functions are stand-ins here. Calling one asks the program's own process, from which
+only plain values come back, so that no object of the program takes part in a comparison.
+"""
+
+import ast
+import builtins
+import importlib
+import operator
+import os
+import sys
+from collections import Counter
+
+from rlvr.verify.programs.solution import Pipe, confine
+from rlvr.verify.programs.values import decode, encode
+
+FIND = ["object", 0]  # the program's side looks names up by it
+PASSED = 113  # an exit code that no test would choose
+
+
+def main() -> None:
+    """For each text of tests, in a process of its own, say "passed" or "failed"."""
+    pipe = Pipe()
+    confine(pipe.read())
+    while True:
+        tests = pipe.read()
+        if os.fork() == 0:
+            os._exit(PASSED if passes(tests, Program(pipe)) else 0)
+        passed = os.waitstatus_to_exitcode(os.wait()[1]) == PASSED
+        pipe.write("passed" if passed else "failed")
+
+
+def passes(tests: str, program: "Program") -> bool:
+    """Whether the tests run to their end, and have asked something of the program."""
+    module = type(sys)("__main__")
+    sys.modules["__main__"] = module
+    results = results_of_unittest() if "unittest" in tests else []
+    try:
+        vars(module).update(names_of_program(tests, program))
+        exec(compile(tests, "tests.py", "exec", dont_inherit=True), vars(module))
+        at_the_end = True
+    except SystemExit as end:  # as by unittest.main
+        at_the_end = not end.code
+    except BaseException:
+        return False
+    succeeded = all(result.wasSuccessful() for result in results)
+    return at_the_end and succeeded and program.was_asked
+
+
+def results_of_unittest() -> list:
+    """What the tests' own runs of unittest will report. Some of them raise nothing."""
+    import unittest
+
+    found = []
+    begin = unittest.TestResult.__init__
+
+    def begin_noted(result, *given, **named):
+        begin(result, *given, **named)
+        found.append(result)
+
+    unittest.TestResult.__init__ = begin_noted
+    return found
+
+
+def names_of_program(tests: str, program: "Program") -> dict:
+    """What of the tests' names the program defines.
+
+    A name like `math` in `math.isclose` is the standard library's module. A name like `abs` is
+    Python's own, unless nothing else in the tests is the program's.
+    """
+    nodes = [*ast.walk(ast.parse(tests))]
+    used = Counter(node.id for node in nodes if isinstance(node, ast.Name))
+    owners = [node.value for node in nodes if isinstance(node, ast.Attribute)]
+    owners = Counter(node.id for node in owners if isinstance(node, ast.Name))
+    modules = [
+        name for name in owners if name in sys.stdlib_module_names and owners[name] == used[name]
+    ]
+    found = program.ask(FIND, [name for name in used if name not in modules])
+    own = {name: value for name, value in found.items() if name in used}
+    own = {name: value for name, value in own.items() if not hasattr(builtins, name)} or own
+    program.was_asked = any(not isinstance(value, Remote) for value in own.values())
+    return {**own, **{name: importlib.import_module(name) for name in modules}}
+
+
+class Program:
+    """The program behind the pipe."""
+
+    def __init__(self, pipe: Pipe):
+        """Nothing is asked yet."""
+        self.pipe = pipe
+        self.asked = 0  # the number of the last question
+        self.was_asked = False  # whether the tests have had anything of the program
+        self.remotes = {}  # number of an object there -> what stands for it here
+        self.functions = []  # those of the tests that the program may call
+
+    def ask(self, function, *arguments, **named):
+        """function(*arguments, **named), called by the program.
+
+        Lists, sets and dicts that it has changed are changed here, too. What it raises is raised as
+        the built-in exception that it is derived from.
+        """
+        self.was_asked = True
+        self.asked += 1
+        number = self.asked
+        values = [encode(each, self.refer) for each in arguments]
+        named = {name: encode(each, self.refer) for name, each in named.items()}
+        if not isinstance(function, list):
+            function = self.refer(function)
+        self.pipe.write([number, function, values, named])
+        while (reply := self.pipe.read())[0] == "call back":
+            result = self.functions[reply[1]](*(self.value_of(each) for each in reply[2]))
+            self.pipe.write(["returned", encode(result, self.refer)])
+        if reply[0] != number:
+            raise ValueError("an answer to another question")
+        if reply[1] == "raised":
+            raise exception_of(reply[2], [self.value_of(each) for each in reply[3]])
+        for position, value in reply[3]:
+            replace(arguments[position], self.value_of(value))
+        return self.value_of(reply[2])
+
+    def refer(self, value) -> list:
+        """What stands in a question for a value that is not plain."""
+        if isinstance(value, Remote):
+            return ["object", object.__getattribute__(value, "_number")]
+        module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+        if module in sys.stdlib_module_names and module != "__main__" and name:
+            return ["global", module, name]
+        if not callable(value):
+            raise TypeError(f"a {type(value).__name__} cannot be given to the program")
+        self.functions.append(value)
+        return ["function", len(self.functions) - 1]
+
+    def value_of(self, data):
+        """The value in an answer, or what stands for an object of the program."""
+        return decode(data, self.remote)
+
+    def remote(self, kind: str, number: int) -> "Remote":
+        """What stands for an object of the program; the same one for the same object."""
+        if kind != "object":
+            raise ValueError(f"no value is a {kind}")
+        return self.remotes.setdefault(number, Remote(self, number))
+
+
+class Remote:
+    """Stands for an object of the program that is no plain value: a function, a class, a generator.
+
+    It can be called, looked into, and gone through. It equals only itself, and has no order and no
+    arithmetic: these would be the program's own word.
+    """
+
+    def __init__(self, program: Program, number: int):
+        object.__setattr__(self, "_program", program)
+        object.__setattr__(self, "_number", number)
+
+    def __call__(self, *arguments, **named):
+        return self._program.ask(self, *arguments, **named)
+
+    def __getattr__(self, name):
+        return self._program.ask(getattr, self, name)
+
+    def __setattr__(self, name, value):
+        self._program.ask(setattr, self, name, value)
+
+    def __getitem__(self, key):
+        return self._program.ask(operator.getitem, self, key)
+
+    def __setitem__(self, key, value):
+        self._program.ask(operator.setitem, self, key, value)
+
+    def __len__(self):
+        return self._program.ask(len, self)
+
+    def __bool__(self):
+        return self._program.ask(bool, self)
+
+    def __str__(self):
+        return self._program.ask(str, self)
+
+    def __repr__(self):
+        return self._program.ask(repr, self)
+
+    def __iter__(self):
+        return self._program.ask(iter, self)
+
+    def __next__(self):
+        return self._program.ask(next, self)
+
+    def __instancecheck__(self, value):
+        return self._program.ask(isinstance, value, self)
+
+
+def replace(old, new) -> None:
+    """Give a list, set, dict or the like the contents of another one."""
+    if isinstance(old, (list, bytearray)):
+        old[:] = new
+    elif hasattr(old, "clear"):
+        old.clear()
+        (old.extend if hasattr(old, "extend") else old.update)(new)
+
+
+def exception_of(classes: list[str], arguments: list) -> Exception:
+    """The built-in exception that is the nearest of an exception's classes, and takes these."""
+    for name in classes:
+        kind = getattr(builtins, name, None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            try:
+                return kind(*arguments)
+            except TypeError:
+                continue
+    return RuntimeError(*arguments)

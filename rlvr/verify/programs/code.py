@@ -1,0 +1,231 @@
+"""Programs against unit tests: each kind of test, and how the answers to it are judged.
+
+The program runs in a sandbox that knows no expected output. What it answers is judged here, and
+assertions are judged in a sandbox of their own.
+"""
+
+import ast
+import contextlib
+import functools
+import json
+import re
+import sys
+import time
+from dataclasses import dataclass
+
+from rlvr.verify.programs.blocks import find_blocks
+from rlvr.verify.programs.isolation import Sandbox, start_sandbox
+from rlvr.verify.programs.values import decode, encode
+
+# Sandboxes of rlvr/verify/programs/check.py: assertions after assertions run in one.
+IDLE_CHECKS = []
+NOT_TO_IMPORT = {"antigravity", "this"}  # one opens a browser, the other prints a poem
+# what odd cells of a data set raise, those that are nested too deep among them
+BAD_TESTS = (ValueError, TypeError, AttributeError, SyntaxError, RecursionError, MemoryError)
+
+
+@dataclass(frozen=True)
+class UnitTests:
+    """Unit tests, of one of three kinds: inputs and outputs, calls of a function, assertions."""
+
+    pairs: tuple = ()  # of standard input and output; of the arguments and the result of a call
+    calls: bool = False  # whether the pairs are calls
+    function: str | None = None  # that is called; None is the only method of the class Solution
+    assertions: str = ""
+    head: str = ""  # of a function to complete: its imports and helpers, for the program to use
+
+
+def read_tests(gold: str) -> UnitTests:
+    """Unit tests in JSON -> the tests; ValueError or TypeError for what is none.
+
+    The forms are {"inputs": [...], "outputs": [...]}, [{"input": ..., "output": ...}, ...], and
+    assertions as a string or a list, by themselves or as {"head": ..., "assertions": ...}. With
+    "fn_name", as in APPS, an input is a list of arguments. With "testtype": "functional", as in
+    LiveCodeBench, it has an argument a line, in JSON.
+    """
+    tests = json.loads(gold)
+    head = ""
+    if isinstance(tests, dict) and "assertions" in tests:
+        head, tests = tests.get("head", ""), tests["assertions"]
+    is_functional = False
+    if isinstance(tests, list) and tests and all(isinstance(test, dict) for test in tests):
+        kinds = {test.get("testtype") == "functional" for test in tests}
+        if len(kinds) > 1:
+            raise ValueError("functional tests and others")
+        is_functional = True in kinds
+        function = tests[0].get("fn_name") if is_functional else None
+        given = [test.get("input") for test in tests]
+        wanted = [test.get("output") for test in tests]
+        if is_functional:
+            given = [[json.loads(line) for line in text.splitlines()] for text in given]
+            wanted = [json.loads(text) for text in wanted]
+        tests = dict(fn_name=function, inputs=given, outputs=wanted)
+    if isinstance(tests, dict):
+        pairs = [*zip(tests.get("inputs", ()), tests.get("outputs", ()), strict=True)]
+        if not pairs:
+            raise ValueError("no tests")
+        # parquet files have a fn_name of null where another task has one
+        if is_functional or tests.get("fn_name") is not None:
+            if not all(isinstance(given, list) for given, _ in pairs):
+                raise ValueError("arguments that are no list")
+            return UnitTests(tuple(pairs), calls=True, function=tests.get("fn_name"))
+        return UnitTests(tuple((one_text(given), one_text(wanted)) for given, wanted in pairs))
+    lines = tests if isinstance(tests, list) else [tests]
+    texts = all(isinstance(line, str) and line.strip() for line in lines)
+    if not lines or not texts or not isinstance(head, str):
+        raise ValueError("neither inputs and outputs nor assertions")
+    return UnitTests(assertions="\n".join(lines), head=head)
+
+
+def one_text(part) -> str:
+    """An input or output; APPS has some as lists of lines."""
+    text = "\n".join(part) if isinstance(part, list) else part
+    if not isinstance(text, str):
+        raise ValueError("an input or output that is no text")
+    return text
+
+
+def has_tests(gold: str) -> bool:
+    """Whether there are tests that can be run. Assertions that only define something are none."""
+    try:
+        tests = read_tests(gold)
+        definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+        body = ast.parse(tests.assertions).body
+        return bool(tests.pairs) or any(not isinstance(node, definitions) for node in body)
+    except BAD_TESTS:
+        return False
+
+
+def tests_text(value) -> str:
+    """Unit tests in a column, as the JSON that read_tests takes; "" if there is none to run.
+
+    What is no JSON is assertions.
+    """
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    try:
+        gold = json.dumps(value)
+    except BAD_TESTS:
+        return ""
+    return gold if has_tests(gold) else ""
+
+
+def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> float | None:
+    """The program of a completion against the tests of read_tests.
+
+    1.0 where all pass, else 0.0; None without a block of code. A program is the last block, and
+    those before it whose names it needs. Output is compared word by word. TimeoutError where a test
+    takes more than `seconds`, or all of them more than `all_seconds`; UserError where the machine
+    starts no sandbox.
+    """
+    blocks = find_blocks(text)
+    if not blocks:
+        return None
+    tests = read_tests(gold)
+    if tests.head:
+        blocks = [tests.head, *blocks]
+    used = stdlib_imports("\n".join(blocks))
+    judge = judge_calls if tests.calls else judge_assertions if tests.assertions else judge_outputs
+    job = dict(
+        blocks=blocks,
+        wanted=wanted_names(tests),
+        imports=used,
+        calls=judge is not judge_outputs,
+        usual_imports=tests.calls,
+        seconds=all_seconds,
+    )
+    with start_sandbox("solution", **job) as sandbox:
+        end = time.monotonic() + all_seconds
+        try:
+            return float(judge(sandbox, tests, seconds, end))
+        except (EOFError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            return 0.0  # the program has ended early, or an answer is none of its runner
+
+
+def wanted_names(tests: UnitTests) -> list[str]:
+    """The names that the tests look for in a program."""
+    if tests.calls:
+        return ["Solution", tests.function or "Solution"]
+    return names_in(tests.assertions)
+
+
+@functools.lru_cache(maxsize=4096)
+def names_in(assertions: str) -> list[str]:
+    """All names in assertions; none where they cannot be read."""
+    try:
+        nodes = [*ast.walk(ast.parse(assertions))]
+    except (SyntaxError, ValueError):
+        return []
+    return sorted({node.id for node in nodes if isinstance(node, ast.Name)})
+
+
+def stdlib_imports(program: str) -> list[str]:
+    """The modules of the standard library that a program seems to import."""
+    clauses = re.findall(r"^[ \t]*(?:import|from)[ \t]+([\w.]+[\w., \t]*)", program, re.MULTILINE)
+    words = {word for clause in clauses for word in re.findall(r"\w+", clause)}
+    return sorted((words & sys.stdlib_module_names) - NOT_TO_IMPORT)
+
+
+def judge_outputs(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) -> bool:
+    """Whether every input gives its output, word by word, in a process of its own."""
+    for number, (given, wanted) in enumerate(tests.pairs):
+        reply = sandbox.ask([number, given], min(end, time.monotonic() + seconds))
+        answered, output, code = reply
+        if answered != number or code != 0 or output.split() != wanted.split():
+            return False
+    return True
+
+
+def judge_calls(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) -> bool:
+    """Whether every call gives its result, as a plain value; a tuple counts as a list."""
+    for number, (given, wanted) in enumerate(tests.pairs):
+        arguments = [encode(each, refuse) for each in (tests.function, *given)]
+        reply = sandbox.ask(
+            [number, ["object", 1], arguments, {}], min(end, time.monotonic() + seconds)
+        )
+        answered, kind, *parts = reply
+        if answered != number or kind != "value":
+            return False
+        result = as_lists(decode(parts[0], refuse))
+        if result != wanted and [result] != wanted:
+            return False
+    return True
+
+
+def refuse(*parts):
+    """What is no plain value is no result."""
+    raise ValueError("an object that is no plain value")
+
+
+def as_lists(value):
+    """A value with lists for its tuples, and texts for the keys of its dicts, as in JSON."""
+    if isinstance(value, (list, tuple)):
+        return [as_lists(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): as_lists(item) for key, item in value.items()}
+    return value
+
+
+def judge_assertions(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) -> bool:
+    """Whether the assertions pass in their own sandbox, whose questions the program answers."""
+    check = idle_check()
+    try:
+        said = check.ask(tests.assertions, end)
+        while said not in ("passed", "failed"):
+            said = check.ask(sandbox.ask(said, min(end, time.monotonic() + seconds)), end)
+    except BaseException:
+        check.close()  # it still waits for an answer
+        raise
+    IDLE_CHECKS.append(check)
+    return said == "passed"
+
+
+def idle_check() -> Sandbox:
+    """A sandbox for assertions: one that has judged some before and still lives, or a new one."""
+    while IDLE_CHECKS:
+        check = IDLE_CHECKS.pop()
+        if check.process.poll() is None:
+            return check
+        check.close()
+    return start_sandbox("check")

@@ -1,0 +1,292 @@
+"""One-line mistakes that tests have to see: the gate of every larger change.
+
+    python tests/mutants.py                 # all of them, in about a quarter of an hour on one core
+    python tests/mutants.py loss fade       # those whose group or number begins with these
+
+Each mutant is made in a copy of the project, where its test files run until the first failure. What
+survives is printed at the end, and the exit code is 1 then.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# group -> its file, its test files (without test_ and .py), and the mutants: old text -> new text.
+# The old text stands exactly once in the file.
+MUTANTS = {
+    "loss": (
+        "common.py",
+        "common golden",
+        [
+            ("1 + (epsilon if epsilon_high is None else epsilon_high)", "1 + epsilon"),
+            ("low = 1 - epsilon", "low = 1 + epsilon"),
+            ("torch.min(ratio * advantages, clipped", "torch.max(ratio * advantages, clipped"),
+            ("log_ref_ratio = ref_logprobs - logprobs", "log_ref_ratio = logprobs - ref_logprobs"),
+            ("log_ref_ratio.exp() - log_ref_ratio - 1", "log_ref_ratio.exp() - 1"),
+            ("objective - beta * kl", "objective + beta * kl"),
+            ("+ entropy_coef * entropy)).sum()", "- entropy_coef * entropy)).sum()"),
+            ("torch.where(mask > 0, logprobs - old_logprobs, 0)", "logprobs - old_logprobs"),
+            ("(log_ratio.sum(1, keepdim=True) / lengths)", "log_ratio.sum(1, keepdim=True)"),
+            ("(ratio < low) & (advantages < 0)", "(ratio < low)"),
+            ("(ratio > high) & (advantages > 0)", "(ratio > high) & (advantages < 0)"),
+            ("mask / (sequences * mask.sum(1, keepdim=True)", "mask / (mask.sum(1, keepdim=True)"),
+            ("return mask / max(tokens, 1)", "return mask / len(mask)"),
+            ("mask / (sequences * max_completion_length)", "mask / max_completion_length"),
+            ("loss / updates", "loss"),
+        ],
+    ),
+    "evaluation": (
+        "common.py",
+        "common golden",
+        [
+            ("math.comb(num_samples - num_correct, k)", "math.comb(num_samples - num_correct, 1)"),
+            ("-share * math.log(share)", "share * math.log(share)"),
+            ("problems[world.RANK :: world.WORLD_SIZE]", "problems"),
+        ],
+    ),
+    "decode": (
+        "common.py",
+        "decode",
+        [
+            ("if token[0] in stops:", "if token[0] == 0:"),
+            ("(temperature or 1.0)).log_softmax", "1.0).log_softmax"),
+            ("before = largest.cumsum(-1) - largest", "before = largest.cumsum(-1)"),
+            ("rows, drawn = [rows[i] for i in alive], drawn[alive]", "rows = rows[: len(alive)]"),
+        ],
+    ),
+    "logprobs": (
+        "rlvr/policy/logprobs.py",
+        "logprobs",
+        [
+            ("entropies = log_z - mean", "entropies = log_z + mean"),
+            ("factor = -grad_logprobs[:, None]", "factor = grad_logprobs[:, None]"),
+            ("(logp + entropies[:, None])", "(logp - entropies[:, None])"),
+            ("                grad.div_(ctx.temperature)", "                pass"),
+            ("(targets < start + size)", "(targets <= start + size)"),
+        ],
+    ),
+    "reader": (
+        "rlvr/policy/reader.py",
+        "decode",
+        [
+            ("amax(-1, keepdim=True) + 1", "amax(-1, keepdim=True)"),
+            ("torch.arange(len(ids)), lengths - 1]", "torch.arange(len(ids)), -1]"),
+            ("self.mask = pad(self.mask, (0, count), value=1)", "self.mask = None"),
+        ],
+    ),
+    "grpo": (
+        "grpo.py",
+        "grpo golden",
+        [
+            ("rewards.std(1, keepdim=True, correction=0)", "rewards.std(1, keepdim=True)"),
+            ("torch.where(advantages < 0, advantages, 0)", "advantages.clamp(min=0)"),
+            ("rewards.amax(1, keepdim=True) > rewards.amin", "rewards.amax() > rewards.amin"),
+        ],
+    ),
+    "agrae": (
+        "agrae.py",
+        "agrae golden",
+        [
+            (
+                "(w / 2) / root_p + ((1 - w) / 2) / root_q",
+                "(w / 2) / root_q + (1 - w) / 2 / root_p",
+            ),
+            ("min(1.0, w / alpha)\n", "min(1.0, alpha / w)\n"),
+            ("torch.where(advantages > 0, suppressed, advantages)", "suppressed"),
+            ("global_mean(batch.first_successes)", "global_mean(batch.successes * 0)"),
+        ],
+    ),
+    "controls": (
+        "rlvr/baselines/controls.py",
+        "agrae golden cwgrpo",
+        [
+            ("advantages / beta, advantages)", "advantages * beta, advantages)"),
+            ("scale = gamma / p.sqrt()", "scale = gamma / p"),
+            ("(-length_penalty * z).exp()", "(length_penalty * z).exp()"),
+            ("(cov > low) & (cov < high)", "(cov > low)"),
+        ],
+    ),
+    "asymgrpo": (
+        "asymgrpo.py",
+        "asymgrpo golden",
+        [
+            ("pos = odds_against**beta_pos", "pos = odds_for**beta_pos"),
+            ("neg = odds_for**beta_neg", "neg = odds_for**beta_pos"),
+            ("end = 2 * (G - 1) ** beta_pos -", "end = (G - 1) ** beta_pos +"),
+            ("global_sum(kappa * mixed, mixed)", "global_sum(kappa, mixed)"),
+            ("n_pos * n_neg / G**2 * gap", "n_pos * n_neg / G * gap"),
+        ],
+    ),
+    "fade": (
+        "fade.py",
+        "fade golden",
+        [
+            ("failed ** (alpha - 1) * (rewards - mean)", "failed**alpha * (rewards - mean)"),
+            (
+                "torch.where(rewards < mean, focal / delta",
+                "torch.where(rewards > mean, focal / delta",
+            ),
+            ("3 * (1 - self.solve_rate) / (2 * self.solve_rate)", "1 / self.solve_rate"),
+            ("max(delta, 0.3)", "max(delta, 0.0)"),
+            ("past, now = self.ema_beta, 1 - self.ema_beta", "now = past = 0.5"),
+            ("self.target_entropy = self.entropy / 2", "self.target_entropy = self.entropy"),
+            ("return (G - 1) ** 0.5 / largest", "return G**0.5 / largest"),
+            ("return mass_difference * entropy - ", "return mass_difference * entropy + "),
+        ],
+    ),
+    "cwgrpo": (
+        "cwgrpo.py",
+        "cwgrpo golden",
+        [
+            ("-((cov / std) ** 2) / 2", "-((cov / std) ** 2)"),
+            ("variance = mean((cov - mean(cov)) ** 2)", "variance = mean(cov**2)"),
+            ("cov = (logp - mean(logp)) * (adv - mean(adv))", "cov = logp * (adv - mean(adv))"),
+            (
+                "logprobs = logprobs.detach() if detach else logprobs",
+                "logprobs = logprobs.detach()",
+            ),
+        ],
+    ),
+    "policy_weights": (
+        "rlvr/baselines/policy_weights.py",
+        "fade golden",
+        [
+            ("torch.where(mean > 0, rewards / mean - 1, 0.0)", "rewards - mean"),
+            ("return 2 * rewards - 1", "return rewards"),
+        ],
+    ),
+    "statistics": (
+        "rlvr/baselines/statistics.py",
+        "diagnostics power_law golden",
+        [
+            ("< 0.99 * s.sum()", "< 0.9 * s.sum()"),
+            ('"ratio": (1 / s[1]).item()', '"ratio": s[1].item()'),
+            ('"fit_b": float(-slope)', '"fit_b": float(slope)'),
+        ],
+    ),
+    "checkpoints": (
+        "rlvr/training/checkpoints.py",
+        "checkpoints",
+        [
+            ("config.seed + world.RANK + world.WORLD_SIZE", "config.seed + world.WORLD_SIZE"),
+            ("zlib.crc32(image, sum_of_problems)", "sum_of_problems"),
+            ('training.stream.position = saved["position"]', "pass"),
+            ('vars(training.memory).update(saved["state"])', "pass"),
+        ],
+    ),
+    "run": (
+        "rlvr/training/run.py",
+        "run",
+        [
+            ("finite = math.isfinite(norm)", "finite = True"),
+            ("        optimizer.zero_grad()", "        pass"),
+        ],
+    ),
+    "schedules": (
+        "rlvr/training/schedules.py",
+        "schedules",
+        [
+            ("math.ceil(updates * config.warmup_ratio)", "int(updates * config.warmup_ratio)"),
+            ("config.max_steps * config.num_iterations * (", "config.max_steps * ("),
+            ("lr=config.learning_rate * rate_factor", "lr=config.learning_rate"),
+        ],
+    ),
+    "stream": (
+        "rlvr/tasks/problems.py",
+        "datasets turns",
+        [("own[reply.start : reply.stop] = 0", "own[reply.start + 1 : reply.stop] = 0")],
+    ),
+    "prompts": (
+        "rlvr/tasks/prompts.py",
+        "prompts",
+        [
+            (
+                "add_special_tokens=not tokenizer.chat_template)\n\n\ndef texts",
+                "add_special_tokens=True)\n\n\ndef texts",
+            ),
+            ("if length <= limit]", "if length < limit]"),
+        ],
+    ),
+    "mathematics": (
+        "rlvr/verify/answers/mathematics.py",
+        "answers",
+        [
+            ("MOST_DIFFERENCE = 1e-3", "MOST_DIFFERENCE = 1e-1"),
+            (r"[1-9]\d{0,2}(?:,\d{3})+", r"\d{0,3}(?:,\d{3})+"),
+            ("count_parts(given) < 2", "count_parts(given) < parts"),
+        ],
+    ),
+    "expressions": (
+        "rlvr/verify/answers/expressions.py",
+        "answers embedded",
+        [("used == given and value_of(tree)", "value_of(tree)")],
+    ),
+    "boxes": (
+        "rlvr/verify/answers/boxes.py",
+        "answers",
+        [('text.rpartition("####")[2]', 'text.partition("####")[2]')],
+    ),
+    "sandbox": (
+        "rlvr/verify/programs/solution.py",
+        "code isolation assertions",
+        [
+            ("os.environ.clear()", "pass"),
+            ("writes and not isinstance(path, int)", "writes and isinstance(path, int)"),
+        ],
+    ),
+}
+
+
+def copy_of_project(folder: Path) -> None:
+    """The files that git knows, as they are in the working tree."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for line in listed.stdout.splitlines():
+        if (ROOT / line).exists() and not line.startswith("studies/results"):
+            (folder / line).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / line, folder / line)
+    subprocess.run(["git", "init", "-q", "."], cwd=folder, check=True)
+
+
+def are_green(folder: Path, tests: str) -> bool:
+    """Whether the test files pass in the copy of the project."""
+    files = [f"tests/test_{name}.py" for name in tests.split()]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files]
+    done = subprocess.run(command, cwd=folder, capture_output=True)
+    return done.returncode == 0
+
+
+def main(wanted: list[str]) -> int:
+    """Try the mutants whose names begin with one of the words -> how many survive."""
+    survivors, tried = [], 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        copy_of_project(folder)
+        for group, (file, tests, mutants) in MUTANTS.items():
+            source = (folder / file).read_text()
+            for number, (old, new) in enumerate(mutants, 1):
+                label = f"{group}{number}"
+                if wanted and not label.startswith(tuple(wanted)):
+                    continue
+                if source.count(old) != 1:
+                    raise SystemExit(f"{label}: not exactly once in {file}: {old}")
+                started = time.monotonic()
+                (folder / file).write_text(source.replace(old, new))
+                survives = are_green(folder, tests)
+                (folder / file).write_text(source)
+                tried += 1
+                survivors += [f"{label}: {old.strip()} -> {new.strip()}"] * survives
+                state = "SURVIVES" if survives else "killed"
+                print(f"{label:18} {state:9} {time.monotonic() - started:5.0f} s", flush=True)
+    print(f"{tried - len(survivors)} of {tried} mutants are killed")
+    print(*survivors, sep="\n")
+    return len(survivors)
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(sys.argv[1:])))

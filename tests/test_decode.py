@@ -1,0 +1,189 @@
+"""The decoding loop of common.py and its reader: what is drawn, and how likely it was."""
+
+import copy
+import itertools
+from collections import Counter
+
+from rlvr.errors import UserError
+from rlvr.flags.config import Config
+from rlvr.policy.logprobs import (
+    is_shorter_by_prompt,
+    microbatches,
+    states_by_prompt,
+    states_one_by_one,
+)
+from rlvr.rollout.samplers import GenerateSampler
+from rlvr.tasks.problems import Sample
+
+import pytest
+import torch
+import transformers
+from samples import PROMPTS
+
+from common import decode, nucleus, token_logprobs
+
+STOP = 3  # of `four`
+
+
+@pytest.fixture(scope="module")
+def four():
+    """A policy of four words, in double precision; what it says next depends on what was said."""
+    shape = transformers.Qwen2Config(
+        vocab_size=4,
+        hidden_size=8,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        initializer_range=1.0,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return transformers.Qwen2ForCausalLM(shape).double().eval()
+
+
+@torch.no_grad()
+def likelihood(policy, prompt, completion):
+    """The probability of a completion, word by word, each by a pass over the whole text."""
+    product = 1.0
+    for i, token in enumerate(completion):
+        logits = policy(torch.tensor([[*prompt, *completion[:i]]])).logits[0, -1]
+        product *= logits.softmax(-1)[token].item()
+    return product
+
+
+def endings(length):
+    """All completions of four's words: they stop, or have the full length."""
+    for size in range(1, length + 1):
+        for words in itertools.product(range(3), repeat=size - 1):
+            yield (*words, STOP)
+    yield from itertools.product(range(3), repeat=length)
+
+
+def test_completions_are_drawn_by_their_probabilities(four):
+    """4,000 draws of two prompts against all probabilities, by chi-square at 1 in 1,000."""
+    prompts, count = ([0, 1, 2], [2]), 4000
+    torch.manual_seed(0)
+    found, logprobs = decode(four, [p for p in prompts for _ in range(count)], {STOP}, 2)
+    for k, prompt in enumerate(prompts):
+        own = slice(k * count, (k + 1) * count)
+        seen = Counter(map(tuple, found[own]))
+        expected = {words: likelihood(four, prompt, words) for words in endings(2)}
+        assert sum(expected.values()) == pytest.approx(1)
+        assert seen.keys() <= expected.keys() and len(expected) == 13
+        # few are expected of some: those stand together
+        common = [words for words, p in expected.items() if p * count >= 10]
+        rare = count - sum(seen[words] for words in common), 1 - sum(expected[w] for w in common)
+        pairs = [(seen[words], expected[words]) for words in common] + [rare] * (rare[1] > 1e-9)
+        chi_square = sum((n - count * p) ** 2 / (count * p) for n, p in pairs)
+        assert chi_square < 32.9  # the quantile for 12 degrees of freedom; for fewer it is lower
+        for words, values in zip(found[own][:50], logprobs[own], strict=False):
+            wanted = likelihood(four, prompt, words)
+            assert torch.tensor(values).sum().exp().item() == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_log_probs_are_those_of_the_loss(sharp, temperature):
+    policy, tokenizer = sharp
+    prompts = [tokenizer.encode(prompt) for prompt in PROMPTS] * 3
+    torch.manual_seed(0)
+    found, logprobs = decode(policy, prompts, {tokenizer.eos_token_id}, 16, temperature)
+    assert len({len(tokens) for tokens in found}) > 3  # rows have left the batch
+    samples = [Sample(*each) for each in zip(prompts, found, strict=True)]
+    expected, _ = token_logprobs(policy, samples, range(len(samples)), temperature)
+    for i, values in enumerate(logprobs):
+        own = expected[i, : len(values)].detach()
+        torch.testing.assert_close(torch.tensor(values), own, rtol=0, atol=1e-4)
+    for tokens in found:
+        assert tokens[-1] == tokenizer.eos_token_id or len(tokens) == 16
+        assert tokenizer.eos_token_id not in tokens[:-1]
+
+
+def test_greedy_is_that_of_generate(sharp):
+    """Token by token, beside prompts of other lengths; top-p changes nothing."""
+    policy, tokenizer = sharp
+    prompts = [tokenizer.encode(prompt) for prompt in PROMPTS]
+    found, logprobs = decode(policy, prompts, {tokenizer.eos_token_id}, 12, 0.0)
+    assert found == decode(policy, prompts, {tokenizer.eos_token_id}, 12, 0.0, 0.5)[0]
+    for prompt, tokens, values in zip(prompts, found, logprobs, strict=True):
+        theirs = policy.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=12)
+        assert theirs[0, len(prompt) :].tolist() == tokens
+        expected, _ = token_logprobs(policy, [Sample(prompt, tokens)], [0])
+        assert values == pytest.approx(expected[0].tolist(), abs=1e-4)
+
+
+def test_a_prompt_is_read_once_and_ended_rows_leave(sharp, monkeypatch):
+    policy, tokenizer = sharp
+    shapes = []
+    forward = policy.base_model.forward
+
+    def counted(*args, **inputs):
+        shapes.append(tuple(inputs["input_ids"].shape))
+        return forward(*args, **inputs)
+
+    monkeypatch.setattr(policy.base_model, "forward", counted)
+    prompts = [tokenizer.encode(prompt) for prompt in PROMPTS[:2] for _ in range(8)]
+    torch.manual_seed(0)
+    decode(policy, prompts, {*range(8)}, 30)  # many stops, so that rows end at different times
+    assert shapes[0] == (2, max(map(len, prompts)))
+    rows = [count for count, width in shapes[1:]]
+    assert {width for _, width in shapes[1:]} == {1}
+    assert rows == sorted(rows, reverse=True)
+    assert len({*rows}) > 2
+
+
+def test_nucleus():
+    """The likeliest that reach 0.6 together are .5 and .2; one token is always left."""
+    probabilities = torch.tensor([[0.1, 0.5, 0.2, 0.2], [0.7, 0.1, 0.1, 0.1]])
+    kept = nucleus(probabilities, 0.6)
+    assert kept[0].sort().values.tolist() == pytest.approx([0, 0, 0.2, 0.5])
+    assert kept[1].tolist() == pytest.approx([0.7, 0, 0, 0])
+    assert nucleus(probabilities, 1e-9).count_nonzero(1).tolist() == [1, 1]
+    assert nucleus(probabilities, 1.0) is probabilities
+
+
+def test_logits_that_are_nan_end_the_run(sharp):
+    policy = copy.deepcopy(sharp[0])
+    policy.get_output_embeddings().weight.data[0] = torch.nan
+    with pytest.raises(UserError, match="NaN"):
+        decode(policy, [[8, 9]], {1}, 4)
+
+
+def test_rollout_batch_size_changes_no_completion(sharp):
+    prompts = [sharp[1].encode(prompt) for prompt in PROMPTS]
+    found = [
+        GenerateSampler(*sharp, Config(rollout_batch_size=size)).generate(prompts, 0.0, 1.0, 8)[0]
+        for size in (1, 3, 100)
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(sharp):
+    """With prompts of two lengths, each with three completions. Norms are in single precision."""
+    policy = copy.deepcopy(sharp[0]).double()
+    completions = [[5, 6, 7, 1], [9, 8], [7, 7, 1], [3, 1], [4], [4, 5, 6, 7, 8]]
+    prompts = [sharp[1].encode(PROMPTS[0])] * 3 + [sharp[1].encode(PROMPTS[5])] * 3
+    samples = [Sample(*each) for each in zip(prompts, completions, strict=True)]
+    assert is_shorter_by_prompt(policy, samples)
+    assert not is_shorter_by_prompt(policy, samples[::3])
+    own = torch.arange(5) < torch.tensor([len(c) for c in completions])[:, None]
+    factors = torch.linspace(-1, 1, own.sum() * 96).view(-1, 96).double()
+    found = []
+    for states in (states_one_by_one, states_by_prompt):
+        policy.zero_grad()
+        hidden = states(policy, samples)[own]
+        (hidden * factors).sum().backward()
+        gradients = {n: p.grad.clone() for n, p in policy.named_parameters() if p.grad is not None}
+        found.append((hidden.detach(), gradients))
+    torch.testing.assert_close(*(hidden for hidden, _ in found), rtol=1e-6, atol=1e-6)
+    for name, gradient in found[0][1].items():
+        torch.testing.assert_close(found[1][1][name], gradient, rtol=1e-4, atol=1e-4)
+
+
+def test_microbatches_keep_neighbours_of_one_prompt_together():
+    """Where each group fits into the budget; group_size keeps them in any case."""
+    samples = [Sample([prompt] * 4, [7] * length) for prompt in (1, 2, 3) for length in (2, 6)]
+    assert microbatches(samples, range(6), 20) == [[0, 1], [2, 3], [4, 5]]
+    assert microbatches(samples, range(6), 40) == [[0, 1, 2, 3], [4, 5]]
+    assert microbatches(samples, range(6), 19) == [[0, 2, 4], [1], [3], [5]]
+    assert microbatches(samples, range(6), 19, 2) == [[0, 1], [2, 3], [4, 5]]

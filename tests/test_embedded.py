@@ -1,0 +1,300 @@
+"""Problems that are made here: Countdown, and arithmetic in words with a run of a chat model."""
+
+import copy
+import random
+import re
+import string
+from collections import Counter
+from dataclasses import replace
+
+import rlvr.tasks.datasets
+from rlvr.errors import UserError
+from rlvr.flags.config import Config
+from rlvr.tasks.embedded import LEVELS, draw_arithmetic, make_arithmetic, make_countdown
+from rlvr.verify.answers.expressions import verify_countdown
+from rlvr.verify.answers.numbers import verify_last_number
+from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
+
+import pytest
+import torch
+import transformers
+from local_sets import load
+from runs import SCRIPTS, assert_finite, first_fast, real_load_problems, rows
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+# ------------------------------------------------------------------------------------- Countdown
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_problems_have_a_solution_in_positive_integers(size, held_out):
+    for seed in range(300):
+        problem, solution = make_countdown(random.Random(seed), size, held_out)
+        numbers, target = re.fullmatch(r"([1-9](?: [1-9])*) : (\d+) ", problem.prompt).groups()
+        assert len(numbers.split()) == size
+        assert 1 <= int(target) <= 99
+        assert (problem.gold, problem.level) == (problem.prompt, f"{size} numbers")
+        assert verify_countdown(solution, problem.gold) == 1.0
+        steps = re.fullmatch("<think>(.*)</think><answer>.*</answer>", solution)[1].split(" ")
+        assert len(steps) == size - 1
+        left = [int(number) for number in numbers.split()]
+        for step in steps:
+            # each takes two of the numbers that are left, and puts a positive integer back
+            a, sign, b, result = re.fullmatch(r"(\d+)([-+*/])(\d+)=(\d+)", step).groups()
+            a, b, result = int(a), int(b), int(result)
+            left.remove(a)
+            left.remove(b)
+            left.append(result)
+            exact = {"+": a + b, "-": a - b, "*": a * b, "/": a / b}[sign]
+            assert exact == result >= 1
+        assert left == [int(target)]
+
+
+def numbers_and_target(problem):
+    """What makes a problem the same as another one: the order of its numbers does not."""
+    numbers, target = problem.prompt.split(":")
+    return tuple(sorted(numbers.split())), int(target)
+
+
+@pytest.mark.parametrize("numbers, sizes", [("3", {3}), ("2", {2}), ("2,3,4", {2, 3, 4})])
+def test_load_problems(tiny, numbers, sizes):
+    """As many as there are, always the same ones, and no problem for both."""
+    flags = dict(numbers=numbers, eval_problems=32)
+    training, sets = load(tiny[1], **flags)
+    assert [*sets] == ["countdown"]
+    trained, held_out = ({*map(numbers_and_target, each)} for each in (training, sets["countdown"]))
+    assert not trained & held_out
+    for problems in (training, sets["countdown"]):
+        assert {len(numbers_and_target(problem)[0]) for problem in problems} == sizes
+        assert len(set(problems)) == len(problems)
+    if numbers == "2":  # so many do not exist
+        assert 50 < len(training) < 4096 and 5 < len(sets["countdown"]) <= 32
+    else:
+        assert (len(training), len(sets["countdown"])) == (4096, 32)
+    # Another seed gives the same: runs that differ in their seed are compared on equal problems.
+    assert load(tiny[1], **flags, seed=1) == (training, sets)
+    assert load(tiny[1], **flags, max_steps=0) == ([], sets)
+
+
+# ------------------------------------------------------------------------------------ arithmetic
+
+WORDS = {"plus": "+", "minus": "-", "times": "*"}
+
+
+def value_of(question):
+    """The answer to a question, worked out from its words alone."""
+    a, b, *c = map(int, re.findall(r"\d+", question))
+    if question.startswith("Subtract"):
+        return b - a
+    if question.startswith("Multiply"):
+        return a * b
+    if question.startswith("Add"):
+        return a + b - c[0]
+    if "sum of" in question:
+        return a + b
+    expression = re.fullmatch(r"What is (.*)\?", question)[1]
+    for word, sign in WORDS.items():
+        expression = expression.replace(word, sign)
+    return eval(expression)  # of digits and signs
+
+
+def numbers_of(problem):
+    """The numbers of a problem without their order, and what is done with them."""
+    text = problem.prompt.lower()
+    first, *rest = map(int, re.findall(r"\d+", text))
+    taken_away = "-" in text or "minus" in text or "subtract" in text
+    if "*" in text or "times" in text or "multiply" in text:
+        return "product", *sorted((first, *rest))
+    if not taken_away:
+        return "sum", *sorted((first, *rest))
+    if rest[1:]:
+        return "chain", *sorted((first, rest[0])), rest[1]
+    return "difference", max(first, rest[0]), min(first, rest[0])
+
+
+def draw(levels, eval_problems=64):
+    return draw_arithmetic(Config(arithmetic_levels=levels, eval_problems=eval_problems))
+
+
+@pytest.mark.parametrize(
+    "level, kinds, smallest, largest",
+    [
+        ("1", {"sum", "difference"}, 1, 20),
+        ("2", {"sum", "difference", "chain"}, 10, 99),
+        ("3", {"product"}, 2, 99),
+        ("4", {"sum", "difference", "product", "chain"}, 2, 999),
+    ],
+)
+def test_levels(level, kinds, smallest, largest):
+    """Every gold is right; the problems differ, and are always the same."""
+    training, held_out = draw(level)
+    assert (training, held_out) == draw(level)
+    assert len({*training}) == len(training) == (4096 if level in "24" else len(training))
+    for problem in training[:500] + held_out:
+        assert value_of(problem.prompt) == int(problem.gold) >= 0, problem
+        assert (problem.verifier, problem.level) == ("last_number", f"level {level}")
+    found = [numbers_of(problem) for problem in training + held_out]
+    assert {kind for kind, *_ in found} == kinds
+    numbers = [number for _, *numbers in found for number in numbers]
+    assert (min(numbers), max(numbers)) == (smallest, largest)
+    for kind, *numbers in found:
+        assert kind != "product" or numbers[0] < 10 <= numbers[1]
+
+
+def test_training_and_evaluation_share_no_problem():
+    """Not even in other words, in another order or from another level."""
+    everything = ",".join(LEVELS)
+    training = {numbers_of(problem) for problem in draw(everything)[0]}
+    for levels in (*LEVELS, everything):
+        held_out = [numbers_of(problem) for problem in draw(levels)[1]]
+        assert len({*held_out}) == len(held_out)
+        assert not training & {*held_out}
+
+
+def test_a_tenth_is_held_out():
+    """Of level 1: 210 sums and 210 differences, the two equal to each other among them."""
+    rng = random.Random(0)
+    sides = [
+        {make_arithmetic(rng, "1", held_out)[1] for _ in range(5000)} for held_out in (False, True)
+    ]
+    assert sum(map(len, sides)) == 420
+    assert not sides[0] & sides[1]
+    assert len(sides[1]) == pytest.approx(42, abs=15)
+
+
+def test_equal_parts_of_the_levels():
+    for problems, count in zip(draw("2,4"), (4096, 64), strict=True):
+        assert len(problems) == count
+        counts = Counter(problem.level for problem in problems)
+        assert counts["level 2"] == pytest.approx(len(problems) / 2, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        *(
+            (dict(arithmetic_levels=levels), "--arithmetic_levels takes 1, 2, 3 and 4")
+            for levels in ("", "0", "5", "1,", "1;2", "12", "1, 2", "one")
+        ),
+        (dict(dataset="arithmetic", eval_problems=0), "arithmetic has no end"),
+    ],
+    ids=repr,
+)
+def test_flags_that_cannot_work(flags, message):
+    with pytest.raises(UserError, match=message):
+        Config(**flags).check()
+
+
+@pytest.mark.parametrize(
+    "text, gold, reward",
+    [
+        ("27", "27", 1.0),
+        ("27.", "27", 1.0),
+        (" The answer is 27!", "27", 1.0),
+        ("13 + 14 = 27", "27", 1.0),
+        ("13+14=27.00", "27", 1.0),
+        ("27 = 13 + 14", "27", 0.0),  # 14 is the last one
+        ("27 apples, or 1,027 in all", "1027", 1.0),
+        ("20-18", "18", 1.0),  # a minus between two numbers is no sign
+        ("-18", "18", 0.0),
+        ("= -18", "-18", 1.0),
+        ("= \u221218", "-18", 1.0),
+        ("= \u221218", "18", 0.0),
+        ("0.5", "0", 0.0),
+        (r"\boxed{27}", "27", 1.0),
+        (r"\boxed{27} or 28", "27", 0.0),  # a box counts for nothing
+        ("twenty-seven", "27", None),
+        ("", "27", None),
+        ("13 + 1", "27", 0.0),  # cut off
+        ("9" * 400, "27", None),
+    ],
+)
+def test_verify_last_number(text, gold, reward):
+    assert VERIFIERS["last_number"].verify(text, gold) == reward
+
+
+def test_the_last_number_as_lm_eval_reads_it():
+    """Its flexible-extract, where numbers stand apart: the last match, without commas and dots."""
+    rng = random.Random(0)
+    for _ in range(500):
+        value = rng.choice([rng.randint(0, 9), rng.randint(-99, 9999), rng.randint(0, 99) / 4])
+        words = [rng.choice(["so", "it is", "=", "+", "about"]) for _ in range(3)]
+        text = f"{rng.randint(0, 99)} {' '.join(words)} {value:,}{rng.choice(['', '.', ' eggs'])}"
+        matches = re.findall(r"(-?[$0-9.,]{2,})|(-?[0-9]+)", text)
+        last = "".join(matches[-1]).replace(",", "").removesuffix(".")
+        assert verify_last_number(text, last) == 1.0, text
+
+
+# ---------------------------------------------------------------------------- a run of a chat model
+
+CHAT = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def chat_model():
+    """(policy, tokenizer): a small random Llama with a chat template, whose stop token pads."""
+    words = ["<|im_start|>", "<|im_end|>", "<unk>", *string.printable]
+    tokenizer = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>")
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("<[|]im_(start|end)[|]>|.|\n"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<|im_start|>",
+        eos_token="<|im_end|>",
+        pad_token="<|im_end|>",
+        unk_token="<unk>",
+    )
+    fast.chat_template = CHAT
+    shape = transformers.LlamaConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=1,
+        pad_token_id=1,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        policy = transformers.LlamaForCausalLM(shape)
+    with torch.no_grad():  # it likes to write digits, so that some answers are right
+        policy.get_input_embeddings().weight.mul_(5)
+    return policy, fast
+
+
+def test_what_the_policy_reads(chat_model):
+    config = Config(dataset="arithmetic", max_prompt_length=200, eval_problems=4)
+    _, held_out = real_load_problems(replace(config, max_steps=0), chat_model[1])
+    question = draw("1", 4)[1][0].prompt
+    assert held_out["arithmetic"][0].prompt == (
+        f"<|im_start|>system\n{SYSTEM_PROMPTS['number']}<|im_end|>\n"
+        f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+@pytest.mark.parametrize("script", first_fast(SCRIPTS))
+def test_a_run_of_a_chat_model(bare, monkeypatch, tmp_path, chat_model, script):
+    """From a folder in the hub's format, with the defaults of the set but for its size."""
+    monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", real_load_problems)
+    for part in chat_model:
+        copy.deepcopy(part).save_pretrained(tmp_path / "model")
+    small = "--max_steps 2 --eval_problems 2 --eval_samples 2 --eval_steps 2 --num_generations 16"
+    result = bare(
+        script,
+        *f"--model model --dataset arithmetic --output_dir run {small}".split(),
+        *"--minibatch_size 64 --max_prompt_length 200".split(),
+    )
+    assert result.code == 0, result.err
+    assert len(rows("run")) == 2
+    assert_finite("run")
+    (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
+    assert transformers.AutoModelForCausalLM.from_pretrained(checkpoint).config.eos_token_id == 1

@@ -1,0 +1,380 @@
+"""Data of the user's own: files, folders, conversations, answers, and what is wrong with them."""
+
+import copy
+import json
+import re
+
+import rlvr.policy.models
+import rlvr.tasks.datasets
+from rlvr.errors import UserError
+from rlvr.flags.config import Config
+from rlvr.tasks.datasets import read_set
+from rlvr.tasks.problems import Problem
+from rlvr.verify.pool import grade
+from rlvr.verify.verifiers import VERIFIERS
+
+import datasets
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+from local_sets import evaluated, in_order, load, one_line, own, prompts_of, write
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+# --------------------------------------------------------------------------------- what is wrong
+
+ROWS = "".join(json.dumps(row) + "\n" for row in own("abcdefgh"))
+LATIN = '{"prompt": "Wie groß?", "answer": "7"}\n'.encode("latin-1")
+WHAT_IS_READ = (".jsonl, .json (UTF-8) or .parquet", "a folder", "not empty")
+
+
+@pytest.mark.parametrize(
+    "file, content, parts",
+    [
+        ("own.jsonl", LATIN, WHAT_IS_READ),
+        ("own.json", b"[" + LATIN + b"]", WHAT_IS_READ),
+        ("own/train.jsonl", LATIN, WHAT_IS_READ),
+        ("own.jsonl", b"\xff\xfe\x00\x01", WHAT_IS_READ),
+        ("own.jsonl", b"", ("is empty", *WHAT_IS_READ)),
+        ("own.parquet", b"", ("is empty", *WHAT_IS_READ)),
+        ("own.jsonl", b"\n\n", WHAT_IS_READ),
+        ("own.json", b"[]", WHAT_IS_READ),
+        ("own.txt", ROWS.encode(), ("another kind", *WHAT_IS_READ)),
+        ("own", ROWS.encode(), ("another kind", *WHAT_IS_READ)),
+        (
+            "own.jsonl",
+            re.sub('"[a-h]"', '""', ROWS).encode(),
+            ("8 without a question", "--prompt_"),
+        ),
+        ("own.jsonl", ROWS.replace('"7"', '"?"').encode(), ("8 whose answer", "--answer_column")),
+        ("own.jsonl", ROWS.replace("prompt", "ask").encode(), ("'prompt'", "ask, answer")),
+        ("own.jsonl", ROWS.replace("answer", "gold").encode(), ("'answer'", "prompt, gold")),
+        ("own.jsonl", ROWS.encode() + b'{"prompt": "b", "ans', WHAT_IS_READ),
+        ("own.jsonl", b'{"prompt": \n{{{', WHAT_IS_READ),
+        ("own.parquet", b"no parquet", WHAT_IS_READ),
+        ("own/train.jsonl", b"{{", WHAT_IS_READ),
+        ("own/read.me", b"", WHAT_IS_READ),
+        ("own.jsonl", None, WHAT_IS_READ),  # gone since the flags were read
+        ("own/", None, WHAT_IS_READ),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_one_line(tmp_path, tiny, file, content, parts):
+    path = tmp_path / file
+    if content is not None:
+        write(path, content)
+    name = str(tmp_path / file.split("/")[0])
+    for flags in (dict(), dict(max_steps=0)):
+        with pytest.raises(UserError) as error:
+            load(tiny[1], dataset=name, verifier="number", **flags)
+        assert one_line(error, name, *parts)
+
+
+@pytest.mark.parametrize("file, wrong", [("own.txt", "another kind"), ("own.jsonl", "is empty")])
+def test_a_wrong_file_is_refused_before_a_model_is_loaded(tmp_path, monkeypatch, file, wrong):
+    """And a file in the place of a model is told to be one; it is not asked for on the hub."""
+    monkeypatch.setattr(rlvr.policy.models, "load_weights", lambda *_: pytest.fail("loaded"))
+    name = write(tmp_path / file, b"x" if file == "own.txt" else b"")
+    for flags, told in ((dict(dataset=name), wrong), (dict(model=name), "a model is a folder")):
+        config = Config(**flags)
+        with pytest.raises(UserError) as error:
+            rlvr.policy.models.load_policy(config, torch.device("cpu"))
+        assert one_line(error, name, told)
+
+
+def test_a_file_without_rows(tmp_path, tiny):
+    columns = pyarrow.schema(dict(prompt=pyarrow.string(), answer=pyarrow.string()))
+    pyarrow.parquet.write_table(columns.empty_table(), tmp_path / "own.parquet")
+    with pytest.raises(UserError) as error:
+        evaluated(tiny[1], str(tmp_path / "own.parquet"))
+    assert one_line(error, "own.parquet")
+
+
+def test_a_broken_folder_of_save_to_disk(tmp_path):
+    folder = tmp_path / "saved"
+    datasets.Dataset.from_list(own("ab")).save_to_disk(str(folder))
+    next(folder.glob("*.arrow")).write_bytes(b"no arrow")
+    with pytest.raises(UserError) as error:
+        read_set(str(folder), Config(dataset=str(folder)))
+    assert one_line(error, str(folder))
+
+
+# ---------------------------------------------------------------------------- files and folders
+
+
+def save(path, kind, splits):
+    """The splits as a file, a folder of files, or a folder of save_to_disk -> its name."""
+    if kind == "file":
+        (rows,) = splits.values()
+        return write(path.with_suffix(".parquet"), rows)
+    if kind == "saved":
+        parts = {name: datasets.Dataset.from_list(rows) for name, rows in splits.items()}
+        whole = datasets.DatasetDict(parts) if len(parts) > 1 else parts["train"]
+        whole.save_to_disk(str(path))
+        return str(path)
+    for name, rows in splits.items():
+        write(path / f"{name}.{kind}", rows)
+    return f"{path}/" if kind == "jsonl" else str(path)
+
+
+@pytest.mark.parametrize("kind", ["file", "jsonl", "parquet", "saved"])
+def test_a_training_split_holds_out_problems(tmp_path, tiny, kind):
+    """Not trained on, even where the file has them twice; 0 or many are all of them."""
+    name = save(tmp_path / "own", kind, {"train": own("abcdefgghh")})
+    training, evaluation = load(tiny[1], dataset=name, eval_problems=3)
+    assert len(evaluation[name]) == 3
+    assert prompts_of(training) == {*"abcdefgh"} - prompts_of(evaluation[name])
+    for count in (0, 99):
+        assert len(evaluated(tiny[1], name, eval_problems=count)) == 10
+    with pytest.raises(UserError, match="no problem to train on"):
+        load(tiny[1], dataset=name, eval_problems=0)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "saved"])
+def test_a_folder_with_both_splits(tmp_path, tiny, kind):
+    name = save(tmp_path / "own", kind, {"train": own("abc"), "test": own("de")})
+    training, evaluation = load(tiny[1], dataset=name)
+    assert in_order(training) == [Problem(text, "7", "math", "") for text in "abc"]
+    assert in_order(evaluation[name]) == [Problem(text, "7", "math", "") for text in "de"]
+
+
+def test_a_folder_with_an_evaluation_split(tmp_path, tiny):
+    """It cannot be trained on."""
+    name = save(tmp_path / "own", "jsonl", {"test": own("abc")})
+    with pytest.raises(UserError) as error:
+        load(tiny[1], dataset=name, eval_problems=1)
+    assert one_line(error, name)
+    assert prompts_of(evaluated(tiny[1], name)) == {*"abc"}
+
+
+def test_a_file_that_has_changed_is_read_again(tmp_path, tiny):
+    """datasets keeps a copy of each file. Names that look like patterns are names."""
+    for name in ("own.jsonl", "g[1].jsonl", "a*b.jsonl"):
+        for text in ("first", "second"):
+            file = write(tmp_path / name, own([text, text]))
+            assert prompts_of(evaluated(tiny[1], file)) == {text}
+
+
+# ----------------------------------------------------------------------------------- the answers
+
+# a right program and a wrong one
+SCRIPTS = [f"So:\n```python\nprint(int(input()) + {change})\n```" for change in (1, 2)]
+FUNCTIONS = [f"So:\n```python\ndef f(n):\n    return n + {change}\n```" for change in (1, 2)]
+TESTS = dict(inputs=["1\n", "41\n"], outputs=["2\n", "42\n"])
+ASSERTIONS = ["assert f(1) == 2", "assert f(-1) == 0"]
+# --verifier, what is in the answer column, the gold, and a right and a wrong completion
+ANSWERS = [
+    ("math", r"\frac{1}{2}", r"\frac{1}{2}", r"\boxed{0.5}", r"\boxed{2}"),
+    ("math", r"Thus $x = \boxed{\sqrt{2}}$.", r"\sqrt{2}", r"\boxed{\sqrt 2}", r"\boxed{2}"),
+    ("math", 7, "7", r"\boxed{7}", r"\boxed{-7}"),
+    ("math", 27.0, "27", r"\boxed{27}", r"\boxed{270}"),
+    ("math", ["3", "-1"], "3, -1", r"\boxed{-1, 3}", r"\boxed{3}"),
+    ("number", "1,000", "1,000", r"so \boxed{1000}", r"\boxed{1}"),
+    ("number", 18, "18", "#### 18", "#### 81"),
+    ("number", -2.5, "-2.5", r"\boxed{-2.5}", r"\boxed{2.5}"),
+    ("choice", "B", "B", r"\boxed{B}", r"\boxed{C}"),
+    ("choice", "(D)", "(D)", r"\boxed{\text{D}}", r"\boxed{A}"),
+    ("code", json.dumps(TESTS), json.dumps(TESTS), *SCRIPTS),
+    ("code", TESTS, json.dumps(TESTS), *SCRIPTS),
+    ("code", ASSERTIONS, json.dumps(ASSERTIONS), *FUNCTIONS),
+    ("code", json.dumps(ASSERTIONS), json.dumps(ASSERTIONS), *FUNCTIONS),
+    ("code", json.dumps("\n".join(ASSERTIONS)), json.dumps("\n".join(ASSERTIONS)), *FUNCTIONS),
+]
+
+
+@pytest.mark.parametrize("verifier, answer, gold, right, wrong", ANSWERS)
+def test_answers_of_a_file(tmp_path, verifier, answer, gold, right, wrong):
+    named = dict(prompt_column="my question", answer_column="label")
+    for suffix, names in (("jsonl", {}), ("parquet", named)):
+        config = Config(verifier=verifier, eval_problems=0, **names)
+        row = {config.prompt_column: "Why?", config.answer_column: answer, "level": "Easy"}
+        file = write(tmp_path / f"own.{suffix}", [row])
+        _, (problem,) = read_set(file, config)
+        assert problem == Problem("Why?", gold, verifier)
+    assert grade((verifier, right, gold)) == (1.0, "")
+    assert grade((verifier, wrong, gold)) == (0.0, "")
+
+
+@pytest.mark.parametrize("answer", [{"value": "7"}, True, [["7"], ["8"]]], ids=repr)
+def test_answers_that_are_none_are_refused_and_counted(tmp_path, tiny, answer):
+    """The column as a whole is of that kind: parquet knows no other."""
+    for suffix in ("jsonl", "parquet"):
+        rows = [dict(prompt=text, answer=answer) for text in "ab"]
+        file = write(tmp_path / f"own.{suffix}", rows)
+        with pytest.raises(UserError) as error:
+            evaluated(tiny[1], file)
+        assert one_line(error, file, "2 with a dict, a bool or a nested list as answer")
+
+
+def test_cells_of_mixed_kinds_are_counted(tmp_path, tiny, capsys):
+    cells = ["7", {"value": "7"}, True, 7, [["7"]], None]
+    rows = [dict(prompt="abcdef"[i], answer=cell) for i, cell in enumerate(cells)]
+    file = write(tmp_path / "own.json", [*rows, dict(prompt=None, answer="7")])
+    assert prompts_of(evaluated(tiny[1], file)) == {"a", "d"}
+    assert capsys.readouterr().out.endswith(
+        ": 7 problems less 1 without a question, 3 with a dict, a bool or a nested list as answer, "
+        "1 whose answer the verifier does not take are 2\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "tests, good",
+    [
+        ("assert f(1) == 2", True),
+        ('["assert f(1) == 2"]', True),
+        ('{"inputs": ["1"], "outputs": ["2"]}', True),
+        ('{"inputs": ["1", "2"], "outputs": ["2"]}', False),
+        ("{}", False),
+        ("null", False),
+        ("[]", False),
+        ("", False),
+        ('[{"input": "1"}]', False),
+        ("7", False),
+        ('{"inputs": null, "outputs": 3}', False),
+    ],
+)
+def test_unit_tests_that_cannot_run_are_dropped(tmp_path, tiny, tests, good):
+    rows = [{"prompt": "a", "answer": tests}, {"prompt": "b", "answer": '"assert True"'}]
+    found = evaluated(tiny[1], write(tmp_path / "own.jsonl", rows), verifier="code")
+    assert prompts_of(found) == ({"a", "b"} if good else {"b"})
+
+
+@pytest.mark.parametrize(
+    "verifier, lists, answers, gold, right, wrong",
+    [
+        ("math", "alternatives", ["1/2", "50\\%"], ("1/2", "50\\%"), ["0.5", "50"], ["1/2, 50"]),
+        ("number", "alternatives", ["7", "eggs", "8"], ("7", "8"), ["7", "8"], ["9", "7, 8"]),
+        ("choice", "alternatives", ["A", "B"], ("A", "B"), ["A", "B"], ["C"]),
+        ("math", "parts", ["1", "2"], "1, 2", ["1, 2"], ["1"]),
+    ],
+)
+def test_lists_of_answers(tmp_path, tiny, verifier, lists, answers, gold, right, wrong):
+    """An alternative is right by itself; one that cannot be read does no harm."""
+    file = write(tmp_path / "own.jsonl", [dict(prompt="a", answer=answers)])
+    (problem,) = evaluated(tiny[1], file, verifier=verifier, answer_lists=lists)
+    assert problem.gold == gold
+    for texts, reward in ((right, 1.0), (wrong, 0.0)):
+        for text in texts:
+            assert grade((verifier, f"\\boxed{{{text}}}", gold))[0] == reward
+
+
+LATEX = [
+    r"\frac{3}{4}",
+    r"-\dfrac{1}{2}",
+    r"\sqrt{2}",
+    r"-3\sqrt{5}",
+    "(1, -2)",
+    r"(0,\frac{1}{2})",
+]
+
+
+@pytest.mark.parametrize("verifier, more", [("math", LATEX), ("number", [])])
+def test_simple_golds_are_not_tried(tmp_path, tiny, monkeypatch, verifier, more):
+    """They can be read without a doubt, as some here show; so no grader has to start for them."""
+    golds = ["0", "7", "-12", "999999999", *more]
+    for gold in golds:
+        assert re.fullmatch(VERIFIERS[verifier].surely_usable, gold)
+        assert grade((verifier, f"\\boxed{{{gold}}}", gold)) == (1.0, "")
+    for gold in ("", "1/2", "1,000", "7 eggs", "007", "٣", r"\frac{1}{0}", "(1, 2", "x", "(1, x)"):
+        assert not re.fullmatch(VERIFIERS[verifier].surely_usable, gold)
+    monkeypatch.setattr(rlvr.tasks.datasets, "grade", lambda *_: pytest.fail("it was tried"))
+    rows = [dict(prompt=f"{i}?", answer=gold) for i, gold in enumerate(golds)]
+    found = evaluated(tiny[1], write(tmp_path / "own.jsonl", rows), verifier=verifier)
+    assert {problem.gold for problem in found} == {*golds}
+
+
+# --------------------------------------------------------------------------------- conversations
+
+SYSTEM = dict(role="system", content="Be brief.")
+BARE = [dict(role="user", content="What?")]
+TEMPLATE = "{% for m in messages %}[{{ m['role'] }}: {{ m['content'] }}]{% endfor %}"
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_conversational_prompts(tmp_path, tiny, capsys, suffix):
+    """As TRL has them. One with a system prompt keeps it; those that ask nothing are counted."""
+    several = [dict(role="user", content="1?"), dict(role="assistant", content="1!"), *BARE]
+    nothing = [[], [*BARE, dict(role="assistant", content="7")]]
+    rows = [dict(prompt=each, answer="7") for each in (BARE, [SYSTEM, *BARE], several, *nothing)]
+    file = write(tmp_path / f"own.{suffix}", rows)
+    tokenizer = copy.deepcopy(tiny[1])
+    tokenizer.chat_template = TEMPLATE
+    found = evaluated(tokenizer, file, system_prompt="assistant", user_suffix="boxed")
+    asked = "What?\nPlease reason step by step, and put your final answer within \\boxed{}."
+    helpful = "[system: You are a helpful assistant.]"
+    assert prompts_of(found) == {
+        f"{helpful}[user: {asked}]",
+        f"[system: Be brief.][user: {asked}]",
+        f"{helpful}[user: 1?][assistant: 1!][user: {asked}]",
+    }
+    assert "5 problems less 2 without a question are 3\n" in capsys.readouterr().out
+    by_lines = {"What?", "Be brief.\nWhat?\n", "1?\n1!\nWhat?\n"}  # without a template
+    assert prompts_of(evaluated(tiny[1], file)) == by_lines
+
+
+# --------------------------------------------------------- what is evaluated is not trained on
+
+
+def test_rows_of_evaluation_sets_are_not_trained_on(tmp_path, tiny, capsys):
+    """All that they share with the training file, not only the problems that are drawn now."""
+    train = write(tmp_path / "train.jsonl", own("abcdefgh"))
+    others = [write(tmp_path / f"{name}.jsonl", own(name)) for name in ("ax", "ghij", "z")]
+    flags = dict(dataset=train, eval_problems=1)
+    training, evaluation = load(tiny[1], eval_dataset=",".join(others), **flags)
+    assert prompts_of(training) == {*"bcdef"}
+    assert [len(problems) for problems in evaluation.values()] == [1, 1, 1]
+    told = capsys.readouterr().out.splitlines()[-1].split("evaluated: ")[1].split(", ")
+    assert {*told} == {f"1 of {others[0]}", f"2 of {others[1]}"}
+    # nothing is held out for an evaluation that is not made
+    training, _ = load(tiny[1], eval_dataset=others[2], **flags)
+    assert len(training) == 8
+    assert capsys.readouterr().out == ""
+    training, _ = load(tiny[1], eval_dataset=f"{others[2]},{train}", **flags)
+    assert len(training) == 7
+
+
+def test_a_test_split_that_is_not_evaluated_costs_nothing(tmp_path, tiny):
+    folder = save(tmp_path / "own", "jsonl", {"train": own("abc"), "test": own("cd")})
+    other = write(tmp_path / "other.jsonl", own("xyz"))
+    for names, kept in ((other, "abc"), (folder, "ab")):
+        training, _ = load(tiny[1], dataset=folder, eval_dataset=names, eval_problems=1)
+        assert prompts_of(training) == {*kept}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " What is 1 + 2? ",
+        "What is\n1 + 2?",
+        "what IS 1\u00a0+  2?",
+        "Ｗhat is 1 + ２?",  # full-width letters and digits
+        [dict(role="system", content="Add."), dict(role="user", content="What is 1 + 2?")],
+    ],
+    ids=repr,
+)
+def test_texts_that_differ_in_spaces_case_or_form(tmp_path, tiny, text):
+    one, other = "What is 1 + 2?", "What is 1 - 2?"
+    for first, second in ((one, text), (text, one)):
+        if isinstance(first, list):  # a column holds one or the other
+            other = [dict(role="user", content=other)]
+        train = write(tmp_path / "train.jsonl", own([first, other]))
+        file = write(tmp_path / "other.jsonl", own([second]))
+        training, _ = load(tiny[1], dataset=train, eval_dataset=file)
+        assert prompts_of(training) == {"What is 1 - 2?"}
+
+
+def test_why_nothing_is_left_to_train_on(tmp_path, tiny):
+    """All of it is evaluated; or its golds cannot be read, which has nothing to do with that."""
+    train = write(tmp_path / "train.jsonl", own("abc"))
+    other = write(tmp_path / "other.jsonl", own("abcd"))
+    with pytest.raises(UserError) as error:
+        load(tiny[1], dataset=train, eval_dataset=other)
+    assert one_line(error, "no problem to train on", f"it shares 3 of {other}")
+    train = write(tmp_path / "eggs.jsonl", [dict(prompt=text, answer="eggs") for text in "xyz"])
+    with pytest.raises(UserError) as error:
+        load(tiny[1], dataset=train, eval_dataset=other, verifier="number")
+    assert one_line(error, train, "3 problems less 3 whose answer the verifier does not take are 0")
