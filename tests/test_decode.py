@@ -112,6 +112,48 @@ def test_greedy_is_that_of_generate(sharp):
         assert values == pytest.approx(expected[0].tolist(), abs=1e-4)
 
 
+KINDS = {
+    "a sliding window": transformers.MistralConfig(
+        vocab_size=40,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        sliding_window=3,
+    ),
+    "learned positions": transformers.GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=40),
+    "biases by distance": transformers.BloomConfig(
+        hidden_size=16, n_layer=2, n_head=2, vocab_size=40
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_that_see_positions_in_other_ways(kind):
+    """Prompts of different lengths: greedy is that of generate, and log-probs are the loss's."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        policy = transformers.AutoModelForCausalLM.from_config(KINDS[kind]).eval()
+    for parameter in policy.parameters():
+        parameter.data *= 5 if parameter.dim() > 1 else 1  # so that what stands before counts
+    policy.bf16 = False
+    prompts = [[5, 6, 7, 8, 9, 10, 11, 12], [5, 6, 7, 8, 9, 10, 11, 12], [13], [14, 15, 16]]
+    found, logprobs = decode(policy, prompts, {1}, 9, 0.0)
+    samples = [Sample(*each) for each in zip(prompts, found, strict=True)]
+    expected, _ = token_logprobs(policy, samples, range(4))
+    for i, (prompt, tokens, values) in enumerate(zip(prompts, found, logprobs, strict=True)):
+        ids = torch.tensor([prompt])
+        settings = dict(do_sample=False, max_new_tokens=9, eos_token_id=1, pad_token_id=0)
+        theirs = policy.generate(ids, attention_mask=torch.ones_like(ids), **settings)
+        assert theirs[0, len(prompt) :].tolist() == tokens
+        assert values == pytest.approx(expected[i, : len(tokens)].tolist(), abs=1e-4)
+    own = torch.arange(9) < torch.tensor([len(tokens) for tokens in found])[:, None]
+    once, again = states_by_prompt(policy, samples), states_one_by_one(policy, samples)
+    longest = max(map(len, found))
+    torch.testing.assert_close(once[own[:, :longest]], again[own[:, :longest]], rtol=0, atol=1e-4)
+
+
 def test_a_prompt_is_read_once_and_ended_rows_leave(sharp, monkeypatch):
     policy, tokenizer = sharp
     shapes = []

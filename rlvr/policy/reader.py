@@ -31,7 +31,7 @@ def hidden_states(policy, **inputs) -> torch.Tensor:
 class Reader:
     """Rows of tokens, and the policy's state behind each row, which predicts the next token.
 
-    A prompt that several rows begin with is read once. The prompts are padded on the right, the
+    A prompt that several rows begin with is read once. The prompts are padded on the left, the
     padding is masked, and positions are counted without it.
     """
 
@@ -54,15 +54,20 @@ class Reader:
         lengths = torch.tensor([len(sample.prompt_ids) for sample in samples])
         rows = [torch.tensor(sample.prompt_ids) for sample in samples]
         ids = pad_sequence(rows, batch_first=True).to(policy.device)  # [n, S]
-        places = torch.arange(ids.shape[1])  # [S]
-        self.mask = (places < lengths[:, None]).long().to(policy.device)  # [n, S]
         inputs = model_inputs(policy, samples, ids)
-        positions = inputs.setdefault("position_ids", places.expand_as(ids).to(policy.device))
-        # an image's tokens share positions, so that the next one is not the number of tokens
-        self.position = (positions * self.mask).amax(-1, keepdim=True) + 1  # [n, 1], or [3, n, 1]
+        # A sliding window counts columns: so the padding is moved to the left, and all prompts end
+        # in the last one.
+        padding = ids.shape[1] - lengths[:, None]  # [n, 1]
+        places = torch.arange(ids.shape[1])  # [S]
+        row, column = torch.arange(len(ids))[:, None], (places - padding) % ids.shape[1]  # [n, S]
+        positions = inputs.pop("position_ids", places.expand_as(ids))[..., row, column]
+        inputs = {name: values[row, column] for name, values in inputs.items()}
+        self.mask = (places >= padding).long().to(policy.device)  # [n, S]
+        # An image's tokens share positions, so that the next one is not the number of tokens.
+        self.position = positions[..., -1:].to(policy.device) + 1  # [n, 1], or [3, n, 1]
         self.cache = DynamicCache(config=policy.config.get_text_config())
-        states = self.read_inputs(inputs)  # [n, S, H]
-        self.state = states[torch.arange(len(ids)), lengths - 1]  # [n, H]
+        states = self.read_inputs(dict(**inputs, position_ids=positions.to(policy.device)))
+        self.state = states[:, -1]  # [n, H]
         self.select(order)
 
     def logits(self) -> torch.Tensor:
