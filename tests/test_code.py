@@ -204,9 +204,9 @@ def test_inputs_do_not_meet_and_see_nothing():
     program = "import random\nprint(getattr(random, 'seen', 0), input())\nrandom.seen = 1"
     tests = dict(inputs=["a\n", "b\n", "c\n"], outputs=["0 a", "0 b", "0 c"])
     assert grade(program, tests) == (1.0, "")
-    program = "import os, sys\nprint('secret' in f'{os.environ} {sys.argv} {globals()}')"
-    assert grade(program, dict(inputs=[""], outputs=["False secret"])) == (0.0, "")
-    assert grade(program, dict(inputs=[""], outputs=["False"])) == (1.0, "")
+    program = "import os, sys\nprint('secret' in f'{sys.argv} {globals()}', dict(os.environ))"
+    assert grade(program, dict(inputs=[""], outputs=["False {} secret"])) == (0.0, "")
+    assert grade(program, dict(inputs=[""], outputs=["False {}"])) == (1.0, "")
 
 
 # ------------------------------------------------------------------------- where a program stands
