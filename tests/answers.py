@@ -24,41 +24,28 @@ MATH = r"""
     \frac{dy}{dx}=5  \lim_{x\to 0} f(x) = 5  m\angle A = 5^\circ  P(A|B)=5  x^*=5  \hat{\beta}_1=5
     a+b=5  3x+2y=5  A = \frac{1}{2}bh = 5  a_{n+1}=5  f^{-1}(x)=5  f'(x)=5  \theta = 5  n = 5.
     5 \text{ units}  \$5  5\ \mathrm{m/s}  5 \text{ m}^2  x=5 \text{ cm}  \mathbf{5}  \text{5}
-    5 = 5  A \cup B = 5  x \approx 5 :: 6  -5  50  x=6  2+2=5  5=6  2x=5  x+1=5  5 or 6
+    5 = 5  A \cup B = 5  x \approx 5  \approx 5 :: 6  -5  50  x=6  2+2=5  5=6  2x=5  x+1=5  5 or 6
     5 \text{ or } 6  5, 6  -x=5  55  5!  5x  5^2  5\text{ million}  5 million  \frac15  0.5  x=5=6
     x<5  x \ne 5  5 1/2  5\frac12  4, x=5  \{5,6\}  (5,5)  5 \pm 1  \pm 5  5i  5a  five6
     5 \text{ and } 7 :: 4 \to 5  4 \circ 5  5 6  1 5  5 \text{ or 6}  The answer is 5  5@5  4 | 5
--7 :: -7
 0 :: 0  2-2  1 + (-1)  \sin\pi  \ln 6-\ln 2-\ln 3  \frac12-\frac12  x = 2 - 2 :: 2-3  1e-9  \cos\pi
 1000 :: 1,000  1{,}000  1000  1\,000  1,\!000  1 000  10^3  1\times10^{3}  1e3  1000.0
     1 \text{ thousand} :: 1  100  1,00  1, 000, 0  10000  0
-1,000 :: 1000
-1234567 :: 1,234,567
-30000 :: 3\times 10^4
-0.001 :: 10^{-3}
 12 :: 3\cdot 4  12\,\mathrm{m} :: A = \frac12 \cdot 6 \cdot 4 = 24 \text{ cm}^2  1,2
-1024 :: 2^{10}
 1011_2 :: 1011_2
 0.5 :: \frac{1}{2}  x=\frac{1}{2}  P(A|B)=\frac12 :: \frac{1}{3}  50\%  50%
-\frac{1}{2} :: 0.5  \frac{2}{4}  1/2  \frac{1}{2}  \frac12  \dfrac{1}{2}  x=1/2  \frac 12  .5
-    2^{-1}  \frac{1}{2} = 0.5  ½  P = \frac{3}{6} = \frac{1}{2} :: \frac{2}{1}  2  1  1/3  0.50001
-    \frac{1}{-2}  1\frac12  1, 2  50\% :: 1 2
-\frac12 :: \dfrac{1}{2}
-3/4 :: \tfrac{3}{4}
-\frac{-1}{3} :: -\frac{1}{3}
--\frac{1}{3} :: \frac{1}{-3}
-\frac{1}{4} :: 0.25  \frac{\frac{1}{2}}{2}
+\frac{1}{2} :: 0.5  \frac{2}{4}  1/2  \frac{1}{2}  \frac12  \dfrac{1}{2}  \tfrac12  x=1/2  \frac 12
+    .5  2^{-1}  \frac{1}{2} = 0.5  ½  P = \frac{3}{6} = \frac{1}{2} :: \frac{2}{1}  2  1  1/3
+    0.50001  \frac{1}{-2}  1\frac12  1, 2  50\% :: 1 2
 # roots, functions, equations
-2\sqrt{2} :: \sqrt{8}
-\frac{\sqrt{2}}{2} :: \frac{1}{\sqrt{2}}
+2\sqrt{2} :: \sqrt{8}  \frac{4}{\sqrt2} :: 2\sqrt{3}
+\sqrt[3]{2} :: \sqrt[3]2  2^{1/3}
 3 :: \sqrt[3]{27}  \log_2 8  |-3|  x=3  x = 3  x_1=3  x=y=3  3=x  f(-2)=3
     \lim_{x\to 0}f(x)=3 :: 3.1  3x  x  4=3  2+2=3  4 \equiv 3  \frac{2+2}{1} = 3  x+1=3  x=4  2x=3
     4=x=3  3,4  3\text{ or }4
 2 :: \sqrt{\sqrt{16}} :: \sqrt{2}  \pm 2  2,-2
 \sqrt{2} :: \sqrt2  \sqrt{2}  √2  2^{1/2}  x=\sqrt{2} :: 1.414  2  -\sqrt2  \pm\sqrt2
 \pi :: \pi  π :: 3.14
-\frac{7}{6}\pi :: \dfrac{7\pi}{6}
-120 :: 5!
 10 :: \binom{5}{2}  \binom{5}{2} = 10 \text{ ways}
 1800 :: 12 \times 150 = 1,800  N = 12 \times 150 = 1{,}800  12 \times 150 = \$1,800
     1,200 + 600 = 1,800
@@ -73,20 +60,9 @@ MATH = r"""
 (1000,5) :: (1,000, 5)
 \infty :: \infty  ∞  infinity  +\infty :: -\infty  0
 # algebra
-b+a :: a+b
-x^2-1 :: (x-1)(x+1)
 (x+1)^2 :: x^2+2x+1
-x^2+x :: x(x+1)
-\frac{1}{2}x :: \frac{x}{2}
-\frac{x}{2}+\frac{1}{2} :: \frac{x+1}{2}
-2l+2w :: 2(l+w)
-4i+3 :: 3+4i
--i :: -i
-1+2i :: 2\mathrm{i}+1  1 + 2 i
-1.5+2i :: \frac{3+4i}{2}
-x^2 :: f(x)=x^2
+1+2i :: 2\mathrm{i}+1  1 + 2 i  \frac{2+4i}{2} :: 1-2i
 y=2x+1 :: y=2x+1  2x+1=y  y = 2x+1  y-2x=1  y=1+2x  2x+1 :: y=2x+2  x=2y+1  2x+2
-30 :: \theta=30^\circ  30^\circ  30°
 (3,2) :: (x,y)=(3,2)  x=3, y=2  (3,2)  \left(3, 2\right)  (3,\ 2)  (3.0,2)
     (\frac{6}{2},2) :: (2,3)=(3,2)  (2,3)  3  (3,2,1)  (3,3)  x=2, y=3
 1,-2 :: x=1 \text{ or } x=-2
@@ -94,64 +70,35 @@ y=2x+1 :: y=2x+1  2x+1=y  y = 2x+1  y-2x=1  y=1+2x  2x+1 :: y=2x+2  x=2y+1  2x+2
 2x :: f^{-1}(x)=2x  \frac{dy}{dx}=2x
 [0,1] :: A \cup B = [0,1] :: (0,1)
 36\pi :: V = \frac{4}{3}\pi r^3 = 36\pi
-x=3 :: x=3
-x<3 :: x<3  3>x  x < 3 :: x>3  x\le 3  x \le 3  3
-x\leq 3 :: x\le 3
+x<3 :: x<3  3>x  x < 3 :: x>3  x\le 3  x≤3  3
+x\le 3 :: x≤3  x\leq 3
 # inequalities, intervals, sets, pairs, matrices
 -1<x<2 :: -1<x<2 :: -1<x<3
 [0,1) :: [0,1)  \left[0,1\right)  [0, 1)  x \in [0,1) :: [0,1]  (0,1)  [0,2)
-(-\infty, 3] :: (-\infty,3]
+(-\infty, 3] :: (-\infty,3] :: (-\infty,3)  (\infty,3]
 (1,2)\cup(3,4) :: (3,4)\cup(1,2) :: (1,2)\cup(3,5)
 \{1,2,3\} :: \{3,1,2\} :: \{1,2\}
-\{1,2\} :: \left\{2,1\right\} :: \{1,2,3\}
-\{0.5\} :: \{\frac{1}{2}\}
 \emptyset :: \emptyset  \varnothing  \{\}  ∅ :: 0  \{0\}
-(1,2) :: (1,2) :: (2,1)  (1,2,3)
-(1, 2) :: \left(1,2\right)
-(1,2,3) :: (1,2,3) :: (1,3,2)
-(0.5,2) :: \left(\frac{1}{2},\sqrt{4}\right)
+(1,2) :: (1,2)  \langle 1, 2 \rangle :: (2,1)  (1,2,3)
 \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} :: \begin{pmatrix}1&2\\3&4\end{pmatrix}
-\begin{pmatrix}1\\0.5\end{pmatrix} :: \begin{bmatrix}1\\\frac{2}{4}\end{bmatrix}
+    :: \begin{pmatrix}1&2\\3&5\end{pmatrix}  \begin{pmatrix}1&3\\2&4\end{pmatrix}
 # words, letters, units, percents
 \text{Monday} :: \text{Monday}  Monday :: \text{Tuesday}
-even :: \text{even}
 B :: \text{(B)}  B  (B)  B. 30^\circ  (B) 30  \textbf{(B) }30  \text{B. Paris}  Option B  B) 30 :: C
     (C) 30  A or B  30 :: A. B
-5\text{ cm} :: 5 \text{ cm}
 30^\circ :: 30^{\circ}
 50 :: 50\%  50% :: 5\%
 50\% :: 50 :: 0.5
--5 :: −5
-x\le 3 :: x≤3
 # near misses
-52_7 :: :: 52_8  52_{8}
 1_3 :: :: 1_2
-1 :: :: 1,000  12 \times 150 = 1,800
-100 :: :: 1000
-10^2 :: :: 10
-5! :: :: 5
-\frac{1}{3} :: :: 0.33
-3\sqrt{2} :: :: 2\sqrt{3}
-64 :: :: 2^{2^3}
-2\pi :: :: \pi
-(x-1)(x+1) :: :: x^2+1
-b-a :: :: a-b
 x^2+1 :: x^2+1  1+x^2  f(x)=x^2+1  y = 1+x^2  x^{2}+1  f(x) = x^2+1 = 1+x^2 :: (x+1)^2  x^2  x^2-1
     x^2+2  2x+1  f(x)=x^2
-3+4i :: :: 3-4i
 1700 :: :: 12 \times 150 = 1,700
 8 :: :: A = 3+4 = 8\text{ cm}
 20 :: :: \frac14 = 20\%  \frac14 = 25\%
 12003 :: :: 1,200,3
-4 :: :: x=3=4
-(-\infty,3] :: :: (-\infty,3)
-\begin{pmatrix}1&2\\3&4\end{pmatrix} :: :: \begin{pmatrix}1&2\\3&5\end{pmatrix}
-    \begin{pmatrix}1&3\\2&4\end{pmatrix}
 \text{even} :: \text{even}  even  \text{Even}  EVEN  \mathrm{even}  \textbf{even} :: \text{not even}
     odd  veen  neve  e
-6 :: :: 5\text{ cm}
-60 :: :: 30^\circ
--\infty :: :: \infty
 # units that begin as a function's name, options, names with a number
 204 :: 204  204 minutes  204 modules  204 km/h  204 m/s  204 °C  204^\circ C  204\degree
     \textbf{(A) }204  \text{(B)}\ 204  (A) 204  m\angle 1 = 204^\circ  \angle 2 = 204  m∠1 = 204
@@ -177,9 +124,9 @@ A, C :: A, C  (A) and (C)  \text{(A)}, \text{(C)}  C, A :: A  (C)  (A) and (D)
 \frac{3}{2} :: \frac{3}{2}  1.5  1\frac{1}{2}  1 1/2  3/2  1 \frac12 :: 11/2  1/2  \frac{11}{2}  1
 3000000 :: 3000000  3 \text{ million}  3 million  3,000,000  3\times 10^6 :: 3  3 \text{ billion}
     3000
-2, -2 :: 2, -2  \pm 2  -2, 2  2 \text{ or } -2  x=2, x=-2  x = 2 \text{ or } x=-2  \{2,-2\}  x=\pm 2
-    2 and -2  x_1 = 2, x_2=-2  \begin{cases}x_1=2\\x_2=-2\end{cases}  -2; 2 :: 2  -2  2, -3
-    2, -2, 0  \pm 3  4  (2,-2, 1)
+2, -2 :: 2, -2  2\text{, }-2  \pm 2  -2, 2  2 \text{ or } -2  x=2, x=-2  x = 2 \text{ or } x=-2
+    \{2,-2\}  x=\pm 2  2 and -2  x_1 = 2, x_2=-2  \begin{cases}x_1=2\\x_2=-2\end{cases}  -2; 2
+    :: 2  -2  2, -3  2, -2, 0  \pm 3  4  (2,-2, 1)
 x=5 :: x=5  5  x = 5  5 = x  x=5.0 :: 6  x=6  y=6  x<5
 # words and letters are no factors, which commute
 silent :: silent  \text{silent}  Silent :: listen  enlist  tinsel
@@ -199,16 +146,15 @@ R :: R :: \mathbb{R}  R 12
 6\pi :: 6\pi  C = 2\pi r = 6\pi  6π  6\pi \text{ cm}  \pi \cdot 6  6\pi meters :: 6  \pi  18.85
     6\pi^2
 0.\overline{3} :: 0.\overline{3} :: 3  0.3
-12:30 :: 12:30 :: 12:31  1:30
+12:30 :: 12:30  12{:}30 :: 12:31  1:30
 0.00001 :: :: 0.0000105
+-0.5 :: –0.5  −0.5  \frac{1}{-2} :: 0.5
 1000200 :: :: 1000,200
 200 :: :: 0,200
 """
 NUMBER = r"""
 10 :: 10.
-10. :: 10
 1000 :: 1,000  1\,000  1,\!000  1{,}000 :: :: 1e3  1_000
-1,000 :: 1000
 18 :: $18.00  \$18  \text{\$}18  18 eggs  18 eggs.  18 \text{ eggs}  18 dollars a day  18\%  018
     \text{18}  18 cats and dogs :: 19  180  1.8 :: 18 or 19  18, 19  17 + 1  18-19  eighteen  0x12
     ١٨  １８  18-20 eggs
@@ -217,22 +163,18 @@ NUMBER = r"""
 0.18 :: :: 18%
 0.5 :: .5
 1234.5 :: 1,234.50
-0.75 :: 3/4  \frac{3}{4}
--0.75 :: -3/4
-3/4 :: 6/8
+0.75 :: 3/4  \frac{3}{4}  6/8  0.5 \times 1.5 = 0.75 :: -3/4
 0 :: 0/5 :: :: -  .  inf  nan
 0.3333333333 :: :: 1/3
 1 :: :: :: 1/0  1/00
 100 :: :: :: 1,00
 35 :: :: :: 3,5
-10000 :: :: :: 1,0000
 1.2 :: :: :: 1.2.3
 2 :: :: :: ²
 11111111111111111111111111111111111111111 :: :: :: 11111111111111111111111111111111111111111
 1000000000000000000000000000000 :: :: :: 1,000,000,000,000,000,000,000,000,000,000,000,000,000
 9007199254740992 :: :: 9007199254740993
 1.5 :: 1\frac{1}{2}  1 1/2 cups  1.5  1 1/2  \frac{3}{2}  1.50 :: 11/2  1  1.5 million
-5.5 :: :: 1\frac{1}{2}
 -1.5 :: -1 1/2
 3.5 :: 3½  $3.50 per pound
 -0.5 :: \frac{-1}{2}  -\frac12
@@ -241,11 +183,7 @@ NUMBER = r"""
 3,000,000 :: 3 \text{ million dollars}
 200000 :: 2 hundred thousand
 36 :: 3 dozen
-30000 :: 3 \times 10^{4}
 0.025 :: 2.5 \times 10^{-2}
-3000000000 :: 3 billion
-1234 :: 1{,}234
-97 :: 12.125 \times 8 = 97
 42 :: The total number of all the apples in the basket is 42  x=42  42 = x  \text{Total cost} = \$42
     6 \times 7 = 42  x = 0.5 \cdot (80 + 4) = 42  The answer is 42.  \boxed{42}  42^\circ
     42^{\circ}\text{C}  \mathbf{42}  42\text{ m}^2  42\text{.}  42 \text{ km/h}  \(42\)  42  42.0
@@ -257,7 +195,7 @@ NUMBER = r"""
 -42 :: −42
 12 :: :: :: 12:30
 70000 :: 70000  $70k  $70K  70k  70 thousand  70,000 :: 70  70 km  70 K  70K
-1500000 :: 1500000  $1.5mn  1.5 mn :: 1.5 Mn  1.5  1.5 bn
+1500000 :: 1500000  $1.5mn  1.5 mn  1.5 million :: 1.5  1.5 bn
 """
 CHOICE = r"""
 B :: B  (B)  B.  B) 12  (B) 12  B: 12  \text{(B)}  \text{B}  \textbf{B}  \textbf{(B)}\ 12  {B}
@@ -286,34 +224,18 @@ COUNTDOWN = r"""
     (lambda: 3+9*5)()  __import__('os').getpid()  exec('3+9*5')  '3'+'9'  0x3+9*5  0b11+9*5  03+9*5
     ３+９*５  ٣+٩*٥  3+9×5  (((((((((((((((((((((((((((((((((((((((((((((((((3+9*5  9**9**9**9**9
 3 5 9 : 1 :: 9-5-3 :: 5/9*3
-2 4 8 : 1 :: 8/4/2
-4 4 : 16 :: 4*4
-5 5 9 : 1 :: 5-9+5
 3 5 5 9 9 : 15 :: 5*(3-9)+9*5
-1 3 9 : 3 :: 1/3*9
-3 3 8 8 : 24 :: 8/(3-8/3)
-1 3 1 6 4 : 2 :: (1/3+1/6)*4
 1 1 1 3 4 : 12 :: 1/(1/3-1/4)
 3 9 5 : 45 :: :: 5*9
 4 4 2 : 8 :: :: 4+4
-4 4 : 4 :: :: 4
-3 9 : 39 :: :: 39
-3 9 5 : 44 :: :: 39+5
-3 9 5 : 42 :: :: 3-9*5
-3 5 9 : 4 :: :: 9/5+3
 1 3 100000000000000000 : 33333333333333332 :: :: 100000000000000000/3*1
 3 3 5 : 5 :: :: 5/(3-3)
-3 3 5 5 : 1 :: :: (3-3)/(5-5)
 1 5 2 : 3 :: :: 1.5*2
-1.5 2 : 3 :: :: 1.5*2
 2 3 : 8 :: :: 2**3  2 ** 3
-2 2 : 4 :: :: 2**2
 4 2 : 2 :: :: 4//2
-9 4 : 2 :: :: 9//4
 3 5 : 2 :: :: 5%3  -3+5
 3 5 : 6 :: :: 5^3
 3 5 : 7 :: :: 5|3
-3 5 : 40 :: :: 5<<3
 3 5 : 8 :: :: +3+5  5--3  5-(-3)
 3 5 9 : 30 :: :: 5*-(3-9)
 3 5 : 1 :: :: ~3+5  3<5

@@ -21,25 +21,17 @@ import os; os.mkdir('{mark}')
 import os; os.remove('{kept}')
 import os; os.kill(os.getppid(), 9)
 import os, time; os.fork() or time.sleep(20)
-import os; os.forkpty()
 import multiprocessing; multiprocessing.Process(target=open, args=('{mark}', 'w')).start()
 import os; os.system('touch {mark}')
-import os; os.popen('touch {mark}').read()
 import os; os.posix_spawn('/bin/touch', ['touch', '{mark}'], {})
-import os; os.spawnlp(os.P_WAIT, 'touch', 'touch', '{mark}')
 import os; os.execlp('sh', 'sh', '-c', 'touch {mark}; echo 7')
-open('{mark}', 'a').close()
-open('{mark}', 'x').close()
 import os; os.open('{mark}', os.O_CREAT | os.O_WRONLY)
 import io; io.FileIO('{mark}', 'w')
-import pathlib; pathlib.Path('{mark}').touch()
 import os; os.symlink('/etc/passwd', '{mark}')
 import shutil, sys; shutil.copy(shutil.__file__, '{mark}')
 import tempfile; tempfile.mkdtemp()
 import sqlite3; sqlite3.connect('{mark}').execute('create table t (x)')
-import shelve; shelve.open('{mark}')
 open('marker', 'w').write('x')
-import os; os.open('marker', os.O_CREAT | os.O_WRONLY)
 import os; os.rename('{kept}', '{mark}')
 open('{kept}', 'w').close()
 import os; os.chdir('/')
@@ -222,10 +214,8 @@ STOPPED = one_a_line(r"""
 x = bytearray(8 * 2**30)
 f = lambda n: f(n + 1); f(0)
 import sys; sys.setrecursionlimit(10**9); repr(type('A', (), {'__repr__': lambda s: repr(s)})())
-raise SystemExit
 raise KeyboardInterrupt
 exit()
-quit(0)
 import sys; sys.exit(0)
 import os; os._exit(0)
 import os; os.abort()
@@ -252,11 +242,6 @@ while True:
     try: os.write(1, b'x' * 10000)
     except BaseException: pass
 
-import sys
-while True: sys.stderr.write('x' * 10000)
-
-while True: pass
-
 print(9 ** 9 ** 9)
 
 import time; time.sleep(20)
@@ -271,13 +256,11 @@ import sys; sys.setrecursionlimit(10**9); f = lambda n: [f(n + 1)]; f(0)
 # Each reads "3\n1 2 3\n" and prints 6.
 HONEST = one_a_line(r"""
 n = int(input()); print(sum(map(int, input().split())))
-import sys; print(sum(map(int, sys.stdin.read().split()[1:])))
 import sys; n, line = sys.stdin; print(sum(map(int, line.split())))
 import sys; input = sys.stdin.readline; input(); print(sum(map(int, input().split())))
 print(sum(map(int, open(0).read().split()[1:])))
 import sys; print(sum(map(int, sys.stdin.buffer.read().split()[1:])))
 import os; print(sum(map(int, os.read(0, 10**6).split()[1:])))
-import sys; sys.stdout.write(str(sum(map(int, sys.stdin.read().split()[1:]))))
 import sys; sys.stdout.buffer.write(b'6')
 open(1, 'w').write('6')
 import os; os.fdopen(1, 'w').write('6')
@@ -286,36 +269,19 @@ print(6); exit()
 import sys; print(6); sys.exit(0)
 x = bytearray(10**8); print(6)
 print(6 if len(str(2**10000)) == 3011 and sum(range(10**6)) == 499999500000 else 0)
-import time; time.perf_counter(); time.sleep(0.01); print(6)
 import subprocess; print(6)
 import os; print(6 if os.path.basename(__file__) else 0)
-import os; os.environ['X'] = '6'; print(os.environ['X'])
-import resource, sys; sys.setrecursionlimit(10**5); print(6)
 """) + divided(r"""
 total = -3
 try:
     while True: total += sum(map(int, input().split()))
 except EOFError: print(total)
 
-def main(): print(6)
-if __name__ == '__main__': main()
-
-total = 0
-def add(x):
-    global total
-    total += x
-[add(x) for x in (1, 2, 3)]
-print(total)
-
-import sys
-sys.setrecursionlimit(10**6)
-def f(n): return n and 1 + f(n - 1)
-print(f(20000) - 19994)
-
 import sys, threading
 sys.setrecursionlimit(10**6)
 threading.stack_size(2**26)
-t = threading.Thread(target=lambda: print(6))
+def f(n): return n and 1 + f(n - 1)
+t = threading.Thread(target=lambda: print(f(20000) - 19994))
 t.start()
 t.join()
 
@@ -325,9 +291,6 @@ with ThreadPoolExecutor() as pool: print(sum(pool.map(int, '123')))
 import asyncio
 async def main(): print(6)
 asyncio.run(main())
-
-try: open('input.txt')
-except FileNotFoundError: print(6)
 
 try: import winreg
 except ImportError: print(6)

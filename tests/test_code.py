@@ -33,12 +33,12 @@ def scratch(tmp_path_factory):
         yield folder
 
 
-def grade_text(text, tests, seconds=10, all_seconds=20):
+def grade_text(text, tests, seconds=60, all_seconds=60):
     """What `grade` says of a completion."""
     return pool.grade(("code", text, json.dumps(tests)), seconds, all_seconds)
 
 
-def grade(program, tests, seconds=10, all_seconds=20):
+def grade(program, tests, seconds=60, all_seconds=60):
     """What `grade` says of a program in a block."""
     return grade_text(block(program), tests, seconds, all_seconds)
 
@@ -47,14 +47,12 @@ def grade(program, tests, seconds=10, all_seconds=20):
 
 RIGHT = [  # the tests of programs, and programs that pass them
     (DOUBLE, "print(2 * int(input()))"),
-    (DOUBLE, "print(2 * int(input()), end='')"),
     (DOUBLE, "print(f'  {2 * int(input())}\\t\\n\\n')"),
     (DOUBLE_LIST, "print(2 * int(input()))"),
     (dict(inputs=["añ文\n"], outputs=["文ña\n"]), "print(input()[::-1])"),
     (dict(inputs=[""], outputs=["1  2 \n3"]), "print(1, 2)\nprint(3)"),
     *((SUM, program) for program in HONEST),
     (ASSERTIONS, ADD),
-    ("\n".join(ASSERTIONS), ADD),
     ("for a in range(9):\n    assert add(a, 1) > a", ADD),
     (ASSERTIONS, "add = lambda a, b: a + b"),
     (ASSERTIONS, "from operator import add"),
@@ -62,8 +60,6 @@ RIGHT = [  # the tests of programs, and programs that pass them
     (ASSERTIONS, f"print('add')\n{ADD}\nprint(add(1, 2))"),
     (ASSERTIONS, f"{ADD}\nif __name__ == '__main__': print(add(*input()))"),
     *((TURN, program) for program in divided("""
-def turn(x): return x[::-1]
-
 def turn(x): return tuple(x[::-1])
 
 class Solution:
@@ -98,15 +94,12 @@ class Solution:
 ]  # fmt: skip
 WRONG = [
     *((DOUBLE, program) for program in one_a_line("""
-print(2 + int(input()))
 print(2 * int(input()) or '')
 print(14)
 print(float(2 * int(input())))
 print(2 * int(input()), 'done')
 print(*f'{2 * int(input())}')
-pass
 print(2 * int(input())
-print(2 * input())
 print(2 * int(input())); raise ValueError
 import numpy_of_no_one
 import sys; print(2 * int(input()), file=sys.stderr)
@@ -114,11 +107,8 @@ import sys; print(2 * int(input()), file=sys.stderr)
     (DOUBLE, ""),
     (DOUBLE, "print('\0')"),
     (DOUBLE_LIST, "print(14)"),
-    (DOUBLE_LIST, "print(-6)"),
     *((ASSERTIONS, program) for program in divided("""
 def add(a, b): return a - b
-
-def add(a, b): return 3
 
 def plus(a, b): return a + b
 
@@ -147,8 +137,6 @@ class A:
     __eq__ = lambda *_: True
 def turn(x): return A()
 
-def turn(x): return x
-
 def turn(x): print(x[::-1])
 
 def other(x): return x[::-1]
@@ -161,7 +149,6 @@ def turn(x): exit()
 
 print('[2, 1]')
 """)),
-    (NAMELESS, "class Solution:\n    def f(self, s, n): return s"),
     # no name but its own counts for a program: not Python's, and not those of the usual imports
     *(
         (dict(fn_name=name, inputs=[arguments], outputs=[result]), program)
@@ -217,9 +204,9 @@ def test_inputs_do_not_meet_and_see_nothing():
     program = "import random\nprint(getattr(random, 'seen', 0), input())\nrandom.seen = 1"
     tests = dict(inputs=["a\n", "b\n", "c\n"], outputs=["0 a", "0 b", "0 c"])
     assert grade(program, tests) == (1.0, "")
-    program = "import os, sys\nprint('secret' in f'{os.environ} {sys.argv} {globals()}')"
-    assert grade(program, dict(inputs=[""], outputs=["False secret"])) == (0.0, "")
-    assert grade(program, dict(inputs=[""], outputs=["False"])) == (1.0, "")
+    program = "import os, sys\nprint('secret' in f'{sys.argv} {globals()}', dict(os.environ))"
+    assert grade(program, dict(inputs=[""], outputs=["False {} secret"])) == (0.0, "")
+    assert grade(program, dict(inputs=[""], outputs=["False {}"])) == (1.0, "")
 
 
 # ------------------------------------------------------------------------- where a program stands
@@ -265,9 +252,8 @@ RIGHT_TEXTS = [
     # an earlier block is left out whose names the last one has by itself
     python("e = 1 / 0", f"try:\n    {{}}[0]\nexcept KeyError as e:\n    e.args\n{ADD}"),
     python("floor = 1 / 0", "from math import *\ndef add(a, b):\n    return floor(a + b)"),
-    python("x = 1 / 0", f"match 3:\n    case x:\n        x + 1\n{ADD}"),
     python("rest = 1 / 0", f"match [3]:\n    case [*rest]:\n        rest.pop()\n{ADD}"),
-    python("more = 1 / 0", f"match {{1: 2}}:\n    case {{**more}}:\n        more.clear()\n{ADD}"),
+    python("a = b = 1 / 0", ADD),
     *(
         python("import math", f"{first}{ADD} + math.floor(0.5)")
         for first in [
@@ -299,53 +285,70 @@ def test_where_the_program_stands(text, reply):
     assert grade_text(text, ASSERTIONS) == reply
 
 
-READ = "n = int(input())\na = [int(word) for word in input().split()]"
-READ_INSIDE = READ.replace("\n", "\n        ")
+SUM_IN_BLOCKS = divided("""
+n = int(input())
+a = [int(word) for word in input().split()]
+---
+print(sum(a))
+
+input()
+print(sum(map(int, input().split())))
+---
+print(sum([1, 2]))
+
+def main():
+    input()
+    print(sum(map(int, input().split())))
+---
+main()
+
+class Sum:
+    def main(self):
+        input()
+        print(sum(map(int, input().split())))
+if __name__ == '__main__':
+    Sum().main()
+---
+print(sum([1, 2]))
+
+import sys
+def read():
+    return sys.stdin.read().split()[1:]
+---
+def main():
+    print(sum(map(int, read())))
+main()
+
+import sys
+data = sys.stdin.read().split()
+---
+a = data[1:]
+---
+print(sum(map(int, a)))
+
+# reads stdin later
+def solve(a):
+    return sum(a)
+---
+import os
+print(solve(map(int, os.fdopen(0).read().split()[1:])))
+
+print(max(input()))
+---
+input()
+print(sum(map(int, input().split())))
+
+print(6)
+---
+# prints 6
+""")
 DOUBLING = "def double(n): return 2 * n\nprint(double(int(input())))"
 
 
 @pytest.mark.parametrize(
     "tests, blocks, reward",
     [
-        (SUM, [READ, "print(sum(a))"], 1.0),
-        (SUM, [f"{READ}\nprint(sum(a))", "print(sum([1, 2]))"], 1.0),
-        (SUM, [f"def main():\n        {READ_INSIDE}\n        print(sum(a))", "main()"], 1.0),
-        (
-            SUM,
-            [
-                f"class Sum:\n    def main(self):\n        {READ_INSIDE}\n        print(sum(a))\n"
-                "if __name__ == '__main__':\n    Sum().main()",
-                "print(sum([1, 2]))",
-            ],
-            1.0,
-        ),
-        (
-            SUM,
-            [
-                "import sys\ndef read():\n    return sys.stdin.read().split()[1:]",
-                "def main():\n    print(sum(map(int, read())))\nmain()",
-            ],
-            1.0,
-        ),
-        (
-            SUM,
-            [
-                "import sys\ndata = sys.stdin.read().split()",
-                "a = data[1:]",
-                "print(sum(map(int, a)))",
-            ],
-            1.0,
-        ),
-        (
-            SUM,
-            [
-                "# reads stdin later\ndef solve(a):\n    return sum(a)",
-                "import os\nprint(solve(map(int, os.fdopen(0).read().split()[1:])))",
-            ],
-            1.0,
-        ),
-        (SUM, [f"{READ}\nprint(max(a))", f"{READ}\nprint(sum(a))"], 1.0),
-        (SUM, ["print(6)", "# prints 6"], 1.0),
+        *((SUM, text.split("\n---\n"), 1.0) for text in SUM_IN_BLOCKS),
         # an example behind the program
         (DOUBLE, [DOUBLING, "print(double(3))"], 1.0),
         (DOUBLE, [DOUBLING, "Input: 3\nOutput: 6"], 1.0),
@@ -393,31 +396,29 @@ def test_the_forms_of_unit_tests(tests, found):
     assert read_tests(json.dumps(tests)) == found
 
 
-@pytest.mark.parametrize(
-    "gold",
-    [
-        '{"inputs": ["1", "2"], "outputs": ["2"]}',
-        '{"inputs": null, "outputs": 3}',
-        '[{"input": "1"}]',
-        '["assert a", 7]',
-        '"  "',
-        "{}",
-        "[]",
-        "null",
-        "7",
-        "no JSON",
-        "",
-        '["def test(): assert False"]',
-        '["assert add(1, 2) =="]',
-        '{"fn_name": "f", "inputs": [3], "outputs": [3]}',
-        '{"fn_name": "f", "inputs": [], "outputs": []}',
-        '[{"input": "x", "output": "1", "testtype": "functional"}]',
-        '[{"input": "1", "output": "1", "testtype": "functional"}, {"input": "", "output": ""}]',
-        '[{"input": null, "output": "1", "testtype": "functional"}]',
-        '{"head": null, "assertions": "assert a"}',
-        json.dumps("assert " + "-" * 100_000 + "1"),
-    ],
-)
+NO_TESTS = one_a_line("""
+{"inputs": ["1", "2"], "outputs": ["2"]}
+{"inputs": null, "outputs": 3}
+[{"input": "1"}]
+["assert a", 7]
+"  "
+{}
+[]
+null
+7
+no JSON
+["def test(): assert False"]
+["assert add(1, 2) =="]
+{"fn_name": "f", "inputs": [3], "outputs": [3]}
+{"fn_name": "f", "inputs": [], "outputs": []}
+[{"input": "x", "output": "1", "testtype": "functional"}]
+[{"input": "1", "output": "1", "testtype": "functional"}, {"input": "", "output": ""}]
+[{"input": null, "output": "1", "testtype": "functional"}]
+{"head": null, "assertions": "assert a"}
+""")
+
+
+@pytest.mark.parametrize("gold", [*NO_TESTS, "", json.dumps("assert " + "-" * 100_000 + "1")])
 def test_what_is_no_unit_test(gold):
     assert not has_tests(gold)
     assert has_tests(json.dumps(DOUBLE))
@@ -472,13 +473,13 @@ def test_a_check_that_died_while_idle_costs_no_reward(monkeypatch):
     """It is replaced, and used again while it lives."""
     monkeypatch.setattr(code, "IDLE_CHECKS", [])
     gold = json.dumps(ASSERTIONS)
-    assert code.verify_code(block(ADD), gold, 20, 20) == 1
+    assert code.verify_code(block(ADD), gold, 60, 60) == 1
     (first,) = code.IDLE_CHECKS
-    assert code.verify_code(block(ADD), gold, 20, 20) == 1
+    assert code.verify_code(block(ADD), gold, 60, 60) == 1
     assert code.IDLE_CHECKS == [first]
     first.process.kill()
     first.process.wait()
-    assert code.verify_code(block(ADD), gold, 20, 20) == 1
+    assert code.verify_code(block(ADD), gold, 60, 60) == 1
     (second,) = code.IDLE_CHECKS
     assert second is not first
     second.close()
@@ -492,9 +493,9 @@ def test_replies_of_the_wrong_form_score_0(reply, monkeypatch):
     """What a program has written in its runner's name; the right one is [0, "6", 0]."""
     tests = json.dumps(dict(inputs=[""], outputs=["6"]))
     calls = json.dumps(dict(fn_name="f", inputs=[[]], outputs=["6"]))
-    assert code.verify_code(block("print(6)"), tests, 20, 20) == 1  # sandboxes are tried before
+    assert code.verify_code(block("print(6)"), tests, 60, 60) == 1  # sandboxes are tried before
     monkeypatch.setattr(Sandbox, "ask", lambda *_: [0, "6", 0])
-    assert code.verify_code(block("pass"), tests, 20, 20) == 1
+    assert code.verify_code(block("pass"), tests, 60, 60) == 1
     monkeypatch.setattr(Sandbox, "ask", lambda *_: reply)
-    assert code.verify_code(block("pass"), tests, 20, 20) == 0
-    assert code.verify_code(block("pass"), calls, 20, 20) == 0
+    assert code.verify_code(block("pass"), tests, 60, 60) == 0
+    assert code.verify_code(block("pass"), calls, 60, 60) == 0

@@ -6,11 +6,8 @@ import math
 import os
 import queue
 import resource
-import signal
 import subprocess
 import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
@@ -37,34 +34,39 @@ ENDLESS = ("code", block("while True: pass"), json.dumps(ASSERTIONS))
 @pytest.fixture(autouse=True, scope="module")
 def graders(tmp_path_factory):
     with new_graders(tmp_path_factory.mktemp("scratch")):
-        yield
+        yield pool.IDLE_GRADERS
 
 
 @pytest.fixture
-def grader(monkeypatch):
-    """The only idle grader, ready for questions. The tests after take it over if it is unharmed."""
-    shared, own = pool.IDLE_GRADERS, queue.SimpleQueue()
-    process = pool.start_grader() if shared.empty() else shared.get()
-    own.put(process)
+def idle(monkeypatch):
+    """The queue of idle graders, with none in it."""
+    own = queue.SimpleQueue()
     monkeypatch.setattr(pool, "IDLE_GRADERS", own)
-    assert grade(FIVE, 30) == (1.0, "")
+    return own
+
+
+@pytest.fixture
+def grader(graders, idle):
+    """The only idle grader, ready for questions. The tests after take it over if it is unharmed."""
+    process = pool.start_grader() if graders.empty() else graders.get()
+    idle.put(process)
+    assert grade(FIVE, 60) == (1.0, "")
     yield process
     if process.poll() is None and not process.stdin.closed:
-        shared.put(process)
+        graders.put(process)
 
 
 # ------------------------------------------------------------------------- without a grader
 
 
 @pytest.mark.parametrize("verifier", VERIFIERS)
-def test_only_what_can_run_for_ever_goes_to_a_grader(monkeypatch, verifier):
+def test_only_what_can_run_for_ever_goes_to_a_grader(idle, monkeypatch, verifier):
     started = []
 
     def start_grader():
         started.append(verifier)
         raise RuntimeError("no grader here")
 
-    monkeypatch.setattr(pool, "IDLE_GRADERS", queue.SimpleQueue())
     monkeypatch.setattr(pool, "start_grader", start_grader)
     with contextlib.suppress(RuntimeError):
         grade((verifier, "nothing", "1 2 : 3 "))
@@ -90,27 +92,21 @@ def test_the_ranks_of_a_machine_share_its_cores(monkeypatch, cores, ranks, threa
 # ---------------------------------------------------------------------------- hostile answers
 
 
+SLOW = ["1+" * 3000 + "1", r"\frac{1}{" * 300 + "2" + "}" * 300, r"\left(" * 100]
+ODD = ["1" * 5000, "(" * 3000 + "5" + ")" * 3000, "x" * 5000 + "=6", r"\text{" + "a" * 9999]
+ODD += ["\ud800", "\0", r"\input{/etc/passwd}", r"\undefined\command", "_^_^"]
+
+
 @pytest.mark.parametrize(
-    "answer",
+    "answers",
     [
-        *("1" * 5000, "9" * 100_000, "(" * 3000 + "5" + ")" * 3000, "x" * 5000 + "=6"),
-        # each of these takes as long as it may
-        pytest.param("1+" * 3000 + "1", marks=pytest.mark.slow),
-        pytest.param(r"\frac{1}{" * 300 + "2" + "}" * 300, marks=pytest.mark.slow),
-        pytest.param(r"\left(" * 100, marks=pytest.mark.slow),
-        *(
-            r"\text{" + "a" * 9999,
-            "\ud800",
-            "\0",
-            r"\input{/etc/passwd}",
-            r"\undefined\command",
-            "_^_^",
-        ),
+        pytest.param(ODD, id="odd"),
+        pytest.param(SLOW, id="as long as they may", marks=pytest.mark.slow),
     ],
-    ids=lambda value: ascii(value[:20]),
 )
-def test_odd_answers_score_0(answer):
-    assert grade(("math", boxed(answer), "5"), 1)[0] == 0
+def test_odd_answers_score_0(answers):
+    found = grade_all([("math", boxed(answer), "5") for answer in answers], 1)
+    assert [reward for reward, _ in found] == [0] * len(answers)
 
 
 def test_a_deadline_is_kept(monkeypatch):
@@ -124,38 +120,43 @@ def test_a_deadline_is_kept(monkeypatch):
 
 @pytest.mark.slow
 def test_towers_do_not_harm_their_batch():
-    good = [("math", boxed(n), str(n % 3)) for n in range(9)]
-    bad = [("math", boxed(tower), "5") for tower in TOWERS]
-    code = [
-        ("code", block(program), json.dumps(ASSERTIONS)) for program in (ADD, "while True: pass")
-    ]
-    found = grade_all([*good[:3], *bad, *code, *good[3:]], 1)
-    assert [reward for reward, _ in found] == [1, 1, 1, *[0] * len(TOWERS), 1, 0, *[0] * 6]
-    assert found[len(TOWERS) + 4] == (0.0, "timeout")
+    good = [("math", boxed(n), str(n % 3)) for n in range(6)]
+    good.append(("code", block(ADD), json.dumps(ASSERTIONS)))
+    bad = [*(("math", boxed(tower), "5") for tower in TOWERS), ENDLESS]
+    questions = [*((each, 60) for each in good[:3]), *((each, 1) for each in bad)]
+    questions += [(each, 60) for each in good[3:]]
+    found = pool.in_threads(lambda each: grade(each[0], each[1], each[1]), questions)
+    assert [reward for reward, _ in found] == [1, 1, 1, *[0] * len(bad), 0, 0, 0, 1]
+    assert found[len(bad) + 2] == (0.0, "timeout")
 
 
 # -------------------------------------------------------------------------------- the processes
 
 
-def test_a_killed_grader_is_replaced(grader):
-    killer = threading.Timer(0.5, os.kill, (grader.pid, signal.SIGKILL))
-    start = time.monotonic()
-    killer.start()
-    assert grade(ENDLESS, 600, 600) == (0.0, "timeout")
-    assert time.monotonic() - start < 300
+def test_a_killed_grader_is_replaced(grader, monkeypatch):
+    """It is killed in the middle of an endless program."""
+    hand_over = pool.hand_over
+
+    def kill(*question):
+        process = hand_over(*question)
+        process.kill()
+        return process
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "hand_over", kill)
+        assert grade(ENDLESS, 600, 600) == (0.0, "timeout")
     assert grader.poll() is not None
-    assert grade(FIVE, 30) == (1.0, "")
-    assert pool.IDLE_GRADERS.get().pid != grader.pid
+    assert grade(FIVE, 60) == (1.0, "")
+    assert pool.IDLE_GRADERS.get() is not grader
 
 
-def test_graders_that_died_while_idle_cost_no_reward(monkeypatch):
+def test_graders_that_died_while_idle_cost_no_reward(idle):
     """Killed, and found dead at the next questions, whose answers are right."""
-    monkeypatch.setattr(pool, "IDLE_GRADERS", queue.SimpleQueue())
     dead = [pool.start_grader() for _ in range(2)]
     for process in dead:
         process.kill()
-        pool.IDLE_GRADERS.put(process)
-    assert [grade(FIVE, 30) for _ in range(2)] == [(1.0, "")] * 2
+        idle.put(process)
+    assert [grade(FIVE, 60) for _ in range(2)] == [(1.0, "")] * 2
     assert all(process.stdin.closed for process in dead)
 
 
@@ -172,72 +173,76 @@ def talking(program):
 
 SAY = "number = json.loads(line)[0]; say = lambda *each: print(*each, sep='\\n', flush=True); "
 READ = SAY + "say(json.dumps([number, 'read']))"
+OTHER_LINES = ["5", "null", "[]", "{}", '"ab"', "no JSON", "", "[1.0, 2.0]", '[0.5, 1.0, ""]']
 
 
-def test_other_lines_are_no_replies(monkeypatch):
+def test_other_lines_are_no_replies(idle):
     """They are passed over, and the right one after them counts."""
-    lines = ["5", "null", "[]", "{}", '"ab"', "no JSON", "", "[1.0, 2.0, 3.0]", '[0.5, 1.0, ""]']
-    monkeypatch.setattr(pool, "IDLE_GRADERS", queue.SimpleQueue())
-    process = talking(f"{READ}; say(*{lines!r}, json.dumps([number, 0.5, '']))")
-    pool.IDLE_GRADERS.put(process)
-    assert grade(FIVE, 30) == (0.5, "")
-    assert pool.IDLE_GRADERS.get() is process
+    process = talking(f"{READ}; say(*{OTHER_LINES!r}, json.dumps([number, 0.5, '']))")
+    idle.put(process)
+    assert grade(FIVE, 60) == (0.5, "")
+    assert idle.get() is process
     pool.end(process)
 
 
 @pytest.mark.parametrize("last", ["say('[1.0]')", "say(json.dumps([number - 1, 1.0, '']))"])
-def test_a_grader_without_a_reply_is_replaced(monkeypatch, last):
+def test_a_grader_without_a_reply_is_replaced(idle, last):
     """It has read the question, says something else, and ends."""
-    monkeypatch.setattr(pool, "IDLE_GRADERS", queue.SimpleQueue())
-    pool.IDLE_GRADERS.put(talking(f"{READ}; {last}; sys.exit()"))
-    assert grade(FIVE, 30) == (0.0, "timeout")
-    assert grade(FIVE, 30) == (1.0, "")
+    idle.put(talking(f"{READ}; {last}; sys.exit()"))
+    assert grade(FIVE, 60) == (0.0, "timeout")
+    assert grade(FIVE, 60) == (1.0, "")
+
+
+def replies(monkeypatch, folder, customized, question):
+    """What a new grader writes whose interpreter starts with these lines."""
+    (folder / "sitecustomize.py").write_text(customized)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    said, _ = pool.start_grader().communicate(json.dumps([7, *question, 60, 60]) + "\n")
+    return [json.loads(line) for line in said.splitlines()]
 
 
 def test_what_a_library_prints_is_no_reply(monkeypatch, tmp_path):
     """Here all that reads JSON prints. Replies have a pipe that print does not reach."""
-    noisy = "import json\nreal = json.loads\n"
-    noisy += "def loads(text):\n    print('noise', flush=True)\n    return real(text)\n"
-    (tmp_path / "sitecustomize.py").write_text(f"{noisy}json.loads = loads\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    process = pool.start_grader()
-    question = json.dumps([7, "math", boxed("5"), "5", 30, 30])
-    said, _ = process.communicate(f"{question}\n", timeout=60)
-    assert said == '[7, "read"]\n[7, 1.0, ""]\n'
+    noisy = """
+import json
+real = json.loads
+def loads(text):
+    print("noise", flush=True)
+    return real(text)
+json.loads = loads
+"""
+    assert replies(monkeypatch, tmp_path, noisy, FIVE) == [[7, "read"], [7, 1.0, ""]]
 
 
-def test_a_machine_that_runs_no_program_is_an_error(monkeypatch):
+def test_a_machine_that_runs_no_program_is_an_error(idle):
     """It is told by the grader, which goes on."""
-    monkeypatch.setattr(pool, "IDLE_GRADERS", queue.SimpleQueue())
-    says = "say(json.dumps([number, 'error', 'no sandbox starts']))"
-    process = talking(f"{READ}; {says}; sys.stdin.read()")
-    pool.IDLE_GRADERS.put(process)
+    process = talking(f"{READ}; say(json.dumps([number, 'error', 'no sandbox starts']))")
+    idle.put(process)
     with pytest.raises(UserError, match="^no sandbox starts$"):
-        grade(FIVE, 30)
-    assert pool.IDLE_GRADERS.get_nowait() is process
+        grade(FIVE, 60)
+    assert idle.get() is process
     pool.end(process)
 
 
 def test_a_grader_says_that_no_program_can_be_run(monkeypatch, tmp_path):
     """Where the system refuses every new process, no program is graded as wrong."""
-    full = "import subprocess\ndef refuse(*_, **__):\n    raise BlockingIOError(11, 'try again')\n"
-    (tmp_path / "sitecustomize.py").write_text(f"{full}subprocess.Popen = refuse\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    process = pool.start_grader()
-    question = json.dumps([7, "code", block(ADD), json.dumps(ASSERTIONS), 30, 30])
-    said, _ = process.communicate(f"{question}\n", timeout=60)
-    read, reply = (json.loads(line) for line in said.splitlines())
+    full = """
+import subprocess
+def refuse(*_, **__):
+    raise BlockingIOError(11, "try again")
+subprocess.Popen = refuse
+"""
+    read, reply = replies(monkeypatch, tmp_path, full, ENDLESS)
     assert read == [7, "read"]
     assert reply[:2] == [7, "error"]
     assert reply[2].startswith("programs cannot be run here: ")
 
 
-def test_a_grader_that_does_not_start(monkeypatch):
+def test_a_grader_that_does_not_start(idle, monkeypatch):
     """An error, and no endless attempts."""
-    monkeypatch.setattr(pool, "IDLE_GRADERS", queue.SimpleQueue())
     monkeypatch.setattr(pool, "start_grader", lambda: talking("sys.exit()"))
     with pytest.raises(RuntimeError, match="a grader does not start"):
-        grade(FIVE, 30)
+        grade(FIVE, 60)
 
 
 def test_an_unknown_verifier_is_an_error():
@@ -250,7 +255,7 @@ def test_long_texts_have_a_deadline(grader, verifier):
     """Also within the search for the answer."""
     text = "\\boxed{" * 1_000_000
     assert grade((verifier, text, "5"), 0.05) == (0.0, "timeout")
-    assert grade(FIVE, 30) == (1.0, "")
+    assert grade(FIVE, 60) == (1.0, "")
 
 
 def test_long_lists_say_how_far_they_are(monkeypatch, capsys):
@@ -266,41 +271,34 @@ def test_long_lists_say_how_far_they_are(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    "text, gold, reply",
-    [
+def test_a_grader_is_used_again(grader, idle):
+    for text, gold, reply in [
         (boxed("5"), "5", (1.0, "")),
         (boxed("6"), "5", (0.0, "")),
         ("no box", "5", (0.0, "unparsed")),
         (boxed("5"), None, (0.0, "unparsed")),  # no text, so that the verifier raises a TypeError
-    ],
-)
-def test_a_grader_is_used_again(grader, text, gold, reply):
-    assert grade(("math", text, gold), 30) == reply
-    assert pool.IDLE_GRADERS.get_nowait() is grader
+    ]:
+        assert grade(("math", text, gold), 60) == reply
+    assert idle.get_nowait() is grader
     assert grader.poll() is None
 
 
-def test_a_grader_ends_with_the_process_that_asks(grader):
-    """Its standard input closes then, even where that process was killed."""
+def test_a_grader_is_a_process_of_its_own(grader):
+    """Ctrl-C does not reach it, and its memory is limited.
+
+    It ends with the process that asks: its standard input closes then, even where that was killed.
+    """
+    assert os.getsid(grader.pid) == grader.pid != os.getsid(0)
+    assert resource.prlimit(grader.pid, resource.RLIMIT_AS) == (2**32, 2**32)
     pool.IDLE_GRADERS.get()
     grader.stdin.close()
-    assert grader.wait(timeout=10) == 0
+    assert grader.wait(timeout=60) == 0
 
 
-def test_ctrl_c_does_not_reach_a_grader(grader):
-    assert os.getsid(grader.pid) == grader.pid != os.getsid(0)
-
-
-def test_the_memory_of_a_grader_is_limited(grader):
-    assert resource.prlimit(grader.pid, resource.RLIMIT_AS) == (2**32, 2**32)
-
-
-def test_a_grader_starts_in_any_folder(monkeypatch, tmp_path):
+def test_a_grader_starts_in_any_folder(idle, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    monkeypatch.setattr(pool, "IDLE_GRADERS", queue.SimpleQueue())
-    assert grade(FIVE, 30) == (1.0, "")
+    assert grade(FIVE, 60) == (1.0, "")
 
 
 # ------------------------------------------------------------------------ the fields of a verifier
@@ -323,7 +321,7 @@ def test_a_reward_is_any_finite_number(entry, given):
     assert (reward, status) == (given, "")
 
 
-@pytest.mark.parametrize("given", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("given", [math.nan, -math.inf])
 def test_a_reward_that_is_no_finite_number(entry, given):
     entry(lambda text, gold: given)
     with pytest.raises(ValueError, match="the verifier mine gave the reward"):
@@ -374,24 +372,12 @@ def problems_of(tiny, folder, **flags):
     return load_problems(config, tiny[1])[1][str(file)]
 
 
-@pytest.mark.parametrize(
-    "cell, gold",
-    [
-        ("3 9 5 : 48", "3 9 5 : 48"),
-        ("3 9 5 : 48 ", "3 9 5 : 48 "),
-        ("3:3", "3:3"),
-        ("3 9 5", ""),
-        ("a b : 3", ""),
-        (": 3", ""),
-        ("3 : ", ""),
-        ("3.5 2 : 7", ""),
-        (None, ""),
-        (48, ""),
-    ],
-)
-def test_a_countdown_problem_in_a_column(cell, gold):
+def test_a_countdown_problem_in_a_column():
     """What is none cannot be judged."""
-    assert VERIFIERS["countdown"].gold(cell) == gold
+    read = VERIFIERS["countdown"].gold
+    assert [read(cell) for cell in ("3 9 5 : 48 ", "3:3")] == ["3 9 5 : 48 ", "3:3"]
+    for cell in ("3 9 5", "a b : 3", ": 3", "3 : ", "3.5 2 : 7", None, 48):
+        assert read(cell) == ""
 
 
 # --------------------------------------------------------------- `python -m rlvr.verify FILE.jsonl`
@@ -431,15 +417,10 @@ def test_rewards_statuses_and_summary(tmp_path):
     "content, message",
     [
         (None, "give one .jsonl file with the columns verifier, text and gold"),
-        ('{"verifier": "math", "text": ""}', "line 1: no JSON with texts for verifier, text, g"),
-        (
-            '{"verifier": "countdown", "text": null, "gold": "1 2 : 3"}',
-            "line 1: no JSON with texts for",
-        ),
+        ('{"verifier": "math", "text": ""}', "line 1: no JSON with texts for verifier, text, gold"),
+        ('{"verifier": "countdown", "text": null, "gold": "1 2 : 3"}', "line 1: no JSON"),
         ('{"verifier": "countdown", "text": "<answer>1</answer>", "gold": "5"}', "line 1: no JSON"),
-        ('{"verifier": ["math"], "text": "", "gold": ""}', "line 1: no JSON with texts for"),
-        ('{"verifier": "number", "text": "", "gold": 5}', "line 1: no JSON with texts for"),
-        ('{"verifier": "math", "text": "", "gold": ["1", 2]}', "line 1: no JSON with texts for"),
+        ('{"verifier": "math", "text": "", "gold": ["1", 2]}', "line 1: no JSON"),
         ("5", "line 1: no JSON"),
         ('{"verifier": "maths", "text": "", "gold": ""}', "there is no verifier 'maths'"),
     ],

@@ -114,7 +114,7 @@ def test_what_does_nothing_outside(request, mark, kept, scratch):
     actions = [filled_in(template, mark, kept) for template in templates]
     grade_all([question for action in actions for question in questions_of(action)], 5)
     assert traces(scratch, [mark]) == []
-    assert grade_all([RIGHT] * 2, 30) == [(1.0, "")] * 2
+    assert grade_all([RIGHT] * 2, 60) == [(1.0, "")] * 2
 
 
 def filled_in(template, mark, kept, **others):
@@ -144,7 +144,7 @@ def test_what_only_the_system_can_refuse(way, mark, kept, scratch):
     assert traces(scratch, [mark]) == []
     assert os.sched_getscheduler(grader.pid) == os.SCHED_OTHER
     assert grader.poll() is None
-    assert grade_all([RIGHT] * 2, 30) == [(1.0, "")] * 2
+    assert grade_all([RIGHT] * 2, 60) == [(1.0, "")] * 2
 
 
 def test_what_a_sandbox_shows(way):
@@ -154,39 +154,36 @@ def test_what_a_sandbox_shows(way):
     """
     if way != "bubblewrap":
         pytest.skip("the fallback hides nothing")
-    program = """
+    needed = [os.path.realpath(sys.executable), sys.base_prefix, str(isolation.PROJECT)]
+    seen = {path.split("/")[1] for path in needed}
+    program = f"""
 import os, sysconfig
 packages = sysconfig.get_path('stdlib') + '/site-packages'
 print(os.path.exists(packages) and os.listdir(packages) != [])
-print({'home', 'root', 'mnt', 'sys', 'bin'} & {*os.listdir('/')} <= {NEEDED})
-print(os.path.exists(TESTS), os.path.exists('/usr/share/doc'))
+print({{'home', 'root', 'mnt', 'sys', 'bin'}} & {{*os.listdir('/')}} <= {seen})
+print(os.path.exists({__file__!r}), os.path.exists('/usr/share/doc'))
 print(len([name for name in os.listdir('/proc') if name.isdigit()]) <= 4)
 print(any(os.access(path, os.W_OK) for path in ('/', '/usr/lib', '/dev/shm', os.__file__)))
 print(os.getuid() != 0, dict(os.environ))
 open('own', 'w').write('x')
 print(sorted(os.listdir()))
 """
-    needed = [os.path.realpath(sys.executable), sys.base_prefix, str(isolation.PROJECT)]
-    folders = ", ".join(repr(path.split("/")[1]) for path in needed)
-    program = program.replace("{NEEDED}", f"{{{folders}}}").replace("TESTS", repr(__file__))
     in_tmp = {path.split("/")[2] for path in needed if path.startswith("/tmp/")}
     wanted = f"False\nTrue\nFalse False\nTrue\nFalse\nTrue {{}}\n{sorted({'own', *in_tmp})}"
-    assert pool.grade(("code", block(program), outputs(wanted)), 30) == (1.0, "")
+    assert pool.grade(("code", block(program), outputs(wanted)), 60, 60) == (1.0, "")
 
 
 # ------------------------------------------------------------------------------------ cheats
 
 
 def test_cheats_score_0(way):
-    """Each of them, with right programs between them that are judged as ever."""
-    right = "code", block(ADD), UNKNOWN
-    questions = [each for cheat in CHEATS for each in (("code", block(cheat), UNKNOWN), right)]
-    rewards = [reward for reward, _ in grade_all(questions, 3)]
-    assert [cheat for cheat, reward in zip(CHEATS, rewards[::2], strict=True) if reward] == []
-    assert rewards[1::2] == [1] * len(CHEATS)
+    """Each of them. The right programs after them are judged as ever."""
+    found = grade_all([("code", block(cheat), UNKNOWN) for cheat in CHEATS], 3)
+    assert [cheat for cheat, (reward, _) in zip(CHEATS, found, strict=True) if reward] == []
+    assert grade_all([("code", block(ADD), UNKNOWN)] * 4, 60) == [(1.0, "")] * 4
 
 
-def test_a_cheat_cannot_shift_the_rewards_after_it(way):
+def test_a_cheat_cannot_shift_the_rewards_after_it(way, monkeypatch):
     """6 and 5 in turn for the gold 5, each by the same grader, after one that writes replies."""
     program = """
 import os
@@ -194,17 +191,15 @@ for fd in range(1, 64):
     try: os.write(fd, b'[0, 1.0, ""]' + bytes([10]) * 9)
     except OSError: pass
 """
-    grader = pool.IDLE_GRADERS.get()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool, "IDLE_GRADERS", queue.SimpleQueue())
-        pool.IDLE_GRADERS.put(grader)
-        assert pool.grade(("code", block(program), outputs("1.0")), 30)[0] == 0
-        found = [
-            pool.grade(("code", block(f"print({n})"), outputs("5")), 30)[0] for n in (6, 5, 6, 5)
-        ]
-        assert pool.IDLE_GRADERS.get() is grader
+    shared = pool.IDLE_GRADERS
+    grader = shared.get()
+    monkeypatch.setattr(pool, "IDLE_GRADERS", queue.SimpleQueue())
     pool.IDLE_GRADERS.put(grader)
-    assert found == [0, 1, 0, 1]
+    questions = [("code", block(program), outputs("1.0"))]
+    questions += [("code", block(f"print({n})"), outputs("5")) for n in (6, 5, 6, 5)]
+    assert [pool.grade(question, 60, 60)[0] for question in questions] == [0, 0, 1, 0, 1]
+    assert pool.IDLE_GRADERS.get() is grader
+    shared.put(grader)
 
 
 # ------------------------------------------------------------------------------------ ends
@@ -233,7 +228,7 @@ def test_a_program_ends_soon_after_its_grader(scratch):
     # after a first program, no solution is one that only tries what isolates it
     print(json.dumps([0, *RIGHT, 60, 60]), file=grader.stdin, flush=True)
     assert [json.loads(grader.stdout.readline()) for _ in range(2)] == [[0, "read"], [0, 1.0, ""]]
-    print(json.dumps([1, "code", sleeps, outputs(""), 3, 3]), file=grader.stdin, flush=True)
+    print(json.dumps([1, "code", sleeps, outputs(""), 8, 8]), file=grader.stdin, flush=True)
     started = wait_until(lambda: len(solutions_alive(scratch)) > 1)  # it has a process of its own
     grader.kill()
     said, _ = grader.communicate()
@@ -250,11 +245,9 @@ def test_the_line_at_the_start(way):
     """It names what is not held off, and why bubblewrap is not there."""
     line = isolation.describe()
     assert "\n" not in line
-    if way == "bubblewrap":
-        assert "bubblewrap" in line
-    else:
+    assert "bubblewrap" in line
+    if way != "bubblewrap":
         assert "bwrap is not installed" in line
-        assert "does not hold off" in line
         assert isolation.OPEN_HOLES[way] in line
 
 
@@ -290,27 +283,25 @@ def refusals(monkeypatch):
         isolation, "command", lambda *given: [left.pop()] if left else command(*given)
     )
     monkeypatch.setattr(isolation, "SECONDS_BEFORE_NEXT_START", 0.0)
+    monkeypatch.setattr(code, "IDLE_CHECKS", [])
     return left
 
 
-@pytest.mark.parametrize("tests", [RIGHT, ("code", block(ADD), json.dumps(ASSERTIONS))])
-def test_a_sandbox_that_starts_at_the_third_attempt(refusals, monkeypatch, tests):
-    """A program is not wrong because the machine was short of processes for a moment."""
-    monkeypatch.setattr(code, "IDLE_CHECKS", [])
+@pytest.mark.parametrize("question", [RIGHT, ("code", block(ADD), UNKNOWN)])
+def test_a_sandbox_that_starts_at_the_third_attempt(refusals, monkeypatch, question):
+    """A program is not wrong because the machine was short of processes for a moment.
+
+    Where no sandbox starts any more, the run ends, and no right program is trained on as a wrong
+    one.
+    """
     refusals += ["/bin/false", "/no such program"]
-    _, text, gold = tests
-    assert code.verify_code(text, gold, 30, 30) == 1.0
+    assert code.verify_code(*question[1:], 60, 60) == 1.0
     assert refusals == []
-
-
-def test_a_sandbox_that_does_not_start_any_more(refusals, monkeypatch):
-    """Then the run ends, and no right program is trained on as a wrong one."""
     monkeypatch.setattr(isolation, "START_SECONDS", 0.0)
     refusals += ["/no such program"] * 1000
-    _, text, gold = RIGHT
     message = "no sandbox for a program starts any more: .*No such file or directory"
     with pytest.raises(UserError, match=message):
-        code.verify_code(text, gold, 30, 30)
+        code.verify_code(*question[1:], 60, 60)
 
 
 def test_a_run_with_programs_begins_with_the_line(tiny, tmp_path, capsys):

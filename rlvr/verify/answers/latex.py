@@ -2,7 +2,6 @@
 
 import re
 
-FONT = r"\\(?:math(?:bf|it|sf)|boldsymbol|bm|underline)"
 TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox)\s*\{"
 # How the same thing is written in LaTeX that math-verify reads, to be replaced in this order.
 PLAIN = [
@@ -11,17 +10,19 @@ PLAIN = [
     (r"(?<!\\)\\[()\[\]]|\\?\$|[£€¥]|\\(?:display|text)style(?![a-z])|\\(?:bf|large)(?![a-z])", ""),
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}", ""),
     (r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-z])", " "),
-    (r"\s*\{\s*,\s*\}\s*", ","),
+    (r"(?<![A-Za-z\s])\s*\{\s*([,:])\s*\}\s*", r"\1"),
+    (r"\\langle(?![a-z])", "("),
+    (r"\\rangle(?![a-z])", ")"),
     # blanks that do not part words, numbers or items
     (r"(?<=[^\w\s\\,;})\]])\s+(?=\S)|\s+(?=[^\w\s\\])", ""),
     (r"\\(?:begin|end)\{aligned\}|&(?==)", ""),
     (r"\\begin\{cases\}([^&]*?)\\end\{cases\}", r"\1"),  # a system; with & there are conditions
-    # fonts: an index or a power keeps its braces
-    (rf"(?<=[\^_]){FONT}", ""),
-    (rf"{FONT}\s*\{{([^{{}}]*)\}}", r" \1 "),
-    (FONT, ""),
+    (r"\\(?:math(?:bf|it|sf)|boldsymbol|bm|underline)(?![a-z])", ""),
+    (r"\{\{([^{}]*)\}\}", r"{\1}"),
     # other ways to write the same
     (r"\\[dtc]?frac\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\frac{\1}{\2}"),
+    (r"(\\sqrt\s*\[\w+\])\s*(\w)", r"\1{\2}"),
+    (r"^(?:\\approx|≈)", ""),
     (r"\\mathrm\s*\{([ei])\}", r" \1 "),  # constants; other such letters are units
     (r"(?<=[\d)}])i(?![A-Za-z])", " i"),  # the constant to math-verify, where it stands by itself
     (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
@@ -37,6 +38,7 @@ PLAIN = [
 SIGNS = str.maketrans(
     {
         "−": "-",
+        "–": "-",
         "°": r"^\circ ",
         "√": r"\sqrt ",
         "∞": r"\infty ",

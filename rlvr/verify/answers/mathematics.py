@@ -25,7 +25,7 @@ from rlvr.verify.answers.numbers import is_too_large, scale_of
 LONGEST = 2000  # characters of an answer
 MOST_DIFFERENCE = 1e-3  # of two small numbers that count as equal, as a share of the right one
 ZERO = 1e-100  # sympy computes 2 - 2 to so many digits that some 1e-123 is left of it
-AND = rf"{TEXT}\s*,?\s*(?:and|or)\s*,?\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
+AND = rf"{TEXT}\s*(?:,|,?\s*(?:and|or)\s*,?)\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|,"  # of items; a line's end, but not \\sqrt for \sqrt
 EQUALS = r"(?<![<>:])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # of 4!=24, too, but not of x!=4
 # A number of several groups, as in 1,000, and not a beginning of 1,200,3.
@@ -91,10 +91,12 @@ def verify_math(text: str, gold: str) -> float | None:
     bases = bases_in(answer)
     if bases and bases != (bases_in(gold) or ["10"] * len(bases)):
         return 0.0  # math-verify drops the base of 52_8
-    if any(map(is_too_large, values_in(right + given))):
-        return float(any(one == other for one in values_in(right) for other in values_in(given)))
+    if any(one == other for one in right for other in given):
+        return 1.0  # without working them out
+    if any(map(is_too_large, right + given)):
+        return 0.0
     is_equal = math_verify.verify(right, given, timeout_seconds=None)
-    return float(is_equal and not is_equal_by_rounding(values_in(right), values_in(given)))
+    return float(is_equal and not is_equal_by_rounding(right, given))
 
 
 def is_equal_by_rounding(right: list, given: list) -> bool:
@@ -102,8 +104,6 @@ def is_equal_by_rounding(right: list, given: list) -> bool:
 
     To it 3.89e-10 is 0.
     """
-    if any(one == other for one in right for other in given):
-        return False  # without computing them, which can take long
     try:
         right, given = ([complex(value) for value in values] for values in (right, given))
         # The difference of two infinite ones is nan, which is not larger than anything.
@@ -120,11 +120,6 @@ def bases_in(text: str) -> list[str]:
     """The bases of the numbers in a list, as of 52_8; equations count with their last side."""
     items = [split(item, EQUALS)[-1].strip() for item in split(plain(text), DIVIDER)]
     return [number[1] for item in items if (number := OF_A_BASE.fullmatch(item))]
-
-
-def values_in(found: list) -> list:
-    """What math-verify has read, without the texts beside it."""
-    return [value for value in found if not isinstance(value, str)]
 
 
 def count_parts(values: list) -> int:
@@ -196,15 +191,11 @@ def settle(item: str) -> str | None:
     sides = split(item, EQUALS)
     if len(sides) == 1:
         return item
-    names = [side for side in sides if is_name(side)]
     others = [side for side in sides if not is_name(side)]
-    numbers = [side for side in others if is_number(side)]
-    if not others:
-        return sides[-1]
-    to_agree = numbers if names else others
+    to_agree = others if len(others) == len(sides) else [*filter(is_number, others)]
     if not all(agree(side, to_agree[-1]) for side in to_agree[:-1]):
         return None
-    return (to_agree or others)[-1]
+    return (to_agree or others or sides)[-1]
 
 
 def is_number(side: str) -> bool:
@@ -250,15 +241,14 @@ def agree(side: str, other: str) -> bool:
 
 
 def parse(text: str) -> list:
-    """What math-verify reads in LaTeX: the value and the text. [] for what it does not read."""
+    """The values that math-verify reads in LaTeX; [] for what it does not read."""
     import math_verify
 
-    if PROSE.search(re.sub(rf"{TEXT}[^{{}}]*\}}|\\[A-Za-z]+", "", text)) or TWO_NUMBERS.search(
-        text
-    ):
+    outside_of_text = re.sub(rf"{TEXT}[^{{}}]*\}}|\\[A-Za-z]+", "", text)
+    if PROSE.search(outside_of_text) or TWO_NUMBERS.search(text):
         return []
     found = math_verify.parse(boxed(text), [as_latex()], parsing_timeout=None)
-    return [] if not found or isinstance(found[0], str) else found
+    return [value for value in found if not isinstance(value, str)]
 
 
 @cache

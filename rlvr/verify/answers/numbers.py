@@ -13,16 +13,18 @@ from rlvr.verify.answers.boxes import find_answer
 from rlvr.verify.answers.expressions import CANNOT_BE_READ, value_of
 
 LONGEST = 300  # characters of an answer
+LARGEST = 10**6  # binary digits of a number that is worked out; 2^1000000 has as many
 # Words behind a number that multiply it, as in 3 million.
 MULTIPLES = {
     "dozen": 12,
     "hundred": 10**2,
     "thousand": 10**3,
     "million": 10**6,
+    "mn": 10**6,
     "billion": 10**9,
+    "bn": 10**9,
     "trillion": 10**12,
 }
-SHORT = {"k": 10**3, "mn": 10**6, "bn": 10**9}  # just behind a number; K by itself is a unit
 # Units behind "per", a hyphen or a bracket, as in 18/hr. Other words of one or two letters may be
 # unknowns there, as in 18/x and 18-x.
 BEHIND_A_SIGN = re.compile(r"(?:/ ?|[(-])(?:[^\W\d_]{3}|(?:hr?|km|kg|lb|oz|ft)\b)")
@@ -37,7 +39,6 @@ PLAIN = [  # how the same thing is written without LaTeX, in this order
     # K of money is a thousand; the signs of $70K$ are none of money
     (r"((?:\\\$|\$\$|[€£¥]|\$(?![\d., ]+K\s*\$)) ?[\d.,]+)K\b", r"\1k"),
     (r"\\(?:text|math|operatorname|boldsymbol|bm|mbox)[a-z]*", " "),
-    (r"\{,\}", ","),
     (r"\\[()\[\]]|\\[!,;: ]|\\q?quad|\\(?:left|right|displaystyle)|\\?[$%]|[€£¥~]|\*\*", ""),
     (r"\^?\s*\{?\s*\\circ\s*\}?|\\degree", "°"),
     ("[\u2212\u2013]", "-"),
@@ -53,7 +54,7 @@ WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d{1,30})"
 NUMBER = re.compile(
     rf"(?P<sign>[-+]?) *(?:(?P<whole>{WHOLE}) +(?=\d+/))?(?P<top>-?{WHOLE}?(?:\.\d{{0,30}})?)"
     rf"(?:/(?P<bottom>-?{WHOLE}))?(?: *\* *10\^(?P<power>-?\d\d?))?"
-    r"(?:(?P<short>k| ?mn| ?bn)\b)?(?P<unit>.*)",
+    r"(?P<thousands>k\b)?(?P<unit>.*)",  # K is a unit
     re.A,
 )
 UNIT = re.compile(r"(?:[^\W\d_]|[ °²³/*.()'’-]|\^-?\d)*")
@@ -61,8 +62,7 @@ UNIT = re.compile(r"(?:[^\W\d_]|[ °²³/*.()'’-]|\^-?\d)*")
 
 def verify_number(text: str, gold: str) -> float | None:
     """The number of an answer against that of the gold."""
-    number, right = read_number(find_answer(text)), read_number(gold)
-    return None if number is None or right is None else float(number == right)
+    return compare(find_answer(text), gold)
 
 
 def last_number(text: str) -> str:
@@ -74,7 +74,12 @@ def last_number(text: str) -> str:
 
 def verify_last_number(text: str, gold: str) -> float | None:
     """The last number of a text, wherever it stands, as lm-eval's flexible-extract reads it."""
-    number, right = read_number(last_number(text)), read_number(gold)
+    return compare(last_number(text), gold)
+
+
+def compare(answer: str, gold: str) -> float | None:
+    """Whether two texts are the same number; None where one of them is none."""
+    number, right = read_number(answer), read_number(gold)
     return None if number is None or right is None else float(number == right)
 
 
@@ -119,7 +124,7 @@ def read_plain(text: str) -> Fraction | None:
         return None
     value += Fraction((found["whole"] or "0").replace(",", ""))
     value *= Fraction(10) ** int(found["power"] or 0)
-    scale *= SHORT.get((found["short"] or "").strip(), 1)
+    value *= 1000 if found["thousands"] else 1
     return value * scale * (-1 if found["sign"] == "-" else 1)
 
 
@@ -135,22 +140,13 @@ def scale_of(unit: str) -> int | None:
 
 def calculate(text: str) -> Fraction | None:
     """The exact value of a sum such as 6 * 7 or 0.5 * (3 + 1); None for other text."""
-    text = re.sub(r"(\d*)\.(\d+)", lambda part: decimal(*part.groups()), text.replace(",", ""))
+    text = re.sub(r"\d*\.\d+", lambda part: f"({Fraction(part[0])})", text.replace(",", ""))
     if not re.fullmatch(r"[0-9+\-*/() ]+", text):
         return None
     try:
         return Fraction(value_of(ast.parse(text.strip(), mode="eval").body))
     except CANNOT_BE_READ:
         return None
-
-
-def decimal(whole: str, behind: str) -> str:
-    """A decimal fraction as a quotient of whole numbers."""
-    return f"({int(whole + behind)}/{10 ** len(behind)})"
-
-
-LARGEST = 10**6  # binary digits; 2^1000000 has as many
-MOST_TERMS = 10**3  # a power of a sum with letters is multiplied out
 
 
 def is_too_large(expression) -> bool:
@@ -162,30 +158,14 @@ def digits(expression) -> float:
     """About how many binary digits the largest number has in working it out, or more."""
     import sympy
 
-    if isinstance(expression, sympy.MatrixBase):
-        return max(map(digits, expression), default=1.0)
-    if not expression.args:
-        if isinstance(expression, sympy.Rational):
-            return math.log2(max(abs(expression.p), expression.q))
-        return 1.0  # a letter, pi, infinity
-    inside = [digits(argument) for argument in expression.args]
-    largest = max(inside)
-    if isinstance(expression, sympy.Pow):
-        base, exponent = expression.args
-        times = number_with_log2(inside[1])
-        if base.free_symbols and base.is_Add and times > MOST_TERMS:
-            return math.inf
-        return inside[0] * times if exponent.is_number else largest
-    if isinstance(expression, sympy.exp):
-        return 2 * number_with_log2(largest)
-    if isinstance(expression, (sympy.factorial, sympy.factorial2, sympy.binomial)):
-        return largest * number_with_log2(min(inside))
-    if isinstance(expression, (sympy.Sum, sympy.Product)):
-        terms = [digits(bound) for limits in expression.limits for bound in limits[1:]]
-        return max(largest, number_with_log2(max(terms, default=1.0)))
-    return sum(inside) if isinstance(expression, sympy.Mul) else largest + 1
-
-
-def number_with_log2(log2: float) -> float:
-    """The number with this logarithm, or one that is large enough."""
-    return 2.0 ** min(log2, 1000.0)
+    if isinstance(expression, sympy.Rational):
+        return math.log2(max(abs(expression.p), expression.q))
+    is_matrix = isinstance(expression, sympy.MatrixBase)
+    inside = [digits(part) for part in (expression if is_matrix else expression.args)]
+    if not inside:
+        return 10.0  # a letter: powers of a sum with one are multiplied out
+    grows = sympy.Pow, sympy.exp, sympy.factorial, sympy.factorial2, sympy.binomial
+    if isinstance(expression, (*grows, sympy.Sum, sympy.Product)):
+        times = 2.0 ** min(inside[-1], 1000.0)  # the exponent, the last argument, the bounds
+        return inside[0] * times
+    return sum(inside) if isinstance(expression, sympy.Mul) else max(inside) + 1

@@ -1,24 +1,16 @@
 """The program in a completion: its fenced blocks, and those that belong together."""
 
 import ast
-import bisect
 import builtins
-import collections
-import functools
-import heapq
-import itertools
-import math
+import importlib
 import re
-import string
+import symtable
 import textwrap
-import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 FENCE = re.compile(r"(?P<before>.*?)(?<![`~])(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<label>[^`]*+)")
-STARRED = {  # the names that `from math import *` and the like bring along
-    module.__name__: dir(module)
-    for module in (bisect, collections, functools, heapq, itertools, math, string, typing)
-}
+# modules of which programs take all names, as by `from math import *`
+STARRED = "bisect collections functools heapq itertools math string typing".split()
 READING = {"input", "open", "stdin", "fileinput", "fdopen", "read"}  # names of what reads
 PRINTING = {"print", "stdout", "write", "writelines"}
 DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -114,20 +106,36 @@ def join_blocks(blocks: list[str], wanted: list[str]) -> str:
         if block.lstrip().startswith(">>>"):
             continue
         try:
-            nodes = [*ast.walk(ast.parse(block))]
+            tree = ast.parse(block)
+            bound, used = global_names(block, tree)
         except SyntaxError:
             if not program:
                 return block
             continue
-        if len(nodes) == 1:  # the module, without a statement
+        if not tree.body or (program and not bound & needed):
             continue
-        stored = {name for node in nodes for name in names_bound_by(node)}
-        if program and not stored & needed:
-            continue
-        loaded = {node.id for node in nodes if isinstance(node, ast.Name)}
-        needed = (needed | loaded) - stored - {*dir(builtins)}
+        needed = (needed | used) - bound - {*dir(builtins)}
         program = f"{block}\n{program}"
     return with_futures_first(program)
+
+
+def global_names(code: str, tree: ast.Module) -> tuple[set[str], set[str]]:
+    """The names of the module that code gives a value, and those that it reads."""
+    bound, used = set(), set()
+    tables = [symtable.symtable(code, "program.py", "exec")]
+    for table in tables:
+        tables += table.get_children()
+        for name in table.get_symbols():
+            if name.is_global() or table.get_type() == "module":
+                if name.is_assigned() or name.is_imported():
+                    bound.add(name.get_name())
+                if name.is_referenced():
+                    used.add(name.get_name())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            if node.module in STARRED:
+                bound.update(dir(importlib.import_module(node.module)))
+    return bound, used
 
 
 def with_futures_first(program: str) -> str:
@@ -140,23 +148,3 @@ def with_futures_first(program: str) -> str:
             moved += lines[where]
             lines[where] = [""] * len(lines[where])
     return "\n".join(moved + lines)
-
-
-def names_bound_by(node: ast.AST) -> Iterable[str | None]:
-    """The names that a node of a syntax tree gives a value; None where it could, and does not."""
-    match node:
-        case ast.Name(ctx=ast.Store()):
-            return [node.id]
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            return [node.name]
-        case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar():
-            return [node.name]
-        case ast.MatchMapping():
-            return [node.rest]
-        case ast.arg():
-            return [node.arg]
-        case ast.ImportFrom(names=[ast.alias(name="*")]):
-            return STARRED.get(node.module, [])
-        case ast.Import() | ast.ImportFrom():
-            return [(alias.asname or alias.name).partition(".")[0] for alias in node.names]
-    return []

@@ -142,6 +142,11 @@ class Program:
         return self.remotes.setdefault(number, Remote(self, number))
 
 
+def asks(function):
+    """A method that has the program call a function of Python's with the object behind `self`."""
+    return lambda self, *given: self._program.ask(function, self, *given)
+
+
 class Remote:
     """Stands for an object of the program that is no plain value: a function, a class, a generator.
 
@@ -156,38 +161,19 @@ class Remote:
     def __call__(self, *arguments, **named):
         return self._program.ask(self, *arguments, **named)
 
-    def __getattr__(self, name):
-        return self._program.ask(getattr, self, name)
-
-    def __setattr__(self, name, value):
-        self._program.ask(setattr, self, name, value)
-
-    def __getitem__(self, key):
-        return self._program.ask(operator.getitem, self, key)
-
-    def __setitem__(self, key, value):
-        self._program.ask(operator.setitem, self, key, value)
-
-    def __len__(self):
-        return self._program.ask(len, self)
-
-    def __bool__(self):
-        return self._program.ask(bool, self)
-
-    def __str__(self):
-        return self._program.ask(str, self)
-
-    def __repr__(self):
-        return self._program.ask(repr, self)
-
-    def __iter__(self):
-        return self._program.ask(iter, self)
-
-    def __next__(self):
-        return self._program.ask(next, self)
-
     def __instancecheck__(self, value):
         return self._program.ask(isinstance, value, self)
+
+    __getattr__ = asks(getattr)
+    __setattr__ = asks(setattr)
+    __getitem__ = asks(operator.getitem)
+    __setitem__ = asks(operator.setitem)
+    __len__ = asks(len)
+    __bool__ = asks(bool)
+    __str__ = asks(str)
+    __repr__ = asks(repr)
+    __iter__ = asks(iter)
+    __next__ = asks(next)
 
 
 def replace(old, new) -> None:

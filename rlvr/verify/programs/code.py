@@ -6,7 +6,6 @@ assertions are judged in a sandbox of their own.
 
 import ast
 import contextlib
-import functools
 import json
 import re
 import sys
@@ -135,7 +134,7 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
         usual_imports=tests.calls,
         seconds=all_seconds,
     )
-    with start_sandbox("solution", **job) as sandbox:
+    with contextlib.closing(start_sandbox("solution", **job)) as sandbox:
         end = time.monotonic() + all_seconds
         try:
             return float(judge(sandbox, tests, seconds, end))
@@ -144,20 +143,14 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
 
 
 def wanted_names(tests: UnitTests) -> list[str]:
-    """The names that the tests look for in a program."""
+    """The names that the tests look for in a program; none where they cannot be read."""
     if tests.calls:
         return ["Solution", tests.function or "Solution"]
-    return names_in(tests.assertions)
-
-
-@functools.lru_cache(maxsize=4096)
-def names_in(assertions: str) -> list[str]:
-    """All names in assertions; none where they cannot be read."""
     try:
-        nodes = [*ast.walk(ast.parse(assertions))]
+        nodes = ast.walk(ast.parse(tests.assertions))
+        return sorted({node.id for node in nodes if isinstance(node, ast.Name)})
     except (SyntaxError, ValueError):
         return []
-    return sorted({node.id for node in nodes if isinstance(node, ast.Name)})
 
 
 def stdlib_imports(program: str) -> list[str]:
@@ -181,9 +174,8 @@ def judge_calls(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) 
     """Whether every call gives its result, as a plain value; a tuple counts as a list."""
     for number, (given, wanted) in enumerate(tests.pairs):
         arguments = [encode(each, refuse) for each in (tests.function, *given)]
-        reply = sandbox.ask(
-            [number, ["object", 1], arguments, {}], min(end, time.monotonic() + seconds)
-        )
+        question = [number, ["object", 1], arguments, {}]
+        reply = sandbox.ask(question, min(end, time.monotonic() + seconds))
         answered, kind, *parts = reply
         if answered != number or kind != "value":
             return False

@@ -4,6 +4,7 @@ The operating system isolates them: bubblewrap where it is installed and may be 
 user where this one is root, else limits alone. `describe` says what that does not hold off.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -25,7 +26,6 @@ START_SECONDS = 30.0  # a busy machine may take that long to start an interprete
 SECONDS_BEFORE_NEXT_START = 0.5
 MOST_REPLY = 2**26  # bytes
 OPEN_HOLES = {
-    "bubblewrap": "",
     "user": "reading what every user may read, writing to /tmp, and the network",
     "limits": "a program that means to read or write your files, to use the network, to outlive its"
     " test, or to look into other processes, this one included",
@@ -65,25 +65,13 @@ class Sandbox:
         try:
             if self.receive(end) != "ready":
                 raise EOFError
-            rights = dict(
-                project=str(PROJECT),
-                user=self.user,
-                counted=way != "limits",
-                guarded=way != "bubblewrap",
-            )
-            self.send({**rights, **job}, end)
+            rights = dict(counted=way != "limits", guarded=way != "bubblewrap")
+            self.send({**job, **rights, "project": str(PROJECT), "user": self.user}, end)
         except (EOFError, ValueError, TimeoutError):
             self.process.kill()
             reason = self.process.stderr.read().decode(errors="replace").strip()
             self.close()
             raise OSError(reason.rpartition("\n")[2] or "no answer") from None
-
-    def __enter__(self):
-        """This sandbox, which the end of the block closes."""
-        return self
-
-    def __exit__(self, *error):
-        self.close()
 
     def ask(self, message, end: float):
         """Send a message -> the reply; TimeoutError after `end`, EOFError where there is none."""
@@ -122,10 +110,8 @@ class Sandbox:
 
     def close(self) -> None:
         """End the process and what it has started, as far as the system lets it be found."""
-        try:
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # it has ended by itself
         if self.kills_user:
             end_processes_of(self.user)
         self.process.wait()
@@ -210,7 +196,7 @@ def isolation() -> tuple[str, str]:
             program = "import threading\nthreading.Thread(target=print, args=[input()]).start()"
             job = dict(blocks=[program], wanted=[], imports=[], calls=False, seconds=START_SECONDS)
             end = time.monotonic() + START_SECONDS
-            with Sandbox("solution", way, **job) as sandbox:
+            with contextlib.closing(Sandbox("solution", way, **job)) as sandbox:
                 if sandbox.ask([0, "works"], end) == [0, "works\n", 0]:
                     return way, "; ".join(reasons)
             reasons.append(f"{way}: a program does not run")
