@@ -142,12 +142,10 @@ def draw_arithmetic(config) -> tuple[list[Problem], list[Problem]]:
     """
     rng = random.Random(0)
     levels = itertools.cycle(config.arithmetic_levels.split(","))
-    evaluation = {}
+    evaluation, training = {}, {}
     for _ in range(20 * config.eval_problems):
         problem, expression = make_arithmetic(rng, next(levels), held_out=True)
         evaluation.setdefault(expression, problem)
-    training = {}
     for _ in range(2 * TRAINING_PROBLEMS):
-        problem, _ = make_arithmetic(rng, next(levels))
-        training[problem] = None
+        training[make_arithmetic(rng, next(levels))[0]] = None
     return [*training][:TRAINING_PROBLEMS], [*evaluation.values()][: config.eval_problems]
