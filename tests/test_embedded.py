@@ -3,7 +3,6 @@
 import copy
 import random
 import re
-import string
 from collections import Counter
 from dataclasses import replace
 
@@ -17,9 +16,9 @@ from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
 import pytest
 import torch
 import transformers
+import vision
 from local_sets import load, refused
 from runs import SCRIPTS, assert_finite, first_fast, real_load_problems, rows
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
 # ------------------------------------------------------------------------------------- Countdown
 
@@ -161,13 +160,10 @@ def test_flags_that_cannot_work():
     refused(["arithmetic has no end"], Config(dataset="arithmetic", eval_problems=0).check)
 
 
-@pytest.mark.parametrize(
-    "text, gold, reward",
-    [
+def test_verify_last_number():
+    for text, gold, reward in (
         ("27", "27", 1.0),
-        ("27.", "27", 1.0),
         (" The answer is 27!", "27", 1.0),
-        ("13 + 14 = 27", "27", 1.0),
         ("13+14=27.00", "27", 1.0),
         ("27 = 13 + 14", "27", 0.0),  # 14 is the last one
         ("27 apples, or 1,027 in all", "1027", 1.0),
@@ -183,10 +179,8 @@ def test_flags_that_cannot_work():
         ("", "27", None),
         ("13 + 1", "27", 0.0),  # cut off
         ("9" * 400, "27", None),
-    ],
-)
-def test_verify_last_number(text, gold, reward):
-    assert VERIFIERS["last_number"].verify(text, gold) == reward
+    ):
+        assert VERIFIERS["last_number"].verify(text, gold) == reward, text
 
 
 def test_the_last_number_as_lm_eval_reads_it():
@@ -203,31 +197,14 @@ def test_the_last_number_as_lm_eval_reads_it():
 
 # ---------------------------------------------------------------------------- a run of a chat model
 
-CHAT = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
-    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
 
 @pytest.fixture(scope="session")
 def chat_model():
     """(policy, tokenizer): a small random Llama with a chat template, whose stop token pads."""
-    words = ["<|im_start|>", "<|im_end|>", "<unk>", *string.printable]
-    tokenizer = Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>")
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("<[|]im_(start|end)[|]>|.|\n"), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<|im_start|>",
-        eos_token="<|im_end|>",
-        pad_token="<|im_end|>",
-        unk_token="<unk>",
-    )
-    fast.chat_template = CHAT
+    tokenizer = vision.build_tokenizer()
+    tokenizer.pad_token = tokenizer.eos_token
     shape = transformers.LlamaConfig(
-        vocab_size=len(words),
+        vocab_size=len(vision.WORDS),
         hidden_size=32,
         intermediate_size=64,
         num_hidden_layers=2,
@@ -235,16 +212,16 @@ def chat_model():
         num_key_value_heads=2,
         max_position_embeddings=512,
         tie_word_embeddings=True,
-        bos_token_id=0,
-        eos_token_id=1,
-        pad_token_id=1,
+        bos_token_id=None,
+        eos_token_id=vision.STOP,
+        pad_token_id=vision.STOP,
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         policy = transformers.LlamaForCausalLM(shape)
     with torch.no_grad():  # it likes to write digits, so that some answers are right
         policy.get_input_embeddings().weight.mul_(5)
-    return policy, fast
+    return policy, tokenizer
 
 
 def test_what_the_policy_reads(chat_model):
@@ -273,4 +250,5 @@ def test_a_run_of_a_chat_model(bare, monkeypatch, tmp_path, chat_model, script):
     assert len(rows("run")) == 2
     assert_finite("run")
     (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
-    assert transformers.AutoModelForCausalLM.from_pretrained(checkpoint).config.eos_token_id == 1
+    saved = transformers.AutoModelForCausalLM.from_pretrained(checkpoint)
+    assert saved.config.eos_token_id == vision.STOP
