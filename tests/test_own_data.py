@@ -58,7 +58,7 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(
 @pytest.mark.parametrize(
     "file, content, parts",
     [
-        ("own.jsonl", ROWS.encode() * 20_000 + LATIN, WHAT_IS_READ),  # over a megabyte
+        ("own.jsonl", ROWS.encode() * 5_000 + LATIN, WHAT_IS_READ),  # over a megabyte
         ("own/train.jsonl", LATIN, WHAT_IS_READ),
         ("own/read.me", b"", WHAT_IS_READ),
         ("own.json", b"[]", WHAT_IS_READ),
