@@ -27,20 +27,6 @@ class Row:
         self.gold = self.values[1] if self.gold is None else self.gold
 
 
-@dataclass
-class HubSet:
-    """A data set: where it is, what judges its answers, and its splits."""
-
-    path: str
-    columns: str
-    train: str | None = None  # the split to train on
-    test: str | None = "test"  # the split to evaluate on
-    verifier: str = "math"
-    configuration: str | None = None
-    files: str | None = None  # of a split, where the hub's repository has to be told which
-    splits: dict[str, list[Row]] = field(default_factory=dict)
-
-
 def lettered(question, options):
     """What a policy is asked."""
     lines = [f"{letter}. {text}" for letter, text in zip("ABCDEFGHIJ", options, strict=False)]
@@ -111,14 +97,6 @@ def livecodebench(question, difficulty, date, function=False, packed=True):
         tests = dict(fn_name="double", inputs=[[1], [5]], outputs=[2, 10])
     values = (question, starter, public, private, metadata, difficulty, date)
     return programming(values, tests, starter, difficulty)
-
-
-LIVECODEBENCH = dict(
-    path="lighteval/code_generation_lite",
-    columns="question_content, starter_code, public_test_cases, private_test_cases, metadata, "
-    "difficulty, contest_date",
-    verifier="code",
-)
 
 
 IN_THE_IMAGE = "Answer the question that stands in the image."
@@ -257,69 +235,46 @@ ROWS = {
         pmc_vqa("Method?", ["CT", "MRI", "X-ray", "Eye"], "A", wrong="C", image=b"2"),
     ],
 }
+LIVECODEBENCH = (
+    "question_content, starter_code, public_test_cases, private_test_cases, metadata, difficulty, "
+    "contest_date"
+)
+# Of each data set: its columns on the hub, the split to train on, and the split to evaluate on.
 SETS = {
-    "gsm8k": HubSet(
-        "openai/gsm8k", "question, answer", "train", verifier="number", configuration="main"
-    ),
-    "math": HubSet("DigitalLearningGmbH/MATH-lighteval", "problem, solution, level, type", "train"),
-    "math500": HubSet("HuggingFaceH4/MATH-500", "problem, answer, level, solution"),
-    "open-rs": HubSet("knoveleng/open-rs", "problem, answer, level, solution", "train", None),
-    "aime24": HubSet("HuggingFaceH4/aime_2024", "problem, answer, id, solution", test="train"),
-    "aime25": HubSet("math-ai/aime25", "problem, answer, id"),
-    "amc23": HubSet("math-ai/amc23", "question, answer, id"),
-    "minerva": HubSet("math-ai/minervamath", "question, answer"),
-    "olympiadbench": HubSet("math-ai/olympiadbench", "question, final_answer, solution"),
-    "arc": HubSet(
-        "allenai/ai2_arc",
-        "question, answerKey, choices",
-        verifier="choice",
-        configuration="ARC-Challenge",
-    ),
-    "mmlu-pro": HubSet(
-        "TIGER-Lab/MMLU-Pro",
-        "question, answer, options, answer_index, category",
-        verifier="choice",
-    ),
-    "code-contests": HubSet(
-        "deepmind/code_contests",
+    "gsm8k": ("question, answer", "train", "test"),
+    "math": ("problem, solution, level, type", "train", "test"),
+    "math500": ("problem, answer, level, solution", None, "test"),
+    "open-rs": ("problem, answer, level, solution", "train", None),
+    "aime24": ("problem, answer, id, solution", None, "train"),
+    "aime25": ("problem, answer, id", None, "test"),
+    "amc23": ("question, answer, id", None, "test"),
+    "minerva": ("question, answer", None, "test"),
+    "olympiadbench": ("question, final_answer, solution", None, "test"),
+    "arc": ("question, answerKey, choices", None, "test"),
+    "mmlu-pro": ("question, answer, options, answer_index, category", None, "test"),
+    "code-contests": (
         "description, public_tests, private_tests, generated_tests, solutions, difficulty",
         "train",
-        verifier="code",
+        "test",
     ),
-    "taco": HubSet(
-        "BAAI/TACO",
-        "question, input_output, starter_code, difficulty, solutions",
-        "train",
-        verifier="code",
-        files="ALL/{split}-*.parquet",
-    ),
-    "human-eval": HubSet(
-        "openai/openai_humaneval",
-        "prompt, test, entry_point, canonical_solution",
-        verifier="code",
-        configuration="openai_humaneval",
-    ),
-    "livecodebench-v5": HubSet(**LIVECODEBENCH, configuration="release_v5"),
-    "livecodebench-v6": HubSet(**LIVECODEBENCH, configuration="release_v6"),
-    "geo3k": HubSet("hiyouga/geometry3k", "problem, answer, images", "train"),
-    "mathvision": HubSet(
-        "MathLLMs/MathVision", "question, answer, options, level, image, decoded_image"
-    ),
-    "mathverse": HubSet(
-        "AI4Math/MathVerse",
-        "question, answer, problem_version, image",
-        test="testmini",
-        configuration="testmini",
-    ),
-    "pmc-vqa": HubSet(
-        "mdwiratathya/PMC-VQA_small",
+    "taco": ("question, input_output, starter_code, difficulty, solutions", "train", "test"),
+    "human-eval": ("prompt, test, entry_point, canonical_solution", None, "test"),
+    "livecodebench-v5": (LIVECODEBENCH, None, "test"),
+    "livecodebench-v6": (LIVECODEBENCH, None, "test"),
+    "geo3k": ("problem, answer, images", "train", "test"),
+    "mathvision": ("question, answer, options, level, image, decoded_image", None, "test"),
+    "mathverse": ("question, answer, problem_version, image", None, "testmini"),
+    "pmc-vqa": (
         "question, answer label, choice a, choice b, choice c, choice d, answer, image",
         "train",
-        verifier="choice",
-        files="data/{split}-00000-*.parquet",
+        "test",
     ),
 }
-for (name, split), rows in ROWS.items():
-    SETS[name].splits[split] = rows
+for (name, _), rows in ROWS.items():
     for row in rows:
-        row.name_columns(SETS[name].columns)
+        row.name_columns(SETS[name][0])
+
+
+def rows_of(name):
+    """Split -> its rows, of a data set."""
+    return {split: rows for (holder, split), rows in ROWS.items() if holder == name}

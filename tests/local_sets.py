@@ -1,17 +1,20 @@
 """Data sets in files, and what is read from them."""
 
+import csv
 import json
 from dataclasses import astuple
 
+from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.tasks.datasets import load_problems
 
 import pyarrow
 import pyarrow.parquet
+import pytest
 
 
 def write(path, rows):
-    """A .jsonl, .json or .parquet file of rows, which are dicts; or of bytes -> its path."""
+    """A .jsonl, .json, .csv or .parquet file of rows, which are dicts; or of bytes -> its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(rows, bytes):
         path.write_bytes(rows)
@@ -19,6 +22,9 @@ def write(path, rows):
         path.write_text(json.dumps(rows))
     elif path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".csv":
+        with path.open("w") as file:
+            csv.writer(file).writerows([rows[0], *(row.values() for row in rows)])
     else:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     return str(path)
@@ -49,7 +55,11 @@ def prompts_of(problems):
     return {problem.prompt for problem in problems}
 
 
-def one_line(error, *parts):
-    """The message of a caught exception is one line that holds `parts`."""
+def refused(parts, function, *given, **flags):
+    """Calling the function raises a UserError, whose message is one line that holds `parts`."""
+    with pytest.raises(UserError) as error:
+        function(*given, **flags)
     message = str(error.value)
-    return len(message.splitlines()) == 1 and all(part in message for part in parts)
+    assert len(message.splitlines()) == 1
+    assert all(part in message for part in parts), message
+    return message

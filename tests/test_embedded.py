@@ -3,12 +3,10 @@
 import copy
 import random
 import re
-import string
 from collections import Counter
 from dataclasses import replace
 
 import rlvr.tasks.datasets
-from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.tasks.embedded import LEVELS, draw_arithmetic, make_arithmetic, make_countdown
 from rlvr.verify.answers.expressions import verify_countdown
@@ -18,9 +16,9 @@ from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
 import pytest
 import torch
 import transformers
-from local_sets import load
+import vision
+from local_sets import load, refused
 from runs import SCRIPTS, assert_finite, first_fast, real_load_problems, rows
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
 # ------------------------------------------------------------------------------------- Countdown
 
@@ -78,38 +76,24 @@ def test_load_problems(tiny, numbers, sizes):
 
 # ------------------------------------------------------------------------------------ arithmetic
 
-WORDS = {"plus": "+", "minus": "-", "times": "*"}
 
-
-def value_of(question):
-    """The answer to a question, worked out from its words alone."""
-    a, b, *c = map(int, re.findall(r"\d+", question))
-    if question.startswith("Subtract"):
-        return b - a
-    if question.startswith("Multiply"):
-        return a * b
-    if question.startswith("Add"):
-        return a + b - c[0]
-    if "sum of" in question:
-        return a + b
-    expression = re.fullmatch(r"What is (.*)\?", question)[1]
-    for word, sign in WORDS.items():
-        expression = expression.replace(word, sign)
-    return eval(expression)  # of digits and signs
+def facts_of(problem):
+    """What is done with which numbers, whatever the wording and their order; and the result."""
+    text = problem.prompt.lower()
+    a, b, *c = map(int, re.findall(r"\d+", text))
+    if re.search(r"\*|times|multiply", text):
+        return ("product", *sorted((a, b))), a * b
+    if not re.search("-|minus|subtract", text):
+        return ("sum", *sorted((a, b))), a + b
+    if c:
+        return ("chain", *sorted((a, b)), c[0]), a + b - c[0]
+    first, second = (b, a) if "from" in text else (a, b)
+    return ("difference", first, second), first - second
 
 
 def numbers_of(problem):
-    """The numbers of a problem without their order, and what is done with them."""
-    text = problem.prompt.lower()
-    first, *rest = map(int, re.findall(r"\d+", text))
-    taken_away = "-" in text or "minus" in text or "subtract" in text
-    if "*" in text or "times" in text or "multiply" in text:
-        return "product", *sorted((first, *rest))
-    if not taken_away:
-        return "sum", *sorted((first, *rest))
-    if rest[1:]:
-        return "chain", *sorted((first, rest[0])), rest[1]
-    return "difference", max(first, rest[0]), min(first, rest[0])
+    """What makes a problem the same as another one."""
+    return facts_of(problem)[0]
 
 
 def draw(levels, eval_problems=64):
@@ -131,7 +115,7 @@ def test_levels(level, kinds, smallest, largest):
     assert (training, held_out) == draw(level)
     assert len({*training}) == len(training) == (4096 if level in "24" else len(training))
     for problem in training[:500] + held_out:
-        assert value_of(problem.prompt) == int(problem.gold) >= 0, problem
+        assert facts_of(problem)[1] == int(problem.gold) >= 0, problem
         assert (problem.verifier, problem.level) == ("last_number", f"level {level}")
     found = [numbers_of(problem) for problem in training + held_out]
     assert {kind for kind, *_ in found} == kinds
@@ -169,29 +153,17 @@ def test_equal_parts_of_the_levels():
         assert counts["level 2"] == pytest.approx(len(problems) / 2, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        *(
-            (dict(arithmetic_levels=levels), "--arithmetic_levels takes 1, 2, 3 and 4")
-            for levels in ("", "0", "5", "1,", "1;2", "12", "1, 2", "one")
-        ),
-        (dict(dataset="arithmetic", eval_problems=0), "arithmetic has no end"),
-    ],
-    ids=repr,
-)
-def test_flags_that_cannot_work(flags, message):
-    with pytest.raises(UserError, match=message):
-        Config(**flags).check()
+def test_flags_that_cannot_work():
+    for levels in ("", "0", "5", "1,", "1;2", "12", "1, 2", "one"):
+        message = "--arithmetic_levels takes 1, 2, 3 and 4"
+        refused([message], Config(arithmetic_levels=levels).check)
+    refused(["arithmetic has no end"], Config(dataset="arithmetic", eval_problems=0).check)
 
 
-@pytest.mark.parametrize(
-    "text, gold, reward",
-    [
+def test_verify_last_number():
+    for text, gold, reward in (
         ("27", "27", 1.0),
-        ("27.", "27", 1.0),
         (" The answer is 27!", "27", 1.0),
-        ("13 + 14 = 27", "27", 1.0),
         ("13+14=27.00", "27", 1.0),
         ("27 = 13 + 14", "27", 0.0),  # 14 is the last one
         ("27 apples, or 1,027 in all", "1027", 1.0),
@@ -207,10 +179,8 @@ def test_flags_that_cannot_work(flags, message):
         ("", "27", None),
         ("13 + 1", "27", 0.0),  # cut off
         ("9" * 400, "27", None),
-    ],
-)
-def test_verify_last_number(text, gold, reward):
-    assert VERIFIERS["last_number"].verify(text, gold) == reward
+    ):
+        assert VERIFIERS["last_number"].verify(text, gold) == reward, text
 
 
 def test_the_last_number_as_lm_eval_reads_it():
@@ -227,31 +197,14 @@ def test_the_last_number_as_lm_eval_reads_it():
 
 # ---------------------------------------------------------------------------- a run of a chat model
 
-CHAT = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
-    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
 
 @pytest.fixture(scope="session")
 def chat_model():
     """(policy, tokenizer): a small random Llama with a chat template, whose stop token pads."""
-    words = ["<|im_start|>", "<|im_end|>", "<unk>", *string.printable]
-    tokenizer = Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>")
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("<[|]im_(start|end)[|]>|.|\n"), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<|im_start|>",
-        eos_token="<|im_end|>",
-        pad_token="<|im_end|>",
-        unk_token="<unk>",
-    )
-    fast.chat_template = CHAT
+    tokenizer = vision.build_tokenizer()
+    tokenizer.pad_token = tokenizer.eos_token
     shape = transformers.LlamaConfig(
-        vocab_size=len(words),
+        vocab_size=len(vision.WORDS),
         hidden_size=32,
         intermediate_size=64,
         num_hidden_layers=2,
@@ -259,16 +212,16 @@ def chat_model():
         num_key_value_heads=2,
         max_position_embeddings=512,
         tie_word_embeddings=True,
-        bos_token_id=0,
-        eos_token_id=1,
-        pad_token_id=1,
+        bos_token_id=None,
+        eos_token_id=vision.STOP,
+        pad_token_id=vision.STOP,
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         policy = transformers.LlamaForCausalLM(shape)
     with torch.no_grad():  # it likes to write digits, so that some answers are right
         policy.get_input_embeddings().weight.mul_(5)
-    return policy, fast
+    return policy, tokenizer
 
 
 def test_what_the_policy_reads(chat_model):
@@ -297,4 +250,5 @@ def test_a_run_of_a_chat_model(bare, monkeypatch, tmp_path, chat_model, script):
     assert len(rows("run")) == 2
     assert_finite("run")
     (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
-    assert transformers.AutoModelForCausalLM.from_pretrained(checkpoint).config.eos_token_id == 1
+    saved = transformers.AutoModelForCausalLM.from_pretrained(checkpoint)
+    assert saved.config.eos_token_id == vision.STOP

@@ -6,19 +6,16 @@ import re
 
 import rlvr.policy.models
 import rlvr.tasks.datasets
-from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.tasks.datasets import read_set
+from rlvr.tasks.datasets import read_set, without_overlap
 from rlvr.tasks.problems import Problem
 from rlvr.verify.pool import grade
 from rlvr.verify.verifiers import VERIFIERS
 
 import datasets
-import pyarrow
-import pyarrow.parquet
 import pytest
 import torch
-from local_sets import evaluated, in_order, load, one_line, own, prompts_of, write
+from local_sets import evaluated, in_order, load, own, prompts_of, refused, write
 
 
 @pytest.fixture(autouse=True)
@@ -30,77 +27,67 @@ def own_cache(tmp_path, monkeypatch):
 
 ROWS = "".join(json.dumps(row) + "\n" for row in own("abcdefgh"))
 LATIN = '{"prompt": "Wie groß?", "answer": "7"}\n'.encode("latin-1")
-WHAT_IS_READ = (".jsonl, .json (UTF-8) or .parquet", "a folder", "not empty")
+WHAT_IS_READ = (".jsonl, .json, .csv (UTF-8) or .parquet", "a folder", "not empty")
+# what is told before a model is loaded
+WRONG_FILES = [
+    ("own.jsonl", LATIN, "is not in UTF-8"),
+    ("own.csv", "prompt,answer\nGröße?,7\n".encode("latin-1"), "is not in UTF-8"),
+    ("own.jsonl", ROWS.encode("utf-16"), "is not in UTF-8"),
+    ("own.jsonl", b"", "is empty"),
+    ("own.json", b"\n \n", "is empty"),
+    ("own.parquet", b"", "is empty"),
+    ("own.txt", ROWS.encode(), "is of another kind"),
+    ("own", ROWS.encode(), "is of another kind"),
+]
+
+
+@pytest.mark.parametrize("file, content, wrong", WRONG_FILES)
+def test_a_wrong_file_is_refused_before_a_model_is_loaded(
+    tmp_path, monkeypatch, file, content, wrong
+):
+    """And a file in the place of a model is told to be one; it is not asked for on the hub."""
+    monkeypatch.setattr(rlvr.policy.models, "load_weights", lambda *_: pytest.fail("loaded"))
+    name = write(tmp_path / file, content)
+    for flags, told in (
+        (dict(dataset=name), (wrong, *WHAT_IS_READ)),
+        (dict(model=name), ("a model is a folder",)),
+    ):
+        refused((name, *told), rlvr.policy.models.load_policy, Config(**flags), torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
     "file, content, parts",
     [
-        ("own.jsonl", LATIN, WHAT_IS_READ),
-        ("own.json", b"[" + LATIN + b"]", WHAT_IS_READ),
+        ("own.jsonl", ROWS.encode() * 5_000 + LATIN, WHAT_IS_READ),  # over a megabyte
         ("own/train.jsonl", LATIN, WHAT_IS_READ),
-        ("own.jsonl", b"\xff\xfe\x00\x01", WHAT_IS_READ),
-        ("own.jsonl", b"", ("is empty", *WHAT_IS_READ)),
-        ("own.parquet", b"", ("is empty", *WHAT_IS_READ)),
-        ("own.jsonl", b"\n\n", WHAT_IS_READ),
+        ("own/read.me", b"", WHAT_IS_READ),
         ("own.json", b"[]", WHAT_IS_READ),
-        ("own.txt", ROWS.encode(), ("another kind", *WHAT_IS_READ)),
-        ("own", ROWS.encode(), ("another kind", *WHAT_IS_READ)),
-        (
-            "own.jsonl",
-            re.sub('"[a-h]"', '""', ROWS).encode(),
-            ("8 without a question", "--prompt_"),
-        ),
-        ("own.jsonl", ROWS.replace('"7"', '"?"').encode(), ("8 whose answer", "--answer_column")),
-        ("own.jsonl", ROWS.replace("prompt", "ask").encode(), ("'prompt'", "ask, answer")),
-        ("own.jsonl", ROWS.replace("answer", "gold").encode(), ("'answer'", "prompt, gold")),
         ("own.jsonl", ROWS.encode() + b'{"prompt": "b", "ans', WHAT_IS_READ),
         ("own.jsonl", b'{"prompt": \n{{{', WHAT_IS_READ),
         ("own.parquet", b"no parquet", WHAT_IS_READ),
-        ("own/train.jsonl", b"{{", WHAT_IS_READ),
-        ("own/read.me", b"", WHAT_IS_READ),
         ("own.jsonl", None, WHAT_IS_READ),  # gone since the flags were read
         ("own/", None, WHAT_IS_READ),
+        ("own.jsonl", re.sub('"[a-h]"', '""', ROWS).encode(), ("8 without a q", "--prompt_column")),
+        ("own.jsonl", ROWS.replace('"7"', '"?"').encode(), ("8 whose answer", "--answer_column")),
+        ("own.jsonl", ROWS.replace("prompt", "ask").encode(), ("'prompt'", "ask, answer")),
+        ("own.csv", b"ask,answer\na,7\n", ("'prompt'", "ask, answer")),
+        ("own.jsonl", ROWS.replace("answer", "gold").encode(), ("'answer'", "prompt, gold")),
+        ("own.csv", b"prompt,answer\n", ("own.csv",)),  # no rows
     ],
 )
 def test_what_cannot_be_used_is_told_in_one_line(tmp_path, tiny, file, content, parts):
-    path = tmp_path / file
     if content is not None:
-        write(path, content)
+        write(tmp_path / file, content)
     name = str(tmp_path / file.split("/")[0])
     for flags in (dict(), dict(max_steps=0)):
-        with pytest.raises(UserError) as error:
-            load(tiny[1], dataset=name, verifier="number", **flags)
-        assert one_line(error, name, *parts)
-
-
-@pytest.mark.parametrize("file, wrong", [("own.txt", "another kind"), ("own.jsonl", "is empty")])
-def test_a_wrong_file_is_refused_before_a_model_is_loaded(tmp_path, monkeypatch, file, wrong):
-    """And a file in the place of a model is told to be one; it is not asked for on the hub."""
-    monkeypatch.setattr(rlvr.policy.models, "load_weights", lambda *_: pytest.fail("loaded"))
-    name = write(tmp_path / file, b"x" if file == "own.txt" else b"")
-    for flags, told in ((dict(dataset=name), wrong), (dict(model=name), "a model is a folder")):
-        config = Config(**flags)
-        with pytest.raises(UserError) as error:
-            rlvr.policy.models.load_policy(config, torch.device("cpu"))
-        assert one_line(error, name, told)
-
-
-def test_a_file_without_rows(tmp_path, tiny):
-    columns = pyarrow.schema(dict(prompt=pyarrow.string(), answer=pyarrow.string()))
-    pyarrow.parquet.write_table(columns.empty_table(), tmp_path / "own.parquet")
-    with pytest.raises(UserError) as error:
-        evaluated(tiny[1], str(tmp_path / "own.parquet"))
-    assert one_line(error, "own.parquet")
+        refused((name, *parts), load, tiny[1], dataset=name, verifier="number", **flags)
 
 
 def test_a_broken_folder_of_save_to_disk(tmp_path):
     folder = tmp_path / "saved"
     datasets.Dataset.from_list(own("ab")).save_to_disk(str(folder))
     next(folder.glob("*.arrow")).write_bytes(b"no arrow")
-    with pytest.raises(UserError) as error:
-        read_set(str(folder), Config(dataset=str(folder)))
-    assert one_line(error, str(folder))
+    refused([str(folder)], read_set, str(folder), Config(dataset=str(folder)))
 
 
 # ---------------------------------------------------------------------------- files and folders
@@ -108,35 +95,31 @@ def test_a_broken_folder_of_save_to_disk(tmp_path):
 
 def save(path, kind, splits):
     """The splits as a file, a folder of files, or a folder of save_to_disk -> its name."""
-    if kind == "file":
-        (rows,) = splits.values()
-        return write(path.with_suffix(".parquet"), rows)
     if kind == "saved":
         parts = {name: datasets.Dataset.from_list(rows) for name, rows in splits.items()}
         whole = datasets.DatasetDict(parts) if len(parts) > 1 else parts["train"]
         whole.save_to_disk(str(path))
         return str(path)
+    if kind.startswith("."):
+        return write(path.with_suffix(kind), splits["train"])
     for name, rows in splits.items():
         write(path / f"{name}.{kind}", rows)
     return f"{path}/" if kind == "jsonl" else str(path)
 
 
-@pytest.mark.parametrize("kind", ["file", "jsonl", "parquet", "saved"])
-def test_a_training_split_holds_out_problems(tmp_path, tiny, kind):
-    """Not trained on, even where the file has them twice; 0 or many are all of them."""
+@pytest.mark.parametrize("kind", [".parquet", ".json", ".csv", "jsonl", "csv", "parquet", "saved"])
+def test_files_and_folders(tmp_path, tiny, kind):
+    """A training split holds out problems, not trained on even where the file has them twice."""
     name = save(tmp_path / "own", kind, {"train": own("abcdefgghh")})
     training, evaluation = load(tiny[1], dataset=name, eval_problems=3)
     assert len(evaluation[name]) == 3
     assert prompts_of(training) == {*"abcdefgh"} - prompts_of(evaluation[name])
-    for count in (0, 99):
+    for count in (0, 99):  # all of them
         assert len(evaluated(tiny[1], name, eval_problems=count)) == 10
-    with pytest.raises(UserError, match="no problem to train on"):
-        load(tiny[1], dataset=name, eval_problems=0)
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "saved"])
-def test_a_folder_with_both_splits(tmp_path, tiny, kind):
-    name = save(tmp_path / "own", kind, {"train": own("abc"), "test": own("de")})
+    refused(["no problem to train on"], load, tiny[1], dataset=name, eval_problems=0)
+    if kind.startswith("."):
+        return
+    name = save(tmp_path / "both", kind, {"train": own("abc"), "test": own("de")})
     training, evaluation = load(tiny[1], dataset=name)
     assert in_order(training) == [Problem(text, "7", "math", "") for text in "abc"]
     assert in_order(evaluation[name]) == [Problem(text, "7", "math", "") for text in "de"]
@@ -145,9 +128,7 @@ def test_a_folder_with_both_splits(tmp_path, tiny, kind):
 def test_a_folder_with_an_evaluation_split(tmp_path, tiny):
     """It cannot be trained on."""
     name = save(tmp_path / "own", "jsonl", {"test": own("abc")})
-    with pytest.raises(UserError) as error:
-        load(tiny[1], dataset=name, eval_problems=1)
-    assert one_line(error, name)
+    refused([name], load, tiny[1], dataset=name, eval_problems=1)
     assert prompts_of(evaluated(tiny[1], name)) == {*"abc"}
 
 
@@ -205,9 +186,8 @@ def test_answers_that_are_none_are_refused_and_counted(tmp_path, tiny, answer):
     for suffix in ("jsonl", "parquet"):
         rows = [dict(prompt=text, answer=answer) for text in "ab"]
         file = write(tmp_path / f"own.{suffix}", rows)
-        with pytest.raises(UserError) as error:
-            evaluated(tiny[1], file)
-        assert one_line(error, file, "2 with a dict, a bool or a nested list as answer")
+        parts = [file, "2 with a dict, a bool or a nested list as answer"]
+        refused(parts, evaluated, tiny[1], file)
 
 
 def test_cells_of_mixed_kinds_are_counted(tmp_path, tiny, capsys):
@@ -221,26 +201,13 @@ def test_cells_of_mixed_kinds_are_counted(tmp_path, tiny, capsys):
     )
 
 
-@pytest.mark.parametrize(
-    "tests, good",
-    [
-        ("assert f(1) == 2", True),
-        ('["assert f(1) == 2"]', True),
-        ('{"inputs": ["1"], "outputs": ["2"]}', True),
-        ('{"inputs": ["1", "2"], "outputs": ["2"]}', False),
-        ("{}", False),
-        ("null", False),
-        ("[]", False),
-        ("", False),
-        ('[{"input": "1"}]', False),
-        ("7", False),
-        ('{"inputs": null, "outputs": 3}', False),
-    ],
-)
-def test_unit_tests_that_cannot_run_are_dropped(tmp_path, tiny, tests, good):
-    rows = [{"prompt": "a", "answer": tests}, {"prompt": "b", "answer": '"assert True"'}]
+def test_unit_tests_that_cannot_run_are_dropped(tmp_path, tiny):
+    good = ["assert f(1) == 2", '["assert f(1) == 2"]', '{"inputs": ["1"], "outputs": ["2"]}']
+    bad = ['{"inputs": ["1", "2"], "outputs": ["2"]}', '{"inputs": null, "outputs": 3}']
+    bad += ["{}", "null", "[]", "", '[{"input": "1"}]', "7"]
+    rows = [dict(prompt=tests or "none", answer=tests) for tests in good + bad]
     found = evaluated(tiny[1], write(tmp_path / "own.jsonl", rows), verifier="code")
-    assert prompts_of(found) == ({"a", "b"} if good else {"b"})
+    assert prompts_of(found) == {*good}
 
 
 @pytest.mark.parametrize(
@@ -345,36 +312,26 @@ def test_a_test_split_that_is_not_evaluated_costs_nothing(tmp_path, tiny):
         assert prompts_of(training) == {*kept}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_texts_that_differ_in_spaces_case_or_form():
+    """A conversation counts by its last turn."""
+    asked = Problem("What is 1 + 2?", "7")
+    for text in (
         " What is 1 + 2? ",
-        "What is\n1 + 2?",
-        "what IS 1\u00a0+  2?",
+        "what IS\n1\u00a0+  2?",
         "Ｗhat is 1 + ２?",  # full-width letters and digits
-        [dict(role="system", content="Add."), dict(role="user", content="What is 1 + 2?")],
-    ],
-    ids=repr,
-)
-def test_texts_that_differ_in_spaces_case_or_form(tmp_path, tiny, text):
-    one, other = "What is 1 + 2?", "What is 1 - 2?"
-    for first, second in ((one, text), (text, one)):
-        if isinstance(first, list):  # a column holds one or the other
-            other = [dict(role="user", content=other)]
-        train = write(tmp_path / "train.jsonl", own([first, other]))
-        file = write(tmp_path / "other.jsonl", own([second]))
-        training, _ = load(tiny[1], dataset=train, eval_dataset=file)
-        assert prompts_of(training) == {"What is 1 - 2?"}
+        (("system", "Add."), ("user", "What is 1 + 2?")),
+    ):
+        same, other = Problem(text, "8"), Problem("What is 1 - 2?", "7")
+        assert without_overlap("a", [asked, other], {"b": [same]}) == [other]
+        assert without_overlap("a", [same, other], {"b": [asked]}) == [other]
 
 
 def test_why_nothing_is_left_to_train_on(tmp_path, tiny):
     """All of it is evaluated; or its golds cannot be read, which has nothing to do with that."""
     train = write(tmp_path / "train.jsonl", own("abc"))
     other = write(tmp_path / "other.jsonl", own("abcd"))
-    with pytest.raises(UserError) as error:
-        load(tiny[1], dataset=train, eval_dataset=other)
-    assert one_line(error, "no problem to train on", f"it shares 3 of {other}")
+    parts = ["no problem to train on", f"it shares 3 of {other}"]
+    refused(parts, load, tiny[1], dataset=train, eval_dataset=other)
     train = write(tmp_path / "eggs.jsonl", [dict(prompt=text, answer="eggs") for text in "xyz"])
-    with pytest.raises(UserError) as error:
-        load(tiny[1], dataset=train, eval_dataset=other, verifier="number")
-    assert one_line(error, train, "3 problems less 3 whose answer the verifier does not take are 0")
+    parts = [train, "3 problems less 3 whose answer the verifier does not take are 0"]
+    refused(parts, load, tiny[1], dataset=train, eval_dataset=other, verifier="number")

@@ -2,10 +2,8 @@
 
 import copy
 import datetime
-import re
 from dataclasses import replace
 
-from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.tasks.datasets import prepare
 from rlvr.tasks.problems import Problem, Sample
@@ -13,6 +11,7 @@ from rlvr.tasks.prompts import encode_prompt, end_of_turn, that_fit, write_promp
 from rlvr.verify.verifiers import SYSTEM_PROMPTS
 
 import pytest
+from local_sets import refused
 from tokenizers.processors import TemplateProcessing
 from transformers.utils import chat_template_utils
 
@@ -27,15 +26,6 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 ASKED = "<|im_start|>user\nWhat?<|im_end|>\n<|im_start|>assistant\n"
-ABOUT = {  # what each system prompt has to speak of
-    "assistant": ["helpful"],
-    "boxed": [r"\boxed{}"],
-    "think": [r"\boxed{}", "<think>", "</think>", "<answer>", "</answer>", "English"],
-    "countdown": ["target", "exactly once", "<think>", "<answer>", "</answer>"],
-    "number": ["number"],
-    "monologue": ["internal monologue", "<think>", "</think>", r"\boxed{}"],
-    "code": ["Python", "```python"],
-}
 # of each verifier: a gold answer, and its system prompt by default
 VERIFIERS = {
     "math": (r"\frac{1}{2}", "boxed"),
@@ -65,13 +55,6 @@ def in_chatml(system):
     return f"<|im_start|>system\n{system}<|im_end|>\n{ASKED}"
 
 
-def test_system_prompts_speak_of_what_is_judged():
-    assert SYSTEM_PROMPTS.keys() == {"none", *ABOUT}
-    for name, parts in ABOUT.items():
-        assert all(part in SYSTEM_PROMPTS[name] for part in parts)
-        assert "\n" not in SYSTEM_PROMPTS[name]
-
-
 @pytest.mark.parametrize("verifier", VERIFIERS)
 def test_system_prompt_and_suffix(tokenizer, verifier):
     """By name or as the verifier needs it; the suffix stands on a line of its own.
@@ -84,15 +67,13 @@ def test_system_prompt_and_suffix(tokenizer, verifier):
     assert prepared(tokenizer, verifier, system_prompt="none") == "What?"
     flags = dict(system_prompt="none", user_suffix="boxed")
     assert prepared(tokenizer, verifier, **flags) == f"What?\n{boxed}\n"
-    for name in ABOUT:
-        asked = prepared(tokenizer, verifier, system_prompt=name)
-        assert asked == f"{SYSTEM_PROMPTS[name]}\nWhat?\n"
+    named = prepared(tokenizer, verifier, system_prompt="think")
+    assert named == f"{SYSTEM_PROMPTS['think']}\nWhat?\n"
     tokenizer.chat_template = CHATML
     assert prepared(tokenizer, verifier) == in_chatml(by_default)
     assert prepared(tokenizer, verifier, system_prompt="none") == ASKED
-    for name in ABOUT:
-        asked = prepared(tokenizer, verifier, system_prompt=name)
-        assert asked == in_chatml(SYSTEM_PROMPTS[name])
+    named = prepared(tokenizer, verifier, system_prompt="think")
+    assert named == in_chatml(SYSTEM_PROMPTS["think"])
 
 
 @pytest.mark.parametrize("own", [(), (("system", "Be brief."),)], ids=["none", "own"])
@@ -105,11 +86,11 @@ def test_a_conversation_keeps_its_own_system_prompt(tokenizer, own):
     assert problem.prompt == f"{first}\nHi\nYes?\nWhat?\n{SYSTEM_PROMPTS['boxed']}\n"
 
 
-@pytest.mark.parametrize("limit, fits", [(7, False), (8, True), (9, True), (10, True), (99, True)])
-def test_a_prompt_of_as_many_tokens_as_allowed_fits(tokenizer, limit, fits):
+def test_a_prompt_of_as_many_tokens_as_allowed_fits(tokenizer):
     """The tiny policy's tokens are characters: these are 8."""
     problems = [Problem("1 2 : 3 ", "1 2 : 3 ")]
-    assert that_fit(problems, limit, tokenizer) == problems * fits
+    for limit, fits in ((7, False), (8, True), (9, True), (99, True)):
+        assert that_fit(problems, limit, tokenizer) == problems * fits
 
 
 def test_the_prompt_of_two_stage_dynamics(tokenizer):
@@ -131,37 +112,25 @@ THINKING = (
 )
 
 
-@pytest.mark.parametrize(
-    "given, end",
-    [
+def test_chat_template_kwargs(tokenizer):
+    tokenizer.chat_template = THINKING
+    nothing = "<think>\n\n</think>\n\n"
+    for given, end in (
         ("", ""),
         ("{}", ""),
         ('{"enable_thinking": true}', ""),
-        ('{"enable_thinking": false}', "<think>\n\n</think>\n\n"),
-        ('{"enable_thinking": false, "unknown": 1}', "<think>\n\n</think>\n\n"),
-    ],
-)
-def test_chat_template_kwargs(tokenizer, given, end):
-    tokenizer.chat_template = THINKING
-    flags = dict(system_prompt="none", chat_template_kwargs=given)
-    assert prepared(tokenizer, **flags) == ASKED + end
+        ('{"enable_thinking": false, "unknown": 1}', nothing),
+    ):
+        flags = dict(system_prompt="none", chat_template_kwargs=given)
+        assert prepared(tokenizer, **flags) == ASKED + end
 
 
-@pytest.mark.parametrize(
-    "given, named",
-    [
-        ("enable_thinking=false", "enable_thinking=false"),
-        ("[]", "JSON object"),
-        ("false", "JSON object"),
-        ('{"enable_thinking": False}', "JSON object"),
-        *((f'{{"{name}": true}}', name) for name in ("tokenize", "messages", "strftime_now")),
-        ('{"add_generation_prompt": false}', "add_generation_prompt"),
-    ],
-)
-def test_chat_template_kwargs_that_cannot_work(given, named):
+def test_chat_template_kwargs_that_cannot_work():
     """They are refused before anything is loaded."""
-    with pytest.raises(UserError, match=re.escape(named)):
-        Config(chat_template_kwargs=given).check()
+    for given in ("enable_thinking=false", "[]", "false", '{"enable_thinking": False}'):
+        refused(["JSON object", given], Config(chat_template_kwargs=given).check)
+    for name in ("tokenize", "messages", "strftime_now", "add_generation_prompt"):
+        refused([name], Config(chat_template_kwargs=f'{{"{name}": true}}').check)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +151,7 @@ def test_chat_template_kwargs_that_cannot_work(given, named):
 )
 def test_a_template_that_fails(tokenizer, template, flags, message):
     tokenizer.chat_template = template
-    with pytest.raises(UserError, match=message):
-        prepared(tokenizer, chat_template_kwargs=flags)
+    refused([message], prepared, tokenizer, chat_template_kwargs=flags)
 
 
 @pytest.mark.parametrize("template", [None, "<bos>" + CHATML, "{{ bos_token }}" + CHATML, CHATML])

@@ -194,19 +194,16 @@ def test_make_bases_writes_what_the_recipe_teaches(tmp_path, monkeypatch):
         assert torch.equal(weight, taught[name])
 
 
-@pytest.mark.parametrize(
-    "flags, name",
-    [
+def test_which_policy_a_run_starts_from():
+    for flags, name in (
         (dict(), "middle"),
         (dict(numbers="3,4"), "weak"),
         (dict(numbers="4"), "weak"),
         (dict(numbers="3,4", base="middle"), "middle"),
         (dict(numbers="2"), None),  # none is shipped for these
         (dict(sft_steps=400), None),
-    ],
-)
-def test_which_policy_a_run_starts_from(flags, name):
-    assert rlvr.policy.tiny.shipped_base(Config(**flags)) == name
+    ):
+        assert rlvr.policy.tiny.shipped_base(Config(**flags)) == name
 
 
 def test_a_run_starts_from_a_shipped_policy(bare, tmp_path):

@@ -107,7 +107,8 @@ def warmed_up_tiny(config) -> Path:
 
 def name_of_lesson(config) -> str:
     """What the policy is taught, as a part of a folder's name."""
-    name = f"steps{supervised_steps(config)}-numbers{config.numbers.replace(',', '')}"
+    steps = SFT_STEPS if config.sft_steps is None else config.sft_steps
+    name = f"steps{steps}-numbers{config.numbers.replace(',', '')}"
     if config.exchanged_targets:
         name += f"-exchanged{config.exchanged_targets}"
     if config.tool != "none":
@@ -124,11 +125,6 @@ def untie(base: str):
     return policy, tokenizer
 
 
-def supervised_steps(config) -> int:
-    """--sft_steps, or SFT_STEPS where it is not given."""
-    return SFT_STEPS if config.sft_steps is None else config.sft_steps
-
-
 def warm_up(config):
     """The tiny policy after supervised steps on Countdown solutions, and its tokenizer.
 
@@ -136,7 +132,7 @@ def warm_up(config):
     target. So the policy learns to compute rightly, and to choose at random. A step such as 7*8= is
     a call of the calculator: with --tool it is learned, and the 56 behind it is not.
     """
-    steps = supervised_steps(config)
+    steps = SFT_STEPS if config.sft_steps is None else config.sft_steps
     sizes = [int(size) for size in config.numbers.split(",")]
     rng = random.Random(0)
     with torch.random.fork_rng([]):

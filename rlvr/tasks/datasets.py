@@ -36,8 +36,10 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
     There is nothing to train on where --max_steps is 0. UserError where a set cannot be read, or
     has too few problems that can be used.
     """
-    needed = [*config.eval_names, *([config.dataset] if config.max_steps > 0 else [])]
-    found = {name: read_set(name, config) for name in dict.fromkeys(needed)}
+    trained_on = [config.dataset] if config.max_steps > 0 else []
+    found = {
+        name: read_set(name, config) for name in dict.fromkeys([*config.eval_names, *trained_on])
+    }
     sets = {name: found[name][1] for name in config.eval_names}
     evaluation = {}
     for name, problems in sets.items():
@@ -49,11 +51,11 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
                 "than one a rank"
             )
     training = []
-    if config.max_steps > 0:
-        training = without_overlap(config.dataset, found[config.dataset][0], sets)
-        training = prepare(config.dataset, training, config, tokenizer)
-    problems = [*training, *(problem for drawn in evaluation.values() for problem in drawn)]
-    if world.RANK == 0 and any(problem.verifier == "code" for problem in problems):
+    for name in trained_on:
+        training = without_overlap(name, found[name][0], sets)
+        training = prepare(name, training, config, tokenizer)
+    firsts = [problems[0] for problems in (training, *evaluation.values()) if problems]
+    if world.RANK == 0 and any(problem.verifier == "code" for problem in firsts):
         print(describe())
     return training, evaluation
 
@@ -135,7 +137,7 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
     }
     kept, losses = problems, []
     for reason, keep in steps.items():
-        before, kept = len(kept), keep(kept)
+        before, kept = len(kept), keep(kept) if kept else []
         if len(kept) < before:
             losses.append(f"{before - len(kept)} {reason}")
     told = f"{name}: {len(problems)} problems less {', '.join(losses)} are {len(kept)}"
@@ -155,29 +157,28 @@ def with_golds(name: str, problems: list[Problem], config) -> list[Problem]:
     Each different gold is tried once, but for those that the verifier's entry is sure of. Of
     alternatives, those that can be used are kept.
     """
-    if not problems or VERIFIERS[problems[0].verifier].example is None:
-        return [problem for problem in problems if problem.gold]
-    golds = {gold for problem in problems for gold in listed(problem.gold) if gold}
     verifier = problems[0].verifier
     entry = VERIFIERS[verifier]
+    if entry.example is None:
+        return [problem for problem in problems if problem.gold]
 
     def is_usable(gold: str) -> bool:
         reward, _ = grade((verifier, entry.example(gold), gold), config.verify_seconds)
         return reward >= config.success_threshold
 
+    golds = {gold for problem in problems for gold in alternatives(problem) if gold}
     usable = {gold for gold in golds if re.fullmatch(entry.surely_usable, gold)}
     tried = sorted(golds - usable)
     results = in_threads(is_usable, tried, f"{name}: reading the different answers")
     usable |= {gold for gold, good in zip(tried, results, strict=True) if good}
     kept = []
     for problem in problems:
-        readable = tuple(gold for gold in listed(problem.gold) if gold in usable)
-        if readable:
-            whole = readable == listed(problem.gold)
-            kept.append(problem if whole else replace(problem, gold=readable))
+        left = tuple(gold for gold in alternatives(problem) if gold in usable)
+        if left:
+            kept.append(problem if left == alternatives(problem) else replace(problem, gold=left))
     return kept
 
 
-def listed(gold: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The alternatives of a gold answer; a text is the only one."""
-    return (gold,) if isinstance(gold, str) else gold
+def alternatives(problem: Problem) -> tuple[str, ...]:
+    """A problem's gold answers; a text is the only one."""
+    return (problem.gold,) if isinstance(problem.gold, str) else problem.gold

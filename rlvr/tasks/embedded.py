@@ -4,12 +4,13 @@ Countdown, for the tiny policy: reach a target with given numbers, each used onc
 words, for a small language model: sums, differences, products and chains.
 """
 
+import ast
 import itertools
 import random
 import zlib
 
 from rlvr.tasks.problems import Problem
-from rlvr.verify.answers import OPERATORS
+from rlvr.verify.answers import OPERATORS, value_of
 
 LARGEST_TARGET = 99
 TRAINING_PROBLEMS = 4096
@@ -83,6 +84,12 @@ def draw_countdown(config) -> tuple[list[Problem], list[Problem]]:
     return [*training], [*evaluation][: config.eval_problems]
 
 
+EXPRESSIONS = {  # what tells a problem from others; high is the larger one of a and b
+    "sum": "{high}+{low}",
+    "difference": "{a}-{b}",
+    "product": "{high}*{low}",
+    "chain": "{high}+{low}-{c}",
+}
 WORDINGS = {
     "sum": ("What is {a}+{b}?", "What is {a} plus {b}?", "What is the sum of {a} and {b}?"),
     "difference": ("What is {a}-{b}?", "What is {a} minus {b}?", "Subtract {b} from {a}."),
@@ -93,8 +100,6 @@ WORDINGS = {
         "Add {a} and {b}, then subtract {c}.",
     ),
 }
-
-
 LEVELS = {  # name for --arithmetic_levels: kinds of problems, their smallest and largest number
     "1": (("sum", "difference"), 1, 20),
     "2": (("sum", "difference", "chain"), 10, 99),
@@ -115,23 +120,13 @@ def make_arithmetic(rng: random.Random, level: str, held_out: bool = False) -> t
         a, b, c = (rng.randint(smallest, largest) for _ in range(3))
         if kind == "product":
             a = rng.randint(2, 9)  # the first factor has one digit
-        expression, value = calculate(kind, a, b, c)
+        low, high = sorted((a, b))
+        expression = EXPRESSIONS[kind].format(a=a, b=b, c=c, low=low, high=high)
+        value = value_of(ast.parse(expression, mode="eval").body)
         is_held_out = zlib.crc32(expression.encode()) % 10 == 0
         if value >= 0 and is_held_out == held_out:
             text = rng.choice(WORDINGS[kind]).format(a=a, b=b, c=c)
             return Problem(text, str(value), "last_number", f"level {level}"), expression
-
-
-def calculate(kind: str, a: int, b: int, c: int) -> tuple[str, int]:
-    """The expression that tells a problem from others, and its value."""
-    low, high = sorted((a, b))
-    if kind == "sum":
-        return f"{high}+{low}", a + b
-    if kind == "difference":
-        return f"{a}-{b}", a - b
-    if kind == "product":
-        return f"{high}*{low}", a * b
-    return f"{high}+{low}-{c}", a + b - c
 
 
 def draw_arithmetic(config) -> tuple[list[Problem], list[Problem]]:
@@ -142,12 +137,10 @@ def draw_arithmetic(config) -> tuple[list[Problem], list[Problem]]:
     """
     rng = random.Random(0)
     levels = itertools.cycle(config.arithmetic_levels.split(","))
-    evaluation = {}
+    evaluation, training = {}, {}
     for _ in range(20 * config.eval_problems):
         problem, expression = make_arithmetic(rng, next(levels), held_out=True)
         evaluation.setdefault(expression, problem)
-    training = {}
     for _ in range(2 * TRAINING_PROBLEMS):
-        problem, _ = make_arithmetic(rng, next(levels))
-        training[problem] = None
+        training[make_arithmetic(rng, next(levels))[0]] = None
     return [*training][:TRAINING_PROBLEMS], [*evaluation.values()][: config.eval_problems]

@@ -48,14 +48,6 @@ def open_image(encoded: bytes):
     return PIL.Image.alpha_composite(white, image).convert("RGB")
 
 
-def size_of(encoded: bytes) -> tuple[int, int]:
-    """Height and width of an encoded image, which is not decoded for that."""
-    import PIL.Image
-
-    with PIL.Image.open(io.BytesIO(encoded)) as opened:
-        return opened.height, opened.width
-
-
 def with_images(name: str, problems: list[Problem], tokenizer) -> list[Problem]:
     """The problems whose images can be read, and those without images.
 
@@ -73,12 +65,11 @@ def with_images(name: str, problems: list[Problem], tokenizer) -> list[Problem]:
 
     def is_readable(problem: Problem) -> bool:
         try:
-            for encoded in problem.images:
-                image = open_image(encoded)
+            for image in map(open_image, problem.images):
                 reader.count_tokens(image.height, image.width)
-            return True
         except Exception:  # Pillow's are of many kinds
             return False
+        return True
 
     found = in_threads(is_readable, problems, f"{name}: reading the images")
     return [problem for problem, readable in zip(problems, found, strict=True) if readable]
@@ -93,12 +84,15 @@ def with_image_tokens(problems: list[Problem], tokenizer) -> list[Problem]:
     reader = reader_of(tokenizer)
     if reader is None:
         return problems
+    import PIL.Image
+
     token = tokenizer.convert_ids_to_tokens(reader.token_id)
     kept = []
     for problem in problems:
         prompt, *texts = problem.prompt.split(token)
         if len(texts) == len(problem.images):
             for encoded, text in zip(problem.images, texts, strict=True):
-                prompt += token * reader.count_tokens(*size_of(encoded)) + text
+                with PIL.Image.open(io.BytesIO(encoded)) as image:  # not decoded for its size
+                    prompt += token * reader.count_tokens(image.height, image.width) + text
             kept.append(replace(problem, prompt=prompt))
     return kept

@@ -56,7 +56,7 @@ def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> li
         if problem.images:
             question = messages[-1]["content"]
             messages[-1]["content"] = place_images(question, len(problem.images))
-    if problems and tokenizer.chat_template:
+    if tokenizer.chat_template:
         options = read_template_kwargs(config.chat_template_kwargs)
         try:
             texts = fill_templates(tokenizer, conversations, add_generation_prompt=True, **options)
@@ -127,18 +127,10 @@ def fill_templates(tokenizer, conversations: list[list[dict]], **options) -> lis
 
 
 def that_fit(problems: list[Problem], limit: int, tokenizer) -> list[Problem]:
-    """The problems whose prompts have at most so many tokens.
-
-    A token is at least a byte, but for those that may open and close a text; so only texts of more
-    bytes have to be encoded, and those all at once.
-    """
-    lengths = [len(problem.prompt.encode()) + 2 for problem in problems]
-    long = [i for i, length in enumerate(lengths) if length > limit]
-    texts = [problems[i].prompt for i in long]
-    special = not tokenizer.chat_template
-    encoded = tokenizer(texts, add_special_tokens=special)["input_ids"] if texts else []
-    for i, ids in zip(long, encoded, strict=True):
-        lengths[i] = len(ids)
+    """The problems whose prompts have at most so many tokens; they are encoded all at once."""
+    texts = [problem.prompt for problem in problems]
+    encoded = tokenizer(texts, add_special_tokens=not tokenizer.chat_template)["input_ids"]
+    lengths = map(len, encoded)
     return [each for each, length in zip(problems, lengths, strict=True) if length <= limit]
 
 

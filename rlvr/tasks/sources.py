@@ -3,6 +3,7 @@
 A data set of the user's own is a file, or a folder of files or of save_to_disk.
 """
 
+import codecs
 import contextlib
 import glob
 import random
@@ -10,12 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr.errors import UserError
+from rlvr.errors import UserError, reading
 from rlvr.tasks import cells
 from rlvr.tasks.embedded import draw_arithmetic, draw_countdown
 from rlvr.tasks.pictures import read_images
 from rlvr.tasks.problems import Problem
 from rlvr.verify import VERIFIERS
+
+import huggingface_hub
 
 
 @dataclass(frozen=True)
@@ -111,13 +114,7 @@ DATASETS = {
         **LIVECODEBENCH, configuration="release_v6", since=("contest_date", "2024-08")
     ),
     # A-GRAE's sets with images, and for its medical one the largest of those that it is made of.
-    "geo3k": Source(
-        "hiyouga/geometry3k",
-        "problem",
-        "answer",
-        images="images",
-        train="train",
-    ),
+    "geo3k": Source("hiyouga/geometry3k", "problem", "answer", images="images", train="train"),
     "mathvision": Source(
         "MathLLMs/MathVision",
         ("question", "options"),
@@ -151,10 +148,10 @@ DATASETS = {
 # Sets that are made here: config -> the problems to train on, and those to evaluate on.
 EMBEDDED = {"countdown": draw_countdown, "arithmetic": draw_arithmetic}
 
-FILES = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+FILES = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves in its folder
 WHAT_IS_READ = (
-    "a data set is .jsonl, .json (UTF-8) or .parquet, or a folder of these, and not empty"
+    "a data set is .jsonl, .json, .csv (UTF-8) or .parquet, or a folder of these, and not empty"
 )
 
 
@@ -162,10 +159,8 @@ def source_of(name: str, config) -> Source:
     """The row of the table, or one for local files, by the flags; UserError for a wrong file."""
     if name in DATASETS:
         return DATASETS[name]
-    file = Path(name)
-    if file.is_file() and (file.suffix not in FILES or file.stat().st_size == 0):
-        wrong = "is empty" if file.suffix in FILES else "is of another kind"
-        raise UserError(f"the file {name} {wrong}: {WHAT_IS_READ}")
+    if Path(name).is_file():
+        refuse_wrong_file(Path(name))
     gold = VERIFIERS[config.verifier].gold
     return Source(
         name,
@@ -176,6 +171,22 @@ def source_of(name: str, config) -> Source:
         verifier=config.verifier,
         gold=cells.alternatives(gold) if config.answer_lists == "alternatives" else gold,
     )
+
+
+def refuse_wrong_file(file: Path) -> None:
+    """UserError for a file that is no data set, as far as its first megabyte tells."""
+    with reading(file), file.open("rb") as opened:
+        head = opened.read(2**20)
+    wrong = "" if head.strip() else "is empty"
+    if file.suffix not in FILES:
+        wrong = "is of another kind"
+    elif file.suffix != ".parquet":
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(head)
+        except UnicodeDecodeError:
+            wrong = "is not in UTF-8"
+    if wrong:
+        raise UserError(f"the file {file} {wrong}: {WHAT_IS_READ}")
 
 
 @contextlib.contextmanager
@@ -200,7 +211,21 @@ def load_splits(name: str, source: Source) -> dict:
         if any(Path(name, file).exists() for file in SAVED):
             saved = datasets.load_from_disk(name)
             return saved if isinstance(saved, dict) else {"train": saved}
+        if name in DATASETS and not does_hub_answer(source.path):
+            # look into the cache at once, where datasets would ask again for half a minute
+            datasets.config.HF_HUB_OFFLINE = True
         return datasets.load_dataset(**where_is(name, source))
+
+
+def does_hub_answer(path: str) -> bool:
+    """Whether the hub says anything about a data set of it, be it a refusal."""
+    try:
+        huggingface_hub.dataset_info(path, timeout=10)
+    except huggingface_hub.errors.HfHubHTTPError:
+        return True
+    except Exception:  # of every kind, by the library that connects
+        return False
+    return True
 
 
 def where_is(name: str, source: Source) -> dict:
