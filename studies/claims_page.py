@@ -102,8 +102,8 @@ def verdict_cell(found: Verdict) -> str:
     """The verdict and what it rests on; nothing before the first look."""
     if found.evidence is None:
         return ""
-    mean, low, high = (f"{number:+.3g}" for number in found.evidence[1:4])
-    return f"**{found.verdict}** {mean} [{low}, {high}] ({found.evidence.seeds})"
+    evidence = found.evidence
+    return f"**{found.verdict}** [{evidence.low:+.3g}, {evidence.high:+.3g}] ({evidence.seeds})"
 
 
 def beside_table(lines: dict) -> list[str]:
