@@ -2,7 +2,6 @@
 
     python studies/claims.py                     # until all is decided or at its cap
     python studies/claims.py --language_model    # the same claims with SmolLM2-135M
-    python studies/claims.py --quick             # tiny runs, to see that it works
     python studies/claims.py --report            # CLAIMS.md and its figures, from what has been run
     python studies/claims.py --mine my.py        # a script of yours against grpo.py: claims_mine.py
 
@@ -26,8 +25,7 @@ from rlvr.flags.run_folders import checkpoints_of
 from rlvr.show.logs import read_rows
 
 import claims_mine
-from claims_judge import judge_all, next_jobs
-from claims_measures import measure_run
+from claims_judge import judge_all, measure_run, next_jobs
 from claims_page import BESIDE, SHOWN, write_report
 from claims_rows import (
     BASES,
@@ -53,7 +51,7 @@ COOL_FLAGS = {  # how the papers evaluate that do not at temperature 1, by the s
     "asymgrpo": "--eval_temperature 0.4",
 }
 COOL_RUNS = {name for row in ROWS if row.metric.startswith(COOL) for name in runs_of(row)}
-KEPT = {*SHOWN, "pass@4", "pass@32", "greedy", "false steps", "delta"}
+KEPT = {*SHOWN, "pass@4", "pass@32", "greedy", "delta"}
 KEPT |= {row.metric for row in ROWS} | {metric for _, _, metric, _ in BESIDE}
 DIGITS = 5  # of each number that is kept
 
@@ -78,15 +76,6 @@ class Plan:
 
 
 PLAN = Plan()
-QUICK = replace(
-    PLAN,
-    bases=("weak",),
-    steps=2,
-    growth=2,
-    flags="--prompts_per_step 4 --num_generations 4 --minibatch_size 8",
-    held_out=2,
-)
-QUICK_RUNS = START, "CW-GRPO", "GRPO"
 MODEL_PLAN = Plan(
     bases=(LANGUAGE_MODEL,),
     looks=(3,),  # judged once, when all seeds are there
@@ -97,12 +86,6 @@ MODEL_PLAN = Plan(
     cool=False,
     results=project.STUDIES / "results" / "language_model.jsonl.gz",
 )
-
-
-def gains_by_bf16() -> bool:
-    """Whether this CPU has instructions for products in bf16; without them it is slower in it."""
-    known = Path("/proc/cpuinfo").read_text()
-    return "amx_bf16" in known or "avx512_bf16" in known
 
 
 def command_of(job: Job, plan: Plan) -> str:
@@ -117,7 +100,7 @@ def command_of(job: Job, plan: Plan) -> str:
 def train(folder: Path, job: Job, plan: Plan) -> dict:
     """Make a run and evaluate its last policy -> the line to keep of it."""
     shutil.rmtree(folder, ignore_errors=True)
-    command, steps = command_of(job, plan), plan.steps_of(job.name)
+    command = command_of(job, plan)
     script, started = command.split()[0], time.time()
     launch_quietly(f"{command} --num_threads 1", folder)
     rows = read_rows(folder, "metrics")[: plan.steps]
@@ -127,8 +110,7 @@ def train(folder: Path, job: Job, plan: Plan) -> dict:
         evaluation = own | evaluate(folder, "plain", "", job, plan)
     if plan.cool and job.name in COOL_RUNS:
         cool = evaluate(folder, "cool", COOL_FLAGS[script], job, plan)
-    texts = read_rows(folder, "samples") if job.base in TINY else []
-    numbers = measure_run(rows, evaluation, texts, steps)
+    numbers = measure_run(rows, evaluation)
     numbers |= {COOL + key: value for key, value in cool.items()}
     for checkpoint in checkpoints_of(folder):
         shutil.rmtree(checkpoint)
@@ -155,22 +137,17 @@ def evaluate(folder: Path, name: str, sampling: str, job: Job, plan: Plan) -> di
     return read_rows(folder / name, "eval")[-1]
 
 
-def make_runs(jobs: list[Job], plan: Plan, runs: Path, processes: int) -> None:
-    """Make the runs, and add the line of each to the results as soon as it is finished."""
-    tasks = [(runs / job.base / f"{job.name}-{job.seed}", job, plan) for job in jobs]
-    for line in in_workers(train, tasks, processes):
-        add_result(plan.results, line)
-
-
 def run_all(plan: Plan, runs: Path, processes: int) -> None:
-    """Make runs until nothing is left to decide."""
+    """Make runs until nothing is left to decide; each finished one is added to the results."""
     while jobs := next_jobs(read_results(plan.results), plan.bases, plan.looks):
         print(f"{len(jobs)} runs from the {jobs[0].base} base, seeds up to {jobs[-1].seed}")
-        make_runs(jobs, plan, runs, processes)
+        tasks = [(runs / job.base / f"{job.name}-{job.seed}", job, plan) for job in jobs]
+        for line in in_workers(train, tasks, processes):
+            add_result(plan.results, line)
 
 
 def report(out: Path) -> None:
-    """Write the page, with the language model's verdicts beside the tiny policies'."""
+    """Write the page, and print the tables of all runs that stand behind it."""
     lines = read_results(PLAN.results) | read_results(MODEL_PLAN.results)
     verdicts = [judge_all(lines, plan.bases, plan.looks) for plan in (PLAN, MODEL_PLAN)]
     write_report(lines, *verdicts, PLAN, out)
@@ -186,17 +163,9 @@ def main(given) -> None:
         scale = claims_mine.QUICK if given.quick else claims_mine.Scale()
         scale = replace(scale, seeds=given.seeds or scale.seeds)
         claims_mine.compare(given.mine, given.against, given.runs, scale, given.processes)
-    elif given.quick:
-        plan = replace(QUICK, results=given.runs / "quick.jsonl.gz")
-        jobs = [Job(base, name, 0) for base in plan.bases for name in QUICK_RUNS]
-        make_runs(jobs, plan, given.runs, given.processes)
     else:
         if not given.report:
-            plan = PLAN
-            if given.language_model:
-                flags = "--bf16" if gains_by_bf16() else ""
-                plan = replace(MODEL_PLAN, flags=flags)
-            run_all(plan, given.runs, given.processes)
+            run_all(MODEL_PLAN if given.language_model else PLAN, given.runs, given.processes)
         report(given.out)
 
 
@@ -204,7 +173,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--language_model", action="store_true", help="the runs of SmolLM2-135M")
     parser.add_argument("--report", action="store_true", help="write the page, and run nothing")
-    parser.add_argument("--quick", action="store_true", help="tiny runs: does the program work?")
+    parser.add_argument("--quick", action="store_true", help="of --mine: tiny runs, to try it out")
     parser.add_argument("--mine", nargs="+", help='copies of grpo.py: my.py "my.py --beta 1"')
     parser.add_argument("--against", help="what --mine is compared with, instead of grpo.py")
     parser.add_argument("--seeds", type=int, help="of --mine: how many; 8, with --quick 2")

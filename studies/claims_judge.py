@@ -1,11 +1,11 @@
-"""From the lines of finished runs to the verdicts on the rows of claims_rows.py."""
+"""The numbers of a run, and from those of all runs the verdicts on the rows of claims_rows.py."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
 from claims_rows import BEST_STATIC, PAPERS, ROWS, STATIC_WEIGHTS, Job, Row, rows_from, runs_of
-from claims_rule import Evidence, decide, power, weigh
+from claims_rule import Evidence, decide, weigh
 from compare import smooth
 
 WINDOW = 10  # steps of the mean reward that "reach" is about
@@ -18,7 +18,75 @@ class Verdict(NamedTuple):
     base: str
     evidence: Evidence | None
     verdict: str  # holds, does not, unclear, or open before its first look
-    power: float | None  # for an effect of the row's size at the cap
+
+
+# ------------------------------------------------------------------------------ numbers of a run
+
+
+def measure_run(rows: list[dict], evaluation: dict) -> dict[str, float]:
+    """All numbers of a run, from what its steps have logged, and its last evaluation."""
+    if not evaluation:
+        return measure_growth(rows)
+    return measure_evaluation(evaluation) | (measure_training(rows) if rows else {})
+
+
+def measure_growth(rows: list[dict]) -> dict[str, float]:
+    """The numbers of a run of entropy_growth.py, whose rows are batches of one policy."""
+    columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    kappa = columns["kappa"].mean()
+    found = {
+        "kappa": kappa,
+        "growth": columns["growth"].mean() * np.sign(kappa),
+        "correlation": np.corrcoef(columns["kappa"], columns["growth"])[0, 1],
+    }
+    for name in ("easy", "hard"):  # the mean over the groups of all batches, if there is any
+        groups = columns[name]
+        if groups.any():
+            total = (groups * columns[f"{name}_gap"]).sum()
+            found[f"{name} gap"] = total / groups.sum()
+    return found
+
+
+def measure_training(rows: list[dict]) -> dict[str, float]:
+    """The numbers of the steps of a run of one of the five scripts, from what each step logs."""
+    columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    third = max(len(rows) // 3, 1)
+    found = {
+        "early": columns["reward"][:third].mean(),
+        "late": columns["reward"][-third:].mean(),
+        "all_wrong": columns["all_wrong"][-third:].mean(),
+        "swing": np.ptp(smooth(columns["entropy"], 8)),
+    }
+    if "kappa" in columns:
+        found["kappa"] = columns["kappa"][:20].mean()
+    if "covariance_top_1%_share" in columns:
+        found["top 1% share"] = columns["covariance_top_1%_share"].mean()
+    if "success_gain_completion" in columns:
+        found["gain"] = columns["success_gain_completion"].mean()
+    if "delta" in columns:
+        found["delta"] = columns["delta"].mean()
+        found["1 - delta"] = 1 - found["delta"]
+    return found
+
+
+def measure_evaluation(row: dict) -> dict[str, float]:
+    """The numbers of an evaluation; those of the fitted power law where there is one."""
+    found = row | {"entropy": row["token_entropy"]}
+    found.pop("all_wrong", None)  # what claims are about is that of the rollouts
+    if "fit_a" in row:
+        found |= {"slope": row["fit_b"], "fit error": largest_misfit(row)}
+    return found
+
+
+def largest_misfit(row: dict) -> float:
+    """The largest difference of pass@k and its fitted power law."""
+    return max(
+        abs(row[f"pass@{k}"] - math.exp(-row["fit_a"] * (k + row["fit_c"]) ** -row["fit_b"]))
+        for k in (1, 2, 4, 8, 16, 32)
+    )
+
+
+# -------------------------------------------------------------------------- verdicts on the rows
 
 
 def judge_all(lines: dict[Job, dict], bases, looks) -> list[Verdict]:
@@ -30,9 +98,8 @@ def judge_all(lines: dict[Job, dict], bases, looks) -> list[Verdict]:
         family = [
             weigh(at_looks(lines, base, row, looks), row.effect, looks) for row, base in places
         ]
-        for (row, base), evidence, verdict in zip(places, family, decide(family), strict=True):
-            chance = evidence and power(row.effect, evidence.spread, len(family), looks)
-            verdicts.append(Verdict(row, base, evidence, verdict, chance))
+        for place, evidence, verdict in zip(places, family, decide(family), strict=True):
+            verdicts.append(Verdict(*place, evidence, verdict))
     return verdicts
 
 

@@ -19,8 +19,6 @@ from matplotlib.figure import Figure
 from tables import difference_cell, fill_in, markdown_table
 
 COLORS = {"holds": "#009E73", "does not": "#D55E00", "unclear": "#777777"}
-WORDS = {"holds": "holds", "does not": "does not hold", "unclear": "is unclear"}
-METRIC_WORDS = {"reach": "steps to that peak", "swing": "the range of the entropy, in nats"}
 SHOWN = "pass@1", "pass@16", "entropy"  # of each run
 GRPO_LINE = "two-stage GRPO", LONG
 LABELS = {  # how far a name stands from its point; on the left where the first is below 0
@@ -62,37 +60,16 @@ BESIDE = (
 def sections(lines: dict, tiny: list[Verdict], of_the_model: list[Verdict], plan) -> dict:
     """The lines of each section of the page."""
     found = {
-        "headlines": [f"{i}. {text}" for i, text in enumerate(sentences(tiny), 1)],
         "count": [count_text(lines, tiny)],
         "rule": RULE.strip().splitlines()[2:],
         "settings": [
             f"Each run has {plan.steps} steps, and `{LONG}` {plan.long} (`{plan.flags}`).",
             f"It is evaluated on {plan.held_out} held-out problems.",
         ],
-        "beside": beside_table(lines),
-        "runs": runs_table(lines),
     }
     for paper in PAPERS:
         of_paper = [each for each in tiny + of_the_model if each.row.paper == paper]
-        found[paper] = [f"How far the tiny policies are from the paper: {FAR[paper]}.", ""]
-        found[paper] += verdict_table(of_paper)
-    return found
-
-
-def sentences(verdicts: list[Verdict]) -> list[str]:
-    """Ten sentences to quote: the first base's verdicts on the two headlines of each paper."""
-    found = []
-    for verdict in verdicts:
-        row, evidence = verdict.row, verdict.evidence
-        if not row.headline or verdict.base != TINY[0]:
-            continue
-        size = f"the paper has {row.effect:g}" if row.printed else f"{row.effect:g} would matter"
-        found.append(
-            f"{row.paper} says: {row.text}. This **{WORDS[verdict.verdict]}**: over "
-            f"{evidence.seeds} seeds {row.above} less {row.below} is {evidence.mean:+.3f} "
-            f"[{evidence.low:+.3f}, {evidence.high:+.3f}] in "
-            f"{METRIC_WORDS.get(row.metric, row.metric)}, and {size}."
-        )
+        found[paper] = [f"Here: {FAR[paper]}.", "", *verdict_table(of_paper)]
     return found
 
 
@@ -125,9 +102,8 @@ def verdict_cell(found: Verdict) -> str:
     """The verdict and what it rests on; nothing before the first look."""
     if found.evidence is None:
         return ""
-    mean, low, high = (f"{number:+.3g}" for number in found.evidence[1:4])
-    power = f", power {found.power:.2f}" if found.verdict == "unclear" else ""
-    return f"**{found.verdict}** {mean} [{low}, {high}] ({found.evidence.seeds}{power})"
+    evidence = found.evidence
+    return f"**{found.verdict}** [{evidence.low:+.3g}, {evidence.high:+.3g}] ({evidence.seeds})"
 
 
 def beside_table(lines: dict) -> list[str]:
@@ -200,7 +176,7 @@ def draw_headlines(verdicts: list[Verdict]) -> Figure:
     axis.axvline(1, color="black", linestyle="--")
     axis.set_xlabel("difference, in units of the claimed effect (dashed line)")
     for kind, color in COLORS.items():
-        axis.plot([], [], color=color, linewidth=5, label=WORDS[kind])
+        axis.plot([], [], color=color, linewidth=5, label=kind)
     figure.legend(loc="outside upper center", ncols=3)
     return figure
 
@@ -245,7 +221,7 @@ def draw_plane(lines: dict) -> Figure:
 
 
 def write_report(lines: dict, tiny: list[Verdict], of_the_model, plan, out: Path) -> None:
-    """CLAIMS.md and its two figures. UserError while a row has had no look."""
+    """CLAIMS.md and its figures; prints the other tables. UserError while a row has had no look."""
     missing = sum(not found.evidence for found in tiny)
     if missing:
         raise UserError(
@@ -258,3 +234,5 @@ def write_report(lines: dict, tiny: list[Verdict], of_the_model, plan, out: Path
     with matplotlib.rc_context({"font.size": 20}):
         draw_headlines(tiny).savefig(figures / "claims.png", dpi=60)
         draw_plane(lines).savefig(figures / "claims_plane.png", dpi=60)
+    print("Differences that no claim is about:\n", *beside_table(lines), sep="\n")
+    print(f"\nMeans of {'/'.join(SHOWN)} (seeds):\n", *runs_table(lines), sep="\n")

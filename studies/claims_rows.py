@@ -168,7 +168,7 @@ FAR = {  # how far the setting is from the paper's, for every row of it
 }
 PAPERS = [*FAR]
 NOTES = {  # what else is far from the paper's setting, by its word in CLAIMS
-    "Table 1": "of MATH-500; Table 1 has GRPO above the start on four of five sets at k = 16",
+    "Table 1": "MATH-500; on four of five sets GRPO is above it at k = 16",
     "narrow": "clipping as in GSPO's own paper, 3e-4 and 4e-4",
     "short": "too few steps for a second stage, if there is one",
     "no gain": "the section also concludes that it brings no such gain",
@@ -177,9 +177,8 @@ NOTES = {  # what else is far from the paper's setting, by its word in CLAIMS
     "target": "its target is above the start's entropy, not half of it",
     "reward": "training reward for held-out pass@1",
     "laws": "the paper says that it fits better than other laws",
-    "signs": "here of both signs; by interpolation in Table 1 it is 0.12 for the positive "
-    "covariances, and 0.17 for the negative ones",
-    "many": "Clip-Cov detaches 1% of the tokens, not 0.02%",
+    "signs": "here of both signs; in Table 1 it is 0.12 for positive ones, 0.17 for negative ones",
+    "many": "1% of the tokens, not 0.02%",
 }
 # section (! for a headline) | claim | metric | above | below | effect, where printed | note
 # A-GRAE's effects are those of MATH with 7 B (Tables 2, 5 and 6). Those of two-stage dynamics are
@@ -207,7 +206,7 @@ CLAIMS = {
 """,
     "two-stage dynamics": """
 C.3! | GRPO's pass@16 falls below the start's | pass@16 | start | two-stage GRPO | 0.032 | Table 1
-C.3 | at T = 0.6 GRPO's pass@16 falls, too | cool pass@16 | start | two-stage GRPO | 0.032 | Table 1
+C.3 | at T = 0.6 GRPO's pass@16 falls, too | cool pass@16 | start | two-stage GRPO | 0.032
 4.2 | GRPO raises pass@1 | pass@1 | two-stage GRPO | start | 0.106
 4.2! | GRPO-N keeps more pass@16 than GRPO | pass@16 | two-stage GRPO-N | two-stage GRPO | 0.011
 4.2 | GRPO-N is above the start in pass@16 | pass@16 | two-stage GRPO-N | start | 0.051
@@ -218,7 +217,7 @@ C.3 | at T = 0.6 GRPO's pass@16 falls, too | cool pass@16 | start | two-stage GR
 4.2 | GSPO-N keeps more pass@16, both clipping at 0.2 | pass@16 | GSPO-N, 0.2 | GSPO, 0.2 | 0.007
 C.5 | GRPO-N keeps more entropy than GRPO | entropy | two-stage GRPO-N | two-stage GRPO | 0.05
 C.5 | GRPO-N's answers are more diverse than GRPO's | answer_entropy | two-stage GRPO-N | two-stage GRPO | 0.04
-C.5 | GSPO-N keeps more entropy than GSPO | entropy | GSPO-N | GSPO | 0.009 | narrow
+C.5 | GSPO-N keeps more entropy than GSPO | entropy | GSPO-N | GSPO | 0.009
 3.1 | pass@16 rises again in four times as many steps | pass@16 | GRPO, long | two-stage GRPO |  | short
 """,
     "AsymGRPO": """
@@ -254,7 +253,7 @@ C.5 | GSPO-N keeps more entropy than GSPO | entropy | GSPO-N | GSPO | 0.009 | na
 4.2 | delta 0.5 learns faster early | early | delta 0.5 | mean
 4.2 | delta 0.5 loses pass@16 in the end | pass@16 | mean | delta 0.5 |  | begun
 4.2 | delta 0.5 raises the head's rank-1 share | r1 | delta 0.5, untied | mean, untied |  | small head
-4.2 | delta 2 leaves it below that of delta 0.5 | r1 | delta 0.5, untied | delta 2, untied |  | small head
+4.2 | delta 2 leaves it below that of delta 0.5 | r1 | delta 0.5, untied | delta 2, untied
 4.3 | Power 2 keeps more pass@16 than delta 1 | pass@16 | Power 2 | mean | 0.05
 4.3 | the weight of pass@4 keeps more of the slope b than delta 1 | slope | pass@4 | mean
 5 | setting: FADE's delta falls below 1 | 1 - delta | FADE | 0 |  | target
@@ -272,7 +271,7 @@ C.5 | GSPO-N keeps more entropy than GSPO | entropy | GSPO-N | GSPO | 0.009 | na
 3.2! | CW-GRPO beats GRPO in pass@1 | pass@1 | CW-GRPO | GRPO | 0.027
 3.2 | CW-GRPO beats GRPO in pass@1 at T = 0.6 | cool pass@1 | CW-GRPO | GRPO | 0.027
 3.2 | Clip-Cov beats GRPO in pass@1 | pass@1 | Clip-Cov | GRPO | 0.01 | many
-3.2 | CW-GRPO beats Clip-Cov in pass@1 | pass@1 | CW-GRPO | Clip-Cov | 0.017 | many
+3.2 | CW-GRPO beats Clip-Cov in pass@1 | pass@1 | CW-GRPO | Clip-Cov | 0.017
 """,
 }
 

@@ -1,16 +1,13 @@
 """THE RULE of claims.py, which was fixed before its runs.
 
-A row is a difference between two runs of one seed. They share the starting policy, the problems and
-the random numbers. The row has two hypotheses to refute over the seeds, each by a one-sided t-test:
-
-    "not above 0": refuted, the claim HOLDS
-    "not below the paper's effect": refuted, and the other is not, the claim DOES NOT HOLD
-
-Otherwise it is UNCLEAR, and its 95% interval is the bound that is known. Seeds are added to the
-rows that are unclear until they are decided or the cap is reached: there is a look after 4, 8, 16
-and 32 seeds. A p-value is the smallest of the looks so far, times the number of looks. Holm's
-correction is for all hypotheses of one paper, so that with probability 95% all that is decided of a
-paper is right. Where a paper prints no number, the effect is ours: the least that would matter.
+A row is a difference between two runs of one seed, which share the starting policy, the problems
+and the random numbers. Over the seeds it has two hypotheses to refute, by one-sided t-tests: "not
+above 0" (refuted, the claim HOLDS) and "not below the paper's effect" (refuted, and the other is
+not, the claim DOES NOT HOLD). Otherwise it is UNCLEAR, and its 95% interval is what is known. There
+is a look after 4, 8, 16 and 32 seeds, and only rows that are unclear get more seeds. A p-value is
+the smallest of the looks so far, times the number of looks. Holm's correction is for all hypotheses
+of one paper, so that with probability 95% all that is decided of a paper is right. Where a paper
+prints no number, the effect is ours: the least that would matter.
 """
 
 import math
@@ -20,7 +17,6 @@ import numpy as np
 
 LOOKS = (4, 8, 16, 32)  # seeds at which a row is judged; the last is the cap
 LEVEL = 0.05  # of a wrong decision among all of a paper
-DRAWS = 20_000  # of the simulation that gives a power
 
 
 def below(t: float, freedom: int) -> float:
@@ -71,7 +67,6 @@ class Evidence(NamedTuple):
     high: float
     p_holds: float  # of "not above 0"
     p_fails: float  # of "not below the paper's effect"
-    spread: float  # the differences' standard deviation
 
 
 def weigh(at_looks: list[np.ndarray], effect: float, looks) -> Evidence | None:
@@ -90,7 +85,6 @@ def weigh(at_looks: list[np.ndarray], effect: float, looks) -> Evidence | None:
         *interval(kept),
         min(1.0, len(looks) * p_holds),
         min(1.0, len(looks) * p_fails),
-        float(np.std(kept, ddof=1)),
     )
 
 
@@ -122,18 +116,3 @@ def decide(family: list[Evidence | None]) -> list[str]:
         else:
             verdicts.append("does not" if fails <= LEVEL else "unclear")
     return verdicts
-
-
-def power(effect: float, spread: float, rows: int, looks) -> float:
-    """The chance that the last look alone decides for a row whose true mean is `effect`.
-
-    It is that of Holm's first step among the two hypotheses of each of `rows` rows: a lower bound.
-    """
-    if spread == 0:
-        return 1.0
-    seeds = looks[-1]
-    limit = quantile(1 - LEVEL / (2 * rows * len(looks)), seeds - 1)
-    rng = np.random.default_rng(0)
-    means = effect + spread * rng.standard_normal(DRAWS) / seeds**0.5
-    spreads = spread * np.sqrt(rng.chisquare(seeds - 1, DRAWS) / (seeds - 1))
-    return float((means / (spreads / seeds**0.5) > limit).mean())

@@ -69,7 +69,7 @@ def main(config: Config) -> None:
     run = rlvr.training.run.Run(config)
     policy, tokenizer = rlvr.policy.models.load_policy(config, run.device)
     problems, _ = rlvr.tasks.datasets.load_problems(config, tokenizer)
-    sampler = rlvr.rollout.samplers.make_sampler(policy, tokenizer, config)
+    sampler = rlvr.rollout.samplers.make_sampler(policy, tokenizer, config, common.decode)
     stream = rlvr.tasks.problems.ProblemStream(problems, config.seed)
     for step in range(1, config.max_steps + 1):
         batch = common.roll_out(sampler, stream, config)

@@ -9,6 +9,7 @@ one. The same versions of torch and transformers give the same weights on one ki
 """
 
 import argparse
+import re
 import statistics
 from pathlib import Path
 
@@ -22,9 +23,9 @@ import rlvr.rollout.samplers
 from rlvr.flags.config import Config
 from rlvr.policy.saving import save_folder
 from rlvr.tasks.embedded import draw_countdown
+from rlvr.verify.answers.expressions import OPERATORS
 
 import torch
-from claims_measures import has_false_step
 
 import common
 from common import pass_at_k
@@ -43,6 +44,16 @@ def make(name: str, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)  # fails now rather than after an hour
     save_folder(out / name, *rlvr.policy.tiny.warm_up(Config(**RECIPES[name])))
     print(f"wrote {out / name}")
+
+
+def has_false_step(text: str) -> bool:
+    """Is an equation of a Countdown completion, such as 9*5=45, wrong?"""
+    for left, sign, right, result in re.findall(r"(\d+)([-+*/])(\d+)=(\d+)", text):
+        if sign == "/" and int(right) == 0:
+            return True
+        if OPERATORS[sign](int(left), int(right)) != int(result):
+            return True
+    return False
 
 
 def measure(folder: Path, name: str, count: int) -> dict[str, float]:

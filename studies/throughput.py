@@ -9,9 +9,8 @@ Both train the same weights on the same problems, each in a process of its own, 
 the last line of its real loop. They take turns, a step each, and the other one waits meanwhile. The
 first turns, which warm up, are not counted.
 
-A step is: generate, verify, old log-probs, and two optimizer updates. Memory is the peak of the
-process above what it held when the policy was loaded: of the whole process on a CPU, of torch's
-tensors on a GPU.
+Memory is the peak of the process above what it held when the policy was loaded: of the whole
+process on a CPU, of torch's tensors on a GPU.
 """
 
 import argparse
@@ -22,30 +21,26 @@ import random
 import statistics
 import tempfile
 import time
-from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import project
 
-import rlvr.flags.config
-import rlvr.policy.logprobs
 import rlvr.policy.tiny
 import rlvr.rollout.samplers
 import rlvr.tasks.datasets
 import rlvr.training.run
-import rlvr.verify.pool
+from rlvr.flags.config import Config
 from rlvr.verify.verifiers import VERIFIERS
 
 import torch
 import transformers
 from processes import SPAWN, alone, end_with_parent, ending_children
+from tables import markdown_table
 
 import common
 import grpo
 
-TIMED = "generate", "verify", "old log-probs"
-PARTS = *TIMED, "update"  # an update is what is left of a step
 FOR_EVER = 10**6  # steps
 
 
@@ -53,7 +48,7 @@ FOR_EVER = 10**6  # steps
 class Work:
     """What both sides do in a step."""
 
-    model: str  # of make_model
+    shape: tuple[int, ...]  # hidden, intermediate, layers, heads, vocabulary; () is the tiny policy
     prompts: int
     generations: int  # of a prompt
     minibatch: int  # completions
@@ -61,38 +56,32 @@ class Work:
     checkpointing: bool = False  # gradient checkpointing, for what else does not fit twice
 
 
+QWEN_05, QWEN_15 = (896, 4864, 24, 14, 151936), (1536, 8960, 28, 12, 151936)  # Qwen2.5's shapes
+TWO_LAYERS, SMALL = (896, 4864, 2, 14, 151936), (64, 96, 2, 2, 500)
 WORK = {
-    "tiny": Work("tiny", prompts=32, generations=16, minibatch=256, tokens=40),
-    "vocabulary": Work("0.5B, 2 layers", prompts=2, generations=4, minibatch=4, tokens=96),
-    "0.5B": Work("0.5B", prompts=16, generations=8, minibatch=32, tokens=512),
-    "1.5B": Work("1.5B", prompts=16, generations=8, minibatch=16, tokens=512, checkpointing=True),
-    "quick": Work("small", prompts=2, generations=4, minibatch=4, tokens=8),
+    "tiny": Work((), prompts=32, generations=16, minibatch=256, tokens=40),
+    "vocabulary": Work(TWO_LAYERS, prompts=2, generations=4, minibatch=4, tokens=96),
+    "0.5B": Work(QWEN_05, prompts=16, generations=8, minibatch=32, tokens=512),
+    "1.5B": Work(QWEN_15, prompts=16, generations=8, minibatch=16, tokens=512, checkpointing=True),
+    "quick": Work(SMALL, prompts=2, generations=4, minibatch=4, tokens=8),
 }
 
 
-SHAPES = {  # hidden, intermediate, layers, heads: those of Qwen2.5; "tiny" is the shipped policy
-    "0.5B": (896, 4864, 24, 14),
-    "0.5B, 2 layers": (896, 4864, 2, 14),
-    "1.5B": (1536, 8960, 28, 12),
-    "small": (64, 96, 2, 2),
-}
-
-
-def make_model(name: str, folder: str) -> str:
+def make_model(shape: tuple[int, ...], folder: str) -> str:
     """A folder with a random policy of that shape, and with the tiny policy's tokenizer.
 
-    For "tiny" it is the folder of the tiny policy that `python grpo.py` starts from.
+    For no shape it is the folder of the tiny policy that `python grpo.py` starts from.
     """
-    if name == "tiny":
-        return str(rlvr.policy.tiny.tiny_folder(rlvr.flags.config.Config()))
+    if not shape:
+        return str(rlvr.policy.tiny.tiny_folder(Config()))
     torch.manual_seed(0)
-    hidden, intermediate, layers, heads = SHAPES[name]
-    shape = transformers.Qwen2Config(
+    hidden, intermediate, layers, heads, vocabulary = shape
+    config = transformers.Qwen2Config(
         hidden_size=hidden,
         intermediate_size=intermediate,
         num_hidden_layers=layers,
         num_attention_heads=heads,
-        vocab_size=500 if name == "small" else 151936,
+        vocab_size=vocabulary,
         num_key_value_heads=2,
         max_position_embeddings=32768,
         tie_word_embeddings=True,
@@ -100,26 +89,21 @@ def make_model(name: str, folder: str) -> str:
         eos_token_id=1,
         bos_token_id=None,
     )
-    transformers.Qwen2ForCausalLM(shape).save_pretrained(folder)
-    _, tokenizer = rlvr.policy.tiny.build_tiny()
-    tokenizer.save_pretrained(folder)
+    transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
+    rlvr.policy.tiny.build_tiny()[1].save_pretrained(folder)
     return folder
 
 
 def peak_memory() -> int:
-    """The most bytes since `memory_now`.
-
-    On a GPU they are torch's, on a CPU those of the process, as Linux counts them.
-    """
+    """The most bytes since `start_peak`: torch's on a GPU, else the process's, as Linux counts."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status").read_text()
-    kilobytes = status.split("VmHWM:")[1].split()[0]
-    return int(kilobytes) * 1024
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
-def memory_now() -> int:
-    """Bytes; the peak is counted from here."""
+def start_peak() -> int:
+    """Bytes now; the peak is counted from here."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     else:
@@ -135,63 +119,60 @@ def now() -> float:
 
 
 class Turns:
-    """One side's end of the pipe.
-
-    Between its steps it reports the last one, and waits until it may take the next.
-    """
+    """One side's end of the pipe: it reports each step, and waits until it may take the next."""
 
     def __init__(self, pipe):
         self.pipe = pipe
-        self.seconds = Counter()  # of the parts of this step
-        self.tokens = 0  # generated in this step
-        self.started = 0.0  # when this step began
         self.floor = 0  # bytes of memory before the first step
 
-    def time(self, owner, name: str, part: str, counted=lambda: True) -> None:
-        """From now on the seconds of owner.name belong to that part of the step."""
+    def time(self, owner, name: str) -> None:
+        """owner.name generates the completions: from now on its seconds and tokens count."""
         function = getattr(owner, name)
 
         def timed(*args, **kwargs):
             started = now()
             result = function(*args, **kwargs)
-            if counted():
-                self.seconds[part] += now() - started
-            if part == "generate":
-                completions = result[0]
-                self.tokens += sum(map(len, completions))
+            self.generating += now() - started
+            self.tokens += sum(map(len, result[0]))
             return result
 
         setattr(owner, name, timed)
 
     def begin(self) -> None:
         """The policy is loaded, and the first step can start."""
-        self.floor = memory_now()
+        self.floor = start_peak()
         self.wait()
 
     def over(self) -> None:
         """A step is done: report it, and wait."""
-        step = now() - self.started
-        self.seconds["step"] = step
-        self.seconds["update"] = step - sum(self.seconds[part] for part in TIMED)
+        seconds = now() - self.started
         # a small step can fit into what the floor has given back to the system meanwhile
         gigabytes = max(0, peak_memory() - self.floor) / 1e9
-        self.pipe.send({**self.seconds, "tokens": self.tokens, "GB": gigabytes})
+        rate = self.tokens / seconds
+        rest = seconds - self.generating
+        self.pipe.send(
+            {
+                "generate (s)": self.generating,
+                "all else (s)": rest,
+                "step (s)": seconds,
+                "tokens/s": rate,
+                "memory (GB)": gigabytes,
+            }
+        )
         self.wait()
 
     def wait(self) -> None:
         """Begin the next step when the other end says so."""
         torch.cuda.empty_cache()  # one GPU has to hold both sides
         self.pipe.recv()
-        memory_now()
-        self.seconds = Counter()
-        self.tokens = 0
-        self.started = now()
+        start_peak()
+        self.generating, self.tokens, self.started = 0.0, 0, now()
 
 
 def take_turns(side, pipe, work: Work, model: str, folder: str) -> None:
     """What a side's process does: train in `folder`, without a word on the terminal."""
     end_with_parent()
-    if work.model != "tiny":
+    if work.shape:
         toss_a_coin()
     with contextlib.redirect_stdout(open(os.devnull, "w")):
         side(Turns(pipe), work, model, folder)
@@ -210,14 +191,10 @@ def toss_a_coin() -> None:
 
 def ours(turns: Turns, work: Work, model: str, folder: str) -> None:
     """Take turns at the steps of grpo.py."""
-    turns.time(rlvr.rollout.samplers.GenerateSampler, "generate", "generate")
-    turns.time(rlvr.verify.pool, "in_threads", "verify")
-    turns.time(rlvr.policy.logprobs, "frozen_logprobs", "old log-probs")
+    turns.time(rlvr.rollout.samplers.GenerateSampler, "generate")
     common.evaluate = lambda *_: turns.begin() or {}
     rlvr.training.run.Run.end_step = lambda *_: turns.over()
-    rlvr.training.run.Run.finish = lambda _: None
     config = grpo.Config(
-        variant="grpo",
         model=model,
         prompts_per_step=work.prompts,
         num_generations=work.generations,
@@ -252,7 +229,7 @@ def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
         return [verify(text, numbers) for text, numbers in zip(completions, gold, strict=True)]
 
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(model)
-    config = rlvr.flags.config.Config(max_completion_length=work.tokens)
+    config = Config(max_completion_length=work.tokens)
     problems, _ = rlvr.tasks.datasets.load_problems(config, tokenizer)
     rows = [dict(prompt=problem.prompt, gold=problem.gold) for problem in problems]
     gpu = torch.cuda.is_available()
@@ -285,14 +262,7 @@ def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
         processing_class=tokenizer,
         callbacks=[TakeTurns()],
     )
-    turns.time(trainer, "_generate_single_turn", "generate")
-    turns.time(trainer, "_calculate_rewards", "verify")
-    turns.time(
-        trainer,
-        "_get_per_token_logps_and_entropies",
-        "old log-probs",
-        counted=lambda: not torch.is_grad_enabled(),
-    )
+    turns.time(trainer, "_generate_single_turn")
     trainer.train()
 
 
@@ -301,7 +271,7 @@ def alternate(sides: dict, work: Work, rounds: int) -> dict[str, list[dict]]:
     reports = {name: [] for name in sides}
     pipes, processes = {}, []
     with tempfile.TemporaryDirectory() as scratch, ending_children():
-        model = alone(make_model, work.model, f"{scratch}/model")
+        model = alone(make_model, work.shape, f"{scratch}/model")
         for name, side in sides.items():
             pipes[name], theirs = SPAWN.Pipe()
             folder = str(Path(scratch, name))
@@ -319,24 +289,17 @@ def alternate(sides: dict, work: Work, rounds: int) -> dict[str, list[dict]]:
     return {name: steps[1:] for name, steps in reports.items()}
 
 
-def table(reports: dict[str, list[dict]]) -> str:
-    """Medians over the rounds, and the ratios of grpo.py to TRL, as a Markdown table."""
-    lines = [f"| | {' | '.join([*reports, 'ratio'])} |", "|---" * (len(reports) + 2) + "|"]
-    for key in (*PARTS, "step", "tokens/s", "GB"):
-        medians = [median_of(steps, key) for steps in reports.values()]
-        cells = [f"{median:.4g}" for median in medians]
-        has_ratio = len(medians) > 1 and medians[-1]
-        cells.append(f"{medians[0] / medians[-1]:.2f}" if has_ratio else "")
-        unit = " (s)" if key in (*PARTS, "step") else ""
-        lines.append(f"| {key}{unit} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+def table(reports: dict[str, list[dict]]) -> list[str]:
+    """The lines of a table: medians over the rounds, and the ratios of the first side to the last.
 
-
-def median_of(steps: list[dict], key: str) -> float:
-    """The median over the reports of a side's steps; a part that a step lacks took no time."""
-    if key == "tokens/s":
-        return statistics.median(step["tokens"] / step["step"] for step in steps)
-    return statistics.median(step.get(key, 0) for step in steps)
+    reports: the steps of each side, as Turns.over sends them.
+    """
+    rows = []
+    for key in next(iter(reports.values()))[0]:
+        medians = [statistics.median(step[key] for step in steps) for steps in reports.values()]
+        ratio = f"{medians[0] / medians[-1]:.2f}" if medians[-1] else ""
+        rows.append([key, *(f"{median:.4g}" for median in medians), ratio])
+    return markdown_table(["", *reports, "ratio"], rows)
 
 
 def main(works: list[str], rounds: int) -> None:
@@ -345,7 +308,7 @@ def main(works: list[str], rounds: int) -> None:
         print("TRL is not installed, so there is nothing to compare with: pip install trl==1.16.0")
         del sides["TRL"]
     for name in works:
-        print(f"\n{name}\n{table(alternate(sides, WORK[name], rounds))}", flush=True)
+        print("", name, *table(alternate(sides, WORK[name], rounds)), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

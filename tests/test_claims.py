@@ -3,6 +3,7 @@
 import importlib
 import math
 import sys
+from dataclasses import replace
 
 import project
 
@@ -10,16 +11,26 @@ import rlvr.flags.command_line
 
 import claims
 import claims_judge
-import claims_measures
 import claims_mine
-import claims_rows
 import claims_rule
 import numpy as np
 import pytest
-from claims_rows import BASES, BEST_STATIC, ROWS, RUNS, STATIC_WEIGHTS, TINY, Job, Row, runs_of
+from claims_rows import (
+    BASES,
+    BEST_STATIC,
+    GROWTH,
+    ROWS,
+    RUNS,
+    START,
+    STATIC_WEIGHTS,
+    TINY,
+    Job,
+    Row,
+    runs_of,
+)
 from claims_rule import LOOKS, Evidence
 from run_scripts import add_result, read_results
-from runs import ROOT, first_fast, run_study
+from runs import ROOT, run_study
 
 
 @pytest.mark.parametrize(
@@ -66,36 +77,22 @@ def test_the_verdicts():
     family = [evidence_of(mean + 0.001 * noise) for mean in means]
     family += [evidence_of(0.01 + 0.2 * noise), None]
     assert claims_rule.decide(family) == [*means.values(), "unclear", "open"]
-    border = Evidence(8, 0.02, 0.01, 0.03, p_holds=0.02, p_fails=1.0, spread=0.01)
+    border = Evidence(8, 0.02, 0.01, 0.03, p_holds=0.02, p_fails=1.0)
     assert claims_rule.decide([border]) == ["holds"]
     assert claims_rule.decide([border, None]) == ["unclear", "open"]  # another row of the paper
 
 
-def test_power_is_that_of_the_normal_limit():
-    """With very many seeds: Phi(effect sqrt(n) / spread - z), where z = 2.576 at 0.005."""
-    looks, rows = (*LOOKS[:-1], 3000), claims_rule.LEVEL / (2 * len(LOOKS) * 0.005)
-    found = claims_rule.power(2.576 / math.sqrt(3000), 1.0, rows, looks)
-    assert found == pytest.approx(0.5, abs=0.015)
-
-
-def test_every_row_can_be_tried():
-    assert len({(row.paper, row.text) for row in ROWS}) == len(ROWS) == 78
-    used = {name for row in ROWS for name in runs_of(row)}
-    assert used == {*RUNS["middle"]}
-    for paper in claims_rows.PAPERS:
-        assert sum(row.headline for row in ROWS if row.paper == paper) == 2
-
-
-@pytest.mark.parametrize(
-    "base, name", first_fast([(base, name) for base in BASES for name in RUNS[base]])
-)
-def test_commands_of_the_runs_are_taken(base, name, monkeypatch):
-    plan = claims.PLAN if base in TINY else claims.MODEL_PLAN
-    script, *given = claims.command_of(Job(base, name, 3), plan).split()
-    module = importlib.import_module(script)
-    monkeypatch.setattr(sys, "argv", [f"{script}.py", *given])
-    config = rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
-    assert (config.seed, config.max_steps) == (3, plan.steps_of(name))
+def test_every_row_can_be_tried(monkeypatch):
+    """Its runs exist, and their commands are taken by the scripts."""
+    assert {name for row in ROWS for name in runs_of(row)} == {*RUNS["middle"]}
+    for base in BASES:
+        plan = claims.PLAN if base in TINY else claims.MODEL_PLAN
+        for name in RUNS[base]:
+            script, *given = claims.command_of(Job(base, name, 3), plan).split()
+            module = importlib.import_module(script)
+            monkeypatch.setattr(sys, "argv", [f"{script}.py", *given])
+            config = rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
+            assert (config.seed, config.max_steps) == (3, plan.steps_of(name))
 
 
 def test_what_is_measured_of_a_training():
@@ -107,14 +104,7 @@ def test_what_is_measured_of_a_training():
     ]
     expected = {"early": 1.0, "late": 2.0, "all_wrong": 1.05, "swing": 7.5}
     expected |= {"delta": 0.75, "1 - delta": 0.25}
-    assert claims_measures.measure_training(rows) == pytest.approx(expected)
-
-
-def test_false_steps():
-    false = "<think>9*5=45 3+45=49</think>", "<think>8/3=2</think>", "8/0=0"
-    right = "<think>9*5=45 3+45=48</think><answer>3+(9*5)</answer>", "no steps"
-    assert all(map(claims_measures.has_false_step, false))
-    assert not any(map(claims_measures.has_false_step, right))
+    assert claims_judge.measure_training(rows) == pytest.approx(expected)
 
 
 def lines_of(base="middle", **runs):
@@ -212,14 +202,21 @@ def test_what_cannot_be_run_is_one_line(given, told, monkeypatch):
 
 
 @pytest.mark.slow
-def test_quick_mode(tmp_path):
-    """Three tiny runs, then two of a copy against grpo.py, whose runs are kept for the next."""
+@pytest.mark.parametrize(
+    "name, measured", [("CW-GRPO", "cool pass@1"), (GROWTH, "growth"), (START, "pass@16")]
+)
+def test_a_run_becomes_a_line(name, measured, tmp_path):
+    flags = "--prompts_per_step 8 --num_generations 8 --minibatch_size 16"
+    plan = replace(claims.PLAN, steps=2, growth=2, held_out=2, flags=flags)
+    line = claims.train(tmp_path / "run", Job("weak", name, 0), plan)
+    assert math.isfinite(line["numbers"][measured])
+
+
+@pytest.mark.slow
+def test_mine_by_its_command(tmp_path):
+    """Two runs of a copy against grpo.py, whose runs are kept for the next time."""
     source = (ROOT / "grpo.py").read_text()
     (tmp_path / "my.py").write_text(source.replace("(rewards - mean)", "2 * (rewards - mean)"))
-    done = run_study("claims", "--quick", "--processes", "1", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    results = read_results(tmp_path / "runs" / "claims" / "quick.jsonl.gz")
-    assert {name for _, name, _ in results} == {*claims.QUICK_RUNS}
     for _ in range(2):
         command = ["--mine", "my.py --beta 1", "--quick", "--processes", "1"]
         done = run_study("claims", *command, folder=tmp_path)

@@ -82,27 +82,18 @@ def anchors(text):
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize(
-    "page",
-    [*PAGES, ROOT / "docs" / "lessons" / "README.md", *ROOT.glob("studies/*.md")],
-    ids=lambda page: str(page.relative_to(ROOT)),
-)
-def test_links_lead_somewhere(page):
-    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
-        if link.startswith("https://arxiv.org/abs/"):
-            continue
-        path, _, anchor = link.partition("#")
-        target = (page.parent / path).resolve() if path else page
-        assert target.exists(), link
-        assert not anchor or anchor in anchors(target.read_text()), link
-
-
-def test_files_that_are_named_exist():
-    for path in re.findall(r"\b(?:docs|rlvr|studies|tests)/[\w/-]+\.\w+(?:\.gz)?", ALL_TEXT):
-        assert (ROOT / path).exists(), path
-
-
-def test_the_readme_is_short_and_links_every_page():
+def test_links_and_files_that_are_named_exist():
+    for page in [*PAGES, *ROOT.glob("docs/lessons/*.md"), *ROOT.glob("studies/*.md")]:
+        text = page.read_text()
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            if link.startswith("https://arxiv.org/abs/"):
+                continue
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target.read_text()), link
+        for path in re.findall(r"\b(?:docs|rlvr|studies|tests)/[\w/-]+\.\w+(?:\.gz)?", text):
+            assert (ROOT / path).exists(), path
     assert len(README.splitlines()) <= 200
     assert all(f"(docs/{page.name}" in README for page in PAGES[1:])
 
@@ -127,26 +118,23 @@ def test_the_slide_is_what_runs():
 # ------------------------------------------------------------------------------ equations, variants
 
 
-def test_functions_of_the_equations_exist():
+def test_functions_and_weights_of_the_equations_exist():
     named = [cells[1].strip("`") for _, cells in tables("equations.md", "equation")]
     assert all(callable(resolve(name)) for name in named)
     assert {name.split(".")[0] for name in named} == {"common", "rlvr", *SCRIPTS}
-
-
-def test_every_policy_weight_is_listed():
     listed = [cells[0].strip("`") for _, cells in tables("equations.md", "`--weight`")]
     assert listed == [*fade.POLICY_WEIGHTS]
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_variants_are_presets_of_these_flags(script):
-    listed = {
-        cells[0]: cells[1]
-        for heading, cells in tables("papers.md", "variant")
-        if re.search(rf"\b{script}\.py", heading)
-    }
-    variants = MODULES[script].VARIANTS
-    assert listed == {name: as_flags(preset) for name, preset in variants.items()}
+def test_variants_are_presets_of_these_flags():
+    for script, module in MODULES.items():
+        listed = {
+            cells[0]: cells[1]
+            for heading, cells in tables("papers.md", "variant")
+            if re.search(rf"\b{script}\.py", heading)
+        }
+        expected = {name: as_flags(preset) for name, preset in module.VARIANTS.items()}
+        assert listed == expected, script
 
 
 def test_what_the_tables_of_the_papers_name_exists():
@@ -191,21 +179,17 @@ def check_row(config_class, name, row):
     assert star == config.may_change(name)
 
 
-def test_every_shared_flag_has_a_row():
+def test_every_flag_has_a_row():
+    """The shared ones, and of each script those that it adds or whose default is another one."""
     listed = flag_rows(lambda heading: not heading.endswith(".py") and heading != LARGE_HEADING)
     assert listed.keys() == {field.name for field in dataclasses.fields(Config)}
     for name, row in listed.items():
         check_row(Config, name, row)
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_every_flag_of_a_script_has_a_row(script):
-    """Those that the script adds, and those whose default is another one."""
-    config_class = MODULES[script].Config
-    listed = flag_rows(lambda heading: heading == f"{script}.py")
-    assert listed.keys() == {*vars(config_class)["__annotations__"]} - {"variant"}
-    for name, row in listed.items():
-        check_row(config_class, name, row)
+    for script, module in MODULES.items():
+        listed = flag_rows(lambda heading, script=script: heading == f"{script}.py")
+        assert listed.keys() == {*vars(module.Config)["__annotations__"]} - {"variant"}
+        for name, row in listed.items():
+            check_row(module.Config, name, row)
 
 
 def test_defaults_for_real_models():
@@ -215,17 +199,14 @@ def test_defaults_for_real_models():
         assert values == {name: str(value) for name, value in preset.items()}
 
 
-OTHER_FLAGS = {  # of torchrun, sbatch, pytest, pip, the studies, and of what a reader adds
-    *("nproc_per_node", "nnodes", "node_rank", "master_addr", "master_port", "shutdown_timeout"),
-    *("rdzv_backend", "nodes", "gpus", "time", "requeue", "open", "signal"),
-    *("no", "programs", "completions", "beside", "dist", "help", "quick", "work"),
-    *("hardness", "length_penalty", "flag", "no_flag", "layers", "every", "measure", "verl"),
-    *("mine", "seeds", "report", "rows", "against", "language_model"),
-}
+# of torchrun, sbatch, pytest, pip, the studies, and of what a reader adds
+OTHER_FLAGS = """nproc_per_node nnodes node_rank master_addr master_port shutdown_timeout
+rdzv_backend nodes gpus time requeue open signal no dist help quick work hardness length_penalty
+flag no_flag layers every measure verl mine seeds report against language_model"""
 
 
 def test_flags_that_are_named_exist():
-    known = set(OTHER_FLAGS)
+    known = {*OTHER_FLAGS.split()}
     for module in MODULES.values():
         for name in get_type_hints(module.Config):
             known |= {name, f"no_{name}"}

@@ -5,14 +5,13 @@ import functools
 import importlib.util
 import io
 import re
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 from matplotlib.figure import Figure
-from runs import ENVIRONMENT, ROOT, arguments, first_fast, left_as_it_was, weights
+from runs import ROOT, arguments, first_fast, left_as_it_was, weights
 
 import common
 from grpo import grpo_advantage
@@ -122,17 +121,8 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys):
     assert said.startswith("Not yet: ") and says in said
 
 
-def test_all_lessons_are_tested_and_listed():
-    """And each has one function to edit, and hides its check."""
-    files = sorted(FOLDER.glob("[0-9]_*.py"))
-    assert [file.stem for file in files] == sorted(LESSONS)
-    page = (FOLDER / "README.md").read_text()
-    assert re.findall(r"^\| \[(\w+)\.py\]\(\1\.py\) \|", page, re.MULTILINE) == sorted(LESSONS)
-    for file in files:
-        source = file.read_text()
-        assert len(PLACE.findall(source)) == 1
-        check = source.rpartition("\n@app.")[2]
-        assert check.startswith("cell(hide_code=True)") and "lesson.verdict(" in check
+def test_all_lessons_are_tested():
+    assert {file.stem for file in FOLDER.glob("[0-9]_*.py")} == {*LESSONS}
 
 
 @pytest.mark.slow
@@ -183,11 +173,3 @@ def test_an_update_is_that_of_grpo(bare, tmp_path):
     assert not torch.equal(after["model.norm.weight"], before)
     for name, weight in weights("run/checkpoint-1").items():
         assert torch.equal(weight, after[name]), name
-
-
-@pytest.mark.slow
-def test_as_a_reader_types_it():
-    command = [sys.executable, "docs/lessons/4_two_axes.py"]
-    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Not yet: alpha_for(0.125) is 1.000.")

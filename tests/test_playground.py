@@ -5,7 +5,10 @@ import importlib
 import itertools
 import json
 import re
+from functools import partial
 from types import SimpleNamespace
+
+import rlvr.machine
 
 import pytest
 import torch
@@ -14,9 +17,7 @@ from runs import ROOT, SCRIPTS
 
 import cwgrpo
 import fade
-from agrae import agrae_advantage, controlled_advantage, grpo_lead_advantage, w_reinforce_advantage
-from asymgrpo import asymgrpo_advantage
-from grpo import grpo_advantage, negative_only
+from grpo import grpo_advantage
 
 PAGE = (ROOT / "docs" / "playground.html").read_text()
 FORMULAS = re.search(r'<script id="formulas">(.*?)</script>', PAGE, re.S)[1]
@@ -105,47 +106,23 @@ def padded(logprobs):
 # ------------------------------------------------------------- step 2 of main, script by script
 
 
-def of_grpo(flags, group):
-    advantages = grpo_advantage(as_tensor(group["rewards"]), flags.scale_rewards)
-    return negative_only(advantages) if flags.negatives_only else advantages
-
-
-def of_agrae(flags, group):
-    rewards = as_tensor(group["rewards"])
-    if flags.method == "w_reinforce":
-        return w_reinforce_advantage(rewards, flags.success_weight)
-    if flags.method == "grpo_lead":
-        return grpo_lead_advantage(rewards, as_tensor(group["lengths"]))
-    base = grpo_advantage(rewards, flags.scale_rewards)
-    if flags.method == "agrae":
-        return agrae_advantage(
-            base,
-            rewards.mean(1),
-            BATCH["mean_success"],
-            flags.alpha,
-            flags.sample_level,
-            flags.group_level,
-            flags.released_weight,
-        )
-    return controlled_advantage(
-        base, rewards.mean(1), flags.method, flags.control_beta, flags.control_gamma
+def of_a_script(script, flags, group):
+    """The script's own compute_advantages, of a batch of this group alone."""
+    flags.format_share = 0  # the page shows rewards of 0 and 1 alone
+    batch = SimpleNamespace(
+        rewards=as_tensor(group["rewards"]),
+        successes=as_tensor(group["rewards"]),
+        first_successes=torch.tensor([BATCH["mean_success"]], dtype=torch.float64),
+        written=padded(group["logprobs"])[1][0],
+        mean_logprobs=lambda: as_tensor([0.0] * len(group["rewards"])),
     )
-
-
-def of_asymgrpo(flags, group):
-    return asymgrpo_advantage(
-        as_tensor(group["rewards"]), flags.beta_pos, flags.beta_neg, flags.flip
-    )
+    return MODULES[script].compute_advantages(batch, flags)[0]
 
 
 def of_fade(flags, group):
-    controller = fade.FadeController(
-        flags.initial_entropy,
-        flags.target_entropy,
-        flags.ema_beta,
-        flags.alpha_max,
-        flags.alpha_from_entropy,
-    )
+    """Of a group in a batch whose other groups are not known: its mean is."""
+    controller = fade.make_controller(flags)
+    controller.entropy = flags.initial_entropy
     alpha, delta = controller.step(BATCH["mean_success"], flags.entropy)
     if flags.weight == "log_schedule":
         alpha = fade.log_schedule(flags.step, flags.max_steps, 2.0, 1.917, tau=8500)
@@ -182,7 +159,7 @@ def of_cwgrpo(flags, group):
     return weighted.sum(2) / mask.sum(2)
 
 
-STEP_2 = dict(grpo=of_grpo, agrae=of_agrae, asymgrpo=of_asymgrpo, fade=of_fade, cwgrpo=of_cwgrpo)
+OWN = {"fade": of_fade, "cwgrpo": of_cwgrpo}
 
 
 def cases_of(page, script):
@@ -200,7 +177,9 @@ def cases_of(page, script):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_advantages_are_those_of_the_script(page, script):
+def test_advantages_are_those_of_the_script(page, script, monkeypatch):
+    # in float64, as the page computes
+    monkeypatch.setattr(rlvr.machine, "global_mean", lambda *v: [x.mean().item() for x in v])
     grid = [*itertools.product(cases_of(page, script), groups())]
     calls = json.dumps([[flags, group] for flags, group in grid])
     found = page(
@@ -209,8 +188,11 @@ def test_advantages_are_those_of_the_script(page, script):
         "return [A, gradientMass(A, group.rewards)]; })"
     )
     assert len(found) == len(grid) > 40
+    defaults = vars(MODULES[script].Config())
     for (flags, group), (advantages, masses) in zip(grid, found, strict=True):
-        expected = STEP_2[script](SimpleNamespace(**flags), group)
+        config = SimpleNamespace(**(defaults | flags))
+        of = OWN.get(script, partial(of_a_script, script))
+        expected = of(config, group)
         equal(advantages, expected[0])
         equal(masses, torch.cat(fade.gradient_mass(expected, as_tensor(group["rewards"]))))
 

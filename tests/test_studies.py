@@ -77,20 +77,17 @@ def test_growth_is_what_a_small_step_adds(tiny):
             for parameter, slope in zip(policy.parameters(), gradient, strict=True):
                 parameter += size * slope
 
-    def total_entropy_after(beta, size):
-        """After a step along the gradient of (beta, 0), over the two groups that are mixed."""
-        _, means = entropy_and_means()
+    def slope(beta, size=1e-4):  # not smaller: the norms of transformers stay in float32
+        """Of the entropy along the gradient of (beta, 0), over the two groups that are mixed."""
         advantages = asymgrpo_advantage(rewards[:2], beta, 0.0)
-        objective = (advantages * means[:2]).sum() / 16
+        objective = (advantages * entropy_and_means()[1][:2]).sum() / 16
         gradient = torch.autograd.grad(objective, policy.parameters())
         move(gradient, size)
-        after, _ = entropy_and_means()
-        move(gradient, -size)
-        return after.item()
-
-    def slope(beta):
-        size = 1e-4  # the norms of transformers stay in float32
-        return (total_entropy_after(beta, size) - total_entropy_after(beta, -size)) / (2 * size)
+        above = entropy_and_means()[0].item()
+        move(gradient, -2 * size)
+        below = entropy_and_means()[0].item()
+        move(gradient, size)
+        return (above - below) / (2 * size)
 
     assert found["growth"] == pytest.approx(slope(0.1) - slope(0.0), rel=2e-3)
     _, means = entropy_and_means()
@@ -98,16 +95,8 @@ def test_growth_is_what_a_small_step_adds(tiny):
     hard_gap = hard[0] - sum(hard[1:]) / 3
     easy_gap = (easy[0] + easy[1] + easy[3]) / 3 - easy[2]
     kappa = 3 / 16 * (hard_gap * math.log(1 / 3) + easy_gap * math.log(3)) / 2
-    assert found == pytest.approx(
-        dict(
-            hard=1,
-            easy=1,
-            hard_gap=hard_gap,
-            easy_gap=easy_gap,
-            growth=found["growth"],
-            kappa=kappa,
-        )
-    )
+    rest = dict(hard=1, easy=1, hard_gap=hard_gap, easy_gap=easy_gap, kappa=kappa)
+    assert found == pytest.approx(rest | {"growth": found["growth"]})
 
 
 def test_toy_gradient_is_algorithm_1():
@@ -124,16 +113,6 @@ def test_toy_gradient_is_algorithm_1():
                 moved = 1 - pi[other] if other == action else -pi[other]
                 expected[other] += moved * advantage / 3
         assert found[run].tolist() == pytest.approx(expected, rel=0, abs=1e-6)
-
-
-def test_toy_exploits_and_then_explores():
-    start, rewards = (0.8, 0.05, 0.15), (0.6, 1.0, 0.0)
-    history = two_stage_toy.run_algorithm_1(start, rewards, steps=400, runs=100).mean(1)
-    first = history[:, 0].argmax().item()
-    assert 5 < first < 100
-    assert history[first, 0] > 0.85  # a1 rises first, while a2 waits
-    assert history[:first, 1].min() < 0.05
-    assert history[-1, 1] > 0.9
 
 
 def random(*shape, seed=0):
@@ -217,22 +196,11 @@ def test_own_loss_row_by_row():
 
 
 def test_table_has_medians_and_ratios():
-    def rows(*steps):
-        return [
-            dict(generate=1.0, step=step, update=step - 1, tokens=100, GB=0.5) for step in steps
-        ]
+    def steps(*seconds):
+        return [{"step (s)": value, "memory (GB)": 0.0} for value in seconds]
 
-    lines = throughput.table({"grpo.py": rows(2, 9, 4), "TRL": rows(8, 8, 5)}).splitlines()
-    assert lines[0] == "| | grpo.py | TRL | ratio |"
-    cells = {}
-    for line in lines[2:]:
-        name, *rest = line.strip("| ").split(" | ")
-        cells[name] = rest
-    assert cells["step (s)"] == ["4", "8", "0.50"]
-    assert cells["update (s)"] == ["3", "7", "0.43"]
-    assert cells["tokens/s"] == ["25", "12.5", "2.00"]
-    assert cells["GB"] == ["0.5", "0.5", "1.00"]
-    assert cells["verify (s)"][:2] == ["0", "0"]  # no time at all, and no ratio to it
+    lines = throughput.table({"grpo.py": steps(2, 9, 4), "TRL": steps(8, 8, 5)})
+    assert lines[2:] == ["| step (s) | 4 | 8 | 0.50 |", "| memory (GB) | 0 | 0 |  |"]
 
 
 def test_ratio_of_gradient_masses_of_the_mean_weight():

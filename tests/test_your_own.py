@@ -136,10 +136,10 @@ def test_a_verifier_by_hand(followed, answer, reward):
     assert entry.no_answer == -0.5
 
 
-# ------------------------------------------------------------------- four papers, one function each
+# ------------------------------------------------------------------- five papers, one function each
 
 BLOCKS = re.findall(
-    r"^```python\n(.*?)^```$", section("Four papers, one function each"), re.M | re.S
+    r"^```python\n(.*?)^```$", section("Five papers, one function each"), re.M | re.S
 )
 FUNCTIONS = {"torch": torch}  # each is pasted beside torch alone
 exec("\n\n".join(BLOCKS), FUNCTIONS)
@@ -147,6 +147,12 @@ exec("\n\n".join(BLOCKS), FUNCTIONS)
 
 def close(found, expected, rel=1e-6):
     torch.testing.assert_close(found, torch.tensor(expected).to(found), rtol=rel, atol=1e-6)
+
+
+def test_rloo_by_hand():
+    """r less the mean of the other three; nothing where all are equal."""
+    found = FUNCTIONS["rloo_advantage"](torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]]))
+    close(found, [[1.0, -1 / 3, -1 / 3, -1 / 3], [0.0, 0.0, 0.0, 0.0]])
 
 
 def test_maxrl_by_hand():
