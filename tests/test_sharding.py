@@ -9,6 +9,7 @@ import rlvr.policy.tiny
 from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.policy.logprobs import completion_logprobs, scores
+from rlvr.policy.reader import hidden_states
 from rlvr.policy.sharding import is_sharded, layers_of, shard, unshard, whole
 from rlvr.rollout.samplers import GenerateSampler
 from rlvr.tasks.problems import Sample
@@ -20,7 +21,10 @@ import transformers
 from runs import ENVIRONMENT, ROOT, free_port
 from torch.distributed.tensor import DTensor
 
+import common
+
 LAYERS = 2
+METHODS = (scores, hidden_states)
 
 
 def make_policy(tied):
@@ -66,7 +70,7 @@ def train(tied, compiled=False):
             # as compile_layers, but what is traced is run as it is, and not made a program first
             layer.compile(dynamic=True, backend="eager")
     if world.WORLD_SIZE > 1:
-        shard(policy, scores)
+        shard(policy, METHODS)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2, weight_decay=0.0)
     samples = [Sample([i + 1, 2], [3 + i, 7, 11 + i, 5 * i]) for i in range(8)]
     mine = samples[world.RANK :: world.WORLD_SIZE]
@@ -92,7 +96,7 @@ def sharded_after_a_pass():
     found = {}
     for kind in ("trained", "frozen"):
         policy = make_policy(tied=False)
-        shard(policy, scores, frozen=kind == "frozen")
+        shard(policy, METHODS, frozen=kind == "frozen")
         with torch.no_grad():
             completion_logprobs(policy, [Sample([1, 2], [3, 7])], 1.0, 2)
         found[kind] = all(isinstance(value, DTensor) for value in policy.parameters())
@@ -108,7 +112,7 @@ def roll_out_in_bf16():
             parameter.add_(0.1 * torch.randn_like(parameter))
     policy.bf16 = True
     if world.WORLD_SIZE > 1:
-        shard(policy, scores)
+        shard(policy, METHODS)
     sampler = GenerateSampler(policy, tokenizer, Config())
     sampler.sync()
     found = sampler.generate([[5, 6, 7, 8], [9, 10], [11, 12, 13]], 0.0, 1.0, 10)
@@ -176,6 +180,7 @@ def test_one_process_is_not_sharded():
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
+    GenerateSampler.decode = staticmethod(common.decode)
     if "rollout" in sys.argv:
         results = roll_out_in_bf16()
     elif "frozen" in sys.argv:
@@ -184,4 +189,5 @@ if __name__ == "__main__":
         results = train("tied" in sys.argv, "compiled" in sys.argv)
     if world.RANK == 0:
         torch.save(results, sys.argv[1])
+    dist.barrier()  # a rank that left earlier could abort the other
     dist.destroy_process_group()

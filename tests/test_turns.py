@@ -36,7 +36,6 @@ from samples import PROMPTS
 import asymgrpo
 import common
 import cwgrpo
-import fade
 
 PROBLEM = Problem("7 8 1 : 57 ", "7 8 1 : 57 ")
 TURNS = ["<think>7*8=", " 56+1=", "</think><answer>7*8+1</answer><eos>"]
@@ -318,6 +317,14 @@ def test_the_gradient_of_the_tools_tokens_is_exactly_0(rolled_out):
     assert (~mask).sum() == 4
 
 
+def test_fades_log_probs_are_means_over_the_policys_own_tokens(rolled_out):
+    """Of each response, as the sampler has noted them."""
+    sampler, samples = rolled_out
+    batch = common.make_batch(samples, Config(num_generations=4), "cpu")
+    expected = [math.fsum(each.logprobs) / each.own_length for each in samples]
+    assert batch.mean_logprobs().flatten().tolist() == pytest.approx(expected, abs=1e-5)
+
+
 @pytest.mark.slow
 def test_equation_16_the_masses_of_turns(rolled_out):
     """FADE, section 9.1: the gradient is the sum over turns of m_S g_S - m_F g_F.
@@ -549,29 +556,6 @@ def test_no_script_trains_on_the_tools_tokens(run, taught, monkeypatch, script):
     for own, gradient in seen:
         assert (gradient[own == 0] == 0).all()
         assert (gradient[own == 1] != 0).any()
-
-
-@pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.slow
-def test_fades_log_probs_are_means_over_the_policys_own_tokens(run, taught, monkeypatch):
-    """Of each response, as the sampler has noted them; the entropy follows from them, too."""
-    batches, means = [], []
-    roll_out, fade_metrics = common.roll_out, fade.fade_metrics
-
-    def keep_batch(*given):
-        batches.append(roll_out(*given))
-        return batches[-1]
-
-    def keep_means(advantages, rewards, mean_logprobs, entropy, memory):
-        means.append((mean_logprobs.flatten().tolist(), entropy))
-        return fade_metrics(advantages, rewards, mean_logprobs, entropy, memory)
-
-    monkeypatch.setattr(common, "roll_out", keep_batch)
-    monkeypatch.setattr(fade, "fade_metrics", keep_means)
-    assert run("fade", model=taught, tool="calculator", max_steps=1).code == 0
-    expected = [math.fsum(each.logprobs) / each.own_length for each in batches[0].samples]
-    assert means[0][0] == pytest.approx(expected, abs=1e-5)
-    assert means[0][1] == pytest.approx(-sum(expected) / len(expected), abs=1e-5)
 
 
 @pytest.mark.usefixtures("no_evaluation")
