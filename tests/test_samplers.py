@@ -23,42 +23,6 @@ def encoded(tokenizer, times=1):
     return [tokenizer.encode(prompt) for prompt in PROMPTS] * times
 
 
-def test_top_p_and_the_whole_vocabulary_reach_generate(sharp):
-    """Evaluation may cut the tail. By itself `generate` keeps the 50 likeliest tokens.
-
-    400 draws from 400 tokens that are nearly as likely are some 250 of them.
-    """
-    sampler = sampler_of(*sharp, rollout_batch_size=8)
-    prompts = [sharp[1].encode(PROMPTS[0])] * 8
-    torch.manual_seed(0)
-    assert len(set(map(tuple, sampler.generate(prompts, 1.0, 1e-6, 8)[0]))) == 1
-    assert len(set(map(tuple, sampler.generate(prompts, 1.0, 1.0, 8)[0]))) > 1
-    shape = copy.deepcopy(sharp[0].config)
-    shape.vocab_size = 400
-    sampler = sampler_of(transformers.Qwen2ForCausalLM(shape).eval(), sharp[1])
-    completions, _ = sampler.generate([[8, 9]] * 400, 1.0, 1.0, 1)
-    assert len({completion[0] for completion in completions}) > 150
-
-
-def test_greedy_completions(sharp):
-    """The likeliest token each time, alone and beside longer prompts.
-
-    Their log-probs are those of temperature 1.
-    """
-    policy, tokenizer = sharp
-    prompts = encoded(tokenizer)
-    first, logprobs = sampler_of(policy, tokenizer).generate(prompts, 0.0, 1.0, 12)
-    assert len(set(map(tuple, first))) > 1
-    for flags, temperature, top_p in ((1, 0.0, 0.5), (1, 1e-4, 1.0), (7, 1e-4, 1.0)):
-        sampler = sampler_of(policy, tokenizer, rollout_batch_size=flags)
-        assert sampler.generate(prompts, temperature, top_p, 12)[0] == first
-    for prompt, completion, logps in zip(prompts, first, logprobs, strict=True):
-        for i, token in enumerate(completion):
-            logits = policy(torch.tensor([prompt + completion[:i]])).logits[0, -1]
-            assert logits.argmax().item() == token
-            assert logps[i] == pytest.approx(logits.log_softmax(-1)[token].item(), abs=1e-4)
-
-
 def test_no_setting_of_a_checkpoints_generation_config_acts(sharp):
     """Neither greedily nor by chance. The loss would take one policy for another."""
     policy, tokenizer = copy.deepcopy(sharp[0]), sharp[1]
@@ -103,24 +67,6 @@ def test_stop_tokens(tiny, checkpoint, template, of_tokenizer, stops):
         return
     expected = [end if token == "<|im_end|>" else token for token in stops]
     assert sampler_of(policy, tokenizer).stops == expected
-
-
-def test_a_completion_ends_with_its_turn(tiny):
-    """A base model that ends its turn as the template does goes no further."""
-    policy, tokenizer = copy.deepcopy(tiny)
-    tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
-    tokenizer.chat_template = CHATML
-    policy.resize_token_embeddings(len(tokenizer))
-    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    with torch.no_grad():  # a policy that writes nothing else
-        policy.get_output_embeddings().weight.zero_()
-        policy.get_output_embeddings().weight[end] = policy.get_input_embeddings().weight[end]
-    sampler = sampler_of(policy, tokenizer)
-    torch.manual_seed(0)
-    completions, _ = sampler.generate([[8, 9]] * 40, 1.0, 1.0, 30)
-    ended = [completion for completion in completions if end in completion]
-    assert ended
-    assert all(completion.index(end) == len(completion) - 1 for completion in ended)
 
 
 @pytest.mark.parametrize(
