@@ -1,12 +1,9 @@
 """Stands for the package vllm: an engine in plain PyTorch that notes what it is asked for."""
 
-import os
 from types import SimpleNamespace
 
 import torch
 import transformers
-
-LEVEL_AT_IMPORT = os.environ.get("VLLM_LOGGING_LEVEL")
 
 
 class SamplingParams(SimpleNamespace):

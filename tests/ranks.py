@@ -19,7 +19,6 @@ import sys
 from pathlib import Path
 
 import rlvr.flags.command_line
-import rlvr.machine.ranks
 import rlvr.tasks.datasets
 import rlvr.training.run
 from rlvr import world
@@ -36,6 +35,8 @@ import common
 import cwgrpo
 
 STOP = 1  # the tiny policy's stop token
+ADD = common.UpdateMetrics.add
+OPTIMIZER_STEP = rlvr.training.run.Run.optimizer_step
 
 
 class GivenRollouts:
@@ -51,7 +52,9 @@ class GivenRollouts:
         groups = [self.draw_group(rng, size) for _ in range(config.prompts_per_step)]
         mine = groups[world.RANK :: world.WORLD_SIZE]
         samples = [sample for group in mine for sample in group]
-        return common.make_batch(samples, config, sampler.policy.device)
+        batch = common.make_batch(samples, config, sampler.policy.device)
+        batch.tokenizer = sampler.tokenizer
+        return batch
 
     def draw_group(self, rng, size):
         """Completions of one prompt, about half of them called right."""
@@ -68,21 +71,28 @@ class GivenRollouts:
 
 
 class Recorder:
-    """In place of Run.optimizer_step: keeps loss and gradient, and then makes the update."""
+    """Keeps the loss and the gradient of each update, and the policy that is trained."""
 
     def __init__(self):
+        self.loss = 0.0  # of the microbatches since the last update
         self.updates = []  # (loss, gradient [parameters])
         self.policy = None
-        self.optimizer_step = rlvr.training.run.Run.optimizer_step
 
-    def step(self, run, policy, optimizer, loss):
+    def add(self, metrics, loss, *given, **named):
+        """In place of UpdateMetrics.add, which every script calls for each microbatch."""
+        self.loss += loss.item()
+        return ADD(metrics, loss, *given, **named)
+
+    def step(self, run, policy, optimizer):
+        """In place of Run.optimizer_step."""
         gradients = [whole(parameter.grad).flatten().clone() for parameter in policy.parameters()]
         gradient = torch.cat(gradients)
         if world.WORLD_SIZE > 1 and not run.config.fsdp:
             dist.all_reduce(gradient)
-        self.updates.append((global_sum(loss)[0], gradient))
+        self.updates.append((global_sum(self.loss)[0], gradient))
+        self.loss = 0.0
         self.policy = policy
-        return self.optimizer_step(run, policy, optimizer, loss)
+        return OPTIMIZER_STEP(run, policy, optimizer)
 
     def weights(self):
         """All weights of the policy in one row. All ranks call it together."""
@@ -96,16 +106,20 @@ def train(folder, cache, name, script, variant, flags):
     sys.argv = [f"{script}.py", *given, "--output_dir", f"{folder}/{name}-{script}-{variant}"]
     module = importlib.import_module(script)
     common.roll_out = GivenRollouts()
+    common.UpdateMetrics.add = lambda *given, **named: recorder.add(*given, **named)
     rlvr.training.run.Run.optimizer_step = lambda *given: recorder.step(*given)
-    try:
-        rlvr.training.run.launch(
-            module.main, rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
-        )
-    finally:
-        rlvr.training.run.Run.optimizer_step = recorder.optimizer_step
+    rlvr.training.run.launch(
+        module.main, rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
+    )
     weights = recorder.weights()
     if world.RANK == 0:
         torch.save((recorder.updates, weights), f"{folder}/{name}-{script}-{variant}.pt")
+
+
+def without_evaluation(sampler, *_):
+    """In place of common.evaluate, which leaves the policy sharded, too."""
+    sampler.sleep()
+    return {"pass@1": 0.0}
 
 
 def main(folder, cache, trainings):
@@ -116,13 +130,13 @@ def main(folder, cache, trainings):
         *given, **named
     ).double()
     rlvr.tasks.datasets.load_problems = countdown_problems
-    common.evaluate = lambda *_: {"pass@1": 0.0}
+    common.evaluate = without_evaluation
     rlvr.training.run.Run.finish = lambda run: None
     # An unsure policy has no covariance above 1; from 0 on there are tokens to detach.
     cwgrpo.clip_cov_mask = functools.partial(cwgrpo.clip_cov_mask, low=0.0)
 
     # One process group serves all trainings: to make several in a row is a race.
-    rlvr.machine.ranks.process_group = contextlib.nullcontext
+    rlvr.training.run.process_group = contextlib.nullcontext
     if world.WORLD_SIZE > 1:
         dist.init_process_group("gloo")
 

@@ -4,7 +4,6 @@ import copy
 
 from rlvr.flags.config import Config
 from rlvr.policy.logprobs import microbatches
-from rlvr.policy.memory import cached, policy_sizes
 from rlvr.policy.reader import Reader
 from rlvr.rollout.samplers import GenerateSampler, bf16_twin
 from rlvr.tasks.problems import Sample
@@ -14,23 +13,10 @@ import torch
 from runs import ROOT, SCRIPTS, SMALL, arguments, assert_finite, first_fast, rows, steps, weights
 from samples import PROMPTS, some_samples
 from test_ranks import finish, two_ranks
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from common import token_logprobs
 
 # ------------------------------------------------------------------------------------- the twin
-
-
-class Casts(TorchDispatchMode):
-    """Counts the casts from fp32 to bf16 within it."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **kwargs or {})
-        if function is torch.ops.aten._to_copy.default:
-            self.count += args[0].dtype == torch.float32 and result.dtype == torch.bfloat16
-        return result
 
 
 @pytest.fixture
@@ -92,32 +78,6 @@ def test_the_twin_itself(sharp, tied):
     assert (head is embedding) == tied
     assert twin.model.rotary_emb.inv_freq.dtype == torch.float32
     assert twin.model.layers[0] is not policy.model.layers[0]
-
-
-def test_what_the_twin_saves(sampler):
-    """Under autocast every token casts the inputs of every product, and keeps its cache in fp32.
-
-    The twin casts next to nothing and keeps half of the bytes, those of the memory estimate.
-    """
-    policy, prompt = sampler.policy, torch.full((4, 9), 5)
-    sizes = policy_sizes(policy.config)
-
-    def of_a_token(model, autocast):
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            cache = model(prompt, use_cache=True).past_key_values
-            with Casts() as casts:
-                model(prompt[:, :1], past_key_values=cache, use_cache=True)
-        kept = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-        return casts.count, kept
-
-    before, after = of_a_token(policy, True), of_a_token(bf16_twin(policy), False)
-    layers = policy.config.num_hidden_layers
-    assert before[0] >= 7 * layers  # as many products of weights as a layer has
-    assert after[0] <= 2 * layers + 3
-    assert before[1] == 2 * after[1] == 4 * 10 * 2 * 4 * layers * sizes.keys
-    config = Config(max_prompt_length=9, max_completion_length=1)
-    of_one_layer = 2 * 2 * 10 * sizes.queries
-    assert 4 * (cached(sizes, config, in_bf16=True) * 1e9 - of_one_layer) == pytest.approx(after[1])
 
 
 def test_logits_are_in_fp32_where_the_policy_is_in_bf16(sharp):

@@ -38,18 +38,15 @@ def test_a_gpu_that_torch_cannot_use_is_warned_of(machine, capsys):
 
 
 @pytest.mark.parametrize(
-    "driver, visible", [(False, None), (True, ""), (True, "-1"), (False, "0")], ids=str
+    "driver, visible, rank",
+    [(False, None, 0), (True, "", 0), (True, "-1", 0), (False, "0", 0), (True, None, 1)],
 )
-def test_no_warning_without_a_gpu_or_where_the_user_hides_it(machine, capsys, driver, visible):
+def test_no_warning_without_a_gpu_or_where_it_is_hidden_or_told_by_rank_0(
+    machine, monkeypatch, capsys, driver, visible, rank
+):
     machine(driver=driver, visible=visible)
+    monkeypatch.setattr(world, "RANK", rank)
     assert choose_device() == torch.device("cpu")
-    assert capsys.readouterr().err == ""
-
-
-def test_one_warning_for_all_ranks(machine, monkeypatch, capsys):
-    machine(driver=True)
-    monkeypatch.setattr(world, "RANK", 1)
-    choose_device()
     assert capsys.readouterr().err == ""
 
 

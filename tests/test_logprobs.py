@@ -141,15 +141,6 @@ class Waits(TorchDispatchMode):
         return function(*args, **kwargs or {})
 
 
-def test_waits_are_counted():
-    with Waits() as waits:
-        ones = torch.ones(3)
-        assert ones.sum().item() == 3
-        ones[ones > 0].exp()
-        ones.nonzero()
-    assert waits.count >= 3
-
-
 def test_a_gpu_never_waits_for_the_cpu_between_tiles(monkeypatch):
     """In 5 tiles, of which some hold no target and one holds most.
 
@@ -318,14 +309,6 @@ def test_eos_is_trained_and_prompt_and_padding_are_not(sharp):
         assert trained[i].nonzero().flatten().tolist() == list(range(first, first + count))
         assert mask[i].tolist() == [1.0] * count + [0.0] * (mask.shape[1] - count)
     assert samples[0].completion_ids[-1] == tokenizer.eos_token_id
-
-
-def test_a_stop_token_that_is_also_the_padding_has_a_logprob(sharp):
-    policy, tokenizer = sharp
-    pad = tokenizer.pad_token_id
-    samples = [Sample([10, 11], [12, pad, 13, pad]), Sample([10, 11, 12], [13] * 7)]
-    logprobs, _ = completion_logprobs(policy, samples, 1.0, 7)
-    assert (logprobs != 0).sum(1).tolist() == [4, 7]
 
 
 def test_the_loss_has_no_dropout(tiny):

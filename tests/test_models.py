@@ -54,15 +54,6 @@ def test_a_model_that_is_not_there_is_the_users_error(tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_a_bug_of_an_edited_script_is_not_taken_for_a_damaged_model(sharp, tmp_path, monkeypatch):
-    save_folder(tmp_path / "policy", *sharp)
-    monkeypatch.setattr(
-        rlvr.policy.models, "keep_what_can_be_saved", lambda policy: policy.no_such_name
-    )
-    with pytest.raises(AttributeError, match="no_such_name"):
-        rlvr.policy.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
-
-
 SMALL = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
 SMALL |= dict(intermediate_size=64, num_key_value_heads=2, eos_token_id=1, pad_token_id=0)
 
@@ -95,13 +86,6 @@ def test_a_head_that_the_log_probs_leave_out_is_refused(shape, tiny, tmp_path):
     config = Config(model=folder_of(shape, tiny, tmp_path), max_steps=0)
     with pytest.raises(UserError, match="a scale, a cap or a bias is not supported"):
         rlvr.policy.models.load_policy(config, CPU)
-
-
-def test_a_plain_head_is_taken(tiny, tmp_path):
-    shape = transformers.LlamaConfig(**SMALL, initializer_range=0.5)
-    config = Config(model=folder_of(shape, tiny, tmp_path), max_steps=0)
-    policy, _ = rlvr.policy.models.load_policy(config, CPU)
-    assert policy.config.model_type == "llama"
 
 
 def test_nothing_drops_out(tiny, tmp_path):

@@ -72,8 +72,8 @@ RUNS = [  # script and variant
 WAYS = ["many microbatches", "two ranks, sharded", "two ranks, replicated"]
 
 
-def trainings(name, *flags):
-    """What tests/ranks.py is to do, of each of RUNS."""
+def trainings(runs, name, *flags):
+    """What tests/ranks.py is to do, of each of the runs."""
     of_variant = {"clip-cov": ["--clip_cov_fraction", "0.3"]}
     return [
         {
@@ -82,38 +82,44 @@ def trainings(name, *flags):
             "variant": variant,
             "flags": [*FLAGS, *flags, *of_variant.get(variant, [])],
         }
-        for script, variant in RUNS
+        for script, variant in runs
     ]
 
 
-def train_all(folder, cache):
-    """Train each of RUNS in each way, as one process and as two ranks."""
+def train_all(runs, folder, cache):
+    """Train each of the runs in each way, as one process and as two ranks."""
     in_one = [
-        *trainings("one microbatch"),
-        *trainings("many microbatches", *SMALL_MICROBATCHES),
+        *trainings(runs, "one microbatch"),
+        *trainings(runs, "many microbatches", *SMALL_MICROBATCHES),
     ]
     in_two = [
-        *trainings("two ranks, sharded", *SMALL_MICROBATCHES),
-        *trainings("two ranks, replicated", "--no_fsdp"),
+        *trainings(runs, "two ranks, sharded", *SMALL_MICROBATCHES),
+        *trainings(runs, "two ranks, replicated", "--no_fsdp"),
     ]
     (folder / "in_one.json").write_text(json.dumps(in_one))
     (folder / "in_two.json").write_text(json.dumps(in_two))
     program = [ROOT / "tests/ranks.py", folder, cache]
-    finish([sys.executable, *program, "in_one.json"], folder=folder)
-    finish(two_ranks(*program, "in_two.json"), folder=folder)
+    alone = [sys.executable, *program, "in_one.json"]
+    finish(alone, two_ranks(*program, "in_two.json"), folder=folder)
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, cache_dir):
-    """trained(way, run) -> [(loss, gradient) of each update], and the weights at the end."""
+def trained(request, tmp_path_factory, cache_dir):
+    """trained(way, run) -> [(loss, gradient) of each update], and the weights at the end.
+
+    To start processes takes longer than to train, so that one start serves all tests that run.
+    """
     folder = tmp_path_factory.mktemp("ranks")
-    train_all(folder, cache_dir)
+    tests = [item for item in request.session.items if "trained" in item.fixturenames]
+    runs = dict.fromkeys(test.callspec.params["run"] for test in tests)
+    train_all(runs, folder, cache_dir)
     return lambda way, run: torch.load(folder / f"{way}-{'-'.join(run)}.pt")
 
 
-@slow
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("run", RUNS, ids="-".join)
+@pytest.mark.parametrize(
+    "run", [RUNS[0], *(pytest.param(run, marks=slow) for run in RUNS[1:])], ids="-".join
+)
 def test_the_same_loss_gradients_and_weights(trained, way, run):
     """With KL penalty and entropy bonus, four updates of two rollouts, 1 to 41 tokens."""
     expected_updates, expected_weights = trained("one microbatch", run)

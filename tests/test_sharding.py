@@ -1,7 +1,7 @@
 """FSDP on two ranks: embedding and head train, and are gathered once for forward and backward."""
 
 import contextlib
-import subprocess
+import functools
 import sys
 
 import rlvr.flags.command_line
@@ -9,6 +9,7 @@ import rlvr.policy.tiny
 from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.policy.logprobs import completion_logprobs, scores
+from rlvr.policy.reader import hidden_states
 from rlvr.policy.sharding import is_sharded, layers_of, shard, unshard, whole
 from rlvr.rollout.samplers import GenerateSampler
 from rlvr.tasks.problems import Sample
@@ -17,10 +18,13 @@ import pytest
 import torch
 import torch.distributed as dist
 import transformers
-from runs import ENVIRONMENT, ROOT, free_port
+from test_ranks import finish, two_ranks
 from torch.distributed.tensor import DTensor
 
+import common
+
 LAYERS = 2
+METHODS = (scores, hidden_states)
 
 
 def make_policy(tied):
@@ -66,7 +70,7 @@ def train(tied, compiled=False):
             # as compile_layers, but what is traced is run as it is, and not made a program first
             layer.compile(dynamic=True, backend="eager")
     if world.WORLD_SIZE > 1:
-        shard(policy, scores)
+        shard(policy, METHODS)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2, weight_decay=0.0)
     samples = [Sample([i + 1, 2], [3 + i, 7, 11 + i, 5 * i]) for i in range(8)]
     mine = samples[world.RANK :: world.WORLD_SIZE]
@@ -92,7 +96,7 @@ def sharded_after_a_pass():
     found = {}
     for kind in ("trained", "frozen"):
         policy = make_policy(tied=False)
-        shard(policy, scores, frozen=kind == "frozen")
+        shard(policy, METHODS, frozen=kind == "frozen")
         with torch.no_grad():
             completion_logprobs(policy, [Sample([1, 2], [3, 7])], 1.0, 2)
         found[kind] = all(isinstance(value, DTensor) for value in policy.parameters())
@@ -108,7 +112,7 @@ def roll_out_in_bf16():
             parameter.add_(0.1 * torch.randn_like(parameter))
     policy.bf16 = True
     if world.WORLD_SIZE > 1:
-        shard(policy, scores)
+        shard(policy, METHODS)
     sampler = GenerateSampler(policy, tokenizer, Config())
     sampler.sync()
     found = sampler.generate([[5, 6, 7, 8], [9, 10], [11, 12, 13]], 0.0, 1.0, 10)
@@ -116,54 +120,49 @@ def roll_out_in_bf16():
     return found
 
 
-def on_two_ranks(tmp_path, *options):
-    command = ["-m", "torch.distributed.run", "--nproc_per_node", 2, "--master_port", free_port()]
-    result = subprocess.run(
-        [str(part) for part in (sys.executable, *command, __file__, tmp_path / "found", *options)],
-        env={**ENVIRONMENT, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    return torch.load(tmp_path / "found")
+RESULTS = {
+    "tied": functools.partial(train, True),
+    "untied": functools.partial(train, False),
+    "compiled": functools.partial(train, True, compiled=True),
+    "frozen": sharded_after_a_pass,
+    "rollout": roll_out_in_bf16,
+}
 
 
-def assert_trained_alike(found, expected):
-    """All weights have changed, as those of one process."""
-    for name, value in expected[1].items():
-        assert (value - expected[0][name]).abs().max() > 1e-3, name
-        torch.testing.assert_close(found[1][name], value, rtol=0, atol=1e-12)
+@pytest.fixture(scope="module")
+def two_ranks_found(tmp_path_factory):
+    """The RESULTS of two ranks. To start them takes longer than what they do."""
+    folder = tmp_path_factory.mktemp("sharding")
+    finish(two_ranks(__file__, folder / "found"), folder=folder)
+    return torch.load(folder / "found")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tied", [True, False])
-def test_embedding_and_head_train(tmp_path, tied):
-    found, expected = on_two_ranks(tmp_path, "tied" if tied else "untied"), train(tied)
-    assert_trained_alike(found, expected)
-    assert ("lm_head.weight" in found[1]) == (not tied)
+@pytest.mark.parametrize("name", ["tied", "untied", "compiled"])
+def test_all_weights_train_as_those_of_one_process(two_ranks_found, name):
+    before, expected, alone = train(tied=name != "untied")
+    _, found, gathers = two_ranks_found[name]
+    assert found.keys() == expected.keys()
+    assert ("lm_head.weight" in found) == (name == "untied")
+    for weight, value in expected.items():
+        assert (value - before[weight]).abs().max() > 1e-3, weight
+        torch.testing.assert_close(found[weight], value, rtol=0, atol=1e-12)
     # A layer is gathered once for the forward pass and once for the backward pass. Embedding and
     # head stay as the pass before has left them, and are gathered once more for the second one.
-    assert found[2] == 2 * 2 * LAYERS + 1
-    assert expected[2] == 0
+    assert gathers == 2 * 2 * LAYERS + 1
+    assert alone == 0
 
 
 @pytest.mark.slow
-def test_a_frozen_policy_gives_everything_back(tmp_path):
+def test_a_frozen_policy_gives_everything_back(two_ranks_found):
     """A reference policy has no backward pass after which embedding and head could go."""
-    assert on_two_ranks(tmp_path, "frozen") == {"trained": False, "frozen": True}
+    assert two_ranks_found["frozen"] == {"trained": False, "frozen": True}
 
 
 @pytest.mark.slow
-def test_compiled_layers_can_be_sharded(tmp_path):
-    assert_trained_alike(on_two_ranks(tmp_path, "tied", "compiled"), train(True))
-
-
-@pytest.mark.slow
-def test_a_gathered_policy_writes_what_the_twin_writes(tmp_path):
+def test_a_gathered_policy_writes_what_the_twin_writes(two_ranks_found):
     """Without autocast, too: all of it is in bf16 then."""
-    assert on_two_ranks(tmp_path, "rollout") == roll_out_in_bf16()
+    assert two_ranks_found["rollout"] == roll_out_in_bf16()
 
 
 def test_one_process_is_not_sharded():
@@ -176,12 +175,9 @@ def test_one_process_is_not_sharded():
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    if "rollout" in sys.argv:
-        results = roll_out_in_bf16()
-    elif "frozen" in sys.argv:
-        results = sharded_after_a_pass()
-    else:
-        results = train("tied" in sys.argv, "compiled" in sys.argv)
+    GenerateSampler.decode = staticmethod(common.decode)
+    results = {name: function() for name, function in RESULTS.items()}
     if world.RANK == 0:
         torch.save(results, sys.argv[1])
+    dist.barrier()  # a rank that left earlier could abort the other
     dist.destroy_process_group()

@@ -36,7 +36,6 @@ from samples import PROMPTS
 import asymgrpo
 import common
 import cwgrpo
-import fade
 
 PROBLEM = Problem("7 8 1 : 57 ", "7 8 1 : 57 ")
 TURNS = ["<think>7*8=", " 56+1=", "</think><answer>7*8+1</answer><eos>"]
@@ -215,12 +214,6 @@ def test_a_rank_that_has_finished_goes_on_with_the_others(scripted, sharp, monke
     assert GenerateSampler(*sharp, Config()).generate([], 1.0, 1.0, 5) == ([], [])
 
 
-def test_a_mistake_in_a_tool_keeps_its_traceback(scripted, tool):
-    tool(lambda text: 1 / 0, "=")
-    with pytest.raises(ZeroDivisionError):
-        generate_in_turns(scripted([["7="]], tool="mine"), [[9]], 1.0, 1.0, 9)
-
-
 def test_find_call_ends(tiny, tool):
     """Every token whose text ends so: models have many with an equals sign."""
     tokenizer = copy.deepcopy(tiny[1])
@@ -255,20 +248,6 @@ def rolled_out(sharp):
         ]
         assert {len(sample.replies) for sample in samples} == {0, 1, 2, 3}
         yield sampler, samples
-
-
-def test_every_call_is_answered(rolled_out):
-    """In all turns but the last, and where there is room."""
-    sampler, samples = rolled_out
-    (end,) = sampler.tokenizer.encode("=")
-    reply = sampler.tokenizer.encode("12")
-    for sample in samples:
-        ids = sample.completion_ids
-        calls = [t for t, token in enumerate(ids) if token == end][:3]
-        answered = [t for t in calls if t + 1 + len(reply) < 20]
-        assert sample.replies == [range(t + 1, t + 1 + len(reply)) for t in answered]
-        assert all(ids[span.start : span.stop] == reply for span in sample.replies)
-        assert len(ids) == 20 or ids[-1] in sampler.stops or ids[-1] == end
 
 
 def test_sampler_and_trainer_agree_on_the_policys_own_tokens(rolled_out):
@@ -318,37 +297,12 @@ def test_the_gradient_of_the_tools_tokens_is_exactly_0(rolled_out):
     assert (~mask).sum() == 4
 
 
-@pytest.mark.slow
-def test_equation_16_the_masses_of_turns(rolled_out):
-    """FADE, section 9.1: the gradient is the sum over turns of m_S g_S - m_F g_F.
-
-    The mass of a turn is its chance to be reached, times the mean weight where it is. g_S and g_F
-    are the means of the gradients of the turn's own tokens, by the weights.
-    """
+def test_fades_log_probs_are_means_over_the_policys_own_tokens(rolled_out):
+    """Of each response, as the sampler has noted them."""
     sampler, samples = rolled_out
-    policy = sampler.policy
-    weight = torch.randn(len(samples), generator=torch.Generator().manual_seed(0))  # [N]
-    logprobs, _ = common.token_logprobs(policy, samples, range(len(samples)))  # [N, T]
-    head = policy.get_output_embeddings().weight
-
-    def gradient(objective):
-        return torch.autograd.grad(objective, head, retain_graph=True)[0]
-
-    whole = gradient((weight[:, None] * logprobs).sum() / len(samples))
-    total = torch.zeros_like(head)
-    for turn in range(4):
-        of_turn = torch.zeros_like(logprobs)
-        for row, sample in enumerate(samples):
-            edges = [0, *(reply.stop for reply in sample.replies), len(sample.completion_ids)]
-            if turn <= len(sample.replies):
-                of_turn[row, edges[turn] : edges[turn + 1]] = 1
-        reached = of_turn.any(1)  # [N]
-        for sign in (1, -1):
-            part = (sign * weight).clamp(min=0) * reached  # [N], w+ or w-
-            mass = reached.float().mean() * part[reached].mean()
-            mean = gradient((part[:, None] * of_turn * logprobs).sum() / part.sum())
-            total += sign * mass * mean
-    torch.testing.assert_close(total, whole, rtol=1e-4, atol=1e-6)
+    batch = common.make_batch(samples, Config(num_generations=4), "cpu")
+    expected = [math.fsum(each.logprobs) / each.own_length for each in samples]
+    assert batch.mean_logprobs().flatten().tolist() == pytest.approx(expected, abs=1e-5)
 
 
 # --------------------------------------------------------------------------------- what is counted
@@ -549,40 +503,3 @@ def test_no_script_trains_on_the_tools_tokens(run, taught, monkeypatch, script):
     for own, gradient in seen:
         assert (gradient[own == 0] == 0).all()
         assert (gradient[own == 1] != 0).any()
-
-
-@pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.slow
-def test_fades_log_probs_are_means_over_the_policys_own_tokens(run, taught, monkeypatch):
-    """Of each response, as the sampler has noted them; the entropy follows from them, too."""
-    batches, means = [], []
-    roll_out, fade_metrics = common.roll_out, fade.fade_metrics
-
-    def keep_batch(*given):
-        batches.append(roll_out(*given))
-        return batches[-1]
-
-    def keep_means(advantages, rewards, mean_logprobs, entropy, memory):
-        means.append((mean_logprobs.flatten().tolist(), entropy))
-        return fade_metrics(advantages, rewards, mean_logprobs, entropy, memory)
-
-    monkeypatch.setattr(common, "roll_out", keep_batch)
-    monkeypatch.setattr(fade, "fade_metrics", keep_means)
-    assert run("fade", model=taught, tool="calculator", max_steps=1).code == 0
-    expected = [math.fsum(each.logprobs) / each.own_length for each in batches[0].samples]
-    assert means[0][0] == pytest.approx(expected, abs=1e-5)
-    assert means[0][1] == pytest.approx(-sum(expected) / len(expected), abs=1e-5)
-
-
-@pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.slow
-@pytest.mark.parametrize("script", ["fade", "cwgrpo"])
-def test_a_resumed_run_goes_on_exactly(run, resume, taught, script):
-    flags = dict(model=taught, tool="calculator", max_steps=3)
-    assert run(script, output_dir="whole", **flags).code == 0
-    assert run(script, output_dir="parts", **{**flags, "max_steps": 1}).code == 0
-    assert resume(script, "parts", max_steps=3).code == 0
-    assert rows("parts") == rows("whole")
-    whole, parts = weights("whole/checkpoint-3"), weights("parts/checkpoint-3")
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    assert rows("whole")[-1]["turns"] > 1.5

@@ -26,11 +26,13 @@ import sys
 import rlvr.flags.command_line
 import rlvr.policy.tiny
 import rlvr.training.run
+from rlvr.policy.sharding import unshard
 from rlvr.rollout.samplers import GenerateSampler
 
 import pytest
 from runs import ENVIRONMENT, ROOT, free_port, rows
 
+import common
 import grpo
 
 FLAGS = (
@@ -60,6 +62,7 @@ def train(folder, *options):
         compare(sampler)
 
     VllmSampler.sync = sync_and_compare
+    GenerateSampler.decode = staticmethod(common.decode)
     # Tensor parallelism wants an even number of heads.
     heads = 4 if "--vllm_tensor_parallel_size" in options else 3
     policy, tokenizer = rlvr.policy.tiny.build_tiny()
@@ -90,7 +93,9 @@ def compare(sampler):
     """Print whether vLLM writes what the trainer would, and whether it draws anew each time."""
     ids = [sampler.tokenizer.encode(prompt) for prompt in PROMPTS]
     theirs, _ = sampler.generate(ids, 0.0, 1.0, MOST_TOKENS)
+    unshard(sampler.policy, True)  # `sync` has taken the gathered weights back
     ours, _ = GenerateSampler.generate(sampler, ids, 0.0, 1.0, MOST_TOKENS)
+    unshard(sampler.policy, False)
     same = sum(a == b for a, b in zip(theirs, ours, strict=True))
     first, second = (sampler.generate(ids * 4, 1.0, 1.0, MOST_TOKENS)[0] for _ in range(2))
     lines = [

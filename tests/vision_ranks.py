@@ -6,8 +6,8 @@ One process trains with one microbatch an update, and with many. Two ranks train
 policy, and with a replicated one. Of each, rank 0 leaves <name>.pt with what the policy writes at
 temperature 0 before each step, and the weights at the end.
 
-The model is in double precision, but for the parts that transformers computes in single precision.
-Of two ranks, the second one has no image in the first step.
+All is in double precision: Adam's steps are as long for a gradient that is but rounding as for
+another. Of two ranks, the second one has no image in the first step.
 """
 
 import contextlib
@@ -15,7 +15,6 @@ import random
 import sys
 
 import rlvr.flags.command_line
-import rlvr.machine.ranks
 import rlvr.training.run
 from rlvr import world
 from rlvr.policy.sharding import whole
@@ -36,6 +35,8 @@ GIVEN = [  # the prompts of each step, of which each rank takes every second one
     [("how many?", TWO), ("how many more?", ONE), ("7+1=", ()), ("<image>?", ONE)],
 ]
 
+READ_MODEL = transformers.AutoModelForImageTextToText.from_pretrained
+SINGLE = torch.float32
 MANY = ["--microbatch_tokens", "60"]
 
 
@@ -96,17 +97,23 @@ def train(name, flags):
         torch.save((rollouts.greedy, weights), f"{name}.pt")
 
 
+def read_in_double(*given, **named):
+    """In place of from_pretrained: also what transformers computes in single precision."""
+    torch.float32 = SINGLE
+    policy = READ_MODEL(*given, **{**named, "dtype": SINGLE}).double()
+    torch.float32 = torch.float64
+    return policy
+
+
 def main(*flags):
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    read_model = transformers.AutoModelForImageTextToText.from_pretrained
-    transformers.AutoModelForImageTextToText.from_pretrained = lambda *given, **named: read_model(
-        *given, **named
-    ).double()
+    transformers.AutoModelForImageTextToText.from_pretrained = read_in_double
+    torch.Tensor.float = torch.Tensor.double
     common.evaluate = lambda *_: {"pass@1": 0.0}
     rlvr.training.run.Run.finish = lambda run: None
     # One process group serves all trainings: to make several in a row is a race.
-    rlvr.machine.ranks.process_group = contextlib.nullcontext
+    rlvr.training.run.process_group = contextlib.nullcontext
     if world.WORLD_SIZE > 1:
         dist.init_process_group("gloo")
     for name, more in WAYS[world.WORLD_SIZE].items():

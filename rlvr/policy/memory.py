@@ -73,27 +73,14 @@ def memory_estimate(sizes: PolicySizes, config, gpu_memory: float) -> dict[str, 
 
     # The head's gradient is whole before it is added to the others: 4 bytes of fp32. FSDP does so
     # with all that is not in a layer, and has gathered it and its gradient.
-    head = 4 * sizes.head
-    if sharded:
-        head = (4 + 2 * (2 if in_bf16 else 4)) * sizes.root
-
-    # Measured: what a layer of Llama's shape keeps of a token for the backward pass, in bytes, with
-    # and without bf16 autocast.
-    layer = 40 * sizes.hidden + (11 if in_bf16 else 16) * sizes.intermediate
-    if in_bf16 and not gpu and not config.gradient_checkpointing:
-        # attention is not fused here (forward_passes): each token's weights of its text are kept
-        layer += 4 * sizes.heads * tokens_of_a_text(config)
-    checkpointed = 4 * sizes.hidden * sizes.layers + layer
-    token = checkpointed if config.gradient_checkpointing else layer * sizes.layers
-    tiles = 0.5  # of the log-probs
-    activations = tokens_of_a_microbatch(config) * token / 1e9 + tiles
-
-    vllm = config.vllm_gpu_memory_utilization * gpu_memory if config.uses_vllm(gpu) else 0.0
-    of_a_completion = 0.0 if config.uses_vllm(gpu) else cached(sizes, config, in_bf16)
-    cache = config.rollout_batch_size * of_a_completion
+    head = (4 + 2 * (2 if in_bf16 else 4)) * sizes.root if sharded else 4 * sizes.head
+    activations = kept_activations(sizes, config, gpu)
+    uses_vllm = config.uses_vllm(gpu)
+    vllm = config.vllm_gpu_memory_utilization * gpu_memory if uses_vllm else 0.0
+    cache = 0.0 if uses_vllm else config.rollout_batch_size * cached(sizes, config, in_bf16)
     # Measured: torch and the other libraries, which are in the main memory.
     libraries = {} if gpu else {"libraries": 0.5}
-    update_parts = kept, gradients, bf16_copies, head, activations, *libraries.values()
+    always = kept + bf16_copies + sum(libraries.values())
     in_updates = 0.0 if config.vllm_enable_sleep_mode else vllm
     return {
         "weights, gradients and Adam": kept + gradients,
@@ -103,9 +90,23 @@ def memory_estimate(sizes: PolicySizes, config, gpu_memory: float) -> dict[str, 
         "cache": cache,
         "vLLM": vllm,
         **libraries,
-        "an update": sum(update_parts) + in_updates,
-        "a rollout": kept + bf16_copies + gathered + cache + vllm + sum(libraries.values()),
+        "an update": always + gradients + head + activations + in_updates,
+        "a rollout": always + gathered + cache + vllm,
     }
+
+
+def kept_activations(sizes: PolicySizes, config, gpu: bool) -> float:
+    """GB that a microbatch keeps for its backward pass, and the tiles of the log-probs."""
+    in_bf16 = gpu or config.bf16
+    # Measured: what a layer of Llama's shape keeps of a token, in bytes.
+    layer = 40 * sizes.hidden + (11 if in_bf16 else 16) * sizes.intermediate
+    if in_bf16 and not gpu and not config.gradient_checkpointing:
+        # attention is not fused here (forward_passes): each token's weights of its text are kept
+        layer += 4 * sizes.heads * tokens_of_a_text(config)
+    token = layer * sizes.layers
+    if config.gradient_checkpointing:
+        token = 4 * sizes.hidden * sizes.layers + layer
+    return tokens_of_a_microbatch(config) * token / 1e9 + 0.5
 
 
 def tokens_of_a_microbatch(config) -> int:
@@ -155,35 +156,28 @@ def choose_flags(
     Memory is in GB: that of a GPU, and, where that is 0, what a rank has of the machine's.
     """
     gpu = gpu_memory > 0
-    sleeping = (False, True) if config.uses_vllm(gpu) else (False,)
-    unused = "rollout_batch_size" if config.uses_vllm(gpu) else "vllm_"
+    vllm = config.uses_vllm(gpu)
     for completions, (checkpointing, tokens), sleep in product(
-        COMPLETIONS_AT_ONCE, UPDATES if gpu else UPDATES_WITHOUT_GPU, sleeping
+        COMPLETIONS_AT_ONCE, UPDATES if gpu else UPDATES_WITHOUT_GPU, (False, True)
     ):
-        values = dict(
-            gradient_checkpointing=checkpointing,
-            microbatch_tokens=tokens,
-            rollout_batch_size=completions,
-        )
-        if gpu:
-            values |= dict(
-                vllm_enable_sleep_mode=sleep,
-                vllm_gpu_memory_utilization=vllm_share(sizes, config, gpu_memory, completions),
+        values = dict(gradient_checkpointing=checkpointing, microbatch_tokens=tokens)
+        if vllm and gpu:
+            values["vllm_enable_sleep_mode"] = sleep
+            values["vllm_gpu_memory_utilization"] = vllm_share(
+                sizes, config, gpu_memory, completions
             )
-        chosen = {
-            name: value
-            for name, value in values.items()
-            if name in free and not name.startswith(unused)
-        }
-        needed = peak(sizes, replace(config, **chosen), gpu_memory)
-        if needed <= usable(gpu_memory, main_memory):
+        elif not vllm:
+            values["rollout_batch_size"] = completions
+        chosen = {name: value for name, value in values.items() if name in free}
+        if fits(sizes, replace(config, **chosen), gpu_memory, main_memory):
             return chosen
     return {}
 
 
-def usable(gpu_memory: float, main_memory: float) -> float:
-    """GB that a chosen run may fill: of a GPU, or of the main memory where there is none."""
-    return USABLE * gpu_memory if gpu_memory else USABLE_WITHOUT_GPU * main_memory
+def fits(sizes: PolicySizes, config, gpu_memory: float, main_memory: float) -> bool:
+    """Whether a run leaves the part of the memory free that a chosen run is to leave."""
+    usable = USABLE * gpu_memory if gpu_memory else USABLE_WITHOUT_GPU * main_memory
+    return peak(sizes, config, gpu_memory) <= usable
 
 
 def vllm_share(sizes: PolicySizes, config, gpu_memory: float, completions: int) -> float:
@@ -204,19 +198,21 @@ def peak(sizes: PolicySizes, config, gpu_memory: float) -> float:
 
 def advice(sizes: PolicySizes, config, gpu_memory: float, main_memory: float = 0.0) -> str:
     """What to change so that a run fits: one flag if that is enough, or else several."""
+    changes = {}
     for engine in dict.fromkeys((config.engine, "hf")):
         with_engine = replace(config, engine=engine)
         chosen = choose_flags(sizes, with_engine, gpu_memory, CHOSEN_BY_MEMORY, main_memory)
         if chosen:
             chosen["engine"] = engine
+            changes = {
+                name: value for name, value in chosen.items() if getattr(config, name) != value
+            }
             break
-    changes = {name: value for name, value in chosen.items() if getattr(config, name) != value}
     if not changes:
         more = "give it more GPUs by torchrun, or " if gpu_memory else ""
         return f"{more}take a smaller --model"
     for name, value in changes.items():
-        needed = peak(sizes, replace(config, **{name: value}), gpu_memory)
-        if needed <= usable(gpu_memory, main_memory):
+        if fits(sizes, replace(config, **{name: value}), gpu_memory, main_memory):
             return as_flag(name, value)
     return " ".join(as_flag(name, value) for name, value in changes.items())
 
