@@ -374,6 +374,21 @@ def test_the_format_is_nine_tenths_of_the_reward():
     near(found, (1 + ROOT3) / 4 * held_back, atol=1e-6)
 
 
+def test_grpo_lead_measures_what_is_written():
+    """Also where a completion is left out of the loss."""
+    successes = torch.tensor([[1.0, 0, 1, 0]])
+    written = (torch.arange(9) < torch.tensor([[2], [9], [6], [1]])).float()
+    batch = SimpleNamespace(
+        rewards=successes,
+        successes=successes,
+        first_successes=successes,
+        written=written,
+        mask=0 * written,
+    )
+    found, _ = agrae.compute_advantages(batch, agrae.Config(method="grpo_lead"))
+    near(found, grpo_lead_advantage(successes, torch.tensor([[2.0, 9, 6, 1]])))
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [

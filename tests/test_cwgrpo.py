@@ -329,13 +329,14 @@ def test_padding_has_no_influence(garbage):
     assert covariance_statistics(dirty, advantages, mask, clean) == statistics
 
 
-def test_an_empty_response_and_an_empty_group_change_nothing_else():
+@pytest.mark.parametrize("means", MEANS)
+def test_an_empty_response_and_an_empty_group_change_nothing_else(means):
     logprobs, advantages, mask = batch(6, B=3)
     mask[0, 1] = 0
     mask[2] = 0
-    weights = covariance_weights(logprobs, advantages, mask)
+    weights = covariance_weights(logprobs, advantages, mask, means)
     without = covariance_weights(
-        logprobs[:1, [0, 2, 3]], advantages[:1, [0, 2, 3]], mask[:1, [0, 2, 3]]
+        logprobs[:1, [0, 2, 3]], advantages[:1, [0, 2, 3]], mask[:1, [0, 2, 3]], means
     )
     torch.testing.assert_close(weights[:1, [0, 2, 3]], without, rtol=1e-12, atol=1e-14)
     assert (weights[0, 1] == 0).all()
