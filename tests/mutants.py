@@ -108,6 +108,7 @@ MUTANTS = {
             ("min(1.0, w / alpha)\n", "min(1.0, alpha / w)\n"),
             ("torch.where(advantages > 0, suppressed, advantages)", "suppressed"),
             ("global_mean(batch.first_successes)", "global_mean(batch.successes * 0)"),
+            ("batch.written.sum(1).view_as", "batch.mask.sum(1).view_as"),
             ("batch.successes.mean(1),\n            mean_", "rewards.mean(1),\n            mean_"),
         ],
     ),
@@ -149,6 +150,7 @@ MUTANTS = {
             ("self.target_entropy = self.entropy / 2", "self.target_entropy = self.entropy"),
             ("return (G - 1) ** 0.5 / largest", "return G**0.5 / largest"),
             ("return mass_difference * entropy - ", "return mass_difference * entropy + "),
+            ("policy_weight(batch.successes)", "policy_weight(batch.rewards)"),
             ('arguments["baseline"] = running_mean', 'arguments["baseline"] = batch_mean'),
         ],
     ),
@@ -164,6 +166,7 @@ MUTANTS = {
                 "logprobs = logprobs.detach()",
             ),
             ("total = lengths.amax(1, keepdim=True) *", "total = mask.shape[2] *"),
+            ("(lengths > 0).sum(1, keepdim=True)", "mask.shape[1]"),
         ],
     ),
     "policy_weights": (
