@@ -46,6 +46,16 @@ MUTANTS = {
             ("math.comb(num_samples - num_correct, k)", "math.comb(num_samples - num_correct, 1)"),
             ("-share * math.log(share)", "share * math.log(share)"),
             ("problems[world.RANK :: world.WORLD_SIZE]", "problems"),
+            ("if other == level]", "if other != level]"),
+        ],
+    ),
+    "batch": (
+        "common.py",
+        "common",
+        [
+            ("range(config.minibatch_size // world.WORLD_SIZE,", "range(config.minibatch_size,"),
+            ("drawn.sort(key=is_mixed, reverse=True)", "pass"),
+            ("(self.written * self.sampled_logprobs)", "(self.mask * self.sampled_logprobs)"),
         ],
     ),
     "decode": (
@@ -98,6 +108,8 @@ MUTANTS = {
             ("min(1.0, w / alpha)\n", "min(1.0, alpha / w)\n"),
             ("torch.where(advantages > 0, suppressed, advantages)", "suppressed"),
             ("global_mean(batch.first_successes)", "global_mean(batch.successes * 0)"),
+            ("batch.written.sum(1).view_as", "batch.mask.sum(1).view_as"),
+            ("batch.successes.mean(1),\n            mean_", "rewards.mean(1),\n            mean_"),
         ],
     ),
     "controls": (
@@ -108,6 +120,7 @@ MUTANTS = {
             ("scale = gamma / p.sqrt()", "scale = gamma / p"),
             ("(-length_penalty * z).exp()", "(length_penalty * z).exp()"),
             ("(cov > low) & (cov < high)", "(cov > low)"),
+            ("(adv - adv[tokens].mean())", "(adv - adv.mean())"),
         ],
     ),
     "asymgrpo": (
@@ -119,6 +132,7 @@ MUTANTS = {
             ("end = 2 * (G - 1) ** beta_pos -", "end = (G - 1) ** beta_pos +"),
             ("global_sum(kappa * mixed, mixed)", "global_sum(kappa, mixed)"),
             ("n_pos * n_neg / G**2 * gap", "n_pos * n_neg / G * gap"),
+            ("end = 2 * (G - 1) ** beta_neg -", "end = 2 * (G - 1) ** beta_pos -"),
         ],
     ),
     "fade": (
@@ -136,6 +150,8 @@ MUTANTS = {
             ("self.target_entropy = self.entropy / 2", "self.target_entropy = self.entropy"),
             ("return (G - 1) ** 0.5 / largest", "return G**0.5 / largest"),
             ("return mass_difference * entropy - ", "return mass_difference * entropy + "),
+            ("policy_weight(batch.successes)", "policy_weight(batch.rewards)"),
+            ('arguments["baseline"] = running_mean', 'arguments["baseline"] = batch_mean'),
         ],
     ),
     "cwgrpo": (
@@ -149,6 +165,8 @@ MUTANTS = {
                 "logprobs = logprobs.detach() if detach else logprobs",
                 "logprobs = logprobs.detach()",
             ),
+            ("total = lengths.amax(1, keepdim=True) *", "total = mask.shape[2] *"),
+            ("(lengths > 0).sum(1, keepdim=True)", "mask.shape[1]"),
         ],
     ),
     "policy_weights": (
@@ -157,6 +175,7 @@ MUTANTS = {
         [
             ("torch.where(mean > 0, rewards / mean - 1, 0.0)", "rewards - mean"),
             ("return 2 * rewards - 1", "return rewards"),
+            ("share_better > tau", "share_better >= tau"),
         ],
     ),
     "statistics": (

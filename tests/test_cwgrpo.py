@@ -99,7 +99,7 @@ MEANS = ["tokens", "responses", "own"]
 
 
 @pytest.mark.parametrize("means", MEANS)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_weights_equal_the_plain_loops(seed, means):
     torch.testing.assert_close(
         covariance_weights(*batch(seed), means),
@@ -109,58 +109,63 @@ def test_weights_equal_the_plain_loops(seed, means):
     )
 
 
-def test_hand_case_population_std_about_the_mean():
-    # Covariances 0, 2, 0, 2: mean 1, population std 1. So the kernel is 1, e^-2, 1, e^-2. (Bessel's
-    # std would give e^-1.5, the root mean square e^-1.) The third column is padding.
-    logprobs, advantages = mirrored([0.0, 2.0, 7.0])
-    mask = torch.tensor([[[1.0, 1.0, 0.0]] * 2], dtype=torch.float64)
-    a, b = 2 / (1 + math.exp(-2)), 2 * math.exp(-2) / (1 + math.exp(-2))
-    expected = torch.tensor([[[a, b, 0], [a, b, 0]]], dtype=torch.float64)
-    torch.testing.assert_close(
-        covariance_weights(logprobs, advantages, mask), expected, rtol=0, atol=1e-12
-    )
+def by_kernel(total, *kernel):
+    """The weights of a group, from what the kernel gives its tokens."""
+    return [total * x / sum(kernel) for x in kernel]
 
 
-def test_hand_case_the_mean_advantage_is_over_tokens():
-    # Lengths 3 and 1: the token mean of A is (3 - 1) / 4 = 1/2, not 0. Log-prob mean -2, so the
-    # covariances are 1 * 1/2 three times and -3 * -3/2 once: mean 3/2, variance 3.
-    logprobs = torch.tensor([[[-1.0, -1, -1], [-5, 0, 0]]], dtype=torch.float64)
-    mask = torch.tensor([[[1.0, 1, 1], [1, 0, 0]]], dtype=torch.float64)
-    advantages = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
-    a, b = math.exp(-0.25 / 6), math.exp(-20.25 / 6)
-    expected = torch.tensor([[[a, a, a], [b, 0, 0]]], dtype=torch.float64) * 4 / (3 * a + b)
-    torch.testing.assert_close(
-        covariance_weights(logprobs, advantages, mask), expected, rtol=0, atol=1e-12
-    )
-
-
-# Two responses of lengths 3 and 1, A = 1 and -1. Their own mean log-probs are -2 and -4.
-UNEVEN = (
-    torch.tensor([[[-1.0, -2, -3], [-4, 0, 0]]], dtype=torch.float64),
-    torch.tensor([[1.0, -1.0]], dtype=torch.float64),
-    torch.tensor([[[1.0, 1, 1], [1, 0, 0]]], dtype=torch.float64),
-)
-
-
-def test_hand_case_means_over_responses():
+SIGNS = torch.tensor([[1.0, -1.0]], dtype=torch.float64)  # A of two responses
+# Responses of lengths 3 and 1. Their own mean log-probs are -2 and -4.
+UNEVEN = torch.tensor([[[-1.0, -2, -3], [-4, 0, 0]]], dtype=torch.float64)
+HAND_CASES = {
+    # Covariances 0, 2, 0, 2: mean 1, population std 1. (Bessel's std would give a kernel of
+    # e^-1.5, the root mean square e^-1.) The third column is padding.
+    "std about the mean": (
+        mirrored([0.0, 2.0, 7.0])[0],
+        (2, 2),
+        {},
+        by_kernel(4, 1, math.exp(-2), 1, math.exp(-2)),
+    ),
+    # The token mean of A is (3 - 1) / 4 = 1/2, not 0. Log-prob mean -2, so the covariances are
+    # 1 * 1/2 three times and -3 * -3/2 once: mean 3/2, variance 3.
+    "mean advantage over tokens": (
+        torch.tensor([[[-1.0, -1, -1], [-5, 0, 0]]], dtype=torch.float64),
+        (3, 1),
+        {},
+        by_kernel(4, *3 * [math.exp(-0.25 / 6)], math.exp(-20.25 / 6)),
+    ),
     # The mean of -2 and -4 is -3, that of 1 and -1 is 0: covariances 2, 1, 0 and 1, of mean 1 and
     # variance 1/2, so that the kernel is exp(-c^2).
-    e = [math.exp(-4), math.exp(-1), 1.0, math.exp(-1)]
-    a, b, c, d = (4 * x / sum(e) for x in e)
-    expected = torch.tensor([[[a, b, c], [d, 0, 0]]], dtype=torch.float64)
-    torch.testing.assert_close(
-        covariance_weights(*UNEVEN, "responses"), expected, rtol=0, atol=1e-12
-    )
+    "means over responses": (
+        UNEVEN,
+        (3, 1),
+        dict(means="responses"),
+        by_kernel(4, math.exp(-4), math.exp(-1), 1, math.exp(-1)),
+    ),
+    # Covariances 1, 0, -1 and 0, of mean 0 and variance 1/2.
+    "own means": (
+        UNEVEN,
+        (3, 1),
+        dict(means="own"),
+        by_kernel(4, math.exp(-1), 1, math.exp(-1), 1),
+    ),
+    # 4 tokens in 2 x 3 places
+    "own means, padded": (
+        UNEVEN,
+        (3, 1),
+        dict(means="own", padded_sum=True),
+        by_kernel(6, math.exp(-1), 1, math.exp(-1), 1),
+    ),
+}
 
 
-@pytest.mark.parametrize("padded_sum, total", [(False, 4), (True, 6)])
-def test_hand_case_means_of_each_response(padded_sum, total):
-    # Covariances 1, 0, -1 and 0, of mean 0 and variance 1/2. There are 4 tokens in 2 x 3 places.
-    e = [math.exp(-1), 1.0, math.exp(-1), 1.0]
-    a, b, c, d = (total * x / sum(e) for x in e)
-    expected = torch.tensor([[[a, b, c], [d, 0, 0]]], dtype=torch.float64)
-    weights = covariance_weights(*UNEVEN, "own", padded_sum)
-    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
+@pytest.mark.parametrize("name", HAND_CASES)
+def test_weights_by_hand(name):
+    logprobs, lengths, options, expected = HAND_CASES[name]
+    tokens = torch.arange(3) < torch.tensor(lengths)[None, :, None]  # [1, 2, 3]
+    weights = covariance_weights(logprobs, SIGNS, tokens.double(), **options)
+    torch.testing.assert_close(weights[tokens].tolist(), expected, rtol=0, atol=1e-12)
+    assert (weights[~tokens] == 0).all()
 
 
 def test_padded_sum_counts_the_places_of_a_group_not_of_the_batch():
@@ -176,73 +181,30 @@ def test_padded_sum_counts_the_places_of_a_group_not_of_the_batch():
 # ------------------------------------------------------ the released form: gradient through weights
 
 
-def plain_objective(logprobs, old_logprobs, advantages, mask, share):
-    """sum of share x ratio x w A over all tokens, as the released code has it, on floats.
-
-    Each response's log-probs are centred by their own mean, and the weights of a group sum to its
-    padded size.
-    """
-    weights = plain_weights(logprobs, advantages, mask, "own")
-    total = 0.0
-    for b, i, t in mask.nonzero().tolist():
-        padded = mask.shape[1] * int(mask[b].sum(1).max())
-        ratio = math.exp(float(logprobs[b, i, t] - old_logprobs[b, i, t]))
-        weight = float(weights[b, i, t]) * padded / float(mask[b].sum())
-        total += float(share[b, i, t]) * ratio * weight * float(advantages[b, i])
-    return total
+RELEASED = dict(means="own", padded_sum=True, detach_weights=False)
 
 
-def minibatch_gradient(config, logprobs, old_logprobs, advantages, mask, share, parts):
-    """The gradient for log-probs [B, G, T] that microbatches of these groups add up to."""
-    logprobs = logprobs.clone().requires_grad_()
-    loss = 0.0
-    for groups in parts:
-        rows = [x[groups].flatten(0, 1) for x in (logprobs, old_logprobs, mask, share)]
-        of_rows = advantages[groups].view(-1, 1)  # [m, 1]
-        weights = weigh_tokens(rows[0], of_rows, rows[2], config)  # [m, T]
-        given = rows[0], rows[1], weights * of_rows, rows[2], rows[3]
-        loss = loss + common.ppo_clip_loss(*given, epsilon=0.9, epsilon_high=9.0)[0]
-    return torch.autograd.grad(loss, logprobs)[0]
-
-
-OF_RELEASED = dict(means="own", padded_sum=True, detach_weights=False)
-
-
-@pytest.mark.parametrize("off_policy", [False, True], ids=["first update", "a later one"])
-def test_the_gradient_through_the_weights_by_finite_differences(off_policy):
-    """Of the whole minibatch, while the gradient is added up group by group."""
-    logprobs, advantages, mask = batch(23, B=2, G=4, T=5)
-    moved = torch.randn(mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    old_logprobs = logprobs + 0.1 * off_policy * moved
-    share = mask / (8 * mask.sum(2, keepdim=True))  # 1 / (n |o_i|)
-    given = (old_logprobs, advantages, mask, share)
-    found = minibatch_gradient(
-        Config(num_generations=4, **OF_RELEASED), logprobs, *given, [[1], [0]]
-    )
-    for b, i, t in mask.nonzero().tolist():
-        step = torch.zeros_like(logprobs)
-        step[b, i, t] = 1e-5
-        rise = plain_objective(logprobs + step, *given) - plain_objective(logprobs - step, *given)
-        assert float(-found[b, i, t]) == pytest.approx(rise / 2e-5, rel=1e-6, abs=1e-9)
-    detached = Config(num_generations=4, **OF_RELEASED | {"detach_weights": True})
-    assert not torch.allclose(minibatch_gradient(detached, logprobs, *given, [[0, 1]]), found)
-
-
-@pytest.mark.parametrize("flags", [{}, OF_RELEASED])
+@pytest.mark.parametrize("flags", [{}, RELEASED])
 def test_the_weights_of_one_microbatch_are_those_of_many(flags):
-    """Each holds whole groups, so that the groups' weights and gradients are what they are."""
+    """Each holds whole groups; the gradient through the weights is that of finite differences."""
     logprobs, advantages, mask = batch(25, B=5, G=4)
-    config = Config(num_generations=4, **flags)
-    given = logprobs, logprobs - 0.05, advantages, mask, mask / mask.sum()
-    whole = minibatch_gradient(config, *given, [[0, 1, 2, 3, 4]])
-    for parts in ([[4], [0, 2], [3, 1]], [[i] for i in range(5)]):
-        torch.testing.assert_close(
-            minibatch_gradient(config, *given, parts), whole, rtol=1e-12, atol=1e-15
-        )
     rows = logprobs.flatten(0, 1), advantages.view(-1, 1), mask.flatten(0, 1)
+    config = Config(num_generations=4, **flags)
+    weights = weigh_tokens(*rows, config)  # [20, T]
     expected = covariance_weights(logprobs, advantages, mask, config.means, config.padded_sum)
-    torch.testing.assert_close(weigh_tokens(*rows, config), expected.flatten(0, 1))
+    torch.testing.assert_close(weights, expected.flatten(0, 1))
+    for part in (slice(0, 4), slice(8, 20)):
+        of_part = weigh_tokens(*(values[part] for values in rows), config)
+        torch.testing.assert_close(of_part, weights[part], rtol=1e-12, atol=1e-15)
     assert (weigh_tokens(*rows, Config(method="none")) == 1).all()
+
+    def of_logprobs(logprobs):
+        return weigh_tokens(logprobs, rows[1][:8], rows[2][:8], config)
+
+    own = rows[0][:8].clone().requires_grad_()
+    assert of_logprobs(own).requires_grad == bool(flags)
+    if flags:
+        assert torch.autograd.gradcheck(of_logprobs, own)
 
 
 def test_nothing_goes_through_the_weights_of_a_group_without_contrast():
@@ -367,13 +329,14 @@ def test_padding_has_no_influence(garbage):
     assert covariance_statistics(dirty, advantages, mask, clean) == statistics
 
 
-def test_an_empty_response_and_an_empty_group_change_nothing_else():
+@pytest.mark.parametrize("means", MEANS)
+def test_an_empty_response_and_an_empty_group_change_nothing_else(means):
     logprobs, advantages, mask = batch(6, B=3)
     mask[0, 1] = 0
     mask[2] = 0
-    weights = covariance_weights(logprobs, advantages, mask)
+    weights = covariance_weights(logprobs, advantages, mask, means)
     without = covariance_weights(
-        logprobs[:1, [0, 2, 3]], advantages[:1, [0, 2, 3]], mask[:1, [0, 2, 3]]
+        logprobs[:1, [0, 2, 3]], advantages[:1, [0, 2, 3]], mask[:1, [0, 2, 3]], means
     )
     torch.testing.assert_close(weights[:1, [0, 2, 3]], without, rtol=1e-12, atol=1e-14)
     assert (weights[0, 1] == 0).all()
@@ -386,12 +349,8 @@ def test_weights_carry_no_gradient():
     logprobs, advantages, mask = batch(9)
     logprobs.requires_grad_()
     advantages.requires_grad_()
-    weights = covariance_weights(logprobs, advantages, mask)
-    assert not weights.requires_grad
+    assert not covariance_weights(logprobs, advantages, mask).requires_grad
     assert not clip_cov_mask(logprobs, advantages, mask).requires_grad
-    weighted = weights * advantages.detach()[..., None]
-    (weighted * logprobs).sum().backward()
-    assert torch.equal(logprobs.grad, weighted)  # nothing through the kernel
 
 
 @pytest.mark.parametrize("mask_dtype", [torch.bool, torch.int64, torch.float32])
@@ -409,12 +368,19 @@ def test_dtype_is_that_of_the_logprobs(mask_dtype):
 @pytest.mark.parametrize("function", [covariance_weights, clip_cov_mask])
 def test_wrong_shapes_are_refused(function):
     logprobs, advantages, mask = batch(11)
-    with pytest.raises(ValueError, match="BGT"):
-        function(logprobs, advantages, mask[..., :-1])
-    with pytest.raises(ValueError, match="BGT"):
-        function(logprobs, advantages[:, :1], mask)
-    with pytest.raises(ValueError, match="BGT"):
-        function(logprobs, advantages[..., None].expand_as(logprobs), mask)
+    for wrong in (
+        (logprobs, advantages, mask[..., :-1]),
+        (logprobs, advantages[:, :1], mask),
+        (logprobs, advantages[..., None].expand_as(logprobs), mask),
+    ):
+        with pytest.raises(ValueError, match="BGT"):
+            function(*wrong)
+
+
+def test_an_unknown_centre_is_refused():
+    """A slip such as "token" would compute another method in silence."""
+    with pytest.raises(ValueError, match="tokens, responses or own; got 'token'"):
+        covariance_weights(*batch(11), "token")
 
 
 # ------------------------------------------------------------------------------------ clip_cov_mask
@@ -498,7 +464,7 @@ def test_clip_cov_is_reproducible_and_reaches_every_eligible_token():
 # ---------------------------------------------------------------------------- covariance_statistics
 
 
-@pytest.mark.parametrize("seed, T", [(14, 7), (15, 60), (16, 400)])
+@pytest.mark.parametrize("seed, T", [(14, 7), (16, 400)])
 def test_statistics_equal_the_plain_loops(seed, T):
     logprobs, advantages, mask = batch(seed, T=T)
     weights = covariance_weights(logprobs, advantages, mask)
@@ -597,12 +563,6 @@ def test_the_ranks_draw_the_same_tokens(kept, monkeypatch, draw):
         assert torch.equal(keep, expected[rank::2, :, : keep.shape[2]])
 
 
-def test_another_draw_takes_other_tokens(kept):
-    first, again, other = (kept(*batch(20, B=4, T=30), draw) for draw in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
 # ---------------------------------------------------------------------------------------- format
 
 WELL_FORMED = "<think>9*5=45</think><answer>3+9*5</answer>"
@@ -650,8 +610,8 @@ def test_format_reward(text, as_asked, as_worded):
 )
 def test_a_flag_that_the_method_does_not_read_is_refused(name, value, method, reader):
     with pytest.raises(UserError, match=f"^--{name} is for --method {reader}, not {method}$"):
-        cwgrpo.Config(**{name: value}, method=method).check()
-    cwgrpo.Config(**{name: value}, method=reader).check()
+        Config(**{name: value}, method=method).check()
+    Config(**{name: value}, method=reader).check()
 
 
 @pytest.mark.parametrize("method", ["cwgrpo", "clip_cov"])
@@ -659,13 +619,5 @@ def test_one_ratio_a_response_is_refused_where_tokens_are_weighted(method):
     """The response's ratio would spread a token's weight over all of them."""
     flags = dict(importance_sampling_level="sequence")
     with pytest.raises(UserError, match="^--importance_sampling_level sequence is for --method no"):
-        cwgrpo.Config(**flags, method=method).check()
-    cwgrpo.Config(**flags, method="none").check()
-
-
-def test_an_unknown_centre_is_refused():
-    """A slip such as "token" would compute another method in silence."""
-    with pytest.raises(ValueError, match="tokens, responses or own; got 'token'"):
-        cwgrpo.covariance_weights(
-            torch.zeros(1, 2, 3), torch.ones(1, 2), torch.ones(1, 2, 3), "token"
-        )
+        Config(**flags, method=method).check()
+    Config(**flags, method="none").check()

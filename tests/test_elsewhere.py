@@ -65,22 +65,6 @@ def tiny_folder(tmp_path_factory):
     return folder
 
 
-def make_trainer(trainer_class, model, problems, reward, **settings):
-    """TRL's trainer of a model in a folder, on the CPU."""
-    import datasets
-    import transformers
-    from trl import GRPOConfig
-
-    plain = dict(bf16=False, use_cpu=True, gradient_checkpointing=False, save_strategy="no")
-    return trainer_class(
-        transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
-        reward,
-        args=GRPOConfig(**plain, report_to="none", disable_tqdm=True, logging_steps=1, **settings),
-        train_dataset=datasets.Dataset.from_list([dict(prompt=p.prompt) for p in problems]),
-        processing_class=transformers.AutoTokenizer.from_pretrained(model),
-    )
-
-
 def train(trainer_class, tiny_folder, folder):
     """Two steps of 2 groups of 4 -> rewards [2, B, G], what TRL keeps of each rollout, losses."""
     rewards = []
@@ -127,12 +111,8 @@ def train(trainer_class, tiny_folder, folder):
     return torch.tensor(rewards).view(2, 2, 4), rollouts, losses
 
 
-def of_grpo(rewards):
-    return grpo.grpo_advantage(rewards)
-
-
 def of_agrae(rewards):
-    return agrae.agrae_advantage(of_grpo(rewards), rewards.mean(1), rewards.mean())
+    return agrae.agrae_advantage(grpo.grpo_advantage(rewards), rewards.mean(1), rewards.mean())
 
 
 def of_fade():
@@ -150,7 +130,7 @@ def of_fade():
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("Grpo", of_grpo),
+        ("Grpo", grpo.grpo_advantage),
         ("Agrae", of_agrae),
         ("AsymGrpo", asymgrpo.asymgrpo_advantage),
         ("Fade", of_fade()),
@@ -189,7 +169,7 @@ def test_trl_trains_by_the_weights_of_cwgrpo(trainers, tiny_folder, tmp_path):
     for of_step, rollout in zip(rewards, rollouts, strict=True):
         advantages, mask = rollout["advantages"], rollout["completion_mask"]
         assert advantages.shape == mask.shape
-        weights = (advantages / of_grpo(of_step).view(-1, 1)).view(2, -1)
+        weights = (advantages / grpo.grpo_advantage(of_step).view(-1, 1)).view(2, -1)
         torch.testing.assert_close(weights.sum(1), mask.float().view(2, -1).sum(1))
         assert (weights[mask.view(2, -1) > 0] - 1).abs().max() > 0.01
 

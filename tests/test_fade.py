@@ -11,7 +11,7 @@ from rlvr.errors import UserError
 
 import pytest
 import torch
-from groups import every_group, near
+from groups import binomial, every_group, near
 
 from fade import (
     POLICY_WEIGHTS,
@@ -31,27 +31,7 @@ from fade import (
 F64 = torch.float64
 
 
-def binomial(G, p):
-    """[G + 1]: the probability of k successes among G rollouts."""
-    chances = [math.comb(G, k) * p**k * (1 - p) ** (G - k) for k in range(G + 1)]
-    return torch.tensor(chances, dtype=F64)
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, dtype=F64, generator=torch.Generator().manual_seed(seed))
-
-
-def group_with(p, G):
-    """[1, G]: a group of this size and success rate."""
-    return (torch.arange(G) < p * G).to(F64).unsqueeze(0)
-
-
 # Gradient masses (section 8)
-
-
-def pass_rate(k, n, G):
-    """R_k: the chance that k of the G completions, n of them right, hold a right one."""
-    return 1 - math.comb(G - n, k) / math.comb(G, k)
 
 
 def scaled_mass(p, q, alpha):
@@ -61,7 +41,9 @@ def scaled_mass(p, q, alpha):
 
 
 def analytic_mass(n, G, k):
-    return n / G * math.sqrt(1 / pass_rate(k, n, G) - 1) if n else 0.0
+    """p sqrt((1 - R) / R): R is the chance that k of the G, n of them right, hold a right one."""
+    missed = math.comb(G - n, k) / math.comb(G, k)
+    return n / G * math.sqrt(missed / (1 - missed)) if n else 0.0
 
 
 def mix_mass(n, G, k):
@@ -93,145 +75,136 @@ def balanced(mass):
     return lambda *given, **parameters: (mass(*given, **parameters),) * 2
 
 
-# (m_S, m_F) of a group with n successes of G; p = n / G and q = 1 - p
+# (m_S, m_F) of a group with n successes of G, p = n / G and q = 1 - p; and what each weight is
+# called with, where that is not all defaults.
 MASSES = {
-    "reinforce": lambda p, q, n, G: (p, q),
-    "mean": balanced(lambda p, q, n, G: p * q),
-    "grpo": balanced(lambda p, q, n, G: math.sqrt(p * q)),
-    "skew_r": balanced(lambda p, q, n, G: p * q * math.sqrt(p * q)),
+    "reinforce": (lambda p, q, n, G: (p, q), {}),
+    "mean": (balanced(lambda p, q, n, G: p * q), {}),
+    "grpo": (balanced(lambda p, q, n, G: math.sqrt(p * q)), {}),
+    "skew_r": (balanced(lambda p, q, n, G: p * q * math.sqrt(p * q)), {}),
     # lengths that are all the same leave GRPO: the rewards are 1 - alpha p L and alpha q L
-    "t2t": balanced(lambda p, q, n, G, lengths, alpha: math.sqrt(p * q)),
-    "maxrl": balanced(lambda p, q, n, G: q if p else 0.0),  # p = 0: 0 by definition
-    "pass_k": lambda p, q, n, G: ((n == 1) / G, 0.0),
-    "analytic_pass_k": balanced(lambda p, q, n, G, k: analytic_mass(n, G, k)),
-    "mix_pass_k": balanced(lambda p, q, n, G, k: mix_mass(n, G, k)),
-    "power": balanced(lambda p, q, n, G, alpha=2.0: p * q**alpha),
-    "scaled_power": balanced(lambda p, q, n, G, alpha=2.0: scaled_mass(p, q, alpha)),
-    "easy_power": balanced(lambda p, q, n, G, alpha=2.0: scaled_mass(q, p, alpha)),
-    "asym_power": lambda p, q, n, G, alpha_s, alpha_f: (p * q**alpha_s, p**alpha_f * q),
-    "asym": lambda p, q, n, G, delta=0.5: (p * q, p * q / delta),
-    "shifted": lambda p, q, n, G, delta=0.01: (p * (q - delta), q * (p + delta)),
-    "quantile": lambda p, q, n, G, tau: (p * (p <= tau), q * (p > tau)),
-    "median": lambda p, q, n, G: (p * (p <= 0.5), q * (p > 0.5)),
-    "binary_contrastive": lambda p, q, n, G: (p, p if q else 0.0),  # p = 1: no failures
-    # 0 by definition where successes or failures are missing
-    "power_norm": balanced(lambda p, q, n, G, gamma: (p * q) ** (1 - gamma) if p * q else 0.0),
-    "softmax": balanced(lambda p, q, n, G, beta: softmax_mass(p, q, G, beta)),
-    "logmeanexp": logmeanexp_masses,
-    "ha_dw": lambda p, q, n, G, baseline, scale=1.0: (
-        scale * p * q * math.exp(baseline - p),
-        scale * p * q * math.exp(p - baseline),
+    "t2t": (
+        balanced(lambda p, q, n, G, lengths, alpha: math.sqrt(p * q)),
+        dict(lengths=0.3, alpha=0.5),
+        dict(lengths=1.0, alpha=0.2),
     ),
-    "relu": lambda p, q, n, G: (p * q, 0.0),
-}
-# What each is called with; {} where all parameters have a default, or where there are none.
-PARAMETERS = {name: [{}] for name in MASSES} | {
-    "analytic_pass_k": [dict(k=k) for k in (1, 2, 8, 16)],
-    "mix_pass_k": [dict(k=k) for k in (1, 4, 16)],
-    "power": [{}, *(dict(alpha=alpha) for alpha in (1.0, 1.5, 3.0))],
-    "t2t": [dict(lengths=0.3, alpha=0.5), dict(lengths=1.0, alpha=0.2)],
-    "scaled_power": [{}, *(dict(alpha=alpha) for alpha in (1.0, 1.5, 3.0))],
-    "easy_power": [{}, *(dict(alpha=alpha) for alpha in (1.0, 1.5, 3.0))],
-    "ha_dw": [dict(baseline=0.4), dict(baseline=0.9, scale=1.5)],
-    "asym_power": [
+    "maxrl": (balanced(lambda p, q, n, G: q if p else 0.0), {}),  # p = 0: 0 by definition
+    "pass_k": (lambda p, q, n, G: ((n == 1) / G, 0.0), {}),
+    "analytic_pass_k": (
+        balanced(lambda p, q, n, G, k: analytic_mass(n, G, k)),
+        *(dict(k=k) for k in (1, 2, 8, 16)),
+    ),
+    "mix_pass_k": (
+        balanced(lambda p, q, n, G, k: mix_mass(n, G, k)),
+        *(dict(k=k) for k in (1, 4, 16)),
+    ),
+    "power": (
+        balanced(lambda p, q, n, G, alpha=2.0: p * q**alpha),
+        *({}, dict(alpha=1.0), dict(alpha=1.5), dict(alpha=3.0)),
+    ),
+    "scaled_power": (
+        balanced(lambda p, q, n, G, alpha=2.0: scaled_mass(p, q, alpha)),
+        *({}, dict(alpha=1.0), dict(alpha=1.5), dict(alpha=3.0)),
+    ),
+    "easy_power": (
+        balanced(lambda p, q, n, G, alpha=2.0: scaled_mass(q, p, alpha)),
+        *({}, dict(alpha=1.0), dict(alpha=1.5), dict(alpha=3.0)),
+    ),
+    "asym_power": (
+        lambda p, q, n, G, alpha_s, alpha_f: (p * q**alpha_s, p**alpha_f * q),
         dict(alpha_s=1.0, alpha_f=1.0),
         dict(alpha_s=2.0, alpha_f=1.5),
         dict(alpha_s=0.5, alpha_f=3.0),
-    ],
-    "asym": [{}, *(dict(delta=delta) for delta in (0.3, 1.0, 2.0))],
-    "shifted": [{}, *(dict(delta=delta) for delta in (-0.1, 0.0, 0.2))],
-    "quantile": [dict(tau=tau) for tau in (0.0, 0.25, 0.3, 0.5, 0.9)],
-    "power_norm": [dict(gamma=gamma) for gamma in (0.0, 0.25, 0.5, 1.0)],
-    "softmax": [dict(beta=beta) for beta in (0.1, 2.0, 5.0)],
-    "logmeanexp": [dict(beta=beta) for beta in (0.1, 2.0, 5.0)],
+    ),
+    "asym": (
+        lambda p, q, n, G, delta=0.5: (p * q, p * q / delta),
+        *({}, dict(delta=0.3), dict(delta=1.0), dict(delta=2.0)),
+    ),
+    "shifted": (
+        lambda p, q, n, G, delta=0.01: (p * (q - delta), q * (p + delta)),
+        *({}, dict(delta=-0.1), dict(delta=0.0), dict(delta=0.2)),
+    ),
+    "quantile": (
+        lambda p, q, n, G, tau: (p * (p <= tau), q * (p > tau)),
+        *(dict(tau=tau) for tau in (0.0, 0.25, 0.3, 0.5, 0.9)),
+    ),
+    "median": (lambda p, q, n, G: (p * (p <= 0.5), q * (p > 0.5)), {}),
+    "binary_contrastive": (lambda p, q, n, G: (p, p if q else 0.0), {}),  # p = 1: no failures
+    # 0 by definition where successes or failures are missing
+    "power_norm": (
+        balanced(lambda p, q, n, G, gamma: (p * q) ** (1 - gamma) if p * q else 0.0),
+        *(dict(gamma=gamma) for gamma in (-0.5, 0.0, 0.25, 0.5, 1.0)),
+    ),
+    "softmax": (
+        balanced(lambda p, q, n, G, beta: softmax_mass(p, q, G, beta)),
+        *(dict(beta=beta) for beta in (0.1, 2.0, 5.0)),
+    ),
+    "logmeanexp": (logmeanexp_masses, *(dict(beta=beta) for beta in (0.1, 2.0, 5.0))),
+    "ha_dw": (
+        lambda p, q, n, G, baseline, scale=1.0: (
+            scale * p * q * math.exp(baseline - p),
+            scale * p * q * math.exp(p - baseline),
+        ),
+        dict(baseline=0.4),
+        dict(baseline=0.9, scale=1.5),
+    ),
+    "relu": (lambda p, q, n, G: (p * q, 0.0), {}),
 }
 
 
 @pytest.mark.parametrize(
-    "name, parameters", [(name, each) for name in MASSES for each in PARAMETERS[name]], ids=str
+    "name, parameters",
+    [(name, each) for name, (_, *calls) in MASSES.items() for each in calls],
+    ids=str,
 )
 def test_gradient_masses_of_section_8(name, parameters):
-    G = 16
+    """Also that the successes of a group share m_S equally, and the failures m_F."""
+    G, (mass, *_) = 16, MASSES[name]
     rewards = every_group(G)
-    advantages = POLICY_WEIGHTS[name](rewards, **parameters)
+    weigh = partial(POLICY_WEIGHTS[name], **parameters)
+    advantages = weigh(rewards)
     assert advantages.dtype == rewards.dtype
-    assert advantages.shape == rewards.shape
-    masses = [MASSES[name](n / G, 1 - n / G, n, G, **parameters) for n in range(G + 1)]
-    expected = torch.tensor(masses, dtype=F64)
-    near(torch.stack(gradient_mass(advantages, rewards), dim=1), expected, atol=1e-13)
+    found = torch.stack(gradient_mass(advantages, rewards), dim=1)
+    masses = [mass(n / G, 1 - n / G, n, G, **parameters) for n in range(G + 1)]
+    near(found, torch.tensor(masses, dtype=F64), atol=1e-13)
+    n = rewards.sum(1).clamp(min=1), (1 - rewards).sum(1).clamp(min=1)
+    of_success, of_failure = (G * found / torch.stack(n, dim=1))[..., None].unbind(1)
+    near(advantages, torch.where(rewards == 1, of_success, -of_failure), atol=1e-13)
+    near(weigh(rewards.flip(1)), advantages.flip(1), atol=1e-14)
+    if parameters == MASSES[name][-1]:
+        single = weigh(rewards.float())
+        assert single.dtype == torch.float32
+        torch.testing.assert_close(single.double(), advantages, rtol=2e-6, atol=2e-6)
 
 
 def test_every_policy_weight_has_its_masses_checked():
     assert MASSES.keys() == POLICY_WEIGHTS.keys()
 
 
-def test_pass_k_mass_on_average():
-    """8.4.1 sums over the k = G samples where gradient_mass averages: G E[m_S] = k p q^(k-1)."""
-    rewards = every_group(8)
-    m_S, _ = gradient_mass(POLICY_WEIGHTS["pass_k"](rewards), rewards)
-    for p in (0.1, 0.5, 0.8):
-        assert 8 * (binomial(8, p) @ m_S).item() == pytest.approx(8 * p * (1 - p) ** 7, abs=1e-13)
+QUARTER = (torch.arange(1024) < 256).to(F64)  # a large group of success rate 1/4
 
 
-@pytest.mark.parametrize("k", [2, 4, 8])
-def test_analytic_pass_k_converges_to_its_population_limit(k):
-    """m -> p sqrt(q^k / (1 - q^k)) as G grows, at a speed of 1 / G (8.4.2)."""
-    p, gaps = 0.25, []
-    limit = p * math.sqrt((1 - p) ** k / (1 - (1 - p) ** k))
-    for G in (512, 1024):
-        rewards = group_with(p, G)
-        m_S, m_F = gradient_mass(POLICY_WEIGHTS["analytic_pass_k"](rewards, k=k), rewards)
-        near(m_S, m_F, atol=1e-14)
-        gaps.append(m_S.item() - limit)
-    assert abs(gaps[1]) < 4e-3
-    assert gaps[0] / gaps[1] == pytest.approx(2, abs=0.05)
-
-
-def test_logmeanexp_is_sign_balanced_for_large_groups():
-    """G m -> c p q / (1 + c p) / beta for both masses, c = e^beta - 1, that is softmax's / beta.
-
-    Section 8.9 prints p e^beta / (p e^beta + q) and q / (p e^beta + q), a ratio of 2.46 here.
-    """
-    p, beta = 0.25, 2.0
-    c, gaps = math.expm1(beta), []
-    limit = c * p * (1 - p) / (1 + c * p) / beta
-    for G in (256, 512):
-        rewards = group_with(p, G)
-        advantages = POLICY_WEIGHTS["logmeanexp"](rewards, beta=beta)
-        masses = torch.cat(gradient_mass(advantages, rewards))  # [2]
-        gaps.append(G * masses - limit)
-    assert gaps[1].abs().max() < 5e-3
+@pytest.mark.parametrize(
+    "name, parameters, limit",
+    [
+        # m -> p sqrt(q^k / (1 - q^k)) (8.4.2)
+        ("analytic_pass_k", dict(k=2), math.sqrt(0.75**2 / (1 - 0.75**2)) / 4),
+        ("analytic_pass_k", dict(k=4), math.sqrt(0.75**4 / (1 - 0.75**4)) / 4),
+        ("analytic_pass_k", dict(k=8), math.sqrt(0.75**8 / (1 - 0.75**8)) / 4),
+        # G m -> c p q / (1 + c p) / beta for both masses, c = e^beta - 1, that is softmax's / beta.
+        # Section 8.9 prints p e^beta / (p e^beta + q) and q / (p e^beta + q), a ratio of 2.46 here.
+        ("logmeanexp", dict(beta=2.0), math.expm1(2) * 3 / 16 / (1 + math.expm1(2) / 4) / 2),
+    ],
+)
+def test_masses_of_large_groups_are_sign_balanced_and_near_their_limit(name, parameters, limit):
+    """The distance from the limit falls as 1 / G."""
+    gaps = []
+    for rewards in (QUARTER[None, ::2], QUARTER[None]):
+        masses = gradient_mass(POLICY_WEIGHTS[name](rewards, **parameters), rewards)
+        times = rewards.shape[1] if name == "logmeanexp" else 1
+        gaps.append(times * torch.cat(masses) - limit)  # [2]
+    assert gaps[1].abs().max() < 4e-3
     near(gaps[0] / gaps[1], [2.0, 2.0], atol=0.05)
-
-
-def test_softmax_with_small_beta_is_dr_grpo():
-    """8.9: beta -> 0, where the next term is beta^2.
-
-    The paper's sentence leaves out the factor beta / G.
-    """
-    rewards, beta = every_group(8), 1e-6
-    advantages = POLICY_WEIGHTS["softmax"](rewards, beta=beta) * 8 / beta
-    near(advantages, rewards - rewards.mean(1, keepdim=True), atol=1e-6)
-
-
-def test_identities_between_policy_weights():
-    rewards = every_group(12)
-    weigh = {name: partial(f, rewards) for name, f in POLICY_WEIGHTS.items()}
-    dr_grpo, grpo = weigh["mean"](), weigh["grpo"]()
-    for same in (weigh["power"](alpha=1.0), weigh["asym"](delta=1.0), weigh["shifted"](delta=0.0)):
-        near(same, dr_grpo)
-    near(weigh["asym_power"](alpha_s=1.0, alpha_f=1.0), dr_grpo)
-    near(weigh["scaled_power"](alpha=1.0), dr_grpo)
-    near(weigh["easy_power"](alpha=1.0), dr_grpo)
-    near(weigh["scaled_power"](alpha=2.0), 27 / 16 * weigh["power"](alpha=2.0))  # Eq. 27
-    # easy prompts are what hard ones are to failures
-    near(weigh["easy_power"](alpha=2.0), -weigh["scaled_power"](alpha=2.0).flip(0, 1))
-    near(weigh["power_norm"](gamma=0.0), dr_grpo)
-    near(weigh["power_norm"](gamma=0.5), grpo)
-    near(weigh["power_norm"](gamma=-0.5), weigh["skew_r"]())
-    near(weigh["analytic_pass_k"](k=1), grpo)
-    near(weigh["mix_pass_k"](k=1), grpo)
-    near(weigh["quantile"](tau=0.5), weigh["median"]())
 
 
 def test_resampling_failures_is_power_2():
@@ -250,9 +223,6 @@ def test_resampling_failures_is_power_2():
         # within one group: the first attempt is each member in turn, and only failures fire the
         # second round
         near(power, (1 - rewards).mean(dim=1) * once, atol=1e-15)
-
-
-# T2T and HA-DW (8.2, 8.10), which look at more than the rewards
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
@@ -276,44 +246,34 @@ def test_t2t_masses_for_any_lengths(alpha):
 
 def test_t2t_by_hand():
     """All wrong: the longest wins. All right: the shortest does. Two of each: C = 1 - L / 2."""
-    rewards = torch.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0]], dtype=F64)
-    lengths = torch.tensor([[0.2, 0.8], [0.2, 0.8], [0.6, 0.6]], dtype=F64)
-    near(
-        POLICY_WEIGHTS["t2t"](rewards, lengths, alpha=0.5), [[-1.0, 1.0], [1.0, -1.0], [1.0, -1.0]]
-    )
-    equal = torch.full((3, 2), 0.4, dtype=F64)
-    near(POLICY_WEIGHTS["t2t"](rewards[:2], equal[:2], alpha=0.5), [[0.0, 0.0], [0.0, 0.0]])
+    rewards = torch.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]).double()
+    lengths = torch.tensor([[0.2, 0.8], [0.2, 0.8], [0.6, 0.6], [0.4, 0.4], [0.4, 0.4]]).double()
+    expected = [[-1.0, 1.0], [1.0, -1.0], [1.0, -1.0], [0.0, 0.0], [0.0, 0.0]]
+    near(POLICY_WEIGHTS["t2t"](rewards, lengths, alpha=0.5), expected)
 
 
-def test_ha_dw_by_hand():
-    """p = 1/4 under a baseline of 1/2: a rare success counts e^(1/4) times, a failure e^(-1/4)."""
-    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=F64)
-    up, down = math.exp(0.25), math.exp(-0.25)
-    near(
-        POLICY_WEIGHTS["ha_dw"](rewards, 0.5, scale=2.0),
-        [[2 * 0.75 * up] + 3 * [-2 * 0.25 * down]],
-    )
-    # of an easy prompt it is the other way around, and at the baseline nothing changes
-    near(POLICY_WEIGHTS["ha_dw"](rewards, 0.0), [[0.75 * down] + 3 * [-0.25 * up]])
-    near(POLICY_WEIGHTS["ha_dw"](rewards, 0.25), POLICY_WEIGHTS["mean"](rewards))
+DEVIATION = math.sqrt((2 * 0.45**2 + 2 * 0.15**2) / 4)
 
 
-# Policy weights beyond binary rewards
-
-
-def test_policy_weights_of_graded_rewards():
-    rewards = torch.tensor([[0.1, 1.0, 0.4, 0.7]], dtype=F64)  # mean 0.55
-    near(POLICY_WEIGHTS["pass_k"](rewards), [[0.0, 0.3, 0.0, 0.0]])
-    near(POLICY_WEIGHTS["quantile"](rewards, tau=0.5), [[-0.3, 0.6, 0.0, 0.3]])
-    near(POLICY_WEIGHTS["quantile"](rewards, tau=0.25), [[-0.6, 0.3, -0.3, 0.0]])
-    near(POLICY_WEIGHTS["quantile"](rewards, tau=0.0), [[-0.9, 0.0, -0.6, -0.3]])
-    near(POLICY_WEIGHTS["median"](rewards), [[-0.3, 0.6, 0.0, 0.3]])
-    near(POLICY_WEIGHTS["maxrl"](rewards), [[-9 / 11, 9 / 11, -3 / 11, 3 / 11]])
-    near(POLICY_WEIGHTS["relu"](rewards), [[0.0, 0.45, 0.0, 0.15]])
-    near(POLICY_WEIGHTS["asym"](rewards, delta=0.5), [[-0.9, 0.45, -0.3, 0.15]])
-    near(POLICY_WEIGHTS["power"](rewards, alpha=2.0), [[-0.2025, 0.2025, -0.0675, 0.0675]])
-    deviation = math.sqrt((2 * 0.45**2 + 2 * 0.15**2) / 4)
-    near(POLICY_WEIGHTS["grpo"](rewards), [[x / deviation for x in (-0.45, 0.45, -0.15, 0.15)]])
+@pytest.mark.parametrize(
+    "name, parameters, expected",
+    [
+        ("pass_k", {}, [0.0, 0.3, 0.0, 0.0]),
+        ("quantile", dict(tau=0.5), [-0.3, 0.6, 0.0, 0.3]),
+        ("quantile", dict(tau=0.25), [-0.6, 0.3, -0.3, 0.0]),
+        ("quantile", dict(tau=0.0), [-0.9, 0.0, -0.6, -0.3]),
+        ("median", {}, [-0.3, 0.6, 0.0, 0.3]),
+        ("maxrl", {}, [-9 / 11, 9 / 11, -3 / 11, 3 / 11]),
+        ("relu", {}, [0.0, 0.45, 0.0, 0.15]),
+        ("asym", dict(delta=0.5), [-0.9, 0.45, -0.3, 0.15]),
+        ("power", dict(alpha=2.0), [-0.2025, 0.2025, -0.0675, 0.0675]),
+        ("grpo", {}, [x / DEVIATION for x in (-0.45, 0.45, -0.15, 0.15)]),
+    ],
+)
+def test_policy_weights_of_graded_rewards(name, parameters, expected):
+    """By hand, of rewards with a mean of 0.55."""
+    rewards = torch.tensor([[0.1, 1.0, 0.4, 0.7]], dtype=F64)
+    near(POLICY_WEIGHTS[name](rewards, **parameters), [expected])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
@@ -328,27 +288,6 @@ def test_equal_rewards_weigh_exactly_nothing(dtype):
     assert torch.equal(POLICY_WEIGHTS["power_norm"](rewards, gamma=0.75), torch.zeros_like(rewards))
 
 
-@pytest.mark.parametrize("name", POLICY_WEIGHTS)
-def test_float32_keeps_its_type_and_agrees(name):
-    rewards = every_group(16)
-    single = POLICY_WEIGHTS[name](rewards.float(), **PARAMETERS[name][-1])
-    assert single.dtype == torch.float32 and single.isfinite().all()
-    double = POLICY_WEIGHTS[name](rewards, **PARAMETERS[name][-1])
-    torch.testing.assert_close(single.double(), double, rtol=2e-6, atol=2e-6)
-
-
-@pytest.mark.parametrize("name", POLICY_WEIGHTS)
-def test_order_within_a_group_and_other_groups_do_not_matter(name):
-    rewards = every_group(6)
-    parameters = PARAMETERS[name][-1]
-    if "k" in parameters:
-        parameters = dict(k=3)  # the 16 above exceeds this G
-    weigh = partial(POLICY_WEIGHTS[name], **parameters)
-    whole = weigh(rewards)
-    near(weigh(rewards.flip(1)), whole.flip(1), atol=1e-15)
-    near(torch.cat([weigh(rewards[i : i + 1]) for i in range(7)]), whole, atol=1e-15)
-
-
 def test_logmeanexp_with_a_large_beta_stays_finite():
     """One success of four: lme = (beta - log 4) / beta with it, and 0 without it.
 
@@ -360,32 +299,42 @@ def test_logmeanexp_with_a_large_beta_stays_finite():
 
 
 @pytest.mark.parametrize(
-    "name, parameters",
-    [("analytic_pass_k", dict(k=k)) for k in (0, -1, 5, 2.5)]
-    + [("mix_pass_k", dict(k=k)) for k in (0, 5)]
-    + [("asym", dict(delta=0.0)), ("asym", dict(delta=-1.0))],
+    "name, parameters, message",
+    [
+        *(("analytic_pass_k", dict(k=k), f"from 1 to G = 4, got {k}") for k in (0, -1, 5, 2.5)),
+        *(("mix_pass_k", dict(k=k), f"from 1 to G = 4, got {k}") for k in (0, 5)),
+        *(("asym", dict(delta=x), f"delta must be positive, got {x}") for x in (0.0, -1.0)),
+    ],
 )
-def test_parameters_out_of_range_are_refused(name, parameters):
-    with pytest.raises(ValueError) as error:
+def test_parameters_out_of_range_are_refused(name, parameters, message):
+    with pytest.raises(ValueError, match=message):
         POLICY_WEIGHTS[name](every_group(4), **parameters)
-    (value,) = parameters.values()
-    assert str(value) in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 # FADE (Eq. 11, Algorithm 2)
 
+ROOT = math.sqrt(0.75)
 
-def test_fade_advantage_by_hand():
-    """p = 1/4, alpha = 3, delta = 1/2.
 
-    (3/4)^2 is taken times 3/4 for the success, and times -1/4 x 2 for a failure.
-    """
-    rewards = torch.tensor([[0, 0, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0]], dtype=F64)
-    near(
-        fade_advantage(rewards, 3.0, 0.5),
-        [[-9 / 32, -9 / 32, 27 / 64, -9 / 32], [0.0] * 4, [0.0] * 4],
-    )
+@pytest.mark.parametrize(
+    "alpha, delta, mean, expected",  # of groups with no success, with one of four, and with four
+    [
+        # (3/4)^2 is taken times 3/4 for the success, and times -1/4 x 2 for a failure
+        (3.0, 0.5, None, [[0.0] * 4, [27 / 64] + 3 * [-9 / 32], [0.0] * 4]),
+        # 7/12 x 7/12 for a success, 7/12 x -5/12 x 2 for a failure, and no group is without
+        (
+            2.0,
+            0.5,
+            5 / 12,
+            [[-70 / 144] * 4, [49 / 144] + 3 * [-70 / 144], [49 / 144] * 4],
+        ),
+        # (1 - r_mean)^(alpha - 1) would be infinite where all are right
+        (0.5, 1.0, None, [[0.0] * 4, [ROOT] + 3 * [-0.25 / ROOT], [0.0] * 4]),
+    ],
+)
+def test_fade_advantage_by_hand(alpha, delta, mean, expected):
+    rewards = torch.tensor([[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]], dtype=F64)
+    near(fade_advantage(rewards, alpha, delta, mean), expected)
 
 
 @pytest.mark.parametrize("alpha, delta", [(1.0, 1.0), (1.5, 0.3), (3.0, 0.7), (2.0, 2.0)])
@@ -396,26 +345,6 @@ def test_fade_masses(alpha, delta):
     p = torch.arange(17, dtype=F64) / 16
     near(m_S, p * (1 - p) ** alpha)
     near(m_F, p * (1 - p) ** alpha / delta)
-
-
-def test_groups_without_contrast_count_under_the_mean_of_the_batch():
-    """Mean 5/12, alpha 2, delta 1/2: 7/12 x 7/12 for a success, 7/12 x -5/12 x 2 for a failure."""
-    rewards = torch.tensor([[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]], dtype=F64)
-    success, failure = 49 / 144, -70 / 144
-    near(
-        fade_advantage(rewards, 2.0, 0.5, mean=5 / 12),
-        [[failure] * 4, [success] + 3 * [failure], [success] * 4],
-    )
-
-
-def test_fade_advantage_with_alpha_below_1_stays_finite():
-    """(1 - r_mean)^(alpha - 1) is infinite at r_mean = 1, where r - r_mean is 0.
-
-    By hand at r_mean = 1/4 with alpha 0.5.
-    """
-    rewards = torch.tensor([[1.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0]], dtype=F64)
-    mixed = [math.sqrt(0.75)] + 3 * [-0.25 / math.sqrt(0.75)]
-    near(fade_advantage(rewards, 0.5, 1.0), [[0.0] * 4, mixed])
 
 
 # mean rewards and entropies; with ema_beta 0.5 the solve rates are 0.5, 0.3, 0.5, 0.75
@@ -436,31 +365,35 @@ def test_controller_by_hand():
     assert controller.target_entropy == 0.5
 
 
-def test_controller_bounds():
-    # a past that does not count
-    now = partial(FadeController, initial_entropy=1.0, target_entropy=1.5, ema_beta=0.0)
-    assert now().step(0.0, 1.5) == (3.0, 1.0)  # nothing solved: alpha would be infinite
-    assert now(alpha_max=7.0).step(0.0, 9.0) == (7.0, 1.0)
-    assert now().step(1.0, 0.8) == (1.0, pytest.approx(0.3))
-    assert now().step(1.0, 0.0)[1] == 0.3
-    assert now().step(0.75, 1.5)[0] == 1.0
-    assert now().step(0.5, 1.0) == (1.5, 0.5)
-    assert now().step(0.6, 1.5)[0] == pytest.approx(1.0)
-    assert now().step(1 / 3, 1.5)[0] == pytest.approx(3.0)
-    assert now().step(0.2, 1.5)[0] == 3.0
+BY_ENTROPY = dict(target_entropy=0.5, alpha_from_entropy=True)
 
 
-def test_controller_by_the_entropy_alone():
-    """Target 0.5, limit 3: at H = 1, 0.75 and 0.5 alpha is 3, 2 and 1, whatever is solved."""
-    now = partial(FadeController, target_entropy=0.5, ema_beta=0.0, alpha_from_entropy=True)
-    for solve_rate in (0.0, 0.3, 1.0):
-        assert now(1.0).step(solve_rate, 1.0) == (3.0, 1.0)
-        assert now(1.0).step(solve_rate, 0.75) == (2.0, 1.0)
-        assert now(1.0).step(solve_rate, 0.5) == (1.0, 1.0)
-        assert now(1.0).step(solve_rate, 9.0) == (3.0, 1.0)
-        assert now(1.0).step(solve_rate, 0.25) == (1.0, 0.75)
-    # by default the target is half of the start's, where alpha therefore is at its limit
-    assert FadeController(0.8, alpha_from_entropy=True).step(0.9, 0.8) == (3.0, 1.0)
+@pytest.mark.parametrize(
+    "settings, signal, expected",
+    [
+        ({}, (0.0, 1.5), (3.0, 1.0)),  # nothing solved: alpha would be infinite
+        (dict(alpha_max=7.0), (0.0, 9.0), (7.0, 1.0)),
+        ({}, (1.0, 0.8), (1.0, 0.3)),
+        ({}, (1.0, 0.0), (1.0, 0.3)),
+        ({}, (0.75, 1.5), (1.0, 1.0)),
+        ({}, (0.5, 1.0), (1.5, 0.5)),
+        ({}, (0.6, 1.5), (1.0, 1.0)),
+        ({}, (1 / 3, 1.5), (3.0, 1.0)),
+        ({}, (0.2, 1.5), (3.0, 1.0)),
+        # Figure 9: whatever is solved, alpha is 3, 2 and 1 at entropies of 1, 0.75 and 0.5
+        *((BY_ENTROPY, (rate, 9.0), (3.0, 1.0)) for rate in (0.0, 0.3, 1.0)),
+        *((BY_ENTROPY, (rate, 1.0), (3.0, 1.0)) for rate in (0.0, 0.3, 1.0)),
+        *((BY_ENTROPY, (rate, 0.75), (2.0, 1.0)) for rate in (0.0, 0.3, 1.0)),
+        *((BY_ENTROPY, (rate, 0.5), (1.0, 1.0)) for rate in (0.0, 0.3, 1.0)),
+        *((BY_ENTROPY, (rate, 0.25), (1.0, 0.75)) for rate in (0.0, 0.3, 1.0)),
+        # by default the target is half of the start's 1, where alpha therefore is at its limit
+        (dict(target_entropy=None, alpha_from_entropy=True), (0.9, 1.0), (3.0, 1.0)),
+    ],
+)
+def test_controller_bounds(settings, signal, expected):
+    """With a past that does not count, and a target of 1.5."""
+    controller = FadeController(1.0, **dict(target_entropy=1.5, ema_beta=0.0) | settings)
+    assert controller.step(*signal) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_first_step_sets_the_entropy_and_the_target():
@@ -485,14 +418,11 @@ def test_controller_refuses(settings):
 def test_log_schedule():
     """Eqs. 17-18: both ends, and the middle, where 1 + t / tau is the root of 1 + T / tau."""
     delta = partial(log_schedule, total_steps=20000, start=1.0, end=0.802, tau=12264)
-    assert delta(0) == 1.0
-    assert delta(20000) == pytest.approx(0.802, abs=1e-12)
-    assert log_schedule(3, 15, 2.0, 1.0, 1) == pytest.approx(1.5, abs=1e-12)  # log 4 / log 16
-    middle = log_schedule(8500, 3 * 8500, 2.0, 1.917, 8500)
-    assert middle == pytest.approx((2.0 + 1.917) / 2, abs=1e-12)
     quarter = 1 - 0.198 * math.log(1 + 5000 / 12264) / math.log(1 + 20000 / 12264)
+    found = [delta(0), delta(5000), delta(20000)]
+    assert found == pytest.approx([1.0, quarter, 0.802], abs=1e-12)
+    assert log_schedule(3, 15, 2.0, 1.0, 1) == pytest.approx(1.5, abs=1e-12)  # log 4 / log 16
     assert type(delta(5000)) is float
-    assert delta(5000) == pytest.approx(quarter, abs=1e-12)
 
 
 # What main does with them
@@ -501,7 +431,7 @@ def test_log_schedule():
 def batch_of(successes, logprobs, first=None, written=None):
     """A batch of which only this is known: successes and mean log-probs, [B, G] each."""
     return SimpleNamespace(
-        rewards=successes,
+        rewards=0.5 * successes,  # which no weight looks at
         successes=successes,
         first_successes=successes if first is None else first,
         mean_logprobs=lambda: logprobs,
@@ -556,22 +486,21 @@ def test_the_ablations_of_figure_9(solve_rate, entropy):
     assert controlled("entropy-only") == ({0.0: 1.0, 0.1: 1.0, 2.0: 3.0}[entropy], delta)
 
 
-@pytest.mark.parametrize("step", [1, 7, 20])
+@pytest.mark.parametrize("step", [7, 20])
 def test_control_by_the_schedule(step):
     """It does not look at the signals, though the controller goes on with them."""
     config = Config(weight="log_schedule", max_steps=20, ema_beta=0.5)
     successes = torch.eye(4, dtype=F64)
+    alpha = log_schedule(step, 20, 2.0, 1.917, 8500)
+    delta = log_schedule(step, 20, 1.0, 0.802, 12264)
+    assert step < 20 or (alpha, delta) == pytest.approx((1.917, 0.802))
     for logprobs in (-0.2, -0.8):
         controller = make_controller(config)
         batch = batch_of(successes, torch.full((4, 4), logprobs, dtype=F64))
         advantages, logged = compute_advantages(batch, config, controller, step)
-        alpha = log_schedule(step, 20, 2.0, 1.917, 8500)
-        delta = log_schedule(step, 20, 1.0, 0.802, 12264)
         assert (logged["alpha"], logged["delta"]) == (alpha, delta)
         assert torch.equal(advantages, fade_advantage(successes, alpha, delta))
         assert controller.solve_rate == pytest.approx((0.5 + 0.25) / 2)
-    if step == 20:
-        assert (alpha, delta) == pytest.approx((1.917, 0.802))
 
 
 @pytest.mark.parametrize(
@@ -579,7 +508,6 @@ def test_control_by_the_schedule(step):
     [
         ("fade", "", partial(fade_advantage, alpha=2.5, delta=0.4)),
         ("log_schedule", "", partial(fade_advantage, alpha=2.5, delta=0.4)),
-        ("grpo", "", POLICY_WEIGHTS["grpo"]),
         ("power", "alpha=3", partial(fade_advantage, alpha=3.0, delta=1.0)),
         ("mix_pass_k", "k=2", partial(POLICY_WEIGHTS["mix_pass_k"], k=2)),
         (
@@ -592,11 +520,10 @@ def test_control_by_the_schedule(step):
 )
 def test_choose_weight(weight, arguments, expected):
     """FADE alone takes the controller's alpha and delta; the others have their own parameters."""
-    rewards = every_group(4)
     config = Config(weight=weight, weight_args=arguments)
     config.check()
     chosen = choose_weight(config, alpha=2.5, delta=0.4)
-    assert torch.equal(chosen(rewards), expected(rewards))
+    assert torch.equal(chosen(every_group(4)), expected(every_group(4)))
 
 
 def test_a_bug_of_ones_own_weight_is_not_taken_for_a_wrong_flag(monkeypatch):
@@ -649,8 +576,7 @@ def test_a_batch_tells_the_weight_what_it_looks_at():
         (dict(weight="power", weight_args="unknown=1"), "--weight power --weight_args 'unknown=1'"),
         (dict(weight="mix_pass_k", weight_args="k=0.5"), "--weight_args 'k=0.5'"),
         (dict(weight="power", weight_args="alpha=nan"), "advantages are no finite numbers"),
-        (dict(weight="scaled_power", weight_args="alpha=-0.5"), "advantages are no finite numbers"),
-        (dict(weight="quantile", weight_args="tau=-1"), "advantages are no finite numbers"),
+        (dict(weight="scaled_power", weight_args="alpha=-0.5"), "no finite numbers"),  # complex
         (dict(weight="asym_power", weight_args="alpha_s=-1,alpha_f=1"), "no finite numbers"),
         (dict(weight="ha_dw", weight_args="scale=0"), "all advantages are 0"),
         (dict(weight_args="alpha=2"), "--weight fade takes no --weight_args"),
@@ -664,42 +590,30 @@ def test_flags_that_do_not_fit_are_refused(flags, message):
 
 
 @pytest.mark.parametrize(
-    "name, largest",
+    "flags, largest",
     [
-        ("grpo", math.sqrt(3)),  # so that the learning rate stays
-        ("mean", 3 / 4),  # of one success in four, or of one failure
-        ("asym", 3 / 2),  # of one failure
-        ("reinforce", 1.0),
-        ("maxrl", 3.0),  # of one success
-        ("binary_contrastive", 3.0),  # of one failure
-        ("relu", 3 / 4),
+        (dict(weight="grpo"), math.sqrt(7)),  # so that the learning rate stays
+        (dict(weight="mean"), 7 / 8),  # of one success in eight, or of one failure
+        (dict(weight="asym"), 7 / 4),  # of one failure
+        (dict(weight="reinforce"), 1.0),
+        (dict(weight="maxrl"), 7.0),  # of one success
+        (dict(weight="binary_contrastive"), 7.0),  # of one failure
+        (dict(weight="relu"), 7 / 8),
+        # FADE has (1-p)^alpha of a success, at most at p = 1/8; alpha is 3 (1 - s) / (2 s) at 1/2
+        (dict(), (7 / 8) ** 1.5),
+        (dict(alpha_max=1.2), (7 / 8) ** 1.2),
+        # its limit, since the entropy is twice its target
+        (dict(alpha_from_entropy=True), (7 / 8) ** 3.0),
+        (dict(weight="log_schedule"), (7 / 8) ** 2.0),  # where it starts
+        # 1/2 stands for the mean of the batch: (1/2)^(alpha-1) times 1/2 for all of them
+        (dict(weight="log_schedule", batch_mean=True), 0.5**2),
     ],
 )
-def test_the_factor_of_the_learning_rate_by_hand(name, largest):
-    """lr times the largest |A| in groups of four is as GRPO's, which is sqrt(4 - 1)."""
-    config = Config(weight=name, num_generations=4, equalize_learning_rate=True)
-    assert learning_rate_factor(config) * largest == pytest.approx(math.sqrt(3), abs=1e-6)
-    assert learning_rate_factor(Config(weight=name, num_generations=4)) == 1
-
-
-@pytest.mark.parametrize(
-    "flags, alpha",
-    [
-        ({}, 1.5),  # 3 (1 - s) / (2 s) at s = 1/2
-        (dict(alpha_max=1.2), 1.2),
-        (dict(alpha_from_entropy=True), 3.0),  # its limit, since entropy is twice its target
-        (dict(weight="log_schedule"), 2.0),  # where it starts
-        (dict(weight="log_schedule", batch_mean=True), 2.0),
-    ],
-)
-def test_the_factor_for_the_weights_that_move(flags, alpha):
-    """delta is 1 at first, so that |A| is (1-p)^(alpha-1) (1-p) of a success, at most at p = 1/8.
-
-    Under --batch_mean 1/2 stands for the mean: (1/2)^(alpha-1) times 1/2 for all of them.
-    """
+def test_the_factor_of_the_learning_rate_by_hand(flags, largest):
+    """lr times the largest |A| in groups of eight is as GRPO's, which is sqrt(8 - 1)."""
     config = Config(num_generations=8, equalize_learning_rate=True, **flags)
-    largest = 0.5**alpha if "batch_mean" in flags else (7 / 8) ** alpha
     assert learning_rate_factor(config) * largest == pytest.approx(math.sqrt(7), rel=1e-6)
+    assert learning_rate_factor(Config(num_generations=8, **flags)) == 1
 
 
 def test_what_is_logged_by_hand():

@@ -4,12 +4,9 @@ import math
 
 import numpy as np
 import pytest
-import torch
+from groups import binomial, every_group
 
 from fade import POLICY_WEIGHTS, gradient_mass
-
-F64 = torch.float64
-
 
 # Theorem 12.1: how pass@k nears 1 depends on the density of the solve rates near 0
 
@@ -48,15 +45,9 @@ def test_theorem_12_1_rapid_decay():
 # Section 14: the weight w(p) = C p q^alpha, whose p is estimated from G completions
 
 
-def binomial(G, p):
-    """[G + 1]: the probability of k successes among G rollouts."""
-    chances = [math.comb(G, k) * p**k * (1 - p) ** (G - k) for k in range(G + 1)]
-    return torch.tensor(chances, dtype=F64)
-
-
 def weights_of(G, alpha):
     """w(k/G), [G + 1], for all k, as the gradient mass of scaled_power."""
-    rewards = (torch.arange(G) < torch.arange(G + 1)[:, None]).to(F64)
+    rewards = every_group(G)
     return gradient_mass(POLICY_WEIGHTS["scaled_power"](rewards, alpha), rewards)[0]
 
 

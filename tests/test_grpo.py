@@ -2,25 +2,21 @@
 
 import copy
 import math
-import random
 from types import SimpleNamespace
 
-from rlvr.flags.config import Config
-from rlvr.policy.logprobs import LinearLogProbs, microbatches
+from rlvr.policy.logprobs import LinearLogProbs
 from rlvr.rollout.rollouts import completion_mask
-from rlvr.tasks.embedded import make_countdown
-from rlvr.tasks.problems import Sample
 from rlvr.training.run import Run
 
 import pytest
 import torch
-from losses import kl_penalty, ppo_clip_loss
+from groups import near
+from samples import some_samples
 
 import common
 import grpo
 
 LEVELS = ("token", "sequence")
-AGGREGATIONS = ("sequence", "token", "constant")
 
 
 # ------------------------------------------------------------------------------------ variants
@@ -91,10 +87,9 @@ def test_equal_rewards_get_exactly_zero(reward, dtype, scale_rewards):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(5,), (1, 5), (5, 1)])
-def test_negative_only(shape, dtype):
-    advantages = torch.tensor([-1.5, 0.0, 2.0, -0.0, -1e-30], dtype=dtype).view(shape)
-    expected = torch.tensor([-1.5, 0, 0, 0, -1e-30], dtype=dtype).view(shape)
+def test_negative_only(dtype):
+    advantages = torch.tensor([[-1.5, 0.0, 2.0], [-0.0, -1e-30, 0.5]], dtype=dtype)
+    expected = torch.tensor([[-1.5, 0, 0], [0, -1e-30, 0]], dtype=dtype)
     torch.testing.assert_close(grpo.negative_only(advantages), expected, rtol=0, atol=0)
 
 
@@ -126,103 +121,42 @@ def test_presets_change_what_the_papers_change():
 # ------------------------------------------------------------- one microbatch and many of them
 
 
-def make_minibatch(tokenizer, count=12):
-    """Rollouts of different lengths, advantages of both signs, and a mask without row 5."""
-    rng = random.Random(0)
-    samples = []
-    for i in range(count):
-        problem, solution = make_countdown(rng, 2 + i % 3)
-        completion = tokenizer.encode(solution + tokenizer.eos_token)[: rng.randint(3, 60)]
-        prompt = tokenizer.encode(problem.prompt)
-        samples.append(Sample(prompt, completion, truncated=i == 5))
-    advantages = torch.tensor([rng.gauss(0, 1) for _ in samples], dtype=torch.float64)
-    return samples, advantages, completion_mask(samples, "cpu", skip_truncated=True)
-
-
-def accumulated_gradient(policy, config, minibatch, old_logprobs, ref_logprobs, budget):
-    """What the training loop adds up in `grad` over the microbatches of a minibatch.
-
-    Beside it, the number of microbatches and the loss.
-    """
-    samples, advantages, mask = minibatch
-    policy.zero_grad()
-    weights = common.token_weights(mask, config.aggregation, config.max_completion_length)
-    parts = microbatches(samples, range(len(samples)), budget)
-    total = 0.0
-    for rows in parts:
-        logprobs, entropy = common.token_logprobs(policy, samples, rows, config.temperature)
-        loss, _ = common.ppo_clip_loss(
-            logprobs,
-            old_logprobs[rows],
-            advantages[rows, None],
-            mask[rows],
-            weights[rows],
-            config.epsilon,
-            config.epsilon_high,
-            config.importance_sampling_level,
-            ref_logprobs[rows],
-            config.beta,
-            entropy,
-            config.entropy_coef,
-        )
-        loss.backward()
-        total += loss.item()
-    gradient = torch.cat([parameter.grad.flatten() for parameter in policy.parameters()])
-    policy.zero_grad()
-    return gradient, len(parts), total
-
-
-@pytest.fixture(scope="module")
-def minibatch_in_float64(sharp):
-    """The policy, a minibatch, and log-probs of an old policy and of a reference policy."""
-    policy = copy.deepcopy(sharp[0]).double()
-    minibatch = make_minibatch(sharp[1])
-    torch.manual_seed(0)
-    with torch.no_grad():
-        logprobs, _ = common.token_logprobs(policy, minibatch[0], range(12))
-    old_logprobs, ref_logprobs = (logprobs + 0.3 * torch.randn_like(logprobs) for _ in range(2))
-    return policy, minibatch, old_logprobs, ref_logprobs
-
-
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
 @pytest.mark.parametrize("level", LEVELS)
-def test_one_microbatch_is_many(minibatch_in_float64, level, aggregation):
+def test_one_microbatch_is_many(level, aggregation):
     """Weights are those of the whole minibatch.
 
-    So the parts of its loss and of its gradient add up exactly.
+    So the parts of its loss and of its gradient add up exactly. test_steps.py has the same of runs.
     """
-    policy, minibatch, old_logprobs, ref_logprobs = minibatch_in_float64
-    samples, advantages, mask = minibatch
-    config = Config(
-        importance_sampling_level=level,
-        aggregation=aggregation,
-        temperature=0.9,
-        beta=0.1,
-        entropy_coef=0.05,
-    )
-    # One pass, written without weights and microbatches.
-    logprobs, entropy = common.token_logprobs(policy, samples, range(12), 0.9)
-    loss = ppo_clip_loss(
-        logprobs, old_logprobs, advantages, mask, 0.2, None, level, aggregation, 48
-    ).loss
-    extra = mask * (0.1 * kl_penalty(logprobs, ref_logprobs) - 0.05 * entropy)  # [N, T]
-    if aggregation == "sequence":
-        loss = loss + (extra.sum(1) / mask.sum(1).clamp(min=1)).mean()
-    else:
-        loss = loss + extra.sum() / (mask.sum() if aggregation == "token" else 12 * 48)
-    gradients = torch.autograd.grad(loss, list(policy.parameters()))
-    expected = torch.cat([gradient.flatten() for gradient in gradients])
-    assert expected.norm() > 1e-3
-    counts = set()
-    for budget in (1, 100, 150, 300, 10**6):
-        got, count, total = accumulated_gradient(
-            policy, config, minibatch, old_logprobs, ref_logprobs, budget
+    generator = torch.Generator().manual_seed(0)
+    mask = (torch.arange(5) < torch.tensor([[5], [1], [3], [0], [2], [5]])).double()
+    advantages, *of_tokens = torch.randn(5, 6, 5, dtype=torch.float64, generator=generator)
+    weights = common.token_weights(mask, aggregation, 5)
+
+    def loss_of(rows):
+        logprobs, noise, ref_logprobs, entropy = (values[rows] for values in of_tokens)
+        logprobs = logprobs.clone().requires_grad_()
+        loss, _ = common.ppo_clip_loss(
+            logprobs,
+            logprobs.detach() + 0.3 * noise,
+            advantages[rows, :1],
+            mask[rows],
+            weights[rows],
+            importance_sampling_level=level,
+            ref_logprobs=ref_logprobs,
+            beta=0.1,
+            entropy=entropy + 0.2 * logprobs,
+            entropy_coef=0.05,
         )
-        counts.add(count)
-        assert total == pytest.approx(loss.item(), abs=1e-7)  # mask and weights are in float32
-        assert (got - expected).norm() < 1e-7 * expected.norm()
-    assert len(counts) == 5
-    assert {1, 12} < counts
+        loss.backward()
+        return loss.detach(), logprobs.grad
+
+    whole, gradient = loss_of([*range(6)])
+    assert gradient.norm() > 0.05
+    for parts in ([[2], [5, 0], [1, 3, 4]], [[i] for i in range(6)]):
+        losses, gradients = zip(*map(loss_of, parts), strict=True)
+        near(sum(losses), whole)
+        near(torch.cat(gradients), gradient[sum(parts, [])])
 
 
 # ----------------------------------------------------------------------------- optimizer updates
@@ -272,16 +206,15 @@ BROKEN = {
 @pytest.mark.parametrize("name", [None, *BROKEN])
 def test_a_loss_that_is_not_finite_has_no_finite_gradient(sharp, name, level):
     """The optimizer step looks at the gradient's norm alone, and leaves such an update out."""
-    policy, (samples, advantages, mask) = copy.deepcopy(sharp[0]), make_minibatch(sharp[1])
-    logprobs, entropy = common.token_logprobs(policy, samples, range(12))
+    policy, samples = copy.deepcopy(sharp[0]), some_samples(sharp[1])
+    mask, advantages = completion_mask(samples, "cpu"), torch.tensor([[1.0], [-1.0]] * 3)
+    logprobs, entropy = common.token_logprobs(policy, samples, range(6))
     wrong = BROKEN.get(name, {})
-    place = torch.zeros_like(mask)
-    place[1, 2] = 1  # a token that counts
     given = {"old": logprobs.detach().clone(), "ref": logprobs.detach().clone()}
-    given["advantage"] = advantages[:, None].float().expand_as(mask).clone()
+    given["advantage"] = advantages.expand_as(mask).clone()
     given["weight"] = common.token_weights(mask, "sequence")
     for part in given.keys() & wrong.keys():
-        given[part][1, 2] = wrong[part]
+        given[part][1, 2] = wrong[part]  # of a token that counts
     loss, _ = common.ppo_clip_loss(
         logprobs,
         given["old"],

@@ -184,11 +184,6 @@ def test_the_two_stages():
 # -------------------------------------------------------------------------- negative gradients only
 
 
-def test_negative_only_keeps_the_negative_part():
-    advantages = tensor([[1.5, 0.0, -0.5], [-0.0, -2.0, 3.0]])
-    assert torch.equal(negative_only(advantages), tensor([[0.0, 0.0, -0.5], [0.0, -2.0, 0.0]]))
-
-
 @pytest.mark.parametrize("actions", [[0, 2], [0, 0, 3], [2, 3, 3, 3], [0, 2, 2, 3]])
 def test_grpo_cannot_move_unsampled_logits_but_negative_only_raises_them(actions):
     # Lemma 1 summed over a group: an unsampled u gets -eta pi_u mean A. GRPO's advantages sum to 0,
