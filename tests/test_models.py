@@ -88,6 +88,21 @@ def test_a_head_that_the_log_probs_leave_out_is_refused(shape, tiny, tmp_path):
         rlvr.policy.models.load_policy(config, CPU)
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        transformers.MambaConfig(vocab_size=24, hidden_size=32, num_hidden_layers=2),
+        transformers.FalconH1Config(**SMALL, mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8),
+    ],
+    ids=lambda shape: shape.model_type,
+)
+def test_a_model_that_the_decoding_loop_cannot_read_with_is_refused(shape, tiny, tmp_path):
+    """Linear attention, alone or beside the usual one."""
+    config = Config(model=folder_of(shape, tiny, tmp_path), max_steps=0)
+    with pytest.raises(UserError, match="its layers keep no cache of keys and values"):
+        rlvr.policy.models.load_policy(config, CPU)
+
+
 def test_nothing_drops_out(tiny, tmp_path):
     """GPT-2's configuration asks for it; checkpointing computes its layers in training mode."""
     shape = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2)

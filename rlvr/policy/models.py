@@ -10,7 +10,7 @@ from rlvr.errors import UserError, loading
 from rlvr.policy.images import model_class, prepare_tokenizer, read_image_reader, reads_images
 from rlvr.policy.logprobs import completion_logprobs, scores
 from rlvr.policy.memory import fit_to_memory, share_of_main_memory, smallest_gpu
-from rlvr.policy.reader import hidden_states
+from rlvr.policy.reader import Reader, hidden_states
 from rlvr.policy.sharding import layers_of, shard
 from rlvr.policy.tiny import tiny_folder
 from rlvr.tasks import EMBEDDED, Sample, source_of
@@ -102,6 +102,8 @@ def load_weights(source, config, device: torch.device, frozen: bool = False):
         if reads_images(shape):
             policy.image_reader = read_image_reader(source, shape)
     check_head(policy, config)
+    if not config.uses_vllm(device.type == "cuda"):
+        check_reader(policy, config)
     policy.bf16 = config.bf16 or device.type == "cuda"
     keep_what_can_be_saved(policy)
     if config.gradient_checkpointing:
@@ -142,11 +144,37 @@ def check_head(policy, config) -> None:
     hidden = policy.base_model(input_ids=ids, use_cache=False).last_hidden_state
     expected = hidden @ policy.get_output_embeddings().weight.T
     logits = policy(input_ids=ids, use_cache=False).logits
-    if not torch.allclose(logits, expected, rtol=1e-3, atol=1e-3 * expected.abs().max().item()):
+    if not is_near(logits, expected):
         raise UserError(
             f"--model {config.model}: its logits are not its hidden states times its output head; "
             "a head with a scale, a cap or a bias is not supported"
         )
+
+
+@torch.no_grad()
+def check_reader(policy, config) -> None:
+    """UserError for a model whose memory of the tokens before is no cache of keys and values.
+
+    Such is that of linear attention: the decoding loop can drop none of its rows, and pads it.
+    """
+    ids = torch.arange(6)
+    expected = policy.base_model(input_ids=ids[None], use_cache=False).last_hidden_state[:, -1]
+    try:
+        reader = Reader(policy, [[0, 1, 2], [0, 1, 2, 3, 4]])
+        reader.select([1, 1])
+        found = reader.read(ids[-1:].expand(2, 1))[:1, -1]
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        found = torch.full_like(expected, torch.nan)
+    if not is_near(found, expected):
+        raise UserError(
+            f"--model {config.model}: its layers keep no cache of keys and values, which the "
+            "decoding loop needs; --engine vllm can draw its completions"
+        )
+
+
+def is_near(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether they are the same but for rounding, whatever their size."""
+    return torch.allclose(found, expected, rtol=1e-3, atol=1e-3 * expected.abs().max().item())
 
 
 def keep_what_can_be_saved(policy) -> None:
