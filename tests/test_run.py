@@ -253,7 +253,9 @@ def rollouts(monkeypatch):
         ]
 
         def roll_out(sampler, stream, config):
-            return common.make_batch(samples, config, sampler.policy.device)
+            batch = common.make_batch(samples, config, sampler.policy.device)
+            batch.tokenizer = sampler.tokenizer
+            return batch
 
         monkeypatch.setattr(common, "roll_out", roll_out)
 
