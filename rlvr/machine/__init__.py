@@ -9,6 +9,6 @@ __getattr__ = door(
         "AT_EXIT asking_for_an_end drop_what_cannot_be_printed is_lack_of_room leave "
         "leave_the_end_alone let_no_print_fail"
     ),
-    folders="checksum is_whole own remove remove_left_overs scratch_folder undo_making_anew",
+    folders="checksum is_whole own remove scratch_folder",
     ranks="from_rank_0 gather gather_groups global_max global_mean global_sum process_group",
 )

@@ -43,7 +43,6 @@ def choose_panels(evals: list[dict], metrics: list[dict]) -> list[tuple[str, lis
     for data_set in data_sets:
         keys = [key for key in pass_at_k if key.rpartition("pass@")[0] == data_set]
         panels.append((f"held-out {data_set}pass@k", "eval", keys))
-    for data_set in data_sets:
         entropies = [f"{data_set}answer_entropy", f"{data_set}token_entropy"]
         panels.append((f"held-out {data_set}entropy (nats)", "eval", entropies))
     panels += PANELS + [(key, "metrics", [key]) for key in logged if key not in known]
