@@ -10,7 +10,7 @@ import rlvr.training.checkpoints as checkpoints
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.machine.folders import is_whole, own, remove
+from rlvr.machine.folders import is_whole, own
 from rlvr.policy.saving import save_folder
 from rlvr.tasks.problems import Problem, ProblemStream
 from rlvr.training.checkpoints import TrainingState
@@ -129,14 +129,6 @@ def test_a_folder_has_one_owner_until_it_is_given_back(tmp_path):
         own(tmp_path)
     os.close(first)
     os.close(own(tmp_path))
-
-
-def test_remove(tmp_path):
-    folder = tmp_path / "checkpoint-1"
-    remove(folder)  # nothing to remove
-    save_folder(folder, Saved("-"), Saved("text"))
-    remove(folder)
-    assert list(tmp_path.iterdir()) == []
 
 
 # ------------------------------------------------------------------------------- finding a folder
@@ -336,32 +328,32 @@ def test_resuming_has_the_moments_once(training_of):
             assert got[name].data_ptr() != value.data_ptr()
 
 
-def test_other_problems_and_other_policies_are_refused(training_of, tmp_path):
+@pytest.fixture
+def saved(training_of, tmp_path):
+    """A checkpoint of the first step."""
     folder = tmp_path / "run" / "checkpoint-1"
     folder.parent.mkdir()
     checkpoints.save(folder, training_of(), 1, (0, 0), Config())
+    return folder
+
+
+def test_another_start_and_another_config_are_refused(training_of, saved):
+    """The latter can only come from an edited config.json. What may change is not compared."""
     for problems in (dict(problems=9), dict(images=(b"a picture",))):
         with pytest.raises(UserError, match="run has begun with.*training problems"):
-            checkpoints.restore(folder, training_of(**problems), Config())
+            checkpoints.restore(saved, training_of(**problems), Config())
     other = training_of()
     other.policy.name_or_path = "another"
     with pytest.raises(UserError, match="run has begun with.*starting policy"):
-        checkpoints.restore(folder, other, Config())
-
-
-def test_another_config_is_refused(training_of, tmp_path):
-    """By resuming it can only come from an edited config.json. What may change is not compared."""
-    folder = tmp_path / "run" / "checkpoint-1"
-    folder.parent.mkdir()
-    checkpoints.save(folder, training_of(), 1, (0, 0), Config())
+        checkpoints.restore(saved, other, Config())
     edited = Config(learning_rate=0.5, num_generations=8, max_steps=7)
     with pytest.raises(UserError) as refusal:
-        checkpoints.restore(folder, training_of(), edited)
+        checkpoints.restore(saved, training_of(), edited)
     assert str(refusal.value) == (
-        f"{tmp_path}/run/config.json has been edited since checkpoint-1: "
+        f"{saved.parent}/config.json has been edited since checkpoint-1: "
         "--num_generations 8 (was 16), --learning_rate 0.5 (was 0.0001)"
     )
-    assert checkpoints.restore(folder, training_of(), Config(max_steps=7))[0] == 1
+    assert checkpoints.restore(saved, training_of(), Config(max_steps=7))[0] == 1
 
 
 OLD = "an older format of torch"
@@ -379,19 +371,17 @@ OLD = "an older format of torch"
     ],
     ids=str,
 )
-def test_a_foreign_file_is_refused(training_of, tmp_path, state, reason):
+def test_a_foreign_file_is_refused(training_of, saved, state, reason):
     """The checksums are right, as where somebody has written another file and them anew."""
-    folder = tmp_path / "checkpoint-1"
-    checkpoints.save(folder, training_of(), 1, (0, 0), Config())
     if state is None:
-        os.truncate(folder / "model.safetensors", 1000)
+        os.truncate(saved / "model.safetensors", 1000)
     elif isinstance(state, bytes):
-        (folder / "state.pt").write_bytes(state)
+        (saved / "state.pt").write_bytes(state)
     else:
         is_new = state != OLD
-        torch.save(state, folder / "state.pt", _use_new_zipfile_serialization=is_new)
+        torch.save(state, saved / "state.pt", _use_new_zipfile_serialization=is_new)
     with pytest.raises(UserError, match=reason):
-        checkpoints.restore(folder, training_of(), Config())
+        checkpoints.restore(saved, training_of(), Config())
 
 
 def test_what_cannot_be_saved_of_an_edited_script_is_a_bug(tiny, tmp_path):

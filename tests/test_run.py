@@ -5,7 +5,6 @@ import functools
 import json
 import math
 import os
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,12 +19,10 @@ from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
-import transformers
 from runs import (
     SCRIPTS,
     assert_finite,
     first_fast,
-    left_as_it_was,
     refused,
     rows,
     small_config,
@@ -57,24 +54,12 @@ def test_output_dir_that_cannot_be_made(no_model, path):
     assert Path("file").read_text() == "not a folder"
 
 
-def content(folder):
-    """When each file of a folder was written."""
-    return {path: path.stat().st_mtime_ns for path in Path(folder).rglob("*")}
-
-
-@pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.parametrize("max_steps", [1, 0])  # one that only evaluated is a run, too
-def test_output_dir_that_holds_another_run_is_left_alone(run, monkeypatch, max_steps):
-    run("grpo", max_steps=max_steps)
-    before = content("run")
-
-    def load_policy(*_):
-        pytest.fail("a policy was loaded")
-
-    monkeypatch.setattr(rlvr.policy.models, "load_policy", load_policy)
-    result = run("grpo", max_steps=max_steps, seed=1)
-    assert refused(result, "grpo", "--output_dir run")
-    assert content("run") == before
+def test_output_dir_that_holds_another_run_is_left_alone(no_model):
+    """One that has only evaluated is a run, too. No model is loaded to find that out."""
+    Path("run").mkdir()
+    Path("run/config.json").write_text("a run")
+    assert refused(no_model("grpo", "--output_dir", "run"), "grpo", "--output_dir run")
+    assert [path.read_text() for path in Path("run").iterdir()] == ["a run"]
 
 
 @pytest.mark.usefixtures("no_evaluation")
@@ -235,18 +220,15 @@ def test_a_rollout_at_the_edges(run, rollouts, start, script, edge):
     """A gradient, or the weights as they were, and a line that says so."""
     groups = EDGES[edge]
     rollouts(groups)
-    size = len(groups[0])
-    result = run(
-        script,
-        max_steps=1,
-        prompts_per_step=len(groups),
-        num_generations=size,
-        minibatch_size=size * len(groups),
-    )
+    size, count = len(groups[0]), len(groups)
+    has_no_contrast = edge.startswith("all")
+    flags = dict(prompts_per_step=count, num_generations=size, minibatch_size=size * count)
+    if not has_no_contrast:
+        flags |= dict(beta=0.01, entropy_coef=0.01)
+    result = run(script, max_steps=1, **flags)
     assert result.code == 0, result.err
     assert_finite("run")
     (row,) = rows("run")
-    has_no_contrast = edge.startswith("all")
     assert (row["grad_norm"] == 0) == has_no_contrast
     assert row["skipped"] == 0
     assert result.out.count("no update: the gradient is 0") == has_no_contrast
@@ -261,12 +243,7 @@ def test_a_completion_longer_than_the_context_is_refused_before_training(run, le
     assert not list(Path("run").glob("*.jsonl"))
 
 
-def raise_key_error(config):
-    raise KeyError("no such key")
-
-
-@pytest.mark.parametrize("main", [print, raise_key_error])
-def test_the_process_group_ends_with_the_run_and_the_watch_after_it(monkeypatch, main):
+def test_the_process_group_ends_before_the_watch_over_it(monkeypatch):
     """Without this, a process aborts at its exit every few times."""
     events = []
 
@@ -282,17 +259,9 @@ def test_the_process_group_ends_with_the_run_and_the_watch_after_it(monkeypatch,
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(rlvr.machine.ranks, "watching", watching)
     monkeypatch.setattr(rlvr.machine.ranks.world, "WORLD_SIZE", 2)
-
-    def connect_and_call_main(config):
-        rlvr.machine.ending.AT_EXIT.enter_context(rlvr.machine.ranks.process_group(60))
-        main(config)
-
-    try:
-        with left_as_it_was():
-            rlvr.training.run.launch(connect_and_call_main, None)
-    except KeyError:
-        assert main is raise_key_error
-    assert events == ["watched", "init_process_group", "destroy_process_group", "not watched"]
+    with rlvr.machine.ranks.process_group(60):
+        events.append("a run")
+    assert events == "watched,init_process_group,a run,destroy_process_group,not watched".split(",")
 
 
 # -------------------------------------------------------------------------------------- the cache
@@ -316,25 +285,6 @@ def test_a_cache_that_cannot_be_written_is_named_before_the_warm_up(run, monkeyp
     Path("file").write_text("not a folder")
     monkeypatch.setattr(rlvr.policy.tiny, "warm_up", warm_up)
     assert refused(run("grpo", cache_dir=cache_dir), "grpo", f"--cache_dir {cache_dir}")
-
-
-def test_what_a_killed_warm_up_leaves_behind_is_not_taken_for_the_policy(run, monkeypatch):
-    tokenizer_class = transformers.PreTrainedTokenizerFast
-    save = tokenizer_class.save_pretrained
-
-    def save_and_copy(self, *given, **named):
-        saved = save(self, *given, **named)
-        if not Path("killed").exists():
-            shutil.copytree("cache", "killed")  # what SIGKILL here leaves on the disk
-        return saved
-
-    monkeypatch.setattr(tokenizer_class, "save_pretrained", save_and_copy)
-    run("grpo", cache_dir="cache", sft_steps=1, max_steps=0)
-    assert [path for path in Path("killed").rglob("*") if path.is_file()]  # the weights, for one
-    result = run("grpo", cache_dir="killed", sft_steps=1, max_steps=0, output_dir="second")
-    assert result.code == 0, result.err
-    assert "teaching the tiny" in result.err
-    assert rows("run", "eval") == rows("second", "eval")
 
 
 # -------------------------------------------------------------------------------------- report_to
@@ -368,20 +318,6 @@ def test_report_to(run, resume, monkeypatch, package):
         for row in rows("run", name, timed=True)
     ]
     assert sorted(written, key=str) == sorted(expected, key=str)
-
-
-def test_report_to_trackio_fills_its_database(run, tmp_path, monkeypatch):
-    pytest.importorskip("trackio", reason="trackio is not installed")
-    from trackio.sqlite_storage import SQLiteStorage
-
-    monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "trackio")
-    assert run("grpo", report_to="trackio", max_steps=1).code == 0
-    sys.modules["trackio"].finish()
-    found = {
-        row["step"]: row for row in SQLiteStorage.get_logs("rlvr", "run") if "metrics/loss" in row
-    }
-    expected = rows("run")
-    assert [row["metrics/loss"] for row in found.values()] == [row["loss"] for row in expected]
 
 
 def test_report_to_tensorboard_writes_an_event_file(run):

@@ -5,7 +5,6 @@ import math
 import warnings
 from pathlib import Path
 
-import rlvr.flags.command_line
 import rlvr.tasks.datasets
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
@@ -14,14 +13,7 @@ from rlvr.training.schedules import make_optimizer, make_scheduler
 
 import pytest
 import torch
-from runs import (
-    SMALL,
-    arguments,
-    countdown_problems,
-    refused,
-    rows,
-    steps,
-)
+from runs import SMALL, arguments, countdown_problems, refused, rows, steps
 
 # 2 updates of 8 completions in each of 5 steps
 FIVE_STEPS = dict(max_steps=5, prompts_per_step=4, num_generations=4, minibatch_size=8)
