@@ -99,7 +99,7 @@ def make_writer(config, folder: Path):
     """write(metrics, step) for what --report_to names, or None. UserError without the package.
 
     TensorBoard's event files are in the run folder. The other two have a place of their own, where
-    a resumed run goes on under its name.
+    a resumed run has the name of its folder, too.
     """
     if config.report_to == "none":
         return None

@@ -23,12 +23,11 @@ from rlvr.machine import (
     advise_on_threads,
     asking_for_an_end,
     choose_device,
-    drop_what_cannot_be_printed,
+    end_without_a_word,
     from_rank_0,
     gather,
     is_lack_of_room,
     leave,
-    leave_the_end_alone,
     let_no_print_fail,
     own,
     process_group,
@@ -84,9 +83,7 @@ def launch(main, config) -> None:
             f"last checkpoint ({error})"
         )
     finally:
-        leave_the_end_alone()
-        AT_EXIT.close()
-        drop_what_cannot_be_printed()
+        end_without_a_word()
 
 
 class Run:
