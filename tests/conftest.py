@@ -17,7 +17,6 @@ import rlvr.policy.tiny
 import rlvr.show.plots
 import rlvr.tasks.datasets
 import rlvr.training.run
-from rlvr.flags.config import Config
 from rlvr.rollout.samplers import GenerateSampler
 
 import filelock
@@ -25,7 +24,14 @@ import matplotlib
 import pytest
 import torch
 import transformers
-from runs import ROOT, SMALL, arguments, countdown_problems, left_as_it_was, small_flags
+from runs import (
+    ROOT,
+    arguments,
+    countdown_problems,
+    left_as_it_was,
+    small_config,
+    small_flags,
+)
 
 import common
 
@@ -69,11 +75,8 @@ def cache_dir(tmp_path_factory):
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
     shared = shared / "warmed up"
-    small = Config(
-        numbers=str(SMALL["numbers"]), sft_steps=SMALL["sft_steps"], cache_dir=str(shared)
-    )
     with filelock.FileLock(f"{shared}.lock"):
-        rlvr.policy.tiny.warmed_up_tiny(small)
+        rlvr.policy.tiny.warmed_up_tiny(small_config(shared))
     own = tmp_path_factory.mktemp("cache")
     shutil.copytree(shared, own, dirs_exist_ok=True)
     return own

@@ -50,6 +50,13 @@ WITH_PROJECT = {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}  # for programs that are
 real_load_problems = rlvr.tasks.datasets.load_problems
 
 
+def small_config(cache_dir):
+    """What SMALL says of the policy that a run begins with."""
+    return Config(
+        numbers=str(SMALL["numbers"]), sft_steps=SMALL["sft_steps"], cache_dir=str(cache_dir)
+    )
+
+
 @cache
 def tokenizer_of_tiny():
     with torch.random.fork_rng():  # a run that asks for it draws the same numbers afterwards

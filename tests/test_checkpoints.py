@@ -10,7 +10,7 @@ import rlvr.training.checkpoints as checkpoints
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.machine.folders import is_whole, remove
+from rlvr.machine.folders import is_whole, own
 from rlvr.policy.saving import save_folder
 from rlvr.tasks.problems import Problem, ProblemStream
 from rlvr.training.checkpoints import TrainingState
@@ -98,108 +98,78 @@ def test_a_run_folder_that_is_moved_during_a_save_is_not_made_anew(tmp_path):
     save_folder(folder.with_name("checkpoint-1"), Saved("-"), Saved("first"))
     with pytest.raises(UserError, match=f"cannot write {folder}: the folder around it"):
         save_folder(folder, Saved("-"), Mover("second"))
-    assert list(tmp_path.iterdir()) == [tmp_path / "moved"]
+    assert list(folder.parent.iterdir()) == []
     assert is_whole(tmp_path / "moved" / "checkpoint-1")
-    checkpoints_there = [path.name for path in run_folders.checkpoints_of(tmp_path / "moved")]
-    assert checkpoints_there == ["checkpoint-1"]
+    assert run_folders.checkpoints_of(tmp_path / "moved") == [tmp_path / "moved" / "checkpoint-1"]
 
 
-def test_is_whole(tmp_path):
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("file", "Text"),
+        ("file", None),
+        *(("checksums.json", sums) for sums in (None, "", '{"file": ', "{}", "[1]", "null")),
+        *(("checksums.json", sums) for sums in ('{"..": ""}', '{"\\u0000": ""}')),
+    ],
+)
+def test_is_whole(tmp_path, name, content):
     folder = tmp_path / "checkpoint-1"
     assert not is_whole(folder)
     save_folder(folder, Saved("-"), Saved("text"))
     assert is_whole(folder)
-    (folder / "file").write_text("Text")
-    assert not is_whole(folder)
-    (folder / "file").unlink()
-    assert not is_whole(folder)
-
-
-@pytest.mark.parametrize(
-    "sums", [None, "", "{", '{"file": ', "{}", "[1]", "null", '{"..": ""}', '{"\\u0000": ""}']
-)
-def test_a_folder_without_readable_checksums_is_not_whole(tmp_path, sums):
-    folder = tmp_path / "checkpoint-1"
-    save_folder(folder, Saved("-"), Saved("text"))
-    (folder / "checksums.json").unlink()
-    if sums is not None:
-        (folder / "checksums.json").write_text(sums)
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_text(content)
     assert not is_whole(folder)
 
 
-def test_remove(tmp_path):
-    folder = tmp_path / "checkpoint-1"
-    remove(folder)  # nothing to remove
-    save_folder(folder, Saved("-"), Saved("text"))
-    remove(folder)
-    assert list(tmp_path.iterdir()) == []
+def test_a_folder_has_one_owner_until_it_is_given_back(tmp_path):
+    first = own(tmp_path)
+    with pytest.raises(UserError, match="another process uses the run folder"):
+        own(tmp_path)
+    os.close(first)
+    os.close(own(tmp_path))
 
 
 # ------------------------------------------------------------------------------- finding a folder
 
 
-@pytest.fixture
-def run_folder(tmp_path):
-    """A run folder with whole checkpoints of the steps 2, 9 and 10, among other things."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    for step in (9, 10, 2):
-        save_folder(folder / f"checkpoint-{step}", Saved("-"), Saved(str(step)))
-    (folder / "checkpoint-old").mkdir()
-    (folder / "checkpoint-²").mkdir()
-    (folder / "before-1-checkpoint-11").mkdir()
-    (folder / "config.json").write_text("{}")
-    return folder
-
-
-def test_checkpoints_of_a_folder_are_sorted_by_number(run_folder):
-    steps = [run_folders.step_of(path) for path in run_folders.checkpoints_of(run_folder)]
-    assert steps == [10, 9, 2]
-
-
-def test_newest_whole(run_folder, capsys):
-    """A damaged checkpoint is named, and the one before it is taken."""
-    assert run_folders.newest_whole(run_folder, None) == run_folder / "checkpoint-10"
-    (run_folder / "checkpoint-10" / "file").write_text("damage")
-    assert run_folders.newest_whole(run_folder, None) == run_folder / "checkpoint-9"
-    assert "checkpoint-10 is damaged" in capsys.readouterr().out
-    for step in (9, 2):
-        (run_folder / f"checkpoint-{step}" / "file").write_text("damage")
-    with pytest.raises(UserError, match="no checkpoint there is whole"):
-        run_folders.newest_whole(run_folder, None)
-
-
-def test_a_checkpoint_that_is_given_is_the_only_one_tried(run_folder):
-    given = run_folder / "checkpoint-9"
-    assert run_folders.find_run(str(given)) == (run_folder, given)
-    assert run_folders.newest_whole(run_folder, given) == given
-    (given / "file").write_text("damage")
-    with pytest.raises(UserError, match="no checkpoint there is whole"):
-        run_folders.newest_whole(run_folder, given)
-
-
-def test_a_run_without_a_checkpoint_begins_anew(tmp_path, capsys):
+def test_which_checkpoint_is_taken(tmp_path, capsys):
+    """The newest one that is whole, by its number; or the one that is given."""
+    with pytest.raises(UserError, match="no run there"):
+        run_folders.find_run(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     assert run_folders.find_run(str(tmp_path)) == (tmp_path, None)
     assert run_folders.newest_whole(tmp_path, None) is None
     assert "no checkpoint yet" in capsys.readouterr().out
-
-
-def test_find_run_refuses_what_is_no_run(tmp_path):
-    with pytest.raises(UserError, match="no run there"):
-        run_folders.find_run(tmp_path)
+    for step in (9, 10, 2):
+        save_folder(tmp_path / f"checkpoint-{step}", Saved("-"), Saved(str(step)))
+    for name in ("checkpoint-old", "checkpoint-²", "before-1-checkpoint-11"):
+        (tmp_path / name).mkdir()
+    steps = [run_folders.step_of(path) for path in run_folders.checkpoints_of(tmp_path)]
+    assert steps == [10, 9, 2]
+    assert run_folders.newest_whole(tmp_path, None) == tmp_path / "checkpoint-10"
+    given = tmp_path / "checkpoint-10"
+    assert run_folders.find_run(str(given)) == (tmp_path, given)
+    (given / "file").write_text("damage")
+    assert run_folders.newest_whole(tmp_path, None) == tmp_path / "checkpoint-9"
+    assert "checkpoint-10 is damaged" in capsys.readouterr().out
+    with pytest.raises(UserError, match="no checkpoint there is whole"):
+        run_folders.newest_whole(tmp_path, given)
 
 
 def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
+    """A run of grpo-grpo.py has a folder of the same beginning."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["some/folder/grpo.py"])
     with pytest.raises(UserError, match="no run there"):
         run_folders.find_run("latest")
-    ages = {"grpo-grpo-2": 10, "grpo-grpo-1": 20, "fade-fade-1": 30}  # the larger, the younger
-    for name, age in ages.items():
+    # the later, the younger
+    for age, name in enumerate(("grpo-grpo-2", "grpo-grpo-1", "fade-fade-1", "grpo-grpo-grpo-1")):
         config = tmp_path / "runs" / name / "config.json"
         config.parent.mkdir(parents=True)
-        config.write_text("{}")
+        script = "grpo-grpo.py" if name == "grpo-grpo-grpo-1" else "grpo.py"
+        config.write_text(f'{{"script": "{script}"}}')
         os.utime(config, (age, age))
     folder, _ = run_folders.find_run("latest")
     assert folder.name == "grpo-grpo-1"
@@ -213,12 +183,13 @@ def training_of(tiny, tmp_path):
     """training_of() is the state in which a run begins, on ten problems by default."""
     save_folder(tmp_path / "policy", *tiny)
 
-    def begin(problems=10):
+    def begin(problems=10, images=()):
         policy, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
         policy.name_or_path = str(tmp_path / "policy")
         optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
         scheduler = make_scheduler(optimizer, Config(lr_scheduler_type="linear"))
-        stream = ProblemStream([Problem(str(i), "") for i in range(problems)], 0)
+        found = [Problem(str(i), "", images=images) for i in range(problems)]
+        stream = ProblemStream(found, 0)
         return TrainingState(
             policy, tokenizer, optimizer, scheduler, stream, SimpleNamespace(alpha=1.0)
         )
@@ -247,29 +218,29 @@ def test_the_learning_rate_comes_back_where_no_update_was_made(training_of, tmp_
     assert rate == pytest.approx(1e-2 * 119 / 120, rel=1e-12)
 
 
-def drawn_on_rank_1(training_of, folder, monkeypatch, states):
-    """What rank 1 of 2 draws first after a resume from these states of the saved ranks."""
-    monkeypatch.setattr(checkpoints, "gather", lambda mine: [(state, None) for state in states])
-    checkpoints.save(folder, training_of(), 4, (0, 0), Config())
-    monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(world, "RANK", 1)
-    with torch.random.fork_rng([]):
+def drawn_after_resuming(training_of, folder, monkeypatch, states, rank):
+    """What a rank of 2 draws first after a resume from these states of the saved ranks."""
+    with monkeypatch.context() as patch, torch.random.fork_rng([]):
+        patch.setattr(checkpoints, "gather", lambda mine: [(state, None) for state in states])
+        checkpoints.save(folder, training_of(), 4, (0, 0), Config())
+        patch.setattr(world, "WORLD_SIZE", 2)
+        patch.setattr(world, "RANK", rank)
         checkpoints.restore(folder, training_of(), Config())
         return torch.rand(3)
 
 
 def test_each_rank_goes_on_with_its_own_random_numbers(training_of, tmp_path, monkeypatch):
-    states = [torch.Generator().manual_seed(seed).get_state() for seed in (1, 2)]
-    found = drawn_on_rank_1(training_of, tmp_path / "checkpoint-4", monkeypatch, states)
-    assert torch.equal(found, torch.rand(3, generator=torch.Generator().manual_seed(2)))
-
-
-def test_other_ranks_do_not_begin_the_random_numbers_again(training_of, tmp_path, monkeypatch):
-    """One rank was saved, and now there are two."""
-    states = [torch.Generator().manual_seed(1).get_state()]
-    found = drawn_on_rank_1(training_of, tmp_path / "checkpoint-4", monkeypatch, states)
-    first_of_a_run = torch.rand(3, generator=torch.Generator().manual_seed(Config().seed + 1))
-    assert not torch.equal(found, first_of_a_run)
+    """Where one rank was saved and now there are two, each begins with new ones of its own."""
+    first, second = (torch.Generator().manual_seed(seed) for seed in (1, 2))
+    states = [first.get_state(), second.get_state()]
+    given = (training_of, tmp_path / "checkpoint-4", monkeypatch)
+    assert torch.equal(drawn_after_resuming(*given, states, 1), torch.rand(3, generator=second))
+    drawn = [drawn_after_resuming(*given, states[:1], rank) for rank in (0, 1)]
+    at_the_start = [
+        torch.rand(3, generator=torch.Generator().manual_seed(Config().seed + rank))
+        for rank in (0, 1)
+    ]
+    assert len({tuple(numbers.tolist()) for numbers in drawn + at_the_start}) == 4
 
 
 def test_what_a_model_saves_beside_its_parameters_comes_back(training_of, tmp_path):
@@ -357,64 +328,60 @@ def test_resuming_has_the_moments_once(training_of):
             assert got[name].data_ptr() != value.data_ptr()
 
 
-def test_other_problems_and_other_policies_are_refused(training_of, tmp_path):
+@pytest.fixture
+def saved(training_of, tmp_path):
+    """A checkpoint of the first step."""
     folder = tmp_path / "run" / "checkpoint-1"
     folder.parent.mkdir()
     checkpoints.save(folder, training_of(), 1, (0, 0), Config())
-    with pytest.raises(UserError, match="run has begun with.*training problems"):
-        checkpoints.restore(folder, training_of(problems=9), Config())
+    return folder
+
+
+def test_another_start_and_another_config_are_refused(training_of, saved):
+    """The latter can only come from an edited config.json. What may change is not compared."""
+    for problems in (dict(problems=9), dict(images=(b"a picture",))):
+        with pytest.raises(UserError, match="run has begun with.*training problems"):
+            checkpoints.restore(saved, training_of(**problems), Config())
     other = training_of()
     other.policy.name_or_path = "another"
     with pytest.raises(UserError, match="run has begun with.*starting policy"):
-        checkpoints.restore(folder, other, Config())
-
-
-def test_another_config_is_refused(training_of, tmp_path):
-    """By resuming it can only come from an edited config.json. What may change is not compared."""
-    folder = tmp_path / "run" / "checkpoint-1"
-    folder.parent.mkdir()
-    checkpoints.save(folder, training_of(), 1, (0, 0), Config())
+        checkpoints.restore(saved, other, Config())
     edited = Config(learning_rate=0.5, num_generations=8, max_steps=7)
     with pytest.raises(UserError) as refusal:
-        checkpoints.restore(folder, training_of(), edited)
+        checkpoints.restore(saved, training_of(), edited)
     assert str(refusal.value) == (
-        f"{tmp_path}/run/config.json has been edited since checkpoint-1: "
+        f"{saved.parent}/config.json has been edited since checkpoint-1: "
         "--num_generations 8 (was 16), --learning_rate 0.5 (was 0.0001)"
     )
-    assert checkpoints.restore(folder, training_of(), Config(max_steps=7))[0] == 1
+    assert checkpoints.restore(saved, training_of(), Config(max_steps=7))[0] == 1
+
+
+OLD = "an older format of torch"
 
 
 @pytest.mark.parametrize(
     "state, reason",
     [
-        (b"", "cannot load .*state.pt: "),
         (b"text", "cannot load .*state.pt: "),
-        ([1], "cannot resume from .*state.pt: it lacks step, optimizer, "),
         (dict(step=1), "cannot resume from .*state.pt: it lacks optimizer, "),
+        ([1], "cannot resume from .*state.pt: it lacks step, optimizer, "),
         (print, "cannot load .*state.pt: "),
-        ("an older format of torch", "cannot load .*state.pt: "),
+        (OLD, "cannot load .*state.pt: "),
+        (None, "cannot load .*checkpoint-1: "),  # which stands for damaged weights
     ],
     ids=str,
 )
-def test_a_foreign_state_is_refused(training_of, tmp_path, state, reason):
+def test_a_foreign_file_is_refused(training_of, saved, state, reason):
     """The checksums are right, as where somebody has written another file and them anew."""
-    folder = tmp_path / "checkpoint-1"
-    checkpoints.save(folder, training_of(), 1, (0, 0), Config())
-    if isinstance(state, bytes):
-        (folder / "state.pt").write_bytes(state)
+    if state is None:
+        os.truncate(saved / "model.safetensors", 1000)
+    elif isinstance(state, bytes):
+        (saved / "state.pt").write_bytes(state)
     else:
-        is_old = isinstance(state, str)
-        torch.save(state, folder / "state.pt", _use_new_zipfile_serialization=not is_old)
+        is_new = state != OLD
+        torch.save(state, saved / "state.pt", _use_new_zipfile_serialization=is_new)
     with pytest.raises(UserError, match=reason):
-        checkpoints.restore(folder, training_of(), Config())
-
-
-def test_weights_that_cannot_be_read_are_refused(training_of, tmp_path):
-    folder = tmp_path / "checkpoint-1"
-    checkpoints.save(folder, training_of(), 1, (0, 0), Config())
-    os.truncate(folder / "model.safetensors", 1000)
-    with pytest.raises(UserError, match=f"cannot load {folder}: "):
-        checkpoints.restore(folder, training_of(), Config())
+        checkpoints.restore(saved, training_of(), Config())
 
 
 def test_what_cannot_be_saved_of_an_edited_script_is_a_bug(tiny, tmp_path):

@@ -60,63 +60,41 @@ def test_a_damaged_line_is_named_and_kept_aside(tmp_path, capsys, damage):
     ]
 
 
-def test_a_log_that_is_no_file_is_named(tmp_path):
+def test_a_log_that_cannot_be_read_or_written_is_named(tmp_path):
     (tmp_path / "eval.jsonl").mkdir()
     with pytest.raises(UserError, match="cannot read .*eval.jsonl"):
         drop_rows_after(tmp_path, 3)
-
-
-def test_rows_that_are_lost_are_told(tmp_path, capsys):
-    """Cut to two rows below a checkpoint of step 4; eval.jsonl need not have every step."""
-    for step in (1, 2):
-        append_row(tmp_path, "metrics", {"step": step})
-    append_row(tmp_path, "eval", {"step": 0})
-    drop_rows_after(tmp_path, 2)
-    assert capsys.readouterr().out == ""
-    drop_rows_after(tmp_path, 4)
-    told = capsys.readouterr().out
-    assert told == f"{tmp_path}/metrics.jsonl lacks 2 steps, the first is 3\n"
-
-
-def test_a_log_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(UserError, match="cannot write .*gone/eval.jsonl"):
         append_row(tmp_path / "gone", "eval", {"step": 1})
 
 
-def test_drop_rows_after(tmp_path):
-    """Later rows go, and so does what a kill has left: half a line, and half a file."""
-    for step in (0, 1, 2, 3, 4, 10):
+@pytest.mark.parametrize("half", ['{"step": 5', '{"step": 5, "reward": 0.5}', "{}\n", "\n"])
+def test_drop_rows_after(tmp_path, capsys, half):
+    """Later rows go, and so does what a kill has left: half a line, and half a file.
+
+    A copy stays as it was. Rows that are lost are told; eval.jsonl need not have every step.
+    """
+    for step in (1, 2, 3, 4, 10):
         append_row(tmp_path, "metrics", {"step": step, "reward": 0.5})
+    for step in (0, 10):
         append_row(tmp_path, "eval", {"step": step, "pass@1": 0.5})
-    with open(tmp_path / "metrics.jsonl", "a") as file:
-        file.write('{"step": 11, "rew')
-    (tmp_path / ".metrics.jsonl").write_text("half")
-    drop_rows_after(tmp_path, 4)
-    for name in ("metrics", "eval"):
-        assert [row["step"] for row in read_rows(tmp_path, name)] == [0, 1, 2, 3, 4]
-    assert {file.name for file in tmp_path.iterdir()} == {"metrics.jsonl", "eval.jsonl"}
-    drop_rows_after(tmp_path, -1)
-    assert read_rows(tmp_path, "metrics") == []
-
-
-def test_logs_that_are_put_aside_stay_as_they_were(tmp_path):
-    for step in (1, 2, 3):
-        append_row(tmp_path, "metrics", {"step": step})
     before = (tmp_path / "metrics.jsonl").read_bytes()
     copy_logs(tmp_path, "before-9")
-    drop_rows_after(tmp_path, 1)
-    assert read_rows(tmp_path, "metrics") == [{"step": 1}]
-    assert (tmp_path / "metrics.before-9").read_bytes() == before
-
-
-@pytest.mark.parametrize("half", ['{"step": 1', '{"step": 1, "reward": 0.5}', "{}\n", "\n"])
-def test_a_line_that_is_not_whole_is_dropped(tmp_path, half):
-    """The last line is whole only with its line break."""
-    append_row(tmp_path, "metrics", {"step": 1, "reward": 0.5})
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write(half)
-    drop_rows_after(tmp_path, 1)
-    assert read_rows(tmp_path, "metrics") == [{"step": 1, "reward": 0.5}]
+    (tmp_path / ".metrics.jsonl").write_text("half")
+    drop_rows_after(tmp_path, 4)
+    assert read_rows(tmp_path, "metrics") == [{"step": i, "reward": 0.5} for i in (1, 2, 3, 4)]
+    assert read_rows(tmp_path, "eval") == [{"step": 0, "pass@1": 0.5}]
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "metrics.before-9").read_bytes() == before
+    names = {"metrics.jsonl", "eval.jsonl", "metrics.before-9", "eval.before-9"}
+    assert {file.name for file in tmp_path.iterdir()} == names
+    drop_rows_after(tmp_path, 6)
+    told = capsys.readouterr().out
+    assert told == f"{tmp_path}/metrics.jsonl lacks 2 steps, the first is 5\n"
+    drop_rows_after(tmp_path, -1)
+    assert read_rows(tmp_path, "metrics") == []
 
 
 def test_a_file_holds_the_old_or_the_new_text(tmp_path, monkeypatch):

@@ -30,39 +30,28 @@ def with_all(metrics, **more):
 
 
 def test_a_panel_has_the_rows_of_its_log():
-    found = {title: rows for title, rows, _ in choose_panels(EVALS, METRICS)}
-    assert found == {
+    """A line that is zero throughout is left out. One that is above 0 once, or NaN, is drawn."""
+    panels = choose_panels(EVALS, METRICS)
+    assert {title: rows for title, rows, _ in panels} == {
         "held-out pass@k": EVALS,
         "held-out entropy (nats)": EVALS,
         "reward of the rollout": METRICS,
         "share of tokens that are clipped": METRICS,
     }
-
-
-def test_a_line_that_is_zero_throughout_is_left_out():
-    """One that is above 0 once is drawn; so is one that is NaN."""
-    found = lines(choose_panels(EVALS, METRICS))
-    assert found["reward of the rollout"] == ["reward"]
-    assert found["share of tokens that are clipped"] == ["clip_high"]
-    assert found["held-out entropy (nats)"] == ["answer_entropy"]
+    assert lines(panels)["share of tokens that are clipped"] == ["clip_high"]
+    assert lines(panels)["held-out entropy (nats)"] == ["answer_entropy"]
     nan = [{**METRICS[0], "grad_norm": 0.0}, {**METRICS[1], "grad_norm": math.nan}]
     assert "gradient norm" in lines(choose_panels(EVALS, nan))
 
 
 def test_the_metrics_of_an_algorithm_come_after_the_table():
-    """In the order in which it logs them, and never the loss or the sampler's mismatch."""
+    """In the order in which it logs them, never the loss, and at most twelve panels in all."""
     metrics = with_all(METRICS, skipped=0.0, kl=0.0, zeta=1.0, alpha=0.7, unused=0.0)
     panels = choose_panels(EVALS, metrics)
     assert [title for title, _, _ in panels][-2:] == ["zeta", "alpha"]
-    assert lines(panels)["alpha"] == ["alpha"]
     drawn = {key for _, _, keys in panels for key in keys}
     assert not drawn & {"step", "loss", "mismatch", "unused"}
-
-
-def test_at_most_twelve_panels():
-    """What does not find room stays in metrics.jsonl."""
-    own = {f"own_{i}": 1.0 for i in range(20)}
-    panels = choose_panels(EVALS, with_all(METRICS, **own))
+    panels = choose_panels(EVALS, with_all(METRICS, **{f"own_{i}": 1.0 for i in range(20)}))
     assert len(panels) == MOST_PANELS == 12
     titles = [title for title, _, _ in panels]
     assert titles[:2] == ["held-out pass@k", "held-out entropy (nats)"]
@@ -105,56 +94,34 @@ def run_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def is_picture(file):
-    return file.read_bytes().startswith(b"\x89PNG")
+FEW = {"step": 0, "pass@1": 0.1, "pass@4": 0.3, "length": 9.0, "fit_a": 1.0}
+ALL_ZERO = [{"step": 0, "pass@1": 0.0, "token_entropy": 0.0}]
+MORE = [*EVALS, {"step": 4, "pass@1": 0.25, "greedy": 0.5, "length": 3.0, "fit_limit": math.inf}]
+TABLE = """
+step             0        4
+pass@1       0.100    0.250
+greedy         nan    0.500
+fit_limit      nan      nan
+"""
 
 
-def test_draw_curves_writes_a_picture(run_folder):
-    draw_curves(run_folder, str(run_folder / "cache"))
-    assert is_picture(run_folder / "curves.png")
-
-
-def test_a_run_that_only_evaluates_has_a_picture(run_folder):
-    (run_folder / "metrics.jsonl").unlink()
-    draw_curves(run_folder, str(run_folder / "cache"))
-    assert is_picture(run_folder / "curves.png")
-
-
-def test_a_run_in_which_all_is_zero_has_a_picture(run_folder):
-    """As where a policy that is sure of a wrong answer is only evaluated."""
-    (run_folder / "metrics.jsonl").unlink()
-    (run_folder / "eval.jsonl").unlink()
-    append_row(run_folder, "eval", {"step": 0, "pass@1": 0.0, "token_entropy": 0.0})
-    draw_curves(run_folder, str(run_folder / "cache"))
-    assert is_picture(run_folder / "curves.png")
-
-
-def test_a_metric_that_some_rows_lack_is_drawn_from_the_others(run_folder):
-    append_row(run_folder, "eval", {"step": 4, "pass@1": 0.2})
-    draw_curves(run_folder, str(run_folder / "cache"))
-    assert is_picture(run_folder / "curves.png")
-
-
-def test_the_table_at_the_end_shows_the_first_and_the_last_evaluation(run_folder, capsys):
-    append_row(run_folder, "eval", {"step": 4, "pass@1": 0.25, "greedy": 0.5, "length": 3.0})
-    print_first_and_last(run_folder)
-    table = [line.split() for line in capsys.readouterr().out.splitlines() if line]
-    assert table == [["step", "0", "4"], ["pass@1", "0.100", "0.250"], ["greedy", "nan", "0.500"]]
-
-
-def test_a_run_whose_logs_are_lost_ends_all_the_same(run_folder, capsys):
-    """It was resumed after its last step, so that there is nothing to log any more."""
-    (run_folder / "metrics.jsonl").unlink()
-    (run_folder / "eval.jsonl").unlink()
-    draw_curves(run_folder, str(run_folder / "cache"))
-    assert is_picture(run_folder / "curves.png")
-    print_first_and_last(run_folder)
-    assert capsys.readouterr().out == ""
-
-
-def test_a_number_that_json_does_not_have_is_shown_as_nan(run_folder, capsys):
-    append_row(run_folder, "eval", {"step": 4, "pass@1": 0.25, "fit_limit": math.inf})
-    print_first_and_last(run_folder)
-    assert capsys.readouterr().out.split()[-3:] == ["fit_limit", "nan", "nan"]
-    draw_curves(run_folder, str(run_folder / "cache"))
-    assert is_picture(run_folder / "curves.png")
+@pytest.mark.parametrize(
+    "evals, metrics, table",
+    [
+        (MORE, METRICS, TABLE),
+        ([FEW], [], "step 0 pass@1 0.100 pass@4 0.300 fit_a 1.000"),
+        (ALL_ZERO, [], "step 0 pass@1 0.000 token_entropy 0.000"),
+        ([], [], ""),  # resumed after its last step, with the logs lost
+    ],
+)
+def test_a_picture_and_a_table_at_the_end(tmp_path, monkeypatch, capsys, evals, metrics, table):
+    """Also where a run only evaluates, all is zero, rows lack a metric, or the logs are lost."""
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "cache"))  # put back afterwards
+    monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", 20)  # drawn 5 times as fast
+    for name, rows in (("eval", evals), ("metrics", metrics)):
+        for row in rows:
+            append_row(tmp_path, name, row)
+    draw_curves(tmp_path, str(tmp_path / "cache"))
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    print_first_and_last(tmp_path)
+    assert capsys.readouterr().out.split() == table.split()

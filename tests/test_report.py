@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import rlvr.flags.command_line
 import rlvr.show.report
 from rlvr.flags.config import Config
-from rlvr.show.logs import append_row, drop_rows_after, read_rows
+from rlvr.show.logs import append_row, read_rows
 from rlvr.show.report import write_report
 from rlvr.tasks.problems import Sample
 
@@ -18,7 +18,7 @@ import pytest
 import report
 import torch
 from browser import open_page
-from runs import rows, steps
+from runs import rows
 
 EVIL = "</script><script>document.title = 'fooled'</script><!--<b>&amp;"
 
@@ -58,9 +58,14 @@ def by_the_logits(policy, sample):
 def test_the_numbers_of_each_token(step_of_a_run):
     """Log-prob -2 before; after the step what one plain forward pass says."""
     run, batch, training = step_of_a_run
-    run.config.log_tokens = 9  # there are two
     advantages = torch.tensor([[1.5], [-0.5], [0.0], [math.nan]])
-    rlvr.show.report.log_tokens(run, 3, batch, advantages, training, torch.ones(2, 2, 5))
+    for groups in (0, 1, 9):  # there are two
+        run.config.log_tokens = groups
+        weights = torch.ones(2, 2, 5) if groups == 9 else None
+        rlvr.show.report.log_tokens(run, 3, batch, advantages, training, weights)
+    one_group, two_groups = rows(run.folder, "tokens")  # 0 writes nothing
+    assert len(one_group["groups"]) == 1 and len(two_groups["groups"]) == 2
+    assert "weight" not in one_group["groups"][0]["completions"][0]
     found = kept_completions(run.folder)
     assert [one["length"] for one in found] == [5, 3, 1, 4]
     for i, one in enumerate(found):
@@ -77,39 +82,23 @@ def test_the_numbers_of_each_token(step_of_a_run):
     assert [one["truncated"] for one in found] == [False, True, False, False]
 
 
-def test_as_many_groups_as_asked_for(step_of_a_run):
-    run, batch, training = step_of_a_run
-    for groups in (0, 1, 2):
-        run.config.log_tokens = groups
-        rlvr.show.report.log_tokens(run, groups, batch, batch.mask, training)
-    assert [len(row["groups"]) for row in rows(run.folder, "tokens")] == [1, 2]  # 0 writes nothing
-    assert "weight" not in kept_completions(run.folder)[0]
-
-
-def test_a_run_of_60_steps_stays_below_5_mb(step_of_a_run):
-    """However long its completions are: of each the first ones are kept."""
-    run, batch, training = step_of_a_run
+def test_of_long_completions_the_first_tokens_are_kept(step_of_a_run):
+    """1,200 of a group in a step, of about 60 bytes each: 60 steps stay below 5 MB."""
+    _, _, training = step_of_a_run
     ids = training.tokenizer("<think>")["input_ids"] * 5000
-    training.policy = None
-    sample = Sample(ids[:4], ids)
-    one = rlvr.show.report.describe(
-        sample,
-        {name: -torch.rand(5000) * 10 for name in ("logprob", "entropy", "ratio", "x", "weight")},
-        training,
-        16,
-    )
-    assert one["length"] == len(ids) > len(one["tokens"]) == 75
-    for _ in range(60):
-        append_row(run.folder, "tokens", {"step": 1, "groups": [{"completions": [one] * 16}]})
-    assert (run.folder / "tokens.jsonl").stat().st_size < 5e6
+    per_token = {name: -torch.rand(5000) for name in ("logprob", "ratio")}
+    one = rlvr.show.report.describe(Sample(ids[:4], ids), per_token, training, 16)
+    assert one["length"] == len(ids) > 1200
+    assert len(one["tokens"]) == len(one["logprob"]) == len(one["ratio"]) == 1200 / 16
+    assert max(len(str(value)) for value in one["ratio"]) <= len("-0.123")
 
 
 def write_run(folder, step_count, text="<b>"):
     """A run folder with the logs that the page reads."""
     folder.mkdir()
-    numbers = dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
     completion = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[text, " 7"])
-    completion |= numbers | dict(advantage=[1.0, 1.0])
+    completion |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
+    completion |= dict(advantage=[1.0, 1.0])
     groups = [dict(prompt=text, completions=[completion] * 16)]
     for step in range(1, step_count + 1):
         append_row(folder, "tokens", {"step": step, "groups": groups})
@@ -139,12 +128,6 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     assert not re.search("innerHTML|https?:|src=|href=", written)
 
 
-def test_a_killed_run_is_cut_back(tmp_path):
-    folder = write_run(tmp_path / "x", 3)
-    drop_rows_after(folder, 1)
-    assert steps(folder, "tokens") == [1]
-
-
 def test_a_run_without_tokens_is_refused(tmp_path):
     with pytest.raises(SystemExit, match="report.py: error: .*nothing has no tokens.jsonl"):
         report.main([tmp_path / "nothing"], tmp_path / "report.html")
@@ -167,7 +150,6 @@ def test_a_run_writes_the_page_at_its_end(run):
 CLICKS = """
 <script>
 const errors = [];
-const opened = performance.now();
 window.onerror = (message) => errors.push(message);
 const colors = {};
 for (const button of document.querySelectorAll("button")) {
@@ -181,7 +163,7 @@ const token = document.querySelector(".tokens span");
 token.dispatchEvent(new MouseEvent("mousemove", { bubbles: true }));
 const title = document.title;
 document.title = JSON.stringify({
-  errors, opened, colors, title,
+  errors, colors, title,
   step: document.getElementById("step").textContent,
   numbers: document.getElementById("numbers").textContent,
   token: token.textContent,
@@ -197,20 +179,18 @@ document.title = JSON.stringify({
 
 @pytest.mark.slow
 def test_two_runs_clicked_in_a_browser(tmp_path):
-    """300 steps open in less than 2 seconds, and what a model wrote is shown as text."""
-    folders = [write_run(tmp_path / name, 300, EVIL) for name in ("a", "b")]
+    """What a model wrote is shown as text."""
+    folders = [write_run(tmp_path / name, 3, EVIL) for name in ("a", "b")]
     page = tmp_path / "report.html"
     write_report(page, folders)
     page.write_text(page.read_text().replace("</body>", CLICKS))
     text = open_page(page, "--dump-dom")
     seen = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
     assert seen["errors"] == [] and seen["title"] == "Tokens of a run" and seen["bold"] == 0
-    assert seen["opened"] < 2000  # milliseconds
-    assert seen["step"] == "300 of 300"
+    assert seen["step"] == "3 of 3"
     assert seen["token"] == EVIL and seen["prompts"] == [EVIL, EVIL]
-    assert (
-        seen["completions"] == 32 and seen["lines"] == 6
-    )  # pass@1, pass@2 and entropy of each run
+    assert seen["completions"] == 32
+    assert seen["lines"] == 6  # pass@1, pass@2 and entropy of each run
     for number in ("-1.25", "0.3", "1.1"):
         assert number in seen["numbers"]
     # no weight, which only CW-GRPO has; and each of the four has another colour

@@ -5,10 +5,7 @@ from rlvr import door
 __getattr__ = door(
     __name__,
     devices="advise_on_threads choose_device computes_in_bf16 forward_passes",
-    ending=(
-        "AT_EXIT asking_for_an_end drop_what_cannot_be_printed is_lack_of_room leave "
-        "leave_the_end_alone let_no_print_fail"
-    ),
-    folders="checksum is_whole own remove remove_left_overs scratch_folder undo_making_anew",
+    ending="AT_EXIT asking_for_an_end end_without_a_word is_lack_of_room leave let_no_print_fail",
+    folders="checksum is_whole own remove scratch_folder",
     ranks="from_rank_0 gather gather_groups global_max global_mean global_sum process_group",
 )

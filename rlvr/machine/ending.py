@@ -25,27 +25,18 @@ def leave(number, frame):
     sys.exit(0)
 
 
-def leave_the_end_alone() -> None:
-    """Let no signal raise anything more: Python would print a traceback of its own last lines.
-
-    Ctrl-C still ends a process that hangs there, at once and without a word.
-    """
-    for number in asking_for_an_end():
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)
-
-
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def is_lack_of_room(error: OSError) -> bool:
-    """Whether a disk is full, or the pipe that takes stdout is closed, as by `| head`."""
-    return error.errno in FULL or (error.errno == errno.EPIPE and is_stdout_closed())
+    """Whether a disk is full, or the pipe that takes stdout has no reader, as after `| head`.
 
-
-def is_stdout_closed() -> bool:
-    """Whether stdout is a pipe whose reader has gone. Other pipes are a script's own matter."""
+    Other pipes are a script's own matter.
+    """
+    if error.errno != errno.EPIPE:
+        return error.errno in FULL
     poll = select.poll()
-    poll.register(1, 0)  # it reports errors alone
+    poll.register(1, 0)  # stdout; it reports errors alone
     return bool(poll.poll(0))
 
 
@@ -79,15 +70,19 @@ def let_no_print_fail() -> None:
     sys.stdout, sys.stderr = LossyStream(sys.stdout), LossyStream(sys.stderr)
 
 
-def drop_what_cannot_be_printed() -> None:
-    """Python would say at its end that it cannot print the rest, and end with an exit code of 120.
+AT_EXIT = contextlib.ExitStack()  # what has to end before this process does
 
-    Where stdout takes what is left, nothing is dropped.
+
+def end_without_a_word() -> None:
+    """End what AT_EXIT holds. Then Python has nothing to complain of in its own last lines.
+
+    No signal raises anything more; Ctrl-C still ends a process that hangs there. What stdout does
+    not take is dropped: the exit code would be 120.
     """
+    for number in asking_for_an_end():
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)
+    AT_EXIT.close()
     try:
         sys.stdout.flush()
     except OSError:
         sys.stdout = open(os.devnull, "w")
-
-
-AT_EXIT = contextlib.ExitStack()  # what has to end before this process does

@@ -1,54 +1,21 @@
 """Folders that are whole or not there, and that belong to one process.
 
-What is in a scratch folder is not whole yet, or is being deleted. A process locks its own, so that
-those which a killed process has left can be told from them.
+What is in a scratch folder is not whole yet, or is being deleted.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
-from rlvr.errors import UserError
+from rlvr.errors import UserError, reading
 
 
-@contextlib.contextmanager
 def scratch_folder(parent: Path):
     """A new folder in `parent`, which is deleted with all that is left in it after the block."""
-    with tempfile.TemporaryDirectory(dir=parent, prefix=".saving-") as name:
-        descriptor = os.open(name, os.O_RDONLY)
-        try:
-            with contextlib.suppress(OSError):  # a network file system may have no locks
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield Path(name)
-        finally:
-            os.close(descriptor)
-
-
-def remove_left_overs(parent: Path) -> None:
-    """Delete the scratch folders of processes that have ended, where that is allowed."""
-    for folder in parent.glob(".saving-*"):
-        with contextlib.suppress(OSError):  # in use, without locks, or another user's
-            descriptor = os.open(folder, os.O_RDONLY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
-            finally:
-                os.close(descriptor)
-
-
-def undo_making_anew(scratch: Path) -> None:
-    """Remove what libraries have made where a scratch folder has been moved or removed.
-
-    They make every folder on the way to a file.
-    """
-    shutil.rmtree(scratch)
-    with contextlib.suppress(OSError):  # somebody else may use it already
-        scratch.parent.rmdir()
+    return tempfile.TemporaryDirectory(dir=parent, prefix=".saving-")
 
 
 def own(folder: Path) -> int:
@@ -57,7 +24,8 @@ def own(folder: Path) -> int:
     The kernel does so when the process ends, however it ends. UserError where another process has
     the folder. Where the file system has no locks, nothing is locked.
     """
-    descriptor = os.open(folder, os.O_RDONLY)
+    with reading(folder):
+        descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -72,7 +40,7 @@ def remove(folder: Path) -> None:
     """Delete a folder, if there is one, so that a kill in between leaves it whole or gone."""
     if folder.exists():
         with scratch_folder(folder.parent) as scratch:
-            folder.rename(scratch / "old")
+            folder.rename(f"{scratch}/old")
 
 
 def checksum(file: Path) -> str:

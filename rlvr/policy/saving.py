@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from rlvr.errors import UserError
-from rlvr.machine import checksum, is_whole, remove, scratch_folder, undo_making_anew
+from rlvr.machine import checksum, is_whole, remove, scratch_folder
 from rlvr.tasks import reader_of
 
 import torch
@@ -26,7 +26,8 @@ def save_folder(
     gone: a run folder that is made anew would lack what else belongs to the run.
     """
     try:
-        with scratch_folder(folder.parent) as scratch:
+        with scratch_folder(folder.parent) as name:
+            scratch = Path(name)
             made = scratch.stat()
             new = scratch / "new"
             policy.save_pretrained(new, state_dict=weights)
@@ -40,7 +41,6 @@ def save_folder(
                 with open(file, "rb+") as opened:
                     os.fsync(opened.fileno())
             if not os.path.samestat(scratch.stat(), made):
-                undo_making_anew(scratch)
                 raise FileNotFoundError("the folder around it has been moved or removed")
             if not keep_whole:
                 remove(folder)

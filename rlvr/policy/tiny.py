@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlvr import world
 from rlvr.errors import writing
-from rlvr.machine import gather, is_whole, remove, remove_left_overs, scratch_folder
+from rlvr.machine import gather, is_whole, remove, scratch_folder
 from rlvr.policy.logprobs import completion_logprobs
 from rlvr.policy.saving import save_folder
 from rlvr.tasks import Sample, exchange_target, find_call_ends, find_replies, make_countdown
@@ -87,8 +87,6 @@ def warmed_up_tiny(config) -> Path:
     name = f"tiny-v{VERSION}-{settings}-{libraries}"
     folder = Path(os.path.expanduser(config.cache_dir), name)
     with writing(f"the tiny policy to --cache_dir {config.cache_dir}"):
-        if world.RANK == 0:
-            remove_left_overs(folder.parent)
         if world.RANK == 0 and folder.exists() and not is_whole(folder):
             print(f"{folder} is damaged; teaching the tiny policy again")
             remove(folder)

@@ -1,10 +1,10 @@
 """The .jsonl files of a run folder: a row a line, whole even after a kill or on a full disk.
 
 JSON has neither NaN nor infinite numbers. Both are written as null, which is read as NaN.
-TensorBoard,
-Weights & Biases or trackio may get them, too.
+TensorBoard, Weights & Biases or trackio may get the rows, too.
 """
 
+import importlib
 import json
 import math
 from dataclasses import asdict
@@ -96,17 +96,26 @@ def write_whole(file: Path, content: bytes) -> None:
 
 
 def make_writer(config, folder: Path):
-    """write(metrics, step) for what --report_to names, or None. UserError without the package."""
+    """write(metrics, step) for what --report_to names, or None. UserError without the package.
+
+    TensorBoard's event files are in the run folder. The other two have a place of their own, where
+    a resumed run has the name of its folder, too.
+    """
     if config.report_to == "none":
         return None
     try:
-        return WRITERS[config.report_to](config, folder)
+        if config.report_to == "tensorboard":
+            return tensorboard_writer(folder)
+        package = importlib.import_module(config.report_to)  # wandb, or trackio, which follows it
     except ImportError as error:
         raise UserError(f"--report_to {config.report_to}: {error}") from error
+    resume = "allow" if config.resume_from_checkpoint else "never"
+    package.init(project="rlvr", name=folder.name, config=asdict(config), resume=resume)
+    return package.log
 
 
-def tensorboard_writer(config, folder: Path):
-    """Write event files into the run folder."""
+def tensorboard_writer(folder: Path):
+    """Write event files into the folder."""
     from torch.utils.tensorboard import SummaryWriter
 
     events = SummaryWriter(folder)
@@ -116,23 +125,3 @@ def tensorboard_writer(config, folder: Path):
             events.add_scalar(name, value, step)
 
     return write
-
-
-def wandb_writer(config, folder: Path):
-    """Start a run that follows what is written for TensorBoard."""
-    import wandb
-
-    wandb.init(project="rlvr", name=folder.name, config=asdict(config), sync_tensorboard=True)
-    return tensorboard_writer(config, folder)
-
-
-def trackio_writer(config, folder: Path):
-    """Write into trackio's own database; a resumed run goes on under its name."""
-    import trackio
-
-    resume = "allow" if config.resume_from_checkpoint else "never"
-    trackio.init(project="rlvr", name=folder.name, config=asdict(config), resume=resume)
-    return trackio.log
-
-
-WRITERS = {"tensorboard": tensorboard_writer, "wandb": wandb_writer, "trackio": trackio_writer}

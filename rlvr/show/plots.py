@@ -33,18 +33,17 @@ def choose_panels(evals: list[dict], metrics: list[dict]) -> list[tuple[str, lis
     """
     rows_of = {"eval": evals, "metrics": metrics}
     # A resumed run may have other data sets, and a metric may be absent from a step.
-    logged = [*dict.fromkeys(key for row in metrics for key in row)]
-    evaluated = [*dict.fromkeys(key for row in evals for key in row)]
+    logged = dict.fromkeys(key for row in metrics for key in row)
+    evaluated = dict.fromkeys(key for row in evals for key in row)
     known = NOT_DRAWN.union(*(keys for _, _, keys in PANELS))
-    pass_at_k = [key for key in evaluated if re.search(r"pass@\d+$", key)]
-    # "" where there is one set, else "<name>/"
-    data_sets = [*dict.fromkeys(key.rpartition("pass@")[0] for key in pass_at_k)]
+    pass_at_k = {}  # of each data set: "" where there is one, else "<name>/"
+    for key in evaluated:
+        if found := re.fullmatch(r"(.*)pass@\d+", key):
+            pass_at_k.setdefault(found[1], []).append(key)
     panels = []
-    for data_set in data_sets:
-        keys = [key for key in pass_at_k if key.rpartition("pass@")[0] == data_set]
-        panels.append((f"held-out {data_set}pass@k", "eval", keys))
-    for data_set in data_sets:
+    for data_set, keys in pass_at_k.items():
         entropies = [f"{data_set}answer_entropy", f"{data_set}token_entropy"]
+        panels.append((f"held-out {data_set}pass@k", "eval", keys))
         panels.append((f"held-out {data_set}entropy (nats)", "eval", entropies))
     panels += PANELS + [(key, "metrics", [key]) for key in logged if key not in known]
     chosen = []

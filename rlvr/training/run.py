@@ -23,12 +23,11 @@ from rlvr.machine import (
     advise_on_threads,
     asking_for_an_end,
     choose_device,
-    drop_what_cannot_be_printed,
+    end_without_a_word,
     from_rank_0,
     gather,
     is_lack_of_room,
     leave,
-    leave_the_end_alone,
     let_no_print_fail,
     own,
     process_group,
@@ -84,9 +83,7 @@ def launch(main, config) -> None:
             f"last checkpoint ({error})"
         )
     finally:
-        leave_the_end_alone()
-        AT_EXIT.close()
-        drop_what_cannot_be_printed()
+        end_without_a_word()
 
 
 class Run:
@@ -115,13 +112,13 @@ class Run:
 
     def choose_folder(self) -> tuple[Path, Path | None]:
         """The run folder, and the checkpoint to resume from, if there is one. It is now owned."""
-        config = self.config
-        if config.resume_from_checkpoint:
-            folder, checkpoint = find_run(config.resume_from_checkpoint)
-            self.own(folder)
+        given = self.config.resume_from_checkpoint
+        if given:
+            folder, checkpoint = find_run(given)
+            AT_EXIT.callback(os.close, own(folder))
             return folder, newest_whole(folder, checkpoint)
-        name = f"runs/{Path(sys.argv[0]).stem}-{config.variant}-{self.started}"
-        folder = Path(config.output_dir or name)
+        name = f"runs/{Path(sys.argv[0]).stem}-{self.config.variant}-{self.started}"
+        folder = Path(self.config.output_dir or name)
         with reading(folder):
             taken = [*folder.glob("[!.]*.json*")]
         if taken:
@@ -131,13 +128,8 @@ class Run:
             )
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        self.own(folder)
+        AT_EXIT.callback(os.close, own(folder))
         return folder, None
-
-    def own(self, folder: Path) -> None:
-        """Keep other processes from the run folder until this one ends."""
-        with reading(folder):
-            AT_EXIT.callback(os.close, own(folder))
 
     def resume(self, training: checkpoints.TrainingState) -> int:
         """Restore a checkpoint when resuming -> the last step done, 0 for a new run.
