@@ -1,4 +1,4 @@
-"""The command line: --help, booleans, presets, saved flags, large defaults; what is told by whom."""
+"""The command line: --help, booleans, presets, defaults, the flags of a resumed run."""
 
 import importlib
 import json
