@@ -32,7 +32,7 @@ from typing import Annotated, Literal
 import rlvr
 from rlvr.baselines import controlled_advantage, grpo_lead_advantage, w_reinforce_advantage
 from rlvr.errors import UserError
-from rlvr.flags import Only, ZeroOrMore
+from rlvr.flags import Only, Share, ZeroOrMore
 
 import torch
 
@@ -94,7 +94,7 @@ class Config(rlvr.flags.Config):
     scale_rewards: bool = True  # divide the base advantage by the group's standard deviation
     method: Literal[("agrae", *BASELINES)] = "agrae"  # what becomes of the base advantage
     # batch success rate from which A > 0 counts fully; 0.5 for images
-    alpha: Annotated[float, OfAgrae] = 1.0
+    alpha: Annotated[Share[float], OfAgrae] = 1.0
     sample_level: Annotated[bool, OfAgrae] = True  # Eq. 12
     group_level: Annotated[bool, OfAgrae] = True  # Eq. 13
     # 1 - sqrt(p) for sqrt(1 - p) in Eq. 12, as in the released code
@@ -104,12 +104,11 @@ class Config(rlvr.flags.Config):
     # hard_focused, easy_focused: factor of all advantages
     control_gamma: Annotated[float, OfFocused] = 0.5
     success_weight: Annotated[ZeroOrMore[float], OfWReinforce] = 0.1  # a failure is worth -1
-    format_share: ZeroOrMore[float] = 0.0  # share of the reward for the format; paper: 0.9, images
+    # share of the reward for the format; paper: 0.9, images
+    format_share: Share[ZeroOrMore[float]] = 0.0
 
     def check(self) -> None:
         super().check()
-        if self.format_share > 1:
-            raise UserError("--format_share must be at most 1")
         counts_successes = self.method in ("w_reinforce", "grpo_lead")
         if counts_successes and (self.format_share or not self.scale_rewards):
             raise UserError(f"--method {self.method}: no --format_share and no --no_scale_rewards")

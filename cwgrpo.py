@@ -32,7 +32,7 @@ import rlvr
 from rlvr import world
 from rlvr.baselines import clip_cov_mask, covariance_statistics
 from rlvr.errors import UserError
-from rlvr.flags import Only, ZeroOrMore
+from rlvr.flags import Only, Share, ZeroOrMore
 
 import torch
 
@@ -77,7 +77,7 @@ class Config(rlvr.flags.Config):
     # no gradient through the weights; the released code lets it pass
     detach_weights: Annotated[bool, OfCwgrpo] = True
     # share of a minibatch's tokens that Clip-Cov detaches
-    clip_cov_fraction: Annotated[float, OfClipCov] = 2e-4
+    clip_cov_fraction: Annotated[Share[float], OfClipCov] = 2e-4
     format_weight: ZeroOrMore[float] = 0.0  # reward for the format, beside 1 for a right answer
     format_tags: Literal["think", "think_answer"] = "think_answer"  # think: as the paper words it
 
@@ -87,8 +87,6 @@ class Config(rlvr.flags.Config):
             raise UserError(
                 "--minibatch_size must hold whole groups of --num_generations, which share weights"
             )
-        if self.clip_cov_fraction > 1:
-            raise UserError("--clip_cov_fraction must be at most 1")
         if self.importance_sampling_level == "sequence" and self.method != "none":
             raise UserError(
                 "--importance_sampling_level sequence is for --method none: the others weigh "

@@ -91,7 +91,8 @@ class Config(rlvr.flags.Config):
             raise UserError("--alpha_max must be 1 or more")
         try:
             weight = choose_weight(self)
-            inspect.signature(weight).bind("rewards")  # TypeError where it lacks an argument
+            # TypeError where an argument is missing or unknown
+            inspect.signature(weight.func).bind("rewards", **weight.keywords)
             if self.weight_args:  # without them an error is one of the weight itself
                 G = self.num_generations
                 groups = torch.ones(G + 1, G).tril(-1)  # with 0, 1 ... G successes
@@ -209,6 +210,8 @@ def choose_weight(config, alpha=1.0, delta=1.0, batch_mean=0.5, running_mean=0.5
     if config.weight == "ha_dw":
         arguments["baseline"] = running_mean
     for pair in filter(None, config.weight_args.split(",")):
+        if pair.count("=") != 1:
+            raise ValueError(f"{pair!r} is not of the form name=value")
         name, value = pair.split("=")
         arguments[name] = int(value) if value.isdigit() else float(value)
     return partial(POLICY_WEIGHTS[config.weight], **arguments)

@@ -143,6 +143,19 @@ def no_evaluation(monkeypatch):
 
 
 @pytest.fixture
+def parsed(monkeypatch, tmp_path):
+    """parsed(script, *arguments) -> the config, as the script would get it, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def parse(script, *given):
+        module = importlib.import_module(script)
+        monkeypatch.setattr(sys, "argv", [f"{script}.py", *given])
+        return rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
+
+    return parse
+
+
+@pytest.fixture
 def no_model(bare, monkeypatch, tmp_path):
     """no_model(script, *arguments): like `bare`, with the small flags before the arguments.
 

@@ -180,7 +180,7 @@ MUTANTS = {
     ),
     "statistics": (
         "rlvr/baselines/statistics.py",
-        "diagnostics power_law golden",
+        "diagnostics golden",
         [
             ("< 0.99 * s.sum()", "< 0.9 * s.sum()"),
             ('"ratio": (1 / s[1]).item()', '"ratio": s[1].item()'),

@@ -1,6 +1,8 @@
-"""The change of the output head against FADE's sections 4.2 and 15, and numbers by hand."""
+"""The change of the output head (FADE, 4.2 and 15), and the fit to pass@k (section 12)."""
 
-from rlvr.baselines.statistics import rank1_statistics
+import math
+
+from rlvr.baselines.statistics import fit_pass_at_k, rank1_statistics
 
 import pytest
 import torch
@@ -139,3 +141,15 @@ def test_rank1_statistics_of_a_large_head(monkeypatch, scale):
 
 def test_rank1_statistics_before_anything_is_learned():
     assert rank1_statistics(torch.zeros(5, 4)) == {"r1": 0.0, "ratio": 1.0, "srank": 0}
+
+
+@pytest.mark.parametrize("a, b, c", [(1.5, 0.6, 0.7), (0.3, 1.2, -0.5), (4.0, 0.3, 20.0)])
+def test_it_finds_the_curve_again(a, b, c):
+    ks = [2**i for i in range(9)]
+    fit = fit_pass_at_k(ks, [math.exp(-a * (k + c) ** -b) for k in ks])
+    assert [fit["fit_a"], fit["fit_b"]] == pytest.approx([a, b], rel=0.05)
+    assert fit["fit_c"] == pytest.approx(c, rel=0.05, abs=0.05)
+
+
+def test_it_needs_three_points_between_0_and_1():
+    assert fit_pass_at_k([1, 2, 4, 8], [0.0, 0.5, 0.7, 1.0]) == {}

@@ -308,7 +308,7 @@ def test_commands_are_taken(monkeypatch, tmp_path):
         monkeypatch.setattr(world, "WORLD_SIZE", ranks)
         module = MODULES[script]
         if "--resume_from_checkpoint" in given:
-            config = rlvr.flags.command_line.parse(module.Config, module.Config(), given)
+            config = rlvr.flags.command_line.parse(module.Config(), given)
         else:
             config = rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
         for name, value in values_of(given).items():

@@ -2,8 +2,11 @@
 
 import ast
 import difflib
+import importlib
 import subprocess
 import sys
+
+import rlvr
 
 import pytest
 from runs import ENVIRONMENT, ROOT, SCRIPTS
@@ -148,28 +151,57 @@ def test_the_mains_are_the_same_but_for_the_paper(script):
     assert sum(line[0] in "+-" and line[:3] not in ("---", "+++") for line in lines) <= 20
 
 
+def python(code, **environment):
+    """What a process of its own prints; None unsets a variable."""
+    variables = {**ENVIRONMENT, **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={name: value for name, value in variables.items() if value is not None},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
 @pytest.mark.parametrize(
     "module, absent",
     [
-        ("grpo", {"transformers.processing_utils", "torch._dynamo", "datasets", "sympy"}),
+        ("grpo", {"transformers", "torch._dynamo", "datasets", "sympy"}),
         ("rlvr.verify.grader", {"torch", "transformers"}),
         ("rlvr.verify.programs.solution", {"torch", "rlvr.tasks", "rlvr.verify.pool"}),
     ],
 )
 def test_what_starts_often_loads_little(module, absent):
-    program = f"import sys, {module}; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    loaded = set(done.stdout.split())
+    loaded = {*python(f"import sys, {module}; print(*sys.modules)").split()}
     assert module in loaded
     assert not loaded & absent
+
+
+@pytest.mark.parametrize("given, expected", [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_that_wait_sleep_unless_the_user_has_chosen(given, expected):
+    code = "import rlvr, os; print(os.environ['OMP_WAIT_POLICY'])"
+    assert python(code, OMP_WAIT_POLICY=given) == expected
+
+
+def test_an_old_python_is_told_in_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
+    with pytest.raises(SystemExit) as ended:
+        importlib.reload(rlvr)
+    assert ended.value.code == 2
+    written = capsys.readouterr().err
+    assert written.startswith("Python 3.11 or newer is needed, and this is 3.")
+    assert written.count("\n") == 1
+
+
+def test_the_variables_of_torchrun():
+    """They tell which process of how many this is; without them there is one process."""
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    code = f"from rlvr import world; print(*(getattr(world, name) for name in {names}))"
+    given = dict(zip(names, ("5", "1", "8", "4"), strict=True))
+    assert python(code, **given) == "5 1 8 4"
+    assert python(code, **dict.fromkeys(names)) == "0 0 1 1"
 
 
 def test_the_top_level_is_that_of_the_card():

@@ -1,19 +1,20 @@
-"""The command line, read by tyro into a script's Config."""
+"""The command line, read by argparse into a script's Config."""
 
-import contextlib
-import io
+import argparse
+import difflib
+import inspect
 import json
 import re
 import sys
+import time
 from dataclasses import fields
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
+from rlvr import world
 from rlvr.errors import UserError, fail, reading
 from rlvr.flags.presets import ARITHMETIC, CHOSEN_BY_MEMORY, LARGE, PROTOCOLS
 from rlvr.flags.run_folders import find_run
-
-import tyro
 
 
 def parse_flags(config_class: type, variants: dict[str, dict]):
@@ -23,60 +24,57 @@ def parse_flags(config_class: type, variants: dict[str, dict]):
     flags of a resumed run, and those over the defaults. What is wrong ends the program in one line.
     """
     try:
-        given = parse(config_class, config_class(), sys.argv[1:])
-        saved = {}
-        if given.resume_from_checkpoint:
-            folder, checkpoint = find_run(given.resume_from_checkpoint)
-            given.resume_from_checkpoint = str(checkpoint or folder)  # what "latest" is now
-            saved = read_saved_flags(given, folder)
-        defaults = config_class(**defaults_for(given))
-        presets = saved | variants[given.variant] | PROTOCOLS[given.eval_protocol]
-        # A resumed run does not hand on that its model's code may be run.
-        shown = [
-            f"--{name}={value}"
-            for name, value in presets.items()
-            if value is not None and name != "trust_remote_code"
-        ]
-        typed = names_of(sys.argv[1:])
-        if {"max_steps", "num_train_epochs"} <= typed:
-            raise UserError("--max_steps and --num_train_epochs: give one of the two")
-        with naming(f"{folder}/config.json" if saved else None):
-            config = parse(config_class, defaults, shown + sys.argv[1:])
-            config.resume_from_checkpoint = given.resume_from_checkpoint
-            config.free = CHOSEN_BY_MEMORY - names_of(shown + sys.argv[1:])
-            if "max_steps" in typed:  # which then wins over the epochs of a resumed run
-                config.num_train_epochs = None
-            config.check()
-        if saved:
-            check_resumed(config, saved)
+        return read_flags(config_class, variants, sys.argv[1:])
     except UserError as error:
+        if world.LOCAL_RANK:
+            time.sleep(30)  # the first rank here tells the same, and then torchrun ends this one
         fail(str(error))
-    return config
 
 
-@contextlib.contextmanager
-def naming(file: str | None):
-    """Add to a UserError of the block the file from which flags have come, if there is one."""
+def read_flags(config_class: type, variants: dict[str, dict], arguments: list[str]):
+    """What parse_flags gives; UserError for what is wrong."""
+    given = parse(config_class(), arguments)
+    saved = {}
+    if given.resume_from_checkpoint:
+        folder, checkpoint = find_run(given.resume_from_checkpoint)
+        given.resume_from_checkpoint = str(checkpoint or folder)  # what "latest" is now
+        saved = read_saved_flags(given, folder)
+    presets = saved | variants[given.variant] | PROTOCOLS[given.eval_protocol]
+    # A resumed run does not hand on that its model's code may be run.
+    shown = [
+        f"--{name}={value}"
+        for name, value in presets.items()
+        if value is not None and name != "trust_remote_code"
+    ]
+    typed = names_of(arguments)
+    if {"max_steps", "num_train_epochs"} <= typed:
+        raise UserError("--max_steps and --num_train_epochs: give one of the two")
     try:
-        yield
+        config = parse(config_class(**defaults_for(given)), shown + arguments)
+        config.resume_from_checkpoint = given.resume_from_checkpoint
+        config.typed = typed
+        config.free = CHOSEN_BY_MEMORY - names_of(shown) - typed
+        if "max_steps" in typed:  # which then wins over the epochs of a resumed run
+            config.num_train_epochs = None
+        config.check()
     except UserError as error:
-        source = f" (the flags that are not given are those of {file})" if file else ""
-        raise UserError(f"{error}{source}") from None
+        if not saved:
+            raise
+        source = f"the flags that are not given are those of {folder}/config.json"
+        raise UserError(f"{error} ({source})") from None
+    if saved:
+        check_resumed(config, saved)
+    return config
 
 
 def defaults_for(given) -> dict:
     """The defaults that are others than those of the tiny policy on Countdown."""
-    if not is_large(given):
-        return {}
-    return LARGE | (ARITHMETIC if given.dataset == "arithmetic" else {})
-
-
-def is_large(given) -> bool:
-    """Whether these flags ask for more than the tiny policy on Countdown."""
     data_sets = {given.dataset, *given.eval_dataset.split(",")} - {"countdown", ""}
     with reading(f"--model {given.model}"):
         from_hub = given.model != "tiny" and not Path(given.model).exists()
-    return bool(data_sets) or from_hub
+    if not data_sets and not from_hub:
+        return {}
+    return LARGE | (ARITHMETIC if given.dataset == "arithmetic" else {})
 
 
 def names_of(arguments: list[str]) -> set[str]:
@@ -123,64 +121,73 @@ def check_resumed(config, saved: dict) -> None:
         )
 
 
-def parse(config_class: type, defaults, arguments: list[str]):
-    """A config from command-line arguments by tyro; UserError, in one line, for what it refuses."""
-    output = io.StringIO()
+def parse(config, arguments: list[str]):
+    """Set in the config what the arguments give -> the config; UserError for what is wrong."""
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [--flag value] ...",
+        description=type(config).__doc__,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+        exit_on_error=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=6),
+    )
+    comments, kinds = comments_of(type(config)), get_type_hints(type(config))
+    for name, kind in kinds.items():
+        text = f"{comments.get(name, '')} (default: {getattr(config, name)})".replace("%", "%%")
+        parser.add_argument(f"--{name}", help=text, **reader_of(kind))
+        if kind is bool:
+            hidden = dict(action="store_const", const=False, help=argparse.SUPPRESS)
+            parser.add_argument(f"--no_{name}", dest=name, **hidden)
+    underscored = [
+        re.sub("^--[^=]+", lambda flag: "--" + flag[0][2:].replace("-", "_"), argument)
+        for argument in arguments
+    ]
     try:
-        with contextlib.redirect_stderr(output):
-            return tyro.cli(
-                config_class,
-                args=with_tyros_booleans(config_class, arguments),
-                default=defaults,
-                use_underscores=True,
-            )
-    except SystemExit as ended:
-        if ended.code:
-            raise UserError(in_one_line(output.getvalue())) from None
-        raise  # of --help
+        _, unknown = parser.parse_known_args(underscored, config)
+    except argparse.ArgumentError as error:
+        raise UserError(str(error)) from None
+    if unknown:
+        words = [word.lstrip("-") for word in unknown]
+        near = [name for word in words for name in difflib.get_close_matches(word, kinds, 1)]
+        hint = f"; perhaps you meant --{' or --'.join(near)}" if near else ""
+        raise UserError(f"no such flag: {' '.join(unknown)}{hint}")
+    return config
 
 
-def with_tyros_booleans(config_class: type, arguments: list[str]) -> list[str]:
-    """`--fsdp false` and `--fsdp=False`, as in TRL, become tyro's `--no_fsdp`.
+def reader_of(kind) -> dict:
+    """What argparse is to know of a flag that is str, int, float, bool, a Literal, or also None."""
+    if kind is bool:
+        return dict(type=true_or_false, nargs="?", const=True, metavar="true, false")
+    may_be_none = type(None) in get_args(kind)
+    inner = get_args(kind)[0] if may_be_none else kind
+    choices = [*get_args(inner)]  # of a Literal
+    number_or_text = str if choices else inner
 
-    UserError for a value that is neither true nor false.
-    """
-    kinds = get_type_hints(config_class)
-    joined, rest = [], [*arguments]
-    while rest:
-        argument = rest.pop(0)
-        name, equals, value = argument.removeprefix("--").partition("=")
-        is_bool = argument.startswith("--") and kinds.get(name.replace("-", "_")) is bool
-        if is_bool and not equals and rest and not rest[0].startswith("-"):
-            equals, value = "=", rest.pop(0)
-        if is_bool and equals:
-            if value.lower() not in ("true", "false"):
-                raise UserError(f"--{name} takes true or false, got {value!r}")
-            argument = f"--{name}" if value.lower() == "true" else f"--no_{name}"
-        joined.append(argument)
-    return joined
+    def read(text: str):
+        return None if may_be_none and text == "None" else number_or_text(text)
+
+    read.__name__ = number_or_text.__name__  # which argparse shows
+    if choices:
+        return dict(type=read, choices=choices + [None] * may_be_none)
+    return dict(type=read, metavar=read.__name__)
 
 
-def in_one_line(box: str) -> str:
-    """What stands in the box that tyro draws around an error, without its pointer to --help.
+def true_or_false(text: str) -> bool:
+    """The value of `--fsdp false`, as in TRL; `--no_fsdp` is the same."""
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"takes true or false, got {text!r}")
+    return text.lower() == "true"
 
-    Rules divide the box into sections. They are hyphens where stdout is not UTF-8, and all is
-    coloured where stdout is a terminal.
-    """
-    without_colours = re.sub(r"\x1b\[[\d;]*m", "", box)
-    sections = [[]]
-    for line in without_colours.splitlines()[1:]:  # the first has the title
-        text = line.strip("│╭╮╰╯ ")
-        if text.strip("─-"):
-            sections[-1].append(text)
-        elif text:
-            sections.append([])
-    first, *others = filter(None, sections)
-    message = " ".join(first)
-    # where a flag may also be None, tyro tells both attempts; the last one matters
-    message = re.sub(r"no type matching .* - <class '\w+'>: ", "", message)
-    for section in others:
-        if section[0].startswith(("Perhaps you meant", "Arguments similar to")):
-            names = [line.split()[0] for line in section if line.startswith("--")]
-            message += f"; perhaps you meant {' or '.join(names)}"
-    return message
+
+def comments_of(config_class: type) -> dict[str, str]:
+    """Field -> the comment behind it, or in the lines above it."""
+    found = {}
+    for part in reversed(config_class.__mro__[:-1]):
+        above = []
+        for line in inspect.getsource(part).splitlines():
+            code, _, comment = line.partition("# ")
+            field = re.match(r"    (\w+): ", code)
+            if field:
+                found[field[1]] = comment or " ".join(above)
+            above = [*above, comment] if comment and not code.strip() else []
+    return found

@@ -7,7 +7,7 @@ import importlib.util
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, TypeVar, get_type_hints
 
 from rlvr import world
 from rlvr.errors import UserError, reading
@@ -16,8 +16,28 @@ from rlvr.tasks import DATASETS, EMBEDDED, TOOLS, USER_SUFFIXES, read_template_k
 from rlvr.verify import SYSTEM_PROMPTS, VERIFIERS
 
 WRITERS = ("none", "tensorboard", "wandb", "trackio")
-MOST_SECONDS = 10**6  # twelve days; timers cannot count some thousand times as many
-MOST_THREADS = 1024  # more than any machine has cores for; far more of them cannot be started
+MOST_COMPLETIONS = 10**7  # of a step or an evaluation; more do not fit into a machine's memory
+
+
+class Only:
+    """In a field's type: the flag is read only where another flag has one of these values.
+
+    Annotated[float, Only(method="agrae")] goes with `--method agrae`. Several values have blanks
+    between them, and of several flags one is enough. FILE stands for a data set of the user's own,
+    and N for any number.
+    """
+
+    def __init__(self, **readers: str):
+        self.readers = {flag: values.split() for flag, values in readers.items()}
+
+
+class AtMost:
+    """In a field's type: the largest number that the flag may have."""
+
+    def __init__(self, most: float):
+        self.most = most
+
+
 T = TypeVar("T")
 # What a field's type says beside int, float or str. A number that is neither ZeroOrMore nor AnySign
 # has to be above 0. In a resumed run only what is MayChange may differ: it does not touch the
@@ -25,22 +45,12 @@ T = TypeVar("T")
 ZeroOrMore = Annotated[T, "zero or more"]
 AnySign = Annotated[T, "any sign"]
 MayChange = Annotated[T, "may change"]
-
-
-class Only:
-    """In a field's type: the flag is read only where another flag has one of these values.
-
-    Annotated[float, Only(method="agrae")] goes with `--method agrae`. Several values have blanks
-    between them, and of several flags one is enough.
-    """
-
-    def __init__(self, **readers: str):
-        self.readers = {flag: values.split() for flag, values in readers.items()}
-
-
+Share = Annotated[T, AtMost(1)]
+Seconds = Annotated[T, AtMost(10**6)]  # twelve days; timers cannot count a thousand times as many
 OfAFile = Annotated[T, Only(dataset="FILE")]  # a file or folder of the user's own
 OfTheTinyPolicy = Annotated[T, Only(model="tiny")]
-OfCountdown = Annotated[T, Only(dataset="countdown", model="tiny")]
+OfALesson = Annotated[T, Only(sft_steps="N")]  # that the tiny policy is taught before the run
+OfCountdown = Annotated[T, Only(dataset="countdown", sft_steps="N")]
 OfArithmetic = Annotated[T, Only(dataset="arithmetic")]
 OfVllm = Annotated[T, Only(engine="auto vllm")]
 
@@ -57,8 +67,9 @@ class Config:
     answer_column: OfAFile[str] = "answer"  # of a file: the gold answer, or unit tests
     image_column: OfAFile[str] = ""  # of a file: images, as paths or bytes, one or a list
     verifier: OfAFile[Literal[tuple(VERIFIERS)]] = "math"  # of a file: what is right
-    verify_seconds: MayChange[float] = 5.0  # deadline of an answer, or of one test of a program
-    program_seconds: MayChange[float] = 20.0  # deadline of all tests of a program
+    # deadline of an answer, or of one test of a program
+    verify_seconds: MayChange[Seconds[float]] = 5.0
+    program_seconds: MayChange[Seconds[float]] = 20.0  # deadline of all tests of a program
     success_threshold: AnySign[float] = 1.0  # the reward from which on a completion is right
     # of a file: what a list of answers is
     answer_lists: OfAFile[Literal["parts", "alternatives"]] = "parts"
@@ -73,11 +84,12 @@ class Config:
     # supervised steps that teach a new tiny policy
     sft_steps: OfTheTinyPolicy[ZeroOrMore[int | None]] = None
     # share of taught solutions that miss the target
-    exchanged_targets: OfTheTinyPolicy[ZeroOrMore[float]] = 0.0
+    exchanged_targets: OfTheTinyPolicy[OfALesson[Share[ZeroOrMore[float]]]] = 0.0
     # of the tiny policy: its output head is its embedding
     tie_word_embeddings: OfTheTinyPolicy[bool] = True
     output_dir: MayChange[str] = ""  # run folder; runs/<script>-<variant>-<time> if empty
-    seed: ZeroOrMore[int] = 0  # of data order, sampling and evaluation
+    # of data order, sampling and evaluation
+    seed: Annotated[ZeroOrMore[int], AtMost(2**32 - 1)] = 0
     max_steps: MayChange[ZeroOrMore[int]] = 60  # rollouts to train on; 0 evaluates only
     num_train_epochs: MayChange[float | None] = None  # training epochs, in place of --max_steps
     prompts_per_step: int = 32  # prompts of a step, over all ranks
@@ -91,7 +103,7 @@ class Config:
     engine: Literal["auto", "hf", "vllm"] = "auto"  # auto: vLLM on a GPU, where it is installed
     rollout_batch_size: MayChange[int] = 512  # completions that transformers decodes at once
     # share of the GPU's memory for vLLM
-    vllm_gpu_memory_utilization: OfVllm[MayChange[float]] = 0.3
+    vllm_gpu_memory_utilization: OfVllm[MayChange[Share[float]]] = 0.3
     vllm_tensor_parallel_size: OfVllm[MayChange[int]] = 1  # ranks that share an engine
     vllm_enable_sleep_mode: OfVllm[MayChange[bool]] = False  # vLLM frees its memory during updates
     vllm_importance_sampling_cap: ZeroOrMore[float | None] = None  # 0: none; vLLM, bf16: 2, else 0
@@ -102,7 +114,8 @@ class Config:
     temperature: float = 1.0  # of the rollouts and, equally, of the log-probs in the loss
     learning_rate: ZeroOrMore[float] = 1e-4  # of AdamW; a schedule scales it
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"  # after the warm-up
-    warmup_ratio: ZeroOrMore[float] = 0.0  # share of the updates in which the rate rises from 0
+    # share of the updates in which the rate rises from 0
+    warmup_ratio: Share[ZeroOrMore[float]] = 0.0
     weight_decay: ZeroOrMore[float] = 0.0  # of AdamW
     max_grad_norm: float = 1.0  # longer gradients are scaled down to this norm
     epsilon: float = 0.2  # lower clip range of the ratio
@@ -121,67 +134,58 @@ class Config:
     eval_protocol: MayChange[Literal[tuple(PROTOCOLS)]] = "none"  # preset of a paper's evaluation
     eval_temperature: MayChange[float] = 1.0  # of the evaluation's samples
     eval_max_completion_length: MayChange[ZeroOrMore[int]] = 0  # 0: as max_completion_length
-    top_p: MayChange[float] = 1.0  # of the evaluation's samples; rollouts use the whole softmax
+    # of the evaluation's samples; rollouts use the whole softmax
+    top_p: MayChange[Share[float]] = 1.0
     save_steps: MayChange[int] = 100  # steps between checkpoints; the last step is always saved
     resume_from_checkpoint: MayChange[str] = ""  # run or checkpoint folder, or "latest"
     save_total_limit: MayChange[ZeroOrMore[int]] = 0  # checkpoints to keep, the newest; 0 for all
     max_skipped_updates: MayChange[int] = 10  # NaN or infinite updates in a row that end the run
-    num_threads: MayChange[int | None] = None  # CPU threads of torch; torch's own choice if None
+    # CPU threads of torch; torch's own choice if None. Far more than 1024 cannot be started.
+    num_threads: MayChange[Annotated[int | None, AtMost(1024)]] = None
     fsdp: MayChange[bool] = True  # with torchrun, shard weights, gradients and Adam's moments
-    ddp_timeout: MayChange[float] = 1800.0  # seconds that a rank waits for another one
+    ddp_timeout: MayChange[Seconds[float]] = 1800.0  # seconds that a rank waits for another one
     trust_remote_code: MayChange[bool] = False  # run the model code that comes with --model
     log_tokens: MayChange[ZeroOrMore[int]] = 1  # groups a step whose tokens report.html shows
     report_to: MayChange[Literal[WRITERS]] = "none"  # beside the .jsonl files
     cache_dir: MayChange[str] = "~/.cache/rlvr"  # where a tiny policy is kept that is taught here
-    # Not a flag: those of CHOSEN_BY_MEMORY that nobody has given, so that they may be chosen.
+    # No flags, but which of them have been typed, be it with their default, and which of
+    # CHOSEN_BY_MEMORY nobody has given, so that they may be chosen.
+    typed = frozenset()
     free = frozenset()
 
     def check(self) -> None:
         """Raise UserError, in one line, for a value or a combination that cannot work."""
-        for name, kind in get_type_hints(type(self), include_extras=True).items():
-            check_number(name, getattr(self, name), kind)
-        ranks = world.WORLD_SIZE
-        batch = self.prompts_per_step * self.num_generations
+        for name, marks in marks_of(type(self)).items():
+            check_number(name, getattr(self, name), marks)
         if self.num_generations < 2:
             raise UserError("--num_generations must be 2 or more: a group judges a completion")
-        if self.top_p > 1:
-            raise UserError("--top_p must be at most 1")
-        if self.exchanged_targets > 1:
-            raise UserError("--exchanged_targets must be at most 1")
-        if self.base and (self.sft_steps is not None or self.exchanged_targets):
-            raise UserError(
-                f"--base {self.base} is taught already: leave out --sft_steps and "
-                "--exchanged_targets"
-            )
-        if self.exchanged_targets and self.sft_steps is None:
-            raise UserError("--exchanged_targets is for the policy that --sft_steps teaches")
-        if self.warmup_ratio > 1:
-            raise UserError("--warmup_ratio must be at most 1")
-        if self.vllm_gpu_memory_utilization > 1:
-            raise UserError("--vllm_gpu_memory_utilization must be at most 1")
-        if not re.fullmatch("[234](,[234])*", self.numbers):
-            raise UserError("--numbers takes 2, 3 and 4, separated by commas")
-        if not re.fullmatch("[1-4](,[1-4])*", self.arithmetic_levels):
-            raise UserError("--arithmetic_levels takes 1, 2, 3 and 4, separated by commas")
+        batch = self.prompts_per_step * self.num_generations
         if batch % self.minibatch_size:
             raise UserError(f"--minibatch_size must divide the batch of {batch} completions")
+        completions = {
+            "--prompts_per_step x --num_generations x --num_iterations": batch
+            * self.num_iterations,
+            "--eval_problems x --eval_samples": max(self.eval_problems, 1) * self.eval_samples,
+        }
+        for names, count in completions.items():
+            if count > MOST_COMPLETIONS:
+                raise UserError(f"{names} must be at most {MOST_COMPLETIONS}")
+        ranks = world.WORLD_SIZE
         if self.prompts_per_step % ranks or self.minibatch_size % ranks:
             raise UserError(
                 f"the {ranks} ranks must divide --prompts_per_step and --minibatch_size"
             )
-        if self.engine == "vllm" and not importlib.util.find_spec("vllm"):
-            raise UserError("--engine vllm: vLLM is not installed; the README says how")
         if ranks % self.vllm_tensor_parallel_size:
             raise UserError("--vllm_tensor_parallel_size must divide the ranks")
         if 0 < self.eval_problems < ranks:
             raise UserError("--eval_problems must be at least one a rank")
-        if self.num_threads is not None and self.num_threads > MOST_THREADS:
-            raise UserError(f"--num_threads must be at most {MOST_THREADS}")
-        for name in ("verify_seconds", "program_seconds", "ddp_timeout"):
-            if getattr(self, name) > MOST_SECONDS:
-                raise UserError(f"--{name} must be at most {MOST_SECONDS}")
-        if self.seed >= 2**32:
-            raise UserError("--seed must be below 2**32")
+        if self.engine == "vllm" and not importlib.util.find_spec("vllm"):
+            raise UserError("--engine vllm: vLLM is not installed; the README says how")
+        if self.base and self.sft_steps is not None:
+            raise UserError(f"--base {self.base} is taught already: leave out --sft_steps")
+        for name, choices in (("numbers", "234"), ("arithmetic_levels", "1234")):
+            if not re.fullmatch(f"[{choices}](,[{choices}])*", getattr(self, name)):
+                raise UserError(f"--{name} takes {', '.join(choices)}, separated by commas")
         read_template_kwargs(self.chat_template_kwargs)
         if not self.eval_names:
             raise UserError("--eval_dataset names no data set")
@@ -197,26 +201,29 @@ class Config:
                 raise UserError(f"{name!r} is no file and none of the data sets {names}")
 
     def is_given(self, name: str) -> bool:
-        """Whether a flag is away from its default, be it by a preset."""
-        return getattr(self, name) != getattr(type(self), name)
+        """Whether a flag has been typed, or is away from its default, be it by a preset."""
+        return name in self.typed or getattr(self, name) != getattr(type(self), name)
+
+    def words_of(self, flag: str) -> set[str]:
+        """What Only may ask for: a flag's value, all data sets, and FILE or N for what they are."""
+        value = getattr(self, flag)
+        if flag == "dataset":
+            names = {value, *self.eval_names}
+            return names | ({"FILE"} if names - {*EMBEDDED, *DATASETS} else set())
+        return {str(value)} | ({"N"} if isinstance(value, int) else set())
 
     def refuse_unread(self) -> None:
-        """UserError for a flag away from its default that nothing would read."""
-        data_sets = {self.dataset, *self.eval_names}
-        own = data_sets - {*EMBEDDED, *DATASETS}
-        for name, kind in get_type_hints(type(self), include_extras=True).items():
-            marks = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+        """UserError for a flag that is given and that nothing would read."""
+        for name, marks in marks_of(type(self)).items():
             for only in (mark for mark in marks if isinstance(mark, Only)):
-                found = {flag: {str(getattr(self, flag))} for flag in only.readers}
-                if "dataset" in found:
-                    found["dataset"] = data_sets | ({"FILE"} if own else set())
-                is_read = any(found[flag] & {*values} for flag, values in only.readers.items())
+                readers = only.readers.items()
+                is_read = any(self.words_of(flag) & {*values} for flag, values in readers)
                 if self.is_given(name) and not is_read:
-                    (flag, values), *_ = only.readers.items()
-                    raise UserError(
-                        f"--{name} is for --{flag} {', '.join(values)}, "
-                        f"not {', '.join(sorted(found[flag]))}"
+                    wanted = " or ".join(
+                        f"--{flag} {', '.join(values)}" for flag, values in readers
                     )
+                    found = ", ".join(sorted(self.words_of(next(iter(only.readers)))))
+                    raise UserError(f"--{name} is for {wanted}, not {found}")
 
     def uses_vllm(self, gpu: bool) -> bool:
         """Whether vLLM samples, on a machine with or without a GPU."""
@@ -228,8 +235,7 @@ class Config:
         scheduled = self.lr_scheduler_type != "constant" or self.warmup_ratio > 0
         if scheduled and name in ("max_steps", "num_train_epochs"):
             return False
-        kind = get_type_hints(type(self), include_extras=True)[name]
-        return is_marked(kind, MayChange)
+        return "may change" in marks_of(type(self))[name]
 
     @property
     def eval_names(self) -> list[str]:
@@ -244,20 +250,24 @@ class Config:
         return self.max_prompt_length + longest_completion
 
 
-def is_marked(kind, marker) -> bool:
-    """Whether a field's type is `marker[...]`, possibly within another marker."""
-    return get_origin(kind) is Annotated and get_args(marker)[1] in get_args(kind)[1:]
+def marks_of(config_class: type) -> dict[str, tuple]:
+    """What the type of each flag says beside int, float or str."""
+    kinds = get_type_hints(config_class, include_extras=True)
+    return {name: getattr(kind, "__metadata__", ()) for name, kind in kinds.items()}
 
 
-def check_number(name: str, value, kind) -> None:
+def check_number(name: str, value, marks: tuple) -> None:
     """UserError for a number that its field's type forbids, NaN, infinite, or infinite in fp32."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
-    if is_marked(kind, AnySign):
-        allowed, limit = value > -1e38, "above -1e38"
-    elif is_marked(kind, ZeroOrMore):
-        allowed, limit = value >= 0, "0 or more"
+    if "any sign" in marks:
+        least, allowed = "above -1e38", value > -1e38
+    elif "zero or more" in marks:
+        least, allowed = "0 or more", value >= 0
     else:
-        allowed, limit = value > 0, "above 0"
-    if not allowed or not value < 1e38:
-        raise UserError(f"--{name} must be {limit} and below 1e38, got {value}")
+        least, allowed = "above 0", value > 0
+    if not allowed:
+        raise UserError(f"--{name} must be {least}, got {value}")
+    most = min([1e38, *(mark.most for mark in marks if isinstance(mark, AtMost))])
+    if not value <= most:  # NaN, too
+        raise UserError(f"--{name} must be at most {most}, got {value}")
