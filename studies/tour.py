@@ -45,6 +45,7 @@ UNSHOWN = ("output_dir", "cache_dir", "num_threads", "log_tokens")  # flags that
 SCRIPTS = ("grpo", "agrae", "asymgrpo", "fade", "cwgrpo")
 MOST_PASSES = 4  # of a loop, and calls of a function by one line, that are kept
 MOST_ROWS, MOST_COLUMNS = 16, 64  # of a table
+MOST_WEIGHTS = 10**9  # of a policy whose changes are measured
 SHAPE = re.compile(r"\[((?:[A-Za-z]|\d+)(?:, (?:[A-Za-z]|\d+))*)\]")
 HANDED_ON = ("G", "N", "T", "V", "H")  # letters that mean the same in the functions that are called
 VIEWS = ("view", "flatten", "unflatten")  # an argument of this kind is computed once more
@@ -243,8 +244,9 @@ class Tour:
                 call.visits[-1][2].append([ast.unparse(node), shown])
 
     def keep_changes(self, call: Call, first: int, last: int, names: list[str]) -> None:
-        """Show those of the names whose values are others than they were."""
+        """Show those of the names that the statement binds, or whose values are others now."""
         values, changed = call.frame.f_locals, call.visits[-1][2]
+        bound = bound_by(call.statement)
         if call.parent is None:
             self.learn(call, values)
         for name in names:
@@ -252,12 +254,15 @@ class Tour:
                 continue
             now, was = fingerprints(values[name]), call.known.get(name)
             call.known[name] = now
-            if was and now[0] == was[0]:  # the same object, some of whose fields may be others
+            if (
+                was and now[0] == was[0] and name not in bound
+            ):  # the same object, some of whose fields may be others
                 for field, value in fields_of(values[name]).items():
-                    if now[1][field] != was[1].get(field):
-                        comment, full = self.field_comment(values[name], field), f"{name}.{field}"
+                    full = f"{name}.{field}"
+                    if now[1][field] != was[1].get(field) or full in bound:
+                        comment = self.field_comment(values[name], field)
                         changed.append([full, self.show(call, full, value, comment)])
-            elif now != was:
+            else:
                 comment = self.comment(call, first, last)
                 changed.append([name, self.show(call, name, values[name], comment)])
 
@@ -376,12 +381,15 @@ class Tour:
 
     def show_policy(self, policy) -> str:
         """How long the gradient is, and how far the weights have moved since they were shown."""
+        count = sum(part.numel() for part in policy.parameters())
+        if count > MOST_WEIGHTS:  # to keep a copy of
+            return f"{count:,} weights"
         with torch.no_grad():
             weights = torch.cat([part.flatten() for part in policy.parameters()])
             gradients = [part.grad.norm() for part in policy.parameters() if part.grad is not None]
             moved = (weights - self.weights.get(id(policy), weights)).norm()
         self.weights[id(policy)] = weights
-        text = f"{len(weights):,} weights"
+        text = f"{count:,} weights"
         text += f", gradient norm {torch.stack(gradients).norm():.4g}" if gradients else ""
         return text + (f", moved by {moved:.4g}" if moved else "")
 
@@ -498,6 +506,14 @@ def arguments_of(statement) -> list:
         for part in found
         if getattr(part.func, "attr", "") in VIEWS and part.lineno > statement.lineno
     ]
+
+
+def bound_by(statement) -> set[str]:
+    """The names and attributes that an assignment binds, be it to the value that they have."""
+    if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        return set()
+    parts = [part for part in ast.walk(statement) if isinstance(part, ast.Name | ast.Attribute)]
+    return {ast.unparse(part) for part in parts if isinstance(part.ctx, ast.Store)}
 
 
 def fields_of(value) -> dict:
