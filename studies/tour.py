@@ -1,0 +1,600 @@
+"""tour.html: a script's own text, and beside each line what it has just computed in a real step.
+
+    python studies/tour.py grpo.py                    # any script, or your edited copy
+    python studies/tour.py fade.py --variant power    # with any of its flags
+    python studies/tour.py --make                     # docs/tours/: the pages of the five scripts
+
+It runs the script for one step of 2 prompts with 4 completions each, in two minibatches and two
+iterations, and writes the page into the run folder. Shape comments, such as `# [B, G]`, are checked
+against the real shapes: a wrong one is red on the page, and printed.
+
+Python's line events tell when a line of `main` has run, or one of a function of the script or of
+common.py that it enters. rlvr is left out. What differs between before and after is the line's.
+"""
+
+import ast
+import functools
+import html
+import io
+import json
+import math
+import re
+import runpy
+import sys
+import tempfile
+import tokenize
+from pathlib import Path
+
+from project import ROOT, STUDIES
+
+import rlvr
+import rlvr.training.run
+from rlvr.tasks import Sample
+
+import torch
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+# At this seed both groups are mixed, and in the second iteration some tokens are clipped.
+FLAGS = (
+    "seed=16 max_steps=1 prompts_per_step=2 num_generations=4 minibatch_size=4 num_iterations=2 "
+    "eval_problems=2 eval_samples=2 log_tokens=0 num_threads=1"
+)
+UNSHOWN = ("output_dir", "cache_dir", "num_threads", "log_tokens")  # flags that hang on a machine
+SCRIPTS = ("grpo", "agrae", "asymgrpo", "fade", "cwgrpo")
+MOST_PASSES = 4  # of a loop, and calls of a function by one line, that are kept
+MOST_ROWS, MOST_COLUMNS = 16, 64  # of a table
+MOST_WEIGHTS = 10**9  # of a policy whose changes are measured
+SHAPE = re.compile(r"\[((?:[A-Za-z]|\d+)(?:, (?:[A-Za-z]|\d+))*)\]")
+HANDED_ON = ("G", "N", "T", "V", "H")  # letters that mean the same in the functions that are called
+VIEWS = ("view", "flatten", "unflatten")  # an argument of this kind is computed once more
+LOOPS = ast.For | ast.While
+UNCOLOURED = re.compile(r'<span class="(?!c1|sd|k|ow|s1|s2|sa|mi|mf|nf|nc)\w+">([^<]*)</span>')
+
+
+class Source:
+    """A file's text: its lines in colour, its statements, loops, functions and shape comments."""
+
+    def __init__(self, path: Path):
+        self.name = path.name
+        text = path.read_text()
+        coloured = highlight(text, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
+        self.lines = ["", *UNCOLOURED.sub(r"\1", coloured).split("\n")]  # the first line is 1
+        self.comments = {}  # line -> the shapes that its comment begins with
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT and token.string.startswith("# ["):
+                self.comments[token.start[0]] = SHAPE.findall(token.string)
+        self.statements = {}  # line -> the innermost statement that it belongs to
+        self.loops = {}  # line -> the loops around it, the outermost first
+        self.functions = {}  # first line of a function -> its node
+        self.fields = {}  # (class, field) -> line
+        self.tree = ast.parse(text)
+        self.read(self.tree, ())
+
+    def read(self, node, loops) -> None:
+        """Enter the statements below a node. Those inside overwrite those around them."""
+        for child in ast.iter_child_nodes(node):
+            inner = loops + (child,) * isinstance(child, LOOPS)
+            if isinstance(child, ast.stmt):
+                for line in range(child.lineno, child.end_lineno + 1):
+                    self.statements[line], self.loops[line] = child, inner
+            if isinstance(child, ast.FunctionDef):
+                inner = ()
+                self.functions[min(part.lineno for part in [child, *child.decorator_list])] = child
+            if isinstance(child, ast.AnnAssign) and isinstance(node, ast.ClassDef):
+                self.fields[node.name, child.target.id] = child.lineno
+            self.read(child, inner)
+
+    def describe(self, first: int, name: str) -> dict:
+        """A function as the page shows it: blocks of lines that belong together."""
+        node = self.functions[first]
+        body, end = node.body[0].lineno, node.end_lineno
+        blocks = []  # [first line, last line, the line that its values belong to]
+        for line in range(first, end + 1):
+            statement = self.statements.get(line, node)  # a decorator is none
+            is_code = line >= body and statement is not node and line <= last_line(statement)
+            key = statement.lineno if is_code else line if line < body else "comment"
+            if blocks and blocks[-1][2] == key:
+                blocks[-1][1] = line
+            else:
+                blocks.append([line, line, key])
+        loops = {part.lineno: part.end_lineno for part in ast.walk(node) if isinstance(part, LOOPS)}
+        place = dict(name=name, file=self.name, first=first, body=body)
+        return dict(**place, lines=self.lines[first : end + 1], blocks=blocks, loops=loops)
+
+
+def last_line(statement) -> int:
+    """The last line of a statement, without the statements in it."""
+    inside = getattr(statement, "body", None)
+    return inside[0].lineno - 1 if inside else statement.end_lineno
+
+
+class Call:
+    """What a function did when it was called once."""
+
+    def __init__(self, frame, source: Source, parent):
+        self.frame, self.source, self.parent = frame, source, parent
+        self.first, self.name = frame.f_code.co_firstlineno, frame.f_code.co_qualname
+        self.known = {}  # name -> its fingerprint after the last statement
+        self.visits = []  # of statements: [line, passes of its loops, names and values, calls]
+        self.statement = None  # that runs
+        self.passes = {}  # first line of a loop -> the pass that it is in
+        self.counts = {}  # first line of a loop -> the passes that it had
+        self.silent = False  # in a pass that is not kept
+        self.letters = {}  # of shapes -> sizes
+        if parent:
+            is_inner = self.name.startswith(f"{parent.name}.<locals>")
+            kept = parent.letters if is_inner else HANDED_ON
+            self.letters = {key: parent.letters[key] for key in kept if key in parent.letters}
+
+    def nearest(self, name: str):
+        """The value of a name here or in the nearest call above that has it."""
+        if name in self.frame.f_locals or not self.parent:
+            return self.frame.f_locals.get(name)
+        return self.parent.nearest(name)
+
+
+class Tour:
+    """The calls of a run of a script, from main on."""
+
+    def __init__(self, script: Path):
+        self.script = script
+        own = script.resolve().with_name("common.py")
+        paths = [script.resolve(), own if own.exists() else ROOT / "common.py"]
+        self.sources = {str(path): Source(path) for path in paths}
+        self.sources |= {str(script): self.sources[str(paths[0])]}  # as runpy names it
+        self.open = {}  # frame -> Call; None for one that is not kept
+        self.calls, self.entered = [], {}
+        self.tables, self.values = Pool(), Pool()
+        self.before = {}  # where a value was shown -> its table then
+        self.checked, self.wrong = set(), []
+        self.tokenizer, self.samples, self.folder, self.weights = None, [], None, {}
+
+    # ---------------------------------------------------------------------------------- events
+
+    def on_call(self, frame, event, arg):
+        """A function begins: whether its lines are to be seen."""
+        code, source = frame.f_code, self.sources.get(frame.f_code.co_filename)
+        is_config = isinstance(frame.f_locals.get("self"), rlvr.flags.Config)
+        if source is None or code.co_firstlineno not in source.functions or is_config:
+            return None
+        above = frame.f_back
+        while above and above not in self.open:
+            above = above.f_back
+        parent = self.open.get(above)
+        if parent is None and (above or code.co_name != "main"):
+            return None
+        if parent and not self.is_kept(parent, code):
+            frame.f_trace_lines = False
+            self.open[frame] = None  # so that what it calls is not taken for its caller's
+            return self.on_line
+        call = self.open[frame] = Call(frame, source, parent)
+        self.calls.append(call)
+        for argument in ast.walk(source.functions[call.first].args):
+            if isinstance(argument, ast.arg):
+                call.visits.append([argument.lineno, [], [], []])
+                self.keep_changes(call, argument.lineno, argument.lineno, [argument.arg])
+        call.known = {name: fingerprints(value) for name, value in frame.f_locals.items()}
+        return self.on_line
+
+    def is_kept(self, parent: Call, code) -> bool:
+        """Whether a call is kept: not too many, and main enters common.evaluate once."""
+        if parent.silent or parent.statement is None:
+            return False
+        line, _, _, made = parent.visits[-1]
+        is_first = parent.parent or self.entered.setdefault(code, line) == line
+        is_own = self.sources[code.co_filename].name == self.script.name
+        count = sum(self.calls[index].first == code.co_firstlineno for index in made)
+        if count == MOST_PASSES or not (is_first or is_own):
+            return False
+        made.append(len(self.calls))
+        return True
+
+    def on_line(self, frame, event, arg):
+        """A line of a call begins, or the call returns."""
+        call = self.open[frame]
+        if call and event == "line":
+            statement = call.source.statements[frame.f_lineno]
+            if statement is not call.statement:
+                self.end_statement(call)
+                self.begin_statement(call, statement)
+        if event == "return":
+            del self.open[frame]
+            if call:
+                self.end_statement(call)
+                if not call.silent and arg is not None:
+                    comment = self.comment(call, call.statement.lineno, last_line(call.statement))
+                    call.visits[-1][2].append(["returns", self.show(call, "returns", arg, comment)])
+                call.frame, call.known = None, {}
+        return self.on_line
+
+    def begin_statement(self, call: Call, statement) -> None:
+        loops = call.source.loops[statement.lineno]
+        for loop in loops:
+            first, before = loop.lineno, call.statement
+            if not before or not first <= before.lineno <= loop.end_lineno:
+                call.passes[first] = 1
+            elif loop is statement:
+                call.passes[first] += 1
+                for letter in "mbn":  # may have another size in the next pass
+                    call.letters.pop(letter, None)
+            call.counts[first] = call.passes[first] - (loop is statement)
+        passes = [call.passes[loop.lineno] for loop in loops]
+        was_silent, call.silent = call.silent, any(number > MOST_PASSES for number in passes)
+        if was_silent and not call.silent:
+            call.known = {name: fingerprints(value) for name, value in call.frame.f_locals.items()}
+        call.statement = statement
+        if not call.silent:
+            call.visits.append([statement.lineno, passes, [], []])
+
+    def end_statement(self, call: Call) -> None:
+        """Keep what the statement that ends has bound or changed, and check its arguments."""
+        if not call.statement or call.silent:
+            return
+        values = call.frame.f_locals
+        self.keep_changes(call, call.statement.lineno, last_line(call.statement), [*values])
+        for line, node in arguments_of(call.statement):
+            if line in call.source.comments:
+                value = eval(
+                    compile(ast.Expression(node), "", "eval"), call.frame.f_globals, values
+                )
+                comment = call.source, line
+                shown = self.show(call, ast.unparse(node), value, comment)
+                call.visits[-1][2].append([ast.unparse(node), shown])
+
+    def keep_changes(self, call: Call, first: int, last: int, names: list[str]) -> None:
+        """Show those of the names that the statement binds, or whose values are others now."""
+        values, changed = call.frame.f_locals, call.visits[-1][2]
+        bound = bound_by(call.statement)
+        if call.parent is None:
+            self.learn(call, values)
+        for name in names:
+            if name not in values or name == "_":
+                continue
+            now, was = fingerprints(values[name]), call.known.get(name)
+            call.known[name] = now
+            if (
+                was and now[0] == was[0] and name not in bound
+            ):  # the same object, some of whose fields may be others
+                for field, value in fields_of(values[name]).items():
+                    full = f"{name}.{field}"
+                    if now[1][field] != was[1].get(field) or full in bound:
+                        comment = self.field_comment(values[name], field)
+                        changed.append([full, self.show(call, full, value, comment)])
+            else:
+                comment = self.comment(call, first, last)
+                changed.append([name, self.show(call, name, values[name], comment)])
+
+    def learn(self, main: Call, values: dict) -> None:
+        """The sizes of main's letters, which common.py's docstring explains, and its samples."""
+        configs = [value for value in values.values() if isinstance(value, rlvr.flags.Config)]
+        config, letters = configs[0], main.letters
+        letters |= dict(B=config.prompts_per_step, G=config.num_generations)
+        letters["N"] = letters["B"] * letters["G"]
+        self.tokenizer = values.get("tokenizer")
+        self.folder = getattr(values.get("run"), "folder", None)
+        if "policy" in values:
+            sizes = values["policy"].config.get_text_config()
+            letters |= dict(V=sizes.vocab_size, H=sizes.hidden_size)
+        if "batch" in values:
+            self.samples = values["batch"].samples
+            letters["T"] = max(len(sample.completion_ids) for sample in self.samples)
+
+    # ---------------------------------------------------------------------------------- shapes
+
+    def comment(self, call: Call, first: int, last: int):
+        """(source, line) of the shape comment on what a statement binds, or None."""
+        arguments = [line for line, _ in arguments_of(call.statement)]
+        lines = [line for line in range(first, last + 1) if line in call.source.comments]
+        return next(((call.source, line) for line in lines if line not in arguments), None)
+
+    def field_comment(self, owner, field: str):
+        """The same for a field of a class, whose comment stands beside its annotation."""
+        for source in self.sources.values():
+            line = source.fields.get((type(owner).__name__, field))
+            if line in source.comments:
+                return source, line
+        return None
+
+    def check(self, call: Call, name: str, value, comment) -> dict:
+        """The words of a tensor's shape: true, or wrong. A letter has one size in a call."""
+        source, line = comment
+        choices = source.comments[line]
+        self.checked.add((source.name, line))
+        sizes = [*value.shape]
+        for words in choices:
+            letters = dict(call.letters)
+            pairs = [*zip(words.split(", "), sizes, strict=False)]
+            fits = [self.fits(call, letters, word, size) for word, size in pairs]
+            if len(sizes) == len(words.split(", ")) and all(fits):
+                call.letters = letters
+                return dict(words=f"[{words}]")
+        words = " or ".join(f"[{words}]" for words in choices)
+        if (source.name, line, name, words, sizes) not in self.wrong:
+            self.wrong.append((source.name, line, name, words, sizes))
+        return dict(wrong=words)
+
+    def fits(self, call: Call, letters: dict, word: str, size: int) -> bool:
+        """Whether a number or letter can have a size. A new letter is learned.
+
+        After the rollout a function has the prompts of the batch, or those of its rows.
+        """
+        if word.isdigit():
+            return int(word) == size
+        rows, minibatch = call.nearest("rows"), call.nearest("minibatch")
+        known = [*(len(part) for part in (rows, minibatch) if part is not None)]
+        groups = [count // letters["G"] for count in known]
+        if word == "m" and (rows is None or size != len(rows)):
+            return False
+        if word == "n" and minibatch is not None and size != len(minibatch):
+            return False
+        if word == "b" and size not in groups:
+            return False
+        if word == "B" and "T" in letters and size not in (*groups, self.calls[0].letters["B"]):
+            return False
+        return letters.setdefault(word, size) == size
+
+    # ---------------------------------------------------------------------------------- values
+
+    def show(self, call: Call, name: str, value, comment=None, depth: int = 0):
+        """A value as the page reads it: text, or the number of a dict in self.values."""
+        parts = [*flat(value)] if isinstance(value, list | tuple) else []
+        fields = value if isinstance(value, dict) else fields_of(value)
+        if isinstance(value, torch.Tensor):
+            shown = self.show_tensor(call, name, value.detach(), comment)
+        elif isinstance(value, bool | int | float | str | None):
+            return json.dumps(value) if isinstance(value, str) else str(number(value))
+        elif isinstance(value, rlvr.flags.Config):
+            given = [key for key in value.__dataclass_fields__ if value.is_given(key)]
+            shown = {f"--{key}": str(getattr(value, key)) for key in given if key not in UNSHOWN}
+        elif isinstance(value, torch.nn.Module):
+            return self.show_policy(value)
+        elif isinstance(value, functools.partial):
+            given = {key: self.show(call, key, part) for key, part in value.keywords.items()}
+            shown = {"function": value.func.__name__, **given}
+        elif parts and all(isinstance(part, Sample) for part in parts):
+            rows = [self.show_sample(sample) for sample in parts[:MOST_ROWS]]
+            shown = dict(kind="samples", rows=rows)
+        elif parts and all(isinstance(part, bool | int | float | str) for part in parts):
+            text = json.dumps(rounded(value))
+            return text if len(text) < 300 else f"{len(value)} of them: {text[:300]} ..."
+        elif any(isinstance(part, torch.Tensor) for part in parts) and depth < 2:
+            some = enumerate(value[:MOST_PASSES])
+            shown = {str(i): self.show(call, name, part, comment, depth + 1) for i, part in some}
+        elif parts:
+            kinds = sorted({type(part).__name__ for part in parts})
+            return f"{len(value)} of {', '.join(kinds)}"
+        elif (fields or value == {}) and depth < 3:
+            shown = {}
+            for key, part in fields.items():
+                beside = self.field_comment(value, key)
+                if not str(key).startswith("seconds"):  # which no seed settles
+                    shown[str(key)] = self.show(call, f"{name}.{key}", part, beside, depth + 1)
+        else:
+            return getattr(value, "__name__", type(value).__name__)
+        return self.values.keep(shown)
+
+    def show_sample(self, sample) -> list:
+        prompt = self.tokenizer.decode(sample.prompt_ids)
+        return [prompt, sample.text, sample.reward]
+
+    def show_policy(self, policy) -> str:
+        """How long the gradient is, and how far the weights have moved since they were shown."""
+        count = sum(part.numel() for part in policy.parameters())
+        if count > MOST_WEIGHTS:  # to keep a copy of
+            return f"{count:,} weights"
+        with torch.no_grad():
+            weights = torch.cat([part.flatten() for part in policy.parameters()])
+            gradients = [part.grad.norm() for part in policy.parameters() if part.grad is not None]
+            moved = (weights - self.weights.get(id(policy), weights)).norm()
+        self.weights[id(policy)] = weights
+        text = f"{count:,} weights"
+        text += f", gradient norm {torch.stack(gradients).norm():.4g}" if gradients else ""
+        return text + (f", moved by {moved:.4g}" if moved else "")
+
+    def show_tensor(self, call: Call, name: str, value, comment) -> dict:
+        shown = dict(kind="tensor", shape=[*value.shape], dtype=str(value.dtype)[6:])
+        if comment:
+            shown |= self.check(call, name, value, comment)
+        if value.dim() == 0:
+            return shown | dict(number=number(value.item()))
+        table = value.reshape(-1, value.shape[-1])
+        G, T = call.letters.get("G"), call.letters.get("T")
+        labels = "cells" if value.dim() == 1 or value.shape[-1] == G else "rows"
+        ids = None
+        if value.dtype != torch.int64:  # which are rows themselves
+            ids = self.row_ids(call, value.numel() if labels == "cells" else len(table))
+        if not ids and len(self.samples) == len(value) * G and value.numel() == len(value):
+            ids, labels = [*range(len(value))], "prompts"
+        if ids:
+            shown |= dict(labels=labels, ids=ids[: MOST_ROWS * MOST_COLUMNS])
+        if labels == "rows" and ids and value.shape[-1] == T:
+            shown |= dict(text=1)
+        rows = table[:MOST_ROWS, :MOST_COLUMNS].tolist()
+        shown["table"] = self.tables.keep(rounded(rows))
+        place = (call.name, call.visits[-1][0], name, *(ids or [-1]))
+        former = self.before.get(place, shown["table"])
+        if ids and former != shown["table"]:
+            shown |= dict(before=former)
+        self.before[place] = shown["table"]
+        return shown
+
+    def row_ids(self, call: Call, count: int) -> list[int] | None:
+        """Which completions so many rows are of."""
+        while call and self.samples:
+            values = call.frame.f_locals
+            for name in ("rows", "minibatch", "later"):
+                ids = [int(row) for row in values.get(name, ())]
+                # between two loops over rows, those of the loop before are still there
+                if len(ids) == count and {*ids} <= {*map(int, values.get("minibatch", ids))}:
+                    return ids
+            call = call.parent
+        return [*range(count)] if count and count == len(self.samples) else None
+
+    # ------------------------------------------------------------------------------------ page
+
+    def page(self, command: str) -> str:
+        """The whole page, which needs no network."""
+        places, calls = {}, []
+        for call in self.calls:
+            of = places.setdefault((call.source, call.first, call.name), len(places))
+            calls.append(dict(of=of, visits=call.visits, counts=call.counts))
+        ids = [sample.completion_ids for sample in self.samples]
+        about = self.sources[str(self.script)].tree
+        data = dict(
+            script=self.script.name,
+            command=command,
+            about=ast.get_docstring(about) or "",
+            letters=self.calls[0].letters,
+            samples=[self.show_sample(sample) for sample in self.samples],
+            right=[sample.success for sample in self.samples],
+            tokens=[self.tokenizer.batch_decode([[token] for token in row]) for row in ids],
+            functions=[source.describe(first, name) for source, first, name in places],
+            calls=calls,
+            values=self.values.kept,
+            tables=self.tables.kept,
+            wrong=self.wrong,
+        )
+        text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+        page = (STUDIES / "tour.html").read_text().replace("NAME", html.escape(self.script.name))
+        return page.replace("DATA_OF_THE_TOUR", text)
+
+
+class Pool:
+    """Values that can be written as JSON; the same one is kept once."""
+
+    def __init__(self):
+        self.kept, self.places = [], {}
+
+    def keep(self, value) -> int:
+        place = self.places.setdefault(json.dumps(value), len(self.kept))
+        if place == len(self.kept):
+            self.kept.append(value)
+        return place
+
+
+def flat(values):
+    """The parts of a list of lists of lists."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from flat(value)
+        else:
+            yield value
+
+
+def rounded(value):
+    """A list of lists with the numbers as they are shown."""
+    return [*map(rounded, value)] if isinstance(value, list | tuple) else number(value)
+
+
+def number(value):
+    """Four digits; what is not finite as text."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}") if math.isfinite(value) else str(value)
+    return value
+
+
+def arguments_of(statement) -> list:
+    """(line, node) of arguments that only view a tensor, each alone on its line."""
+    if not statement or hasattr(statement, "body"):
+        return []
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    found = [part for call in calls for part in call.args if isinstance(part, ast.Call)]
+    return [
+        (part.lineno, part)
+        for part in found
+        if getattr(part.func, "attr", "") in VIEWS and part.lineno > statement.lineno
+    ]
+
+
+def bound_by(statement) -> set[str]:
+    """The names and attributes that an assignment binds, be it to the value that they have."""
+    if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        return set()
+    parts = [part for part in ast.walk(statement) if isinstance(part, ast.Name | ast.Attribute)]
+    return {ast.unparse(part) for part in parts if isinstance(part.ctx, ast.Store)}
+
+
+def fields_of(value) -> dict:
+    """The fields of an object whose class stands in the script or in common.py."""
+    own = type(value).__module__ in ("__main__", "common") and hasattr(value, "__dict__")
+    return vars(value) if own and not isinstance(value, rlvr.flags.Config) else {}
+
+
+def fingerprints(value) -> tuple:
+    """(of the value itself, of its fields): others once it has been bound anew or changed."""
+    fields = {name: fingerprint(part) for name, part in fields_of(value).items()}
+    return (Same(value) if fields else fingerprint(value)), fields
+
+
+class Same:
+    """Is equal only where it holds the same object, which it keeps alive."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return isinstance(other, Same) and self.value is other.value
+
+
+def fingerprint(value):
+    if isinstance(value, torch.Tensor):
+        return Same(value), value._version
+    if isinstance(value, torch.nn.Module):
+        gradients = [part.grad for part in value.parameters()]
+        parts = [*value.parameters(), *gradients]
+        return Same(value), [part is not None and part._version for part in parts]
+    if isinstance(value, list | tuple):
+        return type(value), [fingerprint(part) for part in value]
+    if isinstance(value, dict):
+        return dict, {key: fingerprint(part) for key, part in value.items()}
+    if isinstance(value, bool | int | float | str | None):
+        return type(value), value
+    return Same(value)
+
+
+def run(tour: Tour, flags: list[str]) -> Tour:
+    """Run the tour's script with these flags, and with those of a tour where they say nothing."""
+    given = {flag.partition("=")[0].lstrip("-").replace("-", "_") for flag in flags}
+    added = [f"--{flag}" for flag in FLAGS.split() if flag.partition("=")[0] not in given]
+    sys.argv = [str(tour.script), *added, *flags]
+    sys.path.insert(0, str(tour.script.resolve().parent))
+    finish = rlvr.training.run.Run.finish
+    rlvr.training.run.Run.finish = lambda run: None  # its figures are of no use after one step
+    sys.settrace(tour.on_call)
+    try:
+        runpy.run_path(str(tour.script), run_name="__main__")
+    finally:
+        sys.settrace(None)
+        rlvr.training.run.Run.finish = finish
+        sys.path.pop(0)
+    return tour
+
+
+def main(script: str, *flags: str) -> None:
+    tour = Tour(Path(script))
+    try:
+        run(tour, [*flags])
+    finally:  # where the script has failed, up to there
+        if tour.folder:
+            command = " ".join(["studies/tour.py", tour.script.name, *flags])
+            (tour.folder / "tour.html").write_text(tour.page(command))
+            for file, line, name, words, shape in tour.wrong:
+                print(f"{file}:{line}: {name} is {shape}, but its comment says {words}")
+            print(f"wrote {tour.folder}/tour.html")
+
+
+def make(folder: Path) -> None:
+    """The pages of the five scripts."""
+    folder.mkdir(exist_ok=True)
+    for script in SCRIPTS:
+        with tempfile.TemporaryDirectory() as place:
+            tour = run(Tour(ROOT / f"{script}.py"), ["--output_dir", f"{place}/run"])
+        (folder / f"{script}.html").write_text(tour.page(f"studies/tour.py {script}.py"))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] in ([], ["-h"], ["--help"]):
+        raise SystemExit(__doc__)
+    make(ROOT / "docs" / "tours") if sys.argv[1:] == ["--make"] else main(*sys.argv[1:])
