@@ -104,13 +104,13 @@ def train_all(runs, folder, cache):
 
 
 @pytest.fixture(scope="module")
-def trained(request, tmp_path_factory, cache_dir):
-    """trained(way, run) -> [(loss, gradient) of each update], and the weights at the end.
+def trained_in_ways(request, tmp_path_factory, cache_dir):
+    """trained_in_ways(way, run) -> [(loss, gradient) of each update], and the weights at the end.
 
     To start processes takes longer than to train, so that one start serves all tests that run.
     """
     folder = tmp_path_factory.mktemp("ranks")
-    tests = [item for item in request.session.items if "trained" in item.fixturenames]
+    tests = [item for item in request.session.items if "trained_in_ways" in item.fixturenames]
     runs = dict.fromkeys(test.callspec.params["run"] for test in tests)
     train_all(runs, folder, cache_dir)
     return lambda way, run: torch.load(folder / f"{way}-{'-'.join(run)}.pt")
@@ -120,10 +120,10 @@ def trained(request, tmp_path_factory, cache_dir):
 @pytest.mark.parametrize(
     "run", [RUNS[0], *(pytest.param(run, marks=slow) for run in RUNS[1:])], ids="-".join
 )
-def test_the_same_loss_gradients_and_weights(trained, way, run):
+def test_the_same_loss_gradients_and_weights(trained_in_ways, way, run):
     """With KL penalty and entropy bonus, four updates of two rollouts, 1 to 41 tokens."""
-    expected_updates, expected_weights = trained("one microbatch", run)
-    updates, weights_at_the_end = trained(way, run)
+    expected_updates, expected_weights = trained_in_ways("one microbatch", run)
+    updates, weights_at_the_end = trained_in_ways(way, run)
     assert len(updates) == len(expected_updates) == 4
     for (loss, gradient), expected in zip(updates, expected_updates, strict=True):
         expected_loss, expected_gradient = expected

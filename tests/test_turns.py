@@ -503,3 +503,36 @@ def test_no_script_trains_on_the_tools_tokens(run, taught, monkeypatch, script):
     for own, gradient in seen:
         assert (gradient[own == 0] == 0).all()
         assert (gradient[own == 1] != 0).any()
+
+
+@pytest.mark.slow
+def test_equation_16_the_masses_of_turns(rolled_out):
+    """FADE, section 9.1: the gradient is the sum over turns of m_S g_S - m_F g_F.
+
+    The mass of a turn is its chance to be reached, times the mean weight where it is. g_S and g_F
+    are the means of the gradients of the turn's own tokens, by the weights.
+    """
+    sampler, samples = rolled_out
+    policy = sampler.policy
+    weight = torch.randn(len(samples), generator=torch.Generator().manual_seed(0))  # [N]
+    logprobs, _ = common.token_logprobs(policy, samples, range(len(samples)))  # [N, T]
+    head = policy.get_output_embeddings().weight
+
+    def gradient(objective):
+        return torch.autograd.grad(objective, head, retain_graph=True)[0]
+
+    whole = gradient((weight[:, None] * logprobs).sum() / len(samples))
+    total = torch.zeros_like(head)
+    for turn in range(4):
+        of_turn = torch.zeros_like(logprobs)
+        for row, sample in enumerate(samples):
+            edges = [0, *(reply.stop for reply in sample.replies), len(sample.completion_ids)]
+            if turn <= len(sample.replies):
+                of_turn[row, edges[turn] : edges[turn + 1]] = 1
+        reached = of_turn.any(1)  # [N]
+        for sign in (1, -1):
+            part = (sign * weight).clamp(min=0) * reached  # [N], w+ or w-
+            mass = reached.float().mean() * part[reached].mean()
+            mean = gradient((part[:, None] * of_turn * logprobs).sum() / part.sum())
+            total += sign * mass * mean
+    torch.testing.assert_close(total, whole, rtol=1e-4, atol=1e-6)
