@@ -392,7 +392,7 @@ def test_grpo_lead_measures_what_is_written():
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (dict(format_share=1.5), "^--format_share must be at most 1$"),
+        (dict(format_share=1.5), "^--format_share must be at most 1, got 1.5$"),
         *(
             (flags | dict(method=method), "no --format_share and no --no_scale_rewards")
             for flags in (dict(format_share=0.5), dict(scale_rewards=False))

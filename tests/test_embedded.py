@@ -155,7 +155,7 @@ def test_equal_parts_of_the_levels():
 
 def test_flags_that_cannot_work():
     for levels in ("", "0", "5", "1,", "1;2", "12", "1, 2", "one"):
-        message = "--arithmetic_levels takes 1, 2, 3 and 4"
+        message = "--arithmetic_levels takes 1, 2, 3, 4"
         refused([message], Config(arithmetic_levels=levels).check)
     refused(["arithmetic has no end"], Config(dataset="arithmetic", eval_problems=0).check)
 
