@@ -32,30 +32,23 @@ MATH = r"""
 1000 :: 1,000  1{,}000  1000  1\,000  1,\!000  1 000  10^3  1\times10^{3}  1e3  1000.0
     1 \text{ thousand} :: 1  100  1,00  1, 000, 0  10000  0
 12 :: 3\cdot 4  12\,\mathrm{m} :: A = \frac12 \cdot 6 \cdot 4 = 24 \text{ cm}^2  1,2
-1011_2 :: 1011_2
 0.5 :: \frac{1}{2}  x=\frac{1}{2}  P(A|B)=\frac12 :: \frac{1}{3}  50\%  50%
 \frac{1}{2} :: 0.5  \frac{2}{4}  1/2  \frac{1}{2}  \frac12  \dfrac{1}{2}  \tfrac12  x=1/2  \frac 12
     .5  2^{-1}  \frac{1}{2} = 0.5  ½  P = \frac{3}{6} = \frac{1}{2} :: \frac{2}{1}  2  1  1/3
     0.50001  \frac{1}{-2}  1\frac12  1, 2  50\% :: 1 2
 # roots, functions, equations
 2\sqrt{2} :: \sqrt{8}  \frac{4}{\sqrt2} :: 2\sqrt{3}
-\sqrt[3]{2} :: \sqrt[3]2  2^{1/3}
 3 :: \sqrt[3]{27}  \log_2 8  |-3|  x=3  x = 3  x_1=3  x=y=3  3=x  f(-2)=3
     \lim_{x\to 0}f(x)=3 :: 3.1  3x  x  4=3  2+2=3  4 \equiv 3  \frac{2+2}{1} = 3  x+1=3  x=4  2x=3
     4=x=3  3,4  3\text{ or }4
 2 :: \sqrt{\sqrt{16}} :: \sqrt{2}  \pm 2  2,-2
 \sqrt{2} :: \sqrt2  \sqrt{2}  √2  2^{1/2}  x=\sqrt{2} :: 1.414  2  -\sqrt2  \pm\sqrt2
 \pi :: \pi  π :: 3.14
-10 :: \binom{5}{2}  \binom{5}{2} = 10 \text{ ways}
 1800 :: 12 \times 150 = 1,800  N = 12 \times 150 = 1{,}800  12 \times 150 = \$1,800
     1,200 + 600 = 1,800
-9\pi :: \pi \cdot 3^2 = 9\pi \text{ cm}^2
 7 :: A = 3+4 = 7\text{ cm}  a+b=7 :: A = 3+4 = 8\text{ cm}
 24 :: 4! = 24  N = 4! = 24 :: A = \frac12 \cdot 6 \cdot 4 = 24 \text{ cm}^2  x != 24
-144 :: 3! \cdot 4! = 144
-25\% :: \frac14 = 25\%
 25 :: 0.25 = 25\%  \frac{20}{80} \times 100\% = 25\% :: 4! = 25
-12.5 :: p = 1/8 = 12.5\%
 1000,2000 :: 1,000, 2,000
 (1000,5) :: (1,000, 5)
 \infty :: \infty  ∞  infinity  +\infty :: -\infty  0
@@ -65,13 +58,9 @@ MATH = r"""
 y=2x+1 :: y=2x+1  2x+1=y  y = 2x+1  y-2x=1  y=1+2x  2x+1 :: y=2x+2  x=2y+1  2x+2
 (3,2) :: (x,y)=(3,2)  x=3, y=2  (3,2)  \left(3, 2\right)  (3,\ 2)  (3.0,2)
     (\frac{6}{2},2) :: (2,3)=(3,2)  (2,3)  3  (3,2,1)  (3,3)  x=2, y=3
-1,-2 :: x=1 \text{ or } x=-2
 -3+\sqrt2, -3-\sqrt2 :: x = -3 \pm \sqrt{2}
-2x :: f^{-1}(x)=2x  \frac{dy}{dx}=2x
 [0,1] :: A \cup B = [0,1] :: (0,1)
-36\pi :: V = \frac{4}{3}\pi r^3 = 36\pi
 x<3 :: x<3  3>x  x < 3 :: x>3  x\le 3  x≤3  3
-x\le 3 :: x≤3  x\leq 3
 # inequalities, intervals, sets, pairs, matrices
 -1<x<2 :: -1<x<2 :: -1<x<3
 [0,1) :: [0,1)  \left[0,1\right)  [0, 1)  x \in [0,1) :: [0,1]  (0,1)  [0,2)
@@ -95,7 +84,6 @@ x^2+1 :: x^2+1  1+x^2  f(x)=x^2+1  y = 1+x^2  x^{2}+1  f(x) = x^2+1 = 1+x^2 :: (
     x^2+2  2x+1  f(x)=x^2
 1700 :: :: 12 \times 150 = 1,700
 8 :: :: A = 3+4 = 8\text{ cm}
-20 :: :: \frac14 = 20\%  \frac14 = 25\%
 12003 :: :: 1,200,3
 \text{even} :: \text{even}  even  \text{Even}  EVEN  \mathrm{even}  \textbf{even} :: \text{not even}
     odd  veen  neve  e
@@ -106,7 +94,6 @@ x^2+1 :: x^2+1  1+x^2  f(x)=x^2+1  y = 1+x^2  x^{2}+1  f(x) = x^2+1 = 1+x^2 :: (
     204 sin x  204_8  (A) 203  \angle 204 = 3  (A)  204 sinx  204 cosx  204 sinh x  204 logx
     204 cosecx  x = 204_8  (A) or 204  204x/h  \sin x + 1 = 204  \lfloor x \rfloor + 1 = 204
     \lfloor 2.5 \rfloor x = 204  \sin 30^\circ + x = 204  \cos 2x \cdot 3 = 204 :: 204 \max
-\sin\pi :: \sin\pi  0  1-1 :: 1  1e-9
 \log 0 :: \log 0 :: 0  1
 204000 :: 204000 :: 204\,\text{K}
 52_8, 13_8 :: 52_8, 13_8  13_8, 52_8 :: 52_7, 13_7  52_8
@@ -131,16 +118,12 @@ x=5 :: x=5  5  x = 5  5 = x  x=5.0 :: 6  x=6  y=6  x<5
 # words and letters are no factors, which commute
 silent :: silent  \text{silent}  Silent :: listen  enlist  tinsel
 AB :: AB  \text{AB} :: BA  A  B
-no :: no  No  \text{no} :: on  yes
 E :: E  \text{E}  (E)  \mathrm{E} :: e  F
 e :: e  \mathrm{e} :: E  2.718
 C :: C  (C)  \text{C}  \textbf{(C)} :: B  CC  (A) or (C)  (A) and (C)  \text{(A)}, \text{(C)}
     C OR D  C_{12}  C'BD  C^2 + x
 R :: R :: \mathbb{R}  R 12
-\begin{pmatrix}1\\2\end{pmatrix} :: \begin{pmatrix}1\\2\end{pmatrix}
-    \begin{bmatrix} 1 \\ 2 \end{bmatrix} :: 2  1  \begin{pmatrix}2\\1\end{pmatrix}  1,3
 2ab :: 2ab  2ba  ab2  2 \cdot a b :: 2  ab  2a
-3t :: 3t  3 t :: 3  t  3c
 \text{Alice}, \text{Bob} :: \text{Alice}, \text{Bob}  Alice, Bob  Bob and Alice
     \text{Bob}, \text{Alice}  \text{Alice and Bob} :: Alice  Alice, Carl  Bob, Carl
 6\pi :: 6\pi  C = 2\pi r = 6\pi  6π  6\pi \text{ cm}  \pi \cdot 6  6\pi meters :: 6  \pi  18.85
@@ -160,19 +143,14 @@ NUMBER = r"""
     ١٨  １８  18-20 eggs
 -5 :: -$5
 5 :: +5  10/2 :: -5
-0.18 :: :: 18%
 0.5 :: .5
-1234.5 :: 1,234.50
 0.75 :: 3/4  \frac{3}{4}  6/8  0.5 \times 1.5 = 0.75 :: -3/4
 0 :: 0/5 :: :: -  .  inf  nan
 0.3333333333 :: :: 1/3
 1 :: :: :: 1/0  1/00
-100 :: :: :: 1,00
 35 :: :: :: 3,5
-1.2 :: :: :: 1.2.3
 2 :: :: :: ²
 11111111111111111111111111111111111111111 :: :: :: 11111111111111111111111111111111111111111
-1000000000000000000000000000000 :: :: :: 1,000,000,000,000,000,000,000,000,000,000,000,000,000
 9007199254740992 :: :: 9007199254740993
 1.5 :: 1\frac{1}{2}  1 1/2 cups  1.5  1 1/2  \frac{3}{2}  1.50 :: 11/2  1  1.5 million
 -1.5 :: -1 1/2
@@ -180,9 +158,7 @@ NUMBER = r"""
 -0.5 :: \frac{-1}{2}  -\frac12
 3000000 :: 3 million  3000000  3,000,000  3 \times 10^{6} :: 3  3 billion  3,000
 3 :: :: 3 million :: 3 and a half  3 point five  3 or four  3²
-3,000,000 :: 3 \text{ million dollars}
 200000 :: 2 hundred thousand
-36 :: 3 dozen
 0.025 :: 2.5 \times 10^{-2}
 42 :: The total number of all the apples in the basket is 42  x=42  42 = x  \text{Total cost} = \$42
     6 \times 7 = 42  x = 0.5 \cdot (80 + 4) = 42  The answer is 42.  \boxed{42}  42^\circ
@@ -192,7 +168,6 @@ NUMBER = r"""
     42/2 :: 2x = 42  -x = 42  It is not 42.  42 or 43  42 (or 43)  42-43  42-and-a-half  42 - x
     42-x  42/x  42(x)  42-y/z  42 (a/b)  42-a-b
 43 :: :: :: 6 \times 7 = 43  42 = 43
--42 :: −42
 12 :: :: :: 12:30
 70000 :: 70000  $70k  $70K  70k  70 thousand  70,000 :: 70  70 km  70 K  70K
 1500000 :: 1500000  $1.5mn  1.5 mn  1.5 million :: 1.5  1.5 bn
@@ -203,12 +178,9 @@ B :: B  (B)  B.  B) 12  (B) 12  B: 12  \text{(B)}  \text{B}  \textbf{B}  \textbf
     \operatorname{B}  \(B\)  B Paris  B - Paris  B. Vitamin C.  B. U.S.A.  B. C: the speed  Option B
     \text{Option B}  The correct answer is (B).  B. Paris :: C  (A)  A) B  Answer: C  (a) :: A and B
     BC  AB  12  none  Б  В  Because  A or B  B and C  A. B.
-(B) :: B
-J :: J
 A :: A. London :: :: A or B  A, B  (A) or (B)  A. or B.  (A), (C)  A dog  A/B  A & B  A B  A. B.
     A) B) C)  (A) 5, (B) 6  A. Paris or B. London  either A or B
 D :: D) Both A and B :: :: D.C.
-b :: B
 (b) :: :: C
 0 :: A
 3 :: (d) 12  3 :: B  2
@@ -224,24 +196,17 @@ COUNTDOWN = r"""
     (lambda: 3+9*5)()  __import__('os').getpid()  exec('3+9*5')  '3'+'9'  0x3+9*5  0b11+9*5  03+9*5
     ３+９*５  ٣+٩*٥  3+9×5  (((((((((((((((((((((((((((((((((((((((((((((((((3+9*5  9**9**9**9**9
 3 5 9 : 1 :: 9-5-3 :: 5/9*3
-3 5 5 9 9 : 15 :: 5*(3-9)+9*5
 1 1 1 3 4 : 12 :: 1/(1/3-1/4)
 3 9 5 : 45 :: :: 5*9
-4 4 2 : 8 :: :: 4+4
 1 3 100000000000000000 : 33333333333333332 :: :: 100000000000000000/3*1
 3 3 5 : 5 :: :: 5/(3-3)
 1 5 2 : 3 :: :: 1.5*2
 2 3 : 8 :: :: 2**3  2 ** 3
-4 2 : 2 :: :: 4//2
 3 5 : 2 :: :: 5%3  -3+5
-3 5 : 6 :: :: 5^3
-3 5 : 7 :: :: 5|3
 3 5 : 8 :: :: +3+5  5--3  5-(-3)
-3 5 9 : 30 :: :: 5*-(3-9)
 3 5 : 1 :: :: ~3+5  3<5
 1 2 : 3 :: :: True+2
 16 : 16 :: :: 0x10
 10 : 10 :: :: 1_0  1e1
-3 : 3 :: :: 3j
 3 9 : -6 :: :: 3−9
 """

@@ -20,35 +20,18 @@ open('{mark}', 'w').write('x')
 import os; os.mkdir('{mark}')
 import os; os.remove('{kept}')
 import os; os.kill(os.getppid(), 9)
-import os, time; os.fork() or time.sleep(20)
 import multiprocessing; multiprocessing.Process(target=open, args=('{mark}', 'w')).start()
 import os; os.system('touch {mark}')
 import os; os.posix_spawn('/bin/touch', ['touch', '{mark}'], {})
-import os; os.execlp('sh', 'sh', '-c', 'touch {mark}; echo 7')
 import os; os.open('{mark}', os.O_CREAT | os.O_WRONLY)
-import io; io.FileIO('{mark}', 'w')
-import os; os.symlink('/etc/passwd', '{mark}')
-import shutil, sys; shutil.copy(shutil.__file__, '{mark}')
-import tempfile; tempfile.mkdtemp()
 import sqlite3; sqlite3.connect('{mark}').execute('create table t (x)')
-open('marker', 'w').write('x')
 import os; os.rename('{kept}', '{mark}')
-open('{kept}', 'w').close()
-import os; os.chdir('/')
 import socket; socket.socket()
-import urllib.request; urllib.request.urlopen('http://127.0.0.1')
-import ctypes; ctypes.CDLL(None).getpid()
-import os; os.killpg(os.getpgid(os.getppid()), 9)
 import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
 """)
 
 # What an audit hook does not hear of or can be talked out of. The system itself has to refuse it.
 BEYOND_HOOKS = divided(r"""
-import sys, os
-sys.base_prefix = ''
-os.O_WRONLY = os.O_RDWR = os.O_CREAT = 0
-open('{mark}', 'w').write('x')
-
 import os
 os.O_WRONLY = os.O_RDWR = os.O_CREAT = os.O_TRUNC = os.O_APPEND = 0
 open('{kept}', 'w').close()
@@ -68,14 +51,6 @@ import os, time
 if not os.fork():
     os.setsid()
     if not os.fork(): time.sleep(20)
-
-import _xxsubinterpreters
-_xxsubinterpreters.run_string(_xxsubinterpreters.create(), "open('{mark}', 'w')")
-
-import sys
-del sys.modules['posix']
-import posix
-posix.mkfifo('{mark}')
 
 import os, signal
 for pid in [os.getppid(), *map(int, filter(str.isdigit, os.listdir('/proc')))]:
@@ -156,21 +131,12 @@ def add(a, b): return SameInt()
 
 def add(a, b): return SameList([Same()])
 
-from unittest.mock import ANY
-def add(a, b): return ANY
-
 def add(a, b): return CalledInt()
 
 builtins.exec = builtins.compile = builtins.eval = nothing
 def add(a, b): return 0
 
-(__builtins__ if isinstance(__builtins__, dict) else vars(__builtins__))['exec'] = nothing
-def add(a, b): return 0
-
 builtins.AssertionError = AssertionError
-def add(a, b): return 0
-
-check = print = nothing
 def add(a, b): return 0
 
 def add(a, b): return look_at_frames()
@@ -182,11 +148,7 @@ def add(a, b): return 0
 
 def add(a, b): os._exit(0)
 
-os._exit(0)
-
 def add(a, b): return say(b'"passed"', b'[1.0, ""]', b'[0, 1.0, ""]')
-
-say(b'"passed"')
 
 def add(a, b): return say(*[b'[%d, "value", true, []]' % number for number in range(9)])
 
@@ -201,11 +163,7 @@ def add(a, b): return 0
 
 def add(a, b): raise StopIteration
 
-def add(a, b): raise SystemExit(0)
-
 def add(a, b): return write_to_pipes()
-
-def add(a, b): return a.__class__.__eq__
 """)
 CHEATS = [f"{DEFINITIONS}\n{program}" for program in CHEATS]
 
@@ -213,11 +171,8 @@ CHEATS = [f"{DEFINITIONS}\n{program}" for program in CHEATS]
 STOPPED = one_a_line(r"""
 x = bytearray(8 * 2**30)
 f = lambda n: f(n + 1); f(0)
-import sys; sys.setrecursionlimit(10**9); repr(type('A', (), {'__repr__': lambda s: repr(s)})())
 raise KeyboardInterrupt
-exit()
 import sys; sys.exit(0)
-import os; os._exit(0)
 import os; os.abort()
 print('passed'); raise SystemExit(0)
 """)
@@ -237,38 +192,25 @@ while True: print('passed' * 1000)
 
 import os, time; os.setsid(); time.sleep(20)
 
-import os
-while True:
-    try: os.write(1, b'x' * 10000)
-    except BaseException: pass
-
 print(9 ** 9 ** 9)
-
-import time; time.sleep(20)
 
 import signal
 for s in (1, 2, 14, 15, 24): signal.signal(s, signal.SIG_IGN)
 while True: pass
-
-import sys; sys.setrecursionlimit(10**9); f = lambda n: [f(n + 1)]; f(0)
 """)
 
 # Each reads "3\n1 2 3\n" and prints 6.
 HONEST = one_a_line(r"""
 n = int(input()); print(sum(map(int, input().split())))
 import sys; n, line = sys.stdin; print(sum(map(int, line.split())))
-import sys; input = sys.stdin.readline; input(); print(sum(map(int, input().split())))
 print(sum(map(int, open(0).read().split()[1:])))
 import sys; print(sum(map(int, sys.stdin.buffer.read().split()[1:])))
 import os; print(sum(map(int, os.read(0, 10**6).split()[1:])))
 import sys; sys.stdout.buffer.write(b'6')
 open(1, 'w').write('6')
-import os; os.fdopen(1, 'w').write('6')
 import io, sys; sys.stdin = io.StringIO(sys.stdin.read()); print(2 * int(input()))
 print(6); exit()
-import sys; print(6); sys.exit(0)
 x = bytearray(10**8); print(6)
-print(6 if len(str(2**10000)) == 3011 and sum(range(10**6)) == 499999500000 else 0)
 import subprocess; print(6)
 import os; print(6 if os.path.basename(__file__) else 0)
 """) + divided(r"""
@@ -285,24 +227,9 @@ t = threading.Thread(target=lambda: print(f(20000) - 19994))
 t.start()
 t.join()
 
-from concurrent.futures import ThreadPoolExecutor
-with ThreadPoolExecutor() as pool: print(sum(pool.map(int, '123')))
-
 import asyncio
 async def main(): print(6)
 asyncio.run(main())
-
-try: import winreg
-except ImportError: print(6)
-
-import doctest
-def f():
-    '''
-    >>> f()
-    6
-    '''
-    return 6
-print(6 if doctest.testmod().failed == 0 else 0)
 
 import atexit, io, sys
 sys.stdout = io.StringIO()
@@ -310,19 +237,10 @@ atexit.register(lambda: sys.__stdout__.write(sys.stdout.getvalue()))
 print(6)
 
 import pickle
-class P: x = 6
-print(pickle.loads(pickle.dumps(P())).x)
-
 from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple
 @dataclass
-class P:
-    '''A point.'''
-    x: int
-class E(Enum): A = 6
-class T(NamedTuple): x: int
-print(6 if P(6).x == E.A.value == T(6).x else 0)
+class P: x: int
+print(pickle.loads(pickle.dumps(P(6))).x)
 
 import bisect, collections, copy, datetime, decimal, fractions, functools, heapq, itertools, json
 import math, operator, random, re, statistics, string, typing

@@ -6,12 +6,10 @@ Verifiers are called in this process. tests/test_grader.py asks graders.
 import math
 import random
 import re
-import time
 
-from rlvr.verify.answers.boxes import boxed, find_boxes, last_boxed, last_boxes, verify_choice
-from rlvr.verify.answers.expressions import extract_answer, verify_countdown
-from rlvr.verify.answers.latex import plain, split
-from rlvr.verify.answers.mathematics import clean, is_name, verify_math
+from rlvr.verify.answers.boxes import boxed, verify_choice
+from rlvr.verify.answers.expressions import verify_countdown
+from rlvr.verify.answers.mathematics import verify_math
 from rlvr.verify.answers.numbers import LARGEST, digits, is_too_large, last_number, verify_number
 
 import math_verify
@@ -46,12 +44,9 @@ MATH_TEXTS = [
     # several boxes
     (r"\boxed{1}, \boxed{2,3}", "1,2,3", 0.0),  # the last box holds an answer of two parts
     (r"First \boxed{3}, no, \boxed{5}.", "5", 1.0),
-    (r"First \boxed{3}, no, \boxed{5}.", "3", 0.0),
-    (r"\boxed{3} \boxed{5}", "3,5", 1.0),
     (r"First \boxed{3}, then \boxed{5}. So \boxed{5} and \boxed{3}.", "3, 5", 1.0),
     (r"\boxed{4} is wrong. It is \boxed{3} or \boxed{5}.", "3, 5", 1.0),
     (r"\boxed{4}, \boxed{3} and \boxed{5}", "3, 5", 0.0),
-    (r"\boxed{(2, 2)} \quad \text{and} \quad \boxed{(6, 2)}", "(2, 2), (6, 2)", 1.0),
     (r"(a) \boxed{k = 45}. For the second part we get (b) \boxed{n = 2}", "k=45, n=2", 1.0),
     (r"\boxed{2} or \boxed{-2}", r"\pm 2", 1.0),
     (r"\boxed{2}", r"\pm 2", 0.0),
@@ -60,53 +55,36 @@ MATH_TEXTS = [
     (r"\boxed{5}", r"4 \mho 5 \to 5", None),
     (boxed("+1" * 2000), "4000", None),
     ("The answer is 5.", "5", None),
-    ("<answer>5</answer>", "5", None),
     # where a box begins and ends
     (r"\boxed{x = \boxed{5}}", "5", 1.0),
     (r"so $\boxed 5$.", "5", 1.0),
     (r"\boxed{5} is \boxed .", "5", 1.0),
-    ("\\boxed\n{ 5\n}", "5", 1.0),
     (r"\fbox{\$5}", "5", 1.0),
-    (r"} { \boxed{\frac{1}{\sqrt{\frac{4}{1}}}} {", "0.5", 1.0),
     (r"\{ \boxed{\{1,2\}} \{", r"\{2,1\}", 1.0),
     (r"\boxed{5\}", "5", None),
-    (r"\boxed{\frac{1}{2}", "0.5", None),
     (r"\boxed{4} so \boxed{5", "4", 1.0),
-    (r"\boxed{ }", "5", None),
-    (r"\boxed{5} \boxed{}", "5", None),
     ("boxed{5}", "5", None),
     ("\ud800 \0 答案是 \\boxed{5}。", "5", 1.0),
     # long texts
     ("word " * 200_000 + r"\boxed{5}" + " word" * 200_000, "5", 1.0),
     (r"\boxed{" * 20_000, "5", None),
     ("{" * 200_000 + r"\boxed{5}", "5", 1.0),
-    (boxed("{" * 50_000 + "5" + "}" * 50_000), "5", None),
-    (r"\boxed{" * 10_000 + "5" + "}" * 10_000, "5", None),
-    (r"\boxed{6} " * 20_000 + r"\boxed{5}", "5", 1.0),
 ]
 NUMBER_TEXTS = [
     # the last box, or else behind the last ####, or else in the last <answer>
-    ("so\n#### 18", "18", 1.0),
     ("#### 17\n#### $1,800", "1800", 1.0),
-    ("#### 17", "18", 0.0),
     ("<answer>17</answer><answer> 18 </answer>", "18", 1.0),
     (r"\boxed{18} #### 17", "18", 1.0),
     (r"#### 18 \boxed{17}", "18", 0.0),
-    (r"\boxed{17} and \boxed{18}", "18", 1.0),
     (r"<answer>17</answer> \boxed{18}", "18", 1.0),
     ("<answer>17</answer> #### 18", "18", 1.0),
     (r"\boxed{} <answer>18</answer>", "18", 1.0),
     ("It is 18.", "18", None),
-    (r"\boxed{18", "18", None),
     ("####", "18", None),
-    ("<answer>18", "18", None),
-    ("<answer></answer>", "0", None),
     # where the line behind #### ends
     ("#### **18**", "18", 1.0),
     ("#### 18\n\nLet me know if you have 3 questions.", "18", 1.0),
-    ("#### 18. Let me know.", "18", 1.0),
     ("#### 18<|im_end|>", "18", 1.0),
-    ("####\n18", "18", 1.0),
     ("#### 18 or 19", "18", None),
     # a gold without a number, and too long ones
     (r"\boxed{18}", "no number", None),
@@ -116,37 +94,25 @@ NUMBER_TEXTS = [
 ]
 CHOICE_TEXTS = [
     ("<answer>B</answer>", "B", 1.0),
-    ("<answer>(C)</answer>", "B", 0.0),
     ("B", "B", None),
     (r"\boxed{A} or \boxed{B}", "B", 1.0),
-    (r"\boxed{A} or \boxed{B}", "A", 0.0),
     (r"\boxed{B} <answer>C</answer>", "B", 1.0),
-    ("The answer is (B).", "B", None),
 ]
 COUNTDOWN_TEXTS = [
     ("3+9*5", 0.0),
-    (r"\boxed{3+9*5}", 0.0),
     ("<answer>3+9*5", 0.0),
     ("</answer>3+9*5<answer>", 0.0),
-    ("<Answer>3+9*5</Answer>", 0.0),
     ("<answer>1</answer><answer>3+9*5</answer>", 1.0),  # the last one counts
-    ("<answer>3+9*5</answer><answer></answer>", 0.0),
     ("<answer>3+9*5</answer><answer>1", 1.0),  # the last complete one
     ("<answer>1<answer>3+9*5</answer>", 1.0),
     ("<think>\n9*5=45\n</think>\n<answer>\n\t3+9*5\r\n</answer>\n", 1.0),
-    ("<answer>3+<think>9*5</think></answer>", 0.0),
-    ("<answer>3+\n9*5</answer>", 0.0),
     ("<answer>3\u00a0+9*5</answer>", 0.0),  # no-break space
     (f"<answer>{'(' * 30}3{')' * 30}+9*5</answer>", 1.0),
     # long, deep, huge
     (f"<answer>{'(' * 200}3+9*5{')' * 200}</answer>", 0.0),
-    (f"<answer>{'-' * 95}3+9*5</answer>", 0.0),
     (f"<answer>3+9*5{'+0' * 5000}</answer>", 0.0),
-    (f"<answer>{'9' * 40}*{'9' * 40}</answer>", 0.0),
     # <answer>(.*?)</answer> as a regular expression takes minutes for the first of these
     ("<answer>" * 125_000, 0.0),
-    ("</answer>" * 110_000, 0.0),
-    ("<answer></answer>" * 60_000, 0.0),
     (f"<answer>{'(' * 1_000_000}</answer>", 0.0),
 ]
 TEXTS = [
@@ -170,42 +136,19 @@ def test_countdown(expression, gold, reward):
 
 
 @pytest.mark.parametrize(
-    "text, parts, expected",
+    "text, expected",
     [
-        (r"\boxed{1}, \boxed{2}", 1, "1, 2"),
-        (r"\boxed{1}, no: \boxed{2}", 1, "2"),
-        (r"\boxed{1}, no: \boxed{2}", 2, "1, 2"),
-        (r"\boxed{1}, no: \boxed{2}", 3, "1, 2"),
-        (r"\boxed{2}, no: \boxed{1}. So $\boxed{1}$ and $\boxed{2}$.", 2, "1, 2"),
-        ("no box", 2, "NA"),
+        ("5 - 3 = 2, so 2.", "2"),
+        ("It is -1,234.5!", "-1,234.5"),
+        ("from 7-9", "9"),
+        ("The answer is \u22125.", "-5"),  # a minus sign
+        ("from 7\u20139", "9"),  # a dash
+        ("about -.25!", "-.25"),
+        ("v2", "NA"),
     ],
 )
-def test_last_boxes(text, parts, expected):
-    assert last_boxes(text, parts) == expected
-
-
-@pytest.mark.parametrize(
-    "read, text, expected",
-    [
-        (last_boxed, r"\boxed{\boxed{3}}", "{3}"),
-        (last_boxed, r"\boxed{\boxed{1} or \boxed 2}", "{1} or 2"),
-        (last_boxed, r"\boxed{\{1\}}", r"\{1\}"),
-        (last_boxed, r"\boxed{ }", "NA"),
-        (last_number, "5 - 3 = 2, so 2.", "2"),
-        (last_number, "It is -1,234.5!", "-1,234.5"),
-        (last_number, "from 7-9", "9"),
-        (last_number, "The answer is \u22125.", "-5"),  # a minus sign
-        (last_number, "It is \u20135", "-5"),  # a dash
-        (last_number, "from 7\u20139", "9"),
-        (last_number, "about -.25!", "-.25"),
-        (last_number, "v2", "NA"),
-        (extract_answer, "<answer> 3+9 </answer>", "3+9"),
-        (extract_answer, "<answer></answer>", ""),
-        (extract_answer, "1</answer>", "NA"),
-    ],
-)
-def test_what_is_read(read, text, expected):
-    assert read(text) == expected
+def test_the_last_number(text, expected):
+    assert last_number(text) == expected
 
 
 # -------------------------------------------------------------------------- what changes no verdict
@@ -219,13 +162,6 @@ MATH_WRAPS = [*WRAPS, r"\displaystyle {}", r"\color{{red}}{{{}}}", r"\quad {}\,"
 TOKENS = re.compile(
     r"\\(?:begin|end)\{\w+\}|\\[A-Za-z]+|\\.|[A-Za-z]+|[\d.]+e-?\d+|[\d.,]*\d|\s+|.", re.S
 )
-PIECES = [
-    *r"{ } \boxed{ \boxed{1} \text{ \text{a} \\ \mathbf{ \frac \color{ \left \circ".split(),
-    *r"\begin{cases} 1, 1,000 1/ 1 0 x= = x_{ x'( A. (A)or ,or B,and - ^ _".split(),
-    *"#### ####5 <answer> </answer>".split(),
-    *r"{,} \! ** $ ° *10^ [ ( é ~ / .".split(),
-    *["\n", " ", "1 000 ", "1 1/2 ", "a ", "5 apples ", "m^2 ", "sin "],
-]
 # A blank or a brace more changes what these say.
 FRAGILE = r"\log_2 8;\left\{2,1\right\};42\text{.};A. B.;A) B) C);D) Both A and B;3".split(";")
 ROBUST = [row for row in ANSWERS if row[1] not in FRAGILE]
@@ -260,38 +196,12 @@ def test_blanks_and_wraps_do_not_change_a_verdict(some):
     assert flipped == []
 
 
-@pytest.mark.parametrize(
-    "pieces",
-    [pytest.param(PIECES[::12], id="some"), pytest.param(PIECES, id="all", marks=pytest.mark.slow)],
-)
-def test_long_texts_take_no_time(pieces):
-    """Nothing here tries many ways to read a text, so repeating one piece is no way to hang it.
-
-    math-verify itself has no such bound; a grader has a deadline for it.
-    """
-    for piece in pieces:
-        for end in ("", "?", "}"):
-            long = piece * (20_000 // len(piece)) + end
-            short = piece * (1900 // len(piece)) + end
-            started = time.process_time()
-            for read in (find_boxes, last_number, lambda text: last_boxes(text, 3)):
-                read(long)
-            for verify, gold in ((verify_number, "5"), (verify_choice, "B")):
-                verify(long, gold)
-                verify(boxed(long), gold)
-                verify(boxed(short), gold)
-            for read in (plain, clean, is_name, lambda text: split(text, ",")):
-                read(short)
-            assert time.process_time() - started < 60, piece + end
-
-
 # ------------------------------------------------------------ what no computer can work out in time
 
 NEVER_WORKED_OUT = [
-    *("9^{9^{9^{9}}}", "(10^{9})!", "((((10!)!)!)!)", r"\binom{10^{9}}{10^{8}}"),
-    *("123456789^{987654321}", r"\{1, 2^{2^{2^{2^{2^{2}}}}}\}", r"\frac{1}{9^{9^{9}}}"),
+    *("9^{9^{9^{9}}}", "(10^{9})!", r"\binom{10^{9}}{10^{8}}", r"\frac{1}{9^{9^{9}}}"),
     *("(x+1)^{99999}", "e^{e^{e^{79}}}", r"\prod_{k=1}^{10^9} k"),
-    *(r"\sqrt{2}^{\sqrt{2}^{99999999}}", r"\begin{pmatrix} 1 \\ 9^{9^{9^{9}}} \end{pmatrix}"),
+    *(r"\{1, 2^{2^{2^{2^{2^{2}}}}}\}", r"\begin{pmatrix} 1 \\ 9^{9^{9^{9}}} \end{pmatrix}"),
 ]
 
 
@@ -318,21 +228,19 @@ def test_the_estimate_is_no_less_than_the_digits_of_the_number(n):
 
 
 def test_the_limit():
-    for exponent, expected in [(LARGEST - 1, False), (LARGEST + 1, True)]:
-        power = sympy.Pow(sympy.Integer(2), sympy.Integer(exponent), evaluate=False)
-        assert is_too_large(power) is expected
+    two = sympy.Integer(2)
+    assert not is_too_large(sympy.Pow(two, sympy.Integer(LARGEST - 1), evaluate=False))
+    assert is_too_large(sympy.Pow(two, sympy.Integer(LARGEST + 1), evaluate=False))
 
 
 @pytest.mark.parametrize(
     "answer, gold",
     [
         ("2^{2024}", "4^{1012}"),
-        (r"2^{2024}+1", r"4^{1012}+1"),
         (r"\sqrt{2} \cdot 2^{2024}", r"\sqrt{2} \cdot 4^{1012}"),
         (r"\binom{100}{50}", r"\frac{100!}{50! \cdot 50!}"),
         (r"\sum_{n=1}^{100} n", "5050"),
         ("(x+1)^{3}", "x^3 + 3x^2 + 3x + 1"),
-        (r"\frac{10^{100}-1}{9}", "1" * 100),
     ],
 )
 def test_large_numbers_are_still_worked_out(answer, gold):

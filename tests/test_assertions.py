@@ -22,9 +22,8 @@ def grade(program, tests):
 
 
 VALUES = """
-None True -7 10**400 2.5 float('inf') 'é\\n\\0' b'\\xff' bytearray(b'x') 1j [1,[2]] (1,(2,)) {1,2}
-frozenset({1}) {'a':{2:()}} set() range(3) collections.Counter('aab') collections.deque([1])
-collections.OrderedDict(b=1,a=2) decimal.Decimal('0.10') fractions.Fraction(1,3)
+None True 10**400 float('inf') 'é\\n\\0' b'\\xff' 1j [1,(2,)] {1,2} {'a':{2:()}} range(3)
+collections.deque([1]) collections.OrderedDict(b=1,a=2) decimal.Decimal('0.10')
 datetime.date(2024,2,29) datetime.timedelta(1,2,3)
 """.split()
 
@@ -56,19 +55,16 @@ class Thing:
 class Number(enum.IntEnum): SIX = 6
 Point = namedtuple('Point', 'x y')
 CONSTANT = {'x': 1}
-ONE = Thing()
 
 def add(a, b): return a + b
 def add_pair(p): return p.a + p.b
 def up(x): return x + 1
-def down(x): return x - 1
 def numbers(n): yield from range(n)
 def point(): return Point(1, 2)
 def six(): return Number.SIX
 def count(s): return Counter(s)
 def plus(by): return lambda x: x + by
 def thing(): return Thing()
-def one(): return ONE
 def change_list(x): x.sort(); x.append(9)
 def change_others(d, s): d['a'] = 1; s.clear()
 def each(f, x): return [f(item) for item in x]
@@ -79,27 +75,21 @@ def sum(a, b): return a * b  # a built-in's name
 def datetime_in(zone): return datetime(2020, 2, 29, 12, 30, tzinfo=zone)
 def some_times(): return [time(1, 2), datetime(2020, 1, 1) + timedelta(hours=3)]
 
-class OfKeyError(KeyError): pass
 class OfUnicode(UnicodeDecodeError):
     def __init__(self): pass
     def __str__(self): return 'mine'
 def negative(x): raise ValueError('negative')
 def look_up(x): return {}[x]
 def no_file(): raise OSError(2, 'no file')
-def own_error(): raise OfKeyError('x')
 def own_unicode_error(): raise OfUnicode
 """
 HOLD = divided("""
-assert add_pair(Pair(1, 2)) == 3
-
 p = Pair(1, 2)
 p.a = 5
 assert add_pair(p) == 7 and p.b == 2
 
 def check(candidate): assert candidate(1, 2) == 3
 check(add)
-
-assert all(up(down(n)) == n for n in range(9))
 
 assert list(numbers(3)) == [0, 1, 2] and next(iter(numbers(2))) == 0
 
@@ -108,11 +98,7 @@ assert next(n) == 0 and next(n) == 1 and next(n, 'end') == 'end'
 
 assert point() == (1, 2) and six() == 6 and count('aab') == {'a': 2, 'b': 1}
 
-assert CONSTANT == {'x': 1}
-
-assert plus(1)(2) == 3
-
-assert one() == one() and one() != thing()
+assert CONSTANT == {'x': 1} and plus(1)(2) == 3
 
 assert thing()[7] == 7 and len(thing()) == 4 and thing().x == [1] and isinstance(thing(), Thing)
 
@@ -121,9 +107,7 @@ change_list(x)
 change_others(d, s)
 assert x == [1, 3, 9] and d == {'a': 1} and s == set()
 
-assert each(lambda n: n * n, [1, 2]) == [1, 4]
-
-assert each(len, ['a']) == [1] and each(int, ['7']) == [7]
+assert each(lambda n: n * n, [1, 2]) == [1, 4] and each(len, ['a']) == [1]
 
 # calls from within calls
 assert call_with_two(lambda n: up(n) * 2) == 6 and call_with_two(up) == 3
@@ -149,11 +133,6 @@ try:
 except FileNotFoundError as error:
     assert error.errno == 2
 
-try:
-    own_error()
-    assert 0
-except KeyError: pass
-
 # its base takes other arguments
 try:
     own_unicode_error()
@@ -170,12 +149,9 @@ assert some_times() == [time(1, 2), datetime(2020, 1, 1, 3)]
 
 assert sum(2, 3) == 6
 
-# a module of the program
-assert math.isclose(third(1), 0.333333333)
-
-# a module of the tests
+# modules of the program and of the tests
 import cmath
-assert abs(third(1) - 1 / 3) < 1e-9 and cmath.pi > third(1)
+assert math.isclose(third(1), 0.333333333) and cmath.pi > third(1)
 
 import unittest
 class T(unittest.TestCase):
@@ -198,7 +174,6 @@ DO_NOT_HOLD = [  # tests that cannot be passed
     "assert thing() == thing()",
     # unittest that raises nothing
     f"{OF_UNITTEST}unittest.main(argv=['tests'], exit=False)",
-    f"{OF_UNITTEST}unittest.main(argv=['tests'], exit=False)\nraise SystemExit",
     f"{OF_UNITTEST}suite = unittest.defaultTestLoader.loadTestsFromTestCase(Test)\n"
     "unittest.TextTestRunner(stream=io.StringIO()).run(suite)",
 ]
@@ -229,8 +204,8 @@ def test_assertions_that_do_not_hold(tests):
 @pytest.mark.parametrize(
     "assertion",
     [
-        *("a() < 3", "abs(a() - 3) < 1e-9", "3 in a()", "float(a()) == 3", "a() in {3}"),
-        *("a() == A()", "abs(nine(1) - 1 / 3) < 1e-9", "math.isclose(nine(1), 1)"),
+        *("a() < 3", "abs(a() - 3) < 1e-9", "3 in a()", "float(a()) == 3"),
+        *("a() == A()", "math.isclose(nine(1), 1)"),
     ],
 )
 def test_a_comparison_is_made_with_plain_values_by_the_tests_own_python(assertion):

@@ -3,33 +3,24 @@
 import importlib
 import math
 import sys
-from dataclasses import replace
 
 import project
 
 import rlvr.flags.command_line
 
 import claims
-import claims_judge
-import claims_mine
 import claims_rule
 import numpy as np
 import pytest
 from claims_rows import (
     BASES,
-    BEST_STATIC,
-    GROWTH,
     ROWS,
     RUNS,
-    START,
-    STATIC_WEIGHTS,
     TINY,
     Job,
-    Row,
     runs_of,
 )
 from claims_rule import LOOKS, Evidence
-from run_scripts import add_result, read_results
 from runs import ROOT, run_study
 
 
@@ -93,123 +84,6 @@ def test_every_row_can_be_tried(monkeypatch):
             monkeypatch.setattr(sys, "argv", [f"{script}.py", *given])
             config = rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
             assert (config.seed, config.max_steps) == (3, plan.steps_of(name))
-
-
-def test_what_is_measured_of_a_training():
-    """Of 12 steps a third has 4, and the entropy's means of 8 steps go from 1 to 8.5."""
-    rewards = [1.0] * 4 + [0.0] * 4 + [2.0] * 4
-    rows = [
-        {"reward": reward, "all_wrong": step / 10, "entropy": float(step), "delta": 0.75}
-        for step, reward in enumerate(rewards, 1)
-    ]
-    expected = {"early": 1.0, "late": 2.0, "all_wrong": 1.05, "swing": 7.5}
-    expected |= {"delta": 0.75, "1 - delta": 0.25}
-    assert claims_judge.measure_training(rows) == pytest.approx(expected)
-
-
-def lines_of(base="middle", **runs):
-    """A line of each seed, whose numbers are all the one that is given."""
-    return {
-        Job(base, name.replace("_", " "), seed): {"numbers": {"pass@1": number}, "rewards": []}
-        for name, numbers in runs.items()
-        for seed, number in enumerate(numbers)
-    }
-
-
-def a_row(above="A-GRAE", below="GRPO"):
-    return Row("A-GRAE", "5.3", "text", "pass@1", above, below, 0.02, True, "", False)
-
-
-def test_differences_are_of_the_seeds_that_both_have():
-    lines = lines_of(GRPO=[1, 2, 3, 4], **{"A-GRAE": [2, 4, 6]})
-    assert claims_judge.differences(lines, "middle", a_row()).tolist() == [1, 2, 3]
-    assert claims_judge.differences(lines, "middle", a_row(below=0.5)).tolist() == [1.5, 3.5, 5.5]
-
-
-def test_the_best_static_weight_is_chosen_on_the_other_seeds():
-    """`mean` is best by seed 0 alone, so seed 0 is compared with the best of the others."""
-    values = {"mean": [9, 0, 0], "delta 0.5": [2, 2, 2], "Power 2": [1, 1, 1]}
-    values = {name: np.array(found) for name, found in values.items()}
-    assert claims_judge.best_static(values).tolist() == [2, 0, 0]
-
-
-def test_a_look_is_not_changed_by_later_seeds():
-    """Over four seeds `mean` is the best static weight, over all eight it is delta 0.5."""
-    lines = lines_of(FADE=[1] * 8, mean=[3] * 4 + [0] * 4, Power_2=[0] * 8)
-    lines |= lines_of(**{"delta 0.5": [2] * 8})
-    row = a_row(above="FADE", below=BEST_STATIC)
-    first, second = claims_judge.at_looks(lines, "middle", row, LOOKS)
-    assert (first.tolist(), second.tolist()) == ([1 - 3] * 4, [1 - 2] * 8)
-
-
-def test_reach_is_counted_to_a_target_of_other_seeds():
-    """Ten-step means rise from 0; the target is 0.5, the other seeds' peak of the best weight."""
-    flat, rising = [0.1] * 12, [0.0] * 7 + [1.0] * 5
-    lines = {}
-    for seed in range(2):
-        for name in STATIC_WEIGHTS:
-            lines[Job("middle", name, seed)] = {"rewards": rising if name == "mean" else flat}
-        lines[Job("middle", "FADE", seed)] = {"rewards": [1.0] * 12 if seed == 0 else flat}
-    (row,) = (row for row in ROWS if row.metric == "reach")
-    # means of ten steps of `mean` at steps 10, 11, 12: 0.3, 0.4, 0.5
-    assert claims_judge.differences(lines, "middle", row).tolist() == [2 - 0, 2 - 3]
-
-
-def test_results_are_one_file_of_the_same_bytes(tmp_path):
-    lines = [dict(base="weak", name="a b", seed=seed, numbers={"x": 0.5}) for seed in (1, 0)]
-    for name, order in (("a", lines), ("b", lines[::-1])):
-        for line in order:
-            add_result(tmp_path / name, line)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    assert [*read_results(tmp_path / "a").values()] == lines[::-1]
-
-
-def test_table_of_mine_by_hand():
-    """Two seeds: differences of 0.1 and 0.3 have mean 0.2, s = 0.1 sqrt(2), t = 12.706."""
-    grpo = claims_mine.read_script(str(ROOT / "grpo.py"))._replace(label="grpo.py")
-    mine, scale = grpo._replace(label="my.py", flags="--beta 1"), claims_mine.Scale(seeds=2)
-    lines = {}
-    for script, values in ((grpo, (0.2, 0.4)), (mine, (0.3, 0.7))):
-        for base in TINY:
-            for seed, value in enumerate(values):
-                when = dict.fromkeys(claims_mine.METRICS, value)
-                line = dict(before=dict.fromkeys(claims_mine.METRICS, 0.1), after=when)
-                lines[base, script.name_of_runs(scale), seed] = line
-    found = claims_mine.table(lines, [grpo, mine], scale)
-    half = 12.706 * 0.1
-    cell = f"+0.200 [{0.2 - half:+.3f}, {0.2 + half:+.3f}]"
-    assert found[2] == "| middle | before training | 0.100 | 0.100 | 0.100 |"
-    assert found[5] == f"| middle | my.py less grpo.py | {cell} | {cell} | {cell} |"
-    assert found[-1].startswith("An interval that holds 0")
-
-
-@pytest.mark.parametrize(
-    "given, told",
-    [
-        (["--mine", "none.py"], "cannot read none.py"),
-        (["--mine", f"{ROOT / 'grpo.py'} --seed 1"], "--mine takes no --seed"),
-        (["--mine", str(ROOT / "common.py")], "has to be a copy of grpo.py"),
-        (["--mine", str(ROOT / "grpo.py")], "change a copy"),
-        (["--seeds", "1"], "--seeds must be 2 or more"),
-    ],
-)
-def test_what_cannot_be_run_is_one_line(given, told, monkeypatch):
-    parser_of = dict(mine=None, against=None, seeds=None, processes=1, quick=True, runs=None)
-    value = [given[1]] if given[0] == "--mine" else int(given[1])
-    found = parser_of | {given[0].strip("-"): value}
-    with pytest.raises(claims.UserError, match=told):
-        claims.main(type("Given", (), found))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, measured", [("CW-GRPO", "cool pass@1"), (GROWTH, "growth"), (START, "pass@16")]
-)
-def test_a_run_becomes_a_line(name, measured, tmp_path):
-    flags = "--prompts_per_step 8 --num_generations 8 --minibatch_size 16"
-    plan = replace(claims.PLAN, steps=2, growth=2, held_out=2, flags=flags)
-    line = claims.train(tmp_path / "run", Job("weak", name, 0), plan)
-    assert math.isfinite(line["numbers"][measured])
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from datetime import datetime
 from decimal import Decimal
 
 import rlvr.verify.pool as pool
@@ -13,7 +12,6 @@ from rlvr.verify.programs.isolation import Sandbox
 import pytest
 from grading import ADD, ASSERTIONS, block, new_graders, traces
 from programs import HONEST, divided, one_a_line
-from runs import first_fast
 
 DOUBLE = {"inputs": ["7\n", "0\n", "-3\n"], "outputs": ["14\n", "0\n", "-6"]}
 DOUBLE_LIST = [
@@ -46,15 +44,12 @@ def grade(program, tests, seconds=60, all_seconds=60):
 # ------------------------------------------------------------------------------- right and wrong
 
 RIGHT = [  # the tests of programs, and programs that pass them
-    (DOUBLE, "print(2 * int(input()))"),
     (DOUBLE, "print(f'  {2 * int(input())}\\t\\n\\n')"),
     (DOUBLE_LIST, "print(2 * int(input()))"),
     (dict(inputs=["añ文\n"], outputs=["文ña\n"]), "print(input()[::-1])"),
     (dict(inputs=[""], outputs=["1  2 \n3"]), "print(1, 2)\nprint(3)"),
     *((SUM, program) for program in HONEST),
-    (ASSERTIONS, ADD),
     ("for a in range(9):\n    assert add(a, 1) > a", ADD),
-    (ASSERTIONS, "add = lambda a, b: a + b"),
     (ASSERTIONS, "from operator import add"),
     # an example of its use, and guards
     (ASSERTIONS, f"print('add')\n{ADD}\nprint(add(1, 2))"),
@@ -68,17 +63,12 @@ class Solution:
 class Solution:
     def turn(self, x): x.reverse(); self.x = x; return self.x
 
-def turn(x): return x[::-1]
-class Solution: other = 3
-
 def turn(x): return x
 class Solution:
     def turn(self, x): return x[::-1]
 
 # usual imports, none of which hides a name of Python's own
 def turn(x): return copy.copy(x)[:: -pow(2, 2, 3)]
-
-def turn(x): sys.setrecursionlimit(9999); return json.loads(json.dumps(x[::-1]))
 """)),
     # without a name: the only public method
     *((NAMELESS, program) for program in divided("""
@@ -94,11 +84,9 @@ class Solution:
 ]  # fmt: skip
 WRONG = [
     *((DOUBLE, program) for program in one_a_line("""
-print(2 * int(input()) or '')
 print(14)
 print(float(2 * int(input())))
 print(2 * int(input()), 'done')
-print(*f'{2 * int(input())}')
 print(2 * int(input())
 print(2 * int(input())); raise ValueError
 import numpy_of_no_one
@@ -106,13 +94,10 @@ import sys; print(2 * int(input()), file=sys.stderr)
 """)),
     (DOUBLE, ""),
     (DOUBLE, "print('\0')"),
-    (DOUBLE_LIST, "print(14)"),
     *((ASSERTIONS, program) for program in divided("""
 def add(a, b): return a - b
 
 def plus(a, b): return a + b
-
-def add(a, b) return a + b
 
 def add(a): return a
 
@@ -141,13 +126,7 @@ def turn(x): print(x[::-1])
 
 def other(x): return x[::-1]
 
-def turn(): return [2, 1]
-
-def turn(x): return iter(x[::-1])
-
 def turn(x): exit()
-
-print('[2, 1]')
 """)),
     # no name but its own counts for a program: not Python's, and not those of the usual imports
     *(
@@ -172,14 +151,11 @@ def test_wrong_programs(tests, program):
 @pytest.mark.parametrize(
     "result, wanted, reward",
     [
-        (2.0, 2, 1.0),
         ("0.1 + 0.2", 0.3, 0.0),
-        (10**30, 10**30, 1.0),
         ("'é文'", "é文", 1.0),
         ("{1: (2, 3)}", {"1": [2, 3]}, 1.0),
         (None, None, 1.0),
         ("float('nan')", None, 0.0),
-        ("[[1, 2]]", [[1, 2]], 1.0),
         (5, [5], 1.0),  # APPS has some results in lists
         ([5], 5, 0.0),
         ("{1, 2}", [1, 2], 0.0),
@@ -223,10 +199,9 @@ RIGHT_TEXTS = [
     f"Thus\n```py\n{ADD}\n```\nDone.",
     *(
         f"```{label}\n{ADD}\n```"
-        for label in ["python3", "Python ", " python", "{python}", "{.python .numberLines}"]
+        for label in ["python3", "Python ", " python", "{.python .numberLines}"]
     ),
     f"```python3.10 title='add.py'\n{ADD}\n```",
-    f"```\n{ADD}\n```",
     f"```\nadd = min\n```\n```python\n{ADD}\n```\n```\n3\n```",
     f"```python\r\n{ADD}\r\n```\r\n".replace("\n    ", "\r\n    "),
     f"````python\n{ADD}\n````",
@@ -244,16 +219,12 @@ RIGHT_TEXTS = [
     python("add = min", ADD),
     python(ADD, ">>> add(1, 2)\n3"),
     python(ADD, "# add(1, 2) is 3"),
-    python(ADD, "print(add(1, 2))"),
-    python("import operator as o", "def add(a, b): return o.add(a, b)"),
     python("def f(a): return a", "def g(b): return b", "add = lambda a, b: f(a) + g(b)"),
     python("1 / 0", "add = lambda a, b: a + b"),
     python("def add(a, b:", "add = lambda a, b: a + b"),
     # an earlier block is left out whose names the last one has by itself
     python("e = 1 / 0", f"try:\n    {{}}[0]\nexcept KeyError as e:\n    e.args\n{ADD}"),
     python("floor = 1 / 0", "from math import *\ndef add(a, b):\n    return floor(a + b)"),
-    python("rest = 1 / 0", f"match [3]:\n    case [*rest]:\n        rest.pop()\n{ADD}"),
-    python("a = b = 1 / 0", ADD),
     *(
         python("import math", f"{first}{ADD} + math.floor(0.5)")
         for first in [
@@ -266,7 +237,6 @@ RIGHT_TEXTS = [
 WRONG_TEXTS = [
     python(ADD, "add = min"),
     f"```python\nadd = min\n```\n```text\n{ADD}\n```",
-    python(">>> add(1, 2)\n3", "# add"),
     python("add = lambda a, b: a + b", "add(1,"),
     "```python\n" * 1_000,
 ]
@@ -291,17 +261,6 @@ a = [int(word) for word in input().split()]
 ---
 print(sum(a))
 
-input()
-print(sum(map(int, input().split())))
----
-print(sum([1, 2]))
-
-def main():
-    input()
-    print(sum(map(int, input().split())))
----
-main()
-
 class Sum:
     def main(self):
         input()
@@ -318,13 +277,6 @@ def read():
 def main():
     print(sum(map(int, read())))
 main()
-
-import sys
-data = sys.stdin.read().split()
----
-a = data[1:]
----
-print(sum(map(int, a)))
 
 # reads stdin later
 def solve(a):
@@ -350,7 +302,6 @@ DOUBLING = "def double(n): return 2 * n\nprint(double(int(input())))"
     [
         *((SUM, text.split("\n---\n"), 1.0) for text in SUM_IN_BLOCKS),
         # an example behind the program
-        (DOUBLE, [DOUBLING, "print(double(3))"], 1.0),
         (DOUBLE, [DOUBLING, "Input: 3\nOutput: 6"], 1.0),
         (DOUBLE, [DOUBLING, "print('6')"], 1.0),
         (DOUBLE, [DOUBLING, "import sys\nprint(3 * int(sys.stdin.read()))"], 0.0),  # another one
@@ -373,7 +324,6 @@ CALLS = UnitTests((([[1, 2], 3], [3]), ([[], 0], [])), calls=True, function="f")
         (DOUBLE_LIST, UnitTests(PAIRS)),
         (dict(inputs=[["1", "2"]], outputs=[["3", "4"]]), UnitTests((("1\n2", "3\n4"),))),
         (["assert a", "assert b"], UnitTests(assertions="assert a\nassert b")),
-        ("assert a\nassert b", UnitTests(assertions="assert a\nassert b")),
         # APPS, and LiveCodeBench's rows without and with the function's name
         (dict(fn_name="f", inputs=[[[1, 2], 3], [[], 0]], outputs=[[3], []]), CALLS),
         (dict(fn_name=None, inputs=["7\n"], outputs=["14\n"]), UnitTests(PAIRS[:1])),
@@ -384,12 +334,10 @@ CALLS = UnitTests((([[1, 2], 3], [3]), ([[], 0], [])), calls=True, function="f")
             ],
             replace(CALLS, function=None),
         ),
-        ([dict(input="7\n", output="14\n", testtype="stdin")], UnitTests(PAIRS[:1])),
         (
             dict(head="import math", assertions="assert a"),
             UnitTests(assertions="assert a", head="import math"),
         ),
-        (dict(assertions=["assert a"]), UnitTests(assertions="assert a")),
     ],
 )
 def test_the_forms_of_unit_tests(tests, found):
@@ -399,12 +347,8 @@ def test_the_forms_of_unit_tests(tests, found):
 NO_TESTS = one_a_line("""
 {"inputs": ["1", "2"], "outputs": ["2"]}
 {"inputs": null, "outputs": 3}
-[{"input": "1"}]
 ["assert a", 7]
-"  "
-{}
 []
-null
 7
 no JSON
 ["def test(): assert False"]
@@ -413,7 +357,6 @@ no JSON
 {"fn_name": "f", "inputs": [], "outputs": []}
 [{"input": "x", "output": "1", "testtype": "functional"}]
 [{"input": "1", "output": "1", "testtype": "functional"}, {"input": "", "output": ""}]
-[{"input": null, "output": "1", "testtype": "functional"}]
 {"head": null, "assertions": "assert a"}
 """)
 
@@ -424,7 +367,7 @@ def test_what_is_no_unit_test(gold):
     assert has_tests(json.dumps(DOUBLE))
 
 
-@pytest.mark.parametrize("cell", [b"assert f(1)", Decimal(3), datetime.now(), "[" * 100_000, None])
+@pytest.mark.parametrize("cell", [b"assert f(1)", Decimal(3), "[" * 100_000, None])
 def test_a_cell_that_holds_no_unit_tests(cell):
     """Such a column is dropped row by row."""
     assert code.tests_text(cell) == ""
@@ -443,30 +386,15 @@ def test_much_output_and_many_tests():
     assert grade("print(2 * int(input()))", tests, 60, 300) == (1.0, "")
 
 
-def test_output_without_end_is_wrong_and_no_timeout():
-    assert grade("while True: print('x' * 99)", DOUBLE, 60, 60) == (0.0, "")
-
-
-WAIT = "import time\ndef f(x):\n    time.sleep(0.1)\n    return x"
-
-
 @pytest.mark.parametrize(
     "seconds, all_seconds, reply",
     [(0.05, 60, (0.0, "timeout")), (60, 0.3, (0.0, "timeout")), (60, 60, (1.0, ""))],
 )
-@pytest.mark.parametrize(
-    "program, tests",
-    first_fast(
-        [
-            (WAIT, ["assert f(7) == 7"] * 5),
-            (f"{WAIT}\nprint(f(7))", dict(inputs=["7"] * 5, outputs=["7"] * 5)),
-            (WAIT, dict(fn_name="f", inputs=[[7]] * 5, outputs=[7] * 5)),
-        ]
-    ),
-)
-def test_a_deadline_for_each_test_and_one_for_all(program, tests, seconds, all_seconds, reply):
+def test_a_deadline_for_each_test_and_one_for_all(seconds, all_seconds, reply):
     """Each of five tests takes 0.1 s."""
-    assert grade(program, tests, seconds, all_seconds) == reply
+    program = "import time\ndef f(x):\n    time.sleep(0.1)\n    return x"
+    for tests in (["assert f(7) == 7"] * 5, dict(fn_name="f", inputs=[[7]] * 5, outputs=[7] * 5)):
+        assert grade(program, tests, seconds, all_seconds) == reply
 
 
 def test_a_check_that_died_while_idle_costs_no_reward(monkeypatch):
@@ -487,7 +415,7 @@ def test_a_check_that_died_while_idle_costs_no_reward(monkeypatch):
 
 @pytest.mark.parametrize(
     "reply",
-    [None, 5, [], {}, "x", [0], [0, 6, 0], [0, "6"], [0, "6", 0, 0], [1, "6", 0], [[], {}, 0]],
+    [None, {}, [0, 6, 0], [0, "6"], [0, "6", 0, 0], [1, "6", 0]],
 )
 def test_replies_of_the_wrong_form_score_0(reply, monkeypatch):
     """What a program has written in its runner's name; the right one is [0, "6", 0]."""

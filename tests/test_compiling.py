@@ -15,7 +15,6 @@ from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
-from runs import rows
 from samples import PROMPTS, some_samples
 from torch._dynamo.utils import counters
 
@@ -100,17 +99,3 @@ def test_a_machine_without_a_compiler_is_told_in_one_line(sharp, monkeypatch):
     monkeypatch.setattr("rlvr.policy.models.completion_logprobs", missing)
     with pytest.raises(UserError, match="--compile does not work here: Failed to find a C.. comp"):
         warm_up(sharp[0])
-
-
-@pytest.mark.longest
-def test_a_compiled_run_has_the_losses_of_a_plain_one(run, tmp_path):
-    """By programs that the machine's compiler makes, over two steps of two updates."""
-    flags = dict(entropy_coef=0.01, max_steps=2)
-    assert run("grpo", output_dir="plain", **flags).code == 0
-    result = run("grpo", output_dir="compiled", compile="true", **flags)
-    assert result.code == 0, result.err
-    assert "--compile: the layers were compiled in" in result.out
-    for plain, other in zip(rows(tmp_path / "plain"), rows(tmp_path / "compiled"), strict=True):
-        for name in ("loss", "entropy", "grad_norm"):
-            assert other[name] == pytest.approx(plain[name], abs=1e-5), name
-        assert plain["grad_norm"] > 0

@@ -14,7 +14,6 @@ from rlvr.policy.memory import (
     USABLE_WITHOUT_GPU,
     choose_flags,
     fit_to_memory,
-    memory_estimate,
     peak,
     policy_sizes,
     share_of_main_memory,
@@ -37,7 +36,7 @@ def chosen_for(size, gpu_memory, engine, free=CHOSEN_BY_MEMORY, **flags):
 
 
 def test_flags_for_a_gpu_by_hand():
-    """1.5 B on 80 GB, of which 73.6 are used. tests/test_docs.py has the whole table.
+    """1.5 B on 80 GB, of which 73.6 are used.
 
     Weights, gradients, Adam, bf16 copies and the head are 24.7 + 3.1 + 0.9 = 28.7 GB, and
     activations 4.57 MB a token without checkpointing. 8,192 tokens make it 66.0, 16,384 would make
@@ -89,23 +88,11 @@ def test_what_is_chosen_fits_and_is_the_fastest_that_does(
         assert not any(name.startswith("vllm_") for name in chosen)
 
 
-@pytest.mark.parametrize("ranks_an_engine, expected", [(1, 0.45), (2, 0.35)])
-def test_vllms_share_by_hand(ranks_an_engine, expected):
-    """7 B on 80 GB: 15.2 GB of weights, alone or by halves, a cache of 128 x 2048 x 57 kB, and 4.
-
-    They are 34.3 and 26.6 GB, 0.43 and 0.33 of the GPU.
-    """
-    config = Config(**LARGE, vllm_tensor_parallel_size=ranks_an_engine)
-    assert vllm_share(SIZES["7 B"], config, 80, 128) == expected
-
-
 def test_a_given_flag_is_kept():
-    """Even where another value would be faster, or where it alone keeps the run from fitting."""
+    """Even where another value would be faster."""
     free = CHOSEN_BY_MEMORY - {"gradient_checkpointing"}
     _, chosen = chosen_for("0.5 B", 80, "hf", free, gradient_checkpointing=True)
     assert chosen == dict(microbatch_tokens=16384, rollout_batch_size=256)
-    free = CHOSEN_BY_MEMORY - {"microbatch_tokens"}
-    assert chosen_for("0.5 B", 24, "hf", free, microbatch_tokens=10**6)[1] == {}
 
 
 @pytest.mark.parametrize(
@@ -115,11 +102,6 @@ def test_a_given_flag_is_kept():
         ("--microbatch_tokens 4096", {"microbatch_tokens"}),  # which is the default, too
         ("--microbatch-tokens=4096", {"microbatch_tokens"}),
         ("--no_gradient_checkpointing", {"gradient_checkpointing"}),
-        ("--gradient_checkpointing false", {"gradient_checkpointing"}),
-        (
-            "--vllm_enable_sleep_mode --rollout_batch_size 8",
-            {"vllm_enable_sleep_mode", "rollout_batch_size"},
-        ),
     ],
 )
 def test_what_the_command_line_leaves_free(monkeypatch, line, given):
@@ -135,11 +117,9 @@ def test_what_the_command_line_leaves_free(monkeypatch, line, given):
 @pytest.mark.parametrize(
     "size, memory, expected",
     [
-        ("0.5 B", 64, (False, 1024, 256)),
         ("0.5 B", 24, (False, 1024, 128)),
         ("0.5 B", 16, (True, 1024, 64)),
         ("0.5 B", 8, None),
-        ("1.5 B", 32, None),
         ("1.5 B", 64, (False, 1024, 128)),
     ],
 )
@@ -190,14 +170,6 @@ GPU_LINE, CPU_LINE = "each GPU's", "this machine's"
             *("3 B", 1, 80, GPU_LINE, dict(vllm_gpu_memory_utilization=0.3)),
             "--vllm_enable_sleep_mode",
         ),
-        (
-            "7 B",
-            8,
-            80,
-            GPU_LINE,
-            dict(engine="hf", rollout_batch_size=512),
-            "--rollout_batch_size 256",
-        ),
         ("1.5 B", 1, 80, GPU_LINE, dict(engine="hf"), "--microbatch_tokens 8192"),
         ("0.5 B", 1, 14, CPU_LINE, dict(microbatch_tokens=1024), "--gradient_checkpointing"),
         # several are needed
@@ -215,7 +187,6 @@ GPU_LINE, CPU_LINE = "each GPU's", "this machine's"
             dict(),
             "give it more GPUs by torchrun, or take a smaller --model",
         ),
-        ("7 B", 1, 64, CPU_LINE, dict(), "take a smaller --model"),
     ],
 )
 def test_a_run_that_does_not_fit_is_told_what_to_change(
@@ -232,16 +203,3 @@ def test_a_run_that_does_not_fit_is_told_what_to_change(
     assert needed > memory
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"this run needs about {needed:.0f} GB of {whose} {memory}: {expected}"
-
-
-def test_what_is_printed_and_chosen(capsys):
-    config = Config(**LARGE, engine="hf")
-    config.free = CHOSEN_BY_MEMORY - {"rollout_batch_size"}
-    fit_to_memory(qwen_shape("0.5 B"), config, 24.0)
-    assert (config.gradient_checkpointing, config.microbatch_tokens) == (False, 4096)
-    first, second = capsys.readouterr().out.splitlines()
-    chosen = "--no_gradient_checkpointing --microbatch_tokens 4096"
-    assert first == f"chosen for a GPU of 24 GB: {chosen}"
-    estimate = memory_estimate(SIZES["0.5 B"], config, 24.0)
-    parts = "; ".join(f"{size:.1f} GB {name}" for name, size in estimate.items())
-    assert second == f"memory a rank: {parts}"

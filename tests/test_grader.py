@@ -1,6 +1,5 @@
 """Graders: what goes to them, deadlines, graders that die, a file of answers; verifiers' fields."""
 
-import contextlib
 import json
 import math
 import os
@@ -59,22 +58,7 @@ def grader(graders, idle):
 # ------------------------------------------------------------------------- without a grader
 
 
-@pytest.mark.parametrize("verifier", VERIFIERS)
-def test_only_what_can_run_for_ever_goes_to_a_grader(idle, monkeypatch, verifier):
-    started = []
-
-    def start_grader():
-        started.append(verifier)
-        raise RuntimeError("no grader here")
-
-    monkeypatch.setattr(pool, "start_grader", start_grader)
-    with contextlib.suppress(RuntimeError):
-        grade((verifier, "nothing", "1 2 : 3 "))
-    assert started == ([verifier] if VERIFIERS[verifier].isolated else [])
-
-
-@pytest.mark.parametrize("cores, ranks, threads", [(8, 1, 8), (8, 4, 2), (2, 4, 1)])
-def test_the_ranks_of_a_machine_share_its_cores(monkeypatch, cores, ranks, threads):
+def test_the_ranks_of_a_machine_share_its_cores(monkeypatch):
     made = []
 
     class Pool(ThreadPoolExecutor):
@@ -83,30 +67,23 @@ def test_the_ranks_of_a_machine_share_its_cores(monkeypatch, cores, ranks, threa
             super().__init__(workers)
 
     monkeypatch.setattr(pool, "ThreadPoolExecutor", Pool)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(cores))
-    monkeypatch.setattr(world, "LOCAL_WORLD_SIZE", ranks)
-    assert pool.in_threads(lambda number: 2 * number, [3, 1, 2]) == [6, 2, 4]
-    assert made == [threads]
+    for cores, ranks in [(8, 1), (8, 4), (2, 4)]:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: range(cores))
+        monkeypatch.setattr(world, "LOCAL_WORLD_SIZE", ranks)
+        assert pool.in_threads(lambda number: 2 * number, [3, 1, 2]) == [6, 2, 4]
+    assert made == [8, 2, 1]
 
 
 # ---------------------------------------------------------------------------- hostile answers
 
 
-SLOW = ["1+" * 3000 + "1", r"\frac{1}{" * 300 + "2" + "}" * 300, r"\left(" * 100]
 ODD = ["1" * 5000, "(" * 3000 + "5" + ")" * 3000, "x" * 5000 + "=6", r"\text{" + "a" * 9999]
 ODD += ["\ud800", "\0", r"\input{/etc/passwd}", r"\undefined\command", "_^_^"]
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [
-        pytest.param(ODD, id="odd"),
-        pytest.param(SLOW, id="as long as they may", marks=pytest.mark.slow),
-    ],
-)
-def test_odd_answers_score_0(answers):
-    found = grade_all([("math", boxed(answer), "5") for answer in answers], 1)
-    assert [reward for reward, _ in found] == [0] * len(answers)
+def test_odd_answers_score_0():
+    found = grade_all([("math", boxed(answer), "5") for answer in ODD], 1)
+    assert [reward for reward, _ in found] == [0] * len(ODD)
 
 
 def test_a_deadline_is_kept(monkeypatch):
@@ -116,18 +93,6 @@ def test_a_deadline_is_kept(monkeypatch):
     reward, status = grade(("math", boxed(TOWERS[0]), "5"), 0.2)
     assert (reward, status) == (-1.0, "timeout")
     assert type(reward) is float
-
-
-@pytest.mark.slow
-def test_towers_do_not_harm_their_batch():
-    good = [("math", boxed(n), str(n % 3)) for n in range(6)]
-    good.append(("code", block(ADD), json.dumps(ASSERTIONS)))
-    bad = [*(("math", boxed(tower), "5") for tower in TOWERS), ENDLESS]
-    questions = [*((each, 60) for each in good[:3]), *((each, 1) for each in bad)]
-    questions += [(each, 60) for each in good[3:]]
-    found = pool.in_threads(lambda each: grade(each[0], each[1], each[1]), questions)
-    assert [reward for reward, _ in found] == [1, 1, 1, *[0] * len(bad), 0, 0, 0, 1]
-    assert found[len(bad) + 2] == (0.0, "timeout")
 
 
 # -------------------------------------------------------------------------------- the processes
@@ -193,49 +158,22 @@ def test_a_grader_without_a_reply_is_replaced(idle, last):
     assert grade(FIVE, 60) == (1.0, "")
 
 
-def replies(monkeypatch, folder, customized, question):
-    """What a new grader writes whose interpreter starts with these lines."""
-    (folder / "sitecustomize.py").write_text(customized)
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    said, _ = pool.start_grader().communicate(json.dumps([7, *question, 60, 60]) + "\n")
-    return [json.loads(line) for line in said.splitlines()]
-
-
-def test_what_a_library_prints_is_no_reply(monkeypatch, tmp_path):
-    """Here all that reads JSON prints. Replies have a pipe that print does not reach."""
-    noisy = """
-import json
-real = json.loads
-def loads(text):
-    print("noise", flush=True)
-    return real(text)
-json.loads = loads
-"""
-    assert replies(monkeypatch, tmp_path, noisy, FIVE) == [[7, "read"], [7, 1.0, ""]]
-
-
-def test_a_machine_that_runs_no_program_is_an_error(idle):
-    """It is told by the grader, which goes on."""
-    process = talking(f"{READ}; say(json.dumps([number, 'error', 'no sandbox starts']))")
-    idle.put(process)
-    with pytest.raises(UserError, match="^no sandbox starts$"):
-        grade(FIVE, 60)
-    assert idle.get() is process
-    pool.end(process)
-
-
-def test_a_grader_says_that_no_program_can_be_run(monkeypatch, tmp_path):
+def test_a_machine_that_runs_no_program_is_an_error(idle, monkeypatch, tmp_path):
     """Where the system refuses every new process, no program is graded as wrong."""
-    full = """
+    refusing = """
 import subprocess
 def refuse(*_, **__):
     raise BlockingIOError(11, "try again")
 subprocess.Popen = refuse
 """
-    read, reply = replies(monkeypatch, tmp_path, full, ENDLESS)
-    assert read == [7, "read"]
-    assert reply[:2] == [7, "error"]
-    assert reply[2].startswith("programs cannot be run here: ")
+    (tmp_path / "sitecustomize.py").write_text(refusing)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = pool.start_grader()
+    idle.put(process)
+    with pytest.raises(UserError, match="^programs cannot be run here: "):
+        grade(ENDLESS)
+    assert idle.get() is process  # which goes on
+    pool.end(process)
 
 
 def test_a_grader_that_does_not_start(idle, monkeypatch):
@@ -245,30 +183,10 @@ def test_a_grader_that_does_not_start(idle, monkeypatch):
         grade(FIVE, 60)
 
 
-def test_an_unknown_verifier_is_an_error():
-    with pytest.raises(UserError, match="there is no verifier 'maths'; there are .*math"):
-        grade(("maths", boxed("5"), "5"))
-
-
-@pytest.mark.parametrize("verifier", ["math", "number", "choice"])
-def test_long_texts_have_a_deadline(grader, verifier):
-    """Also within the search for the answer."""
-    text = "\\boxed{" * 1_000_000
-    assert grade((verifier, text, "5"), 0.05) == (0.0, "timeout")
-    assert grade(FIVE, 60) == (1.0, "")
-
-
 def test_long_lists_say_how_far_they_are(monkeypatch, capsys):
-    """Only where they take long, where they are named, and by one rank."""
-    pool.in_threads(str, [1, 2, 3], "golds")
     monkeypatch.setattr(pool, "SECONDS_BETWEEN_NEWS", 0.0)
-    pool.in_threads(str, [1, 2, 3])
-    assert capsys.readouterr().out == ""
     assert pool.in_threads(str, [1, 2, 3], "golds") == ["1", "2", "3"]
     assert capsys.readouterr().out == "golds: 1 of 3\ngolds: 2 of 3\ngolds: 3 of 3\n"
-    monkeypatch.setattr(world, "RANK", 1)
-    pool.in_threads(str, [1, 2, 3], "golds")
-    assert capsys.readouterr().out == ""
 
 
 def test_a_grader_is_used_again(grader, idle):
@@ -312,18 +230,26 @@ def entry(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("given", [0.25, -1, True, numpy.float32(0.5), Fraction(1, 4)], ids=repr)
-def test_a_reward_is_any_finite_number(entry, given):
-    """Whatever its type, it becomes a float, which the logs can hold."""
-    entry(lambda text, gold: given)
-    reward, status = grade(("mine", "text", "gold"))
-    assert type(reward) is float
-    assert (reward, status) == (given, "")
+@pytest.mark.parametrize(
+    "given, reply",
+    [
+        (0.25, (0.25, "")),
+        (True, (1.0, "")),
+        (numpy.float32(0.5), (0.5, "")),
+        (Fraction(1, 4), (0.25, "")),
+        (None, (-1.0, "unparsed")),
+    ],
+)
+def test_a_reward_is_any_finite_number(entry, given, reply):
+    """Whatever its type, it becomes a float, which the logs can hold. None is no answer."""
+    entry(lambda text, gold: given, no_answer=-1)
+    found = grade(("mine", "text", "gold"))
+    assert found == reply
+    assert type(found[0]) is float
 
 
-@pytest.mark.parametrize("given", [math.nan, -math.inf])
-def test_a_reward_that_is_no_finite_number(entry, given):
-    entry(lambda text, gold: given)
+def test_a_reward_that_is_no_finite_number(entry):
+    entry(lambda text, gold: math.nan)
     with pytest.raises(ValueError, match="the verifier mine gave the reward"):
         grade(("mine", "text", "gold"))
 
@@ -334,15 +260,6 @@ def test_a_mistake_in_a_verifier_is_not_hidden(entry):
         grade(("mine", "text", "gold"))
 
 
-@pytest.mark.parametrize("given", [{}, dict(no_answer=-0.5), dict(no_answer=-1)], ids=str)
-def test_the_reward_of_no_answer(entry, given):
-    """None is worth that, and by default 0. A batch of integers would have no mean."""
-    entry(lambda text, gold: None, **given)
-    reward, status = grade(("mine", "text", "gold"))
-    assert (reward, status) == (given.get("no_answer", 0), "unparsed")
-    assert type(reward) is float
-
-
 @pytest.mark.parametrize("chat_only, told", [(False, "Be brief.\nWhat?\n"), (True, "What?")])
 def test_what_a_policy_is_told(entry, tiny, tmp_path, chat_only, told):
     """The tiny policy has no chat template."""
@@ -350,16 +267,20 @@ def test_what_a_policy_is_told(entry, tiny, tmp_path, chat_only, told):
     assert [problem.prompt for problem in problems_of(tiny, tmp_path)] == [told] * 2
 
 
-def test_how_a_gold_answer_is_read(entry, tiny, tmp_path):
-    """An empty one drops the problem."""
-    entry(lambda text, gold: 1.0, gold=lambda cell: "" if cell == 1 else f"<{cell}>")
-    assert [problem.gold for problem in problems_of(tiny, tmp_path)] == ["<2>"]
-
-
-@pytest.mark.parametrize("threshold, kept", [(1.0, ["2"]), (0.5, ["1", "2"])])
-def test_the_example_of_a_gold_has_to_be_a_success(entry, tiny, tmp_path, threshold, kept):
-    """Its rewards are 0.5 and 1 here."""
-    entry(lambda text, gold: float(text.strip("#")) / 2, example=lambda gold: f"#{gold}#")
+@pytest.mark.parametrize(
+    "gold, threshold, kept",
+    [
+        (lambda cell: "" if cell == 1 else str(cell), 0.5, ["2"]),  # an empty one drops the problem
+        (str, 1.0, ["2"]),  # the example of a gold has to be a success: rewards are 0.5 and 1 here
+        (str, 0.5, ["1", "2"]),
+    ],
+)
+def test_which_problems_are_kept(entry, tiny, tmp_path, gold, threshold, kept):
+    entry(
+        lambda text, gold: float(text.strip("#")) / 2,
+        gold=gold,
+        example=lambda gold: f"#{gold}#",
+    )
     found = problems_of(tiny, tmp_path, success_threshold=threshold)
     assert sorted(problem.gold for problem in found) == kept
 
@@ -418,10 +339,7 @@ def test_rewards_statuses_and_summary(tmp_path):
     [
         (None, "give one .jsonl file with the columns verifier, text and gold"),
         ('{"verifier": "math", "text": ""}', "line 1: no JSON with texts for verifier, text, gold"),
-        ('{"verifier": "countdown", "text": null, "gold": "1 2 : 3"}', "line 1: no JSON"),
-        ('{"verifier": "countdown", "text": "<answer>1</answer>", "gold": "5"}', "line 1: no JSON"),
         ('{"verifier": "math", "text": "", "gold": ["1", 2]}', "line 1: no JSON"),
-        ("5", "line 1: no JSON"),
         ('{"verifier": "maths", "text": "", "gold": ""}', "there is no verifier 'maths'"),
     ],
 )

@@ -1,7 +1,6 @@
 """Log-probs and entropies: tiles against the textbook's definition, microbatches, padding."""
 
 import copy
-import math
 import random
 
 import rlvr.flags.command_line
@@ -48,7 +47,7 @@ def test_plain_logprobs_are_those_of_a_categorical_distribution(temperature):
 # ---------------------------------------------------------------------------------- the tiles
 
 
-@pytest.mark.parametrize("temperature", [0.5, 0.7, 1.0, 1.8])
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
 def test_linear_logprobs_gradcheck(temperature):
     torch.manual_seed(0)
     hidden = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
@@ -69,18 +68,6 @@ def results_of(function, hidden, weight, targets, temperature, factors):
     return logprobs, entropies, *gradients
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.0])
-def test_linear_logprobs_equal_plain_ones(temperature):
-    torch.manual_seed(0)
-    hidden = torch.randn(9, 8, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(11, 8, dtype=torch.float64, requires_grad=True)
-    targets = torch.randint(11, (9,))
-    factors = torch.randn(2, 9, dtype=torch.float64)
-    inputs = (hidden, weight, targets, temperature, factors)
-    got = results_of(LinearLogProbs.apply, *inputs)
-    torch.testing.assert_close(got, results_of(plain_logprobs, *inputs), rtol=0, atol=1e-12)
-
-
 class LargestResult(TorchDispatchMode):
     """Notes the size of the largest tensor that torch makes within it, in backward passes, too."""
 
@@ -93,7 +80,7 @@ class LargestResult(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("words", [50, 49, 25, 7, 1])
+@pytest.mark.parametrize("words", [50, 49, 7, 1])
 def test_linear_logprobs_in_tiles(monkeypatch, words):
     """A tile has at most 2**22 logits.
 
@@ -128,37 +115,6 @@ def test_rows_of_a_gpus_tiles_are_aligned(tokens):
     assert tile_width(tokens, gpu=False) == 2**22 // tokens
 
 
-class Waits(TorchDispatchMode):
-    """Counts the operators whose result's shape or value the CPU has to wait for on a GPU."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        waiting = (torch.ops.aten.nonzero.default, torch.ops.aten._local_scalar_dense.default)
-        indices = args[1] if function is torch.ops.aten.index.Tensor else ()
-        by_mask = any(index is not None and index.dtype == torch.bool for index in indices)
-        self.count += function in waiting or by_mask
-        return function(*args, **kwargs or {})
-
-
-def test_a_gpu_never_waits_for_the_cpu_between_tiles(monkeypatch):
-    """In 5 tiles, of which some hold no target and one holds most.
-
-    The backward pass looks once whether the entropies have a gradient.
-    """
-    torch.manual_seed(0)
-    monkeypatch.setattr(rlvr.policy.logprobs, "tile_width", lambda tokens, gpu: 256)
-    hidden = torch.randn(9, 8, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(1100, 8, dtype=torch.float64, requires_grad=True)
-    targets = torch.tensor([0, 255, 256, 300, 301, 302, 511, 1099, 1098])
-    inputs = (hidden, weight, targets, 0.7, torch.randn(2, 9, dtype=torch.float64))
-    expected = results_of(plain_logprobs, *inputs)
-    with Waits() as waits:
-        got = results_of(LinearLogProbs.apply, *inputs)
-    assert waits.count == 1
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
-
-
 def test_no_tokens_at_all():
     """As where a minibatch holds none: empty results, and gradients of 0."""
     hidden = torch.zeros(0, 8, requires_grad=True)
@@ -169,13 +125,6 @@ def test_no_tokens_at_all():
     gradients = torch.autograd.grad((logprobs + entropies).sum(), (hidden, weight))
     assert gradients[0].shape == (0, 8)
     assert torch.equal(gradients[1], torch.zeros(11, 8))
-
-
-def test_entropy_of_a_uniform_policy():
-    hidden, targets = torch.randn(3, 4), torch.tensor([0, 5, 9])
-    logprobs, entropies = LinearLogProbs.apply(hidden, torch.zeros(10, 4), targets, 0.7)
-    torch.testing.assert_close(entropies, torch.full((3,), math.log(10)), rtol=0, atol=1e-6)
-    torch.testing.assert_close(logprobs, torch.full((3,), -math.log(10)), rtol=0, atol=1e-6)
 
 
 # ------------------------------------------------------------------------------------ in bf16
@@ -234,7 +183,7 @@ def test_gradients_in_bfloat16_are_added_up_in_float32(monkeypatch, weight_dtype
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
-@pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4, 5], [4, 0, 5], [2]])
+@pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4, 5], [4, 0, 5]])
 def test_completion_logprobs_equal_those_of_the_logits(sharp, rows, temperature):
     """What each batch must reproduce: a row at a time, without padding, by the policy's head."""
     policy, tokenizer = sharp
@@ -311,13 +260,6 @@ def test_eos_is_trained_and_prompt_and_padding_are_not(sharp):
     assert samples[0].completion_ids[-1] == tokenizer.eos_token_id
 
 
-def test_the_loss_has_no_dropout(tiny):
-    """Ratios would be of two policies, each with other units left out."""
-    policy = copy.deepcopy(tiny[0]).train()
-    completion_logprobs(policy, [Sample([5, 6], [7, 1])], 1.0, 2)
-    assert not policy.training
-
-
 def test_gradient_checkpointing_changes_no_gradient(sharp):
     """Layers are computed again in the backward pass, and only there: `generate` has its cache."""
     tokenizer = sharp[1]
@@ -349,10 +291,9 @@ def length_of(sample):
     return len(sample.prompt_ids) + len(sample.completion_ids)
 
 
-@pytest.mark.parametrize("budget", [1, 20, 64, 1000, 10**6])
-@pytest.mark.parametrize("seed", range(5))
-def test_microbatches_partition_the_rows(budget, seed):
-    rng = random.Random(seed)
+@pytest.mark.parametrize("budget", [1, 64, 10**6])
+def test_microbatches_partition_the_rows(budget):
+    rng = random.Random(0)
     samples = [Sample([i] * rng.randint(1, 9), [0] * rng.randint(1, 40)) for i in range(50)]
     rows = torch.tensor(rng.sample(range(50), 30))
     lengths = [length_of(sample) for sample in samples]
@@ -368,12 +309,6 @@ def test_microbatches_partition_the_rows(budget, seed):
         assert (len(part) + 1) * lengths[following[0]] > budget
 
 
-def test_microbatches_by_hand():
-    samples = [Sample([0], [0] * (length - 1)) for length in (3, 2, 9, 2, 2)]
-    parts = microbatches(samples, range(5), 6)
-    assert [[length_of(samples[i]) for i in part] for part in parts] == [[2, 2, 2], [3], [9]]
-
-
 def test_microbatches_are_as_many_as_those_of_the_rank_with_the_most(monkeypatch):
     """For the ranks gather sharded weights together, once a microbatch."""
     samples = [Sample([0], [0] * (length - 1)) for length in (3, 2, 9, 2, 2)]
@@ -383,7 +318,7 @@ def test_microbatches_are_as_many_as_those_of_the_rank_with_the_most(monkeypatch
     assert sorted(row for part in parts for row in part) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("count, expected", [(1, 2), (2, 2), (3, 3), (5, 5), (9, 5)])
+@pytest.mark.parametrize("count, expected", [(1, 2), (3, 3), (9, 5)])
 def test_split_further(count, expected):
     """There are never fewer parts than before, and no part is empty."""
     before = [[4, 1, 3], [0, 2]]

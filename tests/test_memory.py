@@ -6,7 +6,7 @@ from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.flags.presets import LARGE
 from rlvr.machine.devices import forward_passes
-from rlvr.policy.memory import cached, memory_estimate, policy_sizes, tokens_of_a_microbatch
+from rlvr.policy.memory import cached, memory_estimate, policy_sizes
 
 import pytest
 import torch
@@ -85,41 +85,6 @@ def test_the_estimate_is_near_what_the_backward_pass_keeps(bf16, tokens, changes
     assert estimate["activations"] - 0.5 == pytest.approx(measured, rel=0.25)
     parameters = sum(parameter.numel() for parameter in policy.parameters())
     assert estimate["weights, gradients and Adam"] == pytest.approx(16 * parameters / 1e9)
-
-
-def test_what_flags_and_ranks_change(monkeypatch):
-    """A reference policy costs 4 bytes a parameter; FSDP shares all but what is gathered."""
-    shape = shape_of()
-    parameters = sum(p.numel() for p in transformers.Qwen2ForCausalLM(shape).parameters()) / 1e9
-
-    def weights(gpu_memory=0.0, **flags):
-        estimate = estimate_of(shape, Config(**flags), gpu_memory)
-        return estimate["weights, gradients and Adam"], estimate["bf16 weights"]
-
-    assert weights(beta=0.1) == pytest.approx((20 * parameters, 0))
-    assert weights(80.0) == pytest.approx((16 * parameters, 2 * parameters))
-    assert weights(bf16=True) == pytest.approx((16 * parameters, 2 * parameters))
-    monkeypatch.setattr(world, "WORLD_SIZE", 4)
-    assert weights() == pytest.approx((16 * parameters / 4, 4 * parameters))
-    assert weights(bf16=True) == pytest.approx((16 * parameters / 4, 2 * parameters))
-    assert weights(80.0) == pytest.approx((16 * parameters / 4, 2 * parameters))
-    assert weights(fsdp=False) == pytest.approx((16 * parameters, 0))
-
-
-@pytest.mark.parametrize(
-    "given, ranks, tokens",
-    [
-        (300, 1, 300),
-        (50, 1, 74),  # a whole text of 64 and 10 tokens
-        (10**6, 1, 8 * 74),  # a whole minibatch
-        (10**6, 2, 4 * 74),
-    ],
-)
-def test_tokens_of_a_microbatch(monkeypatch, given, ranks, tokens):
-    monkeypatch.setattr(world, "WORLD_SIZE", ranks)
-    lengths = dict(max_prompt_length=64, max_completion_length=10)
-    config = Config(microbatch_tokens=given, minibatch_size=8, **lengths)
-    assert tokens_of_a_microbatch(config) == tokens
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -11,7 +11,7 @@ import time
 
 import pytest
 import torch
-from runs import ROOT, SMALL, WITH_PROJECT, arguments, free_port, rows, steps, weights
+from runs import ROOT, SMALL, WITH_PROJECT, arguments, free_port, weights
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run"]
 slow = pytest.mark.slow
@@ -173,20 +173,6 @@ def wait_for_step_2(printed):
     return {int(rank): int(pid) for rank, pid in re.findall(r"rank (\d) is (\d+)", printed())}
 
 
-@pytest.mark.longest
-def test_two_nodes_train_as_two_ranks_of_one(cache_dir, tmp_path):
-    program = program_in(tmp_path)
-    flags = arguments(**SMALL, cache_dir=cache_dir)
-    finish(*two_nodes(program, *flags, "--output_dir", "nodes"), folder=tmp_path)
-    finish(two_ranks(program, *flags, "--output_dir", "one"), folder=tmp_path)
-    nodes, one = tmp_path / "nodes", tmp_path / "one"
-    assert rows(nodes) == rows(one)
-    assert steps(nodes) == [1, 2]
-    assert rows(nodes, "eval") == rows(one, "eval")
-    first, second = weights(nodes / "checkpoint-2"), weights(one / "checkpoint-2")
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
 @slow
 @pytest.mark.parametrize("places", ["one node", "two nodes"])
 def test_a_rank_that_dies_ends_the_run(cache_dir, tmp_path, places):
@@ -241,28 +227,6 @@ def test_a_rank_that_hangs_ends_the_others(cache_dir, tmp_path):
             os.kill(ranks[1], signal.SIGKILL)
             process.wait(timeout=60)
     assert process.returncode != 0
-    assert "Traceback" not in printed().partition(LAUNCHERS_REPORT)[0]
-
-
-@slow
-def test_a_node_that_is_frozen_with_its_store_ends_the_other(cache_dir, tmp_path):
-    """Rank 0, and its launcher, which keeps the store: no call of the store returns any more."""
-    flags = arguments(**ENDLESS, cache_dir=cache_dir, output_dir="run")
-    program = program_in(tmp_path, first=IMPATIENT)
-    with started(two_nodes(program, *flags), tmp_path) as (launchers, printed):
-        ranks = wait_for_step_2(printed)
-        frozen = [launchers[0].pid, ranks[0]]
-        for process in frozen:
-            os.kill(process, signal.SIGSTOP)
-        try:
-            assert launchers[1].wait(timeout=60) != 0
-            with pytest.raises(ProcessLookupError):
-                os.kill(ranks[1], 0)
-        finally:
-            for process in frozen:
-                os.kill(process, signal.SIGKILL)
-    lines = re.findall(r"grpo.py: error: rank 1 has not heard of rank 0.* for 4 s; .*\n", printed())
-    assert len(lines) == 1, printed()
     assert "Traceback" not in printed().partition(LAUNCHERS_REPORT)[0]
 
 

@@ -47,14 +47,6 @@ def test_a_stream_passes_over_all_problems():
     assert ProblemStream(PROBLEMS, 1).draw(30) != drawn
 
 
-@pytest.mark.parametrize("before", [0, 4, 10, 17])
-def test_a_stream_resumes_from_its_position(before):
-    stream, resumed = ProblemStream(PROBLEMS, 7), ProblemStream(PROBLEMS, 7)
-    stream.draw(before)
-    resumed.position = stream.position
-    assert resumed.draw(13) == stream.draw(13)
-
-
 def test_ranks_share_the_stream(monkeypatch):
     """Two ranks that draw 3 each take in turn what one process that draws 6 takes."""
     whole = ProblemStream(PROBLEMS, 0)

@@ -10,7 +10,7 @@ from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.policy.logprobs import completion_logprobs, scores
 from rlvr.policy.reader import hidden_states
-from rlvr.policy.sharding import is_sharded, layers_of, shard, unshard, whole
+from rlvr.policy.sharding import layers_of, shard, unshard, whole
 from rlvr.rollout.samplers import GenerateSampler
 from rlvr.tasks.problems import Sample
 
@@ -163,14 +163,6 @@ def test_a_frozen_policy_gives_everything_back(two_ranks_found):
 def test_a_gathered_policy_writes_what_the_twin_writes(two_ranks_found):
     """Without autocast, too: all of it is in bf16 then."""
     assert two_ranks_found["rollout"] == roll_out_in_bf16()
-
-
-def test_one_process_is_not_sharded():
-    policy = make_policy(True)
-    assert not is_sharded(policy)
-    assert len(layers_of(policy)) == LAYERS
-    value = policy.model.norm.weight
-    assert whole(value) is value
 
 
 if __name__ == "__main__":

@@ -133,15 +133,6 @@ def test_what_is_greedy_draws_no_seed(build, prompts):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_an_evaluation_leaves_the_training_its_random_numbers(build):
-    sampler = build(eval_samples=2, max_completion_length=4)
-    problems = [Problem(prompt, prompt) for prompt in PROMPTS[:2]]
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    common.evaluate(sampler, {"countdown": problems}, sampler.config)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_the_ranks_of_one_engine_ask_for_all_of_their_completions(
     room, build, prompts, monkeypatch
 ):
@@ -159,16 +150,6 @@ def test_the_ranks_of_one_engine_ask_for_all_of_their_completions(
     assert completions == expected[0]
     for got, wanted in zip(logprobs, expected[1], strict=True):
         assert got == pytest.approx(wanted, abs=1e-4)
-
-
-def test_logprobs_are_those_of_the_drawn_tokens(build, prompts):
-    sampler = build()
-    completions, logprobs = sampler.generate(prompts, 0.7, 1.0, 6)
-    for prompt, completion, found in zip(prompts, completions, logprobs, strict=True):
-        assert len(found) == len(completion)
-        logits = sampler.policy(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1]
-        logp = (logits / 0.7).log_softmax(-1)
-        assert found == pytest.approx(logp[range(len(found)), completion].tolist(), abs=1e-4)
 
 
 # ---------------------------------------------------------------------------------------- engine
@@ -227,10 +208,9 @@ def update(policy, size):
         parameter += size * (torch.randint(2, parameter.shape) * 2 - 1)
 
 
-@pytest.mark.parametrize("size", [1e-6, 1e-3])
-def test_a_push_takes_the_weights_over(build, prompts, size):
+def test_a_push_takes_the_weights_over(build, prompts):
     sampler = build()
-    update(sampler.policy, size)
+    update(sampler.policy, 1e-3)
     sampler.sync()
     assert sampler.gap < 1e-4
     theirs, _ = sampler.generate(prompts, 0.0, 1.0, 8)
@@ -246,6 +226,9 @@ def test_one_weight_that_was_not_taken_is_seen(build, monkeypatch):
     assert sampler.logprob_gap() < 1e-3
     monkeypatch.setattr(type(sampler), "push", lambda sampler: None)
     with pytest.raises(UserError, match="not taken the new weights"):
+        sampler.sync()
+    weight.data.fill_(torch.nan)
+    with pytest.raises(UserError):
         sampler.sync()
 
 
@@ -280,13 +263,6 @@ def test_an_engine_that_keeps_the_weights_in_another_way(build, room, monkeypatc
     monkeypatch.setattr(type(sampler), "push", lambda sampler: None)
     update(sampler.policy, 1e-2)
     with pytest.raises(UserError, match="log-probs are off by"):
-        sampler.sync()
-
-
-def test_a_policy_of_nan_ends_the_run(build):
-    sampler = build()
-    sampler.policy.get_output_embeddings().weight.data.fill_(torch.nan)
-    with pytest.raises(UserError):
         sampler.sync()
 
 

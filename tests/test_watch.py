@@ -84,7 +84,7 @@ os.kill(store, signal.SIGKILL)
     ],
 )
 def test_how_ranks_end(tmp_path, scenario, codes, complaints):
-    """test_ranks.py stops one rank of a run, one with the store, and one that never begins."""
+    """test_ranks.py stops one rank of a run, and one that never begins."""
     (tmp_path / "grpo.py").write_text(PROGRAM)
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
     ended = subprocess.run(

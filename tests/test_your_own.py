@@ -1,6 +1,5 @@
 """docs/your-own.md, followed line by line in a copy of the project; its four functions, by hand."""
 
-import importlib.util
 import json
 import math
 import re
@@ -47,15 +46,6 @@ def follow(heading, folder):
         else:
             command = shlex.split(text.replace("\\\n", ""))
     return command
-
-
-def load(path):
-    """A module of the copy under a name of its own; what it imports is the project's."""
-    spec = importlib.util.spec_from_file_location(f"copy_of_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -110,32 +100,6 @@ def test_an_example_trains(heading, followed, cache_dir):
         assert all(row["turns"] > 1 for row in rows(run))
 
 
-@pytest.mark.parametrize(
-    "text, reply",
-    [
-        ("<think>7*8=56 56+1=57</think><answer>7*8+1</answer>", None),
-        ("<think>7*8=56 56+1=57</think><answer>7*8-1</answer>", "<think>"),
-        ("<think>7*8=57</think><answer>7*8</answer>", "<think>"),
-        ("<answer>7*8</answer>", None),
-        ("<think>1+1=2</think><answer>3</answer><think>1+2=3</think><answer>1+2</answer>", None),
-    ],
-)
-def test_a_tool_by_hand(followed, text, reply):
-    tool = load(followed[0] / "rlvr" / "tasks" / "tools.py").TOOLS["compare"]
-    assert tool.reply(text) == reply
-    assert text.endswith(tool.call_end)
-
-
-@pytest.mark.parametrize(
-    "answer, reward",
-    [("<answer>3+9*5</answer>", 1.0), ("<answer>3+9</answer>", 0.3), ("3+9*5", None)],
-)
-def test_a_verifier_by_hand(followed, answer, reward):
-    entry = load(followed[0] / "rlvr" / "verify" / "verifiers.py").VERIFIERS["partly"]
-    assert entry.verify(answer, "3 9 5 : 48 ") == reward
-    assert entry.no_answer == -0.5
-
-
 # ------------------------------------------------------------------- five papers, one function each
 
 BLOCKS = re.findall(
@@ -165,41 +129,12 @@ def test_maxrl_by_hand():
     close(maxrl(torch.tensor([[6.0, 3.0], [9.0, 12.0]])), expected)
 
 
-@pytest.mark.parametrize("success_rate", [0.05, 0.3, 0.9])
-def test_maxrl_climbs_the_truncated_likelihood(success_rate):
-    """The paper's theorem: the estimate's mean is the gradient of - sum_k (1 - p)^k / k.
-
-    Its sum goes up to k = G - 1, because a group without success gets 0 here, and keeps a baseline
-    there. p is the logistic function of one parameter, so that d log pi is 1 - p for a success and
-    -p for a failure; all numbers of successes are gone through.
-    """
-    size, p, mean = 6, success_rate, 0.0
-    for count in range(size + 1):
-        rewards = torch.tensor([[1.0] * count + [0.0] * (size - count)], dtype=torch.float64)
-        score = rewards - p  # d log pi
-        chance = math.comb(size, count) * p**count * (1 - p) ** (size - count)
-        mean += chance * (FUNCTIONS["maxrl_advantage"](rewards) * score).mean().item()
-    slope = p * (1 - p)  # of p in the parameter
-    expected = sum((1 - p) ** (k - 1) for k in range(1, size)) * slope
-    assert mean == pytest.approx(expected, rel=1e-12)
-
-
 def test_cispo_by_hand():
     """SkyRL, test_losses.py, test_policy_loss_cispo: ratios of 0.5, 1 and 10."""
     logprobs = torch.tensor([[-1.69315, -1.0, -0.69741]])
     ratio = (logprobs - torch.tensor([[-1.0, -1.0, -3.0]])).exp()
     found = FUNCTIONS["cispo"](ratio, logprobs, torch.tensor([[1.0, -1.0, -4.0]]), 0.2, 0.2)
     close(-found, [[1.35452, -1.0, -3.347568]], rel=1e-5)
-
-
-def test_cispo_clips_the_weight_and_not_the_token():
-    """d objective / d log pi is the clipped ratio times A, also where PPO has none."""
-    old = torch.full((1, 4), -1.0, dtype=torch.float64)
-    ratios = torch.tensor([[0.5, 1.0, 1.1, 3.0]], dtype=torch.float64)
-    logprobs = (old + ratios.log()).requires_grad_()
-    advantages = torch.tensor([[-2.0, 1.0, -1.0, 5.0]], dtype=torch.float64)
-    FUNCTIONS["cispo"]((logprobs - old).exp(), logprobs, advantages, 1.0, 0.3).sum().backward()
-    close(logprobs.grad, [[0.5 * -2, 1.0, -1.1, 1.3 * 5]])
 
 
 @pytest.mark.parametrize(
