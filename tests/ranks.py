@@ -1,10 +1,11 @@
-"""What tests/test_ranks.py starts, as one process or under torchrun: scripts on given rollouts.
+"""What tests/test_ranks.py and tests/test_images.py start: scripts on given rollouts.
 
     python tests/ranks.py <folder> <cache folder> <JSON file>
 
-The file lists trainings: {"name": ..., "script": ..., "variant": ..., "flags": [...]}. Of each,
-rank 0 leaves <folder>/<name>-<script>-<variant>.pt with the loss and the gradient of each update,
-and with the weights at the end.
+The file lists trainings: {"name": ..., "script": ..., "variant": ..., "flags": [...]}, and perhaps
+"images": true. Of each, rank 0 leaves <folder>/<name>-<script>-<variant>.pt with the loss and the
+gradient of each update, the weights at the end, and what the policy writes about the images at
+temperature 0 before each step.
 
 The completions of a rollout have very different lengths; some are empty but for the stop token. All
 is in double precision: Adam's steps are as long for a gradient that is but rounding as for another.
@@ -25,16 +26,26 @@ from rlvr import world
 from rlvr.machine.ranks import global_sum
 from rlvr.policy.sharding import whole
 from rlvr.tasks.problems import Sample
+from rlvr.tasks.prompts import encode_prompt
 
 import torch
 import torch.distributed as dist
 import transformers
+import vision
 from runs import countdown_problems
 
 import common
 import cwgrpo
 
-STOP = 1  # the tiny policy's stop token
+ONE, TWO = (vision.squares(1),), (vision.squares(2), vision.squares(3, cells=1))
+# The prompts of each step, of which each rank takes every second one. In the first step, the second
+# of two ranks has no image.
+WITH_IMAGES = [
+    [("how many?", ONE), ("7+1=", ()), ("<image> or <image>?", TWO), ("2+2=", ())],
+    [("how many?", TWO), ("how many more?", ONE), ("7+1=", ()), ("<image>?", ONE)],
+]
+SINGLE = torch.float32
+READ_WITH_IMAGES = transformers.AutoModelForImageTextToText.from_pretrained
 ADD = common.UpdateMetrics.add
 OPTIMIZER_STEP = rlvr.training.run.Run.optimizer_step
 
@@ -42,32 +53,48 @@ OPTIMIZER_STEP = rlvr.training.run.Run.optimizer_step
 class GivenRollouts:
     """In place of common.roll_out: the same completions whatever the number of ranks."""
 
-    def __init__(self):
+    def __init__(self, images):
+        self.images = images
         self.count = 0  # rollouts so far
+        self.written = []  # about the images, of each step
 
     def __call__(self, sampler, stream, config):
         rng = random.Random(self.count)
+        if self.images:
+            shown = self.look(sampler)
+        else:
+            lengths = [rng.randint(3, 9) for _ in range(config.prompts_per_step)]
+            shown = [(rng.choices(range(13, 23), k=length), ()) for length in lengths]
         self.count += 1
-        size = config.num_generations
-        groups = [self.draw_group(rng, size) for _ in range(config.prompts_per_step)]
+        stop = sampler.tokenizer.eos_token_id
+        groups = [draw_group(rng, config.num_generations, stop, *each) for each in shown]
         mine = groups[world.RANK :: world.WORLD_SIZE]
         samples = [sample for group in mine for sample in group]
         batch = common.make_batch(samples, config, sampler.policy.device)
         batch.tokenizer = sampler.tokenizer
         return batch
 
-    def draw_group(self, rng, size):
-        """Completions of one prompt, about half of them called right."""
-        prompt = rng.choices(range(13, 23), k=rng.randint(3, 9))
-        longest = rng.choice((2, 6, 40))
-        group = []
-        for _ in range(size):
-            ids = [*rng.choices(range(3, 24), k=rng.randint(0, longest)), STOP]
-            right = rng.random() < 0.5
-            group.append(
-                Sample(prompt, ids, reward=float(right), logprobs=[-1.0] * len(ids), success=right)
-            )
-        return group
+    def look(self, sampler):
+        """The prompts of this step and their images, about which the policy writes."""
+        shown = vision.problems(sampler.tokenizer, WITH_IMAGES[self.count])
+        prompts = [encode_prompt(sampler.tokenizer, problem.prompt) for problem in shown]
+        images = [problem.images for problem in shown]
+        sampler.sync()
+        self.written.append(sampler.generate(prompts, 0.0, 1.0, 6, images=images)[0])
+        sampler.sleep()
+        return [*zip(prompts, images, strict=True)]
+
+
+def draw_group(rng, size, stop, prompt, images):
+    """Completions of one prompt, about half of them called right."""
+    longest = rng.choice((2, 6, 40))
+    group = []
+    for _ in range(size):
+        ids = [*rng.choices(range(8, 24), k=rng.randint(0, longest)), stop]
+        right = rng.random() < 0.5
+        given = dict(reward=float(right), logprobs=[-1.0] * len(ids), success=right)
+        group.append(Sample(prompt, ids, **given, images=images))
+    return group
 
 
 class Recorder:
@@ -99,13 +126,24 @@ class Recorder:
         return torch.cat([whole(p.detach()).flatten() for p in self.policy.parameters()])
 
 
-def train(folder, cache, name, script, variant, flags):
+def read_in_double(*given, **named):
+    """In place of from_pretrained: also what transformers computes in single precision."""
+    torch.float32 = SINGLE
+    policy = READ_WITH_IMAGES(*given, **{**named, "dtype": SINGLE}).double()
+    torch.float32 = torch.float64
+    return policy
+
+
+def train(folder, cache, name, script, variant, flags, images=False):
     """Train a script, and leave on disk what it has done."""
     recorder = Recorder()
     given = [*flags, "--variant", variant, "--cache_dir", cache]
     sys.argv = [f"{script}.py", *given, "--output_dir", f"{folder}/{name}-{script}-{variant}"]
     module = importlib.import_module(script)
-    common.roll_out = GivenRollouts()
+    common.roll_out = rollouts = GivenRollouts(images)
+    if images:
+        transformers.AutoModelForImageTextToText.from_pretrained = read_in_double
+        torch.Tensor.float = torch.Tensor.double
     common.UpdateMetrics.add = lambda *given, **named: recorder.add(*given, **named)
     rlvr.training.run.Run.optimizer_step = lambda *given: recorder.step(*given)
     rlvr.training.run.launch(
@@ -113,7 +151,8 @@ def train(folder, cache, name, script, variant, flags):
     )
     weights = recorder.weights()
     if world.RANK == 0:
-        torch.save((recorder.updates, weights), f"{folder}/{name}-{script}-{variant}.pt")
+        found = recorder.updates, weights, rollouts.written
+        torch.save(found, f"{folder}/{name}-{script}-{variant}.pt")
 
 
 def without_evaluation(sampler, *_):

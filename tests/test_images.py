@@ -1,6 +1,7 @@
 """Images beside the text: a small Qwen2.5-VL reads them alike in rollouts, scores and updates."""
 
 import copy
+import json
 import sys
 from dataclasses import replace
 
@@ -8,7 +9,6 @@ import rlvr.policy.images
 import rlvr.tasks.datasets
 import rlvr.training.run
 from rlvr.flags.config import Config
-from rlvr.policy.logprobs import microbatches
 from rlvr.rollout.rollouts import sample_groups, sampled_logprobs
 from rlvr.rollout.samplers import GenerateSampler
 from rlvr.tasks.problems import Sample
@@ -114,39 +114,6 @@ def test_a_written_image_token_is_a_token_like_others(sharp):
     torch.testing.assert_close(found[0], torch.stack(expected), rtol=0, atol=1e-5)
 
 
-def test_image_tokens_are_as_many_as_the_embeddings_of_the_images(sharp):
-    """In prompts, in the microbatches' budget, and as the processor of transformers has it."""
-    policy, tokenizer = sharp
-    problems = vision.problems(tokenizer, SHOWN)
-    ids = [encode_prompt(tokenizer, problem.prompt) for problem in problems]
-    counts = [each.count(vision.IMAGE_TOKEN) for each in ids]
-    assert counts == [3, 13, 0, 3]  # cells of squares(1), (2, 12) and (3, 1), none, (1)
-    for problem, count in zip(problems, counts, strict=True):
-        patches = [policy.image_reader.patches((image,))[0] for image in problem.images]
-        assert count == sum(map(len, patches)) / 4
-    samples = [Sample(each, [20]) for each in ids]
-    longest = max(map(len, ids)) + 1
-    assert len(microbatches(samples, range(4), 4 * longest)) == 1
-    assert len(microbatches(samples, range(4), longest)) > 2
-
-
-def test_a_groups_images_pass_the_vision_tower_once(sharp, monkeypatch):
-    policy, tokenizer = sharp
-    samples = rollout(policy, tokenizer)
-    assert samples[0].images is samples[2].images
-    seen, tower = [], policy.base_model.get_image_features
-
-    def watched(values, grids):
-        seen.append(len(grids))
-        return tower(values, grids)
-
-    monkeypatch.setattr(policy.base_model, "get_image_features", watched)
-    token_logprobs(policy, samples, range(len(samples)))
-    assert seen == [3]  # 12 samples, of whose four prompts two show the same image
-    token_logprobs(policy, samples, [6, 7])
-    assert seen == [3, 1]  # the smallest image, in place of none
-
-
 def gradients(policy, parts, samples):
     """Of the sum of some log-probs, taken in parts: by the name of the parameter."""
     policy.zero_grad()
@@ -247,14 +214,30 @@ def test_all_scripts_train_on_images_and_resume_exactly(pictured, resume, no_eva
 def test_two_ranks_equal_one(tmp_path):
     """One microbatch, many, and two ranks, sharded or not: what is written, and the weights."""
     given = flags(tmp_path, prompts_per_step=4, minibatch_size=8, learning_rate=1e-2)
-    program = ROOT / "tests/vision_ranks.py"
-    finish([sys.executable, program, *given], folder=tmp_path)
-    finish(two_ranks(program, *given), folder=tmp_path)
-    expected = torch.load(tmp_path / "one.pt")
-    policy, _ = vision.load(tmp_path / "policy")
-    for name, value in policy.named_parameters():
-        assert (expected[1][name] - value).abs().max() > 1e-3, name  # it has been trained
+    many = ["--microbatch_tokens", "60"]
+    ways = {
+        "in_one": {"one": [], "many": many},
+        "in_two": {"sharded": many, "replicated": [*many, "--no_fsdp"]},
+    }
+    for file, names in ways.items():
+        trainings = [
+            dict(
+                name=name,
+                script="grpo",
+                variant="grpo",
+                flags=[str(part) for part in (*given, *more)],
+                images=True,
+            )
+            for name, more in names.items()
+        ]
+        (tmp_path / f"{file}.json").write_text(json.dumps(trainings))
+    program = [ROOT / "tests/ranks.py", tmp_path, tmp_path / "cache"]
+    alone = [sys.executable, *program, "in_one.json"]
+    finish(alone, two_ranks(*program, "in_two.json"), folder=tmp_path)
+    updates, weights, written = torch.load(tmp_path / "one-grpo-grpo.pt")
+    assert all(gradient.norm() > 1e-2 for _, gradient in updates)
     for name in ("many", "sharded", "replicated"):
-        written, trained = torch.load(tmp_path / f"{name}.pt")
-        assert written == expected[0], name
-        torch.testing.assert_close(trained, expected[1], rtol=0, atol=1e-6)
+        found = torch.load(tmp_path / f"{name}-grpo-grpo.pt")
+        assert found[2] == written, name
+        torch.testing.assert_close(found[0], updates, rtol=0, atol=1e-6)
+        torch.testing.assert_close(found[1], weights, rtol=0, atol=1e-6)

@@ -13,7 +13,6 @@ from rlvr.policy.logprobs import (
     microbatches,
     plain_logprobs,
     split_further,
-    tile_width,
 )
 from rlvr.rollout.rollouts import completion_mask
 from rlvr.rollout.samplers import GenerateSampler
@@ -104,15 +103,6 @@ def test_linear_logprobs_in_tiles(monkeypatch, words):
         got = results_of(LinearLogProbs.apply, *inputs)
     assert largest.numel == max(9 * words, weight.numel())  # no [9, 50] was made
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("tokens", [1, 7, 1000, 4095, 15873, 16384, 10**6])
-def test_rows_of_a_gpus_tiles_are_aligned(tokens):
-    """Their length is a multiple of 256, so that each begins at an aligned address."""
-    width = tile_width(tokens, gpu=True)
-    assert width % 256 == 0
-    assert width == 256 or 2**24 < tokens * width <= 2**25
-    assert tile_width(tokens, gpu=False) == 2**22 // tokens
 
 
 def test_no_tokens_at_all():

@@ -68,37 +68,33 @@ def folder_of(shape, tiny, tmp_path):
     return str(tmp_path / "policy")
 
 
+HEAD = "a scale, a cap or a bias is not supported"
+CACHE = "its layers keep no cache of keys and values"
+
+
 @pytest.mark.parametrize(
-    "shape",
+    "shape, message",
     [
-        transformers.GraniteConfig(**SMALL, logits_scaling=8.0, initializer_range=0.3),
-        transformers.CohereConfig(**SMALL, logit_scale=0.0625, initializer_range=1.0),
-        transformers.Gemma2Config(
-            **SMALL, head_dim=16, final_logit_softcapping=2.0, initializer_range=0.5
+        # the policy that samples would not be the one that is trained
+        (transformers.GraniteConfig(**SMALL, logits_scaling=8.0, initializer_range=0.3), HEAD),
+        (transformers.CohereConfig(**SMALL, logit_scale=0.0625, initializer_range=1.0), HEAD),
+        (
+            transformers.Gemma2Config(
+                **SMALL, head_dim=16, final_logit_softcapping=2.0, initializer_range=0.5
+            ),
+            HEAD,
         ),
-        transformers.PhiConfig(**SMALL),
+        (transformers.PhiConfig(**SMALL), HEAD),
+        # linear attention, beside the usual one
+        (
+            transformers.FalconH1Config(**SMALL, mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8),
+            CACHE,
+        ),
     ],
-    ids=lambda shape: shape.model_type,
 )
-def test_a_head_that_the_log_probs_leave_out_is_refused(shape, tiny, tmp_path):
-    """A scale, a cap or a bias: the policy that samples would not be the one that is trained."""
+def test_a_model_that_cannot_be_trained_right_is_refused(shape, message, tiny, tmp_path):
     config = Config(model=folder_of(shape, tiny, tmp_path), max_steps=0)
-    with pytest.raises(UserError, match="a scale, a cap or a bias is not supported"):
-        rlvr.policy.models.load_policy(config, CPU)
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [
-        transformers.MambaConfig(vocab_size=24, hidden_size=32, num_hidden_layers=2),
-        transformers.FalconH1Config(**SMALL, mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8),
-    ],
-    ids=lambda shape: shape.model_type,
-)
-def test_a_model_that_the_decoding_loop_cannot_read_with_is_refused(shape, tiny, tmp_path):
-    """Linear attention, alone or beside the usual one."""
-    config = Config(model=folder_of(shape, tiny, tmp_path), max_steps=0)
-    with pytest.raises(UserError, match="its layers keep no cache of keys and values"):
+    with pytest.raises(UserError, match=message):
         rlvr.policy.models.load_policy(config, CPU)
 
 

@@ -197,19 +197,6 @@ def test_advantages_are_those_of_the_script(page, script, monkeypatch):
         equal(masses, torch.cat(fade.gradient_mass(expected, as_tensor(group["rewards"]))))
 
 
-def test_clip_cov_is_shown_as_its_expectation(page):
-    """As many tokens are lost as Python draws, all of them among the eligible ones."""
-    advantages = [2.5, 2.5, -2.5, -2.5]
-    logprobs = [row * 4 for row in make_group(4, 2, 9)["logprobs"]]
-    found = page(f"clipCovShare({json.dumps(logprobs)}, {advantages}, 0.05).flat()")
-    tensor, mask = padded(logprobs)
-    eligible = cwgrpo.clip_cov_mask(tensor, as_tensor(advantages), mask, 1.0)[mask > 0] == 0
-    drawn = cwgrpo.clip_cov_mask(tensor, as_tensor(advantages), mask, 0.05)[mask > 0]
-    lost = (1 - drawn).sum()
-    assert 0 < lost < eligible.sum()
-    equal(found, torch.where(eligible, 1 - lost / eligible.sum(), 1.0))
-
-
 # ---------------------------------------------------------------------------------- what it offers
 
 

@@ -122,8 +122,8 @@ def trained_in_ways(request, tmp_path_factory, cache_dir):
 )
 def test_the_same_loss_gradients_and_weights(trained_in_ways, way, run):
     """With KL penalty and entropy bonus, four updates of two rollouts, 1 to 41 tokens."""
-    expected_updates, expected_weights = trained_in_ways("one microbatch", run)
-    updates, weights_at_the_end = trained_in_ways(way, run)
+    expected_updates, expected_weights, _ = trained_in_ways("one microbatch", run)
+    updates, weights_at_the_end, _ = trained_in_ways(way, run)
     assert len(updates) == len(expected_updates) == 4
     for (loss, gradient), expected in zip(updates, expected_updates, strict=True):
         expected_loss, expected_gradient = expected
@@ -200,49 +200,33 @@ def test_a_rank_that_dies_ends_the_run(cache_dir, tmp_path, places):
 
 IMPATIENT = """
 import rlvr.machine.watch
-rlvr.machine.watch.BEAT, rlvr.machine.watch.SILENCE, rlvr.machine.watch.START = 0.5, 4.0, 20.0
+rlvr.machine.watch.BEAT, rlvr.machine.watch.SILENCE, rlvr.machine.watch.START = 0.5, 4.0, {start}
 """
-ENDLESS = {**SMALL, "max_steps": 10**6, "eval_steps": 10**6}
-
-
-def wait_for_line(line, printed):
-    """Until one of the ranks has printed the line."""
-    begun = time.monotonic()
-    while line not in printed():
-        assert time.monotonic() < begun + 60, printed()
-        time.sleep(0.1)
-
-
-@slow
-def test_a_rank_that_hangs_ends_the_others(cache_dir, tmp_path):
-    """It is stopped, as where a machine is gone without a word: the other cannot know."""
-    flags = arguments(**ENDLESS, cache_dir=cache_dir, output_dir="run")
-    program = program_in(tmp_path, first=IMPATIENT)
-    with started([two_ranks(program, *flags)], tmp_path) as ((process,), printed):
-        ranks = wait_for_step_2(printed)
-        os.kill(ranks[1], signal.SIGSTOP)
-        try:
-            wait_for_line("error: rank 0 has not heard of rank 1 for 4 s", printed)
-        finally:
-            os.kill(ranks[1], signal.SIGKILL)
-            process.wait(timeout=60)
-    assert process.returncode != 0
-    assert "Traceback" not in printed().partition(LAUNCHERS_REPORT)[0]
-
-
-@slow
-def test_a_rank_that_hangs_before_the_ranks_are_connected_ends_the_others(cache_dir, tmp_path):
-    flags = arguments(**SMALL, cache_dir=cache_dir, output_dir="run")
-    rank_1_stops = """
+RANK_1_STOPS = """
 if os.environ["RANK"] == "1":
     import signal
     print("rank 1 is", os.getpid(), flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
 """
-    program = program_in(tmp_path, first=IMPATIENT.replace("20.0", "4.0") + rank_1_stops)
+
+
+@slow
+@pytest.mark.parametrize("when", ["before the ranks are connected", "in a training"])
+def test_a_rank_that_hangs_ends_the_others(cache_dir, tmp_path, when):
+    """It is stopped, as where a machine is gone without a word: the other cannot know."""
+    endless = dict(max_steps=10**6, eval_steps=10**6)
+    flags = arguments(**{**SMALL, **endless}, cache_dir=cache_dir, output_dir="run")
+    before = when == "before the ranks are connected"
+    first = IMPATIENT.format(start=4.0) + RANK_1_STOPS if before else IMPATIENT.format(start=20.0)
+    program = program_in(tmp_path, first)
     with started([two_ranks(program, *flags)], tmp_path) as ((process,), printed):
+        if not before:
+            os.kill(wait_for_step_2(printed)[1], signal.SIGSTOP)
+        begun = time.monotonic()
         try:
-            wait_for_line("error: rank 0 has not heard of rank 1 for 4 s", printed)
+            while "error: rank 0 has not heard of rank 1 for 4 s" not in printed():
+                assert time.monotonic() < begun + 60, printed()
+                time.sleep(0.1)
         finally:
             os.kill(int(re.search(r"rank 1 is (\d+)", printed())[1]), signal.SIGKILL)
             process.wait(timeout=60)

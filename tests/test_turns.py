@@ -361,19 +361,11 @@ def test_evaluation_counts_the_policys_own_tokens(rolled_out, monkeypatch):
     problems = [Problem(prompt, "1 : 1") for prompt in PROMPTS]
     found = common.evaluate(sampler, {"countdown": problems}, config)
     samples = [sample for group in drawn[0] for sample in group]
-    total, own = 0.0, 0
-    for sample in samples:
-        start = len(sample.prompt_ids) - 1
-        ids = torch.tensor([sample.prompt_ids + sample.completion_ids])
-        with torch.no_grad():
-            logp = sampler.policy(ids).logits[0, start:-1].log_softmax(-1)  # [T, V]
-        tools = {t for reply in sample.replies for t in reply}
-        written = [t for t in range(len(logp)) if t not in tools]
-        total -= (logp.exp() * logp).sum(-1)[written].sum().item()
-        own += len(written)
+    _, entropies = common.token_logprobs(sampler.policy, samples, range(len(samples)))
+    own = completion_mask(samples, "cpu") > 0
     assert sum(len(sample.replies) for sample in samples) > 5
-    assert found["token_entropy"] == pytest.approx(total / own, rel=1e-5)
-    assert found["length"] == pytest.approx(own / len(samples))
+    assert found["token_entropy"] == pytest.approx(entropies[own].mean().item(), rel=1e-5)
+    assert found["length"] == pytest.approx(own.sum().item() / len(samples))
 
 
 # ------------------------------------------------------------------------------------- whole runs
