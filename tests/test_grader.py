@@ -23,7 +23,6 @@ from rlvr.verify.verifiers import VERIFIERS, Verifier
 import numpy
 import pytest
 from grading import ADD, ASSERTIONS, block, boxed, new_graders
-from runs import ENVIRONMENT, ROOT
 
 FIVE = ("math", boxed("5"), "5")
 TOWERS = ["(x+y+z+1)^{200}", "9^{9^{9^9}}", "10^8!", "(10^8)!", "2^{2^{2^{2^{2^{2}}}}}"]
@@ -286,26 +285,19 @@ def test_a_countdown_problem_in_a_column():
 # --------------------------------------------------------------- `python -m rlvr.verify FILE.jsonl`
 
 
-def test_rewards_statuses_and_summary(tmp_path):
-    rows = [
+def test_rewards_statuses_and_summary(tmp_path, capsys):
+    judged = [
         ("math", boxed("5"), "5"),
         ("math", "five", "5"),
         ("number", boxed("6"), "5"),
         ("code", block(ADD), json.dumps(ASSERTIONS)),
     ]
     names = ("verifier", "text", "gold")
-    lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
     file = tmp_path / "answers.jsonl"
+    lines = [json.dumps(dict(zip(names, each, strict=True))) for each in judged]
     file.write_text("\n".join([*lines, ""]))
-    done = subprocess.run(
-        [sys.executable, "-m", "rlvr.verify", file],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    out = done.stdout.splitlines()
+    command.main([str(file)])
+    out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("programs run ")
     assert out[1:] == [
         "line 1: 1",

@@ -10,7 +10,7 @@ from rlvr.verify.verifiers import VERIFIERS
 import pytest
 import torch
 from groups import near
-from runs import assert_finite, first_fast, rows
+from runs import first_fast, rows
 
 import common
 from agrae import agrae_advantage
@@ -70,44 +70,27 @@ def test_agrae_leaves_a_group_of_one_outcome_as_it_is(success_rate):
 # ------------------------------------------------------------------------------------ the threshold
 
 
-@pytest.fixture
-def judged(run, monkeypatch):
-    """judged(script, wrong, right): two steps with these rewards -> the rows of the two logs.
-
-    `right` is the threshold. Right is a text of an even length, so that most groups are mixed.
-    """
-
-    def train(script, wrong, right):
-        by_length = replace(
-            VERIFIERS["countdown"], verify=lambda text, gold: (right, wrong)[len(text) % 2]
-        )
-        monkeypatch.setitem(VERIFIERS, "countdown", by_length)
-        folder = f"{wrong} {right}"
-        flags = dict(output_dir=folder, success_threshold=right, eval_steps=2)
-        result = run(script, **flags)
-        assert result.code == 0, result.err
-        assert_finite(folder)
-        return rows(folder) + rows(folder, "eval")
-
-    return train
-
-
 @pytest.mark.parametrize("script", first_fast(["asymgrpo", "grpo", "agrae", "fade", "cwgrpo"]))
-def test_graded_and_negative_rewards_train(judged, script):
-    """Two rewards are 0 and 1 on another scale, which no advantage of these defaults depends on.
+def test_negative_rewards_train(run, monkeypatch, script):
+    """-1 and -0.5 are 0 and 1 on another scale, which no advantage of these defaults depends on.
 
     So everything but the mean reward is as with 0 and 1: exactly where it is a matter of success
-    alone, and to rounding where rewards are normalised.
+    alone, and to rounding where rewards are normalised. Right is a text of an even length, so that
+    most groups are mixed.
     """
-    plain = judged(script, 0.0, 1.0)
-    assert any(0 < row["reward"] < 1 for row in plain)
-    assert plain[-1]["pass@1"] == plain[-1]["reward"]
-    for wrong, right in ((0.3, 0.7), (-1.0, -0.5)):
-        scaled = judged(script, wrong, right)
-        for row, other in zip(plain, scaled, strict=True):
-            reward = wrong + (right - wrong) * row["reward"]
-            assert other["reward"] == pytest.approx(reward, abs=1e-12)
-            other["reward"] = row["reward"]
-        tolerance = 0.0 if script in ("asymgrpo", "fade") else 1e-4
-        for row, other in zip(plain, scaled, strict=True):
-            assert other == pytest.approx(row, rel=tolerance, abs=tolerance)
+    logged = []
+    for given in ((1.0, 0.0), (-0.5, -1.0)):
+        by_length = replace(
+            VERIFIERS["countdown"], verify=lambda text, gold, given=given: given[len(text) % 2]
+        )
+        monkeypatch.setitem(VERIFIERS, "countdown", by_length)
+        folder = str(given)
+        result = run(script, output_dir=folder, success_threshold=given[0], eval_steps=2)
+        assert result.code == 0, result.err
+        logged.append(rows(folder) + rows(folder, "eval"))
+    assert any(0 < row["reward"] < 1 for row in logged[0])
+    assert logged[0][-1]["pass@1"] == logged[0][-1]["reward"]
+    tolerance = 0.0 if script in ("asymgrpo", "fade") else 1e-4
+    for row, other in zip(*logged, strict=True):
+        assert other.pop("reward") == pytest.approx(row.pop("reward") / 2 - 1, abs=1e-12)
+        assert other == pytest.approx(row, rel=tolerance, abs=tolerance)
