@@ -143,10 +143,8 @@ def test_a_run(run, resume, script):
     assert {value.dtype for value in saved.values()} == {torch.float32}
     trained_in_fp32 = weights("32/checkpoint-2")
     assert any(not torch.equal(value, trained_in_fp32[name]) for name, value in saved.items())
-    # resumed in the same numbers alone, and then it is the same run
+    # resumed, it is the same run
     run(script, bf16="true", max_steps=1, output_dir="parts", eval_steps=2)
-    refused = resume(script, "parts", max_steps=2, bf16="false")
-    assert refused.code == 2 and "--bf16 False (was True)" in refused.err
     assert resume(script, "parts", max_steps=2).code == 0
     assert rows("parts") == rows("16")
 

@@ -204,10 +204,6 @@ def test_all_scripts_train_on_images_and_resume_exactly(pictured, resume, no_eva
     assert all(row["mismatch"] < 1e-5 for row in rows("run"))
     for name, value in vision.weights("run/checkpoint-2").items():
         assert torch.equal(value, vision.weights("half/checkpoint-2")[name]), name
-    vision.counting("squares.parquet", counts=(1, 2, 2))  # other images than it has begun with
-    result = resume(script, "half", max_steps=3)
-    assert result.code == 2
-    assert "has begun with" in result.err and "training problems" in result.err
 
 
 @pytest.mark.slow
