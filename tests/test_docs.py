@@ -293,7 +293,7 @@ def test_commands_are_taken(monkeypatch, tmp_path):
             rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
 
 
-# ------------------------------------------------------------------------ verifiers, your own script
+# ----------------------------------------------------------------------- verifiers, your own script
 
 
 def test_verifiers_and_protocols_of_the_tables():

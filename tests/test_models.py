@@ -8,7 +8,6 @@ import rlvr.policy.models
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.policy.saving import save_folder
-from rlvr.rollout.rollouts import completion_mask
 from rlvr.rollout.samplers import GenerateSampler
 from rlvr.tasks.problems import Sample
 
@@ -131,7 +130,7 @@ def test_a_tokenizer_without_any_end(tiny, tmp_path):
 
 
 def test_a_tokenizer_without_padding(tiny, tmp_path):
-    """Llama's have none: the stop token pads, and is still trained, for masks go by position."""
+    """Llama's have none: the stop token pads."""
     policy, tokenizer = copy.deepcopy(tiny[0]), copy.deepcopy(tiny[1])
     tokenizer.pad_token = None
     policy.generation_config.eos_token_id = None
@@ -144,8 +143,6 @@ def test_a_tokenizer_without_padding(tiny, tmp_path):
     assert sampler.stops == [tokenizer.eos_token_id]
     completions, logprobs = sampler.generate([[8, 9, 10], [8]], 1.0, 1.0, 6)
     assert [len(row) for row in logprobs] == [len(completion) for completion in completions]
-    mask = completion_mask([Sample([8], [9, 1]), Sample([8], [9, 9, 1])], "cpu")
-    assert mask.tolist() == [[1, 1, 0], [1, 1, 1]]
 
 
 def test_a_checkpoint_whose_generation_config_contradicts_itself_can_be_saved(tiny, tmp_path):

@@ -4,7 +4,6 @@ The calculator itself is in tests/test_tools.py, and vLLM's side in tests/test_v
 """
 
 import copy
-import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -263,14 +262,6 @@ def test_the_parts_of_a_completion_are_completions(rolled_out):
     for reply in sample.replies:
         assert not together[reply.start : reply.stop].any()
         assert not entropies[reply.start : reply.stop].any()
-
-
-def test_fades_log_probs_are_means_over_the_policys_own_tokens(rolled_out):
-    """Of each response, as the sampler has noted them."""
-    sampler, samples = rolled_out
-    batch = common.make_batch(samples, Config(num_generations=4), "cpu")
-    expected = [math.fsum(each.logprobs) / each.own_length for each in samples]
-    assert batch.mean_logprobs().flatten().tolist() == pytest.approx(expected, abs=1e-5)
 
 
 # --------------------------------------------------------------------------------- what is counted
