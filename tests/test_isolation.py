@@ -2,7 +2,6 @@
 
 import json
 import os
-import queue
 import shutil
 import socket
 import sys
@@ -167,29 +166,11 @@ print(sorted(os.listdir()))
 
 
 def test_cheats_score_0(way):
-    """Each of them. The right programs after them are judged as ever."""
+    """Each of them. No reply that one has forged counts for the programs after them."""
     found = grade_all([("code", block(cheat), UNKNOWN) for cheat in CHEATS], 3)
     assert [cheat for cheat, (reward, _) in zip(CHEATS, found, strict=True) if reward] == []
-    assert grade_all([("code", block(ADD), UNKNOWN)] * 4, 60) == [(1.0, "")] * 4
-
-
-def test_a_cheat_cannot_shift_the_rewards_after_it(way, monkeypatch):
-    """6 and 5 in turn for the gold 5, each by the same grader, after one that writes replies."""
-    program = """
-import os
-for fd in range(1, 64):
-    try: os.write(fd, b'[0, 1.0, ""]' + bytes([10]) * 9)
-    except OSError: pass
-"""
-    shared = pool.IDLE_GRADERS
-    grader = shared.get()
-    monkeypatch.setattr(pool, "IDLE_GRADERS", queue.SimpleQueue())
-    pool.IDLE_GRADERS.put(grader)
-    questions = [("code", block(program), outputs("1.0"))]
-    questions += [("code", block(f"print({n})"), outputs("5")) for n in (6, 5, 6, 5)]
-    assert [pool.grade(question, 60, 60)[0] for question in questions] == [0, 0, 1, 0, 1]
-    assert pool.IDLE_GRADERS.get() is grader
-    shared.put(grader)
+    right, wrong = (("code", block(each), UNKNOWN) for each in (ADD, ADD.replace("+", "-")))
+    assert grade_all([wrong, right] * 8, 60) == [(0.0, ""), (1.0, "")] * 8
 
 
 # ------------------------------------------------------------------------------------ ends
