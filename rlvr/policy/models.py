@@ -38,6 +38,8 @@ def load_policy(config, device: torch.device):
     with loading(f"--model {config.model}{absent}"):
         shape = read_shape(source, config)
     check_images(shape, config)
+    if not config.tie_word_embeddings and config.uses_vllm(device.type == "cuda"):
+        raise UserError("--no_tie_word_embeddings is for --engine hf")
     context = getattr(shape.get_text_config(), "max_position_embeddings", math.inf)
     if config.max_completion_length > context:
         raise UserError(
@@ -101,6 +103,8 @@ def load_weights(source, config, device: torch.device, frozen: bool = False):
         )
         if reads_images(shape):
             policy.image_reader = read_image_reader(source, shape)
+    if not config.tie_word_embeddings:
+        untie(policy)
     check_head(policy, config)
     if not config.uses_vllm(device.type == "cuda"):
         check_reader(policy, config)
@@ -118,6 +122,13 @@ def load_weights(source, config, device: torch.device, frozen: bool = False):
     if config.compile:
         warm_up(policy)
     return policy
+
+
+def untie(policy) -> None:
+    """Give the output head a matrix of its own, a copy of the embedding."""
+    weight = policy.get_input_embeddings().weight.detach().clone()
+    policy.get_output_embeddings().weight = torch.nn.Parameter(weight)
+    policy.config.tie_word_embeddings = False
 
 
 def without_dropout(shape):
