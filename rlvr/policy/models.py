@@ -1,6 +1,5 @@
 """The policy, the frozen reference policy and the tokenizer."""
 
-import contextlib
 import math
 import time
 from pathlib import Path
@@ -46,8 +45,11 @@ def load_policy(config, device: torch.device):
             f"--model {config.model}: its context of {context} is under --max_completion_length"
         )
     if config.model != "tiny":
-        with only_advising("memory"):
+        try:
             fit_to_memory(shape, config, smallest_gpu(device), share_of_main_memory())
+        except Exception as error:  # some models have configurations of their own kind
+            if world.RANK == 0:
+                print(f"memory: no estimate for this model ({type(error).__name__})")
     with loading(f"--model {config.model}"):
         # AutoTokenizer gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
@@ -58,18 +60,6 @@ def load_policy(config, device: torch.device):
         with loading(f"--model {config.model}"):
             prepare_tokenizer(tokenizer, source, shape)
     return load_weights(source, config, device), tokenizer
-
-
-@contextlib.contextmanager
-def only_advising(what: str):
-    """Let no error of an estimate end a run: some models have configurations of their own kind."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        if world.RANK == 0:
-            print(f"{what}: no estimate for this model ({type(error).__name__})")
 
 
 def read_shape(source, config):
