@@ -185,10 +185,10 @@ def weigh_tokens(logprobs, advantages, mask, config: Config):
     """w of each token in a microbatch of whole groups: [m, T], [m, 1], [m, T] -> [m, T]."""
     if config.method != "cwgrpo":
         return torch.ones_like(mask)
-    by_group = (-1, config.num_generations)
+    by_group = (-1, config.num_generations)  # b, G
     weights = covariance_weights(
-        logprobs.unflatten(0, by_group),  # [b, G, T]
-        advantages.view(by_group),  # [b, G]
+        logprobs.unflatten(0, by_group),
+        advantages.view(by_group),
         mask.unflatten(0, by_group),
         config.means,
         config.padded_sum,
@@ -205,11 +205,11 @@ def tokens_kept(batch, policy, minibatch, advantages, config: Config, draw: int)
     """
     keep = torch.ones_like(batch.mask)
     if config.method == "clip_cov":
-        shape = (-1, config.num_generations, batch.mask.shape[1])
+        shape = (-1, config.num_generations, batch.mask.shape[1])  # b, G, T
         logprobs, _ = rlvr.policy.frozen_logprobs(policy, batch.samples, config, minibatch)
         all_ranks = rlvr.machine.gather_groups(
-            logprobs[minibatch].view(shape),  # [b, G, T]
-            advantages[minibatch].view(shape[:2]),  # [b, G]
+            logprobs[minibatch].view(shape),
+            advantages[minibatch].view(shape[:2]),
             batch.mask[minibatch].view(shape),
         )
         generator = torch.Generator().manual_seed(draw)  # the same on all ranks
@@ -224,11 +224,11 @@ def covariance_metrics(batch, advantages, weights, config: Config):
 
     advantages [N, 1]; weights [N, T].
     """
-    shape = (-1, config.num_generations, batch.mask.shape[1])
+    shape = (-1, config.num_generations, batch.mask.shape[1])  # B, G, T
     return covariance_statistics(
         *rlvr.machine.gather_groups(
-            batch.old_logprobs.view(shape),  # [B, G, T]
-            advantages.view(shape[:2]),  # [B, G]
+            batch.old_logprobs.view(shape),
+            advantages.view(shape[:2]),
             batch.mask.view(shape),
             weights.view(shape),
         )

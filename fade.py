@@ -22,14 +22,13 @@ need the prompt's own, which is taken. The text calls the controller's averages 
     torchrun --nproc_per_node 8 fade.py --model ... --dataset math      # 8 GPUs share the batch
 """
 
-import inspect
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 
 import rlvr
 from rlvr import world
-from rlvr.baselines import rank1_statistics
+from rlvr.baselines import rank1_statistics, read_arguments, try_weight
 from rlvr.errors import UserError
 from rlvr.flags import Only, ZeroOrMore
 
@@ -90,17 +89,8 @@ class Config(rlvr.flags.Config):
         if self.alpha_max < 1:
             raise UserError("--alpha_max must be 1 or more")
         try:
-            weight = choose_weight(self)
-            # TypeError where an argument is missing or unknown
-            inspect.signature(weight.func).bind("rewards", **weight.keywords)
-            if self.weight_args:  # without them an error is one of the weight itself
-                G = self.num_generations
-                groups = torch.ones(G + 1, G).tril(-1)  # with 0, 1 ... G successes
-                advantages = weight(groups)
-                if advantages.is_complex() or not advantages.isfinite().all():
-                    raise ValueError("some advantages are no finite numbers")
-                if not advantages.any():
-                    raise ValueError("all advantages are 0")
+            # without arguments an error is one of the weight itself
+            try_weight(choose_weight(self), self.num_generations if self.weight_args else 0)
         except (TypeError, ValueError) as error:
             given = f"--weight {self.weight} --weight_args {self.weight_args!r}"
             raise UserError(f"{given}: {error}") from error
@@ -209,11 +199,7 @@ def choose_weight(config, alpha=1.0, delta=1.0, batch_mean=0.5, running_mean=0.5
         arguments["lengths"] = lengths
     if config.weight == "ha_dw":
         arguments["baseline"] = running_mean
-    for pair in filter(None, config.weight_args.split(",")):
-        if pair.count("=") != 1:
-            raise ValueError(f"{pair!r} is not of the form name=value")
-        name, value = pair.split("=")
-        arguments[name] = int(value) if value.isdigit() else float(value)
+    arguments |= read_arguments(config.weight_args)
     return partial(POLICY_WEIGHTS[config.weight], **arguments)
 
 

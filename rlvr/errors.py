@@ -44,7 +44,7 @@ def reading(path):
 
 
 @contextlib.contextmanager
-def loading(what):
+def loading(what, hint=""):
     """Turn every error of the block into a UserError that names what could not be loaded.
 
     The block is a call of a library that reads files. For damaged ones they raise of every kind.
@@ -52,5 +52,5 @@ def loading(what):
     try:
         yield
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else repr(error)
-        raise UserError(f"cannot load {what}: {reason}") from error
+        reason = str(error.__cause__ or error) or repr(error)
+        raise UserError(f"cannot load {what}: {reason.splitlines()[0]}{hint}") from error

@@ -26,14 +26,9 @@ import project  # noqa: F401
 import torch
 from tables import markdown_table
 
-import agrae
-import asymgrpo
 import common
-import cwgrpo
-import fade
-import grpo
 
-GROUPS, SIZE, LONGEST = 8, 4, 12  # B, G, T
+COMPLETIONS, LONGEST = 32, 12  # N, T
 BETA, ENTROPY_COEF = 0.3, 0.1
 CASES = (  # scripts and their variants
     ("grpo", "grpo"),
@@ -55,9 +50,9 @@ VERL_LOSS = {
 
 @dataclass
 class Batch:
-    """One minibatch, N = GROUPS * SIZE completions; all but the rewards are [N, T]."""
+    """One minibatch; all are [N, T]."""
 
-    rewards: torch.Tensor  # [B, G] of 0 and 1
+    advantages: torch.Tensor
     mask: torch.Tensor
     logprobs: torch.Tensor
     old_logprobs: torch.Tensor
@@ -68,45 +63,23 @@ class Batch:
 def random_batch(seed: int) -> Batch:
     """Ratios to the old policy of some 0.2 to 5, to the reference below verl's limit of the KL."""
     random = torch.Generator().manual_seed(seed)
-    shape = (GROUPS * SIZE, LONGEST)
+    shape = (COMPLETIONS, LONGEST)
 
     def normal(scale):
         return scale * torch.randn(shape, generator=random, dtype=torch.float64)
 
     lengths = torch.randint(1, LONGEST + 1, (shape[0], 1), generator=random)
     mask = (torch.arange(LONGEST) < lengths).double()
-    mask[[1, SIZE + 2]] = 0  # truncated
-    rewards = torch.randint(0, 2, (GROUPS, SIZE), generator=random).double()
-    rewards[:, 0], rewards[:, 1] = 1, 0  # both signs in each group
+    mask[[1, 6]] = 0  # truncated
     logprobs = -normal(1).abs()
     return Batch(
-        rewards=rewards,
+        advantages=normal(1),
         mask=mask,
         logprobs=logprobs,
         old_logprobs=logprobs + normal(0.6),
         ref_logprobs=logprobs + normal(0.5).clamp(-2, 2),
         entropy=normal(1).abs(),
     )
-
-
-def advantages_of(script: str, batch: Batch) -> torch.Tensor:
-    """The script's advantages, [N, T]."""
-    rewards = batch.rewards
-    of_grpo = grpo.grpo_advantage(rewards)
-    if script == "agrae":
-        found = agrae.agrae_advantage(of_grpo, rewards.mean(1), rewards.mean())
-    elif script == "asymgrpo":
-        found = asymgrpo.asymgrpo_advantage(rewards)
-    elif script == "fade":
-        found = fade.fade_advantage(rewards, alpha=2.0, delta=0.8)
-    elif script == "cwgrpo":
-        shape = (GROUPS, SIZE, LONGEST)
-        logprobs, mask = batch.old_logprobs.view(shape), batch.mask.view(shape)
-        weights = cwgrpo.covariance_weights(logprobs, of_grpo, mask)
-        return (weights * of_grpo[..., None]).flatten(0, 1)
-    else:
-        found = of_grpo
-    return found.view(-1, 1).expand(-1, LONGEST)
 
 
 def flags_of(script: str, variant: str):
@@ -119,13 +92,13 @@ def flags_of(script: str, variant: str):
     return flags
 
 
-def own_loss(batch: Batch, advantages: torch.Tensor, flags) -> torch.Tensor:
+def own_loss(batch: Batch, flags) -> torch.Tensor:
     """The loss as step 3 of the scripts has it."""
     weights = common.token_weights(batch.mask, flags.aggregation, flags.max_completion_length)
     loss, _ = common.ppo_clip_loss(
         batch.logprobs,
         batch.old_logprobs,
-        advantages,
+        batch.advantages,
         batch.mask,
         weights,
         flags.epsilon,
@@ -142,7 +115,7 @@ def own_loss(batch: Batch, advantages: torch.Tensor, flags) -> torch.Tensor:
 # ------------------------------------------------------------------------------------------- TRL
 
 
-def trl_loss(batch: Batch, advantages, flags) -> torch.Tensor:
+def trl_loss(batch: Batch, flags) -> torch.Tensor:
     """TRL's GRPOTrainer._compute_loss, with the entropy bonus of the scripts.
 
     TRL's own bonus is a mean over tokens, so it is used for the aggregation over tokens alone.
@@ -178,7 +151,7 @@ def trl_loss(batch: Batch, advantages, flags) -> torch.Tensor:
         prompt_mask=torch.ones(rows, 1),
         completion_ids=torch.zeros_like(batch.mask),
         completion_mask=batch.mask,
-        advantages=advantages,
+        advantages=batch.advantages,
         old_per_token_logps=batch.old_logprobs,
         ref_per_token_logps=batch.ref_logprobs,
         num_items_in_batch=batch.mask.sum(),
@@ -230,7 +203,7 @@ def read_verl(clone: Path) -> Callable:
         AlgoConfig=type(None),
     )
 
-    def verl_loss(batch: Batch, advantages, flags) -> torch.Tensor:
+    def verl_loss(batch: Batch, flags) -> torch.Tensor:
         """Policy loss, KL and entropy, put together as verl's actor does.
 
         Its second clip at 3 is off, and masked completions count in a mean over completions.
@@ -252,7 +225,7 @@ def read_verl(clone: Path) -> Callable:
             core.compute_policy_loss_gspo if sequence else core.compute_policy_loss_vanilla
         )
         loss, _ = policy_loss(
-            batch.old_logprobs, batch.logprobs, advantages, batch.mask, mode, config
+            batch.old_logprobs, batch.logprobs, batch.advantages, batch.mask, mode, config
         )
         kl = core.kl_penalty(batch.logprobs, batch.ref_logprobs, "low_var_kl")
         kl = core.agg_loss(kl, batch.mask, mode, **divisors)
@@ -265,11 +238,11 @@ def read_verl(clone: Path) -> Callable:
 # ------------------------------------------------------------------------------------- compared
 
 
-def value_and_slopes(loss: Callable, batch: Batch, advantages, flags):
+def value_and_slopes(loss: Callable, batch: Batch, flags):
     """The loss, and its derivatives by the log-probs and by the entropies of the tokens."""
     leaves = [x.clone().requires_grad_() for x in (batch.logprobs, batch.entropy)]
     own = Batch(**{**vars(batch), "logprobs": leaves[0], "entropy": leaves[1]})
-    value = loss(own, advantages, flags)
+    value = loss(own, flags)
     return [value.detach(), *torch.autograd.grad(value, leaves)]
 
 
@@ -278,8 +251,9 @@ def difference(other: Callable, case: tuple[str, str], seeds: int) -> float:
     largest = 0.0
     for seed in range(seeds):
         batch, flags = random_batch(seed), flags_of(*case)
-        given = (batch, advantages_of(case[0], batch), flags)
-        ours, theirs = (value_and_slopes(loss, *given) for loss in (own_loss, other))
+        if flags.importance_sampling_level == "sequence":  # then a completion has one advantage
+            batch.advantages = batch.advantages[:, :1].expand(-1, LONGEST)
+        ours, theirs = (value_and_slopes(loss, batch, flags) for loss in (own_loss, other))
         for own, their in zip(ours, theirs, strict=True):
             largest = max(largest, ((own - their).abs().max() / own.abs().max()).item())
     return largest

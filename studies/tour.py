@@ -13,16 +13,11 @@ common.py that it enters. rlvr is left out. What differs between before and afte
 """
 
 import ast
-import functools
 import html
-import io
 import json
-import math
-import re
 import runpy
 import sys
 import tempfile
-import tokenize
 from pathlib import Path
 
 from project import ROOT, STUDIES
@@ -32,9 +27,8 @@ import rlvr.training.run
 from rlvr.tasks import Sample
 
 import torch
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer
+from tour_source import Source, bound_by, last_line
+from tour_values import Pool, fields_of, fingerprints, flat, number, policy_text, rounded
 
 # At this seed both groups are mixed, and in the second iteration some tokens are clipped.
 FLAGS = (
@@ -45,69 +39,7 @@ UNSHOWN = ("output_dir", "cache_dir", "num_threads", "log_tokens")  # flags that
 SCRIPTS = ("grpo", "agrae", "asymgrpo", "fade", "cwgrpo")
 MOST_PASSES = 4  # of a loop, and calls of a function by one line, that are kept
 MOST_ROWS, MOST_COLUMNS = 16, 64  # of a table
-MOST_WEIGHTS = 10**9  # of a policy whose changes are measured
-SHAPE = re.compile(r"\[((?:[A-Za-z]|\d+)(?:, (?:[A-Za-z]|\d+))*)\]")
 HANDED_ON = ("G", "N", "T", "V", "H")  # letters that mean the same in the functions that are called
-VIEWS = ("view", "flatten", "unflatten")  # an argument of this kind is computed once more
-LOOPS = ast.For | ast.While
-UNCOLOURED = re.compile(r'<span class="(?!c1|sd|k|ow|s1|s2|sa|mi|mf|nf|nc)\w+">([^<]*)</span>')
-
-
-class Source:
-    """A file's text: its lines in colour, its statements, loops, functions and shape comments."""
-
-    def __init__(self, path: Path):
-        self.name = path.name
-        text = path.read_text()
-        coloured = highlight(text, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
-        self.lines = ["", *UNCOLOURED.sub(r"\1", coloured).split("\n")]  # the first line is 1
-        self.comments = {}  # line -> the shapes that its comment begins with
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT and token.string.startswith("# ["):
-                self.comments[token.start[0]] = SHAPE.findall(token.string)
-        self.statements = {}  # line -> the innermost statement that it belongs to
-        self.loops = {}  # line -> the loops around it, the outermost first
-        self.functions = {}  # first line of a function -> its node
-        self.fields = {}  # (class, field) -> line
-        self.tree = ast.parse(text)
-        self.read(self.tree, ())
-
-    def read(self, node, loops) -> None:
-        """Enter the statements below a node. Those inside overwrite those around them."""
-        for child in ast.iter_child_nodes(node):
-            inner = loops + (child,) * isinstance(child, LOOPS)
-            if isinstance(child, ast.stmt):
-                for line in range(child.lineno, child.end_lineno + 1):
-                    self.statements[line], self.loops[line] = child, inner
-            if isinstance(child, ast.FunctionDef):
-                inner = ()
-                self.functions[min(part.lineno for part in [child, *child.decorator_list])] = child
-            if isinstance(child, ast.AnnAssign) and isinstance(node, ast.ClassDef):
-                self.fields[node.name, child.target.id] = child.lineno
-            self.read(child, inner)
-
-    def describe(self, first: int, name: str) -> dict:
-        """A function as the page shows it: blocks of lines that belong together."""
-        node = self.functions[first]
-        body, end = node.body[0].lineno, node.end_lineno
-        blocks = []  # [first line, last line, the line that its values belong to]
-        for line in range(first, end + 1):
-            statement = self.statements.get(line, node)  # a decorator is none
-            is_code = line >= body and statement is not node and line <= last_line(statement)
-            key = statement.lineno if is_code else line if line < body else "comment"
-            if blocks and blocks[-1][2] == key:
-                blocks[-1][1] = line
-            else:
-                blocks.append([line, line, key])
-        loops = {part.lineno: part.end_lineno for part in ast.walk(node) if isinstance(part, LOOPS)}
-        place = dict(name=name, file=self.name, first=first, body=body)
-        return dict(**place, lines=self.lines[first : end + 1], blocks=blocks, loops=loops)
-
-
-def last_line(statement) -> int:
-    """The last line of a statement, without the statements in it."""
-    inside = getattr(statement, "body", None)
-    return inside[0].lineno - 1 if inside else statement.end_lineno
 
 
 class Call:
@@ -149,9 +81,7 @@ class Tour:
         self.tables, self.values = Pool(), Pool()
         self.before = {}  # where a value was shown -> its table then
         self.checked, self.wrong = set(), []
-        self.tokenizer, self.samples, self.folder, self.weights = None, [], None, {}
-
-    # ---------------------------------------------------------------------------------- events
+        self.tokenizer, self.samples, self.folder = None, [], None
 
     def on_call(self, frame, event, arg):
         """A function begins: whether its lines are to be seen."""
@@ -229,19 +159,10 @@ class Tour:
             call.visits.append([statement.lineno, passes, [], []])
 
     def end_statement(self, call: Call) -> None:
-        """Keep what the statement that ends has bound or changed, and check its arguments."""
-        if not call.statement or call.silent:
-            return
-        values = call.frame.f_locals
-        self.keep_changes(call, call.statement.lineno, last_line(call.statement), [*values])
-        for line, node in arguments_of(call.statement):
-            if line in call.source.comments:
-                value = eval(
-                    compile(ast.Expression(node), "", "eval"), call.frame.f_globals, values
-                )
-                comment = call.source, line
-                shown = self.show(call, ast.unparse(node), value, comment)
-                call.visits[-1][2].append([ast.unparse(node), shown])
+        """Keep what the statement that ends has bound or changed."""
+        if call.statement and not call.silent:
+            names = [*call.frame.f_locals]
+            self.keep_changes(call, call.statement.lineno, last_line(call.statement), names)
 
     def keep_changes(self, call: Call, first: int, last: int, names: list[str]) -> None:
         """Show those of the names that the statement binds, or whose values are others now."""
@@ -254,9 +175,8 @@ class Tour:
                 continue
             now, was = fingerprints(values[name]), call.known.get(name)
             call.known[name] = now
-            if (
-                was and now[0] == was[0] and name not in bound
-            ):  # the same object, some of whose fields may be others
+            # the same object, some of whose fields may be others
+            if was and now[0] == was[0] and name not in bound:
                 for field, value in fields_of(values[name]).items():
                     full = f"{name}.{field}"
                     if now[1][field] != was[1].get(field) or full in bound:
@@ -281,13 +201,10 @@ class Tour:
             self.samples = values["batch"].samples
             letters["T"] = max(len(sample.completion_ids) for sample in self.samples)
 
-    # ---------------------------------------------------------------------------------- shapes
-
     def comment(self, call: Call, first: int, last: int):
         """(source, line) of the shape comment on what a statement binds, or None."""
-        arguments = [line for line, _ in arguments_of(call.statement)]
-        lines = [line for line in range(first, last + 1) if line in call.source.comments]
-        return next(((call.source, line) for line in lines if line not in arguments), None)
+        lines = (line for line in range(first, last + 1) if line in call.source.comments)
+        return next(((call.source, line) for line in lines), None)
 
     def field_comment(self, owner, field: str):
         """The same for a field of a class, whose comment stands beside its annotation."""
@@ -335,8 +252,6 @@ class Tour:
             return False
         return letters.setdefault(word, size) == size
 
-    # ---------------------------------------------------------------------------------- values
-
     def show(self, call: Call, name: str, value, comment=None, depth: int = 0):
         """A value as the page reads it: text, or the number of a dict in self.values."""
         parts = [*flat(value)] if isinstance(value, list | tuple) else []
@@ -349,19 +264,13 @@ class Tour:
             given = [key for key in value.__dataclass_fields__ if value.is_given(key)]
             shown = {f"--{key}": str(getattr(value, key)) for key in given if key not in UNSHOWN}
         elif isinstance(value, torch.nn.Module):
-            return self.show_policy(value)
-        elif isinstance(value, functools.partial):
-            given = {key: self.show(call, key, part) for key, part in value.keywords.items()}
-            shown = {"function": value.func.__name__, **given}
+            return policy_text(value)
         elif parts and all(isinstance(part, Sample) for part in parts):
             rows = [self.show_sample(sample) for sample in parts[:MOST_ROWS]]
             shown = dict(kind="samples", rows=rows)
         elif parts and all(isinstance(part, bool | int | float | str) for part in parts):
             text = json.dumps(rounded(value))
             return text if len(text) < 300 else f"{len(value)} of them: {text[:300]} ..."
-        elif any(isinstance(part, torch.Tensor) for part in parts) and depth < 2:
-            some = enumerate(value[:MOST_PASSES])
-            shown = {str(i): self.show(call, name, part, comment, depth + 1) for i, part in some}
         elif parts:
             kinds = sorted({type(part).__name__ for part in parts})
             return f"{len(value)} of {', '.join(kinds)}"
@@ -378,20 +287,6 @@ class Tour:
     def show_sample(self, sample) -> list:
         prompt = self.tokenizer.decode(sample.prompt_ids)
         return [prompt, sample.text, sample.reward]
-
-    def show_policy(self, policy) -> str:
-        """How long the gradient is, and how far the weights have moved since they were shown."""
-        count = sum(part.numel() for part in policy.parameters())
-        if count > MOST_WEIGHTS:  # to keep a copy of
-            return f"{count:,} weights"
-        with torch.no_grad():
-            weights = torch.cat([part.flatten() for part in policy.parameters()])
-            gradients = [part.grad.norm() for part in policy.parameters() if part.grad is not None]
-            moved = (weights - self.weights.get(id(policy), weights)).norm()
-        self.weights[id(policy)] = weights
-        text = f"{count:,} weights"
-        text += f", gradient norm {torch.stack(gradients).norm():.4g}" if gradients else ""
-        return text + (f", moved by {moved:.4g}" if moved else "")
 
     def show_tensor(self, call: Call, name: str, value, comment) -> dict:
         shown = dict(kind="tensor", shape=[*value.shape], dtype=str(value.dtype)[6:])
@@ -432,8 +327,6 @@ class Tour:
             call = call.parent
         return [*range(count)] if count and count == len(self.samples) else None
 
-    # ------------------------------------------------------------------------------------ page
-
     def page(self, command: str) -> str:
         """The whole page, which needs no network."""
         places, calls = {}, []
@@ -441,11 +334,10 @@ class Tour:
             of = places.setdefault((call.source, call.first, call.name), len(places))
             calls.append(dict(of=of, visits=call.visits, counts=call.counts))
         ids = [sample.completion_ids for sample in self.samples]
-        about = self.sources[str(self.script)].tree
         data = dict(
             script=self.script.name,
             command=command,
-            about=ast.get_docstring(about) or "",
+            about=ast.get_docstring(self.sources[str(self.script)].tree) or "",
             letters=self.calls[0].letters,
             samples=[self.show_sample(sample) for sample in self.samples],
             right=[sample.success for sample in self.samples],
@@ -459,99 +351,6 @@ class Tour:
         text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
         page = (STUDIES / "tour.html").read_text().replace("NAME", html.escape(self.script.name))
         return page.replace("DATA_OF_THE_TOUR", text)
-
-
-class Pool:
-    """Values that can be written as JSON; the same one is kept once."""
-
-    def __init__(self):
-        self.kept, self.places = [], {}
-
-    def keep(self, value) -> int:
-        place = self.places.setdefault(json.dumps(value), len(self.kept))
-        if place == len(self.kept):
-            self.kept.append(value)
-        return place
-
-
-def flat(values):
-    """The parts of a list of lists of lists."""
-    for value in values:
-        if isinstance(value, list | tuple):
-            yield from flat(value)
-        else:
-            yield value
-
-
-def rounded(value):
-    """A list of lists with the numbers as they are shown."""
-    return [*map(rounded, value)] if isinstance(value, list | tuple) else number(value)
-
-
-def number(value):
-    """Four digits; what is not finite as text."""
-    if isinstance(value, float):
-        return float(f"{value:.4g}") if math.isfinite(value) else str(value)
-    return value
-
-
-def arguments_of(statement) -> list:
-    """(line, node) of arguments that only view a tensor, each alone on its line."""
-    if not statement or hasattr(statement, "body"):
-        return []
-    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    found = [part for call in calls for part in call.args if isinstance(part, ast.Call)]
-    return [
-        (part.lineno, part)
-        for part in found
-        if getattr(part.func, "attr", "") in VIEWS and part.lineno > statement.lineno
-    ]
-
-
-def bound_by(statement) -> set[str]:
-    """The names and attributes that an assignment binds, be it to the value that they have."""
-    if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
-        return set()
-    parts = [part for part in ast.walk(statement) if isinstance(part, ast.Name | ast.Attribute)]
-    return {ast.unparse(part) for part in parts if isinstance(part.ctx, ast.Store)}
-
-
-def fields_of(value) -> dict:
-    """The fields of an object whose class stands in the script or in common.py."""
-    own = type(value).__module__ in ("__main__", "common") and hasattr(value, "__dict__")
-    return vars(value) if own and not isinstance(value, rlvr.flags.Config) else {}
-
-
-def fingerprints(value) -> tuple:
-    """(of the value itself, of its fields): others once it has been bound anew or changed."""
-    fields = {name: fingerprint(part) for name, part in fields_of(value).items()}
-    return (Same(value) if fields else fingerprint(value)), fields
-
-
-class Same:
-    """Is equal only where it holds the same object, which it keeps alive."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __eq__(self, other):
-        return isinstance(other, Same) and self.value is other.value
-
-
-def fingerprint(value):
-    if isinstance(value, torch.Tensor):
-        return Same(value), value._version
-    if isinstance(value, torch.nn.Module):
-        gradients = [part.grad for part in value.parameters()]
-        parts = [*value.parameters(), *gradients]
-        return Same(value), [part is not None and part._version for part in parts]
-    if isinstance(value, list | tuple):
-        return type(value), [fingerprint(part) for part in value]
-    if isinstance(value, dict):
-        return dict, {key: fingerprint(part) for key, part in value.items()}
-    if isinstance(value, bool | int | float | str | None):
-        return type(value), value
-    return Same(value)
 
 
 def run(tour: Tour, flags: list[str]) -> Tour:

@@ -92,9 +92,11 @@ def livecodebench(question, difficulty, date, function=False, packed=True):
     if packed:
         private = base64.b64encode(zlib.compress(pickle.dumps(private))).decode()
     metadata = json.dumps(dict(func_name="double") if function else {})
-    tests = dict(inputs=["1", "5"], outputs=["2", "10"])
-    if function:
-        tests = dict(fn_name="double", inputs=[[1], [5]], outputs=[2, 10])
+    name = "double" if function else None
+    tests = [
+        dict(input=given, output=wanted, testtype=kind, fn_name=name)
+        for given, wanted in (("1", "2"), ("5", "10"))
+    ]
     values = (question, starter, public, private, metadata, difficulty, date)
     return programming(values, tests, starter, difficulty)
 

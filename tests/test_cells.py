@@ -17,6 +17,7 @@ from rlvr.tasks.cells import (
     with_starter,
 )
 from rlvr.verify.answers.boxes import answer_text
+from rlvr.verify.programs.code import read_tests
 
 import pytest
 
@@ -170,5 +171,6 @@ def test_private_tests_that_cannot_be_read(private, tmp_path, monkeypatch):
     public = json.dumps([dict(input="1", output="2", testtype="stdin")])
     assert livecodebench_tests(public, private, "{}") == ""
     assert not [*tmp_path.iterdir()]
-    assert livecodebench_tests(public, "[]", "{}") == '{"inputs": ["1"], "outputs": ["2"]}'
+    found = read_tests(livecodebench_tests(public, "[]", "{}"))
+    assert found == read_tests('{"inputs": ["1"], "outputs": ["2"]}')
     assert unpack(public) == unpack(packed(public)) == public

@@ -251,60 +251,19 @@ def test_where_the_program_stands(text, reply):
     assert grade_text(text, ASSERTIONS) == reply
 
 
-SUM_IN_BLOCKS = divided("""
-n = int(input())
-a = [int(word) for word in input().split()]
----
-print(sum(a))
-
-class Sum:
-    def main(self):
-        input()
-        print(sum(map(int, input().split())))
-if __name__ == '__main__':
-    Sum().main()
----
-print(sum([1, 2]))
-
-import sys
-def read():
-    return sys.stdin.read().split()[1:]
----
-def main():
-    print(sum(map(int, read())))
-main()
-
-# reads stdin later
-def solve(a):
-    return sum(a)
----
-import os
-print(solve(map(int, os.fdopen(0).read().split()[1:])))
-
-print(max(input()))
----
-input()
-print(sum(map(int, input().split())))
-
-print(6)
----
-# prints 6
-""")
-DOUBLING = "def double(n): return 2 * n\nprint(double(int(input())))"
-
-
 @pytest.mark.parametrize(
-    "tests, blocks, reward",
+    "blocks",
     [
-        *((SUM, text.split("\n---\n"), 1.0) for text in SUM_IN_BLOCKS),
-        # an example behind the program
-        (DOUBLE, [DOUBLING, "Input: 3\nOutput: 6"], 1.0),
-        (DOUBLE, [DOUBLING, "print('6')"], 1.0),
-        (DOUBLE, [DOUBLING, "import sys\nprint(3 * int(sys.stdin.read()))"], 0.0),  # another one
+        ["n = int(input())\na = [int(word) for word in input().split()]", "print(sum(a))"],
+        [
+            "import sys\ndef read():\n    return sys.stdin.read().split()[1:]",
+            "def main():\n    print(sum(map(int, read())))\nmain()",
+        ],
+        ["print(max(input()))", "input()\nprint(sum(map(int, input().split())))"],
     ],
 )
-def test_a_program_that_reads_in_several_blocks(tests, blocks, reward):
-    assert grade_text(python(*blocks), tests) == (reward, "")
+def test_a_program_that_reads_in_several_blocks(blocks):
+    assert grade_text(python(*blocks), SUM) == (1.0, "")
 
 
 # --------------------------------------------------------------------------------------- the forms
@@ -348,6 +307,7 @@ NO_TESTS = one_a_line("""
 7
 no JSON
 ["def test(): assert False"]
+"import unittest\nassert add(1, 2) == 3"
 ["assert add(1, 2) =="]
 {"fn_name": "f", "inputs": [3], "outputs": [3]}
 {"fn_name": "f", "inputs": [], "outputs": []}
@@ -391,22 +351,6 @@ def test_a_deadline_for_each_test_and_one_for_all(seconds, all_seconds, reply):
     program = "import time\ndef f(x):\n    time.sleep(0.1)\n    return x"
     for tests in (["assert f(7) == 7"] * 5, dict(fn_name="f", inputs=[[7]] * 5, outputs=[7] * 5)):
         assert grade(program, tests, seconds, all_seconds) == reply
-
-
-def test_a_check_that_died_while_idle_costs_no_reward(monkeypatch):
-    """It is replaced, and used again while it lives."""
-    monkeypatch.setattr(code, "IDLE_CHECKS", [])
-    gold = json.dumps(ASSERTIONS)
-    assert code.verify_code(block(ADD), gold, 60, 60) == 1
-    (first,) = code.IDLE_CHECKS
-    assert code.verify_code(block(ADD), gold, 60, 60) == 1
-    assert code.IDLE_CHECKS == [first]
-    first.process.kill()
-    first.process.wait()
-    assert code.verify_code(block(ADD), gold, 60, 60) == 1
-    (second,) = code.IDLE_CHECKS
-    assert second is not first
-    second.close()
 
 
 @pytest.mark.parametrize(

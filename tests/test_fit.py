@@ -13,6 +13,7 @@ from rlvr.policy.memory import (
     USABLE_WITHOUT_GPU,
     choose_flags,
     fit_to_memory,
+    memory_estimate,
     peak,
     policy_sizes,
     share_of_main_memory,
@@ -152,34 +153,34 @@ def test_the_smallest_gpu_of_all_ranks_counts(monkeypatch):
     assert smallest_gpu(device) == 24
 
 
-GPU_LINE, CPU_LINE = "each GPU's", "this machine's"
-SLEEP = "--vllm_enable_sleep_mode"
-MORE_GPUS = "give it more GPUs by torchrun, or take a smaller --model"
-
-
 @pytest.mark.parametrize(
-    "size, ranks, memory, whose, flags, expected",
+    "size, memory, flags",
     [
-        # one flag is enough
-        ("3 B", 1, 80, GPU_LINE, dict(vllm_gpu_memory_utilization=0.3), SLEEP),
-        ("1.5 B", 1, 80, GPU_LINE, dict(engine="hf"), "--microbatch_tokens 8192"),
-        ("0.5 B", 1, 14, CPU_LINE, dict(microbatch_tokens=1024), "--gradient_checkpointing"),
-        ("7 B", 8, 40, GPU_LINE, dict(), "--engine hf"),
-        # none would do
-        ("7 B", 1, 80, GPU_LINE, dict(), MORE_GPUS),
+        ("3 B", (80.0, 0.0), dict(engine="vllm", vllm_gpu_memory_utilization=0.5)),
+        ("0.5 B", (0.0, 8.0), dict()),
     ],
 )
-def test_a_run_that_does_not_fit_is_told_what_to_change(
-    monkeypatch, capsys, size, ranks, memory, whose, flags, expected
-):
-    monkeypatch.setattr(world, "WORLD_SIZE", ranks)
-    gpu_memory = memory if whose == GPU_LINE else 0.0
-    engine = "vllm" if gpu_memory else "hf"
-    checkpointing = expected.startswith(("--vllm", "--rollout")) or ranks > 1
-    given = dict(engine=engine, rollout_batch_size=16, gradient_checkpointing=checkpointing)
-    config = Config(**{**LARGE, **given, **flags})
-    fit_to_memory(qwen_shape(size), config, gpu_memory, 0.0 if gpu_memory else memory)
-    needed = peak(SIZES[size], config, gpu_memory)
-    assert needed > memory
+def test_a_run_that_does_not_fit_is_told_what_saves_memory(capsys, size, memory, flags):
+    """Where nobody has left a flag free, and where no value of them is enough."""
+    config = Config(**{**LARGE, "engine": "hf", **flags})
+    config.free = CHOSEN_BY_MEMORY if not flags else frozenset()
+    fit_to_memory(qwen_shape(size), config, *memory)
+    needed = peak(SIZES[size], config, memory[0])
+    assert needed > max(memory)
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"this run needs about {needed:.0f} GB of {whose} {memory}: {expected}"
+    whose = "each GPU's" if memory[0] else "this machine's"
+    assert last.startswith(f"this run needs about {needed:.0f} GB of {whose} {max(memory):.0f}: ")
+    assert all(f"--{name}" in last for name in CHOSEN_BY_MEMORY)
+
+
+def test_what_is_printed_and_chosen(capsys):
+    config = Config(**LARGE, engine="hf")
+    config.free = CHOSEN_BY_MEMORY - {"rollout_batch_size"}
+    fit_to_memory(qwen_shape("0.5 B"), config, 24.0)
+    assert (config.gradient_checkpointing, config.microbatch_tokens) == (False, 4096)
+    first, second = capsys.readouterr().out.splitlines()
+    chosen = "--gradient_checkpointing False --microbatch_tokens 4096"
+    assert first == f"chosen for a GPU of 24 GB: {chosen}"
+    estimate = memory_estimate(SIZES["0.5 B"], config, 24.0)
+    parts = "; ".join(f"{size:.1f} GB {name}" for name, size in estimate.items())
+    assert second == f"memory a rank: {parts}"

@@ -234,7 +234,6 @@ def refusals(monkeypatch):
         isolation, "command", lambda *given: [left.pop()] if left else command(*given)
     )
     monkeypatch.setattr(isolation, "SECONDS_BEFORE_NEXT_START", 0.0)
-    monkeypatch.setattr(code, "IDLE_CHECKS", [])
     return left
 
 

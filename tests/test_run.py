@@ -78,8 +78,6 @@ def test_two_runs_begun_in_the_same_second_do_not_share_a_folder(run, monkeypatc
 @pytest.mark.usefixtures("no_evaluation")
 def test_config_json_tells_the_number_of_threads(run, resume, monkeypatch):
     """It changes rounding. So a resumed run has as many, unless it is told another number."""
-    advised = []
-    monkeypatch.setattr(rlvr.training.run, "advise_on_threads", advised.append)
 
     def used_and_noted():
         config = json.loads(Path("run/config.json").read_text())
@@ -93,7 +91,6 @@ def test_config_json_tells_the_number_of_threads(run, resume, monkeypatch):
     assert used_and_noted() == (3, 3)
     assert resume("grpo", "run", max_steps=3, num_threads=2).code == 0
     assert used_and_noted() == (2, 2)
-    assert len(advised) == 1  # where the user has not chosen
 
 
 # -------------------------------------------------------------------- updates that are left out

@@ -6,6 +6,5 @@ __getattr__ = door(
     __name__,
     command_line="parse_flags",
     config="Config Only Share ZeroOrMore",
-    presets="CHOSEN_BY_MEMORY",
     run_folders="checkpoints_of find_run newest_whole step_of",
 )

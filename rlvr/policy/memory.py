@@ -10,7 +10,6 @@ from itertools import product
 from pathlib import Path
 
 from rlvr import world
-from rlvr.flags import CHOSEN_BY_MEMORY
 from rlvr.machine import gather
 from rlvr.policy.sharding import layers_of
 
@@ -102,7 +101,7 @@ def kept_activations(sizes: PolicySizes, config, gpu: bool) -> float:
     layer = 40 * sizes.hidden + (11 if in_bf16 else 16) * sizes.intermediate
     if in_bf16 and not gpu and not config.gradient_checkpointing:
         # attention is not fused here (forward_passes): each token's weights of its text are kept
-        layer += 4 * sizes.heads * tokens_of_a_text(config)
+        layer += 4 * sizes.heads * (config.max_prompt_length + config.max_completion_length)
     token = layer * sizes.layers
     if config.gradient_checkpointing:
         token = 4 * sizes.hidden * sizes.layers + layer
@@ -111,14 +110,9 @@ def kept_activations(sizes: PolicySizes, config, gpu: bool) -> float:
 
 def tokens_of_a_microbatch(config) -> int:
     """The most tokens of a forward pass: at least one whole text, at most a minibatch."""
-    text = tokens_of_a_text(config)
+    text = config.max_prompt_length + config.max_completion_length
     texts = config.minibatch_size // world.WORLD_SIZE
     return min(max(config.microbatch_tokens, text), texts * text)
-
-
-def tokens_of_a_text(config) -> int:
-    """The most tokens of a prompt and its completion in training."""
-    return config.max_prompt_length + config.max_completion_length
 
 
 def cached(sizes: PolicySizes, config, in_bf16: bool) -> float:
@@ -138,6 +132,10 @@ USABLE_WITHOUT_GPU = 0.75
 # CUDA graphs.
 VLLM_WORKSPACE = 4.0
 
+LESS_MEMORY = (
+    "give --gradient_checkpointing or --vllm_enable_sleep_mode, lower --microbatch_tokens, "
+    "--rollout_batch_size or --vllm_gpu_memory_utilization, or take more GPUs or a smaller --model"
+)
 CONTAINER = Path("/sys/fs/cgroup/memory.max")  # where Linux tells a container's limit, in bytes
 
 # What is tried, the fastest first. Few completions at a time cost the most, then activations that
@@ -157,6 +155,7 @@ def choose_flags(
     """
     gpu = gpu_memory > 0
     vllm = config.uses_vllm(gpu)
+    usable = USABLE * gpu_memory if gpu else USABLE_WITHOUT_GPU * main_memory
     for completions, (checkpointing, tokens), sleep in product(
         COMPLETIONS_AT_ONCE, UPDATES if gpu else UPDATES_WITHOUT_GPU, (False, True)
     ):
@@ -169,15 +168,9 @@ def choose_flags(
         elif not vllm:
             values["rollout_batch_size"] = completions
         chosen = {name: value for name, value in values.items() if name in free}
-        if fits(sizes, replace(config, **chosen), gpu_memory, main_memory):
+        if peak(sizes, replace(config, **chosen), gpu_memory) <= usable:
             return chosen
     return {}
-
-
-def fits(sizes: PolicySizes, config, gpu_memory: float, main_memory: float) -> bool:
-    """Whether a run leaves the part of the memory free that a chosen run is to leave."""
-    usable = USABLE * gpu_memory if gpu_memory else USABLE_WITHOUT_GPU * main_memory
-    return peak(sizes, config, gpu_memory) <= usable
 
 
 def vllm_share(sizes: PolicySizes, config, gpu_memory: float, completions: int) -> float:
@@ -196,34 +189,6 @@ def peak(sizes: PolicySizes, config, gpu_memory: float) -> float:
     return max(estimate["an update"], estimate["a rollout"])
 
 
-def advice(sizes: PolicySizes, config, gpu_memory: float, main_memory: float = 0.0) -> str:
-    """What to change so that a run fits: one flag if that is enough, or else several."""
-    changes = {}
-    for engine in dict.fromkeys((config.engine, "hf")):
-        with_engine = replace(config, engine=engine)
-        chosen = choose_flags(sizes, with_engine, gpu_memory, CHOSEN_BY_MEMORY, main_memory)
-        if chosen:
-            chosen["engine"] = engine
-            changes = {
-                name: value for name, value in chosen.items() if getattr(config, name) != value
-            }
-            break
-    if not changes:
-        more = "give it more GPUs by torchrun, or " if gpu_memory else ""
-        return f"{more}take a smaller --model"
-    for name, value in changes.items():
-        if fits(sizes, replace(config, **{name: value}), gpu_memory, main_memory):
-            return as_flag(name, value)
-    return " ".join(as_flag(name, value) for name, value in changes.items())
-
-
-def as_flag(name: str, value) -> str:
-    """A flag as it stands on a command line."""
-    if isinstance(value, bool):
-        return f"--{name}" if value else f"--no_{name}"
-    return f"--{name} {value}"
-
-
 def fit_to_memory(shape, config, gpu_memory: float, main_memory: float = 0.0) -> None:
     """Choose the flags that nobody has given, and tell what memory the run needs.
 
@@ -235,7 +200,7 @@ def fit_to_memory(shape, config, gpu_memory: float, main_memory: float = 0.0) ->
         setattr(config, name, value)
     lines = []
     if chosen:
-        flags = " ".join(as_flag(name, value) for name, value in chosen.items())
+        flags = " ".join(f"--{name} {value}" for name, value in chosen.items())
         memory = f"a GPU of {gpu_memory:.0f}" if gpu_memory else f"a memory of {main_memory:.0f}"
         lines.append(f"chosen for {memory} GB: {flags}")
     estimate = memory_estimate(sizes, config, gpu_memory)
@@ -244,10 +209,7 @@ def fit_to_memory(shape, config, gpu_memory: float, main_memory: float = 0.0) ->
     needed, there = peak(sizes, config, gpu_memory), gpu_memory or main_memory
     if there < needed:
         whose = "each GPU's" if gpu_memory else "this machine's"
-        lines.append(
-            f"this run needs about {needed:.0f} GB of {whose} {there:.0f}: "
-            + advice(sizes, config, gpu_memory, main_memory)
-        )
+        lines.append(f"this run needs about {needed:.0f} GB of {whose} {there:.0f}: {LESS_MEMORY}")
     if world.RANK == 0:
         print(*lines, sep="\n")
 

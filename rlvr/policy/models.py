@@ -1,6 +1,5 @@
 """The policy, the frozen reference policy and the tokenizer."""
 
-import contextlib
 import math
 import time
 from pathlib import Path
@@ -38,14 +37,19 @@ def load_policy(config, device: torch.device):
     with loading(f"--model {config.model}{absent}"):
         shape = read_shape(source, config)
     check_images(shape, config)
+    if not config.tie_word_embeddings and config.uses_vllm(device.type == "cuda"):
+        raise UserError("--no_tie_word_embeddings is for --engine hf")
     context = getattr(shape.get_text_config(), "max_position_embeddings", math.inf)
     if config.max_completion_length > context:
         raise UserError(
             f"--model {config.model}: its context of {context} is under --max_completion_length"
         )
     if config.model != "tiny":
-        with only_advising("memory"):
+        try:
             fit_to_memory(shape, config, smallest_gpu(device), share_of_main_memory())
+        except Exception as error:  # some models have configurations of their own kind
+            if world.RANK == 0:
+                print(f"memory: no estimate for this model ({type(error).__name__})")
     with loading(f"--model {config.model}"):
         # AutoTokenizer gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
@@ -56,18 +60,6 @@ def load_policy(config, device: torch.device):
         with loading(f"--model {config.model}"):
             prepare_tokenizer(tokenizer, source, shape)
     return load_weights(source, config, device), tokenizer
-
-
-@contextlib.contextmanager
-def only_advising(what: str):
-    """Let no error of an estimate end a run: some models have configurations of their own kind."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        if world.RANK == 0:
-            print(f"{what}: no estimate for this model ({type(error).__name__})")
 
 
 def read_shape(source, config):
@@ -101,6 +93,8 @@ def load_weights(source, config, device: torch.device, frozen: bool = False):
         )
         if reads_images(shape):
             policy.image_reader = read_image_reader(source, shape)
+    if not config.tie_word_embeddings:
+        untie(policy)
     check_head(policy, config)
     if not config.uses_vllm(device.type == "cuda"):
         check_reader(policy, config)
@@ -118,6 +112,13 @@ def load_weights(source, config, device: torch.device, frozen: bool = False):
     if config.compile:
         warm_up(policy)
     return policy
+
+
+def untie(policy) -> None:
+    """Give the output head a matrix of its own, a copy of the embedding."""
+    weight = policy.get_input_embeddings().weight.detach().clone()
+    policy.get_output_embeddings().weight = torch.nn.Parameter(weight)
+    policy.config.tie_word_embeddings = False
 
 
 def without_dropout(shape):

@@ -25,13 +25,8 @@ FOR_NUMBERS = {"3": "middle", "4": "weak", "3,4": "weak"}  # which of them start
 TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
 
 
-def build_tiny(
-    tied: bool = True,
-) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:
-    """A randomly initialised Qwen2 and its character-level tokenizer, where a tag is one token.
-
-    `tied`: its output head is its embedding.
-    """
+def build_tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:
+    """A randomly initialised Qwen2 and its character-level tokenizer, where a tag is one token."""
     words = ["<pad>", "<eos>", "<unk>", *TAGS, *"0123456789+-*/()=: "]
     numbers = {word: i for i, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="<unk>"))
@@ -45,7 +40,7 @@ def build_tiny(
         num_attention_heads=4,
         num_key_value_heads=4,
         max_position_embeddings=1024,
-        tie_word_embeddings=tied,
+        tie_word_embeddings=True,
         pad_token_id=0,
         eos_token_id=1,
         bos_token_id=None,
@@ -55,14 +50,6 @@ def build_tiny(
     )
 
 
-def tiny_folder(config) -> Path:
-    """The folder of the tiny policy that a run starts from: a shipped one, or one of the cache."""
-    base = shipped_base(config)
-    if base and config.tie_word_embeddings:
-        return POLICIES / base
-    return warmed_up_tiny(config)
-
-
 def shipped_base(config) -> str | None:
     """The name of the shipped policy that a run starts from, or None where one is taught."""
     if config.base or config.sft_steps is not None:
@@ -70,21 +57,21 @@ def shipped_base(config) -> str | None:
     return FOR_NUMBERS.get(config.numbers)
 
 
+def tiny_folder(config) -> Path:
+    """The folder of the tiny policy that a run starts from: a shipped one, or one of the cache."""
+    base = shipped_base(config)
+    return POLICIES / base if base else warmed_up_tiny(config)
+
+
 def warmed_up_tiny(config) -> Path:
     """The folder in --cache_dir of the tiny policy after its supervised steps.
-
-    That of a shipped one has a head of its own, which the shipped ones share with the embedding.
 
     Rank 0 teaches it where the folder does not exist yet, or is damaged. The folder's name tells
     the settings that shape it, so that others have a folder of their own. Runs that start together
     each teach it, and the first one to finish is kept: they are the same.
     """
-    base = shipped_base(config)
-    settings = base or name_of_lesson(config)
-    if not config.tie_word_embeddings:
-        settings += "-untied"
     libraries = f"torch{torch.__version__}-transformers{transformers.__version__}"
-    name = f"tiny-v{VERSION}-{settings}-{libraries}"
+    name = f"tiny-v{VERSION}-{name_of_lesson(config)}-{libraries}"
     folder = Path(os.path.expanduser(config.cache_dir), name)
     with writing(f"the tiny policy to --cache_dir {config.cache_dir}"):
         if world.RANK == 0 and folder.exists() and not is_whole(folder):
@@ -97,8 +84,7 @@ def warmed_up_tiny(config) -> Path:
             with scratch_folder(folder.parent):
                 pass
     if is_new:
-        taught = untie(base) if base else warm_up(config)
-        save_folder(folder, *taught, keep_whole=True)
+        save_folder(folder, *warm_up(config), keep_whole=True)
     gather([])  # the other ranks wait here
     return folder
 
@@ -114,15 +100,6 @@ def name_of_lesson(config) -> str:
     return name
 
 
-def untie(base: str):
-    """A shipped policy whose output head is a copy of its embedding, and its tokenizer."""
-    with torch.random.fork_rng([]):
-        policy, tokenizer = build_tiny(tied=False)
-    tied = transformers.Qwen2ForCausalLM.from_pretrained(POLICIES / base)
-    policy.load_state_dict(tied.state_dict())  # which has the shared matrix under both names
-    return policy, tokenizer
-
-
 def warm_up(config):
     """The tiny policy after supervised steps on Countdown solutions, and its tokenizer.
 
@@ -135,7 +112,7 @@ def warm_up(config):
     rng = random.Random(0)
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
-        policy, tokenizer = build_tiny(config.tie_word_embeddings)
+        policy, tokenizer = build_tiny()
     call_ends = find_call_ends(tokenizer, config.tool)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(

@@ -121,14 +121,8 @@ def livecodebench_tests(public: str, private: str, metadata: str) -> str:
     try:
         tests = json.loads(public) + json.loads(unpack(private))
         name = json.loads(metadata).get("func_name")
-        inputs = [test["input"] for test in tests]
-        outputs = [test["output"] for test in tests]
-        if not name:
-            return tests_text(dict(inputs=inputs, outputs=outputs))
-        arguments = [[json.loads(line) for line in lines.split("\n")] for lines in inputs]
-        results = [json.loads(output) for output in outputs]
-        return tests_text(dict(fn_name=name, inputs=arguments, outputs=results))
-    except (ValueError, TypeError, KeyError, zlib.error, pickle.UnpicklingError):
+        return tests_text([{**test, "fn_name": name} for test in tests])
+    except (ValueError, TypeError, AttributeError, zlib.error, pickle.UnpicklingError):
         return ""
 
 

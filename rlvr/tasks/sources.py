@@ -4,14 +4,13 @@ A data set of the user's own is a file, or a folder of files or of save_to_disk.
 """
 
 import codecs
-import contextlib
 import glob
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr.errors import UserError, reading
+from rlvr.errors import UserError, loading, reading
 from rlvr.tasks import cells
 from rlvr.tasks.embedded import draw_arithmetic, draw_countdown
 from rlvr.tasks.pictures import read_images
@@ -189,17 +188,9 @@ def refuse_wrong_file(file: Path) -> None:
         raise UserError(f"the file {file} {wrong}: {WHAT_IS_READ}")
 
 
-@contextlib.contextmanager
 def reading_rows(name: str):
-    """Turn an error of the library `datasets` into a UserError of one line."""
-    try:
-        yield
-    except Exception as error:  # of every kind, by format and by network
-        reason = str(error.__cause__ or error) or repr(error)
-        hint = "" if name in DATASETS else f" ({WHAT_IS_READ})"
-        raise UserError(
-            f"cannot load the data set {name}: {reason.splitlines()[0]}{hint}"
-        ) from error
+    """What `loading` is for a data set."""
+    return loading(f"the data set {name}", "" if name in DATASETS else f" ({WHAT_IS_READ})")
 
 
 def load_splits(name: str, source: Source) -> dict:

@@ -20,7 +20,6 @@ from rlvr.errors import UserError, fail, reading, writing
 from rlvr.flags import checkpoints_of, find_run, newest_whole, step_of
 from rlvr.machine import (
     AT_EXIT,
-    advise_on_threads,
     asking_for_an_end,
     choose_device,
     end_without_a_word,
@@ -95,8 +94,7 @@ class Run:
         AT_EXIT.enter_context(process_group(config.ddp_timeout))
         torch.manual_seed(config.seed + world.RANK)
         self.config = config
-        self.threads_given = config.num_threads is not None
-        if self.threads_given:
+        if config.num_threads is not None:
             torch.set_num_threads(config.num_threads)
         config.num_threads = torch.get_num_threads()  # config.json tells what a run has used
         self.stopped = 0.0  # when a signal has asked for an end; 0 while none has
@@ -146,8 +144,6 @@ class Run:
             step, (self.skipped, self.skipped_in_a_row) = checkpoints.restore(
                 self.checkpoint, training, self.config
             )
-        if self.device.type == "cpu" and not self.threads_given and world.WORLD_SIZE == 1:
-            advise_on_threads(training.policy)
         if world.RANK == 0:
             config = {"script": Path(sys.argv[0]).name, **asdict(self.config)}
             write_whole(self.folder / "config.json", json.dumps(config, indent=2).encode())

@@ -11,9 +11,6 @@ from collections.abc import Iterator
 FENCE = re.compile(r"(?P<before>.*?)(?<![`~])(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<label>[^`]*+)")
 # modules of which programs take all names, as by `from math import *`
 STARRED = "bisect collections functools heapq itertools math string typing".split()
-READING = {"input", "open", "stdin", "fileinput", "fdopen", "read"}  # names of what reads
-PRINTING = {"print", "stdout", "write", "writelines"}
-DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 PYTHON = re.compile(r"\{?[. ]*(python|py|ipython|pypy)[\d.]*\b", re.IGNORECASE)
 
 
@@ -55,45 +52,6 @@ def fenced(text: str) -> Iterator[tuple[str, list[str]]]:
             ending = re.compile(rf"{alone}|(?P<code>.*[^ \t{mark}]){fence}")
     if ending:
         yield label, lines
-
-
-def join_for_input(blocks: list[str]) -> str:
-    """The program that reads standard input.
-
-    Where the last block that reads makes a whole program, which prints, too, what stands behind it
-    is an example of its use or of its output.
-    """
-    for end in range(len(blocks), 0, -1):
-        if READING & names_used(blocks[end - 1], everywhere=True):
-            program = join_blocks(blocks[:end], [])
-            used = names_used(program)
-            if READING & used and PRINTING & used:
-                return program
-            break
-    return join_blocks(blocks, [])
-
-
-def names_used(code: str, everywhere: bool = False) -> set[str]:
-    """The names that code comes upon when it runs: also in definitions of its own that it uses.
-
-    `everywhere` takes all of its definitions. Imports do not count. Empty for what is no Python.
-    """
-    try:
-        waiting = ast.parse(code).body
-    except SyntaxError:
-        return set()
-    definitions = {}
-    if not everywhere:
-        definitions = {node.name: node for node in waiting if isinstance(node, DEFINITIONS)}
-        waiting = [node for node in waiting if not isinstance(node, DEFINITIONS)]
-    found = set()
-    while waiting:
-        for node in ast.walk(waiting.pop()):
-            name = getattr(node, "id", None) or getattr(node, "attr", None)
-            found.add(name)
-            if name in definitions:
-                waiting.append(definitions.pop(name))
-    return found
 
 
 def join_blocks(blocks: list[str], wanted: list[str]) -> str:

@@ -7,8 +7,6 @@ assertions are judged in a sandbox of their own.
 import ast
 import contextlib
 import json
-import re
-import sys
 import time
 from dataclasses import dataclass
 
@@ -16,9 +14,6 @@ from rlvr.verify.programs.blocks import find_blocks
 from rlvr.verify.programs.isolation import Sandbox, start_sandbox
 from rlvr.verify.programs.values import decode, encode
 
-# Sandboxes of rlvr/verify/programs/check.py: assertions after assertions run in one.
-IDLE_CHECKS = []
-NOT_TO_IMPORT = {"antigravity", "this"}  # one opens a browser, the other prints a poem
 # what odd cells of a data set raise, those that are nested too deep among them
 BAD_TESTS = (ValueError, TypeError, AttributeError, SyntaxError, RecursionError, MemoryError)
 
@@ -85,9 +80,14 @@ def one_text(part) -> str:
 
 
 def has_tests(gold: str) -> bool:
-    """Whether there are tests that can be run. Assertions that only define something are none."""
+    """Whether there are tests that can be run.
+
+    Assertions that only define something are none, and those of unittest may fail in silence.
+    """
     try:
         tests = read_tests(gold)
+        if "unittest" in tests.assertions:
+            return False
         definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
         body = ast.parse(tests.assertions).body
         return bool(tests.pairs) or any(not isinstance(node, definitions) for node in body)
@@ -124,12 +124,10 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
     tests = read_tests(gold)
     if tests.head:
         blocks = [tests.head, *blocks]
-    used = stdlib_imports("\n".join(blocks))
     judge = judge_calls if tests.calls else judge_assertions if tests.assertions else judge_outputs
     job = dict(
         blocks=blocks,
         wanted=wanted_names(tests),
-        imports=used,
         calls=judge is not judge_outputs,
         usual_imports=tests.calls,
         seconds=all_seconds,
@@ -151,13 +149,6 @@ def wanted_names(tests: UnitTests) -> list[str]:
         return sorted({node.id for node in nodes if isinstance(node, ast.Name)})
     except (SyntaxError, ValueError):
         return []
-
-
-def stdlib_imports(program: str) -> list[str]:
-    """The modules of the standard library that a program seems to import."""
-    clauses = re.findall(r"^[ \t]*(?:import|from)[ \t]+([\w.]+[\w., \t]*)", program, re.MULTILINE)
-    words = {word for clause in clauses for word in re.findall(r"\w+", clause)}
-    return sorted((words & sys.stdlib_module_names) - NOT_TO_IMPORT)
 
 
 def judge_outputs(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) -> bool:
@@ -201,23 +192,8 @@ def as_lists(value):
 
 def judge_assertions(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) -> bool:
     """Whether the assertions pass in their own sandbox, whose questions the program answers."""
-    check = idle_check()
-    try:
+    with contextlib.closing(start_sandbox("check")) as check:
         said = check.ask(tests.assertions, end)
         while said not in ("passed", "failed"):
             said = check.ask(sandbox.ask(said, min(end, time.monotonic() + seconds)), end)
-    except BaseException:
-        check.close()  # it still waits for an answer
-        raise
-    IDLE_CHECKS.append(check)
     return said == "passed"
-
-
-def idle_check() -> Sandbox:
-    """A sandbox for assertions: one that has judged some before and still lives, or a new one."""
-    while IDLE_CHECKS:
-        check = IDLE_CHECKS.pop()
-        if check.process.poll() is None:
-            return check
-        check.close()
-    return start_sandbox("check")

@@ -194,7 +194,7 @@ def isolation() -> tuple[str, str]:
             continue
         try:
             program = "import threading\nthreading.Thread(target=print, args=[input()]).start()"
-            job = dict(blocks=[program], wanted=[], imports=[], calls=False, seconds=START_SECONDS)
+            job = dict(blocks=[program], wanted=[], calls=False, seconds=START_SECONDS)
             end = time.monotonic() + START_SECONDS
             with contextlib.closing(Sandbox("solution", way, **job)) as sandbox:
                 if sandbox.ask([0, "works"], end) == [0, "works\n", 0]:

@@ -107,17 +107,10 @@ def main() -> None:
     blocks, wanted = job["blocks"], job["wanted"]
     if len(blocks) > 1:
         # which most programs do not need
-        from rlvr.verify.programs.blocks import join_blocks, join_for_input
+        from rlvr.verify.programs.blocks import join_blocks
     confine(job)
-    program = blocks[0]
-    if len(blocks) > 1:
-        program = join_blocks(blocks, wanted) if job["calls"] else join_for_input(blocks)
+    program = join_blocks(blocks, wanted) if len(blocks) > 1 else blocks[0]
     code = compile(program, "solution.py", "exec", dont_inherit=True)
-    for name in job["imports"]:
-        try:
-            importlib.import_module(name)  # once for all inputs
-        except Exception:
-            pass  # the program may expect that it is missing
     if job["calls"]:
         space = run(code, "solution", job, USUAL_IMPORTS if job["usual_imports"] else "")
         answer_calls(pipe, space)
@@ -215,11 +208,7 @@ def answer_calls(pipe: Pipe, space: dict) -> None:
         if kind == "global":
             module, name = parts
             return operator.attrgetter(name)(importlib.import_module(module))
-        return lambda *arguments: call_back(parts[0], arguments)
-
-    def call_back(number, arguments):
-        pipe.write(["call back", number, [encode(each, number_of) for each in arguments]])
-        return answer_until_returned()
+        raise ValueError(f"no value is a {kind}")
 
     def answer(number, function, arguments, named):
         try:
@@ -235,11 +224,5 @@ def answer_calls(pipe: Pipe, space: dict) -> None:
             arguments = [str(error)] if is_own else error.args
             return [number, "raised", classes, [encode(each, number_of) for each in arguments]]
 
-    def answer_until_returned():
-        while True:
-            request = pipe.read()
-            if request[0] == "returned":
-                return decode(request[1], resolve)
-            pipe.write(answer(*request))
-
-    answer_until_returned()
+    while True:
+        pipe.write(answer(*pipe.read()))
