@@ -8,13 +8,9 @@ import zlib
 
 from rlvr.tasks.cells import (
     alternatives,
-    code_contests_tests,
-    letter_of,
     livecodebench_tests,
     read_question,
     unpack,
-    with_options,
-    with_starter,
 )
 from rlvr.verify.answers.boxes import answer_text
 
@@ -107,48 +103,6 @@ def test_answer_text(cell, text):
     assert answer_text(cell) == text
     found = alternatives(answer_text)(cell)
     assert found is None if text is None else bool(found) == bool(text)
-
-
-@pytest.mark.parametrize(
-    "cell, parts, golds",
-    [
-        ("1", "1", "1"),
-        (["1"], "1", ("1",)),
-        (["1/2", "0.5"], "1/2, 0.5", ("1/2", "0.5")),
-        ([2.0, 3], "2, 3", ("2", "3")),
-        (["5", "", "5"], "5, 5", ("5",)),
-        ([r"$3$", r"\boxed{4}"], r"$3$, 4", (r"$3$", "4")),
-    ],
-)
-def test_a_list_is_of_parts_or_of_alternatives(cell, parts, golds):
-    assert answer_text(cell) == parts
-    assert alternatives(answer_text)(cell) == golds
-
-
-def test_options_and_their_letters():
-    assert with_options("Which?", ["one", "two"]) == "Which?\nA. one\nB. two"
-    assert with_options("", ["one"]) == ""
-    for labels in (["A", "B", "C"], ["1", "2", "3"]):
-        options = dict(text=["one", "two", "three"], label=labels)
-        assert with_options("Which?", options).endswith("\nB. two\nC. three")
-        assert [letter_of(label, options) for label in labels] == ["A", "B", "C"]
-        assert letter_of("D", options) == ""
-
-
-def test_a_starter_or_standard_input():
-    by_input = "Sort.\n\nRead from standard input and write to standard output."
-    assert with_starter("Sort.") == with_starter("Sort.", "") == by_input
-    asked = with_starter("Sort.", "def sort(x):")
-    assert asked == "Sort.\n\nComplete this code:\n```python\ndef sort(x):\n```"
-    assert with_starter("", "def sort(x):") == ""
-
-
-def test_tests_of_code_contests_are_all_used():
-    public, private = dict(input=["1"], output=["2"]), dict(input=["3", "4"], output=["6", "8"])
-    nothing = dict(input=[], output=[])
-    gold = json.loads(code_contests_tests(public, private, nothing))
-    assert gold == dict(inputs=["1", "3", "4"], outputs=["2", "6", "8"])
-    assert code_contests_tests(nothing, nothing, nothing) == ""
 
 
 def packed(value):

@@ -2,7 +2,6 @@
 
 import copy
 import os
-import pickle
 from types import SimpleNamespace
 
 import rlvr.flags.run_folders as run_folders
@@ -10,7 +9,7 @@ import rlvr.training.checkpoints as checkpoints
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.machine.folders import is_whole, own
+from rlvr.machine.folders import is_whole
 from rlvr.policy.saving import save_folder
 from rlvr.tasks.problems import Problem, ProblemStream
 from rlvr.training.checkpoints import TrainingState
@@ -101,34 +100,6 @@ def test_a_run_folder_that_is_moved_during_a_save_is_not_made_anew(tmp_path):
     assert list(folder.parent.iterdir()) == []
     assert is_whole(tmp_path / "moved" / "checkpoint-1")
     assert run_folders.checkpoints_of(tmp_path / "moved") == [tmp_path / "moved" / "checkpoint-1"]
-
-
-@pytest.mark.parametrize(
-    "name, content",
-    [
-        ("file", "Text"),
-        ("file", None),
-        *(("checksums.json", sums) for sums in (None, "", '{"file": ', "{}", "[1]", "null")),
-        *(("checksums.json", sums) for sums in ('{"..": ""}', '{"\\u0000": ""}')),
-    ],
-)
-def test_is_whole(tmp_path, name, content):
-    folder = tmp_path / "checkpoint-1"
-    assert not is_whole(folder)
-    save_folder(folder, Saved("-"), Saved("text"))
-    assert is_whole(folder)
-    (folder / name).unlink()
-    if content is not None:
-        (folder / name).write_text(content)
-    assert not is_whole(folder)
-
-
-def test_a_folder_has_one_owner_until_it_is_given_back(tmp_path):
-    first = own(tmp_path)
-    with pytest.raises(UserError, match="another process uses the run folder"):
-        own(tmp_path)
-    os.close(first)
-    os.close(own(tmp_path))
 
 
 # ------------------------------------------------------------------------------- finding a folder
@@ -382,13 +353,6 @@ def test_a_foreign_file_is_refused(training_of, saved, state, reason):
         torch.save(state, saved / "state.pt", _use_new_zipfile_serialization=is_new)
     with pytest.raises(UserError, match=reason):
         checkpoints.restore(saved, training_of(), Config())
-
-
-def test_what_cannot_be_saved_of_an_edited_script_is_a_bug(tiny, tmp_path):
-    """It keeps its traceback, and leaves nothing behind."""
-    with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
-        save_folder(tmp_path / "policy", *tiny, dict(extra=lambda: None))
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])

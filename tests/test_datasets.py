@@ -12,7 +12,6 @@ from rlvr.tasks.problems import Problem
 from rlvr.tasks.sources import DATASETS, where_is
 from rlvr.verify.answers.boxes import boxed
 from rlvr.verify.pool import grade
-from rlvr.verify.verifiers import SYSTEM_PROMPTS
 
 import datasets
 import huggingface_hub
@@ -129,20 +128,6 @@ def test_a_training_set_holds_out_problems(hub, tiny):
         assert load(tiny[1], **flags, max_steps=0) == ([], evaluation)
 
 
-@pytest.mark.parametrize(
-    "name, split", [("open-rs", "train"), ("math500", "test"), ("aime24", "train")]
-)
-def test_how_many_problems_are_evaluated(hub, tiny, name, split):
-    row = rows_of(name)[split][0]
-    hub(name, **{split: [row.columns | dict(problem=f"{i}?") for i in range(20)]})
-    for count, left in [(0, 20), (7, 7), (128, 20)]:
-        _, evaluation = load(tiny[1], dataset=name, eval_problems=count, max_steps=0)
-        prompts = prompts_of(evaluation[name])
-        assert len(evaluation[name]) == len(prompts) == left
-        if left == 7:  # not simply the first ones, which may be alike
-            assert prompts != {f"{i}?" for i in range(7)}
-
-
 def test_several_sets_to_evaluate_on(hub, tiny, tmp_path):
     """Each by itself, in the order given, whatever is trained on; a repeated one once."""
     names = ["math500", "aime24", "gsm8k", "olympiadbench"]
@@ -160,34 +145,6 @@ def test_several_sets_to_evaluate_on(hub, tiny, tmp_path):
         assert {*evaluation[name]} <= {*expected(name, "test")}
     assert [problem.verifier for problem in evaluation["countdown"]] == ["countdown"] * 2
     assert evaluation[file] == [Problem("Own?", "B", "choice", "")]
-
-
-@pytest.mark.parametrize(
-    "template, of_gsm8k, of_countdown",
-    [
-        (None, "{system}\n{question}\n", "{question}"),  # as the tiny policy reads it
-        (
-            "{% for message in messages %}{{ message['content'] }}|{% endfor %}",
-            "{system}|{question}|",
-            "{system}|{question}|",
-        ),
-    ],
-)
-def test_prompts_of_several_sets(hub, tiny, template, of_gsm8k, of_countdown):
-    """Each set gets the system prompt of its own verifier, in training and in evaluation."""
-    hub("gsm8k")
-    tokenizer = copy.deepcopy(tiny[1])
-    tokenizer.chat_template = template
-    training, evaluation = load(
-        tokenizer, dataset="countdown", eval_dataset="gsm8k,countdown", system_prompt="auto"
-    )
-    assert prompts_of(evaluation["gsm8k"]) == {
-        of_gsm8k.format(system=SYSTEM_PROMPTS["boxed"], question=row.problem)
-        for row in rows_of("gsm8k")["test"]
-    }
-    for problem in training[:9] + evaluation["countdown"][:9]:
-        filled = dict(system=SYSTEM_PROMPTS["countdown"], question=problem.gold)
-        assert problem.prompt == of_countdown.format(**filled)
 
 
 # ----------------------------------------------------------------------------------- the dropped
@@ -249,32 +206,6 @@ def test_nothing_dropped_nothing_printed_and_nothing_left(hub, tiny, capsys, mon
 
 
 # --------------------------------------------------------------------------------- what is wrong
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        dict(dataset="gsm9k"),
-        dict(dataset="gsm8k", eval_dataset="math500,gsm9k"),
-        dict(dataset="/absent/gsm9k.parquet"),
-        dict(dataset="/absent/gsm9k/"),
-    ],
-    ids=str,
-)
-def test_config_refuses_what_is_no_set(flags):
-    refused(["gsm9k", *SETS], Config(**flags).check)
-
-
-@pytest.mark.parametrize("name", ["gsm8k", "olympiadbench"])
-def test_a_column_is_missing_on_the_hub(hub, name):
-    for missing in (DATASETS[name].problem, DATASETS[name].answer):
-        splits = {
-            split: [{k: v for k, v in row.items() if k != missing} for row in columns_of(rows)]
-            for split, rows in rows_of(name).items()
-        }
-        hub(name, **splits)
-        left = [column for column in SETS[name][0].split(", ") if column != missing]
-        refused([name, repr(missing), *left], read_set, name, Config())
 
 
 def test_the_hub_does_not_answer(monkeypatch):

@@ -158,11 +158,6 @@ def test_which_defaults_and_presets_count(parsed, tmp_path, line, others):
     assert asdict(parsed("grpo", *words)) == small | others | given
 
 
-def test_a_given_flag_wins_over_the_variant(parsed):
-    config = parsed("grpo", "--epsilon_high", "0.3", "--variant", "dapo")
-    assert (config.epsilon_high, config.aggregation) == (0.3, "token")
-
-
 @pytest.mark.usefixtures("no_evaluation")
 def test_a_resumed_run_keeps_its_flags(run, resume):
     """Those that are given win over the presets, and these over the run's."""

@@ -2,20 +2,12 @@
 
 import ast
 import difflib
-import importlib
 import subprocess
 import sys
-
-import rlvr
 
 import pytest
 from runs import ENVIRONMENT, ROOT, SCRIPTS
 
-TOP_LEVEL = {
-    *(f"{script}.py" for script in SCRIPTS),
-    *("common.py", "rlvr", "studies", "docs", "tests"),
-    *("LICENSE", "README.md", "pyproject.toml", "requirements.txt"),
-}
 # From the first to the last: a room imports from those behind it alone.
 ORDER = "training show rollout policy flags tasks verify verify.programs verify.answers machine"
 ROOMS = [*ORDER.split(), "baselines"]
@@ -185,16 +177,6 @@ def test_threads_that_wait_sleep_unless_the_user_has_chosen(given, expected):
     assert python(code, OMP_WAIT_POLICY=given) == expected
 
 
-def test_an_old_python_is_told_in_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
-    with pytest.raises(SystemExit) as ended:
-        importlib.reload(rlvr)
-    assert ended.value.code == 2
-    written = capsys.readouterr().err
-    assert written.startswith("Python 3.11 or newer is needed, and this is 3.")
-    assert written.count("\n") == 1
-
-
 def test_the_variables_of_torchrun():
     """They tell which process of how many this is; without them there is one process."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -202,30 +184,3 @@ def test_the_variables_of_torchrun():
     given = dict(zip(names, ("5", "1", "8", "4"), strict=True))
     assert python(code, **given) == "5 1 8 4"
     assert python(code, **dict.fromkeys(names)) == "0 0 1 1"
-
-
-def test_the_top_level_is_that_of_the_card():
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    found = {line.split("/")[0] for line in listed.stdout.splitlines()}
-    assert {name for name in found if not name.startswith(".")} == TOP_LEVEL
-
-
-def public_definitions(tree):
-    """(name, node) of the public functions, classes and methods of a module."""
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
-            yield node.name, node
-            if isinstance(node, ast.ClassDef):
-                for name, inner in public_definitions(node):
-                    yield f"{node.name}.{name}", inner
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_everything_public_has_a_docstring(name):
-    """But for what a script's Config overrides."""
-    assert ast.get_docstring(MODULES[name]), f"{name} has none"
-    for inner, node in public_definitions(MODULES[name]):
-        overrides = inner in ("Config.check", "Config.may_change")
-        assert ast.get_docstring(node) or overrides, f"{name}.{inner}"

@@ -180,16 +180,6 @@ def test_answers_of_a_file(tmp_path, verifier, answer, gold, right, wrong):
     assert grade((verifier, wrong, gold)) == (0.0, "")
 
 
-@pytest.mark.parametrize("answer", [{"value": "7"}, True, [["7"], ["8"]]], ids=repr)
-def test_answers_that_are_none_are_refused_and_counted(tmp_path, tiny, answer):
-    """The column as a whole is of that kind: parquet knows no other."""
-    for suffix in ("jsonl", "parquet"):
-        rows = [dict(prompt=text, answer=answer) for text in "ab"]
-        file = write(tmp_path / f"own.{suffix}", rows)
-        parts = [file, "2 with a dict, a bool or a nested list as answer"]
-        refused(parts, evaluated, tiny[1], file)
-
-
 def test_cells_of_mixed_kinds_are_counted(tmp_path, tiny, capsys):
     cells = ["7", {"value": "7"}, True, 7, [["7"]], None]
     rows = [dict(prompt="abcdef"[i], answer=cell) for i, cell in enumerate(cells)]

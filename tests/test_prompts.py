@@ -7,7 +7,7 @@ from dataclasses import replace
 from rlvr.flags.config import Config
 from rlvr.tasks.datasets import prepare
 from rlvr.tasks.problems import Problem, Sample
-from rlvr.tasks.prompts import encode_prompt, end_of_turn, that_fit, write_prompts
+from rlvr.tasks.prompts import encode_prompt, end_of_turn, that_fit
 from rlvr.verify.verifiers import SYSTEM_PROMPTS
 
 import pytest
@@ -76,16 +76,6 @@ def test_system_prompt_and_suffix(tokenizer, verifier):
     assert named == in_chatml(SYSTEM_PROMPTS["think"])
 
 
-@pytest.mark.parametrize("own", [(), (("system", "Be brief."),)], ids=["none", "own"])
-def test_a_conversation_keeps_its_own_system_prompt(tokenizer, own):
-    """The suffix stands behind its last message."""
-    turns = (*own, ("user", "Hi"), ("assistant", "Yes?"), ("user", "What?"))
-    config = Config(user_suffix="boxed")
-    (problem,) = write_prompts([Problem(turns, "5")], "Be right.", config, tokenizer)
-    first = "Be brief." if own else "Be right."
-    assert problem.prompt == f"{first}\nHi\nYes?\nWhat?\n{SYSTEM_PROMPTS['boxed']}\n"
-
-
 def test_a_prompt_of_as_many_tokens_as_allowed_fits(tokenizer):
     """The tiny policy's tokens are characters: these are 8."""
     problems = [Problem("1 2 : 3 ", "1 2 : 3 ")]
@@ -123,14 +113,6 @@ def test_chat_template_kwargs(tokenizer):
     ):
         flags = dict(system_prompt="none", chat_template_kwargs=given)
         assert prepared(tokenizer, **flags) == ASKED + end
-
-
-def test_chat_template_kwargs_that_cannot_work():
-    """They are refused before anything is loaded."""
-    for given in ("enable_thinking=false", "[]", "false", '{"enable_thinking": False}'):
-        refused(["JSON object", given], Config(chat_template_kwargs=given).check)
-    for name in ("tokenize", "messages", "strftime_now", "add_generation_prompt"):
-        refused([name], Config(chat_template_kwargs=f'{{"{name}": true}}').check)
 
 
 @pytest.mark.parametrize(

@@ -43,18 +43,6 @@ def test_advice_where_fewer_threads_are_over_1_3_times_as_fast(
     rlvr.machine.devices.advise_on_threads(tiny[0])  # nothing is left to try: it would fail
 
 
-def test_the_number_of_threads_is_restored_after_an_error(tiny, four_threads, monkeypatch):
-    def failing_pass(policy, ids):
-        if torch.get_num_threads() < 4:
-            raise MemoryError
-        return 1.0
-
-    monkeypatch.setattr(rlvr.machine.devices, "seconds_of_a_pass", failing_pass)
-    with pytest.raises(MemoryError):
-        rlvr.machine.devices.advise_on_threads(tiny[0])
-    assert torch.get_num_threads() == 4
-
-
 def test_trying_leaves_no_trace_in_the_policy(sharp, four_threads):
     """Weights and random numbers stay what they are, and there are no gradients."""
     policy = copy.deepcopy(sharp[0])
