@@ -31,6 +31,7 @@ VERIFIERS = {
     "math": (r"\frac{1}{2}", "boxed"),
     "number": ("18", "boxed"),
     "choice": ("B", "boxed"),
+    "last_number": ("18", "number"),
     "code": ('["assert f(1) == 2"]', "code"),
     "countdown": ("1 2 : 3 ", "countdown"),
 }
@@ -184,7 +185,6 @@ def test_a_template_with_the_date_gives_the_same_prompt_tomorrow(tokenizer, monk
     [
         (CHATML, True),
         (CHATML.replace("<|im_end|>\n", "<|im_end|><|im_start|>"), True),  # the next turn's begin
-        (CHATML.replace("<|im_end|>\n", " \n<|im_end|>\n"), True),
         (
             "{% for m in messages %}{% if m['role'] == 'assistant' %}"
             "<|im_start|>{{ m['content'] | trim }}<|im_end|>{% endif %}{% endfor %}",
@@ -192,11 +192,6 @@ def test_a_template_with_the_date_gives_the_same_prompt_tomorrow(tokenizer, monk
         ),
         (None, False),
         ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}", False),
-        (
-            "{% for m in messages if m['role'] == 'user' %}<|im_start|>{{ m['content'] }}"
-            "{% endfor %}",
-            False,
-        ),
         ("{{ raise_exception('no answers') }}", False),
     ],
 )
