@@ -178,17 +178,6 @@ def train(training):
     training.memory.alpha *= 0.5
 
 
-def test_the_learning_rate_comes_back_where_no_update_was_made(training_of, tmp_path):
-    """A step whose gradient is NaN leaves no moments, and the schedule goes on."""
-    training = training_of()
-    training.scheduler.step()  # the first of 120, down to 0
-    checkpoints.save(tmp_path / "checkpoint-1", training, 1, (1, 1), Config())
-    restored = training_of()
-    checkpoints.restore(tmp_path / "checkpoint-1", restored, Config())
-    rate = restored.optimizer.param_groups[0]["lr"]
-    assert rate == pytest.approx(1e-2 * 119 / 120, rel=1e-12)
-
-
 def drawn_after_resuming(training_of, folder, monkeypatch, states, rank):
     """What a rank of 2 draws first after a resume from these states of the saved ranks."""
     with monkeypatch.context() as patch, torch.random.fork_rng([]):

@@ -13,6 +13,8 @@ from rlvr.flags.config import Config, Only, check_number, marks_of
 import pytest
 from runs import SCRIPTS
 
+import fade
+
 # What is typed, and what the line has to say. The flags of all scripts are tried with grpo.py.
 REFUSED = [
     # what no flag can be
@@ -269,8 +271,9 @@ def test_which_numbers_may_be_zero_or_negative(script):
 
 def test_what_may_change_in_a_resumed_run():
     assert {field.name for field in fields(Config) if Config().may_change(field.name)} == MAY_CHANGE
-    for scheduled in (Config(lr_scheduler_type="cosine"), Config(warmup_ratio=0.1)):
-        assert not scheduled.may_change("max_steps")
+    scheduled = [Config(lr_scheduler_type="cosine"), Config(warmup_ratio=0.1)]
+    scheduled.append(fade.Config(weight="log_schedule"))
+    assert not any(config.may_change("max_steps") for config in scheduled)
 
 
 def test_eval_names_and_the_longest_sequence():

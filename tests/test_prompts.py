@@ -84,17 +84,6 @@ def test_a_prompt_of_as_many_tokens_as_allowed_fits(tokenizer):
         assert that_fit(problems, limit, tokenizer) == problems * fits
 
 
-def test_the_prompt_of_two_stage_dynamics(tokenizer):
-    """As its Appendix C.2 prints it, with the question for {input}; the template adds the ends."""
-    tokenizer.chat_template = CHATML
-    assert prepared(tokenizer, system_prompt="assistant", user_suffix="boxed") == (
-        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
-        "<|im_start|>user\nWhat?\n"
-        "Please reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-
-
 # As in Qwen3's: an answer without thinking begins behind thoughts that are empty.
 THINKING = (
     CHATML

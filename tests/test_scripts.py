@@ -45,8 +45,6 @@ from runs import (
     write_sums,
 )
 
-import fade
-
 # ------------------------------------------------------------------------------------ whole runs
 
 
@@ -290,14 +288,6 @@ def test_no_pass_where_the_old_policy_is_the_current_one(run, monkeypatch, flags
     run("grpo", max_steps=1, microbatch_tokens=100, log_tokens=0, **flags)
     assert len(done) == len(set(done)) == passed
     assert rows("run")[0]["mismatch"] < 1e-5  # each row has its log-probs all the same
-
-
-@pytest.mark.usefixtures("no_evaluation")
-def test_fade_logs_the_schedule_of_its_step(run):
-    assert run("fade", variant="log-schedule", max_steps=3, save_steps=9).code == 0
-    expected = [fade.log_schedule(step, 3, 2.0, 1.917, 8500) for step in (1, 2, 3)]
-    assert [row["alpha"] for row in rows("run")] == expected
-    assert len({*expected}) == 3 and expected[2] == pytest.approx(1.917)
 
 
 @pytest.mark.usefixtures("no_evaluation")
