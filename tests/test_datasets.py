@@ -194,7 +194,7 @@ def test_nothing_dropped_nothing_printed_and_nothing_left(hub, tiny, capsys, mon
     parts = ["gsm8k", "over 3 tokens are 0", "--max_prompt_length"]
     refused(parts, load, tiny[1], **given, max_prompt_length=3)
     monkeypatch.setattr(world, "WORLD_SIZE", 4)
-    parts = ["gsm8k has 3 problems to evaluate on, less than one a rank"]
+    parts = ["gsm8k has 2 problems to evaluate on, less than one a rank"]
     refused(parts, load, tiny[1], **given)
 
 

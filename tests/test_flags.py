@@ -5,11 +5,10 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from rlvr import world
-from rlvr.flags.command_line import parse
 from rlvr.flags.presets import ARITHMETIC, LARGE, PROTOCOLS
 
 import pytest
@@ -58,26 +57,6 @@ def test_help_and_a_refused_flag_load_no_model_library(given, code):
     loaded = {*done.stderr.split()}
     assert "rlvr.flags.command_line" in loaded
     assert not loaded & {"transformers", "torch._dynamo", "datasets", "sympy", "matplotlib"}
-
-
-@dataclass
-class Mine:
-    """A Config with a comment behind a field, above one, and none."""
-
-    plain: str = "a"
-    # 50 % of it,
-    # or more
-    maybe: int | None = None
-    is_on: bool = True  # a switch
-
-
-def test_flags_of_ones_own(capsys):
-    assert parse(Mine(), []) == Mine()
-    assert parse(Mine(), ["--maybe", "3", "--is-on", "FALSE"]) == Mine(maybe=3, is_on=False)
-    assert parse(Mine(maybe=3), ["--maybe=None", "--plain=--is_on"]) == Mine(plain="--is_on")
-    with pytest.raises(SystemExit):
-        parse(Mine(), ["--help"])
-    assert "50 % of it, or more (default: None)" in capsys.readouterr().out
 
 
 def test_the_first_rank_of_a_machine_tells_it_for_all(parsed, monkeypatch, capsys):

@@ -1,49 +1,32 @@
 """Each paper's script with its idea switched off is grpo.py."""
 
-import importlib
-import sys
-
-import rlvr.flags.command_line
-import rlvr.tasks.datasets
 import rlvr.training.run
 
 import pytest
 import torch
-from runs import SMALL, arguments, countdown_problems, first_fast, left_as_it_was, rows, weights
+from runs import SMALL, arguments, first_fast, rows, weights
 
-FLAGS = SMALL | dict(eval_problems=2, eval_samples=2, eval_steps=9, save_steps=9, output_dir="run")
-
-
-@pytest.fixture(scope="module")
-def trained(cache_dir, tmp_path_factory):
-    """trained("grpo --variant dapo") -> (final weights in one tensor, rows of metrics.jsonl).
-
-    The command runs in this process, once.
-    """
-    done = {}
-
-    def run(command):
-        if command not in done:
-            script, *flags = command.split()
-            folder = tmp_path_factory.mktemp(script)
-            given = [f"{script}.py", *arguments(**FLAGS, cache_dir=cache_dir), *flags]
-            with pytest.MonkeyPatch.context() as patch, left_as_it_was():
-                patch.chdir(folder)
-                patch.setattr(sys, "argv", given)
-                patch.setattr(rlvr.tasks.datasets, "load_problems", countdown_problems)
-                patch.setattr(rlvr.training.run, "draw_curves", lambda *_: None)
-                module = importlib.import_module(script)
-                config = rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
-                rlvr.training.run.launch(module.main, config)
-            parameters = weights(folder / "run/checkpoint-2").values()
-            flat = torch.cat([parameter.flatten() for parameter in parameters])
-            done[command] = flat, rows(folder / "run")
-        return done[command]
-
-    return run
+FLAGS = SMALL | dict(eval_problems=2, eval_samples=2, eval_steps=9, save_steps=9)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def trained(bare, cache_dir, tmp_path, monkeypatch):
+    """trained("grpo --variant dapo") -> (final weights in one tensor, rows of metrics.jsonl)."""
+    monkeypatch.setattr(rlvr.training.run, "draw_curves", lambda *_: None)
+
+    def train(command):
+        script, *flags = command.split()
+        folder = tmp_path / f"run {len(list(tmp_path.iterdir()))}"
+        given = arguments(**FLAGS, cache_dir=cache_dir, output_dir=folder)
+        result = bare(script, *given, *flags)
+        assert result.code == 0, result.err
+        parameters = weights(folder / "checkpoint-2").values()
+        return torch.cat([parameter.flatten() for parameter in parameters]), rows(folder)
+
+    return train
+
+
+@pytest.fixture
 def final_weights(trained):
     return lambda command: trained(command)[0]
 
