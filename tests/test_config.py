@@ -85,6 +85,7 @@ REFUSED = [
     ("fade --weight power --weight_args unknown=1", "unexpected keyword argument 'unknown'"),
     ("fade --weight mix_pass_k --weight_args k=0.5", "k must be a whole number"),
     ("fade --weight power --weight_args alpha=nan", "some advantages are no finite numbers"),
+    ("fade --weight scaled_power --weight_args alpha=-0.5", "no finite numbers"),  # complex ones
     ("fade --weight ha_dw --weight_args scale=0", "all advantages are 0"),
     # what nothing would read, be it typed with its default
     ("grpo --prompt_column question", "--prompt_column is for --dataset FILE, not countdown"),

@@ -202,17 +202,9 @@ def test_lists_of_answers(tmp_path, tiny, verifier, lists, answers, gold, right,
             assert grade((verifier, f"\\boxed{{{text}}}", gold))[0] == reward
 
 
-LATEX = [
-    r"\frac{3}{4}",
-    r"-\dfrac{1}{2}",
-    r"\sqrt{2}",
-    r"-3\sqrt{5}",
-    "(1, -2)",
-    r"(0,\frac{1}{2})",
-]
-
-
-@pytest.mark.parametrize("verifier, more", [("math", LATEX), ("number", [])])
+@pytest.mark.parametrize(
+    "verifier, more", [("math", [r"-\dfrac{1}{2}", r"-3\sqrt{5}", "(1, -2)"]), ("number", [])]
+)
 def test_simple_golds_are_not_tried(tmp_path, tiny, monkeypatch, verifier, more):
     """They can be read without a doubt, as some here show; so no grader has to start for them."""
     golds = ["0", "7", "-12", "999999999", *more]
