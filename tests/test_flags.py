@@ -1,4 +1,4 @@
-"""The command line: --help, booleans, presets, defaults, the flags of a resumed run."""
+"""The command line: --help, presets, the flags of a resumed run, models that cannot be loaded."""
 
 import importlib
 import json
@@ -10,9 +10,10 @@ from pathlib import Path
 
 from rlvr import world
 from rlvr.flags.presets import ARITHMETIC, LARGE, PROTOCOLS
+from rlvr.policy.saving import save_folder
 
 import pytest
-from runs import ENVIRONMENT, ROOT, SCRIPTS, refused, rows, steps
+from runs import ENVIRONMENT, ROOT, SCRIPTS, arguments, refused, rows, steps
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -178,3 +179,36 @@ def test_a_model_that_does_not_exist(no_model):
     assert refused(no_model("grpo", "--model", name), "grpo", f"--model {name}")
     Path("empty").mkdir()
     assert refused(no_model("grpo", "--model", "empty"), "grpo", "--model empty")
+
+
+DAMAGE = {  # a file of a model's folder, and what it becomes; None if it is missing
+    "no config": ("config.json", None),
+    "broken config": ("config.json", lambda old: b"{"),
+    "list for a config": ("config.json", lambda old: b"[]"),
+    "unheard-of type": ("config.json", lambda old: old.replace(b'"qwen2"', b'"unheard-of"')),
+    "other shape": ("config.json", lambda old: old.replace(b'_size": 96', b'_size": 128')),
+    "text for a number": ("config.json", lambda old: old.replace(b'_layers": 3', b'_layers": "x"')),
+    "no weights": ("model.safetensors", None),
+    "cut weights": ("model.safetensors", lambda old: old[:-1000]),
+    "no tokenizer": ("tokenizer.json", None),
+    "broken tokenizer": ("tokenizer.json", lambda old: b"{"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_model(bare, tiny, damage):
+    save_folder(Path("model"), *tiny)
+    name, change = DAMAGE[damage]
+    held = Path("model", name).read_bytes()
+    Path("model", name).unlink()
+    if change:
+        Path("model", name).write_bytes(change(held))
+        assert Path("model", name).read_bytes() != held
+    result = bare("grpo", *arguments(model="model", max_steps=0, output_dir="run"))
+    assert refused(result, "grpo", "--model model")
+
+
+@pytest.mark.parametrize("flag", "model dataset eval_dataset output_dir cache_dir".split())
+def test_a_name_that_no_file_can_have(bare, flag):
+    result = bare("grpo", f"--{flag}", 300 * "x", *arguments(sft_steps=1)[: 2 * (flag != "model")])
+    assert refused(result, "grpo", 300 * "x", "File name too long")
