@@ -80,28 +80,6 @@ def test_save_folder_leaves_nothing_half_written(tmp_path, error, raised):
     assert (folder / "file").read_text() == "old"
 
 
-class Mover(Saved):
-    """Moves the run folder away in the middle of a save. As the libraries do, it makes its own."""
-
-    def save_pretrained(self, folder, **_):
-        run = folder.parent.parent
-        run.rename(run.with_name("moved"))
-        folder.mkdir(parents=True)
-        (folder / "file").write_text(self.text)
-
-
-def test_a_run_folder_that_is_moved_during_a_save_is_not_made_anew(tmp_path):
-    """There would be a checkpoint in it, and nothing else of the run."""
-    folder = tmp_path / "run" / "checkpoint-2"
-    folder.parent.mkdir()
-    save_folder(folder.with_name("checkpoint-1"), Saved("-"), Saved("first"))
-    with pytest.raises(UserError, match=f"cannot write {folder}: the folder around it"):
-        save_folder(folder, Saved("-"), Mover("second"))
-    assert list(folder.parent.iterdir()) == []
-    assert is_whole(tmp_path / "moved" / "checkpoint-1")
-    assert run_folders.checkpoints_of(tmp_path / "moved") == [tmp_path / "moved" / "checkpoint-1"]
-
-
 # ------------------------------------------------------------------------------- finding a folder
 
 

@@ -3,7 +3,6 @@
 import copy
 import re
 
-import rlvr.tasks.embedded
 import rlvr.tasks.sources
 from rlvr import world
 from rlvr.flags.config import Config
@@ -33,8 +32,6 @@ def hub(tmp_path, monkeypatch):
         "where_is",
         lambda name, source: stored.get(name) or where_is(name, source),
     )
-    # all of Countdown is drawn wherever it is one of the sets
-    monkeypatch.setattr(rlvr.tasks.embedded, "TRAINING_PROBLEMS", 64)
 
     def put(name, **other_splits):
         splits = {split: columns_of(rows) for split, rows in rows_of(name).items()}
@@ -121,25 +118,6 @@ def test_a_training_set_holds_out_problems(hub, tiny):
         # the same whatever the seed: runs that differ in it are compared on the same problems
         assert load(tiny[1], **flags, seed=1) == (training, evaluation)
         assert load(tiny[1], **flags, max_steps=0) == ([], evaluation)
-
-
-def test_several_sets_to_evaluate_on(hub, tiny, tmp_path):
-    """Each by itself, in the order given, whatever is trained on; a repeated one once."""
-    names = ["math500", "aime24", "gsm8k", "olympiadbench"]
-    for name in ["open-rs", *names]:
-        hub(name)
-    file = write(tmp_path / "own.jsonl", [dict(prompt="Own?", answer="B")])
-    given = ",".join([*names, "countdown", file, "aime24", ""])
-    training, evaluation = load(
-        tiny[1], dataset="open-rs", eval_dataset=given, eval_problems=2, verifier="choice"
-    )
-    assert in_order(training) == expected("open-rs", "train")  # nothing of it is evaluated
-    assert [*evaluation] == [*names, "countdown", file]
-    for name in names:
-        assert len(evaluation[name]) == 2
-        assert {*evaluation[name]} <= {*expected(name, "test")}
-    assert [problem.verifier for problem in evaluation["countdown"]] == ["countdown"] * 2
-    assert evaluation[file] == [Problem("Own?", "B", "choice", "")]
 
 
 # ----------------------------------------------------------------------------------- the dropped

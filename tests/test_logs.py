@@ -47,14 +47,6 @@ def test_a_damaged_line_is_named_and_kept_aside(tmp_path, capsys, damage):
     ]
 
 
-def test_a_log_that_cannot_be_read_or_written_is_named(tmp_path):
-    (tmp_path / "eval.jsonl").mkdir()
-    with pytest.raises(UserError, match="cannot read .*eval.jsonl"):
-        drop_rows_after(tmp_path, 3)
-    with pytest.raises(UserError, match="cannot write .*gone/eval.jsonl"):
-        append_row(tmp_path / "gone", "eval", {"step": 1})
-
-
 @pytest.mark.parametrize("half", ['{"step": 5', '{"step": 5, "reward": 0.5}'])
 def test_drop_rows_after(tmp_path, capsys, half):
     """Later rows go, and so does what a kill has left: half a line, and half a file.
