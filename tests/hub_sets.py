@@ -139,10 +139,8 @@ def math(question, solution, level, gold, wrong):
 ROWS = {
     ("gsm8k", "train"): [
         Row(("How many clips?", "In May: 48/2 = <<48/2=24>>24.\nIn all 72.\n#### 72"), "72"),
-        Row(("How much profit?", "$<<2*500=1000>>1,000.\n#### 1,000"), "1,000"),
     ],
     ("gsm8k", "test"): [
-        Row(("How many dollars?", "9 * 2 = $<<9*2=18>>18.\n#### 18"), "18"),
         Row(("How much is left?", "It is 210,000.\n#### 210,000"), "210,000"),
         Row(("What change?", "It is 2 - 7 = <<2-7=-5>>-5.\n#### -5"), "-5"),
     ],
@@ -155,26 +153,21 @@ ROWS = {
     ("math", "test"): [
         math("Which set?", r"It is $\boxed{\{1,2\}}$.", "Level 3", r"\{1,2\}", r"\{1,3\}"),
         math("$x$?", r"Hence $\boxed{x \in [-2,7]}$", "Level 5", r"x \in [-2,7]", "[-2,6]"),
-        math("Who?", r"$\boxed{\text{Evelyn}}$.", "Level 2", r"\text{Evelyn}", r"\text{Carla}"),
     ],
     ("math500", "test"): [
         Row(("Polar?", r"\left(3, \frac{\pi}{2}\right)", 2, "0"), None, "2", r"(2, \frac{\pi}{2})"),
-        Row(("Sums?", "p - q", 5, r"\boxed{0}"), level="5", wrong="p + q"),
         Row(("Degrees?", r"90^\circ", 1, r"\boxed{0}"), level="1", wrong=r"60^\circ"),
     ],
     ("open-rs", "train"): [
         Row(("Range?", r"(-\infty, 3)", "Hard", "0"), None, "Hard", r"(-\infty, 4)"),
-        Row(("Count?", "6", "Easy", "0"), level="Easy"),
         Row(("Root?", r"\sqrt{2}", "Hard", "0"), level="Hard", wrong="2"),
     ],
     ("aime24", "train"): [
-        Row(("Minutes?", "204", 60, r"\boxed{1}")),
         Row(("Torus?", "033", 61, r"\boxed{1}"), "33"),
         Row(("Least?", "005", 62, r"\boxed{1}"), "5"),
     ],
     ("aime25", "test"): [Row(("Bases?", "70", "0")), Row(("Area?", "588", "1"))],
     ("amc23", "test"): [
-        Row(("Fractions?", 27.0, 0), "27"),
         Row(("Digits?", 0.5, 1), "0.5"),
         Row(("Below?", -1.0, 2), "-1"),
     ],
@@ -184,7 +177,6 @@ ROWS = {
     ],
     ("olympiadbench", "test"): [
         Row(("Ratio?", [r"$\frac{1}{2}$"], ["1"]), r"$\frac{1}{2}$", wrong=r"\frac{1}{3}"),
-        Row(("Number?", ["2"], ["1"]), "2", wrong="3"),
         Row(("Roots?", ["$3$", "$-1$"], ["1"]), "$3$, $-1$", wrong="3"),
     ],
     ("arc", "train"): [arc("Heat?", ["ice", "fire"], ["A", "B"], "B", gold="B", wrong="A")],
@@ -197,7 +189,7 @@ ROWS = {
         mmlu_pro("Which?", [f"{i}." for i in range(10)], 9, "business", wrong="A"),
         mmlu_pro("Whose?", ["his", "hers", "its"], 1, "law", wrong="C"),
     ],
-    ("code-contests", "train"): [code_contests("Double one."), code_contests("Double two.")],
+    ("code-contests", "train"): [code_contests("Double one.")],
     ("code-contests", "valid"): [code_contests("Double three.")],
     ("code-contests", "test"): [code_contests("Double four.")],
     ("taco", "train"): [taco("Double a.", "EASY", inputs=["1\n", "5\n"], outputs=["2\n", "10\n"])],
@@ -205,7 +197,7 @@ ROWS = {
         taco("Double c.", "MEDIUM", inputs=["3\n"], outputs=["6\n"]),
         taco("Double d.", "EASY", STARTER, fn_name="double", inputs=[[5]], outputs=[10]),
     ],
-    ("human-eval", "test"): [human_eval("double"), human_eval("twice")],
+    ("human-eval", "test"): [human_eval("double")],
     ("livecodebench-v5", "test"): [
         livecodebench("Double, please.", "easy", "2023-08-21T00:00:00"),
         livecodebench("Double it.", "hard", "2024-10-05T00:00:00", function=True),

@@ -9,7 +9,6 @@ from rlvr.baselines.controls import (
     grpo_lead_advantage,
     w_reinforce_advantage,
 )
-from rlvr.errors import UserError
 
 import pytest
 import torch
@@ -387,38 +386,3 @@ def test_grpo_lead_measures_what_is_written():
     )
     found, _ = agrae.compute_advantages(batch, agrae.Config(method="grpo_lead"))
     near(found, grpo_lead_advantage(successes, torch.tensor([[2.0, 9, 6, 1]])))
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (dict(format_share=1.5), "^--format_share must be at most 1, got 1.5$"),
-        *(
-            (flags | dict(method=method), "no --format_share and no --no_scale_rewards")
-            for flags in (dict(format_share=0.5), dict(scale_rewards=False))
-            for method in ("w_reinforce", "grpo_lead")
-        ),
-    ],
-)
-def test_what_has_no_base_advantage_is_refused(flags, message):
-    with pytest.raises(UserError, match=message):
-        agrae.Config(**flags).check()
-
-
-@pytest.mark.parametrize(
-    "name, value, method, readers",
-    [
-        ("alpha", 0.5, "positive_dominant", "agrae"),
-        ("sample_level", False, "none", "agrae"),
-        ("group_level", False, "grpo_lead", "agrae"),
-        ("released_weight", True, "hard_focused", "agrae"),
-        ("control_beta", 3.0, "hard_focused", "positive_dominant, negative_dominant"),
-        ("control_gamma", 0.3, "agrae", "hard_focused, easy_focused"),
-        ("success_weight", 0.2, "agrae", "w_reinforce"),
-    ],
-)
-def test_a_flag_that_the_method_does_not_read_is_refused(name, value, method, readers):
-    with pytest.raises(UserError, match=f"^--{name} is for --method {readers}, not {method}$"):
-        agrae.Config(**{name: value}, method=method).check()
-    for reader in readers.split(", "):
-        agrae.Config(**{name: value}, method=reader).check()

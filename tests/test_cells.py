@@ -8,13 +8,9 @@ import zlib
 
 from rlvr.tasks.cells import (
     alternatives,
-    code_contests_tests,
-    letter_of,
     livecodebench_tests,
     read_question,
     unpack,
-    with_options,
-    with_starter,
 )
 from rlvr.verify.answers.boxes import answer_text
 from rlvr.verify.programs.code import read_tests
@@ -29,7 +25,6 @@ ANSWERED = dict(role="assistant", content="42")
     "cell, question",
     [
         ("What?", "What?"),
-        (" What?\n", " What?\n"),
         ([ASKED], (("user", "What?"),)),
         ([SYSTEM, ASKED], (("system", "Be brief."), ("user", "What?"))),
         ([ASKED, ANSWERED, ASKED], (("user", "What?"), ("assistant", "42"), ("user", "What?"))),
@@ -38,16 +33,10 @@ ANSWERED = dict(role="assistant", content="42")
         # what asks nothing
         (None, ""),
         ("", ""),
-        (" \n ", ""),
         (7, ""),
-        (True, ""),
-        (ASKED, ""),
         ([], ""),
         (["What?"], ""),
-        ([ASKED | dict(content="")], ""),
         ([ASKED | dict(content=None)], ""),
-        ([ASKED | dict(content=[dict(type="text", text="What?")])], ""),
-        ([ASKED | dict(role="User")], ""),
         ([dict(content="What?")], ""),
         ([SYSTEM], ""),
         ([ASKED, ANSWERED], ""),  # it would give the answer away
@@ -62,44 +51,22 @@ def test_a_question_is_a_text_or_a_conversation(cell, question):
     "cell, text",
     [
         (27.0, "27"),
-        (0.5, "0.5"),
-        (7, "7"),
-        (-4.0, "-4"),
         ("27.0", "27"),
-        ("9.50", "9.50"),
         ("033", "33"),
-        ("000", "0"),
-        (" 18 ", "18"),
-        ("-4", "-4"),
         ("1,000", "1,000"),
-        ("B", "B"),
-        (r"\frac{1}{2}", r"\frac{1}{2}"),
         (["1", "2"], "1, 2"),
-        ([r"$\frac{1}{2}$"], r"$\frac{1}{2}$"),
         (r"\boxed{1}, no: \boxed{\sqrt{2}}.", r"\sqrt{2}"),
-        (r"\boxed{\{1\}}", r"\{1\}"),
         (r"so \boxed{1} or \boxed{\frac{1}{2}}", r"1, \frac{1}{2}"),
         ("He has 4 * 3 = <<4*3=12>>12.\n#### 12", "12"),
-        ("#### 1,234", "1,234"),
         # above 2^53 a float would round them
-        ("9007199254740993", "9007199254740993"),
         ("9007199254740993.0", "9007199254740993"),
-        (9007199254740993, "9007199254740993"),
         # empty cells
         (None, ""),
-        ("", ""),
-        ([], ""),
-        ([None], ""),
-        ([""], ""),
         (float("nan"), ""),
-        (float("inf"), ""),
         # None for cells that are no answer, so that they can be told by themselves
         (True, None),
         ({"value": "0"}, None),
-        (b"7", None),
-        ([True], None),
         (["1", {"value": "0"}], None),
-        ([["1"], ["2"]], None),
         (["1", ["2"]], None),
     ],
     ids=repr,
@@ -108,48 +75,6 @@ def test_answer_text(cell, text):
     assert answer_text(cell) == text
     found = alternatives(answer_text)(cell)
     assert found is None if text is None else bool(found) == bool(text)
-
-
-@pytest.mark.parametrize(
-    "cell, parts, golds",
-    [
-        ("1", "1", "1"),
-        (["1"], "1", ("1",)),
-        (["1/2", "0.5"], "1/2, 0.5", ("1/2", "0.5")),
-        ([2.0, 3], "2, 3", ("2", "3")),
-        (["5", "", "5"], "5, 5", ("5",)),
-        ([r"$3$", r"\boxed{4}"], r"$3$, 4", (r"$3$", "4")),
-    ],
-)
-def test_a_list_is_of_parts_or_of_alternatives(cell, parts, golds):
-    assert answer_text(cell) == parts
-    assert alternatives(answer_text)(cell) == golds
-
-
-def test_options_and_their_letters():
-    assert with_options("Which?", ["one", "two"]) == "Which?\nA. one\nB. two"
-    assert with_options("", ["one"]) == ""
-    for labels in (["A", "B", "C"], ["1", "2", "3"]):
-        options = dict(text=["one", "two", "three"], label=labels)
-        assert with_options("Which?", options).endswith("\nB. two\nC. three")
-        assert [letter_of(label, options) for label in labels] == ["A", "B", "C"]
-        assert letter_of("D", options) == ""
-
-
-def test_a_starter_or_standard_input():
-    by_input = "Sort.\n\nRead from standard input and write to standard output."
-    assert with_starter("Sort.") == with_starter("Sort.", "") == by_input
-    asked = with_starter("Sort.", "def sort(x):")
-    assert asked == "Sort.\n\nComplete this code:\n```python\ndef sort(x):\n```"
-    assert with_starter("", "def sort(x):") == ""
-
-
-def test_tests_of_code_contests_are_all_used():
-    public, private = dict(input=["1"], output=["2"]), dict(input=["3", "4"], output=["6", "8"])
-    nothing = dict(input=[], output=[])
-    gold = json.loads(code_contests_tests(public, private, nothing))
-    assert gold == dict(inputs=["1", "3", "4"], outputs=["2", "6", "8"])
-    assert code_contests_tests(nothing, nothing, nothing) == ""
 
 
 def packed(value):

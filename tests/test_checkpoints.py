@@ -2,7 +2,6 @@
 
 import copy
 import os
-import pickle
 from types import SimpleNamespace
 
 import rlvr.flags.run_folders as run_folders
@@ -10,7 +9,7 @@ import rlvr.training.checkpoints as checkpoints
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.machine.folders import is_whole, own
+from rlvr.machine.folders import is_whole
 from rlvr.policy.saving import save_folder
 from rlvr.tasks.problems import Problem, ProblemStream
 from rlvr.training.checkpoints import TrainingState
@@ -79,56 +78,6 @@ def test_save_folder_leaves_nothing_half_written(tmp_path, error, raised):
         save_folder(folder, Saved("never"), Saved("never", error))
     assert list(tmp_path.iterdir()) == [folder]
     assert (folder / "file").read_text() == "old"
-
-
-class Mover(Saved):
-    """Moves the run folder away in the middle of a save. As the libraries do, it makes its own."""
-
-    def save_pretrained(self, folder, **_):
-        run = folder.parent.parent
-        run.rename(run.with_name("moved"))
-        folder.mkdir(parents=True)
-        (folder / "file").write_text(self.text)
-
-
-def test_a_run_folder_that_is_moved_during_a_save_is_not_made_anew(tmp_path):
-    """There would be a checkpoint in it, and nothing else of the run."""
-    folder = tmp_path / "run" / "checkpoint-2"
-    folder.parent.mkdir()
-    save_folder(folder.with_name("checkpoint-1"), Saved("-"), Saved("first"))
-    with pytest.raises(UserError, match=f"cannot write {folder}: the folder around it"):
-        save_folder(folder, Saved("-"), Mover("second"))
-    assert list(folder.parent.iterdir()) == []
-    assert is_whole(tmp_path / "moved" / "checkpoint-1")
-    assert run_folders.checkpoints_of(tmp_path / "moved") == [tmp_path / "moved" / "checkpoint-1"]
-
-
-@pytest.mark.parametrize(
-    "name, content",
-    [
-        ("file", "Text"),
-        ("file", None),
-        *(("checksums.json", sums) for sums in (None, "", '{"file": ', "{}", "[1]", "null")),
-        *(("checksums.json", sums) for sums in ('{"..": ""}', '{"\\u0000": ""}')),
-    ],
-)
-def test_is_whole(tmp_path, name, content):
-    folder = tmp_path / "checkpoint-1"
-    assert not is_whole(folder)
-    save_folder(folder, Saved("-"), Saved("text"))
-    assert is_whole(folder)
-    (folder / name).unlink()
-    if content is not None:
-        (folder / name).write_text(content)
-    assert not is_whole(folder)
-
-
-def test_a_folder_has_one_owner_until_it_is_given_back(tmp_path):
-    first = own(tmp_path)
-    with pytest.raises(UserError, match="another process uses the run folder"):
-        own(tmp_path)
-    os.close(first)
-    os.close(own(tmp_path))
 
 
 # ------------------------------------------------------------------------------- finding a folder
@@ -205,17 +154,6 @@ def train(training):
     training.optimizer.step()
     training.scheduler.step()
     training.memory.alpha *= 0.5
-
-
-def test_the_learning_rate_comes_back_where_no_update_was_made(training_of, tmp_path):
-    """A step whose gradient is NaN leaves no moments, and the schedule goes on."""
-    training = training_of()
-    training.scheduler.step()  # the first of 120, down to 0
-    checkpoints.save(tmp_path / "checkpoint-1", training, 1, (1, 1), Config())
-    restored = training_of()
-    checkpoints.restore(tmp_path / "checkpoint-1", restored, Config())
-    rate = restored.optimizer.param_groups[0]["lr"]
-    assert rate == pytest.approx(1e-2 * 119 / 120, rel=1e-12)
 
 
 def drawn_after_resuming(training_of, folder, monkeypatch, states, rank):
@@ -382,13 +320,6 @@ def test_a_foreign_file_is_refused(training_of, saved, state, reason):
         torch.save(state, saved / "state.pt", _use_new_zipfile_serialization=is_new)
     with pytest.raises(UserError, match=reason):
         checkpoints.restore(saved, training_of(), Config())
-
-
-def test_what_cannot_be_saved_of_an_edited_script_is_a_bug(tiny, tmp_path):
-    """It keeps its traceback, and leaves nothing behind."""
-    with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
-        save_folder(tmp_path / "policy", *tiny, dict(extra=lambda: None))
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])

@@ -13,6 +13,8 @@ from rlvr.flags.config import Config, Only, check_number, marks_of
 import pytest
 from runs import SCRIPTS
 
+import fade
+
 # What is typed, and what the line has to say. The flags of all scripts are tried with grpo.py.
 REFUSED = [
     # what no flag can be
@@ -22,10 +24,8 @@ REFUSED = [
     ("grpo stray", "no such flag: stray"),
     ("grpo --max_steps", "--max_steps: expected one argument"),
     ("grpo --max_steps 1.5", "--max_steps: invalid int value: '1.5'"),
-    ("grpo --num_threads 1.5", "--num_threads: invalid int value: '1.5'"),
     ("grpo --learning_rate fast", "--learning_rate: invalid float value: 'fast'"),
     ("grpo --fsdp no", "--fsdp: takes true or false, got 'no'"),
-    ("grpo --fsdp=", "--fsdp: takes true or false, got ''"),
     ("grpo --no_fsdp=true", "ignored explicit argument 'true'"),
     ("grpo --variant nope", "--variant: invalid choice: 'nope' (choose from 'grpo', 'dr-grpo'"),
     ("grpo --base best", "invalid choice: 'best' (choose from 'weak', 'middle', 'strong', None)"),
@@ -45,11 +45,9 @@ REFUSED = [
     (f"grpo --seed {2**32}", "--seed must be at most 4294967295"),
     ("grpo --num_generations 1", "--num_generations must be 2 or more"),
     ("grpo --numbers 5", "--numbers takes 2, 3, 4, separated by commas"),
-    ("grpo --numbers 3,", "--numbers takes"),
-    ("grpo --numbers 33", "--numbers takes"),
-    ("grpo --numbers=", "--numbers takes"),
     ("grpo --dataset arithmetic --arithmetic_levels 5", "--arithmetic_levels takes 1, 2, 3, 4"),
-    ("grpo --chat_template_kwargs {", "--chat_template_kwargs takes a JSON object"),
+    ("grpo --chat_template_kwargs []", "--chat_template_kwargs takes a JSON object"),
+    ('grpo --chat_template_kwargs {"messages":0}', "messages"),
     ("grpo --dataset gsm9k", "'gsm9k' is no file and none of the data sets gsm8k, math"),
     ("grpo --eval_dataset math,none.jsonl", "'none.jsonl' is no file and none of the data sets"),
     ("grpo --eval_dataset ,", "--eval_dataset names no data set"),
@@ -61,12 +59,7 @@ REFUSED = [
     ("fade --weight none", "--weight none is none of fade, log_schedule, power, asym, "),
     # what goes together
     ("grpo --minibatch_size 100", "--minibatch_size must divide the batch of 512 completions"),
-    ("grpo --minibatch_size 1024", "--minibatch_size must divide the batch of 512 completions"),
     ("grpo --eval_samples 1000000000", "--eval_problems x --eval_samples must be at most"),
-    (
-        "grpo --dataset gsm8k --eval_problems 0 --eval_samples 1000000000",
-        "--eval_problems x --eval_samples must be at most",
-    ),
     ("grpo --prompts_per_step 1000000000", "--prompts_per_step x --num_generations"),
     ("grpo --num_iterations 1000000000", "x --num_iterations must be at most"),
     ("grpo --eval_problems 0", "--eval_problems 0 takes all of a data set; countdown has no end"),
@@ -89,10 +82,10 @@ REFUSED = [
     ("fade --weight_args alpha=2", "--weight fade takes no --weight_args"),
     ("fade --weight t2t", "--weight t2t --weight_args '': missing a required argument: 'alpha'"),
     ("fade --weight power --weight_args k", "'k' is not of the form name=value"),
-    ("fade --weight power --weight_args k==4", "'k==4' is not of the form name=value"),
     ("fade --weight power --weight_args unknown=1", "unexpected keyword argument 'unknown'"),
     ("fade --weight mix_pass_k --weight_args k=0.5", "k must be a whole number"),
     ("fade --weight power --weight_args alpha=nan", "some advantages are no finite numbers"),
+    ("fade --weight scaled_power --weight_args alpha=-0.5", "no finite numbers"),  # complex ones
     ("fade --weight ha_dw --weight_args scale=0", "all advantages are 0"),
     # what nothing would read, be it typed with its default
     ("grpo --prompt_column question", "--prompt_column is for --dataset FILE, not countdown"),
@@ -279,8 +272,9 @@ def test_which_numbers_may_be_zero_or_negative(script):
 
 def test_what_may_change_in_a_resumed_run():
     assert {field.name for field in fields(Config) if Config().may_change(field.name)} == MAY_CHANGE
-    for scheduled in (Config(lr_scheduler_type="cosine"), Config(warmup_ratio=0.1)):
-        assert not scheduled.may_change("max_steps")
+    scheduled = [Config(lr_scheduler_type="cosine"), Config(warmup_ratio=0.1)]
+    scheduled.append(fade.Config(weight="log_schedule"))
+    assert not any(config.may_change("max_steps") for config in scheduled)
 
 
 def test_eval_names_and_the_longest_sequence():

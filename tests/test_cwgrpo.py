@@ -8,7 +8,6 @@ import rlvr.policy.logprobs
 from rlvr import world
 from rlvr.baselines.controls import clip_cov_mask
 from rlvr.baselines.statistics import covariance_statistics
-from rlvr.errors import UserError
 from rlvr.tasks.problems import Sample
 
 import pytest
@@ -597,27 +596,3 @@ WELL_FORMED = "<think>9*5=45</think><answer>3+9*5</answer>"
 )
 def test_format_reward(text, as_asked, as_worded):
     assert (format_reward(text), format_reward(text, "think")) == (as_asked, as_worded)
-
-
-@pytest.mark.parametrize(
-    "name, value, method, reader",
-    [
-        ("means", "own", "clip_cov", "cwgrpo"),
-        ("padded_sum", True, "none", "cwgrpo"),
-        ("detach_weights", False, "none", "cwgrpo"),
-        ("clip_cov_fraction", 0.01, "cwgrpo", "clip_cov"),
-    ],
-)
-def test_a_flag_that_the_method_does_not_read_is_refused(name, value, method, reader):
-    with pytest.raises(UserError, match=f"^--{name} is for --method {reader}, not {method}$"):
-        Config(**{name: value}, method=method).check()
-    Config(**{name: value}, method=reader).check()
-
-
-@pytest.mark.parametrize("method", ["cwgrpo", "clip_cov"])
-def test_one_ratio_a_response_is_refused_where_tokens_are_weighted(method):
-    """The response's ratio would spread a token's weight over all of them."""
-    flags = dict(importance_sampling_level="sequence")
-    with pytest.raises(UserError, match="^--importance_sampling_level sequence is for --method no"):
-        Config(**flags, method=method).check()
-    Config(**flags, method="none").check()

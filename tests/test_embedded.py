@@ -1,24 +1,21 @@
 """Problems that are made here: Countdown, and arithmetic in words with a run of a chat model."""
 
-import copy
 import random
 import re
-from collections import Counter
-from dataclasses import replace
 
 import rlvr.tasks.datasets
 from rlvr.flags.config import Config
-from rlvr.tasks.embedded import LEVELS, draw_arithmetic, make_arithmetic, make_countdown
+from rlvr.tasks.embedded import LEVELS, draw_arithmetic, make_countdown
 from rlvr.verify.answers.expressions import verify_countdown
 from rlvr.verify.answers.numbers import verify_last_number
-from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
+from rlvr.verify.verifiers import VERIFIERS
 
 import pytest
 import torch
 import transformers
 import vision
-from local_sets import load, refused
-from runs import SCRIPTS, assert_finite, first_fast, real_load_problems, rows
+from local_sets import load
+from runs import assert_finite, real_load_problems, rows
 
 # ------------------------------------------------------------------------------------- Countdown
 
@@ -135,50 +132,14 @@ def test_training_and_evaluation_share_no_problem():
         assert not training & {*held_out}
 
 
-def test_a_tenth_is_held_out():
-    """Of level 1: 210 sums and 210 differences, the two equal to each other among them."""
-    rng = random.Random(0)
-    sides = [
-        {make_arithmetic(rng, "1", held_out)[1] for _ in range(5000)} for held_out in (False, True)
-    ]
-    assert sum(map(len, sides)) == 420
-    assert not sides[0] & sides[1]
-    assert len(sides[1]) == pytest.approx(42, abs=15)
-
-
-def test_equal_parts_of_the_levels():
-    for problems, count in zip(draw("2,4"), (4096, 64), strict=True):
-        assert len(problems) == count
-        counts = Counter(problem.level for problem in problems)
-        assert counts["level 2"] == pytest.approx(len(problems) / 2, rel=0.05)
-
-
-def test_flags_that_cannot_work():
-    for levels in ("", "0", "5", "1,", "1;2", "12", "1, 2", "one"):
-        message = "--arithmetic_levels takes 1, 2, 3, 4"
-        refused([message], Config(arithmetic_levels=levels).check)
-    refused(["arithmetic has no end"], Config(dataset="arithmetic", eval_problems=0).check)
-
-
 def test_verify_last_number():
     for text, gold, reward in (
         ("27", "27", 1.0),
-        (" The answer is 27!", "27", 1.0),
         ("13+14=27.00", "27", 1.0),
-        ("27 = 13 + 14", "27", 0.0),  # 14 is the last one
         ("27 apples, or 1,027 in all", "1027", 1.0),
-        ("20-18", "18", 1.0),  # a minus between two numbers is no sign
-        ("-18", "18", 0.0),
         ("= -18", "-18", 1.0),
-        ("= \u221218", "-18", 1.0),
-        ("= \u221218", "18", 0.0),
-        ("0.5", "0", 0.0),
-        (r"\boxed{27}", "27", 1.0),
         (r"\boxed{27} or 28", "27", 0.0),  # a box counts for nothing
         ("twenty-seven", "27", None),
-        ("", "27", None),
-        ("13 + 1", "27", 0.0),  # cut off
-        ("9" * 400, "27", None),
     ):
         assert VERIFIERS["last_number"].verify(text, gold) == reward, text
 
@@ -198,51 +159,29 @@ def test_the_last_number_as_lm_eval_reads_it():
 # ---------------------------------------------------------------------------- a run of a chat model
 
 
-@pytest.fixture(scope="session")
-def chat_model():
-    """(policy, tokenizer): a small random Llama with a chat template, whose stop token pads."""
+def save_chat_model(folder):
+    """A small random Llama with a chat template, whose stop token pads, in the hub's format."""
     tokenizer = vision.build_tokenizer()
     tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.save_pretrained(folder)
     shape = transformers.LlamaConfig(
-        vocab_size=len(vision.WORDS),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=vision.STOP,
-        pad_token_id=vision.STOP,
+        **dict(vocab_size=len(vision.WORDS), hidden_size=32, intermediate_size=64),
+        **dict(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2),
+        **dict(bos_token_id=None, eos_token_id=vision.STOP, pad_token_id=vision.STOP),
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         policy = transformers.LlamaForCausalLM(shape)
-    with torch.no_grad():  # it likes to write digits, so that some answers are right
-        policy.get_input_embeddings().weight.mul_(5)
-    return policy, tokenizer
+    policy.save_pretrained(folder)
 
 
-def test_what_the_policy_reads(chat_model):
-    config = Config(dataset="arithmetic", max_prompt_length=200, eval_problems=4)
-    _, held_out = real_load_problems(replace(config, max_steps=0), chat_model[1])
-    question = draw("1", 4)[1][0].prompt
-    assert held_out["arithmetic"][0].prompt == (
-        f"<|im_start|>system\n{SYSTEM_PROMPTS['number']}<|im_end|>\n"
-        f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
-    )
-
-
-@pytest.mark.parametrize("script", first_fast(SCRIPTS))
-def test_a_run_of_a_chat_model(bare, monkeypatch, tmp_path, chat_model, script):
-    """From a folder in the hub's format, with the defaults of the set but for its size."""
+def test_a_run_of_a_chat_model(bare, monkeypatch, tmp_path):
+    """With the defaults of the set but for its size."""
     monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", real_load_problems)
-    for part in chat_model:
-        copy.deepcopy(part).save_pretrained(tmp_path / "model")
+    save_chat_model(tmp_path / "model")
     small = "--max_steps 2 --eval_problems 2 --eval_samples 2 --eval_steps 2 --num_generations 16"
     result = bare(
-        script,
+        "grpo",
         *f"--model model --dataset arithmetic --output_dir run {small}".split(),
         *"--minibatch_size 64 --max_prompt_length 200".split(),
     )

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import rlvr.machine.ranks
 from rlvr import world
-from rlvr.errors import UserError
 
 import pytest
 import torch
@@ -555,38 +554,6 @@ def test_a_batch_tells_the_weight_what_it_looks_at():
     near(ha_dw, POLICY_WEIGHTS["ha_dw"](now, baseline=running))
     t2t = advantages(weight="t2t", weight_args="alpha=0.5")
     near(t2t, POLICY_WEIGHTS["t2t"](now, lengths, 0.5))
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (dict(weight="grpo", batch_mean=True), "--batch_mean is for --weight fade, log_schedule"),
-        (dict(weight="power", target_entropy=0.5), "^--target_entropy is for --weight fade, not"),
-        (dict(weight="power", ema_beta=0.5), "^--ema_beta is for --weight fade, ha_dw, not power"),
-        (dict(weight="asym", alpha_max=2.0), "^--alpha_max is for --weight fade, not asym"),
-        (dict(weight="log_schedule", alpha_from_entropy=True), "^--alpha_from_entropy is for"),
-        (
-            dict(weight="t2t", weight_args="alpha=0.2", equalize_learning_rate=True),
-            "--equalize_learning_rate",
-        ),
-        (dict(weight="t2t"), "--weight t2t"),  # its alpha is not given
-        (dict(weight="none"), "^--weight none is none of fade, log_schedule, power, asym, "),
-        (dict(ema_beta=1.0), "^--ema_beta must be below 1$"),
-        (dict(alpha_max=0.5), "^--alpha_max must be 1 or more$"),
-        (dict(weight="power", weight_args="unknown=1"), "--weight power --weight_args 'unknown=1'"),
-        (dict(weight="mix_pass_k", weight_args="k=0.5"), "--weight_args 'k=0.5'"),
-        (dict(weight="power", weight_args="alpha=nan"), "advantages are no finite numbers"),
-        (dict(weight="scaled_power", weight_args="alpha=-0.5"), "no finite numbers"),  # complex
-        (dict(weight="asym_power", weight_args="alpha_s=-1,alpha_f=1"), "no finite numbers"),
-        (dict(weight="ha_dw", weight_args="scale=0"), "all advantages are 0"),
-        (dict(weight_args="alpha=2"), "--weight fade takes no --weight_args"),
-        (dict(weight="log_schedule", weight_args="alpha=2"), "log_schedule takes no --weight_args"),
-        (dict(alpha_from_entropy=True, target_entropy=0.0), "needs a --target_entropy above 0"),
-    ],
-)
-def test_flags_that_do_not_fit_are_refused(flags, message):
-    with pytest.raises(UserError, match=message):
-        Config(**flags).check()
 
 
 @pytest.mark.parametrize(

@@ -2,33 +2,16 @@
 
 import ast
 import difflib
-import importlib
 import subprocess
 import sys
-
-import rlvr
 
 import pytest
 from runs import ENVIRONMENT, ROOT, SCRIPTS
 
-TOP_LEVEL = {
-    *(f"{script}.py" for script in SCRIPTS),
-    *("common.py", "rlvr", "studies", "docs", "tests"),
-    *("LICENSE", "README.md", "pyproject.toml", "requirements.txt"),
-}
 # From the first to the last: a room imports from those behind it alone.
 ORDER = "training show rollout policy flags tasks verify verify.programs verify.answers machine"
 ROOMS = [*ORDER.split(), "baselines"]
 HALL = {"rlvr", "rlvr.errors", "rlvr.world"}  # for every room
-SMALL_OR_LARGE = {  # file -> why it is not of 50 to 250 lines
-    "rlvr.verify.answers.mathematics": "one verifier",
-    "rlvr.training.run": "one class",
-    "rlvr.policy.memory": "one estimate",
-    "rlvr.flags.config": "all flags",
-    "rlvr.policy.logprobs": "log-probs, and how they are cut into forward passes",
-    "rlvr.tasks.sources": "a table of data sets",
-    "rlvr.training.schedules": "two functions of torch and transformers",
-}
 
 
 def read_modules():
@@ -124,15 +107,6 @@ def test_a_door_lists_what_is_there_and_what_others_use(room):
     assert ast.get_docstring(MODULES[f"rlvr.{room}"])
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_rooms_are_small(room):
-    files = [name for name in MODULES if room_of(name) == room and name != f"rlvr.{room}"]
-    assert len(files) <= 8
-    for name in files:
-        lines = (ROOT / f"{name.replace('.', '/')}.py").read_text().count("\n")
-        assert name in SMALL_OR_LARGE or 50 <= lines <= 250, (name, lines)
-
-
 @pytest.mark.parametrize("name", MODULES)
 def test_scripts_are_read_alone(name):
     """No module imports a script, and rlvr not common.py either."""
@@ -168,7 +142,6 @@ def python(code, **environment):
 @pytest.mark.parametrize(
     "module, absent",
     [
-        ("grpo", {"transformers", "torch._dynamo", "datasets", "sympy"}),
         ("rlvr.verify.grader", {"torch", "transformers"}),
         ("rlvr.verify.programs.solution", {"torch", "rlvr.tasks", "rlvr.verify.pool"}),
     ],
@@ -179,22 +152,6 @@ def test_what_starts_often_loads_little(module, absent):
     assert not loaded & absent
 
 
-@pytest.mark.parametrize("given, expected", [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_threads_that_wait_sleep_unless_the_user_has_chosen(given, expected):
-    code = "import rlvr, os; print(os.environ['OMP_WAIT_POLICY'])"
-    assert python(code, OMP_WAIT_POLICY=given) == expected
-
-
-def test_an_old_python_is_told_in_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
-    with pytest.raises(SystemExit) as ended:
-        importlib.reload(rlvr)
-    assert ended.value.code == 2
-    written = capsys.readouterr().err
-    assert written.startswith("Python 3.11 or newer is needed, and this is 3.")
-    assert written.count("\n") == 1
-
-
 def test_the_variables_of_torchrun():
     """They tell which process of how many this is; without them there is one process."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -202,30 +159,3 @@ def test_the_variables_of_torchrun():
     given = dict(zip(names, ("5", "1", "8", "4"), strict=True))
     assert python(code, **given) == "5 1 8 4"
     assert python(code, **dict.fromkeys(names)) == "0 0 1 1"
-
-
-def test_the_top_level_is_that_of_the_card():
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    found = {line.split("/")[0] for line in listed.stdout.splitlines()}
-    assert {name for name in found if not name.startswith(".")} == TOP_LEVEL
-
-
-def public_definitions(tree):
-    """(name, node) of the public functions, classes and methods of a module."""
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
-            yield node.name, node
-            if isinstance(node, ast.ClassDef):
-                for name, inner in public_definitions(node):
-                    yield f"{node.name}.{name}", inner
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_everything_public_has_a_docstring(name):
-    """But for what a script's Config overrides."""
-    assert ast.get_docstring(MODULES[name]), f"{name} has none"
-    for inner, node in public_definitions(MODULES[name]):
-        overrides = inner in ("Config.check", "Config.may_change")
-        assert ast.get_docstring(node) or overrides, f"{name}.{inner}"

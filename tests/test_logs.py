@@ -1,41 +1,28 @@
 """The .jsonl files of a run folder."""
 
 import math
-from pathlib import Path
 
 from rlvr.errors import UserError
-from rlvr.show.logs import append_row, copy_logs, drop_rows_after, read_rows, write_whole
+from rlvr.show.logs import append_row, copy_logs, drop_rows_after, read_rows
 
 import pytest
 
 
-def test_rows_come_back_as_they_were_written(tmp_path):
+def test_rows_come_back_and_every_line_is_json_by_the_standard(tmp_path):
     assert read_rows(tmp_path, "metrics") == []
-    rows = [{"step": 1, "reward": 0.1}, {"step": 2, "reward": 1e300, "text": "a\nb\u2028ü"}]
-    for row in rows:
-        append_row(tmp_path, "metrics", row)
-    assert read_rows(tmp_path, "metrics") == rows
-    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 2
-    assert read_rows(tmp_path, "eval") == []
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_every_line_is_json_by_the_standard(tmp_path, value):
-    append_row(tmp_path, "metrics", {"step": 1, "grad_norm": value, "by_token": [{"a": [value]}]})
-    written = (tmp_path / "metrics.jsonl").read_text()
-    assert written == '{"step": 1, "grad_norm": null, "by_token": [{"a": [null]}]}\n'
-    (row,) = read_rows(tmp_path, "metrics")
-    assert math.isnan(row["grad_norm"])
+    text = {"step": 1, "reward": 1e300, "text": "a\nb\u2028ü"}
+    append_row(tmp_path, "metrics", text)
+    append_row(tmp_path, "metrics", {"step": 2, "loss": math.nan, "by_token": [{"a": [-math.inf]}]})
+    written = (tmp_path / "metrics.jsonl").read_text().split("\n")
+    assert written[1:] == ['{"step": 2, "loss": null, "by_token": [{"a": [null]}]}', ""]
+    first, second = read_rows(tmp_path, "metrics")
+    assert first == text and math.isnan(second["loss"])
 
 
 DAMAGE = {  # to a line
     "bytes that are not UTF-8": b'{"step": 2, "text": "\xff\xfe"}\n',
-    "zeros": b"\0" * 300 + b"\n",
     "cut within the file": b'{"step": 2, "rewa\n',
-    "no row": b'["step", 2]\n',
     "no step": b'{"reward": 2}\n',
-    "a step that is no number": b'{"step": "2"}\n',
-    "looks like a row": b'{"step": 2, oops}\n',
     "deep": b"[" * 100_000 + b"\n",
 }
 
@@ -60,15 +47,7 @@ def test_a_damaged_line_is_named_and_kept_aside(tmp_path, capsys, damage):
     ]
 
 
-def test_a_log_that_cannot_be_read_or_written_is_named(tmp_path):
-    (tmp_path / "eval.jsonl").mkdir()
-    with pytest.raises(UserError, match="cannot read .*eval.jsonl"):
-        drop_rows_after(tmp_path, 3)
-    with pytest.raises(UserError, match="cannot write .*gone/eval.jsonl"):
-        append_row(tmp_path / "gone", "eval", {"step": 1})
-
-
-@pytest.mark.parametrize("half", ['{"step": 5', '{"step": 5, "reward": 0.5}', "{}\n", "\n"])
+@pytest.mark.parametrize("half", ['{"step": 5', '{"step": 5, "reward": 0.5}'])
 def test_drop_rows_after(tmp_path, capsys, half):
     """Later rows go, and so does what a kill has left: half a line, and half a file.
 
@@ -95,21 +74,3 @@ def test_drop_rows_after(tmp_path, capsys, half):
     assert told == f"{tmp_path}/metrics.jsonl lacks 2 steps, the first is 5\n"
     drop_rows_after(tmp_path, -1)
     assert read_rows(tmp_path, "metrics") == []
-
-
-def test_a_file_holds_the_old_or_the_new_text(tmp_path, monkeypatch):
-    file = tmp_path / "config.json"
-    write_whole(file, b"old")
-    assert file.read_text() == "old"
-
-    def full_disk(*_):
-        raise OSError("disk full")
-
-    for name in ("write_bytes", "replace"):
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, name, full_disk)
-            with pytest.raises(UserError, match=f"cannot write {file}: disk full"):
-                write_whole(file, b"new")
-        assert file.read_text() == "old"
-    write_whole(file, b"new")
-    assert file.read_text() == "new"

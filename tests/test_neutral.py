@@ -1,57 +1,32 @@
 """Each paper's script with its idea switched off is grpo.py."""
 
-import importlib
-import sys
-
-import rlvr.flags.command_line
-import rlvr.tasks.datasets
 import rlvr.training.run
-from rlvr.rollout.rollouts import completion_mask
-from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
-from runs import SMALL, arguments, countdown_problems, first_fast, left_as_it_was, rows, weights
+from runs import SMALL, arguments, first_fast, rows, weights
 
-import common
-from agrae import agrae_advantage
-from asymgrpo import asymgrpo_advantage
-from fade import fade_advantage
-from grpo import grpo_advantage
-
-FLAGS = SMALL | dict(eval_problems=2, eval_samples=2, eval_steps=9, save_steps=9, output_dir="run")
+FLAGS = SMALL | dict(eval_problems=2, eval_samples=2, eval_steps=9, save_steps=9)
 
 
-@pytest.fixture(scope="module")
-def trained(cache_dir, tmp_path_factory):
-    """trained("grpo --variant dapo") -> (final weights in one tensor, rows of metrics.jsonl).
+@pytest.fixture
+def trained(bare, cache_dir, tmp_path, monkeypatch):
+    """trained("grpo --variant dapo") -> (final weights in one tensor, rows of metrics.jsonl)."""
+    monkeypatch.setattr(rlvr.training.run, "draw_curves", lambda *_: None)
 
-    The command runs in this process, once.
-    """
-    done = {}
+    def train(command):
+        script, *flags = command.split()
+        folder = tmp_path / f"run {len(list(tmp_path.iterdir()))}"
+        given = arguments(**FLAGS, cache_dir=cache_dir, output_dir=folder)
+        result = bare(script, *given, *flags)
+        assert result.code == 0, result.err
+        parameters = weights(folder / "checkpoint-2").values()
+        return torch.cat([parameter.flatten() for parameter in parameters]), rows(folder)
 
-    def run(command):
-        if command not in done:
-            script, *flags = command.split()
-            folder = tmp_path_factory.mktemp(script)
-            given = [f"{script}.py", *arguments(**FLAGS, cache_dir=cache_dir), *flags]
-            with pytest.MonkeyPatch.context() as patch, left_as_it_was():
-                patch.chdir(folder)
-                patch.setattr(sys, "argv", given)
-                patch.setattr(rlvr.tasks.datasets, "load_problems", countdown_problems)
-                patch.setattr(rlvr.training.run, "draw_curves", lambda *_: None)
-                module = importlib.import_module(script)
-                config = rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
-                rlvr.training.run.launch(module.main, config)
-            parameters = weights(folder / "run/checkpoint-2").values()
-            flat = torch.cat([parameter.flatten() for parameter in parameters])
-            done[command] = flat, rows(folder / "run")
-        return done[command]
-
-    return run
+    return train
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def final_weights(trained):
     return lambda command: trained(command)[0]
 
@@ -98,17 +73,6 @@ def test_equalized_learning_rate(final_weights):
 
 
 @pytest.mark.slow
-def test_gamma_scales_the_gradient_of_the_focused_controls(trained):
-    """In the first step, since Adam's steps hardly depend on the gradient's size."""
-    half, whole = (
-        trained(f"agrae --variant hard-focused --control_gamma {gamma}")[1][0]["grad_norm"]
-        for gamma in (0.5, 1)
-    )
-    assert half > 0
-    assert whole == pytest.approx(2 * half, rel=0.02)
-
-
-@pytest.mark.slow
 def test_log_gain_only_looks(trained):
     """Training is the same with and without it, and a gain is logged where there are successes.
 
@@ -121,55 +85,3 @@ def test_log_gain_only_looks(trained):
     right = [row for row in metrics if row["reward"]]
     assert right
     assert all(10 < row["success_gain_completion"] / row["success_gain"] < 40 for row in right)
-
-
-def gradient(policy, samples, advantages):
-    """The gradient of the PPO-clip loss at ratio 1, in one tensor.
-
-    The advantages are [N, 1], or [N, T] for one a token.
-    """
-    policy.zero_grad()
-    logprobs, _ = common.token_logprobs(policy, samples, range(len(samples)))
-    mask = completion_mask(samples, policy.device)
-    weights = common.token_weights(mask, "sequence")
-    loss, _ = common.ppo_clip_loss(logprobs, logprobs.detach(), advantages, mask, weights)
-    loss.backward()
-    return torch.cat([parameter.grad.flatten() for parameter in policy.parameters()])
-
-
-def asymgrpo_at_one_half(rewards):
-    return asymgrpo_advantage(rewards, 0.5, 0.5)
-
-
-def agrae_without_levels(rewards):
-    advantages, success_rate = grpo_advantage(rewards), rewards.mean(1)
-    return agrae_advantage(advantages, success_rate, 0.4, sample_level=False, group_level=False)
-
-
-def fade_at_one(rewards):
-    return fade_advantage(rewards, 1.0, 1.0)
-
-
-def dr_grpo_advantage(rewards):
-    return grpo_advantage(rewards, scale_rewards=False)
-
-
-@pytest.mark.parametrize(
-    "neutral, plain",
-    [
-        (asymgrpo_at_one_half, grpo_advantage),
-        (agrae_without_levels, grpo_advantage),
-        (fade_at_one, dr_grpo_advantage),
-    ],
-)
-def test_neutral_gradients(tiny, neutral, plain):
-    policy, tokenizer = tiny
-    texts = ["<think>1+2=3</think><answer>1+2</answer><eos>", "<answer>2</answer><eos>"]
-    texts += ["1+1=2", "<think><eos>"]
-    prompt = tokenizer.encode("1 2 : 3 ")
-    samples = [Sample(prompt, tokenizer.encode(text)) for text in texts * 3]
-    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0], [1.0, 1.0, 0.0, 0.0]])
-    ours = gradient(policy, samples, neutral(rewards).view(-1, 1))
-    grpos = gradient(policy, samples, plain(rewards).view(-1, 1))
-    assert grpos.abs().max() > 1e-3
-    torch.testing.assert_close(ours, grpos, rtol=0, atol=1e-7)

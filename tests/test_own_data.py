@@ -30,14 +30,10 @@ LATIN = '{"prompt": "Wie groß?", "answer": "7"}\n'.encode("latin-1")
 WHAT_IS_READ = (".jsonl, .json, .csv (UTF-8) or .parquet", "a folder", "not empty")
 # what is told before a model is loaded
 WRONG_FILES = [
-    ("own.jsonl", LATIN, "is not in UTF-8"),
     ("own.csv", "prompt,answer\nGröße?,7\n".encode("latin-1"), "is not in UTF-8"),
     ("own.jsonl", ROWS.encode("utf-16"), "is not in UTF-8"),
-    ("own.jsonl", b"", "is empty"),
     ("own.json", b"\n \n", "is empty"),
-    ("own.parquet", b"", "is empty"),
     ("own.txt", ROWS.encode(), "is of another kind"),
-    ("own", ROWS.encode(), "is of another kind"),
 ]
 
 
@@ -59,18 +55,13 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(
     "file, content, parts",
     [
         ("own.jsonl", ROWS.encode() * 5_000 + LATIN, WHAT_IS_READ),  # over a megabyte
-        ("own/train.jsonl", LATIN, WHAT_IS_READ),
         ("own/read.me", b"", WHAT_IS_READ),
-        ("own.json", b"[]", WHAT_IS_READ),
         ("own.jsonl", ROWS.encode() + b'{"prompt": "b", "ans', WHAT_IS_READ),
-        ("own.jsonl", b'{"prompt": \n{{{', WHAT_IS_READ),
         ("own.parquet", b"no parquet", WHAT_IS_READ),
         ("own.jsonl", None, WHAT_IS_READ),  # gone since the flags were read
-        ("own/", None, WHAT_IS_READ),
         ("own.jsonl", re.sub('"[a-h]"', '""', ROWS).encode(), ("8 without a q", "--prompt_column")),
         ("own.jsonl", ROWS.replace('"7"', '"?"').encode(), ("8 whose answer", "--answer_column")),
         ("own.jsonl", ROWS.replace("prompt", "ask").encode(), ("'prompt'", "ask, answer")),
-        ("own.csv", b"ask,answer\na,7\n", ("'prompt'", "ask, answer")),
         ("own.jsonl", ROWS.replace("answer", "gold").encode(), ("'answer'", "prompt, gold")),
         ("own.csv", b"prompt,answer\n", ("own.csv",)),  # no rows
     ],
@@ -79,8 +70,7 @@ def test_what_cannot_be_used_is_told_in_one_line(tmp_path, tiny, file, content, 
     if content is not None:
         write(tmp_path / file, content)
     name = str(tmp_path / file.split("/")[0])
-    for flags in (dict(), dict(max_steps=0)):
-        refused((name, *parts), load, tiny[1], dataset=name, verifier="number", **flags)
+    refused((name, *parts), load, tiny[1], dataset=name, verifier="number")
 
 
 def test_a_broken_folder_of_save_to_disk(tmp_path):
@@ -149,21 +139,14 @@ TESTS = dict(inputs=["1\n", "41\n"], outputs=["2\n", "42\n"])
 ASSERTIONS = ["assert f(1) == 2", "assert f(-1) == 0"]
 # --verifier, what is in the answer column, the gold, and a right and a wrong completion
 ANSWERS = [
-    ("math", r"\frac{1}{2}", r"\frac{1}{2}", r"\boxed{0.5}", r"\boxed{2}"),
     ("math", r"Thus $x = \boxed{\sqrt{2}}$.", r"\sqrt{2}", r"\boxed{\sqrt 2}", r"\boxed{2}"),
-    ("math", 7, "7", r"\boxed{7}", r"\boxed{-7}"),
     ("math", 27.0, "27", r"\boxed{27}", r"\boxed{270}"),
     ("math", ["3", "-1"], "3, -1", r"\boxed{-1, 3}", r"\boxed{3}"),
-    ("number", "1,000", "1,000", r"so \boxed{1000}", r"\boxed{1}"),
     ("number", 18, "18", "#### 18", "#### 81"),
-    ("number", -2.5, "-2.5", r"\boxed{-2.5}", r"\boxed{2.5}"),
-    ("choice", "B", "B", r"\boxed{B}", r"\boxed{C}"),
     ("choice", "(D)", "(D)", r"\boxed{\text{D}}", r"\boxed{A}"),
     ("code", json.dumps(TESTS), json.dumps(TESTS), *SCRIPTS),
     ("code", TESTS, json.dumps(TESTS), *SCRIPTS),
     ("code", ASSERTIONS, json.dumps(ASSERTIONS), *FUNCTIONS),
-    ("code", json.dumps(ASSERTIONS), json.dumps(ASSERTIONS), *FUNCTIONS),
-    ("code", json.dumps("\n".join(ASSERTIONS)), json.dumps("\n".join(ASSERTIONS)), *FUNCTIONS),
 ]
 
 
@@ -178,16 +161,6 @@ def test_answers_of_a_file(tmp_path, verifier, answer, gold, right, wrong):
         assert problem == Problem("Why?", gold, verifier)
     assert grade((verifier, right, gold)) == (1.0, "")
     assert grade((verifier, wrong, gold)) == (0.0, "")
-
-
-@pytest.mark.parametrize("answer", [{"value": "7"}, True, [["7"], ["8"]]], ids=repr)
-def test_answers_that_are_none_are_refused_and_counted(tmp_path, tiny, answer):
-    """The column as a whole is of that kind: parquet knows no other."""
-    for suffix in ("jsonl", "parquet"):
-        rows = [dict(prompt=text, answer=answer) for text in "ab"]
-        file = write(tmp_path / f"own.{suffix}", rows)
-        parts = [file, "2 with a dict, a bool or a nested list as answer"]
-        refused(parts, evaluated, tiny[1], file)
 
 
 def test_cells_of_mixed_kinds_are_counted(tmp_path, tiny, capsys):
@@ -229,17 +202,9 @@ def test_lists_of_answers(tmp_path, tiny, verifier, lists, answers, gold, right,
             assert grade((verifier, f"\\boxed{{{text}}}", gold))[0] == reward
 
 
-LATEX = [
-    r"\frac{3}{4}",
-    r"-\dfrac{1}{2}",
-    r"\sqrt{2}",
-    r"-3\sqrt{5}",
-    "(1, -2)",
-    r"(0,\frac{1}{2})",
-]
-
-
-@pytest.mark.parametrize("verifier, more", [("math", LATEX), ("number", [])])
+@pytest.mark.parametrize(
+    "verifier, more", [("math", [r"-\dfrac{1}{2}", r"-3\sqrt{5}", "(1, -2)"]), ("number", [])]
+)
 def test_simple_golds_are_not_tried(tmp_path, tiny, monkeypatch, verifier, more):
     """They can be read without a doubt, as some here show; so no grader has to start for them."""
     golds = ["0", "7", "-12", "999999999", *more]

@@ -82,18 +82,6 @@ def test_what_the_first_row_lacks_is_drawn():
     assert found["turns"] == ["turns"]
 
 
-@pytest.fixture
-def run_folder(tmp_path, monkeypatch):
-    """A run folder with logs. The variable of matplotlib is put back."""
-    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "cache"))
-    monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", 20)  # drawn 5 times as fast
-    for row in EVALS:
-        append_row(tmp_path, "eval", row)
-    for row in METRICS:
-        append_row(tmp_path, "metrics", row)
-    return tmp_path
-
-
 FEW = {"step": 0, "pass@1": 0.1, "pass@4": 0.3, "length": 9.0, "fit_a": 1.0}
 ALL_ZERO = [{"step": 0, "pass@1": 0.0, "token_entropy": 0.0}]
 MORE = [*EVALS, {"step": 4, "pass@1": 0.25, "greedy": 0.5, "length": 3.0, "fit_limit": math.inf}]

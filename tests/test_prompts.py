@@ -7,7 +7,7 @@ from dataclasses import replace
 from rlvr.flags.config import Config
 from rlvr.tasks.datasets import prepare
 from rlvr.tasks.problems import Problem, Sample
-from rlvr.tasks.prompts import encode_prompt, end_of_turn, that_fit, write_prompts
+from rlvr.tasks.prompts import encode_prompt, end_of_turn, that_fit
 from rlvr.verify.verifiers import SYSTEM_PROMPTS
 
 import pytest
@@ -31,6 +31,7 @@ VERIFIERS = {
     "math": (r"\frac{1}{2}", "boxed"),
     "number": ("18", "boxed"),
     "choice": ("B", "boxed"),
+    "last_number": ("18", "number"),
     "code": ('["assert f(1) == 2"]', "code"),
     "countdown": ("1 2 : 3 ", "countdown"),
 }
@@ -76,32 +77,11 @@ def test_system_prompt_and_suffix(tokenizer, verifier):
     assert named == in_chatml(SYSTEM_PROMPTS["think"])
 
 
-@pytest.mark.parametrize("own", [(), (("system", "Be brief."),)], ids=["none", "own"])
-def test_a_conversation_keeps_its_own_system_prompt(tokenizer, own):
-    """The suffix stands behind its last message."""
-    turns = (*own, ("user", "Hi"), ("assistant", "Yes?"), ("user", "What?"))
-    config = Config(user_suffix="boxed")
-    (problem,) = write_prompts([Problem(turns, "5")], "Be right.", config, tokenizer)
-    first = "Be brief." if own else "Be right."
-    assert problem.prompt == f"{first}\nHi\nYes?\nWhat?\n{SYSTEM_PROMPTS['boxed']}\n"
-
-
 def test_a_prompt_of_as_many_tokens_as_allowed_fits(tokenizer):
     """The tiny policy's tokens are characters: these are 8."""
     problems = [Problem("1 2 : 3 ", "1 2 : 3 ")]
     for limit, fits in ((7, False), (8, True), (9, True), (99, True)):
         assert that_fit(problems, limit, tokenizer) == problems * fits
-
-
-def test_the_prompt_of_two_stage_dynamics(tokenizer):
-    """As its Appendix C.2 prints it, with the question for {input}; the template adds the ends."""
-    tokenizer.chat_template = CHATML
-    assert prepared(tokenizer, system_prompt="assistant", user_suffix="boxed") == (
-        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
-        "<|im_start|>user\nWhat?\n"
-        "Please reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
 
 
 # As in Qwen3's: an answer without thinking begins behind thoughts that are empty.
@@ -123,14 +103,6 @@ def test_chat_template_kwargs(tokenizer):
     ):
         flags = dict(system_prompt="none", chat_template_kwargs=given)
         assert prepared(tokenizer, **flags) == ASKED + end
-
-
-def test_chat_template_kwargs_that_cannot_work():
-    """They are refused before anything is loaded."""
-    for given in ("enable_thinking=false", "[]", "false", '{"enable_thinking": False}'):
-        refused(["JSON object", given], Config(chat_template_kwargs=given).check)
-    for name in ("tokenize", "messages", "strftime_now", "add_generation_prompt"):
-        refused([name], Config(chat_template_kwargs=f'{{"{name}": true}}').check)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +174,6 @@ def test_a_template_with_the_date_gives_the_same_prompt_tomorrow(tokenizer, monk
     [
         (CHATML, True),
         (CHATML.replace("<|im_end|>\n", "<|im_end|><|im_start|>"), True),  # the next turn's begin
-        (CHATML.replace("<|im_end|>\n", " \n<|im_end|>\n"), True),
         (
             "{% for m in messages %}{% if m['role'] == 'assistant' %}"
             "<|im_start|>{{ m['content'] | trim }}<|im_end|>{% endif %}{% endfor %}",
@@ -210,11 +181,6 @@ def test_a_template_with_the_date_gives_the_same_prompt_tomorrow(tokenizer, monk
         ),
         (None, False),
         ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}", False),
-        (
-            "{% for m in messages if m['role'] == 'user' %}<|im_start|>{{ m['content'] }}"
-            "{% endfor %}",
-            False,
-        ),
         ("{{ raise_exception('no answers') }}", False),
     ],
 )

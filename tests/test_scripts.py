@@ -45,8 +45,6 @@ from runs import (
     write_sums,
 )
 
-import fade
-
 # ------------------------------------------------------------------------------------ whole runs
 
 
@@ -206,41 +204,14 @@ def test_many_settings_off_the_defaults_at_once(run, monkeypatch, script):
 
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
 @pytest.mark.usefixtures("no_evaluation")
-def test_rollouts_at_the_edges(run, script):
-    """One update a rollout; completions that are all cut off and masked; a policy without skill."""
-    edges = {
-        "on policy": dict(minibatch_size=16, beta=0.001),
-        "cut off": dict(
-            max_completion_length=3, mask_truncated_completions=True, entropy_coef=0.1, max_steps=1
-        ),
-        "no skill": dict(sft_steps=0),
-        "entropy alone": dict(sft_steps=0, entropy_coef=1e-4, max_steps=1),
-    }
-    for folder, flags in edges.items():
-        result = run(script, output_dir=folder, **flags)
-        assert result.code == 0, result.err
-        assert_finite(folder)
-    first, second = rows("on policy")
-    assert {row["clip_low"] + row["clip_high"] for row in (first, second)} == {0}
-    assert first["grad_norm"] > 0
-    # the reference is the policy before the first update
-    assert abs(first["kl"]) < 1e-9 < second["kl"]
-    (row,) = rows("cut off")
-    assert (row["truncated"], row["length"]) == (1, 3)
-    assert row["grad_norm"] == 0  # the bonus for entropy, too, is of tokens that are trained on
-    assert [row["all_wrong"] for row in rows("no skill")] == [1, 1]
-    if script == "grpo":  # where nothing is solved, no other term is left
-        assert rows("no skill")[0]["grad_norm"] == 0 < rows("entropy alone")[0]["grad_norm"]
-
-
-@pytest.mark.usefixtures("no_evaluation")
-def test_gradient_checkpointing_changes_nothing_but_memory(run):
-    for flag in (False, True):
-        assert run("grpo", gradient_checkpointing=flag, output_dir=str(flag)).code == 0
-    for plain, checkpointed in zip(rows("False"), rows("True"), strict=True):
-        for key in ("reward", "entropy", "grad_norm", "clip_low"):
-            assert plain[key] == pytest.approx(checkpointed[key], rel=1e-5)
-    assert rows("True")[0]["grad_norm"] > 0
+def test_completions_that_are_all_cut_off_and_masked(run, script):
+    """No token is left to train on, and the bonus for entropy, too, is of those alone."""
+    edge = dict(max_completion_length=3, mask_truncated_completions=True, entropy_coef=0.1)
+    result = run(script, **edge, max_steps=1)
+    assert result.code == 0, result.err
+    assert_finite("run")
+    (row,) = rows("run")
+    assert (row["truncated"], row["length"], row["grad_norm"]) == (1, 3, 0)
 
 
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
@@ -274,15 +245,7 @@ def test_truncated_importance_weights(run, monkeypatch, script):
 
 
 @pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.parametrize(
-    "flags, passed",
-    [
-        (dict(minibatch_size=16), 0),
-        (dict(minibatch_size=4), 12),
-        (dict(minibatch_size=8, num_iterations=2), 8),
-    ],
-)
-def test_no_pass_where_the_old_policy_is_the_current_one(run, monkeypatch, flags, passed):
+def test_no_pass_where_the_old_policy_is_the_current_one(run, monkeypatch):
     """It still is in the first minibatch, whose update computes these log-probs anyway."""
     done = []
     frozen_logprobs = rlvr.policy.logprobs.frozen_logprobs
@@ -292,17 +255,9 @@ def test_no_pass_where_the_old_policy_is_the_current_one(run, monkeypatch, flags
         return frozen_logprobs(policy, samples, config, rows)
 
     monkeypatch.setattr(rlvr.policy.logprobs, "frozen_logprobs", counted)
-    run("grpo", max_steps=1, microbatch_tokens=100, log_tokens=0, **flags)
-    assert len(done) == len(set(done)) == passed
+    run("grpo", max_steps=1, microbatch_tokens=100, log_tokens=0, minibatch_size=4)
+    assert len(done) == len(set(done)) == 12  # of 16 rows
     assert rows("run")[0]["mismatch"] < 1e-5  # each row has its log-probs all the same
-
-
-@pytest.mark.usefixtures("no_evaluation")
-def test_fade_logs_the_schedule_of_its_step(run):
-    assert run("fade", variant="log-schedule", max_steps=3, save_steps=9).code == 0
-    expected = [fade.log_schedule(step, 3, 2.0, 1.917, 8500) for step in (1, 2, 3)]
-    assert [row["alpha"] for row in rows("run")] == expected
-    assert len({*expected}) == 3 and expected[2] == pytest.approx(1.917)
 
 
 @pytest.mark.usefixtures("no_evaluation")
