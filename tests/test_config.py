@@ -132,6 +132,7 @@ REFUSED = [
     ("agrae --no_sample_level --method none", "--sample_level is for --method agrae"),
     ("agrae --no_group_level --method grpo_lead", "--group_level is for --method agrae"),
     ("agrae --released_weight --method none", "--released_weight is for --method agrae"),
+    ("agrae --mean_reward --method none", "--mean_reward is for --method agrae"),
     ("agrae --control_beta 3", "--control_beta is for --method positive_dominant, negative_domin"),
     ("agrae --control_gamma 0.3", "--control_gamma is for --method hard_focused, easy_focused"),
     ("agrae --success_weight 0.2", "--success_weight is for --method w_reinforce, not agrae"),
