@@ -264,6 +264,22 @@ def test_the_process_group_ends_before_the_watch_over_it(monkeypatch):
     assert events == "watched,init_process_group,a run,destroy_process_group,not watched".split(",")
 
 
+@pytest.mark.parametrize("gpu, backend", [(False, "gloo"), (True, "cpu:gloo,cuda:nccl")])
+def test_objects_go_over_the_cpu(monkeypatch, gpu, backend):
+    """torch takes the CPU's backend for objects where there are two: rank 0's problems are GBs."""
+    found = []
+
+    def connect(name, **_):
+        found.append(name)
+
+    monkeypatch.setattr(torch.distributed, "init_process_group", connect)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(rlvr.machine.ranks, "watching", contextlib.nullcontext)
+    monkeypatch.setattr(rlvr.machine.ranks.world, "WORLD_SIZE", 2)
+    with rlvr.machine.ranks.process_group(60):
+        assert found == [backend]
+
+
 # -------------------------------------------------------------------------------------- the cache
 
 
