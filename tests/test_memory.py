@@ -164,7 +164,7 @@ def test_a_gpu_by_hand():
     assert vllm["a rollout"] == pytest.approx(14 * parameters + 24)
     asleep = replace(config, engine="vllm", vllm_enable_sleep_mode=True)
     asleep = estimate_of(shape, asleep, 80.0)
-    assert asleep["an update"] == pytest.approx(estimate["an update"])
+    assert asleep["an update"] == pytest.approx(estimate["an update"] + 2)  # its CUDA graphs
     assert asleep["a rollout"] == pytest.approx(vllm["a rollout"])
 
 
