@@ -127,6 +127,7 @@ REFUSED = [
     ("grpo --vllm_tensor_parallel_size 1 --engine hf", "--vllm_tensor_parallel_size is for"),
     ("grpo --vllm_enable_sleep_mode --engine hf", "--vllm_enable_sleep_mode is for --engine auto"),
     ("grpo --max_turns 2", "--max_turns is for --tool calculator, not none"),
+    ("grpo --shard_within_nodes --no_fsdp", "--shard_within_nodes is for --fsdp True, not False"),
     ("grpo --max_redraws 1", "--max_redraws is for --dynamic_sampling True, not False"),
     ("agrae --alpha 1 --method none", "--alpha is for --method agrae, not none"),
     ("agrae --no_sample_level --method none", "--sample_level is for --method agrae"),
@@ -179,6 +180,12 @@ def test_every_flag_that_is_not_always_read_has_its_row(script):
     marked = {name for name, found in marks.items() if any(isinstance(m, Only) for m in found)}
     assert len(marked) >= 13
     assert all(any(said.startswith(f"--{name} is for") for _, said in REFUSED) for name in marked)
+
+
+def test_nodes_of_different_sizes_cannot_each_have_all_weights(message, monkeypatch):
+    monkeypatch.setattr(world, "WORLD_SIZE", 4)
+    monkeypatch.setattr(world, "LOCAL_WORLD_SIZE", 3)
+    assert "as many ranks on each node" in message("grpo --shard_within_nodes")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +253,8 @@ MAY_CHANGE = set(
     "eval_samples eval_steps eval_temperature fsdp gradient_checkpointing log_tokens "
     "max_skipped_updates max_steps microbatch_tokens num_threads num_train_epochs output_dir "
     "program_seconds report_to resume_from_checkpoint rollout_batch_size save_steps "
-    "save_total_limit top_p trust_remote_code verify_seconds vllm_enable_sleep_mode "
+    "save_total_limit shard_within_nodes top_p trust_remote_code verify_seconds "
+    "vllm_enable_sleep_mode "
     "vllm_gpu_memory_utilization vllm_tensor_parallel_size".split()
 )
 

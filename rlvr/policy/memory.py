@@ -63,7 +63,9 @@ def memory_estimate(sizes: PolicySizes, config, gpu_memory: float) -> dict[str, 
     """
     gpu, sharded = gpu_memory > 0, world.WORLD_SIZE > 1 and config.fsdp
     in_bf16 = gpu or config.bf16
-    sharing_ranks = world.WORLD_SIZE if sharded else 1
+    sharing_ranks = 1
+    if sharded:
+        sharing_ranks = world.LOCAL_WORLD_SIZE if config.shard_within_nodes else world.WORLD_SIZE
     # fp32 weights and Adam's two moments; the reference policy is one more copy of the weights
     kept = (16 if config.beta else 12) * sizes.parameters / sharing_ranks
     gradients = 4 * sizes.parameters / sharing_ranks
