@@ -490,6 +490,15 @@ def test_statistics_equal_the_plain_loops(means, T):
     assert statistics == pytest.approx(expected, rel=1e-10, abs=1e-14)
 
 
+@pytest.mark.parametrize("means", MEANS)
+def test_what_is_logged_has_the_means_of_the_weights(means):
+    logprobs, advantages, mask = batch(15)
+    config = Config(means=means, num_generations=4)
+    rollout = SimpleNamespace(old_logprobs=logprobs.flatten(0, 1), mask=mask.flatten(0, 1))
+    found = cwgrpo.covariance_metrics(rollout, advantages.view(-1, 1), rollout.mask, config)
+    assert found == covariance_statistics(logprobs, advantages, mask, mask, means)
+
+
 def test_statistics_hand_case():
     # Covariances 4, 1, -3, each twice: the top 0.01, 1, 20, 40, 100% of 4 positive tokens are 1, 1,
     # 1, 2, 4.
