@@ -344,6 +344,9 @@ def test_an_empty_response_and_an_empty_group_change_nothing_else(means):
     statistics = covariance_statistics(logprobs, advantages, mask, weights, means)
     rest = (logprobs[:2], advantages[:2], mask[:2], weights[:2], means)
     assert statistics == covariance_statistics(*rest)
+    first, others = [x[:1] for x in rest[:4]], [x[:1, [0, 2, 3]] for x in rest[:4]]
+    expected = covariance_statistics(*others, means)
+    assert covariance_statistics(*first, means) == pytest.approx(expected, rel=1e-12)
 
 
 def test_weights_carry_no_gradient():
