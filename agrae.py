@@ -11,10 +11,11 @@ What differs from grpo.py: the advantages, and what is logged about them.
 
 Paper: Unveiling Implicit Advantage Symmetry (A-GRAE; Yu, Chen, Liu, Zhang, Qu; arXiv 2602.05548).
 This file follows its text. But w counts right answers only, even with a reward for the format
-(--format_share), where Eq. 11 prints the mean reward. The released code departs from the text: it
-has 1 - sqrt(p) in place of sqrt(1-p) (--variant released), and Bessel's standard deviation plus
-1e-6. Its A-GRAE branch never runs: it is taken only while an annealed weight has its first value,
-and that weight changes from the first step on.
+(--format_share), because w is to tell how proficient the policy is. Eq. 11 prints the mean reward,
+which --mean_reward takes. The released code departs from the text: it has 1 - sqrt(p) in place of
+sqrt(1-p) (--variant released), and Bessel's standard deviation plus 1e-6. Its A-GRAE branch never
+runs: it is taken only while an annealed weight has its first value, and that weight changes from
+the first step on.
 
 Two baselines of its Table 2 stand here, too: W-REINFORCE (arXiv 2506.01347) and GRPO-LEAD (Zhang
 and Zuo 2025, arXiv 2504.09696).
@@ -104,11 +105,15 @@ class Config(rlvr.flags.Config):
     # hard_focused, easy_focused: factor of all advantages
     control_gamma: Annotated[float, OfFocused] = 0.5
     success_weight: Annotated[ZeroOrMore[float], OfWReinforce] = 0.1  # a failure is worth -1
+    # w is the mean reward, with its share for the format, as Eq. 11 prints it
+    mean_reward: Annotated[bool, OfAgrae] = False
     # share of the reward for the format; paper: 0.9, images
     format_share: Share[ZeroOrMore[float]] = 0.0
 
     def check(self) -> None:
         super().check()
+        if self.mean_reward and self.dynamic_sampling:
+            raise UserError("--mean_reward is of the groups as first drawn: no --dynamic_sampling")
         counts_successes = self.method in ("w_reinforce", "grpo_lead")
         if counts_successes and (self.format_share or not self.scale_rewards):
             raise UserError(f"--method {self.method}: no --format_share and no --no_scale_rewards")
@@ -206,12 +211,12 @@ def compute_advantages(batch, config: Config):
         well_formed["format"] = rlvr.machine.global_mean(formats)[0]
     advantages = grpo_advantage(rewards, config.scale_rewards)  # [B, G]
     # w, before dynamic sampling has replaced any group
-    (mean_success,) = rlvr.machine.global_mean(batch.first_successes)
+    (w,) = rlvr.machine.global_mean(rewards if config.mean_reward else batch.first_successes)
     if config.method == "agrae":
         advantages = agrae_advantage(
             advantages,
             batch.successes.mean(1),
-            mean_success,
+            w,
             config.alpha,
             config.sample_level,
             config.group_level,
@@ -219,7 +224,7 @@ def compute_advantages(batch, config: Config):
         )
     else:
         advantages = BASELINES[config.method](advantages, batch, config)
-    difficulty = difficulty_metrics(advantages, batch.successes, mean_success, config.alpha)
+    difficulty = difficulty_metrics(advantages, batch.successes, w, config.alpha)
     return advantages, difficulty | well_formed
 
 

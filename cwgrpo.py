@@ -225,14 +225,13 @@ def covariance_metrics(batch, advantages, weights, config: Config):
     advantages [N, 1]; weights [N, T].
     """
     shape = (-1, config.num_generations, batch.mask.shape[1])  # B, G, T
-    return covariance_statistics(
-        *rlvr.machine.gather_groups(
-            batch.old_logprobs.view(shape),
-            advantages.view(shape[:2]),
-            batch.mask.view(shape),
-            weights.view(shape),
-        )
+    of_all_ranks = rlvr.machine.gather_groups(
+        batch.old_logprobs.view(shape),
+        advantages.view(shape[:2]),
+        batch.mask.view(shape),
+        weights.view(shape),
     )
+    return covariance_statistics(*of_all_ranks, config.means)
 
 
 def compute_advantages(batch, config: Config):

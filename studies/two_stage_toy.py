@@ -1,11 +1,15 @@
 """Algorithm 1 of two-stage dynamics: a softmax policy first exploits, and only then explores.
 
-    python studies/two_stage_toy.py        # --steps 1500 --runs 200 --out folder
+    python studies/two_stage_toy.py        # --optimizer plain --steps 20000 --runs 100 --out folder
 
 It writes figures/two_stage_toy.png. Action a1 is good and likely, a2 is better but unlikely, and a3
 is bad. Advantages are relative to the group. So at first a1 takes the place of a3, and a2 loses,
 too: the boundary shrinks. Once a1 is nearly all there is, a2 is compared with a1 alone and takes
 over: the boundary widens again.
+
+Algorithm 1 names Adam, and prints a plain step: z <- z + eta g / G. The plain step is taken, since
+its first stage lasts some 400 steps. Adam's steps are as long where a gradient is small, so that
+its first stage is over after 30.
 
 Rows of the figure are the paper's Figure 1 (above, other starts; below, other rewards), Figure 5
 (G), Figure 6 (temperature tau) and Figure 7 (four actions). The paper does not print the numbers
@@ -44,6 +48,7 @@ ROWS = {  # what differs from START, REWARDS, G = 2 and tau = 1
         dict(start=(0.50, 0.30, 0.05, 0.15), rewards=(0.6, 0.8, 1.0, 0.0)),
     ],
 }
+OPTIMIZERS = {"plain": torch.optim.SGD, "adam": torch.optim.Adam}
 STYLES = [("#0072B2", "-"), ("#D55E00", "--"), ("#888888", "-."), ("#000000", ":")]  # of an action
 
 
@@ -58,18 +63,20 @@ def policy_gradient(z, actions, advantages, tau=1.0):
     return (taken - pi * advantages.sum(1, keepdim=True)) / actions.shape[1]
 
 
-def run_algorithm_1(start, rewards, G=2, tau=1.0, eta=0.1, steps=1500, runs=200, seed=0):
+def run_algorithm_1(
+    start, rewards, G=2, tau=1.0, eta=0.1, steps=20_000, runs=100, optimizer="plain", seed=0
+):
     """Probabilities of the actions before each step and after the last one, of R independent runs.
 
-    start: the initial probabilities, at temperature tau; rewards: one an action; eta: Adam's
-    learning rate. Returns [steps + 1, R, V].
+    start: the initial probabilities, at temperature tau; rewards: one an action; eta: the learning
+    rate of the optimizer, one of OPTIMIZERS. Returns [steps + 1, R, V].
     """
     generator = torch.Generator().manual_seed(seed)
     # float64, because Adam makes a step of any gradient above 1e-8, even of a rounding error
     rewards, start = torch.tensor([rewards, start], dtype=torch.float64)  # [V] each
     z = (tau * start.log()).repeat(runs, 1).requires_grad_()  # [R, V]
-    # Adam works number by number, so the runs do not meet in it.
-    optimizer = torch.optim.Adam([z], lr=eta, maximize=True)
+    # Both optimizers work number by number, so the runs do not meet in them.
+    optimizer = OPTIMIZERS[optimizer]([z], lr=eta, maximize=True)
     history = []
     for _ in range(steps):
         pi = (z.detach() / tau).softmax(1)  # [R, V]
@@ -98,7 +105,7 @@ def print_panel(title: str, mean: torch.Tensor, best: int) -> None:
     print(f"{title:36} {highest:>14} {mean[:, best].min():20.3f} {mean[-1, best]:11.3f}")
 
 
-def draw_all(steps: int, runs: int) -> Figure:
+def draw_all(steps: int, runs: int, optimizer: str) -> Figure:
     """All panels; prints a line for each."""
     figure = Figure(figsize=(26, 27), layout="constrained")
     axes = figure.subplots(len(ROWS), 4, sharey=True)
@@ -106,7 +113,8 @@ def draw_all(steps: int, runs: int) -> Figure:
     for row, (name, panels) in zip(axes, ROWS.items(), strict=True):
         for axis, changed in zip(row, panels, strict=True):
             settings = dict(start=START, rewards=REWARDS) | changed
-            history = run_algorithm_1(**settings, steps=steps, runs=runs)  # [steps + 1, R, V]
+            sizes = dict(steps=steps, runs=runs, optimizer=optimizer)
+            history = run_algorithm_1(**settings, **sizes)  # [steps + 1, R, V]
             draw_panel(axis, history)
             what, value = next(iter(changed.items()))
             title = f"{what} = {value}"
@@ -118,17 +126,18 @@ def draw_all(steps: int, runs: int) -> Figure:
     return figure
 
 
-def main(steps: int, runs: int, out: Path) -> None:
+def main(steps: int, runs: int, optimizer: str, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context({"font.size": 17}):
-        draw_all(steps, runs).savefig(out / "two_stage_toy.png", dpi=46)
+        draw_all(steps, runs, optimizer).savefig(out / "two_stage_toy.png", dpi=46)
     print(f"wrote {out / 'two_stage_toy.png'}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--steps", type=int, default=1500, help="updates of each run")
-    parser.add_argument("--runs", type=int, default=200, help="independent runs a panel")
+    parser.add_argument("--steps", type=int, default=20_000, help="updates of each run")
+    parser.add_argument("--runs", type=int, default=100, help="independent runs a panel")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="plain", help="what steps")
     parser.add_argument("--out", type=Path, default=project.FIGURES, help="folder of the figure")
     given = parser.parse_args()
-    main(given.steps, given.runs, given.out)
+    main(given.steps, given.runs, given.optimizer, given.out)

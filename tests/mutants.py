@@ -107,9 +107,10 @@ MUTANTS = {
             ),
             ("min(1.0, w / alpha)\n", "min(1.0, alpha / w)\n"),
             ("torch.where(advantages > 0, suppressed, advantages)", "suppressed"),
-            ("global_mean(batch.first_successes)", "global_mean(batch.successes * 0)"),
+            ("else batch.first_successes)", "else batch.successes * 0)"),
+            ("(rewards if config.mean_reward", "(batch.rewards if config.mean_reward"),
             ("batch.written.sum(1).view_as", "batch.mask.sum(1).view_as"),
-            ("batch.successes.mean(1),\n            mean_", "rewards.mean(1),\n            mean_"),
+            ("batch.successes.mean(1),\n            w,", "rewards.mean(1),\n            w,"),
         ],
     ),
     "controls": (
@@ -167,6 +168,7 @@ MUTANTS = {
             ),
             ("total = lengths.amax(1, keepdim=True) *", "total = mask.shape[2] *"),
             ("(lengths > 0).sum(1, keepdim=True)", "mask.shape[1]"),
+            ("of_all_ranks, config.means)", "of_all_ranks)"),
         ],
     ),
     "policy_weights": (
@@ -180,13 +182,26 @@ MUTANTS = {
     ),
     "statistics": (
         "rlvr/baselines/statistics.py",
-        "diagnostics golden",
+        "diagnostics golden cwgrpo",
         [
             ("< 0.99 * s.sum()", "< 0.9 * s.sum()"),
             ('"ratio": (1 / s[1]).item()', '"ratio": s[1].item()'),
             ('"fit_b": float(-slope)', '"fit_b": float(slope)'),
+            ('if means == "own":', 'if means == "responses":'),
+            ("(lengths > 0).sum(1, keepdim=True)", "mask.shape[1]"),
         ],
     ),
+    "memory": (
+        "rlvr/policy/memory.py",
+        "memory fit",
+        [
+            ("min(vllm, VLLM_ASLEEP) if", "0.0 if"),
+            ("min(completions, max(completions_of_a_rank(config)))", "completions"),
+            ("/ world.WORLD_SIZE) or math.inf", "/ world.WORLD_SIZE)"),
+            ("world.LOCAL_WORLD_SIZE if config.shard_within_nodes else", ""),
+        ],
+    ),
+    "ranks": ("rlvr/machine/ranks.py", "run", [("cpu:gloo,cuda:nccl", "nccl")]),
     "checkpoints": (
         "rlvr/training/checkpoints.py",
         "checkpoints",

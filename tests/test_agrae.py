@@ -373,6 +373,29 @@ def test_the_format_is_nine_tenths_of_the_reward():
     near(found, (1 + ROOT3) / 4 * held_back, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "flags, w, success", [({}, 0.4, 0.689), ({"mean_reward": True}, 0.94, 0.958)]
+)
+def test_what_w_is_with_a_reward_for_the_format(flags, w, success):
+    """Two of five right, all well formed: w is 0.4, or the mean reward 0.1 x 0.4 + 0.9 x 1.
+
+    A success has A = sqrt(3/2), as p = 2/5. Of w = 0.4, Eq. 12 makes 0.2 / sqrt(0.4) + 0.3 /
+    sqrt(0.6) of it, and Eq. 13 with alpha 1/2 leaves 0.8. Of w = 0.94, 0.47 / sqrt(0.4) + 0.03 /
+    sqrt(0.6) stays.
+    """
+    successes = torch.tensor([[1.0, 1, 0, 0, 0]])
+    batch = SimpleNamespace(
+        rewards=successes,
+        successes=successes,
+        first_successes=successes,
+        texts=lambda: ["<think>1+1</think>\\boxed{2}"] * 5,
+    )
+    config = agrae.Config(**agrae.VARIANTS["images"], **flags)
+    advantages, logged = agrae.compute_advantages(batch, config)
+    assert logged["mean_success"] == pytest.approx(w)
+    assert advantages[0, 0].item() == pytest.approx(success, abs=5e-4)
+
+
 def test_grpo_lead_measures_what_is_written():
     """Also where a completion is left out of the loss."""
     successes = torch.tensor([[1.0, 0, 1, 0]])

@@ -43,9 +43,11 @@ REFUSED = [
     ("grpo --program_seconds 3e9", "--program_seconds must be at most 1000000"),
     ("grpo --ddp_timeout 1e14", "--ddp_timeout must be at most 1000000"),
     (f"grpo --seed {2**32}", "--seed must be at most 4294967295"),
+    ("grpo --learning_rate=--", "-- stands for no flag and no value"),
     ("grpo --num_generations 1", "--num_generations must be 2 or more"),
     ("grpo --numbers 5", "--numbers takes 2, 3, 4, separated by commas"),
     ("grpo --dataset arithmetic --arithmetic_levels 5", "--arithmetic_levels takes 1, 2, 3, 4"),
+    ("agrae --mean_reward --dynamic_sampling", "no --dynamic_sampling"),
     ("grpo --chat_template_kwargs []", "--chat_template_kwargs takes a JSON object"),
     ('grpo --chat_template_kwargs {"messages":0}', "messages"),
     ("grpo --dataset gsm9k", "'gsm9k' is no file and none of the data sets gsm8k, math"),
@@ -120,11 +122,13 @@ REFUSED = [
     ("grpo --vllm_tensor_parallel_size 1 --engine hf", "--vllm_tensor_parallel_size is for"),
     ("grpo --vllm_enable_sleep_mode --engine hf", "--vllm_enable_sleep_mode is for --engine auto"),
     ("grpo --max_turns 2", "--max_turns is for --tool calculator, not none"),
+    ("grpo --shard_within_nodes --no_fsdp", "--shard_within_nodes is for --fsdp True, not False"),
     ("grpo --max_redraws 1", "--max_redraws is for --dynamic_sampling True, not False"),
     ("agrae --alpha 1 --method none", "--alpha is for --method agrae, not none"),
     ("agrae --no_sample_level --method none", "--sample_level is for --method agrae"),
     ("agrae --no_group_level --method grpo_lead", "--group_level is for --method agrae"),
     ("agrae --released_weight --method none", "--released_weight is for --method agrae"),
+    ("agrae --mean_reward --method none", "--mean_reward is for --method agrae"),
     ("agrae --control_beta 3", "--control_beta is for --method positive_dominant, negative_domin"),
     ("agrae --control_gamma 0.3", "--control_gamma is for --method hard_focused, easy_focused"),
     ("agrae --success_weight 0.2", "--success_weight is for --method w_reinforce, not agrae"),
@@ -171,6 +175,12 @@ def test_every_flag_that_is_not_always_read_has_its_row(script):
     marked = {name for name, found in marks.items() if any(isinstance(m, Only) for m in found)}
     assert len(marked) >= 13
     assert all(any(said.startswith(f"--{name} is for") for _, said in REFUSED) for name in marked)
+
+
+def test_nodes_of_different_sizes_cannot_each_have_all_weights(message, monkeypatch):
+    monkeypatch.setattr(world, "WORLD_SIZE", 4)
+    monkeypatch.setattr(world, "LOCAL_WORLD_SIZE", 3)
+    assert "as many ranks on each node" in message("grpo --shard_within_nodes")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +248,8 @@ MAY_CHANGE = set(
     "eval_samples eval_steps eval_temperature fsdp gradient_checkpointing log_tokens "
     "max_skipped_updates max_steps microbatch_tokens num_threads num_train_epochs output_dir "
     "program_seconds report_to resume_from_checkpoint rollout_batch_size save_steps "
-    "save_total_limit top_p trust_remote_code verify_seconds vllm_enable_sleep_mode "
+    "save_total_limit shard_within_nodes top_p trust_remote_code verify_seconds "
+    "vllm_enable_sleep_mode "
     "vllm_gpu_memory_utilization vllm_tensor_parallel_size".split()
 )
 

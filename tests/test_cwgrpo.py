@@ -340,8 +340,12 @@ def test_an_empty_response_and_an_empty_group_change_nothing_else(means):
     torch.testing.assert_close(weights[:1, [0, 2, 3]], without, rtol=1e-12, atol=1e-14)
     assert (weights[0, 1] == 0).all()
     assert (weights[2] == 0).all()
-    statistics = covariance_statistics(logprobs, advantages, mask, weights)
-    assert statistics == covariance_statistics(logprobs[:2], advantages[:2], mask[:2], weights[:2])
+    statistics = covariance_statistics(logprobs, advantages, mask, weights, means)
+    rest = (logprobs[:2], advantages[:2], mask[:2], weights[:2], means)
+    assert statistics == covariance_statistics(*rest)
+    first, others = [x[:1] for x in rest[:4]], [x[:1, [0, 2, 3]] for x in rest[:4]]
+    expected = covariance_statistics(*others, means)
+    assert covariance_statistics(*first, means) == pytest.approx(expected, rel=1e-12)
 
 
 def test_weights_carry_no_gradient():
@@ -463,11 +467,12 @@ def test_clip_cov_is_reproducible_and_reaches_every_eligible_token():
 # ---------------------------------------------------------------------------- covariance_statistics
 
 
-@pytest.mark.parametrize("seed, T", [(14, 7), (16, 400)])
-def test_statistics_equal_the_plain_loops(seed, T):
-    logprobs, advantages, mask = batch(seed, T=T)
-    weights = covariance_weights(logprobs, advantages, mask)
-    cov = [cell[3] for group in plain_covariances(logprobs, advantages, mask) for cell in group]
+@pytest.mark.parametrize("means, T", [("tokens", 7), ("tokens", 400), ("responses", 7), ("own", 7)])
+def test_statistics_equal_the_plain_loops(means, T):
+    logprobs, advantages, mask = batch(14, T=T)
+    weights = covariance_weights(logprobs, advantages, mask, means)
+    groups = plain_covariances(logprobs, advantages, mask, means)
+    cov = [cell[3] for group in groups for cell in group]
     expected = {}
     for name, side in (
         ("positive", [c for c in cov if c > 0]),
@@ -482,9 +487,18 @@ def test_statistics_equal_the_plain_loops(seed, T):
     expected["covariance_top_1%_share"] = math.fsum(largest) / math.fsum(sizes)
     used = weights[mask == 1].tolist()
     expected["effective_tokens"] = math.fsum(used) ** 2 / math.fsum(w * w for w in used)
-    statistics = covariance_statistics(logprobs, advantages, mask, weights)
+    statistics = covariance_statistics(logprobs, advantages, mask, weights, means)
     assert all(type(value) is float for value in statistics.values())
     assert statistics == pytest.approx(expected, rel=1e-10, abs=1e-14)
+
+
+@pytest.mark.parametrize("means", MEANS)
+def test_what_is_logged_has_the_means_of_the_weights(means):
+    logprobs, advantages, mask = batch(15)
+    config = Config(means=means, num_generations=4)
+    rollout = SimpleNamespace(old_logprobs=logprobs.flatten(0, 1), mask=mask.flatten(0, 1))
+    found = cwgrpo.covariance_metrics(rollout, advantages.view(-1, 1), rollout.mask, config)
+    assert found == covariance_statistics(logprobs, advantages, mask, mask, means)
 
 
 def test_statistics_hand_case():

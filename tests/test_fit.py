@@ -88,6 +88,29 @@ def test_what_is_chosen_fits_and_is_the_fastest_that_does(
         assert not any(name.startswith("vllm_") for name in chosen)
 
 
+@pytest.mark.parametrize("ranks_an_engine, expected", [(1, 0.45), (2, 0.35)])
+def test_vllms_share_by_hand(ranks_an_engine, expected):
+    """7 B on 80 GB: 15.2 GB of weights, alone or by halves, a cache of 128 x 2048 x 57 kB, and 4.
+
+    They are 34.3 and 26.6 GB, 0.43 and 0.33 of the GPU.
+    """
+    config = Config(**LARGE, vllm_tensor_parallel_size=ranks_an_engine)
+    assert vllm_share(SIZES["7 B"], config, 80, 128) == expected
+
+
+@pytest.mark.parametrize(
+    "ranks, flags, expected", [(1, {}, 0.45), (8, {}, 0.35), (8, dict(eval_problems=0), 0.45)]
+)
+def test_vllm_has_no_room_for_more_than_a_rank_has(monkeypatch, ranks, flags, expected):
+    """7 B: 128 completions as above, or the 64 of an evaluation, 16 of 128 problems x 4.
+
+    Their cache has 7.5 GB, which makes 26.7 of 80 GB. A rollout has 32 x 8 / 8 of them. Of a whole
+    set it is not known how many problems it has.
+    """
+    monkeypatch.setattr(world, "WORLD_SIZE", ranks)
+    assert vllm_share(SIZES["7 B"], Config(**LARGE, **flags), 80, 128) == expected
+
+
 def test_a_given_flag_is_kept():
     """Even where another value would be faster."""
     free = CHOSEN_BY_MEMORY - {"gradient_checkpointing"}

@@ -10,7 +10,7 @@ from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.policy.logprobs import completion_logprobs, scores
 from rlvr.policy.reader import hidden_states
-from rlvr.policy.sharding import shard, unshard, whole
+from rlvr.policy.sharding import add_up_gradients, is_sharded, shard, unshard, whole
 from rlvr.rollout.samplers import GenerateSampler
 from rlvr.tasks.problems import Sample
 
@@ -18,7 +18,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import transformers
-from test_ranks import finish, two_ranks
+from runs import free_port
+from test_ranks import LAUNCH, finish, two_ranks
 from torch.distributed.tensor import DTensor
 
 import common
@@ -58,7 +59,7 @@ def gathers_counted():
         dist.all_gather_single = gather
 
 
-def train(tied):
+def train(tied, within_nodes=False):
     """Two updates of two microbatches, after all that may come before one in a run.
 
     Returns the weights before and after, and how often the last update gathers something.
@@ -66,7 +67,7 @@ def train(tied):
     policy = make_policy(tied)
     before = {name: value.detach().clone() for name, value in policy.named_parameters()}
     if world.WORLD_SIZE > 1:
-        shard(policy, METHODS)
+        shard(policy, METHODS, within_nodes=within_nodes)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2, weight_decay=0.0)
     samples = [Sample([i + 1, 2], [3 + i, 7, 11 + i, 5 * i]) for i in range(8)]
     mine = samples[world.RANK :: world.WORLD_SIZE]
@@ -81,10 +82,21 @@ def train(tied):
             for part in (mine[:half], mine[half:]):
                 logprobs, _ = completion_logprobs(policy, part, 1.0, 4)
                 (-logprobs.sum() / len(samples)).backward()
+        if is_sharded(policy):
+            add_up_gradients(policy)
         optimizer.step()
         optimizer.zero_grad()
     after = {name: whole(value.detach()) for name, value in policy.named_parameters()}
     return before, after, len(counts)
+
+
+def train_on_two_nodes():
+    """As `train`, where the four ranks are two nodes, each with all of the weights."""
+    world.LOCAL_WORLD_SIZE = 2
+    policy = make_policy(tied=True)
+    shard(policy, METHODS, within_nodes=True)
+    shared = policy.model.norm.weight.to_local().numel() / policy.model.norm.weight.numel()
+    return *train(tied=True, within_nodes=True), shared
 
 
 def sharded_after_a_pass():
@@ -149,6 +161,19 @@ def test_all_weights_train_as_those_of_one_process(two_ranks_found, name):
 
 
 @pytest.mark.slow
+def test_two_nodes_that_exchange_gradients_train_as_one_process(tmp_path):
+    before, expected, _ = train(tied=True)
+    command = [*LAUNCH, "--nproc_per_node", 4, "--master_port", free_port(), __file__]
+    finish([*command, tmp_path / "found", "nodes"], folder=tmp_path)
+    _, found, gathers, shared = torch.load(tmp_path / "found")["nodes"]
+    for weight, value in expected.items():
+        assert (value - before[weight]).abs().max() > 1e-3, weight
+        torch.testing.assert_close(found[weight], value, rtol=0, atol=1e-12)
+    assert shared == 1 / 2
+    assert gathers == 2 * 2 * LAYERS + 1
+
+
+@pytest.mark.slow
 def test_a_frozen_policy_gives_everything_back(two_ranks_found):
     """A reference policy has no backward pass after which embedding and head could go."""
     assert two_ranks_found["frozen"] == {"trained": False, "frozen": True}
@@ -163,7 +188,8 @@ def test_a_gathered_policy_writes_what_the_twin_writes(two_ranks_found):
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     GenerateSampler.decode = staticmethod(common.decode)
-    results = {name: function() for name, function in RESULTS.items()}
+    chosen = {"nodes": train_on_two_nodes} if "nodes" in sys.argv else RESULTS
+    results = {name: function() for name, function in chosen.items()}
     if world.RANK == 0:
         torch.save(results, sys.argv[1])
     dist.barrier()  # a rank that left earlier could abort the other

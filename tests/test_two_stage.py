@@ -1,4 +1,4 @@
-"""Two-stage dynamics in numbers: Lemma 1, Theorem 1 and Remarks 2-3, with grpo.py's advantages.
+"""Two-stage dynamics in numbers: Lemma 1, Theorem 1 and Remarks 1-3, with grpo.py's advantages.
 
 A bandit has V actions with rewards r and logits z. A group is G actions drawn from pi = softmax(z).
 Every expectation is a sum over all V^G groups with their probabilities, so that the only tolerance
@@ -11,6 +11,7 @@ import math
 import pytest
 import torch
 
+import common
 from grpo import grpo_advantage, negative_only
 
 ETA = 0.1
@@ -33,6 +34,25 @@ BANDITS = [
 
 def tensor(values):
     return torch.tensor(values, dtype=torch.float64)
+
+
+def test_remark_1_supervised_learning_with_a_weight():
+    # On right answers alone, with A = 1 and a ratio of 1, GRPO's gradient is that of the mean
+    # log-prob of a response's tokens; A weighs it (Eq. 2, A-GRAE Eq. 4).
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 4, 6, generator=generator, dtype=torch.float64, requires_grad=True)
+    tokens = torch.randint(6, (3, 4, 1), generator=generator)
+    mask = tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
+    logprobs = logits.log_softmax(-1).gather(-1, tokens)[..., 0]
+    of_responses = (logprobs * mask).sum(1) / mask.sum(1)
+    for advantages in (torch.ones(3).double(), tensor([0.5, -2.0, 1.5])):
+        weights = common.token_weights(mask, "sequence")
+        old = logprobs.detach()
+        loss, _ = common.ppo_clip_loss(logprobs, old, advantages[:, None], mask, weights)
+        supervised = -(advantages * of_responses).mean()
+        (found,) = torch.autograd.grad(loss, logits, retain_graph=True)
+        (expected,) = torch.autograd.grad(supervised, logits, retain_graph=True)
+        close(found, expected)
 
 
 def all_groups(z, G):

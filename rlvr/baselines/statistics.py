@@ -54,8 +54,8 @@ def fit_pass_at_k(ks: list[int], values: list[float]) -> dict[str, float]:
 
 
 @torch.no_grad()
-def covariance_statistics(logprobs, advantages, mask, weights):
-    """What to log of the covariances (Table 1, Figure 3); shapes as in covariance_weights.
+def covariance_statistics(logprobs, advantages, mask, weights, means="tokens"):
+    """What to log of the covariances (Table 1, Figure 3); shapes, means as in covariance_weights.
 
     covariance_{positive,negative}_top_X%: the least extreme value among the X% most extreme of that
     sign; covariance_top_1%_share: the part of sum |c| in the 1% largest |c|; effective_tokens:
@@ -64,10 +64,15 @@ def covariance_statistics(logprobs, advantages, mask, weights):
     tokens = mask.bool()
     logp = torch.where(tokens, logprobs, 0)  # [B, G, T]
     adv = torch.where(tokens, advantages.to(logp)[..., None], 0)  # [B, G, T]
-    count = tokens.sum((1, 2), keepdim=True)  # [B, 1, 1]
-    logp = logp - logp.sum((1, 2), keepdim=True) / count
-    adv = adv - adv.sum((1, 2), keepdim=True) / count
-    cov = (logp * adv)[tokens]  # [tokens], centred by the means over each group's tokens
+    lengths = tokens.sum(2, keepdim=True)  # [B, G, 1]
+    share = tokens.to(logp) / lengths.sum(1, keepdim=True)  # [B, G, T], of a token in the means
+    if means != "tokens":
+        share = tokens.to(logp) / lengths.clamp(min=1) / (lengths > 0).sum(1, keepdim=True)
+    centre = (share * logp).sum((1, 2), keepdim=True)  # [B, 1, 1]
+    if means == "own":
+        centre = logp.sum(2, keepdim=True) / lengths.clamp(min=1)  # [B, G, 1]
+    adv = adv - (share * adv).sum((1, 2), keepdim=True)
+    cov = ((logp - centre) * adv)[tokens]  # [tokens]
     statistics = {}
     for name, sign in (("positive", 1), ("negative", -1)):
         side = (sign * cov)[sign * cov > 0].sort(descending=True).values  # [n]

@@ -142,6 +142,8 @@ def parse(config, arguments: list[str]):
         re.sub("^--[^=]+", lambda flag: "--" + flag[0][2:].replace("-", "_"), argument)
         for argument in arguments
     ]
+    if any(argument == "--" or argument.endswith("=--") for argument in arguments):
+        raise UserError("-- stands for no flag and no value")  # argparse would read it as a list
     try:
         _, unknown = parser.parse_known_args(underscored, config)
     except argparse.ArgumentError as error:

@@ -143,6 +143,8 @@ class Config:
     # CPU threads of torch; torch's own choice if None. Far more than 1024 cannot be started.
     num_threads: MayChange[Annotated[int | None, AtMost(1024)]] = None
     fsdp: MayChange[bool] = True  # with torchrun, shard weights, gradients and Adam's moments
+    # each node has all weights, and nodes exchange gradients once an update
+    shard_within_nodes: Annotated[MayChange[bool], Only(fsdp="True")] = False
     ddp_timeout: MayChange[Seconds[float]] = 1800.0  # seconds that a rank waits for another one
     trust_remote_code: MayChange[bool] = False  # run the model code that comes with --model
     log_tokens: MayChange[ZeroOrMore[int]] = 1  # groups a step whose tokens report.html shows
@@ -175,6 +177,8 @@ class Config:
             raise UserError(
                 f"the {ranks} ranks must divide --prompts_per_step and --minibatch_size"
             )
+        if self.shard_within_nodes and ranks % world.LOCAL_WORLD_SIZE:
+            raise UserError("--shard_within_nodes needs as many ranks on each node")
         if ranks % self.vllm_tensor_parallel_size:
             raise UserError("--vllm_tensor_parallel_size must divide the ranks")
         if 0 < self.eval_problems < ranks:

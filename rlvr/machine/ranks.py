@@ -24,7 +24,9 @@ def process_group(timeout_seconds: float):
     if world.WORLD_SIZE == 1:
         yield
         return
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    # Objects, such as the problems that rank 0 has read, go over the CPU: pickled, they would take
+    # twice their size of a GPU.
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with watching():
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
         try:

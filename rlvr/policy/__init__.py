@@ -9,5 +9,5 @@ __getattr__ = door(
     models="load_policy load_reference",
     reader="Reader",
     saving="save_folder",
-    sharding="is_sharded unshard whole",
+    sharding="add_up_gradients is_sharded unshard whole",
 )

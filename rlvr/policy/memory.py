@@ -62,7 +62,9 @@ def memory_estimate(sizes: PolicySizes, config, gpu_memory: float) -> dict[str, 
     """
     gpu, sharded = gpu_memory > 0, world.WORLD_SIZE > 1 and config.fsdp
     in_bf16 = gpu or config.bf16
-    sharing_ranks = world.WORLD_SIZE if sharded else 1
+    sharing_ranks = 1
+    if sharded:
+        sharing_ranks = world.LOCAL_WORLD_SIZE if config.shard_within_nodes else world.WORLD_SIZE
     # fp32 weights and Adam's two moments; the reference policy is one more copy of the weights
     kept = (16 if config.beta else 12) * sizes.parameters / sharing_ranks
     gradients = 4 * sizes.parameters / sharing_ranks
@@ -80,7 +82,7 @@ def memory_estimate(sizes: PolicySizes, config, gpu_memory: float) -> dict[str, 
     # Measured: torch and the other libraries, which are in the main memory.
     libraries = {} if gpu else {"libraries": 0.5}
     always = kept + bf16_copies + sum(libraries.values())
-    in_updates = 0.0 if config.vllm_enable_sleep_mode else vllm
+    in_updates = min(vllm, VLLM_ASLEEP) if config.vllm_enable_sleep_mode else vllm
     return {
         "weights, gradients and Adam": kept + gradients,
         "bf16 weights": bf16_copies + gathered,
@@ -131,6 +133,7 @@ USABLE_WITHOUT_GPU = 0.75
 # GB that vLLM takes beside its weights and its cache: the pass that it measures itself by, and its
 # CUDA graphs.
 VLLM_WORKSPACE = 4.0
+VLLM_ASLEEP = 2.0  # GB that it keeps in sleep mode: its CUDA graphs
 
 LESS_MEMORY = (
     "give --gradient_checkpointing or --vllm_enable_sleep_mode, lower --microbatch_tokens, "
@@ -176,11 +179,20 @@ def choose_flags(
 def vllm_share(sizes: PolicySizes, config, gpu_memory: float, completions: int) -> float:
     """The share of a GPU's memory, in steps of 0.05, that vLLM needs for so many completions.
 
-    Ranks that share an engine share its weights, and bring as many completions each.
+    There are no more of them than a rank has at a time, in a rollout or an evaluation. Ranks that
+    share an engine share its weights, and bring as many completions each.
     """
+    completions = min(completions, max(completions_of_a_rank(config)))
     weights = 2 * sizes.parameters / config.vllm_tensor_parallel_size  # in bf16, as the cache is
     cache = completions * 4 * sizes.layers * sizes.keys * config.longest / 1e9
     return math.ceil(20 * (weights + cache + VLLM_WORKSPACE) / gpu_memory) / 20
+
+
+def completions_of_a_rank(config) -> tuple[float, float]:
+    """How many a rollout and the evaluation of a data set have; a whole set may have any number."""
+    rollout = config.prompts_per_step * config.num_generations / world.WORLD_SIZE
+    problems = math.ceil(config.eval_problems / world.WORLD_SIZE) or math.inf
+    return rollout, problems * config.eval_samples
 
 
 def peak(sizes: PolicySizes, config, gpu_memory: float) -> float:

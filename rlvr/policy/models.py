@@ -108,7 +108,7 @@ def load_weights(source, config, device: torch.device, frozen: bool = False):
     if world.WORLD_SIZE == 1 or not config.fsdp:
         policy = policy.to(device)
     else:
-        shard(policy, (scores, hidden_states), frozen)
+        shard(policy, (scores, hidden_states), frozen, config.shard_within_nodes)
     if config.compile:
         warm_up(policy)
     return policy

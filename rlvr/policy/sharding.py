@@ -22,8 +22,11 @@ def layers_of(policy) -> list[torch.nn.Module]:
     return [m for m in policy.modules() if type(m).__name__ in policy._no_split_modules]
 
 
-def shard(policy, methods, frozen: bool = False) -> None:
+def shard(policy, methods, frozen: bool = False, within_nodes: bool = False) -> None:
     """Shard the policy. A layer is gathered when it is used, and gradients are added up.
+
+    With within_nodes only the ranks of a node share the weights, and each node has all of them. Its
+    gradients are those of its own ranks then, until `add_up_gradients`.
 
     Build the optimizer before anything is computed: the embedding and the head stay gathered from
     their first forward pass to the backward pass, and an optimizer that is given the gathered ones
@@ -31,8 +34,16 @@ def shard(policy, methods, frozen: bool = False) -> None:
 
     The functions `methods` become methods of the policy that may use its weights, as `forward` may.
     """
-    gpu = torch.cuda.is_available()
-    mesh = dist.device_mesh.init_device_mesh("cuda" if gpu else "cpu", (world.WORLD_SIZE,))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not within_nodes:
+        mesh = dist.device_mesh.init_device_mesh(device, (world.WORLD_SIZE,))
+    else:
+        nodes_and_ranks = (world.WORLD_SIZE // world.LOCAL_WORLD_SIZE, world.LOCAL_WORLD_SIZE)
+        meshes = dist.device_mesh.init_device_mesh(
+            device, nodes_and_ranks, mesh_dim_names=("nodes", "ranks")
+        )
+        mesh = meshes["ranks"]
+        policy.same_rank_of_nodes = meshes["nodes"].get_group()
     mixed = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
     precision = mixed if computes_in_bf16(policy) else MixedPrecisionPolicy()
     for module in (*layers_of(policy), policy):
@@ -61,6 +72,20 @@ def unshard(policy, wanted: bool) -> None:
             is_layer = module is not policy
             module.set_reshard_after_forward(is_layer and not wanted, recurse=False)
             module.unshard() if wanted else module.reshard()
+
+
+@torch.no_grad()
+def add_up_gradients(policy) -> None:
+    """Add up over all ranks what a backward pass has left apart. All ranks call it together.
+
+    FSDP has added up already, over all ranks or over those of a node. The ranks of the same number
+    on each node hold the same weights.
+    """
+    group = getattr(policy, "same_rank_of_nodes", None)
+    if world.WORLD_SIZE > 1 and (group or not is_sharded(policy)):
+        for parameter in policy.parameters():
+            gradient = parameter.grad.to_local() if is_sharded(policy) else parameter.grad
+            dist.all_reduce(gradient, group=group)
 
 
 def is_sharded(policy) -> bool:

@@ -32,7 +32,7 @@ from rlvr.machine import (
     process_group,
     remove,
 )
-from rlvr.policy import is_sharded, whole
+from rlvr.policy import add_up_gradients, whole
 from rlvr.rollout import check_context
 from rlvr.show import (
     append_row,
@@ -211,9 +211,7 @@ class Run:
         or infinite. The gradients are zero afterwards. UserError after --max_skipped_updates of
         such gradients in a row.
         """
-        if world.WORLD_SIZE > 1 and not is_sharded(policy):
-            for parameter in policy.parameters():
-                dist.all_reduce(parameter.grad)
+        add_up_gradients(policy)
         limit = self.config.max_grad_norm
         norm = whole(torch.nn.utils.clip_grad_norm_(policy.parameters(), limit)).item()
         finite = math.isfinite(norm)
