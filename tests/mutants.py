@@ -83,8 +83,8 @@ MUTANTS = {
         "rlvr/policy/reader.py",
         "decode",
         [
-            ("amax(-1, keepdim=True) + 1", "amax(-1, keepdim=True)"),
-            ("torch.arange(len(ids)), lengths - 1]", "torch.arange(len(ids)), -1]"),
+            ("positions[..., -1:].to(policy.device) + 1", "positions[..., -1:].to(policy.device)"),
+            ("(places >= padding).long()", "(places >= 0).long()"),
             ("self.mask = pad(self.mask, (0, count), value=1)", "self.mask = None"),
         ],
     ),
