@@ -219,8 +219,8 @@ def test_one_line_or_finite_numbers(bare, place, cache_dir, script, given, damag
     assert result.code in (0, 2), command
     if result.code == 2:
         # without the bars of the warm-up and of the library that reads data sets
-            shown = result.err.replace("\r", "\n")
-            lines = re.findall(r"^(?!teaching|Generating|Downloading).+$", shown, flags=re.M)
+        shown = result.err.replace("\r", "\n")
+        lines = re.findall(r"^(?!teaching|Generating|Downloading).+$", shown, flags=re.M)
         assert len(lines) == 1 and re.match(rf"{script}\.py: error: .*\w", lines[0]), command
     elif "usage:" not in result.out:
         assert_numbers_are_finite()
