@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import rlvr.verify.__main__ as command
 import rlvr.verify.pool as pool
-from rlvr import world
+from rlvr import status, world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.tasks.datasets import load_problems
@@ -261,11 +261,11 @@ def test_long_texts_have_a_deadline(grader, verifier):
 def test_long_lists_say_how_far_they_are(monkeypatch, capsys):
     """Only where they take long, where they are named, and by one rank."""
     pool.in_threads(str, [1, 2, 3], "golds")
-    monkeypatch.setattr(pool, "SECONDS_BETWEEN_NEWS", 0.0)
+    monkeypatch.setattr(status, "SECONDS_BETWEEN_LINES", 0.0)
     pool.in_threads(str, [1, 2, 3])
     assert capsys.readouterr().out == ""
     assert pool.in_threads(str, [1, 2, 3], "golds") == ["1", "2", "3"]
-    assert capsys.readouterr().out == "golds: 1 of 3\ngolds: 2 of 3\ngolds: 3 of 3\n"
+    assert capsys.readouterr().out == "golds: 1 of 3\ngolds: 2 of 3\n"
     monkeypatch.setattr(world, "RANK", 1)
     pool.in_threads(str, [1, 2, 3], "golds")
     assert capsys.readouterr().out == ""
