@@ -121,6 +121,13 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys):
     assert said.startswith("Not yet: ") and says in said
 
 
+@pytest.mark.parametrize("name", LESSONS)
+def test_the_folded_solution_is_the_right_one(name):
+    assert (
+        LESSONS[name][1].strip() in (FOLDER / f"{name}.py").read_text().partition("solutions(")[2]
+    )
+
+
 def test_all_lessons_are_tested():
     assert {file.stem for file in FOLDER.glob("[0-9]_*.py")} == {*LESSONS}
 

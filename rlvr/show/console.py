@@ -24,7 +24,7 @@ PAGE = "docs/questions.md"
 # A hint is told once a run, after the first step for which it holds.
 HINTS = [
     (
-        lambda row: row["clip_low"] + row["clip_high"] == 0,
+        lambda row: row["clip_low"] + row["clip_high"] == 0 and row["grad_norm"] > 0,
         "nothing is clipped, and the loss is near 0: the first minibatch is on-policy, so that its "
         "ratio is 1. Its gradient is not 0.",
     ),
