@@ -82,6 +82,9 @@ def test_a_terminal_has_one_line_that_is_replaced(monkeypatch, capsys):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "40")
+    status.progress("grading", 0, 64)
+    status.progress("grading", 1, 64)  # too soon
+    monkeypatch.setattr(status, "SECONDS_BETWEEN_BARS", -1.0)
     status.say("loading")
     status.progress("completions", 512, 1024)
     status.progress("completions", 1024, 1024)
@@ -89,6 +92,7 @@ def test_a_terminal_has_one_line_that_is_replaced(monkeypatch, capsys):
     shown = terminal.getvalue().split(status.ERASE)
     assert shown == [
         "",
+        "grading .................... 0/64\r",
         "loading\r",
         "completions ##########.......... 512/10\r",
         "completions #################### 1024/1\r",

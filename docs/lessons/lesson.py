@@ -135,10 +135,8 @@ def solutions(function, first: str, exercise: str, second: str) -> mo.Html:
     """
     shown = []
     if mo.app_meta().mode == "run":
-        source = f"```python\n{inspect.getsource(function)}```"
-        shown = [
-            mo.md(f"Your function, which `marimo edit` in place of `marimo run` opens: {source}")
-        ]
+        source = f"```python\n{inspect.getsource(function)}\n```"
+        shown = [mo.md(f"The function, which `marimo edit` lets you change:\n\n{source}")]
     code = f"```python\n{textwrap.dedent(first).strip()}\n```"
     folded = {"Solution of the first": mo.md(code), "Solution of the second": mo.md(second)}
     text = mo.md(f"## A second exercise, on paper\n\n{exercise}")
