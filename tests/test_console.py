@@ -22,9 +22,9 @@ LINE = "  1/60   0.338    24.5       2%    0.163     62%    0.30%      1.24     
 def test_a_step_is_a_row_of_a_table(monkeypatch):
     console = Console()
     assert console.step(1, 60, ROW) == ["", HEADER, LINE]
-    later = {**ROW, "seconds_rollout": 5.0}  # a mean of 4.5 s, and 58 steps are left
-    (line,) = console.step(2, 60, later)
-    assert line.split()[-3:] == ["6.0", "4", "min"] and len(line) == len(HEADER)
+    later = {**ROW, "seconds_rollout": 5.0}  # a mean of 4.5 s, and 19 steps are left
+    (line,) = console.step(41, 60, later)
+    assert line.split()[-3:] == ["6.0", "86", "s"] and len(line) == len(HEADER)
     assert [len(console.step(step, 60, ROW)) for step in range(3, 22)] == [1] * 18 + [3]
     (line,) = console.step(22, 60, {"loss": 0.5})  # of a script that logs other metrics
     assert line.split()[:4] == ["22/60", "-", "-", "-"]
