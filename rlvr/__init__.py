@@ -14,12 +14,13 @@ that others may use. Imports go one way, down this list:
     machine    ranks, devices, folders, signals
     baselines  other methods that the papers compare with, and statistics (pure functions)
 
-errors.py and world.py are for every room.
+errors.py, status.py and world.py are for every room.
 """
 
 import importlib
 import os
 import sys
+from pathlib import Path
 
 if sys.version_info < (3, 11):
     sys.stderr.write(f"Python 3.11 or newer is needed, and this is {sys.version.split()[0]}\n")
@@ -29,6 +30,12 @@ if sys.version_info < (3, 11):
 # than a second thread gains. Torch reads the setting when it is imported, so this package is
 # imported before torch everywhere.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+script = Path(sys.argv[0])
+if script.suffix == ".py" and script.absolute().parent == Path(__file__).absolute().parents[1]:
+    from rlvr import status
+
+    status.begin()
 
 
 ROOMS = "training show rollout policy flags tasks verify machine baselines".split()

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from rlvr.status import clear_line
+
 
 class UserError(Exception):
     """A flag, a file, a data set or a machine that the user gave cannot work.
@@ -18,6 +20,7 @@ def fail(message: str) -> NoReturn:
     line = " ".join(message.split())
     # a name that holds the codes of a terminal's colours, say, is shown and not obeyed
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    clear_line()
     sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {shown}\n")
     sys.exit(2)
 

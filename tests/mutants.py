@@ -220,6 +220,15 @@ MUTANTS = {
             ("        optimizer.zero_grad()", "        pass"),
         ],
     ),
+    "console": (
+        "rlvr/show/console.py",
+        "console",
+        [
+            ("(last_step - step)", "last_step"),
+            ("if hint not in given", "if hint"),
+            ("self.rows % ROWS_OF_A_HEADER == 0", "self.rows == 0"),
+        ],
+    ),
     "schedules": (
         "rlvr/training/schedules.py",
         "schedules",

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import rlvr.machine.ending
 import rlvr.machine.folders
@@ -48,6 +49,11 @@ def loaded(checkpoint):
         "state": state["state"],
         "random": state["rng"][0][0],
     }
+
+
+def printed_steps(result):
+    """The steps that a run has a row of on its terminal."""
+    return [int(step) for step in re.findall(r"^ +(\d+)/\d+ ", result.out, re.M)]
 
 
 def saved_steps(folder):
@@ -134,7 +140,7 @@ def test_a_resumed_run_ends_as_one_that_went_on(run, resume, script):
     shutil.copytree("straight", "run")
     result = resume(script, "run/checkpoint-2")
     assert result.code == 0, result.err
-    assert "metrics 2/4" not in result.out and "metrics 3/4" in result.out
+    assert printed_steps(result) == [3, 4]
     assert all(row["kl"] > 0 for row in rows("run")[2:])  # so that the reference policy counts
     assert len({row["learning_rate"] for row in rows("run")}) > 2
     assert_same_end("run", "straight")
@@ -147,7 +153,7 @@ def test_a_run_goes_on_for_longer(run, resume, straight):
     assert_same_end("run", straight)
     before = tree("run")
     result = resume("grpo", "run")  # there is nothing left to do
-    assert result.code == 0 and "metrics" not in result.out
+    assert result.code == 0 and printed_steps(result) == []
     assert tree("run").keys() == before.keys()
     assert_same_end("run", straight)
 
@@ -216,7 +222,7 @@ def assert_all_go_on(resume, straight):
         result = resume("grpo", copy)
         assert result.code == 0, f"{names}: {result.err}"
         assert "damaged" not in result.out and not [*copy.glob(".saving-*")]
-        assert f"metrics {last}/3" not in result.out  # it does not begin at the start
+        assert last not in printed_steps(result)  # it does not begin at the start
         assert_same_end(copy, straight)
 
 
@@ -320,8 +326,7 @@ def test_a_damaged_checkpoint(resume, straight, damages, given, goes_on_from):
     told = [line for line in result.out.splitlines() if "damaged" in line]
     tried = sorted(damages)[::-1] if given == "run" else []
     assert told == [f"run/checkpoint-{step} is damaged" for step in tried]
-    logged = [step for step in (1, 2, 3) if f"metrics {step}/3" in result.out]
-    assert logged == [*range(goes_on_from + 1, 4)]
+    assert printed_steps(result) == [*range(goes_on_from + 1, 4)]
     assert_same_end("run", straight)
     for step in damages:
         (aside,) = Path("run").glob(f"before-*-checkpoint-{step}")
@@ -440,6 +445,7 @@ def test_a_signal_before_the_first_update_ends_at_once(
         signalling(patch, owner, name, number)
         result = run("grpo", cache_dir="cache", sft_steps=1)
     assert result.code == (130 if number == INT else 0) and "Traceback" not in result.err
+    assert (number == INT) == result.err.endswith("grpo.py: stopped at once\n")
     assert not [*Path("run").glob("*.jsonl"), *Path("run").glob("checkpoint-*")]
     warmed_up = list(Path("cache").iterdir()) if Path("cache").exists() else []
     assert len(warmed_up) == is_warmed_up
@@ -489,6 +495,28 @@ def test_a_signal_to_another_rank_ends_this_one_after_the_same_step(run, monkeyp
     monkeypatch.setattr(rlvr.training.run, "gather", lambda mine: [*mine, 1.0])
     assert run("grpo", max_steps=5, save_steps=100).code == 0
     assert saved_steps("run") == steps("run") == [1]
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_what_ended_before_a_step_may_be_begun_again(run, monkeypatch):
+    """Its folder holds nothing that is worth keeping; an evaluation alone, or a model, is kept."""
+    with monkeypatch.context() as patch:
+        signalling(patch, common, "roll_out", INT)
+        assert run("grpo").code == 130
+    assert {path.name for path in Path("run").iterdir()} == {"config.json", "eval.jsonl"}
+    assert run("grpo", max_steps=0).code == 0
+    assert steps("run", "eval") == [0]
+    assert refused(run("grpo"), "grpo", "holds a run or a model")
+    Path("run/config.json").write_text('{"model_type": "qwen2"}')
+    Path("run/eval.jsonl").unlink()
+    Path("run/curves.png").unlink(missing_ok=True)  # where it is drawn at all
+    assert refused(run("grpo"), "grpo", "holds a run or a model")
+
+
+def test_a_disk_without_room_for_a_checkpoint_is_refused_before_training(run, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1_500_000))
+    assert refused(run("grpo"), "grpo", "the disk of run has 1.5 MB free", "a checkpoint takes")
+    assert not Path("run/eval.jsonl").exists()
 
 
 def test_an_ignored_signal_stays_ignored():

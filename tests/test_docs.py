@@ -91,7 +91,7 @@ def test_links_and_files_that_are_named_exist():
             assert not anchor or anchor in anchors(target.read_text()), link
         for path in re.findall(r"\b(?:docs|rlvr|studies|tests)/[\w/-]+\.\w+(?:\.gz)?", text):
             assert (ROOT / path).exists(), path
-    assert len(README.splitlines()) <= 200
+    assert len(README.splitlines()) <= 180
     assert all(f"(docs/{page.name}" in README for page in PAGES[1:])
 
 
@@ -324,3 +324,15 @@ def test_your_own_algorithm(run_once, tmp_path, monkeypatch):
     advantages = importlib.import_module("mine").my_advantage(rewards, hardness=2)
     expected = 9 / 16 * torch.tensor([[3 / 4, -1 / 4, -1 / 4, -1 / 4]])
     assert torch.allclose(advantages, expected)
+
+
+def test_the_programs_of_the_questions_print_what_stands_below_them(capsys):
+    """And the table has many symptoms, most with a command: test_commands_are_taken reads those."""
+    pairs = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", TEXTS["questions.md"], re.S)
+    assert len(pairs) == 3
+    for program, printed in pairs:
+        exec(program, {})
+        assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+            line.strip() for line in printed.splitlines()
+        ]
+    assert len([*tables("questions.md", "symptom")]) >= 15

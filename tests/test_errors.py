@@ -71,4 +71,4 @@ def test_a_mistake_in_an_edited_script_keeps_its_traceback(capsys, monkeypatch, 
 
 def test_ctrl_c_ends_with_130(capsys, monkeypatch):
     assert launched(monkeypatch, KeyboardInterrupt()).value.code == 130
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err.endswith("stopped at once\n")

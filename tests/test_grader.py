@@ -12,6 +12,7 @@ from fractions import Fraction
 
 import rlvr.verify.__main__ as command
 import rlvr.verify.pool as pool
+from rlvr import status, world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.tasks.datasets import load_problems
@@ -147,6 +148,19 @@ def test_a_grader_that_does_not_start(idle, monkeypatch):
     monkeypatch.setattr(pool, "start_grader", lambda: talking("sys.exit()"))
     with pytest.raises(RuntimeError, match="a grader does not start"):
         grade(FIVE, 60)
+
+
+def test_long_lists_say_how_far_they_are(monkeypatch, capsys):
+    """Only where they take long, where they are named, and by one rank."""
+    pool.in_threads(str, [1, 2, 3], "golds")
+    monkeypatch.setattr(status, "SECONDS_BETWEEN_LINES", 0.0)
+    pool.in_threads(str, [1, 2, 3])
+    assert capsys.readouterr().out == ""
+    assert pool.in_threads(str, [1, 2, 3], "golds") == ["1", "2", "3"]
+    assert capsys.readouterr().out == "golds: 1 of 3\ngolds: 2 of 3\n"
+    monkeypatch.setattr(world, "RANK", 1)
+    pool.in_threads(str, [1, 2, 3], "golds")
+    assert capsys.readouterr().out == ""
 
 
 def test_a_grader_is_used_again(grader, idle):

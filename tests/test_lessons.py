@@ -120,6 +120,13 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys):
     assert said.startswith("Not yet: ") and says in said
 
 
+@pytest.mark.parametrize("name", LESSONS)
+def test_the_folded_solution_is_the_right_one(name):
+    assert (
+        LESSONS[name][1].strip() in (FOLDER / f"{name}.py").read_text().partition("solutions(")[2]
+    )
+
+
 @pytest.mark.slow
 def test_an_update_is_that_of_grpo(bare, tmp_path):
     """One step of the lessons' loop, and one of `python grpo.py`: the same weights."""

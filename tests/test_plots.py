@@ -2,8 +2,9 @@
 
 import math
 
+from rlvr.show.console import print_first_and_last
 from rlvr.show.logs import append_row
-from rlvr.show.plots import MOST_PANELS, PANELS, choose_panels, draw_curves, print_first_and_last
+from rlvr.show.plots import MOST_PANELS, PANELS, choose_panels, draw_curves
 
 import matplotlib
 import pytest
@@ -82,14 +83,14 @@ def test_what_the_first_row_lacks_is_drawn():
     assert found["turns"] == ["turns"]
 
 
-FEW = {"step": 0, "pass@1": 0.1, "pass@4": 0.3, "length": 9.0, "fit_a": 1.0}
+FEW = {"step": 0, "pass@1": 0.1, "pass@4": 0.3, "length": 9.0, "fit_a": 1.33e22}
 ALL_ZERO = [{"step": 0, "pass@1": 0.0, "token_entropy": 0.0}]
 MORE = [*EVALS, {"step": 4, "pass@1": 0.25, "greedy": 0.5, "length": 3.0, "fit_limit": math.inf}]
 TABLE = """
-step             0        4
-pass@1       0.100    0.250
-greedy         nan    0.500
-fit_limit      nan      nan
+step             0        4   change
+pass@1       0.100    0.250   +0.150
+greedy         nan    0.500     +nan
+fit_limit      nan      nan     +nan
 """
 
 
@@ -97,7 +98,7 @@ fit_limit      nan      nan
     "evals, metrics, table",
     [
         (MORE, METRICS, TABLE),
-        ([FEW], [], "step 0 pass@1 0.100 pass@4 0.300 fit_a 1.000"),
+        ([FEW], [], "step 0 pass@1 0.100 pass@4 0.300 fit_a 1.3e+22"),
         (ALL_ZERO, [], "step 0 pass@1 0.000 token_entropy 0.000"),
         ([], [], ""),  # resumed after its last step, with the logs lost
     ],

@@ -157,13 +157,15 @@ for (const button of document.querySelectorAll("button")) {
   colors[button.textContent] = document.querySelector(".tokens span").style.backgroundColor;
 }
 const slider = document.getElementById("slider");
-slider.value = slider.max;
+const opened = document.getElementById("step").textContent;
+slider.value = 0;
 slider.oninput();
 const token = document.querySelector(".tokens span");
 token.dispatchEvent(new MouseEvent("mousemove", { bubbles: true }));
 const title = document.title;
 document.title = JSON.stringify({
-  errors, colors, title,
+  errors, colors, title, opened,
+  results: document.getElementById("results").textContent,
   step: document.getElementById("step").textContent,
   numbers: document.getElementById("numbers").textContent,
   token: token.textContent,
@@ -186,8 +188,9 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     page.write_text(page.read_text().replace("</body>", CLICKS))
     text = open_page(page, "--dump-dom")
     seen = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
-    assert seen["errors"] == [] and seen["title"] == "Tokens of a run" and seen["bold"] == 0
-    assert seen["step"] == "3 of 3"
+    assert seen["errors"] == [] and seen["title"] == "What a run has learned" and seen["bold"] == 0
+    assert seen["opened"] == "3 of 3" and seen["step"] == "1 of 3"
+    assert seen["results"].count("pass@1 ") == 2 and "\u2192" in seen["results"]
     assert seen["token"] == EVIL and seen["prompts"] == [EVIL, EVIL]
     assert seen["completions"] == 32
     assert seen["lines"] == 6  # pass@1, pass@2 and entropy of each run

@@ -62,12 +62,14 @@ def assert_whole(folder, out):
     assert {row["step"] for row in samples} == set(steps(folder))
     assert {row["reward"] for row in samples} <= {0, 1}
     assert all("<" in row["text"] for row in samples)  # the text, with its tags
+    assert all(re.fullmatch(r"(\d+ )+: \d+ ", row["prompt"]) for row in samples)
     assert matplotlib.image.imread(folder / "curves.png").size
     saved = weights(folder / f"checkpoint-{steps(folder)[-1]}")
     assert all(value.isfinite().all() for value in saved.values())
     before, after = rows(folder, "eval")[0], rows(folder, "eval")[-1]
     for key in ("pass@1", "pass@4", "answer_entropy", "token_entropy"):
-        assert re.search(rf"^{key} +{before[key]:.3f} +{after[key]:.3f}$", out, re.M)
+        numbers = f"{before[key]:9.3f} {after[key]:9.3f} {after[key] - before[key]:+9.3f}"
+        assert re.search(rf"^{key} +{re.escape(numbers.strip())}$", out, re.M)
 
 
 # One of each script that is not its default, and the rest is slow.

@@ -149,5 +149,21 @@ def _():
     return
 
 
+@app.cell(hide_code=True)
+def _():
+    lesson.solutions(
+        leave_one_out,
+        """
+        others = rewards.sum(1, keepdim=True) - rewards
+        advantages = rewards - others / (rewards.shape[1] - 1)
+        """,
+        "Of 16 completions one is right in a first group, and 8 in a second. How much is a success "
+        "worth in each by GRPO, and which group has the larger sum of all $|A|$?",
+        r"A success is worth $\sqrt{(1-p)/p}$: $\sqrt{15} = 3.87$, and 1. The sum is "
+        r"$2 G \sqrt{p(1-p)}$: 7.75, and 16. So GRPO learns most from groups that are half right.",
+    )
+    return
+
+
 if __name__ == "__main__":
     app.run()

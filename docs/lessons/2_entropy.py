@@ -171,5 +171,20 @@ def _():
     return
 
 
+@app.cell(hide_code=True)
+def _():
+    lesson.solutions(
+        shrinks_by,
+        """
+        factor = success_rate
+        """,
+        "Two problems have the success rate 1/2. Training makes it 1 of one and 0.1 of the other. "
+        "What happens to the mean pass@1, and to pass@4?",
+        "pass@1 rises from 0.5 to 0.55. pass@4 falls from $1 - 0.5^4 = 0.938$ to "
+        "$(1 + 1 - 0.9^4) / 2 = 0.672$: surer, and of less.",
+    )
+    return
+
+
 if __name__ == "__main__":
     app.run()

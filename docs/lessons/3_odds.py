@@ -140,5 +140,20 @@ def _():
     return
 
 
+@app.cell(hide_code=True)
+def _():
+    lesson.solutions(
+        strength,
+        """
+        beta_pos = math.log(worth) / math.log((1 - p) / p)
+        """,
+        "Which strengths give the advantage of GRPO, and which give each success 1 and each "
+        "failure -1?",
+        r"Both 1/2: then a success is worth $\sqrt{(1-p)/p}$, as by GRPO. Both 0: any number to "
+        "the power of 0 is 1.",
+    )
+    return
+
+
 if __name__ == "__main__":
     app.run()

@@ -146,5 +146,20 @@ def _():
     return
 
 
+@app.cell(hide_code=True)
+def _():
+    lesson.solutions(
+        alpha_for,
+        """
+        alpha = 1 / success_rate - 1
+        """,
+        "Let alpha be 1 and the success rate 1/4. How large are the masses of successes and "
+        "failures for a delta of 1, and of 2?",
+        r"By a delta of 1 both are $p (1-p)^\alpha = 3/16$: the advantages sum to 0. A delta of 2 "
+        "halves that of the failures, 3/32, so that the update raises more than it lowers.",
+    )
+    return
+
+
 if __name__ == "__main__":
     app.run()

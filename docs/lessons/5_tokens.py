@@ -154,5 +154,22 @@ def _(advantages, logprobs, mask, mixed):
     return
 
 
+@app.cell(hide_code=True)
+def _():
+    lesson.solutions(
+        my_weights,
+        """
+        c = (logprobs - logprobs.mean()) * (advantages - advantages.mean())
+        kernel = (-(c**2) / (2 * c.var(correction=0))).exp()
+        weights = kernel * len(c) / kernel.sum()
+        """,
+        "Before the scaling, which weight has a token whose covariance is one standard deviation, "
+        "and which one of three? Does the sign of the covariance count?",
+        r"$e^{-1/2} = 0.61$, and $e^{-9/2} = 0.011$. No: only $c^2$ counts. A surprising success "
+        "and a sure one are turned down alike.",
+    )
+    return
+
+
 if __name__ == "__main__":
     app.run()

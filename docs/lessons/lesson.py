@@ -3,8 +3,10 @@
 So a lesson runs from any folder, and rlvr sets how torch's threads wait before torch is imported.
 """
 
+import inspect
 import math
 import sys
+import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -123,3 +125,19 @@ def verdict(flaw: str | None, praise: str) -> mo.Html:
     if not mo.running_in_notebook():
         print(text.replace("**", ""))
     return mo.callout(mo.md(text), kind="warn" if flaw else "success")
+
+
+def solutions(function, first: str, exercise: str, second: str) -> mo.Html:
+    """A second exercise, to be solved on paper, and the folded solutions of both.
+
+    `function` is what the first exercise is about, and `first` its right lines. `marimo run` hides
+    all code, so there the function is shown.
+    """
+    shown = []
+    if mo.app_meta().mode == "run":
+        source = f"```python\n{inspect.getsource(function)}\n```"
+        shown = [mo.md(f"The function, which `marimo edit` lets you change:\n\n{source}")]
+    code = f"```python\n{textwrap.dedent(first).strip()}\n```"
+    folded = {"Solution of the first": mo.md(code), "Solution of the second": mo.md(second)}
+    text = mo.md(f"## A second exercise, on paper\n\n{exercise}")
+    return mo.vstack([*shown, text, mo.accordion(folded)])

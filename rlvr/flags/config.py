@@ -136,7 +136,8 @@ class Config:
     eval_max_completion_length: MayChange[ZeroOrMore[int]] = 0  # 0: as max_completion_length
     # of the evaluation's samples; rollouts use the whole softmax
     top_p: MayChange[Share[float]] = 1.0
-    save_steps: MayChange[int] = 100  # steps between checkpoints; the last step is always saved
+    # steps between checkpoints, a third of the run if None; the last step is always saved
+    save_steps: MayChange[int | None] = None
     resume_from_checkpoint: MayChange[str] = ""  # run or checkpoint folder, or "latest"
     save_total_limit: MayChange[ZeroOrMore[int]] = 0  # checkpoints to keep, the newest; 0 for all
     max_skipped_updates: MayChange[int] = 10  # NaN or infinite updates in a row that end the run

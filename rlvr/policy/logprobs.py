@@ -11,6 +11,7 @@ from rlvr.machine import computes_in_bf16, forward_passes, global_max
 from rlvr.policy.images import model_inputs
 from rlvr.policy.reader import Reader, product
 from rlvr.policy.sharding import is_sharded
+from rlvr.status import progress
 from rlvr.tasks import Sample, own_tokens
 
 import torch
@@ -253,8 +254,9 @@ def frozen_logprobs(policy, samples: list[Sample], config, rows=None):
     # A rank with fewer rows than others have parts goes on with its last one: all of them gather
     # sharded weights, once a part.
     parts += parts[-1:] * (global_max(len(parts)) - len(parts))
-    for part in parts:
-        chosen = [samples[i] for i in part]
+    for i, part in enumerate(parts):
+        progress("log-probs", i, len(parts))
+        chosen = [samples[j] for j in part]
         found = completion_logprobs(policy, chosen, config.temperature, longest)
         logprobs[part], entropies[part] = found
     return logprobs, entropies

@@ -43,7 +43,7 @@ def sample_groups(
     ]
     limits = sampler.config.verify_seconds, sampler.config.program_seconds
     grades = rlvr.verify.in_threads(
-        lambda question: rlvr.verify.grade(question, *limits), questions
+        lambda question: rlvr.verify.grade(question, *limits), questions, "grading"
     )
     samples = [
         Sample(

@@ -8,6 +8,7 @@ from rlvr import world
 from rlvr.errors import UserError
 from rlvr.machine import computes_in_bf16
 from rlvr.policy import is_sharded, unshard
+from rlvr.status import progress
 from rlvr.tasks import end_of_turn, find_call_ends
 
 import torch
@@ -87,6 +88,7 @@ class GenerateSampler:
         # A compiled layer would be compiled anew for the cache of each token.
         with torch.compiler.set_stance("force_eager"):
             for start in range(0, len(prompt_ids), size):
+                progress("completions", start, len(prompt_ids))
                 part = slice(start, start + size)
                 found = self.decode(
                     self.writer,

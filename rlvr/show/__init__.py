@@ -4,7 +4,8 @@ from rlvr import door
 
 __getattr__ = door(
     __name__,
-    logs="append_row copy_logs drop_rows_after make_writer write_whole",
-    plots="draw_curves print_first_and_last",
-    report="log_tokens write_report",
+    console="Console print_first_and_last",
+    logs="append_row copy_logs drop_rows_after make_writer read_rows write_whole",
+    plots="draw_curves",
+    report="log_tokens prompt_text write_report",
 )

@@ -1,4 +1,4 @@
-"""curves.png and the table at the end of a run."""
+"""curves.png: the curves of a run."""
 
 import math
 import os
@@ -74,15 +74,3 @@ def draw_curves(folder: Path, cache_dir: str) -> None:
     new = folder / ".curves.png"
     figure.savefig(new)
     new.replace(folder / "curves.png")
-
-
-def print_first_and_last(folder: Path) -> None:
-    """Print the first and the last evaluation side by side."""
-    evals = read_rows(folder, "eval")
-    if not evals:
-        return  # a run that has been resumed after its last step, and whose eval.jsonl is lost
-    shown = evals[:1] + evals[1:][-1:]
-    width = max(map(len, evals[-1])) + 2
-    print(f"\n{'step':{width}}", *(f"{row['step']:9}" for row in shown))
-    for key in filter(re.compile("pass@|avg@|greedy|answer_|token_|fit_").search, evals[-1]):
-        print(f"{key:{width}}", *(f"{row.get(key, math.nan):9.3f}" for row in shown))

@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from rlvr import world
+from rlvr import status, world
 from rlvr.errors import UserError, fail, reading, writing
 from rlvr.flags import checkpoints_of, find_run, newest_whole, step_of
 from rlvr.machine import (
@@ -35,12 +35,15 @@ from rlvr.machine import (
 from rlvr.policy import add_up_gradients, whole
 from rlvr.rollout import check_context
 from rlvr.show import (
+    Console,
     append_row,
     copy_logs,
     draw_curves,
     drop_rows_after,
     make_writer,
     print_first_and_last,
+    prompt_text,
+    read_rows,
     write_report,
     write_whole,
 )
@@ -52,8 +55,10 @@ import torch.distributed as dist
 
 def launch(main, config) -> None:
     """Run main(config). What the user can mend becomes one line; a bug keeps its traceback."""
+    if signal.getsignal(signal.SIGINT) is status.stop:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # raises KeyboardInterrupt
     for number in asking_for_an_end():
-        if number != signal.SIGINT:  # which raises KeyboardInterrupt
+        if number != signal.SIGINT:
             signal.signal(number, leave)
     try:
         main(config)
@@ -71,6 +76,9 @@ def launch(main, config) -> None:
             f"--gradient_checkpointing ({error})"
         )
     except KeyboardInterrupt:
+        let_no_print_fail()
+        if world.RANK == 0:
+            sys.stderr.write(f"\n{Path(sys.argv[0]).name}: stopped at once\n")
         sys.exit(130)
     except RuntimeError as error:
         # gloo has no class of its own for a lost connection
@@ -82,7 +90,20 @@ def launch(main, config) -> None:
             f"last checkpoint ({error})"
         )
     finally:
+        status.clear_line()
         end_without_a_word()
+
+
+def ended_before_a_step(folder: Path) -> bool:
+    """Whether all that a folder holds is of a run that ended before its first step."""
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    if not names <= {"config.json", "eval.jsonl"}:
+        return False
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and "script" in config and config["max_steps"] > 0
 
 
 class Run:
@@ -102,8 +123,10 @@ class Run:
         self.skipped_in_a_row = 0
         self.learning_rate = 0.0  # of the last update
         self.unsaved = False  # whether there has been an update since the last checkpoint
+        self.console = Console()
         self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
         self.folder, self.checkpoint = from_rank_0(self.choose_folder)
+        status.say("loading the policy and the problems")
         self.writer = None
         if world.RANK == 0:
             self.writer = make_writer(config, self.folder)
@@ -119,7 +142,7 @@ class Run:
         folder = Path(self.config.output_dir or name)
         with reading(folder):
             taken = [*folder.glob("[!.]*.json*")]
-        if taken:
+        if taken and not ended_before_a_step(folder):
             raise UserError(
                 f"--output_dir {folder} holds a run or a model; choose another, or "
                 f"--resume_from_checkpoint {folder}"
@@ -135,6 +158,7 @@ class Run:
         From here on a signal asks for an end after the current step. UserError where the problems
         do not fit the policy's context, or the checkpoint not this run.
         """
+        self.tokenizer = training.tokenizer
         problems = training.stream.problems
         check_context(training.policy, training.tokenizer, problems, self.config)
         for number in asking_for_an_end():
@@ -148,7 +172,21 @@ class Run:
             config = {"script": Path(sys.argv[0]).name, **asdict(self.config)}
             write_whole(self.folder / "config.json", json.dumps(config, indent=2).encode())
             self.forget_after(step if self.checkpoint else -1)
+            self.refuse_a_small_disk(training.policy)
+            if step == 0:
+                status.say(f"evaluating: {self.config.eval_samples} completions of each problem")
         return step
+
+    def refuse_a_small_disk(self, policy) -> None:
+        """UserError where the disk of the run folder has no room for one checkpoint."""
+        parameters = sum(parameter.numel() for parameter in policy.parameters())
+        needed = 12 * parameters  # bytes: weights and Adam's two moments in fp32
+        free = shutil.disk_usage(self.folder).free
+        if self.config.max_steps and free < needed:
+            raise UserError(
+                f"the disk of {self.folder} has {free / 1e6:.1f} MB free, and a checkpoint takes "
+                f"{needed / 1e6:.1f} MB"
+            )
 
     def forget_after(self, step: int) -> None:
         """Drop what a killed run has half written, and put aside what was saved after the step."""
@@ -191,11 +229,17 @@ class Run:
             return
         append_row(self.folder, name, {"step": step, **metrics})
         for sample in samples[:2]:
-            row = {"step": step, "text": sample.text, "reward": sample.reward}
-            append_row(self.folder, "samples", row)
-        numbers = [f"{key} {value:.3g}" for key, value in metrics.items()]
+            row = {"step": step, "prompt": prompt_text(sample, self.tokenizer)}
+            append_row(self.folder, "samples", row | {"text": sample.text, "reward": sample.reward})
+        last_step = self.config.max_steps
+        if name == "eval":
+            first = read_rows(self.folder, "eval")[0]
+            lines = self.console.evaluation(step, last_step, metrics, first)
+        else:
+            lines = self.console.step(step, last_step, metrics)
+        status.clear_line()
         try:
-            print(f"{name} {step}/{self.config.max_steps}", *numbers, sep=" | ")
+            print(*lines, sep="\n", flush=True)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
@@ -221,6 +265,7 @@ class Run:
             optimizer.step()
         elif world.RANK == 0:
             zero = "the gradient is 0, as where all groups are all right or all wrong"
+            status.clear_line()
             print("no update:", zero if finite else "the gradient is NaN or infinite")
         optimizer.zero_grad()
         self.skipped += not finite
@@ -243,6 +288,7 @@ class Run:
         now = time.perf_counter()
         self.seconds[f"seconds_{part}"] = now - self.clock
         self.clock = now
+        status.replace_line("update")
 
     def metrics(self) -> dict[str, float]:
         """What to log of the optimizer."""
@@ -256,14 +302,15 @@ class Run:
         """Save a checkpoint when that is due; True when the run has been asked to stop here."""
         # a signal from here on counts at the next step, on all ranks
         stopped = any(gather([self.stopped]))
-        if stopped or self.is_due(step, self.config.save_steps):
+        every = self.config.save_steps or math.ceil(self.config.max_steps / 3)
+        if stopped or self.is_due(step, every):
             folder = self.folder / f"checkpoint-{step}"
             skipped = (self.skipped, self.skipped_in_a_row)
             checkpoints.save(folder, training, step, skipped, self.config)
             self.unsaved = False
             limit = self.config.save_total_limit
             if world.RANK == 0:
-                print(f"saved {folder}")
+                print(f"saved {folder}", flush=True)
                 for old in checkpoints_of(self.folder)[limit:] if limit else ():
                     remove(old)
         return stopped
@@ -282,5 +329,8 @@ class Run:
                 write_report(self.folder / "report.html", [self.folder])
                 files += " tokens.jsonl report.html"
             print(f"\nall in {self.folder}: {files}")
+            if self.stopped:
+                script = Path(sys.argv[0]).name
+                print(f"to go on: python {script} --resume_from_checkpoint {self.folder}")
         # A rank that ended earlier would be silent, and rank 0 would give up its long report.
         gather([])

@@ -6,18 +6,17 @@ import os
 import queue
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from rlvr import world
 from rlvr.errors import UserError
+from rlvr.status import clear_line, progress
 from rlvr.verify.programs import PROJECT
 from rlvr.verify.verifiers import VERIFIERS, judge
 
 IDLE_GRADERS = queue.SimpleQueue()  # they end with this process, when their standard input closes
 NUMBERS = itertools.count()  # of the questions
-SECONDS_BETWEEN_NEWS = 10.0  # of a long list
 
 
 def grade(
@@ -109,15 +108,15 @@ def start_grader() -> subprocess.Popen:
 def in_threads(function: Callable, items: list, doing: str = "") -> list:
     """function(item) of each, by a thread a core that is ours; the threads wait for graders.
 
-    Where it takes long, how many are done is printed now and then, as "<doing>: 3400 of 12000".
+    Where it takes long and is named, how many are done is told now and then.
     """
     workers = max(1, len(os.sched_getaffinity(0)) // world.LOCAL_WORLD_SIZE)
     results = []
-    told = time.monotonic()
     with ThreadPoolExecutor(workers) as pool:
         for result in pool.map(function, items):
+            if doing:
+                progress(doing, len(results), len(items))
             results.append(result)
-            if doing and world.RANK == 0 and time.monotonic() - told > SECONDS_BETWEEN_NEWS:
-                print(f"{doing}: {len(results)} of {len(items)}")
-                told = time.monotonic()
+    if doing:
+        clear_line()
     return results

@@ -1,0 +1,83 @@
+"""What a run says while it is busy, so that nobody wonders whether it hangs.
+
+On a terminal this is one line on stderr that the next line replaces. In a log file it is a plain
+line now and then. This module needs no torch: the first line comes before torch is imported.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+
+from rlvr import world
+
+ERASE = "\r\x1b[K"  # to the line's beginning, and clear what stands there
+SECONDS_BETWEEN_LINES = 10.0  # of a log file
+SECONDS_BETWEEN_BARS = 0.1  # of a terminal
+BAR = 20  # characters
+told = 0.0  # when something was told last
+
+
+def width() -> int:
+    """Columns of the terminal, 100 at most; 100 where there is none."""
+    return min(100, shutil.get_terminal_size((100, 24)).columns)
+
+
+def on_terminal() -> bool:
+    """Whether a line can be replaced by the next one."""
+    return sys.stderr.isatty()
+
+
+def replace_line(text: str) -> None:
+    """Show a text on the terminal until something else is printed; nothing in a log file."""
+    if world.RANK == 0 and on_terminal():
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            sys.stderr.write(f"{ERASE}{text[: width() - 1]}\r")
+            sys.stderr.flush()
+
+
+def clear_line() -> None:
+    """Make room for what is printed next."""
+    replace_line("")
+
+
+def say(text: str) -> None:
+    """Tell what begins now."""
+    global told
+    told = time.monotonic()
+    if on_terminal():
+        replace_line(text)
+    elif world.RANK == 0:
+        print(text, flush=True)
+
+
+def progress(doing: str, done: int, total: int) -> None:
+    """Tell how much is done of something; in a log file only where it takes long."""
+    global told
+    pause = SECONDS_BETWEEN_BARS if on_terminal() else SECONDS_BETWEEN_LINES
+    if done and time.monotonic() - told <= pause:
+        return
+    told = time.monotonic()
+    if on_terminal():
+        filled = BAR * done // max(total, 1)
+        bar = "#" * filled + "." * (BAR - filled)
+        replace_line(f"{doing} {bar} {done}/{total}")
+    elif done:
+        say(f"{doing}: {done} of {total}")
+
+
+def stop(number, frame) -> None:
+    """Ctrl-C while modules are imported: end in one line, in place of an import's traceback."""
+    sys.stderr.write(f"\n{os.path.basename(sys.argv[0])}: stopped\n")
+    sys.stderr.flush()
+    os._exit(130)
+
+
+def begin() -> None:
+    """A script starts: importing torch takes some seconds, in which it would be silent."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, stop)
+    if not {"-h", "--help"} & {*sys.argv}:
+        say("loading torch")
