@@ -111,7 +111,9 @@ def in_threads(function: Callable, items: list, doing: str = "") -> list:
 
     Where it takes long, how many are done is printed now and then, as "<doing>: 3400 of 12000".
     """
-    workers = max(1, len(os.sched_getaffinity(0)) // world.LOCAL_WORLD_SIZE)
+    # macOS does not tell which cores are ours
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = max(1, cores // world.LOCAL_WORLD_SIZE)
     results = []
     told = time.monotonic()
     with ThreadPoolExecutor(workers) as pool:
