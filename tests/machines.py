@@ -89,8 +89,10 @@ def python_of_nobody() -> tuple[str, dict]:
     Root's own may lie in root's home, which nobody else can read.
     """
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    starts_itself = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''], check=True)"
     for path in (sys.executable, f"/usr/local/bin/{version}", f"/usr/bin/{version}"):
-        if subprocess.run([*NOBODY, path, "-c", ""], capture_output=True).returncode == 0:
+        tried = subprocess.run([*NOBODY, path, "-c", starts_itself], capture_output=True)
+        if tried.returncode == 0:
             return path, dict(PYTHONPATH=sysconfig.get_path("purelib"))
     raise SystemExit(f"another user may start no {version} here")
 
