@@ -98,7 +98,7 @@ class Full(io.StringIO):
 
 def test_a_stream_that_drops_what_nobody_takes(tmp_path):
     assert LossyStream(Full()).write("metrics 1\n") == 10
-    file = LossyStream(open(tmp_path / "log", "w"))
+    file = LossyStream(open(tmp_path / "log", "w", encoding="UTF-8"))
     print("metrics 2", file=file, flush=True)
     assert (tmp_path / "log").read_text() == "metrics 2\n"
     assert file.encoding == "UTF-8"
