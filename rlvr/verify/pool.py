@@ -110,7 +110,9 @@ def in_threads(function: Callable, items: list, doing: str = "") -> list:
 
     Where it takes long and is named, how many are done is told now and then.
     """
-    workers = max(1, len(os.sched_getaffinity(0)) // world.LOCAL_WORLD_SIZE)
+    # macOS does not tell which cores are ours
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = max(1, cores // world.LOCAL_WORLD_SIZE)
     results = []
     with ThreadPoolExecutor(workers) as pool:
         for result in pool.map(function, items):
