@@ -201,7 +201,6 @@ MUTANTS = {
             ("world.LOCAL_WORLD_SIZE if config.shard_within_nodes else", ""),
         ],
     ),
-    "ranks": ("rlvr/machine/ranks.py", "run", [("cpu:gloo,cuda:nccl", "nccl")]),
     "checkpoints": (
         "rlvr/training/checkpoints.py",
         "checkpoints",
@@ -229,11 +228,12 @@ MUTANTS = {
     ),
     "ranks": (
         "rlvr/machine/ranks.py",
-        "ranks agrae cwgrpo common",
+        "ranks agrae cwgrpo common run",
         [
             ("return [total / world.WORLD_SIZE for total", "return [total for total"),
             ("torch.stack(padded, 1)", "torch.stack(padded)"),
             ("return max(gather([value]))", "return value"),
+            ("cpu:gloo,cuda:nccl", "nccl"),
         ],
     ),
     "updates": (
