@@ -169,7 +169,7 @@ def two_nodes(*program):
 def wait_for_step_2(printed):
     """The process id of each rank, once they are in the middle of a training."""
     begun = time.monotonic()
-    while "metrics 2/" not in printed():
+    while "  2/" not in printed():
         assert time.monotonic() < begun + 120, printed()
         time.sleep(0.1)
     return {int(rank): int(pid) for rank, pid in re.findall(r"rank (\d) is (\d+)", printed())}

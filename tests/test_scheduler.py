@@ -56,7 +56,7 @@ def job(tmp_path, cache_dir):
                 stderr=subprocess.STDOUT,
             )
             while process.poll() is None:
-                if number and f"metrics {step}/" in (tmp_path / "printed").read_text():
+                if number and f"  {step}/" in (tmp_path / "printed").read_text():
                     process.send_signal(number)
                     number = None  # once
                 time.sleep(0.05)
@@ -83,7 +83,7 @@ def test_a_job_that_is_warned_and_taken_back_ends_as_one_that_is_not(job, tmp_pa
 
     code, printed = job()
     assert code == 0, printed
-    assert f"metrics {second + 1}/8" in printed
+    assert f"  {second + 1}/8" in printed
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
 
     (tmp_path / "runs").rename(tmp_path / "stopped")
