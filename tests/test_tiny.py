@@ -207,12 +207,12 @@ def test_which_policy_a_run_starts_from():
 
 
 def test_a_run_starts_from_a_shipped_policy(bare, tmp_path):
-    """Nothing is taught, and nothing is written to the cache, whatever the tool."""
+    """Nothing is taught, and no policy is written to the cache, whatever the tool."""
     flags = "--max_steps 0 --eval_problems 2 --eval_samples 2 --output_dir run --cache_dir cache"
     result = bare("grpo", *flags.split(), "--base", "weak")
     assert result.code == 0, result.err
     assert "teaching the tiny" not in result.err
-    assert not Path("cache").exists()
+    assert [*Path("cache").glob("tiny*")] == []  # matplotlib may keep its list of fonts there
     assert 0.1 < rows("run", "eval")[0]["token_entropy"] < 0.3
     assert refused(bare("grpo", "--base", "weak", "--sft_steps", "3"), "grpo", "--base weak")
     for more in (dict(), dict(tie_word_embeddings=False)):
