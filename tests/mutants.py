@@ -313,7 +313,7 @@ MUTANTS = {
     ),
     "stream": (
         "rlvr/tasks/problems.py",
-        "datasets turns",
+        "rollouts turns",
         [
             ("own[reply.start : reply.stop] = 0", "own[reply.start + 1 : reply.stop] = 0"),
             ("self.position += world.WORLD_SIZE * count", "self.position += count"),
