@@ -19,6 +19,12 @@ HEADER = "  step  reward  length  cut off  entropy   mixed  clipped  gradient  s
 LINE = "  1/60   0.338    24.5       2%    0.163     62%    0.30%      1.24      3.0      3 min"
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A terminal of 100 columns, whatever the tests run on."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 def test_a_step_is_a_row_of_a_table(monkeypatch):
     console = Console()
     assert console.step(1, 60, ROW) == ["", HEADER, LINE]
