@@ -73,7 +73,8 @@ def random_batch(seed: int) -> Batch:
     mask[[1, 6]] = 0  # truncated
     logprobs = -normal(1).abs()
     return Batch(
-        advantages=normal(1),
+        # of both signs, and the loss is no small difference of large sums
+        advantages=1 + normal(1),
         mask=mask,
         logprobs=logprobs,
         old_logprobs=logprobs + normal(0.6),
