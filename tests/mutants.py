@@ -236,18 +236,12 @@ MUTANTS = {
             ("cpu:gloo,cuda:nccl", "nccl"),
         ],
     ),
-    "updates": (
-        "rlvr/training/run.py",
-        "ranks",
-        [
-            ("dist.all_reduce(parameter.grad)", "pass"),
-        ],
-    ),
     "shards": (
         "rlvr/policy/sharding.py",
         "ranks",
         [
             ("module.set_gradient_divide_factor(1.0)", "pass"),
+            ("dist.all_reduce(gradient, group=group)", "pass"),
         ],
     ),
     "logs": (
