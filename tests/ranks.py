@@ -23,6 +23,7 @@ import rlvr.flags.command_line
 import rlvr.tasks.datasets
 import rlvr.training.run
 from rlvr import world
+from rlvr.machine import end_one_of_several_ranks
 from rlvr.machine.ranks import global_sum
 from rlvr.policy.sharding import whole
 from rlvr.tasks.problems import Sample
@@ -176,6 +177,7 @@ def main(folder, cache, trainings):
 
     # One process group serves all trainings: to make several in a row is a race.
     rlvr.training.run.process_group = contextlib.nullcontext
+    rlvr.training.run.end_one_of_several_ranks = lambda: None
     if world.WORLD_SIZE > 1:
         dist.init_process_group("gloo")
 
@@ -183,6 +185,7 @@ def main(folder, cache, trainings):
         train(folder, cache, **training)
     if world.WORLD_SIZE > 1:
         dist.destroy_process_group()
+    end_one_of_several_ranks()
 
 
 if __name__ == "__main__":

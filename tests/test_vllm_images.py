@@ -1,7 +1,7 @@
 """Images through vLLM itself, on a CPU.
 
 tests/test_vllm_sampler.py says where this runs. For images vLLM wants torchvision, too, in a build
-for CPUs, or mended as .ci/run does it.
+for CPUs, or mended as .ci/more does it.
 
 By hand, it prints how far vLLM's log-probs are from the trainer's after each update:
 

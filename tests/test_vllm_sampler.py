@@ -1,6 +1,6 @@
 """vLLM beside the trainer, on a CPU: the weights are pushed after each update.
 
-.ci/run makes an environment for it, and runs `pytest -m vllm` there. In such an environment:
+.ci/more makes an environment for it, and runs `pytest -m vllm` there. In such an environment:
 
     export VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1
 

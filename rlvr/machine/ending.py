@@ -1,11 +1,14 @@
 """How a process ends: by a signal, with a full disk, or with nobody who reads what it prints."""
 
+import atexit
 import contextlib
 import errno
 import os
 import select
 import signal
 import sys
+
+from rlvr import world
 
 
 def asking_for_an_end() -> list[signal.Signals]:
@@ -86,3 +89,16 @@ def end_without_a_word() -> None:
         sys.stdout.flush()
     except OSError:
         sys.stdout = open(os.devnull, "w")
+
+
+def end_one_of_several_ranks() -> None:
+    """End the process with 0, where it is one of several ranks, before Python takes it apart.
+
+    Threads of torch that exchange numbers outlive their process group. Where Python takes down what
+    they still use, the process aborts now and then.
+    """
+    if world.WORLD_SIZE > 1:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

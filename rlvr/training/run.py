@@ -22,6 +22,7 @@ from rlvr.machine import (
     AT_EXIT,
     asking_for_an_end,
     choose_device,
+    end_one_of_several_ranks,
     end_without_a_word,
     from_rank_0,
     gather,
@@ -92,6 +93,7 @@ def launch(main, config) -> None:
     finally:
         status.clear_line()
         end_without_a_word()
+    end_one_of_several_ranks()
 
 
 def ended_before_a_step(folder: Path) -> bool:
