@@ -74,3 +74,10 @@ def test_drop_rows_after(tmp_path, capsys, half):
     assert told == f"{tmp_path}/metrics.jsonl lacks 2 steps, the first is 5\n"
     drop_rows_after(tmp_path, -1)
     assert read_rows(tmp_path, "metrics") == []
+
+
+def test_a_last_line_without_its_end_is_damaged(tmp_path):
+    """Its writer was killed: what stands there may be a part of a longer number."""
+    (tmp_path / "eval.jsonl").write_bytes(b'{"step": 1}\n{"step": 2}')
+    with pytest.raises(UserError, match="line 2 is damaged"):
+        read_rows(tmp_path, "eval")

@@ -229,3 +229,11 @@ def test_the_failures_of_a_shipped_policy_are_wrong_choices(name):
     spread = [share for key, share in found.items() if key.startswith("rate")]
     assert len(spread) == 4 and sum(spread) == pytest.approx(1)
     assert max(spread) < 0.6 and sum(share > 0.05 for share in spread) >= 3
+
+
+def test_a_damaged_folder_is_not_kept(tiny, tmp_path):
+    """Only a whole one that another process has put there takes the place of what is written."""
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy/config.json").write_text("{}")
+    with pytest.raises(UserError, match="cannot write"):
+        save_folder(tmp_path / "policy", *tiny, keep_whole=True)
