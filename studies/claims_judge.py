@@ -4,11 +4,22 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from claims_rows import BEST_STATIC, PAPERS, ROWS, STATIC_WEIGHTS, Job, Row, rows_from, runs_of
-from claims_rule import Evidence, decide, weigh
+from claims_rows import (
+    BEST_STATIC,
+    PAPERS,
+    START,
+    Job,
+    Row,
+    rows_from,
+    run_of,
+    runs_of,
+    static_weights,
+)
+from claims_rule import LOOKS, Evidence, decide, weigh
 from compare import smooth
 
 WINDOW = 10  # steps of the mean reward that "reach" is about
+CURVE = "pass@1", "pass@4", "pass@16", "entropy", "answer_entropy", "greedy"  # kept of evaluations
 
 
 class Verdict(NamedTuple):
@@ -17,7 +28,8 @@ class Verdict(NamedTuple):
     row: Row
     base: str
     evidence: Evidence | None
-    verdict: str  # holds, does not, unclear, or open before its first look
+    verdict: str  # a word of claims_rule.WORDS, or "open" before its first look
+    earlier: bool = False  # whether its runs are those of claims_page.EARLIER
 
 
 # ------------------------------------------------------------------------------ numbers of a run
@@ -82,85 +94,128 @@ def largest_misfit(row: dict) -> float:
     """The largest difference of pass@k and its fitted power law."""
     return max(
         abs(row[f"pass@{k}"] - math.exp(-row["fit_a"] * (k + row["fit_c"]) ** -row["fit_b"]))
-        for k in (1, 2, 4, 8, 16, 32)
+        for k in (1, 2, 4, 8, 16)
     )
 
 
 # -------------------------------------------------------------------------- verdicts on the rows
 
 
-def judge_all(lines: dict[Job, dict], bases, looks) -> list[Verdict]:
-    """The verdict on each row from each base that its runs are made from, paper by paper."""
+def judge_all(lines: dict, bases, names, looks=LOOKS) -> list[Verdict]:
+    """The verdict on each row from each base that its runs are made from, paper by paper.
+
+    names[base, run] is what the lines of a run are called, at the rate that was chosen for it.
+    """
     verdicts = []
     for paper in PAPERS:
-        rows = [row for row in ROWS if row.paper == paper]
-        places = [(row, base) for row in rows for base in bases if row in rows_from(base)]
-        family = [
-            weigh(at_looks(lines, base, row, looks), row.effect, looks) for row, base in places
-        ]
-        for place, evidence, verdict in zip(places, family, decide(family), strict=True):
-            verdicts.append(Verdict(*place, evidence, verdict))
+        for base in bases:  # a family: what is decided of it is all right with probability 95%
+            rows = [row for row in rows_from(base) if row.paper == paper]
+            found = [differences(lines, base, row, names) for row in rows]
+            family = [
+                weigh([values[:look] for look in looks if look <= len(values)], row.effect, looks)
+                for values, row in zip(found, rows, strict=True)
+            ]
+            for row, evidence, verdict in zip(rows, family, decide(family), strict=True):
+                verdicts.append(Verdict(row, base, evidence, verdict))
     return verdicts
 
 
-def at_looks(lines: dict[Job, dict], base: str, row: Row, looks) -> list[np.ndarray]:
-    """The row's differences at each look that it has reached, by the seeds of that look alone."""
-    found = [differences(lines, base, row, look) for look in looks]
-    return [values for look, values in zip(looks, found, strict=True) if len(values) == look]
+def lines_of(lines: dict, base: str, name: str) -> list[dict]:
+    """The lines of a run, seed by seed, as far as no seed is missing."""
+    found = []
+    while (job := Job(base, name, len(found))) in lines:
+        found.append(lines[job])
+    return found
 
 
-def differences(
-    lines: dict[Job, dict], base: str, row: Row, most_seeds: float = math.inf
-) -> np.ndarray:
+def seeds_of(lines: dict, base: str, row: Row, names) -> list[dict[str, dict]]:
+    """The lines of a row's runs by their names, for each of the first seeds that all have."""
+    found = []
+    while True:
+        wanted = {run: Job(base, names[base, run], len(found)) for run in runs_of(row, base)}
+        if any(job not in lines for job in wanted.values()):
+            return found
+        found.append({run: lines[job] for run, job in wanted.items()})
+
+
+def differences(lines: dict, base: str, row: Row, names) -> np.ndarray:
     """The row's difference for each of the first seeds that all its runs have, [seeds]."""
-    names = runs_of(row)
-    seeds = 0
-    while seeds < most_seeds and all(Job(base, name, seeds) in lines for name in names):
-        seeds += 1
-    runs = {name: [lines[Job(base, name, seed)] for seed in range(seeds)] for name in names}
+    seeds = seeds_of(lines, base, row, names)
+    if BEST_STATIC in (row.above, row.below) and len(seeds) < 2:
+        return np.zeros(0)
     if row.metric == "reach":
-        return reach_differences(runs) if seeds > 1 else np.zeros(0)
-    values = {
-        name: np.array([line["numbers"][row.metric] for line in found])
-        for name, found in runs.items()
-    }
-    if BEST_STATIC in (row.above, row.below):
-        if seeds < 2:
-            return np.zeros(0)
-        values[BEST_STATIC] = best_static(values)
+        return reach_differences(seeds, static_weights(base))
     above, below = (
-        values[side] if isinstance(side, str) else np.full(seeds, side)
-        for side in (row.above, row.below)
+        side_values(seeds, base, row, side, other)
+        for side, other in ((row.above, row.below), (row.below, row.above))
     )
     return above - below
 
 
-def best_static(values: dict[str, np.ndarray]) -> np.ndarray:
+def side_values(seeds: list[dict], base: str, row: Row, side, other) -> np.ndarray:
+    """The metric of one side of a row, [seeds]."""
+    if not isinstance(side, str):
+        return np.full(len(seeds), side)
+    if side == START:
+        return np.array([runs[run_of(base, other)]["evaluations"][0][row.metric] for runs in seeds])
+    if side == BEST_STATIC:
+        return best_static(seeds, row.metric, static_weights(base))
+    return np.array([runs[run_of(base, side)]["numbers"][row.metric] for runs in seeds])
+
+
+def matched(lines: dict, base: str, row: Row, names) -> np.ndarray:
+    """The row's difference at equal pass@1, [seeds]; none where a side is no run.
+
+    Both runs are read where they first have the pass@1 of the lower of both ends.
+    """
+    sides = (row.above, row.below)
+    if row.metric not in CURVE[1:] or any(side in (START, BEST_STATIC) for side in sides):
+        return np.zeros(0)
+    found = []
+    for runs in seeds_of(lines, base, row, names):
+        curves = [runs[run_of(base, side)]["evaluations"] for side in sides]
+        level = min(curve[-1]["pass@1"] for curve in curves)
+        above, below = (value_at(curve, level, row.metric) for curve in curves)
+        found.append(above - below)
+    return np.array(found)
+
+
+def value_at(curve: list[dict], level: float, metric: str) -> float:
+    """A metric where the run has this pass@1: at its end, or on the line that first gets there."""
+    if curve[-1]["pass@1"] == level or curve[0]["pass@1"] >= level:
+        return curve[-1 if curve[-1]["pass@1"] == level else 0][metric]
+    later = next(i for i, row in enumerate(curve) if row["pass@1"] >= level)
+    ends = curve[later - 1 : later + 1]
+    return float(np.interp(level, [row["pass@1"] for row in ends], [row[metric] for row in ends]))
+
+
+def best_static(seeds: list[dict], metric: str, weights: list[str]) -> np.ndarray:
     """For each seed the value of the static weight that is best on the mean of the other seeds.
 
     Which one is best is not chosen on the seed that it is compared on.
     """
+    values = {name: np.array([runs[name]["numbers"][metric] for runs in seeds]) for name in weights}
     found = []
-    for seed in range(len(values[STATIC_WEIGHTS[0]])):
-        best = max(STATIC_WEIGHTS, key=lambda name: np.delete(values[name], seed).mean())
+    for seed in range(len(seeds)):
+        best = max(weights, key=lambda name: np.delete(values[name], seed).mean())
         found.append(values[best][seed])
     return np.array(found)
 
 
-def reach_differences(runs: dict[str, list[dict]]) -> np.ndarray:
+def reach_differences(seeds: list[dict], weights: list[str]) -> np.ndarray:
     """By how many steps FADE is first at the best static weight's peak, for each seed.
 
     The target is the peak of the mean curve of the other seeds, and the best static weight is the
     one whose curve that is. A run that does not get there has all its steps.
     """
     curves = {
-        name: smooth(np.array([line["rewards"] for line in found]), WINDOW)[:, WINDOW - 1 :]
-        for name, found in runs.items()
+        name: smooth(np.array([runs[name]["rewards"] for runs in seeds]), WINDOW)[:, WINDOW - 1 :]
+        for name in ("FADE", *weights)
     }
     found = []
-    for seed in range(len(curves["FADE"])):
-        means = {name: np.delete(curves[name], seed, 0).mean(0) for name in STATIC_WEIGHTS}
-        best = max(STATIC_WEIGHTS, key=lambda name: means[name].max())
+    for seed in range(len(seeds)):
+        means = {name: np.delete(curves[name], seed, 0).mean(0) for name in weights}
+        best = max(weights, key=lambda name: means[name].max())
         steps = [first_at(curves[name][seed], means[best].max()) for name in (best, "FADE")]
         found.append(steps[0] - steps[1])
     return np.array(found, dtype=float)
@@ -169,27 +224,3 @@ def reach_differences(runs: dict[str, list[dict]]) -> np.ndarray:
 def first_at(curve: np.ndarray, level: float) -> int:
     """The first index at which a curve has the level; its length where it never does."""
     return int(np.argmax(curve >= level)) if curve.max() >= level else len(curve)
-
-
-def next_jobs(lines: dict[Job, dict], bases, looks) -> list[Job]:
-    """The runs to make next: of all rows for the first look, then of those that are unclear.
-
-    Headlines come first, and a run's seeds one after another, so that rows are decided on the way.
-    """
-    for look in looks:
-        undecided = [
-            verdict
-            for verdict in judge_all(lines, bases, looks)
-            if verdict.verdict in ("open", "unclear")
-            and (verdict.evidence is None or verdict.evidence.seeds < look)
-        ]
-        undecided.sort(key=lambda verdict: not verdict.row.headline)
-        for base in bases:
-            names = dict.fromkeys(
-                name for found in undecided if found.base == base for name in runs_of(found.row)
-            )
-            jobs = [Job(base, name, seed) for name in names for seed in range(look)]
-            missing = [job for job in jobs if job not in lines]
-            if missing:
-                return missing
-    return []

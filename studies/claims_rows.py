@@ -5,27 +5,28 @@ from typing import NamedTuple
 
 
 class Base(NamedTuple):
-    """A starting policy, and the problems that it is trained on, as flags."""
+    """A starting policy, the problems that it is trained on, and how its learning rates are found.
+
+    Where rates are tuned, the grid begins around these two.
+    """
 
     model: str
-    problems: str
-    of_checkpoint: str = ""  # what a checkpoint needs beside them, as it is no tiny policy
+    problems: str = ""
+    rate: str = "1e-4"
+    equal_rate: str = "3e-5"  # of runs with EQUAL; lr max|A| of FADE's `mean` is GRPO's then
+    tuned_on: str = ""  # the base that rates are tuned on; "" for none
 
 
-AS_TINY = (  # the tiny policy's defaults
-    "--dataset countdown --max_completion_length 48 --rollout_batch_size 512"
-)
 LANGUAGE_MODEL = "SmolLM2-135M"
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
-# Level 2 has two-digit sums and chains. Alone it starts with whole batches without a success.
-# "99 + 90 - 59 = 130" takes 15 tokens; the default of 10 would cut the longest answers off.
-SUMS = "--dataset arithmetic --arithmetic_levels 1,2 --max_completion_length 16"
+# The language model starts where eight steps of GRPO have taught it the form of an answer.
+FORM = f"grpo --model {MODEL} --dataset arithmetic --learning_rate 1e-5 --max_steps 8 --seed 1000"
 BASES = {
-    "middle": Base("--base middle", "", AS_TINY),
-    "weak": Base("--base weak", "--numbers 3,4", AS_TINY),
-    LANGUAGE_MODEL: Base(f"--model {MODEL}", f"{SUMS} --microbatch_tokens 2048"),
+    "middle": Base("--base middle", tuned_on="middle"),
+    "strong": Base("--base strong", tuned_on="middle"),
+    LANGUAGE_MODEL: Base("--model {form}", "--dataset arithmetic", "1e-5", "3.3e-6"),
 }
-TINY = "middle", "weak"
+TINY = "middle", "strong"
 
 START = "start"  # the policy before training
 GROWTH = "Proposition 1"  # trains nothing
@@ -33,17 +34,13 @@ LONG = "GRPO, long"
 BEST_STATIC = "best static"
 STATIC_WEIGHTS = ("mean", "delta 0.5", "Power 2")  # without feedback, FADE's rivals
 
-# As section 11.3 of FADE has it. The learning rate is that at which `mean` has the default of 1e-4.
-EQUAL = "--equalize_learning_rate --learning_rate 3.3e-5"
-MODEL_EQUAL = "--equalize_learning_rate --learning_rate 1e-5"  # at which it has 3e-5
+EQUAL = "--equalize_learning_rate"  # as section 11.3 of FADE has it
 UNTIED = "--no_tie_word_embeddings"
 PRINTED_CLIPPING = "--epsilon 0.2 --epsilon_high 0.2"  # as two-stage dynamics prints it for GSPO
 GSPO_CLIPPING = "--epsilon 3e-4 --epsilon_high 4e-4"
-FROM_EVERY_BASE = {  # the name of a run, and its script and flags
-    START: "grpo --max_steps 0",
+OF_HEADLINES = {  # the name of a run, and its script and flags
     "GRPO": "grpo",
     "A-GRAE": "agrae",
-    "positive-dominant": "agrae --variant positive-dominant",
     "negative-dominant": "agrae --variant negative-dominant",
     "two-stage GRPO": "grpo --variant two-stage-grpo",
     "two-stage GRPO-N": "grpo --variant two-stage-grpo-n",
@@ -53,11 +50,13 @@ FROM_EVERY_BASE = {  # the name of a run, and its script and flags
     "mean": f"fade --weight mean {EQUAL}",
     "delta 0.5": f"fade --variant asym {EQUAL}",
     "Power 2": f"fade --variant power {EQUAL}",
+    "EntIncrease": "asymgrpo --variant ent-increase",
     "CW-GRPO": "cwgrpo",
-    GROWTH: "entropy_growth",
 }
 FROM_THE_MIDDLE_BASE = {
-    **FROM_EVERY_BASE,
+    **OF_HEADLINES,
+    GROWTH: "entropy_growth",
+    "positive-dominant": "agrae --variant positive-dominant",
     "hard-focused": "agrae --variant hard-focused",
     "easy-focused": "agrae --variant easy-focused",
     "sample level": "agrae --variant sample-level",
@@ -83,26 +82,35 @@ FROM_THE_MIDDLE_BASE = {
     "GRPO, bonus": "asymgrpo --variant grpo-entropy",
     "Dr.GRPO, tokens": "grpo --variant dr-grpo --aggregation token",
     "EntDecrease": "asymgrpo --variant ent-decrease",
-    "EntIncrease": "asymgrpo --variant ent-increase",
     "delta 2": f"fade --weight asym --weight_args delta=2 {EQUAL}",
     "pass@4": f"fade --weight mix_pass_k --weight_args k=4 {EQUAL}",
     "alpha only": f"fade --variant alpha-only {EQUAL}",
     "delta only": f"fade --variant delta-only --target_entropy 0.2 {EQUAL}",
+    "log-schedule": f"fade --variant log-schedule {EQUAL}",
+    "entropy only": f"fade --variant entropy-only --target_entropy 0.2 {EQUAL}",
     "mean, untied": f"fade --weight mean {EQUAL} {UNTIED}",
     "delta 0.5, untied": f"fade --variant asym {EQUAL} {UNTIED}",
     "delta 2, untied": f"fade --weight asym --weight_args delta=2 {EQUAL} {UNTIED}",
     "Clip-Cov": "cwgrpo --variant clip-cov --clip_cov_fraction 0.01",
 }
-# FADE's target is half of the first step's entropy, as in the paper: this model's falls far below.
+# Its completions are of nearly one length, so that one GRPO stands for all three. FADE's target is
+# half of the first step's entropy, as in the paper.
+ALIASES = {"two-stage GRPO": "GRPO", "GRPO, tokens": "GRPO"}
 FROM_THE_LANGUAGE_MODEL = {
-    name: command.replace(EQUAL, MODEL_EQUAL)
-    for name, command in FROM_THE_MIDDLE_BASE.items()
-    if name in (*FROM_EVERY_BASE, "EntIncrease", "REINFORCE", "Pos-Only", "Neg-Only", "GSPO")
-    or name in ("GSPO-N", "Clip-Cov")
-} | {"FADE": f"fade {MODEL_EQUAL}"}
+    "GRPO": "grpo",
+    "A-GRAE": "agrae",
+    "two-stage GRPO-N": "grpo --variant two-stage-grpo-n",
+    "AsymGRPO": "asymgrpo",
+    "EntIncrease": "asymgrpo --variant ent-increase",
+    "FADE": f"fade {EQUAL}",
+    "mean": f"fade --weight mean {EQUAL}",
+    "CW-GRPO": "cwgrpo",
+    "GRPO, 3e-5": "grpo --learning_rate 3e-5",
+}
 RUNS = {
     "middle": FROM_THE_MIDDLE_BASE,
-    "weak": FROM_EVERY_BASE,
+    "strong": OF_HEADLINES,
+    "weak": OF_HEADLINES | {name: "" for name in ("positive-dominant", GROWTH)},  # as EARLIER
     LANGUAGE_MODEL: FROM_THE_LANGUAGE_MODEL,
 }
 
@@ -151,11 +159,11 @@ OURS = {  # the least difference that would matter where a paper prints none
     "reach": 5.0,
     "r1": 0.05,
     "slope": 0.1,
-    "fit error": 0.02,
+    "fit error": 0.002,
     "top 1% share": 0.03,
     "1 - delta": 0.05,
 }
-COOL = "cool "  # before a metric: sampled as the paper evaluates, not at temperature 1
+OF_NO_PAPER = "no paper's"
 FAR = {  # how far the setting is from the paper's, for every row of it
     "A-GRAE": "0.3 M parameters for 7 B, 48 steps of 16 x 8 for 20 epochs of 1,024 x 8, pass@16 "
     "for pass@256",
@@ -165,6 +173,7 @@ FAR = {  # how far the setting is from the paper's, for every row of it
     "FADE": "0.3 M parameters for 7 B and 32 B, 48 steps for some 20,000, sums for programs",
     "CW-GRPO": "0.3 M parameters for 1.5 B and 7 B, 48 steps of 16 x 8 for 100 of 12 x 12, no "
     "format reward, clipping at 0.2",
+    OF_NO_PAPER: "the choice of a default learning rate",
 }
 PAPERS = [*FAR]
 NOTES = {  # what else is far from the paper's setting, by its word in CLAIMS
@@ -178,6 +187,7 @@ NOTES = {  # what else is far from the paper's setting, by its word in CLAIMS
     "reward": "training reward for held-out pass@1",
     "laws": "the paper says that it fits better than other laws",
     "signs": "here of both signs; in Table 1 it is 0.12 for positive ones, 0.17 for negative ones",
+    "tables": "so the text says; in Table 5 the group level is above at k = 256",
     "many": "1% of the tokens, not 0.02%",
 }
 # section (! for a headline) | claim | metric | above | below | effect, where printed | note
@@ -194,8 +204,6 @@ CLAIMS = {
 4.3 | hard-focused has the higher late reward | late | hard-focused | easy-focused
 5.3! | A-GRAE beats GRPO in pass@1 | pass@1 | A-GRAE | GRPO | 0.018
 5.3 | A-GRAE beats GRPO in pass@16 | pass@16 | A-GRAE | GRPO | 0.022
-5.3 | A-GRAE beats GRPO in pass@1 at T = 0.6 | cool pass@1 | A-GRAE | GRPO | 0.018
-5.3 | A-GRAE beats GRPO in pass@16 at T = 0.6 | cool pass@16 | A-GRAE | GRPO | 0.022
 5.3 | A-GRAE on DAPO beats DAPO in pass@1 | pass@1 | A-GRAE, DAPO | DAPO | 0.019
 5.3 | A-GRAE on Dr.GRPO beats Dr.GRPO in pass@1 | pass@1 | A-GRAE, Dr.GRPO | Dr.GRPO | 0.014
 5.3 | A-GRAE beats W-REINFORCE in pass@1 | pass@1 | A-GRAE | W-REINFORCE | 0.017
@@ -203,10 +211,10 @@ CLAIMS = {
 5.4 | A-GRAE beats GRPO in greedy accuracy | greedy | A-GRAE | GRPO
 5.4 | its sample level alone raises pass@1 | pass@1 | sample level | GRPO | 0.013
 5.4 | its group level alone raises pass@16 | pass@16 | group level | GRPO | 0.027
+5.4 | all of it keeps more pass@16 than its group level | pass@16 | A-GRAE | group level |  | tables
 """,
     "two-stage dynamics": """
 C.3! | GRPO's pass@16 falls below the start's | pass@16 | start | two-stage GRPO | 0.032 | Table 1
-C.3 | at T = 0.6 GRPO's pass@16 falls, too | cool pass@16 | start | two-stage GRPO | 0.032
 4.2 | GRPO raises pass@1 | pass@1 | two-stage GRPO | start | 0.106
 4.2! | GRPO-N keeps more pass@16 than GRPO | pass@16 | two-stage GRPO-N | two-stage GRPO | 0.011
 4.2 | GRPO-N is above the start in pass@16 | pass@16 | two-stage GRPO-N | start | 0.051
@@ -242,7 +250,6 @@ C.5 | GSPO-N keeps more entropy than GSPO | entropy | GSPO-N | GSPO | 0.009
 4.2 | GRPO beats Pos-Only in pass@1 | pass@1 | GRPO, tokens | Pos-Only | 0.012
 4.2 | GRPO beats Neg-Only in pass@1 | pass@1 | GRPO, tokens | Neg-Only | 0.02
 4.2! | AsymGRPO beats GRPO in pass@1 | pass@1 | AsymGRPO | GRPO, tokens | 0.029
-4.2 | AsymGRPO beats GRPO in pass@1 at T = 0.4 | cool pass@1 | AsymGRPO | GRPO, tokens | 0.029
 4.2 | AsymGRPO beats the tied 0.7 in pass@1 | pass@1 | AsymGRPO | tied 0.7 | 0.022
 4.2 | AsymGRPO beats clip-higher in pass@1 | pass@1 | AsymGRPO | clip-higher | 0.006
 4.2 | AsymGRPO beats an entropy bonus in pass@1 | pass@1 | AsymGRPO | GRPO, bonus | 0.018
@@ -263,15 +270,19 @@ C.5 | GSPO-N keeps more entropy than GSPO | entropy | GSPO-N | GSPO | 0.009
 5 | FADE beats the best static weight in pass@16 | pass@16 | FADE | best static
 5 | without delta FADE's entropy collapses | entropy | FADE | alpha only
 5 | without alpha FADE loses pass@16 | pass@16 | FADE | delta only
+5 | a log-schedule loses pass@16 | pass@16 | FADE | log-schedule
+5 | alpha and delta by entropy alone lose pass@16 | pass@16 | FADE | entropy only
 12 | the shifted power law fits pass@k to 0.02 | fit error | 0.02 | GRPO |  | laws
 """,
     "CW-GRPO": """
 2.2 | the top 1% of tokens hold 0.12 of the covariance | top 1% share | CW-GRPO | 0.12 |  | signs
 3.2! | CW-GRPO's entropy moves less than GRPO's | swing | GRPO | CW-GRPO
 3.2! | CW-GRPO beats GRPO in pass@1 | pass@1 | CW-GRPO | GRPO | 0.027
-3.2 | CW-GRPO beats GRPO in pass@1 at T = 0.6 | cool pass@1 | CW-GRPO | GRPO | 0.027
 3.2 | Clip-Cov beats GRPO in pass@1 | pass@1 | Clip-Cov | GRPO | 0.01 | many
 3.2 | CW-GRPO beats Clip-Cov in pass@1 | pass@1 | CW-GRPO | Clip-Cov | 0.017
+""",
+    OF_NO_PAPER: """
+SmolLM2-135M | 1e-5 ends above 3e-5 in pass@1 | pass@1 | GRPO | GRPO, 3e-5
 """,
 }
 
@@ -287,7 +298,7 @@ def read_row(paper: str, line: str) -> Row:
         metric=metric,
         above=run_or_number(above),
         below=run_or_number(below),
-        effect=float(effect) if effect else OURS[metric.removeprefix(COOL)],
+        effect=float(effect) if effect else OURS[metric],
         printed=bool(effect),
         far=NOTES[note] if note else "",
         headline=section.endswith("!"),
@@ -302,25 +313,26 @@ def run_or_number(cell: str) -> str | float:
 ROWS = [read_row(paper, line) for paper, text in CLAIMS.items() for line in text.split("\n")[1:-1]]
 
 
-def runs_of(claim: Row) -> tuple[str, ...]:
-    """The runs that a row compares."""
-    found = []
-    for side in (claim.above, claim.below):
-        if side == BEST_STATIC:
-            found += STATIC_WEIGHTS
-        elif isinstance(side, str):
-            found.append(side)
-    if claim.metric == "reach":
-        found += STATIC_WEIGHTS
+def static_weights(base: str) -> list[str]:
+    """FADE's rivals that are run from a base."""
+    return [name for name in STATIC_WEIGHTS if name in RUNS[base]]
+
+
+def run_of(base: str, side: str) -> str:
+    """The run that stands for one side of a row."""
+    return side if side in RUNS[base] else ALIASES.get(side, side)
+
+
+def runs_of(claim: Row, base: str) -> tuple[str, ...]:
+    """The runs that a row compares. The start is seen in the first evaluation of the other one."""
+    sides = [side for side in (claim.above, claim.below) if isinstance(side, str)]
+    found = [run_of(base, side) for side in sides if side not in (START, BEST_STATIC)]
+    if BEST_STATIC in sides:
+        found += static_weights(base)
     return tuple(dict.fromkeys(found))
 
 
 def rows_from(base: str) -> list[Row]:
-    """The rows whose runs are made from this base.
-
-    The language model is evaluated at temperature 1 alone.
-    """
-    found = [claim for claim in ROWS if {*runs_of(claim)} <= {*RUNS[base]}]
-    if base == LANGUAGE_MODEL:
-        found = [claim for claim in found if not claim.metric.startswith(COOL)]
-    return found
+    """The rows whose runs are made from this base; from the strong policy the headlines alone."""
+    found = [claim for claim in ROWS if {*runs_of(claim, base)} <= {*RUNS[base]}]
+    return [claim for claim in found if claim.headline or base != "strong"]

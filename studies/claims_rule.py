@@ -1,13 +1,19 @@
 """THE RULE of claims.py, which was fixed before its runs.
 
 A row is a difference between two runs of one seed, which share the starting policy, the problems
-and the random numbers. Over the seeds it has two hypotheses to refute, by one-sided t-tests: "not
-above 0" (refuted, the claim HOLDS) and "not below the paper's effect" (refuted, and the other is
-not, the claim DOES NOT HOLD). Otherwise it is UNCLEAR, and its 95% interval is what is known. There
-is a look after 4, 8, 16 and 32 seeds, and only rows that are unclear get more seeds. A p-value is
-the smallest of the looks so far, times the number of looks. Holm's correction is for all hypotheses
-of one paper, so that with probability 95% all that is decided of a paper is right. Where a paper
-prints no number, the effect is ours: the least that would matter.
+and the random numbers. Each run has the learning rate that was best for its method. Three
+statements are tried to be refuted over the seeds, by one-sided t-tests: the mean difference is "not
+above 0", "not below the paper's effect", "not below 0". Refuted is what has p <= 0.05 after Holm's
+correction, which is for all statements of a paper from one starting policy, and after a factor of 2
+for two looks: after 4 seeds, and after 8. Then the claim
+
+- HOLDS: above 0, and not surely below the paper's effect;
+- is SMALLER: above 0, and below the paper's effect;
+- has NONE of the effect: below the paper's effect, and on neither side of 0;
+- is REVERSED: below 0;
+- is UNCLEAR otherwise, and its 95% interval is what is known.
+
+Where a paper prints no number, the effect is ours: the least that would matter.
 """
 
 import math
@@ -15,7 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-LOOKS = (4, 8, 16, 32)  # seeds at which a row is judged; the last is the cap
+LOOKS = (4, 8)  # seeds at which a row is judged
+WORDS = "holds", "smaller", "none", "reversed", "unclear"
 LEVEL = 0.05  # of a wrong decision among all of a paper
 
 
@@ -59,33 +66,30 @@ def p_above(values, bound: float) -> float:
 
 
 class Evidence(NamedTuple):
-    """What the seeds say of one row."""
+    """What the seeds say of one row: p-values, each of the opposite of its name."""
 
     seeds: int  # of the last look
     mean: float
     low: float
     high: float
-    p_holds: float  # of "not above 0"
-    p_fails: float  # of "not below the paper's effect"
+    above: float  # of "not above 0"
+    smaller: float  # of "not below the paper's effect"
+    below: float  # of "not below 0"
 
 
-def weigh(at_looks: list[np.ndarray], effect: float, looks) -> Evidence | None:
+def weigh(at_looks: list[np.ndarray], effect: float, looks=LOOKS) -> Evidence | None:
     """The evidence of a row's differences at each look so far; None before the first look.
 
-    Each look has its own differences, [seeds] each, because some of them depend on the other seeds.
-    Those that come later must not change a look that has been taken.
+    A p-value is the smallest of the looks so far, times the number of looks.
     """
     if not at_looks:
         return None
-    p_holds = min(p_above(values, 0.0) for values in at_looks)
-    p_fails = min(p_above(-values, -effect) for values in at_looks)
-    kept = at_looks[-1]
-    return Evidence(
-        len(kept),
-        *interval(kept),
-        min(1.0, len(looks) * p_holds),
-        min(1.0, len(looks) * p_fails),
+    p_values = (
+        min(p_above(sign * values, sign * bound) for values in at_looks)
+        for sign, bound in ((1, 0.0), (-1, effect), (-1, 0.0))
     )
+    kept = at_looks[-1]
+    return Evidence(len(kept), *interval(kept), *(min(1.0, len(looks) * p) for p in p_values))
 
 
 def holm(p_values) -> np.ndarray:
@@ -105,14 +109,16 @@ def decide(family: list[Evidence | None]) -> list[str]:
     """
     p_values = []
     for evidence in family:
-        p_values += [1.0, 1.0] if evidence is None else [evidence.p_holds, evidence.p_fails]
-    adjusted = holm(p_values).reshape(-1, 2)
+        p_values += [1.0] * 3 if evidence is None else evidence[-3:]
+    sure = holm(p_values).reshape(-1, 3) <= LEVEL
     verdicts = []
-    for evidence, (holds, fails) in zip(family, adjusted, strict=True):
+    for evidence, (above, smaller, below) in zip(family, sure, strict=True):
         if evidence is None:
             verdicts.append("open")
-        elif holds <= LEVEL:
-            verdicts.append("holds")
+        elif above:
+            verdicts.append("smaller" if smaller else "holds")
+        elif below:
+            verdicts.append("reversed")
         else:
-            verdicts.append("does not" if fails <= LEVEL else "unclear")
+            verdicts.append("none" if smaller else "unclear")
     return verdicts

@@ -48,7 +48,7 @@ FOR_EVER = 10**6  # steps
 class Work:
     """What both sides do in a step."""
 
-    shape: tuple[int, ...]  # hidden, intermediate, layers, heads, vocabulary; () is the tiny policy
+    shape: tuple[int, ...]  # of `make_model`; () is the tiny policy
     prompts: int
     generations: int  # of a prompt
     minibatch: int  # completions
@@ -56,11 +56,14 @@ class Work:
     checkpointing: bool = False  # gradient checkpointing, for what else does not fit twice
 
 
-QWEN_05, QWEN_15 = (896, 4864, 24, 14, 151936), (1536, 8960, 28, 12, 151936)  # Qwen2.5's shapes
-TWO_LAYERS, SMALL = (896, 4864, 2, 14, 151936), (64, 96, 2, 2, 500)
+# hidden, intermediate, layers, heads, heads of keys and values, vocabulary
+QWEN_05, QWEN_15 = (896, 4864, 24, 14, 2, 151936), (1536, 8960, 28, 12, 2, 151936)  # Qwen2.5's
+TWO_LAYERS, SMALL = (896, 4864, 2, 14, 2, 151936), (64, 96, 2, 2, 2, 500)
+SMOLLM2 = (576, 1536, 30, 9, 3, 49152)  # of 135 M parameters
 WORK = {
     "tiny": Work((), prompts=32, generations=16, minibatch=256, tokens=40),
     "vocabulary": Work(TWO_LAYERS, prompts=2, generations=4, minibatch=4, tokens=96),
+    "SmolLM2": Work(SMOLLM2, prompts=8, generations=8, minibatch=64, tokens=10),
     "0.5B": Work(QWEN_05, prompts=16, generations=8, minibatch=32, tokens=512),
     "1.5B": Work(QWEN_15, prompts=16, generations=8, minibatch=16, tokens=512, checkpointing=True),
     "quick": Work(SMALL, prompts=2, generations=4, minibatch=4, tokens=8),
@@ -75,14 +78,14 @@ def make_model(shape: tuple[int, ...], folder: str) -> str:
     if not shape:
         return str(rlvr.policy.tiny.tiny_folder(Config()))
     torch.manual_seed(0)
-    hidden, intermediate, layers, heads, vocabulary = shape
+    hidden, intermediate, layers, heads, of_keys, vocabulary = shape
     config = transformers.Qwen2Config(
         hidden_size=hidden,
         intermediate_size=intermediate,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         vocab_size=vocabulary,
-        num_key_value_heads=2,
+        num_key_value_heads=of_keys,
         max_position_embeddings=32768,
         tie_word_embeddings=True,
         pad_token_id=0,

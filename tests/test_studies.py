@@ -4,8 +4,10 @@ import math
 
 import project
 
-import claims
+import claims_judge
+import claims_page
 import claims_rule
+import claims_runs
 import default_runs
 import fade_section_15
 import numpy as np
@@ -107,7 +109,7 @@ def test_holm():
 
 def evidence_of(values, effect=0.02):
     at_looks = [np.asarray(values)[:look] for look in LOOKS if look <= len(values)]
-    return claims_rule.weigh(at_looks, effect, LOOKS)
+    return claims_rule.weigh(at_looks, effect)
 
 
 def test_looks_are_paid_for():
@@ -115,19 +117,48 @@ def test_looks_are_paid_for():
     values = np.array([1.0, 1.1, 0.9, 1.05, -3.0, 4.0, -2.0, 3.0])
     evidence = evidence_of(values, 0.5)
     assert evidence.seeds == 8
-    assert evidence.p_holds == pytest.approx(len(LOOKS) * claims_rule.p_above(values[:4], 0))
+    assert evidence.above == pytest.approx(len(LOOKS) * claims_rule.p_above(values[:4], 0))
     assert evidence_of(values[:3]) is None
 
 
 def test_the_verdicts():
+    """Of an effect of 0.02, by means that are sure but for the last one."""
     noise = np.array([1, -1] * (LOOKS[-1] // 2))
-    means = {0.03: "holds", 0.0: "does not", -0.03: "does not", 0.01: "holds"}
+    means = {0.03: "holds", 0.01: "smaller", 0.0: "none", -0.03: "reversed"}
     family = [evidence_of(mean + 0.001 * noise) for mean in means]
     family += [evidence_of(0.01 + 0.2 * noise), None]
     assert claims_rule.decide(family) == [*means.values(), "unclear", "open"]
-    border = Evidence(8, 0.02, 0.01, 0.03, p_holds=0.02, p_fails=1.0)
-    assert claims_rule.decide([border]) == ["holds"]
+    border = Evidence(8, 0.02, 0.01, 0.03, above=0.016, smaller=1.0, below=1.0)
+    assert claims_rule.decide([border]) == ["holds"]  # 0.016 x 3 <= 0.05
     assert claims_rule.decide([border, None]) == ["unclear", "open"]  # another row of the paper
+
+
+def test_equal_pass_at_1():
+    """Each run is read on the line that first gets to the lower of both ends, 0.4 here."""
+
+    def curve_of(*points):
+        return [{"pass@1": x, "pass@16": y} for x, y in points]
+
+    fast = curve_of((0.2, 0.9), (0.6, 0.7), (0.8, 0.4))
+    slow = curve_of((0.2, 0.9), (0.5, 0.88), (0.4, 0.86))
+    found = [claims_judge.value_at(curve, 0.4, "pass@16") for curve in (fast, slow)]
+    assert found == pytest.approx([0.8, 0.86])
+    assert claims_judge.value_at(fast, 0.1, "pass@16") == 0.9  # the other has fallen
+
+
+def test_a_best_rate_has_a_neighbour_on_both_sides():
+    """The grid grows from 1e-4 until it has; the choice goes by the last eight steps alone."""
+    at_end, lines = {"3e-5": 0.2, "1e-4": 0.3, "3e-4": 0.4, "1e-3": 0.1}, {}
+    tried = []
+    while missing := claims_runs.rates_to_try(lines, claims_runs.PLAN, "middle", "GRPO")[0]:
+        tried.append(missing)
+        for rate in missing:
+            rewards = [0.9] * 40 + [at_end[rate]] * 8
+            for seed in claims_runs.TUNING:
+                lines["middle", f"GRPO at {rate}", seed] = {"rewards": rewards}
+    assert tried == [["3e-5", "1e-4", "3e-4"], ["1e-3"]]
+    for base in ("middle", "strong"):
+        assert claims_runs.rate_of(lines, claims_runs.PLAN, base, "GRPO") == "3e-4"
 
 
 @pytest.mark.slow
@@ -139,8 +170,8 @@ def test_mine_by_its_command(tmp_path):
         command = ["--mine", "my.py --beta 1", "--quick", "--processes", "1"]
         done = run_study("claims", *command, folder=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert "| weak | my.py --beta 1 less grpo.py | " in done.stdout
-    assert done.stdout.startswith("0 of 8 runs are missing")
+        assert "| strong | my.py --beta 1 less grpo.py | " in done.stdout
+    assert done.stdout.startswith("| base ")  # all runs were kept
 
 
 @pytest.mark.slow
@@ -148,5 +179,5 @@ def test_the_page_is_what_the_results_give(tmp_path):
     """Writing it anew changes no byte."""
     page = (project.STUDIES / "CLAIMS.md").read_text()
     (tmp_path / "CLAIMS.md").write_text(page)
-    claims.report(tmp_path)
+    claims_page.write_report(tmp_path)
     assert (tmp_path / "CLAIMS.md").read_text() == page
