@@ -27,7 +27,7 @@ def width() -> int:
 
 def on_terminal() -> bool:
     """Whether a line can be replaced by the next one."""
-    return sys.stderr.isatty()
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def replace_line(text: str) -> None:
@@ -70,8 +70,9 @@ def progress(doing: str, done: int, total: int) -> None:
 
 def stop(number, frame) -> None:
     """Ctrl-C while modules are imported: end in one line, in place of an import's traceback."""
-    sys.stderr.write(f"\n{os.path.basename(sys.argv[0])}: stopped\n")
-    sys.stderr.flush()
+    if world.RANK == 0:
+        sys.stderr.write(f"\n{os.path.basename(sys.argv[0])}: stopped\n")
+        sys.stderr.flush()
     os._exit(130)
 
 

@@ -103,7 +103,7 @@ def draw_steps(
             steps = [row["step"] for row in runs[0]]
             lines = np.array([[row[key] for row in rows] for rows in runs])
             band(axis, steps, smooth(lines, window), label, style)
-    axis.set(xlabel="step", title=key)
+    axis.set(xlabel="step", title=f"{key}, mean of {window} steps" if window > 1 else key)
 
 
 def draw_pass_at_k(axis, groups: dict[str, list[Path]], step: int | None = None) -> None:

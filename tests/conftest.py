@@ -121,6 +121,8 @@ def run(bare, cache_dir):
 
     def run_small(script, **flags):
         small = {**small_flags(flags), "output_dir": "run", "cache_dir": cache_dir}
+        if flags.get("max_steps") == 0:
+            del small["save_steps"]  # nothing reads it
         return bare(script, *arguments(**small | flags))
 
     return run_small

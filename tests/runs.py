@@ -45,6 +45,7 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "CUDA_VISIBLE_DEVICES": "",
     "PYTHONUNBUFFERED": "1",
+    "TERM": "xterm",  # a dumb one has no line that is replaced
 }
 WITH_PROJECT = {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}  # for programs that are not in its folder
 real_load_problems = rlvr.tasks.datasets.load_problems

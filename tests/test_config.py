@@ -143,6 +143,10 @@ REFUSED = [
         "fade --weight log_schedule --alpha_from_entropy",
         "--alpha_from_entropy is for --weight fade",
     ),
+    ("grpo --max_steps 0 --learning_rate 1", "--learning_rate is for training, and --max_steps 0"),
+    ("grpo --max_steps 0 --temperature 0.4", "--temperature is for training, and --max_steps 0"),
+    ("agrae --max_steps 0 --alpha 1", "--alpha is for training, and --max_steps 0 evaluates only"),
+    ("cwgrpo --no_detach_weights --max_steps 0", "--detach_weights is for training, and --max"),
     ("fade --weight grpo --batch_mean", "--batch_mean is for --weight fade, log_schedule, power"),
 ]
 
@@ -205,7 +209,9 @@ def test_what_several_ranks_cannot_share(message, monkeypatch, ranks, line, said
 @pytest.mark.parametrize(
     "line",
     [
-        "grpo --max_steps 0 --learning_rate 0 --success_threshold=-0.5",
+        "grpo --learning_rate 0 --success_threshold=-0.5",
+        "grpo --max_steps 0 --model gpt2 --variant gspo --eval_protocol fade --max_turns 8 --tool "
+        "calculator --minibatch_size 64 --eval_steps 1",
         "grpo --dynamic_sampling --max_redraws 0",
         "grpo --tool calculator --max_turns 1",
         "grpo --numbers 4 --model gpt2",

@@ -88,6 +88,9 @@ def test_a_terminal_has_one_line_that_is_replaced(monkeypatch, capsys):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not status.on_terminal()
+    monkeypatch.setenv("TERM", "xterm")
     status.progress("grading", 0, 64)
     status.progress("grading", 1, 64)  # too soon
     monkeypatch.setattr(status, "SECONDS_BETWEEN_BARS", -1.0)

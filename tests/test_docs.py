@@ -304,14 +304,15 @@ def test_verifiers_and_protocols_of_the_tables():
 
 
 def test_your_own_algorithm(run_once, tmp_path, monkeypatch):
-    """Its three pieces of code, put where the README says, are a script that trains."""
+    """Its function and its two lines, put where the README says, are a script that trains."""
     section = README.partition("## Your own algorithm\n")[2].partition("\n## ")[0]
-    function, flag, call = re.findall(r"```python\n(.*?)```", section, re.S)
+    (function,) = re.findall(r"```python\n(.*?)```", section, re.S)
+    flag, call = re.findall(r"`((?:hardness:|advantages =) [^`]*)`", section)
     script = (ROOT / "grpo.py").read_text()
     for before, after in (
         ("def main(", function + "\n\ndef main("),
-        ("\n\n\ndef grpo_advantage(", "\n" + flag + "\n\ndef grpo_advantage("),
-        (re.search(r".*= grpo_advantage\(.*\n", script)[0], call),
+        ("\n\n\ndef grpo_advantage(", f"\n    {flag}\n\n\ndef grpo_advantage("),
+        (re.search(r".*= grpo_advantage\(.*\n", script)[0], f"    {call}\n"),
     ):
         assert script.count(before) == 1
         script = script.replace(before, after)

@@ -53,6 +53,14 @@ OfALesson = Annotated[T, Only(sft_steps="N")]  # that the tiny policy is taught 
 OfCountdown = Annotated[T, Only(dataset="countdown", sft_steps="N")]
 OfArithmetic = Annotated[T, Only(dataset="arithmetic")]
 OfVllm = Annotated[T, Only(engine="auto vllm")]
+# What an evaluation alone, by --max_steps 0, does not read, beside the flags of a script's own. The
+# estimate of memory reads the sizes of a step even so.
+FOR_TRAINING = frozenset(
+    "aggregation beta dynamic_sampling entropy_coef epsilon epsilon_high importance_sampling_level "
+    "learning_rate log_tokens lr_scheduler_type mask_truncated_completions max_grad_norm "
+    "max_redraws max_skipped_updates num_iterations save_steps save_total_limit temperature "
+    "vllm_importance_sampling_cap warmup_ratio weight_decay".split()
+)
 
 
 @dataclass
@@ -220,6 +228,9 @@ class Config:
     def refuse_unread(self) -> None:
         """UserError for a flag that is given and that nothing would read."""
         for name, marks in marks_of(type(self)).items():
+            trains = name in FOR_TRAINING or not hasattr(Config, name)
+            if trains and name in self.typed and not self.max_steps:
+                raise UserError(f"--{name} is for training, and --max_steps 0 evaluates only")
             for only in (mark for mark in marks if isinstance(mark, Only)):
                 readers = only.readers.items()
                 is_read = any(self.words_of(flag) & {*values} for flag, values in readers)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlvr import status
 from rlvr.errors import UserError, loading, reading
 from rlvr.tasks import cells
 from rlvr.tasks.embedded import draw_arithmetic, draw_countdown
@@ -198,6 +199,8 @@ def load_splits(name: str, source: Source) -> dict:
     import datasets  # takes a second
 
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # a failure is told by reading_rows
+    if not status.on_terminal():
+        datasets.disable_progress_bars()
     with reading_rows(name):
         if any(Path(name, file).exists() for file in SAVED):
             saved = datasets.load_from_disk(name)

@@ -312,6 +312,7 @@ class Run:
             self.unsaved = False
             limit = self.config.save_total_limit
             if world.RANK == 0:
+                status.clear_line()
                 print(f"saved {folder}", flush=True)
                 for old in checkpoints_of(self.folder)[limit:] if limit else ():
                     remove(old)
@@ -323,13 +324,16 @@ class Run:
         All ranks call it together.
         """
         if world.RANK == 0:
+            status.clear_line()
             print_first_and_last(self.folder)
+            status.replace_line("drawing the curves")
             with writing(self.folder / "curves.png"):
                 draw_curves(self.folder, self.config.cache_dir)
             files = "config.json metrics.jsonl eval.jsonl samples.jsonl curves.png"
             if (self.folder / "tokens.jsonl").exists():
                 write_report(self.folder / "report.html", [self.folder])
                 files += " tokens.jsonl report.html"
+            status.clear_line()
             print(f"\nall in {self.folder}: {files}")
             if self.stopped:
                 script = Path(sys.argv[0]).name
