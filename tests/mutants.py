@@ -36,7 +36,6 @@ MUTANTS = {
             ("mask / (sequences * mask.sum(1, keepdim=True)", "mask / (mask.sum(1, keepdim=True)"),
             ("return mask / max(tokens, 1)", "return mask / len(mask)"),
             ("mask / (sequences * max_completion_length)", "mask / max_completion_length"),
-            ("loss / updates", "loss"),
         ],
     ),
     "evaluation": (
@@ -296,10 +295,11 @@ MUTANTS = {
             ("self.rows % ROWS_OF_A_HEADER == 0", "self.rows == 0"),
         ],
     ),
-    "schedules": (
-        "rlvr/training/schedules.py",
-        "schedules",
+    "updates": (
+        "rlvr/training/updates.py",
+        "updates",
         [
+            ("loss / updates", "loss"),
             ("math.ceil(updates * config.warmup_ratio)", "int(updates * config.warmup_ratio)"),
             ("config.max_steps * config.num_iterations * (", "config.max_steps * ("),
             ("lr=config.learning_rate * rate_factor", "lr=config.learning_rate"),

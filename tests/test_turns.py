@@ -26,6 +26,7 @@ from rlvr.rollout.samplers import GenerateSampler
 from rlvr.rollout.turns import generate_in_turns
 from rlvr.tasks.problems import Problem, Sample
 from rlvr.tasks.tools import TOOLS, Tool, find_call_ends
+from rlvr.training.updates import UpdateMetrics
 
 import pytest
 import torch
@@ -303,7 +304,7 @@ def without_holes(values, mask):
 
 def numbers_of(logp, old, mask, rewards):
     """Weights [6, T] and means of an update with these log-probs."""
-    by_group, update = logp.view(2, 3, -1), common.UpdateMetrics()
+    by_group, update = logp.view(2, 3, -1), UpdateMetrics()
     update.add(torch.tensor(0.5), mask, entropy=-logp + 7 * (1 - mask))
     update.end(1.0)
     weights = {
