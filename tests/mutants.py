@@ -245,7 +245,7 @@ MUTANTS = {
     ),
     "logs": (
         "rlvr/show/logs.py",
-        "logs crashes",
+        "show crashes",
         [
             ('json.loads(line) if line.endswith(b"\\n") else None', "json.loads(line)"),
             ('row["step"] <= step', 'row["step"] < step'),
@@ -288,7 +288,7 @@ MUTANTS = {
     ),
     "console": (
         "rlvr/show/console.py",
-        "console",
+        "show",
         [
             ("(last_step - step)", "last_step"),
             ("if hint not in given", "if hint"),
