@@ -199,16 +199,16 @@ def tokens_kept(batch, policy, minibatch, advantages, config: Config, draw: int)
     """
     keep = torch.ones_like(batch.mask)
     if config.method == "clip_cov":
-        shape = (-1, config.num_generations, batch.mask.shape[1])  # to [b, G, T]
         logprobs, _ = rlvr.policy.frozen_logprobs(policy, batch.samples, config, minibatch)
-        all_ranks = rlvr.machine.gather_groups(
-            logprobs[minibatch].view(shape),
-            advantages[minibatch].view(shape[:2]),
-            batch.mask[minibatch].view(shape),
+        of_all_ranks = rlvr.machine.gather_groups(
+            config.num_generations,
+            logprobs[minibatch],
+            advantages[minibatch, 0],
+            batch.mask[minibatch],
         )
         generator = torch.Generator().manual_seed(draw)  # the same on all ranks
-        found = clip_cov_mask(*all_ranks, config.clip_cov_fraction, generator=generator)
-        own = found[world.RANK :: world.WORLD_SIZE, :, : shape[2]]
+        found = clip_cov_mask(*of_all_ranks, config.clip_cov_fraction, generator=generator)
+        own = found[world.RANK :: world.WORLD_SIZE, :, : batch.mask.shape[1]]  # [b, G, T]
         keep[minibatch] = own.flatten(0, 1)
     return keep
 
@@ -218,12 +218,8 @@ def covariance_metrics(batch, advantages, weights, config: Config):
 
     advantages [N, 1]; weights [N, T].
     """
-    shape = (-1, config.num_generations, batch.mask.shape[1])  # to [B, G, T]
     of_all_ranks = rlvr.machine.gather_groups(
-        batch.old_logprobs.view(shape),
-        advantages.view(shape[:2]),
-        batch.mask.view(shape),
-        weights.view(shape),
+        config.num_generations, batch.old_logprobs, advantages[:, 0], batch.mask, weights
     )
     return covariance_statistics(*of_all_ranks, config.means)
 

@@ -254,7 +254,7 @@ def test_sums_means_and_groups_of_two_ranks(monkeypatch):
     assert ranks.global_max(2.0) == 3.0
     # the prompts 0 and 2 are ours, and 1 and 3 the other's, whose longest completion is longer
     others.append([torch.tensor([[[1.0, 1.0]], [[3.0, 3.0]]])])
-    (found,) = ranks.gather_groups(torch.tensor([[[9.0]], [[2.0]]]))
+    (found,) = ranks.gather_groups(1, torch.tensor([[9.0], [2.0]]))
     assert found.tolist() == [[[9.0, 0.0]], [[1.0, 1.0]], [[2.0, 0.0]], [[3.0, 3.0]]]
 
 
