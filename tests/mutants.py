@@ -181,7 +181,7 @@ MUTANTS = {
     ),
     "statistics": (
         "rlvr/baselines/statistics.py",
-        "diagnostics golden cwgrpo",
+        "fade_theory golden cwgrpo",
         [
             ("< 0.99 * s.sum()", "< 0.9 * s.sum()"),
             ('"ratio": (1 / s[1]).item()', '"ratio": s[1].item()'),
@@ -192,7 +192,7 @@ MUTANTS = {
     ),
     "memory": (
         "rlvr/policy/memory.py",
-        "memory fit",
+        "memory",
         [
             ("min(vllm, VLLM_ASLEEP) if", "0.0 if"),
             ("min(completions, max(completions_of_a_rank(config)))", "completions"),
