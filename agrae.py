@@ -10,15 +10,9 @@ success rate of the prompt's group, and w that of the whole batch (Eqs. 11-13):
 What differs from grpo.py: the advantages, and what is logged about them.
 
 Paper: Unveiling Implicit Advantage Symmetry (A-GRAE; Yu, Chen, Liu, Zhang, Qu; arXiv 2602.05548).
-This file follows its text. But w counts right answers only, even with a reward for the format
-(--format_share), because w is to tell how proficient the policy is. Eq. 11 prints the mean reward,
-which --mean_reward takes. The released code departs from the text: it has 1 - sqrt(p) in place of
-sqrt(1-p) (--variant released), and Bessel's standard deviation plus 1e-6. Its A-GRAE branch never
-runs: it is taken only while an annealed weight has its first value, and that weight changes from
-the first step on.
-
-Two baselines of its Table 2 stand here, too: W-REINFORCE (arXiv 2506.01347) and GRPO-LEAD (Zhang
-and Zuo 2025, arXiv 2504.09696).
+This file follows its text, where the released code has 1 - sqrt(p) in place of sqrt(1-p) (--variant
+released). But w counts right answers only, even with a reward for the format (--format_share):
+Eq. 11 prints the mean reward, which --mean_reward takes.
 
     python agrae.py                                                      # a laptop
     python agrae.py --variant agrae-dr-grpo                              # on Dr.GRPO
@@ -146,10 +140,7 @@ def agrae_advantage(
     """A-GRAE on top of any base advantage (Eqs. 11-13).
 
     advantages [B, G]; success_rate [B]: p of each group; mean_success, a float or 0-dim tensor: w
-    of Eq. 11, the success rate of the batch on all ranks. Positive advantages
-    are held back until w reaches alpha. released_weight: the second term of Eq. 12 divides by
-    1 - sqrt(p), as in the released code.
-    Returns [B, G]; with both levels off, the input itself. ValueError for alpha <= 0.
+    of Eq. 11. Returns [B, G]; with both levels off, the input itself. ValueError for alpha <= 0.
     """
     if alpha <= 0:
         raise ValueError(f"alpha must be positive, got {alpha}")
@@ -253,7 +244,7 @@ def main(config: Config) -> None:
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
         common.compute_old_and_ref_logprobs(batch, policy, reference, config)
-        update = common.UpdateMetrics()
+        update = rlvr.training.UpdateMetrics()
         minibatches = batch.minibatches(config.minibatch_size)
         for minibatch in minibatches * config.num_iterations:  # the whole list, repeated
             # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. n

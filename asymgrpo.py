@@ -175,7 +175,7 @@ def main(config: Config) -> None:
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
         common.compute_old_and_ref_logprobs(batch, policy, reference, config)
-        update = common.UpdateMetrics()
+        update = rlvr.training.UpdateMetrics()
         minibatches = batch.minibatches(config.minibatch_size)
         for minibatch in minibatches * config.num_iterations:  # the whole list, repeated
             # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. n

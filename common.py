@@ -314,39 +314,6 @@ def ppo_clip_loss(
     return loss, {"kl": kl, "clip_low": clip_low, "clip_high": clip_high}
 
 
-# -------------------------------------------------------------------------------- what is logged
-
-
-class UpdateMetrics:
-    """Sums over the microbatches and updates of a step."""
-
-    def __init__(self):
-        self.loss = 0.0  # of all updates, on this rank
-        self.tokens = 0.0
-        self.sums = {}  # metric -> sum over the tokens
-        self.grad_norms = []  # one per update
-
-    def add(self, loss: torch.Tensor, mask: torch.Tensor, **per_token: torch.Tensor) -> None:
-        """Count a microbatch: its loss, its mask [m, T], and metrics [m, T] to take means of."""
-        self.loss = self.loss + loss.detach()
-        self.tokens = self.tokens + mask.sum()
-        for name, values in per_token.items():
-            # Advantages of other rows, or without a dimension of 1, spread in silence.
-            assert values.shape == mask.shape, f"{name} is {[*values.shape]}, not {[*mask.shape]}"
-            self.sums[name] = self.sums.get(name, 0.0) + (mask * values.detach()).sum()
-
-    def end(self, grad_norm: float) -> None:
-        """Count an update, with the norm of its gradient."""
-        self.grad_norms.append(grad_norm)
-
-    def metrics(self) -> dict[str, float]:
-        """Means over updates, and over tokens. All ranks call it together."""
-        loss, tokens, *sums = rlvr.machine.global_sum(self.loss, self.tokens, *self.sums.values())
-        updates = len(self.grad_norms)
-        means = {name: value / max(tokens, 1) for name, value in zip(self.sums, sums, strict=True)}
-        return {"loss": loss / updates, **means, "grad_norm": sum(self.grad_norms) / updates}
-
-
 # ------------------------------------------------------------------------------------ evaluation
 
 

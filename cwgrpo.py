@@ -1,22 +1,18 @@
 """CW-GRPO, covariance-weighted GRPO: tokens of extreme covariance are weighed down.
 
-The covariance of log-probs and advantages drives the entropy. A token's term in it is
-c = (log pi - mean log pi)(A - mean A), which the paper calls its covariance. It says that a small
-part of the tokens dominates the sum. A Gaussian kernel weighs the advantage of each token of a
-prompt's group (section 2.3):
+The covariance of log-probs and advantages drives the entropy, and by the paper a small part of the
+tokens dominates it. A token's term is c = (log pi - mean log pi)(A - mean A). A Gaussian kernel
+weighs the advantage of each token of a prompt's group (section 2.3):
 
     w = exp(-c^2 / (2 std(c)^2)),  scaled to a mean of 1        A_t = w_t A
 
 What differs from grpo.py: there is one advantage per token, from the current policy's log-probs. A
-microbatch holds whole groups, so that the forward pass of the update gives the weights, too. (Only
-Clip-Cov, which draws among the tokens of a whole minibatch, needs a pass of its own.) The paper's
-reward is accuracy plus format (App. C): --format_weight 1. It is 0 by default here: the tiny policy
-knows the format, and where all answers of a group are wrong, the format alone would decide.
+microbatch holds whole groups, so that the forward pass of the update gives the weights, too. The
+paper adds a reward for the format (App. C): --format_weight 1.
 
 Paper: Taming Extreme Tokens (CW-GRPO; Wang, Liu, Zhou, Chen; arXiv 2605.11538), not the
 Contribution-Weighted GRPO of arXiv 2604.14267. Its "means over responses" are taken over all tokens
-of a prompt's responses; --means has the other readings. --variant released has the weights of the
-code that its first author has published.
+of a prompt's responses; --means has the other readings.
 
     python cwgrpo.py                                                      # a laptop
     python cwgrpo.py --variant clip-cov                                   # the baseline of Table 2
@@ -130,9 +126,7 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
     logprobs [B, G, T]: the current policy's; advantages [B, G]; mask [B, G, T]: 1 on completion
     tokens. Returns [B, G, T], 0 off the mask, without gradient if detach. The weights of a group
     sum to its number of tokens; if padded_sum, to G times its longest response. ValueError if
-    shapes disagree, or for other means.
-
-    means says what centres the log-probs and the advantages:
+    shapes disagree, or for other means, which say what centres log-probs and advantages:
     "tokens": the mean over all tokens of the prompt's G responses.
     "responses": each response's own mean first, then the mean of these.
     "own": log-probs by the mean of their own response, advantages as with "responses".
@@ -185,7 +179,7 @@ def weigh_tokens(logprobs, advantages, mask, config: Config):
     """w of each token in a microbatch of whole groups: [m, T], [m, 1], [m, T] -> [m, T]."""
     if config.method != "cwgrpo":
         return torch.ones_like(mask)
-    by_group = (-1, config.num_generations)  # b, G
+    by_group = (-1, config.num_generations)  # to [b, G]
     weights = covariance_weights(
         logprobs.unflatten(0, by_group),
         advantages.view(by_group),
@@ -205,16 +199,16 @@ def tokens_kept(batch, policy, minibatch, advantages, config: Config, draw: int)
     """
     keep = torch.ones_like(batch.mask)
     if config.method == "clip_cov":
-        shape = (-1, config.num_generations, batch.mask.shape[1])  # b, G, T
         logprobs, _ = rlvr.policy.frozen_logprobs(policy, batch.samples, config, minibatch)
-        all_ranks = rlvr.machine.gather_groups(
-            logprobs[minibatch].view(shape),
-            advantages[minibatch].view(shape[:2]),
-            batch.mask[minibatch].view(shape),
+        of_all_ranks = rlvr.machine.gather_groups(
+            config.num_generations,
+            logprobs[minibatch],
+            advantages[minibatch, 0],
+            batch.mask[minibatch],
         )
         generator = torch.Generator().manual_seed(draw)  # the same on all ranks
-        found = clip_cov_mask(*all_ranks, config.clip_cov_fraction, generator=generator)
-        own = found[world.RANK :: world.WORLD_SIZE, :, : shape[2]]
+        found = clip_cov_mask(*of_all_ranks, config.clip_cov_fraction, generator=generator)
+        own = found[world.RANK :: world.WORLD_SIZE, :, : batch.mask.shape[1]]  # [b, G, T]
         keep[minibatch] = own.flatten(0, 1)
     return keep
 
@@ -224,12 +218,8 @@ def covariance_metrics(batch, advantages, weights, config: Config):
 
     advantages [N, 1]; weights [N, T].
     """
-    shape = (-1, config.num_generations, batch.mask.shape[1])  # B, G, T
     of_all_ranks = rlvr.machine.gather_groups(
-        batch.old_logprobs.view(shape),
-        advantages.view(shape[:2]),
-        batch.mask.view(shape),
-        weights.view(shape),
+        config.num_generations, batch.old_logprobs, advantages[:, 0], batch.mask, weights
     )
     return covariance_statistics(*of_all_ranks, config.means)
 
@@ -268,7 +258,7 @@ def main(config: Config) -> None:
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
         common.compute_old_and_ref_logprobs(batch, policy, reference, config)
-        update = common.UpdateMetrics()
+        update = rlvr.training.UpdateMetrics()
         advantage_weights = torch.ones_like(batch.mask)  # [N, T], w; those of the last iteration
         minibatches = batch.minibatches(config.minibatch_size)
         for minibatch in minibatches * config.num_iterations:  # the whole list, repeated

@@ -12,9 +12,8 @@ What differs from grpo.py: the advantages (--weight, section 8), a constant deno
 and diagnostics.
 
 Paper: Don't Let Gains FADE (Decugis, O'Brien, Bach, Synnaeve, Cohen; arXiv 2607.01490). Algorithm 2
-prints the mean over the batch for r_mean (--batch_mean), while the per-prompt masses of section 10
-need the prompt's own, which is taken. The text calls the controller's averages smoothed, but prints
-0.02 for the share of the past, which keeps almost nothing of it; --ema_beta 0.98 smooths.
+prints the mean over the batch for r_mean (--batch_mean), while section 10 needs the prompt's own,
+which is taken.
 
     python fade.py                                                      # a laptop
     python fade.py --weight mix_pass_k --weight_args k=4                # any of POLICY_WEIGHTS
@@ -240,12 +239,11 @@ def entropy_drift(advantages, mean_logprobs, entropy):
 
 
 def head_change(policy, first_head):
-    """rank1_statistics of the output head's change; nothing on a rank that logs nothing.
+    """rank1_statistics of the output head's change since it was first_head [V, H].
 
-    All ranks call it together, since the heads [V, H] may be sharded.
+    All ranks call it together, since the heads may be sharded; {} on a rank that logs nothing.
     """
-    head = policy.get_output_embeddings().weight.detach()  # [V, H]
-    change = rlvr.policy.whole(head - first_head)
+    change = rlvr.policy.whole(policy.get_output_embeddings().weight.detach() - first_head)
     return rank1_statistics(change) if world.RANK == 0 else {}
 
 
@@ -262,9 +260,8 @@ def compute_advantages(batch, config: Config, controller: FadeController, step: 
     entropy_drift is what was predicted in the step before, and entropy_change is what the entropy
     has done since.
     """
-    # The entropy is the mean of -log pi by the sampler (Algorithm 2), and not that over the
-    # vocabulary, which the update logs. The mean reward is that before dynamic sampling has
-    # replaced any group.
+    # The entropy is the mean of -log pi by the sampler (Algorithm 2), not that over the vocabulary.
+    # The controller sees the mean reward before dynamic sampling has replaced any group.
     mean_logprobs = batch.mean_logprobs()  # [B, G]
     first_mean, batch_mean, entropy = rlvr.machine.global_mean(
         batch.first_successes, batch.successes, -mean_logprobs
@@ -276,9 +273,8 @@ def compute_advantages(batch, config: Config, controller: FadeController, step: 
         delta = log_schedule(step, config.max_steps, 1.0, 0.802, tau=12264)
     lengths = batch.written.sum(1).clamp(min=1).view_as(batch.rewards)  # [B, G]
     lengths = lengths / config.max_completion_length
-    # The paper calls an advantage, as a function of the rewards, a policy weight.
     policy_weight = choose_weight(config, alpha, delta, batch_mean, controller.solve_rate, lengths)
-    # The paper's rewards are 0 or 1: a policy weight depends on success or failure alone (2.1).
+    # A policy weight, the paper's word for such a function, sees success or failure alone (2.1).
     advantages = policy_weight(batch.successes)  # [B, G]
     m_S, m_F, drift = rlvr.machine.global_mean(
         *gradient_mass(advantages, batch.successes),
@@ -329,7 +325,7 @@ def main(config: Config) -> None:
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
         common.compute_old_and_ref_logprobs(batch, policy, reference, config)
-        update = common.UpdateMetrics()
+        update = rlvr.training.UpdateMetrics()
         minibatches = batch.minibatches(config.minibatch_size)
         for minibatch in minibatches * config.num_iterations:  # the whole list, repeated
             # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. n

@@ -11,7 +11,7 @@ from rlvr.status import clear_line
 class UserError(Exception):
     """A flag, a file, a data set or a machine that the user gave cannot work.
 
-    `rlvr.run.launch` shows the message as one line and ends with exit code 2.
+    `rlvr.training.launch` shows the message as one line and ends with exit code 2.
     """
 
 

@@ -11,16 +11,6 @@ def markdown_table(head: list[str], rows: list[list[str]]) -> list[str]:
     return [f"| {' | '.join(head)} |", ruler, *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def mean_cell(values: Sequence[float]) -> str:
-    """The mean, with half the 95% interval where there is more than one value; "" for none."""
-    if not values:
-        return ""
-    if len(values) == 1:
-        return f"{values[0]:.3f}"
-    mean, low, _ = interval(values)
-    return f"{mean:.3f} ± {mean - low:.3f}"
-
-
 def difference_cell(values: Sequence[float]) -> str:
     """The mean, and the ends of its 95% interval."""
     return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*interval(values))

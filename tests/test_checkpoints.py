@@ -13,7 +13,7 @@ from rlvr.machine.folders import is_whole
 from rlvr.policy.saving import save_folder
 from rlvr.tasks.problems import Problem, ProblemStream
 from rlvr.training.checkpoints import TrainingState
-from rlvr.training.schedules import make_scheduler
+from rlvr.training.updates import make_scheduler
 
 import pytest
 import torch

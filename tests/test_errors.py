@@ -1,7 +1,8 @@
-"""One line for what the user gave; everything else keeps its traceback."""
+"""What is one line, and what keeps its traceback, as a mistake in an edited script does."""
 
 import errno
 import re
+import sys
 
 import rlvr.machine.ending
 import rlvr.training.run
@@ -9,7 +10,7 @@ from rlvr.errors import UserError
 
 import pytest
 import torch
-from runs import left_as_it_was
+from runs import ROOT, left_as_it_was
 
 LOST = [
     RuntimeError("[gloo] connection closed by peer"),
@@ -72,3 +73,40 @@ def test_a_mistake_in_an_edited_script_keeps_its_traceback(capsys, monkeypatch, 
 def test_ctrl_c_ends_with_130(capsys, monkeypatch):
     assert launched(monkeypatch, KeyboardInterrupt()).value.code == 130
     assert capsys.readouterr().err.endswith("stopped at once\n")
+
+
+# --------------------------------------------------------------------- mistakes in an edited script
+
+
+ADVANTAGES = "advantages = advantages.view(-1, 1)"
+# Each: a line of grpo.py, what it becomes, flags, and the error.
+MISTAKES = [
+    ("loss.backward()", "loss.detach().backward()", {}, RuntimeError, "does not require grad"),
+    ("rewards.mean(1, keepdim=True)", "rewards.mean(1)", {}, RuntimeError, "must match"),
+    (ADVANTAGES, "pass", {}, IndexError, "out of bounds"),
+    (ADVANTAGES, "advantages = advantages.view(-1)", {}, RuntimeError, "must match"),
+    ("advantages[rows],", "advantages,", {}, RuntimeError, "must match"),
+    ("advantages[rows],", "advantages,", dict(microbatch_tokens=1), AssertionError, "clip_low is"),
+    ("    scale_rewards: bool", "    scale: bool", {}, AttributeError, "scale_rewards"),
+    ("return advantages, {}", "return advantages", {}, ValueError, "unpack"),
+    (
+        "return advantages, {}",
+        'return advantages, {"p": batch.rewards.mean(1)}',
+        {},
+        TypeError,
+        "not JSON serializable",
+    ),
+]
+
+
+@pytest.mark.parametrize("line, becomes, flags, error, said", MISTAKES)
+def test_a_mistake_ends_the_run(
+    run, no_evaluation, tmp_path, monkeypatch, line, becomes, flags, error, said
+):
+    source = (ROOT / "grpo.py").read_text()
+    assert source.count(line) == 1
+    (tmp_path / "edited.py").write_text(source.replace(line, becomes))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "edited", raising=False)  # of the mistake before
+    with pytest.raises(error, match=said):
+        run("edited", num_generations=8, **flags)

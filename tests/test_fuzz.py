@@ -23,7 +23,7 @@ import rlvr.tasks.datasets
 from rlvr.verify.verifiers import VERIFIERS
 
 import pytest
-from runs import SCRIPTS, SMALL, arguments, real_load_problems, refused, rows
+from runs import SCRIPTS, SMALL, arguments, real_load_problems, rows
 from safetensors.torch import load_file
 
 BASE = SMALL | dict(
@@ -224,9 +224,3 @@ def test_one_line_or_finite_numbers(bare, place, cache_dir, script, given, damag
         assert len(lines) == 1 and re.match(rf"{script}\.py: error: .*\w", lines[0]), command
     elif "usage:" not in result.out:
         assert_numbers_are_finite()
-
-
-@pytest.mark.parametrize("flag", "model dataset eval_dataset output_dir cache_dir".split())
-def test_a_name_that_no_file_can_have(bare, flag):
-    result = bare("grpo", f"--{flag}", 300 * "x", *arguments(sft_steps=1)[: 2 * (flag != "model")])
-    assert refused(result, "grpo", 300 * "x", "File name too long")

@@ -93,31 +93,6 @@ def test_negative_only(dtype):
     torch.testing.assert_close(grpo.negative_only(advantages), expected, rtol=0, atol=0)
 
 
-# --------------------------------------------------------------------------------------- presets
-
-
-def test_presets_change_what_the_papers_change():
-    defaults = vars(grpo.Config())
-    changed = {}
-    for name, preset in grpo.VARIANTS.items():
-        flags = vars(grpo.Config(**preset))
-        changed[name] = {flag for flag, value in flags.items() if value != defaults[flag]}
-    gspo = {"importance_sampling_level", "epsilon", "epsilon_high"}
-    two_stage = {"beta", "entropy_coef"}
-    assert changed == {
-        "grpo": set(),
-        "dr-grpo": {"scale_rewards", "aggregation"},
-        "dapo": {"epsilon_high", "aggregation", "dynamic_sampling"},
-        "gspo": gspo,
-        "grpo-n": {"negatives_only"},
-        "gspo-n": {"negatives_only", *gspo},
-        "two-stage-grpo": two_stage,
-        "two-stage-grpo-n": {"negatives_only", *two_stage},
-        "two-stage-gspo": {"importance_sampling_level", *two_stage},
-        "two-stage-gspo-n": {"importance_sampling_level", "negatives_only", *two_stage},
-    }
-
-
 # ------------------------------------------------------------- one microbatch and many of them
 
 

@@ -1,4 +1,4 @@
-"""Several processes: the same mathematics as one, several nodes, and ranks that die."""
+"""Several ranks: the mathematics of one, several nodes, devices, and ranks that die."""
 
 import contextlib
 import json
@@ -8,8 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import rlvr.machine.devices
 import rlvr.machine.ranks as ranks
+from rlvr import world
+from rlvr.errors import UserError
+from rlvr.machine.devices import choose_device
 
 import pytest
 import torch
@@ -249,5 +254,160 @@ def test_sums_means_and_groups_of_two_ranks(monkeypatch):
     assert ranks.global_max(2.0) == 3.0
     # the prompts 0 and 2 are ours, and 1 and 3 the other's, whose longest completion is longer
     others.append([torch.tensor([[[1.0, 1.0]], [[3.0, 3.0]]])])
-    (found,) = ranks.gather_groups(torch.tensor([[[9.0]], [[2.0]]]))
+    (found,) = ranks.gather_groups(1, torch.tensor([[9.0], [2.0]]))
     assert found.tolist() == [[[9.0, 0.0]], [[1.0, 1.0]], [[2.0, 0.0]], [[3.0, 3.0]]]
+
+
+# ------------------------------------------------------------------------------------------ devices
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """machine(driver, usable, visible) makes it look as if there were such a GPU."""
+
+    def look(driver, usable=False, visible=None):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: usable)
+        monkeypatch.setattr(
+            rlvr.machine.devices, "A_GPU", tmp_path if driver else Path("/no such file")
+        )
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    return look
+
+
+def test_a_gpu_that_torch_cannot_use_is_warned_of(machine, capsys):
+    """As where the driver is too old. Training would silently take days on the CPU."""
+    machine(driver=True)
+    assert choose_device() == torch.device("cpu")
+    warning = capsys.readouterr().err
+    assert warning.startswith("warning: there is a GPU")
+    assert warning.count("\n") == 1
+    assert torch.__version__ in warning
+
+
+@pytest.mark.parametrize(
+    "driver, visible, rank",
+    [(False, None, 0), (True, "", 0), (True, "-1", 0), (False, "0", 0), (True, None, 1)],
+)
+def test_no_warning_without_a_gpu_or_where_it_is_hidden_or_told_by_rank_0(
+    machine, monkeypatch, capsys, driver, visible, rank
+):
+    machine(driver=driver, visible=visible)
+    monkeypatch.setattr(world, "RANK", rank)
+    assert choose_device() == torch.device("cpu")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_rank_takes_the_gpu_of_its_own_number(machine, monkeypatch, capsys):
+    chosen = []
+    machine(driver=True, usable=True)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(world, "LOCAL_RANK", 3)
+    assert choose_device() == torch.device("cuda:3")
+    assert chosen == [torch.device("cuda:3")]
+    assert capsys.readouterr().err == ""
+
+
+def test_more_ranks_than_gpus(machine, monkeypatch):
+    machine(driver=True, usable=True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(world, "LOCAL_RANK", 2)
+    with pytest.raises(UserError, match="^local rank 2 sees 2 GPUs: "):
+        choose_device()
+
+
+# ------------------------------------------------------------------------- a rank that falls silent
+
+
+# There are two ranks, and one more process that keeps their store. A scenario prints the exit codes
+# of the ranks that it has started.
+RANKS_UNDER_WATCH = """
+import os
+import signal
+import sys
+import time
+
+import rlvr.machine.watch
+import torch.distributed as dist
+
+rlvr.machine.watch.BEAT, rlvr.machine.watch.SILENCE = 0.25, 2.0
+
+
+def start(work, *given):
+    child = os.fork()
+    if child == 0:
+        work(*given)
+        sys.exit(0)  # not os._exit: Python goes through its whole end
+    return child
+
+
+def keep_the_store():
+    port = int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    time.sleep(600)
+
+
+def be_a_rank(rank, seconds):
+    rlvr.machine.watch.world.RANK = rank
+    with rlvr.machine.watch.watching():
+        time.sleep(seconds)
+
+
+def codes_of(*ranks):
+    return [os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks]
+
+
+def they_end():
+    rlvr.machine.watch.BEAT = 0.0  # so that they are in the store's code nearly all the time
+    return codes_of(*[start(be_a_rank, 0, 0.05) for _ in range(3)])
+
+
+def the_store_is_stopped():
+    rlvr.machine.watch.BEAT, rlvr.machine.watch.SILENCE, rlvr.machine.watch.START = 0.25, 1.0, 20.0
+    ranks = start(be_a_rank, 1, 60), start(be_a_rank, 1, 1)
+    time.sleep(0.5)
+    os.kill(store, signal.SIGSTOP)
+    return codes_of(*ranks)
+
+
+def all_are_stopped_for_a_while():
+    ranks = start(be_a_rank, 0, 6), start(be_a_rank, 1, 6)
+    time.sleep(1)
+    for number in signal.SIGSTOP, signal.SIGCONT:
+        for rank in ranks:
+            os.kill(rank, number)
+        time.sleep(3)
+    return codes_of(*ranks)
+
+
+store = start(keep_the_store)
+print(*globals()[sys.argv[1]]())
+os.kill(store, signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scenario, codes, complaints",
+    [
+        ("they_end", "0 0 0", 0),
+        ("the_store_is_stopped", "2 2", 2),  # one was about to end by itself, which it cannot
+        ("all_are_stopped_for_a_while", "0 0", 0),
+    ],
+)
+def test_how_ranks_end(tmp_path, scenario, codes, complaints):
+    """Above, one rank of a run is stopped, and one that never begins."""
+    (tmp_path / "grpo.py").write_text(RANKS_UNDER_WATCH)
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
+    ended = subprocess.run(
+        [sys.executable, tmp_path / "grpo.py", scenario],
+        env={**WITH_PROJECT, **place},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.stdout.split() == codes.split(), ended.stderr
+    line = "grpo.py: error: rank 1 has not heard of rank 0('s machine)? for 1 s; resume from .*\n"
+    assert re.fullmatch(f"({line}){{{complaints}}}", ended.stderr), ended.stderr

@@ -1,6 +1,6 @@
-"""Completions in several turns: what is asked for, where the limits are, and what has a gradient.
+"""Tools and completions in several turns: what is asked for, the limits, what has a gradient.
 
-The calculator itself is in tests/test_tools.py, and vLLM's side in tests/test_vllm_requests.py.
+vLLM's side is in tests/test_vllm_requests.py.
 """
 
 import copy
@@ -25,7 +25,8 @@ from rlvr.rollout.rollouts import (
 from rlvr.rollout.samplers import GenerateSampler
 from rlvr.rollout.turns import generate_in_turns
 from rlvr.tasks.problems import Problem, Sample
-from rlvr.tasks.tools import TOOLS, Tool, find_call_ends
+from rlvr.tasks.tools import TOOLS, Tool, calculate, find_call_ends
+from rlvr.training.updates import UpdateMetrics
 
 import pytest
 import torch
@@ -34,6 +35,42 @@ from samples import PROMPTS
 
 import common
 import cwgrpo
+
+# -------------------------------------------------------------------------- the calculator, by hand
+
+
+REPLIES = {
+    "<think>7*8=": "56",
+    "<think>7*8=56 56+1=": "57",
+    "(2+3)*4=": "20",
+    "2+3*4=": "14",
+    "3-9=": "-6",
+    "8/2=": "4",
+    "8/3=": "8/3",  # no rounding
+    "8/3*3=": "8",
+    "7 * 8 =": "56",
+    "1 7*8=": "56",  # numbers without an operator between them are two
+    "is 7*(1+8)=": "63",
+    "1, 7*8=": "56",
+    "$7*8=": "56",
+}
+NO_REPLY = [
+    "7*8",  # no call
+    *("7*8=56", "7*8=\n"),  # one that has been answered
+    *("7=", "x=", "=", ""),
+    "-7*8=",  # an expression that has begun before
+    *("2.5*2=", "9**2*3=", "2 ** 3*4=", "8//3*2=", "1,000+5=", "1e3+1=", "x2*3="),
+    *("sqrt(4)+1=", "f(2)*3=", "f(7*8=", "(2)(3)+4=", "(7*8=", "7*8)=", "7*="),
+    *("6 ÷ 3+1=", "20 − 5+3=", "5×3+2=", "8/0="),
+    *("(" * 9999 + "7*8=", "(" * 99_999 + "=", "(" * 9999 + "7*8" + ")" * 9999 + "="),
+    *("9" * 4000 + "*" + "9" * 4000 + "=", "9" * 5000 + "*9="),
+]
+
+
+@pytest.mark.parametrize("text, reply", [*REPLIES.items(), *((text, None) for text in NO_REPLY)])
+def test_calculate(text, reply):
+    assert calculate(text) == reply
+
 
 PROBLEM = Problem("7 8 1 : 57 ", "7 8 1 : 57 ")
 TURNS = ["<think>7*8=", " 56+1=", "</think><answer>7*8+1</answer><eos>"]
@@ -303,7 +340,7 @@ def without_holes(values, mask):
 
 def numbers_of(logp, old, mask, rewards):
     """Weights [6, T] and means of an update with these log-probs."""
-    by_group, update = logp.view(2, 3, -1), common.UpdateMetrics()
+    by_group, update = logp.view(2, 3, -1), UpdateMetrics()
     update.add(torch.tensor(0.5), mask, entropy=-logp + 7 * (1 - mask))
     update.end(1.0)
     weights = {

@@ -64,16 +64,17 @@ def from_rank_0(function, *given):
     return result
 
 
-def gather_groups(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Each tensor [b, G, T], or [b, G], of this rank -> that of all W ranks, [W * b, G, T].
+def gather_groups(size: int, *tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Each tensor [b * G, T], or [b * G], of this rank -> that of all W ranks, [W * b, G, T].
 
-    Rank r has the rows [r::W], as the prompts of a batch are dealt out. Beyond a rank's own T the
-    values are 0.
+    G is the size of a group. Rank r has the groups [r::W], as the prompts of a batch are dealt out.
+    Beyond a rank's own T the values are 0.
     """
+    grouped = [tensor.unflatten(0, (-1, size)) for tensor in tensors]
     if world.WORLD_SIZE == 1:
-        return [*tensors]
+        return grouped
     gathered = []
-    by_rank = gather([[tensor.cpu() for tensor in tensors]])
+    by_rank = gather([[tensor.cpu() for tensor in grouped]])
     for parts in zip(*by_rank, strict=True):
         width = max(part.shape[-1] for part in parts)
         padded = [torch.nn.functional.pad(part, (0, width - part.shape[-1])) for part in parts]

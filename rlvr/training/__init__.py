@@ -6,5 +6,5 @@ __getattr__ = door(
     __name__,
     checkpoints="TrainingState",
     run="Run launch",
-    schedules="make_optimizer",
+    updates="UpdateMetrics make_optimizer",
 )

@@ -1,4 +1,4 @@
-"""The learning rate of each update, by hand, in a run, and where a run resumes."""
+"""The learning rate of each update, by hand and in a run, and what is logged of updates."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from pathlib import Path
 import rlvr.tasks.datasets
 from rlvr.flags.config import Config
 from rlvr.tasks.problems import Problem
-from rlvr.training.schedules import make_optimizer, make_scheduler
+from rlvr.training.updates import UpdateMetrics, make_optimizer, make_scheduler
 
 import pytest
 import torch
@@ -94,6 +94,38 @@ def test_steps_by_hand(monkeypatch, epochs, problems, prompts, expected):
     config = Config(num_train_epochs=epochs, prompts_per_step=prompts, max_steps=7)
     rlvr.tasks.datasets.open_problems(config, None)
     assert config.max_steps == expected
+
+
+# -------------------------------------------------------------------------------- what is logged
+
+
+def test_update_metrics_by_hand():
+    """Two updates, of two microbatches and of one: means over updates, and over tokens.
+
+    Truth values become shares.
+    """
+    update = UpdateMetrics()
+    first, both = torch.tensor(0.5, requires_grad=True), torch.tensor([[1.0, 1.0], [1.0, 0.0]])
+    clipped = torch.tensor([[True, False], [True, True]])
+    update.add(first, both, kl=torch.full((2, 2), 2.0), clip=clipped)
+    row, nothing = torch.tensor([[1.0, 0.0]]), torch.tensor([[False, True]])
+    update.add(torch.tensor(0.25), row, kl=torch.tensor([[6.0, 9.0]]), clip=nothing)
+    assert not update.loss.requires_grad
+    update.end(grad_norm=3.0)
+    kl = torch.tensor([[0.0, 3.0]])
+    update.add(torch.tensor(-0.15), torch.ones(1, 2), kl=kl, clip=~nothing)
+    update.end(grad_norm=1.0)
+    kl, clip = (3 * 2 + 6 + 0 + 3) / 6, (2 + 0 + 1) / 6
+    expected = {"loss": 0.6 / 2, "kl": kl, "clip": clip, "grad_norm": 4.0 / 2}
+    assert update.metrics() == pytest.approx(expected, abs=1e-6)
+
+
+def test_update_metrics_without_tokens():
+    """As where all completions are truncated and masked."""
+    update = UpdateMetrics()
+    update.add(torch.tensor(0.0), torch.zeros(2, 3), kl=torch.zeros(2, 3))
+    update.end(0.0)
+    assert update.metrics() == {"loss": 0, "kl": 0, "grad_norm": 0}
 
 
 # ----------------------------------------------------------------------------------------- in runs

@@ -1,0 +1,72 @@
+"""The optimizer, the learning rate of each update, and what to log of the updates of a step."""
+
+import math
+import warnings
+
+from rlvr.machine import global_sum
+
+import torch
+import transformers
+
+
+def make_optimizer(policy, config, rate_factor: float = 1.0):
+    """AdamW for the policy, and the schedule of its learning rate.
+
+    The rate is --learning_rate times the factor. Build it before anything is computed with a
+    sharded policy (see rlvr/policy/sharding.py).
+    """
+    optimizer = torch.optim.AdamW(
+        policy.parameters(),
+        lr=config.learning_rate * rate_factor,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
+    return optimizer, make_scheduler(optimizer, config)
+
+
+def make_scheduler(optimizer, config) -> torch.optim.lr_scheduler.LambdaLR:
+    """The schedule of transformers that the flags name; its step() follows each update.
+
+    The learning rate rises from 0 over the first --warmup_ratio of the run's updates. Then it
+    stays, or falls to 0 along a line or half a cosine. An update that is left out counts, too.
+    """
+    rollout = config.prompts_per_step * config.num_generations
+    updates = config.max_steps * config.num_iterations * (rollout // config.minibatch_size)
+    name = config.lr_scheduler_type
+    if name == "constant":
+        name = "constant_with_warmup"
+    # torch would warn where the first update is left out because its gradient is 0
+    warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step\(\)` before")
+    return transformers.get_scheduler(
+        name, optimizer, math.ceil(updates * config.warmup_ratio), updates
+    )
+
+
+class UpdateMetrics:
+    """Sums over the microbatches and updates of a step."""
+
+    def __init__(self):
+        self.loss = 0.0  # of all updates, on this rank
+        self.tokens = 0.0
+        self.sums = {}  # metric -> sum over the tokens
+        self.grad_norms = []  # one per update
+
+    def add(self, loss: torch.Tensor, mask: torch.Tensor, **per_token: torch.Tensor) -> None:
+        """Count a microbatch: its loss, its mask [m, T], and metrics [m, T] to take means of."""
+        self.loss = self.loss + loss.detach()
+        self.tokens = self.tokens + mask.sum()
+        for name, values in per_token.items():
+            # Advantages of other rows, or without a dimension of 1, spread in silence.
+            assert values.shape == mask.shape, f"{name} is {[*values.shape]}, not {[*mask.shape]}"
+            self.sums[name] = self.sums.get(name, 0.0) + (mask * values.detach()).sum()
+
+    def end(self, grad_norm: float) -> None:
+        """Count an update, with the norm of its gradient."""
+        self.grad_norms.append(grad_norm)
+
+    def metrics(self) -> dict[str, float]:
+        """Means over updates, and over tokens. All ranks call it together."""
+        loss, tokens, *sums = global_sum(self.loss, self.tokens, *self.sums.values())
+        updates = len(self.grad_norms)
+        means = {name: value / max(tokens, 1) for name, value in zip(self.sums, sums, strict=True)}
+        return {"loss": loss / updates, **means, "grad_norm": sum(self.grad_norms) / updates}

@@ -1,0 +1,328 @@
+"""What a run shows: rows in the terminal, the .jsonl files, curves.png."""
+
+import io
+import math
+import os
+import pty
+import subprocess
+import sys
+
+from rlvr import status
+from rlvr.errors import UserError
+from rlvr.show.console import HINTS, Console, print_first_and_last
+from rlvr.show.logs import append_row, copy_logs, drop_rows_after, read_rows
+from rlvr.show.plots import MOST_PANELS, PANELS, choose_panels, draw_curves
+
+import matplotlib
+import pytest
+from runs import ENVIRONMENT, ROOT
+
+ROW = dict(reward=0.3376, length=24.51, truncated=0.02, entropy=0.1634, all_wrong=0.25)
+ROW |= dict(all_right=0.125, clip_low=0.001, clip_high=0.002, grad_norm=1.239, unparsed=0.0)
+ROW |= dict(kl=0.0, seconds_rollout=2.0, seconds_update=1.0)
+HEADER = "  step  reward  length  cut off  entropy   mixed  clipped  gradient  seconds  time left"
+LINE = "  1/60   0.338    24.5       2%    0.163     62%    0.30%      1.24      3.0      3 min"
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A terminal of 100 columns, whatever the tests run on."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def test_a_step_is_a_row_of_a_table(monkeypatch):
+    console = Console()
+    assert console.step(1, 60, ROW) == ["", HEADER, LINE]
+    later = {**ROW, "seconds_rollout": 5.0}  # a mean of 4.5 s, and 19 steps are left
+    (line,) = console.step(41, 60, later)
+    assert line.split()[-3:] == ["6.0", "86", "s"] and len(line) == len(HEADER)
+    assert [len(console.step(step, 60, ROW)) for step in range(3, 22)] == [1] * 18 + [3]
+    (line,) = console.step(22, 60, {"loss": 0.5})  # of a script that logs other metrics
+    assert line.split()[:4] == ["22/60", "-", "-", "-"]
+    monkeypatch.setenv("COLUMNS", "40")
+    header, line = Console().step(1, 60, ROW)[1:]
+    assert len(header) == len(line) <= 40
+    assert header.split() == ["step", "reward", "length", "time", "left"]
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (dict(clip_low=0.0, clip_high=0.0), "ratio is 1"),
+        (dict(all_wrong=1.0, all_right=0.0), "all wrong"),
+        (dict(all_wrong=0.0, all_right=1.0), "all right"),
+        (dict(truncated=0.6), "--max_completion_length"),
+        (dict(unparsed=1.0), "samples.jsonl"),
+        (dict(entropy=0.001), "entropy is almost 0"),
+        (dict(kl=3.0), "--beta"),
+    ],
+)
+def test_a_hint_is_given_where_it_occurs_and_once(change, told):
+    console = Console()
+    console.step(1, 60, ROW)
+    assert len(console.hints) == len(HINTS)
+    hint = " ".join(console.step(2, 60, ROW | change)[1:])
+    assert hint.count("hint: ") == 1 and told in hint
+    assert len(console.step(3, 60, ROW | change)) == 1
+
+
+def test_an_evaluation_is_a_line_a_data_set():
+    first = {"step": 0, "pass@1": 0.294, "pass@2": 0.4, "pass@16": 0.938, "greedy": 1.0}
+    assert Console().evaluation(0, 60, first, first) == [
+        "eval 0/60  pass@1 .294  pass@16 .938  greedy 1.000"
+    ]
+    now = {"pass@1": 0.58, "pass@16": 0.9, "greedy": 0.5, "token_entropy": 0.1}
+    assert Console().evaluation(20, 60, now, first) == [
+        "eval 20/60  pass@1 .294 -> .580  pass@16 .938 -> .900  greedy 1.000 -> .500  entropy .100"
+    ]
+    sets = {"math/pass@1": 0.25, "math/pass@1 level 5": 0.1, "gsm8k/pass@1": 0.5}
+    assert Console().evaluation(20, 60, sets, {"step": 0, "math/pass@1": 0.125}) == [
+        "eval 20/60 math  pass@1 .125 -> .250",
+        "eval 20/60 gsm8k  pass@1 .500",
+    ]
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_has_one_line_that_is_replaced(monkeypatch, capsys):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not status.on_terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    status.progress("grading", 0, 64)
+    status.progress("grading", 1, 64)  # too soon
+    monkeypatch.setattr(status, "SECONDS_BETWEEN_BARS", -1.0)
+    status.say("loading")
+    status.progress("completions", 512, 1024)
+    status.progress("completions", 1024, 1024)
+    status.clear_line()
+    shown = terminal.getvalue().split(status.ERASE)
+    assert shown == [
+        "",
+        "grading .................... 0/64\r",
+        "loading\r",
+        "completions ##########.......... 512/10\r",
+        "completions #################### 1024/1\r",
+        "\r",
+    ]
+    assert capsys.readouterr().out == ""
+
+
+def test_a_log_file_has_plain_lines_and_few(monkeypatch, capsys):
+    status.say("loading")
+    status.progress("completions", 0, 1024)
+    status.progress("completions", 512, 1024)
+    status.clear_line()
+    assert capsys.readouterr() == ("loading\n", "")
+    monkeypatch.setattr(status, "SECONDS_BETWEEN_LINES", -1.0)
+    status.progress("completions", 1024, 1024)
+    assert capsys.readouterr() == ("completions: 1024 of 1024\n", "")
+
+
+def test_a_script_says_at_once_that_it_loads():
+    """And an error stands on a line of its own, in a log file and on a terminal."""
+    command = [sys.executable, ROOT / "grpo.py", "--top_p", "7"]
+    error = "grpo.py: error: --top_p must be at most 1, got 7.0\n"
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "loading torch\n", error)
+    terminal, end = pty.openpty()
+    subprocess.run(command, env=ENVIRONMENT, stdout=end, stderr=end)
+    os.close(end)
+    shown = os.read(terminal, 10_000).decode().replace("\r\n", "\n")
+    os.close(terminal)
+    assert shown == f"{status.ERASE}loading torch\r{status.ERASE}\r{error}"
+
+
+# ----------------------------------------------------------------- the .jsonl files of a run folder
+
+
+def test_rows_come_back_and_every_line_is_json_by_the_standard(tmp_path):
+    assert read_rows(tmp_path, "metrics") == []
+    text = {"step": 1, "reward": 1e300, "text": "a\nb\u2028ü"}
+    append_row(tmp_path, "metrics", text)
+    append_row(tmp_path, "metrics", {"step": 2, "loss": math.nan, "by_token": [{"a": [-math.inf]}]})
+    written = (tmp_path / "metrics.jsonl").read_text().split("\n")
+    assert written[1:] == ['{"step": 2, "loss": null, "by_token": [{"a": [null]}]}', ""]
+    first, second = read_rows(tmp_path, "metrics")
+    assert first == text and math.isnan(second["loss"])
+
+
+DAMAGE = {  # to a line
+    "bytes that are not UTF-8": b'{"step": 2, "text": "\xff\xfe"}\n',
+    "cut within the file": b'{"step": 2, "rewa\n',
+    "no step": b'{"reward": 2}\n',
+    "deep": b"[" * 100_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_line_is_named_and_kept_aside(tmp_path, capsys, damage):
+    file = tmp_path / "metrics.jsonl"
+    append_row(tmp_path, "metrics", {"step": 1, "reward": 0.5})
+    with open(file, "ab") as opened:
+        opened.write(DAMAGE[damage])
+    append_row(tmp_path, "metrics", {"step": 3, "reward": 0.5})
+    before = file.read_bytes()
+    with pytest.raises(UserError, match=f"cannot read {file}: line 2 is damaged"):
+        read_rows(tmp_path, "metrics")
+    drop_rows_after(tmp_path, 3)
+    assert [row["step"] for row in read_rows(tmp_path, "metrics")] == [1, 3]
+    assert (tmp_path / "metrics.damaged").read_bytes() == before
+    told = capsys.readouterr().out.splitlines()
+    assert told == [
+        f"{file}: 1 damaged lines are left out; {tmp_path}/metrics.damaged has them",
+        f"{file} lacks 1 steps, the first is 2",
+    ]
+
+
+@pytest.mark.parametrize("half", ['{"step": 5', '{"step": 5, "reward": 0.5}'])
+def test_drop_rows_after(tmp_path, capsys, half):
+    """Later rows go, and so does what a kill has left: half a line, and half a file.
+
+    A copy stays as it was. Rows that are lost are told; eval.jsonl need not have every step.
+    """
+    for step in (1, 2, 3, 4, 10):
+        append_row(tmp_path, "metrics", {"step": step, "reward": 0.5})
+    for step in (0, 10):
+        append_row(tmp_path, "eval", {"step": step, "pass@1": 0.5})
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    copy_logs(tmp_path, "before-9")
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write(half)
+    (tmp_path / ".metrics.jsonl").write_text("half")
+    drop_rows_after(tmp_path, 4)
+    assert read_rows(tmp_path, "metrics") == [{"step": i, "reward": 0.5} for i in (1, 2, 3, 4)]
+    assert read_rows(tmp_path, "eval") == [{"step": 0, "pass@1": 0.5}]
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "metrics.before-9").read_bytes() == before
+    names = {"metrics.jsonl", "eval.jsonl", "metrics.before-9", "eval.before-9"}
+    assert {file.name for file in tmp_path.iterdir()} == names
+    drop_rows_after(tmp_path, 6)
+    told = capsys.readouterr().out
+    assert told == f"{tmp_path}/metrics.jsonl lacks 2 steps, the first is 5\n"
+    drop_rows_after(tmp_path, -1)
+    assert read_rows(tmp_path, "metrics") == []
+
+
+def test_a_last_line_without_its_end_is_damaged(tmp_path):
+    """Its writer was killed: what stands there may be a part of a longer number."""
+    (tmp_path / "eval.jsonl").write_bytes(b'{"step": 1}\n{"step": 2}')
+    with pytest.raises(UserError, match="line 2 is damaged"):
+        read_rows(tmp_path, "eval")
+
+
+# ------------------------------------------------------------------- curves.png, and the last table
+
+
+EVALS = [
+    {"step": 0, "pass@1": 0.1, "pass@4": 0.3, "avg@4": 0.1, "answer_entropy": 0.0, "fit_a": 1.0},
+    {"step": 2, "pass@1": 0.2, "pass@4": 0.4, "avg@4": 0.2, "answer_entropy": 0.5, "fit_a": 1.0},
+]
+METRICS = [
+    {"step": 1, "reward": 0.0, "loss": 0.3, "mismatch": 1e-6, "clip_low": 0.0, "clip_high": 0.0},
+    {"step": 2, "reward": 0.1, "loss": 0.3, "mismatch": 1e-6, "clip_low": 0.0, "clip_high": 0.1},
+]
+
+
+def lines(panels):
+    """The titles and the lines of the panels."""
+    return {title: keys for title, _, keys in panels}
+
+
+def with_all(metrics, **more):
+    """A row in which everything of the table is above 0, and more."""
+    table = {key: 0.5 for _, log, keys in PANELS if log == "metrics" for key in keys}
+    return [{**row, **table, **more} for row in metrics]
+
+
+def test_a_panel_has_the_rows_of_its_log():
+    """A line that is zero throughout is left out. One that is above 0 once, or NaN, is drawn."""
+    panels = choose_panels(EVALS, METRICS)
+    assert {title: rows for title, rows, _ in panels} == {
+        "held-out pass@k": EVALS,
+        "held-out entropy (nats)": EVALS,
+        "reward of the rollout": METRICS,
+        "share of tokens that are clipped": METRICS,
+    }
+    assert lines(panels)["share of tokens that are clipped"] == ["clip_high"]
+    assert lines(panels)["held-out entropy (nats)"] == ["answer_entropy"]
+    nan = [{**METRICS[0], "grad_norm": 0.0}, {**METRICS[1], "grad_norm": math.nan}]
+    assert "gradient norm" in lines(choose_panels(EVALS, nan))
+
+
+def test_the_metrics_of_an_algorithm_come_after_the_table():
+    """In the order in which it logs them, never the loss, and at most twelve panels in all."""
+    metrics = with_all(METRICS, skipped=0.0, kl=0.0, zeta=1.0, alpha=0.7, unused=0.0)
+    panels = choose_panels(EVALS, metrics)
+    assert [title for title, _, _ in panels][-2:] == ["zeta", "alpha"]
+    drawn = {key for _, _, keys in panels for key in keys}
+    assert not drawn & {"step", "loss", "mismatch", "unused"}
+    panels = choose_panels(EVALS, with_all(METRICS, **{f"own_{i}": 1.0 for i in range(20)}))
+    assert len(panels) == MOST_PANELS == 12
+    titles = [title for title, _, _ in panels]
+    assert titles[:2] == ["held-out pass@k", "held-out entropy (nats)"]
+    assert titles[2:] == [title for title, _, _ in PANELS][:10]
+
+
+def test_each_of_several_data_sets_has_its_panels():
+    evals = [
+        {"step": 0, "math/pass@1": 0.1, "math/pass@2": 0.2, "math/pass@1 level 5": 0.1}
+        | {"math/avg@2": 0.1, "math/answer_entropy": 0.3, "math/token_entropy": 0.4}
+        | {"gsm8k/pass@1": 0.5, "gsm8k/pass@2": 0.0, "gsm8k/token_entropy": 0.4}
+    ]
+    assert lines(choose_panels(evals, [])) == {
+        "held-out math/pass@k": ["math/pass@1", "math/pass@2"],
+        "held-out gsm8k/pass@k": ["gsm8k/pass@1"],
+        "held-out math/entropy (nats)": ["math/answer_entropy", "math/token_entropy"],
+        "held-out gsm8k/entropy (nats)": ["gsm8k/token_entropy"],
+    }
+
+
+def test_what_the_first_row_lacks_is_drawn():
+    """A resumed run may have more samples and other sets; a step without a call has no turns."""
+    resumed = {"step": 4, "pass@1": 0.2, "pass@16": 0.5, "math/pass@1": 0.1}
+    metrics = [METRICS[0], {**METRICS[1], "turns": 1.5}]
+    found = lines(choose_panels([*EVALS, resumed], metrics))
+    assert found["held-out pass@k"] == ["pass@1", "pass@4", "pass@16"]
+    assert found["held-out math/pass@k"] == ["math/pass@1"]
+    assert found["turns"] == ["turns"]
+
+
+FEW = {"step": 0, "pass@1": 0.1, "pass@4": 0.3, "length": 9.0, "fit_a": 1.33e22}
+ALL_ZERO = [{"step": 0, "pass@1": 0.0, "token_entropy": 0.0}]
+MORE = [*EVALS, {"step": 4, "pass@1": 0.25, "greedy": 0.5, "length": 3.0, "fit_limit": math.inf}]
+TABLE = """
+step             0        4   change
+pass@1       0.100    0.250   +0.150
+greedy         nan    0.500     +nan
+fit_limit      nan      nan     +nan
+"""
+
+
+@pytest.mark.parametrize(
+    "evals, metrics, table",
+    [
+        (MORE, METRICS, TABLE),
+        ([FEW], [], "step 0 pass@1 0.100 pass@4 0.300 fit_a 1.3e+22"),
+        (ALL_ZERO, [], "step 0 pass@1 0.000 token_entropy 0.000"),
+        ([], [], ""),  # resumed after its last step, with the logs lost
+    ],
+)
+def test_a_picture_and_a_table_at_the_end(tmp_path, monkeypatch, capsys, evals, metrics, table):
+    """Also where a run only evaluates, all is zero, rows lack a metric, or the logs are lost."""
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "cache"))  # put back afterwards
+    monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", 20)  # drawn 5 times as fast
+    for name, rows in (("eval", evals), ("metrics", metrics)):
+        for row in rows:
+            append_row(tmp_path, name, row)
+    draw_curves(tmp_path, str(tmp_path / "cache"))
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    print_first_and_last(tmp_path)
+    assert capsys.readouterr().out.split() == table.split()
