@@ -229,6 +229,8 @@ def compute_old_and_ref_logprobs(batch: Batch, policy, reference, config) -> Non
 
     The first minibatch is left out: its own forward pass gives its old log-probs for free.
     """
+    # A KL penalty to nothing would be 0 in silence.
+    assert reference is not None or config.beta == 0, "--beta needs a reference policy"
     later = range(config.minibatch_size // world.WORLD_SIZE, len(batch.samples))
     logprobs, _ = rlvr.policy.frozen_logprobs(policy, batch.samples, config, later)
     batch.old_logprobs[later] = logprobs[later]

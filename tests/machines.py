@@ -58,6 +58,8 @@ WITHOUT_SHM = [
     "bash",
 ]
 MACHINES = {
+    # for another Python, which has to start this file then
+    "this machine": Machine("config errors console stdout code isolation grader"),
     "no bf16 instructions": Machine(
         NUMBERS, dict(ATEN_CPU_CAPABILITY="avx2", ONEDNN_MAX_CPU_ISA="AVX2")
     ),
@@ -79,8 +81,11 @@ MACHINES = {
     "spaces and umlauts": Machine(FILES, folder="Müllers großer Ordner"),
     "no shared memory": Machine("grader decode", before=WITHOUT_SHM),
     "another file system": Machine(FILES, place="/dev/shm"),
-    "random order": Machine("common grpo run prompts", options=("-p", "randomly")),
 }
+for seed in (1, 2, 3):
+    MACHINES[f"random order {seed}"] = Machine(
+        "common grpo run prompts", options=("-p", "randomly", f"--randomly-seed={seed}")
+    )
 
 
 def python_of_nobody() -> tuple[str, dict]:

@@ -80,6 +80,25 @@ def test_save_folder_leaves_nothing_half_written(tmp_path, error, raised):
     assert (folder / "file").read_text() == "old"
 
 
+class MovesTheRun(Saved):
+    """A user moves the run's folder while a policy is saved, which makes what it lacks anew."""
+
+    def save_pretrained(self, folder, **_):
+        run = folder.parent.parent
+        run.rename(run.with_name("moved"))
+        folder.mkdir(parents=True)
+        super().save_pretrained(folder)
+
+
+def test_no_checkpoint_without_its_run(tmp_path):
+    """Its flags and its rows are in the folder that has been moved."""
+    folder = tmp_path / "run" / "checkpoint-1"
+    folder.parent.mkdir()
+    with pytest.raises(UserError, match=f"cannot write {folder}: .*has been moved or removed"):
+        save_folder(folder, MovesTheRun("-"), Saved("-"))
+    assert list(folder.parent.iterdir()) == []
+
+
 # ------------------------------------------------------------------------------- finding a folder
 
 
@@ -226,6 +245,17 @@ def test_a_restored_run_goes_on_as_the_saved_one(training_of, tmp_path):
         assert optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * 118 / 120, rel=1e-12)
     assert restored.stream.position == training.stream.position == 6
     assert vars(restored.memory) == {"alpha": 0.25}
+
+
+def test_the_learning_rate_comes_back_without_moments(training_of, tmp_path):
+    """As where each gradient was 0 so far: the schedule has gone on, and Adam has not begun."""
+    training, restored = training_of(), training_of()
+    training.scheduler.step()
+    checkpoints.save(tmp_path / "checkpoint-1", training, 1, (0, 0), Config())
+    checkpoints.restore(tmp_path / "checkpoint-1", restored, Config())
+    assert not restored.optimizer.state
+    # 1 of the 120 updates of 60 steps by default
+    assert restored.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * 119 / 120, rel=1e-12)
 
 
 class NewBytes(TorchDispatchMode):

@@ -87,6 +87,13 @@ MISTAKES = [
     (ADVANTAGES, "advantages = advantages.view(-1)", {}, RuntimeError, "must match"),
     ("advantages[rows],", "advantages,", {}, RuntimeError, "must match"),
     ("advantages[rows],", "advantages,", dict(microbatch_tokens=1), AssertionError, "clip_low is"),
+    (
+        "reference = rlvr.policy.load_reference(policy, config)",
+        "reference = None",
+        dict(beta=0.1),
+        AssertionError,
+        "--beta needs a reference",
+    ),
     ("    scale_rewards: bool", "    scale: bool", {}, AttributeError, "scale_rewards"),
     ("return advantages, {}", "return advantages", {}, ValueError, "unpack"),
     (

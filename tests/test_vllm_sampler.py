@@ -121,7 +121,7 @@ def run(tmp_path, *command):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,  # which only a run that hangs reaches, however busy the machine is
     )
 
 
