@@ -32,7 +32,7 @@ from claims_runs import __doc__ as CHOICE
 from compare import STYLES
 from matplotlib.figure import Figure
 from run_scripts import read_results
-from tables import difference_cell, fill_in, markdown_table
+from tables import fill_in, markdown_table
 
 COLORS = dict(zip(WORDS, ("#009E73", "#56B4E9", "#E69F00", "#D55E00", "#777777"), strict=True))
 BASES = (*TINY, LANGUAGE_MODEL)
@@ -72,17 +72,18 @@ def count_text(lines: dict, verdicts: list[Verdict]) -> str:
 
 
 def verdict_table(lines: dict, verdicts: list[Verdict], called: dict, paper: str) -> list[str]:
-    """A line a row, with a cell for each base, and one for the middle base at equal pass@1."""
+    """A line a row, with a cell for each base; that of the middle one has equal pass@1, too."""
     table = []
     for row in (row for row in ROWS if row.paper == paper):
         by_base = {each.base: verdict_cell(each) for each in verdicts if each.row == row}
         effect = f"{row.metric}, {row.effect:g}" + ("" if row.printed else "*")
         text = f"{row.section}: {row.text}" + (f" ({row.far})" if row.far else "")
         at_equal = matched(lines, TINY[0], row, called) if row in rows_from(TINY[0]) else ()
-        equal_cell = short_interval(*interval(at_equal)[1:]) if len(at_equal) > 1 else ""
-        table.append([text, effect, *(by_base.get(base, "") for base in BASES), equal_cell])
+        if len(at_equal) > 1:
+            by_base[TINY[0]] += f"; equal {short_interval(*interval(at_equal)[1:])}"
+        table.append([text, effect, *(by_base.get(base, "") for base in BASES)])
     head = ["section and claim", "difference in, effect", *BASES]
-    return narrow_table([*head, "middle, at equal pass@1"], table)
+    return narrow_table(head, table)
 
 
 def narrow_table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -162,7 +163,9 @@ def path_table(lines: dict, called: dict) -> list[str]:
                 continue
             cells.append(f"{np.mean([run['numbers']['pass@1'] for run in runs]):.3f}")
             values = at_equal_pass_at_1(lines, base, name, "pass@16", called)
-            cells.append("" if name == GRPO else difference_cell(values))
+            mean, low, high = interval(values)
+            apart = f"{mean:+.3f} {short_interval(low, high)}"
+            cells.append("" if name == GRPO else apart)
         if any(cells):
             table.append([name, *cells])
     head = [text for base in BASES for text in (f"{base}: pass@1", "pass@16 less GRPO's")]

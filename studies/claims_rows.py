@@ -177,17 +177,17 @@ FAR = {  # how far the setting is from the paper's, for every row of it
 }
 PAPERS = [*FAR]
 NOTES = {  # what else is far from the paper's setting, by its word in CLAIMS
-    "Table 1": "MATH-500; on four of five sets GRPO is above it at k = 16",
-    "narrow": "clipping as in GSPO's own paper, 3e-4 and 4e-4",
-    "short": "too few steps for a second stage, if there is one",
-    "no gain": "the section also concludes that it brings no such gain",
-    "begun": "48 steps are the beginning of a run",
+    "Table 1": "MATH-500; not on four of five sets",
+    "narrow": "clipping 3e-4 and 4e-4",
+    "short": "too few steps for a second stage",
+    "no gain": "the section also says none",
+    "begun": "48 steps are a beginning",
     "small head": "a head of 26 tokens",
-    "target": "its target is above the start's entropy, not half of it",
+    "target": "a target above the start's entropy",
     "reward": "training reward for held-out pass@1",
-    "laws": "the paper says that it fits better than other laws",
-    "signs": "here of both signs; in Table 1 it is 0.12 for positive ones, 0.17 for negative ones",
-    "tables": "so the text says; in Table 5 the group level is above at k = 256",
+    "laws": "and better than other laws",
+    "signs": "of both signs; Table 1 has 0.12 and 0.17",
+    "tables": "the text; Table 5 has the contrary",
     "many": "1% of the tokens, not 0.02%",
 }
 # section (! for a headline) | claim | metric | above | below | effect, where printed | note
