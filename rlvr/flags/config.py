@@ -41,10 +41,11 @@ class AtMost:
 T = TypeVar("T")
 # What a field's type says beside int, float or str. A number that is neither ZeroOrMore nor AnySign
 # has to be above 0. In a resumed run only what is MayChange may differ: it does not touch the
-# mathematics.
+# mathematics. What Trains is not read with --max_steps 0, and neither are a script's own flags.
 ZeroOrMore = Annotated[T, "zero or more"]
 AnySign = Annotated[T, "any sign"]
 MayChange = Annotated[T, "may change"]
+Trains = Annotated[T, "trains"]
 Share = Annotated[T, AtMost(1)]
 Seconds = Annotated[T, AtMost(10**6)]  # twelve days; timers cannot count a thousand times as many
 OfAFile = Annotated[T, Only(dataset="FILE")]  # a file or folder of the user's own
@@ -53,14 +54,6 @@ OfALesson = Annotated[T, Only(sft_steps="N")]  # that the tiny policy is taught 
 OfCountdown = Annotated[T, Only(dataset="countdown", sft_steps="N")]
 OfArithmetic = Annotated[T, Only(dataset="arithmetic")]
 OfVllm = Annotated[T, Only(engine="auto vllm")]
-# What an evaluation alone, by --max_steps 0, does not read, beside the flags of a script's own. The
-# estimate of memory reads the sizes of a step even so.
-FOR_TRAINING = frozenset(
-    "aggregation beta dynamic_sampling entropy_coef epsilon epsilon_high importance_sampling_level "
-    "learning_rate log_tokens lr_scheduler_type mask_truncated_completions max_grad_norm "
-    "max_redraws max_skipped_updates num_iterations save_steps save_total_limit temperature "
-    "vllm_importance_sampling_cap warmup_ratio weight_decay".split()
-)
 
 
 @dataclass
@@ -103,7 +96,7 @@ class Config:
     prompts_per_step: int = 32  # prompts of a step, over all ranks
     num_generations: int = 16  # G, completions of a prompt
     minibatch_size: int = 256  # completions of an optimizer update, over all ranks
-    num_iterations: int = 1  # epochs over each rollout
+    num_iterations: Trains[int] = 1  # epochs over each rollout
     microbatch_tokens: MayChange[int] = 4096  # padded tokens a forward pass; fewer save memory
     gradient_checkpointing: MayChange[bool] = False  # save memory by computing activations twice
     bf16: bool = False  # forward passes in bf16 on a CPU, too; on a GPU they always are
@@ -114,28 +107,33 @@ class Config:
     vllm_gpu_memory_utilization: OfVllm[MayChange[Share[float]]] = 0.3
     vllm_tensor_parallel_size: OfVllm[MayChange[int]] = 1  # ranks that share an engine
     vllm_enable_sleep_mode: OfVllm[MayChange[bool]] = False  # vLLM frees its memory during updates
-    vllm_importance_sampling_cap: ZeroOrMore[float | None] = None  # 0: none; vLLM, bf16: 2, else 0
+    # 0: none; vLLM, bf16: 2, else 0
+    vllm_importance_sampling_cap: Trains[ZeroOrMore[float | None]] = None
     max_completion_length: int = 48  # tokens, the stop token and a tool's included
     tool: Literal[("none", *TOOLS)] = "none"  # what answers the policy's calls while it writes
     # most turns of a completion; each but the last may call the tool
     max_turns: Annotated[int, Only(tool=" ".join(TOOLS))] = 8
-    temperature: float = 1.0  # of the rollouts and, equally, of the log-probs in the loss
-    learning_rate: ZeroOrMore[float] = 1e-4  # of AdamW; a schedule scales it
-    lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"  # after the warm-up
+    temperature: Trains[float] = 1.0  # of the rollouts and, equally, of the log-probs in the loss
+    learning_rate: Trains[ZeroOrMore[float]] = 1e-4  # of AdamW; a schedule scales it
+    # after the warm-up
+    lr_scheduler_type: Trains[Literal["constant", "linear", "cosine"]] = "constant"
     # share of the updates in which the rate rises from 0
-    warmup_ratio: Share[ZeroOrMore[float]] = 0.0
-    weight_decay: ZeroOrMore[float] = 0.0  # of AdamW
-    max_grad_norm: float = 1.0  # longer gradients are scaled down to this norm
-    epsilon: float = 0.2  # lower clip range of the ratio
-    epsilon_high: float | None = None  # upper clip range; as epsilon if None
-    importance_sampling_level: Literal["token", "sequence"] = "token"  # sequence: as in GSPO
-    aggregation: Literal["sequence", "token", "constant"] = "sequence"  # what divides the sum
-    mask_truncated_completions: bool = False  # no loss on completions without a stop token
-    beta: ZeroOrMore[float] = 0.0  # coefficient of the KL penalty (k3) to the starting policy
-    entropy_coef: ZeroOrMore[float] = 0.0  # coefficient of the entropy bonus
-    dynamic_sampling: bool = False  # DAPO: replace groups with success rate 0 or 1
+    warmup_ratio: Trains[Share[ZeroOrMore[float]]] = 0.0
+    weight_decay: Trains[ZeroOrMore[float]] = 0.0  # of AdamW
+    max_grad_norm: Trains[float] = 1.0  # longer gradients are scaled down to this norm
+    epsilon: Trains[float] = 0.2  # lower clip range of the ratio
+    epsilon_high: Trains[float | None] = None  # upper clip range; as epsilon if None
+    # sequence: as in GSPO
+    importance_sampling_level: Trains[Literal["token", "sequence"]] = "token"
+    # what divides the sum
+    aggregation: Trains[Literal["sequence", "token", "constant"]] = "sequence"
+    mask_truncated_completions: Trains[bool] = False  # no loss on completions without a stop token
+    # coefficient of the KL penalty (k3) to the starting policy
+    beta: Trains[ZeroOrMore[float]] = 0.0
+    entropy_coef: Trains[ZeroOrMore[float]] = 0.0  # coefficient of the entropy bonus
+    dynamic_sampling: Trains[bool] = False  # DAPO: replace groups with success rate 0 or 1
     # how often, at most, a step draws new groups
-    max_redraws: Annotated[ZeroOrMore[int], Only(dynamic_sampling="True")] = 3
+    max_redraws: Trains[Annotated[ZeroOrMore[int], Only(dynamic_sampling="True")]] = 3
     eval_steps: MayChange[int] = 20  # steps between evaluations
     eval_problems: ZeroOrMore[int] = 128  # held-out problems of a data set; 0 for all
     eval_samples: MayChange[int] = 32  # completions of a held-out problem
@@ -145,10 +143,12 @@ class Config:
     # of the evaluation's samples; rollouts use the whole softmax
     top_p: MayChange[Share[float]] = 1.0
     # steps between checkpoints, a third of the run if None; the last step is always saved
-    save_steps: MayChange[int | None] = None
+    save_steps: Trains[MayChange[int | None]] = None
     resume_from_checkpoint: MayChange[str] = ""  # run or checkpoint folder, or "latest"
-    save_total_limit: MayChange[ZeroOrMore[int]] = 0  # checkpoints to keep, the newest; 0 for all
-    max_skipped_updates: MayChange[int] = 10  # NaN or infinite updates in a row that end the run
+    # checkpoints to keep, the newest; 0 for all
+    save_total_limit: Trains[MayChange[ZeroOrMore[int]]] = 0
+    # NaN or infinite updates in a row that end the run
+    max_skipped_updates: Trains[MayChange[int]] = 10
     # CPU threads of torch; torch's own choice if None. Far more than 1024 cannot be started.
     num_threads: MayChange[Annotated[int | None, AtMost(1024)]] = None
     fsdp: MayChange[bool] = True  # with torchrun, shard weights, gradients and Adam's moments
@@ -156,7 +156,8 @@ class Config:
     shard_within_nodes: Annotated[MayChange[bool], Only(fsdp="True")] = False
     ddp_timeout: MayChange[Seconds[float]] = 1800.0  # seconds that a rank waits for another one
     trust_remote_code: MayChange[bool] = False  # run the model code that comes with --model
-    log_tokens: MayChange[ZeroOrMore[int]] = 1  # groups a step whose tokens report.html shows
+    # groups a step whose tokens report.html shows
+    log_tokens: Trains[MayChange[ZeroOrMore[int]]] = 1
     report_to: MayChange[Literal[WRITERS]] = "none"  # beside the .jsonl files
     cache_dir: MayChange[str] = "~/.cache/rlvr"  # where a tiny policy is kept that is taught here
     # No flags, but which of them have been typed, be it with their default, and which of
@@ -227,8 +228,9 @@ class Config:
 
     def refuse_unread(self) -> None:
         """UserError for a flag that is given and that nothing would read."""
+        of_all_scripts = marks_of(Config)
         for name, marks in marks_of(type(self)).items():
-            trains = name in FOR_TRAINING or not hasattr(Config, name)
+            trains = "trains" in of_all_scripts.get(name, ("trains",))
             if trains and name in self.typed and not self.max_steps:
                 raise UserError(f"--{name} is for training, and --max_steps 0 evaluates only")
             for only in (mark for mark in marks if isinstance(mark, Only)):
