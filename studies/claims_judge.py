@@ -46,17 +46,11 @@ def measure_growth(rows: list[dict]) -> dict[str, float]:
     """The numbers of a run of entropy_growth.py, whose rows are batches of one policy."""
     columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
     kappa = columns["kappa"].mean()
-    found = {
+    return {
         "kappa": kappa,
         "growth": columns["growth"].mean() * np.sign(kappa),
         "correlation": np.corrcoef(columns["kappa"], columns["growth"])[0, 1],
     }
-    for name in ("easy", "hard"):  # the mean over the groups of all batches, if there is any
-        groups = columns[name]
-        if groups.any():
-            total = (groups * columns[f"{name}_gap"]).sum()
-            found[f"{name} gap"] = total / groups.sum()
-    return found
 
 
 def measure_training(rows: list[dict]) -> dict[str, float]:
@@ -76,14 +70,13 @@ def measure_training(rows: list[dict]) -> dict[str, float]:
     if "success_gain_completion" in columns:
         found["gain"] = columns["success_gain_completion"].mean()
     if "delta" in columns:
-        found["delta"] = columns["delta"].mean()
-        found["1 - delta"] = 1 - found["delta"]
+        found["1 - delta"] = 1 - columns["delta"].mean()
     return found
 
 
 def measure_evaluation(row: dict) -> dict[str, float]:
     """The numbers of an evaluation; those of the fitted power law where there is one."""
-    found = row | {"entropy": row["token_entropy"]}
+    found = dict(row)
     found.pop("all_wrong", None)  # what claims are about is that of the rollouts
     if "fit_a" in row:
         found |= {"slope": row["fit_b"], "fit error": largest_misfit(row)}
@@ -182,8 +175,10 @@ def matched(lines: dict, base: str, row: Row, names) -> np.ndarray:
 
 def value_at(curve: list[dict], level: float, metric: str) -> float:
     """A metric where the run has this pass@1: at its end, or on the line that first gets there."""
-    if curve[-1]["pass@1"] == level or curve[0]["pass@1"] >= level:
-        return curve[-1 if curve[-1]["pass@1"] == level else 0][metric]
+    if curve[-1]["pass@1"] == level:
+        return curve[-1][metric]
+    if curve[0]["pass@1"] >= level:
+        return curve[0][metric]
     later = next(i for i, row in enumerate(curve) if row["pass@1"] >= level)
     ends = curve[later - 1 : later + 1]
     return float(np.interp(level, [row["pass@1"] for row in ends], [row[metric] for row in ends]))

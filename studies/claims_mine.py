@@ -23,7 +23,7 @@ from rlvr.flags.command_line import names_of
 
 import numpy as np
 from claims_judge import differences, lines_of, matched
-from claims_rows import BASES, TINY, Job, Row
+from claims_rows import TINY, Job, plain_row
 from claims_runs import PLAN, Plan, command_of, names_of_lines, run_jobs, tuning_jobs
 from run_scripts import digest_of, load_script, main_and_config, read_results
 from tables import difference_cell, markdown_table
@@ -95,8 +95,7 @@ def compare(
     for name in commands:  # a flag that a script refuses ends the program now, in one line
         main_and_config(command_of(Job(TINY[0], f"{name} at 1e-4", 0), plan, runs))
     sys.argv = own
-    tuned_on = BASES[TINY[0]].tuned_on
-    while jobs := tuning_jobs(read_results(plan.results), plan, tuned_on, commands):
+    while jobs := tuning_jobs(read_results(plan.results), plan, TINY[0], commands):
         run_jobs(jobs, plan, runs, processes)
     lines = read_results(plan.results)
     called = names_of_lines(lines, plan)
@@ -121,7 +120,7 @@ def table(lines: dict, scripts: list[Script], called: dict, bases) -> list[str]:
         for script in others:
             cells = {differences: [], matched: ["0"]}  # at equal pass@1 that is no difference
             for metric in METRICS:
-                row = Row("", "", "", metric, script.name, theirs.name, 1.0, True, "", False)
+                row = plain_row(metric, script.name, theirs.name)
                 for found, own_cells in cells.items():
                     values = found(lines, base, row, called)
                     if len(values):

@@ -21,7 +21,7 @@ from claims_rows import (
     ROWS,
     RUNS,
     TINY,
-    Row,
+    plain_row,
     rows_from,
     runs_of,
 )
@@ -46,7 +46,7 @@ GRPO = "GRPO"  # whose path the others are compared with
 def sections(lines: dict, verdicts: list[Verdict], called: dict) -> dict:
     """The lines of each section of the page."""
     found = {
-        "count": [count_text(lines, verdicts)],
+        "count": count_lines(lines, verdicts),
         "rule": RULE.strip().splitlines()[2:],
         "choice": CHOICE.strip().splitlines()[2:],
         "rates": rates_table(lines),
@@ -59,16 +59,16 @@ def sections(lines: dict, verdicts: list[Verdict], called: dict) -> dict:
     return found
 
 
-def count_text(lines: dict, verdicts: list[Verdict]) -> str:
+def count_lines(lines: dict, verdicts: list[Verdict]) -> list[str]:
     """How many runs and verdicts there are, of each kind and from each base."""
     sentences = []
     for base in BASES:
         runs = sum(line["base"] == base for line in lines.values())
         count = Counter(each.verdict for each in verdicts if each.base == base)
-        kinds = ", ".join(f"{count[word]} {word}" for word in (*WORDS, "open") if count[word])
+        kinds = ", ".join(f"{count[word]} {word}" for word in WORDS if count[word])
         if count:
             sentences.append(f"- {base}, {runs} runs: of {count.total()} verdicts {kinds}.")
-    return "\n".join(sentences)
+    return sentences
 
 
 def verdict_table(lines: dict, verdicts: list[Verdict], called: dict, paper: str) -> list[str]:
@@ -93,9 +93,7 @@ def narrow_table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def verdict_cell(found: Verdict) -> str:
-    """The verdict and what it rests on; nothing before the first look."""
-    if found.evidence is None:
-        return ""
+    """The verdict and what it rests on."""
     evidence = found.evidence
     usual = EARLIER_LOOKS[-1] if found.earlier else LOOKS[-1]
     seeds = "" if evidence.seeds == usual else f" ({evidence.seeds})"
@@ -145,12 +143,6 @@ def dependence_table(lines: dict) -> list[str]:
     return markdown_table(["claim", "each at its best", *one_rate], table)
 
 
-def at_equal_pass_at_1(lines: dict, base: str, name: str, metric: str, called: dict) -> np.ndarray:
-    """A run's metric less GRPO's where both have the same pass@1, [seeds]."""
-    row = Row("", "", "", metric, name, GRPO, 1.0, True, "", False)
-    return matched(lines, base, row, called)
-
-
 def path_table(lines: dict, called: dict) -> list[str]:
     """A line a run: its pass@1 at the end, and its pass@16 less GRPO's at equal pass@1."""
     table = []
@@ -162,7 +154,7 @@ def path_table(lines: dict, called: dict) -> list[str]:
                 cells += ["", ""]
                 continue
             cells.append(f"{np.mean([run['numbers']['pass@1'] for run in runs]):.3f}")
-            values = at_equal_pass_at_1(lines, base, name, "pass@16", called)
+            values = matched(lines, base, plain_row("pass@16", name, GRPO), called)
             mean, low, high = interval(values)
             apart = f"{mean:+.3f} {short_interval(low, high)}"
             cells.append("" if name == GRPO else apart)
@@ -180,7 +172,7 @@ def draw_headlines(verdicts: list[Verdict]) -> Figure:
     axes = figure.subplots(1, len(bases), sharey=True, squeeze=False)[0]
     for axis, base in zip(axes, bases, strict=True):
         for found in verdicts:
-            if found.base == base and found.row.headline and found.evidence:
+            if found.base == base and found.row.headline:
                 height, evidence = rows.index(found.row), found.evidence
                 color = COLORS[found.verdict]
                 ends = np.array([evidence.low, evidence.high]) / found.row.effect

@@ -305,6 +305,11 @@ def read_row(paper: str, line: str) -> Row:
     )
 
 
+def plain_row(metric: str, above: str, below: str) -> Row:
+    """The difference of two runs that no claim is about."""
+    return Row("", "", "", metric, above, below, 1.0, True, "", False)
+
+
 def run_or_number(cell: str) -> str | float:
     """A side of a row, which is the name of a run or a number."""
     return float(cell) if cell.replace(".", "").isdigit() else cell

@@ -105,29 +105,28 @@ def rates_to_try(
     return [rate for rate in wanted if rate not in found], found
 
 
-def rate_of(lines: dict, plan: Plan, base: str, name: str) -> str | None:
-    """The learning rate of a run; None where it has still to be found, "" where nothing is trained.
+def rate_of(lines: dict, plan: Plan, base: str, name: str) -> str:
+    """The learning rate of a run; "open" as long as it is not found, "none" if nothing is trained.
 
     LONG has that of the run that it prolongs.
     """
     if name == GROWTH:
-        return ""
+        return "none"
     name = "two-stage GRPO" if name == LONG else name
     tuned_on = BASES[base].tuned_on
     if not tuned_on:
         return first_rate(plan, base, name)
     missing, found = rates_to_try(lines, plan, tuned_on, name)
-    return None if missing else max(found, key=found.get)
+    return "open" if missing else max(found, key=found.get)
 
 
 def names_of_lines(lines: dict, plan: Plan) -> dict[tuple[str, str], str]:
-    """What the lines of each run are called: at its rate, or open as long as that is not found."""
-    found = {}
-    for base in plan.bases:
-        for name in plan.scripts[base]:
-            rate = rate_of(lines, plan, base, name)
-            found[base, name] = at(name, rate or ("none" if rate == "" else "open"))
-    return found
+    """What the lines of each run are called, at its rate."""
+    return {
+        (base, name): at(name, rate_of(lines, plan, base, name))
+        for base in plan.bases
+        for name in plan.scripts[base]
+    }
 
 
 # ------------------------------------------------------------------------------------ which runs
@@ -147,9 +146,8 @@ def next_jobs(lines: dict, plan: Plan) -> list[Job]:
                 return jobs
             called = names_of_lines(lines, plan)
             for look in LOOKS:
-                undecided = [
-                    row for row in rows if row in undecided_rows(lines, base, called, look)
-                ]
+                left = undecided_rows(lines, base, called, look)
+                undecided = [row for row in rows if row in left]
                 names = dict.fromkeys(name for row in undecided for name in runs_of(row, base))
                 jobs = [Job(base, called[base, run], seed) for seed in range(look) for run in names]
                 if missing := [job for job in jobs if job not in lines]:
