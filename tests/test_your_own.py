@@ -71,6 +71,12 @@ TRAINED = {
 }
 
 
+def test_the_examples_fit_the_code(followed):
+    """Each diff of the page applies."""
+    _, commands = followed
+    assert all("--max_steps" in command for command in commands.values())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("heading", TRAINED)
 def test_an_example_trains(heading, followed, cache_dir):
