@@ -70,6 +70,7 @@ def test_a_job_that_is_warned_and_taken_back_ends_as_one_that_is_not(job, tmp_pa
     code, printed = job(signal.SIGUSR1, step=2)
     assert code == 0, printed
     assert "torchrun has ended with 1" in printed and "SignalException" in printed
+    assert "to go on: torchrun --nproc_per_node 2 grpo.py --resume" in printed
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
     run = tmp_path / "runs/job-7"
     first = steps(run)[-1]

@@ -28,7 +28,7 @@ def read_run(folder: Path) -> dict:
     """What the page shows of a run folder."""
     tokens = read_rows(folder, "tokens")
     if not tokens:
-        raise UserError(f"{folder} has no tokens.jsonl: its run had --log_tokens 0, or no step yet")
+        raise UserError(f"{folder} has no tokens.jsonl: no run, no step yet, or --log_tokens 0")
     logs = {log: none_for_nan(read_rows(folder, log)) for log in ("metrics", "eval")}
     return {"name": folder.name, "steps": tokens, **logs}
 
