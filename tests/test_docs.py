@@ -1,6 +1,5 @@
 """README.md and docs/ say what the code has: flags, metrics, commands, variants, links, names."""
 
-import dataclasses
 import functools
 import importlib
 import json
@@ -11,7 +10,6 @@ from typing import get_type_hints
 import rlvr.flags.command_line
 import rlvr.tasks.sources
 from rlvr import world
-from rlvr.flags.config import Config
 from rlvr.flags.presets import ARITHMETIC, LARGE, PROTOCOLS
 from rlvr.verify.verifiers import VERIFIERS
 
@@ -138,43 +136,10 @@ def test_what_the_tables_of_the_papers_name_exists():
 
 # -------------------------------------------------------------------------------------------- flags
 
-LARGE_HEADING = "Other defaults for real models"
-
-
-def flag_rows(heading_of):
-    """name -> (whether it has a star, default, meaning), below the headings that are chosen."""
-    return {
-        cells[0].strip("`*-"): (cells[0].endswith("*"), *cells[1:])
-        for heading, cells in tables(FLAG_PAGE, "flag")
-        if heading_of(heading)
-    }
-
-
-def check_row(config_class, name, row):
-    """A row has the flag's default, all its choices, and a star where it may change."""
-    star, default, meaning = row
-    config = config_class()
-    if name != "variant":  # whose values are named in papers.md
-        assert default.strip("`") == (str(getattr(config, name)) or "''")
-    assert star == config.may_change(name)
-
-
-def test_every_flag_has_a_row():
-    """The shared ones, and of each script those that it adds or whose default is another one."""
-    listed = flag_rows(lambda heading: not heading.endswith(".py") and heading != LARGE_HEADING)
-    assert listed.keys() == {field.name for field in dataclasses.fields(Config)}
-    for name, row in listed.items():
-        check_row(Config, name, row)
-    for script, module in MODULES.items():
-        listed = flag_rows(lambda heading, script=script: heading == f"{script}.py")
-        assert listed.keys() == {*vars(module.Config)["__annotations__"]} - {"variant"}
-        for name, row in listed.items():
-            check_row(module.Config, name, row)
-
 
 def test_defaults_for_real_models():
-    listed = flag_rows(lambda heading: heading == LARGE_HEADING)
-    for column, preset in ((1, LARGE), (2, ARITHMETIC)):
+    listed = {cells[0].strip("`-"): cells[1:] for _, cells in tables(FLAG_PAGE, "flag")}
+    for column, preset in enumerate((LARGE, ARITHMETIC)):
         values = {name: row[column].strip("`") for name, row in listed.items() if row[column]}
         assert values == {name: str(value) for name, value in preset.items()}
 

@@ -61,25 +61,11 @@ class Config:
     """Reinforcement learning with verifiable rewards. A flag that is given wins over a preset."""
 
     variant: str = ""  # named preset of flags
+
+    # model and task
+
     model: str = "tiny"  # "tiny" (shipped, see --base), a folder or a hub id
-    dataset: str = "countdown"  # to train on: countdown, gsm8k, math ..., a file, or a folder
-    eval_dataset: MayChange[str] = ""  # to evaluate on, separated by commas; as --dataset if empty
-    prompt_column: OfAFile[str] = "prompt"  # of a file: the problem
-    answer_column: OfAFile[str] = "answer"  # of a file: the gold answer, or unit tests
-    image_column: OfAFile[str] = ""  # of a file: images, as paths or bytes, one or a list
-    verifier: OfAFile[Literal[tuple(VERIFIERS)]] = "math"  # of a file: what is right
-    # deadline of an answer, or of one test of a program
-    verify_seconds: MayChange[Seconds[float]] = 5.0
-    program_seconds: MayChange[Seconds[float]] = 20.0  # deadline of all tests of a program
-    success_threshold: AnySign[float] = 1.0  # the reward from which on a completion is right
-    # of a file: what a list of answers is
-    answer_lists: OfAFile[Literal["parts", "alternatives"]] = "parts"
-    system_prompt: Literal[("auto", *SYSTEM_PROMPTS)] = "auto"  # auto: what the verifier needs
-    user_suffix: Literal[tuple(USER_SUFFIXES)] = "none"  # what is asked for behind each question
-    chat_template_kwargs: str = ""  # JSON, such as {"enable_thinking": false} for Qwen3
-    max_prompt_length: int = 1024  # tokens; longer prompts are dropped
-    numbers: OfCountdown[str] = "3"  # Countdown: how many numbers a problem has, out of 2,3,4
-    arithmetic_levels: OfArithmetic[str] = "1"  # how hard its problems are, out of 1,2,3,4
+    trust_remote_code: MayChange[bool] = False  # run the model code that comes with --model
     # tiny policy; if None, by --numbers
     base: OfTheTinyPolicy[Literal["weak", "middle", "strong"] | None] = None
     # supervised steps that teach a new tiny policy
@@ -88,52 +74,88 @@ class Config:
     exchanged_targets: OfTheTinyPolicy[OfALesson[Share[ZeroOrMore[float]]]] = 0.0
     # of the tiny policy: its output head is its embedding
     tie_word_embeddings: OfTheTinyPolicy[bool] = True
-    output_dir: MayChange[str] = ""  # run folder; runs/<script>-<variant>-<time> if empty
+    dataset: str = "countdown"  # to train on: countdown, gsm8k, math ..., a file, or a folder
+    numbers: OfCountdown[str] = "3"  # Countdown: how many numbers a problem has, out of 2,3,4
+    arithmetic_levels: OfArithmetic[str] = "1"  # how hard its problems are, out of 1,2,3,4
+    prompt_column: OfAFile[str] = "prompt"  # of a file: the problem
+    answer_column: OfAFile[str] = "answer"  # of a file: the gold answer, or unit tests
+    image_column: OfAFile[str] = ""  # of a file: images, as paths or bytes, one or a list
+    verifier: OfAFile[Literal[tuple(VERIFIERS)]] = "math"  # of a file: what is right
+    # deadline of an answer, or of one test of a program
+    verify_seconds: MayChange[Seconds[float]] = 5.0
+    program_seconds: MayChange[Seconds[float]] = 20.0  # deadline of all tests of a program
+    success_threshold: AnySign[float] = 1.0  # the reward from which on a completion is right
+    # of a file: the items of a list are parts of one answer, or alternatives
+    answer_lists: OfAFile[Literal["parts", "alternatives"]] = "parts"
+    system_prompt: Literal[("auto", *SYSTEM_PROMPTS)] = "auto"  # auto: what the verifier needs
+    user_suffix: Literal[tuple(USER_SUFFIXES)] = "none"  # what is asked for behind each question
+    chat_template_kwargs: str = ""  # JSON, such as {"enable_thinking": false} for Qwen3
+    max_prompt_length: int = 1024  # tokens; longer prompts are dropped
+
+    # the run
+
     # of data order, sampling and evaluation
     seed: Annotated[ZeroOrMore[int], AtMost(2**32 - 1)] = 0
     max_steps: MayChange[ZeroOrMore[int]] = 60  # rollouts to train on; 0 evaluates only
-    num_train_epochs: MayChange[float | None] = None  # training epochs, in place of --max_steps
+    # training epochs, without redraws, in place of --max_steps
+    num_train_epochs: MayChange[float | None] = None
+    output_dir: MayChange[str] = ""  # run folder; runs/<script>-<variant>-<time> if empty
+    cache_dir: MayChange[str] = "~/.cache/rlvr"  # where a tiny policy is kept that is taught here
+    # CPU threads of torch; torch's own choice if None. Far more than 1024 cannot be started.
+    num_threads: MayChange[Annotated[int | None, AtMost(1024)]] = None
+    # groups a step whose tokens report.html shows; 0 for no report
+    log_tokens: Trains[MayChange[ZeroOrMore[int]]] = 1
+    # beside the .jsonl files; to be installed first
+    report_to: MayChange[Literal[WRITERS]] = "none"
+
+    # rollout
+
     prompts_per_step: int = 32  # prompts of a step, over all ranks
     num_generations: int = 16  # G, completions of a prompt
-    minibatch_size: int = 256  # completions of an optimizer update, over all ranks
-    num_iterations: Trains[int] = 1  # epochs over each rollout
-    microbatch_tokens: MayChange[int] = 4096  # padded tokens a forward pass; fewer save memory
-    gradient_checkpointing: MayChange[bool] = False  # save memory by computing activations twice
-    bf16: bool = False  # forward passes in bf16 on a CPU, too; on a GPU they always are
-    compile: MayChange[bool] = False  # torch.compile the layers: a slow start, then fast updates
+    temperature: Trains[float] = 1.0  # of the rollouts and, equally, of the log-probs in the loss
+    max_completion_length: int = 48  # tokens, the stop token and a tool's included
+    tool: Literal[("none", *TOOLS)] = "none"  # what answers the policy's calls while it writes
+    # most turns of a completion; each but the last may call the tool
+    max_turns: Annotated[int, Only(tool=" ".join(TOOLS))] = 8
+    dynamic_sampling: Trains[bool] = False  # DAPO: replace groups with success rate 0 or 1
+    # how often, at most, a step draws new groups
+    max_redraws: Trains[Annotated[ZeroOrMore[int], Only(dynamic_sampling="True")]] = 3
     engine: Literal["auto", "hf", "vllm"] = "auto"  # auto: vLLM on a GPU, where it is installed
     rollout_batch_size: MayChange[int] = 512  # completions that transformers decodes at once
     # share of the GPU's memory for vLLM
     vllm_gpu_memory_utilization: OfVllm[MayChange[Share[float]]] = 0.3
     vllm_tensor_parallel_size: OfVllm[MayChange[int]] = 1  # ranks that share an engine
     vllm_enable_sleep_mode: OfVllm[MayChange[bool]] = False  # vLLM frees its memory during updates
-    # 0: none; vLLM, bf16: 2, else 0
+    # largest importance weight, 0 for none; if None, 2 with vLLM or in bf16, and else 0
     vllm_importance_sampling_cap: Trains[ZeroOrMore[float | None]] = None
-    max_completion_length: int = 48  # tokens, the stop token and a tool's included
-    tool: Literal[("none", *TOOLS)] = "none"  # what answers the policy's calls while it writes
-    # most turns of a completion; each but the last may call the tool
-    max_turns: Annotated[int, Only(tool=" ".join(TOOLS))] = 8
-    temperature: Trains[float] = 1.0  # of the rollouts and, equally, of the log-probs in the loss
+
+    # loss and update
+
     learning_rate: Trains[ZeroOrMore[float]] = 1e-4  # of AdamW; a schedule scales it
-    # after the warm-up
+    # what follows the warm-up; linear and cosine fall to 0
     lr_scheduler_type: Trains[Literal["constant", "linear", "cosine"]] = "constant"
     # share of the updates in which the rate rises from 0
     warmup_ratio: Trains[Share[ZeroOrMore[float]]] = 0.0
     weight_decay: Trains[ZeroOrMore[float]] = 0.0  # of AdamW
+    minibatch_size: int = 256  # completions of an optimizer update, over all ranks
+    num_iterations: Trains[int] = 1  # epochs over each rollout
     max_grad_norm: Trains[float] = 1.0  # longer gradients are scaled down to this norm
     epsilon: Trains[float] = 0.2  # lower clip range of the ratio
     epsilon_high: Trains[float | None] = None  # upper clip range; as epsilon if None
-    # sequence: as in GSPO
+    # one ratio a token, or one a sequence, as in GSPO
     importance_sampling_level: Trains[Literal["token", "sequence"]] = "token"
-    # what divides the sum
+    # what divides the sum: sequence (GRPO), token (DAPO) or constant (Dr.GRPO)
     aggregation: Trains[Literal["sequence", "token", "constant"]] = "sequence"
-    mask_truncated_completions: Trains[bool] = False  # no loss on completions without a stop token
     # coefficient of the KL penalty (k3) to the starting policy
     beta: Trains[ZeroOrMore[float]] = 0.0
     entropy_coef: Trains[ZeroOrMore[float]] = 0.0  # coefficient of the entropy bonus
-    dynamic_sampling: Trains[bool] = False  # DAPO: replace groups with success rate 0 or 1
-    # how often, at most, a step draws new groups
-    max_redraws: Trains[Annotated[ZeroOrMore[int], Only(dynamic_sampling="True")]] = 3
+    mask_truncated_completions: Trains[bool] = False  # no loss on completions without a stop token
+    # NaN or infinite updates in a row that end the run
+    max_skipped_updates: Trains[MayChange[int]] = 10
+
+    # evaluation
+
+    eval_dataset: MayChange[str] = ""  # to evaluate on, separated by commas; as --dataset if empty
     eval_steps: MayChange[int] = 20  # steps between evaluations
     eval_problems: ZeroOrMore[int] = 128  # held-out problems of a data set; 0 for all
     eval_samples: MayChange[int] = 32  # completions of a held-out problem
@@ -142,24 +164,26 @@ class Config:
     eval_max_completion_length: MayChange[ZeroOrMore[int]] = 0  # 0: as max_completion_length
     # of the evaluation's samples; rollouts use the whole softmax
     top_p: MayChange[Share[float]] = 1.0
-    # steps between checkpoints, a third of the run if None; the last step is always saved
-    save_steps: Trains[MayChange[int | None]] = None
-    resume_from_checkpoint: MayChange[str] = ""  # run or checkpoint folder, or "latest"
-    # checkpoints to keep, the newest; 0 for all
-    save_total_limit: Trains[MayChange[ZeroOrMore[int]]] = 0
-    # NaN or infinite updates in a row that end the run
-    max_skipped_updates: Trains[MayChange[int]] = 10
-    # CPU threads of torch; torch's own choice if None. Far more than 1024 cannot be started.
-    num_threads: MayChange[Annotated[int | None, AtMost(1024)]] = None
+
+    # memory and ranks
+
+    microbatch_tokens: MayChange[int] = 4096  # padded tokens a forward pass; fewer save memory
+    gradient_checkpointing: MayChange[bool] = False  # save memory by computing activations twice
+    bf16: bool = False  # forward passes in bf16 on a CPU, too; on a GPU they always are
+    compile: MayChange[bool] = False  # torch.compile the layers: a slow start, then fast updates
     fsdp: MayChange[bool] = True  # with torchrun, shard weights, gradients and Adam's moments
     # each node has all weights, and nodes exchange gradients once an update
     shard_within_nodes: Annotated[MayChange[bool], Only(fsdp="True")] = False
     ddp_timeout: MayChange[Seconds[float]] = 1800.0  # seconds that a rank waits for another one
-    trust_remote_code: MayChange[bool] = False  # run the model code that comes with --model
-    # groups a step whose tokens report.html shows
-    log_tokens: Trains[MayChange[ZeroOrMore[int]]] = 1
-    report_to: MayChange[Literal[WRITERS]] = "none"  # beside the .jsonl files
-    cache_dir: MayChange[str] = "~/.cache/rlvr"  # where a tiny policy is kept that is taught here
+
+    # checkpoints
+
+    # steps between checkpoints, a third of the run if None; the last step is always saved
+    save_steps: Trains[MayChange[int | None]] = None
+    # checkpoints to keep, the newest; 0 for all
+    save_total_limit: Trains[MayChange[ZeroOrMore[int]]] = 0
+    resume_from_checkpoint: MayChange[str] = ""  # run or checkpoint folder, or "latest"
+
     # No flags, but which of them have been typed, be it with their default, and which of
     # CHOSEN_BY_MEMORY nobody has given, so that they may be chosen.
     typed = frozenset()
