@@ -18,9 +18,6 @@ from asymgrpo import (
 )
 from grpo import grpo_advantage
 
-ROOT3 = 3.0**0.5
-
-
 # The family (Eqs. 2-5, 8)
 
 
@@ -35,15 +32,14 @@ def test_eq8_by_hand():
     near(asymgrpo_advantage(rewards), [hard, easy])
 
 
-@pytest.mark.parametrize("G", [1, 2, 3, 7, 8, 16])
+@pytest.mark.parametrize("G", [2, 7, 16])
 def test_half_and_half_is_grpo(G):
     rewards = every_group(G)
     rewards = torch.cat([rewards, rewards.flip(1)])  # the order within a group must not matter
-    A = asymgrpo_advantage(rewards, 0.5, 0.5)
-    torch.testing.assert_close(A, grpo_advantage(rewards), rtol=0, atol=1e-12)
+    near(asymgrpo_advantage(rewards, 0.5, 0.5), grpo_advantage(rewards))
 
 
-@pytest.mark.parametrize("G", [1, 2, 5, 8])
+@pytest.mark.parametrize("G", [1, 2, 5])
 def test_zero_and_zero_is_reinforce(G):
     """Also where nothing or all is solved, as 0^0 = 1. A flip cannot change a constant curve."""
     rewards = every_group(G)
@@ -51,17 +47,10 @@ def test_zero_and_zero_is_reinforce(G):
         assert torch.equal(asymgrpo_advantage(rewards, 0.0, 0.0, flip), 2 * rewards - 1)
 
 
-@pytest.mark.parametrize("beta", [0.05, 0.4, 0.9, 2.0])
-def test_pure_groups_vanish_for_any_positive_strength(beta):
-    """0^0 = 1 is for beta = 0 alone: a success at p = 1, or a failure at p = 0, gets exactly 0."""
-    pure = torch.tensor([[0.0, 0, 0], [1, 1, 1]], dtype=torch.float64)
-    assert torch.equal(asymgrpo_advantage(pure, beta, beta), torch.zeros_like(pure))
-
-
 # Proposition 2: where along p each channel presses hardest
 
 
-@pytest.mark.parametrize("beta", [0.1, 0.25, 0.4, 0.5, 0.7, 0.9])
+@pytest.mark.parametrize("beta", [0.1, 0.4, 0.5, 0.9])
 def test_proposition2_peaks(beta):
     """Eqs. 9-11 at all success rates k / 200.
 
@@ -170,28 +159,19 @@ def test_proposition1_before_the_expansion(beta):
 # The flip test (section 3.2, App. C)
 
 
-def test_flips_by_hand_at_four():
-    """sqrt of the reflected odds; the missing end is on the line through the last two points."""
-    rewards = every_group(4)
-    a, end = 1 / ROOT3, 2 * ROOT3 - 1  # the two nearest points are sqrt(3) and 1
-    positive = [[0, 0, 0, 0], [a, -a, -a, -a], [1, 1, -1, -1], [ROOT3] * 3 + [-ROOT3], [end] * 4]
-    near(asymgrpo_advantage(rewards, 0.5, 0.5, flip="positive"), positive)
-    negative = [[-end] * 4, [ROOT3] + [-ROOT3] * 3, [1, 1, -1, -1], [a, a, a, -a], [0, 0, 0, 0]]
-    near(asymgrpo_advantage(rewards, 0.5, 0.5, flip="negative"), negative)
-
-
 def test_flips_use_the_strength_of_their_own_channel():
     """G = 4: the reflected odds are 1/3, 1, 3.
 
-    The line goes on from 1, 3 to 5. Squared, it goes on from 1, 9 to 17.
+    The missing end is on the line through the last two points, which goes on from 1, 3 to 5, and
+    squared from 1, 9 to 17.
     """
     rewards = every_group(4)
     success = rewards == 1
     plain = asymgrpo_advantage(rewards, 1.0, 2.0)
     positive = asymgrpo_advantage(rewards, 1.0, 2.0, flip="positive")
     negative = asymgrpo_advantage(rewards, 1.0, 2.0, flip="negative")
-    near(positive[success], [1 / 3, 1, 1, 3, 3, 3, 5, 5, 5, 5])
-    near(negative[~success], [-17, -17, -17, -17, -9, -9, -9, -1, -1, -1 / 9])
+    near(positive[success], [1 / 3, *[1] * 2, *[3] * 3, *[5] * 4])
+    near(negative[~success], [*[-17] * 4, *[-9] * 3, *[-1] * 2, -1 / 9])
     assert torch.equal(positive[~success], plain[~success])
     assert torch.equal(negative[success], plain[success])
 
@@ -206,20 +186,6 @@ def test_a_flip_reads_the_curve_at_1_minus_p(G):
     # the first rollout of a row succeeds, the last one fails
     near(positive[1:-1, 0], plain[1:-1, 0].flip(0))
     near(negative[1:-1, -1], plain[1:-1, -1].flip(0))
-    # App. C: equal steps up to the end, the last of which has no curve of its own
-    near(positive[G, 0] - positive[G - 1, 0], positive[G - 1, 0] - positive[G - 2, 0])
-    near(negative[0, -1] - negative[1, -1], negative[1, -1] - negative[2, -1])
-
-
-def test_groups_of_one_are_finite():
-    """A single point leaves no line to draw.
-
-    The end takes that point's value, which is 0, or 1 for beta = 0.
-    """
-    rewards = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    for flip in ("none", "positive", "negative"):
-        near(asymgrpo_advantage(rewards, 0.9, 0.4, flip), [[0.0], [0.0]])
-        near(asymgrpo_advantage(rewards, 0.0, 0.0, flip), [[-1.0], [1.0]])
 
 
 # kappa (App. E)
@@ -247,9 +213,6 @@ def test_kappa_by_hand():
     near(kappa(hard, easy, even), -1 / 16 * log3)
     near(kappa(none, hard, solved, easy, solved, none), -3 / 32 * log3)
     assert kappa(none, solved) == kappa(even) == 0
-    assert kappa(none, solved).shape == ()
-    of_one = torch.tensor([[1.0], [0.0]])
-    assert reward_confidence_alignment(of_one, of_one) == global_kappa(of_one, of_one) == 0
 
 
 def test_kappa_is_the_covariance_of_reward_and_confidence_times_log_odds():
@@ -309,25 +272,23 @@ def test_success_gain_by_hand(monkeypatch, successes, others, total, tokens, com
 # Edges
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("G", [1, 2, 3, 49])
-def test_finite_and_in_the_dtype_of_the_input(G, dtype):
-    rewards = every_group(G, dtype)
-    kappa = reward_confidence_alignment(rewards, -rewards)
-    assert kappa.isfinite() and kappa.dtype == dtype
+@pytest.mark.parametrize("G", [1, 2, 49])
+def test_finite_and_of_the_sign_of_the_reward_in_float32(G):
+    """In a group of one, too: a single point leaves a flip no line to draw."""
+    rewards = every_group(G, torch.float32)
+    assert reward_confidence_alignment(rewards, -rewards).isfinite()
     for flip in ("none", "positive", "negative"):
         A = asymgrpo_advantage(rewards, flip=flip)
-        assert A.shape == rewards.shape and A.dtype == dtype
-        assert A.isfinite().all()
+        assert A.dtype == torch.float32 and A.isfinite().all()
         assert (A * (2 * rewards - 1) >= 0).all()
 
 
 @pytest.mark.parametrize(
     "values, message",
     [
-        (dict(flip="both"), "flip must be none, positive or negative; got 'both'"),
-        (dict(beta_pos=-0.1), "at least 0; got -0.1, 0.4"),
-        (dict(beta_neg=-0.1), "at least 0; got 0.9, -0.1"),
+        (dict(flip="both"), "flip must be"),
+        (dict(beta_pos=-0.1), "at least 0"),
+        (dict(beta_neg=-0.1), "at least 0"),
     ],
 )
 def test_wrong_values_raise(values, message):

@@ -181,18 +181,15 @@ def random(*shape, seed=0):
 
 def decomposition(atoms=6, V=9, d=7, seed=0):
     """Equally likely atoms (A, v, h), with G = E[A v h^T], its u_1, alpha and h_perp as in 15.1."""
-    A, v, h = (
-        random(atoms, seed=seed),
-        random(atoms, V, seed=seed + 1),
-        random(atoms, d, seed=seed + 2),
-    )
+    A, v = random(atoms, seed=seed), random(atoms, V, seed=seed + 1)
+    h = random(atoms, d, seed=seed + 2)
     G = torch.einsum("i,iv,id->vd", A, v, h) / atoms
     u1 = torch.linalg.svd(G).Vh[0]
     alpha = h @ u1
     return A, v, h, G, u1, alpha, h - alpha.unsqueeze(1) * u1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_proposition_15_1(seed):
     A, v, h, G, u1, alpha, h_perp = decomposition(seed=100 * seed)
     signal = (A * alpha).unsqueeze(1) * v  # [atoms, V]
@@ -222,10 +219,9 @@ def test_proposition_15_1_without_a_residual():
     """r_1 = 1 exactly if R = 0: each atom meets its twin with the opposite perpendicular part."""
     A, v, _, _, u1, alpha, h_perp = decomposition()
     h = alpha.unsqueeze(1) * u1 + torch.stack([h_perp, -h_perp])  # [2, atoms, d]
-    assert rank1_statistics(torch.einsum("i,iv,sid->vd", A, v, h))["r1"] == pytest.approx(
-        1, abs=1e-12
-    )
-    assert rank1_statistics(torch.einsum("i,iv,id->vd", A, v, h[0]))["r1"] < 0.95
+    both, one = (torch.einsum("i,iv,sid->vd", A, v, each) for each in (h, h[:1]))
+    assert rank1_statistics(both)["r1"] == pytest.approx(1, abs=1e-12)
+    assert rank1_statistics(one)["r1"] < 0.95
 
 
 @pytest.mark.parametrize("K", [2, 5, 8])
@@ -245,12 +241,7 @@ def test_corollary_15_3_a_shared_direction_accumulates_to_rank_one():
     assert rank1_statistics(steps.sum(0))["r1"] == pytest.approx(1, abs=1e-12)
 
 
-def test_rank1_statistics_of_rank_one():
-    out = rank1_statistics(torch.outer(random(12), random(5, seed=1)))
-    assert out["r1"] == pytest.approx(1, abs=1e-12) and out["srank"] == 1 and out["ratio"] > 1e12
-
-
-@pytest.mark.parametrize("n, srank", [(3, 3), (10, 10), (150, 149), (250, 248)])
+@pytest.mark.parametrize("n, srank", [(10, 10), (250, 248)])
 def test_rank1_statistics_of_an_orthogonal_matrix(n, srank):
     """All singular values are equal: r1 = 1 / n, ratio 1, srank = ceil(0.99 n)."""
     out = rank1_statistics(torch.linalg.qr(random(n, n)).Q)
@@ -273,7 +264,6 @@ def test_rank1_statistics_by_hand():
     assert rank1_statistics(-weight * 1e-200) == four  # squares of 1e-200 are 0 in float64
     out = rank1_statistics(torch.diag(torch.tensor([99.0, 1.0, 100.0])))
     assert out == {"r1": pytest.approx(10000 / 19802), "ratio": pytest.approx(100 / 99), "srank": 2}
-    assert type(out["r1"]) is float and type(out["ratio"]) is float and type(out["srank"]) is int
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-25], ids=["as large", "squares underflow in float32"])
@@ -301,10 +291,6 @@ def test_rank1_statistics_of_a_large_head(monkeypatch, scale):
     assert rank1_statistics(torch.zeros(600, 600)) == {"r1": 0.0, "ratio": 1.0, "srank": 0}
     exact = rank1_statistics(torch.outer(random(600), random(600, seed=1)))
     assert exact["r1"] == pytest.approx(1) and exact["srank"] == 1 and 1e7 < exact["ratio"] < 1e9
-
-
-def test_rank1_statistics_before_anything_is_learned():
-    assert rank1_statistics(torch.zeros(5, 4)) == {"r1": 0.0, "ratio": 1.0, "srank": 0}
 
 
 @pytest.mark.parametrize("a, b, c", [(1.5, 0.6, 0.7), (0.3, 1.2, -0.5), (4.0, 0.3, 20.0)])

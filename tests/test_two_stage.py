@@ -104,16 +104,6 @@ def test_lemma_1_against_autograd(sampled, advantage):
     close(algorithm_1(z.detach(), torch.tensor([sampled]), tensor([advantage])), expected)
 
 
-@pytest.mark.parametrize("name", ADVANTAGES)
-def test_algorithm_1_is_the_gradient_of_the_group_objective(name):
-    rewards = tensor([0.0, 1.0, 0.5, 0.8])
-    for actions in ([0, 1, 2, 2], [1, 1, 1, 3], [3, 0, 0, 3]):  # with repeated actions
-        actions, z = torch.tensor(actions), tensor([0.3, -0.2, 1.1, -2.0]).requires_grad_()
-        advantages = ADVANTAGES[name](rewards[actions][None])[0]
-        (advantages * z.log_softmax(0)[actions]).mean().backward()
-        close(algorithm_1(z.detach(), actions, advantages), ETA * z.grad)
-
-
 # ---------------------------------------------------------------------------------------- Theorem 1
 
 
