@@ -46,21 +46,6 @@ def are_equal(first, second):
 # ------------------------------------------------------------------------------- the run folder
 
 
-@pytest.mark.parametrize("path", ["file", "file/below", "/dev/null/x", "x" * 300])
-def test_output_dir_that_cannot_be_made(no_model, path):
-    Path("file").write_text("not a folder")
-    assert refused(no_model("grpo", "--output_dir", path), "grpo", path)
-    assert Path("file").read_text() == "not a folder"
-
-
-def test_output_dir_that_holds_another_run_is_left_alone(no_model):
-    """One that has only evaluated is a run, too. No model is loaded to find that out."""
-    Path("run").mkdir()
-    Path("run/config.json").write_text("a run")
-    assert refused(no_model("grpo", "--output_dir", "run"), "grpo", "--output_dir run")
-    assert [path.read_text() for path in Path("run").iterdir()] == ["a run"]
-
-
 @pytest.mark.usefixtures("no_evaluation")
 def test_two_runs_begun_in_the_same_second_do_not_share_a_folder(run, monkeypatch):
     """Two processes have a folder each. Of two runs in one process, the second is refused."""
@@ -255,40 +240,17 @@ def test_objects_go_over_the_cpu(monkeypatch, gpu, backend):
         assert found == [backend]
 
 
-# -------------------------------------------------------------------------------------- the cache
-
-
-def test_a_cache_that_cannot_be_written_is_named_before_the_warm_up(run, monkeypatch):
-    def warm_up(*_):
-        pytest.fail("the warm-up has begun")
-
-    Path("file").write_text("not a folder")
-    monkeypatch.setattr(rlvr.policy.tiny, "warm_up", warm_up)
-    result = run("grpo", cache_dir="file/below")
-    assert refused(result, "grpo", "--cache_dir file/below")
-
-
 # -------------------------------------------------------------------------------------- report_to
 
 
-@pytest.mark.parametrize("name", ["wandb", "trackio", "tensorboard"])
-def test_report_to_what_is_not_installed(no_model, monkeypatch, name):
-    for loaded in [*sys.modules]:
-        if loaded.startswith("torch.utils.tensorboard"):
-            monkeypatch.delitem(sys.modules, loaded)
-    monkeypatch.setitem(sys.modules, name, None)  # what importing it then raises: ImportError
-    assert refused(no_model("grpo", "--report_to", name), "grpo", name)
-
-
-@pytest.mark.parametrize("package", ["wandb", "trackio"])
-def test_report_to(run, resume, monkeypatch, package):
+def test_report_to_wandb(run, resume, monkeypatch):
     """With a stand-in: each row of the .jsonl files is logged once, also by a resumed run."""
     started, written = [], []
     stand_in = SimpleNamespace(
         init=lambda **given: started.append(given), log=lambda *given: written.append(given)
     )
-    monkeypatch.setitem(sys.modules, package, stand_in)
-    assert run("grpo", report_to=package, seed=7, max_steps=1).code == 0
+    monkeypatch.setitem(sys.modules, "wandb", stand_in)
+    assert run("grpo", report_to="wandb", seed=7, max_steps=1).code == 0
     assert resume("grpo", "run", max_steps=2).code == 0
     assert [given["resume"] for given in started] == ["never", "allow"]
     assert {given["name"] for given in started} == {"run"}

@@ -22,41 +22,42 @@ def print_much(config):
         print("metrics", i)
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-@pytest.mark.parametrize("main", [print_a_little, print_much])
-def test_a_full_disk_takes_nothing_that_is_printed(monkeypatch, capsys, main):
-    """Python keeps what is printed for a while: a little of it fails when main has ended."""
-    monkeypatch.setattr("sys.argv", ["grpo.py"])
-    with monkeypatch.context() as patch:
-        patch.setattr("sys.stdout", open("/dev/full", "w"))
-        with pytest.raises(SystemExit) as ended, left_as_it_was():
-            rlvr.training.run.launch(main, None)
-        sys.stdout.close()  # what takes the rest
-    assert ended.value.code == 2
-    line = "grpo.py: error: cannot write: [Errno 28] No space left on device\n"
-    assert capsys.readouterr().err == line
-
-
-def test_a_pipe_that_nobody_reads(monkeypatch, capsys):
-    """As after `| head`. A pipe of an edited script is the script's own matter: test_errors.py."""
-    monkeypatch.setattr("sys.argv", ["grpo.py"])
+def opened(place):
+    """A file descriptor that takes nothing: a full disk's, or a pipe's, as after `| head`."""
+    if place == "a full disk":
+        return os.open("/dev/full", os.O_WRONLY)
     reader, writer = os.pipe()
     os.close(reader)
-    before = os.dup(1)
-    os.dup2(writer, 1)
+    return writer
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize(
+    "place, main, said",
+    [
+        # Python keeps what is printed for a while: a little of it fails when main has ended
+        ("a full disk", print_a_little, "[Errno 28] No space left on device"),
+        ("a full disk", print_much, "[Errno 28] No space left on device"),
+        ("a pipe that nobody reads", print_much, "[Errno 32] Broken pipe"),
+    ],
+)
+def test_what_is_printed_is_not_taken(monkeypatch, capsys, place, main, said):
+    """A pipe of an edited script is the script's own matter: test_errors.py."""
+    monkeypatch.setattr("sys.argv", ["grpo.py"])
+    before, target = os.dup(1), opened(place)
+    os.dup2(target, 1)
     try:
         with monkeypatch.context() as patch:
             patch.setattr("sys.stdout", open(1, "w", closefd=False))
             with pytest.raises(SystemExit) as ended, left_as_it_was():
-                rlvr.training.run.launch(print_much, None)
-            sys.stdout.close()
+                rlvr.training.run.launch(main, None)
+            sys.stdout.close()  # what takes the rest
     finally:
         os.dup2(before, 1)
         os.close(before)
-        os.close(writer)
+        os.close(target)
     assert ended.value.code == 2
-    line = "grpo.py: error: cannot write: [Errno 32] Broken pipe\n"
-    assert capsys.readouterr().err == line
+    assert capsys.readouterr().err == f"grpo.py: error: cannot write: {said}\n"
 
 
 def until_a_step_is_logged(folder, child):
