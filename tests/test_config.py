@@ -20,7 +20,6 @@ REFUSED = [
     # what no flag can be
     ("grpo --bogus", "no such flag: --bogus"),
     ("grpo --max_step 3", "no such flag: --max_step 3; perhaps you meant --max_steps"),
-    ("grpo --no_max_steps", "no such flag: --no_max_steps"),
     ("grpo stray", "no such flag: stray"),
     ("grpo --max_steps", "--max_steps: expected one argument"),
     ("grpo --max_steps 1.5", "--max_steps: invalid int value: '1.5'"),
@@ -63,8 +62,6 @@ REFUSED = [
     ("fade --weight_args alpha=2", "--weight fade takes no --weight_args"),
     ("fade --weight t2t", "--weight t2t --weight_args '': missing a required argument: 'alpha'"),
     ("fade --weight power --weight_args k", "'k' is not of the form name=value"),
-    ("fade --weight power --weight_args unknown=1", "unexpected keyword argument 'unknown'"),
-    ("fade --weight mix_pass_k --weight_args k=0.5", "k must be a whole number"),
     ("fade --weight power --weight_args alpha=nan", "some advantages are no finite numbers"),
     ("fade --weight ha_dw --weight_args scale=0", "all advantages are 0"),
     # what nothing would read, be it typed with its default
@@ -133,9 +130,6 @@ def test_what_several_ranks_cannot_share(message, monkeypatch, ranks, line, said
         "grpo --learning_rate 0 --success_threshold=-0.5",
         "grpo --max_steps 0 --model gpt2 --variant gspo --eval_protocol fade --max_turns 8 --tool "
         "calculator --minibatch_size 64 --eval_steps 1",
-        "grpo --dynamic_sampling --max_redraws 0",
-        "grpo --tool calculator --max_turns 1",
-        "grpo --numbers 4 --model gpt2",
         "grpo --numbers 4 --dataset gsm8k --eval_dataset countdown",
         "grpo --numbers 2,3,4 --dataset own.jsonl --sft_steps 0 --exchanged_targets 1",
         "grpo --verifier math --dataset gsm8k --eval_dataset own.jsonl",
@@ -145,7 +139,6 @@ def test_what_several_ranks_cannot_share(message, monkeypatch, ranks, line, said
         "grpo --vllm_enable_sleep_mode --engine auto",
         "agrae --control_beta 3 --method negative_dominant",
         "cwgrpo --importance_sampling_level sequence --method none",
-        "fade --weight mix_pass_k --weight_args k=4",
     ],
 )
 def test_what_can_work_is_taken(parsed, tmp_path, line):

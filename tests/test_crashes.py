@@ -19,8 +19,6 @@ import rlvr.machine.ending
 import rlvr.machine.folders
 import rlvr.policy.models
 import rlvr.policy.tiny
-import rlvr.rollout.samplers
-import rlvr.tasks.datasets
 import rlvr.training.checkpoints
 import rlvr.training.run
 from rlvr.flags.run_folders import checkpoints_of, step_of

@@ -10,7 +10,7 @@ import time
 import rlvr.training.run
 
 import pytest
-from runs import ENVIRONMENT, ROOT, arguments, first_fast, left_as_it_was, rows
+from runs import ENVIRONMENT, ROOT, arguments, left_as_it_was, rows
 
 
 def print_a_little(config):
@@ -60,51 +60,35 @@ def test_what_is_printed_is_not_taken(monkeypatch, capsys, place, main, said):
     assert capsys.readouterr().err == f"grpo.py: error: cannot write: {said}\n"
 
 
-def until_a_step_is_logged(folder, child):
-    while not (folder / "metrics.jsonl").exists():
-        assert child.poll() is None
-        time.sleep(0.05)
-
-
-def start_long_run(folder, **streams):
-    """grpo.py with small steps, which does not end by itself."""
+@pytest.mark.parametrize(
+    "number, reader",
+    [
+        (signal.SIGINT, "a pipe"),
+        pytest.param(signal.SIGTERM, "a pipe", marks=pytest.mark.slow),
+        # a shell withholds the signal from what was disowned; and a print can come before it
+        pytest.param(None, "a terminal", marks=pytest.mark.slow),
+    ],
+)
+def test_the_last_step_is_saved_where_nobody_reads_any_more(tmp_path, number, reader):
+    """Ctrl-C ends the reader of `| tee log`, too, and a closed terminal reads nothing."""
+    folder = tmp_path / "run"
     flags = dict(max_steps=10_000, save_steps=10_000, eval_problems=2, eval_samples=2)
     flags |= dict(prompts_per_step=4, num_generations=4, minibatch_size=16, output_dir=folder)
-    command = [sys.executable, ROOT / "grpo.py", *arguments(**flags)]
-    return subprocess.Popen(command, env=ENVIRONMENT, cwd=folder.parent, **streams)
-
-
-def assert_the_last_step_is_saved(folder):
+    read, write = os.pipe() if reader == "a pipe" else pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, ROOT / "grpo.py", *arguments(**flags)],
+        **dict(env=ENVIRONMENT, cwd=tmp_path, stdout=write, stderr=write, start_new_session=True),
+    ) as child:
+        os.close(write)
+        while not (folder / "metrics.jsonl").exists():
+            assert child.poll() is None
+            time.sleep(0.05)
+        child.send_signal(signal.SIGSTOP)  # so that it prints nothing before the signal
+        os.close(read)
+        if number:
+            child.send_signal(number)
+        child.send_signal(signal.SIGCONT)
+        assert child.wait() == 0
     (checkpoint,) = folder.glob("checkpoint-*")
     assert checkpoint.name == f"checkpoint-{len(rows(folder))}"
     assert (folder / "curves.png").exists()
-
-
-@pytest.mark.parametrize("number", first_fast([signal.SIGINT, signal.SIGTERM]))
-def test_a_signal_saves_where_nobody_reads_any_more(tmp_path, number):
-    """Ctrl-C ends the reader of `| tee log`, too, and a closed terminal reads nothing."""
-    folder = tmp_path / "run"
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with start_long_run(folder, **pipes) as child:
-        until_a_step_is_logged(folder, child)
-        child.send_signal(signal.SIGSTOP)  # so that it prints nothing before the signal
-        child.stdout.close()
-        child.stderr.close()
-        child.send_signal(number)
-        child.send_signal(signal.SIGCONT)
-        code = child.wait()
-    assert code == 0
-    assert_the_last_step_is_saved(folder)
-
-
-@pytest.mark.slow
-def test_a_terminal_that_is_closed_without_a_signal(tmp_path):
-    """A shell withholds it from what was disowned; and a print can come before the signal."""
-    folder = tmp_path / "run"
-    terminal, end = pty.openpty()
-    with start_long_run(folder, stdout=end, stderr=end, start_new_session=True) as child:
-        os.close(end)
-        until_a_step_is_logged(folder, child)
-        os.close(terminal)
-        assert child.wait() == 0
-    assert_the_last_step_is_saved(folder)

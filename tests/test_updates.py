@@ -117,14 +117,6 @@ def test_update_metrics_by_hand():
     assert update.metrics() == pytest.approx(expected, abs=1e-6)
 
 
-def test_update_metrics_without_tokens():
-    """As where all completions are truncated and masked."""
-    update = UpdateMetrics()
-    update.add(torch.tensor(0.0), torch.zeros(2, 3), kl=torch.zeros(2, 3))
-    update.end(0.0)
-    assert update.metrics() == {"loss": 0, "kl": 0, "grad_norm": 0}
-
-
 # ----------------------------------------------------------------------------------------- in runs
 
 
