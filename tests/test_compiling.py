@@ -3,8 +3,6 @@
 import copy
 import functools
 
-import rlvr.flags.command_line
-import rlvr.policy.logprobs
 import rlvr.policy.models
 from rlvr.errors import UserError
 from rlvr.flags.config import Config

@@ -10,7 +10,6 @@ import re
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,8 +19,6 @@ import rlvr.machine.ending
 import rlvr.machine.folders
 import rlvr.policy.models
 import rlvr.policy.tiny
-import rlvr.rollout.samplers
-import rlvr.tasks.datasets
 import rlvr.training.checkpoints
 import rlvr.training.run
 from rlvr.flags.run_folders import checkpoints_of, step_of
@@ -29,7 +26,7 @@ from rlvr.flags.run_folders import checkpoints_of, step_of
 import pytest
 import safetensors.torch
 import torch
-from runs import WITH_PROJECT, first_fast, refused, rows, steps
+from runs import first_fast, refused, rows, steps
 
 import common
 
@@ -90,18 +87,14 @@ def before_calls(patch, owner, name, action):
 
 @pytest.fixture(autouse=True)
 def no_curves(monkeypatch):
-    """To draw them takes longer than a whole run here; test_scripts.py draws them."""
+    """To draw them takes longer than a whole run here."""
     monkeypatch.setattr(Run, "finish", lambda run: None)
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    return tmp_path_factory.mktemp("kept") / "straight"
-
-
 @pytest.fixture
-def straight(run, kept):
+def straight(run, tmp_path_factory):
     """The folder of a run of 3 steps that nothing has interrupted; made once, and only read."""
+    kept = tmp_path_factory.getbasetemp() / "straight"
     if not kept.exists():
         assert run("grpo", output_dir=kept, max_steps=3).code == 0
     return kept
@@ -144,130 +137,86 @@ def test_a_resumed_run_ends_as_one_that_went_on(run, resume, script):
     assert all(row["kl"] > 0 for row in rows("run")[2:])  # so that the reference policy counts
     assert len({row["learning_rate"] for row in rows("run")}) > 2
     assert_same_end("run", "straight")
-
-
-def test_a_run_goes_on_for_longer(run, resume, straight):
-    assert run("grpo", max_steps=1).code == 0
-    result = resume("grpo", "run", max_steps=3)
-    assert result.code == 0, result.err
-    assert_same_end("run", straight)
-    before = tree("run")
-    result = resume("grpo", "run")  # there is nothing left to do
-    assert result.code == 0 and printed_steps(result) == []
-    assert tree("run").keys() == before.keys()
-    assert_same_end("run", straight)
+    assert printed_steps(resume(script, "run")) == []  # there is nothing left to do
+    assert_same_end("run", "straight")
 
 
 # ---------------------------------------------------------------- what a kill leaves, at any point
 
 
-class Watch:
-    """Copies of a folder as a kill may leave it: before each thing that Python does to files."""
+@pytest.fixture
+def copied(tmp_path):
+    """copied(folder): within it, copies/000, 001, ... get each state that a kill may leave.
 
-    def __init__(self):
-        self.folder = None  # to copy; None while nothing is watched
-        self.copies = None  # where to
-        self.last = None  # what the last copy looked like
+    That is the folder before each thing that Python does to files, where anything has changed.
+    """
+    copies, watched, seen = tmp_path / "copies", [], [None]
+    copies.mkdir()
 
-    def on_event(self, event, _):
-        """An audit hook. It copies the folder where anything in it has changed."""
+    def on_event(event, _):
         touches_files = event == "open" or event.startswith(("os.", "shutil."))
-        if self.folder is None or not touches_files:
+        if not (watched and touches_files):
             return
-        folder, self.folder = self.folder, None  # what follows is not to be watched
+        folder = watched.pop()  # what follows is not to be watched
         now = []
         for path in sorted(folder.rglob("*")):
             status = path.stat()
             now.append((str(path), status.st_size, status.st_mtime_ns))
-        if folder.exists() and now != self.last:
-            shutil.copytree(folder, self.copies / f"{len(list(self.copies.iterdir())):03}")
-            self.last = now
-        self.folder = folder
+        if folder.exists() and now != seen[-1]:
+            shutil.copytree(folder, copies / f"{len(seen):03}")
+            seen.append(now)
+        watched.append(folder)
 
+    @contextlib.contextmanager
+    def copy_each_state(folder):
+        watched.append(Path(folder).absolute())
+        try:
+            yield
+            os.scandir(folder).close()  # one more event, for the last state
+        finally:
+            watched.clear()
 
-@pytest.fixture(scope="module")
-def watch():
-    found = Watch()
-    sys.addaudithook(found.on_event)  # it stays until this process ends
-    return found
-
-
-@contextlib.contextmanager
-def watching(watch, folder, copies):
-    """Copy the folder to copies/000, 001, ...: each state that it has on the way."""
-    copies.mkdir()
-    watch.copies, watch.last = copies, None
-    watch.folder = Path(folder).absolute()
-    try:
-        yield
-        os.scandir(folder).close()  # one more event, for the last state
-    finally:
-        watch.folder = None
-
-
-def copies_to_resume():
-    """One each of those copies that hold files and folders of the same names."""
-    by_names = {}
-    for copy in sorted(Path("copies").iterdir()):
-        names = [re.sub(r"^(\.saving-).*", r"\1", path.name) for path in copy.iterdir()]
-        by_names[frozenset(names)] = copy
-    return by_names.values()
-
-
-def assert_all_go_on(resume, straight):
-    """A run is resumed from each of the copies, to the end of one that was not killed."""
-    for copy in copies_to_resume():
-        last = step_of(checkpoints_of(copy)[0])
-        names = sorted(path.name for path in copy.iterdir())
-        result = resume("grpo", copy)
-        assert result.code == 0, f"{names}: {result.err}"
-        assert "damaged" not in result.out and not [*copy.glob(".saving-*")]
-        assert last not in printed_steps(result)  # it does not begin at the start
-        assert_same_end(copy, straight)
+    sys.addaudithook(on_event)  # it stays until this process ends
+    return copy_each_state
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_point_of_a_save(run, resume, monkeypatch, straight, tmp_path, watch):
-    """The second of three saves, with --save_total_limit 1, so that it also removes the first."""
-    end_step = Run.end_step
+def test_a_kill_at_any_point(resume, monkeypatch, straight, copied):
+    """A run goes back to its first checkpoint, beside two later ones and the rests of a kill.
 
-    def watched(self, step, training):
-        if step != 2:
-            return end_step(self, step, training)
-        with watching(watch, self.folder, tmp_path / "copies"):
-            return end_step(self, step, training)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "end_step", watched)
-        assert run("grpo", max_steps=3, save_total_limit=1).code == 0
-    copies = sorted(Path("copies").iterdir())
-    assert {tuple(saved_steps(copy)) for copy in copies} == {(1,), (1, 2), (2,)}  # and all whole
-    half_written = {Path(name).name for copy in copies for name in tree(copy) if ".saving" in name}
-    assert {"model.safetensors", "state.pt", "checksums.json", "tokenizer.json"} <= half_written
-    assert_all_go_on(resume, straight)
-
-
-@pytest.mark.slow
-def test_a_kill_at_any_point_of_picking_a_run_up(resume, monkeypatch, straight, tmp_path, watch):
-    """A run goes back to its first checkpoint, beside two later ones and the rests of a kill."""
+    Then it makes a step and saves, with --save_total_limit 1, so that it also removes the first.
+    """
     shutil.copytree(straight, "run")
     shutil.copytree("run/checkpoint-3", "run/.saving-rest/new")
     with open("run/metrics.jsonl", "a") as file:
         file.write('{"step": 4, "rew')
-    true_resume = Run.resume
+    true_end_step = Run.end_step
 
-    def resume_and_end(self, training):
-        true_resume(self, training)
+    def end_step_and_run(self, step, training):
+        true_end_step(self, step, training)
         sys.exit(0)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "resume", resume_and_end)
-        with watching(watch, "run", tmp_path / "copies"):
-            assert resume("grpo", "run/checkpoint-1", save_total_limit=5).code == 0
-    assert steps("run") == [1] and saved_steps("run") == [1] and not [*Path("run").glob(".saving*")]
-    # config.json and the three logs are changed by two events each, the two checkpoints by one
-    assert len(list(Path("copies").iterdir())) >= 2 + 2 * 3 + 2 + 1
-    assert_all_go_on(resume, straight)
+    with monkeypatch.context() as patch, copied("run"):
+        patch.setattr(Run, "end_step", end_step_and_run)
+        assert resume("grpo", "run/checkpoint-1", save_total_limit=1).code == 0
+    assert steps("run") == [1, 2] and not [*Path("run").glob(".saving*")]
+    copies = sorted(Path("copies").iterdir())
+    saved = {tuple(saved_steps(copy)) for copy in copies}  # all of which are whole
+    assert saved == {(1, 2, 3), (1, 2), (1,), (2,)}
+    written = {Path(name) for copy in copies for name in tree(copy) if ".saving-" in name}
+    new = {file.name for file in written if file.parts[0] != ".saving-rest"}
+    assert {"model.safetensors", "state.pt", "checksums.json", "tokenizer.json"} <= new
+    by_names = {}
+    for copy in copies:
+        names = [re.sub(r"^(\.saving-).*", r"\1", path.name) for path in copy.iterdir()]
+        by_names[frozenset(names)] = copy
+    for names, copy in by_names.items():
+        last = step_of(checkpoints_of(copy)[0])
+        result = resume("grpo", copy)
+        assert result.code == 0, f"{sorted(names)}: {result.err}"
+        assert "damaged" not in result.out and not [*copy.glob(".saving-*")]
+        assert last not in printed_steps(result)  # it does not begin at the start
+        assert_same_end(copy, straight)
 
 
 # ---------------------------------------------------------------------------- damaged checkpoints
@@ -343,8 +292,7 @@ def test_a_damaged_checkpoint(resume, straight, damages, given, goes_on_from):
     "name, step, limit, message, saved",
     [
         ("end_step", 2, 200_000, "cannot write run/checkpoint-2", [1]),  # for the weights
-        ("metrics", 2, 20, "cannot write run/metrics.jsonl", [1]),
-        ("eval", 2, 20, "cannot write run/eval.jsonl", [1]),
+        ("log", 2, 20, "cannot write run/metrics.jsonl", [1]),
         ("forget_after", 0, 100, "cannot write run/.*before", [1, 2, 3]),
         ("resume", 0, 100, "cannot write run/config.json", [1, 2, 3]),
     ],
@@ -357,18 +305,14 @@ def test_a_full_disk(run, resume, monkeypatch, straight, name, step, limit, mess
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill(run, *given):
-        size = limit
-        if name in LOGS:
-            if given[:2] != (name, step):
-                return
-            size += Path(f"run/{name}.jsonl").stat().st_size
-        elif step and given[0] != step:
+        if step and step not in given:
             return
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        held = Path("run/metrics.jsonl").stat().st_size if name == "log" else 0
+        resource.setrlimit(resource.RLIMIT_FSIZE, (held + limit, before[1]))
 
     try:
         with monkeypatch.context() as patch:
-            before_calls(patch, Run, "log" if name in LOGS else name, fill)
+            before_calls(patch, Run, name, fill)
             if step:
                 result = run("grpo", max_steps=3)
             else:
@@ -385,28 +329,16 @@ def test_a_full_disk(run, resume, monkeypatch, straight, name, step, limit, mess
 
 # ------------------------------------------------------------------------------- a second process
 
-OWNER = """
-import sys, time
-from pathlib import Path
-from rlvr.machine.folders import own
-own(Path(sys.argv[1]))
-print("owned", flush=True)
-time.sleep(600)
-"""
-
 
 def test_a_second_process_is_refused_and_touches_nothing(resume, straight):
-    """Until the first one is killed, which owns nothing then."""
+    """Until the first one ends. A lock is of an opened folder, so that one process can show it."""
     shutil.copytree(straight, "run")
     shutil.rmtree("run/checkpoint-3")
-    before = tree("run")
-    command = [sys.executable, "-c", OWNER, "run"]
-    with subprocess.Popen(command, env=WITH_PROJECT, stdout=subprocess.PIPE) as owner:
-        assert owner.stdout.readline() == b"owned\n"
-        for given in ("run", "run/checkpoint-1"):
-            assert refused(resume("grpo", given), "grpo", "another process uses the run folder")
-        assert tree("run") == before
-        owner.kill()
+    before, owner = tree("run"), rlvr.machine.folders.own(Path("run"))
+    for given in ("run", "run/checkpoint-1"):
+        assert refused(resume("grpo", given), "grpo", "another process uses the run folder")
+    assert tree("run") == before
+    os.close(owner)
     assert resume("grpo", "run").code == 0
     assert_same_end("run", straight)
 
@@ -430,10 +362,9 @@ TERM, INT, USR1, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIG
 @pytest.mark.parametrize(
     "owner, name, number, is_warmed_up",
     [
-        (common, "evaluate", TERM, True),
         (common, "evaluate", INT, True),
+        (common, "evaluate", TERM, True),
         (rlvr.policy.models, "load_policy", TERM, False),
-        (rlvr.policy.tiny, "completion_logprobs", TERM, False),
         (rlvr.policy.tiny, "save_folder", TERM, False),
     ],
 )
@@ -506,11 +437,13 @@ def test_what_ended_before_a_step_may_be_begun_again(run, monkeypatch):
     assert {path.name for path in Path("run").iterdir()} == {"config.json", "eval.jsonl"}
     assert run("grpo", max_steps=0).code == 0
     assert steps("run", "eval") == [0]
-    assert refused(run("grpo"), "grpo", "holds a run or a model")
-    Path("run/config.json").write_text('{"model_type": "qwen2"}')
-    Path("run/eval.jsonl").unlink()
-    Path("run/curves.png").unlink(missing_ok=True)  # where it is drawn at all
-    assert refused(run("grpo"), "grpo", "holds a run or a model")
+    for config in (None, '{"model_type": "qwen2"}', "neither"):
+        if config:
+            shutil.rmtree("run")
+            Path("run").mkdir()
+            Path("run/config.json").write_text(config)
+        assert refused(run("grpo"), "grpo", "--output_dir run holds a run or a model")
+        assert config is None or Path("run/config.json").read_text() == config
 
 
 def test_a_disk_without_room_for_a_checkpoint_is_refused_before_training(run, monkeypatch):

@@ -56,8 +56,7 @@ def test_what_the_user_can_mend_is_one_line(capsys, monkeypatch, error, shown, r
 @pytest.mark.parametrize(
     "error",
     [
-        *[ImportError("no module"), OSError("no such file"), KeyError("reward")],
-        *[ValueError("shapes"), RuntimeError("shapes"), AssertionError()],
+        *[KeyError("reward"), OSError("no such file"), RuntimeError("shapes")],
         BrokenPipeError(errno.EPIPE, "of a judge that has ended"),
         *LOST,  # one process has no rank to lose
     ],
@@ -78,14 +77,8 @@ def test_ctrl_c_ends_with_130(capsys, monkeypatch):
 # --------------------------------------------------------------------- mistakes in an edited script
 
 
-ADVANTAGES = "advantages = advantages.view(-1, 1)"
 # Each: a line of grpo.py, what it becomes, flags, and the error.
 MISTAKES = [
-    ("loss.backward()", "loss.detach().backward()", {}, RuntimeError, "does not require grad"),
-    ("rewards.mean(1, keepdim=True)", "rewards.mean(1)", {}, RuntimeError, "must match"),
-    (ADVANTAGES, "pass", {}, IndexError, "out of bounds"),
-    (ADVANTAGES, "advantages = advantages.view(-1)", {}, RuntimeError, "must match"),
-    ("advantages[rows],", "advantages,", {}, RuntimeError, "must match"),
     ("advantages[rows],", "advantages,", dict(microbatch_tokens=1), AssertionError, "clip_low is"),
     (
         "reference = rlvr.policy.load_reference(policy, config)",
@@ -94,15 +87,7 @@ MISTAKES = [
         AssertionError,
         "--beta needs a reference",
     ),
-    ("    scale_rewards: bool", "    scale: bool", {}, AttributeError, "scale_rewards"),
-    ("return advantages, {}", "return advantages", {}, ValueError, "unpack"),
-    (
-        "return advantages, {}",
-        'return advantages, {"p": batch.rewards.mean(1)}',
-        {},
-        TypeError,
-        "not JSON serializable",
-    ),
+    ("return advantages, {}", 'return advantages, {"p": batch.rewards}', {}, TypeError, "not JSON"),
 ]
 
 

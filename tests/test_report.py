@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
-import rlvr.flags.command_line
 import rlvr.show.report
 from rlvr.flags.config import Config
 from rlvr.show.logs import append_row, read_rows

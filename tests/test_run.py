@@ -8,11 +8,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import rlvr.machine.ending
 import rlvr.machine.ranks
-import rlvr.policy.models
 import rlvr.policy.tiny
-import rlvr.tasks.datasets
 import rlvr.training.run
 from rlvr.tasks.problems import Sample
 
@@ -46,32 +43,13 @@ def are_equal(first, second):
 # ------------------------------------------------------------------------------- the run folder
 
 
-@pytest.mark.parametrize("path", ["file", "file/below", "/dev/null/x", "x" * 300])
-def test_output_dir_that_cannot_be_made(no_model, path):
-    Path("file").write_text("not a folder")
-    assert refused(no_model("grpo", "--output_dir", path), "grpo", path)
-    assert Path("file").read_text() == "not a folder"
-
-
-def test_output_dir_that_holds_another_run_is_left_alone(no_model):
-    """One that has only evaluated is a run, too. No model is loaded to find that out."""
-    Path("run").mkdir()
-    Path("run/config.json").write_text("a run")
-    assert refused(no_model("grpo", "--output_dir", "run"), "grpo", "--output_dir run")
-    assert [path.read_text() for path in Path("run").iterdir()] == ["a run"]
-
-
 @pytest.mark.usefixtures("no_evaluation")
 def test_two_runs_begun_in_the_same_second_do_not_share_a_folder(run, monkeypatch):
-    """Two processes have a folder each. Of two runs in one process, the second is refused."""
     monkeypatch.setattr("time.strftime", lambda *_: "now")
-    assert run("grpo", output_dir="", max_steps=0).code == 0
-    assert refused(run("grpo", output_dir="", max_steps=0), "grpo", "--output_dir")
-    monkeypatch.setattr(os, "getpid", lambda: 12345)
-    assert run("grpo", output_dir="", max_steps=0).code == 0
-    folders = list(Path("runs").iterdir())
-    assert len(folders) == 2
-    assert [steps(folder, "eval") for folder in folders] == [[0], [0]]
+    for process in (12345, 12346):
+        monkeypatch.setattr(os, "getpid", lambda process=process: process)
+        assert run("grpo", output_dir="", max_steps=0).code == 0
+    assert [steps(folder, "eval") for folder in Path("runs").iterdir()] == [[0], [0]]
 
 
 @pytest.mark.usefixtures("no_evaluation")
@@ -170,41 +148,16 @@ def test_a_learning_rate_that_destroys_the_policy_ends_in_one_line(run):
 # -------------------------------------------------------------------------- rollouts at the edges
 
 
-@pytest.fixture
-def rollouts(monkeypatch):
-    """rollouts(groups): what every rollout is from then on.
-
-    A group is a list of (prompt length, token ids, reward).
-    """
-
-    def set_rollouts(groups):
-        samples = [
-            Sample([7] * length, ids, "", reward, logprobs=[-1.0] * len(ids), success=reward == 1)
-            for group in groups
-            for length, ids, reward in group
-        ]
-
-        def roll_out(sampler, stream, config):
-            batch = common.make_batch(samples, config, sampler.policy.device)
-            batch.tokenizer = sampler.tokenizer
-            return batch
-
-        monkeypatch.setattr(common, "roll_out", roll_out)
-
-    return set_rollouts
-
-
-MIXED = [
-    [(4, [], 0.0), (4, [1], 0.0), (4, [5, 9, 1], 1.0), (4, [5, 1], 0.0)],
-    [(3, [], 0.0)] * 4,
-    [(3, [], 1.0), (3, [1], 0.0), (3, [], 0.0), (3, [], 0.0)],
-    [(3, [1], 1.0), (3, [1], 1.0), (3, [1], 0.0), (3, [1], 0.0)],
-]
+# What a rollout is: groups of (prompt length, token ids, reward).
 EDGES = {
     "all wrong": [[(4, [5, 9, 1], 0.0)] * 4] * 4,
     "all right": [[(4, [5, 9, 1], 1.0)] * 4] * 4,
-    "some are empty": MIXED,
-    "stop tokens only": [[(3, [1], 1.0), (3, [1], 0.0), (3, [1], 0.0), (3, [1], 0.0)]] * 4,
+    "some are empty": [
+        [(4, [], 0.0), (4, [1], 0.0), (4, [5, 9, 1], 1.0), (4, [5, 1], 0.0)],
+        [(3, [], 0.0)] * 4,
+        [(3, [], 1.0), (3, [1], 0.0), (3, [], 0.0), (3, [], 0.0)],
+        [(3, [1], 1.0), (3, [1], 1.0), (3, [1], 0.0), (3, [1], 0.0)],
+    ],
     "a pair": [[(4, [5, 9, 1], 1.0), (4, [6, 1], 0.0)]],
 }
 
@@ -212,10 +165,21 @@ EDGES = {
 @pytest.mark.usefixtures("no_evaluation")
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
-def test_a_rollout_at_the_edges(run, rollouts, start, script, edge):
+def test_a_rollout_at_the_edges(run, monkeypatch, start, script, edge):
     """A gradient, or the weights as they were, and a line that says so."""
     groups = EDGES[edge]
-    rollouts(groups)
+    samples = [
+        Sample([7] * length, ids, "", reward, logprobs=[-1.0] * len(ids), success=reward == 1)
+        for group in groups
+        for length, ids, reward in group
+    ]
+
+    def roll_out(sampler, stream, config):
+        batch = common.make_batch(samples, config, sampler.policy.device)
+        batch.tokenizer = sampler.tokenizer
+        return batch
+
+    monkeypatch.setattr(common, "roll_out", roll_out)
     size, count = len(groups[0]), len(groups)
     has_no_contrast = edge.startswith("all")
     flags = dict(prompts_per_step=count, num_generations=size, minibatch_size=size * count)
@@ -255,40 +219,17 @@ def test_objects_go_over_the_cpu(monkeypatch, gpu, backend):
         assert found == [backend]
 
 
-# -------------------------------------------------------------------------------------- the cache
-
-
-def test_a_cache_that_cannot_be_written_is_named_before_the_warm_up(run, monkeypatch):
-    def warm_up(*_):
-        pytest.fail("the warm-up has begun")
-
-    Path("file").write_text("not a folder")
-    monkeypatch.setattr(rlvr.policy.tiny, "warm_up", warm_up)
-    result = run("grpo", cache_dir="file/below")
-    assert refused(result, "grpo", "--cache_dir file/below")
-
-
 # -------------------------------------------------------------------------------------- report_to
 
 
-@pytest.mark.parametrize("name", ["wandb", "trackio", "tensorboard"])
-def test_report_to_what_is_not_installed(no_model, monkeypatch, name):
-    for loaded in [*sys.modules]:
-        if loaded.startswith("torch.utils.tensorboard"):
-            monkeypatch.delitem(sys.modules, loaded)
-    monkeypatch.setitem(sys.modules, name, None)  # what importing it then raises: ImportError
-    assert refused(no_model("grpo", "--report_to", name), "grpo", name)
-
-
-@pytest.mark.parametrize("package", ["wandb", "trackio"])
-def test_report_to(run, resume, monkeypatch, package):
+def test_report_to_wandb(run, resume, monkeypatch):
     """With a stand-in: each row of the .jsonl files is logged once, also by a resumed run."""
     started, written = [], []
     stand_in = SimpleNamespace(
         init=lambda **given: started.append(given), log=lambda *given: written.append(given)
     )
-    monkeypatch.setitem(sys.modules, package, stand_in)
-    assert run("grpo", report_to=package, seed=7, max_steps=1).code == 0
+    monkeypatch.setitem(sys.modules, "wandb", stand_in)
+    assert run("grpo", report_to="wandb", seed=7, max_steps=1).code == 0
     assert resume("grpo", "run", max_steps=2).code == 0
     assert [given["resume"] for given in started] == ["never", "allow"]
     assert {given["name"] for given in started} == {"run"}

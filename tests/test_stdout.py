@@ -10,7 +10,7 @@ import time
 import rlvr.training.run
 
 import pytest
-from runs import ENVIRONMENT, ROOT, arguments, first_fast, left_as_it_was, rows
+from runs import ENVIRONMENT, ROOT, arguments, left_as_it_was, rows
 
 
 def print_a_little(config):
@@ -22,88 +22,73 @@ def print_much(config):
         print("metrics", i)
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-@pytest.mark.parametrize("main", [print_a_little, print_much])
-def test_a_full_disk_takes_nothing_that_is_printed(monkeypatch, capsys, main):
-    """Python keeps what is printed for a while: a little of it fails when main has ended."""
-    monkeypatch.setattr("sys.argv", ["grpo.py"])
-    with monkeypatch.context() as patch:
-        patch.setattr("sys.stdout", open("/dev/full", "w"))
-        with pytest.raises(SystemExit) as ended, left_as_it_was():
-            rlvr.training.run.launch(main, None)
-        sys.stdout.close()  # what takes the rest
-    assert ended.value.code == 2
-    line = "grpo.py: error: cannot write: [Errno 28] No space left on device\n"
-    assert capsys.readouterr().err == line
-
-
-def test_a_pipe_that_nobody_reads(monkeypatch, capsys):
-    """As after `| head`. A pipe of an edited script is the script's own matter: test_errors.py."""
-    monkeypatch.setattr("sys.argv", ["grpo.py"])
+def opened(place):
+    """A file descriptor that takes nothing: a full disk's, or a pipe's, as after `| head`."""
+    if place == "a full disk":
+        return os.open("/dev/full", os.O_WRONLY)
     reader, writer = os.pipe()
     os.close(reader)
-    before = os.dup(1)
-    os.dup2(writer, 1)
+    return writer
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize(
+    "place, main, said",
+    [
+        # Python keeps what is printed for a while: a little of it fails when main has ended
+        ("a full disk", print_a_little, "[Errno 28] No space left on device"),
+        ("a full disk", print_much, "[Errno 28] No space left on device"),
+        ("a pipe that nobody reads", print_much, "[Errno 32] Broken pipe"),
+    ],
+)
+def test_what_is_printed_is_not_taken(monkeypatch, capsys, place, main, said):
+    """A pipe of an edited script is the script's own matter: test_errors.py."""
+    monkeypatch.setattr("sys.argv", ["grpo.py"])
+    before, target = os.dup(1), opened(place)
+    os.dup2(target, 1)
     try:
         with monkeypatch.context() as patch:
             patch.setattr("sys.stdout", open(1, "w", closefd=False))
             with pytest.raises(SystemExit) as ended, left_as_it_was():
-                rlvr.training.run.launch(print_much, None)
-            sys.stdout.close()
+                rlvr.training.run.launch(main, None)
+            sys.stdout.close()  # what takes the rest
     finally:
         os.dup2(before, 1)
         os.close(before)
-        os.close(writer)
+        os.close(target)
     assert ended.value.code == 2
-    line = "grpo.py: error: cannot write: [Errno 32] Broken pipe\n"
-    assert capsys.readouterr().err == line
+    assert capsys.readouterr().err == f"grpo.py: error: cannot write: {said}\n"
 
 
-def until_a_step_is_logged(folder, child):
-    while not (folder / "metrics.jsonl").exists():
-        assert child.poll() is None
-        time.sleep(0.05)
-
-
-def start_long_run(folder, **streams):
-    """grpo.py with small steps, which does not end by itself."""
+@pytest.mark.parametrize(
+    "number, reader",
+    [
+        (signal.SIGINT, "a pipe"),
+        pytest.param(signal.SIGTERM, "a pipe", marks=pytest.mark.slow),
+        # a shell withholds the signal from what was disowned; and a print can come before it
+        pytest.param(None, "a terminal", marks=pytest.mark.slow),
+    ],
+)
+def test_the_last_step_is_saved_where_nobody_reads_any_more(tmp_path, number, reader):
+    """Ctrl-C ends the reader of `| tee log`, too, and a closed terminal reads nothing."""
+    folder = tmp_path / "run"
     flags = dict(max_steps=10_000, save_steps=10_000, eval_problems=2, eval_samples=2)
     flags |= dict(prompts_per_step=4, num_generations=4, minibatch_size=16, output_dir=folder)
-    command = [sys.executable, ROOT / "grpo.py", *arguments(**flags)]
-    return subprocess.Popen(command, env=ENVIRONMENT, cwd=folder.parent, **streams)
-
-
-def assert_the_last_step_is_saved(folder):
+    read, write = os.pipe() if reader == "a pipe" else pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, ROOT / "grpo.py", *arguments(**flags)],
+        **dict(env=ENVIRONMENT, cwd=tmp_path, stdout=write, stderr=write, start_new_session=True),
+    ) as child:
+        os.close(write)
+        while not (folder / "metrics.jsonl").exists():
+            assert child.poll() is None
+            time.sleep(0.05)
+        child.send_signal(signal.SIGSTOP)  # so that it prints nothing before the signal
+        os.close(read)
+        if number:
+            child.send_signal(number)
+        child.send_signal(signal.SIGCONT)
+        assert child.wait() == 0
     (checkpoint,) = folder.glob("checkpoint-*")
     assert checkpoint.name == f"checkpoint-{len(rows(folder))}"
     assert (folder / "curves.png").exists()
-
-
-@pytest.mark.parametrize("number", first_fast([signal.SIGINT, signal.SIGTERM]))
-def test_a_signal_saves_where_nobody_reads_any_more(tmp_path, number):
-    """Ctrl-C ends the reader of `| tee log`, too, and a closed terminal reads nothing."""
-    folder = tmp_path / "run"
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with start_long_run(folder, **pipes) as child:
-        until_a_step_is_logged(folder, child)
-        child.send_signal(signal.SIGSTOP)  # so that it prints nothing before the signal
-        child.stdout.close()
-        child.stderr.close()
-        child.send_signal(number)
-        child.send_signal(signal.SIGCONT)
-        code = child.wait()
-    assert code == 0
-    assert_the_last_step_is_saved(folder)
-
-
-@pytest.mark.slow
-def test_a_terminal_that_is_closed_without_a_signal(tmp_path):
-    """A shell withholds it from what was disowned; and a print can come before the signal."""
-    folder = tmp_path / "run"
-    terminal, end = pty.openpty()
-    with start_long_run(folder, stdout=end, stderr=end, start_new_session=True) as child:
-        os.close(end)
-        until_a_step_is_logged(folder, child)
-        os.close(terminal)
-        assert child.wait() == 0
-    assert_the_last_step_is_saved(folder)

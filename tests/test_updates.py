@@ -39,10 +39,7 @@ def test_constant_is_the_learning_rate_to_the_last_bit():
 @pytest.mark.parametrize(
     "flags, expected",
     [
-        (dict(warmup_ratio=0.4), [0, 1 / 4, 1 / 2, 3 / 4, *[1] * 6]),
-        # 10 * 0.31 = 3.1 updates are 4
-        (dict(warmup_ratio=0.31), [0, 1 / 4, 1 / 2, 3 / 4, *[1] * 6]),
-        (dict(warmup_ratio=1.0), [i / 10 for i in range(10)]),
+        (dict(warmup_ratio=0.31), [0, 1 / 4, 1 / 2, 3 / 4, *[1] * 6]),  # 3.1 updates are 4
         (dict(lr_scheduler_type="linear"), [1 - i / 10 for i in range(10)]),
         # 2 updates up, and 8 down
         (
@@ -118,14 +115,6 @@ def test_update_metrics_by_hand():
     kl, clip = (3 * 2 + 6 + 0 + 3) / 6, (2 + 0 + 1) / 6
     expected = {"loss": 0.6 / 2, "kl": kl, "clip": clip, "grad_norm": 4.0 / 2}
     assert update.metrics() == pytest.approx(expected, abs=1e-6)
-
-
-def test_update_metrics_without_tokens():
-    """As where all completions are truncated and masked."""
-    update = UpdateMetrics()
-    update.add(torch.tensor(0.0), torch.zeros(2, 3), kl=torch.zeros(2, 3))
-    update.end(0.0)
-    assert update.metrics() == {"loss": 0, "kl": 0, "grad_norm": 0}
 
 
 # ----------------------------------------------------------------------------------------- in runs
