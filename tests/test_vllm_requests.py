@@ -14,16 +14,13 @@ import rlvr.machine.ranks
 import rlvr.policy.memory
 import rlvr.policy.models
 import rlvr.rollout.rollouts
-import rlvr.tasks.tools
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.policy.saving import save_folder
 from rlvr.rollout.rollouts import sample_groups
 from rlvr.rollout.samplers import GenerateSampler
-from rlvr.rollout.turns import generate_in_turns
 from rlvr.tasks.problems import Problem, ProblemStream
-from rlvr.tasks.tools import TOOLS, Tool
 
 import pytest
 import torch
@@ -54,17 +51,25 @@ def room(tmp_path, monkeypatch):
 
 @pytest.fixture
 def build(room, sharp, tmp_path):
-    """build(flag=value, ...) -> a VllmSampler of a saved policy."""
+    """build(flag=value, ...) -> a VllmSampler of a saved policy, or of one that reads images."""
 
-    def make(**flags):
-        folder = tmp_path / "policy"
-        if not folder.exists():
+    def make(images=False, **flags):
+        folder = tmp_path / ("seeing" if images else "policy")
+        if images:
+            vision.save_vision_policy(folder, scale=3.0)
+        elif not folder.exists():
             save_folder(folder, *sharp)
         config = Config(model=str(folder), max_steps=0, vllm_importance_sampling_cap=None, **flags)
         policy, tokenizer = rlvr.policy.models.load_policy(config, CPU)
         return room.VllmSampler(policy, tokenizer, config)
 
     return make
+
+
+@pytest.fixture
+def seeing(build):
+    """A VllmSampler of a policy that reads images."""
+    return build(images=True, num_generations=2, max_completion_length=6)
 
 
 @pytest.fixture
@@ -84,7 +89,10 @@ def seeds_of(sampler, prompts, temperature=1.0):
 
 
 def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, prompts):
-    """So seeds, ranks, evaluations and resumed runs are independent on every engine version."""
+    """So seeds, ranks, evaluations and resumed runs are independent on every engine version.
+
+    What is greedy draws none, nor does giving the weights: evaluating changes no training.
+    """
     sampler = build()
     torch.manual_seed(0)
     first, second = seeds_of(sampler, prompts * 2), seeds_of(sampler, prompts * 2)
@@ -93,36 +101,6 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
     assert seeds_of(sampler, prompts * 2) == first  # as in a resumed run
     torch.manual_seed(1)
     assert not {*seeds_of(sampler, prompts * 2)} & {*first, *second}  # another --seed, or rank
-
-
-def test_several_turns(build, prompts, monkeypatch):
-    """A turn goes on from the token ids so far, by a seed of its own, and stops at a call."""
-    monkeypatch.setitem(TOOLS, "calculator", Tool(lambda text: "12", "="))
-    sampler = build(tool="calculator", max_turns=3)
-    torch.manual_seed(0)
-    sampler.engine.asked.clear()
-    drawn = generate_in_turns(sampler, prompts * 10, 1.0, 1.0, 12)
-    asked, stops = sampler.engine.asked, sampler.stops
-    assert {len(replies) for replies in drawn[2]} == {0, 1, 2}
-    assert len({settings.seed for _, settings in asked}) == len(asked)
-    assert sampler.engine.calls.count("generate") == 4  # the first one was at the start
-    reply = sampler.tokenizer.encode("12")
-    (end,) = sampler.call_ends
-    for prompt, ids, _, replies in zip(prompts * 10, *drawn, strict=True):
-        for turn, span in enumerate(replies):
-            assert ids[span.start - 1 : span.stop] == [end, *reply]
-            (settings,) = {
-                (setting.max_tokens >= 12 - span.stop, *setting.stop_token_ids)
-                for given, setting in asked
-                if given == prompt + ids[: span.stop]
-            }
-            assert settings == (True, *stops, *([end] if turn == 0 else []))
-    assert sampler.generate([], 1.0, 1.0, 4) == ([], [])
-
-
-def test_what_is_greedy_draws_no_seed(build, prompts):
-    """Nor does giving the weights: how often one evaluates does not change the training."""
-    sampler = build()
     before = torch.get_rng_state()
     assert seeds_of(sampler, prompts, 0.0) == [None] * 3
     sampler.sync()
@@ -173,9 +151,11 @@ def test_settings_of_the_engine(build, seeing, prompts):
     assert seeing.engine.settings.items() >= of_images.items()
     assert not seeing.engine.settings.get("trust_remote_code")
     assert not of_images.keys() & sampler.engine.settings.keys()
-    sampler.generate(prompts, 1.0, 1.0, 3)
-    for _, settings in sampler.engine.asked[-3:]:  # it makes no dict a token
-        assert settings.flat_logprobs and settings.logprobs == 0
+    sampler.generate(prompts, 1.0, 1.0, 3, call_ends=[7])  # as in a turn with a tool
+    for _, settings in sampler.engine.asked[-3:]:
+        assert settings.flat_logprobs and settings.logprobs == 0  # it makes no dict a token
+        assert settings.stop_token_ids == [*sampler.stops, 7]
+    assert sampler.generate([], 1.0, 1.0, 4) == ([], [])
 
 
 def test_the_engine_sleeps_until_the_first_rollout(build):
@@ -279,9 +259,6 @@ def test_the_gap_is_a_metric(build, monkeypatch):
     assert "sampler_gap" not in batch.metrics()
 
 
-# ------------------------------------------------------------------------------ memory and speed
-
-
 def test_gathered_weights_are_given_back_before_the_rollout(build, room, monkeypatch):
     """A sharded policy is gathered for the push alone: 15 GB of a policy of 7 B are free then."""
     sampler = build()
@@ -295,15 +272,6 @@ def test_gathered_weights_are_given_back_before_the_rollout(build, room, monkeyp
 # ---------------------------------------------------------------------------------------- images
 
 
-@pytest.fixture
-def seeing(room, tmp_path):
-    """A VllmSampler of a policy that reads images."""
-    folder = vision.save_vision_policy(tmp_path / "seeing", scale=3.0)
-    config = Config(model=folder, max_steps=0, num_generations=2, max_completion_length=6)
-    policy, tokenizer = rlvr.policy.models.load_policy(config, CPU)
-    return room.VllmSampler(policy, tokenizer, config)
-
-
 def asked_about(tokenizer):
     """Problems with one image, with two that are resized, and without any."""
     uneven = vision.png(vision.as_image(vision.squares(2, cells=5)).resize((37, 11)))
@@ -315,17 +283,21 @@ def asked_about(tokenizer):
     return vision.problems(tokenizer, shown)
 
 
+def agree(sampler, groups):
+    """The log-probs of the groups' samples are the trainer's -> the samples."""
+    samples = [sample for group in groups for sample in group]
+    found, _ = common.token_logprobs(sampler.policy, samples, range(len(samples)))
+    sampled = rlvr.rollout.rollouts.sampled_logprobs(samples, "cpu")
+    torch.testing.assert_close(found, sampled, rtol=0, atol=1e-5)
+    return samples
+
+
 def test_vllm_sees_the_same_tokens_and_the_same_images(seeing):
     """One token an image goes in, since vLLM repeats it; what it has made of them comes back."""
-    problems = asked_about(seeing.tokenizer)
-    groups = sample_groups(seeing, problems, 2, 1.0, 6)
-    samples = [sample for group in groups for sample in group]
+    samples = agree(seeing, sample_groups(seeing, asked_about(seeing.tokenizer), 2, 1.0, 6))
     given = [prompt.count(vision.IMAGE_TOKEN) for prompt, _ in seeing.engine.asked[-6:]]
     assert given == [1, 1, 2, 2, 0, 0]
     assert [s.prompt_ids.count(vision.IMAGE_TOKEN) for s in samples[::2]] == [3, 8, 0]
-    found, _ = common.token_logprobs(seeing.policy, samples, range(6))
-    sampled = rlvr.rollout.rollouts.sampled_logprobs(samples, "cpu")
-    torch.testing.assert_close(found, sampled, rtol=0, atol=1e-5)
 
 
 def test_vllm_keeps_no_embeddings_of_old_weights(seeing):
@@ -335,11 +307,7 @@ def test_vllm_keeps_no_embeddings_of_old_weights(seeing):
     assert len(seeing.engine.embeddings) == 3
     update(seeing.policy, 0.3)
     seeing.sync()
-    groups = sample_groups(seeing, problems, 1, 1.0, 6)
-    samples = [sample for group in groups for sample in group]
-    found, _ = common.token_logprobs(seeing.policy, samples, range(3))
-    sampled = rlvr.rollout.rollouts.sampled_logprobs(samples, "cpu")
-    torch.testing.assert_close(found, sampled, rtol=0, atol=1e-5)
+    agree(seeing, sample_groups(seeing, problems, 1, 1.0, 6))
 
 
 def test_vllm_that_counts_other_tokens_ends_the_run(seeing):
