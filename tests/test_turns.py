@@ -30,7 +30,7 @@ from rlvr.training.updates import UpdateMetrics
 
 import pytest
 import torch
-from runs import SCRIPTS, first_fast, rows, weights
+from runs import SCRIPTS, first_fast, rows, small_config
 from samples import PROMPTS
 
 import common
@@ -153,46 +153,39 @@ def test_those_who_have_finished_are_not_asked_again(tiny):
     assert shown == [images, images[1:], None]
 
 
-@pytest.mark.parametrize("most", [1, 3, 4])
-def test_the_last_turn_has_no_tool(tiny, most):
-    """The policy writes it to its end, and whatever it likes behind an equals sign."""
-    last = ["<think>7*8=54</think><eos>", " 56+1=9<eos>", "<eos>"]
-    script = [[turn] for turn in TURNS[: min(most, 3) - 1]] + [[last[min(most, 3) - 1]]]
-    sampler = Scripted(tiny[1], script, max_turns=most)
-    (_, _, (replies,)) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 48)
-    assert len(replies) == min(most, 3) - 1
-    end = sampler.tokenizer.encode("=")
-    offered = [call[4] for call in sampler.calls]
-    assert offered == [end] * (most - 1) + [[]] if most < 4 else [end] * 3
+# Each: --max_turns, the limit, what is written in each turn; and what comes of it: the texts, where
+# the replies stand, and how many tokens were allowed in each turn.
+SCENES = [
+    # the last turn is written to its end, and whatever it likes behind an equals sign
+    (1, 48, [["7*8=54<eos>"]], ["7*8=54<eos>"], [[]], [48]),
+    (2, 48, [["7*8="], ["+1=9<eos>"]], ["7*8=56+1=9<eos>"], [[range(4, 6)]], [48, 42]),
+    # a reply needs room for one more token
+    (8, 6, [["7*8="]], ["7*8="], [[]], [6]),
+    (8, 7, [["7*8="], ["<eos>"]], ["7*8=56<eos>"], [[range(4, 6)]], [7, 1]),
+    # behind a call without an answer the policy goes on by itself, in a turn
+    (
+        *(3, 48, [["7/0="], ["1 7*8="], ["<eos>"]]),
+        *(["7/0=1 7*8=56<eos>"], [[range(4, 4), range(10, 12)]], [48, 44, 36]),
+    ),
+    # two are asked for together, and the longer one is cut at its own limit
+    (
+        *(8, 14, [["1+1=", "1+1+7*8="], [")" * 10, ")" * 10]]),
+        *(["1+1=2" + ")" * 9, "1+1+7*8=58" + ")" * 4], [[range(4, 5)], [range(8, 10)]], [14, 9]),
+    ),
+]
+
+
+@pytest.mark.parametrize("max_turns, limit, script, texts, replies, rooms", SCENES)
+def test_scenes(tiny, max_turns, limit, script, texts, replies, rooms):
+    sampler = Scripted(tiny[1], script, max_turns=max_turns)
+    found = generate_in_turns(sampler, [[9]] * len(texts), 1.0, 1.0, limit)
+    assert found[0] == [*map(sampler.encode, texts)]
+    assert [*map(len, found[1])] == [*map(len, found[0])]
+    assert found[2] == replies
+    assert [call[3] for call in sampler.calls] == rooms
+    offered = [bool(call[4]) for call in sampler.calls]  # the tool
+    assert offered == [turn < max_turns for turn in range(1, len(rooms) + 1)]
     assert not sampler.script
-
-
-@pytest.mark.parametrize("most, text", [(6, "7*8="), (7, "7*8=56<eos>")])
-def test_a_reply_needs_room_for_one_more_token(tiny, most, text):
-    """Without it the completion ends with the call, and is cut off."""
-    sampler = Scripted(tiny[1], [["7*8="], ["<eos>"]])
-    ((sample,),) = sample_groups(sampler, [PROBLEM], 1, 1.0, most)
-    assert sample.completion_ids == sampler.tokenizer.encode(text)
-    assert sample.truncated == (most < 7)
-
-
-def test_a_turn_is_cut_at_the_completions_own_limit(tiny):
-    """A shorter one beside it may go on for longer, and both are asked for together."""
-    sampler = Scripted(tiny[1], [["1+1=", "1+1+7*8="], ["))))))))))", "))))))))))"]])
-    ids, logprobs, _ = generate_in_turns(sampler, [[9], [9]], 1.0, 1.0, 14)
-    assert [call[3] for call in sampler.calls] == [14, 9]
-    encode = sampler.tokenizer.encode
-    assert ids == [encode("1+1=2" + ")" * 9), encode("1+1+7*8=58" + ")" * 4)]
-    assert [len(each) for each in logprobs] == [14, 14]
-
-
-def test_a_call_without_an_answer_is_a_turn_of_its_own(tiny):
-    """The policy goes on by itself behind it."""
-    sampler = Scripted(tiny[1], [["7/0="], ["1 7*8="], ["<eos>"]], max_turns=3)
-    ((ids,), _, (replies,)) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 48)
-    assert ids == sampler.tokenizer.encode("7/0=1 7*8=56<eos>")
-    assert replies == [range(4, 4), range(10, 12)]
-    assert [bool(call[4]) for call in sampler.calls] == [True, True, False]
 
 
 def test_a_tool_may_answer_a_whole_turn(tiny, monkeypatch):
@@ -286,13 +279,11 @@ def test_numbers_by_hand(tiny, tmp_path):
     run = SimpleNamespace(config=Config(num_generations=2), folder=tmp_path)
     batch = SimpleNamespace(samples=samples, written=mask, mask=mask, old_logprobs=-2 * mask)
     training = SimpleNamespace(policy=tiny[0], tokenizer=tiny[1])
-    rlvr.show.report.log_tokens(run, 1, batch, torch.ones(2, 1), training, torch.ones(2, 1, 5))
+    rlvr.show.report.log_tokens(run, 1, batch, torch.ones(2, 1), training)
     first, second = rows(tmp_path, "tokens")[0]["groups"][0]["completions"]
-    for name in ("logprob", "entropy", "ratio", "advantage", "weight"):
+    for name in ("logprob", "entropy", "ratio", "advantage"):
         assert [value is not None for value in first[name]] == [bool(each) for each in own[0]]
-        assert None not in second[name]
     assert (first["by_tool"], second["by_tool"]) == ([1, 2], [])
-    assert first["length"] == 5
 
 
 def without_holes(values, mask):
@@ -375,29 +366,9 @@ def test_solutions_have_calls(tiny):
     assert rlvr.policy.tiny.make_sample(tokenizer, "none", [], PROBLEM.prompt, TEXT).replies == []
 
 
-@pytest.fixture
-def taught(cache_dir):
-    """The tiny policy that SMALL asks for, which has been taught without a tool, as a --model."""
-    small = Config(numbers="2", sft_steps=80, cache_dir=str(cache_dir))
-    return rlvr.policy.tiny.tiny_folder(small)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_policy_that_never_calls_gives_the_numbers_of_one_turn(run, taught, monkeypatch, script):
-    """Bit for bit, of the rollouts, the updates and the evaluations."""
-    monkeypatch.setitem(TOOLS, "calculator", Tool(lambda text: "12", "<unk>"))
-    for folder, name in (("plain", "none"), ("tool", "calculator")):
-        assert run(script, model=taught, tool=name, output_dir=folder).code == 0
-    for log in ("metrics", "eval", "samples", "tokens"):
-        assert rows("plain", log) == rows("tool", log)
-    plain, with_tool = weights("plain/checkpoint-2"), weights("tool/checkpoint-2")
-    assert all(torch.equal(plain[name], with_tool[name]) for name in plain)
-
-
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
 @pytest.mark.usefixtures("no_evaluation")
-def test_no_script_trains_on_the_tools_tokens(run, taught, monkeypatch, script):
+def test_no_script_trains_on_the_tools_tokens(run, cache_dir, monkeypatch, script):
     """In every pass of every update, with all the terms that a loss can have."""
     seen = []
     plain = common.token_logprobs
@@ -411,6 +382,7 @@ def test_no_script_trains_on_the_tools_tokens(run, taught, monkeypatch, script):
 
     monkeypatch.setattr(common, "token_logprobs", watched)
     terms = dict(beta=0.1, entropy_coef=0.01, num_iterations=2)
+    taught = rlvr.policy.tiny.tiny_folder(small_config(cache_dir))  # without a tool
     assert run(script, model=taught, tool="calculator", max_steps=1, **terms).code == 0
     assert rows("run")[0]["turns"] > 1.5
     assert len(seen) >= 2 * 2 * 2
