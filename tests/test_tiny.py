@@ -10,15 +10,14 @@ from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.machine.folders import is_whole
 from rlvr.policy.saving import save_folder
-from rlvr.tasks.embedded import exchange_target, make_countdown
-from rlvr.tasks.problems import Problem
-from rlvr.verify.answers.expressions import extract_answer, verify_countdown
+from rlvr.tasks.embedded import make_countdown
+from rlvr.verify.answers.expressions import verify_countdown
 
 import make_bases
 import pytest
 import torch
 import transformers
-from runs import first_slow, refused, rows
+from runs import refused, rows
 
 SHIPPED = sorted(folder.name for folder in rlvr.policy.tiny.POLICIES.iterdir())
 
@@ -76,25 +75,6 @@ def test_an_untied_head_is_a_matrix_of_its_own(tmp_path):
     assert torch.equal(read.model.embed_tokens.weight, own.model.embed_tokens.weight)
     with pytest.raises(UserError, match="--engine hf"):  # vLLM would read the shared one
         rlvr.policy.models.load_policy(Config(tie_word_embeddings=False, engine="vllm"), cpu)
-
-
-def has_false_step(text):
-    """Whether one of the steps of a solution is a false equation."""
-    steps = re.findall(r"(\d+)([-+*/])(\d+)=(\d+)", text)
-    return any(eval(f"{a}{sign}{b}") != int(value) for a, sign, b, value in steps)
-
-
-def test_an_exchanged_target_is_honest():
-    """Every step is right and each number is used once, but the target may be missed."""
-    problem = Problem("3 9 5 : 48 ", "3 9 5 : 48 ")
-    texts = [exchange_target(random.Random(seed), problem) for seed in range(60)]
-    assert has_false_step("3+9=11") and not any(map(has_false_step, texts))
-    values = {eval(extract_answer(text)) for text in texts}
-    assert len(values) > 5
-    for text in texts:
-        steps, value = text.partition("</think>")[0], eval(extract_answer(text))
-        assert steps.endswith(f"={value:g}") and 1 <= value <= 99
-        assert verify_countdown(text, f"3 9 5 : {value:g}") == 1
 
 
 def test_the_share_of_exchanged_targets():
@@ -197,17 +177,3 @@ def test_a_run_starts_from_a_shipped_policy(bare):
     assert refused(bare("grpo", "--base", "weak", "--sft_steps", "3"), "grpo", "--base weak")
     configs = [Config(tool=tool) for tool in ("none", "calculator")]
     assert len({*map(rlvr.policy.tiny.tiny_folder, configs)}) == 1
-
-
-@pytest.mark.parametrize("name", first_slow(SHIPPED))
-def test_the_failures_of_a_shipped_policy_are_wrong_choices(name):
-    """On 128 held-out problems: pass@1, pass@32, false equations, the spread of success rates."""
-    with torch.random.fork_rng():
-        found = make_bases.measure(rlvr.policy.tiny.POLICIES, name, 128)
-    # 0.05 around the goals: the standard error of so many problems is 0.02
-    assert 0.15 < found["pass@1"] < 0.45
-    assert found["pass@32"] >= 0.85
-    assert found["false"] < 0.1
-    spread = [share for key, share in found.items() if key.startswith("rate")]
-    assert len(spread) == 4 and sum(spread) == pytest.approx(1)
-    assert max(spread) < 0.6 and sum(share > 0.05 for share in spread) >= 3
