@@ -66,26 +66,18 @@ CACHE = "its layers keep no cache of keys and values"
 
 
 @pytest.mark.parametrize(
-    "shape, message",
+    "family, settings, message",
     [
         # the policy that samples would not be the one that is trained
-        (transformers.GraniteConfig(**SMALL, logits_scaling=8.0, initializer_range=0.3), HEAD),
-        (transformers.CohereConfig(**SMALL, logit_scale=0.0625, initializer_range=1.0), HEAD),
-        (
-            transformers.Gemma2Config(
-                **SMALL, head_dim=16, final_logit_softcapping=2.0, initializer_range=0.5
-            ),
-            HEAD,
-        ),
-        (transformers.PhiConfig(**SMALL), HEAD),
+        ("Granite", dict(logits_scaling=8.0, initializer_range=0.3), HEAD),
+        ("Gemma2", dict(head_dim=16, final_logit_softcapping=2.0, initializer_range=0.5), HEAD),
+        ("Phi", {}, HEAD),
         # linear attention, beside the usual one
-        (
-            transformers.FalconH1Config(**SMALL, mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8),
-            CACHE,
-        ),
+        ("FalconH1", dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8), CACHE),
     ],
 )
-def test_a_model_that_cannot_be_trained_right_is_refused(shape, message, tiny, tmp_path):
+def test_a_model_that_cannot_be_trained_right_is_refused(tiny, tmp_path, family, settings, message):
+    shape = getattr(transformers, f"{family}Config")(**SMALL, **settings)
     folder = folder_of(shape, tiny, tmp_path)
     with pytest.raises(UserError, match=message):
         load(folder)
@@ -140,18 +132,16 @@ def test_a_checkpoint_whose_generation_config_contradicts_itself_can_be_saved(ti
         assert (settings.items() <= saved.items()) == kept
 
 
-def test_the_reference_is_the_starting_policy_and_is_loaded_for_the_kl_penalty_alone(
-    sharp, tmp_path
-):
+def test_the_reference_is_the_starting_policy(sharp, tmp_path):
+    """It is loaded for the KL penalty alone."""
     save_folder(tmp_path / "policy", *sharp)
-    config = Config(model=str(tmp_path / "policy"), max_steps=0, beta=0.1)
-    policy, _ = rlvr.policy.models.load_policy(config, CPU)
+    policy, _ = load(tmp_path / "policy")
     with torch.no_grad():
         policy.lm_head.weight.zero_()  # as if it had been trained
-    reference = rlvr.policy.models.load_reference(policy, config)
+    reference = rlvr.policy.models.load_reference(policy, Config(beta=0.1))
     for name, weight in reference.state_dict().items():
         torch.testing.assert_close(weight, sharp[0].state_dict()[name], rtol=0, atol=0)
-    assert rlvr.policy.models.load_reference(policy, Config(model=config.model)) is None
+    assert rlvr.policy.models.load_reference(policy, Config()) is None
 
 
 # -------------------------------------------------------------------------------- code from the hub
