@@ -13,7 +13,6 @@ import rlvr.flags.command_line
 import rlvr.machine.ranks
 import rlvr.policy.memory
 import rlvr.policy.models
-import rlvr.rollout.rollouts
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
@@ -21,6 +20,7 @@ from rlvr.policy.saving import save_folder
 from rlvr.rollout.rollouts import sample_groups
 from rlvr.rollout.samplers import GenerateSampler
 from rlvr.tasks.problems import Problem, ProblemStream
+from rlvr.tasks.prompts import encode_prompt
 
 import pytest
 import torch
@@ -139,10 +139,6 @@ def test_settings_of_the_engine(build, seeing, prompts):
         trust_remote_code=True,
         dtype=torch.float32,
         logprobs_mode="processed_logprobs",
-        skip_tokenizer_init=True,
-        # rlvr.policy.memory counts 4 GB of workspace for batches of this size
-        max_num_seqs=512,
-        max_num_batched_tokens=8192,
     )
     assert sampler.engine.settings.items() >= expected.items()
     # 64 tokens an image is what its processor allows, and 1024 what --max_prompt_length does
@@ -150,7 +146,6 @@ def test_settings_of_the_engine(build, seeing, prompts):
     of_images = dict(mm_processor_kwargs={"size": size}, limit_mm_per_prompt={"video": 0})
     assert seeing.engine.settings.items() >= of_images.items()
     assert not seeing.engine.settings.get("trust_remote_code")
-    assert not of_images.keys() & sampler.engine.settings.keys()
     sampler.generate(prompts, 1.0, 1.0, 3, call_ends=[7])  # as in a turn with a tool
     for _, settings in sampler.engine.asked[-3:]:
         assert settings.flat_logprobs and settings.logprobs == 0  # it makes no dict a token
@@ -272,46 +267,35 @@ def test_gathered_weights_are_given_back_before_the_rollout(build, room, monkeyp
 # ---------------------------------------------------------------------------------------- images
 
 
-def asked_about(tokenizer):
-    """Problems with one image, with two that are resized, and without any."""
+def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
+    """One token an image goes in, since vLLM repeats it."""
     uneven = vision.png(vision.as_image(vision.squares(2, cells=5)).resize((37, 11)))
-    shown = [
+    asked = [
         ("how many?", (vision.squares(1),)),
         ("<image> or <image>?", (uneven, vision.squares(3))),
-        ("7+1=", ()),
     ]
-    return vision.problems(tokenizer, shown)
-
-
-def agree(sampler, groups):
-    """The log-probs of the groups' samples are the trainer's -> the samples."""
-    samples = [sample for group in groups for sample in group]
-    found, _ = common.token_logprobs(sampler.policy, samples, range(len(samples)))
-    sampled = rlvr.rollout.rollouts.sampled_logprobs(samples, "cpu")
-    torch.testing.assert_close(found, sampled, rtol=0, atol=1e-5)
-    return samples
-
-
-def test_vllm_sees_the_same_tokens_and_the_same_images(seeing):
-    """One token an image goes in, since vLLM repeats it; what it has made of them comes back."""
-    samples = agree(seeing, sample_groups(seeing, asked_about(seeing.tokenizer), 2, 1.0, 6))
-    given = [prompt.count(vision.IMAGE_TOKEN) for prompt, _ in seeing.engine.asked[-6:]]
-    assert given == [1, 1, 2, 2, 0, 0]
-    assert [s.prompt_ids.count(vision.IMAGE_TOKEN) for s in samples[::2]] == [3, 8, 0]
+    problems = vision.problems(seeing.tokenizer, asked)
+    for problem, tokens in zip(problems, ([3], [5, 3]), strict=True):
+        ids = encode_prompt(seeing.tokenizer, problem.prompt)
+        assert ids.count(vision.IMAGE_TOKEN) == sum(tokens)
+        request = seeing.request(ids, problem.images)
+        assert request["prompt_token_ids"].count(vision.IMAGE_TOKEN) == len(tokens)
+        shown = request["multi_modal_data"]["image"]
+        assert [image.size for image in shown] == [(n * vision.SIDE, vision.SIDE) for n in tokens]
 
 
 def test_vllm_keeps_no_embeddings_of_old_weights(seeing):
     """It keeps those of an image beyond a rollout: a push of the weights alone leaves them."""
-    problems = asked_about(seeing.tokenizer)
-    sample_groups(seeing, problems, 1, 1.0, 2)
-    assert len(seeing.engine.embeddings) == 3
-    update(seeing.policy, 0.3)
+    seeing.engine.calls.clear()
     seeing.sync()
-    agree(seeing, sample_groups(seeing, problems, 1, 1.0, 6))
+    assert "reset_encoder_cache" in seeing.engine.calls
 
 
 def test_vllm_that_counts_other_tokens_ends_the_run(seeing):
-    """As of another version of the processor, which cuts an image into other patches."""
-    seeing.engine.settings["mm_processor_kwargs"]["size"]["longest_edge"] = 2 * vision.SIDE**2
+    """The stand-in gives back the prompt that it was given, with one token for an image of three.
+
+    Another version of the processor may cut an image into other patches.
+    """
+    (problem,) = vision.problems(seeing.tokenizer, [("how many?", (vision.squares(1),))])
     with pytest.raises(UserError, match="other tokens than the policy"):
-        sample_groups(seeing, asked_about(seeing.tokenizer)[:1], 2, 1.0, 6)
+        sample_groups(seeing, [problem], 2, 1.0, 6)
