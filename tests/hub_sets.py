@@ -4,59 +4,37 @@ import base64
 import json
 import pickle
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass
 class Row:
-    """The values of a row on the hub, what is to be read from it, and an answer that is wrong."""
+    """The values of a row on the hub, and what is to be read from it."""
 
     values: tuple  # in the order of the set's columns
     gold: str | tuple[str, ...] | None = None  # the second value if None
     level: str = ""
-    wrong: str = "12345"
-    right: str = ""  # an answer; the gold itself if empty
     problem: str | None = None  # the first value if None
     images: tuple[bytes, ...] = ()
-    columns: dict = field(default_factory=dict)
+    programs: tuple[str, ...] = ()  # a right and a wrong one, of a programming problem
 
-    def name_columns(self, names: str):
-        """Fill in what the set's columns settle."""
-        self.columns = dict(zip(names.split(", "), self.values, strict=True))
+    def __post_init__(self):
         self.problem = self.values[0] if self.problem is None else self.problem
         self.gold = self.values[1] if self.gold is None else self.gold
 
 
-def lettered(question, options):
-    """What a policy is asked."""
-    lines = [f"{letter}. {text}" for letter, text in zip("ABCDEFGHIJ", options, strict=False)]
-    return "\n".join([question, *lines])
-
-
-def mmlu_pro(question, options, index, category, wrong):
-    """A row of MMLU-Pro, with up to ten options."""
-    values = (question, "ABCDEFGHIJ"[index], options, index, category)
-    return Row(values, None, category, wrong, problem=lettered(question, options))
-
-
-def arc(question, options, labels, label, gold, wrong):
-    """A row of ARC-Challenge, whose labels are letters or numbers."""
-    values = (question, label, dict(text=options, label=labels))
-    return Row(values, gold, wrong=wrong, problem=lettered(question, options))
-
-
-DOUBLE, TRIPLE = (f"```python\nprint({n} * int(input()))\n```" for n in (2, 3))
 STARTER = "class Solution:\n    def double(self, x: int) -> int:\n        "
-DOUBLE_FUNCTION, TRIPLE_FUNCTION = (f"```python\n{STARTER}return {n} * x\n```" for n in (2, 3))
 
 
 def programming(values, tests, starter="", level=""):
     """A row with a task to double a number, from standard input or by a function."""
-    task = f"Complete this code:\n```python\n{starter}\n```"
-    if not starter:
-        task = "Read from standard input and write to standard output."
-    right, wrong = (DOUBLE_FUNCTION, TRIPLE_FUNCTION) if starter else (DOUBLE, TRIPLE)
-    return Row(values, json.dumps(tests), level, wrong, right, f"{values[0]}\n\n{task}")
+    task = "Read from standard input and write to standard output."
+    program = "```python\nprint({} * int(input()))\n```"
+    if starter:
+        task = f"Complete this code:\n```python\n{starter}\n```"
+        program = f"```python\n{starter}return {{}} * x\n```"
+    programs = program.format(2), program.format(3)
+    return Row(values, json.dumps(tests), level, f"{values[0]}\n\n{task}", programs=programs)
 
 
 def code_contests(description):
@@ -78,10 +56,10 @@ def human_eval(name):
     """A row of HumanEval: the head of a function, and the definition of a check."""
     head = f'\ndef {name}(x: int) -> int:\n    """ Twice x\n    >>> {name}(1)\n    2\n    """\n'
     test = "\n\nMETADATA = {}\n\n\ndef check(candidate):\n    assert candidate(4) == 8\n"
-    right, wrong = (f"```python\n{head}    return {n} * x\n```" for n in (2, 3))
+    programs = tuple(f"```python\n{head}    return {n} * x\n```" for n in (2, 3))
     gold = json.dumps(dict(head=head, assertions=f"{test}\ncheck({name})"))
     asked = f"Complete this function:\n```python\n{head}\n```"
-    return Row((head, test, name, "    return 2 * x\n"), gold, "", wrong, right, asked)
+    return Row((head, test, name, "    return 2 * x\n"), gold, "", asked, programs=programs)
 
 
 def livecodebench(question, difficulty, date, function=False, packed=True):
@@ -101,28 +79,15 @@ def livecodebench(question, difficulty, date, function=False, packed=True):
     return programming(values, tests, starter, difficulty)
 
 
-IN_THE_IMAGE = "Answer the question that stands in the image."
+def pictured(*values, **more):
+    """A row whose last value is an image, as the hub's files have it."""
+    image = values[-1]
+    return Row((*values[:-1], dict(bytes=image, path="0.png")), images=(image,), **more)
 
 
-def pictured(values, image, gold=None, **more):
-    """A row with an image, which is the last value: as the hub's files have it."""
-    stored = dict(bytes=image, path="0.png")
-    return Row((*values, stored), gold, images=(image,), **more)
-
-
-def mathvision(question, options, answer, level, gold, wrong, image):
-    """A row of MathVision, some of whose answers are letters of options."""
-    right = "" if isinstance(gold, str) else f"\\boxed{{{answer}}}"
-    asked = lettered(question, options)
-    values = (question, answer, options, level, "images/4.jpg")
-    return pictured(values, image, gold, level=str(level), wrong=wrong, right=right, problem=asked)
-
-
-def pmc_vqa(question, choices, label, wrong, image):
-    """A row of PMC-VQA, some of whose choices begin with their letters."""
-    values = (question, label, *choices, choices["ABCD".index(label)])
-    texts = [choice.rpartition(":")[2].strip() for choice in choices]
-    return pictured(values, image, problem=lettered(question, texts), wrong=wrong)
+def arc(question, options, labels, label, **more):
+    """A row of ARC-Challenge, whose labels are letters or numbers."""
+    return Row((question, label, dict(text=options, label=labels)), **more)
 
 
 def figure(question, answer, image):
@@ -130,67 +95,40 @@ def figure(question, answer, image):
     return Row((question, answer, [dict(bytes=image, path="0.png")]), images=(image,))
 
 
-def math(question, solution, level, gold, wrong):
-    """A row of MATH, whose gold answer stands in the last box of the solution."""
-    return Row((question, solution, level, "Algebra"), gold, level, wrong)
-
-
+IN_TEN_LINES = "Which?\nA. k\nB. l\nC. m\nD. n\nE. o\nF. p\nG. q\nH. r\nI. s\nJ. t"
+IN_THE_IMAGE = "Answer the question that stands in the image."
+LIVECODEBENCH = (
+    "question_content, starter_code, public_test_cases, private_test_cases, metadata, difficulty, "
+    "contest_date"
+)
 # Of each data set and split: its rows.
 ROWS = {
-    ("gsm8k", "train"): [
-        Row(("How many clips?", "In May: 48/2 = <<48/2=24>>24.\nIn all 72.\n#### 72"), "72"),
-    ],
+    ("gsm8k", "train"): [Row(("How many?", "48/2 = <<48/2=24>>24.\nIn all 72.\n#### 72"), "72")],
     ("gsm8k", "test"): [
         Row(("How much is left?", "It is 210,000.\n#### 210,000"), "210,000"),
         Row(("What change?", "It is 2 - 7 = <<2-7=-5>>-5.\n#### -5"), "-5"),
     ],
     ("math", "train"): [
-        math(
-            "Half?", r"So $\boxed{1}/2$ is $\boxed{\frac{1}{2}}$.", "Level 1", r"\frac{1}{2}", "1"
-        ),
-        math("$f$?", r"It is \[\boxed{x^{2}+1}.\]", "Level ?", "x^{2}+1", "x^{2}-1"),
+        Row(("Half?", r"Not $\boxed{1}$, but $\boxed{x^{2}}$.", "Level ?", "0"), "x^{2}", "Level ?")
     ],
     ("math", "test"): [
-        math("Which set?", r"It is $\boxed{\{1,2\}}$.", "Level 3", r"\{1,2\}", r"\{1,3\}"),
-        math("$x$?", r"Hence $\boxed{x \in [-2,7]}$", "Level 5", r"x \in [-2,7]", "[-2,6]"),
+        Row(("Which?", r"It is $\boxed{\{1,2\}}$.", "Level 3", "0"), r"\{1,2\}", "Level 3")
     ],
-    ("math500", "test"): [
-        Row(("Polar?", r"\left(3, \frac{\pi}{2}\right)", 2, "0"), None, "2", r"(2, \frac{\pi}{2})"),
-        Row(("Degrees?", r"90^\circ", 1, r"\boxed{0}"), level="1", wrong=r"60^\circ"),
-    ],
-    ("open-rs", "train"): [
-        Row(("Range?", r"(-\infty, 3)", "Hard", "0"), None, "Hard", r"(-\infty, 4)"),
-        Row(("Root?", r"\sqrt{2}", "Hard", "0"), level="Hard", wrong="2"),
-    ],
-    ("aime24", "train"): [
-        Row(("Torus?", "033", 61, r"\boxed{1}"), "33"),
-        Row(("Least?", "005", 62, r"\boxed{1}"), "5"),
-    ],
-    ("aime25", "test"): [Row(("Bases?", "70", "0")), Row(("Area?", "588", "1"))],
-    ("amc23", "test"): [
-        Row(("Digits?", 0.5, 1), "0.5"),
-        Row(("Below?", -1.0, 2), "-1"),
-    ],
-    ("minerva", "test"): [
-        Row(("Refraction?", r"\arcsin{1.3 \sin{\theta}}"), wrong=r"\arcsin{1.4 \sin{\theta}}"),
-        Row(("Redshift?", "4.5e33"), wrong="4.5e32"),
-    ],
-    ("olympiadbench", "test"): [
-        Row(("Ratio?", [r"$\frac{1}{2}$"], ["1"]), r"$\frac{1}{2}$", wrong=r"\frac{1}{3}"),
-        Row(("Roots?", ["$3$", "$-1$"], ["1"]), "$3$, $-1$", wrong="3"),
-    ],
-    ("arc", "train"): [arc("Heat?", ["ice", "fire"], ["A", "B"], "B", gold="B", wrong="A")],
+    ("math500", "test"): [Row(("Degrees?", r"90^\circ", 1, r"\boxed{0}"), level="1")],
+    ("open-rs", "train"): [Row(("Root?", r"\sqrt{2}", "Hard", "0"), level="Hard")],
+    ("aime24", "train"): [Row(("Torus?", "033", 61, r"\boxed{1}"), "33")],
+    ("aime25", "test"): [Row(("Bases?", "70", "0"))],
+    ("amc23", "test"): [Row(("Below?", -1.0, 2), "-1")],
+    ("minerva", "test"): [Row(("Redshift?", "4.5e33"))],
+    ("olympiadbench", "test"): [Row(("Roots?", ["$3$", "$-1$"], ["1"]), "$3$, $-1$")],
     ("arc", "test"): [
-        arc("Day?", ["24 h", "7 h"], ["A", "B"], "A", gold="A", wrong="B"),
-        arc("Moon?", ["a", "b", "c", "d"], [*"1234"], "3", gold="C", wrong="D"),
+        arc("Day?", ["24 h", "7 h"], [*"AB"], "A", gold="A", problem="Day?\nA. 24 h\nB. 7 h"),
+        arc("Moon?", ["a", "b", "c"], [*"123"], "3", gold="C", problem="Moon?\nA. a\nB. b\nC. c"),
     ],
-    ("mmlu-pro", "validation"): [mmlu_pro("Why?", ["x", "y"], 0, "law", wrong="B")],
     ("mmlu-pro", "test"): [
-        mmlu_pro("Which?", [f"{i}." for i in range(10)], 9, "business", wrong="A"),
-        mmlu_pro("Whose?", ["his", "hers", "its"], 1, "law", wrong="C"),
+        Row(("Which?", "J", [*"klmnopqrst"], 9, "law"), level="law", problem=IN_TEN_LINES)
     ],
     ("code-contests", "train"): [code_contests("Double one.")],
-    ("code-contests", "valid"): [code_contests("Double three.")],
     ("code-contests", "test"): [code_contests("Double four.")],
     ("taco", "train"): [taco("Double a.", "EASY", inputs=["1\n", "5\n"], outputs=["2\n", "10\n"])],
     ("taco", "test"): [
@@ -204,35 +142,35 @@ ROWS = {
         livecodebench("Double!", "medium", "2025-01-04T00:00:00", packed=False),
     ],
     ("livecodebench-v6", "test"): [
-        livecodebench("Double, please.", "easy", "2024-08-03T00:00:00"),
-        livecodebench("Double it.", "hard", "2025-04-05T00:00:00", function=True),
+        livecodebench("Double it.", "hard", "2024-08-01T00:00:00", function=True),
     ],
     ("geo3k", "train"): [figure("<image>Find x.", "\\frac{5}{2}", b"1")],
-    ("geo3k", "validation"): [figure("<image>Find y.", "3", b"2")],
     ("geo3k", "test"): [figure("<image>Find z.", "10 \\sqrt { 3 }", b"3")],
     ("mathvision", "test"): [
-        mathvision("<image1> How many?", [], "13", 2, "13", "12", b"1"),
-        mathvision("<image1> Which?", [*"ABCDE"], "D", 1, "D", "A", b"2"),
-        mathvision("<image1> Area?", ["12", "15"], "B", 5, ("B", "15"), r"\boxed{12}", b"3"),
-    ],
-    ("mathvision", "testmini"): [mathvision("<image1> Not I.", [], "1", 1, "1", "2", b"4")],
-    ("mathverse", "testmini"): [
-        pictured(("Angle?\nA:45\nB:60", "B", "Text"), b"1", level="Text", wrong="A"),
-        pictured(("", "C", "Vision"), b"3", None, level="Vision", wrong="D", problem=IN_THE_IMAGE),
-    ],
-    ("pmc-vqa", "train"): [
-        pmc_vqa(
-            "Organ?", [" A:Liver", " B:Heart ", "C:Lung", "D: Eye"], "B", wrong="A", image=b"1"
+        pictured("How many?", "13", [], 2, "4.jpg", b"1", level="2"),
+        pictured("Which?", "B", [*"AB"], 1, "4.jpg", b"2", level="1", problem="Which?\nA. A\nB. B"),
+        pictured(
+            *("Area?", "B", ["12", "15"], 5, "4.jpg", b"3"),
+            **dict(gold=("B", "15"), level="5", problem="Area?\nA. 12\nB. 15"),
         ),
     ],
+    ("mathverse", "testmini"): [
+        pictured("Angle?\nA:45\nB:60", "B", "Text", b"1", level="Text"),
+        pictured("", "C", "Vision", b"3", level="Vision", problem=IN_THE_IMAGE),
+    ],
+    ("pmc-vqa", "train"): [
+        pictured(
+            *("Organ?", "B", " A:Liver", " B:Heart ", "C:Lung", "D: Eye", "Heart", b"1"),
+            problem="Organ?\nA. Liver\nB. Heart\nC. Lung\nD. Eye",
+        )
+    ],
     ("pmc-vqa", "test"): [
-        pmc_vqa("Method?", ["CT", "MRI", "X-ray", "Eye"], "A", wrong="C", image=b"2"),
+        pictured(
+            *("Method?", "A", "CT", "MRI", "X-ray", "Eye", "CT", b"2"),
+            problem="Method?\nA. CT\nB. MRI\nC. X-ray\nD. Eye",
+        )
     ],
 }
-LIVECODEBENCH = (
-    "question_content, starter_code, public_test_cases, private_test_cases, metadata, difficulty, "
-    "contest_date"
-)
 # Of each data set: its columns on the hub, the split to train on, and the split to evaluate on.
 SETS = {
     "gsm8k": ("question, answer", "train", "test"),
@@ -264,9 +202,12 @@ SETS = {
         "test",
     ),
 }
-for (name, _), rows in ROWS.items():
-    for row in rows:
-        row.name_columns(SETS[name][0])
+
+
+def columns_of(name, rows):
+    """The rows of a data set as they are on the hub."""
+    names = SETS[name][0].split(", ")
+    return [dict(zip(names, row.values, strict=True)) for row in rows]
 
 
 def rows_of(name):

@@ -317,7 +317,7 @@ MUTANTS = {
     ),
     "prompts": (
         "rlvr/tasks/prompts.py",
-        "prompts",
+        "prompts datasets",
         [
             (
                 "add_special_tokens=not tokenizer.chat_template)\n\n\ndef texts",

@@ -10,7 +10,6 @@ import rlvr.policy.models
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.policy.saving import save_folder
-from rlvr.rollout.samplers import GenerateSampler
 from rlvr.tasks.problems import Sample
 
 import pytest
@@ -24,35 +23,27 @@ from common import token_logprobs
 CPU = torch.device("cpu")
 
 
+def load(folder, **flags):
+    """load_policy of a folder."""
+    return rlvr.policy.models.load_policy(Config(model=str(folder), max_steps=0, **flags), CPU)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_saved_policy_loads_as_it_was(sharp, tmp_path, dtype):
     """load_policy gives fp32 weights whatever the checkpoint's dtype, and the same tokens."""
     policy, tokenizer = copy.deepcopy(sharp[0]), sharp[1]
-    copy.deepcopy(policy).to(dtype).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    save_folder(tmp_path / "policy", copy.deepcopy(policy).to(dtype), tokenizer)
     for parameter in policy.parameters():
         parameter.data = parameter.data.to(dtype).float()
-    loaded, loaded_tokenizer = rlvr.policy.models.load_policy(
-        Config(model=str(tmp_path), max_steps=0), CPU
-    )
+    loaded, loaded_tokenizer = load(tmp_path / "policy")
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
     samples = some_samples(tokenizer)
     assert samples == some_samples(loaded_tokenizer)
     ids = samples[0].completion_ids
     assert loaded_tokenizer.decode(ids) == tokenizer.decode(ids)
-    sampler = GenerateSampler(loaded, loaded_tokenizer, Config())
-    assert sampler.stops == [tokenizer.eos_token_id]
     got = token_logprobs(loaded, samples, range(6))
     expected = token_logprobs(policy, samples, range(6))
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
-
-
-def test_a_model_that_is_not_there_is_the_users_error(tmp_path):
-    absent = str(tmp_path / "absent")
-    with pytest.raises(UserError) as error:
-        rlvr.policy.models.load_policy(Config(model=absent), CPU)
-    assert f"--model {absent}" in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 SMALL = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
@@ -67,7 +58,7 @@ def folder_of(shape, tiny, tmp_path):
     if isinstance(shape, transformers.PhiConfig):
         policy.lm_head.bias.data.fill_(0.5)
     save_folder(tmp_path / "policy", policy, tiny[1])
-    return str(tmp_path / "policy")
+    return tmp_path / "policy"
 
 
 HEAD = "a scale, a cap or a bias is not supported"
@@ -75,39 +66,28 @@ CACHE = "its layers keep no cache of keys and values"
 
 
 @pytest.mark.parametrize(
-    "shape, message",
+    "family, settings, message",
     [
         # the policy that samples would not be the one that is trained
-        (transformers.GraniteConfig(**SMALL, logits_scaling=8.0, initializer_range=0.3), HEAD),
-        (transformers.CohereConfig(**SMALL, logit_scale=0.0625, initializer_range=1.0), HEAD),
-        (
-            transformers.Gemma2Config(
-                **SMALL, head_dim=16, final_logit_softcapping=2.0, initializer_range=0.5
-            ),
-            HEAD,
-        ),
-        (transformers.PhiConfig(**SMALL), HEAD),
+        ("Granite", dict(logits_scaling=8.0, initializer_range=0.3), HEAD),
+        ("Gemma2", dict(head_dim=16, final_logit_softcapping=2.0, initializer_range=0.5), HEAD),
+        ("Phi", {}, HEAD),
         # linear attention, beside the usual one
-        (
-            transformers.FalconH1Config(**SMALL, mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8),
-            CACHE,
-        ),
+        ("FalconH1", dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8), CACHE),
     ],
 )
-def test_a_model_that_cannot_be_trained_right_is_refused(shape, message, tiny, tmp_path):
-    config = Config(model=folder_of(shape, tiny, tmp_path), max_steps=0)
+def test_a_model_that_cannot_be_trained_right_is_refused(tiny, tmp_path, family, settings, message):
+    shape = getattr(transformers, f"{family}Config")(**SMALL, **settings)
+    folder = folder_of(shape, tiny, tmp_path)
     with pytest.raises(UserError, match=message):
-        rlvr.policy.models.load_policy(config, CPU)
+        load(folder)
 
 
 def test_nothing_drops_out(tiny, tmp_path):
     """GPT-2's configuration asks for it; checkpointing computes its layers in training mode."""
     shape = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2)
     assert shape.resid_pdrop == 0.1
-    config = Config(
-        model=folder_of(shape, tiny, tmp_path), max_steps=0, gradient_checkpointing=True
-    )
-    policy, _ = rlvr.policy.models.load_policy(config, CPU)
+    policy, _ = load(folder_of(shape, tiny, tmp_path), gradient_checkpointing=True)
     samples = [Sample([8, 9, 10], [11, 12, 13])]
     first, second = (token_logprobs(policy, samples, [0])[0] for _ in range(2))
     assert policy.training
@@ -120,67 +100,51 @@ def test_an_estimate_that_fails_does_not_end_a_run(sharp, tmp_path, monkeypatch,
 
     save_folder(tmp_path / "policy", *sharp)
     monkeypatch.setattr(rlvr.policy.models, "fit_to_memory", fail)
-    rlvr.policy.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
+    load(tmp_path / "policy")
     assert "memory: no estimate for this model (AttributeError)" in capsys.readouterr().out
 
 
-def test_a_tokenizer_without_any_end(tiny, tmp_path):
+def test_a_tokenizer_without_padding(tiny, tmp_path):
+    """Llama's have none: the stop token pads. One that has not even that is refused."""
     policy, tokenizer = tiny[0], copy.deepcopy(tiny[1])
-    tokenizer.pad_token = tokenizer.eos_token = None
+    tokenizer.pad_token = None
+    save_folder(tmp_path / "policy", policy, tokenizer)
+    assert load(tmp_path / "policy")[1].pad_token == "<eos>"
+    tokenizer.eos_token = None
     save_folder(tmp_path / "policy", policy, tokenizer)
     with pytest.raises(UserError, match="its tokenizer has no end-of-text token"):
-        rlvr.policy.models.load_policy(Config(model=str(tmp_path / "policy"), max_steps=0), CPU)
-
-
-def test_a_tokenizer_without_padding(tiny, tmp_path):
-    """Llama's have none: the stop token pads."""
-    policy, tokenizer = copy.deepcopy(tiny[0]), copy.deepcopy(tiny[1])
-    tokenizer.pad_token = None
-    policy.generation_config.eos_token_id = None
-    save_folder(tmp_path / "policy", policy, tokenizer)
-    policy, tokenizer = rlvr.policy.models.load_policy(
-        Config(model=str(tmp_path / "policy"), max_steps=0), CPU
-    )
-    sampler = GenerateSampler(policy, tokenizer, Config())
-    assert tokenizer.pad_token == "<eos>"
-    assert sampler.stops == [tokenizer.eos_token_id]
-    completions, logprobs = sampler.generate([[8, 9, 10], [8]], 1.0, 1.0, 6)
-    assert [len(row) for row in logprobs] == [len(completion) for completion in completions]
+        load(tmp_path / "policy")
 
 
 def test_a_checkpoint_whose_generation_config_contradicts_itself_can_be_saved(tiny, tmp_path):
     """transformers refuses to save it. A run would find that out after its first 100 steps."""
     save_folder(tmp_path / "policy", *tiny)
     file = tmp_path / "policy/generation_config.json"
-    config = Config(model=str(tmp_path / "policy"), max_steps=0)
     for settings, kept in (
         (dict(temperature=0.7), False),
         (dict(do_sample=True, temperature=0.7), True),
     ):
         own = {"eos_token_id": [1, 5], "pad_token_id": 0}
         file.write_text(json.dumps({**own, **settings}))
-        save_folder(tmp_path / "trained", *rlvr.policy.models.load_policy(config, CPU))
+        save_folder(tmp_path / "trained", *load(tmp_path / "policy"))
         saved = json.loads((tmp_path / "trained/generation_config.json").read_text())
         assert saved.items() >= own.items()
         assert (settings.items() <= saved.items()) == kept
 
 
-def test_the_reference_is_the_starting_policy_and_is_loaded_for_the_kl_penalty_alone(
-    sharp, tmp_path
-):
+def test_the_reference_is_the_starting_policy(sharp, tmp_path):
+    """It is loaded for the KL penalty alone."""
     save_folder(tmp_path / "policy", *sharp)
-    config = Config(model=str(tmp_path / "policy"), max_steps=0, beta=0.1)
-    policy, _ = rlvr.policy.models.load_policy(config, CPU)
+    policy, _ = load(tmp_path / "policy")
     with torch.no_grad():
         policy.lm_head.weight.zero_()  # as if it had been trained
-    reference = rlvr.policy.models.load_reference(policy, config)
+    reference = rlvr.policy.models.load_reference(policy, Config(beta=0.1))
     for name, weight in reference.state_dict().items():
         torch.testing.assert_close(weight, sharp[0].state_dict()[name], rtol=0, atol=0)
-    assert rlvr.policy.models.load_reference(policy, Config(model=config.model)) is None
+    assert rlvr.policy.models.load_reference(policy, Config()) is None
 
 
 # -------------------------------------------------------------------------------- code from the hub
-
 
 MODEL_CODE = """
 from pathlib import Path
@@ -200,32 +164,25 @@ class XModel(Qwen2ForCausalLM):
 
 
 @pytest.mark.parametrize("model_type", first_fast(["unheard-of", "qwen2"]))
-def test_a_model_s_own_code_runs_only_where_it_is_trusted(run, monkeypatch, tmp_path, model_type):
+def test_a_models_own_code_runs_only_where_it_is_trusted(
+    run, tiny, monkeypatch, tmp_path, model_type
+):
     """Whether or not transformers has a class of its own for the model."""
-    assert run("grpo", output_dir="first", max_steps=1, sft_steps=1).code == 0
-    Path("first/checkpoint-1").rename("model")
-    own_classes = {
-        "AutoConfig": "modeling_x.XConfig",
-        "AutoModelForCausalLM": "modeling_x.XModel",
-    }
+    save_folder(Path("model"), *tiny)
+    own_classes = dict(AutoConfig="modeling_x.XConfig", AutoModelForCausalLM="modeling_x.XModel")
     config = json.loads(Path("model/config.json").read_text())
     config |= {"model_type": model_type, "auto_map": own_classes}
     Path("model/config.json").write_text(json.dumps(config))
-    marker = tmp_path / "marker"
+    marker, modules = tmp_path / "marker", str(tmp_path / "modules")
     code = MODEL_CODE.format(marker=str(marker), model_type=model_type)
     Path("model/modeling_x.py").write_text(code)
-    modules = str(tmp_path / "modules")
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", modules)
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in [name for name in sys.modules if name.startswith("transformers_modules")]:
         monkeypatch.delitem(sys.modules, name)
-    for i, given in enumerate(({}, {"trust_remote_code": False})):
-        result = run("grpo", model="model", output_dir=f"run{i}", max_steps=0, **given)
-        if model_type == "qwen2":
-            assert result.code == 0
-        else:
-            assert refused(result, "grpo", "--model model")
-        assert not marker.exists()
+    result = run("grpo", model="model", max_steps=0)
+    assert result.code == 0 if model_type == "qwen2" else refused(result, "grpo", "--model model")
+    assert not marker.exists()
     result = run("grpo", model="model", output_dir="trusted", max_steps=0, trust_remote_code=True)
     assert marker.exists() and result.code == 0, result.err
     assert steps("trusted", "eval") == [0]

@@ -28,16 +28,16 @@ def own_cache(tmp_path, monkeypatch):
 ROWS = "".join(json.dumps(row) + "\n" for row in own("abcdefgh"))
 LATIN = '{"prompt": "Wie groß?", "answer": "7"}\n'.encode("latin-1")
 WHAT_IS_READ = (".jsonl, .json, .csv (UTF-8) or .parquet", "a folder", "not empty")
-# what is told before a model is loaded
-WRONG_FILES = [
-    ("own.csv", "prompt,answer\nGröße?,7\n".encode("latin-1"), "is not in UTF-8"),
-    ("own.jsonl", ROWS.encode("utf-16"), "is not in UTF-8"),
-    ("own.json", b"\n \n", "is empty"),
-    ("own.txt", ROWS.encode(), "is of another kind"),
-]
 
 
-@pytest.mark.parametrize("file, content, wrong", WRONG_FILES)
+@pytest.mark.parametrize(
+    "file, content, wrong",
+    [
+        ("own.csv", "prompt,answer\nGröße?,7\n".encode("latin-1"), "is not in UTF-8"),
+        ("own.json", b"\n \n", "is empty"),
+        ("own.txt", ROWS.encode(), "is of another kind"),
+    ],
+)
 def test_a_wrong_file_is_refused_before_a_model_is_loaded(
     tmp_path, monkeypatch, file, content, wrong
 ):
@@ -73,13 +73,6 @@ def test_what_cannot_be_used_is_told_in_one_line(tmp_path, tiny, file, content, 
     refused((name, *parts), load, tiny[1], dataset=name, verifier="number")
 
 
-def test_a_broken_folder_of_save_to_disk(tmp_path):
-    folder = tmp_path / "saved"
-    datasets.Dataset.from_list(own("ab")).save_to_disk(str(folder))
-    next(folder.glob("*.arrow")).write_bytes(b"no arrow")
-    refused([str(folder)], read_set, str(folder), Config(dataset=str(folder)))
-
-
 # ---------------------------------------------------------------------------- files and folders
 
 
@@ -99,11 +92,16 @@ def save(path, kind, splits):
 
 @pytest.mark.parametrize("kind", [".parquet", ".json", ".csv", "jsonl", "csv", "parquet", "saved"])
 def test_files_and_folders(tmp_path, tiny, kind):
-    """A training split holds out problems, not trained on even where the file has them twice."""
+    """A training split holds out problems, not trained on even where the file has them twice.
+
+    They are the same whatever the seed: runs that differ in it are compared on the same problems.
+    """
     name = save(tmp_path / "own", kind, {"train": own("abcdefgghh")})
     training, evaluation = load(tiny[1], dataset=name, eval_problems=3)
     assert len(evaluation[name]) == 3
+    assert prompts_of(evaluation[name]) != {*"abc"}  # which may be alike
     assert prompts_of(training) == {*"abcdefgh"} - prompts_of(evaluation[name])
+    assert load(tiny[1], dataset=name, eval_problems=3, seed=1) == (training, evaluation)
     for count in (0, 99):  # all of them
         assert len(evaluated(tiny[1], name, eval_problems=count)) == 10
     refused(["no problem to train on"], load, tiny[1], dataset=name, eval_problems=0)
@@ -113,13 +111,6 @@ def test_files_and_folders(tmp_path, tiny, kind):
     training, evaluation = load(tiny[1], dataset=name)
     assert in_order(training) == [Problem(text, "7", "math", "") for text in "abc"]
     assert in_order(evaluation[name]) == [Problem(text, "7", "math", "") for text in "de"]
-
-
-def test_a_folder_with_an_evaluation_split(tmp_path, tiny):
-    """It cannot be trained on."""
-    name = save(tmp_path / "own", "jsonl", {"test": own("abc")})
-    refused([name], load, tiny[1], dataset=name, eval_problems=1)
-    assert prompts_of(evaluated(tiny[1], name)) == {*"abc"}
 
 
 def test_a_file_that_has_changed_is_read_again(tmp_path, tiny):
@@ -132,35 +123,31 @@ def test_a_file_that_has_changed_is_read_again(tmp_path, tiny):
 
 # ----------------------------------------------------------------------------------- the answers
 
-# a right program and a wrong one
-SCRIPTS = [f"So:\n```python\nprint(int(input()) + {change})\n```" for change in (1, 2)]
-FUNCTIONS = [f"So:\n```python\ndef f(n):\n    return n + {change}\n```" for change in (1, 2)]
 TESTS = dict(inputs=["1\n", "41\n"], outputs=["2\n", "42\n"])
 ASSERTIONS = ["assert f(1) == 2", "assert f(-1) == 0"]
-# --verifier, what is in the answer column, the gold, and a right and a wrong completion
-ANSWERS = [
-    ("math", r"Thus $x = \boxed{\sqrt{2}}$.", r"\sqrt{2}", r"\boxed{\sqrt 2}", r"\boxed{2}"),
-    ("math", 27.0, "27", r"\boxed{27}", r"\boxed{270}"),
-    ("math", ["3", "-1"], "3, -1", r"\boxed{-1, 3}", r"\boxed{3}"),
-    ("number", 18, "18", "#### 18", "#### 81"),
-    ("choice", "(D)", "(D)", r"\boxed{\text{D}}", r"\boxed{A}"),
-    ("code", json.dumps(TESTS), json.dumps(TESTS), *SCRIPTS),
-    ("code", TESTS, json.dumps(TESTS), *SCRIPTS),
-    ("code", ASSERTIONS, json.dumps(ASSERTIONS), *FUNCTIONS),
-]
 
 
-@pytest.mark.parametrize("verifier, answer, gold, right, wrong", ANSWERS)
-def test_answers_of_a_file(tmp_path, verifier, answer, gold, right, wrong):
-    named = dict(prompt_column="my question", answer_column="label")
-    for suffix, names in (("jsonl", {}), ("parquet", named)):
+@pytest.mark.parametrize(
+    "verifier, answer, gold",
+    [
+        ("math", r"Thus $x = \boxed{\sqrt{2}}$.", r"\sqrt{2}"),
+        ("math", ["3", "-1"], "3, -1"),
+        ("number", 18, "18"),
+        ("choice", "(D)", "(D)"),
+        ("code", json.dumps(TESTS), json.dumps(TESTS)),
+        ("code", TESTS, json.dumps(TESTS)),
+        ("code", ASSERTIONS, json.dumps(ASSERTIONS)),
+    ],
+)
+def test_answers_of_a_file(tmp_path, verifier, answer, gold):
+    for suffix, names in (
+        ("jsonl", {}),
+        ("parquet", dict(prompt_column="my question", answer_column="label")),
+    ):
         config = Config(verifier=verifier, eval_problems=0, **names)
         row = {config.prompt_column: "Why?", config.answer_column: answer, "level": "Easy"}
         file = write(tmp_path / f"own.{suffix}", [row])
-        _, (problem,) = read_set(file, config)
-        assert problem == Problem("Why?", gold, verifier)
-    assert grade((verifier, right, gold)) == (1.0, "")
-    assert grade((verifier, wrong, gold)) == (0.0, "")
+        assert read_set(file, config)[1] == [Problem("Why?", gold, verifier)]
 
 
 def test_cells_of_mixed_kinds_are_counted(tmp_path, tiny, capsys):
@@ -176,30 +163,28 @@ def test_cells_of_mixed_kinds_are_counted(tmp_path, tiny, capsys):
 
 def test_unit_tests_that_cannot_run_are_dropped(tmp_path, tiny):
     good = ["assert f(1) == 2", '["assert f(1) == 2"]', '{"inputs": ["1"], "outputs": ["2"]}']
-    bad = ['{"inputs": ["1", "2"], "outputs": ["2"]}', '{"inputs": null, "outputs": 3}']
-    bad += ["{}", "null", "[]", "", '[{"input": "1"}]', "7"]
+    bad = ['{"inputs": ["1", "2"], "outputs": ["2"]}', "[]", "", "7"]
     rows = [dict(prompt=tests or "none", answer=tests) for tests in good + bad]
     found = evaluated(tiny[1], write(tmp_path / "own.jsonl", rows), verifier="code")
     assert prompts_of(found) == {*good}
 
 
 @pytest.mark.parametrize(
-    "verifier, lists, answers, gold, right, wrong",
+    "verifier, lists, answers, gold",
     [
-        ("math", "alternatives", ["1/2", "50\\%"], ("1/2", "50\\%"), ["0.5", "50"], ["1/2, 50"]),
-        ("number", "alternatives", ["7", "eggs", "8"], ("7", "8"), ["7", "8"], ["9", "7, 8"]),
-        ("choice", "alternatives", ["A", "B"], ("A", "B"), ["A", "B"], ["C"]),
-        ("math", "parts", ["1", "2"], "1, 2", ["1, 2"], ["1"]),
+        ("math", "alternatives", ["1/2", "50\\%"], ("1/2", "50\\%")),
+        ("number", "alternatives", ["7", "eggs", "8"], ("7", "8")),  # one cannot be read
+        ("choice", "alternatives", ["A", "B"], ("A", "B")),
+        ("math", "parts", ["1", "2"], "1, 2"),
     ],
 )
-def test_lists_of_answers(tmp_path, tiny, verifier, lists, answers, gold, right, wrong):
-    """An alternative is right by itself; one that cannot be read does no harm."""
+def test_lists_of_answers(tmp_path, tiny, verifier, lists, answers, gold):
+    """An alternative is right by itself, and parts are right together."""
     file = write(tmp_path / "own.jsonl", [dict(prompt="a", answer=answers)])
     (problem,) = evaluated(tiny[1], file, verifier=verifier, answer_lists=lists)
     assert problem.gold == gold
-    for texts, reward in ((right, 1.0), (wrong, 0.0)):
-        for text in texts:
-            assert grade((verifier, f"\\boxed{{{text}}}", gold))[0] == reward
+    rewards = [grade((verifier, f"\\boxed{{{text}}}", gold))[0] for text in answers]
+    assert rewards == [float(lists == "alternatives" and text != "eggs") for text in answers]
 
 
 @pytest.mark.parametrize(
@@ -221,17 +206,18 @@ def test_simple_golds_are_not_tried(tmp_path, tiny, monkeypatch, verifier, more)
 
 # --------------------------------------------------------------------------------- conversations
 
-SYSTEM = dict(role="system", content="Be brief.")
-BARE = [dict(role="user", content="What?")]
 TEMPLATE = "{% for m in messages %}[{{ m['role'] }}: {{ m['content'] }}]{% endfor %}"
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_conversational_prompts(tmp_path, tiny, capsys, suffix):
     """As TRL has them. One with a system prompt keeps it; those that ask nothing are counted."""
-    several = [dict(role="user", content="1?"), dict(role="assistant", content="1!"), *BARE]
-    nothing = [[], [*BARE, dict(role="assistant", content="7")]]
-    rows = [dict(prompt=each, answer="7") for each in (BARE, [SYSTEM, *BARE], several, *nothing)]
+    system, user, answer = (
+        dict(role=role, content=text)
+        for role, text in (("system", "Be brief."), ("user", "What?"), ("assistant", "1!"))
+    )
+    asked = [user], [system, user], [user | dict(content="1?"), answer, user], [], [user, answer]
+    rows = [dict(prompt=turns, answer="7") for turns in asked]
     file = write(tmp_path / f"own.{suffix}", rows)
     tokenizer = copy.deepcopy(tiny[1])
     tokenizer.chat_template = TEMPLATE
@@ -252,7 +238,10 @@ def test_conversational_prompts(tmp_path, tiny, capsys, suffix):
 
 
 def test_rows_of_evaluation_sets_are_not_trained_on(tmp_path, tiny, capsys):
-    """All that they share with the training file, not only the problems that are drawn now."""
+    """All that they share with the training file, not only the problems that are drawn now.
+
+    A split to evaluate on that is not evaluated takes nothing away.
+    """
     train = write(tmp_path / "train.jsonl", own("abcdefgh"))
     others = [write(tmp_path / f"{name}.jsonl", own(name)) for name in ("ax", "ghij", "z")]
     flags = dict(dataset=train, eval_problems=1)
@@ -267,12 +256,8 @@ def test_rows_of_evaluation_sets_are_not_trained_on(tmp_path, tiny, capsys):
     assert capsys.readouterr().out == ""
     training, _ = load(tiny[1], eval_dataset=f"{others[2]},{train}", **flags)
     assert len(training) == 7
-
-
-def test_a_test_split_that_is_not_evaluated_costs_nothing(tmp_path, tiny):
     folder = save(tmp_path / "own", "jsonl", {"train": own("abc"), "test": own("cd")})
-    other = write(tmp_path / "other.jsonl", own("xyz"))
-    for names, kept in ((other, "abc"), (folder, "ab")):
+    for names, kept in ((others[2], "abc"), (folder, "ab")):
         training, _ = load(tiny[1], dataset=folder, eval_dataset=names, eval_problems=1)
         assert prompts_of(training) == {*kept}
 
@@ -292,11 +277,7 @@ def test_texts_that_differ_in_spaces_case_or_form():
 
 
 def test_why_nothing_is_left_to_train_on(tmp_path, tiny):
-    """All of it is evaluated; or its golds cannot be read, which has nothing to do with that."""
     train = write(tmp_path / "train.jsonl", own("abc"))
     other = write(tmp_path / "other.jsonl", own("abcd"))
     parts = ["no problem to train on", f"it shares 3 of {other}"]
     refused(parts, load, tiny[1], dataset=train, eval_dataset=other)
-    train = write(tmp_path / "eggs.jsonl", [dict(prompt=text, answer="eggs") for text in "xyz"])
-    parts = [train, "3 problems less 3 whose answer the verifier does not take are 0"]
-    refused(parts, load, tiny[1], dataset=train, eval_dataset=other, verifier="number")

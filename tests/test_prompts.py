@@ -7,7 +7,7 @@ from dataclasses import replace
 from rlvr.flags.config import Config
 from rlvr.tasks.datasets import prepare
 from rlvr.tasks.problems import Problem, Sample
-from rlvr.tasks.prompts import encode_prompt, end_of_turn, that_fit
+from rlvr.tasks.prompts import encode_prompt, end_of_turn
 from rlvr.verify.verifiers import SYSTEM_PROMPTS
 
 import pytest
@@ -26,13 +26,10 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 ASKED = "<|im_start|>user\nWhat?<|im_end|>\n<|im_start|>assistant\n"
-# of each verifier: a gold answer, and its system prompt by default
+# of some verifiers: a gold answer, and the system prompt by default
 VERIFIERS = {
     "math": (r"\frac{1}{2}", "boxed"),
-    "number": ("18", "boxed"),
-    "choice": ("B", "boxed"),
     "last_number": ("18", "number"),
-    "code": ('["assert f(1) == 2"]', "code"),
     "countdown": ("1 2 : 3 ", "countdown"),
 }
 
@@ -77,13 +74,6 @@ def test_system_prompt_and_suffix(tokenizer, verifier):
     assert named == in_chatml(SYSTEM_PROMPTS["think"])
 
 
-def test_a_prompt_of_as_many_tokens_as_allowed_fits(tokenizer):
-    """The tiny policy's tokens are characters: these are 8."""
-    problems = [Problem("1 2 : 3 ", "1 2 : 3 ")]
-    for limit, fits in ((7, False), (8, True), (9, True), (99, True)):
-        assert that_fit(problems, limit, tokenizer) == problems * fits
-
-
 # As in Qwen3's: an answer without thinking begins behind thoughts that are empty.
 THINKING = (
     CHATML
@@ -94,36 +84,23 @@ THINKING = (
 
 def test_chat_template_kwargs(tokenizer):
     tokenizer.chat_template = THINKING
-    nothing = "<think>\n\n</think>\n\n"
     for given, end in (
         ("", ""),
-        ("{}", ""),
         ('{"enable_thinking": true}', ""),
-        ('{"enable_thinking": false, "unknown": 1}', nothing),
+        ('{"enable_thinking": false, "unknown": 1}', "<think>\n\n</think>\n\n"),
     ):
         flags = dict(system_prompt="none", chat_template_kwargs=given)
         assert prepared(tokenizer, **flags) == ASKED + end
 
 
-@pytest.mark.parametrize(
-    "template, flags, message",
-    [
-        (
-            None,
-            '{"enable_thinking": false}',
-            "chat_template_kwargs: the model has no chat template",
-        ),
+def test_a_template_that_fails(tokenizer):
+    for template, flags, message in (
+        (None, '{"enable_thinking": false}', "--chat_template_kwargs: the model has no"),
         (CHATML, '{"continue_final_message": true}', "chat template fails"),
-        (
-            "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}",
-            "",
-            "--system_prompt none: no system",
-        ),
-    ],
-)
-def test_a_template_that_fails(tokenizer, template, flags, message):
-    tokenizer.chat_template = template
-    refused([message], prepared, tokenizer, chat_template_kwargs=flags)
+        ("{{ raise_exception('no system') }}", "", "--system_prompt none: no system"),
+    ):
+        tokenizer.chat_template = template
+        refused([message], prepared, tokenizer, chat_template_kwargs=flags)
 
 
 @pytest.mark.parametrize("template", [None, "<bos>" + CHATML, "{{ bos_token }}" + CHATML, CHATML])
@@ -142,29 +119,18 @@ def test_special_tokens_come_once(tokenizer, template):
     assert bos not in text
 
 
-# Llama 3.2 takes the date for `date_string`; others call the function themselves.
-DATED = [
-    "{%- if not date_string is defined %}{%- set date_string = strftime_now('%d %b %Y') %}"
-    "{%- endif %}Today is {{ date_string }}.",
-    "{%- set today = strftime_now('%d %b %Y') -%}Today is {{ today }}.",
-]
-
-
-@pytest.mark.parametrize("template", DATED)
-def test_a_template_with_the_date_gives_the_same_prompt_tomorrow(tokenizer, monkeypatch, template):
+def test_a_template_with_the_date_gives_the_same_prompt_tomorrow(tokenizer, monkeypatch):
     """Or a resumed run would be refused, for it has begun with other problems."""
-    found = []
-    for day in (1, 2):
 
-        class Clock(datetime.datetime):
-            @classmethod
-            def now(cls, zone=None, day=day):
-                return cls(2031, 5, day, tzinfo=zone)
+    class Clock(datetime.datetime):
+        @classmethod
+        def now(cls, zone=None):
+            return cls(2031, 5, 2, tzinfo=zone)
 
-        monkeypatch.setattr(chat_template_utils, "datetime", Clock)
-        tokenizer.chat_template = template + f"{{# not compiled before: {day} #}}"
-        found.append(prepared(tokenizer))
-    assert found == ["Today is 26 Jul 2024."] * 2
+    monkeypatch.setattr(chat_template_utils, "datetime", Clock)
+    # as in Llama 3.2's, which would also take a `date_string`
+    tokenizer.chat_template = "Today is {{ date_string or strftime_now('%d %b %Y') }}."
+    assert prepared(tokenizer) == "Today is 26 Jul 2024."
     by_itself = tokenizer.apply_chat_template([dict(role="user", content="")], tokenize=False)
     assert by_itself == "Today is 02 May 2031."  # which is what would come without a fixed day
 

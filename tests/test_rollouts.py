@@ -1,5 +1,6 @@
 """Rollouts: the order of problems, completions that are graded, what is logged, what fits."""
 
+import contextlib
 import dataclasses
 import math
 import random
@@ -64,64 +65,52 @@ def test_ranks_share_the_stream(monkeypatch):
 
 def test_rank_0_finds_out_for_all(monkeypatch):
     """Such as the problems: a verifier that is slow on one rank alone gives no rank others."""
-    sent, asked = [], []
+    sent = []
 
     def broadcast(found):
         if world.RANK == 0:
             sent[:] = found
         found[:] = sent
 
-    def slower_each_time(problems):
-        asked.append(world.RANK)
+    def find(problems):
+        assert world.RANK == 0
         if not problems:
             raise UserError("no such data set")
-        return problems[: -len(asked)]
+        return problems[1:]
 
     monkeypatch.setattr(torch.distributed, "broadcast_object_list", broadcast)
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    for problems in ([1, 2, 3, 4], []):
+    refused = pytest.raises(UserError, match="no such data set")
+    for problems, ends in (([1, 2, 3], contextlib.nullcontext()), ([], refused)):
         for rank in (0, 1):
             monkeypatch.setattr(world, "RANK", rank)
-            if problems:
-                assert from_rank_0(slower_each_time, problems) == [1, 2, 3]
-                continue
-            with pytest.raises(UserError, match="no such data set"):
-                from_rank_0(slower_each_time, problems)
-    assert asked == [0, 0]
+            with ends:
+                assert from_rank_0(find, problems) == [2, 3]
 
 
 # ------------------------------------------------------------------ completions that are graded
 
 
-@pytest.fixture
-def sampler_of(tiny):
-    """sampler_of(completions, logprobs) is a sampler that gives these, and notes its calls."""
+class GivenSampler:
+    """A sampler that gives these completions and log-probs, and notes its calls."""
 
-    def make(completions, logprobs):
-        calls = []
+    def __init__(self, tokenizer, completions, logprobs):
+        self.tokenizer, self.found, self.calls = tokenizer, (completions, logprobs), []
+        self.stops = [tokenizer.eos_token_id]
+        self.config = Config(verify_seconds=7.0, program_seconds=30.0)
 
-        def generate(*given):
-            calls.append(given)
-            return completions, logprobs
-
-        return SimpleNamespace(
-            tokenizer=tiny[1],
-            stops=[tiny[1].eos_token_id],
-            config=Config(verify_seconds=7.0, program_seconds=30.0),
-            generate=generate,
-            calls=calls,
-        )
-
-    return make
+    def generate(self, *given):
+        self.calls.append(given)
+        return self.found
 
 
-def test_sample_groups(tiny, sampler_of):
+def test_sample_groups(tiny):
     """One call for all problems; a completion without a stop token is truncated, though right."""
     encode = tiny[1].encode
     (first, solution), (second, _) = (make_countdown(random.Random(seed), 3) for seed in (0, 1))
     completions = [encode(f"{solution}<eos>"), encode(solution), encode("<think><eos>"), []]
     logprobs = [[-0.5] * len(completion) for completion in completions]
-    sampler = sampler_of(completions, logprobs)
+    sampler = GivenSampler(tiny[1], completions, logprobs)
     groups = sample_groups(sampler, [first, second], 2, 0.6, 48, 0.9)
     prompts = [encode(problem.prompt) for problem in (first, second)]
     assert groups == [
@@ -137,7 +126,7 @@ def test_sample_groups(tiny, sampler_of):
     assert sampler.calls == [([prompts[0]] * 2 + [prompts[1]] * 2, 0.6, 0.9, 48)]
 
 
-def test_the_verifier_of_the_problem_grades(tiny, sampler_of, monkeypatch):
+def test_the_verifier_of_the_problem_grades(tiny, monkeypatch):
     """It gets the text, the gold answer and both deadlines; what it cannot read has a status."""
     asked = []
 
@@ -148,7 +137,7 @@ def test_the_verifier_of_the_problem_grades(tiny, sampler_of, monkeypatch):
     entry = dataclasses.replace(VERIFIERS["number"], verify=verify, keeps_time=True, isolated=False)
     monkeypatch.setitem(VERIFIERS, "number", entry)
     ids = [tiny[1].encode(text + "<eos>") for text in "12"]
-    sampler = sampler_of(ids, [[-1.0, -1.0]] * 2)
+    sampler = GivenSampler(tiny[1], ids, [[-1.0, -1.0]] * 2)
     (group,) = sample_groups(sampler, [Problem("3 : ", "4", "number")], 2, 1.0, 8)
     assert [(sample.reward, sample.status) for sample in group] == [(0.5, ""), (0.0, "unparsed")]
     assert sorted(asked) == [("1", "4", 7.0, 30.0), ("2", "4", 7.0, 30.0)]
@@ -169,8 +158,11 @@ def test_masks_and_log_probs_by_hand(tiny):
 # --------------------------------------------------------------------------------- what is logged
 
 
-def test_rollout_metrics_by_hand():
-    """Four groups of two: all wrong, all right, and twice one of each, whatever their rewards."""
+def test_rollout_metrics_by_hand(monkeypatch):
+    """Four groups of two: all wrong, all right, and twice one of each, whatever their rewards.
+
+    On two ranks, too, which have two groups each.
+    """
     samples = [
         Sample([1], [2], reward=-1.0, status="unparsed"),
         Sample([1], [2, 3], reward=0.5, truncated=True),
@@ -181,7 +173,7 @@ def test_rollout_metrics_by_hand():
         Sample([1], [2] * 10, reward=0.0, truncated=True, status="unparsed"),
         Sample([1], [2], reward=0.75, truncated=True, success=True),
     ]
-    assert rollout_metrics(samples, 2) == {
+    expected = {
         "reward": 3 / 8,
         "all_wrong": 1 / 4,
         "all_right": 1 / 4,
@@ -190,67 +182,54 @@ def test_rollout_metrics_by_hand():
         "unparsed": 2 / 8,
         "timeout": 1 / 8,
     }
+    assert rollout_metrics(samples, 2) == expected
+    found = []
+    monkeypatch.setattr(rlvr.rollout.rollouts, "gather", lambda mine: found.extend(mine) or found)
+    rollout_metrics(samples[:4], 2)
+    assert rollout_metrics(samples[4:], 2) == expected
 
 
-def test_sampler_mismatch_by_hand():
-    """The trainer's log-probs less the sampler's are 0.1 and -0.4, and 0.3 in the second row."""
+def test_sampler_mismatch_by_hand(monkeypatch):
+    """The trainer's log-probs less the sampler's are 0.1 and -0.4, and 0.3 in the second row.
+
+    On two ranks, too, which have a row each.
+    """
     samples = [Sample([1], [5, 6], logprobs=[-1.0, -2.0]), Sample([1], [7], logprobs=[-0.5])]
     logprobs = torch.tensor([[-0.9, -2.4], [-0.2, 9.0]])  # the 9.0 is padding
-    mismatch = sampler_mismatch(samples, logprobs, sampled_logprobs(samples, "cpu"))
     k3 = sum(math.exp(d) - 1 - d for d in (0.1, -0.4, 0.3)) / 3
     expected = {"mismatch": 0.8 / 3, "mismatch_k3": k3, "mismatch_max_ratio": math.exp(0.3)}
+    mismatch = sampler_mismatch(samples, logprobs, sampled_logprobs(samples, "cpu"))
     assert mismatch == pytest.approx(expected, rel=1e-4)
-
-
-def test_metrics_are_those_of_all_ranks(monkeypatch):
-    """This rank has a wrong group, with a difference of 0.1; the other one has a right group."""
-    right = (1.0, True, 3, False, "", 1)  # reward, success, length, cut off, status, turns
-    monkeypatch.setattr(rlvr.rollout.rollouts, "gather", lambda mine: mine + [right] * 2)
-    metrics = rollout_metrics([Sample([1], [2])] * 2, 2)
-    of_both = {"reward": 0.5, "all_wrong": 0.5, "all_right": 0.5, "length": 2}
-    assert {name: metrics[name] for name in of_both} == of_both
-
-    # of the other rank: sum of |difference|, sum of k3, tokens; and the largest difference
-    sums, largest = [0.5, 0.25, 3], 0.7
+    found = {list: [], float: []}  # the sums, and the largest differences
     monkeypatch.setattr(
         rlvr.machine.ranks,
         "gather",
-        lambda mine: [*mine, sums if isinstance(mine[0], list) else largest],
+        lambda mine: found[type(mine[0])].extend(mine) or found[type(mine[0])],
     )
-    samples = [Sample([1], [5], logprobs=[-1.0])]
-    mismatch = sampler_mismatch(samples, torch.tensor([[-0.9]]), sampled_logprobs(samples, "cpu"))
-    expected = {
-        "mismatch": (0.1 + 0.5) / 4,
-        "mismatch_k3": (math.exp(0.1) - 1 - 0.1 + 0.25) / 4,
-        "mismatch_max_ratio": math.exp(0.7),
-    }
+    for row, width in ((0, 2), (1, 1)):
+        own, values = samples[row : row + 1], logprobs[row : row + 1, :width]
+        mismatch = sampler_mismatch(own, values, sampled_logprobs(own, "cpu"))
     assert mismatch == pytest.approx(expected, rel=1e-4)
 
 
 # -------------------------------------------------------------------- what fits into the context
 
 
-def policy_with(**settings):
-    return SimpleNamespace(config=transformers.PreTrainedConfig(**settings))
-
-
 @pytest.mark.parametrize("context, room", [(136, 36), (135, 35), (200, 100), (100, 0), (None, 999)])
 def test_a_prompt_and_a_completion_have_to_fit_together(tiny, context, room):
     """A prompt of 100 tokens, of which some are tags: its text is longer. The longest counts."""
-    policy = policy_with(**({"max_position_embeddings": context} if context else {}))
+    settings = {"max_position_embeddings": context} if context else {}
+    policy = SimpleNamespace(config=transformers.PreTrainedConfig(**settings))
     problems = [Problem("1" * 8, "1"), Problem("<think></think>" * 18 + "1" * 64, "1")]
-    assert room_after(policy_with(), tiny[1], problems) == math.inf
     for wanted in (1, 35, 36, 37):
         config = Config(max_completion_length=wanted)
         if wanted <= room:
             check_context(policy, tiny[1], problems, config)
             continue
-        with pytest.raises(UserError) as error:
+        with pytest.raises(UserError, match="100 tokens and --max_completion_length"):
             check_context(policy, tiny[1], problems, config)
-        for text in ("100 tokens", f"--max_completion_length {wanted}", f"{context}", "--max_prom"):
-            assert text in str(error.value)
     if room == 0:
         with pytest.raises(UserError, match="--max_prompt_length"):
             room_after(policy, tiny[1], problems)
-    elif context:
-        assert room_after(policy, tiny[1], problems) == room
+    else:
+        assert room_after(policy, tiny[1], problems) == (room if context else math.inf)

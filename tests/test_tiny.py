@@ -10,14 +10,14 @@ from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.machine.folders import is_whole
 from rlvr.policy.saving import save_folder
-from rlvr.tasks.embedded import exchange_target, make_countdown
-from rlvr.tasks.problems import Problem
-from rlvr.verify.answers.expressions import extract_answer, verify_countdown
+from rlvr.tasks.embedded import make_countdown
+from rlvr.verify.answers.expressions import verify_countdown
 
 import make_bases
 import pytest
 import torch
-from runs import first_slow, refused, rows
+import transformers
+from runs import refused, rows
 
 SHIPPED = sorted(folder.name for folder in rlvr.policy.tiny.POLICIES.iterdir())
 
@@ -54,14 +54,11 @@ def test_warm_up_depends_on_no_random_state_and_leaves_it_alone():
         torch.testing.assert_close(weight, second[name], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("flags", [dict(base="weak"), dict(sft_steps=1, numbers="2")], ids=str)
-def test_an_untied_head_is_a_matrix_of_its_own(tmp_path, flags):
+def test_an_untied_head_is_a_matrix_of_its_own(tmp_path):
     """A copy at first, 26 x 96 more weights, which the gradient reaches and a folder keeps."""
+    cpu = torch.device("cpu")
     (shared, _), (own, tokenizer) = (
-        rlvr.policy.models.load_policy(
-            Config(tie_word_embeddings=tied, cache_dir=str(tmp_path / "cache"), **flags),
-            torch.device("cpu"),
-        )
+        rlvr.policy.models.load_policy(Config(tie_word_embeddings=tied, base="weak"), cpu)
         for tied in (True, False)
     )
     assert shared.lm_head.weight is shared.model.embed_tokens.weight
@@ -73,31 +70,11 @@ def test_an_untied_head_is_a_matrix_of_its_own(tmp_path, flags):
         own.lm_head.weight -= own.lm_head.weight.grad
     assert (own.lm_head.weight != own.model.embed_tokens.weight).any()
     save_folder(tmp_path / "policy", own, tokenizer)
-    read = rlvr.policy.models.transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "policy")
+    read = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "policy")
     assert torch.equal(read.lm_head.weight, own.lm_head.weight)
     assert torch.equal(read.model.embed_tokens.weight, own.model.embed_tokens.weight)
     with pytest.raises(UserError, match="--engine hf"):  # vLLM would read the shared one
-        config = Config(tie_word_embeddings=False, engine="vllm")
-        rlvr.policy.models.load_policy(config, torch.device("cpu"))
-
-
-def has_false_step(text):
-    """Whether one of the steps of a solution is a false equation."""
-    steps = re.findall(r"(\d+)([-+*/])(\d+)=(\d+)", text)
-    return any(eval(f"{a}{sign}{b}") != int(value) for a, sign, b, value in steps)
-
-
-def test_an_exchanged_target_is_honest():
-    """Every step is right and each number is used once, but the target may be missed."""
-    problem = Problem("3 9 5 : 48 ", "3 9 5 : 48 ")
-    texts = [exchange_target(random.Random(seed), problem) for seed in range(60)]
-    assert has_false_step("3+9=11") and not any(map(has_false_step, texts))
-    values = {eval(extract_answer(text)) for text in texts}
-    assert len(values) > 5
-    for text in texts:
-        steps, value = text.partition("</think>")[0], eval(extract_answer(text))
-        assert steps.endswith(f"={value:g}") and 1 <= value <= 99
-        assert verify_countdown(text, f"3 9 5 : {value:g}") == 1
+        rlvr.policy.models.load_policy(Config(tie_word_embeddings=False, engine="vllm"), cpu)
 
 
 def test_the_share_of_exchanged_targets():
@@ -144,21 +121,16 @@ def test_the_cache_is_told_apart_by_settings_and_version(taught, tmp_path, monke
     assert len(taught) == 7
 
 
-def test_a_cache_that_cannot_be_written_is_told_before_the_warm_up(taught, tmp_path):
-    (tmp_path / "file").touch()
-    config = Config(sft_steps=1, cache_dir=str(tmp_path / "file" / "cache"))
-    with pytest.raises(UserError, match="--cache_dir"):
-        rlvr.policy.tiny.warmed_up_tiny(config)
-    assert taught == []
-
-
-def test_runs_that_start_together_keep_the_policy_that_appeared_meanwhile(tiny, tmp_path):
-    """A folder that another run is loading must not be taken away."""
+def test_the_whole_folder_that_another_run_has_put_there_meanwhile_stays(tiny, tmp_path):
+    """That run may be loading it. A damaged one does not take the place of what is written."""
     save_folder(tmp_path / "policy", *tiny)
     before = (tmp_path / "policy").stat().st_ino
     save_folder(tmp_path / "policy", *tiny, keep_whole=True)
     assert (tmp_path / "policy").stat().st_ino == before
     assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+    (tmp_path / "policy/model.safetensors").unlink()
+    with pytest.raises(UserError, match="cannot write"):
+        save_folder(tmp_path / "policy", *tiny, keep_whole=True)
 
 
 def test_a_damaged_policy_in_the_cache_is_named_and_taught_again(taught, tmp_path, capsys):
@@ -180,16 +152,6 @@ def test_every_shipped_policy_is_whole_and_was_taught_its_numbers():
     assert all(is_whole(rlvr.policy.tiny.POLICIES / name) for name in SHIPPED)
     for numbers, name in rlvr.policy.tiny.FOR_NUMBERS.items():
         assert {*numbers.split(",")} <= {*make_bases.RECIPES[name]["numbers"].split(",")}
-
-
-def test_make_bases_writes_what_the_recipe_teaches(tmp_path, monkeypatch):
-    recipe = dict(sft_steps=2, numbers="2", exchanged_targets=0.5)
-    monkeypatch.setitem(make_bases.RECIPES, "weak", recipe)
-    make_bases.make("weak", tmp_path / "new")
-    taught = rlvr.policy.tiny.warm_up(Config(**recipe))[0].state_dict()
-    read = rlvr.policy.models.transformers.AutoModelForCausalLM.from_pretrained
-    for name, weight in read(tmp_path / "new/weak").state_dict().items():
-        assert torch.equal(weight, taught[name])
 
 
 def test_which_policy_a_run_starts_from():
@@ -215,25 +177,3 @@ def test_a_run_starts_from_a_shipped_policy(bare):
     assert refused(bare("grpo", "--base", "weak", "--sft_steps", "3"), "grpo", "--base weak")
     configs = [Config(tool=tool) for tool in ("none", "calculator")]
     assert len({*map(rlvr.policy.tiny.tiny_folder, configs)}) == 1
-
-
-@pytest.mark.parametrize("name", first_slow(SHIPPED))
-def test_the_failures_of_a_shipped_policy_are_wrong_choices(name):
-    """On 128 held-out problems: pass@1, pass@32, false equations, the spread of success rates."""
-    with torch.random.fork_rng():
-        found = make_bases.measure(rlvr.policy.tiny.POLICIES, name, 128)
-    # 0.05 around the goals: the standard error of so many problems is 0.02
-    assert 0.15 < found["pass@1"] < 0.45
-    assert found["pass@32"] >= 0.85
-    assert found["false"] < 0.1
-    spread = [share for key, share in found.items() if key.startswith("rate")]
-    assert len(spread) == 4 and sum(spread) == pytest.approx(1)
-    assert max(spread) < 0.6 and sum(share > 0.05 for share in spread) >= 3
-
-
-def test_a_damaged_folder_is_not_kept(tiny, tmp_path):
-    """Only a whole one that another process has put there takes the place of what is written."""
-    (tmp_path / "policy").mkdir()
-    (tmp_path / "policy/config.json").write_text("{}")
-    with pytest.raises(UserError, match="cannot write"):
-        save_folder(tmp_path / "policy", *tiny, keep_whole=True)

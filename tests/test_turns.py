@@ -30,7 +30,7 @@ from rlvr.training.updates import UpdateMetrics
 
 import pytest
 import torch
-from runs import SCRIPTS, first_fast, rows, weights
+from runs import SCRIPTS, first_fast, rows, small_config
 from samples import PROMPTS
 
 import common
@@ -45,12 +45,10 @@ REPLIES = {
     "(2+3)*4=": "20",
     "2+3*4=": "14",
     "3-9=": "-6",
-    "8/2=": "4",
     "8/3=": "8/3",  # no rounding
     "8/3*3=": "8",
     "7 * 8 =": "56",
     "1 7*8=": "56",  # numbers without an operator between them are two
-    "is 7*(1+8)=": "63",
     "1, 7*8=": "56",
     "$7*8=": "56",
 }
@@ -81,7 +79,7 @@ class Scripted:
     """A sampler whose policy writes given texts: in each call one for each prompt."""
 
     def __init__(self, tokenizer, script, **flags):
-        self.tokenizer, self.script = tokenizer, [*script]
+        self.tokenizer, self.encode, self.script = tokenizer, tokenizer.encode, [*script]
         self.config = Config(**{"tool": "calculator", **flags})
         self.stops = [tokenizer.eos_token_id]
         self.call_ends = find_call_ends(tokenizer, self.config.tool)
@@ -90,32 +88,16 @@ class Scripted:
     def generate(self, prompts, temperature, top_p, max_tokens, call_ends=(), **shown):
         """The next texts, with log-probs of -1."""
         self.calls.append((prompts, temperature, top_p, max_tokens, [*call_ends], shown))
-        ids = [self.tokenizer.encode(text) for text in self.script.pop(0)]
+        ids = [self.encode(text) for text in self.script.pop(0)]
         return ids, [[-1.0] * len(each) for each in ids]
-
-
-@pytest.fixture
-def scripted(tiny):
-    """scripted(script, flag=value, ...) -> a Scripted of the tiny policy's tokenizer."""
-    return lambda script, **flags: Scripted(tiny[1], script, **flags)
-
-
-@pytest.fixture
-def tool(monkeypatch):
-    """tool(reply, call_end) puts a tool into the table, under the name `mine`."""
-
-    def add(reply, call_end):
-        monkeypatch.setitem(TOOLS, "mine", Tool(reply, call_end))
-
-    return add
 
 
 # ------------------------------------------------------------------------------- the conversation
 
 
-def test_a_completion_in_three_turns(scripted):
+def test_a_completion_in_three_turns(tiny):
     """Each turn goes on from the ids so far. The tool's tokens are part of the text."""
-    sampler = scripted([[turn] for turn in TURNS])
+    sampler = Scripted(tiny[1], [[turn] for turn in TURNS])
     ((sample,),) = sample_groups(sampler, [PROBLEM], 1, 0.7, 48, 0.9)
     encode = sampler.tokenizer.encode
     assert sample.completion_ids == encode(TEXT + "<eos>")
@@ -137,31 +119,22 @@ def test_a_completion_in_three_turns(scripted):
 
 def test_the_policy_goes_on_from_its_own_ids(tiny):
     """The text 56 may be two tokens of the policy; the tool's 56 is one here."""
-    tokenizer = copy.deepcopy(tiny[1])
-    own = [tokenizer.encode(turn) for turn in TURNS]
-    tokenizer.add_tokens(["56"])
-    (word,) = tokenizer.encode("56")
-    assert tokenizer.encode(TURNS[1]) != own[1]
-    script, seen = [*own], []
-
-    def generate(prompts, *_):
-        seen.append(prompts[0])
-        ids = script.pop(0)
-        return [ids], [[-1.0] * len(ids)]
-
-    sampler = Scripted(tokenizer, [])
-    sampler.generate = generate
-    prompt = tokenizer.encode(PROBLEM.prompt)
-    ((ids,), _, _) = generate_in_turns(sampler, [prompt], 1.0, 1.0, 48)
-    end = tokenizer.encode("57")
-    assert seen == [prompt, prompt + own[0] + [word], prompt + own[0] + [word] + own[1] + end]
-    assert ids == own[0] + [word] + own[1] + end + own[2]
+    sampler = Scripted(tiny[1], [[turn] for turn in TURNS])
+    sampler.tokenizer = copy.deepcopy(tiny[1])
+    sampler.tokenizer.add_tokens(["56"])
+    own, end = [tiny[1].encode(turn) for turn in TURNS], tiny[1].encode("57")
+    (word,) = sampler.tokenizer.encode("56")
+    assert sampler.tokenizer.encode(TURNS[1]) != own[1]
+    ((ids,), _, _) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 48)
+    begun = [9, *own[0], word]
+    assert [call[0][0] for call in sampler.calls] == [[9], begun, begun + own[1] + end]
+    assert [9, *ids] == begun + own[1] + end + own[2]
 
 
-def test_those_who_have_finished_are_not_asked_again(scripted):
+def test_those_who_have_finished_are_not_asked_again(tiny):
     """Each completion goes on beside others, with its own reply and its own images."""
-    sampler = scripted(
-        [["<think><eos>", "<think>7*8=", "9-1="], ["</think><eos>", "+2+3="], ["<eos>"]]
+    sampler = Scripted(
+        tiny[1], [["<think><eos>", "<think>7*8=", "9-1="], ["</think><eos>", "+2+3="], ["<eos>"]]
     )
     prompts, images = [[10], [11, 12], [13]], [(b"a",), (b"b", b"c"), ()]
     ids, logprobs, replies = generate_in_turns(sampler, prompts, 1.0, 1.0, 20, images)
@@ -180,78 +153,76 @@ def test_those_who_have_finished_are_not_asked_again(scripted):
     assert shown == [images, images[1:], None]
 
 
-@pytest.mark.parametrize("most", [1, 3, 4])
-def test_the_last_turn_has_no_tool(scripted, most):
-    """The policy writes it to its end, and whatever it likes behind an equals sign."""
-    last = ["<think>7*8=54</think><eos>", " 56+1=9<eos>", "<eos>"]
-    script = [[turn] for turn in TURNS[: min(most, 3) - 1]] + [[last[min(most, 3) - 1]]]
-    sampler = scripted(script, max_turns=most)
-    (_, _, (replies,)) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 48)
-    assert len(replies) == min(most, 3) - 1
-    end = sampler.tokenizer.encode("=")
-    offered = [call[4] for call in sampler.calls]
-    assert offered == [end] * (most - 1) + [[]] if most < 4 else [end] * 3
+# Each: --max_turns, the limit, what is written in each turn; and what comes of it: the texts, where
+# the replies stand, and how many tokens were allowed in each turn.
+SCENES = [
+    # the last turn is written to its end, and whatever it likes behind an equals sign
+    (1, 48, [["7*8=54<eos>"]], ["7*8=54<eos>"], [[]], [48]),
+    (2, 48, [["7*8="], ["+1=9<eos>"]], ["7*8=56+1=9<eos>"], [[range(4, 6)]], [48, 42]),
+    # a reply needs room for one more token
+    (8, 6, [["7*8="]], ["7*8="], [[]], [6]),
+    (8, 7, [["7*8="], ["<eos>"]], ["7*8=56<eos>"], [[range(4, 6)]], [7, 1]),
+    # behind a call without an answer the policy goes on by itself, in a turn
+    (
+        *(3, 48, [["7/0="], ["1 7*8="], ["<eos>"]]),
+        *(["7/0=1 7*8=56<eos>"], [[range(4, 4), range(10, 12)]], [48, 44, 36]),
+    ),
+    # two are asked for together, and the longer one is cut at its own limit
+    (
+        *(8, 14, [["1+1=", "1+1+7*8="], [")" * 10, ")" * 10]]),
+        *(["1+1=2" + ")" * 9, "1+1+7*8=58" + ")" * 4], [[range(4, 5)], [range(8, 10)]], [14, 9]),
+    ),
+]
+
+
+@pytest.mark.parametrize("max_turns, limit, script, texts, replies, rooms", SCENES)
+def test_scenes(tiny, max_turns, limit, script, texts, replies, rooms):
+    sampler = Scripted(tiny[1], script, max_turns=max_turns)
+    found = generate_in_turns(sampler, [[9]] * len(texts), 1.0, 1.0, limit)
+    assert found[0] == [*map(sampler.encode, texts)]
+    assert [*map(len, found[1])] == [*map(len, found[0])]
+    assert found[2] == replies
+    assert [call[3] for call in sampler.calls] == rooms
+    offered = [bool(call[4]) for call in sampler.calls]  # the tool
+    assert offered == [turn < max_turns for turn in range(1, len(rooms) + 1)]
     assert not sampler.script
 
 
-@pytest.mark.parametrize("most, text", [(6, "7*8="), (7, "7*8=56<eos>")])
-def test_a_reply_needs_room_for_one_more_token(scripted, most, text):
-    """Without it the completion ends with the call, and is cut off."""
-    sampler = scripted([["7*8="], ["<eos>"]])
-    ((sample,),) = sample_groups(sampler, [PROBLEM], 1, 1.0, most)
-    assert sample.completion_ids == sampler.tokenizer.encode(text)
-    assert sample.truncated == (most < 7)
-
-
-def test_a_turn_is_cut_at_the_completions_own_limit(scripted):
-    """A shorter one beside it may go on for longer, and both are asked for together."""
-    sampler = scripted([["1+1=", "1+1+7*8="], ["))))))))))", "))))))))))"]])
-    ids, logprobs, _ = generate_in_turns(sampler, [[9], [9]], 1.0, 1.0, 14)
-    assert [call[3] for call in sampler.calls] == [14, 9]
-    encode = sampler.tokenizer.encode
-    assert ids == [encode("1+1=2" + ")" * 9), encode("1+1+7*8=58" + ")" * 4)]
-    assert [len(each) for each in logprobs] == [14, 14]
-
-
-def test_a_call_without_an_answer_is_a_turn_of_its_own(scripted):
-    """The policy goes on by itself behind it."""
-    sampler = scripted([["7/0="], ["1 7*8="], ["<eos>"]], max_turns=3)
-    ((ids,), _, (replies,)) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 48)
-    assert ids == sampler.tokenizer.encode("7/0=1 7*8=56<eos>")
-    assert replies == [range(4, 4), range(10, 12)]
-    assert [bool(call[4]) for call in sampler.calls] == [True, True, False]
-
-
-def test_a_tool_may_answer_a_whole_turn(scripted, tool):
+def test_a_tool_may_answer_a_whole_turn(tiny, monkeypatch):
     """As the other side of a dialogue does. It is over where the tool has nothing to say."""
     heard = []
-    tool(lambda text: heard.append(text) or (None if text == "1 2 3" else " 2 "), "<eos>")
-    sampler = scripted([["1<eos>"], ["3<eos>"]], tool="mine")
+
+    def reply(text):
+        heard.append(text)
+        return None if text == "1 2 3" else " 2 "
+
+    monkeypatch.setitem(TOOLS, "mine", Tool(reply, "<eos>"))
+    sampler = Scripted(tiny[1], [["1<eos>"], ["3<eos>"]], tool="mine")
     ((ids,), _, (replies,)) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 48)
     assert sampler.tokenizer.decode(ids) == "1<eos> 2 3<eos>"
     assert heard == ["1", "1 2 3"]
     assert replies == [range(2, 5)]
 
 
-def test_a_rank_that_has_finished_goes_on_with_the_others(scripted, sharp, monkeypatch):
+def test_a_rank_that_has_finished_goes_on_with_the_others(tiny, sharp, monkeypatch):
     """Ranks that share an engine draw together, and up to the length of the one with most room."""
     others = [5, 4, 2, 0]
     monkeypatch.setattr(rlvr.rollout.turns, "global_max", lambda own: max(own, others.pop(0)))
-    sampler = scripted([["<eos>"], [], []])
+    sampler = Scripted(tiny[1], [["<eos>"], [], []])
     (ids, _, _) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 5)
     assert ids == [[1]]
     assert [(call[0], call[3]) for call in sampler.calls] == [([[9]], 5), ([], 4), ([], 2)]
     assert GenerateSampler(*sharp, Config()).generate([], 1.0, 1.0, 5) == ([], [])
 
 
-def test_find_call_ends(tiny, tool):
+def test_find_call_ends(tiny, monkeypatch):
     """Every token whose text ends so: models have many with an equals sign."""
     tokenizer = copy.deepcopy(tiny[1])
     tokenizer.add_tokens(["x=", "=x", "=="])
     ends = find_call_ends(tokenizer, "calculator")
     assert [tokenizer.decode([token]) for token in ends] == ["=", "x=", "=="]
     assert find_call_ends(tokenizer, "none") == []
-    tool(str, "</tool>")
+    monkeypatch.setitem(TOOLS, "mine", Tool(str, "</tool>"))
     with pytest.raises(UserError, match="--tool mine: a call ends with '</tool>', and no token"):
         find_call_ends(tokenizer, "mine")
 
@@ -277,28 +248,13 @@ def rolled_out(sharp):
 
 
 def test_sampler_and_trainer_agree_on_the_policys_own_tokens(rolled_out):
+    """The sampler has drawn each turn by itself. The tool's tokens count 0 on both sides."""
     sampler, samples = rolled_out
-    logprobs, _ = common.token_logprobs(sampler.policy, samples, range(len(samples)))
+    logprobs, entropies = common.token_logprobs(sampler.policy, samples, range(len(samples)))
     sampled = sampled_logprobs(samples, "cpu")
+    assert torch.equal(entropies > 0, completion_mask(samples, "cpu") > 0)
     torch.testing.assert_close(logprobs.detach(), sampled, rtol=0, atol=1e-4)
     assert sampler_mismatch(samples, logprobs.detach(), sampled)["mismatch_max_ratio"] < 1.001
-
-
-def test_the_parts_of_a_completion_are_completions(rolled_out):
-    """What stands before a part is its prompt, whoever has written it."""
-    sampler, samples = rolled_out
-    sample = next(sample for sample in samples if len(sample.replies) == 2)
-    (together,), (entropies,) = common.token_logprobs(sampler.policy, [sample], [0])
-    edges = [0, *(t for reply in sample.replies for t in (reply.start, reply.stop))]
-    for start, end in zip(edges[::2], [*edges[1::2], len(sample.completion_ids)], strict=True):
-        before, part = sample.completion_ids[:start], sample.completion_ids[start:end]
-        alone = Sample(sample.prompt_ids + before, part)
-        (logprobs,), (entropy,) = common.token_logprobs(sampler.policy, [alone], [0])
-        torch.testing.assert_close(together[start:end], logprobs, rtol=0, atol=1e-5)
-        torch.testing.assert_close(entropies[start:end], entropy, rtol=0, atol=1e-5)
-    for reply in sample.replies:
-        assert not together[reply.start : reply.stop].any()
-        assert not entropies[reply.start : reply.stop].any()
 
 
 # --------------------------------------------------------------------------------- what is counted
@@ -323,13 +279,11 @@ def test_numbers_by_hand(tiny, tmp_path):
     run = SimpleNamespace(config=Config(num_generations=2), folder=tmp_path)
     batch = SimpleNamespace(samples=samples, written=mask, mask=mask, old_logprobs=-2 * mask)
     training = SimpleNamespace(policy=tiny[0], tokenizer=tiny[1])
-    rlvr.show.report.log_tokens(run, 1, batch, torch.ones(2, 1), training, torch.ones(2, 1, 5))
+    rlvr.show.report.log_tokens(run, 1, batch, torch.ones(2, 1), training)
     first, second = rows(tmp_path, "tokens")[0]["groups"][0]["completions"]
-    for name in ("logprob", "entropy", "ratio", "advantage", "weight"):
+    for name in ("logprob", "entropy", "ratio", "advantage"):
         assert [value is not None for value in first[name]] == [bool(each) for each in own[0]]
-        assert None not in second[name]
     assert (first["by_tool"], second["by_tool"]) == ([1, 2], [])
-    assert first["length"] == 5
 
 
 def without_holes(values, mask):
@@ -412,29 +366,9 @@ def test_solutions_have_calls(tiny):
     assert rlvr.policy.tiny.make_sample(tokenizer, "none", [], PROBLEM.prompt, TEXT).replies == []
 
 
-@pytest.fixture
-def taught(cache_dir):
-    """The tiny policy that SMALL asks for, which has been taught without a tool, as a --model."""
-    small = Config(numbers="2", sft_steps=80, cache_dir=str(cache_dir))
-    return rlvr.policy.tiny.tiny_folder(small)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_policy_that_never_calls_gives_the_numbers_of_one_turn(run, taught, monkeypatch, script):
-    """Bit for bit, of the rollouts, the updates and the evaluations."""
-    monkeypatch.setitem(TOOLS, "calculator", Tool(lambda text: "12", "<unk>"))
-    for folder, name in (("plain", "none"), ("tool", "calculator")):
-        assert run(script, model=taught, tool=name, output_dir=folder).code == 0
-    for log in ("metrics", "eval", "samples", "tokens"):
-        assert rows("plain", log) == rows("tool", log)
-    plain, with_tool = weights("plain/checkpoint-2"), weights("tool/checkpoint-2")
-    assert all(torch.equal(plain[name], with_tool[name]) for name in plain)
-
-
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
 @pytest.mark.usefixtures("no_evaluation")
-def test_no_script_trains_on_the_tools_tokens(run, taught, monkeypatch, script):
+def test_no_script_trains_on_the_tools_tokens(run, cache_dir, monkeypatch, script):
     """In every pass of every update, with all the terms that a loss can have."""
     seen = []
     plain = common.token_logprobs
@@ -448,6 +382,7 @@ def test_no_script_trains_on_the_tools_tokens(run, taught, monkeypatch, script):
 
     monkeypatch.setattr(common, "token_logprobs", watched)
     terms = dict(beta=0.1, entropy_coef=0.01, num_iterations=2)
+    taught = rlvr.policy.tiny.tiny_folder(small_config(cache_dir))  # without a tool
     assert run(script, model=taught, tool="calculator", max_steps=1, **terms).code == 0
     assert rows("run")[0]["turns"] > 1.5
     assert len(seen) >= 2 * 2 * 2

@@ -13,17 +13,14 @@ import rlvr.flags.command_line
 import rlvr.machine.ranks
 import rlvr.policy.memory
 import rlvr.policy.models
-import rlvr.rollout.rollouts
-import rlvr.tasks.tools
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.policy.saving import save_folder
 from rlvr.rollout.rollouts import sample_groups
 from rlvr.rollout.samplers import GenerateSampler
-from rlvr.rollout.turns import generate_in_turns
 from rlvr.tasks.problems import Problem, ProblemStream
-from rlvr.tasks.tools import TOOLS, Tool
+from rlvr.tasks.prompts import encode_prompt
 
 import pytest
 import torch
@@ -54,17 +51,25 @@ def room(tmp_path, monkeypatch):
 
 @pytest.fixture
 def build(room, sharp, tmp_path):
-    """build(flag=value, ...) -> a VllmSampler of a saved policy."""
+    """build(flag=value, ...) -> a VllmSampler of a saved policy, or of one that reads images."""
 
-    def make(**flags):
-        folder = tmp_path / "policy"
-        if not folder.exists():
+    def make(images=False, **flags):
+        folder = tmp_path / ("seeing" if images else "policy")
+        if images:
+            vision.save_vision_policy(folder, scale=3.0)
+        elif not folder.exists():
             save_folder(folder, *sharp)
         config = Config(model=str(folder), max_steps=0, vllm_importance_sampling_cap=None, **flags)
         policy, tokenizer = rlvr.policy.models.load_policy(config, CPU)
         return room.VllmSampler(policy, tokenizer, config)
 
     return make
+
+
+@pytest.fixture
+def seeing(build):
+    """A VllmSampler of a policy that reads images."""
+    return build(images=True, num_generations=2, max_completion_length=6)
 
 
 @pytest.fixture
@@ -84,7 +89,10 @@ def seeds_of(sampler, prompts, temperature=1.0):
 
 
 def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, prompts):
-    """So seeds, ranks, evaluations and resumed runs are independent on every engine version."""
+    """So seeds, ranks, evaluations and resumed runs are independent on every engine version.
+
+    What is greedy draws none, nor does giving the weights: evaluating changes no training.
+    """
     sampler = build()
     torch.manual_seed(0)
     first, second = seeds_of(sampler, prompts * 2), seeds_of(sampler, prompts * 2)
@@ -93,36 +101,6 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
     assert seeds_of(sampler, prompts * 2) == first  # as in a resumed run
     torch.manual_seed(1)
     assert not {*seeds_of(sampler, prompts * 2)} & {*first, *second}  # another --seed, or rank
-
-
-def test_several_turns(build, prompts, monkeypatch):
-    """A turn goes on from the token ids so far, by a seed of its own, and stops at a call."""
-    monkeypatch.setitem(TOOLS, "calculator", Tool(lambda text: "12", "="))
-    sampler = build(tool="calculator", max_turns=3)
-    torch.manual_seed(0)
-    sampler.engine.asked.clear()
-    drawn = generate_in_turns(sampler, prompts * 10, 1.0, 1.0, 12)
-    asked, stops = sampler.engine.asked, sampler.stops
-    assert {len(replies) for replies in drawn[2]} == {0, 1, 2}
-    assert len({settings.seed for _, settings in asked}) == len(asked)
-    assert sampler.engine.calls.count("generate") == 4  # the first one was at the start
-    reply = sampler.tokenizer.encode("12")
-    (end,) = sampler.call_ends
-    for prompt, ids, _, replies in zip(prompts * 10, *drawn, strict=True):
-        for turn, span in enumerate(replies):
-            assert ids[span.start - 1 : span.stop] == [end, *reply]
-            (settings,) = {
-                (setting.max_tokens >= 12 - span.stop, *setting.stop_token_ids)
-                for given, setting in asked
-                if given == prompt + ids[: span.stop]
-            }
-            assert settings == (True, *stops, *([end] if turn == 0 else []))
-    assert sampler.generate([], 1.0, 1.0, 4) == ([], [])
-
-
-def test_what_is_greedy_draws_no_seed(build, prompts):
-    """Nor does giving the weights: how often one evaluates does not change the training."""
-    sampler = build()
     before = torch.get_rng_state()
     assert seeds_of(sampler, prompts, 0.0) == [None] * 3
     sampler.sync()
@@ -161,10 +139,6 @@ def test_settings_of_the_engine(build, seeing, prompts):
         trust_remote_code=True,
         dtype=torch.float32,
         logprobs_mode="processed_logprobs",
-        skip_tokenizer_init=True,
-        # rlvr.policy.memory counts 4 GB of workspace for batches of this size
-        max_num_seqs=512,
-        max_num_batched_tokens=8192,
     )
     assert sampler.engine.settings.items() >= expected.items()
     # 64 tokens an image is what its processor allows, and 1024 what --max_prompt_length does
@@ -172,10 +146,11 @@ def test_settings_of_the_engine(build, seeing, prompts):
     of_images = dict(mm_processor_kwargs={"size": size}, limit_mm_per_prompt={"video": 0})
     assert seeing.engine.settings.items() >= of_images.items()
     assert not seeing.engine.settings.get("trust_remote_code")
-    assert not of_images.keys() & sampler.engine.settings.keys()
-    sampler.generate(prompts, 1.0, 1.0, 3)
-    for _, settings in sampler.engine.asked[-3:]:  # it makes no dict a token
-        assert settings.flat_logprobs and settings.logprobs == 0
+    sampler.generate(prompts, 1.0, 1.0, 3, call_ends=[7])  # as in a turn with a tool
+    for _, settings in sampler.engine.asked[-3:]:
+        assert settings.flat_logprobs and settings.logprobs == 0  # it makes no dict a token
+        assert settings.stop_token_ids == [*sampler.stops, 7]
+    assert sampler.generate([], 1.0, 1.0, 4) == ([], [])
 
 
 def test_the_engine_sleeps_until_the_first_rollout(build):
@@ -279,9 +254,6 @@ def test_the_gap_is_a_metric(build, monkeypatch):
     assert "sampler_gap" not in batch.metrics()
 
 
-# ------------------------------------------------------------------------------ memory and speed
-
-
 def test_gathered_weights_are_given_back_before_the_rollout(build, room, monkeypatch):
     """A sharded policy is gathered for the push alone: 15 GB of a policy of 7 B are free then."""
     sampler = build()
@@ -295,55 +267,35 @@ def test_gathered_weights_are_given_back_before_the_rollout(build, room, monkeyp
 # ---------------------------------------------------------------------------------------- images
 
 
-@pytest.fixture
-def seeing(room, tmp_path):
-    """A VllmSampler of a policy that reads images."""
-    folder = vision.save_vision_policy(tmp_path / "seeing", scale=3.0)
-    config = Config(model=folder, max_steps=0, num_generations=2, max_completion_length=6)
-    policy, tokenizer = rlvr.policy.models.load_policy(config, CPU)
-    return room.VllmSampler(policy, tokenizer, config)
-
-
-def asked_about(tokenizer):
-    """Problems with one image, with two that are resized, and without any."""
+def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
+    """One token an image goes in, since vLLM repeats it."""
     uneven = vision.png(vision.as_image(vision.squares(2, cells=5)).resize((37, 11)))
-    shown = [
+    asked = [
         ("how many?", (vision.squares(1),)),
         ("<image> or <image>?", (uneven, vision.squares(3))),
-        ("7+1=", ()),
     ]
-    return vision.problems(tokenizer, shown)
-
-
-def test_vllm_sees_the_same_tokens_and_the_same_images(seeing):
-    """One token an image goes in, since vLLM repeats it; what it has made of them comes back."""
-    problems = asked_about(seeing.tokenizer)
-    groups = sample_groups(seeing, problems, 2, 1.0, 6)
-    samples = [sample for group in groups for sample in group]
-    given = [prompt.count(vision.IMAGE_TOKEN) for prompt, _ in seeing.engine.asked[-6:]]
-    assert given == [1, 1, 2, 2, 0, 0]
-    assert [s.prompt_ids.count(vision.IMAGE_TOKEN) for s in samples[::2]] == [3, 8, 0]
-    found, _ = common.token_logprobs(seeing.policy, samples, range(6))
-    sampled = rlvr.rollout.rollouts.sampled_logprobs(samples, "cpu")
-    torch.testing.assert_close(found, sampled, rtol=0, atol=1e-5)
+    problems = vision.problems(seeing.tokenizer, asked)
+    for problem, tokens in zip(problems, ([3], [5, 3]), strict=True):
+        ids = encode_prompt(seeing.tokenizer, problem.prompt)
+        assert ids.count(vision.IMAGE_TOKEN) == sum(tokens)
+        request = seeing.request(ids, problem.images)
+        assert request["prompt_token_ids"].count(vision.IMAGE_TOKEN) == len(tokens)
+        shown = request["multi_modal_data"]["image"]
+        assert [image.size for image in shown] == [(n * vision.SIDE, vision.SIDE) for n in tokens]
 
 
 def test_vllm_keeps_no_embeddings_of_old_weights(seeing):
     """It keeps those of an image beyond a rollout: a push of the weights alone leaves them."""
-    problems = asked_about(seeing.tokenizer)
-    sample_groups(seeing, problems, 1, 1.0, 2)
-    assert len(seeing.engine.embeddings) == 3
-    update(seeing.policy, 0.3)
+    seeing.engine.calls.clear()
     seeing.sync()
-    groups = sample_groups(seeing, problems, 1, 1.0, 6)
-    samples = [sample for group in groups for sample in group]
-    found, _ = common.token_logprobs(seeing.policy, samples, range(3))
-    sampled = rlvr.rollout.rollouts.sampled_logprobs(samples, "cpu")
-    torch.testing.assert_close(found, sampled, rtol=0, atol=1e-5)
+    assert "reset_encoder_cache" in seeing.engine.calls
 
 
 def test_vllm_that_counts_other_tokens_ends_the_run(seeing):
-    """As of another version of the processor, which cuts an image into other patches."""
-    seeing.engine.settings["mm_processor_kwargs"]["size"]["longest_edge"] = 2 * vision.SIDE**2
+    """The stand-in gives back the prompt that it was given, with one token for an image of three.
+
+    Another version of the processor may cut an image into other patches.
+    """
+    (problem,) = vision.problems(seeing.tokenizer, [("how many?", (vision.squares(1),))])
     with pytest.raises(UserError, match="other tokens than the policy"):
-        sample_groups(seeing, asked_about(seeing.tokenizer)[:1], 2, 1.0, 6)
+        sample_groups(seeing, [problem], 2, 1.0, 6)

@@ -4,13 +4,8 @@
 
     export VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1
 
-By hand, it prints after every push what it compares. The last lines leave the push out:
-
-    export PYTHONPATH=.
-    python tests/test_vllm_sampler.py runs/vllm
-    torchrun --nproc_per_node 2 tests/test_vllm_sampler.py runs/vllm-2
-    python tests/test_vllm_sampler.py runs/vllm-stale no-push
-    python tests/test_vllm_sampler.py runs/vllm-unpacked unpacked no-push --learning_rate 1e-6
+By hand, `PYTHONPATH=. python tests/test_vllm_sampler.py runs/vllm` prints after every push what it
+compares; behind it may stand `no-push` and `unpacked`, and before it torchrun.
 """
 
 import subprocess

@@ -4,7 +4,6 @@ An image is cut into patches, of which the policy's vision tower makes the embed
 tokens. They stand in the prompt where the chat template has put the image.
 """
 
-import importlib.util
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,7 @@ class ImageReader:
 
     def resized(self, encoded: bytes):
         """A PIL image in the size that the policy reads, the same for transformers and vLLM."""
-        # which needs Pillow
+        # which loads Pillow
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
         image, size = open_image(encoded), self.processor.size
@@ -74,10 +73,8 @@ class ImageReader:
         return [token for before, token in pairs if not before == token == self.token_id]
 
 
-def read_image_reader(source, shape) -> ImageReader | None:
-    """The ImageReader of a checkpoint; None for one of a text-only policy, or without Pillow."""
-    if not reads_images(shape) or not importlib.util.find_spec("PIL"):
-        return None
+def read_image_reader(source, shape) -> ImageReader:
+    """The ImageReader of a checkpoint that reads images."""
     processor = transformers.Qwen2VLImageProcessorPil.from_pretrained(source)
     return ImageReader(processor, shape.image_token_id)
 

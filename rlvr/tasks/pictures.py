@@ -1,6 +1,5 @@
 """Images of problems: how a data set holds them, and where they stand in a prompt."""
 
-import importlib.util
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +39,7 @@ def open_image(encoded: bytes):
     Pillow raises errors of many kinds for bytes that are no image or a broken one, and for one so
     large that it would fill the memory.
     """
-    import PIL.Image  # a text-only run needs no Pillow
+    import PIL.Image  # which a text-only run does not load
 
     with PIL.Image.open(io.BytesIO(encoded)) as opened:
         image = opened.convert("RGBA")
@@ -55,8 +54,6 @@ def with_images(name: str, problems: list[Problem], tokenizer) -> list[Problem]:
     """
     if not any(problem.images for problem in problems):
         return problems
-    if not importlib.util.find_spec("PIL"):
-        raise UserError(f"the data set {name} has images; to read them: pip install pillow")
     if not tokenizer.chat_template:
         raise UserError(
             f"the data set {name} has images, and --model no chat template to place them"
