@@ -228,7 +228,7 @@ def commands_of(text):
         if not command.startswith(("python ", "torchrun ")) or "$flags" in command:
             continue
         words = shlex.split(command)
-        places = [i for i, word in enumerate(words) if word.removesuffix(".py") in SCRIPTS]
+        places = [i for i, word in enumerate(words) if word in (f"{name}.py" for name in SCRIPTS)]
         if not places or any(word.startswith("studies/") for word in words):
             continue
         before, after = words[: places[0]], words[places[0] + 1 :]

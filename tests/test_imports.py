@@ -3,11 +3,16 @@
 import ast
 import difflib
 import importlib
+import inspect
 import subprocess
 import sys
 
 import pytest
 from runs import ENVIRONMENT, ROOT, SCRIPTS
+
+import agrae
+import cwgrpo
+import grpo
 
 # From the first to the last: a room imports from those behind it alone.
 ORDER = "training show rollout policy flags tasks verify verify.programs verify.answers machine"
@@ -81,6 +86,12 @@ def test_the_mains_are_the_same_but_for_the_paper(script):
 
     lines = difflib.unified_diff(main("grpo"), main(script), n=0, lineterm="")
     assert sum(line[0] in "+-" and line[:3] not in ("---", "+++") for line in lines) <= 20
+
+
+@pytest.mark.parametrize("module", [agrae, cwgrpo])
+def test_copies_of_grpo_advantage_are_copies(module):
+    """Each script is read alone, so these repeat it; a correction must reach all three."""
+    assert inspect.getsource(module.grpo_advantage) == inspect.getsource(grpo.grpo_advantage)
 
 
 def python(code, **environment):
