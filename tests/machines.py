@@ -59,18 +59,18 @@ WITHOUT_SHM = [
 ]
 MACHINES = {
     # for another Python, which has to start this file then
-    "this machine": Machine("config errors console stdout code isolation grader"),
+    "this machine": Machine("config errors show stdout code isolation grader"),
     "no bf16 instructions": Machine(
         NUMBERS, dict(ATEN_CPU_CAPABILITY="avx2", ONEDNN_MAX_CPU_ISA="AVX2")
     ),
     "an old core": Machine(
         NUMBERS, dict(ATEN_CPU_CAPABILITY="default", ONEDNN_MAX_CPU_ISA="SSE41")
     ),
-    "one core": Machine("grader threads", before=["taskset", "--cpu-list", "0"]),
+    "one core": Machine("grader run", before=["taskset", "--cpu-list", "0"]),
     "64 cores": Machine(
-        "grader threads", dict(PYTHONPATH="sites", OMP_NUM_THREADS="", OMP_THREAD_LIMIT="64")
+        "grader run", dict(PYTHONPATH="sites", OMP_NUM_THREADS="", OMP_THREAD_LIMIT="64")
     ),
-    "busy": Machine("grader threads", busy=True),
+    "busy": Machine("grader run", busy=True),
     "another user": Machine(FILES, before=NOBODY),
     "umask 077": Machine(FILES, umask=0o077),
     "LANG=C, 40 columns": Machine(

@@ -182,26 +182,21 @@ def nine(x): return 9
 """
 
 
-@pytest.mark.parametrize("tests", HOLD)
-def test_assertions_that_hold(tests):
-    assert grade(PROGRAM, tests) == (1.0, "")
-
-
-@pytest.mark.parametrize("tests", DO_NOT_HOLD)
-def test_assertions_that_do_not_hold(tests):
-    assert grade(PROGRAM, tests) == (0.0, "")
+LIES = ["a() < 3", "abs(a() - 3) < 1e-9", "3 in a()", "float(a()) == 3", "a() == A()"]
+LIES += ["math.isclose(nine(1), 1)"]
 
 
 @pytest.mark.parametrize(
-    "assertion",
-    [
-        *("a() < 3", "abs(a() - 3) < 1e-9", "3 in a()", "float(a()) == 3"),
-        *("a() == A()", "math.isclose(nine(1), 1)"),
-    ],
+    "tests, reward", [*((tests, 1.0) for tests in HOLD), *((tests, 0.0) for tests in DO_NOT_HOLD)]
 )
-def test_a_comparison_is_made_with_plain_values_by_the_tests_own_python(assertion):
-    assert grade(LIAR, f"assert {assertion}") == (0.0, "")
+def test_assertions(tests, reward):
+    assert grade(PROGRAM, tests) == (reward, "")
+
+
+def test_a_comparison_is_made_with_plain_values_by_the_tests_own_python():
     assert grade(LIAR, "assert nine(1) == 9") == (1.0, "")
+    for assertion in LIES:
+        assert grade(LIAR, f"assert {assertion}") == (0.0, ""), assertion
 
 
 def test_assertions_do_not_meet():

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import rlvr.verify.pool as pool
 import rlvr.verify.programs.code as code
-from rlvr.verify.programs.code import UnitTests, has_tests, read_tests
+from rlvr.verify.programs.code import UnitTests, read_tests
 from rlvr.verify.programs.isolation import Sandbox
 
 import pytest
@@ -31,14 +31,14 @@ def scratch(tmp_path_factory):
         yield folder
 
 
-def grade_text(text, tests, seconds=60, all_seconds=60):
+def grade_text(text, tests, *seconds):
     """What `grade` says of a completion."""
-    return pool.grade(("code", text, json.dumps(tests)), seconds, all_seconds)
+    return pool.grade(("code", text, json.dumps(tests)), *seconds or (60, 60))
 
 
-def grade(program, tests, seconds=60, all_seconds=60):
+def grade(program, tests, *seconds):
     """What `grade` says of a program in a block."""
-    return grade_text(block(program), tests, seconds, all_seconds)
+    return grade_text(block(program), tests, *seconds)
 
 
 # ------------------------------------------------------------------------------- right and wrong
@@ -239,31 +239,27 @@ WRONG_TEXTS = [
 WITHOUT_A_PROGRAM = [ADD, f"```cpp\n{ADD}\n```", "", rf"\boxed{{{ADD}}}", "`" * 100_000]
 
 
-@pytest.mark.parametrize(
-    "text, reply",
-    [
-        *((text, (1.0, "")) for text in RIGHT_TEXTS),
-        *((text, (0.0, "")) for text in WRONG_TEXTS),
-        *((text, (0.0, "unparsed")) for text in WITHOUT_A_PROGRAM),
-    ],
-)
-def test_where_the_program_stands(text, reply):
-    assert grade_text(text, ASSERTIONS) == reply
+READS_IN_BLOCKS = [
+    python("n = int(input())\na = [int(word) for word in input().split()]", "print(sum(a))"),
+    python(
+        "import sys\ndef read():\n    return sys.stdin.read().split()[1:]",
+        "def main():\n    print(sum(map(int, read())))\nmain()",
+    ),
+    python("print(max(input()))", "input()\nprint(sum(map(int, input().split())))"),
+]
 
 
 @pytest.mark.parametrize(
-    "blocks",
+    "text, tests, reply",
     [
-        ["n = int(input())\na = [int(word) for word in input().split()]", "print(sum(a))"],
-        [
-            "import sys\ndef read():\n    return sys.stdin.read().split()[1:]",
-            "def main():\n    print(sum(map(int, read())))\nmain()",
-        ],
-        ["print(max(input()))", "input()\nprint(sum(map(int, input().split())))"],
+        *((text, ASSERTIONS, (1.0, "")) for text in RIGHT_TEXTS),
+        *((text, SUM, (1.0, "")) for text in READS_IN_BLOCKS),
+        *((text, ASSERTIONS, (0.0, "")) for text in WRONG_TEXTS),
+        *((text, ASSERTIONS, (0.0, "unparsed")) for text in WITHOUT_A_PROGRAM),
     ],
 )
-def test_a_program_that_reads_in_several_blocks(blocks):
-    assert grade_text(python(*blocks), SUM) == (1.0, "")
+def test_where_the_program_stands(text, tests, reply):
+    assert grade_text(text, tests) == reply
 
 
 # --------------------------------------------------------------------------------------- the forms
@@ -317,13 +313,10 @@ no JSON
 """)
 
 
-@pytest.mark.parametrize("gold", [*NO_TESTS, "", json.dumps("assert " + "-" * 100_000 + "1")])
-def test_what_is_no_unit_test(gold):
-    assert not has_tests(gold)
-    assert has_tests(json.dumps(DOUBLE))
+DEEP = json.dumps("assert " + "-" * 100_000 + "1")
 
 
-@pytest.mark.parametrize("cell", [b"assert f(1)", Decimal(3), "[" * 100_000, None])
+@pytest.mark.parametrize("cell", [*NO_TESTS, "", DEEP, b"a", Decimal(3), "[" * 100_000, None])
 def test_a_cell_that_holds_no_unit_tests(cell):
     """Such a column is dropped row by row."""
     assert code.tests_text(cell) == ""

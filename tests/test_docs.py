@@ -1,21 +1,19 @@
 """README.md and docs/ say what the code has: flags, metrics, commands, variants, links, names."""
 
-import functools
 import importlib
 import json
+import pkgutil
 import re
 import shlex
 from typing import get_type_hints
 
 import rlvr.flags.command_line
-import rlvr.tasks.sources
 from rlvr import world
 from rlvr.flags.presets import ARITHMETIC, LARGE, PROTOCOLS
 from rlvr.verify.verifiers import VERIFIERS
 
-import pytest
 import torch
-from runs import ROOT, SCRIPTS, SMALL, arguments, rows
+from runs import ROOT, SCRIPTS, rows
 
 import fade
 
@@ -56,18 +54,6 @@ def as_flags(preset):
     return f"`{' '.join(parts)}`" if parts else "none"
 
 
-def resolve(path):
-    """The object of a dotted path such as common.Batch.sampler_correction."""
-    parts = path.split(".")
-    for split in range(len(parts), 0, -1):
-        try:
-            module = importlib.import_module(".".join(parts[:split]))
-        except ModuleNotFoundError:
-            continue
-        return functools.reduce(getattr, parts[split:], module)
-    raise LookupError(path)
-
-
 # ------------------------------------------------------------------------------ pages and links
 
 
@@ -89,15 +75,17 @@ def test_links_and_files_that_are_named_exist():
             assert not anchor or anchor in anchors(target.read_text()), link
         for path in re.findall(r"\b(?:docs|rlvr|studies|tests)/[\w/-]+\.\w+(?:\.gz)?", text):
             assert (ROOT / path).exists(), path
-    assert len(README.splitlines()) <= 180
     assert all(f"(docs/{page.name}" in README for page in PAGES[1:])
+
+
+def section_of_readme(heading):
+    return README.partition(f"## {heading}\n")[2].partition("\n## ")[0]
 
 
 def test_the_slide_is_what_runs():
     """Its functions stand in the scripts as they stand in the README."""
-    section = README.partition("## The slide\n")[2].partition("\n## ")[0]
     sources = (ROOT / "grpo.py").read_text() + (ROOT / "common.py").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", section, re.S)
+    blocks = re.findall(r"```python\n(.*?)```", section_of_readme("The slide"), re.S)
     assert blocks
     assert all(block in sources for block in blocks)
 
@@ -107,7 +95,7 @@ def test_the_slide_is_what_runs():
 
 def test_functions_and_weights_of_the_equations_exist():
     named = [cells[1].strip("`") for _, cells in tables("equations.md", "equation")]
-    assert all(callable(resolve(name)) for name in named)
+    assert all(callable(pkgutil.resolve_name(name)) for name in named)
     assert {name.split(".")[0] for name in named} == {"common", "rlvr", *SCRIPTS}
     listed = [cells[0].strip("`") for _, cells in tables("equations.md", "`--weight`")]
     assert listed == [*fade.POLICY_WEIGHTS]
@@ -129,7 +117,7 @@ def test_what_the_tables_of_the_papers_name_exists():
     tests = "".join(page.read_text() for page in (ROOT / "tests").glob("test_*.py"))
     for _, cells in tables("papers.md", "the paper"):
         for name in re.findall(rf"`((?:common|{'|'.join(SCRIPTS)})\.[\w.]+)`", cells[1]):
-            assert callable(resolve(name)), name
+            assert callable(pkgutil.resolve_name(name)), name
         for name in re.findall(r"`(test_\w+)`", cells[1]):
             assert f"def {name}(" in tests, name
 
@@ -178,28 +166,17 @@ def metrics_of(heading):
     }
 
 
-@pytest.fixture
-def run_once(bare, tmp_path):
-    """run_once(script, folder, flag=value, ...): a step of a policy that has not been taught."""
-
-    def run(script, folder, **flags):
-        small = {**SMALL, "sft_steps": 0, "max_steps": 1, "max_completion_length": 8}
-        given = {**small, "cache_dir": tmp_path / "cache", "output_dir": folder, **flags}
-        result = bare(script, *arguments(**given))
-        assert result.code == 0, result.err
-
-    return run
+UNTAUGHT = dict(sft_steps=0, max_steps=1, max_completion_length=8)
 
 
-def test_every_logged_metric_is_explained(run_once, tmp_path):
+def test_every_logged_metric_is_explained(run):
     steps, evaluations = set(), set()
     for script in SCRIPTS:
         flags = dict(tool="calculator")  # which even a policy that writes at random calls
         flags |= dict(log_gain=True) if script == "asymgrpo" else {}
-        folder = tmp_path / script
-        run_once(script, folder, **flags)
-        steps |= {in_general(key) for row in rows(folder, timed=True) for key in row}
-        evaluations |= {in_general(key) for row in rows(folder, "eval") for key in row}
+        assert run(script, output_dir=script, **UNTAUGHT, **flags).code == 0
+        steps |= {in_general(key) for row in rows(script, timed=True) for key in row}
+        evaluations |= {in_general(key) for row in rows(script, "eval") for key in row}
     of_vllm = {"sampler_gap"}  # tests/test_vllm_requests.py shows that it is logged
     assert steps - {"step"} == metrics_of("Metrics of a step") - of_vllm
     assert evaluations - {"step"} <= metrics_of("Metrics of an evaluation")
@@ -211,9 +188,6 @@ def test_every_logged_metric_is_explained(run_once, tmp_path):
 # ----------------------------------------------------------------------------------------- commands
 
 
-PROGRAMS = [f"{script}.py" for script in SCRIPTS]
-
-
 def commands_of(text):
     """(script, what it is given, the number of ranks) of each command that runs a script."""
     for line in text.replace("\\\n", " ").splitlines():
@@ -222,7 +196,7 @@ def commands_of(text):
         if not command.startswith(("python ", "torchrun ")) or "$flags" in command:
             continue
         words = shlex.split(command)
-        places = [i for i, word in enumerate(words) if word in PROGRAMS]
+        places = [i for i, word in enumerate(words) if word in (f"{name}.py" for name in SCRIPTS)]
         if not places or any(word.startswith("studies/") for word in words):
             continue
         before, after = words[: places[0]], words[places[0] + 1 :]
@@ -242,20 +216,17 @@ def all_commands():
     return [command for command in found.values() if command[1] != ["--help"]]
 
 
-def test_commands_are_taken(monkeypatch, tmp_path):
+def test_commands_are_taken(parsed, monkeypatch):
     """All flags of a command, up to where a model, data or the run to resume are loaded."""
     commands = all_commands()
     assert {script for script, _, _ in commands} == {*SCRIPTS}
     assert {ranks for _, _, ranks in commands} == {1, 2, 4, 8, 16}
-    monkeypatch.chdir(tmp_path)
     for script, given, ranks in commands:
-        monkeypatch.setattr("sys.argv", [f"{script}.py", *given])
         monkeypatch.setattr(world, "WORLD_SIZE", ranks)
-        module = MODULES[script]
         if "--resume_from_checkpoint" in given:
-            rlvr.flags.command_line.parse(module.Config(), given)
+            rlvr.flags.command_line.parse(MODULES[script].Config(), given)
         else:
-            rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
+            parsed(script, *given)
 
 
 # ----------------------------------------------------------------------- verifiers, your own script
@@ -268,9 +239,9 @@ def test_verifiers_and_protocols_of_the_tables():
     assert protocols == {name: as_flags(preset) for name, preset in PROTOCOLS.items()}
 
 
-def test_your_own_algorithm(run_once, tmp_path, monkeypatch):
+def test_your_own_algorithm(run, tmp_path, monkeypatch):
     """Its function and its two lines, put where the README says, are a script that trains."""
-    section = README.partition("## Your own algorithm\n")[2].partition("\n## ")[0]
+    section = section_of_readme("Your own algorithm")
     (function,) = re.findall(r"```python\n(.*?)```", section, re.S)
     flag, call = re.findall(r"`((?:hardness:|advantages =) [^`]*)`", section)
     script = (ROOT / "grpo.py").read_text()
@@ -283,7 +254,7 @@ def test_your_own_algorithm(run_once, tmp_path, monkeypatch):
         script = script.replace(before, after)
     (tmp_path / "mine.py").write_text(script)
     monkeypatch.syspath_prepend(tmp_path)
-    run_once("mine", tmp_path / "run", hardness=2)
+    assert run("mine", hardness=2, **UNTAUGHT).code == 0
     assert json.loads((tmp_path / "run" / "config.json").read_text())["hardness"] == 2
 
     rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]])  # p = 1/4
@@ -293,7 +264,6 @@ def test_your_own_algorithm(run_once, tmp_path, monkeypatch):
 
 
 def test_the_programs_of_the_questions_print_what_stands_below_them(capsys):
-    """And the table has many symptoms, most with a command: test_commands_are_taken reads those."""
     pairs = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", TEXTS["questions.md"], re.S)
     assert len(pairs) == 3
     for program, printed in pairs:
@@ -301,4 +271,3 @@ def test_the_programs_of_the_questions_print_what_stands_below_them(capsys):
         assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
             line.strip() for line in printed.splitlines()
         ]
-    assert len([*tables("questions.md", "symptom")]) >= 15

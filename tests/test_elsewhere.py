@@ -17,8 +17,6 @@ from enum import Enum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
-import rlvr.policy.tiny
-
 import against
 import datasets
 import numpy as np
@@ -63,13 +61,10 @@ def trainers():
 
 
 @pytest.fixture(scope="module")
-def tiny_folder(tmp_path_factory):
+def tiny_folder(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        policy, tokenizer = rlvr.policy.tiny.build_tiny()
-    policy.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    for part in tiny:
+        part.save_pretrained(folder)
     return folder
 
 

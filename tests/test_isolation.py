@@ -76,20 +76,24 @@ def questions_of(action):
 
 
 @pytest.fixture
-def mark(tmp_path):
-    """A new file: what a refused action must not make."""
-    return tmp_path / "marker"
+def fill_in(tmp_path, scratch):
+    """fill_in(template, name=value, ...) -> a program with the paths and numbers that it names.
 
-
-@pytest.fixture
-def kept(tmp_path):
-    """A file that every user may write, which programs have to leave as it is."""
+    Afterwards {mark} is not there, and {kept}, which every user may write, is as it was.
+    """
     tmp_path.chmod(0o777)
-    path = tmp_path / "kept"
-    path.write_text("kept as it is")
-    path.chmod(0o666)
-    yield path
-    assert path.read_text() == "kept as it is"
+    mark, kept = tmp_path / "marker", tmp_path / "kept"
+    kept.write_text("kept as it is")
+    kept.chmod(0o666)
+
+    def fill(template, **others):
+        for name, value in dict(mark=mark, kept=kept, **others).items():
+            template = template.replace(f"{{{name}}}", str(value))
+        return template
+
+    yield fill
+    assert kept.read_text() == "kept as it is"
+    assert traces(scratch, [mark]) == []
 
 
 @pytest.mark.parametrize(
@@ -99,38 +103,29 @@ def kept(tmp_path):
         pytest.param(REFUSED, id="all", marks=pytest.mark.slow),
     ],
 )
-def test_what_does_nothing_outside(templates, mark, kept, scratch):
+def test_what_does_nothing_outside(templates, fill_in):
     """What a program comes upon by accident. The next programs are judged as ever."""
-    actions = [filled_in(template, mark, kept) for template in templates]
+    actions = map(fill_in, templates)
     grade_all([question for action in actions for question in questions_of(action)], 5)
-    assert traces(scratch, [mark]) == []
     assert grade_all([RIGHT] * 2, 60) == [(1.0, "")] * 2
 
 
-def filled_in(template, mark, kept, **others):
-    """A program with the paths and numbers that it names in braces."""
-    for name, value in dict(mark=mark, kept=kept, **others).items():
-        template = template.replace(f"{{{name}}}", str(value))
-    return template
-
-
 @pytest.mark.slow
-def test_what_only_the_system_can_refuse(way, mark, kept, scratch):
+def test_what_only_the_system_can_refuse(way, fill_in):
     """Bubblewrap does. The fallback says at the start of a run that it does not."""
     if way != "bubblewrap":
         pytest.skip("open without bubblewrap, and said so")
     grader = pool.IDLE_GRADERS.get()
     pool.IDLE_GRADERS.put(grader)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        numbers = dict(grader=grader.pid, port=server.getsockname()[1])
-        actions = [filled_in(each, mark, kept, **numbers) for each in BEYOND_HOOKS]
+        port = server.getsockname()[1]
+        actions = [fill_in(each, grader=grader.pid, port=port) for each in BEYOND_HOOKS]
         questions = [("code", block(action), outputs("kept as it is")) for action in actions]
         rewards = [reward for reward, _ in grade_all(questions, 3)]
         assert rewards == [0] * len(actions)
         server.settimeout(0)
         with pytest.raises(BlockingIOError):
             server.accept()
-    assert traces(scratch, [mark]) == []
     assert os.sched_getscheduler(grader.pid) == os.SCHED_OTHER
     assert grader.poll() is None
     assert grade_all([RIGHT] * 2, 60) == [(1.0, "")] * 2
@@ -257,9 +252,7 @@ def test_a_sandbox_that_starts_at_the_third_attempt(refusals, monkeypatch, quest
 def test_a_run_with_programs_begins_with_the_line(tiny, tmp_path, capsys):
     """By rank 0, and only where there are programs."""
     for verifier, gold in [("code", "assert f(1) == 2"), ("math", "2")]:
-        rows = [json.dumps(dict(prompt=f"{n}?", answer=gold)) for n in range(8)]
         file = tmp_path / f"{verifier}.jsonl"
-        file.write_text("\n".join(rows))
-        config = Config(dataset=str(file), verifier=verifier, eval_problems=2)
-        load_problems(config, tiny[1])
+        file.write_text(json.dumps(dict(prompt="Why?", answer=gold)))
+        load_problems(Config(eval_dataset=str(file), verifier=verifier, max_steps=0), tiny[1])
         assert (isolation.describe() in capsys.readouterr().out) == (verifier == "code")

@@ -2,14 +2,13 @@
 
 import copy
 
-import rlvr.flags.command_line
 from rlvr import world
 from rlvr.tasks.problems import Problem
 from rlvr.tasks.prompts import write_prompts
 from rlvr.verify import SYSTEM_PROMPTS
 
 import pytest
-from test_docs import MODULES, TEXTS, commands_of
+from test_docs import TEXTS, commands_of
 
 ALL = 0  # --eval_problems of a whole set
 # What each command has to say, or None where its paper prints nothing. Minibatches are counted in
@@ -27,10 +26,16 @@ MATH = dict(dataset="math", num_generations=8, temperature=1.0, eval_problems=AL
 AGRAE = dict(learning_rate=1e-6, max_completion_length=2048, num_train_epochs=20, max_steps=None)
 AGRAE_EVALUATION = dict(eval_temperature=0.6, top_p=0.95, length_of_an_evaluation=4096)
 # two-stage dynamics 4.1, B.5 and C.2; no number of steps
-TWO_STAGE_PROMPT = dict(system_prompt="assistant", user_suffix="boxed")
+TWO_STAGE_EVALUATION = dict(
+    system_prompt="assistant",
+    user_suffix="boxed",
+    eval_temperature=0.6,
+    top_p=0.95,
+    length_of_an_evaluation=3072,
+)
 TWO_STAGE = dict(
     **MATH,
-    **TWO_STAGE_PROMPT,
+    **TWO_STAGE_EVALUATION,
     variant="two-stage-grpo-n",
     negatives_only=True,
     prompts_per_step=1024,
@@ -45,17 +50,8 @@ TWO_STAGE = dict(
     num_train_epochs=None,
     eval_dataset="",  # the test set of MATH, for Figures 2 and 4: greedy, and entropy
     eval_samples=1,
-    eval_temperature=0.6,
-    top_p=0.95,
-    length_of_an_evaluation=3072,
 )
-TWO_STAGE_TABLES = dict(
-    **TWO_STAGE_PROMPT,
-    eval_samples=256,
-    eval_temperature=0.6,
-    top_p=0.95,
-    length_of_an_evaluation=3072,
-)
+TWO_STAGE_TABLES = dict(**TWO_STAGE_EVALUATION, eval_samples=256)
 # AsymGRPO 4.2, Appendices G and H; curves at temperature 0, which is the metric `greedy`
 FIVE_SETS = "math500,aime24,aime25,amc23,olympiadbench"
 ASYMGRPO = dict(
@@ -83,154 +79,141 @@ ASYMGRPO_TABLES = dict(
 # FADE 3, 10, 11.1, 11.2: two samples for each k of pass@k, up to 100
 FADE = dict(eval_problems=ALL, eval_temperature=1.0, top_p=1.0)
 RECIPES = [
-    (
-        "agrae",
-        8,
-        dict(
-            **MATH,
-            **AGRAE,
-            **AGRAE_EVALUATION,
-            variant="agrae",
-            alpha=1.0,
-            prompts_per_step=1024,
-            minibatch_size=256 * 8,
-            eval_dataset="",
-            eval_samples=4,
-        ),
+    dict(
+        command=("agrae", 8),
+        **MATH,
+        **AGRAE,
+        **AGRAE_EVALUATION,
+        variant="agrae",
+        alpha=1.0,
+        prompts_per_step=1024,
+        minibatch_size=256 * 8,
+        eval_dataset="",
+        eval_samples=4,
     ),
-    (
-        "agrae",
-        8,
-        dict(
-            **AGRAE_EVALUATION,
-            eval_dataset="math,aime25,amc23",  # Tables 2, 5 and 6
-            eval_problems=ALL,
-            eval_samples=256,
-        ),
+    dict(
+        command=("agrae", 8),
+        **AGRAE_EVALUATION,
+        eval_dataset="math,aime25,amc23",  # Tables 2, 5 and 6
+        eval_problems=ALL,
+        eval_samples=256,
     ),
-    ("grpo", 8, TWO_STAGE),
-    (
-        "grpo",
-        8,
-        dict(**TWO_STAGE_TABLES, eval_dataset="math500,aime24,aime25,amc23", eval_problems=ALL),
+    dict(command=("grpo", 8), **TWO_STAGE),
+    dict(
+        command=("grpo", 8),
+        **TWO_STAGE_TABLES,
+        eval_dataset="math500,aime24,aime25,amc23",
+        eval_problems=ALL,
     ),
-    ("grpo", 8, dict(**TWO_STAGE_TABLES, eval_dataset="arc,mmlu-pro", eval_problems=128)),
-    (
-        "asymgrpo",
-        4,
-        dict(
-            **ASYMGRPO,
-            prompts_per_step=128,
-            minibatch_size=64 * 8,
-            max_completion_length=4096,
-            length_of_an_evaluation=4096,
-            chat_template_kwargs='{"enable_thinking": false}',
-        ),
+    dict(command=("grpo", 8), **TWO_STAGE_TABLES, eval_dataset="arc,mmlu-pro", eval_problems=128),
+    dict(
+        command=("asymgrpo", 4),
+        **ASYMGRPO,
+        prompts_per_step=128,
+        minibatch_size=64 * 8,
+        max_completion_length=4096,
+        length_of_an_evaluation=4096,
+        chat_template_kwargs='{"enable_thinking": false}',
     ),
-    (
-        "asymgrpo",
-        4,
-        dict(
-            **ASYMGRPO,
-            prompts_per_step=512,
-            minibatch_size=128 * 8,
-            max_completion_length=2560,
-            length_of_an_evaluation=2560,
-        ),
+    dict(
+        command=("asymgrpo", 4),
+        **ASYMGRPO,
+        prompts_per_step=512,
+        minibatch_size=128 * 8,
+        max_completion_length=2560,
+        length_of_an_evaluation=2560,
     ),
-    ("asymgrpo", 4, dict(**ASYMGRPO_TABLES, eval_dataset="aime24,aime25,amc23", eval_samples=10)),
-    ("asymgrpo", 4, dict(**ASYMGRPO_TABLES, eval_dataset="math500,olympiadbench", eval_samples=5)),
-    (
-        "fade",
-        8,
-        dict(
-            **FADE,
-            variant="fade",
-            alpha_max=3.0,
-            ema_beta=0.02,
-            target_entropy=None,
-            epsilon=0.2,
-            aggregation="constant",
-            prompts_per_step=None,
-            num_generations=None,
-            minibatch_size=None,
-            learning_rate=1e-7,
-            temperature=1.0,
-            max_completion_length=8192,
-            max_steps=20000,
-            num_train_epochs=None,
-            eval_dataset="livecodebench-v6",
-            eval_samples=1,
-            length_of_an_evaluation=8192,
-        ),
+    dict(
+        command=("asymgrpo", 4),
+        **ASYMGRPO_TABLES,
+        eval_dataset="aime24,aime25,amc23",
+        eval_samples=10,
     ),
-    (
-        "fade",
-        8,
-        dict(
-            **FADE,
-            eval_dataset="livecodebench-v5,livecodebench-v6",  # Tables 3 and 6
-            eval_samples=256,
-            length_of_an_evaluation=8192,
-        ),
+    dict(
+        command=("asymgrpo", 4),
+        **ASYMGRPO_TABLES,
+        eval_dataset="math500,olympiadbench",
+        eval_samples=5,
     ),
-    (
-        "fade",
-        8,
-        dict(
-            **FADE,
-            eval_dataset="aime24,aime25",  # Table 4
-            eval_samples=256,
-            length_of_an_evaluation=14000,
-        ),
+    dict(
+        command=("fade", 8),
+        **FADE,
+        variant="fade",
+        alpha_max=3.0,
+        ema_beta=0.02,
+        target_entropy=None,
+        epsilon=0.2,
+        aggregation="constant",
+        prompts_per_step=None,
+        num_generations=None,
+        minibatch_size=None,
+        learning_rate=1e-7,
+        temperature=1.0,
+        max_completion_length=8192,
+        max_steps=20000,
+        num_train_epochs=None,
+        eval_dataset="livecodebench-v6",
+        eval_samples=1,
+        length_of_an_evaluation=8192,
     ),
-    (
-        "cwgrpo",  # 3.1, Apps. B and C, Table 5; how it evaluates is of its released code
-        4,
-        dict(
-            variant="paper",
-            dataset="open-rs",
-            prompts_per_step=12,
-            num_generations=12,
-            minibatch_size=12 * 4 * 3,
-            learning_rate=1e-6,
-            warmup_ratio=0.1,
-            temperature=0.7,
-            max_prompt_length=512,
-            max_completion_length=4096,
-            max_steps=100,
-            num_train_epochs=None,
-            format_weight=1.0,
-            format_tags="think",
-            system_prompt="think",
-            eval_dataset="aime24,math500,amc23,minerva,olympiadbench",
-            eval_problems=ALL,
-            eval_samples=1,
-            eval_temperature=0.6,
-            top_p=0.95,
-            length_of_an_evaluation=32768,
-        ),
+    dict(
+        command=("fade", 8),
+        **FADE,
+        eval_dataset="livecodebench-v5,livecodebench-v6",  # Tables 3 and 6
+        eval_samples=256,
+        length_of_an_evaluation=8192,
     ),
-    ("grpo", 8, TWO_STAGE),  # Llama
-    (
-        "agrae",  # images
-        8,
-        dict(
-            **AGRAE,
-            **AGRAE_EVALUATION,
-            variant="images",
-            dataset="geo3k",
-            alpha=0.5,
-            format_share=0.9,
-            system_prompt="monologue",
-            prompts_per_step=512,
-            num_generations=5,
-            minibatch_size=256 * 5,  # that of the text runs, since none is printed
-            temperature=1.0,
-            eval_dataset="geo3k,mathvision,mathverse",
-            eval_problems=ALL,
-            eval_samples=4,
-        ),
+    dict(
+        command=("fade", 8),
+        **FADE,
+        eval_dataset="aime24,aime25",  # Table 4
+        eval_samples=256,
+        length_of_an_evaluation=14000,
+    ),
+    dict(
+        command=(
+            "cwgrpo",
+            4,
+        ),  # 3.1, Apps. B and C, Table 5; how it evaluates is of its released code
+        variant="paper",
+        dataset="open-rs",
+        prompts_per_step=12,
+        num_generations=12,
+        minibatch_size=12 * 4 * 3,
+        learning_rate=1e-6,
+        warmup_ratio=0.1,
+        temperature=0.7,
+        max_prompt_length=512,
+        max_completion_length=4096,
+        max_steps=100,
+        num_train_epochs=None,
+        format_weight=1.0,
+        format_tags="think",
+        system_prompt="think",
+        eval_dataset="aime24,math500,amc23,minerva,olympiadbench",
+        eval_problems=ALL,
+        eval_samples=1,
+        eval_temperature=0.6,
+        top_p=0.95,
+        length_of_an_evaluation=32768,
+    ),
+    dict(command=("grpo", 8), **TWO_STAGE),  # Llama
+    dict(
+        command=("agrae", 8),  # images
+        **AGRAE,
+        **AGRAE_EVALUATION,
+        variant="images",
+        dataset="geo3k",
+        alpha=0.5,
+        format_share=0.9,
+        system_prompt="monologue",
+        prompts_per_step=512,
+        num_generations=5,
+        minibatch_size=256 * 5,  # that of the text runs, since none is printed
+        temperature=1.0,
+        eval_dataset="geo3k,mathvision,mathverse",
+        eval_problems=ALL,
+        eval_samples=4,
     ),
 ]
 SECTION = TEXTS["real-models.md"].partition("## The papers' settings\n")[2]
@@ -238,19 +221,18 @@ COMMANDS = [*commands_of("\n".join(SECTION.split("```")[1::2]))]
 
 
 def test_every_command_is_compared():
-    assert [(script, ranks) for script, _, ranks in COMMANDS] == [row[:2] for row in RECIPES]
+    written = [(script, ranks) for script, _, ranks in COMMANDS]
+    assert written == [recipe["command"] for recipe in RECIPES]
 
 
 @pytest.fixture
-def config_of(monkeypatch):
+def config_of(parsed, monkeypatch):
     """config_of(number): the flags of a command, with its variant and all defaults."""
 
     def parse(number):
         script, given, ranks = COMMANDS[number]
-        monkeypatch.setattr("sys.argv", [f"{script}.py", *given])
         monkeypatch.setattr(world, "WORLD_SIZE", ranks)
-        module = MODULES[script]
-        return rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
+        return parsed(script, *given)
 
     return parse
 
@@ -258,12 +240,12 @@ def config_of(monkeypatch):
 @pytest.mark.parametrize("number", range(len(RECIPES)))
 def test_a_command_is_what_its_paper_prints(config_of, number):
     """All that is printed, be it by a flag, a variant or a default; nothing is left out."""
-    config, printed = config_of(number), RECIPES[number][2]
+    config, printed = config_of(number), RECIPES[number]
     assert printed.keys() >= (TRAINING | EVALUATION if config.max_steps else EVALUATION)
     for name, value in printed.items():
         if name == "length_of_an_evaluation":
             assert (config.eval_max_completion_length or config.max_completion_length) == value
-        elif value is not None:
+        elif name != "command" and value is not None:
             assert getattr(config, name) == value, name
 
 
