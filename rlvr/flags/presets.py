@@ -17,8 +17,8 @@ LARGE = dict(
 # Beside LARGE, the defaults for arithmetic, so that a model of some 100 M parameters learns it on a
 # CPU within minutes.
 ARITHMETIC = dict(
-    learning_rate=3e-5,
-    max_steps=16,
+    learning_rate=1e-5,
+    max_steps=24,
     prompts_per_step=8,
     minibatch_size=64,
     max_prompt_length=64,
