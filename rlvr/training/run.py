@@ -336,8 +336,9 @@ class Run:
             status.clear_line()
             print(f"\nall in {self.folder}: {files}")
             if self.stopped:
-                script, ranks = Path(sys.argv[0]).name, world.WORLD_SIZE
-                start = "python" if ranks == 1 else f"torchrun --nproc_per_node {ranks}"
-                print(f"to go on: {start} {script} --resume_from_checkpoint {self.folder}")
+                script, launcher = Path(sys.argv[0]).name, "python"
+                if world.WORLD_SIZE > 1:
+                    launcher = f"torchrun --nproc_per_node {world.LOCAL_WORLD_SIZE}"
+                print(f"to go on: {launcher} {script} --resume_from_checkpoint {self.folder}")
         # A rank that ended earlier would be silent, and rank 0 would give up its long report.
         gather([])
