@@ -229,8 +229,6 @@ def compute_old_and_ref_logprobs(batch: Batch, policy, reference, config) -> Non
 
     The first minibatch is left out: its own forward pass gives its old log-probs for free.
     """
-    # A KL penalty to nothing would be 0 in silence.
-    assert reference is not None or config.beta == 0, "--beta needs a reference policy"
     later = range(config.minibatch_size // world.WORLD_SIZE, len(batch.samples))
     logprobs, _ = rlvr.policy.frozen_logprobs(policy, batch.samples, config, later)
     batch.old_logprobs[later] = logprobs[later]
@@ -307,7 +305,7 @@ def ppo_clip_loss(
     clipped = ratio.clamp(low, high)  # [m, T]
     objective = torch.min(ratio * advantages, clipped * advantages)  # [m, T]
     kl = torch.zeros_like(ratio)
-    if ref_logprobs is not None:
+    if beta > 0:
         log_ref_ratio = ref_logprobs - logprobs  # [m, T]
         kl = log_ref_ratio.exp() - log_ref_ratio - 1  # [m, T]
     loss = -(weights * (objective - beta * kl + entropy_coef * entropy)).sum()

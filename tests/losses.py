@@ -48,6 +48,6 @@ def kl_penalty(logprobs, ref_logprobs):
     """The k3 estimate of each token, of log-probs in any shape."""
     zeros, ones = torch.zeros_like(logprobs), torch.ones_like(logprobs)
     _, parts = common.ppo_clip_loss(
-        logprobs, logprobs, zeros, ones, ones, ref_logprobs=ref_logprobs
+        logprobs, logprobs, zeros, ones, ones, ref_logprobs=ref_logprobs, beta=1.0
     )
     return parts["kl"]

@@ -75,6 +75,7 @@ MUTANTS = {
             ("factor = -grad_logprobs[:, None]", "factor = grad_logprobs[:, None]"),
             ("(logp + entropies[:, None])", "(logp - entropies[:, None])"),
             ("                grad.div_(ctx.temperature)", "                pass"),
+            ("        ctx.kept = []  # they are", "        # they are"),
             ("(targets < start + size)", "(targets <= start + size)"),
         ],
     ),

@@ -84,8 +84,8 @@ MISTAKES = [
         "reference = rlvr.policy.load_reference(policy, config)",
         "reference = None",
         dict(beta=0.1),
-        AssertionError,
-        "--beta needs a reference",
+        TypeError,
+        "NoneType",
     ),
     ("return advantages, {}", 'return advantages, {"p": batch.rewards}', {}, TypeError, "not JSON"),
 ]

@@ -18,6 +18,8 @@ import torch
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
+MOST_KEPT = 2**26  # logits [M, V] that wait for the backward pass: 256 MB in fp32
+
 
 def plain_logprobs(hidden, weight, targets, temperature):
     """What LinearLogProbs computes, as a textbook writes it; it needs [M, V] memory.
@@ -44,7 +46,8 @@ class LinearLogProbs(torch.autograd.Function):
     """log pi(target) and entropy of pi = softmax(z), z = hidden W^T / temperature, in tiles.
 
     The vocabulary is cut into tiles, whose results build up: log Z, and the mean of z under pi.
-    The entropy is log Z - mean. The backward pass computes the tiles again, with
+    The entropy is log Z - mean. The backward pass computes the tiles again, unless they are few and
+    were kept, with
 
         d log pi(target) / d z = onehot(target) - pi
         d entropy / d z = -pi (log pi + entropy)
@@ -77,9 +80,11 @@ class LinearLogProbs(torch.autograd.Function):
         log_z = torch.full_like(targets, -torch.inf, dtype=dtype)  # [M]
         mean = torch.zeros_like(log_z)  # [M]
         chosen = torch.zeros_like(log_z)  # [M], the targets' logits
-        for _, logits, inside, columns in LinearLogProbs.tiles(
-            hidden, weight, targets, temperature
-        ):
+        ctx.kept = []
+        for tile in LinearLogProbs.tiles(hidden, weight, targets, temperature):
+            _, logits, inside, columns = tile
+            if len(hidden) * len(weight) <= MOST_KEPT:
+                ctx.kept.append(tile)
             chosen = torch.where(inside, logits.gather(1, columns)[:, 0], chosen)
             largest = logits.amax(1, keepdim=True)  # [M, 1]
             powers = (logits - largest).exp_()  # [M, v]
@@ -100,9 +105,9 @@ class LinearLogProbs(torch.autograd.Function):
         of_entropy = bool(grad_entropies.any())  # mostly not: it is logged alone
         grad_hidden = torch.zeros_like(hidden, dtype=log_z.dtype)
         grad_weight = torch.empty_like(weight)
-        for words, logits, inside, columns in LinearLogProbs.tiles(
-            hidden, weight, targets, ctx.temperature
-        ):
+        tiles = ctx.kept or LinearLogProbs.tiles(hidden, weight, targets, ctx.temperature)
+        ctx.kept = []  # they are overwritten: another backward pass has to compute them again
+        for words, logits, inside, columns in tiles:
             logp = logits.sub_(log_z[:, None])  # [M, v]
             factor = -grad_logprobs[:, None]  # [M, 1]
             if of_entropy:
@@ -113,7 +118,10 @@ class LinearLogProbs(torch.autograd.Function):
                 grad.div_(ctx.temperature)
             grad = grad.to(hidden.dtype)  # [M, v]
             grad_hidden += product(grad, weight[words].to(hidden.dtype))
-            grad_weight[words] = product(grad.T, hidden)
+            if grad.dtype == grad_weight.dtype:
+                torch.mm(grad.T, hidden, out=grad_weight[words])
+            else:
+                grad_weight[words] = product(grad.T, hidden)
         return grad_hidden.to(hidden.dtype), grad_weight, None, None
 
 
