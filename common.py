@@ -180,7 +180,7 @@ def decode(policy, prompts, stops, max_tokens, temperature=1.0, top_p=1.0, image
         if temperature == 0:
             drawn = logp.argmax(-1, keepdim=True)  # [n, 1]
         else:
-            drawn = nucleus(logp.exp(), top_p).multinomial(1)  # [n, 1]
+            drawn = draw(nucleus(logp.exp(), top_p))  # [n, 1]
         chosen = logp.gather(1, drawn)  # [n, 1]
 
         for i, token, value in zip(range(len(rows)), drawn.tolist(), chosen.tolist(), strict=True):
@@ -207,6 +207,16 @@ def nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
     largest, tokens = probabilities.sort(-1, descending=True)
     before = largest.cumsum(-1) - largest  # [n, V], of all likelier tokens together
     return torch.zeros_like(probabilities).scatter(-1, tokens, largest * (before < top_p))
+
+
+def draw(probabilities: torch.Tensor) -> torch.Tensor:
+    """A token of each row by its probability: [n, V] -> [n, 1].
+
+    It does what multinomial(1) does, by one random number a row; that one draws V of them.
+    """
+    sums = probabilities.cumsum(-1, dtype=torch.float64)  # [n, V]
+    points = sums[:, -1:] * torch.rand(len(sums), 1, dtype=torch.float64, device=sums.device)
+    return torch.searchsorted(sums, points, right=True)  # [n, 1], of the first sum above the point
 
 
 # ------------------------------------------------------------------------------------ log-probs

@@ -64,6 +64,7 @@ MUTANTS = {
             ("if token[0] in stops:", "if token[0] == 0:"),
             ("(temperature or 1.0)).log_softmax", "1.0).log_softmax"),
             ("before = largest.cumsum(-1) - largest", "before = largest.cumsum(-1)"),
+            ("points = sums[:, -1:] * torch.rand(", "points = torch.rand("),
             ("rows, drawn = [rows[i] for i in alive], drawn[alive]", "rows = rows[: len(alive)]"),
         ],
     ),

@@ -23,7 +23,7 @@ import transformers
 from samples import PROMPTS
 from test_prompts import CHATML
 
-from common import decode, nucleus, token_logprobs
+from common import decode, draw, nucleus, token_logprobs
 
 STOP = 3  # of `four`
 
@@ -185,6 +185,11 @@ def test_nucleus():
     assert kept[1].tolist() == pytest.approx([0.7, 0, 0, 0])
     assert nucleus(probabilities, 1e-9).count_nonzero(1).tolist() == [1, 1]
     assert nucleus(probabilities, 1.0) is probabilities
+    # 5 of 7 draws are the likeliest then; the limit is 4 standard deviations
+    torch.manual_seed(0)
+    counts = draw(kept[:1].expand(7000, 4)).flatten().bincount(minlength=4)
+    assert counts[1].item() == pytest.approx(5000, abs=151)
+    assert counts[kept[0] == 0].sum() == 0
 
 
 def test_logits_that_are_nan_end_the_run(sharp):
