@@ -3,25 +3,149 @@
     python studies/claims.py                     # until all is decided or at its last look
     python studies/claims.py --language_model    # the same claims with SmolLM2-135M
     python studies/claims.py --report            # CLAIMS.md and its figures, from what has been run
-    python studies/claims.py --mine my.py        # a script of yours against grpo.py: claims_mine.py
+    python studies/claims.py --mine my.py        # a script of yours against grpo.py
 
-claims_rows.py has the claims and the runs, claims_runs.py the choice of learning rates, and
-claims_rule.py the rule of the verdicts. Each finished run leaves a line in studies/results, and is
-not made again. So the same command goes on where it was stopped.
+claims_rows.py has the claims and the runs, claims_runs.py the choice of learning rates,
+claims_rule.py the rule of the verdicts, and claims_page.py what the page shows. Each finished run
+leaves a line in studies/results, and is not made again. So the same command goes on where it was
+stopped.
+
+With --mine, copies of grpo.py in which you have changed a function are compared with it. They get
+their learning rates by the same tries as all others. Then all start from the shipped policies, with
+the same problems for a seed, and are compared seed by seed: at the end, and where both have the
+same pass@1. A changed file is another script, with runs of its own.
 """
 
 import argparse
+import hashlib
 import os
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import project
 
-from rlvr.errors import UserError, fail
+from rlvr.errors import UserError, fail, reading
+from rlvr.flags.command_line import names_of
 
-import claims_mine
 import claims_page
-import claims_runs
+import numpy as np
+from claims_rows import Row
+from claims_rule import differences, interval, matched
+from claims_runs import (
+    FOLDER,
+    MODEL_PLAN,
+    PLAN,
+    Job,
+    by_seed,
+    names_of_lines,
+    run_all,
+    run_jobs,
+    tuning_jobs,
+)
+from run_scripts import read_results
+
+METRICS = "pass@1", "pass@16", "entropy"  # of --mine
+OF_THE_STUDY = (
+    "learning_rate",
+    "seed",
+    "base",
+    "numbers",
+    "eval_",
+)  # flags of --mine do not begin so
+
+
+def read_script(typed: str) -> tuple[str, str]:
+    """The name of a script's runs, and its command; UserError for what cannot be run.
+
+    The command has a copy of the script as it is now: it may change before its runs are made.
+    """
+    try:
+        script, *flags = [typed] if Path(typed).is_file() else shlex.split(typed)
+    except ValueError as error:
+        raise UserError(f"--mine {typed!r} is not a file and its flags: {error}") from error
+    for name in sorted(names_of(flags)):
+        if name.startswith(OF_THE_STUDY):
+            raise UserError(f"--mine takes no --{name}, which the study gives to all scripts alike")
+    with reading(script):
+        path = Path(script).resolve()
+        content = path.read_bytes()
+    digest = hashlib.sha256(content + shlex.join(flags).encode()).hexdigest()[:8]
+    copy = FOLDER / f"{path.stem}-{digest}.py"
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_bytes(content)
+    # what stands beside the script can be imported
+    os.environ["PYTHONPATH"] = f"{os.environ.get('PYTHONPATH', '')}{os.pathsep}{path.parent}"
+    return copy.stem, shlex.join([str(copy), *flags])
+
+
+def compare(given) -> None:
+    """Make the runs of --mine that are missing, and print the table."""
+    theirs, command = read_script(given.against or str(project.ROOT / "grpo.py"))
+    labels, commands = {theirs: given.against or "grpo.py"}, {}
+    for typed in given.mine:
+        name, commands[name] = read_script(typed)
+        labels[name] = typed
+    if theirs in commands:
+        raise UserError(f"{labels[theirs]} is what yours is compared with: change a copy of it")
+    commands[theirs] = command  # the last: what one of yours refuses ends the study soon
+    plan = replace(PLAN, runs=dict.fromkeys(PLAN.runs, commands), results=FOLDER / "mine.jsonl.gz")
+    if given.quick:
+        plan = replace(
+            plan,
+            steps=2,
+            flags="--prompts_per_step 4 --num_generations 4 --minibatch_size 8",
+            evaluated="--eval_problems 2 --eval_samples 16",
+            results=FOLDER / "mine-quick.jsonl.gz",
+            tuned_on=None,
+        )
+    while plan.tuned_on and (jobs := tuning_jobs(read_results(plan.results), plan, commands)):
+        run_jobs(jobs, plan, given.processes)
+    lines = read_results(plan.results)
+    called = names_of_lines(lines, plan)
+    seeds = range(given.seeds or (2 if given.quick else 8))
+    jobs = [Job(base, name, seed) for seed in seeds for (base, _), name in called.items()]
+    if missing := [job for job in jobs if job not in lines]:
+        run_jobs(missing, plan, given.processes)
+    found = by_seed(read_results(plan.results), called)
+    print(*table(found, called, labels), sep="\n")
+
+
+def table(found: dict, called: dict, labels: dict[str, str]) -> list[str]:
+    """The lines of the table, and one on what it says; the first label is what is compared with."""
+    rows, differs = [], False
+    theirs, *others = labels
+    for base in PLAN.runs:
+        starts = [line["evaluations"][0] for line in found[base, theirs]]
+        rows.append([base, "before training", "", *means(starts)])
+        for name, label in labels.items():
+            rate = called[base, name].rsplit(" at ", 1)[1]
+            rows.append(
+                [base, label, rate, *means([line["numbers"] for line in found[base, name]])]
+            )
+        for name in others:
+            for where, values_of in (("", differences), (", at equal pass@1", matched)):
+                cells = []
+                for metric in METRICS:
+                    values = values_of(found, base, Row("", "", "", metric, name, theirs))
+                    differs = differs or values.any()
+                    cells.append(difference_cell(values) if len(values) else "0")
+                rows.append([base, f"{labels[name]} less {labels[theirs]}{where}", "", *cells])
+    note = "An interval that holds 0 leaves open which is higher. More --seeds make it narrower."
+    if not differs:
+        note = "All have learnt exactly the same: is what you have changed called?"
+    return [*project.markdown_table(["base", "run", "rate", *METRICS], rows), "", note]
+
+
+def difference_cell(values) -> str:
+    """The mean, and the ends of its 95% interval."""
+    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*interval(values))
+
+
+def means(numbers: list[dict]) -> list[str]:
+    """Cells of the mean of each of METRICS."""
+    return [f"{np.mean([each[metric] for each in numbers]):.3f}" for metric in METRICS]
 
 
 def main(given) -> None:
@@ -31,27 +155,22 @@ def main(given) -> None:
     if given.processes < 1:
         raise UserError("--processes must be 1 or more")
     if given.mine:
-        plan = claims_mine.plan_of(given.quick, given.runs)
-        seeds = given.seeds or (2 if given.quick else 8)
-        claims_mine.compare(given.mine, given.against, given.runs, plan, seeds, given.processes)
+        compare(given)
         return
     if not given.report:
-        plan = claims_runs.MODEL_PLAN if given.language_model else claims_runs.PLAN
-        claims_runs.run_all(plan, given.runs, given.processes)
-    claims_page.write_report(given.out)
+        run_all(MODEL_PLAN if given.language_model else PLAN, given.processes)
+    claims_page.write_report(project.STUDIES)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--language_model", action="store_true", help="the runs of SmolLM2-135M")
     parser.add_argument("--report", action="store_true", help="write the page, and run nothing")
-    parser.add_argument("--quick", action="store_true", help="of --mine: tiny runs, to try it out")
     parser.add_argument("--mine", nargs="+", help='copies of grpo.py: my.py "my.py --beta 1"')
     parser.add_argument("--against", help="what --mine is compared with, instead of grpo.py")
+    parser.add_argument("--quick", action="store_true", help="of --mine: tiny runs, to try it out")
     parser.add_argument("--seeds", type=int, help="of --mine: how many; 8, with --quick 2")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time")
-    parser.add_argument("--runs", type=Path, default="runs/claims", help="folder for the runs")
-    parser.add_argument("--out", type=Path, default=project.STUDIES, help="folder for the report")
     try:
         main(parser.parse_args())
     except UserError as error:

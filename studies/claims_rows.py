@@ -1,32 +1,11 @@
-"""What claims.py tries: the starting policies, the runs, and the papers' claims about them."""
+"""What claims.py tries: the runs, and the papers' claims about them."""
 # ruff: noqa: E501  (a claim is one line of a table)
 
 from typing import NamedTuple
 
-
-class Base(NamedTuple):
-    """A starting policy, the problems that it is trained on, and how its learning rates are found.
-
-    Where rates are tuned, the grid begins around these two.
-    """
-
-    model: str
-    problems: str = ""
-    rate: str = "1e-4"
-    equal_rate: str = "3e-5"  # of runs with EQUAL; lr max|A| of FADE's `mean` is GRPO's then
-    tuned_on: str = ""  # the base that rates are tuned on; "" for none
-
-
 LANGUAGE_MODEL = "SmolLM2-135M"
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
-# The language model starts where eight steps of GRPO have taught it the form of an answer.
-FORM = f"grpo --model {MODEL} --dataset arithmetic --learning_rate 1e-5 --max_steps 8 --seed 1000"
-BASES = {
-    "middle": Base("--base middle", tuned_on="middle"),
-    "strong": Base("--base strong", tuned_on="middle"),
-    LANGUAGE_MODEL: Base("--model {form}", "--dataset arithmetic", "1e-5", "3.3e-6"),
-}
-TINY = "middle", "strong"
+MIDDLE = "middle"
 
 START = "start"  # the policy before training
 GROWTH = "Proposition 1"  # trains nothing
@@ -39,123 +18,84 @@ UNTIED = "--no_tie_word_embeddings"
 PRINTED_CLIPPING = "--epsilon 0.2 --epsilon_high 0.2"  # as two-stage dynamics prints it for GSPO
 GSPO_CLIPPING = "--epsilon 3e-4 --epsilon_high 4e-4"
 OF_HEADLINES = {  # the name of a run, and its script and flags
-    "GRPO": "grpo",
-    "A-GRAE": "agrae",
-    "negative-dominant": "agrae --variant negative-dominant",
-    "two-stage GRPO": "grpo --variant two-stage-grpo",
-    "two-stage GRPO-N": "grpo --variant two-stage-grpo-n",
-    "GRPO, tokens": "asymgrpo --variant grpo",
-    "AsymGRPO": "asymgrpo",
-    "FADE": f"fade --target_entropy 0.2 {EQUAL}",  # the start's entropy, so that delta moves
-    "mean": f"fade --weight mean {EQUAL}",
-    "delta 0.5": f"fade --variant asym {EQUAL}",
-    "Power 2": f"fade --variant power {EQUAL}",
-    "EntIncrease": "asymgrpo --variant ent-increase",
-    "CW-GRPO": "cwgrpo",
+    "GRPO": "grpo.py",
+    "A-GRAE": "agrae.py",
+    "negative-dominant": "agrae.py --variant negative-dominant",
+    "two-stage GRPO": "grpo.py --variant two-stage-grpo",
+    "two-stage GRPO-N": "grpo.py --variant two-stage-grpo-n",
+    "GRPO, tokens": "asymgrpo.py --variant grpo",
+    "AsymGRPO": "asymgrpo.py",
+    "FADE": f"fade.py --target_entropy 0.2 {EQUAL}",  # the start's entropy, so that delta moves
+    "mean": f"fade.py --weight mean {EQUAL}",
+    "delta 0.5": f"fade.py --variant asym {EQUAL}",
+    "Power 2": f"fade.py --variant power {EQUAL}",
+    "EntIncrease": "asymgrpo.py --variant ent-increase",
+    "CW-GRPO": "cwgrpo.py",
 }
 FROM_THE_MIDDLE_BASE = {
     **OF_HEADLINES,
-    GROWTH: "entropy_growth",
-    "positive-dominant": "agrae --variant positive-dominant",
-    "hard-focused": "agrae --variant hard-focused",
-    "easy-focused": "agrae --variant easy-focused",
-    "sample level": "agrae --variant sample-level",
-    "group level": "agrae --variant group-level",
-    "W-REINFORCE": "agrae --variant w-reinforce",
-    "GRPO-LEAD": "agrae --variant grpo-lead",
-    "DAPO": "grpo --variant dapo --no_dynamic_sampling",
-    "A-GRAE, DAPO": "agrae --variant agrae-dapo",
-    "Dr.GRPO": "grpo --variant dr-grpo",
-    "A-GRAE, Dr.GRPO": "agrae --variant agrae-dr-grpo",
-    "GSPO": f"grpo --variant two-stage-gspo {GSPO_CLIPPING}",
-    "GSPO-N": f"grpo --variant two-stage-gspo-n {GSPO_CLIPPING}",
-    "GSPO, 0.2": f"grpo --variant two-stage-gspo {PRINTED_CLIPPING}",
-    "GSPO-N, 0.2": f"grpo --variant two-stage-gspo-n {PRINTED_CLIPPING}",
-    LONG: "grpo --variant two-stage-grpo",
-    "REINFORCE": "asymgrpo --variant reinforce --log_gain",
-    "Pos-Only": "asymgrpo --variant pos-only",
-    "Neg-Only": "asymgrpo --variant neg-only --log_gain",
-    "Neg-Only 0.75": "asymgrpo --variant neg-only --beta_neg 0.75 --log_gain",
-    "entropy bonus": "asymgrpo --variant reinforce-entropy --entropy_coef 0.002",
-    "tied 0.7": "asymgrpo --variant symmetric",
-    "clip-higher": "asymgrpo --variant clip-higher",
-    "GRPO, bonus": "asymgrpo --variant grpo-entropy",
-    "Dr.GRPO, tokens": "grpo --variant dr-grpo --aggregation token",
-    "EntDecrease": "asymgrpo --variant ent-decrease",
-    "delta 2": f"fade --weight asym --weight_args delta=2 {EQUAL}",
-    "pass@4": f"fade --weight mix_pass_k --weight_args k=4 {EQUAL}",
-    "alpha only": f"fade --variant alpha-only {EQUAL}",
-    "delta only": f"fade --variant delta-only --target_entropy 0.2 {EQUAL}",
-    "log-schedule": f"fade --variant log-schedule {EQUAL}",
-    "entropy only": f"fade --variant entropy-only --target_entropy 0.2 {EQUAL}",
-    "mean, untied": f"fade --weight mean {EQUAL} {UNTIED}",
-    "delta 0.5, untied": f"fade --variant asym {EQUAL} {UNTIED}",
-    "delta 2, untied": f"fade --weight asym --weight_args delta=2 {EQUAL} {UNTIED}",
-    "Clip-Cov": "cwgrpo --variant clip-cov --clip_cov_fraction 0.01",
+    GROWTH: "studies/entropy_growth.py",
+    "positive-dominant": "agrae.py --variant positive-dominant",
+    "hard-focused": "agrae.py --variant hard-focused",
+    "easy-focused": "agrae.py --variant easy-focused",
+    "sample level": "agrae.py --variant sample-level",
+    "group level": "agrae.py --variant group-level",
+    "W-REINFORCE": "agrae.py --variant w-reinforce",
+    "GRPO-LEAD": "agrae.py --variant grpo-lead",
+    "DAPO": "grpo.py --variant dapo --no_dynamic_sampling",
+    "A-GRAE, DAPO": "agrae.py --variant agrae-dapo",
+    "Dr.GRPO": "grpo.py --variant dr-grpo",
+    "A-GRAE, Dr.GRPO": "agrae.py --variant agrae-dr-grpo",
+    "GSPO": f"grpo.py --variant two-stage-gspo {GSPO_CLIPPING}",
+    "GSPO-N": f"grpo.py --variant two-stage-gspo-n {GSPO_CLIPPING}",
+    "GSPO, 0.2": f"grpo.py --variant two-stage-gspo {PRINTED_CLIPPING}",
+    "GSPO-N, 0.2": f"grpo.py --variant two-stage-gspo-n {PRINTED_CLIPPING}",
+    LONG: "grpo.py --variant two-stage-grpo",
+    "REINFORCE": "asymgrpo.py --variant reinforce --log_gain",
+    "Pos-Only": "asymgrpo.py --variant pos-only",
+    "Neg-Only": "asymgrpo.py --variant neg-only --log_gain",
+    "Neg-Only 0.75": "asymgrpo.py --variant neg-only --beta_neg 0.75 --log_gain",
+    "entropy bonus": "asymgrpo.py --variant reinforce-entropy --entropy_coef 0.002",
+    "tied 0.7": "asymgrpo.py --variant symmetric",
+    "clip-higher": "asymgrpo.py --variant clip-higher",
+    "GRPO, bonus": "asymgrpo.py --variant grpo-entropy",
+    "Dr.GRPO, tokens": "grpo.py --variant dr-grpo --aggregation token",
+    "EntDecrease": "asymgrpo.py --variant ent-decrease",
+    "delta 2": f"fade.py --weight asym --weight_args delta=2 {EQUAL}",
+    "pass@4": f"fade.py --weight mix_pass_k --weight_args k=4 {EQUAL}",
+    "alpha only": f"fade.py --variant alpha-only {EQUAL}",
+    "delta only": f"fade.py --variant delta-only --target_entropy 0.2 {EQUAL}",
+    "log-schedule": f"fade.py --variant log-schedule {EQUAL}",
+    "entropy only": f"fade.py --variant entropy-only --target_entropy 0.2 {EQUAL}",
+    "mean, untied": f"fade.py --weight mean {EQUAL} {UNTIED}",
+    "delta 0.5, untied": f"fade.py --variant asym {EQUAL} {UNTIED}",
+    "delta 2, untied": f"fade.py --weight asym --weight_args delta=2 {EQUAL} {UNTIED}",
+    "Clip-Cov": "cwgrpo.py --variant clip-cov --clip_cov_fraction 0.01",
 }
-# Its completions are of nearly one length, so that one GRPO stands for all three. FADE's target is
-# half of the first step's entropy, as in the paper.
-ALIASES = {"two-stage GRPO": "GRPO", "GRPO, tokens": "GRPO"}
-FROM_THE_LANGUAGE_MODEL = {
-    "GRPO": "grpo",
-    "A-GRAE": "agrae",
-    "two-stage GRPO-N": "grpo --variant two-stage-grpo-n",
-    "AsymGRPO": "asymgrpo",
-    "EntIncrease": "asymgrpo --variant ent-increase",
-    "FADE": f"fade {EQUAL}",
-    "mean": f"fade --weight mean {EQUAL}",
-    "CW-GRPO": "cwgrpo",
-    "GRPO, 3e-5": "grpo --learning_rate 3e-5",
+FROM_THE_LANGUAGE_MODEL = {  # FADE's target is half of the first entropy, as in the paper
+    "GRPO": "grpo.py",
+    "A-GRAE": "agrae.py",
+    "two-stage GRPO-N": "grpo.py --variant two-stage-grpo-n",
+    "AsymGRPO": "asymgrpo.py",
+    "EntIncrease": "asymgrpo.py --variant ent-increase",
+    "FADE": f"fade.py {EQUAL}",
+    "mean": f"fade.py --weight mean {EQUAL}",
+    "CW-GRPO": "cwgrpo.py",
+    "GRPO, 3e-5": "grpo.py --learning_rate 3e-5",
 }
 RUNS = {
     "middle": FROM_THE_MIDDLE_BASE,
     "strong": OF_HEADLINES,
-    "weak": OF_HEADLINES | {name: "" for name in ("positive-dominant", GROWTH)},  # as EARLIER
     LANGUAGE_MODEL: FROM_THE_LANGUAGE_MODEL,
 }
+# Its completions are of nearly one length, so that one GRPO stands for all three.
+ALIASES = {LANGUAGE_MODEL: {"two-stage GRPO": "GRPO", "GRPO, tokens": "GRPO"}}
 
-
-class Job(NamedTuple):
-    """A run: from which base, by which name of RUNS, and with which seed."""
-
-    base: str
-    name: str
-    seed: int
-
-
-class Row(NamedTuple):
-    """A claim: the metric of one run is above that of the other, by about `effect`.
-
-    `above` and `below` are a run, BEST_STATIC or a number. Where `printed`, the effect is the
-    paper's. `far` says what its setting here lacks beside what FAR says of its paper.
-    """
-
-    paper: str
-    section: str
-    text: str
-    metric: str
-    above: str | float
-    below: str | float
-    effect: float
-    printed: bool
-    far: str
-    headline: bool
-
-
-OURS = {  # the least difference that would matter where a paper prints none
-    "pass@1": 0.02,
-    "pass@4": 0.02,
+OURS = {  # the least difference that would matter where a paper prints none; 0.02 of all others
     "pass@16": 0.03,
-    "greedy": 0.02,
-    "entropy": 0.02,
-    "early": 0.02,
-    "late": 0.02,
-    "swing": 0.02,
-    "all_wrong": 0.02,
     "kappa": 0.002,
     "growth": 0.002,
     "correlation": 0.3,
-    "gain": 0.02,
     "reach": 5.0,
     "r1": 0.05,
     "slope": 0.1,
@@ -163,34 +103,8 @@ OURS = {  # the least difference that would matter where a paper prints none
     "top 1% share": 0.03,
     "1 - delta": 0.05,
 }
-OF_NO_PAPER = "no paper's"
-FAR = {  # how far the setting is from the paper's, for every row of it
-    "A-GRAE": "0.3 M parameters for 7 B, 48 steps of 16 x 8 for 20 epochs of 1,024 x 8, pass@16 "
-    "for pass@256",
-    "two-stage dynamics": "0.3 M parameters for 7 B, 48 steps of 16 x 8 for steps of 1,024 x 8, "
-    "pass@16 for pass@256",
-    "AsymGRPO": "0.3 M parameters for 4 B, 48 steps of 16 x 8 for steps of 128 x 8",
-    "FADE": "0.3 M parameters for 7 B and 32 B, 48 steps for some 20,000, sums for programs",
-    "CW-GRPO": "0.3 M parameters for 1.5 B and 7 B, 48 steps of 16 x 8 for 100 of 12 x 12, no "
-    "format reward, clipping at 0.2",
-    OF_NO_PAPER: "the choice of a default learning rate",
-}
-PAPERS = [*FAR]
-NOTES = {  # what else is far from the paper's setting, by its word in CLAIMS
-    "Table 1": "MATH-500; not on four of five sets",
-    "narrow": "clipping 3e-4 and 4e-4",
-    "short": "too few steps for a second stage",
-    "no gain": "the section also says none",
-    "begun": "48 steps are a beginning",
-    "small head": "a head of 26 tokens",
-    "target": "a target above the start's entropy",
-    "reward": "training reward for held-out pass@1",
-    "laws": "and better than other laws",
-    "signs": "of both signs; Table 1 has 0.12 and 0.17",
-    "tables": "the text; Table 5 has the contrary",
-    "many": "1% of the tokens, not 0.02%",
-}
-# section (! for a headline) | claim | metric | above | below | effect, where printed | note
+
+# section (! for a headline) | claim | metric | above | below | effect, where printed
 # A-GRAE's effects are those of MATH with 7 B (Tables 2, 5 and 6). Those of two-stage dynamics are
 # means over its sets in the domain with 7 B (Tables 1, 3 and 4), where no other is named; that of
 # answers is printed as 0.057, which must be in bits.
@@ -211,22 +125,22 @@ CLAIMS = {
 5.4 | A-GRAE beats GRPO in greedy accuracy | greedy | A-GRAE | GRPO
 5.4 | its sample level alone raises pass@1 | pass@1 | sample level | GRPO | 0.013
 5.4 | its group level alone raises pass@16 | pass@16 | group level | GRPO | 0.027
-5.4 | all of it keeps more pass@16 than its group level | pass@16 | A-GRAE | group level |  | tables
+5.4 | all of it keeps more pass@16 than its group level (the text; Table 5 has the contrary) | pass@16 | A-GRAE | group level
 """,
     "two-stage dynamics": """
-C.3! | GRPO's pass@16 falls below the start's | pass@16 | start | two-stage GRPO | 0.032 | Table 1
+C.3! | GRPO's pass@16 falls below the start's (MATH-500; not on four of five sets) | pass@16 | start | two-stage GRPO | 0.032
 4.2 | GRPO raises pass@1 | pass@1 | two-stage GRPO | start | 0.106
 4.2! | GRPO-N keeps more pass@16 than GRPO | pass@16 | two-stage GRPO-N | two-stage GRPO | 0.011
 4.2 | GRPO-N is above the start in pass@16 | pass@16 | two-stage GRPO-N | start | 0.051
 4.2 | GRPO-N has more entropy than the start | entropy | two-stage GRPO-N | start
 4.2 | GRPO-N raises pass@1 over the start | pass@1 | two-stage GRPO-N | start | 0.106
 4.2 | GRPO-N raises greedy accuracy over the start | greedy | two-stage GRPO-N | start
-4.2 | GSPO-N keeps more pass@16 than GSPO | pass@16 | GSPO-N | GSPO | 0.007 | narrow
+4.2 | GSPO-N keeps more pass@16 than GSPO (clipping 3e-4 and 4e-4) | pass@16 | GSPO-N | GSPO | 0.007
 4.2 | GSPO-N keeps more pass@16, both clipping at 0.2 | pass@16 | GSPO-N, 0.2 | GSPO, 0.2 | 0.007
 C.5 | GRPO-N keeps more entropy than GRPO | entropy | two-stage GRPO-N | two-stage GRPO | 0.05
 C.5 | GRPO-N's answers are more diverse than GRPO's | answer_entropy | two-stage GRPO-N | two-stage GRPO | 0.04
 C.5 | GSPO-N keeps more entropy than GSPO | entropy | GSPO-N | GSPO | 0.009
-3.1 | pass@16 rises again in four times as many steps | pass@16 | GRPO, long | two-stage GRPO |  | short
+3.1 | pass@16 rises again in four times as many steps (too few steps for a second stage) | pass@16 | GRPO, long | two-stage GRPO
 """,
     "AsymGRPO": """
 2.2 | kappa is positive at the start | kappa | Proposition 1 | 0
@@ -239,7 +153,7 @@ C.5 | GSPO-N keeps more entropy than GSPO | entropy | GSPO-N | GSPO | 0.009
 3.1 | Neg-Only raises the gain of successes | gain | Neg-Only | REINFORCE
 3.1 | at strength 0.75 it is below REINFORCE's | gain | REINFORCE | Neg-Only 0.75
 3.1 | an entropy bonus raises entropy | entropy | entropy bonus | REINFORCE
-3.1 | an entropy bonus gains pass@1 | pass@1 | entropy bonus | REINFORCE |  | no gain
+3.1 | an entropy bonus gains pass@1 (the section also says none) | pass@1 | entropy bonus | REINFORCE
 3.1 | Pos-Only beats the entropy bonus in pass@1 | pass@1 | Pos-Only | entropy bonus
 3.2 | EntDecrease lowers entropy | entropy | GRPO, tokens | EntDecrease
 3.2 | EntIncrease raises entropy | entropy | EntIncrease | GRPO, tokens
@@ -258,13 +172,13 @@ C.5 | GSPO-N keeps more entropy than GSPO | entropy | GSPO-N | GSPO | 0.009
     "FADE": """
 4.1 | delta 2 loses more entropy than delta 1 | entropy | mean | delta 2
 4.2 | delta 0.5 learns faster early | early | delta 0.5 | mean
-4.2 | delta 0.5 loses pass@16 in the end | pass@16 | mean | delta 0.5 |  | begun
-4.2 | delta 0.5 raises the head's rank-1 share | r1 | delta 0.5, untied | mean, untied |  | small head
+4.2 | delta 0.5 loses pass@16 in the end (48 steps are a beginning) | pass@16 | mean | delta 0.5
+4.2 | delta 0.5 raises the head's rank-1 share (a head of 26 tokens) | r1 | delta 0.5, untied | mean, untied
 4.2 | delta 2 leaves it below that of delta 0.5 | r1 | delta 0.5, untied | delta 2, untied
 4.3 | Power 2 keeps more pass@16 than delta 1 | pass@16 | Power 2 | mean | 0.05
 4.3 | the weight of pass@4 keeps more of the slope b than delta 1 | slope | pass@4 | mean
-5 | setting: FADE's delta falls below 1 | 1 - delta | FADE | 0 |  | target
-5! | FADE is first at the best static weight's peak | reach | best static | FADE |  | reward
+5 | setting: FADE's delta falls below 1 (a target above the start's entropy) | 1 - delta | FADE | 0
+5! | FADE is first at the best static weight's peak (training reward for held-out pass@1) | reach | best static | FADE
 5! | FADE beats the best static weight in pass@1 | pass@1 | FADE | best static
 5 | FADE beats the best static weight in pass@4 | pass@4 | FADE | best static
 5 | FADE beats the best static weight in pass@16 | pass@16 | FADE | best static
@@ -272,25 +186,38 @@ C.5 | GSPO-N keeps more entropy than GSPO | entropy | GSPO-N | GSPO | 0.009
 5 | without alpha FADE loses pass@16 | pass@16 | FADE | delta only
 5 | a log-schedule loses pass@16 | pass@16 | FADE | log-schedule
 5 | alpha and delta by entropy alone lose pass@16 | pass@16 | FADE | entropy only
-12 | the shifted power law fits pass@k to 0.02 | fit error | 0.02 | GRPO |  | laws
+12 | the shifted power law fits pass@k to 0.02 (and better than other laws) | fit error | 0.02 | GRPO
 """,
     "CW-GRPO": """
-2.2 | the top 1% of tokens hold 0.12 of the covariance | top 1% share | CW-GRPO | 0.12 |  | signs
+2.2 | the top 1% of tokens hold 0.12 of the covariance (of both signs; Table 1 has 0.12 and 0.17) | top 1% share | CW-GRPO | 0.12
 3.2! | CW-GRPO's entropy moves less than GRPO's | swing | GRPO | CW-GRPO
 3.2! | CW-GRPO beats GRPO in pass@1 | pass@1 | CW-GRPO | GRPO | 0.027
-3.2 | Clip-Cov beats GRPO in pass@1 | pass@1 | Clip-Cov | GRPO | 0.01 | many
+3.2 | Clip-Cov beats GRPO in pass@1 (1% of the tokens, not 0.02%) | pass@1 | Clip-Cov | GRPO | 0.01
 3.2 | CW-GRPO beats Clip-Cov in pass@1 | pass@1 | CW-GRPO | Clip-Cov | 0.017
 """,
-    OF_NO_PAPER: """
+    "no paper's": """
 SmolLM2-135M | 1e-5 ends above 3e-5 in pass@1 | pass@1 | GRPO | GRPO, 3e-5
 """,
 }
 
 
+class Row(NamedTuple):
+    """A claim: the metric of one run is above that of the other, by about `effect`."""
+
+    paper: str
+    section: str
+    text: str
+    metric: str
+    above: str | float  # a run, START, BEST_STATIC or a number
+    below: str | float
+    effect: float = 1.0
+    printed: bool = False  # in the paper; else the effect is of OURS
+    headline: bool = False
+
+
 def read_row(paper: str, line: str) -> Row:
     """The row of a line of CLAIMS."""
-    section, text, metric, *rest = (cell.strip() for cell in line.split("|"))
-    above, below, effect, note = (rest + ["", ""])[:4]
+    section, text, metric, above, below, *effect = (cell.strip() for cell in line.split("|"))
     return Row(
         paper=paper,
         section=section.removesuffix("!"),
@@ -298,16 +225,10 @@ def read_row(paper: str, line: str) -> Row:
         metric=metric,
         above=run_or_number(above),
         below=run_or_number(below),
-        effect=float(effect) if effect else OURS[metric],
+        effect=float(effect[0]) if effect else OURS.get(metric, 0.02),
         printed=bool(effect),
-        far=NOTES[note] if note else "",
         headline=section.endswith("!"),
     )
-
-
-def plain_row(metric: str, above: str, below: str) -> Row:
-    """The difference of two runs that no claim is about."""
-    return Row("", "", "", metric, above, below, 1.0, True, "", False)
 
 
 def run_or_number(cell: str) -> str | float:
@@ -323,21 +244,17 @@ def static_weights(base: str) -> list[str]:
     return [name for name in STATIC_WEIGHTS if name in RUNS[base]]
 
 
-def run_of(base: str, side: str) -> str:
-    """The run that stands for one side of a row."""
-    return side if side in RUNS[base] else ALIASES.get(side, side)
-
-
-def runs_of(claim: Row, base: str) -> tuple[str, ...]:
+def runs_of(row: Row, base: str) -> list[str]:
     """The runs that a row compares. The start is seen in the first evaluation of the other one."""
-    sides = [side for side in (claim.above, claim.below) if isinstance(side, str)]
-    found = [run_of(base, side) for side in sides if side not in (START, BEST_STATIC)]
-    if BEST_STATIC in sides:
+    found = [side for side in row[4:6] if isinstance(side, str) and side != START]
+    if BEST_STATIC in found:
+        found.remove(BEST_STATIC)
         found += static_weights(base)
-    return tuple(dict.fromkeys(found))
+    return found
 
 
 def rows_from(base: str) -> list[Row]:
     """The rows whose runs are made from this base; from the strong policy the headlines alone."""
-    found = [claim for claim in ROWS if {*runs_of(claim, base)} <= {*RUNS[base]}]
-    return [claim for claim in found if claim.headline or base != "strong"]
+    known = {*RUNS[base], *ALIASES.get(base, ())}
+    rows = [row for row in ROWS if {*runs_of(row, base)} <= known]
+    return [row for row in rows if row.headline or base != "strong"]

@@ -1,29 +1,20 @@
-"""THE RULE of claims.py, which was fixed before its runs.
-
-A row is a difference between two runs of one seed, which share the starting policy, the problems
-and the random numbers. Each run has the learning rate that was best for its method. Three
-statements are tried to be refuted over the seeds, by one-sided t-tests: the mean difference is "not
-above 0", "not below the paper's effect", "not below 0". Refuted is what has p <= 0.05 after Holm's
-correction, which is for all statements of a paper from one starting policy, and after a factor of 2
-for two looks: after 4 seeds, and after 8. Then the claim
-
-- HOLDS: above 0, and not surely below the paper's effect;
-- is SMALLER: above 0, and below the paper's effect;
-- has NONE of the effect: below the paper's effect, and on neither side of 0;
-- is REVERSED: below 0;
-- is UNCLEAR otherwise, and its 95% interval is what is known.
-
-Where a paper prints no number, the effect is ours: the least that would matter.
-"""
+"""THE RULE of CLAIMS.md, which was fixed before its runs: how lines of runs become verdicts."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
+from claims_rows import BEST_STATIC, CLAIMS, START, Row, rows_from, runs_of, static_weights
+from compare import smooth
 
 LOOKS = (4, 8)  # seeds at which a row is judged
 WORDS = "holds", "smaller", "none", "reversed", "unclear"
 LEVEL = 0.05  # of a wrong decision among all of a paper
+CURVE = "pass@1", "pass@4", "pass@16", "entropy", "answer_entropy", "greedy"  # of evaluations
+WINDOW = 10  # steps of the mean reward that "reach" is about
+
+
+# ------------------------------------------------------------------------------------ statistics
 
 
 def below(t: float, freedom: int) -> float:
@@ -65,6 +56,19 @@ def p_above(values, bound: float) -> float:
     return below(-distance / error, len(values) - 1)
 
 
+def holm(p_values) -> np.ndarray:
+    """Holm's adjusted p-values, in the order given."""
+    p_values = np.asarray(p_values, dtype=float)
+    order = np.argsort(p_values, kind="stable")
+    factors = len(p_values) - np.arange(len(p_values))
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.maximum.accumulate(np.minimum(1, factors * p_values[order]))
+    return adjusted
+
+
+# -------------------------------------------------------------------------------------- verdicts
+
+
 class Evidence(NamedTuple):
     """What the seeds say of one row: p-values, each of the opposite of its name."""
 
@@ -77,48 +81,162 @@ class Evidence(NamedTuple):
     below: float  # of "not below 0"
 
 
-def weigh(at_looks: list[np.ndarray], effect: float, looks=LOOKS) -> Evidence | None:
-    """The evidence of a row's differences at each look so far; None before the first look.
+class Verdict(NamedTuple):
+    """What has come out for a row from one base."""
+
+    row: Row
+    base: str
+    evidence: Evidence | None
+    word: str  # of WORDS, or "open" before its first look
+
+
+def weigh(values, effect: float, looks=LOOKS) -> Evidence | None:
+    """The evidence of a row's differences, seed by seed; None before the first look.
 
     A p-value is the smallest of the looks so far, times the number of looks.
     """
+    at_looks = [values[:look] for look in looks if look <= len(values)]
     if not at_looks:
         return None
     p_values = (
-        min(p_above(sign * values, sign * bound) for values in at_looks)
+        min(p_above(sign * kept, sign * bound) for kept in at_looks)
         for sign, bound in ((1, 0.0), (-1, effect), (-1, 0.0))
     )
     kept = at_looks[-1]
     return Evidence(len(kept), *interval(kept), *(min(1.0, len(looks) * p) for p in p_values))
 
 
-def holm(p_values) -> np.ndarray:
-    """Holm's adjusted p-values, in the order given."""
-    p_values = np.asarray(p_values, dtype=float)
-    order = np.argsort(p_values, kind="stable")
-    factors = len(p_values) - np.arange(len(p_values))
-    adjusted = np.empty(len(p_values))
-    adjusted[order] = np.maximum.accumulate(np.minimum(1, factors * p_values[order]))
-    return adjusted
-
-
 def decide(family: list[Evidence | None]) -> list[str]:
-    """The verdict on each row of a paper; "open" for one before its first look.
+    """The word for each row of a paper; "open" for one before its first look.
 
     Rows before their first look count in the correction, too, so that no decision is undone later.
     """
-    p_values = []
-    for evidence in family:
-        p_values += [1.0] * 3 if evidence is None else evidence[-3:]
-    sure = holm(p_values).reshape(-1, 3) <= LEVEL
-    verdicts = []
+    p_values = [(1.0,) * 3 if evidence is None else evidence[-3:] for evidence in family]
+    sure = holm(np.ravel(p_values)).reshape(-1, 3) <= LEVEL
+    words = []
     for evidence, (above, smaller, below) in zip(family, sure, strict=True):
         if evidence is None:
-            verdicts.append("open")
+            words.append("open")
         elif above:
-            verdicts.append("smaller" if smaller else "holds")
+            words.append("smaller" if smaller else "holds")
         elif below:
-            verdicts.append("reversed")
+            words.append("reversed")
         else:
-            verdicts.append("none" if smaller else "unclear")
+            words.append("none" if smaller else "unclear")
+    return words
+
+
+def judge_all(found: dict, bases, looks=LOOKS) -> list[Verdict]:
+    """The verdict on each row from each base that its runs are made from, paper by paper.
+
+    found[base, run] has the lines of a run, seed by seed.
+    """
+    verdicts = []
+    for paper in CLAIMS:
+        for base in bases:  # a family: what is decided of it is all right with probability 95%
+            rows = [row for row in rows_from(base) if row.paper == paper]
+            family = [weigh(differences(found, base, row), row.effect, looks) for row in rows]
+            for row, evidence, word in zip(rows, family, decide(family), strict=True):
+                verdicts.append(Verdict(row, base, evidence, word))
     return verdicts
+
+
+# ----------------------------------------------------------------------- the differences of a row
+
+
+def seeds_of(found: dict, base: str, row: Row) -> dict[str, list[dict]]:
+    """The lines of a row's runs by their names, for the first seeds that all of them have."""
+    lines = {run: found[base, run] for run in runs_of(row, base)}
+    count = min(map(len, lines.values()))
+    return {run: of_run[:count] for run, of_run in lines.items()}
+
+
+def differences(found: dict, base: str, row: Row) -> np.ndarray:
+    """The row's difference, [seeds]."""
+    lines = seeds_of(found, base, row)
+    sides = row.above, row.below
+    if BEST_STATIC in sides and len(next(iter(lines.values()))) < 2:
+        return np.zeros(0)
+    if row.metric == "reach":
+        return reach_differences(lines, static_weights(base))
+    above, below = (side_values(lines, row.metric, side, base) for side in sides)
+    return np.asarray(above - below)
+
+
+def side_values(lines: dict, metric: str, side, base: str):
+    """The metric of one side of a row, [seeds], or a number."""
+    if not isinstance(side, str):
+        return side
+    if side == START:
+        (other,) = lines.values()
+        return np.array([line["evaluations"][0][metric] for line in other])
+    if side == BEST_STATIC:
+        weights = [values_of(lines[name], metric) for name in static_weights(base)]
+        return best_of_others(np.array(weights))
+    return values_of(lines[side], metric)
+
+
+def values_of(lines: list[dict], metric: str) -> np.ndarray:
+    """A metric at the end of a run, [seeds]."""
+    return np.array([line["numbers"][metric] for line in lines])
+
+
+def best_of_others(values: np.ndarray) -> np.ndarray:
+    """Of values [runs, seeds] for each seed that of the run which is best on the other seeds.
+
+    Which one is best is not chosen on the seed that it is compared on.
+    """
+    others = values.sum(1, keepdims=True) - values  # [runs, seeds]
+    return values[others.argmax(0), np.arange(values.shape[1])]
+
+
+def reach_differences(lines: dict, weights: list[str]) -> np.ndarray:
+    """By how many steps FADE is first at the best static weight's peak, [seeds].
+
+    The target is the peak of the mean curve of the other seeds, and the best static weight is the
+    one whose curve that is. A run that does not get there has all its steps.
+    """
+    curves = {
+        name: smooth(np.array([line["rewards"] for line in lines[name]]), WINDOW)[:, WINDOW - 1 :]
+        for name in ("FADE", *weights)
+    }
+    found = []
+    for seed in range(len(curves["FADE"])):
+        means = {name: np.delete(curves[name], seed, 0).mean(0) for name in weights}
+        best = max(weights, key=lambda name: means[name].max())
+        steps = [first_at(curves[name][seed], means[best].max()) for name in (best, "FADE")]
+        found.append(steps[0] - steps[1])
+    return np.array(found, dtype=float)
+
+
+def first_at(curve: np.ndarray, level: float) -> int:
+    """The first index at which a curve has the level; its length where it never does."""
+    return int(np.argmax(curve >= level)) if curve.max() >= level else len(curve)
+
+
+def matched(found: dict, base: str, row: Row) -> np.ndarray:
+    """The row's difference at equal pass@1, [seeds]; none where a side is no run.
+
+    Both runs are read where they first have the pass@1 of the lower of both ends.
+    """
+    if row.metric not in CURVE[1:] or {row.above, row.below} & {START, BEST_STATIC}:
+        return np.zeros(0)
+    lines = seeds_of(found, base, row)
+    values = []
+    for pair in zip(lines[row.above], lines[row.below], strict=True):
+        curves = [line["evaluations"] for line in pair]
+        level = min(curve[-1]["pass@1"] for curve in curves)
+        above, below = (value_at(curve, level, row.metric) for curve in curves)
+        values.append(above - below)
+    return np.array(values)
+
+
+def value_at(curve: list[dict], level: float, metric: str) -> float:
+    """A metric where the run has this pass@1: at its end, or on the line that first gets there."""
+    if curve[-1]["pass@1"] == level:
+        return curve[-1][metric]
+    if curve[0]["pass@1"] >= level:
+        return curve[0][metric]
+    later = next(i for i, row in enumerate(curve) if row["pass@1"] >= level)
+    ends = curve[later - 1 : later + 1]
+    return float(np.interp(level, [row["pass@1"] for row in ends], [row[metric] for row in ends]))

@@ -1,76 +1,93 @@
 """The runs of the claims: at which learning rate, which come next, and what is kept of each.
 
-THE CHOICE of a learning rate was fixed before the runs, like THE RULE. A method is tried at rates
-half a decade apart, on two seeds that no verdict uses. The best is the one with the highest pass@1
-in the rollouts of its last eight steps, whose problems are new to it. A best rate needs a neighbour
-on both sides; where it has none, the grid grows. GRPO and the baselines are tuned like the others.
+A rate is found by THE CHOICE of CLAIMS.md.
 """
 
+import math
 import shlex
 import shutil
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import project
 
-from rlvr.flags.run_folders import checkpoints_of
-from rlvr.show.logs import read_rows
+from rlvr.errors import UserError
+from rlvr.flags import checkpoints_of
+from rlvr.show import read_rows
 
 import numpy as np
 import torch
-from claims_judge import CURVE, judge_all, measure_run
 from claims_rows import (
-    BASES,
+    ALIASES,
     EQUAL,
-    FORM,
     GROWTH,
     LANGUAGE_MODEL,
     LONG,
+    MIDDLE,
+    MODEL,
     ROWS,
     RUNS,
-    TINY,
-    Job,
-    Row,
     rows_from,
     runs_of,
 )
-from claims_rule import LOOKS
-from processes import in_workers
-from run_scripts import add_result, launch_quietly, read_results
+from claims_rule import CURVE, LOOKS, judge_all
+from compare import smooth
+from run_scripts import add_result, make_runs, read_results
 
+RESULTS = project.STUDIES / "results"
+FOLDER = Path("runs/claims").absolute()  # of the runs
 RATES = "1e-6", "3e-6", "1e-5", "3e-5", "1e-4", "3e-4", "1e-3", "3e-3", "1e-2"
 TUNING = 1000, 1001  # seeds that no verdict uses
 LAST = 8  # steps whose mean reward chooses a rate
-DIGITS = 5  # of each number that is kept
+# The language model's steps take half as long so, where the CPU has bf16.
+BF16 = " --bf16" if torch.cpu.get_capabilities().get("avx512_bf16") else ""
+# The language model starts where eight steps of GRPO have taught it the form of an answer.
+FORM = (
+    f"grpo.py --model {MODEL} --dataset arithmetic --learning_rate 1e-5 --max_steps 8 "
+    f"--save_steps 8 --seed 1000{BF16}"
+)
+START_OF_MODEL = FOLDER / "form" / "checkpoint-8"
+
+
+class Job(NamedTuple):
+    """A run: from which base, what its lines are called, and with which seed."""
+
+    base: str
+    name: str
+    seed: int
 
 
 @dataclass(frozen=True)
 class Plan:
     """Which runs there are, how large they are, and where a line of each is kept."""
 
-    bases: tuple[str, ...] = TINY
-    scripts: dict = field(default_factory=lambda: RUNS)  # of each base and name, script and flags
+    runs: dict[str, dict[str, str]]  # of a base and a name the script and its own flags
+    results: Path = RESULTS / "claims.jsonl.gz"
+    start: str = "--base {base}"  # flags of the policy that trains, and of its problems
     steps: int = 48
-    every: int = 8  # steps from an evaluation to the next
-    long: int = 192  # steps of LONG
-    growth: int = 48  # batches of GROWTH
     flags: str = "--prompts_per_step 16 --num_generations 8 --minibatch_size 64 --log_tokens 0"
-    evaluated: str = "--eval_problems 128 --eval_samples 16"
-    results: Path = project.STUDIES / "results" / "claims.jsonl.gz"
+    evaluated: str = "--eval_steps 8 --eval_problems 128 --eval_samples 16"
+    tuned_on: str | None = MIDDLE  # the base that learning rates are found on, from these two on
+    rate: str = "1e-4"
+    equal_rate: str = "3e-5"  # of runs with EQUAL; lr max|A| of FADE's `mean` is GRPO's then
 
     def steps_of(self, name: str) -> int:
         """The training steps of a run."""
-        return {LONG: self.long, GROWTH: self.growth}.get(name, self.steps)
+        return self.steps * (4 if name == LONG else 1)
 
 
-PLAN = Plan()
+PLAN = Plan({base: RUNS[base] for base in (MIDDLE, "strong")})
 MODEL_PLAN = Plan(
-    bases=(LANGUAGE_MODEL,),
+    {LANGUAGE_MODEL: RUNS[LANGUAGE_MODEL]},
+    results=RESULTS / "language_model.jsonl.gz",
+    start=f"--model {shlex.quote(str(START_OF_MODEL))} --dataset arithmetic",
     steps=16,
-    flags="--log_tokens 0",
-    evaluated="--eval_problems 24 --eval_samples 16",
-    results=project.STUDIES / "results" / "language_model.jsonl.gz",
+    flags=f"--log_tokens 0{BF16}",
+    evaluated="--eval_steps 8 --eval_problems 24 --eval_samples 16",
+    tuned_on=None,
+    rate="1e-5",
+    equal_rate="3.3e-6",
 )
 
 
@@ -84,24 +101,22 @@ def at(name: str, rate: str) -> str:
 
 def first_rate(plan: Plan, base: str, name: str) -> str:
     """The rate of a run that is not tuned, and where the grid begins for one that is."""
-    equal = EQUAL in plan.scripts[base][name]
-    return BASES[base].equal_rate if equal else BASES[base].rate
+    return plan.equal_rate if EQUAL in plan.runs[base][name] else plan.rate
 
 
-def rates_to_try(
-    lines: dict, plan: Plan, base: str, name: str
-) -> tuple[list[str], dict[str, float]]:
+def rates_to_try(lines: dict, plan: Plan, name: str) -> tuple[list[str], dict[str, float]]:
     """The rates that a run has still to be tried at, and the pass@1 of those that it has been.
 
     Where none is left, the best one is the choice.
     """
     found = {}
     for rate in RATES:
-        jobs = [Job(base, at(name, rate), seed) for seed in TUNING]
+        jobs = [Job(plan.tuned_on, at(name, rate), seed) for seed in TUNING]
         if all(job in lines for job in jobs):
             found[rate] = float(np.mean([lines[job]["rewards"][-LAST:] for job in jobs]))
-    best = RATES.index(max(found, key=found.get) if found else first_rate(plan, base, name))
-    wanted = RATES[max(best - 1, 0) : best + 2]
+    best = max(found, key=found.get) if found else first_rate(plan, plan.tuned_on, name)
+    place = RATES.index(best)
+    wanted = RATES[max(place - 1, 0) : place + 2]
     return [rate for rate in wanted if rate not in found], found
 
 
@@ -112,21 +127,29 @@ def rate_of(lines: dict, plan: Plan, base: str, name: str) -> str:
     """
     if name == GROWTH:
         return "none"
-    name = "two-stage GRPO" if name == LONG else name
-    tuned_on = BASES[base].tuned_on
-    if not tuned_on:
+    if not plan.tuned_on:
         return first_rate(plan, base, name)
-    missing, found = rates_to_try(lines, plan, tuned_on, name)
+    missing, found = rates_to_try(lines, plan, "two-stage GRPO" if name == LONG else name)
     return "open" if missing else max(found, key=found.get)
 
 
 def names_of_lines(lines: dict, plan: Plan) -> dict[tuple[str, str], str]:
-    """What the lines of each run are called, at its rate."""
-    return {
-        (base, name): at(name, rate_of(lines, plan, base, name))
-        for base in plan.bases
-        for name in plan.scripts[base]
-    }
+    """What the lines of each base's runs are called, at the chosen rates."""
+    called = {}
+    for base, runs in plan.runs.items():
+        called |= {(base, name): at(name, rate_of(lines, plan, base, name)) for name in runs}
+        called |= {(base, alias): called[base, run] for alias, run in ALIASES.get(base, {}).items()}
+    return called
+
+
+def by_seed(lines: dict, called: dict) -> dict[tuple[str, str], list[dict]]:
+    """The lines of each base's runs, seed by seed, as far as no seed is missing."""
+    found = {}
+    for (base, run), name in called.items():
+        kept = found[base, run] = []
+        while (job := Job(base, name, len(kept))) in lines:
+            kept.append(lines[job])
+    return found
 
 
 # ------------------------------------------------------------------------------------ which runs
@@ -139,125 +162,144 @@ def next_jobs(lines: dict, plan: Plan) -> list[Job]:
     decided get to the next look.
     """
     for headlines in (True, False):
-        for base in plan.bases:
+        for base in plan.runs:
             rows = [row for row in rows_from(base) if row.headline or not headlines]
-            names = [*dict.fromkeys(name for row in rows for name in runs_of(row, base))]
-            if jobs := tuning_jobs(lines, plan, base, names):
+            names = dict.fromkeys(name for row in rows for name in runs_of(row, base))
+            if base == plan.tuned_on and (jobs := tuning_jobs(lines, plan, names)):
                 return jobs
             called = names_of_lines(lines, plan)
+            verdicts = judge_all(by_seed(lines, called), [base])
             for look in LOOKS:
-                left = undecided_rows(lines, base, called, look)
-                undecided = [row for row in rows if row in left]
-                names = dict.fromkeys(name for row in undecided for name in runs_of(row, base))
-                jobs = [Job(base, called[base, run], seed) for seed in range(look) for run in names]
+                jobs = dict.fromkeys(
+                    Job(base, called[base, run], seed)
+                    for seed in range(look)
+                    for row, _, evidence, word in verdicts
+                    if row in rows and word in ("open", "unclear")
+                    if evidence is None or evidence.seeds < look
+                    for run in runs_of(row, base)
+                )
                 if missing := [job for job in jobs if job not in lines]:
                     return missing
     return []
 
 
-def tuning_jobs(lines: dict, plan: Plan, base: str, names) -> list[Job]:
+def tuning_jobs(lines: dict, plan: Plan, names) -> list[Job]:
     """The runs that the choice of these runs' rates still needs."""
-    if BASES[base].tuned_on != base:
-        return []
-    found = []
-    for name in names:
-        if name not in (GROWTH, LONG):
-            rates, _ = rates_to_try(lines, plan, base, name)
-            found += [Job(base, at(name, rate), seed) for rate in rates for seed in TUNING]
-    return [job for job in found if job not in lines]
-
-
-def undecided_rows(lines: dict, base: str, called: dict, look: int) -> list[Row]:
-    """The rows that have not come to this look, and have no verdict that is sure."""
-    return [
-        found.row
-        for found in judge_all(lines, [base], called)
-        if found.verdict in ("open", "unclear")
-        and (found.evidence is None or found.evidence.seeds < look)
+    jobs = [
+        Job(plan.tuned_on, at(name, rate), seed)
+        for name in names
+        if name not in (GROWTH, LONG)
+        for rate in rates_to_try(lines, plan, name)[0]
+        for seed in TUNING
     ]
+    return [job for job in jobs if job not in lines]
 
 
-def run_all(plan: Plan, runs: Path, processes: int) -> None:
+def run_all(plan: Plan, processes: int) -> None:
     """Make runs until nothing is left to decide; each finished one is added to the results."""
-    if plan is MODEL_PLAN:
-        teach_the_form(runs)
-    while jobs := next_jobs(read_results(plan.results), plan):
-        run_jobs(jobs, plan, runs, processes)
-
-
-def run_jobs(jobs: list[Job], plan: Plan, runs: Path, processes: int) -> None:
-    """Make these runs, and add each to the results as it ends."""
-    print(f"{len(jobs)} runs from the {jobs[0].base} base, {jobs[0].name} first", flush=True)
-    for line in in_workers(train, [(runs, job, plan) for job in jobs], processes):
-        add_result(plan.results, line)
-
-
-# --------------------------------------------------------------------------------- making one run
-
-
-def in_bf16() -> str:
-    """The flag for the language model, whose steps take half as long so where the CPU has bf16."""
-    return "--bf16" if torch.cpu.get_capabilities().get("avx512_bf16") else ""
-
-
-def form_of(runs: Path) -> Path:
-    """The policy that the language model's runs start from."""
-    return runs / "form" / "checkpoint-8"
-
-
-def teach_the_form(runs: Path) -> None:
-    """Make the policy that the language model's runs start from, where it is missing."""
-    if not form_of(runs).exists():
+    if plan is MODEL_PLAN and not START_OF_MODEL.exists():
         print(f"first the start of all runs: {FORM}", flush=True)
-        launch_quietly(f"{FORM} {in_bf16()} --save_steps 8 --num_threads 1", runs / "form")
+        list(make_runs({FORM: (FORM, FOLDER / "form")}, 1))
+    while jobs := next_jobs(read_results(plan.results), plan):
+        run_jobs(jobs, plan, processes)
 
 
-def command_of(job: Job, plan: Plan, runs: Path) -> str:
+# --------------------------------------------------------------------------------- making the runs
+
+
+def command_of(job: Job, plan: Plan) -> str:
     """The script and flags of a run."""
-    base, (name, rate) = BASES[job.base], job.name.split(" at ")
+    name, rate = job.name.rsplit(" at ", 1)
+    script, *own = shlex.split(plan.runs[job.base][name])
     steps = plan.steps_of(name)
-    start = base.model.format(form=shlex.quote(str(form_of(runs).absolute())))
-    script, *own = shlex.split(plan.scripts[job.base][name])
-    flags = [shlex.quote(script), plan.flags, start, base.problems]
-    if name == GROWTH:
-        flags += ["--eval_problems 2"]
-    elif job.seed in TUNING:
-        flags += [f"--learning_rate {rate} --eval_steps {steps} --eval_problems 2"]
+    length = f"--seed {job.seed} --max_steps {steps} --save_steps {steps}"
+    flags = [shlex.quote(script), plan.flags, plan.start.format(base=job.base), length]
+    if name != GROWTH:
+        flags.append(f"--learning_rate {rate}")
+    if name == GROWTH or job.seed in TUNING:
+        flags.append(f"--eval_steps {steps} --eval_problems 2")
     else:
-        flags += [f"--learning_rate {rate} --eval_steps {plan.every} {plan.evaluated}"]
-    if job.base == LANGUAGE_MODEL:
-        flags += [in_bf16()]
-    flags += [f"--seed {job.seed} --max_steps {steps} --save_steps {steps}", shlex.join(own)]
-    return " ".join(filter(None, flags))
+        flags.append(plan.evaluated)
+    return " ".join([*flags, shlex.join(own)]).strip()
 
 
-def train(runs: Path, job: Job, plan: Plan) -> dict:
-    """Make a run -> the line to keep of it: its command, rewards, evaluations and numbers."""
-    folder = runs / job.base / f"{job.name}-{job.seed}".replace(" ", "-")
-    shutil.rmtree(folder, ignore_errors=True)
-    command, started = command_of(job, plan, runs), time.time()
-    launch_quietly(f"{command} --num_threads 1", folder)
-    rows = read_rows(folder, "metrics")
-    line = dict(**job._asdict(), command=command.replace(str(runs.absolute()), "RUNS"))
-    name = job.name.split(" at ")[0]
+def run_jobs(jobs: list[Job], plan: Plan, processes: int) -> None:
+    """Make these runs, and add a line of each to the results as it ends."""
+    print(f"{len(jobs)} runs from the {jobs[0].base} base, {jobs[0].name} first", flush=True)
+    tasks = {}
+    for job in jobs:
+        folder = FOLDER / job.base / f"{job.name}-{job.seed}".replace(" ", "-")
+        shutil.rmtree(folder, ignore_errors=True)
+        tasks[job] = command_of(job, plan), folder
+    for job in make_runs(tasks, processes):
+        command, folder = tasks[job]
+        line = line_of(job, plan, folder)
+        line["command"] = command.replace(str(FOLDER), "RUNS")
+        add_result(plan.results, line)
+        for checkpoint in checkpoints_of(folder):
+            shutil.rmtree(checkpoint)
+
+
+def line_of(job: Job, plan: Plan, folder: Path) -> dict:
+    """What is kept of a finished run: its rewards, evaluations and numbers."""
+    name, _ = job.name.rsplit(" at ", 1)
+    rows, evaluations = read_rows(folder, "metrics"), []
+    if len(rows) < plan.steps_of(name):
+        raise UserError(f"the run in {folder} was stopped before its end")
+    line = job._asdict()
     if name != GROWTH:
         line["rewards"] = [shorter(row["reward"]) for row in rows]
+        evaluations = read_rows(folder, "eval")
     if job.seed not in TUNING:
-        evaluations = [] if name == GROWTH else read_rows(folder, "eval")
         for row in evaluations:
             row["entropy"] = row["token_entropy"]
         line["evaluations"] = [
-            {"step": row["step"], **{key: shorter(row[key]) for key in CURVE}}
-            for row in evaluations
+            {"step": row["step"]} | {key: shorter(row[key]) for key in CURVE} for row in evaluations
         ]
-        numbers = measure_run(rows[: plan.steps], evaluations[-1] if evaluations else {})
-        kept = {row.metric for row in ROWS}
-        line["numbers"] = {key: shorter(numbers[key]) for key in sorted(kept & {*numbers})}
-    for checkpoint in checkpoints_of(folder):
-        shutil.rmtree(checkpoint)
-    return line | {"seconds": round(time.time() - started)}
+        numbers = measure(rows[: plan.steps], evaluations[-1] if evaluations else {})
+        kept = {row.metric for row in ROWS} & {*numbers}
+        line["numbers"] = {key: shorter(numbers[key]) for key in sorted(kept)}
+    return line
 
 
 def shorter(number: float) -> float:
     """A number as it is kept."""
-    return float(f"{number:.{DIGITS}g}")
+    return float(f"{number:.5g}")
+
+
+def measure(rows: list[dict], evaluation: dict) -> dict[str, float]:
+    """All numbers of a run, from what its steps have logged, and its last evaluation."""
+    columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    if not evaluation:  # of entropy_growth.py, whose rows are batches of one policy
+        kappa, growth = columns["kappa"], columns["growth"]
+        return {
+            "kappa": kappa.mean(),
+            "growth": growth.mean() * np.sign(kappa.mean()),
+            "correlation": np.corrcoef(kappa, growth)[0, 1],
+        }
+    third = max(len(rows) // 3, 1)
+    found = evaluation | {
+        "early": columns["reward"][:third].mean(),
+        "late": columns["reward"][-third:].mean(),
+        "all_wrong": columns["all_wrong"][-third:].mean(),
+        "swing": np.ptp(smooth(columns["entropy"], 8)),
+    }
+    if "kappa" in columns:
+        found["kappa"] = columns["kappa"][:20].mean()
+    if "covariance_top_1%_share" in columns:
+        found["top 1% share"] = columns["covariance_top_1%_share"].mean()
+    if "success_gain_completion" in columns:
+        found["gain"] = columns["success_gain_completion"].mean()
+    if "delta" in columns:
+        found["1 - delta"] = 1 - columns["delta"].mean()
+    if "fit_a" in evaluation:
+        found |= {"slope": evaluation["fit_b"], "fit error": largest_misfit(evaluation)}
+    return found
+
+
+def largest_misfit(row: dict) -> float:
+    """The largest difference of pass@k and its fitted power law."""
+    return max(
+        abs(row[f"pass@{k}"] - math.exp(-row["fit_a"] * (k + row["fit_c"]) ** -row["fit_b"]))
+        for k in (1, 2, 4, 8, 16)
+    )

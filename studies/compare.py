@@ -13,21 +13,14 @@ from pathlib import Path
 
 import project
 
-from rlvr.show.logs import read_rows
+from rlvr.show import read_rows
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-COLORS = [  # Okabe and Ito's, which the colour-blind can tell apart
-    "#000000",
-    "#D55E00",
-    "#0072B2",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-]
+# Okabe and Ito's, which the colour-blind can tell apart
+COLORS = "#000000 #D55E00 #0072B2 #009E73 #CC79A7 #E69F00 #56B4E9".split()
 STYLES = [(color, line) for line in ("-", "--", ":") for color in COLORS]
 BEFORE = ("#888888", "-.")  # the style of the policy before training
 NOT_TELLING = ("seed", "output_dir", "resume_from_checkpoint", "num_threads")
@@ -46,18 +39,16 @@ def group_runs(folders: list[Path]) -> dict[str, list[Path]]:
         key = json.dumps(config, sort_keys=True)
         configs[key] = config
         groups.setdefault(key, []).append(folder)
-    return {label_of(configs[key], [*configs.values()]): groups[key] for key in groups}
-
-
-def label_of(config: dict, all_configs: list[dict]) -> str:
-    """The variant, and the flags that differ from those of another group of the same variant."""
-    rivals = [other for other in all_configs if other["variant"] == config["variant"]]
-    telling = [
-        f"{name}={value}"
-        for name, value in config.items()
-        if any(other.get(name) != value for other in rivals)
-    ]
-    return " ".join([config["variant"], *telling])
+    labels = {}
+    for key, config in configs.items():
+        rivals = [other for other in configs.values() if other["variant"] == config["variant"]]
+        telling = [
+            f"{name}={value}"
+            for name, value in config.items()
+            if any(other.get(name) != value for other in rivals)
+        ]
+        labels[" ".join([config["variant"], *telling])] = groups[key]
+    return labels
 
 
 def smooth(values: np.ndarray, window: int) -> np.ndarray:
@@ -82,52 +73,36 @@ def band(axis, x: list, lines, label: str, style: tuple[str, str]) -> None:
     axis.fill_between(x, lines.min(0), lines.max(0), color=color, alpha=0.12, linewidth=0)
 
 
-def draw_steps(
-    axis,
-    groups: dict[str, list[Path]],
-    log: str,
-    key: str,
-    window: int = 1,
-    most_rows: int | None = None,
-) -> None:
+def draw_steps(axis, groups: dict, log: str, key: str, window: int = 1) -> None:
     """A metric of metrics.jsonl or eval.jsonl against the step.
 
-    A line has as many rows as all seeds of a group have, and at most `most_rows`. A group that does
-    not log the metric is left out.
+    A line has as many rows as all seeds of a group have. A group that does not log the metric is
+    left out.
     """
     for style, (label, folders) in zip(itertools.cycle(STYLES), groups.items()):
         runs = [read_rows(folder, log) for folder in folders]
         length = min(map(len, runs))
-        runs = [rows[:length][:most_rows] for rows in runs]
+        runs = [rows[:length] for rows in runs]
         if length and all(key in row for rows in runs for row in rows):
-            steps = [row["step"] for row in runs[0]]
             lines = np.array([[row[key] for row in rows] for rows in runs])
-            band(axis, steps, smooth(lines, window), label, style)
+            band(axis, [row["step"] for row in runs[0]], smooth(lines, window), label, style)
     axis.set(xlabel="step", title=f"{key}, mean of {window} steps" if window > 1 else key)
 
 
-def draw_pass_at_k(axis, groups: dict[str, list[Path]], step: int | None = None) -> None:
-    """Held-out pass@k against k at the last evaluation of each run, or at that of `step`.
+def draw_pass_at_k(axis, groups: dict) -> None:
+    """Held-out pass@k against k at the last evaluation of each run.
 
     The first evaluation of the first group is drawn in grey: the policy before.
     """
+    drawn = [("before", next(iter(groups.values())), 0, BEFORE)]
     for style, (label, folders) in zip(itertools.cycle(STYLES), groups.items()):
-        runs = [read_rows(folder, "eval") for folder in folders]
-        if step is not None:
-            runs = [[row for row in rows if row["step"] == step] for rows in runs]
-        draw_evaluations(axis, [rows[-1] for rows in runs], label, style)
-    first_group = next(iter(groups.values()))
-    before = [read_rows(folder, "eval")[0] for folder in first_group]
-    draw_evaluations(axis, before, "before", BEFORE)
+        drawn.append((label, folders, -1, style))
+    for label, folders, place, style in drawn:
+        evaluations = [read_rows(folder, "eval")[place] for folder in folders]
+        ks = ks_of(evaluations[0])
+        band(axis, ks, [[row[f"pass@{k}"] for k in ks] for row in evaluations], label, style)
     axis.set(xlabel="k", title="held-out pass@k")
     axis.set_xscale("log", base=2)
-
-
-def draw_evaluations(axis, evaluations: list[dict], label: str, style: tuple[str, str]) -> None:
-    """pass@k against k of one evaluation a seed."""
-    ks = ks_of(evaluations[0])
-    lines = [[evaluation[f"pass@{k}"] for k in ks] for evaluation in evaluations]
-    band(axis, ks, lines, label, style)
 
 
 def draw_runs(folders: list[Path]) -> Figure:

@@ -14,32 +14,21 @@ from pathlib import Path
 
 import project
 
-from rlvr.show.logs import append_row, read_rows
-from rlvr.show.plots import draw_curves
+from rlvr.show import append_row, draw_curves, read_rows
 
 from claims_rows import LANGUAGE_MODEL, MODEL
-from processes import in_workers
-from run_scripts import add_result, launch_quietly, read_results
-from tables import fill_in, markdown_table
+from run_scripts import add_result, make_runs, read_results
 
 RESULTS = project.STUDIES / "results" / "default_runs.jsonl.gz"
 PAGE = project.ROOT / "docs" / "papers.md"
 SCRIPTS = "grpo", "agrae", "asymgrpo", "fade", "cwgrpo"
 SEEDS = range(3)
 JOBS = {
-    ("middle", script, seed): f"{script} --num_threads 1 --seed {seed}"
+    ("middle", script, seed): f"{script}.py --num_threads 1 --seed {seed}"
     for seed in SEEDS
     for script in SCRIPTS
 }
-OF_THE_MODEL = {(LANGUAGE_MODEL, "headline", 0): f"grpo --model {MODEL} --dataset arithmetic"}
-
-
-def train(job: tuple, command: str, folder: Path) -> dict:
-    """Make a run -> the line to keep of it: all rows of its two logs."""
-    shutil.rmtree(folder, ignore_errors=True)
-    launch_quietly(command, folder)
-    logs = {log: read_rows(folder, log) for log in ("metrics", "eval")}
-    return dict(zip(("base", "name", "seed"), job, strict=True), command=command) | logs
+OF_THE_MODEL = {(LANGUAGE_MODEL, "headline", 0): f"grpo.py --model {MODEL} --dataset arithmetic"}
 
 
 def table(lines: dict) -> list[str]:
@@ -55,7 +44,7 @@ def table(lines: dict) -> list[str]:
         ]
         columns.append([f"{rows_of_run[-1]['token_entropy']:.3f}" for rows_of_run in evals])
         rows.append([f"`{script}.py`", *map(", ".join, columns)])
-    return markdown_table([*head, "token entropy after"], rows)
+    return project.markdown_table([*head, "token entropy after"], rows)
 
 
 def draw(line: dict, figure: Path) -> None:
@@ -71,15 +60,16 @@ def draw(line: dict, figure: Path) -> None:
 def main(given) -> None:
     jobs = JOBS | OF_THE_MODEL if given.language_model else JOBS
     lines = read_results(RESULTS)
-    tasks = [
-        (job, command, given.runs / f"{job[1]}-{job[2]}")
-        for job, command in jobs.items()
-        if job not in lines
-    ]
-    for line in in_workers(train, tasks, processes=1):
-        add_result(RESULTS, line)
+    missing = [job for job in jobs if job not in lines]
+    runs = {job: (jobs[job], Path("runs/default_runs") / f"{job[1]}-{job[2]}") for job in missing}
+    for _, folder in runs.values():
+        shutil.rmtree(folder, ignore_errors=True)
+    for job in make_runs(runs, processes=1):
+        command, folder = runs[job]
+        line = dict(zip(("base", "name", "seed"), job, strict=True), command=command)
+        add_result(RESULTS, line | {log: read_rows(folder, log) for log in ("metrics", "eval")})
     lines = read_results(RESULTS)
-    PAGE.write_text(fill_in(PAGE.read_text(), {"default runs": table(lines)}))
+    project.fill_in(PAGE, {"default runs": table(lines)})
     for script in SCRIPTS:
         draw(lines["middle", script, 0], project.FIGURES / f"{script}.png")
     for job in OF_THE_MODEL:
@@ -89,5 +79,4 @@ def main(given) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--language_model", action="store_true", help="the run of SmolLM2, too")
-    parser.add_argument("--runs", type=Path, default="runs/default_runs", help="run folders")
     main(parser.parse_args())

@@ -12,15 +12,9 @@ table. So the two share their sign but not their scale, and the question is whet
 fall together.
 """
 
-import project
+import project  # noqa: F401
 
-import rlvr.flags.command_line
-import rlvr.policy.models
-import rlvr.rollout.rollouts
-import rlvr.rollout.samplers
-import rlvr.tasks.datasets
-import rlvr.tasks.problems
-import rlvr.training.run
+import rlvr
 
 import torch
 
@@ -32,13 +26,11 @@ def entropy_growth(policy, samples, rewards: torch.Tensor, temperature: float) -
     """What is logged of a batch, rewards [B, G].
 
     kappa, and growth: the slope of the tokens' mean entropy (nats) along the gradient that (0.1, 0)
-    adds to that of (0, 0). Then what kappa is made of: how many prompts are hard (0 < p < 1/2) and
-    easy (1/2 < p < 1), and the gap there, which is the mean log-prob a token of a group's successes
-    less that of its failures.
+    adds to that of (0, 0).
     """
     rows = range(len(samples))
     logprobs, entropy = common.token_logprobs(policy, samples, rows, temperature)  # [N, T] each
-    lengths = rlvr.rollout.rollouts.completion_mask(samples, policy.device).sum(1)  # [N]
+    lengths = rlvr.rollout.completion_mask(samples, policy.device).sum(1)  # [N]
     means = (logprobs.sum(1) / lengths).view_as(rewards)  # [B, G]
 
     p = rewards.mean(1)  # [B]
@@ -50,27 +42,15 @@ def entropy_growth(policy, samples, rewards: torch.Tensor, temperature: float) -
     uphill = torch.autograd.grad(entropy.sum() / lengths.sum(), parameters)
     growth = sum((a * b).sum() for a, b in zip(ascent, uphill, strict=True))
 
-    means = means.detach()
-    found = {"kappa": reward_confidence_alignment(rewards, means).item(), "growth": growth.item()}
-    for name, groups in (("hard", (p > 0) & (p < 0.5)), ("easy", (p > 0.5) & (p < 1))):
-        gaps = surer_of_successes(rewards[groups], means[groups])  # [b]
-        found[name] = len(gaps)
-        found[f"{name}_gap"] = gaps.mean().item() if len(gaps) else 0.0
-    return found
-
-
-def surer_of_successes(rewards: torch.Tensor, means: torch.Tensor) -> torch.Tensor:
-    """The mean of the successes' mean log-probs less that of the failures', [b, G] each -> [b]."""
-    right, wrong = rewards, 1 - rewards
-    return (right * means).sum(1) / right.sum(1) - (wrong * means).sum(1) / wrong.sum(1)
+    kappa = reward_confidence_alignment(rewards, means.detach())
+    return {"kappa": kappa.item(), "growth": growth.item()}
 
 
 def main(config: Config) -> None:
-    run = rlvr.training.run.Run(config)
-    policy, tokenizer = rlvr.policy.models.load_policy(config, run.device)
-    problems, _ = rlvr.tasks.datasets.load_problems(config, tokenizer)
-    sampler = rlvr.rollout.samplers.make_sampler(policy, tokenizer, config, common.decode)
-    stream = rlvr.tasks.problems.ProblemStream(problems, config.seed)
+    run = rlvr.training.Run(config)
+    policy, tokenizer = rlvr.policy.load_policy(config, run.device)
+    stream, _ = rlvr.tasks.open_problems(config, tokenizer)
+    sampler = rlvr.rollout.make_sampler(policy, tokenizer, config, common.decode)
     for step in range(1, config.max_steps + 1):
         batch = common.roll_out(sampler, stream, config)
         found = entropy_growth(policy, batch.samples, batch.successes, config.temperature)

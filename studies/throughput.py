@@ -3,7 +3,7 @@
     pip install trl==1.16.0                         # for this study alone
     python studies/throughput.py                    # 15 minutes on 2 CPU cores
     python studies/throughput.py --work 0.5B 1.5B   # on a GPU
-    python studies/throughput.py --quick            # one round of each, in a minute
+    python studies/throughput.py --work quick --rounds 1    # to try it out
 
 Both train the same weights on the same problems, each in a process of its own, from the first to
 the last line of its real loop. They take turns, a step each, and the other one waits meanwhile. The
@@ -16,6 +16,7 @@ process on a CPU, of torch's tensors on a GPU.
 import argparse
 import contextlib
 import importlib.util
+import multiprocessing
 import os
 import random
 import statistics
@@ -26,21 +27,20 @@ from pathlib import Path
 
 import project
 
+import rlvr
 import rlvr.policy.tiny
 import rlvr.rollout.samplers
 import rlvr.tasks.datasets
 import rlvr.training.run
-from rlvr.flags.config import Config
-from rlvr.verify.verifiers import VERIFIERS
+from rlvr.verify import VERIFIERS
 
 import torch
 import transformers
-from processes import SPAWN, alone, end_with_parent, ending_children
-from tables import markdown_table
 
 import common
 import grpo
 
+SPAWN = multiprocessing.get_context("spawn")  # a side starts with memory that nobody has used
 FOR_EVER = 10**6  # steps
 
 
@@ -56,7 +56,8 @@ class Work:
     checkpointing: bool = False  # gradient checkpointing, for what else does not fit twice
 
 
-# hidden, intermediate, layers, heads, heads of keys and values, vocabulary
+SHAPE = "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads"
+SHAPE = [*SHAPE.split(), "vocab_size"]
 QWEN_05, QWEN_15 = (896, 4864, 24, 14, 2, 151936), (1536, 8960, 28, 12, 2, 151936)  # Qwen2.5's
 TWO_LAYERS, SMALL = (896, 4864, 2, 14, 2, 151936), (64, 96, 2, 2, 2, 500)
 SMOLLM2 = (576, 1536, 30, 9, 3, 49152)  # of 135 M parameters
@@ -76,22 +77,11 @@ def make_model(shape: tuple[int, ...], folder: str) -> str:
     For no shape it is the folder of the tiny policy that `python grpo.py` starts from.
     """
     if not shape:
-        return str(rlvr.policy.tiny.tiny_folder(Config()))
+        return str(rlvr.policy.tiny.tiny_folder(rlvr.flags.Config()))
     torch.manual_seed(0)
-    hidden, intermediate, layers, heads, of_keys, vocabulary = shape
-    config = transformers.Qwen2Config(
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        vocab_size=vocabulary,
-        num_key_value_heads=of_keys,
-        max_position_embeddings=32768,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        eos_token_id=1,
-        bos_token_id=None,
-    )
+    sizes = dict(zip(SHAPE, shape, strict=True), max_position_embeddings=32768)
+    ids = dict(pad_token_id=0, eos_token_id=1, bos_token_id=None)
+    config = transformers.Qwen2Config(**sizes, **ids, tie_word_embeddings=True)
     transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
     rlvr.policy.tiny.build_tiny()[1].save_pretrained(folder)
     return folder
@@ -149,17 +139,14 @@ class Turns:
     def over(self) -> None:
         """A step is done: report it, and wait."""
         seconds = now() - self.started
-        # a small step can fit into what the floor has given back to the system meanwhile
-        gigabytes = max(0, peak_memory() - self.floor) / 1e9
-        rate = self.tokens / seconds
-        rest = seconds - self.generating
         self.pipe.send(
             {
                 "generate (s)": self.generating,
-                "all else (s)": rest,
+                "all else (s)": seconds - self.generating,
                 "step (s)": seconds,
-                "tokens/s": rate,
-                "memory (GB)": gigabytes,
+                "tokens/s": self.tokens / seconds,
+                # a small step can fit into what the floor has given back to the system meanwhile
+                "memory (GB)": max(0, peak_memory() - self.floor) / 1e9,
             }
         )
         self.wait()
@@ -174,22 +161,14 @@ class Turns:
 
 def take_turns(side, pipe, work: Work, model: str, folder: str) -> None:
     """What a side's process does: train in `folder`, without a word on the terminal."""
-    end_with_parent()
-    if work.shape:
-        toss_a_coin()
+    if work.shape:  # half of a random policy's rewards become 1, or it would have no gradient
+        coin, honest = random.Random(0), VERIFIERS["countdown"]
+        VERIFIERS["countdown"] = replace(
+            honest,
+            verify=lambda text, gold: honest.verify(text, gold) or float(coin.random() < 0.5),
+        )
     with contextlib.redirect_stdout(open(os.devnull, "w")):
         side(Turns(pipe), work, model, folder)
-
-
-def toss_a_coin() -> None:
-    """Half of a random policy's rewards become 1, or it would have no gradient."""
-    coin = random.Random(0)
-    honest = VERIFIERS["countdown"]
-
-    def verify(text: str, gold: str) -> float:
-        return honest.verify(text, gold) or float(coin.random() < 0.5)
-
-    VERIFIERS["countdown"] = replace(honest, verify=verify)
 
 
 def ours(turns: Turns, work: Work, model: str, folder: str) -> None:
@@ -232,7 +211,7 @@ def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
         return [verify(text, numbers) for text, numbers in zip(completions, gold, strict=True)]
 
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(model)
-    config = Config(max_completion_length=work.tokens)
+    config = rlvr.flags.Config(max_completion_length=work.tokens)
     problems, _ = rlvr.tasks.datasets.load_problems(config, tokenizer)
     rows = [dict(prompt=problem.prompt, gold=problem.gold) for problem in problems]
     gpu = torch.cuda.is_available()
@@ -273,14 +252,13 @@ def alternate(sides: dict, work: Work, rounds: int) -> dict[str, list[dict]]:
     """Let the sides take turns -> the report of each of their steps, the first left out."""
     reports = {name: [] for name in sides}
     pipes, processes = {}, []
-    with tempfile.TemporaryDirectory() as scratch, ending_children():
-        model = alone(make_model, work.shape, f"{scratch}/model")
+    with tempfile.TemporaryDirectory() as scratch:
+        model = make_model(work.shape, f"{scratch}/model")
         for name, side in sides.items():
             pipes[name], theirs = SPAWN.Pipe()
-            folder = str(Path(scratch, name))
-            process = SPAWN.Process(target=take_turns, args=(side, theirs, work, model, folder))
-            process.start()
-            processes.append(process)
+            given = (side, theirs, work, model, f"{scratch}/{name}")
+            processes.append(SPAWN.Process(target=take_turns, args=given, daemon=True))
+            processes[-1].start()
             theirs.close()
         for _ in range(rounds + 1):
             for name, pipe in pipes.items():
@@ -302,7 +280,7 @@ def table(reports: dict[str, list[dict]]) -> list[str]:
         medians = [statistics.median(step[key] for step in steps) for steps in reports.values()]
         ratio = f"{medians[0] / medians[-1]:.2f}" if medians[-1] else ""
         rows.append([key, *(f"{median:.4g}" for median in medians), ratio])
-    return markdown_table(["", *reports, "ratio"], rows)
+    return project.markdown_table(["", *reports, "ratio"], rows)
 
 
 def main(works: list[str], rounds: int) -> None:
@@ -318,6 +296,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--work", nargs="+", default=["tiny", "vocabulary"], choices=WORK)
     parser.add_argument("--rounds", type=int, default=7, help="steps of each that are counted")
-    parser.add_argument("--quick", action="store_true", help="one round of a small model")
     given = parser.parse_args()
-    main(["quick"] if given.quick else given.work, 1 if given.quick else given.rounds)
+    main(given.work, given.rounds)

@@ -1,6 +1,6 @@
 """Algorithm 1 of two-stage dynamics: a softmax policy first exploits, and only then explores.
 
-    python studies/two_stage_toy.py        # --optimizer plain --steps 20000 --runs 100 --out folder
+    python studies/two_stage_toy.py        # --optimizer plain --steps 20000
 
 It writes figures/two_stage_toy.png. Action a1 is good and likely, a2 is better but unlikely, and a3
 is bad. Advantages are relative to the group. So at first a1 takes the place of a3, and a2 loses,
@@ -18,7 +18,6 @@ the first three runs.
 """
 
 import argparse
-from pathlib import Path
 
 import project
 
@@ -99,45 +98,28 @@ def draw_panel(axis, history: torch.Tensor) -> None:
     axis.set(xlabel="step", xscale="symlog", xlim=(0, len(history) - 1))
 
 
-def print_panel(title: str, mean: torch.Tensor, best: int) -> None:
-    """A line of the table: when a1 is highest, and the best action at its lowest and at the end."""
-    highest = f"step {mean[:, 0].argmax()}"
-    print(f"{title:36} {highest:>14} {mean[:, best].min():20.3f} {mean[-1, best]:11.3f}")
-
-
-def draw_all(steps: int, runs: int, optimizer: str) -> Figure:
-    """All panels; prints a line for each."""
+def draw_all(steps: int, optimizer: str) -> Figure:
+    """All panels."""
     figure = Figure(figsize=(26, 27), layout="constrained")
     axes = figure.subplots(len(ROWS), 4, sharey=True)
-    print(f"{'panel':36} {'a1 is highest':>14} {'best action: lowest, at the end':>32}")
     for row, (name, panels) in zip(axes, ROWS.items(), strict=True):
         for axis, changed in zip(row, panels, strict=True):
             settings = dict(start=START, rewards=REWARDS) | changed
-            sizes = dict(steps=steps, runs=runs, optimizer=optimizer)
-            history = run_algorithm_1(**settings, **sizes)  # [steps + 1, R, V]
-            draw_panel(axis, history)
+            history = run_algorithm_1(**settings, steps=steps, optimizer=optimizer)
+            draw_panel(axis, history)  # of [steps + 1, R, V]
             what, value = next(iter(changed.items()))
-            title = f"{what} = {value}"
             rewards = ", ".join(f"{reward:g}" for reward in settings["rewards"])
-            axis.set(title=f"{name}, {title}\nrewards {rewards}")
-            print_panel(title, history.mean(1), settings["rewards"].index(1.0))
+            axis.set(title=f"{name}, {what} = {value}\nrewards {rewards}")
         row[0].set_ylabel("probability")
     figure.legend(*axes[-1, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure
 
 
-def main(steps: int, runs: int, optimizer: str, out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({"font.size": 17}):
-        draw_all(steps, runs, optimizer).savefig(out / "two_stage_toy.png", dpi=46)
-    print(f"wrote {out / 'two_stage_toy.png'}")
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--steps", type=int, default=20_000, help="updates of each run")
-    parser.add_argument("--runs", type=int, default=100, help="independent runs a panel")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="plain", help="what steps")
-    parser.add_argument("--out", type=Path, default=project.FIGURES, help="folder of the figure")
     given = parser.parse_args()
-    main(given.steps, given.runs, given.optimizer, given.out)
+    with matplotlib.rc_context({"font.size": 17}):
+        figure = draw_all(given.steps, given.optimizer)
+        figure.savefig(project.FIGURES / "two_stage_toy.png", dpi=46)

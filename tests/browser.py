@@ -10,12 +10,12 @@ NODE = shutil.which("node")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-def open_page(page, *options):
-    """What Chromium prints of a page when its scripts have run, with --dump-dom, say."""
+def open_page(page):
+    """The text of a page in Chromium when its scripts have run."""
     if not CHROMIUM:
         pytest.skip("chromium is not installed")
     alone = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.parent}/user"]
-    command = [CHROMIUM, *alone, *options, f"file://{page.resolve()}"]
+    command = [CHROMIUM, *alone, "--dump-dom", f"file://{page.resolve()}"]
     return subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
 
 

@@ -37,22 +37,11 @@ CHOSEN = {  # flags that have a slider in the page, away from their defaults
     ),
     "cwgrpo": dict(format_weight=0.5, clip_cov_fraction=1.0),
 }
-WEIGHT_ARGS = {
-    "power": "alpha=3.5",
-    "asym": "delta=0.4",
-    "t2t": "alpha=0.6",
-    "analytic_pass_k": "k=2",
-    "mix_pass_k": "k=2",
-    "scaled_power": "alpha=1.7",
-    "easy_power": "alpha=2.6",
-    "asym_power": "alpha_s=2.2,alpha_f=0.7",
-    "shifted": "delta=0.1",
-    "quantile": "tau=0.6",
-    "power_norm": "gamma=0.3",
-    "softmax": "beta=3.1",
-    "logmeanexp": "beta=2.4",
-    "ha_dw": "baseline=0.3,scale=0.8",
-}
+WEIGHT_ARGS = """power:alpha=3.5 asym:delta=0.4 t2t:alpha=0.6 analytic_pass_k:k=2 mix_pass_k:k=2
+    scaled_power:alpha=1.7 easy_power:alpha=2.6 asym_power:alpha_s=2.2,alpha_f=0.7 shifted:delta=0.1
+    quantile:tau=0.6 power_norm:gamma=0.3 softmax:beta=3.1 logmeanexp:beta=2.4
+    ha_dw:baseline=0.3,scale=0.8"""
+WEIGHT_ARGS = dict(pair.split(":") for pair in WEIGHT_ARGS.split())
 
 
 @pytest.fixture
@@ -227,7 +216,7 @@ def test_sliders_and_boxes_in_a_browser(tmp_path):
     """10 completions, 2 right: GRPO gives 2 and -1/2, and MaxRL 1/p - 1 = 4 and -1."""
     clicked = tmp_path / "clicked.html"
     clicked.write_text(PAGE.replace("</body>", CLICKS))
-    text = open_page(clicked, "--dump-dom")
+    text = open_page(clicked)
     errors, seen = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
     assert errors == []
     rows = {name: cells for name, *cells in seen}

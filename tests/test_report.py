@@ -185,7 +185,7 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     page = tmp_path / "report.html"
     write_report(page, folders)
     page.write_text(page.read_text().replace("</body>", CLICKS))
-    text = open_page(page, "--dump-dom")
+    text = open_page(page)
     seen = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
     assert seen["errors"] == [] and seen["title"] == "What a run has learned" and seen["bold"] == 0
     assert seen["opened"] == "3 of 3" and seen["step"] == "1 of 3"

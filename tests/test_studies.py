@@ -4,7 +4,6 @@ import math
 
 import project
 
-import claims_judge
 import claims_page
 import claims_rule
 import claims_runs
@@ -18,8 +17,8 @@ from claims_rule import LOOKS, Evidence
 from run_scripts import read_results
 from runs import ROOT, run_study
 
-COMMANDS = "against claims compare default_runs entropy_growth fade_section_15 language_model"
-COMMANDS += " make_bases policy_weights report throughput two_stage_toy"
+# those that no other test imports
+COMMANDS = "compare entropy_growth language_model make_bases policy_weights report throughput"
 
 
 @pytest.mark.slow
@@ -75,9 +74,14 @@ def test_fade_section_15_of_a_run(run, no_evaluation, capsys, monkeypatch):
     assert found.count("\n| 2 | ") == 3 and "| a, b | 1 | 1 |" in found
 
 
-def test_the_table_of_default_runs_is_the_pages():
-    lines = default_runs.table(read_results(default_runs.RESULTS))
-    assert "\n".join(lines) in default_runs.PAGE.read_text()
+def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path):
+    """Writing CLAIMS.md anew changes no byte."""
+    table = default_runs.table(read_results(default_runs.RESULTS))
+    assert "\n".join(table) in default_runs.PAGE.read_text()
+    page = (project.STUDIES / "CLAIMS.md").read_text()
+    (tmp_path / "CLAIMS.md").write_text(page)
+    claims_page.write_report(tmp_path)
+    assert (tmp_path / "CLAIMS.md").read_text() == page
 
 
 # ---------------------------------------------------------------------------------- the claims
@@ -107,26 +111,21 @@ def test_holm():
     assert claims_rule.holm([0.03, 0.5, 0.01, 0.02]) == pytest.approx([0.06, 0.5, 0.04, 0.06])
 
 
-def evidence_of(values, effect=0.02):
-    at_looks = [np.asarray(values)[:look] for look in LOOKS if look <= len(values)]
-    return claims_rule.weigh(at_looks, effect)
-
-
 def test_looks_are_paid_for():
     """The best look so far counts, times the number of looks."""
     values = np.array([1.0, 1.1, 0.9, 1.05, -3.0, 4.0, -2.0, 3.0])
-    evidence = evidence_of(values, 0.5)
+    evidence = claims_rule.weigh(values, 0.5)
     assert evidence.seeds == 8
     assert evidence.above == pytest.approx(len(LOOKS) * claims_rule.p_above(values[:4], 0))
-    assert evidence_of(values[:3]) is None
+    assert claims_rule.weigh(values[:3], 0.5) is None
 
 
 def test_the_verdicts():
     """Of an effect of 0.02, by means that are sure but for the last one."""
     noise = np.array([1, -1] * (LOOKS[-1] // 2))
     means = {0.03: "holds", 0.01: "smaller", 0.0: "none", -0.03: "reversed"}
-    family = [evidence_of(mean + 0.001 * noise) for mean in means]
-    family += [evidence_of(0.01 + 0.2 * noise), None]
+    family = [claims_rule.weigh(mean + 0.001 * noise, 0.02) for mean in means]
+    family += [claims_rule.weigh(0.01 + 0.2 * noise, 0.02), None]
     assert claims_rule.decide(family) == [*means.values(), "unclear", "open"]
     border = Evidence(8, 0.02, 0.01, 0.03, above=0.016, smaller=1.0, below=1.0)
     assert claims_rule.decide([border]) == ["holds"]  # 0.016 x 3 <= 0.05
@@ -141,16 +140,16 @@ def test_equal_pass_at_1():
 
     fast = curve_of((0.2, 0.9), (0.6, 0.7), (0.8, 0.4))
     slow = curve_of((0.2, 0.9), (0.5, 0.88), (0.4, 0.86))
-    found = [claims_judge.value_at(curve, 0.4, "pass@16") for curve in (fast, slow)]
+    found = [claims_rule.value_at(curve, 0.4, "pass@16") for curve in (fast, slow)]
     assert found == pytest.approx([0.8, 0.86])
-    assert claims_judge.value_at(fast, 0.1, "pass@16") == 0.9  # the other has fallen
+    assert claims_rule.value_at(fast, 0.1, "pass@16") == 0.9  # the other has fallen
 
 
 def test_a_best_rate_has_a_neighbour_on_both_sides():
     """The grid grows from 1e-4 until it has; the choice goes by the last eight steps alone."""
     at_end, lines = {"3e-5": 0.2, "1e-4": 0.3, "3e-4": 0.4, "1e-3": 0.1}, {}
     tried = []
-    while missing := claims_runs.rates_to_try(lines, claims_runs.PLAN, "middle", "GRPO")[0]:
+    while missing := claims_runs.rates_to_try(lines, claims_runs.PLAN, "GRPO")[0]:
         tried.append(missing)
         for rate in missing:
             rewards = [0.9] * 40 + [at_end[rate]] * 8
@@ -172,12 +171,3 @@ def test_mine_by_its_command(tmp_path):
         assert done.returncode == 0, done.stderr
         assert "| strong | my.py --beta 1 less grpo.py | " in done.stdout
     assert done.stdout.startswith("| base ")  # all runs were kept
-
-
-@pytest.mark.slow
-def test_the_page_is_what_the_results_give(tmp_path):
-    """Writing it anew changes no byte."""
-    page = (project.STUDIES / "CLAIMS.md").read_text()
-    (tmp_path / "CLAIMS.md").write_text(page)
-    claims_page.write_report(tmp_path)
-    assert (tmp_path / "CLAIMS.md").read_text() == page

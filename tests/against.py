@@ -1,45 +1,26 @@
-"""The losses of the five scripts against TRL's and verl's, on random batches.
-
-    python studies/against.py                        # TRL's, if it is installed
-    python studies/against.py --verl ~/verl          # verl's too: a clone, or its wheel unpacked
+"""The losses of the scripts, of TRL and of verl, and their derivatives, on random batches.
 
 A batch has completions of unequal length, two truncated ones that are masked, ratios far from 1,
-advantages of both signs, a KL penalty and an entropy bonus, all in float64. Compared are the loss
-and its derivatives by each token's log-prob and entropy: the largest difference, divided by the
-largest value. docs/elsewhere.md says what had to be set so that both compute the same.
-
-Of verl's files only the functions of the loss are read. So nothing else of it has to be installed.
+advantages of both signs, a KL penalty and an entropy bonus, all in float64. docs/elsewhere.md says
+what had to be set so that all compute the same. Of verl's files only the functions are read.
 """
 
-import argparse
 import ast
 import importlib
-import importlib.util
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-
-import project  # noqa: F401
+from typing import NamedTuple
 
 import torch
-from tables import markdown_table
 
 import common
 
 COMPLETIONS, LONGEST = 32, 12  # N, T
 BETA, ENTROPY_COEF = 0.3, 0.1
-CASES = (  # scripts and their variants
-    ("grpo", "grpo"),
-    ("grpo", "dapo"),
-    ("grpo", "dr-grpo"),
-    ("grpo", "gspo"),
-    ("agrae", "agrae"),
-    ("asymgrpo", "asymgrpo"),
-    ("fade", "fade"),
-    ("cwgrpo", "cwgrpo"),
-)
+CASES = [("grpo", variant) for variant in ("grpo", "dapo", "dr-grpo", "gspo")]
+CASES += [(script, script) for script in ("agrae", "asymgrpo", "fade", "cwgrpo")]
 TRL_LOSS = {"sequence": "grpo", "token": "dapo", "constant": "dr_grpo"}  # by --aggregation
 VERL_LOSS = {
     "sequence": "seq-mean-token-mean",
@@ -48,8 +29,7 @@ VERL_LOSS = {
 }
 
 
-@dataclass
-class Batch:
+class Batch(NamedTuple):
     """One minibatch; all are [N, T]."""
 
     advantages: torch.Tensor
@@ -167,7 +147,7 @@ def trl_loss(batch: Batch, flags) -> torch.Tensor:
 # ------------------------------------------------------------------------------------------ verl
 
 
-def functions_of(file: Path, names: tuple[str, ...], **given) -> SimpleNamespace:
+def functions_of(file: Path, names, **given) -> SimpleNamespace:
     """Some functions of a file, without their decorators and without what the file imports."""
     tree = ast.parse(file.read_text())
     wanted = [node for node in tree.body if getattr(node, "name", None) in names]
@@ -190,15 +170,10 @@ class VerlConfig(SimpleNamespace):
 def read_verl(clone: Path) -> Callable:
     """verl_loss with the functions of a clone. OSError where the clone lacks a file."""
     helpers = functions_of(clone / "verl/utils/torch_functional.py", ("masked_sum", "masked_mean"))
+    names = "agg_loss compute_policy_loss_vanilla compute_policy_loss_gspo kl_penalty"
     core = functions_of(
         clone / "verl/trainer/ppo/core_algos.py",
-        (
-            "agg_loss",
-            "compute_policy_loss_vanilla",
-            "compute_policy_loss_gspo",
-            "kl_penalty",
-            "kl_penalty_forward",
-        ),
+        [*names.split(), "kl_penalty_forward"],
         verl_F=helpers,
         ActorConfig=VerlConfig,
         AlgoConfig=type(None),
@@ -240,8 +215,7 @@ def read_verl(clone: Path) -> Callable:
 def value_and_slopes(loss: Callable, batch: Batch, flags):
     """The loss, and its derivatives by the log-probs and by the entropies of the tokens."""
     leaves = [x.clone().requires_grad_() for x in (batch.logprobs, batch.entropy)]
-    own = Batch(**{**vars(batch), "logprobs": leaves[0], "entropy": leaves[1]})
-    value = loss(own, flags)
+    value = loss(batch._replace(logprobs=leaves[0], entropy=leaves[1]), flags)
     return [value.detach(), *torch.autograd.grad(value, leaves)]
 
 
@@ -251,32 +225,8 @@ def difference(other: Callable, case: tuple[str, str], seeds: int) -> float:
     for seed in range(seeds):
         batch, flags = random_batch(seed), flags_of(*case)
         if flags.importance_sampling_level == "sequence":  # then a completion has one advantage
-            batch.advantages = batch.advantages[:, :1].expand(-1, LONGEST)
+            batch = batch._replace(advantages=batch.advantages[:, :1].expand(-1, LONGEST))
         ours, theirs = (value_and_slopes(loss, batch, flags) for loss in (own_loss, other))
         for own, their in zip(ours, theirs, strict=True):
             largest = max(largest, ((own - their).abs().max() / own.abs().max()).item())
     return largest
-
-
-def main(verl: Path | None, seeds: int) -> None:
-    others = {}
-    if importlib.util.find_spec("trl"):
-        others["TRL"] = trl_loss
-    if verl:
-        others["verl"] = read_verl(verl)
-    if not others:
-        raise SystemExit("nothing to compare with: pip install trl==1.16.0, or give --verl")
-    rows = [
-        [f"{script}.py --variant {variant}"]
-        + [f"{difference(loss, (script, variant), seeds):.0e}" for loss in others.values()]
-        for script, variant in CASES
-    ]
-    print(*markdown_table(["loss", *others], rows), sep="\n")
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--verl", type=Path, help="a clone of verl, or its wheel unpacked")
-    parser.add_argument("--seeds", type=int, default=8, help="how many random batches")
-    given = parser.parse_args()
-    main(given.verl, given.seeds)
