@@ -10,6 +10,7 @@ A finished run leaves a line in mine.jsonl.gz, and is not made again. A changed 
 script, with runs of its own.
 """
 
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -19,7 +20,6 @@ from typing import NamedTuple
 import project
 
 from rlvr.errors import UserError, reading
-from rlvr.flags.command_line import names_of
 
 import numpy as np
 from claims_judge import differences, lines_of, matched
@@ -64,7 +64,7 @@ def read_script(typed: str) -> Script:
     with reading(name):
         path = Path(name).resolve()
         digest = digest_of(path.read_bytes())
-    names = names_of([flag for flag in flags if flag.startswith("--")])
+    names = re.findall(r"^--(?:no_)?(\w+)", "\n".join(flags), re.M)
     if "learning_rate" in names:
         raise UserError("--mine takes no --learning_rate: each script gets the one that is best")
     shared = sorted(name for name in names if name.startswith(SHARED))

@@ -247,9 +247,8 @@ MUTANTS = {
         "rlvr/show/logs.py",
         "show crashes",
         [
-            ('json.loads(line) if line.endswith(b"\\n") else None', "json.loads(line)"),
-            ('row["step"] <= step', 'row["step"] < step'),
-            ("damaged = rows[:-1].count(None)", "damaged = 0"),
+            ('if line.endswith(b"\\n")]', "if line]"),
+            ('["step"] <= step', '["step"] < step'),
         ],
     ),
     "saving": (
@@ -286,12 +285,34 @@ MUTANTS = {
             ("if len(texts) == len(problem.images):", "if True:"),
         ],
     ),
+    "config": (
+        "rlvr/flags/config.py",
+        "config",
+        [
+            ("if batch % self.minibatch_size:", "if False:"),
+            ("and not is_read:", "and False:"),
+            ("if trains and name in self.typed and", "if trains and name in set() and"),
+            ("value <= 0 and not", "value < 0 and not"),
+            ("and value > 1:", "and value > 2:"),
+            ("if scheduled and name in", "if False and name in"),
+        ],
+    ),
+    "command": (
+        "rlvr/flags/command_line.py",
+        "flags",
+        [
+            ("presets | typed)", "typed | presets)"),
+            ("saved | variants[given.variant]", "variants[given.variant] | saved"),
+            ("and not config.may_change(name)", "and False"),
+            ('names - {"trust_remote_code"}', "names"),
+        ],
+    ),
     "console": (
         "rlvr/show/console.py",
         "show",
         [
             ("(last_step - step)", "last_step"),
-            ("if hint not in given", "if hint"),
+            ("if hint not in self.told", "if hint"),
             ("self.rows % ROWS_OF_A_HEADER == 0", "self.rows == 0"),
         ],
     ),

@@ -8,8 +8,7 @@ import subprocess
 import sys
 
 from rlvr import status
-from rlvr.errors import UserError
-from rlvr.show.console import HINTS, Console, print_first_and_last
+from rlvr.show.console import Console, print_first_and_last
 from rlvr.show.logs import append_row, copy_logs, drop_rows_after, read_rows
 from rlvr.show.plots import MOST_PANELS, PANELS, choose_panels, draw_curves
 
@@ -38,7 +37,7 @@ def test_a_step_is_a_row_of_a_table(monkeypatch):
     assert line.split()[-3:] == ["6.0", "86", "s"] and len(line) == len(HEADER)
     assert [len(console.step(step, 60, ROW)) for step in range(3, 22)] == [1] * 18 + [3]
     (line,) = console.step(22, 60, {"loss": 0.5})  # of a script that logs other metrics
-    assert line.split()[:4] == ["22/60", "-", "-", "-"]
+    assert line.split()[:4] == ["22/60", "nan", "nan", "nan%"]
     monkeypatch.setenv("COLUMNS", "40")
     header, line = Console().step(1, 60, ROW)[1:]
     assert len(header) == len(line) <= 40
@@ -51,7 +50,7 @@ def test_a_step_is_a_row_of_a_table(monkeypatch):
         (dict(clip_low=0.0, clip_high=0.0), "ratio is 1"),
         (dict(all_wrong=1.0, all_right=0.0), "all wrong"),
         (dict(all_wrong=0.0, all_right=1.0), "all right"),
-        (dict(truncated=0.6), "--max_completion_length"),
+        (dict(truncated=0.6), "cut off"),
         (dict(unparsed=1.0), "samples.jsonl"),
         (dict(entropy=0.001), "entropy is almost 0"),
         (dict(kl=3.0), "--beta"),
@@ -59,10 +58,9 @@ def test_a_step_is_a_row_of_a_table(monkeypatch):
 )
 def test_a_hint_is_given_where_it_occurs_and_once(change, told):
     console = Console()
-    console.step(1, 60, ROW)
-    assert len(console.hints) == len(HINTS)
-    hint = " ".join(console.step(2, 60, ROW | change)[1:])
-    assert hint.count("hint: ") == 1 and told in hint
+    assert not any("hint" in line for line in console.step(1, 60, ROW))
+    (_, hint) = console.step(2, 60, ROW | change)
+    assert hint.startswith("hint: ") and told in hint and len(hint) <= 100
     assert len(console.step(3, 60, ROW | change)) == 1
 
 
@@ -154,39 +152,11 @@ def test_rows_come_back_and_every_line_is_json_by_the_standard(tmp_path):
     assert first == text and math.isnan(second["loss"])
 
 
-DAMAGE = {  # to a line
-    "bytes that are not UTF-8": b'{"step": 2, "text": "\xff\xfe"}\n',
-    "cut within the file": b'{"step": 2, "rewa\n',
-    "no step": b'{"reward": 2}\n',
-    "deep": b"[" * 100_000 + b"\n",
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_line_is_named_and_kept_aside(tmp_path, capsys, damage):
-    file = tmp_path / "metrics.jsonl"
-    append_row(tmp_path, "metrics", {"step": 1, "reward": 0.5})
-    with open(file, "ab") as opened:
-        opened.write(DAMAGE[damage])
-    append_row(tmp_path, "metrics", {"step": 3, "reward": 0.5})
-    before = file.read_bytes()
-    with pytest.raises(UserError, match=f"cannot read {file}: line 2 is damaged"):
-        read_rows(tmp_path, "metrics")
-    drop_rows_after(tmp_path, 3)
-    assert [row["step"] for row in read_rows(tmp_path, "metrics")] == [1, 3]
-    assert (tmp_path / "metrics.damaged").read_bytes() == before
-    told = capsys.readouterr().out.splitlines()
-    assert told == [
-        f"{file}: 1 damaged lines are left out; {tmp_path}/metrics.damaged has them",
-        f"{file} lacks 1 steps, the first is 2",
-    ]
-
-
 @pytest.mark.parametrize("half", ['{"step": 5', '{"step": 5, "reward": 0.5}'])
-def test_drop_rows_after(tmp_path, capsys, half):
+def test_drop_rows_after(tmp_path, half):
     """Later rows go, and so does what a kill has left: half a line, and half a file.
 
-    A copy stays as it was. Rows that are lost are told; eval.jsonl need not have every step.
+    A copy stays as it was.
     """
     for step in (1, 2, 3, 4, 10):
         append_row(tmp_path, "metrics", {"step": step, "reward": 0.5})
@@ -196,19 +166,14 @@ def test_drop_rows_after(tmp_path, capsys, half):
     copy_logs(tmp_path, "before-9")
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write(half)  # even a whole row may lack the end of a longer number
-    with pytest.raises(UserError, match="line 6 is damaged"):
-        read_rows(tmp_path, "metrics")
     (tmp_path / ".metrics.jsonl").write_text("half")
     drop_rows_after(tmp_path, 4)
+    drop_rows_after(tmp_path, 6)
     assert read_rows(tmp_path, "metrics") == [{"step": i, "reward": 0.5} for i in (1, 2, 3, 4)]
     assert read_rows(tmp_path, "eval") == [{"step": 0, "pass@1": 0.5}]
-    assert capsys.readouterr().out == ""
     assert (tmp_path / "metrics.before-9").read_bytes() == before
     names = {"metrics.jsonl", "eval.jsonl", "metrics.before-9", "eval.before-9"}
     assert {file.name for file in tmp_path.iterdir()} == names
-    drop_rows_after(tmp_path, 6)
-    told = capsys.readouterr().out
-    assert told == f"{tmp_path}/metrics.jsonl lacks 2 steps, the first is 5\n"
 
 
 # ------------------------------------------------------------------- curves.png, and the last table
@@ -272,12 +237,11 @@ def test_each_of_several_data_sets_has_its_panels():
 
 
 FEW = {"step": 0, "pass@1": 0.1, "pass@4": 0.0, "length": 9.0, "fit_a": 1.33e22}
-MORE = [*EVALS, {"step": 4, "pass@1": 0.25, "greedy": 0.5, "length": 3.0, "fit_limit": math.inf}]
+MORE = [*EVALS, {"step": 4, "pass@1": 0.25, "greedy": 0.5, "length": 3.0}]
 TABLE = """
-step             0        4   change
-pass@1       0.100    0.250   +0.150
-greedy         nan    0.500     +nan
-fit_limit      nan      nan     +nan
+step          0        4   change
+pass@1    0.100    0.250   +0.150
+greedy      nan    0.500     +nan
 """
 
 
@@ -285,12 +249,11 @@ fit_limit      nan      nan     +nan
     "evals, metrics, table",
     [
         (MORE, METRICS, TABLE),
-        ([FEW], [], "step 0 pass@1 0.100 pass@4 0.000 fit_a 1.3e+22"),
-        ([], [], ""),  # resumed after its last step, with the logs lost
+        ([FEW], [], "step 0 pass@1 0.100 pass@4 0.000"),
     ],
 )
 def test_a_picture_and_a_table_at_the_end(tmp_path, monkeypatch, capsys, evals, metrics, table):
-    """Also where a run only evaluates, all is zero, rows lack a metric, or the logs are lost."""
+    """Also where a run only evaluates, all is zero, or rows lack a metric."""
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "cache"))  # put back afterwards
     monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", 20)  # drawn 5 times as fast
     for name, rows in (("eval", evals), ("metrics", metrics)):
