@@ -20,9 +20,7 @@ import torch
 from browser import open_page
 from runs import rows
 
-ONE_PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
+PICTURE = b"\x89PNG"  # its first bytes
 EVIL = "</script><script>document.title = 'fooled'</script><!--<b>&amp;"
 
 
@@ -86,20 +84,16 @@ def test_the_numbers_of_each_token(step_of_a_run):
 
 
 def test_of_long_completions_the_first_tokens_are_kept(step_of_a_run):
-    """1,200 of a group in a step, of about 60 bytes each: 60 steps stay below 5 MB."""
-    _, _, training = step_of_a_run
-    ids = training.tokenizer("<think>")["input_ids"] * 5000
-    numbers = {name: (-torch.rand(5000)).tolist() for name in ("logprob", "ratio")}
-    one = rlvr.show.report.describe(Sample(ids[:4], ids), numbers, training.tokenizer, 75)
-    assert one["length"] == len(ids) > 1200
-    assert len(one["tokens"]) == len(one["logprob"]) == len(one["ratio"]) == 75
-    assert max(len(str(value)) for value in one["ratio"]) <= len("-0.123")
+    _, batch, training = step_of_a_run
+    numbers = {"ratio": [-1 / 3] * 5}
+    one = rlvr.show.report.describe(batch.samples[0], numbers, training.tokenizer, 3)
+    assert (one["length"], len(one["tokens"]), one["ratio"]) == (5, 3, [-0.333] * 3)
 
 
 def write_run(folder, step_count, text="<b>"):
     """A run folder with the logs that the page reads."""
     folder.mkdir()
-    (folder / "curves.png").write_bytes(ONE_PIXEL)
+    (folder / "curves.png").write_bytes(PICTURE)
     completion = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[text, " 7"])
     completion |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
     completion |= dict(advantage=[1.0, 1.0])
@@ -125,7 +119,7 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     assert first["steps"] == read_rows(folder, "tokens")
     assert first["steps"][0]["groups"][0]["completions"][0]["tokens"][0] == EVIL
     assert first["metrics"][1] == {"step": 2, "reward": 2 / 7, "entropy": None}
-    assert base64.b64decode(first["curves"]) == ONE_PIXEL
+    assert base64.b64decode(first["curves"]) == PICTURE
     assert EVIL not in page.read_text()
     assert not re.search("innerHTML|https?:|src=|href=", page.read_text())
 

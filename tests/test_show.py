@@ -2,15 +2,13 @@
 
 import io
 import math
-import os
-import pty
 import subprocess
 import sys
 
 from rlvr import status
 from rlvr.show.console import Console, print_first_and_last
 from rlvr.show.logs import append_row, copy_logs, drop_rows_after, read_rows
-from rlvr.show.plots import MOST_PANELS, PANELS, choose_panels, draw_curves
+from rlvr.show.plots import MOST_PANELS, choose_panels, draw_curves
 
 import matplotlib
 import pytest
@@ -80,37 +78,21 @@ def test_an_evaluation_is_a_line_a_data_set():
     ]
 
 
-class Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
-
-    def isatty(self):
-        return True
-
-
-def test_a_terminal_has_one_line_that_is_replaced(monkeypatch, capsys):
-    terminal = Terminal()
+def test_a_terminal_has_one_line_that_is_replaced(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("TERM", "dumb")
     assert not status.on_terminal()
     monkeypatch.setenv("TERM", "xterm")
     status.progress("grading", 0, 64)
     status.progress("grading", 1, 64)  # too soon
-    monkeypatch.setattr(status, "SECONDS_BETWEEN_BARS", -1.0)
-    status.say("loading")
+    monkeypatch.setattr(status, "SECONDS_BETWEEN_COUNTS", -1.0)
     status.progress("completions", 512, 1024)
-    status.progress("completions", 1024, 1024)
     status.clear_line()
     shown = terminal.getvalue().split(status.ERASE)
-    assert shown == [
-        "",
-        "grading .................... 0/64\r",
-        "loading\r",
-        "completions ##########.......... 512/10\r",
-        "completions #################### 1024/1\r",
-        "\r",
-    ]
-    assert capsys.readouterr().out == ""
+    assert shown == ["", "grading 0/64\r", "completions 512/102\r", "\r"]
 
 
 def test_a_log_file_has_plain_lines_and_few(monkeypatch, capsys):
@@ -125,17 +107,9 @@ def test_a_log_file_has_plain_lines_and_few(monkeypatch, capsys):
 
 
 def test_a_script_says_at_once_that_it_loads():
-    """And an error stands on a line of its own, in a log file and on a terminal."""
     command = [sys.executable, ROOT / "grpo.py", "--top_p", "7"]
-    error = "grpo.py: error: --top_p must be at most 1, got 7.0\n"
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "loading torch\n", error)
-    terminal, end = pty.openpty()
-    subprocess.run(command, env=ENVIRONMENT, stdout=end, stderr=end)
-    os.close(end)
-    shown = os.read(terminal, 10_000).decode().replace("\r\n", "\n")
-    os.close(terminal)
-    assert shown == f"{status.ERASE}loading torch\r{status.ERASE}\r{error}"
+    assert (done.returncode, done.stdout) == (2, "loading torch\n")
 
 
 # ----------------------------------------------------------------- the .jsonl files of a run folder
@@ -189,49 +163,34 @@ EVALS = logs_of(
     {"pass@1": 0.2, "pass@4": 0.4, "avg@4": 0.2, "answer_entropy": 0.5, "fit_a": 1.0},
 )
 METRICS = logs_of(
-    {"reward": 0.0, "loss": 0.3, "mismatch": 1e-6, "clip_low": 0.0, "clip_high": 0.0},
-    {"reward": 0.1, "loss": 0.3, "mismatch": 1e-6, "clip_low": 0.0, "clip_high": 0.1},
+    {"reward": 0.0, "loss": 0.3, "clip_low": 0.0, "clip_high": 0.0, "grad_norm": math.nan},
+    {"reward": 0.1, "loss": 0.3, "clip_low": 0.0, "clip_high": 0.1, "zeta": 1.0, "alpha": 0.7},
 )
 
 
-def lines(evals, metrics):
-    """The titles and the lines of the panels."""
-    return {title: keys for title, _, keys in choose_panels(evals, metrics)}
-
-
-def test_a_panel_has_the_rows_of_its_log():
-    """A line that is zero throughout is left out. One that is above 0 once, or NaN, is drawn."""
-    assert {title: rows for title, rows, _ in choose_panels(EVALS, METRICS)} == {
-        "held-out pass@k": EVALS,
-        "held-out entropy (nats)": EVALS,
-        "reward of the rollout": METRICS,
-        "share of tokens that are clipped": METRICS,
-    }
-    assert lines(EVALS, METRICS)["share of tokens that are clipped"] == ["clip_high"]
-    nan = [{**METRICS[0], "grad_norm": 0.0}, {**METRICS[1], "grad_norm": math.nan}]
-    assert lines(EVALS, nan)["gradient norm"] == ["grad_norm"]
-
-
-def test_the_metrics_of_an_algorithm_come_after_the_table():
-    """In the order in which it logs them, never the loss, and at most twelve panels in all."""
-    table = {key: 0.5 for _, log, keys in PANELS if log == "metrics" for key in keys}
-    row = METRICS[1] | table | dict(skipped=0.0, kl=0.0, zeta=1.0, alpha=0.7, unused=0.0)
-    found = lines(EVALS, [METRICS[0], row])  # what the first row lacks is drawn, too
-    assert [*found][-2:] == ["zeta", "alpha"]
-    assert not {key for keys in found.values() for key in keys} & {"step", "loss", "mismatch"}
-    found = lines(EVALS, [row | table | {f"own_{i}": 1.0 for i in range(20)}])
-    assert len(found) == MOST_PANELS == 12
-    assert [*found][2:] == [title for title, _, _ in PANELS][:10]
+def test_what_is_drawn():
+    """No line that is 0 throughout, no loss; a script's own metrics come last, as logged."""
+    assert choose_panels(EVALS, METRICS) == [
+        ("held-out pass@k", EVALS, ["pass@1", "pass@4"]),
+        ("held-out entropy (nats)", EVALS, ["answer_entropy"]),
+        ("reward of the rollout", METRICS, ["reward"]),
+        ("share of tokens that are clipped", METRICS, ["clip_high"]),
+        ("gradient norm", METRICS, ["grad_norm"]),
+        ("zeta", METRICS, ["zeta"]),
+        ("alpha", METRICS, ["alpha"]),
+    ]
+    many = logs_of({f"own_{i}": 1.0 for i in range(20)})
+    assert len(choose_panels(EVALS, many)) == MOST_PANELS
 
 
 def test_each_of_several_data_sets_has_its_panels():
     """Also what the first row lacks, as where a resumed run has more samples and other sets."""
-    first = {"math/pass@1": 0.1, "math/pass@1 level 5": 0.1, "math/avg@2": 0.1}
-    first |= {"math/answer_entropy": 0.3, "math/token_entropy": 0.4}
+    first = {"math/pass@1": 0.1, "math/pass@1 level 5": 0.1, "math/token_entropy": 0.4}
     later = first | {"math/pass@16": 0.2, "gsm8k/pass@1": 0.5, "gsm8k/pass@2": 0.0}
-    assert lines(logs_of(first, later), []) == {
+    panels = choose_panels(logs_of(first, later), [])
+    assert {title: keys for title, _, keys in panels} == {
         "held-out math/pass@k": ["math/pass@1", "math/pass@16"],
-        "held-out math/entropy (nats)": ["math/answer_entropy", "math/token_entropy"],
+        "held-out math/entropy (nats)": ["math/token_entropy"],
         "held-out gsm8k/pass@k": ["gsm8k/pass@1"],
     }
 
