@@ -2,7 +2,6 @@
 
 import io
 import math
-import subprocess
 import sys
 
 from rlvr import status
@@ -12,7 +11,6 @@ from rlvr.show.plots import MOST_PANELS, choose_panels, draw_curves
 
 import matplotlib
 import pytest
-from runs import ENVIRONMENT, ROOT
 
 ROW = dict(reward=0.3376, length=24.51, truncated=0.02, entropy=0.1634, all_wrong=0.25)
 ROW |= dict(all_right=0.125, clip_low=0.001, clip_high=0.002, grad_norm=1.239, unparsed=0.0)
@@ -104,12 +102,6 @@ def test_a_log_file_has_plain_lines_and_few(monkeypatch, capsys):
     monkeypatch.setattr(status, "SECONDS_BETWEEN_LINES", -1.0)
     status.progress("completions", 1024, 1024)
     assert capsys.readouterr() == ("completions: 1024 of 1024\n", "")
-
-
-def test_a_script_says_at_once_that_it_loads():
-    command = [sys.executable, ROOT / "grpo.py", "--top_p", "7"]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "loading torch\n")
 
 
 # ----------------------------------------------------------------- the .jsonl files of a run folder
