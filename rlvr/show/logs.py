@@ -7,7 +7,6 @@ TensorBoard, Weights & Biases or trackio may get the rows, too.
 import importlib
 import json
 import math
-import shutil
 from dataclasses import asdict
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def none_for_nan(value):
 def copy_logs(folder: Path, suffix: str) -> None:
     """Copy each <name>.jsonl to <name>.<suffix>."""
     for file in folder.glob("[!.]*.jsonl"):
-        shutil.copy(file, file.with_suffix(f".{suffix}"))
+        write_whole(file.with_suffix(f".{suffix}"), file.read_bytes())
 
 
 def drop_rows_after(folder: Path, step: int) -> None:
