@@ -15,8 +15,7 @@ from rlvr import world
 
 ERASE = "\r\x1b[K"  # to the line's beginning, and clear what stands there
 SECONDS_BETWEEN_LINES = 10.0  # of a log file
-SECONDS_BETWEEN_BARS = 0.1  # of a terminal
-BAR = 20  # characters
+SECONDS_BETWEEN_COUNTS = 0.1  # of a terminal
 told = 0.0  # when something was told last
 
 
@@ -56,14 +55,12 @@ def say(text: str) -> None:
 def progress(doing: str, done: int, total: int) -> None:
     """Tell how much is done of something; in a log file only where it takes long."""
     global told
-    pause = SECONDS_BETWEEN_BARS if on_terminal() else SECONDS_BETWEEN_LINES
+    pause = SECONDS_BETWEEN_COUNTS if on_terminal() else SECONDS_BETWEEN_LINES
     if done and time.monotonic() - told <= pause:
         return
     told = time.monotonic()
     if on_terminal():
-        filled = BAR * done // max(total, 1)
-        bar = "#" * filled + "." * (BAR - filled)
-        replace_line(f"{doing} {bar} {done}/{total}")
+        replace_line(f"{doing} {done}/{total}")
     elif done:
         say(f"{doing}: {done} of {total}")
 

@@ -224,7 +224,7 @@ def test_commands_are_taken(parsed, monkeypatch):
     for script, given, ranks in commands:
         monkeypatch.setattr(world, "WORLD_SIZE", ranks)
         if "--resume_from_checkpoint" in given:
-            rlvr.flags.command_line.parse(MODULES[script].Config(), given)
+            rlvr.flags.command_line.parse(MODULES[script].Config, given)
         else:
             parsed(script, *given)
 

@@ -3,13 +3,13 @@
 import importlib
 import json
 import os
+import random
 import re
 import subprocess
 import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from rlvr import world
 from rlvr.flags.presets import ARITHMETIC, LARGE, PROTOCOLS
 from rlvr.policy.saving import save_folder
 
@@ -24,19 +24,17 @@ def test_help_explains_every_flag(parsed, monkeypatch, capsys, script):
     with pytest.raises(SystemExit) as ended:
         parsed(script, "--help")
     assert ended.value.code == 0
-    out, err = capsys.readouterr()
-    assert not err and max(map(len, out.splitlines())) < 200
+    out, _ = capsys.readouterr()
     _, *parts = re.split(r"^  --(\w+).*$", out, flags=re.M)
     explained = {
         name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)
     }
-    module = importlib.import_module(script)
-    assert explained.keys() == {field.name for field in fields(module.Config)}
-    for field in fields(module.Config):
+    config_class = importlib.import_module(script).Config
+    assert explained.keys() == {field.name for field in fields(config_class)}
+    for field in fields(config_class):
         text, _, default = explained[field.name].rpartition(" (default: ")
         assert len(text) > 3 and default == f"{field.default})", field.name
     assert explained["seed"] == "of data order, sampling and evaluation (default: 0)"
-    assert all(variant in out for variant in module.VARIANTS)
 
 
 @pytest.mark.parametrize("given, code", [("--help", 0), ("--top_p 2", 2)])
@@ -55,28 +53,17 @@ def test_help_and_a_refused_flag_load_no_model_library(given, code):
         text=True,
     )
     assert done.returncode == code, done.stderr
+    assert (done.stdout == "loading torch\n") == (code == 2)  # which it says at once
     loaded = {*done.stderr.split()}
     assert "rlvr.flags.command_line" in loaded
     assert not loaded & {"transformers", "torch._dynamo", "datasets", "sympy", "matplotlib"}
-
-
-def test_the_first_rank_of_a_machine_tells_it_for_all(parsed, monkeypatch, capsys):
-    """The others wait until torchrun ends them, and tell it if nobody has."""
-    waited = []
-    monkeypatch.setattr("time.sleep", lambda seconds: waited.append(capsys.readouterr().err))
-    for local_rank in (0, 1):
-        monkeypatch.setattr(world, "LOCAL_RANK", local_rank)
-        with pytest.raises(SystemExit):
-            parsed("grpo", "--top_p", "2")
-        assert waited == [""] * local_rank  # nothing is told before
-        assert "--top_p" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     "typed, expected",
     [
         ("--no_dynamic_sampling", False),
-        ("--dynamic-sampling=False", False),
+        ("--dynamic_sampling=False", False),
         ("--dynamic_sampling --seed 3", True),
         ("--no_dynamic_sampling --dynamic_sampling", True),  # the last one counts
     ],
@@ -139,60 +126,56 @@ def test_a_resumed_run_keeps_its_flags(run, resume):
         config = json.loads(Path("run/config.json").read_text())
         return [config[name] for name in names]
 
-    run("grpo", variant="dapo", epsilon_high=0.3, max_steps=1, seed=3)
+    run("grpo", variant="dapo", epsilon_high=0.3, max_steps=1, seed=3, trust_remote_code=True)
     assert saved("script", "epsilon_high", "aggregation", "seed") == ["grpo.py", 0.3, "token", 3]
     before, metrics = Path("run/config.json").read_text(), rows("run", timed=True)
-    assert refused(resume("agrae", "run", max_steps=2), "agrae", "is not a run of this script")
+    assert refused(resume("agrae", "run", max_steps=2), "agrae", "is no run of agrae.py")
     assert refused(resume("grpo", "run", output_dir="other"), "grpo", "goes on in its own folder")
     assert refused(resume("grpo", "run", max_steps=0), "grpo", "--max_steps 0 evaluates only")
-    assert refused(resume("grpo", "run", seed=4), "grpo", "differences: --seed 4 (was 3)")
-    assert refused(resume("grpo", "run", top_p=2), "grpo", "--top_p", "are those of run/config")
+    assert refused(resume("grpo", "run", seed=4), "grpo", "--seed 4 (was 3)")
+    result = resume("grpo", "run", variant="dr-grpo")
+    # before a model is loaded; a checkpoint would refuse it in other words
+    assert refused(result, "grpo", "a resumed run keeps", "--aggregation constant (was token)")
+    assert refused(resume("grpo", "run", top_p=2), "grpo", "--top_p")
     assert (Path("run/config.json").read_text(), rows("run", timed=True)) == (before, metrics)
 
     own = dict(output_dir=Path("run").absolute())  # the run's own folder by another path
     result = resume("grpo", "run", max_steps=2, eval_protocol="asymgrpo", eval_samples=3, **own)
     assert result.code == 0, result.err
     assert saved("variant", "epsilon_high", "aggregation", "seed") == ["dapo", 0.3, "token", 3]
+    assert saved("trust_remote_code") == [False]
     # the protocol's 10 samples give way to the flag
     assert saved("max_steps", "eval_samples", "eval_temperature") == [2, 3, 0.4]
     assert steps("run") == [1, 2]
     # a copy of a script has its flags, and perhaps another formula
     Path("run/config.json").write_text(before.replace("grpo.py", "mine.py"))
-    assert refused(resume("grpo", "run", max_steps=3), "grpo", "run is a run of mine.py")
+    assert refused(resume("grpo", "run", max_steps=3), "grpo", "run is no run of grpo.py")
 
 
 @pytest.mark.parametrize(
-    "line, said",
+    "line",
     [
-        *((f"--{flag} {300 * 'x'}", "File name too long") for flag in ("model", "dataset")),
-        *((f"--{flag} {300 * 'x'}", "File name too long") for flag in ("output_dir", "cache_dir")),
-        ("--output_dir file", "file"),
-        ("--output_dir file/below", "file/below"),
-        ("--cache_dir file/below", "--cache_dir file/below"),
-        ("--model nobody/no-such-model", "--model nobody/no-such-model"),
-        ("--model empty", "--model empty"),
-        ("--report_to wandb", "wandb"),
-        ("--report_to tensorboard", "tensorboard"),
-        ("--resume_from_checkpoint missing", "missing: no run there"),
-        ("--resume_from_checkpoint empty", "empty: no run there"),
-        ("--resume_from_checkpoint broken", "cannot read broken/config.json"),
-        ("--resume_from_checkpoint list", "list is not a run of this script"),
+        "--output_dir file",
+        "--cache_dir file/below",
+        "--model nobody/no-such-model",
+        "--model empty",
+        "--report_to wandb",
+        "--report_to tensorboard",
+        "--resume_from_checkpoint missing",
+        "--resume_from_checkpoint broken",
     ],
-    ids=lambda text: text[:40],
 )
-def test_what_is_refused_before_a_model_is_loaded(no_model, monkeypatch, line, said):
+def test_what_is_refused_before_a_model_is_loaded(no_model, monkeypatch, line):
     for loaded in [*sys.modules]:
         if loaded.startswith("torch.utils.tensorboard"):
             monkeypatch.delitem(sys.modules, loaded)
     for package in ("wandb", "tensorboard"):  # to import them is an ImportError then
         monkeypatch.setitem(sys.modules, package, None)
     Path("file").write_text("not a folder")
-    for folder, config in (("empty", None), ("broken", "{"), ("list", "[]")):
-        Path(folder).mkdir()
-        if config:
-            Path(folder, "config.json").write_text(config)
-    assert refused(no_model("grpo", *line.split()), "grpo", said)
-    assert Path("file").read_text() == "not a folder"
+    Path("empty").mkdir()
+    Path("broken").mkdir()
+    Path("broken/config.json").write_text("{")
+    assert refused(no_model("grpo", *line.split()), "grpo", line.split()[1])
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
@@ -201,3 +184,33 @@ def test_a_damaged_model(bare, tiny, name):
     os.truncate(Path("model", name), 100)
     result = bare("grpo", *arguments(model="model", max_steps=0, output_dir="run"))
     assert refused(result, "grpo", "--model model")
+
+
+STRANGE = [
+    "",
+    " ",
+    "two words",
+    "-",
+    "-1",
+    "0",
+    "1e3",
+    "1.5",
+    "inf",
+    "nan",
+    "\u00fc\u2028",
+    "1\n2",
+    "%s",
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_strange_value_is_one_line_or_is_taken(parsed, capsys, script):
+    """Of random flags."""
+    rng = random.Random(script)
+    for field in rng.sample(fields(importlib.import_module(script).Config), 25):
+        value = rng.choice(STRANGE)
+        try:
+            parsed(script, f"--{field.name}={value}")
+        except SystemExit as ended:
+            assert ended.code == 2, (field.name, value)
+            assert re.fullmatch(rf"{script}\.py: error: .*\w.*\n", capsys.readouterr().err)

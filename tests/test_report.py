@@ -1,5 +1,6 @@
 """tokens.jsonl and report.html: their numbers in a second way, their size, and the page clicked."""
 
+import base64
 import html
 import json
 import math
@@ -19,6 +20,7 @@ import torch
 from browser import open_page
 from runs import rows
 
+PICTURE = b"\x89PNG"  # its first bytes
 EVIL = "</script><script>document.title = 'fooled'</script><!--<b>&amp;"
 
 
@@ -82,19 +84,16 @@ def test_the_numbers_of_each_token(step_of_a_run):
 
 
 def test_of_long_completions_the_first_tokens_are_kept(step_of_a_run):
-    """1,200 of a group in a step, of about 60 bytes each: 60 steps stay below 5 MB."""
-    _, _, training = step_of_a_run
-    ids = training.tokenizer("<think>")["input_ids"] * 5000
-    per_token = {name: -torch.rand(5000) for name in ("logprob", "ratio")}
-    one = rlvr.show.report.describe(Sample(ids[:4], ids), per_token, training, 16)
-    assert one["length"] == len(ids) > 1200
-    assert len(one["tokens"]) == len(one["logprob"]) == len(one["ratio"]) == 1200 / 16
-    assert max(len(str(value)) for value in one["ratio"]) <= len("-0.123")
+    _, batch, training = step_of_a_run
+    numbers = {"ratio": [-1 / 3] * 5}
+    one = rlvr.show.report.describe(batch.samples[0], numbers, training.tokenizer, 3)
+    assert (one["length"], len(one["tokens"]), one["ratio"]) == (5, 3, [-0.333] * 3)
 
 
 def write_run(folder, step_count, text="<b>"):
     """A run folder with the logs that the page reads."""
     folder.mkdir()
+    (folder / "curves.png").write_bytes(PICTURE)
     completion = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[text, " 7"])
     completion |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
     completion |= dict(advantage=[1.0, 1.0])
@@ -102,8 +101,6 @@ def write_run(folder, step_count, text="<b>"):
     for step in range(1, step_count + 1):
         append_row(folder, "tokens", {"step": step, "groups": groups})
         append_row(folder, "metrics", {"step": step, "reward": step / 7, "entropy": math.nan})
-        later = {"pass@2": 0.7} if step > 1 else {}  # a run may go on with more samples
-        append_row(folder, "eval", {"step": step, "pass@1": 0.5, **later, "token_entropy": 0.1})
     return folder
 
 
@@ -122,9 +119,9 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     assert first["steps"] == read_rows(folder, "tokens")
     assert first["steps"][0]["groups"][0]["completions"][0]["tokens"][0] == EVIL
     assert first["metrics"][1] == {"step": 2, "reward": 2 / 7, "entropy": None}
+    assert base64.b64decode(first["curves"]) == PICTURE
     assert EVIL not in page.read_text()
-    written = page.read_text().replace("http://www.w3.org/2000/svg", "")  # a name, not an address
-    assert not re.search("innerHTML|https?:|src=|href=", written)
+    assert not re.search("innerHTML|https?:|src=|href=", page.read_text())
 
 
 def test_a_run_without_tokens_is_refused(tmp_path):
@@ -164,13 +161,12 @@ token.dispatchEvent(new MouseEvent("mousemove", { bubbles: true }));
 const title = document.title;
 document.title = JSON.stringify({
   errors, colors, title, opened,
-  results: document.getElementById("results").textContent,
   step: document.getElementById("step").textContent,
   numbers: document.getElementById("numbers").textContent,
   token: token.textContent,
   prompts: [...document.querySelectorAll(".prompt")].map((one) => one.textContent),
   bold: document.querySelectorAll("#runs b").length,
-  lines: document.querySelectorAll("polyline").length,
+  curves: [...document.images].map((one) => one.src),
   completions: document.querySelectorAll(".completion").length,
 });
 </script>
@@ -189,10 +185,9 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     seen = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
     assert seen["errors"] == [] and seen["title"] == "What a run has learned" and seen["bold"] == 0
     assert seen["opened"] == "3 of 3" and seen["step"] == "1 of 3"
-    assert seen["results"].count("pass@1 ") == 2 and "\u2192" in seen["results"]
     assert seen["token"] == EVIL and seen["prompts"] == [EVIL, EVIL]
     assert seen["completions"] == 32
-    assert seen["lines"] == 6  # pass@1, pass@2 and entropy of each run
+    assert [src[:22] for src in seen["curves"]] == ["data:image/png;base64,"] * 2
     for number in ("-1.25", "0.3", "1.1"):
         assert number in seen["numbers"]
     # no weight, which only CW-GRPO has; and each of the four has another colour

@@ -4,15 +4,16 @@ import argparse
 import difflib
 import inspect
 import json
+import os
 import re
 import sys
 import time
 from dataclasses import fields
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import Literal, get_args, get_origin, get_type_hints
 
 from rlvr import world
-from rlvr.errors import UserError, fail, reading
+from rlvr.errors import UserError, fail
 from rlvr.flags.presets import ARITHMETIC, CHOSEN_BY_MEMORY, LARGE, PROTOCOLS
 from rlvr.flags.run_folders import find_run
 
@@ -33,35 +34,22 @@ def parse_flags(config_class: type, variants: dict[str, dict]):
 
 def read_flags(config_class: type, variants: dict[str, dict], arguments: list[str]):
     """What parse_flags gives; UserError for what is wrong."""
-    given = parse(config_class(), arguments)
+    typed = parse(config_class, arguments)
+    if {"max_steps", "num_train_epochs"} <= typed.keys():
+        raise UserError("--max_steps and --num_train_epochs: give one of the two")
+    given = config_class(**typed)
     saved = {}
     if given.resume_from_checkpoint:
         folder, checkpoint = find_run(given.resume_from_checkpoint)
-        given.resume_from_checkpoint = str(checkpoint or folder)  # what "latest" is now
+        typed["resume_from_checkpoint"] = str(checkpoint or folder)  # what "latest" is now
         saved = read_saved_flags(given, folder)
     presets = saved | variants[given.variant] | PROTOCOLS[given.eval_protocol]
-    # A resumed run does not hand on that its model's code may be run.
-    shown = [
-        f"--{name}={value}"
-        for name, value in presets.items()
-        if value is not None and name != "trust_remote_code"
-    ]
-    typed = names_of(arguments)
-    if {"max_steps", "num_train_epochs"} <= typed:
-        raise UserError("--max_steps and --num_train_epochs: give one of the two")
-    try:
-        config = parse(config_class(**defaults_for(given)), shown + arguments)
-        config.resume_from_checkpoint = given.resume_from_checkpoint
-        config.typed = typed
-        config.free = CHOSEN_BY_MEMORY - names_of(shown) - typed
-        if "max_steps" in typed:  # which then wins over the epochs of a resumed run
-            config.num_train_epochs = None
-        config.check()
-    except UserError as error:
-        if not saved:
-            raise
-        source = f"the flags that are not given are those of {folder}/config.json"
-        raise UserError(f"{error} ({source})") from None
+    config = config_class(**defaults_for(given) | presets | typed)
+    config.typed = frozenset(typed)
+    config.free = CHOSEN_BY_MEMORY - presets.keys() - typed.keys()
+    if "max_steps" in typed:  # which then wins over the epochs of a resumed run
+        config.num_train_epochs = None
+    config.check()
     if saved:
         check_resumed(config, saved)
     return config
@@ -69,40 +57,30 @@ def read_flags(config_class: type, variants: dict[str, dict], arguments: list[st
 
 def defaults_for(given) -> dict:
     """The defaults that are others than those of the tiny policy on Countdown."""
-    data_sets = {given.dataset, *given.eval_dataset.split(",")} - {"countdown", ""}
-    with reading(f"--model {given.model}"):
-        from_hub = given.model != "tiny" and not Path(given.model).exists()
-    if not data_sets and not from_hub:
+    is_from_hub = given.model != "tiny" and not os.path.exists(given.model)
+    if {given.dataset, *given.eval_names} == {"countdown"} and not is_from_hub:
         return {}
     return LARGE | (ARITHMETIC if given.dataset == "arithmetic" else {})
-
-
-def names_of(arguments: list[str]) -> set[str]:
-    """The flags that stand on a command line; `--no_flag` is `--flag`."""
-    flags = [argument for argument in arguments if argument.startswith("-")]
-    found = [flag.partition("=")[0].lstrip("-").replace("-", "_") for flag in flags]
-    return {*found, *(name.removeprefix("no_") for name in found)}
 
 
 def read_saved_flags(given, folder: Path) -> dict:
     """The flags of the run in a folder; UserError where they are not this script's."""
     try:
         saved = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"cannot read {folder}/config.json: {error}") from error
-    names = {"script", *(field.name for field in fields(given))}
-    if not isinstance(saved, dict) or saved.keys() != names:
+    script = Path(sys.argv[0]).name  # a copy of a script has its flags
+    names = {field.name for field in fields(given)}
+    if saved.get("script") != script or saved.keys() != {"script", *names}:
         raise UserError(
-            f"--resume_from_checkpoint {folder} is not a run of this script: its flags are others"
+            f"--resume_from_checkpoint {folder} is no run of {script} with today's flags"
         )
-    script = saved.pop("script")
-    if script != Path(sys.argv[0]).name:  # a copy of a script has its flags
-        raise UserError(f"--resume_from_checkpoint {folder} is a run of {script}")
     if given.output_dir and Path(given.output_dir).absolute() != folder.absolute():
         raise UserError(
             f"--output_dir {given.output_dir}: a resumed run goes on in its own folder, {folder}"
         )
-    return saved
+    # A resumed run does not hand on that its model's code may be run.
+    return {name: saved[name] for name in names - {"trust_remote_code"}}
 
 
 def check_resumed(config, saved: dict) -> None:
@@ -116,62 +94,47 @@ def check_resumed(config, saved: dict) -> None:
     ]
     if changed:
         raise UserError(
-            "a resumed run keeps what its mathematics depends on; differences: "
-            + ", ".join(changed)
+            f"a resumed run keeps what its mathematics depends on: {', '.join(changed)}"
         )
 
 
-def parse(config, arguments: list[str]):
-    """Set in the config what the arguments give -> the config; UserError for what is wrong."""
+def parse(config_class: type, arguments: list[str]) -> dict:
+    """The flags that stand there, with their values; UserError for what is wrong."""
     parser = argparse.ArgumentParser(
         usage="%(prog)s [--flag value] ...",
-        description=type(config).__doc__,
+        description=config_class.__doc__,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
         exit_on_error=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=6),
     )
-    comments, kinds = comments_of(type(config)), get_type_hints(type(config))
+    comments, kinds = comments_of(config_class), get_type_hints(config_class)
     for name, kind in kinds.items():
-        text = f"{comments.get(name, '')} (default: {getattr(config, name)})".replace("%", "%%")
+        text = f"{comments[name]} (default: {getattr(config_class, name)})".replace("%", "%%")
         parser.add_argument(f"--{name}", help=text, **reader_of(kind))
         if kind is bool:
             hidden = dict(action="store_const", const=False, help=argparse.SUPPRESS)
             parser.add_argument(f"--no_{name}", dest=name, **hidden)
-    underscored = [
-        re.sub("^--[^=]+", lambda flag: "--" + flag[0][2:].replace("-", "_"), argument)
-        for argument in arguments
-    ]
-    if any(argument == "--" or argument.endswith("=--") for argument in arguments):
-        raise UserError("-- stands for no flag and no value")  # argparse would read it as a list
     try:
-        _, unknown = parser.parse_known_args(underscored, config)
+        typed, unknown = parser.parse_known_args(arguments)
     except argparse.ArgumentError as error:
         raise UserError(str(error)) from None
     if unknown:
-        words = [word.lstrip("-") for word in unknown]
-        near = [name for word in words for name in difflib.get_close_matches(word, kinds, 1)]
-        hint = f"; perhaps you meant --{' or --'.join(near)}" if near else ""
+        near = difflib.get_close_matches(unknown[0].lstrip("-"), kinds, 1)
+        hint = f"; perhaps you meant --{near[0]}" if near else ""
         raise UserError(f"no such flag: {' '.join(unknown)}{hint}")
-    return config
+    return vars(typed)
 
 
 def reader_of(kind) -> dict:
     """What argparse is to know of a flag that is str, int, float, bool, a Literal, or also None."""
     if kind is bool:
         return dict(type=true_or_false, nargs="?", const=True, metavar="true, false")
-    may_be_none = type(None) in get_args(kind)
-    inner = get_args(kind)[0] if may_be_none else kind
-    choices = [*get_args(inner)]  # of a Literal
-    number_or_text = str if choices else inner
-
-    def read(text: str):
-        return None if may_be_none and text == "None" else number_or_text(text)
-
-    read.__name__ = number_or_text.__name__  # which argparse shows
-    if choices:
-        return dict(type=read, choices=choices + [None] * may_be_none)
-    return dict(type=read, metavar=read.__name__)
+    if type(None) in get_args(kind):  # of `int | None`, say
+        kind = get_args(kind)[0]
+    if get_origin(kind) is Literal:
+        return dict(choices=get_args(kind))
+    return dict(type=kind, metavar=kind.__name__)
 
 
 def true_or_false(text: str) -> bool:

@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from rlvr.errors import UserError, reading
+from rlvr.errors import UserError
 from rlvr.machine import is_whole
 
 CHECKPOINT = re.compile("checkpoint-[0-9]+")  # the name of its folder
@@ -21,25 +21,15 @@ def find_run(path) -> tuple[Path, Path | None]:
     if path == "latest":
         script = Path(sys.argv[0])
         runs = Path("runs").glob(f"{script.stem}-*/config.json")
-        # grpo-mine.py has runs of that name, too; what cannot be read is refused later
-        runs = [run for run in runs if script_of(run) in (script.name, None)]
+        # grpo-mine.py has runs of that name, too
+        runs = [run for run in runs if json.loads(run.read_text())["script"] == script.name]
         path = max(runs, key=os.path.getmtime, default=Path("runs/latest/config.json")).parent
     path = Path(path)
     if CHECKPOINT.fullmatch(path.name):
         return path.parent, path
-    with reading(f"--resume_from_checkpoint {path}"):
-        found = (path / "config.json").exists()
-    if not found:
+    if not (path / "config.json").exists():
         raise UserError(f"--resume_from_checkpoint {path}: no run there")
     return path, None
-
-
-def script_of(config_file: Path) -> str | None:
-    """The script that a run's config.json names; None where it cannot be read."""
-    try:
-        return json.loads(config_file.read_text())["script"]
-    except (OSError, ValueError, RecursionError, TypeError, KeyError):
-        return None
 
 
 def checkpoints_of(folder: Path) -> list[Path]:
@@ -61,9 +51,7 @@ def newest_whole(folder: Path, checkpoint: Path | None) -> Path | None:
     """
     tried = [checkpoint] if checkpoint else checkpoints_of(folder)
     for candidate in tried:
-        with reading(candidate):
-            whole = is_whole(candidate)
-        if whole:
+        if is_whole(candidate):
             return candidate
         print(f"{candidate} is damaged")
     if tried:

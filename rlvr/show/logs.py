@@ -10,21 +10,16 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 
-from rlvr.errors import UserError, reading, writing
+from rlvr.errors import UserError, writing
 
 
 def read_rows(folder: Path, name: str) -> list[dict]:
-    """The rows of <name>.jsonl; none where the run has not written it.
-
-    UserError where a line is not one that append_row has written.
-    """
+    """The rows of <name>.jsonl; none where the run has not written it."""
     file = folder / f"{name}.jsonl"
-    if not file.exists():
-        return []
-    rows = [parse(line) for line in lines_of(file)]
-    if None in rows:
-        raise UserError(f"cannot read {file}: line {rows.index(None) + 1} is damaged")
-    return rows
+    rows = map(json.loads, file.read_bytes().splitlines()) if file.exists() else []
+    return [
+        {key: math.nan if value is None else value for key, value in row.items()} for row in rows
+    ]
 
 
 def append_row(folder: Path, name: str, row: dict) -> None:
@@ -47,44 +42,16 @@ def none_for_nan(value):
 def copy_logs(folder: Path, suffix: str) -> None:
     """Copy each <name>.jsonl to <name>.<suffix>."""
     for file in folder.glob("[!.]*.jsonl"):
-        write_whole(file.with_suffix(f".{suffix}"), b"".join(lines_of(file)))
+        write_whole(file.with_suffix(f".{suffix}"), file.read_bytes())
 
 
 def drop_rows_after(folder: Path, step: int) -> None:
-    """Cut every log back to a step; the half line that a kill has left goes, too.
-
-    A log with other damage is kept under another name, and what it lacks is told.
-    """
+    """Cut every log back to a step; the half line that a kill has left goes, too."""
     for file in folder.glob("[!.]*.jsonl"):
-        lines = lines_of(file)
-        rows = [parse(line) for line in lines]
-        damaged = rows[:-1].count(None)
-        if damaged:
-            aside = file.with_suffix(".damaged")
-            write_whole(aside, b"".join(lines))
-            print(f"{file}: {damaged} damaged lines are left out; {aside} has them")
-        kept = [line for line, row in zip(lines, rows, strict=True) if row and row["step"] <= step]
+        lines = file.read_bytes().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        kept = [line for line in whole if json.loads(line)["step"] <= step]
         write_whole(file, b"".join(kept))
-    missing = {*range(1, step + 1)} - {row["step"] for row in read_rows(folder, "metrics")}
-    if missing:
-        print(f"{folder}/metrics.jsonl lacks {len(missing)} steps, the first is {min(missing)}")
-
-
-def lines_of(file: Path) -> list[bytes]:
-    """The lines of a file; UserError where it cannot be read."""
-    with reading(file):
-        return file.read_bytes().splitlines(keepends=True)
-
-
-def parse(line: bytes) -> dict | None:
-    """The row of a whole line; None for anything else."""
-    try:
-        row = json.loads(line) if line.endswith(b"\n") else None
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(row, dict) or type(row.get("step")) is not int:
-        return None
-    return {key: math.nan if value is None else value for key, value in row.items()}
 
 
 def write_whole(file: Path, content: bytes) -> None:

@@ -3,6 +3,7 @@
 It shows what each token of a few completions was worth, which tokens.jsonl keeps.
 """
 
+import base64
 import json
 import math
 from pathlib import Path
@@ -14,6 +15,7 @@ from rlvr.show.logs import append_row, none_for_nan, read_rows, write_whole
 from rlvr.tasks import reader_of
 
 PAGE = Path(__file__).parent / "report.html"
+MOST_TOKENS = 1200  # of a group in a step; so 60 steps of one group stay below 5 MB
 
 
 def write_report(file: Path, folders: list[Path]) -> None:
@@ -29,11 +31,13 @@ def read_run(folder: Path) -> dict:
     tokens = read_rows(folder, "tokens")
     if not tokens:
         raise UserError(f"{folder} has no tokens.jsonl: no run, no step yet, or --log_tokens 0")
-    logs = {log: none_for_nan(read_rows(folder, log)) for log in ("metrics", "eval")}
-    return {"name": folder.name, "steps": tokens, **logs}
-
-
-MOST_TOKENS = 1200  # of a group in a step; so 60 steps of one group stay below 5 MB
+    curves = folder / "curves.png"  # which a run that has not ended does not have
+    return {
+        "name": folder.name,
+        "steps": tokens,
+        "metrics": none_for_nan(read_rows(folder, "metrics")),
+        "curves": base64.b64encode(curves.read_bytes()).decode() if curves.exists() else "",
+    }
 
 
 def log_tokens(run, step: int, batch, advantages, training, weights=None) -> None:
@@ -61,12 +65,10 @@ def log_tokens(run, step: int, batch, advantages, training, weights=None) -> Non
         per_token["weight"] = weights.view_as(batch.mask)
     written = batch.written > 0  # [N, T]; a tool's tokens have no numbers
     per_token = {name: values.where(written, math.nan) for name, values in per_token.items()}
-    completions = [
-        describe(
-            samples[i], {name: values[i] for name, values in per_token.items()}, training, size
-        )
-        for i in rows
-    ]
+    completions = []
+    for i in rows:
+        numbers = {name: values[i].tolist() for name, values in per_token.items()}
+        completions.append(describe(samples[i], numbers, training.tokenizer, MOST_TOKENS // size))
     groups = [
         {
             "prompt": prompt_text(samples[i], training.tokenizer),
@@ -83,27 +85,21 @@ def prompt_text(sample, tokenizer) -> str:
     return tokenizer.decode(reader.merge_repeats(ids) if reader else ids)
 
 
-def describe(sample, per_token, training, size: int) -> dict:
-    """A completion as report.html reads it: its verdict, its first tokens, and their numbers.
+def describe(sample, numbers: dict[str, list], tokenizer, most: int) -> dict:
+    """A completion as report.html reads it: its verdict, and its first tokens with their numbers.
 
-    per_token is name -> [T]; what is not a finite number becomes None.
+    Three digits behind the point are more than a colour shows.
     """
-    ids = sample.completion_ids[: max(MOST_TOKENS // size, 1)]
-    numbers = {
-        name: [rounded(value) for value in values[: len(ids)].tolist()]
-        for name, values in per_token.items()
-    }
+    ids = sample.completion_ids[:most]
     return {
-        "reward": rounded(sample.reward),
+        "reward": sample.reward,
         "verdict": sample.status or ("right" if sample.success else "wrong"),
         "length": len(sample.completion_ids),
         "truncated": sample.truncated,
-        "tokens": training.tokenizer.batch_decode([[token] for token in ids]),
+        "tokens": tokenizer.batch_decode([[token] for token in ids]),
         "by_tool": [t for reply in sample.replies for t in reply if t < len(ids)],
-        **numbers,
+        **{
+            name: [round(value, 3) for value in values[: len(ids)]]
+            for name, values in numbers.items()
+        },
     }
-
-
-def rounded(value: float) -> float | None:
-    """With three digits behind the point, which is more than a colour shows."""
-    return round(value, 3) if math.isfinite(value) else None
