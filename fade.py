@@ -96,8 +96,8 @@ class Config(rlvr.flags.Config):
 
     def may_change(self, name: str) -> bool:
         # log_schedule goes by the share of max_steps that is done
-        sets_length = name in ("max_steps", "num_train_epochs")
-        return super().may_change(name) and not (sets_length and self.weight == "log_schedule")
+        is_scheduled = name == "max_steps" and self.weight == "log_schedule"
+        return super().may_change(name) and not is_scheduled
 
 
 def fade_advantage(rewards, alpha, delta, mean=None):

@@ -15,7 +15,7 @@ ALL = 0  # --eval_problems of a whole set
 # completions, where the papers count prompts.
 TRAINING = {
     *("variant", "prompts_per_step", "num_generations", "minibatch_size", "learning_rate"),
-    *("temperature", "max_completion_length", "max_steps", "num_train_epochs"),
+    *("temperature", "max_completion_length", "max_steps"),
 }
 EVALUATION = {
     *("eval_dataset", "eval_problems", "eval_samples", "eval_temperature", "top_p"),
@@ -23,7 +23,7 @@ EVALUATION = {
 }
 MATH = dict(dataset="math", num_generations=8, temperature=1.0, eval_problems=ALL)
 # A-GRAE 4.1 and C.2
-AGRAE = dict(learning_rate=1e-6, max_completion_length=2048, num_train_epochs=20, max_steps=None)
+AGRAE = dict(learning_rate=1e-6, max_completion_length=2048)
 AGRAE_EVALUATION = dict(eval_temperature=0.6, top_p=0.95, length_of_an_evaluation=4096)
 # two-stage dynamics 4.1, B.5 and C.2; no number of steps
 TWO_STAGE_EVALUATION = dict(
@@ -47,7 +47,6 @@ TWO_STAGE = dict(
     entropy_coef=1e-4,
     epsilon=0.2,
     max_steps=None,
-    num_train_epochs=None,
     eval_dataset="",  # the test set of MATH, for Figures 2 and 4: greedy, and entropy
     eval_samples=1,
 )
@@ -62,7 +61,6 @@ ASYMGRPO = dict(
     aggregation="token",
     learning_rate=2e-6,
     max_steps=None,
-    num_train_epochs=None,
     eval_dataset=FIVE_SETS,
     eval_steps=10,
     eval_samples=1,
@@ -85,6 +83,7 @@ RECIPES = [
         **AGRAE,
         **AGRAE_EVALUATION,
         variant="agrae",
+        max_steps=20 * 7500 // 1024,  # 20 epochs
         alpha=1.0,
         prompts_per_step=1024,
         minibatch_size=256 * 8,
@@ -151,7 +150,6 @@ RECIPES = [
         temperature=1.0,
         max_completion_length=8192,
         max_steps=20000,
-        num_train_epochs=None,
         eval_dataset="livecodebench-v6",
         eval_samples=1,
         length_of_an_evaluation=8192,
@@ -186,7 +184,6 @@ RECIPES = [
         max_prompt_length=512,
         max_completion_length=4096,
         max_steps=100,
-        num_train_epochs=None,
         format_weight=1.0,
         format_tags="think",
         system_prompt="think",
@@ -203,6 +200,7 @@ RECIPES = [
         **AGRAE,
         **AGRAE_EVALUATION,
         variant="images",
+        max_steps=20 * 2101 // 512,  # 20 epochs
         dataset="geo3k",
         alpha=0.5,
         format_share=0.9,

@@ -1,17 +1,13 @@
 """The learning rate of each update, by hand and in a run, and what is logged of updates."""
 
-import json
 import math
-from pathlib import Path
 
-import rlvr.tasks.datasets
 from rlvr.flags.config import Config
-from rlvr.tasks.problems import Problem
 from rlvr.training.updates import UpdateMetrics, make_optimizer, make_scheduler
 
 import pytest
 import torch
-from runs import SMALL, arguments, countdown_problems, rows, steps
+from runs import rows
 
 # 2 updates of 8 completions in each of 5 steps
 FIVE_STEPS = dict(max_steps=5, prompts_per_step=4, num_generations=4, minibatch_size=8)
@@ -74,25 +70,6 @@ def test_a_factor_keeps_its_place_in_the_schedule():
     assert optimizer.param_groups[0]["lr"] == pytest.approx(2 * 9 / 10)
 
 
-@pytest.mark.parametrize(
-    "epochs, problems, prompts, expected",
-    [
-        (1, 10, 4, 3),
-        (2, 10, 4, 5),
-        (0.1, 10, 4, 1),
-        (20, 7500, 1024, 147),  # A-GRAE's: 20 epochs of MATH's 7,500 problems
-        (None, 10, 4, 7),  # --max_steps alone
-    ],
-)
-def test_steps_by_hand(monkeypatch, epochs, problems, prompts, expected):
-    monkeypatch.setattr(
-        rlvr.tasks.datasets, "load_problems", lambda *_: ([Problem("", "")] * problems, {})
-    )
-    config = Config(num_train_epochs=epochs, prompts_per_step=prompts, max_steps=7)
-    rlvr.tasks.datasets.open_problems(config, None)
-    assert config.max_steps == expected
-
-
 # -------------------------------------------------------------------------------- what is logged
 
 
@@ -126,27 +103,3 @@ def test_a_run_logs_the_learning_rate_of_its_last_update(run):
     flags = dict(learning_rate=1e-3, lr_scheduler_type="linear", warmup_ratio=0.5)
     assert run("grpo", **flags).code == 0
     assert [row["learning_rate"] for row in rows("run")] == pytest.approx([5e-4, 5e-4])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_evaluation")
-def test_a_run_of_epochs_resumes_for_longer(bare, resume, cache_dir, monkeypatch):
-    """A third of an epoch of 24 problems is 2 steps of 4, and half an epoch is 3."""
-
-    def load_24(config, tokenizer):
-        training, evaluation = countdown_problems(config, tokenizer)
-        return training[:24], evaluation
-
-    monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", load_24)
-    flags = {name: value for name, value in SMALL.items() if name != "max_steps"}
-    flags |= dict(output_dir="run", cache_dir=cache_dir, num_train_epochs=1 / 3)
-    assert bare("grpo", *arguments(**flags)).code == 0
-    assert steps("run") == [1, 2]
-    assert json.loads(Path("run/config.json").read_text())["max_steps"] == 2
-    result = resume("grpo", "run", num_train_epochs=0.5)
-    assert result.code == 0, result.err
-    assert steps("run") == [1, 2, 3]
-    result = resume("grpo", "run", max_steps=4)  # what is given wins over what was
-    assert result.code == 0, result.err
-    assert steps("run") == [1, 2, 3, 4]
-    assert json.loads(Path("run/config.json").read_text())["num_train_epochs"] is None

@@ -47,15 +47,11 @@ def read_flags(config_class: type, variants: dict[str, dict], arguments: list[st
         if value is not None and name != "trust_remote_code"
     ]
     typed = names_of(arguments)
-    if {"max_steps", "num_train_epochs"} <= typed:
-        raise UserError("--max_steps and --num_train_epochs: give one of the two")
     try:
         config = parse(config_class(**defaults_for(given)), shown + arguments)
         config.resume_from_checkpoint = given.resume_from_checkpoint
         config.typed = typed
         config.free = CHOSEN_BY_MEMORY - names_of(shown) - typed
-        if "max_steps" in typed:  # which then wins over the epochs of a resumed run
-            config.num_train_epochs = None
         config.check()
     except UserError as error:
         if not saved:

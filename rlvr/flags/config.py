@@ -85,8 +85,6 @@ class Config:
     verify_seconds: MayChange[Seconds[float]] = 5.0
     program_seconds: MayChange[Seconds[float]] = 20.0  # deadline of all tests of a program
     success_threshold: AnySign[float] = 1.0  # the reward from which on a completion is right
-    # of a file: the items of a list are parts of one answer, or alternatives
-    answer_lists: OfAFile[Literal["parts", "alternatives"]] = "parts"
     system_prompt: Literal[("auto", *SYSTEM_PROMPTS)] = "auto"  # auto: what the verifier needs
     user_suffix: Literal[tuple(USER_SUFFIXES)] = "none"  # what is asked for behind each question
     chat_template_kwargs: str = ""  # JSON, such as {"enable_thinking": false} for Qwen3
@@ -97,8 +95,6 @@ class Config:
     # of data order, sampling and evaluation
     seed: Annotated[ZeroOrMore[int], AtMost(2**32 - 1)] = 0
     max_steps: MayChange[ZeroOrMore[int]] = 60  # rollouts to train on; 0 evaluates only
-    # training epochs, without redraws, in place of --max_steps
-    num_train_epochs: MayChange[float | None] = None
     output_dir: MayChange[str] = ""  # run folder; runs/<script>-<variant>-<time> if empty
     cache_dir: MayChange[str] = "~/.cache/rlvr"  # where a tiny policy is kept that is taught here
     # CPU threads of torch; torch's own choice if None. Far more than 1024 cannot be started.
@@ -275,7 +271,7 @@ class Config:
     def may_change(self, name: str) -> bool:
         """Whether a resumed run may have another value for this flag."""
         scheduled = self.lr_scheduler_type != "constant" or self.warmup_ratio > 0
-        if scheduled and name in ("max_steps", "num_train_epochs"):
+        if scheduled and name == "max_steps":
             return False
         return "may change" in marks_of(type(self))[name]
 
