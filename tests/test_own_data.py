@@ -68,12 +68,7 @@ def test_what_cannot_be_used_is_told_in_one_line(tmp_path, tiny, file, content, 
 
 
 def save(path, kind, splits):
-    """The splits as a file, a folder of files, or a folder of save_to_disk -> its name."""
-    if kind == "saved":
-        parts = {name: datasets.Dataset.from_list(rows) for name, rows in splits.items()}
-        whole = datasets.DatasetDict(parts) if len(parts) > 1 else parts["train"]
-        whole.save_to_disk(str(path))
-        return str(path)
+    """The splits as a file, or as a folder of files -> its name."""
     if kind.startswith("."):
         return write(path.with_suffix(kind), splits["train"])
     for name, rows in splits.items():
@@ -81,7 +76,7 @@ def save(path, kind, splits):
     return str(path)
 
 
-@pytest.mark.parametrize("kind", [".parquet", ".json", ".csv", ".jsonl", "csv", "saved"])
+@pytest.mark.parametrize("kind", [".parquet", ".json", ".csv", ".jsonl", "csv"])
 def test_a_training_split_holds_out_problems(tmp_path, tiny, kind):
     """They are not trained on even where the file has them twice.
 
@@ -98,7 +93,7 @@ def test_a_training_split_holds_out_problems(tmp_path, tiny, kind):
     refused(["no problem to train on"], load, tiny[1], dataset=name, eval_problems=0)
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "saved"])
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_folders_of_two_splits(tmp_path, tiny, kind):
     name = save(tmp_path / "both", kind, {"train": own("abc"), "test": own("de")})
     training, evaluation = load(tiny[1], dataset=name)

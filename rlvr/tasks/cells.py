@@ -34,11 +34,6 @@ def with_starter(question: str, starter: str | None = None) -> str:
     return f"{question}\n\nRead from standard input and write to standard output."
 
 
-def function_to_write(head: str) -> str:
-    """HumanEval's problems: the head of a function, with its docstring."""
-    return f"Complete this function:\n```python\n{head}\n```"
-
-
 def with_options(question: str, options: list[str] | dict) -> str:
     """A question, and below it its options, lettered from A on; those of ARC stand in a dict."""
     texts = options["text"] if isinstance(options, dict) else options
@@ -50,11 +45,6 @@ def with_choices(question: str, *choices: str) -> str:
     """with_options for choices that may begin with their letters already, as in " A:Liver"."""
     texts = [re.sub(r"^\s*[A-D]\s*[:.]", "", choice).strip() for choice in choices]
     return with_options(question, texts)
-
-
-def question_or_image(question: str) -> str:
-    """MathVerse's problems, some of which have their question in the image alone."""
-    return question or "Answer the question that stands in the image."
 
 
 def letter_or_option(answer: str, options: list[str]) -> str | tuple[str, str]:

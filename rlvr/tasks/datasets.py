@@ -8,9 +8,9 @@ from rlvr.errors import UserError
 from rlvr.machine import from_rank_0
 from rlvr.tasks.pictures import with_images
 from rlvr.tasks.problems import Problem, ProblemStream
-from rlvr.tasks.prompts import choose_system_prompt, that_fit, write_prompts
+from rlvr.tasks.prompts import that_fit, write_prompts
 from rlvr.tasks.sources import EMBEDDED, load_splits, problems_of, source_of
-from rlvr.verify import VERIFIERS, grade, in_threads
+from rlvr.verify import SYSTEM_PROMPTS, VERIFIERS, grade, in_threads
 from rlvr.verify.programs import describe
 
 
@@ -105,7 +105,9 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
     """
     if not problems:
         return []
-    system = choose_system_prompt(VERIFIERS[problems[0].verifier], config.system_prompt, tokenizer)
+    verifier = VERIFIERS[problems[0].verifier]
+    by_itself = "" if verifier.chat_only and not tokenizer.chat_template else verifier.system_prompt
+    system = (SYSTEM_PROMPTS | {"auto": by_itself})[config.system_prompt]
     limit = config.max_prompt_length
     steps = {
         "without a question": lambda left: [each for each in left if each.prompt],

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rlvr.errors import UserError
 from rlvr.tasks.problems import Problem
-from rlvr.verify import BOXED, SYSTEM_PROMPTS
+from rlvr.verify import BOXED
 
 USER_SUFFIXES = {"none": "", "boxed": BOXED}
 
@@ -32,15 +32,6 @@ def texts_with_opened_thoughts(samples, tokenizer) -> list[str]:
         f"<think>{sample.text}" if end.endswith("<think>") else sample.text
         for sample, end in zip(samples, ends, strict=True)
     ]
-
-
-def choose_system_prompt(verifier, chosen: str, tokenizer) -> str:
-    """The text of --system_prompt; "auto" stands for that of the verifier's entry."""
-    if chosen != "auto":
-        return SYSTEM_PROMPTS[chosen]
-    if verifier.chat_only and not tokenizer.chat_template:
-        return ""
-    return verifier.system_prompt
 
 
 def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> list[Problem]:

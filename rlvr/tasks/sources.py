@@ -1,6 +1,6 @@
 """The tables of data sets: those of the hub and those that are made here; and reading their rows.
 
-A data set of the user's own is a file, or a folder of files or of save_to_disk.
+A data set of the user's own is a file, or a folder of files.
 """
 
 import glob
@@ -102,7 +102,7 @@ DATASETS = {
         ("test", "entry_point", "prompt"),
         verifier="code",
         configuration="openai_humaneval",
-        ask=cells.function_to_write,
+        ask="Complete this function:\n```python\n{}\n```".format,
         gold=cells.human_eval_tests,
     ),
     # FADE's two evaluations: all of release 5, and of release 6 what is of August 2024 or later.
@@ -129,7 +129,8 @@ DATASETS = {
         test="testmini",
         level="problem_version",
         configuration="testmini",
-        ask=cells.question_or_image,
+        # some have their question in the image alone
+        ask=lambda question: question or "Answer the question that stands in the image.",
     ),
     "pmc-vqa": Source(
         "mdwiratathya/PMC-VQA_small",
@@ -146,7 +147,6 @@ DATASETS = {
 EMBEDDED = {"countdown": draw_countdown, "arithmetic": draw_arithmetic}
 
 FILES = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves in its folder
 WHAT_IS_READ = (
     "a data set is .jsonl, .json, .csv (UTF-8) or .parquet, or a folder of these, and not empty"
 )
@@ -182,9 +182,6 @@ def load_splits(name: str, source: Source) -> dict:
     if not status.on_terminal():
         datasets.disable_progress_bars()
     with reading_rows(name):
-        if any(Path(name, file).exists() for file in SAVED):
-            saved = datasets.load_from_disk(name)
-            return saved if isinstance(saved, dict) else {"train": saved}
         return datasets.load_dataset(**where_is(name, source))
 
 
