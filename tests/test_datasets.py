@@ -118,7 +118,7 @@ def test_the_hub_does_not_answer(monkeypatch):
     "name, column, values",
     [
         ("gsm8k", "answer", ["no hashes", "####", "#### a few", "#### 1 or 2"]),
-        ("math", "solution", [r"A $\boxed{}$.", r"\boxed{ }", r"none: \boxed{\text{", ""]),
+        ("math", "solution", [r"A $\boxed{}$.", r"none: \boxed{\text{", ""]),
         ("olympiadbench", "final_answer", [[], [""]]),
     ],
 )

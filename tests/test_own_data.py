@@ -7,7 +7,7 @@ import re
 import rlvr.policy.models
 import rlvr.tasks.datasets
 from rlvr.flags.config import Config
-from rlvr.tasks.datasets import read_set, without_overlap
+from rlvr.tasks.datasets import read_set, with_golds, without_overlap
 from rlvr.tasks.problems import Problem
 from rlvr.verify.pool import grade
 from rlvr.verify.verifiers import VERIFIERS
@@ -111,18 +111,10 @@ def test_a_file_that_has_changed_is_read_again(tmp_path, tiny):
 # ----------------------------------------------------------------------------------- the answers
 
 TESTS = dict(inputs=["1\n", "41\n"], outputs=["2\n", "42\n"])
-ASSERTIONS = ["assert f(1) == 2", "assert f(-1) == 0"]
 
 
 @pytest.mark.parametrize(
-    "verifier, answer, gold",
-    [
-        ("math", r"Thus $x = \boxed{\sqrt{2}}$.", r"\sqrt{2}"),
-        ("number", 18, "18"),
-        ("choice", "(D)", "(D)"),
-        ("code", TESTS, json.dumps(TESTS)),
-        ("code", ASSERTIONS, json.dumps(ASSERTIONS)),
-    ],
+    "verifier, answer, gold", [("number", 18, "18"), ("code", TESTS, json.dumps(TESTS))]
 )
 def test_answers_of_a_file(tmp_path, verifier, answer, gold):
     """In columns of any name; a column `level` says nothing here."""
@@ -142,29 +134,18 @@ def test_cells_of_mixed_kinds_are_counted(tmp_path, tiny, capsys):
     )
 
 
-def test_unit_tests_that_cannot_run_are_dropped(tmp_path, tiny):
-    good = ["assert f(1) == 2", '["assert f(1) == 2"]', '{"inputs": ["1"], "outputs": ["2"]}']
-    bad = ['{"inputs": ["1", "2"], "outputs": ["2"]}', "[]", "", "7"]
-    rows = [dict(prompt=tests or "none", answer=tests) for tests in good + bad]
-    found = evaluated(tiny[1], write(tmp_path / "own.jsonl", rows), verifier="code")
-    assert prompts_of(found) == {*good}
-
-
-@pytest.mark.parametrize(
-    "verifier, more", [("math", [r"-\dfrac{1}{2}", r"-3\sqrt{5}", "(1, -2)"]), ("number", [])]
-)
-def test_simple_golds_are_not_tried(tmp_path, tiny, monkeypatch, verifier, more):
+@pytest.mark.parametrize("verifier", ["math", "number"])
+def test_simple_golds_are_not_tried(monkeypatch, verifier):
     """They can be read without a doubt, as some here show; so no grader has to start for them."""
-    golds = ["0", "7", "-12", "999999999", *more]
-    for gold in golds:
-        assert re.fullmatch(VERIFIERS[verifier].surely_usable, gold)
-        assert grade((verifier, f"\\boxed{{{gold}}}", gold)) == (1.0, "")
+    golds = ["0", "7", "-12", "999999999"]
+    if verifier == "math":
+        golds += [r"-\dfrac{1}{2}", r"-3\sqrt{5}", "(1, -2)"]
+    assert all(grade((verifier, f"\\boxed{{{gold}}}", gold)) == (1.0, "") for gold in golds)
     for gold in ("", "1/2", "1,000", "7 eggs", "007", "٣", r"\frac{1}{0}", "(1, 2", "x", "(1, x)"):
         assert not re.fullmatch(VERIFIERS[verifier].surely_usable, gold)
     monkeypatch.setattr(rlvr.tasks.datasets, "grade", lambda *_: pytest.fail("it was tried"))
-    rows = [dict(prompt=f"{i}?", answer=gold) for i, gold in enumerate(golds)]
-    found = evaluated(tiny[1], write(tmp_path / "own.jsonl", rows), verifier=verifier)
-    assert {problem.gold for problem in found} == {*golds}
+    problems = [Problem("Why?", gold, verifier) for gold in golds]
+    assert with_golds("own", problems, Config()) == problems
 
 
 # --------------------------------------------------------------------------------- conversations

@@ -5,12 +5,13 @@ import copy
 import rlvr.policy.models
 from rlvr.flags.config import Config
 from rlvr.policy.saving import save_folder
-from rlvr.tasks.datasets import load_problems, without_overlap
+from rlvr.tasks.datasets import without_overlap
 from rlvr.tasks.pictures import open_image, read_images
 from rlvr.tasks.problems import Problem
 from rlvr.tasks.prompts import place_images, write_prompts
 
 import datasets
+import local_sets
 import PIL.Image
 import pytest
 import torch
@@ -31,15 +32,12 @@ def tokenizer(tmp_path_factory):
     return vision.load(vision.save_vision_policy(tmp_path_factory.mktemp("vision")))[1]
 
 
-def asking(name, **flags):
-    """The flags of an evaluation on a data set of our own."""
-    given = dict(image_column="image", system_prompt="none", verifier="last_number", max_steps=0)
-    return Config(**given | dict(dataset=name, eval_problems=0) | flags)
+FLAGS = dict(image_column="image", verifier="last_number", max_steps=0, eval_problems=0)
 
 
 def load(tokenizer, name, **flags):
     """The problems of a data set of our own, in the order of their questions."""
-    (problems,) = load_problems(asking(name, **flags), tokenizer)[1].values()
+    (problems,) = local_sets.load(tokenizer, dataset=name, **FLAGS | flags)[1].values()
     return sorted(problems, key=lambda problem: problem.prompt)
 
 
@@ -122,7 +120,7 @@ def test_a_model_for_text_alone(tmp_path, tiny, monkeypatch, flags):
     save_folder(tmp_path / "policy", *tiny)
     monkeypatch.setattr(rlvr.policy.models, "load_weights", lambda *_: pytest.fail("loaded"))
     name = write(tmp_path / "set.parquet", shown(PICTURE))
-    config = asking(**{"name": name, "model": str(tmp_path / "policy"), **flags})
+    config = Config(**FLAGS | dict(dataset=name, model=str(tmp_path / "policy")) | flags)
     parts = [config.eval_names[0], "has images", "Qwen/Qwen2.5-VL-3B-Instruct"]
     refused(parts, rlvr.policy.models.load_policy, config, torch.device("cpu"))
 

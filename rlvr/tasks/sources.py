@@ -224,9 +224,9 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
             stored = split.select_columns([source.images]).with_format("arrow")[:]
             folder = Path(name).parent if Path(name).suffix in FILES else name
             images = [read_images(cell, folder) for cell in stored[source.images].to_pylist()]
-        questions = [*map(source.ask, *(held[column] for column in asked))]
-        read_gold = source.gold or VERIFIERS[source.verifier].gold
-        golds = [*map(read_gold, *(held[column] for column in answered))]
+    questions = map(source.ask, *(held[column] for column in asked))
+    read_gold = source.gold or VERIFIERS[source.verifier].gold
+    golds = map(read_gold, *(held[column] for column in answered))
     levels, days = (held.get(column, nothing) for column in (source.level, dated))
     found = [
         Problem(question, gold, source.verifier, str(level or ""), shown)
