@@ -19,6 +19,7 @@ same pass@1. A changed file is another script, with runs of its own.
 import argparse
 import hashlib
 import os
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -27,7 +28,6 @@ from pathlib import Path
 import project
 
 from rlvr.errors import UserError, fail, reading
-from rlvr.flags.command_line import names_of
 
 import claims_page
 import numpy as np
@@ -65,7 +65,7 @@ def read_script(typed: str) -> tuple[str, str]:
         script, *flags = [typed] if Path(typed).is_file() else shlex.split(typed)
     except ValueError as error:
         raise UserError(f"--mine {typed!r} is not a file and its flags: {error}") from error
-    for name in sorted(names_of(flags)):
+    for name in re.findall(r"^--(?:no_)?(\w+)", "\n".join(flags), re.M):
         if name.startswith(OF_THE_STUDY):
             raise UserError(f"--mine takes no --{name}, which the study gives to all scripts alike")
     with reading(script):

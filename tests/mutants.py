@@ -283,7 +283,7 @@ MUTANTS = {
         "pictures",
         [
             ('image.size, "white")', 'image.size, "black")'),
-            ("if len(texts) == len(problem.images):", "if True:"),
+            ("if len(texts) != len(problem.images):", "if False:"),
         ],
     ),
     "config": (

@@ -49,7 +49,7 @@ agrae --no_scale_rewards --method w_reinforce
 cwgrpo --minibatch_size 8
 cwgrpo --importance_sampling_level sequence
 grpo --verifier math
-grpo --answer_lists parts --dataset math --eval_dataset math500
+grpo --prompt_column prompt --dataset math --eval_dataset math500
 grpo --numbers 4 --dataset own.jsonl
 grpo --exchanged_targets 0.5
 grpo --max_redraws 3
@@ -100,7 +100,6 @@ def test_what_cannot_work_is_refused_in_one_line(message, line):
         ("grpo --max-step 3", "no such flag: --max-step 3; perhaps you meant --max_steps"),
         ("grpo --dataset gsm9k", "'gsm9k' is no file and none of the data sets gsm8k, math"),
         ("grpo --eval_dataset math,none.jsonl", "'none.jsonl' is no file"),
-        ('grpo --chat_template_kwargs {"messages":0}', "messages"),
     ],
 )
 def test_the_line_says_what_is_wrong(message, line, said):

@@ -2,15 +2,21 @@
 
 import random
 import re
+from dataclasses import replace
 
 from rlvr.flags.config import Config
-from rlvr.tasks.embedded import LEVELS, draw_arithmetic, exchange_target, make_countdown
+from rlvr.tasks.embedded import (
+    LEVELS,
+    draw_arithmetic,
+    draw_countdown,
+    exchange_target,
+    make_countdown,
+)
 from rlvr.tasks.problems import Problem
 from rlvr.verify.answers.expressions import verify_countdown
 from rlvr.verify.answers.numbers import verify_last_number
 
 import pytest
-from local_sets import load
 
 # ------------------------------------------------------------------------------------- Countdown
 
@@ -63,29 +69,19 @@ def numbers_and_target(problem):
 
 
 @pytest.mark.parametrize("numbers, sizes", [("3", {3}), ("2", {2}), ("2,3,4", {2, 3, 4})])
-def test_load_problems(tiny, numbers, sizes):
+def test_draw_countdown(numbers, sizes):
     """As many as there are, always the same ones, and no problem for both."""
-    flags = dict(numbers=numbers, eval_problems=32)
-    training, sets = load(tiny[1], **flags)
-    assert [*sets] == ["countdown"]
-    trained, held_out = ({*map(numbers_and_target, each)} for each in (training, sets["countdown"]))
+    config = Config(numbers=numbers, eval_problems=32)
+    drawn = draw_countdown(config)
+    trained, held_out = ({*map(numbers_and_target, problems)} for problems in drawn)
     assert not trained & held_out
-    for problems in (training, sets["countdown"]):
+    for problems in drawn:
         assert {len(numbers_and_target(problem)[0]) for problem in problems} == sizes
         assert len(set(problems)) == len(problems)
-    if numbers == "2":  # so many do not exist
-        assert 50 < len(training) < 4096 and 5 < len(sets["countdown"]) <= 32
-    else:
-        assert (len(training), len(sets["countdown"])) == (4096, 32)
+    counts = tuple(map(len, drawn))
+    assert counts == (4096, 32) or (numbers == "2" and (50, 5) < counts < (4096, 32))
     # Another seed gives the same: runs that differ in their seed are compared on equal problems.
-    assert load(tiny[1], **flags, seed=1) == (training, sets)
-
-
-def test_load_arithmetic(tiny):
-    """By its flag, with the system prompt of its verifier."""
-    flags = dict(dataset="arithmetic", arithmetic_levels="1", system_prompt="auto", max_steps=0)
-    (problem,) = load(tiny[1], **flags, eval_problems=1)[1]["arithmetic"]
-    assert re.fullmatch(r"Answer with a number only.\n.*\d.*\n", problem.prompt)
+    assert draw_countdown(replace(config, seed=1)) == drawn
 
 
 # ------------------------------------------------------------------------------------ arithmetic

@@ -106,7 +106,6 @@ def test_a_protocol_leaves_nothing_of_another_one():
         # a flag that is given wins over a preset, and this over the defaults
         ("--dataset gsm8k --learning_rate 3e-6", LARGE | dict(learning_rate=3e-6)),
         ("--eval_samples 3 --eval_protocol asymgrpo", PROTOCOLS["asymgrpo"] | dict(eval_samples=3)),
-        ("--output_dir num_train_epochs --max_steps 5", dict(max_steps=5)),  # a value is no flag
     ],
 )
 def test_which_defaults_and_presets_count(parsed, tmp_path, line, others):

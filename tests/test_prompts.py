@@ -1,7 +1,6 @@
 """How a problem becomes the prompt that the policy reads: system prompts and chat templates."""
 
 import copy
-import datetime
 from dataclasses import replace
 
 from rlvr.flags.config import Config
@@ -13,7 +12,6 @@ from rlvr.verify.verifiers import SYSTEM_PROMPTS
 import pytest
 from local_sets import refused
 from tokenizers.processors import TemplateProcessing
-from transformers.utils import chat_template_utils
 
 import agrae
 import common
@@ -97,6 +95,7 @@ def test_a_template_that_fails(tokenizer):
     for template, flags, message in (
         (None, '{"enable_thinking": false}', "--chat_template_kwargs: the model has no"),
         (CHATML, '{"continue_final_message": true}', "chat template fails"),
+        (CHATML, '{"messages": 0}', "chat template fails"),
         ("{{ raise_exception('no system') }}", "", "--system_prompt none: no system"),
     ):
         tokenizer.chat_template = template
@@ -119,20 +118,10 @@ def test_special_tokens_come_once(tokenizer, template):
     assert bos not in text
 
 
-def test_a_template_with_the_date_gives_the_same_prompt_tomorrow(tokenizer, monkeypatch):
-    """Or a resumed run would be refused, for it has begun with other problems."""
-
-    class Clock(datetime.datetime):
-        @classmethod
-        def now(cls, zone=None):
-            return cls(2031, 5, 2, tzinfo=zone)
-
-    monkeypatch.setattr(chat_template_utils, "datetime", Clock)
-    # as in Llama 3.2's, which would also take a `date_string`
+def test_a_template_with_the_date_gives_the_same_prompt_every_day(tokenizer):
+    """As Llama 3.2's has it. Or a resumed run would be refused, for it began with other prompts."""
     tokenizer.chat_template = "Today is {{ date_string or strftime_now('%d %b %Y') }}."
     assert prepared(tokenizer) == "Today is 26 Jul 2024."
-    by_itself = tokenizer.apply_chat_template([dict(role="user", content="")], tokenize=False)
-    assert by_itself == "Today is 02 May 2031."  # which is what would come without a fixed day
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import rlvr.policy.models
 from rlvr.flags.config import Config
-from rlvr.tasks.pictures import with_image_tokens
+from rlvr.tasks.pictures import with_images
 from rlvr.tasks.problems import Problem
 from rlvr.tasks.prompts import write_prompts
 
@@ -139,7 +139,7 @@ def load(folder):
 def problems(tokenizer, shown):
     """Problems of questions and their images, as the sampler gets them."""
     asked = [Problem(question, "2", "last_number", images=images) for question, images in shown]
-    return with_image_tokens(write_prompts(asked, "", Config(), tokenizer), tokenizer)
+    return with_images("shown", write_prompts(asked, "", Config(), tokenizer), tokenizer)
 
 
 def png(image, kind="png"):

@@ -76,8 +76,6 @@ class Config:
     verify_seconds: MayChange[float] = 5.0  # deadline of an answer, or of one test of a program
     program_seconds: MayChange[float] = 20.0  # deadline of all tests of a program
     success_threshold: AnySign[float] = 1.0  # the reward from which on a completion is right
-    # of a file: the items of a list are parts of one answer, or alternatives
-    answer_lists: OfAFile[Literal["parts", "alternatives"]] = "parts"
     system_prompt: Literal[("auto", *SYSTEM_PROMPTS)] = "auto"  # auto: what the verifier needs
     user_suffix: Literal[tuple(USER_SUFFIXES)] = "none"  # what is asked for behind each question
     chat_template_kwargs: str = ""  # JSON, such as {"enable_thinking": false} for Qwen3

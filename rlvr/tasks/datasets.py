@@ -3,17 +3,15 @@
 import math
 import re
 import unicodedata
-from collections import Counter
-from dataclasses import replace
 
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.machine import from_rank_0
-from rlvr.tasks.pictures import with_image_tokens, with_images
+from rlvr.tasks.pictures import with_images
 from rlvr.tasks.problems import Problem, ProblemStream
-from rlvr.tasks.prompts import choose_system_prompt, that_fit, write_prompts
+from rlvr.tasks.prompts import that_fit, write_prompts
 from rlvr.tasks.sources import EMBEDDED, load_splits, problems_of, source_of
-from rlvr.verify import VERIFIERS, grade, in_threads
+from rlvr.verify import SYSTEM_PROMPTS, VERIFIERS, grade, in_threads
 from rlvr.verify.programs import describe
 
 
@@ -36,14 +34,11 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
     There is nothing to train on where --max_steps is 0. UserError where a set cannot be read, or
     has too few problems that can be used.
     """
-    trained_on = [config.dataset] if config.max_steps > 0 else []
-    found = {
-        name: read_set(name, config) for name in dict.fromkeys([*config.eval_names, *trained_on])
-    }
-    sets = {name: found[name][1] for name in config.eval_names}
+    names = [*config.eval_names, config.dataset] if config.max_steps else config.eval_names
+    sets = {name: read_set(name, config) for name in dict.fromkeys(names)}
     evaluation = {}
-    for name, problems in sets.items():
-        problems = problems[: config.eval_problems or None]
+    for name in config.eval_names:
+        problems = sets[name][1][: config.eval_problems or None]
         evaluation[name] = prepare(name, problems, config, tokenizer)
         if len(evaluation[name]) < world.WORLD_SIZE:
             raise UserError(
@@ -51,11 +46,12 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
                 "than one a rank"
             )
     training = []
-    for name in trained_on:
-        training = without_overlap(name, found[name][0], sets)
-        training = prepare(name, training, config, tokenizer)
+    if config.max_steps:
+        evaluated = [problem for name in config.eval_names for problem in sets[name][1]]
+        training = without_overlap(config.dataset, sets[config.dataset][0], evaluated)
+        training = prepare(config.dataset, training, config, tokenizer)
     firsts = [problems[0] for problems in (training, *evaluation.values()) if problems]
-    if world.RANK == 0 and any(problem.verifier == "code" for problem in firsts):
+    if any(problem.verifier == "code" for problem in firsts):
         print(describe())
     return training, evaluation
 
@@ -79,26 +75,21 @@ def read_set(name: str, config) -> tuple[list[Problem], list[Problem]]:
     return training, evaluation or training[: held_out or None]
 
 
-def without_overlap(
-    name: str, problems: list[Problem], sets: dict[str, list[Problem]]
-) -> list[Problem]:
-    """The problems that stand in none of the evaluation sets; how many do is printed.
+def without_overlap(name: str, problems: list[Problem], evaluated: list[Problem]) -> list[Problem]:
+    """The problems that are not evaluated; how many are is printed.
 
     UserError where none is left to train on.
     """
-    holders = {overlap_key(problem): holder for holder, held in sets.items() for problem in held}
-    found = [holders.get(overlap_key(problem)) for problem in problems]
-    kept = [problem for problem, holder in zip(problems, found, strict=True) if not holder]
-    counts = Counter(filter(None, found))
-    told = ", ".join(f"{count} of {holder}" for holder, count in counts.items())
+    keys = set(map(overlap_key, evaluated))
+    kept = [problem for problem in problems if overlap_key(problem) not in keys]
+    shared = len(problems) - len(kept)
     if not kept:
         raise UserError(
-            f"the data set {name} has no problem to train on beside the evaluated ones"
-            + (f": of its {len(problems)} problems it shares {told}" if problems else "")
-            + "; some sets are for --eval_dataset alone"
+            f"the data set {name} has no problem to train on beside the {shared} that are "
+            "evaluated; some sets are for --eval_dataset alone"
         )
-    if counts and world.RANK == 0:
-        print(f"{name}: not trained on, since they are evaluated: {told}")
+    if shared:
+        print(f"{name}: {shared} problems are not trained on, since they are evaluated")
     return kept
 
 
@@ -120,20 +111,16 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
     if not problems:
         return []
     verifier = VERIFIERS[problems[0].verifier]
-    system = choose_system_prompt(verifier, config.system_prompt, tokenizer)
+    by_itself = "" if verifier.chat_only and not tokenizer.chat_template else verifier.system_prompt
+    system = (SYSTEM_PROMPTS | {"auto": by_itself})[config.system_prompt]
+    limit = config.max_prompt_length
     steps = {
-        "without a question": lambda found: [each for each in found if each.prompt],
-        "with a dict, a bool or a nested list as answer": lambda found: [
-            each for each in found if each.gold is not None
-        ],
-        "with an image that cannot be read": lambda found: with_images(name, found, tokenizer),
-        "whose prompt does not show each image once": lambda found: with_image_tokens(
-            write_prompts(found, system, config, tokenizer), tokenizer
+        "without a question": lambda left: [each for each in left if each.prompt],
+        "whose images cannot be shown": lambda left: with_images(
+            name, write_prompts(left, system, config, tokenizer), tokenizer
         ),
-        f"over {config.max_prompt_length} tokens": lambda found: that_fit(
-            found, config.max_prompt_length, tokenizer
-        ),
-        "whose answer the verifier does not take": lambda found: with_golds(name, found, config),
+        f"over {limit} tokens": lambda left: that_fit(left, limit, tokenizer),
+        "whose answer the verifier does not take": lambda left: with_golds(name, left, config),
     }
     kept, losses = problems, []
     for reason, keep in steps.items():
@@ -146,7 +133,7 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
             f"{told}; see --max_prompt_length, and for a file --prompt_column, --answer_column and "
             "--verifier"
         )
-    if losses and world.RANK == 0:
+    if losses:
         print(told)
     return kept
 
@@ -155,7 +142,7 @@ def with_golds(name: str, problems: list[Problem], config) -> list[Problem]:
     """The problems whose gold can be used: the example that its verifier makes of it is a success.
 
     Each different gold is tried once, but for those that the verifier's entry is sure of. Of
-    alternatives, those that can be used are kept.
+    alternatives one is enough.
     """
     verifier = problems[0].verifier
     entry = VERIFIERS[verifier]
@@ -171,12 +158,7 @@ def with_golds(name: str, problems: list[Problem], config) -> list[Problem]:
     tried = sorted(golds - usable)
     results = in_threads(is_usable, tried, f"{name}: reading the different answers")
     usable |= {gold for gold, good in zip(tried, results, strict=True) if good}
-    kept = []
-    for problem in problems:
-        left = tuple(gold for gold in alternatives(problem) if gold in usable)
-        if left:
-            kept.append(problem if left == alternatives(problem) else replace(problem, gold=left))
-    return kept
+    return [problem for problem in problems if usable & {*alternatives(problem)}]
 
 
 def alternatives(problem: Problem) -> tuple[str, ...]:

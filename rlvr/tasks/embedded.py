@@ -23,34 +23,26 @@ def make_countdown(rng: random.Random, size: int, held_out: bool = False) -> tup
     """
     while True:
         numbers = [rng.randint(1, 9) for _ in range(size)]
-        steps, value, expression = join_at_random(rng, numbers)
-        if value is None or value > LARGEST_TARGET:
-            continue
+        value, completion = join_at_random(rng, numbers)
         key = f"{sorted(numbers)} {value}".encode()
-        if (zlib.crc32(key) % 10 == 0) == held_out:
+        if value and (zlib.crc32(key) % 10 == 0) == held_out:
             prompt = f"{' '.join(map(str, numbers))} : {value} "
-            problem = Problem(prompt, prompt, level=f"{size} numbers")
-            return problem, completion_text(steps, expression)
+            return Problem(prompt, prompt, level=f"{size} numbers"), completion
 
 
 def exchange_target(rng: random.Random, problem: Problem) -> str:
     """A completion that joins a problem's numbers rightly, to whatever value they give."""
     numbers = [int(number) for number in problem.gold.split(":")[0].split()]
     while True:
-        steps, value, expression = join_at_random(rng, numbers)
-        if value is not None and value <= LARGEST_TARGET:
-            return completion_text(steps, expression)
+        value, completion = join_at_random(rng, numbers)
+        if value:
+            return completion
 
 
-def completion_text(steps: list[str], expression: str) -> str:
-    """A completion in the format that the tiny policy is taught."""
-    return f"<think>{' '.join(steps)}</think><answer>{expression}</answer>"
+def join_at_random(rng: random.Random, numbers: list[int]) -> tuple[int, str]:
+    """Join two numbers at a time until one is left -> that value, and the completion that says so.
 
-
-def join_at_random(rng: random.Random, numbers: list[int]) -> tuple[list[str], int | None, str]:
-    """Join two numbers at a time until one is left -> the steps, that value, and its expression.
-
-    The value is None where a step gives no positive integer.
+    The value is 0 where a step gives no positive integer, or where it is too large.
     """
     terms = [(number, str(number)) for number in numbers]
     steps = []
@@ -60,11 +52,12 @@ def join_at_random(rng: random.Random, numbers: list[int]) -> tuple[list[str], i
         sign = rng.choice("+-*/")
         value = OPERATORS[sign](a, b)
         if value < 1 or value != int(value):
-            return steps, None, ""
+            return 0, ""
         steps.append(f"{a}{sign}{b}={value}")
         terms.append((int(value), f"({left}{sign}{right})"))
     value, expression = terms[0]
-    return steps, value, expression[1:-1]
+    completion = f"<think>{' '.join(steps)}</think><answer>{expression[1:-1]}</answer>"
+    return (value, completion) if value <= LARGEST_TARGET else (0, "")
 
 
 def draw_countdown(config) -> tuple[list[Problem], list[Problem]]:

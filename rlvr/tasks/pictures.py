@@ -4,7 +4,6 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from rlvr.errors import UserError
 from rlvr.tasks.problems import Problem
 from rlvr.verify import in_threads
 
@@ -15,9 +14,10 @@ def reader_of(holder):
 
 
 def read_images(cell, folder) -> tuple[bytes, ...]:
-    """The encoded images of a cell, which holds none, one, or a list; b"" for one that is missing.
+    """The encoded images of a cell, which holds none, one, or a list.
 
-    An image is a path, which begins in `folder`, or bytes, or the hub's dict of both.
+    An image is a path, which begins in `folder`, or bytes, or the hub's dict of both. OSError where
+    there is no such file.
     """
     if cell is None:
         return ()
@@ -25,12 +25,7 @@ def read_images(cell, folder) -> tuple[bytes, ...]:
         return tuple(image for each in cell for image in read_images(each, folder))
     if isinstance(cell, dict):
         return read_images(cell.get("bytes") or cell.get("path"), folder)
-    if isinstance(cell, str):
-        try:
-            return (Path(folder, cell).read_bytes(),)
-        except (OSError, ValueError):  # ValueError for a path that no system has
-            return (b"",)
-    return (cell if isinstance(cell, bytes) else b"",)
+    return (Path(folder, cell).read_bytes() if isinstance(cell, str) else cell,)
 
 
 def open_image(encoded: bytes):
@@ -48,48 +43,28 @@ def open_image(encoded: bytes):
 
 
 def with_images(name: str, problems: list[Problem], tokenizer) -> list[Problem]:
-    """The problems whose images can be read, and those without images.
-
-    UserError where there are images and nothing that reads them.
-    """
-    if not any(problem.images for problem in problems):
-        return problems
-    if not tokenizer.chat_template:
-        raise UserError(
-            f"the data set {name} has images, and --model no chat template to place them"
-        )
-    reader = reader_of(tokenizer)
-
-    def is_readable(problem: Problem) -> bool:
-        try:
-            for image in map(open_image, problem.images):
-                reader.count_tokens(image.height, image.width)
-        except Exception:  # Pillow's are of many kinds
-            return False
-        return True
-
-    found = in_threads(is_readable, problems, f"{name}: reading the images")
-    return [problem for problem, readable in zip(problems, found, strict=True) if readable]
-
-
-def with_image_tokens(problems: list[Problem], tokenizer) -> list[Problem]:
     """The problems, with as many image tokens in their prompts as their images have.
 
-    The chat template has written one for each image. Problems are left out whose prompts have
-    more or fewer than that, as where a question contains the token's own text.
+    The chat template has written one for each image. Problems are left out that have an image that
+    cannot be read, or whose prompts have more or fewer of these tokens, as where a question
+    contains the token's own text.
     """
     reader = reader_of(tokenizer)
     if reader is None:
         return problems
-    import PIL.Image
-
     token = tokenizer.convert_ids_to_tokens(reader.token_id)
-    kept = []
-    for problem in problems:
+
+    def show(problem: Problem) -> Problem | None:
         prompt, *texts = problem.prompt.split(token)
-        if len(texts) == len(problem.images):
+        if len(texts) != len(problem.images):
+            return None
+        try:
             for encoded, text in zip(problem.images, texts, strict=True):
-                with PIL.Image.open(io.BytesIO(encoded)) as image:  # not decoded for its size
-                    prompt += token * reader.count_tokens(image.height, image.width) + text
-            kept.append(replace(problem, prompt=prompt))
-    return kept
+                image = open_image(encoded)
+                prompt += token * reader.count_tokens(image.height, image.width) + text
+        except Exception:  # Pillow's are of many kinds
+            return None
+        return replace(problem, prompt=prompt)
+
+    shown = in_threads(show, problems, f"{name}: reading the images")
+    return [problem for problem in shown if problem]

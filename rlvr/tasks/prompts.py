@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rlvr.errors import UserError
 from rlvr.tasks.problems import Problem
-from rlvr.verify import BOXED, SYSTEM_PROMPTS
+from rlvr.verify import BOXED
 
 USER_SUFFIXES = {"none": "", "boxed": BOXED}
 
@@ -34,28 +34,15 @@ def texts_with_opened_thoughts(samples, tokenizer) -> list[str]:
     ]
 
 
-def choose_system_prompt(verifier, chosen: str, tokenizer) -> str:
-    """The text of --system_prompt; "auto" stands for that of the verifier's entry."""
-    if chosen != "auto":
-        return SYSTEM_PROMPTS[chosen]
-    if verifier.chat_only and not tokenizer.chat_template:
-        return ""
-    return verifier.system_prompt
-
-
 def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> list[Problem]:
     """The problems, each with what the policy reads as its prompt.
 
     Their prompts were questions, or conversations as pairs of role and content. The chat template
     goes around them, with the system prompt and --user_suffix; without a template they stand on
-    lines of their own. UserError where the template fails, or where it has flags and there is none.
+    lines of their own. UserError where the template fails, or where it is needed and there is none.
     """
     suffix = USER_SUFFIXES[config.user_suffix]
-    conversations = [converse(problem.prompt, system, suffix) for problem in problems]
-    for problem, messages in zip(problems, conversations, strict=True):
-        if problem.images:
-            question = messages[-1]["content"]
-            messages[-1]["content"] = place_images(question, len(problem.images))
+    conversations = [converse(problem, system, suffix) for problem in problems]
     if tokenizer.chat_template:
         options = read_template_kwargs(config.chat_template_kwargs)
         try:
@@ -67,16 +54,21 @@ def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> li
     else:
         if config.chat_template_kwargs:
             raise UserError("--chat_template_kwargs: the model has no chat template")
+        if any(problem.images for problem in problems):
+            raise UserError("there are images, and --model has no chat template to place them")
         texts = [in_lines(messages, suffix) for messages in conversations]
     return [replace(problem, prompt=text) for problem, text in zip(problems, texts, strict=True)]
 
 
-def converse(prompt: str | tuple, system: str, suffix: str) -> list[dict[str, str]]:
+def converse(problem: Problem, system: str, suffix: str) -> list[dict]:
     """The messages of a prompt. A conversation that has a system prompt keeps its own."""
+    prompt = problem.prompt
     turns = (("user", prompt),) if isinstance(prompt, str) else prompt
     messages = [{"role": role, "content": content} for role, content in turns]
     if suffix:
         messages[-1]["content"] += f"\n{suffix}"
+    if problem.images:
+        messages[-1]["content"] = place_images(messages[-1]["content"], len(problem.images))
     if system and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": system})
     return messages
@@ -103,7 +95,7 @@ def in_lines(messages: list[dict[str, str]], suffix: str) -> str:
 
 
 def read_template_kwargs(text: str) -> dict:
-    """--chat_template_kwargs as a dict; UserError where it is none, or has a name used here."""
+    """--chat_template_kwargs as a dict; UserError where it is none."""
     try:
         found = json.loads(text or "{}")
     except ValueError:
@@ -113,9 +105,6 @@ def read_template_kwargs(text: str) -> dict:
             "--chat_template_kwargs takes a JSON object, such as "
             f"'{{\"enable_thinking\": false}}', got {text}"
         )
-    taken = {"conversation", "messages", "tokenize", "add_generation_prompt", "strftime_now"}
-    for name in taken & found.keys():
-        raise UserError(f"--chat_template_kwargs cannot set {name}")
     return found
 
 

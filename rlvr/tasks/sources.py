@@ -1,9 +1,8 @@
 """The tables of data sets: those of the hub and those that are made here; and reading their rows.
 
-A data set of the user's own is a file, or a folder of files or of save_to_disk.
+A data set of the user's own is a file, or a folder of files.
 """
 
-import codecs
 import glob
 import random
 from collections.abc import Callable
@@ -11,14 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlvr import status
-from rlvr.errors import UserError, loading, reading
+from rlvr.errors import UserError, loading
 from rlvr.tasks import cells
 from rlvr.tasks.embedded import draw_arithmetic, draw_countdown
 from rlvr.tasks.pictures import read_images
 from rlvr.tasks.problems import Problem
 from rlvr.verify import VERIFIERS
-
-import huggingface_hub
 
 
 @dataclass(frozen=True)
@@ -28,14 +25,14 @@ class Source:
     path: str  # hub id, or local path
     problem: str | tuple[str, ...]  # the columns whose cells `ask` takes
     answer: str | tuple[str, ...]  # the columns whose cells `gold` takes
-    images: str | None = None  # column whose cells rlvr.tasks.pictures reads
+    images: str = ""  # column whose cells rlvr.tasks.pictures reads
     train: str | None = None  # split to train on
     test: str = "test"  # split to evaluate on; there may be none of this name
-    level: str | None = None  # column whose values are also evaluated by themselves
+    level: str = ""  # column whose values are also evaluated by themselves
     verifier: str = "math"
     configuration: str | None = None  # of the hub's set
     files: str | None = None  # of the hub's set, in parquet: those of a split, where it says so
-    since: tuple[str, str] | None = None  # a column of dates, and the first that is wanted
+    since: tuple[str, str] = ("", "")  # a column of dates, and the first that is wanted
     ask: Callable = cells.read_question  # cells -> question
     gold: Callable | None = None  # cells -> gold answer; as the verifier's entry says if None
 
@@ -105,7 +102,7 @@ DATASETS = {
         ("test", "entry_point", "prompt"),
         verifier="code",
         configuration="openai_humaneval",
-        ask=cells.function_to_write,
+        ask="Complete this function:\n```python\n{}\n```".format,
         gold=cells.human_eval_tests,
     ),
     # FADE's two evaluations: all of release 5, and of release 6 what is of August 2024 or later.
@@ -132,7 +129,8 @@ DATASETS = {
         test="testmini",
         level="problem_version",
         configuration="testmini",
-        ask=cells.question_or_image,
+        # some have their question in the image alone
+        ask=lambda question: question or "Answer the question that stands in the image.",
     ),
     "pmc-vqa": Source(
         "mdwiratathya/PMC-VQA_small",
@@ -149,7 +147,6 @@ DATASETS = {
 EMBEDDED = {"countdown": draw_countdown, "arithmetic": draw_arithmetic}
 
 FILES = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves in its folder
 WHAT_IS_READ = (
     "a data set is .jsonl, .json, .csv (UTF-8) or .parquet, or a folder of these, and not empty"
 )
@@ -159,34 +156,17 @@ def source_of(name: str, config) -> Source:
     """The row of the table, or one for local files, by the flags; UserError for a wrong file."""
     if name in DATASETS:
         return DATASETS[name]
-    if Path(name).is_file():
-        refuse_wrong_file(Path(name))
-    gold = VERIFIERS[config.verifier].gold
+    file = Path(name)
+    if file.is_file() and (file.suffix not in FILES or not file.stat().st_size):
+        raise UserError(f"the file {name} is of another kind or empty: {WHAT_IS_READ}")
     return Source(
         name,
         config.prompt_column,
         config.answer_column,
-        config.image_column or None,
+        config.image_column,
         train="train",
         verifier=config.verifier,
-        gold=cells.alternatives(gold) if config.answer_lists == "alternatives" else gold,
     )
-
-
-def refuse_wrong_file(file: Path) -> None:
-    """UserError for a file that is no data set, as far as its first megabyte tells."""
-    with reading(file), file.open("rb") as opened:
-        head = opened.read(2**20)
-    wrong = "" if head.strip() else "is empty"
-    if file.suffix not in FILES:
-        wrong = "is of another kind"
-    elif file.suffix != ".parquet":
-        try:
-            codecs.getincrementaldecoder("utf-8")().decode(head)
-        except UnicodeDecodeError:
-            wrong = "is not in UTF-8"
-    if wrong:
-        raise UserError(f"the file {file} {wrong}: {WHAT_IS_READ}")
 
 
 def reading_rows(name: str):
@@ -202,24 +182,7 @@ def load_splits(name: str, source: Source) -> dict:
     if not status.on_terminal():
         datasets.disable_progress_bars()
     with reading_rows(name):
-        if any(Path(name, file).exists() for file in SAVED):
-            saved = datasets.load_from_disk(name)
-            return saved if isinstance(saved, dict) else {"train": saved}
-        if name in DATASETS and not does_hub_answer(source.path):
-            # look into the cache at once, where datasets would ask again for half a minute
-            datasets.config.HF_HUB_OFFLINE = True
         return datasets.load_dataset(**where_is(name, source))
-
-
-def does_hub_answer(path: str) -> bool:
-    """Whether the hub says anything about a data set of it, be it a refusal."""
-    try:
-        huggingface_hub.dataset_info(path, timeout=10)
-    except huggingface_hub.errors.HfHubHTTPError:
-        return True
-    except Exception:  # of every kind, by the library that connects
-        return False
-    return True
 
 
 def where_is(name: str, source: Source) -> dict:
@@ -243,18 +206,20 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
     """
     if not split:
         return []
-    parts = (source.problem, source.answer, source.images or ())
-    asked, answered, pictured = ((part,) if isinstance(part, str) else part for part in parts)
+    asked, answered, pictured = (
+        (part,) if isinstance(part, str) else part
+        for part in (source.problem, source.answer, source.images or ())
+    )
     for column in (*asked, *answered, *pictured):
         if column not in split.column_names:
             columns = ", ".join(split.column_names)
             raise UserError(f"the data set {name} has no column {column!r}; it has {columns}")
-    dated, first_day = source.since or (None, "")
+    dated, first_day = source.since
     wanted = {*asked, *answered, source.level, dated} & {*split.column_names}
-    nothing, images = [None] * len(split), [()] * len(split)
+    nothing, images = [""] * len(split), [()] * len(split)
     with reading_rows(name):
         held = split.select_columns([*wanted])[:]
-        if source.images:
+        if pictured:
             # as they are stored: `datasets` itself would decode them all
             stored = split.select_columns([source.images]).with_format("arrow")[:]
             folder = Path(name).parent if Path(name).suffix in FILES else name
@@ -262,14 +227,13 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
     questions = map(source.ask, *(held[column] for column in asked))
     read_gold = source.gold or VERIFIERS[source.verifier].gold
     golds = map(read_gold, *(held[column] for column in answered))
-    levels = held.get(source.level, nothing)
-    days = held.get(dated, nothing)
+    levels, days = (held.get(column, nothing) for column in (source.level, dated))
     found = [
         Problem(question, gold, source.verifier, str(level or ""), shown)
         for question, gold, level, day, shown in zip(
             questions, golds, levels, days, images, strict=True
         )
-        if str(day or "") >= first_day
+        if str(day) >= first_day
     ]
     random.Random(0).shuffle(found)
     return found

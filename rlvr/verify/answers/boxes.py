@@ -84,19 +84,17 @@ def find_answer(text: str) -> str:
     return extract_answer(text)
 
 
-def answer_text(value) -> str | None:
-    """The gold answer in a cell, "" where there is none; None for what is no text and no number.
+def answer_text(value) -> str:
+    """The gold answer in a cell, "" where there is none, as in a dict or a list in a list.
 
     The items of a list are the parts of one answer. After #### stands the answer; 27.0 and 027 are
     27; of a solution it is the last box, with those that stand together with it.
     """
     if isinstance(value, list):
-        parts = [None if isinstance(item, list) else answer_text(item) for item in value]
-        return None if None in parts else ", ".join(filter(None, parts))
-    if value is None:
-        return ""
+        parts = ["" if isinstance(item, list) else answer_text(item) for item in value]
+        return "" if "" in parts else ", ".join(parts)
     if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal)):
-        return None
+        return ""
     if isinstance(value, (float, Decimal)) and not math.isfinite(value):
         return ""  # NaN is some tables' empty cell
     text = str(value).rpartition("####")[2].strip()
