@@ -59,7 +59,7 @@ def write_to_cache(policy, tokenizer, home: Path) -> None:
     newest.parent.mkdir(parents=True, exist_ok=True)
     newest.write_text(REVISION)
     snapshot(home).parent.mkdir(parents=True, exist_ok=True)
-    save_folder(snapshot(home), policy, tokenizer, keep_whole=True)
+    save_folder(snapshot(home), policy, tokenizer)
 
 
 if __name__ == "__main__":

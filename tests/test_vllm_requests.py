@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import rlvr
 import rlvr.flags.command_line
 import rlvr.machine.ranks
-import rlvr.policy.memory
 import rlvr.policy.models
 from rlvr import world
 from rlvr.errors import UserError

@@ -13,7 +13,7 @@ from typing import get_args, get_type_hints
 
 from rlvr import world
 from rlvr.errors import UserError, fail, reading
-from rlvr.flags.presets import ARITHMETIC, CHOSEN_BY_MEMORY, LARGE, PROTOCOLS
+from rlvr.flags.presets import ARITHMETIC, LARGE, PROTOCOLS
 from rlvr.flags.run_folders import find_run
 
 
@@ -53,7 +53,6 @@ def read_flags(config_class: type, variants: dict[str, dict], arguments: list[st
         config = parse(config_class(**defaults_for(given)), shown + arguments)
         config.resume_from_checkpoint = given.resume_from_checkpoint
         config.typed = typed
-        config.free = CHOSEN_BY_MEMORY - names_of(shown) - typed
         if "max_steps" in typed:  # which then wins over the epochs of a resumed run
             config.num_train_epochs = None
         config.check()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlvr import world
 from rlvr.errors import writing
-from rlvr.machine import gather, is_whole, remove, scratch_folder
+from rlvr.machine import gather, is_whole
 from rlvr.policy.logprobs import completion_logprobs
 from rlvr.policy.saving import save_folder
 from rlvr.tasks import Sample, exchange_target, find_call_ends, find_replies, make_countdown
@@ -68,23 +68,20 @@ def warmed_up_tiny(config) -> Path:
 
     Rank 0 teaches it where the folder does not exist yet, or is damaged. The folder's name tells
     the settings that shape it, so that others have a folder of their own. Runs that start together
-    each teach it, and the first one to finish is kept: they are the same.
+    each teach it, and the last one to finish is kept: they are the same.
     """
     libraries = f"torch{torch.__version__}-transformers{transformers.__version__}"
     name = f"tiny-v{VERSION}-{name_of_lesson(config)}-{libraries}"
     folder = Path(os.path.expanduser(config.cache_dir), name)
-    with writing(f"the tiny policy to --cache_dir {config.cache_dir}"):
-        if world.RANK == 0 and folder.exists() and not is_whole(folder):
-            print(f"{folder} is damaged; teaching the tiny policy again")
-            remove(folder)
-        is_new = world.RANK == 0 and not folder.exists()
-        if is_new:
+    if world.RANK == 0:
+        with writing(f"the tiny policy to --cache_dir {config.cache_dir}"):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            # found out before the warm-up, which takes minutes
-            with scratch_folder(folder.parent):
-                pass
-    if is_new:
-        save_folder(folder, *warm_up(config), keep_whole=True)
+            is_there = folder.exists()
+        if is_there and not is_whole(folder):
+            print(f"{folder} is damaged; teaching the tiny policy again")
+            is_there = False
+        if not is_there:
+            save_folder(folder, *warm_up(config))
     gather([])  # the other ranks wait here
     return folder
 
