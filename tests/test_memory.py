@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.flags.presets import LARGE
-from rlvr.machine.devices import forward_passes
 from rlvr.policy.memory import memory_estimate, tell_memory
 
 import pytest
@@ -40,12 +39,8 @@ def without_weights(size):
         return transformers.Qwen2ForCausalLM(qwen_shape(size))
 
 
-def saved_bytes(policy, texts, tokens, *numbers):
-    """Bytes that autograd saves in a forward pass of so many texts, of so many tokens each.
-
-    The policy's weights are not counted, nor their copies in bf16. `numbers` are what
-    forward_passes takes beside the device.
-    """
+def saved_bytes(policy):
+    """Bytes that autograd saves in a forward pass of four texts, beside the policy's weights."""
     weights = {tuple(sorted(parameter.shape)) for parameter in policy.parameters()}
     saved = {}
 
@@ -56,32 +51,24 @@ def saved_bytes(policy, texts, tokens, *numbers):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        ids = torch.zeros(texts, tokens, dtype=torch.long)
-        with forward_passes(ids.device, *numbers):
-            policy.base_model(input_ids=ids, use_cache=False)
+        policy.base_model(input_ids=torch.zeros(4, 1024, dtype=torch.long), use_cache=False)
     return sum(storage.nbytes() for storage in saved.values())
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("bf16, tokens", [(False, 1024), (True, 64)])
-def test_the_estimate_is_near_what_the_backward_pass_keeps(bf16, tokens, checkpointing):
-    """It is within a quarter of the bytes that autograd saves."""
+def test_the_estimate_is_near_what_the_backward_pass_keeps():
+    """It is within a quarter of the bytes that autograd saves, with and without checkpointing."""
     policy = transformers.Qwen2ForCausalLM(qwen_shape("small"))
-    how = (4096 // tokens, tokens, bf16, checkpointing)
-    measured = saved_bytes(policy, *how) / 1e9
-    if checkpointing:
-        # beside what is kept of all layers, one layer is computed again at a time
-        one_layer = measured / policy.config.num_hidden_layers
-        policy.gradient_checkpointing_enable()
-        policy.train()
-        measured = one_layer + saved_bytes(policy, *how) / 1e9
-    config = Config(
-        bf16=bf16,
-        max_prompt_length=tokens // 2,
-        max_completion_length=tokens // 2,
-        gradient_checkpointing=checkpointing,
-    )
+    config = Config(max_prompt_length=512, max_completion_length=512)
+    measured = saved_bytes(policy) / 1e9
     estimate = memory_estimate(policy, config, 0.0)
+    assert estimate["activations"] - 0.5 == pytest.approx(measured, rel=0.25)
+    # beside what is kept of all layers, one layer is computed again at a time
+    one_layer = measured / policy.config.num_hidden_layers
+    policy.gradient_checkpointing_enable()
+    policy.train()
+    config.gradient_checkpointing = True
+    estimate = memory_estimate(policy, config, 0.0)
+    measured = one_layer + saved_bytes(policy) / 1e9
     assert estimate["activations"] - 0.5 == pytest.approx(measured, rel=0.25)
 
 
@@ -136,12 +123,12 @@ def test_fsdp_by_hand(monkeypatch, within, sharing):
     assert estimate["a rollout"] == pytest.approx(shared * 12 / 16 + gathered + estimate["cache"])
 
 
-@pytest.mark.parametrize("kind, gb", [("cuda", 40), ("cuda", 20), ("cpu", 80), ("cpu", 40)])
+@pytest.mark.parametrize("kind, gb", [("cuda", 40), ("cuda", 20), ("cpu", 40), ("cpu", 20)])
 def test_a_run_that_does_not_fit_is_told_what_saves_memory(monkeypatch, capsys, kind, gb):
     """By the memory of the GPU, or a rank's half of the machine's: 1.5 B needs about 34 GB."""
     properties = SimpleNamespace(total_memory=gb * 1e9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    pages = {"SC_PAGE_SIZE": 4000, "SC_PHYS_PAGES": gb * 5 * 10**5}
+    pages = {"SC_PAGE_SIZE": 4000, "SC_PHYS_PAGES": 2 * gb * 10**9 // 4000}
     monkeypatch.setattr(os, "sysconf", pages.get)
     monkeypatch.setattr(world, "LOCAL_WORLD_SIZE", 2)
     tell_memory(qwen_shape("1.5 B"), LARGE_BY_HF, SimpleNamespace(type=kind))

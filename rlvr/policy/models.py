@@ -1,6 +1,5 @@
 """The policy, the frozen reference policy and the tokenizer."""
 
-import math
 from pathlib import Path
 
 from rlvr import world
@@ -23,13 +22,9 @@ transformers.utils.logging.disable_progress_bar()
 def load_policy(config, device: torch.device):
     """The policy, in fp32 whatever dtype its checkpoint has, and its tokenizer.
 
-    UserError for a model that is not there, is damaged, or has a context that is too short.
+    UserError for a model that is not there, is damaged, or does not read what a data set shows.
     """
     source = tiny_folder(config) if config.model == "tiny" else config.model
-    if Path(source).is_file():
-        raise UserError(
-            f"--model {config.model} is a file: a model is a folder, or an id of the hub"
-        )
     absent = (
         "" if Path(source).is_dir() else " (no folder here, so from the hub; a folder works, too)"
     )
@@ -38,11 +33,6 @@ def load_policy(config, device: torch.device):
     check_images(shape, config)
     if not config.tie_word_embeddings and config.uses_vllm(device.type == "cuda"):
         raise UserError("--no_tie_word_embeddings is for --engine hf")
-    context = getattr(shape.get_text_config(), "max_position_embeddings", math.inf)
-    if config.max_completion_length > context:
-        raise UserError(
-            f"--model {config.model}: its context of {context} is under --max_completion_length"
-        )
     if config.model != "tiny" and world.RANK == 0:
         try:
             tell_memory(shape, config, device)

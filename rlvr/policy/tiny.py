@@ -57,6 +57,11 @@ def shipped_base(config) -> str | None:
     return FOR_NUMBERS.get(config.numbers)
 
 
+def sft_steps(config) -> int:
+    """How many supervised steps teach the tiny policy."""
+    return SFT_STEPS if config.sft_steps is None else config.sft_steps
+
+
 def tiny_folder(config) -> Path:
     """The folder of the tiny policy that a run starts from: a shipped one, or one of the cache."""
     base = shipped_base(config)
@@ -71,7 +76,11 @@ def warmed_up_tiny(config) -> Path:
     each teach it, and the last one to finish is kept: they are the same.
     """
     libraries = f"torch{torch.__version__}-transformers{transformers.__version__}"
-    name = f"tiny-v{VERSION}-{name_of_lesson(config)}-{libraries}"
+    numbers = config.numbers.replace(",", "")
+    name = (
+        f"tiny-v{VERSION}-steps{sft_steps(config)}-numbers{numbers}"
+        f"-exchanged{config.exchanged_targets}-tool-{config.tool}-{libraries}"
+    )
     folder = Path(os.path.expanduser(config.cache_dir), name)
     if world.RANK == 0:
         with writing(f"the tiny policy to --cache_dir {config.cache_dir}"):
@@ -86,17 +95,6 @@ def warmed_up_tiny(config) -> Path:
     return folder
 
 
-def name_of_lesson(config) -> str:
-    """What the policy is taught, as a part of a folder's name."""
-    steps = SFT_STEPS if config.sft_steps is None else config.sft_steps
-    name = f"steps{steps}-numbers{config.numbers.replace(',', '')}"
-    if config.exchanged_targets:
-        name += f"-exchanged{config.exchanged_targets}"
-    if config.tool != "none":
-        name += f"-{config.tool}"
-    return name
-
-
 def warm_up(config):
     """The tiny policy after supervised steps on Countdown solutions, and its tokenizer.
 
@@ -104,7 +102,7 @@ def warm_up(config):
     target. So the policy learns to compute rightly, and to choose at random. A step such as 7*8= is
     a call of the calculator: with --tool it is learned, and the 56 behind it is not.
     """
-    steps = SFT_STEPS if config.sft_steps is None else config.sft_steps
+    steps = sft_steps(config)
     sizes = [int(size) for size in config.numbers.split(",")]
     rng = random.Random(0)
     with torch.random.fork_rng([]):
