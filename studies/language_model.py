@@ -44,7 +44,7 @@ def convert(home: Path) -> None:
         (folder / "refs").mkdir(parents=True, exist_ok=True)
         (folder / "refs" / "main").write_text(REVISION)
         snapshot.parent.mkdir(exist_ok=True)
-        save_folder(snapshot, policy, tokenizer, keep_whole=True)
+        save_folder(snapshot, policy, tokenizer)
     print(f"{MODEL} is in {snapshot}; scripts find it after")
     print(f"export HF_HOME={home} HF_HUB_OFFLINE=1")
 

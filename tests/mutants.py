@@ -196,9 +196,10 @@ MUTANTS = {
         "memory",
         [
             ("min(vllm, VLLM_ASLEEP) if", "0.0 if"),
-            ("min(completions, max(completions_of_a_rank(config)))", "completions"),
-            ("/ world.WORLD_SIZE) or math.inf", "/ world.WORLD_SIZE)"),
             ("world.LOCAL_WORLD_SIZE if config.shard_within_nodes else", ""),
+            ("texts = config.minibatch_size // world.WORLD_SIZE", "texts = 1"),
+            ("/ world.LOCAL_WORLD_SIZE / 1e9", "/ 1e9"),
+            ("if there < needed:", "if True:"),
         ],
     ),
     "checkpoints": (
@@ -257,7 +258,6 @@ MUTANTS = {
         "checkpoints tiny",
         [
             ("file.chmod(0o666 & ~current_umask())", "pass"),
-            ("if not (keep_whole and is_whole(folder)):", "if not keep_whole:"),
             ("{file.name: checksum(file) for file", "{file.name: 0 for file"),
             ("if not os.path.samestat(scratch.stat(), made):", "if False:"),
         ],

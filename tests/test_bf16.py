@@ -22,9 +22,9 @@ from common import token_logprobs
 @pytest.fixture
 def sampler(sharp):
     """As on a GPU: it copies its policy, which is this test's own, at every `sync`."""
-    sampler = GenerateSampler(copy.deepcopy(sharp[0]), sharp[1], Config())
-    sampler.wants_twin = True
-    return sampler
+    policy = copy.deepcopy(sharp[0])
+    policy.bf16 = True
+    return GenerateSampler(policy, sharp[1], Config())
 
 
 def rollout(sampler):
@@ -56,6 +56,7 @@ def test_a_rollout_is_that_of_a_bf16_copy_which_follows_the_policy(sampler):
         for row, found in enumerate(logprobs)
     ]
     assert 1e-4 < torch.cat(gaps).mean() < 0.1  # so the twin did compute in bf16
+    assert sampler.cap == 2.0  # its log-probs are weighed
     with torch.no_grad():
         for parameter in sampler.policy.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
@@ -118,15 +119,6 @@ def test_log_probs_and_gradients_are_those_in_fp32_but_for_rounding(policies, ti
     again = gradient_of(policies[1], samples, 10**6)
     for one, other in zip(whole, again, strict=True):
         assert (one - other).norm() / one.norm() < 0.02
-
-
-def test_the_sampler_copies_the_policy_and_its_log_probs_are_weighed(policies, tiny):
-    """Sampler and trainer round by kernels of their own. In fp32 there is no twin."""
-    for policy, in_bf16 in zip(policies, (False, True), strict=True):
-        sampler = GenerateSampler(policy, tiny[1], Config())
-        sampler.sync()
-        assert (sampler.writer is not policy) == sampler.wants_twin == in_bf16
-        assert sampler.cap == 2.0 * in_bf16
 
 
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))

@@ -11,8 +11,6 @@ import rlvr.training.run
 from rlvr.flags.config import Config
 from rlvr.rollout.rollouts import sample_groups, sampled_logprobs
 from rlvr.rollout.samplers import GenerateSampler
-from rlvr.tasks.problems import Sample
-from rlvr.tasks.prompts import encode_prompt
 
 import pytest
 import torch
@@ -83,35 +81,6 @@ def test_log_probs_of_sampler_trainer_and_transformers_are_the_same(sharp):
     others = [replace(sample, images=(vision.squares(3),)) for sample in samples[:3]]
     other, _ = token_logprobs(sharp[0], others, range(3))
     assert (found[:3, : other.shape[1]] - other).abs().max() > 0.1
-
-
-def test_a_written_image_token_is_a_token_like_others(sharp):
-    """Its embedding is its own, where transformers' forward pass refuses it for want of an image.
-
-    The policy goes on from its cache, as it does while it writes.
-    """
-    policy, tokenizer = sharp
-    (problem, *_) = vision.problems(tokenizer, SHOWN)
-    prompt = encode_prompt(tokenizer, problem.prompt)
-    written = [vision.IMAGE_TOKEN, 20, vision.IMAGE_TOKEN, vision.IMAGE_TOKEN, 21]
-    sample = Sample(prompt, written, images=problem.images)
-    found, _ = token_logprobs(policy, [sample], [0])
-
-    ids = torch.tensor([prompt])
-    values, grids = policy.image_reader.patches(problem.images)
-    kinds = (ids == vision.IMAGE_TOKEN).int()
-    seen = dict(pixel_values=values, image_grid_thw=grids, mm_token_type_ids=kinds)
-    with torch.no_grad():
-        done = policy(input_ids=ids, **seen, use_cache=True)
-        expected = []
-        for token in written:
-            expected.append(done.logits[0, -1].log_softmax(-1)[token])
-            done = policy(
-                input_ids=torch.tensor([[token]]),
-                past_key_values=done.past_key_values,
-                use_cache=True,
-            )
-    torch.testing.assert_close(found[0], torch.stack(expected), rtol=0, atol=1e-5)
 
 
 def gradients(policy, parts, samples):

@@ -26,7 +26,6 @@ from rlvr.rollout.samplers import GenerateSampler
 from rlvr.rollout.turns import generate_in_turns
 from rlvr.tasks.problems import Problem, Sample
 from rlvr.tasks.tools import TOOLS, Tool, calculate, find_call_ends
-from rlvr.training.updates import UpdateMetrics
 
 import pytest
 import torch
@@ -292,41 +291,26 @@ def without_holes(values, mask):
     return values.gather(-1, order) * mask.gather(-1, order)
 
 
-def numbers_of(logp, old, mask, rewards):
-    """Weights [6, T] and means of an update with these log-probs."""
-    by_group, update = logp.view(2, 3, -1), UpdateMetrics()
-    update.add(torch.tensor(0.5), mask, entropy=-logp + 7 * (1 - mask))
-    update.end(1.0)
-    weights = {
-        means: cwgrpo.covariance_weights(by_group, rewards, mask.view(2, 3, -1), means)
-        for means in ("tokens", "responses", "own")
-    }
-    statistics = cwgrpo.covariance_statistics(
-        by_group, rewards, mask.view(2, 3, -1), weights["tokens"]
-    )
-    for level in ("token", "sequence"):
-        # the ratio is the derivative of the loss by an advantage of each token
-        ones = torch.ones_like(mask, requires_grad=True)
-        loss, _ = common.ppo_clip_loss(
-            logp, old, ones, mask, mask, 1e9, importance_sampling_level=level
-        )
-        (weights[level],) = torch.autograd.grad(loss, ones)
-    weights["loss"] = common.token_weights(mask, "sequence")
-    return [each.view(6, -1) for each in weights.values()], {**statistics, **update.metrics()}
+def weights_of(logp, old, mask, rewards):
+    """CW-GRPO's weights of these tokens, and their ratios by sequence: [6, T] each."""
+    groups = logp.view(2, 3, -1), rewards, mask.view(2, 3, -1)
+    found = [cwgrpo.covariance_weights(*groups, means) for means in ("tokens", "responses", "own")]
+    # the ratio is the derivative of the loss by an advantage of each token
+    ones = torch.ones_like(mask, requires_grad=True)
+    how = dict(importance_sampling_level="sequence")
+    loss, _ = common.ppo_clip_loss(logp, old, ones, mask, mask, 1e9, **how)
+    return [each.view(6, -1) for each in (*found, *torch.autograd.grad(loss, ones))]
 
 
 def test_numbers_are_those_without_the_tools_tokens():
-    """Weights of tokens, ratios, covariances, and the means of an update."""
     generator = torch.Generator().manual_seed(0)
     mask = (torch.rand(6, 9, generator=generator) < 0.6).double()
     mask[:, 0], mask[2, 6:] = 1, 0
     logp, old = -torch.rand(2, 6, 9, generator=generator, dtype=torch.float64) * mask
     rewards = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]]).double()
-    weights, metrics = numbers_of(logp, old, mask, rewards)
-    expected = numbers_of(*(without_holes(x, mask) for x in (logp, old, mask)), rewards)
-    found = [without_holes(each, mask) for each in weights]
-    torch.testing.assert_close(found, expected[0], rtol=0, atol=1e-12)
-    assert metrics == pytest.approx(expected[1])
+    found = [without_holes(each, mask) for each in weights_of(logp, old, mask, rewards)]
+    expected = weights_of(*(without_holes(x, mask) for x in (logp, old, mask)), rewards)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 def test_evaluation_counts_the_policys_own_tokens(rolled_out, monkeypatch):

@@ -16,7 +16,8 @@ import rlvr.training.run
 
 import pytest
 import vision
-from runs import arguments, rows
+from runs import rows
+from test_images import flags
 from test_vllm_sampler import run
 
 import grpo
@@ -28,27 +29,17 @@ def train(folder):
         hidden_size=128,  # on a CPU, vLLM knows heads of 32
         rope_parameters=dict(rope_type="default", rope_theta=1e4, mrope_section=[4, 6, 6]),
     )
-    flags = arguments(
+    given = flags(
+        Path(folder),
         engine="vllm",
-        model=vision.save_vision_policy(Path(folder, "policy"), scale=2.0),
-        dataset=vision.counting(Path(folder, "squares.parquet")),
-        image_column="image",
-        verifier="last_number",
-        system_prompt="none",
         output_dir=Path(folder, "run"),
         prompts_per_step=6,
-        num_generations=4,
         minibatch_size=24,
         max_steps=3,
-        eval_problems=3,
-        eval_samples=2,
         eval_steps=2,
         max_completion_length=4,
-        max_prompt_length=64,
-        learning_rate=1e-3,
-        entropy_coef=0.1,
     )
-    sys.argv = ["grpo.py", *flags]
+    sys.argv = ["grpo.py", *given]
     rlvr.training.run.launch(
         grpo.main, rlvr.flags.command_line.parse_flags(grpo.Config, grpo.VARIANTS)
     )

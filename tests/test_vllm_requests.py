@@ -6,12 +6,10 @@ tests/test_vllm_sampler.py does it with vLLM itself, where that is installed.
 import importlib
 import shutil
 import sys
-from types import SimpleNamespace
 
 import rlvr
 import rlvr.flags.command_line
 import rlvr.machine.ranks
-import rlvr.policy.memory
 import rlvr.policy.models
 from rlvr import world
 from rlvr.errors import UserError
@@ -112,12 +110,11 @@ def test_the_ranks_of_one_engine_ask_for_all_of_their_completions(
     room, build, prompts, monkeypatch
 ):
     """Alike, in the order of the ranks, and each takes its own back."""
-    other = [([8, 9], (), 5), ([9], (), 6)]
+    of_others = [[([7], (), 1)], [([7], (), 2)], [([8, 9], (), 5), ([9], (), 6)]]
     sampler = build(vllm_tensor_parallel_size=2)
     expected = GenerateSampler.generate(sampler, prompts, 0.0, 1.0, 4)
-    monkeypatch.setattr(room, "gather", lambda mine: [*other_engine, other, *mine])
+    monkeypatch.setattr(room, "gather", lambda mine: [*of_others, *mine])
     monkeypatch.setattr(world, "RANK", 3)
-    other_engine = [[([7], (), 1)], [([7], (), 2)]]
     sampler.engine.asked.clear()
     completions, logprobs = sampler.generate(prompts, 0.0, 1.0, 4)
     asked = [(prompt, settings.seed) for prompt, settings in sampler.engine.asked]
@@ -175,71 +172,27 @@ def test_the_engine_sleeps_until_the_first_rollout(build):
 @torch.no_grad()
 def update(policy, size):
     """Change every weight by so much, up or down, as Adam's first step does."""
-    torch.manual_seed(0)
     for parameter in policy.parameters():
         parameter += size * (torch.randint(2, parameter.shape) * 2 - 1)
 
 
-def test_a_push_takes_the_weights_over(build, prompts):
+def test_a_push_takes_the_weights_over(build, prompts, monkeypatch):
+    """One that does not, or that leaves NaN, ends the run."""
     sampler = build()
-    update(sampler.policy, 1e-3)
+    update(sampler.policy, 1e-2)
     sampler.sync()
     assert sampler.gap < 1e-4
     theirs, _ = sampler.generate(prompts, 0.0, 1.0, 8)
     assert theirs == GenerateSampler.generate(sampler, prompts, 0.0, 1.0, 8)[0]
-
-
-def test_one_weight_that_was_not_taken_is_seen(build, monkeypatch):
-    """By its last bits, beside 300,000 others, although log-probs hardly differ."""
-    sampler = build()
-    sampler.sync()
-    weight = sampler.policy.get_parameter("model.layers.1.mlp.down_proj.weight")
-    weight.data[3, 4] *= 1 + 1e-6
-    assert sampler.logprob_gap() < 1e-3
     monkeypatch.setattr(type(sampler), "push", lambda sampler: None)
-    with pytest.raises(UserError, match="not taken the new weights"):
-        sampler.sync()
-    weight.data.fill_(torch.nan)
-    with pytest.raises(UserError):
-        sampler.sync()
-
-
-def test_sums_do_not_depend_on_how_weights_are_stacked(room):
-    """Nor on padding; bf16 holds what both sides round to."""
-    torch.manual_seed(0)
-    q, k, v = torch.randn(6, 4), torch.randn(2, 4), torch.randn(2, 4)
-    stacked = torch.cat([q, k, v, torch.zeros(3, 4)]).bfloat16()
-    theirs = room.weight_sums([stacked], torch.bfloat16)
-    ours = room.weight_sums([q, k, v], torch.bfloat16)
-    exact = torch.cat([q, k, v]).bfloat16().double()
-    torch.testing.assert_close(theirs, ours, rtol=1e-14, atol=0)
-    torch.testing.assert_close(ours, torch.stack([exact.sum(), exact.abs().sum()]))
-    assert ours.dtype == torch.float64
-
-
-def test_an_engine_that_keeps_the_weights_in_another_way(build, room, monkeypatch, capsys):
-    """As vLLM's builds for CPUs, and ranks that share an engine: there log-probs have to do."""
-    apply_model = room.vllm.LLM.apply_model
-
-    def packed(engine, function):
-        """What the function gives where the norms are all that lies open."""
-        norms = [p for name, p in engine.model.named_parameters() if "norm" in name]
-        model = SimpleNamespace(parameters=lambda: norms, lm_head=engine.model.lm_head)
-        return apply_model(SimpleNamespace(model=model), function)
-
-    monkeypatch.setattr(room.vllm.LLM, "apply_model", packed)
-    sampler = build()
-    assert "log-probs are compared" in capsys.readouterr().out
-    update(sampler.policy, 1e-2)
-    sampler.sync()
-    monkeypatch.setattr(type(sampler), "push", lambda sampler: None)
-    update(sampler.policy, 1e-2)
-    with pytest.raises(UserError, match="log-probs are off by"):
-        sampler.sync()
+    for size in (1e-2, torch.nan):
+        update(sampler.policy, size)
+        with pytest.raises(UserError, match="not taken the new weights"):
+            sampler.sync()
 
 
 def test_the_gap_is_a_metric(build, monkeypatch):
-    """The largest of the ranks. With `generate`, whose `mismatch` says all, there is none."""
+    """The largest of the ranks."""
     sampler = build(prompts_per_step=2, num_generations=2, max_completion_length=4)
     stream = ProblemStream([Problem(prompt, prompt) for prompt in PROMPTS], 0)
     batch = common.roll_out(sampler, stream, sampler.config)
@@ -249,9 +202,6 @@ def test_the_gap_is_a_metric(build, monkeypatch):
     assert 0 <= sampler.gap < 1e-4
     monkeypatch.setattr(rlvr.machine.ranks, "global_max", lambda value: value + 1)
     assert batch.metrics()["sampler_gap"] == sampler.gap + 1
-    plain = GenerateSampler(sampler.policy, sampler.tokenizer, sampler.config)
-    batch = common.roll_out(plain, stream, plain.config)
-    assert "sampler_gap" not in batch.metrics()
 
 
 def test_gathered_weights_are_given_back_before_the_rollout(build, room, monkeypatch):

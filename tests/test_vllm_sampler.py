@@ -5,7 +5,7 @@
     export VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1
 
 By hand, `PYTHONPATH=. python tests/test_vllm_sampler.py runs/vllm` prints after every push what it
-compares; behind it may stand `no-push` and `unpacked`, and before it torchrun.
+compares; before it may stand torchrun.
 """
 
 import subprocess
@@ -18,7 +18,6 @@ from rlvr.policy.sharding import unshard
 from rlvr.rollout.samplers import GenerateSampler
 
 import pytest
-import torch
 from runs import ENVIRONMENT, ROOT, arguments, free_port, rows, small_flags
 
 import common
@@ -32,21 +31,13 @@ FLAGS = (
 pytestmark = pytest.mark.vllm
 PROMPTS = ("3 9 5 : 48 ", "1 2 3 : 6 ", "4 4 8 : 40 ", "7 1 5 : 12 ")
 MOST_TOKENS = 24
-AS_WANTED = (
-    f"greedy outputs of vLLM that are the trainer's: {len(PROMPTS)} of {len(PROMPTS)}; "
-    "two rollouts of the same prompts are different"
-)
+AS_WANTED = "vLLM writes greedily what the trainer does: True; it draws anew each time: True"
 
 
 def train(folder, *options):
     """Train the tiny policy for three steps, and compare vLLM with the trainer at every push."""
     from rlvr.rollout.vllm_sampler import VllmSampler
 
-    if "no-push" in options:
-        VllmSampler.push = lambda sampler: None
-    if "unpacked" in options:
-        keep_weights_as_on_a_gpu()
-    options = [option for option in options if option not in ("no-push", "unpacked")]
     sync = VllmSampler.sync
 
     def sync_and_compare(sampler):
@@ -55,10 +46,8 @@ def train(folder, *options):
 
     VllmSampler.sync = sync_and_compare
     GenerateSampler.decode = staticmethod(common.decode)
-    # Tensor parallelism wants an even number of heads.
-    heads = 4 if "--vllm_tensor_parallel_size" in options else 3
     build = rlvr.policy.tiny.build_tiny
-    rlvr.policy.tiny.build_tiny = lambda *_: with_heads_of_32(*build(), heads)
+    rlvr.policy.tiny.build_tiny = lambda *_: with_heads_of_32(*build())
     # The cache is its own, since this tiny policy is not what others expect there.
     folders = ["--output_dir", folder, "--cache_dir", f"{folder}-cache"]
     sys.argv = ["grpo.py", *folders, *FLAGS, *options]
@@ -67,37 +56,25 @@ def train(folder, *options):
     )
 
 
-def with_heads_of_32(policy, tokenizer, heads):
+def with_heads_of_32(policy, tokenizer):
     """The tiny policy, untrained, in a shape that vLLM knows on a CPU, and its tokenizer."""
     shape = policy.config
-    shape.hidden_size = 32 * heads
-    shape.num_attention_heads = shape.num_key_value_heads = heads
+    shape.hidden_size = 32 * shape.num_attention_heads
     return type(policy)(shape), tokenizer
 
 
-def keep_weights_as_on_a_gpu():
-    """vLLM's build for CPUs packs the weights in a way of its own, unless this is called."""
-    import vllm.model_executor.layers.utils as layers
-
-    def keep(layer, remove_weight):
-        layer.cpu_linear = torch.nn.functional.linear
-
-    layers.dispatch_cpu_unquantized_gemm = keep
-
-
 def compare(sampler):
-    """Print whether vLLM writes what the trainer would, and whether it draws anew each time."""
+    """Print how AS_WANTED ends here."""
     ids = [sampler.tokenizer.encode(prompt) for prompt in PROMPTS]
     theirs, _ = sampler.generate(ids, 0.0, 1.0, MOST_TOKENS)
     unshard(sampler.policy, True)  # `sync` has taken the gathered weights back
     ours, _ = GenerateSampler.generate(sampler, ids, 0.0, 1.0, MOST_TOKENS)
     unshard(sampler.policy, False)
-    same = sum(a == b for a, b in zip(theirs, ours, strict=True))
     first, second = (sampler.generate(ids * 4, 1.0, 1.0, MOST_TOKENS)[0] for _ in range(2))
     # in one piece, since the lines of two ranks mix
     print(
-        f"greedy outputs of vLLM that are the trainer's: {same} of {len(ids)}; "
-        f"two rollouts of the same prompts are {'alike' if first == second else 'different'}\n",
+        f"vLLM writes greedily what the trainer does: {theirs == ours}; "
+        f"it draws anew each time: {first != second}\n",
         end="",
     )
 
@@ -130,13 +107,13 @@ def torchrun(ranks):
 
 @pytest.mark.parametrize(
     "ranks, options",
-    [(1, []), (1, ["unpacked"]), (2, []), (2, ["--vllm_tensor_parallel_size", "2"])],
-    ids=["one process", "weights as on a GPU", "two ranks", "tensor parallel"],
+    [(1, []), (2, []), (2, ["--vllm_tensor_parallel_size", "2"])],
+    ids=["one process", "two ranks", "tensor parallel"],
 )
 def test_engine_follows_the_trainer(tmp_path, ranks, options):
     result = run(tmp_path, sys.executable, *torchrun(ranks), __file__, "run", *options)
     assert result.returncode == 0, result.stderr[-3000:]
-    compared = [line for line in result.stdout.splitlines() if line.startswith("greedy outputs")]
+    compared = [line for line in result.stdout.splitlines() if line.startswith("vLLM writes")]
     assert compared == [AS_WANTED] * 6 * ranks  # 3 rollouts, evaluations at steps 0, 2 and 3
     found = rows(tmp_path / "run")
     assert len(found) == 3
@@ -150,7 +127,7 @@ def test_a_run_and_its_second_step_again(tmp_path, ranks):
 
     The entropy bonus sees to it that the weights change.
     """
-    for part in with_heads_of_32(*rlvr.policy.tiny.build_tiny(), 3):
+    for part in with_heads_of_32(*rlvr.policy.tiny.build_tiny()):
         part.save_pretrained(tmp_path / "policy")
     small = {**small_flags(["model"]), "learning_rate": 1e-3, "entropy_coef": 0.01}
     flags = arguments(**small, engine="vllm", model="policy", output_dir="run")
@@ -165,31 +142,6 @@ def test_a_run_and_its_second_step_again(tmp_path, ranks):
     again = rows(tmp_path / "run")
     assert [row["step"] for row in again] == [1, 2]
     assert again[1] == pytest.approx(made[1], rel=1e-3, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["no-push"],
-        # By the sums of the weights. So small an update moves log-probs by less than 1e-3.
-        ["unpacked", "no-push", "--learning_rate", "1e-6"],
-    ],
-    ids=["by log-probs", "by weights"],
-)
-def test_a_push_left_out_ends_the_run(tmp_path, options):
-    result = run(tmp_path, sys.executable, __file__, "run", *options)
-    assert result.returncode == 2
-    message = "grpo.py: error: vLLM has not taken the new weights"
-    assert result.stderr.splitlines()[-1].startswith(message)
-
-
-def test_a_shape_that_vllm_does_not_know(tmp_path):
-    """On a CPU, it does not know the tiny policy's heads of 24."""
-    options = ["--engine", "vllm", "--sft_steps", "2", "--cache_dir", "cache"]
-    result = run(tmp_path, sys.executable, ROOT / "grpo.py", *options)
-    assert result.returncode == 2
-    message = "grpo.py: error: vLLM does not start: Unsupported CPU attention"
-    assert result.stderr.splitlines()[-1].startswith(message)
 
 
 if __name__ == "__main__":

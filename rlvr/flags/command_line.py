@@ -14,7 +14,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 from rlvr import world
 from rlvr.errors import UserError, fail
-from rlvr.flags.presets import ARITHMETIC, CHOSEN_BY_MEMORY, LARGE, PROTOCOLS
+from rlvr.flags.presets import ARITHMETIC, LARGE, PROTOCOLS
 from rlvr.flags.run_folders import find_run
 
 
@@ -46,7 +46,6 @@ def read_flags(config_class: type, variants: dict[str, dict], arguments: list[st
     presets = saved | variants[given.variant] | PROTOCOLS[given.eval_protocol]
     config = config_class(**defaults_for(given) | presets | typed)
     config.typed = frozenset(typed)
-    config.free = CHOSEN_BY_MEMORY - presets.keys() - typed.keys()
     if "max_steps" in typed:  # which then wins over the epochs of a resumed run
         config.num_train_epochs = None
     config.check()

@@ -171,10 +171,7 @@ class Config:
     save_total_limit: Trains[MayChange[ZeroOrMore[int]]] = 0
     resume_from_checkpoint: MayChange[str] = ""  # run or checkpoint folder, or "latest"
 
-    # No flags, but which of them have been typed, be it with their default, and which of
-    # CHOSEN_BY_MEMORY nobody has given, so that they may be chosen.
-    typed = frozenset()
-    free = frozenset()
+    typed = frozenset()  # no flag, but which of them have been typed, be it with their default
 
     def check(self) -> None:
         """Raise UserError, in one line, for a value or a combination that cannot work."""

@@ -26,17 +26,9 @@ ARITHMETIC = dict(
     eval_problems=32,
     eval_samples=8,
     eval_steps=8,
-)
-
-# rlvr.policy.memory chooses these by the memory, unless they are given.
-CHOSEN_BY_MEMORY = frozenset(
-    {
-        "gradient_checkpointing",
-        "microbatch_tokens",
-        "rollout_batch_size",
-        "vllm_enable_sleep_mode",
-        "vllm_gpu_memory_utilization",
-    }
+    microbatch_tokens=1024,
+    gradient_checkpointing=False,
+    rollout_batch_size=256,
 )
 
 AGRAE = dict(eval_temperature=0.6, top_p=0.95, eval_max_completion_length=4096)

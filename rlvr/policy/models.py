@@ -1,18 +1,16 @@
 """The policy, the frozen reference policy and the tokenizer."""
 
-import math
-import time
 from pathlib import Path
 
 from rlvr import world
 from rlvr.errors import UserError, loading
 from rlvr.policy.images import model_class, prepare_tokenizer, read_image_reader, reads_images
-from rlvr.policy.logprobs import completion_logprobs, scores
-from rlvr.policy.memory import fit_to_memory, share_of_main_memory, smallest_gpu
+from rlvr.policy.logprobs import scores
+from rlvr.policy.memory import tell_memory
 from rlvr.policy.reader import Reader, hidden_states
 from rlvr.policy.sharding import layers_of, shard
 from rlvr.policy.tiny import tiny_folder
-from rlvr.tasks import EMBEDDED, Sample, source_of
+from rlvr.tasks import EMBEDDED, source_of
 
 import huggingface_hub
 import torch
@@ -24,13 +22,9 @@ transformers.utils.logging.disable_progress_bar()
 def load_policy(config, device: torch.device):
     """The policy, in fp32 whatever dtype its checkpoint has, and its tokenizer.
 
-    UserError for a model that is not there, is damaged, or has a context that is too short.
+    UserError for a model that is not there, is damaged, or does not read what a data set shows.
     """
     source = tiny_folder(config) if config.model == "tiny" else config.model
-    if Path(source).is_file():
-        raise UserError(
-            f"--model {config.model} is a file: a model is a folder, or an id of the hub"
-        )
     absent = (
         "" if Path(source).is_dir() else " (no folder here, so from the hub; a folder works, too)"
     )
@@ -39,17 +33,11 @@ def load_policy(config, device: torch.device):
     check_images(shape, config)
     if not config.tie_word_embeddings and config.uses_vllm(device.type == "cuda"):
         raise UserError("--no_tie_word_embeddings is for --engine hf")
-    context = getattr(shape.get_text_config(), "max_position_embeddings", math.inf)
-    if config.max_completion_length > context:
-        raise UserError(
-            f"--model {config.model}: its context of {context} is under --max_completion_length"
-        )
-    if config.model != "tiny":
+    if config.model != "tiny" and world.RANK == 0:
         try:
-            fit_to_memory(shape, config, smallest_gpu(device), share_of_main_memory())
+            tell_memory(shape, config, device)
         except Exception as error:  # some models have configurations of their own kind
-            if world.RANK == 0:
-                print(f"memory: no estimate for this model ({type(error).__name__})")
+            print(f"memory: no estimate for this model ({type(error).__name__})")
     with loading(f"--model {config.model}"):
         # AutoTokenizer gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
@@ -103,14 +91,13 @@ def load_weights(source, config, device: torch.device, frozen: bool = False):
     if config.gradient_checkpointing:
         policy.gradient_checkpointing_enable()
     if config.compile:
-        compile_layers(layers_of(policy))
+        for layer in layers_of(policy):  # each when it is first used, for batches of any shape
+            layer.compile(dynamic=True)
         policy.is_compiled = True
     if world.WORLD_SIZE == 1 or not config.fsdp:
         policy = policy.to(device)
     else:
         shard(policy, (scores, hidden_states), frozen, config.shard_within_nodes)
-    if config.compile:
-        warm_up(policy)
     return policy
 
 
@@ -200,35 +187,3 @@ def load_reference(policy, config):
     if config.beta == 0:
         return None
     return load_weights(policy.name_or_path, config, policy.device, frozen=True)
-
-
-def compile_layers(layers) -> None:
-    """Have torch compile each layer when it is first used, for batches of any shape.
-
-    What the layers have in common is compiled once. Completions are generated without this: their
-    cache has another length at every token.
-    """
-    for layer in layers:
-        layer.compile(dynamic=True)
-
-
-def warm_up(policy) -> None:
-    """Compile what log-probs and an update need, and print how long that has taken.
-
-    Two rows stand for any batch but one of a single row, which is compiled when it comes. UserError
-    where torch cannot compile, as without a C++ compiler. All ranks call it together.
-    """
-    started = time.perf_counter()
-    samples = [Sample([token] * 3, [token] * length) for token, length in ((1, 5), (2, 7))]
-    try:
-        with torch.no_grad():
-            completion_logprobs(policy, samples, 1.0, 7)
-        logprobs, _ = completion_logprobs(policy, samples, 1.0, 7)
-        logprobs.sum().backward()
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"--compile does not work here: {reason}") from error
-    policy.zero_grad()
-    if world.RANK == 0:
-        seconds = time.perf_counter() - started
-        print(f"--compile: the layers were compiled in {seconds:.0f} s")

@@ -8,22 +8,19 @@ import os
 from pathlib import Path
 
 from rlvr.errors import UserError
-from rlvr.machine import checksum, is_whole, remove, scratch_folder
+from rlvr.machine import checksum, remove, scratch_folder
 from rlvr.tasks import reader_of
 
 import torch
 from safetensors import SafetensorError
 
 
-def save_folder(
-    folder: Path, policy, tokenizer, state=None, weights=None, keep_whole: bool = False
-) -> None:
+def save_folder(folder: Path, policy, tokenizer, state=None, weights=None) -> None:
     """Write a Hugging Face folder under another name, and rename it once it is whole.
 
-    `weights` are those of a policy that is sharded, `state` what becomes state.pt. With keep_whole,
-    a whole folder that another process has put there meanwhile stays. The files follow the umask.
-    UserError where the disk or the file system does not take them, or where the folder around it is
-    gone: a run folder that is made anew would lack what else belongs to the run.
+    `weights` are those of a policy that is sharded, `state` what becomes state.pt. The files follow
+    the umask. UserError where the disk or the file system does not take them, or where the folder
+    around it is gone: a run folder that is made anew would lack what else belongs to the run.
     """
     try:
         with scratch_folder(folder.parent) as name:
@@ -42,13 +39,8 @@ def save_folder(
                     os.fsync(opened.fileno())
             if not os.path.samestat(scratch.stat(), made):
                 raise FileNotFoundError("the folder around it has been moved or removed")
-            if not keep_whole:
-                remove(folder)
-            try:
-                new.rename(folder)
-            except OSError:
-                if not (keep_whole and is_whole(folder)):
-                    raise
+            remove(folder)
+            new.rename(folder)
     except (OSError, RuntimeError, SafetensorError) as error:  # torch's own is RuntimeError
         raise UserError(f"cannot write {folder}: {error}") from error
 

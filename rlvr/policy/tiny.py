@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlvr import world
 from rlvr.errors import writing
-from rlvr.machine import gather, is_whole, remove, scratch_folder
+from rlvr.machine import gather, is_whole
 from rlvr.policy.logprobs import completion_logprobs
 from rlvr.policy.saving import save_folder
 from rlvr.tasks import Sample, exchange_target, find_call_ends, find_replies, make_countdown
@@ -57,6 +57,11 @@ def shipped_base(config) -> str | None:
     return FOR_NUMBERS.get(config.numbers)
 
 
+def sft_steps(config) -> int:
+    """How many supervised steps teach the tiny policy."""
+    return SFT_STEPS if config.sft_steps is None else config.sft_steps
+
+
 def tiny_folder(config) -> Path:
     """The folder of the tiny policy that a run starts from: a shipped one, or one of the cache."""
     base = shipped_base(config)
@@ -68,36 +73,26 @@ def warmed_up_tiny(config) -> Path:
 
     Rank 0 teaches it where the folder does not exist yet, or is damaged. The folder's name tells
     the settings that shape it, so that others have a folder of their own. Runs that start together
-    each teach it, and the first one to finish is kept: they are the same.
+    each teach it, and the last one to finish is kept: they are the same.
     """
     libraries = f"torch{torch.__version__}-transformers{transformers.__version__}"
-    name = f"tiny-v{VERSION}-{name_of_lesson(config)}-{libraries}"
+    numbers = config.numbers.replace(",", "")
+    name = (
+        f"tiny-v{VERSION}-steps{sft_steps(config)}-numbers{numbers}"
+        f"-exchanged{config.exchanged_targets}-tool-{config.tool}-{libraries}"
+    )
     folder = Path(os.path.expanduser(config.cache_dir), name)
-    with writing(f"the tiny policy to --cache_dir {config.cache_dir}"):
-        if world.RANK == 0 and folder.exists() and not is_whole(folder):
-            print(f"{folder} is damaged; teaching the tiny policy again")
-            remove(folder)
-        is_new = world.RANK == 0 and not folder.exists()
-        if is_new:
+    if world.RANK == 0:
+        with writing(f"the tiny policy to --cache_dir {config.cache_dir}"):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            # found out before the warm-up, which takes minutes
-            with scratch_folder(folder.parent):
-                pass
-    if is_new:
-        save_folder(folder, *warm_up(config), keep_whole=True)
+            is_there = folder.exists()
+        if is_there and not is_whole(folder):
+            print(f"{folder} is damaged; teaching the tiny policy again")
+            is_there = False
+        if not is_there:
+            save_folder(folder, *warm_up(config))
     gather([])  # the other ranks wait here
     return folder
-
-
-def name_of_lesson(config) -> str:
-    """What the policy is taught, as a part of a folder's name."""
-    steps = SFT_STEPS if config.sft_steps is None else config.sft_steps
-    name = f"steps{steps}-numbers{config.numbers.replace(',', '')}"
-    if config.exchanged_targets:
-        name += f"-exchanged{config.exchanged_targets}"
-    if config.tool != "none":
-        name += f"-{config.tool}"
-    return name
 
 
 def warm_up(config):
@@ -107,7 +102,7 @@ def warm_up(config):
     target. So the policy learns to compute rightly, and to choose at random. A step such as 7*8= is
     a call of the calculator: with --tool it is learned, and the 56 behind it is not.
     """
-    steps = SFT_STEPS if config.sft_steps is None else config.sft_steps
+    steps = sft_steps(config)
     sizes = [int(size) for size in config.numbers.split(",")]
     rng = random.Random(0)
     with torch.random.fork_rng([]):

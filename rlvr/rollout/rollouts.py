@@ -125,30 +125,33 @@ def context_of(policy) -> float:
     return getattr(policy.config.get_text_config(), "max_position_embeddings", math.inf)
 
 
+def longest_prompt(tokenizer, problems: list[Problem]) -> int:
+    """Tokens of the longest prompt; they are encoded all at once, which is faster."""
+    texts = [problem.prompt for problem in problems]
+    if not texts:
+        return 0  # there is nothing to train on where --max_steps is 0
+    encoded = tokenizer(texts, add_special_tokens=not tokenizer.chat_template)["input_ids"]
+    return max(map(len, encoded))
+
+
 def check_context(policy, tokenizer, problems: list[Problem], config) -> None:
     """UserError where a completion of one of the problems can outgrow the context."""
-    room = context_of(policy) - config.max_completion_length
-    for problem in problems:
-        if len(problem.prompt.encode()) + 2 <= room:
-            continue  # A token is at least a byte, but for those that may open and close a text.
-        length = len(encode_prompt(tokenizer, problem.prompt))
-        if length > room:
-            raise UserError(
-                f"a prompt of {length} tokens and --max_completion_length "
-                f"{config.max_completion_length} are over the policy's context of "
-                f"{context_of(policy)}; a lower --max_prompt_length drops such prompts"
-            )
+    length = longest_prompt(tokenizer, problems)
+    if length + config.max_completion_length > context_of(policy):
+        raise UserError(
+            f"a prompt of {length} tokens and --max_completion_length "
+            f"{config.max_completion_length} are over the policy's context of "
+            f"{context_of(policy)}; a lower --max_prompt_length drops such prompts"
+        )
 
 
 def room_after(policy, tokenizer, problems: list[Problem]) -> float:
     """How many tokens the context has beside the longest prompt; UserError where it has none."""
-    if math.isinf(context_of(policy)):
-        return math.inf
-    longest = max(len(encode_prompt(tokenizer, problem.prompt)) for problem in problems)
-    room = context_of(policy) - longest
+    length = longest_prompt(tokenizer, problems)
+    room = context_of(policy) - length
     if room < 1:
         raise UserError(
-            f"a prompt of {longest} tokens fills the policy's context of {context_of(policy)}; "
+            f"a prompt of {length} tokens fills the policy's context of {context_of(policy)}; "
             "a lower --max_prompt_length drops such prompts"
         )
     return room

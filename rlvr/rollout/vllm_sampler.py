@@ -1,7 +1,6 @@
 """Completions by vLLM in the training process."""
 
 import os
-from collections.abc import Sequence
 
 from rlvr import world
 from rlvr.errors import UserError
@@ -16,16 +15,6 @@ import torch
 # At every push of a policy whose head is its embedding, vLLM warns of a missing head.
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read by the next import
 import vllm
-
-
-def weight_sums(parameters, dtype: torch.dtype) -> torch.Tensor:
-    """The sum of all numbers in the parameters, as `dtype` holds them, and that of their sizes."""
-    sums = []
-    for parameter in parameters:
-        for part in parameter.detach().flatten().split(2**24):  # fp64 takes much memory
-            numbers = part.to(dtype).double()
-            sums.append(torch.stack([numbers.sum(), numbers.abs().sum()]))
-    return torch.stack(sums).sum(0).cpu()
 
 
 def reading_settings(policy, config) -> dict:
@@ -59,7 +48,6 @@ class VllmSampler(GenerateSampler):
         gpu = policy.device.type == "cuda"
         self.probe = tokenizer.encode("1 2 3 : 6 ")
         in_bf16 = computes_in_bf16(policy)
-        self.dtype = torch.bfloat16 if in_bf16 else torch.float32
         # by which a log-prob may be off, in nats; bf16 is off by up to 0.3
         self.tolerance = 1.0 if in_bf16 else 1e-3
         try:
@@ -69,7 +57,7 @@ class VllmSampler(GenerateSampler):
                     max_model_len=min(config.longest, context_of(policy)),
                     distributed_executor_backend="external_launcher",
                     tensor_parallel_size=config.vllm_tensor_parallel_size,
-                    dtype=self.dtype,
+                    dtype=torch.bfloat16 if in_bf16 else torch.float32,
                     hf_overrides=dict(head_dtype="float32"),  # logits in fp32, as in the loss
                     trust_remote_code=config.trust_remote_code,
                     gpu_memory_utilization=config.vllm_gpu_memory_utilization,
@@ -87,28 +75,13 @@ class VllmSampler(GenerateSampler):
             # too little memory, or heads that the ranks cannot share
             reason = " ".join(str(error).split())
             raise UserError(f"vLLM does not start: {reason}") from error
-        # Both have read the same checkpoint. If their sums differ even so, the engine keeps the
-        # weights in another way, or a part of them alone, and sums cannot tell whether it is up to
-        # date.
-        unshard(policy, True)
-        self.sums_can_tell = self.holds_the_weights()
-        if world.RANK == 0 and not self.sums_can_tell:
-            print("after a push, vLLM's log-probs are compared: its weights cannot be")
         self.sleep()  # resuming needs the memory
 
     def default_cap(self) -> float:
         """The largest importance weight: vLLM's kernels are not the trainer's, on no device."""
         return 2.0
 
-    def generate(
-        self,
-        prompt_ids: list[list[int]],
-        temperature: float,
-        top_p: float,
-        max_tokens: int,
-        call_ends: Sequence[int] = (),
-        images: Sequence[tuple[bytes, ...]] = (),
-    ):
+    def generate(self, prompt_ids, temperature, top_p, max_tokens, call_ends=(), images=()):
         """As GenerateSampler, but with log-probs after top-p.
 
         The ranks of one engine give it the prompts of them all, and each takes its own back. Each
@@ -161,8 +134,7 @@ class VllmSampler(GenerateSampler):
     def sync(self) -> None:
         """Give the engine the policy's weights.
 
-        UserError where it then does not have them: rollouts of old weights would spoil the training
-        in silence.
+        UserError where its log-probs are then others than the policy's.
         """
         if self.config.vllm_enable_sleep_mode:
             self.engine.wake_up()
@@ -171,8 +143,6 @@ class VllmSampler(GenerateSampler):
         self.engine.reset_prefix_cache()  # its entries are the old weights'
         if reader_of(self.policy):  # so are the embeddings that are kept of images
             self.engine.llm_engine.reset_encoder_cache()
-        if self.sums_can_tell and not self.holds_the_weights():
-            raise UserError("vLLM has not taken the new weights: it has others than the policy")
         self.gap = self.logprob_gap()
         if not self.gap < self.tolerance:
             raise UserError(
@@ -180,17 +150,6 @@ class VllmSampler(GenerateSampler):
                 f"off by {self.gap:.3g} nats"
             )
         unshard(self.policy, False)  # a rollout by vLLM does not need what was gathered
-
-    def holds_the_weights(self) -> bool:
-        """Whether the engine's weights are the policy's, rounded to its dtype, by their sums.
-
-        Sums do not depend on how the engine stacks them. Log-probs could not tell: an update moves
-        them by less than rounding does.
-        """
-        (theirs,) = self.engine.apply_model(lambda m: weight_sums(m.parameters(), self.dtype))
-        ours = weight_sums(self.policy.parameters(), self.dtype)
-        # the order of adding up changes a sum by some 1e-15 of the sum of the sizes
-        return bool((theirs - ours).abs().max() <= 1e-12 * ours[1])
 
     @torch.no_grad()
     def logprob_gap(self) -> float:
