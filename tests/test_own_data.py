@@ -32,14 +32,10 @@ WHAT_IS_READ = (".jsonl, .json, .csv (UTF-8) or .parquet", "a folder", "not empt
 
 @pytest.mark.parametrize("file, content", [("own.json", b""), ("own.txt", ROWS.encode())])
 def test_a_wrong_file_is_refused_before_a_model_is_loaded(tmp_path, monkeypatch, file, content):
-    """And a file in the place of a model is told to be one; it is not asked for on the hub."""
     monkeypatch.setattr(rlvr.policy.models, "load_weights", lambda *_: pytest.fail("loaded"))
     name = write(tmp_path / file, content)
-    for flags, told in (
-        (dict(dataset=name), WHAT_IS_READ),
-        (dict(model=name), ("a model is a folder",)),
-    ):
-        refused((name, *told), rlvr.policy.models.load_policy, Config(**flags), torch.device("cpu"))
+    config = Config(dataset=name)
+    refused((name, *WHAT_IS_READ), rlvr.policy.models.load_policy, config, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -138,10 +134,8 @@ def test_cells_of_mixed_kinds_are_counted(tmp_path, tiny, capsys):
 def test_simple_golds_are_not_tried(monkeypatch, verifier):
     """They can be read without a doubt, as some here show; so no grader has to start for them."""
     golds = ["0", "7", "-12", "999999999"]
-    if verifier == "math":
-        golds += [r"-\dfrac{1}{2}", r"-3\sqrt{5}", "(1, -2)"]
     assert all(grade((verifier, f"\\boxed{{{gold}}}", gold)) == (1.0, "") for gold in golds)
-    for gold in ("", "1/2", "1,000", "7 eggs", "007", "٣", r"\frac{1}{0}", "(1, 2", "x", "(1, x)"):
+    for gold in ("", "1/2", "1,000", "7 eggs", "007", "٣"):
         assert not re.fullmatch(VERIFIERS[verifier].surely_usable, gold)
     monkeypatch.setattr(rlvr.tasks.datasets, "grade", lambda *_: pytest.fail("it was tried"))
     problems = [Problem("Why?", gold, verifier) for gold in golds]

@@ -8,12 +8,10 @@ import json
 import sys
 from collections import Counter
 
-import rlvr.verify.programs.isolation as isolation
 from rlvr.errors import UserError, fail, reading
-from rlvr.verify.answers import countdown_text
 from rlvr.verify.pool import grade, in_threads
-
-COLUMNS = ("verifier", "text", "gold")
+from rlvr.verify.programs import describe
+from rlvr.verify.verifiers import VERIFIERS
 
 
 def main(arguments: list[str]) -> None:
@@ -23,7 +21,7 @@ def main(arguments: list[str]) -> None:
             raise UserError("give one .jsonl file with the columns verifier, text and gold")
         questions = read_questions(arguments[0])
         if any(verifier == "code" for verifier, _, _ in questions):
-            print(isolation.describe())
+            print(describe())
         grades = in_threads(grade, questions, "graded")
     except UserError as error:
         fail(str(error))
@@ -35,34 +33,28 @@ def main(arguments: list[str]) -> None:
     print(f"{len(grades)} lines: mean reward {mean:.3g}; {told}")
 
 
-def read_questions(path: str) -> list[tuple[str, str, str]]:
-    """(verifier, text, gold) of each line; UserError for what is no such line."""
+def read_questions(path: str) -> list[tuple]:
+    """(verifier, text, gold) of each line; UserError for what is no such line.
+
+    The gold is a text, or a list of alternatives. That of countdown is a problem, as 3 9 5 : 48.
+    """
     questions = []
     with reading(path), open(path, "rb") as file:
         for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
             try:
                 row = json.loads(line)
-                questions.append(tuple(row[column] for column in COLUMNS))
-                if not is_question(*questions[-1]):
+                verifier, text, gold = row["verifier"], row["text"], row["gold"]
+                golds = gold if isinstance(gold, list) else [gold]
+                if not all(isinstance(value, str) for value in (text, *golds)):
+                    raise TypeError
+                if verifier == "countdown" and not all(map(VERIFIERS[verifier].gold, golds)):
                     raise ValueError
             except (ValueError, TypeError, KeyError):
                 raise UserError(
-                    f"{path}, line {number}: no JSON with texts for {', '.join(COLUMNS)}"
+                    f"{path}, line {number}: no JSON with texts for verifier, text, gold"
                 ) from None
+            questions.append((verifier, text, gold))
     return questions
-
-
-def is_question(verifier, text, gold) -> bool:
-    """Whether a verifier can be asked this: the gold is a text, or a list of alternatives.
-
-    That of countdown is a problem, as 3 9 5 : 48.
-    """
-    golds = gold if isinstance(gold, list) else [gold]
-    if not all(isinstance(value, str) for value in (verifier, text, *golds)):
-        return False
-    return verifier != "countdown" or all(map(countdown_text, golds))
 
 
 if __name__ == "__main__":

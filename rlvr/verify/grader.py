@@ -3,9 +3,9 @@
 A completion can hold anything, a tower of powers or an endless loop, so a grader can be killed at
 its deadline. It imports no torch, so that it starts in half a second.
 
-Questions come in by lines, [number, verifier, text, gold, seconds, program_seconds]. Two lines go
-out, [number, "read"] and [number, reward, status], or [number, "error", message] where the machine
-cannot run what it should.
+It says "ready". Then questions come in by lines, [verifier, text, gold, seconds, program_seconds],
+and a line goes out for each: [reward, status], or [message, "error"] where the machine cannot run
+what it should.
 """
 
 import json
@@ -28,25 +28,24 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a library prints is no reply
+    replies.write("ready\n")
     for line in sys.stdin:
-        number, verifier, text, gold, seconds, program_seconds = json.loads(line)
-        replies.write(json.dumps([number, "read"]) + "\n")
-        entry = VERIFIERS[verifier]
+        verifier, text, gold, seconds, program_seconds = json.loads(line)
         allowed = seconds
-        if entry.keeps_time:  # by itself, and this is for the case that it fails
+        if VERIFIERS[verifier].keeps_time:  # by itself, and this is for the case that it fails
             allowed = program_seconds + seconds + 4 * START_SECONDS  # of two sandboxes
         # the kernel kills this process then, even within a huge multiplication
         signal.setitimer(signal.ITIMER_REAL, allowed)
         try:
             reply = judge(verifier, text, gold, seconds, program_seconds)
         except TimeoutError:
-            reply = entry.no_answer, "timeout"
+            reply = None, "timeout"
         except UserError as error:
-            reply = "error", str(error)
+            reply = str(error), "error"
         except Exception:  # math-verify and sympy raise of every kind
-            reply = entry.no_answer, "unparsed"
+            reply = None, "unparsed"
         signal.setitimer(signal.ITIMER_REAL, 0)
-        replies.write(json.dumps([number, *reply]) + "\n")
+        replies.write(json.dumps(reply) + "\n")
 
 
 if __name__ == "__main__":

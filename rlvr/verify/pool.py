@@ -1,6 +1,6 @@
 """`grade` judges a completion, by one of the graders that wait for questions."""
 
-import itertools
+import contextlib
 import json
 import os
 import queue
@@ -16,7 +16,6 @@ from rlvr.verify.programs import PROJECT
 from rlvr.verify.verifiers import VERIFIERS, judge
 
 IDLE_GRADERS = queue.SimpleQueue()  # they end with this process, when their standard input closes
-NUMBERS = itertools.count()  # of the questions
 
 
 def grade(
@@ -25,84 +24,65 @@ def grade(
     """(verifier, text, gold) -> the reward, and "", "unparsed" or "timeout".
 
     It may be called by many threads at once. What can run for ever goes to a grader, for at most so
-    many seconds. Of a program, each test may take `seconds`, and all of them `program_seconds`. A
-    grader that died of its question is replaced at the next one. UserError for an unknown verifier,
-    and where this machine cannot run a program any more.
+    many seconds. Of a program, each test may take `seconds`, and all of them `program_seconds`.
+    UserError for an unknown verifier, and where this machine cannot run a program any more.
     """
-    verifier, text, gold = question
+    verifier = question[0]
     if verifier not in VERIFIERS:
         raise UserError(f"there is no verifier {verifier!r}; there are {', '.join(VERIFIERS)}")
     entry = VERIFIERS[verifier]
-    limits = seconds, program_seconds
-    if not entry.isolated:
-        return judge(verifier, text, gold, *limits)
-    number = next(NUMBERS)
-    process = hand_over([number, verifier, text, gold, *limits], number)
-    reply = next(replies_to(number, process), None)
-    if reply is None:
-        end(process)
-        return entry.no_answer, "timeout"
-    IDLE_GRADERS.put(process)
-    if reply[0] == "error":
-        raise UserError(reply[1])
-    reward, status = reply
-    return reward, status
+    ask = ask_a_grader if entry.isolated else judge
+    reward, status = ask(*question, seconds, program_seconds)
+    if status == "error":
+        raise UserError(reward)
+    return float(entry.no_answer if reward is None else reward), status
 
 
-def hand_over(question: list, number: int) -> subprocess.Popen:
-    """A grader that has read the question. One that died while it was idle is passed over."""
-    while True:
-        try:
-            process = IDLE_GRADERS.get_nowait()
-            is_new = False
-        except queue.Empty:
-            process = start_grader()
-            is_new = True
-        try:
-            process.stdin.write(json.dumps(question) + "\n")
-            process.stdin.flush()
-        except OSError:
-            pass  # it has no answer then
-        if next(replies_to(number, process), None) == ["read"]:
-            return process
-        end(process)
-        if is_new:
-            raise RuntimeError(f"a grader does not start: {' '.join(process.args)}")
+def ask_a_grader(*question) -> list:
+    """What a grader replies: [reward, status], or [message, "error"].
 
-
-def replies_to(number: int, process: subprocess.Popen):
-    """What a grader says of a question: ["read"], then [reward, status] or ["error", message].
-
-    Other lines are no replies. It ends with the grader.
+    One that dies of the question, at its deadline, has no reply and is replaced at the next one.
     """
-    for line in process.stdout:
-        try:
-            answered, *reply = json.loads(line)
-        except (ValueError, TypeError):
-            continue
-        if answered == number:
-            yield reply
+    process = idle_grader()
+    try:
+        process.stdin.write(json.dumps(question) + "\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        pass
+    reply = process.stdout.readline()
+    if not reply:
+        process.communicate()  # closes its pipes
+        return [None, "timeout"]
+    IDLE_GRADERS.put(process)
+    return json.loads(reply)
 
 
-def end(process: subprocess.Popen) -> None:
-    """End a grader that has failed, and close its pipes."""
-    process.kill()
-    process.communicate()
+def idle_grader() -> subprocess.Popen:
+    """A grader that waits for a question; those that died while they were idle are passed over."""
+    while not IDLE_GRADERS.empty():
+        with contextlib.suppress(queue.Empty):  # another thread was faster
+            process = IDLE_GRADERS.get_nowait()
+            if process.poll() is None:
+                return process
+            process.communicate()
+    return start_grader()
 
 
 def start_grader() -> subprocess.Popen:
     """A process of rlvr/verify/grader.py. It is in a session of its own: Ctrl-C is not for it."""
     paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-P", "-m", "rlvr.verify.grader"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        errors="replace",
         start_new_session=True,
     )
+    if process.stdout.readline() != "ready\n":
+        raise RuntimeError(f"a grader does not start: {' '.join(process.args)}")
+    return process
 
 
 def in_threads(function: Callable, items: list, doing: str = "") -> list:

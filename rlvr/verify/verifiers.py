@@ -69,18 +69,8 @@ class Verifier:
     isolated: bool = False  # what a policy wrote can run for ever: judge it in another process
     keeps_time: bool = False  # verify takes the seconds of a test and of all, and keeps to them
 
-    def __post_init__(self):
-        # graders send floats alone, and a batch of integers has no mean
-        object.__setattr__(self, "no_answer", float(self.no_answer))
 
-
-# Golds that can be read without a doubt: integers, fractions, roots, and pairs of these.
-NATURAL = "[1-9][0-9]{0,8}"
-INTEGER = f"(?:-?{NATURAL}|0)"
-FRACTION = rf"-?\\d?frac\{{{NATURAL}\}}\{{{NATURAL}\}}"
-ROOT = rf"-?(?:{NATURAL})?\\sqrt\{{{NATURAL}\}}"
-SIMPLE = f"(?:{INTEGER}|{FRACTION}|{ROOT})"
-SIMPLE_OR_PAIR = rf"{SIMPLE}|\({SIMPLE}, ?{SIMPLE}\)"
+INTEGER = "-?[1-9][0-9]{0,8}|0"
 
 VERIFIERS = {
     "countdown": Verifier(
@@ -95,7 +85,7 @@ VERIFIERS = {
         last_boxed,
         SYSTEM_PROMPTS["boxed"],
         example=boxed,
-        surely_usable=SIMPLE_OR_PAIR,
+        surely_usable=INTEGER,
         isolated=True,
     ),
     "number": Verifier(
@@ -124,8 +114,8 @@ VERIFIERS = {
 
 def judge(
     verifier: str, text: str, gold, seconds: float, program_seconds: float
-) -> tuple[float, str]:
-    """A reward, and "unparsed" where there is no answer to be read; in this process.
+) -> tuple[float | None, str]:
+    """A reward and "", or None and "unparsed" where there is no answer to be read; in this process.
 
     `gold` is a text or a sequence of alternatives, of which the best reward counts. ValueError for
     a reward that is NaN or infinite.
@@ -136,7 +126,7 @@ def judge(
     rewards = [entry.verify(text, each, *limits) for each in alternatives]
     reward = max((each for each in rewards if each is not None), default=None)
     if reward is None:
-        return entry.no_answer, "unparsed"
+        return None, "unparsed"
     if not math.isfinite(reward):
         raise ValueError(f"the verifier {verifier} gave the reward {reward}")
     return float(reward), ""

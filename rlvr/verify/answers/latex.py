@@ -5,30 +5,22 @@ import re
 TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox)\s*\{"
 # How the same thing is written in LaTeX that math-verify reads, to be replaced in this order.
 PLAIN = [
-    (r"\\\\\[[\d.]+ ?\w+\]", r"\\\\"),  # the height of a line
     # delimiters, currencies, styles
     (r"(?<!\\)\\[()\[\]]|\\?\$|[£€¥]|\\(?:display|text)style(?![a-z])|\\(?:bf|large)(?![a-z])", ""),
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}", ""),
     (r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-z])", " "),
-    (r"(?<![A-Za-z\s])\s*\{\s*([,:])\s*\}\s*", r"\1"),
     (r"\\langle(?![a-z])", "("),
     (r"\\rangle(?![a-z])", ")"),
     # blanks that do not part words, numbers or items
     (r"(?<=[^\w\s\\,;})\]])\s+(?=\S)|\s+(?=[^\w\s\\])", ""),
     (r"\\(?:begin|end)\{aligned\}|&(?==)", ""),
-    (r"\\begin\{cases\}([^&]*?)\\end\{cases\}", r"\1"),  # a system; with & there are conditions
     (r"\\(?:math(?:bf|it|sf)|boldsymbol|bm|underline)(?![a-z])", ""),
-    (r"\{\{([^{}]*)\}\}", r"{\1}"),
     # other ways to write the same
     (r"\\[dtc]?frac\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\frac{\1}{\2}"),
-    (r"(\\sqrt\s*\[\w+\])\s*(\w)", r"\1{\2}"),
     (r"^(?:\\approx|≈)", ""),
-    (r"\\mathrm\s*\{([ei])\}", r" \1 "),  # constants; other such letters are units
     (r"(?<=[\d)}])i(?![A-Za-z])", " i"),  # the constant to math-verify, where it stands by itself
-    (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
     (r"\\varnothing", r"\\emptyset"),
     (r"\\degree(?![a-z])", r"^\\circ "),
-    (r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi"),
     (r"(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}", lambda digits: repeating(*digits.groups())),
     (r"(?<=\d)\.(?=[-+*/)])", ""),  # 1./3
     (r"(?<![\w.])(\d+) (\d+)/(\d+)(?![\w.])", r"\1\\frac{\2}{\3}"),  # 1 1/2
@@ -36,19 +28,7 @@ PLAIN = [
     (r"(?<![\d.] )(?<![\d.])(\d{1,3}(?: \d{3})+)(?! ?\d)", lambda found: found[1].replace(" ", "")),
 ]
 SIGNS = str.maketrans(
-    {
-        "−": "-",
-        "–": "-",
-        "°": r"^\circ ",
-        "√": r"\sqrt ",
-        "∞": r"\infty ",
-        "·": r"\cdot ",
-        "∈": r"\in ",
-        "∪": r"\cup ",
-        "²": "^2",
-        "³": "^3",
-        "½": r"\frac12 ",
-    }
+    {"−": "-", "–": "-", "°": r"^\circ ", "√": r"\sqrt ", "∞": r"\infty ", "½": r"\frac12 "}
 )
 
 

@@ -8,8 +8,7 @@ math-verify is the judge. This room settles what it is given:
 - A unit behind a number is dropped, or multiplies it, as million does. So is a percent sign, since
   data sets write 50 and 50\% for the same thing.
 - Of an equation such as x = 5, 5 = x or A = 2\pi r = 6\pi, unless the gold is one, the value is
-  taken. An equation that does not hold, as 2 + 2 = 3, or that says something else about an unknown,
-  as 2x = 3, is wrong.
+  taken. An equation between numbers that does not hold, as 2 + 2 = 3, is wrong.
 - What math-verify does not read as LaTeX is not read at all: there is no falling back to the last
   number of it.
 """
@@ -50,15 +49,10 @@ OF_AN_OPTION = re.compile(
     rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{AND}|[,;]|\\c[au]p)"
 )
 OF_A_BASE = re.compile(r"-?\d+\s*_\s*\{?\s*(\d+)\s*\}?")
-UNKNOWN = r"(?:(?<![\\A-Za-z])[a-z]|\\(?:alpha|beta|gamma|phi|theta))"
-ROUNDED = r"\\l(?:floor|ceil)(?:(?!\\r(?:floor|ceil)).)*\\r(?:floor|ceil)"
-FUNCTION = r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])(?!.*\\(?:cdot|times|div))"
-FUNCTION += r"(?:[^-+/*=()]*\([^()]*\)|[^-+/*=()]*)"
-NAMES = [  # that have a number even so
-    re.compile(r"(?:m\s*)?(?:\\angle|∠)\s*\{?\d+\}?"),  # an angle by its number in the figure
-    re.compile(rf"(?=.*{UNKNOWN})(?:{FUNCTION}|{ROUNDED})"),  # cos 2x
-    re.compile(rf"(?=.*\\circ){FUNCTION}"),  # sin 30^\circ, whose degrees math-verify drops
-]
+# what stands for an unknown, and functions of degrees, which math-verify drops
+UNKNOWN = r"\\(?i:angle|hat|vec|alpha|beta|gamma|delta|(?:var)?epsilon|theta|kappa|lambda|mu|nu"
+UNKNOWN += r"|rho|sigma|tau|(?:var)?phi|psi|omega)(?![a-z])|∠"
+UNKNOWN += r"|\\(?:sin|cos|tan|cot|sec|csc)(?![a-z]).*\\circ"
 
 
 def verify_math(text: str, gold: str) -> float | None:
@@ -144,8 +138,6 @@ def read(text: str, values: bool) -> list:
     readings = [THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)]
     if readings[0] != text and ",0" not in text:
         readings.append(text.replace(",", ", "))
-    if re.fullmatch(r"-?0,\d+", text):
-        readings.append(text.replace(",", "."))
     found, is_false = [], False
     for reading in readings:
         groups = [read_group(group, values) for group in split(reading, ";")]
@@ -185,43 +177,27 @@ def clean(item: str) -> str:
 def settle(item: str) -> str | None:
     """The value of an equation, or the item if it is none; None where the equation is false.
 
-    A side without numbers is a name. Beside a name, sides with letters are formulas, and the value
-    is the side without letters, or else the last one that is no name.
+    The value is the last side without letters, or else the last side. Sides without letters have to
+    agree.
     """
     sides = split(item, EQUALS)
     if len(sides) == 1:
         return item
-    others = [side for side in sides if not is_name(side)]
-    to_agree = others if len(others) == len(sides) else [*filter(is_number, others)]
-    if not all(agree(side, to_agree[-1]) for side in to_agree[:-1]):
+    numbers = [side for side in sides if is_number(side)]
+    if not all(agree(side, numbers[-1]) for side in numbers[:-1]):
         return None
-    return (to_agree or others or sides)[-1]
+    return (numbers or sides)[-1]
 
 
 def is_number(side: str) -> bool:
     """Whether a side of an equation has no letters but those of its unit."""
-    return not re.search(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", without_unit(side)))
+    side = re.sub(r"_(?:\{[^{}]*\}|.)", "", re.sub(UNKNOWN, "x", without_unit(side)))
+    return not re.search(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", side))
 
 
 def without_unit(side: str) -> str:
     """A side of an equation without the unit behind it; a percent sign stays."""
     return side if "%" in side else clean(side) or side
-
-
-def is_name(side: str) -> bool:
-    """Whether one side of an equation says what the other one is the value of.
-
-    It has letters, and no number but in indices, powers and arguments, or it has two unknowns.
-    """
-    if any(name.fullmatch(side.strip()) for name in NAMES):
-        return True
-    side = re.sub(rf"{TEXT}[^{{}}]*\}}", "t", side).strip()
-    side = re.sub(r"[_^]\s*(?:\{[^{}]*\}|\\[A-Za-z]+|.)|(?<=[A-Za-z'}])\s*\([^()]*\)", "", side)
-    letters = set(re.findall(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", side)))
-    if side.startswith(("-", "+")):
-        return False
-    without_numbers = re.search(r"[A-Za-z]", side) and not re.search(r"\d", side)
-    return bool(without_numbers) or len(letters) > 1
 
 
 def agree(side: str, other: str) -> bool:

@@ -15,19 +15,8 @@ from rlvr.verify.answers.expressions import CANNOT_BE_READ, value_of
 LONGEST = 300  # characters of an answer
 LARGEST = 10**6  # binary digits of a number that is worked out; 2^1000000 has as many
 # Words behind a number that multiply it, as in 3 million.
-MULTIPLES = {
-    "dozen": 12,
-    "hundred": 10**2,
-    "thousand": 10**3,
-    "million": 10**6,
-    "mn": 10**6,
-    "billion": 10**9,
-    "bn": 10**9,
-    "trillion": 10**12,
-}
-# Units behind "per", a hyphen or a bracket, as in 18/hr. Other words of one or two letters may be
-# unknowns there, as in 18/x and 18-x.
-BEHIND_A_SIGN = re.compile(r"(?:/ ?|[(-])(?:[^\W\d_]{3}|(?:hr?|km|kg|lb|oz|ft)\b)")
+MULTIPLES = dict(dozen=12, hundred=10**2, thousand=10**3)
+MULTIPLES |= dict(million=10**6, mn=10**6, billion=10**9, bn=10**9, trillion=10**12)
 # Words behind a number that make another one of it, as in 3 and a half, or leave it open.
 NUMBER_WORDS = set(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -36,8 +25,6 @@ NUMBER_WORDS = set(
     "hundredths thousandth thousandths point plus minus or squared cubed".split()
 )
 PLAIN = [  # how the same thing is written without LaTeX, in this order
-    # K of money is a thousand; the signs of $70K$ are none of money
-    (r"((?:\\\$|\$\$|[€£¥]|\$(?![\d., ]+K\s*\$)) ?[\d.,]+)K\b", r"\1k"),
     (r"\\(?:text|math|operatorname|boldsymbol|bm|mbox)[a-z]*", " "),
     (r"\\[()\[\]]|\\[!,;: ]|\\q?quad|\\(?:left|right|displaystyle)|\\?[$%]|[€£¥~]|\*\*", ""),
     (r"\^?\s*\{?\s*\\circ\s*\}?|\\degree", "°"),
@@ -50,14 +37,14 @@ PLAIN = [  # how the same thing is written without LaTeX, in this order
     (r"[{}]", ""),
     (r"^[^\d=:]*(?::|\bis\b)", "="),  # the answer is 5
 ]
-WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d{1,30})"
+WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 NUMBER = re.compile(
-    rf"(?P<sign>[-+]?) *(?:(?P<whole>{WHOLE}) +(?=\d+/))?(?P<top>-?{WHOLE}?(?:\.\d{{0,30}})?)"
+    rf"(?P<sign>[-+]?) *(?:(?P<whole>{WHOLE}) +(?=\d+/))?(?P<top>-?{WHOLE}?(?:\.\d*)?)"
     rf"(?:/(?P<bottom>-?{WHOLE}))?(?: *\* *10\^(?P<power>-?\d\d?))?"
-    r"(?P<thousands>k\b)?(?P<unit>.*)",  # K is a unit
+    r"(?P<thousands>[kK]\b)?(?P<unit>.*)",
     re.A,
 )
-UNIT = re.compile(r"(?:[^\W\d_]|[ °²³/*.()'’-]|\^-?\d)*")
+UNIT = re.compile(r"[ °.]*(?:[-/(]?\s*(?![²³])[^\W\d_](?:[^\W\d_]|[ °²³/*.()'’-]|\^-?\d)*)?")
 
 
 def verify_number(text: str, gold: str) -> float | None:
@@ -86,8 +73,8 @@ def compare(answer: str, gold: str) -> float | None:
 def read_number(text: str) -> Fraction | None:
     r"""The one number of an answer such as "$1,234.50", "18 eggs", "1\frac{1}{2}" or "x = 3/4".
 
-    None where there is none, or more than one. The sides of an equation have to agree, and one of
-    them has to be a number.
+    None where there is none, or more than one. Sides of an equation without letters have to agree,
+    and one of them has to be a number.
     """
     if len(text) > LONGEST:
         return None
@@ -95,20 +82,11 @@ def read_number(text: str) -> Fraction | None:
     for written, plain in PLAIN:
         text = re.sub(written, plain, text)
     sides = [re.sub(r"^\(([^()]*)\)\.?$", r"\1", side.strip(" *_")) for side in text.split("=")]
-    numbers = [read_plain(side) for side in sides]
-    others = [side for side, number in zip(sides, numbers, strict=True) if number is None]
-    numbers = {number for number in numbers if number is not None}
-    for side in filter(str.strip, others):
-        if not is_name(side):
-            numbers.add(calculate(side))
-    if len(numbers) != 1:
-        return None
-    return numbers.pop() if len(others) < len(sides) else None
-
-
-def is_name(side: str) -> bool:
-    """Whether one side of an equation only says what the other one is, as x or Total cost does."""
-    return any(map(str.isalpha, side)) and not re.search(r"\d", side) and side[0] not in "-+"
+    found = {side: read_plain(side) for side in sides if side}
+    numbers = {number for number in found.values() if number is not None}
+    sums = [side for side in found if found[side] is None and not re.search(r"[^\W\d_]", side)]
+    numbers |= {calculate(side) for side in sums} if numbers else set()
+    return numbers.pop() if len(numbers) == 1 else None
 
 
 def read_plain(text: str) -> Fraction | None:
@@ -130,10 +108,8 @@ def read_plain(text: str) -> Fraction | None:
 
 def scale_of(unit: str) -> int | None:
     """What the words behind a number multiply it by: mostly 1. None where they are no unit."""
-    unit = unit.strip().removesuffix(".").lower()
-    words = re.findall(r"[^\W\d_]+", unit)
-    starts_well = not unit or unit[0].isalpha() or unit[0] == "°" or BEHIND_A_SIGN.match(unit)
-    if not starts_well or not UNIT.fullmatch(unit) or NUMBER_WORDS.intersection(words):
+    words = re.findall(r"[^\W\d_]+", unit.lower())
+    if not UNIT.fullmatch(unit) or NUMBER_WORDS.intersection(words):
         return None
     return math.prod(MULTIPLES.get(word.removesuffix("s"), 1) for word in words)
 

@@ -156,12 +156,7 @@ def replace(old, new) -> None:
 
 
 def exception_of(classes: list[str], arguments: list) -> Exception:
-    """The built-in exception that is the nearest of an exception's classes, and takes these."""
-    for name in classes:
-        kind = getattr(builtins, name, None)
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            try:
-                return kind(*arguments)
-            except TypeError:
-                continue
-    return RuntimeError(*arguments)
+    """The built-in exception that is the nearest of an exception's classes."""
+    kinds = [getattr(builtins, name, None) for name in classes]
+    kinds = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Exception)]
+    return kinds[0](*arguments)

@@ -10,12 +10,15 @@ import json
 import time
 from dataclasses import dataclass
 
-from rlvr.verify.programs.blocks import find_blocks
+from rlvr.verify.programs.blocks import find_program
 from rlvr.verify.programs.isolation import Sandbox, start_sandbox
 from rlvr.verify.programs.values import decode, encode
 
 # what odd cells of a data set raise, those that are nested too deep among them
-BAD_TESTS = (ValueError, TypeError, AttributeError, SyntaxError, RecursionError, MemoryError)
+BAD_TESTS = (
+    *(ValueError, TypeError, LookupError, AttributeError),
+    *(SyntaxError, RecursionError, MemoryError),
+)
 
 
 @dataclass(frozen=True)
@@ -23,14 +26,13 @@ class UnitTests:
     """Unit tests, of one of three kinds: inputs and outputs, calls of a function, assertions."""
 
     pairs: tuple = ()  # of standard input and output; of the arguments and the result of a call
-    calls: bool = False  # whether the pairs are calls
-    function: str | None = None  # that is called; None is the only method of the class Solution
+    function: str | None = None  # that is called, where the pairs are calls
     assertions: str = ""
     head: str = ""  # of a function to complete: its imports and helpers, for the program to use
 
 
 def read_tests(gold: str) -> UnitTests:
-    """Unit tests in JSON -> the tests; ValueError or TypeError for what is none.
+    """Unit tests in JSON -> the tests; one of BAD_TESTS is raised for what is none.
 
     The forms are {"inputs": [...], "outputs": [...]}, [{"input": ..., "output": ...}, ...], and
     assertions as a string or a list, by themselves or as {"head": ..., "assertions": ...}. With
@@ -38,44 +40,43 @@ def read_tests(gold: str) -> UnitTests:
     LiveCodeBench, it has an argument a line, in JSON.
     """
     tests = json.loads(gold)
-    head = ""
-    if isinstance(tests, dict) and "assertions" in tests:
-        head, tests = tests.get("head", ""), tests["assertions"]
-    is_functional = False
-    if isinstance(tests, list) and tests and all(isinstance(test, dict) for test in tests):
-        kinds = {test.get("testtype") == "functional" for test in tests}
-        if len(kinds) > 1:
-            raise ValueError("functional tests and others")
-        is_functional = True in kinds
-        function = tests[0].get("fn_name") if is_functional else None
-        given = [test.get("input") for test in tests]
-        wanted = [test.get("output") for test in tests]
-        if is_functional:
-            given = [[json.loads(line) for line in text.splitlines()] for text in given]
-            wanted = [json.loads(text) for text in wanted]
-        tests = dict(fn_name=function, inputs=given, outputs=wanted)
-    if isinstance(tests, dict):
-        pairs = [*zip(tests.get("inputs", ()), tests.get("outputs", ()), strict=True)]
+    if isinstance(tests, list) and isinstance(tests[0], dict):
+        tests = in_columns(tests)
+    if isinstance(tests, dict) and "inputs" in tests:
+        pairs = tuple(zip(tests["inputs"], tests["outputs"], strict=True))
+        # parquet files have a fn_name of null where another task has one
+        function = tests.get("fn_name")
+        if not function:
+            pairs = tuple((one_text(given), one_text(wanted)) for given, wanted in pairs)
+        elif not all(isinstance(given, list) for given, _ in pairs):
+            raise ValueError("arguments that are no list")
         if not pairs:
             raise ValueError("no tests")
-        # parquet files have a fn_name of null where another task has one
-        if is_functional or tests.get("fn_name") is not None:
-            if not all(isinstance(given, list) for given, _ in pairs):
-                raise ValueError("arguments that are no list")
-            return UnitTests(tuple(pairs), calls=True, function=tests.get("fn_name"))
-        return UnitTests(tuple((one_text(given), one_text(wanted)) for given, wanted in pairs))
-    lines = tests if isinstance(tests, list) else [tests]
-    texts = all(isinstance(line, str) and line.strip() for line in lines)
-    if not lines or not texts or not isinstance(head, str):
+        return UnitTests(pairs, function)
+    head = ""
+    if isinstance(tests, dict):
+        head, tests = tests["head"], tests["assertions"]
+    assertions = one_text(tests)
+    if not assertions.strip() or not isinstance(head, str):
         raise ValueError("neither inputs and outputs nor assertions")
-    return UnitTests(assertions="\n".join(lines), head=head)
+    return UnitTests(assertions=assertions, head=head)
+
+
+def in_columns(rows: list[dict]) -> dict:
+    """LiveCodeBench's list of tests in the form of APPS."""
+    inputs, outputs = [row["input"] for row in rows], [row["output"] for row in rows]
+    if rows[0].get("testtype") != "functional":
+        return dict(inputs=inputs, outputs=outputs)
+    inputs = [[json.loads(line) for line in text.splitlines()] for text in inputs]
+    outputs = [json.loads(text) for text in outputs]
+    return dict(fn_name=rows[0]["fn_name"], inputs=inputs, outputs=outputs)
 
 
 def one_text(part) -> str:
-    """An input or output; APPS has some as lists of lines."""
+    """A text, or a list of its lines, as APPS has some inputs."""
     text = "\n".join(part) if isinstance(part, list) else part
     if not isinstance(text, str):
-        raise ValueError("an input or output that is no text")
+        raise ValueError("no text")
     return text
 
 
@@ -113,23 +114,22 @@ def tests_text(value) -> str:
 def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> float | None:
     """The program of a completion against the tests of read_tests.
 
-    1.0 where all pass, else 0.0; None without a block of code. A program is the last block, and
-    those before it whose names it needs. Output is compared word by word. TimeoutError where a test
-    takes more than `seconds`, or all of them more than `all_seconds`; UserError where the machine
-    starts no sandbox.
+    1.0 where all pass, else 0.0; None without a block of code. Output is compared word by word.
+    TimeoutError where a test takes more than `seconds`, or all of them more than `all_seconds`;
+    UserError where the machine starts no sandbox.
     """
-    blocks = find_blocks(text)
-    if not blocks:
-        return None
     tests = read_tests(gold)
-    if tests.head:
-        blocks = [tests.head, *blocks]
-    judge = judge_calls if tests.calls else judge_assertions if tests.assertions else judge_outputs
+    program = find_program(text, wanted_names(tests))
+    if program is None:
+        return None
+    judge = (
+        judge_calls if tests.function else judge_assertions if tests.assertions else judge_outputs
+    )
     job = dict(
-        blocks=blocks,
-        wanted=wanted_names(tests),
-        calls=judge is not judge_outputs,
-        usual_imports=tests.calls,
+        head=tests.head,
+        program=program,
+        once=judge is not judge_outputs,
+        usual_imports=judge is judge_calls,
         seconds=all_seconds,
     )
     with contextlib.closing(start_sandbox("solution", **job)) as sandbox:
@@ -140,15 +140,13 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
             return 0.0  # the program has ended early, or an answer is none of its runner
 
 
-def wanted_names(tests: UnitTests) -> list[str]:
-    """The names that the tests look for in a program; none where they cannot be read."""
-    if tests.calls:
-        return ["Solution", tests.function or "Solution"]
-    try:
-        nodes = ast.walk(ast.parse(tests.assertions))
-        return sorted({node.id for node in nodes if isinstance(node, ast.Name)})
-    except (SyntaxError, ValueError):
-        return []
+def wanted_names(tests: UnitTests) -> set[str]:
+    """The names that the tests look for in a program."""
+    if tests.function:
+        return {"Solution", tests.function}
+    nodes = [node for node in ast.walk(ast.parse(tests.assertions)) if isinstance(node, ast.Name)]
+    own = {node.id for node in nodes if not isinstance(node.ctx, ast.Load)}
+    return {node.id for node in nodes} - own
 
 
 def judge_outputs(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) -> bool:

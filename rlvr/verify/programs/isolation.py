@@ -1,7 +1,7 @@
 """Sandboxes: processes for programs that nobody has read, and for the tests that judge them.
 
 The operating system isolates them: bubblewrap where it is installed and may be used, else another
-user where this one is root, else limits alone. `describe` says what that does not hold off.
+user where this one is root, else limits alone. docs/real-models.md says what each leaves open.
 """
 
 import contextlib
@@ -23,13 +23,7 @@ from rlvr.errors import UserError
 PROJECT = Path(__file__).parents[3]  # where a process of its own finds this package
 WAYS = ["bubblewrap", "user", "limits"]  # from the safest on
 START_SECONDS = 30.0  # a busy machine may take that long to start an interpreter
-SECONDS_BEFORE_NEXT_START = 0.5
 MOST_REPLY = 2**26  # bytes
-OPEN_HOLES = {
-    "user": "reading what every user may read, writing to /tmp, and the network",
-    "limits": "a program that means to read or write your files, to use the network, to outlive its"
-    " test, or to look into other processes, this one included",
-}
 
 
 class Sandbox:
@@ -122,18 +116,11 @@ class Sandbox:
 
 
 def start_sandbox(module: str, **job) -> Sandbox:
-    """A sandbox, which a machine that is short of processes or memory may refuse for a while.
-
-    UserError where it still does after START_SECONDS: that is no fault of the program.
-    """
-    end = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            return Sandbox(module, **job)
-        except OSError as error:
-            if time.monotonic() > end:
-                raise UserError(f"no sandbox for a program starts any more: {error}") from error
-        time.sleep(SECONDS_BEFORE_NEXT_START)
+    """A sandbox; UserError where the machine does not start one: no program is wrong for that."""
+    try:
+        return Sandbox(module, **job)
+    except OSError as error:
+        raise UserError(f"no sandbox for a program starts any more: {error}") from error
 
 
 def end_processes_of(user: int) -> None:
@@ -194,7 +181,7 @@ def isolation() -> tuple[str, str]:
             continue
         try:
             program = "import threading\nthreading.Thread(target=print, args=[input()]).start()"
-            job = dict(blocks=[program], wanted=[], calls=False, seconds=START_SECONDS)
+            job = dict(head="", program=program, once=False, seconds=START_SECONDS)
             end = time.monotonic() + START_SECONDS
             with contextlib.closing(Sandbox("solution", way, **job)) as sandbox:
                 if sandbox.ask([0, "works"], end) == [0, "works\n", 0]:
@@ -206,12 +193,12 @@ def isolation() -> tuple[str, str]:
 
 
 def describe() -> str:
-    """A line for the start of a run: how programs are isolated, and what that leaves open."""
+    """A line for the start of a run: how programs are isolated."""
     way, reason = isolation()
     if way == "bubblewrap":
-        return "programs run in bubblewrap: without a network, and with Python's own files only"
+        return "programs run in bubblewrap"
     name = "as another user" if way == "user" else "under limits alone"
     return (
-        f"programs run {name}, since bubblewrap does not work here ({reason}). This does not hold "
-        f"off {OPEN_HOLES[way]}: install bubblewrap, or run everything in a container"
+        f"programs run {name}, since bubblewrap does not work here ({reason}): install it, or run "
+        "everything in a container; docs/real-models.md says what a program can reach so"
     )

@@ -104,19 +104,17 @@ def main() -> None:
     """Run a program on the inputs that come, or run it once and answer calls of its functions."""
     pipe = Pipe()
     job = pipe.read()
-    blocks, wanted = job["blocks"], job["wanted"]
-    if len(blocks) > 1:
-        # which most programs do not need
-        from rlvr.verify.programs.blocks import join_blocks
     confine(job)
-    program = join_blocks(blocks, wanted) if len(blocks) > 1 else blocks[0]
-    code = compile(program, "solution.py", "exec", dont_inherit=True)
-    if job["calls"]:
-        space = run(code, "solution", job, USUAL_IMPORTS if job["usual_imports"] else "")
-        answer_calls(pipe, space)
-    else:
+    parts = [
+        compile(part, "solution.py", "exec", dont_inherit=True)
+        for part in (job["head"], job["program"])
+    ]
+    if not job["once"]:
         wait_for_input(pipe)
-        run(code, "__main__", job)
+        run(parts, "__main__", job)
+    else:
+        space = run(parts, "solution", job, USUAL_IMPORTS if job["usual_imports"] else "")
+        answer_calls(pipe, space)
 
 
 def wait_for_input(pipe: Pipe) -> None:
@@ -149,8 +147,8 @@ def wait_for_input(pipe: Pipe) -> None:
         pipe.write([number, output.decode(errors="replace"), code])
 
 
-def run(code, name: str, rights: dict, before: str = "") -> dict:
-    """Run a program as the module `name` -> its names and their values."""
+def run(parts: list, name: str, rights: dict, before: str = "") -> dict:
+    """Run the parts of a program as the module `name` -> its names and their values."""
     # a second more than its judge waits, who shall be the first to end it, and call it a timeout
     most_seconds = math.ceil(rights["seconds"]) + 1
     limit(FSIZE=MOST_FILE, CPU=most_seconds)
@@ -169,7 +167,8 @@ def run(code, name: str, rights: dict, before: str = "") -> dict:
 
         signal.alarm(most_seconds)  # for the case that the judge is killed
         sys.addaudithook(refuse)
-    exec(code, vars(module))
+    for part in parts:
+        exec(part, vars(module))
     return vars(module)
 
 
@@ -186,12 +185,8 @@ def answer_calls(pipe: Pipe, space: dict) -> None:
 
     def call_entry(name, *arguments):
         solution = space.get("Solution")
-        if not isinstance(solution, type) or (name in space and not hasattr(solution, name)):
-            return space[name](*arguments)
-        if name is None:
-            methods = {each for each in vars(solution) if callable(getattr(solution, each))}
-            (name,) = [each for each in methods if not each.startswith("_")]
-        return getattr(solution(), name)(*arguments)
+        is_method = isinstance(solution, type) and hasattr(solution, name)
+        return (getattr(solution(), name) if is_method else space[name])(*arguments)
 
     objects = [find, call_entry]
     numbers = {}
@@ -220,9 +215,7 @@ def answer_calls(pipe: Pipe, space: dict) -> None:
             return [number, "value", result, changed]
         except BaseException as error:
             classes = [kind.__name__ for kind in type(error).__mro__]
-            is_own = type(error).__module__ != "builtins"
-            arguments = [str(error)] if is_own else error.args
-            return [number, "raised", classes, [encode(each, number_of) for each in arguments]]
+            return [number, "raised", classes, [encode(each, number_of) for each in error.args]]
 
     while True:
         pipe.write(answer(*pipe.read()))

@@ -13,24 +13,11 @@ SCALARS = {bool, int, float, str, type(None)}
 SUBCLASSES = {str: str.__str__, int: int.__int__, float: float.__float__}  # -> the plain value
 MAPPINGS = {"Counter": Counter, "OrderedDict": OrderedDict, "dict": dict}
 COLLECTIONS = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
-# the arguments that build an equal value
-BUILT = {
-    "builtins.complex": lambda value: [value.real, value.imag],
-    "builtins.range": lambda value: [value.start, value.stop, value.step],
-    "decimal.Decimal": lambda value: [str(value)],
-    "fractions.Fraction": lambda value: [value.numerator, value.denominator],
-    "datetime.date": lambda value: [value.year, value.month, value.day],
-    "datetime.datetime": lambda value: [value.year, value.month, value.day, *clock_of(value)],
-    "datetime.time": lambda value: clock_of(value),
-    "datetime.timezone": lambda value: [value.utcoffset(None)],
-    "datetime.timedelta": lambda value: [value.days, value.seconds, value.microseconds],
-}
+BYTES = {"bytes": bytes, "bytearray": bytearray}
+# Types whose own __reduce__ tells the arguments that build an equal value.
+REDUCED = {"builtins.range", "decimal.Decimal", "fractions.Fraction"}
+REDUCED |= {f"datetime.{name}" for name in ("date", "datetime", "time", "timedelta", "timezone")}
 LARGEST = 2**53  # JSON's readers refuse to read very long integers: larger ones go as hexadecimals
-
-
-def clock_of(value) -> list:
-    """The part that a datetime and a time share."""
-    return [value.hour, value.minute, value.second, value.microsecond, value.tzinfo]
 
 
 def encode(value, other: Callable):
@@ -43,8 +30,11 @@ def encode(value, other: Callable):
     for base, plain in SUBCLASSES.items():
         if isinstance(value, base):
             return encode(plain(value), other)
-    if isinstance(value, (bytes, bytearray)):
-        return ["bytes" if isinstance(value, bytes) else "bytearray", value.hex()]
+    if kind is complex:
+        return ["complex", value.real, value.imag]
+    for name, base in BYTES.items():
+        if isinstance(value, base):
+            return [name, value.hex()]
     for name, base in COLLECTIONS.items():
         if isinstance(value, base):
             return [name, [encode(item, other) for item in value]]
@@ -53,8 +43,8 @@ def encode(value, other: Callable):
             pairs = [[encode(key, other), encode(item, other)] for key, item in value.items()]
             return [name, pairs]
     name = f"{kind.__module__}.{kind.__qualname__}"
-    if name in BUILT:
-        return [name, *(encode(part, other) for part in BUILT[name](value))]
+    if name in REDUCED:
+        return [name, *(encode(part, other) for part in value.__reduce__()[1])]
     return other(value)
 
 
@@ -68,13 +58,15 @@ def decode(data, other: Callable):
     name, *parts = data
     if name == "int":
         return int(parts[0], 16)
-    if name in ("bytes", "bytearray"):
-        return (bytes if name == "bytes" else bytearray).fromhex(parts[0])
+    if name == "complex":
+        return complex(*parts)
+    if name in BYTES:
+        return BYTES[name].fromhex(parts[0])
     if name in COLLECTIONS:
         return COLLECTIONS[name](decode(item, other) for item in parts[0])
     if name in MAPPINGS:
         return MAPPINGS[name]({decode(key, other): decode(item, other) for key, item in parts[0]})
-    if name in BUILT:
+    if name in REDUCED:
         module, _, kind = name.rpartition(".")
         build = getattr(importlib.import_module(module), kind)
         return build(*(decode(part, other) for part in parts))
