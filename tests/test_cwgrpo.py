@@ -182,14 +182,10 @@ def test_a_run_draws_anew_in_each_update(run, monkeypatch):
         assert not torch.equal(masks[first][1], masks[again][1])
 
 
-@pytest.mark.parametrize(
-    "dtype, G, T", [(torch.float32, 64, 8192), (torch.float64, 16, 512)], ids=str
-)
-def test_equal_covariances_give_ones(dtype, G, T):
+def test_equal_covariances_give_ones():
     """Also where the rounding of a long group makes them differ."""
-    logprobs = -20 - 5 * torch.rand(2, G, T, generator=torch.Generator().manual_seed(0))
-    logprobs, ones = logprobs.to(dtype), torch.ones(2, G, T, dtype=dtype)
-    advantages = torch.linspace(-1, 1, 2 * G, dtype=dtype).view(2, G)
+    logprobs = -20 - 5 * torch.rand(2, 64, 8192, generator=torch.Generator().manual_seed(0))
+    ones, advantages = torch.ones_like(logprobs), torch.linspace(-1, 1, 128).view(2, 64)
     for constant in (0.0, 0.37, 0.7):
         equal_advantages = torch.full_like(advantages, constant)
         equal_logprobs = torch.full_like(logprobs, -constant)
@@ -197,7 +193,7 @@ def test_equal_covariances_give_ones(dtype, G, T):
         assert torch.equal(covariance_weights(equal_logprobs, advantages, ones), ones)
     # two responses of one token: (x - mean)(A - mean) is (x1 - x2)(A1 - A2) / 4 for both
     pairs = logprobs[..., :2].reshape(-1, 2, 1)
-    different = torch.tensor([[0.2, -0.7]], dtype=dtype).expand(len(pairs), 2)
+    different = torch.tensor([[0.2, -0.7]]).expand(len(pairs), 2)
     assert torch.equal(covariance_weights(pairs, different, 1 + 0 * pairs), 1 + 0 * pairs)
 
 
@@ -341,22 +337,6 @@ def test_what_is_logged_has_the_means_of_the_weights(means):
     rollout = SimpleNamespace(old_logprobs=logprobs.flatten(0, 1), mask=mask.flatten(0, 1))
     found = cwgrpo.covariance_metrics(rollout, advantages.view(-1, 1), rollout.mask, config)
     assert found == covariance_statistics(logprobs, advantages, mask, mask, means)
-
-
-def test_statistics_hand_case():
-    """Covariances 4, 1, -3, each twice: the top 0.01, 1, 20, 40, 100% of 4 are 1, 1, 1, 2, 4."""
-    logprobs, advantages = mirrored([4.0, 1.0, -3.0])
-    ones = torch.ones_like(logprobs)
-    statistics = covariance_statistics(logprobs, advantages, ones, ones)
-    shares = ("0.01", "1", "20", "40", "100")
-    assert [statistics[f"covariance_positive_top_{p}%"] for p in shares] == [4, 4, 4, 4, 1]
-    assert [statistics[f"covariance_negative_top_{p}%"] for p in shares] == [-3] * 5
-    # one token of six
-    assert statistics["covariance_top_1%_share"] == pytest.approx(4 / 16, abs=1e-15)
-    assert statistics["effective_tokens"] == 6
-    one = torch.zeros_like(ones)
-    one[0, 1, 2] = 6
-    assert covariance_statistics(logprobs, advantages, ones, one)["effective_tokens"] == 1
 
 
 def test_statistics_without_covariances_are_zero():
