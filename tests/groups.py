@@ -5,15 +5,19 @@ import math
 import torch
 
 
+def f64(values):
+    """A tensor of float64."""
+    return torch.tensor(values, dtype=torch.float64)
+
+
 def every_group(G, dtype=torch.float64):
     """[G + 1, G]: row k has k successes, so that every success rate of a group of G is there."""
-    return (torch.arange(G) < torch.arange(G + 1).unsqueeze(1)).to(dtype)
+    return torch.ones(G + 1, G, dtype=dtype).tril(-1)
 
 
 def binomial(G, p):
     """[G + 1]: the probability of k successes among G rollouts."""
-    chances = [math.comb(G, k) * p**k * (1 - p) ** (G - k) for k in range(G + 1)]
-    return torch.tensor(chances, dtype=torch.float64)
+    return f64([math.comb(G, k) * p**k * (1 - p) ** (G - k) for k in range(G + 1)])
 
 
 def near(actual, expected, atol=1e-12):

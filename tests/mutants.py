@@ -119,7 +119,7 @@ MUTANTS = {
         [
             ("advantages / beta, advantages)", "advantages * beta, advantages)"),
             ("scale = gamma / p.sqrt()", "scale = gamma / p"),
-            ("(-length_penalty * z).exp()", "(length_penalty * z).exp()"),
+            ("(-0.05 * z).exp()", "(0.05 * z).exp()"),
             ("(cov > low) & (cov < high)", "(cov > low)"),
             ("(adv - adv[tokens].mean())", "(adv - adv.mean())"),
         ],
@@ -177,7 +177,7 @@ MUTANTS = {
         [
             ("torch.where(mean > 0, rewards / mean - 1, 0.0)", "rewards - mean"),
             ("return 2 * rewards - 1", "return rewards"),
-            ("share_better > tau", "share_better >= tau"),
+            ("keepdim=True) > tau", "keepdim=True) >= tau"),
         ],
     ),
     "statistics": (

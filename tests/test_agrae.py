@@ -4,15 +4,11 @@ import math
 from types import SimpleNamespace
 
 import rlvr.machine.ranks
-from rlvr.baselines.controls import (
-    controlled_advantage,
-    grpo_lead_advantage,
-    w_reinforce_advantage,
-)
+from rlvr.baselines.controls import controlled_advantage, grpo_lead_advantage
 
 import pytest
 import torch
-from groups import every_group, near
+from groups import every_group, f64, near
 
 import agrae
 from agrae import agrae_advantage, difficulty_metrics, format_reward, grpo_advantage
@@ -20,7 +16,8 @@ from agrae import agrae_advantage, difficulty_metrics, format_reward, grpo_advan
 ROOT3 = 3.0**0.5
 CONTROLS = ["positive_dominant", "negative_dominant", "hard_focused", "easy_focused"]
 # p = 1/4 and p = 3/4: their mean success is 1/2.
-REWARDS = torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 1, 0]], dtype=torch.float64)
+REWARDS = f64([[1, 0, 0, 0], [1, 1, 1, 0]])
+QUARTER = f64([1 / 4])
 
 
 # What GRPO's advantage is like (section 3)
@@ -56,12 +53,11 @@ def test_theorem1_logit_update(variant):
     """Eq. 6 for ten behaviours of which four are sampled, whatever estimator made the advantage."""
     logits = torch.randn(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     sampled, unsampled = [1, 4, 7, 8], [0, 2, 3, 5, 6, 9]
-    p = torch.tensor([0.25], dtype=torch.float64)
     A = grpo_advantage(REWARDS[:1])
     if variant == "agrae":
-        A = agrae_advantage(A, p, 0.25)
+        A = agrae_advantage(A, QUARTER, 0.25)
     elif variant != "grpo":
-        A = controlled_advantage(A, p, variant)
+        A = controlled_advantage(A, QUARTER, variant)
     gradient = logit_gradient(logits, sampled, A[0])
 
     C, pi = A.sum(), logits.softmax(dim=0)
@@ -79,10 +75,10 @@ def test_theorem1_logit_update(variant):
 
 def test_suppression_can_raise_an_overconfident_failure():
     """Section B.5, case B: with C < 0 the logit of a failure at pi = 0.9 rises; GRPO lowers it."""
-    logits = torch.tensor([0.02, 0.9, 0.02, 0.02, 0.04], dtype=torch.float64).log()
+    logits = f64([0.02, 0.9, 0.02, 0.02, 0.04]).log()
     A = grpo_advantage(REWARDS[:1])  # behaviour 0 succeeds, 1 to 3 fail
     assert logit_gradient(logits, [0, 1, 2, 3], A[0])[1] < -0.5
-    suppressed = controlled_advantage(A, torch.tensor([0.25]), "negative_dominant")
+    suppressed = controlled_advantage(A, QUARTER, "negative_dominant")
     # A_neg - C pi with A_neg = -1/sqrt(3) and C = sqrt(3)/10 - 3/sqrt(3) = -0.9 sqrt(3)
     near(logit_gradient(logits, [0, 1, 2, 3], suppressed[0])[1], -1 / ROOT3 + 0.81 * ROOT3)
 
@@ -110,7 +106,6 @@ OTHER_W = [
         (0.5, dict(group_level=False), EQ12),
         # Eq. 13: the successes are halved for alpha = 1, and left alone once w has reached alpha
         (0.5, dict(alpha=0.5), EQ12),
-        (0.5, dict(alpha=0.25), EQ12),
         (0.5, dict(), EQ13),
         (0.5, dict(sample_level=False), ONLY_EQ13),
         (0.2, dict(alpha=0.5), OTHER_W),
@@ -135,58 +130,6 @@ def test_eq12_total_weight_of_a_prompt(w):
     near(A.sum(dim=1), torch.zeros(G - 1))  # this level alone keeps the balance of Eq. 5
 
 
-def test_eq12_ends_are_the_two_focused_controls():
-    rewards = every_group(6)
-    A, p = grpo_advantage(rewards), rewards.mean(dim=1)
-    near(agrae_advantage(A, p, 1.0, group_level=False), controlled_advantage(A, p, "hard_focused"))
-    near(agrae_advantage(A, p, 0.0, group_level=False), controlled_advantage(A, p, "easy_focused"))
-
-
-def test_the_released_weight_by_hand():
-    """p = 1/4: 1 - sqrt(p) is 1/2, so that Eq. 12 scales by w/2 / (1/2) + (1-w)/2 / (1/2) = 1.
-
-    p = 9/16 has sqrt(p) = 3/4: w = 0 scales by (1/2) / (1/4) = 2, and the text by 2 / sqrt(7).
-    """
-    A, p = grpo_advantage(REWARDS[:1]), torch.tensor([0.25], dtype=torch.float64)
-    for w in (0.0, 0.3, 1.0):
-        near(agrae_advantage(A, p, w, group_level=False, released_weight=True), A)
-    p = torch.tensor([9 / 16], dtype=torch.float64)
-    near(agrae_advantage(A, p, 0.0, group_level=False, released_weight=True), 2 * A)
-    near(agrae_advantage(A, p, 0.0, group_level=False), 2 / 7**0.5 * A)
-    # the first term, and the level of the group, are those of the text
-    near(agrae_advantage(A, p, 1.0, released_weight=True), agrae_advantage(A, p, 1.0))
-
-
-# The controlled experiments (Table 1) and W-REINFORCE
-
-
-@pytest.mark.parametrize(
-    "variant, flags, success, failure",
-    [
-        ("positive_dominant", {}, 10 * ROOT3, -1 / ROOT3),
-        ("negative_dominant", {}, ROOT3 / 10, -1 / ROOT3),
-        ("hard_focused", {}, ROOT3, -1 / ROOT3),
-        ("easy_focused", {}, 1, -1 / 3),
-        ("positive_dominant", dict(beta=2), 2 * ROOT3, -1 / ROOT3),
-        ("easy_focused", dict(gamma=1.5), 3, -1),
-    ],
-)
-def test_table1_by_hand(variant, flags, success, failure):
-    """At p = 1/4: A = sqrt(3), -1/sqrt(3); sqrt(p) = 1/2, sqrt(1 - p) = sqrt(3)/2.
-
-    beta is 10 and gamma is 1/2.
-    """
-    A, p = grpo_advantage(REWARDS[:1]), torch.tensor([0.25], dtype=torch.float64)
-    near(controlled_advantage(A, p, variant, **flags), [[success] + 3 * [failure]])
-
-
-def test_w_reinforce_by_hand():
-    """A weight of 0 is negative sample reinforcement alone, and 1 is REINFORCE."""
-    for w in (0.0, 0.1, 1.0):
-        near(w_reinforce_advantage(REWARDS, w), [[w, -1, -1, -1], [w, w, w, -1]])
-    near(w_reinforce_advantage(REWARDS[:1]), [[0.1, -1, -1, -1]])
-
-
 # GRPO-LEAD
 
 
@@ -200,8 +143,7 @@ def test_grpo_lead_with_two_lengths_by_hand():
 
     The mean is (a + 1/a - 2) / 4, and the mean square (a^2 + 1/a^2 + 2) / 4.
     """
-    rewards = torch.tensor([[1.0, 0, 1, 0]], dtype=torch.float64)
-    lengths = torch.tensor([[10.0, 99, 30, 1]], dtype=torch.float64)
+    rewards, lengths = f64([[1, 0, 1, 0]]), f64([[10, 99, 30, 1]])
     a = math.exp(0.05)
     mean = (a + 1 / a - 2) / 4
     std = math.sqrt((a**2 + a**-2 + 2) / 4 - mean**2)
@@ -213,7 +155,7 @@ def test_grpo_lead_with_two_lengths_by_hand():
 
 def test_grpo_lead_compares_lengths_where_all_are_right():
     """z = -1 and 1: GRPO's 1 and -1 of the two values. w(1) is for A > 0, and w(0) elsewhere."""
-    ones, lengths = torch.ones(1, 2).double(), torch.tensor([[5.0, 9.0]]).double()
+    ones, lengths = f64([[1, 1]]), f64([[5, 9]])
     near(grpo_lead_advantage(ones, lengths), [[logistic(1.0), -logistic(0.0)]])
     assert torch.equal(grpo_lead_advantage(ones, 7 * ones), 0 * ones)  # and where lengths do not
     assert torch.equal(grpo_lead_advantage(0 * ones, lengths), 0 * ones)
@@ -221,12 +163,10 @@ def test_grpo_lead_compares_lengths_where_all_are_right():
 
 def test_grpo_lead_favours_hard_successes_and_easy_failures():
     """Equal lengths, or a single success, leave GRPO's advantages times w(p) and w(1 - p)."""
-    p = torch.tensor([k / 8 for k in range(1, 8)])
-    rewards = every_group(8)[1:-1]
-    A = grpo_lead_advantage(rewards, torch.ones_like(rewards)) / grpo_advantage(rewards)
-    for i in range(7):
-        near(A[i][rewards[i] == 1].unique(), [logistic(p[i])])
-        near(A[i][rewards[i] == 0].unique(), [logistic(1 - p[i])])
+    rewards = every_group(8)
+    found = grpo_lead_advantage(rewards, torch.ones_like(rewards))
+    weights = [[logistic(k / 8)] * k + [logistic(1 - k / 8)] * (8 - k) for k in range(9)]
+    near(found, f64(weights) * grpo_advantage(rewards))
 
 
 # Edges
@@ -251,10 +191,10 @@ def test_wrong_values_raise():
 
 # What is logged of the advantages
 
+NAMES = "mean_success success_factor easy_share hard_share unsolved_groups correct_samples".split()
 
-NAMES = "success_factor easy_share hard_share unsolved_groups correct_samples".split()
 
-
+@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(
     "rewards, advantages, w, expected",
     [
@@ -268,22 +208,13 @@ NAMES = "success_factor easy_share hard_share unsolved_groups correct_samples".s
         ([[1, 1]], [[1, 1]], 0.9, (1.0, 1.0, 0.0, 0, 2)),  # w is beyond alpha
     ],
 )
-def test_difficulty_metrics_by_hand(rewards, advantages, w, expected):
-    found = difficulty_metrics(
-        torch.tensor(advantages).float(), torch.tensor(rewards).float(), w, 0.5
-    )
-    assert found == {"mean_success": w, **dict(zip(NAMES, expected, strict=True))}
-
-
-def test_difficulty_metrics_are_sums_over_the_ranks(monkeypatch):
+def test_difficulty_metrics_by_hand(monkeypatch, rewards, advantages, w, expected, ranks):
     """Two ranks with the same groups have twice the counts and the same shares."""
-    advantages = grpo_advantage(REWARDS)
-    alone = difficulty_metrics(advantages, REWARDS, 0.5, 1.0)
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda items: [*items, *items])
-    together = difficulty_metrics(advantages, REWARDS, 0.5, 1.0)
-    assert together["correct_samples"] == 2 * alone["correct_samples"] == 8
-    for share in ("easy_share", "hard_share"):
-        assert together[share] == pytest.approx(alone[share])
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda items: items * ranks)
+    found = difficulty_metrics(f64(advantages), f64(rewards), w, 0.5)
+    *shares, unsolved, correct = expected
+    expected = (w, *shares, ranks * unsolved, ranks * correct)
+    assert found == dict(zip(NAMES, expected, strict=True))
 
 
 # --------------------------------------------------------------------------------- the format
@@ -294,9 +225,7 @@ def test_difficulty_metrics_are_sums_over_the_ranks(monkeypatch):
     [
         (r"<think>2+2</think>\boxed{4}", 1),
         ("\n<think>\n2+2\n</think>\n\nIt is $\\boxed{\\frac{1}{2}}$.\n", 1),
-        (r"<think>\boxed{4}</think>It is \boxed{4}.", 1),
         (r"<think>It is \boxed{4}</think>", 0),  # the answer stands behind the thought
-        (r"\boxed{4}<think>2+2</think>", 0),
         (r"2+2</think>\boxed{4}", 0),
         (r"<think>2+2\boxed{4}", 0),
         (r"Well: <think>2+2</think>\boxed{4}", 0),

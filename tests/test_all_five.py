@@ -14,7 +14,6 @@ from groups import near
 from runs import SMALL, arguments, first_fast, rows, weights
 
 import common
-from agrae import agrae_advantage
 
 FLAGS = SMALL | dict(eval_problems=2, eval_samples=2, eval_steps=9, save_steps=9)
 
@@ -99,9 +98,6 @@ def test_log_gain_only_looks(trained):
 
 # ----------------------------------------------------------------------- rewards other than 0 and 1
 
-
-# ---------------------------------------------------------------------------------------- by hand
-
 # Mean 0.4 and deviation 0.3; mean 0 and deviation 1. From 0.3 on a reward is a success.
 GROUPS = [[0.9, 0.3, 0.3, 0.1], [-1.0, 1.0, -1.0, 1.0]]
 THRESHOLD = 0.3
@@ -142,17 +138,6 @@ def test_advantages_by_hand(script, variant, expected):
     memory = [module.make_controller(config), 1] if script == "fade" else []
     advantages, _ = module.compute_advantages(batch, config, *memory)
     near(advantages, expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("success_rate", [0.0, 1.0])
-def test_agrae_leaves_a_group_of_one_outcome_as_it_is(success_rate):
-    """Its rewards can still differ, and Eq. 12 would divide by 0."""
-    base = torch.tensor(GRPO)
-    rates = torch.full((2,), success_rate)
-    near(agrae_advantage(base, rates, mean_success=0.5, group_level=False), GRPO, atol=1e-6)
-
-
-# ------------------------------------------------------------------------------------ the threshold
 
 
 @pytest.mark.parametrize("script", first_fast(["asymgrpo", "grpo", "agrae", "fade", "cwgrpo"]))

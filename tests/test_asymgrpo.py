@@ -8,7 +8,7 @@ import rlvr.policy.logprobs
 
 import pytest
 import torch
-from groups import every_group, near
+from groups import every_group, f64, near
 
 from asymgrpo import (
     asymgrpo_advantage,
@@ -23,7 +23,7 @@ from grpo import grpo_advantage
 
 def test_eq8_by_hand():
     """G = 5. One success: odds 4 and 1/4; with beta 1 and 2 a success gets 4, a failure -1/16."""
-    rewards = torch.tensor([[0, 1, 0, 0, 0], [1, 1, 1, 1, 0]], dtype=torch.float64)
+    rewards = f64([[0, 1, 0, 0, 0], [1, 1, 1, 1, 0]])
     near(asymgrpo_advantage(rewards, 1.0, 2.0), [[-0.0625, 4] + 3 * [-0.0625], 4 * [0.25] + [-16]])
     near(asymgrpo_advantage(rewards, 0.5, 0.5), [[-0.5, 2] + 3 * [-0.5], 4 * [0.5] + [-2]])
     # the paper's (0.9, 0.4) are the defaults
@@ -58,8 +58,8 @@ def test_proposition2_peaks(beta):
     """
     G = 200
     rewards = every_group(G)
-    p = torch.arange(G + 1, dtype=torch.float64) / G
-    logprobs = torch.zeros(G + 1, G, dtype=torch.float64, requires_grad=True)
+    p = rewards.mean(1)
+    logprobs = torch.zeros_like(rewards, requires_grad=True)
     (asymgrpo_advantage(rewards, beta, beta) * logprobs).mean(dim=1).sum().backward()
     W_pos = (logprobs.grad * rewards).sum(dim=1)
     W_neg = -(logprobs.grad * (1 - rewards)).sum(dim=1)
@@ -78,12 +78,12 @@ def test_proposition2_peaks(beta):
 # Three prompts with four responses each. The probabilities are tenths, so a group of ten can hold
 # every response just as often as the policy would draw it: App. B's group averages are then the
 # policy's own.
-POLICIES = torch.tensor([[4, 3, 2, 1], [5, 2, 2, 1], [3, 3, 2, 2]], dtype=torch.float64) / 10
+POLICIES = f64([[4, 3, 2, 1], [5, 2, 2, 1], [3, 3, 2, 2]]) / 10
 # Right where it is sure on the easy prompts, wrong where it is sure on the hard one:
 # p = 0.3, 0.7, 0.8.
-CALIBRATED = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 0, 1]], dtype=torch.float64)
+CALIBRATED = f64([[0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 0, 1]])
 # Wrong exactly where it is surest, on easy prompts: p = 0.6, 0.5, 0.7.
-OVERCONFIDENT = torch.tensor([[0, 1, 1, 1], [0, 1, 1, 1], [0, 1, 1, 1]], dtype=torch.float64)
+OVERCONFIDENT = f64([[0, 1, 1, 1]] * 3)
 
 
 def exact_groups(right):
@@ -150,7 +150,7 @@ def test_proposition1_before_the_expansion(beta):
     rewards, L, _ = exact_groups(CALIBRATED)
     # [3], p (1-p) delta
     covariance = (L * rewards).mean(dim=1) - L.mean(dim=1) * rewards.mean(dim=1)
-    odds = torch.tensor([3 / 7, 7 / 3, 4.0], dtype=torch.float64)
+    odds = f64([3 / 7, 7 / 3, 4])
     reinforce = entropy_rate(CALIBRATED, 0.0, 0.0)
     near(entropy_rate(CALIBRATED, beta, 0.0) - reinforce, (covariance * (1 - odds**-beta)).mean())
     near(entropy_rate(CALIBRATED, 0.0, beta) - reinforce, -(covariance * (odds**beta - 1)).mean())
@@ -176,18 +176,6 @@ def test_flips_use_the_strength_of_their_own_channel():
     assert torch.equal(negative[success], plain[success])
 
 
-@pytest.mark.parametrize("G", [3, 8])
-def test_a_flip_reads_the_curve_at_1_minus_p(G):
-    """Row k of the flipped channel holds what row G - k holds without the flip, if both exist."""
-    rewards = every_group(G)
-    plain = asymgrpo_advantage(rewards, 0.9, 0.4)
-    positive = asymgrpo_advantage(rewards, 0.9, 0.4, flip="positive")
-    negative = asymgrpo_advantage(rewards, 0.9, 0.4, flip="negative")
-    # the first rollout of a row succeeds, the last one fails
-    near(positive[1:-1, 0], plain[1:-1, 0].flip(0))
-    near(negative[1:-1, -1], plain[1:-1, -1].flip(0))
-
-
 # kappa (App. E)
 
 
@@ -203,7 +191,7 @@ def test_kappa_by_hand():
     solved = ([1, 1, 1, 1], [-4, -1, -1, -2])
 
     def kappa(*groups):
-        rewards, logprobs = torch.tensor(groups, dtype=torch.float64).unbind(1)
+        rewards, logprobs = f64(groups).unbind(1)
         return reward_confidence_alignment(rewards, logprobs)
 
     log3 = math.log(3)
@@ -234,8 +222,8 @@ def test_global_kappa_is_a_mean_over_the_mixed_groups_of_all_ranks(monkeypatch):
 
     The other rank has a sum of 0.3 over a single group.
     """
-    rewards = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 1], [1, 0, 1, 1]], dtype=torch.float64)
-    mean_logprobs = torch.tensor([[-1, -2, -3, -4], [-4, -1, -1, -2], [-1, -2, -2, 0]]).double()
+    rewards = f64([[1, 0, 0, 0], [1, 1, 1, 1], [1, 0, 1, 1]])
+    mean_logprobs = f64([[-1, -2, -3, -4], [-4, -1, -1, -2], [-1, -2, -2, 0]])
     total = -3 / 16 * math.log(3)
     assert global_kappa(rewards, mean_logprobs) == pytest.approx(total / 2, abs=1e-15)
     monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda rows: [*rows, [0.3, 1.0]])
@@ -243,11 +231,9 @@ def test_global_kappa_is_a_mean_over_the_mixed_groups_of_all_ranks(monkeypatch):
 
 
 # B = 3, G = 2, T = 3: rows 0, 2, 3 and 5 succeed, with 3 + 2 + 1 + 2 tokens. Off them stand 9s.
-SUCCESSES = torch.tensor([[1.0, 0], [1, 1], [0, 1]], dtype=torch.float64)
-WRITTEN = torch.tensor(
-    [[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 0]], dtype=torch.float64
-)
-GAINS = torch.tensor([0.1, 7, 0.2, 0.3, 7, -0.5], dtype=torch.float64)  # of each row's tokens
+SUCCESSES = f64([[1, 0], [1, 1], [0, 1]])
+WRITTEN = f64([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 0]])
+GAINS = f64([0.1, 7, 0.2, 0.3, 7, -0.5])  # of each row's tokens
 
 
 @pytest.mark.parametrize(
@@ -283,14 +269,7 @@ def test_finite_and_of_the_sign_of_the_reward_in_float32(G):
         assert (A * (2 * rewards - 1) >= 0).all()
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        (dict(flip="both"), "flip must be"),
-        (dict(beta_pos=-0.1), "at least 0"),
-        (dict(beta_neg=-0.1), "at least 0"),
-    ],
-)
-def test_wrong_values_raise(values, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("values", [dict(flip="both"), dict(beta_pos=-0.1), dict(beta_neg=-0.1)])
+def test_wrong_values_raise(values):
+    with pytest.raises(ValueError, match=next(iter(values))):
         asymgrpo_advantage(every_group(4), **values)

@@ -21,6 +21,7 @@ from rlvr.verify.verifiers import VERIFIERS
 
 import pytest
 import torch
+from groups import f64, near
 from losses import kl_penalty, ppo_clip_loss
 from samples import some_samples
 
@@ -31,64 +32,29 @@ import grpo
 
 
 class ScriptedSampler:
-    """Instead of a policy: a letter a group says whether its completions are right.
+    """Instead of a policy: write(prompts) gives the completions' texts, with log-probs of 0."""
 
-    All are in a group of "R", none in one of "W", and of an "M", for mixed, the first one is.
-    """
-
-    def __init__(self, policy, tokenizer, solutions, script, size):
-        self.policy, self.tokenizer = policy, tokenizer
+    def __init__(self, policy, tokenizer, write, **flags):
+        self.policy, self.tokenizer, self.write = policy, tokenizer, write
         self.stops, self.devices = [tokenizer.eos_token_id], []
         self.gap, self.cap = None, 0.0
-        self.config = Config()
-        self.solutions, self.script, self.size = solutions, iter(script), size
-        self.groups_a_call = []
+        self.config = Config(**flags)
+        self.calls, self.completions = [], []
         self.asleep = True
 
-    def with_logprobs(self, texts):
-        """The texts as completions, each with log-probs of 0."""
-        completions = [self.tokenizer.encode(text + "<eos>") for text in texts]
-        return completions, [[0.0] * len(completion) for completion in completions]
-
-    def generate(self, prompt_ids, temperature, top_p, max_tokens):
+    def generate(self, prompt_ids, *how):
         assert not self.asleep
-        prompts = [self.tokenizer.decode(ids) for ids in prompt_ids]
-        groups = [prompts[i : i + self.size] for i in range(0, len(prompts), self.size)]
-        self.groups_a_call.append(len(groups))
-        texts = []
-        for group in groups:
-            # the completions of a prompt stand together
-            assert len(group) == self.size
-            assert len(set(group)) == 1
-            right = {"R": self.size, "W": 0, "M": 1}[next(self.script)]
-            texts += [self.solutions[group[0]]] * right
-            texts += [f"<answer>{i}</answer>" for i in range(right, self.size)]
-        return self.with_logprobs(texts)
+        texts = self.write([self.tokenizer.decode(ids) for ids in prompt_ids])
+        completions = [self.tokenizer.encode(text + "<eos>") for text in texts]
+        self.calls.append((len(prompt_ids), *how))  # temperature, top_p, max_tokens
+        self.completions.append(completions)
+        return completions, [[0.0] * len(completion) for completion in completions]
 
     def sync(self):
         self.asleep = False
 
     def sleep(self):
         self.asleep = True
-
-
-class RightByPrompt(ScriptedSampler):
-    """For evaluations: so many of a prompt's completions are right, the first ones of a call."""
-
-    def __init__(self, policy, tokenizer, solutions, right):
-        super().__init__(policy, tokenizer, solutions, "", 0)
-        self.right = dict(zip(solutions, right, strict=False))
-
-    def generate(self, prompt_ids, temperature, top_p, max_tokens):
-        assert not self.asleep
-        self.written = len(prompt_ids)
-        counts, texts = Counter(), []
-        for prompt in map(self.tokenizer.decode, prompt_ids):
-            is_right = counts[prompt] < self.right[prompt]
-            wrong = f"<answer>{counts[prompt]}</answer>"
-            texts.append(self.solutions[prompt] if is_right else wrong)
-            counts[prompt] += 1
-        return self.with_logprobs(texts)
 
 
 @pytest.fixture(scope="module")
@@ -101,13 +67,35 @@ def solutions():
     return found
 
 
+def problems_of(prompts):
+    return [Problem(prompt, prompt) for prompt in prompts]
+
+
+def writer(solutions, script):
+    """It writes groups of two; a letter a group says whether its completions are right.
+
+    Both are in a group of "R", none in one of "W", and of an "M", for mixed, the first one is.
+    """
+    letters = iter(script.replace(" ", ""))
+
+    def write(prompts):
+        texts = []
+        for first, second in zip(prompts[::2], prompts[1::2], strict=True):
+            assert first == second  # the completions of a prompt stand together
+            right = "WMR".index(next(letters))
+            texts += [solutions[first]] * right
+            texts += [f"<answer>{i}</answer>" for i in range(right, 2)]
+        return texts
+
+    return write
+
+
 def roll_out_scripted(tiny, solutions, script, **flags):
     """The groups of a rollout of 4 prompts, in letters, and how many groups each call drew."""
-    config = Config(prompts_per_step=4, num_generations=2, minibatch_size=8, **flags)
-    sampler = ScriptedSampler(*tiny, solutions, script.replace(" ", ""), 2)
-    sampler.config = config
-    stream = ProblemStream([Problem(prompt, prompt) for prompt in solutions], 0)
-    batch = common.roll_out(sampler, stream, config)
+    config = dict(prompts_per_step=4, num_generations=2, minibatch_size=8) | flags
+    sampler = ScriptedSampler(*tiny, writer(solutions, script), **config)
+    stream = ProblemStream(problems_of(solutions), 0)
+    batch = common.roll_out(sampler, stream, sampler.config)
     letters, first = (
         "".join("WMR"[int(solved)] for solved in successes.sum(1))
         for successes in (batch.successes, batch.first_successes)
@@ -116,9 +104,10 @@ def roll_out_scripted(tiny, solutions, script, **flags):
     for i in range(0, len(batch.samples), 2):
         assert batch.samples[i].prompt_ids == batch.samples[i + 1].prompt_ids
     assert batch.rewards.flatten().tolist() == [sample.reward for sample in batch.samples]
-    assert stream.position == sum(sampler.groups_a_call)
+    groups = [count // 2 for count, *_ in sampler.calls]
+    assert stream.position == sum(groups)
     assert sampler.asleep
-    return letters, [count for count in sampler.groups_a_call if count]
+    return letters, [count for count in groups if count]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +117,6 @@ def roll_out_scripted(tiny, solutions, script, **flags):
         ("MWRM MM", 3, "MMMM", [4, 2]),
         ("MWRM WM M", 3, "MMMM", [4, 2, 1]),
         ("WRWR WWWM RRR MRW", 3, "MMRW", [4, 4, 3, 3]),  # filled up after the last redraw
-        ("WWWW MMRW", 1, "MMRW", [4, 4]),
         ("WRMM", 0, "WRMM", [4]),
     ],
 )
@@ -164,26 +152,13 @@ def test_a_rank_draws_as_many_groups_as_the_rank_that_lacks_most(
 
 def test_rollouts_are_drawn_at_the_temperature_of_the_loss_from_all_tokens(tiny, solutions):
     """The evaluation's own temperature, top_p and length are not theirs, nor are the defaults."""
-    seen = []
-
-    class Noting(ScriptedSampler):
-        def generate(self, prompt_ids, *how):
-            seen.append(how)
-            return super().generate(prompt_ids, *how)
-
-    config = Config(
-        prompts_per_step=2,
-        num_generations=2,
-        temperature=0.7,
-        max_completion_length=11,
-        eval_temperature=0.6,
-        top_p=0.9,
-        eval_max_completion_length=9,
-        dynamic_sampling=True,
-    )
-    sampler = Noting(*tiny, solutions, "WMM", 2)
-    common.roll_out(sampler, ProblemStream([Problem(p, p) for p in solutions], 0), config)
-    assert seen == [(0.7, 1.0, 11)] * 2  # the second one draws a group again
+    sizes = dict(prompts_per_step=2, num_generations=2, dynamic_sampling=True)
+    own = dict(temperature=0.7, max_completion_length=11)
+    of_evaluation = dict(eval_temperature=0.6, top_p=0.9, eval_max_completion_length=9)
+    write = writer(solutions, "WMM")
+    sampler = ScriptedSampler(*tiny, write, **sizes, **own, **of_evaluation)
+    common.roll_out(sampler, ProblemStream(problems_of(solutions), 0), sampler.config)
+    assert sampler.calls == [(4, 0.7, 1.0, 11), (2, 0.7, 1.0, 11)]  # the second draws one again
 
 
 # ------------------------------------------------------------------------------------ the batch
@@ -211,18 +186,11 @@ def test_make_batch(batch):
     assert batch.successes.tolist() == [[0, 1]] * 3
     assert batch.mask.sum(1).tolist() == lengths
     assert batch.sampled_logprobs.sum(1).tolist() == [-length for length in lengths]
-    shape = (6, max(lengths))
-    assert batch.mask.shape == batch.sampled_logprobs.shape == batch.old_logprobs.shape == shape
+    assert batch.mask.shape == batch.sampled_logprobs.shape == batch.old_logprobs.shape
     assert not batch.has_old_logprobs.any()
-    assert batch.ref_logprobs is None
-
-
-def test_make_batch_can_leave_truncated_completions_out(batch):
     config = Config(num_generations=2, mask_truncated_completions=True)
     masked = common.make_batch(batch.samples, config, "cpu")
-    assert masked.mask[2].sum() == 0
-    others = [0, 1, 3, 4, 5]
-    assert torch.equal(masked.mask[others], batch.mask[others])
+    assert masked.mask.sum(1).tolist() == [*lengths[:2], 0, *lengths[3:]]
     assert torch.equal(masked.written, batch.mask)
 
 
@@ -231,19 +199,6 @@ def test_minibatches(batch, monkeypatch):
     assert [rows.tolist() for rows in batch.minibatches(4)] == [[0, 1, 2, 3], [4, 5]]
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
     assert [rows.tolist() for rows in batch.minibatches(4)] == [[0, 1], [2, 3], [4, 5]]
-
-
-@pytest.mark.parametrize("budget, group_size, parts", [(1, 1, 4), (1, 2, 2), (10**6, 2, 1)])
-def test_the_microbatches_of_a_minibatch(batch, budget, group_size, parts):
-    """Each row once, and whole groups together, however small the budget is."""
-    rows = batch.minibatches(4)[0]
-    found = batch.microbatches(rows, budget, group_size)
-    assert len(found) == parts
-    assert sorted(sum(found, [])) == [0, 1, 2, 3]
-    for part in found:
-        for i in range(0, len(part), group_size):
-            assert part[i : i + group_size] == [*range(part[i], part[i] + group_size)]
-            assert part[i] % group_size == 0
 
 
 def test_the_first_logprobs_of_a_row_are_those_of_the_old_policy(batch):
@@ -269,9 +224,9 @@ def test_compute_old_and_ref_logprobs_leaves_the_first_minibatch_to_its_own_pass
     assert batch.ref_logprobs is None
     assert batch.has_old_logprobs.tolist() == [False] * 2 + [True] * 4
     assert (batch.old_logprobs[:2] == 0).all()
-    torch.testing.assert_close(batch.old_logprobs[2:], expected[2:], rtol=0, atol=1e-5)
+    near(batch.old_logprobs[2:], expected[2:], atol=1e-5)
     common.compute_old_and_ref_logprobs(batch, policy, reference, config)
-    torch.testing.assert_close(batch.ref_logprobs, expected_ref, rtol=0, atol=1e-5)
+    near(batch.ref_logprobs, expected_ref, atol=1e-5)
     assert not torch.allclose(expected_ref, expected)
 
 
@@ -284,17 +239,6 @@ def test_the_first_minibatch_of_two_ranks_is_half_of_it_each(sharp, batch, monke
     assert batch.has_old_logprobs.tolist() == [False] * 2 + [True] * 4
 
 
-@pytest.mark.parametrize("cap, of_row_0, of_row_4", [(0.0, 1.0, 1.0), (2.0, 1.5, 2.0)])
-def test_the_sampler_correction_is_truncated(batch, cap, of_row_0, of_row_4):
-    """exp(old - sampled), at most the cap; a cap of 0 means that there is none."""
-    batch.correction_cap = cap
-    batch.old_logprobs[:] = -1.0 + math.log(1.5)
-    batch.old_logprobs[4] = -1.0 + math.log(7)
-    correction = batch.sampler_correction([0, 4])[:, :5]  # all rows have 5 tokens or more
-    expected = torch.tensor([[of_row_0], [of_row_4]]).expand(2, 5)
-    torch.testing.assert_close(correction, expected, rtol=0, atol=1e-6)
-
-
 def test_the_mean_logprob_of_a_completion_is_over_its_own_tokens(batch):
     """Also where it is left out of the loss; one without any token has 0."""
     batch.sampled_logprobs[2, 0] = -4.0
@@ -302,67 +246,39 @@ def test_the_mean_logprob_of_a_completion_is_over_its_own_tokens(batch):
     batch.written[5] = 0
     lengths = [len(sample.completion_ids) for sample in batch.samples]
     expected = [[-1.0, -1.0], [-(lengths[2] + 3) / lengths[2], -1.0], [-1.0, 0.0]]
-    torch.testing.assert_close(batch.mean_logprobs(), torch.tensor(expected), rtol=0, atol=1e-6)
-
-
-def test_the_metrics_of_a_batch(batch):
-    """Those of the rollout, and how far the sampler is from the old policy."""
-    batch.old_logprobs[:] = -0.5
-    metrics = batch.metrics()
-    assert (metrics["reward"], metrics["all_wrong"], metrics["truncated"]) == (0.5, 0, 1 / 6)
-    assert metrics["mismatch"] == pytest.approx(0.5, abs=1e-6)
-    assert metrics["mismatch_max_ratio"] == pytest.approx(math.exp(0.5), abs=1e-6)
+    near(batch.mean_logprobs(), expected, atol=1e-6)
 
 
 # -------------------------------------------------------------------------------- token weights
 
 # N = 3, 6 tokens
-MASK = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]], dtype=torch.float64)
-ADVANTAGES = torch.tensor([1.0, -1.0, 2.0], dtype=torch.float64)
+MASK = f64([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
 
 
 @pytest.mark.parametrize(
-    "aggregation, first, second",
-    [("sequence", 1 / 6, 1 / 12), ("token", 1 / 6, 1 / 6), ("constant", 1 / 30, 1 / 30)],
+    "aggregation, others, first, second",
+    [
+        # N counts the row without tokens, too: a masked completion still is one of them
+        ("sequence", [], 1 / 6, 1 / 12),
+        ("token", [], 1 / 6, 1 / 6),
+        ("constant", [], 1 / 30, 1 / 30),
+        # another rank has 2 more completions, with 5 tokens in all
+        ("sequence", [[2.0, 5.0]], 1 / 10, 1 / 20),
+        ("token", [[2.0, 5.0]], 1 / 11, 1 / 11),
+        ("constant", [[2.0, 5.0]], 1 / 50, 1 / 50),
+    ],
 )
-def test_token_weights(aggregation, first, second):
-    """N counts the row without tokens, too: a masked completion still is one of them."""
+def test_token_weights(monkeypatch, aggregation, others, first, second):
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, *others])
     weights = common.token_weights(MASK, aggregation, 10)
-    expected = torch.tensor([[first], [second], [0]], dtype=torch.float64) * MASK
-    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-15)
+    near(weights, f64([[first], [second], [0]]) * MASK, atol=1e-15)
     assert (common.token_weights(0 * MASK, aggregation, 10) == 0).all()
 
 
-def test_token_weights_are_of_the_minibatch_on_all_ranks(monkeypatch):
-    """Another rank has 2 more completions, with 5 tokens in all, beside these of 2 and 1."""
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, [2.0, 5.0]])
-    mask = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
-    for aggregation, first, second in (
-        ("sequence", 1 / 4 / 2, 1 / 4),
-        ("token", 1 / 8, 1 / 8),
-        ("constant", 1 / 4 / 10, 1 / 4 / 10),
-    ):
-        weights = common.token_weights(mask, aggregation, 10)
-        expected = torch.tensor([[first, first], [second, 0.0]])
-        torch.testing.assert_close(weights, expected, rtol=0, atol=1e-7)
-
-
-@pytest.mark.parametrize(
-    "aggregation, length", [("mean", 10), ("", 10), ("constant", None), ("constant", 0)]
-)
+@pytest.mark.parametrize("aggregation, length", [("mean", 10), ("constant", None), ("constant", 0)])
 def test_token_weights_errors(aggregation, length):
     with pytest.raises(ValueError):
         common.token_weights(MASK, aggregation, length)
-
-
-@pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
-@pytest.mark.parametrize("rows", [[0, 1, 2], [1, 2], [0]])
-def test_minibatch_weights_are_token_weights_in_the_place_of_their_rows(aggregation, rows):
-    config = Config(aggregation=aggregation, max_completion_length=4)
-    weights = common.minibatch_weights(MASK, torch.tensor(rows), config)
-    assert torch.equal(weights[rows], common.token_weights(MASK[rows], aggregation, 4))
-    others = sorted({0, 1, 2} - {*rows})
-    assert (weights[others] == 0).all()
 
 
 # ------------------------------------------------------------------------------------- the loss
@@ -400,18 +316,6 @@ def test_the_loss_and_the_advantage_run_pasted_beside_torch_alone():
     assert parts["clip_high"].tolist() == [[True, False], [False, False]]
 
 
-def clip_loss_of(ratio, advantage, level, *limits):
-    """The loss of one token, its gradient for the log-prob, and whether it is clipped."""
-    logprob = torch.tensor([[math.log(ratio) - 1.0]], dtype=torch.float64, requires_grad=True)
-    old_logprob = torch.tensor([[-1.0]], dtype=torch.float64)
-    advantages = torch.tensor([advantage], dtype=torch.float64)
-    given = logprob, old_logprob, advantages, torch.ones(1, 1), *limits
-    result = ppo_clip_loss(*given, importance_sampling_level=level)
-    result.loss.backward()
-    low, high = int(result.clipped_low), int(result.clipped_high)
-    return result.loss.item(), logprob.grad.item(), low, high
-
-
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize(
     "ratio, advantage, limits, loss, gradient, low, high",
@@ -421,8 +325,6 @@ def clip_loss_of(ratio, advantage, level, *limits):
         (1.5, -2.0, (0.2,), 3.0, 3.0, 0, 0),  # a failure that became likelier: never clipped
         (0.5, -2.0, (0.2,), 1.6, 0.0, 1, 0),  # one that became less likely by enough: at 0.8
         (1.1, 2.0, (0.2,), -2.2, -2.2, 0, 0),  # inside the clip range
-        (0.9, 2.0, (0.2,), -1.8, -1.8, 0, 0),
-        (1.1, -2.0, (0.2,), 2.2, 2.2, 0, 0),
         (0.9, -2.0, (0.2,), 1.8, 1.8, 0, 0),
         (1.5, 0.0, (0.2,), 0.0, 0.0, 0, 0),
         (0.5, 0.0, (0.2,), 0.0, 0.0, 0, 0),
@@ -436,30 +338,12 @@ def clip_loss_of(ratio, advantage, level, *limits):
 )
 def test_corners_of_the_clip(ratio, advantage, limits, loss, gradient, low, high, level):
     """-min(rho A, clip(rho) A): d loss / d logp is -rho A, and 0 where it is clipped."""
-    result = clip_loss_of(ratio, advantage, level, *limits)
-    assert result == pytest.approx((loss, gradient, low, high), abs=1e-12)
-
-
-def test_sequence_level_is_the_geometric_mean_of_the_ratios():
-    """Two rows, of 2 and 1 tokens: s = sqrt(1.2 * 0.9) and 0.5; d s / d logp_t = s / |o|."""
-    ratios = torch.tensor([[1.2, 0.9], [0.5, 7.0]], dtype=torch.float64)  # the 7.0 is padding
-    mask = torch.tensor([[1, 1], [1, 0]], dtype=torch.float64)
-    logprobs = ratios.log().requires_grad_()
-    loss, low, high = ppo_clip_loss(
-        logprobs,
-        torch.zeros(2, 2, dtype=torch.float64),
-        torch.tensor([3.0, -1.0], dtype=torch.float64),
-        mask,
-        importance_sampling_level="sequence",
-        aggregation="token",
-    )
-    s = math.sqrt(1.2 * 0.9)
-    # the second row is clipped at 0.8
-    assert loss.item() == pytest.approx((-3 * s - 3 * s + 0.8) / 3, abs=1e-12)
-    loss.backward()
-    expected = torch.tensor([[-s, -s], [0, 0]], dtype=torch.float64)  # (2 tokens / 3) * 3 s / 2
-    torch.testing.assert_close(logprobs.grad, expected, rtol=0, atol=1e-12)
-    assert (low, high) == (1, 0)
+    logprob = f64([[math.log(ratio) - 1.0]]).requires_grad_()
+    given = logprob, f64([[-1]]), f64([advantage]), torch.ones(1, 1), *limits
+    found = ppo_clip_loss(*given, importance_sampling_level=level)
+    found.loss.backward()
+    assert (found.loss.item(), logprob.grad.item()) == pytest.approx((loss, gradient), abs=1e-12)
+    assert (found.clipped_low, found.clipped_high) == (low, high)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -472,42 +356,19 @@ def test_padding_does_not_leak(bad, level):
     results = []
     for logprobs, old_logprobs in ((clean, old), (dirty, dirty_old), (dirty, old)):
         logprobs = logprobs.clone().requires_grad_()
-        result = ppo_clip_loss(
-            logprobs,
-            old_logprobs,
-            torch.tensor([1.0, -1.0, 2.0]),
-            MASK,
-            importance_sampling_level=level,
-        )
+        given = logprobs, old_logprobs, f64([1, -1, 2]), MASK
+        result = ppo_clip_loss(*given, importance_sampling_level=level)
         result.loss.backward()
         results.append((*result, logprobs.grad))
-        assert (logprobs.grad[MASK == 0] == 0).all()
-        assert logprobs.grad.abs().sum() > 0
-    torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
-    torch.testing.assert_close(results[2], results[0], rtol=0, atol=0)
+    assert (results[0][-1] != 0).any()
+    assert (results[0][-1][MASK == 0] == 0).all()
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("level", ["", "Token", "group"])
-def test_unknown_importance_sampling_level(level):
+def test_unknown_importance_sampling_level():
     with pytest.raises(ValueError, match="neither token nor sequence"):
-        common.ppo_clip_loss(MASK, MASK, MASK, MASK, MASK, importance_sampling_level=level)
-
-
-# ------------------------------------------------------------------------------- the KL penalty
-
-
-def test_kl_penalty_by_hand():
-    """k3 = exp(d) - d - 1 with d = ref - logp; its slope in logp is 1 - exp(d).
-
-    So it is never below 0, and pulls down where the policy is the likelier one.
-    """
-    logprobs = torch.tensor([[-1.0, -2.0, -3.0]], dtype=torch.float64, requires_grad=True)
-    kl = kl_penalty(logprobs, torch.full((1, 3), -2.0, dtype=torch.float64))
-    expected = torch.tensor([[math.exp(-1) + 1 - 1, 0, math.exp(1) - 1 - 1]], dtype=torch.float64)
-    torch.testing.assert_close(kl, expected, rtol=0, atol=1e-12)
-    kl.sum().backward()
-    slope = torch.tensor([[1 - math.exp(-1), 0, 1 - math.exp(1)]], dtype=torch.float64)
-    torch.testing.assert_close(logprobs.grad, slope, rtol=0, atol=1e-12)
+        common.ppo_clip_loss(*[MASK] * 5, importance_sampling_level="group")
 
 
 def test_kl_penalty_is_unbiased():
@@ -532,26 +393,28 @@ def test_pass_at_k_counts_the_subsets_with_a_success(n):
         assert common.pass_at_k(n, correct, k) == pytest.approx(share, abs=1e-15)
 
 
-@pytest.mark.parametrize(
-    "n, correct, k", [(4, 2, 5), (4, 2, 0), (4, 2, -1), (4, 5, 2), (4, -1, 2), (0, 0, 1)]
-)
+@pytest.mark.parametrize("n, correct, k", [(4, 2, 5), (4, 2, 0), (4, 5, 2), (4, -1, 2), (0, 0, 1)])
 def test_pass_at_k_errors(n, correct, k):
     with pytest.raises(ValueError):
         common.pass_at_k(n, correct, k)
 
 
-@pytest.mark.parametrize(
-    "answers, entropy",
-    [
-        (["1"] * 7, 0),
-        (["1", "2"], math.log(2)),
-        (["1", "2", "3", "NA"], math.log(4)),
-        (["a", "a", "b"], math.log(3) - 2 / 3 * math.log(2)),
-        (["1", "1 "], math.log(2)),
-    ],
-)
-def test_answer_entropy(answers, entropy):
-    assert common.answer_entropy(answers) == pytest.approx(entropy, abs=1e-12)
+def evaluator(policy, tokenizer, solutions, right, **flags):
+    """A sampler of which so many of each prompt's completions are right, the first ones of a call.
+
+    Also the problems, as many as there are numbers in `right`.
+    """
+    prompts = [*solutions][: len(right)]
+
+    def write(given):
+        counts, texts = Counter(), []
+        for prompt in given:
+            is_right = counts[prompt] < right[prompts.index(prompt)]
+            texts.append(solutions[prompt] if is_right else f"<answer>{counts[prompt]}</answer>")
+            counts[prompt] += 1
+        return texts
+
+    return ScriptedSampler(policy, tokenizer, write, **flags), problems_of(prompts)
 
 
 def test_evaluate_by_hand(tiny, solutions):
@@ -561,14 +424,12 @@ def test_evaluate_by_hand(tiny, solutions):
     """
     policy, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
     policy.get_output_embeddings().weight.data.zero_()
-    problems = [Problem(prompt, prompt) for prompt in list(solutions)[:3]]
-    sampler = RightByPrompt(policy, tokenizer, solutions, [0, 2, 1])
-    metrics = common.evaluate(sampler, {"countdown": problems}, Config(eval_samples=2))
-    wrong_length = len(tokenizer.encode("<answer>0</answer><eos>"))
-    right_lengths = [
-        len(tokenizer.encode(solutions[problem.prompt] + "<eos>")) for problem in problems
+    sampler, problems = evaluator(policy, tokenizer, solutions, [0, 2, 1], eval_samples=2)
+    metrics = common.evaluate(sampler, {"countdown": problems}, sampler.config)
+    texts = [solutions[problem.prompt] for problem in problems]
+    _, second, third, wrong = [
+        len(text) for text in tokenizer([*texts, "<answer>0</answer>"]).input_ids
     ]
-    total_length = 2 * wrong_length + 2 * right_lengths[1] + right_lengths[2] + wrong_length
     expected = {
         "pass@1": (0 + 1 + 1 / 2) / 3,
         "pass@2": (0 + 1 + 1) / 3,
@@ -580,7 +441,7 @@ def test_evaluate_by_hand(tiny, solutions):
         "reward": 3 / 6,
         "all_wrong": 1 / 3,
         "all_right": 1 / 3,
-        "length": total_length / 6,
+        "length": (2 * second + third + 3 * wrong) / 6 + 1,
         "truncated": 0,
         "unparsed": 0,
         "timeout": 0,
@@ -592,23 +453,13 @@ def test_evaluate_by_hand(tiny, solutions):
 def test_an_evaluation_has_a_temperature_of_its_own(sharp, solutions):
     """It is the sampler's and the entropy's; greedy completions have none, and no top_p."""
     policy, tokenizer = sharp
-    (problem,) = [Problem(prompt, prompt) for prompt in list(solutions)[:1]]
-    given, written = [], []
-
-    class Noting(RightByPrompt):
-        def generate(self, prompt_ids, temperature, top_p, max_tokens):
-            given.append((temperature, top_p))
-            completions, logprobs = super().generate(prompt_ids, temperature, top_p, max_tokens)
-            written.append(completions)
-            return completions, logprobs
-
-    config = Config(eval_samples=2, temperature=1.5, eval_temperature=0.5, top_p=0.9)
-    sampler = Noting(policy, tokenizer, solutions, [1])
-    metrics = common.evaluate(sampler, {"countdown": [problem]}, config)
-    assert given == [(0.5, 0.9), (0.0, 1.0)]
-    prompt = tokenizer.encode(problem.prompt)
+    flags = dict(eval_samples=2, temperature=1.5, eval_temperature=0.5, top_p=0.9)
+    sampler, problems = evaluator(*sharp, solutions, [1], **flags)
+    metrics = common.evaluate(sampler, {"countdown": problems}, sampler.config)
+    assert [call[1:3] for call in sampler.calls] == [(0.5, 0.9), (0.0, 1.0)]
+    prompt = tokenizer.encode(problems[0].prompt)
     entropies = []
-    for completion in written[0]:
+    for completion in sampler.completions[0]:
         with torch.no_grad():
             (logits,) = policy(torch.tensor([prompt + completion])).logits
         for row in logits[len(prompt) - 1 : -1]:
@@ -622,10 +473,9 @@ def test_two_ranks_evaluate_as_one(sharp, solutions, monkeypatch):
 
     The ranks run one after the other here: the second one gathers what the first one has given.
     """
-    problems = {"countdown": [Problem(prompt, prompt) for prompt in list(solutions)[:6]]}
-    config = Config(eval_samples=4, seed=7)
-    right = [0, 1, 2, 3, 4, 4]
-    expected = common.evaluate(RightByPrompt(*sharp, solutions, right), problems, config)
+    right, flags = [0, 1, 2, 3, 4, 4], dict(eval_samples=4, seed=7)
+    sampler, problems = evaluator(*sharp, solutions, right, **flags)
+    expected = common.evaluate(sampler, {"countdown": problems}, sampler.config)
     assert 0 < expected["pass@1"] < expected["greedy"] == 5 / 6
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
     given, seeds = {0: [], 1: []}, []
@@ -641,43 +491,33 @@ def test_two_ranks_evaluate_as_one(sharp, solutions, monkeypatch):
     monkeypatch.setattr(torch, "manual_seed", seeds.append)
     for rank in (0, 1):
         monkeypatch.setattr(world, "RANK", rank)
-        sampler = RightByPrompt(*sharp, solutions, right)
-        found = common.evaluate(sampler, problems, config)
-        assert sampler.written == 3  # the greedy ones
+        sampler, _ = evaluator(*sharp, solutions, right, **flags)
+        found = common.evaluate(sampler, {"countdown": problems}, sampler.config)
+        assert [call[0] for call in sampler.calls] == [12, 3]
     assert found == pytest.approx(expected, rel=1e-5)
     assert seeds == [7, 1007]
 
 
 @pytest.mark.parametrize("asked, given", [(8, 8), (500, 30 - 10)])
-def test_evaluation_stays_within_the_context(tiny, monkeypatch, asked, given):
+def test_evaluation_stays_within_the_context(tiny, asked, given):
     """The protocols' completions of 4,096 tokens are longer than some policies' contexts allow."""
     policy = copy.deepcopy(tiny[0])
     policy.config.max_position_embeddings = 30
-    sampler = GenerateSampler(policy, tiny[1], Config())
-    problems = [Problem(prompt, prompt) for prompt in ("3 9 : 12 ", "11 9 : 20 ")]
-    assert max(len(tiny[1].encode(problem.prompt)) for problem in problems) == 10
-    lengths, generate = [], sampler.generate
-
-    def note(prompts, temperature, top_p, max_tokens):
-        lengths.append(max_tokens)
-        return generate(prompts, temperature, top_p, max_tokens)
-
-    monkeypatch.setattr(sampler, "generate", note)
-    config = Config(eval_samples=2, eval_max_completion_length=asked)
-    common.evaluate(sampler, {"countdown": problems}, config)
-    assert lengths == [given, given]
+    prompts = ("3 9 : 12 ", "11 9 : 20 ")  # the longer one has 10 tokens
+    flags = dict(eval_samples=2, eval_max_completion_length=asked)
+    sampler = ScriptedSampler(policy, tiny[1], lambda given: ["1"] * len(given), **flags)
+    common.evaluate(sampler, {"countdown": problems_of(prompts)}, sampler.config)
+    assert [call[-1] for call in sampler.calls] == [given, given]
 
 
 def test_evaluate_several_sets_and_levels(tiny, solutions):
     """Names stand before the metrics of several sets; levels count where there are several."""
-    prompts = list(solutions)[:3]
+    sampler, problems = evaluator(*tiny, solutions, [2, 1, 0], eval_samples=2)
     easy, *hard = [
-        Problem(prompt, prompt, level=level)
-        for prompt, level in zip(prompts, ["easy", "hard", "hard"], strict=True)
+        replace(problem, level=level)
+        for problem, level in zip(problems, ["easy", "hard", "hard"], strict=True)
     ]
-    sampler = RightByPrompt(*tiny, solutions, [2, 1, 0])
-    sets = {"a": [easy, *hard], "b": hard[:1]}
-    metrics = common.evaluate(sampler, sets, Config(eval_samples=2))
+    metrics = common.evaluate(sampler, {"a": [easy, *hard], "b": hard[:1]}, sampler.config)
     found = [metrics[name] for name in ("a/pass@1 easy", "a/pass@1 hard", "a/pass@1")]
     assert found == pytest.approx([1, 1 / 4, 1 / 2])
     assert metrics["a/greedy"] == 2 / 3
@@ -688,7 +528,7 @@ def test_evaluate_several_sets_and_levels(tiny, solutions):
 
 def test_evaluate_has_a_random_stream_of_its_own(sharp, solutions):
     sampler = GenerateSampler(*sharp, Config(rollout_batch_size=16))
-    problems = {"countdown": [Problem(prompt, prompt) for prompt in list(solutions)[:4]]}
+    problems = {"countdown": problems_of([*solutions][:4])}
     config = Config(eval_samples=4, max_completion_length=12, seed=3)
     torch.manual_seed(5)
     before = torch.get_rng_state()

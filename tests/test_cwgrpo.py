@@ -1,4 +1,4 @@
-"""CW-GRPO's weights (section 2.3) and Clip-Cov against cases by hand and loops in plain Python."""
+"""CW-GRPO's weights (section 2.3) and Clip-Cov, by hand and by loops over groups and responses."""
 
 import math
 from types import SimpleNamespace
@@ -12,6 +12,7 @@ from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
+from groups import f64, near
 
 import cwgrpo
 from cwgrpo import Config, covariance_weights, format_reward, tokens_kept, weigh_tokens
@@ -29,64 +30,44 @@ def batch(seed, B=3, G=4, T=7):
     return logprobs, advantages, mask
 
 
-def plain_means(values, cells, means):
-    """The mean that a token's value is centred by, one a token, by loops over floats.
-
-    values: one a token; cells: (response, position) of each.
-    """
-    everywhere = math.fsum(values) / len(values)
-    own = {}
-    for response in {i for i, _ in cells}:
-        of_response = [x for x, (i, _) in zip(values, cells, strict=True) if i == response]
-        own[response] = math.fsum(of_response) / len(of_response)
-    over_responses = math.fsum(own.values()) / len(own)
-    chosen = {"tokens": everywhere, "responses": over_responses}
-    return [chosen.get(means, own[i]) for i, _ in cells]
+def plain_centres(responses, means):
+    """What the tokens of each response are centred by; `responses` has their values."""
+    own = [values.mean() for values in responses]
+    if means == "own":
+        return own
+    of_group = torch.cat(responses) if means == "tokens" else torch.stack(own)
+    return [of_group.mean()] * len(responses)
 
 
 def plain_covariances(logprobs, advantages, mask, means="tokens"):
-    """[(group, response, position, covariance)], one list a group, by loops over floats."""
+    """The covariances of each group's tokens [tokens], response by response."""
     groups = []
-    for b in range(len(mask)):
-        cells = [
-            (i, t)
-            for i in range(len(mask[b]))
-            for t in range(len(mask[b][i]))
-            if mask[b][i][t] == 1
-        ]
-        logp = [float(logprobs[b][i][t]) for i, t in cells]
-        adv = [float(advantages[b][i]) for i, _ in cells]
-        logp_means = plain_means(logp, cells, means)
-        adv_means = plain_means(adv, cells, "tokens" if means == "tokens" else "responses")
-        group = []
-        for (i, t), x, x_mean, a, a_mean in zip(
-            cells, logp, logp_means, adv, adv_means, strict=True
-        ):
-            group.append((b, i, t, (x - x_mean) * (a - a_mean)))
-        groups.append(group)
+    for own_logprobs, own_advantages, tokens in zip(logprobs, advantages, mask == 1, strict=True):
+        logp = [row[on].double() for row, on in zip(own_logprobs, tokens, strict=True)]
+        adv = [torch.full_like(row, a) for row, a in zip(logp, own_advantages, strict=True)]
+        centres = plain_centres(logp, means)
+        adv_centres = plain_centres(adv, "tokens" if means == "tokens" else "responses")
+        quartets = zip(logp, centres, adv, adv_centres, strict=True)
+        groups.append(torch.cat([(x - x_mean) * (a - a_mean) for x, x_mean, a, a_mean in quartets]))
     return groups
 
 
 def plain_weights(logprobs, advantages, mask, means="tokens"):
     """The formulas of section 2.3 as printed: kernel first, then the normalisation."""
     weights = torch.zeros(mask.shape, dtype=torch.float64)
-    for group in plain_covariances(logprobs, advantages, mask, means):
-        c = [cell[3] for cell in group]
-        centre = math.fsum(c) / len(c)
-        variance = math.fsum((x - centre) ** 2 for x in c) / len(c)
-        kernel = [math.exp(-x * x / (2 * variance)) for x in c]
-        for (b, i, t, _), w in zip(group, kernel, strict=True):
-            weights[b, i, t] = w * len(c) / math.fsum(kernel)
+    groups = plain_covariances(logprobs, advantages, mask, means)
+    for weight, tokens, cov in zip(weights, mask == 1, groups, strict=True):
+        kernel = (-(cov**2) / (2 * cov.var(correction=0))).exp()
+        weight[tokens] = kernel * len(cov) / kernel.sum()
     return weights
 
 
-SIGNS = torch.tensor([[1.0, -1.0]], dtype=torch.float64)  # A of two responses
+SIGNS = f64([[1, -1]])  # A of two responses
 
 
 def mirrored(values):
     """Log-probs and SIGNS of two responses, where token t has the covariance values[t] in both."""
-    values = torch.tensor(values, dtype=torch.float64)
-    return torch.stack((-10 + values, -10 - values))[None], SIGNS  # [1, 2, T], [1, 2]
+    return torch.stack((-10 + f64(values), -10 - f64(values)))[None], SIGNS  # [1, 2, T], [1, 2]
 
 
 # ------------------------------------------------------------------------------- covariance_weights
@@ -98,80 +79,45 @@ MEANS = ["tokens", "responses", "own"]
 @pytest.mark.parametrize("means", MEANS)
 @pytest.mark.parametrize("seed", range(3))
 def test_weights_equal_the_plain_loops(seed, means):
-    torch.testing.assert_close(
-        covariance_weights(*batch(seed), means),
-        plain_weights(*batch(seed), means),
-        rtol=1e-10,
-        atol=1e-12,
-    )
-
-
-def by_kernel(total, *kernel):
-    """The weights of a group, from what the kernel gives its tokens."""
-    return [total * x / sum(kernel) for x in kernel]
+    near(covariance_weights(*batch(seed), means), plain_weights(*batch(seed), means), atol=1e-10)
 
 
 # Responses of lengths 3 and 1. Their own mean log-probs are -2 and -4.
-UNEVEN = torch.tensor([[[-1.0, -2, -3], [-4, 0, 0]]], dtype=torch.float64)
-HAND_CASES = {
-    # Covariances 0, 2, 0, 2: mean 1, population std 1. (Bessel's std would give a kernel of
-    # e^-1.5, the root mean square e^-1.) The third column is padding.
-    "std about the mean": (
-        mirrored([0.0, 2.0, 7.0])[0],
-        (2, 2),
-        {},
-        by_kernel(4, 1, math.exp(-2), 1, math.exp(-2)),
-    ),
-    # The token mean of A is (3 - 1) / 4 = 1/2, not 0. Log-prob mean -2, so the covariances are
-    # 1 * 1/2 three times and -3 * -3/2 once: mean 3/2, variance 3.
-    "mean advantage over tokens": (
-        torch.tensor([[[-1.0, -1, -1], [-5, 0, 0]]], dtype=torch.float64),
-        (3, 1),
-        {},
-        by_kernel(4, *3 * [math.exp(-0.25 / 6)], math.exp(-20.25 / 6)),
-    ),
-    # The mean of -2 and -4 is -3, that of 1 and -1 is 0: covariances 2, 1, 0 and 1, of mean 1 and
-    # variance 1/2, so that the kernel is exp(-c^2).
-    "means over responses": (
-        UNEVEN,
-        (3, 1),
-        dict(means="responses"),
-        by_kernel(4, math.exp(-4), math.exp(-1), 1, math.exp(-1)),
-    ),
-    # Covariances 1, 0, -1 and 0, of mean 0 and variance 1/2.
-    "own means": (
-        UNEVEN,
-        (3, 1),
-        dict(means="own"),
-        by_kernel(4, math.exp(-1), 1, math.exp(-1), 1),
-    ),
-    # 4 tokens in 2 x 3 places
-    "own means, padded": (
-        UNEVEN,
-        (3, 1),
-        dict(means="own", padded_sum=True),
-        by_kernel(6, math.exp(-1), 1, math.exp(-1), 1),
-    ),
-}
+UNEVEN = f64([[[-1, -2, -3], [-4, 0, 0]]])
 
 
-@pytest.mark.parametrize("name", HAND_CASES)
-def test_weights_by_hand(name):
-    logprobs, lengths, options, expected = HAND_CASES[name]
+@pytest.mark.parametrize(
+    "logprobs, lengths, options, exponents",
+    [
+        # Covariances 0, 2, 0, 2: mean 1, population std 1. (Bessel's std would give a kernel of
+        # e^-1.5, the root mean square e^-1.) The third column is padding.
+        (mirrored([0.0, 2.0, 7.0])[0], (2, 2), {}, [0, -2, 0, -2]),
+        # The token mean of A is (3 - 1) / 4 = 1/2, not 0. Log-prob mean -2, so the covariances are
+        # 1 * 1/2 three times and -3 * -3/2 once: mean 3/2, variance 3.
+        (f64([[[-1, -1, -1], [-5, 0, 0]]]), (3, 1), {}, [*3 * [-0.25 / 6], -20.25 / 6]),
+        # The mean of -2 and -4 is -3, that of 1 and -1 is 0: covariances 2, 1, 0 and 1, of mean 1
+        # and variance 1/2, so that the kernel is exp(-c^2).
+        (UNEVEN, (3, 1), dict(means="responses"), [-4, -1, 0, -1]),
+        # Covariances 1, 0, -1 and 0, of mean 0 and variance 1/2; 4 tokens in 2 x 3 places
+        (UNEVEN, (3, 1), dict(means="own"), [-1, 0, -1, 0]),
+        (UNEVEN, (3, 1), dict(means="own", padded_sum=True), [-1, 0, -1, 0]),
+    ],
+)
+def test_weights_by_hand(logprobs, lengths, options, exponents):
     tokens = torch.arange(3) < torch.tensor(lengths)[None, :, None]  # [1, 2, 3]
     weights = covariance_weights(logprobs, SIGNS, tokens.double(), **options)
-    torch.testing.assert_close(weights[tokens].tolist(), expected, rtol=0, atol=1e-12)
+    total = 6 if "padded_sum" in options else 4
+    near(weights[tokens], total * f64(exponents).softmax(0))
     assert (weights[~tokens] == 0).all()
 
 
 def test_padded_sum_counts_the_places_of_a_group_not_of_the_batch():
     logprobs, advantages, mask = batch(21, B=5, G=6, T=20)
-    wider = [torch.nn.functional.pad(x, (0, 9)) for x in (logprobs, mask)]
-    weights = covariance_weights(wider[0], advantages, wider[1], padded_sum=True)
     expected = mask.sum(2).amax(1) * 6
-    torch.testing.assert_close(weights.sum((1, 2)), expected, rtol=1e-12, atol=0)
-    equal = covariance_weights(logprobs, 0 * advantages, mask, padded_sum=True)
-    torch.testing.assert_close(equal.sum((1, 2)), expected, rtol=1e-12, atol=0)
+    logprobs, mask = (torch.nn.functional.pad(x, (0, 9)) for x in (logprobs, mask))
+    for scale in (1, 0):  # without a contrast, too
+        weights = covariance_weights(logprobs, scale * advantages, mask, padded_sum=True)
+        near(weights.sum((1, 2)), expected, atol=1e-10)
 
 
 # ------------------------------------------------------ the released form: gradient through weights
@@ -236,14 +182,10 @@ def test_a_run_draws_anew_in_each_update(run, monkeypatch):
         assert not torch.equal(masks[first][1], masks[again][1])
 
 
-@pytest.mark.parametrize(
-    "dtype, G, T", [(torch.float32, 64, 8192), (torch.float64, 16, 512)], ids=str
-)
-def test_equal_covariances_give_ones(dtype, G, T):
+def test_equal_covariances_give_ones():
     """Also where the rounding of a long group makes them differ."""
-    logprobs = -20 - 5 * torch.rand(2, G, T, generator=torch.Generator().manual_seed(0))
-    logprobs, ones = logprobs.to(dtype), torch.ones(2, G, T, dtype=dtype)
-    advantages = torch.linspace(-1, 1, 2 * G, dtype=dtype).view(2, G)
+    logprobs = -20 - 5 * torch.rand(2, 64, 8192, generator=torch.Generator().manual_seed(0))
+    ones, advantages = torch.ones_like(logprobs), torch.linspace(-1, 1, 128).view(2, 64)
     for constant in (0.0, 0.37, 0.7):
         equal_advantages = torch.full_like(advantages, constant)
         equal_logprobs = torch.full_like(logprobs, -constant)
@@ -251,28 +193,24 @@ def test_equal_covariances_give_ones(dtype, G, T):
         assert torch.equal(covariance_weights(equal_logprobs, advantages, ones), ones)
     # two responses of one token: (x - mean)(A - mean) is (x1 - x2)(A1 - A2) / 4 for both
     pairs = logprobs[..., :2].reshape(-1, 2, 1)
-    different = torch.tensor([[0.2, -0.7]], dtype=dtype).expand(len(pairs), 2)
+    different = torch.tensor([[0.2, -0.7]]).expand(len(pairs), 2)
     assert torch.equal(covariance_weights(pairs, different, 1 + 0 * pairs), 1 + 0 * pairs)
 
 
 def test_small_spreads_are_not_taken_for_none():
-    # Scaling A by 1e-6, or shrinking the log-probs' spread to 1e-6, leaves c / std as it was.
+    """Scaling A by 1e-6, or shrinking the log-probs' spread to 1e-6, leaves c / std as it was."""
     logprobs, advantages, mask = batch(4)
     expected = plain_weights(logprobs, advantages, mask)
-    by_advantage = covariance_weights(logprobs, 1e-6 * advantages, mask)
-    by_logprob = covariance_weights(-1 + 1e-6 * logprobs, advantages, mask)
-    torch.testing.assert_close(by_advantage, expected, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(by_logprob, expected, rtol=1e-7, atol=1e-8)
+    near(covariance_weights(logprobs, 1e-6 * advantages, mask), expected, atol=1e-10)
+    near(covariance_weights(-1 + 1e-6 * logprobs, advantages, mask), expected, atol=1e-7)
 
 
 def test_far_off_covariances_do_not_underflow():
-    # Covariances 1 and 1.01 with std 0.005: both kernels are below the smallest float; their ratio
-    # is e^-402.
+    """Of 1 and 1.01 with std 0.005 both kernels are below the smallest float, e^-402 apart."""
     logprobs, advantages = mirrored([1.0, 1.01])
     weights = covariance_weights(logprobs, advantages, torch.ones_like(logprobs))
-    torch.testing.assert_close(weights[0, :, 0], torch.full((2,), 2.0).double(), rtol=1e-10, atol=0)
-    log_ratio = torch.log(weights[0, :, 1] / weights[0, :, 0])
-    torch.testing.assert_close(log_ratio, torch.full((2,), -402.0).double(), rtol=1e-10, atol=0)
+    near(weights[0, :, 0], [2, 2], atol=1e-9)
+    near((weights[0, :, 1] / weights[0, :, 0]).log(), [-402, -402], atol=1e-7)
 
 
 @pytest.mark.parametrize("garbage", [1e30, -math.inf, math.nan])
@@ -322,49 +260,29 @@ def test_wrong_shapes_and_an_unknown_centre_are_refused():
 # ------------------------------------------------------------------------------------ clip_cov_mask
 
 
-def batch_covariances(logprobs, advantages, mask):
-    """Clip-Cov's covariances, which are centred over the whole batch, as if it were one group."""
-    B, G, T = mask.shape
-    (group,) = plain_covariances(
-        logprobs.view(1, B * G, T), advantages.view(1, B * G), mask.view(1, B * G, T)
-    )
-    cov = torch.full((B * G, T), math.nan, dtype=torch.float64)
-    for _, i, t, c in group:
-        cov[i, t] = c
-    return cov.view(B, G, T)
-
-
 def test_clip_cov_draws_the_stated_number_inside_the_range():
+    """Its covariances are centred over the whole batch, as if it were one group."""
     logprobs, advantages, mask = batch(12, B=6, G=8, T=500)
-    keep = clip_cov_mask(
-        logprobs, advantages, mask, 0.01, generator=torch.Generator().manual_seed(0)
-    )
+    generator = torch.Generator().manual_seed(0)
+    keep = clip_cov_mask(logprobs, advantages, mask, 0.01, generator=generator)
     dropped = (mask == 1) & (keep == 0)
-    cov = batch_covariances(logprobs, advantages, mask)
-    assert dropped.sum() == math.floor(0.01 * mask.sum()) > 50
-    assert ((cov[dropped] > 1) & (cov[dropped] < 5)).all()
+    as_one = logprobs.flatten(0, 1)[None], advantages.view(1, -1), mask.flatten(0, 1)[None]
+    (cov,) = plain_covariances(*as_one)
+    drawn = cov[dropped[mask == 1]]
+    assert len(drawn) == math.floor(0.01 * mask.sum()) > 50
+    assert ((drawn > 1) & (drawn < 5)).all()
     assert torch.equal(keep, mask * ~dropped)  # 0 off the mask, 1 on every other token
 
 
 def test_clip_cov_range_is_open_and_counts_over_the_batch():
-    # Covariances 1, 5, 2, 3, 0 in both responses: only 2 and 3 lie inside (1, 5).
+    """Covariances 1, 5, 2, 3, 0 in both responses: only 2 and 3 lie inside (1, 5)."""
     logprobs, advantages = mirrored([1.0, 5.0, 2.0, 3.0, 0.0])
     ones = torch.ones_like(logprobs)
-    expected = torch.tensor([[[1.0, 1, 0, 0, 1]] * 2], dtype=torch.float64)
+    expected = f64([[[1, 1, 0, 0, 1]] * 2])
     assert torch.equal(clip_cov_mask(logprobs, advantages, ones, fraction=1.0), expected)
     # 0.3 of all 10 tokens is 3 (0.3 of the 4 eligible ones would be 1).
     assert (clip_cov_mask(logprobs, advantages, ones, fraction=0.3) == 0).sum() == 3
     assert torch.equal(clip_cov_mask(logprobs, advantages, ones), ones)  # floor(2e-4 * 10) = 0
-
-
-def test_clip_cov_is_centred_over_the_batch():
-    # Group means would leave A = 0 in both groups; over the batch the covariances are +-2.
-    logprobs = torch.tensor([[[-1.0, -5.0]], [[-1.0, -5.0]]], dtype=torch.float64)
-    advantages = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
-    expected = torch.tensor([[[0.0, 1.0]], [[1.0, 0.0]]], dtype=torch.float64)
-    assert torch.equal(
-        clip_cov_mask(logprobs, advantages, torch.ones(2, 1, 2), fraction=1.0), expected
-    )
 
 
 def test_clip_cov_without_eligible_tokens_keeps_all():
@@ -388,21 +306,20 @@ def test_clip_cov_reaches_every_eligible_token_by_its_own_generator():
 # ---------------------------------------------------------------------------- covariance_statistics
 
 
-@pytest.mark.parametrize("means, T", [("tokens", 7), ("tokens", 400), ("responses", 7), ("own", 7)])
+@pytest.mark.parametrize("means, T", [("tokens", 400), ("responses", 7), ("own", 7)])
 def test_statistics_equal_the_plain_loops(means, T):
     logprobs, advantages, mask = batch(14, T=T)
     weights = covariance_weights(logprobs, advantages, mask, means)
-    groups = plain_covariances(logprobs, advantages, mask, means)
-    cov = [cell[3] for group in groups for cell in group]
+    cov = torch.cat(plain_covariances(logprobs, advantages, mask, means)).tolist()
     expected = {}
     for name, side in (
         ("positive", [c for c in cov if c > 0]),
         ("negative", [c for c in cov if c < 0]),
     ):
         side.sort(key=abs, reverse=True)
-        for percent, label in ((0.01, "0.01"), (1, "1"), (20, "20"), (40, "40"), (100, "100")):
+        for percent in (0.01, 1, 20, 40, 100):
             k = math.ceil(len(side) * percent / 100 - 1e-9)
-            expected[f"covariance_{name}_top_{label}%"] = side[k - 1]
+            expected[f"covariance_{name}_top_{percent}%"] = side[k - 1]
     sizes = sorted(map(abs, cov), reverse=True)
     largest = sizes[: math.ceil(len(sizes) / 100)]
     expected["covariance_top_1%_share"] = math.fsum(largest) / math.fsum(sizes)
@@ -420,23 +337,6 @@ def test_what_is_logged_has_the_means_of_the_weights(means):
     rollout = SimpleNamespace(old_logprobs=logprobs.flatten(0, 1), mask=mask.flatten(0, 1))
     found = cwgrpo.covariance_metrics(rollout, advantages.view(-1, 1), rollout.mask, config)
     assert found == covariance_statistics(logprobs, advantages, mask, mask, means)
-
-
-def test_statistics_hand_case():
-    # Covariances 4, 1, -3, each twice: the top 0.01, 1, 20, 40, 100% of 4 positive tokens are 1, 1,
-    # 1, 2, 4.
-    logprobs, advantages = mirrored([4.0, 1.0, -3.0])
-    ones = torch.ones_like(logprobs)
-    statistics = covariance_statistics(logprobs, advantages, ones, ones)
-    shares = ("0.01", "1", "20", "40", "100")
-    assert [statistics[f"covariance_positive_top_{p}%"] for p in shares] == [4, 4, 4, 4, 1]
-    assert [statistics[f"covariance_negative_top_{p}%"] for p in shares] == [-3] * 5
-    # one token of six
-    assert statistics["covariance_top_1%_share"] == pytest.approx(4 / 16, abs=1e-15)
-    assert statistics["effective_tokens"] == 6
-    one = torch.zeros_like(ones)
-    one[0, 1, 2] = 6
-    assert covariance_statistics(logprobs, advantages, ones, one)["effective_tokens"] == 1
 
 
 def test_statistics_without_covariances_are_zero():
@@ -490,21 +390,15 @@ WELL_FORMED = "<think>9*5=45</think><answer>3+9*5</answer>"
     "text, as_asked, as_worded",
     [  # by the prompt of App. B, and by "properly matched <think> tags" of App. C
         (WELL_FORMED, 1, 1),
-        (f"  {WELL_FORMED}\n", 1, 1),
-        ("<think>a\nb</think>\n\n<answer>c\nd</answer>", 1, 1),
+        (" <think>a\nb</think>\n\n<answer>c\nd</answer>\n", 1, 1),
         ("", 0, 0),
-        ("<answer>3+9*5</answer>", 0, 0),
         (f"So {WELL_FORMED}", 0, 1),
         (f"{WELL_FORMED} so", 0, 1),
         ("<think>a</think> so <answer>b</answer>", 0, 1),
-        ("<think>a<answer>b</answer></think>", 0, 1),
         (f"{WELL_FORMED}{WELL_FORMED}", 0, 1),
         ("<think>a</think><answer>b</answer><answer>c</answer>", 0, 1),
-        ("<think>a</think><answer>b", 0, 1),
         ("a\n</think>\nThe answer is 3.", 0, 0),
-        ("<think>a, without an end", 0, 0),
         ("</think>a<think>", 0, 0),
-        ("<think>a</think></think>", 0, 0),
         ("<think><think>a</think></think>", 0, 0),
     ],
 )

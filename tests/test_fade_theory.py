@@ -7,7 +7,7 @@ from rlvr.baselines.statistics import fit_pass_at_k, rank1_statistics
 import numpy as np
 import pytest
 import torch
-from groups import binomial, every_group, near
+from groups import binomial, every_group, f64, near
 
 from fade import POLICY_WEIGHTS, gradient_mass
 
@@ -54,17 +54,8 @@ def weights_of(G, alpha):
     return gradient_mass(POLICY_WEIGHTS["scaled_power"](rewards, alpha), rewards)[0]
 
 
-@pytest.mark.parametrize("alpha", [1.0, 2.0, 3.0])
-def test_equation_27_the_peak_is_that_of_grpo_without_std(alpha):
-    """1/4, at p = 1 / (1 + alpha), which is 1/2, 1/3 and 1/4: all among k / 12."""
-    weights = weights_of(12, alpha)
-    assert weights.max().item() == pytest.approx(1 / 4, abs=1e-14)
-    assert weights.argmax().item() == 12 / (1 + alpha)
-
-
-@pytest.mark.parametrize("alpha", [1.0, 2.0, 3.0])
-@pytest.mark.parametrize("p", [0.2, 0.45, 0.7])
-def test_equations_28_to_31_the_noise_of_the_weight(alpha, p):
+@pytest.mark.parametrize("p, alpha", [(0.2, 1.0), (0.45, 3.0), (0.7, 2.0)])
+def test_equations_28_to_31_the_noise_of_the_weight(p, alpha):
     """Var w(k/G) over the binomial, G times: Eq. 30 to first order in 1/G, and Eq. 31 over w^2."""
     C = (1 + alpha) ** (1 + alpha) / (4 * alpha**alpha)
     printed = C**2 * p * (1 - p) ** (2 * alpha - 1) * (1 - (1 + alpha) * p) ** 2
@@ -105,18 +96,11 @@ def signal_to_noise(weight, signal, noise):
     return (weight * signal).mean() ** 2 / (weight**2 * noise).mean()
 
 
-@pytest.mark.parametrize(
-    "G, c, printed",
-    [
-        (None, 0.0, 1.0),
-        (None, 0.5, 1.2),
-        (None, 1.0, 1.45),
-        (8, 0.5, 1.05),
-        (8, 1.0, 1.25),
-        (16, 0.5, 1.05),
-        (16, 1.0, 1.25),
-    ],
-)
+KNOWN = [(None, 0.0, 1.0), (None, 0.5, 1.2), (None, 1.0, 1.45)]
+ESTIMATED = [(8, 0.5, 1.05), (8, 1.0, 1.25), (16, 0.5, 1.05), (16, 1.0, 1.25)]
+
+
+@pytest.mark.parametrize("G, c, printed", [*KNOWN, *ESTIMATED])
 def test_section_14_1_the_best_alpha(G, c, printed):
     """The alphas that the paper prints for s = e^(-c p), with known and with estimated weights.
 
@@ -172,11 +156,8 @@ def test_kishs_effective_sample_size():
 # The change of the output head (4.2 and 15), and the fit to pass@k (section 12)
 
 
-F64 = torch.float64
-
-
 def random(*shape, seed=0):
-    return torch.randn(*shape, dtype=F64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def decomposition(atoms=6, V=9, d=7, seed=0):
@@ -194,7 +175,7 @@ def test_proposition_15_1(seed):
     A, v, h, G, u1, alpha, h_perp = decomposition(seed=100 * seed)
     signal = (A * alpha).unsqueeze(1) * v  # [atoms, V]
     residual = torch.einsum("i,iv,id->ivd", A, v, h_perp)  # [atoms, V, d]
-    near((h_perp @ u1), torch.zeros(6), atol=1e-13)
+    near(h_perp @ u1, torch.zeros(6), atol=1e-13)
     # M_1 and M_2 of any sample are orthogonal, so that their energies add up: here 20 draws
     drawn = torch.randint(6, (20,), generator=torch.Generator().manual_seed(seed))
     M1, M2 = torch.outer(signal[drawn].sum(0), u1), residual[drawn].sum(0)
@@ -210,7 +191,7 @@ def test_proposition_15_1(seed):
     # larger and larger samples come near it, under the bound of Weyl's inequality at any size
     for N, tolerance in ((1_000, 0.1), (100_000, 0.01), (4_000_000, 0.0015)):
         drawn = torch.randint(6, (N,), generator=torch.Generator().manual_seed(seed))
-        W = torch.einsum("i,i,iv,id->vd", drawn.bincount(minlength=6).to(F64) / N, A, v, h)
+        W = torch.einsum("i,i,iv,id->vd", drawn.bincount(minlength=6).double() / N, A, v, h)
         assert rank1_statistics(W)["r1"] == pytest.approx(limit, abs=tolerance)
         assert (torch.linalg.svdvals(W)[0] - torch.linalg.svdvals(G)[0]).abs() <= (W - G).norm()
 
@@ -241,29 +222,23 @@ def test_corollary_15_3_a_shared_direction_accumulates_to_rank_one():
     assert rank1_statistics(steps.sum(0))["r1"] == pytest.approx(1, abs=1e-12)
 
 
-@pytest.mark.parametrize("n, srank", [(10, 10), (250, 248)])
-def test_rank1_statistics_of_an_orthogonal_matrix(n, srank):
-    """All singular values are equal: r1 = 1 / n, ratio 1, srank = ceil(0.99 n)."""
-    out = rank1_statistics(torch.linalg.qr(random(n, n)).Q)
-    assert out == {"r1": pytest.approx(1 / n), "ratio": pytest.approx(1), "srank": srank}
-
-
 def test_rank1_statistics_by_hand():
     """s = 80, 20, 16, 4: 120 x 0.99 = 118.8 takes all four.
 
-    s = 100, 99, 1: 200 x 0.99 = 198 takes two.
+    s = 100, 99, 1: 200 x 0.99 = 198 takes two. 250 equal ones: 248.
     """
     turn, tilt = torch.linalg.qr(random(6, 6)).Q[:, :4], torch.linalg.qr(random(4, 4, seed=1)).Q
-    weight = turn @ torch.diag(torch.tensor([80.0, 20.0, 16.0, 4.0], dtype=F64)) @ tilt
-    four = {
-        "r1": pytest.approx(6400 / 7072, abs=1e-12),
-        "ratio": pytest.approx(4, abs=1e-12),
-        "srank": 4,
-    }
-    assert rank1_statistics(weight) == four and rank1_statistics(weight.T) == four
-    assert rank1_statistics(-weight * 1e-200) == four  # squares of 1e-200 are 0 in float64
-    out = rank1_statistics(torch.diag(torch.tensor([99.0, 1.0, 100.0])))
-    assert out == {"r1": pytest.approx(10000 / 19802), "ratio": pytest.approx(100 / 99), "srank": 2}
+    four = turn @ torch.diag(f64([80, 20, 16, 4])) @ tilt
+    equal = torch.linalg.qr(random(250, 250)).Q
+    for weight, r1, ratio, srank in (
+        (four, 6400 / 7072, 4, 4),
+        (four.T, 6400 / 7072, 4, 4),
+        (-four * 1e-200, 6400 / 7072, 4, 4),  # squares of 1e-200 are 0 in float64
+        (torch.diag(torch.tensor([99.0, 1.0, 100.0])), 10000 / 19802, 100 / 99, 2),
+        (equal, 1 / 250, 1, 248),
+    ):
+        expected = {"r1": pytest.approx(r1), "ratio": pytest.approx(ratio), "srank": srank}
+        assert rank1_statistics(weight) == expected
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-25], ids=["as large", "squares underflow in float32"])
@@ -272,10 +247,8 @@ def test_rank1_statistics_of_a_large_head(monkeypatch, scale):
 
     The head's change is one strong direction, some weaker ones and noise, in float32 as in a run.
     """
-    sizes = torch.tensor([10.0, 3.0, 2.0, 1.0], dtype=F64)
-    strong = (
-        torch.linalg.qr(random(9000, 4)).Q * sizes @ torch.linalg.qr(random(512, 4, seed=1)).Q.T
-    )
+    left, right = torch.linalg.qr(random(9000, 4)).Q, torch.linalg.qr(random(512, 4, seed=1)).Q
+    strong = left * f64([10, 3, 2, 1]) @ right.T
     weight = ((strong + 1e-4 * random(9000, 512, seed=2)) * scale).float()
     s = torch.linalg.svdvals(weight.double())
     srank = next(k for k in range(1, 513) if s[:k].sum() >= 0.99 * s.sum())
@@ -294,12 +267,10 @@ def test_rank1_statistics_of_a_large_head(monkeypatch, scale):
 
 
 @pytest.mark.parametrize("a, b, c", [(1.5, 0.6, 0.7), (0.3, 1.2, -0.5), (4.0, 0.3, 20.0)])
-def test_it_finds_the_curve_again(a, b, c):
+def test_fit_pass_at_k_finds_the_curve_again(a, b, c):
+    """If there are three points between 0 and 1."""
     ks = [2**i for i in range(9)]
     fit = fit_pass_at_k(ks, [math.exp(-a * (k + c) ** -b) for k in ks])
     assert [fit["fit_a"], fit["fit_b"]] == pytest.approx([a, b], rel=0.05)
     assert fit["fit_c"] == pytest.approx(c, rel=0.05, abs=0.05)
-
-
-def test_it_needs_three_points_between_0_and_1():
     assert fit_pass_at_k([1, 2, 4, 8], [0.0, 0.5, 0.7, 1.0]) == {}

@@ -10,6 +10,7 @@ import math
 
 import pytest
 import torch
+from groups import f64, near
 
 import common
 from grpo import grpo_advantage, negative_only
@@ -32,27 +33,23 @@ BANDITS = [
 ]
 
 
-def tensor(values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
 def test_remark_1_supervised_learning_with_a_weight():
     # On right answers alone, with A = 1 and a ratio of 1, GRPO's gradient is that of the mean
     # log-prob of a response's tokens; A weighs it (Eq. 2, A-GRAE Eq. 4).
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(3, 4, 6, generator=generator, dtype=torch.float64, requires_grad=True)
     tokens = torch.randint(6, (3, 4, 1), generator=generator)
-    mask = tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
+    mask = f64([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
     logprobs = logits.log_softmax(-1).gather(-1, tokens)[..., 0]
     of_responses = (logprobs * mask).sum(1) / mask.sum(1)
-    for advantages in (torch.ones(3).double(), tensor([0.5, -2.0, 1.5])):
+    for advantages in (torch.ones(3).double(), f64([0.5, -2.0, 1.5])):
         weights = common.token_weights(mask, "sequence")
         old = logprobs.detach()
         loss, _ = common.ppo_clip_loss(logprobs, old, advantages[:, None], mask, weights)
         supervised = -(advantages * of_responses).mean()
         (found,) = torch.autograd.grad(loss, logits, retain_graph=True)
         (expected,) = torch.autograd.grad(supervised, logits, retain_graph=True)
-        close(found, expected)
+        near(found, expected)
 
 
 def all_groups(z, G):
@@ -68,7 +65,7 @@ def algorithm_1(z, actions, advantages):
     for action, advantage in zip(actions.tolist(), advantages.tolist(), strict=True):
         for u in range(len(pi)):
             g[u] += ((1 - pi[u]) if u == action else -pi[u]) * advantage
-    return ETA * tensor(g) / len(actions)
+    return ETA * f64(g) / len(actions)
 
 
 def theorem_1(z, advantage):
@@ -85,23 +82,19 @@ def expected_update(z, groups, probability, advantages):
     return (probability[:, None] * updates).sum(0)
 
 
-def close(actual, expected, atol=1e-12):
-    torch.testing.assert_close(actual, expected, rtol=0, atol=atol)
-
-
 # ------------------------------------------------------------------------------------------ Lemma 1
 
 
 @pytest.mark.parametrize("advantage", [0.7, -1.3])
 @pytest.mark.parametrize("sampled", range(4))
 def test_lemma_1_against_autograd(sampled, advantage):
-    z = tensor([0.3, -0.2, 1.1, -2.0]).requires_grad_()
+    z = f64([0.3, -0.2, 1.1, -2.0]).requires_grad_()
     (advantage * z.log_softmax(0)[sampled]).backward()
     pi = z.detach().softmax(0)
     expected = -ETA * advantage * pi  # dz_u for u != sampled
     expected[sampled] = ETA * advantage * (1 - pi[sampled])
-    close(ETA * z.grad, expected)
-    close(algorithm_1(z.detach(), torch.tensor([sampled]), tensor([advantage])), expected)
+    near(ETA * z.grad, expected)
+    near(algorithm_1(z.detach(), torch.tensor([sampled]), f64([advantage])), expected)
 
 
 # ---------------------------------------------------------------------------------------- Theorem 1
@@ -110,9 +103,9 @@ def test_lemma_1_against_autograd(sampled, advantage):
 @pytest.mark.parametrize("z, r, G", BANDITS)
 def test_theorem_1_for_an_advantage_of_the_action_alone(z, r, G):
     # The case the proof treats: A is a fixed function of the action, whatever else is in the group.
-    z, advantage = tensor(z), tensor(r) - 0.37
+    z, advantage = f64(z), f64(r) - 0.37
     groups, probability = all_groups(z, G)
-    close(expected_update(z, groups, probability, advantage[groups]), theorem_1(z, advantage))
+    near(expected_update(z, groups, probability, advantage[groups]), theorem_1(z, advantage))
 
 
 @pytest.mark.parametrize("z, r, G", BANDITS)
@@ -120,15 +113,15 @@ def test_theorem_1_is_the_exact_policy_gradient(z, r, G):
     # Subtracting the mean of a group that contains the sample itself costs a factor (G - 1) / G,
     # which the theorem leaves out: with it, the update is the gradient of the expected reward, got
     # here by autograd.
-    z, r = tensor(z).requires_grad_(), tensor(r)
+    z, r = f64(z).requires_grad_(), f64(r)
     (z.softmax(0) * r).sum().backward()
     z, gradient = z.detach(), z.grad
     groups, probability = all_groups(z, G)
     update = expected_update(z, groups, probability, grpo_advantage(r[groups], scale_rewards=False))
-    close(update, ETA * (G - 1) / G * gradient)
-    close(update, (G - 1) / G * theorem_1(z, r))
+    near(update, ETA * (G - 1) / G * gradient)
+    near(update, (G - 1) / G * theorem_1(z, r))
     baseline = (z.softmax(0) * r).sum()  # none changes it
-    close(update, (G - 1) / G * theorem_1(z, r - baseline))
+    near(update, (G - 1) / G * theorem_1(z, r - baseline))
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)
@@ -136,7 +129,7 @@ def test_theorem_1_is_the_exact_policy_gradient(z, r, G):
 def test_theorem_1_for_advantages_of_the_group(z, r, G, name):
     # A group-relative advantage depends on the other samples too. The theorem still holds once A_v
     # is read as the expected advantage of action v: computed from the other G - 1 samples alone.
-    z, r = tensor(z), tensor(r)
+    z, r = f64(z), f64(r)
     advantage = []
     others, chance = all_groups(z, G - 1)
     for v in range(len(z)):
@@ -144,7 +137,7 @@ def test_theorem_1_for_advantages_of_the_group(z, r, G, name):
         advantage.append((chance * ADVANTAGES[name](rewards)[:, 0]).sum())
     groups, probability = all_groups(z, G)
     update = expected_update(z, groups, probability, ADVANTAGES[name](r[groups]))
-    close(update, theorem_1(z, torch.stack(advantage)))
+    near(update, theorem_1(z, torch.stack(advantage)))
     assert update.abs().max() > 1e-3
 
 
@@ -153,19 +146,19 @@ def test_theorem_1_for_advantages_of_the_group(z, r, G, name):
 def test_best_action_gains_and_worst_action_loses(z, r, G, name):
     # Appendix C.4: the expected logit of the best action never falls, and that of the worst one
     # falls.
-    z, r = tensor(z), tensor(r)
+    z, r = f64(z), f64(r)
     groups, probability = all_groups(z, G)
     update = expected_update(z, groups, probability, ADVANTAGES[name](r[groups]))
     assert update[r.argmax()] > 0 > update[r.argmin()]
-    close(update.sum(), tensor(0.0))
+    near(update.sum(), f64(0.0))
 
 
 def test_unlikely_actions_hardly_move():
     # Remark 3: pi_v -> 0 gives dz_v -> 0, in proportion. With z_2 -> -inf and G = 2, dz_2 / pi_2
     # tends to eta/2 times r_2 - mean r over the other two.
-    r = tensor([0.6, 1.0, 0.0])
+    r = f64([0.6, 1.0, 0.0])
     for rare in (-10.0, -14.0, -18.0):
-        z = tensor([0.0, rare, 0.0])
+        z = f64([0.0, rare, 0.0])
         groups, probability = all_groups(z, 2)
         update = expected_update(z, groups, probability, ADVANTAGES["dr_grpo"](r[groups]))
         ratio = update[1] / z.softmax(0)[1]
@@ -176,10 +169,10 @@ def test_unlikely_actions_hardly_move():
 def test_the_two_stages():
     # Remark 3: first a1 (likely, r 0.6) gains and the best action a2 hardly moves; once a1
     # dominates and the bad a3 is gone, a1 is the relatively negative action and a2 gains.
-    r = tensor([0.6, 1.0, 0.0])
+    r = f64([0.6, 1.0, 0.0])
     pi = {
-        "exploitation": tensor([0.495, 0.01, 0.495]),
-        "exploration": tensor([0.95, 0.0499, 0.0001]),
+        "exploitation": f64([0.495, 0.01, 0.495]),
+        "exploration": f64([0.95, 0.0499, 0.0001]),
     }
     update = {}
     for stage, p in pi.items():
@@ -199,15 +192,15 @@ def test_grpo_cannot_move_unsampled_logits_but_negative_only_raises_them(actions
     # Lemma 1 summed over a group: an unsampled u gets -eta pi_u mean A. GRPO's advantages sum to 0,
     # so it gets nothing; the negative ones alone raise it by eta pi_u mean |A|, in proportion to
     # its probability.
-    z, r = tensor([0.3, -0.2, 1.1, -2.0, 0.0]), tensor([0.0, 1.0, 0.5, 0.8, 0.2])
+    z, r = f64([0.3, -0.2, 1.1, -2.0, 0.0]), f64([0.0, 1.0, 0.5, 0.8, 0.2])
     actions = torch.tensor(actions)
     unsampled = [u for u in range(len(z)) if u not in actions]
     advantages = grpo_advantage(r[actions][None])[0]
-    close(algorithm_1(z, actions, advantages)[unsampled], torch.zeros(len(unsampled)).double())
+    near(algorithm_1(z, actions, advantages)[unsampled], torch.zeros(len(unsampled)).double())
     update = algorithm_1(z, actions, negative_only(advantages[None])[0])
     size = advantages[advantages < 0].abs().sum() / len(actions)
     assert size > 0.1
-    close(update[unsampled], ETA * size * z.softmax(0)[unsampled])
+    near(update[unsampled], ETA * size * z.softmax(0)[unsampled])
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -216,7 +209,7 @@ def test_logit_directions_of_remark_2(sign):
     generator = torch.Generator().manual_seed(0)
     for _ in range(100):
         z = 3 * torch.randn(5, generator=generator, dtype=torch.float64)
-        step = sign * algorithm_1(z, torch.tensor([2]), tensor([sign]))
+        step = sign * algorithm_1(z, torch.tensor([2]), f64([sign]))
         assert step[2] > 0 and (step[[0, 1, 3, 4]] < 0).all()
 
 
@@ -227,11 +220,11 @@ def test_log_probability_slope_of_one_negative_sample():
     for _ in range(20):
         z = 2 * torch.randn(5, generator=generator, dtype=torch.float64)
         pi, v = z.softmax(0), 3
-        direction = algorithm_1(z, torch.tensor([v]), tensor([-0.8])) / ETA
+        direction = algorithm_1(z, torch.tensor([v]), f64([-0.8])) / ETA
         slope = torch.autograd.functional.jvp(lambda x: x.log_softmax(0), z, direction)[1]
         expected = 0.8 * (pi + pi[v] - (pi**2).sum())
         expected[v] = -0.8 * (1 - 2 * pi[v] + (pi**2).sum())
-        close(slope, expected)
+        near(slope, expected)
         assert slope[v] < 0
 
 
@@ -242,7 +235,7 @@ def test_suppressing_the_likeliest_action_raises_all_the_others():
     for _ in range(100):
         z = 2 * torch.randn(5, generator=generator, dtype=torch.float64)
         v = z.argmax()
-        after = z + 1e-3 * algorithm_1(z, v[None], tensor([-1.0]))
+        after = z + 1e-3 * algorithm_1(z, v[None], f64([-1.0]))
         gain = after.log_softmax(0) - z.log_softmax(0)
         others = [u for u in z.argsort().tolist() if u != v]
         assert gain[v] < 0 and (gain[others] > 0).all()
@@ -252,8 +245,8 @@ def test_suppressing_the_likeliest_action_raises_all_the_others():
 def test_suppressing_a_rare_action_lowers_other_rare_actions():
     # Remark 2 says that a negative advantage raises the probability of the others. It raises their
     # logits; but the dominant action's rises most, and takes the mass of the rare ones with it.
-    pi = tensor([0.90, 0.06, 0.04])
-    step = algorithm_1(pi.log(), torch.tensor([2]), tensor([-1.0]))
+    pi = f64([0.90, 0.06, 0.04])
+    step = algorithm_1(pi.log(), torch.tensor([2]), f64([-1.0]))
     after = (pi.log() + step).softmax(0)
     assert step[0] > step[1] > 0 > step[2]
     assert after[0] > pi[0] and after[1] < pi[1] and after[2] < pi[2]

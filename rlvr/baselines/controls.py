@@ -40,15 +40,14 @@ def w_reinforce_advantage(rewards, success_weight=0.1):
     return torch.full_like(rewards, -1.0).masked_fill(rewards == 1, success_weight)
 
 
-def grpo_lead_advantage(rewards, lengths, length_penalty=0.05, low=0.4, high=1.5, middle=0.75):
+def grpo_lead_advantage(rewards, lengths):
     """GRPO-LEAD (Table 2): short or rare successes count more, and so do rare failures.
 
     A group that is all right has a gradient, too, wherever lengths differ, be it by a token.
     rewards [B, G] in {0, 1} and lengths [B, G], in tokens -> [B, G]. With z the standardised length
-    among the group's successes, a success is worth exp(-length_penalty z) and a failure -1. A is
-    GRPO's advantage of these values. With p the success rate it is A w(p) where A > 0 and
-    A w(1 - p) elsewhere, where w falls from high to low around the success rate `middle`:
-    w(p) = low + (high - low) / (1 + exp(10 (p - middle))).
+    among the group's successes, a success is worth exp(-0.05 z) and a failure -1. A is GRPO's
+    advantage of these values. With p the success rate it is A w(p) where A > 0 and A w(1 - p)
+    elsewhere, where w(p) = 0.4 + 1.1 / (1 + exp(10 (p - 0.75))).
     """
     success = rewards == 1  # [B, G]
     count = success.sum(1, keepdim=True).clamp(min=1)  # [B, 1]
@@ -56,7 +55,7 @@ def grpo_lead_advantage(rewards, lengths, length_penalty=0.05, low=0.4, high=1.5
     longer = torch.where(success, lengths - mean_length, 0)  # [B, G]
     spread = (longer.square().sum(1, keepdim=True) / count).sqrt()  # [B, 1]
     z = longer / torch.where(spread > 0, spread, 1)  # [B, G], 0 where all are equally long
-    value = torch.where(success, (-length_penalty * z).exp(), -1).to(rewards.dtype)  # [B, G]
+    value = torch.where(success, (-0.05 * z).exp(), -1).to(rewards.dtype)  # [B, G]
 
     std = value.std(1, keepdim=True, correction=0)  # [B, 1]
     mixed = value.amax(1, keepdim=True) > value.amin(1, keepdim=True)  # [B, 1]
@@ -64,8 +63,8 @@ def grpo_lead_advantage(rewards, lengths, length_penalty=0.05, low=0.4, high=1.5
     advantages = torch.where(mixed, advantages, 0)  # [B, G]
 
     p = rewards.mean(1, keepdim=True)  # [B, 1]
-    of_success = low + (high - low) * torch.sigmoid(10 * (middle - p))  # [B, 1], w(p)
-    of_failure = low + (high - low) * torch.sigmoid(10 * (middle - 1 + p))  # [B, 1], w(1 - p)
+    of_success = 0.4 + 1.1 * torch.sigmoid(10 * (0.75 - p))  # [B, 1], w(p)
+    of_failure = 0.4 + 1.1 * torch.sigmoid(10 * (p - 0.25))  # [B, 1], w(1 - p)
     return advantages * torch.where(advantages > 0, of_success, of_failure)
 
 
@@ -87,8 +86,7 @@ def clip_cov_mask(logprobs, advantages, mask, fraction=2e-4, low=1.0, high=5.0, 
     # over the whole batch, [B, G, T]
     cov = (logprobs - logprobs[tokens].mean()) * (adv - adv[tokens].mean())
     eligible = (tokens & (cov > low) & (cov < high)).flatten().nonzero().squeeze(-1)  # [n]
-    device = generator.device if generator else None
-    order = torch.randperm(len(eligible), generator=generator, device=device)
+    order = torch.randperm(len(eligible), generator=generator)  # the generator is the CPU's
     drawn = eligible[order.to(eligible.device)][: int(fraction * tokens.sum().item())]
     keep = tokens.to(logprobs.dtype).flatten()  # [B * G * T]
     keep[drawn] = 0

@@ -22,9 +22,8 @@ def mean(rewards):
 
 def grpo(rewards):
     """(r - r_mean) / std; 0 where all rewards are equal. Mass sqrt(p q)."""
-    mixed = rewards.amax(1, keepdim=True) > rewards.amin(1, keepdim=True)  # [B, 1]
     std = rewards.std(1, correction=0, keepdim=True)  # [B, 1]
-    return torch.where(mixed, (rewards - rewards.mean(1, keepdim=True)) / std, 0.0)
+    return torch.where(std > 0, (rewards - rewards.mean(1, keepdim=True)) / std, 0.0)
 
 
 def skew_r(rewards):
@@ -53,12 +52,11 @@ def maxrl(rewards):
 
 
 def pass_k(rewards):
-    """1 for the only success of its group, else 0: the best reward less the second best, k = G.
+    """1 for the only success of its group, else 0: pass@k with k = G.
 
     Masses 1 / G and 0 with one success, else 0; over many groups p q^(G-1), p the policy's own.
     """
-    second = rewards.topk(2, 1).values[:, 1:]  # [B, 1]
-    return (rewards - second).clamp(min=0)
+    return rewards * (rewards.sum(1, keepdim=True) == 1)
 
 
 def analytic_pass_k(rewards, k, mix=False):
@@ -106,13 +104,11 @@ def shifted(rewards, delta=0.01):
 def quantile(rewards, tau):
     """r less 0 where p <= tau, and less 1 where p > tau (8.6).
 
-    Only for tau = 1/2 is that the group's tau-quantile. Of other rewards it is r less the smallest
-    one that at most a share tau of the group exceeds. Masses p and 0 where p <= tau, else 0 and q.
+    Only for tau = 1/2 is that the group's tau-quantile. Masses p and 0 where p <= tau, else 0 and
+    q.
     """
-    better = rewards[:, None] > rewards[:, :, None]  # [B, G, G]: is completion j better than i?
-    share_better = better.to(rewards).mean(2)  # [B, G]
-    candidates = rewards.masked_fill(share_better > tau, torch.inf)  # [B, G]
-    return rewards - candidates.amin(1, keepdim=True)
+    baseline = rewards.mean(1, keepdim=True) > tau  # [B, 1]
+    return rewards - baseline.to(rewards)
 
 
 def median(rewards):
@@ -128,10 +124,9 @@ def binary_contrastive(rewards):
 
 def power_norm(rewards, gamma):
     """(r - r_mean) / variance^gamma; 0 where all rewards are equal. Mass (p q)^(1 - gamma)."""
-    mixed = rewards.amax(1, keepdim=True) > rewards.amin(1, keepdim=True)  # [B, 1]
     variance = rewards.var(1, correction=0, keepdim=True)  # [B, 1]
-    centred = rewards - rewards.mean(1, keepdim=True)
-    return torch.where(mixed, centred / variance**gamma, 0.0)
+    centred = rewards - rewards.mean(1, keepdim=True)  # [B, G]
+    return torch.where(variance > 0, centred / variance**gamma, 0.0)
 
 
 def softmax(rewards, beta):

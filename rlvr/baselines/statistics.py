@@ -1,7 +1,4 @@
-"""How a weight matrix has changed.
-
-The shifted power law of pass@k.
-"""
+"""How a weight matrix has changed, the power law of pass@k, and the covariances of CW-GRPO."""
 
 import numpy as np
 import torch
