@@ -22,6 +22,7 @@ import rlvr.policy.tiny
 import rlvr.training.checkpoints
 import rlvr.training.run
 from rlvr.flags.run_folders import checkpoints_of, step_of
+from rlvr.policy.saving import save_folder
 
 import pytest
 import safetensors.torch
@@ -245,12 +246,18 @@ DAMAGES = {
 }
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_seen(straight, tmp_path, damage):
+    shutil.copytree(straight / "checkpoint-3", tmp_path / "checkpoint-3")
+    DAMAGES[damage](tmp_path / "checkpoint-3")
+    assert not rlvr.machine.folders.is_whole(tmp_path / "checkpoint-3")
+
+
 @pytest.mark.parametrize(
     "damages, given, goes_on_from",
     [
-        *(({3: damage}, "run", 2) for damage in DAMAGES),
+        ({2: "flipped", 3: "cut"}, "run", 1),
         ({9: "empty"}, "run", 3),
-        ({2: "flipped", 3: "flipped"}, "run", 1),
         ({3: "cut"}, "run/checkpoint-2", 2),
         ({3: "flipped"}, "run/checkpoint-3", None),
         ({1: "flipped", 2: "cut", 3: "empty"}, "run", None),
@@ -258,7 +265,7 @@ DAMAGES = {
     ids=str,
 )
 def test_a_damaged_checkpoint(resume, straight, damages, given, goes_on_from):
-    """It gives way to the one before it, and is put aside with all that it holds.
+    """It gives way to the one before it, and is put aside with the logs as they were.
 
     Where it was asked for by name, or all are damaged, the run is refused and left as it was.
     """
@@ -272,56 +279,46 @@ def test_a_damaged_checkpoint(resume, straight, damages, given, goes_on_from):
         assert tree("run") == before
         return
     assert result.code == 0, result.err
-    told = [line for line in result.out.splitlines() if "damaged" in line]
     tried = sorted(damages)[::-1] if given == "run" else []
-    assert told == [f"run/checkpoint-{step} is damaged" for step in tried]
+    assert re.findall(r"checkpoint-(\d) is damaged", result.out) == [str(step) for step in tried]
     assert printed_steps(result) == [*range(goes_on_from + 1, 4)]
     assert_same_end("run", straight)
     for step in damages:
         (aside,) = Path("run").glob(f"before-*-checkpoint-{step}")
-        held = {name: part for name, part in before.items() if f"checkpoint-{step}/" in name}
-        assert [*tree(aside).values()] == [*held.values()]
         started = aside.name.removesuffix(f"-checkpoint-{step}")
-        assert steps("run")[-1] == Path(f"run/metrics.{started}").read_text().count("\n") == 3
+        assert Path(f"run/metrics.{started}").read_text().count("\n") == 3
 
 
 # -------------------------------------------------------------------------------------- full disks
 
 
 @pytest.mark.parametrize(
-    "name, step, limit, message, saved",
+    "name, limit, file",
     [
-        ("end_step", 2, 200_000, "cannot write run/checkpoint-2", [1]),  # for the weights
-        ("log", 2, 20, "cannot write run/metrics.jsonl", [1]),
-        ("forget_after", 0, 100, "cannot write run/.*before", [1, 2, 3]),
-        ("resume", 0, 100, "cannot write run/config.json", [1, 2, 3]),
+        ("end_step", 200_000, "checkpoint-2"),  # for the weights
+        ("log", 20, "metrics.jsonl"),  # for a row, beside those that are there
     ],
 )
-def test_a_full_disk(run, resume, monkeypatch, straight, name, step, limit, message, saved):
-    """No file can grow beyond a limit, as on a disk that is full. Afterwards there is room again.
+def test_a_full_disk(run, resume, monkeypatch, straight, name, limit, file):
+    """From step 2 on no file can grow beyond a limit of bytes, as on a disk that is full.
 
-    The limit is in bytes; of a row that is written, in bytes of this row that still find room.
+    Afterwards there is room again.
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill(run, *given):
-        if step and step not in given:
-            return
-        held = Path("run/metrics.jsonl").stat().st_size if name == "log" else 0
-        resource.setrlimit(resource.RLIMIT_FSIZE, (held + limit, before[1]))
+        if 2 in given:
+            held = Path("run/metrics.jsonl").stat().st_size
+            resource.setrlimit(resource.RLIMIT_FSIZE, (held + limit, before[1]))
 
     try:
         with monkeypatch.context() as patch:
             before_calls(patch, Run, name, fill)
-            if step:
-                result = run("grpo", max_steps=3)
-            else:
-                shutil.copytree(straight, "run")
-                result = resume("grpo", "run/checkpoint-2")
+            result = run("grpo", max_steps=3)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert refused(result, "grpo") and re.search(message, result.err), result.err
-    assert saved_steps("run") == saved and not [*Path("run").glob(".saving-*")]
+    assert refused(result, "grpo", f"cannot write run/{file}"), result.err
+    assert saved_steps("run") == [1] and not [*Path("run").glob(".saving-*")]
     result = resume("grpo", "run")
     assert result.code == 0, result.err
     assert_same_end("run", straight)
@@ -429,21 +426,18 @@ def test_a_signal_to_another_rank_ends_this_one_after_the_same_step(run, monkeyp
 
 
 @pytest.mark.usefixtures("no_evaluation")
-def test_what_ended_before_a_step_may_be_begun_again(run, monkeypatch):
-    """Its folder holds nothing that is worth keeping; an evaluation alone, or a model, is kept."""
+def test_what_ended_before_a_step_may_be_begun_again(run, monkeypatch, tiny):
+    """Its folder holds nothing that is worth keeping; an evaluation, or a model, is kept."""
     with monkeypatch.context() as patch:
         signalling(patch, common, "roll_out", INT)
         assert run("grpo").code == 130
     assert {path.name for path in Path("run").iterdir()} == {"config.json", "eval.jsonl"}
     assert run("grpo", max_steps=0).code == 0
     assert steps("run", "eval") == [0]
-    for config in (None, '{"model_type": "qwen2"}', "neither"):
-        if config:
-            shutil.rmtree("run")
-            Path("run").mkdir()
-            Path("run/config.json").write_text(config)
-        assert refused(run("grpo"), "grpo", "--output_dir run holds a run or a model")
-        assert config is None or Path("run/config.json").read_text() == config
+    Path("run/curves.png").touch()  # `finish` is left out here
+    save_folder(Path("model"), *tiny)
+    for folder in ("run", "model"):
+        assert refused(run("grpo", output_dir=folder), "grpo", f"--output_dir {folder} holds a run")
 
 
 def test_a_disk_without_room_for_a_checkpoint_is_refused_before_training(run, monkeypatch):

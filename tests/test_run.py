@@ -1,6 +1,5 @@
 """A run from its first to its last line: its folder, its logs, its updates, and how it fails."""
 
-import contextlib
 import json
 import math
 import os
@@ -8,7 +7,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import rlvr.machine.ranks
 import rlvr.policy.tiny
 import rlvr.training.run
 from rlvr.tasks.problems import Sample
@@ -201,22 +199,6 @@ def test_a_completion_longer_than_the_context_is_refused_before_training(run, le
     result = run("grpo", max_completion_length=length)
     assert refused(result, "grpo", "context of 1024", "--max_completion_length")
     assert not list(Path("run").glob("*.jsonl"))
-
-
-@pytest.mark.parametrize("gpu, backend", [(False, "gloo"), (True, "cpu:gloo,cuda:nccl")])
-def test_objects_go_over_the_cpu(monkeypatch, gpu, backend):
-    """torch takes the CPU's backend for objects where there are two: rank 0's problems are GBs."""
-    found = []
-
-    def connect(name, **_):
-        found.append(name)
-
-    monkeypatch.setattr(torch.distributed, "init_process_group", connect)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setattr(rlvr.machine.ranks, "watching", contextlib.nullcontext)
-    monkeypatch.setattr(rlvr.machine.ranks.world, "WORLD_SIZE", 2)
-    with rlvr.machine.ranks.process_group(60):
-        assert found == [backend]
 
 
 # -------------------------------------------------------------------------------------- report_to

@@ -7,7 +7,7 @@ from pathlib import Path
 import rlvr.tasks.datasets
 from rlvr.flags.config import Config
 from rlvr.tasks.problems import Problem
-from rlvr.training.updates import UpdateMetrics, make_optimizer, make_scheduler
+from rlvr.training.updates import UpdateMetrics, make_optimizer
 
 import pytest
 import torch
@@ -19,8 +19,8 @@ FIVE_STEPS = dict(max_steps=5, prompts_per_step=4, num_generations=4, minibatch_
 
 def rates(learning_rate=1.0, **flags):
     """The learning rates of the ten updates of FIVE_STEPS."""
-    optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=learning_rate)
-    scheduler = make_scheduler(optimizer, Config(**{**FIVE_STEPS, **flags}))
+    config = Config(**{**FIVE_STEPS, **flags}, learning_rate=learning_rate)
+    optimizer, scheduler = make_optimizer(torch.nn.Linear(1, 1), config)
     found = []
     for _ in range(10):
         found.append(optimizer.param_groups[0]["lr"])
