@@ -65,11 +65,6 @@ def test_a_mistake_in_an_edited_script_keeps_its_traceback(capsys, monkeypatch, 
     assert capsys.readouterr().err == ""
 
 
-def test_ctrl_c_ends_with_130(capsys, monkeypatch):
-    assert launched(monkeypatch, KeyboardInterrupt()).value.code == 130
-    assert capsys.readouterr().err.endswith("stopped at once\n")
-
-
 # --------------------------------------------------------------------- mistakes in an edited script
 
 

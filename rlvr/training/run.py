@@ -114,9 +114,7 @@ class Run:
         self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
         self.folder, self.checkpoint = from_rank_0(self.choose_folder)
         status.say("loading the policy and the problems")
-        self.writer = None
-        if world.RANK == 0:
-            self.writer = make_writer(config, self.folder)
+        self.writer = make_writer(config, self.folder) if world.RANK == 0 else None
 
     def choose_folder(self) -> tuple[Path, Path | None]:
         """The run folder, and the checkpoint to resume from, if there is one. It is now owned."""
