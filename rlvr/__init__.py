@@ -31,11 +31,13 @@ if sys.version_info < (3, 11):
 # imported before torch everywhere.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-script = Path(sys.argv[0])
-if script.suffix == ".py" and script.absolute().parent == Path(__file__).absolute().parents[1]:
+# Importing torch takes some seconds, in which a script would be silent.
+script = Path(sys.argv[0]).absolute()
+is_script = script.suffix == ".py" and script.parent == Path(__file__).absolute().parents[1]
+if is_script and not {"-h", "--help"} & {*sys.argv}:
     from rlvr import status
 
-    status.begin()
+    status.say("loading torch")
 
 
 ROOMS = "training show rollout policy flags tasks verify machine baselines".split()

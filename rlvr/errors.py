@@ -17,11 +17,8 @@ class UserError(Exception):
 
 def fail(message: str) -> NoReturn:
     """Write one line, headed by the script's name, to stderr and end with exit code 2."""
-    line = " ".join(message.split())
-    # a name that holds the codes of a terminal's colours, say, is shown and not obeyed
-    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
     clear_line()
-    sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {shown}\n")
+    sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}\n")
     sys.exit(2)
 
 

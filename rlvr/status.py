@@ -7,7 +7,6 @@ line now and then. This module needs no torch: the first line comes before torch
 import contextlib
 import os
 import shutil
-import signal
 import sys
 import time
 
@@ -63,19 +62,3 @@ def progress(doing: str, done: int, total: int) -> None:
         replace_line(f"{doing} {done}/{total}")
     elif done:
         say(f"{doing}: {done} of {total}")
-
-
-def stop(number, frame) -> None:
-    """Ctrl-C while modules are imported: end in one line, in place of an import's traceback."""
-    if world.RANK == 0:
-        sys.stderr.write(f"\n{os.path.basename(sys.argv[0])}: stopped\n")
-        sys.stderr.flush()
-    os._exit(130)
-
-
-def begin() -> None:
-    """A script starts: importing torch takes some seconds, in which it would be silent."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, stop)
-    if not {"-h", "--help"} & {*sys.argv}:
-        say("loading torch")

@@ -207,14 +207,14 @@ MUTANTS = {
         "checkpoints",
         [
             ("config.seed + world.RANK + world.WORLD_SIZE", "config.seed + world.WORLD_SIZE"),
-            ("zlib.crc32(image, sum_of_problems)", "sum_of_problems"),
+            ("zlib.crc32(image, found)", "found"),
             ('training.stream.position = saved["position"]', "pass"),
             ('vars(training.memory).update(saved["state"])', "pass"),
             ("optimizer=moments", "optimizer={}"),
             ("torch.set_rng_state(cpu)", "pass"),
             ('group["lr"] = rate', "pass"),
             ('saved["rng"][world.RANK]', 'saved["rng"][0]'),
-            ('if saved["source"] != training.source():', "if False:"),
+            ('if saved["problems"] != sum_of(training.stream.problems):', "if False:"),
         ],
     ),
     "run": (
@@ -229,7 +229,7 @@ MUTANTS = {
     ),
     "ranks": (
         "rlvr/machine/ranks.py",
-        "ranks agrae cwgrpo common run",
+        "ranks agrae cwgrpo common",
         [
             ("return [total / world.WORLD_SIZE for total", "return [total for total"),
             ("torch.stack(padded, 1)", "torch.stack(padded)"),
@@ -266,7 +266,7 @@ MUTANTS = {
         "rlvr/machine/ending.py",
         "stdout",
         [
-            ("FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}", "FULL = set()"),
+            ("NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE}", "NO_ROOM = set()"),
         ],
     ),
     "images": (

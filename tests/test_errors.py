@@ -1,6 +1,5 @@
 """What is one line, and what keeps its traceback, as a mistake in an edited script does."""
 
-import errno
 import re
 import sys
 
@@ -37,7 +36,6 @@ def launched(monkeypatch, error):
     "error, shown, ranks",
     [
         (UserError("--numbers takes\n2, 3 and 4"), "--numbers takes 2, 3 and 4\n", 1),
-        (UserError("--model \x1b[31mrot\x1b[0m: ü"), "--model \\x1b[31mrot\\x1b[0m: ü\n", 1),
         (MemoryError("no more"), "out of memory: .*--rollout_batch_size", 1),
         (torch.OutOfMemoryError("no more"), "out of memory: .*--microbatch_tokens", 1),
         *((error, "rank 0 has lost another one, which has ended", 2) for error in LOST),
@@ -45,7 +43,6 @@ def launched(monkeypatch, error):
     ids=repr,
 )
 def test_what_the_user_can_mend_is_one_line(capsys, monkeypatch, error, shown, ranks):
-    """A terminal does not obey it."""
     monkeypatch.setattr(rlvr.training.run.world, "WORLD_SIZE", ranks)
     assert launched(monkeypatch, error).value.code == 2
     written = capsys.readouterr().err
@@ -57,7 +54,6 @@ def test_what_the_user_can_mend_is_one_line(capsys, monkeypatch, error, shown, r
     "error",
     [
         *[KeyError("reward"), OSError("no such file"), RuntimeError("shapes")],
-        BrokenPipeError(errno.EPIPE, "of a judge that has ended"),
         *LOST,  # one process has no rank to lose
     ],
     ids=repr,
@@ -67,11 +63,6 @@ def test_a_mistake_in_an_edited_script_keeps_its_traceback(capsys, monkeypatch, 
     assert raised.value is error
     assert [entry.name for entry in raised.traceback][-1] == "main"
     assert capsys.readouterr().err == ""
-
-
-def test_ctrl_c_ends_with_130(capsys, monkeypatch):
-    assert launched(monkeypatch, KeyboardInterrupt()).value.code == 130
-    assert capsys.readouterr().err.endswith("stopped at once\n")
 
 
 # --------------------------------------------------------------------- mistakes in an edited script

@@ -1,14 +1,11 @@
 """A run from its first to its last line: its folder, its logs, its updates, and how it fails."""
 
-import contextlib
 import json
 import math
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import rlvr.machine.ranks
 import rlvr.policy.tiny
 import rlvr.training.run
 from rlvr.tasks.problems import Sample
@@ -44,15 +41,6 @@ def are_equal(first, second):
 
 
 @pytest.mark.usefixtures("no_evaluation")
-def test_two_runs_begun_in_the_same_second_do_not_share_a_folder(run, monkeypatch):
-    monkeypatch.setattr("time.strftime", lambda *_: "now")
-    for process in (12345, 12346):
-        monkeypatch.setattr(os, "getpid", lambda process=process: process)
-        assert run("grpo", output_dir="", max_steps=0).code == 0
-    assert [steps(folder, "eval") for folder in Path("runs").iterdir()] == [[0], [0]]
-
-
-@pytest.mark.usefixtures("no_evaluation")
 def test_config_json_tells_the_number_of_threads(run, resume, monkeypatch):
     """It changes rounding. So a resumed run has as many, unless it is told another number."""
 
@@ -74,10 +62,7 @@ def test_config_json_tells_the_number_of_threads(run, resume, monkeypatch):
 
 
 def poison(monkeypatch, value, updates):
-    """Make the loss of the updates in the set `updates`, counted from 0, infinite or NaN.
-
-    `value` is what is added to the objective, and its gradient is no number either.
-    """
+    """Add a value to the loss of the updates in the set `updates`, counted from 0."""
     ppo_clip_loss, optimizer_step = common.ppo_clip_loss, rlvr.training.run.Run.optimizer_step
     done = []
 
@@ -111,7 +96,6 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted(
     first, second = rows("run")
     assert [first["skipped"], second["skipped"]] == [1, 1]
     assert first["loss"] is None  # JSON has no word for it
-    assert math.isfinite(second["loss"])
     assert second["grad_norm"] > 0
     assert are_equal(start, weights("run/checkpoint-1"))
     assert torch.load("run/checkpoint-1/state.pt")["optimizer"] == {}
@@ -138,11 +122,6 @@ def test_too_many_in_a_row_end_the_run(run, resume, monkeypatch):
     assert Path("run/checkpoint-1").exists()
     poison(monkeypatch, math.nan, {0, 1})
     assert refused(resume("grpo", "run", max_steps=2), "grpo", "3 updates in a row")
-
-
-def test_a_learning_rate_that_destroys_the_policy_ends_in_one_line(run):
-    result = run("grpo", learning_rate=1e30, beta=0.1, max_steps=3)
-    assert refused(result, "grpo", "--learning_rate")
 
 
 # -------------------------------------------------------------------------- rollouts at the edges
@@ -203,22 +182,6 @@ def test_a_completion_longer_than_the_context_is_refused_before_training(run, le
     assert not list(Path("run").glob("*.jsonl"))
 
 
-@pytest.mark.parametrize("gpu, backend", [(False, "gloo"), (True, "cpu:gloo,cuda:nccl")])
-def test_objects_go_over_the_cpu(monkeypatch, gpu, backend):
-    """torch takes the CPU's backend for objects where there are two: rank 0's problems are GBs."""
-    found = []
-
-    def connect(name, **_):
-        found.append(name)
-
-    monkeypatch.setattr(torch.distributed, "init_process_group", connect)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setattr(rlvr.machine.ranks, "watching", contextlib.nullcontext)
-    monkeypatch.setattr(rlvr.machine.ranks.world, "WORLD_SIZE", 2)
-    with rlvr.machine.ranks.process_group(60):
-        assert found == [backend]
-
-
 # -------------------------------------------------------------------------------------- report_to
 
 
@@ -231,8 +194,10 @@ def test_report_to_wandb(run, resume, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
     assert run("grpo", report_to="wandb", seed=7, max_steps=1).code == 0
     assert resume("grpo", "run", max_steps=2).code == 0
-    assert [given["resume"] for given in started] == ["never", "allow"]
-    assert {given["name"] for given in started} == {"run"}
+    assert [(given["resume"], given["name"]) for given in started] == [
+        ("never", "run"),
+        ("allow", "run"),
+    ]
     assert started[0]["config"]["seed"] == 7
     expected = [
         ({f"{name}/{key}": value for key, value in row.items() if key != "step"}, row["step"])
@@ -248,10 +213,7 @@ def test_report_to_tensorboard_writes_an_event_file(run):
 
     assert run("grpo", report_to="tensorboard").code == 0
     events = EventAccumulator("run").Reload()
-    for name in ("metrics", "eval"):
-        for key in rows("run", name)[0].keys() - {"step"}:
-            found = [(event.step, event.value) for event in events.Scalars(f"{name}/{key}")]
-            expected = [(row["step"], row[key]) for row in rows("run", name)]
-            assert [step for step, _ in found] == [step for step, _ in expected]
-            values = [value for _, value in expected]
-            assert [value for _, value in found] == pytest.approx(values, rel=1e-6)
+    for name, key in (("metrics", "reward"), ("eval", "pass@1")):
+        found = [(event.step, event.value) for event in events.Scalars(f"{name}/{key}")]
+        expected = [(row["step"], row[key]) for row in rows("run", name)]
+        assert found == [pytest.approx(pair, rel=1e-6) for pair in expected]

@@ -1,7 +1,6 @@
 """The scripts as a user runs them: every variant, settings off the defaults, two ranks.
 
-Most runs are in this process, since importing torch anew costs more than training two steps. One
-run of each script and those of two ranks are processes of their own.
+Most runs are in this process, since importing torch anew costs more than training two steps.
 """
 
 import ast
@@ -20,7 +19,7 @@ import rlvr.policy.saving
 import rlvr.policy.tiny
 import rlvr.rollout.rollouts
 import rlvr.tasks.datasets
-import rlvr.training.run
+import rlvr.training
 from rlvr.baselines.statistics import rank1_statistics
 
 import matplotlib.image
@@ -49,7 +48,7 @@ from runs import (
 
 
 def assert_whole(folder, out):
-    """A run folder has possible numbers, texts, a figure, weights that load; `out` has a table."""
+    """A run folder has possible numbers, texts, weights that load; `out` has a table."""
     assert_finite(folder)
     for row in rows(folder):
         assert 0 <= row["reward"] <= 1 and 0 < row["length"] <= 48 and row["entropy"] > 0
@@ -57,19 +56,16 @@ def assert_whole(folder, out):
             assert row["grad_norm"] > 0
     for row in rows(folder, "eval"):
         assert 0 <= row["pass@1"] <= row["pass@2"] <= row["pass@4"] <= 1
-        assert row["pass@1"] == pytest.approx(row["reward"])  # as many samples a problem
     samples = rows(folder, "samples")
     assert {row["step"] for row in samples} == set(steps(folder))
     assert {row["reward"] for row in samples} <= {0, 1}
     assert all("<" in row["text"] for row in samples)  # the text, with its tags
     assert all(re.fullmatch(r"(\d+ )+: \d+ ", row["prompt"]) for row in samples)
-    assert matplotlib.image.imread(folder / "curves.png").size
     saved = weights(folder / f"checkpoint-{steps(folder)[-1]}")
     assert all(value.isfinite().all() for value in saved.values())
     before, after = rows(folder, "eval")[0], rows(folder, "eval")[-1]
-    for key in ("pass@1", "pass@4", "answer_entropy", "token_entropy"):
-        numbers = f"{before[key]:9.3f} {after[key]:9.3f} {after[key] - before[key]:+9.3f}"
-        assert re.search(rf"^{key} +{re.escape(numbers.strip())}$", out, re.M)
+    numbers = [f"{number:.3f}" for number in (before["pass@1"], after["pass@1"])]
+    assert re.search(rf"^pass@1 +{numbers[0]} +{numbers[1]} ", out, re.M)
 
 
 # One of each script that is not its default, and the rest is slow.
@@ -118,15 +114,15 @@ def test_a_process_of_its_own(cache_dir, tmp_path, script):
     flags = dict(max_steps=4, eval_steps=2, save_steps=2, cache_dir=cache_dir)
     out, folder = in_a_process(script, tmp_path, **flags)
     # <script>-<variant>-<time>, and the default variant has the script's name
-    assert folder.name.startswith(f"{script}-{script}-")
-    assert re.findall(r"^ +(\d/4) ", out, re.M) == [f"{step}/4" for step in (1, 2, 3, 4)]
+    assert folder.name.startswith(f"{script}-{script}-") and f"runs/{folder.name}" in out
+    assert re.findall(r"^ +(\d/4) ", out, re.M) == ["1/4", "2/4", "3/4", "4/4"]
     logs = "metrics.jsonl eval.jsonl samples.jsonl tokens.jsonl"
     files = f"config.json curves.png report.html checkpoint-2 checkpoint-4 {logs}"
     assert {path.name for path in folder.iterdir()} == {*files.split()}
-    assert f"runs/{folder.name}" in out  # says where all is
     assert steps(folder) == [1, 2, 3, 4]
     assert steps(folder, "eval") == [0, 2, 4]
     assert_whole(folder, out)
+    assert matplotlib.image.imread(folder / "curves.png").size
     assert any(row["grad_norm"] > 0 for row in rows(folder))
     first, last = weights(folder / "checkpoint-2"), weights(folder / "checkpoint-4")
     assert any(not torch.equal(first[key], last[key]) for key in first)
@@ -142,25 +138,18 @@ def test_the_seed_settles_everything(run):
         assert rows("first", name) == rows("again", name) != rows("other", name)
     assert rows("first", "eval")[-1] == rows("again", "eval")[-1]
     assert steps("again", "eval") == [0, 2]
-    saved = [path.name for path in Path("again").glob("checkpoint-*")]
-    assert saved == ["checkpoint-2"]  # the last is always saved
+    assert [*Path("again").glob("checkpoint-*")] == [Path("again/checkpoint-2")]  # the last is
 
 
 def test_a_checkpoint_is_a_policy_to_start_from(run):
     """With --max_steps 0 it is evaluated, and nothing else; it can be trained further, too."""
     run("grpo")
-    result = run("grpo", model="run/checkpoint-2", output_dir="evaluated", max_steps=0)
-    assert result.code == 0
-    assert "teaching the tiny" not in result.err
-    assert rows("evaluated", "eval") == [{**rows("run", "eval")[-1], "step": 0}]
-    assert {path.name for path in Path("evaluated").iterdir()} == {
-        "config.json",
-        "eval.jsonl",
-        "curves.png",
-    }
-    result = run("grpo", model="run/checkpoint-2", output_dir="further", max_steps=1)
-    assert result.code == 0, result.err
-    assert rows("further", "eval")[0] == rows("evaluated", "eval")[0]
+    for folder, max_steps in (("evaluated", 0), ("further", 1)):
+        result = run("grpo", model="run/checkpoint-2", output_dir=folder, max_steps=max_steps)
+        assert result.code == 0, result.err
+        assert rows(folder, "eval")[0] == {**rows("run", "eval")[-1], "step": 0}
+    files = {path.name for path in Path("evaluated").iterdir()}
+    assert files == {"config.json", "eval.jsonl", "curves.png"}
 
 
 # --------------------------------------------------------------------- off the default settings
@@ -169,13 +158,10 @@ def test_a_checkpoint_is_a_policy_to_start_from(run):
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
 def test_many_settings_off_the_defaults_at_once(run, monkeypatch, script):
     updates = []
-    optimizer_step = rlvr.training.run.Run.optimizer_step
-
-    def counted(*given):
-        updates.append(1)
-        return optimizer_step(*given)
-
-    monkeypatch.setattr(rlvr.training.run.Run, "optimizer_step", counted)
+    end = rlvr.training.UpdateMetrics.end
+    monkeypatch.setattr(
+        rlvr.training.UpdateMetrics, "end", lambda *given: updates.append(end(*given))
+    )
     level = "token" if script == "cwgrpo" else "sequence"  # it weighs single tokens
     result = run(
         script,
@@ -197,8 +183,7 @@ def test_many_settings_off_the_defaults_at_once(run, monkeypatch, script):
     assert_finite("run")
     assert len(updates) == 8  # 2 steps, 2 epochs, 2 minibatches
     first, second = rows("run")
-    assert first["kl"] > 0  # away from where it started
-    assert second["kl"] > 0
+    assert first["kl"] > 0 and second["kl"] > 0  # away from where it started
     # so narrow a range clips from the second update on
     assert first["clip_low"] + first["clip_high"] > 0
 
@@ -224,13 +209,8 @@ def test_truncated_importance_weights(run, monkeypatch, script):
     """
 
     def gradient_norm(folder, cap):
-        run(
-            script,
-            max_steps=1,
-            minibatch_size=16,
-            vllm_importance_sampling_cap=cap,
-            output_dir=folder,
-        )
+        flags = dict(max_steps=1, minibatch_size=16, output_dir=folder)
+        run(script, vllm_importance_sampling_cap=cap, **flags)
         return rows(folder)[0]["grad_norm"]
 
     norms = [gradient_norm("off", 0), gradient_norm("on", 2)]
@@ -384,12 +364,8 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_an_older_python_gets_one_line_before_torch_is_imported(script):
     """Newer syntax would be an error before. How threads wait is settled before torch, too."""
-    done = subprocess.run(
-        [sys.executable, "-c", OLD_PYTHON_WITHOUT_TORCH, f"{script}.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-c", OLD_PYTHON_WITHOUT_TORCH, f"{script}.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert re.fullmatch("Python 3.11 or newer is needed, .*\n", done.stderr), done.stderr
     assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"  # by rlvr, or by the user

@@ -1,4 +1,4 @@
-"""FSDP on two ranks: embedding and head train, and are gathered once for forward and backward."""
+"""FSDP on four ranks: embedding and head train, and are gathered once for forward and backward."""
 
 import contextlib
 import functools
@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 import transformers
 from runs import free_port
-from test_ranks import LAUNCH, finish, two_ranks
+from test_ranks import LAUNCH, finish
 from torch.distributed.tensor import DTensor
 
 import common
@@ -62,12 +62,16 @@ def gathers_counted():
 def train(tied, within_nodes=False):
     """Two updates of two microbatches, after all that may come before one in a run.
 
-    Returns the weights before and after, and how often the last update gathers something.
+    Returns the weights before and after, the share of them that a rank has, and how often the last
+    update gathers something.
     """
     policy = make_policy(tied)
     before = {name: value.detach().clone() for name, value in policy.named_parameters()}
+    share = 1.0
     if world.WORLD_SIZE > 1:
         shard(policy, METHODS, within_nodes=within_nodes)
+        norm = policy.model.norm.weight
+        share = norm.to_local().numel() / norm.numel()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2, weight_decay=0.0)
     samples = [Sample([i + 1, 2], [3 + i, 7, 11 + i, 5 * i]) for i in range(8)]
     mine = samples[world.RANK :: world.WORLD_SIZE]
@@ -87,16 +91,7 @@ def train(tied, within_nodes=False):
         optimizer.step()
         optimizer.zero_grad()
     after = {name: whole(value.detach()) for name, value in policy.named_parameters()}
-    return before, after, len(counts)
-
-
-def train_on_two_nodes():
-    """As `train`, where the four ranks are two nodes, each with all of the weights."""
-    world.LOCAL_WORLD_SIZE = 2
-    policy = make_policy(tied=True)
-    shard(policy, METHODS, within_nodes=True)
-    shared = policy.model.norm.weight.to_local().numel() / policy.model.norm.weight.numel()
-    return *train(tied=True, within_nodes=True), shared
+    return before, after, share, len(counts)
 
 
 def sharded_after_a_pass():
@@ -130,66 +125,52 @@ def roll_out_in_bf16():
 
 RESULTS = {
     "tied": functools.partial(train, True),
-    "untied": functools.partial(train, False),
+    "untied, within nodes": functools.partial(train, False, within_nodes=True),
     "frozen": sharded_after_a_pass,
     "rollout": roll_out_in_bf16,
 }
 
 
 @pytest.fixture(scope="module")
-def two_ranks_found(tmp_path_factory):
-    """The RESULTS of two ranks. To start them takes longer than what they do."""
+def found(tmp_path_factory):
+    """The RESULTS of four ranks, on two nodes. To start them takes longer than what they do."""
     folder = tmp_path_factory.mktemp("sharding")
-    finish(two_ranks(__file__, folder / "found"), folder=folder)
+    command = [*LAUNCH, "--nproc_per_node", 4, "--master_port", free_port(), __file__]
+    finish([*command, folder / "found"], folder=folder)
     return torch.load(folder / "found")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tied", "untied"])
-def test_all_weights_train_as_those_of_one_process(two_ranks_found, name):
-    before, expected, alone = train(tied=name != "untied")
-    _, found, gathers = two_ranks_found[name]
-    assert found.keys() == expected.keys()
-    assert ("lm_head.weight" in found) == (name == "untied")
-    for weight, value in expected.items():
-        assert (value - before[weight]).abs().max() > 1e-3, weight
-        torch.testing.assert_close(found[weight], value, rtol=0, atol=1e-12)
+@pytest.mark.parametrize("name, share", [("tied", 1 / 4), ("untied, within nodes", 1 / 2)])
+def test_all_weights_train_as_those_of_one_process(found, name, share):
+    before, expected, *_ = train(tied=name == "tied")
+    _, after, share_found, gathers = found[name]
+    assert ("lm_head.weight" in after) == (name != "tied")
+    torch.testing.assert_close(after, expected, rtol=0, atol=1e-12)
+    assert all((value - before[weight]).abs().max() > 1e-3 for weight, value in after.items())
+    assert share_found == share
     # A layer is gathered once for the forward pass and once for the backward pass. Embedding and
     # head stay as the pass before has left them, and are gathered once more for the second one.
     assert gathers == 2 * 2 * LAYERS + 1
-    assert alone == 0
 
 
 @pytest.mark.slow
-def test_two_nodes_that_exchange_gradients_train_as_one_process(tmp_path):
-    before, expected, _ = train(tied=True)
-    command = [*LAUNCH, "--nproc_per_node", 4, "--master_port", free_port(), __file__]
-    finish([*command, tmp_path / "found", "nodes"], folder=tmp_path)
-    _, found, gathers, shared = torch.load(tmp_path / "found")["nodes"]
-    for weight, value in expected.items():
-        assert (value - before[weight]).abs().max() > 1e-3, weight
-        torch.testing.assert_close(found[weight], value, rtol=0, atol=1e-12)
-    assert shared == 1 / 2
-    assert gathers == 2 * 2 * LAYERS + 1
-
-
-@pytest.mark.slow
-def test_a_frozen_policy_gives_everything_back(two_ranks_found):
+def test_a_frozen_policy_gives_everything_back(found):
     """A reference policy has no backward pass after which embedding and head could go."""
-    assert two_ranks_found["frozen"] == {"trained": False, "frozen": True}
+    assert found["frozen"] == {"trained": False, "frozen": True}
 
 
 @pytest.mark.slow
-def test_a_gathered_policy_writes_what_the_twin_writes(two_ranks_found):
+def test_a_gathered_policy_writes_what_the_twin_writes(found):
     """Without autocast, too: all of it is in bf16 then."""
-    assert two_ranks_found["rollout"] == roll_out_in_bf16()
+    assert found["rollout"] == roll_out_in_bf16()
 
 
 if __name__ == "__main__":
+    world.LOCAL_WORLD_SIZE = 2
     dist.init_process_group("gloo")
     GenerateSampler.decode = staticmethod(common.decode)
-    chosen = {"nodes": train_on_two_nodes} if "nodes" in sys.argv else RESULTS
-    results = {name: function() for name, function in chosen.items()}
+    results = {name: function() for name, function in RESULTS.items()}
     if world.RANK == 0:
         torch.save(results, sys.argv[1])
     dist.barrier()  # a rank that left earlier could abort the other

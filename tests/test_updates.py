@@ -7,7 +7,7 @@ from pathlib import Path
 import rlvr.tasks.datasets
 from rlvr.flags.config import Config
 from rlvr.tasks.problems import Problem
-from rlvr.training.updates import UpdateMetrics, make_optimizer, make_scheduler
+from rlvr.training.updates import UpdateMetrics, make_optimizer
 
 import pytest
 import torch
@@ -19,8 +19,8 @@ FIVE_STEPS = dict(max_steps=5, prompts_per_step=4, num_generations=4, minibatch_
 
 def rates(learning_rate=1.0, **flags):
     """The learning rates of the ten updates of FIVE_STEPS."""
-    optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=learning_rate)
-    scheduler = make_scheduler(optimizer, Config(**{**FIVE_STEPS, **flags}))
+    config = Config(**{**FIVE_STEPS, **flags}, learning_rate=learning_rate)
+    optimizer, scheduler = make_optimizer(torch.nn.Linear(1, 1), config)
     found = []
     for _ in range(10):
         found.append(optimizer.param_groups[0]["lr"])
@@ -32,13 +32,10 @@ def rates(learning_rate=1.0, **flags):
 # ---------------------------------------------------------------------------------------- by hand
 
 
-def test_constant_is_the_learning_rate_to_the_last_bit():
-    assert rates(0.1) == rates(0.1, num_iterations=3) == [0.1] * 10
-
-
 @pytest.mark.parametrize(
     "flags, expected",
     [
+        (dict(num_iterations=3), [1] * 10),
         (dict(warmup_ratio=0.31), [0, 1 / 4, 1 / 2, 3 / 4, *[1] * 6]),  # 3.1 updates are 4
         (dict(lr_scheduler_type="linear"), [1 - i / 10 for i in range(10)]),
         # 2 updates up, and 8 down
@@ -142,11 +139,8 @@ def test_a_run_of_epochs_resumes_for_longer(bare, resume, cache_dir, monkeypatch
     flags |= dict(output_dir="run", cache_dir=cache_dir, num_train_epochs=1 / 3)
     assert bare("grpo", *arguments(**flags)).code == 0
     assert steps("run") == [1, 2]
-    assert json.loads(Path("run/config.json").read_text())["max_steps"] == 2
-    result = resume("grpo", "run", num_train_epochs=0.5)
-    assert result.code == 0, result.err
+    assert resume("grpo", "run", num_train_epochs=0.5).code == 0
     assert steps("run") == [1, 2, 3]
-    result = resume("grpo", "run", max_steps=4)  # what is given wins over what was
-    assert result.code == 0, result.err
+    assert resume("grpo", "run", max_steps=4).code == 0  # what is given wins over what was
     assert steps("run") == [1, 2, 3, 4]
     assert json.loads(Path("run/config.json").read_text())["num_train_epochs"] is None

@@ -4,7 +4,6 @@ import atexit
 import contextlib
 import errno
 import os
-import select
 import signal
 import sys
 
@@ -28,19 +27,8 @@ def leave(number, frame):
     sys.exit(0)
 
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-
-def is_lack_of_room(error: OSError) -> bool:
-    """Whether a disk is full, or the pipe that takes stdout has no reader, as after `| head`.
-
-    Other pipes are a script's own matter.
-    """
-    if error.errno != errno.EPIPE:
-        return error.errno in FULL
-    poll = select.poll()
-    poll.register(1, 0)  # stdout; it reports errors alone
-    return bool(poll.poll(0))
+# A disk is full, or the pipe that takes stdout has no reader, as after `| head`.
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE}
 
 
 class LossyStream:
@@ -50,13 +38,11 @@ class LossyStream:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text if that is possible -> its length."""
         with contextlib.suppress(OSError):
             self.stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Hand on what has been written, if that is possible."""
         with contextlib.suppress(OSError):
             self.stream.flush()
 
@@ -65,11 +51,7 @@ class LossyStream:
 
 
 def let_no_print_fail() -> None:
-    """From here on what cannot be printed is dropped.
-
-    Ctrl-C ends the reader of `| tee log`, too, and where a terminal is closed both streams have no
-    reader. A run that has been asked to end saves its last step even so.
-    """
+    """Drop from here on what cannot be printed: Ctrl-C ends the reader of `| tee log`, too."""
     sys.stdout, sys.stderr = LossyStream(sys.stdout), LossyStream(sys.stderr)
 
 
@@ -77,10 +59,9 @@ AT_EXIT = contextlib.ExitStack()  # what has to end before this process does
 
 
 def end_without_a_word() -> None:
-    """End what AT_EXIT holds. Then Python has nothing to complain of in its own last lines.
+    """End what AT_EXIT holds, so that Python's own end has nothing to complain of.
 
-    No signal raises anything more; Ctrl-C still ends a process that hangs there. What stdout does
-    not take is dropped: the exit code would be 120.
+    No signal raises anything more; Ctrl-C still ends a process that hangs there.
     """
     for number in asking_for_an_end():
         signal.signal(number, signal.SIG_DFL if number == signal.SIGINT else signal.SIG_IGN)
@@ -88,7 +69,7 @@ def end_without_a_word() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        sys.stdout = open(os.devnull, "w")
+        sys.stdout = open(os.devnull, "w")  # the exit code would be 120
 
 
 def end_one_of_several_ranks() -> None:

@@ -53,8 +53,6 @@ def is_whole(folder: Path) -> bool:
     """Whether all files of a folder are as `save_folder` wrote them."""
     try:
         sums = json.loads((folder / "checksums.json").read_text())
-        if not (isinstance(sums, dict) and sums):
-            return False
         return all(checksum(folder / name) == value for name, value in sums.items())
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError, RecursionError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return False

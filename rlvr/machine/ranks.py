@@ -9,7 +9,6 @@ from datetime import timedelta
 
 from rlvr import world
 from rlvr.errors import UserError
-from rlvr.machine.watch import watching
 
 import torch
 import torch.distributed as dist
@@ -17,9 +16,9 @@ import torch.distributed as dist
 
 @contextlib.contextmanager
 def process_group(timeout_seconds: float):
-    """Connect the ranks, and watch over them, until the block ends.
+    """Connect the ranks until the block ends.
 
-    Within it a rank that waits longer than the timeout for another one ends.
+    Within it a rank that waits longer than the timeout for another one ends, by an error of torch.
     """
     if world.WORLD_SIZE == 1:
         yield
@@ -27,13 +26,12 @@ def process_group(timeout_seconds: float):
     # Objects, such as the problems that rank 0 has read, go over the CPU: pickled, they would take
     # twice their size of a GPU.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    with watching():
-        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
-        try:
-            yield
-        finally:
-            if dist.is_initialized():  # an engine of vLLM takes the group along when it ends
-                dist.destroy_process_group()
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
+    try:
+        yield
+    finally:
+        if dist.is_initialized():  # an engine of vLLM takes the group along when it ends
+            dist.destroy_process_group()
 
 
 def gather(items: list) -> list:

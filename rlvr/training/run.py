@@ -4,7 +4,6 @@ The run folder holds config.json metrics.jsonl eval.jsonl samples.jsonl curves.p
 report.html and checkpoint-<step>/.
 """
 
-import errno
 import json
 import math
 import os
@@ -20,13 +19,13 @@ from rlvr.errors import UserError, fail, reading, writing
 from rlvr.flags import checkpoints_of, find_run, newest_whole, step_of
 from rlvr.machine import (
     AT_EXIT,
+    NO_ROOM,
     asking_for_an_end,
     choose_device,
     end_one_of_several_ranks,
     end_without_a_word,
     from_rank_0,
     gather,
-    is_lack_of_room,
     leave,
     let_no_print_fail,
     own,
@@ -56,8 +55,6 @@ import torch.distributed as dist
 
 def launch(main, config) -> None:
     """Run main(config). What the user can mend becomes one line; a bug keeps its traceback."""
-    if signal.getsignal(signal.SIGINT) is status.stop:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # raises KeyboardInterrupt
     for number in asking_for_an_end():
         if number != signal.SIGINT:
             signal.signal(number, leave)
@@ -67,7 +64,7 @@ def launch(main, config) -> None:
     except UserError as error:
         fail(str(error))
     except OSError as error:
-        if not is_lack_of_room(error):
+        if error.errno not in NO_ROOM:
             raise
         fail(f"cannot write: {error}")
     except (torch.OutOfMemoryError, MemoryError) as error:
@@ -96,18 +93,6 @@ def launch(main, config) -> None:
     end_one_of_several_ranks()
 
 
-def ended_before_a_step(folder: Path) -> bool:
-    """Whether all that a folder holds is of a run that ended before its first step."""
-    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-    if not names <= {"config.json", "eval.jsonl"}:
-        return False
-    try:
-        config = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(config, dict) and "script" in config and config["max_steps"] > 0
-
-
 class Run:
     """What the five scripts do to their run folder, and to the optimizer."""
 
@@ -129,9 +114,7 @@ class Run:
         self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
         self.folder, self.checkpoint = from_rank_0(self.choose_folder)
         status.say("loading the policy and the problems")
-        self.writer = None
-        if world.RANK == 0:
-            self.writer = make_writer(config, self.folder)
+        self.writer = make_writer(config, self.folder) if world.RANK == 0 else None
 
     def choose_folder(self) -> tuple[Path, Path | None]:
         """The run folder, and the checkpoint to resume from, if there is one. It is now owned."""
@@ -143,8 +126,10 @@ class Run:
         name = f"runs/{Path(sys.argv[0]).stem}-{self.config.variant}-{self.started}"
         folder = Path(self.config.output_dir or name)
         with reading(folder):
-            taken = [*folder.glob("[!.]*.json*")]
-        if taken and not ended_before_a_step(folder):
+            found = {path.name for path in folder.glob("[!.]*.json*")}
+            is_finished = (folder / "curves.png").exists()
+        # These two alone are of a run that has ended before its first step.
+        if found - {"config.json", "eval.jsonl"} or is_finished:
             raise UserError(
                 f"--output_dir {folder} holds a run or a model; choose another, or "
                 f"--resume_from_checkpoint {folder}"
@@ -196,8 +181,6 @@ class Run:
         with writing(self.folder):
             for rest in self.folder.glob(".saving-*"):
                 shutil.rmtree(rest)
-            for rest in self.folder.glob(".*.before-*"):
-                rest.unlink()
             saved = checkpoints_of(self.folder)
             later = [checkpoint for checkpoint in saved if step_of(checkpoint) > step]
             if later:
@@ -240,13 +223,7 @@ class Run:
         else:
             lines = self.console.step(step, last_step, metrics)
         status.clear_line()
-        try:
-            print(*lines, sep="\n", flush=True)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            # The terminal is closed. Its SIGHUP comes later, or never where a shell withholds it.
-            self.on_signal(signal.SIGHUP, None)
+        print(*lines, sep="\n", flush=True)
         if self.writer:
             self.writer({f"{name}/{key}": value for key, value in metrics.items()}, step)
 
@@ -307,8 +284,7 @@ class Run:
         every = self.config.save_steps or math.ceil(self.config.max_steps / 3)
         if stopped or self.is_due(step, every):
             folder = self.folder / f"checkpoint-{step}"
-            skipped = (self.skipped, self.skipped_in_a_row)
-            checkpoints.save(folder, training, step, skipped, self.config)
+            checkpoints.save(folder, training, step, (self.skipped, self.skipped_in_a_row))
             self.unsaved = False
             limit = self.config.save_total_limit
             if world.RANK == 0:
@@ -340,5 +316,4 @@ class Run:
                 if world.WORLD_SIZE > 1:
                     launcher = f"torchrun --nproc_per_node {world.LOCAL_WORLD_SIZE}"
                 print(f"to go on: {launcher} {script} --resume_from_checkpoint {self.folder}")
-        # A rank that ended earlier would be silent, and rank 0 would give up its long report.
-        gather([])
+        gather([])  # a rank that ended earlier could abort the others
