@@ -141,7 +141,7 @@ def test_vllm_has_to_be_installed(monkeypatch, installed):
 def test_no_number_is_negative_nan_or_infinite(script):
     for name, marks in marks_of(importlib.import_module(script).Config).items():
         below = [] if name == "success_threshold" else [-1.0]
-        for value in (*below, math.nan, math.inf):
+        for value in (*below, math.nan, math.inf, 2**31):
             with pytest.raises(UserError, match=f"--{name} must be"):
                 check_number(name, value, marks)
 

@@ -4,7 +4,6 @@ Flags are named as TRL's GRPOConfig names the same thing. The comment beside a f
 """
 
 import importlib.util
-import math
 import os
 import re
 from dataclasses import dataclass
@@ -265,11 +264,11 @@ def marks_of(config_class: type) -> dict[str, tuple]:
 
 
 def check_number(name: str, value, marks: tuple) -> None:
-    """UserError for a number that its field's type forbids, and for NaN and infinity."""
+    """UserError for a number that its field's type forbids, that is too large, or NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
-    if not math.isfinite(value):
-        raise UserError(f"--{name} must be finite, got {value}")
+    if not abs(value) < 2**31:  # so that seeds, threads and timers can count it
+        raise UserError(f"--{name} must be below 2^31, got {value}")
     if value < 0 and "zero or more" in marks:
         raise UserError(f"--{name} must be 0 or more, got {value}")
     if value <= 0 and not {"zero or more", "any sign"} & {*marks}:
