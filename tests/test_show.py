@@ -5,6 +5,7 @@ import math
 import sys
 
 from rlvr import status
+from rlvr.errors import UserError
 from rlvr.show.console import Console, print_first_and_last
 from rlvr.show.logs import append_row, copy_logs, drop_rows_after, read_rows
 from rlvr.show.plots import MOST_PANELS, choose_panels, draw_curves
@@ -140,6 +141,9 @@ def test_drop_rows_after(tmp_path, half):
     assert (tmp_path / "metrics.before-9").read_bytes() == before
     names = {"metrics.jsonl", "eval.jsonl", "metrics.before-9", "eval.before-9"}
     assert {file.name for file in tmp_path.iterdir()} == names
+    (tmp_path / "eval.jsonl").write_text("edited\n")
+    with pytest.raises(UserError, match="eval.jsonl"):
+        drop_rows_after(tmp_path, 4)
 
 
 # ------------------------------------------------------------------- curves.png, and the last table

@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 
-from rlvr.errors import UserError, writing
+from rlvr.errors import UserError, loading, writing
 
 
 def read_rows(folder: Path, name: str) -> list[dict]:
@@ -50,7 +50,8 @@ def drop_rows_after(folder: Path, step: int) -> None:
     for file in folder.glob("[!.]*.jsonl"):
         lines = file.read_bytes().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith(b"\n")]
-        kept = [line for line in whole if json.loads(line)["step"] <= step]
+        with loading(file):  # a line of it may have been edited
+            kept = [line for line in whole if json.loads(line)["step"] <= step]
         write_whole(file, b"".join(kept))
 
 
