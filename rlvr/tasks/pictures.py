@@ -56,9 +56,8 @@ def with_images(name: str, problems: list[Problem], tokenizer) -> list[Problem]:
 
     def show(problem: Problem) -> Problem | None:
         prompt, *texts = problem.prompt.split(token)
-        if len(texts) != len(problem.images):
-            return None
         try:
+            # strict: a ValueError where there are more tokens than images, or fewer
             for encoded, text in zip(problem.images, texts, strict=True):
                 image = open_image(encoded)
                 prompt += token * reader.count_tokens(image.height, image.width) + text
