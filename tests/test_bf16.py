@@ -10,7 +10,7 @@ from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
-from runs import ROOT, SCRIPTS, SMALL, arguments, assert_finite, first_fast, rows, steps, weights
+from runs import ROOT, SCRIPTS, SMALL, arguments, assert_finite, rows, steps, weights
 from samples import PROMPTS, some_samples
 from test_ranks import finish, two_ranks
 
@@ -121,7 +121,8 @@ def test_log_probs_and_gradients_are_those_in_fp32_but_for_rounding(policies, ti
         assert (one - other).norm() / one.norm() < 0.02
 
 
-@pytest.mark.parametrize("script", first_fast(SCRIPTS))
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_a_run(run, resume, script):
     """The mismatch of sampler and trainer is that of bf16; what is saved stays in fp32."""
     once = dict(eval_steps=2, save_steps=2)

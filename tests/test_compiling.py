@@ -31,6 +31,7 @@ def graphs():
     return counters["stats"]["unique_graphs"]
 
 
+@pytest.mark.slow
 def test_log_probs_are_the_same_and_one_program_is_enough(sharp, tmp_path, quick):
     """For batches of several shapes: it is made for the first one, with and without gradients."""
     sharp[0].save_pretrained(tmp_path)

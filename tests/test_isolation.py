@@ -179,6 +179,7 @@ def test_what_ends_early_and_what_has_no_end(scratch):
     assert traces(scratch) == []
 
 
+@pytest.mark.slow
 def test_a_program_ends_soon_after_its_grader(scratch):
     """At once with bubblewrap, and after its deadline without."""
     grader = pool.start_grader()

@@ -58,9 +58,8 @@ def test_what_is_printed_is_not_taken(monkeypatch, capsys, place, main, said):
     assert capsys.readouterr().err == f"grpo.py: error: cannot write: {said}\n"
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_last_step_is_saved_where_nobody_reads_any_more(tmp_path, number):
     """Ctrl-C ends the reader of `| tee log`, too."""
     folder = tmp_path / "run"

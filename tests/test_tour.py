@@ -45,6 +45,7 @@ def data_of(page):
     return json.loads(page.split('application/json">')[1].split("</script>")[0])
 
 
+@pytest.mark.slow
 def test_shape_comments_are_true(take):
     """All of the five scripts and common.py: each stands beside a tensor of that shape."""
     checked, written = set(), set()
