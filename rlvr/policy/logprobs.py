@@ -118,7 +118,7 @@ class LinearLogProbs(torch.autograd.Function):
                 grad.div_(ctx.temperature)
             grad = grad.to(hidden.dtype)  # [M, v]
             grad_hidden += product(grad, weight[words].to(hidden.dtype))
-            if grad.dtype == grad_weight.dtype:
+            if grad.dtype == grad_weight.dtype:  # without a copy of [v, H]
                 torch.mm(grad.T, hidden, out=grad_weight[words])
             else:
                 grad_weight[words] = product(grad.T, hidden)

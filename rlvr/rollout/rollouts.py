@@ -10,7 +10,7 @@ import rlvr.verify
 from rlvr.errors import UserError
 from rlvr.machine import gather, global_max, global_sum
 from rlvr.rollout.turns import generate_in_turns
-from rlvr.tasks import Problem, Sample, encode_prompt, own_tokens
+from rlvr.tasks import Problem, Sample, encode_prompt, own_tokens, prompt_lengths
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -125,19 +125,13 @@ def context_of(policy) -> float:
     return getattr(policy.config.get_text_config(), "max_position_embeddings", math.inf)
 
 
-def longest_prompt(tokenizer, problems: list[Problem]) -> int:
-    """Tokens of the longest prompt; they are encoded all at once, which is faster."""
-    texts = [problem.prompt for problem in problems]
-    if not texts:
-        return 0  # there is nothing to train on where --max_steps is 0
-    encoded = tokenizer(texts, add_special_tokens=not tokenizer.chat_template)["input_ids"]
-    return max(map(len, encoded))
-
-
 def check_context(policy, tokenizer, problems: list[Problem], config) -> None:
     """UserError where a completion of one of the problems can outgrow the context."""
-    length = longest_prompt(tokenizer, problems)
-    if length + config.max_completion_length > context_of(policy):
+    room = context_of(policy) - config.max_completion_length
+    # A token is at least a byte, but for those that may open and close a text.
+    in_doubt = [problem for problem in problems if len(problem.prompt.encode()) + 2 > room]
+    length = max(prompt_lengths(in_doubt, tokenizer), default=0)
+    if length > room:
         raise UserError(
             f"a prompt of {length} tokens and --max_completion_length "
             f"{config.max_completion_length} are over the policy's context of "
@@ -147,7 +141,7 @@ def check_context(policy, tokenizer, problems: list[Problem], config) -> None:
 
 def room_after(policy, tokenizer, problems: list[Problem]) -> float:
     """How many tokens the context has beside the longest prompt; UserError where it has none."""
-    length = longest_prompt(tokenizer, problems)
+    length = max(prompt_lengths(problems, tokenizer))
     room = context_of(policy) - length
     if room < 1:
         raise UserError(

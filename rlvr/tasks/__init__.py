@@ -9,7 +9,8 @@ __getattr__ = door(
     pictures="open_image reader_of",
     problems="Problem Sample own_tokens",
     prompts=(
-        "USER_SUFFIXES encode_prompt end_of_turn read_template_kwargs texts_with_opened_thoughts"
+        "USER_SUFFIXES encode_prompt end_of_turn prompt_lengths read_template_kwargs "
+        "texts_with_opened_thoughts"
     ),
     sources="DATASETS EMBEDDED source_of",
     tools="TOOLS find_call_ends find_replies",
