@@ -44,6 +44,7 @@ class Batch:
     has_old_logprobs: torch.Tensor  # [N], whether they are known
     ref_logprobs: torch.Tensor | None = None  # [N, T], by the reference policy, if there is one
     tokenizer: object = None  # of the policy
+    sampler_is_exact: bool = False  # whether the sampler computes in the policy's own fp32
     correction_cap: float = 0.0  # the largest weight of sampler_correction; 0 for none
     sampler_gap: float | None = None  # nats by which vLLM's log-probs were off before the rollout
 
@@ -156,6 +157,7 @@ def roll_out(sampler, stream, config) -> Batch:
     first_successes = [[float(sample.success) for sample in group] for group in first_groups]
     batch.first_successes = torch.tensor(first_successes, device=batch.successes.device)
     batch.tokenizer = sampler.tokenizer
+    batch.sampler_is_exact = sampler.is_exact
     batch.correction_cap = sampler.cap
     batch.sampler_gap = sampler.gap
     return batch
@@ -237,10 +239,13 @@ def token_logprobs(policy, samples: list[Sample], rows, temperature: float = 1.0
 def compute_old_and_ref_logprobs(batch: Batch, policy, reference, config) -> None:
     """Fill in the old and the reference log-probs before the update. All ranks call it together.
 
-    The first minibatch is left out: its own forward pass gives its old log-probs for free.
+    The first minibatch is left out: its own forward pass gives its old log-probs for free. Those of
+    the others are the sampler's, where it computes in the policy's own fp32; else they cost a pass.
     """
     later = range(config.minibatch_size // world.WORLD_SIZE, len(batch.samples))
-    logprobs, _ = rlvr.policy.frozen_logprobs(policy, batch.samples, config, later)
+    logprobs = batch.sampled_logprobs
+    if not batch.sampler_is_exact:
+        logprobs, _ = rlvr.policy.frozen_logprobs(policy, batch.samples, config, later)
     batch.old_logprobs[later] = logprobs[later]
     batch.has_old_logprobs[later] = True
     if reference is not None:
@@ -374,9 +379,11 @@ def evaluate_set(sampler, problems: list[Problem], config) -> dict[str, float]:
     greedy = rlvr.rollout.sample_groups(sampler, mine, 1, 0.0, length)
 
     samples = [sample for group in groups for sample in group]
+    # A pass costs half as much as the drawing; eight completions of a problem tell enough.
+    some = [sample for group in groups for sample in group[:8]]
     at_eval_temperature = replace(config, temperature=config.eval_temperature)
-    _, entropies = rlvr.policy.frozen_logprobs(sampler.policy, samples, at_eval_temperature)
-    tokens = sum(sample.own_length for sample in samples)
+    _, entropies = rlvr.policy.frozen_logprobs(sampler.policy, some, at_eval_temperature)
+    tokens = sum(sample.own_length for sample in some)
     entropy, tokens = rlvr.machine.global_sum(entropies.sum(), tokens)
 
     rows = []  # of each problem

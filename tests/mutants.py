@@ -54,6 +54,8 @@ MUTANTS = {
             ("range(config.minibatch_size // world.WORLD_SIZE,", "range(config.minibatch_size,"),
             ("drawn.sort(key=is_mixed, reverse=True)", "pass"),
             ("(self.written * self.sampled_logprobs)", "(self.mask * self.sampled_logprobs)"),
+            ("sampler_is_exact = sampler.is_exact", "sampler_is_exact = True"),
+            ("logprobs = batch.sampled_logprobs\n", "logprobs = batch.old_logprobs\n"),
         ],
     ),
     "decode": (

@@ -37,7 +37,7 @@ class ScriptedSampler:
     def __init__(self, policy, tokenizer, write, **flags):
         self.policy, self.tokenizer, self.write = policy, tokenizer, write
         self.stops, self.devices = [tokenizer.eos_token_id], []
-        self.gap, self.cap = None, 0.0
+        self.gap, self.cap, self.is_exact = None, 0.0, False
         self.config = Config(**flags)
         self.calls, self.completions = [], []
         self.asleep = True
@@ -157,7 +157,8 @@ def test_rollouts_are_drawn_at_the_temperature_of_the_loss_from_all_tokens(tiny,
     of_evaluation = dict(eval_temperature=0.6, top_p=0.9, eval_max_completion_length=9)
     write = writer(solutions, "WMM")
     sampler = ScriptedSampler(*tiny, write, **sizes, **own, **of_evaluation)
-    common.roll_out(sampler, ProblemStream(problems_of(solutions), 0), sampler.config)
+    batch = common.roll_out(sampler, ProblemStream(problems_of(solutions), 0), sampler.config)
+    assert not batch.sampler_is_exact
     assert sampler.calls == [(4, 0.7, 1.0, 11), (2, 0.7, 1.0, 11)]  # the second draws one again
 
 
@@ -228,6 +229,17 @@ def test_compute_old_and_ref_logprobs_leaves_the_first_minibatch_to_its_own_pass
     common.compute_old_and_ref_logprobs(batch, policy, reference, config)
     near(batch.ref_logprobs, expected_ref, atol=1e-5)
     assert not torch.allclose(expected_ref, expected)
+
+
+def test_an_exact_samplers_logprobs_are_the_old_ones(batch):
+    """They cost no pass: there is no policy here that could make one."""
+    batch.sampler_is_exact = True
+    batch.sampled_logprobs[4] = -3.0
+    config = Config(num_generations=2, prompts_per_step=3, minibatch_size=2)
+    common.compute_old_and_ref_logprobs(batch, None, None, config)
+    assert batch.has_old_logprobs.tolist() == [False] * 2 + [True] * 4
+    assert (batch.old_logprobs[:2] == 0).all()
+    assert torch.equal(batch.old_logprobs[2:], batch.sampled_logprobs[2:])
 
 
 def test_the_first_minibatch_of_two_ranks_is_half_of_it_each(sharp, batch, monkeypatch):
@@ -453,13 +465,13 @@ def test_evaluate_by_hand(tiny, solutions):
 def test_an_evaluation_has_a_temperature_of_its_own(sharp, solutions):
     """It is the sampler's and the entropy's; greedy completions have none, and no top_p."""
     policy, tokenizer = sharp
-    flags = dict(eval_samples=2, temperature=1.5, eval_temperature=0.5, top_p=0.9)
+    flags = dict(eval_samples=9, temperature=1.5, eval_temperature=0.5, top_p=0.9)
     sampler, problems = evaluator(*sharp, solutions, [1], **flags)
     metrics = common.evaluate(sampler, {"countdown": problems}, sampler.config)
     assert [call[1:3] for call in sampler.calls] == [(0.5, 0.9), (0.0, 1.0)]
     prompt = tokenizer.encode(problems[0].prompt)
     entropies = []
-    for completion in sampler.completions[0]:
+    for completion in sampler.completions[0][:8]:  # of more it tells as much
         with torch.no_grad():
             (logits,) = policy(torch.tensor([prompt + completion])).logits
         for row in logits[len(prompt) - 1 : -1]:

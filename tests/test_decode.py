@@ -265,7 +265,8 @@ def test_stop_tokens(tiny, checkpoint, template, of_tokenizer, stops):
 def test_the_cap_of_the_importance_weights(tiny, device, given, cap):
     known = dict(device=torch.device(device), generation_config=tiny[0].generation_config)
     policy = tiny[0] if device == "cpu" else SimpleNamespace(**known)
-    assert sampler_of(policy, tiny[1], vllm_importance_sampling_cap=given).cap == cap
+    sampler = sampler_of(policy, tiny[1], vllm_importance_sampling_cap=given)
+    assert (sampler.cap, sampler.is_exact) == (cap, device == "cpu")
 
 
 def test_make_sampler_without_a_gpu(tiny, monkeypatch):

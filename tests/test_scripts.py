@@ -226,8 +226,8 @@ def test_truncated_importance_weights(run, monkeypatch, script):
 
 
 @pytest.mark.usefixtures("no_evaluation")
-def test_no_pass_where_the_old_policy_is_the_current_one(run, monkeypatch):
-    """It still is in the first minibatch, whose update computes these log-probs anyway."""
+def test_no_pass_for_log_probs_that_are_known(run, monkeypatch):
+    """In fp32 the sampler knows all; in bf16 the update of the first minibatch finds its own."""
     done = []
     frozen_logprobs = rlvr.policy.logprobs.frozen_logprobs
 
@@ -236,9 +236,13 @@ def test_no_pass_where_the_old_policy_is_the_current_one(run, monkeypatch):
         return frozen_logprobs(policy, samples, config, rows)
 
     monkeypatch.setattr(rlvr.policy.logprobs, "frozen_logprobs", counted)
-    run("grpo", max_steps=1, microbatch_tokens=100, log_tokens=0, minibatch_size=4)
-    assert len(done) == len(set(done)) == 12  # of 16 rows
+    flags = dict(max_steps=1, microbatch_tokens=100, log_tokens=0, minibatch_size=4)
+    run("grpo", **flags)
+    assert done == []
     assert rows("run")[0]["mismatch"] < 1e-5  # each row has its log-probs all the same
+    run("grpo", **flags, bf16=True, output_dir="bf16")
+    assert len(done) == len(set(done)) == 12  # of 16 rows
+    assert rows("bf16")[0]["mismatch"] < 0.1
 
 
 @pytest.mark.usefixtures("no_evaluation")

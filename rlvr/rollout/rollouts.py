@@ -26,7 +26,8 @@ def sample_groups(
 ) -> list[list[Sample]]:
     """Draw and grade `size` completions for each problem -> a group of samples a problem."""
     repeated = [problem for problem in problems for _ in range(size)]
-    prompts = [encode_prompt(sampler.tokenizer, problem.prompt) for problem in repeated]
+    encoded = [encode_prompt(sampler.tokenizer, problem.prompt) for problem in problems]
+    prompts = [ids for ids in encoded for _ in range(size)]
     images = [problem.images for problem in repeated]
     shown = dict(images=images) if any(images) else {}
     if sampler.config.tool == "none":

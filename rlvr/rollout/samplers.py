@@ -57,16 +57,18 @@ class GenerateSampler:
         self.stops = stop_tokens(policy, tokenizer)
         self.call_ends = find_call_ends(tokenizer, config.tool)
         given_cap = config.vllm_importance_sampling_cap
-        self.cap = self.default_cap() if given_cap is None else given_cap
+        default_cap = 0.0 if self.is_exact else 2.0
+        # the largest importance weight, 0 for none
+        self.cap = default_cap if given_cap is None else given_cap
         self.gap = None  # how far its log-probs were from the policy's at the last `sync`, in nats
 
-    def default_cap(self) -> float:
-        """The largest importance weight, 0 for none.
+    @property
+    def is_exact(self) -> bool:
+        """Whether the log-probs are the policy's, to rounding of fp32.
 
-        In fp32 these log-probs are the trainer's. In bf16 both are rounded, each by kernels of its
-        own.
+        In bf16 both are rounded, each by kernels of its own.
         """
-        return 2.0 if computes_in_bf16(self.policy) else 0.0
+        return not computes_in_bf16(self.policy)
 
     def generate(
         self,

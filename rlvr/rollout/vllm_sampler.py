@@ -40,6 +40,8 @@ def head_of(model):
 class VllmSampler(GenerateSampler):
     """One engine a rank, or --vllm_tensor_parallel_size ranks that share one."""
 
+    is_exact = False  # its kernels are not the trainer's, on no device
+
     def __init__(self, policy, tokenizer, config):
         super().__init__(policy, tokenizer, config)
         alone = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=0)
@@ -76,10 +78,6 @@ class VllmSampler(GenerateSampler):
             reason = " ".join(str(error).split())
             raise UserError(f"vLLM does not start: {reason}") from error
         self.sleep()  # resuming needs the memory
-
-    def default_cap(self) -> float:
-        """The largest importance weight: vLLM's kernels are not the trainer's, on no device."""
-        return 2.0
 
     def generate(self, prompt_ids, temperature, top_p, max_tokens, call_ends=(), images=()):
         """As GenerateSampler, but with log-probs after top-p.
