@@ -20,7 +20,7 @@ def _():
     # 2. Entropy and pass@k under GRPO and GRPO-N
 
     *pass@k* is the chance that at least one of $k$ answers is right. pass@1 says how good a policy
-    is on average, and pass@32 what it can find at all. *Entropy* says how undecided it is: at 0
+    is on average, and pass@16 what it can find at all. *Entropy* says how undecided it is: at 0
     nats it always writes the same.
 
     A policy that learns from its own samples becomes surer of what it already prefers. pass@1
@@ -74,8 +74,8 @@ def _(results):
     before, plain, negative = results.values()
     said = f"""
     pass@1 was {before["pass@1"]:.3f}; it is {plain["pass@1"]:.3f} after GRPO, and
-    {negative["pass@1"]:.3f} after GRPO-N. pass@32 went from {before["pass@32"]:.3f} to
-    {plain["pass@32"]:.3f} and {negative["pass@32"]:.3f}, and the entropy from
+    {negative["pass@1"]:.3f} after GRPO-N. pass@16 went from {before["pass@16"]:.3f} to
+    {plain["pass@16"]:.3f} and {negative["pass@16"]:.3f}, and the entropy from
     {before["token_entropy"]:.3f} to {plain["token_entropy"]:.3f} and
     {negative["token_entropy"]:.3f} nats a token. With one seed and few problems, some hundredths
     may be chance. `studies/CLAIMS.md` has many seeds, which do not always agree with the paper.

@@ -144,7 +144,7 @@ class Config:
     eval_dataset: MayChange[str] = ""  # to evaluate on, separated by commas; as --dataset if empty
     eval_steps: MayChange[int] = 20  # steps between evaluations
     eval_problems: ZeroOrMore[int] = 128  # held-out problems of a data set; 0 for all
-    eval_samples: MayChange[int] = 32  # completions of a held-out problem
+    eval_samples: MayChange[int] = 16  # completions of a held-out problem
     eval_protocol: MayChange[Literal[tuple(PROTOCOLS)]] = "none"  # preset of a paper's evaluation
     eval_temperature: MayChange[float] = 1.0  # of the evaluation's samples
     eval_max_completion_length: MayChange[ZeroOrMore[int]] = 0  # 0: as max_completion_length
