@@ -11,7 +11,7 @@ from rlvr.baselines.policy_weights import analytic_pass_k, asym_power
 
 import pytest
 import torch
-from groups import binomial, every_group, f64, near
+from groups import binomial, entropy_slope, every_group, f64, natural, near, scores, shared
 
 from fade import (
     POLICY_WEIGHTS,
@@ -131,8 +131,7 @@ def test_gradient_masses_of_section_8(name, parameters):
     masses = [mass(n / G, 1 - n / G, n, G, **parameters) for n in range(G + 1)]
     m_S, m_F = f64([m if isinstance(m, tuple) else (m, m) for m in masses]).T
     near(torch.stack(gradient_mass(advantages, rewards)), torch.stack([m_S, m_F]), atol=1e-13)
-    successes, failures = rewards.sum(1).clamp(min=1), (1 - rewards).sum(1).clamp(min=1)
-    worth = G * torch.where(rewards == 1, (m_S / successes)[:, None], -(m_F / failures)[:, None])
+    worth = shared(rewards, m_S, m_F)
     near(advantages, worth)
     near(weigh(rewards.flip(1)), advantages.flip(1), atol=1e-14)
     near(weigh(rewards.float()), worth.float(), atol=2e-5)
@@ -471,66 +470,34 @@ def test_what_is_logged_is_a_mean_over_the_ranks(monkeypatch):
 PI = f64([4, 2, 1, 1]) / 8
 ROLLOUTS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 3])
 SUCCEEDS = f64([0, 1, 0, 1])
-SCORES = torch.eye(4).double() - PI  # [action, logit]: d log pi(a) / d logits
 
 
-def entropy_of(logits):
-    return -(logits.softmax(0) * logits.log_softmax(0)).sum()
+@pytest.mark.parametrize(
+    "name, parameters, is_balanced",
+    [
+        *((name, {}, True) for name in ("mean", "grpo", "power", "maxrl", "binary_contrastive")),
+        *((name, {}, False) for name in ("asym", "reinforce", "relu")),
+        ("shifted", dict(delta=0.3), False),
+    ],
+)
+def test_theorem_13_1_the_change_of_the_entropy(name, parameters, is_balanced):
+    """Eq. 7 is the first order under natural gradients, where m_S = m_F. Else it is -Cov alone.
 
-
-def setting(name, **parameters):
-    """The weight of each action, Eq. 7's prediction and its drift term."""
-    rewards = SUCCEEDS[ROLLOUTS].unsqueeze(0)  # [1, 8]
-    advantages = POLICY_WEIGHTS[name](rewards, **parameters)
-    H = entropy_of(PI.log())
-    m_S, m_F = gradient_mass(advantages, rewards)
-    weights = torch.zeros_like(PI).scatter(0, ROLLOUTS, advantages[0])
-    predicted = entropy_drift(advantages, PI.log()[ROLLOUTS].unsqueeze(0), H)
-    return weights, predicted.item(), ((m_S - m_F) * H).item()
-
-
-def assert_first_order(rate, direction):
-    """The entropy changes by eta * rate, with an error that falls fourfold when eta is halved."""
-    before, errors = entropy_of(PI.log()), []
-    for eta in (0.02, 0.01, 0.005):
-        errors.append((entropy_of(PI.log() + eta * direction) - before).item() - eta * rate)
-    assert abs(rate) > 0.01
-    assert abs(errors[-1]) < 0.02 * abs(rate) * 0.005
-    assert [errors[0] / errors[1], errors[1] / errors[2]] == pytest.approx([4, 4], abs=0.05)
-
-
-def natural(weights):
-    """Fisher^+ E[A grad log pi] for the tabular softmax policy."""
-    fisher = SCORES.T @ (PI.unsqueeze(1) * SCORES)
-    return torch.linalg.pinv(fisher, rtol=1e-10) @ (SCORES.T @ (PI * weights))
-
-
-@pytest.mark.parametrize("name", ["mean", "grpo", "power", "maxrl", "binary_contrastive"])
-def test_theorem_13_1_for_sign_balanced_weights(name):
-    weights, predicted, drift = setting(name)
-    assert abs(drift) < 1e-15
-    assert_first_order(predicted, natural(weights))
-
-
-@pytest.mark.parametrize("name", ["asym", "shifted", "reinforce", "relu"])
-def test_theorem_13_1_drift_is_not_there_for_a_normalised_policy(name):
-    """Score vectors have mean zero, so that a constant added to all weights moves nothing.
-
-    Eq. 24 overlooks that. Under natural gradients the first order is -Cov alone, and Eq. 7 is off
-    by exactly (m_S - m_F) H.
+    Score vectors have mean zero, so that a constant added to all weights moves nothing. Eq. 24
+    overlooks that, and Eq. 7 is off by exactly (m_S - m_F) H. Of the plain gradient, without the
+    projection of step 4, it is -E[log pi grad log pi] . E[A grad log pi] (Eq. 23).
     """
-    parameters = {"delta": 0.3} if name == "shifted" else {}
-    weights, predicted, drift = setting(name, **parameters)
-    covariance = (PI * weights * PI.log()).sum() - (PI * weights).sum() * (PI * PI.log()).sum()
-    assert abs(drift) > 0.1
-    assert predicted - drift == pytest.approx(-covariance.item(), abs=1e-14)
-    assert_first_order(predicted - drift, natural(weights))
-
-
-@pytest.mark.parametrize("name", ["mean", "asym", "reinforce"])
-def test_equation_23_for_the_plain_gradient(name):
-    """Without the projection of step 4: -eta E[log pi grad log pi] . E[A grad log pi]."""
-    weights, _, _ = setting(name)
-    gradient = SCORES.T @ (PI * weights)
-    rate = -((PI * PI.log()) @ SCORES) @ gradient
-    assert_first_order(rate.item(), gradient)
+    rewards = SUCCEEDS[ROLLOUTS][None]  # [1, 8]
+    advantages = POLICY_WEIGHTS[name](rewards, **parameters)
+    H = -(PI * PI.log()).sum()
+    m_S, m_F = gradient_mass(advantages, rewards)
+    drift = (m_S - m_F) * H
+    assert (drift.abs() < 1e-15) == is_balanced
+    weights = torch.zeros_like(PI).scatter(0, ROLLOUTS, advantages[0])  # of the actions
+    covariance = (PI * weights * PI.log()).sum() + (PI * weights).sum() * H
+    predicted = entropy_drift(advantages, PI.log()[ROLLOUTS][None], H)
+    near(predicted, drift - covariance)
+    gradient = scores(PI).T @ (PI * weights)
+    near(entropy_slope(PI, natural(PI, gradient)), -covariance)
+    near(entropy_slope(PI, gradient), -((PI * PI.log()) @ scores(PI)) @ gradient)
+    assert covariance.abs() > 0.01
