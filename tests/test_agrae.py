@@ -1,6 +1,7 @@
 """agrae.py against the theorems and equations of A-GRAE, and against numbers worked out by hand."""
 
 import math
+from statistics import mean, pstdev
 from types import SimpleNamespace
 
 import rlvr.machine.ranks
@@ -99,40 +100,33 @@ def test_eq11_to_13_the_weight_of_a_prompt(w, alpha):
 # GRPO-LEAD
 
 
-def logistic(p):
-    """The weight of GRPO-LEAD at its published constants."""
-    return 0.4 + 1.1 / (1 + math.exp(10 * (p - 0.75)))
+def plain_grpo_lead(rewards, lengths):
+    """GRPO-LEAD of one group by its definition, at its published constants."""
+    of_successes = [length for r, length in zip(rewards, lengths, strict=True) if r]
+    mean_length, spread = mean(of_successes), pstdev(of_successes)
+    pairs = zip(rewards, lengths, strict=True)
+    values = [math.exp(-0.05 * (n - mean_length) / (spread or 1)) if r else -1 for r, n in pairs]
+    advantages = [(value - mean(values)) / pstdev(values) for value in values]
+    p = mean(rewards)
+
+    def weight(p):
+        return 0.4 + 1.1 / (1 + math.exp(10 * (p - 0.75)))
+
+    return [A * (weight(p) if A > 0 else weight(1 - p)) for A in advantages]
 
 
-def test_grpo_lead_with_two_lengths_by_hand():
-    """Successes of 10 and 30 tokens: z = -1 and 1, worth a = e^0.05 and 1/a. p = 1/2.
-
-    The mean is (a + 1/a - 2) / 4, and the mean square (a^2 + 1/a^2 + 2) / 4.
-    """
-    rewards, lengths = f64([[1, 0, 1, 0]]), f64([[10, 99, 30, 1]])
-    a = math.exp(0.05)
-    mean = (a + 1 / a - 2) / 4
-    std = math.sqrt((a**2 + a**-2 + 2) / 4 - mean**2)
-    w = logistic(0.5)  # of both signs
-    failure = w * (-1 - mean) / std
-    expected = [[w * (a - mean) / std, failure, w * (1 / a - mean) / std, failure]]
-    near(grpo_lead_advantage(rewards, lengths), expected)
-
-
-def test_grpo_lead_compares_lengths_where_all_are_right():
-    """z = -1 and 1: GRPO's 1 and -1 of the two values. w(1) is for A > 0, and w(0) elsewhere."""
-    ones, lengths = f64([[1, 1]]), f64([[5, 9]])
-    near(grpo_lead_advantage(ones, lengths), [[logistic(1.0), -logistic(0.0)]])
-    assert torch.equal(grpo_lead_advantage(ones, 7 * ones), 0 * ones)  # and where lengths do not
-    assert torch.equal(grpo_lead_advantage(0 * ones, lengths), 0 * ones)
-
-
-def test_grpo_lead_favours_hard_successes_and_easy_failures():
-    """Equal lengths, or a single success, leave GRPO's advantages times w(p) and w(1 - p)."""
+def test_grpo_lead_favours_short_and_hard_successes():
+    """Where all are right, it compares their lengths, if there is a difference."""
     rewards = every_group(8)
-    found = grpo_lead_advantage(rewards, torch.ones_like(rewards))
-    weights = [[logistic(k / 8)] * k + [logistic(1 - k / 8)] * (8 - k) for k in range(9)]
-    near(found, f64(weights) * grpo_advantage(rewards))
+    lengths = torch.randint(1, 99, (9, 8), generator=torch.Generator().manual_seed(0)).double()
+    groups = zip(rewards[1:].tolist(), lengths[1:].tolist(), strict=True)
+    none_right = [0.0] * 8
+    near(
+        grpo_lead_advantage(rewards, lengths),
+        [none_right, *(plain_grpo_lead(*group) for group in groups)],
+    )
+    ones = torch.ones(1, 8)
+    assert torch.equal(grpo_lead_advantage(ones, 7 * ones), 0 * ones)
 
 
 # Edges
