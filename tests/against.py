@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import losses
 import torch
 
 import common
@@ -75,22 +76,21 @@ def flags_of(script: str, variant: str):
 
 def own_loss(batch: Batch, flags) -> torch.Tensor:
     """The loss as step 3 of the scripts has it."""
-    weights = common.token_weights(batch.mask, flags.aggregation, flags.max_completion_length)
-    loss, _ = common.ppo_clip_loss(
+    return losses.ppo_clip_loss(
         batch.logprobs,
         batch.old_logprobs,
         batch.advantages,
         batch.mask,
-        weights,
         flags.epsilon,
         flags.epsilon_high,
         flags.importance_sampling_level,
-        batch.ref_logprobs,
-        flags.beta,
-        batch.entropy,
-        flags.entropy_coef,
-    )
-    return loss
+        flags.aggregation,
+        flags.max_completion_length,
+        ref_logprobs=batch.ref_logprobs,
+        beta=flags.beta,
+        entropy=batch.entropy,
+        entropy_coef=flags.entropy_coef,
+    ).loss
 
 
 # ------------------------------------------------------------------------------------------- TRL

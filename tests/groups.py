@@ -1,4 +1,4 @@
-"""Groups of rewards, and how near two tensors have to be."""
+"""Groups of rewards, policies of a few actions, and how near two tensors have to be."""
 
 import math
 
@@ -15,9 +15,40 @@ def every_group(G, dtype=torch.float64):
     return torch.ones(G + 1, G, dtype=dtype).tril(-1)
 
 
+def shared(rewards, m_S, m_F):
+    """The advantages [B, G] of these gradient masses [B]: equal successes, and equal failures.
+
+    By FADE 2.1, m_S is the sum of A over a group's successes, and m_F that of -A over its failures,
+    over G. Both tell what a prompt weighs.
+    """
+    n, G = rewards.sum(1, keepdim=True), rewards.shape[1]
+    of_success, of_failure = m_S[:, None] / n.clamp(min=1), m_F[:, None] / (G - n).clamp(min=1)
+    return G * torch.where(rewards == 1, of_success, -of_failure)
+
+
 def binomial(G, p):
     """[G + 1]: the probability of k successes among G rollouts."""
     return f64([math.comb(G, k) * p**k * (1 - p) ** (G - k) for k in range(G + 1)])
+
+
+def scores(pi):
+    """[action, logit]: d log pi(a) / d logits of a softmax policy."""
+    return torch.eye(len(pi), dtype=pi.dtype) - pi
+
+
+def natural(pi, gradient):
+    """The natural gradient: Fisher^+ times the gradient in the logits."""
+    fisher = scores(pi).T @ (pi[:, None] * scores(pi))
+    return torch.linalg.pinv(fisher, rtol=1e-10) @ gradient
+
+
+def entropy_slope(pi, direction):
+    """The derivative of a softmax policy's entropy, as its logits move in a direction."""
+
+    def entropy(logits):
+        return -(logits.softmax(0) * logits.log_softmax(0)).sum()
+
+    return torch.func.grad(entropy)(pi.log()) @ direction
 
 
 def near(actual, expected, atol=1e-12):

@@ -7,397 +7,275 @@ Each mutant is made in a copy of the project, where its test files run until the
 survives is printed at the end, and the exit code is 1 then.
 """
 
+import importlib
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+# Each mutant is tested in a fork of this process, which need not import large packages again.
+os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONDONTWRITEBYTECODE": "1"}
+sys.dont_write_bytecode = True  # that of the mutant before could be taken for this one's
+
+import pytest
+
+for module in ("torch", "transformers.models.auto.modeling_auto", "matplotlib.pyplot"):
+    importlib.import_module(module)
+
 ROOT = Path(__file__).resolve().parent.parent
-# group -> its file, its test files (without test_ and .py), and the mutants: old text -> new text.
-# The old text stands exactly once in the file.
-MUTANTS = {
-    "loss": (
-        "common.py",
-        "common golden",
-        [
-            ("1 + (epsilon if epsilon_high is None else epsilon_high)", "1 + epsilon"),
-            ("low = 1 - epsilon", "low = 1 + epsilon"),
-            ("torch.min(ratio * advantages, clipped", "torch.max(ratio * advantages, clipped"),
-            ("log_ref_ratio = ref_logprobs - logprobs", "log_ref_ratio = logprobs - ref_logprobs"),
-            ("log_ref_ratio.exp() - log_ref_ratio - 1", "log_ref_ratio.exp() - 1"),
-            ("objective - beta * kl", "objective + beta * kl"),
-            ("+ entropy_coef * entropy)).sum()", "- entropy_coef * entropy)).sum()"),
-            ("torch.where(mask > 0, logprobs - old_logprobs, 0)", "logprobs - old_logprobs"),
-            ("(log_ratio.sum(1, keepdim=True) / lengths)", "log_ratio.sum(1, keepdim=True)"),
-            ("(ratio < low) & (advantages < 0)", "(ratio < low)"),
-            ("(ratio > high) & (advantages > 0)", "(ratio > high) & (advantages < 0)"),
-            ("mask / (sequences * mask.sum(1, keepdim=True)", "mask / (mask.sum(1, keepdim=True)"),
-            ("return mask / max(tokens, 1)", "return mask / len(mask)"),
-            ("mask / (sequences * max_completion_length)", "mask / max_completion_length"),
-        ],
-    ),
-    "evaluation": (
-        "common.py",
-        "common golden",
-        [
-            ("math.comb(num_samples - num_correct, k)", "math.comb(num_samples - num_correct, 1)"),
-            ("-share * math.log(share)", "share * math.log(share)"),
-            ("problems[world.RANK :: world.WORLD_SIZE]", "problems"),
-            ("if other == level]", "if other != level]"),
-        ],
-    ),
-    "batch": (
-        "common.py",
-        "common",
-        [
-            ("range(config.minibatch_size // world.WORLD_SIZE,", "range(config.minibatch_size,"),
-            ("drawn.sort(key=is_mixed, reverse=True)", "pass"),
-            ("(self.written * self.sampled_logprobs)", "(self.mask * self.sampled_logprobs)"),
-            ("sampler_is_exact = sampler.is_exact", "sampler_is_exact = True"),
-            ("logprobs = batch.sampled_logprobs\n", "logprobs = batch.old_logprobs\n"),
-        ],
-    ),
-    "decode": (
-        "common.py",
-        "decode",
-        [
-            ("if token[0] in stops:", "if token[0] == 0:"),
-            ("(temperature or 1.0)).log_softmax", "1.0).log_softmax"),
-            ("before = largest.cumsum(-1) - largest", "before = largest.cumsum(-1)"),
-            ("points = sums[:, -1:] * torch.rand(", "points = torch.rand("),
-            ("rows, drawn = [rows[i] for i in alive], drawn[alive]", "rows = rows[: len(alive)]"),
-        ],
-    ),
-    "logprobs": (
-        "rlvr/policy/logprobs.py",
-        "logprobs",
-        [
-            ("entropies = log_z - mean", "entropies = log_z + mean"),
-            ("factor = -grad_logprobs[:, None]", "factor = grad_logprobs[:, None]"),
-            ("(logp + entropies[:, None])", "(logp - entropies[:, None])"),
-            ("                grad.div_(ctx.temperature)", "                pass"),
-            ("        ctx.kept = []  # they are", "        # they are"),
-            ("(targets < start + size)", "(targets <= start + size)"),
-        ],
-    ),
-    "reader": (
-        "rlvr/policy/reader.py",
-        "decode",
-        [
-            ("positions[..., -1:].to(policy.device) + 1", "positions[..., -1:].to(policy.device)"),
-            ("places >= padding", "places >= 0"),
-            ("self.mask = pad(self.mask, (0, count), value=1)", "self.mask = None"),
-        ],
-    ),
-    "grpo": (
-        "grpo.py",
-        "grpo golden",
-        [
-            ("rewards.std(1, keepdim=True, correction=0)", "rewards.std(1, keepdim=True)"),
-            ("torch.where(advantages < 0, advantages, 0)", "advantages.clamp(min=0)"),
-            ("rewards.amax(1, keepdim=True) > rewards.amin", "rewards.amax() > rewards.amin"),
-        ],
-    ),
-    "agrae": (
-        "agrae.py",
-        "agrae golden",
-        [
-            (
-                "(w / 2) / root_p + ((1 - w) / 2) / root_q",
-                "(w / 2) / root_q + (1 - w) / 2 / root_p",
-            ),
-            ("min(1.0, w / alpha)\n", "min(1.0, alpha / w)\n"),
-            ("torch.where(advantages > 0, suppressed, advantages)", "suppressed"),
-            ("else batch.first_successes)", "else batch.successes * 0)"),
-            ("(rewards if config.mean_reward", "(batch.rewards if config.mean_reward"),
-            ("batch.written.sum(1).view_as", "batch.mask.sum(1).view_as"),
-            ("batch.successes.mean(1),\n            w,", "rewards.mean(1),\n            w,"),
-        ],
-    ),
-    "controls": (
-        "rlvr/baselines/controls.py",
-        "agrae golden cwgrpo",
-        [
-            ("advantages / beta, advantages)", "advantages * beta, advantages)"),
-            ("scale = gamma / p.sqrt()", "scale = gamma / p"),
-            ("(-0.05 * z).exp()", "(0.05 * z).exp()"),
-            ("(cov > low) & (cov < high)", "(cov > low)"),
-            ("(adv - adv[tokens].mean())", "(adv - adv.mean())"),
-        ],
-    ),
-    "asymgrpo": (
-        "asymgrpo.py",
-        "asymgrpo golden",
-        [
-            ("pos = odds_against**beta_pos", "pos = odds_for**beta_pos"),
-            ("neg = odds_for**beta_neg", "neg = odds_for**beta_pos"),
-            ("end = 2 * (G - 1) ** beta_pos -", "end = (G - 1) ** beta_pos +"),
-            ("global_sum(kappa * mixed, mixed)", "global_sum(kappa, mixed)"),
-            ("n_pos * n_neg / G**2 * gap", "n_pos * n_neg / G * gap"),
-            ("end = 2 * (G - 1) ** beta_neg -", "end = 2 * (G - 1) ** beta_pos -"),
-        ],
-    ),
-    "fade": (
-        "fade.py",
-        "fade golden",
-        [
-            ("failed ** (alpha - 1) * (rewards - mean)", "failed**alpha * (rewards - mean)"),
-            (
-                "torch.where(rewards < mean, focal / delta",
-                "torch.where(rewards > mean, focal / delta",
-            ),
-            ("3 * (1 - self.solve_rate) / (2 * self.solve_rate)", "1 / self.solve_rate"),
-            ("max(delta, 0.3)", "max(delta, 0.0)"),
-            ("past, now = self.ema_beta, 1 - self.ema_beta", "now = past = 0.5"),
-            ("self.target_entropy = self.entropy / 2", "self.target_entropy = self.entropy"),
-            ("return (G - 1) ** 0.5 / largest", "return G**0.5 / largest"),
-            ("return mass_difference * entropy - ", "return mass_difference * entropy + "),
-            ("policy_weight(batch.successes)", "policy_weight(batch.rewards)"),
-            ('arguments["baseline"] = running_mean', 'arguments["baseline"] = batch_mean'),
-        ],
-    ),
-    "cwgrpo": (
-        "cwgrpo.py",
-        "cwgrpo golden",
-        [
-            ("-((cov / std) ** 2) / 2", "-((cov / std) ** 2)"),
-            ("variance = mean((cov - mean(cov)) ** 2)", "variance = mean(cov**2)"),
-            ("cov = (logp - mean(logp)) * (adv - mean(adv))", "cov = logp * (adv - mean(adv))"),
-            (
-                "logprobs = logprobs.detach() if detach else logprobs",
-                "logprobs = logprobs.detach()",
-            ),
-            ("total = lengths.amax(1, keepdim=True) *", "total = mask.shape[2] *"),
-            ("(lengths > 0).sum(1, keepdim=True)", "mask.shape[1]"),
-            ("of_all_ranks, config.means)", "of_all_ranks)"),
-        ],
-    ),
-    "policy_weights": (
-        "rlvr/baselines/policy_weights.py",
-        "fade golden",
-        [
-            ("torch.where(mean > 0, rewards / mean - 1, 0.0)", "rewards - mean"),
-            ("return 2 * rewards - 1", "return rewards"),
-            ("keepdim=True) > tau", "keepdim=True) >= tau"),
-        ],
-    ),
-    "statistics": (
-        "rlvr/baselines/statistics.py",
-        "fade_theory golden cwgrpo",
-        [
-            ("< 0.99 * s.sum()", "< 0.9 * s.sum()"),
-            ('"ratio": (1 / s[1]).item()', '"ratio": s[1].item()'),
-            ('"fit_b": float(-slope)', '"fit_b": float(slope)'),
-            ('if means == "own":', 'if means == "responses":'),
-            ("(lengths > 0).sum(1, keepdim=True)", "mask.shape[1]"),
-        ],
-    ),
-    "memory": (
-        "rlvr/policy/memory.py",
-        "memory",
-        [
-            ("min(vllm, VLLM_ASLEEP) if", "0.0 if"),
-            ("world.LOCAL_WORLD_SIZE if config.shard_within_nodes else", ""),
-            ("texts = config.minibatch_size // world.WORLD_SIZE", "texts = 1"),
-            ("/ world.LOCAL_WORLD_SIZE / 1e9", "/ 1e9"),
-            ("if there < needed:", "if True:"),
-        ],
-    ),
-    "checkpoints": (
-        "rlvr/training/checkpoints.py",
-        "checkpoints",
-        [
-            ("config.seed + world.RANK + world.WORLD_SIZE", "config.seed + world.WORLD_SIZE"),
-            ("zlib.crc32(image, found)", "found"),
-            ('training.stream.position = saved["position"]', "pass"),
-            ('vars(training.memory).update(saved["state"])', "pass"),
-            ("optimizer=moments", "optimizer={}"),
-            ("torch.set_rng_state(cpu)", "pass"),
-            ('group["lr"] = rate', "pass"),
-            ('saved["rng"][world.RANK]', 'saved["rng"][0]'),
-            ('if saved["problems"] != sum_of(training.stream.problems):', "if False:"),
-        ],
-    ),
-    "run": (
-        "rlvr/training/run.py",
-        "run",
-        [
-            ("finite = math.isfinite(norm)", "finite = True"),
-            ("        optimizer.zero_grad()", "        pass"),
-            ("0 if finite else self.skipped_in_a_row + 1", "self.skipped_in_a_row + (not finite)"),
-            ("if finite and norm > 0:", "if finite:"),
-        ],
-    ),
-    "ranks": (
-        "rlvr/machine/ranks.py",
-        "ranks agrae cwgrpo common",
-        [
-            ("return [total / world.WORLD_SIZE for total", "return [total for total"),
-            ("torch.stack(padded, 1)", "torch.stack(padded)"),
-            ("return max(gather([value]))", "return value"),
-            ("cpu:gloo,cuda:nccl", "nccl"),
-        ],
-    ),
-    "shards": (
-        "rlvr/policy/sharding.py",
-        "ranks",
-        [
-            ("module.set_gradient_divide_factor(1.0)", "pass"),
-            ("dist.all_reduce(gradient, group=group)", "pass"),
-        ],
-    ),
-    "logs": (
-        "rlvr/show/logs.py",
-        "show crashes",
-        [
-            ('if line.endswith(b"\\n")]', "if line]"),
-            ('["step"] <= step', '["step"] < step'),
-        ],
-    ),
-    "saving": (
-        "rlvr/policy/saving.py",
-        "checkpoints tiny",
-        [
-            ("file.chmod(0o666 & ~current_umask())", "pass"),
-            ("{file.name: checksum(file) for file", "{file.name: 0 for file"),
-            ("if not os.path.samestat(scratch.stat(), made):", "if False:"),
-        ],
-    ),
-    "ending": (
-        "rlvr/machine/ending.py",
-        "stdout",
-        [
-            ("NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE}", "NO_ROOM = set()"),
-        ],
-    ),
-    "images": (
-        "rlvr/policy/images.py",
-        "images",
-        [
-            ("in_prompts & (ids == reader.token_id)", "(ids == reader.token_id)"),
-            ("return patches // self.processor.merge_size**2", "return patches"),
-            ("embedded[images] for images in shown", "embedded[shown[0]] for _ in shown"),
-        ],
-    ),
-    "pictures": (
-        "rlvr/tasks/pictures.py",
-        "pictures",
-        [
-            ('image.size, "white")', 'image.size, "black")'),
-            ("problem.images, texts, strict=True", "problem.images, texts, strict=False"),
-        ],
-    ),
-    "config": (
-        "rlvr/flags/config.py",
-        "config",
-        [
-            ("if batch % self.minibatch_size:", "if False:"),
-            ("and not is_read:", "and False:"),
-            ("if trains and name in self.typed and", "if trains and name in set() and"),
-            ("value <= 0 and not", "value < 0 and not"),
-            ("and value > 1:", "and value > 2:"),
-            ("if scheduled and name in", "if False and name in"),
-        ],
-    ),
-    "command": (
-        "rlvr/flags/command_line.py",
-        "flags",
-        [
-            ("presets | typed)", "typed | presets)"),
-            ("saved | variants[given.variant]", "variants[given.variant] | saved"),
-            ("and not config.may_change(name)", "and False"),
-            ('names - {"trust_remote_code"}', "names"),
-        ],
-    ),
-    "console": (
-        "rlvr/show/console.py",
-        "show",
-        [
-            ("(last_step - step)", "last_step"),
-            ("if hint not in self.told", "if hint"),
-            ("self.rows % ROWS_OF_A_HEADER == 0", "self.rows == 0"),
-        ],
-    ),
-    "updates": (
-        "rlvr/training/updates.py",
-        "updates",
-        [
-            ("loss / updates", "loss"),
-            ("math.ceil(updates * config.warmup_ratio)", "int(updates * config.warmup_ratio)"),
-            ("config.max_steps * config.num_iterations * (", "config.max_steps * ("),
-            ("lr=config.learning_rate * rate_factor", "lr=config.learning_rate"),
-        ],
-    ),
-    "stream": (
-        "rlvr/tasks/problems.py",
-        "rollouts turns",
-        [
-            ("own[reply.start : reply.stop] = 0", "own[reply.start + 1 : reply.stop] = 0"),
-            ("self.position += world.WORLD_SIZE * count", "self.position += count"),
-            ("return all_ranks[world.RANK :: world.WORLD_SIZE]", "return all_ranks[:count]"),
-            ('f"{self.seed}/{epoch}"', 'f"{self.seed}"'),
-        ],
-    ),
-    "prompts": (
-        "rlvr/tasks/prompts.py",
-        "prompts datasets",
-        [
-            (
-                "add_special_tokens=not tokenizer.chat_template)\n\n\ndef texts",
-                "add_special_tokens=True)\n\n\ndef texts",
-            ),
-            ("if length <= limit]", "if length < limit]"),
-        ],
-    ),
-    "mathematics": (
-        "rlvr/verify/answers/mathematics.py",
-        "answers",
-        [
-            ("MOST_DIFFERENCE = 1e-3", "MOST_DIFFERENCE = 1e-1"),
-            (r"[1-9]\d{0,2}(?:,\d{3})+", r"\d{0,3}(?:,\d{3})+"),
-            ("count_parts(given) < 2", "count_parts(given) < parts"),
-        ],
-    ),
-    "expressions": (
-        "rlvr/verify/answers/expressions.py",
-        "answers embedded",
-        [("used == given and value_of(tree)", "value_of(tree)")],
-    ),
-    "boxes": (
-        "rlvr/verify/answers/boxes.py",
-        "answers",
-        [('text.rpartition("####")[2]', 'text.partition("####")[2]')],
-    ),
-    "sandbox": (
-        "rlvr/verify/programs/solution.py",
-        "code isolation assertions",
-        [
-            ("os.environ.clear()", "pass"),
-            ("writes and not isinstance(path, int)", "writes and isinstance(path, int)"),
-        ],
-    ),
-}
+# Groups: name, file, and the test files that have to see it (without test_ and .py). Each line of a
+# group is a mutant, the old text => the new one. The old text stands exactly once in the file; ↵ is
+# the end of a line.
+MUTANTS = r"""
+loss common.py by common golden
+    1 + (epsilon if epsilon_high is None else epsilon_high) => 1 + epsilon
+    low = 1 - epsilon => low = 1 + epsilon
+    torch.min(ratio * advantages, clipped => torch.max(ratio * advantages, clipped
+    log_ref_ratio = ref_logprobs - logprobs => log_ref_ratio = logprobs - ref_logprobs
+    log_ref_ratio.exp() - log_ref_ratio - 1 => log_ref_ratio.exp() - 1
+    objective - beta * kl => objective + beta * kl
+    + entropy_coef * entropy)).sum() => - entropy_coef * entropy)).sum()
+    torch.where(mask > 0, logprobs - old_logprobs, 0) => logprobs - old_logprobs
+    (log_ratio.sum(1, keepdim=True) / lengths) => log_ratio.sum(1, keepdim=True)
+    (ratio < low) & (advantages < 0) => (ratio < low)
+    (ratio > high) & (advantages > 0) => (ratio > high) & (advantages < 0)
+    mask / (sequences * mask.sum(1, keepdim=True) => mask / (mask.sum(1, keepdim=True)
+    return mask / max(tokens, 1) => return mask / len(mask)
+    mask / (sequences * max_completion_length) => mask / max_completion_length
+
+evaluation common.py by common golden
+    math.comb(num_samples - num_correct, k) => math.comb(num_samples - num_correct, 1)
+    -share * math.log(share) => share * math.log(share)
+    problems[world.RANK :: world.WORLD_SIZE] => problems
+    if other == level] => if other != level]
+
+batch common.py by common
+    range(config.minibatch_size // world.WORLD_SIZE, => range(config.minibatch_size,
+    drawn.sort(key=is_mixed, reverse=True) => pass
+    (self.written * self.sampled_logprobs) => (self.mask * self.sampled_logprobs)
+    sampler_is_exact = sampler.is_exact => sampler_is_exact = True
+    logprobs = batch.sampled_logprobs↵ => logprobs = batch.old_logprobs↵
+
+decode common.py by decode
+    if token[0] in stops: => if token[0] == 0:
+    (temperature or 1.0)).log_softmax => 1.0).log_softmax
+    before = largest.cumsum(-1) - largest => before = largest.cumsum(-1)
+    points = sums[:, -1:] * torch.rand( => points = torch.rand(
+    rows, drawn = [rows[i] for i in alive], drawn[alive] => rows = rows[: len(alive)]
+
+logprobs rlvr/policy/logprobs.py by logprobs
+    entropies = log_z - mean => entropies = log_z + mean
+    factor = -grad_logprobs[:, None] => factor = grad_logprobs[:, None]
+    (logp + entropies[:, None]) => (logp - entropies[:, None])
+    grad.div_(ctx.temperature) => pass
+    ctx.kept = []  # they are => # they are
+    (targets < start + size) => (targets <= start + size)
+
+reader rlvr/policy/reader.py by decode
+    positions[..., -1:].to(policy.device) + 1 => positions[..., -1:].to(policy.device)
+    places >= padding => places >= 0
+    self.mask = pad(self.mask, (0, count), value=1) => self.mask = None
+
+grpo grpo.py by grpo golden
+    rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
+    torch.where(advantages < 0, advantages, 0) => advantages.clamp(min=0)
+    rewards.amax(1, keepdim=True) > rewards.amin => rewards.amax() > rewards.amin
+
+agrae agrae.py by agrae golden
+    (w / 2) / root_p + ((1 - w) / 2) / root_q => (w / 2) / root_q + (1 - w) / 2 / root_p
+    min(1.0, w / alpha)↵ => min(1.0, alpha / w)↵
+    torch.where(advantages > 0, suppressed, advantages) => suppressed
+    else batch.first_successes) => else batch.successes * 0)
+    (rewards if config.mean_reward => (batch.rewards if config.mean_reward
+    batch.written.sum(1).view_as => batch.mask.sum(1).view_as
+    batch.successes.mean(1),↵            w, => rewards.mean(1),↵            w,
+
+controls rlvr/baselines/controls.py by agrae golden cwgrpo
+    advantages / beta, advantages) => advantages * beta, advantages)
+    scale = gamma / p.sqrt() => scale = gamma / p
+    (-0.05 * z).exp() => (0.05 * z).exp()
+    (cov > low) & (cov < high) => (cov > low)
+    (adv - adv[tokens].mean()) => (adv - adv.mean())
+
+asymgrpo asymgrpo.py by asymgrpo golden
+    pos = odds_against**beta_pos => pos = odds_for**beta_pos
+    neg = odds_for**beta_neg => neg = odds_for**beta_pos
+    end = 2 * (G - 1) ** beta_pos - => end = (G - 1) ** beta_pos +
+    global_sum(kappa * mixed, mixed) => global_sum(kappa, mixed)
+    n_pos * n_neg / G**2 * gap => n_pos * n_neg / G * gap
+    end = 2 * (G - 1) ** beta_neg - => end = 2 * (G - 1) ** beta_pos -
+
+fade fade.py by fade golden
+    failed ** (alpha - 1) * (rewards - mean) => failed**alpha * (rewards - mean)
+    torch.where(rewards < mean, focal / delta => torch.where(rewards > mean, focal / delta
+    3 * (1 - self.solve_rate) / (2 * self.solve_rate) => 1 / self.solve_rate
+    max(delta, 0.3) => max(delta, 0.0)
+    past, now = self.ema_beta, 1 - self.ema_beta => now = past = 0.5
+    self.target_entropy = self.entropy / 2 => self.target_entropy = self.entropy
+    return (G - 1) ** 0.5 / largest => return G**0.5 / largest
+    return mass_difference * entropy - => return mass_difference * entropy +
+    policy_weight(batch.successes) => policy_weight(batch.rewards)
+    arguments["baseline"] = running_mean => arguments["baseline"] = batch_mean
+
+cwgrpo cwgrpo.py by cwgrpo golden
+    -((cov / std) ** 2) / 2 => -((cov / std) ** 2)
+    variance = mean((cov - mean(cov)) ** 2) => variance = mean(cov**2)
+    cov = (logp - mean(logp)) * (adv - mean(adv)) => cov = logp * (adv - mean(adv))
+    logprobs = logprobs.detach() if detach else logprobs => logprobs = logprobs.detach()
+    total = lengths.amax(1, keepdim=True) * => total = mask.shape[2] *
+    (lengths > 0).sum(1, keepdim=True) => mask.shape[1]
+    of_all_ranks, config.means) => of_all_ranks)
+
+policy_weights rlvr/baselines/policy_weights.py by fade golden
+    torch.where(mean > 0, rewards / mean - 1, 0.0) => rewards - mean
+    return 2 * rewards - 1 => return rewards
+    keepdim=True) > tau => keepdim=True) >= tau
+
+statistics rlvr/baselines/statistics.py by fade_theory golden cwgrpo
+    < 0.99 * s.sum() => < 0.9 * s.sum()
+    "ratio": (1 / s[1]).item() => "ratio": s[1].item()
+    "fit_b": float(-slope) => "fit_b": float(slope)
+    if means == "own": => if means == "responses":
+    (lengths > 0).sum(1, keepdim=True) => mask.shape[1]
+
+memory rlvr/policy/memory.py by memory
+    min(vllm, VLLM_ASLEEP) if => 0.0 if
+    world.LOCAL_WORLD_SIZE if config.shard_within_nodes else => world.LOCAL_WORLD_SIZE if False else
+    texts = config.minibatch_size // world.WORLD_SIZE => texts = 1
+    / world.LOCAL_WORLD_SIZE / 1e9 => / 1e9
+    if there < needed: => if True:
+
+checkpoints rlvr/training/checkpoints.py by checkpoints
+    config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
+    zlib.crc32(image, found) => found
+    training.stream.position = saved["position"] => pass
+    vars(training.memory).update(saved["state"]) => pass
+    optimizer=moments => optimizer={}
+    torch.set_rng_state(cpu) => pass
+    group["lr"] = rate => pass
+    saved["rng"][world.RANK] => saved["rng"][0]
+    if saved["problems"] != sum_of(training.stream.problems): => if False:
+
+run rlvr/training/run.py by run
+    finite = math.isfinite(norm) => finite = True
+    optimizer.zero_grad() => pass
+    0 if finite else self.skipped_in_a_row + 1 => self.skipped_in_a_row + (not finite)
+    if finite and norm > 0: => if finite:
+
+ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common
+    return [total / world.WORLD_SIZE for total => return [total for total
+    torch.stack(padded, 1) => torch.stack(padded)
+    return max(gather([value])) => return value
+    cpu:gloo,cuda:nccl => nccl
+
+shards rlvr/policy/sharding.py by ranks
+    module.set_gradient_divide_factor(1.0) => pass
+    dist.all_reduce(gradient, group=group) => pass
+
+logs rlvr/show/logs.py by show crashes
+    if line.endswith(b"\n")] => if line]
+    ["step"] <= step => ["step"] < step
+
+saving rlvr/policy/saving.py by checkpoints tiny
+    file.chmod(0o666 & ~current_umask()) => pass
+    {file.name: checksum(file) for file => {file.name: 0 for file
+    if not os.path.samestat(scratch.stat(), made): => if False:
+
+ending rlvr/machine/ending.py by stdout
+    NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE} => NO_ROOM = set()
+
+images rlvr/policy/images.py by images
+    in_prompts & (ids == reader.token_id) => (ids == reader.token_id)
+    return patches // self.processor.merge_size**2 => return patches
+    embedded[images] for images in shown => embedded[shown[0]] for _ in shown
+
+pictures rlvr/tasks/pictures.py by pictures
+    image.size, "white") => image.size, "black")
+    problem.images, texts, strict=True => problem.images, texts, strict=False
+
+config rlvr/flags/config.py by config
+    if batch % self.minibatch_size: => if False:
+    and not is_read: => and False:
+    if trains and name in self.typed and => if trains and name in set() and
+    value <= 0 and not => value < 0 and not
+    and value > 1: => and value > 2:
+    if scheduled and name in => if False and name in
+
+command rlvr/flags/command_line.py by flags
+    presets | typed) => typed | presets)
+    saved | variants[given.variant] => variants[given.variant] | saved
+    and not config.may_change(name) => and False
+    names - {"trust_remote_code"} => names
+
+console rlvr/show/console.py by show
+    (last_step - step) => last_step
+    if hint not in self.told => if hint
+    self.rows % ROWS_OF_A_HEADER == 0 => self.rows == 0
+
+updates rlvr/training/updates.py by updates
+    loss / updates => loss
+    math.ceil(updates * config.warmup_ratio) => int(updates * config.warmup_ratio)
+    config.max_steps * config.num_iterations * ( => config.max_steps * (
+    lr=config.learning_rate * rate_factor => lr=config.learning_rate
+
+stream rlvr/tasks/problems.py by rollouts turns
+    own[reply.start : reply.stop] = 0 => own[reply.start + 1 : reply.stop] = 0
+    self.position += world.WORLD_SIZE * count => self.position += count
+    return all_ranks[world.RANK :: world.WORLD_SIZE] => return all_ranks[:count]
+    f"{self.seed}/{epoch}" => f"{self.seed}"
+
+prompts rlvr/tasks/prompts.py by prompts datasets
+    add_special_tokens=not tokenizer.chat_template)↵↵↵def texts
+        => add_special_tokens=True)↵↵↵def texts
+    if length <= limit] => if length < limit]
+
+mathematics rlvr/verify/answers/mathematics.py by answers
+    MOST_DIFFERENCE = 1e-3 => MOST_DIFFERENCE = 1e-1
+    [1-9]\d{0,2}(?:,\d{3})+ => \d{0,3}(?:,\d{3})+
+    count_parts(given) < 2 => count_parts(given) < parts
+
+expressions rlvr/verify/answers/expressions.py by answers embedded
+    used == given and value_of(tree) => value_of(tree)
+
+boxes rlvr/verify/answers/boxes.py by answers
+    text.rpartition("####")[2] => text.partition("####")[2]
+
+sandbox rlvr/verify/programs/solution.py by code isolation assertions
+    os.environ.clear() => pass
+    writes and not isinstance(path, int) => writes and isinstance(path, int)
+"""
+
+
+def read(table: str):
+    """Of each group of the table: name, file, test files, and pairs of old and new text."""
+    for group in table.strip().split("\n\n"):
+        head, *rows = group.replace("\n        =>", " =>").splitlines()
+        name, file, _, *tests = head.split()
+        yield name, file, tests, [row.strip().replace("↵", "\n").split(" => ") for row in rows]
 
 
 def copy_of_project(folder: Path) -> None:
     """The files that git knows, as they are in the working tree."""
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     for line in listed.stdout.splitlines():
         if (ROOT / line).exists() and not line.startswith("studies/results"):
             (folder / line).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / line, folder / line)
-    subprocess.run(["git", "init", "-q", "."], cwd=folder, check=True)
 
 
-def are_green(folder: Path, tests: str) -> bool:
+def are_green(folder: Path, tests: list[str]) -> bool:
     """Whether the test files pass in the copy of the project."""
-    files = [f"tests/test_{name}.py" for name in tests.split()]
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *files]
-    done = subprocess.run(command, cwd=folder, capture_output=True)
-    return done.returncode == 0
+    child = os.fork()
+    if child == 0:
+        os.chdir(folder)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        files = [f"tests/test_{name}.py" for name in tests]
+        os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files]))
+    return os.waitpid(child, 0)[1] == 0
 
 
 def main(wanted: list[str]) -> int:
@@ -406,19 +284,21 @@ def main(wanted: list[str]) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy_of_project(folder)
-        for group, (file, tests, mutants) in MUTANTS.items():
+        for group, file, tests, mutants in read(MUTANTS):
+            labelled = {f"{group}{number}": mutant for number, mutant in enumerate(mutants, 1)}
+            chosen = [label for label in labelled if label.startswith(tuple(wanted) or "")]
+            if chosen and not are_green(folder, tests):
+                raise SystemExit(f"{group}: its tests fail without a mutant, too")
             source = (folder / file).read_text()
-            for number, (old, new) in enumerate(mutants, 1):
-                label = f"{group}{number}"
-                if wanted and not label.startswith(tuple(wanted)):
-                    continue
+            for label in chosen:
+                old, new = labelled[label]
                 if source.count(old) != 1:
                     raise SystemExit(f"{label}: not exactly once in {file}: {old}")
                 (folder / file).write_text(source.replace(old, new))
                 survives = are_green(folder, tests)
-                (folder / file).write_text(source)
-                survivors += [f"{label}: {old.strip()} -> {new.strip()}"] * survives
+                survivors += [f"{label}: {old} => {new}"] * survives
                 print(f"{label:18} {'SURVIVES' if survives else 'killed'}", flush=True)
+            (folder / file).write_text(source)
     print(f"{len(survivors)} survive", *survivors, sep="\n")
     return len(survivors)
 

@@ -1,6 +1,7 @@
 """agrae.py against the theorems and equations of A-GRAE, and against numbers worked out by hand."""
 
 import math
+from statistics import mean, pstdev
 from types import SimpleNamespace
 
 import rlvr.machine.ranks
@@ -8,37 +9,24 @@ from rlvr.baselines.controls import controlled_advantage, grpo_lead_advantage
 
 import pytest
 import torch
-from groups import every_group, f64, near
+from groups import every_group, f64, near, shared
 
 import agrae
 from agrae import agrae_advantage, difficulty_metrics, format_reward, grpo_advantage
+from grpo import negative_only
 
 ROOT3 = 3.0**0.5
-CONTROLS = ["positive_dominant", "negative_dominant", "hard_focused", "easy_focused"]
-# p = 1/4 and p = 3/4: their mean success is 1/2.
-REWARDS = f64([[1, 0, 0, 0], [1, 1, 1, 0]])
-QUARTER = f64([1 / 4])
-
 
 # What GRPO's advantage is like (section 3)
 
 
 @pytest.mark.parametrize("G", [2, 8, 17])
-def test_eq5_successes_and_failures_weigh_the_same(G):
-    rewards = every_group(G)
-    A, p = grpo_advantage(rewards), rewards.mean(dim=1)
-    near((A.abs() * rewards).sum(dim=1), (A.abs() * (1 - rewards)).sum(dim=1))
-    near((A * rewards).sum(dim=1), G * (p * (1 - p)).sqrt())  # and this is what both are
-
-
-def test_theorem2_total_weight_of_a_prompt():
-    G = 8
+def test_eq5_and_theorem2_the_weight_of_a_prompt(G):
+    """Successes weigh what failures do, sqrt(p (1 - p)), which is the most at p = 1/2."""
     rewards = every_group(G)
     p = rewards.mean(dim=1)
-    total = grpo_advantage(rewards).abs().sum(dim=1)
-    near(total, 2 * G * (p * (1 - p)).sqrt())
-    near(total, total.flip(0))  # an easy prompt weighs what the equally hard one does
-    assert total.argmax() == G // 2  # and p = 1/2 weighs most
+    weight = (p * (1 - p)).sqrt()
+    near(grpo_advantage(rewards), shared(rewards, weight, weight))
 
 
 def logit_gradient(logits, sampled, A):
@@ -48,37 +36,41 @@ def logit_gradient(logits, sampled, A):
     return h.grad
 
 
-@pytest.mark.parametrize("variant", ["grpo", "agrae", *CONTROLS])
-def test_theorem1_logit_update(variant):
-    """Eq. 6 for ten behaviours of which four are sampled, whatever estimator made the advantage."""
-    logits = torch.randn(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    sampled, unsampled = [1, 4, 7, 8], [0, 2, 3, 5, 6, 9]
-    A = grpo_advantage(REWARDS[:1])
-    if variant == "agrae":
-        A = agrae_advantage(A, QUARTER, 0.25)
-    elif variant != "grpo":
-        A = controlled_advantage(A, QUARTER, variant)
-    gradient = logit_gradient(logits, sampled, A[0])
+# Each: from a group's GRPO advantages and success rate to its own, and the sign of their sum C.
+ESTIMATORS = {
+    "grpo": (lambda A, p: A, 0),
+    "grpo_n": (lambda A, p: negative_only(A), -1),  # of two-stage dynamics
+    "agrae": (lambda A, p: agrae_advantage(A, p, 0.25), -1),
+    "positive_dominant": (lambda A, p: controlled_advantage(A, p, "positive_dominant"), 1),
+    "negative_dominant": (lambda A, p: controlled_advantage(A, p, "negative_dominant"), -1),
+    "hard_focused": (lambda A, p: controlled_advantage(A, p, "hard_focused"), 0),
+    "easy_focused": (lambda A, p: controlled_advantage(A, p, "easy_focused"), 0),
+}
 
-    C, pi = A.sum(), logits.softmax(dim=0)
-    expected = -C * pi
-    expected[sampled] += A[0]
-    near(gradient, expected)
 
-    if variant in ("grpo", "hard_focused", "easy_focused"):  # C = 0: no other moves (Eq. 9)
-        near(gradient[unsampled], torch.zeros(6))
-    elif variant == "positive_dominant":
-        assert (gradient[unsampled] < -1e-3).all()
-    else:  # C < 0: everything unsampled is raised (Eq. 36)
-        assert (gradient[unsampled] > 1e-3).all()
+@pytest.mark.parametrize("estimate, sign", ESTIMATORS.values(), ids=ESTIMATORS)
+def test_theorem1_logit_update(estimate, sign):
+    """Eq. 6 for ten behaviours of which four are sampled, whatever estimator made the advantage.
+
+    What is not sampled moves by -C pi: not at all (Eq. 9), or against the sign of C (Eq. 36).
+    """
+    generator = torch.Generator().manual_seed(0)
+    for rewards in every_group(4)[1:-1].split(1):
+        A = estimate(grpo_advantage(rewards), rewards.mean(dim=1))[0]
+        logits = torch.randn(10, dtype=torch.float64, generator=generator)
+        sampled = torch.randperm(10, generator=generator)[:4]
+        expected = -A.sum() * logits.softmax(dim=0)
+        expected[sampled] += A
+        near(logit_gradient(logits, sampled, A), expected)
+        assert A.sum().round(decimals=9).sign() == sign
 
 
 def test_suppression_can_raise_an_overconfident_failure():
     """Section B.5, case B: with C < 0 the logit of a failure at pi = 0.9 rises; GRPO lowers it."""
     logits = f64([0.02, 0.9, 0.02, 0.02, 0.04]).log()
-    A = grpo_advantage(REWARDS[:1])  # behaviour 0 succeeds, 1 to 3 fail
+    A = grpo_advantage(f64([[1, 0, 0, 0]]))
     assert logit_gradient(logits, [0, 1, 2, 3], A[0])[1] < -0.5
-    suppressed = controlled_advantage(A, QUARTER, "negative_dominant")
+    suppressed = controlled_advantage(A, f64([1 / 4]), "negative_dominant")
     # A_neg - C pi with A_neg = -1/sqrt(3) and C = sqrt(3)/10 - 3/sqrt(3) = -0.9 sqrt(3)
     near(logit_gradient(logits, [0, 1, 2, 3], suppressed[0])[1], -1 / ROOT3 + 0.81 * ROOT3)
 
@@ -86,87 +78,55 @@ def test_suppression_can_raise_an_overconfident_failure():
 # A-GRAE (Eqs. 11-13)
 
 
-# At p = 1/4, A is sqrt(3) and -1/sqrt(3). With w = 1/2, Eq. 12 scales by (1/4)/(1/2) +
-# (1/4)/(sqrt(3)/2), and p = 3/4 mirrors p = 1/4.
-SUCCESS, FAILURE = (ROOT3 + 1) / 2, -(ROOT3 + 1) / 6
-EQ12 = [[SUCCESS] + 3 * [FAILURE], 3 * [-FAILURE] + [-SUCCESS]]
-EQ13 = [[SUCCESS / 2] + 3 * [FAILURE], 3 * [-FAILURE / 2] + [-SUCCESS]]
-ONLY_EQ13 = [[ROOT3 / 2] + 3 * [-1 / ROOT3], 3 * [0.5 / ROOT3] + [-ROOT3]]
-# With w = 1/5 the scale is (1/10)/(1/2) + (2/5)/(sqrt(3)/2), and (1/10)/(sqrt(3)/2) + (2/5)/(1/2);
-# alpha = 1/2 leaves 2/5 of a success.
-OTHER_W = [
-    [0.4 * (ROOT3 / 5 + 0.8)] + 3 * [-(1 / ROOT3 / 5 + 0.8 / 3)],
-    3 * [0.4 * (0.2 / 3 + 0.8 / ROOT3)] + [-(0.2 + 0.8 * ROOT3)],
-]
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+@pytest.mark.parametrize("w", [0.0, 0.3, 0.8, 1.0])
+def test_eq11_to_13_the_weight_of_a_prompt(w, alpha):
+    """Theorem 2 put through Eq. 12: from sqrt(p), easy prompts, to sqrt(1 - p) as w grows.
 
-
-@pytest.mark.parametrize(
-    "w, flags, expected",
-    [
-        (0.5, dict(group_level=False), EQ12),
-        # Eq. 13: the successes are halved for alpha = 1, and left alone once w has reached alpha
-        (0.5, dict(alpha=0.5), EQ12),
-        (0.5, dict(), EQ13),
-        (0.5, dict(sample_level=False), ONLY_EQ13),
-        (0.2, dict(alpha=0.5), OTHER_W),
-    ],
-)
-def test_eq11_to_13_by_hand(w, flags, expected):
-    A, p = grpo_advantage(REWARDS), REWARDS.mean(dim=1)
-    near(agrae_advantage(A, p, w, **flags), expected)
-    single = agrae_advantage(A.float(), p.float(), w, **flags)
-    near(single, expected, atol=1e-6)
-    assert single.dtype == torch.float32
-
-
-@pytest.mark.parametrize("w", [0.0, 0.3, 1.0])
-def test_eq12_total_weight_of_a_prompt(w):
-    """Theorem 2 put through Eq. 12: from G sqrt(p), easy prompts, to G sqrt(1 - p) as w grows."""
-    G = 8
-    rewards = every_group(G)[1:-1]
-    p = rewards.mean(dim=1)
-    A = agrae_advantage(grpo_advantage(rewards), p, w, group_level=False)
-    near(A.abs().sum(dim=1), w * G * (1 - p).sqrt() + (1 - w) * G * p.sqrt())
-    near(A.sum(dim=1), torch.zeros(G - 1))  # this level alone keeps the balance of Eq. 5
+    It keeps the balance of Eq. 5. Eq. 13 holds the successes back until w has reached alpha.
+    """
+    rewards = every_group(8)[1:-1]
+    A, p = grpo_advantage(rewards), rewards.mean(dim=1)
+    weight = (w * (1 - p).sqrt() + (1 - w) * p.sqrt()) / 2
+    near(agrae_advantage(A, p, w, alpha, group_level=False), shared(rewards, weight, weight))
+    weight_of_successes = weight * min(1, w / alpha)
+    both = shared(rewards, weight_of_successes, weight)
+    near(agrae_advantage(A, p, w, alpha), both)
+    near(agrae_advantage(A.float(), p.float(), w, alpha), both.float(), atol=1e-6)
+    held_back = torch.where(rewards == 1, A * min(1, w / alpha), A)
+    near(agrae_advantage(A, p, w, alpha, sample_level=False), held_back)
 
 
 # GRPO-LEAD
 
 
-def logistic(p):
-    """The weight of GRPO-LEAD at its published constants."""
-    return 0.4 + 1.1 / (1 + math.exp(10 * (p - 0.75)))
+def plain_grpo_lead(rewards, lengths):
+    """GRPO-LEAD of one group by its definition, at its published constants."""
+    of_successes = [length for r, length in zip(rewards, lengths, strict=True) if r]
+    mean_length, spread = mean(of_successes), pstdev(of_successes)
+    pairs = zip(rewards, lengths, strict=True)
+    values = [math.exp(-0.05 * (n - mean_length) / (spread or 1)) if r else -1 for r, n in pairs]
+    advantages = [(value - mean(values)) / pstdev(values) for value in values]
+    p = mean(rewards)
+
+    def weight(p):
+        return 0.4 + 1.1 / (1 + math.exp(10 * (p - 0.75)))
+
+    return [A * (weight(p) if A > 0 else weight(1 - p)) for A in advantages]
 
 
-def test_grpo_lead_with_two_lengths_by_hand():
-    """Successes of 10 and 30 tokens: z = -1 and 1, worth a = e^0.05 and 1/a. p = 1/2.
-
-    The mean is (a + 1/a - 2) / 4, and the mean square (a^2 + 1/a^2 + 2) / 4.
-    """
-    rewards, lengths = f64([[1, 0, 1, 0]]), f64([[10, 99, 30, 1]])
-    a = math.exp(0.05)
-    mean = (a + 1 / a - 2) / 4
-    std = math.sqrt((a**2 + a**-2 + 2) / 4 - mean**2)
-    w = logistic(0.5)  # of both signs
-    failure = w * (-1 - mean) / std
-    expected = [[w * (a - mean) / std, failure, w * (1 / a - mean) / std, failure]]
-    near(grpo_lead_advantage(rewards, lengths), expected)
-
-
-def test_grpo_lead_compares_lengths_where_all_are_right():
-    """z = -1 and 1: GRPO's 1 and -1 of the two values. w(1) is for A > 0, and w(0) elsewhere."""
-    ones, lengths = f64([[1, 1]]), f64([[5, 9]])
-    near(grpo_lead_advantage(ones, lengths), [[logistic(1.0), -logistic(0.0)]])
-    assert torch.equal(grpo_lead_advantage(ones, 7 * ones), 0 * ones)  # and where lengths do not
-    assert torch.equal(grpo_lead_advantage(0 * ones, lengths), 0 * ones)
-
-
-def test_grpo_lead_favours_hard_successes_and_easy_failures():
-    """Equal lengths, or a single success, leave GRPO's advantages times w(p) and w(1 - p)."""
+def test_grpo_lead_favours_short_and_hard_successes():
+    """Where all are right, it compares their lengths, if there is a difference."""
     rewards = every_group(8)
-    found = grpo_lead_advantage(rewards, torch.ones_like(rewards))
-    weights = [[logistic(k / 8)] * k + [logistic(1 - k / 8)] * (8 - k) for k in range(9)]
-    near(found, f64(weights) * grpo_advantage(rewards))
+    lengths = torch.randint(1, 99, (9, 8), generator=torch.Generator().manual_seed(0)).double()
+    groups = zip(rewards[1:].tolist(), lengths[1:].tolist(), strict=True)
+    none_right = [0.0] * 8
+    near(
+        grpo_lead_advantage(rewards, lengths),
+        [none_right, *(plain_grpo_lead(*group) for group in groups)],
+    )
+    ones = torch.ones(1, 8)
+    assert torch.equal(grpo_lead_advantage(ones, 7 * ones), 0 * ones)
 
 
 # Edges
@@ -182,7 +142,7 @@ def test_no_rescaling_at_p_0_and_1_for_a_base_advantage_that_is_not_zero():
 
 
 def test_wrong_values_raise():
-    A, p = grpo_advantage(REWARDS), REWARDS.mean(dim=1)
+    A, p = f64([[1, -1]]), f64([1 / 2])
     with pytest.raises(ValueError, match="alpha"):
         agrae_advantage(A, p, 0.5, alpha=0.0)
     with pytest.raises(ValueError, match="hard_focused.*'hardest'"):

@@ -35,11 +35,6 @@ def trained(bare, cache_dir, tmp_path, monkeypatch):
     return train
 
 
-@pytest.fixture
-def final_weights(trained):
-    return lambda command: trained(command)[0]
-
-
 @pytest.mark.parametrize(
     "neutral, plain",
     first_fast(
@@ -56,44 +51,39 @@ def final_weights(trained):
             # limits that leave alpha = delta = 1
             ("fade --alpha_max 1 --target_entropy 0", "grpo --variant dr-grpo"),
             ("cwgrpo --variant grpo", "grpo"),
+            # with 4 completions a prompt, max |A| is sqrt(3) for GRPO and 3/4 for r - mean (11.3)
+            (
+                "fade --weight mean --equalize_learning_rate true",
+                f"fade --weight mean --learning_rate {1e-4 * (3**0.5 / 0.75)}",
+            ),
         ]
     ),
 )
-def test_neutral_settings_train_bit_for_bit_alike(final_weights, neutral, plain):
-    assert torch.equal(final_weights(neutral), final_weights(plain))
+def test_neutral_settings_train_bit_for_bit_alike(trained, neutral, plain):
+    assert torch.equal(trained(neutral)[0], trained(plain)[0])
 
 
 @pytest.mark.parametrize(
     "command", first_fast(["agrae", "fade", "cwgrpo", "grpo --variant dr-grpo"])
 )
-def test_other_settings_do_not(final_weights, command):
+def test_other_settings_do_not(trained, command):
     """The comparison above can fail."""
-    assert not torch.equal(final_weights(command), final_weights("grpo"))
-
-
-@pytest.mark.slow
-def test_equalized_learning_rate(final_weights):
-    """With 4 completions a prompt, max |A| is sqrt(3) for GRPO and 3/4 for r - mean (FADE 11.3)."""
-    equal = final_weights("fade --weight mean --equalize_learning_rate true")
-    by_hand = final_weights(f"fade --weight mean --learning_rate {1e-4 * 3**0.5 / 0.75}")
-    # fp32 weights near 1 resolve 1e-7, and a step changes them by 2e-4
-    torch.testing.assert_close(equal, by_hand, rtol=0, atol=1e-6)
-    assert not torch.equal(equal, final_weights("fade --weight mean"))
+    assert not torch.equal(trained(command)[0], trained("grpo")[0])
 
 
 @pytest.mark.slow
 def test_log_gain_only_looks(trained):
-    """Training is the same with and without it, and a gain is logged where there are successes.
+    """Training is the same with it, and there is a gain where there are successes.
 
     That of a rollout is that of a token times the tokens of a success, which are some 10 to 40.
     """
     plain, _ = trained("asymgrpo")
     logged, metrics = trained("asymgrpo --log_gain true")
     assert torch.equal(plain, logged)
-    assert all((row["success_gain"] != 0) == (row["reward"] > 0) for row in metrics)
-    right = [row for row in metrics if row["reward"]]
-    assert right
-    assert all(10 < row["success_gain_completion"] / row["success_gain"] < 40 for row in right)
+    assert any(row["reward"] for row in metrics)
+    for row in metrics:
+        of_completion, of_token = row["success_gain_completion"], row["success_gain"]
+        assert of_token == 0 if row["reward"] == 0 else 10 < of_completion / of_token < 40
 
 
 # ----------------------------------------------------------------------- rewards other than 0 and 1

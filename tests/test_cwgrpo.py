@@ -52,13 +52,14 @@ def plain_covariances(logprobs, advantages, mask, means="tokens"):
     return groups
 
 
-def plain_weights(logprobs, advantages, mask, means="tokens"):
+def plain_weights(logprobs, advantages, mask, means="tokens", padded_sum=False):
     """The formulas of section 2.3 as printed: kernel first, then the normalisation."""
     weights = torch.zeros(mask.shape, dtype=torch.float64)
     groups = plain_covariances(logprobs, advantages, mask, means)
     for weight, tokens, cov in zip(weights, mask == 1, groups, strict=True):
         kernel = (-(cov**2) / (2 * cov.var(correction=0))).exp()
-        weight[tokens] = kernel * len(cov) / kernel.sum()
+        total = len(tokens) * tokens.sum(1).max() if padded_sum else len(cov)
+        weight[tokens] = kernel * total / kernel.sum()
     return weights
 
 
@@ -76,10 +77,12 @@ def mirrored(values):
 MEANS = ["tokens", "responses", "own"]
 
 
+@pytest.mark.parametrize("padded_sum", [False, True])
 @pytest.mark.parametrize("means", MEANS)
-@pytest.mark.parametrize("seed", range(3))
-def test_weights_equal_the_plain_loops(seed, means):
-    near(covariance_weights(*batch(seed), means), plain_weights(*batch(seed), means), atol=1e-10)
+def test_weights_equal_the_plain_loops(means, padded_sum):
+    for seed in range(3):
+        given = *batch(seed), means, padded_sum
+        near(covariance_weights(*given), plain_weights(*given), atol=1e-10)
 
 
 # Responses of lengths 3 and 1. Their own mean log-probs are -2 and -4.
@@ -87,37 +90,25 @@ UNEVEN = f64([[[-1, -2, -3], [-4, 0, 0]]])
 
 
 @pytest.mark.parametrize(
-    "logprobs, lengths, options, exponents",
+    "logprobs, lengths, means, exponents",
     [
         # Covariances 0, 2, 0, 2: mean 1, population std 1. (Bessel's std would give a kernel of
         # e^-1.5, the root mean square e^-1.) The third column is padding.
-        (mirrored([0.0, 2.0, 7.0])[0], (2, 2), {}, [0, -2, 0, -2]),
+        (mirrored([0.0, 2.0, 7.0])[0], (2, 2), "tokens", [0, -2, 0, -2]),
         # The token mean of A is (3 - 1) / 4 = 1/2, not 0. Log-prob mean -2, so the covariances are
         # 1 * 1/2 three times and -3 * -3/2 once: mean 3/2, variance 3.
-        (f64([[[-1, -1, -1], [-5, 0, 0]]]), (3, 1), {}, [*3 * [-0.25 / 6], -20.25 / 6]),
+        (f64([[[-1, -1, -1], [-5, 0, 0]]]), (3, 1), "tokens", [*3 * [-0.25 / 6], -20.25 / 6]),
         # The mean of -2 and -4 is -3, that of 1 and -1 is 0: covariances 2, 1, 0 and 1, of mean 1
         # and variance 1/2, so that the kernel is exp(-c^2).
-        (UNEVEN, (3, 1), dict(means="responses"), [-4, -1, 0, -1]),
-        # Covariances 1, 0, -1 and 0, of mean 0 and variance 1/2; 4 tokens in 2 x 3 places
-        (UNEVEN, (3, 1), dict(means="own"), [-1, 0, -1, 0]),
-        (UNEVEN, (3, 1), dict(means="own", padded_sum=True), [-1, 0, -1, 0]),
+        (UNEVEN, (3, 1), "responses", [-4, -1, 0, -1]),
+        # Covariances 1, 0, -1 and 0, of mean 0 and variance 1/2
+        (UNEVEN, (3, 1), "own", [-1, 0, -1, 0]),
     ],
 )
-def test_weights_by_hand(logprobs, lengths, options, exponents):
+def test_weights_by_hand(logprobs, lengths, means, exponents):
     tokens = torch.arange(3) < torch.tensor(lengths)[None, :, None]  # [1, 2, 3]
-    weights = covariance_weights(logprobs, SIGNS, tokens.double(), **options)
-    total = 6 if "padded_sum" in options else 4
-    near(weights[tokens], total * f64(exponents).softmax(0))
-    assert (weights[~tokens] == 0).all()
-
-
-def test_padded_sum_counts_the_places_of_a_group_not_of_the_batch():
-    logprobs, advantages, mask = batch(21, B=5, G=6, T=20)
-    expected = mask.sum(2).amax(1) * 6
-    logprobs, mask = (torch.nn.functional.pad(x, (0, 9)) for x in (logprobs, mask))
-    for scale in (1, 0):  # without a contrast, too
-        weights = covariance_weights(logprobs, scale * advantages, mask, padded_sum=True)
-        near(weights.sum((1, 2)), expected, atol=1e-10)
+    weights = covariance_weights(logprobs, SIGNS, tokens.double(), means)
+    near(weights[tokens], 4 * f64(exponents).softmax(0))
 
 
 # ------------------------------------------------------ the released form: gradient through weights
@@ -158,28 +149,11 @@ def test_nothing_goes_through_the_weights_of_a_group_without_contrast():
     logprobs.requires_grad_()
     weights = covariance_weights(logprobs, advantages, mask, "own", True, detach=False)
     share = torch.arange(mask.numel(), dtype=torch.float64).view_as(mask)
+    near(weights[1], mask[1] * 4 * mask[1].sum(1).max() / mask[1].sum())  # of padded_sum
     (found,) = torch.autograd.grad((share * weights).sum(), logprobs)
     assert found.isfinite().all()
     assert (found[1] == 0).all() and (found[3] == 0).all() and (found[mask == 0] == 0).all()
     assert (found[0] != 0).any() and (found[2] != 0).any()
-
-
-@pytest.mark.usefixtures("no_evaluation")
-def test_a_run_draws_anew_in_each_update(run, monkeypatch):
-    """Two minibatches, each taken twice: four updates, and a draw of Clip-Cov for each of them."""
-    masks, draw = [], cwgrpo.clip_cov_mask
-
-    def drawn(logprobs, advantages, mask, fraction, generator):
-        found = draw(logprobs, advantages, mask, 0.3, -9.0, 9.0, generator)  # of all tokens
-        masks.append((generator.initial_seed(), (found == 0) & (mask == 1)))
-        return found
-
-    monkeypatch.setattr(cwgrpo, "clip_cov_mask", drawn)
-    assert run("cwgrpo", variant="clip-cov", max_steps=2, num_iterations=2).code == 0
-    assert len({seed for seed, _ in masks}) == len(masks) == 2 * 4
-    for first, again in ((0, 2), (1, 3)):  # of the same minibatch, in the first step
-        assert masks[first][1].sum() == masks[again][1].sum() > 20
-        assert not torch.equal(masks[first][1], masks[again][1])
 
 
 def test_equal_covariances_give_ones():
@@ -214,37 +188,27 @@ def test_far_off_covariances_do_not_underflow():
 
 
 @pytest.mark.parametrize("garbage", [1e30, -math.inf, math.nan])
-def test_padding_has_no_influence(garbage):
-    logprobs, advantages, mask = batch(5)
-    advantages[1] = 0.3  # a group whose weights are all 1
-    dirty = torch.where(mask.bool(), logprobs, garbage)
-    clean = covariance_weights(logprobs, advantages, mask)
-    assert torch.equal(clean[1], mask[1])
-    assert torch.equal(covariance_weights(dirty, advantages, mask), clean)
-    assert (clean[mask == 0] == 0).all()
-    options = {"fraction": 1.0, "low": 0.0, "high": 9.0}
-    expected = clip_cov_mask(logprobs, advantages, mask, **options)
-    assert torch.equal(clip_cov_mask(dirty, advantages, mask, **options), expected)
-    statistics = covariance_statistics(logprobs, advantages, mask, clean)
-    assert covariance_statistics(dirty, advantages, mask, clean) == statistics
-
-
 @pytest.mark.parametrize("means", MEANS)
-def test_an_empty_response_and_an_empty_group_change_nothing_else(means):
-    logprobs, advantages, mask = batch(6, B=3)
+def test_what_is_off_the_mask_changes_nothing_else(means, garbage):
+    """Padding, a response that is left out of the loss, and a group of which all are."""
+    logprobs, advantages, mask = batch(6, B=4)
+    advantages[1] = 0.3  # a group whose weights are all 1
     mask[0, 1] = 0
-    mask[2] = 0
-    weights = covariance_weights(logprobs, advantages, mask, means)
+    mask[3] = 0
+    dirty = torch.where(mask.bool(), logprobs, garbage)
+    weights = covariance_weights(dirty, advantages, mask, means)
+    assert torch.equal(weights[1], mask[1]) and (weights[mask == 0] == 0).all()
     others = [x[:1, [0, 2, 3]] for x in (logprobs, advantages, mask)]
     without = covariance_weights(*others, means)
     torch.testing.assert_close(weights[:1, [0, 2, 3]], without, rtol=1e-12, atol=1e-14)
-    assert (weights[0, 1] == 0).all() and (weights[2] == 0).all()
-    statistics = covariance_statistics(logprobs, advantages, mask, weights, means)
-    rest = (logprobs[:2], advantages[:2], mask[:2], weights[:2], means)
-    assert statistics == covariance_statistics(*rest)
-    expected = covariance_statistics(*others, without, means)
-    first = covariance_statistics(*(x[:1] for x in rest[:4]), means)
-    assert first == pytest.approx(expected, rel=1e-12)
+    statistics = covariance_statistics(dirty, advantages, mask, weights, means)
+    rest = [x[:3] for x in (logprobs, advantages, mask, weights)]
+    assert statistics == covariance_statistics(*rest, means)
+    first = covariance_statistics(*(x[:1] for x in rest), means)
+    assert first == pytest.approx(covariance_statistics(*others, without, means), rel=1e-12)
+    options = {"fraction": 1.0, "low": 0.0, "high": 9.0}
+    kept = clip_cov_mask(dirty, advantages, mask, **options)
+    assert torch.equal(kept, clip_cov_mask(logprobs * mask, advantages, mask, **options))
 
 
 def test_wrong_shapes_and_an_unknown_centre_are_refused():
@@ -283,12 +247,8 @@ def test_clip_cov_range_is_open_and_counts_over_the_batch():
     # 0.3 of all 10 tokens is 3 (0.3 of the 4 eligible ones would be 1).
     assert (clip_cov_mask(logprobs, advantages, ones, fraction=0.3) == 0).sum() == 3
     assert torch.equal(clip_cov_mask(logprobs, advantages, ones), ones)  # floor(2e-4 * 10) = 0
-
-
-def test_clip_cov_without_eligible_tokens_keeps_all():
-    logprobs, advantages, mask = batch(13)
-    assert torch.equal(clip_cov_mask(logprobs, 1e-3 * advantages, mask, fraction=0.5), mask)
-    assert torch.equal(clip_cov_mask(logprobs, advantages, 0 * mask, fraction=0.5), 0 * mask)
+    for none_eligible in ((logprobs, 1e-3 * advantages, ones), (logprobs, advantages, 0 * ones)):
+        assert torch.equal(clip_cov_mask(*none_eligible, fraction=0.5), none_eligible[2])
 
 
 def test_clip_cov_reaches_every_eligible_token_by_its_own_generator():

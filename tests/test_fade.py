@@ -1,6 +1,5 @@
 """fade.py against FADE's derivations (sections 4, 8-10, 13) and numbers worked out by hand."""
 
-import io
 import math
 from functools import partial
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ from rlvr.baselines.policy_weights import analytic_pass_k, asym_power
 
 import pytest
 import torch
-from groups import binomial, every_group, f64, near
+from groups import binomial, entropy_slope, every_group, f64, natural, near, scores, shared
 
 from fade import (
     POLICY_WEIGHTS,
@@ -131,8 +130,7 @@ def test_gradient_masses_of_section_8(name, parameters):
     masses = [mass(n / G, 1 - n / G, n, G, **parameters) for n in range(G + 1)]
     m_S, m_F = f64([m if isinstance(m, tuple) else (m, m) for m in masses]).T
     near(torch.stack(gradient_mass(advantages, rewards)), torch.stack([m_S, m_F]), atol=1e-13)
-    successes, failures = rewards.sum(1).clamp(min=1), (1 - rewards).sum(1).clamp(min=1)
-    worth = G * torch.where(rewards == 1, (m_S / successes)[:, None], -(m_F / failures)[:, None])
+    worth = shared(rewards, m_S, m_F)
     near(advantages, worth)
     near(weigh(rewards.flip(1)), advantages.flip(1), atol=1e-14)
     near(weigh(rewards.float()), worth.float(), atol=2e-5)
@@ -271,15 +269,17 @@ def test_the_controller_by_flags(settings, signal, expected):
     assert make_controller(config).step(*signal) == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_first_step_sets_the_entropy_and_the_target():
-    """H begins at 0.6 and moves to (0.6 + 0.2) / 2; the target stays at a half of the first 0.6."""
+def test_the_controller_step_by_step():
+    """Solve rates of 0.5, 0.3, 0.5, 0.75, entropies of 1, 0.5, 0.25, 0.125, and a target of 0.5.
+
+    Unclipped the first delta would be 1.5, the second alpha 3.5 and the last one 0.5.
+    """
     controller = FadeController(ema_beta=0.5)
-    assert controller.step(torch.tensor(0.5), f64(0.6)) == (1.5, 1.0)
-    assert (controller.entropy, controller.target_entropy) == pytest.approx((0.6, 0.3))
-    alpha, delta = controller.step(0.5, -0.2)
-    assert (controller.entropy, controller.target_entropy) == pytest.approx((0.2, 0.3))
-    assert (alpha, delta) == (1.5, pytest.approx(0.9))
-    assert type(alpha) is type(delta) is float  # also where it was given tensors
+    signals = [(0.5, 1.0), (0.1, 0.0), (0.7, 0.0), (1.0, 0.0)]
+    found = [controller.step(*f64(signal)) for signal in signals]
+    assert all(type(number) is float for pair in found for number in pair)
+    near(f64(found), [(1.5, 1.0), (3.0, 1.0), (1.5, 0.75), (1.0, 0.625)])
+    assert (controller.entropy, controller.target_entropy) == (0.125, 0.5)
 
 
 @pytest.mark.parametrize("settings", [dict(ema_beta=1.0), dict(ema_beta=-0.1), dict(alpha_max=0.5)])
@@ -309,34 +309,6 @@ def batch_of(successes, logprobs, first=None, written=None):
         mean_logprobs=lambda: logprobs,
         written=torch.ones(successes.numel(), 1) if written is None else written,
     )
-
-
-def test_a_controller_goes_on_exactly_after_a_checkpoint():
-    """Its attributes go through torch.save, as in a checkpoint, between any two steps.
-
-    By hand, with ema_beta 0.5: the solve rates are 0.5, 0.3, 0.5 and 0.75, the entropies 1, 0.5,
-    0.25 and 0.125, and the target is half of the first one. Unclipped the first delta would be 1.5,
-    the second alpha 3.5 and the last one 0.5.
-    """
-    config = Config(ema_beta=0.5)
-    kept, logged = make_controller(config), []
-    signals = [(0.5, 1.0), (0.1, 0.0), (0.7, 0.0), (1.0, 0.0)]  # solve rates and entropies
-    for step, (solve_rate, entropy) in enumerate(signals, start=1):
-        memory = io.BytesIO()
-        torch.save(vars(kept), memory)
-        memory.seek(0)
-        restored = make_controller(config)
-        vars(restored).update(torch.load(memory, weights_only=True))
-        successes = every_group(10)[[round(10 * solve_rate)]]
-        batch = batch_of(successes, torch.full_like(successes, -entropy))
-        found = [compute_advantages(batch, config, each, step) for each in (kept, restored)]
-        assert torch.equal(found[0][0], found[1][0])
-        assert found[0][1] == found[1][1]
-        logged.append(found[0][1])
-    controlled = [(row["alpha"], row["delta"]) for row in logged]
-    near(f64(controlled), [(1.5, 1.0), (3.0, 1.0), (1.5, 0.75), (1.0, 0.625)])
-    assert [row["entropy_change"] for row in logged] == [0, -1, 0, 0]
-    assert [row["entropy_ema"] for row in logged] == [1, 0.5, 0.25, 0.125]
 
 
 @pytest.mark.parametrize("step", [7, 20])
@@ -471,66 +443,34 @@ def test_what_is_logged_is_a_mean_over_the_ranks(monkeypatch):
 PI = f64([4, 2, 1, 1]) / 8
 ROLLOUTS = torch.tensor([0, 0, 0, 0, 1, 1, 2, 3])
 SUCCEEDS = f64([0, 1, 0, 1])
-SCORES = torch.eye(4).double() - PI  # [action, logit]: d log pi(a) / d logits
 
 
-def entropy_of(logits):
-    return -(logits.softmax(0) * logits.log_softmax(0)).sum()
+@pytest.mark.parametrize(
+    "name, parameters, is_balanced",
+    [
+        *((name, {}, True) for name in ("mean", "grpo", "power", "maxrl", "binary_contrastive")),
+        *((name, {}, False) for name in ("asym", "reinforce", "relu")),
+        ("shifted", dict(delta=0.3), False),
+    ],
+)
+def test_theorem_13_1_the_change_of_the_entropy(name, parameters, is_balanced):
+    """Eq. 7 is the first order under natural gradients, where m_S = m_F. Else it is -Cov alone.
 
-
-def setting(name, **parameters):
-    """The weight of each action, Eq. 7's prediction and its drift term."""
-    rewards = SUCCEEDS[ROLLOUTS].unsqueeze(0)  # [1, 8]
-    advantages = POLICY_WEIGHTS[name](rewards, **parameters)
-    H = entropy_of(PI.log())
-    m_S, m_F = gradient_mass(advantages, rewards)
-    weights = torch.zeros_like(PI).scatter(0, ROLLOUTS, advantages[0])
-    predicted = entropy_drift(advantages, PI.log()[ROLLOUTS].unsqueeze(0), H)
-    return weights, predicted.item(), ((m_S - m_F) * H).item()
-
-
-def assert_first_order(rate, direction):
-    """The entropy changes by eta * rate, with an error that falls fourfold when eta is halved."""
-    before, errors = entropy_of(PI.log()), []
-    for eta in (0.02, 0.01, 0.005):
-        errors.append((entropy_of(PI.log() + eta * direction) - before).item() - eta * rate)
-    assert abs(rate) > 0.01
-    assert abs(errors[-1]) < 0.02 * abs(rate) * 0.005
-    assert [errors[0] / errors[1], errors[1] / errors[2]] == pytest.approx([4, 4], abs=0.05)
-
-
-def natural(weights):
-    """Fisher^+ E[A grad log pi] for the tabular softmax policy."""
-    fisher = SCORES.T @ (PI.unsqueeze(1) * SCORES)
-    return torch.linalg.pinv(fisher, rtol=1e-10) @ (SCORES.T @ (PI * weights))
-
-
-@pytest.mark.parametrize("name", ["mean", "grpo", "power", "maxrl", "binary_contrastive"])
-def test_theorem_13_1_for_sign_balanced_weights(name):
-    weights, predicted, drift = setting(name)
-    assert abs(drift) < 1e-15
-    assert_first_order(predicted, natural(weights))
-
-
-@pytest.mark.parametrize("name", ["asym", "shifted", "reinforce", "relu"])
-def test_theorem_13_1_drift_is_not_there_for_a_normalised_policy(name):
-    """Score vectors have mean zero, so that a constant added to all weights moves nothing.
-
-    Eq. 24 overlooks that. Under natural gradients the first order is -Cov alone, and Eq. 7 is off
-    by exactly (m_S - m_F) H.
+    Score vectors have mean zero, so that a constant added to all weights moves nothing. Eq. 24
+    overlooks that, and Eq. 7 is off by exactly (m_S - m_F) H. Of the plain gradient, without the
+    projection of step 4, it is -E[log pi grad log pi] . E[A grad log pi] (Eq. 23).
     """
-    parameters = {"delta": 0.3} if name == "shifted" else {}
-    weights, predicted, drift = setting(name, **parameters)
-    covariance = (PI * weights * PI.log()).sum() - (PI * weights).sum() * (PI * PI.log()).sum()
-    assert abs(drift) > 0.1
-    assert predicted - drift == pytest.approx(-covariance.item(), abs=1e-14)
-    assert_first_order(predicted - drift, natural(weights))
-
-
-@pytest.mark.parametrize("name", ["mean", "asym", "reinforce"])
-def test_equation_23_for_the_plain_gradient(name):
-    """Without the projection of step 4: -eta E[log pi grad log pi] . E[A grad log pi]."""
-    weights, _, _ = setting(name)
-    gradient = SCORES.T @ (PI * weights)
-    rate = -((PI * PI.log()) @ SCORES) @ gradient
-    assert_first_order(rate.item(), gradient)
+    rewards = SUCCEEDS[ROLLOUTS][None]  # [1, 8]
+    advantages = POLICY_WEIGHTS[name](rewards, **parameters)
+    H = -(PI * PI.log()).sum()
+    m_S, m_F = gradient_mass(advantages, rewards)
+    drift = (m_S - m_F) * H
+    assert (drift.abs() < 1e-15) == is_balanced
+    weights = torch.zeros_like(PI).scatter(0, ROLLOUTS, advantages[0])  # of the actions
+    covariance = (PI * weights * PI.log()).sum() + (PI * weights).sum() * H
+    predicted = entropy_drift(advantages, PI.log()[ROLLOUTS][None], H)
+    near(predicted, drift - covariance)
+    gradient = scores(PI).T @ (PI * weights)
+    near(entropy_slope(PI, natural(PI, gradient)), -covariance)
+    near(entropy_slope(PI, gradient), -((PI * PI.log()) @ scores(PI)) @ gradient)
+    assert covariance.abs() > 0.01

@@ -11,6 +11,8 @@ from groups import binomial, every_group, f64, near
 
 from fade import POLICY_WEIGHTS, gradient_mass
 
+RATES = (np.arange(20_000) + 0.5) / 20_000  # solve rates that are all as frequent
+
 # Theorem 12.1: how pass@k nears 1 depends on the density of the solve rates near 0
 
 
@@ -36,10 +38,9 @@ def test_theorem_12_1_power_law(b, other):
 
 def test_theorem_12_1_rapid_decay():
     """With the density exp(-1/p) / Z near 0, k^b (1 - pass@k) falls below any bound, for any b."""
-    p = (np.arange(200_000) + 0.5) / 200_000
-    density = np.exp(-1 / p)
+    density = np.exp(-1 / RATES)
     density /= density.mean()
-    missed = [((1 - p) ** k * density).mean() for k in (100, 1000, 10_000)]
+    missed = [((1 - RATES) ** k * density).mean() for k in (100, 1000, 10_000)]
     for b in (1, 2, 4):
         scaled = [k**b * value for k, value in zip((100, 1000, 10_000), missed, strict=True)]
         assert scaled[0] > 10 * scaled[1] > 1000 * scaled[2]
@@ -85,14 +86,13 @@ def test_section_14_1_the_sweet_spot(c, expected):
 
     The paper puts it into [0.3, 0.5] for c of 0.5 to 1, which is so to one decimal.
     """
-    p = np.linspace(0.001, 0.999, 999)
-    best = p[np.argmax(np.exp(-2 * c * p) * p * (1 - p))]
+    best = RATES[np.argmax(np.exp(-2 * c * RATES) * RATES * (1 - RATES))]
     assert best == pytest.approx(min(np.roots([2 * c, -2 * (c + 1), 1])), abs=1e-3)
     assert best == pytest.approx(expected, abs=0.01)
 
 
 def signal_to_noise(weight, signal, noise):
-    """(E[w s])^2 / E[w^2 v], over solve rates that are all as frequent."""
+    """(E[w s])^2 / E[w^2 v]."""
     return (weight * signal).mean() ** 2 / (weight**2 * noise).mean()
 
 
@@ -106,8 +106,7 @@ def test_section_14_1_the_best_alpha(G, c, printed):
 
     With G completions v_0 is 1 / (G p q), and the estimate adds Eq. 31 times (s^2 + v_0).
     """
-    p = (np.arange(2000) + 0.5) / 2000
-    signal = np.exp(-c * p)
+    p, signal = RATES, np.exp(-c * RATES)
     alphas = np.linspace(0.8, 2, 241)
     found = []
     for alpha in alphas:
@@ -119,10 +118,23 @@ def test_section_14_1_the_best_alpha(G, c, printed):
     assert alphas[np.argmax(found)] == pytest.approx(printed, abs=0.03)
 
 
+def effective(weight):
+    """Kish's effective sample size N_eff / M = (E w)^2 / E w^2."""
+    return weight.mean() ** 2 / (weight**2).mean()
+
+
+def test_kishs_effective_sample_size():
+    """For w = p q it is (1/6)^2 / (1/30) = 5/6. For alpha 3, w = p q^3, less of it counts.
+
+    It is B(2, 4)^2 / B(3, 7) = (1/20)^2 / (1/252) = 0.63.
+    """
+    for alpha, expected in ((1, 5 / 6), (3, 0.63)):
+        assert effective(RATES * (1 - RATES) ** alpha) == pytest.approx(expected, abs=1e-8)
+
+
 def quality(weight, noise):
-    """Q(w) = N_eff E[s / Var(w g)] of Eq. 10 for a signal of 1, all solve rates as frequent."""
-    effective = weight.mean() ** 2 / (weight**2).mean()
-    return effective * (1 / (weight**2 * noise)).mean()
+    """Q(w) = N_eff E[s / Var(w g)] of Eq. 10 for a signal of 1."""
+    return effective(weight) * (1 / (weight**2 * noise)).mean()
 
 
 def test_equation_10_has_no_maximum_but_its_conclusion_has():
@@ -131,8 +143,7 @@ def test_equation_10_has_no_maximum_but_its_conclusion_has():
     What the text concludes, that w = 1 / v_0 is best for a flat signal, is so for the ratio that
     its alphas come from.
     """
-    p = np.linspace(0.02, 0.98, 49)
-    noise = 1 / (p * (1 - p))  # v_0
+    p, noise = RATES, 1 / (RATES * (1 - RATES))  # v_0
     best = 1 / noise
     assert quality(best / 2, noise) == pytest.approx(4 * quality(best, noise))
     assert signal_to_noise(best / 2, 1, noise) == pytest.approx(signal_to_noise(best, 1, noise))
@@ -140,17 +151,6 @@ def test_equation_10_has_no_maximum_but_its_conclusion_has():
     others += [p**alpha * (1 - p) for alpha in (0.5, 2.0, 3.0)]
     ratios = [signal_to_noise(other, 1, noise) for other in others]
     assert signal_to_noise(best, 1, noise) > max(ratios)
-
-
-def test_kishs_effective_sample_size():
-    """N_eff / M = (E w)^2 / E w^2: for w = p q over uniform rates, (1/6)^2 / (1/30) = 5/6.
-
-    For alpha 3, w = p q^3: B(2, 4)^2 / B(3, 7) = (1/20)^2 / (1/252) = 0.63. Less of it counts.
-    """
-    p = (np.arange(100_000) + 0.5) / 100_000
-    for alpha, expected in ((1, 5 / 6), (3, 0.63)):
-        w = p * (1 - p) ** alpha
-        assert w.mean() ** 2 / (w**2).mean() == pytest.approx(expected, abs=1e-8)
 
 
 # The change of the output head (4.2 and 15), and the fit to pass@k (section 12)
@@ -205,16 +205,12 @@ def test_proposition_15_1_without_a_residual():
     assert rank1_statistics(one)["r1"] < 0.95
 
 
-@pytest.mark.parametrize("K", [2, 5, 8])
-def test_corollary_15_2_more_failure_modes_leave_a_smaller_residual(K):
-    """||R_F||^2 = c^2 mu^2 / K for K equally likely modes with orthogonal means.
-
-    Here c = 3 and mu = 2.
-    """
-    means = 2 * torch.linalg.qr(random(8, 8)).Q[:K]  # [K, d]
-    pushes = 3 * torch.nn.functional.normalize(random(K, 11, seed=1), dim=1)  # [K, V]
-    R_F = torch.einsum("kv,kd->vd", pushes, means) / K
-    assert R_F.square().sum().item() == pytest.approx(36 / K, abs=1e-12)
+def test_corollary_15_2_more_failure_modes_leave_a_smaller_residual():
+    """||R_F||^2 = c^2 mu^2 / K, K equally likely modes with orthogonal means; c = 3, mu = 2."""
+    for K in (2, 5, 8):
+        means = 2 * torch.linalg.qr(random(8, 8)).Q[:K]  # [K, d]
+        pushes = 3 * torch.nn.functional.normalize(random(K, 11, seed=1), dim=1)  # [K, V]
+        near((pushes.T @ means / K).square().sum(), 36 / K)
 
 
 def test_corollary_15_3_a_shared_direction_accumulates_to_rank_one():

@@ -44,6 +44,8 @@ from runs import (
     write_sums,
 )
 
+import cwgrpo
+
 # ------------------------------------------------------------------------------------ whole runs
 
 
@@ -109,12 +111,11 @@ def in_a_process(script, folder, *launcher, **flags):
     return done.stdout, run_folder
 
 
-@pytest.mark.parametrize("script", first_fast(SCRIPTS))
-def test_a_process_of_its_own(cache_dir, tmp_path, script):
+def test_a_process_of_its_own(cache_dir, tmp_path):
     flags = dict(max_steps=4, eval_steps=2, save_steps=2, cache_dir=cache_dir)
-    out, folder = in_a_process(script, tmp_path, **flags)
+    out, folder = in_a_process("grpo", tmp_path, **flags)
     # <script>-<variant>-<time>, and the default variant has the script's name
-    assert folder.name.startswith(f"{script}-{script}-") and f"runs/{folder.name}" in out
+    assert folder.name.startswith("grpo-grpo-") and f"runs/{folder.name}" in out
     assert re.findall(r"^ +(\d/4) ", out, re.M) == ["1/4", "2/4", "3/4", "4/4"]
     logs = "metrics.jsonl eval.jsonl samples.jsonl tokens.jsonl"
     files = f"config.json curves.png report.html checkpoint-2 checkpoint-4 {logs}"
@@ -257,6 +258,24 @@ def test_fade_logs_what_has_become_of_its_head(run, cache_dir):
         expected = rank1_statistics(head - start)
         assert {key: row[key] for key in expected} == pytest.approx(expected, rel=1e-4)
         assert 0 < row["r1"] < 1
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_clip_cov_draws_anew_in_each_update(run, monkeypatch):
+    """Two minibatches, each taken twice: four updates, and a draw for each of them."""
+    masks, draw = [], cwgrpo.clip_cov_mask
+
+    def drawn(logprobs, advantages, mask, fraction, generator):
+        found = draw(logprobs, advantages, mask, 0.3, -9.0, 9.0, generator)  # of all tokens
+        masks.append((generator.initial_seed(), (found == 0) & (mask == 1)))
+        return found
+
+    monkeypatch.setattr(cwgrpo, "clip_cov_mask", drawn)
+    assert run("cwgrpo", variant="clip-cov", max_steps=2, num_iterations=2).code == 0
+    assert len({seed for seed, _ in masks}) == len(masks) == 2 * 4
+    for first, again in ((0, 2), (1, 3)):  # of the same minibatch, in the first step
+        assert masks[first][1].sum() == masks[again][1].sum() > 20
+        assert not torch.equal(masks[first][1], masks[again][1])
 
 
 # ------------------------------------------------------------- other policies, sets and protocols
