@@ -26,34 +26,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import project
+from project import read_results
 
 from rlvr.errors import UserError, fail, reading
 
 import claims_page
+import claims_runs as made
 import numpy as np
 from claims_rows import Row
 from claims_rule import differences, interval, matched
-from claims_runs import (
-    FOLDER,
-    MODEL_PLAN,
-    PLAN,
-    Job,
-    by_seed,
-    names_of_lines,
-    run_all,
-    run_jobs,
-    tuning_jobs,
-)
-from run_scripts import read_results
+from claims_runs import MODEL_PLAN, PLAN, run_jobs
 
 METRICS = "pass@1", "pass@16", "entropy"  # of --mine
-OF_THE_STUDY = (
-    "learning_rate",
-    "seed",
-    "base",
-    "numbers",
-    "eval_",
-)  # flags of --mine do not begin so
+OF_THE_STUDY = "learning_rate", "seed", "base", "numbers", "eval_"  # flags of --mine begin not so
 
 
 def read_script(typed: str) -> tuple[str, str]:
@@ -72,7 +57,7 @@ def read_script(typed: str) -> tuple[str, str]:
         path = Path(script).resolve()
         content = path.read_bytes()
     digest = hashlib.sha256(content + shlex.join(flags).encode()).hexdigest()[:8]
-    copy = FOLDER / f"{path.stem}-{digest}.py"
+    copy = made.FOLDER / f"{path.stem}-{digest}.py"
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_bytes(content)
     # what stands beside the script can be imported
@@ -82,55 +67,50 @@ def read_script(typed: str) -> tuple[str, str]:
 
 def compare(given) -> None:
     """Make the runs of --mine that are missing, and print the table."""
-    theirs, command = read_script(given.against or str(project.ROOT / "grpo.py"))
-    labels, commands = {theirs: given.against or "grpo.py"}, {}
-    for typed in given.mine:
-        name, commands[name] = read_script(typed)
-        labels[name] = typed
-    if theirs in commands:
-        raise UserError(f"{labels[theirs]} is what yours is compared with: change a copy of it")
-    commands[theirs] = command  # the last: what one of yours refuses ends the study soon
-    plan = replace(PLAN, runs=dict.fromkeys(PLAN.runs, commands), results=FOLDER / "mine.jsonl.gz")
+    labels, commands = {}, {}  # of the runs' names
+    for typed in (*given.mine, given.against):
+        name, command = read_script(typed or str(project.ROOT / "grpo.py"))
+        if name in labels:
+            raise UserError(f"{labels[name]} is there twice: change a copy of it")
+        labels[name], commands[name] = typed or "grpo.py", command
+    plan = replace(
+        PLAN, runs=dict.fromkeys(PLAN.runs, commands), results=made.FOLDER / "mine.jsonl.gz"
+    )
     if given.quick:
         plan = replace(
             plan,
             steps=2,
             flags="--prompts_per_step 4 --num_generations 4 --minibatch_size 8",
             evaluated="--eval_problems 2 --eval_samples 16",
-            results=FOLDER / "mine-quick.jsonl.gz",
+            results=made.FOLDER / "mine-quick.jsonl.gz",
             tuned_on=None,
         )
-    while plan.tuned_on and (jobs := tuning_jobs(read_results(plan.results), plan, commands)):
+    while plan.tuned_on and (jobs := made.tuning_jobs(read_results(plan.results), plan, commands)):
         run_jobs(jobs, plan, given.processes)
-    lines = read_results(plan.results)
-    called = names_of_lines(lines, plan)
+    called = made.names_of_lines(read_results(plan.results), plan)
     seeds = range(given.seeds or (2 if given.quick else 8))
-    jobs = [Job(base, name, seed) for seed in seeds for (base, _), name in called.items()]
-    if missing := [job for job in jobs if job not in lines]:
-        run_jobs(missing, plan, given.processes)
-    found = by_seed(read_results(plan.results), called)
+    jobs = [made.Job(base, name, seed) for seed in seeds for (base, _), name in called.items()]
+    run_jobs(jobs, plan, given.processes)
+    found = made.by_seed(read_results(plan.results), called)
     print(*table(found, called, labels), sep="\n")
 
 
 def table(found: dict, called: dict, labels: dict[str, str]) -> list[str]:
-    """The lines of the table, and one on what it says; the first label is what is compared with."""
+    """The lines of the table, and one on what it says; the last label is what is compared with."""
     rows, differs = [], False
-    theirs, *others = labels
+    *others, theirs = labels
     for base in PLAN.runs:
         starts = [line["evaluations"][0] for line in found[base, theirs]]
         rows.append([base, "before training", "", *means(starts)])
-        for name, label in labels.items():
+        for name in (theirs, *others):
+            ends = [line["numbers"] for line in found[base, name]]
             rate = called[base, name].rsplit(" at ", 1)[1]
-            rows.append(
-                [base, label, rate, *means([line["numbers"] for line in found[base, name]])]
-            )
+            rows.append([base, labels[name], rate, *means(ends)])
         for name in others:
             for where, values_of in (("", differences), (", at equal pass@1", matched)):
-                cells = []
-                for metric in METRICS:
-                    values = values_of(found, base, Row("", "", "", metric, name, theirs))
-                    differs = differs or values.any()
-                    cells.append(difference_cell(values) if len(values) else "0")
+                found_here = [values_of(found, base, Row(key, name, theirs)) for key in METRICS]
+                differs = differs or any(values.any() for values in found_here)
+                cells = [difference_cell(values) for values in found_here]
                 rows.append([base, f"{labels[name]} less {labels[theirs]}{where}", "", *cells])
     note = "An interval that holds 0 leaves open which is higher. More --seeds make it narrower."
     if not differs:
@@ -139,8 +119,8 @@ def table(found: dict, called: dict, labels: dict[str, str]) -> list[str]:
 
 
 def difference_cell(values) -> str:
-    """The mean, and the ends of its 95% interval."""
-    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*interval(values))
+    """The mean and its 95% interval; 0 for pass@1 where that is equal."""
+    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*interval(values)) if len(values) else "0"
 
 
 def means(numbers: list[dict]) -> list[str]:
@@ -158,7 +138,7 @@ def main(given) -> None:
         compare(given)
         return
     if not given.report:
-        run_all(MODEL_PLAN if given.language_model else PLAN, given.processes)
+        made.run_all(MODEL_PLAN if given.language_model else PLAN, given.processes)
     claims_page.write_report(project.STUDIES)
 
 

@@ -7,38 +7,28 @@ from collections import Counter
 from pathlib import Path
 
 import project
-from project import fill_in, markdown_table
+from project import markdown_table, read_results
 
+import claims_runs as made
 import matplotlib
 import numpy as np
 from claims_rows import CLAIMS, EQUAL, GROWTH, MIDDLE, OF_HEADLINES, ROWS, RUNS, Row, runs_of
-from claims_rule import LOOKS, WORDS, Verdict, interval, judge_all, matched
-from claims_runs import (
-    MODEL_PLAN,
-    PLAN,
-    RATES,
-    RESULTS,
-    at,
-    by_seed,
-    names_of_lines,
-    rates_to_try,
-)
+from claims_rule import WORDS, Verdict, interval, judge_all, matched
+from claims_runs import PLAN, rates_to_try
 from compare import STYLES
 from matplotlib.figure import Figure
-from run_scripts import read_results
 
 COLORS = dict(zip(WORDS, ("#009E73", "#56B4E9", "#E69F00", "#D55E00", "#777777"), strict=True))
 BASES = [*RUNS]
 # Runs of an earlier study from the middle policy, all at one rate, with 256 problems x 32 samples
 # at the end alone.
-EARLIER = RESULTS / "claims_earlier.jsonl.gz"
+EARLIER = made.RESULTS / "claims_earlier.jsonl.gz"
 EARLIER_LOOKS = 4, 8, 16
 
 
-def sections(lines: dict, found: dict, verdicts: list[Verdict], earlier: set) -> dict:
+def sections(lines: dict, found: dict, verdicts: list[Verdict]) -> dict[str, list[str]]:
     """The lines of each section of the page."""
-    by_paper = {paper: verdict_table(found, verdicts, earlier, paper) for paper in CLAIMS}
-    return by_paper | {
+    return {paper: verdict_table(found, verdicts, paper) for paper in CLAIMS} | {
         "count": count_lines(lines, verdicts),
         "rates": rates_table(lines),
         "dependence": dependence_table(lines),
@@ -57,35 +47,26 @@ def count_lines(lines: dict, verdicts: list[Verdict]) -> list[str]:
     return sentences
 
 
-def verdict_table(found: dict, verdicts: list[Verdict], earlier: set, paper: str) -> list[str]:
+def verdict_table(found: dict, verdicts: list[Verdict], paper: str) -> list[str]:
     """A line a row, with a cell for each base; that of the middle one has equal pass@1, too."""
+    of_paper = [each for each in verdicts if each.row.paper == paper]
+    bases = [base for base in BASES if any(each.base == base for each in of_paper)]
     table = []
     for row in (row for row in ROWS if row.paper == paper):
-        cells = {
-            each.base: verdict_cell(each, each in earlier) for each in verdicts if each.row == row
-        }
+        cells = {each.base: verdict_cell(each) for each in of_paper if each.row == row}
+        if MIDDLE in cells and len(at_equal := matched(found, MIDDLE, row)):
+            cells[MIDDLE] += f"; equal {short_interval(*interval(at_equal)[1:])}"
         effect = f"{row.metric}, {row.effect:g}" + ("" if row.printed else "*")
-        if MIDDLE in cells:
-            at_equal = matched(found, MIDDLE, row)
-            if len(at_equal) > 1:
-                cells[MIDDLE] += f"; equal {short_interval(*interval(at_equal)[1:])}"
         text = f"{row.section}: {row.text}"
-        table.append([text, effect, *(cells.get(base, "") for base in BASES)])
-    return narrow_table(["section and claim", "difference in, effect", *BASES], table)
+        table.append([text, effect, *(cells.get(base, "") for base in bases)])
+    return markdown_table(["section and claim", "difference in, effect", *bases], table)
 
 
-def narrow_table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """The lines of a table without the columns that are empty."""
-    kept = [i for i in range(len(head)) if any(row[i] for row in rows)]
-    return markdown_table([head[i] for i in kept], [[row[i] for i in kept] for row in rows])
-
-
-def verdict_cell(each: Verdict, is_earlier: bool) -> str:
+def verdict_cell(each: Verdict) -> str:
     """The verdict and what it rests on."""
     evidence = each.evidence
-    usual = EARLIER_LOOKS[-1] if is_earlier else LOOKS[-1]
-    seeds = "" if evidence.seeds == usual else f" ({evidence.seeds})"
-    mark = "†" if is_earlier else ""
+    seeds = "" if evidence.seeds == each.looks[-1] else f" ({evidence.seeds})"
+    mark = "†" if each.looks == EARLIER_LOOKS else ""
     return f"**{each.word}**{mark} {short_interval(evidence.low, evidence.high)}{seeds}"
 
 
@@ -97,7 +78,7 @@ def short_interval(low: float, high: float) -> str:
 def rates_table(lines: dict) -> list[str]:
     """A line a run: the pass@1 at each rate that it was tried at, and in bold the choice."""
     tried = {name: rates_to_try(lines, PLAN, name)[1] for name in OF_HEADLINES}
-    rates = [rate for rate in RATES if any(rate in found for found in tried.values())]
+    rates = [rate for rate in made.RATES if any(rate in found for found in tried.values())]
     table = []
     for name, found in tried.items():
         cells = {rate: f"{value:.3f}" for rate, value in found.items()}
@@ -129,8 +110,7 @@ def path_table(found: dict) -> list[str]:
             runs = found[base, name] if name in RUNS[base] else []
             ends, apart = [run["numbers"]["pass@1"] for run in runs], ""
             if runs and name != "GRPO":
-                values = matched(found, base, Row("", "", "", "pass@16", name, "GRPO"))
-                mean, low, high = interval(values)
+                mean, low, high = interval(matched(found, base, Row("pass@16", name, "GRPO")))
                 apart = f"{mean:+.3f} {short_interval(low, high)}"
             cells += [f"{np.mean(ends):.3f}" if runs else "", apart]
         table.append([name, *cells])
@@ -143,7 +123,7 @@ def draw_headlines(verdicts: list[Verdict]) -> Figure:
     rows = list(dict.fromkeys(each.row for each in verdicts if each.row.headline))[::-1]
     figure = Figure(figsize=(10 + 7 * len(BASES), 0.8 * len(rows) + 2.5), layout="constrained")
     axes = dict(zip(BASES, figure.subplots(1, len(BASES), sharey=True), strict=True))
-    for row, base, evidence, word in verdicts:
+    for row, base, _, evidence, word in verdicts:
         if row.headline:
             height, color = rows.index(row), COLORS[word]
             ends = np.array([evidence.low, evidence.high]) / row.effect
@@ -194,11 +174,11 @@ def earlier_verdicts(called: dict) -> list[Verdict]:
     names, kept = {}, set()
     for name, command in RUNS[MIDDLE].items():
         rate = "none" if name == GROWTH else "3.3e-5" if EQUAL in command else "1e-4"
-        names[MIDDLE, name] = at(name, rate)
-        same = {"3.3e-5": "3e-5"}.get(rate, rate)  # is taken for the same
-        if called[MIDDLE, name] in (at(name, same), at(name, "open")):
+        names[MIDDLE, name] = f"{name} at {rate}"
+        same = "3e-5" if rate == "3.3e-5" else rate  # is taken for the same
+        if name == GROWTH or called[MIDDLE, name] in (f"{name} at {same}", f"{name} at open"):
             kept.add(name)
-    found = by_seed(read_results(EARLIER), names)
+    found = made.by_seed(read_results(EARLIER), names)
     verdicts = judge_all(found, [MIDDLE], EARLIER_LOOKS)
     return [each for each in verdicts if {*runs_of(each.row, MIDDLE)} <= kept]
 
@@ -206,22 +186,20 @@ def earlier_verdicts(called: dict) -> list[Verdict]:
 def write_report(out: Path) -> None:
     """CLAIMS.md and its figures, from the lines of all runs."""
     lines, called = {}, {}
-    for plan in (PLAN, MODEL_PLAN):
+    for plan in (PLAN, made.MODEL_PLAN):
         of_plan = read_results(plan.results)
         lines |= of_plan
-        called |= names_of_lines(of_plan, plan)
-    found = by_seed(lines, called)
-    verdicts = judge_all(found, BASES)
-    earlier = earlier_verdicts(called)
+        called |= made.names_of_lines(of_plan, plan)
+    found = made.by_seed(lines, called)
     best = {}  # of a row and base the verdict that rests on the most seeds
-    for each in verdicts + earlier:
+    for each in judge_all(found, BASES) + earlier_verdicts(called):
         other = best.get((each.row, each.base))
         if each.evidence and (not other or each.evidence.seeds > other.evidence.seeds):
             best[each.row, each.base] = each
     verdicts = [*best.values()]
     figures = out / "figures"
     figures.mkdir(exist_ok=True)
-    fill_in(out / "CLAIMS.md", sections(lines, found, verdicts, {*earlier}))
+    project.fill_in(out / "CLAIMS.md", sections(lines, found, verdicts))
     with matplotlib.rc_context({"font.size": 22}):
         draw_headlines(verdicts).savefig(figures / "claims.png", dpi=50)
         draw_plane(found).savefig(figures / "claims_plane.png", dpi=50)

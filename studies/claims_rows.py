@@ -50,7 +50,7 @@ FROM_THE_MIDDLE_BASE = {
     "GSPO-N": f"grpo.py --variant two-stage-gspo-n {GSPO_CLIPPING}",
     "GSPO, 0.2": f"grpo.py --variant two-stage-gspo {PRINTED_CLIPPING}",
     "GSPO-N, 0.2": f"grpo.py --variant two-stage-gspo-n {PRINTED_CLIPPING}",
-    LONG: "grpo.py --variant two-stage-grpo",
+    LONG: "grpo.py --variant two-stage-grpo --max_steps 192 --save_steps 192",
     "REINFORCE": "asymgrpo.py --variant reinforce --log_gain",
     "Pos-Only": "asymgrpo.py --variant pos-only",
     "Neg-Only": "asymgrpo.py --variant neg-only --log_gain",
@@ -72,15 +72,10 @@ FROM_THE_MIDDLE_BASE = {
     "delta 2, untied": f"fade.py --weight asym --weight_args delta=2 {EQUAL} {UNTIED}",
     "Clip-Cov": "cwgrpo.py --variant clip-cov --clip_cov_fraction 0.01",
 }
-FROM_THE_LANGUAGE_MODEL = {  # FADE's target is half of the first entropy, as in the paper
-    "GRPO": "grpo.py",
-    "A-GRAE": "agrae.py",
-    "two-stage GRPO-N": "grpo.py --variant two-stage-grpo-n",
-    "AsymGRPO": "asymgrpo.py",
-    "EntIncrease": "asymgrpo.py --variant ent-increase",
-    "FADE": f"fade.py {EQUAL}",
-    "mean": f"fade.py --weight mean {EQUAL}",
-    "CW-GRPO": "cwgrpo.py",
+OF_BOTH = ("GRPO", "A-GRAE", "two-stage GRPO-N", "AsymGRPO", "mean", "EntIncrease", "CW-GRPO")
+FROM_THE_LANGUAGE_MODEL = {
+    **{name: OF_HEADLINES[name] for name in OF_BOTH},
+    "FADE": f"fade.py {EQUAL}",  # its target is half of the first entropy, as in the paper
     "GRPO, 3e-5": "grpo.py --learning_rate 3e-5",
 }
 RUNS = {
@@ -204,52 +199,45 @@ SmolLM2-135M | 1e-5 ends above 3e-5 in pass@1 | pass@1 | GRPO | GRPO, 3e-5
 class Row(NamedTuple):
     """A claim: the metric of one run is above that of the other, by about `effect`."""
 
-    paper: str
-    section: str
-    text: str
     metric: str
     above: str | float  # a run, START, BEST_STATIC or a number
     below: str | float
     effect: float = 1.0
     printed: bool = False  # in the paper; else the effect is of OURS
+    paper: str = ""
+    section: str = ""
+    text: str = ""
     headline: bool = False
 
 
 def read_row(paper: str, line: str) -> Row:
     """The row of a line of CLAIMS."""
-    section, text, metric, above, below, *effect = (cell.strip() for cell in line.split("|"))
+    section, text, metric, *sides, effect = (cell.strip() for cell in f"{line} |".split("|")[:6])
+    above, below = (float(side) if side.replace(".", "").isdigit() else side for side in sides)
     return Row(
+        metric,
+        above,
+        below,
+        effect=float(effect or OURS.get(metric, 0.02)),
+        printed=bool(effect),
         paper=paper,
         section=section.removesuffix("!"),
         text=text,
-        metric=metric,
-        above=run_or_number(above),
-        below=run_or_number(below),
-        effect=float(effect[0]) if effect else OURS.get(metric, 0.02),
-        printed=bool(effect),
         headline=section.endswith("!"),
     )
-
-
-def run_or_number(cell: str) -> str | float:
-    """A side of a row, which is the name of a run or a number."""
-    return float(cell) if cell.replace(".", "").isdigit() else cell
 
 
 ROWS = [read_row(paper, line) for paper, text in CLAIMS.items() for line in text.split("\n")[1:-1]]
 
 
-def static_weights(base: str) -> list[str]:
-    """FADE's rivals that are run from a base."""
-    return [name for name in STATIC_WEIGHTS if name in RUNS[base]]
-
-
 def runs_of(row: Row, base: str) -> list[str]:
     """The runs that a row compares. The start is seen in the first evaluation of the other one."""
-    found = [side for side in row[4:6] if isinstance(side, str) and side != START]
-    if BEST_STATIC in found:
-        found.remove(BEST_STATIC)
-        found += static_weights(base)
+    found = []
+    for side in (row.above, row.below):
+        if side == BEST_STATIC:
+            found += [name for name in STATIC_WEIGHTS if name in RUNS[base]]
+        elif isinstance(side, str) and side != START:
+            found.append(side)
     return found
 
 

@@ -1,10 +1,11 @@
 """THE RULE of CLAIMS.md, which was fixed before its runs: how lines of runs become verdicts."""
 
-import math
+from functools import cache
 from typing import NamedTuple
 
+import mpmath
 import numpy as np
-from claims_rows import BEST_STATIC, CLAIMS, START, Row, rows_from, runs_of, static_weights
+from claims_rows import BEST_STATIC, CLAIMS, START, STATIC_WEIGHTS, Row, rows_from, runs_of
 from compare import smooth
 
 LOOKS = (4, 8)  # seeds at which a row is judged
@@ -18,26 +19,16 @@ WINDOW = 10  # steps of the mean reward that "reach" is about
 
 
 def below(t: float, freedom: int) -> float:
-    """P(T <= t) for Student's t with `freedom` degrees, by the finite series for whole degrees."""
-    angle = math.atan(t / math.sqrt(freedom))
-    cosine = math.cos(angle)
-    term, total = (cosine, cosine) if freedom % 2 else (1.0, 1.0)
-    for k in range(3 if freedom % 2 else 2, freedom - 1, 2):
-        term *= cosine**2 * (k - 1) / k
-        total += term
-    inside = math.sin(angle) * total  # P(-t < T < t) for an even number of degrees
-    if freedom % 2:
-        inside = 2 / math.pi * (angle + (inside if freedom > 1 else 0))
-    return (1 + inside) / 2
+    """P(T <= t) for Student's t with `freedom` degrees."""
+    x = freedom / (freedom + t * t)
+    tail = float(mpmath.betainc(freedom / 2, 0.5, 0, x, regularized=True)) / 2  # P(T > |t|)
+    return 1 - tail if t > 0 else tail
 
 
+@cache
 def quantile(probability: float, freedom: int) -> float:
-    """The t with P(T <= t) = `probability`, by bisection."""
-    low, high = -1e6, 1e6
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if below(middle, freedom) < probability else (low, middle)
-    return middle
+    """The t with P(T <= t) = `probability`."""
+    return float(mpmath.findroot(lambda t: below(t, freedom) - probability, 2.0))
 
 
 def interval(values) -> tuple[float, float, float]:
@@ -86,6 +77,7 @@ class Verdict(NamedTuple):
 
     row: Row
     base: str
+    looks: tuple[int, ...]
     evidence: Evidence | None
     word: str  # of WORDS, or "open" before its first look
 
@@ -137,48 +129,44 @@ def judge_all(found: dict, bases, looks=LOOKS) -> list[Verdict]:
             rows = [row for row in rows_from(base) if row.paper == paper]
             family = [weigh(differences(found, base, row), row.effect, looks) for row in rows]
             for row, evidence, word in zip(rows, family, decide(family), strict=True):
-                verdicts.append(Verdict(row, base, evidence, word))
+                verdicts.append(Verdict(row, base, looks, evidence, word))
     return verdicts
 
 
 # ----------------------------------------------------------------------- the differences of a row
 
 
-def seeds_of(found: dict, base: str, row: Row) -> dict[str, list[dict]]:
-    """The lines of a row's runs by their names, for the first seeds that all of them have."""
+def lines_of(found: dict, base: str, row: Row) -> dict[str, list[dict]]:
+    """The lines of a row's runs by their names, for the first seeds that all of them have.
+
+    Empty where that is a single seed, which has no interval.
+    """
     lines = {run: found[base, run] for run in runs_of(row, base)}
     count = min(map(len, lines.values()))
-    return {run: of_run[:count] for run, of_run in lines.items()}
+    return {run: of_run[:count] for run, of_run in lines.items()} if count > 1 else {}
 
 
 def differences(found: dict, base: str, row: Row) -> np.ndarray:
     """The row's difference, [seeds]."""
-    lines = seeds_of(found, base, row)
-    sides = row.above, row.below
-    if BEST_STATIC in sides and len(next(iter(lines.values()))) < 2:
+    lines = lines_of(found, base, row)
+    if not lines:
         return np.zeros(0)
     if row.metric == "reach":
-        return reach_differences(lines, static_weights(base))
-    above, below = (side_values(lines, row.metric, side, base) for side in sides)
-    return np.asarray(above - below)
+        return reach_differences(lines)
+    above, below = (side_values(lines, row.metric, side) for side in (row.above, row.below))
+    return above - below
 
 
-def side_values(lines: dict, metric: str, side, base: str):
-    """The metric of one side of a row, [seeds], or a number."""
+def side_values(lines: dict, metric: str, side):
+    """The metric of one side of a row at the end of its runs, [seeds], or a number."""
     if not isinstance(side, str):
         return side
     if side == START:
         (other,) = lines.values()
         return np.array([line["evaluations"][0][metric] for line in other])
-    if side == BEST_STATIC:
-        weights = [values_of(lines[name], metric) for name in static_weights(base)]
-        return best_of_others(np.array(weights))
-    return values_of(lines[side], metric)
-
-
-def values_of(lines: list[dict], metric: str) -> np.ndarray:
-    """A metric at the end of a run, [seeds]."""
-    return np.array([line["numbers"][metric] for line in lines])
+    names = [name for name in STATIC_WEIGHTS if name in lines] if side == BEST_STATIC else [side]
+    values = [[line["numbers"][metric] for line in lines[name]] for name in names]
+    return best_of_others(np.array(values))
 
 
 def best_of_others(values: np.ndarray) -> np.ndarray:
@@ -190,21 +178,22 @@ def best_of_others(values: np.ndarray) -> np.ndarray:
     return values[others.argmax(0), np.arange(values.shape[1])]
 
 
-def reach_differences(lines: dict, weights: list[str]) -> np.ndarray:
+def reach_differences(lines: dict) -> np.ndarray:
     """By how many steps FADE is first at the best static weight's peak, [seeds].
 
     The target is the peak of the mean curve of the other seeds, and the best static weight is the
     one whose curve that is. A run that does not get there has all its steps.
     """
     curves = {
-        name: smooth(np.array([line["rewards"] for line in lines[name]]), WINDOW)[:, WINDOW - 1 :]
-        for name in ("FADE", *weights)
+        name: smooth(np.array([line["rewards"] for line in of_run]), WINDOW)[:, WINDOW - 1 :]
+        for name, of_run in lines.items()
     }
+    of_fade = curves.pop("FADE")  # [seeds, steps]
     found = []
-    for seed in range(len(curves["FADE"])):
-        means = {name: np.delete(curves[name], seed, 0).mean(0) for name in weights}
-        best = max(weights, key=lambda name: means[name].max())
-        steps = [first_at(curves[name][seed], means[best].max()) for name in (best, "FADE")]
+    for seed, curve in enumerate(of_fade):
+        peaks = {name: np.delete(curves[name], seed, 0).mean(0).max() for name in curves}
+        best = max(peaks, key=peaks.get)
+        steps = [first_at(each, peaks[best]) for each in (curves[best][seed], curve)]
         found.append(steps[0] - steps[1])
     return np.array(found, dtype=float)
 
@@ -221,9 +210,9 @@ def matched(found: dict, base: str, row: Row) -> np.ndarray:
     """
     if row.metric not in CURVE[1:] or {row.above, row.below} & {START, BEST_STATIC}:
         return np.zeros(0)
-    lines = seeds_of(found, base, row)
+    lines = lines_of(found, base, row)
     values = []
-    for pair in zip(lines[row.above], lines[row.below], strict=True):
+    for pair in zip(*lines.values(), strict=True):
         curves = [line["evaluations"] for line in pair]
         level = min(curve[-1]["pass@1"] for curve in curves)
         above, below = (value_at(curve, level, row.metric) for curve in curves)

@@ -7,33 +7,21 @@ import math
 import shlex
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import project
 
-from rlvr.errors import UserError
 from rlvr.flags import checkpoints_of
 from rlvr.show import read_rows
 
+import claims_rows as table
 import numpy as np
 import torch
-from claims_rows import (
-    ALIASES,
-    EQUAL,
-    GROWTH,
-    LANGUAGE_MODEL,
-    LONG,
-    MIDDLE,
-    MODEL,
-    ROWS,
-    RUNS,
-    rows_from,
-    runs_of,
-)
+from claims_rows import EQUAL, GROWTH, LANGUAGE_MODEL, LONG, MIDDLE, RUNS
 from claims_rule import CURVE, LOOKS, judge_all
 from compare import smooth
-from run_scripts import add_result, make_runs, read_results
 
 RESULTS = project.STUDIES / "results"
 FOLDER = Path("runs/claims").absolute()  # of the runs
@@ -44,7 +32,7 @@ LAST = 8  # steps whose mean reward chooses a rate
 BF16 = " --bf16" if torch.cpu.get_capabilities().get("avx512_bf16") else ""
 # The language model starts where eight steps of GRPO have taught it the form of an answer.
 FORM = (
-    f"grpo.py --model {MODEL} --dataset arithmetic --learning_rate 1e-5 --max_steps 8 "
+    f"grpo.py --model {table.MODEL} --dataset arithmetic --learning_rate 1e-5 --max_steps 8 "
     f"--save_steps 8 --seed 1000{BF16}"
 )
 START_OF_MODEL = FOLDER / "form" / "checkpoint-8"
@@ -72,10 +60,6 @@ class Plan:
     rate: str = "1e-4"
     equal_rate: str = "3e-5"  # of runs with EQUAL; lr max|A| of FADE's `mean` is GRPO's then
 
-    def steps_of(self, name: str) -> int:
-        """The training steps of a run."""
-        return self.steps * (4 if name == LONG else 1)
-
 
 PLAN = Plan({base: RUNS[base] for base in (MIDDLE, "strong")})
 MODEL_PLAN = Plan(
@@ -94,11 +78,6 @@ MODEL_PLAN = Plan(
 # ------------------------------------------------------------------------------ the learning rate
 
 
-def at(name: str, rate: str) -> str:
-    """What the lines of a run at a learning rate are called."""
-    return f"{name} at {rate}"
-
-
 def first_rate(plan: Plan, base: str, name: str) -> str:
     """The rate of a run that is not tuned, and where the grid begins for one that is."""
     return plan.equal_rate if EQUAL in plan.runs[base][name] else plan.rate
@@ -111,7 +90,7 @@ def rates_to_try(lines: dict, plan: Plan, name: str) -> tuple[list[str], dict[st
     """
     found = {}
     for rate in RATES:
-        jobs = [Job(plan.tuned_on, at(name, rate), seed) for seed in TUNING]
+        jobs = [Job(plan.tuned_on, f"{name} at {rate}", seed) for seed in TUNING]
         if all(job in lines for job in jobs):
             found[rate] = float(np.mean([lines[job]["rewards"][-LAST:] for job in jobs]))
     best = max(found, key=found.get) if found else first_rate(plan, plan.tuned_on, name)
@@ -121,13 +100,11 @@ def rates_to_try(lines: dict, plan: Plan, name: str) -> tuple[list[str], dict[st
 
 
 def rate_of(lines: dict, plan: Plan, base: str, name: str) -> str:
-    """The learning rate of a run; "open" as long as it is not found, "none" if nothing is trained.
+    """The learning rate of a run; "open" as long as it is not found.
 
-    LONG has that of the run that it prolongs.
+    LONG has that of the run that it prolongs, and GROWTH, which trains nothing, needs none.
     """
-    if name == GROWTH:
-        return "none"
-    if not plan.tuned_on:
+    if name == GROWTH or not plan.tuned_on:
         return first_rate(plan, base, name)
     missing, found = rates_to_try(lines, plan, "two-stage GRPO" if name == LONG else name)
     return "open" if missing else max(found, key=found.get)
@@ -137,8 +114,10 @@ def names_of_lines(lines: dict, plan: Plan) -> dict[tuple[str, str], str]:
     """What the lines of each base's runs are called, at the chosen rates."""
     called = {}
     for base, runs in plan.runs.items():
-        called |= {(base, name): at(name, rate_of(lines, plan, base, name)) for name in runs}
-        called |= {(base, alias): called[base, run] for alias, run in ALIASES.get(base, {}).items()}
+        for name in runs:
+            called[base, name] = f"{name} at {rate_of(lines, plan, base, name)}"
+        for alias, name in table.ALIASES.get(base, {}).items():
+            called[base, alias] = called[base, name]
     return called
 
 
@@ -156,51 +135,48 @@ def by_seed(lines: dict, called: dict) -> dict[tuple[str, str], list[dict]]:
 
 
 def next_jobs(lines: dict, plan: Plan) -> list[Job]:
-    """The runs to make next: the headlines' first, then those of all rows.
+    """The runs to make next, base by base: those that find the rates, then those for a look.
 
-    Of each part first those that find the rates, then those for a look, and only rows that are not
-    decided get to the next look.
+    Only rows that are not decided get to the next look.
     """
-    for headlines in (True, False):
-        for base in plan.runs:
-            rows = [row for row in rows_from(base) if row.headline or not headlines]
-            names = dict.fromkeys(name for row in rows for name in runs_of(row, base))
-            if base == plan.tuned_on and (jobs := tuning_jobs(lines, plan, names)):
-                return jobs
-            called = names_of_lines(lines, plan)
-            verdicts = judge_all(by_seed(lines, called), [base])
-            for look in LOOKS:
-                jobs = dict.fromkeys(
-                    Job(base, called[base, run], seed)
-                    for seed in range(look)
-                    for row, _, evidence, word in verdicts
-                    if row in rows and word in ("open", "unclear")
-                    if evidence is None or evidence.seeds < look
-                    for run in runs_of(row, base)
-                )
-                if missing := [job for job in jobs if job not in lines]:
-                    return missing
+    for base in plan.runs:
+        rows = table.rows_from(base)
+        names = dict.fromkeys(name for row in rows for name in table.runs_of(row, base))
+        if base == plan.tuned_on and (jobs := tuning_jobs(lines, plan, names)):
+            return jobs
+        called = names_of_lines(lines, plan)
+        verdicts = judge_all(by_seed(lines, called), [base])
+        for look in LOOKS:
+            jobs = dict.fromkeys(
+                Job(base, called[base, run], seed)
+                for seed in range(look)
+                for each in verdicts
+                if each.word in ("open", "unclear")
+                if each.evidence is None or each.evidence.seeds < look
+                for run in table.runs_of(each.row, base)
+            )
+            if jobs:
+                return [*jobs]
     return []
 
 
 def tuning_jobs(lines: dict, plan: Plan, names) -> list[Job]:
     """The runs that the choice of these runs' rates still needs."""
-    jobs = [
-        Job(plan.tuned_on, at(name, rate), seed)
+    return [
+        Job(plan.tuned_on, f"{name} at {rate}", seed)
         for name in names
         if name not in (GROWTH, LONG)
         for rate in rates_to_try(lines, plan, name)[0]
         for seed in TUNING
     ]
-    return [job for job in jobs if job not in lines]
 
 
 def run_all(plan: Plan, processes: int) -> None:
     """Make runs until nothing is left to decide; each finished one is added to the results."""
     if plan is MODEL_PLAN and not START_OF_MODEL.exists():
         print(f"first the start of all runs: {FORM}", flush=True)
-        list(make_runs({FORM: (FORM, FOLDER / "form")}, 1))
-    while jobs := next_jobs(read_results(plan.results), plan):
+        project.run_script(FORM, FOLDER / "form")
+    while jobs := next_jobs(project.read_results(plan.results), plan):
         run_jobs(jobs, plan, processes)
 
 
@@ -208,57 +184,39 @@ def run_all(plan: Plan, processes: int) -> None:
 
 
 def command_of(job: Job, plan: Plan) -> str:
-    """The script and flags of a run."""
+    """The script and flags of a run. Its own flags are the last, and so win."""
     name, rate = job.name.rsplit(" at ", 1)
     script, *own = shlex.split(plan.runs[job.base][name])
-    steps = plan.steps_of(name)
-    length = f"--seed {job.seed} --max_steps {steps} --save_steps {steps}"
-    flags = [shlex.quote(script), plan.flags, plan.start.format(base=job.base), length]
-    if name != GROWTH:
-        flags.append(f"--learning_rate {rate}")
-    if name == GROWTH or job.seed in TUNING:
-        flags.append(f"--eval_steps {steps} --eval_problems 2")
-    else:
-        flags.append(plan.evaluated)
-    return " ".join([*flags, shlex.join(own)]).strip()
+    steps = f"--max_steps {plan.steps} --save_steps {plan.steps}"
+    of_tuning = f"--eval_steps {plan.steps} --eval_problems 2"
+    evaluated = of_tuning if job.seed in TUNING else plan.evaluated
+    start = plan.start.format(base=job.base)
+    shared = f"{start} --learning_rate {rate} --seed {job.seed} {steps} {evaluated} {plan.flags}"
+    return f"{shlex.quote(script)} {shared} {shlex.join(own)}".strip()
 
 
 def run_jobs(jobs: list[Job], plan: Plan, processes: int) -> None:
-    """Make these runs, and add a line of each to the results as it ends."""
-    print(f"{len(jobs)} runs from the {jobs[0].base} base, {jobs[0].name} first", flush=True)
-    tasks = {}
-    for job in jobs:
-        folder = FOLDER / job.base / f"{job.name}-{job.seed}".replace(" ", "-")
-        shutil.rmtree(folder, ignore_errors=True)
-        tasks[job] = command_of(job, plan), folder
-    for job in make_runs(tasks, processes):
-        command, folder = tasks[job]
-        line = line_of(job, plan, folder)
-        line["command"] = command.replace(str(FOLDER), "RUNS")
-        add_result(plan.results, line)
-        for checkpoint in checkpoints_of(folder):
-            shutil.rmtree(checkpoint)
+    """Make those of these runs that are missing, and add a line of each to the results."""
+    commands = {job: command_of(job, plan) for job in jobs}
+    project.make_runs(commands, plan.results, FOLDER, partial(line_of, plan), processes)
 
 
-def line_of(job: Job, plan: Plan, folder: Path) -> dict:
+def line_of(plan: Plan, job: Job, folder: Path) -> dict:
     """What is kept of a finished run: its rewards, evaluations and numbers."""
-    name, _ = job.name.rsplit(" at ", 1)
-    rows, evaluations = read_rows(folder, "metrics"), []
-    if len(rows) < plan.steps_of(name):
-        raise UserError(f"the run in {folder} was stopped before its end")
-    line = job._asdict()
-    if name != GROWTH:
-        line["rewards"] = [shorter(row["reward"]) for row in rows]
-        evaluations = read_rows(folder, "eval")
-    if job.seed not in TUNING:
-        for row in evaluations:
-            row["entropy"] = row["token_entropy"]
-        line["evaluations"] = [
-            {"step": row["step"]} | {key: shorter(row[key]) for key in CURVE} for row in evaluations
-        ]
-        numbers = measure(rows[: plan.steps], evaluations[-1] if evaluations else {})
-        kept = {row.metric for row in ROWS} & {*numbers}
-        line["numbers"] = {key: shorter(numbers[key]) for key in sorted(kept)}
+    for checkpoint in checkpoints_of(folder):
+        shutil.rmtree(checkpoint)
+    rows, evaluations = read_rows(folder, "metrics"), read_rows(folder, "eval")
+    line = {"rewards": [shorter(row["reward"]) for row in rows]}
+    if job.seed in TUNING:
+        return line
+    for row in evaluations:
+        row["entropy"] = row["token_entropy"]
+    line["evaluations"] = [
+        {"step": row["step"]} | {key: shorter(row[key]) for key in CURVE} for row in evaluations
+    ]
+    numbers = measure(rows[: plan.steps], evaluations[-1]) if evaluations else growth_of(rows)
+    kept = {row.metric for row in table.ROWS} & {*numbers}
+    line["numbers"] = {key: shorter(numbers[key]) for key in sorted(kept)}
     return line
 
 
@@ -267,16 +225,25 @@ def shorter(number: float) -> float:
     return float(f"{number:.5g}")
 
 
+def columns_of(rows: list[dict]) -> dict[str, np.ndarray]:
+    """The metrics of the steps, [steps] each."""
+    return {key: np.array([row[key] for row in rows]) for key in rows[0]}
+
+
+def growth_of(rows: list[dict]) -> dict[str, float]:
+    """The numbers of a run of entropy_growth.py, whose rows are batches of one policy."""
+    columns = columns_of(rows)
+    kappa, growth = columns["kappa"], columns["growth"]
+    return {
+        "kappa": kappa.mean(),
+        "growth": growth.mean() * np.sign(kappa.mean()),
+        "correlation": np.corrcoef(kappa, growth)[0, 1],
+    }
+
+
 def measure(rows: list[dict], evaluation: dict) -> dict[str, float]:
     """All numbers of a run, from what its steps have logged, and its last evaluation."""
-    columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
-    if not evaluation:  # of entropy_growth.py, whose rows are batches of one policy
-        kappa, growth = columns["kappa"], columns["growth"]
-        return {
-            "kappa": kappa.mean(),
-            "growth": growth.mean() * np.sign(kappa.mean()),
-            "correlation": np.corrcoef(kappa, growth)[0, 1],
-        }
+    columns = columns_of(rows)
     third = max(len(rows) // 3, 1)
     found = evaluation | {
         "early": columns["reward"][:third].mean(),
@@ -293,13 +260,7 @@ def measure(rows: list[dict], evaluation: dict) -> dict[str, float]:
     if "delta" in columns:
         found["1 - delta"] = 1 - columns["delta"].mean()
     if "fit_a" in evaluation:
-        found |= {"slope": evaluation["fit_b"], "fit error": largest_misfit(evaluation)}
+        a, b, c = (evaluation[name] for name in ("fit_a", "fit_b", "fit_c"))
+        misfits = (evaluation[f"pass@{k}"] - math.exp(-a * (k + c) ** -b) for k in (1, 2, 4, 8, 16))
+        found |= {"slope": b, "fit error": max(map(abs, misfits))}
     return found
-
-
-def largest_misfit(row: dict) -> float:
-    """The largest difference of pass@k and its fitted power law."""
-    return max(
-        abs(row[f"pass@{k}"] - math.exp(-row["fit_a"] * (k + row["fit_c"]) ** -row["fit_b"]))
-        for k in (1, 2, 4, 8, 16)
-    )

@@ -1,9 +1,10 @@
-"""Any runs side by side: reward, entropy and pass@k against the step, and pass@k against k.
+"""Any runs side by side: their curves as a figure, and what each token was worth as a page.
 
-    python studies/compare.py runs/a runs/b ...    # runs/compare.png, or --out FILE
+    python studies/compare.py runs/a runs/b ...    # runs/compare.png and .html, or --out FILE
 
-Runs of a script whose flags differ in nothing but the seed are one line: their mean, in a band from
-the lowest to the highest.
+The figure has reward, entropy and pass@k against the step, and pass@k against k. Runs of a script
+whose flags differ in nothing but the seed are one line there: their mean, in a band from the lowest
+to the highest. The page is that of `report.html`, with a column a run.
 """
 
 import argparse
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import project
 
-from rlvr.show import read_rows
+from rlvr.errors import UserError
+from rlvr.show import read_rows, write_report
 
 import matplotlib
 import numpy as np
@@ -127,6 +129,12 @@ def main(folders: list[Path], out: Path) -> None:
     with matplotlib.rc_context({"font.size": 20}):
         draw_runs(folders).savefig(out, dpi=70)
     print(f"wrote {out}")
+    page = out.with_suffix(".html")
+    try:
+        write_report(page, folders)
+        print(f"wrote {page}")
+    except UserError as error:
+        print(f"no page of the tokens: {error}")
 
 
 if __name__ == "__main__":

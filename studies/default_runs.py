@@ -13,11 +13,11 @@ import tempfile
 from pathlib import Path
 
 import project
+from project import read_results
 
 from rlvr.show import append_row, draw_curves, read_rows
 
 from claims_rows import LANGUAGE_MODEL, MODEL
-from run_scripts import add_result, make_runs, read_results
 
 RESULTS = project.STUDIES / "results" / "default_runs.jsonl.gz"
 PAGE = project.ROOT / "docs" / "papers.md"
@@ -61,17 +61,14 @@ def draw(line: dict, figure: Path) -> None:
         shutil.move(Path(scratch) / "curves.png", figure)
 
 
+def logs_of(key: tuple, folder: Path) -> dict:
+    """What is kept of a run: all that it has logged."""
+    return {log: read_rows(folder, log) for log in ("metrics", "eval")}
+
+
 def main(given) -> None:
     jobs = JOBS | OF_THE_MODEL if given.language_model else JOBS
-    lines = read_results(RESULTS)
-    missing = [job for job in jobs if job not in lines]
-    runs = {job: (jobs[job], Path("runs/default_runs") / f"{job[1]}-{job[2]}") for job in missing}
-    for _, folder in runs.values():
-        shutil.rmtree(folder, ignore_errors=True)
-    for job in make_runs(runs, processes=1):
-        command, folder = runs[job]
-        line = dict(zip(("base", "name", "seed"), job, strict=True), command=command)
-        add_result(RESULTS, line | {log: read_rows(folder, log) for log in ("metrics", "eval")})
+    project.make_runs(jobs, RESULTS, Path("runs/default_runs"), logs_of, processes=1)
     lines = read_results(RESULTS)
     project.fill_in(PAGE, {"default runs": table(lines)})
     for script in SCRIPTS:

@@ -2,10 +2,9 @@
 
     python studies/entropy_growth.py --max_steps 16    # the flags of asymgrpo.py
 
-A step draws a batch and makes no update. For each batch, two things are logged: kappa, and by how
-much faster the entropy on the batch's tokens grows when the strengths (0, 0) of REINFORCE become
-(0.1, 0). That is the slope along the gradient of the added advantages, for a step of plain gradient
-ascent.
+A step draws a batch and makes no update. For each batch, kappa is logged, and by how much faster
+the entropy on the batch's tokens grows when the strengths (0, 0) of REINFORCE become (0.1, 0). That
+is the slope along the gradient of the added advantages, for a step of plain gradient ascent.
 
 The proposition's own update is another one: of each response's probability by itself, as in a
 table. So the two share their sign but not their scale, and the question is whether they rise and
@@ -25,8 +24,8 @@ from asymgrpo import VARIANTS, Config, asymgrpo_advantage, reward_confidence_ali
 def entropy_growth(policy, samples, rewards: torch.Tensor, temperature: float) -> dict[str, float]:
     """What is logged of a batch, rewards [B, G].
 
-    kappa, and growth: the slope of the tokens' mean entropy (nats) along the gradient that (0.1, 0)
-    adds to that of (0, 0).
+    growth is the slope of the tokens' mean entropy (nats) along the gradient that (0.1, 0) adds to
+    that of (0, 0).
     """
     rows = range(len(samples))
     logprobs, entropy = common.token_logprobs(policy, samples, rows, temperature)  # [N, T] each
@@ -41,9 +40,8 @@ def entropy_growth(policy, samples, rewards: torch.Tensor, temperature: float) -
     ascent = torch.autograd.grad((added * means).mean(), parameters, retain_graph=True)
     uphill = torch.autograd.grad(entropy.sum() / lengths.sum(), parameters)
     growth = sum((a * b).sum() for a, b in zip(ascent, uphill, strict=True))
-
     kappa = reward_confidence_alignment(rewards, means.detach())
-    return {"kappa": kappa.item(), "growth": growth.item()}
+    return {"reward": p.mean().item(), "kappa": kappa.item(), "growth": growth.item()}
 
 
 def main(config: Config) -> None:

@@ -1,9 +1,18 @@
-"""Where the project lies, and tables on its pages. A study imports this module before all others.
+"""What the studies share: where the project lies, tables on its pages, and runs of its scripts.
 
-So it runs from any folder, and rlvr sets how torch's threads wait before torch is imported.
+A study imports this module before all others. So it runs from any folder, and rlvr sets how torch's
+threads wait before torch is imported.
 """
 
+import gzip
+import json
+import os
+import shlex
+import shutil
+import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 STUDIES = Path(__file__).resolve().parent
@@ -12,7 +21,7 @@ FIGURES = STUDIES / "figures"
 
 sys.path.insert(0, str(ROOT))
 
-import rlvr  # noqa: F401
+from rlvr.errors import UserError
 
 
 def markdown_table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -29,3 +38,74 @@ def fill_in(page: Path, found: dict[str, list[str]]) -> None:
         _, end, after = rest.partition("<!-- end -->")
         text = before + begin + "\n".join(["", *lines, "", ""]) + end + after
     page.write_text(text)
+
+
+def run_script(command: str, folder: Path) -> None:
+    """Run a script into `folder`, on one thread; what it prints goes into a log beside it.
+
+    UserError where it fails.
+    """
+    script, *flags = shlex.split(command)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    log = Path(f"{folder}.log")
+    with open(log, "w") as opened:
+        done = subprocess.run(
+            [sys.executable, ROOT / script, *flags, f"--output_dir={folder}"],
+            stdout=opened,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        )
+    if done.returncode:
+        said = log.read_text().strip().splitlines()
+        raise UserError(f"{command} has failed: {said[-1] if said else 'killed'}")
+
+
+def read_results(results: Path) -> dict[tuple, dict]:
+    """The line of each finished run by its base, name and seed; none where there is no file."""
+    if not results.exists():
+        return {}
+    with gzip.open(results, "rt") as opened:
+        lines = [json.loads(line) for line in opened]
+    return {(line["base"], line["name"], line["seed"]): line for line in lines}
+
+
+def add_result(results: Path, line: dict) -> None:
+    """Write the results with one line more; a kill leaves the former file or the new one.
+
+    The same lines give the same bytes, whatever the time and the order of adding them.
+    """
+    found = read_results(results)
+    found[line["base"], line["name"], line["seed"]] = line
+    text = "".join(json.dumps(found[key]) + "\n" for key in sorted(found))
+    results.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = results.with_suffix(".part")
+    unfinished.write_bytes(gzip.compress(text.encode(), mtime=0))
+    unfinished.replace(results)
+
+
+def make_runs(commands: dict, results: Path, folder: Path, line_of, processes: int) -> None:
+    """Make the runs that have no line in the results yet, below a folder.
+
+    commands has the command of each run by its base, name and seed, and line_of(key, folder of the
+    run) -> what its line has beside these. After UserError for one that fails, or Ctrl-C, no other
+    one begins.
+    """
+    found, began, tasks = read_results(results), time.time(), {}
+    pool = ThreadPoolExecutor(processes)
+    try:
+        for key in commands:
+            if key not in found:
+                run = folder / key[0] / f"{key[1]}-{key[2]}".replace(" ", "-")
+                shutil.rmtree(run, ignore_errors=True)
+                tasks[pool.submit(run_script, commands[key], run)] = key, run
+        for count, task in enumerate(as_completed(tasks), 1):
+            task.result()
+            key, run = tasks[task]
+            line = dict(zip(("base", "name", "seed"), key, strict=True))
+            line["command"] = commands[key].replace(str(folder), "RUNS")
+            add_result(results, line | line_of(key, run))
+            minutes = (time.time() - began) / 60
+            print(f"{count}/{len(tasks)} runs in {minutes:.0f} min: {key[1]}", flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)

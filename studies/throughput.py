@@ -3,7 +3,6 @@
     pip install trl==1.16.0                         # for this study alone
     python studies/throughput.py                    # 15 minutes on 2 CPU cores
     python studies/throughput.py --work 0.5B 1.5B   # on a GPU
-    python studies/throughput.py --work quick --rounds 1    # to try it out
 
 Both train the same weights on the same problems, each in a process of its own, from the first to
 the last line of its real loop. They take turns, a step each, and the other one waits meanwhile. The
@@ -34,6 +33,7 @@ import rlvr.tasks.datasets
 import rlvr.training.run
 from rlvr.verify import VERIFIERS
 
+import datasets
 import torch
 import transformers
 
@@ -59,7 +59,7 @@ class Work:
 SHAPE = "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads"
 SHAPE = [*SHAPE.split(), "vocab_size"]
 QWEN_05, QWEN_15 = (896, 4864, 24, 14, 2, 151936), (1536, 8960, 28, 12, 2, 151936)  # Qwen2.5's
-TWO_LAYERS, SMALL = (896, 4864, 2, 14, 2, 151936), (64, 96, 2, 2, 2, 500)
+TWO_LAYERS = (896, 4864, 2, 14, 2, 151936)
 SMOLLM2 = (576, 1536, 30, 9, 3, 49152)  # of 135 M parameters
 WORK = {
     "tiny": Work((), prompts=32, generations=16, minibatch=256, tokens=40),
@@ -67,7 +67,6 @@ WORK = {
     "SmolLM2": Work(SMOLLM2, prompts=8, generations=8, minibatch=64, tokens=10),
     "0.5B": Work(QWEN_05, prompts=16, generations=8, minibatch=32, tokens=512),
     "1.5B": Work(QWEN_15, prompts=16, generations=8, minibatch=16, tokens=512, checkpointing=True),
-    "quick": Work(SMALL, prompts=2, generations=4, minibatch=4, tokens=8),
 }
 
 
@@ -115,8 +114,7 @@ class Turns:
     """One side's end of the pipe: it reports each step, and waits until it may take the next."""
 
     def __init__(self, pipe):
-        self.pipe = pipe
-        self.floor = 0  # bytes of memory before the first step
+        self.pipe, self.started = pipe, None
 
     def time(self, owner, name: str) -> None:
         """owner.name generates the completions: from now on its seconds and tokens count."""
@@ -131,28 +129,22 @@ class Turns:
 
         setattr(owner, name, timed)
 
-    def begin(self) -> None:
-        """The policy is loaded, and the first step can start."""
-        self.floor = start_peak()
-        self.wait()
-
-    def over(self) -> None:
-        """A step is done: report it, and wait."""
-        seconds = now() - self.started
-        self.pipe.send(
-            {
-                "generate (s)": self.generating,
-                "all else (s)": seconds - self.generating,
-                "step (s)": seconds,
-                "tokens/s": self.tokens / seconds,
-                # a small step can fit into what the floor has given back to the system meanwhile
-                "memory (GB)": max(0, peak_memory() - self.floor) / 1e9,
-            }
-        )
-        self.wait()
-
-    def wait(self) -> None:
-        """Begin the next step when the other end says so."""
+    def end(self) -> None:
+        """A step is over, or all is loaded: report the step, and wait for the next turn."""
+        if self.started is None:
+            self.floor = start_peak()  # bytes of memory before the first step
+        else:
+            seconds = now() - self.started
+            self.pipe.send(
+                {
+                    "generate (s)": self.generating,
+                    "all else (s)": seconds - self.generating,
+                    "step (s)": seconds,
+                    "tokens/s": self.tokens / seconds,
+                    # a small step can fit into what the floor has given back meanwhile
+                    "memory (GB)": max(0, peak_memory() - self.floor) / 1e9,
+                }
+            )
         torch.cuda.empty_cache()  # one GPU has to hold both sides
         self.pipe.recv()
         start_peak()
@@ -174,8 +166,8 @@ def take_turns(side, pipe, work: Work, model: str, folder: str) -> None:
 def ours(turns: Turns, work: Work, model: str, folder: str) -> None:
     """Take turns at the steps of grpo.py."""
     turns.time(rlvr.rollout.samplers.GenerateSampler, "generate")
-    common.evaluate = lambda *_: turns.begin() or {}
-    rlvr.training.run.Run.end_step = lambda *_: turns.over()
+    common.evaluate = lambda *_: turns.end() or {}
+    rlvr.training.run.Run.end_step = lambda *_: turns.end()
     config = grpo.Config(
         model=model,
         prompts_per_step=work.prompts,
@@ -195,16 +187,15 @@ def ours(turns: Turns, work: Work, model: str, folder: str) -> None:
 
 def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
     """Take turns at the steps of TRL's trainer."""
-    import datasets  # these two need not be installed
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOConfig, GRPOTrainer  # which need not be installed
 
     class TakeTurns(transformers.TrainerCallback):
         def on_train_begin(self, args, state, control, **_):
-            turns.begin()
+            turns.end()
 
         def on_step_end(self, args, state, control, **_):
             if state.global_step % args.steps_per_generation == 0:
-                turns.over()
+                turns.end()
 
     def reward(completions, gold, **_):
         verify = VERIFIERS["countdown"].verify
@@ -214,7 +205,6 @@ def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
     config = rlvr.flags.Config(max_completion_length=work.tokens)
     problems, _ = rlvr.tasks.datasets.load_problems(config, tokenizer)
     rows = [dict(prompt=problem.prompt, gold=problem.gold) for problem in problems]
-    gpu = torch.cuda.is_available()
     settings = GRPOConfig(
         output_dir=folder,
         per_device_train_batch_size=work.minibatch,
@@ -227,8 +217,8 @@ def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
         lr_scheduler_type="constant",
         loss_type="grpo",
         beta=0.0,
-        bf16=gpu,
-        use_cpu=not gpu,
+        bf16=torch.cuda.is_available(),
+        use_cpu=not torch.cuda.is_available(),
         gradient_checkpointing=work.checkpointing,
         save_strategy="no",
         report_to="none",
@@ -250,8 +240,7 @@ def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
 
 def alternate(sides: dict, work: Work, rounds: int) -> dict[str, list[dict]]:
     """Let the sides take turns -> the report of each of their steps, the first left out."""
-    reports = {name: [] for name in sides}
-    pipes, processes = {}, []
+    reports, pipes, processes = {name: [] for name in sides}, {}, []
     with tempfile.TemporaryDirectory() as scratch:
         model = make_model(work.shape, f"{scratch}/model")
         for name, side in sides.items():
@@ -270,26 +259,14 @@ def alternate(sides: dict, work: Work, rounds: int) -> dict[str, list[dict]]:
     return {name: steps[1:] for name, steps in reports.items()}
 
 
-def table(reports: dict[str, list[dict]]) -> list[str]:
-    """The lines of a table: medians over the rounds, and the ratios of the first side to the last.
-
-    reports: the steps of each side, as Turns.over sends them.
-    """
+def print_table(reports: dict[str, list[dict]]) -> None:
+    """Medians over the rounds, and the ratio of the first side to the last."""
     rows = []
     for key in next(iter(reports.values()))[0]:
         medians = [statistics.median(step[key] for step in steps) for steps in reports.values()]
         ratio = f"{medians[0] / medians[-1]:.2f}" if medians[-1] else ""
         rows.append([key, *(f"{median:.4g}" for median in medians), ratio])
-    return project.markdown_table(["", *reports, "ratio"], rows)
-
-
-def main(works: list[str], rounds: int) -> None:
-    sides = {"grpo.py": ours, "TRL": trl}
-    if not importlib.util.find_spec("trl"):
-        print("TRL is not installed, so there is nothing to compare with: pip install trl==1.16.0")
-        del sides["TRL"]
-    for name in works:
-        print("", name, *table(alternate(sides, WORK[name], rounds)), sep="\n", flush=True)
+    print(*project.markdown_table(["", *reports, "ratio"], rows), sep="\n", flush=True)
 
 
 if __name__ == "__main__":
@@ -297,4 +274,8 @@ if __name__ == "__main__":
     parser.add_argument("--work", nargs="+", default=["tiny", "vocabulary"], choices=WORK)
     parser.add_argument("--rounds", type=int, default=7, help="steps of each that are counted")
     given = parser.parse_args()
-    main(given.work, given.rounds)
+    if not importlib.util.find_spec("trl"):
+        raise SystemExit("throughput.py: error: first pip install trl==1.16.0")
+    for work in given.work:
+        print(f"\n{work}")
+        print_table(alternate({"grpo.py": ours, "TRL": trl}, WORK[work], given.rounds))

@@ -28,7 +28,7 @@ from rlvr.tasks import Sample
 
 import torch
 from tour_source import Source, bound_by, last_line
-from tour_values import Pool, fields_of, fingerprints, flat, number, policy_text, rounded
+from tour_values import fields_of, fingerprints, flat, number, policy_text, rounded
 
 # At this seed both groups are mixed, and in the second iteration some tokens are clipped.
 FLAGS = (
@@ -60,6 +60,10 @@ class Call:
             kept = parent.letters if is_inner else HANDED_ON
             self.letters = {key: parent.letters[key] for key in kept if key in parent.letters}
 
+    def remember(self) -> None:
+        """All values, to tell later which of them have been changed."""
+        self.known = {name: fingerprints(value) for name, value in self.frame.f_locals.items()}
+
     def nearest(self, name: str):
         """The value of a name here or in the nearest call above that has it."""
         if name in self.frame.f_locals or not self.parent:
@@ -78,7 +82,7 @@ class Tour:
         self.sources |= {str(script): self.sources[str(paths[0])]}  # as runpy names it
         self.open = {}  # frame -> Call; None for one that is not kept
         self.calls, self.entered = [], {}
-        self.tables, self.values = Pool(), Pool()
+        self.tables, self.values = {}, {}  # as JSON -> a number; the same one is kept once
         self.before = {}  # where a value was shown -> its table then
         self.checked, self.wrong = set(), []
         self.tokenizer, self.samples, self.folder = None, [], None
@@ -86,8 +90,7 @@ class Tour:
     def on_call(self, frame, event, arg):
         """A function begins: whether its lines are to be seen."""
         code, source = frame.f_code, self.sources.get(frame.f_code.co_filename)
-        is_config = isinstance(frame.f_locals.get("self"), rlvr.flags.Config)
-        if source is None or code.co_firstlineno not in source.functions or is_config:
+        if source is None or code.co_firstlineno not in source.functions:
             return None
         above = frame.f_back
         while above and above not in self.open:
@@ -104,8 +107,8 @@ class Tour:
         for argument in ast.walk(source.functions[call.first].args):
             if isinstance(argument, ast.arg):
                 call.visits.append([argument.lineno, [], [], []])
-                self.keep_changes(call, argument.lineno, argument.lineno, [argument.arg])
-        call.known = {name: fingerprints(value) for name, value in frame.f_locals.items()}
+                self.keep_changes(call, argument, [argument.arg])
+        call.remember()
         return self.on_line
 
     def is_kept(self, parent: Call, code) -> bool:
@@ -134,7 +137,7 @@ class Tour:
             if call:
                 self.end_statement(call)
                 if not call.silent and arg is not None:
-                    comment = self.comment(call, call.statement.lineno, last_line(call.statement))
+                    comment = self.comment(call, call.statement)
                     call.visits[-1][2].append(["returns", self.show(call, "returns", arg, comment)])
                 call.frame, call.known = None, {}
         return self.on_line
@@ -153,7 +156,7 @@ class Tour:
         passes = [call.passes[loop.lineno] for loop in loops]
         was_silent, call.silent = call.silent, any(number > MOST_PASSES for number in passes)
         if was_silent and not call.silent:
-            call.known = {name: fingerprints(value) for name, value in call.frame.f_locals.items()}
+            call.remember()
         call.statement = statement
         if not call.silent:
             call.visits.append([statement.lineno, passes, [], []])
@@ -161,13 +164,12 @@ class Tour:
     def end_statement(self, call: Call) -> None:
         """Keep what the statement that ends has bound or changed."""
         if call.statement and not call.silent:
-            names = [*call.frame.f_locals]
-            self.keep_changes(call, call.statement.lineno, last_line(call.statement), names)
+            self.keep_changes(call, call.statement, [*call.frame.f_locals])
 
-    def keep_changes(self, call: Call, first: int, last: int, names: list[str]) -> None:
-        """Show those of the names that the statement binds, or whose values are others now."""
+    def keep_changes(self, call: Call, node, names: list[str]) -> None:
+        """Show those of the names that a statement binds, or whose values are others now."""
         values, changed = call.frame.f_locals, call.visits[-1][2]
-        bound = bound_by(call.statement)
+        bound = bound_by(node)
         if call.parent is None:
             self.learn(call, values)
         for name in names:
@@ -183,7 +185,7 @@ class Tour:
                         comment = self.field_comment(values[name], field)
                         changed.append([full, self.show(call, full, value, comment)])
             else:
-                comment = self.comment(call, first, last)
+                comment = self.comment(call, node)
                 changed.append([name, self.show(call, name, values[name], comment)])
 
     def learn(self, main: Call, values: dict) -> None:
@@ -201,10 +203,12 @@ class Tour:
             self.samples = values["batch"].samples
             letters["T"] = max(len(sample.completion_ids) for sample in self.samples)
 
-    def comment(self, call: Call, first: int, last: int):
+    def comment(self, call: Call, node):
         """(source, line) of the shape comment on what a statement binds, or None."""
-        lines = (line for line in range(first, last + 1) if line in call.source.comments)
-        return next(((call.source, line) for line in lines), None)
+        for line in range(node.lineno, last_line(node) + 1):
+            if line in call.source.comments:
+                return call.source, line
+        return None
 
     def field_comment(self, owner, field: str):
         """The same for a field of a class, whose comment stands beside its annotation."""
@@ -282,7 +286,7 @@ class Tour:
                     shown[str(key)] = self.show(call, f"{name}.{key}", part, beside, depth + 1)
         else:
             return getattr(value, "__name__", type(value).__name__)
-        return self.values.keep(shown)
+        return self.values.setdefault(json.dumps(shown), len(self.values))
 
     def show_sample(self, sample) -> list:
         prompt = self.tokenizer.decode(sample.prompt_ids)
@@ -307,7 +311,7 @@ class Tour:
         if labels == "rows" and ids and value.shape[-1] == T:
             shown |= dict(text=1)
         rows = table[:MOST_ROWS, :MOST_COLUMNS].tolist()
-        shown["table"] = self.tables.keep(rounded(rows))
+        shown["table"] = self.tables.setdefault(json.dumps(rounded(rows)), len(self.tables))
         place = (call.name, call.visits[-1][0], name, *(ids or [-1]))
         former = self.before.get(place, shown["table"])
         if ids and former != shown["table"]:
@@ -344,8 +348,8 @@ class Tour:
             tokens=[self.tokenizer.batch_decode([[token] for token in row]) for row in ids],
             functions=[source.describe(first, name) for source, first, name in places],
             calls=calls,
-            values=self.values.kept,
-            tables=self.tables.kept,
+            values=[json.loads(value) for value in self.values],
+            tables=[json.loads(table) for table in self.tables],
             wrong=self.wrong,
         )
         text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

@@ -1,25 +1,10 @@
 """Values of a tour: what tells that one has changed, and how its numbers are kept for a page."""
 
-import json
 import math
 
 import rlvr
-import rlvr.flags
 
 import torch
-
-
-class Pool:
-    """Values that can be written as JSON; the same one is kept once."""
-
-    def __init__(self):
-        self.kept, self.places = [], {}
-
-    def keep(self, value) -> int:
-        place = self.places.setdefault(json.dumps(value), len(self.kept))
-        if place == len(self.kept):
-            self.kept.append(value)
-        return place
 
 
 def flat(values):

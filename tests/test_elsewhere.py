@@ -13,7 +13,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-from enum import Enum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -210,18 +209,16 @@ def test_rows_in_trackio(tmp_path, cache_dir):
 # ------------------------------------------------------------------------- the losses of both
 
 
-@pytest.fixture(scope="module")
-def verl():
-    """The folder that holds verl, which is installed without what it needs: only files are read."""
-    return Path(importlib.util.find_spec("verl").origin).parent.parent
-
-
 @pytest.mark.trl
 @pytest.mark.parametrize("case", against.CASES, ids=" ".join)
-def test_losses_are_those_of_trl_and_verl(case, verl):
-    """With their derivatives, on four random batches. verl adds 1e-8 to the number of tokens."""
+def test_losses_are_those_of_trl_and_verl(case):
+    """With their derivatives, on four random batches. verl adds 1e-8 to the number of tokens.
+
+    verl is installed without what it needs: only its files are read.
+    """
+    verl = against.read_verl(Path(importlib.util.find_spec("verl").origin).parent.parent)
     assert against.difference(against.trl_loss, case, seeds=4) < 1e-14
-    assert against.difference(against.read_verl(verl), case, seeds=4) < 1e-7
+    assert against.difference(verl, case, seeds=4) < 1e-7
 
 
 # ------------------------------------------------------------------------- the other libraries
@@ -289,36 +286,6 @@ def test_recipes_for_verl_and_skyrl(failure, published):
     others = dict(values=None, grpo_norm_by_std=True, gamma=1.0, lambd=1.0)
     found, _ = skyrl["asymgrpo"](**given, **others)
     torch.testing.assert_close(found, rows_of(ADVANTAGES["asymgrpo"]))
-
-
-@pytest.mark.trl
-def test_recipes_in_verl(verl, published):
-    """verl's own table of advantages takes them, and its trainer finds and calls them there."""
-    folder = verl / "verl" / "trainer" / "ppo"
-    core = against.functions_of(
-        folder / "core_algos.py",
-        ("AdvantageEstimator", "register_adv_est", "get_adv_estimator_fn"),
-        ADV_ESTIMATOR_REGISTRY={},
-        Enum=Enum,
-    )
-    trainer = against.functions_of(
-        folder / "ray_trainer.py",
-        ("compute_advantage",),
-        core_algos=core,
-        AdvantageEstimator=core.AdvantageEstimator,
-    )
-    published("verl.trainer.ppo.core_algos", register_adv_est=core.register_adv_est)
-    skyrl = SimpleNamespace(register=lambda name, func: None)
-    published("skyrl.backends.skyrl_train.utils.ppo_utils", AdvantageEstimatorRegistry=skyrl)
-    exec(code_of("verl and SkyRL"), {})
-    rewards = ROW_REWARDS[:, None] * LAST
-    for name, expected in ADVANTAGES.items():
-        data = SimpleNamespace(
-            batch=dict(token_level_rewards=rewards, response_mask=RESPONSE_MASK),
-            non_tensor_batch=dict(uid=INDEX),
-        )
-        found = trainer.compute_advantage(data, adv_estimator=name).batch["advantages"]
-        torch.testing.assert_close(found, rows_of(expected))
 
 
 def test_recipe_for_prime_rl(published):

@@ -76,11 +76,9 @@ def as_tensor(values):
 
 def padded(logprobs):
     """Log-probs and mask, [1, G, T] each."""
+    pad = partial(torch.nn.utils.rnn.pad_sequence, batch_first=True)
     rows = [torch.tensor(row, dtype=torch.float64) for row in logprobs]
-    return (
-        torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)[None],
-        torch.nn.utils.rnn.pad_sequence([torch.ones_like(r) for r in rows], batch_first=True)[None],
-    )
+    return pad(rows)[None], pad([torch.ones_like(row) for row in rows])[None]
 
 
 # ------------------------------------------------------------- step 2 of main, script by script
@@ -89,29 +87,24 @@ def padded(logprobs):
 def of_a_script(script, flags, group):
     """The script's own compute_advantages, of a batch of this group alone."""
     flags.format_share = 0  # the page shows rewards of 0 and 1 alone
+    flags.max_completion_length = max(group["lengths"])
     batch = SimpleNamespace(
         rewards=as_tensor(group["rewards"]),
         successes=as_tensor(group["rewards"]),
-        first_successes=torch.tensor([BATCH["mean_success"]], dtype=torch.float64),
+        first_successes=None,
         written=padded(group["logprobs"])[1][0],
         mean_logprobs=lambda: as_tensor([0.0] * len(group["rewards"])),
     )
-    return MODULES[script].compute_advantages(batch, flags)[0]
-
-
-def of_fade(flags, group):
-    """Of a group in a batch whose other groups are not known: its mean is."""
-    controller = fade.make_controller(flags)
-    controller.entropy = flags.initial_entropy
-    alpha, delta = controller.step(BATCH["mean_success"], flags.entropy)
-    if flags.weight == "log_schedule":
-        alpha = fade.log_schedule(flags.step, flags.max_steps, 2.0, 1.917, tau=8500)
-        delta = fade.log_schedule(flags.step, flags.max_steps, 1.0, 0.802, tau=12264)
-    lengths = as_tensor(group["lengths"])
-    weight = fade.choose_weight(
-        flags, alpha, delta, BATCH["mean_success"], lengths=lengths / lengths.max()
-    )
-    return weight(as_tensor(group["rewards"]))
+    given = []
+    if script == "fade":
+        controller = fade.make_controller(flags)
+        controller.entropy = flags.initial_entropy
+        given = [controller, flags.step]
+    # the mean over a batch whose other groups are not known, and whose entropy is
+    means = [BATCH["mean_success"], BATCH["mean_success"], getattr(flags, "entropy", None)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rlvr.machine, "global_mean", lambda *values: means[: len(values)])
+        return MODULES[script].compute_advantages(batch, flags, *given)[0]
 
 
 def of_cwgrpo(flags, group):
@@ -139,9 +132,6 @@ def of_cwgrpo(flags, group):
     return weighted.sum(2) / mask.sum(2)
 
 
-OWN = {"fade": of_fade, "cwgrpo": of_cwgrpo}
-
-
 def cases_of(page, script):
     """The flags of every row that the page has of a script."""
     shared = page("DEFAULTS")[script] | CHOSEN.get(script, {})
@@ -157,9 +147,8 @@ def cases_of(page, script):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_advantages_are_those_of_the_script(page, script, monkeypatch):
-    # in float64, as the page computes
-    monkeypatch.setattr(rlvr.machine, "global_mean", lambda *v: [x.mean().item() for x in v])
+def test_advantages_are_those_of_the_script(page, script):
+    """In float64, as the page computes."""
     grid = [*itertools.product(cases_of(page, script), GROUPS)]
     calls = json.dumps([[flags, group] for flags, group in grid])
     found = page(
@@ -171,8 +160,10 @@ def test_advantages_are_those_of_the_script(page, script, monkeypatch):
     defaults = vars(MODULES[script].Config())
     for (flags, group), (advantages, masses) in zip(grid, found, strict=True):
         config = SimpleNamespace(**(defaults | flags))
-        of = OWN.get(script, partial(of_a_script, script))
-        expected = of(config, group)
+        if script == "cwgrpo":
+            expected = of_cwgrpo(config, group)
+        else:
+            expected = of_a_script(script, config, group)
         masses_expected = torch.cat(fade.gradient_mass(expected, as_tensor(group["rewards"])))
         assert advantages == pytest.approx(expected[0].tolist(), rel=1e-9, abs=1e-9)
         assert masses == pytest.approx(masses_expected.tolist(), rel=1e-9, abs=1e-9)

@@ -9,13 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import rlvr.show.report
+from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.show.logs import append_row, read_rows
 from rlvr.show.report import write_report
 from rlvr.tasks.problems import Sample
 
 import pytest
-import report
 import torch
 from browser import open_page
 from runs import rows
@@ -125,8 +125,8 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
 
 
 def test_a_run_without_tokens_is_refused(tmp_path):
-    with pytest.raises(SystemExit, match="report.py: error: .*nothing has no tokens.jsonl"):
-        report.main([tmp_path / "nothing"], tmp_path / "report.html")
+    with pytest.raises(UserError, match="nothing has no tokens.jsonl"):
+        write_report(tmp_path / "report.html", [tmp_path / "nothing"])
     assert not (tmp_path / "report.html").exists()
 
 

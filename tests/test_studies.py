@@ -1,8 +1,10 @@
 """studies/: the rule of the claims by hand, what pages say, and that each command runs."""
 
+import itertools
 import math
 
 import project
+from project import read_results
 
 import claims_page
 import claims_rule
@@ -14,11 +16,10 @@ import pytest
 import torch
 import two_stage_toy
 from claims_rule import LOOKS, Evidence
-from run_scripts import read_results
 from runs import ROOT, run_study
 
 # those that no other test imports
-COMMANDS = "compare entropy_growth language_model make_bases policy_weights report throughput"
+COMMANDS = "compare entropy_growth language_model make_bases policy_weights throughput"
 
 
 @pytest.mark.slow
@@ -35,20 +36,16 @@ def test_toy_gradient_is_algorithm_1():
     actions = torch.tensor([[0, 2, 2], [1, 0, 1]])
     advantages = torch.tensor([[0.4, -0.2, -0.2], [1.0, 0.5, -0.7]])  # the last: no sum of 0
     found = two_stage_toy.policy_gradient(z, actions, advantages)
-    for run in range(2):
-        pi = z[run].double().softmax(0).tolist()
-        expected = [0.0, 0.0, 0.0]
-        for action, advantage in zip(actions[run].tolist(), advantages[run].tolist(), strict=True):
-            for other in range(3):
-                moved = 1 - pi[other] if other == action else -pi[other]
-                expected[other] += moved * advantage / 3
-        assert found[run].tolist() == pytest.approx(expected, rel=0, abs=1e-6)
+    expected = torch.zeros(2, 3)
+    for run, sample, other in itertools.product(range(2), range(3), range(3)):
+        moved = (actions[run, sample] == other).float() - z[run].softmax(0)[other]
+        expected[run, other] += moved * advantages[run, sample] / 3
+    torch.testing.assert_close(found, expected)
 
 
 def test_the_toy_steps_as_printed_or_by_adam():
     """The plain step is eta g / G; Adam's first one is eta, whatever the size of the gradient."""
     start, rewards = torch.tensor([0.6, 0.1, 0.3], dtype=torch.float64), [0.6, 1.0, 0.0]
-    first = dict(start=start.tolist(), rewards=rewards, steps=1, runs=50)
     z = start.log()[None]
     groups = torch.cartesian_prod(torch.arange(3), torch.arange(3))
     advantages = torch.tensor(rewards, dtype=torch.float64)[groups]
@@ -56,7 +53,9 @@ def test_the_toy_steps_as_printed_or_by_adam():
     gradients = two_stage_toy.policy_gradient(z.repeat(9, 1), groups, advantages)
     signs = gradients / (gradients.abs() + 1e-8)  # 0 where a gradient is but rounding
     for optimizer, steps in (("plain", 0.1 * gradients), ("adam", 0.1 * signs)):
-        after = two_stage_toy.run_algorithm_1(**first, optimizer=optimizer)[-1]
+        after = two_stage_toy.run_algorithm_1(
+            start.tolist(), rewards, steps=1, runs=50, optimizer=optimizer
+        )[-1]
         possible = (z + steps).softmax(1)  # [9, 3], of each group of two actions
         distances = (after[:, None] - possible).abs().amax(2).amin(1)  # [runs]
         assert distances.max() < 1e-6

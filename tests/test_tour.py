@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import rlvr.tasks.datasets
 
@@ -27,15 +26,14 @@ RUNS = [
 
 @pytest.fixture
 def take(tmp_path, monkeypatch):
-    """take(script, flags) -> the tour of a run of it."""
+    """take(tour, flags) runs a script for its tour."""
     monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", countdown_problems)
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.chdir(tmp_path)
 
-    def run(script, flags="", name="run"):
+    def run(found, flags, name="run"):
         with left_as_it_was():
-            given = [*flags.split(), "--output_dir", str(tmp_path / name)]
-            return tour.run(tour.Tour(Path(script)), given)
+            tour.run(found, [*SIZES.split(), *flags.split(), f"--output_dir={tmp_path / name}"])
 
     return run
 
@@ -50,7 +48,8 @@ def test_shape_comments_are_true(take):
     """All of the five scripts and common.py: each stands beside a tensor of that shape."""
     checked, written = set(), set()
     for i, (script, flags) in enumerate(RUNS):
-        found = take(ROOT / f"{script}.py", f"{SIZES} {flags}", str(i))
+        found = tour.Tour(ROOT / f"{script}.py")
+        take(found, flags, str(i))
         assert not found.wrong, script
         checked |= found.checked
         for source in found.sources.values():
@@ -75,8 +74,8 @@ def test_wrong_comments_and_wrong_lines_are_told(take, tmp_path):
         text = text.replace(before, after)
     (tmp_path / "mine.py").write_text(text)
     found = tour.Tour(tmp_path / "mine.py")
-    with left_as_it_was(), pytest.raises(AttributeError, match="backwards"):
-        tour.run(found, [*SIZES.split(), "--output_dir", str(tmp_path / "run")])
+    with pytest.raises(AttributeError, match="backwards"):
+        take(found, "")
     T = found.calls[0].letters["T"]
     *others, (_, _, name, words, shape) = found.wrong
     assert [(name, words, shape) for _, _, name, words, shape in others] == [

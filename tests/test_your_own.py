@@ -114,52 +114,46 @@ BLOCKS = re.findall(
 FUNCTIONS = {"torch": torch}  # each is pasted beside torch alone
 exec("\n\n".join(BLOCKS), FUNCTIONS)
 
-
-def close(found, expected, rel=1e-6):
-    torch.testing.assert_close(found, torch.tensor(expected).to(found), rtol=rel, atol=1e-6)
-
-
-def test_rloo_by_hand():
-    """r less the mean of the other three; nothing where all are equal."""
-    found = FUNCTIONS["rloo_advantage"](torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]]))
-    close(found, [[1.0, -1 / 3, -1 / 3, -1 / 3], [0.0, 0.0, 0.0, 0.0]])
-
-
-def test_maxrl_by_hand():
-    maxrl = FUNCTIONS["maxrl_advantage"]
+MIXED_AND_EQUAL = [[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]]
+THIRD, LN2 = 1 / 3, math.log(2)
+BY_HAND = [
+    # r less the mean of the other three; nothing where all are equal
+    ("rloo_advantage", (MIXED_AND_EQUAL,), [[1.0, -THIRD, -THIRD, -THIRD], [0.0] * 4]),
     # prime-rl, test_advantage.py, test_max_rl_mean_normalized
-    close(maxrl(torch.tensor([[1.0, 0.0, 0.0, 0.0]])), [[3.0, -1.0, -1.0, -1.0]])
-    close(maxrl(torch.tensor([[0.0, 0.0], [1.0, 1.0]])), [[0.0, 0.0], [0.0, 0.0]])
+    ("maxrl_advantage", (MIXED_AND_EQUAL,), [[3.0, -1.0, -1.0, -1.0], [0.0] * 4]),
+    ("maxrl_advantage", ([[0.0, 0.0]],), [[0.0, 0.0]]),
     # SkyRL, test_ppo_utils.py, test_compute_maxrl_advantage
-    expected = [[1.5 / 4.5, -1.5 / 4.5], [-1.5 / 10.5, 1.5 / 10.5]]
-    close(maxrl(torch.tensor([[6.0, 3.0], [9.0, 12.0]])), expected)
+    (
+        "maxrl_advantage",
+        ([[6.0, 3.0], [9.0, 12.0]],),
+        [[1.5 / 4.5, -1.5 / 4.5], [-1.5 / 10.5, 1.5 / 10.5]],
+    ),
+    # SkyRL, test_losses.py, test_policy_loss_cispo
+    (
+        "cispo",
+        ([[0.5, 1.0, 10.0]], [[-1.69315, -1.0, -0.69741]], [[1.0, -1.0, -4.0]], 0.2, 0.2),
+        [[-1.35452, 1.0, 3.347568]],
+    ),
+    # the paper's bounds; NeMo-RL, test_clipped_pg_loss_icepop_importance_sampling
+    ("icepop", ([[-1.0, -1.0, -1.0]], [[-0.5, -3.5, -0.8]]), [[0.6065, 0.0, 0.8187]]),
+    # SkyRL, test_off_policy_correction.py, test_compute_token_mask_*: what is kept there
+    ("icepop", ([[-1.0, -1.0, -3.0]], [[-1.0, -1.0, -1.0]], 0.5, 2.0), [[1.0, 1.0, 0.0]]),
+    (
+        "icepop",
+        ([[0.0, 0.0, 0.0]], [[LN2, -LN2, 0.0]], 0.5, 2.0),
+        [[0.5, 2.0, 1.0]],
+    ),
+    # DAPO's own lengths: 16,384 tokens are expected, and 4,096 more are the cache
+    (
+        "soft_overlong",
+        ([1.0, 16384.0, 17408.0, 18432.0, 20480.0, 20481.0], 20480, 4096),
+        [0.0, 0.0, -0.25, -0.5, -1.0, -1.0],
+    ),
+]
 
 
-def test_cispo_by_hand():
-    """SkyRL, test_losses.py, test_policy_loss_cispo: ratios of 0.5, 1 and 10."""
-    logprobs = torch.tensor([[-1.69315, -1.0, -0.69741]])
-    ratio = (logprobs - torch.tensor([[-1.0, -1.0, -3.0]])).exp()
-    found = FUNCTIONS["cispo"](ratio, logprobs, torch.tensor([[1.0, -1.0, -4.0]]), 0.2, 0.2)
-    close(-found, [[1.35452, -1.0, -3.347568]], rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("bounds", "old", "sampled", "expected"),
-    [
-        # the paper's bounds; NeMo-RL, test_clipped_pg_loss_icepop_importance_sampling
-        ((), [-1.0, -1.0, -1.0], [-0.5, -3.5, -0.8], [0.6065, 0.0, 0.8187]),
-        # SkyRL, test_off_policy_correction.py, test_compute_token_mask_*: what is kept there
-        ((0.5, 2.0), [-1.0, -1.0, -3.0], [-1.0, -1.0, -1.0], [1.0, 1.0, 0.0]),
-        ((0.5, 2.0), [0.0, 0.0, 0.0], [-math.log(0.5), -math.log(2.0), 0.0], [0.5, 2.0, 1.0]),
-    ],
-)
-def test_icepop_by_hand(bounds, old, sampled, expected):
-    found = FUNCTIONS["icepop"](torch.tensor([old]), torch.tensor([sampled]), *bounds)
-    close(found, [expected], rel=1e-4)
-
-
-def test_soft_overlong_by_hand():
-    """DAPO's own lengths: 16,384 tokens are expected, and 4,096 more are the cache."""
-    lengths = torch.tensor([[1.0, 16384.0, 17408.0, 18432.0, 20480.0, 20481.0]])
-    found = FUNCTIONS["soft_overlong"](lengths, 20480, 4096)
-    assert found.tolist() == [[0.0, 0.0, -0.25, -0.5, -1.0, -1.0]]
+@pytest.mark.parametrize("name, given, expected", BY_HAND)
+def test_a_function_by_hand(name, given, expected):
+    given = [torch.tensor(part) if isinstance(part, list) else part for part in given]
+    found = FUNCTIONS[name](*given)
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-4, atol=1e-6)
