@@ -262,11 +262,11 @@ MUTANTS = {
             ("if not os.path.samestat(scratch.stat(), made):", "if False:"),
         ],
     ),
-    "ending": (
-        "rlvr/machine/ending.py",
-        "stdout",
+    "status": (
+        "rlvr/status.py",
+        "show",
         [
-            ("NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE}", "NO_ROOM = set()"),
+            ("    except OSError:", "    except KeyError:"),
         ],
     ),
     "images": (
