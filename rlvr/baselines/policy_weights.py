@@ -193,7 +193,7 @@ def read_arguments(text: str) -> dict[str, float]:
     return {name: int(value) if value.isdigit() else float(value) for name, value in pairs}
 
 
-def try_weight(weight: partial, G: int) -> None:
+def try_weight(weight, G: int) -> None:
     """TypeError where an argument is missing or unknown.
 
     ValueError where the groups of G with 0, 1 ... G successes get no finite advantages, or only 0.
