@@ -23,24 +23,12 @@ def fail(message: str) -> NoReturn:
 
 
 @contextlib.contextmanager
-def writing(path):
+def using(path):
     """Turn an OSError of the block, such as a full disk, into a UserError that names the path."""
     try:
         yield
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error}") from error
-
-
-@contextlib.contextmanager
-def reading(path):
-    """Turn an OSError of the block, such as a name too long, into a UserError that names the path.
-
-    Even `Path.exists` raises one where the system cannot tell.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error}") from error
+        raise UserError(f"cannot use {path}: {error}") from error
 
 
 @contextlib.contextmanager

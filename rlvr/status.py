@@ -1,7 +1,8 @@
-"""What a run says while it is busy, so that nobody wonders whether it hangs.
+"""What a run says, so that nobody wonders whether it hangs.
 
-On a terminal this is one line on stderr that the next line replaces. In a log file it is a plain
-line now and then. This module needs no torch: the first line comes before torch is imported.
+What begins, and how much is done of it, is one line on a terminal, on stderr, that the next line
+replaces. In a log file it is a plain line now and then. This module needs no torch: the first line
+comes before torch is imported.
 """
 
 import contextlib
@@ -41,14 +42,28 @@ def clear_line() -> None:
     replace_line("")
 
 
+def tell(*lines: str) -> None:
+    """Print lines to stay. A run goes on without them where nobody takes them any more.
+
+    Ctrl-C ends the reader of `| tee log`, too, while the run has a step to finish and to save.
+    """
+    if world.RANK > 0:
+        return
+    clear_line()
+    try:
+        print(*lines, sep="\n", flush=True)
+    except OSError:
+        sys.stdout = open(os.devnull, "w")
+
+
 def say(text: str) -> None:
     """Tell what begins now."""
     global told
     told = time.monotonic()
     if on_terminal():
         replace_line(text)
-    elif world.RANK == 0:
-        print(text, flush=True)
+    else:
+        tell(text)
 
 
 def progress(doing: str, done: int, total: int) -> None:
@@ -58,7 +73,5 @@ def progress(doing: str, done: int, total: int) -> None:
     if done and time.monotonic() - told <= pause:
         return
     told = time.monotonic()
-    if on_terminal():
-        replace_line(f"{doing} {done}/{total}")
-    elif done:
-        say(f"{doing}: {done} of {total}")
+    if on_terminal() or done:
+        say(f"{doing} {done}/{total}")

@@ -28,7 +28,7 @@ from pathlib import Path
 import project
 from project import read_results
 
-from rlvr.errors import UserError, fail, reading
+from rlvr.errors import UserError, fail, using
 
 import claims_page
 import claims_runs as made
@@ -53,7 +53,7 @@ def read_script(typed: str) -> tuple[str, str]:
     for name in re.findall(r"^--(?:no_)?(\w+)", "\n".join(flags), re.M):
         if name.startswith(OF_THE_STUDY):
             raise UserError(f"--mine takes no --{name}, which the study gives to all scripts alike")
-    with reading(script):
+    with using(script):
         path = Path(script).resolve()
         content = path.read_bytes()
     digest = hashlib.sha256(content + shlex.join(flags).encode()).hexdigest()[:8]

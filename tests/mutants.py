@@ -183,8 +183,8 @@ saving rlvr/policy/saving.py by checkpoints tiny
     {file.name: checksum(file) for file => {file.name: 0 for file
     if not os.path.samestat(scratch.stat(), made): => if False:
 
-ending rlvr/machine/ending.py by stdout
-    NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE} => NO_ROOM = set()
+status rlvr/status.py by show
+    except OSError: => except KeyError:
 
 images rlvr/policy/images.py by images
     in_prompts & (ids == reader.token_id) => (ids == reader.token_id)

@@ -17,7 +17,6 @@ import rlvr.flags.command_line
 import rlvr.policy.tiny
 import rlvr.tasks.datasets
 from rlvr.flags.config import Config
-from rlvr.machine.ending import LossyStream
 
 import pytest
 import torch
@@ -88,7 +87,7 @@ def small_flags(given):
 
 @contextlib.contextmanager
 def left_as_it_was():
-    """Put back what a run changes here: signal handlers, output, threads, random numbers."""
+    """Put back what a run changes here: signal handlers, threads, random numbers."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
     handlers = {number: signal.getsignal(number) for number in numbers}
     threads = torch.get_num_threads()
@@ -97,10 +96,6 @@ def left_as_it_was():
             yield
     finally:
         torch.set_num_threads(threads)
-        for name in ("stdout", "stderr"):
-            stream = getattr(sys, name)
-            if isinstance(stream, LossyStream):
-                setattr(sys, name, stream.stream)
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

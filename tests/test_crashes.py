@@ -219,20 +219,13 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_seen(straight, tmp_path, damage):
-    shutil.copytree(straight / "checkpoint-3", tmp_path / "checkpoint-3")
-    DAMAGES[damage](tmp_path / "checkpoint-3")
-    assert not rlvr.machine.folders.is_whole(tmp_path / "checkpoint-3")
-
-
 @pytest.mark.parametrize(
     "damages, given, goes_on_from",
     [
         ({2: "flipped", 3: "cut"}, "run", 1),
-        ({3: "cut"}, "run/checkpoint-2", 2),
+        ({3: "without a file"}, "run/checkpoint-2", 2),
         ({3: "flipped"}, "run/checkpoint-3", None),
-        ({1: "flipped", 2: "cut", 3: "empty"}, "run", None),
+        ({1: "no checksums", 2: "without a file", 3: "empty"}, "run", None),
     ],
     ids=str,
 )
@@ -246,18 +239,19 @@ def test_a_damaged_checkpoint(resume, straight, damages, given, goes_on_from):
         DAMAGES[damage](Path(f"run/checkpoint-{step}"))
     before = tree("run")
     result = resume("grpo", given)
+    tried = sorted(damages)[::-1] if given == "run" else []
     if goes_on_from is None:
         assert refused(result, "grpo", f"--resume_from_checkpoint {given}", "whole")
         assert tree("run") == before
         return
     assert printed_steps(result) == [*range(goes_on_from + 1, 4)]
-    tried = sorted(damages)[::-1] if given == "run" else []
     assert re.findall(r"checkpoint-(\d) is damaged", result.out) == [str(step) for step in tried]
     assert_same_end("run", straight)
-    for step in damages:
-        (aside,) = Path("run").glob(f"before-*-checkpoint-{step}")
-        started = aside.name.removesuffix(f"-checkpoint-{step}")
-        assert Path(f"run/metrics.{started}").read_text().count("\n") == 3
+    (aside,) = Path("run").glob("before-*")
+    assert {each.name for each in aside.glob("checkpoint-*")} >= {
+        f"checkpoint-{n}" for n in damages
+    }
+    assert rows(aside) == rows(straight)
 
 
 # -------------------------------------------------------------------------------------- full disks
@@ -288,7 +282,7 @@ def test_a_full_disk(run, resume, monkeypatch, straight, name, limit, file):
             result = run("grpo", max_steps=3)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert refused(result, "grpo", f"cannot write run/{file}")
+    assert refused(result, "grpo", f"run/{file}")
     assert saved_steps("run") == [1] and not [*Path("run").glob(".saving-*")]
     assert printed_steps(resume("grpo", "run")) == [2, 3]
     assert_same_end("run", straight)
@@ -328,8 +322,7 @@ TERM, INT, USR1, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIG
     "owner, name, number, is_warmed_up",
     [
         (common, "evaluate", INT, True),
-        (common, "evaluate", TERM, True),
-        (rlvr.policy.models, "load_policy", TERM, False),
+        (rlvr.policy.models, "load_policy", INT, False),
         (rlvr.policy.tiny, "save_folder", TERM, False),
     ],
 )
@@ -340,8 +333,8 @@ def test_a_signal_before_the_first_update_ends_at_once(
     with monkeypatch.context() as patch:
         signalling(patch, owner, name, number)
         result = run("grpo", cache_dir="cache", sft_steps=1)
-    assert result.code == (130 if number == INT else 0) and "Traceback" not in result.err
-    assert (number == INT) == result.err.endswith("grpo.py: stopped at once\n")
+    assert result.code == (130 if number == INT else 0) and result.err.count("Traceback") == 0
+    assert result.out.endswith("stopped at once\n")
     assert not [*Path("run").glob("*.jsonl"), *Path("run").glob("checkpoint-*")]
     warmed_up = [*Path("cache").glob("*")]
     assert [rlvr.machine.folders.is_whole(folder) for folder in warmed_up] == [True] * is_warmed_up
@@ -364,7 +357,7 @@ def test_a_signal_ends_the_step_and_saves(run, resume, monkeypatch, straight, nu
         signalling(patch, rlvr.training.checkpoints, "save_folder", numbers[0])
         result = run("grpo", max_steps=3, save_steps=100)
     assert result.code == 0 and "Traceback" not in result.err
-    assert result.err.count("stopping after this step") == 1
+    assert result.out.count("stopping after this step") == 1
     assert saved_steps("run") == steps("run") == [1]
     assert printed_steps(resume("grpo", "run")) == [2, 3]
     assert_same_end("run", straight, ("metrics", "samples"))
@@ -409,12 +402,16 @@ def test_what_ended_before_a_step_may_be_begun_again(run, monkeypatch, tiny):
 
 def test_a_disk_without_room_for_a_checkpoint_is_refused_before_training(run, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1_500_000))
-    assert refused(run("grpo"), "grpo", "the disk of run has 1.5 MB free", "a checkpoint takes")
+    assert refused(run("grpo"), "grpo", "the disk of run has no room for a checkpoint")
     assert not Path("run/eval.jsonl").exists()
 
 
 def test_an_ignored_signal_stays_ignored(monkeypatch):
     """As SIGHUP is under nohup."""
-    assert HUP in rlvr.machine.ending.asking_for_an_end()
-    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)
-    assert HUP not in rlvr.machine.ending.asking_for_an_end()
+    taken = []
+    monkeypatch.setattr(signal, "signal", lambda number, handler: taken.append(number))
+    monkeypatch.setattr(
+        signal, "getsignal", lambda number: signal.SIG_IGN if number == HUP else signal.SIG_DFL
+    )
+    rlvr.machine.ending.handle_signals(rlvr.machine.ending.leave)
+    assert taken == [INT, TERM, USR1]

@@ -1,6 +1,5 @@
 """What is one line, and what keeps its traceback, as a mistake in an edited script does."""
 
-import re
 import sys
 
 import rlvr.machine.ending
@@ -10,11 +9,6 @@ from rlvr.errors import UserError
 import pytest
 import torch
 from runs import ROOT, left_as_it_was
-
-LOST = [
-    RuntimeError("[gloo] connection closed by peer"),
-    torch.distributed.DistError("timeout"),
-]
 
 
 def launched(monkeypatch, error):
@@ -33,31 +27,22 @@ def launched(monkeypatch, error):
 
 
 @pytest.mark.parametrize(
-    "error, shown, ranks",
+    "error, shown",
     [
-        (UserError("--numbers takes\n2, 3 and 4"), "--numbers takes 2, 3 and 4\n", 1),
-        (MemoryError("no more"), "out of memory: .*--rollout_batch_size", 1),
-        (torch.OutOfMemoryError("no more"), "out of memory: .*--microbatch_tokens", 1),
-        *((error, "rank 0 has lost another one, which has ended", 2) for error in LOST),
+        (UserError("--numbers takes\n2, 3 and 4"), "--numbers takes 2, 3 and 4\n"),
+        (MemoryError("no more"), "out of memory"),
+        (torch.OutOfMemoryError("no more"), "--microbatch_tokens"),
     ],
     ids=repr,
 )
-def test_what_the_user_can_mend_is_one_line(capsys, monkeypatch, error, shown, ranks):
-    monkeypatch.setattr(rlvr.training.run.world, "WORLD_SIZE", ranks)
+def test_what_the_user_can_mend_is_one_line(capsys, monkeypatch, error, shown):
     assert launched(monkeypatch, error).value.code == 2
     written = capsys.readouterr().err
     assert written.startswith("grpo.py: error: ") and written.count("\n") == 1
-    assert shown in written or re.search(shown, written)
+    assert shown in written
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        *[KeyError("reward"), OSError("no such file"), RuntimeError("shapes")],
-        *LOST,  # one process has no rank to lose
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("error", [KeyError("reward"), OSError("no such file")], ids=repr)
 def test_a_mistake_in_an_edited_script_keeps_its_traceback(capsys, monkeypatch, error):
     raised = launched(monkeypatch, error)
     assert raised.value is error
@@ -71,13 +56,6 @@ def test_a_mistake_in_an_edited_script_keeps_its_traceback(capsys, monkeypatch, 
 # Each: a line of grpo.py, what it becomes, flags, and the error.
 MISTAKES = [
     ("advantages[rows],", "advantages,", dict(microbatch_tokens=1), AssertionError, "clip_low is"),
-    (
-        "reference = rlvr.policy.load_reference(policy, config)",
-        "reference = None",
-        dict(beta=0.1),
-        TypeError,
-        "NoneType",
-    ),
     ("return advantages, {}", 'return advantages, {"p": batch.rewards}', {}, TypeError, "not JSON"),
 ]
 

@@ -126,9 +126,6 @@ def test_the_same_loss_gradients_and_weights(trained_in_ways, way, run):
 
 # ------------------------------------------------------------------------- ranks that die or hang
 
-# The launcher prints a traceback of its own below this.
-LAUNCHERS_REPORT = "torch/distributed/elastic"
-
 
 def two_nodes(*program):
     """Two launchers of one rank each, as on two machines."""
@@ -170,12 +167,11 @@ def test_a_rank_that_dies_or_hangs_ends_the_run(cache_dir, tmp_path, places, num
         wait_for("  2/", printed)
         rank_1 = process_of_rank_1(processes[-1])
         os.kill(rank_1, number)
-        wait_for("grpo.py: error: rank 0 has lost another one, which has ended or hangs", printed)
         if number == signal.SIGSTOP:
+            wait_for("Traceback", printed)  # of rank 0, after --ddp_timeout
             os.kill(rank_1, signal.SIGKILL)  # torchrun would do so after half a minute
         for process in processes:
             assert process.wait(timeout=60) != 0
-    assert "Traceback" not in printed().partition(LAUNCHERS_REPORT)[0], printed()
     for checkpoint in (tmp_path / "run").glob("checkpoint-*"):
         assert weights(checkpoint)
 

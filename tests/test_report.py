@@ -1,6 +1,5 @@
 """tokens.jsonl and report.html: their numbers in a second way, their size, and the page clicked."""
 
-import base64
 import html
 import json
 import math
@@ -11,7 +10,7 @@ from types import SimpleNamespace
 import rlvr.show.report
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.show.logs import append_row, read_rows
+from rlvr.show.logs import append_row
 from rlvr.show.report import write_report
 from rlvr.tasks.problems import Sample
 
@@ -20,7 +19,6 @@ import torch
 from browser import open_page
 from runs import rows
 
-PICTURE = b"\x89PNG"  # its first bytes
 EVIL = "</script><script>document.title = 'fooled'</script><!--<b>&amp;"
 
 
@@ -90,17 +88,15 @@ def test_of_long_completions_the_first_tokens_are_kept(step_of_a_run):
     assert (one["length"], len(one["tokens"]), one["ratio"]) == (5, 3, [-0.333] * 3)
 
 
-def write_run(folder, step_count, text="<b>"):
-    """A run folder with the logs that the page reads."""
+def write_run(folder, step_count):
+    """A run folder with the log that the page reads."""
     folder.mkdir()
-    (folder / "curves.png").write_bytes(PICTURE)
-    completion = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[text, " 7"])
+    completion = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[EVIL, " 7"])
     completion |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
-    completion |= dict(advantage=[1.0, 1.0])
-    groups = [dict(prompt=text, completions=[completion] * 16)]
+    completion |= dict(advantage=[1.0, 1.0], by_tool=[])
+    groups = [dict(prompt=EVIL, completions=[completion] * 16)]
     for step in range(1, step_count + 1):
         append_row(folder, "tokens", {"step": step, "groups": groups})
-        append_row(folder, "metrics", {"step": step, "reward": step / 7, "entropy": math.nan})
     return folder
 
 
@@ -111,23 +107,16 @@ def data_of(page):
 
 
 def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
-    folder = write_run(tmp_path / EVIL.replace("/", ""), 2, EVIL)
+    folder = write_run(tmp_path / EVIL.replace("/", ""), 2)
     page = tmp_path / "report.html"
     write_report(page, [folder, folder])
     first, second = data_of(page)
-    assert first == second
-    assert first["steps"] == read_rows(folder, "tokens")
+    assert first == second == {"name": folder.name, "steps": rows(folder, "tokens")}
     assert first["steps"][0]["groups"][0]["completions"][0]["tokens"][0] == EVIL
-    assert first["metrics"][1] == {"step": 2, "reward": 2 / 7, "entropy": None}
-    assert base64.b64decode(first["curves"]) == PICTURE
     assert EVIL not in page.read_text()
     assert not re.search("innerHTML|https?:|src=|href=", page.read_text())
-
-
-def test_a_run_without_tokens_is_refused(tmp_path):
     with pytest.raises(UserError, match="nothing has no tokens.jsonl"):
-        write_report(tmp_path / "report.html", [tmp_path / "nothing"])
-    assert not (tmp_path / "report.html").exists()
+        write_report(page, [tmp_path / "nothing"])
 
 
 @pytest.mark.usefixtures("no_evaluation")
@@ -148,25 +137,25 @@ CLICKS = """
 const errors = [];
 window.onerror = (message) => errors.push(message);
 const colors = {};
-for (const button of document.querySelectorAll("button")) {
-  button.click();
-  colors[button.textContent] = document.querySelector(".tokens span").style.backgroundColor;
+const select = document.getElementById("quantity");
+for (const { value } of [...select.options]) {
+  select.value = value;
+  select.oninput();
+  colors[value] = document.querySelector(".tokens span").style.backgroundColor;
 }
 const slider = document.getElementById("slider");
 const opened = document.getElementById("step").textContent;
 slider.value = 0;
 slider.oninput();
 const token = document.querySelector(".tokens span");
-token.dispatchEvent(new MouseEvent("mousemove", { bubbles: true }));
 const title = document.title;
 document.title = JSON.stringify({
   errors, colors, title, opened,
   step: document.getElementById("step").textContent,
-  numbers: document.getElementById("numbers").textContent,
+  numbers: token.title,
   token: token.textContent,
   prompts: [...document.querySelectorAll(".prompt")].map((one) => one.textContent),
   bold: document.querySelectorAll("#runs b").length,
-  curves: [...document.images].map((one) => one.src),
   completions: document.querySelectorAll(".completion").length,
 });
 </script>
@@ -177,19 +166,19 @@ document.title = JSON.stringify({
 @pytest.mark.slow
 def test_two_runs_clicked_in_a_browser(tmp_path):
     """What a model wrote is shown as text."""
-    folders = [write_run(tmp_path / name, 3, EVIL) for name in ("a", "b")]
     page = tmp_path / "report.html"
-    write_report(page, folders)
+    write_report(page, [write_run(tmp_path / name, 3) for name in ("a", "b")])
     page.write_text(page.read_text().replace("</body>", CLICKS))
     text = open_page(page)
     seen = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
-    assert seen["errors"] == [] and seen["title"] == "What a run has learned" and seen["bold"] == 0
+    assert (
+        seen["errors"] == [] and seen["title"] == "What each token was worth" and seen["bold"] == 0
+    )
     assert seen["opened"] == "3 of 3" and seen["step"] == "1 of 3"
     assert seen["token"] == EVIL and seen["prompts"] == [EVIL, EVIL]
     assert seen["completions"] == 32
-    assert [src[:22] for src in seen["curves"]] == ["data:image/png;base64,"] * 2
     for number in ("-1.25", "0.3", "1.1"):
         assert number in seen["numbers"]
     # no weight, which only CW-GRPO has; and each of the four has another colour
-    assert [*seen["colors"]] == ["log-prob", "entropy", "advantage", "ratio"]
+    assert [*seen["colors"]] == ["advantage", "logprob", "entropy", "ratio"]
     assert len({*seen["colors"].values()}) == 4 and all(seen["colors"].values())

@@ -1,4 +1,4 @@
-"""The sbatch lines of docs/many-gpus-and-resuming.md, with this test in the scheduler's place."""
+"""Processes that are signalled: by a scheduler, as in docs/many-gpus-and-resuming.md, or Ctrl-C."""
 
 import os
 import re
@@ -31,23 +31,24 @@ def small_job(cache_dir):
     return lines
 
 
-@pytest.fixture
-def job(tmp_path, cache_dir):
-    """job(signal, step) -> its exit code: run the lines; at that step, signal them."""
+@pytest.mark.longest
+def test_a_job_that_is_warned_and_taken_back_goes_on(cache_dir, tmp_path):
     for name, text in PROGRAMS.items():
         program = tmp_path / "bin" / name
         program.parent.mkdir(exist_ok=True)
         program.write_text(text)
         program.chmod(0o755)
-    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    environment = {**ENVIRONMENT, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    run = tmp_path / "runs/job-7"
 
-    def run(number, step):
+    def job(number, step):
+        """Run the lines, and signal them at that step -> the exit code, and the last step."""
         (tmp_path / "job.sh").write_text(small_job(cache_dir))
         with open(tmp_path / "printed", "w") as printed:
             process = subprocess.Popen(
                 ["bash", "job.sh"],
                 cwd=tmp_path,
-                env={**ENVIRONMENT, "PATH": path, "SLURM_JOB_ID": "7"},
+                env={**environment, "SLURM_JOB_ID": "7"},
                 stdout=printed,
                 stderr=subprocess.STDOUT,
             )
@@ -56,24 +57,39 @@ def job(tmp_path, cache_dir):
                     process.send_signal(number)
                     number = None  # once
                 time.sleep(0.05)
-        return process.returncode
+        last = steps(run)[-1]
+        assert (run / f"checkpoint-{last}").exists()
+        return process.returncode, last
 
-    return run
-
-
-@pytest.mark.longest
-def test_a_job_that_is_warned_and_taken_back_goes_on(job, tmp_path):
-    assert job(signal.SIGUSR1, step=2) == 0
+    code, first = job(signal.SIGUSR1, step=2)
+    assert code == 0 and 2 <= first < 8
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
-    run = tmp_path / "runs/job-7"
-    first = steps(run)[-1]
-    assert 2 <= first < 8 and (run / f"checkpoint-{first}").exists()
-
-    # the scheduler requeues it by itself
-    assert job(signal.SIGTERM, step=first + 1) == 128 + signal.SIGTERM
-    second = steps(run)[-1]
-    assert first < second < 8 and (run / f"checkpoint-{second}").exists()
-
-    assert job(None, None) == 0
+    code, second = job(signal.SIGTERM, step=first + 1)  # the scheduler requeues it by itself
+    assert code == 128 + signal.SIGTERM and first < second < 8
+    assert job(None, None) == (0, 8)
     assert steps(run) == [*range(1, 9)]
     assert (tmp_path / "requeued").read_text() == "requeue 7\n"
+
+
+@pytest.mark.slow
+def test_the_last_step_is_saved_where_nobody_reads_any_more(cache_dir, tmp_path):
+    """Ctrl-C ends the reader of `| tee log`, too."""
+    folder = tmp_path / "run"
+    endless = dict(max_steps=10_000, save_steps=10_000, eval_steps=10_000)
+    flags = arguments(**{**SMALL, **endless}, cache_dir=cache_dir, output_dir=folder)
+    read, write = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, ROOT / "grpo.py", *flags],
+        **dict(env=ENVIRONMENT, cwd=tmp_path, stdout=write, stderr=write),
+    ) as child:
+        os.close(write)
+        while not (folder / "metrics.jsonl").exists():
+            assert child.poll() is None
+            time.sleep(0.05)
+        child.send_signal(signal.SIGSTOP)  # so that it prints nothing before the signal
+        os.close(read)
+        child.send_signal(signal.SIGINT)
+        child.send_signal(signal.SIGCONT)
+        assert child.wait() == 0
+    assert (folder / f"checkpoint-{steps(folder)[-1]}").exists()
+    assert (folder / "curves.png").exists()

@@ -10,7 +10,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from rlvr.errors import UserError, reading
+from rlvr.errors import UserError
 
 
 def scratch_folder(parent: Path):
@@ -24,8 +24,7 @@ def own(folder: Path) -> int:
     The kernel does so when the process ends, however it ends. UserError where another process has
     the folder. Where the file system has no locks, nothing is locked.
     """
-    with reading(folder):
-        descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

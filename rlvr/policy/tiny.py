@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 from rlvr import world
-from rlvr.errors import writing
+from rlvr.errors import using
 from rlvr.machine import gather, is_whole
 from rlvr.policy.logprobs import completion_logprobs
 from rlvr.policy.saving import save_folder
@@ -83,7 +83,7 @@ def warmed_up_tiny(config) -> Path:
     )
     folder = Path(os.path.expanduser(config.cache_dir), name)
     if world.RANK == 0:
-        with writing(f"the tiny policy to --cache_dir {config.cache_dir}"):
+        with using(f"--cache_dir {config.cache_dir}"):
             folder.parent.mkdir(parents=True, exist_ok=True)
             is_there = folder.exists()
         if is_there and not is_whole(folder):

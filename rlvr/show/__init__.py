@@ -4,8 +4,8 @@ from rlvr import door
 
 __getattr__ = door(
     __name__,
-    console="Console print_first_and_last",
-    logs="append_row copy_logs drop_rows_after make_writer read_rows write_whole",
+    console="Console",
+    logs="append_row drop_rows_after make_writer read_rows write_whole",
     plots="draw_curves",
     report="log_tokens prompt_text write_report",
 )

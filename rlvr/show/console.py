@@ -1,11 +1,9 @@
-"""What a run prints: a row a step, a line an evaluation, hints, and the table at its end."""
+"""What a run prints: a row a step, a line an evaluation, and hints."""
 
 import math
 import re
 from collections import defaultdict
-from pathlib import Path
 
-from rlvr.show.logs import read_rows
 from rlvr.status import width
 
 ROWS_OF_A_HEADER = 20
@@ -94,18 +92,3 @@ class Console:
                 line += f"  {label} {' -> '.join(numbers)}"
             lines.append(line)
         return lines
-
-
-def print_first_and_last(folder: Path) -> None:
-    """Print the first and the last evaluation side by side, and what has changed."""
-    evals = read_rows(folder, "eval")
-    shown = evals[:1] + evals[1:][-1:]
-    size = max(map(len, evals[-1])) + 2
-    headings = [str(row["step"]) for row in shown] + ["change"] * (len(shown) - 1)
-    print(f"\n{'step':{size}}", *(f"{heading:>9}" for heading in headings))
-    for key in filter(re.compile("pass@|avg@|greedy|answer_|token_").search, evals[-1]):
-        numbers = [row.get(key, math.nan) for row in shown]
-        texts = [f"{number:9.3f}" for number in numbers]
-        if len(numbers) == 2:
-            texts.append(f"{numbers[1] - numbers[0]:+9.3f}")
-        print(f"{key:{size}}", *texts)

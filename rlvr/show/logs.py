@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 
-from rlvr.errors import UserError, loading, writing
+from rlvr.errors import UserError, using
 
 
 def read_rows(folder: Path, name: str) -> list[dict]:
@@ -25,24 +25,9 @@ def read_rows(folder: Path, name: str) -> list[dict]:
 def append_row(folder: Path, name: str, row: dict) -> None:
     """Add a line to <name>.jsonl; UserError where that is not possible."""
     file = folder / f"{name}.jsonl"
-    line = json.dumps(none_for_nan(row)) + "\n"
-    with writing(file), open(file, "a") as opened:
-        opened.write(line)
-
-
-def none_for_nan(value):
-    """None for each number that JSON does not have; everything else as it is."""
-    if isinstance(value, dict):
-        return {key: none_for_nan(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [none_for_nan(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def copy_logs(folder: Path, suffix: str) -> None:
-    """Copy each <name>.jsonl to <name>.<suffix>."""
-    for file in folder.glob("[!.]*.jsonl"):
-        write_whole(file.with_suffix(f".{suffix}"), file.read_bytes())
+    row = json.loads(json.dumps(row), parse_constant=lambda nan_or_infinite: None)
+    with using(file), open(file, "a") as opened:
+        opened.write(json.dumps(row) + "\n")
 
 
 def drop_rows_after(folder: Path, step: int) -> None:
@@ -50,15 +35,14 @@ def drop_rows_after(folder: Path, step: int) -> None:
     for file in folder.glob("[!.]*.jsonl"):
         lines = file.read_bytes().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith(b"\n")]
-        with loading(file):  # a line of it may have been edited
-            kept = [line for line in whole if json.loads(line)["step"] <= step]
+        kept = [line for line in whole if json.loads(line)["step"] <= step]
         write_whole(file, b"".join(kept))
 
 
 def write_whole(file: Path, content: bytes) -> None:
     """Write a file that then holds either what it held before or all of the content."""
     new = file.with_name(f".{file.name}")
-    with writing(file):
+    with using(file):
         new.write_bytes(content)
         new.replace(file)
 
@@ -69,24 +53,23 @@ def make_writer(config, folder: Path):
     TensorBoard's event files are in the run folder. The other two have a place of their own, where
     a resumed run has the name of its folder, too.
     """
-    if config.report_to == "none":
+    name = config.report_to
+    if name == "none":
         return None
+    module = "torch.utils.tensorboard" if name == "tensorboard" else name
     try:
-        if config.report_to == "tensorboard":
-            return tensorboard_writer(folder)
-        package = importlib.import_module(config.report_to)  # wandb, or trackio, which follows it
+        package = importlib.import_module(module)  # trackio follows wandb
     except ImportError as error:
-        raise UserError(f"--report_to {config.report_to}: {error}") from error
+        raise UserError(f"--report_to {name}: {error}") from error
+    if name == "tensorboard":
+        return tensorboard_writer(package.SummaryWriter(folder))
     resume = "allow" if config.resume_from_checkpoint else "never"
     package.init(project="rlvr", name=folder.name, config=asdict(config), resume=resume)
     return package.log
 
 
-def tensorboard_writer(folder: Path):
-    """Write event files into the folder."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    events = SummaryWriter(folder)
+def tensorboard_writer(events):
+    """What writes metrics into the event files."""
 
     def write(metrics: dict[str, float], step: int) -> None:
         for name, value in metrics.items():

@@ -9,19 +9,21 @@ from rlvr.show.logs import read_rows
 
 MOST_PANELS = 12
 COLUMNS = 4
-# What a panel shows: its title, the log, and the metrics that are its lines. Before these come the
-# panels of each held-out set.
+# What a panel shows: its title, the log, and the pattern of the metrics that are its lines. Each
+# held-out set, whose name stands before its metrics, has panels of its own.
 PANELS = [
-    ("reward of the rollout", "metrics", ["reward"]),
-    ("entropy of the rollout (nats)", "metrics", ["entropy"]),
-    ("share of groups", "metrics", ["all_wrong", "all_right"]),
-    ("share of tokens that are clipped", "metrics", ["clip_low", "clip_high"]),
-    ("gradient norm", "metrics", ["grad_norm"]),
-    ("tokens of a completion", "metrics", ["length"]),
-    ("seconds", "metrics", ["seconds_rollout", "seconds_update"]),
-    ("share of completions", "metrics", ["truncated", "unparsed", "timeout"]),
-    ("KL to the starting policy (nats)", "metrics", ["kl"]),
-    ("updates left out", "metrics", ["skipped"]),
+    ("held-out pass@k", "eval", r"pass@\d+"),
+    ("held-out entropy (nats)", "eval", "answer_entropy|token_entropy"),
+    ("reward of the rollout", "metrics", "reward"),
+    ("entropy of the rollout (nats)", "metrics", "entropy"),
+    ("share of groups", "metrics", "all_wrong|all_right"),
+    ("share of tokens that are clipped", "metrics", "clip_low|clip_high"),
+    ("gradient norm", "metrics", "grad_norm"),
+    ("tokens of a completion", "metrics", "length"),
+    ("seconds", "metrics", "seconds_rollout|seconds_update"),
+    ("share of completions", "metrics", "truncated|unparsed|timeout"),
+    ("KL to the starting policy (nats)", "metrics", "kl"),
+    ("updates left out", "metrics", "skipped"),
 ]
 NOT_DRAWN = {"step", "loss", "learning_rate", "mismatch", "mismatch_k3", "mismatch_max_ratio"}
 
@@ -33,26 +35,19 @@ def choose_panels(evals: list[dict], metrics: list[dict]) -> list[tuple[str, lis
     """
     rows_of = {"eval": evals, "metrics": metrics}
     # A resumed run may have other data sets, and a metric may be absent from a step.
-    logged = dict.fromkeys(key for row in metrics for key in row)
-    evaluated = dict.fromkeys(key for row in evals for key in row)
-    known = NOT_DRAWN.union(*(keys for _, _, keys in PANELS))
-    pass_at_k = {}  # of each data set: "" where there is one, else "<name>/"
-    for key in evaluated:
-        if found := re.fullmatch(r"(.*)pass@\d+", key):
-            pass_at_k.setdefault(found[1], []).append(key)
-    panels = []
-    for data_set, keys in pass_at_k.items():
-        entropies = [f"{data_set}answer_entropy", f"{data_set}token_entropy"]
-        panels.append((f"held-out {data_set}pass@k", "eval", keys))
-        panels.append((f"held-out {data_set}entropy (nats)", "eval", entropies))
-    panels += PANELS + [(key, "metrics", [key]) for key in logged if key not in known]
-    chosen = []
-    for title, log, keys in panels:
-        rows = rows_of[log]
-        lines = [key for key in keys if any(row.get(key) for row in rows)]
-        if lines:
-            chosen.append((title, rows, lines))
-    return chosen[:MOST_PANELS]
+    keys_of = {
+        log: dict.fromkeys(key for row in rows for key in row) for log, rows in rows_of.items()
+    }
+    known = "|".join(pattern for _, log, pattern in PANELS if log == "metrics")
+    own = [key for key in keys_of["metrics"] if not re.fullmatch(known, key)]
+    chosen = {}  # title -> (title, rows, keys)
+    for title, log, pattern in PANELS + [(key, "metrics", re.escape(key)) for key in own]:
+        for key in keys_of[log]:
+            found = re.fullmatch(rf"(?:(.*)/)?(?:{pattern})", key)
+            if found and key not in NOT_DRAWN and any(row.get(key) for row in rows_of[log]):
+                name = f"{title}: {found[1]}" if found[1] else title
+                chosen.setdefault(name, (name, rows_of[log], []))[2].append(key)
+    return [*chosen.values()][:MOST_PANELS]
 
 
 def draw_curves(folder: Path, cache_dir: str) -> None:
@@ -71,6 +66,4 @@ def draw_curves(folder: Path, cache_dir: str) -> None:
             points = [(row["step"], row[key]) for row in rows if key in row]
             axis.plot(*zip(*points, strict=True), ".-", label=key.rpartition("/")[2])
         axis.legend(fontsize="small", ncols=2)
-    new = folder / ".curves.png"
-    figure.savefig(new)
-    new.replace(folder / "curves.png")
+    figure.savefig(folder / "curves.png")

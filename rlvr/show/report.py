@@ -1,9 +1,5 @@
-"""report.html: the tokens, rewards and curves of one run, or of several side by side.
+"""tokens.jsonl, and report.html: what each token of a few completions was worth."""
 
-It shows what each token of a few completions was worth, which tokens.jsonl keeps.
-"""
-
-import base64
 import json
 import math
 from pathlib import Path
@@ -11,7 +7,7 @@ from pathlib import Path
 import rlvr.policy
 from rlvr import world
 from rlvr.errors import UserError
-from rlvr.show.logs import append_row, none_for_nan, read_rows, write_whole
+from rlvr.show.logs import append_row, write_whole
 from rlvr.tasks import reader_of
 
 PAGE = Path(__file__).parent / "report.html"
@@ -19,25 +15,17 @@ MOST_TOKENS = 1200  # of a group in a step; so 60 steps of one group stay below 
 
 
 def write_report(file: Path, folders: list[Path]) -> None:
-    """Write the page of these run folders. UserError where one has kept no tokens."""
-    runs = [read_run(folder) for folder in folders]
+    """Write a page with a column for each run folder. UserError where one has kept no tokens."""
+    runs = []
+    for folder in folders:
+        tokens = folder / "tokens.jsonl"
+        if not tokens.exists():
+            raise UserError(f"{folder} has no tokens.jsonl: no run, no step yet, or --log_tokens 0")
+        steps = ",".join(tokens.read_text().splitlines())
+        runs.append(f'{{"name": {json.dumps(folder.name)}, "steps": [{steps}]}}')
     # A script ends at its closing tag, wherever that stands. So no text of a model may hold one.
-    data = json.dumps(runs, separators=(",", ":")).replace("<", "\\u003c")
+    data = ",".join(runs).replace("<", "\\u003c")
     write_whole(file, PAGE.read_text().replace("DATA_OF_THE_RUNS", data).encode())
-
-
-def read_run(folder: Path) -> dict:
-    """What the page shows of a run folder."""
-    tokens = read_rows(folder, "tokens")
-    if not tokens:
-        raise UserError(f"{folder} has no tokens.jsonl: no run, no step yet, or --log_tokens 0")
-    curves = folder / "curves.png"  # which a run that has not ended does not have
-    return {
-        "name": folder.name,
-        "steps": tokens,
-        "metrics": none_for_nan(read_rows(folder, "metrics")),
-        "curves": base64.b64encode(curves.read_bytes()).decode() if curves.exists() else "",
-    }
 
 
 def log_tokens(run, step: int, batch, advantages, training, weights=None) -> None:
@@ -65,17 +53,14 @@ def log_tokens(run, step: int, batch, advantages, training, weights=None) -> Non
         per_token["weight"] = weights.view_as(batch.mask)
     written = batch.written > 0  # [N, T]; a tool's tokens have no numbers
     per_token = {name: values.where(written, math.nan) for name, values in per_token.items()}
-    completions = []
-    for i in rows:
-        numbers = {name: values[i].tolist() for name, values in per_token.items()}
-        completions.append(describe(samples[i], numbers, training.tokenizer, MOST_TOKENS // size))
     groups = [
-        {
-            "prompt": prompt_text(samples[i], training.tokenizer),
-            "completions": completions[i : i + size],
-        }
+        {"prompt": prompt_text(samples[i], training.tokenizer), "completions": []}
         for i in rows[::size]
     ]
+    for i in rows:
+        numbers = {name: values[i].tolist() for name, values in per_token.items()}
+        completion = describe(samples[i], numbers, training.tokenizer, MOST_TOKENS // size)
+        groups[i // size]["completions"].append(completion)
     append_row(run.folder, "tokens", {"step": step, "groups": groups})
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.machine import gather
-from rlvr.policy import is_sharded, model_class, save_folder
+from rlvr.policy import model_class, save_folder
 
 import torch
 import transformers
@@ -92,15 +92,8 @@ def restore(checkpoint: Path, training: TrainingState, config) -> tuple[int, tup
         checkpoint, dtype=torch.float32, trust_remote_code=config.trust_remote_code
     )
     set_model_state_dict(policy, weights.state_dict(), options=WHOLE_ON_RANK_0)
-    if is_sharded(policy) and saved["optimizer"]:
+    if saved["optimizer"]:
         set_optimizer_state_dict(policy, optimizer, saved["optimizer"], options=WHOLE_ON_RANK_0)
-    elif saved["optimizer"]:
-        # torch's own function has all of them twice on the device for a moment.
-        parameters = dict(policy.named_parameters())
-        for name, moments in saved["optimizer"]["state"].items():
-            optimizer.state[parameters[name]] = {
-                key: value.to(policy.device, copy=True) for key, value in moments.items()
-            }
     training.scheduler.load_state_dict(saved["scheduler"])
     for group, rate in zip(optimizer.param_groups, training.scheduler.get_last_lr(), strict=True):
         group["lr"] = rate  # also where there are no moments

@@ -15,19 +15,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rlvr import status, world
-from rlvr.errors import UserError, fail, reading, writing
+from rlvr.errors import UserError, fail, using
 from rlvr.flags import checkpoints_of, find_run, newest_whole, step_of
 from rlvr.machine import (
     AT_EXIT,
-    NO_ROOM,
-    asking_for_an_end,
     choose_device,
+    end,
     end_one_of_several_ranks,
-    end_without_a_word,
     from_rank_0,
     gather,
+    handle_signals,
     leave,
-    let_no_print_fail,
     own,
     process_group,
     remove,
@@ -37,11 +35,9 @@ from rlvr.rollout import check_context
 from rlvr.show import (
     Console,
     append_row,
-    copy_logs,
     draw_curves,
     drop_rows_after,
     make_writer,
-    print_first_and_last,
     prompt_text,
     read_rows,
     write_report,
@@ -50,46 +46,26 @@ from rlvr.show import (
 from rlvr.training import checkpoints
 
 import torch
-import torch.distributed as dist
+
+KEPT = (".json", ".jsonl", ".png")  # files of a run or a model that no other run may write over
 
 
 def launch(main, config) -> None:
     """Run main(config). What the user can mend becomes one line; a bug keeps its traceback."""
-    for number in asking_for_an_end():
-        if number != signal.SIGINT:
-            signal.signal(number, leave)
+    handle_signals(leave)
     try:
         main(config)
-        sys.stdout.flush()  # where that fails, it is found out here at the latest
     except UserError as error:
         fail(str(error))
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        fail(f"cannot write: {error}")
     except (torch.OutOfMemoryError, MemoryError) as error:
         fail(
             "out of memory: in a rollout lower --rollout_batch_size or "
             "--vllm_gpu_memory_utilization, in an update lower --microbatch_tokens or give "
             f"--gradient_checkpointing ({error})"
         )
-    except KeyboardInterrupt:
-        let_no_print_fail()
-        if world.RANK == 0:
-            sys.stderr.write(f"\n{Path(sys.argv[0]).name}: stopped at once\n")
-        sys.exit(130)
-    except RuntimeError as error:
-        # gloo has no class of its own for a lost connection
-        is_lost = isinstance(error, dist.DistError) or "gloo" in str(error)
-        if world.WORLD_SIZE == 1 or not is_lost:
-            raise
-        fail(
-            f"rank {world.RANK} has lost another one, which has ended or hangs; resume from the "
-            f"last checkpoint ({error})"
-        )
     finally:
         status.clear_line()
-        end_without_a_word()
+        end()
     end_one_of_several_ranks()
 
 
@@ -125,17 +101,15 @@ class Run:
             return folder, newest_whole(folder, checkpoint)
         name = f"runs/{Path(sys.argv[0]).stem}-{self.config.variant}-{self.started}"
         folder = Path(self.config.output_dir or name)
-        with reading(folder):
-            found = {path.name for path in folder.glob("[!.]*.json*")}
-            is_finished = (folder / "curves.png").exists()
+        with using(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            files = {path.name for path in folder.glob("[!.]*") if path.suffix in KEPT}
         # These two alone are of a run that has ended before its first step.
-        if found - {"config.json", "eval.jsonl"} or is_finished:
+        if files - {"config.json", "eval.jsonl"}:
             raise UserError(
                 f"--output_dir {folder} holds a run or a model; choose another, or "
                 f"--resume_from_checkpoint {folder}"
             )
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         AT_EXIT.callback(os.close, own(folder))
         return folder, None
 
@@ -148,45 +122,38 @@ class Run:
         self.tokenizer = training.tokenizer
         problems = training.stream.problems
         check_context(training.policy, training.tokenizer, problems, self.config)
-        for number in asking_for_an_end():
-            signal.signal(number, self.on_signal)
+        handle_signals(self.on_signal)
         step = 0
         if self.checkpoint:
             step, (self.skipped, self.skipped_in_a_row) = checkpoints.restore(
                 self.checkpoint, training, self.config
             )
         if world.RANK == 0:
+            self.forget_after(step if self.checkpoint else -1)
             config = {"script": Path(sys.argv[0]).name, **asdict(self.config)}
             write_whole(self.folder / "config.json", json.dumps(config, indent=2).encode())
-            self.forget_after(step if self.checkpoint else -1)
-            self.refuse_a_small_disk(training.policy)
+            needed = 12 * sum(parameter.numel() for parameter in training.policy.parameters())
+            if self.config.max_steps and shutil.disk_usage(self.folder).free < needed:
+                raise UserError(
+                    f"the disk of {self.folder} has no room for a checkpoint: weights and moments "
+                    f"take {needed / 1e6:.1f} MB"
+                )
             if step == 0:
                 status.say(f"evaluating: {self.config.eval_samples} completions of each problem")
         return step
 
-    def refuse_a_small_disk(self, policy) -> None:
-        """UserError where the disk of the run folder has no room for one checkpoint."""
-        parameters = sum(parameter.numel() for parameter in policy.parameters())
-        needed = 12 * parameters  # bytes: weights and Adam's two moments in fp32
-        free = shutil.disk_usage(self.folder).free
-        if self.config.max_steps and free < needed:
-            raise UserError(
-                f"the disk of {self.folder} has {free / 1e6:.1f} MB free, and a checkpoint takes "
-                f"{needed / 1e6:.1f} MB"
-            )
-
     def forget_after(self, step: int) -> None:
         """Drop what a killed run has half written, and put aside what was saved after the step."""
-        aside = f"before-{self.started}"
-        with writing(self.folder):
-            for rest in self.folder.glob(".saving-*"):
-                shutil.rmtree(rest)
-            saved = checkpoints_of(self.folder)
-            later = [checkpoint for checkpoint in saved if step_of(checkpoint) > step]
-            if later:
-                copy_logs(self.folder, aside)
+        for rest in self.folder.glob(".saving-*"):
+            shutil.rmtree(rest)
+        later = [each for each in checkpoints_of(self.folder) if step_of(each) > step]
+        if later:
+            aside = self.folder / f"before-{self.started}"
+            aside.mkdir()
+            for log in self.folder.glob("[!.]*.json*"):
+                shutil.copy(log, aside)
             for checkpoint in later:
-                checkpoint.rename(self.folder / f"{aside}-{checkpoint.name}")
+                checkpoint.rename(aside / checkpoint.name)
         drop_rows_after(self.folder, step)
 
     def on_signal(self, number, frame):
@@ -195,18 +162,12 @@ class Run:
         One process ends at once where no update has been made since the start or the last
         checkpoint. Several ranks always finish the step, since they must stop together.
         """
-        if not self.unsaved and world.WORLD_SIZE == 1:
-            if number == signal.SIGINT:
-                raise KeyboardInterrupt
+        is_again = number == signal.SIGINT and 0 < self.stopped < time.monotonic() - 2
+        if is_again or (not self.unsaved and world.WORLD_SIZE == 1):
             leave(number, frame)
-        if self.stopped and number == signal.SIGINT and time.monotonic() > self.stopped + 2:
-            raise KeyboardInterrupt
-        if self.stopped:
-            return
-        self.stopped = time.monotonic()
-        let_no_print_fail()
-        if world.RANK == 0:
-            print("\nstopping after this step; Ctrl-C to quit at once", file=sys.stderr)
+        if not self.stopped:
+            self.stopped = time.monotonic()
+            status.tell("stopping after this step; Ctrl-C to quit at once")
 
     def log(self, name: str, step: int, metrics: dict[str, float], samples: list = ()) -> None:
         """Add a row to <name>.jsonl and print it; two of the samples go into samples.jsonl."""
@@ -222,8 +183,7 @@ class Run:
             lines = self.console.evaluation(step, last_step, metrics, first)
         else:
             lines = self.console.step(step, last_step, metrics)
-        status.clear_line()
-        print(*lines, sep="\n", flush=True)
+        status.tell(*lines)
         if self.writer:
             self.writer({f"{name}/{key}": value for key, value in metrics.items()}, step)
 
@@ -242,10 +202,10 @@ class Run:
         self.learning_rate = optimizer.param_groups[0]["lr"]
         if finite and norm > 0:
             optimizer.step()
-        elif world.RANK == 0:
-            zero = "the gradient is 0, as where all groups are all right or all wrong"
-            status.clear_line()
-            print("no update:", zero if finite else "the gradient is NaN or infinite")
+        elif finite:
+            status.tell("no update: the gradient is 0, as where groups are all right or all wrong")
+        else:
+            status.tell("no update: the gradient is NaN or infinite")
         optimizer.zero_grad()
         self.skipped += not finite
         self.skipped_in_a_row = 0 if finite else self.skipped_in_a_row + 1
@@ -286,34 +246,22 @@ class Run:
             folder = self.folder / f"checkpoint-{step}"
             checkpoints.save(folder, training, step, (self.skipped, self.skipped_in_a_row))
             self.unsaved = False
+            status.tell(f"saved {folder}")
             limit = self.config.save_total_limit
-            if world.RANK == 0:
-                status.clear_line()
-                print(f"saved {folder}", flush=True)
-                for old in checkpoints_of(self.folder)[limit:] if limit else ():
+            if world.RANK == 0 and limit:
+                for old in checkpoints_of(self.folder)[limit:]:
                     remove(old)
         return stopped
 
     def finish(self) -> None:
-        """Print the first and the last evaluation side by side; write curves.png, report.html.
-
-        All ranks call it together.
-        """
+        """Write curves.png and report.html. All ranks call it together."""
         if world.RANK == 0:
-            status.clear_line()
-            print_first_and_last(self.folder)
             status.replace_line("drawing the curves")
-            with writing(self.folder / "curves.png"):
-                draw_curves(self.folder, self.config.cache_dir)
-            files = "config.json metrics.jsonl eval.jsonl samples.jsonl curves.png"
+            draw_curves(self.folder, self.config.cache_dir)
             if (self.folder / "tokens.jsonl").exists():
                 write_report(self.folder / "report.html", [self.folder])
-                files += " tokens.jsonl report.html"
-            status.clear_line()
-            print(f"\nall in {self.folder}: {files}")
+            files = sorted(path.name for path in self.folder.glob("[!.]*.*"))
+            status.tell("", f"all in {self.folder}: {' '.join(files)}")
             if self.stopped:
-                script, launcher = Path(sys.argv[0]).name, "python"
-                if world.WORLD_SIZE > 1:
-                    launcher = f"torchrun --nproc_per_node {world.LOCAL_WORLD_SIZE}"
-                print(f"to go on: {launcher} {script} --resume_from_checkpoint {self.folder}")
+                status.tell(f"to go on: --resume_from_checkpoint {self.folder}")
         gather([])  # a rank that ended earlier could abort the others

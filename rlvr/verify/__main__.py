@@ -8,7 +8,7 @@ import json
 import sys
 from collections import Counter
 
-from rlvr.errors import UserError, fail, reading
+from rlvr.errors import UserError, fail, using
 from rlvr.verify.pool import grade, in_threads
 from rlvr.verify.programs import describe
 from rlvr.verify.verifiers import VERIFIERS
@@ -39,7 +39,7 @@ def read_questions(path: str) -> list[tuple]:
     The gold is a text, or a list of alternatives. That of countdown is a problem, as 3 9 5 : 48.
     """
     questions = []
-    with reading(path), open(path, "rb") as file:
+    with using(path), open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
                 row = json.loads(line)
