@@ -197,9 +197,9 @@ MUTANTS = {
         "rlvr/policy/memory.py",
         "memory",
         [
-            ("min(vllm, VLLM_ASLEEP) if", "0.0 if"),
+            ("(0 if config.vllm_enable_sleep_mode else vllm)", "vllm"),
             ("world.LOCAL_WORLD_SIZE if config.shard_within_nodes else", ""),
-            ("texts = config.minibatch_size // world.WORLD_SIZE", "texts = 1"),
+            ("max(config.microbatch_tokens, text)", "config.microbatch_tokens"),
             ("/ world.LOCAL_WORLD_SIZE / 1e9", "/ 1e9"),
             ("if there < needed:", "if True:"),
         ],
@@ -259,9 +259,8 @@ MUTANTS = {
         "rlvr/policy/saving.py",
         "checkpoints tiny",
         [
-            ("file.chmod(0o666 & ~current_umask())", "pass"),
+            ("file.chmod(mode)", "pass"),
             ("{file.name: checksum(file) for file", "{file.name: 0 for file"),
-            ("if not os.path.samestat(scratch.stat(), made):", "if False:"),
         ],
     ),
     "ending": (
@@ -277,7 +276,7 @@ MUTANTS = {
         [
             ("in_prompts & (ids == reader.token_id)", "(ids == reader.token_id)"),
             ("return patches // self.processor.merge_size**2", "return patches"),
-            ("embedded[images] for images in shown", "embedded[shown[0]] for _ in shown"),
+            ("(features[i] for i in order)", "(features[0] for _ in order)"),
         ],
     ),
     "pictures": (
