@@ -141,9 +141,9 @@ statistics rlvr/baselines/statistics.py by fade_theory golden cwgrpo
     (lengths > 0).sum(1, keepdim=True) => mask.shape[1]
 
 memory rlvr/policy/memory.py by memory
-    min(vllm, VLLM_ASLEEP) if => 0.0 if
+    (0 if config.vllm_enable_sleep_mode else vllm) => vllm
     world.LOCAL_WORLD_SIZE if config.shard_within_nodes else => world.LOCAL_WORLD_SIZE if False else
-    texts = config.minibatch_size // world.WORLD_SIZE => texts = 1
+    max(config.microbatch_tokens, text) => config.microbatch_tokens
     / world.LOCAL_WORLD_SIZE / 1e9 => / 1e9
     if there < needed: => if True:
 
@@ -179,9 +179,8 @@ logs rlvr/show/logs.py by show crashes
     ["step"] <= step => ["step"] < step
 
 saving rlvr/policy/saving.py by checkpoints tiny
-    file.chmod(0o666 & ~current_umask()) => pass
+    file.chmod(mode) => pass
     {file.name: checksum(file) for file => {file.name: 0 for file
-    if not os.path.samestat(scratch.stat(), made): => if False:
 
 status rlvr/status.py by show
     except OSError: => except KeyError:
@@ -189,7 +188,7 @@ status rlvr/status.py by show
 images rlvr/policy/images.py by images
     in_prompts & (ids == reader.token_id) => (ids == reader.token_id)
     return patches // self.processor.merge_size**2 => return patches
-    embedded[images] for images in shown => embedded[shown[0]] for _ in shown
+    (features[i] for i in order) => (features[0] for _ in order)
 
 pictures rlvr/tasks/pictures.py by pictures
     image.size, "white") => image.size, "black")

@@ -56,7 +56,6 @@ def test_save_folder(tmp_path):
         (OSError("disk full"), UserError),
         (SafetensorError("disk full"), UserError),
         (RuntimeError("of torch.save"), UserError),
-        (Exception("of tokenizers"), UserError),
         (ValueError("of an edited policy"), ValueError),
         (KeyboardInterrupt(), KeyboardInterrupt),
     ],
@@ -75,25 +74,6 @@ def test_save_folder_leaves_nothing_half_written(tmp_path, error, raised):
         save_folder(folder, Saved("never"), Saved("never", error))
     assert list(tmp_path.iterdir()) == [folder]
     assert (folder / "file").read_text() == "old"
-
-
-class MovesTheRun(Saved):
-    """A user moves the run's folder while a policy is saved, which makes what it lacks anew."""
-
-    def save_pretrained(self, folder, **_):
-        run = folder.parent.parent
-        run.rename(run.with_name("moved"))
-        folder.mkdir(parents=True)
-        super().save_pretrained(folder)
-
-
-def test_no_checkpoint_without_its_run(tmp_path):
-    """Its flags and its rows are in the folder that has been moved."""
-    folder = tmp_path / "run" / "checkpoint-1"
-    folder.parent.mkdir()
-    with pytest.raises(UserError, match=f"cannot write {folder}: .*has been moved or removed"):
-        save_folder(folder, MovesTheRun("-"), Saved("-"))
-    assert list(folder.parent.iterdir()) == []
 
 
 # ------------------------------------------------------------------------------- finding a folder
@@ -247,7 +227,6 @@ def test_files_follow_the_umask(tiny, tmp_path, umask, mode):
     before = os.umask(umask)
     try:
         save_folder(tmp_path / "policy", *tiny, dict(step=1))
-        assert os.umask(umask) == umask  # it is as it was
     finally:
         os.umask(before)
     modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "policy").iterdir()}

@@ -77,6 +77,9 @@ def test_log_probs_of_sampler_trainer_and_transformers_are_the_same(sharp):
     for i in plain:
         expected = logprobs_of_transformers(sharp[0], samples[i])
         torch.testing.assert_close(found[i, : len(expected)], expected, rtol=0, atol=1e-5)
+    # an image token that the policy has written is a token like others
+    written = replace(samples[0], completion_ids=[vision.IMAGE_TOKEN, vision.STOP])
+    assert token_logprobs(sharp[0], [written], range(1))[0].isfinite().all()
     # another image gives others, or all this would show little
     others = [replace(sample, images=(vision.squares(3),)) for sample in samples[:3]]
     other, _ = token_logprobs(sharp[0], others, range(3))

@@ -39,8 +39,8 @@ def without_weights(size):
         return transformers.Qwen2ForCausalLM(qwen_shape(size))
 
 
-def saved_bytes(policy):
-    """Bytes that autograd saves in a forward pass of four texts, beside the policy's weights."""
+def saved_gb(policy):
+    """What autograd saves in a forward pass of four texts, beside the policy's weights."""
     weights = {tuple(sorted(parameter.shape)) for parameter in policy.parameters()}
     saved = {}
 
@@ -52,54 +52,47 @@ def saved_bytes(policy):
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         policy.base_model(input_ids=torch.zeros(4, 1024, dtype=torch.long), use_cache=False)
-    return sum(storage.nbytes() for storage in saved.values())
+    return sum(storage.nbytes() for storage in saved.values()) / 1e9
 
 
 def test_the_estimate_is_near_what_the_backward_pass_keeps():
     """It is within a quarter of the bytes that autograd saves, with and without checkpointing."""
     policy = transformers.Qwen2ForCausalLM(qwen_shape("small"))
-    config = Config(max_prompt_length=512, max_completion_length=512)
-    measured = saved_bytes(policy) / 1e9
+    config = Config(microbatch_tokens=1, max_prompt_length=4000, max_completion_length=96)
+    measured = saved_gb(policy)
     estimate = memory_estimate(policy, config, 0.0)
     assert estimate["activations"] - 0.5 == pytest.approx(measured, rel=0.25)
     # beside what is kept of all layers, one layer is computed again at a time
     one_layer = measured / policy.config.num_hidden_layers
     policy.gradient_checkpointing_enable()
     policy.train()
-    config.gradient_checkpointing = True
-    estimate = memory_estimate(policy, config, 0.0)
-    measured = one_layer + saved_bytes(policy) / 1e9
-    assert estimate["activations"] - 0.5 == pytest.approx(measured, rel=0.25)
+    estimate = memory_estimate(policy, replace(config, gradient_checkpointing=True), 0.0)
+    assert estimate["activations"] - 0.5 == pytest.approx(one_layer + saved_gb(policy), rel=0.25)
 
 
 def test_a_gpu_by_hand():
     """Qwen2.5-1.5B on one GPU of 80 GB, in 1e9 bytes, by what each byte is for."""
-    parameters, head = 1.543714304, 151936 * 1536 / 1e9
-    estimate = memory_estimate(without_weights("1.5 B"), LARGE_BY_HF, 80.0)
+    parameters, head = 1.543714304, (151936 * 1536 + 1536) / 1e9
     activations = 16384 * (4 * 1536 * 28 + 40 * 1536 + 11 * 8960) / 1e9 + 0.5
-    cache = 64 * 2048 * 2 * 2 * (28 * 2 * 128 + 12 * 128) / 1e9
-    assert estimate == pytest.approx(
-        {
-            "weights, gradients and Adam": (4 + 4 + 8) * parameters,
-            "bf16 weights": 2 * parameters,
-            "head": 4 * head,  # its gradient of one microbatch
-            "activations": activations,
-            "cache": cache,
-            "vLLM": 0.0,
-            "libraries": 0.0,
-            "an update": 18 * parameters + 4 * head + activations,
-            "a rollout": (12 + 2) * parameters + cache,  # the gradients are gone by then
-        }
-    )
-    config = replace(LARGE_BY_HF, engine="vllm")
-    vllm = memory_estimate(without_weights("1.5 B"), config, 80.0)
-    assert (vllm["cache"], vllm["vLLM"]) == (0, pytest.approx(24))
-    assert vllm["an update"] == pytest.approx(estimate["an update"] + 24)
-    assert vllm["a rollout"] == pytest.approx(14 * parameters + 24)
-    config.vllm_enable_sleep_mode = True
-    asleep = memory_estimate(without_weights("1.5 B"), config, 80.0)
-    assert asleep["an update"] == pytest.approx(estimate["an update"] + 2)  # its CUDA graphs
-    assert asleep["a rollout"] == pytest.approx(vllm["a rollout"])
+    cache = 64 * 2048 * 2 * 2 * 28 * 2 * 128 / 1e9
+    expected = {
+        "weights, gradients and Adam": (4 + 4 + 8) * parameters,
+        "bf16 weights": 2 * parameters,
+        "head": 4 * head,  # its gradient of one microbatch
+        "activations": activations,
+        "cache": cache,
+        "vLLM": 0.0,
+        "an update": 18 * parameters + 4 * head + activations,
+        "a rollout": (12 + 2) * parameters + cache,  # the gradients are gone by then
+    }
+    policy = without_weights("1.5 B")
+    assert memory_estimate(policy, LARGE_BY_HF, 80.0) == pytest.approx(expected)
+    for asleep in (False, True):
+        config = replace(LARGE_BY_HF, engine="vllm", vllm_enable_sleep_mode=asleep)
+        found = memory_estimate(policy, config, 80.0)
+        assert (found["cache"], found["vLLM"]) == (0, pytest.approx(24))
+        assert found["an update"] == pytest.approx(expected["an update"] + 24 * (not asleep))
+        assert found["a rollout"] == pytest.approx(14 * parameters + 24)
 
 
 @pytest.mark.parametrize("within, sharing", [(False, 16), (True, 8)])
@@ -112,10 +105,7 @@ def test_fsdp_by_hand(monkeypatch, within, sharing):
     monkeypatch.setattr(world, "LOCAL_WORLD_SIZE", 8)
     config = replace(LARGE_BY_HF, shard_within_nodes=within)
     estimate = memory_estimate(without_weights("7 B"), config, 80.0)
-    shared = 16 * 7.615616512 / sharing
-    gathered = 2 * 7.615616512
-    assert estimate["weights, gradients and Adam"] == pytest.approx(shared)
-    assert estimate["bf16 weights"] == pytest.approx(gathered)
+    shared, gathered = 16 * 7.615616512 / sharing, 2 * 7.615616512
     assert estimate["head"] == pytest.approx(8 * (2 * 152064 * 3584 + 3584) / 1e9)
     # an update gathers a layer at a time, and a rollout all of them
     parts = shared + estimate["head"] + estimate["activations"]

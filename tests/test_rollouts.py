@@ -215,7 +215,7 @@ def test_a_prompt_and_a_completion_have_to_fit_together(tiny, context, room):
         if wanted <= room:
             check_context(policy, tiny[1], problems, config)
             continue
-        with pytest.raises(UserError, match="100 tokens and --max_completion_length"):
+        with pytest.raises(UserError, match="100 tokens and a completion of"):
             check_context(policy, tiny[1], problems, config)
     if room == 0:
         with pytest.raises(UserError, match="--max_prompt_length"):

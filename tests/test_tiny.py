@@ -111,12 +111,11 @@ def test_the_cache_is_told_apart_by_settings_and_version(taught, tmp_path, monke
     assert len(taught) == 7
 
 
-def test_a_damaged_policy_in_the_cache_is_named_and_taught_again(taught, tmp_path, capsys):
+def test_a_damaged_policy_in_the_cache_is_taught_again(taught, tmp_path):
     config = Config(sft_steps=1, numbers="2", cache_dir=str(tmp_path))
     folder = rlvr.policy.tiny.warmed_up_tiny(config)
     (folder / "model.safetensors").write_bytes(b"damaged")
     assert rlvr.policy.tiny.warmed_up_tiny(config) == folder and is_whole(folder)
-    assert f"{folder} is damaged" in capsys.readouterr().out
     assert len(taught) == 2
 
 

@@ -3,8 +3,7 @@
 tests/test_vllm_sampler.py does it with vLLM itself, where that is installed.
 """
 
-import importlib
-import shutil
+import importlib.util
 import sys
 
 import rlvr
@@ -20,31 +19,26 @@ from rlvr.rollout.samplers import GenerateSampler
 from rlvr.tasks.problems import Problem, ProblemStream
 from rlvr.tasks.prompts import encode_prompt
 
+import fake_vllm
 import pytest
 import torch
 import vision
-from runs import ROOT
 from samples import PROMPTS
 
 import common
 
 CPU = torch.device("cpu")
-REPLACED = ("vllm", "rlvr.rollout.vllm_sampler")
 
 
 @pytest.fixture
-def room(tmp_path, monkeypatch):
+def room(monkeypatch):
     """rlvr/rollout/vllm_sampler.py, imported anew beside a stand-in for vLLM."""
-    shutil.copy(ROOT / "tests/fake_vllm.py", tmp_path / "vllm.py")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "vllm", fake_vllm)
     monkeypatch.delenv("VLLM_LOGGING_LEVEL", raising=False)
-    before = {name: sys.modules.pop(name, None) for name in REPLACED}
-    yield importlib.import_module("rlvr.rollout.vllm_sampler")
-    for name, module in before.items():
-        del sys.modules[name]
-        if module is not None:
-            sys.modules[name] = module
-    rlvr.rollout.vllm_sampler = before["rlvr.rollout.vllm_sampler"]
+    spec = importlib.util.find_spec("rlvr.rollout.vllm_sampler")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
@@ -218,7 +212,9 @@ def test_gathered_weights_are_given_back_before_the_rollout(build, room, monkeyp
 
 
 def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
-    """One token an image goes in, since vLLM repeats it."""
+    """One token an image goes in, since vLLM repeats it. A push drops embeddings of old weights."""
+    seeing.sync()
+    assert "reset_encoder_cache" in seeing.engine.calls
     uneven = vision.png(vision.as_image(vision.squares(2, cells=5)).resize((37, 11)))
     asked = [
         ("how many?", (vision.squares(1),)),
@@ -232,13 +228,6 @@ def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
         assert request["prompt_token_ids"].count(vision.IMAGE_TOKEN) == len(tokens)
         shown = request["multi_modal_data"]["image"]
         assert [image.size for image in shown] == [(n * vision.SIDE, vision.SIDE) for n in tokens]
-
-
-def test_vllm_keeps_no_embeddings_of_old_weights(seeing):
-    """It keeps those of an image beyond a rollout: a push of the weights alone leaves them."""
-    seeing.engine.calls.clear()
-    seeing.sync()
-    assert "reset_encoder_cache" in seeing.engine.calls
 
 
 def test_vllm_that_counts_other_tokens_ends_the_run(seeing):

@@ -55,10 +55,9 @@ class ImageReader:
         patches = self.processor.get_number_of_image_patches(height, width)
         return patches // self.processor.merge_size**2
 
-    def patches(self, images: tuple[bytes, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    def patches(self, images: list[bytes]) -> tuple[torch.Tensor, torch.Tensor]:
         """The patches of all images, a row each, and the images' grids: 1, rows, columns."""
-        resized = [self.resized(encoded) for encoded in images]
-        found = self.processor(resized, return_tensors="pt")
+        found = self.processor([self.resized(image) for image in images], return_tensors="pt")
         return found["pixel_values"], found["image_grid_thw"]
 
     def blank(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,42 +94,30 @@ def prepare_tokenizer(tokenizer, source, shape) -> None:
         tokenizer.chat_template = json.loads(Path(file).read_text())["chat_template"]
 
 
-def embed(base, patches: dict, device) -> dict[tuple[bytes, ...], torch.Tensor]:
-    """The embeddings [image tokens, H] of each key's images, by one pass of the vision tower."""
-    values, grids = zip(*patches.values(), strict=True)
-    features = base.get_image_features(torch.cat(values).to(device), torch.cat(grids).to(device))
-    features = iter(features.pooler_output)  # of each image
-    return {
-        images: torch.cat([next(features) for _ in own_grids])
-        for images, (_, own_grids) in patches.items()
-    }
-
-
 def model_inputs(policy, samples: list[Sample], ids: torch.Tensor) -> dict:
     """What the policy's base model takes for the samples' ids [n, S].
 
-    A group's images pass the vision tower once. An image token that the policy itself has written
-    is a token like others.
+    Each different image passes the vision tower once. An image token that the policy itself has
+    written is a token like others.
     """
     reader = reader_of(policy)
     if reader is None:
         return dict(input_ids=ids)
-    base = policy.base_model
-    shown = [sample.images for sample in samples if sample.images]
-    patches = {images: reader.patches(images) for images in dict.fromkeys(shown)}
+    base, device = policy.base_model, ids.device
+    shown = [image for sample in samples for image in sample.images]
+    different = [*dict.fromkeys(shown)]
     # Ranks gather the tower's sharded weights together: one without images reads a blank one.
-    embedded = embed(base, patches or {(): reader.blank()}, ids.device)
-    found = [embedded[images] for images in shown] or [embedded[()][:0]]
-    grids = [patches[images][1] for images in shown] or [torch.zeros(0, 3, dtype=torch.long)]
+    values, grids = reader.patches(different) if different else reader.blank()
+    features = base.get_image_features(values.to(device), grids.to(device)).pooler_output
+    order = [different.index(image) for image in shown]
+    found = torch.cat([*(features[i] for i in order), features[0][:0]])  # [image tokens, H]
 
-    prompts = torch.tensor([[len(sample.prompt_ids)] for sample in samples], device=ids.device)
-    in_prompts = torch.arange(ids.shape[1], device=ids.device) < prompts  # [n, S]
+    prompts = torch.tensor([[len(sample.prompt_ids)] for sample in samples], device=device)
+    in_prompts = torch.arange(ids.shape[1], device=device) < prompts  # [n, S]
     is_image = in_prompts & (ids == reader.token_id)  # [n, S]
     embeddings = base.get_input_embeddings()(ids)  # [n, S, H]
-    embeddings = embeddings.masked_scatter(
-        is_image[:, :, None], torch.cat(found).to(embeddings.dtype)
-    )
+    embeddings = embeddings.masked_scatter(is_image[:, :, None], found.to(embeddings.dtype))
     positions, _ = base.get_rope_index(
-        ids, mm_token_type_ids=is_image.int(), image_grid_thw=torch.cat(grids).to(ids.device)
+        ids, mm_token_type_ids=is_image.int(), image_grid_thw=grids[order].to(device)
     )  # [3, n, S]
     return dict(inputs_embeds=embeddings, position_ids=positions)

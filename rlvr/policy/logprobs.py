@@ -4,13 +4,12 @@ In shapes: n completions, S tokens of the longest prompt and completion, T of th
 completion, M scored tokens, H hidden size, V vocabulary, v tokens of one tile of it.
 """
 
-import functools
 import itertools
 
 from rlvr.machine import computes_in_bf16, forward_passes, global_max
 from rlvr.policy.images import model_inputs
 from rlvr.policy.reader import Reader, product
-from rlvr.policy.sharding import is_sharded
+from rlvr.policy.sharding import is_sharded, use
 from rlvr.status import progress
 from rlvr.tasks import Sample, own_tokens
 
@@ -126,18 +125,21 @@ class LinearLogProbs(torch.autograd.Function):
 
 
 def scores(policy, samples: list[Sample], temperature: float):
-    """Log-probs and entropies, [M] each, of the tokens that the policy itself has written."""
+    """Log-probs and entropies, [n, T] each, 0 where the policy itself has written no token."""
     own = pad_sequence([own_tokens(s) for s in samples], batch_first=True) > 0  # [n, T]
     rows = [torch.tensor(s.completion_ids, dtype=torch.long) for s in samples]
     ids = pad_sequence(rows, batch_first=True)  # [n, T]
+    targets, own = ids[own].to(policy.device), own.to(policy.device)  # [M], [n, T]
     states = states_by_prompt if is_shorter_by_prompt(policy, samples) else states_one_by_one
     in_bf16 = computes_in_bf16(policy)
     with forward_passes(policy.device, in_bf16, policy.is_gradient_checkpointing):
-        hidden = states(policy, samples)[own.to(policy.device)]  # [M, H]
+        hidden = states(policy, samples)[own]  # [M, H]
     weight = policy.get_output_embeddings().weight  # [V, H]
     if in_bf16:
         hidden = hidden.bfloat16()
-    return LinearLogProbs.apply(hidden, weight, ids[own].to(policy.device), temperature)
+    found = LinearLogProbs.apply(hidden, weight, targets, temperature)  # [M] each
+    zeros = torch.zeros(own.shape, dtype=found[0].dtype, device=policy.device)
+    return tuple(zeros.masked_scatter(own, values) for values in found)
 
 
 def states_one_by_one(policy, samples: list[Sample]) -> torch.Tensor:
@@ -187,42 +189,8 @@ def completion_logprobs(policy, samples: list[Sample], temperature: float, width
     """
     # transformers computes activations again in the backward pass in training mode only
     policy.train(policy.is_gradient_checkpointing and torch.is_grad_enabled())
-    # A sharded policy has `scores` as a method of its own, which gathers its weights.
-    score = getattr(policy, "scores", functools.partial(scores, policy))
-    logprobs, entropies = score(samples, temperature)  # [M] each
-    mask = pad_sequence([own_tokens(s) for s in samples], batch_first=True) > 0  # [n, T]
-    mask = pad(mask, (0, width - mask.shape[1])).to(policy.device)  # [n, width]
-    zeros = torch.zeros(mask.shape, dtype=logprobs.dtype, device=policy.device)
-    return zeros.masked_scatter(mask, logprobs), zeros.masked_scatter(mask, entropies)
-
-
-def padded_tokens(samples: list[Sample], rows: list[int]) -> int:
-    """The tokens of a forward pass over these rows, padding included."""
-    lengths = [len(samples[i].prompt_ids) + len(samples[i].completion_ids) for i in rows]
-    return len(rows) * max(lengths)
-
-
-def split_by_tokens(samples: list[Sample], groups: list[list[int]], token_budget: int) -> list:
-    """Split groups of indices, sorted by length, into parts of at most `token_budget` tokens.
-
-    Padding counts, and a part holds at least one group.
-    """
-    parts = []
-    for group in sorted(groups, key=lambda group: padded_tokens(samples, group) / len(group)):
-        rows = [i for each in (*parts[-1], group) for i in each] if parts else group
-        if not parts or padded_tokens(samples, rows) > token_budget:
-            parts.append([])
-        parts[-1].append(group)
-    return parts
-
-
-def split_further(parts: list[list], count: int) -> list[list]:
-    """Halve the largest parts until there are `count`, or until every part is one group."""
-    parts = [[*part] for part in parts]
-    for _ in range(len(parts), min(count, sum(map(len, parts)))):
-        largest = max(parts, key=len)
-        parts.append([largest.pop() for _ in range(len(largest) // 2)])
-    return parts
+    found = use(policy, scores, samples, temperature)  # [n, T] each
+    return tuple(pad(values, (0, width - values.shape[1])) for values in found)
 
 
 def microbatches(
@@ -230,22 +198,37 @@ def microbatches(
 ) -> list[list[int]]:
     """Split the indices `rows`, sorted by length, into parts of at most `token_budget` tokens.
 
-    Neighbours of one prompt stay together where each such group fits into the budget, so that
-    their prompt can be computed once. With group_size, so many neighbours stay together in any
-    case. There are as many parts on every rank, because the ranks gather sharded weights together:
-    all of them have to call this.
+    Padding counts. Neighbours of one prompt stay together where each such group fits into the
+    budget, so that their prompt can be computed once. With group_size, so many neighbours stay
+    together in any case. There are as many parts on every rank, because the ranks gather sharded
+    weights together: all of them have to call this.
     """
     rows = [int(i) for i in rows]
+    lengths = {i: len(samples[i].prompt_ids) + len(samples[i].completion_ids) for i in rows}
+
+    def longest(group: list[int]) -> int:
+        return max(lengths[i] for i in group)
+
     if group_size:
         groups = [rows[i : i + group_size] for i in range(0, len(rows), group_size)]
     else:
         by_prompt = itertools.groupby(rows, key=lambda i: samples[i].prompt_ids)
         groups = [[*group] for _, group in by_prompt]
-        largest = max((padded_tokens(samples, group) for group in groups), default=0)
+        largest = max((len(group) * longest(group) for group in groups), default=0)
         if global_max(largest) > token_budget:
             groups = [[i] for i in rows]
-    parts = split_by_tokens(samples, groups, token_budget)
-    parts = split_further(parts, global_max(len(parts)))
+
+    parts = []  # of groups
+    for group in sorted(groups, key=longest):
+        count = len(group) + sum(map(len, parts[-1] if parts else []))
+        if not parts or count * longest(group) > token_budget:
+            parts.append([])
+        parts[-1].append(group)
+
+    # Halve the largest parts until there are as many as on other ranks.
+    for _ in range(len(parts), min(global_max(len(parts)), len(groups))):
+        largest = max(parts, key=len)
+        parts.append([largest.pop() for _ in range(len(largest) // 2)])
     return [[i for group in part for i in group] for part in parts]
 
 

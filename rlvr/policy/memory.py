@@ -8,7 +8,6 @@ from rlvr.policy.sharding import layers_of
 
 import torch
 
-VLLM_ASLEEP = 2.0  # GB that vLLM keeps in sleep mode: its CUDA graphs
 LESS_MEMORY = (
     "give --gradient_checkpointing or --vllm_enable_sleep_mode, lower --microbatch_tokens, "
     "--rollout_batch_size or --vllm_gpu_memory_utilization, or take more GPUs or a smaller --model"
@@ -42,66 +41,44 @@ def memory_estimate(policy, config, gpu_memory: float) -> dict[str, float]:
     gpu, sharded = gpu_memory > 0, world.WORLD_SIZE > 1 and config.fsdp
     in_bf16 = gpu or config.bf16
     computed = 2 if in_bf16 else 4  # bytes of a number in a forward pass
-    parameters = sum(parameter.numel() for parameter in policy.parameters()) / 1e9
-    sharing_ranks = 1
+    parameters = sum(p.numel() for p in policy.parameters()) / 1e9
+    in_layers = sum(p.numel() for layer in layers_of(policy) for p in layer.parameters()) / 1e9
+    ranks = 1  # that share the weights
     if sharded:
-        sharing_ranks = world.LOCAL_WORLD_SIZE if config.shard_within_nodes else world.WORLD_SIZE
+        ranks = world.LOCAL_WORLD_SIZE if config.shard_within_nodes else world.WORLD_SIZE
 
     # fp32 weights and Adam's two moments; the reference policy is one more copy of the weights
-    kept = (16 if config.beta else 12) * parameters / sharing_ranks
-    gradients = 4 * parameters / sharing_ranks
-    # What computes in bf16 needs copies of an unsharded policy's weights.
-    bf16_copies = 2 * parameters if in_bf16 and not sharded else 0.0
-    gathered = computed * parameters if sharded else 0.0
-
-    # The head's gradient is whole before it is added to the others: 4 bytes of fp32. FSDP does so
-    # with all that is not in a layer, and has gathered it and its gradient.
-    head = 4 * policy.get_output_embeddings().weight.numel() / 1e9
-    if sharded:
-        in_layers = sum(p.numel() for layer in layers_of(policy) for p in layer.parameters()) / 1e9
-        head = (4 + 2 * computed) * (parameters - in_layers)
+    kept = (16 if config.beta else 12) * parameters / ranks
+    gradients = 4 * parameters / ranks
+    # in bf16 for one rank always, and what several gather for a rollout
+    copies = computed * parameters if in_bf16 or sharded else 0.0
+    # Embedding and head are whole in an update: their gradient, and what several ranks gather.
+    head = (4 + 2 * computed * sharded) * (parameters - in_layers)
 
     shape = policy.config.get_text_config()  # a vision tower counts as parameters alone
-    activations = kept_activations(shape, config, in_bf16)
+    hidden, layers = shape.hidden_size, shape.num_hidden_layers
+    # Measured: what a layer of Llama's shape keeps of a token, in bytes.
+    layer = 40 * hidden + (11 if in_bf16 else 16) * shape.intermediate_size
+    of_a_token = 4 * hidden * layers + layer if config.gradient_checkpointing else layer * layers
+    text = config.max_prompt_length + config.max_completion_length  # a microbatch has at least one
+    tiles = 0.5  # of the log-probs
+    activations = max(config.microbatch_tokens, text) * of_a_token / 1e9 + tiles
+
     cache = vllm = 0.0
     if config.uses_vllm(gpu):
         vllm = config.vllm_gpu_memory_utilization * gpu_memory
     else:
-        # keys and values of completions of full length; in one layer at a time they are repeated
-        # for all heads
-        heads = shape.num_attention_heads
-        head_size = getattr(shape, "head_dim", None) or shape.hidden_size // heads
-        key_heads = getattr(shape, "num_key_value_heads", heads)
-        width = (shape.num_hidden_layers * key_heads + heads) * head_size
-        cache = config.rollout_batch_size * config.longest * 2 * computed * width / 1e9
-
-    libraries = 0.0 if gpu else 0.5  # measured: torch and the others, in the main memory
-    always = kept + bf16_copies + libraries
-    vllm_in_updates = min(vllm, VLLM_ASLEEP) if config.vllm_enable_sleep_mode else vllm
+        width = shape.num_key_value_heads * hidden / shape.num_attention_heads  # of a layer's keys
+        tokens = config.rollout_batch_size * config.longest
+        cache = tokens * 2 * computed * width * layers / 1e9
+    update = kept + gradients + head + activations + (0 if sharded else copies)
     return {
         "weights, gradients and Adam": kept + gradients,
-        "bf16 weights": bf16_copies + gathered,
+        "bf16 weights": copies,
         "head": head,
         "activations": activations,
         "cache": cache,
         "vLLM": vllm,
-        "libraries": libraries,
-        "an update": always + gradients + head + activations + vllm_in_updates,
-        "a rollout": always + gathered + cache + vllm,
+        "an update": update + (0 if config.vllm_enable_sleep_mode else vllm),
+        "a rollout": kept + copies + cache + vllm,
     }
-
-
-def kept_activations(shape, config, in_bf16: bool) -> float:
-    """GB that a microbatch keeps for its backward pass, and the tiles of the log-probs."""
-    hidden, layers = shape.hidden_size, shape.num_hidden_layers
-    intermediate = getattr(shape, "intermediate_size", 4 * hidden)
-    # Measured: what a layer of Llama's shape keeps of a token, in bytes.
-    layer = 40 * hidden + (11 if in_bf16 else 16) * intermediate
-    of_a_token = layer * layers
-    if config.gradient_checkpointing:
-        of_a_token = 4 * hidden * layers + layer
-    # A microbatch has at least one whole text, and at most a minibatch.
-    text = config.max_prompt_length + config.max_completion_length
-    texts = config.minibatch_size // world.WORLD_SIZE
-    tokens = min(max(config.microbatch_tokens, text), texts * text)
-    return tokens * of_a_token / 1e9 + 0.5

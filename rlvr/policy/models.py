@@ -1,13 +1,13 @@
 """The policy, the frozen reference policy and the tokenizer."""
 
+import contextlib
 from pathlib import Path
 
 from rlvr import world
 from rlvr.errors import UserError, loading
 from rlvr.policy.images import model_class, prepare_tokenizer, read_image_reader, reads_images
-from rlvr.policy.logprobs import scores
 from rlvr.policy.memory import tell_memory
-from rlvr.policy.reader import Reader, hidden_states
+from rlvr.policy.reader import Reader
 from rlvr.policy.sharding import layers_of, shard
 from rlvr.policy.tiny import tiny_folder
 from rlvr.tasks import EMBEDDED, source_of
@@ -30,23 +30,19 @@ def load_policy(config, device: torch.device):
     )
     with loading(f"--model {config.model}{absent}"):
         shape = read_shape(source, config)
-    check_images(shape, config)
-    if not config.tie_word_embeddings and config.uses_vllm(device.type == "cuda"):
-        raise UserError("--no_tie_word_embeddings is for --engine hf")
-    if config.model != "tiny" and world.RANK == 0:
-        try:
-            tell_memory(shape, config, device)
-        except Exception as error:  # some models have configurations of their own kind
-            print(f"memory: no estimate for this model ({type(error).__name__})")
-    with loading(f"--model {config.model}"):
         # AutoTokenizer gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
+        if reads_images(shape):
+            prepare_tokenizer(tokenizer, source, shape)
+    check_images(shape, config)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # Llama's has none
     if tokenizer.pad_token is None:
         raise UserError(f"--model {config.model}: its tokenizer has no end-of-text token")
-    if reads_images(shape):
-        with loading(f"--model {config.model}"):
-            prepare_tokenizer(tokenizer, source, shape)
+    if not config.tie_word_embeddings and config.uses_vllm(device.type == "cuda"):
+        raise UserError("--no_tie_word_embeddings is for --engine hf")
+    if config.model != "tiny" and world.RANK == 0:
+        with contextlib.suppress(Exception):  # some models have configurations of their own kind
+            tell_memory(shape, config, device)
     return load_weights(source, config, device), tokenizer
 
 
@@ -81,11 +77,11 @@ def load_weights(source, config, device: torch.device, frozen: bool = False):
         )
         if reads_images(shape):
             policy.image_reader = read_image_reader(source, shape)
-    if not config.tie_word_embeddings:
-        untie(policy)
-    check_head(policy, config)
-    if not config.uses_vllm(device.type == "cuda"):
-        check_reader(policy, config)
+    if not config.tie_word_embeddings:  # the head gets a matrix of its own
+        weight = policy.get_input_embeddings().weight.detach().clone()
+        policy.get_output_embeddings().weight = torch.nn.Parameter(weight)
+        policy.config.tie_word_embeddings = False
+    check_model(policy, config, reads=not config.uses_vllm(device.type == "cuda"))
     policy.bf16 = config.bf16 or device.type == "cuda"
     keep_what_can_be_saved(policy)
     if config.gradient_checkpointing:
@@ -97,15 +93,8 @@ def load_weights(source, config, device: torch.device, frozen: bool = False):
     if world.WORLD_SIZE == 1 or not config.fsdp:
         policy = policy.to(device)
     else:
-        shard(policy, (scores, hidden_states), frozen, config.shard_within_nodes)
+        shard(policy, frozen, config.shard_within_nodes)
     return policy
-
-
-def untie(policy) -> None:
-    """Give the output head a matrix of its own, a copy of the embedding."""
-    weight = policy.get_input_embeddings().weight.detach().clone()
-    policy.get_output_embeddings().weight = torch.nn.Parameter(weight)
-    policy.config.tie_word_embeddings = False
 
 
 def without_dropout(shape):
@@ -122,38 +111,31 @@ def without_dropout(shape):
 
 
 @torch.no_grad()
-def check_head(policy, config) -> None:
-    """UserError for a model whose logits are more than its hidden states times the output head.
+def check_model(policy, config, reads: bool) -> None:
+    """UserError for a model whose log-probs would be those of another policy.
 
-    Such are a scale, a cap or a bias. The log-probs of this room leave them out, so that they would
-    be those of another policy than the one that samples.
+    Its logits have to be its hidden states times the output head: a scale, a cap or a bias is left
+    out here. Where the decoding loop `reads`, its memory of the tokens before has to be a cache of
+    keys and values: the loop pads it and drops rows, which linear attention does not allow.
     """
-    ids = torch.arange(8)[None]
-    hidden = policy.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    expected = hidden @ policy.get_output_embeddings().weight.T
-    logits = policy(input_ids=ids, use_cache=False).logits
-    if not is_near(logits, expected):
+    ids = torch.arange(6)[None]
+    logits = policy(input_ids=ids, use_cache=False).logits[:, -1]
+    hidden = policy.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, -1]
+    if not is_near(hidden @ policy.get_output_embeddings().weight.T, logits):
         raise UserError(
             f"--model {config.model}: its logits are not its hidden states times its output head; "
             "a head with a scale, a cap or a bias is not supported"
         )
-
-
-@torch.no_grad()
-def check_reader(policy, config) -> None:
-    """UserError for a model whose memory of the tokens before is no cache of keys and values.
-
-    Such is that of linear attention: the decoding loop can drop none of its rows, and pads it.
-    """
-    ids = torch.arange(6)
-    expected = policy.base_model(input_ids=ids[None], use_cache=False).last_hidden_state[:, -1]
+    if not reads:
+        return
     try:
         reader = Reader(policy, [[0, 1, 2], [0, 1, 2, 3, 4]])
-        reader.select([1, 1])
-        found = reader.read(ids[-1:].expand(2, 1))[:1, -1]
+        reader.select([1])
+        reader.read(ids[:, -1:])
+        found = reader.logits()
     except (AttributeError, RuntimeError, TypeError, ValueError):
-        found = torch.full_like(expected, torch.nan)
-    if not is_near(found, expected):
+        found = torch.full_like(logits, torch.nan)
+    if not is_near(found, logits):
         raise UserError(
             f"--model {config.model}: its layers keep no cache of keys and values, which the "
             "decoding loop needs; --engine vllm can draw its completions"

@@ -1,8 +1,7 @@
 """A policy that reads texts, and keeps what attention needs of the tokens before."""
 
-import functools
-
 from rlvr.policy.images import model_inputs
+from rlvr.policy.sharding import use
 from rlvr.tasks import Sample
 
 import torch
@@ -23,9 +22,9 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a.float() @ b.float()
 
 
-def hidden_states(policy, **inputs) -> torch.Tensor:
-    """The last hidden states [n, S, H]."""
-    return policy.base_model(**inputs).last_hidden_state
+def hidden_states(policy, cache, **inputs) -> torch.Tensor:
+    """The last hidden states [n, S, H] of the inputs, whose keys and values the cache keeps."""
+    return policy.base_model(**inputs, past_key_values=cache, use_cache=True).last_hidden_state
 
 
 class Reader:
@@ -40,9 +39,7 @@ class Reader:
         from transformers import DynamicCache  # takes seconds, and --help need not wait for it
 
         policy.eval()
-        # A sharded policy has this as a method of its own, which may use its weights.
-        default = functools.partial(hidden_states, policy)
-        self.hidden_states = getattr(policy, "hidden_states", default)
+        self.policy = policy
         head = policy.get_output_embeddings().weight  # [V, H]
         # `product` would make this copy at each token
         self.head = head if head.is_cuda or head.dtype != torch.bfloat16 else head.float()
@@ -91,7 +88,5 @@ class Reader:
         return states
 
     def read_inputs(self, inputs: dict) -> torch.Tensor:
-        """The states of the inputs, whose keys and values the cache keeps."""
-        return self.hidden_states(
-            **inputs, attention_mask=self.mask, past_key_values=self.cache, use_cache=True
-        )
+        """The states of the inputs behind what has been read."""
+        return use(self.policy, hidden_states, self.cache, attention_mask=self.mask, **inputs)

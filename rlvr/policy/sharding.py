@@ -1,7 +1,5 @@
 """FSDP2: each rank keeps a share of the weights, of the gradients and of Adam's moments."""
 
-import types
-
 from rlvr import world
 from rlvr.machine import computes_in_bf16
 from rlvr.tasks import reader_of
@@ -22,7 +20,7 @@ def layers_of(policy) -> list[torch.nn.Module]:
     return [m for m in policy.modules() if type(m).__name__ in policy._no_split_modules]
 
 
-def shard(policy, methods, frozen: bool = False, within_nodes: bool = False) -> None:
+def shard(policy, frozen: bool = False, within_nodes: bool = False) -> None:
     """Shard the policy. A layer is gathered when it is used, and gradients are added up.
 
     With within_nodes only the ranks of a node share the weights, and each node has all of them. Its
@@ -31,8 +29,6 @@ def shard(policy, methods, frozen: bool = False, within_nodes: bool = False) -> 
     Build the optimizer before anything is computed: the embedding and the head stay gathered from
     their first forward pass to the backward pass, and an optimizer that is given the gathered ones
     does not train them.
-
-    The functions `methods` become methods of the policy that may use its weights, as `forward` may.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if not within_nodes:
@@ -54,12 +50,18 @@ def shard(policy, methods, frozen: bool = False, within_nodes: bool = False) -> 
         # Sums instead of means over the ranks: token_weights are those of the global minibatch.
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)
-    for method in methods:
-        setattr(policy, method.__name__, types.MethodType(method, policy))
-        register_fsdp_forward_method(policy, method.__name__)
+    policy.use = lambda function, *given, **named: function(policy, *given, **named)
+    register_fsdp_forward_method(policy, "use")
     if reader_of(policy):
         # FSDP wants to begin with the whole policy, and a rollout begins with its vision tower.
         policy._get_fsdp_state()._lazy_init()
+
+
+def use(policy, function, *given, **named):
+    """function(policy, ...), which can use the weights of a sharded policy, as `forward` can."""
+    if is_sharded(policy):
+        return policy.use(function, *given, **named)
+    return function(policy, *given, **named)
 
 
 def unshard(policy, wanted: bool) -> None:

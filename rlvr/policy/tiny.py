@@ -85,10 +85,7 @@ def warmed_up_tiny(config) -> Path:
     if world.RANK == 0:
         with using(f"--cache_dir {config.cache_dir}"):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            is_there = folder.exists()
-        if is_there and not is_whole(folder):
-            print(f"{folder} is damaged; teaching the tiny policy again")
-            is_there = False
+            is_there = is_whole(folder)
         if not is_there:
             save_folder(folder, *warm_up(config))
     gather([])  # the other ranks wait here

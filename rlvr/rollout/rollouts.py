@@ -128,25 +128,21 @@ def context_of(policy) -> float:
 
 def check_context(policy, tokenizer, problems: list[Problem], config) -> None:
     """UserError where a completion of one of the problems can outgrow the context."""
-    room = context_of(policy) - config.max_completion_length
+    wanted = config.max_completion_length
+    room = context_of(policy) - wanted
     # A token is at least a byte, but for those that may open and close a text.
     in_doubt = [problem for problem in problems if len(problem.prompt.encode()) + 2 > room]
-    length = max(prompt_lengths(in_doubt, tokenizer), default=0)
-    if length > room:
-        raise UserError(
-            f"a prompt of {length} tokens and --max_completion_length "
-            f"{config.max_completion_length} are over the policy's context of "
-            f"{context_of(policy)}; a lower --max_prompt_length drops such prompts"
-        )
+    if in_doubt:
+        room_after(policy, tokenizer, in_doubt, wanted)
 
 
-def room_after(policy, tokenizer, problems: list[Problem]) -> float:
-    """How many tokens the context has beside the longest prompt; UserError where it has none."""
+def room_after(policy, tokenizer, problems: list[Problem], wanted: int = 1) -> float:
+    """How many tokens the context has beside the longest prompt; UserError for less than wanted."""
     length = max(prompt_lengths(problems, tokenizer))
     room = context_of(policy) - length
-    if room < 1:
+    if room < wanted:
         raise UserError(
-            f"a prompt of {length} tokens fills the policy's context of {context_of(policy)}; "
-            "a lower --max_prompt_length drops such prompts"
+            f"a prompt of {length} tokens and a completion of {wanted} are over the policy's "
+            f"context of {context_of(policy)}; a lower --max_prompt_length drops such prompts"
         )
     return room

@@ -22,17 +22,6 @@ class Completion:
     logprobs: list[float] = field(default_factory=list)  # one a token; 0 for those of the tool
     replies: list[range] = field(default_factory=list)  # where the tool's tokens stand
 
-    def write(self, ids: list[int], logprobs: list[float]) -> None:
-        """The policy goes on."""
-        self.ids += ids
-        self.logprobs += logprobs
-
-    def hear(self, ids: list[int]) -> None:
-        """The tool replies."""
-        self.replies.append(range(len(self.ids), len(self.ids) + len(ids)))
-        self.ids += ids
-        self.logprobs += [0.0] * len(ids)
-
 
 def generate_in_turns(
     sampler,
@@ -58,18 +47,18 @@ def generate_in_turns(
         if room == 0:
             break
         call_ends = sampler.call_ends if turn < sampler.config.max_turns else []
-        images = [each.images for each in unfinished]
         written = sampler.generate(
             [each.prompt_ids + each.ids for each in unfinished],
             temperature,
             top_p,
             room,
             call_ends,
-            **(dict(images=images) if any(images) else {}),
+            [each.images for each in unfinished],
         )
         for each, ids, logprobs in zip(unfinished, *written, strict=True):
             own_room = max_tokens - len(each.ids)
-            each.write(ids[:own_room], logprobs[:own_room])
+            each.ids += ids[:own_room]
+            each.logprobs += logprobs[:own_room]
         callers = [each for each in unfinished if each.ids and each.ids[-1] in call_ends]
         unfinished = answer_calls(sampler, callers, max_tokens)
     return (
@@ -89,6 +78,8 @@ def answer_calls(sampler, callers: list[Completion], max_tokens: int) -> list[Co
         ids = tokenizer.encode(reply or "", add_special_tokens=False)
         is_over = reply is None and each.ids[-1] in sampler.stops
         if not is_over and len(each.ids) + len(ids) < max_tokens:
-            each.hear(ids)
+            each.replies.append(range(len(each.ids), len(each.ids) + len(ids)))
+            each.ids += ids
+            each.logprobs += [0.0] * len(ids)
             unfinished.append(each)
     return unfinished

@@ -112,7 +112,7 @@ class VllmSampler(GenerateSampler):
         found = self.engine.generate(prompts, settings, use_tqdm=False)
         found = found[first : first + len(prompt_ids)]
         for ids, request in zip(prompt_ids, found, strict=True):
-            if images and request.prompt_token_ids != ids:
+            if any(images) and request.prompt_token_ids != ids:
                 raise UserError("vLLM reads the images as other tokens than the policy does")
         outputs = [request.outputs[0] for request in found]
         completions = [list(output.token_ids) for output in outputs]
