@@ -3,6 +3,7 @@
     python fade.py --output_dir runs/a --save_steps 10 --no_tie_word_embeddings
     python studies/fade_section_15.py weights runs/a [runs/b ...]   # runs of any of the scripts
     python studies/fade_section_15.py head runs/a                   # a run of fade.py
+    python studies/fade_section_15.py reset --layers 1 --every 10 fade --variant asym
 
 `weights` has a row a checkpoint: the L2 norm of the change since the start, the share of its square
 that is the output head's and the mean share of a layer, the shares of all parts, and of the head's
@@ -17,11 +18,17 @@ of the largest singular value in the gradient's square; |cos| of its leading rig
 of the checkpoint before; rho, the mean cosine of two tokens' h once that vector is projected out;
 and R, the norm of the mean of v h^T once the leading right vector of all h is projected out.
 R failed / R correct would be sqrt(correct / failed tokens) if both had the same covariance.
+
+`reset` runs a script whose last layers go back to their start now and then (15.2). The optimizer
+keeps its moments. An evaluation of that step comes before it, so that its effect shows in the next.
 """
 
 import argparse
+import copy
+import importlib
 import json
 import re
+import sys
 from dataclasses import fields, replace
 from itertools import combinations
 from pathlib import Path
@@ -29,9 +36,11 @@ from pathlib import Path
 import project
 
 import rlvr
+import rlvr.training.run
 from rlvr.baselines import rank1_statistics
 from rlvr.errors import UserError, fail
 from rlvr.flags import Config, checkpoints_of, step_of
+from rlvr.policy.sharding import layers_of
 from rlvr.policy.tiny import tiny_folder
 from rlvr.show import read_rows
 from rlvr.tasks import own_tokens
@@ -90,6 +99,11 @@ def read_weights(folder) -> tuple[dict[str, torch.Tensor], str]:
     return weights, next(name for name, weight in policy.named_parameters() if weight is head)
 
 
+def leading_left_vector(matrix: torch.Tensor) -> torch.Tensor:
+    """u [m] of the best approximation s u v^T of a matrix [m, n] with m > n."""
+    return normalize(matrix.double() @ leading_right_vector(matrix), dim=0)
+
+
 def describe(change: dict[str, torch.Tensor], head: str, u: torch.Tensor) -> dict[str, float]:
     """A row's numbers of a change since the start, whose leading vector at the head is u."""
     squares = {"head": 0.0, "rest": 0.0}
@@ -114,8 +128,10 @@ def describe(change: dict[str, torch.Tensor], head: str, u: torch.Tensor) -> dic
 
 def ratio_of_masses(row: dict) -> float | None:
     """rho(p) = m_S p / (m_F q) of a step (FADE 11.3); None where it is not defined or logged."""
-    failures = row.get("m_F", 0) * (1 - row["reward"])
-    return row["m_S"] * row["reward"] / failures if failures else None
+    p = row["reward"]
+    if not row.get("m_F") or p == 1:
+        return None
+    return row["m_S"] * p / (row["m_F"] * (1 - p))
 
 
 def print_weights(runs: list[Path]) -> None:
@@ -128,9 +144,7 @@ def print_weights(runs: list[Path]) -> None:
         for checkpoint in checkpoints:
             found, _ = read_weights(checkpoint)
             change = {name: found[name] - start[name] for name in start}
-            of_head = change[head].double()
-            # u of the best approximation s u v^T
-            vectors.append(normalize(of_head @ leading_right_vector(of_head), dim=0))
+            vectors.append(leading_left_vector(change[head]))
             row = logged[step_of(checkpoint)]
             known = {"step": row["step"], "entropy": row["entropy"], "rho": ratio_of_masses(row)}
             rows.append(known | describe(change, head, vectors[-1]))
@@ -139,11 +153,15 @@ def print_weights(runs: list[Path]) -> None:
         print(f"{run}, whose head is {head}\n")
         print_table(rows)
         lasts[run] = torch.cat([weight.flatten() for weight in change.values()]), vectors[-1]
-    if len(runs) > 1:
-        pairs = []
-        for a, b in combinations(runs, 2):
-            of_all, of_u = (cosine(x, y) for x, y in zip(lasts[a], lasts[b], strict=True))
-            pairs.append({"runs": f"{a.name}, {b.name}", "cos": of_all, "cos of u": abs(of_u)})
+    pairs = [
+        {
+            "runs": f"{a.name}, {b.name}",
+            "cos": cosine(lasts[a][0], lasts[b][0]),
+            "cos of u": abs(cosine(lasts[a][1], lasts[b][1])),
+        }
+        for a, b in combinations(runs, 2)
+    ]
+    if pairs:
         print_table(pairs)
 
 
@@ -180,7 +198,7 @@ def error_products(hidden, head, tokens, token_weights, vectors, temperature=1.0
 def without(hidden: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
     """The hidden states [M, d] less their part along a unit vector [d]."""
     direction = direction.to(hidden.dtype)
-    return hidden - torch.outer(hidden @ direction, direction)
+    return hidden - (hidden @ direction)[:, None] * direction
 
 
 def mean_pairwise_cosine(vectors: torch.Tensor) -> float:
@@ -236,6 +254,40 @@ def print_head(run: Path) -> None:
     print_table(rows)
 
 
+# --------------------------------------------------------------------------------------- reset
+
+
+class ResettingRun(rlvr.training.run.Run):
+    """A run that resets the last `layers` layers of its policy after every `every` steps."""
+
+    def resume(self, training) -> int:
+        """As in Run, once the weights of the start are kept."""
+        self.last = layers_of(training.policy)[-self.layers :]
+        self.start = [copy.deepcopy(layer.state_dict()) for layer in self.last]
+        return super().resume(training)
+
+    def end_step(self, step: int, training) -> bool:
+        """As in Run, once the layers are reset where that is due: a checkpoint has them so."""
+        if step % self.every == 0:
+            for layer, start in zip(self.last, self.start, strict=True):
+                layer.load_state_dict(start)
+            print(f"reset the last {self.layers} layers after step {step}")
+        return super().end_step(step, training)
+
+
+def run_with_resets(script: str, flags: list[str], layers: int, every: int) -> None:
+    """Run a script with its flags, and with resets."""
+    if layers < 1 or every < 1:
+        raise UserError("--layers and --every must be above 0")
+    ResettingRun.layers, ResettingRun.every = layers, every
+    rlvr.training.run.Run = ResettingRun
+    sys.argv = [f"{script}.py", *flags]
+    module = importlib.import_module(script)
+    rlvr.training.launch(module.main, rlvr.flags.parse_flags(module.Config, module.VARIANTS))
+
+
+ANSWERS = {"weights": print_weights, "head": print_head, "reset": run_with_resets}
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -243,8 +295,13 @@ if __name__ == "__main__":
     of_weights.add_argument("runs", nargs="+", type=Path, help="run folders")
     of_head = commands.add_parser("head", help="the geometry of the head's gradient")
     of_head.add_argument("run", type=Path, help="run folder of fade.py")
-    given = parser.parse_args()
+    of_reset = commands.add_parser("reset", help="a run whose last layers are reset")
+    of_reset.add_argument("--layers", type=int, default=1, help="how many; the paper: 4 of 28")
+    of_reset.add_argument("--every", type=int, default=10, help="steps from one to the next")
+    of_reset.add_argument("script", choices=["grpo", "agrae", "asymgrpo", "fade", "cwgrpo"])
+    of_reset.add_argument("flags", nargs=argparse.REMAINDER, help="of the script")
+    given = vars(parser.parse_args())
     try:
-        print_weights(given.runs) if given.command == "weights" else print_head(given.run)
+        ANSWERS[given.pop("command")](**given)
     except UserError as error:
         fail(str(error))
