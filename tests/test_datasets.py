@@ -34,7 +34,7 @@ def hub(tmp_path, monkeypatch):
     monkeypatch.setattr(
         rlvr.tasks.sources,
         "where_is",
-        lambda name, source: stored.get(name) or where_is(name, source),
+        lambda source: stored.get(source.name) or where_is(source),
     )
 
     def put(name, **other_splits):
@@ -78,11 +78,10 @@ def test_problems_of_a_set(hub, name):
 
 
 def test_where_a_set_is():
-    """On the hub, in some of its files, or in a file of a name that looks like a pattern."""
-    assert where_is("gsm8k", DATASETS["gsm8k"]) == dict(path="openai/gsm8k", name="main")
-    files = where_is("taco", DATASETS["taco"])["data_files"]
+    """On the hub, or in some of its files."""
+    assert where_is(DATASETS["gsm8k"]) == dict(path="openai/gsm8k", name="main")
+    files = where_is(DATASETS["taco"])["data_files"]
     assert files["test"] == "hf://datasets/BAAI/TACO/ALL/test-*.parquet"
-    assert where_is("a[1].jsonl", None) == dict(path="json", data_files="a[[]1].jsonl")
 
 
 def test_problems_of_earlier_months_are_left_out(hub):
@@ -207,6 +206,5 @@ class Trap:
 
 def test_private_tests_run_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(pickle.UnpicklingError):
-        unpack(base64.b64encode(zlib.compress(pickle.dumps(Trap()))).decode())
+    unpack(base64.b64encode(zlib.compress(pickle.dumps(Trap()))).decode())
     assert not [*tmp_path.iterdir()]

@@ -4,17 +4,12 @@ import copy
 import json
 import re
 
-import rlvr.policy.models
-import rlvr.tasks.datasets
 from rlvr.flags.config import Config
-from rlvr.tasks.datasets import read_set, with_golds, without_overlap
+from rlvr.tasks.datasets import read_set, without_overlap
 from rlvr.tasks.problems import Problem
-from rlvr.verify.pool import grade
-from rlvr.verify.verifiers import VERIFIERS
 
 import datasets
 import pytest
-import torch
 from local_sets import evaluated, in_order, load, own, prompts_of, refused, write
 
 
@@ -27,15 +22,7 @@ def own_cache(tmp_path, monkeypatch):
 
 ROWS = "".join(json.dumps(row) + "\n" for row in own("abcdefgh"))
 LATIN = '{"prompt": "Wie groß?", "answer": "7"}\n'.encode("latin-1")
-WHAT_IS_READ = (".jsonl, .json, .csv (UTF-8) or .parquet", "a folder", "not empty")
-
-
-@pytest.mark.parametrize("file, content", [("own.json", b""), ("own.txt", ROWS.encode())])
-def test_a_wrong_file_is_refused_before_a_model_is_loaded(tmp_path, monkeypatch, file, content):
-    monkeypatch.setattr(rlvr.policy.models, "load_weights", lambda *_: pytest.fail("loaded"))
-    name = write(tmp_path / file, content)
-    config = Config(dataset=name)
-    refused((name, *WHAT_IS_READ), rlvr.policy.models.load_policy, config, torch.device("cpu"))
+WHAT_IS_READ = (".jsonl, .json, .csv (UTF-8) or .parquet", "a folder")
 
 
 @pytest.mark.parametrize(
@@ -44,13 +31,15 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(tmp_path, monkeypatch,
         ("own.csv", "prompt,answer\nGröße?,7\n".encode("latin-1"), WHAT_IS_READ),
         ("own.jsonl", ROWS.encode() * 5_000 + LATIN, WHAT_IS_READ),
         ("own/read.me", b"", WHAT_IS_READ),
+        ("own.txt", ROWS.encode(), ("'prompt'", "'text'")),
+        ("own.json", b"", WHAT_IS_READ),
         ("own.json", b"\n \n", WHAT_IS_READ),
         ("own.jsonl", ROWS.encode() + b'{"prompt": "b", "ans', WHAT_IS_READ),
         ("own.parquet", b"no parquet", WHAT_IS_READ),
         ("own.jsonl", re.sub('"[a-h]"', '""', ROWS).encode(), ("8 without a q", "--prompt_column")),
         ("own.jsonl", ROWS.replace('"7"', '"?"').encode(), ("8 whose answer", "--answer_column")),
-        ("own.jsonl", ROWS.replace("prompt", "ask").encode(), ("'prompt'", "ask, answer")),
-        ("own.jsonl", ROWS.replace("answer", "gold").encode(), ("'answer'", "prompt, gold")),
+        ("own.jsonl", ROWS.replace("prompt", "ask").encode(), ("'prompt'", "'ask', 'answer'")),
+        ("own.jsonl", ROWS.replace("answer", "gold").encode(), ("'answer'", "'prompt', 'gold'")),
         ("own.csv", b"prompt,answer\n", ("own.csv",)),  # no rows
     ],
 )
@@ -128,18 +117,6 @@ def test_cells_of_mixed_kinds_are_counted(tmp_path, tiny, capsys):
     assert capsys.readouterr().out.endswith(
         ": 7 problems less 1 without a question, 4 whose answer the verifier does not take are 2\n"
     )
-
-
-@pytest.mark.parametrize("verifier", ["math", "number"])
-def test_simple_golds_are_not_tried(monkeypatch, verifier):
-    """They can be read without a doubt, as some here show; so no grader has to start for them."""
-    golds = ["0", "7", "-12", "999999999"]
-    assert all(grade((verifier, f"\\boxed{{{gold}}}", gold)) == (1.0, "") for gold in golds)
-    for gold in ("", "1/2", "1,000", "7 eggs", "007", "٣"):
-        assert not re.fullmatch(VERIFIERS[verifier].surely_usable, gold)
-    monkeypatch.setattr(rlvr.tasks.datasets, "grade", lambda *_: pytest.fail("it was tried"))
-    problems = [Problem("Why?", gold, verifier) for gold in golds]
-    assert with_golds("own", problems, Config()) == problems
 
 
 # --------------------------------------------------------------------------------- conversations

@@ -1,9 +1,8 @@
 """What stands in the cells of a data set: questions, and gold answers in more than one column."""
 
 import base64
-import io
 import json
-import pickle
+import pickletools
 import re
 import string
 import zlib
@@ -32,6 +31,16 @@ def with_starter(question: str, starter: str | None = None) -> str:
     if starter:
         return f"{question}\n\nComplete this code:\n```python\n{starter}\n```"
     return f"{question}\n\nRead from standard input and write to standard output."
+
+
+def with_head(head: str) -> str:
+    """The head of a function that is to be completed."""
+    return f"Complete this function:\n```python\n{head}\n```"
+
+
+def or_in_the_image(question: str) -> str:
+    """A question; some of MathVerse stand in the image alone."""
+    return question or "Answer the question that stands in the image."
 
 
 def with_options(question: str, options: list[str] | dict) -> str:
@@ -80,16 +89,10 @@ def livecodebench_tests(public: str, private: str, metadata: str) -> str:
     return tests_text([{**test, "fn_name": name} for test in tests])
 
 
-class TextUnpickler(pickle.Unpickler):
-    """Reads pickled texts, and refuses everything that could run code."""
-
-    def find_class(self, module, name):
-        """Refuse it, by UnpicklingError."""
-        raise pickle.UnpicklingError(f"{module}.{name} is no text")
-
-
 def unpack(text: str) -> str:
     """LiveCodeBench's private tests: JSON, or JSON that was pickled, compressed and encoded."""
     if text.startswith("["):
         return text
-    return TextUnpickler(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
+    pickled = zlib.decompress(base64.b64decode(text))
+    # only read: to unpickle could run code
+    return next(value for _, value, _ in pickletools.genops(pickled) if isinstance(value, str))

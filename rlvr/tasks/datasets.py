@@ -1,7 +1,6 @@
 """The problems to train on and to evaluate on, and what is dropped on the way."""
 
 import math
-import re
 import unicodedata
 
 from rlvr import world
@@ -66,11 +65,11 @@ def read_set(name: str, config) -> tuple[list[Problem], list[Problem]]:
     if name in EMBEDDED:
         return EMBEDDED[name](config)
     source = source_of(name, config)
-    splits = load_splits(name, source)
-    training, evaluation = [], problems_of(splits.get(source.test), name, source)
+    splits = load_splits(source)
+    training, evaluation = [], problems_of(splits.get(source.test), source)
     is_trained_on = name == config.dataset and config.max_steps > 0
     if is_trained_on or not evaluation:
-        training = problems_of(splits.get(source.train), name, source)
+        training = problems_of(splits.get(source.train), source)
     held_out = config.eval_problems if is_trained_on else 0
     return training, evaluation or training[: held_out or None]
 
@@ -141,8 +140,7 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
 def with_golds(name: str, problems: list[Problem], config) -> list[Problem]:
     """The problems whose gold can be used: the example that its verifier makes of it is a success.
 
-    Each different gold is tried once, but for those that the verifier's entry is sure of. Of
-    alternatives one is enough.
+    Each different gold is tried once. Of alternatives one is enough.
     """
     verifier = problems[0].verifier
     entry = VERIFIERS[verifier]
@@ -153,11 +151,9 @@ def with_golds(name: str, problems: list[Problem], config) -> list[Problem]:
         reward, _ = grade((verifier, entry.example(gold), gold), config.verify_seconds)
         return reward >= config.success_threshold
 
-    golds = {gold for problem in problems for gold in alternatives(problem) if gold}
-    usable = {gold for gold in golds if re.fullmatch(entry.surely_usable, gold)}
-    tried = sorted(golds - usable)
-    results = in_threads(is_usable, tried, f"{name}: reading the different answers")
-    usable |= {gold for gold, good in zip(tried, results, strict=True) if good}
+    golds = sorted({gold for problem in problems for gold in alternatives(problem) if gold})
+    results = in_threads(is_usable, golds, f"{name}: reading the different answers")
+    usable = {gold for gold, good in zip(golds, results, strict=True) if good}
     return [problem for problem in problems if usable & {*alternatives(problem)}]
 
 

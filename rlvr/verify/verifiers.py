@@ -64,13 +64,10 @@ class Verifier:
     chat_only: bool = False  # tell it in a chat template only: the tiny policy reads no English
     gold: Callable[[object], str] = answer_text  # cell of the answer column -> gold; "" if unusable
     example: Callable[[str], str] | None = None  # gold -> a right text, to try golds with
-    surely_usable: str = "(?!)"  # pattern of golds that need no trying; by default it fits none
     no_answer: float = 0.0  # the reward where no answer can be read, or not before the deadline
     isolated: bool = False  # what a policy wrote can run for ever: judge it in another process
     keeps_time: bool = False  # verify takes the seconds of a test and of all, and keeps to them
 
-
-INTEGER = "-?[1-9][0-9]{0,8}|0"
 
 VERIFIERS = {
     "countdown": Verifier(
@@ -85,7 +82,6 @@ VERIFIERS = {
         last_boxed,
         SYSTEM_PROMPTS["boxed"],
         example=boxed,
-        surely_usable=INTEGER,
         isolated=True,
     ),
     "number": Verifier(
@@ -93,7 +89,6 @@ VERIFIERS = {
         find_answer,
         SYSTEM_PROMPTS["boxed"],
         example=boxed,
-        surely_usable=INTEGER,
         isolated=True,
     ),
     "last_number": Verifier(
