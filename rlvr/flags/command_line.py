@@ -64,10 +64,7 @@ def defaults_for(given) -> dict:
 
 def read_saved_flags(given, folder: Path) -> dict:
     """The flags of the run in a folder; UserError where they are not this script's."""
-    try:
-        saved = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {folder}/config.json: {error}") from error
+    saved = json.loads((folder / "config.json").read_text())
     script = Path(sys.argv[0]).name  # a copy of a script has its flags
     names = {field.name for field in fields(given)}
     if saved.get("script") != script or saved.keys() != {"script", *names}:

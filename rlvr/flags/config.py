@@ -188,8 +188,6 @@ class Config:
             )
         if ranks % self.vllm_tensor_parallel_size:
             raise UserError("--vllm_tensor_parallel_size must divide the ranks")
-        if 0 < self.eval_problems < ranks:
-            raise UserError("--eval_problems must be at least one a rank")
         if self.engine == "vllm" and not importlib.util.find_spec("vllm"):
             raise UserError("--engine vllm: vLLM is not installed; the README says how")
         if self.base and self.sft_steps is not None:
