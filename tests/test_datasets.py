@@ -207,6 +207,5 @@ class Trap:
 
 def test_private_tests_run_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(pickle.UnpicklingError):
-        unpack(base64.b64encode(zlib.compress(pickle.dumps(Trap()))).decode())
+    unpack(base64.b64encode(zlib.compress(pickle.dumps(Trap()))).decode())
     assert not [*tmp_path.iterdir()]

@@ -135,7 +135,7 @@ def test_defaults_for_real_models():
 # of torchrun, sbatch, pytest, pip, the studies, and of what a reader adds
 OTHER_FLAGS = """nproc_per_node nnodes node_rank master_addr master_port shutdown_timeout
 rdzv_backend nodes gpus time requeue open signal no dist help quick work hardness length_penalty
-flag no_flag mine optimizer seeds against language_model"""
+flag no_flag layers every mine optimizer seeds against language_model"""
 
 
 def test_flags_that_are_named_exist():

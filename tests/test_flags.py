@@ -161,6 +161,7 @@ def test_a_resumed_run_keeps_its_flags(run, resume):
         "--report_to wandb",
         "--report_to tensorboard",
         "--resume_from_checkpoint missing",
+        "--resume_from_checkpoint missing/checkpoint-1",
         "--resume_from_checkpoint broken",
     ],
 )
@@ -185,21 +186,7 @@ def test_a_damaged_model(bare, tiny, name):
     assert refused(result, "grpo", "--model model")
 
 
-STRANGE = [
-    "",
-    " ",
-    "two words",
-    "-",
-    "-1",
-    "0",
-    "1e3",
-    "1.5",
-    "inf",
-    "nan",
-    "\u00fc\u2028",
-    "1\n2",
-    "%s",
-]
+STRANGE = ["", " ", "-", "-1", "0", "1e3", "1.5", "inf", "nan", "\u00fc\u2028", "1\n2", "%s"]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

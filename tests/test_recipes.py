@@ -1,50 +1,36 @@
 """The commands under "The papers' settings" of docs/real-models.md beside what is printed."""
 
 import ast
-import copy
 
 from rlvr import world
-from rlvr.tasks.problems import Problem
-from rlvr.tasks.prompts import write_prompts
-from rlvr.verify import SYSTEM_PROMPTS
 
 import pytest
 from test_docs import TEXTS, commands_of
 
-# What each command has to say, and None where its paper prints nothing. Minibatches are counted in
-# completions, where the papers count prompts; 0 evaluation problems are all.
-TRAINING = {
-    *("variant", "prompts_per_step", "num_generations", "minibatch_size", "learning_rate"),
-    *("temperature", "max_completion_length", "max_steps", "num_train_epochs"),
-}
-EVALUATION = {
-    *("eval_dataset", "eval_problems", "eval_samples", "eval_temperature", "top_p"),
-    "length_of_an_evaluation",
-}
+# Of each command its script, its ranks, and what its paper prints; _ is a space. Minibatches are
+# counted in completions, where the papers count prompts; 0 evaluation problems are all.
 MATH = "dataset=math num_generations=8 temperature=1.0 eval_problems=0 "
 # A-GRAE 4.1 and C.2; its tables 2, 5 and 6
-AGRAE = "learning_rate=1e-6 max_completion_length=2048 num_train_epochs=20 max_steps=None "
+AGRAE = "learning_rate=1e-6 max_completion_length=2048 num_train_epochs=20 "
 AGRAE_EVALUATION = "eval_temperature=0.6 top_p=0.95 length_of_an_evaluation=4096 "
-# two-stage dynamics 4.1, B.5 and C.2; no number of steps. It evaluates on the test set of MATH for
-# Figures 2 and 4: greedy, and entropy.
+# two-stage dynamics 4.1, B.5 and C.2. It evaluates on the test set of MATH for Figures 2 and 4:
+# greedy, and entropy.
 TWO_STAGE_EVALUATION = """system_prompt=assistant user_suffix=boxed eval_temperature=0.6 top_p=0.95
     length_of_an_evaluation=3072 """
 TWO_STAGE = f"""{MATH} {TWO_STAGE_EVALUATION}
-    variant=two-stage-grpo-n negatives_only=True prompts_per_step=1024 minibatch_size=2048
-    learning_rate=1e-6 max_completion_length=3072 max_prompt_length=1024 beta=1e-3
-    entropy_coef=1e-4 epsilon=0.2 max_steps=None num_train_epochs=None eval_dataset= eval_samples=1
-"""
+    negatives_only=True prompts_per_step=1024 minibatch_size=2048 learning_rate=1e-6
+    max_completion_length=3072 max_prompt_length=1024 beta=1e-3 entropy_coef=1e-4 epsilon=0.2
+    eval_dataset= eval_samples=1"""
 # AsymGRPO 4.2, Appendices G and H; curves at temperature 0, which is the metric `greedy`
 ASYMGRPO_EVALUATION = "eval_temperature=0.4 top_p=1.0 eval_problems=0 "
 ASYMGRPO = f"""{MATH} {ASYMGRPO_EVALUATION}
-    variant=asymgrpo beta_pos=0.9 beta_neg=0.4 aggregation=token learning_rate=2e-6 max_steps=None
-    num_train_epochs=None eval_dataset=math500,aime24,aime25,amc23,olympiadbench eval_steps=10
-    eval_samples=1 """
+    beta_pos=0.9 beta_neg=0.4 aggregation=token learning_rate=2e-6 eval_samples=1 eval_steps=10
+    eval_dataset=math500,aime24,aime25,amc23,olympiadbench"""
 NO_THINKING = 'length_of_an_evaluation=4096 chat_template_kwargs={"enable_thinking":_false} '
 # FADE 3, 10, 11.1, 11.2: two samples for each k of pass@k, up to 100; its tables 3, 4 and 6
 FADE = "eval_problems=0 eval_temperature=1.0 top_p=1.0 "
-RECIPES = [  # script, ranks, and flags; _ is a space
-    f"""agrae 8 {MATH} {AGRAE} {AGRAE_EVALUATION} variant=agrae alpha=1.0 prompts_per_step=1024
+RECIPES = [
+    f"""agrae 8 {MATH} {AGRAE} {AGRAE_EVALUATION} alpha=1.0 prompts_per_step=1024
         minibatch_size=2048 eval_dataset= eval_samples=4""",
     f"agrae 8 {AGRAE_EVALUATION} eval_dataset=math,aime25,amc23 eval_problems=0 eval_samples=256",
     f"grpo 8 {TWO_STAGE}",
@@ -60,78 +46,46 @@ RECIPES = [  # script, ranks, and flags; _ is a space
         eval_samples=10""",
     f"""asymgrpo 4 {ASYMGRPO_EVALUATION} {NO_THINKING} eval_dataset=math500,olympiadbench
         eval_samples=5""",
-    f"""fade 8 {FADE} variant=fade alpha_max=3.0 ema_beta=0.02 target_entropy=None epsilon=0.2
-        aggregation=constant prompts_per_step=None num_generations=None minibatch_size=None
+    f"""fade 8 {FADE} alpha_max=3.0 ema_beta=0.02 epsilon=0.2 aggregation=constant
         learning_rate=1e-7 temperature=1.0 max_completion_length=8192 max_steps=20000
-        num_train_epochs=None eval_dataset=livecodebench-v6 eval_samples=1
-        length_of_an_evaluation=8192""",
+        eval_dataset=livecodebench-v6 eval_samples=1 length_of_an_evaluation=8192""",
     f"""fade 8 {FADE} eval_dataset=livecodebench-v5,livecodebench-v6 eval_samples=256
         length_of_an_evaluation=8192""",
     f"fade 8 {FADE} eval_dataset=aime24,aime25 eval_samples=256 length_of_an_evaluation=14000",
     # CW-GRPO 3.1, Apps. B and C, Table 5; how it evaluates is of its released code
-    """cwgrpo 4 variant=paper dataset=open-rs prompts_per_step=12 num_generations=12
-        minibatch_size=144 learning_rate=1e-6 warmup_ratio=0.1 temperature=0.7
-        max_prompt_length=512 max_completion_length=4096 max_steps=100 num_train_epochs=None
-        format_weight=1.0 format_tags=think system_prompt=think
-        eval_dataset=aime24,math500,amc23,minerva,olympiadbench eval_problems=0 eval_samples=1
-        eval_temperature=0.6 top_p=0.95 length_of_an_evaluation=32768""",
+    """cwgrpo 4 dataset=open-rs prompts_per_step=12 num_generations=12 minibatch_size=144
+        learning_rate=1e-6 warmup_ratio=0.1 temperature=0.7 max_prompt_length=512
+        max_completion_length=4096 max_steps=100 format_weight=1.0 format_tags=think
+        system_prompt=think eval_dataset=aime24,math500,amc23,minerva,olympiadbench
+        eval_problems=0 eval_samples=1 eval_temperature=0.6 top_p=0.95
+        length_of_an_evaluation=32768""",
     f"grpo 8 {TWO_STAGE}",  # Llama
     # images; the minibatch is that of the text runs, since none is printed
-    f"""agrae 8 {AGRAE} {AGRAE_EVALUATION} variant=images dataset=geo3k alpha=0.5 format_share=0.9
+    f"""agrae 8 {AGRAE} {AGRAE_EVALUATION} dataset=geo3k alpha=0.5 format_share=0.9
         system_prompt=monologue prompts_per_step=512 num_generations=5 minibatch_size=1280
         temperature=1.0 eval_dataset=geo3k,mathvision,mathverse eval_problems=0 eval_samples=4""",
 ]
 SECTION = TEXTS["real-models.md"].partition("## The papers' settings\n")[2]
-COMMANDS = [*commands_of("\n".join(SECTION.split("```")[1::2]))]
-
-
-def test_every_command_is_compared():
-    written = [f"{script} {ranks}" for script, _, ranks in COMMANDS]
-    assert written == [" ".join(recipe.split()[:2]) for recipe in RECIPES]
+COMMANDS = commands_of("\n".join(SECTION.split("```")[1::2]))
 
 
 def value_of(word):
-    """A number, a truth value, None or a text."""
+    """A number, a truth value or a text."""
     try:
         return ast.literal_eval(word)
     except (SyntaxError, ValueError):
         return word.replace("_false", " false")
 
 
-@pytest.fixture
-def config_of(parsed, monkeypatch):
-    """config_of(number): the flags of a command, with its variant and all defaults."""
-
-    def parse(number):
-        script, given, ranks = COMMANDS[number]
-        monkeypatch.setattr(world, "WORLD_SIZE", ranks)
-        return parsed(script, *given)
-
-    return parse
-
-
-@pytest.mark.parametrize("number", range(len(RECIPES)))
-def test_a_command_is_what_its_paper_prints(config_of, number):
-    """All that is printed, be it by a flag, a variant or a default; nothing is left out."""
-    config = config_of(number)
-    printed = dict(word.split("=") for word in RECIPES[number].split()[2:])
-    assert printed.keys() >= (TRAINING | EVALUATION if config.max_steps else EVALUATION)
+@pytest.mark.parametrize("command, recipe", [*zip(COMMANDS, RECIPES, strict=True)])
+def test_a_command_is_what_its_paper_prints(parsed, monkeypatch, command, recipe):
+    """Be it by a flag, a variant or a default."""
+    script, given, ranks = command
+    expected_script, expected_ranks, *printed = recipe.split()
+    assert (script, ranks) == (expected_script, int(expected_ranks))
+    monkeypatch.setattr(world, "WORLD_SIZE", ranks)
+    config = parsed(script, *given)
     length = config.eval_max_completion_length or config.max_completion_length
-    for name, word in printed.items():
-        found = length if name == "length_of_an_evaluation" else getattr(config, name)
-        assert value_of(word) in (found, None), name
-
-
-def test_the_prompt_of_two_stage_dynamics_for_a_model_with_another_template(config_of, tiny):
-    """As C.2 prints it, with the question for {input}, but for a line break behind the box."""
-    config = next(config_of(i) for i, row in enumerate(COMMANDS) if "meta-llama" in str(row))
-    tokenizer = copy.deepcopy(tiny[1])
-    tokenizer.chat_template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}"
-    system = SYSTEM_PROMPTS[config.system_prompt]
-    (problem,) = write_prompts([Problem("What?", "5")], system, config, tokenizer)
-    assert problem.prompt == (
-        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
-        "<|im_start|>user\nWhat?\n"
-        "Please reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
+    flags = vars(config) | dict(length_of_an_evaluation=length)
+    for name, word in (part.split("=") for part in printed):
+        assert value_of(word) == flags[name], name

@@ -25,11 +25,10 @@ def find_run(path) -> tuple[Path, Path | None]:
         runs = [run for run in runs if json.loads(run.read_text())["script"] == script.name]
         path = max(runs, key=os.path.getmtime, default=Path("runs/latest/config.json")).parent
     path = Path(path)
-    if CHECKPOINT.fullmatch(path.name):
-        return path.parent, path
-    if not (path / "config.json").exists():
+    folder, checkpoint = (path.parent, path) if CHECKPOINT.fullmatch(path.name) else (path, None)
+    if not (folder / "config.json").exists():
         raise UserError(f"--resume_from_checkpoint {path}: no run there")
-    return path, None
+    return folder, checkpoint
 
 
 def checkpoints_of(folder: Path) -> list[Path]:

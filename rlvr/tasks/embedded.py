@@ -61,20 +61,9 @@ def join_at_random(rng: random.Random, numbers: list[int]) -> tuple[int, str]:
 
 
 def draw_countdown(config) -> tuple[list[Problem], list[Problem]]:
-    """Different problems to train and to evaluate on, in the sizes of --numbers.
-
-    They are fewer than asked for where so many do not exist.
-    """
-    rng = random.Random(0)
-    sizes = itertools.cycle(map(int, config.numbers.split(",")))
-    evaluation = {}
-    for _ in range(20 * config.eval_problems):
-        evaluation[make_countdown(rng, next(sizes), held_out=True)[0]] = None
-    training, drawn = {}, 0
-    while len(training) < TRAINING_PROBLEMS and drawn < 20 * len(training) + TRAINING_PROBLEMS:
-        training[make_countdown(rng, next(sizes))[0]] = None
-        drawn += 1
-    return [*training], [*evaluation][: config.eval_problems]
+    """`draw` in the sizes of --numbers; the problems differ in their text."""
+    sizes = map(int, config.numbers.split(","))
+    return draw(make_countdown, sizes, 4 * TRAINING_PROBLEMS, lambda problem, _: problem, config)
 
 
 EXPRESSIONS = {  # what tells a problem from others; high is the larger one of a and b
@@ -123,17 +112,25 @@ def make_arithmetic(rng: random.Random, level: str, held_out: bool = False) -> t
 
 
 def draw_arithmetic(config) -> tuple[list[Problem], list[Problem]]:
-    """Problems to train and to evaluate on, drawn from the --arithmetic_levels in turn.
+    """`draw` of the --arithmetic_levels; the problems to evaluate on differ in their expression."""
+    levels = config.arithmetic_levels.split(",")
+    return draw(make_arithmetic, levels, 2 * TRAINING_PROBLEMS, lambda _, text: text, config)
 
-    Those to train on differ in their text, those to evaluate on in their expression. So a level of
-    few problems has fewer than the others, and there may be fewer than asked for.
+
+def draw(make, kinds, most_draws: int, key, config) -> tuple[list[Problem], list[Problem]]:
+    """The same problems in each run, to train and to evaluate on, drawn from the kinds in turn.
+
+    make(rng, kind, held_out) gives a problem and a text, and their key tells problems to evaluate
+    on apart. There may be fewer than asked for, and fewer of a kind.
     """
     rng = random.Random(0)
-    levels = itertools.cycle(config.arithmetic_levels.split(","))
+    kinds = itertools.cycle(kinds)
     evaluation, training = {}, {}
     for _ in range(20 * config.eval_problems):
-        problem, expression = make_arithmetic(rng, next(levels), held_out=True)
-        evaluation.setdefault(expression, problem)
-    for _ in range(2 * TRAINING_PROBLEMS):
-        training[make_arithmetic(rng, next(levels))[0]] = None
-    return [*training][:TRAINING_PROBLEMS], [*evaluation.values()][: config.eval_problems]
+        problem, text = make(rng, next(kinds), held_out=True)
+        evaluation.setdefault(key(problem, text), problem)
+    for _ in range(most_draws):
+        training[make(rng, next(kinds))[0]] = None
+        if len(training) == TRAINING_PROBLEMS:
+            break
+    return [*training], [*evaluation.values()][: config.eval_problems]

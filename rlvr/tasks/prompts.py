@@ -1,5 +1,6 @@
 """How a problem becomes the prompt that the policy reads."""
 
+import contextlib
 import json
 import re
 from dataclasses import replace
@@ -96,16 +97,12 @@ def in_lines(messages: list[dict[str, str]], suffix: str) -> str:
 
 def read_template_kwargs(text: str) -> dict:
     """--chat_template_kwargs as a dict; UserError where it is none."""
-    try:
+    with contextlib.suppress(ValueError):
         found = json.loads(text or "{}")
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise UserError(
-            "--chat_template_kwargs takes a JSON object, such as "
-            f"'{{\"enable_thinking\": false}}', got {text}"
-        )
-    return found
+        if isinstance(found, dict):
+            return found
+    example = '{"enable_thinking": false}'
+    raise UserError(f"--chat_template_kwargs takes a JSON object, such as {example}, got {text}")
 
 
 def fill_templates(tokenizer, conversations: list[list[dict]], **options) -> list[str]:
@@ -135,13 +132,12 @@ def end_of_turn(tokenizer) -> list[int]:
 
     The checkpoint of a base model often names another one, which ends a document.
     """
-    answer = "answer"
-    turns = [dict(role="user", content="question"), dict(role="assistant", content=answer)]
+    turns = [dict(role="user", content="question"), dict(role="assistant", content="answer")]
     try:
-        (text,) = fill_templates(tokenizer, [turns]) if tokenizer.chat_template else [""]
-    except Exception:  # jinja's; some templates take no answers
+        (text,) = fill_templates(tokenizer, [turns])
+    except Exception:  # there is no template, or it takes no answers
         return []
-    _, found, rest = text.rpartition(answer)
+    _, found, rest = text.rpartition("answer")
     special = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
     special.discard(tokenizer.unk_token_id)
     ids = tokenizer.encode(rest, add_special_tokens=False) if found else []
