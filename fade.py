@@ -88,7 +88,8 @@ class Config(rlvr.flags.Config):
         if self.alpha_max < 1:
             raise UserError("--alpha_max must be 1 or more")
         try:
-            try_weight(choose_weight(self), self.num_generations)
+            # without arguments an error is one of the weight itself
+            try_weight(choose_weight(self), self.num_generations if self.weight_args else 0)
         except (TypeError, ValueError) as error:
             given = f"--weight {self.weight} --weight_args {self.weight_args!r}"
             raise UserError(f"{given}: {error}") from error

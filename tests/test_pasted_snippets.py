@@ -23,6 +23,7 @@ NOT_PURE = {
     "fade.head_change",
     "fade.learning_rate_factor",
     "fade.make_controller",
+    "policy_weights.try_weight",
     "statistics.fit_pass_at_k",
 }
 BASELINES = ["controls", "policy_weights", "statistics"]

@@ -4,6 +4,7 @@ Rewards are 0 and 1. Each docstring has the gradient masses (m_S, m_F) of succes
 or one mass for both; p is the success rate of the prompt's group, and q = 1 - p.
 """
 
+import inspect
 from functools import partial
 
 import torch
@@ -189,15 +190,25 @@ BASELINES = {
 
 def read_arguments(text: str) -> dict[str, float]:
     """The numbers in a text such as "k=4,alpha=0.5" by name; ValueError for another form."""
-    pairs = [pair.split("=") for pair in text.split(",") if pair]
-    return {name: int(value) if value.isdigit() else float(value) for name, value in pairs}
+    found = {}
+    for pair in filter(None, text.split(",")):
+        if pair.count("=") != 1:
+            raise ValueError(f"{pair!r} is not of the form name=value")
+        name, value = pair.split("=")
+        found[name] = int(value) if value.isdigit() else float(value)
+    return found
 
 
-def try_weight(weight, G: int) -> None:
+def try_weight(weight: partial, G: int) -> None:
     """TypeError where an argument is missing or unknown.
 
     ValueError where the groups of G with 0, 1 ... G successes get no finite advantages, or only 0.
+    With G = 0 they are not tried.
     """
-    advantages = weight(torch.ones(G + 1, G).tril(-1))
-    if advantages.is_complex() or not advantages.isfinite().all() or not advantages.any():
-        raise ValueError("the advantages are no finite numbers, or all are 0")
+    inspect.signature(weight.func).bind("rewards", **weight.keywords)
+    if G:
+        advantages = weight(torch.ones(G + 1, G).tril(-1))
+        if advantages.is_complex() or not advantages.isfinite().all():
+            raise ValueError("some advantages are no finite numbers")
+        if not advantages.any():
+            raise ValueError("all advantages are 0")

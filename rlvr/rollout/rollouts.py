@@ -143,6 +143,7 @@ def room_after(policy, tokenizer, problems: list[Problem], wanted: int = 1) -> f
     if room < wanted:
         raise UserError(
             f"a prompt of {length} tokens and a completion of {wanted} are over the policy's "
-            f"context of {context_of(policy)}; a lower --max_prompt_length drops such prompts"
+            f"context of {context_of(policy)}; lower --max_completion_length, or "
+            "--max_prompt_length, which drops long prompts"
         )
     return room
