@@ -176,8 +176,8 @@ def main(folder, cache, trainings):
     cwgrpo.clip_cov_mask = functools.partial(cwgrpo.clip_cov_mask, low=0.0)
 
     # One process group serves all trainings: to make several in a row is a race.
-    rlvr.training.run.process_group = contextlib.nullcontext
-    rlvr.training.run.end_one_of_several_ranks = lambda: None
+    rlvr.machine.process_group = contextlib.nullcontext
+    rlvr.machine.end_one_of_several_ranks = lambda: None
     if world.WORLD_SIZE > 1:
         dist.init_process_group("gloo")
 

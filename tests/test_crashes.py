@@ -380,7 +380,7 @@ def test_ctrl_c_again_after_two_seconds_ends_at_once(run, monkeypatch):
 
 @pytest.mark.usefixtures("no_evaluation")
 def test_a_signal_to_another_rank_ends_this_one_after_the_same_step(run, monkeypatch):
-    monkeypatch.setattr(rlvr.training.run, "gather", lambda mine: [*mine, 1.0])
+    monkeypatch.setitem(vars(rlvr.machine), "gather", lambda mine: [*mine, 1.0])
     assert run("grpo", max_steps=5, save_steps=100).code == 0
     assert saved_steps("run") == steps("run") == [1]
 

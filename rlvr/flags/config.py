@@ -15,8 +15,6 @@ from rlvr.flags.presets import PROTOCOLS
 from rlvr.tasks import DATASETS, EMBEDDED, TOOLS, USER_SUFFIXES, read_template_kwargs
 from rlvr.verify import SYSTEM_PROMPTS, VERIFIERS
 
-WRITERS = ("none", "tensorboard", "wandb", "trackio")
-
 
 class Only:
     """In a field's type: the flag is read only where another flag has one of these values.
@@ -92,7 +90,7 @@ class Config:
     # groups a step whose tokens report.html shows; 0 for no report
     log_tokens: Trains[MayChange[ZeroOrMore[int]]] = 1
     # beside the .jsonl files; to be installed first
-    report_to: MayChange[Literal[WRITERS]] = "none"
+    report_to: MayChange[Literal["none", "tensorboard", "wandb", "trackio"]] = "none"
 
     # rollout
 

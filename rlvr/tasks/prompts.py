@@ -114,8 +114,6 @@ def fill_templates(tokenizer, conversations: list[list[dict]], **options) -> lis
 
 def prompt_lengths(problems: list[Problem], tokenizer) -> list[int]:
     """The tokens of each prompt; they are encoded all at once, which is faster."""
-    if not problems:
-        return []
     texts = [problem.prompt for problem in problems]
     encoded = tokenizer(texts, add_special_tokens=not tokenizer.chat_template)["input_ids"]
     return [*map(len, encoded)]

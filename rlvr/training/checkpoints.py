@@ -15,15 +15,9 @@ from rlvr.policy import model_class, save_folder
 
 import torch
 import transformers
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
+from torch.distributed.checkpoint import state_dict as sharded
 
-WHOLE_ON_RANK_0 = StateDictOptions(full_state_dict=True, cpu_offload=True)
+WHOLE_ON_RANK_0 = sharded.StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 @dataclass
@@ -52,10 +46,10 @@ def sum_of(problems) -> int:
 def save(folder: Path, training: TrainingState, step: int, skipped: tuple[int, int]) -> None:
     """Write the checkpoint of a step. All ranks call it, and rank 0 writes."""
     policy, optimizer = training.policy, training.optimizer
-    weights = get_model_state_dict(policy, options=WHOLE_ON_RANK_0)
+    weights = sharded.get_model_state_dict(policy, options=WHOLE_ON_RANK_0)
     moments = {}
     if optimizer.state:
-        moments = get_optimizer_state_dict(policy, optimizer, options=WHOLE_ON_RANK_0)
+        moments = sharded.get_optimizer_state_dict(policy, optimizer, options=WHOLE_ON_RANK_0)
     gpu = torch.cuda.get_rng_state() if policy.device.type == "cuda" else None
     random_states = gather([(torch.get_rng_state(), gpu)])
     if world.RANK > 0:
@@ -91,9 +85,10 @@ def restore(checkpoint: Path, training: TrainingState, config) -> tuple[int, tup
     weights = model_class(policy.config).from_pretrained(
         checkpoint, dtype=torch.float32, trust_remote_code=config.trust_remote_code
     )
-    set_model_state_dict(policy, weights.state_dict(), options=WHOLE_ON_RANK_0)
-    if saved["optimizer"]:
-        set_optimizer_state_dict(policy, optimizer, saved["optimizer"], options=WHOLE_ON_RANK_0)
+    sharded.set_model_state_dict(policy, weights.state_dict(), options=WHOLE_ON_RANK_0)
+    moments = saved["optimizer"]
+    if moments:
+        sharded.set_optimizer_state_dict(policy, optimizer, moments, options=WHOLE_ON_RANK_0)
     training.scheduler.load_state_dict(saved["scheduler"])
     for group, rate in zip(optimizer.param_groups, training.scheduler.get_last_lr(), strict=True):
         group["lr"] = rate  # also where there are no moments

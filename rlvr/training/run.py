@@ -14,22 +14,10 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import rlvr.machine
 from rlvr import status, world
 from rlvr.errors import UserError, fail, using
 from rlvr.flags import checkpoints_of, find_run, newest_whole, step_of
-from rlvr.machine import (
-    AT_EXIT,
-    choose_device,
-    end,
-    end_one_of_several_ranks,
-    from_rank_0,
-    gather,
-    handle_signals,
-    leave,
-    own,
-    process_group,
-    remove,
-)
 from rlvr.policy import add_up_gradients, whole
 from rlvr.rollout import check_context
 from rlvr.show import (
@@ -52,7 +40,7 @@ KEPT = (".json", ".jsonl", ".png")  # files of a run or a model that no other ru
 
 def launch(main, config) -> None:
     """Run main(config). What the user can mend becomes one line; a bug keeps its traceback."""
-    handle_signals(leave)
+    rlvr.machine.handle_signals(rlvr.machine.leave)
     try:
         main(config)
     except UserError as error:
@@ -65,8 +53,8 @@ def launch(main, config) -> None:
         )
     finally:
         status.clear_line()
-        end()
-    end_one_of_several_ranks()
+        rlvr.machine.end()
+    rlvr.machine.end_one_of_several_ranks()
 
 
 class Run:
@@ -74,8 +62,8 @@ class Run:
 
     def __init__(self, config):
         """Connect the ranks, seed them, and choose the run folder; UserError where it is taken."""
-        self.device = choose_device()
-        AT_EXIT.enter_context(process_group(config.ddp_timeout))
+        self.device = rlvr.machine.choose_device()
+        rlvr.machine.AT_EXIT.enter_context(rlvr.machine.process_group(config.ddp_timeout))
         torch.manual_seed(config.seed + world.RANK)
         self.config = config
         if config.num_threads is not None:
@@ -88,7 +76,7 @@ class Run:
         self.unsaved = False  # whether there has been an update since the last checkpoint
         self.console = Console()
         self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
-        self.folder, self.checkpoint = from_rank_0(self.choose_folder)
+        self.folder, self.checkpoint = rlvr.machine.from_rank_0(self.choose_folder)
         status.say("loading the policy and the problems")
         self.writer = make_writer(config, self.folder) if world.RANK == 0 else None
 
@@ -97,7 +85,7 @@ class Run:
         given = self.config.resume_from_checkpoint
         if given:
             folder, checkpoint = find_run(given)
-            AT_EXIT.callback(os.close, own(folder))
+            rlvr.machine.AT_EXIT.callback(os.close, rlvr.machine.own(folder))
             return folder, newest_whole(folder, checkpoint)
         name = f"runs/{Path(sys.argv[0]).stem}-{self.config.variant}-{self.started}"
         folder = Path(self.config.output_dir or name)
@@ -110,7 +98,7 @@ class Run:
                 f"--output_dir {folder} holds a run or a model; choose another, or "
                 f"--resume_from_checkpoint {folder}"
             )
-        AT_EXIT.callback(os.close, own(folder))
+        rlvr.machine.AT_EXIT.callback(os.close, rlvr.machine.own(folder))
         return folder, None
 
     def resume(self, training: checkpoints.TrainingState) -> int:
@@ -122,7 +110,7 @@ class Run:
         self.tokenizer = training.tokenizer
         problems = training.stream.problems
         check_context(training.policy, training.tokenizer, problems, self.config)
-        handle_signals(self.on_signal)
+        rlvr.machine.handle_signals(self.on_signal)
         step = 0
         if self.checkpoint:
             step, (self.skipped, self.skipped_in_a_row) = checkpoints.restore(
@@ -164,7 +152,7 @@ class Run:
         """
         is_again = number == signal.SIGINT and 0 < self.stopped < time.monotonic() - 2
         if is_again or (not self.unsaved and world.WORLD_SIZE == 1):
-            leave(number, frame)
+            rlvr.machine.leave(number, frame)
         if not self.stopped:
             self.stopped = time.monotonic()
             status.tell("stopping after this step; Ctrl-C to quit at once")
@@ -240,7 +228,7 @@ class Run:
     def end_step(self, step: int, training: checkpoints.TrainingState) -> bool:
         """Save a checkpoint when that is due; True when the run has been asked to stop here."""
         # a signal from here on counts at the next step, on all ranks
-        stopped = any(gather([self.stopped]))
+        stopped = any(rlvr.machine.gather([self.stopped]))
         every = self.config.save_steps or math.ceil(self.config.max_steps / 3)
         if stopped or self.is_due(step, every):
             folder = self.folder / f"checkpoint-{step}"
@@ -250,7 +238,7 @@ class Run:
             limit = self.config.save_total_limit
             if world.RANK == 0 and limit:
                 for old in checkpoints_of(self.folder)[limit:]:
-                    remove(old)
+                    rlvr.machine.remove(old)
         return stopped
 
     def finish(self) -> None:
@@ -264,4 +252,4 @@ class Run:
             status.tell("", f"all in {self.folder}: {' '.join(files)}")
             if self.stopped:
                 status.tell(f"to go on: --resume_from_checkpoint {self.folder}")
-        gather([])  # a rank that ended earlier could abort the others
+        rlvr.machine.gather([])  # a rank that ended earlier could abort the others

@@ -1,6 +1,5 @@
 """`grade` judges a completion, by one of the graders that wait for questions."""
 
-import contextlib
 import json
 import os
 import queue
@@ -59,13 +58,14 @@ def ask_a_grader(*question) -> list:
 
 def idle_grader() -> subprocess.Popen:
     """A grader that waits for a question; those that died while they were idle are passed over."""
-    while not IDLE_GRADERS.empty():
-        with contextlib.suppress(queue.Empty):  # another thread was faster
+    while True:
+        try:
             process = IDLE_GRADERS.get_nowait()
-            if process.poll() is None:
-                return process
-            process.communicate()
-    return start_grader()
+        except queue.Empty:
+            return start_grader()
+        if process.poll() is None:
+            return process
+        process.communicate()
 
 
 def start_grader() -> subprocess.Popen:

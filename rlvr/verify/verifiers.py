@@ -71,6 +71,7 @@ class Verifier:
 
 
 INTEGER = "-?[1-9][0-9]{0,8}|0"
+IN_A_BOX = dict(system_prompt=SYSTEM_PROMPTS["boxed"], example=boxed, isolated=True)
 
 VERIFIERS = {
     "countdown": Verifier(
@@ -80,28 +81,12 @@ VERIFIERS = {
         chat_only=True,
         gold=countdown_text,
     ),
-    "math": Verifier(
-        verify_math,
-        last_boxed,
-        SYSTEM_PROMPTS["boxed"],
-        example=boxed,
-        surely_usable=INTEGER,
-        isolated=True,
-    ),
-    "number": Verifier(
-        verify_number,
-        find_answer,
-        SYSTEM_PROMPTS["boxed"],
-        example=boxed,
-        surely_usable=INTEGER,
-        isolated=True,
-    ),
+    "math": Verifier(verify_math, last_boxed, **IN_A_BOX, surely_usable=INTEGER),
+    "number": Verifier(verify_number, find_answer, **IN_A_BOX, surely_usable=INTEGER),
     "last_number": Verifier(
         verify_last_number, last_number, SYSTEM_PROMPTS["number"], example=str, isolated=True
     ),
-    "choice": Verifier(
-        verify_choice, find_answer, SYSTEM_PROMPTS["boxed"], example=boxed, isolated=True
-    ),
+    "choice": Verifier(verify_choice, find_answer, **IN_A_BOX),
     "code": Verifier(
         verify_code,
         system_prompt=SYSTEM_PROMPTS["code"],

@@ -27,24 +27,22 @@ def find_boxes(text: str) -> list[tuple[int, int, str]]:
     A box in a box is a part of the outer one: \boxed{x = \boxed{3}} holds x = {3}.
     """
     opened = []  # the token of each open brace
-    found = []  # the first and the last token of each box
+    boxes = []
     for token in TOKEN.finditer(text):
         if token[2]:
-            found.append((token, token))
+            boxes.append((token.start(), token.end(), token[2]))
         elif token[1] or token[0] == "{":
             opened.append(token)
         elif token[0] == "}" and opened:
             first = opened.pop()
             if first[1]:
-                while found and found[-1][0].start() > first.start():
-                    found.pop()
-                found.append((first, token))
-    boxes = []
-    for first, last in found:
-        inside = first[2] or text[first.end() : last.start()]
-        content = TOKEN.sub(lambda inner: inner[0].removeprefix(inner[1] or ""), inside).strip()
-        boxes.append((first.start(), last.end(), content))
-    return boxes
+                while boxes and boxes[-1][0] > first.start():
+                    boxes.pop()
+                boxes.append((first.start(), token.end(), text[first.end() : token.start()]))
+    return [
+        (start, end, TOKEN.sub(lambda box: box[0].removeprefix(box[1] or ""), inside).strip())
+        for start, end, inside in boxes
+    ]
 
 
 def last_boxed(text: str) -> str:

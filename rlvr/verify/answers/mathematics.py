@@ -15,13 +15,14 @@ math-verify is the judge. This room settles what it is given:
 
 import re
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from rlvr.verify.answers.boxes import boxed, last_boxed, last_boxes, read_choice
 from rlvr.verify.answers.latex import TEXT, plain, split
-from rlvr.verify.answers.numbers import is_too_large, scale_of
+from rlvr.verify.answers.numbers import digits, scale_of
 
 LONGEST = 2000  # characters of an answer
+LARGEST = 10**6  # binary digits of a number that is worked out; 2^1000000 has as many
 MOST_DIFFERENCE = 1e-3  # of two small numbers that count as equal, as a share of the right one
 ZERO = 1e-100  # sympy computes 2 - 2 to so many digits that some 1e-123 is left of it
 AND = rf"{TEXT}\s*(?:,|,?\s*(?:and|or)\s*,?)\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
@@ -87,7 +88,7 @@ def verify_math(text: str, gold: str) -> float | None:
         return 0.0  # math-verify drops the base of 52_8
     if any(one == other for one in right for other in given):
         return 1.0  # without working them out
-    if any(map(is_too_large, right + given)):
+    if any(digits(value) > LARGEST for value in right + given):
         return 0.0
     is_equal = math_verify.verify(right, given, timeout_seconds=None)
     return float(is_equal and not is_equal_by_rounding(right, given))
@@ -217,20 +218,16 @@ def agree(side: str, other: str) -> bool:
 
 
 def parse(text: str) -> list:
-    """The values that math-verify reads in LaTeX; [] for what it does not read."""
+    """The values that math-verify reads in LaTeX; [] for what it does not read.
+
+    It reads LaTeX alone, without its units, which take the t of 2t for one.
+    """
     import math_verify
 
     outside_of_text = re.sub(rf"{TEXT}[^{{}}]*\}}|\\[A-Za-z]+", "", text)
     if PROSE.search(outside_of_text) or TWO_NUMBERS.search(text):
         return []
-    found = math_verify.parse(boxed(text), [as_latex()], parsing_timeout=None)
+    latex = math_verify.LatexExtractionConfig(boxed_match_priority=0)
+    latex = replace(latex, normalization_config=replace(latex.normalization_config, units=False))
+    found = math_verify.parse(boxed(text), [latex], parsing_timeout=None)
     return [value for value in found if not isinstance(value, str)]
-
-
-@cache
-def as_latex():
-    """math-verify's reading of LaTeX alone, without its units, which take the t of 2t for one."""
-    from math_verify import LatexExtractionConfig
-
-    config = LatexExtractionConfig(boxed_match_priority=0)
-    return replace(config, normalization_config=replace(config.normalization_config, units=False))

@@ -13,7 +13,6 @@ from rlvr.verify.answers.boxes import find_answer
 from rlvr.verify.answers.expressions import CANNOT_BE_READ, value_of
 
 LONGEST = 300  # characters of an answer
-LARGEST = 10**6  # binary digits of a number that is worked out; 2^1000000 has as many
 # Words behind a number that multiply it, as in 3 million.
 MULTIPLES = dict(dozen=12, hundred=10**2, thousand=10**3)
 MULTIPLES |= dict(million=10**6, mn=10**6, billion=10**9, bn=10**9, trillion=10**12)
@@ -125,13 +124,8 @@ def calculate(text: str) -> Fraction | None:
         return None
 
 
-def is_too_large(expression) -> bool:
-    """Whether to work out a sympy expression may take a number of more than LARGEST digits."""
-    return digits(expression) > LARGEST
-
-
 def digits(expression) -> float:
-    """About how many binary digits the largest number has in working it out, or more."""
+    """About the binary digits of the largest number in working out a sympy expression, or more."""
     import sympy
 
     if isinstance(expression, sympy.Rational):

@@ -14,8 +14,6 @@ from collections import Counter
 from rlvr.verify.programs.solution import Pipe, confine
 from rlvr.verify.programs.values import decode, encode
 
-FIND = ["object", 0]  # the program's side looks names up by it
-
 
 def main() -> None:
     """Run a text of tests, and say "passed" or "failed"."""
@@ -52,7 +50,8 @@ def names_of_program(tests: str, program: "Program") -> dict:
     modules = [
         name for name in owners if name in sys.stdlib_module_names and owners[name] == used[name]
     ]
-    found = program.ask(FIND, [name for name in used if name not in modules])
+    find = ["object", 0]  # the program's side looks names up by it
+    found = program.ask(find, [name for name in used if name not in modules])
     own = {name: value for name, value in found.items() if name in used}
     own = {name: value for name, value in own.items() if not hasattr(builtins, name)} or own
     program.was_asked = any(not isinstance(value, Remote) for value in own.values())
@@ -63,7 +62,6 @@ class Program:
     """The program behind the pipe."""
 
     def __init__(self, pipe: Pipe):
-        """Nothing is asked yet."""
         self.pipe = pipe
         self.asked = 0  # the number of the last question
         self.was_asked = False  # whether the tests have had anything of the program
@@ -87,10 +85,10 @@ class Program:
         if reply[0] != number:
             raise ValueError("an answer to another question")
         if reply[1] == "raised":
-            raise exception_of(reply[2], [self.value_of(each) for each in reply[3]])
+            raise exception_of(reply[2], [decode(each, self.remote) for each in reply[3]])
         for position, value in reply[3]:
-            replace(arguments[position], self.value_of(value))
-        return self.value_of(reply[2])
+            replace(arguments[position], decode(value, self.remote))
+        return decode(reply[2], self.remote)
 
     def refer(self, value) -> list:
         """What stands in a question for a value that is not plain."""
@@ -100,10 +98,6 @@ class Program:
         if module in sys.stdlib_module_names and module != "__main__" and name:
             return ["global", module, name]
         raise TypeError(f"a {type(value).__name__} cannot be given to the program")
-
-    def value_of(self, data):
-        """The value in an answer, or what stands for an object of the program."""
-        return decode(data, self.remote)
 
     def remote(self, kind: str, number: int) -> "Remote":
         """What stands for an object of the program; the same one for the same object."""

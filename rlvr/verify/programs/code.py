@@ -23,11 +23,9 @@ BLOCK = re.compile(
 )
 PYTHON = re.compile(r"\{?[. ]*(python|py|ipython|pypy)[\d.]*\b", re.IGNORECASE)
 DEFINED = re.compile(r"^(?:(?:async +)?def +|class +|(?=\w+ *=))(\w+)", re.MULTILINE)
+BAD_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 # what odd cells of a data set raise, those that are nested too deep among them
-BAD_TESTS = (
-    *(ValueError, TypeError, LookupError, AttributeError),
-    *(SyntaxError, RecursionError, MemoryError),
-)
+BAD_TESTS = (*BAD_ANSWER, SyntaxError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -89,35 +87,24 @@ def one_text(part) -> str:
     return text
 
 
-def has_tests(gold: str) -> bool:
-    """Whether there are tests that can be run.
-
-    Assertions that only define something are none, and those of unittest may fail in silence.
-    """
-    try:
-        tests = read_tests(gold)
-        if "unittest" in tests.assertions:
-            return False
-        definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-        body = ast.parse(tests.assertions).body
-        return bool(tests.pairs) or any(not isinstance(node, definitions) for node in body)
-    except BAD_TESTS:
-        return False
-
-
 def tests_text(value) -> str:
     """Unit tests in a column, as the JSON that read_tests takes; "" if there is none to run.
 
-    What is no JSON is assertions.
+    What is no JSON is assertions. Those that only define something test nothing, and those of
+    unittest may fail in silence.
     """
     if isinstance(value, str):
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(value)
     try:
         gold = json.dumps(value)
+        tests = read_tests(gold)
+        body = ast.parse(tests.assertions).body
     except BAD_TESTS:
         return ""
-    return gold if has_tests(gold) else ""
+    definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+    asserts = any(not isinstance(node, definitions) for node in body)
+    return gold if tests.pairs or (asserts and "unittest" not in tests.assertions) else ""
 
 
 def find_program(text: str, wanted: set[str]) -> str | None:
@@ -159,8 +146,8 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
         end = time.monotonic() + all_seconds
         try:
             return float(judge(sandbox, tests, seconds, end))
-        except (EOFError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            return 0.0  # the program has ended early, or an answer is none of its runner
+        except (*BAD_ANSWER, EOFError):  # an answer is none of its runner, or the program has ended
+            return 0.0
 
 
 def wanted_names(tests: UnitTests) -> set[str]:

@@ -149,15 +149,12 @@ def command(way: str, module: str) -> list[str]:
     seen += ["/usr/share/zoneinfo", f"{PROJECT}/rlvr"]
     # packages may hold data sets
     hidden = [f"{stdlib}/site-packages", f"{stdlib}/dist-packages", "/usr/lib/python3"]
-    arguments = ["--die-with-parent"]
+    unshared = "--unshare-all"
     if os.getuid() == 0:  # and becomes another user inside, which a user namespace would not know
-        arguments += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
-        arguments += ["--unshare-cgroup-try", "--cap-drop", "ALL"]
-        arguments += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    else:
-        arguments += ["--unshare-all"]
-    arguments += ["--proc", "/proc", "--dev", "/dev"]
-    arguments += ["--perms", "1777", "--size", str(2**26), "--tmpfs", "/tmp"]
+        unshared = "--unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try "
+        unshared += "--cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID"
+    arguments = f"--die-with-parent {unshared} --proc /proc --dev /dev".split()
+    arguments += f"--perms 1777 --size {2**26} --tmpfs /tmp".split()
     parents = {str(parent) for path in seen for parent in Path(path).parents}
     for folder in sorted(parents - {"/"}):  # as root, bubblewrap would open them to root alone
         arguments += ["--perms", "0755", "--dir", folder]
