@@ -6,8 +6,6 @@ tests/test_vllm_sampler.py does it with vLLM itself, where that is installed.
 import importlib.util
 import sys
 
-import rlvr
-import rlvr.flags.command_line
 import rlvr.machine.ranks
 import rlvr.policy.models
 from rlvr import world
