@@ -12,7 +12,7 @@ def divided(text):
 
 
 # What a program could do beyond its own process. {mark} is a file that it would make. Bombs are
-# small, so that a limit that fails does not harm the machine. The first six are one of each kind.
+# small, so that a limit that fails does not harm the machine.
 REFUSED = one_a_line(r"""
 import os; [os.fork() for _ in range(3)]
 import subprocess; subprocess.run(['touch', '{mark}'])
@@ -152,7 +152,7 @@ print('passed'); raise SystemExit(0)
 """)
 STOPPED.append("x = " + "(" * 10_000)
 
-# These go on until their deadline, or for about a second. The first is for every run of the tests.
+# These go on until their deadline, or for about a second.
 ENDLESS = divided(r"""
 while True:
     try:

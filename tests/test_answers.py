@@ -15,20 +15,6 @@ import pytest
 import sympy
 from answers import CHOICE, COUNTDOWN, MATH, NUMBER, answers
 
-ANSWERS = [
-    *((verify_math, *row) for row in answers(MATH)),
-    *((verify_number, *row) for row in answers(NUMBER)),
-    *((verify_choice, *row) for row in answers(CHOICE)),
-]
-
-
-@pytest.mark.parametrize("verify, answer, gold, reward", ANSWERS)
-def test_answers(verify, answer, gold, reward):
-    assert verify(boxed(answer), gold) == reward
-
-
-# ------------------------------------------------------------------------------------ whole texts
-
 MATH_TEXTS = [
     ("\\boxed{\\begin{aligned}\nx &= 1 \\\\\ny &= 2\n\\end{aligned}}", "x=1, y=2", 1.0),
     ("\\boxed{\\begin{pmatrix}\n1\\\\\n2\n\\end{pmatrix}}", r"\begin{bmatrix}1\\2\end{bmatrix}", 1),
@@ -104,6 +90,9 @@ TEXTS = [
     *((verify_number, *row) for row in NUMBER_TEXTS),
     *((verify_choice, *row) for row in CHOICE_TEXTS),
     *((verify_countdown, text, "3 9 5 : 48 ", reward) for text, reward in COUNTDOWN_TEXTS),
+    *((verify_math, boxed(text), *row) for text, *row in answers(MATH)),
+    *((verify_number, boxed(text), *row) for text, *row in answers(NUMBER)),
+    *((verify_choice, boxed(text), *row) for text, *row in answers(CHOICE)),
     *((verify_countdown, f"<answer>{text}</answer>", *row) for text, *row in answers(COUNTDOWN)),
 ]
 
@@ -111,7 +100,7 @@ TEXTS = [
 @pytest.mark.parametrize(
     "verify, text, gold, reward", TEXTS, ids=lambda part: getattr(part, "__name__", str(part)[-50:])
 )
-def test_where_an_answer_stands(verify, text, gold, reward):
+def test_verdicts(verify, text, gold, reward):
     assert verify(text, gold) == reward
 
 
@@ -130,8 +119,6 @@ def test_where_an_answer_stands(verify, text, gold, reward):
 def test_the_last_number(text, expected):
     assert last_number(text) == expected
 
-
-# -------------------------------------------------------------------------- what changes no verdict
 
 WRAPS = [
     *("${}$", r"\({}\)", r"\[{}\]", "\n{}\n", "{{{}}}", "**{}**", "{}."),
@@ -156,8 +143,6 @@ def test_wraps_do_not_change_a_verdict(verify, wraps, answer, gold):
         wrapped = boxed(wrap.format(answer))
         assert verify(wrapped, gold) == 1, wrapped
 
-
-# ------------------------------------------------------------ what no computer can work out in time
 
 NEVER_WORKED_OUT = [
     *("9^{9^{9^{9}}}", "(10^{9})!", r"\binom{10^{9}}{10^{8}}", r"\frac{1}{9^{9^{9}}}"),

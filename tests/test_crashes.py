@@ -102,8 +102,6 @@ def straight(run, tmp_path_factory):
     return kept
 
 
-# ------------------------------------------------------------------------------------- exactness
-
 KEEPING_STATE = {
     "fade": dict(ema_beta=0.9, equalize_learning_rate=True),
     "grpo": dict(variant="dapo"),
@@ -138,9 +136,6 @@ def test_a_resumed_run_ends_as_one_that_went_on(run, resume, script):
     assert len({row["learning_rate"] for row in rows("run")}) > 2
     assert_same_end("run", "straight")
     assert printed_steps(resume(script, "run")) == []  # there is nothing left to do
-
-
-# ---------------------------------------------------------------- what a kill leaves, at any point
 
 
 @contextlib.contextmanager
@@ -215,7 +210,6 @@ DAMAGES = {
     "flipped": lambda folder: flip(folder / "model.safetensors"),
     "without a file": lambda folder: (folder / "config.json").unlink(),
     "no checksums": lambda folder: (folder / "checksums.json").write_text(""),
-    "empty": lambda folder: [path.unlink() for path in folder.iterdir()],
 }
 
 
@@ -225,7 +219,7 @@ DAMAGES = {
         ({2: "flipped", 3: "cut"}, "run", 1),
         ({3: "without a file"}, "run/checkpoint-2", 2),
         ({3: "flipped"}, "run/checkpoint-3", None),
-        ({1: "no checksums", 2: "without a file", 3: "empty"}, "run", None),
+        ({1: "no checksums", 2: "without a file", 3: "cut"}, "run", None),
     ],
     ids=str,
 )
@@ -248,13 +242,8 @@ def test_a_damaged_checkpoint(resume, straight, damages, given, goes_on_from):
     assert re.findall(r"checkpoint-(\d) is damaged", result.out) == [str(step) for step in tried]
     assert_same_end("run", straight)
     (aside,) = Path("run").glob("before-*")
-    assert {each.name for each in aside.glob("checkpoint-*")} >= {
-        f"checkpoint-{n}" for n in damages
-    }
+    assert all((aside / f"checkpoint-{step}").exists() for step in damages)
     assert rows(aside) == rows(straight)
-
-
-# -------------------------------------------------------------------------------------- full disks
 
 
 @pytest.mark.parametrize(
@@ -288,9 +277,6 @@ def test_a_full_disk(run, resume, monkeypatch, straight, name, limit, file):
     assert_same_end("run", straight)
 
 
-# ------------------------------------------------------------------------------- a second process
-
-
 def test_a_second_process_is_refused_and_touches_nothing(resume, straight):
     """Until the first one ends. A lock is of an opened folder, so that one process can show it."""
     shutil.copytree(straight, "run")
@@ -307,12 +293,7 @@ def test_a_second_process_is_refused_and_touches_nothing(resume, straight):
 
 def signalling(patch, owner, name, *numbers):
     """Before each call of the function owner.name, this process gets these signals."""
-
-    def signal_this_process(*_, **__):
-        for number in numbers:
-            signal.raise_signal(number)
-
-    before_calls(patch, owner, name, signal_this_process)
+    before_calls(patch, owner, name, lambda *_, **__: [signal.raise_signal(n) for n in numbers])
 
 
 TERM, INT, USR1, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP

@@ -33,9 +33,6 @@ from samples import PROMPTS
 import common
 import cwgrpo
 
-# -------------------------------------------------------------------------- the calculator, by hand
-
-
 REPLIES = {
     "<think>7*8=": "56",
     "<think>7*8=56 56+1=": "57",
@@ -208,9 +205,6 @@ def test_find_call_ends(tiny, monkeypatch):
     monkeypatch.setitem(TOOLS, "mine", Tool(str, "</tool>"))
     with pytest.raises(UserError, match="--tool mine: a call ends with '</tool>', and no token"):
         find_call_ends(tokenizer, "mine")
-
-
-# -------------------------------------------------------------------------- the policy's own tokens
 
 
 @pytest.fixture(scope="module")
