@@ -111,10 +111,7 @@ def save_vision_policy(folder, scale=1.0, family="qwen2_5_vl"):
         min_pixels=SIDE**2,
         max_pixels=64 * SIDE**2,
         patch_size=SIDE // 2,
-        temporal_patch_size=2,
-        merge_size=2,
         image_processor_type="Qwen2VLImageProcessor",
-        processor_class="Qwen2_5_VLProcessor",
     )
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return str(folder)
