@@ -56,7 +56,6 @@ y=2x+1 :: y=2x+1  2x+1=y  y = 2x+1  y-2x=1  y=1+2x  2x+1 :: y=2x+2  x=2y+1  2x+2
 (3,2) :: (x,y)=(3,2)  x=3, y=2  (3,2)  \left(3, 2\right)  (3,\ 2)  (3.0,2)
     (\frac{6}{2},2) :: (2,3)=(3,2)  (2,3)  3  (3,2,1)  (3,3)  x=2, y=3
 -3+\sqrt2, -3-\sqrt2 :: x = -3 \pm \sqrt{2}
-[0,1] :: A \cup B = [0,1] :: (0,1)
 x<3 :: x<3  3>x  x < 3 :: x>3  x\le 3  x≤3  3
 # inequalities, intervals, sets, pairs, matrices
 -1<x<2 :: -1<x<2 :: -1<x<3
@@ -110,7 +109,6 @@ x=5 :: x=5  5  x = 5  5 = x  x=5.0 :: 6  x=6  y=6  x<5
 # words and letters are no factors, which commute
 AB :: AB  \text{AB} :: BA  A  B
 E :: E  \text{E}  (E)  \mathrm{E} :: e  F
-e :: e  \mathrm{e} :: E  2.718
 C :: C  (C)  \text{C}  \textbf{(C)} :: B  CC  (A) or (C)  (A) and (C)  \text{(A)}, \text{(C)}
     C OR D  C_{12}  C'BD  C^2 + x
 R :: R :: \mathbb{R}  R 12
@@ -144,7 +142,6 @@ NUMBER = r"""
 0.3333333333 :: :: 1/3
 1 :: :: :: 1/0  1/00
 35 :: :: :: 3,5
-2 :: :: :: ²
 9007199254740992 :: :: 9007199254740993
 1.5 :: 1\frac{1}{2}  1 1/2 cups  1.5  1 1/2  \frac{3}{2}  1.50 :: 11/2  1  1.5 million
 -1.5 :: -1 1/2

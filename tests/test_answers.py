@@ -34,7 +34,6 @@ MATH_TEXTS = [
     (r"\boxed{x = \boxed{5}}", "5", 1.0),
     (r"so $\boxed 5$.", "5", 1.0),
     (r"\boxed{5} is \boxed .", "5", 1.0),
-    (r"\fbox{\$5}", "5", 1.0),
     (r"\{ \boxed{\{1,2\}} \{", r"\{2,1\}", 1.0),
     (r"\boxed{5\}", "5", None),
     (r"\boxed{4} so \boxed{5", "4", 1.0),

@@ -182,14 +182,10 @@ def python(*blocks):
     return "\nThen:\n".join(f"```python\n{each}\n```" for each in blocks)
 
 
+LABELS = ["py", "python3.10 title='add.py'", "Python ", " python", "{.python .numberLines}"]
 RIGHT_TEXTS = [
     # fences as models write them
-    f"Thus\n```py\n{ADD}\n```\nDone.",
-    *(
-        f"```{label}\n{ADD}\n```"
-        for label in ["python3", "Python ", " python", "{.python .numberLines}"]
-    ),
-    f"```python3.10 title='add.py'\n{ADD}\n```",
+    *(f"Thus\n```{label}\n{ADD}\n```\nDone." for label in LABELS),
     f"```\nadd = min\n```\n```python\n{ADD}\n```\n```\n3\n```",
     f"```\n{ADD}\n```",
     f"```python\r\n{ADD}\r\n```\r\n".replace("\n    ", "\r\n    "),

@@ -181,8 +181,6 @@ def test_a_kill_at_any_point(resume, straight, tmp_path):
     copies = sorted(Path("copies").iterdir())
     saved = {tuple(saved_steps(copy)) for copy in copies}  # all of which are whole
     assert saved == {(1, 2, 3), (1, 2), (1,), (2,)}
-    written = {file.name for copy in copies for file in copy.glob(".saving-[!r]*/new/*")}
-    assert {"model.safetensors", "state.pt", "checksums.json", "tokenizer.json"} <= written
     by_names = {}  # one of those that hold the same
     for copy in copies:
         names = [re.sub(r"^(\.saving-).*", r"\1", path.name) for path in copy.iterdir()]
@@ -324,15 +322,9 @@ def test_a_signal_before_the_first_update_ends_at_once(
     assert signal.getsignal(INT) == signal.SIG_DFL, "Ctrl-C ends a process that hangs"
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        (INT, INT),  # at once: the second one is a launcher's, which passes it on to its ranks
-        (USR1,),
-    ],
-)
+@pytest.mark.parametrize("numbers", [(INT, INT), (USR1,)])
 def test_a_signal_ends_the_step_and_saves(run, resume, monkeypatch, straight, numbers):
-    """One more comes while it saves."""
+    """One more comes while it saves. Two at once: a launcher passes Ctrl-C on to its ranks."""
     with monkeypatch.context() as patch:
         signalling(patch, Run, "end_step", *numbers)
         signalling(patch, rlvr.training.checkpoints, "save_folder", numbers[0])
