@@ -21,11 +21,10 @@ MATH = r"""
 52_8 :: 52_{8}  52_8  N = 52_8  52 :: 52_7  x = 52_7  52_{10}
 5 :: 5  5.  5.0  +5  $5$  2+3=5\text{ apples}  5\text{ cm}  x=5  5=x  \frac{10}{2}  5 apples  2+3=5
     x = 2+3 = 5  f(2)=5  \text{Area} = 5  5\%  05  {5}  |AB| = 5  S_{\triangle ABC}=5
-    \frac{dy}{dx}=5  \lim_{x\to 0} f(x) = 5  m\angle A = 5^\circ  P(A|B)=5  x^*=5  \hat{\beta}_1=5
-    a+b=5  3x+2y=5  A = \frac{1}{2}bh = 5  a_{n+1}=5  f^{-1}(x)=5  f'(x)=5  \theta = 5  n = 5.
-    \lambda_1^2 = 5  \Delta = 5
-    5 \text{ units}  \$5  5\ \mathrm{m/s}  5 \text{ m}^2  x=5 \text{ cm}  \mathbf{5}  \text{5}
-    5 = 5  A \cup B = 5  x \approx 5  \approx 5 :: 6  -5  50  x=6  2+2=5  5=6  5 or 6
+    \frac{dy}{dx}=5  \lim_{x\to 0} f(x) = 5  m\angle A = 5^\circ  x^*=5  \hat{\beta}_1=5
+    a+b=5  A = \frac{1}{2}bh = 5  a_{n+1}=5  f^{-1}(x)=5  f'(x)=5  n = 5.  \lambda_1^2 = 5
+    \$5  5\ \mathrm{m/s}  5 \text{ m}^2  x=5 \text{ cm}  5 = 5
+    A \cup B = 5  x \approx 5  \approx 5 :: 6  -5  50  x=6  2+2=5  5=6  5 or 6
     5 \text{ or } 6  5, 6  55  5!  5x  5^2  5\text{ million}  5 million  \frac15  0.5  x=5=6
     x<5  x \ne 5  5 1/2  5\frac12  4, x=5  \{5,6\}  (5,5)  5 \pm 1  \pm 5  5i  5a  five6
     5 \text{ and } 7 :: 4 \to 5  4 \circ 5  5 6  1 5  5 \text{ or 6}  The answer is 5  5@5  4 | 5
@@ -42,25 +41,21 @@ MATH = r"""
 3 :: \sqrt[3]{27}  \log_2 8  |-3|  x=3  x = 3  x_1=3  x=y=3  3=x  f(-2)=3
     \lim_{x\to 0}f(x)=3 :: 3.1  3x  x  4=3  2+2=3  4 \equiv 3  \frac{2+2}{1} = 3  x=4
     4=x=3  3,4  3\text{ or }4
-2 :: \sqrt{\sqrt{16}} :: \sqrt{2}  \pm 2  2,-2
+2 :: \sqrt{\sqrt{16}}  2 m/h :: \sqrt{2}  \pm 2  2,-2  2m/h
+\frac{2m}{h} :: 2m/h :: 2 m/h
 \sqrt{2} :: \sqrt2  \sqrt{2}  √2  2^{1/2}  x=\sqrt{2} :: 1.414  2  -\sqrt2  \pm\sqrt2
-\pi :: \pi  π :: 3.14
 1800 :: 12 \times 150 = 1,800  N = 12 \times 150 = 1{,}800  12 \times 150 = \$1,800
-    1,200 + 600 = 1,800
-7 :: A = 3+4 = 7\text{ cm}  a+b=7 :: A = 3+4 = 8\text{ cm}
 24 :: 4! = 24  N = 4! = 24 :: A = \frac12 \cdot 6 \cdot 4 = 24 \text{ cm}^2  x != 24
 25 :: 0.25 = 25\%  \frac{20}{80} \times 100\% = 25\% :: 4! = 25
 1000,2000 :: 1,000, 2,000
 (1000,5) :: (1,000, 5)
 \infty :: \infty  ∞  infinity  +\infty :: -\infty  0
 # algebra
-(x+1)^2 :: x^2+2x+1
 1+2i :: 2\mathrm{i}+1  1 + 2 i  \frac{2+4i}{2} :: 1-2i
 y=2x+1 :: y=2x+1  2x+1=y  y = 2x+1  y-2x=1  y=1+2x  2x+1 :: y=2x+2  x=2y+1  2x+2
 (3,2) :: (x,y)=(3,2)  x=3, y=2  (3,2)  \left(3, 2\right)  (3,\ 2)  (3.0,2)
     (\frac{6}{2},2) :: (2,3)=(3,2)  (2,3)  3  (3,2,1)  (3,3)  x=2, y=3
 -3+\sqrt2, -3-\sqrt2 :: x = -3 \pm \sqrt{2}
-[0,1] :: A \cup B = [0,1] :: (0,1)
 x<3 :: x<3  3>x  x < 3 :: x>3  x\le 3  x≤3  3
 # inequalities, intervals, sets, pairs, matrices
 -1<x<2 :: -1<x<2 :: -1<x<3
@@ -73,19 +68,16 @@ x<3 :: x<3  3>x  x < 3 :: x>3  x\le 3  x≤3  3
 \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} :: \begin{pmatrix}1&2\\3&4\end{pmatrix}
     :: \begin{pmatrix}1&2\\3&5\end{pmatrix}  \begin{pmatrix}1&3\\2&4\end{pmatrix}
 # words, letters, units, percents
-\text{Monday} :: \text{Monday}  Monday :: \text{Tuesday}
 B :: \text{(B)}  B  (B)  B. 30^\circ  (B) 30  \textbf{(B) }30  \text{B. Paris}  Option B  B) 30 :: C
     (C) 30  A or B  30 :: A. B
-30^\circ :: 30^{\circ}
 50 :: 50\%  50% :: 5\%
 50\% :: 50 :: 0.5
 # near misses
 1_3 :: :: 1_2
 x^2+1 :: x^2+1  1+x^2  f(x)=x^2+1  y = 1+x^2  x^{2}+1  f(x) = x^2+1 = 1+x^2 :: (x+1)^2  x^2  x^2-1
     x^2+2  2x+1  f(x)=x^2
-1700 :: :: 12 \times 150 = 1,700
 8 :: :: A = 3+4 = 8\text{ cm}
-12003 :: :: 1,200,3
+0.00001 :: :: 0.0000105
 \text{even} :: \text{even}  even  \text{Even}  EVEN  \mathrm{even}  \textbf{even} :: \text{not even}
     odd  veen  neve  e
 # units that begin as a function's name, options, names with a number
@@ -105,7 +97,6 @@ A, C :: A, C  (A) and (C)  \text{(A)}, \text{(C)}  C, A :: A  (C)  (A) and (D)
 3.89e-10 :: 3.89e-10  3.89 \times 10^{-10}  0.000000000389  3.890 \cdot 10^{-10} :: 0  0.0  3.88e-10
     0.000000000255  3.89 \times 10^{-11}  -3.89e-10
 0.003846 :: 0.003846  \frac{1}{260} :: 0.003848  \frac{1}{259}
-0.0000001 :: 0.0000001  1e-7  10^{-7}  \frac{1}{10^7} :: 0.0000003  0  -0.0000001
 \text{(A)} :: \text{(A)}  A  (A)  \textbf{(A) } 5 :: B  (B) 5
 # mixed numbers, words that multiply, lists
 \frac{3}{2} :: \frac{3}{2}  1.5  1\frac{1}{2}  1 1/2  3/2  1 \frac12 :: 11/2  1/2  \frac{11}{2}  1
@@ -116,10 +107,8 @@ A, C :: A, C  (A) and (C)  \text{(A)}, \text{(C)}  C, A :: A  (C)  (A) and (D)
     :: 2  -2  2, -3  2, -2, 0  \pm 3  4  (2,-2, 1)
 x=5 :: x=5  5  x = 5  5 = x  x=5.0 :: 6  x=6  y=6  x<5
 # words and letters are no factors, which commute
-silent :: silent  \text{silent}  Silent :: listen  enlist  tinsel
 AB :: AB  \text{AB} :: BA  A  B
 E :: E  \text{E}  (E)  \mathrm{E} :: e  F
-e :: e  \mathrm{e} :: E  2.718
 C :: C  (C)  \text{C}  \textbf{(C)} :: B  CC  (A) or (C)  (A) and (C)  \text{(A)}, \text{(C)}
     C OR D  C_{12}  C'BD  C^2 + x
 R :: R :: \mathbb{R}  R 12
@@ -130,13 +119,11 @@ R :: R :: \mathbb{R}  R 12
     6\pi^2
 0.\overline{3} :: 0.\overline{3} :: 3  0.3
 12:30 :: 12:30 :: 12:31  1:30
-0.00001 :: :: 0.0000105
 -0.5 :: –0.5  −0.5  \frac{1}{-2} :: 0.5
 1000200 :: :: 1000,200
 200 :: :: 0,200
 # large numbers are still worked out
 4^{1012} :: 2^{2024}
-\sqrt{2} \cdot 4^{1012} :: \sqrt{2} \cdot 2^{2024}
 \frac{100!}{50! \cdot 50!} :: \binom{100}{50}
 5050 :: \sum_{n=1}^{100} n
 x^3 + 3x^2 + 3x + 1 :: (x+1)^{3}
@@ -147,15 +134,14 @@ NUMBER = r"""
 18 :: $18.00  \$18  \text{\$}18  18 eggs  18 eggs.  18 \text{ eggs}  18 dollars a day  18\%  018
     \text{18}  18 cats and dogs :: 19  180  1.8 :: 18 or 19  18, 19  17 + 1  18-19  eighteen  0x12
     ١٨  １８  18-20 eggs
--5 :: -$5
-5 :: +5  10/2 :: -5
+-5 :: -$5 :: 5
+5 :: +5  10/2
 0.5 :: .5
 0.75 :: 3/4  \frac{3}{4}  6/8  0.5 \times 1.5 = 0.75 :: -3/4
 0 :: 0/5 :: :: -  .  inf  nan
 0.3333333333 :: :: 1/3
 1 :: :: :: 1/0  1/00
 35 :: :: :: 3,5
-2 :: :: :: ²
 9007199254740992 :: :: 9007199254740993
 1.5 :: 1\frac{1}{2}  1 1/2 cups  1.5  1 1/2  \frac{3}{2}  1.50 :: 11/2  1  1.5 million
 -1.5 :: -1 1/2
@@ -166,9 +152,9 @@ NUMBER = r"""
 200000 :: 2 hundred thousand
 0.025 :: 2.5 \times 10^{-2}
 42 :: The total number of all the apples in the basket is 42  x=42  42 = x  \text{Total cost} = \$42
-    6 \times 7 = 42  x = 0.5 \cdot (80 + 4) = 42  The answer is 42.  \boxed{42}  42^\circ
-    42^{\circ}\text{C}  \mathbf{42}  42\text{ m}^2  42\text{.}  42 \text{ km/h}  \(42\)  42  42.0
-    x = 42  42 km  $42  084/2  $42/day  \$42/\text{hour}  (42)  42 T-shirts  42-year-old  42 kids'
+    6 \times 7 = 42  x = 0.5 \cdot (80 + 4) = 42  The answer is 42.  42^\circ
+    42^{\circ}\text{C}  42\text{ m}^2  42\text{.}  42 \text{ km/h}  42.0  084/2
+    $42/day  \$42/\text{hour}  (42)  42 T-shirts  42-year-old  42 kids'
     42 (eggs)  42/hr  42 (km)  42-ish  42 K  42 J/K  42 K gold :: 41  -42  42 million  42k
     42/2 :: It is not 42.  42 or 43  42 (or 43)  42-43  42-and-a-half
 43 :: :: :: 6 \times 7 = 43  42 = 43
@@ -178,8 +164,8 @@ NUMBER = r"""
 """
 CHOICE = r"""
 B :: B  (B)  B.  B) 12  (B) 12  B: 12  \text{(B)}  \text{B}  \textbf{B}  \textbf{(B)}\ 12  {B}
-    \mathbf{(B)}  b  (b)  b.  [B]  "B"  **B**  b. london  \textit{B}  \mathrm{B}  \boldsymbol{B}
-    \operatorname{B}  \(B\)  B Paris  B - Paris  B. Vitamin C.  B. U.S.A.  B. C: the speed  Option B
+    b  (b)  b.  [B]  "B"  b. london  \operatorname{B}  B Paris  B - Paris
+    B. Vitamin C.  B. U.S.A.  B. C: the speed  Option B
     \text{Option B}  The correct answer is (B).  B. Paris :: C  (A)  A) B  Answer: C  (a) :: A and B
     BC  AB  12  none  Б  В  Because  A or B  B and C  A. B.
 A :: A. London :: :: A or B  A, B  (A) or (B)  A. or B.  (A), (C)  A dog  A/B  A & B  A B  A. B.
@@ -197,7 +183,7 @@ COUNTDOWN = r"""
     9*5+3*9/9  3+9*5*1  3+9*5+0  3+9*05  3+9*5/1  3*9+5  (3+9)*5  3+9*5==48  (x:=3+9*5)  3+9*5=48
     ()  NA  3 9 5  3+9*  (3+9*5  3+9*5)  )3+9*5(  3+(9)(5)  3+9(5)  3(9*5)  3*(9,5)  3+9*5,
     (3+9*5,)  [3+9*5][0]  3+9*5#  3+9*5 # = 48  3+9*5;  x+9*5  3+9*5 if 1 else 0  lambda:48
-    (lambda: 3+9*5)()  __import__('os').getpid()  exec('3+9*5')  '3'+'9'  0x3+9*5  0b11+9*5  03+9*5
+    __import__('os').getpid()  exec('3+9*5')  '3'+'9'  0x3+9*5  0b11+9*5  03+9*5
     ３+９*５  ٣+٩*٥  3+9×5  (((((((((((((((((((((((((((((((((((((((((((((((((3+9*5  9**9**9**9**9
 3 5 9 : 1 :: 9-5-3 :: 5/9*3
 1 1 1 3 4 : 12 :: 1/(1/3-1/4)

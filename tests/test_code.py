@@ -5,7 +5,6 @@ from decimal import Decimal
 
 import rlvr.verify.pool as pool
 import rlvr.verify.programs.code as code
-from rlvr.verify.programs.code import UnitTests, read_tests
 from rlvr.verify.programs.isolation import Sandbox
 
 import pytest
@@ -13,12 +12,14 @@ from grading import ADD, ASSERTIONS, block, new_graders, traces
 from programs import HONEST, divided, one_a_line
 
 DOUBLE = {"inputs": ["7\n", "0\n", "-3\n"], "outputs": ["14\n", "0\n", "-6"]}
-DOUBLE_LIST = [
-    {"input": given, "output": wanted}
-    for given, wanted in zip(DOUBLE["inputs"], DOUBLE["outputs"], strict=True)
-]
 SUM = dict(inputs=["3\n1 2 3\n"], outputs=["6\n"])
 TURN = dict(fn_name="turn", inputs=[[[1, 2]], [[3]], [[]]], outputs=[[2, 1], [3], []])
+# LiveCodeBench's rows, of programs and of functions
+SUM_ROWS = [{"input": "3\n1 2 3\n", "output": "6"}, {"input": "1\n7\n", "output": "7"}]
+ADD_ROWS = [
+    dict(fn_name="add", input=given, output=wanted, testtype="functional")
+    for given, wanted in [("1\n2", "3"), ("[1]\n[2]", "[1, 2]")]
+]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -41,12 +42,16 @@ def grade(program, *tests):
 
 # ------------------------------------------------------------------------------- right and wrong
 
+READS = "input()\nprint(sum(map(int, input().split())))"
 # the head of a function to complete: its imports and helpers, and a stub of the function
 HEAD = "import math\ndef half(x): return x / 2\ndef floor_of_half(x):\n    'Round down.'\n"
 COMPLETED = dict(head=HEAD, assertions="assert floor_of_half(7) == 3\nassert half(1) == 0.5")
 RIGHT = [  # the tests of programs, and programs that pass them
     (DOUBLE, "print(f'  {2 * int(input())}\\t\\n\\n')"),
-    (DOUBLE_LIST, "print(2 * int(input()))"),
+    (SUM | dict(fn_name=None), READS),
+    (SUM_ROWS, READS),
+    (dict(inputs=[["3", "1 2 3"]], outputs=[["6"]]), READS),
+    (ADD_ROWS, ADD),
     (dict(inputs=["añ文\n"], outputs=["文ña\n"]), "print(input()[::-1])"),
     (dict(inputs=[""], outputs=["1  2 \n3"]), "print(1, 2)\nprint(3)"),
     *((SUM, program) for program in HONEST),
@@ -100,6 +105,8 @@ print('passed')
 __name__ = 'passed'
 def add(a, b): return a - b
 """)),
+    (SUM_ROWS, "print(6)"),
+    (ADD_ROWS, "def add(a, b): return 3"),
     (ASSERTIONS, ""),
     (COMPLETED, "import math\ndef half(x): return x"),
     ("import unknown", ADD),
@@ -175,14 +182,10 @@ def python(*blocks):
     return "\nThen:\n".join(f"```python\n{each}\n```" for each in blocks)
 
 
+LABELS = ["py", "python3.10 title='add.py'", "Python ", " python", "{.python .numberLines}"]
 RIGHT_TEXTS = [
     # fences as models write them
-    f"Thus\n```py\n{ADD}\n```\nDone.",
-    *(
-        f"```{label}\n{ADD}\n```"
-        for label in ["python3", "Python ", " python", "{.python .numberLines}"]
-    ),
-    f"```python3.10 title='add.py'\n{ADD}\n```",
+    *(f"Thus\n```{label}\n{ADD}\n```\nDone." for label in LABELS),
     f"```\nadd = min\n```\n```python\n{ADD}\n```\n```\n3\n```",
     f"```\n{ADD}\n```",
     f"```python\r\n{ADD}\r\n```\r\n".replace("\n    ", "\r\n    "),
@@ -195,7 +198,6 @@ RIGHT_TEXTS = [
     "- ```python\n  def add(a, b):\n      return a + b\n  ```",
     f"```python\n{ADD}\n```\nOr `add = min`, or ```add = min```.",
     f"```python\nadd = min\n\nNo:\n```python\n{ADD}\n```",
-    f"```python\n{ADD}\n```\n```text\n3\n```",
     # the last block that defines what is asked for
     python("add = min", ADD),
     python(ADD, ">>> add(1, 2)\n3"),
@@ -208,7 +210,6 @@ WRONG_TEXTS = [
     "```python\n" * 1_000,
 ]
 WITHOUT_A_PROGRAM = [ADD, f"```cpp\n{ADD}\n```", "", rf"\boxed{{{ADD}}}", "`" * 100_000]
-READS = "input()\nprint(sum(map(int, input().split())))"
 
 
 @pytest.mark.parametrize(
@@ -224,42 +225,8 @@ def test_where_the_program_stands(text, tests, reply):
     assert grade_text(text, tests) == reply
 
 
-# --------------------------------------------------------------------------------------- the forms
-
-PAIRS = (("7\n", "14\n"), ("0\n", "0\n"), ("-3\n", "-6"))
-CALLS = UnitTests((([[1, 2], 3], [3]), ([[], 0], [])), function="f")
-
-
-@pytest.mark.parametrize(
-    "tests, found",
-    [
-        (DOUBLE, UnitTests(PAIRS)),
-        (DOUBLE_LIST, UnitTests(PAIRS)),
-        (dict(inputs=[["1", "2"]], outputs=[["3", "4"]]), UnitTests((("1\n2", "3\n4"),))),
-        (["assert a", "assert b"], UnitTests(assertions="assert a\nassert b")),
-        # APPS, and LiveCodeBench's rows
-        (dict(fn_name="f", inputs=[[[1, 2], 3], [[], 0]], outputs=[[3], []]), CALLS),
-        (dict(fn_name=None, inputs=["7\n"], outputs=["14\n"]), UnitTests(PAIRS[:1])),
-        (
-            [
-                dict(fn_name="f", input="[1, 2]\n3", output="[3]", testtype="functional"),
-                dict(fn_name="f", input="[]\n0", output="[]", testtype="functional"),
-            ],
-            CALLS,
-        ),
-        (
-            dict(head="import math", assertions="assert a"),
-            UnitTests(assertions="assert a", head="import math"),
-        ),
-    ],
-)
-def test_the_forms_of_unit_tests(tests, found):
-    assert read_tests(json.dumps(tests)) == found
-
-
 NO_TESTS = one_a_line("""
 {"inputs": ["1", "2"], "outputs": ["2"]}
-{"inputs": null, "outputs": 3}
 ["assert a", 7]
 []
 7
@@ -307,10 +274,7 @@ def test_a_deadline_for_each_test_and_one_for_all(seconds, all_seconds, reply):
         assert grade(program, tests, seconds, all_seconds) == reply
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [None, {}, [0, 6, 0], [0, "6"], [0, "6", 0, 0], [1, "6", 0]],
-)
+@pytest.mark.parametrize("reply", [None, {}, [0, 6, 0], [0, "6"], [0, "6", 0, 0], [1, "6", 0]])
 def test_replies_of_the_wrong_form_score_0(reply, monkeypatch):
     """What a program has written in its runner's name; the right one is [0, "6", 0]."""
     tests = json.dumps(dict(inputs=[""], outputs=["6"]))

@@ -102,8 +102,6 @@ def straight(run, tmp_path_factory):
     return kept
 
 
-# ------------------------------------------------------------------------------------- exactness
-
 KEEPING_STATE = {
     "fade": dict(ema_beta=0.9, equalize_learning_rate=True),
     "grpo": dict(variant="dapo"),
@@ -138,9 +136,6 @@ def test_a_resumed_run_ends_as_one_that_went_on(run, resume, script):
     assert len({row["learning_rate"] for row in rows("run")}) > 2
     assert_same_end("run", "straight")
     assert printed_steps(resume(script, "run")) == []  # there is nothing left to do
-
-
-# ---------------------------------------------------------------- what a kill leaves, at any point
 
 
 @contextlib.contextmanager
@@ -186,8 +181,6 @@ def test_a_kill_at_any_point(resume, straight, tmp_path):
     copies = sorted(Path("copies").iterdir())
     saved = {tuple(saved_steps(copy)) for copy in copies}  # all of which are whole
     assert saved == {(1, 2, 3), (1, 2), (1,), (2,)}
-    written = {file.name for copy in copies for file in copy.glob(".saving-[!r]*/new/*")}
-    assert {"model.safetensors", "state.pt", "checksums.json", "tokenizer.json"} <= written
     by_names = {}  # one of those that hold the same
     for copy in copies:
         names = [re.sub(r"^(\.saving-).*", r"\1", path.name) for path in copy.iterdir()]
@@ -215,7 +208,6 @@ DAMAGES = {
     "flipped": lambda folder: flip(folder / "model.safetensors"),
     "without a file": lambda folder: (folder / "config.json").unlink(),
     "no checksums": lambda folder: (folder / "checksums.json").write_text(""),
-    "empty": lambda folder: [path.unlink() for path in folder.iterdir()],
 }
 
 
@@ -225,7 +217,7 @@ DAMAGES = {
         ({2: "flipped", 3: "cut"}, "run", 1),
         ({3: "without a file"}, "run/checkpoint-2", 2),
         ({3: "flipped"}, "run/checkpoint-3", None),
-        ({1: "no checksums", 2: "without a file", 3: "empty"}, "run", None),
+        ({1: "no checksums", 2: "without a file", 3: "cut"}, "run", None),
     ],
     ids=str,
 )
@@ -248,13 +240,8 @@ def test_a_damaged_checkpoint(resume, straight, damages, given, goes_on_from):
     assert re.findall(r"checkpoint-(\d) is damaged", result.out) == [str(step) for step in tried]
     assert_same_end("run", straight)
     (aside,) = Path("run").glob("before-*")
-    assert {each.name for each in aside.glob("checkpoint-*")} >= {
-        f"checkpoint-{n}" for n in damages
-    }
+    assert all((aside / f"checkpoint-{step}").exists() for step in damages)
     assert rows(aside) == rows(straight)
-
-
-# -------------------------------------------------------------------------------------- full disks
 
 
 @pytest.mark.parametrize(
@@ -288,9 +275,6 @@ def test_a_full_disk(run, resume, monkeypatch, straight, name, limit, file):
     assert_same_end("run", straight)
 
 
-# ------------------------------------------------------------------------------- a second process
-
-
 def test_a_second_process_is_refused_and_touches_nothing(resume, straight):
     """Until the first one ends. A lock is of an opened folder, so that one process can show it."""
     shutil.copytree(straight, "run")
@@ -307,12 +291,7 @@ def test_a_second_process_is_refused_and_touches_nothing(resume, straight):
 
 def signalling(patch, owner, name, *numbers):
     """Before each call of the function owner.name, this process gets these signals."""
-
-    def signal_this_process(*_, **__):
-        for number in numbers:
-            signal.raise_signal(number)
-
-    before_calls(patch, owner, name, signal_this_process)
+    before_calls(patch, owner, name, lambda *_, **__: [signal.raise_signal(n) for n in numbers])
 
 
 TERM, INT, USR1, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP
@@ -343,15 +322,9 @@ def test_a_signal_before_the_first_update_ends_at_once(
     assert signal.getsignal(INT) == signal.SIG_DFL, "Ctrl-C ends a process that hangs"
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        (INT, INT),  # at once: the second one is a launcher's, which passes it on to its ranks
-        (USR1,),
-    ],
-)
+@pytest.mark.parametrize("numbers", [(INT, INT), (USR1,)])
 def test_a_signal_ends_the_step_and_saves(run, resume, monkeypatch, straight, numbers):
-    """One more comes while it saves."""
+    """One more comes while it saves. Two at once: a launcher passes Ctrl-C on to its ranks."""
     with monkeypatch.context() as patch:
         signalling(patch, Run, "end_step", *numbers)
         signalling(patch, rlvr.training.checkpoints, "save_folder", numbers[0])

@@ -12,7 +12,8 @@ import rlvr.verify.__main__ as command
 import rlvr.verify.pool as pool
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.tasks.datasets import load_problems
+from rlvr.tasks.datasets import with_golds
+from rlvr.tasks.problems import Problem
 from rlvr.verify.pool import grade
 from rlvr.verify.verifiers import VERIFIERS, Verifier
 
@@ -148,25 +149,13 @@ def test_a_mistake_in_a_verifier_is_not_hidden(entry, verify, error, said):
         grade(("mine", "text", "gold"))
 
 
-@pytest.mark.parametrize(
-    "gold, threshold, kept",
-    [
-        (lambda cell: "" if cell == 1 else str(cell), 0.5, ["2"]),  # an empty one drops the problem
-        (str, 1.0, ["2"]),  # the example of a gold has to be a success: rewards are 0.5 and 1 here
-        (str, 0.5, ["1", "2"]),
-    ],
-)
-def test_which_problems_are_kept(entry, tiny, tmp_path, gold, threshold, kept):
-    entry(
-        lambda text, gold: float(text.strip("#")) / 2,
-        gold=gold,
-        example=lambda gold: f"#{gold}#",
-    )
-    file = tmp_path / "own.jsonl"
-    file.write_text("".join(f'{{"prompt": "What?", "answer": {gold}}}\n' for gold in (1, 2)))
-    flags = dict(verifier="mine", max_steps=0, success_threshold=threshold)
-    _, sets = load_problems(Config(eval_dataset=str(file), **flags), tiny[1])
-    assert sorted(problem.gold for problem in sets[str(file)]) == kept
+@pytest.mark.parametrize("threshold, kept", [(1.0, "2"), (0.5, "12")])
+def test_which_problems_are_kept(entry, threshold, kept):
+    """The example of a gold has to be a success: rewards are 0.5 and 1 here."""
+    entry(lambda text, gold: float(text.strip("#")) / 2, example=lambda gold: f"#{gold}#")
+    problems = [Problem("What?", gold, "mine") for gold in ("", "1", "2")]
+    found = with_golds("own", problems, Config(success_threshold=threshold))
+    assert [problem.gold for problem in found] == [*kept]
 
 
 def test_a_countdown_problem_in_a_column():

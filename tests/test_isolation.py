@@ -72,9 +72,6 @@ def questions_of(action):
     return [("code", block(f"{action}\nprint(7)"), outputs("7")), *asserted]
 
 
-# ------------------------------------------------------------------------------ beyond the sandbox
-
-
 @pytest.fixture
 def fill_in(tmp_path, scratch):
     """fill_in(template, name=value, ...) -> a program with the paths and numbers that it names.
@@ -96,16 +93,9 @@ def fill_in(tmp_path, scratch):
     assert traces(scratch, [mark]) == []
 
 
-@pytest.mark.parametrize(
-    "templates",
-    [
-        pytest.param(REFUSED[:6], id="one of each kind"),
-        pytest.param(REFUSED, id="all", marks=pytest.mark.slow),
-    ],
-)
-def test_what_does_nothing_outside(templates, fill_in):
+def test_what_does_nothing_outside(fill_in):
     """What a program comes upon by accident. The next programs are judged as ever."""
-    actions = map(fill_in, templates)
+    actions = map(fill_in, REFUSED)
     grade_all([question for action in actions for question in questions_of(action)], 5)
     assert grade_all([RIGHT] * 2, 60) == [(1.0, "")] * 2
 
@@ -157,18 +147,12 @@ print(sorted(os.listdir()))
     assert pool.grade(("code", block(program), outputs(wanted)), 60, 60) == (1.0, "")
 
 
-# ------------------------------------------------------------------------------------ cheats
-
-
 def test_cheats_score_0(way):
     """Each of them. No reply that one has forged counts for the programs after them."""
     found = grade_all([("code", block(cheat), UNKNOWN) for cheat in CHEATS], 3)
     assert [cheat for cheat, (reward, _) in zip(CHEATS, found, strict=True) if reward] == []
     right, wrong = (("code", block(each), UNKNOWN) for each in (ADD, ADD.replace("+", "-")))
     assert grade_all([wrong, right] * 8, 60) == [(0.0, ""), (1.0, "")] * 8
-
-
-# ------------------------------------------------------------------------------------ ends
 
 
 @pytest.mark.slow
@@ -195,9 +179,6 @@ def test_a_program_ends_soon_after_its_grader(scratch):
     assert wait_until(lambda: not solutions_alive(scratch))
     for folder in scratch.iterdir():  # which the grader could not remove
         folder.rmdir()
-
-
-# ------------------------------------------------------------------------------------ the choice
 
 
 def test_bubblewrap_that_is_not_permitted(monkeypatch, tmp_path):

@@ -6,7 +6,6 @@ vLLM's side is in tests/test_vllm_requests.py.
 import copy
 from types import SimpleNamespace
 
-import rlvr.flags.command_line
 import rlvr.policy.tiny
 import rlvr.rollout.rollouts
 import rlvr.rollout.turns
@@ -34,13 +33,9 @@ from samples import PROMPTS
 import common
 import cwgrpo
 
-# -------------------------------------------------------------------------- the calculator, by hand
-
-
 REPLIES = {
     "<think>7*8=": "56",
     "<think>7*8=56 56+1=": "57",
-    "(2+3)*4=": "20",
     "2+3*4=": "14",
     "3-9=": "-6",
     "8/3=": "8/3",  # no rounding
@@ -48,7 +43,6 @@ REPLIES = {
     "7 * 8 =": "56",
     "1 7*8=": "56",  # numbers without an operator between them are two
     "1, 7*8=": "56",
-    "$7*8=": "56",
 }
 NO_REPLY = [
     "7*8",  # no call
@@ -129,27 +123,6 @@ def test_the_policy_goes_on_from_its_own_ids(tiny):
     assert [9, *ids] == begun + own[1] + end + own[2]
 
 
-def test_those_who_have_finished_are_not_asked_again(tiny):
-    """Each completion goes on beside others, with its own reply and its own images."""
-    sampler = Scripted(
-        tiny[1], [["<think><eos>", "<think>7*8=", "9-1="], ["</think><eos>", "+2+3="], ["<eos>"]]
-    )
-    prompts, images = [[10], [11, 12], [13]], [(b"a",), (b"b", b"c"), ()]
-    ids, logprobs, replies = generate_in_turns(sampler, prompts, 1.0, 1.0, 20, images)
-    encode = sampler.tokenizer.encode
-    texts = ["<think><eos>", "<think>7*8=56</think><eos>", "9-1=8+2+3=13<eos>"]
-    assert ids == [encode(text) for text in texts]
-    assert [len(each) for each in logprobs] == [len(each) for each in ids]
-    assert replies == [[], [range(5, 7)], [range(4, 5), range(10, 12)]]
-    asked = [(call[0], call[3]) for call in sampler.calls]
-    assert asked == [
-        (prompts, 20),
-        ([[11, 12, *encode("<think>7*8=56")], [13, *encode("9-1=8")]], 15),
-        ([[13, *encode("9-1=8+2+3=13")]], 8),
-    ]
-    assert [call[5] for call in sampler.calls] == [images, images[1:], [()]]
-
-
 # Each: --max_turns, the limit, what is written in each turn; and what comes of it: the texts, where
 # the replies stand, and how many tokens were allowed in each turn.
 SCENES = [
@@ -169,13 +142,23 @@ SCENES = [
         *(8, 14, [["1+1=", "1+1+7*8="], [")" * 10, ")" * 10]]),
         *(["1+1=2" + ")" * 9, "1+1+7*8=58" + ")" * 4], [[range(4, 5)], [range(8, 10)]], [14, 9]),
     ),
+    # one that has finished is not asked again
+    (
+        *(8, 20, [["1<eos>", "<think>7*8=", "9-1="], ["</think><eos>", "+2+3="], ["<eos>"]]),
+        ["1<eos>", "<think>7*8=56</think><eos>", "9-1=8+2+3=13<eos>"],
+        *([[], [range(5, 7)], [range(4, 5), range(10, 12)]], [20, 15, 8]),
+    ),
 ]
 
 
 @pytest.mark.parametrize("max_turns, limit, script, texts, replies, rooms", SCENES)
 def test_scenes(tiny, max_turns, limit, script, texts, replies, rooms):
     sampler = Scripted(tiny[1], script, max_turns=max_turns)
-    found = generate_in_turns(sampler, [[9]] * len(texts), 1.0, 1.0, limit)
+    prompts = [[i] for i in range(len(texts))]
+    images = [(bytes(prompt),) for prompt in prompts]
+    found = generate_in_turns(sampler, prompts, 1.0, 1.0, limit, images)
+    for asked, *_, shown in sampler.calls:
+        assert shown == [(bytes(prompt[:1]),) for prompt in asked]
     assert found[0] == [*map(sampler.encode, texts)]
     assert [*map(len, found[1])] == [*map(len, found[0])]
     assert found[2] == replies
@@ -186,18 +169,15 @@ def test_scenes(tiny, max_turns, limit, script, texts, replies, rooms):
 
 
 def test_a_tool_may_answer_a_whole_turn(tiny, monkeypatch):
-    """As the other side of a dialogue does. It is over where the tool has nothing to say."""
-    heard = []
+    """As the other side of a dialogue does. It is over where the tool has nothing to say.
 
-    def reply(text):
-        heard.append(text)
-        return None if text == "1 2 3" else " 2 "
-
-    monkeypatch.setitem(TOOLS, "mine", Tool(reply, "<eos>"))
+    It hears the whole completion: by the last turn alone it would say no.
+    """
+    replies_to = {"1": " 2 ", "3": "no"}
+    monkeypatch.setitem(TOOLS, "mine", Tool(replies_to.get, "<eos>"))
     sampler = Scripted(tiny[1], [["1<eos>"], ["3<eos>"]], tool="mine")
     ((ids,), _, (replies,)) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 48)
     assert sampler.tokenizer.decode(ids) == "1<eos> 2 3<eos>"
-    assert heard == ["1", "1 2 3"]
     assert replies == [range(2, 5)]
 
 
@@ -222,9 +202,6 @@ def test_find_call_ends(tiny, monkeypatch):
     monkeypatch.setitem(TOOLS, "mine", Tool(str, "</tool>"))
     with pytest.raises(UserError, match="--tool mine: a call ends with '</tool>', and no token"):
         find_call_ends(tokenizer, "mine")
-
-
-# -------------------------------------------------------------------------- the policy's own tokens
 
 
 @pytest.fixture(scope="module")

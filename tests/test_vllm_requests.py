@@ -6,8 +6,6 @@ tests/test_vllm_sampler.py does it with vLLM itself, where that is installed.
 import importlib.util
 import sys
 
-import rlvr
-import rlvr.flags.command_line
 import rlvr.machine.ranks
 import rlvr.policy.models
 from rlvr import world
@@ -77,9 +75,6 @@ def seeds_of(sampler, prompts, temperature=1.0):
     return [settings.seed for _, settings in sampler.engine.asked]
 
 
-# -------------------------------------------------------------------------------------- requests
-
-
 def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, prompts):
     """So seeds, ranks, evaluations and resumed runs are independent on every engine version.
 
@@ -116,9 +111,6 @@ def test_the_ranks_of_one_engine_ask_for_all_of_their_completions(
     assert completions == expected[0]
     for got, wanted in zip(logprobs, expected[1], strict=True):
         assert got == pytest.approx(wanted, abs=1e-4)
-
-
-# ---------------------------------------------------------------------------------------- engine
 
 
 def test_settings_of_the_engine(build, seeing, prompts):
@@ -158,9 +150,6 @@ def test_the_engine_sleeps_until_the_first_rollout(build):
     awake.sync()
     awake.sleep()
     assert not {"sleep 2", "wake_up"} & {*awake.engine.calls}
-
-
-# ------------------------------------------------------------------------------ after each push
 
 
 @torch.no_grad()
@@ -206,9 +195,6 @@ def test_gathered_weights_are_given_back_before_the_rollout(build, room, monkeyp
     sampler.sync()
     assert wanted == [True, False]
     assert sampler.writer is sampler.policy  # and there is no bf16 twin beside the engine
-
-
-# ---------------------------------------------------------------------------------------- images
 
 
 def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
