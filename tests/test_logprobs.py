@@ -1,7 +1,6 @@
 """Log-probs and entropies: tiles against the textbook's definition, microbatches, padding."""
 
 import copy
-import random
 
 import rlvr.flags.command_line
 import rlvr.policy.logprobs
@@ -224,26 +223,23 @@ def test_gradient_checkpointing_changes_no_gradient(sharp):
 # ---------------------------------------------------------------------------------- microbatches
 
 
-def length_of(sample):
-    return len(sample.prompt_ids) + len(sample.completion_ids)
-
-
-@pytest.mark.parametrize("budget", [1, 64, 10**6])
-def test_microbatches_partition_the_rows(budget):
-    rng = random.Random(0)
-    samples = [Sample([i] * rng.randint(1, 9), [0] * rng.randint(1, 40)) for i in range(50)]
-    rows = torch.tensor(rng.sample(range(50), 30))
-    lengths = [length_of(sample) for sample in samples]
-    parts = microbatches(samples, rows, budget)
-    flat = [row for part in parts for row in part]
-    assert sorted(flat) == sorted(rows.tolist())
-    assert [lengths[row] for row in flat] == sorted(lengths[row] for row in rows.tolist())
-    for part in parts:
-        assert part
-        assert len(part) == 1 or len(part) * max(lengths[row] for row in part) <= budget
-    for part, following in zip(parts, parts[1:], strict=False):
-        # a part ends only where another row would not fit
-        assert (len(part) + 1) * lengths[following[0]] > budget
+@pytest.mark.parametrize(
+    "budget, group_size, parts",
+    [
+        # each group of a prompt fits, and so its completions stay together
+        (20, None, [[0, 1], [2, 3], [4, 5]]),
+        (40, None, [[0, 1, 2, 3], [4, 5]]),
+        # a group does not: rows by their lengths, of which one alone may be over the budget
+        (18, None, [[0, 2, 4], [1], [3], [5]]),
+        (17, None, [[0, 2], [4], [1], [3], [5]]),
+        (1, None, [[0], [2], [4], [1], [3], [5]]),
+        (19, 2, [[0, 1], [2, 3], [4, 5]]),
+    ],
+)
+def test_microbatches_by_hand(budget, group_size, parts):
+    """Three prompts with two completions each: texts of 6 and of 10 tokens."""
+    samples = [Sample([prompt] * 4, [7] * length) for prompt in (1, 2, 3) for length in (2, 6)]
+    assert microbatches(samples, torch.arange(6), budget, group_size) == parts
 
 
 def test_microbatches_are_as_many_as_those_of_the_rank_with_the_most(monkeypatch):

@@ -9,24 +9,19 @@ import json
 import math
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-import rlvr.policy.logprobs
 import rlvr.policy.models
 import rlvr.policy.saving
 import rlvr.policy.tiny
 import rlvr.rollout.rollouts
 import rlvr.tasks.datasets
-import rlvr.training
 from rlvr.baselines.statistics import rank1_statistics
 
 import matplotlib.image
 import pytest
 import torch
 from runs import (
-    ENVIRONMENT,
     ROOT,
     SCRIPTS,
     SMALL,
@@ -38,6 +33,7 @@ from runs import (
     free_port,
     real_load_problems,
     rows,
+    run_python,
     small_config,
     steps,
     weights,
@@ -99,13 +95,8 @@ def test_every_variant_trains_and_leaves_a_whole_run_folder(run, script, variant
 
 def in_a_process(script, folder, *launcher, **flags):
     """Run a script in `folder`, for example by torchrun -> its stdout, and its run folder."""
-    done = subprocess.run(
-        [sys.executable, *launcher, ROOT / f"{script}.py", *arguments(**SMALL | flags)],
-        cwd=folder,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-    )
+    given = arguments(**SMALL | flags)
+    done = run_python(*launcher, ROOT / f"{script}.py", *given, folder=folder)
     assert done.returncode == 0, done.stderr
     (run_folder,) = (folder / "runs").iterdir()
     return done.stdout, run_folder
@@ -157,12 +148,7 @@ def test_a_checkpoint_is_a_policy_to_start_from(run):
 
 
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
-def test_many_settings_off_the_defaults_at_once(run, monkeypatch, script):
-    updates = []
-    end = rlvr.training.UpdateMetrics.end
-    monkeypatch.setattr(
-        rlvr.training.UpdateMetrics, "end", lambda *given: updates.append(end(*given))
-    )
+def test_many_settings_off_the_defaults_at_once(run, script):
     level = "token" if script == "cwgrpo" else "sequence"  # it weighs single tokens
     result = run(
         script,
@@ -182,23 +168,10 @@ def test_many_settings_off_the_defaults_at_once(run, monkeypatch, script):
     )
     assert result.code == 0, result.err
     assert_finite("run")
-    assert len(updates) == 8  # 2 steps, 2 epochs, 2 minibatches
     first, second = rows("run")
     assert first["kl"] > 0 and second["kl"] > 0  # away from where it started
     # so narrow a range clips from the second update on
     assert first["clip_low"] + first["clip_high"] > 0
-
-
-@pytest.mark.parametrize("script", first_fast(SCRIPTS))
-@pytest.mark.usefixtures("no_evaluation")
-def test_completions_that_are_all_cut_off_and_masked(run, script):
-    """No token is left to train on, and the bonus for entropy, too, is of those alone."""
-    edge = dict(max_completion_length=3, mask_truncated_completions=True, entropy_coef=0.1)
-    result = run(script, **edge, max_steps=1)
-    assert result.code == 0, result.err
-    assert_finite("run")
-    (row,) = rows("run")
-    assert (row["truncated"], row["length"], row["grad_norm"]) == (1, 3, 0)
 
 
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
@@ -224,26 +197,6 @@ def test_truncated_importance_weights(run, monkeypatch, script):
     expected = [1, 1, math.exp(0.1), 1.05]
     assert [norm / norms[0] for norm in norms] == pytest.approx(expected, rel=1e-3)
     assert rows("low")[0]["mismatch"] == pytest.approx(0.1, rel=1e-3)
-
-
-@pytest.mark.usefixtures("no_evaluation")
-def test_no_pass_for_log_probs_that_are_known(run, monkeypatch):
-    """In fp32 the sampler knows all; in bf16 the update of the first minibatch finds its own."""
-    done = []
-    frozen_logprobs = rlvr.policy.logprobs.frozen_logprobs
-
-    def counted(policy, samples, config, rows):
-        done.extend(rows)
-        return frozen_logprobs(policy, samples, config, rows)
-
-    monkeypatch.setattr(rlvr.policy.logprobs, "frozen_logprobs", counted)
-    flags = dict(max_steps=1, microbatch_tokens=100, log_tokens=0, minibatch_size=4)
-    run("grpo", **flags)
-    assert done == []
-    assert rows("run")[0]["mismatch"] < 1e-5  # each row has its log-probs all the same
-    run("grpo", **flags, bf16=True, output_dir="bf16")
-    assert len(done) == len(set(done)) == 12  # of 16 rows
-    assert rows("bf16")[0]["mismatch"] < 0.1
 
 
 @pytest.mark.usefixtures("no_evaluation")
@@ -326,14 +279,6 @@ def test_evaluating_several_sets_by_a_protocol(run, chat_policy, monkeypatch):
     """Without training. The set's name stands before each metric, and each has a line."""
     monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", real_load_problems)
     sums = write_sums("sums.jsonl", 6)
-    seen = []
-    sample_groups = rlvr.rollout.rollouts.sample_groups
-
-    def spy(sampler, problems, size, temperature, length, top_p=1.0):
-        seen.append((len(problems), size, temperature, top_p))
-        return sample_groups(sampler, problems, size, temperature, length, top_p)
-
-    monkeypatch.setattr(rlvr.rollout.rollouts, "sample_groups", spy)
     result = run(
         "grpo",
         model=chat_policy,
@@ -347,13 +292,10 @@ def test_evaluating_several_sets_by_a_protocol(run, chat_policy, monkeypatch):
         eval_max_completion_length=16,
     )
     assert result.code == 0, result.err
-    # the flag's 3 samples win over the protocol's 16
-    assert seen == [(4, 3, 0.6, 0.95), (4, 1, 0.0, 1.0)] * 2
     (row,) = rows("run", "eval")
     for name in ("countdown", sums):
-        assert {f"{name}/pass@1", f"{name}/pass@2", f"{name}/pass@3"} <= row.keys()
-        assert f"{name}/greedy" in row
-    for name in ("countdown", sums):
+        # the flag's 3 samples win over the protocol's 16
+        assert {f"{name}/{key}" for key in ("pass@2", "pass@3", "greedy")} <= row.keys()
         number = f"{row[f'{name}/pass@1']:.3f}".removeprefix("0")
         assert f"eval 0/0 {name}  pass@1 {number}  " in result.out
 
@@ -388,8 +330,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_an_older_python_gets_one_line_before_torch_is_imported(script):
     """Newer syntax would be an error before. How threads wait is settled before torch, too."""
-    command = [sys.executable, "-c", OLD_PYTHON_WITHOUT_TORCH, f"{script}.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = run_python("-c", OLD_PYTHON_WITHOUT_TORCH, f"{script}.py", folder=ROOT)
     assert done.returncode == 2
     assert re.fullmatch("Python 3.11 or newer is needed, .*\n", done.stderr), done.stderr
     assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"  # by rlvr, or by the user
