@@ -14,7 +14,6 @@ from rlvr.flags.config import Config
 from rlvr.machine.ranks import from_rank_0
 from rlvr.rollout.rollouts import (
     check_context,
-    completion_mask,
     rollout_metrics,
     room_after,
     sample_groups,
@@ -130,18 +129,6 @@ def test_the_verifier_of_the_problem_grades(tiny, monkeypatch):
     )
     assert [(sample.reward, sample.status) for sample in group] == [(0.5, ""), (0.0, "unparsed")]
     assert sorted(asked) == [("1", "4", 7.0, 30.0), ("2", "4", 7.0, 30.0)]
-
-
-def test_masks_and_log_probs_by_hand(tiny):
-    """A stop token that is also the padding counts: `ids != pad` would drop it."""
-    pad = tiny[1].pad_token_id
-    samples = [
-        Sample([1], [2, pad, pad], logprobs=[-1.0, -2.0, -4.0]),
-        Sample([1], [7], logprobs=[-0.5], truncated=True),
-    ]
-    assert completion_mask(samples, "cpu").tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert completion_mask(samples, "cpu", True).tolist() == [[1, 1, 1], [0, 0, 0]]
-    assert sampled_logprobs(samples, "cpu").tolist() == [[-1.0, -2.0, -4.0], [-0.5, 0.0, 0.0]]
 
 
 # --------------------------------------------------------------------------------- what is logged
