@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import pkgutil
 import re
 import shlex
@@ -183,37 +184,25 @@ def test_every_logged_metric_is_explained(run):
 # ----------------------------------------------------------------------------------------- commands
 
 
-def commands_of(text):
-    """(script, what it is given, the number of ranks) of each command that runs a script."""
-    for line in text.replace("\\\n", " ").splitlines():
-        command = line.rpartition("&& ")[2].partition("#")[0].strip()
-        # the lines with $flags are run by tests/test_scheduler.py
-        if not command.startswith(("python ", "torchrun ")) or "$flags" in command:
-            continue
-        words = shlex.split(command)
-        places = [i for i, word in enumerate(words) if word in (f"{name}.py" for name in SCRIPTS)]
-        if not places or any(word.startswith("studies/") for word in words):
-            continue
-        before, after = words[: places[0]], words[places[0] + 1 :]
-        counts = dict(zip(before[1::2], before[2::2], strict=False))
-        ranks = int(counts.get("--nproc_per_node", 1)) * int(counts.get("--nnodes", 1))
-        yield words[places[0]].removesuffix(".py"), after, ranks
-
-
 def all_commands():
-    """Of all pages, in blocks or within a sentence, and of the scripts' docstrings; each once."""
-    # those of your-own.md need its edits: tests/test_your_own.py follows that page
+    """(script, what it is given, the number of ranks) of each command that runs a script.
+
+    Of all pages and of the scripts' docstrings. Those of your-own.md need its edits, and
+    tests/test_your_own.py follows that page; those with $flags are run by tests/test_scheduler.py.
+    """
     text = "\n".join(text for page, text in TEXTS.items() if page != "your-own.md")
-    texts = re.findall(r"^```bash\n(.*?)^```$", text, re.M | re.S)
-    texts += re.findall(r"`((?:python|torchrun) [^`\n]+)`", text)
-    texts += [module.__doc__ for module in MODULES.values()]
-    found = {str(command): command for text in texts for command in commands_of(text)}
-    return [command for command in found.values() if command[1] != ["--help"]]
+    text += "\n".join(module.__doc__ for module in MODULES.values())
+    for launcher, script, given in re.findall(
+        rf"\b(python|torchrun .*) ({'|'.join(SCRIPTS)})\.py([^`#\n]*)", text.replace("\\\n", " ")
+    ):
+        if "$flags" not in given and given != " --help":
+            counts = re.findall(r"--(?:nproc_per_node|nnodes) (\d+)", launcher)
+            yield script, shlex.split(given), math.prod(map(int, counts))
 
 
 def test_commands_are_taken(parsed, monkeypatch):
     """All flags of a command, up to where a model, data or the run to resume are loaded."""
-    commands = all_commands()
+    commands = [*all_commands()]
     assert {script for script, _, _ in commands} == {*SCRIPTS}
     assert {ranks for _, _, ranks in commands} == {1, 2, 4, 8, 16}
     for script, given, ranks in commands:
