@@ -5,7 +5,6 @@ import copy
 import rlvr.policy.models
 from rlvr.flags.config import Config
 from rlvr.policy.saving import save_folder
-from rlvr.tasks.datasets import without_overlap
 from rlvr.tasks.pictures import open_image
 from rlvr.tasks.problems import Problem
 from rlvr.tasks.prompts import place_images, write_prompts
@@ -128,14 +127,6 @@ def test_images_that_nothing_reads(tmp_path, tokenizer):
     refused(["images", "no chat template"], load, bare, name)
     (problem,) = load(tokenizer, name, image_column="")
     assert problem.prompt == "<|im_start|>user\na?<|im_end|>\n<|im_start|>assistant\n"
-
-
-def test_the_same_question_about_another_image_is_another_problem():
-    """Much of Geometry3K asks "Find x."."""
-    training = [Problem("Find x.", "1", images=(bytes([i]),)) for i in range(3)]
-    evaluated = [Problem("find  X.", "1", images=(bytes([i]),)) for i in (1, 7)]
-    kept = without_overlap("a", training, evaluated)
-    assert [problem.images for problem in kept] == [(b"\0",), (b"\2",)]
 
 
 # --------------------------------------------------------------------------- where they stand

@@ -190,11 +190,9 @@ def test_what_is_drawn():
     assert len(choose_panels(EVALS, many)) == MOST_PANELS
 
 
-FEW = {"step": 0, "pass@1": 0.1, "pass@4": 0.0, "length": 9.0, "fit_a": 1.33e22}
-
-
 def test_a_picture_of_a_run_that_only_evaluates(tmp_path, monkeypatch):
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "cache"))  # put back afterwards
-    append_row(tmp_path, "eval", FEW)
+    row = {"step": 0, "pass@1": 0.1, "pass@4": 0.0, "length": 9.0, "fit_a": 1.33e22}
+    append_row(tmp_path, "eval", row)
     draw_curves(tmp_path, str(tmp_path / "cache"))
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
