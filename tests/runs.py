@@ -156,15 +156,20 @@ def refused(result, script, *mentioned):
     return True
 
 
-def run_study(name, *arguments, folder=None):
-    """Run studies/<name>.py in a process of its own -> what subprocess.run gives."""
+def run_python(*command, folder, **environment):
+    """Run Python with these arguments in a process of its own -> what subprocess.run gives."""
     return subprocess.run(
-        [sys.executable, ROOT / "studies" / f"{name}.py", *arguments],
+        [sys.executable, *command],
         cwd=folder,
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | environment,
         capture_output=True,
         text=True,
     )
+
+
+def run_study(name, *arguments, folder=None):
+    """Run studies/<name>.py in a process of its own."""
+    return run_python(ROOT / "studies" / f"{name}.py", *arguments, folder=folder)
 
 
 def free_port():

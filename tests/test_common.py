@@ -16,7 +16,7 @@ from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.rollout.samplers import GenerateSampler
 from rlvr.tasks.embedded import make_countdown
-from rlvr.tasks.problems import Problem, ProblemStream
+from rlvr.tasks.problems import Problem, ProblemStream, Sample
 from rlvr.verify.verifiers import VERIFIERS
 
 import pytest
@@ -169,30 +169,28 @@ def test_rollouts_are_drawn_at_the_temperature_of_the_loss_from_all_tokens(tiny,
 def batch(sharp):
     """Six samples in groups of two, of which the sampler's log-probs are all -1."""
     samples = [
-        replace(
-            sample,
-            reward=[-0.5, 1.5][i % 2],
-            success=i % 2 == 1,
-            logprobs=[-1.0] * len(sample.completion_ids),
-        )
-        for i, sample in enumerate(some_samples(sharp[1]))
+        replace(sample, logprobs=[-1.0] * len(sample.completion_ids))
+        for sample in some_samples(sharp[1])
     ]
-    samples[2] = replace(samples[2], truncated=True)
     return common.make_batch(samples, Config(num_generations=2), "cpu")
 
 
-def test_make_batch(batch):
-    lengths = [len(sample.completion_ids) for sample in batch.samples]
-    assert batch.rewards.tolist() == [[-0.5, 1.5]] * 3
-    assert batch.successes.tolist() == [[0, 1]] * 3
-    assert batch.mask.sum(1).tolist() == lengths
-    assert batch.sampled_logprobs.sum(1).tolist() == [-length for length in lengths]
-    assert batch.mask.shape == batch.sampled_logprobs.shape == batch.old_logprobs.shape
+@pytest.mark.parametrize("masks", [False, True])
+def test_make_batch(masks):
+    """A stop token that is also the padding, here 0, counts: `ids != pad` would drop it."""
+    samples = [
+        Sample([1], [2, 0, 0], reward=-0.5, logprobs=[-1.0, -2.0, -4.0]),
+        Sample([1], [7], reward=1.5, success=True, truncated=True, logprobs=[-0.5]),
+    ]
+    config = Config(num_generations=2, mask_truncated_completions=masks)
+    batch = common.make_batch(samples, config, "cpu")
+    assert batch.rewards.tolist() == [[-0.5, 1.5]]
+    assert batch.successes.tolist() == [[0, 1]]
+    assert batch.written.tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert batch.mask.tolist() == [[1, 1, 1], [not masks, 0, 0]]
+    assert batch.sampled_logprobs.tolist() == [[-1, -2, -4], [-0.5, 0, 0]]
+    assert batch.old_logprobs.shape == batch.mask.shape
     assert not batch.has_old_logprobs.any()
-    config = Config(num_generations=2, mask_truncated_completions=True)
-    masked = common.make_batch(batch.samples, config, "cpu")
-    assert masked.mask.sum(1).tolist() == [*lengths[:2], 0, *lengths[3:]]
-    assert torch.equal(masked.written, batch.mask)
 
 
 def test_minibatches(batch, monkeypatch):
@@ -231,24 +229,19 @@ def test_compute_old_and_ref_logprobs_leaves_the_first_minibatch_to_its_own_pass
     assert not torch.allclose(expected_ref, expected)
 
 
-def test_an_exact_samplers_logprobs_are_the_old_ones(batch):
-    """They cost no pass: there is no policy here that could make one."""
+def test_an_exact_samplers_logprobs_are_the_old_ones(batch, monkeypatch):
+    """They cost no pass: there is no policy here that could make one.
+
+    Of the first minibatch, whose size is that over both ranks, half is this rank's.
+    """
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
     batch.sampler_is_exact = True
     batch.sampled_logprobs[4] = -3.0
-    config = Config(num_generations=2, prompts_per_step=3, minibatch_size=2)
+    config = Config(num_generations=2, prompts_per_step=6, minibatch_size=4)
     common.compute_old_and_ref_logprobs(batch, None, None, config)
     assert batch.has_old_logprobs.tolist() == [False] * 2 + [True] * 4
     assert (batch.old_logprobs[:2] == 0).all()
     assert torch.equal(batch.old_logprobs[2:], batch.sampled_logprobs[2:])
-
-
-def test_the_first_minibatch_of_two_ranks_is_half_of_it_each(sharp, batch, monkeypatch):
-    """Of a minibatch of 4, two rows are this rank's."""
-    monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: mine * 2)
-    config = Config(num_generations=2, prompts_per_step=6, minibatch_size=4)
-    common.compute_old_and_ref_logprobs(batch, sharp[0], None, config)
-    assert batch.has_old_logprobs.tolist() == [False] * 2 + [True] * 4
 
 
 def test_the_mean_logprob_of_a_completion_is_over_its_own_tokens(batch):
@@ -541,4 +534,3 @@ def test_evaluate_has_a_random_stream_of_its_own(sharp, solutions):
     assert common.evaluate(sampler, problems, config) == first
     other = common.evaluate(sampler, problems, replace(config, seed=4))
     assert other["token_entropy"] != first["token_entropy"]
-    assert {"pass@1", "pass@2", "pass@4"} <= first.keys()

@@ -10,7 +10,6 @@ from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.policy.logprobs import (
     is_shorter_by_prompt,
-    microbatches,
     states_by_prompt,
     states_one_by_one,
 )
@@ -45,12 +44,12 @@ def four():
 
 
 @torch.no_grad()
-def likelihood(policy, prompt, completion):
+def likelihood(policy, prompt, completion, temperature):
     """The probability of a completion, word by word, each by a pass over the whole text."""
     product = 1.0
     for i, token in enumerate(completion):
         logits = policy(torch.tensor([[*prompt, *completion[:i]]])).logits[0, -1]
-        product *= logits.softmax(-1)[token].item()
+        product *= (logits / temperature).softmax(-1)[token].item()
     return product
 
 
@@ -62,15 +61,17 @@ def endings(length):
     yield from itertools.product(range(3), repeat=length)
 
 
-def test_completions_are_drawn_by_their_probabilities(four):
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_completions_are_drawn_by_their_probabilities(four, temperature):
     """4,000 draws of two prompts against all probabilities, by chi-square at 1 in 1,000."""
     prompts, count = ([0, 1, 2], [2]), 4000
     torch.manual_seed(0)
-    found, logprobs = decode(four, [p for p in prompts for _ in range(count)], {STOP}, 2)
+    each = [prompt for prompt in prompts for _ in range(count)]
+    found, logprobs = decode(four, each, {STOP}, 2, temperature)
     for k, prompt in enumerate(prompts):
         own = slice(k * count, (k + 1) * count)
         seen = Counter(map(tuple, found[own]))
-        expected = {words: likelihood(four, prompt, words) for words in endings(2)}
+        expected = {words: likelihood(four, prompt, words, temperature) for words in endings(2)}
         assert sum(expected.values()) == pytest.approx(1)
         assert seen.keys() <= expected.keys() and len(expected) == 13
         # few are expected of some: those stand together
@@ -80,25 +81,8 @@ def test_completions_are_drawn_by_their_probabilities(four):
         chi_square = sum((n - count * p) ** 2 / (count * p) for n, p in pairs)
         assert chi_square < 32.9  # the quantile for 12 degrees of freedom; for fewer it is lower
         for words, values in zip(found[own][:50], logprobs[own], strict=False):
-            wanted = likelihood(four, prompt, words)
+            wanted = expected[tuple(words)]
             assert torch.tensor(values).sum().exp().item() == pytest.approx(wanted, rel=1e-5)
-
-
-@pytest.mark.parametrize("temperature", [0.7, 1.0])
-def test_log_probs_are_those_of_the_loss(sharp, temperature):
-    policy, tokenizer = sharp
-    prompts = [tokenizer.encode(prompt) for prompt in PROMPTS] * 3
-    torch.manual_seed(0)
-    found, logprobs = decode(policy, prompts, {tokenizer.eos_token_id}, 16, temperature)
-    assert len({len(tokens) for tokens in found}) > 3  # rows have left the batch
-    samples = [Sample(*each) for each in zip(prompts, found, strict=True)]
-    expected, _ = token_logprobs(policy, samples, range(len(samples)), temperature)
-    for i, values in enumerate(logprobs):
-        own = expected[i, : len(values)].detach()
-        torch.testing.assert_close(torch.tensor(values), own, rtol=0, atol=1e-4)
-    for tokens in found:
-        assert tokens[-1] == tokenizer.eos_token_id or len(tokens) == 16
-        assert tokenizer.eos_token_id not in tokens[:-1]
 
 
 KINDS = {
@@ -206,15 +190,6 @@ def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(shar
     torch.testing.assert_close(*(hidden for hidden, _ in found), rtol=1e-6, atol=1e-6)
     for name, gradient in found[0][1].items():
         torch.testing.assert_close(found[1][1][name], gradient, rtol=1e-4, atol=1e-4)
-
-
-def test_microbatches_keep_neighbours_of_one_prompt_together():
-    """Where each group fits into the budget; group_size keeps them in any case."""
-    samples = [Sample([prompt] * 4, [7] * length) for prompt in (1, 2, 3) for length in (2, 6)]
-    assert microbatches(samples, range(6), 20) == [[0, 1], [2, 3], [4, 5]]
-    assert microbatches(samples, range(6), 40) == [[0, 1, 2, 3], [4, 5]]
-    assert microbatches(samples, range(6), 19) == [[0, 2, 4], [1], [3], [5]]
-    assert microbatches(samples, range(6), 19, 2) == [[0, 1], [2, 3], [4, 5]]
 
 
 # -------------------------------------------------------------------------------------- the sampler

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import pkgutil
 import re
 import shlex
@@ -93,10 +94,7 @@ def test_the_slide_is_what_runs():
 # ------------------------------------------------------------------------------ equations, variants
 
 
-def test_functions_and_weights_of_the_equations_exist():
-    named = [cells[1].strip("`") for _, cells in tables("equations.md", "equation")]
-    assert all(callable(pkgutil.resolve_name(name)) for name in named)
-    assert {name.split(".")[0] for name in named} == {"common", "rlvr", *SCRIPTS}
+def test_weights_of_the_equations():
     listed = [cells[0].strip("`") for _, cells in tables("equations.md", "`--weight`")]
     assert listed == [*fade.POLICY_WEIGHTS]
 
@@ -112,14 +110,12 @@ def test_variants_are_presets_of_these_flags():
         assert listed == expected, script
 
 
-def test_what_the_tables_of_the_papers_name_exists():
-    """Functions of the scripts, and tests."""
+def test_functions_and_tests_that_are_named_exist():
     tests = "".join(page.read_text() for page in (ROOT / "tests").glob("test_*.py"))
-    for _, cells in tables("papers.md", "the paper"):
-        for name in re.findall(rf"`((?:common|{'|'.join(SCRIPTS)})\.[\w.]+)`", cells[1]):
-            assert callable(pkgutil.resolve_name(name)), name
-        for name in re.findall(r"`(test_\w+)`", cells[1]):
-            assert f"def {name}(" in tests, name
+    for name in re.findall(rf"`((?:common|rlvr|{'|'.join(SCRIPTS)})\.[\w.]+)`", ALL_TEXT):
+        assert name.endswith(".py") or pkgutil.resolve_name(name), name
+    for name in re.findall(r"`(test_\w+)`", ALL_TEXT):
+        assert f"def {name}(" in tests or (ROOT / "tests" / f"{name}.py").exists(), name
 
 
 # -------------------------------------------------------------------------------------------- flags
@@ -188,37 +184,25 @@ def test_every_logged_metric_is_explained(run):
 # ----------------------------------------------------------------------------------------- commands
 
 
-def commands_of(text):
-    """(script, what it is given, the number of ranks) of each command that runs a script."""
-    for line in text.replace("\\\n", " ").splitlines():
-        command = line.rpartition("&& ")[2].partition("#")[0].strip()
-        # the lines with $flags are run by tests/test_scheduler.py
-        if not command.startswith(("python ", "torchrun ")) or "$flags" in command:
-            continue
-        words = shlex.split(command)
-        places = [i for i, word in enumerate(words) if word in (f"{name}.py" for name in SCRIPTS)]
-        if not places or any(word.startswith("studies/") for word in words):
-            continue
-        before, after = words[: places[0]], words[places[0] + 1 :]
-        counts = dict(zip(before[1::2], before[2::2], strict=False))
-        ranks = int(counts.get("--nproc_per_node", 1)) * int(counts.get("--nnodes", 1))
-        yield words[places[0]].removesuffix(".py"), after, ranks
-
-
 def all_commands():
-    """Of all pages, in blocks or within a sentence, and of the scripts' docstrings; each once."""
-    # those of your-own.md need its edits: tests/test_your_own.py follows that page
+    """(script, what it is given, the number of ranks) of each command that runs a script.
+
+    Of all pages and of the scripts' docstrings. Those of your-own.md need its edits, and
+    tests/test_your_own.py follows that page; those with $flags are run by tests/test_scheduler.py.
+    """
     text = "\n".join(text for page, text in TEXTS.items() if page != "your-own.md")
-    texts = re.findall(r"^```bash\n(.*?)^```$", text, re.M | re.S)
-    texts += re.findall(r"`((?:python|torchrun) [^`\n]+)`", text)
-    texts += [module.__doc__ for module in MODULES.values()]
-    found = {str(command): command for text in texts for command in commands_of(text)}
-    return [command for command in found.values() if command[1] != ["--help"]]
+    text += "\n".join(module.__doc__ for module in MODULES.values())
+    for launcher, script, given in re.findall(
+        rf"\b(python|torchrun .*) ({'|'.join(SCRIPTS)})\.py([^`#\n]*)", text.replace("\\\n", " ")
+    ):
+        if "$flags" not in given and given != " --help":
+            counts = re.findall(r"--(?:nproc_per_node|nnodes) (\d+)", launcher)
+            yield script, shlex.split(given), math.prod(map(int, counts))
 
 
 def test_commands_are_taken(parsed, monkeypatch):
     """All flags of a command, up to where a model, data or the run to resume are loaded."""
-    commands = all_commands()
+    commands = [*all_commands()]
     assert {script for script, _, _ in commands} == {*SCRIPTS}
     assert {ranks for _, _, ranks in commands} == {1, 2, 4, 8, 16}
     for script, given, ranks in commands:

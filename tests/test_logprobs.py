@@ -1,7 +1,6 @@
 """Log-probs and entropies: tiles against the textbook's definition, microbatches, padding."""
 
 import copy
-import random
 
 import rlvr.flags.command_line
 import rlvr.policy.logprobs
@@ -21,11 +20,6 @@ import torch
 from groups import near
 from samples import PROMPTS, some_samples
 from torch.utils._python_dispatch import TorchDispatchMode
-
-
-def longest(samples):
-    return max(len(sample.completion_ids) for sample in samples)
-
 
 # ------------------------------------------------------------------------------- the definition
 
@@ -139,44 +133,30 @@ def test_products_of_bfloat16_are_added_up_in_float32(monkeypatch, weight_dtype)
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
-@pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4, 5], [4, 0, 5]])
-def test_completion_logprobs_equal_those_of_the_logits(sharp, rows, temperature):
-    """What each batch must reproduce: a row at a time, without padding, by the policy's head."""
-    policy, tokenizer = sharp
-    samples = some_samples(tokenizer)
-    width = longest(samples)
-    chosen = [samples[i] for i in rows]
-    logprobs, entropies = completion_logprobs(policy, chosen, temperature, width)
-    assert logprobs.shape == entropies.shape == (len(rows), width)
-    for row, sample in enumerate(chosen):
-        prompt, completion = sample.prompt_ids, sample.completion_ids
-        count = len(completion)
-        logits = policy(torch.tensor([prompt + completion])).logits[0]  # [S, V]
-        before = logits[len(prompt) - 1 : -1]  # [T, V]: what precedes a token predicts it
-        logp = (before / temperature).log_softmax(-1)
-        expected = logp[range(count), completion], -(logp.exp() * logp).sum(-1)
-        got = logprobs[row, :count], entropies[row, :count]
-        torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
-        assert (logprobs[row, count:] == 0).all()
-        assert (entropies[row, count:] == 0).all()
-    assert logprobs[logprobs != 0].std() > 0.3  # the rows do differ from a uniform policy's
-
-
 @pytest.mark.parametrize("rows", [None, [7, 2, 4]])
-def test_frozen_logprobs_keep_the_order_of_the_rows(sharp, rows):
-    """They are computed in microbatches sorted by length, and are 0 in rows not asked for."""
+def test_frozen_logprobs_equal_those_of_the_logits(sharp, rows, temperature):
+    """What all microbatches must reproduce: a row at a time, without padding, by the policy's head.
+
+    They are sorted by length. Beyond a row's end, and in rows not asked for, all are 0.
+    """
     policy, tokenizer = sharp
     samples = some_samples(tokenizer, 9)
-    with torch.no_grad():
-        expected = completion_logprobs(policy, samples, 0.7, longest(samples))
-    for i in set(range(9)) - set(range(9) if rows is None else rows):
-        for values in expected:
-            values[i] = 0
+    expected = torch.zeros(2, 9, max(len(sample.completion_ids) for sample in samples))
+    for i in range(9) if rows is None else rows:
+        prompt, completion = samples[i].prompt_ids, samples[i].completion_ids
+        count = len(completion)
+        with torch.no_grad():
+            logits = policy(torch.tensor([prompt + completion])).logits[0]  # [S, V]
+        before = logits[len(prompt) - 1 : -1]  # [T, V]: what precedes a token predicts it
+        logp = (before / temperature).log_softmax(-1)
+        expected[0, i, :count] = logp[range(count), completion]
+        expected[1, i, :count] = -(logp.exp() * logp).sum(-1)
     for budget in (1, 100, 10**6):
-        config = Config(temperature=0.7, microbatch_tokens=budget)
-        frozen = frozen_logprobs(policy, samples, config, rows)
-        assert not frozen[0].requires_grad
+        config = Config(temperature=temperature, microbatch_tokens=budget)
+        frozen = torch.stack(frozen_logprobs(policy, samples, config, rows))
+        assert not frozen.requires_grad
         torch.testing.assert_close(frozen, expected, rtol=0, atol=1e-5)
+    assert frozen[frozen != 0].std() > 0.3  # the rows do differ from a uniform policy's
 
 
 def test_a_rank_with_fewer_rows_makes_as_many_passes_as_the_others(sharp, monkeypatch):
@@ -224,26 +204,23 @@ def test_gradient_checkpointing_changes_no_gradient(sharp):
 # ---------------------------------------------------------------------------------- microbatches
 
 
-def length_of(sample):
-    return len(sample.prompt_ids) + len(sample.completion_ids)
-
-
-@pytest.mark.parametrize("budget", [1, 64, 10**6])
-def test_microbatches_partition_the_rows(budget):
-    rng = random.Random(0)
-    samples = [Sample([i] * rng.randint(1, 9), [0] * rng.randint(1, 40)) for i in range(50)]
-    rows = torch.tensor(rng.sample(range(50), 30))
-    lengths = [length_of(sample) for sample in samples]
-    parts = microbatches(samples, rows, budget)
-    flat = [row for part in parts for row in part]
-    assert sorted(flat) == sorted(rows.tolist())
-    assert [lengths[row] for row in flat] == sorted(lengths[row] for row in rows.tolist())
-    for part in parts:
-        assert part
-        assert len(part) == 1 or len(part) * max(lengths[row] for row in part) <= budget
-    for part, following in zip(parts, parts[1:], strict=False):
-        # a part ends only where another row would not fit
-        assert (len(part) + 1) * lengths[following[0]] > budget
+@pytest.mark.parametrize(
+    "budget, group_size, parts",
+    [
+        # each group of a prompt fits, and so its completions stay together
+        (20, None, [[0, 1], [2, 3], [4, 5]]),
+        (40, None, [[0, 1, 2, 3], [4, 5]]),
+        # a group does not: rows by their lengths, of which one alone may be over the budget
+        (18, None, [[0, 2, 4], [1], [3], [5]]),
+        (17, None, [[0, 2], [4], [1], [3], [5]]),
+        (1, None, [[0], [2], [4], [1], [3], [5]]),
+        (19, 2, [[0, 1], [2, 3], [4, 5]]),
+    ],
+)
+def test_microbatches_by_hand(budget, group_size, parts):
+    """Three prompts with two completions each: texts of 6 and of 10 tokens."""
+    samples = [Sample([prompt] * 4, [7] * length) for prompt in (1, 2, 3) for length in (2, 6)]
+    assert microbatches(samples, torch.arange(6), budget, group_size) == parts
 
 
 def test_microbatches_are_as_many_as_those_of_the_rank_with_the_most(monkeypatch):

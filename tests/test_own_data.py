@@ -202,7 +202,7 @@ def test_rows_of_evaluation_sets_are_not_trained_on(tmp_path, tiny, capsys):
 
 
 def test_texts_that_differ_in_spaces_case_or_form():
-    """A conversation counts by its last turn."""
+    """A conversation counts by its last turn. About another image it is another question."""
     asked = Problem("What is 1 + 2?", "7")
     for text in (
         " What is 1 + 2? ",
@@ -213,3 +213,5 @@ def test_texts_that_differ_in_spaces_case_or_form():
         same, other = Problem(text, "8"), Problem("What is 1 - 2?", "7")
         assert without_overlap("a", [asked, other], [same]) == [other]
         assert without_overlap("a", [same, other], [asked]) == [other]
+    shown, another = (Problem("Find x.", "1", images=(image,)) for image in (b"1", b"2"))
+    assert without_overlap("a", [shown, another], [shown]) == [another]

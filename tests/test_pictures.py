@@ -5,8 +5,7 @@ import copy
 import rlvr.policy.models
 from rlvr.flags.config import Config
 from rlvr.policy.saving import save_folder
-from rlvr.tasks.datasets import without_overlap
-from rlvr.tasks.pictures import open_image, read_images
+from rlvr.tasks.pictures import open_image
 from rlvr.tasks.problems import Problem
 from rlvr.tasks.prompts import place_images, write_prompts
 
@@ -57,7 +56,7 @@ def test_paths_and_bytes_of_a_file(tmp_path, monkeypatch, tokenizer):
     monkeypatch.chdir("/")
     name = write(tmp_path / "data/set.jsonl", shown("images/1.png", str(path)))
     assert [problem.images for problem in load(tokenizer, name)] == [(PICTURE,)] * 2
-    name = write(tmp_path / "data/set.parquet", shown([PICTURE, PICTURE], [], None))
+    name = write(tmp_path / "data/set.parquet", shown([PICTURE, None, PICTURE], [], None))
     found = [problem.images for problem in load(tokenizer, name)]
     assert sorted(found) == [(), (), (PICTURE, PICTURE)]
 
@@ -74,17 +73,6 @@ def test_images_of_datasets_are_not_decoded_by_it(tmp_path, monkeypatch, tokeniz
     one, two = sorted((problem.images for problem in load(tokenizer, name)), key=len)
     assert (len(one), len(two)) == (1, 2)
     assert open_image(one[0]).tobytes() == image.tobytes()
-
-
-def test_cells(tmp_path):
-    for cell, expected in (
-        (None, ()),
-        ([], ()),
-        (PICTURE, (PICTURE,)),
-        (dict(bytes=PICTURE, path="unused.png"), (PICTURE,)),
-        ([PICTURE, None, PICTURE], (PICTURE, PICTURE)),
-    ):
-        assert read_images(cell, tmp_path) == expected, cell
 
 
 def test_a_transparent_image_is_white_there():
@@ -139,14 +127,6 @@ def test_images_that_nothing_reads(tmp_path, tokenizer):
     refused(["images", "no chat template"], load, bare, name)
     (problem,) = load(tokenizer, name, image_column="")
     assert problem.prompt == "<|im_start|>user\na?<|im_end|>\n<|im_start|>assistant\n"
-
-
-def test_the_same_question_about_another_image_is_another_problem():
-    """Much of Geometry3K asks "Find x."."""
-    training = [Problem("Find x.", "1", images=(bytes([i]),)) for i in range(3)]
-    evaluated = [Problem("find  X.", "1", images=(bytes([i]),)) for i in (1, 7)]
-    kept = without_overlap("a", training, evaluated)
-    assert [problem.images for problem in kept] == [(b"\0",), (b"\2",)]
 
 
 # --------------------------------------------------------------------------- where they stand

@@ -138,6 +138,7 @@ EDGES = {
         [(3, [1], 1.0), (3, [1], 1.0), (3, [1], 0.0), (3, [1], 0.0)],
     ],
     "a pair": [[(4, [5, 9, 1], 1.0), (4, [6, 1], 0.0)]],
+    "all cut off and masked": [[(4, [5, 9, 7], 1.0), (4, [6, 9, 7], 0.0)]],
 }
 
 
@@ -148,7 +149,7 @@ def test_a_rollout_at_the_edges(run, monkeypatch, start, script, edge):
     """A gradient, or the weights as they were, and a line that says so."""
     groups = EDGES[edge]
     samples = [
-        Sample([7] * length, ids, "", reward, logprobs=[-1.0] * len(ids), success=reward == 1)
+        Sample([7] * length, ids, "", reward, 7 in ids, [-1.0] * len(ids), success=reward == 1)
         for group in groups
         for length, ids, reward in group
     ]
@@ -162,7 +163,9 @@ def test_a_rollout_at_the_edges(run, monkeypatch, start, script, edge):
     size, count = len(groups[0]), len(groups)
     has_no_contrast = edge.startswith("all")
     flags = dict(prompts_per_step=count, num_generations=size, minibatch_size=size * count)
-    if not has_no_contrast:
+    if edge == "all cut off and masked":  # the bonus for entropy is of no masked token, either
+        flags |= dict(mask_truncated_completions=True, entropy_coef=0.1)
+    elif not has_no_contrast:
         flags |= dict(beta=0.01, entropy_coef=0.01)
     result = run(script, max_steps=1, **flags)
     assert result.code == 0, result.err
@@ -174,11 +177,10 @@ def test_a_rollout_at_the_edges(run, monkeypatch, start, script, edge):
     assert are_equal(start, weights("run/checkpoint-1")) == has_no_contrast
 
 
-@pytest.mark.parametrize("length", [1016, 1025])
-def test_a_completion_longer_than_the_context_is_refused_before_training(run, length):
-    """Or one that is together with its prompt, which here has 8 or 9 tokens."""
-    result = run("grpo", max_completion_length=length)
-    assert refused(result, "grpo", "context of 1024", "--max_completion_length")
+def test_a_completion_that_outgrows_the_context_is_refused_before_training(run):
+    """Together with its prompt, which here has 8 or 9 tokens."""
+    result = run("grpo", max_completion_length=1016)
+    assert refused(result, "grpo", "context of 1024")
     assert not list(Path("run").glob("*.jsonl"))
 
 

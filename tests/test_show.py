@@ -10,7 +10,6 @@ from rlvr.show.console import Console
 from rlvr.show.logs import append_row, drop_rows_after, read_rows
 from rlvr.show.plots import MOST_PANELS, choose_panels, draw_curves
 
-import matplotlib
 import pytest
 
 ROW = dict(reward=0.3376, length=24.51, truncated=0.02, entropy=0.1634, all_wrong=0.25)
@@ -165,7 +164,10 @@ METRICS = logs_of(
 
 
 def test_what_is_drawn():
-    """No line that is 0 throughout, no loss; a script's own metrics come last, as logged."""
+    """No line that is 0 throughout, no loss; a script's own metrics come last, as logged.
+
+    Each of several data sets has panels of its own.
+    """
     assert choose_panels(EVALS, METRICS) == [
         ("held-out pass@k", EVALS, ["pass@1", "pass@4"]),
         ("held-out entropy (nats)", EVALS, ["answer_entropy"]),
@@ -175,32 +177,22 @@ def test_what_is_drawn():
         ("zeta", METRICS, ["zeta"]),
         ("alpha", METRICS, ["alpha"]),
     ]
+    # also what the first row lacks, as where a resumed run has more samples and other sets
+    first = {"math/pass@1": 0.1, "math/pass@1 level 5": 0.1, "math/token_entropy": 0.4}
+    later = first | {"math/pass@16": 0.2, "gsm8k/pass@1": 0.5, "gsm8k/pass@2": 0.0}
+    sets = logs_of(first, later)
+    assert choose_panels(sets, []) == [
+        ("held-out pass@k: math", sets, ["math/pass@1", "math/pass@16"]),
+        ("held-out pass@k: gsm8k", sets, ["gsm8k/pass@1"]),
+        ("held-out entropy (nats): math", sets, ["math/token_entropy"]),
+    ]
     many = logs_of({f"own_{i}": 1.0 for i in range(20)})
     assert len(choose_panels(EVALS, many)) == MOST_PANELS
 
 
-def test_each_of_several_data_sets_has_its_panels():
-    """Also what the first row lacks, as where a resumed run has more samples and other sets."""
-    first = {"math/pass@1": 0.1, "math/pass@1 level 5": 0.1, "math/token_entropy": 0.4}
-    later = first | {"math/pass@16": 0.2, "gsm8k/pass@1": 0.5, "gsm8k/pass@2": 0.0}
-    panels = choose_panels(logs_of(first, later), [])
-    assert {title: keys for title, _, keys in panels} == {
-        "held-out pass@k: math": ["math/pass@1", "math/pass@16"],
-        "held-out pass@k: gsm8k": ["gsm8k/pass@1"],
-        "held-out entropy (nats): math": ["math/token_entropy"],
-    }
-
-
-FEW = {"step": 0, "pass@1": 0.1, "pass@4": 0.0, "length": 9.0, "fit_a": 1.33e22}
-
-
-@pytest.mark.parametrize("evals, metrics", [(EVALS, METRICS), ([FEW], [])])
-def test_a_picture_at_the_end(tmp_path, monkeypatch, evals, metrics):
-    """Also where a run only evaluates, all is zero, or rows lack a metric."""
+def test_a_picture_of_a_run_that_only_evaluates(tmp_path, monkeypatch):
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "cache"))  # put back afterwards
-    monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", 20)  # drawn 5 times as fast
-    for name, rows in (("eval", evals), ("metrics", metrics)):
-        for row in rows:
-            append_row(tmp_path, name, row)
+    row = {"step": 0, "pass@1": 0.1, "pass@4": 0.0, "length": 9.0, "fit_a": 1.33e22}
+    append_row(tmp_path, "eval", row)
     draw_curves(tmp_path, str(tmp_path / "cache"))
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

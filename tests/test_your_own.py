@@ -5,12 +5,10 @@ import math
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
-from runs import ENVIRONMENT, ROOT, SMALL, arguments, rows, steps
+from runs import ROOT, SMALL, arguments, rows, run_python, steps
 
 PAGE = (ROOT / "docs" / "your-own.md").read_text()
 
@@ -87,20 +85,12 @@ def test_an_example_trains(heading, followed, cache_dir):
     smaller = {name: value for name, value in SMALL.items() if f"--{name}" not in given}
     run = folder / "runs" / heading
     smaller |= dict(cache_dir=cache_dir, output_dir=run)
-    done = subprocess.run(
-        [sys.executable, script, *given, *arguments(**smaller)],
-        cwd=folder,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_python(script, *given, *arguments(**smaller), folder=folder)
     assert done.returncode == 0, done.stderr
     assert steps(run) == [1, 2]
     flags, expected = TRAINED[heading]
     assert flags.items() <= json.loads((run / "config.json").read_text()).items()
-    samples = (run / "samples.jsonl").read_text().splitlines()
-    rewards = {round(json.loads(sample)["reward"], 2) for sample in samples}
+    rewards = {round(sample["reward"], 2) for sample in rows(run, "samples")}
     assert rewards and rewards <= expected
     if heading == "A tool":  # some answers are sent back
         assert all(row["turns"] > 1 for row in rows(run))
