@@ -184,20 +184,26 @@ def test_every_logged_metric_is_explained(run):
 # ----------------------------------------------------------------------------------------- commands
 
 
-def all_commands():
+def commands_of(text):
     """(script, what it is given, the number of ranks) of each command that runs a script.
 
-    Of all pages and of the scripts' docstrings. Those of your-own.md need its edits, and
-    tests/test_your_own.py follows that page; those with $flags are run by tests/test_scheduler.py.
+    Those with $flags are run by tests/test_scheduler.py.
     """
-    text = "\n".join(text for page, text in TEXTS.items() if page != "your-own.md")
-    text += "\n".join(module.__doc__ for module in MODULES.values())
     for launcher, script, given in re.findall(
         rf"\b(python|torchrun .*) ({'|'.join(SCRIPTS)})\.py([^`#\n]*)", text.replace("\\\n", " ")
     ):
         if "$flags" not in given and given != " --help":
             counts = re.findall(r"--(?:nproc_per_node|nnodes) (\d+)", launcher)
             yield script, shlex.split(given), math.prod(map(int, counts))
+
+
+def all_commands():
+    """Of all pages and of the scripts' docstrings.
+
+    Those of your-own.md need its edits, and tests/test_your_own.py follows that page.
+    """
+    texts = [text for page, text in TEXTS.items() if page != "your-own.md"]
+    return commands_of("\n".join([*texts, *(module.__doc__ for module in MODULES.values())]))
 
 
 def test_commands_are_taken(parsed, monkeypatch):
