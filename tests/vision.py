@@ -21,8 +21,15 @@ import transformers
 from local_sets import write
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-SPECIAL = ["<pad>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"]
-SPECIAL += ["<|image_pad|>", "<|video_pad|>"]
+SPECIAL = [
+    "<pad>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+]
 WORDS = [*SPECIAL, "<unk>", *"0123456789 abcdefghijklmnopqrstuvwxyz\n<>.,:?=+", *"ABCDEHIW"]
 IMAGE_TOKEN = WORDS.index("<|image_pad|>")
 STOP = WORDS.index("<|im_end|>")
@@ -111,7 +118,12 @@ def save_vision_policy(folder, scale=1.0, family="qwen2_5_vl"):
         min_pixels=SIDE**2,
         max_pixels=64 * SIDE**2,
         patch_size=SIDE // 2,
+        temporal_patch_size=2,
+        merge_size=2,
+        image_mean=[0.48145466, 0.4578275, 0.40821073],
+        image_std=[0.26862954, 0.26130258, 0.27577711],
         image_processor_type="Qwen2VLImageProcessor",
+        processor_class="Qwen2_5_VLProcessor",
     )
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return str(folder)
