@@ -64,7 +64,7 @@ def _():
 
 @app.cell(hide_code=True)
 def _(results):
-    ks = [1, 2, 4, 8, 16, 32]
+    ks = [1, 2, 4, 8, 16]
     figure, (curves, bars) = lesson.two_panels("held-out pass@k", "entropy of a token, in nats")
     for (name, metrics), color in zip(results.items(), lesson.COLORS, strict=True):
         curves.plot(ks, [metrics[f"pass@{k}"] for k in ks], "o-", color=color, label=name)
