@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+from rlvr import status
 from rlvr.errors import UserError
 from rlvr.machine import is_whole
 
@@ -52,10 +53,10 @@ def newest_whole(folder: Path, checkpoint: Path | None) -> Path | None:
     for candidate in tried:
         if is_whole(candidate):
             return candidate
-        print(f"{candidate} is damaged")
+        status.tell(f"{candidate} is damaged")
     if tried:
         raise UserError(
             f"--resume_from_checkpoint {checkpoint or folder}: no checkpoint there is whole"
         )
-    print(f"{folder} has no checkpoint yet; from the start")
+    status.tell(f"{folder} has no checkpoint yet; from the start")
     return None

@@ -2,7 +2,7 @@
 
 import os
 
-from rlvr import world
+from rlvr import status, world
 from rlvr.policy.images import model_class
 from rlvr.policy.sharding import layers_of
 
@@ -26,10 +26,12 @@ def tell_memory(shape, config, device: torch.device) -> None:
     with torch.device("meta"):
         policy = model_class(shape).from_config(shape, trust_remote_code=config.trust_remote_code)
     estimate = memory_estimate(policy, config, gpu_memory)
-    print("memory a rank:", "; ".join(f"{size:.1f} GB {name}" for name, size in estimate.items()))
+    sizes = "; ".join(f"{size:.1f} GB {name}" for name, size in estimate.items())
+    status.tell(f"memory a rank: {sizes}")
     needed = max(estimate["an update"], estimate["a rollout"])
     if there < needed:
-        print(f"this run needs about {needed:.0f} GB, and there are {there:.0f}: {LESS_MEMORY}")
+        told = f"this run needs about {needed:.0f} GB, and there are {there:.0f}"
+        status.tell(f"{told}: {LESS_MEMORY}")
 
 
 def memory_estimate(policy, config, gpu_memory: float) -> dict[str, float]:

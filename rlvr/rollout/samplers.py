@@ -4,11 +4,10 @@ import copy
 import importlib.util
 from collections.abc import Sequence
 
-from rlvr import world
+from rlvr import status, world
 from rlvr.errors import UserError
 from rlvr.machine import computes_in_bf16
 from rlvr.policy import is_sharded, unshard
-from rlvr.status import progress
 from rlvr.tasks import end_of_turn, find_call_ends
 
 import torch
@@ -90,7 +89,7 @@ class GenerateSampler:
         # A compiled layer would be compiled anew for the cache of each token.
         with torch.compiler.set_stance("force_eager"):
             for start in range(0, len(prompt_ids), size):
-                progress("completions", start, len(prompt_ids))
+                status.progress("completions", start, len(prompt_ids))
                 part = slice(start, start + size)
                 found = self.decode(
                     self.writer,
@@ -125,7 +124,7 @@ def make_sampler(policy, tokenizer, config, decode) -> GenerateSampler:
     gpu = policy.device.type == "cuda"
     installed = importlib.util.find_spec("vllm") is not None
     if gpu and not installed and world.RANK == 0:
-        print("rollouts by transformers; they are faster after: pip install vllm==0.32.0")
+        status.tell("rollouts by transformers; they are faster after: pip install vllm==0.32.0")
     if config.uses_vllm(gpu):
         from rlvr.rollout.vllm_sampler import VllmSampler
 

@@ -4,7 +4,7 @@ import math
 import re
 import unicodedata
 
-from rlvr import world
+from rlvr import status, world
 from rlvr.errors import UserError
 from rlvr.machine import from_rank_0
 from rlvr.tasks.pictures import with_images
@@ -52,7 +52,7 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
         training = prepare(config.dataset, training, config, tokenizer)
     firsts = [problems[0] for problems in (training, *evaluation.values()) if problems]
     if any(problem.verifier == "code" for problem in firsts):
-        print(describe())
+        status.tell(describe())
     return training, evaluation
 
 
@@ -89,7 +89,7 @@ def without_overlap(name: str, problems: list[Problem], evaluated: list[Problem]
             "evaluated; some sets are for --eval_dataset alone"
         )
     if shared:
-        print(f"{name}: {shared} problems are not trained on, since they are evaluated")
+        status.tell(f"{name}: {shared} problems are not trained on, since they are evaluated")
     return kept
 
 
@@ -134,7 +134,7 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
             "--verifier"
         )
     if losses:
-        print(told)
+        status.tell(told)
     return kept
 
 

@@ -8,7 +8,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr import world
+from rlvr import status, world
 from rlvr.errors import UserError
 from rlvr.machine import gather
 from rlvr.policy import model_class, save_folder
@@ -101,7 +101,7 @@ def restore(checkpoint: Path, training: TrainingState, config) -> tuple[int, tup
         torch.manual_seed(config.seed + world.RANK + world.WORLD_SIZE * saved["step"])
         if world.RANK == 0:
             ranks = f"{len(saved['rng'])} before, {world.WORLD_SIZE} now"
-            print(f"ranks: {ranks}; this does not go on bit for bit")
+            status.tell(f"ranks: {ranks}; this does not go on bit for bit")
     training.stream.position = saved["position"]
     if training.memory:
         vars(training.memory).update(saved["state"])
