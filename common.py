@@ -98,7 +98,7 @@ class Batch:
         """What to log of the rollout, once the update is done. All ranks call it together."""
         rollout = rlvr.rollout.rollout_metrics(self.samples, self.rewards.shape[1])
         sampler = rlvr.rollout.sampler_mismatch(
-            self.samples, self.old_logprobs, self.sampled_logprobs
+            self.old_logprobs, self.sampled_logprobs, self.written
         )
         if self.sampler_gap is not None:
             sampler["sampler_gap"] = rlvr.machine.global_max(self.sampler_gap)

@@ -175,7 +175,7 @@ def head_inputs(policy, samples) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
     for i, sample in enumerate(samples):
         ids = torch.tensor(sample.prompt_ids + sample.completion_ids, device=policy.device)
         states = policy.base_model(input_ids=ids[None], use_cache=False).last_hidden_state[0]
-        begin, own = len(sample.prompt_ids), own_tokens(sample).bool().to(policy.device)  # [T]
+        begin, own = len(sample.prompt_ids), own_tokens([sample])[0].to(policy.device)  # [T]
         hidden.append(states[begin - 1 : -1][own].float())  # the state before a token
         tokens.append(ids[begin:][own])
         owners += [i] * len(tokens[-1])

@@ -17,7 +17,6 @@ from rlvr.rollout.rollouts import (
     rollout_metrics,
     room_after,
     sample_groups,
-    sampled_logprobs,
     sampler_mismatch,
 )
 from rlvr.tasks.embedded import make_countdown
@@ -170,11 +169,12 @@ def test_sampler_mismatch_by_hand(monkeypatch):
 
     On two ranks, too, which have a row each.
     """
-    samples = [Sample([1], [5, 6], logprobs=[-1.0, -2.0]), Sample([1], [7], logprobs=[-0.5])]
+    sampled = torch.tensor([[-1.0, -2.0], [-0.5, 0.0]])
     logprobs = torch.tensor([[-0.9, -2.4], [-0.2, 9.0]])  # the 9.0 is padding
+    written = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
     k3 = sum(math.exp(d) - 1 - d for d in (0.1, -0.4, 0.3)) / 3
     expected = {"mismatch": 0.8 / 3, "mismatch_k3": k3, "mismatch_max_ratio": math.exp(0.3)}
-    mismatch = sampler_mismatch(samples, logprobs, sampled_logprobs(samples, "cpu"))
+    mismatch = sampler_mismatch(logprobs, sampled, written)
     assert mismatch == pytest.approx(expected, rel=1e-4)
     found = {list: [], float: []}  # the sums, and the largest differences
     monkeypatch.setattr(
@@ -182,9 +182,8 @@ def test_sampler_mismatch_by_hand(monkeypatch):
         "gather",
         lambda mine: found[type(mine[0])].extend(mine) or found[type(mine[0])],
     )
-    for row, width in ((0, 2), (1, 1)):
-        own, values = samples[row : row + 1], logprobs[row : row + 1, :width]
-        mismatch = sampler_mismatch(own, values, sampled_logprobs(own, "cpu"))
+    for row in (0, 1):
+        mismatch = sampler_mismatch(logprobs[row], sampled[row], written[row])
     assert mismatch == pytest.approx(expected, rel=1e-4)
 
 

@@ -11,7 +11,7 @@ from rlvr.policy.images import model_inputs
 from rlvr.policy.reader import Reader, product
 from rlvr.policy.sharding import is_sharded, use
 from rlvr.status import progress
-from rlvr.tasks import Sample, own_tokens
+from rlvr.tasks import Sample, own_tokens, padded
 
 import torch
 from torch.nn.functional import pad
@@ -126,10 +126,9 @@ class LinearLogProbs(torch.autograd.Function):
 
 def scores(policy, samples: list[Sample], temperature: float):
     """Log-probs and entropies, [n, T] each, 0 where the policy itself has written no token."""
-    own = pad_sequence([own_tokens(s) for s in samples], batch_first=True) > 0  # [n, T]
-    rows = [torch.tensor(s.completion_ids, dtype=torch.long) for s in samples]
-    ids = pad_sequence(rows, batch_first=True)  # [n, T]
-    targets, own = ids[own].to(policy.device), own.to(policy.device)  # [M], [n, T]
+    own = own_tokens(samples)  # [n, T]
+    targets = padded([s.completion_ids for s in samples])[own].to(policy.device)  # [M]
+    own = own.to(policy.device)
     states = states_by_prompt if is_shorter_by_prompt(policy, samples) else states_one_by_one
     in_bf16 = computes_in_bf16(policy)
     with forward_passes(policy.device, in_bf16, policy.is_gradient_checkpointing):
@@ -145,8 +144,7 @@ def scores(policy, samples: list[Sample], temperature: float):
 def states_one_by_one(policy, samples: list[Sample]) -> torch.Tensor:
     """The states [n, T, H] that predict the completions' tokens; each text is computed whole."""
     # Padding stands on the right and needs no mask, since causal attention only looks left.
-    texts = [torch.tensor(s.prompt_ids + s.completion_ids) for s in samples]
-    ids = pad_sequence(texts, batch_first=True).to(policy.device)  # [n, S]
+    ids = padded([s.prompt_ids + s.completion_ids for s in samples]).to(policy.device)  # [n, S]
     inputs = model_inputs(policy, samples, ids)
     hidden = policy.base_model(**inputs, use_cache=False).last_hidden_state  # [n, S, H]
     parts = []
@@ -159,8 +157,7 @@ def states_one_by_one(policy, samples: list[Sample]) -> torch.Tensor:
 def states_by_prompt(policy, samples: list[Sample]) -> torch.Tensor:
     """The same as states_one_by_one, but a prompt is computed once for all of its completions."""
     reader = Reader(policy, [s.prompt_ids for s in samples], [s.images for s in samples])
-    rows = [torch.tensor(s.completion_ids[:-1], dtype=torch.long) for s in samples]
-    ids = pad_sequence(rows, batch_first=True).to(policy.device)  # [n, T - 1]
+    ids = padded([s.completion_ids[:-1] for s in samples]).to(policy.device)  # [n, T - 1]
     return torch.cat([reader.state[:, None], reader.read(ids)], 1)
 
 

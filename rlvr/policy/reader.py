@@ -2,11 +2,10 @@
 
 from rlvr.policy.images import model_inputs
 from rlvr.policy.sharding import use
-from rlvr.tasks import Sample
+from rlvr.tasks import Sample, padded
 
 import torch
 from torch.nn.functional import pad
-from torch.nn.utils.rnn import pad_sequence
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -49,8 +48,7 @@ class Reader:
         order = [number.setdefault(key, len(number)) for key in keys]
         samples = [Sample([*ids], [], images=shown) for ids, shown in number]
         lengths = torch.tensor([len(sample.prompt_ids) for sample in samples])
-        rows = [torch.tensor(sample.prompt_ids) for sample in samples]
-        ids = pad_sequence(rows, batch_first=True).to(policy.device)  # [n, S]
+        ids = padded([sample.prompt_ids for sample in samples]).to(policy.device)  # [n, S]
         inputs = model_inputs(policy, samples, ids)
         # A sliding window counts columns: so the padding is moved to the left, and all prompts end
         # in the last one.

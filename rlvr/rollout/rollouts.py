@@ -3,6 +3,7 @@
 Also whether a prompt and a completion fit into the policy's context together.
 """
 
+import functools
 import math
 import statistics
 
@@ -10,10 +11,9 @@ import rlvr.verify
 from rlvr.errors import UserError
 from rlvr.machine import gather, global_max, global_sum
 from rlvr.rollout.turns import generate_in_turns
-from rlvr.tasks import Problem, Sample, encode_prompt, own_tokens, prompt_lengths
+from rlvr.tasks import Problem, Sample, encode_prompt, own_tokens, padded, prompt_lengths
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 
 def sample_groups(
@@ -42,10 +42,15 @@ def sample_groups(
         (problem.verifier, text, problem.gold)
         for problem, text in zip(repeated, texts, strict=True)
     ]
-    limits = sampler.config.verify_seconds, sampler.config.program_seconds
-    grades = rlvr.verify.in_threads(
-        lambda question: rlvr.verify.grade(question, *limits), questions, "grading"
+    grade = functools.partial(
+        rlvr.verify.grade,
+        seconds=sampler.config.verify_seconds,
+        program_seconds=sampler.config.program_seconds,
     )
+    if rlvr.verify.VERIFIERS[problems[0].verifier].isolated:  # by a process to wait for
+        grades = rlvr.verify.in_threads(grade, questions, "grading")
+    else:
+        grades = [*map(grade, questions)]
     samples = [
         Sample(
             prompt_ids=prompts[i],
@@ -65,18 +70,14 @@ def sample_groups(
 
 
 def completion_mask(samples: list[Sample], device, skip_truncated: bool = False) -> torch.Tensor:
-    """[N, T], 1.0 on the policy's own tokens, else 0.0; 0.0 throughout for what is to be skipped.
-
-    It goes by position, since the stop token may be the same token as the padding.
-    """
-    rows = [own_tokens(s) * float(not (skip_truncated and s.truncated)) for s in samples]
-    return pad_sequence(rows, batch_first=True).to(device)
+    """[N, T], 1.0 on the policy's own tokens, else 0.0; 0.0 throughout for what is skipped."""
+    kept = torch.tensor([[not (skip_truncated and sample.truncated)] for sample in samples])
+    return (own_tokens(samples) & kept).float().to(device)
 
 
 def sampled_logprobs(samples: list[Sample], device) -> torch.Tensor:
     """The sampler's log-probs of the completion tokens, [N, T], 0 beyond a row's end."""
-    rows = [torch.tensor(sample.logprobs) for sample in samples]
-    return pad_sequence(rows, batch_first=True).to(device)
+    return padded([sample.logprobs for sample in samples]).to(device)
 
 
 def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, float]:
@@ -103,14 +104,12 @@ def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, fl
     }
 
 
-def sampler_mismatch(
-    samples: list[Sample], logprobs: torch.Tensor, sampled: torch.Tensor
-) -> dict[str, float]:
-    """How far the sampler's log-probs [N, T] are from the trainer's [N, T].
+def sampler_mismatch(logprobs, sampled, written) -> dict[str, float]:
+    """How far the sampler's log-probs are from the trainer's where `written` is 1: [N, T] each.
 
     Mean |difference|, k3 estimate of the KL divergence, largest ratio. All ranks call it together.
     """
-    difference = (logprobs - sampled)[completion_mask(samples, logprobs.device) > 0]  # [M]
+    difference = (logprobs - sampled)[written > 0]  # [M]
     k3 = difference.exp() - difference - 1  # [M], of the sampler to the trainer
     size, k3, tokens = global_sum(difference.abs().sum(), k3.sum(), len(difference))
     largest = global_max(difference.max().item())

@@ -7,7 +7,7 @@ __getattr__ = door(
     datasets="open_problems",
     embedded="exchange_target make_countdown",
     pictures="open_image reader_of",
-    problems="Problem Sample own_tokens",
+    problems="Problem Sample own_tokens padded",
     prompts=(
         "USER_SUFFIXES encode_prompt end_of_turn prompt_lengths read_template_kwargs "
         "texts_with_opened_thoughts"

@@ -66,9 +66,20 @@ class ProblemStream:
         return all_ranks[world.RANK :: world.WORLD_SIZE]
 
 
-def own_tokens(sample: Sample) -> torch.Tensor:
-    """[T of the sample], 1.0 on the tokens that the policy has written, 0.0 on those of a tool."""
-    own = torch.ones(len(sample.completion_ids))
-    for reply in sample.replies:
-        own[reply.start : reply.stop] = 0
+def padded(rows: list[list]) -> torch.Tensor:
+    """Rows of numbers as one tensor [n, T], 0 beyond a row's end."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
+
+
+def own_tokens(samples: list[Sample]) -> torch.Tensor:
+    """Whether the policy itself has written a token: not a tool's, nor beyond a row's end. [n, T].
+
+    It goes by position, since the stop token may be the same token as the padding.
+    """
+    lengths = torch.tensor([len(sample.completion_ids) for sample in samples])
+    own = torch.arange(lengths.max()) < lengths[:, None]
+    for row, sample in enumerate(samples):
+        for reply in sample.replies:
+            own[row, reply.start : reply.stop] = False
     return own
