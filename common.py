@@ -43,14 +43,11 @@ class Batch:
     old_logprobs: torch.Tensor  # [N, T], by the policy before the update; 0 until they are known
     has_old_logprobs: torch.Tensor  # [N], whether they are known
     ref_logprobs: torch.Tensor | None = None  # [N, T], by the reference policy, if there is one
-    tokenizer: object = None  # of the policy
-    sampler_is_exact: bool = False  # whether the sampler computes in the policy's own fp32
-    correction_cap: float = 0.0  # the largest weight of sampler_correction; 0 for none
-    sampler_gap: float | None = None  # nats by which vLLM's log-probs were off before the rollout
+    sampler: object = None  # whose completions they are
 
     def texts(self) -> list[str]:
         """The completions as text, with the <think> that a chat template may have opened."""
-        return rlvr.tasks.texts_with_opened_thoughts(self.samples, self.tokenizer)
+        return rlvr.tasks.texts_with_opened_thoughts(self.samples, self.sampler.tokenizer)
 
     def mean_logprobs(self) -> torch.Tensor:
         """The mean log-prob of each completion's own tokens, by the sampler, in nats: [B, G]."""
@@ -89,20 +86,20 @@ class Batch:
         They correct the probability of each token, up to the cap, but not that of the tokens before
         it. All are 1 where the sampler computes in the policy's own fp32.
         """
-        if self.correction_cap == 0:
+        if self.sampler.cap == 0:
             return torch.ones_like(self.mask[rows])
         log_weights = self.old_logprobs[rows] - self.sampled_logprobs[rows]
-        return log_weights.exp().clamp(max=self.correction_cap)
+        return log_weights.exp().clamp(max=self.sampler.cap)
 
     def metrics(self) -> dict[str, float]:
         """What to log of the rollout, once the update is done. All ranks call it together."""
-        rollout = rlvr.rollout.rollout_metrics(self.samples, self.rewards.shape[1])
-        sampler = rlvr.rollout.sampler_mismatch(
+        found = rlvr.rollout.rollout_metrics(self.samples, self.rewards.shape[1])
+        found |= rlvr.rollout.sampler_mismatch(
             self.old_logprobs, self.sampled_logprobs, self.written
         )
-        if self.sampler_gap is not None:
-            sampler["sampler_gap"] = rlvr.machine.global_max(self.sampler_gap)
-        return rollout | sampler
+        if self.sampler.gap is not None:
+            found["sampler_gap"] = rlvr.machine.global_max(self.sampler.gap)
+        return found
 
 
 def make_batch(samples: list[Sample], config, device) -> Batch:
@@ -156,10 +153,7 @@ def roll_out(sampler, stream, config) -> Batch:
     batch = make_batch(samples, config, sampler.policy.device)
     first_successes = [[float(sample.success) for sample in group] for group in first_groups]
     batch.first_successes = torch.tensor(first_successes, device=batch.successes.device)
-    batch.tokenizer = sampler.tokenizer
-    batch.sampler_is_exact = sampler.is_exact
-    batch.correction_cap = sampler.cap
-    batch.sampler_gap = sampler.gap
+    batch.sampler = sampler
     return batch
 
 
@@ -244,7 +238,7 @@ def compute_old_and_ref_logprobs(batch: Batch, policy, reference, config) -> Non
     """
     later = range(config.minibatch_size // world.WORLD_SIZE, len(batch.samples))
     logprobs = batch.sampled_logprobs
-    if not batch.sampler_is_exact:
+    if not batch.sampler.is_exact:
         logprobs, _ = rlvr.policy.frozen_logprobs(policy, batch.samples, config, later)
     batch.old_logprobs[later] = logprobs[later]
     batch.has_old_logprobs[later] = True

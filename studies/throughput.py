@@ -54,6 +54,7 @@ class Work:
     minibatch: int  # completions
     tokens: int  # of a completion, at most
     checkpointing: bool = False  # gradient checkpointing, for what else does not fit twice
+    microbatch: int = 4096  # padded tokens of a forward pass of grpo.py
 
 
 SHAPE = "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads"
@@ -64,7 +65,8 @@ SMOLLM2 = (576, 1536, 30, 9, 3, 49152)  # of 135 M parameters
 WORK = {
     "tiny": Work((), prompts=32, generations=16, minibatch=256, tokens=40),
     "vocabulary": Work(TWO_LAYERS, prompts=2, generations=4, minibatch=4, tokens=96),
-    "SmolLM2": Work(SMOLLM2, prompts=8, generations=8, minibatch=64, tokens=10),
+    # --dataset arithmetic has these numbers
+    "SmolLM2": Work(SMOLLM2, prompts=8, generations=8, minibatch=64, tokens=10, microbatch=1024),
     "0.5B": Work(QWEN_05, prompts=16, generations=8, minibatch=32, tokens=512),
     "1.5B": Work(QWEN_15, prompts=16, generations=8, minibatch=16, tokens=512, checkpointing=True),
 }
@@ -175,6 +177,7 @@ def ours(turns: Turns, work: Work, model: str, folder: str) -> None:
         minibatch_size=work.minibatch,
         max_completion_length=work.tokens,
         gradient_checkpointing=work.checkpointing,
+        microbatch_tokens=work.microbatch,
         max_steps=FOR_EVER,
         eval_steps=FOR_EVER,
         engine="hf",

@@ -55,7 +55,7 @@ batch common.py by common
     range(config.minibatch_size // world.WORLD_SIZE, => range(config.minibatch_size,
     drawn.sort(key=is_mixed, reverse=True) => pass
     (self.written * self.sampled_logprobs) => (self.mask * self.sampled_logprobs)
-    sampler_is_exact = sampler.is_exact => sampler_is_exact = True
+    if not batch.sampler.is_exact => if False
     logprobs = batch.sampled_logprobs↵ => logprobs = batch.old_logprobs↵
 
 decode common.py by decode

@@ -34,6 +34,7 @@ import torch.distributed as dist
 import transformers
 import vision
 from runs import countdown_problems
+from samples import writer_of_batch
 
 import common
 import cwgrpo
@@ -72,7 +73,7 @@ class GivenRollouts:
         mine = groups[world.RANK :: world.WORLD_SIZE]
         samples = [sample for group in mine for sample in group]
         batch = common.make_batch(samples, config, sampler.policy.device)
-        batch.tokenizer = sampler.tokenizer
+        batch.sampler = writer_of_batch(sampler.tokenizer)
         return batch
 
     def look(self, sampler):

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Sample
@@ -27,3 +28,8 @@ def some_samples(tokenizer, count=6, seed=0):
         samples.append(Sample(prompt_ids, tokenizer.encode(solution + tokenizer.eos_token)))
     samples[-1] = replace(samples[-1], completion_ids=samples[-1].completion_ids[:5])
     return samples
+
+
+def writer_of_batch(tokenizer):
+    """Stands for the sampler of a Batch: its log-probs are not the policy's, and not corrected."""
+    return SimpleNamespace(tokenizer=tokenizer, is_exact=False, cap=0.0, gap=None)

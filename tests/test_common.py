@@ -23,7 +23,7 @@ import pytest
 import torch
 from groups import f64, near
 from losses import kl_penalty, ppo_clip_loss
-from samples import some_samples
+from samples import some_samples, writer_of_batch
 
 import common
 import grpo
@@ -158,7 +158,7 @@ def test_rollouts_are_drawn_at_the_temperature_of_the_loss_from_all_tokens(tiny,
     write = writer(solutions, "WMM")
     sampler = ScriptedSampler(*tiny, write, **sizes, **own, **of_evaluation)
     batch = common.roll_out(sampler, ProblemStream(problems_of(solutions), 0), sampler.config)
-    assert not batch.sampler_is_exact
+    assert batch.sampler is sampler
     assert sampler.calls == [(4, 0.7, 1.0, 11), (2, 0.7, 1.0, 11)]  # the second draws one again
 
 
@@ -172,7 +172,9 @@ def batch(sharp):
         replace(sample, logprobs=[-1.0] * len(sample.completion_ids))
         for sample in some_samples(sharp[1])
     ]
-    return common.make_batch(samples, Config(num_generations=2), "cpu")
+    batch = common.make_batch(samples, Config(num_generations=2), "cpu")
+    batch.sampler = writer_of_batch(sharp[1])
+    return batch
 
 
 @pytest.mark.parametrize("masks", [False, True])
@@ -235,7 +237,7 @@ def test_an_exact_samplers_logprobs_are_the_old_ones(batch, monkeypatch):
     Of the first minibatch, whose size is that over both ranks, half is this rank's.
     """
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    batch.sampler_is_exact = True
+    batch.sampler.is_exact = True
     batch.sampled_logprobs[4] = -3.0
     config = Config(num_generations=2, prompts_per_step=6, minibatch_size=4)
     common.compute_old_and_ref_logprobs(batch, None, None, config)

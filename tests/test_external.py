@@ -125,7 +125,7 @@ TRUNCATED = [
 def correction(cap, old, sampled):
     batch = SimpleNamespace(
         mask=ALL,
-        correction_cap=cap,
+        sampler=SimpleNamespace(cap=cap),
         old_logprobs=torch.tensor([old]),
         sampled_logprobs=torch.tensor([sampled]),
     )

@@ -11,6 +11,7 @@ from rlvr.verify.verifiers import SYSTEM_PROMPTS
 
 import pytest
 from local_sets import refused
+from samples import writer_of_batch
 from tokenizers.processors import TemplateProcessing
 
 import agrae
@@ -158,7 +159,7 @@ def test_a_thought_that_the_template_opens_belongs_to_the_format(
     ]
     config = script.Config(num_generations=3, **flags)
     batch = common.make_batch(samples, config, "cpu")
-    batch.tokenizer = tokenizer
+    batch.sampler = writer_of_batch(tokenizer)
     judged = []
     monkeypatch.setattr(script, "format_reward", lambda text, *_: judged.append(text) or 1.0)
     script.compute_advantages(batch, config)

@@ -22,6 +22,7 @@ from runs import (
     steps,
     weights,
 )
+from samples import writer_of_batch
 
 import common
 
@@ -156,7 +157,7 @@ def test_a_rollout_at_the_edges(run, monkeypatch, start, script, edge):
 
     def roll_out(sampler, stream, config):
         batch = common.make_batch(samples, config, sampler.policy.device)
-        batch.tokenizer = sampler.tokenizer
+        batch.sampler = writer_of_batch(sampler.tokenizer)
         return batch
 
     monkeypatch.setattr(common, "roll_out", roll_out)

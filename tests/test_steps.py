@@ -15,6 +15,7 @@ from rlvr.tasks.problems import Sample
 import pytest
 import torch
 from runs import first_fast, rows, tokenizer_of_tiny
+from samples import writer_of_batch
 from test_cwgrpo import plain_weights
 
 import common
@@ -124,7 +125,7 @@ class Grouped:
 def batch_of(samples):
     """The samples as common.roll_out hands them over."""
     batch = common.make_batch(samples, Grouped, "cpu")
-    batch.tokenizer = tokenizer_of_tiny()
+    batch.sampler = writer_of_batch(tokenizer_of_tiny())
     return batch
 
 

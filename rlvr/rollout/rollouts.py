@@ -72,7 +72,7 @@ def sample_groups(
 def completion_mask(samples: list[Sample], device, skip_truncated: bool = False) -> torch.Tensor:
     """[N, T], 1.0 on the policy's own tokens, else 0.0; 0.0 throughout for what is skipped."""
     kept = torch.tensor([[not (skip_truncated and sample.truncated)] for sample in samples])
-    return (own_tokens(samples) & kept).float().to(device)
+    return 1.0 * (own_tokens(samples) & kept).to(device)
 
 
 def sampled_logprobs(samples: list[Sample], device) -> torch.Tensor:
