@@ -1,5 +1,6 @@
 """A run from its first to its last line: its folder, its logs, its updates, and how it fails."""
 
+import gc
 import json
 import math
 import sys
@@ -42,6 +43,13 @@ def are_equal(first, second):
 
 
 @pytest.mark.usefixtures("no_evaluation")
+def test_garbage_is_looked_for_once_all_is_loaded(run):
+    gc.disable()  # as rlvr/__init__.py does for a script
+    assert run("grpo", max_steps=0).code == 0
+    assert gc.isenabled()
+    gc.unfreeze()
+
+
 def test_config_json_tells_the_number_of_threads(run, resume, monkeypatch):
     """It changes rounding. So a resumed run has as many, unless it is told another number."""
 

@@ -4,6 +4,7 @@ The run folder holds config.json metrics.jsonl eval.jsonl samples.jsonl curves.p
 report.html and checkpoint-<step>/.
 """
 
+import gc
 import json
 import math
 import os
@@ -111,6 +112,9 @@ class Run:
         problems = training.stream.problems
         check_context(training.policy, training.tokenizer, problems, self.config)
         rlvr.machine.handle_signals(self.on_signal)
+        if not gc.isenabled():  # rlvr/__init__.py says why
+            gc.freeze()
+            gc.enable()
         step = 0
         if self.checkpoint:
             step, (self.skipped, self.skipped_in_a_row) = checkpoints.restore(
