@@ -220,7 +220,8 @@ updates rlvr/training/updates.py by updates
     lr=config.learning_rate * rate_factor => lr=config.learning_rate
 
 stream rlvr/tasks/problems.py by rollouts turns
-    own[reply.start : reply.stop] = 0 => own[reply.start + 1 : reply.stop] = 0
+    own[row, reply.start : reply.stop] => own[row, reply.start + 1 : reply.stop]
+    torch.arange(lengths.max()) < lengths => torch.arange(lengths.max()) <= lengths
     self.position += world.WORLD_SIZE * count => self.position += count
     return all_ranks[world.RANK :: world.WORLD_SIZE] => return all_ranks[:count]
     f"{self.seed}/{epoch}" => f"{self.seed}"
