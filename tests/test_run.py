@@ -3,6 +3,8 @@
 import gc
 import json
 import math
+import platform
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,6 +50,29 @@ def test_garbage_is_looked_for_once_all_is_loaded(run):
     assert run("grpo", max_steps=0).code == 0
     assert gc.isenabled()
     gc.unfreeze()
+
+
+FREE_AND_TAKE = """
+import resource
+from rlvr.machine import keep_freed_memory
+
+def faults(size=20 * 2**20):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    buffers = [b"1" * size, b"2" * size, b"3" * size]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+keep_freed_memory()
+print(faults(), faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have other rules")
+def test_freed_memory_is_taken_again_without_a_page_fault():
+    """60 MB have 15,360 pages."""
+    command = [sys.executable, "-c", FREE_AND_TAKE]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert int(done.stdout.split()[1]) < 1000, done.stderr
 
 
 def test_config_json_tells_the_number_of_threads(run, resume, monkeypatch):

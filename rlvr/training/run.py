@@ -63,6 +63,7 @@ class Run:
 
     def __init__(self, config):
         """Connect the ranks, seed them, and choose the run folder; UserError where it is taken."""
+        rlvr.machine.keep_freed_memory()
         self.device = rlvr.machine.choose_device()
         rlvr.machine.AT_EXIT.enter_context(rlvr.machine.process_group(config.ddp_timeout))
         torch.manual_seed(config.seed + world.RANK)
