@@ -164,6 +164,9 @@ run rlvr/training/run.py by run
     0 if finite else self.skipped_in_a_row + 1 => self.skipped_in_a_row + (not finite)
     if finite and norm > 0: => if finite:
 
+devices rlvr/machine/devices.py by run
+    set_option(-1, 2**27) => pass
+
 ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common
     return [total / world.WORLD_SIZE for total => return [total for total
     torch.stack(padded, 1) => torch.stack(padded)
