@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import rlvr
 from rlvr import world
 from rlvr.errors import UserError
-from rlvr.tasks import Problem, Sample
+from rlvr.tasks import Problem, Sample, own_tokens, padded
 
 import torch
 
@@ -107,15 +107,17 @@ def make_batch(samples: list[Sample], config, device) -> Batch:
     rewards = torch.tensor([sample.reward for sample in samples], device=device)
     successes = torch.tensor([float(sample.success) for sample in samples], device=device)
     successes = successes.view(-1, config.num_generations)
-    mask = rlvr.rollout.completion_mask(samples, device, config.mask_truncated_completions)
+    written = 1.0 * own_tokens(samples).to(device)
+    left_out = [[sample.truncated and config.mask_truncated_completions] for sample in samples]
+    mask = written.masked_fill(torch.tensor(left_out, device=device), 0)
     return Batch(
         samples=samples,
         rewards=rewards.view_as(successes),
         successes=successes,
         first_successes=successes,
-        written=rlvr.rollout.completion_mask(samples, device),
+        written=written,
         mask=mask,
-        sampled_logprobs=rlvr.rollout.sampled_logprobs(samples, device),
+        sampled_logprobs=padded([sample.logprobs for sample in samples]).to(device),
         old_logprobs=torch.zeros_like(mask),
         has_old_logprobs=torch.zeros(len(samples), dtype=torch.bool),
     )

@@ -14,6 +14,7 @@ fall together.
 import project  # noqa: F401
 
 import rlvr
+from rlvr.tasks import own_tokens
 
 import torch
 
@@ -29,7 +30,7 @@ def entropy_growth(policy, samples, rewards: torch.Tensor, temperature: float) -
     """
     rows = range(len(samples))
     logprobs, entropy = common.token_logprobs(policy, samples, rows, temperature)  # [N, T] each
-    lengths = rlvr.rollout.completion_mask(samples, policy.device).sum(1)  # [N]
+    lengths = own_tokens(samples).sum(1).to(policy.device)  # [N]
     means = (logprobs.sum(1) / lengths).view_as(rewards)  # [B, G]
 
     p = rewards.mean(1)  # [B]

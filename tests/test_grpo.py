@@ -4,7 +4,7 @@ import copy
 import math
 from types import SimpleNamespace
 
-from rlvr.rollout.rollouts import completion_mask
+from rlvr.tasks.problems import own_tokens
 from rlvr.training.run import Run
 
 import pytest
@@ -64,7 +64,7 @@ BROKEN = {
 def test_a_loss_that_is_not_finite_has_no_finite_gradient(sharp, name, level):
     """The optimizer step looks at the gradient's norm alone, and leaves such an update out."""
     policy, samples = copy.deepcopy(sharp[0]), some_samples(sharp[1])
-    mask, advantages = completion_mask(samples, "cpu"), torch.tensor([[1.0], [-1.0]] * 3)
+    mask, advantages = 1.0 * own_tokens(samples), torch.tensor([[1.0], [-1.0]] * 3)
     logprobs, entropy = common.token_logprobs(policy, samples, range(6))
     wrong = BROKEN.get(name, {})
     given = {"old": logprobs.detach().clone(), "ref": logprobs.detach().clone()}

@@ -9,8 +9,9 @@ import rlvr.policy.images
 import rlvr.tasks.datasets
 import rlvr.training.run
 from rlvr.flags.config import Config
-from rlvr.rollout.rollouts import sample_groups, sampled_logprobs
+from rlvr.rollout.rollouts import sample_groups
 from rlvr.rollout.samplers import GenerateSampler
+from rlvr.tasks.problems import padded
 
 import pytest
 import safetensors.torch
@@ -71,7 +72,9 @@ def test_log_probs_of_sampler_trainer_and_transformers_are_the_same(sharp):
     """Prompts of other lengths stand beside them, on the left in rollouts, on the right here."""
     samples = rollout(*sharp)
     found, _ = token_logprobs(sharp[0], samples, range(len(samples)))
-    torch.testing.assert_close(found, sampled_logprobs(samples, "cpu"), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        found, padded([sample.logprobs for sample in samples]), rtol=0, atol=1e-5
+    )
     # transformers' own pass takes no image tokens but those of images
     plain = [i for i in range(12) if vision.IMAGE_TOKEN not in samples[i].completion_ids]
     assert {i // 3 for i in plain} == {0, 1, 2, 3}  # of each prompt

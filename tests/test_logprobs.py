@@ -10,7 +10,6 @@ from rlvr.policy.logprobs import (
     completion_logprobs,
     frozen_logprobs,
     microbatches,
-    plain_logprobs,
 )
 from rlvr.rollout.samplers import GenerateSampler
 from rlvr.tasks.problems import Sample
@@ -21,22 +20,13 @@ from groups import near
 from samples import PROMPTS, some_samples
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# ------------------------------------------------------------------------------- the definition
-
-
-@pytest.mark.parametrize("temperature", [0.6, 1.0])
-def test_plain_logprobs_are_those_of_a_categorical_distribution(temperature):
-    torch.manual_seed(0)
-    hidden = torch.randn(9, 8, dtype=torch.float64)
-    weight = torch.randn(11, 8, dtype=torch.float64)
-    targets = torch.randint(11, (9,))
-    logprobs, entropies = plain_logprobs(hidden, weight, targets, temperature)
-    softmax = torch.distributions.Categorical(logits=hidden @ weight.T / temperature)
-    near(logprobs, softmax.log_prob(targets))
-    near(entropies, softmax.entropy())
-
-
 # ---------------------------------------------------------------------------------- the tiles
+
+
+def by_definition(hidden, weight, targets, temperature):
+    """The log-probs and entropies of a softmax over all logits [M, V]."""
+    softmax = torch.distributions.Categorical(logits=hidden @ weight.T / temperature)
+    return softmax.log_prob(targets), softmax.entropy()
 
 
 def results_of(function, hidden, weight, targets, temperature, factors):
@@ -75,7 +65,7 @@ def test_linear_logprobs_in_tiles(monkeypatch, words):
     targets = torch.tensor([0, 6, 7, 24, 25, 48, 49, 49, 13])
     factors = torch.randn(2, 9, dtype=torch.float64)
     inputs = (hidden, weight, targets, 0.9, factors)
-    expected = results_of(plain_logprobs, *inputs)
+    expected = results_of(by_definition, *inputs)
 
     def claimed_length(value):
         return 2**22 // words if getattr(value, "shape", 0) == hidden.shape else len(value)
@@ -114,7 +104,7 @@ def test_products_of_bfloat16_are_added_up_in_float32(monkeypatch, weight_dtype)
     weight = (torch.randn(2048, 256) / 4).bfloat16().to(weight_dtype).requires_grad_()
     targets, factors = torch.randint(2048, (256,)), torch.randn(2, 256)
     exact = [x.detach().double().requires_grad_() for x in (hidden, weight)]
-    expected = results_of(plain_logprobs, *exact, targets, 1.0, factors)
+    expected = results_of(by_definition, *exact, targets, 1.0, factors)
     limits = {torch.bfloat16: 0.003, torch.float32: 0.002}
     for width in (2048, 100):
         monkeypatch.setattr(

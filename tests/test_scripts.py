@@ -14,7 +14,6 @@ from pathlib import Path
 import rlvr.policy.models
 import rlvr.policy.saving
 import rlvr.policy.tiny
-import rlvr.rollout.rollouts
 import rlvr.tasks.datasets
 from rlvr.baselines.statistics import rank1_statistics
 
@@ -40,6 +39,7 @@ from runs import (
     write_sums,
 )
 
+import common
 import cwgrpo
 
 # ------------------------------------------------------------------------------------ whole runs
@@ -197,10 +197,8 @@ def test_truncated_importance_weights(run, monkeypatch, script):
         return rows(folder)[0]["grad_norm"]
 
     norms = [gradient_norm("off", 0), gradient_norm("on", 2)]
-    true = rlvr.rollout.rollouts.sampled_logprobs
-    monkeypatch.setattr(
-        rlvr.rollout.rollouts, "sampled_logprobs", lambda *given: true(*given) - 0.1
-    )
+    true = common.padded
+    monkeypatch.setattr(common, "padded", lambda logprobs: true(logprobs) - 0.1)
     norms += [gradient_norm("low", 2), gradient_norm("cut", 1.05)]
     assert norms[0] > 0
     expected = [1, 1, math.exp(0.1), 1.05]

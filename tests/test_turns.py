@@ -14,15 +14,13 @@ import rlvr.tasks.tools
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.rollout.rollouts import (
-    completion_mask,
     rollout_metrics,
     sample_groups,
-    sampled_logprobs,
     sampler_mismatch,
 )
 from rlvr.rollout.samplers import GenerateSampler
 from rlvr.rollout.turns import generate_in_turns
-from rlvr.tasks.problems import Problem, Sample
+from rlvr.tasks.problems import Problem, Sample, own_tokens, padded
 from rlvr.tasks.tools import TOOLS, Tool, calculate, find_call_ends
 
 import pytest
@@ -225,8 +223,8 @@ def test_sampler_and_trainer_agree_on_the_policys_own_tokens(rolled_out):
     """The sampler has drawn each turn by itself. The tool's tokens count 0 on both sides."""
     sampler, samples = rolled_out
     logprobs, entropies = common.token_logprobs(sampler.policy, samples, range(len(samples)))
-    sampled = sampled_logprobs(samples, "cpu")
-    own = completion_mask(samples, "cpu")
+    sampled = padded([sample.logprobs for sample in samples])
+    own = 1.0 * own_tokens(samples)
     assert torch.equal(entropies > 0, own > 0)
     torch.testing.assert_close(logprobs.detach(), sampled, rtol=0, atol=1e-4)
     assert sampler_mismatch(logprobs.detach(), sampled, own)["mismatch_max_ratio"] < 1.001
@@ -242,9 +240,8 @@ def test_numbers_by_hand(tiny, tmp_path):
         Sample([9], [5, 6, 1], logprobs=[-1.0, -2, -3], truncated=True),
     ]
     own = [[1, 0, 0, 1, 1], [1, 1, 1, 0, 0]]
-    mask = completion_mask(samples, "cpu")
+    mask = 1.0 * own_tokens(samples)
     assert mask.tolist() == own
-    assert completion_mask(samples[::-1], "cpu", True).tolist() == [[0] * 5, own[0]]
     metrics = rollout_metrics(samples, 2)
     assert metrics["length"] == 3
     assert metrics["turns"] == 1.5
@@ -313,7 +310,7 @@ def test_no_script_trains_on_the_tools_tokens(run, cache_dir, monkeypatch, scrip
     plain = common.token_logprobs
 
     def watched(policy, samples, chosen, *given):
-        own = completion_mask(samples, "cpu")[[*chosen]]
+        own = 1.0 * own_tokens(samples)[[*chosen]]
         found = plain(policy, samples, chosen, *given)
         for values in found:
             values.register_hook(lambda gradient: seen.append((own, gradient)))

@@ -20,17 +20,6 @@ from torch.nn.utils.rnn import pad_sequence
 MOST_KEPT = 2**26  # logits [M, V] that wait for the backward pass: 256 MB in fp32
 
 
-def plain_logprobs(hidden, weight, targets, temperature):
-    """What LinearLogProbs computes, as a textbook writes it; it needs [M, V] memory.
-
-    hidden [M, H], weight [V, H], targets [M] -> log-probs of the targets and entropies, [M] each.
-    """
-    logits = hidden @ weight.T / temperature  # [M, V]
-    logp = logits.log_softmax(-1)
-    entropies = -(logp.exp() * logp).sum(-1)
-    return logp.gather(1, targets[:, None])[:, 0], entropies
-
-
 def tile_width(tokens: int, gpu: bool) -> int:
     """How many tokens of the vocabulary a tile has.
 

@@ -4,9 +4,6 @@ from rlvr import door
 
 __getattr__ = door(
     __name__,
-    rollouts=(
-        "check_context completion_mask rollout_metrics room_after sample_groups sampled_logprobs "
-        "sampler_mismatch"
-    ),
+    rollouts="check_context rollout_metrics room_after sample_groups sampler_mismatch",
     samplers="make_sampler",
 )

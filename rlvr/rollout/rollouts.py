@@ -1,4 +1,4 @@
-"""Completions of problems: drawn, graded, measured, and as tensors.
+"""Completions of problems: drawn, graded, and measured.
 
 Also whether a prompt and a completion fit into the policy's context together.
 """
@@ -11,9 +11,7 @@ import rlvr.verify
 from rlvr.errors import UserError
 from rlvr.machine import gather, global_max, global_sum
 from rlvr.rollout.turns import generate_in_turns
-from rlvr.tasks import Problem, Sample, encode_prompt, own_tokens, padded, prompt_lengths
-
-import torch
+from rlvr.tasks import Problem, Sample, encode_prompt, prompt_lengths
 
 
 def sample_groups(
@@ -67,17 +65,6 @@ def sample_groups(
         for i, ids in enumerate(completions)
     ]
     return [samples[i : i + size] for i in range(0, len(samples), size)]
-
-
-def completion_mask(samples: list[Sample], device, skip_truncated: bool = False) -> torch.Tensor:
-    """[N, T], 1.0 on the policy's own tokens, else 0.0; 0.0 throughout for what is skipped."""
-    kept = torch.tensor([[not (skip_truncated and sample.truncated)] for sample in samples])
-    return 1.0 * (own_tokens(samples) & kept).to(device)
-
-
-def sampled_logprobs(samples: list[Sample], device) -> torch.Tensor:
-    """The sampler's log-probs of the completion tokens, [N, T], 0 beyond a row's end."""
-    return padded([sample.logprobs for sample in samples]).to(device)
 
 
 def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, float]:
