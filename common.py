@@ -107,7 +107,7 @@ def make_batch(samples: list[Sample], config, device) -> Batch:
     rewards = torch.tensor([sample.reward for sample in samples], device=device)
     successes = torch.tensor([float(sample.success) for sample in samples], device=device)
     successes = successes.view(-1, config.num_generations)
-    written = 1.0 * own_tokens(samples).to(device)
+    written = 1.0 * own_tokens(samples).to(device)  # [N, T]
     left_out = [[sample.truncated and config.mask_truncated_completions] for sample in samples]
     mask = written.masked_fill(torch.tensor(left_out, device=device), 0)
     return Batch(
