@@ -42,8 +42,8 @@ class Batch:
     sampled_logprobs: torch.Tensor  # [N, T], by the sampler
     old_logprobs: torch.Tensor  # [N, T], by the policy before the update; 0 until they are known
     has_old_logprobs: torch.Tensor  # [N], whether they are known
+    sampler: object  # whose completions they are
     ref_logprobs: torch.Tensor | None = None  # [N, T], by the reference policy, if there is one
-    sampler: object = None  # whose completions they are
 
     def texts(self) -> list[str]:
         """The completions as text, with the <think> that a chat template may have opened."""
@@ -102,8 +102,9 @@ class Batch:
         return found
 
 
-def make_batch(samples: list[Sample], config, device) -> Batch:
-    """A Batch of the samples, which stand group by group."""
+def make_batch(samples: list[Sample], config, sampler) -> Batch:
+    """A Batch of the sampler's completions, which stand group by group."""
+    device = sampler.policy.device
     rewards = torch.tensor([sample.reward for sample in samples], device=device)
     successes = torch.tensor([float(sample.success) for sample in samples], device=device)
     successes = successes.view(-1, config.num_generations)
@@ -120,6 +121,7 @@ def make_batch(samples: list[Sample], config, device) -> Batch:
         sampled_logprobs=padded([sample.logprobs for sample in samples]).to(device),
         old_logprobs=torch.zeros_like(mask),
         has_old_logprobs=torch.zeros(len(samples), dtype=torch.bool),
+        sampler=sampler,
     )
 
 
@@ -152,10 +154,9 @@ def roll_out(sampler, stream, config) -> Batch:
         groups = (mixed + drawn)[:wanted]
     sampler.sleep()
     samples = [sample for group in groups for sample in group]
-    batch = make_batch(samples, config, sampler.policy.device)
+    batch = make_batch(samples, config, sampler)
     first_successes = [[float(sample.success) for sample in group] for group in first_groups]
     batch.first_successes = torch.tensor(first_successes, device=batch.successes.device)
-    batch.sampler = sampler
     return batch
 
 

@@ -72,9 +72,7 @@ class GivenRollouts:
         groups = [draw_group(rng, config.num_generations, stop, *each) for each in shown]
         mine = groups[world.RANK :: world.WORLD_SIZE]
         samples = [sample for group in mine for sample in group]
-        batch = common.make_batch(samples, config, sampler.policy.device)
-        batch.sampler = writer_of_batch(sampler.tokenizer)
-        return batch
+        return common.make_batch(samples, config, writer_of_batch(sampler.tokenizer))
 
     def look(self, sampler):
         """The prompts of this step and their images, about which the policy writes."""

@@ -32,4 +32,5 @@ def some_samples(tokenizer, count=6, seed=0):
 
 def writer_of_batch(tokenizer):
     """Stands for the sampler of a Batch: its log-probs are not the policy's, and not corrected."""
-    return SimpleNamespace(tokenizer=tokenizer, is_exact=False, cap=0.0, gap=None)
+    policy = SimpleNamespace(device="cpu")
+    return SimpleNamespace(policy=policy, tokenizer=tokenizer, is_exact=False, cap=0.0, gap=None)

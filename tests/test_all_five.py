@@ -12,6 +12,7 @@ import pytest
 import torch
 from groups import near
 from runs import SMALL, arguments, first_fast, rows, weights
+from samples import writer_of_batch
 
 import common
 
@@ -123,7 +124,7 @@ def test_advantages_by_hand(script, variant, expected):
         for group in GROUPS
         for r in group
     ]
-    batch = common.make_batch(samples, config, torch.device("cpu"))
+    batch = common.make_batch(samples, config, writer_of_batch(None))
     batch.texts = lambda: ["no tag"] * len(samples)  # which earns no format reward
     memory = [module.make_controller(config), 1] if script == "fade" else []
     advantages, _ = module.compute_advantages(batch, config, *memory)

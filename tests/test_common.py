@@ -172,9 +172,7 @@ def batch(sharp):
         replace(sample, logprobs=[-1.0] * len(sample.completion_ids))
         for sample in some_samples(sharp[1])
     ]
-    batch = common.make_batch(samples, Config(num_generations=2), "cpu")
-    batch.sampler = writer_of_batch(sharp[1])
-    return batch
+    return common.make_batch(samples, Config(num_generations=2), writer_of_batch(sharp[1]))
 
 
 @pytest.mark.parametrize("masks", [False, True])
@@ -185,7 +183,7 @@ def test_make_batch(masks):
         Sample([1], [7], reward=1.5, success=True, truncated=True, logprobs=[-0.5]),
     ]
     config = Config(num_generations=2, mask_truncated_completions=masks)
-    batch = common.make_batch(samples, config, "cpu")
+    batch = common.make_batch(samples, config, writer_of_batch(None))
     assert batch.rewards.tolist() == [[-0.5, 1.5]]
     assert batch.successes.tolist() == [[0, 1]]
     assert batch.written.tolist() == [[1, 1, 1], [1, 0, 0]]

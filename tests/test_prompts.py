@@ -158,8 +158,7 @@ def test_a_thought_that_the_template_opens_belongs_to_the_format(
         Sample(tokenizer.encode(prompt), [1], "a</think>3", logprobs=[-1.0]) for prompt in prompts
     ]
     config = script.Config(num_generations=3, **flags)
-    batch = common.make_batch(samples, config, "cpu")
-    batch.sampler = writer_of_batch(tokenizer)
+    batch = common.make_batch(samples, config, writer_of_batch(tokenizer))
     judged = []
     monkeypatch.setattr(script, "format_reward", lambda text, *_: judged.append(text) or 1.0)
     script.compute_advantages(batch, config)

@@ -189,9 +189,7 @@ def test_a_rollout_at_the_edges(run, monkeypatch, start, script, edge):
     ]
 
     def roll_out(sampler, stream, config):
-        batch = common.make_batch(samples, config, sampler.policy.device)
-        batch.sampler = writer_of_batch(sampler.tokenizer)
-        return batch
+        return common.make_batch(samples, config, writer_of_batch(sampler.tokenizer))
 
     monkeypatch.setattr(common, "roll_out", roll_out)
     size, count = len(groups[0]), len(groups)

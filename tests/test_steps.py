@@ -124,9 +124,7 @@ class Grouped:
 
 def batch_of(samples):
     """The samples as common.roll_out hands them over."""
-    batch = common.make_batch(samples, Grouped, "cpu")
-    batch.sampler = writer_of_batch(tokenizer_of_tiny())
-    return batch
+    return common.make_batch(samples, Grouped, writer_of_batch(tokenizer_of_tiny()))
 
 
 def by_the_logits(policy, sample):

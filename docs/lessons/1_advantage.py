@@ -84,7 +84,8 @@ def _():
     drawn = common.roll_out(begun.sampler, begun.stream, begun.config)
     # of the 16 problems, one of which about a quarter of the completions are right
     chosen = (drawn.rewards.mean(1) - 0.25).abs().argmin().item()
-    batch = common.make_batch(drawn.samples[8 * chosen : 8 * chosen + 8], begun.config, "cpu")
+    group = drawn.samples[8 * chosen : 8 * chosen + 8]
+    batch = common.make_batch(group, begun.config, begun.sampler)
     advantages = grpo_advantage(batch.rewards)  # [1, 8]
 
     lesson.update(begun, batch, advantages)
