@@ -83,9 +83,8 @@ def _():
     begun = lesson.start(prompts_per_step=16, num_generations=8, minibatch_size=8)
     drawn = common.roll_out(begun.sampler, begun.stream, begun.config)
     # of the 16 problems, one of which about a quarter of the completions are right
-    chosen = (drawn.rewards.mean(1) - 0.25).abs().argmin().item()
-    group = drawn.samples[8 * chosen : 8 * chosen + 8]
-    batch = common.make_batch(group, begun.config, begun.sampler)
+    chosen = 8 * (drawn.rewards.mean(1) - 0.25).abs().argmin().item()
+    batch = common.make_batch(drawn.samples[chosen : chosen + 8], begun.config, begun.sampler)
     advantages = grpo_advantage(batch.rewards)  # [1, 8]
 
     lesson.update(begun, batch, advantages)
