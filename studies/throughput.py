@@ -65,7 +65,6 @@ SMOLLM2 = (576, 1536, 30, 9, 3, 49152)  # of 135 M parameters
 WORK = {
     "tiny": Work((), prompts=32, generations=16, minibatch=256, tokens=40),
     "vocabulary": Work(TWO_LAYERS, prompts=2, generations=4, minibatch=4, tokens=96),
-    # --dataset arithmetic has these numbers
     "SmolLM2": Work(SMOLLM2, prompts=8, generations=8, minibatch=64, tokens=10, microbatch=1024),
     "0.5B": Work(QWEN_05, prompts=16, generations=8, minibatch=32, tokens=512),
     "1.5B": Work(QWEN_15, prompts=16, generations=8, minibatch=16, tokens=512, checkpointing=True),
