@@ -4,7 +4,6 @@ import gc
 import json
 import math
 import platform
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +15,13 @@ from rlvr.tasks.problems import Sample
 import pytest
 import torch
 from runs import (
+    ROOT,
     SCRIPTS,
     assert_finite,
     first_fast,
     refused,
     rows,
+    run_python,
     small_config,
     steps,
     weights,
@@ -44,7 +45,6 @@ def are_equal(first, second):
 # ------------------------------------------------------------------------------- the run folder
 
 
-@pytest.mark.usefixtures("no_evaluation")
 def test_garbage_is_looked_for_once_all_is_loaded(run):
     gc.disable()  # as rlvr/__init__.py does for a script
     assert run("grpo", max_steps=0).code == 0
@@ -69,12 +69,11 @@ print(faults(), faults())
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have other rules")
 def test_freed_memory_is_taken_again_without_a_page_fault():
     """60 MB have 15,360 pages."""
-    command = [sys.executable, "-c", FREE_AND_TAKE]
-    root = Path(__file__).parents[1]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    done = run_python("-c", FREE_AND_TAKE, folder=ROOT)
     assert int(done.stdout.split()[1]) < 1000, done.stderr
 
 
+@pytest.mark.usefixtures("no_evaluation")
 def test_config_json_tells_the_number_of_threads(run, resume, monkeypatch):
     """It changes rounding. So a resumed run has as many, unless it is told another number."""
 
