@@ -37,7 +37,7 @@ MATH = r"""
     .5  2^{-1}  \frac{1}{2} = 0.5  ½  P = \frac{3}{6} = \frac{1}{2} :: \frac{2}{1}  2  1  1/3
     0.50001  \frac{1}{-2}  1\frac12  1, 2  50\% :: 1 2
 # roots, functions, equations
-2\sqrt{2} :: \sqrt{8}  \frac{4}{\sqrt2} :: 2\sqrt{3}
+2\sqrt{2} :: \sqrt{8}  \frac{4}{\sqrt2}  2\sqrt{2} cm :: 2\sqrt{3}
 3 :: \sqrt[3]{27}  \log_2 8  |-3|  x=3  x = 3  x_1=3  x=y=3  3=x  f(-2)=3
     \lim_{x\to 0}f(x)=3 :: 3.1  3x  x  4=3  2+2=3  4 \equiv 3  \frac{2+2}{1} = 3  x=4
     4=x=3  3,4  3\text{ or }4
@@ -51,7 +51,8 @@ MATH = r"""
 (1000,5) :: (1,000, 5)
 \infty :: \infty  ∞  infinity  +\infty :: -\infty  0
 # algebra
-1+2i :: 2\mathrm{i}+1  1 + 2 i  \frac{2+4i}{2} :: 1-2i
+1+2i :: 2\mathrm{i}+1  1 + 2 i  \frac{2+4i}{2}  1+2\text{i} :: 1-2i  3
+e^2+1 :: 1+\mathrm{e}^2  \text{e}^{2}+1 :: 1  2
 y=2x+1 :: y=2x+1  2x+1=y  y = 2x+1  y-2x=1  y=1+2x  2x+1 :: y=2x+2  x=2y+1  2x+2
 (3,2) :: (x,y)=(3,2)  x=3, y=2  (3,2)  \left(3, 2\right)  (3,\ 2)  (3.0,2)
     (\frac{6}{2},2) :: (2,3)=(3,2)  (2,3)  3  (3,2,1)  (3,3)  x=2, y=3
@@ -66,6 +67,7 @@ x<3 :: x<3  3>x  x < 3 :: x>3  x\le 3  x≤3  3
 \emptyset :: \emptyset  \varnothing  \{\}  ∅ :: 0  \{0\}
 (1,2) :: (1,2)  \langle 1, 2 \rangle :: (2,1)  (1,2,3)
 \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} :: \begin{pmatrix}1&2\\3&4\end{pmatrix}
+    \begin{pmatrix}1&2\\[4pt]3&4\end{pmatrix}
     :: \begin{pmatrix}1&2\\3&5\end{pmatrix}  \begin{pmatrix}1&3\\2&4\end{pmatrix}
 # words, letters, units, percents
 B :: \text{(B)}  B  (B)  B. 30^\circ  (B) 30  \textbf{(B) }30  \text{B. Paris}  Option B  B) 30 :: C
@@ -83,7 +85,8 @@ x^2+1 :: x^2+1  1+x^2  f(x)=x^2+1  y = 1+x^2  x^{2}+1  f(x) = x^2+1 = 1+x^2 :: (
 # units that begin as a function's name, options, names with a number
 204 :: 204  204 minutes  204 modules  204 km/h  204 m/s  204 °C  204^\circ C  204\degree
     \textbf{(A) }204  \text{(B)}\ 204  (A) 204  m\angle 1 = 204^\circ  \angle 2 = 204  m∠1 = 204
-    \lfloor 100x \rfloor = 204  204_{10}  204\text{ K}  204\text{ J/(mol K)} :: 204 \sin x
+    \lfloor 100x \rfloor = 204  204_{10}  204\text{ K}  204\text{ J/(mol K)}
+    204\,\text{kg}\cdot\text{m/s}  204\ \text{W}\cdot\text{m}^{-2}\cdot\text{K}^{-1} :: 204 \sin x
     204 sin x  204_8  (A) 203  \angle 204 = 3  (A)  204 sinx  204 cosx  204 sinh x  204 logx
     204 cosecx  x = 204_8  (A) or 204  204x/h :: 204 \max
 \log 0 :: \log 0 :: 0  1
@@ -115,16 +118,18 @@ R :: R :: \mathbb{R}  R 12
 2ab :: 2ab  2ba  ab2  2 \cdot a b :: 2  ab  2a
 \text{Alice}, \text{Bob} :: \text{Alice}, \text{Bob}  Alice, Bob  Bob and Alice
     \text{Bob}, \text{Alice}  \text{Alice and Bob} :: Alice  Alice, Carl  Bob, Carl
-6\pi :: 6\pi  C = 2\pi r = 6\pi  6π  6\pi \text{ cm}  \pi \cdot 6  6\pi meters :: 6  \pi  18.85
-    6\pi^2
+6\pi :: 6\pi  C = 2\pi r = 6\pi  6π  6\pi \text{ cm}  \pi \cdot 6  6\pi meters  6\pi cm
+    :: 6  \pi  18.85  6\pi^2
 0.\overline{3} :: 0.\overline{3} :: 3  0.3
 12:30 :: 12:30 :: 12:31  1:30
+3:00 :: 3:00 \text{ PM}  3 :: 6:00  12:00
 -0.5 :: –0.5  −0.5  \frac{1}{-2} :: 0.5
 1000200 :: :: 1000,200
 200 :: :: 0,200
 # large numbers are still worked out
 4^{1012} :: 2^{2024}
 \frac{100!}{50! \cdot 50!} :: \binom{100}{50}
+10 :: \binom52  \dbinom{5}{2} :: \binom53\cdot 2
 5050 :: \sum_{n=1}^{100} n
 x^3 + 3x^2 + 3x + 1 :: (x+1)^{3}
 """

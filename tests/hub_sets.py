@@ -58,10 +58,13 @@ def taco(question, difficulty, starter="", **tests):
 
 
 def human_eval():
-    """A row of HumanEval: the head of a function, and the definition of a check."""
-    head = '\ndef double(x: int) -> int:\n    """ Twice x\n    >>> double(1)\n    2\n    """\n'
-    test = "\n\ndef check(candidate):\n    assert candidate(1) == 2\n    assert candidate(4) == 8\n"
-    programs = tuple(f"```python\n{head}    return {value}\n```" for value in ("2 * x", "2"))
+    """A row of HumanEval: the head of a function behind a helper, and the definition of a check."""
+    head = "\ndef half(x: int) -> int:\n    return x // 2\n\n\n"
+    head += 'def double(x: int) -> int:\n    """ Twice x\n    >>> double(1)\n    2\n    """\n'
+    test = "\n\ndef check(candidate):\n    assert candidate(1) == 2\n"
+    test += "    assert half(candidate(4)) == 4\n"
+    ends = ("2 * x", "2\n\n\ndef half(x):\n    return 4")  # the check has a helper of its own
+    programs = tuple(f"```python\n{head}    return {end}\n```" for end in ends)
     asked = f"Complete this function:\n```python\n{head}\n```"
     return Row(dict(prompt=head, test=test, entry_point="double"), "", "", asked, (), programs)
 

@@ -69,7 +69,8 @@ def human_eval_tests(test: str, entry_point: str, head: str) -> str:
 
     The head goes along, since a completion may have the function alone.
     """
-    return tests_text(dict(head=head, assertions=f"{test}\ncheck({entry_point})"))
+    helpers = head.rpartition(f"def {entry_point}(")[0]
+    return tests_text(dict(head=head, assertions=f"{helpers}\n{test}\ncheck({entry_point})"))
 
 
 def livecodebench_tests(public: str, private: str, metadata: str) -> str:

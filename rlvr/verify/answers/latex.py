@@ -6,6 +6,8 @@ TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox)\s*\{"
 # How the same thing is written in LaTeX that math-verify reads, to be replaced in this order.
 PLAIN = [
     # delimiters, currencies, styles
+    (rf"{TEXT}\s*([ei])\s*\}}", r" \1 "),  # two numbers, and no units
+    (r"\\\\\[[\d.]+[a-z]+\]", r"\\\\"),  # \\[4pt]: how far the next line is
     (r"(?<!\\)\\[()\[\]]|\\?\$|[£€¥]|\\(?:display|text)style(?![a-z])|\\(?:bf|large)(?![a-z])", ""),
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}", ""),
     (r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-z])", " "),
@@ -16,12 +18,13 @@ PLAIN = [
     (r"\\(?:begin|end)\{aligned\}|&(?==)", ""),
     (r"\\(?:math(?:bf|it|sf)|boldsymbol|bm|underline)(?![a-z])", ""),
     # other ways to write the same
-    (r"\\[dtc]?frac\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\frac{\1}{\2}"),
+    (r"\\[dtc]?(frac|binom)\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\\1{\2}{\3}"),
     (r"^(?:\\approx|≈)", ""),
     (r"(?<=[\d)}])i(?![A-Za-z])", " i"),  # the constant to math-verify, where it stands by itself
     (r"\\varnothing", r"\\emptyset"),
     (r"\\degree(?![a-z])", r"^\\circ "),
     (r"(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}", lambda digits: repeating(*digits.groups())),
+    (r"(?<=\d):00(?!\d)", ""),  # 3:00 is no 3/0
     (r"(?<=\d)\.(?=[-+*/)])", ""),  # 1./3
     (r"(?<![\w.])(\d+) (\d+)/(\d+)(?![\w.])", r"\1\\frac{\2}{\3}"),  # 1 1/2
     (r"(?<=\d)[eE]([-+]?\d+)(?![\w.])", r"\\cdot 10^{\1}"),  # 1e3

@@ -38,10 +38,10 @@ POWER = r"(?:\^\{?-?\d\}?)?"
 FUNCTIONS = r"(?:(?:(?:arc)?(?:sin|cos|tan|cot|csc|log|ln)h?|exp|max|min|mod)[abcnuxyz]?"
 FUNCTIONS += r"|(?:co)?sec[abcnuxyz])"
 UNITS = [  # behind a value
-    rf"(?<![\^_\s])\s*((?:{TEXT}[^{{}}]*\}}{POWER}[\s/]*)+)",
+    rf"(?<![\^_\s])\s*((?:{TEXT}[^{{}}]*\}}{POWER}(?:[\s/]|\\cdot)*)+)",
     rf"(?:(?<=[\d}}])|(?<=\\pi))\s+((?!{FUNCTIONS}(?![A-Za-z]))"
     rf"(?:[A-Za-z]{{3,}}|in|hr|lb|oz|sq)[A-Za-z\s/]*){POWER}",
-    rf"(?<=\d)\s*([ckm]m|[km]g|ml|ft|(?:km|cm|ft|\smi?)/(?:hr|h|min|s)){POWER}",
+    rf"(?:(?<=[\d}}])|(?<=\\pi))\s*([ckm]m|[km]g|ml|ft|(?:km|cm|ft|\smi?)/(?:hr|h|min|s)){POWER}",
     r"(?<=\d)\s*\^\{?\\circ\}?\s*([CF])",
 ]
 WITH_UNIT = re.compile(rf"(.+?)(?:{'|'.join(UNITS)})")
@@ -171,7 +171,7 @@ def clean(item: str) -> str:
     if not unit:
         return item
     words = re.sub(TEXT, " ", next(filter(None, unit.groups()[1:])))
-    scale = scale_of(re.sub(r"[(){}]|\^\{?-?\d\}?|(?<=[a-z])\d", "", words))
+    scale = scale_of(re.sub(r"\\cdot|[(){}]|\^\{?-?\d\}?|(?<=[a-z])\d", "", words))
     return {None: "", 1: unit[1]}.get(scale, rf"({unit[1]}) \cdot {scale}")
 
 

@@ -154,9 +154,11 @@ def wanted_names(tests: UnitTests) -> set[str]:
     """The names that the tests look for in a program."""
     if tests.function:
         return {"Solution", tests.function}
-    nodes = [node for node in ast.walk(ast.parse(tests.assertions)) if isinstance(node, ast.Name)]
-    own = {node.id for node in nodes if not isinstance(node.ctx, ast.Load)}
-    return {node.id for node in nodes} - own
+    nodes = [*ast.walk(ast.parse(tests.assertions))]
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    own = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return {node.id for node in names} - own
 
 
 def judge_outputs(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) -> bool:
