@@ -171,7 +171,7 @@ def main(config: Config) -> None:
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
         advantages, diagnostics = compute_advantages(batch, config)  # [B, G]
-        advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
+        advantages = advantages.view(len(batch.mask), 1)  # [N, 1]: one for all tokens of each
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
         common.compute_old_and_ref_logprobs(batch, policy, reference, config)
@@ -182,7 +182,7 @@ def main(config: Config) -> None:
             # counts the whole minibatch on all ranks, so that microbatches and ranks just add up.
             token_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
             for rows in batch.microbatches(minibatch, config.microbatch_tokens):
-                mask = batch.mask[rows]  # [m, T], as are all below
+                mask = batch.mask[rows]  # [m, T], as are log-probs, entropy and correction
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
                 )

@@ -318,7 +318,7 @@ def ppo_clip_loss(
     objective = torch.min(ratio * advantages, clipped * advantages)  # [m, T]
     kl = torch.zeros_like(ratio)
     if beta > 0:
-        log_ref_ratio = ref_logprobs - logprobs  # [m, T]
+        log_ref_ratio = torch.where(mask > 0, ref_logprobs - logprobs, 0)  # [m, T]
         kl = log_ref_ratio.exp() - log_ref_ratio - 1  # [m, T]
     loss = -(weights * (objective - beta * kl + entropy_coef * entropy)).sum()
     clip_low = (ratio < low) & (advantages < 0)

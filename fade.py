@@ -113,7 +113,7 @@ def fade_advantage(rewards, alpha, delta, mean=None):
     if mean is None:
         mean = rewards.mean(dim=1, keepdim=True)  # [B, 1]
     else:
-        mean = torch.full_like(rewards[:, :1], mean)
+        mean = torch.full_like(1.0 * rewards[:, :1], mean)  # [B, 1], of integers, too
     failed = torch.where(mean < 1, 1 - mean, 1)  # [B, 1]; r - mean is 0 anyway where none failed
     focal = failed ** (alpha - 1) * (rewards - mean)  # [B, G]
     return torch.where(rewards < mean, focal / delta, focal)
@@ -321,7 +321,7 @@ def main(config: Config) -> None:
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
         advantages, diagnostics = compute_advantages(batch, config, controller, step)
-        advantages = advantages.view(-1, 1)  # [N, 1]: all tokens of a completion share it
+        advantages = advantages.view(len(batch.mask), 1)  # [N, 1]: one for all tokens of each
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
         common.compute_old_and_ref_logprobs(batch, policy, reference, config)
@@ -332,7 +332,7 @@ def main(config: Config) -> None:
             # counts the whole minibatch on all ranks, so that microbatches and ranks just add up.
             token_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
             for rows in batch.microbatches(minibatch, config.microbatch_tokens):
-                mask = batch.mask[rows]  # [m, T], as are all below
+                mask = batch.mask[rows]  # [m, T], as are log-probs, entropy and correction
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
                 )

@@ -33,7 +33,9 @@ loss common.py by common golden
     1 + (epsilon if epsilon_high is None else epsilon_high) => 1 + epsilon
     low = 1 - epsilon => low = 1 + epsilon
     torch.min(ratio * advantages, clipped => torch.max(ratio * advantages, clipped
-    log_ref_ratio = ref_logprobs - logprobs => log_ref_ratio = logprobs - ref_logprobs
+    log_ref_ratio = torch.where(mask > 0, ref_logprobs - logprobs, 0)
+        => log_ref_ratio = torch.where(mask > 0, logprobs - ref_logprobs, 0)
+    torch.where(mask > 0, ref_logprobs - logprobs, 0) => ref_logprobs - logprobs
     log_ref_ratio.exp() - log_ref_ratio - 1 => log_ref_ratio.exp() - 1
     objective - beta * kl => objective + beta * kl
     + entropy_coef * entropy)).sum() => - entropy_coef * entropy)).sum()

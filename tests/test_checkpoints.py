@@ -85,17 +85,19 @@ def test_which_checkpoint_is_taken(tmp_path, capsys):
 
 
 def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
-    """A run of grpo-grpo.py has a folder of the same beginning."""
+    """Not one of grpo-grpo.py, whose folder begins alike, and not one that evaluates alone."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["some/folder/grpo.py"])
     with pytest.raises(UserError, match="no run there"):
         run_folders.find_run("latest")
     # the later, the younger
-    for age, name in enumerate(("grpo-grpo-2", "grpo-grpo-1", "fade-fade-1", "grpo-grpo-grpo-1")):
+    names = "grpo-grpo-2 grpo-grpo-1 grpo-grpo-0 fade-fade-1 grpo-grpo-grpo-1".split()
+    for age, name in enumerate(names):
         config = tmp_path / "runs" / name / "config.json"
         config.parent.mkdir(parents=True)
         script = "grpo-grpo" if name == "grpo-grpo-grpo-1" else "grpo"
-        config.write_text(f'{{"script": "{script}.py"}}')
+        steps = 0 if name == "grpo-grpo-0" else 60
+        config.write_text(f'{{"script": "{script}.py", "max_steps": {steps}}}')
         os.utime(config, (age, age))
     folder, _ = run_folders.find_run("latest")
     assert folder.name == "grpo-grpo-1"

@@ -105,7 +105,7 @@ def roll_out_scripted(tiny, solutions, script, **flags):
         assert batch.samples[i].prompt_ids == batch.samples[i + 1].prompt_ids
     assert batch.rewards.flatten().tolist() == [sample.reward for sample in batch.samples]
     groups = [count // 2 for count, *_ in sampler.calls]
-    assert stream.position == sum(groups)
+    assert stream.position == world.WORLD_SIZE * sum(groups)
     assert sampler.asleep
     return letters, [count for count in groups if count]
 
@@ -146,7 +146,8 @@ def test_a_rank_draws_as_many_groups_as_the_rank_that_lacks_most(
 ):
     """Drawing is done together. This rank lacks one group, another one lacks three."""
     monkeypatch.setattr(rlvr.machine.ranks, "global_max", lambda missing: max(missing, 3))
-    flags = dict(dynamic_sampling=True, max_redraws=1)
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
+    flags = dict(dynamic_sampling=True, max_redraws=1, prompts_per_step=8)
     assert roll_out_scripted(tiny, solutions, "MMWM" + drawn, **flags) == ("MMMM", [4, 3])
 
 
@@ -308,7 +309,7 @@ def test_the_loss_and_the_advantage_run_pasted_beside_torch_alone():
         mask=torch.tensor([[1.0, 1.0], [1.0, 0.0]]),
         weights=torch.tensor([[0.25, 0.25], [0.5, 0.0]]),
         epsilon_high=0.28,
-        ref_logprobs=logprobs + torch.tensor([[math.log(2), 0.0], [0.0, 0.0]]),
+        ref_logprobs=logprobs + torch.tensor([[math.log(2), 0.0], [0.0, 1e4]]),
         beta=0.1,
         entropy=torch.full((2, 2), 2.0),
         entropy_coef=0.01,

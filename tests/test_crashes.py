@@ -136,6 +136,7 @@ def test_a_resumed_run_ends_as_one_that_went_on(run, resume, script):
     assert len({row["learning_rate"] for row in rows("run")}) > 2
     assert_same_end("run", "straight")
     assert printed_steps(resume(script, "run")) == []  # there is nothing left to do
+    assert refused(resume(script, "run", max_steps=3), script, "--max_steps 3")
 
 
 @contextlib.contextmanager

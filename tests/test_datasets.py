@@ -11,7 +11,7 @@ import rlvr.tasks.sources
 from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.tasks.cells import read_question, unpack
-from rlvr.tasks.datasets import prepare, read_set, with_golds
+from rlvr.tasks.datasets import prepare, read_set, that_fit, with_golds
 from rlvr.tasks.problems import Problem
 from rlvr.tasks.sources import DATASETS, where_is
 from rlvr.verify.answers.boxes import answer_text
@@ -141,7 +141,8 @@ def test_long_prompts_are_dropped(tiny, capsys):
     kept = prepare("own", problems, config, tokenizer)
     assert [problem.prompt.count("9") for problem in kept] == [1, 40]
     told = capsys.readouterr().out
-    assert "2 over 43 tokens" in told and "1 whose answer" in told and told.endswith("are 2\n")
+    assert "2 empty or over 43 tokens, 1 whose answer" in told and told.endswith("are 2\n")
+    assert that_fit([Problem("", "7")], 43, tokenizer) == []
 
 
 def test_nothing_dropped_nothing_printed_and_nothing_left(hub, tiny, capsys, monkeypatch):
@@ -181,6 +182,8 @@ def test_a_question_is_a_text_or_a_conversation(cell, question):
     "cell, text",
     [
         (27.0, "27"),
+        (1e16, "10000000000000000"),
+        (1e-5, "0.00001"),
         ("027.0", "27"),
         ("1,000", "1,000"),
         (["1", "2"], "1, 2"),

@@ -162,12 +162,13 @@ def test_logits_that_are_nan_end_the_run(sharp):
 
 
 def test_rollout_batch_size_changes_no_completion(sharp):
+    """Nor does a temperature where top_p leaves the likeliest token alone."""
     prompts = [sharp[1].encode(prompt) for prompt in PROMPTS]
     found = [
-        GenerateSampler(*sharp, Config(rollout_batch_size=size)).generate(prompts, 0.0, 1.0, 8)[0]
-        for size in (1, 3, 100)
+        GenerateSampler(*sharp, Config(rollout_batch_size=size)).generate(prompts, *how, 8)[0]
+        for size, *how in ((1, 0.0, 1.0), (3, 0.0, 1.0), (100, 0.0, 1.0), (100, 0.7, 1e-9))
     ]
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1] == found[2] == found[3]
 
 
 def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(sharp):
@@ -190,6 +191,8 @@ def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(shar
     torch.testing.assert_close(*(hidden for hidden, _ in found), rtol=1e-6, atol=1e-6)
     for name, gradient in found[0][1].items():
         torch.testing.assert_close(found[1][1][name], gradient, rtol=1e-4, atol=1e-4)
+    policy.gradient_checkpointing_enable()  # of no use to a prompt that is read once
+    assert not is_shorter_by_prompt(policy, samples)
 
 
 # -------------------------------------------------------------------------------------- the sampler

@@ -232,14 +232,17 @@ ROOT = math.sqrt(0.75)
     [
         # (3/4)^2 is taken times 3/4 for the success, and times -1/4 x 2 for a failure
         (3.0, 0.5, None, [[0.0] * 4, [27 / 64] + 3 * [-9 / 32], [0.0] * 4]),
-        # 7/12 x 7/12 for a success, 7/12 x -5/12 x 2 for a failure, and no group is without
-        (2.0, 0.5, 5 / 12, [[-70 / 144] * 4, [49 / 144] + 3 * [-70 / 144], [49 / 144] * 4]),
+        # 1/2 x 1/2 for a success, 1/2 x -1/2 x 2 for a failure, whatever these groups' mean is
+        (2.0, 0.5, 1 / 2, [[-1 / 2] * 4, [1 / 4] + 3 * [-1 / 2], [1 / 4] * 4]),
         # (1 - r_mean)^(alpha - 1) would be infinite where all are right
         (0.5, 1.0, None, [[0.0] * 4, [ROOT] + 3 * [-0.25 / ROOT], [0.0] * 4]),
     ],
 )
 def test_fade_advantage_by_hand(alpha, delta, mean, expected):
-    near(fade_advantage(every_group(4)[[0, 1, 4]], alpha, delta, mean), expected)
+    rewards = every_group(4)[[0, 1, 4]]
+    near(fade_advantage(rewards, alpha, delta, mean), expected)
+    if mean is not None:
+        near(fade_advantage(rewards.long(), alpha, delta, mean), expected)
 
 
 @pytest.mark.parametrize(
@@ -261,6 +264,7 @@ def test_fade_advantage_by_hand(alpha, delta, mean, expected):
         *((VARIANTS["entropy-only"], (rate, 1.25), (1.0, 0.75)) for rate in (0.0, 1.0)),
         # by default the target is half of the first entropy, where alpha therefore is at its limit
         (dict(target_entropy=None, alpha_from_entropy=True), (0.9, 1.0), (3.0, 1.0)),
+        (dict(target_entropy=None, alpha_from_entropy=True), (0.9, 0.0), (1.0, 1.0)),  # H* = 0
     ],
 )
 def test_the_controller_by_flags(settings, signal, expected):

@@ -200,6 +200,7 @@ def test_rewards_statuses_and_summary(tmp_path, capsys):
         '{"verifier": "math", "text": "", "gold": ["1", 2]}',
         '{"verifier": "countdown", "text": "", "gold": "48"}',
         '{"verifier": "maths", "text": "", "gold": ""}',
+        '{"verifier": ["math"], "text": "", "gold": ""}',
     ],
 )
 def test_what_cannot_work_is_one_line(tmp_path, capsys, line):

@@ -44,7 +44,7 @@ def rollout(policy, tokenizer, size=3):
     """Completions of different lengths, group by group."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        sampler = GenerateSampler(policy, tokenizer, Config())
+        sampler = GenerateSampler(policy, tokenizer, Config(rollout_batch_size=3))
         groups = sample_groups(sampler, vision.problems(tokenizer, SHOWN), size, 1.0, 8)
     samples = [sample for group in groups for sample in group]
     return [

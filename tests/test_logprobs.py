@@ -64,6 +64,7 @@ def test_linear_logprobs_in_tiles(monkeypatch, words):
     weight = weight * 5
     targets = torch.tensor([0, 6, 7, 24, 25, 48, 49, 49, 13])
     factors = torch.randn(2, 9, dtype=torch.float64)
+    factors[1, 3] = 0  # as of a token that is left out of the loss
     inputs = (hidden, weight, targets, 0.9, factors)
     expected = results_of(by_definition, *inputs)
 
@@ -73,6 +74,8 @@ def test_linear_logprobs_in_tiles(monkeypatch, words):
     monkeypatch.setattr(rlvr.policy.logprobs, "len", claimed_length, raising=False)
     with LargestResult() as largest:
         got = results_of(LinearLogProbs.apply, *inputs)
+    # 2**22 tokens times 50 words are too many to keep
+    assert bool(LinearLogProbs.apply(*inputs[:4])[0].grad_fn.kept) == (words > 1)
     assert largest.numel == max(9 * words, weight.numel())  # no [9, 50] was made
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
 
@@ -216,10 +219,11 @@ def test_microbatches_by_hand(budget, group_size, parts):
 def test_microbatches_are_as_many_as_those_of_the_rank_with_the_most(monkeypatch):
     """For the ranks gather sharded weights together, once a microbatch. Five rows fill no more."""
     samples = [Sample([0], [0] * (length - 1)) for length in (3, 2, 9, 2, 2)]
-    for of_another_rank, count in ((0, 3), (4, 4), (9, 5)):
+    # where a group is too large for another rank, no rank keeps groups together
+    for of_another_rank, budget, count in ((0, 6, 3), (4, 6, 4), (9, 6, 5), (46, 45, 5)):
         monkeypatch.setattr(
             rlvr.policy.logprobs, "global_max", lambda own, other=of_another_rank: max(own, other)
         )
-        parts = microbatches(samples, range(5), 6)
+        parts = microbatches(samples, range(5), budget)
         assert len(parts) == count and all(parts)
         assert sorted(row for part in parts for row in part) == [0, 1, 2, 3, 4]

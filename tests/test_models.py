@@ -72,6 +72,7 @@ CACHE = "its layers keep no cache of keys and values"
         ("Granite", dict(logits_scaling=8.0, initializer_range=0.3), HEAD),
         ("Gemma2", dict(head_dim=16, final_logit_softcapping=2.0, initializer_range=0.5), HEAD),
         ("Phi", {}, HEAD),
+        ("Llama", dict(rms_norm_eps=-1.0), "its logits are NaN"),
         # linear attention, beside the usual one
         ("FalconH1", dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8), CACHE),
     ],

@@ -120,6 +120,14 @@ def test_answers_of_a_file(tmp_path, verifier, answer, gold):
     assert found == [Problem("Why?", gold, verifier)]
 
 
+def test_cells_of_a_csv_are_read_as_they_are_written(tmp_path):
+    """An empty one makes no floats of a column's integers, and NA is an answer."""
+    answers = ["12345678901234567", "", "NA"]
+    file = write(tmp_path / "own.csv", [dict(prompt="Why?", answer=answer) for answer in answers])
+    problems = read_set(file, Config(verifier="number", eval_problems=0))[1]
+    assert {problem.gold for problem in problems} == {*answers}
+
+
 def test_cells_of_mixed_kinds_are_counted(tmp_path, tiny, capsys):
     cells = ["7", {"value": "7"}, True, 7, [["7"]], None]
     rows = [dict(prompt="abcdef"[i], answer=cell) for i, cell in enumerate(cells)]

@@ -98,7 +98,7 @@ def test_what_cannot_be_shown_is_dropped_and_counted(tmp_path, tokenizer, capsys
     name = write(tmp_path / "set.parquet", asked)
     (problem,) = load(tokenizer, name, max_prompt_length=40)
     assert "a?" in problem.prompt
-    told = "6 problems less 4 whose images cannot be shown, 1 over 40 tokens are 1"
+    told = "6 problems less 4 whose images cannot be shown, 1 empty or over 40 tokens are 1"
     assert told in capsys.readouterr().out
 
 

@@ -182,7 +182,7 @@ def test_sampler_mismatch_by_hand(monkeypatch):
         "gather",
         lambda mine: found[type(mine[0])].extend(mine) or found[type(mine[0])],
     )
-    for row in (0, 1):
+    for row in (1, 0):
         mismatch = sampler_mismatch(logprobs[row], sampled[row], written[row])
     assert mismatch == pytest.approx(expected, rel=1e-4)
 

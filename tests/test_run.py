@@ -222,7 +222,9 @@ def test_report_to_wandb(run, resume, monkeypatch):
     """With a stand-in: each row of the .jsonl files is logged once, also by a resumed run."""
     started, written = [], []
     stand_in = SimpleNamespace(
-        init=lambda **given: started.append(given), log=lambda *given: written.append(given)
+        init=lambda **given: started.append(given),
+        log=lambda *given: written.append(given),
+        __spec__="found",
     )
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
     assert run("grpo", report_to="wandb", seed=7, max_steps=1).code == 0

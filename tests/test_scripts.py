@@ -41,6 +41,7 @@ from runs import (
 
 import common
 import cwgrpo
+import grpo
 
 # ------------------------------------------------------------------------------------ whole runs
 
@@ -183,6 +184,13 @@ def test_many_settings_off_the_defaults_at_once(run, script):
     assert first["clip_low"] + first["clip_high"] > 0
 
 
+@pytest.mark.usefixtures("no_evaluation")
+def test_an_advantage_a_token_is_not_taken_for_one_a_completion(run, monkeypatch):
+    monkeypatch.setattr(grpo, "compute_advantages", lambda batch, config: (batch.mask, {}))
+    with pytest.raises(RuntimeError, match="shape"):
+        run("grpo")
+
+
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
 @pytest.mark.usefixtures("no_evaluation")
 def test_truncated_importance_weights(run, monkeypatch, script):
@@ -203,7 +211,7 @@ def test_truncated_importance_weights(run, monkeypatch, script):
     assert norms[0] > 0
     expected = [1, 1, math.exp(0.1), 1.05]
     assert [norm / norms[0] for norm in norms] == pytest.approx(expected, rel=1e-3)
-    assert rows("low")[0]["mismatch"] == pytest.approx(0.1, rel=1e-3)
+    assert rows("low")[0]["mismatch_max_ratio"] == pytest.approx(math.exp(0.1), rel=1e-3)
 
 
 @pytest.mark.usefixtures("no_evaluation")
@@ -227,11 +235,12 @@ def test_clip_cov_draws_anew_in_each_update(run, monkeypatch):
 
     def drawn(*given, generator):
         seeds.append(generator.initial_seed())
-        return draw(*given, generator=generator)
+        return 0 * draw(*given, generator=generator)
 
     monkeypatch.setattr(cwgrpo, "clip_cov_mask", drawn)
     assert run("cwgrpo", variant="clip-cov", max_steps=2, num_iterations=2).code == 0
     assert len({*seeds}) == len(seeds) == 2 * 4
+    assert all(row["grad_norm"] == 0 for row in rows("run"))  # where all tokens are detached
 
 
 # ------------------------------------------------------------- other policies, sets and protocols

@@ -43,7 +43,6 @@ def test_a_step_is_a_row_of_a_table(monkeypatch):
 @pytest.mark.parametrize(
     "change, told",
     [
-        (dict(clip_low=0.0, clip_high=0.0), "ratio is 1"),
         (dict(all_wrong=1.0, all_right=0.0), "all wrong"),
         (dict(all_wrong=0.0, all_right=1.0), "all right"),
         (dict(truncated=0.6), "cut off"),

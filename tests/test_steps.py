@@ -260,13 +260,15 @@ def test_weight_decay_shrinks_the_weights(run, monkeypatch, script):
 
 
 @pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.parametrize("weight", [1.0, 0.5])
-def test_cwgrpos_reward_has_a_part_for_the_format(run, monkeypatch, weight):
+@pytest.mark.parametrize(
+    "weight, tags, good",
+    [(1, "think_answer", "<think>a</think><answer>b</answer>"), (0.5, "think", "<think></think>")],
+)
+def test_cwgrpos_reward_has_a_part_for_the_format(run, monkeypatch, weight, tags, good):
     """Right 1, 0, 0, 0 and well-formed 1, 1, 0, 0: rewards 1 + w, w, 0, 0 (App. C)."""
     found = []
-    good, bad = "<think>a</think><answer>b</answer>", "b"
     samples = [
-        replace(sample, text=good if i % G < 2 else bad, reward=float(i % G == 0))
+        replace(sample, text=good if i % G < 2 else "b", reward=float(i % G == 0))
         for i, sample in enumerate(given_samples())
     ]
     plain = cwgrpo.covariance_weights
@@ -277,7 +279,7 @@ def test_cwgrpos_reward_has_a_part_for_the_format(run, monkeypatch, weight):
 
     monkeypatch.setattr(cwgrpo, "covariance_weights", look)
     monkeypatch.setattr(common, "roll_out", lambda *_: batch_of(samples))
-    assert run("cwgrpo", max_steps=1, format_weight=weight).code == 0
+    assert run("cwgrpo", max_steps=1, format_weight=weight, format_tags=tags).code == 0
     rewards = [1 + weight, weight, 0, 0]
     mean = (1 + 2 * weight) / 4
     std = math.sqrt(sum((r - mean) ** 2 for r in rewards) / 4)

@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+import rlvr.machine.ranks
 import rlvr.tasks.datasets
 from rlvr.flags.config import Config
 from rlvr.tasks.problems import Problem
@@ -87,10 +88,10 @@ def test_steps_by_hand(monkeypatch, epochs, problems, prompts, expected):
 # -------------------------------------------------------------------------------- what is logged
 
 
-def test_update_metrics_by_hand():
+def test_update_metrics_by_hand(monkeypatch):
     """Two updates, of two microbatches and of one: means over updates, and over tokens.
 
-    Truth values become shares.
+    Truth values become shares. The losses of two ranks add up.
     """
     update = UpdateMetrics()
     first, both = torch.tensor(0.5, requires_grad=True), torch.tensor([[1.0, 1.0], [1.0, 0.0]])
@@ -106,6 +107,8 @@ def test_update_metrics_by_hand():
     kl, clip = (3 * 2 + 6 + 0 + 3) / 6, (2 + 0 + 1) / 6
     expected = {"loss": 0.6 / 2, "kl": kl, "clip": clip, "grad_norm": 4.0 / 2}
     assert update.metrics() == pytest.approx(expected, abs=1e-6)
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda items: items * 2)
+    assert update.metrics() == pytest.approx(expected | {"loss": 0.6}, abs=1e-6)
 
 
 # ----------------------------------------------------------------------------------------- in runs

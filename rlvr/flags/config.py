@@ -190,6 +190,8 @@ class Config:
             raise UserError("--eval_problems must be at least one a rank")
         if self.engine == "vllm" and not importlib.util.find_spec("vllm"):
             raise UserError("--engine vllm: vLLM is not installed; the README says how")
+        if self.report_to != "none" and not importlib.util.find_spec(self.report_to):
+            raise UserError(f"--report_to {self.report_to}: its package is not installed")
         if self.base and self.sft_steps is not None:
             raise UserError(f"--base {self.base} is taught already: leave out --sft_steps")
         for name, choices in (("numbers", "234"), ("arithmetic_levels", "1234")):

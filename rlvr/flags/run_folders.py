@@ -16,14 +16,17 @@ CHECKPOINT = re.compile("checkpoint-[0-9]+")  # the name of its folder
 def find_run(path) -> tuple[Path, Path | None]:
     """The run folder that `path` stands for, and the checkpoint, if `path` is one.
 
-    `path` is a run folder, one of its checkpoints, or "latest": this script's last run in runs/.
+    `path` is a run folder, one of its checkpoints, or "latest": this script's last training in
+    runs/.
     UserError where there is no run.
     """
     if path == "latest":
         script = Path(sys.argv[0])
         runs = Path("runs").glob(f"{script.stem}-*/config.json")
-        # grpo-mine.py has runs of that name, too
-        runs = [run for run in runs if json.loads(run.read_text())["script"] == script.name]
+        saved = {run: json.loads(run.read_text()) for run in runs}
+        # grpo-mine.py has runs of that name, too, and an evaluation has nothing to go on with
+        runs = [run for run in saved if saved[run]["script"] == script.name]
+        runs = [run for run in runs if saved[run]["max_steps"]]
         path = max(runs, key=os.path.getmtime, default=Path("runs/latest/config.json")).parent
     path = Path(path)
     folder, checkpoint = (path.parent, path) if CHECKPOINT.fullmatch(path.name) else (path, None)

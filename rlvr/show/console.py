@@ -22,8 +22,6 @@ COLUMNS = {
 
 def hints(row: dict):
     """What may help the reader of this step; docs/questions.md says more."""
-    if row["clip_low"] + row["clip_high"] == 0 and row["grad_norm"] > 0:
-        yield "nothing is clipped, and the loss is near 0: the ratio is 1, its gradient is not 0."
     if row["all_wrong"] == 1:
         yield "all groups are all wrong: try easier problems or a larger --num_generations."
     if row["all_right"] == 1:

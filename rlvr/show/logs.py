@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 
-from rlvr.errors import UserError, using
+from rlvr.errors import using
 
 
 def read_rows(folder: Path, name: str) -> list[dict]:
@@ -48,7 +48,7 @@ def write_whole(file: Path, content: bytes) -> None:
 
 
 def make_writer(config, folder: Path):
-    """write(metrics, step) for what --report_to names, or None. UserError without the package.
+    """write(metrics, step) for what --report_to names, or None.
 
     TensorBoard's event files are in the run folder. The other two have a place of their own, where
     a resumed run has the name of its folder, too.
@@ -56,13 +56,11 @@ def make_writer(config, folder: Path):
     name = config.report_to
     if name == "none":
         return None
-    module = "torch.utils.tensorboard" if name == "tensorboard" else name
-    try:
-        package = importlib.import_module(module)  # trackio follows wandb
-    except ImportError as error:
-        raise UserError(f"--report_to {name}: {error}") from error
     if name == "tensorboard":
-        return tensorboard_writer(package.SummaryWriter(folder))
+        from torch.utils.tensorboard import SummaryWriter
+
+        return tensorboard_writer(SummaryWriter(folder))
+    package = importlib.import_module(name)  # trackio follows wandb
     resume = "allow" if config.resume_from_checkpoint else "never"
     package.init(project="rlvr", name=folder.name, config=asdict(config), resume=resume)
     return package.log

@@ -86,7 +86,7 @@ def without_overlap(name: str, problems: list[Problem], evaluated: list[Problem]
     if not kept:
         raise UserError(
             f"the data set {name} has no problem to train on beside the {shared} that are "
-            "evaluated; some sets are for --eval_dataset alone"
+            "evaluated: lower --eval_problems; some sets are for --eval_dataset alone"
         )
     if shared:
         status.tell(f"{name}: {shared} problems are not trained on, since they are evaluated")
@@ -119,7 +119,7 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
         "whose images cannot be shown": lambda left: with_images(
             name, write_prompts(left, system, config, tokenizer), tokenizer
         ),
-        f"over {limit} tokens": lambda left: that_fit(left, limit, tokenizer),
+        f"empty or over {limit} tokens": lambda left: that_fit(left, limit, tokenizer),
         "whose answer the verifier does not take": lambda left: with_golds(name, left, config),
     }
     kept, losses = problems, []

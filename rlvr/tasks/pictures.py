@@ -19,7 +19,7 @@ def read_images(cell, folder) -> tuple[bytes, ...]:
     An image is a path, which begins in `folder`, or bytes, or the hub's dict of both. OSError where
     there is no such file.
     """
-    if cell is None:
+    if not cell:
         return ()
     if isinstance(cell, list):
         return tuple(image for each in cell for image in read_images(each, folder))

@@ -120,9 +120,9 @@ def prompt_lengths(problems: list[Problem], tokenizer) -> list[int]:
 
 
 def that_fit(problems: list[Problem], limit: int, tokenizer) -> list[Problem]:
-    """The problems whose prompts have at most so many tokens."""
+    """The problems whose prompts have tokens, and at most so many."""
     lengths = prompt_lengths(problems, tokenizer)
-    return [each for each, length in zip(problems, lengths, strict=True) if length <= limit]
+    return [each for each, length in zip(problems, lengths, strict=True) if 0 < length <= limit]
 
 
 def end_of_turn(tokenizer) -> list[int]:

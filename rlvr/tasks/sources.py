@@ -148,7 +148,7 @@ EMBEDDED = {"countdown": draw_countdown, "arithmetic": draw_arithmetic}
 
 FILES = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 WHAT_IS_READ = (
-    "a data set is .jsonl, .json, .csv (UTF-8) or .parquet, or a folder of these, and not empty"
+    "a data set is .jsonl, .json, .csv (UTF-8) or .parquet, or a folder of one kind, and not empty"
 )
 
 
@@ -189,7 +189,9 @@ def where_is(name: str, source: Source) -> dict:
     """What load_dataset is to be told."""
     suffix = Path(name).suffix
     if suffix in FILES:
-        return dict(path=FILES[suffix], data_files=glob.escape(name))
+        # An empty cell would make floats of a column's integers, and NA is a text.
+        as_written = dict(keep_default_na=False) if suffix == ".csv" else {}
+        return dict(path=FILES[suffix], data_files=glob.escape(name), **as_written)
     if source.files:
         folder = f"hf://datasets/{source.path}"
         splits = (source.train, source.test)

@@ -121,6 +121,8 @@ class Run:
             step, (self.skipped, self.skipped_in_a_row) = checkpoints.restore(
                 self.checkpoint, training, self.config
             )
+            if step > self.config.max_steps:
+                raise UserError(f"--max_steps {self.config.max_steps}: {step} are done already")
         if world.RANK == 0:
             self.forget_after(step if self.checkpoint else -1)
             config = {"script": Path(sys.argv[0]).name, **asdict(self.config)}

@@ -45,7 +45,7 @@ def read_questions(path: str) -> list[tuple]:
                 row = json.loads(line)
                 verifier, text, gold = row["verifier"], row["text"], row["gold"]
                 golds = gold if isinstance(gold, list) else [gold]
-                if not all(isinstance(value, str) for value in (text, *golds)):
+                if not all(isinstance(value, str) for value in (verifier, text, *golds)):
                     raise TypeError
                 if verifier == "countdown" and not all(map(VERIFIERS[verifier].gold, golds)):
                     raise ValueError

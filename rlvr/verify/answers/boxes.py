@@ -95,6 +95,8 @@ def answer_text(value) -> str:
         return ""
     if isinstance(value, (float, Decimal)) and not math.isfinite(value):
         return ""  # NaN is some tables' empty cell
+    if isinstance(value, float):
+        value = f"{Decimal(str(value)):f}"  # and no 1e+16
     text = str(value).rpartition("####")[2].strip()
     whole = re.fullmatch(r"(-?\d{1,1000})(\.0*)?", text)
     if whole:
