@@ -19,8 +19,9 @@ def _():
     mo.md(rf"""
     # 4. The two axes of FADE
 
-    Every method that weighs the gradient by right and wrong answers two questions. Which *prompts*
-    count, the easy or the hard ones? And which *outcomes* count, the successes or the failures?
+    Every method that weighs the gradient by success and failure answers two questions. Which
+    *prompts* count, the easy or the hard ones? And which *outcomes* count, the successes or the
+    failures?
     Decugis and others, *Don't Let Gains FADE* (2026, arXiv 2607.01490), have one knob for each.
     With the mean reward $p$ of the group:
 

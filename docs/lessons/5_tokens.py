@@ -165,8 +165,8 @@ def _():
         """,
         "Before the scaling, which weight has a token whose covariance is one standard deviation, "
         "and which one of three? Does the sign of the covariance count?",
-        r"$e^{-1/2} = 0.61$, and $e^{-9/2} = 0.011$. No: only $c^2$ counts. A surprising success "
-        "and a sure one are turned down alike.",
+        r"$e^{-1/2} = 0.61$, and $e^{-9/2} = 0.011$. No: only $c^2$ counts. A surprising token "
+        "is turned down in a success, where $c < 0$, as in a failure, where $c > 0$.",
     )
     return
 
