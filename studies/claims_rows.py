@@ -25,7 +25,7 @@ OF_HEADLINES = {  # the name of a run, and its script and flags
     "two-stage GRPO-N": "grpo.py --variant two-stage-grpo-n",
     "GRPO, tokens": "asymgrpo.py --variant grpo",
     "AsymGRPO": "asymgrpo.py",
-    "FADE": f"fade.py --target_entropy 0.2 {EQUAL}",  # the start's entropy, so that delta moves
+    "FADE": f"fade.py --target_entropy 0.2 {EQUAL}",  # above the start's, so that delta moves
     "mean": f"fade.py --weight mean {EQUAL}",
     "delta 0.5": f"fade.py --variant asym {EQUAL}",
     "Power 2": f"fade.py --variant power {EQUAL}",
@@ -101,8 +101,8 @@ OURS = {  # the least difference that would matter where a paper prints none; 0.
 
 # section (! for a headline) | claim | metric | above | below | effect, where printed
 # A-GRAE's effects are those of MATH with 7 B (Tables 2, 5 and 6). Those of two-stage dynamics are
-# means over its sets in the domain with 7 B (Tables 1, 3 and 4), where no other is named; that of
-# answers is printed as 0.057, which must be in bits.
+# means over AMC and AIME with 7 B (Tables 1 and 4), where no other is named; that of answers is
+# printed as 0.057, which must be in bits.
 CLAIMS = {
     "A-GRAE": """
 4.2 | positive-dominant loses more entropy than GRPO | entropy | GRPO | positive-dominant
@@ -120,7 +120,7 @@ CLAIMS = {
 5.4 | A-GRAE beats GRPO in greedy accuracy | greedy | A-GRAE | GRPO
 5.4 | its sample level alone raises pass@1 | pass@1 | sample level | GRPO | 0.013
 5.4 | its group level alone raises pass@16 | pass@16 | group level | GRPO | 0.027
-5.4 | all of it keeps more pass@16 than its group level (the text; Table 5 has the contrary) | pass@16 | A-GRAE | group level
+5.4 | all of it keeps more pass@16 than its group level (the text; Table 5 has the contrary on MATH) | pass@16 | A-GRAE | group level
 """,
     "two-stage dynamics": """
 C.3! | GRPO's pass@16 falls below the start's (MATH-500; not on four of five sets) | pass@16 | start | two-stage GRPO | 0.032
@@ -184,7 +184,7 @@ C.5 | GSPO-N keeps more entropy than GSPO | entropy | GSPO-N | GSPO | 0.009
 12 | the shifted power law fits pass@k to 0.02 (and better than other laws) | fit error | 0.02 | GRPO
 """,
     "CW-GRPO": """
-2.2 | the top 1% of tokens hold 0.12 of the covariance (of both signs; Table 1 has 0.12 and 0.17) | top 1% share | CW-GRPO | 0.12
+2.2 | the top 1% of tokens hold 0.12 of the covariance (of both signs; by Table 1 some 0.12 and 0.17) | top 1% share | CW-GRPO | 0.12
 3.2! | CW-GRPO's entropy moves less than GRPO's | swing | GRPO | CW-GRPO
 3.2! | CW-GRPO beats GRPO in pass@1 | pass@1 | CW-GRPO | GRPO | 0.027
 3.2 | Clip-Cov beats GRPO in pass@1 (1% of the tokens, not 0.02%) | pass@1 | Clip-Cov | GRPO | 0.01
