@@ -67,7 +67,7 @@ def test_wrong_comments_and_wrong_lines_are_told(take, tmp_path):
         ("rewards.amin(1, keepdim=True)  # [B, 1]", "rewards.amin(1, keepdim=True)  # [B, G]"),
         ("compute_advantages(batch, config)  # [B, G]", "compute_advantages(batch, config)  # [N]"),
         ("minibatch, config)  # [N, T]", "minibatch, config)  # [n, T]"),
-        ("# [m, T], as are all below", "# [B, T], as are all below"),
+        ("mask[rows]  # [m, T]", "mask[rows]  # [B, T]"),
         ("loss.backward()", "loss.backwards()"),
     ):
         assert text.count(before) == 1
