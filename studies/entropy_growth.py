@@ -2,7 +2,7 @@
 
     python studies/entropy_growth.py --max_steps 16    # the flags of asymgrpo.py
 
-A step draws a batch and makes no update. For each batch, kappa is logged, and by how much faster
+A step draws a batch and makes no update. For each batch it prints kappa, and by how much faster
 the entropy on the batch's tokens grows when the strengths (0, 0) of REINFORCE become (0.1, 0). That
 is the slope along the gradient of the added advantages, for a step of plain gradient ascent.
 
@@ -53,7 +53,8 @@ def main(config: Config) -> None:
     for step in range(1, config.max_steps + 1):
         batch = common.roll_out(sampler, stream, config)
         found = entropy_growth(policy, batch.samples, batch.successes, config.temperature)
-        run.log("metrics", step, found)
+        rlvr.show.append_row(run.folder, "metrics", {"step": step, **found})
+        print(f"step {step}: kappa {found['kappa']:.4f}, growth {found['growth']:.4f}")
 
 
 if __name__ == "__main__":
