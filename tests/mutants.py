@@ -237,14 +237,20 @@ prompts rlvr/tasks/prompts.py by prompts datasets
     if length <= limit] => if length < limit]
 
 mathematics rlvr/verify/answers/mathematics.py by answers
-    MOST_DIFFERENCE = 1e-3 => MOST_DIFFERENCE = 1e-1
-    [1-9]\d{0,2}(?:,\d{3})+ => \d{0,3}(?:,\d{3})+
+    3 - math.floor( => 1 - math.floor(
     count_parts(given) < 2 => count_parts(given) < parts
+    not math_verify.verify(ways => math_verify.verify(ways
 
 expressions rlvr/verify/answers/expressions.py by answers embedded
-    used == given and value_of(tree) => value_of(tree)
+    sorted(used) == sorted(given.split()) and value_of => value_of
+    [( ]*{NUMBER}[) ]*(?: => [-( ]*{NUMBER}[) ]*(?:
+
+latex rlvr/verify/answers/latex.py by answers
+    [1-9]\d{0,2}(?:,\d{3})+ => \d{0,3}(?:,\d{3})+
+    ({IN_BRACKETS})| => ((?!))|
 
 boxes rlvr/verify/answers/boxes.py by answers
+    if len(kept) < parts: => if True:
     text.rpartition("####")[2] => text.partition("####")[2]
 
 sandbox rlvr/verify/programs/solution.py by code isolation assertions

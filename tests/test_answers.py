@@ -7,8 +7,8 @@ import math
 
 from rlvr.verify.answers.boxes import boxed, verify_choice
 from rlvr.verify.answers.expressions import verify_countdown
-from rlvr.verify.answers.mathematics import LARGEST, verify_math
-from rlvr.verify.answers.numbers import digits, last_number, verify_number
+from rlvr.verify.answers.mathematics import LARGEST, digits, verify_math
+from rlvr.verify.answers.numbers import last_number, verify_number
 
 import math_verify
 import pytest

@@ -14,7 +14,7 @@ from rlvr.tasks.embedded import (
 )
 from rlvr.tasks.problems import Problem
 from rlvr.verify.answers.expressions import verify_countdown
-from rlvr.verify.answers.numbers import verify_last_number
+from rlvr.verify.answers.numbers import last_number, verify_number
 
 import pytest
 
@@ -149,6 +149,6 @@ def test_the_last_number_as_lm_eval_reads_it():
         text = f"{rng.randint(0, 99)} {' '.join(words)} {value:,}{rng.choice(['', '.', ' eggs'])}"
         matches = re.findall(r"(-?[$0-9.,]{2,})|(-?[0-9]+)", text)
         last = "".join(matches[-1]).replace(",", "").removesuffix(".")
-        assert verify_last_number(text, last) == 1.0, text
-    assert verify_last_number(r"\boxed{27} or 28", "27") == 0.0  # a box counts for nothing
-    assert verify_last_number("twenty-seven", "27") is None
+        assert verify_number(text, last, last_number) == 1.0, text
+    assert verify_number(r"\boxed{27} or 28", "27", last_number) == 0.0  # a box counts for nothing
+    assert verify_number("twenty-seven", "27", last_number) is None

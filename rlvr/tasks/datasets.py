@@ -111,8 +111,9 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
     if not problems:
         return []
     verifier = VERIFIERS[problems[0].verifier]
-    by_itself = "" if verifier.chat_only and not tokenizer.chat_template else verifier.system_prompt
-    system = (SYSTEM_PROMPTS | {"auto": by_itself})[config.system_prompt]
+    told = tokenizer.chat_template or not verifier.chat_only
+    by_itself = verifier.system_prompt if told else "none"
+    system = SYSTEM_PROMPTS[by_itself if config.system_prompt == "auto" else config.system_prompt]
     limit = config.max_prompt_length
     steps = {
         "without a question": lambda left: [each for each in left if each.prompt],

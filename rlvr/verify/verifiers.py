@@ -3,21 +3,9 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from rlvr.verify.answers import (
-    answer_text,
-    boxed,
-    countdown_text,
-    extract_answer,
-    find_answer,
-    last_boxed,
-    last_number,
-    verify_choice,
-    verify_countdown,
-    verify_last_number,
-    verify_math,
-    verify_number,
-)
+from rlvr.verify import answers
 from rlvr.verify.programs import tests_text, verify_code
 
 # A-GRAE, App. C.2, as the system prompt; two-stage dynamics, App. C.2, behind the question
@@ -60,9 +48,10 @@ class Verifier:
 
     verify: Callable  # (text, gold) -> the reward, or None where there is no answer to be read
     extract: Callable[[str], str] = str  # text -> its answer; different answers are counted
-    system_prompt: str = ""  # what a language model has to be told
+    system_prompt: str = "none"  # by name: what a language model has to be told
     chat_only: bool = False  # tell it in a chat template only: the tiny policy reads no English
-    gold: Callable[[object], str] = answer_text  # cell of the answer column -> gold; "" if unusable
+    # cell of the answer column -> gold; "" if unusable
+    gold: Callable[[object], str] = answers.answer_text
     example: Callable[[str], str] | None = None  # gold -> a right text, to try golds with
     surely_usable: str = "(?!)"  # pattern of golds that need no trying; by default it fits none
     no_answer: float = 0.0  # the reward where no answer can be read, or not before the deadline
@@ -71,28 +60,30 @@ class Verifier:
 
 
 INTEGER = "-?[1-9][0-9]{0,8}|0"
-IN_A_BOX = dict(system_prompt=SYSTEM_PROMPTS["boxed"], example=boxed, isolated=True)
+IN_A_BOX = dict(system_prompt="boxed", example=answers.boxed, isolated=True)
 
 VERIFIERS = {
     "countdown": Verifier(
-        verify_countdown,
-        extract_answer,
-        SYSTEM_PROMPTS["countdown"],
+        answers.verify_countdown,
+        answers.extract_answer,
+        "countdown",
         chat_only=True,
-        gold=countdown_text,
+        gold=answers.countdown_text,
     ),
-    "math": Verifier(verify_math, last_boxed, **IN_A_BOX, surely_usable=INTEGER),
-    "number": Verifier(verify_number, find_answer, **IN_A_BOX, surely_usable=INTEGER),
+    "math": Verifier(answers.verify_math, answers.last_boxed, **IN_A_BOX, surely_usable=INTEGER),
+    "number": Verifier(
+        answers.verify_number, answers.find_answer, **IN_A_BOX, surely_usable=INTEGER
+    ),
     "last_number": Verifier(
-        verify_last_number, last_number, SYSTEM_PROMPTS["number"], example=str, isolated=True
-    ),
-    "choice": Verifier(verify_choice, find_answer, **IN_A_BOX),
-    "code": Verifier(
-        verify_code,
-        system_prompt=SYSTEM_PROMPTS["code"],
-        gold=tests_text,
+        partial(answers.verify_number, find=answers.last_number),
+        answers.last_number,
+        "number",
+        example=str,
         isolated=True,
-        keeps_time=True,
+    ),
+    "choice": Verifier(answers.verify_choice, answers.find_answer, **IN_A_BOX),
+    "code": Verifier(
+        verify_code, system_prompt="code", gold=tests_text, isolated=True, keeps_time=True
     ),
 }
 

@@ -5,7 +5,7 @@ from rlvr import door
 __getattr__ = door(
     __name__,
     boxes="answer_text boxed find_answer last_boxed verify_choice",
-    expressions="CANNOT_BE_READ OPERATORS countdown_text extract_answer value_of verify_countdown",
+    expressions="countdown_text extract_answer value_of verify_countdown",
     mathematics="verify_math",
-    numbers="last_number verify_last_number verify_number",
+    numbers="last_number verify_number",
 )

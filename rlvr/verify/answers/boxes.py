@@ -3,17 +3,19 @@ r"""Where an answer stands, in a completion and in a data set's solution: mostly
 Choices: the letter of the option that an answer names, and whether it is the right one.
 """
 
-import math
 import re
 import string
 from decimal import Decimal
 
 from rlvr.verify.answers.expressions import extract_answer
+from rlvr.verify.answers.latex import IN_BRACES
 
-# \\. so that \{ is no brace. A box around one digit needs no braces.
-TOKEN = re.compile(r"(\\f?box(?:ed)?\s*)(?:\{|(\d)(?!\w))|\\.|[{}]", re.S)
-# What may stand between the boxes of one answer, as in \boxed{1} \text{ and } \boxed{2}.
-JOINT = re.compile(r"(?:[\W_]|(?<![A-Za-z])(?:and|or|text|q?quad)(?![A-Za-z]))*")
+COMMAND = r"\\f?box(?:ed)?(?![A-Za-z])"
+# A box around one digit needs no braces.
+BOX = re.compile(rf"{COMMAND}\s*(?:\{{({IN_BRACES})\}}|(\d)(?!\w))", re.S)
+# What stands between the boxes of one answer, as in \boxed{1} \text{ and } \boxed{2}.
+JOINT = r"(?:[\W_]|(?<![A-Za-z])(?:and|or|text|q?quad)(?![A-Za-z]))*?"
+TOGETHER = re.compile(rf"{BOX.pattern}(?:{JOINT}{BOX.pattern})*", re.S)
 
 
 def boxed(answer: str) -> str:
@@ -21,34 +23,18 @@ def boxed(answer: str) -> str:
     return f"\\boxed{{{answer}}}"
 
 
-def find_boxes(text: str) -> list[tuple[int, int, str]]:
-    r"""The complete boxes, as beginning, end and content, by matching braces.
+def find_boxes(text: str) -> list[str]:
+    r"""What the complete boxes hold.
 
     A box in a box is a part of the outer one: \boxed{x = \boxed{3}} holds x = {3}.
     """
-    opened = []  # the token of each open brace
-    boxes = []
-    for token in TOKEN.finditer(text):
-        if token[2]:
-            boxes.append((token.start(), token.end(), token[2]))
-        elif token[1] or token[0] == "{":
-            opened.append(token)
-        elif token[0] == "}" and opened:
-            first = opened.pop()
-            if first[1]:
-                while boxes and boxes[-1][0] > first.start():
-                    boxes.pop()
-                boxes.append((first.start(), token.end(), text[first.end() : token.start()]))
-    return [
-        (start, end, TOKEN.sub(lambda box: box[0].removeprefix(box[1] or ""), inside).strip())
-        for start, end, inside in boxes
-    ]
+    return [re.sub(COMMAND, "", box[1] or box[2] or "").strip() for box in BOX.finditer(text)]
 
 
 def last_boxed(text: str) -> str:
     """What the last box holds, or "NA"."""
     boxes = find_boxes(text)
-    return boxes[-1][2] or "NA" if boxes else "NA"
+    return boxes[-1] or "NA" if boxes else "NA"
 
 
 def last_boxes(text: str, parts: int = 1) -> str:
@@ -56,15 +42,10 @@ def last_boxes(text: str, parts: int = 1) -> str:
 
     Boxes that stand together are one answer, so there can be more of them.
     """
-    kept = []
-    begins = None
-    for start, end, content in reversed(find_boxes(text)):
-        together = begins is not None and JOINT.fullmatch(text, end, begins)
-        if content not in kept:
-            if len(kept) >= parts and not together:
-                break
-            kept.append(content)
-        begins = start
+    kept = {}  # the last one first
+    for answer in reversed([*TOGETHER.finditer(text)]):
+        if len(kept) < parts:
+            kept |= dict.fromkeys(reversed(find_boxes(answer[0])))
     return ", ".join(reversed(kept)) or "NA"
 
 
@@ -91,13 +72,12 @@ def answer_text(value) -> str:
     if isinstance(value, list):
         parts = ["" if isinstance(item, list) else answer_text(item) for item in value]
         return "" if "" in parts else ", ".join(parts)
-    if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal)):
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        number = Decimal(str(value))
+        value = f"{number:f}" if number.is_finite() else ""  # NaN is some tables' empty cell
+    if not isinstance(value, str):
         return ""
-    if isinstance(value, (float, Decimal)) and not math.isfinite(value):
-        return ""  # NaN is some tables' empty cell
-    if isinstance(value, float):
-        value = f"{Decimal(str(value)):f}"  # and no 1e+16
-    text = str(value).rpartition("####")[2].strip()
+    text = value.rpartition("####")[2].strip()
     whole = re.fullmatch(r"(-?\d{1,1000})(\.0*)?", text)
     if whole:
         return str(int(whole[1]))
@@ -105,14 +85,12 @@ def answer_text(value) -> str:
 
 
 LONGEST = 2000  # characters of an answer; an option can be a sentence
-PLAIN = [  # how the same thing is written without LaTeX and Markdown
-    (r"\\(?:text|math|operatorname|boldsymbol|bm|mbox)[a-z]*", " "),
-    (r"\\[()\[\]]|\\[!,;: ]|\\q?quad|\\(?:left|right)|[$*_`{}\"'“”‘’]", " "),
-    (r"^\s*(?:the )?(?:(?:correct|right|best|final) )?(?:answer|option|choice)(?: is)?\b[ :]*", ""),
-]
-LABEL = r"[(\[]?\s*([A-Za-z])\s*"
-A_LETTER = re.compile(rf"{LABEL}[.:)\]]*")
-AN_OPTION = re.compile(rf"{LABEL}(?:[:)\]]+|\.(?= |\w\w|\d)|\s[-–—]\s)\s*(.*)")  # B. Paris
+# of LaTeX and Markdown
+LOOKS = r"\\(?:text|math|operatorname|boldsymbol|bm|mbox|q?quad|left|right)[a-z]*"
+LOOKS += r"|\\[()\[\]!,;: ]|[$*_`{}\"'“”‘’]"
+LEAD = r"(?i)^(?:the )?(?:(?:correct|right|best|final) )?(?:answer|option|choice)(?: is)?\b[ :]*"
+# (B) and B. Paris, with the option's text
+OPTION = re.compile(r"[(\[]? ?([A-Za-z]) ?(?:[.:)\]]*|(?:[:)\]]+|\.(?= |\w\w|\d)| [-–—] ) ?(.*))")
 A_NAME = re.compile(r"([A-Z]) (?=[A-Z0-9]\w)(.*)")  # B Paris, but not "A dog"
 # In the option's text: another option that is offered, too.
 MARKED = r"[(\[]?[A-Za-z][.:)\]]"
@@ -139,12 +117,6 @@ def read_choice(text: str) -> str | None:
     """
     if len(text) > LONGEST:
         return None
-    for written, plain in PLAIN:
-        text = " ".join(re.sub(written, plain, text, flags=re.I).split())
-    found = A_LETTER.fullmatch(text)
-    if found:
-        return found[1].upper()
-    found = AN_OPTION.fullmatch(text) or A_NAME.fullmatch(text)
-    if not found or ANOTHER.search(found[2]):
-        return None
-    return found[1].upper()
+    text = re.sub(LEAD, "", " ".join(re.sub(LOOKS, " ", text).split()))
+    found = OPTION.fullmatch(text) or A_NAME.fullmatch(text)
+    return found[1].upper() if found and not ANOTHER.search(found[2] or "") else None

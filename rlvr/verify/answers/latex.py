@@ -2,7 +2,23 @@
 
 import re
 
+
+def within(opening: str, closing: str) -> str:
+    r"""The pattern of what can stand between two brackets that belong together, ten levels deep.
+
+    \\. so that \{ is no brace. *+ gives nothing back: what does not fit is given up in no time.
+    """
+    inside = ""
+    for _ in range(10):
+        inside = rf"(?:{opening}{inside}{closing}|(?!{opening}|{closing})(?:\\.|[^\\]))*+"
+    return inside
+
+
+IN_BRACES = within(r"\{", r"\}")
+OPENING, CLOSING = r"(?:\\?[(\[{]|\\begin)", r"(?:\\?[)\]}]|\\end)"
+IN_BRACKETS = rf"{OPENING}{within(OPENING, CLOSING)}{CLOSING}"
 TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox)\s*\{"
+WHOLE = re.compile(rf"(?:{TEXT}|\{{)({IN_BRACES})\}}|\*\*(.*)\*\*")
 # How the same thing is written in LaTeX that math-verify reads, to be replaced in this order.
 PLAIN = [
     # delimiters, currencies, styles
@@ -22,7 +38,7 @@ PLAIN = [
     (r"^(?:\\approx|≈)", ""),
     (r"(?<=[\d)}])i(?![A-Za-z])", " i"),  # the constant to math-verify, where it stands by itself
     (r"\\varnothing", r"\\emptyset"),
-    (r"\\degree(?![a-z])", r"^\\circ "),
+    (r"(?:\\degree|\^\\circ|\^\{\\circ *\})(?![a-z])(?:\s*[CF](?![A-Za-z]))?", r"^\\circ "),
     (r"(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}", lambda digits: repeating(*digits.groups())),
     (r"(?<=\d):00(?!\d)", ""),  # 3:00 is no 3/0
     (r"(?<=\d)\.(?=[-+*/)])", ""),  # 1./3
@@ -41,18 +57,8 @@ def plain(text: str) -> str:
     for written, meant in PLAIN:
         text = re.sub(written, meant, text)
     text = re.sub(r"(?<!\\right)[\s.,;:\\]+$", "", " ".join(text.split()))
-    whole = re.fullmatch(rf"(?:{TEXT}|\{{|\*\*)(.*)(?:\}}|\*\*)", text)
-    return plain(whole[1]) if whole and is_closed(whole[1]) else text
-
-
-def is_closed(text: str) -> bool:
-    """Whether each brace of a text has its other one in it."""
-    depth = 0
-    for token in re.findall(r"\\.|[{}]", text):
-        depth += (token == "{") - (token == "}")
-        if depth < 0:
-            return False
-    return depth == 0
+    whole = WHOLE.fullmatch(text)
+    return plain(whole[1] or whole[2] or "") if whole else text
 
 
 def repeating(whole: str, fixed: str, repeated: str) -> str:
@@ -61,19 +67,13 @@ def repeating(whole: str, fixed: str, repeated: str) -> str:
     return rf"\frac{{{top}}}{{{10 ** len(fixed + repeated) - 10 ** len(fixed)}}}"
 
 
+def without_commas(text: str) -> str:
+    """1000 for 1,000, but nothing of 1,200,3."""
+    groups = r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)"
+    return re.sub(groups, lambda number: number[0].replace(",", ""), text)
+
+
 def split(text: str, divider: str) -> list[str]:
     """The parts of a text between dividers that stand outside of all brackets; no empty ones."""
-    tokens = re.compile(
-        rf"(?P<divider>{divider})|(?P<open>\\?[(\[{{]|\\begin)|(?P<close>\\?[)\]}}]|\\end)|\\."
-    )
-    parts = []
-    depth = start = 0
-    for token in tokens.finditer(text):
-        depth += (token.lastgroup == "open") - (token.lastgroup == "close")
-        if depth < 0:
-            return [text]
-        if token.lastgroup == "divider" and depth == 0:
-            parts.append(text[start : token.start()])
-            start = token.end()
-    parts.append(text[start:])
-    return [text] if depth else [part for part in parts if part.strip()] or [text]
+    divided = re.sub(rf"({IN_BRACKETS})|{divider}", lambda found: found[1] or "\0", text)
+    return [part for part in divided.split("\0") if part.strip()] or [text]
