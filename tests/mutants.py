@@ -256,6 +256,15 @@ boxes rlvr/verify/answers/boxes.py by answers
 sandbox rlvr/verify/programs/solution.py by code isolation assertions
     os.environ.clear() => pass
     writes and not isinstance(path, int) => writes and isinstance(path, int)
+
+values rlvr/verify/programs/values.py by assertions isolation
+    (kind if issubclass(kind, Exception) else RuntimeError) => kind
+    dict(parts) if base is Counter else parts => parts
+    for base, plain in SUBCLASSES.items() => for base, plain in ()
+
+judged rlvr/verify/programs/code.py by code
+    [result] != wanted => True
+    except (OutOfTime, UserError) => except UserError
 """
 
 

@@ -124,7 +124,11 @@ def add(a, b): os._exit(0)
 
 def add(a, b): return say(b'"passed"', b'[1.0, ""]', b'[0, 1.0, ""]')
 
-def add(a, b): return say(*[b'[%d, "value", true, []]' % number for number in range(9)])
+def add(a, b): return say(b'["list", true, ["dict"], "", ["tuple"]]')
+
+def add(a, b): raise SystemExit
+
+def add(a, b): return say(*[b'["list", true, ["dict"], "", ["tuple"]]'] * 9)
 
 def add(a, b): return say(b'["call back", 0, []]')
 

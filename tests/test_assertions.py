@@ -105,7 +105,7 @@ change_list(x)
 change_others(d, s)
 assert x == [1, 3, 9] and d == {'a': 1} and s == set()
 
-assert each(len, ['a']) == [1] and each(int, ['7']) == [7]
+assert each(len, ['a']) == [1] and each(int, ['7']) == [7] and each(list, ['ab']) == [['a', 'b']]
 
 assert call_with_two(up) == 3
 

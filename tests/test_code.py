@@ -109,7 +109,7 @@ def add(a, b): return a - b
     (ADD_ROWS, "def add(a, b): return 3"),
     (ASSERTIONS, ""),
     (COMPLETED, "import math\ndef half(x): return x"),
-    ("import unknown", ADD),
+    ("import unknown\nassert add(1, 2) == 3", ADD),
     ([*ASSERTIONS, "assert add(1, 1) == 3"], ADD),
     *((TURN, program) for program in divided("""
 class A(list):
@@ -125,6 +125,8 @@ def turn(x): print(x[::-1])
 def other(x): return x[::-1]
 
 def turn(x): exit()
+
+def turn(x): raise TimeoutError  # which is not that of a deadline
 """)),
     # no name but its own counts for a program: not Python's, and not those of the usual imports
     *(
@@ -274,14 +276,19 @@ def test_a_deadline_for_each_test_and_one_for_all(seconds, all_seconds, reply):
         assert grade(program, tests, seconds, all_seconds) == reply
 
 
-@pytest.mark.parametrize("reply", [None, {}, [0, 6, 0], [0, "6"], [0, "6", 0, 0], [1, "6", 0]])
+def always(reply):
+    """A Sandbox.ask that starts, and gives one reply to every question."""
+    return lambda _, message, seconds: "ready" if "way" in message else reply
+
+
+@pytest.mark.parametrize("reply", [None, {}, "6", [6, 0], ["6"], ["6", 0, 0], ["6", 1]])
 def test_replies_of_the_wrong_form_score_0(reply, monkeypatch):
-    """What a program has written in its runner's name; the right one is [0, "6", 0]."""
+    """What a program has written in its runner's name; the right one is ["6", 0]."""
     tests = json.dumps(dict(inputs=[""], outputs=["6"]))
     calls = json.dumps(dict(fn_name="f", inputs=[[]], outputs=["6"]))
     assert code.verify_code(block("print(6)"), tests, 60, 60) == 1  # sandboxes are tried before
-    monkeypatch.setattr(Sandbox, "ask", lambda *_: [0, "6", 0])
+    monkeypatch.setattr(Sandbox, "ask", always(["6", 0]))
     assert code.verify_code(block("pass"), tests, 60, 60) == 1
-    monkeypatch.setattr(Sandbox, "ask", lambda *_: reply)
+    monkeypatch.setattr(Sandbox, "ask", always(reply))
     assert code.verify_code(block("pass"), tests, 60, 60) == 0
     assert code.verify_code(block("pass"), calls, 60, 60) == 0

@@ -8,14 +8,10 @@ and a line goes out for each: [reward, status], or [message, "error"] where the 
 what it should.
 """
 
-import json
-import os
-import resource
 import signal
-import sys
 
 from rlvr.errors import UserError
-from rlvr.verify.programs import START_SECONDS
+from rlvr.verify.programs import START_SECONDS, Pipe, limit
 from rlvr.verify.verifiers import VERIFIERS, judge
 
 import math_verify  # noqa: F401  (now, so that the first deadline does not pay for it)
@@ -25,12 +21,11 @@ MOST_MEMORY = 2**32  # bytes of address space
 
 def main() -> None:
     """Answer each line of standard input, or die of it."""
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
-    replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what a library prints is no reply
-    replies.write("ready\n")
-    for line in sys.stdin:
-        verifier, text, gold, seconds, program_seconds = json.loads(line)
+    limit(AS=MOST_MEMORY)
+    pipe = Pipe()  # what a library prints is no reply
+    pipe.write("ready")
+    while True:
+        verifier, text, gold, seconds, program_seconds = pipe.read()
         allowed = seconds
         if VERIFIERS[verifier].keeps_time:  # by itself, and this is for the case that it fails
             allowed = program_seconds + seconds + 4 * START_SECONDS  # of two sandboxes
@@ -45,7 +40,7 @@ def main() -> None:
         except Exception:  # math-verify and sympy raise of every kind
             reply = None, "unparsed"
         signal.setitimer(signal.ITIMER_REAL, 0)
-        replies.write(json.dumps(reply) + "\n")
+        pipe.write(reply)
 
 
 if __name__ == "__main__":

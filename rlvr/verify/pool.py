@@ -1,5 +1,6 @@
 """`grade` judges a completion, by one of the graders that wait for questions."""
 
+import contextlib
 import json
 import os
 import queue
@@ -43,11 +44,9 @@ def ask_a_grader(*question) -> list:
     One that dies of the question, at its deadline, has no reply and is replaced at the next one.
     """
     process = idle_grader()
-    try:
+    with contextlib.suppress(BrokenPipeError):
         process.stdin.write(json.dumps(question) + "\n")
         process.stdin.flush()
-    except BrokenPipeError:
-        pass
     reply = process.stdout.readline()
     if not reply:
         process.communicate()  # closes its pipes
@@ -58,14 +57,12 @@ def ask_a_grader(*question) -> list:
 
 def idle_grader() -> subprocess.Popen:
     """A grader that waits for a question; those that died while they were idle are passed over."""
-    while True:
-        try:
-            process = IDLE_GRADERS.get_nowait()
-        except queue.Empty:
-            return start_grader()
-        if process.poll() is None:
-            return process
-        process.communicate()
+    with contextlib.suppress(queue.Empty):
+        while process := IDLE_GRADERS.get_nowait():
+            if process.poll() is None:
+                return process
+            process.communicate()
+    return start_grader()
 
 
 def start_grader() -> subprocess.Popen:
@@ -80,7 +77,7 @@ def start_grader() -> subprocess.Popen:
         text=True,
         start_new_session=True,
     )
-    if process.stdout.readline() != "ready\n":
+    if process.stdout.readline() != '"ready"\n':
         raise RuntimeError(f"a grader does not start: {' '.join(process.args)}")
     return process
 

@@ -6,4 +6,5 @@ __getattr__ = door(
     __name__,
     code="tests_text verify_code",
     isolation="PROJECT START_SECONDS describe",
+    solution="Pipe limit",
 )

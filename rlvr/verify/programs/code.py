@@ -10,10 +10,12 @@ import json
 import re
 import textwrap
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rlvr.verify.programs.isolation import Sandbox, start_sandbox
-from rlvr.verify.programs.values import decode, encode
+from rlvr.errors import UserError
+from rlvr.verify.programs.isolation import OutOfTime, start_sandbox
+from rlvr.verify.programs.values import Program
 
 # A fenced block. It ends with its fence, with a next block of Python, or with the text.
 BLOCK = re.compile(
@@ -23,49 +25,59 @@ BLOCK = re.compile(
 )
 PYTHON = re.compile(r"\{?[. ]*(python|py|ipython|pypy)[\d.]*\b", re.IGNORECASE)
 DEFINED = re.compile(r"^(?:(?:async +)?def +|class +|(?=\w+ *=))(\w+)", re.MULTILINE)
-BAD_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-# what odd cells of a data set raise, those that are nested too deep among them
-BAD_TESTS = (*BAD_ANSWER, SyntaxError, MemoryError)
+# What LeetCode's own editor has imported for a solution.
+USUAL_IMPORTS = "import copy, datetime, json, operator, random, re, statistics, string, sys\n"
+USUAL_IMPORTS += "".join(
+    f"import {name}\nfrom {name} import *\n"
+    for name in ("bisect", "collections", "functools", "heapq", "itertools", "math", "typing")
+)
 
 
 @dataclass(frozen=True)
 class UnitTests:
     """Unit tests, of one of three kinds: inputs and outputs, calls of a function, assertions."""
 
-    pairs: tuple = ()  # of standard input and output; of the arguments and the result of a call
+    pairs: Sequence = ()  # of standard input and output; of the arguments and the result of a call
     function: str | None = None  # that is called, where the pairs are calls
     assertions: str = ""
     head: str = ""  # of a function to complete: its imports and helpers, for the program to use
 
 
 def read_tests(gold: str) -> UnitTests:
-    """Unit tests in JSON -> the tests; one of BAD_TESTS is raised for what is none.
+    """Unit tests in JSON -> the tests; what is no JSON is assertions.
 
     The forms are {"inputs": [...], "outputs": [...]}, [{"input": ..., "output": ...}, ...], and
     assertions as a string or a list, by themselves or as {"head": ..., "assertions": ...}. With
     "fn_name", as in APPS, an input is a list of arguments. With "testtype": "functional", as in
     LiveCodeBench, it has an argument a line, in JSON.
+
+    What is none of them raises an exception. So do assertions that only define something, since
+    they test nothing, and those of unittest, which may fail in silence.
     """
-    tests = json.loads(gold)
+    try:
+        tests = json.loads(gold)
+    except json.JSONDecodeError:
+        tests = gold
     if isinstance(tests, list) and isinstance(tests[0], dict):
         tests = in_columns(tests)
     if isinstance(tests, dict) and "inputs" in tests:
-        pairs = tuple(zip(tests["inputs"], tests["outputs"], strict=True))
+        pairs = [*zip(tests["inputs"], tests["outputs"], strict=True)]
         # parquet files have a fn_name of null where another task has one
         function = tests.get("fn_name")
         if not function:
-            pairs = tuple((one_text(given), one_text(wanted)) for given, wanted in pairs)
+            pairs = [(one_text(given), one_text(wanted)) for given, wanted in pairs]
         elif not all(isinstance(given, list) for given, _ in pairs):
             raise ValueError("arguments that are no list")
         if not pairs:
             raise ValueError("no tests")
         return UnitTests(pairs, function)
-    head = ""
-    if isinstance(tests, dict):
-        head, tests = tests["head"], tests["assertions"]
-    assertions = one_text(tests)
-    if not assertions.strip() or not isinstance(head, str):
-        raise ValueError("neither inputs and outputs nor assertions")
+    if not isinstance(tests, dict):
+        tests = dict(head="", assertions=tests)
+    head, assertions = one_text(tests["head"]), one_text(tests["assertions"])
+    definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+    nodes = ast.parse(assertions).body
+    if all(isinstance(node, definitions) for node in nodes) or "unittest" in assertions:
+        raise ValueError("no assertions that can fail")
     return UnitTests(assertions=assertions, head=head)
 
 
@@ -80,31 +92,18 @@ def in_columns(rows: list[dict]) -> dict:
 
 
 def one_text(part) -> str:
-    """A text, or a list of its lines, as APPS has some inputs."""
-    text = "\n".join(part) if isinstance(part, list) else part
-    if not isinstance(text, str):
-        raise ValueError("no text")
-    return text
+    """A text, or a list of its lines, as APPS has some inputs; TypeError for what is neither."""
+    return "\n".join(part if isinstance(part, list) else [part])
 
 
 def tests_text(value) -> str:
-    """Unit tests in a column, as the JSON that read_tests takes; "" if there is none to run.
-
-    What is no JSON is assertions. Those that only define something test nothing, and those of
-    unittest may fail in silence.
-    """
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError, RecursionError):
-            value = json.loads(value)
+    """Unit tests in a column, as the text that read_tests takes; "" if there is none to run."""
     try:
-        gold = json.dumps(value)
-        tests = read_tests(gold)
-        body = ast.parse(tests.assertions).body
-    except BAD_TESTS:
+        gold = value if isinstance(value, str) else json.dumps(value)
+        read_tests(gold)
+    except Exception:  # odd cells raise of every kind, those that are nested too deep among them
         return ""
-    definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-    asserts = any(not isinstance(node, definitions) for node in body)
-    return gold if tests.pairs or (asserts and "unittest" not in tests.assertions) else ""
+    return gold
 
 
 def find_program(text: str, wanted: set[str]) -> str | None:
@@ -132,21 +131,28 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
     program = find_program(text, wanted_names(tests))
     if program is None:
         return None
-    judge = (
-        judge_calls if tests.function else judge_assertions if tests.assertions else judge_outputs
-    )
     job = dict(
         head=tests.head,
         program=program,
-        once=judge is not judge_outputs,
-        usual_imports=judge is judge_calls,
+        once=bool(tests.function or tests.assertions),
+        usual=USUAL_IMPORTS if tests.function else "",
         seconds=all_seconds,
     )
     with contextlib.closing(start_sandbox("solution", **job)) as sandbox:
         end = time.monotonic() + all_seconds
+
+        def ask(question):
+            return sandbox.ask(question, min(seconds, end - time.monotonic()))
+
         try:
-            return float(judge(sandbox, tests, seconds, end))
-        except (*BAD_ANSWER, EOFError):  # an answer is none of its runner, or the program has ended
+            if tests.function:
+                return float(judge_calls(ask, tests))
+            if tests.assertions:
+                return float(judge_assertions(ask, tests, end))
+            return float(judge_outputs(ask, tests))
+        except (OutOfTime, UserError):
+            raise
+        except Exception:  # the program has raised it or ended, or its answer is none
             return 0.0
 
 
@@ -161,34 +167,25 @@ def wanted_names(tests: UnitTests) -> set[str]:
     return {node.id for node in names} - own
 
 
-def judge_outputs(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) -> bool:
+def judge_outputs(ask: Callable, tests: UnitTests) -> bool:
     """Whether every input gives its output, word by word, in a process of its own."""
-    for number, (given, wanted) in enumerate(tests.pairs):
-        reply = sandbox.ask([number, given], min(end, time.monotonic() + seconds))
-        answered, output, code = reply
-        if answered != number or code != 0 or output.split() != wanted.split():
+    for given, wanted in tests.pairs:
+        output, exit_code = ask(given)
+        if exit_code != 0 or output.split() != wanted.split():
             return False
     return True
 
 
-def judge_calls(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) -> bool:
+def judge_calls(ask: Callable, tests: UnitTests) -> bool:
     """Whether every call gives its result, as a plain value; a tuple counts as a list."""
-    for number, (given, wanted) in enumerate(tests.pairs):
-        arguments = [encode(each, refuse) for each in (tests.function, *given)]
-        question = [number, ["object", 1], arguments, {}]
-        reply = sandbox.ask(question, min(end, time.monotonic() + seconds))
-        answered, kind, *parts = reply
-        if answered != number or kind != "value":
-            return False
-        result = as_lists(decode(parts[0], refuse))
+    solution = Program(ask).module()
+    is_method = hasattr(getattr(solution, "Solution", None), tests.function)
+    for given, wanted in tests.pairs:
+        owner = solution.Solution() if is_method else solution
+        result = as_lists(getattr(owner, tests.function)(*given))
         if result != wanted and [result] != wanted:
             return False
     return True
-
-
-def refuse(*parts):
-    """What is no plain value is no result."""
-    raise ValueError("an object that is no plain value")
 
 
 def as_lists(value):
@@ -200,10 +197,10 @@ def as_lists(value):
     return value
 
 
-def judge_assertions(sandbox: Sandbox, tests: UnitTests, seconds: float, end: float) -> bool:
+def judge_assertions(ask: Callable, tests: UnitTests, end: float) -> bool:
     """Whether the assertions pass in their own sandbox, whose questions the program answers."""
     with contextlib.closing(start_sandbox("check")) as check:
-        said = check.ask(tests.assertions, end)
+        said = check.ask(tests.assertions, end - time.monotonic())
         while said not in ("passed", "failed"):
-            said = check.ask(sandbox.ask(said, min(end, time.monotonic() + seconds)), end)
+            said = check.ask(ask(said), end - time.monotonic())
     return said == "passed"

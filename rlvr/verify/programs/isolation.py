@@ -8,9 +8,9 @@ import contextlib
 import functools
 import json
 import os
-import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -21,118 +21,98 @@ from pathlib import Path
 from rlvr.errors import UserError
 
 PROJECT = Path(__file__).parents[3]  # where a process of its own finds this package
-WAYS = ["bubblewrap", "user", "limits"]  # from the safest on
+# from the safest on
+WAYS = {"bubblewrap": "in bubblewrap", "user": "as another user", "limits": "under limits alone"}
 START_SECONDS = 30.0  # a busy machine may take that long to start an interpreter
 MOST_REPLY = 2**26  # bytes
+
+
+class OutOfTime(TimeoutError):
+    """A sandbox has not answered in time. What a program itself raises never becomes this one."""
 
 
 class Sandbox:
     """A process that runs a module of this room, and is asked by lines of JSON."""
 
-    def __init__(self, module: str, way: str | None = None, **job):
-        """Start it in the given way, or the safest, and send it the job; OSError where it fails."""
-        way = way or isolation()[0]
-        self.user = None
+    def __init__(self, module: str, way: str, **job):
+        """Start it in one of the WAYS, and send it the job; OSError where it fails."""
+        user = None
         if os.getuid() == 0 and way != "limits":
             # Of the range for services' passing users. A program and its check do not share one,
             # and graders seldom do.
-            self.user = 61_184 + os.getpid() % 2000 * 2 + (module == "check")
-        self.kills_user = way == "user"
-        self.folder = None
-        if way != "bubblewrap" and module == "solution":
-            self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-            os.chmod(self.folder.name, 0o777)
-        self.received = b""
-        self.process = subprocess.Popen(
-            command(way, module),
-            bufsize=0,
-            env={},
-            cwd=self.folder.name if self.folder else "/",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        os.set_blocking(self.process.stdin.fileno(), False)
-        os.set_blocking(self.process.stdout.fileno(), False)
-        end = time.monotonic() + START_SECONDS
+            user = 61_184 + os.getpid() % 2000 * 2 + (module == "check")
+        self.user_to_end = user if way == "user" else None
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        os.chmod(self.folder.name, 0o777)
+        self.socket, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                command(way, module),
+                env={},
+                cwd=self.folder.name,
+                stdin=theirs,
+                stdout=theirs,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
         try:
-            if self.receive(end) != "ready":
-                raise EOFError
-            rights = dict(counted=way != "limits", guarded=way != "bubblewrap")
-            self.send({**job, **rights, "project": str(PROJECT), "user": self.user}, end)
-        except (EOFError, ValueError, TimeoutError):
+            if self.ask({**job, "way": way, "user": user}, START_SECONDS) != "ready":
+                raise ValueError
+        except (OSError, ValueError):
             self.process.kill()
             reason = self.process.stderr.read().decode(errors="replace").strip()
             self.close()
             raise OSError(reason.rpartition("\n")[2] or "no answer") from None
 
-    def ask(self, message, end: float):
-        """Send a message -> the reply; TimeoutError after `end`, EOFError where there is none."""
-        self.send(message, end)
-        return self.receive(end)
+    def ask(self, message, seconds: float):
+        """Send a message -> the reply: anything that JSON holds, since a program can write it.
 
-    def send(self, message, end: float) -> None:
-        """Send a message before time.monotonic() is `end`."""
-        data = memoryview(json.dumps(message).encode() + b"\n")
-        while data:
-            if not select.select([], [self.process.stdin], [], max(0, end - time.monotonic()))[1]:
-                raise TimeoutError
-            try:
-                data = data[os.write(self.process.stdin.fileno(), data) :]
-            except BrokenPipeError:
-                raise EOFError from None
-
-    def receive(self, end: float):
-        """The next message. It may be anything that JSON holds: a program can write it.
-
-        EOFError where the process has ended, ValueError for what is no JSON or has no end.
+        OutOfTime where there is none after so many seconds, OSError where the process has ended,
+        ValueError for what is no JSON or has no end.
         """
-        parts = [self.received]
-        size = 0
-        while b"\n" not in parts[-1]:
-            if not select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))[0]:
-                raise TimeoutError
-            parts.append(os.read(self.process.stdout.fileno(), 2**20))
-            size += len(parts[-1])
-            if not parts[-1]:
-                raise EOFError
-            if size > MOST_REPLY:
-                raise ValueError("a reply without end")
-        line, _, self.received = b"".join(parts).partition(b"\n")
-        return json.loads(line)
+        end = time.monotonic() + seconds
+        reply = bytearray()
+        try:
+            self.socket.settimeout(max(1e-3, seconds))
+            self.socket.sendall(json.dumps(message).encode() + b"\n")
+            while not reply.endswith(b"\n"):
+                self.socket.settimeout(max(1e-3, end - time.monotonic()))
+                part = self.socket.recv(2**20)
+                if not part:
+                    raise ConnectionError("a program has ended")
+                reply += part
+                if len(reply) > MOST_REPLY:
+                    raise ValueError("a reply without end")
+        except TimeoutError:
+            raise OutOfTime from None
+        return json.loads(reply)
 
     def close(self) -> None:
         """End the process and what it has started, as far as the system lets it be found."""
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             os.killpg(self.process.pid, signal.SIGKILL)
-        if self.kills_user:
-            end_processes_of(self.user)
+        if self.user_to_end is not None:
+            # another process becomes that user, and kills every process that the user has
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.setuid(self.user_to_end)
+                    os.kill(-1, signal.SIGKILL)
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
         self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            pipe.close()
-        if self.folder:
-            self.folder.cleanup()
+        self.process.stderr.close()
+        self.socket.close()
+        self.folder.cleanup()
 
 
 def start_sandbox(module: str, **job) -> Sandbox:
-    """A sandbox; UserError where the machine does not start one: no program is wrong for that."""
+    """The safest; UserError where the machine does not start it: no program is wrong for that."""
     try:
-        return Sandbox(module, **job)
+        return Sandbox(module, isolation()[0], **job)
     except OSError as error:
         raise UserError(f"no sandbox for a program starts any more: {error}") from error
-
-
-def end_processes_of(user: int) -> None:
-    """Kill every process of a user; another process becomes that user to do it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setuid(user)
-            os.kill(-1, signal.SIGKILL)
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
 
 
 def command(way: str, module: str) -> list[str]:
@@ -178,13 +158,12 @@ def isolation() -> tuple[str, str]:
             continue
         try:
             program = "import threading\nthreading.Thread(target=print, args=[input()]).start()"
-            job = dict(head="", program=program, once=False, seconds=START_SECONDS)
-            end = time.monotonic() + START_SECONDS
+            job = dict(head="", program=program, once=False, usual="", seconds=START_SECONDS)
             with contextlib.closing(Sandbox("solution", way, **job)) as sandbox:
-                if sandbox.ask([0, "works"], end) == [0, "works\n", 0]:
+                if sandbox.ask("works", START_SECONDS) == ["works\n", 0]:
                     return way, "; ".join(reasons)
             reasons.append(f"{way}: a program does not run")
-        except (OSError, EOFError) as error:
+        except OSError as error:
             reasons.append(f"{way}: {error}")
     raise UserError(f"programs cannot be run here: {'; '.join(reasons)}")
 
@@ -192,10 +171,8 @@ def isolation() -> tuple[str, str]:
 def describe() -> str:
     """A line for the start of a run: how programs are isolated."""
     way, reason = isolation()
-    if way == "bubblewrap":
-        return "programs run in bubblewrap"
-    name = "as another user" if way == "user" else "under limits alone"
-    return (
-        f"programs run {name}, since bubblewrap does not work here ({reason}): install it, or run "
-        "everything in a container; docs/real-models.md says what a program can reach so"
-    )
+    line = f"programs run {WAYS[way]}"
+    if reason:
+        line += f", since bubblewrap does not work here ({reason}): install it, or run everything "
+        line += "in a container; docs/real-models.md says what a program can reach so"
+    return line

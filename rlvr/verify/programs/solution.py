@@ -12,29 +12,17 @@ import math
 import operator
 import os
 import resource
+import signal
 import sys
 
 from rlvr.verify.programs.values import decode, encode
 
-MOST_OUTPUT = 2**24  # bytes that a program may write to standard output
 LIMITS = dict(AS=2**30, CORE=0, NOFILE=64)  # of each process: bytes of memory, dumps, open files
 MOST_PROCESSES = 64  # threads are counted, too
-MOST_FILE = 2**23  # bytes
+MOST_FILE = 2**24  # bytes; what a program prints is a file, too
 # Families of audit events that reach beyond a program's own process, and their harmless members.
 REFUSED = {"os", "shutil", "subprocess", "socket", "ctypes", "sqlite3"}
 HARMLESS = {"os.listdir", "os.scandir", "os.walk", "os.putenv", "os.unsetenv", "socket.__new__"}
-# What LeetCode's own editor has imported for a solution.
-USUAL_IMPORTS = """
-import bisect, collections, copy, datetime, functools, heapq, itertools, json, math, operator
-import random, re, statistics, string, sys
-from bisect import *
-from collections import *
-from functools import *
-from heapq import *
-from itertools import *
-from math import *
-from typing import *
-"""
 
 
 class Pipe:
@@ -43,11 +31,10 @@ class Pipe:
     def __init__(self):
         """Move the pipe away from where a program reads and writes."""
         self.incoming = os.fdopen(os.dup(0), encoding="utf-8")
-        self.outgoing = os.dup(1)
+        self.outgoing = os.fdopen(os.dup(1), "w", buffering=1)
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 0)
         os.dup2(nowhere, 1)
-        self.write("ready")
 
     def read(self):
         """The next line. This process ends where there is none."""
@@ -58,32 +45,97 @@ class Pipe:
 
     def write(self, message) -> None:
         """Send a line."""
-        data = memoryview(json.dumps(message).encode() + b"\n")
-        while data:
-            data = data[os.write(self.outgoing, data) :]
+        self.outgoing.write(json.dumps(message) + "\n")
+
+    def ask(self, message):
+        """Send a line -> the next one that comes."""
+        self.write(message)
+        return self.read()
 
 
-def confine(rights: dict) -> None:
-    """Give up what a program shall not have: the user, memory, processes, standard error."""
+def start() -> tuple[Pipe, dict]:
+    """The pipe, and the job that comes first. What a program shall not have is given up.
+
+    That is the user, memory, processes, the environment, standard error, and the project.
+    """
+    pipe = Pipe()
+    job = pipe.read()
     if os.path.exists("/proc/self/oom_score_adj"):
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")  # where memory runs out, the kernel ends this process first
     limit(**LIMITS)
-    if rights["counted"]:
+    if job["way"] != "limits":  # there it would count the user's own processes
         limit(NPROC=MOST_PROCESSES)
-    if rights["user"]:
+    if job["user"]:
         os.setgroups([])
-        os.setgid(rights["user"])
-        os.setuid(rights["user"])
+        os.setgid(job["user"])
+        os.setuid(job["user"])
     os.dup2(1, 2)
     os.environ.clear()
-    sys.path[:] = [path for path in sys.path if path != rights["project"]]
+    sys.path.pop()
+    pipe.write("ready")
+    return pipe, job
 
 
 def limit(**limits: int) -> None:
     """Set limits of this process for good; a program cannot raise them again."""
     for name, value in limits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+
+
+def main() -> None:
+    """Run a program on the inputs that come, or run it once and answer calls of its functions."""
+    pipe, job = start()
+    if job["once"]:
+        run(job, "solution")
+        answer_calls(pipe)
+    else:
+        wait_for_input(pipe)
+        run(job, "__main__")
+
+
+def wait_for_input(pipe: Pipe) -> None:
+    """Return in a new process for each input, which is its standard input.
+
+    The process that waits sends [output, exit code].
+    """
+    gc.freeze()  # so that a process ends in half the time
+    while True:
+        text = pipe.read()
+        with open("input", "w+b") as given, open("output", "w+b") as said:
+            os.unlink("input")
+            os.unlink("output")
+            given.write(text.encode(errors="replace"))
+            given.seek(0)
+            if os.fork() == 0:
+                os.dup2(given.fileno(), 0)
+                os.dup2(said.fileno(), 1)
+                pipe.incoming.close()
+                pipe.outgoing.close()
+                return
+            code = os.waitstatus_to_exitcode(os.wait()[1])
+            said.seek(0)
+            pipe.write([said.read().decode(errors="replace"), code])
+
+
+def run(job: dict, name: str) -> None:
+    """Run a program, behind the head of its function, as the module `name`."""
+    # a second more than its judge waits, who shall be the first to end it, and call it a timeout
+    most_seconds = math.ceil(job["seconds"]) + 1
+    limit(FSIZE=MOST_FILE, CPU=most_seconds)
+    usual = {"exit": sys.exit, "quit": sys.exit}  # which the module `site` defines otherwise
+    exec(job["usual"], usual)
+    # Behind the program's own names, which tests may ask for, and behind Python's: `math` has
+    # another `pow`.
+    vars(builtins).update(usual | vars(builtins))
+    module = sys.modules[name] = type(sys)(name)
+    module.__file__ = "solution.py"
+    sys.argv = ["solution.py"]
+    signal.alarm(most_seconds)  # for the case that the judge is killed
+    if job["way"] != "bubblewrap":
+        sys.addaudithook(refuse)
+    for part in (job["head"], job["program"]):
+        exec(compile(part, "solution.py", "exec", dont_inherit=True), vars(module))
 
 
 def refuse(event: str, arguments: tuple) -> None:
@@ -100,122 +152,32 @@ def refuse(event: str, arguments: tuple) -> None:
         raise PermissionError(f"{event} is not for programs")
 
 
-def main() -> None:
-    """Run a program on the inputs that come, or run it once and answer calls of its functions."""
-    pipe = Pipe()
-    job = pipe.read()
-    confine(job)
-    parts = [
-        compile(part, "solution.py", "exec", dont_inherit=True)
-        for part in (job["head"], job["program"])
-    ]
-    if not job["once"]:
-        wait_for_input(pipe)
-        run(parts, "__main__", job)
-    else:
-        space = run(parts, "solution", job, USUAL_IMPORTS if job["usual_imports"] else "")
-        answer_calls(pipe, space)
+def answer_calls(pipe: Pipe) -> None:
+    """Make the calls that are asked for: [function, arguments, named arguments].
 
-
-def wait_for_input(pipe: Pipe) -> None:
-    """Return in a new process for each input, which is its standard input.
-
-    The process that waits sends [number, output, exit code].
+    The answer is [value, changed arguments, name of an exception, its arguments]. An object that is
+    no plain value stays here, and its number stands for it.
     """
-    gc.freeze()  # so that a process ends in half the time
+    objects = {}
+
+    def refer(value):
+        objects[id(value)] = value
+        return ["object", id(value)]
+
+    def find(module, name):
+        return operator.attrgetter(name)(importlib.import_module(module))
+
+    others = {"object": objects.__getitem__, "global": find}
     while True:
-        number, text = pipe.read()
-        with open("input", "w+b") as file:
-            os.unlink("input")
-            file.write(text.encode(errors="replace"))
-            file.seek(0)
-            reading, writing = os.pipe()
-            if os.fork() == 0:
-                os.dup2(file.fileno(), 0)
-                os.dup2(writing, 1)
-                pipe.incoming.close()
-                os.close(pipe.outgoing)
-                os.close(reading)
-                os.close(writing)
-                return
-        os.close(writing)
-        output = bytearray()
-        while len(output) <= MOST_OUTPUT and (part := os.read(reading, 2**16)):
-            output += part
-        os.close(reading)
-        code = os.waitstatus_to_exitcode(os.wait()[1])
-        pipe.write([number, output.decode(errors="replace"), code])
-
-
-def run(parts: list, name: str, rights: dict, before: str = "") -> dict:
-    """Run the parts of a program as the module `name` -> its names and their values."""
-    # a second more than its judge waits, who shall be the first to end it, and call it a timeout
-    most_seconds = math.ceil(rights["seconds"]) + 1
-    limit(FSIZE=MOST_FILE, CPU=most_seconds)
-    module = type(sys)(name)
-    module.__file__ = "solution.py"
-    vars(module).update(exit=sys.exit, quit=sys.exit)  # which the module `site` defines otherwise
-    usual = {}
-    exec(before, usual)
-    # Behind the program's own names, which tests may ask for, and behind Python's: `math` has
-    # another `pow`.
-    vars(builtins).update({**usual, **vars(builtins)})
-    sys.modules[name] = module
-    sys.argv = ["solution.py"]
-    if rights["guarded"]:
-        import signal  # whose start costs more than it is worth with bubblewrap
-
-        signal.alarm(most_seconds)  # for the case that the judge is killed
-        sys.addaudithook(refuse)
-    for part in parts:
-        exec(part, vars(module))
-    return vars(module)
-
-
-def answer_calls(pipe: Pipe, space: dict) -> None:
-    """Make the calls that are asked for: [number, function, arguments, named arguments].
-
-    The answer is [number, "value", value, changed arguments], or [number, "raised", classes,
-    arguments of the exception]. An object that is no plain value stays here, and its number stands
-    for it.
-    """
-
-    def find(names):
-        return {name: space[name] for name in names if name in space}
-
-    def call_entry(name, *arguments):
-        solution = space.get("Solution")
-        is_method = isinstance(solution, type) and hasattr(solution, name)
-        return (getattr(solution(), name) if is_method else space[name])(*arguments)
-
-    objects = [find, call_entry]
-    numbers = {}
-
-    def number_of(value):
-        if id(value) not in numbers:
-            numbers[id(value)] = len(objects)
-            objects.append(value)
-        return ["object", numbers[id(value)]]
-
-    def resolve(kind, *parts):
-        if kind == "object":
-            return objects[parts[0]]
-        if kind == "global":
-            module, name = parts
-            return operator.attrgetter(name)(importlib.import_module(module))
-        raise ValueError(f"no value is a {kind}")
-
-    def answer(number, function, arguments, named):
+        question = pipe.read()
         try:
-            values = [decode(each, resolve) for each in arguments]
-            named = {name: decode(each, resolve) for name, each in named.items()}
-            result = encode(decode(function, resolve)(*values, **named), number_of)
-            after = [encode(each, number_of) for each in values]
-            changed = [[i, each] for i, each in enumerate(after) if each != arguments[i]]
-            return [number, "value", result, changed]
+            function, arguments, named = decode(question, others)
+            result = function(*arguments, **named)
+            given = question[2][1:]
+            after = [encode(each, refer) for each in arguments]
+            changed = {i: arguments[i] for i, each in enumerate(after) if each != given[i]}
+            answer = encode([result, changed, "", ()], refer)
         except BaseException as error:
-            classes = [kind.__name__ for kind in type(error).__mro__]
-            return [number, "raised", classes, [encode(each, number_of) for each in error.args]]
-
-    while True:
-        pipe.write(answer(*pipe.read()))
+            kinds = [kind for kind in type(error).__mro__ if kind.__module__ == "builtins"]
+            answer = encode([None, {}, kinds[0].__name__, error.args], refer)
+        pipe.write(answer)

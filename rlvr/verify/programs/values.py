@@ -1,73 +1,139 @@
-"""Values that cross the pipe between a program and its check, as JSON.
+"""What crosses the pipe to a program, as JSON: plain values, and numbers for all other objects.
 
-Plain values cross: they are rebuilt by type, so that nothing of a program's own code arrives with
-them. A subclass of int, str, list and the like arrives as the plain type. Everything else stays
-where it is, and the caller says what stands for it.
+Plain values are rebuilt by type, so that nothing of a program's own code arrives with them. A
+subclass of int, str, list and the like arrives as the plain type. Any other object of a program
+stays in its process, and a stand-in here asks for all that is done with it.
 """
 
+import builtins
 import importlib
+import operator
+import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 
 SCALARS = {bool, int, float, str, type(None)}
 SUBCLASSES = {str: str.__str__, int: int.__int__, float: float.__float__}  # -> the plain value
-MAPPINGS = {"Counter": Counter, "OrderedDict": OrderedDict, "dict": dict}
-COLLECTIONS = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
-BYTES = {"bytes": bytes, "bytearray": bytearray}
-# Types whose own __reduce__ tells the arguments that build an equal value.
-REDUCED = {"builtins.range", "decimal.Decimal", "fractions.Fraction"}
-REDUCED |= {f"datetime.{name}" for name in ("date", "datetime", "time", "timedelta", "timezone")}
 LARGEST = 2**53  # JSON's readers refuse to read very long integers: larger ones go as hexadecimals
+# Types that are made of a list of their parts: of items, of bytes, of pairs.
+COLLECTIONS = [Counter, OrderedDict, dict, list, tuple, set, frozenset, deque, bytes, bytearray]
+# Types that are made by a call -> its arguments, which most of them tell by their own __reduce__.
+CALLED = "builtins.range decimal.Decimal fractions.Fraction datetime.date datetime.datetime "
+CALLED += "datetime.time datetime.timedelta datetime.timezone"
+CALLED = {name: lambda value: value.__reduce__()[1] for name in CALLED.split()}
+CALLED["builtins.int"] = lambda value: (hex(value), 16)
+CALLED["builtins.complex"] = complex.__getnewargs__
 
 
 def encode(value, other: Callable):
-    """A value -> what JSON can hold; `other(value)` for what is not plain."""
+    """A value -> a scalar of JSON, or [kind, *parts]; `other(value)` for what is not plain."""
     kind = type(value)
-    if kind is int and abs(value) > LARGEST:
-        return ["int", hex(value)]
-    if kind in SCALARS:
+    if kind in SCALARS and not (kind is int and abs(value) > LARGEST):
         return value
     for base, plain in SUBCLASSES.items():
-        if isinstance(value, base):
+        if isinstance(value, base) and kind is not base:
             return encode(plain(value), other)
-    if kind is complex:
-        return ["complex", value.real, value.imag]
-    for name, base in BYTES.items():
+    for base in COLLECTIONS:
         if isinstance(value, base):
-            return [name, value.hex()]
-    for name, base in COLLECTIONS.items():
-        if isinstance(value, base):
-            return [name, [encode(item, other) for item in value]]
-    for name, base in MAPPINGS.items():
-        if isinstance(value, base):
-            pairs = [[encode(key, other), encode(item, other)] for key, item in value.items()]
-            return [name, pairs]
+            parts = value.items() if isinstance(value, dict) else value
+            return [base.__name__, *(encode(part, other) for part in parts)]
     name = f"{kind.__module__}.{kind.__qualname__}"
-    if name in REDUCED:
-        return [name, *(encode(part, other) for part in value.__reduce__()[1])]
+    if name in CALLED:
+        return [name, *(encode(part, other) for part in CALLED[name](value))]
     return other(value)
 
 
-def decode(data, other: Callable):
-    """What `encode` made -> the value; `other(name, *parts)` for what is not plain.
+def decode(data, others: dict[str, Callable]):
+    """What `encode` made -> the value; others[kind](*parts) for what is not plain.
 
     The data may be anything that JSON holds: what no value was made into raises an exception.
     """
     if not isinstance(data, list):
         return data
     name, *parts = data
-    if name == "int":
-        return int(parts[0], 16)
-    if name == "complex":
-        return complex(*parts)
-    if name in BYTES:
-        return BYTES[name].fromhex(parts[0])
-    if name in COLLECTIONS:
-        return COLLECTIONS[name](decode(item, other) for item in parts[0])
-    if name in MAPPINGS:
-        return MAPPINGS[name]({decode(key, other): decode(item, other) for key, item in parts[0]})
-    if name in REDUCED:
+    parts = [decode(part, others) for part in parts]
+    for base in COLLECTIONS:
+        if name == base.__name__:
+            return base(dict(parts) if base is Counter else parts)
+    if name in CALLED:
         module, _, kind = name.rpartition(".")
-        build = getattr(importlib.import_module(module), kind)
-        return build(*(decode(part, other) for part in parts))
-    return other(name, *parts)
+        return getattr(importlib.import_module(module), kind)(*parts)
+    return others[name](*parts)
+
+
+class Program:
+    """The program behind a pipe, of whose answers none is trusted."""
+
+    def __init__(self, send: Callable):
+        """`send` takes a question to the program, and gives the answer: any JSON."""
+        self.send = send
+        self.was_asked = False
+        self.remotes = {}  # number of an object there -> what stands for it here
+
+    def ask(self, function, *arguments, **named):
+        """function(*arguments, **named), called by the program.
+
+        Lists, sets and dicts that it has changed are changed here, too. What it raises is raised as
+        the built-in exception that it is derived from.
+        """
+        self.was_asked = True
+        question = encode([function, arguments, named], self.refer)
+        result, changed, raised, details = decode(self.send(question), {"object": self.remote})
+        if raised:
+            kind = getattr(builtins, raised)
+            raise (kind if issubclass(kind, Exception) else RuntimeError)(*details)
+        for position, value in changed.items():
+            old = arguments[position]
+            if isinstance(old, (list, set, dict, deque, bytearray)):
+                old.clear()
+                (old.update if hasattr(old, "update") else old.extend)(value)
+        return result
+
+    def module(self) -> "Remote":
+        """What stands for the program's module; AttributeError for a name that it does not have."""
+        return self.ask(importlib.import_module, "solution")
+
+    def refer(self, value) -> list:
+        """What stands in a question for a value that is not plain."""
+        if isinstance(value, Remote):
+            return ["object", object.__getattribute__(value, "_number")]
+        module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+        if module in sys.stdlib_module_names and name:
+            return ["global", module, name]
+        raise TypeError(f"a {type(value).__name__} cannot be given to the program")
+
+    def remote(self, number: int) -> "Remote":
+        """What stands for an object of the program; the same one for the same object."""
+        return self.remotes.setdefault(number, Remote(self, number))
+
+
+def asks(function):
+    """A method that has the program call a function of Python's with the object behind `self`."""
+    return lambda self, *given, **named: self._program.ask(function, self, *given, **named)
+
+
+class Remote:
+    """Stands for an object of the program that is no plain value: a function, a class, a generator.
+
+    It can be called, looked into, and gone through. It equals only itself, and has no order and no
+    arithmetic: these would be the program's own word.
+    """
+
+    def __init__(self, program: Program, number: int):
+        object.__setattr__(self, "_program", program)
+        object.__setattr__(self, "_number", number)
+
+    def __instancecheck__(self, value):
+        return self._program.ask(isinstance, value, self)
+
+    __call__ = asks(operator.call)
+    __getattr__ = asks(getattr)
+    __setattr__ = asks(setattr)
+    __getitem__ = asks(operator.getitem)
+    __setitem__ = asks(operator.setitem)
+    __len__ = asks(len)
+    __bool__ = asks(bool)
+    __str__ = asks(str)
+    __repr__ = asks(repr)
+    __iter__ = asks(iter)
+    __next__ = asks(next)
