@@ -236,7 +236,8 @@ def test_what_w_is_with_a_reward_for_the_format(flags, w, success):
     batch = batch_of(torch.tensor([[1.0, 1, 0, 0, 0]]), texts=lambda: texts)
     config = agrae.Config(**agrae.VARIANTS["images"], **flags)
     advantages, logged = agrae.compute_advantages(batch, config)
-    assert logged["mean_success"] == pytest.approx(w)
+    of_batch = [logged[name] for name in ("format", "mean_success", "success_factor")]
+    assert of_batch == pytest.approx([1, w, min(1, w / 0.5)])
     assert advantages[0, 0].item() == pytest.approx(success, abs=5e-4)
 
 

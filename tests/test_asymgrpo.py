@@ -181,15 +181,15 @@ def test_global_kappa_is_a_mean_over_the_mixed_groups_of_all_ranks(monkeypatch):
 # B = 3, G = 2, T = 3: rows 0, 2, 3 and 5 succeed, with 3 + 2 + 1 + 2 tokens. Off them stand 9s.
 SUCCESSES = f64([[1, 0], [1, 1], [0, 1]])
 WRITTEN = f64([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 0]])
-GAINS = f64([0.1, 7, 0.2, 0.3, 7, -0.5])  # of each row's tokens
+GAINS = f64([0.1, 7, 0.2, 0.3, 7, -0.7])  # of each row's tokens
 
 
 @pytest.mark.parametrize(
     "successes, others, total, tokens, completions",
     [
-        (SUCCESSES, [], 0.3 + 0.4 + 0.3 - 1.0, 8, 4),
+        (SUCCESSES, [], 0.3 + 0.4 + 0.3 - 1.4, 8, 4),
         # on another rank the 2 tokens of a single success lose 1
-        (SUCCESSES, [[-1.0, 2.0, 1.0]], 0.3 + 0.4 + 0.3 - 1.0 - 1.0, 10, 5),
+        (SUCCESSES, [[-1.0, 2.0, 1.0]], 0.3 + 0.4 + 0.3 - 1.4 - 1.0, 10, 5),
         (0 * SUCCESSES, [], 0.0, 1, 1),
     ],
 )

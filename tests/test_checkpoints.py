@@ -74,7 +74,7 @@ def test_which_checkpoint_is_taken(tmp_path, capsys):
     assert "no checkpoint yet" in capsys.readouterr().out
     for step in (9, 10, 2):
         save_folder(tmp_path / f"checkpoint-{step}", Saved("-"), Saved(str(step)))
-    for name in ("checkpoint-old", "checkpoint-²", "before-1-checkpoint-11"):
+    for name in ("checkpoint-11-old", "checkpoint-²", "before-1-checkpoint-11"):
         (tmp_path / name).mkdir()
     steps = [run_folders.step_of(path) for path in run_folders.checkpoints_of(tmp_path)]
     assert steps == [10, 9, 2]
@@ -110,11 +110,11 @@ def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
 def training_of(tiny):
     """training_of() is the state in which a run begins, on ten problems by default."""
 
-    def begin(problems=10, images=()):
+    def begin(problems=10, gold="", images=()):
         policy, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
         config = Config(learning_rate=1e-2, lr_scheduler_type="linear")
         optimizer, scheduler = make_optimizer(policy, config)
-        stream = ProblemStream([Problem(str(i), "", images=images) for i in range(problems)], 0)
+        stream = ProblemStream([Problem(str(i), gold, images=images) for i in range(problems)], 0)
         memory = SimpleNamespace(alpha=1.0)
         return TrainingState(policy, tokenizer, optimizer, scheduler, stream, memory)
 
@@ -132,7 +132,7 @@ def train(training):
 
 
 def test_each_rank_goes_on_with_its_own_random_numbers(training_of, tmp_path, monkeypatch):
-    """Where one rank was saved and now there are two, each begins with new ones of its own."""
+    """Where one or three were saved and now there are two, each begins with new ones of its own."""
     first, second, *at_the_start = (torch.Generator().manual_seed(n) for n in (5, 6, 0, 1))
     assert Config().seed == 0
 
@@ -147,9 +147,9 @@ def test_each_rank_goes_on_with_its_own_random_numbers(training_of, tmp_path, mo
             return torch.rand(3)
 
     assert torch.equal(drawn_after_resuming(1, first, second), torch.rand(3, generator=second))
-    drawn = [drawn_after_resuming(rank, first) for rank in (0, 1)]
-    drawn += [torch.rand(3, generator=generator) for generator in at_the_start]
-    assert len({tuple(numbers.tolist()) for numbers in drawn}) == 4
+    drawn = [drawn_after_resuming(0, *[first] * 3), drawn_after_resuming(1, first)]
+    drawn += [torch.rand(3, generator=generator) for generator in (*at_the_start, first)]
+    assert len({tuple(numbers.tolist()) for numbers in drawn}) == 5
 
 
 def test_what_a_model_saves_beside_its_parameters(training_of, tmp_path):
@@ -199,7 +199,7 @@ def test_the_learning_rate_comes_back_without_moments(training_of, tmp_path):
 def test_other_problems_are_refused(training_of, tmp_path):
     folder = tmp_path / "checkpoint-1"
     checkpoints.save(folder, training_of(), 1, (0, 0))
-    for problems in (dict(problems=9), dict(images=(b"a picture",))):
+    for problems in (dict(problems=9), dict(gold="7"), dict(images=(b"a picture",))):
         with pytest.raises(UserError, match="has begun with other training problems"):
             checkpoints.restore(folder, training_of(**problems), Config())
 

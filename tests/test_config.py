@@ -38,7 +38,8 @@ fade --weight none
 fade --weight t2t
 fade --weight_args alpha=2
 fade --weight_args k --weight power
-fade --weight_args alpha=nan --weight power
+fade --weight_args alpha_s=-1,alpha_f=1 --weight asym_power
+fade --weight_args alpha=-1.5 --weight scaled_power
 fade --weight_args scale=0 --weight ha_dw
 fade --equalize_learning_rate --weight t2t --weight_args alpha=0.2
 fade --alpha_from_entropy --target_entropy 0

@@ -5,6 +5,7 @@ as `straight`, a run of three steps that nothing has interrupted.
 """
 
 import contextlib
+import fcntl
 import os
 import re
 import resource
@@ -14,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import rlvr.machine.ending
 import rlvr.machine.folders
@@ -21,6 +23,7 @@ import rlvr.policy.models
 import rlvr.policy.tiny
 import rlvr.training.checkpoints
 import rlvr.training.run
+from rlvr import world
 from rlvr.flags.run_folders import checkpoints_of, step_of
 from rlvr.policy.saving import save_folder
 
@@ -240,6 +243,7 @@ def test_a_damaged_checkpoint(resume, straight, damages, given, goes_on_from):
     assert printed_steps(result) == [*range(goes_on_from + 1, 4)]
     assert re.findall(r"checkpoint-(\d) is damaged", result.out) == [str(step) for step in tried]
     assert_same_end("run", straight)
+    assert saved_steps("run") == [1, 2, 3]
     (aside,) = Path("run").glob("before-*")
     assert all((aside / f"checkpoint-{step}").exists() for step in damages)
     assert rows(aside) == rows(straight)
@@ -276,7 +280,7 @@ def test_a_full_disk(run, resume, monkeypatch, straight, name, limit, file):
     assert_same_end("run", straight)
 
 
-def test_a_second_process_is_refused_and_touches_nothing(resume, straight):
+def test_a_second_process_is_refused_and_touches_nothing(resume, straight, monkeypatch):
     """Until the first one ends. A lock is of an opened folder, so that one process can show it."""
     shutil.copytree(straight, "run")
     shutil.rmtree("run/checkpoint-3")
@@ -284,7 +288,9 @@ def test_a_second_process_is_refused_and_touches_nothing(resume, straight):
     assert refused(resume("grpo", "run"), "grpo", "another process uses the run folder")
     assert tree("run") == before
     os.close(owner)
-    assert printed_steps(resume("grpo", "run")) == [3]
+    with monkeypatch.context() as patch:  # a file system without locks
+        patch.setattr(fcntl, "flock", Mock(side_effect=OSError))
+        assert printed_steps(resume("grpo", "run")) == [3]
 
 
 # ---------------------------------------------------------------------------------------- signals
@@ -353,10 +359,24 @@ def test_ctrl_c_again_after_two_seconds_ends_at_once(run, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_evaluation")
+def test_ctrl_c_between_a_checkpoint_and_the_next_update_ends_at_once(run, monkeypatch):
+    def interrupt(*_):
+        if Path("run/checkpoint-1").exists():
+            signal.raise_signal(INT)
+
+    before_calls(monkeypatch, common, "roll_out", interrupt)
+    assert run("grpo").code == 130
+
+
+@pytest.mark.usefixtures("no_evaluation")
 def test_a_signal_to_another_rank_ends_this_one_after_the_same_step(run, monkeypatch):
     monkeypatch.setitem(vars(rlvr.machine), "gather", lambda mine: [*mine, 1.0])
     assert run("grpo", max_steps=5, save_steps=100).code == 0
     assert saved_steps("run") == steps("run") == [1]
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
+    before_its_first_update = SimpleNamespace(stopped=0.0, unsaved=False)
+    Run.on_signal(before_its_first_update, TERM, None)  # does not end it at once
+    assert before_its_first_update.stopped
 
 
 @pytest.mark.usefixtures("no_evaluation")
@@ -378,6 +398,7 @@ def test_a_disk_without_room_for_a_checkpoint_is_refused_before_training(run, mo
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1_500_000))
     assert refused(run("grpo"), "grpo", "the disk of run has no room for a checkpoint")
     assert not Path("run/eval.jsonl").exists()
+    assert run("grpo", max_steps=0).code == 0  # needs none
 
 
 def test_an_ignored_signal_stays_ignored(monkeypatch):

@@ -66,7 +66,7 @@ def logmeanexp_masses(p, q, n, G, beta):
 
 # What each weight is called with -> its mass for a group with n successes of G, p = n / G and
 # q = 1 - p; m_S and m_F where they differ.
-ALPHAS = [{}, dict(alpha=1.0), dict(alpha=1.5), dict(alpha=3.0)]
+ALPHAS = [{}, dict(alpha=0.5), dict(alpha=1.0), dict(alpha=3.0)]
 BETAS = [dict(beta=0.1), dict(beta=2.0), dict(beta=5.0)]
 MASSES = {
     "reinforce": ([{}], lambda p, q, n, G: (p, q)),

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import rlvr.policy.tiny
 import rlvr.training.run
+from rlvr import world
+from rlvr.flags.config import Config
 from rlvr.tasks.problems import Sample
 
 import pytest
@@ -43,6 +45,12 @@ def are_equal(first, second):
 
 
 # ------------------------------------------------------------------------------- the run folder
+
+
+def test_each_rank_draws_by_the_seed_and_its_number(run, monkeypatch):
+    monkeypatch.setattr(world, "RANK", 2)
+    assert run("grpo", max_steps=0, seed=5).code == 0
+    assert torch.initial_seed() == 7
 
 
 def test_garbage_is_looked_for_once_all_is_loaded(run):
@@ -157,6 +165,15 @@ def test_too_many_in_a_row_end_the_run(run, resume, monkeypatch):
     assert refused(resume("grpo", "run", max_steps=2), "grpo", "3 updates in a row")
 
 
+def test_a_long_gradient_is_clipped_to_max_grad_norm():
+    policy = torch.nn.Linear(2, 1, bias=False)
+    before, policy.weight.grad = policy.weight.detach().clone(), torch.tensor([[3.0, 4.0]])
+    run = SimpleNamespace(config=Config(max_grad_norm=0.5), skipped=0, skipped_in_a_row=0)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
+    assert rlvr.training.run.Run.optimizer_step(run, policy, optimizer) == 5
+    torch.testing.assert_close(before - policy.weight, torch.tensor([[0.3, 0.4]]))
+
+
 # -------------------------------------------------------------------------- rollouts at the edges
 
 
@@ -203,6 +220,7 @@ def test_a_rollout_at_the_edges(run, monkeypatch, start, script, edge):
     assert_finite("run")
     (row,) = rows("run")
     assert (row["grad_norm"] == 0) == has_no_contrast
+    assert (row["entropy"] == 0) == (edge == "all cut off and masked")
     assert row["skipped"] == 0
     assert result.out.count("no update: the gradient is 0") == has_no_contrast
     assert are_equal(start, weights("run/checkpoint-1")) == has_no_contrast
@@ -234,6 +252,7 @@ def test_report_to_wandb(run, resume, monkeypatch):
         ("allow", "run"),
     ]
     assert started[0]["config"]["seed"] == 7
+    assert rows("run", timed=True)[0].keys() >= {"seconds_rollout", "seconds_update"}
     expected = [
         ({f"{name}/{key}": value for key, value in row.items() if key != "step"}, row["step"])
         for name in ("metrics", "eval")
