@@ -56,6 +56,7 @@ evaluation common.py by common golden
 batch common.py by common
     range(config.minibatch_size // world.WORLD_SIZE, => range(config.minibatch_size,
     drawn.sort(key=is_mixed, reverse=True) => pass
+    config.prompts_per_step // world.WORLD_SIZE => config.prompts_per_step
     (self.written * self.sampled_logprobs) => (self.mask * self.sampled_logprobs)
     if not batch.sampler.is_exact => if False
     logprobs = batch.sampled_logprobs↵ => logprobs = batch.old_logprobs↵
@@ -66,6 +67,7 @@ decode common.py by decode
     before = largest.cumsum(-1) - largest => before = largest.cumsum(-1)
     points = sums[:, -1:] * torch.rand( => points = torch.rand(
     rows, drawn = [rows[i] for i in alive], drawn[alive] => rows = rows[: len(alive)]
+    nucleus(logp.exp(), top_p) => nucleus(logp.exp(), 1.0)
 
 logprobs rlvr/policy/logprobs.py by logprobs
     entropies = log_z - mean => entropies = log_z + mean
@@ -74,6 +76,8 @@ logprobs rlvr/policy/logprobs.py by logprobs
     grad.div_(ctx.temperature) => pass
     ctx.kept = []  # they are => # they are
     (targets < start + size) => (targets <= start + size)
+    bool(grad_entropies.any()) => bool(grad_entropies.all())
+    global_max(largest) > token_budget => largest > token_budget
 
 reader rlvr/policy/reader.py by decode
     positions[..., -1:].to(policy.device) + 1 => positions[..., -1:].to(policy.device)
@@ -163,6 +167,8 @@ checkpoints rlvr/training/checkpoints.py by checkpoints
 run rlvr/training/run.py by run
     finite = math.isfinite(norm) => finite = True
     optimizer.zero_grad() => pass
+    limit = self.config.max_grad_norm => limit = 1.0
+    torch.manual_seed(config.seed + world.RANK) => torch.manual_seed(config.seed)
     0 if finite else self.skipped_in_a_row + 1 => self.skipped_in_a_row + (not finite)
     if finite and norm > 0: => if finite:
 
@@ -220,6 +226,7 @@ console rlvr/show/console.py by show
 
 updates rlvr/training/updates.py by updates
     loss / updates => loss
+    global_sum(self.loss, => global_sum(0 * self.loss,
     math.ceil(updates * config.warmup_ratio) => int(updates * config.warmup_ratio)
     config.max_steps * config.num_iterations * ( => config.max_steps * (
     lr=config.learning_rate * rate_factor => lr=config.learning_rate
@@ -234,7 +241,8 @@ stream rlvr/tasks/problems.py by rollouts turns
 prompts rlvr/tasks/prompts.py by prompts datasets
     add_special_tokens=not tokenizer.chat_template)↵↵↵def texts
         => add_special_tokens=True)↵↵↵def texts
-    if length <= limit] => if length < limit]
+    if 0 < length <= limit] => if 0 < length < limit]
+    if 0 < length <= limit] => if length <= limit]
 
 mathematics rlvr/verify/answers/mathematics.py by answers
     3 - math.floor( => 1 - math.floor(
