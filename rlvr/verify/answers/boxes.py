@@ -10,12 +10,14 @@ from decimal import Decimal
 from rlvr.verify.answers.expressions import extract_answer
 from rlvr.verify.answers.latex import IN_BRACES
 
+import regex
+
 COMMAND = r"\\f?box(?:ed)?(?![A-Za-z])"
 # A box around one digit needs no braces.
-BOX = re.compile(rf"{COMMAND}\s*(?:\{{({IN_BRACES})\}}|(\d)(?!\w))", re.S)
+BOX = regex.compile(rf"{COMMAND}\s*(?:\{{({IN_BRACES})\}}|(\d)(?!\w))", regex.S)
 # What stands between the boxes of one answer, as in \boxed{1} \text{ and } \boxed{2}.
 JOINT = r"(?:[\W_]|(?<![A-Za-z])(?:and|or|text|q?quad)(?![A-Za-z]))*?"
-TOGETHER = re.compile(rf"{BOX.pattern}(?:{JOINT}{BOX.pattern})*", re.S)
+TOGETHER = regex.compile(rf"{BOX.pattern}(?:{JOINT}{BOX.pattern})*", regex.S)
 
 
 def boxed(answer: str) -> str:

@@ -2,11 +2,14 @@
 
 import re
 
+import regex
+
 
 def within(opening: str, closing: str) -> str:
     r"""The pattern of what can stand between two brackets that belong together, ten levels deep.
 
-    \\. so that \{ is no brace. *+ gives nothing back: what does not fit is given up in no time.
+    \\. so that \{ is no brace. *+ gives nothing back: what does not fit is given up in no time. It
+    is for `regex`, since Python's own `re` before 3.11.5 mistakes a *+ that stands in another one.
     """
     inside = ""
     for _ in range(10):
@@ -18,7 +21,7 @@ IN_BRACES = within(r"\{", r"\}")
 OPENING, CLOSING = r"(?:\\?[(\[{]|\\begin)", r"(?:\\?[)\]}]|\\end)"
 IN_BRACKETS = rf"{OPENING}{within(OPENING, CLOSING)}{CLOSING}"
 TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox)\s*\{"
-WHOLE = re.compile(rf"(?:{TEXT}|\{{)({IN_BRACES})\}}|\*\*(.*)\*\*")
+WHOLE = regex.compile(rf"(?:{TEXT}|\{{)({IN_BRACES})\}}|\*\*(.*)\*\*")
 # How the same thing is written in LaTeX that math-verify reads, to be replaced in this order.
 PLAIN = [
     # delimiters, currencies, styles
@@ -75,5 +78,5 @@ def without_commas(text: str) -> str:
 
 def split(text: str, divider: str) -> list[str]:
     """The parts of a text between dividers that stand outside of all brackets; no empty ones."""
-    divided = re.sub(rf"({IN_BRACKETS})|{divider}", lambda found: found[1] or "\0", text)
+    divided = regex.sub(rf"({IN_BRACKETS})|{divider}", lambda found: found[1] or "\0", text)
     return [part for part in divided.split("\0") if part.strip()] or [text]
