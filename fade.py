@@ -113,7 +113,7 @@ def fade_advantage(rewards, alpha, delta, mean=None):
     if mean is None:
         mean = rewards.mean(dim=1, keepdim=True)  # [B, 1]
     else:
-        mean = torch.full_like(1.0 * rewards[:, :1], mean)  # [B, 1], of integers, too
+        mean = torch.full_like(1.0 * rewards[:, :1], mean)  # rewards may be integers
     failed = torch.where(mean < 1, 1 - mean, 1)  # [B, 1]; r - mean is 0 anyway where none failed
     focal = failed ** (alpha - 1) * (rewards - mean)  # [B, G]
     return torch.where(rewards < mean, focal / delta, focal)
