@@ -120,11 +120,13 @@ def test_answers_of_a_file(tmp_path, verifier, answer, gold):
     assert found == [Problem("Why?", gold, verifier)]
 
 
-def test_cells_of_a_csv_are_read_as_they_are_written(tmp_path):
+@pytest.mark.parametrize("place", ["own.csv", "folder/train.csv"])
+def test_cells_of_a_csv_are_read_as_they_are_written(tmp_path, place):
     """An empty one makes no floats of a column's integers, and NA is an answer."""
     answers = ["12345678901234567", "", "NA"]
-    file = write(tmp_path / "own.csv", [dict(prompt="Why?", answer=answer) for answer in answers])
-    problems = read_set(file, Config(verifier="number", eval_problems=0))[1]
+    write(tmp_path / place, [dict(prompt="Why?", answer=answer) for answer in answers])
+    name = str(tmp_path / place.split("/")[0])
+    problems = read_set(name, Config(verifier="number", eval_problems=0))[1]
     assert {problem.gold for problem in problems} == {*answers}
 
 

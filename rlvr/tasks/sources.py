@@ -188,16 +188,18 @@ def load_splits(name: str, source: Source) -> dict:
 def where_is(name: str, source: Source) -> dict:
     """What load_dataset is to be told."""
     suffix = Path(name).suffix
-    if suffix in FILES:
+    as_written = {}
+    if suffix == ".csv" or any(Path(name).glob("**/*.csv")):
         # An empty cell would make floats of a column's integers, and NA is a text.
-        as_written = dict(keep_default_na=False) if suffix == ".csv" else {}
+        as_written = dict(keep_default_na=False)
+    if suffix in FILES:
         return dict(path=FILES[suffix], data_files=glob.escape(name), **as_written)
     if source.files:
         folder = f"hf://datasets/{source.path}"
         splits = (source.train, source.test)
         files = {split: f"{folder}/{source.files.format(split=split)}" for split in splits}
         return dict(path="parquet", data_files=files)
-    return dict(path=source.path, name=source.configuration)
+    return dict(path=source.path, name=source.configuration, **as_written)
 
 
 def problems_of(split, name: str, source: Source) -> list[Problem]:
