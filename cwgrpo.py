@@ -254,7 +254,7 @@ def main(config: Config) -> None:
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
         advantages, diagnostics = compute_advantages(batch, config)  # [B, G]
-        advantages = advantages.view(len(batch.mask), 1)  # [N, 1]: one for all tokens of each
+        advantages = advantages.view(len(batch.mask), 1)  # [N, 1]: shared by a completion's tokens
 
         # 3. Update: PPO-clip against the policy that wrote the rollout.
         common.compute_old_and_ref_logprobs(batch, policy, reference, config)

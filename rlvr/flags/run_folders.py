@@ -17,8 +17,7 @@ def find_run(path) -> tuple[Path, Path | None]:
     """The run folder that `path` stands for, and the checkpoint, if `path` is one.
 
     `path` is a run folder, one of its checkpoints, or "latest": this script's last training in
-    runs/.
-    UserError where there is no run.
+    runs/. UserError where there is no run.
     """
     if path == "latest":
         script = Path(sys.argv[0])

@@ -67,7 +67,8 @@ def code_contests_tests(*cells: dict) -> str:
 def human_eval_tests(test: str, entry_point: str, head: str) -> str:
     """The definition of a check, and its call with the function that is asked for.
 
-    The head goes along, since a completion may have the function alone.
+    The head goes along, since a completion may have the function alone. Its helpers stand before
+    the check, too, which has them as the program cannot redefine them.
     """
     helpers = head.rpartition(f"def {entry_point}(")[0]
     return tests_text(dict(head=head, assertions=f"{helpers}\n{test}\ncheck({entry_point})"))

@@ -111,9 +111,11 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
     if not problems:
         return []
     verifier = VERIFIERS[problems[0].verifier]
-    told = tokenizer.chat_template or not verifier.chat_only
-    by_itself = verifier.system_prompt if told else "none"
-    system = SYSTEM_PROMPTS[by_itself if config.system_prompt == "auto" else config.system_prompt]
+    prompt = config.system_prompt
+    if prompt == "auto":
+        can_read_it = tokenizer.chat_template or not verifier.chat_only
+        prompt = verifier.system_prompt if can_read_it else "none"
+    system = SYSTEM_PROMPTS[prompt]
     limit = config.max_prompt_length
     steps = {
         "without a question": lambda left: [each for each in left if each.prompt],

@@ -57,12 +57,14 @@ def ask_a_grader(*question) -> list:
 
 def idle_grader() -> subprocess.Popen:
     """A grader that waits for a question; those that died while they were idle are passed over."""
-    with contextlib.suppress(queue.Empty):
-        while process := IDLE_GRADERS.get_nowait():
-            if process.poll() is None:
-                return process
-            process.communicate()
-    return start_grader()
+    while True:
+        try:
+            process = IDLE_GRADERS.get_nowait()
+        except queue.Empty:
+            return start_grader()
+        if process.poll() is None:
+            return process
+        process.communicate()
 
 
 def start_grader() -> subprocess.Popen:
