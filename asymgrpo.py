@@ -1,23 +1,23 @@
-"""AsymGRPO: a prompt's difficulty modulates successes and failures, each by its own strength.
+"""AsymGRPO: a prompt's difficulty modulates successes and failures, each with its own strength.
 
-With p the success rate of the prompt's group (Eqs. 5, 8):
+Let p be the success rate of the prompt's group (Eqs. 5, 8):
 
     success:   A =  ((1-p) / p) ^ beta_pos         failure:   A = -(p / (1-p)) ^ beta_neg
 
 (0.5, 0.5) is GRPO, and (0, 0) is REINFORCE with rewards +1 and -1. The exponents are called
-strengths, and the two formulas the positive and the negative channel. As beta_pos grows, a rare
-success is worth more: by the paper, this keeps several solutions likely. As beta_neg grows, a rare
-failure costs more and a common one less: by the paper, this removes the entropy of failures, and
-spares right answers that begin like them.
+strengths. The first formula is the positive channel, and the second one the negative channel. As
+beta_pos grows, a rare success is worth more. According to the paper, this keeps several solutions
+likely. As beta_neg grows, a rare failure costs more and a common one costs less. According to the
+paper, this removes the entropy of failures and spares right answers that begin like them.
 
 What differs from grpo.py: the advantages; all tokens of a minibatch weigh the same (App. G); and
-kappa is logged, the alignment of rewards and confidence. For small strengths its sign says whether
-a channel raises or lowers the entropy, compared with REINFORCE (Proposition 1).
+the logs have kappa, the alignment of rewards and confidence. For small strengths, its sign says
+whether a channel raises or lowers the entropy, compared with REINFORCE (Proposition 1).
 
 Paper: Asymmetric Advantage Modulation Calibrates Entropy Dynamics in RLVR, first called Rethinking
-Exploration in RLVR (AsymGRPO; Gu, Han, Bian, Wang, Zhou; arXiv 2604.04894). Its App. F averages per
-response and its App. G over tokens; the latter is taken, and --aggregation sequence is the former.
-FADE has a baseline of the same name with one parameter, delta: that is "asym" in fade.py.
+Exploration in RLVR (AsymGRPO; Gu, Han, Bian, Wang, Zhou; arXiv 2604.04894). App. F averages per
+response, and App. G over tokens. This file does the latter; --aggregation sequence is the former.
+FADE compares itself with another method of the same name: `asym` in studies/baselines.py.
 
     python asymgrpo.py                                                      # a laptop
     python asymgrpo.py --variant pos-only                                   # one channel alone
@@ -28,8 +28,13 @@ FADE has a baseline of the same name with one parameter, delta: that is "asym" i
 from dataclasses import dataclass
 from typing import Literal
 
-import rlvr
-from rlvr.flags import ZeroOrMore
+import rlvr.flags
+from rlvr.flags import flag, parse_flags
+from rlvr.machine import global_sum
+from rlvr.policy import frozen_logprobs, load_policies
+from rlvr.rollout import make_sampler
+from rlvr.tasks import open_problems
+from rlvr.training import Run, launch, make_optimizer
 
 import torch
 
@@ -55,18 +60,22 @@ VARIANTS = {
 class Config(rlvr.flags.Config):
     """The flags of all scripts, and those of this one."""
 
-    variant: Literal[tuple(VARIANTS)] = "asymgrpo"  # named preset of flags; a given flag wins
-    aggregation: Literal["sequence", "token", "constant"] = "token"  # what divides the sum
-    beta_pos: ZeroOrMore[float] = 0.9  # strength for successes
-    beta_neg: ZeroOrMore[float] = 0.4  # strength for failures
-    flip: Literal["none", "positive", "negative"] = "none"  # the channel where p becomes 1 - p
-    log_gain: bool = False  # log how much likelier successes become; costs a forward pass a step
+    variant: str = flag("asymgrpo", "named preset of flags", choices=VARIANTS)
+    aggregation: Literal["sequence", "token", "constant"] = flag("token", "what divides the sum")
+    beta_pos: float = flag(0.9, "strength for successes", ge=0)
+    beta_neg: float = flag(0.4, "strength for failures", ge=0)
+    flip: Literal["none", "positive", "negative"] = flag(
+        "none", "the channel where p becomes 1 - p"
+    )
+    log_gain: bool = flag(
+        False, "log how much likelier successes become; costs a forward pass per step"
+    )
 
 
 def asymgrpo_advantage(rewards, beta_pos=0.9, beta_neg=0.4, flip="none"):
-    """Successes and failures follow the difficulty, each with its own strength (Eqs. 5, 8).
+    """Weigh successes and failures by difficulty, each with its own strength (Eqs. 5, 8).
 
-    rewards [B, G] in {0, 1} -> [B, G]: ((1-p)/p)^beta_pos for a success, -(p/(1-p))^beta_neg for a
+    rewards [B, G], 0 or 1 -> [B, G]: ((1-p)/p)^beta_pos for a success, -(p/(1-p))^beta_neg for a
     failure, where p is the group's success rate and 0^0 = 1. REINFORCE is (0, 0), GRPO (0.5, 0.5),
     Pos-Only (0.5, 0), Neg-Only (0, 0.5). flip swaps p and 1-p in one channel (App. C): "positive"
     is EntDecrease, "negative" EntIncrease. ValueError for another flip, or a negative strength.
@@ -97,12 +106,12 @@ def asymgrpo_advantage(rewards, beta_pos=0.9, beta_neg=0.4, flip="none"):
 
 
 def reward_confidence_alignment(rewards, mean_logprobs):
-    """kappa: is the policy surer of successes on easy prompts and of failures on hard ones?
+    """Return kappa: is the policy surer of successes on easy prompts, and of failures on hard ones?
 
-    rewards [B, G] in {0, 1}; mean_logprobs [B, G]: length-normalised log-probs under the policy
-    that sampled. Returns a 0-dim tensor: the mean over the groups with 0 < p < 1, or 0 if there is
-    none (Apps. B, E). Proposition 1: for small strengths a step adds lr (beta_pos - beta_neg) kappa
-    to the entropy, compared with REINFORCE.
+    rewards [B, G], 0 or 1; mean_logprobs [B, G], length-normalised, by the policy that sampled.
+    Return a 0-dim tensor: the mean over the groups with 0 < p < 1, or 0 if there are none (Apps. B,
+    E). Proposition 1: for small strengths, a step adds lr (beta_pos - beta_neg) kappa to the
+    entropy, compared with REINFORCE.
     """
     G = rewards.shape[1]
     success = rewards == 1  # [B, G]
@@ -119,111 +128,95 @@ def reward_confidence_alignment(rewards, mean_logprobs):
 
 
 def global_kappa(rewards, mean_logprobs):
-    """kappa over the mixed groups of all ranks, which call it together; both [B, G]."""
+    """Return kappa over the mixed groups of all ranks, which call it together; both [B, G]."""
     kappa = reward_confidence_alignment(rewards, mean_logprobs)
     success_rate = rewards.mean(1)  # [B]
     mixed = ((success_rate > 0) & (success_rate < 1)).sum()  # kappa is a mean over so many groups
-    total, groups = rlvr.machine.global_sum(kappa * mixed, mixed)
+    total, groups = global_sum(kappa * mixed, mixed)
     return total / max(groups, 1)
 
 
-def success_gain(batch, policy, config: Config):
-    """How much likelier the update made the successes, per token and per completion, in nats (3.1).
+def success_gain(batch: common.Batch, policy, config: Config):
+    """Return by how much the update raised log pi of successes, in nats (3.1).
 
-    log pi(y) of a completion is the sum over its tokens. Means over all ranks, which call it
-    together.
+    The means are per token and per completion, over all ranks, which call it together.
     """
-    new_logprobs, _ = rlvr.policy.frozen_logprobs(policy, batch.samples, config)  # [N, T]
-    success = batch.written * batch.successes.view(-1, 1)  # [N, T], 1 on the tokens of successes
+    new_logprobs, _ = frozen_logprobs(policy, batch.samples, config)  # [N, T]
+    success = batch.completion_mask * batch.successes.view(-1, 1)  # [N, T]
     gain = (success * (new_logprobs - batch.old_logprobs)).sum()
-    gain, tokens, successes = rlvr.machine.global_sum(gain, success.sum(), batch.successes.sum())
+    gain, tokens, successes = global_sum(gain, success.sum(), batch.successes.sum())
     return {
         "success_gain": gain / max(tokens, 1),
         "success_gain_completion": gain / max(successes, 1),
     }
 
 
-def compute_advantages(batch, config: Config):
-    """The advantages of a batch [B, G], and what to log of them. All ranks call it together."""
-    # The formula asks only whether a completion is right, not what its reward is.
+def compute_advantages(batch: common.Batch, config: Config):
+    """Return the advantages of a batch [B, G], and what to log of them. All ranks call it."""
+    # The formula asks only whether a completion is right, not what its reward is. Appendix E takes
+    # the old policy's log-probs for kappa. The sampler's differ from them in bf16 and with vLLM.
     advantages = asymgrpo_advantage(batch.successes, config.beta_pos, config.beta_neg, config.flip)
     return advantages, {"kappa": global_kappa(batch.successes, batch.mean_logprobs())}
 
 
 def main(config: Config) -> None:
-    """Train and evaluate by these flags. All output goes into the run folder."""
-    run = rlvr.training.Run(config)  # the ranks, the seed, the run folder
-    policy, tokenizer = rlvr.policy.load_policy(config, run.device)
-    stream, eval_sets = rlvr.tasks.open_problems(config, tokenizer)
-    reference = rlvr.policy.load_reference(policy, config)  # None where --beta is 0
-    sampler = rlvr.rollout.make_sampler(policy, tokenizer, config, common.decode)
-    optimizer, scheduler = rlvr.training.make_optimizer(policy, config)
-    training = rlvr.training.TrainingState(policy, tokenizer, optimizer, scheduler, stream)
-    last_step = run.resume(training)  # 0 unless --resume_from_checkpoint is given
+    """Train and evaluate with these flags. All output goes into the run folder."""
+    run = Run(config)  # connects the ranks, sets the seed, and makes the run folder
+    policy, reference, tokenizer = load_policies(config)  # no reference unless --beta is above 0
+    stream, eval_sets = open_problems(config, tokenizer)
+    sampler = make_sampler(policy, tokenizer, config, common.decode)
+    optimizer, scheduler = make_optimizer(policy, config)
+    last_step = run.resume(policy, tokenizer, optimizer, scheduler, stream)  # 0 for a new run
     if last_step == 0:
-        run.log("eval", 0, common.evaluate(sampler, eval_sets, config))
+        run.log_evaluation(0, common.evaluate(sampler, eval_sets, config))
 
     for step in range(last_step + 1, config.max_steps + 1):
         # 1. Roll out: G graded completions for each of B prompts, N = B * G rows.
-        run.start_clock()
         batch = common.roll_out(sampler, stream, config)
-        run.lap("rollout")
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
         advantages, diagnostics = compute_advantages(batch, config)  # [B, G]
-        advantages = advantages.view(len(batch.mask), 1)  # [N, 1]: shared by a completion's tokens
+        advantages = advantages.view(len(batch.samples), -1)  # [N, 1]: one per completion
 
-        # 3. Update: PPO-clip against the policy that wrote the rollout.
-        common.compute_old_and_ref_logprobs(batch, policy, reference, config)
-        update = rlvr.training.UpdateMetrics()
-        minibatches = batch.minibatches(config.minibatch_size)
-        for minibatch in minibatches * config.num_iterations:  # the whole list, repeated
-            # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. n
-            # counts the whole minibatch on all ranks, so that microbatches and ranks just add up.
-            token_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
-            for rows in batch.microbatches(minibatch, config.microbatch_tokens):
-                mask = batch.mask[rows]  # [m, T], as are log-probs, entropy and correction
+        # 3. Update: PPO-clip against the policy that wrote the completions.
+        common.prepare_update(batch, policy, reference, config)
+        for update, minibatch in enumerate(batch.minibatches(config)):
+            for rows in minibatch:  # the m rows of a microbatch, which fit into one forward pass
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
-                )
-                old_logprobs = batch.old_policy_logprobs(rows, logprobs)
-                # All 1, unless the sampler computes in bf16 or is vLLM.
-                correction = batch.sampler_correction(rows)
-                loss, parts = common.ppo_clip_loss(
-                    logprobs,
-                    old_logprobs,
-                    advantages[rows],
-                    mask,
-                    token_weights[rows] * correction,
-                    config.epsilon,
-                    config.epsilon_high,
-                    config.importance_sampling_level,
-                    batch.reference_logprobs(rows),
-                    config.beta,
-                    entropy,
-                    config.entropy_coef,
+                )  # [m, T] each
+                if update == 0:  # the policy is still the one that wrote the completions
+                    batch.set_old_logprobs(rows, logprobs.detach())
+                loss, stats = common.ppo_clip_loss(
+                    logprobs=logprobs,
+                    old_logprobs=batch.old_logprobs[rows],
+                    advantages=advantages[rows],
+                    loss_mask=batch.loss_mask[rows],
+                    token_weights=batch.token_weights[rows],
+                    epsilon=config.epsilon,
+                    epsilon_high=config.epsilon_high,
+                    importance_sampling_level=config.importance_sampling_level,
+                    ref_logprobs=batch.ref_logprobs[rows],
+                    beta=config.beta,
+                    entropy=entropy,
+                    entropy_coef=config.entropy_coef,
                 )
                 loss.backward()  # adds to the gradients of the microbatches before
-                update.add(loss, mask, entropy=entropy, **parts)
-            # Adds up the gradients of all ranks, clips their norm, makes the update, and sets the
-            # gradients to zero.
-            update.end(run.optimizer_step(policy, optimizer))
+                run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
+            run.optimizer_step(policy, optimizer)  # also sets the gradients to zero
             scheduler.step()
+
         if config.log_gain:
             diagnostics |= success_gain(batch, policy, config)
-        metrics = batch.metrics() | update.metrics() | run.metrics() | diagnostics
-        run.lap("update")
 
         # 4. Log, evaluate, save.
-        run.log("metrics", step, metrics | run.seconds, batch.samples)
-        rlvr.show.log_tokens(run, step, batch, advantages, training)
-        if run.is_due(step, config.eval_steps):
-            run.log("eval", step, common.evaluate(sampler, eval_sets, config))
-        if run.end_step(step, training):  # True after Ctrl-C or SIGTERM
+        run.log_step(step, batch, advantages, diagnostics)
+        if step % config.eval_steps == 0 or step == config.max_steps:
+            run.log_evaluation(step, common.evaluate(sampler, eval_sets, config))
+        if run.end_step(step):  # True after Ctrl-C or SIGTERM
             break
     run.finish()
 
 
 if __name__ == "__main__":
-    config = rlvr.flags.parse_flags(Config, VARIANTS)
-    rlvr.training.launch(main, config)
+    launch(main, parse_flags(Config, VARIANTS))

@@ -1,177 +1,233 @@
-"""What the five scripts share and a lecture shows: roll out, log-probs, the PPO-clip loss, pass@k.
+"""What the five scripts share: rollouts with verified rewards, the PPO-clip loss, and pass@k.
 
-Shapes are those of one rank: B prompts of a step, G completions of each, N = B * G completions, T
-tokens of the longest one, n completions of a minibatch, m of a microbatch. Completion i belongs to
-prompt i // G.
+Shapes are those of one rank: B prompts per step, G completions per prompt, N = B * G completions,
+and T tokens in the longest completion. A minibatch has n completions and a microbatch has m.
+Completion i belongs to prompt i // G.
 
-Under torchrun each rank holds its share of the prompts, and a sum or mean over the batch is one
-over all ranks. Functions that exchange numbers say so: all ranks have to call them together.
+With torchrun, each rank holds its share of the prompts, and sums and means are taken over all
+ranks. A function that exchanges numbers says so: all ranks have to call it together.
 
-Left out on purpose: how completions are drawn and graded (rlvr.rollout), and how log-probs are
-computed without a matrix of [tokens, vocabulary] (rlvr.policy). Both do what a textbook says.
+Two things are left out on purpose: how a verifier reads an answer (rlvr.verify), and how log-probs
+are computed without a [tokens, vocabulary] matrix (rlvr.policy). Both do what a textbook says.
 
-Formulas are from A-GRAE (arXiv 2602.05548), two-stage dynamics (arXiv 2510.04028) and FADE (arXiv
-2607.01490).
+The formulas are from A-GRAE (arXiv 2602.05548), two-stage dynamics (arXiv 2510.04028), and FADE
+(arXiv 2607.01490).
 """
 
 import math
 import statistics
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
 
-import rlvr
-from rlvr import world
+from rlvr import status, world
 from rlvr.errors import UserError
-from rlvr.tasks import Problem, Sample, own_tokens, padded
+from rlvr.flags import Config
+from rlvr.machine import gather, global_max, global_sum
+from rlvr.policy import Reader, completion_logprobs, frozen_logprobs, microbatches
+from rlvr.rollout import Sampler, rollout_metrics, room_after, sampler_mismatch
+from rlvr.show import fit_pass_at_k
+from rlvr.tasks import (
+    SUCCESS,
+    Problem,
+    ProblemStream,
+    Sample,
+    encode_prompt,
+    own_tokens,
+    padded,
+    texts_with_opened_thoughts,
+)
+from rlvr.verify.pool import grade_all
+from rlvr.verify.verifiers import VERIFIERS
 
 import torch
+
+MAX_REDRAWS = 3  # how often a step draws new groups with --dynamic_sampling
 
 # ------------------------------------------------------------------------------------- roll out
 
 
 @dataclass
 class Batch:
-    """The graded completions of a step, with their log-probs by sampler, policy and reference."""
+    """The graded completions of one step, and what the update needs to know of each token."""
 
     samples: list[Sample]  # N, group by group
     rewards: torch.Tensor  # [B, G]
-    successes: torch.Tensor  # [B, G], 1 where the reward reaches --success_threshold, else 0
+    successes: torch.Tensor  # [B, G], 1 where the reward reaches rlvr.tasks.SUCCESS, else 0
     first_successes: torch.Tensor  # [B, G], before dynamic sampling replaced any group
-    written: torch.Tensor  # [N, T], 1 on the policy's own completion tokens, and 0 on a tool's
-    mask: torch.Tensor  # [N, T], written, but 0 on completions that are left out of the loss
+    completion_mask: torch.Tensor  # [N, T], 1 on the tokens that the policy wrote, 0 on a tool's
+    loss_mask: torch.Tensor  # [N, T], 1 on the tokens that the loss counts
+    token_weights: torch.Tensor  # [N, T], what each token counts, such as 1 / (n |o_i|) in GRPO
     sampled_logprobs: torch.Tensor  # [N, T], by the sampler
-    old_logprobs: torch.Tensor  # [N, T], by the policy before the update; 0 until they are known
-    has_old_logprobs: torch.Tensor  # [N], whether they are known
-    sampler: object  # whose completions they are
-    ref_logprobs: torch.Tensor | None = None  # [N, T], by the reference policy, if there is one
+    old_logprobs: torch.Tensor  # [N, T], by the policy before the update
+    ref_logprobs: torch.Tensor  # [N, T], by the reference policy; 0 where there is none
+    sampler: Sampler
+    seconds: float = 0.0  # that the rollout took
 
     def texts(self) -> list[str]:
-        """The completions as text, with the <think> that a chat template may have opened."""
-        return rlvr.tasks.texts_with_opened_thoughts(self.samples, self.sampler.tokenizer)
+        """Return the completions as text, with the <think> that a chat template may have opened."""
+        return texts_with_opened_thoughts(self.samples, self.sampler.tokenizer)
 
     def mean_logprobs(self) -> torch.Tensor:
-        """The mean log-prob of each completion's own tokens, by the sampler, in nats: [B, G]."""
-        lengths = self.written.sum(1).clamp(min=1)  # [N]
-        return ((self.written * self.sampled_logprobs).sum(1) / lengths).view_as(self.rewards)
+        """Return the mean log-prob of each completion's tokens, by the sampler, in nats: [B, G]."""
+        lengths = self.completion_mask.sum(1).clamp(min=1)  # [N]
+        sums = (self.completion_mask * self.sampled_logprobs).sum(1)  # [N]
+        return (sums / lengths).view_as(self.rewards)
 
-    def minibatches(self, size: int) -> list[torch.Tensor]:
-        """The rows of each optimizer update, `size` completions over all ranks."""
-        return [*torch.arange(len(self.samples)).split(size // world.WORLD_SIZE)]
+    def minibatches(self, config: Config, whole_groups: bool = False) -> list[list[list[int]]]:
+        """Return the rows of each optimizer update, split into microbatches.
 
-    def microbatches(self, rows, token_budget: int, group_size=None) -> list[list[int]]:
-        """The rows in parts that one forward pass can hold. All ranks call it together.
-
-        With group_size, so many neighbours stay together, though it may be more than a pass holds.
+        A microbatch fits into one forward pass. With whole_groups it never splits a prompt's group,
+        even if the group is larger than that. --num_iterations repeats the whole list of updates.
+        All ranks call it together.
         """
-        return rlvr.policy.microbatches(self.samples, rows, token_budget, group_size)
+        group_size = config.num_generations if whole_groups else None
+        updates = torch.arange(len(self.samples)).split(config.minibatch_size // world.WORLD_SIZE)
+        return [
+            microbatches(self.samples, rows, config.microbatch_tokens, group_size)
+            for rows in updates
+        ] * config.num_iterations
 
-    def old_policy_logprobs(self, rows, logprobs: torch.Tensor) -> torch.Tensor:
-        """Log-probs [m, T] of the policy that wrote the rollout; stored here if not known yet.
+    def set_old_logprobs(self, rows, logprobs: torch.Tensor) -> None:
+        """Store log-probs [m, T] of the policy that has not been updated yet.
 
-        `logprobs` are the current policy's. Before the first update both policies are the same, so
-        that the first minibatch takes its old log-probs from its own forward pass.
+        If the sampler's own log-probs are others, as in bf16 or with vLLM, the token weights are
+        multiplied by truncated importance weights. They correct the probability of each token, up
+        to a cap, but not that of the tokens before it.
         """
-        if not self.has_old_logprobs[rows].all():
-            self.old_logprobs[rows] = logprobs.detach()
-            self.has_old_logprobs[rows] = True
-        return self.old_logprobs[rows]
-
-    def reference_logprobs(self, rows) -> torch.Tensor | None:
-        """Log-probs [m, T] of the reference policy; None where there is none."""
-        return None if self.ref_logprobs is None else self.ref_logprobs[rows]
-
-    def sampler_correction(self, rows) -> torch.Tensor:
-        """Truncated importance weights [m, T] for a sampler that is not quite the old policy.
-
-        They correct the probability of each token, up to the cap, but not that of the tokens before
-        it. All are 1 where the sampler computes in the policy's own fp32.
-        """
-        if self.sampler.cap == 0:
-            return torch.ones_like(self.mask[rows])
-        log_weights = self.old_logprobs[rows] - self.sampled_logprobs[rows]
-        return log_weights.exp().clamp(max=self.sampler.cap)
+        self.old_logprobs[rows] = logprobs
+        if self.sampler.cap > 0:
+            importance = (logprobs - self.sampled_logprobs[rows]).exp()  # [m, T]
+            self.token_weights[rows] *= importance.clamp(max=self.sampler.cap)
 
     def metrics(self) -> dict[str, float]:
-        """What to log of the rollout, once the update is done. All ranks call it together."""
-        found = rlvr.rollout.rollout_metrics(self.samples, self.rewards.shape[1])
-        found |= rlvr.rollout.sampler_mismatch(
-            self.old_logprobs, self.sampled_logprobs, self.written
-        )
+        """Return what to log of the rollout, once the update is done. All ranks call it."""
+        found = rollout_metrics(self.samples, self.rewards.shape[1])
+        found |= sampler_mismatch(self.old_logprobs, self.sampled_logprobs, self.completion_mask)
         if self.sampler.gap is not None:
-            found["sampler_gap"] = rlvr.machine.global_max(self.sampler.gap)
+            found["sampler_gap"] = global_max(self.sampler.gap)
         return found
 
 
-def make_batch(samples: list[Sample], config, sampler) -> Batch:
-    """A Batch of the sampler's completions, which stand group by group."""
-    device = sampler.policy.device
-    rewards = torch.tensor([sample.reward for sample in samples], device=device)
-    successes = torch.tensor([float(sample.success) for sample in samples], device=device)
-    successes = successes.view(-1, config.num_generations)
-    written = 1.0 * own_tokens(samples).to(device)  # [N, T]
-    left_out = [[sample.truncated and config.mask_truncated_completions] for sample in samples]
-    mask = written.masked_fill(torch.tensor(left_out, device=device), 0)
-    return Batch(
-        samples=samples,
-        rewards=rewards.view_as(successes),
-        successes=successes,
-        first_successes=successes,
-        written=written,
-        mask=mask,
-        sampled_logprobs=padded([sample.logprobs for sample in samples]).to(device),
-        old_logprobs=torch.zeros_like(mask),
-        has_old_logprobs=torch.zeros(len(samples), dtype=torch.bool),
-        sampler=sampler,
-    )
-
-
-def roll_out(sampler, stream, config) -> Batch:
-    """This rank's share of a step: G graded completions for each of its prompts.
+def roll_out(sampler: Sampler, stream: ProblemStream, config: Config) -> Batch:
+    """Return this rank's share of a step: G graded completions for each of its prompts.
 
     With --dynamic_sampling (DAPO), groups that are all right or all wrong are replaced by groups of
-    new prompts: with rewards of 0 and 1, GRPO's advantage is 0 there. After --max_redraws tries
-    some such groups may be left. All ranks call it together.
+    new prompts: with rewards of 0 and 1, GRPO's advantage is 0 there. After MAX_REDRAWS tries
+    some of these groups may be left. All ranks call it together.
     """
+    began = time.perf_counter()
     size = config.num_generations
     wanted = config.prompts_per_step // world.WORLD_SIZE
     sampling = (size, config.temperature, config.max_completion_length)
     sampler.sync()
-    first_groups = rlvr.rollout.sample_groups(sampler, stream.draw(wanted), *sampling)
+    first_groups = sample_groups(sampler, stream.draw(wanted), *sampling)
     groups = first_groups
 
     def is_mixed(group: list[Sample]) -> bool:
         return 0 < sum(sample.success for sample in group) < size
 
-    redraws = config.max_redraws if config.dynamic_sampling else 0
+    redraws = MAX_REDRAWS if config.dynamic_sampling else 0
     for _ in range(redraws):
         mixed = [group for group in groups if is_mixed(group)]
         # Each rank draws as many groups as the rank that lacks most, so that they stay in step.
-        missing = rlvr.machine.global_max(wanted - len(mixed))
+        missing = int(global_max(wanted - len(mixed)))
         if missing == 0:
             break
-        drawn = rlvr.rollout.sample_groups(sampler, stream.draw(missing), *sampling)
-        drawn.sort(key=is_mixed, reverse=True)  # where a rank needs fewer, it keeps the mixed ones
+        drawn = sample_groups(sampler, stream.draw(missing), *sampling)
+        drawn.sort(key=is_mixed, reverse=True)  # a rank that needs fewer keeps the mixed ones
         groups = (mixed + drawn)[:wanted]
     sampler.sleep()
-    samples = [sample for group in groups for sample in group]
-    batch = make_batch(samples, config, sampler)
+    batch = make_batch([sample for group in groups for sample in group], config, sampler)
     first_successes = [[float(sample.success) for sample in group] for group in first_groups]
     batch.first_successes = torch.tensor(first_successes, device=batch.successes.device)
+    batch.seconds = time.perf_counter() - began
     return batch
+
+
+def sample_groups(
+    sampler: Sampler,
+    problems: list[Problem],
+    size: int,
+    temperature: float,
+    max_tokens: int,
+    top_p: float = 1.0,
+) -> list[list[Sample]]:
+    """Write and grade `size` completions for each problem -> one group of samples per problem.
+
+    This is the whole way from a problem to its rewards. `sampler.complete` calls `decode` below, or
+    vLLM; with --tool it takes several turns. The verifier of Countdown is `verify_countdown` in
+    rlvr.verify.answers. All ranks call it together.
+    """
+    # 1. The prompts as token ids, each of them `size` times.
+    encoded = [encode_prompt(sampler.tokenizer, problem.prompt) for problem in problems]
+    prompts = [ids for ids in encoded for _ in range(size)]
+    repeated = [problem for problem in problems for _ in range(size)]
+    images = [problem.images for problem in repeated]
+    # 2. The completions: token ids, and the log-prob of each.
+    completions = sampler.complete(prompts, temperature, top_p, max_tokens, images)
+    # 3. The texts that the verifier reads.
+    ids = [completion.ids for completion in completions]
+    texts = sampler.tokenizer.batch_decode(ids, skip_special_tokens=True)
+    # 4. The verified rewards.
+    questions = [(p.verifier, t, p.gold) for p, t in zip(repeated, texts, strict=True)]
+    grades = grade_all(questions)
+    # 5. The samples, group by group.
+    samples = [
+        Sample(
+            prompt_ids=prompts[i],
+            completion_ids=completion.ids,
+            text=texts[i],
+            reward=reward,
+            truncated=not completion.ids or completion.ids[-1] not in sampler.stops,
+            logprobs=completion.logprobs,
+            status=verdict,
+            success=reward >= SUCCESS,
+            replies=completion.replies,
+            images=images[i],
+        )
+        for i, (completion, (reward, verdict)) in enumerate(zip(completions, grades, strict=True))
+    ]
+    return [samples[i : i + size] for i in range(0, len(samples), size)]
+
+
+def make_batch(samples: list[Sample], config: Config, sampler: Sampler) -> Batch:
+    """Return a Batch of the sampler's completions, which stand group by group."""
+    device = sampler.policy.device
+    by_group = (-1, config.num_generations)  # to [B, G]
+    rewards = torch.tensor([sample.reward for sample in samples], device=device)
+    successes = torch.tensor([float(sample.success) for sample in samples], device=device)
+    successes = successes.view(by_group)
+    completion_mask = own_tokens(samples).float().to(device)  # [N, T]
+    truncated = torch.tensor([[sample.truncated] for sample in samples], device=device)  # [N, 1]
+    left_out = truncated & config.mask_truncated_completions  # [N, 1]
+    return Batch(
+        samples=samples,
+        rewards=rewards.view(by_group),
+        successes=successes,
+        first_successes=successes,
+        completion_mask=completion_mask,
+        loss_mask=completion_mask.masked_fill(left_out, 0),
+        token_weights=torch.zeros_like(completion_mask),
+        sampled_logprobs=padded([s.logprobs for s in samples]).to(device),
+        old_logprobs=torch.zeros_like(completion_mask),
+        ref_logprobs=torch.zeros_like(completion_mask),
+        sampler=sampler,
+    )
 
 
 @torch.no_grad()
 def decode(policy, prompts, stops, max_tokens, temperature=1.0, top_p=1.0, images=()):
-    """Write a completion behind each prompt -> its tokens, and the log-prob of each, in nats.
+    """Write one completion per prompt -> its token ids, and the log-prob of each token, in nats.
 
-    prompts: token ids for each completion; a prompt that stands there several times is read once.
-    A completion ends behind a token of `stops`, which belongs to it, or after max_tokens. The
-    log-probs are those of softmax(logits / temperature), before top_p. Temperature 0 takes the
-    likeliest token, with the log-probs of temperature 1. UserError where logits are NaN.
+    prompts: one list of token ids per completion. A prompt that occurs several times is read once.
+    A completion ends after a token of `stops`, which belongs to it, or after max_tokens. The
+    log-probs are those of softmax(logits / temperature), before top_p is applied. Temperature 0
+    takes the likeliest token, with the log-probs of temperature 1. UserError if logits are NaN.
     """
-    reader = rlvr.policy.Reader(policy, prompts, images)
+    reader = Reader(policy, prompts, images)
     tokens, logprobs = [[] for _ in prompts], [[] for _ in prompts]
-    rows = [*range(len(prompts))]  # the completion that each row writes; None once it has ended
+    rows: list[int | None] = [*range(len(prompts))]  # whose completion a row writes; None: ended
     for length in range(1, max_tokens + 1):
         logp = (reader.logits() / (temperature or 1.0)).log_softmax(-1)  # [n, V]
         if logp.isnan().any():
@@ -182,16 +238,17 @@ def decode(policy, prompts, stops, max_tokens, temperature=1.0, top_p=1.0, image
             drawn = draw(nucleus(logp.exp(), top_p))  # [n, 1]
         chosen = logp.gather(1, drawn)  # [n, 1]
 
-        for i, token, value in zip(range(len(rows)), drawn.tolist(), chosen.tolist(), strict=True):
-            if rows[i] is not None:
-                tokens[rows[i]] += token
-                logprobs[rows[i]] += value
-                if token[0] in stops:
+        for i, ([token], [logprob]) in enumerate(zip(drawn.tolist(), chosen.tolist(), strict=True)):
+            row = rows[i]
+            if row is not None:
+                tokens[row].append(token)
+                logprobs[row].append(logprob)
+                if token in stops:
                     rows[i] = None
         alive = [i for i, row in enumerate(rows) if row is not None]
         if not alive or length == max_tokens:
             break
-        # Rows that have ended are read on, unseen, until they are a quarter of all.
+        # Rows that have ended stay in the batch, unused, until they are a quarter of it.
         if len(alive) < 0.75 * len(rows):
             reader.select(alive)
             rows, drawn = [rows[i] for i in alive], drawn[alive]
@@ -200,115 +257,114 @@ def decode(policy, prompts, stops, max_tokens, temperature=1.0, top_p=1.0, image
 
 
 def nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
-    """The likeliest tokens that together reach top_p, the others with probability 0: [n, V]."""
+    """Keep the likeliest tokens that together reach top_p, and set the others to 0: [n, V]."""
     if top_p >= 1:
         return probabilities
     largest, tokens = probabilities.sort(-1, descending=True)
-    before = largest.cumsum(-1) - largest  # [n, V], of all likelier tokens together
+    before = largest.cumsum(-1) - largest  # [n, V], the sum over all likelier tokens
     return torch.zeros_like(probabilities).scatter(-1, tokens, largest * (before < top_p))
 
 
 def draw(probabilities: torch.Tensor) -> torch.Tensor:
-    """A token of each row by its probability: [n, V] -> [n, 1].
+    """Draw one token per row by its probability: [n, V] -> [n, 1].
 
-    It does what multinomial(1) does, by one random number a row; that one draws V of them.
+    The distribution is that of multinomial(1), which needs V random numbers per row. This one needs
+    a single random number per row.
     """
-    sums = probabilities.cumsum(-1, dtype=torch.float64)  # [n, V]
-    points = sums[:, -1:] * torch.rand(len(sums), 1, dtype=torch.float64, device=sums.device)
-    return torch.searchsorted(sums, points, right=True)  # [n, 1], of the first sum above the point
+    on_a_mac = probabilities.device.type == "mps"  # which has no float64
+    sums = probabilities.cumsum(-1, dtype=torch.float32 if on_a_mac else torch.float64)  # [n, V]
+    points = sums[:, -1:] * torch.rand_like(sums[:, -1:])
+    return torch.searchsorted(sums, points, right=True)  # [n, 1], the first sum above the point
 
 
 # ------------------------------------------------------------------------------------ log-probs
 
 
 def token_logprobs(policy, samples: list[Sample], rows, temperature: float = 1.0):
-    """log pi(o_t | q, o_<t) and the entropy of pi there, in nats: [m, T] each, for samples[rows].
+    """Return log pi(o_t | q, o_<t) and the entropy of pi there, in nats: [m, T] each.
 
-    As a textbook writes it: logits.div(temperature).log_softmax(-1).gather(-1, tokens), in less
-    memory. Both are 0 at a tool's tokens and beyond a row's end. T is the longest completion of all
-    samples.
+    They are those of samples[rows], and T is the longest completion of all samples. This is
+    logits.div(temperature).log_softmax(-1).gather(-1, tokens) in less memory. Both are 0 on a
+    tool's tokens and after the end of a completion.
     """
     longest = max(len(sample.completion_ids) for sample in samples)
-    chosen = [samples[i] for i in rows]
-    return rlvr.policy.completion_logprobs(policy, chosen, temperature, longest)
+    return completion_logprobs(policy, [samples[i] for i in rows], temperature, longest)
 
 
-def compute_old_and_ref_logprobs(batch: Batch, policy, reference, config) -> None:
-    """Fill in the old and the reference log-probs before the update. All ranks call it together.
+def prepare_update(batch: Batch, policy, reference, config: Config) -> None:
+    """Fill in the token weights, the old log-probs and the reference log-probs.
 
-    The first minibatch is left out: its own forward pass gives its old log-probs for free. Those of
-    the others are the sampler's, where it computes in the policy's own fp32; else they cost a pass.
+    The first minibatch gets its old log-probs later, from its own forward pass, which is free. The
+    other minibatches get the sampler's if it computes exactly what the policy does. Otherwise they
+    cost a forward pass. All ranks call it together.
     """
-    later = range(config.minibatch_size // world.WORLD_SIZE, len(batch.samples))
+    status.replace_line("update")
+    size = config.minibatch_size // world.WORLD_SIZE
+    for rows in torch.arange(len(batch.samples)).split(size):
+        batch.token_weights[rows] = token_weights(
+            batch.loss_mask[rows], config.aggregation, config.max_completion_length
+        )
+    later = range(size, len(batch.samples))
     logprobs = batch.sampled_logprobs
     if not batch.sampler.is_exact:
-        logprobs, _ = rlvr.policy.frozen_logprobs(policy, batch.samples, config, later)
-    batch.old_logprobs[later] = logprobs[later]
-    batch.has_old_logprobs[later] = True
+        logprobs, _ = frozen_logprobs(policy, batch.samples, config, later)
+    batch.set_old_logprobs(later, logprobs[later])
     if reference is not None:
-        batch.ref_logprobs, _ = rlvr.policy.frozen_logprobs(reference, batch.samples, config)
+        batch.ref_logprobs, _ = frozen_logprobs(reference, batch.samples, config)
 
 
 # --------------------------------------------------------------------------------------- the loss
 
 
 def token_weights(
-    mask: torch.Tensor, aggregation: str, max_completion_length: int | None = None
+    loss_mask: torch.Tensor, aggregation: str, max_completion_length: int | None = None
 ) -> torch.Tensor:
-    """What each token of a minibatch counts in the loss, which then is a plain sum over tokens.
+    """Return what each token of a minibatch counts in the loss, which is then a plain sum.
 
-    mask [n, T] -> [n, T], 0 off the mask. By aggregation:
+    loss_mask [n, T] -> [n, T], 0 off the mask. By aggregation:
     "sequence": 1 / (n |o_i|), GRPO (A-GRAE Eq. 1).
     "token": 1 / sum_i |o_i|, DAPO.
     "constant": 1 / (n max_completion_length), Dr.GRPO (FADE 11.1).
-    Here n and the sum are those of the minibatch on all ranks, which call it together: so
-    microbatches and ranks just add up. ValueError for another aggregation.
+    Here n and the sum are those of the minibatch on all ranks, so that microbatches and ranks just
+    add up. All ranks call it together. ValueError for another aggregation.
     """
-    sequences, tokens = rlvr.machine.global_sum(len(mask), mask.sum())
+    sequences, tokens = global_sum(len(loss_mask), loss_mask.sum())
     if aggregation == "sequence":
-        return mask / (sequences * mask.sum(1, keepdim=True).clamp(min=1))
+        return loss_mask / (sequences * loss_mask.sum(1, keepdim=True).clamp(min=1))
     if aggregation == "token":
-        return mask / max(tokens, 1)
+        return loss_mask / max(tokens, 1)
     if aggregation == "constant" and max_completion_length:
-        return mask / (sequences * max_completion_length)
+        return loss_mask / (sequences * max_completion_length)
     raise ValueError(f"{aggregation=} with {max_completion_length=}")
 
 
-def minibatch_weights(mask: torch.Tensor, minibatch: torch.Tensor, config) -> torch.Tensor:
-    """token_weights of a minibatch's rows, in the shape of the whole mask [N, T]; 0 elsewhere."""
-    weights = torch.zeros_like(mask)
-    weights[minibatch] = token_weights(
-        mask[minibatch], config.aggregation, config.max_completion_length
-    )
-    return weights
-
-
 def ppo_clip_loss(
-    logprobs: torch.Tensor,  # [m, T], of the policy that is trained
-    old_logprobs: torch.Tensor,  # [m, T], of the policy that wrote the completions
-    advantages: torch.Tensor,  # [m, 1], or one per token, [m, T]
-    mask: torch.Tensor,  # [m, T], 1 on completion tokens
-    weights: torch.Tensor,  # [m, T], what a token counts, such as 1 / (n |o_i|); 0 off the mask
+    *,
+    logprobs: torch.Tensor,  # [m, T], by the policy that is trained
+    old_logprobs: torch.Tensor,  # [m, T], by the policy that wrote the completions
+    advantages: torch.Tensor,  # [m, 1], or [m, T] with one per token
+    loss_mask: torch.Tensor,  # [m, T], 1 on the tokens that the loss counts
+    token_weights: torch.Tensor,  # [m, T], what each token counts; 0 off the mask
     epsilon: float = 0.2,
-    epsilon_high: float | None = None,  # as epsilon if None
+    epsilon_high: float | None = None,  # equal to epsilon if None
     importance_sampling_level: str = "token",  # "sequence": one ratio per response (GSPO)
-    ref_logprobs: torch.Tensor | None = None,  # [m, T], of the reference policy
+    ref_logprobs: torch.Tensor | None = None,  # [m, T], by the reference policy
     beta: float = 0.0,
     entropy: torch.Tensor | float = 0.0,  # [m, T], of the policy that is trained
     entropy_coef: float = 0.0,
-):
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """The PPO-clip loss (A-GRAE Eq. 1) -> its value, and kl, clip_low, clip_high [m, T] to log.
 
         - sum w (min(rho A, clip(rho, 1 - epsilon, 1 + epsilon_high) A) - beta KL + coef H)
 
-    rho = pi / pi_old, of a token or as the geometric mean of a response's tokens. KL is the k3
-    estimate of KL(pi || pi_ref) in nats (Eq. 2). clip_low and clip_high tell which tokens the clip
-    has left without a gradient. ValueError for another level.
+    rho = pi / pi_old of each token, or its geometric mean over a response. KL is the k3 estimate of
+    KL(pi || pi_ref) in nats (Eq. 2). clip_low and clip_high mark the tokens that the clip leaves
+    without a gradient. ValueError for another level.
     """
-    log_ratio = torch.where(mask > 0, logprobs - old_logprobs, 0)  # [m, T]
+    log_ratio = torch.where(loss_mask > 0, logprobs - old_logprobs, 0)  # [m, T]
     if importance_sampling_level == "sequence":
-        lengths = mask.sum(1, keepdim=True).clamp(min=1)  # [m, 1]
-        log_ratio = (log_ratio.sum(1, keepdim=True) / lengths).expand_as(mask)  # [m, T]
+        lengths = loss_mask.sum(1, keepdim=True).clamp(min=1)  # [m, 1]
+        log_ratio = (log_ratio.sum(1, keepdim=True) / lengths).expand_as(loss_mask)  # [m, T]
     elif importance_sampling_level != "token":
         raise ValueError(f"{importance_sampling_level=} is neither token nor sequence")
     ratio = log_ratio.exp()  # [m, T]
@@ -317,10 +373,10 @@ def ppo_clip_loss(
     clipped = ratio.clamp(low, high)  # [m, T]
     objective = torch.min(ratio * advantages, clipped * advantages)  # [m, T]
     kl = torch.zeros_like(ratio)
-    if beta > 0:
-        log_ref_ratio = torch.where(mask > 0, ref_logprobs - logprobs, 0)  # [m, T]
-        kl = log_ref_ratio.exp() - log_ref_ratio - 1  # [m, T]
-    loss = -(weights * (objective - beta * kl + entropy_coef * entropy)).sum()
+    if beta > 0 and ref_logprobs is not None:
+        log_ref_ratio = torch.where(loss_mask > 0, ref_logprobs - logprobs, 0)  # [m, T]
+        kl = log_ref_ratio.expm1() - log_ref_ratio  # [m, T], exact near 0, unlike exp(x) - x - 1
+    loss = -(token_weights * (objective - beta * kl + entropy_coef * entropy)).sum()
     clip_low = (ratio < low) & (advantages < 0)
     clip_high = (ratio > high) & (advantages > 0)
     return loss, {"kl": kl, "clip_low": clip_low, "clip_high": clip_high}
@@ -330,9 +386,9 @@ def ppo_clip_loss(
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
-    """Chance that at least one of k samples, drawn without replacement, is correct (A-GRAE Eq. 37).
+    """Return the chance that one of k samples, drawn without replacement, is correct.
 
-    ValueError unless 0 <= num_correct <= num_samples and 1 <= k <= num_samples.
+    A-GRAE Eq. 37. ValueError unless 0 <= num_correct <= num_samples and 1 <= k <= num_samples.
     """
     if not (0 <= num_correct <= num_samples and 1 <= k <= num_samples):
         raise ValueError(f"pass@{k} of {num_samples} samples with {num_correct} correct")
@@ -340,17 +396,17 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
 
 
 def answer_entropy(answers: list[str]) -> float:
-    """Entropy, in nats, of the frequencies of a problem's distinct answers (two-stage, C.5)."""
+    """Return the entropy of the distinct answers' frequencies, in nats (two-stage, C.5)."""
     shares = [count / len(answers) for count in Counter(answers).values()]
     return sum(-share * math.log(share) for share in shares)
 
 
 @torch.no_grad()
-def evaluate(sampler, sets: dict[str, list[Problem]], config) -> dict[str, float]:
-    """evaluate_set of each set. All ranks call it together.
+def evaluate(sampler: Sampler, sets: dict[str, list[Problem]], config: Config) -> dict[str, float]:
+    """Return evaluate_set of each set. All ranks call it together.
 
-    All sets share one random stream, which starts from the seed in every evaluation. Training has
-    another one. Where there are several sets, their names stand before the metrics'.
+    The sets share one random stream, which starts from the seed in every evaluation and is not that
+    of training. If there are several sets, their names stand before the metrics' names.
     """
     found = {}
     sampler.sync()
@@ -364,35 +420,37 @@ def evaluate(sampler, sets: dict[str, list[Problem]], config) -> dict[str, float
     return found
 
 
-def evaluate_set(sampler, problems: list[Problem], config) -> dict[str, float]:
-    """pass@k for k = 1, 2, 4 ... n = eval_samples, its fit, accuracies, entropies, lengths."""
+def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> dict[str, float]:
+    """Return pass@k, its fit, accuracies and entropies.
+
+    k = 1, 2, 4 ... n = eval_samples, and 10 and 100 from 200 samples on.
+    """
     n = config.eval_samples
     mine = problems[world.RANK :: world.WORLD_SIZE]
-    room = rlvr.rollout.room_after(sampler.policy, sampler.tokenizer, problems)
+    room = room_after(sampler.policy, sampler.tokenizer, problems)
     length = min(config.eval_max_completion_length or config.max_completion_length, room)
-    groups = rlvr.rollout.sample_groups(
-        sampler, mine, n, config.eval_temperature, length, config.top_p
-    )
-    greedy = rlvr.rollout.sample_groups(sampler, mine, 1, 0.0, length)
+    groups = sample_groups(sampler, mine, n, config.eval_temperature, length, config.top_p)
+    greedy = sample_groups(sampler, mine, 1, 0.0, length)
 
     samples = [sample for group in groups for sample in group]
-    # A pass costs half as much as the drawing; eight completions of a problem tell enough.
+    # The entropy needs a forward pass, which costs half as much as drawing the completions. Eight
+    # completions per problem are enough for it.
     some = [sample for group in groups for sample in group[:8]]
     at_eval_temperature = replace(config, temperature=config.eval_temperature)
-    _, entropies = rlvr.policy.frozen_logprobs(sampler.policy, some, at_eval_temperature)
+    _, entropies = frozen_logprobs(sampler.policy, some, at_eval_temperature)
     tokens = sum(sample.own_length for sample in some)
-    entropy, tokens = rlvr.machine.global_sum(entropies.sum(), tokens)
+    entropy, tokens = global_sum(entropies.sum(), tokens)
 
-    rows = []  # of each problem
+    rows = []  # one per problem
     for problem, group, (greedy_sample,) in zip(mine, groups, greedy, strict=True):
         num_correct = sum(sample.success for sample in group)
-        answers = [rlvr.verify.VERIFIERS[problem.verifier].extract(sample.text) for sample in group]
+        answers = [VERIFIERS[problem.verifier].extract(sample.text) for sample in group]
         greedy_success = float(greedy_sample.success)
         rows.append((num_correct, greedy_success, answer_entropy(answers), problem.level))
-    rows = rlvr.machine.gather(rows)
-    corrects, greedy_successes, answer_entropies, levels = zip(*rows, strict=True)
+    corrects, greedy_successes, answer_entropies, levels = zip(*gather(rows), strict=True)
 
-    ks = sorted({n, *(2**i for i in range(n.bit_length()))})
+    fades = (10, 100) if n >= 200 else ()  # FADE's k, each from 2 k samples or more (11.2)
+    ks = sorted({n, *(2**i for i in range(n.bit_length())), *fades})
     pass_at = {f"pass@{k}": statistics.mean(pass_at_k(n, c, k) for c in corrects) for k in ks}
     by_level = {}
     for level in sorted(set(levels)) if len(set(levels)) > 1 else ():
@@ -404,7 +462,7 @@ def evaluate_set(sampler, problems: list[Problem], config) -> dict[str, float]:
         "greedy": statistics.mean(greedy_successes),
         "answer_entropy": statistics.mean(answer_entropies),
         "token_entropy": entropy / tokens,
-        **rlvr.baselines.fit_pass_at_k(ks, [*pass_at.values()]),
+        **fit_pass_at_k(ks, [*pass_at.values()]),
         **by_level,
-        **rlvr.rollout.rollout_metrics(samples, n),
+        **rollout_metrics(samples, n),
     }

@@ -1,12 +1,12 @@
 """GRPO, group relative policy optimization, and its common variants.
 
-For each prompt the policy writes G completions. A verifier gives each one a reward r of 0 or 1, and
-a completion is judged against its own group (A-GRAE Eq. 3):
+For each prompt, the policy writes G completions. A verifier gives each one a reward r of 0 or 1,
+and each completion is compared with its own group (A-GRAE Eq. 3):
 
     A_i = (r_i - mean r) / std r
 
-Each token of completion i then takes a PPO-clip step with that advantage (A-GRAE Eq. 1), where
-rho = pi / pi_old is the ratio of its probabilities now and at the rollout:
+Each token of completion i then takes a PPO-clip step with that advantage (A-GRAE Eq. 1). Its ratio
+rho = pi / pi_old compares its probability now with that at the rollout:
 
     loss = - mean_i 1/|o_i| sum_t min(rho_it A_i, clip(rho_it, 1 - epsilon, 1 + epsilon_high) A_i)
 
@@ -16,8 +16,8 @@ What the presets of --variant change:
 
     grpo      nothing
     dr-grpo   no division by the standard deviation, and one constant in place of 1/|o_i|
-    dapo      epsilon_high 0.28; all tokens weigh the same; all-right and all-wrong groups replaced
-    gspo      one ratio per response, the geometric mean of its tokens'; a narrower clip range
+    dapo      epsilon_high 0.28; all tokens weigh the same; replaces all-right and all-wrong groups
+    gspo      one ratio per response, the geometric mean over its tokens; a narrower clip range
     grpo-n    only the negative advantages
     gspo-n    both of the last two
 
@@ -35,9 +35,13 @@ Zhou, Liu; arXiv 2510.04028, B.5).
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
-import rlvr
+import rlvr.flags
+from rlvr.flags import flag, parse_flags
+from rlvr.policy import load_policies
+from rlvr.rollout import make_sampler
+from rlvr.tasks import open_problems
+from rlvr.training import Run, launch, make_optimizer
 
 import torch
 
@@ -64,16 +68,16 @@ VARIANTS = {
 class Config(rlvr.flags.Config):
     """The flags of all scripts, and those of this one."""
 
-    variant: Literal[tuple(VARIANTS)] = "grpo"  # named preset of flags; a given flag wins
-    scale_rewards: bool = True  # divide the advantage by the group's standard deviation
-    negatives_only: bool = False  # drop the positive advantages
+    variant: str = flag("grpo", "named preset of flags", choices=VARIANTS)
+    scale_rewards: bool = flag(True, "divide the advantage by the group's standard deviation")
+    negatives_only: bool = flag(False, "drop the positive advantages")
 
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
-    """(r - mean) / std over each prompt's group, [B, G] -> [B, G] (A-GRAE Eq. 3).
+    """Return (r - mean) / std over each prompt's group, [B, G] -> [B, G] (A-GRAE Eq. 3).
 
-    Without scale_rewards, r - mean (Dr.GRPO). The standard deviation is the population's. A group
-    whose rewards are all equal gets exactly 0.
+    Without scale_rewards, return r - mean (Dr.GRPO). The standard deviation is the population's. A
+    group whose rewards are all equal gets exactly 0.
     """
     mean = rewards.mean(1, keepdim=True)  # [B, 1]
     std = rewards.std(1, keepdim=True, correction=0)  # [B, 1]
@@ -89,8 +93,8 @@ def negative_only(advantages: torch.Tensor) -> torch.Tensor:
     return torch.where(advantages < 0, advantages, 0)
 
 
-def compute_advantages(batch, config: Config):
-    """The advantages of a batch [B, G], and what to log of them."""
+def compute_advantages(batch: common.Batch, config: Config):
+    """Return the advantages of a batch [B, G], and what to log of them."""
     advantages = grpo_advantage(batch.rewards, config.scale_rewards)
     if config.negatives_only:
         advantages = negative_only(advantages)
@@ -98,77 +102,60 @@ def compute_advantages(batch, config: Config):
 
 
 def main(config: Config) -> None:
-    """Train and evaluate by these flags. All output goes into the run folder."""
-    run = rlvr.training.Run(config)  # the ranks, the seed, the run folder
-    policy, tokenizer = rlvr.policy.load_policy(config, run.device)
-    stream, eval_sets = rlvr.tasks.open_problems(config, tokenizer)
-    reference = rlvr.policy.load_reference(policy, config)  # None where --beta is 0
-    sampler = rlvr.rollout.make_sampler(policy, tokenizer, config, common.decode)
-    optimizer, scheduler = rlvr.training.make_optimizer(policy, config)
-    training = rlvr.training.TrainingState(policy, tokenizer, optimizer, scheduler, stream)
-    last_step = run.resume(training)  # 0 unless --resume_from_checkpoint is given
+    """Train and evaluate with these flags. All output goes into the run folder."""
+    run = Run(config)  # connects the ranks, sets the seed, and makes the run folder
+    policy, reference, tokenizer = load_policies(config)  # no reference unless --beta is above 0
+    stream, eval_sets = open_problems(config, tokenizer)
+    sampler = make_sampler(policy, tokenizer, config, common.decode)
+    optimizer, scheduler = make_optimizer(policy, config)
+    last_step = run.resume(policy, tokenizer, optimizer, scheduler, stream)  # 0 for a new run
     if last_step == 0:
-        run.log("eval", 0, common.evaluate(sampler, eval_sets, config))
+        run.log_evaluation(0, common.evaluate(sampler, eval_sets, config))
 
     for step in range(last_step + 1, config.max_steps + 1):
         # 1. Roll out: G graded completions for each of B prompts, N = B * G rows.
-        run.start_clock()
         batch = common.roll_out(sampler, stream, config)
-        run.lap("rollout")
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
         advantages, diagnostics = compute_advantages(batch, config)  # [B, G]
-        advantages = advantages.view(len(batch.mask), 1)  # [N, 1]: shared by a completion's tokens
+        advantages = advantages.view(len(batch.samples), -1)  # [N, 1]: one per completion
 
-        # 3. Update: PPO-clip against the policy that wrote the rollout.
-        common.compute_old_and_ref_logprobs(batch, policy, reference, config)
-        update = rlvr.training.UpdateMetrics()
-        minibatches = batch.minibatches(config.minibatch_size)
-        for minibatch in minibatches * config.num_iterations:  # the whole list, repeated
-            # What each token counts in the loss, such as 1 / (n |o_i|) in GRPO; 0 off the mask. n
-            # counts the whole minibatch on all ranks, so that microbatches and ranks just add up.
-            token_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
-            for rows in batch.microbatches(minibatch, config.microbatch_tokens):
-                mask = batch.mask[rows]  # [m, T], as are log-probs, entropy and correction
+        # 3. Update: PPO-clip against the policy that wrote the completions.
+        common.prepare_update(batch, policy, reference, config)
+        for update, minibatch in enumerate(batch.minibatches(config)):
+            for rows in minibatch:  # the m rows of a microbatch, which fit into one forward pass
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
-                )
-                old_logprobs = batch.old_policy_logprobs(rows, logprobs)
-                # All 1, unless the sampler computes in bf16 or is vLLM.
-                correction = batch.sampler_correction(rows)
-                loss, parts = common.ppo_clip_loss(
-                    logprobs,
-                    old_logprobs,
-                    advantages[rows],
-                    mask,
-                    token_weights[rows] * correction,
-                    config.epsilon,
-                    config.epsilon_high,
-                    config.importance_sampling_level,
-                    batch.reference_logprobs(rows),
-                    config.beta,
-                    entropy,
-                    config.entropy_coef,
+                )  # [m, T] each
+                if update == 0:  # the policy is still the one that wrote the completions
+                    batch.set_old_logprobs(rows, logprobs.detach())
+                loss, stats = common.ppo_clip_loss(
+                    logprobs=logprobs,
+                    old_logprobs=batch.old_logprobs[rows],
+                    advantages=advantages[rows],
+                    loss_mask=batch.loss_mask[rows],
+                    token_weights=batch.token_weights[rows],
+                    epsilon=config.epsilon,
+                    epsilon_high=config.epsilon_high,
+                    importance_sampling_level=config.importance_sampling_level,
+                    ref_logprobs=batch.ref_logprobs[rows],
+                    beta=config.beta,
+                    entropy=entropy,
+                    entropy_coef=config.entropy_coef,
                 )
                 loss.backward()  # adds to the gradients of the microbatches before
-                update.add(loss, mask, entropy=entropy, **parts)
-            # Adds up the gradients of all ranks, clips their norm, makes the update, and sets the
-            # gradients to zero.
-            update.end(run.optimizer_step(policy, optimizer))
+                run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
+            run.optimizer_step(policy, optimizer)  # also sets the gradients to zero
             scheduler.step()
-        metrics = batch.metrics() | update.metrics() | run.metrics() | diagnostics
-        run.lap("update")
 
         # 4. Log, evaluate, save.
-        run.log("metrics", step, metrics | run.seconds, batch.samples)
-        rlvr.show.log_tokens(run, step, batch, advantages, training)
-        if run.is_due(step, config.eval_steps):
-            run.log("eval", step, common.evaluate(sampler, eval_sets, config))
-        if run.end_step(step, training):  # True after Ctrl-C or SIGTERM
+        run.log_step(step, batch, advantages, diagnostics)
+        if step % config.eval_steps == 0 or step == config.max_steps:
+            run.log_evaluation(step, common.evaluate(sampler, eval_sets, config))
+        if run.end_step(step):  # True after Ctrl-C or SIGTERM
             break
     run.finish()
 
 
 if __name__ == "__main__":
-    config = rlvr.flags.parse_flags(Config, VARIANTS)
-    rlvr.training.launch(main, config)
+    launch(main, parse_flags(Config, VARIANTS))

@@ -1,24 +1,23 @@
 """Plumbing: what any such program needs and no paper is about.
 
-Nothing about the algorithms is in this package, so a reader of the five scripts may skip it. Each
-folder is a room, and its __init__.py is the door: it says what the room is for, and lists the names
-that others may use. Imports go one way, down this list:
+Nothing in this package is about the algorithms, so a reader of the five scripts may skip it. Each
+folder has one subject, and its __init__.py imports the names that others use. Imports between the
+folders go one way, down this list:
 
     training   a run: its folder, checkpoints, learning rates
-    show       what a run leaves to be looked at: logs, curves, report
-    rollout    completions: by transformers or vLLM, in turns, graded
+    show       what a run leaves to be looked at: logs, curves, report, statistics
+    rollout    completions: by transformers or vLLM, in one turn or several
     policy     the model: loading, log-probs, images, memory, sharding
     flags      the command line
     tasks      problems: made here, from data sets, as prompts
     verify     what is right: answers, programs, graders
     machine    ranks, devices, folders, signals
-    baselines  other methods that the papers compare with, and statistics (pure functions)
 
-errors.py, status.py and world.py are for every room.
+errors.py, status.py and world.py are for every folder. What is slow to import, such as transformers
+or matplotlib, is imported inside the functions that need it.
 """
 
 import gc
-import importlib
 import os
 import sys
 from pathlib import Path
@@ -40,29 +39,3 @@ if is_script and not {"-h", "--help"} & {*sys.argv}:
 
     status.say("loading torch")
     gc.disable()  # until Run.resume: what is loaded stays, and a search for what does not takes 1 s
-
-
-ROOMS = "training show rollout policy flags tasks verify machine baselines".split()
-
-
-def door(room: str, **files: str):
-    """The `__getattr__` of a room's door: file="name name ..." are what others may use of a file.
-
-    A file is imported when one of its names is first used. So `--help` need not wait for
-    transformers, nor a grader for torch.
-    """
-    file_of = {name: file for file, names in files.items() for name in names.split()}
-
-    def find(name: str):
-        if name not in file_of:
-            raise AttributeError(f"the door of {room} has no {name!r}")
-        return getattr(importlib.import_module(f"{room}.{file_of[name]}"), name)
-
-    return find
-
-
-def __getattr__(name: str):
-    """A room, opened when it is first named, so that `import rlvr` is enough for all of them."""
-    if name not in ROOMS:
-        raise AttributeError(f"there is no rlvr.{name}")
-    return importlib.import_module(f"rlvr.{name}")

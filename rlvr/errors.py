@@ -1,4 +1,4 @@
-"""One line for what the user gave and cannot work; everything else keeps its traceback."""
+"""Errors of the user are shown in one line; all other errors keep their traceback."""
 
 import contextlib
 import sys
@@ -9,7 +9,7 @@ from rlvr.status import clear_line
 
 
 class UserError(Exception):
-    """A flag, a file, a data set or a machine that the user gave cannot work.
+    """A flag, a file, a data set or a machine of the user cannot be used.
 
     `rlvr.training.launch` shows the message as one line and ends with exit code 2.
     """
@@ -31,14 +31,21 @@ def using(path):
         raise UserError(f"cannot use {path}: {error}") from error
 
 
+MOST_OF_A_REASON = 400  # characters: libraries print whole schemas before they say what is wrong
+
+
 @contextlib.contextmanager
 def loading(what, hint=""):
     """Turn every error of the block into a UserError that names what could not be loaded.
 
-    The block is a call of a library that reads files. For damaged ones they raise of every kind.
+    The block calls a library that reads files. For damaged files libraries raise errors of every
+    kind. Their messages have many lines, and the reason is often in the last one.
     """
     try:
         yield
     except Exception as error:
-        reason = str(error.__cause__ or error) or repr(error)
-        raise UserError(f"cannot load {what}: {reason.splitlines()[0]}{hint}") from error
+        reason = " ".join(str(error.__cause__ or error).split()) or repr(error)
+        if len(reason) > MOST_OF_A_REASON:
+            half = MOST_OF_A_REASON // 2
+            reason = f"{reason[:half]} ... {reason[-half:]}"
+        raise UserError(f"cannot load {what}: {reason}{hint}") from error

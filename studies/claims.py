@@ -2,13 +2,13 @@
 
     python studies/claims.py                     # until all is decided or at its last look
     python studies/claims.py --language_model    # the same claims with SmolLM2-135M
-    python studies/claims.py --report            # CLAIMS.md and its figures, from what has been run
+    python studies/claims.py --report            # pages and figures, from what has been run
     python studies/claims.py --mine my.py        # a script of yours against grpo.py
 
 claims_rows.py has the claims and the runs, claims_runs.py the choice of learning rates,
-claims_rule.py the rule of the verdicts, and claims_page.py what the page shows. Each finished run
-leaves a line in studies/results, and is not made again. So the same command goes on where it was
-stopped.
+claims_rule.py the rule of the verdicts, and claims_page.py what CLAIMS.md and claims_tables.md
+show. claims_many.py makes many runs in one session, on a GPU or a CPU. Each finished run leaves a
+line in studies/results, and is not made again. So the same command continues where it was stopped.
 
 With --mine, copies of grpo.py in which you have changed a function are compared with it. They get
 their learning rates by the same tries as all others. Then all start from the shipped policies, with

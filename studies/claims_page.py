@@ -1,50 +1,110 @@
-"""What claims.py writes from the lines of the runs: the tables of CLAIMS.md, and its two figures.
+"""What claims.py writes from the lines of the runs: tables of two pages, and two figures.
 
-The page is written by hand but for what stands between `<!-- name -->` and `<!-- end -->`.
+Both pages are written by hand but for what stands between `<!-- name -->` and `<!-- end -->`.
 """
 
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import project
 from project import markdown_table, read_results
 
+from rlvr.show import GREY, METHODS, SETTINGS
+
 import claims_runs as made
 import matplotlib
 import numpy as np
-from claims_rows import CLAIMS, EQUAL, GROWTH, MIDDLE, OF_HEADLINES, ROWS, RUNS, Row, runs_of
-from claims_rule import WORDS, Verdict, interval, judge_all, matched
-from claims_runs import PLAN, rates_to_try
-from compare import STYLES
+from claims_rows import CLAIMS, EQUAL, GROWTH, LANGUAGE_MODEL, MIDDLE, OF_HEADLINES, ROWS, RUNS, Row
+from claims_rule import LOOKS, WORDS, Verdict, interval, judge_all, matched
+from claims_runs import MODEL_PLAN, PLAN, rates_to_try
 from matplotlib.figure import Figure
 
 COLORS = dict(zip(WORDS, ("#009E73", "#56B4E9", "#E69F00", "#D55E00", "#777777"), strict=True))
+HIGHLIGHTED = "GRPO", "A-GRAE", "AsymGRPO", "FADE"
 BASES = [*RUNS]
-# Runs of an earlier study from the middle policy, all at one rate, with 256 problems x 32 samples
-# at the end alone.
-EARLIER = made.RESULTS / "claims_earlier.jsonl.gz"
-EARLIER_LOOKS = 4, 8, 16
+PAGES = CLAIMS_PAGE, TABLES_PAGE = "CLAIMS.md", "claims_tables.md"
+NAMES = {
+    MIDDLE: "On the tiny policy",
+    "strong": "on the strong one",
+    LANGUAGE_MODEL: "with SmolLM2",
+}
+ANSWERS = {
+    "holds": "**yes**",
+    "smaller": "**yes, but by less**",
+    "none": "**no**",
+    "reversed": "**no, the opposite**",
+    "unclear": "**undecided**",
+}
+UNITS = {"reach": (" steps", 1), "swing": (" nats", 3)}  # and decimal places
 
 
-def sections(lines: dict, found: dict, verdicts: list[Verdict]) -> dict[str, list[str]]:
-    """The lines of each section of the page."""
-    return {paper: verdict_table(found, verdicts, paper) for paper in CLAIMS} | {
-        "count": count_lines(lines, verdicts),
-        "rates": rates_table(lines),
-        "dependence": dependence_table(lines),
+class Study(NamedTuple):
+    """Runs that are judged together."""
+
+    results: Path
+    plan: made.Plan
+    looks: tuple[int, ...]
+    mark: str  # of its verdicts
+
+
+# Earlier studies. The 752 runs of the first one have all one rate, and 256 problems x 32 samples at
+# the end alone; those of the second have 128 problems x 16, or 24 with SmolLM2.
+EARLIEST = Study(made.RESULTS / "claims_earlier.jsonl.gz", PLAN, (4, 8, 16), "†")
+EARLIER = (
+    Study(made.RESULTS / "claims_128.jsonl.gz", PLAN, (4, 8), "‡"),
+    Study(made.RESULTS / "language_model.jsonl.gz", MODEL_PLAN, (4, 8), "‡"),
+    EARLIEST,
+)
+
+
+def sections(tuning: dict, counted: Counter, found: dict, verdicts: list[Verdict]) -> dict:
+    """The lines of each section of each page."""
+    of_claims = {
+        "headlines": headline_sentences(verdicts),
+        "count": count_lines(counted, verdicts),
+        "rates": rates_table(tuning),
+        "dependence": dependence_table(tuning),
         "path": path_table(found),
     }
+    of_tables = {paper: verdict_table(found, verdicts, paper) for paper in CLAIMS}
+    return {CLAIMS_PAGE: of_claims, TABLES_PAGE: of_tables}
 
 
-def count_lines(lines: dict, verdicts: list[Verdict]) -> list[str]:
-    """How many runs and verdicts there are, of each kind and from each base."""
+def headline_sentences(verdicts: list[Verdict]) -> list[str]:
+    """A sentence for each headline: what the paper says, and what comes out here."""
+    sentences = []
+    for row in dict.fromkeys(each.row for each in verdicts if each.row.headline):
+        unit, digits = UNITS.get(row.metric, ("", 3))
+        found = []
+        for base, where in NAMES.items():
+            for each in (each for each in verdicts if (each.row, each.base) == (row, base)):
+                mean, low, high = (f"{end:+.{digits}f}" for end in each.evidence[1:4])
+                numbers = f"{mean}{unit}, between {low} and {high}"
+                found.append(f"{where} {ANSWERS[each.word]} ({numbers})")
+        claim = row.text.partition(" (")[0]
+        sentences.append(f"{len(sentences) + 1}. {row.paper}: {claim}? {'; '.join(found)}.")
+    return sentences
+
+
+def count_lines(counted: Counter, verdicts: list[Verdict]) -> list[str]:
+    """How many runs and verdicts there are, of each kind and from each base, and of all bases."""
     sentences = []
     for base in BASES:
-        runs = sum(line["base"] == base for line in lines.values())
-        count = Counter(each.word for each in verdicts if each.base == base)
-        kinds = ", ".join(f"{count[word]} {word}" for word in WORDS if count[word])
-        sentences.append(f"- {base}, {runs} runs: of {count.total()} verdicts {kinds}.")
-    return sentences
+        of_base = [each for each in verdicts if each.base == base]
+        sentences.append(f"- {base}, {counted[base]} runs: {count_words(of_base)}.")
+    return [*sentences, f"- In all: {count_words(verdicts)}."]
+
+
+def count_words(verdicts: list[Verdict]) -> str:
+    """How many verdicts there are of each kind, how many are decided, and how many firmly."""
+    count = Counter(each.word for each in verdicts)
+    kinds = ", ".join(f"{count[word]} {word}" for word in WORDS if count[word])
+    decided = [each for each in verdicts if each.word != "unclear"]
+    firm = sum(each.firm for each in decided)
+    return (
+        f"of {len(verdicts)} verdicts {len(decided)} are decided, {firm} of them firmly ({kinds})"
+    )
 
 
 def verdict_table(found: dict, verdicts: list[Verdict], paper: str) -> list[str]:
@@ -63,11 +123,11 @@ def verdict_table(found: dict, verdicts: list[Verdict], paper: str) -> list[str]
 
 
 def verdict_cell(each: Verdict) -> str:
-    """The verdict and what it rests on."""
+    """The verdict, in bold where it is firm, with its interval and the number of seeds."""
     evidence = each.evidence
-    seeds = "" if evidence.seeds == each.looks[-1] else f" ({evidence.seeds})"
-    mark = "†" if each.looks == EARLIER_LOOKS else ""
-    return f"**{each.word}**{mark} {short_interval(evidence.low, evidence.high)}{seeds}"
+    word = f"**{each.word}**" if each.firm and each.word != "unclear" else each.word
+    interval_of_it = short_interval(evidence.low, evidence.high)
+    return f"{word}{each.mark} {interval_of_it} ({evidence.seeds})"
 
 
 def short_interval(low: float, high: float) -> str:
@@ -107,7 +167,7 @@ def path_table(found: dict) -> list[str]:
     for name in OF_HEADLINES:
         cells = []
         for base in BASES:
-            runs = found[base, name] if name in RUNS[base] else []
+            runs = found.get((base, name), [])
             ends, apart = [run["numbers"]["pass@1"] for run in runs], ""
             if runs and name != "GRPO":
                 mean, low, high = interval(matched(found, base, Row("pass@16", name, "GRPO")))
@@ -123,7 +183,7 @@ def draw_headlines(verdicts: list[Verdict]) -> Figure:
     rows = list(dict.fromkeys(each.row for each in verdicts if each.row.headline))[::-1]
     figure = Figure(figsize=(10 + 7 * len(BASES), 0.8 * len(rows) + 2.5), layout="constrained")
     axes = dict(zip(BASES, figure.subplots(1, len(BASES), sharey=True), strict=True))
-    for row, base, _, evidence, word in verdicts:
+    for row, base, _, evidence, word, *_ in verdicts:
         if row.headline:
             height, color = rows.index(row), COLORS[word]
             ends = np.array([evidence.low, evidence.high]) / row.effect
@@ -142,65 +202,83 @@ def draw_headlines(verdicts: list[Verdict]) -> Figure:
 
 
 def draw_plane(found: dict) -> Figure:
-    """Held-out pass@16 against pass@1, a line a run of the headlines and a panel a base.
+    """Held-out pass@16 against pass@1, a line for each run of the headlines, a panel for each base.
 
-    A line is the mean over the seeds, evaluation by evaluation, in a band of its standard error.
+    A line is the mean over the seeds, evaluation by evaluation. GRPO and the HIGHLIGHTED methods
+    have a colour and a band of their standard error; the others are grey.
     """
-    figure = Figure(figsize=(14 * len(BASES), 13), layout="constrained")
+    figure = Figure(figsize=(10 * len(BASES), 9.5), layout="constrained")
     for axis, base in zip(figure.subplots(1, len(BASES)), BASES, strict=True):
-        for name, (color, line) in zip(OF_HEADLINES, STYLES, strict=False):
+        for name in sorted(OF_HEADLINES, key=HIGHLIGHTED.__contains__):  # the grey lines are below
             if name not in RUNS[base]:
                 continue
+            color = METHODS[name] if name in HIGHLIGHTED else GREY
             x, y = (
                 np.array([[row[key] for row in run["evaluations"]] for run in found[base, name]])
                 for key in ("pass@1", "pass@16")
             )  # [seeds, evaluations]
             half = y.std(0, ddof=1) / len(y) ** 0.5
             x, y = x.mean(0), y.mean(0)
-            axis.plot(x, y, line, color=color, linewidth=3, label=name)
-            axis.plot(x[-1], y[-1], "o", color=color, markersize=12)
-            axis.fill_between(x, y - half, y + half, color=color, alpha=0.06)
+            if name not in HIGHLIGHTED:
+                axis.plot(x, y, color=color, linewidth=1.5)
+                continue
+            axis.plot(x, y, color=color, linewidth=4, label=name)
+            axis.plot(x[-1], y[-1], "o", color=color, markersize=14)
+            axis.fill_between(x, y - half, y + half, color=color, alpha=0.15, linewidth=0)
         axis.set(title=base, xlabel="held-out pass@1", ylabel="pass@16")
+    figure.axes[0].plot([], [], color=GREY, label="the other runs of the headlines")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=7)
     return figure
 
 
-def earlier_verdicts(called: dict) -> list[Verdict]:
-    """What the runs of the earlier study say, by the same rule.
-
-    These are the rows whose runs had the rate there that has been chosen since, or that have not
-    been tuned yet.
-    """
-    names, kept = {}, set()
+def names_in(study: Study, tuning: dict) -> dict[tuple[str, str], str]:
+    """What the lines of a study's runs are called; without runs that had another rate then."""
+    called = made.names_of_lines(tuning, study.plan)
+    if study is not EARLIEST:
+        return called
+    names = {}
     for name, command in RUNS[MIDDLE].items():
         rate = "none" if name == GROWTH else "3.3e-5" if EQUAL in command else "1e-4"
-        names[MIDDLE, name] = f"{name} at {rate}"
         same = "3e-5" if rate == "3.3e-5" else rate  # is taken for the same
         if name == GROWTH or called[MIDDLE, name] in (f"{name} at {same}", f"{name} at open"):
-            kept.add(name)
-    found = made.by_seed(read_results(EARLIER), names)
-    verdicts = judge_all(found, [MIDDLE], EARLIER_LOOKS)
-    return [each for each in verdicts if {*runs_of(each.row, MIDDLE)} <= kept]
+            names[MIDDLE, name] = f"{name} at {rate}"
+    return names
 
 
 def write_report(out: Path) -> None:
     """CLAIMS.md and its figures, from the lines of all runs."""
-    lines, called = {}, {}
-    for plan in (PLAN, made.MODEL_PLAN):
-        of_plan = read_results(plan.results)
-        lines |= of_plan
-        called |= made.names_of_lines(of_plan, plan)
-    found = made.by_seed(lines, called)
-    best = {}  # of a row and base the verdict that rests on the most seeds
-    for each in judge_all(found, BASES) + earlier_verdicts(called):
-        other = best.get((each.row, each.base))
-        if each.evidence and (not other or each.evidence.seeds > other.evidence.seeds):
-            best[each.row, each.base] = each
+    tuning = read_results(PLAN.results)
+    counted = Counter()  # runs of each base
+    best, shown = (
+        {},
+        {},
+    )  # of a row and base the verdict, of a base and run the lines, of most seeds
+    model = made.by_seed(read_results(MODEL_PLAN.results), made.names_of_lines({}, MODEL_PLAN))
+    looks = made.look_at_the_model(model)
+    new = Study(PLAN.results, PLAN, LOOKS, ""), Study(MODEL_PLAN.results, MODEL_PLAN, looks, "")
+    for study in (*new, *EARLIER):
+        lines = read_results(study.results)
+        counted.update(line["base"] for line in lines.values())
+        found = made.by_seed(lines, names_in(study, tuning))
+        for each in judge_all(found, study.plan.runs, study.looks):
+            other = best.get((each.row, each.base))
+            if each.evidence and (not other or each.evidence.seeds > other.evidence.seeds):
+                best[each.row, each.base] = each._replace(mark=study.mark)
+        for base in study.plan.runs if study is not EARLIEST else ():
+            headlines = [name for name in OF_HEADLINES if name in RUNS[base]]
+            seeds = min(len(found[base, name]) for name in headlines)
+            if seeds > shown.get(base, (1,))[0]:
+                shown[base] = (
+                    seeds,
+                    {key: of_run for key, of_run in found.items() if key[0] == base},
+                )
+    curves = {key: of_run for _, of_base in shown.values() for key, of_run in of_base.items()}
     verdicts = [*best.values()]
     figures = out / "figures"
     figures.mkdir(exist_ok=True)
-    project.fill_in(out / "CLAIMS.md", sections(lines, found, verdicts))
-    with matplotlib.rc_context({"font.size": 22}):
+    for page, found in sections(tuning, counted, curves, verdicts).items():
+        project.fill_in(out / page, found)
+    with matplotlib.rc_context(SETTINGS | {"font.size": 22}):
         draw_headlines(verdicts).savefig(figures / "claims.png", dpi=50)
-        draw_plane(found).savefig(figures / "claims_plane.png", dpi=50)
-    print(f"wrote {out / 'CLAIMS.md'}, and claims.png and claims_plane.png in {figures}")
+        draw_plane(curves).savefig(figures / "claims_plane.png", dpi=50)
+    print(f"wrote {' and '.join(PAGES)} in {out}, and claims.png and claims_plane.png in {figures}")

@@ -14,34 +14,36 @@ BEST_STATIC = "best static"
 STATIC_WEIGHTS = ("mean", "delta 0.5", "Power 2")  # without feedback, FADE's rivals
 
 EQUAL = "--equalize_learning_rate"  # as section 11.3 of FADE has it
+BASELINES = "studies/baselines.py"
+CONSTANT = f"{BASELINES} --aggregation constant"  # as fade.py
 UNTIED = "--no_tie_word_embeddings"
 PRINTED_CLIPPING = "--epsilon 0.2 --epsilon_high 0.2"  # as two-stage dynamics prints it for GSPO
 GSPO_CLIPPING = "--epsilon 3e-4 --epsilon_high 4e-4"
 OF_HEADLINES = {  # the name of a run, and its script and flags
     "GRPO": "grpo.py",
     "A-GRAE": "agrae.py",
-    "negative-dominant": "agrae.py --variant negative-dominant",
+    "negative-dominant": f"{BASELINES} --advantage negative_dominant",
     "two-stage GRPO": "grpo.py --variant two-stage-grpo",
     "two-stage GRPO-N": "grpo.py --variant two-stage-grpo-n",
     "GRPO, tokens": "asymgrpo.py --variant grpo",
     "AsymGRPO": "asymgrpo.py",
     "FADE": f"fade.py --target_entropy 0.2 {EQUAL}",  # above the start's, so that delta moves
-    "mean": f"fade.py --weight mean {EQUAL}",
-    "delta 0.5": f"fade.py --variant asym {EQUAL}",
-    "Power 2": f"fade.py --variant power {EQUAL}",
+    "mean": f"{CONSTANT} --advantage mean {EQUAL}",
+    "delta 0.5": f"{CONSTANT} --advantage asym {EQUAL}",
+    "Power 2": f"{CONSTANT} --advantage power {EQUAL}",
     "EntIncrease": "asymgrpo.py --variant ent-increase",
     "CW-GRPO": "cwgrpo.py",
 }
 FROM_THE_MIDDLE_BASE = {
     **OF_HEADLINES,
     GROWTH: "studies/entropy_growth.py",
-    "positive-dominant": "agrae.py --variant positive-dominant",
-    "hard-focused": "agrae.py --variant hard-focused",
-    "easy-focused": "agrae.py --variant easy-focused",
+    "positive-dominant": f"{BASELINES} --advantage positive_dominant",
+    "hard-focused": f"{BASELINES} --advantage hard_focused",
+    "easy-focused": f"{BASELINES} --advantage easy_focused",
     "sample level": "agrae.py --variant sample-level",
     "group level": "agrae.py --variant group-level",
-    "W-REINFORCE": "agrae.py --variant w-reinforce",
-    "GRPO-LEAD": "agrae.py --variant grpo-lead",
+    "W-REINFORCE": f"{BASELINES} --advantage w_reinforce",
+    "GRPO-LEAD": f"{BASELINES} --advantage grpo_lead",
     "DAPO": "grpo.py --variant dapo --no_dynamic_sampling",
     "A-GRAE, DAPO": "agrae.py --variant agrae-dapo",
     "Dr.GRPO": "grpo.py --variant dr-grpo",
@@ -61,16 +63,16 @@ FROM_THE_MIDDLE_BASE = {
     "GRPO, bonus": "asymgrpo.py --variant grpo-entropy",
     "Dr.GRPO, tokens": "grpo.py --variant dr-grpo --aggregation token",
     "EntDecrease": "asymgrpo.py --variant ent-decrease",
-    "delta 2": f"fade.py --weight asym --weight_args delta=2 {EQUAL}",
-    "pass@4": f"fade.py --weight mix_pass_k --weight_args k=4 {EQUAL}",
+    "delta 2": f"{CONSTANT} --advantage asym --delta 2 {EQUAL}",
+    "pass@4": f"{CONSTANT} --advantage mix_pass_k --k 4 {EQUAL}",
     "alpha only": f"fade.py --variant alpha-only {EQUAL}",
     "delta only": f"fade.py --variant delta-only --target_entropy 0.2 {EQUAL}",
     "log-schedule": f"fade.py --variant log-schedule {EQUAL}",
     "entropy only": f"fade.py --variant entropy-only --target_entropy 0.2 {EQUAL}",
-    "mean, untied": f"fade.py --weight mean {EQUAL} {UNTIED}",
-    "delta 0.5, untied": f"fade.py --variant asym {EQUAL} {UNTIED}",
-    "delta 2, untied": f"fade.py --weight asym --weight_args delta=2 {EQUAL} {UNTIED}",
-    "Clip-Cov": "cwgrpo.py --variant clip-cov --clip_cov_fraction 0.01",
+    "mean, untied": f"{CONSTANT} --advantage mean {EQUAL} {UNTIED}",
+    "delta 0.5, untied": f"{CONSTANT} --advantage asym {EQUAL} {UNTIED}",
+    "delta 2, untied": f"{CONSTANT} --advantage asym --delta 2 {EQUAL} {UNTIED}",
+    "Clip-Cov": f"{BASELINES} --token clip_cov --clip_cov_fraction 0.01",
 }
 OF_BOTH = ("GRPO", "A-GRAE", "two-stage GRPO-N", "AsymGRPO", "mean", "EntIncrease", "CW-GRPO")
 FROM_THE_LANGUAGE_MODEL = {

@@ -1,4 +1,4 @@
-"""THE RULE of CLAIMS.md, which was fixed before its runs: how lines of runs become verdicts."""
+"""The rule of CLAIMS.md: how lines of runs become differences, intervals and verdicts."""
 
 from functools import cache
 from typing import NamedTuple
@@ -8,17 +8,20 @@ import numpy as np
 from claims_rows import BEST_STATIC, CLAIMS, START, STATIC_WEIGHTS, Row, rows_from, runs_of
 from compare import smooth
 
-LOOKS = (4, 8)  # seeds at which a row is judged
+from common import pass_at_k
+
+LOOKS = (8, 16)  # seeds at which a row is judged
 WORDS = "holds", "smaller", "none", "reversed", "unclear"
-LEVEL = 0.05  # of a wrong decision among all of a paper
+LEVEL = 0.05  # of an interval that misses the truth
 CURVE = "pass@1", "pass@4", "pass@16", "entropy", "answer_entropy", "greedy"  # of evaluations
+OF_PROBLEMS = "pass@1", "pass@4", "pass@16", "answer_entropy"  # are kept for each problem
 WINDOW = 10  # steps of the mean reward that "reach" is about
 
 
 # ------------------------------------------------------------------------------------ statistics
 
 
-def below(t: float, freedom: int) -> float:
+def below(t: float, freedom: float) -> float:
     """P(T <= t) for Student's t with `freedom` degrees."""
     x = freedom / (freedom + t * t)
     tail = float(mpmath.betainc(freedom / 2, 0.5, 0, x, regularized=True)) / 2  # P(T > |t|)
@@ -26,25 +29,55 @@ def below(t: float, freedom: int) -> float:
 
 
 @cache
-def quantile(probability: float, freedom: int) -> float:
+def quantile(probability: float, freedom: float) -> float:
     """The t with P(T <= t) = `probability`."""
     return float(mpmath.findroot(lambda t: below(t, freedom) - probability, 2.0))
 
 
-def interval(values) -> tuple[float, float, float]:
-    """Mean, and lower and upper end of its 95% interval."""
-    mean = float(np.mean(values))
-    half = quantile(0.975, len(values) - 1) * float(np.std(values, ddof=1)) / len(values) ** 0.5
+def standard_error(values) -> tuple[float, float]:
+    """The standard error of the mean of paired differences, and its degrees of freedom.
+
+    For [seeds], the usual one. For [seeds, problems], that of a model in which seeds and problems
+    have random effects, crossed: d = mean + seed + problem + rest. The problems' effects count
+    where they exceed their own standard error: pass@k of few problems has heavy tails, and noise
+    would else widen each interval. The degrees of freedom are Satterthwaite's. claims_coverage.py
+    shows how often such intervals hold the truth.
+    """
+    values = np.asarray(values, dtype=float)
+    seeds = len(values)
+    if values.ndim == 1:
+        return float(values.std(ddof=1)) / seeds**0.5, seeds - 1
+    problems = values.shape[1]
+    of_seeds, of_problems = values.mean(1), values.mean(0)
+    rest = values - of_seeds[:, None] - of_problems + values.mean()  # [seeds, problems]
+    square_of_seeds = problems * of_seeds.var(ddof=1)
+    squares = seeds * (of_problems - values.mean()) ** 2 * problems / (problems - 1)  # [problems]
+    rests = (rest**2).sum(0) / (seeds - 1) * problems / (problems - 1)  # [problems]
+    excess = squares - rests  # [problems], of the mean square over that of the rest
+    if excess.mean() <= excess.std(ddof=1) / problems**0.5:
+        return float(square_of_seeds / values.size) ** 0.5, seeds - 1
+    total = square_of_seeds + excess.mean()
+    parts = square_of_seeds, squares.mean(), rests.mean()
+    freedoms = seeds - 1, problems - 1, (seeds - 1) * (problems - 1)
+    freedom = total**2 / sum(part**2 / each for part, each in zip(parts, freedoms, strict=True))
+    freedom = round(min(max(freedom, seeds - 1), seeds + problems), 1)  # quantiles are kept
+    return float(total / values.size) ** 0.5, freedom
+
+
+def interval(values, level: float = 0.05) -> tuple[float, float, float]:
+    """Mean, and lower and upper end of its interval, which misses the truth with this level."""
+    mean, (error, freedom) = float(np.mean(values)), standard_error(values)
+    half = quantile(1 - level / 2, freedom) * error
     return mean, mean - half, mean + half
 
 
 def p_above(values, bound: float) -> float:
     """The p-value of "the mean is not above `bound`"."""
-    error = float(np.std(values, ddof=1)) / len(values) ** 0.5
+    error, freedom = standard_error(values)
     distance = float(np.mean(values)) - bound
     if error == 0:
         return 0.0 if distance > 0 else 1.0
-    return below(-distance / error, len(values) - 1)
+    return below(-distance / error, freedom)
 
 
 def holm(p_values) -> np.ndarray:
@@ -61,7 +94,7 @@ def holm(p_values) -> np.ndarray:
 
 
 class Evidence(NamedTuple):
-    """What the seeds say of one row: p-values, each of the opposite of its name."""
+    """What the seeds say of one row: its interval, and p-values of the opposite of their names."""
 
     seeds: int  # of the last look
     mean: float
@@ -80,42 +113,51 @@ class Verdict(NamedTuple):
     looks: tuple[int, ...]
     evidence: Evidence | None
     word: str  # of WORDS, or "open" before its first look
+    firm: bool  # whether it is the same after Holm's correction for all rows of the paper
+    mark: str = ""  # of the study that it is from
 
 
 def weigh(values, effect: float, looks=LOOKS) -> Evidence | None:
-    """The evidence of a row's differences, seed by seed; None before the first look.
+    """The evidence of a row's differences, seed by seed, at its last look; None before the first.
 
-    A p-value is the smallest of the looks so far, times the number of looks.
+    The level is shared by the looks, so that all of their intervals together hold the truth in 95%
+    of cases. P-values are multiplied by the number of looks.
     """
-    at_looks = [values[:look] for look in looks if look <= len(values)]
-    if not at_looks:
+    done = [look for look in looks if look <= len(values)]
+    if not done:
         return None
+    kept = values[: done[-1]]
     p_values = (
-        min(p_above(sign * kept, sign * bound) for kept in at_looks)
+        min(1.0, len(looks) * p_above(sign * kept, sign * bound))
         for sign, bound in ((1, 0.0), (-1, effect), (-1, 0.0))
     )
-    kept = at_looks[-1]
-    return Evidence(len(kept), *interval(kept), *(min(1.0, len(looks) * p) for p in p_values))
+    return Evidence(len(kept), *interval(kept, LEVEL / len(looks)), *p_values)
 
 
-def decide(family: list[Evidence | None]) -> list[str]:
-    """The word for each row of a paper; "open" for one before its first look.
+def word_of(above: bool, smaller: bool, below: bool) -> str:
+    """The word for what is sure: above 0, below the paper's effect, below 0."""
+    if above:
+        return "smaller" if smaller else "holds"
+    if below:
+        return "reversed"
+    return "none" if smaller else "unclear"
 
-    Rows before their first look count in the correction, too, so that no decision is undone later.
+
+def read_interval(evidence: Evidence | None, effect: float) -> str:
+    """The word that an interval stands for."""
+    if evidence is None:
+        return "open"
+    return word_of(evidence.low > 0, evidence.high < effect, evidence.high < 0)
+
+
+def corrected(family: list[Evidence | None]) -> list[str]:
+    """The words for a paper's rows after Holm's correction for all of their statements.
+
+    Rows before their first look count in the correction, too.
     """
     p_values = [(1.0,) * 3 if evidence is None else evidence[-3:] for evidence in family]
     sure = holm(np.ravel(p_values)).reshape(-1, 3) <= LEVEL
-    words = []
-    for evidence, (above, smaller, below) in zip(family, sure, strict=True):
-        if evidence is None:
-            words.append("open")
-        elif above:
-            words.append("smaller" if smaller else "holds")
-        elif below:
-            words.append("reversed")
-        else:
-            words.append("none" if smaller else "unclear")
-    return words
+    return [word_of(*of_row) for of_row in sure.tolist()]
 
 
 def judge_all(found: dict, bases, looks=LOOKS) -> list[Verdict]:
@@ -125,11 +167,12 @@ def judge_all(found: dict, bases, looks=LOOKS) -> list[Verdict]:
     """
     verdicts = []
     for paper in CLAIMS:
-        for base in bases:  # a family: what is decided of it is all right with probability 95%
+        for base in bases:
             rows = [row for row in rows_from(base) if row.paper == paper]
             family = [weigh(differences(found, base, row), row.effect, looks) for row in rows]
-            for row, evidence, word in zip(rows, family, decide(family), strict=True):
-                verdicts.append(Verdict(row, base, looks, evidence, word))
+            for row, evidence, sure in zip(rows, family, corrected(family), strict=True):
+                word = read_interval(evidence, row.effect)
+                verdicts.append(Verdict(row, base, looks, evidence, word, word == sure))
     return verdicts
 
 
@@ -141,13 +184,13 @@ def lines_of(found: dict, base: str, row: Row) -> dict[str, list[dict]]:
 
     Empty where that is a single seed, which has no interval.
     """
-    lines = {run: found[base, run] for run in runs_of(row, base)}
+    lines = {run: found.get((base, run), []) for run in runs_of(row, base)}
     count = min(map(len, lines.values()))
     return {run: of_run[:count] for run, of_run in lines.items()} if count > 1 else {}
 
 
 def differences(found: dict, base: str, row: Row) -> np.ndarray:
-    """The row's difference, [seeds]."""
+    """The row's difference, [seeds], or [seeds, problems] where it is known for each problem."""
     lines = lines_of(found, base, row)
     if not lines:
         return np.zeros(0)
@@ -158,23 +201,43 @@ def differences(found: dict, base: str, row: Row) -> np.ndarray:
 
 
 def side_values(lines: dict, metric: str, side):
-    """The metric of one side of a row at the end of its runs, [seeds], or a number."""
+    """The metric of one side of a row at the end of its runs, or a number.
+
+    [seeds, problems] where the runs have kept it for each problem, else [seeds].
+    """
     if not isinstance(side, str):
         return side
+    place = "end"
     if side == START:
-        (other,) = lines.values()
-        return np.array([line["evaluations"][0][metric] for line in other])
+        side, place = next(iter(lines)), "start"
     names = [name for name in STATIC_WEIGHTS if name in lines] if side == BEST_STATIC else [side]
-    values = [[line["numbers"][metric] for line in lines[name]] for name in names]
+    has_counts = all("problems" in line for of_run in lines.values() for line in of_run)
+    values_of = of_problems if has_counts and metric in OF_PROBLEMS else of_run_alone
+    values = [[values_of(line, metric, place) for line in lines[name]] for name in names]
     return best_of_others(np.array(values))
 
 
+def of_run_alone(line: dict, metric: str, place: str) -> float:
+    """A metric at the start or at the end of a run."""
+    return (line["numbers"] if place == "end" else line["evaluations"][0])[metric]
+
+
+def of_problems(line: dict, metric: str, place: str) -> list[float]:
+    """A metric of each problem at the start or at the end of a run."""
+    kept = line["problems"][place]
+    if metric == "answer_entropy":
+        return kept["answer_entropy"]
+    samples, k = line["problems"]["samples"], int(metric.removeprefix("pass@"))
+    return [pass_at_k(samples, correct, k) for correct in kept["correct"]]
+
+
 def best_of_others(values: np.ndarray) -> np.ndarray:
-    """Of values [runs, seeds] for each seed that of the run which is best on the other seeds.
+    """Of values [runs, seeds, ...] for each seed those of the run that is best on the other seeds.
 
     Which one is best is not chosen on the seed that it is compared on.
     """
-    others = values.sum(1, keepdims=True) - values  # [runs, seeds]
+    means = values.reshape(*values.shape[:2], -1).mean(2)  # [runs, seeds]
+    others = means.sum(1, keepdims=True) - means
     return values[others.argmax(0), np.arange(values.shape[1])]
 
 

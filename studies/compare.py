@@ -1,60 +1,72 @@
-"""Any runs side by side: their curves as a figure, and what each token was worth as a page.
+"""Any runs side by side: a table of their numbers, their curves, and what each token was worth.
 
     python studies/compare.py runs/a runs/b ...    # runs/compare.png and .html, or --out FILE
 
-The figure has reward, entropy and pass@k against the step, and pass@k against k. Runs of a script
-whose flags differ in nothing but the seed are one line there: their mean, in a band from the lowest
-to the highest. The page is that of `report.html`, with a column a run.
+Runs of a script whose flags differ in nothing but the seed are one line: their mean, in a band from
+the lowest to the highest. The table has the first and the last evaluation with standard errors,
+over the seeds where there are several, else over the problems. The figure has reward, entropy and
+pass@k against the step, and pass@k against k. The page is that of `report.html`, for all runs.
 """
 
 import argparse
 import itertools
 import json
+import os
 from pathlib import Path
 
 import project
 
 from rlvr.errors import UserError
-from rlvr.show import read_rows, write_report
+from rlvr.show import COLORS, SETTINGS, before_and_after, read_rows, write_report
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-# Okabe and Ito's, which the colour-blind can tell apart
-COLORS = "#000000 #D55E00 #0072B2 #009E73 #CC79A7 #E69F00 #56B4E9".split()
 STYLES = [(color, line) for line in ("-", "--", ":") for color in COLORS]
 BEFORE = ("#888888", "-.")  # the style of the policy before training
 NOT_TELLING = ("seed", "output_dir", "resume_from_checkpoint", "num_threads")
 
 
 def group_runs(folders: list[Path]) -> dict[str, list[Path]]:
-    """Runs that differ in the seed alone, by their variant.
-
-    Where two groups share a variant, what differs stands behind it: flags, or the script.
-    """
-    configs, groups = {}, {}
+    """Runs that differ in the seed alone, by the names of their folders, or what these share."""
+    groups = {}
     for folder in folders:
         config = json.loads((folder / "config.json").read_text())
         for name in NOT_TELLING:
             config.pop(name, None)
-        key = json.dumps(config, sort_keys=True)
-        configs[key] = config
-        groups.setdefault(key, []).append(folder)
+        groups.setdefault(json.dumps(config, sort_keys=True), []).append(folder)
     labels = {}
-    for key, config in configs.items():
-        rivals = [other for other in configs.values() if other["variant"] == config["variant"]]
-        telling = [
-            f"{name}={value}"
-            for name, value in config.items()
-            if any(other.get(name) != value for other in rivals)
-        ]
-        labels[" ".join([config["variant"], *telling])] = groups[key]
+    for group in groups.values():
+        names = [folder.name for folder in group]
+        label = os.path.commonprefix(names).rstrip("-_ ") or ", ".join(names)
+        labels[str(group[0]) if label in labels else label] = group
     return labels
+
+
+def table_of(groups: dict[str, list[Path]]) -> list[str]:
+    """The lines of a table: each metric before and after, with its standard error."""
+    rows = []
+    for label, folders in groups.items():
+        for runs in zip(*map(before_and_after, folders), strict=True):
+            metric, *places = zip(*runs, strict=True)
+            rows.append([label, metric[0], *map(cell_of, places)])
+    return project.markdown_table(["run", "metric", "before", "after"], rows)
+
+
+def cell_of(runs: list[tuple]) -> str:
+    """A mean over the seeds, from the [value, standard error or None] of each."""
+    values, errors = zip(*runs, strict=True)
+    if None in values:
+        return ""
+    if len(values) > 1:
+        errors = [np.std(values, ddof=1) / len(values) ** 0.5]
+    return f"{np.mean(values):.3f}" + (f" ± {errors[0]:.3f}" if errors[0] is not None else "")
 
 
 def smooth(values: np.ndarray, window: int) -> np.ndarray:
     """Mean over the last `window` steps, or as many as there are, along the last axis."""
+    values = np.asarray(values)
     sums = np.cumsum(values, -1)
     late = sums[..., window:] - sums[..., :-window]
     counts = np.arange(1, values.shape[-1] + 1).clip(max=window)
@@ -72,7 +84,7 @@ def band(axis, x: list, lines, label: str, style: tuple[str, str]) -> None:
     color, line = style
     lines = np.asarray(lines, dtype=float)
     axis.plot(x, lines.mean(0), color=color, linestyle=line, linewidth=2.5, label=label)
-    axis.fill_between(x, lines.min(0), lines.max(0), color=color, alpha=0.12, linewidth=0)
+    axis.fill_between(x, lines.min(0), lines.max(0), color=color, alpha=0.18, linewidth=0)
 
 
 def draw_steps(axis, groups: dict, log: str, key: str, window: int = 1) -> None:
@@ -110,15 +122,18 @@ def draw_pass_at_k(axis, groups: dict) -> None:
 def draw_runs(folders: list[Path]) -> Figure:
     """The five panels."""
     groups = group_runs(folders)
-    figure = Figure(figsize=(30, 8), layout="constrained")
-    axes = figure.subplots(1, 5)
+    figure = Figure(figsize=(18, 11), layout="constrained")
+    *axes, legend = figure.subplots(2, 3).flat
     largest_k = ks_of(read_rows(folders[0], "eval")[-1])[-1]
     draw_steps(axes[0], groups, "metrics", "reward", window=10)
     draw_steps(axes[1], groups, "metrics", "entropy", window=10)
     draw_steps(axes[2], groups, "eval", "pass@1")
     draw_steps(axes[3], groups, "eval", f"pass@{largest_k}")
     draw_pass_at_k(axes[4], groups)
-    figure.legend(*axes[4].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    for axis in axes[2:]:
+        axis.set_ylim(0, 1)
+    legend.axis("off")
+    legend.legend(*axes[4].get_legend_handles_labels(), loc="center")
     return figure
 
 
@@ -126,8 +141,9 @@ def main(folders: list[Path], out: Path) -> None:
     missing = [str(folder) for folder in folders if not (folder / "eval.jsonl").exists()]
     if missing:
         raise SystemExit(f"compare.py: error: no finished evaluation in {', '.join(missing)}")
-    with matplotlib.rc_context({"font.size": 20}):
-        draw_runs(folders).savefig(out, dpi=70)
+    print(*table_of(group_runs(folders)), "", sep="\n")
+    with matplotlib.rc_context(SETTINGS):
+        draw_runs(folders).savefig(out, dpi=80)
     print(f"wrote {out}")
     page = out.with_suffix(".html")
     try:

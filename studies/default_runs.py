@@ -1,23 +1,28 @@
-"""The scripts at their defaults: the table and the figures of docs/papers.md.
+"""The scripts at their defaults: the table of docs/papers.md, and figures of the runs.
 
     python studies/default_runs.py                    # 3 seeds of all five, 30 minutes on one core
     python studies/default_runs.py --language_model   # SmolLM2-135M, too: figure of the README
 
 A run is `python <script>.py --num_threads 1 --seed <seed>`. What is finished leaves a line in
-studies/results/default_runs.jsonl.gz, and is not run again.
+studies/results/default_runs.jsonl.gz, and is not run again. The lines of "middle, second CPU" are
+runs of grpo.py on another kind of processor.
 """
 
 import argparse
 import shutil
 import tempfile
 from pathlib import Path
+from statistics import mean, stdev
 
 import project
 from project import read_results
 
-from rlvr.show import append_row, draw_curves, read_rows
+from rlvr.show import METHODS, SETTINGS, append_row, draw_curves, read_rows
 
+import matplotlib
 from claims_rows import LANGUAGE_MODEL, MODEL
+from compare import band, smooth
+from matplotlib.figure import Figure
 
 RESULTS = project.STUDIES / "results" / "default_runs.jsonl.gz"
 PAGE = project.ROOT / "docs" / "papers.md"
@@ -51,6 +56,36 @@ def table(lines: dict) -> list[str]:
     return project.markdown_table([*head, "token entropy after"], rows)
 
 
+def headline(lines: dict) -> str:
+    """Mean and standard deviation of GRPO's first and last evaluations, over all seeds and CPUs."""
+    evals = [line["eval"] for (_, name, _), line in lines.items() if name == "grpo"]
+    cells = []
+    for key in ("pass@1", "pass@16"):
+        ends = [[rows[place][key] for rows in evals] for place in (0, -1)]
+        cells.append(" -> ".join(f"{mean(of_end):.3f} ± {stdev(of_end):.3f}" for of_end in ends))
+    return f"grpo.py, {len(evals)} runs: pass@1 {cells[0]}, pass@16 {cells[1]}"
+
+
+def draw_story(lines: list[dict]) -> Figure:
+    """What RLVR does, in two panels: held-out pass@k, and reward and entropy, of all seeds."""
+    figure = Figure(figsize=(15, 5.5), layout="constrained")
+    held_out, rollout = figure.subplots(1, 2)
+    black = METHODS["GRPO"]
+    steps = [row["step"] for row in lines[0]["eval"]]
+    for key, dash in (("pass@16", "--"), ("pass@4", ":"), ("pass@1", "-")):
+        values = [[row[key] for row in line["eval"]] for line in lines]
+        band(held_out, steps, values, key, (black, dash))
+    held_out.set(title="held-out problems", xlabel="step", ylim=(0, 1))
+    steps = [row["step"] for row in lines[0]["metrics"]]
+    for key, label, dash in (("reward", "reward", "-"), ("entropy", "entropy (nats)", "--")):
+        values = [smooth([row[key] for row in line["metrics"]], 5) for line in lines]
+        band(rollout, steps, values, label, (black, dash))
+    rollout.set(title="rollouts, mean of 5 steps", xlabel="step", ylim=(0, 1))
+    for axis in (held_out, rollout):
+        axis.legend()
+    return figure
+
+
 def draw(line: dict, figure: Path) -> None:
     """The curves of a run."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -71,8 +106,12 @@ def main(given) -> None:
     project.make_runs(jobs, RESULTS, Path("runs/default_runs"), logs_of, processes=1)
     lines = read_results(RESULTS)
     project.fill_in(PAGE, {"default runs": table(lines)})
-    for script in SCRIPTS:
+    print(headline(lines))
+    for script in SCRIPTS[1:]:
         draw(lines["middle", script, 0], project.FIGURES / f"{script}.png")
+    with matplotlib.rc_context(SETTINGS):
+        story = draw_story([lines["middle", "grpo", seed] for seed in SEEDS])
+        story.savefig(project.FIGURES / "grpo.png", dpi=70)
     for job in OF_THE_MODEL:
         draw(lines[job], project.FIGURES / "language_model.png")
 

@@ -13,8 +13,12 @@ fall together.
 
 import project  # noqa: F401
 
-import rlvr
-from rlvr.tasks import own_tokens
+from rlvr.flags import parse_flags
+from rlvr.policy import load_policies
+from rlvr.rollout import make_sampler
+from rlvr.show import append_row
+from rlvr.tasks import open_problems, own_tokens
+from rlvr.training import Run, launch
 
 import torch
 
@@ -46,16 +50,16 @@ def entropy_growth(policy, samples, rewards: torch.Tensor, temperature: float) -
 
 
 def main(config: Config) -> None:
-    run = rlvr.training.Run(config)
-    policy, tokenizer = rlvr.policy.load_policy(config, run.device)
-    stream, _ = rlvr.tasks.open_problems(config, tokenizer)
-    sampler = rlvr.rollout.make_sampler(policy, tokenizer, config, common.decode)
+    run = Run(config)
+    policy, _, tokenizer = load_policies(config)
+    stream, _ = open_problems(config, tokenizer)
+    sampler = make_sampler(policy, tokenizer, config, common.decode)
     for step in range(1, config.max_steps + 1):
         batch = common.roll_out(sampler, stream, config)
         found = entropy_growth(policy, batch.samples, batch.successes, config.temperature)
-        rlvr.show.append_row(run.folder, "metrics", {"step": step, **found})
+        append_row(run.folder, "metrics", {"step": step, **found})
         print(f"step {step}: kappa {found['kappa']:.4f}, growth {found['growth']:.4f}")
 
 
 if __name__ == "__main__":
-    rlvr.training.launch(main, rlvr.flags.parse_flags(Config, VARIANTS))
+    launch(main, parse_flags(Config, VARIANTS))

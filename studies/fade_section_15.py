@@ -3,24 +3,27 @@
     python fade.py --output_dir runs/a --save_steps 10 --no_tie_word_embeddings
     python studies/fade_section_15.py weights runs/a [runs/b ...]   # runs of any of the scripts
     python studies/fade_section_15.py head runs/a                   # a run of fade.py
-    python studies/fade_section_15.py reset --layers 1 --every 10 fade --variant asym
+    python studies/fade_section_15.py reset --layers 1 --every 10 fade
 
-`weights` has a row a checkpoint: the L2 norm of the change since the start, the share of its square
-that is the output head's and the mean share of a layer, the shares of all parts, and of the head's
-change the rank-1 statistics and its leading vector u, one number a token. `one sign` is the share
-of the tokens with the commoner sign of u, `half of u` the smallest share of the tokens with half of
-its square. `rho` is m_S p / (m_F q), where the run has logged m_S and m_F. `cos of u` is |cos| with
-the u of the last checkpoint. For several runs, a table compares their last checkpoints.
+`weights` prints one row per checkpoint: the L2 norm of the change since the start, the output
+head's share of its square, the mean share of a layer, and the shares of all parts. For the head's
+change it prints the rank-1 statistics and describes the leading vector u, which has one number per
+token. `one sign` is the share of the tokens with the commoner sign of u, and `half of u` is the
+smallest share of the tokens with half of its square. `rho` is m_S p / (m_F q), if the run has
+logged m_S and m_F. `cos of u` is |cos| with the u of the last checkpoint. If there are several
+runs, a table compares their last checkpoints.
 
-`head` lets each checkpoint answer the same problems. A token with the advantage A, the hidden state
-h and the softmax error v = onehot - pi adds A v h^T to the head's gradient. A row has r1, the share
-of the largest singular value in the gradient's square; |cos| of its leading right vector with that
-of the checkpoint before; rho, the mean cosine of two tokens' h once that vector is projected out;
-and R, the norm of the mean of v h^T once the leading right vector of all h is projected out.
-R failed / R correct would be sqrt(correct / failed tokens) if both had the same covariance.
+`head` lets each checkpoint answer the same problems, with the alpha and delta of its step. A token
+with the advantage A, the hidden state h and the softmax error v = onehot - pi adds A v h^T to the
+head's gradient. A row has r1, the share of the largest singular value in the gradient's square;
+|cos| of its leading right vector with that of the checkpoint before; rho, the mean cosine of two
+tokens' h once that vector is projected out; and R, the norm of the mean of v h^T once the leading
+right vector of all h is projected out. R failed / R correct would be sqrt(correct / failed tokens)
+if both had the same covariance.
 
-`reset` runs a script whose last layers go back to their start now and then (15.2). The optimizer
-keeps its moments. An evaluation of that step comes before it, so that its effect shows in the next.
+`reset` runs a script and sets its last layers back to their start now and then (15.2). The
+optimizer keeps its moments. The evaluation of a step comes before its reset, whose effect therefore
+shows in the next one.
 """
 
 import argparse
@@ -35,15 +38,15 @@ from pathlib import Path
 
 import project
 
-import rlvr
-import rlvr.training.run
-from rlvr.baselines import rank1_statistics
 from rlvr.errors import UserError, fail
-from rlvr.flags import Config, checkpoints_of, step_of
+from rlvr.flags import TINY, Config, checkpoints_of, parse_flags, step_of
+from rlvr.policy import load_policies
 from rlvr.policy.sharding import layers_of
 from rlvr.policy.tiny import tiny_folder
-from rlvr.show import read_rows
-from rlvr.tasks import own_tokens
+from rlvr.rollout import make_sampler
+from rlvr.show import rank1_statistics, read_rows
+from rlvr.tasks import open_problems, own_tokens
+from rlvr.training import Run, launch
 
 import torch
 import transformers
@@ -139,7 +142,7 @@ def print_weights(runs: list[Path]) -> None:
     lasts = {}
     for run in runs:
         checkpoints, config, logged = read_run(run)
-        start, head = read_weights(tiny_folder(config) if config.model == "tiny" else config.model)
+        start, head = read_weights(tiny_folder(config) if config.model in TINY else config.model)
         rows, vectors = [], []
         for checkpoint in checkpoints:
             found, _ = read_weights(checkpoint)
@@ -234,17 +237,14 @@ def print_head(run: Path) -> None:
     rows, before = [], None
     for checkpoint in checkpoints:
         row = logged[step_of(checkpoint)]
-        policy, tokenizer = rlvr.policy.load_policy(
-            replace(config, model=str(checkpoint)), torch.device("cpu")
-        )
-        stream, _ = rlvr.tasks.open_problems(config, tokenizer)
-        sampler = rlvr.rollout.make_sampler(policy, tokenizer, config, common.decode)
+        policy, _, tokenizer = load_policies(replace(config, model=str(checkpoint)))
+        stream, _ = open_problems(config, tokenizer)
+        sampler = make_sampler(policy, tokenizer, config, common.decode)
         torch.manual_seed(config.seed)
         batch = common.roll_out(sampler, stream, config)
         successes = batch.successes
-        lengths = batch.mask.sum(1).view_as(successes) / config.max_completion_length
-        controls = row["alpha"], row["delta"], row["reward"], row["solve_rate_ema"]
-        advantages = fade.choose_weight(config, *controls, lengths)(successes)
+        mean = successes.mean().item() if config.batch_mean else None  # of this batch
+        advantages = fade.fade_advantage(successes, row["alpha"], row["delta"], mean)
         found, direction = geometry(
             policy, batch.samples, advantages, successes, config.temperature
         )
@@ -257,22 +257,22 @@ def print_head(run: Path) -> None:
 # --------------------------------------------------------------------------------------- reset
 
 
-class ResettingRun(rlvr.training.run.Run):
+class ResettingRun(Run):
     """A run that resets the last `layers` layers of its policy after every `every` steps."""
 
-    def resume(self, training) -> int:
-        """As in Run, once the weights of the start are kept."""
-        self.last = layers_of(training.policy)[-self.layers :]
+    def resume(self, policy, *given) -> int:
+        """Keep the weights of the start, then do what Run does."""
+        self.last = layers_of(policy)[-self.layers :]
         self.start = [copy.deepcopy(layer.state_dict()) for layer in self.last]
-        return super().resume(training)
+        return super().resume(policy, *given)
 
-    def end_step(self, step: int, training) -> bool:
-        """As in Run, once the layers are reset where that is due: a checkpoint has them so."""
+    def end_step(self, step: int) -> bool:
+        """Reset the layers if that is due, then do what Run does: checkpoints have them reset."""
         if step % self.every == 0:
             for layer, start in zip(self.last, self.start, strict=True):
                 layer.load_state_dict(start)
             print(f"reset the last {self.layers} layers after step {step}")
-        return super().end_step(step, training)
+        return super().end_step(step)
 
 
 def run_with_resets(script: str, flags: list[str], layers: int, every: int) -> None:
@@ -280,10 +280,10 @@ def run_with_resets(script: str, flags: list[str], layers: int, every: int) -> N
     if layers < 1 or every < 1:
         raise UserError("--layers and --every must be above 0")
     ResettingRun.layers, ResettingRun.every = layers, every
-    rlvr.training.run.Run = ResettingRun
     sys.argv = [f"{script}.py", *flags]
     module = importlib.import_module(script)
-    rlvr.training.launch(module.main, rlvr.flags.parse_flags(module.Config, module.VARIANTS))
+    module.Run = ResettingRun
+    launch(module.main, parse_flags(module.Config, module.VARIANTS))
 
 
 ANSWERS = {"weights": print_weights, "head": print_head, "reset": run_with_resets}

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import project  # noqa: F401
 
-import rlvr
+from rlvr.flags import Config
+from rlvr.policy import save_folder
 from rlvr.policy.tiny import POLICIES, warm_up
 
 import torch
 
-RECIPES = {  # the flags of each one's warm-up
-    "weak": dict(sft_steps=4000, numbers="3,4", exchanged_targets=0.5),
-    "middle": dict(sft_steps=3000, numbers="3", exchanged_targets=0.4),
-    "strong": dict(sft_steps=3000, numbers="3", exchanged_targets=0.25),
+RECIPES = {  # the flags of each one's warm-up, and the share of solutions with another target
+    "weak": (dict(sft_steps=4000, numbers="3,4"), 0.5),
+    "middle": (dict(sft_steps=3000, numbers="3"), 0.4),
+    "strong": (dict(sft_steps=3000, numbers="3"), 0.25),
 }
 
 if __name__ == "__main__":
@@ -31,6 +32,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)  # another number of threads rounds differently
     given.out.mkdir(parents=True, exist_ok=True)  # fails now rather than after an hour
     for name in given.names:
-        policy, tokenizer = warm_up(rlvr.flags.Config(**RECIPES[name]))
-        rlvr.policy.save_folder(given.out / name, policy, tokenizer)
+        flags, exchanged = RECIPES[name]
+        policy, tokenizer = warm_up(Config(**flags), exchanged)
+        save_folder(given.out / name, policy, tokenizer)
         print(f"wrote {given.out / name}")

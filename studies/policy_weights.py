@@ -15,25 +15,27 @@ from functools import partial
 
 import project
 
+from rlvr.show import METHODS, RIGHT, SETTINGS, WRONG
+
 import matplotlib
 import torch
-from compare import COLORS
+from baseline_advantages import OF_SUCCESSES, controlled_advantage
 from matplotlib.figure import Figure
 
-from agrae import agrae_advantage, controlled_advantage
+from agrae import agrae_advantage
 from asymgrpo import asymgrpo_advantage
 from cwgrpo import covariance_weights
-from fade import POLICY_WEIGHTS, fade_advantage, gradient_mass
+from fade import fade_advantage, gradient_mass
 from grpo import grpo_advantage, negative_only
 
-BLACK, RED, BLUE, *_ = COLORS
-LINES = "-", "--", "-.", ":"
+OTHER_LINES = "-", "--", ":"  # of the curves of a panel beside GRPO's
 GROUPS = torch.ones(63, 64).tril()  # [G - 1, G], one for each success rate; successes first
 RHO_AT = 0.3, 0.5  # the solve rates of FADE's Table 7
+OF_AGRAE = ("w_reinforce", "grpo_lead")  # which are in the same table
 ARGUMENTS = {  # of the policy weights that have no defaults
     "analytic_pass_k": dict(k=4),
     "mix_pass_k": dict(k=4),
-    "t2t": dict(lengths=0.5, alpha=0.5),
+    "t2t": dict(shares=0.5, alpha=0.5),
     "asym_power": dict(alpha_s=2, alpha_f=1.5),
     "shifted": dict(delta=0.1),
     "quantile": dict(tau=0.75),
@@ -52,10 +54,12 @@ def agrae(rewards: torch.Tensor, w: float) -> torch.Tensor:
 def weights_to_draw() -> dict:
     """Title -> rewards [B, G] to advantages [B, G].
 
-    FADE's two ends and the methods of A-GRAE and AsymGRPO follow the table of fade.py.
+    FADE's two ends and the methods of A-GRAE and AsymGRPO follow the weights of its section 8.
     """
     weights = {}
-    for name, weight in POLICY_WEIGHTS.items():
+    for name, weight in {**OF_SUCCESSES, "grpo": grpo_advantage}.items():
+        if name in OF_AGRAE:
+            continue
         arguments = ARGUMENTS.get(name, {})
         title = ", ".join(f"{key} = {value}" for key, value in arguments.items())
         weights[f"{name}\n{title}" if title else name] = partial(weight, **arguments)
@@ -75,8 +79,8 @@ def draw_masses() -> Figure:
     axes = figure.subplots(4, 7, sharex=True)
     for axis, (title, weight) in zip(axes.flat, weights_to_draw().items(), strict=True):
         m_S, m_F = gradient_mass(weight(GROUPS), GROUPS)  # [G - 1] each
-        axis.plot(p, m_S, color=BLUE, linewidth=3.5, label="m_S, successes")
-        axis.plot(p, m_F, color=RED, linewidth=3.5, linestyle="--", label="m_F, failures")
+        axis.plot(p, m_S, color=RIGHT, linewidth=3.5, label="m_S, successes")
+        axis.plot(p, m_F, color=WRONG, linewidth=3.5, linestyle="--", label="m_F, failures")
         axis.set(title=title)
         axis.set_ylim(min(0, axis.get_ylim()[0]))
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
@@ -106,31 +110,28 @@ def cwgrpo_advantage(rewards: torch.Tensor, confidence: float) -> torch.Tensor:
 
     Its successes are `confidence` nats a token likelier than its failures.
     """
-    generator = torch.Generator().manual_seed(0)
     base = grpo_advantage(rewards)
-    logprobs = -torch.empty(*rewards.shape, 200).exponential_(2.0, generator=generator)  # [B, G, T]
+    uniform = (torch.arange(200) + 0.5) / 200  # [T], the same for all completions
+    logprobs = (uniform.log() / 2).expand(*rewards.shape, 200)  # [B, G, T]
     logprobs = logprobs + confidence * (rewards - 1)[..., None]
     weights = covariance_weights(logprobs, base, torch.ones_like(logprobs))
     return (weights * base[..., None]).mean(2)
 
 
 def advantages_to_draw(rewards: torch.Tensor) -> dict[str, dict[str, torch.Tensor]]:
-    """Title of a panel -> label of a curve -> advantages, as the rewards [G - 1, G]."""
+    """Title of a panel -> label of a curve beside GRPO's -> advantages [G - 1, G]."""
     base = grpo_advantage(rewards)
     return {
         "GRPO and its variants": {
-            "GRPO": base,
             "Dr.GRPO": grpo_advantage(rewards, scale_rewards=False),
             "GRPO-N": negative_only(base),
         },
         "A-GRAE": {
-            "GRPO": base,
             "w = 0.2": agrae(rewards, 0.2),
             "w = 0.8": agrae(rewards, 0.8),
             "hard focused": controlled_advantage(base, rewards.mean(1), "hard_focused"),
         },
         "AsymGRPO": {
-            "GRPO (0.5, 0.5)": base,
             "(0.9, 0.4)": asymgrpo_advantage(rewards),
             "REINFORCE (0, 0)": asymgrpo_advantage(rewards, 0.0, 0.0),
         },
@@ -140,7 +141,6 @@ def advantages_to_draw(rewards: torch.Tensor) -> dict[str, dict[str, torch.Tenso
             "alpha 1, delta 0.3": fade_advantage(rewards, 1.0, 0.3),
         },
         "CW-GRPO, token mean": {
-            "GRPO": base,
             "successes as likely\nas failures": cwgrpo_advantage(rewards, 0.0),
             "successes 1 nat\na token likelier": cwgrpo_advantage(rewards, 1.0),
         },
@@ -153,9 +153,13 @@ def draw_advantages() -> Figure:
     panels = advantages_to_draw(GROUPS)
     figure = Figure(figsize=(27, 10), layout="constrained")
     axes = figure.subplots(2, len(panels), sharex=True)
+    grpo = dict(color=METHODS["GRPO"], linewidth=2.5, label="GRPO")
     for (upper, lower), (title, curves) in zip(axes.T, panels.items(), strict=True):
-        for i, (label, advantages) in enumerate(curves.items()):
-            style = dict(color=COLORS[i], linestyle=LINES[i], linewidth=2.5, label=label)
+        color = METHODS.get(title.partition(",")[0], WRONG)
+        drawn = [(grpo_advantage(GROUPS), grpo)]
+        for line, (label, advantages) in zip(OTHER_LINES, curves.items(), strict=False):
+            drawn.append((advantages, dict(color=color, linestyle=line, linewidth=3, label=label)))
+        for advantages, style in drawn:
             upper.plot(p, advantages[:, 0], **style)  # the first of a group is a success
             lower.plot(p, advantages[:, -1], **style)  # the last is a failure
         upper.set(title=title, ylim=(-0.2, 5))
@@ -168,7 +172,7 @@ def draw_advantages() -> Figure:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
-    with matplotlib.rc_context({"font.size": 17}):
+    with matplotlib.rc_context(SETTINGS | {"font.size": 17}):
         draw_masses().savefig(project.FIGURES / "policy_weights.png", dpi=60)
         draw_advantages().savefig(project.FIGURES / "advantages.png", dpi=70)
     print_ratios()

@@ -1,8 +1,9 @@
 """Seconds, tokens a second and memory of a GRPO step: grpo.py and TRL's GRPOTrainer side by side.
 
     pip install trl==1.16.0                         # for this study alone
-    python studies/throughput.py                    # 15 minutes on 2 CPU cores
+    python studies/throughput.py                    # 15 minutes on 2 CPU cores that are idle
     python studies/throughput.py --work 0.5B 1.5B   # on a GPU
+    python studies/throughput.py --alone            # grpo.py without TRL
 
 Both train the same weights on the same problems, each in a process of its own, from the first to
 the last line of its real loop. They take turns, a step each, and the other one waits meanwhile. The
@@ -10,6 +11,11 @@ first turns, which warm up, are not counted.
 
 Memory is the peak of the process above what it held when the policy was loaded: of the whole
 process on a CPU, of torch's tensors on a GPU.
+
+GFLOP are those of the matrix products, counted in the step that warms up. The limit is the time of
+these products alone on this machine. On a GPU, MFU compares with the data sheet.
+
+No time is quoted where other processes use the machine meanwhile.
 """
 
 import argparse
@@ -20,20 +26,20 @@ import os
 import random
 import statistics
 import tempfile
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import project
 
-import rlvr
 import rlvr.policy.tiny
 import rlvr.rollout.samplers
 import rlvr.tasks.datasets
 import rlvr.training.run
-from rlvr.verify import VERIFIERS
+from rlvr.flags import Config
+from rlvr.verify.verifiers import VERIFIERS
 
-import datasets
+import machine
+import products
 import torch
 import transformers
 
@@ -54,7 +60,7 @@ class Work:
     minibatch: int  # completions
     tokens: int  # of a completion, at most
     checkpointing: bool = False  # gradient checkpointing, for what else does not fit twice
-    microbatch: int = 4096  # padded tokens of a forward pass of grpo.py
+    microbatch: int = 4096  # padded tokens of a forward pass of grpo.py; TRL's is a minibatch
 
 
 SHAPE = "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads"
@@ -66,8 +72,16 @@ WORK = {
     "tiny": Work((), prompts=32, generations=16, minibatch=256, tokens=40),
     "vocabulary": Work(TWO_LAYERS, prompts=2, generations=4, minibatch=4, tokens=96),
     "SmolLM2": Work(SMOLLM2, prompts=8, generations=8, minibatch=64, tokens=10, microbatch=1024),
-    "0.5B": Work(QWEN_05, prompts=16, generations=8, minibatch=32, tokens=512),
-    "1.5B": Work(QWEN_15, prompts=16, generations=8, minibatch=16, tokens=512, checkpointing=True),
+    "0.5B": Work(QWEN_05, prompts=16, generations=8, minibatch=32, tokens=512, microbatch=2**15),
+    "1.5B": Work(
+        QWEN_15,
+        prompts=16,
+        generations=8,
+        minibatch=16,
+        tokens=512,
+        checkpointing=True,
+        microbatch=2**15,
+    ),
 }
 
 
@@ -77,14 +91,20 @@ def make_model(shape: tuple[int, ...], folder: str) -> str:
     For no shape it is the folder of the tiny policy that `python grpo.py` starts from.
     """
     if not shape:
-        return str(rlvr.policy.tiny.tiny_folder(rlvr.flags.Config()))
+        return str(rlvr.policy.tiny.tiny_folder(Config()))
+    random_policy(shape).save_pretrained(folder)
+    rlvr.policy.tiny.build_tiny()[1].save_pretrained(folder)
+    return folder
+
+
+def random_policy(shape: tuple[int, ...]) -> transformers.PreTrainedModel:
+    """A policy of that shape with random weights in fp32, on torch's default device."""
     torch.manual_seed(0)
     sizes = dict(zip(SHAPE, shape, strict=True), max_position_embeddings=32768)
     ids = dict(pad_token_id=0, eos_token_id=1, bos_token_id=None)
-    config = transformers.Qwen2Config(**sizes, **ids, tie_word_embeddings=True)
-    transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
-    rlvr.policy.tiny.build_tiny()[1].save_pretrained(folder)
-    return folder
+    return transformers.Qwen2ForCausalLM(
+        transformers.Qwen2Config(**sizes, **ids, tie_word_embeddings=True)
+    )
 
 
 def peak_memory() -> int:
@@ -104,27 +124,23 @@ def start_peak() -> int:
     return peak_memory()
 
 
-def now() -> float:
-    """Seconds on a clock, once a GPU has done what it was given."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter()
-
-
 class Turns:
     """One side's end of the pipe: it reports each step, and waits until it may take the next."""
 
     def __init__(self, pipe):
         self.pipe, self.started = pipe, None
+        self.counting = contextlib.ExitStack()  # open in the first turn
+        self.generation, self.whole = products.Products(), products.Products()
 
     def time(self, owner, name: str) -> None:
         """owner.name generates the completions: from now on its seconds and tokens count."""
         function = getattr(owner, name)
 
         def timed(*args, **kwargs):
-            started = now()
-            result = function(*args, **kwargs)
-            self.generating += now() - started
+            started = products.now()
+            with self.generation if self.is_first else contextlib.nullcontext():
+                result = function(*args, **kwargs)
+            self.generating += products.now() - started
             self.tokens += sum(map(len, result[0]))
             return result
 
@@ -134,8 +150,14 @@ class Turns:
         """A step is over, or all is loaded: report the step, and wait for the next turn."""
         if self.started is None:
             self.floor = start_peak()  # bytes of memory before the first step
+            self.counting.enter_context(self.whole)
+        elif self.is_first:
+            self.counting.close()
+            by_part = {"generate": self.generation.counts}
+            by_part["all else"] = self.whole.counts - self.generation.counts
+            self.pipe.send({part: limits(counts) for part, counts in by_part.items()})
         else:
-            seconds = now() - self.started
+            seconds = products.now() - self.started
             self.pipe.send(
                 {
                     "generate (s)": self.generating,
@@ -149,7 +171,15 @@ class Turns:
         torch.cuda.empty_cache()  # one GPU has to hold both sides
         self.pipe.recv()
         start_peak()
-        self.generating, self.tokens, self.started = 0.0, 0, now()
+        self.is_first = self.started is None
+        self.generating, self.tokens, self.started = 0.0, 0, products.now()
+
+
+def limits(counts) -> dict[str, float]:
+    """The operations of these products, and the seconds that they take alone and by data sheet."""
+    work = products.operations(counts)
+    found = {"work": work, "limit": products.seconds_alone(counts)}
+    return found | ({"MFU": work / products.peak()} if products.peak() else {})
 
 
 def take_turns(side, pipe, work: Work, model: str, folder: str) -> None:
@@ -166,7 +196,7 @@ def take_turns(side, pipe, work: Work, model: str, folder: str) -> None:
 
 def ours(turns: Turns, work: Work, model: str, folder: str) -> None:
     """Take turns at the steps of grpo.py."""
-    turns.time(rlvr.rollout.samplers.GenerateSampler, "generate")
+    turns.time(rlvr.rollout.samplers.Sampler, "generate")
     common.evaluate = lambda *_: turns.end() or {}
     rlvr.training.run.Run.end_step = lambda *_: turns.end()
     config = grpo.Config(
@@ -189,7 +219,8 @@ def ours(turns: Turns, work: Work, model: str, folder: str) -> None:
 
 def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
     """Take turns at the steps of TRL's trainer."""
-    from trl import GRPOConfig, GRPOTrainer  # which need not be installed
+    import datasets  # neither need be installed for the rest
+    from trl import GRPOConfig, GRPOTrainer
 
     class TakeTurns(transformers.TrainerCallback):
         def on_train_begin(self, args, state, control, **_):
@@ -204,7 +235,7 @@ def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
         return [verify(text, numbers) for text, numbers in zip(completions, gold, strict=True)]
 
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(model)
-    config = rlvr.flags.Config(max_completion_length=work.tokens)
+    config = Config(max_completion_length=work.tokens)
     problems, _ = rlvr.tasks.datasets.load_problems(config, tokenizer)
     rows = [dict(prompt=problem.prompt, gold=problem.gold) for problem in problems]
     settings = GRPOConfig(
@@ -240,8 +271,11 @@ def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
     trainer.train()
 
 
-def alternate(sides: dict, work: Work, rounds: int) -> dict[str, list[dict]]:
-    """Let the sides take turns -> the report of each of their steps, the first left out."""
+def alternate(sides: dict, work: Work, rounds: int, busy_is_fine: bool):
+    """Let the sides take turns -> the report of each of their steps, and what the load was.
+
+    The first report of a side has its limits, and no times. SystemExit where others use the cores.
+    """
     reports, pipes, processes = {name: [] for name in sides}, {}, []
     with tempfile.TemporaryDirectory() as scratch:
         model = make_model(work.shape, f"{scratch}/model")
@@ -251,23 +285,38 @@ def alternate(sides: dict, work: Work, rounds: int) -> dict[str, list[dict]]:
             processes.append(SPAWN.Process(target=take_turns, args=given, daemon=True))
             processes[-1].start()
             theirs.close()
-        for _ in range(rounds + 1):
+        for turn in range(rounds + 1):
+            if turn == 1:
+                neighbours = machine.Neighbours(products.now)
             for name, pipe in pipes.items():
                 pipe.send("go")
                 reports[name].append(pipe.recv())
         for process in processes:
             process.kill()
             process.join()
-    return {name: steps[1:] for name, steps in reports.items()}
+    return reports, neighbours.told(busy_is_fine)
 
 
 def print_table(reports: dict[str, list[dict]]) -> None:
-    """Medians over the rounds, and the ratio of the first side to the last."""
-    rows = []
-    for key in next(iter(reports.values()))[0]:
-        medians = [statistics.median(step[key] for step in steps) for steps in reports.values()]
-        ratio = f"{medians[0] / medians[-1]:.2f}" if medians[-1] else ""
-        rows.append([key, *(f"{median:.4g}" for median in medians), ratio])
+    """Medians over the rounds, the ratio of the first side to the last, and the limits."""
+    rows, medians = [], {}
+    for key in next(iter(reports.values()))[1]:
+        medians[key] = [statistics.median(s[key] for s in steps[1:]) for steps in reports.values()]
+        first, last = medians[key][0], medians[key][-1]
+        ratio = f"{first / last:.2f}" if last and len(reports) > 1 else ""
+        rows.append([key, *(f"{median:.4g}" for median in medians[key]), ratio])
+    limits = [steps[0] for steps in reports.values()]
+    for part in limits[0]:
+        work, limit = ([each[part][key] for each in limits] for key in ("work", "limit"))
+        times = medians[f"{part} (s)"]
+        rows.append([f"{part}: GFLOP", *(f"{value / 1e9:.4g}" for value in work), ""])
+        rates = [value / seconds / 1e9 for value, seconds in zip(work, times, strict=True)]
+        rows.append([f"{part}: GFLOP/s", *(f"{rate:.3g}" for rate in rates), ""])
+        shares = [value / seconds for value, seconds in zip(limit, times, strict=True)]
+        rows.append([f"{part}: of its limit", *(f"{share:.0%}" for share in shares), ""])
+        if "MFU" in limits[0][part]:
+            shares = [each[part]["MFU"] / s for each, s in zip(limits, times, strict=True)]
+            rows.append([f"{part}: MFU", *(f"{share:.1%}" for share in shares), ""])
     print(*project.markdown_table(["", *reports, "ratio"], rows), sep="\n", flush=True)
 
 
@@ -275,9 +324,17 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--work", nargs="+", default=["tiny", "vocabulary"], choices=WORK)
     parser.add_argument("--rounds", type=int, default=7, help="steps of each that are counted")
+    parser.add_argument("--tokens", type=int, help="of a completion, in place of the work's own")
+    parser.add_argument("--threads", type=int, default=1, help="of torch, in each process")
+    parser.add_argument("--alone", action="store_true", help="without TRL")
+    parser.add_argument("--busy", action="store_true", help="quote times on a machine in use")
     given = parser.parse_args()
-    if not importlib.util.find_spec("trl"):
-        raise SystemExit("throughput.py: error: first pip install trl==1.16.0")
-    for work in given.work:
-        print(f"\n{work}")
-        print_table(alternate({"grpo.py": ours, "TRL": trl}, WORK[work], given.rounds))
+    sides = {"grpo.py": ours} if given.alone else {"grpo.py": ours, "TRL": trl}
+    if "TRL" in sides and not importlib.util.find_spec("trl"):
+        raise SystemExit("throughput.py: error: first pip install trl==1.16.0, or give --alone")
+    os.environ["OMP_NUM_THREADS"] = str(given.threads)  # for the sides
+    for name in given.work:
+        work = replace(WORK[name], tokens=given.tokens or WORK[name].tokens)
+        reports, load = alternate(sides, work, given.rounds, given.busy)
+        print(f"\n{name}: {machine.describe(given.threads)}; {load}")
+        print_table(reports)

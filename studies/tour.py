@@ -22,8 +22,8 @@ from pathlib import Path
 
 from project import ROOT, STUDIES
 
-import rlvr
 import rlvr.training.run
+from rlvr.flags import Config
 from rlvr.tasks import Sample
 
 import torch
@@ -190,7 +190,7 @@ class Tour:
 
     def learn(self, main: Call, values: dict) -> None:
         """The sizes of main's letters, which common.py's docstring explains, and its samples."""
-        configs = [value for value in values.values() if isinstance(value, rlvr.flags.Config)]
+        configs = [value for value in values.values() if isinstance(value, Config)]
         config, letters = configs[0], main.letters
         letters |= dict(B=config.prompts_per_step, G=config.num_generations)
         letters["N"] = letters["B"] * letters["G"]
@@ -244,11 +244,11 @@ class Tour:
         if word.isdigit():
             return int(word) == size
         rows, minibatch = call.nearest("rows"), call.nearest("minibatch")
-        known = [*(len(part) for part in (rows, minibatch) if part is not None)]
+        known = [len([*flat(part)]) for part in (rows, minibatch) if part is not None]
         groups = [count // letters["G"] for count in known]
         if word == "m" and (rows is None or size != len(rows)):
             return False
-        if word == "n" and minibatch is not None and size != len(minibatch):
+        if word == "n" and minibatch is not None and size != known[-1]:
             return False
         if word == "b" and size not in groups:
             return False
@@ -264,8 +264,12 @@ class Tour:
             shown = self.show_tensor(call, name, value.detach(), comment)
         elif isinstance(value, bool | int | float | str | None):
             return json.dumps(value) if isinstance(value, str) else str(number(value))
-        elif isinstance(value, rlvr.flags.Config):
-            given = [key for key in value.__dataclass_fields__ if value.is_given(key)]
+        elif isinstance(value, Config):
+            given = [
+                key
+                for key in value.__dataclass_fields__
+                if getattr(value, key) != getattr(type(value), key)
+            ]
             shown = {f"--{key}": str(getattr(value, key)) for key in given if key not in UNSHOWN}
         elif isinstance(value, torch.nn.Module):
             return policy_text(value)
@@ -324,9 +328,9 @@ class Tour:
         while call and self.samples:
             values = call.frame.f_locals
             for name in ("rows", "minibatch", "later"):
-                ids = [int(row) for row in values.get(name, ())]
+                ids = [int(row) for row in flat(values.get(name, ()))]
                 # between two loops over rows, those of the loop before are still there
-                if len(ids) == count and {*ids} <= {*map(int, values.get("minibatch", ids))}:
+                if len(ids) == count and {*ids} <= {*map(int, flat(values.get("minibatch", ids)))}:
                     return ids
             call = call.parent
         return [*range(count)] if count and count == len(self.samples) else None
@@ -338,6 +342,11 @@ class Tour:
             of = places.setdefault((call.source, call.first, call.name), len(places))
             calls.append(dict(of=of, visits=call.visits, counts=call.counts))
         ids = [sample.completion_ids for sample in self.samples]
+        rows = {}  # as JSON -> a number: tables that differ in one row share the others
+        tables = [
+            [rows.setdefault(json.dumps(row), len(rows)) for row in json.loads(table)]
+            for table in self.tables
+        ]
         data = dict(
             script=self.script.name,
             command=command,
@@ -349,7 +358,8 @@ class Tour:
             functions=[source.describe(first, name) for source, first, name in places],
             calls=calls,
             values=[json.loads(value) for value in self.values],
-            tables=[json.loads(table) for table in self.tables],
+            rows=[json.loads(row) for row in rows],
+            tables=tables,
             wrong=self.wrong,
         )
         text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

@@ -2,7 +2,7 @@
 
 import math
 
-import rlvr
+from rlvr.flags import Config
 
 import torch
 
@@ -31,7 +31,7 @@ def number(value):
 def fields_of(value) -> dict:
     """The fields of an object whose class stands in the script or in common.py."""
     own = type(value).__module__ in ("__main__", "common") and hasattr(value, "__dict__")
-    return vars(value) if own and not isinstance(value, rlvr.flags.Config) else {}
+    return vars(value) if own and not isinstance(value, Config) else {}
 
 
 def fingerprints(value) -> tuple:

@@ -1,25 +1,30 @@
 """Algorithm 1 of two-stage dynamics: a softmax policy first exploits, and only then explores.
 
-    python studies/two_stage_toy.py        # --optimizer plain --steps 20000
+    python studies/two_stage_toy.py          # figures/two_stage_toy.png
+    python studies/two_stage_toy.py --all    # two_stage_toy_all.png here, the paper's figures
 
-It writes figures/two_stage_toy.png. Action a1 is good and likely, a2 is better but unlikely, and a3
+Action a1 is good and likely, a2 is better but unlikely, and a3
 is bad. Advantages are relative to the group. So at first a1 takes the place of a3, and a2 loses,
 too: the boundary shrinks. Once a1 is nearly all there is, a2 is compared with a1 alone and takes
 over: the boundary widens again.
 
 Algorithm 1 names Adam, and prints a plain step: z <- z + eta g / G. The plain step is taken, since
-its first stage lasts some 400 steps. Adam's steps are as long where a gradient is small, so that
-its first stage is over after 30.
+its first stage lasts some 400 steps. Adam's steps are just as long if a gradient is small, so its
+first stage is over after 30. The gradient of softmax(z / tau) has a factor 1 / tau, which Algorithm
+1 leaves out. So does this, and all temperatures start from the same probabilities.
 
-Rows of the figure are the paper's Figure 1 (above, other starts; below, other rewards), Figure 5
+With --all, the rows are the paper's Figure 1 (above, other starts; below, other rewards), Figure 5
 (G), Figure 6 (temperature tau) and Figure 7 (four actions). The paper does not print the numbers
-behind its figures; those here are in each title. Thick: the mean probability over all runs; thin:
-the first three runs.
+behind its figures; ours are in each title. Thick lines are mean probabilities over all runs, and
+thin lines the first three runs.
 """
 
 import argparse
+from pathlib import Path
 
 import project
+
+from rlvr.show import GREY, RIGHT, SETTINGS, WRONG
 
 import matplotlib
 import torch
@@ -48,7 +53,12 @@ ROWS = {  # what differs from START, REWARDS, G = 2 and tau = 1
     ],
 }
 OPTIMIZERS = {"plain": torch.optim.SGD, "adam": torch.optim.Adam}
-STYLES = [("#0072B2", "-"), ("#D55E00", "--"), ("#888888", "-."), ("#000000", ":")]  # of an action
+TAUGHT = {  # the panels of the figure: what differs from START and REWARDS
+    "First a1 takes over, then a2": dict(),
+    "a1 nearly as good as a2: it takes longer": dict(rewards=(0.8, 1.0, 0.0)),
+    "Groups of 10, not 2: it takes less": dict(G=10),
+}
+STYLES = [("#000000", "-"), (RIGHT, "--"), (WRONG, "-."), (GREY, ":")]  # of an action
 
 
 def policy_gradient(z, actions, advantages, tau=1.0):
@@ -98,8 +108,22 @@ def draw_panel(axis, history: torch.Tensor) -> None:
     axis.set(xlabel="step", xscale="symlog", xlim=(0, len(history) - 1))
 
 
+def draw_taught(steps: int, optimizer: str) -> Figure:
+    """The three panels that tell the story."""
+    figure = Figure(figsize=(18, 5.5), layout="constrained")
+    axes = figure.subplots(1, len(TAUGHT), sharey=True)
+    for axis, (title, changed) in zip(axes, TAUGHT.items(), strict=True):
+        settings = dict(start=START, rewards=REWARDS) | changed
+        draw_panel(axis, run_algorithm_1(**settings, steps=steps, optimizer=optimizer))
+        axis.set(title=title)
+    axes[0].set_ylabel("probability")
+    labels = ["a1: good, likely", "a2: best, unlikely", "a3: bad"]
+    figure.legend(axes[0].lines[3::4], labels, loc="outside lower center", ncols=3)
+    return figure
+
+
 def draw_all(steps: int, optimizer: str) -> Figure:
-    """All panels."""
+    """All panels of the paper's figures."""
     figure = Figure(figsize=(26, 27), layout="constrained")
     axes = figure.subplots(len(ROWS), 4, sharey=True)
     for row, (name, panels) in zip(axes, ROWS.items(), strict=True):
@@ -119,7 +143,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--steps", type=int, default=20_000, help="updates of each run")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="plain", help="what steps")
+    parser.add_argument("--all", action="store_true", help="all panels of the paper's figures")
     given = parser.parse_args()
-    with matplotlib.rc_context({"font.size": 17}):
-        figure = draw_all(given.steps, given.optimizer)
-        figure.savefig(project.FIGURES / "two_stage_toy.png", dpi=46)
+    with matplotlib.rc_context(SETTINGS):
+        if given.all:
+            draw_all(given.steps, given.optimizer).savefig(Path("two_stage_toy_all.png"), dpi=46)
+        else:
+            figure = draw_taught(given.steps, given.optimizer)
+            figure.savefig(project.FIGURES / "two_stage_toy.png", dpi=70)

@@ -6,6 +6,7 @@ what had to be set so that all compute the same. Of verl's files only the functi
 """
 
 import ast
+import copy
 import importlib
 from collections import defaultdict
 from collections.abc import Callable
@@ -13,8 +14,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
+from rlvr.policy.logprobs import completion_logprobs
+from rlvr.tasks.problems import own_tokens
+
 import losses
 import torch
+from torch.nn.utils import clip_grad_norm_, parameters_to_vector
 
 import common
 
@@ -230,3 +235,36 @@ def difference(other: Callable, case: tuple[str, str], seeds: int) -> float:
         for own, their in zip(ours, theirs, strict=True):
             largest = max(largest, ((own - their).abs().max() / own.abs().max()).item())
     return largest
+
+
+def update_of(policy, samples, loss: Callable, learning_rate: float = 1e-3):
+    """What one step of AdamW on loss(logprobs, mask) adds to the weights, and the gradient's norm.
+
+    AdamW's first step tells the direction of the gradient, but not its size.
+    """
+    policy = copy.deepcopy(policy)
+    before = parameters_to_vector(policy.parameters()).detach().clone()
+    optimizer = torch.optim.AdamW(policy.parameters(), learning_rate, weight_decay=0.0)
+    mask = own_tokens(samples).float()  # [N, T]
+    logprobs, _ = completion_logprobs(policy, samples, 1.0, mask.shape[1])  # [N, T]
+    loss(logprobs, mask).backward()
+    grad_norm = clip_grad_norm_(policy.parameters(), 1.0).item()
+    optimizer.step()
+    return parameters_to_vector(policy.parameters()).detach() - before, grad_norm
+
+
+def own_update(policy, samples, advantages: Callable, aggregation: str, longest: int):
+    """update_of by the scripts' loss; advantages(logprobs, mask) are [N] or [N, T]."""
+
+    def loss(logprobs, mask):
+        old = logprobs.detach()
+        return losses.ppo_clip_loss(
+            logprobs,
+            old,
+            advantages(old, mask),
+            mask,
+            aggregation=aggregation,
+            max_completion_length=longest,
+        ).loss
+
+    return update_of(policy, samples, loss)

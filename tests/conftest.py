@@ -17,7 +17,6 @@ import rlvr.policy.tiny
 import rlvr.show.plots
 import rlvr.tasks.datasets
 import rlvr.training.run
-from rlvr.rollout.samplers import GenerateSampler
 
 import filelock
 import matplotlib
@@ -34,13 +33,15 @@ from runs import (
 )
 
 import common
+import grpo
 
+# What studies/baselines.py puts others in the place of.
+REPLACED = [(grpo, "Run"), (grpo, "make_optimizer"), (grpo, "compute_advantages")]
+REPLACED += [(common, "ppo_clip_loss"), (common.Batch, "set_old_logprobs")]
 # A shell's background job is started with Ctrl-C ignored, and would hand that on to every process.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 torch.set_num_threads(1)  # a second one gains little on the tiny policy, and costs much if busy
-
-GenerateSampler.decode = staticmethod(common.decode)  # which a script gives to make_sampler
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +90,9 @@ def bare(tmp_path, monkeypatch, capsys):
     Returns its exit code, stdout and stderr.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(
+        torch.accelerator, "current_accelerator", lambda check_available=False: None
+    )
     # always the same, and 1 s of every run
     monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", countdown_problems)
     # small and plain figures are drawn 10 times as fast
@@ -102,12 +105,16 @@ def bare(tmp_path, monkeypatch, capsys):
         module = importlib.import_module(script)
         monkeypatch.setattr(sys, "argv", [str(ROOT / f"{script}.py"), *given])
         capsys.readouterr()
+        now = [(owner, name, getattr(owner, name)) for owner, name in REPLACED]
         try:
             config = rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
             rlvr.training.run.launch(module.main, config)
             code = 0
         except SystemExit as stopped:
             code = stopped.code
+        finally:
+            for each in now:
+                setattr(*each)
         out, err = capsys.readouterr()
         return SimpleNamespace(code=code, out=out, err=err)
 
@@ -165,7 +172,7 @@ def no_model(bare, monkeypatch, tmp_path):
     """
 
     def fail(*_, **__):
-        pytest.fail("a policy was built or loaded")  # no Exception, which load_policy would catch
+        pytest.fail("a policy was built or loaded")  # no Exception, which load_policies would catch
 
     monkeypatch.setattr(rlvr.policy.tiny, "build_tiny", fail)
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", fail)

@@ -44,7 +44,9 @@ class Machine:
 
 MACHINES = {
     # for another Python, which has to start this file then
-    "this machine": Machine("config errors show code isolation grader"),
+    "this machine": Machine(
+        "config errors show code isolation grader prompts decode logprobs models"
+    ),
     "no bf16 instructions": Machine(
         "golden logprobs decode bf16", dict(ATEN_CPU_CAPABILITY="avx2", ONEDNN_MAX_CPU_ISA="AVX2")
     ),
@@ -77,7 +79,8 @@ def failures_on(machine: Machine) -> list[str]:
         environment = {**os.environ, "TMPDIR": str(folder / "temporary"), **machine.environment}
         environment = {name: value for name, value in environment.items() if value != ""}
         if "PYTHONPATH" in machine.environment:
-            environment["PYTHONPATH"] = str(folder / "sites")
+            packages = os.environ.get("PYTHONPATH", "")
+            environment["PYTHONPATH"] = f"{folder / 'sites'}{os.pathsep}{packages}"
         files = [f"tests/test_{name}.py" for name in machine.tests.split()]
         plugins = machine.options or ("-p", "no:randomly")
         tests = ["-m", "pytest", "-q", "-x", "-n", "2", "--dist", "loadfile", *plugins, *files]

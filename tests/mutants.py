@@ -33,19 +33,20 @@ loss common.py by common golden
     1 + (epsilon if epsilon_high is None else epsilon_high) => 1 + epsilon
     low = 1 - epsilon => low = 1 + epsilon
     torch.min(ratio * advantages, clipped => torch.max(ratio * advantages, clipped
-    log_ref_ratio = torch.where(mask > 0, ref_logprobs - logprobs, 0)
-        => log_ref_ratio = torch.where(mask > 0, logprobs - ref_logprobs, 0)
-    torch.where(mask > 0, ref_logprobs - logprobs, 0) => ref_logprobs - logprobs
-    log_ref_ratio.exp() - log_ref_ratio - 1 => log_ref_ratio.exp() - 1
+    torch.where(loss_mask > 0, ref_logprobs - logprobs, 0)
+        => torch.where(loss_mask > 0, logprobs - ref_logprobs, 0)
+    torch.where(loss_mask > 0, ref_logprobs - logprobs, 0) => ref_logprobs - logprobs
+    log_ref_ratio.expm1() - log_ref_ratio => log_ref_ratio.expm1()
+    log_ref_ratio.expm1() - log_ref_ratio => log_ref_ratio.exp() - log_ref_ratio
     objective - beta * kl => objective + beta * kl
     + entropy_coef * entropy)).sum() => - entropy_coef * entropy)).sum()
-    torch.where(mask > 0, logprobs - old_logprobs, 0) => logprobs - old_logprobs
+    torch.where(loss_mask > 0, logprobs - old_logprobs, 0) => logprobs - old_logprobs
     (log_ratio.sum(1, keepdim=True) / lengths) => log_ratio.sum(1, keepdim=True)
     (ratio < low) & (advantages < 0) => (ratio < low)
     (ratio > high) & (advantages > 0) => (ratio > high) & (advantages < 0)
-    mask / (sequences * mask.sum(1, keepdim=True) => mask / (mask.sum(1, keepdim=True)
-    return mask / max(tokens, 1) => return mask / len(mask)
-    mask / (sequences * max_completion_length) => mask / max_completion_length
+    (sequences * loss_mask.sum(1, keepdim=True) => (loss_mask.sum(1, keepdim=True)
+    loss_mask / max(tokens, 1) => loss_mask / len(loss_mask)
+    loss_mask / (sequences * max_completion_length) => loss_mask / max_completion_length
 
 evaluation common.py by common golden
     math.comb(num_samples - num_correct, k) => math.comb(num_samples - num_correct, 1)
@@ -54,15 +55,19 @@ evaluation common.py by common golden
     if other == level] => if other != level]
 
 batch common.py by common
-    range(config.minibatch_size // world.WORLD_SIZE, => range(config.minibatch_size,
+    later = range(size, len(batch.samples)) => later = range(0, len(batch.samples))
+    .split(config.minibatch_size // world.WORLD_SIZE) => .split(config.minibatch_size)
+    for rows in updates↵        ] * config.num_iterations => for rows in updates↵        ]
+    *= importance.clamp(max=self.sampler.cap) => *= importance
+    (logprobs - self.sampled_logprobs[rows]).exp() => (self.sampled_logprobs[rows] - logprobs).exp()
     drawn.sort(key=is_mixed, reverse=True) => pass
     config.prompts_per_step // world.WORLD_SIZE => config.prompts_per_step
-    (self.written * self.sampled_logprobs) => (self.mask * self.sampled_logprobs)
+    (self.completion_mask * self.sampled_logprobs) => (self.loss_mask * self.sampled_logprobs)
     if not batch.sampler.is_exact => if False
     logprobs = batch.sampled_logprobs↵ => logprobs = batch.old_logprobs↵
 
 decode common.py by decode
-    if token[0] in stops: => if token[0] == 0:
+    if token in stops: => if token == 0:
     (temperature or 1.0)).log_softmax => 1.0).log_softmax
     before = largest.cumsum(-1) - largest => before = largest.cumsum(-1)
     points = sums[:, -1:] * torch.rand( => points = torch.rand(
@@ -73,9 +78,9 @@ logprobs rlvr/policy/logprobs.py by logprobs
     entropies = log_z - mean => entropies = log_z + mean
     factor = -grad_logprobs[:, None] => factor = grad_logprobs[:, None]
     (logp + entropies[:, None]) => (logp - entropies[:, None])
-    grad.div_(ctx.temperature) => pass
-    ctx.kept = []  # they are => # they are
-    (targets < start + size) => (targets <= start + size)
+    (log_share.exp() / ctx.temperature) => log_share.exp()
+    grad_logprobs, 0)[:, None] / ctx.temperature => grad_logprobs, 0)[:, None]
+    (targets < end) => (targets <= end)
     bool(grad_entropies.any()) => bool(grad_entropies.all())
     global_max(largest) > token_budget => largest > token_budget
 
@@ -83,6 +88,14 @@ reader rlvr/policy/reader.py by decode
     positions[..., -1:].to(policy.device) + 1 => positions[..., -1:].to(policy.device)
     places >= padding => places >= 0
     self.mask = pad(self.mask, (0, count), value=1) => self.mask = None
+    room[..., count:end, :] = new => room[..., -1:, :] = new
+    is DynamicLayer: => is None:
+    if layer.get_seq_length() < 256 or torch => if torch
+
+cache rlvr/policy/cache.py by decode
+    room[..., count:end, :] = new => room[..., -1:, :] = new
+    is DynamicLayer else => is None else
+    if self.get_seq_length() < 256 or torch => if torch
 
 grpo grpo.py by grpo golden
     rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
@@ -95,15 +108,24 @@ agrae agrae.py by agrae golden
     torch.where(advantages > 0, suppressed, advantages) => suppressed
     else batch.first_successes) => else batch.successes * 0)
     (rewards if config.mean_reward => (batch.rewards if config.mean_reward
-    batch.written.sum(1).view_as => batch.mask.sum(1).view_as
-    batch.successes.mean(1),↵            w, => rewards.mean(1),↵            w,
+    batch.successes.mean(1),↵        w, => rewards.mean(1),↵        w,
 
-controls rlvr/baselines/controls.py by agrae golden cwgrpo
+controls studies/baseline_advantages.py by agrae golden fade
     advantages / beta, advantages) => advantages * beta, advantages)
     scale = gamma / p.sqrt() => scale = gamma / p
     (-0.05 * z).exp() => (0.05 * z).exp()
+
+clip_cov studies/baseline_losses.py by cwgrpo baselines
     (cov > low) & (cov < high) => (cov > low)
     (adv - adv[tokens].mean()) => (adv - adv.mean())
+    .clamp(1 - epsilon, 1 + epsilon_high).detach() => .clamp(1 - epsilon, 1 + epsilon_high)
+    (k >= low) & (k <= high) => (k >= low)
+
+baselines studies/baselines.py by baselines
+    past * self.mean_reward + (1 - past) * mean_reward => mean_reward
+    rewards=batch.successes if => rewards=batch.rewards if
+    [world.RANK :: world.WORLD_SIZE, => [world.RANK :,
+    of_tokens[rows] = advantages[rows] * own => of_tokens[rows] = own
 
 asymgrpo asymgrpo.py by asymgrpo golden
     pos = odds_against**beta_pos => pos = odds_for**beta_pos
@@ -122,8 +144,8 @@ fade fade.py by fade golden
     self.target_entropy = self.entropy / 2 => self.target_entropy = self.entropy
     return (G - 1) ** 0.5 / largest => return G**0.5 / largest
     return mass_difference * entropy - => return mass_difference * entropy +
-    policy_weight(batch.successes) => policy_weight(batch.rewards)
-    arguments["baseline"] = running_mean => arguments["baseline"] = batch_mean
+    fade_advantage(batch.successes, => fade_advantage(batch.rewards,
+    batch.first_successes, batch.successes, => batch.successes, batch.successes,
 
 cwgrpo cwgrpo.py by cwgrpo golden
     -((cov / std) ** 2) / 2 => -((cov / std) ** 2)
@@ -132,14 +154,14 @@ cwgrpo cwgrpo.py by cwgrpo golden
     logprobs = logprobs.detach() if detach else logprobs => logprobs = logprobs.detach()
     total = lengths.amax(1, keepdim=True) * => total = mask.shape[2] *
     (lengths > 0).sum(1, keepdim=True) => mask.shape[1]
-    of_all_ranks, config.means) => of_all_ranks)
+    mask, w, config.means) => mask, w)
 
-policy_weights rlvr/baselines/policy_weights.py by fade golden
+policy_weights studies/baseline_advantages.py by fade golden
     torch.where(mean > 0, rewards / mean - 1, 0.0) => rewards - mean
     return 2 * rewards - 1 => return rewards
     keepdim=True) > tau => keepdim=True) >= tau
 
-statistics rlvr/baselines/statistics.py by fade_theory golden cwgrpo
+statistics rlvr/show/statistics.py by fade_theory golden cwgrpo
     < 0.99 * s.sum() => < 0.9 * s.sum()
     "ratio": (1 / s[1]).item() => "ratio": s[1].item()
     "fit_b": float(-slope) => "fit_b": float(slope)
@@ -148,7 +170,7 @@ statistics rlvr/baselines/statistics.py by fade_theory golden cwgrpo
 
 memory rlvr/policy/memory.py by memory
     (0 if config.vllm_enable_sleep_mode else vllm) => vllm
-    world.LOCAL_WORLD_SIZE if config.shard_within_nodes else => world.LOCAL_WORLD_SIZE if False else
+    if config.fsdp == "hybrid_shard" else => if False else
     max(config.microbatch_tokens, text) => config.microbatch_tokens
     / world.LOCAL_WORLD_SIZE / 1e9 => / 1e9
     if there < needed: => if True:
@@ -167,7 +189,7 @@ checkpoints rlvr/training/checkpoints.py by checkpoints
 run rlvr/training/run.py by run
     finite = math.isfinite(norm) => finite = True
     optimizer.zero_grad() => pass
-    limit = self.config.max_grad_norm => limit = 1.0
+    MAX_GRAD_NORM = 1.0 => MAX_GRAD_NORM = 2.0
     torch.manual_seed(config.seed + world.RANK) => torch.manual_seed(config.seed)
     0 if finite else self.skipped_in_a_row + 1 => self.skipped_in_a_row + (not finite)
     if finite and norm > 0: => if finite:
@@ -182,7 +204,7 @@ ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common
     cpu:gloo,cuda:nccl => nccl
 
 shards rlvr/policy/sharding.py by ranks
-    module.set_gradient_divide_factor(1.0) => pass
+    sharded.set_gradient_divide_factor(1.0) => pass
     dist.all_reduce(gradient, group=group) => pass
 
 logs rlvr/show/logs.py by show crashes
@@ -207,17 +229,16 @@ pictures rlvr/tasks/pictures.py by pictures
 
 config rlvr/flags/config.py by config
     if batch % self.minibatch_size: => if False:
-    and not is_read: => and False:
-    if trains and name in self.typed and => if trains and name in set() and
-    value <= 0 and not => value < 0 and not
-    and value > 1: => and value > 2:
+    if not is_read: => if False:
+    if trains and not config.max_steps: => if False:
+    ge is None and value <= 0 => ge is None and value < 0
+    value > le: => value > 2 * le:
     if scheduled and name in => if False and name in
 
 command rlvr/flags/command_line.py by flags
     presets | typed) => typed | presets)
     saved | variants[given.variant] => variants[given.variant] | saved
     and not config.may_change(name) => and False
-    names - {"trust_remote_code"} => names
 
 console rlvr/show/console.py by show
     (last_step - step) => last_step
@@ -233,28 +254,44 @@ updates rlvr/training/updates.py by updates
 
 stream rlvr/tasks/problems.py by rollouts turns
     own[row, reply.start : reply.stop] => own[row, reply.start + 1 : reply.stop]
-    torch.arange(lengths.max()) < lengths => torch.arange(lengths.max()) <= lengths
+    torch.arange(int(lengths.max())) < lengths => torch.arange(lengths.max()) <= lengths
     self.position += world.WORLD_SIZE * count => self.position += count
-    return all_ranks[world.RANK :: world.WORLD_SIZE] => return all_ranks[:count]
+    range(first + world.RANK, self => range(first, self
+    if epoch != self.epoch: => if not self.order:
     f"{self.seed}/{epoch}" => f"{self.seed}"
 
 prompts rlvr/tasks/prompts.py by prompts datasets
     add_special_tokens=not tokenizer.chat_template)↵↵↵def texts
         => add_special_tokens=True)↵↵↵def texts
-    if 0 < length <= limit] => if 0 < length < limit]
-    if 0 < length <= limit] => if length <= limit]
+    0 < next(lengths) <= limit => 0 < next(lengths) < limit
+    0 < next(lengths) <= limit => next(lengths) <= limit
+    or not text.strip() for => for
+    start : start + 1000 => start : start + 999
 
 mathematics rlvr/verify/answers/mathematics.py by answers
-    3 - math.floor( => 1 - math.floor(
+    if same_time(item, item): => if False:
+    {"i": i, "I": r"\variable{I}"} => {"i": i}
     count_parts(given) < 2 => count_parts(given) < parts
-    not math_verify.verify(ways => math_verify.verify(ways
+    if not any(same(one, other) => if any(same(one, other)
+
+equality rlvr/verify/answers/equality.py by answers
+    if len({*names.values()}) < len(names): => if False:
+    is_name(side) or not value.free_symbols => True
+    if one.func is gold.func: => if True:
+    return right != sympy.S.EmptySet and => return
+    if gold.atoms(sympy.Float) or answer.atoms(sympy.Float): => if False:
+
+rounding rlvr/verify/answers/rounding.py by answers
+    max(LEAST_DIGITS, gold.digits) => LEAST_DIGITS
+    limit = size * (NOISE if ends else ROUNDED) => limit = size * ROUNDED
+    size * EXACT => size * ROUNDED
 
 expressions rlvr/verify/answers/expressions.py by answers embedded
     sorted(used) == sorted(given.split()) and value_of => value_of
     [( ]*{NUMBER}[) ]*(?: => [-( ]*{NUMBER}[) ]*(?:
 
 latex rlvr/verify/answers/latex.py by answers
-    [1-9]\d{0,2}(?:,\d{3})+ => \d{0,3}(?:,\d{3})+
+    [1-9](?:\d{0,2}(?:,\d{3})+ => \d(?:\d{0,2}(?:,\d{3})+
     ({IN_BRACKETS})| => ((?!))|
 
 boxes rlvr/verify/answers/boxes.py by answers

@@ -22,6 +22,7 @@ from pathlib import Path
 import rlvr.flags.command_line
 import rlvr.tasks.datasets
 import rlvr.training.run
+import rlvr.training.updates
 from rlvr import world
 from rlvr.machine import end_one_of_several_ranks
 from rlvr.machine.ranks import global_sum
@@ -33,11 +34,13 @@ import torch
 import torch.distributed as dist
 import transformers
 import vision
-from runs import countdown_problems
+from runs import ROOT, countdown_problems
 from samples import writer_of_batch
 
 import common
-import cwgrpo
+
+sys.path.append(str(ROOT / "studies"))
+import baselines
 
 ONE, TWO = (vision.squares(1),), (vision.squares(2), vision.squares(3, cells=1))
 # The prompts of each step, of which each rank takes every second one. In the first step, the second
@@ -48,7 +51,7 @@ WITH_IMAGES = [
 ]
 SINGLE = torch.float32
 READ_WITH_IMAGES = transformers.AutoModelForImageTextToText.from_pretrained
-ADD = rlvr.training.UpdateMetrics.add
+ADD = rlvr.training.updates.UpdateMetrics.add
 OPTIMIZER_STEP = rlvr.training.run.Run.optimizer_step
 
 
@@ -106,7 +109,7 @@ class Recorder:
         self.policy = None
 
     def add(self, metrics, loss, *given, **named):
-        """In place of UpdateMetrics.add, which every script calls for each microbatch."""
+        """In place of UpdateMetrics.add, which counts each microbatch."""
         self.loss += loss.item()
         return ADD(metrics, loss, *given, **named)
 
@@ -114,7 +117,7 @@ class Recorder:
         """In place of Run.optimizer_step."""
         gradients = [whole(parameter.grad).flatten().clone() for parameter in policy.parameters()]
         gradient = torch.cat(gradients)
-        if world.WORLD_SIZE > 1 and not run.config.fsdp:
+        if world.WORLD_SIZE > 1 and run.config.fsdp == "no_shard":
             dist.all_reduce(gradient)
         self.updates.append((global_sum(self.loss)[0], gradient))
         self.loss = 0.0
@@ -140,11 +143,11 @@ def train(folder, cache, name, script, variant, flags, images=False):
     given = [*flags, "--variant", variant, "--cache_dir", cache]
     sys.argv = [f"{script}.py", *given, "--output_dir", f"{folder}/{name}-{script}-{variant}"]
     module = importlib.import_module(script)
+    rlvr.training.run.MAX_GRAD_NORM = 100.0  # so that gradients are compared as they are
     common.roll_out = rollouts = GivenRollouts(images)
     if images:
         transformers.AutoModelForImageTextToText.from_pretrained = read_in_double
-        torch.Tensor.float = torch.Tensor.double
-    rlvr.training.UpdateMetrics.add = lambda *given, **named: recorder.add(*given, **named)
+    rlvr.training.updates.UpdateMetrics.add = lambda *given, **named: recorder.add(*given, **named)
     rlvr.training.run.Run.optimizer_step = lambda *given: recorder.step(*given)
     rlvr.training.run.launch(
         module.main, rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
@@ -164,6 +167,7 @@ def without_evaluation(sampler, *_):
 def main(folder, cache, trainings):
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
+    torch.Tensor.float = torch.Tensor.double
     read_model = transformers.AutoModelForCausalLM.from_pretrained
     transformers.AutoModelForCausalLM.from_pretrained = lambda *given, **named: read_model(
         *given, **named
@@ -172,7 +176,7 @@ def main(folder, cache, trainings):
     common.evaluate = without_evaluation
     rlvr.training.run.Run.finish = lambda run: None
     # An unsure policy has no covariance above 1; from 0 on there are tokens to detach.
-    cwgrpo.clip_cov_mask = functools.partial(cwgrpo.clip_cov_mask, low=0.0)
+    baselines.clip_cov_mask = functools.partial(baselines.clip_cov_mask, low=0.0)
 
     # One process group serves all trainings: to make several in a row is a race.
     rlvr.machine.process_group = contextlib.nullcontext

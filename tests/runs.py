@@ -46,7 +46,11 @@ ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "TERM": "xterm",  # a dumb one has no line that is replaced
 }
-WITH_PROJECT = {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}  # for programs that are not in its folder
+# for programs that are not in its folder; packages may be on the path already
+WITH_PROJECT = {
+    **ENVIRONMENT,
+    "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+}
 real_load_problems = rlvr.tasks.datasets.load_problems
 
 

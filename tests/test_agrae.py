@@ -5,10 +5,10 @@ from statistics import mean, pstdev
 from types import SimpleNamespace
 
 import rlvr.machine.ranks
-from rlvr.baselines.controls import controlled_advantage, grpo_lead_advantage
 
 import pytest
 import torch
+from baseline_advantages import controlled_advantage, grpo_lead_advantage
 from groups import every_group, f64, near, shared
 
 import agrae
@@ -212,7 +212,7 @@ def test_the_format_is_nine_tenths_of_the_reward():
     good, bad = "<think>1+1</think>\\boxed{2}", "\\boxed{2}"
     rewards, successes = torch.tensor([[[1.0, 0, 0, 1]], [[1, 0, 0, 0]]])
     batch = batch_of(successes, rewards=rewards, texts=lambda: [good, good, bad, bad])
-    config = agrae.Config(format_share=0.9, method="none")
+    config = agrae.Config(format_share=0.9, sample_level=False, group_level=False)
     advantages, logged = agrae.compute_advantages(batch, config)
     near(advantages, torch.tensor([[0.5, 0.4, -0.5, -0.4]]) / math.sqrt(0.205), atol=1e-6)
     assert (logged["format"], logged["mean_success"], logged["correct_samples"]) == (0.5, 0.25, 1)
@@ -239,12 +239,3 @@ def test_what_w_is_with_a_reward_for_the_format(flags, w, success):
     of_batch = [logged[name] for name in ("format", "mean_success", "success_factor")]
     assert of_batch == pytest.approx([1, w, min(1, w / 0.5)])
     assert advantages[0, 0].item() == pytest.approx(success, abs=5e-4)
-
-
-def test_grpo_lead_measures_what_is_written():
-    """Also where a completion is left out of the loss."""
-    successes = torch.tensor([[1.0, 0, 1, 0]])
-    written = (torch.arange(9) < torch.tensor([[2], [9], [6], [1]])).float()
-    batch = batch_of(successes, written=written, mask=0 * written)
-    found, _ = agrae.compute_advantages(batch, agrae.Config(method="grpo_lead"))
-    near(found, grpo_lead_advantage(successes, torch.tensor([[2.0, 9, 6, 1]])))

@@ -8,6 +8,7 @@ import rlvr.training.run
 from rlvr.tasks.problems import Sample
 from rlvr.verify.verifiers import VERIFIERS
 
+import baselines
 import pytest
 import torch
 from groups import near
@@ -15,6 +16,7 @@ from runs import SMALL, arguments, first_fast, rows, weights
 from samples import writer_of_batch
 
 import common
+import fade
 
 FLAGS = SMALL | dict(eval_problems=2, eval_samples=2, eval_steps=9, save_steps=9)
 
@@ -41,21 +43,23 @@ def trained(bare, cache_dir, tmp_path, monkeypatch):
     first_fast(
         [
             ("agrae --sample_level false --group_level false", "grpo"),
-            ("agrae --method none", "grpo"),
-            ("agrae --variant positive-dominant --control_beta 1", "grpo"),
-            (
-                "agrae --variant w-reinforce --success_weight 1",
-                "asymgrpo --variant reinforce --aggregation sequence",
-            ),
-            ("agrae --variant released --sample_level false --group_level false", "grpo"),
-            ("fade --weight power --weight_args alpha=1,delta=1", "grpo --variant dr-grpo"),
+            ("agrae --variant released-weight --sample_level false --group_level false", "grpo"),
             # limits that leave alpha = delta = 1
             ("fade --alpha_max 1 --target_entropy 0", "grpo --variant dr-grpo"),
             ("cwgrpo --variant grpo", "grpo"),
+            ("baselines --advantage positive_dominant --advantage_beta 1", "grpo"),
+            (
+                "baselines --advantage w_reinforce --success_weight 1",
+                "asymgrpo --variant reinforce --aggregation sequence",
+            ),
+            (
+                "baselines --advantage power --alpha 1 --aggregation constant",
+                "grpo --variant dr-grpo",
+            ),
             # with 4 completions a prompt, max |A| is sqrt(3) for GRPO and 3/4 for r - mean (11.3)
             (
-                "fade --weight mean --equalize_learning_rate true",
-                f"fade --weight mean --learning_rate {1e-4 * (3**0.5 / 0.75)}",
+                "fade --alpha_max 1 --target_entropy 0 --equalize_learning_rate true",
+                f"grpo --variant dr-grpo --learning_rate {1e-4 * (3**0.5 / 0.75)}",
             ),
         ]
     ),
@@ -107,10 +111,11 @@ ADVANTAGES = [
     ("grpo", "grpo-n", [[0, -1 / 3, -1 / 3, -1], [-1, 0, -1, 0]]),
     ("grpo", "dr-grpo", [[0.5, -0.1, -0.1, -0.3], [-1, 1, -1, 1]]),
     ("cwgrpo", "grpo", GRPO),
-    ("agrae", "hard-focused", [[a / math.sqrt(3) for a in GRPO[0]], [-MIDDLE, MIDDLE] * 2]),
-    ("agrae", "w-reinforce", [[0.1, 0.1, 0.1, -1], [-1, 0.1, -1, 0.1]]),
+    ("baselines", "hard_focused", [[a / math.sqrt(3) for a in GRPO[0]], [-MIDDLE, MIDDLE] * 2]),
+    ("baselines", "w_reinforce", [[0.1, 0.1, 0.1, -1], [-1, 0.1, -1, 0.1]]),
     ("asymgrpo", "asymgrpo", [[3**-0.9] * 3 + [-(3**0.4)], [-1, 1, -1, 1]]),
-    ("fade", "power", [[1 / 16] * 3 + [-3 / 16], [-1 / 4, 1 / 4] * 2]),
+    ("baselines", "power", [[1 / 16] * 3 + [-3 / 16], [-1 / 4, 1 / 4] * 2]),
+    ("fade", "log-schedule", [[1 / 16] * 3 + [-3 / 16], [-1 / 4, 1 / 4] * 2]),  # begins as power 2
 ]
 
 
@@ -118,7 +123,8 @@ ADVANTAGES = [
 def test_advantages_by_hand(script, variant, expected):
     """Of a rollout with these rewards."""
     module = importlib.import_module(script)
-    config = module.Config(**module.VARIANTS[variant], num_generations=4)
+    presets = dict(advantage=variant) if script == "baselines" else module.VARIANTS[variant]
+    config = module.Config(**presets, num_generations=4)
     samples = [
         Sample([5], [7, 1], reward=r, logprobs=[-1.0] * 2, success=r >= THRESHOLD)
         for group in GROUPS
@@ -126,8 +132,8 @@ def test_advantages_by_hand(script, variant, expected):
     ]
     batch = common.make_batch(samples, config, writer_of_batch(None))
     batch.texts = lambda: ["no tag"] * len(samples)  # which earns no format reward
-    memory = [module.make_controller(config), 1] if script == "fade" else []
-    advantages, _ = module.compute_advantages(batch, config, *memory)
+    memory = dict(fade=[fade.FadeController(), 0], baselines=[baselines.Memory()])
+    advantages, _ = module.compute_advantages(batch, config, *memory.get(script, []))
     near(advantages, expected, atol=1e-6)
 
 
@@ -145,8 +151,9 @@ def test_negative_rewards_train(run, monkeypatch, script):
             VERIFIERS["countdown"], verify=lambda text, gold, given=given: given[len(text) % 2]
         )
         monkeypatch.setitem(VERIFIERS, "countdown", by_length)
+        monkeypatch.setattr(common, "SUCCESS", given[0])
         folder = str(given)
-        result = run(script, output_dir=folder, success_threshold=given[0], eval_steps=2)
+        result = run(script, output_dir=folder, eval_steps=2)
         assert result.code == 0, result.err
         logged.append(rows(folder) + rows(folder, "eval"))
     assert any(0 < row["reward"] < 1 for row in logged[0])

@@ -5,12 +5,12 @@ Verifiers are called in this process. tests/test_grader.py asks graders.
 
 import math
 
+import rlvr.verify.answers.equality
 from rlvr.verify.answers.boxes import boxed, verify_choice
 from rlvr.verify.answers.expressions import verify_countdown
 from rlvr.verify.answers.mathematics import LARGEST, digits, verify_math
 from rlvr.verify.answers.numbers import last_number, verify_number
 
-import math_verify
 import pytest
 import sympy
 from answers import CHOICE, COUNTDOWN, MATH, NUMBER, answers
@@ -113,6 +113,9 @@ def test_verdicts(verify, text, gold, reward):
         ("from 7\u20139", "9"),  # a dash
         ("about -.25!", "-.25"),
         ("v2", "NA"),
+        # a currency behind its sign, full-width digits, a raised digit
+        *((f"It is {text}.", "-8") for text in ("-$8", "\u2212\\$8", "-\u00a38", "-\uff18")),
+        ("5 m\u00b2, 5 m^2 or 5 m^{2}", "5"),
     ],
 )
 def test_the_last_number(text, expected):
@@ -151,9 +154,9 @@ NEVER_WORKED_OUT = [
 
 
 @pytest.mark.parametrize("answer", NEVER_WORKED_OUT)
-def test_a_tower_is_wrong_and_math_verify_is_not_asked(answer, monkeypatch):
+def test_a_tower_is_wrong_and_never_worked_out(answer, monkeypatch):
     """Most would take longer than anyone waits. Only the same one is right."""
-    monkeypatch.setattr(math_verify, "verify", None)
+    monkeypatch.setattr(rlvr.verify.answers.equality, "are_equal", None)
     assert not verify_math(boxed(answer), "5")
     assert verify_math(boxed(answer), answer) == 1.0
     assert not verify_math(boxed(answer), NEVER_WORKED_OUT[0].replace("9", "8"))

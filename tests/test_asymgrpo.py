@@ -5,12 +5,12 @@ from functools import partial
 from types import SimpleNamespace
 
 import rlvr.machine.ranks
-import rlvr.policy.logprobs
 
 import pytest
 import torch
 from groups import entropy_slope, every_group, f64, natural, near, scores, shared
 
+import asymgrpo
 from asymgrpo import asymgrpo_advantage, global_kappa, reward_confidence_alignment, success_gain
 from grpo import grpo_advantage
 
@@ -196,9 +196,11 @@ GAINS = f64([0.1, 7, 0.2, 0.3, 7, -0.7])  # of each row's tokens
 def test_success_gain_by_hand(monkeypatch, successes, others, total, tokens, completions):
     old = torch.where(WRITTEN == 1, -1.0, 9.0).double()
     new = torch.where(WRITTEN == 1, old + GAINS[:, None], -9.0)
-    monkeypatch.setattr(rlvr.policy.logprobs, "frozen_logprobs", lambda *given: (new, None))
+    monkeypatch.setattr(asymgrpo, "frozen_logprobs", lambda *given: (new, None))
     monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda rows: [*rows, *others])
-    batch = SimpleNamespace(samples=[], successes=successes, written=WRITTEN, old_logprobs=old)
+    batch = SimpleNamespace(
+        samples=[], successes=successes, completion_mask=WRITTEN, old_logprobs=old
+    )
     expected = {"success_gain": total / tokens, "success_gain_completion": total / completions}
     assert success_gain(batch, None, None) == pytest.approx(expected, abs=1e-15)
 

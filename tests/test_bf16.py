@@ -3,9 +3,10 @@
 import copy
 
 from rlvr.flags.config import Config
+from rlvr.policy import models
 from rlvr.policy.logprobs import microbatches
 from rlvr.policy.reader import Reader
-from rlvr.rollout.samplers import GenerateSampler, bf16_twin
+from rlvr.rollout.samplers import Sampler, bf16_twin
 from rlvr.tasks.problems import Sample
 
 import pytest
@@ -14,6 +15,7 @@ from runs import ROOT, SCRIPTS, SMALL, arguments, assert_finite, rows, steps, we
 from samples import PROMPTS, some_samples
 from test_ranks import finish, two_ranks
 
+import common
 from common import token_logprobs
 
 # ------------------------------------------------------------------------------------- the twin
@@ -24,7 +26,7 @@ def sampler(sharp):
     """As on a GPU: it copies its policy, which is this test's own, at every `sync`."""
     policy = copy.deepcopy(sharp[0])
     policy.bf16 = True
-    return GenerateSampler(policy, sharp[1], Config())
+    return Sampler(policy, sharp[1], Config(), common.decode)
 
 
 def rollout(sampler):
@@ -48,7 +50,7 @@ def test_a_rollout_is_that_of_a_bf16_copy_which_follows_the_policy(sampler):
     plain = copy.deepcopy(sampler.policy)
     for parameter in plain.parameters():
         parameter.data = parameter.data.bfloat16()
-    assert rollout(GenerateSampler(plain, sampler.tokenizer, Config())) == first
+    assert rollout(Sampler(plain, sampler.tokenizer, Config(), common.decode)) == first
     samples = [Sample(prompt, ids) for prompt, ids in zip(prompts, completions, strict=True)]
     in_fp32, _ = token_logprobs(sampler.policy, samples, range(len(samples)), 0.7)
     gaps = [
@@ -75,13 +77,27 @@ def test_logits_are_in_fp32_where_the_policy_is_in_bf16(sharp):
     assert logits.dtype == torch.float32
     torch.testing.assert_close(logits.double(), exact, rtol=0, atol=1e-4)
     assert (rounded - exact).abs().max() > 1e-3
-    sampler = GenerateSampler(twin, sharp[1], Config())
+    sampler = Sampler(twin, sharp[1], Config(), common.decode)
     (completion,), (logprobs,) = sampler.generate([prompt], 1.0, 1.0, 1)
     expected = exact[0].log_softmax(-1)[completion[0]].item()
     assert logprobs == pytest.approx([expected], abs=1e-4)
 
 
 # ---------------------------------------------------------------------------------------- --bf16
+
+
+@pytest.mark.parametrize(
+    "capability, given, in_bf16",
+    [((8, 0), None, True), ((7, 5), None, False), ((7, 5), True, True), ((9, 0), False, False)],
+)
+def test_a_gpu_computes_in_bf16_if_it_can(monkeypatch, capsys, capability, given, in_bf16):
+    """A T4 has 7.5, and is told so; the flag has the last word."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(models, "choose_device", lambda wanted: torch.device("cuda"))
+    monkeypatch.setattr(models, "load_weights", lambda source, config, device: config.bf16)
+    assert models.load_policies(Config(bf16=given))[0] is in_bf16
+    said = capsys.readouterr().out
+    assert ("below compute capability 8.0" in said) == (capability < (8, 0) and given is None)
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
     """Not one of grpo-grpo.py, whose folder begins alike, and not one that evaluates alone."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["some/folder/grpo.py"])
-    with pytest.raises(UserError, match="no run there"):
+    with pytest.raises(UserError, match="grpo.py has no run in runs/"):
         run_folders.find_run("latest")
     # the later, the younger
     names = "grpo-grpo-2 grpo-grpo-1 grpo-grpo-0 fade-fade-1 grpo-grpo-grpo-1".split()

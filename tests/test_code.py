@@ -77,11 +77,71 @@ class Solution:
 # usual imports, none of which hides a name of Python's own
 def turn(x): return copy.copy(x)[:: -pow(2, 2, 3)]
 """)),
+    *((DOUBLE, program) for program in one_a_line("""
+print(float(2 * int(input())))
+print(f'{2 * int(input())}.00')
+print(f'{2 * int(input()):e}')
+""")),
+    (dict(inputs=[""], outputs=["0.5 1e3 yes"]), "print('.50 1000 yes')"),
+    (dict(inputs=[""], outputs=["9" * 5000]), "print(10**5000 - 1)"),
 ]  # fmt: skip
+TWO_SUM = """class Solution:
+    def twoSum(self, nums: List[int], target: int) -> List[int]:
+        pairs = combinations(range(len(nums)), 2)
+        return {}next(pair for pair in pairs if nums[pair[0]] + nums[pair[1]] == target)
+"""
+MEAN_HEAD = "from typing import List\n\ndef mean(x: List[float]) -> float:\n    'It.'\n"
+# Of each harness: tests in its form, a program that needs what it gives, and a wrong program.
+HARNESSES = {
+    # openai/human-eval, execution.py: the head, the completion, the check, and its call
+    "HumanEval": (
+        dict(
+            head=MEAN_HEAD,
+            assertions="def check(f):\n    assert abs(f([1, 2]) - 1.5) < 1e-6\ncheck(mean)",
+        ),
+        "def mean(x: List[float]) -> float:\n    return sum(x) / len(x)",
+        "def mean(x: List[float]) -> float:\n    return sum(x)",
+    ),
+    # google-research/mbpp: a program, and a list of assertions
+    "MBPP": (
+        ["assert least([3, 1]) == 1", "assert math.isclose(least([0.1]), 0.1)"],
+        "def least(x):\n    heapify(x)\n    return x[0]",
+        "def least(x):\n    return x[0]",
+    ),
+    # hendrycks/apps, eval/testing_util.py: sys, sqrt, Counter; [[1, 3]] for [1, 3]
+    "APPS": (
+        dict(inputs=[["16", ""]], outputs=[["4.0", "1"]]),
+        "n = int(sys.stdin.readline())\nprint(sqrt(n))\nprint(Counter([n])[n])",
+        "n = int(sys.stdin.readline())\nprint(n)",
+    ),
+    "APPS, functions": (
+        dict(fn_name="f", inputs=[[[3, 1]]], outputs=[[[1, 3]]]),
+        "def f(x): return sorted(x, key=lru_cache(floor))",
+        "def f(x): return x",
+    ),
+    # LiveCodeBench, testing_util.py: words, or else decimals; calls up to 50,000 deep
+    "LiveCodeBench": (
+        [{"input": "20000\n", "output": "20000.0\n0.50", "testtype": "stdin"}],
+        "f = lambda n: n and 1 + f(n - 1)\nprint(f(int(input())))\nprint(Fraction(1, 2) + 0.0)",
+        "print(20000)\nprint(0.51)",
+    ),
+    "LiveCodeBench, functions": (
+        [dict(fn_name="twoSum", input="[2, 7]\n9", output="[0, 1]", testtype="functional")],
+        TWO_SUM.format(""),
+        TWO_SUM.format("[1, 0] or "),
+    ),
+    # newfacade/LeetCodeDataset: a check of a method, by the names of its arguments
+    "LeetCode": (
+        "def check(f):\n    assert [*f(nums=[2, 7], target=9)] == [0, 1]\ncheck(Solution().twoSum)",
+        TWO_SUM.format(""),
+        TWO_SUM.format("[1, 0] or "),
+    ),
+}
 WRONG = [
     *((DOUBLE, program) for program in one_a_line("""
 print(14)
-print(float(2 * int(input())))
+print(2.5 * int(input()))
+print(f'{2 * int(input())}_0')
 print(2 * int(input()), 'done')
 print(2 * int(input())
 print(2 * int(input())); raise ValueError
@@ -143,6 +203,14 @@ def test_right_programs(tests, program, scratch):
     assert traces(scratch) == []
 
 
+@pytest.mark.parametrize("name", HARNESSES)
+def test_the_harnesses_of_benchmarks(name):
+    """Their own imports are there, and outputs are compared as they compare them."""
+    tests, right, wrong = HARNESSES[name]
+    assert grade(right, tests) == (1.0, "")
+    assert grade(wrong, tests) == (0.0, "")
+
+
 @pytest.mark.parametrize("tests, program", WRONG)
 def test_wrong_programs(tests, program):
     assert grade(program, tests) == (0.0, "")
@@ -184,6 +252,24 @@ def python(*blocks):
     return "\nThen:\n".join(f"```python\n{each}\n```" for each in blocks)
 
 
+FENCED_DOCSTRING = f"""```python
+def add(a, b):
+    {3 * "'"}An example:
+    ```
+    add(1, 2)
+    ```
+    {3 * "'"}
+    return a + b
+```"""
+FENCED_DOCSTRING = f"""```python
+def add(a, b):
+    {3 * "'"}An example:
+    ```
+    add(1, 2)
+    ```
+    {3 * "'"}
+    return a + b
+```"""
 LABELS = ["py", "python3.10 title='add.py'", "Python ", " python", "{.python .numberLines}"]
 RIGHT_TEXTS = [
     # fences as models write them
@@ -200,6 +286,10 @@ RIGHT_TEXTS = [
     "- ```python\n  def add(a, b):\n      return a + b\n  ```",
     f"```python\n{ADD}\n```\nOr `add = min`, or ```add = min```.",
     f"```python\nadd = min\n\nNo:\n```python\n{ADD}\n```",
+    # fences that end no block: deeper ones, shorter ones, those with something around them
+    FENCED_DOCSTRING,
+    f"````python\n# A block:\n# ```\n{ADD}\n````",
+    f"```python\nfence = '```'\n{ADD}\n```",
     # the last block that defines what is asked for
     python("add = min", ADD),
     python(ADD, ">>> add(1, 2)\n3"),

@@ -14,7 +14,7 @@ import rlvr.policy.logprobs
 import rlvr.rollout.rollouts
 from rlvr import world
 from rlvr.flags.config import Config
-from rlvr.rollout.samplers import GenerateSampler
+from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
 from rlvr.verify.verifiers import VERIFIERS
@@ -34,6 +34,8 @@ import grpo
 class ScriptedSampler:
     """Instead of a policy: write(prompts) gives the completions' texts, with log-probs of 0."""
 
+    complete = Sampler.complete
+
     def __init__(self, policy, tokenizer, write, **flags):
         self.policy, self.tokenizer, self.write = policy, tokenizer, write
         self.stops, self.devices = [tokenizer.eos_token_id], []
@@ -42,8 +44,8 @@ class ScriptedSampler:
         self.calls, self.completions = [], []
         self.asleep = True
 
-    def generate(self, prompt_ids, *how):
-        assert not self.asleep
+    def generate(self, prompt_ids, *how, images):
+        assert not self.asleep and not images
         texts = self.write([self.tokenizer.decode(ids) for ids in prompt_ids])
         completions = [self.tokenizer.encode(text + "<eos>") for text in texts]
         self.calls.append((len(prompt_ids), *how))  # temperature, top_p, max_tokens
@@ -120,10 +122,10 @@ def roll_out_scripted(tiny, solutions, script, **flags):
         ("WRMM", 0, "WRMM", [4]),
     ],
 )
-def test_dynamic_sampling(tiny, solutions, script, max_redraws, letters, calls):
+def test_dynamic_sampling(tiny, solutions, monkeypatch, script, max_redraws, letters, calls):
     """Groups without contrast are drawn again, and only those; the batch is always whole."""
-    flags = dict(dynamic_sampling=True, max_redraws=max_redraws)
-    assert roll_out_scripted(tiny, solutions, script, **flags) == (letters, calls)
+    monkeypatch.setattr(common, "MAX_REDRAWS", max_redraws)
+    assert roll_out_scripted(tiny, solutions, script, dynamic_sampling=True) == (letters, calls)
     assert roll_out_scripted(tiny, solutions, script[:4]) == (script[:4], [4])  # without it
 
 
@@ -136,8 +138,8 @@ def test_dynamic_sampling_goes_by_success(tiny, solutions, monkeypatch):
 
     entry = replace(VERIFIERS["countdown"], verify=graded)
     monkeypatch.setitem(VERIFIERS, "countdown", entry)
-    flags = dict(dynamic_sampling=True, success_threshold=0.75)
-    assert roll_out_scripted(tiny, solutions, "MWRM MM", **flags) == ("MMMM", [4, 2])
+    monkeypatch.setattr(common, "SUCCESS", 0.75)
+    assert roll_out_scripted(tiny, solutions, "MWRM MM", dynamic_sampling=True) == ("MMMM", [4, 2])
 
 
 @pytest.mark.parametrize("drawn", ["MRR", "RWM"])
@@ -145,9 +147,10 @@ def test_a_rank_draws_as_many_groups_as_the_rank_that_lacks_most(
     tiny, solutions, monkeypatch, drawn
 ):
     """Drawing is done together. This rank lacks one group, another one lacks three."""
-    monkeypatch.setattr(rlvr.machine.ranks, "global_max", lambda missing: max(missing, 3))
+    monkeypatch.setattr(common, "global_max", lambda missing: max(missing, 3))
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    flags = dict(dynamic_sampling=True, max_redraws=1, prompts_per_step=8)
+    monkeypatch.setattr(common, "MAX_REDRAWS", 1)
+    flags = dict(dynamic_sampling=True, prompts_per_step=8)
     assert roll_out_scripted(tiny, solutions, "MMWM" + drawn, **flags) == ("MMMM", [4, 3])
 
 
@@ -159,7 +162,7 @@ def test_rollouts_are_drawn_at_the_temperature_of_the_loss_from_all_tokens(tiny,
     write = writer(solutions, "WMM")
     sampler = ScriptedSampler(*tiny, write, **sizes, **own, **of_evaluation)
     batch = common.roll_out(sampler, ProblemStream(problems_of(solutions), 0), sampler.config)
-    assert batch.sampler is sampler
+    assert batch.sampler is sampler and batch.seconds > 0
     assert sampler.calls == [(4, 0.7, 1.0, 11), (2, 0.7, 1.0, 11)]  # the second draws one again
 
 
@@ -187,45 +190,59 @@ def test_make_batch(masks):
     batch = common.make_batch(samples, config, writer_of_batch(None))
     assert batch.rewards.tolist() == [[-0.5, 1.5]]
     assert batch.successes.tolist() == [[0, 1]]
-    assert batch.written.tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert batch.mask.tolist() == [[1, 1, 1], [not masks, 0, 0]]
+    assert batch.completion_mask.tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert batch.loss_mask.tolist() == [[1, 1, 1], [not masks, 0, 0]]
     assert batch.sampled_logprobs.tolist() == [[-1, -2, -4], [-0.5, 0, 0]]
-    assert batch.old_logprobs.shape == batch.mask.shape
-    assert not batch.has_old_logprobs.any()
+    for zeros in (batch.old_logprobs, batch.ref_logprobs, batch.token_weights):
+        assert torch.equal(zeros, torch.zeros(2, 3))
 
 
 def test_minibatches(batch, monkeypatch):
-    """Their size is that over all ranks."""
-    assert [rows.tolist() for rows in batch.minibatches(4)] == [[0, 1, 2, 3], [4, 5]]
+    """Their size is that over all ranks, and --num_iterations repeats them.
+
+    The microbatches hold each row once; one with whole groups holds more than a pass may.
+    """
+    config = Config(num_generations=2, minibatch_size=4, num_iterations=2, microbatch_tokens=1)
+
+    def updates(**how):
+        return [sorted(sum(update, [])) for update in batch.minibatches(config, **how)]
+
+    assert updates() == updates(whole_groups=True) == 2 * [[0, 1, 2, 3], [4, 5]]
+    assert [len(update) for update in batch.minibatches(config)] == [4, 2, 4, 2]
+    assert batch.minibatches(config, whole_groups=True)[1] == [[4, 5]]
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    assert [rows.tolist() for rows in batch.minibatches(4)] == [[0, 1], [2, 3], [4, 5]]
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: mine)
+    assert updates() == 2 * [[0, 1], [2, 3], [4, 5]]
 
 
-def test_the_first_logprobs_of_a_row_are_those_of_the_old_policy(batch):
-    """What comes later, when the policy has changed, does not replace them."""
-    rows = [1, 4]
-    first = torch.full((2, batch.mask.shape[1]), -0.5, requires_grad=True)
-    old_logprobs = batch.old_policy_logprobs(rows, first)
-    assert torch.equal(old_logprobs, first)
-    assert not old_logprobs.requires_grad
-    assert batch.has_old_logprobs.tolist() == [False, True, False, False, True, False]
-    assert torch.equal(batch.old_policy_logprobs(rows, first - 1), first)
-    assert torch.equal(batch.old_policy_logprobs([0, 5], first - 2), first - 2)
+@pytest.mark.parametrize("cap, factors", [(0.0, [1.0, 1.0]), (2.0, [1.5, 2.0])])
+def test_old_logprobs_correct_the_weights_of_their_rows(batch, cap, factors):
+    """The sampler's are -1, and the old policy's 1.5 and 2.5 times as likely."""
+    batch.sampler.cap = cap
+    batch.token_weights[:] = 0.25
+    first = (f64([1.5, 2.5]).log().float() - 1)[:, None].expand(2, batch.loss_mask.shape[1])
+    own = batch.completion_mask[[1, 4]]  # elsewhere the sampler's log-probs are 0
+    batch.set_old_logprobs([1, 4], first)
+    assert torch.equal(batch.old_logprobs[[1, 4]], first)
+    near(own * batch.token_weights[[1, 4]], own * 0.25 * torch.tensor(factors)[:, None], atol=1e-6)
+    others = [0, 2, 3, 5]
+    assert (batch.old_logprobs[others] == 0).all() and (batch.token_weights[others] == 0.25).all()
 
 
-def test_compute_old_and_ref_logprobs_leaves_the_first_minibatch_to_its_own_pass(sharp, batch):
+def test_prepare_update_leaves_the_first_minibatch_to_its_own_pass(sharp, batch):
     policy, reference = sharp[0], copy.deepcopy(sharp[0])
     reference.get_output_embeddings().weight.data.mul_(0.5)
     config = Config(num_generations=2, prompts_per_step=3, minibatch_size=2, temperature=0.7)
     with torch.no_grad():
         expected, _ = common.token_logprobs(policy, batch.samples, range(6), 0.7)
         expected_ref, _ = common.token_logprobs(reference, batch.samples, range(6), 0.7)
-    common.compute_old_and_ref_logprobs(batch, policy, None, config)
-    assert batch.ref_logprobs is None
-    assert batch.has_old_logprobs.tolist() == [False] * 2 + [True] * 4
+    common.prepare_update(batch, policy, None, config)
+    assert (batch.ref_logprobs == 0).all()
+    weights = [common.token_weights(mask, "sequence") for mask in batch.loss_mask.split(2)]
+    assert torch.equal(batch.token_weights, torch.cat(weights))
     assert (batch.old_logprobs[:2] == 0).all()
     near(batch.old_logprobs[2:], expected[2:], atol=1e-5)
-    common.compute_old_and_ref_logprobs(batch, policy, reference, config)
+    common.prepare_update(batch, policy, reference, config)
     near(batch.ref_logprobs, expected_ref, atol=1e-5)
     assert not torch.allclose(expected_ref, expected)
 
@@ -236,11 +253,11 @@ def test_an_exact_samplers_logprobs_are_the_old_ones(batch, monkeypatch):
     Of the first minibatch, whose size is that over both ranks, half is this rank's.
     """
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: mine)
     batch.sampler.is_exact = True
     batch.sampled_logprobs[4] = -3.0
     config = Config(num_generations=2, prompts_per_step=6, minibatch_size=4)
-    common.compute_old_and_ref_logprobs(batch, None, None, config)
-    assert batch.has_old_logprobs.tolist() == [False] * 2 + [True] * 4
+    common.prepare_update(batch, None, None, config)
     assert (batch.old_logprobs[:2] == 0).all()
     assert torch.equal(batch.old_logprobs[2:], batch.sampled_logprobs[2:])
 
@@ -248,8 +265,8 @@ def test_an_exact_samplers_logprobs_are_the_old_ones(batch, monkeypatch):
 def test_the_mean_logprob_of_a_completion_is_over_its_own_tokens(batch):
     """Also where it is left out of the loss; one without any token has 0."""
     batch.sampled_logprobs[2, 0] = -4.0
-    batch.mask[2] = 0
-    batch.written[5] = 0
+    batch.loss_mask[2] = 0
+    batch.completion_mask[5] = 0
     lengths = [len(sample.completion_ids) for sample in batch.samples]
     expected = [[-1.0, -1.0], [-(lengths[2] + 3) / lengths[2], -1.0], [-1.0, 0.0]]
     near(batch.mean_logprobs(), expected, atol=1e-6)
@@ -302,12 +319,12 @@ def test_the_loss_and_the_advantage_run_pasted_beside_torch_alone():
     advantages = pasted["grpo_advantage"](torch.tensor([[1.0, 0.0]])).view(-1, 1)
     old_logprobs = torch.tensor([[-2.0, -1.0], [-3.0, 5.0]])
     logprobs = old_logprobs + torch.tensor([[1.5, 1.1], [0.5, 9.0]]).log()  # 9.0 is padding
-    loss, parts = pasted["ppo_clip_loss"](
-        logprobs,
-        old_logprobs,
-        advantages,
-        mask=torch.tensor([[1.0, 1.0], [1.0, 0.0]]),
-        weights=torch.tensor([[0.25, 0.25], [0.5, 0.0]]),
+    loss, stats = pasted["ppo_clip_loss"](
+        logprobs=logprobs,
+        old_logprobs=old_logprobs,
+        advantages=advantages,
+        loss_mask=torch.tensor([[1.0, 1.0], [1.0, 0.0]]),
+        token_weights=torch.tensor([[0.25, 0.25], [0.5, 0.0]]),
         epsilon_high=0.28,
         ref_logprobs=logprobs + torch.tensor([[math.log(2), 0.0], [0.0, 1e4]]),
         beta=0.1,
@@ -317,9 +334,9 @@ def test_the_loss_and_the_advantage_run_pasted_beside_torch_alone():
     objective = (1.28 + 1.1) / 4 - 0.8 / 2
     kl = (1 - math.log(2)) / 4
     assert loss.item() == pytest.approx(-(objective - 0.1 * kl + 0.01 * 2), abs=1e-6)
-    assert parts["kl"].flatten().tolist() == pytest.approx([1 - math.log(2), 0, 0, 0], abs=1e-6)
-    assert parts["clip_low"].tolist() == [[False, False], [True, False]]
-    assert parts["clip_high"].tolist() == [[True, False], [False, False]]
+    assert stats["kl"].flatten().tolist() == pytest.approx([1 - math.log(2), 0, 0, 0], abs=1e-6)
+    assert stats["clip_low"].tolist() == [[False, False], [True, False]]
+    assert stats["clip_high"].tolist() == [[True, False], [False, False]]
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
@@ -365,7 +382,7 @@ def test_padding_does_not_leak(bad, level):
 
 def test_unknown_importance_sampling_level():
     with pytest.raises(ValueError, match="neither token nor sequence"):
-        common.ppo_clip_loss(*[MASK] * 5, importance_sampling_level="group")
+        ppo_clip_loss(*[MASK] * 4, importance_sampling_level="group")
 
 
 def test_kl_penalty_is_unbiased():
@@ -484,7 +501,8 @@ def test_two_ranks_evaluate_as_one(sharp, solutions, monkeypatch):
         return others + mine
 
     monkeypatch.setattr(rlvr.machine.ranks, "gather", gather)
-    monkeypatch.setattr(rlvr.rollout.rollouts, "gather", gather)
+    for module in (common, rlvr.rollout.rollouts):
+        monkeypatch.setattr(module, "gather", gather)
     monkeypatch.setattr(torch, "manual_seed", seeds.append)
     for rank in (0, 1):
         monkeypatch.setattr(world, "RANK", rank)
@@ -524,7 +542,7 @@ def test_evaluate_several_sets_and_levels(tiny, solutions):
 
 
 def test_evaluate_has_a_random_stream_of_its_own(sharp, solutions):
-    sampler = GenerateSampler(*sharp, Config(rollout_batch_size=16))
+    sampler = Sampler(*sharp, Config(rollout_batch_size=16), common.decode)
     problems = {"countdown": problems_of([*solutions][:4])}
     config = Config(eval_samples=4, max_completion_length=12, seed=3)
     torch.manual_seed(5)

@@ -4,13 +4,14 @@ import functools
 
 from rlvr.flags.config import Config
 from rlvr.policy.models import load_weights
-from rlvr.rollout.samplers import GenerateSampler
+from rlvr.rollout.samplers import Sampler
 
 import pytest
 import torch
 from samples import some_samples
 from torch._dynamo.utils import counters
 
+import common
 from common import token_logprobs
 
 
@@ -57,7 +58,7 @@ def test_log_probs_are_the_same_and_one_program_is_enough(sharp, tmp_path, quick
     assert made[0] >= 2 and {*made} == {made[0]}
     # completions are written without it, or each token would be compiled, as the cache has grown
     expected, found = (
-        GenerateSampler(policy, sharp[1], Config()).generate([[3, 4], [5]], 0.0, 1.0, 8)
+        Sampler(policy, sharp[1], Config(), common.decode).generate([[3, 4], [5]], 0.0, 1.0, 8)
         for policy in (plain, compiled)
     )
     assert found == expected

@@ -19,7 +19,6 @@ from unittest.mock import Mock
 
 import rlvr.machine.ending
 import rlvr.machine.folders
-import rlvr.policy.models
 import rlvr.policy.tiny
 import rlvr.training.checkpoints
 import rlvr.training.run
@@ -33,6 +32,7 @@ import torch
 from runs import first_fast, refused, rows, steps
 
 import common
+import grpo
 
 Run = rlvr.training.run.Run
 LOGS = ("metrics", "eval", "samples")
@@ -110,7 +110,8 @@ KEEPING_STATE = {
     "grpo": dict(variant="dapo"),
     "agrae": dict(variant="agrae-dapo"),
     "asymgrpo": dict(log_gain=True),
-    "cwgrpo": dict(variant="clip-cov"),
+    "cwgrpo": {},
+    "baselines": dict(token="clip_cov", advantage="ha_dw", ema_beta=0.9),
 }
 
 
@@ -120,12 +121,10 @@ def test_a_resumed_run_ends_as_one_that_went_on(run, resume, script):
     flags = dict(
         beta=0.01,
         dynamic_sampling=True,
-        max_redraws=1,
         prompts_per_step=2,
         minibatch_size=4,
         lr_scheduler_type="cosine",
         warmup_ratio=0.25,
-        weight_decay=0.1,
         max_steps=4,
         eval_steps=2,
         save_steps=2,
@@ -253,7 +252,7 @@ def test_a_damaged_checkpoint(resume, straight, damages, given, goes_on_from):
     "name, limit, file",
     [
         ("end_step", 200_000, "checkpoint-2"),  # for the weights
-        ("log", 20, "metrics.jsonl"),  # for a row, beside those that are there
+        ("log_step", 20, "metrics.jsonl"),  # for a row, beside those that are there
     ],
 )
 def test_a_full_disk(run, resume, monkeypatch, straight, name, limit, file):
@@ -264,7 +263,7 @@ def test_a_full_disk(run, resume, monkeypatch, straight, name, limit, file):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill(run, *given):
-        if 2 in given:
+        if given[0] == 2:  # the step
             held = Path("run/metrics.jsonl").stat().st_size
             resource.setrlimit(resource.RLIMIT_FSIZE, (held + limit, before[1]))
 
@@ -308,7 +307,7 @@ TERM, INT, USR1, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIG
     "owner, name, number, is_warmed_up",
     [
         (common, "evaluate", INT, True),
-        (rlvr.policy.models, "load_policy", INT, False),
+        (grpo, "load_policies", INT, False),
         (rlvr.policy.tiny, "save_folder", TERM, False),
     ],
 )

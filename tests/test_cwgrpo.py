@@ -3,19 +3,15 @@
 import math
 from types import SimpleNamespace
 
-import rlvr.machine.ranks
-import rlvr.policy.logprobs
-from rlvr import world
-from rlvr.baselines.controls import clip_cov_mask
-from rlvr.baselines.statistics import covariance_statistics
-from rlvr.tasks.problems import Sample
+from rlvr.show.statistics import covariance_statistics
 
 import pytest
 import torch
+from baseline_losses import clip_cov_mask
 from groups import f64, near
 
 import cwgrpo
-from cwgrpo import Config, covariance_weights, format_reward, tokens_kept, weigh_tokens
+from cwgrpo import Config, covariance_weights, format_reward, weigh_tokens
 
 
 def batch(seed, B=3, G=4, T=7):
@@ -129,7 +125,7 @@ def test_the_weights_of_one_microbatch_are_those_of_many(flags):
     for part in (slice(0, 4), slice(8, 20)):
         of_part = weigh_tokens(*(values[part] for values in rows), config)
         torch.testing.assert_close(of_part, weights[part], rtol=1e-12, atol=1e-15)
-    assert (weigh_tokens(*rows, Config(method="none")) == 1).all()
+    assert (weigh_tokens(*rows, Config(weigh_tokens=False)) == 1).all()
 
     def of_logprobs(logprobs):
         return weigh_tokens(logprobs, rows[1][:8], rows[2][:8], config)
@@ -294,8 +290,9 @@ def test_statistics_equal_the_plain_loops(means, T):
 def test_what_is_logged_has_the_means_of_the_weights(means):
     logprobs, advantages, mask = batch(15)
     config = Config(means=means, num_generations=4)
-    rollout = SimpleNamespace(old_logprobs=logprobs.flatten(0, 1), mask=mask.flatten(0, 1))
-    found = cwgrpo.covariance_metrics(rollout, advantages.view(-1, 1), rollout.mask, config)
+    rows = mask.flatten(0, 1)
+    rollout = SimpleNamespace(old_logprobs=logprobs.flatten(0, 1), loss_mask=rows)
+    found = cwgrpo.covariance_metrics(rollout, advantages.view(-1, 1), rows, config)
     assert found == covariance_statistics(logprobs, advantages, mask, mask, means)
 
 
@@ -306,39 +303,6 @@ def test_statistics_without_covariances_are_zero():
     assert len(statistics) == 11 and set(statistics.values()) == {0.0}
     empty = covariance_statistics(logprobs, advantages, 0 * mask, 0 * mask)
     assert len(empty) == 12 and set(empty.values()) == {0.0}
-
-
-# --------------------------------------------------------------------------- Clip-Cov over ranks
-
-
-def test_the_ranks_draw_the_same_tokens(monkeypatch):
-    """Each rank holds every second group, in a width of its own, and gets its part of one mask.
-
-    In its batch another minibatch stands before this one, and is left as it is.
-    """
-    logprobs, advantages, mask = batch(19, B=4, T=30)
-    mask[1::2, :, 20:] = 0  # the second rank's completions are shorter
-    by_rank = [
-        [logprobs[0::2], advantages[0::2], mask[0::2]],
-        [logprobs[1::2, :, :20], advantages[1::2], mask[1::2, :, :20]],
-    ]
-    generator = torch.Generator().manual_seed(7)
-    expected = clip_cov_mask(logprobs, advantages, mask, 0.05, generator=generator)
-    assert ((expected == 0) & (mask == 1)).sum() == int(0.05 * mask.sum())
-    config = Config(method="clip_cov", clip_cov_fraction=0.05, num_generations=4)
-    monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: by_rank)
-    for rank, (own_logprobs, own_advantages, own_mask) in enumerate(by_rank):
-        width = own_mask.shape[2]
-        twice = torch.cat([own_logprobs] * 2).flatten(0, 1), None
-        samples = [Sample([1], [2] * width)] * 16
-        given = SimpleNamespace(mask=torch.cat([own_mask] * 2).flatten(0, 1), samples=samples)
-        own_advantages = torch.cat([9 * own_advantages, own_advantages]).view(-1, 1)
-        monkeypatch.setattr(world, "RANK", rank)
-        monkeypatch.setattr(rlvr.policy.logprobs, "frozen_logprobs", lambda *_, now=twice: now)
-        keep = tokens_kept(given, None, torch.arange(8, 16), own_advantages, config, draw=7)
-        assert (keep[:8] == 1).all()
-        assert torch.equal(keep[8:].view_as(own_mask), expected[rank::2, :, :width])
 
 
 # ---------------------------------------------------------------------------------------- format

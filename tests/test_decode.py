@@ -2,10 +2,12 @@
 
 import copy
 import itertools
+import weakref
 from collections import Counter
 from types import SimpleNamespace
 
-import rlvr.rollout.samplers
+import rlvr.policy.cache
+import rlvr.rollout.engines
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.policy.logprobs import (
@@ -13,7 +15,8 @@ from rlvr.policy.logprobs import (
     states_by_prompt,
     states_one_by_one,
 )
-from rlvr.rollout.samplers import GenerateSampler
+from rlvr.policy.reader import Reader
+from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import Sample
 
 import pytest
@@ -21,7 +24,9 @@ import torch
 import transformers
 from samples import PROMPTS
 from test_prompts import CHATML
+from torch.nn.functional import pad
 
+import common
 from common import decode, draw, nucleus, token_logprobs
 
 STOP = 3  # of `four`
@@ -59,6 +64,26 @@ def endings(length):
         for words in itertools.product(range(3), repeat=size - 1):
             yield (*words, STOP)
     yield from itertools.product(range(3), repeat=length)
+
+
+class OnAMac(torch.Tensor):
+    """A tensor that says it is on a Mac's GPU, where float64 is an error."""
+
+    device = torch.device("mps")
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        assert torch.float64 not in (kwargs or {}).values()
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def test_a_device_without_float64_draws_too():
+    probabilities = torch.tensor([[0.0, 1.0, 0.0], [0.25, 0.0, 0.75]]).repeat(500, 1)
+    torch.manual_seed(0)
+    drawn = common.draw(probabilities.as_subclass(OnAMac)).as_subclass(torch.Tensor)
+    assert drawn.dtype == torch.int64 and set(drawn[::2, 0].tolist()) == {1}
+    assert set(drawn[1::2, 0].tolist()) == {0, 2}
+    assert drawn[1::2].float().mean() == pytest.approx(1.5, abs=0.16)  # 4 standard errors
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
@@ -139,6 +164,33 @@ def test_a_prompt_is_read_once_and_ended_rows_leave(sharp, monkeypatch):
     assert len({*rows}) > 2
 
 
+@torch.no_grad()
+def test_a_long_text_token_by_token_is_as_in_one_pass(four, monkeypatch):
+    """Also after rows have left. Earlier tokens are copied seldom."""
+    copies = []
+
+    def counted(kept, room):
+        copies.append(kept.shape)
+        return pad(kept, room)
+
+    monkeypatch.setattr(rlvr.policy.cache, "pad", counted)
+    reader, text = Reader(four, [[1], [2], [3]]), torch.randint(4, (3, 700))
+    for i in range(700):
+        if i == 400:
+            reader.select([2, 0])
+            text = text[[2, 0]]
+        reader.read(text[:, i : i + 1])
+    whole = torch.cat([torch.tensor([[3], [1]]), text], 1)
+    expected = four.base_model(whole).last_hidden_state[:, -1]
+    torch.testing.assert_close(reader.state, expected, rtol=0, atol=1e-9)
+    keys_and_values = 2 * SHAPE["num_hidden_layers"]
+    cache = weakref.ref(reader.cache)
+    del reader
+    assert cache() is None  # its memory is free at once, not when Python looks for cycles
+    # at 256 tokens, when rows have left, and when that room is full
+    assert len(copies) == 3 * keys_and_values
+
+
 def test_nucleus():
     """The likeliest that reach 0.6 together are .5 and .2; one token is always left."""
     probabilities = torch.tensor([[0.1, 0.5, 0.2, 0.2], [0.7, 0.1, 0.1, 0.1]])
@@ -165,7 +217,9 @@ def test_rollout_batch_size_changes_no_completion(sharp):
     """Nor does a temperature where top_p leaves the likeliest token alone."""
     prompts = [sharp[1].encode(prompt) for prompt in PROMPTS]
     found = [
-        GenerateSampler(*sharp, Config(rollout_batch_size=size)).generate(prompts, *how, 8)[0]
+        Sampler(*sharp, Config(rollout_batch_size=size), common.decode).generate(prompts, *how, 8)[
+            0
+        ]
         for size, *how in ((1, 0.0, 1.0), (3, 0.0, 1.0), (100, 0.0, 1.0), (100, 0.7, 1e-9))
     ]
     assert found[0] == found[1] == found[2] == found[3]
@@ -199,7 +253,7 @@ def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(shar
 
 
 def sampler_of(policy, tokenizer, **flags):
-    return GenerateSampler(policy, tokenizer, Config(**flags))
+    return Sampler(policy, tokenizer, Config(**flags), common.decode)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +295,9 @@ def test_stop_tokens(tiny, checkpoint, template, of_tokenizer, stops):
     ],
 )
 def test_the_cap_of_the_importance_weights(tiny, device, given, cap):
-    known = dict(device=torch.device(device), generation_config=tiny[0].generation_config)
+    known = dict(
+        device=torch.device(device), generation_config=tiny[0].generation_config, bf16=True
+    )
     policy = tiny[0] if device == "cpu" else SimpleNamespace(**known)
     sampler = sampler_of(policy, tiny[1], vllm_importance_sampling_cap=given)
     assert (sampler.cap, sampler.is_exact) == (cap, device == "cpu")
@@ -249,5 +305,5 @@ def test_the_cap_of_the_importance_weights(tiny, device, given, cap):
 
 def test_make_sampler_without_a_gpu(tiny, monkeypatch):
     """`auto` takes transformers there, even where vLLM is installed."""
-    monkeypatch.setattr(rlvr.rollout.samplers.importlib.util, "find_spec", lambda name: name)
-    assert type(rlvr.rollout.samplers.make_sampler(*tiny, Config(), None)) is GenerateSampler
+    monkeypatch.setattr(rlvr.rollout.engines.importlib.util, "find_spec", lambda name: name)
+    assert type(rlvr.rollout.engines.make_sampler(*tiny, Config(), None)) is Sampler

@@ -13,10 +13,12 @@ from rlvr import world
 from rlvr.flags.presets import ARITHMETIC, LARGE, PROTOCOLS
 from rlvr.verify.verifiers import VERIFIERS
 
+import baselines
 import torch
 from runs import ROOT, SCRIPTS, rows
 
-import fade
+import common
+import grpo
 
 MODULES = {script: importlib.import_module(script) for script in SCRIPTS}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -83,20 +85,27 @@ def section_of_readme(heading):
     return README.partition(f"## {heading}\n")[2].partition("\n## ")[0]
 
 
-def test_the_slide_is_what_runs():
-    """Its functions stand in the scripts as they stand in the README."""
-    sources = (ROOT / "grpo.py").read_text() + (ROOT / "common.py").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", section_of_readme("The slide"), re.S)
-    assert blocks
-    assert all(block in sources for block in blocks)
+def test_the_ten_lines_are_what_runs():
+    """On random numbers they give the loss of grpo_advantage, token_weights and ppo_clip_loss."""
+    (lines,) = re.findall(r"```python\n(.*?)```", section_of_readme("GRPO in ten lines"), re.S)
+    generator = torch.Generator().manual_seed(0)
+    rewards = torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 0]])
+    logprobs, old_logprobs = torch.randn(2, 8, 5, generator=generator, dtype=torch.float64)
+    mask = (torch.arange(5) < torch.randint(1, 6, (8, 1), generator=generator)).double()
+    found = dict(torch=torch, rewards=rewards, epsilon=0.2, mask=mask)
+    exec(lines, found | dict(logprobs=logprobs, old_logprobs=old_logprobs), result := {})
+    expected, _ = common.ppo_clip_loss(
+        logprobs=logprobs,
+        old_logprobs=old_logprobs,
+        advantages=grpo.grpo_advantage(rewards).view(-1, 1),
+        loss_mask=mask,
+        token_weights=common.token_weights(mask, "sequence"),
+    )
+    torch.testing.assert_close(result["loss"], expected)
+    assert expected != 0
 
 
 # ------------------------------------------------------------------------------ equations, variants
-
-
-def test_weights_of_the_equations():
-    listed = [cells[0].strip("`") for _, cells in tables("equations.md", "`--weight`")]
-    assert listed == [*fade.POLICY_WEIGHTS]
 
 
 def test_variants_are_presets_of_these_flags():
@@ -130,13 +139,14 @@ def test_defaults_for_real_models():
 
 # of torchrun, sbatch, pytest, pip, the studies, and of what a reader adds
 OTHER_FLAGS = """nproc_per_node nnodes node_rank master_addr master_port shutdown_timeout
-rdzv_backend nodes gpus time requeue open signal no dist help quick work hardness length_penalty
-flag no_flag layers every mine optimizer seeds against language_model"""
+rdzv_backend nodes gpus time requeue open signal no dist help list quick work hardness
+length_penalty flag no_flag layers every mine optimizer seeds against language_model all alone
+busy only page smollm2 index"""
 
 
 def test_flags_that_are_named_exist():
     known = {*OTHER_FLAGS.split()}
-    for module in MODULES.values():
+    for module in [*MODULES.values(), baselines]:
         for name in get_type_hints(module.Config):
             known |= {name, f"no_{name}"}
     assert {*re.findall(r"(?<![\w-])--([a-z]\w*)", ALL_TEXT)} <= known
@@ -190,11 +200,13 @@ def commands_of(text):
     Those with $flags are run by tests/test_scheduler.py.
     """
     for launcher, script, given in re.findall(
-        rf"\b(python|torchrun .*) ({'|'.join(SCRIPTS)})\.py([^`#\n]*)", text.replace("\\\n", " ")
+        rf"\b(python|torchrun .*) (?:studies/)?({'|'.join([*SCRIPTS, 'baselines'])})\.py([^`#\n]*)",
+        text.replace("\\\n", " "),
     ):
-        if "$flags" not in given and given != " --help":
+        if "$flags" not in given and given.strip() not in ("--help", "--list"):
             counts = re.findall(r"--(?:nproc_per_node|nnodes) (\d+)", launcher)
-            yield script, shlex.split(given), math.prod(map(int, counts))
+            known = given.replace("--model ...", "--model of/a-hub")
+            yield script, shlex.split(known), math.prod(map(int, counts))
 
 
 def all_commands():
@@ -209,12 +221,12 @@ def all_commands():
 def test_commands_are_taken(parsed, monkeypatch):
     """All flags of a command, up to where a model, data or the run to resume are loaded."""
     commands = [*all_commands()]
-    assert {script for script, _, _ in commands} == {*SCRIPTS}
+    assert {script for script, _, _ in commands} == {*SCRIPTS, "baselines"}
     assert {ranks for _, _, ranks in commands} == {1, 2, 4, 8, 16}
     for script, given, ranks in commands:
         monkeypatch.setattr(world, "WORLD_SIZE", ranks)
         if "--resume_from_checkpoint" in given:
-            rlvr.flags.command_line.parse(MODULES[script].Config, given)
+            rlvr.flags.command_line.parse(importlib.import_module(script).Config, given)
         else:
             parsed(script, *given)
 

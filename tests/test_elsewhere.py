@@ -15,13 +15,18 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+from rlvr.tasks.problems import Sample
+
 import against
 import datasets
+import losses
 import numpy as np
 import pytest
 import torch
 import transformers
 from runs import ROOT, SMALL, arguments, problems_of, rows, run_python
+from samples import some_samples
+from torch.nn.utils import parameters_to_vector
 
 import agrae
 import asymgrpo
@@ -30,6 +35,7 @@ import fade
 import grpo
 
 PAGE = (ROOT / "docs" / "elsewhere.md").read_text()
+LONGEST = 8  # tokens of a completion
 PASTED = (
     grpo.grpo_advantage,
     agrae.agrae_advantage,
@@ -66,14 +72,14 @@ def tiny_folder(tiny, tmp_path_factory):
     return folder
 
 
-def train(trainer_class, tiny_folder, folder):
-    """Two steps of 2 groups of 4 -> rewards [2, B, G], what TRL keeps of each rollout, losses."""
-    rewards = []
+REWARDS = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]])  # whatever TRL samples
+
+
+def train(trainer_class, tiny_folder, folder, **settings):
+    """One update by TRL on 2 groups of 4 -> what it keeps of the rollout, and the trainer."""
 
     def reward(completions, **_):
-        """Neither all right nor all wrong, whatever the untrained policy writes."""
-        rewards.append([float(i % 4 <= len(rewards)) for i in range(len(completions))])
-        return rewards[-1]
+        return REWARDS.flatten().tolist()
 
     problems, _ = problems_of("2", 4)
     from trl import GRPOConfig
@@ -89,9 +95,10 @@ def train(trainer_class, tiny_folder, folder):
         logging_steps=1,
         per_device_train_batch_size=8,
         num_generations=4,
-        max_completion_length=8,
-        max_steps=2,
+        max_completion_length=LONGEST,
+        max_steps=1,
         learning_rate=1e-3,
+        **settings,
     )
     trainer = trainer_class(
         transformers.AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32),
@@ -108,73 +115,90 @@ def train(trainer_class, tiny_folder, folder):
 
     trainer._generate_and_score_completions = recorded
     trainer.train()
-    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
-    return torch.tensor(rewards).view(2, 2, 4), rollouts, losses
+    return rollouts[0], trainer
 
 
 def of_agrae(rewards):
     return agrae.agrae_advantage(grpo.grpo_advantage(rewards), rewards.mean(1), rewards.mean())
 
 
-def of_fade():
+def of_fade(rewards):
     """An untrained policy is nearly uniform: delta is then 1, whatever its entropy is."""
-    controller = fade.FadeController(initial_entropy=3.0)
-
-    def advantage(rewards):
-        alpha, delta = controller.step(rewards.mean(), 3.0)
-        assert delta == 1
-        return fade.fade_advantage(rewards, alpha, delta)
-
-    return advantage
+    alpha, delta = fade.FadeController(initial_entropy=3.0).step(rewards.mean(), 3.0)
+    assert delta == 1
+    return fade.fade_advantage(rewards, alpha, delta)
 
 
-def assert_weighted(rewards, advantages, mask):
-    """CW-GRPO's weights of a group sum to its number of tokens, and are not all 1."""
-    assert advantages.shape == mask.shape
-    weights = (advantages / grpo.grpo_advantage(rewards).view(-1, 1)).view(2, -1)
-    torch.testing.assert_close(weights.sum(1), mask.float().view(2, -1).sum(1))
-    assert (weights[mask.view(2, -1) > 0] - 1).abs().max() > 0.01
+def samples_of(rollout):
+    """What TRL keeps of a rollout as samples, without the padding."""
+    prompts, completions = (
+        [row[keep == 1].tolist() for row, keep in zip(ids, mask, strict=True)]
+        for ids, mask in (
+            (rollout["prompt_ids"], rollout["prompt_mask"]),
+            (rollout["completion_ids"], rollout["completion_mask"]),
+        )
+    )
+    return [Sample(*parts) for parts in zip(prompts, completions, strict=True)]
+
+
+def cwgrpo_advantages(logprobs, mask):
+    """Those of each token, [N, T]."""
+    advantages = grpo.grpo_advantage(REWARDS)  # [B, G]
+    logprobs, mask = (x.unflatten(0, advantages.shape) for x in (logprobs, mask))
+    weights = cwgrpo.covariance_weights(logprobs, advantages, mask)
+    return (weights * advantages[..., None]).flatten(0, 1)
 
 
 @pytest.mark.trl
 @pytest.mark.parametrize(
-    "name, expected",
+    "name, expected, aggregation",
     [
-        ("Grpo", grpo.grpo_advantage),
-        ("Agrae", of_agrae),
-        ("AsymGrpo", asymgrpo.asymgrpo_advantage),
-        ("Fade", of_fade()),
-        ("CwGrpo", None),
+        ("Grpo", grpo.grpo_advantage, "sequence"),
+        ("Agrae", of_agrae, "sequence"),
+        ("AsymGrpo", asymgrpo.asymgrpo_advantage, "token"),
+        ("Fade", of_fade, "constant"),
+        ("CwGrpo", None, "sequence"),
     ],
 )
-def test_trl_trains_on_the_advantage_of_the_rewards(
-    name, expected, trainers, tiny_folder, tmp_path
-):
-    rewards, rollouts, losses = train(trainers[name], tiny_folder, tmp_path)
-    assert len(losses) == 2 and np.isfinite(losses).all()
-    for of_step, rollout in zip(rewards, rollouts, strict=True):
-        assert (of_step.std(1) > 0).all()
-        if expected:
-            torch.testing.assert_close(rollout["advantages"], expected(of_step).flatten())
-        else:
-            assert_weighted(of_step, rollout["advantages"], rollout["completion_mask"])
+def test_a_step_of_trl_is_a_step_here(name, expected, aggregation, trainers, tiny_folder, tmp_path):
+    """One update of TRL's trainer by the page's recipe, and one of ours on the same completions."""
+    policy = transformers.AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32)
+    settings = trainers["SAME_LOSS"] | dict(loss_type=against.TRL_LOSS[aggregation])
+    rollout, trainer = train(trainers[name], tiny_folder, tmp_path, **settings)
+    advantages = (lambda *_: expected(REWARDS).flatten()) if expected else cwgrpo_advantages
+    own, norm = against.own_update(policy, samples_of(rollout), advantages, aggregation, LONGEST)
+    before, after = (parameters_to_vector(p.parameters()) for p in (policy, trainer.model))
+    assert (after - before - own).norm() < 2e-4 * own.norm()
+    assert trainer.state.log_history[0]["grad_norm"] == pytest.approx(norm, rel=1e-4)
 
 
 @pytest.mark.trl
 def test_fade_in_trl_sees_the_entropy_that_fade_sees(trainers):
-    """The mean of -log pi over the tokens of a response, then over all responses."""
+    """The mean of -log pi over the tokens of a response, then over all responses.
+
+    A tool has written the third token of the first one.
+    """
     trainer = object.__new__(trainers["Fade"])
-    trainer.accelerator = SimpleNamespace(gather=lambda of_rank: torch.cat([of_rank, of_rank + 1]))
+    gather = SimpleNamespace(gather=lambda of_rank: torch.cat([of_rank, of_rank + 1]))
+    trainer.accelerator, trainer.model = gather, None
+    trainer.args = SimpleNamespace(per_device_train_batch_size=2)
     logprobs = torch.tensor([[-1.0, -3.0, -9.0], [-4.0, -9.0, -9.0]])
-    trainer.logprobs_and_entropy = lambda output: (logprobs, None)
-    output = dict(completion_mask=torch.tensor([[1, 1, 0], [1, 0, 0]]))
-    rewards = torch.tensor([[1.0, -1.0]])
-    found = trainer.advantage(rewards, output)
+    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logprobs, None, None)
+    output = dict(
+        prompt_ids=torch.zeros(2, 1),
+        prompt_mask=torch.ones(2, 1),
+        completion_ids=torch.zeros(2, 3),
+        completion_mask=torch.tensor([[1, 1, 1], [1, 0, 0]]),
+        tool_mask=torch.tensor([[1, 1, 0], [1, 1, 1]]),
+    )
     # the responses have 2 and 4 nats, and 3 and 5 on the other process
     controller = fade.FadeController(3.5)
-    alpha, delta = controller.step(0.5, 3.5)
-    assert vars(trainer.controller) == pytest.approx(vars(controller))
-    torch.testing.assert_close(found, fade.fade_advantage((rewards > 0).float(), alpha, delta))
+    for rewards in torch.tensor([[[1.0, -1.0]], [[1.0, 1.0]]]):  # of two steps
+        found = trainer.advantage(rewards, output)
+        successes = (rewards > 0).float()
+        alpha, delta = controller.step(successes.mean(), 3.5)
+        assert vars(trainer.controller) == pytest.approx(vars(controller))
+        torch.testing.assert_close(found, fade.fade_advantage(successes, alpha, delta))
 
 
 # --------------------------------------------------------------------------------------- trackio
@@ -203,16 +227,18 @@ def test_rows_in_trackio(tmp_path, cache_dir):
 # ------------------------------------------------------------------------- the losses of both
 
 
+@pytest.fixture(scope="module")
+def verl_loss():
+    """verl is installed without what it needs: only its files are read."""
+    return against.read_verl(Path(importlib.util.find_spec("verl").origin).parent.parent)
+
+
 @pytest.mark.trl
 @pytest.mark.parametrize("case", against.CASES, ids=" ".join)
-def test_losses_are_those_of_trl_and_verl(case):
-    """With their derivatives, on four random batches. verl adds 1e-8 to the number of tokens.
-
-    verl is installed without what it needs: only its files are read.
-    """
-    verl = against.read_verl(Path(importlib.util.find_spec("verl").origin).parent.parent)
+def test_losses_are_those_of_trl_and_verl(case, verl_loss):
+    """With their derivatives, on four random batches. verl adds 1e-8 to the number of tokens."""
     assert against.difference(against.trl_loss, case, seeds=4) < 1e-14
-    assert against.difference(verl, case, seeds=4) < 1e-7
+    assert against.difference(verl_loss, case, seeds=4) < 1e-7
 
 
 # ------------------------------------------------------------------------- the other libraries
@@ -240,10 +266,10 @@ LAST = torch.arange(3) == LENGTHS - 1
 GROUPS = torch.tensor([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]])  # of a, then of b
 
 
-def rows_of(advantages):
+def rows_of(advantages, mask=RESPONSE_MASK):
     """[B, G] of a and b -> [N, T] in the order of the rows."""
     of_group = {"a": iter(advantages[0]), "b": iter(advantages[1])}
-    return torch.stack([next(of_group[name]) for name in INDEX])[:, None] * RESPONSE_MASK
+    return torch.stack([next(of_group[name]) for name in INDEX])[:, None] * mask
 
 
 ADVANTAGES = {
@@ -253,11 +279,9 @@ ADVANTAGES = {
 }
 
 
-def test_recipes_for_verl_and_skyrl(published):
-    """Each is called with the arguments that the library's trainer gives.
-
-    What a failure is worth in the library, here -1, changes nothing.
-    """
+@pytest.fixture
+def registered(published):
+    """What the page adds to the tables of verl and of SkyRL."""
     verl, skyrl = {}, {}
 
     def register_adv_est(name_or_enum):
@@ -267,16 +291,57 @@ def test_recipes_for_verl_and_skyrl(published):
     published("verl.trainer.ppo.core_algos", register_adv_est=register_adv_est)
     published("skyrl.backends.skyrl_train.utils.ppo_utils", AdvantageEstimatorRegistry=registry)
     exec(code_of("verl and SkyRL"), {})
-    assert (sorted(verl), sorted(skyrl)) == (sorted(ADVANTAGES), ["asymgrpo"])
+    return verl, skyrl
+
+
+def test_recipes_for_verl_and_skyrl(registered):
+    """Each is called with the arguments that the library's trainer gives.
+
+    What a failure is worth in the library, here -1, changes nothing.
+    """
+    verl, skyrl = registered
+    assert sorted(verl) == sorted(skyrl) == sorted(ADVANTAGES)
     rewards = torch.where(ROW_REWARDS > 0, 1.0, -1.0)[:, None] * LAST
     given = dict(token_level_rewards=rewards, response_mask=RESPONSE_MASK, index=INDEX, config=None)
-    for name, function in verl.items():
-        advantages, returns = function(**given)
+    others = dict(values=None, grpo_norm_by_std=True, gamma=1.0, lambd=1.0)
+    for name in ADVANTAGES:
+        advantages, returns = verl[name](**given)
         torch.testing.assert_close(advantages, rows_of(ADVANTAGES[name]))
         assert returns is advantages
-    others = dict(values=None, grpo_norm_by_std=True, gamma=1.0, lambd=1.0)
-    found, _ = skyrl["asymgrpo"](**given, **others)
-    torch.testing.assert_close(found, rows_of(ADVANTAGES["asymgrpo"]))
+        assert torch.equal(skyrl[name](**given, **others)[0], advantages)
+    given["index"] = np.array([*"baaaab"])  # 2 and 4, which divide 6
+    with pytest.raises(ValueError, match="groups of 2 to 4 completions"):
+        skyrl["asymgrpo"](**given, **others)
+
+
+@pytest.mark.trl
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_a_step_of_verl_is_a_step_here(name, verl_loss, sharp, registered):
+    """verl's loss of the advantages that the page registers; the reward is at the last token."""
+    policy, tokenizer = sharp
+    samples = some_samples(tokenizer)  # of two prompts, whose completions are mixed
+    flags = against.flags_of(name, name)
+    flags.beta = flags.entropy_coef = 0.0
+    flags.max_completion_length = max(len(sample.completion_ids) for sample in samples)
+
+    def their_loss(logprobs, mask):
+        last = torch.arange(mask.shape[1]) == mask.sum(1, keepdim=True) - 1
+        rewards = ROW_REWARDS[:, None] * last
+        given = dict(token_level_rewards=rewards, response_mask=mask, index=INDEX)
+        advantages, _ = registered[0][name](**given)
+        old = logprobs.detach()
+        return verl_loss(against.Batch(advantages, mask, logprobs, old, old, 0 * old), flags)
+
+    own, norm = against.own_update(
+        policy,
+        samples,
+        lambda logprobs, mask: rows_of(ADVANTAGES[name], mask),
+        flags.aggregation,
+        flags.max_completion_length,
+    )
+    theirs, their_norm = against.update_of(policy, samples, their_loss)
+    assert (theirs - own).norm() < 2e-4 * own.norm()
+    assert their_norm == pytest.approx(norm, rel=1e-4)
 
 
 def test_recipe_for_prime_rl(published):
@@ -290,6 +355,7 @@ def test_recipe_for_prime_rl(published):
         "prime_rl.orchestrator.algo.routing",
         assign_advantages=lambda trace, values: assigned.update({trace.name: values}),
     )
+    published("prime_rl.trainer.rl.loss", LossOutputs=SimpleNamespace)
     namespace = {}
     exec(code_of("prime-rl"), namespace)
     episodes = [
@@ -298,3 +364,21 @@ def test_recipe_for_prime_rl(published):
     ]
     asyncio.run(namespace["AsymGrpoAlgorithm"]().score_group(episodes))
     assert [*assigned.values()] == pytest.approx(ADVANTAGES["asymgrpo"][0].tolist())
+
+    # The sums over completions, by the number of tokens, are the loss with the sampler's log-probs.
+    batch = against.random_batch(0)
+    found = sum(
+        namespace["ppo_clip"](
+            SimpleNamespace(
+                trainer_logprobs=batch.logprobs[i],
+                inference_logprobs=batch.old_logprobs[i],
+                advantages=batch.advantages[i],
+                loss_mask=batch.mask[i] > 0,
+            )
+        ).loss
+        for i in range(len(batch.mask))
+    )
+    own = losses.ppo_clip_loss(
+        batch.logprobs, batch.old_logprobs, batch.advantages, batch.mask, aggregation="token"
+    ).loss
+    torch.testing.assert_close(found / batch.mask.sum(), own)

@@ -4,7 +4,7 @@ import sys
 
 import rlvr.machine.ending
 import rlvr.training.run
-from rlvr.errors import UserError
+from rlvr.errors import UserError, loading
 
 import pytest
 import torch
@@ -48,6 +48,24 @@ def test_a_mistake_in_an_edited_script_keeps_its_traceback(capsys, monkeypatch, 
     assert raised.value is error
     assert [entry.name for entry in raised.traceback][-1] == "main"
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "message, shown",
+    [
+        (f"Couldn't cast\n{'prompt: string' * 99}\nbecause the names don't match", "don't match"),
+        ("Couldn't instantiate one of:\n(1) a file\nYou need sentencepiece.", "sentencepiece."),
+        ("", "OSError()"),
+    ],
+    ids=["cast", "tokenizer", "none"],
+)
+def test_the_line_that_says_why_is_told(message, shown):
+    """Libraries write it at the end."""
+    with pytest.raises(UserError) as raised, loading("it"):
+        raise OSError(*[message] * bool(message))
+    told = str(raised.value)
+    assert told.startswith("cannot load it: ") and told.endswith(shown)
+    assert "\n" not in told and len(told) < 500
 
 
 # --------------------------------------------------------------------- mistakes in an edited script

@@ -15,10 +15,9 @@ The values are printed with three to five digits, which is how closely they are 
 import math
 from types import SimpleNamespace
 
-import rlvr.baselines.policy_weights
-
 import pytest
 import torch
+from baseline_advantages import maxrl
 from losses import kl_penalty, ppo_clip_loss, token_losses
 
 import agrae
@@ -124,12 +123,13 @@ TRUNCATED = [
 
 def correction(cap, old, sampled):
     batch = SimpleNamespace(
-        mask=ALL,
+        token_weights=ALL.clone(),
         sampler=SimpleNamespace(cap=cap),
-        old_logprobs=torch.tensor([old]),
+        old_logprobs=torch.zeros(1, 3),
         sampled_logprobs=torch.tensor([sampled]),
     )
-    return Batch.sampler_correction(batch, [0])
+    Batch.set_old_logprobs(batch, [0], torch.tensor([old]))
+    return batch.token_weights
 
 
 @pytest.mark.parametrize(("cap", "old", "sampled", "expected", "digits"), TRUNCATED)
@@ -193,7 +193,7 @@ MAXRL = [
 
 @pytest.mark.parametrize(("rewards", "expected"), MAXRL)
 def test_maxrl_weight(rewards, expected):
-    close(rlvr.baselines.policy_weights.maxrl(torch.tensor(rewards)), expected, 5)
+    close(maxrl(torch.tensor(rewards)), expected, 5)
 
 
 # -------------------------------------------------------------------------- Stanford's CS336

@@ -6,26 +6,27 @@ from types import SimpleNamespace
 
 import rlvr.machine.ranks
 from rlvr import world
-from rlvr.baselines.policy_weights import analytic_pass_k, asym_power
+from rlvr.errors import UserError
 
 import pytest
 import torch
+from baseline_advantages import OF_SUCCESSES, mean, t2t
 from groups import binomial, entropy_slope, every_group, f64, natural, near, scores, shared
+from runs import refused
 
+import fade
 from fade import (
-    POLICY_WEIGHTS,
     VARIANTS,
     Config,
     FadeController,
-    choose_weight,
     compute_advantages,
     entropy_drift,
     fade_advantage,
     gradient_mass,
     learning_rate_factor,
     log_schedule,
-    make_controller,
 )
+from grpo import grpo_advantage
 
 # Gradient masses (section 8)
 
@@ -64,6 +65,7 @@ def logmeanexp_masses(p, q, n, G, beta):
     return p and p * left_out(n, G, beta, 1), q and -q * left_out(n, G, beta, 0)
 
 
+POLICY_WEIGHTS = {"grpo": grpo_advantage, **OF_SUCCESSES}
 # What each weight is called with -> its mass for a group with n successes of G, p = n / G and
 # q = 1 - p; m_S and m_F where they differ.
 ALPHAS = [{}, dict(alpha=0.5), dict(alpha=1.0), dict(alpha=3.0)]
@@ -74,7 +76,7 @@ MASSES = {
     "grpo": ([{}], lambda p, q, n, G: math.sqrt(p * q)),
     "skew_r": ([{}], lambda p, q, n, G: p * q * math.sqrt(p * q)),
     # lengths that are all the same leave GRPO: the rewards are 1 - alpha p L and alpha q L
-    "t2t": ([dict(lengths=0.3, alpha=0.5)], lambda p, q, n, G, **_: math.sqrt(p * q)),
+    "t2t": ([dict(shares=0.3, alpha=0.5)], lambda p, q, n, G, **_: math.sqrt(p * q)),
     "maxrl": ([{}], lambda p, q, n, G: q if p else 0.0),  # p = 0: 0 by definition
     "pass_k": ([{}], lambda p, q, n, G: ((n == 1) / G, 0.0)),
     "analytic_pass_k": (
@@ -115,6 +117,14 @@ MASSES = {
         ),
     ),
     "relu": ([{}], lambda p, q, n, G: (p * q, 0.0)),
+    "w_reinforce": ([{}], lambda p, q, n, G: (0.1 * p, q)),
+    # GRPO's, as all are as long, times w(p) for successes and w(q) for failures
+    "grpo_lead": (
+        [dict(lengths=7)],
+        lambda p, q, n, G, **_: tuple(
+            math.sqrt(p * q) * (0.4 + 1.1 / (1 + math.exp(10 * (x - 0.75)))) for x in (p, q)
+        ),
+    ),
 }
 
 
@@ -166,7 +176,7 @@ def test_resampling_failures_is_power_2():
     """
     for G, p in ((4, 0.3), (16, 0.5), (64, 0.9)):
         rewards, q = every_group(G), 1 - p
-        once, _ = gradient_mass(POLICY_WEIGHTS["mean"](rewards), rewards)  # [G + 1]
+        once, _ = gradient_mass(mean(rewards), rewards)  # [G + 1]
         power, _ = gradient_mass(POLICY_WEIGHTS["power"](rewards), rewards)
         gap = binomial(G, p) @ power - q * (binomial(G, p) @ once)
         assert gap.item() == pytest.approx((G - 1) / G**2 * p * q * (1 - 2 * q), abs=1e-14)
@@ -181,7 +191,7 @@ def test_t2t_masses_for_any_lengths(alpha):
     G = 12
     rewards, generator = every_group(G), torch.Generator().manual_seed(0)
     lengths = torch.rand(G + 1, G, dtype=torch.float64, generator=generator)
-    masses = gradient_mass(POLICY_WEIGHTS["t2t"](rewards, lengths, alpha), rewards)
+    masses = gradient_mass(t2t(rewards, lengths, alpha), rewards)
     for n in range(1, G):  # the first n of row n are right
         p, q = n / G, 1 - n / G
         right, wrong = lengths[n, :n], lengths[n, n:]
@@ -195,7 +205,7 @@ def test_t2t_by_hand():
     rewards = f64([[0, 0], [1, 1], [1, 0], [0, 0], [1, 1]])
     lengths = f64([[0.2, 0.8], [0.2, 0.8], [0.6, 0.6], [0.4, 0.4], [0.4, 0.4]])
     expected = [[-1, 1], [1, -1], [1, -1], [0, 0], [0, 0]]
-    near(POLICY_WEIGHTS["t2t"](rewards, lengths, alpha=0.5), expected)
+    near(t2t(rewards, lengths, alpha=0.5), expected)
 
 
 def test_logmeanexp_with_a_large_beta_stays_finite():
@@ -269,8 +279,19 @@ def test_fade_advantage_by_hand(alpha, delta, mean, expected):
 )
 def test_the_controller_by_flags(settings, signal, expected):
     """With a past that does not count, and a target of 1.5."""
-    config = Config(**dict(target_entropy=1.5, ema_beta=0.0) | settings)
-    assert make_controller(config).step(*signal) == pytest.approx(expected, abs=1e-12)
+    controller = FadeController(None, **dict(target_entropy=1.5, ema_beta=0.0) | settings)
+    assert controller.step(*signal) == pytest.approx(expected, abs=1e-12)
+
+
+def test_main_gives_the_controller_its_flags(run, monkeypatch):
+    """The entropy begins at that of the first step."""
+
+    def stop(*given):
+        raise UserError(f"given: {given}")
+
+    monkeypatch.setattr(fade, "FadeController", stop)
+    flags = dict(target_entropy=1.5, ema_beta=0.25, alpha_max=2.5, alpha_from_entropy=True)
+    assert refused(run("fade", **flags), "fade", "given: (None, 1.5, 0.25, 2.5, True)")
 
 
 def test_the_controller_step_by_step():
@@ -304,22 +325,21 @@ def test_log_schedule():
 # What main does with them
 
 
-def batch_of(successes, logprobs, first=None, written=None):
+def batch_of(successes, logprobs, first=None):
     """A batch of which only this is known: successes and mean log-probs, [B, G] each."""
     return SimpleNamespace(
         rewards=0.5 * successes,  # which no weight looks at
         successes=successes,
         first_successes=successes if first is None else first,
         mean_logprobs=lambda: logprobs,
-        written=torch.ones(successes.numel(), 1) if written is None else written,
     )
 
 
 @pytest.mark.parametrize("step", [7, 20])
 def test_control_by_the_schedule(step):
     """It does not look at the signals, though the controller goes on with them."""
-    config = Config(weight="log_schedule", max_steps=20, ema_beta=0.5)
-    successes, controller = torch.eye(4).double(), make_controller(config)
+    config = Config(log_schedule=True, max_steps=20)
+    successes, controller = torch.eye(4).double(), FadeController(ema_beta=0.5)
     alpha = log_schedule(step, 20, 2.0, 1.917, 8500)
     delta = log_schedule(step, 20, 1.0, 0.802, 12264)
     batch = batch_of(successes, torch.full_like(successes, -0.2))
@@ -329,67 +349,26 @@ def test_control_by_the_schedule(step):
     assert controller.solve_rate == pytest.approx((0.5 + 0.25) / 2)
 
 
-@pytest.mark.parametrize(
-    "weight, arguments, expected",
-    [
-        ("fade", "", partial(fade_advantage, alpha=2.5, delta=0.4)),
-        ("power", "alpha=3", partial(fade_advantage, alpha=3.0, delta=1.0)),
-        ("mix_pass_k", "k=2", partial(analytic_pass_k, k=2, mix=True)),
-        ("asym_power", "alpha_s=2,alpha_f=.5", partial(asym_power, alpha_s=2.0, alpha_f=0.5)),
-    ],
-)
-def test_choose_weight(weight, arguments, expected):
-    """FADE alone takes the controller's alpha and delta; the others have their own parameters."""
-    config = Config(weight=weight, weight_args=arguments)
-    config.check()
-    chosen = choose_weight(config, alpha=2.5, delta=0.4)
-    assert torch.equal(chosen(every_group(4)), expected(every_group(4)))
-
-
-def test_a_bug_of_ones_own_weight_is_not_taken_for_a_wrong_flag(monkeypatch):
-    """It shows where it is used, and not as one line about --weight."""
-    monkeypatch.setitem(POLICY_WEIGHTS, "mine", lambda rewards: {}["no such key"])
-    Config(weight="mine").check()
-    with pytest.raises(KeyError, match="no such key"):
-        choose_weight(Config(weight="mine"))(torch.zeros(1, 4))
-
-
-def test_a_batch_tells_the_weight_what_it_looks_at():
-    """The means of this batch and of the controller, and lengths as shares of the longest allowed.
-
-    Dynamic sampling has replaced groups: 1 of 8 was right at first, and 3 of 8 are now.
-    """
+def test_r_mean_of_the_batch_is_of_the_groups_that_are_trained_on():
+    """Dynamic sampling has replaced groups: 1 of 8 was right at first, and 3 of 8 are now."""
     first, now = f64([[1, 0, 0, 0], [0, 0, 0, 0]]), f64([[0, 1, 0, 0], [1, 0, 0, 1]])
-    written = torch.arange(12) < torch.tensor([[3], [6], [12], [0], [3], [6], [9], [12]])
-    lengths = f64([[3, 6, 12, 1], [3, 6, 9, 12]]) / 24  # an empty one is of 1
-    batch = batch_of(now, -torch.ones_like(now), first, written.double())
-
-    def advantages(**flags):
-        config = Config(max_completion_length=24, **flags)
-        return compute_advantages(batch, config, make_controller(config), 1)[0]
-
-    near(advantages(weight="power", batch_mean=True), fade_advantage(now, 2.0, 1.0, mean=3 / 8))
-    running = 0.5 * 0.5 + 0.5 * 1 / 8
-    ha_dw = advantages(weight="ha_dw", ema_beta=0.5)
-    near(ha_dw, POLICY_WEIGHTS["ha_dw"](now, baseline=running))
-    t2t = advantages(weight="t2t", weight_args="alpha=0.5")
-    near(t2t, POLICY_WEIGHTS["t2t"](now, lengths, 0.5))
+    batch = batch_of(now, -torch.ones_like(now), first)
+    config = Config(log_schedule=True, batch_mean=True)  # which begins at alpha 2 and delta 1
+    found, _ = compute_advantages(batch, config, FadeController(), 0)
+    near(found, fade_advantage(now, 2.0, 1.0, mean=3 / 8))
 
 
 @pytest.mark.parametrize(
     "flags, largest",
     [
-        (dict(weight="grpo"), math.sqrt(7)),  # so that the learning rate stays
-        (dict(weight="asym"), 7 / 4),  # of one failure
-        (dict(weight="maxrl"), 7.0),  # of one success
         # FADE has (1-p)^alpha of a success, at most at p = 1/8; alpha is 3 (1 - s) / (2 s) at 1/2
         (dict(), (7 / 8) ** 1.5),
         (dict(alpha_max=1.2), (7 / 8) ** 1.2),
         # its limit, since the entropy is twice its target
         (dict(alpha_from_entropy=True), (7 / 8) ** 3.0),
-        (dict(weight="log_schedule"), (7 / 8) ** 2.0),  # where it starts
+        (dict(log_schedule=True), (7 / 8) ** 2.0),  # where it starts
         # 1/2 stands for the mean of the batch: (1/2)^(alpha-1) times 1/2 for all of them
-        (dict(weight="log_schedule", batch_mean=True), 0.5**2),
+        (dict(log_schedule=True, batch_mean=True), 0.5**2),
     ],
 )
 def test_the_factor_of_the_learning_rate_by_hand(flags, largest):
@@ -407,11 +386,11 @@ def test_what_is_logged_by_hand():
     """
     rewards = f64([[1, 0, 0, 0]] * 2)
     centred = f64([[1, 0, -1, 0]] * 2)
-    config = Config(weight="asym", weight_args="delta=0.5")
-    controller, logged = make_controller(config), []
+    controller, logged = FadeController(), []
+    controller.step = lambda *_: (1.0, 0.5)  # alpha and delta
     for entropy in (2.0, 1.5, 1.6):
         batch = batch_of(rewards, centred - entropy)
-        advantages, found = compute_advantages(batch, config, controller, 1)
+        advantages, found = compute_advantages(batch, Config(), controller, 1)
         assert (found["m_S"], found["m_F"]) == pytest.approx((3 / 16, 3 / 8))
         logged.append((found["entropy_drift"], found["entropy_change"]))
     assert logged[0] == (0, 0)
@@ -430,10 +409,9 @@ def test_what_is_logged_is_a_mean_over_the_ranks(monkeypatch):
     others = iter([[0.7, 0.9, 1.0], [0.5, 0.7, -0.1]])
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
     monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda rows: [*rows, next(others)])
-    config = Config(weight="mean")
-    controller = make_controller(config)
+    controller = FadeController(target_entropy=0.0, alpha_max=1.0)  # A = r - mean
     batch = batch_of(torch.tensor([[1.0, 0.0]]), torch.full((1, 2), -2.0))
-    _, logged = compute_advantages(batch, config, controller, 1)
+    _, logged = compute_advantages(batch, Config(), controller, 1)
     expected = dict(solve_rate_ema=0.02 * 0.5 + 0.98 * 0.6, entropy_ema=1.5)
     expected |= dict(m_S=(0.25 + 0.5) / 2, m_F=(0.25 + 0.7) / 2)
     assert {name: logged[name] for name in expected} == pytest.approx(expected)

@@ -10,31 +10,41 @@ import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from rlvr.flags.config import Config
 from rlvr.flags.presets import ARITHMETIC, LARGE, PROTOCOLS
 from rlvr.policy.saving import save_folder
 
 import pytest
-from runs import ENVIRONMENT, ROOT, SCRIPTS, arguments, refused, rows, steps
+from runs import ROOT, SCRIPTS, WITH_PROJECT, arguments, refused, rows, steps
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_explains_every_flag(parsed, monkeypatch, capsys, script):
-    """A flag begins a line, and the lines below it are the comment beside it and its default."""
-    monkeypatch.setenv("COLUMNS", "80")
+    """Its help and its default stand behind it. The script's own flags come first."""
+    monkeypatch.setenv("COLUMNS", "100")
     with pytest.raises(SystemExit) as ended:
         parsed(script, "--help")
     assert ended.value.code == 0
     out, _ = capsys.readouterr()
-    _, *parts = re.split(r"^  --(\w+).*$", out, flags=re.M)
-    explained = {
-        name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)
-    }
+    assert out.count("\n") <= 120
+    _, *parts = re.split(r"^  --(\w+) (?:\w+|\[bool\])(?:  |$)", out, flags=re.M)
+    names = parts[::2]
+    explained = dict(zip(names, (" ".join(text.split()) for text in parts[1::2]), strict=True))
     config_class = importlib.import_module(script).Config
-    assert explained.keys() == {field.name for field in fields(config_class)}
+    own = [*config_class.__annotations__]
+    assert {*names[: len(own)]} == {*own}
+    assert {*names} == {field.name for field in fields(config_class)}
     for field in fields(config_class):
-        text, _, default = explained[field.name].rpartition(" (default: ")
-        assert len(text) > 3 and default == f"{field.default})", field.name
-    assert explained["seed"] == "of data order, sampling and evaluation (default: 0)"
+        text, _, rest = explained[field.name].partition(f" ({field.default})")
+        assert len(text) > 3 and (rest == "" or ":" in rest), field.name  # the next heading
+    assert explained["seed"] == "of data order, sampling and evaluation (0)"
+
+
+def test_at_most_60_flags_are_common_and_torch_is_not_loaded_for_them():
+    assert len(fields(Config)) - 1 <= 60  # --variant is each script's own
+    program = "import rlvr.flags, sys; rlvr.flags.parse_flags; sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=WITH_PROJECT)
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize("given, code", [("--help", 0), ("--top_p 2", 2)])
@@ -48,7 +58,7 @@ def test_help_and_a_refused_flag_load_no_model_library(given, code):
     done = subprocess.run(
         [sys.executable, "-c", program, "grpo.py", *given.split()],
         cwd=ROOT,
-        env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
+        env=WITH_PROJECT,
         capture_output=True,
         text=True,
     )
@@ -99,6 +109,7 @@ def test_a_protocol_leaves_nothing_of_another_one():
     [
         ("", {}),
         ("--model folder", {}),  # a local model may be as small as the tiny one
+        ("--model weak", {}),
         ("--model Qwen/Qwen2.5-0.5B", LARGE),
         ("--dataset gsm8k", LARGE),
         ("--eval_dataset countdown,math500", LARGE),
@@ -125,10 +136,10 @@ def test_a_resumed_run_keeps_its_flags(run, resume):
         config = json.loads(Path("run/config.json").read_text())
         return [config[name] for name in names]
 
-    run("grpo", variant="dapo", epsilon_high=0.3, max_steps=1, seed=3, trust_remote_code=True)
+    run("grpo", variant="dapo", epsilon_high=0.3, max_steps=1, seed=3)
     assert saved("script", "epsilon_high", "aggregation", "seed") == ["grpo.py", 0.3, "token", 3]
     before, metrics = Path("run/config.json").read_text(), rows("run", timed=True)
-    assert refused(resume("agrae", "run", max_steps=2), "agrae", "is no run of agrae.py")
+    assert refused(resume("agrae", "run", max_steps=2), "agrae", "run is grpo.py's run")
     assert refused(resume("grpo", "run", output_dir="other"), "grpo", "goes on in its own folder")
     assert refused(resume("grpo", "run", max_steps=0), "grpo", "--max_steps 0 evaluates only")
     assert refused(resume("grpo", "run", seed=4), "grpo", "--seed 4 (was 3)")
@@ -142,13 +153,14 @@ def test_a_resumed_run_keeps_its_flags(run, resume):
     result = resume("grpo", "run", max_steps=2, eval_protocol="asymgrpo", eval_samples=3, **own)
     assert result.code == 0, result.err
     assert saved("variant", "epsilon_high", "aggregation", "seed") == ["dapo", 0.3, "token", 3]
-    assert saved("trust_remote_code") == [False]
     # the protocol's 10 samples give way to the flag
     assert saved("max_steps", "eval_samples", "eval_temperature") == [2, 3, 0.4]
     assert steps("run") == [1, 2]
     # a copy of a script has its flags, and perhaps another formula
     Path("run/config.json").write_text(before.replace("grpo.py", "mine.py"))
-    assert refused(resume("grpo", "run", max_steps=3), "grpo", "run is no run of grpo.py")
+    assert refused(resume("grpo", "run", max_steps=3), "grpo", "run is mine.py's run")
+    Path("run/config.json").write_text(before.replace("top_p", "top_q"))
+    assert refused(resume("grpo", "run", max_steps=3), "grpo", "another version: top_p, top_q")
 
 
 @pytest.mark.parametrize(

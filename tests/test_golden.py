@@ -10,6 +10,10 @@ import pytest
 import torch
 from groups import f64, near
 
+MOVED = {  # since golden.json was written
+    "agrae.controlled_advantage": "baseline_advantages.controlled_advantage",
+    "fade.POLICY_WEIGHTS[grpo]": "grpo.grpo_advantage",
+}
 CASES = json.loads((Path(__file__).parent / "golden.json").read_text())
 
 
@@ -19,6 +23,7 @@ def find(name):
         return lambda **given: losses.ppo_clip_loss(**given).loss
     if name == "common.kl_penalty":
         return losses.kl_penalty
+    name = MOVED.get(name, name).replace("fade.POLICY_WEIGHTS", "baseline_advantages.OF_SUCCESSES")
     module, *path = re.findall(r"\w+", name)
     found = importlib.import_module(module)
     for part in path:

@@ -8,10 +8,10 @@ import resource
 from dataclasses import replace
 from fractions import Fraction
 
+import rlvr.tasks.datasets
 import rlvr.verify.__main__ as command
 import rlvr.verify.pool as pool
 from rlvr.errors import UserError
-from rlvr.flags.config import Config
 from rlvr.tasks.datasets import with_golds
 from rlvr.tasks.problems import Problem
 from rlvr.verify.pool import grade
@@ -46,7 +46,7 @@ def grader(idle):
 def test_a_deadline_is_kept(monkeypatch):
     """Of an answer that takes for ever; what is late is worth as much as no answer."""
     monkeypatch.setitem(VERIFIERS, "math", replace(VERIFIERS["math"], no_answer=-1))
-    endless = ("math", boxed("(x+y+z+1)^{200}"), "5")
+    endless = ("math", boxed(r"\sum_{n=1}^{\infty} \frac{\sin n}{n^3+1}"), "5")
     assert grade(endless, 0.2) == (-1.0, "timeout")
 
 
@@ -94,7 +94,7 @@ def refuse(*_, **__):
 subprocess.Popen = refuse
 """
     (tmp_path / "sitecustomize.py").write_text(refusing)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(UserError, match="^programs cannot be run here: "):
         grade(("code", block(ADD), json.dumps(ASSERTIONS)))
     assert grade(FIVE, 60) == (1.0, "")  # the grader goes on
@@ -150,11 +150,12 @@ def test_a_mistake_in_a_verifier_is_not_hidden(entry, verify, error, said):
 
 
 @pytest.mark.parametrize("threshold, kept", [(1.0, "2"), (0.5, "12")])
-def test_which_problems_are_kept(entry, threshold, kept):
+def test_which_problems_are_kept(entry, monkeypatch, threshold, kept):
     """The example of a gold has to be a success: rewards are 0.5 and 1 here."""
     entry(lambda text, gold: float(text.strip("#")) / 2, example=lambda gold: f"#{gold}#")
     problems = [Problem("What?", gold, "mine") for gold in ("", "1", "2")]
-    found = with_golds("own", problems, Config(success_threshold=threshold))
+    monkeypatch.setattr(rlvr.tasks.datasets, "SUCCESS", threshold)
+    found = with_golds("own", problems)
     assert [problem.gold for problem in found] == [*kept]
 
 
@@ -179,15 +180,15 @@ def test_rewards_statuses_and_summary(tmp_path, capsys):
     ]
     lines = [json.dumps(dict(verifier=v, text=text, gold=gold)) for v, text, gold in judged]
     file = tmp_path / "answers.jsonl"
-    file.write_text("\n".join(lines))
+    file.write_text("\ufeff" + "\n\n".join(lines))  # blank lines and a byte order mark say nothing
     command.main([str(file)])
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("programs run ")
     assert out[1:] == [
         "line 1: 1",
-        "line 2: 0 unparsed",
-        "line 3: 0",
-        "line 4: 1",
+        "line 3: 0 unparsed",
+        "line 5: 0",
+        "line 7: 1",
         "4 lines: mean reward 0.5; 3 judged, 1 unparsed, 0 timeout",
     ]
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 from rlvr.tasks.problems import own_tokens
 from rlvr.training.run import Run
+from rlvr.training.updates import UpdateMetrics
 
 import pytest
 import torch
@@ -72,11 +73,11 @@ def test_a_loss_that_is_not_finite_has_no_finite_gradient(sharp, name, level):
     for part in given.keys() & wrong.keys():
         given[part][1, 2] = wrong[part]  # of a token that counts
     loss, _ = common.ppo_clip_loss(
-        logprobs,
-        given["old"],
-        given["advantage"],
-        mask,
-        common.token_weights(mask, "sequence"),
+        logprobs=logprobs,
+        old_logprobs=given["old"],
+        advantages=given["advantage"],
+        loss_mask=mask,
+        token_weights=common.token_weights(mask, "sequence"),
         importance_sampling_level=level,
         ref_logprobs=given["ref"],
         beta=0.1,
@@ -84,7 +85,8 @@ def test_a_loss_that_is_not_finite_has_no_finite_gradient(sharp, name, level):
     )
     loss.backward()
     before = copy.deepcopy(policy.state_dict())
-    run = SimpleNamespace(skipped=0, skipped_in_a_row=0, config=grpo.Config())
-    norm = Run.optimizer_step(run, policy, torch.optim.AdamW(policy.parameters(), lr=0.1))
+    run = SimpleNamespace(skipped=0, skipped_in_a_row=0, updates=UpdateMetrics())
+    Run.optimizer_step(run, policy, torch.optim.AdamW(policy.parameters(), lr=0.1))
+    (norm,) = run.updates.grad_norms
     moved = any(not torch.equal(after, before[key]) for key, after in policy.state_dict().items())
     assert math.isfinite(norm) == moved == (name is None)

@@ -9,8 +9,7 @@ import rlvr.policy.images
 import rlvr.tasks.datasets
 import rlvr.training.run
 from rlvr.flags.config import Config
-from rlvr.rollout.rollouts import sample_groups
-from rlvr.rollout.samplers import GenerateSampler
+from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import padded
 
 import pytest
@@ -20,7 +19,8 @@ import vision
 from runs import ROOT, SCRIPTS, arguments, first_slow, real_load_problems, rows
 from test_ranks import finish, two_ranks
 
-from common import token_logprobs
+import common
+from common import sample_groups, token_logprobs
 
 # images of 1 to 12 tokens; two in one prompt; none; and one image in two prompts
 SHOWN = [
@@ -44,7 +44,7 @@ def rollout(policy, tokenizer, size=3):
     """Completions of different lengths, group by group."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        sampler = GenerateSampler(policy, tokenizer, Config(rollout_batch_size=3))
+        sampler = Sampler(policy, tokenizer, Config(rollout_batch_size=3), common.decode)
         groups = sample_groups(sampler, vision.problems(tokenizer, SHOWN), size, 1.0, 8)
     samples = [sample for group in groups for sample in group]
     return [
@@ -135,7 +135,7 @@ def flags(folder, **others):
     given = dict(
         model=policy,
         dataset=vision.counting(folder / "squares.parquet"),
-        image_column="image",
+        columns="prompt,answer,image",
         verifier="last_number",
         system_prompt="none",
         output_dir="run",
@@ -182,7 +182,7 @@ def test_two_ranks_equal_one(tmp_path):
     """One process, and two ranks, sharded or not: what is written, and the weights."""
     given = flags(tmp_path, prompts_per_step=4, minibatch_size=8, learning_rate=1e-2)
     many = ["--microbatch_tokens", "60"]
-    ways = {"one": [], "sharded": many, "replicated": [*many, "--no_fsdp"]}
+    ways = {"one": [], "sharded": many, "replicated": [*many, "--fsdp", "no_shard"]}
     trainings = [
         dict(script="grpo", variant="grpo", images=True, name=name, flags=[*given, *more])
         for name, more in ways.items()

@@ -109,7 +109,7 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys):
 @pytest.mark.slow
 def test_an_update_is_that_of_grpo(bare, tmp_path):
     """One step of the lessons' loop, and one of `python grpo.py`: the same weights."""
-    flags = dict(base="middle", prompts_per_step=4, num_generations=8, minibatch_size=16, seed=3)
+    flags = dict(model="middle", prompts_per_step=4, num_generations=8, minibatch_size=16, seed=3)
     rest = dict(max_steps=1, eval_problems=2, eval_samples=2, num_threads=1, output_dir="run")
     result = bare("grpo", *arguments(**flags, **rest, cache_dir=tmp_path / "cache"))
     assert result.code == 0, result.err

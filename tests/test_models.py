@@ -3,34 +3,37 @@
 import copy
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import rlvr.flags.command_line
 import rlvr.policy.models
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
+from rlvr.policy.reader import Reader
 from rlvr.policy.saving import save_folder
 from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
 import transformers
-from runs import first_fast, refused, steps
+from runs import first_fast, refused
 from samples import some_samples
 
 from common import token_logprobs
 
-CPU = torch.device("cpu")
-
 
 def load(folder, **flags):
-    """load_policy of a folder."""
-    return rlvr.policy.models.load_policy(Config(model=str(folder), max_steps=0, **flags), CPU)
+    """The policy and the tokenizer of a folder, without a reference."""
+    config = Config(model=str(folder), max_steps=0, **flags)
+    policy, reference, tokenizer = rlvr.policy.models.load_policies(config)
+    assert reference is None
+    return policy, tokenizer
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_saved_policy_loads_as_it_was(sharp, tmp_path, dtype):
-    """load_policy gives fp32 weights whatever the checkpoint's dtype, and the same tokens."""
+    """It has fp32 weights whatever the checkpoint's dtype, and the same tokens."""
     policy, tokenizer = copy.deepcopy(sharp[0]), sharp[1]
     save_folder(tmp_path / "policy", copy.deepcopy(policy).to(dtype), tokenizer)
     for parameter in policy.parameters():
@@ -61,6 +64,9 @@ def folder_of(shape, tiny, tmp_path):
     return tmp_path / "policy"
 
 
+SWITCH = dict(rope_type="longrope", rope_theta=1e4, original_max_position_embeddings=16)
+SWITCH |= dict(short_factor=[1.0] * 8, long_factor=[4.0] * 8)  # as Phi-3.5 has at 4,096 tokens
+DYNAMIC = dict(rope_type="dynamic", rope_theta=1e4, factor=2.0)
 HEAD = "a scale, a cap or a bias is not supported"
 CACHE = "its layers keep no cache of keys and values"
 
@@ -75,6 +81,14 @@ CACHE = "its layers keep no cache of keys and values"
         ("Llama", dict(rms_norm_eps=-1.0), "its logits are NaN"),
         # linear attention, beside the usual one
         ("FalconH1", dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8), CACHE),
+        # rotary factors that change with the length
+        (
+            "Phi3",
+            dict(original_max_position_embeddings=16, rope_parameters=SWITCH),
+            "beyond 16 tokens",
+        ),
+        ("Llama", dict(max_position_embeddings=64, rope_parameters=DYNAMIC), "beyond 64 tokens"),
+        ("Llama4Text", {}, "its hidden states are not to be had without its logits"),
     ],
 )
 def test_a_model_that_cannot_be_trained_right_is_refused(tiny, tmp_path, family, settings, message):
@@ -82,6 +96,30 @@ def test_a_model_that_cannot_be_trained_right_is_refused(tiny, tmp_path, family,
     folder = folder_of(shape, tiny, tmp_path)
     with pytest.raises(UserError, match=message):
         load(folder)
+
+
+def test_a_run_below_the_switch_is_allowed(tiny, tmp_path):
+    """There the model is like any other."""
+    settings = dict(original_max_position_embeddings=16, rope_parameters=SWITCH)
+    folder = folder_of(transformers.Phi3Config(**SMALL, **settings), tiny, tmp_path)
+    load(folder, max_prompt_length=10, max_completion_length=6)
+    with pytest.raises(UserError, match="may have 17 here"):
+        load(folder, max_prompt_length=10, max_completion_length=7)
+
+
+def test_the_cache_is_tried_at_the_length_of_the_run(tiny, tmp_path, monkeypatch):
+    """A policy whose cache forgets what it has read beyond 20 tokens is refused for longer runs."""
+    folder = folder_of(transformers.LlamaConfig(**SMALL), tiny, tmp_path)
+    read = Reader.read
+
+    def forgetful(self, tokens):
+        self.mask[:, :1] *= tokens.shape[1] < 20
+        return read(self, tokens)
+
+    monkeypatch.setattr(Reader, "read", forgetful)
+    load(folder, max_prompt_length=10, max_completion_length=10)
+    with pytest.raises(UserError, match=CACHE):
+        load(folder, max_prompt_length=20, max_completion_length=10)
 
 
 def test_nothing_drops_out(tiny, tmp_path):
@@ -127,12 +165,12 @@ def test_a_checkpoint_whose_generation_config_contradicts_itself_can_be_saved(
 def test_the_reference_is_the_starting_policy(sharp, tmp_path):
     """It is loaded for the KL penalty alone."""
     save_folder(tmp_path / "policy", *sharp)
-    policy, _ = load(tmp_path / "policy")
+    config = Config(model=str(tmp_path / "policy"), beta=0.1)
+    policy, reference, _ = rlvr.policy.models.load_policies(config)
     with torch.no_grad():
         policy.lm_head.weight.zero_()  # as if it had been trained
-    reference = rlvr.policy.models.load_reference(policy, Config(beta=0.1))
     torch.testing.assert_close(reference.state_dict(), sharp[0].state_dict(), rtol=0, atol=0)
-    assert rlvr.policy.models.load_reference(policy, Config()) is None
+    assert rlvr.policy.models.load_policies(replace(config, beta=0.0))[1] is None
 
 
 # -------------------------------------------------------------------------------- code from the hub
@@ -155,9 +193,7 @@ class XModel(Qwen2ForCausalLM):
 
 
 @pytest.mark.parametrize("model_type", first_fast(["unheard-of", "qwen2"]))
-def test_a_models_own_code_runs_only_where_it_is_trusted(
-    run, tiny, monkeypatch, tmp_path, model_type
-):
+def test_a_models_own_code_does_not_run(run, tiny, monkeypatch, tmp_path, model_type):
     """Whether or not transformers has a class of its own for the model."""
     save_folder(Path("model"), *tiny)
     own_classes = dict(AutoConfig="modeling_x.XConfig", AutoModelForCausalLM="modeling_x.XModel")
@@ -174,6 +210,3 @@ def test_a_models_own_code_runs_only_where_it_is_trusted(
     result = run("grpo", model="model", max_steps=0)
     assert result.code == 0 if model_type == "qwen2" else refused(result, "grpo", "--model model")
     assert not marker.exists()
-    result = run("grpo", model="model", output_dir="trusted", max_steps=0, trust_remote_code=True)
-    assert marker.exists() and result.code == 0, result.err
-    assert steps("trusted", "eval") == [0]

@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from pathlib import Path
 
 import rlvr.policy.models
 import rlvr.tasks.datasets
@@ -13,8 +14,10 @@ from rlvr.verify.pool import grade
 from rlvr.verify.verifiers import VERIFIERS
 
 import datasets
+import numpy
+import pyarrow
+import pyarrow.parquet
 import pytest
-import torch
 from local_sets import evaluated, in_order, load, own, prompts_of, refused, write
 
 
@@ -35,7 +38,7 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(tmp_path, monkeypatch,
     monkeypatch.setattr(rlvr.policy.models, "load_weights", lambda *_: pytest.fail("loaded"))
     name = write(tmp_path / file, content)
     config = Config(dataset=name)
-    refused((name, *WHAT_IS_READ), rlvr.policy.models.load_policy, config, torch.device("cpu"))
+    refused((name, *WHAT_IS_READ), rlvr.policy.models.load_policies, config)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +50,8 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(tmp_path, monkeypatch,
         ("own.json", b"\n \n", WHAT_IS_READ),
         ("own.jsonl", ROWS.encode() + b'{"prompt": "b", "ans', WHAT_IS_READ),
         ("own.parquet", b"no parquet", WHAT_IS_READ),
-        ("own.jsonl", re.sub('"[a-h]"', '""', ROWS).encode(), ("8 without a q", "--prompt_column")),
-        ("own.jsonl", ROWS.replace('"7"', '"?"').encode(), ("8 whose answer", "--answer_column")),
+        ("own.jsonl", re.sub('"[a-h]"', '""', ROWS).encode(), ("8 without a q", "--columns")),
+        ("own.jsonl", ROWS.replace('"7"', '"?"').encode(), ("8 whose answer", "--columns")),
         ("own.jsonl", ROWS.replace("prompt", "ask").encode(), ("'prompt'", "ask, answer")),
         ("own.jsonl", ROWS.replace("answer", "gold").encode(), ("'answer'", "prompt, gold")),
         ("own.csv", b"prompt,answer\n", ("own.csv",)),  # no rows
@@ -97,11 +100,9 @@ def test_folders_of_two_splits(tmp_path, tiny, kind):
     assert in_order(evaluation[name]) == [Problem(text, "7", "math") for text in "de"]
 
 
-def test_a_file_that_has_changed_is_read_again(tmp_path, tiny):
-    """datasets keeps a copy of each file. A name that looks like a pattern is a name."""
-    for text in ("first", "second"):
-        file = write(tmp_path / "g[1]*.jsonl", own([text, text]))
-        assert prompts_of(evaluated(tiny[1], file)) == {text}
+def test_a_name_that_looks_like_a_pattern_is_a_name(tmp_path, tiny):
+    file = write(tmp_path / "g[1]*.jsonl", own("a"))
+    assert prompts_of(evaluated(tiny[1], file)) == {"a"}
 
 
 # ----------------------------------------------------------------------------------- the answers
@@ -114,7 +115,7 @@ TESTS = dict(inputs=["1\n", "41\n"], outputs=["2\n", "42\n"])
 )
 def test_answers_of_a_file(tmp_path, verifier, answer, gold):
     """In columns of any name; a column `level` says nothing here."""
-    names = dict(prompt_column="my question", answer_column="label")
+    names = dict(columns="my question,label")
     file = write(tmp_path / "own.parquet", [{"my question": "Why?", "label": answer, "level": "1"}])
     found = read_set(file, Config(verifier=verifier, eval_problems=0, **names))[1]
     assert found == [Problem("Why?", gold, verifier)]
@@ -123,11 +124,61 @@ def test_answers_of_a_file(tmp_path, verifier, answer, gold):
 @pytest.mark.parametrize("place", ["own.csv", "folder/train.csv"])
 def test_cells_of_a_csv_are_read_as_they_are_written(tmp_path, place):
     """An empty one makes no floats of a column's integers, and NA is an answer."""
-    answers = ["12345678901234567", "", "NA"]
+    answers = ["12345678901234567", "", "NA", "1e5", "0.10"]
     write(tmp_path / place, [dict(prompt="Why?", answer=answer) for answer in answers])
     name = str(tmp_path / place.split("/")[0])
     problems = read_set(name, Config(verifier="number", eval_problems=0))[1]
     assert {problem.gold for problem in problems} == {*answers}
+
+
+INTEGERS = [2**64 + 1, 2**64 + 2, 2**53 + 1, 0.5]  # which no column of one type holds
+
+
+@pytest.mark.parametrize("kind", ["json", "jsonl", "csv"])
+def test_integers_stay_exact(tmp_path, kind):
+    """One that Python itself does not read stays a text, which no verifier takes."""
+    rows = [dict(prompt="Why?", answer=number) for number in INTEGERS]
+    file = Path(write(tmp_path / f"own.{kind}", rows))
+    file.write_text(file.read_text().replace("0.5", "9" * 5000))
+    problems = read_set(str(file), Config(verifier="number", eval_problems=0))[1]
+    expected = {*map(str, INTEGERS[:3]), "9" * 5000}
+    assert {problem.gold for problem in problems} == expected
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_a_column_of_short_floats(tmp_path, kind):
+    """The decimal that was stored, and not the 0.10000000149011612 that it is."""
+    numbers = pyarrow.array(numpy.array([0.1, 2.5, 7], dtype=kind))
+    table = pyarrow.table(dict(prompt=["a", "b", "c"], answer=numbers))
+    pyarrow.parquet.write_table(table, tmp_path / "own.parquet")
+    problems = read_set(str(tmp_path / "own.parquet"), Config(verifier="number"))[1]
+    assert {problem.gold for problem in problems} == {"0.1", "2.5", "7"}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
+def test_columns_that_only_some_have(tmp_path, tiny, kind):
+    """Rows, and the splits of a folder; what stands in them is not read."""
+    more = [dict(row, level=3, notes="long") for row in own("bc")]
+    write(tmp_path / f"own/train.{kind}", own("a") + (more if kind == "jsonl" else []))
+    write(tmp_path / f"own/test.{kind}", more)
+    training, evaluation = load(tiny[1], dataset=str(tmp_path / "own"))
+    assert prompts_of(training) == {"a"}
+    assert prompts_of(evaluation[str(tmp_path / "own")]) == {"b", "c"}
+
+
+def test_a_folder_without_a_test_split_is_evaluated_on_its_validation_split(tmp_path, tiny):
+    name = save(tmp_path / "own", "jsonl", {"train": own("abc"), "validation": own("de")})
+    training, evaluation = load(tiny[1], dataset=name)
+    assert (prompts_of(training), prompts_of(evaluation[name])) == ({*"abc"}, {*"de"})
+
+
+def test_a_row_of_too_many_or_too_few_fields_is_dropped_and_counted(tmp_path, tiny, capsys):
+    """A comma without quotes would move the answer. A byte order mark says nothing."""
+    text = '\ufeffprompt,answer\na,7\nb, or c?,7\nd\n\n"e, f",7\n'
+    file = write(tmp_path / "own.csv", text.encode())
+    assert prompts_of(evaluated(tiny[1], file)) == {"a", "e, f"}
+    told = capsys.readouterr().out
+    assert "4 problems less 1 without a question, 1 whose answer" in told
 
 
 def test_cells_of_mixed_kinds_are_counted(tmp_path, tiny, capsys):
@@ -149,7 +200,7 @@ def test_simple_golds_are_not_tried(monkeypatch, verifier):
         assert not re.fullmatch(VERIFIERS[verifier].surely_usable, gold)
     monkeypatch.setattr(rlvr.tasks.datasets, "grade", lambda *_: pytest.fail("it was tried"))
     problems = [Problem("Why?", gold, verifier) for gold in golds]
-    assert with_golds("own", problems, Config()) == problems
+    assert with_golds("own", problems) == problems
 
 
 # --------------------------------------------------------------------------------- conversations

@@ -13,7 +13,6 @@ import datasets
 import local_sets
 import PIL.Image
 import pytest
-import torch
 import vision
 from local_sets import refused, write
 
@@ -31,7 +30,7 @@ def tokenizer(tmp_path_factory):
     return vision.load(vision.save_vision_policy(tmp_path_factory.mktemp("vision")))[1]
 
 
-FLAGS = dict(image_column="image", verifier="last_number", max_steps=0, eval_problems=0)
+FLAGS = dict(columns="prompt,answer,image", verifier="last_number", max_steps=0, eval_problems=0)
 
 
 def load(tokenizer, name, **flags):
@@ -110,7 +109,7 @@ def test_a_model_for_text_alone(tmp_path, tiny, monkeypatch, flags):
     name = write(tmp_path / "set.parquet", shown(PICTURE))
     config = Config(**FLAGS | dict(dataset=name, model=str(tmp_path / "policy")) | flags)
     parts = [config.eval_names[0], "has images", "Qwen/Qwen2.5-VL-3B-Instruct"]
-    refused(parts, rlvr.policy.models.load_policy, config, torch.device("cpu"))
+    refused(parts, rlvr.policy.models.load_policies, config)
 
 
 def test_images_that_nothing_reads(tmp_path, tokenizer):
@@ -125,7 +124,7 @@ def test_images_that_nothing_reads(tmp_path, tokenizer):
     refused([other, "'image'", "picture"], load, tokenizer, other)
     refused([absent, "absent.png"], load, tokenizer, absent)
     refused(["images", "no chat template"], load, bare, name)
-    (problem,) = load(tokenizer, name, image_column="")
+    (problem,) = load(tokenizer, name, columns="prompt,answer")
     assert problem.prompt == "<|im_start|>user\na?<|im_end|>\n<|im_start|>assistant\n"
 
 

@@ -8,8 +8,7 @@ import re
 from functools import partial
 from types import SimpleNamespace
 
-import rlvr.machine
-
+import baselines
 import pytest
 import torch
 from browser import evaluate, open_page
@@ -21,10 +20,10 @@ from grpo import grpo_advantage
 
 PAGE = (ROOT / "docs" / "playground.html").read_text()
 FORMULAS = re.search(r'<script id="formulas">(.*?)</script>', PAGE, re.S)[1]
-MODULES = {script: importlib.import_module(script) for script in SCRIPTS}
+MODULES = {script: importlib.import_module(script) for script in (*SCRIPTS, "baselines")}
 BATCH = dict(mean_success=0.37)
 CHOSEN = {  # flags that have a slider in the page, away from their defaults
-    "agrae": dict(alpha=0.8, control_beta=7.0, control_gamma=0.3, success_weight=0.2),
+    "agrae": dict(alpha=0.8),
     "asymgrpo": dict(beta_pos=1.3, beta_neg=0.6),
     "fade": dict(
         initial_entropy=1.1,
@@ -35,13 +34,19 @@ CHOSEN = {  # flags that have a slider in the page, away from their defaults
         step=700,
         max_steps=2000,
     ),
-    "cwgrpo": dict(format_weight=0.5, clip_cov_fraction=1.0),
+    "cwgrpo": dict(format_weight=0.5),
+    "baselines": dict(clip_cov_fraction=1.0),
 }
-WEIGHT_ARGS = """power:alpha=3.5 asym:delta=0.4 t2t:alpha=0.6 analytic_pass_k:k=2 mix_pass_k:k=2
+GIVEN = """power:alpha=3.5 asym:delta=0.4 t2t:alpha=0.6 
     scaled_power:alpha=1.7 easy_power:alpha=2.6 asym_power:alpha_s=2.2,alpha_f=0.7 shifted:delta=0.1
     quantile:tau=0.6 power_norm:gamma=0.3 softmax:beta=3.1 logmeanexp:beta=2.4
-    ha_dw:baseline=0.3,scale=0.8"""
-WEIGHT_ARGS = dict(pair.split(":") for pair in WEIGHT_ARGS.split())
+    ha_dw:baseline=0.3,scale=0.8 w_reinforce:success_weight=0.2 positive_dominant:beta=7
+    negative_dominant:beta=7 hard_focused:gamma=0.3 easy_focused:gamma=0.3"""
+GIVEN = {
+    name: {key: float(value) for key, value in (pair.split("=") for pair in pairs.split(","))}
+    for name, pairs in (each.split(":") for each in GIVEN.split())
+}
+GIVEN["analytic_pass_k"] = GIVEN["mix_pass_k"] = dict(k=2)
 
 
 @pytest.fixture
@@ -92,18 +97,24 @@ def of_a_script(script, flags, group):
         rewards=as_tensor(group["rewards"]),
         successes=as_tensor(group["rewards"]),
         first_successes=None,
-        written=padded(group["logprobs"])[1][0],
+        completion_mask=padded(group["logprobs"])[1][0],
         mean_logprobs=lambda: as_tensor([0.0] * len(group["rewards"])),
     )
     given = []
     if script == "fade":
-        controller = fade.make_controller(flags)
-        controller.entropy = flags.initial_entropy
+        names = ("initial_entropy", "target_entropy", "ema_beta", "alpha_max", "alpha_from_entropy")
+        controller = fade.FadeController(*(getattr(flags, name) for name in names))
         given = [controller, flags.step]
+    if script == "baselines":  # the moving average of HA-DW is one of the page's arguments
+        baseline = flags.given.get("baseline", 0.5)
+        given = [SimpleNamespace(step=lambda *_: baseline)]
+        for name, value in flags.given.items():
+            setattr(flags, "advantage_beta" if name == "beta" else name, value)
     # the mean over a batch whose other groups are not known, and whose entropy is
     means = [BATCH["mean_success"], BATCH["mean_success"], getattr(flags, "entropy", None)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rlvr.machine, "global_mean", lambda *values: means[: len(values)])
+        if hasattr(MODULES[script], "global_mean"):
+            patch.setattr(MODULES[script], "global_mean", lambda *values: means[: len(values)])
         return MODULES[script].compute_advantages(batch, flags, *given)[0]
 
 
@@ -112,14 +123,12 @@ def of_cwgrpo(flags, group):
     advantages = grpo_advantage(rewards, flags.scale_rewards)
     logprobs, mask = padded(group["logprobs"])
     kernel = mask
-    if flags.method == "cwgrpo":
+    if flags.weigh_tokens:
         kernel = cwgrpo.covariance_weights(
             logprobs, advantages, mask, flags.means, flags.padded_sum
         )
-    elif flags.method == "clip_cov":
-        kernel = cwgrpo.clip_cov_mask(logprobs, advantages, mask, flags.clip_cov_fraction)
     weighted = kernel * advantages[..., None]
-    if flags.method == "cwgrpo" and not flags.detach_weights:
+    if flags.weigh_tokens and not flags.detach_weights:
         # what each token's log-prob moves by, where the weights' own gradient counts, too
         scale = mask / mask.sum(2, keepdim=True) / mask.shape[1]
         logprobs = logprobs.clone().requires_grad_()
@@ -132,21 +141,30 @@ def of_cwgrpo(flags, group):
     return weighted.sum(2) / mask.sum(2)
 
 
+def of_clip_cov(flags, group):
+    advantages = grpo_advantage(as_tensor(group["rewards"]))
+    logprobs, mask = padded(group["logprobs"])
+    keep = baselines.clip_cov_mask(logprobs, advantages, mask, flags.clip_cov_fraction)
+    return (keep * advantages[..., None]).sum(2) / mask.sum(2)
+
+
 def cases_of(page, script):
     """The flags of every row that the page has of a script."""
     shared = page("DEFAULTS")[script] | CHOSEN.get(script, {})
-    cases = [shared | preset for preset in page("VARIANTS")[script].values()]
+    cases = [shared | preset for preset in page("VARIANTS").get(script, {}).values()]
     if script == "fade":
         cases.append(shared | dict(batch_mean=True))
-        for weight in fade.POLICY_WEIGHTS:
-            cases.append(shared | dict(weight=weight, weight_args=WEIGHT_ARGS.get(weight, "")))
+    if script == "baselines":
+        cases.append(shared | dict(token="clip_cov"))
+        for name in baselines.ADVANTAGES:
+            cases.append(shared | dict(advantage=name, given=GIVEN.get(name, {})))
     if script == "cwgrpo":
         cases += [shared | dict(means=means) for means in ("responses", "own")]
         cases.append(shared | dict(padded_sum=True))
     return cases
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", MODULES)
 def test_advantages_are_those_of_the_script(page, script):
     """In float64, as the page computes."""
     grid = [*itertools.product(cases_of(page, script), GROUPS)]
@@ -162,6 +180,8 @@ def test_advantages_are_those_of_the_script(page, script):
         config = SimpleNamespace(**(defaults | flags))
         if script == "cwgrpo":
             expected = of_cwgrpo(config, group)
+        elif vars(config).get("token") == "clip_cov":
+            expected = of_clip_cov(config, group)
         else:
             expected = of_a_script(script, config, group)
         masses_expected = torch.cat(fade.gradient_mass(expected, as_tensor(group["rewards"])))
@@ -174,11 +194,11 @@ def test_advantages_are_those_of_the_script(page, script):
 
 def test_the_variants_are_those_of_the_scripts(page):
     assert page("VARIANTS") == {script: MODULES[script].VARIANTS for script in SCRIPTS}
-    assert set(page("Object.keys(POLICY_WEIGHTS)")) == set(fade.POLICY_WEIGHTS)
+    assert page("Object.keys(ADVANTAGES)") == [*baselines.ADVANTAGES]
 
 
 def test_the_page_needs_no_network():
-    assert not re.search(r"https?:|src=|href=|import |fetch\(|@import|url\(", PAGE)
+    assert not re.search(r"https?:|src=|href=|import |fetch\(|@import|url\((?!#)", PAGE)
 
 
 CLICKS = """
@@ -192,11 +212,26 @@ const slide = (name, value) => {
 };
 for (const box of document.querySelectorAll("[data-slider]"))
   for (const value of [box.max, box.min, box.defaultValue]) slide(box.dataset.slider, value);
-document.querySelector('[data-row="fade --weight maxrl"]').click();
+document.getElementById("all").open = true;
+draw();
+document.querySelector('[data-row="baselines --advantage maxrl"]').click();
 slide("The group group_size", 10);
 slide("The group success_rate", 0.2);
-document.title = JSON.stringify([errors, [...document.querySelectorAll("[data-name]")].map((row) =>
-  [row.dataset.name, ...[...row.cells].slice(2, 6).map((cell) => cell.innerText)])]);
+const rows = [...document.querySelectorAll("[data-name]")].map((row) =>
+  [row.dataset.name, ...[...row.cells].slice(2, 6).map((cell) => cell.innerText)]);
+const text = (id) => document.getElementById(id).textContent;
+const sliders = () => [...document.querySelectorAll("#knobs input")].map((one) => one.value);
+const ticks = () => [...document.querySelectorAll("#simple-charts text")].map((x) => x.textContent);
+const buttons = (id) => [...document.getElementById(id).children];
+const methods = buttons("methods").map((button) => {
+  button.click();
+  return [text("simple-legend"), text("group"), ticks().join(), sliders().length];
+});
+const experiments = buttons("experiments").map((button) => {
+  button.click();
+  return [text("told"), text("group"), sliders()];
+});
+document.title = JSON.stringify([errors, rows, methods, experiments]);
 </script>
 </body>
 """
@@ -208,9 +243,19 @@ def test_sliders_and_boxes_in_a_browser(tmp_path):
     clicked = tmp_path / "clicked.html"
     clicked.write_text(PAGE.replace("</body>", CLICKS))
     text = open_page(clicked)
-    errors, seen = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
+    title = html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1])
+    errors, seen, methods, experiments = json.loads(title)
     assert errors == []
     rows = {name: cells for name, *cells in seen}
     minus = "\N{MINUS SIGN}"
     assert rows["grpo grpo"] == ["2.000", f"{minus}0.500", "0.400", "0.400"]
-    assert rows["fade --weight maxrl"] == ["4.000", f"{minus}1.000", "0.800", "0.800"]
+    assert rows["baselines --advantage maxrl"] == ["4.000", f"{minus}1.000", "0.800", "0.800"]
+    # GRPO beside one method, with three sliders, on axes that are the same for all
+    legends, groups, ticks, counts = zip(*methods, strict=True)
+    assert legends == ("GRPO A-GRAE", "GRPO AsymGRPO", "GRPO FADE", "GRPO CW-GRPO")
+    assert {*counts} == {3} and len({*groups}) == 4 and len({*ticks}) == 1
+    told, groups, sliders = zip(*experiments, strict=True)
+    assert sliders == (["8", "0.13", "0.9"], ["16", "0.25", "0.2"], ["16", "0.75", "0.2"])
+    for number in ("2.65", "5.76"):  # 7^0.5 and 7^0.9
+        assert f"a success {number}" in groups[0] and number in told[0]
+    assert "alpha = 3.00" in groups[2] and "alpha = 3" in told[2]

@@ -123,6 +123,11 @@ def test_a_template_with_the_date_gives_the_same_prompt_every_day(tokenizer):
     """As Llama 3.2's has it. Or a resumed run would be refused, for it began with other prompts."""
     tokenizer.chat_template = "Today is {{ date_string or strftime_now('%d %b %Y') }}."
     assert prepared(tokenizer) == "Today is 26 Jul 2024."
+    template = (
+        "{%- if strftime_now is defined %}{{ strftime_now('%A, %Y-%m-%d %H:%M') }}{% endif %}"
+    )
+    tokenizer.chat_template = {"default": template, "tool_use": "another"}
+    assert prepared(tokenizer) == "Friday, 2024-07-26 00:00"
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def finish(*commands, folder):
 FLAGS = (
     "--numbers 2 --sft_steps 80 --max_steps 2 --prompts_per_step 8 --num_generations 4 "
     "--minibatch_size 16 --eval_problems 3 --eval_samples 2 --eval_steps 9 --beta 0.01 "
-    "--entropy_coef 0.01 --max_grad_norm 100"
+    "--entropy_coef 0.01"
 ).split()
 RUNS = [  # script and variant
     ("grpo", "grpo"),
@@ -71,15 +71,15 @@ RUNS = [  # script and variant
     ("asymgrpo", "asymgrpo"),
     ("fade", "fade"),
     ("cwgrpo", "cwgrpo"),
-    ("cwgrpo", "clip-cov"),
+    ("baselines", "grpo"),
 ]
-OF_VARIANT = {"clip-cov": ["--clip_cov_fraction", "0.3"]}
+MORE = {"baselines": "--token clip_cov --clip_cov_fraction 0.3 --advantage grpo_lead".split()}
 # How many ranks, and their flags. The first way is what the others are compared with.
 WAYS = {
     "one microbatch": (1, []),
     "many microbatches": (1, ["--microbatch_tokens", "120"]),
     "two ranks, sharded": (2, ["--microbatch_tokens", "120"]),
-    "two ranks, replicated": (2, ["--no_fsdp"]),
+    "two ranks, replicated": (2, ["--fsdp", "no_shard"]),
 }
 
 
@@ -95,7 +95,7 @@ def trained_in_ways(request, tmp_path_factory, cache_dir):
     for number in (1, 2):  # what tests/ranks.py is to do
         trainings = [
             {"name": way, "script": script, "variant": variant}
-            | {"flags": [*FLAGS, *flags, *OF_VARIANT.get(variant, [])]}
+            | {"flags": [*FLAGS, *flags, *MORE.get(script, [])]}
             for way, (count, flags) in WAYS.items()
             for script, variant in runs
             if count == number
@@ -149,6 +149,17 @@ def process_of_rank_1(launcher):
     return int(children.read_text().split()[-1])
 
 
+# Runs a script in which a rank waits for another one for ten seconds.
+IMPATIENT = """
+import datetime, runpy, sys
+import rlvr.machine.ranks
+
+rlvr.machine.ranks.TIMEOUT = datetime.timedelta(seconds=10)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 @slow
 @pytest.mark.parametrize(
     "places, number",
@@ -159,16 +170,17 @@ def process_of_rank_1(launcher):
     ],
 )
 def test_a_rank_that_dies_or_hangs_ends_the_run(cache_dir, tmp_path, places, number):
-    endless = dict(max_steps=10**6, eval_steps=10**6, save_total_limit=2, ddp_timeout=10)
+    endless = dict(max_steps=10**6, eval_steps=10**6, save_total_limit=2)
     flags = arguments(**{**SMALL, **endless}, cache_dir=cache_dir, output_dir="run")
-    program = [ROOT / "grpo.py", *flags]
+    (tmp_path / "impatient.py").write_text(IMPATIENT)
+    program = [tmp_path / "impatient.py", ROOT / "grpo.py", *flags]
     commands = [two_ranks(*program)] if places == "one node" else two_nodes(*program)
     with started(commands, tmp_path) as (processes, printed):
         wait_for("  2/", printed)
         rank_1 = process_of_rank_1(processes[-1])
         os.kill(rank_1, number)
         if number == signal.SIGSTOP:
-            wait_for("Traceback", printed)  # of rank 0, after --ddp_timeout
+            wait_for("Traceback", printed)  # of rank 0, after ten seconds
             os.kill(rank_1, signal.SIGKILL)  # torchrun would do so after half a minute
         for process in processes:
             assert process.wait(timeout=60) != 0
@@ -197,26 +209,58 @@ def test_sums_means_and_groups_of_two_ranks(monkeypatch):
 
 
 def test_a_rank_takes_the_gpu_of_its_own_number(monkeypatch):
-    chosen = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    chosen = four_of(monkeypatch, "cuda")
     monkeypatch.setattr(world, "LOCAL_RANK", 3)
     assert choose_device() == torch.device("cuda:3")
-    assert chosen == [torch.device("cuda:3")]
+    assert chosen == [3]
     monkeypatch.setattr(world, "LOCAL_RANK", 4)
     with pytest.raises(UserError, match="^local rank 4 sees 4 GPUs: "):
         choose_device()
 
 
-@pytest.mark.parametrize("gpu, backend", [(False, "gloo"), (True, "cpu:gloo,cuda:nccl")])
-def test_objects_go_over_the_cpu(monkeypatch, gpu, backend):
+def four_of(monkeypatch, kind):
+    """As on a machine with four accelerators of a kind, or with none -> the numbers chosen."""
+    chosen, found = [], kind and torch.device(kind)
+    monkeypatch.setattr(
+        torch.accelerator, "current_accelerator", lambda check_available=False: found
+    )
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", chosen.append)
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", lambda wanted: None)
+    return chosen
+
+
+@pytest.mark.parametrize(
+    "there, wanted, device",
+    [
+        (None, "auto", "cpu"),
+        ("cuda", "cpu", "cpu"),
+        ("xpu", "auto", "xpu:0"),
+        ("mps", "auto", "cpu"),  # nobody has seen it work
+        ("mps", "mps", "mps:0"),
+        ("mps", "cuda", None),
+        (None, "cuda", None),
+    ],
+)
+def test_the_device_that_a_run_asks_for(monkeypatch, there, wanted, device):
+    four_of(monkeypatch, there)
+    if device:
+        assert choose_device(wanted) == torch.device(device)
+        return
+    with pytest.raises(UserError, match=f"^--device {wanted}: torch finds none"):
+        choose_device(wanted)
+
+
+@pytest.mark.parametrize(
+    "device, backend",
+    [("cpu", "gloo"), ("cuda", "cpu:gloo,cuda:nccl"), ("xpu", "cpu:gloo,xpu:xccl")],
+)
+def test_objects_go_over_the_cpu(monkeypatch, device, backend):
     """torch takes the CPU's backend for objects where there are two: rank 0's problems are GBs."""
     found = []
     monkeypatch.setattr(
         torch.distributed, "init_process_group", lambda name, **_: found.append(name)
     )
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    with ranks.process_group(60):
+    with ranks.process_group(torch.device(device)):
         assert found == [backend]

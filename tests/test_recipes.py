@@ -18,9 +18,9 @@ AGRAE_EVALUATION = "eval_temperature=0.6 top_p=0.95 length_of_an_evaluation=4096
 TWO_STAGE_EVALUATION = """system_prompt=assistant user_suffix=boxed eval_temperature=0.6 top_p=0.95
     length_of_an_evaluation=3072 """
 TWO_STAGE = f"""{MATH} {TWO_STAGE_EVALUATION}
-    negatives_only=True prompts_per_step=1024 minibatch_size=2048 learning_rate=1e-6
-    max_completion_length=3072 max_prompt_length=1024 beta=1e-3 entropy_coef=1e-4 epsilon=0.2
-    eval_dataset= eval_samples=1"""
+    num_train_epochs=20 negatives_only=True prompts_per_step=1024 minibatch_size=2048
+    learning_rate=1e-6 max_completion_length=3072 max_prompt_length=1024
+    beta=1e-3 entropy_coef=1e-4 epsilon=0.2 eval_dataset= eval_samples=1"""
 # AsymGRPO 4.2, Appendices G and H; curves at temperature 0, which is the metric `greedy`
 ASYMGRPO_EVALUATION = "eval_temperature=0.4 top_p=1.0 eval_problems=0 "
 ASYMGRPO = f"""{MATH} {ASYMGRPO_EVALUATION}
@@ -29,14 +29,31 @@ ASYMGRPO = f"""{MATH} {ASYMGRPO_EVALUATION}
 NO_THINKING = 'length_of_an_evaluation=4096 chat_template_kwargs={"enable_thinking":_false} '
 # FADE 3, 10, 11.1, 11.2: two samples for each k of pass@k, up to 100; its tables 3, 4 and 6
 FADE = "eval_problems=0 eval_temperature=1.0 top_p=1.0 "
+# CW-GRPO 3.1, Apps. B and C, Table 5; how it evaluates is of its released code
+CWGRPO = """dataset=open-rs prompts_per_step=12 num_generations=12 minibatch_size=144
+    learning_rate=1e-6 warmup_ratio=0.1 temperature=0.7 max_prompt_length=512 max_steps=100
+    format_weight=1.0 format_tags=think system_prompt=think eval_problems=0 eval_samples=1
+    eval_dataset=aime24,math500,amc23,minerva,olympiadbench eval_temperature=0.6 top_p=0.95
+    length_of_an_evaluation=32768"""
+# as in the config.json of each on the hub
+CONTEXTS = {
+    "Qwen/Qwen2.5-Math-7B": 4096,
+    "Qwen/Qwen2.5-Math-1.5B": 4096,
+    "Qwen/Qwen2.5-Math-7B-Instruct": 4096,
+    "Qwen/Qwen2.5-7B-Instruct": 32768,
+    "Qwen/Qwen2.5-VL-3B-Instruct": 128000,
+    "Qwen/Qwen3-4B": 40960,
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": 131072,
+    "meta-llama/Llama-3.2-3B-Instruct": 131072,
+}
 RECIPES = [
     f"""agrae 8 {MATH} {AGRAE} {AGRAE_EVALUATION} alpha=1.0 prompts_per_step=1024
         minibatch_size=2048 eval_dataset= eval_samples=4""",
     f"agrae 8 {AGRAE_EVALUATION} eval_dataset=math,aime25,amc23 eval_problems=0 eval_samples=256",
-    f"grpo 8 {TWO_STAGE}",
-    f"""grpo 8 {TWO_STAGE_EVALUATION} eval_dataset=math500,aime24,aime25,amc23 eval_problems=0
+    f"grpo 4 {TWO_STAGE}",
+    f"""grpo 4 {TWO_STAGE_EVALUATION} eval_dataset=math500,aime24,aime25,amc23 eval_problems=0
         eval_samples=256""",
-    f"""grpo 8 {TWO_STAGE_EVALUATION} eval_dataset=arc,mmlu-pro eval_problems=128
+    f"""grpo 4 {TWO_STAGE_EVALUATION} eval_dataset=arc,mmlu-pro eval_problems=128
         eval_samples=256""",
     f"""asymgrpo 4 {ASYMGRPO} {NO_THINKING} prompts_per_step=128 minibatch_size=512
         max_completion_length=4096""",
@@ -52,14 +69,9 @@ RECIPES = [
     f"""fade 8 {FADE} eval_dataset=livecodebench-v5,livecodebench-v6 eval_samples=256
         length_of_an_evaluation=8192""",
     f"fade 8 {FADE} eval_dataset=aime24,aime25 eval_samples=256 length_of_an_evaluation=14000",
-    # CW-GRPO 3.1, Apps. B and C, Table 5; how it evaluates is of its released code
-    """cwgrpo 4 dataset=open-rs prompts_per_step=12 num_generations=12 minibatch_size=144
-        learning_rate=1e-6 warmup_ratio=0.1 temperature=0.7 max_prompt_length=512
-        max_completion_length=4096 max_steps=100 format_weight=1.0 format_tags=think
-        system_prompt=think eval_dataset=aime24,math500,amc23,minerva,olympiadbench
-        eval_problems=0 eval_samples=1 eval_temperature=0.6 top_p=0.95
-        length_of_an_evaluation=32768""",
-    f"grpo 8 {TWO_STAGE}",  # Llama
+    f"cwgrpo 4 {CWGRPO} max_completion_length=4096",
+    f"cwgrpo 4 {CWGRPO} max_completion_length=3584",  # what the context of the 7B model leaves
+    f"grpo 4 {TWO_STAGE}",  # Llama
     # images; the minibatch is that of the text runs, since none is printed
     f"""agrae 8 {AGRAE} {AGRAE_EVALUATION} dataset=geo3k alpha=0.5 format_share=0.9
         system_prompt=monologue prompts_per_step=512 num_generations=5 minibatch_size=1280
@@ -86,6 +98,8 @@ def test_a_command_is_what_its_paper_prints(parsed, monkeypatch, command, recipe
     monkeypatch.setattr(world, "WORLD_SIZE", ranks)
     config = parsed(script, *given)
     length = config.eval_max_completion_length or config.max_completion_length
+    if config.max_steps:
+        assert config.max_prompt_length + config.max_completion_length <= CONTEXTS[config.model]
     flags = vars(config) | dict(length_of_an_evaluation=length)
     for name, word in (part.split("=") for part in printed):
         assert value_of(word) == flags[name], name

@@ -5,13 +5,14 @@ import json
 import math
 import re
 from pathlib import Path
+from statistics import mean, stdev
 from types import SimpleNamespace
 
 import rlvr.show.report
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.show.logs import append_row
-from rlvr.show.report import write_report
+from rlvr.show.report import before_and_after, standard_errors, write_report
 from rlvr.tasks.problems import Sample
 
 import pytest
@@ -19,12 +20,14 @@ import torch
 from browser import open_page
 from runs import rows
 
+from common import pass_at_k
+
 EVIL = "</script><script>document.title = 'fooled'</script><!--<b>&amp;"
 
 
 @pytest.fixture
 def step_of_a_run(tiny, tmp_path):
-    """(run, batch, training) of one step: two groups of two completions."""
+    """(run, batch) of one step: two groups of two completions."""
     policy, tokenizer = tiny
     ends = [5, 3, 1, 4]
     ids = tokenizer("1+2=3 4-1")["input_ids"]
@@ -34,9 +37,10 @@ def step_of_a_run(tiny, tmp_path):
     ]
     mask = torch.tensor([[float(t < end) for t in range(5)] for end in ends])
     config = Config(num_generations=2)
-    run = SimpleNamespace(config=config, folder=tmp_path)
-    batch = SimpleNamespace(samples=samples, written=mask, mask=mask, old_logprobs=-2 * mask)
-    return run, batch, SimpleNamespace(policy=policy, tokenizer=tokenizer)
+    training = SimpleNamespace(policy=policy, tokenizer=tokenizer)
+    run = SimpleNamespace(config=config, folder=tmp_path, training=training)
+    masks = dict(completion_mask=mask, loss_mask=mask)
+    return run, SimpleNamespace(samples=samples, old_logprobs=-2 * mask, **masks)
 
 
 def kept_completions(folder):
@@ -56,12 +60,13 @@ def by_the_logits(policy, sample):
 
 def test_the_numbers_of_each_token(step_of_a_run):
     """Log-prob -2 before; after the step what one plain forward pass says."""
-    run, batch, training = step_of_a_run
+    run, batch = step_of_a_run
+    training = run.training
     advantages = torch.tensor([[1.5], [-0.5], [0.0], [math.nan]])
     for groups in (0, 1, 9):  # there are two
         run.config.log_tokens = groups
-        weights = torch.ones(2, 2, 5) if groups == 9 else None
-        rlvr.show.report.log_tokens(run, 3, batch, advantages, training, weights)
+        weights = torch.ones(4, 5) if groups == 9 else None
+        rlvr.show.report.log_tokens(run, 3, batch, advantages, weights)
     one_group, two_groups = rows(run.folder, "tokens")  # 0 writes nothing
     assert len(one_group["groups"]) == 1 and len(two_groups["groups"]) == 2
     assert "weight" not in one_group["groups"][0]["completions"][0]
@@ -82,20 +87,31 @@ def test_the_numbers_of_each_token(step_of_a_run):
 
 
 def test_of_long_completions_the_first_tokens_are_kept(step_of_a_run):
-    _, batch, training = step_of_a_run
+    run, batch = step_of_a_run
     numbers = {"ratio": [-1 / 3] * 5}
-    one = rlvr.show.report.describe(batch.samples[0], numbers, training.tokenizer, 3)
+    one = rlvr.show.report.describe(batch.samples[0], numbers, run.training.tokenizer, 3)
     assert (one["length"], len(one["tokens"]), one["ratio"]) == (5, 3, [-0.333] * 3)
 
 
-def write_run(folder, step_count):
-    """A run folder with the log that the page reads."""
+CONFIG = dict(script="grpo.py", variant="grpo", seed=3, num_threads=1, eval_problems=4, own=False)
+
+
+def write_run(folder, step_count, right_from=1, **config):
+    """A run folder with the logs that the page reads. Groups are mixed from a step on."""
     folder.mkdir()
-    completion = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[EVIL, " 7"])
-    completion |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
-    completion |= dict(advantage=[1.0, 1.0], by_tool=[])
-    groups = [dict(prompt=EVIL, completions=[completion] * 16)]
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
+    for step, rate in ((0, 0.25), (step_count, 0.5)):
+        row = {"pass@1": rate, "pass@2": 0.5, "greedy": 0.5, "length": math.nan}
+        append_row(folder, "eval", {"step": step, **row})
+    right = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[EVIL, " 7"])
+    right |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
+    right |= dict(advantage=[0.01, 0.01], by_tool=[])
+    wrong = right | dict(reward=0.0, verdict="wrong", advantage=[-0.005, -0.005])
     for step in range(1, step_count + 1):
+        group = [right] * (8 if step >= right_from else 0)
+        group += [wrong] * (16 - len(group))
+        append_row(folder, "metrics", {"step": step, "reward": 0.5, "entropy": 0.1})
+        groups = [dict(prompt=EVIL, completions=group)]
         append_row(folder, "tokens", {"step": step, "groups": groups})
     return folder
 
@@ -111,12 +127,58 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     page = tmp_path / "report.html"
     write_report(page, [folder, folder])
     first, second = data_of(page)
-    assert first == second == {"name": folder.name, "steps": rows(folder, "tokens")}
+    assert first == second
+    assert (first["name"], first["steps"]) == (folder.name, rows(folder, "tokens"))
+    assert first["command"] == "python grpo.py --variant grpo --seed 3 --eval_problems 4 --no_own"
+    assert first["curves"]["pass@1"] == [[0, 0.25], [2, 0.5]]
+    assert first["curves"]["entropy"] == [[1, 0.1], [2, 0.1]]
     assert first["steps"][0]["groups"][0]["completions"][0]["tokens"][0] == EVIL
     assert EVIL not in page.read_text()
-    assert not re.search("innerHTML|https?:|src=|href=", page.read_text())
+    text = page.read_text().replace("http://www.w3.org/2000/svg", "")
+    assert not re.search("innerHTML|https?:|src=|href=", text)
     with pytest.raises(UserError, match="nothing has no tokens.jsonl"):
         write_report(page, [tmp_path / "nothing"])
+
+
+def test_standard_errors_are_those_of_the_problems(tmp_path):
+    """By the shares of four problems themselves: 0, 1, 2 and 4 right of 4 samples."""
+    corrects, greedy = [0, 1, 2, 4], [0, 0, 1, 1]
+    row = {f"pass@{k}": mean(pass_at_k(4, c, k) for c in corrects) for k in (1, 2, 4)}
+    row |= {"greedy": 0.5, "token_entropy": 0.25, "step": 0}
+    found = standard_errors(row, "", 4)
+    for name, values in {
+        "pass@1": [c / 4 for c in corrects],
+        "pass@4": [0, 1, 1, 1],
+        "greedy": greedy,
+    }.items():
+        assert found[name] == pytest.approx(stdev(values) / 2, abs=6e-5)
+    assert standard_errors(row, "", 5) == {}  # so many problems the set has not
+    folder = write_run(tmp_path / "run", 1)
+    (folder / "eval.jsonl").unlink()
+    for step in (0, 1):
+        append_row(folder, "eval", row | {"step": step})
+    table = {name: cells for name, *cells in before_and_after(folder)}
+    assert [*table] == ["pass@1", "pass@4", "greedy", "token_entropy", "length"]
+    assert table["pass@4"] == [[0.75, found["pass@4"]]] * 2
+    assert table["token_entropy"] == [[0.25, None]] * 2 and table["length"] == [[None, None]] * 2
+
+
+def test_a_long_run_has_a_page_of_bounded_size(tmp_path, monkeypatch):
+    """Steps evenly apart, with the first and the last; the others stay in tokens.jsonl."""
+    folders = [write_run(tmp_path / "a", 50), write_run(tmp_path / "b", 40)]
+    page = tmp_path / "report.html"
+    whole = sum((folder / "tokens.jsonl").stat().st_size for folder in folders)
+    monkeypatch.setattr(rlvr.show.report, "MOST_BYTES", whole // 4)
+    write_report(page, folders)
+    a, b = data_of(page)
+    shown = [row["step"] for row in a["steps"]]
+    stride = shown[1] - shown[0]
+    assert shown == [*range(1, 51, stride), 50][: len(shown)] and shown[-1] == 50
+    assert {row["step"] for row in b["steps"]} == {step for step in shown if step <= 40}
+    assert (a["kept"], b["kept"]) == (50, 40)
+    empty = len(rlvr.show.report.PAGE.read_text()) + 2000
+    assert whole // 8 < page.stat().st_size - empty < whole // 4
+    assert rlvr.show.report.MOST_BYTES < 5_000_000
 
 
 @pytest.mark.usefixtures("no_evaluation")
@@ -138,14 +200,15 @@ const errors = [];
 window.onerror = (message) => errors.push(message);
 const colors = {};
 const select = document.getElementById("quantity");
+const opened = [select.value, document.getElementById("step").textContent];
 for (const { value } of [...select.options]) {
   select.value = value;
   select.oninput();
-  colors[value] = document.querySelector(".tokens span").style.backgroundColor;
+  const color = document.querySelector(".tokens span").style.backgroundColor;
+  colors[value] = [color, document.getElementById("legend").textContent];
 }
 const slider = document.getElementById("slider");
-const opened = document.getElementById("step").textContent;
-slider.value = 0;
+slider.value = 2;
 slider.oninput();
 const token = document.querySelector(".tokens span");
 const title = document.title;
@@ -154,8 +217,11 @@ document.title = JSON.stringify({
   step: document.getElementById("step").textContent,
   numbers: token.title,
   token: token.textContent,
+  verdicts: [...document.querySelectorAll(".completion > .right")].length,
+  table: [...document.querySelectorAll("#table tr")].map((line) => line.textContent),
+  lines: document.querySelectorAll("#charts polyline").length,
   prompts: [...document.querySelectorAll(".prompt")].map((one) => one.textContent),
-  bold: document.querySelectorAll("#runs b").length,
+  bold: document.querySelectorAll("#runs .tokens b").length,
   completions: document.querySelectorAll(".completion").length,
 });
 </script>
@@ -165,20 +231,23 @@ document.title = JSON.stringify({
 
 @pytest.mark.slow
 def test_two_runs_clicked_in_a_browser(tmp_path):
-    """What a model wrote is shown as text."""
+    """It opens at the first mixed group, and what a model wrote is shown as text."""
     page = tmp_path / "report.html"
-    write_report(page, [write_run(tmp_path / name, 3) for name in ("a", "b")])
+    write_report(page, [write_run(tmp_path / name, 3, right_from=2) for name in ("a", "b")])
     page.write_text(page.read_text().replace("</body>", CLICKS))
     text = open_page(page)
     seen = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
-    assert (
-        seen["errors"] == [] and seen["title"] == "What each token was worth" and seen["bold"] == 0
-    )
-    assert seen["opened"] == "3 of 3" and seen["step"] == "1 of 3"
-    assert seen["token"] == EVIL and seen["prompts"] == [EVIL, EVIL]
-    assert seen["completions"] == 32
+    assert seen["errors"] == [] and seen["title"].startswith("Before and after")
+    assert seen["opened"] == ["logprob", "2 of 3"] and seen["step"] == "3 of 3"
+    assert seen["token"] == EVIL and seen["prompts"] == [EVIL, EVIL] and seen["bold"] == 0
+    assert seen["completions"] == 32 and seen["verdicts"] == 16
+    # the shares of 4 problems: 1/4, and 1/2 with pass@2 = 1/2, so that two are always right
+    assert seen["table"][1] == "pass@1" + 2 * "0.250 ± 0.1440.500 ± 0.289"
+    assert seen["lines"] == 8  # two charts with two metrics of two runs
     for number in ("-1.25", "0.3", "1.1"):
         assert number in seen["numbers"]
-    # no weight, which only CW-GRPO has; and each of the four has another colour
-    assert [*seen["colors"]] == ["advantage", "logprob", "entropy", "ratio"]
-    assert len({*seen["colors"].values()}) == 4 and all(seen["colors"].values())
+    # no weight, which only CW-GRPO has; the small advantages of these runs have the full colour
+    assert [*seen["colors"]] == ["logprob", "advantage", "entropy", "ratio"]
+    color, legend = seen["colors"]["advantage"]
+    assert color.endswith("0.75)") and "0.01 in a, 0.01 in b" in legend
+    assert len({color for color, _ in seen["colors"].values()}) == 4

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import math
 import random
+import sys
 from types import SimpleNamespace
 
 import rlvr.machine.ranks
@@ -16,9 +17,9 @@ from rlvr.rollout.rollouts import (
     check_context,
     rollout_metrics,
     room_after,
-    sample_groups,
     sampler_mismatch,
 )
+from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
 from rlvr.verify.verifiers import VERIFIERS
@@ -26,6 +27,8 @@ from rlvr.verify.verifiers import VERIFIERS
 import pytest
 import torch
 import transformers
+
+from common import sample_groups
 
 # ---------------------------------------------------- the order in which problems are drawn
 
@@ -80,13 +83,15 @@ def test_rank_0_finds_out_for_all(monkeypatch, error):
 class GivenSampler:
     """A sampler that gives these completions, with log-probs of -0.5, and notes its calls."""
 
+    complete = Sampler.complete
+
     def __init__(self, tokenizer, completions):
         self.tokenizer, self.completions, self.calls = tokenizer, completions, []
         self.stops = [tokenizer.eos_token_id]
-        self.config = Config(verify_seconds=7.0, program_seconds=30.0)
+        self.config = Config()
 
-    def generate(self, *given):
-        self.calls.append(given)
+    def generate(self, *given, images):
+        self.calls.append((*given, images))
         return self.completions, [[-0.5] * len(completion) for completion in self.completions]
 
 
@@ -98,18 +103,19 @@ def test_sample_groups(tiny):
     sampler = GivenSampler(tiny[1], completions)
     logprobs = [[-0.5] * len(completion) for completion in completions]
     groups = sample_groups(sampler, [first, second], 2, 0.6, 48, 0.9)
+    right, wrong = dict(success=True, replies=[]), dict(replies=[])
     prompts = [encode(problem.prompt) for problem in (first, second)]
     assert groups == [
         [
-            Sample(prompts[0], completions[0], solution, 1.0, False, logprobs[0], success=True),
-            Sample(prompts[0], completions[1], solution, 1.0, True, logprobs[1], success=True),
+            Sample(prompts[0], completions[0], solution, 1.0, False, logprobs[0], **right),
+            Sample(prompts[0], completions[1], solution, 1.0, True, logprobs[1], **right),
         ],
         [
-            Sample(prompts[1], completions[2], "<think>", 0.0, False, logprobs[2]),
-            Sample(prompts[1], [], "", 0.0, True, []),
+            Sample(prompts[1], completions[2], "<think>", 0.0, False, logprobs[2], **wrong),
+            Sample(prompts[1], [], "", 0.0, True, [], **wrong),
         ],
     ]
-    assert sampler.calls == [([prompts[0]] * 2 + [prompts[1]] * 2, 0.6, 0.9, 48)]
+    assert sampler.calls == [([prompts[0]] * 2 + [prompts[1]] * 2, 0.6, 0.9, 48, ())]
 
 
 def test_the_verifier_of_the_problem_grades(tiny, monkeypatch):
@@ -127,7 +133,7 @@ def test_the_verifier_of_the_problem_grades(tiny, monkeypatch):
         GivenSampler(tiny[1], ids), [Problem("3 : ", "4", "number")], 2, 1.0, 8
     )
     assert [(sample.reward, sample.status) for sample in group] == [(0.5, ""), (0.0, "unparsed")]
-    assert sorted(asked) == [("1", "4", 7.0, 30.0), ("2", "4", 7.0, 30.0)]
+    assert sorted(asked) == [("1", "4", 5.0, 20.0), ("2", "4", 5.0, 20.0)]
 
 
 # --------------------------------------------------------------------------------- what is logged
@@ -171,10 +177,10 @@ def test_sampler_mismatch_by_hand(monkeypatch):
     """
     sampled = torch.tensor([[-1.0, -2.0], [-0.5, 0.0]])
     logprobs = torch.tensor([[-0.9, -2.4], [-0.2, 9.0]])  # the 9.0 is padding
-    written = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
+    own = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
     k3 = sum(math.exp(d) - 1 - d for d in (0.1, -0.4, 0.3)) / 3
     expected = {"mismatch": 0.8 / 3, "mismatch_k3": k3, "mismatch_max_ratio": math.exp(0.3)}
-    mismatch = sampler_mismatch(logprobs, sampled, written)
+    mismatch = sampler_mismatch(logprobs, sampled, own)
     assert mismatch == pytest.approx(expected, rel=1e-4)
     found = {list: [], float: []}  # the sums, and the largest differences
     monkeypatch.setattr(
@@ -183,14 +189,16 @@ def test_sampler_mismatch_by_hand(monkeypatch):
         lambda mine: found[type(mine[0])].extend(mine) or found[type(mine[0])],
     )
     for row in (1, 0):
-        mismatch = sampler_mismatch(logprobs[row], sampled[row], written[row])
+        mismatch = sampler_mismatch(logprobs[row], sampled[row], own[row])
     assert mismatch == pytest.approx(expected, rel=1e-4)
 
 
 # -------------------------------------------------------------------- what fits into the context
 
 
-@pytest.mark.parametrize("context, room", [(136, 36), (101, 1), (100, 0), (None, math.inf)])
+@pytest.mark.parametrize(
+    "context, room", [(136, 36), (101, 1), (100, 0), (None, sys.maxsize - 100)]
+)
 def test_a_prompt_and_a_completion_have_to_fit_together(tiny, context, room):
     """A prompt of 100 tokens, beside a shorter one."""
     settings = {"max_position_embeddings": context} if context else {}

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import rlvr.policy.tiny
 import rlvr.training.run
 from rlvr import world
-from rlvr.flags.config import Config
 from rlvr.tasks.problems import Sample
 
 import pytest
@@ -107,16 +106,15 @@ def poison(monkeypatch, value, updates):
     ppo_clip_loss, optimizer_step = common.ppo_clip_loss, rlvr.training.run.Run.optimizer_step
     done = []
 
-    def bad_loss(logprobs, *given):
-        loss, parts = ppo_clip_loss(logprobs, *given)
+    def bad_loss(*, logprobs, **given):
+        loss, stats = ppo_clip_loss(logprobs=logprobs, **given)
         if len(done) in updates:
             loss = loss + value * logprobs[:, 0].sum()  # a first token is never padding
-        return loss, parts
+        return loss, stats
 
     def counted_step(*given):
-        norm = optimizer_step(*given)
-        done.append(norm)
-        return norm
+        optimizer_step(*given)
+        done.append(1)
 
     monkeypatch.setattr(common, "ppo_clip_loss", bad_loss)
     monkeypatch.setattr(rlvr.training.run.Run, "optimizer_step", counted_step)
@@ -151,13 +149,14 @@ def test_too_many_in_a_row_end_the_run(run, resume, monkeypatch):
 
     Resuming does not forget those before it.
     """
+    monkeypatch.setattr(rlvr.training.run, "MAX_SKIPPED_UPDATES", 3)
     with monkeypatch.context() as patch:
         poison(patch, math.nan, {0, 1, 3})
-        result = run("grpo", max_skipped_updates=3, beta=0.1, output_dir="not in a row")
+        result = run("grpo", beta=0.1, output_dir="not in a row")
         assert result.code == 0, result.err
     with monkeypatch.context() as patch:
         poison(patch, math.nan, {1, 2, 3})
-        result = run("grpo", max_steps=3, max_skipped_updates=3, beta=0.1)
+        result = run("grpo", max_steps=3, beta=0.1)
     assert refused(result, "grpo", "3 updates in a row", "--learning_rate", "run/metrics.jsonl")
     assert steps("run") == [1]
     assert Path("run/checkpoint-1").exists()
@@ -165,13 +164,16 @@ def test_too_many_in_a_row_end_the_run(run, resume, monkeypatch):
     assert refused(resume("grpo", "run", max_steps=2), "grpo", "3 updates in a row")
 
 
-def test_a_long_gradient_is_clipped_to_max_grad_norm():
+def test_a_long_gradient_is_clipped():
     policy = torch.nn.Linear(2, 1, bias=False)
     before, policy.weight.grad = policy.weight.detach().clone(), torch.tensor([[3.0, 4.0]])
-    run = SimpleNamespace(config=Config(max_grad_norm=0.5), skipped=0, skipped_in_a_row=0)
+    norms = []
+    updates = SimpleNamespace(end=norms.append)
+    run = SimpleNamespace(skipped=0, skipped_in_a_row=0, updates=updates)
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
-    assert rlvr.training.run.Run.optimizer_step(run, policy, optimizer) == 5
-    torch.testing.assert_close(before - policy.weight, torch.tensor([[0.3, 0.4]]))
+    rlvr.training.run.Run.optimizer_step(run, policy, optimizer)
+    assert norms == [5]
+    torch.testing.assert_close(before - policy.weight, torch.tensor([[0.6, 0.8]]))
 
 
 # -------------------------------------------------------------------------- rollouts at the edges

@@ -9,7 +9,7 @@ from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.policy.logprobs import completion_logprobs
 from rlvr.policy.sharding import add_up_gradients, is_sharded, shard, unshard, whole
-from rlvr.rollout.samplers import GenerateSampler
+from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import Sample
 
 import pytest
@@ -93,7 +93,7 @@ def roll_out_in_bf16():
     policy.bf16 = True
     if world.WORLD_SIZE > 1:
         shard(policy)
-    sampler = GenerateSampler(policy, tokenizer, Config())
+    sampler = Sampler(policy, tokenizer, Config(), common.decode)
     sampler.sync()
     found = sampler.generate([[5, 6, 7, 8], [9, 10], [11, 12, 13]], 0.0, 1.0, 10)
     sampler.sleep()
@@ -143,7 +143,7 @@ def test_a_gathered_policy_writes_what_the_twin_writes(found):
 if __name__ == "__main__":
     world.LOCAL_WORLD_SIZE = 2
     dist.init_process_group("gloo")
-    GenerateSampler.decode = staticmethod(common.decode)
+    Sampler.decode = staticmethod(common.decode)
     results = {name: function() for name, function in RESULTS.items()}
     if world.RANK == 0:
         torch.save(results, sys.argv[1])

@@ -8,9 +8,10 @@ import sys
 from rlvr import status
 from rlvr.show.console import Console
 from rlvr.show.logs import append_row, drop_rows_after, read_rows
-from rlvr.show.plots import MOST_PANELS, choose_panels, draw_curves
+from rlvr.show.plots import MOST_PANELS, choose_panels, draw_curves, draw_panel
 
 import pytest
+from matplotlib.figure import Figure
 
 ROW = dict(reward=0.3376, length=24.51, truncated=0.02, entropy=0.1634, all_wrong=0.25)
 ROW |= dict(all_right=0.125, clip_low=0.001, clip_high=0.002, grad_norm=1.239, unparsed=0.0)
@@ -169,7 +170,7 @@ def test_what_is_drawn():
     """
     assert choose_panels(EVALS, METRICS) == [
         ("held-out pass@k", EVALS, ["pass@1", "pass@4"]),
-        ("held-out entropy (nats)", EVALS, ["answer_entropy"]),
+        ("held-out entropy of answers (nats)", EVALS, ["answer_entropy"]),
         ("reward of the rollout", METRICS, ["reward"]),
         ("share of tokens that are clipped", METRICS, ["clip_high"]),
         ("gradient norm", METRICS, ["grad_norm"]),
@@ -183,7 +184,7 @@ def test_what_is_drawn():
     assert choose_panels(sets, []) == [
         ("held-out pass@k: math", sets, ["math/pass@1", "math/pass@16"]),
         ("held-out pass@k: gsm8k", sets, ["gsm8k/pass@1"]),
-        ("held-out entropy (nats): math", sets, ["math/token_entropy"]),
+        ("held-out entropy of tokens (nats): math", sets, ["math/token_entropy"]),
     ]
     many = logs_of({f"own_{i}": 1.0 for i in range(20)})
     assert len(choose_panels(EVALS, many)) == MOST_PANELS
@@ -195,3 +196,12 @@ def test_a_picture_of_a_run_that_only_evaluates(tmp_path, monkeypatch):
     append_row(tmp_path, "eval", row)
     draw_curves(tmp_path, str(tmp_path / "cache"))
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_long_run_is_drawn_by_few_points():
+    axis = Figure().add_subplot()
+    rows = logs_of(*({"reward": i / 5000} for i in range(5001)))
+    draw_panel(axis, "reward", rows, ["reward"])
+    (line,) = axis.lines
+    assert 500 < len(line.get_xdata()) <= 1000
+    assert (line.get_ydata() == line.get_xdata() / 5000).all()

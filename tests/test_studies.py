@@ -1,25 +1,35 @@
 """studies/: the rule of the claims by hand, what pages say, and that each command runs."""
 
+import contextlib
 import itertools
 import math
+import subprocess
+import sys
 
 import project
 from project import read_results
 
+from rlvr.show import read_rows
+
+import claims_counts
+import claims_coverage
+import claims_many
 import claims_page
 import claims_rule
 import claims_runs
 import default_runs
 import fade_section_15
+import machine
 import numpy as np
+import products
 import pytest
 import torch
 import two_stage_toy
-from claims_rule import LOOKS, Evidence
+from claims_rule import Evidence
 from runs import ROOT, run_study
 
 # those that no other test imports
-COMMANDS = "compare entropy_growth language_model make_bases policy_weights throughput"
+COMMANDS = "compare entropy_growth growth language_model make_bases policy_weights throughput"
 
 
 @pytest.mark.slow
@@ -28,6 +38,40 @@ def test_help_from_any_folder(study, tmp_path):
     done = run_study(study, "--help", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
+
+
+@pytest.mark.parametrize("cores, told", [(0.05, "others used 0.05 cores"), (0.2, None)])
+def test_no_time_is_quoted_beside_other_processes(monkeypatch, cores, told):
+    """Ten seconds, of which this process has used nine, and others a twentieth or more."""
+    seconds = iter([100.0, 110.0])
+    monkeypatch.setattr(machine, "used_by_all", iter([500.0, 509 + 10 * cores]).__next__)
+    monkeypatch.setattr(machine, "used_by_us", iter([50.0, 59.0]).__next__)
+    neighbours = machine.Neighbours(seconds.__next__)
+    with contextlib.nullcontext() if told else pytest.raises(SystemExit, match="used 0.2 cores"):
+        assert neighbours.told(busy_is_fine=False).startswith(told)
+
+
+def test_a_process_and_its_children_are_not_others(monkeypatch):
+    """A child that computes for 0.3 s is ours, while it lives and afterwards."""
+    loop = "import time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True); input()"
+    before = machine.used_by_us()
+    with subprocess.Popen(
+        [sys.executable, "-c", loop], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        child.stdout.readline()
+        assert machine.used_by_us() - before > 0.25
+        child.communicate(b"\n")
+    assert machine.used_by_us() - before > 0.25
+
+
+def test_products_by_hand():
+    """m k n multiplications and as many additions, forward, and for both gradients."""
+    layer, inputs = torch.nn.Linear(3, 5), torch.randn(7, 3, requires_grad=True)
+    with products.Products() as found:
+        layer(inputs).relu().sum().backward()
+        torch.bmm(torch.ones(4, 2, 3), torch.ones(4, 6, 3).mT)
+    assert products.operations(found.counts) == 3 * (2 * 7 * 3 * 5) + 4 * (2 * 2 * 3 * 6)
+    assert 0 < products.seconds_alone(found.counts) < 1
 
 
 def test_toy_gradient_is_algorithm_1():
@@ -65,7 +109,7 @@ def test_the_toy_steps_as_printed_or_by_adam():
 @pytest.mark.slow
 def test_fade_section_15_of_a_run(run, no_evaluation, capsys, monkeypatch):
     for name in ("a", "b"):
-        assert run("fade", variant="asym", output_dir=name).code == 0
+        assert run("fade", output_dir=name).code == 0
     capsys.readouterr()
     fade_section_15.print_weights([project.Path("a"), project.Path("b")])
     fade_section_15.print_head(project.Path("a"))
@@ -74,13 +118,15 @@ def test_fade_section_15_of_a_run(run, no_evaluation, capsys, monkeypatch):
 
 
 def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path):
-    """Writing CLAIMS.md anew changes no byte."""
+    """Writing CLAIMS.md and claims_tables.md anew changes no byte."""
     table = default_runs.table(read_results(default_runs.RESULTS))
     assert "\n".join(table) in default_runs.PAGE.read_text()
-    page = (project.STUDIES / "CLAIMS.md").read_text()
-    (tmp_path / "CLAIMS.md").write_text(page)
+    pages = {name: (project.STUDIES / name).read_text() for name in claims_page.PAGES}
+    for name, text in pages.items():
+        (tmp_path / name).write_text(text)
     claims_page.write_report(tmp_path)
-    assert (tmp_path / "CLAIMS.md").read_text() == page
+    for name, text in pages.items():
+        assert (tmp_path / name).read_text() == text
 
 
 # ---------------------------------------------------------------------------------- the claims
@@ -110,25 +156,74 @@ def test_holm():
     assert claims_rule.holm([0.03, 0.5, 0.01, 0.02]) == pytest.approx([0.06, 0.5, 0.04, 0.06])
 
 
+def test_seeds_and_problems_both_vary():
+    """By hand: seeds move the difference by -1 and 1, problems by -1, 0 and 1, and nothing else.
+
+    The variance of the mean is 2/2 of the seeds and 1/3 of the problems; the mean squares are 6, 2
+    and 0, so that the freedom is 8^2 / (6^2/1 + 2^2/2).
+    """
+    values = np.add.outer([-1.0, 1.0], [-1.0, 0.0, 1.0])
+    error, freedom = claims_rule.standard_error(values)
+    assert error == pytest.approx(math.sqrt(4 / 3))
+    assert freedom == pytest.approx(64 / 38, abs=0.05)
+    # seeds that agree on each problem leave the problems' variance; the same problems, the seeds'
+    assert claims_rule.standard_error(values[:, :1] + np.zeros(3)) == (1.0, 1)
+
+
+def test_an_interval_holds_the_truth():
+    """In 19 of 20 simulated studies, give or take three standard errors of 400 studies."""
+    study = claims_coverage.STUDIES["SmolLM2"][0]
+    held, _ = claims_coverage.coverage(np.random.default_rng(0), study, 0.1, 0.0, 1, simulated=400)
+    assert abs(held - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 400)
+
+
 def test_looks_are_paid_for():
-    """The best look so far counts, times the number of looks."""
-    values = np.array([1.0, 1.1, 0.9, 1.05, -3.0, 4.0, -2.0, 3.0])
-    evidence = claims_rule.weigh(values, 0.5)
+    """Two looks share the 5%: each has an interval of 97.5%, and p-values count twice."""
+    values = np.array([1.0, 1.1, 0.9, 1.05, 1.0, 0.95, 1.1, 0.9])
+    evidence = claims_rule.weigh(values, 0.5, looks=(8, 16))
     assert evidence.seeds == 8
-    assert evidence.above == pytest.approx(len(LOOKS) * claims_rule.p_above(values[:4], 0))
-    assert claims_rule.weigh(values[:3], 0.5) is None
+    half = 2.841 * values.std(ddof=1) / math.sqrt(8)  # of the table for 0.9875 and 7
+    assert (evidence.low, evidence.high) == pytest.approx((1 - half, 1 + half), abs=1e-4)
+    assert evidence.above == pytest.approx(2 * claims_rule.p_above(values, 0))
+    assert claims_rule.weigh(values[:7], 0.5, looks=(8, 16)) is None
 
 
-def test_the_verdicts():
-    """Of an effect of 0.02, by means that are sure but for the last one."""
-    noise = np.array([1, -1] * (LOOKS[-1] // 2))
-    means = {0.03: "holds", 0.01: "smaller", 0.0: "none", -0.03: "reversed"}
-    family = [claims_rule.weigh(mean + 0.001 * noise, 0.02) for mean in means]
-    family += [claims_rule.weigh(0.01 + 0.2 * noise, 0.02), None]
-    assert claims_rule.decide(family) == [*means.values(), "unclear", "open"]
+def test_an_interval_is_its_verdict():
+    """Of an effect of 0.02, by the two ends alone."""
+    ends = {
+        (0.01, 0.03): "holds",
+        (0.01, 0.015): "smaller",
+        (-0.01, 0.01): "none",
+        (-0.03, -0.01): "reversed",
+        (-0.01, 0.03): "unclear",
+    }
+    for (low, high), word in ends.items():
+        assert claims_rule.read_interval(Evidence(8, 0, low, high, 1, 1, 1), 0.02) == word
+    assert claims_rule.read_interval(None, 0.02) == "open"
+
+
+def test_a_firm_verdict_survives_the_other_rows_of_its_paper():
+    """0.016 x 3 <= 0.05; beside another row it is 0.016 x 6."""
     border = Evidence(8, 0.02, 0.01, 0.03, above=0.016, smaller=1.0, below=1.0)
-    assert claims_rule.decide([border]) == ["holds"]  # 0.016 x 3 <= 0.05
-    assert claims_rule.decide([border, None]) == ["unclear", "open"]  # another row of the paper
+    assert claims_rule.corrected([border]) == ["holds"]
+    assert claims_rule.corrected([border, None]) == ["unclear", "unclear"]
+
+
+def test_counts_of_problems_are_those_of_the_evaluations(tmp_path):
+    """What is kept of each problem has the means that the run has logged."""
+    folder = tmp_path / "counted"
+    flags = ["--model=strong", "--max_steps=1", "--eval_problems=4", "--eval_samples=4"]
+    flags += ["--prompts_per_step=2", "--num_generations=4", "--minibatch_size=8", "--log_tokens=0"]
+    done = run_study("claims_counts", "grpo.py", *flags, f"--output_dir={folder}", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = read_rows(folder, "eval")
+    kept = claims_counts.read_counts(folder, len(rows))["problems"]
+    for place, row in (("start", rows[0]), ("end", rows[-1])):
+        line = {"problems": kept}
+        assert len(kept[place]["correct"]) == 4
+        for metric in ("pass@1", "pass@4", "answer_entropy"):
+            values = claims_rule.of_problems(line, metric, place)
+            assert np.mean(values) == pytest.approx(row[metric], abs=1e-3)
 
 
 def test_equal_pass_at_1():
@@ -170,3 +265,15 @@ def test_mine_by_its_command(tmp_path):
         assert done.returncode == 0, done.stderr
         assert "| strong | my.py --beta 1 less grpo.py | " in done.stdout
     assert done.stdout.startswith("| base ")  # all runs were kept
+
+
+@pytest.mark.slow
+def test_many_runs_by_their_command(tmp_path):
+    """Each forked run adds a whole line, which begins with the same evaluation for one seed."""
+    command = ["--quick", "--base", "strong", "--processes", "2", "--out", "runs.jsonl"]
+    done = run_study("claims_many", *command, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, second = claims_many.read_lines(tmp_path / "runs.jsonl").values()
+    assert {first["name"], second["name"]} == {"negative-dominant at 1e-4", "GRPO at 1e-4"}
+    assert first["problems"]["start"] == second["problems"]["start"]
+    assert len(first["problems"]["end"]["correct"]) == 4

@@ -7,19 +7,14 @@ import copy
 from types import SimpleNamespace
 
 import rlvr.policy.tiny
-import rlvr.rollout.rollouts
 import rlvr.rollout.turns
 import rlvr.show.report
 import rlvr.tasks.tools
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.rollout.rollouts import (
-    rollout_metrics,
-    sample_groups,
-    sampler_mismatch,
-)
-from rlvr.rollout.samplers import GenerateSampler
-from rlvr.rollout.turns import generate_in_turns
+from rlvr.rollout.rollouts import rollout_metrics, sampler_mismatch
+from rlvr.rollout.samplers import Sampler
+from rlvr.rollout.turns import complete_in_turns
 from rlvr.tasks.problems import Problem, Sample, own_tokens, padded
 from rlvr.tasks.tools import TOOLS, Tool, calculate, find_call_ends
 
@@ -68,6 +63,8 @@ TEXT = "<think>7*8=56 56+1=57</think><answer>7*8+1</answer>"
 class Scripted:
     """A sampler whose policy writes given texts: in each call one for each prompt."""
 
+    complete = Sampler.complete
+
     def __init__(self, tokenizer, script, **flags):
         self.tokenizer, self.encode, self.script = tokenizer, tokenizer.encode, [*script]
         self.config = Config(**{"tool": "calculator", **flags})
@@ -88,7 +85,7 @@ class Scripted:
 def test_a_completion_in_three_turns(tiny):
     """Each turn goes on from the ids so far. The tool's tokens are part of the text."""
     sampler = Scripted(tiny[1], [[turn] for turn in TURNS])
-    ((sample,),) = sample_groups(sampler, [PROBLEM], 1, 0.7, 48, 0.9)
+    ((sample,),) = common.sample_groups(sampler, [PROBLEM], 1, 0.7, 48, 0.9)
     encode = sampler.tokenizer.encode
     assert sample.completion_ids == encode(TEXT + "<eos>")
     assert sample.text == TEXT
@@ -115,13 +112,13 @@ def test_the_policy_goes_on_from_its_own_ids(tiny):
     own, end = [tiny[1].encode(turn) for turn in TURNS], tiny[1].encode("57")
     (word,) = sampler.tokenizer.encode("56")
     assert sampler.tokenizer.encode(TURNS[1]) != own[1]
-    ((ids,), _, _) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 48)
+    (found,) = complete_in_turns(sampler, [[9]], 1.0, 1.0, 48, [()])
     begun = [9, *own[0], word]
     assert [call[0][0] for call in sampler.calls] == [[9], begun, begun + own[1] + end]
-    assert [9, *ids] == begun + own[1] + end + own[2]
+    assert [9, *found.ids] == begun + own[1] + end + own[2]
 
 
-# Each: --max_turns, the limit, what is written in each turn; and what comes of it: the texts, where
+# Each: the turns, the limit, what is written in each turn; and what comes of it: the texts, where
 # the replies stand, and how many tokens were allowed in each turn.
 SCENES = [
     # the last turn is written to its end, and whatever it likes behind an equals sign
@@ -150,16 +147,17 @@ SCENES = [
 
 
 @pytest.mark.parametrize("max_turns, limit, script, texts, replies, rooms", SCENES)
-def test_scenes(tiny, max_turns, limit, script, texts, replies, rooms):
-    sampler = Scripted(tiny[1], script, max_turns=max_turns)
+def test_scenes(tiny, monkeypatch, max_turns, limit, script, texts, replies, rooms):
+    monkeypatch.setattr(rlvr.rollout.turns, "MAX_TURNS", max_turns)
+    sampler = Scripted(tiny[1], script)
     prompts = [[i] for i in range(len(texts))]
     images = [(bytes(prompt),) for prompt in prompts]
-    found = generate_in_turns(sampler, prompts, 1.0, 1.0, limit, images)
+    found = complete_in_turns(sampler, prompts, 1.0, 1.0, limit, images)
     for asked, *_, shown in sampler.calls:
         assert shown == [(bytes(prompt[:1]),) for prompt in asked]
-    assert found[0] == [*map(sampler.encode, texts)]
-    assert [*map(len, found[1])] == [*map(len, found[0])]
-    assert found[2] == replies
+    assert [each.ids for each in found] == [*map(sampler.encode, texts)]
+    assert [len(each.logprobs) for each in found] == [len(each.ids) for each in found]
+    assert [each.replies for each in found] == replies
     assert [call[3] for call in sampler.calls] == rooms
     offered = [bool(call[4]) for call in sampler.calls]  # the tool
     assert offered == [turn < max_turns for turn in range(1, len(rooms) + 1)]
@@ -174,9 +172,9 @@ def test_a_tool_may_answer_a_whole_turn(tiny, monkeypatch):
     replies_to = {"1": " 2 ", "3": "no"}
     monkeypatch.setitem(TOOLS, "mine", Tool(replies_to.get, "<eos>"))
     sampler = Scripted(tiny[1], [["1<eos>"], ["3<eos>"]], tool="mine")
-    ((ids,), _, (replies,)) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 48)
-    assert sampler.tokenizer.decode(ids) == "1<eos> 2 3<eos>"
-    assert replies == [range(2, 5)]
+    (found,) = complete_in_turns(sampler, [[9]], 1.0, 1.0, 48, [()])
+    assert sampler.tokenizer.decode(found.ids) == "1<eos> 2 3<eos>"
+    assert found.replies == [range(2, 5)]
 
 
 def test_a_rank_that_has_finished_goes_on_with_the_others(tiny, sharp, monkeypatch):
@@ -184,10 +182,10 @@ def test_a_rank_that_has_finished_goes_on_with_the_others(tiny, sharp, monkeypat
     others = [5, 4, 2, 0]
     monkeypatch.setattr(rlvr.rollout.turns, "global_max", lambda own: max(own, others.pop(0)))
     sampler = Scripted(tiny[1], [["<eos>"], [], []])
-    (ids, _, _) = generate_in_turns(sampler, [[9]], 1.0, 1.0, 5)
-    assert ids == [[1]]
+    (found,) = complete_in_turns(sampler, [[9]], 1.0, 1.0, 5, [()])
+    assert found.ids == [1]
     assert [(call[0], call[3]) for call in sampler.calls] == [([[9]], 5), ([], 4), ([], 2)]
-    assert GenerateSampler(*sharp, Config()).generate([], 1.0, 1.0, 5) == ([], [])
+    assert Sampler(*sharp, Config(), common.decode).generate([], 1.0, 1.0, 5) == ([], [])
 
 
 def test_find_call_ends(tiny, monkeypatch):
@@ -207,13 +205,14 @@ def rolled_out(sharp):
     """Completions of a sharp policy with a tool that says 12: the sampler, and 140 samples."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TOOLS, "mine", Tool(lambda text: "12", "="))
-        sampler = GenerateSampler(*sharp, Config(tool="mine", max_turns=4))
+        patch.setattr(rlvr.rollout.turns, "MAX_TURNS", 4)
+        sampler = Sampler(*sharp, Config(tool="mine"), common.decode)
         prompts = [sharp[1].encode(prompt) for prompt in PROMPTS] * 20
         torch.manual_seed(0)
-        drawn = generate_in_turns(sampler, prompts, 1.0, 1.0, 20)
+        drawn = complete_in_turns(sampler, prompts, 1.0, 1.0, 20, [()] * len(prompts))
         samples = [
-            Sample(prompt, ids, logprobs=logprobs, replies=replies)
-            for prompt, ids, logprobs, replies in zip(prompts, *drawn, strict=True)
+            Sample(each.prompt_ids, each.ids, logprobs=each.logprobs, replies=each.replies)
+            for each in drawn
         ]
         assert {len(sample.replies) for sample in samples} == {0, 1, 2, 3}
         yield sampler, samples
@@ -248,10 +247,11 @@ def test_numbers_by_hand(tiny, tmp_path):
     assert "turns" not in rollout_metrics(samples[1:], 1)
 
     # log_tokens: no numbers for the tool's tokens, which report.html underlines
-    run = SimpleNamespace(config=Config(num_generations=2), folder=tmp_path)
-    batch = SimpleNamespace(samples=samples, written=mask, mask=mask, old_logprobs=-2 * mask)
     training = SimpleNamespace(policy=tiny[0], tokenizer=tiny[1])
-    rlvr.show.report.log_tokens(run, 1, batch, torch.ones(2, 1), training)
+    run = SimpleNamespace(config=Config(num_generations=2), folder=tmp_path, training=training)
+    masks = dict(completion_mask=mask, loss_mask=mask)
+    batch = SimpleNamespace(samples=samples, old_logprobs=-2 * mask, **masks)
+    rlvr.show.report.log_tokens(run, 1, batch, torch.ones(2, 1))
     first, second = rows(tmp_path, "tokens")[0]["groups"][0]["completions"]
     for name in ("logprob", "entropy", "ratio", "advantage"):
         assert [value is not None for value in first[name]] == [bool(each) for each in own[0]]
@@ -270,8 +270,15 @@ def weights_of(logp, old, mask, rewards):
     found = [cwgrpo.covariance_weights(*groups, means) for means in ("tokens", "responses", "own")]
     # the ratio is the derivative of the loss by an advantage of each token
     ones = torch.ones_like(mask, requires_grad=True)
-    how = dict(importance_sampling_level="sequence")
-    loss, _ = common.ppo_clip_loss(logp, old, ones, mask, mask, 1e9, **how)
+    loss, _ = common.ppo_clip_loss(
+        logprobs=logp,
+        old_logprobs=old,
+        advantages=ones,
+        loss_mask=mask,
+        token_weights=mask,
+        epsilon=1e9,
+        importance_sampling_level="sequence",
+    )
     return [each.view(6, -1) for each in (*found, *torch.autograd.grad(loss, ones))]
 
 

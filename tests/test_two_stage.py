@@ -43,9 +43,13 @@ def test_remark_1_supervised_learning_with_a_weight():
     logprobs = logits.log_softmax(-1).gather(-1, tokens)[..., 0]
     of_responses = (logprobs * mask).sum(1) / mask.sum(1)
     for advantages in (torch.ones(3).double(), f64([0.5, -2.0, 1.5])):
-        weights = common.token_weights(mask, "sequence")
-        old = logprobs.detach()
-        loss, _ = common.ppo_clip_loss(logprobs, old, advantages[:, None], mask, weights)
+        loss, _ = common.ppo_clip_loss(
+            logprobs=logprobs,
+            old_logprobs=logprobs.detach(),
+            advantages=advantages[:, None],
+            loss_mask=mask,
+            token_weights=common.token_weights(mask, "sequence"),
+        )
         supervised = -(advantages * of_responses).mean()
         (found,) = torch.autograd.grad(loss, logits, retain_graph=True)
         (expected,) = torch.autograd.grad(supervised, logits, retain_graph=True)

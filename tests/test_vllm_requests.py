@@ -6,14 +6,12 @@ tests/test_vllm_sampler.py does it with vLLM itself, where that is installed.
 import importlib.util
 import sys
 
-import rlvr.machine.ranks
 import rlvr.policy.models
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.policy.saving import save_folder
-from rlvr.rollout.rollouts import sample_groups
-from rlvr.rollout.samplers import GenerateSampler
+from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import Problem, ProblemStream
 from rlvr.tasks.prompts import encode_prompt
 
@@ -24,12 +22,11 @@ import vision
 from samples import PROMPTS
 
 import common
-
-CPU = torch.device("cpu")
+from common import sample_groups
 
 
 @pytest.fixture
-def room(monkeypatch):
+def samplers(monkeypatch):
     """rlvr/rollout/vllm_sampler.py, imported anew beside a stand-in for vLLM."""
     monkeypatch.setitem(sys.modules, "vllm", fake_vllm)
     monkeypatch.delenv("VLLM_LOGGING_LEVEL", raising=False)
@@ -40,7 +37,7 @@ def room(monkeypatch):
 
 
 @pytest.fixture
-def build(room, sharp, tmp_path):
+def build(samplers, sharp, tmp_path):
     """build(flag=value, ...) -> a VllmSampler of a saved policy, or of one that reads images."""
 
     def make(images=False, **flags):
@@ -50,8 +47,8 @@ def build(room, sharp, tmp_path):
         elif not folder.exists():
             save_folder(folder, *sharp)
         config = Config(model=str(folder), max_steps=0, vllm_importance_sampling_cap=None, **flags)
-        policy, tokenizer = rlvr.policy.models.load_policy(config, CPU)
-        return room.VllmSampler(policy, tokenizer, config)
+        policy, _, tokenizer = rlvr.policy.models.load_policies(config)
+        return samplers.VllmSampler(policy, tokenizer, config, common.decode)
 
     return make
 
@@ -96,13 +93,13 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
 
 
 def test_the_ranks_of_one_engine_ask_for_all_of_their_completions(
-    room, build, prompts, monkeypatch
+    samplers, build, prompts, monkeypatch
 ):
     """Alike, in the order of the ranks, and each takes its own back."""
     of_others = [[([7], (), 1)], [([7], (), 2)], [([8, 9], (), 5), ([9], (), 6)]]
     sampler = build(vllm_tensor_parallel_size=2)
-    expected = GenerateSampler.generate(sampler, prompts, 0.0, 1.0, 4)
-    monkeypatch.setattr(room, "gather", lambda mine: [*of_others, *mine])
+    expected = Sampler.generate(sampler, prompts, 0.0, 1.0, 4)
+    monkeypatch.setattr(samplers, "gather", lambda mine: [*of_others, *mine])
     monkeypatch.setattr(world, "RANK", 3)
     sampler.engine.asked.clear()
     completions, logprobs = sampler.generate(prompts, 0.0, 1.0, 4)
@@ -115,20 +112,19 @@ def test_the_ranks_of_one_engine_ask_for_all_of_their_completions(
 
 def test_settings_of_the_engine(build, seeing, prompts):
     """Its logits are in fp32, as in the loss: rounding one side alone makes them differ more."""
-    sampler = build(trust_remote_code=True)
+    sampler = build()
     assert sampler.cap == 2.0  # importance weights by default, on a CPU, too
     expected = dict(
         hf_overrides={"head_dtype": "float32"},
-        trust_remote_code=True,
         dtype=torch.float32,
         logprobs_mode="processed_logprobs",
     )
     assert sampler.engine.settings.items() >= expected.items()
+    assert build(bf16=True).engine.settings["dtype"] == torch.bfloat16
     # 64 tokens an image is what its processor allows, and 1024 what --max_prompt_length does
     size = dict(shortest_edge=vision.SIDE**2, longest_edge=64 * vision.SIDE**2)
     of_images = dict(mm_processor_kwargs={"size": size}, limit_mm_per_prompt={"video": 0})
     assert seeing.engine.settings.items() >= of_images.items()
-    assert not seeing.engine.settings.get("trust_remote_code")
     sampler.generate(prompts, 1.0, 1.0, 3, call_ends=[7])  # as in a turn with a tool
     for _, settings in sampler.engine.asked[-3:]:
         assert settings.flat_logprobs and settings.logprobs == 0  # it makes no dict a token
@@ -166,7 +162,7 @@ def test_a_push_takes_the_weights_over(build, prompts, monkeypatch):
     sampler.sync()
     assert sampler.gap < 1e-4
     theirs, _ = sampler.generate(prompts, 0.0, 1.0, 8)
-    assert theirs == GenerateSampler.generate(sampler, prompts, 0.0, 1.0, 8)[0]
+    assert theirs == Sampler.generate(sampler, prompts, 0.0, 1.0, 8)[0]
     monkeypatch.setattr(type(sampler), "push", lambda sampler: None)
     for size in (1e-2, torch.nan):
         update(sampler.policy, size)
@@ -179,18 +175,17 @@ def test_the_gap_is_a_metric(build, monkeypatch):
     sampler = build(prompts_per_step=2, num_generations=2, max_completion_length=4)
     stream = ProblemStream([Problem(prompt, prompt) for prompt in PROMPTS], 0)
     batch = common.roll_out(sampler, stream, sampler.config)
-    sampler.config.minibatch_size = 0
-    common.compute_old_and_ref_logprobs(batch, sampler.policy, None, sampler.config)
+    batch.set_old_logprobs(range(4), batch.sampled_logprobs)
     assert 0 <= sampler.gap < 1e-4
-    monkeypatch.setattr(rlvr.machine.ranks, "global_max", lambda value: value + 1)
+    monkeypatch.setattr(common, "global_max", lambda value: value + 1)
     assert batch.metrics()["sampler_gap"] == sampler.gap + 1
 
 
-def test_gathered_weights_are_given_back_before_the_rollout(build, room, monkeypatch):
+def test_gathered_weights_are_given_back_before_the_rollout(build, samplers, monkeypatch):
     """A sharded policy is gathered for the push alone: 15 GB of a policy of 7 B are free then."""
     sampler = build()
     wanted = []
-    monkeypatch.setattr(room, "unshard", lambda policy, gathered: wanted.append(gathered))
+    monkeypatch.setattr(samplers, "unshard", lambda policy, gathered: wanted.append(gathered))
     sampler.sync()
     assert wanted == [True, False]
     assert sampler.writer is sampler.policy  # and there is no bf16 twin beside the engine

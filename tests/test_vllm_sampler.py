@@ -14,7 +14,7 @@ import rlvr.policy.tiny
 
 import pytest
 import vision
-from runs import ENVIRONMENT, ROOT, arguments, free_port, rows, small_flags
+from runs import ROOT, WITH_PROJECT, arguments, free_port, rows, small_flags
 from test_images import flags
 
 pytestmark = pytest.mark.vllm
@@ -29,7 +29,6 @@ def train(tmp_path, given, launcher=()):
     After each push of the weights its log-probs are the trainer's.
     """
     settings = dict(
-        PYTHONPATH=str(ROOT),
         VLLM_CPU_KVCACHE_SPACE="1",
         VLLM_CPU_OMP_THREADS_BIND="nobind",
         VLLM_LOGGING_LEVEL="ERROR",
@@ -37,7 +36,7 @@ def train(tmp_path, given, launcher=()):
     port = ["--master_port", free_port()] if launcher else []
     result = subprocess.run(
         [sys.executable, *launcher, *port, ROOT / "grpo.py", *given],
-        env={**ENVIRONMENT, **settings},
+        env={**WITH_PROJECT, **settings},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -131,9 +131,9 @@ def save_vision_policy(folder, scale=1.0, family="qwen2_5_vl"):
 
 def load(folder):
     """The policy and the tokenizer of a folder."""
-    return rlvr.policy.models.load_policy(
-        Config(model=str(folder), max_steps=0), torch.device("cpu")
-    )
+    config = Config(model=str(folder), max_steps=0)
+    policy, _, tokenizer = rlvr.policy.models.load_policies(config)
+    return policy, tokenizer
 
 
 def problems(tokenizer, shown):

@@ -42,9 +42,9 @@ def _():
 def _():
     begun = lesson.start(prompts_per_step=24, num_generations=8)
     batch = common.roll_out(begun.sampler, begun.stream, begun.config)
-    grouped = (24, 8, batch.mask.shape[1])
+    grouped = (24, 8, batch.loss_mask.shape[1])
     logprobs = batch.sampled_logprobs.view(grouped)  # [B, G, T]
-    mask = batch.mask.view(grouped)
+    mask = batch.loss_mask.view(grouped)
     advantages = grpo_advantage(batch.rewards)  # [B, G]
     weights = covariance_weights(logprobs, advantages, mask)  # [B, G, T]
     mixed = [i for i, group in enumerate(advantages) if group.any()]

@@ -14,9 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "studies")]
 
 
-import rlvr
-import rlvr.tasks.embedded
-import rlvr.tasks.problems
+from rlvr.flags import Config
+from rlvr.policy import load_policies
+from rlvr.rollout import Sampler, make_sampler
+from rlvr.tasks import Problem, ProblemStream
+from rlvr.tasks.embedded import draw_countdown
+from rlvr.training import make_optimizer
 
 import marimo as mo
 import torch
@@ -33,27 +36,27 @@ class Start(NamedTuple):
     """What `main` of a script makes before its loop."""
 
     policy: torch.nn.Module
-    sampler: object  # of rlvr.rollout.make_sampler
-    stream: rlvr.tasks.problems.ProblemStream
-    held_out: list[rlvr.tasks.Problem]
+    sampler: Sampler
+    stream: ProblemStream
+    held_out: list[Problem]
     optimizer: torch.optim.Optimizer
-    config: rlvr.flags.Config
+    config: Config
 
 
 def start(**flags) -> Start:
     """A shipped policy, and what trains it, on one thread. `flags` are those of all scripts.
 
-    The policy is "middle" unless `base` says otherwise. It knows Countdown: make 48 of 3, 9 and 5.
+    The policy is "middle" unless `model` says otherwise. It knows Countdown: make 48 of 3, 9 and 5.
     It computes rightly, but often chooses wrongly.
     """
     torch.set_num_threads(1)  # a second one gains little on so small a policy
-    config = rlvr.flags.Config(**{"base": "middle", **flags})
+    config = Config(**{"model": "middle", **flags})
     torch.manual_seed(config.seed)
-    policy, tokenizer = rlvr.policy.load_policy(config, torch.device("cpu"))
-    problems, held_out = rlvr.tasks.embedded.draw_countdown(config)
-    sampler = rlvr.rollout.make_sampler(policy, tokenizer, config, common.decode)
-    stream = rlvr.tasks.problems.ProblemStream(problems, config.seed)
-    optimizer, _ = rlvr.training.make_optimizer(policy, config)
+    policy, _, tokenizer = load_policies(config)
+    problems, held_out = draw_countdown(config)
+    sampler = make_sampler(policy, tokenizer, config, common.decode)
+    stream = ProblemStream(problems, config.seed)
+    optimizer, _ = make_optimizer(policy, config)
     return Start(policy, sampler, stream, held_out, optimizer, config)
 
 
@@ -61,22 +64,22 @@ def update(begun: Start, batch: common.Batch, advantages: torch.Tensor) -> None:
     """Step 3 of grpo.py without its options: PPO-clip with these advantages, [B, G]."""
     policy, config = begun.policy, begun.config
     advantages = advantages.reshape(-1, 1)  # [N, 1]
-    common.compute_old_and_ref_logprobs(batch, policy, None, config)
-    for minibatch in batch.minibatches(config.minibatch_size):
-        token_weights = common.minibatch_weights(batch.mask, minibatch, config)  # [N, T]
-        for rows in batch.microbatches(minibatch, config.microbatch_tokens):
+    common.prepare_update(batch, policy, None, config)
+    for number, minibatch in enumerate(batch.minibatches(config)):
+        for rows in minibatch:
             logprobs, _ = common.token_logprobs(policy, batch.samples, rows)  # [m, T]
-            old_logprobs = batch.old_policy_logprobs(rows, logprobs)
+            if number == 0:
+                batch.set_old_logprobs(rows, logprobs.detach())
             loss, _ = common.ppo_clip_loss(
-                logprobs,
-                old_logprobs,
-                advantages[rows],
-                batch.mask[rows],
-                token_weights[rows],
-                config.epsilon,
+                logprobs=logprobs,
+                old_logprobs=batch.old_logprobs[rows],
+                advantages=advantages[rows],
+                loss_mask=batch.loss_mask[rows],
+                token_weights=batch.token_weights[rows],
+                epsilon=config.epsilon,
             )
             loss.backward()
-        torch.nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         begun.optimizer.step()
         begun.optimizer.zero_grad()
 

@@ -1,10 +1,5 @@
 """The flags of all scripts, the command line that sets them, and the run that they resume."""
 
-from rlvr import door
-
-__getattr__ = door(
-    __name__,
-    command_line="parse_flags",
-    config="Config Only Share ZeroOrMore",
-    run_folders="checkpoints_of find_run newest_whole step_of",
-)
+from .command_line import parse_flags
+from .config import TINY, Config, flag
+from .run_folders import checkpoints_of, find_run, newest_whole, step_of

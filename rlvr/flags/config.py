@@ -1,181 +1,180 @@
 """The flags that all scripts have.
 
-Flags are named as TRL's GRPOConfig names the same thing. The comment beside a field is its help.
+Flags are named as TRL's GRPOConfig names the same thing.
 """
 
 import importlib.util
 import os
 import re
-from dataclasses import dataclass
-from typing import Annotated, Literal, TypeVar, get_type_hints
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Literal, TypeVar
 
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.presets import PROTOCOLS
-from rlvr.tasks import DATASETS, EMBEDDED, TOOLS, USER_SUFFIXES, read_template_kwargs
-from rlvr.verify import SYSTEM_PROMPTS, VERIFIERS
-
-
-class Only:
-    """In a field's type: the flag is read only where another flag has one of these values.
-
-    Annotated[float, Only(method="agrae")] goes with `--method agrae`. Several values have blanks
-    between them, and of several flags one is enough. FILE stands for a data set of the user's own,
-    and N for any number.
-    """
-
-    def __init__(self, **readers: str):
-        self.readers = {flag: values.split() for flag, values in readers.items()}
-
+from rlvr.tasks.prompts import USER_SUFFIXES, read_template_kwargs
+from rlvr.tasks.sources import DATASETS, EMBEDDED
+from rlvr.tasks.tools import TOOLS
+from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
 
 T = TypeVar("T")
-# What a field's type says beside int, float or str. A number that is neither ZeroOrMore nor AnySign
-# has to be above 0. In a resumed run only what is MayChange may differ: it does not touch the
-# mathematics. What Trains is not read with --max_steps 0, and neither are a script's own flags.
-ZeroOrMore = Annotated[T, "zero or more"]
-AnySign = Annotated[T, "any sign"]
-MayChange = Annotated[T, "may change"]
-Trains = Annotated[T, "trains"]
-Share = Annotated[T, "at most 1"]
-OfAFile = Annotated[T, Only(dataset="FILE")]  # a file or folder of the user's own
-OfTheTinyPolicy = Annotated[T, Only(model="tiny")]
-OfALesson = Annotated[T, Only(sft_steps="N")]  # that the tiny policy is taught before the run
-OfCountdown = Annotated[T, Only(dataset="countdown", sft_steps="N")]
-OfArithmetic = Annotated[T, Only(dataset="arithmetic")]
-OfVllm = Annotated[T, Only(engine="auto vllm")]
+TINY = ("tiny", "weak", "middle", "strong")  # names for --model that need no download
+OF_A_TINY_POLICY = dict(model=" ".join(TINY))
+OF_A_FILE = dict(dataset="FILE")
+OF_COUNTDOWN = dict(dataset="countdown", sft_steps="N")
+OF_VLLM = dict(engine="auto vllm")
+
+
+def flag(
+    default: T,
+    help: str,
+    *,
+    ge: float | None = None,
+    le: float | None = None,
+    choices: Iterable[str] = (),
+    only: dict[str, str] | None = None,
+    trains: bool = False,
+    may_change: bool = False,
+    section: str = "",
+) -> T:
+    """A field of a Config: its default, its help, and what the command line checks.
+
+    - ge, le: A number must be at least, or at most, this. Without ge it must be above 0.
+    - choices: The texts that the flag takes. A Literal type says the same.
+    - only: The flag is read only where another flag has one of these values. For example,
+      only=dict(method="agrae clip") needs `--method agrae` or `--method clip`. If `only` names
+      several flags, one of them is enough. FILE stands for a data set that is a file or a folder,
+      and N for any number.
+    - trains: The flag is not read with --max_steps 0. This holds for all flags of a script's own.
+    - may_change: A resumed run may have another value, since the mathematics does not depend on it.
+    - section: The flag begins a section of --help with this heading.
+    """
+    rules = dict(help=help, ge=ge, le=le, choices=tuple(choices), only=only or {}, trains=trains)
+    rules |= dict(may_change=may_change, section=section)
+    return field(default=default, metadata=rules)
 
 
 @dataclass
 class Config:
     """Reinforcement learning with verifiable rewards. A flag that is given wins over a preset."""
 
-    variant: str = ""  # named preset of flags
+    variant: str = flag("", "named preset of flags")
+    model: str = flag(
+        "tiny", "tiny, weak, middle, strong, a folder, or a hub id", section="model and task"
+    )
+    sft_steps: int | None = flag(
+        None, "supervised steps that teach a new tiny policy", ge=0, only=dict(model="tiny")
+    )
+    tie_word_embeddings: bool = flag(
+        True, "the output head of a tiny policy is its embedding", only=OF_A_TINY_POLICY
+    )
+    dataset: str = flag("countdown", "to train on: a name such as gsm8k, a file, or a folder")
+    numbers: str = flag(
+        "3", "of a Countdown problem: 2, 3, 4, or several, as in 3,4", only=OF_COUNTDOWN
+    )
+    columns: str = flag(
+        "prompt,answer", "of a file: problem, gold answer, perhaps images", only=OF_A_FILE
+    )
+    verifier: str = flag("math", "what judges a file", choices=VERIFIERS, only=OF_A_FILE)
+    system_prompt: str = flag("auto", "auto: the verifier's own", choices=("auto", *SYSTEM_PROMPTS))
+    user_suffix: str = flag("none", "what to ask for behind each question", choices=USER_SUFFIXES)
+    chat_template_kwargs: str = flag("", 'JSON, such as {"enable_thinking": false} for Qwen3')
+    max_prompt_length: int = flag(1024, "tokens; longer prompts are dropped")
 
-    # model and task
+    seed: int = flag(0, "of data order, sampling and evaluation", ge=0, section="the run")
+    max_steps: int = flag(60, "rollouts to train on; 0 evaluates only", ge=0, may_change=True)
+    num_train_epochs: float | None = flag(
+        None, "passes over the data, without redraws, instead of --max_steps", may_change=True
+    )
+    output_dir: str = flag("", "run folder (runs/<script>-<variant>-<time>)", may_change=True)
+    cache_dir: str = flag("~/.cache/rlvr", "for tiny policies taught here", may_change=True)
+    num_threads: int | None = flag(None, "CPU threads; None: torch's choice", may_change=True)
+    log_tokens: int = flag(
+        1, "groups per step that report.html shows; 0 for none", ge=0, trains=True, may_change=True
+    )
+    report_to: Literal["none", "tensorboard", "wandb", "trackio"] = flag(
+        "none", "beside the .jsonl files; install it first", may_change=True
+    )
 
-    model: str = "tiny"  # "tiny" (shipped, see --base), a folder or a hub id
-    trust_remote_code: MayChange[bool] = False  # run the model code that comes with --model
-    # tiny policy; if None, by --numbers
-    base: OfTheTinyPolicy[Literal["weak", "middle", "strong"] | None] = None
-    # supervised steps that teach a new tiny policy
-    sft_steps: OfTheTinyPolicy[ZeroOrMore[int | None]] = None
-    # share of taught solutions that miss the target
-    exchanged_targets: OfTheTinyPolicy[OfALesson[Share[ZeroOrMore[float]]]] = 0.0
-    # of the tiny policy: its output head is its embedding
-    tie_word_embeddings: OfTheTinyPolicy[bool] = True
-    dataset: str = "countdown"  # to train on: countdown, gsm8k, math ..., a file, or a folder
-    numbers: OfCountdown[str] = "3"  # Countdown: how many numbers a problem has, out of 2,3,4
-    arithmetic_levels: OfArithmetic[str] = "1"  # how hard its problems are, out of 1,2,3,4
-    prompt_column: OfAFile[str] = "prompt"  # of a file: the problem
-    answer_column: OfAFile[str] = "answer"  # of a file: the gold answer, or unit tests
-    image_column: OfAFile[str] = ""  # of a file: images, as paths or bytes, one or a list
-    verifier: OfAFile[Literal[tuple(VERIFIERS)]] = "math"  # of a file: what is right
-    verify_seconds: MayChange[float] = 5.0  # deadline of an answer, or of one test of a program
-    program_seconds: MayChange[float] = 20.0  # deadline of all tests of a program
-    success_threshold: AnySign[float] = 1.0  # the reward from which on a completion is right
-    system_prompt: Literal[("auto", *SYSTEM_PROMPTS)] = "auto"  # auto: what the verifier needs
-    user_suffix: Literal[tuple(USER_SUFFIXES)] = "none"  # what is asked for behind each question
-    chat_template_kwargs: str = ""  # JSON, such as {"enable_thinking": false} for Qwen3
-    max_prompt_length: int = 1024  # tokens; longer prompts are dropped
+    prompts_per_step: int = flag(32, "prompts of a step, over all ranks", section="rollout")
+    num_generations: int = flag(16, "G, completions of a prompt; they judge each other", ge=2)
+    temperature: float = flag(1.0, "of the rollouts and of the log-probs in the loss", trains=True)
+    max_completion_length: int = flag(48, "tokens, including the stop token and a tool's")
+    tool: str = flag("none", "what answers the policy's calls", choices=("none", *TOOLS))
+    dynamic_sampling: bool = flag(False, "DAPO: redraw all-right and all-wrong groups", trains=True)
+    engine: Literal["auto", "hf", "vllm"] = flag("auto", "auto: vLLM on a GPU, if it is installed")
+    rollout_batch_size: int = flag(512, "completions decoded at once by hf", may_change=True)
+    vllm_gpu_memory_utilization: float = flag(
+        0.3, "share of the GPU's memory", le=1, only=OF_VLLM, may_change=True
+    )
+    vllm_tensor_parallel_size: int = flag(1, "ranks per engine", only=OF_VLLM, may_change=True)
+    vllm_enable_sleep_mode: bool = flag(
+        False, "vLLM frees its memory during updates", only=OF_VLLM, may_change=True
+    )
+    vllm_importance_sampling_cap: float | None = flag(
+        None, "largest weight; 0: none; None: 2 with vLLM or in bf16, else 0", ge=0, trains=True
+    )
 
-    # the run
+    learning_rate: float = flag(
+        1e-4, "of AdamW; a schedule scales it", ge=0, trains=True, section="loss and update"
+    )
+    lr_scheduler_type: Literal["constant", "linear", "cosine"] = flag(
+        "constant", "what follows the warm-up; linear and cosine fall to 0", trains=True
+    )
+    warmup_ratio: float = flag(0.0, "share of updates that warm up", ge=0, le=1, trains=True)
+    minibatch_size: int = flag(256, "completions of an optimizer update, over all ranks")
+    num_iterations: int = flag(1, "epochs over each rollout", trains=True)
+    epsilon: float = flag(0.2, "lower clip range of the ratio", trains=True)
+    epsilon_high: float | None = flag(None, "upper clip range; as epsilon if None", trains=True)
+    importance_sampling_level: Literal["token", "sequence"] = flag(
+        "token", "one ratio per token, or one per sequence, as in GSPO", trains=True
+    )
+    aggregation: Literal["sequence", "token", "constant"] = flag(
+        "sequence", "what divides the sum: GRPO, DAPO and Dr.GRPO in this order", trains=True
+    )
+    beta: float = flag(0.0, "weight of the KL penalty (k3) to the start", ge=0, trains=True)
+    entropy_coef: float = flag(0.0, "weight of the entropy bonus", ge=0, trains=True)
+    mask_truncated_completions: bool = flag(False, "no loss on truncated completions", trains=True)
 
-    seed: ZeroOrMore[int] = 0  # of data order, sampling and evaluation
-    max_steps: MayChange[ZeroOrMore[int]] = 60  # rollouts to train on; 0 evaluates only
-    # training epochs, without redraws, in place of --max_steps
-    num_train_epochs: MayChange[float | None] = None
-    output_dir: MayChange[str] = ""  # run folder; runs/<script>-<variant>-<time> if empty
-    cache_dir: MayChange[str] = "~/.cache/rlvr"  # where a tiny policy is kept that is taught here
-    num_threads: MayChange[int | None] = None  # CPU threads of torch; torch's own choice if None
-    # groups a step whose tokens report.html shows; 0 for no report
-    log_tokens: Trains[MayChange[ZeroOrMore[int]]] = 1
-    # beside the .jsonl files; to be installed first
-    report_to: MayChange[Literal["none", "tensorboard", "wandb", "trackio"]] = "none"
+    eval_dataset: str = flag(
+        "", "as --dataset if empty; several with commas", may_change=True, section="evaluation"
+    )
+    eval_steps: int = flag(20, "steps between evaluations", may_change=True)
+    eval_problems: int = flag(128, "held-out problems of a data set; 0 for all", ge=0)
+    eval_samples: int = flag(16, "completions of a held-out problem", may_change=True)
+    eval_protocol: str = flag(
+        "none", "evaluate as a paper does", choices=PROTOCOLS, may_change=True
+    )
+    eval_temperature: float = flag(1.0, "of the evaluation's samples", may_change=True)
+    eval_max_completion_length: int = flag(0, "0: as max_completion_length", ge=0, may_change=True)
+    top_p: float = flag(1.0, "of the evaluation; rollouts use all tokens", le=1, may_change=True)
 
-    # rollout
+    microbatch_tokens: int = flag(
+        4096, "padded tokens per forward pass", may_change=True, section="memory and ranks"
+    )
+    gradient_checkpointing: bool = flag(False, "saves memory, takes time", may_change=True)
+    device: Literal["auto", "cpu", "cuda", "mps", "xpu"] = flag(
+        "auto", "auto: a GPU if there is one; on a Mac the CPU", may_change=True
+    )
+    bf16: bool | None = flag(None, "forward passes in bf16; None: on a GPU that has it")
+    compile: bool = flag(False, "torch.compile the layers; starts slowly", may_change=True)
+    fsdp: Literal["full_shard", "hybrid_shard", "no_shard"] = flag(
+        "full_shard", "share weights over all ranks, over a node, or not at all", may_change=True
+    )
 
-    prompts_per_step: int = 32  # prompts of a step, over all ranks
-    num_generations: int = 16  # G, completions of a prompt
-    temperature: Trains[float] = 1.0  # of the rollouts and, equally, of the log-probs in the loss
-    max_completion_length: int = 48  # tokens, the stop token and a tool's included
-    tool: Literal[("none", *TOOLS)] = "none"  # what answers the policy's calls while it writes
-    # most turns of a completion; each but the last may call the tool
-    max_turns: Annotated[int, Only(tool=" ".join(TOOLS))] = 8
-    dynamic_sampling: Trains[bool] = False  # DAPO: replace groups with success rate 0 or 1
-    # how often, at most, a step draws new groups
-    max_redraws: Trains[Annotated[ZeroOrMore[int], Only(dynamic_sampling="True")]] = 3
-    engine: Literal["auto", "hf", "vllm"] = "auto"  # auto: vLLM on a GPU, where it is installed
-    rollout_batch_size: MayChange[int] = 512  # completions that transformers decodes at once
-    # share of the GPU's memory for vLLM
-    vllm_gpu_memory_utilization: OfVllm[MayChange[Share[float]]] = 0.3
-    vllm_tensor_parallel_size: OfVllm[MayChange[int]] = 1  # ranks that share an engine
-    vllm_enable_sleep_mode: OfVllm[MayChange[bool]] = False  # vLLM frees its memory during updates
-    # largest importance weight, 0 for none; if None, 2 with vLLM or in bf16, and else 0
-    vllm_importance_sampling_cap: Trains[ZeroOrMore[float | None]] = None
-
-    # loss and update
-
-    learning_rate: Trains[ZeroOrMore[float]] = 1e-4  # of AdamW; a schedule scales it
-    # what follows the warm-up; linear and cosine fall to 0
-    lr_scheduler_type: Trains[Literal["constant", "linear", "cosine"]] = "constant"
-    # share of the updates in which the rate rises from 0
-    warmup_ratio: Trains[Share[ZeroOrMore[float]]] = 0.0
-    weight_decay: Trains[ZeroOrMore[float]] = 0.0  # of AdamW
-    minibatch_size: int = 256  # completions of an optimizer update, over all ranks
-    num_iterations: Trains[int] = 1  # epochs over each rollout
-    max_grad_norm: Trains[float] = 1.0  # longer gradients are scaled down to this norm
-    epsilon: Trains[float] = 0.2  # lower clip range of the ratio
-    epsilon_high: Trains[float | None] = None  # upper clip range; as epsilon if None
-    # one ratio a token, or one a sequence, as in GSPO
-    importance_sampling_level: Trains[Literal["token", "sequence"]] = "token"
-    # what divides the sum: sequence (GRPO), token (DAPO) or constant (Dr.GRPO)
-    aggregation: Trains[Literal["sequence", "token", "constant"]] = "sequence"
-    # coefficient of the KL penalty (k3) to the starting policy
-    beta: Trains[ZeroOrMore[float]] = 0.0
-    entropy_coef: Trains[ZeroOrMore[float]] = 0.0  # coefficient of the entropy bonus
-    mask_truncated_completions: Trains[bool] = False  # no loss on completions without a stop token
-    # NaN or infinite updates in a row that end the run
-    max_skipped_updates: Trains[MayChange[int]] = 10
-
-    # evaluation
-
-    eval_dataset: MayChange[str] = ""  # to evaluate on, separated by commas; as --dataset if empty
-    eval_steps: MayChange[int] = 20  # steps between evaluations
-    eval_problems: ZeroOrMore[int] = 128  # held-out problems of a data set; 0 for all
-    eval_samples: MayChange[int] = 16  # completions of a held-out problem
-    eval_protocol: MayChange[Literal[tuple(PROTOCOLS)]] = "none"  # preset of a paper's evaluation
-    eval_temperature: MayChange[float] = 1.0  # of the evaluation's samples
-    eval_max_completion_length: MayChange[ZeroOrMore[int]] = 0  # 0: as max_completion_length
-    # of the evaluation's samples; rollouts use the whole softmax
-    top_p: MayChange[Share[float]] = 1.0
-
-    # memory and ranks
-
-    microbatch_tokens: MayChange[int] = 4096  # padded tokens a forward pass; fewer save memory
-    gradient_checkpointing: MayChange[bool] = False  # save memory by computing activations twice
-    bf16: bool = False  # forward passes in bf16 on a CPU, too; on a GPU they always are
-    compile: MayChange[bool] = False  # torch.compile the layers: a slow start, then fast updates
-    fsdp: MayChange[bool] = True  # with torchrun, shard weights, gradients and Adam's moments
-    # each node has all weights, and nodes exchange gradients once an update
-    shard_within_nodes: Annotated[MayChange[bool], Only(fsdp="True")] = False
-    ddp_timeout: MayChange[float] = 1800.0  # seconds that a rank waits for another one
-
-    # checkpoints
-
-    # steps between checkpoints, a third of the run if None; the last step is always saved
-    save_steps: Trains[MayChange[int | None]] = None
-    # checkpoints to keep, the newest; 0 for all
-    save_total_limit: Trains[MayChange[ZeroOrMore[int]]] = 0
-    resume_from_checkpoint: MayChange[str] = ""  # run or checkpoint folder, or "latest"
-
-    typed = frozenset()  # no flag, but which of them have been typed, be it with their default
+    save_steps: int | None = flag(
+        None, "None: a third of the run", trains=True, may_change=True, section="checkpoints"
+    )
+    save_total_limit: int = flag(
+        0, "checkpoints to keep, the newest; 0 for all", ge=0, trains=True, may_change=True
+    )
+    resume_from_checkpoint: str = flag("", 'run or checkpoint folder, or "latest"', may_change=True)
 
     def check(self) -> None:
         """Raise UserError, in one line, for a value or a combination that cannot work."""
-        for name, marks in marks_of(type(self)).items():
-            check_number(name, getattr(self, name), marks)
-        if self.num_generations < 2:
-            raise UserError("--num_generations must be 2 or more: a group judges a completion")
+        for each in fields(self):
+            check_number(each.name, getattr(self, each.name), each.metadata)
         batch = self.prompts_per_step * self.num_generations
         if batch % self.minibatch_size:
             raise UserError(f"--minibatch_size must divide the batch of {batch} completions")
@@ -187,51 +186,26 @@ class Config:
         if ranks % self.vllm_tensor_parallel_size:
             raise UserError("--vllm_tensor_parallel_size must divide the ranks")
         if 0 < self.eval_problems < ranks:
-            raise UserError("--eval_problems must be at least one a rank")
+            raise UserError("--eval_problems must be at least one per rank")
         if self.engine == "vllm" and not importlib.util.find_spec("vllm"):
             raise UserError("--engine vllm: vLLM is not installed; the README says how")
         if self.report_to != "none" and not importlib.util.find_spec(self.report_to):
             raise UserError(f"--report_to {self.report_to}: its package is not installed")
-        if self.base and self.sft_steps is not None:
-            raise UserError(f"--base {self.base} is taught already: leave out --sft_steps")
-        for name, choices in (("numbers", "234"), ("arithmetic_levels", "1234")):
-            if not re.fullmatch(f"[{choices}](,[{choices}])*", getattr(self, name)):
-                raise UserError(f"--{name} takes {', '.join(choices)}, separated by commas")
+        if not re.fullmatch("[234](,[234])*", self.numbers):
+            raise UserError("--numbers takes 2, 3, 4, separated by commas")
+        if not re.fullmatch("([^,]+,){1,2}[^,]+", self.columns):
+            raise UserError("--columns takes two or three names, separated by commas")
         read_template_kwargs(self.chat_template_kwargs)
+        looks_local = self.model.startswith((".", "/", "~")) or self.model.count("/") > 1
+        if looks_local and not os.path.isdir(self.model):
+            raise UserError(f"--model {self.model}: there is no such folder")
         for name in self.eval_names:
             if name in EMBEDDED and not self.eval_problems:
                 raise UserError(f"--eval_problems 0 takes all of a data set; {name} has no end")
-        self.refuse_unread()
         for name in (self.dataset, *self.eval_names):
             if not (name in (*EMBEDDED, *DATASETS) or os.path.exists(name)):
                 names = ", ".join((*DATASETS, *EMBEDDED))
                 raise UserError(f"{name!r} is no file and none of the data sets {names}")
-
-    def is_given(self, name: str) -> bool:
-        """Whether a flag has been typed, or is away from its default, be it by a preset."""
-        return name in self.typed or getattr(self, name) != getattr(type(self), name)
-
-    def words_of(self, flag: str) -> set[str]:
-        """What Only may ask for: a flag's value, all data sets, and FILE or N for what they are."""
-        value = getattr(self, flag)
-        if flag == "dataset":
-            names = {value, *self.eval_names}
-            return names | ({"FILE"} if names - {*EMBEDDED, *DATASETS} else set())
-        return {str(value)} | ({"N"} if isinstance(value, int) else set())
-
-    def refuse_unread(self) -> None:
-        """UserError for a flag that is given and that nothing would read."""
-        of_all_scripts = marks_of(Config)
-        for name, marks in marks_of(type(self)).items():
-            trains = "trains" in of_all_scripts.get(name, ("trains",))
-            if trains and name in self.typed and not self.max_steps:
-                raise UserError(f"--{name} is for training, and --max_steps 0 evaluates only")
-            for only in (mark for mark in marks if isinstance(mark, Only)):
-                readers = only.readers.items()
-                is_read = any(self.words_of(flag) & {*values} for flag, values in readers)
-                if self.is_given(name) and not is_read:
-                    wanted = [f"--{flag} {', '.join(values)}" for flag, values in readers]
-                    raise UserError(f"--{name} is for {' or '.join(wanted)}")
 
     def uses_vllm(self, gpu: bool) -> bool:
         """Whether vLLM samples, on a machine with or without a GPU."""
@@ -243,7 +217,7 @@ class Config:
         scheduled = self.lr_scheduler_type != "constant" or self.warmup_ratio > 0
         if scheduled and name in ("max_steps", "num_train_epochs"):
             return False
-        return "may change" in marks_of(type(self))[name]
+        return self.__dataclass_fields__[name].metadata["may_change"]
 
     @property
     def eval_names(self) -> list[str]:
@@ -257,21 +231,39 @@ class Config:
         return self.max_prompt_length + longest_completion
 
 
-def marks_of(config_class: type) -> dict[str, tuple]:
-    """What the type of each flag says beside int, float or str."""
-    kinds = get_type_hints(config_class, include_extras=True)
-    return {name: getattr(kind, "__metadata__", ()) for name, kind in kinds.items()}
-
-
-def check_number(name: str, value, marks: tuple) -> None:
-    """UserError for a number that its field's type forbids, that is too large, or NaN."""
+def check_number(name: str, value, rules: Mapping) -> None:
+    """Raise UserError for a number outside its flag's limits, one that is too large, and NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
     if not abs(value) < 2**31:  # so that seeds, threads and timers can count it
         raise UserError(f"--{name} must be below 2^31, got {value}")
-    if value < 0 and "zero or more" in marks:
-        raise UserError(f"--{name} must be 0 or more, got {value}")
-    if value <= 0 and not {"zero or more", "any sign"} & {*marks}:
+    ge, le = rules["ge"], rules["le"]
+    if ge is None and value <= 0:
         raise UserError(f"--{name} must be above 0, got {value}")
-    if "at most 1" in marks and value > 1:
-        raise UserError(f"--{name} must be at most 1, got {value}")
+    if ge is not None and value < ge:
+        raise UserError(f"--{name} must be at least {ge}, got {value}")
+    if le is not None and value > le:
+        raise UserError(f"--{name} must be at most {le}, got {value}")
+
+
+def refuse_unread(config: Config, typed: Iterable[str]) -> None:
+    """Raise UserError for a flag that was typed and that nothing would read."""
+    data_sets = {config.dataset, *config.eval_names}
+    for name in typed:
+        rules = config.__dataclass_fields__[name].metadata
+        trains = rules["trains"] or name not in Config.__dataclass_fields__
+        if trains and not config.max_steps:
+            raise UserError(f"--{name} is for training, and --max_steps 0 evaluates only")
+        is_read = not rules["only"]
+        for other, values in rules["only"].items():
+            value = getattr(config, other)
+            found = {str(value)} | ({"N"} if isinstance(value, int) else set())
+            if other == "dataset":
+                found = data_sets | ({"FILE"} if data_sets - {*EMBEDDED, *DATASETS} else set())
+            is_read |= bool(found & {*values.split()})
+        if not is_read:
+            wanted = [
+                f"--{other} {' or '.join(values.split())}"
+                for other, values in rules["only"].items()
+            ]
+            raise UserError(f"--{name} is for {' or '.join(wanted)}")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rlvr import status
 from rlvr.errors import UserError
-from rlvr.machine import is_whole
 
 CHECKPOINT = re.compile("checkpoint-[0-9]+")  # the name of its folder
 
@@ -26,7 +25,11 @@ def find_run(path) -> tuple[Path, Path | None]:
         # grpo-mine.py has runs of that name, too, and an evaluation has nothing to go on with
         runs = [run for run in saved if saved[run]["script"] == script.name]
         runs = [run for run in runs if saved[run]["max_steps"]]
-        path = max(runs, key=os.path.getmtime, default=Path("runs/latest/config.json")).parent
+        if not runs:
+            raise UserError(
+                f"--resume_from_checkpoint latest: {script.name} has no run in runs/ to resume"
+            )
+        path = max(runs, key=os.path.getmtime).parent
     path = Path(path)
     folder, checkpoint = (path.parent, path) if CHECKPOINT.fullmatch(path.name) else (path, None)
     if not (folder / "config.json").exists():
@@ -51,6 +54,8 @@ def newest_whole(folder: Path, checkpoint: Path | None) -> Path | None:
     A damaged checkpoint is named, and the one before it is tried. None where the run has not saved
     one yet. UserError where all are damaged.
     """
+    from rlvr.machine import is_whole  # imports torch
+
     tried = [checkpoint] if checkpoint else checkpoints_of(folder)
     for candidate in tried:
         if is_whole(candidate):

@@ -1,11 +1,20 @@
 """The machine that a run is on: its ranks, devices, folders and signals."""
 
-from rlvr import door
-
-__getattr__ = door(
-    __name__,
-    devices="choose_device computes_in_bf16 forward_passes keep_freed_memory",
-    ending="AT_EXIT end end_one_of_several_ranks handle_signals leave",
-    folders="checksum is_whole own remove scratch_folder",
-    ranks="from_rank_0 gather gather_groups global_max global_mean global_sum process_group",
+from .devices import (
+    choose_device,
+    computes_in_bf16,
+    forward_passes,
+    has_bf16,
+    keep_freed_memory,
+)
+from .ending import AT_EXIT, end, end_one_of_several_ranks, handle_signals, leave
+from .folders import checksum, is_whole, own, remove, scratch_folder
+from .ranks import (
+    from_rank_0,
+    gather,
+    gather_groups,
+    global_max,
+    global_mean,
+    global_sum,
+    process_group,
 )

@@ -10,19 +10,34 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
-def choose_device() -> torch.device:
-    """This rank's GPU, or the CPU. UserError where this machine has more ranks than GPUs."""
-    if not torch.cuda.is_available():
+def choose_device(wanted: str = "auto") -> torch.device:
+    """Return this rank's accelerator, or the CPU, as --device asks.
+
+    "auto" takes the accelerator that torch finds, except on a Mac, whose GPU nobody has tried yet.
+    UserError if the device is not there, or if this machine has more ranks than GPUs.
+    """
+    found = torch.accelerator.current_accelerator(check_available=True)
+    kind = found.type if found else "cpu"
+    if wanted == "cpu" or (wanted == "auto" and kind in ("cpu", "mps")):
         return torch.device("cpu")
-    there = torch.cuda.device_count()
+    if wanted not in ("auto", kind):
+        raise UserError(f"--device {wanted}: torch finds none on this machine")
+    there = torch.accelerator.device_count()
     if world.LOCAL_RANK >= there:
         raise UserError(
             f"local rank {world.LOCAL_RANK} sees {there} GPUs: start as many processes on a "
             "machine as it has GPUs, and let each of them see all"
         )
-    device = torch.device(f"cuda:{world.LOCAL_RANK}")
-    torch.cuda.set_device(device)
-    return device
+    torch.accelerator.set_device_index(world.LOCAL_RANK)
+    # On an H100 torch prefers cuDNN's attention, which makes a plan for each new length: in a
+    # rollout, for each token.
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    return torch.device(kind, world.LOCAL_RANK)
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Return whether a device computes in bf16: a GPU of compute capability 8.0 or more."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def keep_freed_memory() -> None:
@@ -38,8 +53,8 @@ def keep_freed_memory() -> None:
 
 
 def computes_in_bf16(policy) -> bool:
-    """Whether its forward passes are in bf16: as load_weights has said, or else on a GPU."""
-    return getattr(policy, "bf16", policy.device.type == "cuda")
+    """Return whether a policy's forward passes are in bf16, as load_weights has said."""
+    return getattr(policy, "bf16", False)
 
 
 @contextmanager

@@ -5,7 +5,9 @@ need no process group.
 """
 
 import contextlib
+from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 from rlvr import world
 from rlvr.errors import UserError
@@ -13,20 +15,26 @@ from rlvr.errors import UserError
 import torch
 import torch.distributed as dist
 
+T = TypeVar("T")
+Number = TypeVar("Number", int, float)
+TIMEOUT = timedelta(hours=2)  # ranks drift apart in an evaluation of many long completions
+
 
 @contextlib.contextmanager
-def process_group(timeout_seconds: float):
-    """Connect the ranks until the block ends.
+def process_group(device: torch.device):
+    """Connect the ranks, which compute on such a device, until the block ends.
 
-    Within it a rank that waits longer than the timeout for another one ends, by an error of torch.
+    Within it a rank that waits longer than TIMEOUT for another one ends, by an error of torch.
     """
     if world.WORLD_SIZE == 1:
         yield
         return
     # Objects, such as the problems that rank 0 has read, go over the CPU: pickled, they would take
     # twice their size of a GPU.
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
+    backend = dist.get_default_backend_for_device(device)
+    if device.type != "cpu":
+        backend = f"cpu:gloo,{device.type}:{backend}"
+    dist.init_process_group(backend, timeout=TIMEOUT)
     try:
         yield
     finally:
@@ -42,14 +50,14 @@ def gather(items: list) -> list:
     return [item for part in parts for item in part]
 
 
-def from_rank_0(function, *given):
+def from_rank_0(function: Callable[..., T], *given) -> T:
     """What function(*given) gives on rank 0, on every rank; or the UserError that it raises there.
 
     The other ranks wait for it. What the clock decides is then the same for all.
     """
     if world.WORLD_SIZE == 1:
         return function(*given)
-    found = [None, None]
+    found: list = [None, None]
     if world.RANK == 0:
         try:
             found = [function(*given), None]
@@ -91,6 +99,6 @@ def global_mean(*values: torch.Tensor) -> list[float]:
     return [total / world.WORLD_SIZE for total in global_sum(*(value.mean() for value in values))]
 
 
-def global_max(value: float) -> float:
+def global_max(value: Number) -> Number:
     """The largest value of any rank."""
     return max(gather([value]))

@@ -7,11 +7,14 @@ tokens. They stand in the prompt where the chat template has put the image.
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlvr.tasks import Sample, open_image, reader_of
 
 import torch
-import transformers
+
+if TYPE_CHECKING:
+    import transformers
 
 FAMILY = ("qwen2_vl", "qwen2_5_vl")  # as transformers names them
 
@@ -22,7 +25,9 @@ def reads_images(shape) -> bool:
 
 
 def model_class(shape):
-    """The transformers class that loads a policy of this configuration."""
+    """Return the transformers class that loads a policy with this configuration."""
+    import transformers
+
     if reads_images(shape):
         return transformers.AutoModelForImageTextToText
     return transformers.AutoModelForCausalLM
@@ -32,7 +37,7 @@ def model_class(shape):
 class ImageReader:
     """What a checkpoint says about images: how they are cut into patches, and their token."""
 
-    processor: transformers.BaseImageProcessor
+    processor: "transformers.Qwen2VLImageProcessorPil"
     token_id: int
 
     def resized(self, encoded: bytes):
@@ -73,7 +78,9 @@ class ImageReader:
 
 
 def read_image_reader(source, shape) -> ImageReader:
-    """The ImageReader of a checkpoint that reads images."""
+    """Return the ImageReader of a checkpoint that reads images."""
+    import transformers
+
     processor = transformers.Qwen2VLImageProcessorPil.from_pretrained(source)
     return ImageReader(processor, shape.image_token_id)
 
@@ -83,8 +90,10 @@ def prepare_tokenizer(tokenizer, source, shape) -> None:
 
     Qwen's checkpoints have that template in a file of its own, beside the one for text.
     """
+    from transformers.utils.hub import cached_file
+
     tokenizer.image_reader = read_image_reader(source, shape)
-    file = transformers.utils.cached_file(
+    file = cached_file(
         source,
         "chat_template.json",
         _raise_exceptions_for_missing_entries=False,

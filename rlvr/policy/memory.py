@@ -24,7 +24,7 @@ def tell_memory(shape, config, device: torch.device) -> None:
     if device.type == "cuda":
         there = gpu_memory = torch.cuda.get_device_properties(device).total_memory / 1e9
     with torch.device("meta"):
-        policy = model_class(shape).from_config(shape, trust_remote_code=config.trust_remote_code)
+        policy = model_class(shape).from_config(shape, trust_remote_code=False)
     estimate = memory_estimate(policy, config, gpu_memory)
     sizes = "; ".join(f"{size:.1f} GB {name}" for name, size in estimate.items())
     status.tell(f"memory a rank: {sizes}")
@@ -40,47 +40,53 @@ def memory_estimate(policy, config, gpu_memory: float) -> dict[str, float]:
     The policy may be on the device "meta". `gpu_memory` is what the rank's GPU has, in GB, and 0 on
     a CPU.
     """
-    gpu, sharded = gpu_memory > 0, world.WORLD_SIZE > 1 and config.fsdp
-    in_bf16 = gpu or config.bf16
-    computed = 2 if in_bf16 else 4  # bytes of a number in a forward pass
+    gpu, sharded = gpu_memory > 0, world.WORLD_SIZE > 1 and config.fsdp != "no_shard"
+    computed = 2 if config.bf16 else 4  # bytes of a number in a forward pass
     parameters = sum(p.numel() for p in policy.parameters()) / 1e9
     in_layers = sum(p.numel() for layer in layers_of(policy) for p in layer.parameters()) / 1e9
     ranks = 1  # that share the weights
     if sharded:
-        ranks = world.LOCAL_WORLD_SIZE if config.shard_within_nodes else world.WORLD_SIZE
+        ranks = world.LOCAL_WORLD_SIZE if config.fsdp == "hybrid_shard" else world.WORLD_SIZE
 
     # fp32 weights and Adam's two moments; the reference policy is one more copy of the weights
     kept = (16 if config.beta else 12) * parameters / ranks
     gradients = 4 * parameters / ranks
-    # in bf16 for one rank always, and what several gather for a rollout
-    copies = computed * parameters if in_bf16 or sharded else 0.0
+    # in bf16 for one rank, and what several gather for a rollout
+    copies = computed * parameters if config.bf16 or sharded else 0.0
     # Embedding and head are whole in an update: their gradient, and what several ranks gather.
     head = (4 + 2 * computed * sharded) * (parameters - in_layers)
 
     shape = policy.config.get_text_config()  # a vision tower counts as parameters alone
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
-    # Measured: what a layer of Llama's shape keeps of a token, in bytes.
-    layer = 40 * hidden + (11 if in_bf16 else 16) * shape.intermediate_size
+    # What a layer of Llama's shape keeps of a token, in bytes: in bf16 measured on an H100.
+    inner = shape.intermediate_size
+    layer = 31 * hidden + 8 * inner if config.bf16 else 40 * hidden + 16 * inner
     of_a_token = 4 * hidden * layers + layer if config.gradient_checkpointing else layer * layers
     text = config.max_prompt_length + config.max_completion_length  # a microbatch has at least one
     tiles = 0.5  # of the log-probs
     activations = max(config.microbatch_tokens, text) * of_a_token / 1e9 + tiles
 
-    cache = vllm = 0.0
+    cache = logits = vllm = 0.0
     if config.uses_vllm(gpu):
         vllm = config.vllm_gpu_memory_utilization * gpu_memory
     else:
         width = shape.num_key_value_heads * hidden / shape.num_attention_heads  # of a layer's keys
         tokens = config.rollout_batch_size * config.longest
         cache = tokens * 2 * computed * width * layers / 1e9
-    update = kept + gradients + head + activations + (0 if sharded else copies)
+        # log-probs and probabilities in fp32, and both copies in fp64 that their sums take
+        logits = 24 * config.rollout_batch_size * shape.vocab_size / 1e9
+    update = kept + gradients + head + activations
+    # A backward pass that computes layers again casts their weights one layer at a time.
+    if not (sharded or config.gradient_checkpointing):
+        update += copies
     return {
         "weights, gradients and Adam": kept + gradients,
         "bf16 weights": copies,
         "head": head,
         "activations": activations,
         "cache": cache,
+        "logits": logits,
         "vLLM": vllm,
         "an update": update + (0 if config.vllm_enable_sleep_mode else vllm),
-        "a rollout": kept + copies + cache + vllm,
+        "a rollout": kept + copies + cache + logits + vllm,
     }

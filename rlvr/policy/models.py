@@ -2,34 +2,44 @@
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
-from rlvr import world
+from rlvr import status, world
 from rlvr.errors import UserError, loading
+from rlvr.flags import TINY, Config
+from rlvr.machine import choose_device, has_bf16
 from rlvr.policy.images import model_class, prepare_tokenizer, read_image_reader, reads_images
 from rlvr.policy.memory import tell_memory
 from rlvr.policy.reader import Reader
+from rlvr.policy.renamed import compute_again
 from rlvr.policy.sharding import layers_of, shard
 from rlvr.policy.tiny import tiny_folder
 from rlvr.tasks import EMBEDDED, source_of
 
-import huggingface_hub
 import torch
-import transformers
-
-transformers.utils.logging.disable_progress_bar()
 
 
-def load_policy(config, device: torch.device):
-    """The policy, in fp32 whatever dtype its checkpoint has, and its tokenizer.
+def load_policies(config: Config):
+    """Return the policy, the reference policy for the KL penalty, and the tokenizer.
 
-    UserError for a model that is not there, is damaged, or does not read what a data set shows.
+    Both are in fp32, whatever dtype the checkpoint has. The reference is None if --beta is 0.
+    config.bf16 becomes True or False. UserError for a model that is not there, is damaged, or
+    cannot read what a data set shows.
     """
-    source = tiny_folder(config) if config.model == "tiny" else config.model
+    import transformers
+
+    device = choose_device(config.device)
+    if config.bf16 is None:
+        config.bf16 = has_bf16(device)
+        if device.type == "cuda" and not config.bf16 and world.RANK == 0:
+            status.tell("in fp32: a GPU below compute capability 8.0 does not compute in bf16")
+    transformers.utils.logging.disable_progress_bar()
+    source = tiny_folder(config) if config.model in TINY else config.model
     absent = (
         "" if Path(source).is_dir() else " (no folder here, so from the hub; a folder works, too)"
     )
     with loading(f"--model {config.model}{absent}"):
-        shape = read_shape(source, config)
+        shape = read_shape(source)
         # AutoTokenizer gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
         if reads_images(shape):
@@ -40,21 +50,25 @@ def load_policy(config, device: torch.device):
         raise UserError(f"--model {config.model}: its tokenizer has no end-of-text token")
     if not config.tie_word_embeddings and config.uses_vllm(device.type == "cuda"):
         raise UserError("--no_tie_word_embeddings is for --engine hf")
-    if config.model != "tiny" and world.RANK == 0:
+    if config.model not in TINY and world.RANK == 0:
         with contextlib.suppress(Exception):  # some models have configurations of their own kind
             tell_memory(shape, config, device)
-    return load_weights(source, config, device), tokenizer
+    policy = load_weights(source, config, device)
+    reference = load_weights(source, config, device, frozen=True) if config.beta > 0 else None
+    return policy, reference, tokenizer
 
 
-def read_shape(source, config):
+def read_shape(source):
     """The model's configuration, from a folder or the hub."""
+    import huggingface_hub
+    import transformers
+
     if not Path(source).is_dir():
         if not huggingface_hub.try_to_load_from_cache(source, "config.json"):
             # fails at once, where from_pretrained tries again for minutes
             huggingface_hub.model_info(source, timeout=10)
-    return transformers.AutoConfig.from_pretrained(
-        source, trust_remote_code=config.trust_remote_code
-    )
+    # None would ask
+    return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
 
 
 def check_images(shape, config) -> None:
@@ -68,12 +82,12 @@ def check_images(shape, config) -> None:
             )
 
 
-def load_weights(source, config, device: torch.device, frozen: bool = False):
-    """A policy in fp32, sharded over the ranks unless there is one or --no-fsdp is given."""
+def load_weights(source, config: Config, device: torch.device, frozen: bool = False):
+    """A policy in fp32, sharded over the ranks unless there is one or --fsdp no_shard is given."""
     with loading(f"--model {config.model}"):
-        shape = without_dropout(read_shape(source, config))
-        policy = model_class(shape).from_pretrained(
-            source, config=shape, dtype=torch.float32, trust_remote_code=config.trust_remote_code
+        shape = without_dropout(read_shape(source))
+        policy: Any = model_class(shape).from_pretrained(
+            source, config=shape, dtype=torch.float32, trust_remote_code=False
         )
         if reads_images(shape):
             policy.image_reader = read_image_reader(source, shape)
@@ -82,18 +96,18 @@ def load_weights(source, config, device: torch.device, frozen: bool = False):
         policy.get_output_embeddings().weight = torch.nn.Parameter(weight)
         policy.config.tie_word_embeddings = False
     check_model(policy, config, reads=not config.uses_vllm(device.type == "cuda"))
-    policy.bf16 = config.bf16 or device.type == "cuda"
+    policy.bf16 = bool(config.bf16)
     keep_what_can_be_saved(policy)
     if config.gradient_checkpointing:
-        policy.gradient_checkpointing_enable()
+        compute_again(policy)
     if config.compile:
         for layer in layers_of(policy):  # each when it is first used, for batches of any shape
             layer.compile(dynamic=True)
         policy.is_compiled = True
-    if world.WORLD_SIZE == 1 or not config.fsdp:
+    if world.WORLD_SIZE == 1 or config.fsdp == "no_shard":
         policy = policy.to(device)
     else:
-        shard(policy, frozen, config.shard_within_nodes)
+        shard(policy, frozen, config.fsdp == "hybrid_shard", device.type)
     return policy
 
 
@@ -112,33 +126,53 @@ def without_dropout(shape):
 
 @torch.no_grad()
 def check_model(policy, config, reads: bool) -> None:
-    """UserError for a model whose log-probs would be those of another policy.
+    """Raise a UserError for a model whose log-probs would be those of another policy.
 
-    Its logits have to be its hidden states times the output head: a scale, a cap or a bias is left
-    out here. Where the decoding loop `reads`, its memory of the tokens before has to be a cache of
-    keys and values: the loop pads it and drops rows, which linear attention does not allow.
+    - Its logits have to be its hidden states times the output head: a scale, a cap or a bias is
+      left out here.
+    - Its rotary factors must not change where a text grows beyond some length. Keys in a cache keep
+      the factors of the shorter text, and vLLM takes those of the longest one for all texts.
+    - Where the decoding loop `reads`, the model has to keep a cache of keys and values. The loop
+      pads it and drops rows, which linear attention does not allow. A small model is tried at the
+      length of the run, a large one with a few tokens.
     """
-    ids = torch.arange(6)[None]
-    logits = policy(input_ids=ids, use_cache=False).logits[:, -1]
+    name, shape = f"--model {config.model}", policy.config.get_text_config()
+    ropes = getattr(shape, "rope_parameters", None) or {}
+    for rope in (ropes, *ropes.values()):  # of all layers, or of each kind of layer
+        if isinstance(rope, dict) and rope.get("rope_type") in ("dynamic", "longrope"):
+            switch = rope.get("original_max_position_embeddings", shape.max_position_embeddings)
+            if config.longest > switch:
+                raise UserError(
+                    f"{name}: its rotary factors change beyond {switch} tokens, and prompt and "
+                    f"completion may have {config.longest} here: lower --max_prompt_length and "
+                    "--max_completion_length"
+                )
+    if policy.base_model is policy:
+        raise UserError(f"{name}: its hidden states are not to be had without its logits")
+    affordable = 10**10 // sum(parameter.numel() for parameter in policy.parameters())
+    context = getattr(shape, "max_position_embeddings", None) or config.longest
+    count = max(6, min(affordable, config.longest, context, 2048))
+    ids = torch.arange(count)[None] % shape.vocab_size
+    logits = policy(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1]
     hidden = policy.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, -1]
     if not is_near(hidden @ policy.get_output_embeddings().weight.T, logits):
         raise UserError(
-            f"--model {config.model}: its logits are NaN, or not its hidden states times its head; "
-            "an output head with a scale, a cap or a bias is not supported"
+            f"{name}: its logits are NaN, or not its hidden states times its head; an output head "
+            "with a scale, a cap or a bias is not supported"
         )
     if not reads:
         return
     try:
         reader = Reader(policy, [[0, 1, 2], [0, 1, 2, 3, 4]])
         reader.select([1])
-        reader.read(ids[:, -1:])
+        reader.read(ids[:, 5:])
         found = reader.logits()
     except (AttributeError, RuntimeError, TypeError, ValueError):
         found = torch.full_like(logits, torch.nan)
     if not is_near(found, logits):
         raise UserError(
-            f"--model {config.model}: its layers keep no cache of keys and values, which the "
-            "decoding loop needs; --engine vllm can draw its completions"
+            f"{name}: its layers keep no cache of keys and values, which the decoding loop needs; "
+            "--engine vllm can draw its completions"
         )
 
 
@@ -154,6 +188,8 @@ def keep_what_can_be_saved(policy) -> None:
     Some do, as by a temperature without sampling. transformers reads them, but refuses to save them
     with the trained policy.
     """
+    import transformers
+
     own = policy.generation_config
     try:
         own.validate(strict=True)
@@ -163,10 +199,3 @@ def keep_what_can_be_saved(policy) -> None:
             eos_token_id=own.eos_token_id,
             pad_token_id=own.pad_token_id,
         )
-
-
-def load_reference(policy, config):
-    """The frozen starting policy, for the KL penalty; None where --beta is 0."""
-    if config.beta == 0:
-        return None
-    return load_weights(policy.name_or_path, config, policy.device, frozen=True)

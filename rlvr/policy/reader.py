@@ -1,6 +1,7 @@
 """A policy that reads texts, and keeps what attention needs of the tokens before."""
 
 from rlvr.policy.images import model_inputs
+from rlvr.policy.renamed import cache_name
 from rlvr.policy.sharding import use
 from rlvr.tasks import Sample, padded
 
@@ -23,7 +24,8 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def hidden_states(policy, cache, **inputs) -> torch.Tensor:
     """The last hidden states [n, S, H] of the inputs, whose keys and values the cache keeps."""
-    return policy.base_model(**inputs, past_key_values=cache, use_cache=True).last_hidden_state
+    inputs[cache_name(policy.base_model)] = cache
+    return policy.base_model(**inputs, use_cache=True).last_hidden_state
 
 
 class Reader:
@@ -35,7 +37,7 @@ class Reader:
 
     def __init__(self, policy, prompts: list[list[int]], images=()):
         """Read the prompts; `images` are those of each prompt, and empty where none has any."""
-        from transformers import DynamicCache  # takes seconds, and --help need not wait for it
+        from rlvr.policy.cache import make_cache  # takes seconds, and --help need not wait for it
 
         policy.eval()
         self.policy = policy
@@ -60,7 +62,7 @@ class Reader:
         self.mask = (places >= padding).long().to(policy.device)  # [n, S]
         # An image's tokens share positions, so that the next one is not the number of tokens.
         self.position = positions[..., -1:].to(policy.device) + 1  # [n, 1], or [3, n, 1]
-        self.cache = DynamicCache(config=policy.config.get_text_config())
+        self.cache = make_cache(policy)
         states = self.read_inputs(dict(**inputs, position_ids=positions.to(policy.device)))
         self.state = states[:, -1]  # [n, H]
         self.select(order)
@@ -71,10 +73,10 @@ class Reader:
 
     def select(self, rows: list[int]) -> None:
         """Go on with these rows alone, some perhaps several times."""
-        rows = torch.tensor(rows, device=self.state.device)
-        self.cache.batch_select_indices(rows)
-        self.mask, self.state = self.mask[rows], self.state[rows]
-        self.position = self.position[..., rows, :]
+        chosen = torch.tensor(rows, device=self.state.device)
+        self.cache.batch_select_indices(chosen)
+        self.mask, self.state = self.mask[chosen], self.state[chosen]
+        self.position = self.position[..., chosen, :]
 
     def read(self, tokens: torch.Tensor) -> torch.Tensor:
         """Read more tokens [n, t] of each row -> the states [n, t, H] behind them."""

@@ -26,8 +26,9 @@ def save_folder(folder: Path, policy, tokenizer, state=None, weights=None) -> No
             new = Path(scratch) / "new"
             policy.save_pretrained(new, state_dict=weights)
             tokenizer.save_pretrained(new)
-            if reader_of(tokenizer):
-                reader_of(tokenizer).processor.save_pretrained(new)
+            reader = reader_of(tokenizer)
+            if reader:
+                reader.processor.save_pretrained(new)
             if state:
                 torch.save(state, new / "state.pt")
             sums = {file.name: checksum(file) for file in new.iterdir()}

@@ -6,13 +6,6 @@ from rlvr.tasks import reader_of
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import (
-    FSDPModule,
-    MixedPrecisionPolicy,
-    fully_shard,
-    register_fsdp_forward_method,
-)
-from torch.distributed.tensor import DTensor
 
 
 def layers_of(policy) -> list[torch.nn.Module]:
@@ -20,7 +13,7 @@ def layers_of(policy) -> list[torch.nn.Module]:
     return [m for m in policy.modules() if type(m).__name__ in policy._no_split_modules]
 
 
-def shard(policy, frozen: bool = False, within_nodes: bool = False) -> None:
+def shard(policy, frozen: bool = False, within_nodes: bool = False, device: str = "cpu") -> None:
     """Shard the policy. A layer is gathered when it is used, and gradients are added up.
 
     With within_nodes only the ranks of a node share the weights, and each node has all of them. Its
@@ -30,7 +23,12 @@ def shard(policy, frozen: bool = False, within_nodes: bool = False) -> None:
     their first forward pass to the backward pass, and an optimizer that is given the gathered ones
     does not train them.
     """
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    from torch.distributed.fsdp import (
+        MixedPrecisionPolicy,
+        fully_shard,
+        register_fsdp_forward_method,
+    )
+
     if not within_nodes:
         mesh = dist.device_mesh.init_device_mesh(device, (world.WORLD_SIZE,))
     else:
@@ -46,10 +44,12 @@ def shard(policy, frozen: bool = False, within_nodes: bool = False) -> None:
         # What is not in a layer is needed last in the forward pass and first in the backward pass,
         # which a frozen policy does not have.
         is_given_back = frozen or module is not policy
-        fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward=is_given_back)
+        sharded = fully_shard(
+            module, mesh=mesh, mp_policy=precision, reshard_after_forward=is_given_back
+        )
         # Sums instead of means over the ranks: token_weights are those of the global minibatch.
-        module.set_gradient_divide_factor(1.0)
-        module.set_force_sum_reduction_for_comms(True)
+        sharded.set_gradient_divide_factor(1.0)
+        sharded.set_force_sum_reduction_for_comms(True)
     policy.use = lambda function, *given, **named: function(policy, *given, **named)
     register_fsdp_forward_method(policy, "use")
     if reader_of(policy):
@@ -70,7 +70,7 @@ def unshard(policy, wanted: bool) -> None:
     `wanted=False` takes it back.
     """
     for module in policy.modules():
-        if isinstance(module, FSDPModule):
+        if is_sharded(module):
             is_layer = module is not policy
             module.set_reshard_after_forward(is_layer and not wanted, recurse=False)
             module.unshard() if wanted else module.reshard()
@@ -90,11 +90,11 @@ def add_up_gradients(policy) -> None:
             dist.all_reduce(gradient, group=group)
 
 
-def is_sharded(policy) -> bool:
-    """Whether the policy was given to `shard`."""
-    return isinstance(policy, FSDPModule)
+def is_sharded(module: torch.nn.Module) -> bool:
+    """Return whether `shard` has sharded a module."""
+    return hasattr(module, "unshard")  # a method that FSDP adds
 
 
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, gathered from all ranks where it is sharded."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+def whole(tensor) -> torch.Tensor:
+    """Return a tensor, gathered from all ranks if it is sharded."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

@@ -3,6 +3,7 @@
 import os
 import random
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlvr import world
 from rlvr.errors import using
@@ -12,9 +13,9 @@ from rlvr.policy.saving import save_folder
 from rlvr.tasks import Sample, exchange_target, find_call_ends, find_replies, make_countdown
 
 import torch
-import transformers
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from tqdm import tqdm
+
+if TYPE_CHECKING:
+    import transformers
 
 VERSION = 1  # of the cached policy: raise it when a change below, or in make_countdown, alters it
 SFT_STEPS = 400  # supervised steps where neither --sft_steps is given nor a policy is shipped
@@ -25,8 +26,11 @@ FOR_NUMBERS = {"3": "middle", "4": "weak", "3,4": "weak"}  # which of them start
 TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
 
 
-def build_tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:
+def build_tiny() -> "tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]":
     """A randomly initialised Qwen2 and its character-level tokenizer, where a tag is one token."""
+    import transformers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
     words = ["<pad>", "<eos>", "<unk>", *TAGS, *"0123456789+-*/()=: "]
     numbers = {word: i for i, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="<unk>"))
@@ -52,9 +56,9 @@ def build_tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedT
 
 def shipped_base(config) -> str | None:
     """The name of the shipped policy that a run starts from, or None where one is taught."""
-    if config.base or config.sft_steps is not None:
-        return config.base
-    return FOR_NUMBERS.get(config.numbers)
+    if config.model != "tiny":
+        return config.model
+    return FOR_NUMBERS.get(config.numbers) if config.sft_steps is None else None
 
 
 def sft_steps(config) -> int:
@@ -75,11 +79,12 @@ def warmed_up_tiny(config) -> Path:
     the settings that shape it, so that others have a folder of their own. Runs that start together
     each teach it, and the last one to finish is kept: they are the same.
     """
+    import transformers
+
     libraries = f"torch{torch.__version__}-transformers{transformers.__version__}"
     numbers = config.numbers.replace(",", "")
     name = (
-        f"tiny-v{VERSION}-steps{sft_steps(config)}-numbers{numbers}"
-        f"-exchanged{config.exchanged_targets}-tool-{config.tool}-{libraries}"
+        f"tiny-v{VERSION}-steps{sft_steps(config)}-numbers{numbers}-tool-{config.tool}-{libraries}"
     )
     folder = Path(os.path.expanduser(config.cache_dir), name)
     if world.RANK == 0:
@@ -92,13 +97,15 @@ def warmed_up_tiny(config) -> Path:
     return folder
 
 
-def warm_up(config):
+def warm_up(config, exchanged: float = 0.0):
     """The tiny policy after supervised steps on Countdown solutions, and its tokenizer.
 
-    A share --exchanged_targets of the solutions is honest but ends at another value than the
+    A share `exchanged` of the solutions is honest but ends at another value than the
     target. So the policy learns to compute rightly, and to choose at random. A step such as 7*8= is
     a call of the calculator: with --tool it is learned, and the 56 behind it is not.
     """
+    from tqdm import tqdm
+
     steps = sft_steps(config)
     sizes = [int(size) for size in config.numbers.split(",")]
     rng = random.Random(0)
@@ -111,7 +118,7 @@ def warm_up(config):
         optimizer, LEARNING_RATE, steps + 1, cycle_momentum=False
     )
     for _ in tqdm(range(steps), desc="teaching the tiny policy, once"):
-        examples = [draw_example(rng, sizes, config.exchanged_targets) for _ in range(BATCH_SIZE)]
+        examples = [draw_example(rng, sizes, exchanged) for _ in range(BATCH_SIZE)]
         samples = [make_sample(tokenizer, config.tool, call_ends, *each) for each in examples]
         width = max(len(sample.completion_ids) for sample in samples)
         logprobs, _ = completion_logprobs(policy, samples, 1.0, width)  # [n, T]

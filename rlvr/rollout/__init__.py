@@ -1,9 +1,5 @@
-"""Completions: drawn by transformers or vLLM, in one turn or several, and graded."""
+"""Completions: drawn by transformers or vLLM, in one turn or several."""
 
-from rlvr import door
-
-__getattr__ = door(
-    __name__,
-    rollouts="check_context rollout_metrics room_after sample_groups sampler_mismatch",
-    samplers="make_sampler",
-)
+from .engines import make_sampler
+from .rollouts import check_context, rollout_metrics, room_after, sampler_mismatch
+from .samplers import Sampler

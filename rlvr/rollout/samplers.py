@@ -1,16 +1,21 @@
-"""Completions by the policy itself, and the choice between it and vLLM."""
+"""Completions by a decoding loop on the policy itself."""
 
 import copy
-import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from rlvr import status, world
+from rlvr import status
 from rlvr.errors import UserError
+from rlvr.flags import Config
 from rlvr.machine import computes_in_bf16
 from rlvr.policy import is_sharded, unshard
+from rlvr.rollout.turns import Completion, complete_in_turns
 from rlvr.tasks import end_of_turn, find_call_ends
 
 import torch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 
 def bf16_twin(policy):
@@ -41,33 +46,57 @@ def stop_tokens(policy, tokenizer) -> list[int]:
     return found
 
 
-class GenerateSampler:
-    """Completions by a decoding loop on the policy's own weights."""
+class Sampler:
+    """What writes completions: here a decoding loop on the policy's own weights.
 
-    decode = None  # the loop, which make_sampler sets: common.decode, or a function of your own
+    `decode` is the loop: common.decode, or a function of your own with the same parameters.
+    """
 
-    def __init__(self, policy, tokenizer, config):
+    is_vllm = False
+
+    def __init__(
+        self,
+        policy: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerFast",
+        config: Config,
+        decode: Callable,
+    ):
         self.policy, self.tokenizer, self.config = policy, tokenizer, config
+        self.decode = decode
         # the devices whose random states are this rank's
         self.devices = [policy.device] if policy.device.type == "cuda" else []
         # A sharded policy is gathered in bf16 anyway.
         self.wants_twin = computes_in_bf16(policy) and not is_sharded(policy)
         self.writer = policy  # whose completions they are: the policy, or its twin in a rollout
+        # Whether its log-probs are the policy's, up to rounding in fp32. In bf16 the two differ.
+        # vLLM's kernels are not the trainer's on any device.
+        self.is_exact = not self.is_vllm and not computes_in_bf16(policy)
         self.stops = stop_tokens(policy, tokenizer)
         self.call_ends = find_call_ends(tokenizer, config.tool)
         given_cap = config.vllm_importance_sampling_cap
         default_cap = 0.0 if self.is_exact else 2.0
         # the largest importance weight, 0 for none
         self.cap = default_cap if given_cap is None else given_cap
-        self.gap = None  # how far its log-probs were from the policy's at the last `sync`, in nats
+        # how far its log-probs were from the policy's at the last `sync`, in nats; None: unknown
+        self.gap: float | None = None
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether the log-probs are the policy's, to rounding of fp32.
+    def complete(
+        self,
+        prompt_ids: list[list[int]],
+        temperature: float,
+        top_p: float,
+        max_tokens: int,
+        images: Sequence[tuple[bytes, ...]],
+    ) -> list[Completion]:
+        """Write one completion per prompt, with --tool in several turns.
 
-        In bf16 both are rounded, each by kernels of its own.
+        `images` are those of each prompt. All ranks call it together.
         """
-        return not computes_in_bf16(self.policy)
+        if self.config.tool != "none":
+            return complete_in_turns(self, prompt_ids, temperature, top_p, max_tokens, images)
+        shown = images if any(images) else ()
+        written = self.generate(prompt_ids, temperature, top_p, max_tokens, images=shown)
+        return [Completion(*each) for each in zip(prompt_ids, images, *written, strict=True)]
 
     def generate(
         self,
@@ -114,21 +143,3 @@ class GenerateSampler:
         """Call after a rollout: gives back what `sync` has gathered or copied."""
         unshard(self.policy, False)
         self.writer = self.policy
-
-
-def make_sampler(policy, tokenizer, config, decode) -> GenerateSampler:
-    """What --engine asks for, with a hint where vLLM would be faster.
-
-    decode is the loop that draws completions where vLLM does not.
-    """
-    gpu = policy.device.type == "cuda"
-    installed = importlib.util.find_spec("vllm") is not None
-    if gpu and not installed and world.RANK == 0:
-        status.tell("rollouts by transformers; they are faster after: pip install vllm==0.32.0")
-    if config.uses_vllm(gpu):
-        from rlvr.rollout.vllm_sampler import VllmSampler
-
-        return VllmSampler(policy, tokenizer, config)
-    sampler = GenerateSampler(policy, tokenizer, config)
-    sampler.decode = decode
-    return sampler

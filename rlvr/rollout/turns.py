@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 
 from rlvr.machine import global_max
 from rlvr.tasks import TOOLS
-from rlvr.verify import in_threads
+from rlvr.verify.pool import in_threads
+
+MAX_TURNS = 8  # the last one has no tool
 
 
 @dataclass
@@ -23,30 +25,29 @@ class Completion:
     replies: list[range] = field(default_factory=list)  # where the tool's tokens stand
 
 
-def generate_in_turns(
+def complete_in_turns(
     sampler,
     prompt_ids: list[list[int]],
     temperature: float,
     top_p: float,
     max_tokens: int,
-    images: Sequence[tuple[bytes, ...]] = (),
-) -> tuple[list[list[int]], list[list[float]], list[list[range]]]:
-    """As sampler.generate, but in at most --max_turns turns, and with the replies' positions.
+    images: Sequence[tuple[bytes, ...]],
+) -> list[Completion]:
+    """Write completions as sampler.generate does, but in at most MAX_TURNS turns.
 
     The tool's tokens stand among those of a completion, with 0 for their log-probs, and max_tokens
     counts them, too. A completion ends where there is no room for a reply and one more token. The
     last turn has no tool. All ranks call it together.
     """
-    images = images or [()] * len(prompt_ids)
     completions = [Completion(*prompt) for prompt in zip(prompt_ids, images, strict=True)]
     unfinished = completions
-    for turn in range(1, sampler.config.max_turns + 1):
+    for turn in range(1, MAX_TURNS + 1):
         # Ranks that share an engine of vLLM draw together and up to one length, even where one of
         # them has finished.
         room = global_max(max((max_tokens - len(each.ids) for each in unfinished), default=0))
         if room == 0:
             break
-        call_ends = sampler.call_ends if turn < sampler.config.max_turns else []
+        call_ends = sampler.call_ends if turn < MAX_TURNS else []
         written = sampler.generate(
             [each.prompt_ids + each.ids for each in unfinished],
             temperature,
@@ -61,11 +62,7 @@ def generate_in_turns(
             each.logprobs += logprobs[:own_room]
         callers = [each for each in unfinished if each.ids and each.ids[-1] in call_ends]
         unfinished = answer_calls(sampler, callers, max_tokens)
-    return (
-        [each.ids for each in completions],
-        [each.logprobs for each in completions],
-        [each.replies for each in completions],
-    )
+    return completions
 
 
 def answer_calls(sampler, callers: list[Completion], max_tokens: int) -> list[Completion]:

@@ -7,14 +7,10 @@ from rlvr.errors import UserError
 from rlvr.machine import AT_EXIT, computes_in_bf16, gather
 from rlvr.policy import completion_logprobs, unshard
 from rlvr.rollout.rollouts import context_of
-from rlvr.rollout.samplers import GenerateSampler
+from rlvr.rollout.samplers import Sampler
 from rlvr.tasks import Sample, reader_of
 
 import torch
-
-# At every push of a policy whose head is its embedding, vLLM warns of a missing head.
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read by the next import
-import vllm
 
 
 def reading_settings(policy, config) -> dict:
@@ -37,13 +33,17 @@ def head_of(model):
     return getattr(model, "language_model", model).lm_head
 
 
-class VllmSampler(GenerateSampler):
+class VllmSampler(Sampler):
     """One engine a rank, or --vllm_tensor_parallel_size ranks that share one."""
 
-    is_exact = False  # its kernels are not the trainer's, on no device
+    is_vllm = True
 
-    def __init__(self, policy, tokenizer, config):
-        super().__init__(policy, tokenizer, config)
+    def __init__(self, policy, tokenizer, config, decode):
+        # At every push of a policy whose head is its embedding, vLLM warns of a missing head.
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read by the next import
+        import vllm
+
+        super().__init__(policy, tokenizer, config, decode)
         alone = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=0)
         for name, value in alone.items():  # without torchrun
             os.environ.setdefault(name, str(value))
@@ -61,7 +61,6 @@ class VllmSampler(GenerateSampler):
                     tensor_parallel_size=config.vllm_tensor_parallel_size,
                     dtype=torch.bfloat16 if in_bf16 else torch.float32,
                     hf_overrides=dict(head_dtype="float32"),  # logits in fp32, as in the loss
-                    trust_remote_code=config.trust_remote_code,
                     gpu_memory_utilization=config.vllm_gpu_memory_utilization,
                     # By default a large GPU's engine sets several GB aside for larger batches.
                     max_num_seqs=512,
@@ -80,12 +79,14 @@ class VllmSampler(GenerateSampler):
         self.sleep()  # resuming needs the memory
 
     def generate(self, prompt_ids, temperature, top_p, max_tokens, call_ends=(), images=()):
-        """As GenerateSampler, but with log-probs after top-p.
+        """As Sampler, but with log-probs after top-p.
 
         The ranks of one engine give it the prompts of them all, and each takes its own back. Each
         completion has a seed of its own, which is drawn from the run's generator. Without one the
         engine would draw it: by no --seed, alike on all ranks, and alike again in a resumed run.
         """
+        import vllm
+
         seeds = [None] * len(prompt_ids)
         if temperature:
             seeds = torch.randint(2**62, (len(prompt_ids),)).tolist()
@@ -121,9 +122,9 @@ class VllmSampler(GenerateSampler):
 
     def request(self, ids: list[int], images: tuple[bytes, ...]) -> dict:
         """A prompt as vLLM takes it: it repeats the token of each image itself."""
-        if not images:
-            return dict(prompt_token_ids=ids)
         reader = reader_of(self.policy)
+        if not images or reader is None:
+            return dict(prompt_token_ids=ids)
         return dict(
             prompt_token_ids=reader.merge_repeats(ids),
             multi_modal_data=dict(image=[reader.resized(encoded) for encoded in images]),

@@ -6,14 +6,17 @@ import re
 from pathlib import Path
 
 from rlvr.show.logs import read_rows
+from rlvr.show.style import SETTINGS
 
 MOST_PANELS = 12
-COLUMNS = 4
+MOST_POINTS = 1000  # of a line; more take seconds to draw, and cannot be told apart
+COLUMNS = 3
 # What a panel shows: its title, the log, and the pattern of the metrics that are its lines. Each
 # held-out set, whose name stands before its metrics, has panels of its own.
 PANELS = [
     ("held-out pass@k", "eval", r"pass@\d+"),
-    ("held-out entropy (nats)", "eval", "answer_entropy|token_entropy"),
+    ("held-out entropy of tokens (nats)", "eval", "token_entropy"),
+    ("held-out entropy of answers (nats)", "eval", "answer_entropy"),
     ("reward of the rollout", "metrics", "reward"),
     ("entropy of the rollout (nats)", "metrics", "entropy"),
     ("share of groups", "metrics", "all_wrong|all_right"),
@@ -51,21 +54,32 @@ def choose_panels(evals: list[dict], metrics: list[dict]) -> list[tuple[str, lis
 
 
 def draw_curves(folder: Path, cache_dir: str) -> None:
-    """Draw curves.png from the logs of a run folder."""
+    """Draw curves.png from the logs of a run folder. No cell of it is empty."""
     os.environ.setdefault("MPLCONFIGDIR", os.path.expanduser(cache_dir))
-    from matplotlib.figure import Figure  # here, because it is slow to import
+    import matplotlib  # here, because it is slow to import
+    from matplotlib.figure import Figure
 
     panels = choose_panels(read_rows(folder, "eval"), read_rows(folder, "metrics"))
     grid_rows = max(1, math.ceil(len(panels) / COLUMNS))  # where all is 0 there is no panel
-    height = 3.6 * grid_rows  # inches; margins by hand take half the time of a layout engine
-    figure = Figure(figsize=(5 * COLUMNS, height))
-    figure.subplots_adjust(0.04, 0.5 / height, 0.99, 1 - 0.4 / height, hspace=0.35)
-    for i, (title, rows, keys) in enumerate(panels):
-        axis = figure.add_subplot(grid_rows, COLUMNS, i + 1)
-        axis.set(title=title, xlabel="step")
-        axis.locator_params(axis="x", integer=True)
-        for key in keys:
-            points = [(row["step"], row[key]) for row in rows if key in row]
-            axis.plot(*zip(*points, strict=True), ".-", label=key.rpartition("/")[2])
-        axis.legend(fontsize="small", ncols=2)
-    figure.savefig(folder / "curves.png")
+    height = 4 * grid_rows  # inches; margins by hand take half the time of a layout engine
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(16, height))
+        figure.subplots_adjust(0.06, 0.7 / height, 0.99, 1 - 0.5 / height, hspace=0.45)
+        for grid_row in range(grid_rows):
+            first, end = (len(panels) * part // grid_rows for part in (grid_row, grid_row + 1))
+            in_row = panels[first:end]  # rows differ by one panel at most
+            for i, (title, rows, keys) in enumerate(in_row):
+                axis = figure.add_subplot(grid_rows, len(in_row), grid_row * len(in_row) + i + 1)
+                draw_panel(axis, title, rows, keys)
+        figure.savefig(folder / "curves.png")
+
+
+def draw_panel(axis, title: str, rows: list[dict], keys: list[str]) -> None:
+    """Draw metrics against the step, each by at most MOST_POINTS points."""
+    axis.set(title=title, xlabel="step")
+    axis.locator_params(axis="x", integer=True)
+    for key in keys:
+        points = [(row["step"], row[key]) for row in rows if key in row]
+        shown = points[:: math.ceil(len(points) / MOST_POINTS)]
+        axis.plot(*zip(*shown, strict=True), ".-", label=key.rpartition("/")[2])
+    axis.legend(fontsize="small", ncols=2)

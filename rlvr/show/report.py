@@ -1,65 +1,168 @@
-"""tokens.jsonl, and report.html: what each token of a few completions was worth."""
+"""tokens.jsonl, and report.html: what a run has changed, and what each token of a few was worth."""
 
 import json
 import math
+import re
 from pathlib import Path
 
-import rlvr.policy
 from rlvr import world
 from rlvr.errors import UserError
-from rlvr.show.logs import append_row, write_whole
+from rlvr.flags import Config
+from rlvr.policy import frozen_logprobs
+from rlvr.show.logs import append_row, read_rows, write_whole
 from rlvr.tasks import reader_of
 
 PAGE = Path(__file__).parent / "report.html"
-MOST_TOKENS = 1200  # of a group in a step; so 60 steps of one group stay below 5 MB
+MOST_TOKENS = 1200  # of a group in a step
+MOST_BYTES = 4_500_000  # of all tokens of a page; of more steps some are left out
+MOST_POINTS = 300  # of a curve
+UNTOLD = ("variant", "output_dir", "cache_dir", "num_threads", "resume_from_checkpoint")
 
 
 def write_report(file: Path, folders: list[Path]) -> None:
-    """Write a page with a column for each run folder. UserError where one has kept no tokens."""
+    """Write a page that compares run folders. UserError where one has kept no tokens."""
+    for folder in folders:
+        if not (folder / "tokens.jsonl").exists():
+            raise UserError(f"{folder} has no tokens.jsonl: no run, no step yet, or --log_tokens 0")
+    chosen = choose_steps(folders)
     runs = []
     for folder in folders:
-        tokens = folder / "tokens.jsonl"
-        if not tokens.exists():
-            raise UserError(f"{folder} has no tokens.jsonl: no run, no step yet, or --log_tokens 0")
-        steps = ",".join(tokens.read_text().splitlines())
-        runs.append(f'{{"name": {json.dumps(folder.name)}, "steps": [{steps}]}}')
+        about = dict(name=folder.name, command=command_of(folder), curves=curves_of(folder))
+        about["table"] = before_and_after(folder)
+        steps = ",".join(line for step, line in lines_of(folder) if step in chosen)
+        kept = sum(1 for _ in lines_of(folder))
+        runs.append(f'{json.dumps(about)[:-1]}, "kept": {kept}, "steps": [{steps}]}}')
     # A script ends at its closing tag, wherever that stands. So no text of a model may hold one.
     data = ",".join(runs).replace("<", "\\u003c")
     write_whole(file, PAGE.read_text().replace("DATA_OF_THE_RUNS", data).encode())
 
 
-def log_tokens(run, step: int, batch, advantages, training, weights=None) -> None:
+def lines_of(folder: Path):
+    """(step, line) of tokens.jsonl, one by one: that of a long run may exceed the memory."""
+    with open(folder / "tokens.jsonl") as opened:
+        for line in opened:
+            yield int(re.match(r'{"step": (\d+)', line)[1]), line.rstrip("\n")
+
+
+def choose_steps(folders: list[Path]) -> set[int]:
+    """Which steps the page shows: all, or as many as it has room for, evenly apart.
+
+    The first and the last one are always among them.
+    """
+    sizes = {}  # step -> bytes on the page
+    for folder in folders:
+        for step, line in lines_of(folder):
+            sizes[step] = sizes.get(step, 0) + len(line) + 5 * line.count("<")
+    steps = sorted(sizes)
+    for stride in range(1, len(steps) + 1):
+        chosen = {*steps[::stride], *steps[-1:]}
+        if sum(sizes[step] for step in chosen) <= MOST_BYTES:
+            break
+    return chosen
+
+
+def command_of(folder: Path) -> str:
+    """What starts such a run: its script, and the flags that differ from the common defaults."""
+    flags = json.loads((folder / "config.json").read_text())
+    parts = [flags.pop("script"), f"--variant {flags['variant']}"]
+    for name, value in flags.items():
+        if name not in UNTOLD and value not in ("", None, getattr(Config, name, None)):
+            given = {True: f"--{name}", False: f"--no_{name}"}
+            parts.append(given[value] if isinstance(value, bool) else f"--{name} {value}")
+    return f"python {' '.join(parts)}"
+
+
+def before_and_after(folder: Path) -> list[list]:
+    """[metric, before, after] of the held-out sets, each as [value, standard error or None]."""
+    problems = json.loads((folder / "config.json").read_text())["eval_problems"]
+    evals = read_rows(folder, "eval")
+    first, last = evals[0], evals[-1]
+    table = []
+    for prefix in [key.removesuffix("pass@1") for key in last if key.endswith("pass@1")]:
+        most = min(samples_of(first, prefix), samples_of(last, prefix))
+        names = dict.fromkeys(("pass@1", f"pass@{most}", "greedy", "token_entropy", "length"))
+        errors = [standard_errors(row, prefix, problems) for row in (first, last)]
+        for name in names:
+            values = [round_or_none(row.get(prefix + name, math.nan)) for row in (first, last)]
+            cells = [[x, error.get(name)] for x, error in zip(values, errors, strict=True)]
+            table.append([prefix + name, *cells])
+    return table
+
+
+def samples_of(row: dict, prefix: str) -> int:
+    """How many samples of each problem an evaluation has drawn: its largest k; 0 for none."""
+    ks = [re.fullmatch(rf"{re.escape(prefix)}pass@(\d+)", key) for key in row]
+    return max((int(found[1]) for found in ks if found), default=0)
+
+
+def standard_errors(row: dict, prefix: str, problems: int) -> dict[str, float]:
+    """Standard errors over the problems of a set, as far as a row of eval.jsonl gives them.
+
+    Of n samples, a problem has the share m of wrong ones. The mean of m is 1 - pass@1, and that of
+    m (m - 1/n) follows from pass@2. pass@n and the greedy accuracy are 0 or 1 for each problem.
+    {} where the set has fewer problems than --eval_problems: pass@n is no count of them then.
+    """
+    n = samples_of(row, prefix)
+    solved = row.get(f"{prefix}pass@{n}", 0) * problems
+    if problems < 2 or n < 2 or abs(solved - round(solved)) > 1e-6:
+        return {}
+    wrong = 1 - row[f"{prefix}pass@1"]
+    mean_square = ((n - 1) * (1 - row[f"{prefix}pass@2"]) + wrong) / n  # of m
+    variances = {"pass@1": max(mean_square - wrong**2, 0)}
+    for name in (f"pass@{n}", "greedy"):
+        variances[name] = row[prefix + name] * (1 - row[prefix + name])
+    return {name: round((x / (problems - 1)) ** 0.5, 4) for name, x in variances.items()}
+
+
+def curves_of(folder: Path) -> dict[str, list]:
+    """Points [step, value] of the curves: of the first held-out set, and of the rollouts."""
+    found = {}
+    for log in ("eval", "metrics"):
+        rows = read_rows(folder, log)
+        keys = [*(rows[0] if rows else {})]
+        wanted = [key for key in keys if re.fullmatch(r"(.*/)?pass@\d+", key)]
+        wanted = [wanted[0], wanted[-1]] if wanted else ["reward", "entropy"]
+        for key in dict.fromkeys(wanted):
+            points = [[row["step"], round_or_none(row[key])] for row in rows if key in row]
+            found[key] = points[:: math.ceil(len(points) / MOST_POINTS) or 1]
+    return found
+
+
+def round_or_none(value: float) -> float | None:
+    """A number of four digits behind the point; None, which JSON has, where it is not finite."""
+    return round(value, 4) if math.isfinite(value) else None
+
+
+def log_tokens(run, step: int, batch, advantages, weights=None) -> None:
     """Add the first --log_tokens groups of a step to tokens.jsonl. All ranks call it together.
 
-    advantages [N, 1], or [N, T] for one a token; weights are CW-GRPO's, N * T of them.
-    Entropy and ratio are those after the update: such a ratio says what the step did to a token.
+    advantages are [N, 1], or [N, T] with one per token; weights [N, T] are CW-GRPO's. Entropy and
+    ratio are those after the update: the ratio says what the step did to a token.
     """
     samples, size = batch.samples, run.config.num_generations
     rows = range(min(run.config.log_tokens * size, len(samples)))
     if not rows:
         return
-    new_logprobs, entropies = rlvr.policy.frozen_logprobs(
-        training.policy, samples, run.config, rows
-    )
+    policy, tokenizer = run.training.policy, run.training.tokenizer
+    new_logprobs, entropies = frozen_logprobs(policy, samples, run.config, rows)
     if world.RANK > 0:
         return
     per_token = {
         "logprob": batch.old_logprobs,
         "entropy": entropies,
         "ratio": (new_logprobs - batch.old_logprobs).exp(),
-        "advantage": advantages.expand_as(batch.mask),
+        "advantage": advantages.expand_as(batch.loss_mask),
     }
     if weights is not None:
-        per_token["weight"] = weights.view_as(batch.mask)
-    written = batch.written > 0  # [N, T]; a tool's tokens have no numbers
-    per_token = {name: values.where(written, math.nan) for name, values in per_token.items()}
+        per_token["weight"] = weights
+    own = batch.completion_mask > 0  # [N, T]; a tool's tokens have no numbers
+    per_token = {name: values.where(own, math.nan) for name, values in per_token.items()}
     groups = [
-        {"prompt": prompt_text(samples[i], training.tokenizer), "completions": []}
-        for i in rows[::size]
+        {"prompt": prompt_text(samples[i], tokenizer), "completions": []} for i in rows[::size]
     ]
     for i in rows:
         numbers = {name: values[i].tolist() for name, values in per_token.items()}
-        completion = describe(samples[i], numbers, training.tokenizer, MOST_TOKENS // size)
+        completion = describe(samples[i], numbers, tokenizer, MOST_TOKENS // size)
         groups[i // size]["completions"].append(completion)
     append_row(run.folder, "tokens", {"step": step, "groups": groups})
 

@@ -1,17 +1,17 @@
 """Problems: made here, read from data sets, and written as the prompts that a policy reads."""
 
-from rlvr import door
-
-__getattr__ = door(
-    __name__,
-    datasets="open_problems",
-    embedded="exchange_target make_countdown",
-    pictures="open_image reader_of",
-    problems="Problem Sample own_tokens padded",
-    prompts=(
-        "USER_SUFFIXES encode_prompt end_of_turn prompt_lengths read_template_kwargs "
-        "texts_with_opened_thoughts"
-    ),
-    sources="DATASETS EMBEDDED source_of",
-    tools="TOOLS find_call_ends find_replies",
+from .datasets import open_problems
+from .embedded import exchange_target, make_countdown
+from .pictures import open_image, reader_of
+from .problems import SUCCESS, Problem, ProblemStream, Sample, own_tokens, padded
+from .prompts import (
+    USER_SUFFIXES,
+    encode_prompt,
+    end_of_turn,
+    may_have_more,
+    prompt_lengths,
+    read_template_kwargs,
+    texts_with_opened_thoughts,
 )
+from .sources import DATASETS, EMBEDDED, source_of
+from .tools import TOOLS, find_call_ends, find_replies

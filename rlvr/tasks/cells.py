@@ -1,4 +1,4 @@
-"""What stands in the cells of a data set: questions, and gold answers in more than one column."""
+"""Read questions and gold answers from the cells of a data set."""
 
 import base64
 import json
@@ -7,14 +7,14 @@ import re
 import string
 import zlib
 
-from rlvr.verify.programs import tests_text
+from rlvr.verify.programs.code import tests_text
 
 
 def read_question(cell) -> str | tuple:
-    """A text, or a conversation as pairs of role and content; "" for what asks nothing.
+    """Return a text, or a conversation as pairs of role and content; "" for other cells.
 
-    A conversation is a list of {"role": ..., "content": ...} that ends with a user's turn, as TRL
-    and verl have it.
+    A conversation is a list of {"role": ..., "content": ...} that ends with a user's turn, as in
+    TRL and verl.
     """
     if isinstance(cell, str):
         return cell.strip() and cell
@@ -27,64 +27,64 @@ def read_question(cell) -> str | tuple:
 
 
 def with_starter(question: str, starter: str | None = None) -> str:
-    """A programming problem, with the code to begin with or the word to use standard input."""
+    """Return a programming problem with its starter code, or told to use standard input."""
     if starter:
         return f"{question}\n\nComplete this code:\n```python\n{starter}\n```"
     return f"{question}\n\nRead from standard input and write to standard output."
 
 
 def with_options(question: str, options: list[str] | dict) -> str:
-    """A question, and below it its options, lettered from A on; those of ARC stand in a dict."""
+    """Return a question and, below it, its options lettered from A. ARC has them in a dict."""
     texts = options["text"] if isinstance(options, dict) else options
     lettered = zip(string.ascii_uppercase, texts, strict=False)
     return "\n".join([question, *(f"{letter}. {text}" for letter, text in lettered)])
 
 
 def with_choices(question: str, *choices: str) -> str:
-    """with_options for choices that may begin with their letters already, as in " A:Liver"."""
+    """Apply with_options to choices that may already begin with a letter, as in " A:Liver"."""
     texts = [re.sub(r"^\s*[A-D]\s*[:.]", "", choice).strip() for choice in choices]
     return with_options(question, texts)
 
 
 def letter_or_option(answer: str, options: list[str]) -> str | tuple[str, str]:
-    """MathVision's answers: a text, or the letter of an option, whose text is right as well."""
+    """Return MathVision's answer; for the letter of an option, also the option's text."""
     texts = dict(zip(string.ascii_uppercase, options, strict=False))
     return (answer, texts[answer]) if answer in texts else answer
 
 
 def letter_of(label: str, options: dict) -> str:
-    """The letter that with_options gives to a label of ARC, which has A to E or 1 to 5."""
+    """Return the letter that with_options gives to a label of ARC, A to E or 1 to 5."""
     return string.ascii_uppercase[options["label"].index(label)]
 
 
 def code_contests_tests(*cells: dict) -> str:
-    """All of a problem's tests, public, private and generated, as one gold."""
+    """Join a problem's public, private and generated tests to one gold."""
     inputs = [text for cell in cells for text in cell["input"]]
     outputs = [text for cell in cells for text in cell["output"]]
     return tests_text(dict(inputs=inputs, outputs=outputs))
 
 
 def human_eval_tests(test: str, entry_point: str, head: str) -> str:
-    """The definition of a check, and its call with the function that is asked for.
+    """Return the definition of a check, and its call with the function to write.
 
-    The head goes along, since a completion may have the function alone. Its helpers stand before
-    the check, too, which has them as the program cannot redefine them.
+    The head is added because a completion may hold the function alone. The helpers of the head also
+    precede the check, so that the program cannot redefine them for it.
     """
     helpers = head.rpartition(f"def {entry_point}(")[0]
     return tests_text(dict(head=head, assertions=f"{helpers}\n{test}\ncheck({entry_point})"))
 
 
 def livecodebench_tests(public: str, private: str, metadata: str) -> str:
-    """The tests of a problem as one gold, those of a function with its name as `fn_name`."""
+    """Join a problem's tests to one gold, with the name of its function, if any, as `fn_name`."""
     tests = json.loads(public) + json.loads(unpack(private))
     name = json.loads(metadata).get("func_name")
     return tests_text([{**test, "fn_name": name} for test in tests])
 
 
 def unpack(text: str) -> str:
-    """LiveCodeBench's private tests: JSON, or JSON that was pickled, compressed and encoded."""
+    """Return LiveCodeBench's private tests as JSON. Some are pickled, compressed and encoded."""
     if text.startswith("["):
         return text
     pickled = zlib.decompress(base64.b64decode(text))
-    # only read: to unpickle could run code
+    # only the opcodes are read, because unpickling could run code
     return next(value for _, value, _ in pickletools.genops(pickled) if isinstance(value, str))

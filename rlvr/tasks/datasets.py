@@ -6,13 +6,13 @@ import unicodedata
 
 from rlvr import status, world
 from rlvr.errors import UserError
-from rlvr.machine import from_rank_0
 from rlvr.tasks.pictures import with_images
-from rlvr.tasks.problems import Problem, ProblemStream
+from rlvr.tasks.problems import SUCCESS, Problem, ProblemStream
 from rlvr.tasks.prompts import that_fit, write_prompts
 from rlvr.tasks.sources import EMBEDDED, load_splits, problems_of, source_of
-from rlvr.verify import SYSTEM_PROMPTS, VERIFIERS, grade, in_threads
-from rlvr.verify.programs import describe
+from rlvr.verify.pool import grade, in_threads
+from rlvr.verify.programs.isolation import describe
+from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
 
 
 def open_problems(config, tokenizer) -> tuple[ProblemStream, dict[str, list[Problem]]]:
@@ -21,6 +21,8 @@ def open_problems(config, tokenizer) -> tuple[ProblemStream, dict[str, list[Prob
     Rank 0 loads them for all ranks, which call it together. --num_train_epochs becomes a number of
     steps, config.max_steps; groups that dynamic sampling draws again are not counted.
     """
+    from rlvr.machine import from_rank_0  # here, because the flags do not wait for torch
+
     training, evaluation = from_rank_0(load_problems, config, tokenizer)
     if config.num_train_epochs is not None:
         prompts = config.num_train_epochs * len(training)
@@ -123,7 +125,7 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
             name, write_prompts(left, system, config, tokenizer), tokenizer
         ),
         f"empty or over {limit} tokens": lambda left: that_fit(left, limit, tokenizer),
-        "whose answer the verifier does not take": lambda left: with_golds(name, left, config),
+        "whose answer the verifier does not take": lambda left: with_golds(name, left),
     }
     kept, losses = problems, []
     for reason, keep in steps.items():
@@ -132,32 +134,29 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
             losses.append(f"{before - len(kept)} {reason}")
     told = f"{name}: {len(problems)} problems less {', '.join(losses)} are {len(kept)}"
     if not kept:
-        raise UserError(
-            f"{told}; see --max_prompt_length, and for a file --prompt_column, --answer_column and "
-            "--verifier"
-        )
+        raise UserError(f"{told}; see --max_prompt_length, and for a file --columns and --verifier")
     if losses:
         status.tell(told)
     return kept
 
 
-def with_golds(name: str, problems: list[Problem], config) -> list[Problem]:
+def with_golds(name: str, problems: list[Problem]) -> list[Problem]:
     """The problems whose gold can be used: the example that its verifier makes of it is a success.
 
     Each different gold is tried once, but for those that the verifier's entry is sure of. Of
     alternatives one is enough.
     """
     verifier = problems[0].verifier
-    entry = VERIFIERS[verifier]
-    if entry.example is None:
+    example = VERIFIERS[verifier].example
+    if example is None:
         return [problem for problem in problems if problem.gold]
 
     def is_usable(gold: str) -> bool:
-        reward, _ = grade((verifier, entry.example(gold), gold), config.verify_seconds)
-        return reward >= config.success_threshold
+        reward, _ = grade((verifier, example(gold), gold))
+        return reward >= SUCCESS
 
     golds = {gold for problem in problems for gold in alternatives(problem) if gold}
-    usable = {gold for gold in golds if re.fullmatch(entry.surely_usable, gold)}
+    usable = {gold for gold in golds if re.fullmatch(VERIFIERS[verifier].surely_usable, gold)}
     tried = sorted(golds - usable)
     results = in_threads(is_usable, tried, f"{name}: reading the different answers")
     usable |= {gold for gold, good in zip(tried, results, strict=True) if good}

@@ -34,7 +34,7 @@ def make_countdown(rng: random.Random, size: int, held_out: bool = False) -> tup
 
 def exchange_target(rng: random.Random, problem: Problem) -> str:
     """A completion that joins a problem's numbers rightly, to whatever value they give."""
-    numbers = [int(number) for number in problem.gold.split(":")[0].split()]
+    numbers = [int(number) for number in problem.prompt.split(":")[0].split()]
     while True:
         value, completion = join_at_random(rng, numbers)
         if value:
@@ -84,7 +84,7 @@ WORDINGS = {
         "Add {a} and {b}, then subtract {c}.",
     ),
 }
-LEVELS = {  # name for --arithmetic_levels: kinds of problems, their smallest and largest number
+LEVELS = {  # kinds of problems, their smallest and largest number
     "1": (("sum", "difference"), 1, 20),
     "2": (("sum", "difference", "chain"), 10, 99),
     "3": (("product",), 10, 99),
@@ -108,15 +108,14 @@ def make_arithmetic(rng: random.Random, level: str, held_out: bool = False) -> t
         expression = EXPRESSIONS[kind].format(a=a, b=b, c=c, low=low, high=high)
         value = value_of(expression)
         is_held_out = zlib.crc32(expression.encode()) % 10 == 0
-        if value >= 0 and is_held_out == held_out:
+        if value is not None and value >= 0 and is_held_out == held_out:
             text = rng.choice(WORDINGS[kind]).format(a=a, b=b, c=c)
             return Problem(text, str(value), "last_number", f"level {level}"), expression
 
 
-def draw_arithmetic(config) -> tuple[list[Problem], list[Problem]]:
-    """`draw` of the --arithmetic_levels; the problems to evaluate on differ in their expression."""
-    levels = config.arithmetic_levels.split(",")
-    return draw(make_arithmetic, levels, 2 * TRAINING_PROBLEMS, lambda _, text: text, config)
+def draw_arithmetic(level: str, config) -> tuple[list[Problem], list[Problem]]:
+    """`draw` of one level; the problems to evaluate on differ in their expression."""
+    return draw(make_arithmetic, level, 2 * TRAINING_PROBLEMS, lambda _, text: text, config)
 
 
 def draw(make, kinds, most_draws: int, key, config) -> tuple[list[Problem], list[Problem]]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlvr.tasks.problems import Problem
-from rlvr.verify import in_threads
+from rlvr.verify.pool import in_threads
 
 
 def reader_of(holder):

@@ -3,12 +3,19 @@
 The order in which training problems are drawn, shared by the ranks.
 """
 
+from __future__ import annotations
+
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rlvr import world
 
-import torch
+if TYPE_CHECKING:  # a wrong flag is answered before torch is imported
+    import torch
+
+SUCCESS = 1.0  # the reward from which on a completion counts as right
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +24,7 @@ class Problem:
 
     prompt: str  # what the policy reads; system prompt and chat template included
     gold: str | tuple[str, ...]  # what is right: an answer, unit tests, or alternative answers
-    verifier: str = "countdown"  # a name of rlvr.verify.VERIFIERS
+    verifier: str = "countdown"  # a name of rlvr.verify.verifiers.VERIFIERS
     level: str = ""  # problems of one level are also evaluated by themselves
     # encoded as PNG, JPEG and so on, in the order of their places in the prompt
     images: tuple[bytes, ...] = field(default=(), repr=False)
@@ -34,7 +41,7 @@ class Sample:
     truncated: bool = False  # there was no stop token before the length limit
     logprobs: tuple[float, ...] | list[float] = ()  # the sampler's, in nats, one a completion token
     status: str = ""  # of the verifier: "", "unparsed" or "timeout"
-    success: bool = False  # whether the reward reaches --success_threshold
+    success: bool = False  # whether the reward reaches SUCCESS
     # where a tool's tokens stand among completion_ids; their log-probs are 0
     replies: tuple[range, ...] | list[range] = ()
     images: tuple[bytes, ...] = field(default=(), repr=False)  # the problem's
@@ -50,6 +57,8 @@ class ProblemStream:
 
     def __init__(self, problems: list[Problem], seed: int):
         self.problems, self.seed, self.position = problems, seed, 0
+        # the order of the last pass: of a million problems, a step would shuffle for a second
+        self.epoch, self.order = None, []
 
     def draw(self, count: int) -> list[Problem]:
         """This rank's share of the next `count` problems a rank.
@@ -59,15 +68,20 @@ class ProblemStream:
         """
         first, size = self.position, len(self.problems)
         self.position += world.WORLD_SIZE * count
-        order = []
-        for epoch in range(first // size, self.position // size + 1):
-            order += random.Random(f"{self.seed}/{epoch}").sample(self.problems, size)
-        all_ranks = order[first % size :][: world.WORLD_SIZE * count]
-        return all_ranks[world.RANK :: world.WORLD_SIZE]
+        mine = []
+        for place in range(first + world.RANK, self.position, world.WORLD_SIZE):
+            epoch, i = divmod(place, size)
+            if epoch != self.epoch:
+                shuffled = random.Random(f"{self.seed}/{epoch}").sample(self.problems, size)
+                self.epoch, self.order = epoch, shuffled
+            mine.append(self.order[i])
+        return mine
 
 
-def padded(rows: list[list]) -> torch.Tensor:
+def padded(rows: Sequence[Sequence[float]]) -> torch.Tensor:
     """Rows of numbers as one tensor [n, T], 0 beyond a row's end."""
+    import torch
+
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
 
@@ -77,8 +91,10 @@ def own_tokens(samples: list[Sample]) -> torch.Tensor:
 
     It goes by position, since the stop token may be the same token as the padding.
     """
+    import torch
+
     lengths = torch.tensor([len(sample.completion_ids) for sample in samples])
-    own = torch.arange(lengths.max()) < lengths[:, None]
+    own = torch.arange(int(lengths.max())) < lengths[:, None]
     for row, sample in enumerate(samples):
         for reply in sample.replies:
             own[row, reply.start : reply.stop] = False

@@ -1,19 +1,24 @@
 """How a problem becomes the prompt that the policy reads."""
 
 import contextlib
+import itertools
 import json
 import re
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from rlvr.errors import UserError
 from rlvr.tasks.problems import Problem
-from rlvr.verify import BOXED
+from rlvr.verify.verifiers import BOXED
 
 USER_SUFFIXES = {"none": "", "boxed": BOXED}
 
-# What templates take for today. With the real date a resumed run would have other prompts.
+# What templates take for today. With the real date a resumed run would have other prompts. It is a
+# macro before the template, because transformers keeps functions from templates since 5.22.2.
 A_FIXED_DAY = datetime(2024, 7, 26)
+REPLACED = "".join(f"|replace('%{code}', '{A_FIXED_DAY:%{code}}')" for code in "aAbBdHmMSyY")
+FIXED_DATE = "{%- macro strftime_now(format) %}{{ format" + REPLACED + " }}{% endmacro -%}"
 
 TAG = re.compile(r"(<image\d*>)")  # stands in a question for an image
 
@@ -65,7 +70,7 @@ def converse(problem: Problem, system: str, suffix: str) -> list[dict]:
     """The messages of a prompt. A conversation that has a system prompt keeps its own."""
     prompt = problem.prompt
     turns = (("user", prompt),) if isinstance(prompt, str) else prompt
-    messages = [{"role": role, "content": content} for role, content in turns]
+    messages: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in turns]
     if suffix:
         messages[-1]["content"] += f"\n{suffix}"
     if problem.images:
@@ -107,22 +112,43 @@ def read_template_kwargs(text: str) -> dict:
 
 def fill_templates(tokenizer, conversations: list[list[dict]], **options) -> list[str]:
     """The chat template with each conversation in it; it gives the same texts on every day."""
+    template = tokenizer.get_chat_template(options.pop("chat_template", None))
     return tokenizer.apply_chat_template(
-        conversations, tokenize=False, strftime_now=A_FIXED_DAY.strftime, **options
+        conversations, tokenize=False, chat_template=FIXED_DATE + template, **options
     )
 
 
 def prompt_lengths(problems: list[Problem], tokenizer) -> list[int]:
-    """The tokens of each prompt; they are encoded all at once, which is faster."""
-    texts = [problem.prompt for problem in problems]
-    encoded = tokenizer(texts, add_special_tokens=not tokenizer.chat_template)["input_ids"]
-    return [*map(len, encoded)]
+    """The tokens of each prompt.
+
+    A thousand are encoded at once: faster than one by one, and tokenizers keep 20 kB for each.
+    """
+    lengths = []
+    for start in range(0, len(problems), 1000):
+        texts = [problem.prompt for problem in problems[start : start + 1000]]
+        encoded = tokenizer(texts, add_special_tokens=not tokenizer.chat_template)["input_ids"]
+        lengths += map(len, encoded)
+    return lengths
+
+
+def may_have_more(prompt: str, tokens: int) -> bool:
+    """Whether a prompt may have more tokens than so many, without encoding it.
+
+    A token is at least a byte, but for those that may open and close a text.
+    """
+    return len(prompt.encode()) + 2 > tokens
 
 
 def that_fit(problems: list[Problem], limit: int, tokenizer) -> list[Problem]:
     """The problems whose prompts have tokens, and at most so many."""
-    lengths = prompt_lengths(problems, tokenizer)
-    return [each for each, length in zip(problems, lengths, strict=True) if 0 < length <= limit]
+    texts = [problem.prompt for problem in problems]
+    doubtful = [may_have_more(text, limit) or not text.strip() for text in texts]
+    lengths = iter(prompt_lengths([*itertools.compress(problems, doubtful)], tokenizer))
+    return [
+        problem
+        for problem, in_doubt in zip(problems, doubtful, strict=True)
+        if not in_doubt or 0 < next(lengths) <= limit
+    ]
 
 
 def end_of_turn(tokenizer) -> list[int]:

@@ -1,44 +1,46 @@
-"""The tables of data sets: those of the hub and those that are made here; and reading their rows.
+"""The tables of data sets, from the hub and made here, and the reading of their rows.
 
 A data set of the user's own is a file, or a folder of files.
 """
 
-import glob
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rlvr import status
 from rlvr.errors import UserError, loading
 from rlvr.tasks import cells
 from rlvr.tasks.embedded import draw_arithmetic, draw_countdown
+from rlvr.tasks.files import READERS, cells_of, read_columns
 from rlvr.tasks.pictures import read_images
 from rlvr.tasks.problems import Problem
-from rlvr.verify import VERIFIERS
+from rlvr.verify.verifiers import VERIFIERS
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set is, and which columns hold what. Several columns stand in a tuple."""
+    """Where a data set is, and what its columns hold. Several columns are given as a tuple."""
 
     path: str  # hub id, or local path
-    problem: str | tuple[str, ...]  # the columns whose cells `ask` takes
-    answer: str | tuple[str, ...]  # the columns whose cells `gold` takes
+    problem: str | tuple[str, ...]  # columns whose cells `ask` takes
+    answer: str | tuple[str, ...]  # columns whose cells `gold` takes
     images: str = ""  # column whose cells rlvr.tasks.pictures reads
     train: str | None = None  # split to train on
-    test: str = "test"  # split to evaluate on; there may be none of this name
-    level: str = ""  # column whose values are also evaluated by themselves
+    test: str = "test"  # split to evaluate on; the set may not have it
+    level: str = ""  # column whose values are also evaluated separately
     verifier: str = "math"
-    configuration: str | None = None  # of the hub's set
-    files: str | None = None  # of the hub's set, in parquet: those of a split, where it says so
-    since: tuple[str, str] = ("", "")  # a column of dates, and the first that is wanted
+    configuration: str | None = None  # of a hub set
+    files: str | None = None  # parquet files of a hub set; {split} stands for the split
+    since: tuple[str, str] = ("", "")  # a column of dates, and the first date that counts
     ask: Callable = cells.read_question  # cells -> question
-    gold: Callable | None = None  # cells -> gold answer; as the verifier's entry says if None
+    gold: Callable | None = None  # cells -> gold answer; None takes the verifier's
 
 
-LIVECODEBENCH = dict(
-    path="lighteval/code_generation_lite",  # livecodebench's own, as files instead of a script
+LIVECODEBENCH: dict[str, Any] = dict(
+    path="lighteval/code_generation_lite",  # LiveCodeBench's own set, without its script
     problem=("question_content", "starter_code"),
     answer=("public_test_cases", "private_test_cases", "metadata"),
     level="difficulty",
@@ -93,7 +95,7 @@ DATASETS = {
         train="train",
         level="difficulty",
         verifier="code",
-        files="ALL/{split}-*.parquet",  # the repository also has a script, which is not run
+        files="ALL/{split}-*.parquet",  # the repository also has a script, which we do not run
         ask=cells.with_starter,
     ),
     "human-eval": Source(
@@ -105,12 +107,12 @@ DATASETS = {
         ask="Complete this function:\n```python\n{}\n```".format,
         gold=cells.human_eval_tests,
     ),
-    # FADE's two evaluations: all of release 5, and of release 6 what is of August 2024 or later.
+    # FADE's two evaluations: all of release 5, and release 6 from August 2024 on.
     "livecodebench-v5": Source(**LIVECODEBENCH, configuration="release_v5"),
     "livecodebench-v6": Source(
         **LIVECODEBENCH, configuration="release_v6", since=("contest_date", "2024-08")
     ),
-    # A-GRAE's sets with images, and for its medical one the largest of those that it is made of.
+    # A-GRAE's sets with images. Its medical set is a mixture; this is the largest part.
     "geo3k": Source("hiyouga/geometry3k", "problem", "answer", images="images", train="train"),
     "mathvision": Source(
         "MathLLMs/MathVision",
@@ -129,7 +131,7 @@ DATASETS = {
         test="testmini",
         level="problem_version",
         configuration="testmini",
-        # some have their question in the image alone
+        # some questions stand in the image alone
         ask=lambda question: question or "Answer the question that stands in the image.",
     ),
     "pmc-vqa": Source(
@@ -139,74 +141,84 @@ DATASETS = {
         images="image",
         train="train",
         verifier="choice",
-        files="data/{split}-00000-*.parquet",  # the first of each split: all of them are 14 GB
+        files="data/{split}-00000-*.parquet",  # the first of each split; all files have 14 GB
         ask=cells.with_choices,
     ),
 }
-# Sets that are made here: config -> the problems to train on, and those to evaluate on.
-EMBEDDED = {"countdown": draw_countdown, "arithmetic": draw_arithmetic}
+# Sets that are made here: config -> (problems to train on, problems to evaluate on).
+EMBEDDED = {
+    "countdown": draw_countdown,
+    "arithmetic": partial(draw_arithmetic, "1"),
+    **{f"arithmetic-{level}": partial(draw_arithmetic, level) for level in "234"},
+}
 
-FILES = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 WHAT_IS_READ = (
     "a data set is .jsonl, .json, .csv (UTF-8) or .parquet, or a folder of one kind, and not empty"
 )
 
 
 def source_of(name: str, config) -> Source:
-    """The row of the table, or one for local files, by the flags; UserError for a wrong file."""
+    """Return a row of the table, or one made of the flags; raise a UserError for a wrong file."""
     if name in DATASETS:
         return DATASETS[name]
     file = Path(name)
-    if file.is_file() and (file.suffix not in FILES or not file.stat().st_size):
+    if file.is_file() and (file.suffix not in READERS or not file.stat().st_size):
         raise UserError(f"the file {name} is of another kind or empty: {WHAT_IS_READ}")
-    return Source(
-        name,
-        config.prompt_column,
-        config.answer_column,
-        config.image_column,
-        train="train",
-        verifier=config.verifier,
-    )
+    columns = config.columns.split(",")  # of the problem, of the answer, and perhaps of images
+    return Source(name, *columns, train="train", verifier=config.verifier)
 
 
 def reading_rows(name: str):
-    """What `loading` is for a data set."""
+    """Return the `loading` context for a data set."""
     return loading(f"the data set {name}", "" if name in DATASETS else f" ({WHAT_IS_READ})")
 
 
 def load_splits(name: str, source: Source) -> dict:
-    """The splits of a data set by name; UserError, in one line, where it cannot be read."""
+    """Return, by split, its rows on the hub or the local files that hold it.
+
+    In a folder without `test`, `validation` is evaluated. Raise a UserError if nothing is found.
+    """
+    if Path(name).suffix in READERS:
+        return {"train": [name]}
     import datasets  # takes a second
 
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # a failure is told by reading_rows
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # reading_rows reports failures
     if not status.on_terminal():
         datasets.disable_progress_bars()
     with reading_rows(name):
-        return datasets.load_dataset(**where_is(name, source))
+        if not Path(name).is_dir():
+            return datasets.load_dataset(**where_is(name, source))
+        found = datasets.load_dataset_builder(name).config.data_files
+        splits = {str(split): [*files] for split, files in found.items()}
+        splits.setdefault("test", splits.get("validation", []))
+        return splits
 
 
 def where_is(name: str, source: Source) -> dict:
-    """What load_dataset is to be told."""
-    suffix = Path(name).suffix
-    as_written = {}
-    if suffix == ".csv" or any(Path(name).glob("**/*.csv")):
-        # An empty cell would make floats of a column's integers, and NA is a text.
-        as_written = dict(keep_default_na=False)
-    if suffix in FILES:
-        return dict(path=FILES[suffix], data_files=glob.escape(name), **as_written)
+    """Return the arguments of load_dataset for a set on the hub."""
     if source.files:
         folder = f"hf://datasets/{source.path}"
         splits = (source.train, source.test)
         files = {split: f"{folder}/{source.files.format(split=split)}" for split in splits}
         return dict(path="parquet", data_files=files)
-    return dict(path=source.path, name=source.configuration, **as_written)
+    return dict(path=source.path, name=source.configuration)
+
+
+def read_cells(split, wanted: set[str]) -> tuple[list[str], dict[str, list]]:
+    """Return the names of all columns of a split, and the cells of the wanted ones."""
+    if isinstance(split, list):
+        return read_columns(split, wanted)
+    names = [name for name in split.column_names if name in wanted]
+    # In this format `datasets` does not decode images.
+    table = split.select_columns(names).with_format("arrow")[:]
+    return split.column_names, {name: cells_of(table[name]) for name in names}
 
 
 def problems_of(split, name: str, source: Source) -> list[Problem]:
-    """A problem for each row of a split, shuffled; UserError where a column is missing.
+    """Return one problem per row of a split, shuffled; raise a UserError for a missing column.
 
-    Whole columns are read at once, and no others: 100,000 rows one by one take many seconds, and
-    the solutions that some sets bring along many GB.
+    Only the needed columns are read, each at once: some sets have solutions of many GB, and reading
+    100,000 rows one by one takes many seconds.
     """
     if not split:
         return []
@@ -214,20 +226,21 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
         (part,) if isinstance(part, str) else part
         for part in (source.problem, source.answer, source.images or ())
     )
-    for column in (*asked, *answered, *pictured):
-        if column not in split.column_names:
-            columns = ", ".join(split.column_names)
-            raise UserError(f"the data set {name} has no column {column!r}; it has {columns}")
     dated, first_day = source.since
-    wanted = {*asked, *answered, source.level, dated} & {*split.column_names}
-    nothing, images = [""] * len(split), [()] * len(split)
+    needed = [*asked, *answered, *pictured]
     with reading_rows(name):
-        held = split.select_columns([*wanted])[:]
-        if pictured:
-            # as they are stored: `datasets` itself would decode them all
-            stored = split.select_columns([source.images]).with_format("arrow")[:]
-            folder = Path(name).parent if Path(name).suffix in FILES else name
-            images = [read_images(cell, folder) for cell in stored[source.images].to_pylist()]
+        names, held = read_cells(split, {*needed, source.level, dated})
+    for column in needed:
+        if column not in held:
+            raise UserError(
+                f"the data set {name} has no column {column!r}; it has {', '.join(names)}"
+            )
+    rows = len(held[needed[0]])
+    nothing, images = [""] * rows, [()] * rows
+    if pictured:
+        folder = name if Path(name).is_dir() else Path(name).parent
+        with reading_rows(name):
+            images = [read_images(cell, folder) for cell in held[source.images]]
     questions = map(source.ask, *(held[column] for column in asked))
     read_gold = source.gold or VERIFIERS[source.verifier].gold
     golds = map(read_gold, *(held[column] for column in answered))

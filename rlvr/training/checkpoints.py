@@ -7,28 +7,29 @@ the weights, and checksums.json. It is written under another name and then renam
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlvr import status, world
 from rlvr.errors import UserError
 from rlvr.machine import gather
 from rlvr.policy import model_class, save_folder
+from rlvr.tasks import ProblemStream
 
 import torch
-import transformers
-from torch.distributed.checkpoint import state_dict as sharded
 
-WHOLE_ON_RANK_0 = sharded.StateDictOptions(full_state_dict=True, cpu_offload=True)
+if TYPE_CHECKING:
+    import transformers
 
 
 @dataclass
 class TrainingState:
     """All that a checkpoint holds, and that resuming restores."""
 
-    policy: transformers.PreTrainedModel
-    tokenizer: transformers.PreTrainedTokenizerBase
+    policy: "transformers.PreTrainedModel"
+    tokenizer: "transformers.PreTrainedTokenizerBase"
     optimizer: torch.optim.Optimizer
     scheduler: torch.optim.lr_scheduler.LambdaLR
-    stream: object  # rlvr.tasks.ProblemStream
+    stream: ProblemStream
     # what an algorithm remembers between its steps: the attributes of an object, plain numbers all
     memory: object = None
 
@@ -45,12 +46,16 @@ def sum_of(problems) -> int:
 
 def save(folder: Path, training: TrainingState, step: int, skipped: tuple[int, int]) -> None:
     """Write the checkpoint of a step. All ranks call it, and rank 0 writes."""
+    from torch.distributed.checkpoint import state_dict as sharded
+
     policy, optimizer = training.policy, training.optimizer
-    weights = sharded.get_model_state_dict(policy, options=WHOLE_ON_RANK_0)
+    whole = sharded.StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights = sharded.get_model_state_dict(policy, options=whole)
     moments = {}
     if optimizer.state:
-        moments = sharded.get_optimizer_state_dict(policy, optimizer, options=WHOLE_ON_RANK_0)
-    gpu = torch.cuda.get_rng_state() if policy.device.type == "cuda" else None
+        moments = sharded.get_optimizer_state_dict(policy, optimizer, options=whole)
+    on_gpu = policy.device.type != "cpu"
+    gpu = torch.get_device_module(policy.device).get_rng_state() if on_gpu else None
     random_states = gather([(torch.get_rng_state(), gpu)])
     if world.RANK > 0:
         return
@@ -75,7 +80,10 @@ def restore(checkpoint: Path, training: TrainingState, config) -> tuple[int, tup
 
     UserError where the run has begun with other problems.
     """
+    from torch.distributed.checkpoint import state_dict as sharded
+
     policy, optimizer = training.policy, training.optimizer
+    whole = sharded.StateDictOptions(full_state_dict=True, cpu_offload=True)
     saved = torch.load(checkpoint / "state.pt", map_location="cpu", weights_only=True, mmap=True)
     if saved["problems"] != sum_of(training.stream.problems):
         raise UserError(
@@ -83,20 +91,20 @@ def restore(checkpoint: Path, training: TrainingState, config) -> tuple[int, tup
             "left out of them, so that another --eval_dataset can change them"
         )
     weights = model_class(policy.config).from_pretrained(
-        checkpoint, dtype=torch.float32, trust_remote_code=config.trust_remote_code
+        checkpoint, dtype=torch.float32, trust_remote_code=False
     )
-    sharded.set_model_state_dict(policy, weights.state_dict(), options=WHOLE_ON_RANK_0)
+    sharded.set_model_state_dict(policy, weights.state_dict(), options=whole)
     moments = saved["optimizer"]
     if moments:
-        sharded.set_optimizer_state_dict(policy, optimizer, moments, options=WHOLE_ON_RANK_0)
+        sharded.set_optimizer_state_dict(policy, optimizer, moments, options=whole)
     training.scheduler.load_state_dict(saved["scheduler"])
     for group, rate in zip(optimizer.param_groups, training.scheduler.get_last_lr(), strict=True):
         group["lr"] = rate  # also where there are no moments
     if len(saved["rng"]) == world.WORLD_SIZE:
         cpu, gpu = saved["rng"][world.RANK]
         torch.set_rng_state(cpu)
-        if gpu is not None and policy.device.type == "cuda":
-            torch.cuda.set_rng_state(gpu)
+        if gpu is not None and policy.device.type != "cpu":
+            torch.get_device_module(policy.device).set_rng_state(gpu)
     else:
         torch.manual_seed(config.seed + world.RANK + world.WORLD_SIZE * saved["step"])
         if world.RANK == 0:

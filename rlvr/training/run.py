@@ -15,10 +15,9 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-import rlvr.machine
-from rlvr import status, world
+from rlvr import machine, status, world
 from rlvr.errors import UserError, fail, using
-from rlvr.flags import checkpoints_of, find_run, newest_whole, step_of
+from rlvr.flags import Config, checkpoints_of, find_run, newest_whole, step_of
 from rlvr.policy import add_up_gradients, whole
 from rlvr.rollout import check_context
 from rlvr.show import (
@@ -26,6 +25,7 @@ from rlvr.show import (
     append_row,
     draw_curves,
     drop_rows_after,
+    log_tokens,
     make_writer,
     prompt_text,
     read_rows,
@@ -33,15 +33,18 @@ from rlvr.show import (
     write_whole,
 )
 from rlvr.training import checkpoints
+from rlvr.training.updates import UpdateMetrics
 
 import torch
 
+MAX_GRAD_NORM = 1.0  # longer gradients are scaled down to this norm
+MAX_SKIPPED_UPDATES = 10  # NaN or infinite gradients in a row that end the run
 KEPT = (".json", ".jsonl", ".png")  # files of a run or a model that no other run may write over
 
 
 def launch(main, config) -> None:
     """Run main(config). What the user can mend becomes one line; a bug keeps its traceback."""
-    rlvr.machine.handle_signals(rlvr.machine.leave)
+    machine.handle_signals(machine.leave)
     try:
         main(config)
     except UserError as error:
@@ -54,18 +57,21 @@ def launch(main, config) -> None:
         )
     finally:
         status.clear_line()
-        rlvr.machine.end()
-    rlvr.machine.end_one_of_several_ranks()
+        machine.end()
+    machine.end_one_of_several_ranks()
 
 
 class Run:
-    """What the five scripts do to their run folder, and to the optimizer."""
+    """What the five scripts do with their run folder and their optimizer."""
 
-    def __init__(self, config):
-        """Connect the ranks, seed them, and choose the run folder; UserError where it is taken."""
-        rlvr.machine.keep_freed_memory()
-        self.device = rlvr.machine.choose_device()
-        rlvr.machine.AT_EXIT.enter_context(rlvr.machine.process_group(config.ddp_timeout))
+    training: checkpoints.TrainingState  # what a checkpoint holds; set by `resume`
+    clock: float  # when the current step began
+
+    def __init__(self, config: Config):
+        """Connect the ranks, seed them, and choose the run folder. UserError if it is taken."""
+        machine.keep_freed_memory()
+        device = machine.choose_device(config.device)
+        machine.AT_EXIT.enter_context(machine.process_group(device))
         torch.manual_seed(config.seed + world.RANK)
         self.config = config
         if config.num_threads is not None:
@@ -75,10 +81,12 @@ class Run:
         self.skipped = 0  # updates that were NaN or infinite
         self.skipped_in_a_row = 0
         self.learning_rate = 0.0  # of the last update
+        self.updates = UpdateMetrics()  # of the current step
+        self.first_evaluation = {}
         self.unsaved = False  # whether there has been an update since the last checkpoint
         self.console = Console()
         self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
-        self.folder, self.checkpoint = rlvr.machine.from_rank_0(self.choose_folder)
+        self.folder, self.checkpoint = machine.from_rank_0(self.choose_folder)
         status.say("loading the policy and the problems")
         self.writer = make_writer(config, self.folder) if world.RANK == 0 else None
 
@@ -87,7 +95,7 @@ class Run:
         given = self.config.resume_from_checkpoint
         if given:
             folder, checkpoint = find_run(given)
-            rlvr.machine.AT_EXIT.callback(os.close, rlvr.machine.own(folder))
+            machine.AT_EXIT.callback(os.close, machine.own(folder))
             return folder, newest_whole(folder, checkpoint)
         name = f"runs/{Path(sys.argv[0]).stem}-{self.config.variant}-{self.started}"
         folder = Path(self.config.output_dir or name)
@@ -100,19 +108,23 @@ class Run:
                 f"--output_dir {folder} holds a run or a model; choose another, or "
                 f"--resume_from_checkpoint {folder}"
             )
-        rlvr.machine.AT_EXIT.callback(os.close, rlvr.machine.own(folder))
+        machine.AT_EXIT.callback(os.close, machine.own(folder))
         return folder, None
 
-    def resume(self, training: checkpoints.TrainingState) -> int:
-        """Restore a checkpoint when resuming -> the last step done, 0 for a new run.
+    def resume(self, policy, tokenizer, optimizer, scheduler, stream, memory=None) -> int:
+        """Take what a checkpoint holds, and restore it with --resume_from_checkpoint.
 
-        From here on a signal asks for an end after the current step. UserError where the problems
-        do not fit the policy's context, or the checkpoint not this run.
+        Return the last step that is done, 0 for a new run. `memory` is an object whose attributes,
+        plain numbers, an algorithm keeps from step to step. From here on a signal asks for an end
+        after the current step. UserError if the problems do not fit into the policy's context, or
+        the checkpoint does not belong to this run.
         """
-        self.tokenizer = training.tokenizer
-        problems = training.stream.problems
-        check_context(training.policy, training.tokenizer, problems, self.config)
-        rlvr.machine.handle_signals(self.on_signal)
+        training = checkpoints.TrainingState(
+            policy, tokenizer, optimizer, scheduler, stream, memory
+        )
+        self.training = training
+        check_context(policy, tokenizer, stream.problems, self.config)
+        machine.handle_signals(self.on_signal)
         if not gc.isenabled():  # rlvr/__init__.py says why
             gc.freeze()
             gc.enable()
@@ -135,6 +147,7 @@ class Run:
                 )
             if step == 0:
                 status.say(f"evaluating: {self.config.eval_samples} completions of each problem")
+        self.clock = time.perf_counter()
         return step
 
     def forget_after(self, step: int) -> None:
@@ -159,40 +172,71 @@ class Run:
         """
         is_again = number == signal.SIGINT and 0 < self.stopped < time.monotonic() - 2
         if is_again or (not self.unsaved and world.WORLD_SIZE == 1):
-            rlvr.machine.leave(number, frame)
+            machine.leave(number, frame)
         if not self.stopped:
             self.stopped = time.monotonic()
             status.tell("stopping after this step; Ctrl-C to quit at once")
 
-    def log(self, name: str, step: int, metrics: dict[str, float], samples: list = ()) -> None:
-        """Add a row to <name>.jsonl and print it; two of the samples go into samples.jsonl."""
-        if world.RANK > 0:
-            return
-        append_row(self.folder, name, {"step": step, **metrics})
-        for sample in samples[:2]:
-            row = {"step": step, "prompt": prompt_text(sample, self.tokenizer)}
-            append_row(self.folder, "samples", row | {"text": sample.text, "reward": sample.reward})
-        last_step = self.config.max_steps
-        if name == "eval":
-            first = read_rows(self.folder, "eval")[0]
-            lines = self.console.evaluation(step, last_step, metrics, first)
-        else:
-            lines = self.console.step(step, last_step, metrics)
+    def log_evaluation(self, step: int, metrics: dict[str, float]) -> None:
+        """Add a row to eval.jsonl, and print it."""
+        if world.RANK == 0:
+            append_row(self.folder, "eval", {"step": step, **metrics})
+            # the first one may be of the run before this one resumed it
+            self.first_evaluation = self.first_evaluation or read_rows(self.folder, "eval")[0]
+            lines = self.console.evaluation(
+                step, self.config.max_steps, metrics, self.first_evaluation
+            )
+            self.show("eval", step, metrics, lines)
+        self.clock = time.perf_counter()
+
+    def log_step(self, step: int, batch, advantages, diagnostics: dict, weights=None) -> None:
+        """Add a row to metrics.jsonl, print it, and keep some completions. All ranks call it.
+
+        batch is a common.Batch, and advantages are [N, 1] or [N, T]. diagnostics are what an
+        algorithm logs of its own, and weights [N, T] what it multiplies advantages by. Two samples
+        go into samples.jsonl, and the tokens of --log_tokens groups into tokens.jsonl.
+        """
+        metrics = batch.metrics() | self.updates.metrics()
+        metrics |= {"skipped": self.skipped, "learning_rate": self.learning_rate} | diagnostics
+        self.updates = UpdateMetrics()
+        metrics["seconds_rollout"] = batch.seconds
+        metrics["seconds_update"] = time.perf_counter() - self.clock - batch.seconds
+        if world.RANK == 0:
+            append_row(self.folder, "metrics", {"step": step, **metrics})
+            for sample in batch.samples[:2]:
+                prompt = prompt_text(sample, self.training.tokenizer)
+                row = {"step": step, "prompt": prompt, "text": sample.text, "reward": sample.reward}
+                append_row(self.folder, "samples", row)
+            lines = self.console.step(step, self.config.max_steps, metrics)
+            self.show("metrics", step, metrics, lines)
+        if weights is not None:
+            advantages = weights * advantages
+        log_tokens(self, step, batch, advantages, weights)
+
+    def show(self, name: str, step: int, metrics: dict, lines: list[str]) -> None:
+        """Print the lines of a row, and hand the row to --report_to."""
         status.tell(*lines)
         if self.writer:
             self.writer({f"{name}/{key}": value for key, value in metrics.items()}, step)
 
-    def optimizer_step(self, policy, optimizer) -> float:
-        """Make one update from the gradients of all ranks -> their norm before clipping.
+    def add(self, loss: torch.Tensor, loss_mask: torch.Tensor, **per_token: torch.Tensor) -> None:
+        """Count a microbatch in the metrics of the step: its loss, and means over its tokens.
 
-        There is no update where the gradient is 0, not even by momentum, nor where it is NaN
-        or infinite. The gradients are zero afterwards. UserError after --max_skipped_updates of
-        such gradients in a row.
+        loss_mask and the others are [m, T].
+        """
+        self.updates.add(loss, loss_mask, **per_token)
+
+    def optimizer_step(self, policy, optimizer) -> None:
+        """Add up the gradients of all ranks, clip their norm, and make one update.
+
+        The update is left out if the gradient is 0, since momentum would move the policy, or if it
+        is NaN or infinite. The gradients are zero afterwards. UserError after
+        MAX_SKIPPED_UPDATES NaN or infinite gradients in a row.
         """
         add_up_gradients(policy)
-        limit = self.config.max_grad_norm
-        norm = whole(torch.nn.utils.clip_grad_norm_(policy.parameters(), limit)).item()
+        norm = whole(torch.nn.utils.clip_grad_norm_(policy.parameters(), MAX_GRAD_NORM)).item()
         finite = math.isfinite(norm)
+        self.updates.end(norm)
         self.unsaved = True
         self.learning_rate = optimizer.param_groups[0]["lr"]
         if finite and norm > 0:
@@ -204,48 +248,29 @@ class Run:
         optimizer.zero_grad()
         self.skipped += not finite
         self.skipped_in_a_row = 0 if finite else self.skipped_in_a_row + 1
-        if self.skipped_in_a_row >= self.config.max_skipped_updates:
+        if self.skipped_in_a_row >= MAX_SKIPPED_UPDATES:
             raise UserError(
                 f"{self.skipped_in_a_row} updates in a row had a NaN or infinite gradient: "
                 f"look at loss, kl, mismatch and grad_norm in {self.folder}/metrics.jsonl, and try "
                 "a lower --learning_rate, --beta or --entropy_coef"
             )
-        return norm
 
-    def start_clock(self) -> None:
-        """A step begins."""
-        self.seconds = {}  # of its parts
-        self.clock = time.perf_counter()
-
-    def lap(self, part: str) -> None:
-        """A part of the step has ended: keep its seconds."""
-        now = time.perf_counter()
-        self.seconds[f"seconds_{part}"] = now - self.clock
-        self.clock = now
-        status.replace_line("update")
-
-    def metrics(self) -> dict[str, float]:
-        """What to log of the optimizer."""
-        return {"skipped": self.skipped, "learning_rate": self.learning_rate}
-
-    def is_due(self, step: int, every: int) -> bool:
-        """Whether what happens every so many steps, and after the last one, is due."""
-        return step % every == 0 or step == self.config.max_steps
-
-    def end_step(self, step: int, training: checkpoints.TrainingState) -> bool:
-        """Save a checkpoint when that is due; True when the run has been asked to stop here."""
+    def end_step(self, step: int) -> bool:
+        """Save a checkpoint when one is due. Return True if the run has been asked to stop."""
         # a signal from here on counts at the next step, on all ranks
-        stopped = any(rlvr.machine.gather([self.stopped]))
+        stopped = any(machine.gather([self.stopped]))
         every = self.config.save_steps or math.ceil(self.config.max_steps / 3)
-        if stopped or self.is_due(step, every):
+        if stopped or step % every == 0 or step == self.config.max_steps:
             folder = self.folder / f"checkpoint-{step}"
-            checkpoints.save(folder, training, step, (self.skipped, self.skipped_in_a_row))
+            counts = self.skipped, self.skipped_in_a_row
+            checkpoints.save(folder, self.training, step, counts)
             self.unsaved = False
             status.tell(f"saved {folder}")
             limit = self.config.save_total_limit
             if world.RANK == 0 and limit:
                 for old in checkpoints_of(self.folder)[limit:]:
-                    rlvr.machine.remove(old)
+                    machine.remove(old)
+        self.clock = time.perf_counter()
         return stopped
 
     def finish(self) -> None:
@@ -259,4 +284,4 @@ class Run:
             status.tell("", f"all in {self.folder}: {' '.join(files)}")
             if self.stopped:
                 status.tell(f"to go on: --resume_from_checkpoint {self.folder}")
-        rlvr.machine.gather([])  # a rank that ended earlier could abort the others
+        machine.gather([])  # a rank that ended earlier could abort the others

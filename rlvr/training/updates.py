@@ -6,7 +6,6 @@ import warnings
 from rlvr.machine import global_sum
 
 import torch
-import transformers
 
 
 def make_optimizer(policy, config, rate_factor: float = 1.0):
@@ -17,11 +16,13 @@ def make_optimizer(policy, config, rate_factor: float = 1.0):
     left out counts, too. Build both before anything is computed with a sharded policy (see
     rlvr/policy/sharding.py).
     """
+    import transformers
+
     optimizer = torch.optim.AdamW(
         policy.parameters(),
         lr=config.learning_rate * rate_factor,
-        weight_decay=config.weight_decay,
-        fused=True,
+        weight_decay=0.0,
+        fused=next(policy.parameters()).device.type in ("cpu", "cuda"),
     )
     rollout = config.prompts_per_step * config.num_generations
     updates = config.max_steps * config.num_iterations * (rollout // config.minibatch_size)

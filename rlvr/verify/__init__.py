@@ -1,13 +1,7 @@
-"""What is right: a verifier for each kind of task, and the graders that run them.
+"""Verifiers, one for each kind of task, and the graders that run them.
 
-answers/ judges what can be read in a text, programs/ what has to be run. A grader is a process of
-its own, since a completion can hold anything, an endless loop too.
+answers/ judges what can be read in a text; programs/ judges what has to be run. A grader is a
+separate process, because a completion can hold anything, even an endless loop.
+
+Nothing is imported here, because a sandbox has the standard library alone.
 """
-
-from rlvr import door
-
-__getattr__ = door(
-    __name__,
-    pool="grade in_threads",
-    verifiers="BOXED SYSTEM_PROMPTS VERIFIERS",
-)

@@ -1,7 +1,8 @@
-"""`python -m rlvr.verify FILE.jsonl` grades each line of a file: why is a reward 0?
+"""`python -m rlvr.verify FILE.jsonl` grades each line of a file and shows why a reward is 0.
 
-A line is {"verifier": ..., "text": ..., "gold": ...}. Its reward and status are printed, then how
-many there were of each. The status is empty where an answer was read and judged.
+A line is {"verifier": ..., "text": ..., "gold": ...}. The command prints the reward and the status
+of each line, then how often each status occurred. The status is empty where an answer was read and
+judged.
 """
 
 import json
@@ -10,22 +11,22 @@ from collections import Counter
 
 from rlvr.errors import UserError, fail, using
 from rlvr.verify.pool import grade, in_threads
-from rlvr.verify.programs import describe
+from rlvr.verify.programs.isolation import describe
 from rlvr.verify.verifiers import VERIFIERS
 
 
 def main(arguments: list[str]) -> None:
-    """Grade the file that the arguments name; exit code 2 and one line for what cannot work."""
+    """Grade the file named by the arguments; exit with code 2 and one line if it is unusable."""
     try:
         if len(arguments) != 1:
             raise UserError("give one .jsonl file with the columns verifier, text and gold")
         questions = read_questions(arguments[0])
-        if any(verifier == "code" for verifier, _, _ in questions):
+        if any(verifier == "code" for verifier, _, _ in questions.values()):
             print(describe())
-        grades = in_threads(grade, questions, "graded")
+        grades = in_threads(grade, [*questions.values()], "graded")
     except UserError as error:
         fail(str(error))
-    for number, (reward, status) in enumerate(grades, 1):
+    for number, (reward, status) in zip(questions, grades, strict=True):
         print(f"line {number}: {reward:g} {status}".rstrip())
     counts = Counter(status or "judged" for _, status in grades)
     told = ", ".join(f"{counts[status]} {status}" for status in ("judged", "unparsed", "timeout"))
@@ -33,14 +34,17 @@ def main(arguments: list[str]) -> None:
     print(f"{len(grades)} lines: mean reward {mean:.3g}; {told}")
 
 
-def read_questions(path: str) -> list[tuple]:
-    """(verifier, text, gold) of each line; UserError for what is no such line.
+def read_questions(path: str) -> dict[int, tuple]:
+    """Return (verifier, text, gold) by line number. Blank lines are skipped.
 
-    The gold is a text, or a list of alternatives. That of countdown is a problem, as 3 9 5 : 48.
+    The gold is a text or a list of alternatives; for countdown it is a problem such as 3 9 5 : 48.
+    A line that holds anything else raises a UserError.
     """
-    questions = []
+    questions = {}
     with using(path), open(path, "rb") as file:
         for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
             try:
                 row = json.loads(line)
                 verifier, text, gold = row["verifier"], row["text"], row["gold"]
@@ -53,7 +57,7 @@ def read_questions(path: str) -> list[tuple]:
                 raise UserError(
                     f"{path}, line {number}: no JSON with texts for verifier, text, gold"
                 ) from None
-            questions.append((verifier, text, gold))
+            questions[number] = verifier, text, gold
     return questions
 
 

@@ -1,35 +1,35 @@
-"""A grader: `python -m rlvr.verify.grader` judges what a policy wrote, in a process of its own.
+"""A grader: `python -m rlvr.verify.grader` judges completions in a separate process.
 
-A completion can hold anything, a tower of powers or an endless loop, so a grader can be killed at
-its deadline. It imports no torch, so that it starts in half a second.
+A completion can hold a tower of powers or an endless loop, so a grader can be killed at its
+deadline. It does not import torch and therefore starts in half a second.
 
-It says "ready". Then questions come in by lines, [verifier, text, gold, seconds, program_seconds],
-and a line goes out for each: [reward, status], or [message, "error"] where the machine cannot run
-what it should.
+The grader writes "ready". It then reads one question per line, [verifier, text, gold, seconds,
+program_seconds], and answers each with one line: [reward, status], or [message, "error"] if the
+machine cannot run a program.
 """
 
 import signal
 
+import rlvr.verify.answers.equality  # noqa: F401  (now, so that no deadline pays for it)
 from rlvr.errors import UserError
-from rlvr.verify.programs import START_SECONDS, Pipe, limit
+from rlvr.verify.programs.isolation import START_SECONDS
+from rlvr.verify.programs.solution import Pipe, limit
 from rlvr.verify.verifiers import VERIFIERS, judge
-
-import math_verify  # noqa: F401  (now, so that the first deadline does not pay for it)
 
 MOST_MEMORY = 2**32  # bytes of address space
 
 
 def main() -> None:
-    """Answer each line of standard input, or die of it."""
+    """Answer each line of standard input until it closes."""
     limit(AS=MOST_MEMORY)
-    pipe = Pipe()  # what a library prints is no reply
+    pipe = Pipe()  # so that what a library prints is not taken for a reply
     pipe.write("ready")
     while True:
         verifier, text, gold, seconds, program_seconds = pipe.read()
         allowed = seconds
-        if VERIFIERS[verifier].keeps_time:  # by itself, and this is for the case that it fails
+        if VERIFIERS[verifier].keeps_time:  # the verifier keeps its own time; this is a backstop
             allowed = program_seconds + seconds + 4 * START_SECONDS  # of two sandboxes
-        # the kernel kills this process then, even within a huge multiplication
+        # When the timer fires the kernel kills this process, even within a huge multiplication.
         signal.setitimer(signal.ITIMER_REAL, allowed)
         try:
             reply = judge(verifier, text, gold, seconds, program_seconds)
@@ -37,7 +37,7 @@ def main() -> None:
             reply = None, "timeout"
         except UserError as error:
             reply = str(error), "error"
-        except Exception:  # math-verify and sympy raise of every kind
+        except Exception:  # latex2sympy and sympy raise errors of every kind
             reply = None, "unparsed"
         signal.setitimer(signal.ITIMER_REAL, 0)
         pipe.write(reply)

@@ -1,4 +1,4 @@
-"""`grade` judges a completion, by one of the graders that wait for questions."""
+"""`grade` judges a completion with the help of a pool of graders."""
 
 import contextlib
 import json
@@ -12,20 +12,21 @@ from concurrent.futures import ThreadPoolExecutor
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.status import clear_line, progress
-from rlvr.verify.programs import PROJECT
+from rlvr.verify.programs.isolation import PROJECT
 from rlvr.verify.verifiers import VERIFIERS, judge
 
-IDLE_GRADERS = queue.SimpleQueue()  # they end with this process, when their standard input closes
+IDLE_GRADERS = queue.SimpleQueue()  # they end when this process ends and closes their input
 
 
 def grade(
     question: tuple[str, str, str], seconds: float = 5.0, program_seconds: float = 20.0
 ) -> tuple[float, str]:
-    """(verifier, text, gold) -> the reward, and "", "unparsed" or "timeout".
+    """Grade (verifier, text, gold) -> the reward, and "", "unparsed" or "timeout".
 
-    It may be called by many threads at once. What can run for ever goes to a grader, for at most so
-    many seconds. Of a program, each test may take `seconds`, and all of them `program_seconds`.
-    UserError for an unknown verifier, and where this machine cannot run a program any more.
+    Many threads may call it at once. Verifiers that could run forever run in a grader, for at most
+    `seconds`. Each test of a program may take `seconds`, and all of them together
+    `program_seconds`. Raise a UserError for an unknown verifier, and if this machine can no longer
+    run programs.
     """
     verifier = question[0]
     if verifier not in VERIFIERS:
@@ -38,10 +39,17 @@ def grade(
     return float(entry.no_answer if reward is None else reward), status
 
 
-def ask_a_grader(*question) -> list:
-    """What a grader replies: [reward, status], or [message, "error"].
+def grade_all(questions: list[tuple]) -> list[tuple[float, str]]:
+    """Return what `grade` gives for each question."""
+    if questions and VERIFIERS[questions[0][0]].isolated:  # by graders, which threads wait for
+        return in_threads(grade, questions, "grading")
+    return [*map(grade, questions)]
 
-    One that dies of the question, at its deadline, has no reply and is replaced at the next one.
+
+def ask_a_grader(*question) -> list:
+    """Return the reply of a grader: [reward, status], or [message, "error"].
+
+    A grader that is killed at its deadline gives no reply. The next question starts a new one.
     """
     process = idle_grader()
     with contextlib.suppress(BrokenPipeError):
@@ -56,7 +64,7 @@ def ask_a_grader(*question) -> list:
 
 
 def idle_grader() -> subprocess.Popen:
-    """A grader that waits for a question; those that died while they were idle are passed over."""
+    """Return a grader that waits for a question. Graders that died while idle are skipped."""
     while True:
         try:
             process = IDLE_GRADERS.get_nowait()
@@ -68,7 +76,7 @@ def idle_grader() -> subprocess.Popen:
 
 
 def start_grader() -> subprocess.Popen:
-    """A process of rlvr/verify/grader.py. It is in a session of its own: Ctrl-C is not for it."""
+    """Start rlvr/verify/grader.py, in a session of its own so that Ctrl-C does not reach it."""
     paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "rlvr.verify.grader"],
@@ -85,11 +93,11 @@ def start_grader() -> subprocess.Popen:
 
 
 def in_threads(function: Callable, items: list, doing: str = "") -> list:
-    """function(item) of each, by a thread a core that is ours; the threads wait for graders.
+    """Return function(item) for each item, computed by one thread per core of this rank.
 
-    Where it takes long and is named, how many are done is told now and then.
+    The threads mostly wait for graders. If `doing` names the work, progress is shown.
     """
-    # macOS does not tell which cores are ours
+    # macOS does not tell which cores this process may use
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     workers = max(1, cores // world.LOCAL_WORLD_SIZE)
     results = []

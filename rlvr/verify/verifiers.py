@@ -1,12 +1,13 @@
-"""The table of verifiers: each entry is all that a kind of task needs."""
+"""The table of verifiers. Each entry holds all that one kind of task needs."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from rlvr.verify import answers
-from rlvr.verify.programs import tests_text, verify_code
+from rlvr.verify.programs.code import tests_text, verify_code
 
 # A-GRAE, App. C.2, as the system prompt; two-stage dynamics, App. C.2, behind the question
 BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -44,23 +45,23 @@ SYSTEM_PROMPTS = {
 
 @dataclass(frozen=True)
 class Verifier:
-    """What is right, for one kind of task. `--verifier` takes the names of the table below."""
+    """How one kind of task is judged. `--verifier` takes the names of the table below."""
 
-    verify: Callable  # (text, gold) -> the reward, or None where there is no answer to be read
-    extract: Callable[[str], str] = str  # text -> its answer; different answers are counted
+    verify: Callable  # (text, gold) -> the reward, or None if the text holds no readable answer
+    extract: Callable[[str], str] = str  # text -> its answer; the logs count different answers
     system_prompt: str = "none"  # by name: what a language model has to be told
-    chat_only: bool = False  # tell it in a chat template only: the tiny policy reads no English
+    chat_only: bool = False  # only in a chat template, since the tiny policy reads no English
     # cell of the answer column -> gold; "" if unusable
     gold: Callable[[object], str] = answers.answer_text
-    example: Callable[[str], str] | None = None  # gold -> a right text, to try golds with
-    surely_usable: str = "(?!)"  # pattern of golds that need no trying; by default it fits none
-    no_answer: float = 0.0  # the reward where no answer can be read, or not before the deadline
-    isolated: bool = False  # what a policy wrote can run for ever: judge it in another process
-    keeps_time: bool = False  # verify takes the seconds of a test and of all, and keeps to them
+    example: Callable[[str], str] | None = None  # gold -> a right text, to try whether it is usable
+    surely_usable: str = "(?!)"  # pattern of golds that need not be tried; it matches none here
+    no_answer: float = 0.0  # the reward without a readable answer, or at the deadline
+    isolated: bool = False  # judge in another process, since the answer could run forever
+    keeps_time: bool = False  # verify also takes the seconds for each test and for all tests
 
 
 INTEGER = "-?[1-9][0-9]{0,8}|0"
-IN_A_BOX = dict(system_prompt="boxed", example=answers.boxed, isolated=True)
+IN_A_BOX: dict[str, Any] = dict(system_prompt="boxed", example=answers.boxed, isolated=True)
 
 VERIFIERS = {
     "countdown": Verifier(
@@ -91,10 +92,10 @@ VERIFIERS = {
 def judge(
     verifier: str, text: str, gold, seconds: float, program_seconds: float
 ) -> tuple[float | None, str]:
-    """A reward and "", or None and "unparsed" where there is no answer to be read; in this process.
+    """Grade in this process -> (reward, ""), or (None, "unparsed") without a readable answer.
 
-    `gold` is a text or a sequence of alternatives, of which the best reward counts. ValueError for
-    a reward that is NaN or infinite.
+    `gold` is a text or a sequence of alternatives, of which the best reward counts. Raise a
+    ValueError for a reward that is NaN or infinite.
     """
     entry = VERIFIERS[verifier]
     limits = (seconds, program_seconds) if entry.keeps_time else ()

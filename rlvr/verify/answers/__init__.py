@@ -1,11 +1,6 @@
-"""Answers in a text: where they stand, and whether they equal the gold answer."""
+"""Find the answer in a text, and compare it with the gold answer."""
 
-from rlvr import door
-
-__getattr__ = door(
-    __name__,
-    boxes="answer_text boxed find_answer last_boxed verify_choice",
-    expressions="countdown_text extract_answer value_of verify_countdown",
-    mathematics="verify_math",
-    numbers="last_number verify_number",
-)
+from .boxes import answer_text, boxed, find_answer, last_boxed, verify_choice
+from .expressions import countdown_text, extract_answer, value_of, verify_countdown
+from .mathematics import verify_math
+from .numbers import last_number, verify_number

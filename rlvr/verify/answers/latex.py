@@ -1,15 +1,16 @@
-"""LaTeX as text: what only changes how it looks is taken away, and lists are divided."""
+"""Normalize LaTeX as text: remove what only changes its appearance, and split lists."""
 
 import re
+import unicodedata
 
 import regex
 
 
 def within(opening: str, closing: str) -> str:
-    r"""The pattern of what can stand between two brackets that belong together, ten levels deep.
+    r"""Return a pattern for the text between two matching brackets, up to ten levels deep.
 
-    \\. so that \{ is no brace. *+ gives nothing back: what does not fit is given up in no time. It
-    is for `regex`, since Python's own `re` before 3.11.5 mistakes a *+ that stands in another one.
+    \\. keeps \{ from counting as a brace. The possessive *+ does not backtrack, so that a mismatch
+    fails at once. The pattern is for `regex`: Python's `re` mishandles a nested *+ before 3.11.5.
     """
     inside = ""
     for _ in range(10):
@@ -22,41 +23,79 @@ OPENING, CLOSING = r"(?:\\?[(\[{]|\\begin)", r"(?:\\?[)\]}]|\\end)"
 IN_BRACKETS = rf"{OPENING}{within(OPENING, CLOSING)}{CLOSING}"
 TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox)\s*\{"
 WHOLE = regex.compile(rf"(?:{TEXT}|\{{)({IN_BRACES})\}}|\*\*(.*)\*\*")
-# How the same thing is written in LaTeX that math-verify reads, to be replaced in this order.
+CURRENCY = r"(?:\\?\$|[¢£¥฿\u20a0-\u20cf])"
+MAGNITUDES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
+# PLAIN replaces these. NFKC would turn 5² into 52, and ℝ into the letter R.
+BY_HAND = "²³¹⁰ⁱ⁴-⁹⁺⁻ⁿ₀-₉₊₋¼-¾⅐-⅞ℂℍℕℙℚℝℤ"
+# Rewrites to LaTeX that latex2sympy reads, applied in this order.
 PLAIN = [
-    # delimiters, currencies, styles
+    (r"[²³¹⁰ⁱ⁴-⁹⁺⁻ⁿ]+", lambda found: f"^{{{nfkc(found[0])}}}"),
+    (r"[₀-₉₊₋]+", lambda found: f"_{{{nfkc(found[0])}}}"),
+    (r"[¼-¾⅐-⅞]", lambda found: r"\frac{{{}}}{{{}}} ".format(*nfkc(found[0]).split("\u2044"))),
+    (r"[ℂℍℕℙℚℝℤ]", lambda found: rf"\mathbb{{{nfkc(found[0])}}}"),
+    # $1.2m; but $5m$ is LaTeX
+    (
+        rf"{CURRENCY}\s*(\d[\d.,]*)\s*(?:{TEXT}\s*)?([kKmMbBtT])n?(?![A-Za-z])\s*\}}?(?!.*(?<!\\)\$)",
+        lambda found: rf"{found[1]}\text{{ {MAGNITUDES[found[2].lower()]}}}",
+    ),
+    (r"^(?:USD|US|EUR|GBP|INR|Rs)\b\.?\s*(?=[\d.$\\-])", ""),
+    # remove delimiters, currencies, styles
     (rf"{TEXT}\s*([ei])\s*\}}", r" \1 "),  # two numbers, and no units
     (r"\\\\\[[\d.]+[a-z]+\]", r"\\\\"),  # \\[4pt]: how far the next line is
-    (r"(?<!\\)\\[()\[\]]|\\?\$|[£€¥]|\\(?:display|text)style(?![a-z])|\\(?:bf|large)(?![a-z])", ""),
+    (r"(?<!\\)\\[()\[\]]|\\(?:display|text)style(?![a-z])|\\(?:bf|large)(?![a-z])", ""),
+    (rf"(?<!\\){CURRENCY}", ""),
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}", ""),
     (r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-z])", " "),
     (r"\\langle(?![a-z])", "("),
     (r"\\rangle(?![a-z])", ")"),
-    # blanks that do not part words, numbers or items
+    # program notation: 4*sqrt(2), x**2, pi/2
+    (r"(?<=[\w)])\*\*(?=[\w(-])", "^"),
+    (r"\\?(?<![A-Za-z])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+    (r"(?<![A-Za-z\\])(pi(?![A-Za-z])|(?:sin|cos|tan|ln|log|exp)(?=\())", r"\\\1 "),
+    # remove blanks that do not separate words, numbers or items
     (r"(?<=[^\w\s\\,;})\]])\s+(?=\S)|\s+(?=[^\w\s\\])", ""),
     (r"\\(?:begin|end)\{aligned\}|&(?==)", ""),
     (r"\\(?:math(?:bf|it|sf)|boldsymbol|bm|underline)(?![a-z])", ""),
-    # other ways to write the same
+    # other notations
     (r"\\[dtc]?(frac|binom)\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\\1{\2}{\3}"),
-    (r"^(?:\\approx|≈)", ""),
-    (r"(?<=[\d)}])i(?![A-Za-z])", " i"),  # the constant to math-verify, where it stands by itself
-    (r"\\varnothing", r"\\emptyset"),
     (r"(?:\\degree|\^\\circ|\^\{\\circ *\})(?![a-z])(?:\s*[CF](?![A-Za-z]))?", r"^\\circ "),
+    (  # of 30 degrees
+        r"(\\(?:sin|cos|tan|cot|sec|csc)(?:\^\{?-?\d\}?)?)\s*[({]?\s*([\d.]+)\s*\^\\circ\s*[)}]?",
+        r"\1(\\frac{\2\\pi}{180})",
+    ),
     (r"(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}", lambda digits: repeating(*digits.groups())),
-    (r"(?<=\d):00(?!\d)", ""),  # 3:00 is no 3/0
     (r"(?<=\d)\.(?=[-+*/)])", ""),  # 1./3
     (r"(?<![\w.])(\d+) (\d+)/(\d+)(?![\w.])", r"\1\\frac{\2}{\3}"),  # 1 1/2
     (r"(?<=\d)[eE]([-+]?\d+)(?![\w.])", r"\\cdot 10^{\1}"),  # 1e3
     (r"(?<![\d.] )(?<![\d.])(\d{1,3}(?: \d{3})+)(?! ?\d)", lambda found: found[1].replace(" ", "")),
 ]
-SIGNS = str.maketrans(
-    {"−": "-", "–": "-", "°": r"^\circ ", "√": r"\sqrt ", "∞": r"\infty ", "½": r"\frac12 "}
-)
+SIGNS = dict.fromkeys("‐‑‒–—―−", "-") | dict.fromkeys("‘’′ʹ", "'") | dict.fromkeys("“”″", '"')
+SIGNS |= {"∶": ":", "。": ".", "、": ",", "°": r"^\circ ", "√": r"\sqrt ", "∞": r"\infty "}
+SIGNS |= {"⩽": r"\le ", "⩾": r"\ge ", "≈": r"\approx ", "÷": r"\div "}
+SIGNS |= {"×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot "}
+SIGNS = str.maketrans(SIGNS)
+
+
+def nfkc(text: str) -> str:
+    """Return a text in Unicode's normal form NFKC, with a hyphen for the minus sign."""
+    return unicodedata.normalize("NFKC", text).translate({ord("\u2212"): "-"})
+
+
+def normal(text: str) -> str:
+    """Return a text with one character for what looks alike: full-width letters, dashes, blanks.
+
+    Also remove invisible characters, apostrophes between thousands, and a currency between a sign
+    and its number.
+    """
+    text = re.sub(f"[^{BY_HAND}]+", lambda found: nfkc(found[0]), text).translate(SIGNS)
+    text = re.sub(r"[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]", "", text)
+    text = re.sub(rf"(?<![\w)])-\s*{CURRENCY}\s*(?=[\d.])", "-", text)
+    return re.sub(r"(?<=\d)'(?=\d{3}(?!\d))", "", text)
 
 
 def plain(text: str) -> str:
-    """LaTeX without what only changes how it looks."""
-    text = " ".join(text.translate(SIGNS).split())
+    """Return LaTeX without what only changes its appearance."""
+    text = " ".join(normal(text).split())
     for written, meant in PLAIN:
         text = re.sub(written, meant, text)
     text = re.sub(r"(?<!\\right)[\s.,;:\\]+$", "", " ".join(text.split()))
@@ -65,18 +104,18 @@ def plain(text: str) -> str:
 
 
 def repeating(whole: str, fixed: str, repeated: str) -> str:
-    """A repeating decimal as a fraction."""
+    """Return a repeating decimal as a fraction."""
     top = int(whole + fixed + repeated) - int(whole + fixed or 0)
     return rf"\frac{{{top}}}{{{10 ** len(fixed + repeated) - 10 ** len(fixed)}}}"
 
 
 def without_commas(text: str) -> str:
-    """1000 for 1,000, but nothing of 1,200,3."""
-    groups = r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)"
+    """Join thousands: 1,000 becomes 1000 and India's 1,00,000 becomes 100000, but not 1,200,3."""
+    groups = r"(?<![\d.,])[1-9](?:\d{0,2}(?:,\d{3})+|\d?(?:,\d\d)+,\d{3})(?!\d|,\d)"
     return re.sub(groups, lambda number: number[0].replace(",", ""), text)
 
 
 def split(text: str, divider: str) -> list[str]:
-    """The parts of a text between dividers that stand outside of all brackets; no empty ones."""
+    """Split a text at the dividers outside of all brackets, and drop empty parts."""
     divided = regex.sub(rf"({IN_BRACKETS})|{divider}", lambda found: found[1] or "\0", text)
     return [part for part in divided.split("\0") if part.strip()] or [text]

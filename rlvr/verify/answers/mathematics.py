@@ -1,52 +1,57 @@
-r"""Mathematics: LaTeX in the last box against the gold, compared by math-verify.
+r"""Mathematics: compare the LaTeX in the last box with the gold.
 
-math-verify is the judge. This file settles what it is given, by the rules of docs/real-models.md,
-"What an answer may look like". Some reasons for them:
+latex2sympy parses LaTeX, and equality.py compares what it returns. This file prepares the text by
+the rules of docs/real-models.md, "What an answer may look like". The reasons for some of them:
 
-- Words are compared as texts: math-verify takes their letters for factors, which commute.
-- A percent sign is dropped, since data sets write 50 and 50\% for the same thing.
-- A tower of powers is read in no time, and can never be worked out. So the size of an expression is
-  estimated from how it is written, before anything is computed.
+- Words are compared as texts. latex2sympy would read their letters as factors, which commute.
+- A percent sign is dropped, because data sets write 50 and 50\% for the same value.
+- A tower of powers parses at once but can never be evaluated. So the size of an expression is
+  estimated from its form before anything is computed.
 """
 
 import math
 import re
-from dataclasses import replace
 from functools import lru_cache
 
-from rlvr.verify.answers.boxes import LONGEST, boxed, last_boxed, last_boxes, read_choice
+from rlvr.verify.answers.boxes import LONGEST, last_boxed, last_boxes, read_choice
 from rlvr.verify.answers.latex import TEXT, plain, split, without_commas
-from rlvr.verify.answers.numbers import scale_of
+from rlvr.verify.answers.numbers import same_time, scale_of
 
-LARGEST = 10**6  # binary digits of a number that is worked out; 2^1000000 has as many
+LARGEST = 10**6  # binary digits of a number that is evaluated; 2^1000000 has that many
 AND = rf"{TEXT}\s*(?:,|,?\s*(?:and|or)\s*,?)\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
-DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|,"  # of items; a line's end, but not \\sqrt for \sqrt
-EQUALS = r"(?<![<>:])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # of 4!=24, too, but not of x!=4
+DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|,"  # of items, also a line's end, but not \\sqrt
+EQUALS = r"(?<![<>:])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # also in 4!=24, but not in x!=4
 WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
 UNREADABLE = re.compile(r"[A-Za-z]{3,}\s+[A-Za-z]{2,}|(?<![_^\d.])[\d.]+ \d")  # prose, 5 6
-# and what they are written together with, as in sinx
+# function names, also with a letter attached, as in sinx
 FUNCTIONS = r"(?:(?:arc)?(?:sin|cos|tan|cot|csc|log|ln|exp)h?|(?:co)?sec(?=[a-z]))[a-cnu-z]?"
 POWER = r"(?:\^\{?-?\d\}?)?"
-WITH_UNIT = re.compile(  # a value, and behind it \text{...}, words, or an abbreviation
+WITH_UNIT = re.compile(  # a value, followed by \text{...}, words, or an abbreviation
     rf"(.+?)(?:(?<![\^_\s])\s*((?:{TEXT}[^{{}}]*\}}{POWER}(?:[\s/]|\\cdot)*)+)"
     r"|(?:(?<=[\d}])|(?<=\\pi))"
     rf"(\s+(?!{FUNCTIONS}(?![A-Za-z]))(?:[A-Za-z]{{3,}}|in|hr|lb|oz|sq)[A-Za-z\s/]*"
     rf"|\s*(?:[ckm]m|[km]g|ml|ft|(?:km|cm|ft|\smi?)/(?:hr|h|min|s))){POWER})"
 )
-# the option whose value follows, as in \textbf{(A) }204
+# an option before its value, as in \textbf{(A) }204
 OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{AND}|[,;]|\\c[au]p)"
 OF_A_BASE = re.compile(r"-?\d+\s*_\s*\{?\s*(\d+)\s*\}?")
-# what a number is written with, but not functions of degrees, which math-verify drops
+# letters that latex2sympy misreads, and before them what must not be searched for letters
+LETTERS = re.compile(
+    rf"{TEXT}[^{{}}]*\}}|\\(?P<gamma>[gG]amma)(?![a-z])(?P<index>_\w|_\{{\w+\}})?"
+    r"|\\(?:begin|end)\{\w+\}|\\[A-Za-z]+|[A-Za-z]{3,}|_\w|_\{[^{}]*\}"
+    r"|(?P<primed>[A-Za-z])(?P<primes>'+)|[iI]"
+)
+# the LaTeX that numbers may contain
 OF_NUMBERS = r"_(?:\{[^{}]*\}|.)|\\(?:[dtc]?frac|binom|sqrt|cdot|times|div|pi|circ|infty|log|ln"
-OF_NUMBERS += r"|exp|left|right|(?:sin|cos|tan|cot|sec|csc)(?!.*\\circ))(?![a-z])"
+OF_NUMBERS += r"|exp|left|right|sin|cos|tan|cot|sec|csc)(?![a-z])"
 
 
 def verify_math(text: str, gold: str) -> float | None:
-    """The answer in the last box, or in the last boxes where the gold has several parts.
+    """Judge the last box, or the last boxes if the gold has several parts.
 
-    It has no time limit of its own: for what a policy wrote, use `rlvr.verify.grade`.
+    There is no time limit here. For completions of a policy, use `rlvr.verify.pool.grade`.
     """
-    import math_verify  # takes a second
+    from rlvr.verify.answers.equality import are_equal  # sympy takes a second
 
     answer = last_boxed(text)
     if answer == "NA" or max(len(answer), len(gold)) > LONGEST:
@@ -54,9 +59,11 @@ def verify_math(text: str, gold: str) -> float | None:
     chosen, wanted = plain(answer), plain(gold)
     if len(chosen + wanted) == 2 and {chosen, wanted} & {"e", "i"}:
         return float(chosen == wanted)  # the numbers e and i are not E and I
+    if (same := same_time(chosen, wanted)) is not None:
+        return float(same)
     if re.fullmatch(r"\(?[A-J]\)?", wanted) and not re.match(r"[A-J] ?[_^']|\\mathbb", chosen):
         answer = read_choice(chosen) or answer  # as in B. Paris
-    # Equations are compared where the gold is one, if math-verify reads it.
+    # A gold that is an equation is compared as one, if it can be read as such.
     right = read(gold, values=False) if len(split(wanted, EQUALS)) > 1 else []
     values = not right
     right, given = right or read(gold, values), read(answer, values)
@@ -67,26 +74,16 @@ def verify_math(text: str, gold: str) -> float | None:
         return None
     bases = bases_in(chosen)
     if bases and bases != (bases_in(wanted) or ["10"] * len(bases)):
-        return 0.0  # math-verify drops the base of 52_8
+        return 0.0  # latex2sympy drops the base of 52_8
     if any(one == other for one in right for other in given):
-        return 1.0  # without working them out
+        return 1.0  # without evaluating them
     if any(digits(value) > LARGEST for value in right + given):
         return 0.0
-    places = max(map(decimals, right))
-    return float(math_verify.verify(right, given, places, timeout_seconds=None))
-
-
-def decimals(value) -> int:
-    """In how many decimals numbers have to equal a right one: six, or its first three digits."""
-    try:
-        size = min(max(abs(complex(value)), 1e-100), 1)  # 2 - 2 is some 1e-123 to sympy
-        return max(6, 3 - math.floor(math.log10(size)))
-    except (TypeError, ValueError, AttributeError, OverflowError):
-        return 6  # something else than a number, or too large a one
+    return float(any(are_equal(one, other) for one in right for other in given))
 
 
 def digits(expression) -> float:
-    """About the binary digits of the largest number in working out a sympy expression, or more."""
+    """Estimate from above the binary digits of the largest number in evaluating an expression."""
     import sympy
 
     if isinstance(expression, sympy.Rational):
@@ -94,33 +91,33 @@ def digits(expression) -> float:
     is_matrix = isinstance(expression, sympy.MatrixBase)
     inside = [digits(part) for part in (expression if is_matrix else expression.args)]
     if not inside:
-        return 10.0  # a letter: powers of a sum with one are multiplied out
+        return 10.0  # a letter: powers of sums that contain it are expanded
     grows = sympy.Pow, sympy.exp, sympy.factorial, sympy.factorial2, sympy.binomial
     if isinstance(expression, (*grows, sympy.Sum, sympy.Product)):
-        # by the exponent, the last argument, the bounds
+        # the last argument is the exponent or holds the bounds
         return inside[0] * 2.0 ** min(inside[-1], 1000.0)
     return sum(inside) if isinstance(expression, sympy.Mul) else max(inside) + 1
 
 
 def bases_in(text: str) -> list[str]:
-    """The bases of the numbers in a list, as of 52_8; equations count with their last side."""
+    """Return the bases of the numbers in a list, such as 8 for 52_8 or for x = 52_8."""
     items = [split(item, EQUALS)[-1].strip() for item in split(text, DIVIDER)]
     return [number[1] for item in items if (number := OF_A_BASE.fullmatch(item))]
 
 
 def count_parts(values: list) -> int:
-    """How many elements the first of these values has, if it is a finite set; 1 for others."""
+    """Count the elements of the first value if it is a finite set; other values count as 1."""
     from sympy import FiniteSet
 
     return len(values[0]) if values and isinstance(values[0], FiniteSet) else 1
 
 
-@lru_cache(maxsize=1000)  # the completions of a problem share its gold, and often an answer
+@lru_cache(maxsize=1000)  # completions of a problem share the gold, and often the answer
 def read(text: str, values: bool) -> list:
-    """What math-verify reads in an answer, in all ways that the answer can be read; [] for none.
+    """Return the values of an answer, one for each way to read it, or [].
 
-    1,000 is a number; 100,200 is a number or a list of two. With `values` each equation is replaced
-    by its value.
+    1,000 is a number; 100,200 is a number or a list of two. `values` replaces each equation by its
+    value.
     """
     if len(text) > LONGEST:
         return []
@@ -136,7 +133,7 @@ def read(text: str, values: bool) -> list:
 
 
 def read_group(group: str, values: bool) -> str:
-    """A list as math-verify is to have it; "" where it cannot be read."""
+    """Prepare a list for latex2sympy; return "" if it cannot be read."""
     plus = group.replace(r"\pm", "+").replace(r"\mp", "-")
     minus = group.replace(r"\pm", "-").replace(r"\mp", "+")
     items = dict.fromkeys(split(plus, DIVIDER) + split(minus, DIVIDER))
@@ -145,60 +142,91 @@ def read_group(group: str, values: bool) -> str:
 
 
 def clean(item: str) -> str:
-    """An item of a list, or a side of an equation, without percent sign and unit.
+    """Remove percent sign and unit from an item of a list or a side of an equation.
 
-    A unit such as million multiplies it. "" where what stands behind a value is no unit.
+    A unit such as million becomes a factor. Return "" if something else follows the value. A ratio
+    such as 2:4:6 becomes a tuple, divided by its first number.
     """
     item = plain(re.sub(r"\\?%", "", item))
     if WORDS.fullmatch(item):
         return rf"\text{{{item}}}"
+    terms = split(item, ":")
+    if len(terms) > 2:
+        return "(" + ", ".join(rf"\frac{{{term}}}{{{terms[0]}}}" for term in terms) + ")"
     found = WITH_UNIT.fullmatch(item)
     if not found:
         return item
+    if same_time(item, item):  # 5 AM is not 5 PM
+        return ""
     value, unit = found[1], re.sub(TEXT, " ", found[2] or found[3])
     scale = scale_of(re.sub(r"\\cdot|[(){}]|\^\{?-?\d\}?|(?<=[a-z])\d", "", unit))
     return {None: "", 1: value}.get(scale, rf"({value}) \cdot {scale}")
 
 
 def settle(item: str) -> str:
-    """The value of an equation, or the item if it is none.
+    """Return the value of an equation; other items stay as they are.
 
-    The value is the last side without letters, or else the last side. Sides without letters have to
-    agree; where they do not, it is a text that equals no answer.
+    The value is the last side without letters, preferably an exact one, or else the last side.
+    Sides without letters must agree; if they do not, return a text that equals no answer.
     """
-    import math_verify
+    from rlvr.verify.answers.equality import same
 
+    before, approximately, after = item.partition(r"\approx")
+    if approximately:
+        has_number = before.strip() and is_number(split(before, EQUALS)[-1])
+        return settle(before if has_number else after)
     sides = split(item, EQUALS)
     if len(sides) == 1:
         return item
-    numbers = [side for side in sides if is_number(side)]
+    numbers = sorted(filter(is_number, sides), key=lambda side: "." not in side)
     for side in numbers[:-1]:
-        if not math_verify.verify(ways(side), ways(numbers[-1]), timeout_seconds=None):
+        if not any(same(one, other) for one in ways(side) for other in ways(numbers[-1])):
             return "a false equation"
     return (numbers or sides)[-1]
 
 
 def is_number(side: str) -> bool:
-    """Whether a side of an equation has no letters but those of its unit."""
+    """Return whether a side of an equation has no letters other than those of its unit."""
     return not re.search("[A-Za-z∠]", re.sub(OF_NUMBERS, "", clean(side) or side))
 
 
 def ways(side: str) -> list:
-    """The values of a side of an equation: as it is, without its unit, and 25\\% as 25/100."""
+    """Return the values of a side: as written, without its unit, and with 25/100 for 25\\%."""
     texts = {side, clean(side), re.sub(r"\\?%", "/100", side)}
     return [value for text in texts for value in parse(text)]
 
 
 def parse(text: str) -> list:
-    """The values that math-verify reads in LaTeX; [] for what it does not read.
+    """Return [value] as latex2sympy reads it, or [].
 
-    It reads LaTeX alone, without its units, which take the t of 2t for one.
+    Letters keep their case. i is the imaginary unit unless it is an index; I and gamma are letters.
     """
-    import math_verify
+    import sympy
+    from latex2sympy2_extended import latex2sympy
+    from latex2sympy2_extended.latex2sympy2 import ConversionConfig, NormalizationConfig
 
     if UNREADABLE.search(re.sub(rf"{TEXT}[^{{}}]*\}}|\\[A-Za-z]+", ";", text)):
         return []
-    latex = math_verify.LatexExtractionConfig(boxed_match_priority=0)
-    latex = replace(latex, normalization_config=replace(latex.normalization_config, units=False))
-    found = math_verify.parse(boxed(text), [latex], parsing_timeout=None)
-    return [value for value in found if not isinstance(value, str)]
+    i = "i" if re.search(r"_\{?i(?![a-z])", text) else "{I}"
+    text = LETTERS.sub(lambda found: letter(found, i), text)
+    try:
+        value = latex2sympy(
+            text,
+            is_real=not re.search(r"\\(?:Re|Im|arg)(?![a-z])", text),
+            normalization_config=NormalizationConfig(malformed_operators=True, boxed="none"),
+            conversion_config=ConversionConfig(lowercase_symbols=False),
+        )
+    except Exception:  # it raises errors of every kind
+        return []
+    if isinstance(value, sympy.MatrixBase):
+        value = value.as_immutable()
+    return [value] if isinstance(value, sympy.Basic) else []
+
+
+def letter(found: re.Match, i: str) -> str:
+    """Rewrite a match of LETTERS for latex2sympy."""
+    if found["gamma"]:
+        return rf"\variable{{{found['gamma']}{re.sub('[{}]', '', found['index'] or '')}}}"
+    if found["primes"]:
+        return f"{found['primed']}_{{{'p' * len(found['primes'])}}}"
+    return {"i": i, "I": r"\variable{I}"}.get(found[0], found[0])

@@ -1,4 +1,4 @@
-"""Numbers: the one number of an answer, exactly, and whether it is the right one."""
+"""Read the one number of an answer exactly, and judge it."""
 
 import math
 import re
@@ -7,25 +7,26 @@ from fractions import Fraction
 
 from rlvr.verify.answers.boxes import find_answer
 from rlvr.verify.answers.expressions import LONGEST, value_of
-from rlvr.verify.answers.latex import plain, without_commas
+from rlvr.verify.answers.latex import TEXT, normal, plain, without_commas
+from rlvr.verify.answers.rounding import Number, digits_of, is_near
 
-# Words behind a number that multiply it, as in 3 million.
-MULTIPLES = dict(dozen=12, hundred=10**2, thousand=10**3)
-MULTIPLES |= dict(million=10**6, mn=10**6, billion=10**9, bn=10**9, trillion=10**12)
-# Words behind a number that make another one of it, as in 3 and a half, or leave it open.
+# Words that multiply the number before them, as in 3 million, and suffixes that do, as in 1.2M.
+MULTIPLES = dict(dozen=12, hundred=10**2, thousand=10**3, lakh=10**5, crore=10**7)
+MULTIPLES |= dict(million=10**6, mn=10**6, billion=10**9, bn=10**9, trillion=10**12, tn=10**12)
+ATTACHED = dict(k=10**3, K=10**3, M=10**6, B=10**9)
+# Words that make another number of the one before them, as in 3 and a half, or leave it open.
 NUMBER_WORDS = set(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety or "
     "half halve third quarter fourth fifth tenth hundredth thousandth point squared cubed".split()
 )
-ARITHMETIC = [  # plain LaTeX as arithmetic, in this order
+ARITHMETIC = [  # rewrites of plain LaTeX to arithmetic, applied in this order
     (r"\\(?:text|math|operatorname)[a-z]*|\\(?:left|right)|\\?%|\*\*|\^\\circ", " "),
-    (r"\\times|\\cdot|×|·", "*"),
-    (r"\\div|÷", "/"),
-    (r"\\approx|≈", "="),
+    (r"\\times|\\cdot", "*"),
+    (r"\\div", "/"),
+    (r"\\approx", "="),
     (r"\\[dtc]?frac\{([^{}]*)\}\{([^{}]*)\}", r" \1/\2"),
     (r"[{}]", ""),
-    (r"(?<=\d)[kK]\b", "*10^3"),
     (r"^[^\d=:]*(?::|\bis\b)", "="),  # the answer is 5
 ]
 NUMBER = re.compile(
@@ -36,30 +37,59 @@ NUMBER = re.compile(
 UNIT = re.compile(r"[ °.]*(?:[-/(]?\s*(?![²³])[^\W\d_](?:[^\W\d_]|[ °²³/*.()'’-]|\^-?\d)*)?")
 
 
+# A time of day such as 5 PM, 10:30 a.m., 17:00, or an hour alone.
+TIME = re.compile(
+    r"(?P<hour>\d\d?)(?P<minutes>:[0-5]\d(?::[0-5]\d)?)? *(?:(?P<half>[ap])\.? ?m\b\.?)?", re.I
+)
+
+
+def same_time(gold: str, answer: str) -> bool | None:
+    """Return whether two times of day in plain LaTeX are equal, or None if they are no times.
+
+    A time without a.m. and p.m. can be either. An hour alone is a time if the other text is one.
+    """
+    texts = (re.sub(rf"{TEXT}|\}}", " ", text).strip() for text in (gold, answer))
+    found = [TIME.fullmatch(" ".join(text.split())) for text in texts]
+    if not all(found) or not any(each["minutes"] or each["half"] for each in found):
+        return None
+    times = []
+    for each in found:
+        hour, half = int(each["hour"]), (each["half"] or "").lower()
+        if hour > 24 or half and not 0 < hour < 13:
+            return None  # but 100 pm is a length
+        hours = {"a": {hour % 12}, "p": {hour % 12 + 12}}.get(half, {hour % 24})
+        if not half and 0 < hour < 13:
+            hours = {hour % 12, hour % 12 + 12}
+        times.append({(each_hour, each["minutes"] or ":00") for each_hour in hours})
+    return bool(times[0] & times[1])
+
+
 def last_number(text: str) -> str:
-    """The last number that stands in a text, for policies that mark no answer, or "NA"."""
-    text = re.sub("[\u2212\u2013]", "-", text)  # a minus sign and a dash
-    numbers = re.findall(r"(?<![\w.)])-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)", text, re.A)
+    """Return the last number of a text, for policies that do not mark an answer, or "NA"."""
+    numbers = re.findall(r"(?<![\w.)^])(?<!\^\{)-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)", normal(text), re.A)
     return numbers[-1].rstrip(",") if numbers else "NA"
 
 
 def verify_number(text: str, gold: str, find: Callable = find_answer) -> float | None:
-    """Whether the number of an answer is that of the gold; None where one of them has none.
+    """Compare the number of an answer with that of the gold; None if one of them has none.
 
-    With `last_number` it is found as lm-eval's flexible-extract does, wherever it stands.
+    With `last_number` the answer is found anywhere in the text, as by lm-eval's flexible-extract.
     """
-    number, right = read_number(find(text)), read_number(gold)
-    return None if number is None or right is None else float(number == right)
-
-
-def read_number(text: str) -> Fraction | None:
-    r"""The one number of an answer such as "$1,234.50", "18 eggs", "1\frac{1}{2}" or "x = 3/4".
-
-    None where there is none, or more than one. Sides of an equation without letters have to agree,
-    and one of them has to be a number.
-    """
-    if len(text) > LONGEST or re.search(r"\d[eE][-+]?\d", text):
+    answer = find(text)
+    if max(len(answer), len(gold)) > LONGEST:
         return None
+    if (same := same_time(plain(gold), plain(answer))) is not None:
+        return float(same)
+    number, right = read_number(answer), read_number(gold)
+    return None if number is None or right is None else float(is_near(right, number))
+
+
+def read_number(text: str) -> Number | None:
+    r"""Read the one number of an answer such as "$1,234.50", "18 eggs" or "x = 3/4".
+
+    Return None without a number, or with several. Those sides of an equation that have no letters
+    must agree, and one of them must be a number.
+    """
     text = plain(text)
     for written, meant in ARITHMETIC:
         text = re.sub(written, meant, text)
@@ -69,11 +99,14 @@ def read_number(text: str) -> Fraction | None:
     numbers = {number for number in found.values() if number is not None}
     sums = [side for side in found if found[side] is None and not re.search(r"[^\W\d_]", side)]
     numbers |= {value_of(side) for side in sums} if numbers else set()
-    return numbers.pop() if len(numbers) == 1 else None
+    if len(numbers) != 1 or None in numbers:
+        return None
+    digits = max((digits_of(each) for each in re.findall(r"\d*\.\d+", text)), default=0)
+    return Number(numbers.pop(), digits=digits)
 
 
 def read_plain(text: str) -> Fraction | None:
-    """A number with its unit, as in -1000.5 m^2, 1 1/2 cups or 3 million."""
+    """Read a number with its unit, as in -1000.5 m^2, 1 1/2 cups, 1.2M or 3 million."""
     found = NUMBER.fullmatch(text)
     scale = scale_of(found["unit"]) if found else None
     if scale is None:
@@ -85,7 +118,9 @@ def read_plain(text: str) -> Fraction | None:
 
 
 def scale_of(unit: str) -> int | None:
-    """What the words behind a number multiply it by: mostly 1. None where they are no unit."""
+    """Return the factor that a unit stands for, mostly 1, or None for what is not a unit."""
+    if unit in ATTACHED:
+        return ATTACHED[unit]
     words = re.findall(r"([^\W\d_]+?)s?(?![^\W\d_])", unit.lower())
     if not UNIT.fullmatch(unit) or NUMBER_WORDS.intersection(words):
         return None

@@ -1,4 +1,4 @@
-"""What judges assertions: they run here, apart from the program, whose names are stand-ins here."""
+"""Run assertions apart from the program, whose names are stand-ins here."""
 
 import ast
 import builtins
@@ -11,14 +11,14 @@ from rlvr.verify.programs.values import Program, Remote
 
 
 def main() -> None:
-    """Run a text of tests, and say "passed" or "failed"."""
+    """Run the tests, and write "passed" or "failed"."""
     pipe, _ = start()
     tests = pipe.read()
     pipe.write("passed" if passes(tests, Program(pipe.ask)) else "failed")
 
 
 def passes(tests: str, program: Program) -> bool:
-    """Whether the tests run to their end, and have asked something of the program."""
+    """Return whether the tests run to their end and have asked the program for something."""
     module = type(sys)("__main__")
     sys.modules["__main__"] = module
     try:
@@ -32,10 +32,10 @@ def passes(tests: str, program: Program) -> bool:
 
 
 def names_of_program(tests: str, program: Program) -> dict:
-    """What of the tests' names the program defines.
+    """Return those of the tests' names that the program defines.
 
-    A name like `math` in `math.isclose` is the standard library's module. A name like `abs` is
-    Python's own, unless nothing else in the tests is the program's.
+    A name such as `math` in `math.isclose` is the module of the standard library. A name such as
+    `abs` is Python's own, unless the tests use no other name of the program.
     """
     nodes = [*ast.walk(ast.parse(tests))]
     used = [node.id for node in nodes if isinstance(node, ast.Name)]

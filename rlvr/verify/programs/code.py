@@ -1,7 +1,7 @@
-"""Programs against unit tests: each kind of test, and how the answers to it are judged.
+"""Judge programs by unit tests of several kinds.
 
-The program runs in a sandbox that knows no expected output. What it answers is judged here, and
-assertions are judged in a sandbox of their own.
+The program runs in a sandbox that does not know the expected outputs. Its answers are judged here;
+assertions are judged in a second sandbox.
 """
 
 import ast
@@ -12,47 +12,39 @@ import textwrap
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from rlvr.errors import UserError
 from rlvr.verify.programs.isolation import OutOfTime, start_sandbox
 from rlvr.verify.programs.values import Program
 
-# A fenced block. It ends with its fence, with a next block of Python, or with the text.
-BLOCK = re.compile(
-    r"(?<![`~])(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<label>[^`\n]*+)\n(?P<code>.*?)"
-    r"(?:(?P=fence)[ \t]*$|(?=^[ \t]*(?P=fence)[ \t]*(?i:python|py)\b)|\Z)",
-    re.DOTALL | re.MULTILINE,
-)
+# A line with a Markdown fence, which opens or closes a block.
+FENCE = re.compile(r"(?P<before>[^`]*?)(?P<fence>`{3,}|~{3,})[ \t]*(?P<label>[^`]*)")
 PYTHON = re.compile(r"\{?[. ]*(python|py|ipython|pypy)[\d.]*\b", re.IGNORECASE)
+DECIMAL = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,9})?", re.ASCII)
 DEFINED = re.compile(r"^(?:(?:async +)?def +|class +|(?=\w+ *=))(\w+)", re.MULTILINE)
-# What LeetCode's own editor has imported for a solution.
-USUAL_IMPORTS = "import copy, datetime, json, operator, random, re, statistics, string, sys\n"
-USUAL_IMPORTS += "".join(
-    f"import {name}\nfrom {name} import *\n"
-    for name in ("bisect", "collections", "functools", "heapq", "itertools", "math", "typing")
-)
 
 
 @dataclass(frozen=True)
 class UnitTests:
-    """Unit tests, of one of three kinds: inputs and outputs, calls of a function, assertions."""
+    """Unit tests of one of three kinds: inputs and outputs, calls of a function, assertions."""
 
-    pairs: Sequence = ()  # of standard input and output; of the arguments and the result of a call
-    function: str | None = None  # that is called, where the pairs are calls
+    pairs: Sequence = ()  # (standard input, output), or (arguments, result) of a call
+    function: str | None = None  # the function to call, if the pairs are calls
     assertions: str = ""
-    head: str = ""  # of a function to complete: its imports and helpers, for the program to use
+    head: str = ""  # imports and helpers of a function to complete; runs before the program
 
 
 def read_tests(gold: str) -> UnitTests:
-    """Unit tests in JSON -> the tests; what is no JSON is assertions.
+    """Read unit tests in JSON. Text that is not JSON holds assertions.
 
     The forms are {"inputs": [...], "outputs": [...]}, [{"input": ..., "output": ...}, ...], and
     assertions as a string or a list, by themselves or as {"head": ..., "assertions": ...}. With
     "fn_name", as in APPS, an input is a list of arguments. With "testtype": "functional", as in
-    LiveCodeBench, it has an argument a line, in JSON.
+    LiveCodeBench, an input has one argument per line, in JSON.
 
-    What is none of them raises an exception. So do assertions that only define something, since
-    they test nothing, and those of unittest, which may fail in silence.
+    Anything else raises an exception. So do assertions that only define something, because they
+    test nothing, and those of unittest, which may fail silently.
     """
     try:
         tests = json.loads(gold)
@@ -82,50 +74,76 @@ def read_tests(gold: str) -> UnitTests:
 
 
 def in_columns(rows: list[dict]) -> dict:
-    """LiveCodeBench's list of tests in the form of APPS."""
+    """Convert LiveCodeBench's list of tests to the form of APPS."""
     inputs, outputs = [row["input"] for row in rows], [row["output"] for row in rows]
     if rows[0].get("testtype") != "functional":
         return dict(inputs=inputs, outputs=outputs)
-    inputs = [[json.loads(line) for line in text.splitlines()] for text in inputs]
+    inputs = [[json.loads(line) for line in text.strip().split("\n")] for text in inputs]
     outputs = [json.loads(text) for text in outputs]
     return dict(fn_name=rows[0]["fn_name"], inputs=inputs, outputs=outputs)
 
 
 def one_text(part) -> str:
-    """A text, or a list of its lines, as APPS has some inputs; TypeError for what is neither."""
+    """Join the lines of a text, as APPS lists some inputs; raise a TypeError for other values."""
     return "\n".join(part if isinstance(part, list) else [part])
 
 
 def tests_text(value) -> str:
-    """Unit tests in a column, as the text that read_tests takes; "" if there is none to run."""
+    """Return the unit tests in a cell as text for read_tests, or "" if there are none to run."""
     try:
         gold = value if isinstance(value, str) else json.dumps(value)
         read_tests(gold)
-    except Exception:  # odd cells raise of every kind, those that are nested too deep among them
+    except Exception:  # odd cells raise errors of every kind, such as those nested too deep
         return ""
     return gold
 
 
 def find_program(text: str, wanted: set[str]) -> str | None:
-    """The last fenced block of Python that defines one of the wanted names, or else the last one.
+    """Return the last fenced block of Python that defines a wanted name, or else the last one.
 
-    Behind a function there may be examples of its use. Without a block of Python those count that
-    name no language; None without any.
+    Examples of use may follow the function. Without a block of Python, blocks without a language
+    count. Return None without any block.
     """
-    found = BLOCK.finditer(text.replace("\r\n", "\n"))
-    blocks = [(each["label"].strip(), textwrap.dedent(each["code"])) for each in found]
+    blocks = find_blocks(text.replace("\r\n", "\n"))
     programs = [code for label, code in blocks if PYTHON.match(label)]
     programs = programs or [code for label, code in blocks if not label and code.strip()]
     defining = [code for code in programs if wanted.intersection(DEFINED.findall(code))]
     return (defining or programs or [None])[-1]
 
 
-def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> float | None:
-    """The program of a completion against the tests of read_tests.
+def find_blocks(text: str) -> list[tuple[str, str]]:
+    """Return the label and the code of each fenced block.
 
-    1.0 where all pass, else 0.0; None without a block of code. Output is compared word by word.
-    TimeoutError where a test takes more than `seconds`, or all of them more than `all_seconds`;
-    UserError where the machine starts no sandbox.
+    As in Markdown, a block ends at the end of the text, or at a fence that is at least as long as
+    the first one and indented by at most three more columns. It also ends at a fence behind the
+    last line of code, and before another block of Python.
+    """
+    blocks, opened = [], None
+    for line in text.split("\n"):
+        found = FENCE.fullmatch(line)
+        if opened is None:
+            opens, closes = bool(found), False
+        else:
+            is_fence = found and found["fence"].startswith(opened["fence"])
+            is_alone = is_fence and not found["before"].strip()
+            opens = is_alone and PYTHON.match(found["label"])
+            is_deep = is_alone and len(found["before"]) > len(opened["before"]) + 3
+            closes = is_fence and not found["label"].strip() and not is_deep
+        if opens:
+            opened = found
+            blocks.append((found["label"].strip(), []))
+        elif opened is not None:
+            blocks[-1][1].append(found["before"] if closes else line)
+            opened = None if closes else opened
+    return [(label, textwrap.dedent("\n".join(lines))) for label, lines in blocks]
+
+
+def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> float | None:
+    """Run the program of a completion on the tests of read_tests.
+
+    Return 1.0 if all pass, else 0.0; None without a block of code. Raise a TimeoutError if a test
+    takes more than `seconds` or all of them more than `all_seconds`, and a UserError if the machine
+    cannot start a sandbox.
     """
     tests = read_tests(gold)
     program = find_program(text, wanted_names(tests))
@@ -135,7 +153,6 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
         head=tests.head,
         program=program,
         once=bool(tests.function or tests.assertions),
-        usual=USUAL_IMPORTS if tests.function else "",
         seconds=all_seconds,
     )
     with contextlib.closing(start_sandbox("solution", **job)) as sandbox:
@@ -152,12 +169,12 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
             return float(judge_outputs(ask, tests))
         except (OutOfTime, UserError):
             raise
-        except Exception:  # the program has raised it or ended, or its answer is none
+        except Exception:  # the program raised it or ended, or its answer is malformed
             return 0.0
 
 
 def wanted_names(tests: UnitTests) -> set[str]:
-    """The names that the tests look for in a program."""
+    """Return the names that the tests look for in a program."""
     if tests.function:
         return {"Solution", tests.function}
     nodes = [*ast.walk(ast.parse(tests.assertions))]
@@ -168,16 +185,25 @@ def wanted_names(tests: UnitTests) -> set[str]:
 
 
 def judge_outputs(ask: Callable, tests: UnitTests) -> bool:
-    """Whether every input gives its output, word by word, in a process of its own."""
+    """Return whether each input gives its output. Each runs in a process of its own."""
     for given, wanted in tests.pairs:
         output, exit_code = ask(given)
-        if exit_code != 0 or output.split() != wanted.split():
+        words, right = output.split(), wanted.split()
+        if exit_code != 0 or len(words) != len(right) or not all(map(is_same_word, words, right)):
             return False
     return True
 
 
+def is_same_word(word: str, right: str) -> bool:
+    """Return whether two words are the same, or the same decimal, such as 0.50 and .5."""
+    if word == right:
+        return True
+    both_decimal = DECIMAL.fullmatch(word) and DECIMAL.fullmatch(right)
+    return bool(both_decimal) and Decimal(word) == Decimal(right)
+
+
 def judge_calls(ask: Callable, tests: UnitTests) -> bool:
-    """Whether every call gives its result, as a plain value; a tuple counts as a list."""
+    """Return whether each call gives its result, as a plain value. A tuple counts as a list."""
     solution = Program(ask).module()
     is_method = hasattr(getattr(solution, "Solution", None), tests.function)
     for given, wanted in tests.pairs:
@@ -189,7 +215,7 @@ def judge_calls(ask: Callable, tests: UnitTests) -> bool:
 
 
 def as_lists(value):
-    """A value with lists for its tuples, and texts for the keys of its dicts, as in JSON."""
+    """Convert tuples to lists and the keys of dicts to texts, as in JSON."""
     if isinstance(value, (list, tuple)):
         return [as_lists(item) for item in value]
     if isinstance(value, dict):
@@ -198,7 +224,7 @@ def as_lists(value):
 
 
 def judge_assertions(ask: Callable, tests: UnitTests, end: float) -> bool:
-    """Whether the assertions pass in their own sandbox, whose questions the program answers."""
+    """Return whether the assertions pass in a sandbox of their own, which asks the program."""
     with contextlib.closing(start_sandbox("check")) as check:
         said = check.ask(tests.assertions, end - time.monotonic())
         while said not in ("passed", "failed"):

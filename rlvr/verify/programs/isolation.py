@@ -1,7 +1,7 @@
-"""Sandboxes: processes for programs that nobody has read, and for the tests that judge them.
+"""Sandboxes: processes for untrusted programs and for the tests that judge them.
 
-The operating system isolates them: bubblewrap where it is installed and may be used, else another
-user where this one is root, else limits alone. docs/real-models.md says what each leaves open.
+The operating system isolates them: by bubblewrap if it is installed and allowed, else as another
+user if this one is root, else by limits alone. docs/real-models.md says what each leaves open.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rlvr.errors import UserError
 
-PROJECT = Path(__file__).parents[3]  # where a process of its own finds this package
+PROJECT = Path(__file__).parents[3]  # where other processes find this package
 # from the safest on
 WAYS = {"bubblewrap": "in bubblewrap", "user": "as another user", "limits": "under limits alone"}
 START_SECONDS = 30.0  # a busy machine may take that long to start an interpreter
@@ -28,18 +28,18 @@ MOST_REPLY = 2**26  # bytes
 
 
 class OutOfTime(TimeoutError):
-    """A sandbox has not answered in time. What a program itself raises never becomes this one."""
+    """A sandbox has not answered in time. No exception of a program ever becomes this one."""
 
 
 class Sandbox:
-    """A process that runs a module of this room, and is asked by lines of JSON."""
+    """A process that runs a module of this folder and answers lines of JSON."""
 
     def __init__(self, module: str, way: str, **job):
-        """Start it in one of the WAYS, and send it the job; OSError where it fails."""
+        """Start it in one of the WAYS and send it the job; raise an OSError if that fails."""
         user = None
         if os.getuid() == 0 and way != "limits":
-            # Of the range for services' passing users. A program and its check do not share one,
-            # and graders seldom do.
+            # From the range for transient users of services. A program and its check have different
+            # ones, and so have most graders.
             user = 61_184 + os.getpid() % 2000 * 2 + (module == "check")
         self.user_to_end = user if way == "user" else None
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -65,10 +65,10 @@ class Sandbox:
             raise OSError(reason.rpartition("\n")[2] or "no answer") from None
 
     def ask(self, message, seconds: float):
-        """Send a message -> the reply: anything that JSON holds, since a program can write it.
+        """Send a message and return the reply, any JSON, since a program can write it.
 
-        OutOfTime where there is none after so many seconds, OSError where the process has ended,
-        ValueError for what is no JSON or has no end.
+        Raise OutOfTime if there is none within `seconds`, an OSError if the process has ended, and
+        a ValueError for a reply that is not JSON or does not end.
         """
         end = time.monotonic() + seconds
         reply = bytearray()
@@ -88,11 +88,11 @@ class Sandbox:
         return json.loads(reply)
 
     def close(self) -> None:
-        """End the process and what it has started, as far as the system lets it be found."""
+        """End the process and what it has started, as far as the system can find it."""
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             os.killpg(self.process.pid, signal.SIGKILL)
         if self.user_to_end is not None:
-            # another process becomes that user, and kills every process that the user has
+            # a child becomes that user and kills all of the user's processes
             child = os.fork()
             if child == 0:
                 try:
@@ -108,7 +108,7 @@ class Sandbox:
 
 
 def start_sandbox(module: str, **job) -> Sandbox:
-    """The safest; UserError where the machine does not start it: no program is wrong for that."""
+    """Start the safest sandbox. If it fails no program is wrong for that: raise a UserError."""
     try:
         return Sandbox(module, isolation()[0], **job)
     except OSError as error:
@@ -116,7 +116,7 @@ def start_sandbox(module: str, **job) -> Sandbox:
 
 
 def command(way: str, module: str) -> list[str]:
-    """The command line of a sandbox. An interpreter without site-packages sees the project."""
+    """Return a sandbox's command line: an interpreter with the project, without site-packages."""
     start = f"import sys; sys.path.append({str(PROJECT)!r}); "
     start += f"from rlvr.verify.programs import {module}; {module}.main()"
     interpreter = os.path.realpath(sys.executable)
@@ -130,13 +130,13 @@ def command(way: str, module: str) -> list[str]:
     # packages may hold data sets
     hidden = [f"{stdlib}/site-packages", f"{stdlib}/dist-packages", "/usr/lib/python3"]
     unshared = "--unshare-all"
-    if os.getuid() == 0:  # and becomes another user inside, which a user namespace would not know
+    if os.getuid() == 0:  # the sandbox changes users, and a user namespace knows no other user
         unshared = "--unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try "
         unshared += "--cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID"
     arguments = f"--die-with-parent {unshared} --proc /proc --dev /dev".split()
     arguments += f"--perms 1777 --size {2**26} --tmpfs /tmp".split()
     parents = {str(parent) for path in seen for parent in Path(path).parents}
-    for folder in sorted(parents - {"/"}):  # as root, bubblewrap would open them to root alone
+    for folder in sorted(parents - {"/"}):  # as root, bubblewrap would make them root's alone
         arguments += ["--perms", "0755", "--dir", folder]
     for path in dict.fromkeys(seen):
         arguments += ["--ro-bind-try", path, path]
@@ -151,14 +151,14 @@ def command(way: str, module: str) -> list[str]:
 
 @functools.cache
 def isolation() -> tuple[str, str]:
-    """The safest way that works on this machine, and why a safer one does not."""
+    """Return the safest way that works on this machine, and why safer ones do not."""
     reasons = []
     for way in WAYS:
         if way == "user" and os.getuid() != 0:
             continue
         try:
             program = "import threading\nthreading.Thread(target=print, args=[input()]).start()"
-            job = dict(head="", program=program, once=False, usual="", seconds=START_SECONDS)
+            job = dict(head="", program=program, once=False, seconds=START_SECONDS)
             with contextlib.closing(Sandbox("solution", way, **job)) as sandbox:
                 if sandbox.ask("works", START_SECONDS) == ["works\n", 0]:
                     return way, "; ".join(reasons)
@@ -169,10 +169,10 @@ def isolation() -> tuple[str, str]:
 
 
 def describe() -> str:
-    """A line for the start of a run: how programs are isolated."""
+    """Return a line for the start of a run that says how programs are isolated."""
     way, reason = isolation()
     line = f"programs run {WAYS[way]}"
     if reason:
         line += f", since bubblewrap does not work here ({reason}): install it, or run everything "
-        line += "in a container; docs/real-models.md says what a program can reach so"
+        line += "in a container; docs/real-models.md says what a program can reach"
     return line

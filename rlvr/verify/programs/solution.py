@@ -1,7 +1,7 @@
-"""What runs in a sandbox: one program, and the lines of JSON that ask it for something.
+"""Run one program in a sandbox, and answer lines of JSON that ask it for something.
 
-No expected output ever comes here, and the judge trusts nothing of what goes out. Whatever a
-program does to this process, it can only change its own answers.
+No expected output ever reaches this process, and the judge trusts nothing that leaves it. Whatever
+a program does to this process, it can only change its own answers.
 """
 
 import builtins
@@ -17,19 +17,26 @@ import sys
 
 from rlvr.verify.programs.values import decode, encode
 
-LIMITS = dict(AS=2**30, CORE=0, NOFILE=64)  # of each process: bytes of memory, dumps, open files
-MOST_PROCESSES = 64  # threads are counted, too
-MOST_FILE = 2**24  # bytes; what a program prints is a file, too
-# Families of audit events that reach beyond a program's own process, and their harmless members.
+# The imports that LeetCode, APPS and LiveCodeBench give a program.
+USUAL_IMPORTS = "import copy, datetime, fractions, io, json, operator, random, re, statistics\n"
+USUAL_IMPORTS += "import string, sys, time\nfrom fractions import Fraction\n"
+USUAL_IMPORTS += "".join(
+    f"import {name}\nfrom {name} import *\n"
+    for name in ("bisect", "collections", "functools", "heapq", "itertools", "math", "typing")
+)
+LIMITS = dict(AS=2**30, CORE=0, NOFILE=64)  # per process: bytes of memory, dumps, open files
+MOST_PROCESSES = 64  # including threads
+MOST_FILE = 2**24  # bytes; the output of a program is a file as well
+# Families of audit events that reach beyond the program's own process, and harmless members.
 REFUSED = {"os", "shutil", "subprocess", "socket", "ctypes", "sqlite3"}
 HARMLESS = {"os.listdir", "os.scandir", "os.walk", "os.putenv", "os.unsetenv", "socket.__new__"}
 
 
 class Pipe:
-    """Lines of JSON from and to the process that started this one."""
+    """Lines of JSON from and to the parent process."""
 
     def __init__(self):
-        """Move the pipe away from where a program reads and writes."""
+        """Move the pipe away from standard input and output, which a program uses."""
         self.incoming = os.fdopen(os.dup(0), encoding="utf-8")
         self.outgoing = os.fdopen(os.dup(1), "w", buffering=1)
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -37,7 +44,7 @@ class Pipe:
         os.dup2(nowhere, 1)
 
     def read(self):
-        """The next line. This process ends where there is none."""
+        """Return the next line. End this process if there is none."""
         line = self.incoming.readline()
         if not line:
             os._exit(0)
@@ -48,23 +55,23 @@ class Pipe:
         self.outgoing.write(json.dumps(message) + "\n")
 
     def ask(self, message):
-        """Send a line -> the next one that comes."""
+        """Send a line and return the next one."""
         self.write(message)
         return self.read()
 
 
 def start() -> tuple[Pipe, dict]:
-    """The pipe, and the job that comes first. What a program shall not have is given up.
+    """Return the pipe and the job, and give up what a program must not have.
 
-    That is the user, memory, processes, the environment, standard error, and the project.
+    That is the user, memory, processes, the environment, standard error and the project.
     """
     pipe = Pipe()
     job = pipe.read()
     if os.path.exists("/proc/self/oom_score_adj"):
         with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # where memory runs out, the kernel ends this process first
+            file.write("1000")  # if memory runs out, the kernel ends this process first
     limit(**LIMITS)
-    if job["way"] != "limits":  # there it would count the user's own processes
+    if job["way"] != "limits":  # where the limit would count the user's own processes
         limit(NPROC=MOST_PROCESSES)
     if job["user"]:
         os.setgroups([])
@@ -78,14 +85,15 @@ def start() -> tuple[Pipe, dict]:
 
 
 def limit(**limits: int) -> None:
-    """Set limits of this process for good; a program cannot raise them again."""
+    """Set limits that a program cannot raise again."""
     for name, value in limits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
 
 
 def main() -> None:
-    """Run a program on the inputs that come, or run it once and answer calls of its functions."""
+    """Run a program on each input, or run it once and answer calls of its functions."""
     pipe, job = start()
+    give_usual_names()
     if job["once"]:
         run(job, "solution")
         answer_calls(pipe)
@@ -95,11 +103,11 @@ def main() -> None:
 
 
 def wait_for_input(pipe: Pipe) -> None:
-    """Return in a new process for each input, which is its standard input.
+    """Return in a new process for each input, with the input as its standard input.
 
-    The process that waits sends [output, exit code].
+    The waiting process sends [output, exit code].
     """
-    gc.freeze()  # so that a process ends in half the time
+    gc.freeze()  # so that the new process ends in half the time
     while True:
         text = pipe.read()
         with open("input", "w+b") as given, open("output", "w+b") as said:
@@ -118,20 +126,28 @@ def wait_for_input(pipe: Pipe) -> None:
             pipe.write([said.read().decode(errors="replace"), code])
 
 
+def give_usual_names() -> None:
+    """Give a program the usual imports as built-in names.
+
+    Its own names and Python's come first, because math has another pow. Tests that look for a name
+    of the program do not find these.
+    """
+    usual = {"exit": sys.exit, "quit": sys.exit}  # the module `site` usually defines them
+    exec(USUAL_IMPORTS, usual)
+    vars(builtins).update(usual | vars(builtins))
+
+
 def run(job: dict, name: str) -> None:
-    """Run a program, behind the head of its function, as the module `name`."""
-    # a second more than its judge waits, who shall be the first to end it, and call it a timeout
+    """Run the head and then the program as the module `name`."""
+    # A second more than the judge waits, so that the judge ends it first and reports a timeout.
     most_seconds = math.ceil(job["seconds"]) + 1
     limit(FSIZE=MOST_FILE, CPU=most_seconds)
-    usual = {"exit": sys.exit, "quit": sys.exit}  # which the module `site` defines otherwise
-    exec(job["usual"], usual)
-    # Behind the program's own names, which tests may ask for, and behind Python's: `math` has
-    # another `pow`.
-    vars(builtins).update(usual | vars(builtins))
+    sys.setrecursionlimit(50_000)  # as LiveCodeBench does
+    sys.set_int_max_str_digits(0)  # contests run Pythons without this limit
     module = sys.modules[name] = type(sys)(name)
     module.__file__ = "solution.py"
     sys.argv = ["solution.py"]
-    signal.alarm(most_seconds)  # for the case that the judge is killed
+    signal.alarm(most_seconds)  # in case the judge is killed
     if job["way"] != "bubblewrap":
         sys.addaudithook(refuse)
     for part in (job["head"], job["program"]):
@@ -139,9 +155,9 @@ def run(job: dict, name: str) -> None:
 
 
 def refuse(event: str, arguments: tuple) -> None:
-    """An audit hook against accidents: no process, no network, no file is written or removed.
+    """Refuse processes, network and changes of files; an audit hook against accidents.
 
-    It does not hold off a program that means to get around it.
+    A program that means to get around it can.
     """
     refused = event.partition(".")[0] in REFUSED and event not in HARMLESS
     if event == "open":
@@ -156,7 +172,7 @@ def answer_calls(pipe: Pipe) -> None:
     """Make the calls that are asked for: [function, arguments, named arguments].
 
     The answer is [value, changed arguments, name of an exception, its arguments]. An object that is
-    no plain value stays here, and its number stands for it.
+    not a plain value stays here, and a number stands for it.
     """
     objects = {}
 

@@ -1,8 +1,8 @@
-"""What crosses the pipe to a program, as JSON: plain values, and numbers for all other objects.
+"""Convert what crosses the pipe to a program: plain values, and numbers for other objects.
 
-Plain values are rebuilt by type, so that nothing of a program's own code arrives with them. A
-subclass of int, str, list and the like arrives as the plain type. Any other object of a program
-stays in its process, and a stand-in here asks for all that is done with it.
+Plain values are rebuilt by type, so that no code of the program arrives with them. A subclass of
+int, str, list and the like arrives as the plain type. Any other object stays in the program's
+process, and a stand-in here forwards whatever is done with it.
 """
 
 import builtins
@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 SCALARS = {bool, int, float, str, type(None)}
 SUBCLASSES = {str: str.__str__, int: int.__int__, float: float.__float__}  # -> the plain value
-LARGEST = 2**53  # JSON's readers refuse to read very long integers: larger ones go as hexadecimals
-# Types that are made of a list of their parts: of items, of bytes, of pairs.
+LARGEST = 2**53  # larger integers travel as hexadecimals, since JSON refuses very long ones
+# Types that are built from a list of items, of bytes, or of pairs.
 COLLECTIONS = [Counter, OrderedDict, dict, list, tuple, set, frozenset, deque, bytes, bytearray]
-# Types that are made by a call -> its arguments, which most of them tell by their own __reduce__.
+# Types that are built by a call -> its arguments, which __reduce__ returns for most of them.
 CALLED = "builtins.range decimal.Decimal fractions.Fraction datetime.date datetime.datetime "
 CALLED += "datetime.time datetime.timedelta datetime.timezone"
 CALLED = {name: lambda value: value.__reduce__()[1] for name in CALLED.split()}
@@ -26,7 +26,7 @@ CALLED["builtins.complex"] = complex.__getnewargs__
 
 
 def encode(value, other: Callable):
-    """A value -> a scalar of JSON, or [kind, *parts]; `other(value)` for what is not plain."""
+    """Convert a value to a scalar of JSON or to [kind, *parts], and others by `other(value)`."""
     kind = type(value)
     if kind in SCALARS and not (kind is int and abs(value) > LARGEST):
         return value
@@ -44,9 +44,9 @@ def encode(value, other: Callable):
 
 
 def decode(data, others: dict[str, Callable]):
-    """What `encode` made -> the value; others[kind](*parts) for what is not plain.
+    """Convert back what `encode` returned, and other kinds by others[kind](*parts).
 
-    The data may be anything that JSON holds: what no value was made into raises an exception.
+    The data may be any JSON. Whatever `encode` could not have returned raises an exception.
     """
     if not isinstance(data, list):
         return data
@@ -62,19 +62,19 @@ def decode(data, others: dict[str, Callable]):
 
 
 class Program:
-    """The program behind a pipe, of whose answers none is trusted."""
+    """The program behind a pipe, whose answers are not trusted."""
 
     def __init__(self, send: Callable):
-        """`send` takes a question to the program, and gives the answer: any JSON."""
+        """`send` takes a question to the program and returns the answer, which may be any JSON."""
         self.send = send
         self.was_asked = False
         self.remotes = {}  # number of an object there -> what stands for it here
 
     def ask(self, function, *arguments, **named):
-        """function(*arguments, **named), called by the program.
+        """Have the program call function(*arguments, **named), and return the result.
 
-        Lists, sets and dicts that it has changed are changed here, too. What it raises is raised as
-        the built-in exception that it is derived from.
+        Changes of lists, sets and dicts are made here as well. An exception is raised here as the
+        built-in exception from which it is derived.
         """
         self.was_asked = True
         question = encode([function, arguments, named], self.refer)
@@ -90,11 +90,11 @@ class Program:
         return result
 
     def module(self) -> "Remote":
-        """What stands for the program's module; AttributeError for a name that it does not have."""
+        """Return the stand-in of the program's module."""
         return self.ask(importlib.import_module, "solution")
 
     def refer(self, value) -> list:
-        """What stands in a question for a value that is not plain."""
+        """Return what represents a value in a question if it is not plain."""
         if isinstance(value, Remote):
             return ["object", object.__getattribute__(value, "_number")]
         module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
@@ -103,20 +103,20 @@ class Program:
         raise TypeError(f"a {type(value).__name__} cannot be given to the program")
 
     def remote(self, number: int) -> "Remote":
-        """What stands for an object of the program; the same one for the same object."""
+        """Return the stand-in of an object, the same one for the same object."""
         return self.remotes.setdefault(number, Remote(self, number))
 
 
 def asks(function):
-    """A method that has the program call a function of Python's with the object behind `self`."""
+    """Make a method that has the program call a function with the object behind `self`."""
     return lambda self, *given, **named: self._program.ask(function, self, *given, **named)
 
 
 class Remote:
-    """Stands for an object of the program that is no plain value: a function, a class, a generator.
+    """The stand-in of an object that is not a plain value: a function, a class, a generator.
 
-    It can be called, looked into, and gone through. It equals only itself, and has no order and no
-    arithmetic: these would be the program's own word.
+    It can be called, indexed and iterated, and has attributes. It equals only itself and has no
+    order and no arithmetic, because the program would decide the outcome.
     """
 
     def __init__(self, program: Program, number: int):

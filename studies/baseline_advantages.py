@@ -1,13 +1,16 @@
-"""The policy weights that FADE's section 8 compares: rewards r [B, G] -> advantages [B, G].
+"""Advantages that the papers compare theirs with, and others of the field, as pure functions.
 
-Rewards are 0 and 1. Each docstring has the gradient masses (m_S, m_F) of successes and failures,
-or one mass for both; p is the success rate of the prompt's group, and q = 1 - p.
+They take rewards r [B, G] of 0 and 1, unless a docstring says otherwise, and return advantages
+[B, G]. p is the success rate of the prompt's group, and q = 1 - p. The first part is from FADE's
+section 8, where a docstring also has the gradient masses (m_S, m_F) of successes and failures, or
+one mass for both. Then come the control experiments (Table 1) and baselines (Table 2) of A-GRAE.
 """
 
-import inspect
 from functools import partial
 
 import torch
+
+from fade import fade_advantage
 
 
 def reinforce(rewards):
@@ -20,26 +23,20 @@ def mean(rewards):
     return rewards - rewards.mean(1, keepdim=True)
 
 
-def grpo(rewards):
-    """(r - r_mean) / std; 0 where all rewards are equal. Mass sqrt(p q)."""
-    std = rewards.std(1, correction=0, keepdim=True)  # [B, 1]
-    return torch.where(std > 0, (rewards - rewards.mean(1, keepdim=True)) / std, 0.0)
-
-
 def skew_r(rewards):
     """(r - r_mean) std. Mass p q sqrt(p q)."""
     std = rewards.std(1, correction=0, keepdim=True)  # [B, 1]
     return (rewards - rewards.mean(1, keepdim=True)) * std
 
 
-def t2t(rewards, lengths, alpha):
+def t2t(rewards, shares, alpha):
     """GRPO of the rewards 1 - alpha p L for a success and alpha q L for a failure (8.2, T2T).
 
-    lengths L [B, G] are shares of the longest that is allowed. Mass p q C / std(rewards), where
+    shares L [B, G] are lengths over the longest that is allowed. Mass p q C / std(rewards), where
     C = 1 - alpha (p mean(L of successes) + q mean(L of failures)) (Eqs. 12-14).
     """
     p = rewards.mean(1, keepdim=True)  # [B, 1]
-    rewards = torch.where(rewards == 1, 1 - alpha * p * lengths, alpha * (1 - p) * lengths)
+    rewards = torch.where(rewards == 1, 1 - alpha * p * shares, alpha * (1 - p) * shares)
     mixed = rewards.amax(1, keepdim=True) > rewards.amin(1, keepdim=True)  # [B, 1]
     std = rewards.std(1, correction=0, keepdim=True)  # [B, 1]
     return torch.where(mixed, (rewards - rewards.mean(1, keepdim=True)) / std, 0.0)
@@ -163,10 +160,78 @@ def relu(rewards):
     return (rewards - rewards.mean(1, keepdim=True)).clamp(min=0)
 
 
-BASELINES = {
+def controlled_advantage(advantages, success_rate, variant, beta=10, gamma=0.5):
+    """The control experiments, each of which breaks one symmetry of GRPO (section 4.1, Table 1).
+
+    advantages [B, G], success_rate [B] -> [B, G]. By variant: "positive_dominant", beta A where
+    A > 0; "negative_dominant", A / beta where A > 0; "hard_focused", gamma A / sqrt(p);
+    "easy_focused", gamma A / sqrt(1 - p). ValueError for another variant.
+    """
+    if variant == "positive_dominant":
+        return torch.where(advantages > 0, advantages * beta, advantages)
+    if variant == "negative_dominant":
+        return torch.where(advantages > 0, advantages / beta, advantages)
+    p = success_rate.to(advantages.dtype).unsqueeze(1)  # [B, 1]
+    mixed = (p > 0) & (p < 1)  # [B, 1]
+    p = torch.where(mixed, p, 0.5)  # [B, 1], a stand-in: the paper omits the rescaling at 0 and 1
+    if variant == "hard_focused":
+        scale = gamma / p.sqrt()  # [B, 1]
+    elif variant == "easy_focused":
+        scale = gamma / (1 - p).sqrt()  # [B, 1]
+    else:
+        names = "positive_dominant, negative_dominant, hard_focused or easy_focused"
+        raise ValueError(f"variant must be {names}; got {variant!r}")
+    return advantages * torch.where(mixed, scale, 1.0)
+
+
+def w_reinforce_advantage(rewards, success_weight=0.1):
+    """W-REINFORCE (Table 2): success_weight for a success, -1 for a failure.
+
+    rewards [B, G] in {0, 1} -> [B, G].
+    """
+    return torch.full_like(rewards, -1.0).masked_fill(rewards == 1, success_weight)
+
+
+def grpo_lead_advantage(rewards, lengths):
+    """GRPO-LEAD (Table 2): short or rare successes count more, and so do rare failures.
+
+    A group that is all right has a gradient, too, wherever lengths differ, be it by a token.
+    rewards [B, G] in {0, 1} and lengths [B, G], in tokens -> [B, G]. With z the standardised length
+    among the group's successes, a success is worth exp(-0.05 z) and a failure -1. A is GRPO's
+    advantage of these values. With p the success rate it is A w(p) where A > 0 and A w(1 - p)
+    elsewhere, where w(p) = 0.4 + 1.1 / (1 + exp(10 (p - 0.75))).
+    """
+    success = rewards == 1  # [B, G]
+    count = success.sum(1, keepdim=True).clamp(min=1)  # [B, 1]
+    mean_length = (success * lengths).sum(1, keepdim=True) / count  # [B, 1]
+    longer = torch.where(success, lengths - mean_length, 0)  # [B, G]
+    spread = (longer.square().sum(1, keepdim=True) / count).sqrt()  # [B, 1]
+    z = longer / torch.where(spread > 0, spread, 1)  # [B, G], 0 where all are equally long
+    value = torch.where(success, (-0.05 * z).exp(), -1).to(rewards.dtype)  # [B, G]
+
+    std = value.std(1, keepdim=True, correction=0)  # [B, 1]
+    mixed = value.amax(1, keepdim=True) > value.amin(1, keepdim=True)  # [B, 1]
+    advantages = (value - value.mean(1, keepdim=True)) / torch.where(mixed, std, 1)  # [B, G]
+    advantages = torch.where(mixed, advantages, 0)  # [B, G]
+
+    p = rewards.mean(1, keepdim=True)  # [B, 1]
+    of_success = 0.4 + 1.1 * torch.sigmoid(10 * (0.75 - p))  # [B, 1], w(p)
+    of_failure = 0.4 + 1.1 * torch.sigmoid(10 * (p - 0.25))  # [B, 1], w(1 - p)
+    return advantages * torch.where(advantages > 0, of_success, of_failure)
+
+
+def rloo(rewards):
+    """r less the mean of the other rewards of its group, RLOO (arXiv 2402.14740); any rewards."""
+    others = rewards.sum(1, keepdim=True) - rewards  # [B, G]
+    return rewards - others / (rewards.shape[1] - 1)
+
+
+# What --advantage takes: the functions of successes (1) and failures (0) ...
+OF_SUCCESSES = {
+    "power": partial(fade_advantage, alpha=2.0, delta=1.0),
+    "asym": partial(fade_advantage, alpha=1.0, delta=0.5),
     "reinforce": reinforce,
     "mean": mean,
-    "grpo": grpo,
     "skew_r": skew_r,
     "t2t": t2t,
     "maxrl": maxrl,
@@ -185,30 +250,15 @@ BASELINES = {
     "logmeanexp": logmeanexp,
     "ha_dw": ha_dw,
     "relu": relu,
+    "w_reinforce": w_reinforce_advantage,
+    "grpo_lead": grpo_lead_advantage,
 }
-
-
-def read_arguments(text: str) -> dict[str, float]:
-    """The numbers in a text such as "k=4,alpha=0.5" by name; ValueError for another form."""
-    found = {}
-    for pair in filter(None, text.split(",")):
-        if pair.count("=") != 1:
-            raise ValueError(f"{pair!r} is not of the form name=value")
-        name, value = pair.split("=")
-        found[name] = int(value) if value.isdigit() else float(value)
-    return found
-
-
-def try_weight(weight: partial, G: int) -> None:
-    """TypeError where an argument is missing or unknown.
-
-    ValueError where the groups of G with 0, 1 ... G successes get no finite advantages, or only 0.
-    With G = 0 they are not tried.
-    """
-    inspect.signature(weight.func).bind("rewards", **weight.keywords)
-    if G:
-        advantages = weight(torch.ones(G + 1, G).tril(-1))
-        if advantages.is_complex() or not advantages.isfinite().all():
-            raise ValueError("some advantages are no finite numbers")
-        if not advantages.any():
-            raise ValueError("all advantages are 0")
+# ... the functions of any rewards ...
+OF_REWARDS = {"rloo": rloo}
+# ... and those of GRPO's advantages and the success rates.
+OF_ADVANTAGES = {
+    "positive_dominant": partial(controlled_advantage, variant="positive_dominant"),
+    "negative_dominant": partial(controlled_advantage, variant="negative_dominant"),
+    "hard_focused": partial(controlled_advantage, variant="hard_focused"),
+    "easy_focused": partial(controlled_advantage, variant="easy_focused"),
+}

@@ -1,0 +1,226 @@
+"""Decide whether two sympy values are equal. rounding.py has the rule for two numbers."""
+
+import contextlib
+import itertools
+import random
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+
+from rlvr.verify.answers.rounding import Number, digits_of, is_near
+
+import sympy
+from latex2sympy2_extended.logic import And  # it keeps the order of its parts
+from sympy.core.function import AppliedUndef
+
+# What sympy raises for values of different kinds, and for those it cannot evaluate.
+ERRORS = (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError)
+# Formulas are compared at points; these are the signs of the letters at each point, repeated.
+SIGNS_AT_POINTS = [(1,), (1,), (1,), (-1,), (-1, 1), (1, -1)]
+
+
+def are_equal(gold, answer) -> bool:
+    """Return whether an answer equals a gold.
+
+    The whole answer may have its letters in another case: R equals r, but N/n does not equal 1.
+    """
+    if same(gold, answer):
+        return True
+    if gold.free_symbols == answer.free_symbols:
+        return False
+    in_lower_case = []
+    for value in (gold, answer):
+        names = {each: each.name.lower() for each in value.free_symbols}
+        if len({*names.values()}) < len(names):
+            return False
+        with contextlib.suppress(*ERRORS):
+            symbols = {each: sympy.Symbol(name, real=True) for each, name in names.items()}
+            in_lower_case.append(value.xreplace(symbols))
+    return len(in_lower_case) == 2 and same(*in_lower_case)
+
+
+def same(gold, answer) -> bool:
+    """Return whether two values are equal, with letters in the same case."""
+    if gold == answer:
+        return True
+    gold, answer = ends_of_chain(gold), ends_of_chain(answer)
+    if isinstance(gold, sympy.Eq) != isinstance(answer, sympy.Eq):
+        gold, answer = value_of_name(gold), value_of_name(answer)
+    relations = sympy.Rel, sympy.And
+    collections = sympy.Set, sympy.Tuple
+    try:
+        if isinstance(gold, relations) and isinstance(answer, relations):
+            return same_relations(gold, answer)
+        if isinstance(gold, collections) or isinstance(answer, collections):
+            return same_collections(gold, answer)
+        if isinstance(gold, sympy.MatrixBase):
+            return gold.shape == answer.shape and all(map(same, gold.flat(), answer.flat()))
+        return same_expressions(gold, answer)
+    except ERRORS:
+        return False
+
+
+def ends_of_chain(value):
+    """Return x = 5 for x = 2 + 3 = 5, and other values as they are."""
+    if isinstance(value, And) and all(isinstance(part, sympy.Eq) for part in value._unsorted_args):
+        first, *_, last = value._unsorted_args
+        return sympy.Eq(first.lhs, last.rhs, evaluate=False)
+    return value
+
+
+def value_of_name(value):
+    """Return 5 for x = 5 and for 2 + 3 = 5, but x + z = 1 as it is."""
+    for side, other in (value.args, value.args[::-1]) if isinstance(value, sympy.Eq) else ():
+        if is_name(side) or not value.free_symbols:
+            return other
+    return value
+
+
+def is_name(side) -> bool:
+    """Return whether a side is a name: x, f(x), a segment AB, AB/CD, or a tuple of names."""
+    if isinstance(side, sympy.Tuple):
+        return all(map(is_name, side))
+    if isinstance(side, (sympy.Mul, sympy.Pow)):
+        names = {str(atom) for atom in side.atoms() if atom != -1}
+        return all(name.isupper() or name in ("angle", "triangle") for name in names)
+    kinds = sympy.Symbol, AppliedUndef, sympy.Abs, sympy.Limit, sympy.Derivative
+    return isinstance(side, kinds)
+
+
+def same_relations(gold, answer) -> bool:
+    """Return whether two equations, inequalities or chains have the same solutions, and any."""
+    if isinstance(gold, sympy.And) and isinstance(answer, sympy.And):
+        if matched(gold.args, answer.args):
+            return True
+    elif isinstance(gold, sympy.Rel) and isinstance(answer, sympy.Rel):
+        for one in (answer, answer.reversed):
+            if one.func is gold.func:
+                if all(map(same, gold.args, one.args)):
+                    return True
+                if same(gold.lhs - gold.rhs, one.lhs - one.rhs):
+                    return True
+    if gold.free_symbols != answer.free_symbols:
+        return False
+    right, given = solutions_of(gold), solutions_of(answer)
+    return right != sympy.S.EmptySet and same(right, given)
+
+
+def solutions_of(relation) -> sympy.Set:
+    """Solve an equation for one of its letters, or an inequality in one letter."""
+    if isinstance(relation, sympy.Eq):
+        return sympy.FiniteSet(*sympy.solve(relation, min(relation.free_symbols, key=str)))
+    return relation.as_set()
+
+
+def same_collections(gold, answer) -> bool:
+    """Return whether two sets, tuples or intervals are equal.
+
+    A single value is a set of one, and an inequality is the set of its solutions.
+    """
+    if isinstance(gold, sympy.Interval) and isinstance(answer, sympy.Interval):
+        ends = gold.left_open == answer.left_open and gold.right_open == answer.right_open
+        return ends and all(map(same, gold.args[:2], answer.args[:2]))
+    right, given = parts_of(gold), parts_of(answer)
+    if right and given:
+        if isinstance(gold, sympy.FiniteSet) or not isinstance(gold, (sympy.Set, sympy.Tuple)):
+            return matched(right, given)
+        return len(right) == len(given) and all(map(same, right, given))
+    gold, answer = as_set(gold), as_set(answer)
+    if gold.symmetric_difference(answer) == sympy.S.EmptySet:
+        return True
+    return gold.func is answer.func and bool(gold.args) and matched(gold.args, answer.args)
+
+
+def parts_of(value) -> list | None:
+    """Return the parts of a tuple, a finite set or a pair in written order; None for other sets."""
+    if isinstance(value, sympy.Interval):
+        return [*value.args[:2]] if value.left_open and value.right_open else None
+    if isinstance(value, sympy.FiniteSet):
+        return [*dict.fromkeys(getattr(value, "_unsorted_args", value.args))]
+    if isinstance(value, sympy.Tuple):
+        return [*value]
+    return None if isinstance(value, (sympy.Set, sympy.Rel, sympy.And)) else [value]
+
+
+def as_set(value) -> sympy.Set:
+    """Return a set; of inequalities, the numbers that solve one of them."""
+    if isinstance(value, sympy.FiniteSet) and all(isinstance(part, sympy.Rel) for part in value):
+        value = sympy.Or(*value)
+    if isinstance(value, sympy.Set):
+        return value.doit()
+    letters = {each: sympy.Dummy(real=True) for each in value.atoms(AppliedUndef)}
+    return value.xreplace(letters).as_set()
+
+
+def matched(right, given) -> bool:
+    """Return whether two lists hold the same values in any order."""
+    left = [*given]
+    for one in right:
+        found = next((i for i, other in enumerate(left) if same(one, other)), None)
+        if found is None:
+            return False
+        del left[found]
+    return not left
+
+
+def same_expressions(gold, answer) -> bool:
+    """Return whether two numbers or formulas are equal; compare decimals term by term."""
+    if not gold.free_symbols and not answer.free_symbols:
+        return is_near(number_of(gold), number_of(answer))
+    if gold.is_Symbol != answer.is_Symbol:
+        gold, answer = product_of_word(gold), product_of_word(answer)
+    if gold.atoms(sympy.Float) or answer.atoms(sympy.Float):
+        right, given = terms_of(gold), terms_of(answer)
+        return right.keys() == given.keys() and all(same(right[key], given[key]) for key in right)
+    # Points at which a root or a logarithm is not real count only if there are no others.
+    pairs = [*numbers_at_points(gold, answer)]
+    real = [pair for pair in pairs if not any(number.imaginary for number in pair)]
+    return bool(pairs) and all(is_near(*pair) for pair in real or pairs)
+
+
+def product_of_word(value):
+    """Return I times R for the word IR, to be compared with a formula."""
+    if not value.is_Symbol or not value.name.isalpha() or len({*value.name}) < len(value.name):
+        return value
+    return sympy.Mul(*(sympy.Symbol(letter, real=True) for letter in value.name))
+
+
+def terms_of(formula) -> dict:
+    """Return the coefficient of each product of letters in a sum."""
+    terms = {}
+    for term in sympy.Add.make_args(sympy.expand(formula.doit())):
+        factor, letters = term.as_independent(*formula.free_symbols, as_Add=False)
+        letters = without_decimals(letters)
+        terms[letters] = terms.get(letters, 0) + factor
+    return terms
+
+
+def numbers_at_points(gold, answer) -> Iterator[tuple[Number, Number]]:
+    """Evaluate two formulas at the same points, and skip poles."""
+    gold, answer = gold.doit(), answer.doit()
+    letters = {each for value in (gold, answer) for each in value.free_symbols}
+    letters |= gold.atoms(AppliedUndef) | answer.atoms(AppliedUndef)
+    drawn = random.Random(0)
+    for signs in SIGNS_AT_POINTS:
+        signed = zip(sorted(letters, key=str), itertools.cycle(signs), strict=False)
+        at = {each: sign * sympy.Rational(drawn.randint(20, 300), 101) for each, sign in signed}
+        with contextlib.suppress(*ERRORS):
+            yield number_of(gold.xreplace(at)), number_of(answer.xreplace(at))
+
+
+@lru_cache(maxsize=10_000)
+def number_of(expression) -> Number:
+    """Evaluate an expression without letters; raise one of ERRORS if it has no value."""
+    decimals = expression.atoms(sympy.Float)
+    value = without_decimals(expression).doit()
+    if not isinstance(value, sympy.Rational):
+        value = value.evalf(60)
+    parts = [Fraction(str(part)) for part in value.as_real_imag()]
+    fewest = min((digits_of(str(decimal)) for decimal in decimals), default=0)
+    return Number(*parts, fewest, isinstance(value, sympy.Rational))
+
+
+def without_decimals(expression):
+    """Return an expression with fractions in place of decimals."""
+    decimals = expression.atoms(sympy.Float)
+    return expression.xreplace({each: sympy.Rational(str(each)) for each in decimals})

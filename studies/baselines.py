@@ -1,0 +1,278 @@
+"""Other methods in grpo.py's loop: what the papers compare theirs with, and others of the field.
+
+    python studies/baselines.py --list
+    python studies/baselines.py --advantage mix_pass_k --k 4
+    python studies/baselines.py --advantage rloo --loss cispo --epsilon 1 --aggregation token
+    python studies/baselines.py --token clip_cov
+    torchrun --nproc_per_node 8 studies/baselines.py --advantage maxrl --model ... --dataset math
+
+Each method is one pure function of baseline_advantages.py or baseline_losses.py. This file puts it
+in the place of GRPO's own, and runs the main of grpo.py.
+"""
+
+import functools
+import inspect
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+import project
+
+from rlvr import world
+from rlvr.errors import UserError
+from rlvr.flags import flag, parse_flags
+from rlvr.machine import gather_groups, global_mean
+from rlvr.policy import frozen_logprobs
+from rlvr.training import Run, launch, make_optimizer
+
+import torch
+from baseline_advantages import OF_ADVANTAGES, OF_REWARDS, OF_SUCCESSES
+from baseline_losses import LOSSES, clip_cov_mask, icepop, loss_with, soft_overlong
+
+import agrae
+import common
+import cwgrpo
+import fade
+import grpo
+
+VARIANTS = grpo.VARIANTS
+ADVANTAGES = {**OF_SUCCESSES, **OF_REWARDS, **OF_ADVANTAGES}
+# What compute_advantages knows by itself; the other parameters of a function are flags.
+KNOWN = {"rewards", "advantages", "success_rate", "lengths", "shares", "baseline", "mean"}
+# Which advantages read the rewards beside the successes, and which begin with GRPO's.
+BY_GRPO = dict(advantage=" ".join(["grpo", *OF_ADVANTAGES]))
+BY_REWARDS = dict(advantage=" ".join(["grpo", *OF_REWARDS, *OF_ADVANTAGES]))
+FLAGS = ("k", "alpha", "delta", "alpha_s", "alpha_f", "tau", "gamma", "scale", "success_weight")
+
+
+@dataclass
+class Config(grpo.Config):
+    """The flags of grpo.py, and the method."""
+
+    advantage: str = flag("grpo", "a name of --list", choices=("grpo", *ADVANTAGES))
+    scale_rewards: bool = flag(True, "as in grpo.py", only=BY_GRPO)
+    loss: str = flag("ppo_clip", "what to maximise", choices=("ppo_clip", *LOSSES))
+    token: Literal["none", "clip_cov"] = flag("none", "which tokens get no gradient")
+    importance: Literal["truncated", "icepop"] = flag("truncated", "weights of an inexact sampler")
+    k: int | None = flag(None, "analytic_pass_k, mix_pass_k")
+    alpha: float | None = flag(None, "power, scaled_power, easy_power, t2t")
+    delta: float | None = flag(None, "power, asym, shifted", ge=-1)
+    alpha_s: float | None = flag(None, "asym_power: exponent of successes", ge=0)
+    alpha_f: float | None = flag(None, "asym_power: exponent of failures", ge=0)
+    tau: float | None = flag(None, "quantile", ge=0)
+    gamma: float | None = flag(
+        None,
+        "an exponent, or a factor",
+        only=dict(advantage="power_norm hard_focused easy_focused"),
+    )
+    scale: float | None = flag(None, "ha_dw")
+    advantage_beta: float | None = flag(
+        None,
+        "a temperature, or a factor",
+        only=dict(advantage="softmax logmeanexp positive_dominant negative_dominant"),
+    )
+    success_weight: float | None = flag(None, "w_reinforce; a failure is worth -1", ge=0)
+    ema_beta: float = flag(
+        0.02, "share of the past in the moving average", ge=0, le=1, only=dict(advantage="ha_dw")
+    )
+    clip_cov_fraction: float = flag(
+        2e-4, "share of a minibatch's tokens", le=1, only=dict(token="clip_cov")
+    )
+    overlong_cache: int = flag(
+        0, "DAPO's soft punishment: tokens below the limit", ge=0, only=BY_REWARDS
+    )
+    format_share: float = flag(0.0, "as in agrae.py", ge=0, le=1, only=BY_REWARDS)
+    format_weight: float = flag(0.0, "as in cwgrpo.py", ge=0, only=BY_REWARDS)
+    format_tags: Literal["think", "think_answer"] = flag("think_answer", "as in cwgrpo.py")
+    batch_mean: bool = flag(False, "as in fade.py", only=dict(advantage="power asym"))
+    equalize_learning_rate: bool = flag(False, "as in fade.py")
+
+    def check(self) -> None:
+        super().check()
+        if self.advantage not in ("grpo", *ADVANTAGES):
+            raise UserError(
+                f"--advantage {self.advantage} is none of grpo, {', '.join(ADVANTAGES)}"
+            )
+        by_length = self.advantage in ("t2t", "grpo_lead")
+        if self.equalize_learning_rate and (by_length or self.advantage not in OF_SUCCESSES):
+            raise UserError("--equalize_learning_rate: the largest |A| has to depend on successes")
+        if self.advantage != "grpo" and self.negatives_only:
+            raise UserError("--negatives_only is for --advantage grpo")
+        if self.loss != "ppo_clip" and self.importance_sampling_level == "sequence":
+            raise UserError("--importance_sampling_level sequence is for --loss ppo_clip")
+        groups = self.num_generations * world.WORLD_SIZE
+        if self.token == "clip_cov" and self.minibatch_size % groups:
+            raise UserError("--token clip_cov: --minibatch_size must hold whole groups")
+        function = advantage_function(self)
+        if self.advantage in OF_SUCCESSES:
+            try_on_groups(function, self)
+
+
+def advantage_function(config: Config):
+    """Return --advantage with the arguments that are given; UserError if they do not fit."""
+    of_grpo = functools.partial(grpo.grpo_advantage, scale_rewards=config.scale_rewards)
+    function = ADVANTAGES.get(config.advantage, of_grpo)
+    parameters = inspect.signature(function).parameters
+    values = {name: getattr(config, name) for name in FLAGS} | {"beta": config.advantage_beta}
+    given = {name: value for name, value in values.items() if value is not None}
+    for name in given.keys() - parameters.keys():
+        flag = "advantage_beta" if name == "beta" else name
+        raise UserError(f"--{flag} is not for --advantage {config.advantage}")
+    needed = {name for name, each in parameters.items() if each.default is inspect.Parameter.empty}
+    for name in sorted(needed - KNOWN - given.keys()):
+        flag = "advantage_beta" if name == "beta" else name
+        raise UserError(f"--advantage {config.advantage} needs --{flag}")
+    return functools.partial(function, **given)
+
+
+def call(function, **known):
+    """Call an advantage's function with what it asks for by the names of its parameters."""
+    wanted = inspect.signature(function).parameters
+    return function(**{name: value for name, value in known.items() if name in wanted})
+
+
+def try_on_groups(function, config: Config) -> torch.Tensor:
+    """Return the advantages of the groups with 0, 1 ... G successes.
+
+    UserError if they are not finite numbers, or all 0.
+    """
+    G = config.num_generations
+    groups = torch.ones(G + 1, G).tril(-1)
+    half = torch.full_like(groups, 0.5)
+    mean = 0.5 if config.batch_mean else None
+    try:
+        found = call(function, rewards=groups, lengths=half, shares=half, baseline=0.5, mean=mean)
+    except ValueError as error:
+        raise UserError(f"--advantage {config.advantage}: {error}") from error
+    if found.is_complex() or not found.isfinite().all():
+        raise UserError(f"--advantage {config.advantage}: some advantages are no finite numbers")
+    if not found.any():
+        raise UserError(f"--advantage {config.advantage}: all advantages are 0")
+    return found
+
+
+class Memory:
+    """What a checkpoint keeps: the steps done, and HA-DW's moving average of the mean reward."""
+
+    def __init__(self):
+        self.steps, self.mean_reward = 0, 0.5
+
+    def step(self, mean_reward: float, past: float) -> float:
+        """Count a step, and return the average."""
+        self.steps += 1
+        self.mean_reward = past * self.mean_reward + (1 - past) * mean_reward
+        return self.mean_reward
+
+
+def compute_advantages(batch: common.Batch, config: Config, memory: Memory):
+    """Return the advantages of a batch [B, G], and what to log of them.
+
+    With --token they are [N, T], and change from minibatch to minibatch. All ranks call it.
+    """
+    rewards, device = batch.rewards, batch.rewards.device
+    lengths = batch.completion_mask.sum(1).view_as(rewards)  # [B, G], in tokens
+    if config.format_share:
+        formats = torch.tensor([*map(agrae.format_reward, batch.texts())], device=device)
+        formats = formats.view_as(rewards)
+        rewards = (1 - config.format_share) * rewards + config.format_share * formats
+    if config.format_weight:
+        formats = [cwgrpo.format_reward(text, config.format_tags) for text in batch.texts()]
+        formats = torch.tensor(formats, device=device).view_as(rewards)
+        rewards = rewards + config.format_weight * formats
+    if config.overlong_cache:
+        longest = config.max_completion_length
+        rewards = rewards + soft_overlong(lengths, longest, config.overlong_cache)
+    first_mean, batch_mean = global_mean(batch.first_successes, batch.successes)
+    advantages = call(
+        advantage_function(config),
+        rewards=batch.successes if config.advantage in OF_SUCCESSES else rewards,
+        advantages=grpo.grpo_advantage(rewards, config.scale_rewards),
+        success_rate=batch.successes.mean(1),
+        lengths=lengths,
+        shares=lengths.clamp(min=1) / config.max_completion_length,
+        baseline=memory.step(first_mean, config.ema_beta),
+        mean=batch_mean if config.batch_mean else None,
+    )
+    if config.negatives_only:
+        advantages = grpo.negative_only(advantages)
+    masses = global_mean(*fade.gradient_mass(advantages, batch.successes))
+    diagnostics = dict(zip(("m_S", "m_F"), masses, strict=True))
+    if config.token == "clip_cov":
+        seed = config.seed + 1000 * memory.steps
+        advantages = without_extreme_tokens(batch, advantages.view(-1, 1), config, seed)
+    return advantages, diagnostics
+
+
+def without_extreme_tokens(batch: common.Batch, advantages, config: Config, seed: int):
+    """Return the advantages [N, 1] as [N, T], where Clip-Cov sets some to 0.
+
+    It draws among the tokens of a minibatch on all ranks, by the current policy's covariances. So
+    the tokens of a minibatch are chosen when the loop comes to it, which costs a forward pass.
+    """
+    of_tokens = advantages.expand_as(batch.loss_mask).clone()  # [N, T]
+    plan = batch.minibatches(config, whole_groups=True)
+
+    def minibatches(config):
+        for update, minibatch in enumerate(plan):
+            rows = sorted(row for part in minibatch for row in part)
+            logprobs, _ = frozen_logprobs(batch.sampler.policy, batch.samples, config, rows)
+            of_all_ranks = gather_groups(
+                config.num_generations, logprobs[rows], advantages[rows, 0], batch.loss_mask[rows]
+            )
+            generator = torch.Generator().manual_seed(seed + update)  # the same on all ranks
+            keep = clip_cov_mask(*of_all_ranks, config.clip_cov_fraction, generator=generator)
+            own = keep[world.RANK :: world.WORLD_SIZE, :, : of_tokens.shape[1]]  # [b, G, T]
+            of_tokens[rows] = advantages[rows] * own.flatten(0, 1)
+            yield minibatch
+
+    batch.minibatches = minibatches
+    return of_tokens
+
+
+def icepop_weights(batch: common.Batch, rows, logprobs: torch.Tensor) -> None:
+    """Do what Batch.set_old_logprobs does, but with IcePop's importance weights."""
+    batch.old_logprobs[rows] = logprobs
+    if batch.sampler.cap > 0:
+        batch.token_weights[rows] *= icepop(logprobs, batch.sampled_logprobs[rows])
+
+
+def main(config: Config) -> None:
+    """Run grpo.main, which finds this method where it looks for GRPO's own functions."""
+    memory, factor = Memory(), 1.0
+    if config.equalize_learning_rate:
+        largest = try_on_groups(advantage_function(config), config).abs().max().item()
+        factor = (config.num_generations - 1) ** 0.5 / largest
+
+    class RunWithMemory(Run):
+        def resume(self, policy, *given):
+            self.first_head = policy.get_output_embeddings().weight.detach().clone()  # [V, H]
+            return super().resume(policy, *given, memory)
+
+        def log_evaluation(self, step, metrics):
+            head = fade.head_change(self.training.policy, self.first_head)
+            super().log_evaluation(step, metrics | head)
+
+    grpo.Run = RunWithMemory
+    grpo.make_optimizer = functools.partial(make_optimizer, rate_factor=factor)
+    grpo.compute_advantages = functools.partial(compute_advantages, memory=memory)
+    if config.loss != "ppo_clip":
+        common.ppo_clip_loss = loss_with(LOSSES[config.loss])
+    if config.importance == "icepop":
+        common.Batch.set_old_logprobs = icepop_weights
+    grpo.main(config)
+
+
+def list_methods() -> None:
+    """Print the first line of each method's docstring."""
+    tables = {"advantage": ADVANTAGES, "loss": LOSSES, "token": {"clip_cov": clip_cov_mask}}
+    for kind, table in tables.items():
+        for name, function in table.items():
+            plain = getattr(function, "func", function)  # of a partial
+            print(f"--{kind} {name}: {inspect.getdoc(plain).splitlines()[0]}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--list"]:
+        list_methods()
+    else:
+        launch(main, parse_flags(Config, VARIANTS))

@@ -1,0 +1,209 @@
+"""Runs of claims.py, many in one session: all imports are made once, and each run is a fork.
+
+    python studies/claims_many.py --language_model --seconds 280 --processes 12 --out runs.jsonl
+    python studies/claims_many.py --collect runs.jsonl      # lines of --out into studies/results
+    python studies/claims_many.py                           # tiny policy: strong base, Figure 9
+
+With --language_model several processes may share one GPU: twelve on an H100 made 24 runs in four
+minutes, as fast as one run in ten seconds. Runs are made seed by seed: whenever the time is up,
+those that are finished can be paired. The runs of a seed should share their start, so collect whole
+seeds before another machine continues. The same command continues where it was stopped. All files
+go below runs/claims of the current folder.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+import time
+import traceback
+from dataclasses import replace
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+# A parent that has touched the GPU cannot fork children that use it.
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+
+import project
+
+import claims_counts
+import claims_runs as made
+from claims_rows import LANGUAGE_MODEL, MIDDLE
+from claims_runs import MODEL_PLAN, PLAN, Job
+
+IMPORTED = (  # before the processes are forked
+    *("common", "grpo", "agrae", "asymgrpo", "fade", "cwgrpo"),
+    *("transformers.models.llama.modeling_llama", "transformers.models.auto.tokenization_auto"),
+    *("matplotlib.figure", "matplotlib.backends.backend_agg"),
+)
+
+
+def read_lines(out: Path) -> dict[tuple, dict]:
+    """The whole lines of a file of results by base, name and seed."""
+    text = out.read_text() if out.exists() else ""
+    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return {(line["base"], line["name"], line["seed"]): line for line in lines}
+
+
+def of_strong_and_figure_9(base: str, row) -> bool:
+    """Whether a row is a headline from the strong policy, or of FADE's Figure 9."""
+    return base == "strong" or (row.paper, row.section) == ("FADE", "5")
+
+
+def jobs_of_model(seeds: int) -> list[Job]:
+    """All runs of the language model, seed by seed."""
+    called = dict.fromkeys(made.names_of_lines({}, MODEL_PLAN).values())
+    return [Job(LANGUAGE_MODEL, name, seed) for seed in range(seeds) for name in called]
+
+
+def start_process(work) -> int:
+    """Fork a process that does `work()` and ends -> its id."""
+    process = os.fork()
+    if process:
+        return process
+    code = 1
+    try:
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def run_in(command: str, folder: Path) -> None:
+    """Run a script into a folder; what it prints goes into a log beside it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    log = os.open(f"{folder}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    script, *flags = shlex.split(command)
+    script = str(project.ROOT / script)
+    claims_counts.run_counted(script, [*flags, f"--output_dir={folder}"], folder)
+
+
+def folder_of(job: Job) -> Path:
+    """Where a run is made."""
+    return made.FOLDER / job.base / re.sub(r"\W+", "-", f"{job.name}-{job.seed}")
+
+
+def last_words(job: Job) -> str:
+    """The end of a run's log."""
+    return Path(f"{folder_of(job)}.log").read_text()[-1000:]
+
+
+def make_run(job: Job, plan, out: Path) -> None:
+    """Make a run, and add its line to the file in one write, whole beside those of others."""
+    began = time.time()
+    folder = folder_of(job)
+    command = made.command_of(job, plan)
+    run_in(command, folder)
+    line = {**job._asdict(), "command": command.replace(str(made.FOLDER), "RUNS")}
+    line |= made.line_of(plan, job, folder) | {"seconds": round(time.time() - began, 1)}
+    appended = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(appended, (json.dumps(line) + "\n").encode())
+    os.fsync(appended)
+    shutil.rmtree(folder)
+
+
+def make_runs(jobs: list[Job], plan, given) -> None:
+    """Make the runs, so many at a time, until all are made or the time is up."""
+    jobs = jobs[:2] if given.quick else jobs
+    began, waiting, running, tried, failures = time.time(), jobs[::-1], {}, {}, 0
+    try:
+        while (waiting or running) and time.time() < given.end:
+            while waiting and len(running) < given.processes:
+                job = waiting.pop()
+                tried[job] = tried.get(job, 0) + 1
+                running[start_process(lambda job=job: make_run(job, plan, given.out))] = job
+            process, status = os.waitpid(-1, os.WNOHANG)
+            if not process:
+                time.sleep(0.05)
+                continue
+            job = running.pop(process)
+            failures = failures + 1 if status else 0
+            if failures == 4:
+                raise SystemExit(f"claims_many.py: error: four failed; {last_words(job)}")
+            if status and tried[job] < 2:
+                waiting.append(job)  # once more, as it may have found no memory
+            word = "failed" if status else "made"
+            left = len(waiting) + len(running)
+            print(
+                f"{time.time() - began:.0f} s: {word} {job.name}, seed {job.seed}; {left} left",
+                flush=True,
+            )
+    finally:
+        for process in running:
+            os.kill(process, signal.SIGKILL)
+        for process in running:
+            os.waitpid(process, 0)
+
+
+def make_start(form: str) -> None:
+    """Make the policy that the language model's runs start from; SystemExit where that fails."""
+    folder = made.FOLDER / "form"
+    _, status = os.waitpid(start_process(lambda: run_in(form, folder)), 0)
+    if status:
+        raise SystemExit(f"claims_many.py: error: {form} has failed: see {folder}.log")
+
+
+def collect(out: Path) -> None:
+    """Add the lines of a file to the results."""
+    for line in read_lines(out).values():
+        plan = MODEL_PLAN if line["base"] == LANGUAGE_MODEL else PLAN
+        project.add_result(plan.results, line)
+
+
+def main(given) -> None:
+    if given.collect:
+        collect(given.collect)
+        return
+    given.end = time.time() + given.seconds
+    plan, form = (MODEL_PLAN, made.FORM) if given.language_model else (PLAN, "")
+    if given.quick:
+        tiny = "--prompts_per_step 1 --minibatch_size 2 --num_generations 2"
+        evaluated = "--eval_steps 1 --eval_problems 4 --eval_samples 16"
+        plan = replace(plan, steps=1, evaluated=evaluated, flags=f"{plan.flags} {tiny}")
+        form += f" {tiny} --eval_problems 2"
+    for name in IMPORTED:
+        importlib.import_module(name)
+    if given.language_model:
+        if not made.START_OF_MODEL.exists():
+            make_start(form)
+        print(f"the start is made, {given.end - time.time():.0f} s are left", flush=True)
+        lines = project.read_results(plan.results) | read_lines(given.out)
+        make_runs([job for job in jobs_of_model(given.seeds) if job not in lines], plan, given)
+        return
+    bases = [given.base] if given.base else ["strong", MIDDLE]
+    plan = replace(plan, runs={base: plan.runs[base] for base in bases})
+    while time.time() < given.end:
+        lines = project.read_results(plan.results) | read_lines(given.out)
+        jobs = made.next_jobs(lines, plan, of_strong_and_figure_9)
+        if not jobs:
+            break
+        make_runs([job for job in jobs if job not in lines], plan, given)
+        if given.quick:
+            break
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--language_model", action="store_true", help="the runs of SmolLM2-135M")
+    parser.add_argument("--base", choices=("strong", MIDDLE), help="only the runs from one base")
+    parser.add_argument("--out", type=Path, default="runs.jsonl", help="gets a line for each run")
+    parser.add_argument("--seconds", type=float, default=1e9, help="when to end, with imports")
+    parser.add_argument("--seeds", type=int, default=16, help="of the language model, at most")
+    parser.add_argument("--processes", type=int, default=1, help="runs at a time")
+    parser.add_argument("--quick", action="store_true", help="two tiny runs, to try it out")
+    parser.add_argument("--collect", type=Path, help="take the lines of this file into the results")
+    main(parser.parse_args())
