@@ -18,6 +18,7 @@ or matplotlib, is imported inside the functions that need it.
 """
 
 import gc
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -35,6 +36,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 script = Path(sys.argv[0]).absolute()
 is_script = script.suffix == ".py" and script.parent == Path(__file__).absolute().parents[1]
 if is_script and not {"-h", "--help"} & {*sys.argv}:
+    if not importlib.util.find_spec("torch"):
+        sys.exit("torch is not installed in this Python: pip install -r requirements.txt")
     from rlvr import status
 
     status.say("loading torch")

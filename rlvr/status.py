@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import sys
+import textwrap
 import time
 
 from rlvr import world
@@ -22,6 +23,11 @@ told = 0.0  # when something was told last
 def width() -> int:
     """Columns of the terminal, 100 at most; 100 where there is none."""
     return min(100, shutil.get_terminal_size((100, 24)).columns)
+
+
+def folded(text: str) -> str:
+    """Break a text between words where the terminal would break it anywhere."""
+    return textwrap.fill(text, width(), break_long_words=False, break_on_hyphens=False)
 
 
 def on_terminal() -> bool:

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 
 from fade import fade_advantage
+from grpo import grpo_advantage
 
 
 def reinforce(rewards):
@@ -57,10 +58,11 @@ def pass_k(rewards):
 
 
 def analytic_pass_k(rewards, k, mix=False):
-    """Analytic pass@k (8.4.2); with mix, p times it + q times GRPO (8.4.3).
+    """The advantage of pass@k over all subsets of the group, analytic pass@k (8.4.2).
 
-    Mass p sqrt((1 - R) / R), where R is the group's pass@k. Mixed, it is p (p A_S(k) + q A_S(1)),
-    where A_S(k) is the advantage of a success under pass@k.
+    Mass p sqrt((1 - R) / R), where R is the group's pass@k. With mix it is p times this plus q
+    times GRPO (8.4.3), of mass p (p A_S(k) + q A_S(1)), where A_S(k) is the advantage of a success
+    under pass@k.
     ValueError unless k is a whole number from 1 to G.
     """
     G = rewards.shape[1]
@@ -77,9 +79,10 @@ def analytic_pass_k(rewards, k, mix=False):
 
 
 def scaled_power(rewards, alpha=2.0, easy=False):
-    """C q^(alpha-1) (r - r_mean), or with p for q if easy. Mass C p q^alpha or C p^alpha q (4.3).
+    """C q^(alpha-1) (r - r_mean), Power alpha with a constant (4.3). Mass C p q^alpha.
 
-    C lets the largest mass be 1/4, as it is for alpha = 1 and C = 1 (Eq. 27).
+    With easy, p and q change places, and so they do in the mass. C lets the largest mass be 1/4, as
+    it is for alpha = 1 and C = 1 (Eq. 27).
     """
     p = rewards.mean(1, keepdim=True)  # [B, 1]
     focus = p if easy else 1 - p
@@ -96,6 +99,26 @@ def asym_power(rewards, alpha_s, alpha_f):
 def shifted(rewards, delta=0.01):
     """r - r_mean - delta, AsymRL. Masses p (q - delta) and q (p + delta)."""
     return rewards - rewards.mean(1, keepdim=True) - delta
+
+
+def asym_norm(rewards, delta=0.01):
+    """(r - r_mean - delta) / std, AsymNorm (4.2); 0 where all rewards are equal.
+
+    Masses p (q - delta) / sqrt(p q) and q (p + delta) / sqrt(p q). FADE names it without a formula;
+    here it is `shifted` divided by the group's standard deviation.
+    """
+    std = rewards.std(1, correction=0, keepdim=True)  # [B, 1]
+    return torch.where(std > 0, (rewards - rewards.mean(1, keepdim=True) - delta) / std, 0.0)
+
+
+def reinforce_offset(rewards, delta):
+    """r - delta, REINFORCE with a fixed offset (8.5). Masses p (1 - delta) and q delta."""
+    return rewards - delta
+
+
+def minimum(rewards):
+    """r less the smallest reward of its group (8.5). Masses p and 0; 0 where none failed."""
+    return rewards - rewards.amin(1, keepdim=True)
 
 
 def quantile(rewards, tau):
@@ -226,10 +249,45 @@ def rloo(rewards):
     return rewards - others / (rewards.shape[1] - 1)
 
 
+def batch_std(rewards):
+    """r - r_mean over the standard deviation of that in the batch, ScaleRL (arXiv 2510.13786).
+
+    Any rewards [B, G], those of all ranks. The paper's A_std is that of the advantages. TRL's
+    scale_rewards="batch" has the rewards' instead, which is larger by the spread of the r_mean.
+    """
+    centred = grpo_advantage(rewards, scale_rewards=False)  # [B, G]
+    std = centred.std(correction=0)
+    return torch.where(std > 0, centred / std, 0.0)
+
+
+def gdpo(parts, weights):
+    """Each reward's z-score in its group, added up and whitened in the batch, GDPO (2601.05242).
+
+    parts [R, B, G] are R rewards of any kind, those of all ranks, and weights R numbers -> [B, G].
+    TRL has the same up to its 1e-4, and to n - 1 in the deviations. verl weighs each response in
+    the last mean and deviation by its length.
+    """
+    scores = torch.stack([w * grpo_advantage(r) for r, w in zip(parts, weights, strict=True)])
+    total = scores.sum(0)  # [B, G]
+    std = total.std(correction=0)
+    return torch.where(std > 0, (total - total.mean()) / std, 0.0)
+
+
+def named(sentence, function, **given):
+    """Return the function with these arguments, and with a sentence of its own for --list."""
+    found = partial(function, **given)
+    found.__doc__ = sentence
+    return found
+
+
 # What --advantage takes: the functions of successes (1) and failures (0) ...
 OF_SUCCESSES = {
-    "power": partial(fade_advantage, alpha=2.0, delta=1.0),
-    "asym": partial(fade_advantage, alpha=1.0, delta=0.5),
+    "power": named(
+        "q^(alpha-1) (r - r_mean), Power alpha (4.3).", fade_advantage, alpha=2.0, delta=1.0
+    ),
+    "asym": named(
+        "q for a success, -p / delta for a failure (4.2).", fade_advantage, alpha=1.0, delta=0.5
+    ),
     "reinforce": reinforce,
     "mean": mean,
     "skew_r": skew_r,
@@ -237,11 +295,18 @@ OF_SUCCESSES = {
     "maxrl": maxrl,
     "pass_k": pass_k,
     "analytic_pass_k": analytic_pass_k,
-    "mix_pass_k": partial(analytic_pass_k, mix=True),
+    "mix_pass_k": named(
+        "p times analytic pass@k plus q times GRPO (8.4.3).", analytic_pass_k, mix=True
+    ),
     "scaled_power": scaled_power,
-    "easy_power": partial(scaled_power, easy=True),
+    "easy_power": named(
+        "C p^(alpha-1) (r - r_mean): scaled_power, for easy prompts (4.3).", scaled_power, easy=True
+    ),
     "asym_power": asym_power,
     "shifted": shifted,
+    "asym_norm": asym_norm,
+    "reinforce_offset": reinforce_offset,
+    "minimum": minimum,
     "quantile": quantile,
     "median": median,
     "binary_contrastive": binary_contrastive,
@@ -254,11 +319,16 @@ OF_SUCCESSES = {
     "grpo_lead": grpo_lead_advantage,
 }
 # ... the functions of any rewards ...
-OF_REWARDS = {"rloo": rloo}
+OF_REWARDS = {"rloo": rloo, "batch_std": batch_std, "gdpo": gdpo}
+OF_THE_WHOLE_BATCH = ("batch_std", "gdpo")  # of all ranks
 # ... and those of GRPO's advantages and the success rates.
+CONTROLS = {
+    "positive_dominant": "GRPO's A, times beta where A > 0",
+    "negative_dominant": "GRPO's A, divided by beta where A > 0",
+    "hard_focused": "GRPO's A times gamma / sqrt(p), for hard prompts",
+    "easy_focused": "GRPO's A times gamma / sqrt(q), for easy prompts",
+}
 OF_ADVANTAGES = {
-    "positive_dominant": partial(controlled_advantage, variant="positive_dominant"),
-    "negative_dominant": partial(controlled_advantage, variant="negative_dominant"),
-    "hard_focused": partial(controlled_advantage, variant="hard_focused"),
-    "easy_focused": partial(controlled_advantage, variant="easy_focused"),
+    name: named(f"{sentence} (A-GRAE, Table 1).", controlled_advantage, variant=name)
+    for name, sentence in CONTROLS.items()
 }

@@ -1,6 +1,7 @@
 """What other methods do with single tokens: their losses, masks and importance weights.
 
-Shapes are those of common.ppo_clip_loss: m completions of a microbatch, T tokens.
+Shapes are those of common.ppo_clip_loss: m completions of a microbatch, T tokens. Where TRL 1.16 or
+verl 0.9.1 computes something else, a docstring says so.
 """
 
 import torch
@@ -10,36 +11,111 @@ import common
 ppo_clip_loss = common.ppo_clip_loss  # baselines.py puts another one in its place
 
 # Losses: the part of each token that is to be maximised, [m, T], from the ratio rho = pi / pi_old.
+# logprobs, ratio and loss_mask are [m, T]; advantages are [m, 1] or [m, T].
 
 
-def cispo(ratio, logprobs, advantages, epsilon, epsilon_high):
-    """sg(clip(rho, 1 - epsilon, 1 + epsilon_high)) A log pi, CISPO (arXiv 2506.13585)."""
+def cispo(ratio, logprobs, advantages, epsilon, epsilon_high, **_):
+    """sg(clip(rho, 1 - epsilon, 1 + epsilon_high)) A log pi, CISPO (arXiv 2506.13585).
+
+    verl has the same. TRL clips above alone, and its epsilon_high is the limit itself.
+    """
     return ratio.clamp(1 - epsilon, 1 + epsilon_high).detach() * advantages * logprobs
 
 
-LOSSES = {"cispo": cispo}
+def dppo(ratio, logprobs, advantages, epsilon, epsilon_high, **_):
+    """rho A, without the tokens whose probability has moved too far along A, DPPO (2602.04879).
+
+    A token is dropped if A > 0 and pi - pi_old > epsilon_high, or if A < 0 and pi_old - pi >
+    epsilon: the binary total variation, in probabilities, 0.2 for both by default. verl's gradient
+    is the same up to its cap on rho, 20. The paper and prime-rl measure from the sampler's policy;
+    here an inexact sampler's weights stand beside the loss, as in all methods.
+    """
+    moved = logprobs.detach().exp() * (1 - 1 / ratio.detach())  # [m, T], pi - pi_old
+    far = torch.where(advantages > 0, moved > epsilon_high, moved < -epsilon)  # [m, T]
+    return torch.where(far, 0, ratio * advantages)
 
 
-def loss_with(objective):
-    """Return common.ppo_clip_loss with an objective of LOSSES in place of the clipped minimum.
+def sapo(ratio, advantages, tau=1.0, tau_negative=1.05, **_):
+    """(4 / tau) sigmoid(tau (rho - 1)) A, a soft clip, SAPO (arXiv 2511.20347).
 
-    The KL penalty and the entropy bonus stay. clip_low and clip_high are 0.
+    The slope at rho = 1 is A. tau_negative stands for tau where A <= 0; its slope decays faster.
+    TRL and verl have the same, in GRPO's mean over tokens and then over responses.
+    """
+    tau = torch.full_like(advantages, tau_negative).masked_fill(advantages > 0, tau)
+    return 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages
+
+
+def kl_cov(ratio, logprobs, advantages, loss_mask, fraction=2e-4, coef=1.0, **_):
+    """rho A, and -coef |log rho| where log pi and A covary most, KL-Cov (arXiv 2505.22617).
+
+    The covariance is (log pi - mean) (A - mean). As in the paper's code and in verl, the means and
+    the fraction of tokens, one or more, are those of a microbatch of one rank, and nothing is
+    clipped. The penalty's slope is 0 at rho = 1: it needs several updates for each rollout.
+    """
+    tokens = loss_mask > 0  # [m, T]
+    with torch.no_grad():
+        centred = [
+            x - (x * tokens).sum() / tokens.sum().clamp(min=1)
+            for x in (logprobs, advantages.expand_as(logprobs))
+        ]
+        covariance = torch.where(tokens, centred[0] * centred[1], -torch.inf).flatten()  # [m * T]
+        highest = covariance.topk(max(1, int(fraction * tokens.sum()))).indices
+        penalised = torch.zeros_like(covariance).index_fill(0, highest, 1).view_as(logprobs)
+    return ratio * advantages - coef * penalised * ratio.log().abs()
+
+
+LOSSES = {"cispo": cispo, "dppo": dppo, "sapo": sapo, "kl_cov": kl_cov}
+
+
+def unbiased_k3(ratio, logprobs, ref_logprobs):
+    """rho (pi_ref / pi - log(pi_ref / pi) - 1), whose gradient is that of KL(pi || pi_ref).
+
+    DeepSeek-V3.2 (arXiv 2512.02556). rho has a gradient, as in TRL, where this is the default. In
+    verl 0.9.1 "k3+" is another correction: it takes the gradient of (log(pi_ref / pi))^2 / 2.
+    """
+    log_ref_ratio = ref_logprobs - logprobs  # [m, T]
+    return ratio * (log_ref_ratio.expm1() - log_ref_ratio)
+
+
+def off_policy_mask(log_ratio, advantages, loss_mask, threshold):
+    """0 where A < 0 and the response's mean of log(pi_old / pi) is above the threshold, else 1.
+
+    DeepSeek-V3.2 (arXiv 2512.02556). log_ratio is log(pi / pi_old). The KL penalty is not masked.
+    TRL measures from the sampler where it has its log-probs. verl 0.9.1 has no such mask.
+    """
+    lengths = loss_mask.sum(1, keepdim=True).clamp(min=1)  # [m, 1]
+    drift = -(loss_mask * log_ratio.detach()).sum(1, keepdim=True) / lengths  # [m, 1], in nats
+    return 1 - ((advantages < 0) & (drift > threshold)).to(log_ratio)
+
+
+def loss_with(objective=None, off_policy_threshold=None, bias_correction_kl=False):
+    """Return common.ppo_clip_loss with another objective, a mask of responses, or another KL.
+
+    An objective of LOSSES stands in place of the clipped minimum; clip_low and clip_high are then
+    0. The entropy bonus stays.
     """
 
     def loss(*, logprobs, old_logprobs, advantages, loss_mask, token_weights, **given):
-        penalties, stats = ppo_clip_loss(
-            logprobs=logprobs,
-            old_logprobs=old_logprobs,
-            advantages=torch.zeros_like(advantages),
-            loss_mask=loss_mask,
-            token_weights=token_weights,
-            **given,
-        )
-        ratio = torch.where(loss_mask > 0, logprobs - old_logprobs, 0).exp()  # [m, T]
-        low = given["epsilon"]
-        high = low if given["epsilon_high"] is None else given["epsilon_high"]
-        value = objective(ratio, logprobs, advantages, low, high)  # [m, T]
-        return penalties - (token_weights * value).sum(), stats
+        if given["epsilon_high"] is None:
+            given["epsilon_high"] = given["epsilon"]
+        log_ratio = torch.where(loss_mask > 0, logprobs - old_logprobs, 0)  # [m, T]
+        ratio, added = log_ratio.exp(), 0.0
+        shared = dict(logprobs=logprobs, loss_mask=loss_mask)
+        if off_policy_threshold is not None:
+            mask = off_policy_mask(log_ratio, advantages, loss_mask, off_policy_threshold)
+            advantages = mask * advantages
+        if objective is not None:
+            added = -objective(ratio=ratio, advantages=advantages, **shared, **given)  # [m, T]
+            advantages = torch.zeros_like(advantages)
+        if bias_correction_kl:
+            ref_logprobs = torch.where(loss_mask > 0, given["ref_logprobs"], logprobs.detach())
+            kl = unbiased_k3(ratio, logprobs, ref_logprobs)  # [m, T]
+            added, given = added + given["beta"] * kl, {**given, "beta": 0.0}
+        shared |= dict(old_logprobs=old_logprobs, token_weights=token_weights)
+        rest, stats = ppo_clip_loss(advantages=advantages, **shared, **given)
+        if bias_correction_kl:
+            stats["kl"] = kl
+        return rest + (token_weights * added).sum(), stats
 
     return loss
 
@@ -66,13 +142,13 @@ def soft_overlong(lengths: torch.Tensor, longest: int, cache: int) -> torch.Tens
 
 @torch.no_grad()
 def clip_cov_mask(logprobs, advantages, mask, fraction=2e-4, low=1.0, high=5.0, generator=None):
-    """Clip-Cov, the baseline in Table 2: a 0 / 1 weight per token, used where CW-GRPO has its own.
+    """Return 0 for the tokens that Clip-Cov detaches, and 1 for the others; 0 off the mask.
 
-    The paper only cites the rule (arXiv 2505.22617). As in that paper's code, the fraction is of
-    all tokens of a minibatch: floor(fraction x tokens) of them (that code: at least 1) get 0, drawn
-    uniformly among those with low < covariance < high; all if fewer. That code also leaves out
-    tokens that PPO-clip has clipped. Shapes and errors are those of covariance_weights; 0 off the
-    mask.
+    CW-GRPO's paper (Table 2) only cites the rule (arXiv 2505.22617). Here floor(fraction x tokens)
+    tokens of a minibatch get 0, drawn uniformly among those with low < covariance < high; all if
+    fewer. The means of the covariance are those of the minibatch. That paper's code takes the
+    means, the fraction, and at least one token from each microbatch of a GPU, and leaves out tokens
+    that PPO-clip has clipped. Shapes and errors are those of covariance_weights.
     """
     if logprobs.shape != mask.shape or logprobs.shape[:2] != advantages.shape:
         shapes = f"{[*logprobs.shape]}, {[*advantages.shape]}, {[*mask.shape]}"
@@ -87,3 +163,39 @@ def clip_cov_mask(logprobs, advantages, mask, fraction=2e-4, low=1.0, high=5.0, 
     keep = tokens.to(logprobs.dtype).flatten()  # [B * G * T]
     keep[drawn] = 0
     return keep.view_as(logprobs)
+
+
+def high_entropy_mask(entropies, mask, share=0.2):
+    """Return 1 for the share of tokens with the highest entropy, else 0: 80/20 (2506.01939).
+
+    entropies, mask [B, G, T] of a minibatch. Tokens at the quantile 1 - share are kept. A dropped
+    token counts in the loss's mean, as in the paper and in TRL, which takes each microbatch by
+    itself.
+    """
+    tokens = mask.bool()
+    if not tokens.any():
+        return torch.zeros_like(mask)
+    return (tokens & (entropies >= entropies[tokens].quantile(1 - share))).to(mask)
+
+
+# Baselines of single tokens.
+
+
+def otb(advantages, logprobs, sharper_logprobs, mask):
+    """A less its mean weighed by W_t, at each token t of a prompt's group, OTB (arXiv 2602.07078).
+
+    advantages [B, G]; logprobs, sharper_logprobs and mask [B, G, T] -> [B, G, T]. W_t is the sum
+    over j <= t of 1 - 2 pi_j + sum(pi^2), the squared slope of log pi_j in the logits. With l the
+    logits and o the token, logprobs are log softmax(l)[o], and sharper_logprobs are
+    log softmax(2 l)[o], so that sum(pi^2) = pi_o^2 / softmax(2 l)[o].
+
+    The paper has rewards for A. GRPO's A with --no_scale_rewards gives the same, because a constant
+    of the group changes nothing. Where one response alone is left, the result is 0. verl keeps its
+    reward there unless handle_zero_tail is off.
+    """
+    squares = (2 * logprobs - sharper_logprobs).exp()  # [B, G, T]
+    W = mask * (mask * (1 - 2 * logprobs.exp() + squares)).cumsum(2)  # [B, G, T]
+    A = advantages[..., None]  # [B, G, 1]
+    total = W.sum(1, keepdim=True)  # [B, 1, T]
+    baseline = (A * W).sum(1, keepdim=True) / torch.where(total > 0, total, 1)  # [B, 1, T]
+    return mask * (A - baseline)

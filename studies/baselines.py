@@ -4,16 +4,22 @@
     python studies/baselines.py --advantage mix_pass_k --k 4
     python studies/baselines.py --advantage rloo --loss cispo --epsilon 1 --aggregation token
     python studies/baselines.py --token clip_cov
+    python studies/baselines.py --advantage gdpo --format_share 0.1 --loss sapo
     torchrun --nproc_per_node 8 studies/baselines.py --advantage maxrl --model ... --dataset math
 
 Each method is one pure function of baseline_advantages.py or baseline_losses.py. This file puts it
 in the place of GRPO's own, and runs the main of grpo.py.
+
+On-policy distillation is left out, also self-distillation (arXiv 2601.20802), whose advantage is
+log pi_teacher - log pi of each token. Its teacher is the policy that has read a right completion of
+the same prompt. That takes prompts of another form, which the tiny policy cannot read, and room for
+them in the context: a step of its own between the rollout and the advantages.
 """
 
 import functools
 import inspect
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import project
@@ -26,8 +32,18 @@ from rlvr.policy import frozen_logprobs
 from rlvr.training import Run, launch, make_optimizer
 
 import torch
-from baseline_advantages import OF_ADVANTAGES, OF_REWARDS, OF_SUCCESSES
-from baseline_losses import LOSSES, clip_cov_mask, icepop, loss_with, soft_overlong
+from baseline_advantages import OF_ADVANTAGES, OF_REWARDS, OF_SUCCESSES, OF_THE_WHOLE_BATCH
+from baseline_losses import (
+    LOSSES,
+    clip_cov_mask,
+    high_entropy_mask,
+    icepop,
+    loss_with,
+    off_policy_mask,
+    otb,
+    soft_overlong,
+    unbiased_k3,
+)
 
 import agrae
 import common
@@ -39,6 +55,7 @@ VARIANTS = grpo.VARIANTS
 ADVANTAGES = {**OF_SUCCESSES, **OF_REWARDS, **OF_ADVANTAGES}
 # What compute_advantages knows by itself; the other parameters of a function are flags.
 KNOWN = {"rewards", "advantages", "success_rate", "lengths", "shares", "baseline", "mean"}
+KNOWN |= {"parts", "weights"}
 # Which advantages read the rewards beside the successes, and which begin with GRPO's.
 BY_GRPO = dict(advantage=" ".join(["grpo", *OF_ADVANTAGES]))
 BY_REWARDS = dict(advantage=" ".join(["grpo", *OF_REWARDS, *OF_ADVANTAGES]))
@@ -52,11 +69,13 @@ class Config(grpo.Config):
     advantage: str = flag("grpo", "a name of --list", choices=("grpo", *ADVANTAGES))
     scale_rewards: bool = flag(True, "as in grpo.py", only=BY_GRPO)
     loss: str = flag("ppo_clip", "what to maximise", choices=("ppo_clip", *LOSSES))
-    token: Literal["none", "clip_cov"] = flag("none", "which tokens get no gradient")
+    token: Literal["none", "clip_cov", "high_entropy", "otb"] = flag(
+        "none", "which tokens get no gradient, or a baseline of each token"
+    )
     importance: Literal["truncated", "icepop"] = flag("truncated", "weights of an inexact sampler")
     k: int | None = flag(None, "analytic_pass_k, mix_pass_k")
     alpha: float | None = flag(None, "power, scaled_power, easy_power, t2t")
-    delta: float | None = flag(None, "power, asym, shifted", ge=-1)
+    delta: float | None = flag(None, "power, asym, shifted, asym_norm, reinforce_offset", ge=-1)
     alpha_s: float | None = flag(None, "asym_power: exponent of successes", ge=0)
     alpha_f: float | None = flag(None, "asym_power: exponent of failures", ge=0)
     tau: float | None = flag(None, "quantile", ge=0)
@@ -78,6 +97,16 @@ class Config(grpo.Config):
     clip_cov_fraction: float = flag(
         2e-4, "share of a minibatch's tokens", le=1, only=dict(token="clip_cov")
     )
+    kl_cov_fraction: float = flag(
+        2e-4, "share of a microbatch's tokens", le=1, only=dict(loss="kl_cov")
+    )
+    top_entropy_quantile: float = flag(
+        0.2, "share of a minibatch's tokens", le=1, only=dict(token="high_entropy")
+    )
+    off_policy_mask_threshold: float | None = flag(
+        None, "nats per token by which a failure may have become rarer", ge=0
+    )
+    use_bias_correction_kl: bool = flag(False, "the KL penalty times the ratio")
     overlong_cache: int = flag(
         0, "DAPO's soft punishment: tokens below the limit", ge=0, only=BY_REWARDS
     )
@@ -100,9 +129,11 @@ class Config(grpo.Config):
             raise UserError("--negatives_only is for --advantage grpo")
         if self.loss != "ppo_clip" and self.importance_sampling_level == "sequence":
             raise UserError("--importance_sampling_level sequence is for --loss ppo_clip")
+        if self.use_bias_correction_kl and not self.beta:
+            raise UserError("--use_bias_correction_kl needs --beta")
         groups = self.num_generations * world.WORLD_SIZE
-        if self.token == "clip_cov" and self.minibatch_size % groups:
-            raise UserError("--token clip_cov: --minibatch_size must hold whole groups")
+        if self.token in ("clip_cov", "high_entropy") and self.minibatch_size % groups:
+            raise UserError(f"--token {self.token}: --minibatch_size must hold whole groups")
         function = advantage_function(self)
         if self.advantage in OF_SUCCESSES:
             try_on_groups(function, self)
@@ -169,19 +200,23 @@ def compute_advantages(batch: common.Batch, config: Config, memory: Memory):
 
     With --token they are [N, T], and change from minibatch to minibatch. All ranks call it.
     """
-    rewards, device = batch.rewards, batch.rewards.device
-    lengths = batch.completion_mask.sum(1).view_as(rewards)  # [B, G], in tokens
+    parts, weights = [batch.rewards], [1 - config.format_share]
+    lengths = batch.completion_mask.sum(1).view_as(batch.rewards)  # [B, G], in tokens
     if config.format_share:
-        formats = torch.tensor([*map(agrae.format_reward, batch.texts())], device=device)
-        formats = formats.view_as(rewards)
-        rewards = (1 - config.format_share) * rewards + config.format_share * formats
+        parts.append(batch.rewards.new_tensor([*map(agrae.format_reward, batch.texts())]))
+        weights.append(config.format_share)
     if config.format_weight:
         formats = [cwgrpo.format_reward(text, config.format_tags) for text in batch.texts()]
-        formats = torch.tensor(formats, device=device).view_as(rewards)
-        rewards = rewards + config.format_weight * formats
+        parts.append(batch.rewards.new_tensor(formats))
+        weights.append(config.format_weight)
     if config.overlong_cache:
-        longest = config.max_completion_length
-        rewards = rewards + soft_overlong(lengths, longest, config.overlong_cache)
+        parts.append(soft_overlong(lengths, config.max_completion_length, config.overlong_cache))
+        weights.append(1.0)
+    parts = [part.view_as(batch.rewards) for part in parts]
+    of_all_ranks = config.advantage in OF_THE_WHOLE_BATCH
+    if of_all_ranks:
+        parts = gather_groups(config.num_generations, *(part.flatten() for part in parts))
+    rewards = sum(weight * part for weight, part in zip(weights, parts, strict=True))
     first_mean, batch_mean = global_mean(batch.first_successes, batch.successes)
     advantages = call(
         advantage_function(config),
@@ -192,35 +227,65 @@ def compute_advantages(batch: common.Batch, config: Config, memory: Memory):
         shares=lengths.clamp(min=1) / config.max_completion_length,
         baseline=memory.step(first_mean, config.ema_beta),
         mean=batch_mean if config.batch_mean else None,
+        parts=parts,
+        weights=weights,
     )
+    if of_all_ranks:
+        advantages = advantages[world.RANK :: world.WORLD_SIZE]
     if config.negatives_only:
         advantages = grpo.negative_only(advantages)
     masses = global_mean(*fade.gradient_mass(advantages, batch.successes))
     diagnostics = dict(zip(("m_S", "m_F"), masses, strict=True))
-    if config.token == "clip_cov":
+    if config.token == "otb":
+        advantages = with_token_baseline(batch, advantages, config)
+    elif config.token != "none":
         seed = config.seed + 1000 * memory.steps
         advantages = without_extreme_tokens(batch, advantages.view(-1, 1), config, seed)
     return advantages, diagnostics
 
 
-def without_extreme_tokens(batch: common.Batch, advantages, config: Config, seed: int):
-    """Return the advantages [N, 1] as [N, T], where Clip-Cov sets some to 0.
+def with_token_baseline(batch: common.Batch, advantages, config: Config):
+    """Return the advantages [B, G] less OTB's baseline, as [N, T]. It costs two forward passes.
 
-    It draws among the tokens of a minibatch on all ranks, by the current policy's covariances. So
-    the tokens of a minibatch are chosen when the loop comes to it, which costs a forward pass.
+    Half the temperature doubles the logits, which gives the sum of the squared probabilities.
     """
+    sharper = replace(config, temperature=config.temperature / 2)
+    by_group = (*advantages.shape, -1)  # to [B, G, T]
+    logprobs, sharper_logprobs = (
+        frozen_logprobs(batch.sampler.policy, batch.samples, each)[0].view(by_group)
+        for each in (config, sharper)
+    )
+    of_tokens = otb(advantages, logprobs, sharper_logprobs, batch.loss_mask.view(by_group))
+    return of_tokens.flatten(0, 1)
+
+
+def without_extreme_tokens(batch: common.Batch, advantages, config: Config, seed: int):
+    """Return the advantages [N, 1] as [N, T], where Clip-Cov or 80/20 sets some to 0.
+
+    They choose among the tokens of a minibatch on all ranks, by the current policy. So they choose
+    when the loop comes to the minibatch, which costs a forward pass.
+    """
+    by_entropy = config.token == "high_entropy"
     of_tokens = advantages.expand_as(batch.loss_mask).clone()  # [N, T]
     plan = batch.minibatches(config, whole_groups=True)
 
     def minibatches(config):
         for update, minibatch in enumerate(plan):
             rows = sorted(row for part in minibatch for row in part)
-            logprobs, _ = frozen_logprobs(batch.sampler.policy, batch.samples, config, rows)
-            of_all_ranks = gather_groups(
-                config.num_generations, logprobs[rows], advantages[rows, 0], batch.loss_mask[rows]
+            logprobs, entropies = frozen_logprobs(batch.sampler.policy, batch.samples, config, rows)
+            values, of_rows, mask = gather_groups(
+                config.num_generations,
+                (entropies if by_entropy else logprobs)[rows],
+                advantages[rows, 0],
+                batch.loss_mask[rows],
             )
-            generator = torch.Generator().manual_seed(seed + update)  # the same on all ranks
-            keep = clip_cov_mask(*of_all_ranks, config.clip_cov_fraction, generator=generator)
+            if by_entropy:
+                keep = high_entropy_mask(values, mask, config.top_entropy_quantile)
+            else:
+                generator = torch.Generator().manual_seed(seed + update)  # the same on all ranks
+                keep = clip_cov_mask(
+                    values, of_rows, mask, config.clip_cov_fraction, generator=generator
+                )
             own = keep[world.RANK :: world.WORLD_SIZE, :, : of_tokens.shape[1]]  # [b, G, T]
             of_tokens[rows] = advantages[rows] * own.flatten(0, 1)
             yield minibatch
@@ -255,8 +320,12 @@ def main(config: Config) -> None:
     grpo.Run = RunWithMemory
     grpo.make_optimizer = functools.partial(make_optimizer, rate_factor=factor)
     grpo.compute_advantages = functools.partial(compute_advantages, memory=memory)
-    if config.loss != "ppo_clip":
-        common.ppo_clip_loss = loss_with(LOSSES[config.loss])
+    objective = LOSSES.get(config.loss)  # None for ppo_clip
+    if config.loss == "kl_cov":
+        objective = functools.partial(LOSSES["kl_cov"], fraction=config.kl_cov_fraction)
+    common.ppo_clip_loss = loss_with(
+        objective, config.off_policy_mask_threshold, config.use_bias_correction_kl
+    )
     if config.importance == "icepop":
         common.Batch.set_old_logprobs = icepop_weights
     grpo.main(config)
@@ -264,11 +333,19 @@ def main(config: Config) -> None:
 
 def list_methods() -> None:
     """Print the first line of each method's docstring."""
-    tables = {"advantage": ADVANTAGES, "loss": LOSSES, "token": {"clip_cov": clip_cov_mask}}
-    for kind, table in tables.items():
-        for name, function in table.items():
-            plain = getattr(function, "func", function)  # of a partial
-            print(f"--{kind} {name}: {inspect.getdoc(plain).splitlines()[0]}")
+    methods = {f"advantage {name}": function for name, function in ADVANTAGES.items()}
+    methods |= {f"loss {name}": function for name, function in LOSSES.items()}
+    methods |= {
+        "token clip_cov": clip_cov_mask,
+        "token high_entropy": high_entropy_mask,
+        "token otb": otb,
+        "importance icepop": icepop,
+        "off_policy_mask_threshold": off_policy_mask,
+        "use_bias_correction_kl": unbiased_k3,
+        "overlong_cache": soft_overlong,
+    }
+    for name, function in methods.items():
+        print(f"--{name}: {(function.__doc__ or '').splitlines()[0]}")
 
 
 if __name__ == "__main__":

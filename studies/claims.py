@@ -85,10 +85,17 @@ def compare(given) -> None:
             results=made.FOLDER / "mine-quick.jsonl.gz",
             tuned_on=None,
         )
+    seeds = range(given.seeds or (2 if given.quick else 8))
+    tries = "" if given.quick else "three or more learning rates for each script, then "
+    print(
+        f"To do: {tries}{len(seeds)} seeds of each script from two policies"
+        f"{'' if given.quick else ', about 20 minutes for one script on two cores'}. Finished runs "
+        "are kept: after Ctrl-C, the same command continues.",
+        flush=True,
+    )
     while plan.tuned_on and (jobs := made.tuning_jobs(read_results(plan.results), plan, commands)):
         run_jobs(jobs, plan, given.processes)
     called = made.names_of_lines(read_results(plan.results), plan)
-    seeds = range(given.seeds or (2 if given.quick else 8))
     jobs = [made.Job(base, name, seed) for seed in seeds for (base, _), name in called.items()]
     run_jobs(jobs, plan, given.processes)
     found = made.by_seed(read_results(plan.results), called)

@@ -31,7 +31,8 @@ from grpo import grpo_advantage, negative_only
 OTHER_LINES = "-", "--", ":"  # of the curves of a panel beside GRPO's
 GROUPS = torch.ones(63, 64).tril()  # [G - 1, G], one for each success rate; successes first
 RHO_AT = 0.3, 0.5  # the solve rates of FADE's Table 7
-OF_AGRAE = ("w_reinforce", "grpo_lead")  # which are in the same table
+# What is in the same table, but no curve of its own in FADE's Table 1.
+NOT_DRAWN = ("w_reinforce", "grpo_lead", "asym_norm", "reinforce_offset", "minimum")
 ARGUMENTS = {  # of the policy weights that have no defaults
     "analytic_pass_k": dict(k=4),
     "mix_pass_k": dict(k=4),
@@ -58,7 +59,7 @@ def weights_to_draw() -> dict:
     """
     weights = {}
     for name, weight in {**OF_SUCCESSES, "grpo": grpo_advantage}.items():
-        if name in OF_AGRAE:
+        if name in NOT_DRAWN:
             continue
         arguments = ARGUMENTS.get(name, {})
         title = ", ".join(f"{key} = {value}" for key, value in arguments.items())

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 STUDIES = Path(__file__).resolve().parent
@@ -21,7 +21,10 @@ FIGURES = STUDIES / "figures"
 
 sys.path.insert(0, str(ROOT))
 
+from rlvr import status
 from rlvr.errors import UserError
+
+RUNNING = set()  # processes of run_script
 
 
 def markdown_table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -50,13 +53,16 @@ def run_script(command: str, folder: Path) -> None:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     log = Path(f"{folder}.log")
     with open(log, "w") as opened:
-        done = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, ROOT / script, *flags, f"--output_dir={folder}"],
             stdout=opened,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         )
-    if done.returncode:
+    RUNNING.add(process)
+    code = process.wait()
+    RUNNING.discard(process)
+    if code:
         said = log.read_text().strip().splitlines()
         raise UserError(f"{command} has failed: {said[-1] if said else 'killed'}")
 
@@ -89,9 +95,9 @@ def make_runs(commands: dict, results: Path, folder: Path, line_of, processes: i
 
     commands has the command of each run by its base, name and seed, and line_of(key, folder of the
     run) -> what its line has beside these. After UserError for one that fails, or Ctrl-C, no other
-    one begins.
+    one begins, and those that run are ended.
     """
-    found, began, tasks = read_results(results), time.time(), {}
+    found, began, tasks, count = read_results(results), time.time(), {}, 0
     pool = ThreadPoolExecutor(processes)
     try:
         for key in commands:
@@ -99,13 +105,31 @@ def make_runs(commands: dict, results: Path, folder: Path, line_of, processes: i
                 run = folder / key[0] / f"{key[1]}-{key[2]}".replace(" ", "-")
                 shutil.rmtree(run, ignore_errors=True)
                 tasks[pool.submit(run_script, commands[key], run)] = key, run
-        for count, task in enumerate(as_completed(tasks), 1):
-            task.result()
-            key, run = tasks[task]
-            line = dict(zip(("base", "name", "seed"), key, strict=True))
-            line["command"] = commands[key].replace(str(folder), "RUNS")
-            add_result(results, line | line_of(key, run))
-            minutes = (time.time() - began) / 60
-            print(f"{count}/{len(tasks)} runs in {minutes:.0f} min: {key[1]}", flush=True)
+        left = {*tasks}
+        if left:
+            print(f"{len(left)} runs to make, {processes} at a time; each is kept once it is done")
+        while left:
+            done, left = wait(left, timeout=1, return_when=FIRST_COMPLETED)
+            for task in done:
+                task.result()
+                key, run = tasks[task]
+                line = dict(zip(("base", "name", "seed"), key, strict=True))
+                line["command"] = commands[key].replace(str(folder), "RUNS")
+                add_result(results, line | line_of(key, run))
+                count += 1
+                status.tell(f"{count}/{len(tasks)} runs in {minutes_since(began)}: {key[1]}")
+            rest = f", {minutes_since(began, len(left) / count)} left" if count else ""
+            status.replace_line(f"{count}/{len(tasks)} runs in {minutes_since(began)}{rest}")
+    except KeyboardInterrupt:
+        status.tell(f"stopped: {count} finished runs are kept; the same command continues")
+        raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in [*RUNNING]:  # none but after an error or Ctrl-C
+            process.kill()
+        pool.shutdown()
+
+
+def minutes_since(began: float, factor: float = 1.0) -> str:
+    """The time since then, or a multiple of it."""
+    return f"{factor * (time.time() - began) / 60:.1f} min"

@@ -23,6 +23,7 @@ from pathlib import Path
 from project import ROOT, STUDIES
 
 import rlvr.training.run
+from rlvr.errors import fail
 from rlvr.flags import Config
 from rlvr.tasks import Sample
 
@@ -410,4 +411,9 @@ def make(folder: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] in ([], ["-h"], ["--help"]):
         raise SystemExit(__doc__)
-    make(ROOT / "docs" / "tours") if sys.argv[1:] == ["--make"] else main(*sys.argv[1:])
+    if sys.argv[1:] == ["--make"]:
+        make(ROOT / "docs" / "tours")
+    elif Path(sys.argv[1]).is_file():
+        main(*sys.argv[1:])
+    else:
+        fail(f"{sys.argv[1]} is no script: give one such as grpo.py, and then its flags")

@@ -101,7 +101,7 @@ def own_loss(batch: Batch, flags) -> torch.Tensor:
 # ------------------------------------------------------------------------------------------- TRL
 
 
-def trl_loss(batch: Batch, flags) -> torch.Tensor:
+def trl_loss(batch: Batch, flags, unbiased_kl=False) -> torch.Tensor:
     """TRL's GRPOTrainer._compute_loss, with the entropy bonus of the scripts.
 
     TRL's own bonus is a mean over tokens, so it is used for the aggregation over tokens alone.
@@ -111,7 +111,9 @@ def trl_loss(batch: Batch, flags) -> torch.Tensor:
     rows, by_token = len(batch.mask), flags.aggregation == "token"
     trainer = SimpleNamespace(
         model=SimpleNamespace(training=True),
-        args=SimpleNamespace(delta=None, use_bias_correction_kl=False, steps_per_generation=1),
+        args=SimpleNamespace(
+            delta=None, use_bias_correction_kl=unbiased_kl, steps_per_generation=1
+        ),
         accelerator=SimpleNamespace(
             num_processes=1, sync_gradients=True, gather=lambda x: x, reduce=lambda x, reduction: x
         ),

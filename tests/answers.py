@@ -401,7 +401,7 @@ A :: A. London :: :: A or B  A, B  (A) or (B)  A. or B.  (A), (C)  A dog  A/B  A
 D :: D) Both A and B :: :: D.C.
 (b) :: :: C
 0 :: A
-3 :: (d) 12  3 :: B  2
+3 :: (d) 12  3 :: B  2  4
 B :: Ｂ  （B）  Ⓑ  𝐁  B．Paris  B – Paris  “B”  B：Paris :: A
 26 :: :: :: B
 """

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 # read when they are imported
@@ -75,7 +76,7 @@ def cache_dir(tmp_path_factory):
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
-    shared = shared / "warmed up"
+    shared = Path(os.environ.get("WARMED_UP", shared / "warmed up"))  # tests/mutants.py sets it
     with filelock.FileLock(f"{shared}.lock"):
         rlvr.policy.tiny.warmed_up_tiny(small_config(shared))
     own = tmp_path_factory.mktemp("cache")

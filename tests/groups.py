@@ -1,7 +1,5 @@
 """Groups of rewards, policies of a few actions, and how near two tensors have to be."""
 
-import math
-
 import torch
 
 
@@ -24,31 +22,6 @@ def shared(rewards, m_S, m_F):
     n, G = rewards.sum(1, keepdim=True), rewards.shape[1]
     of_success, of_failure = m_S[:, None] / n.clamp(min=1), m_F[:, None] / (G - n).clamp(min=1)
     return G * torch.where(rewards == 1, of_success, -of_failure)
-
-
-def binomial(G, p):
-    """[G + 1]: the probability of k successes among G rollouts."""
-    return f64([math.comb(G, k) * p**k * (1 - p) ** (G - k) for k in range(G + 1)])
-
-
-def scores(pi):
-    """[action, logit]: d log pi(a) / d logits of a softmax policy."""
-    return torch.eye(len(pi), dtype=pi.dtype) - pi
-
-
-def natural(pi, gradient):
-    """The natural gradient: Fisher^+ times the gradient in the logits."""
-    fisher = scores(pi).T @ (pi[:, None] * scores(pi))
-    return torch.linalg.pinv(fisher, rtol=1e-10) @ gradient
-
-
-def entropy_slope(pi, direction):
-    """The derivative of a softmax policy's entropy, as its logits move in a direction."""
-
-    def entropy(logits):
-        return -(logits.softmax(0) * logits.log_softmax(0)).sum()
-
-    return torch.func.grad(entropy)(pi.log()) @ direction
 
 
 def near(actual, expected, atol=1e-12):

@@ -2,6 +2,7 @@
 
     python tests/mutants.py                 # all of them, in about a quarter of an hour on one core
     python tests/mutants.py loss fade       # those whose group or number begins with these
+    python tests/mutants.py --tenth         # another tenth with each commit, as .ci/run does
 
 Each mutant is made in a copy of the project, where its test files run until the first failure. What
 survives is printed at the end, and the exit code is 1 then.
@@ -53,6 +54,13 @@ evaluation common.py by common golden
     -share * math.log(share) => share * math.log(share)
     problems[world.RANK :: world.WORLD_SIZE] => problems
     if other == level] => if other != level]
+    sum(sample.own_length for sample in some) => sum(len(sample.completion_ids) for sample in some)
+    some, at_eval_temperature) => some, config)
+
+grading common.py by rollouts
+    completion.ids[-1] not in sampler.stops => completion.ids[-1] != sampler.stops[0]
+    not completion.ids or completion => completion
+    for _ in range(size)]↵    images => for _ in range(1)]↵    images
 
 batch common.py by common
     later = range(size, len(batch.samples)) => later = range(0, len(batch.samples))
@@ -70,7 +78,7 @@ decode common.py by decode
     if token in stops: => if token == 0:
     (temperature or 1.0)).log_softmax => 1.0).log_softmax
     before = largest.cumsum(-1) - largest => before = largest.cumsum(-1)
-    points = sums[:, -1:] * torch.rand( => points = torch.rand(
+    points = sums[:, -1:] * torch.rand_like( => points = torch.rand_like(
     rows, drawn = [rows[i] for i in alive], drawn[alive] => rows = rows[: len(alive)]
     nucleus(logp.exp(), top_p) => nucleus(logp.exp(), 1.0)
 
@@ -88,9 +96,11 @@ reader rlvr/policy/reader.py by decode
     positions[..., -1:].to(policy.device) + 1 => positions[..., -1:].to(policy.device)
     places >= padding => places >= 0
     self.mask = pad(self.mask, (0, count), value=1) => self.mask = None
+
+cache rlvr/policy/cache.py by decode
     room[..., count:end, :] = new => room[..., -1:, :] = new
-    is DynamicLayer: => is None:
-    if layer.get_seq_length() < 256 or torch => if torch
+    is DynamicLayer else => is None else
+    if self.get_seq_length() < 256 or torch => if torch
 
 cache rlvr/policy/cache.py by decode
     room[..., count:end, :] = new => room[..., -1:, :] = new
@@ -102,6 +112,12 @@ grpo grpo.py by grpo golden
     torch.where(advantages < 0, advantages, 0) => advantages.clamp(min=0)
     rewards.amax(1, keepdim=True) > rewards.amin => rewards.amax() > rewards.amin
 
+whole_grpo grpo.py by steps
+    batch.set_old_logprobs(rows, logprobs.detach()) => batch.old_logprobs[rows] = logprobs.detach()
+    if update == 0: => if True:
+    scheduler.step() => pass
+    run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
+
 agrae agrae.py by agrae golden
     (w / 2) / root_p + ((1 - w) / 2) / root_q => (w / 2) / root_q + (1 - w) / 2 / root_p
     min(1.0, w / alpha)↵ => min(1.0, alpha / w)↵
@@ -109,6 +125,36 @@ agrae agrae.py by agrae golden
     else batch.first_successes) => else batch.successes * 0)
     (rewards if config.mean_reward => (batch.rewards if config.mean_reward
     batch.successes.mean(1),↵        w, => rewards.mean(1),↵        w,
+
+whole_agrae agrae.py by steps
+    batch.set_old_logprobs(rows, logprobs.detach()) => batch.old_logprobs[rows] = logprobs.detach()
+    if update == 0: => if True:
+    scheduler.step() => pass
+    run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
+
+whole_asymgrpo asymgrpo.py by steps
+    batch.set_old_logprobs(rows, logprobs.detach()) => batch.old_logprobs[rows] = logprobs.detach()
+    if update == 0: => if True:
+    scheduler.step() => pass
+    run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
+
+whole_fade fade.py by steps
+    batch.set_old_logprobs(rows, logprobs.detach()) => batch.old_logprobs[rows] = logprobs.detach()
+    if update == 0: => if True:
+    scheduler.step() => pass
+    config, learning_rate_factor(config)) => config)
+    batch.first_successes, batch.successes, => batch.successes, batch.successes,
+    run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
+
+whole_cwgrpo cwgrpo.py by steps
+    batch.set_old_logprobs(rows, logprobs.detach()) => batch.old_logprobs[rows] = logprobs.detach()
+    if update == 0: => if True:
+    scheduler.step() => pass
+    weights[rows] = w.detach() => pass
+    weights[rows] = w.detach() => weights[rows] = w.detach() ** 2
+    diagnostics, weights) => diagnostics)
+    advantages=w * advantages[rows] => advantages=advantages[rows]
+    run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
 
 controls studies/baseline_advantages.py by agrae golden fade
     advantages / beta, advantages) => advantages * beta, advantages)
@@ -120,10 +166,13 @@ clip_cov studies/baseline_losses.py by cwgrpo baselines
     (adv - adv[tokens].mean()) => (adv - adv.mean())
     .clamp(1 - epsilon, 1 + epsilon_high).detach() => .clamp(1 - epsilon, 1 + epsilon_high)
     (k >= low) & (k <= high) => (k >= low)
+    .clamp(-1, 0) => .clamp(-1, 1)
 
 baselines studies/baselines.py by baselines
     past * self.mean_reward + (1 - past) * mean_reward => mean_reward
     rewards=batch.successes if => rewards=batch.rewards if
+    memory.step(first_mean, => memory.step(batch_mean,
+    manual_seed(seed + update) => manual_seed(seed)
     [world.RANK :: world.WORLD_SIZE, => [world.RANK :,
     of_tokens[rows] = advantages[rows] * own => of_tokens[rows] = own
 
@@ -145,7 +194,6 @@ fade fade.py by fade golden
     return (G - 1) ** 0.5 / largest => return G**0.5 / largest
     return mass_difference * entropy - => return mass_difference * entropy +
     fade_advantage(batch.successes, => fade_advantage(batch.rewards,
-    batch.first_successes, batch.successes, => batch.successes, batch.successes,
 
 cwgrpo cwgrpo.py by cwgrpo golden
     -((cov / std) ** 2) / 2 => -((cov / std) ** 2)
@@ -161,7 +209,7 @@ policy_weights studies/baseline_advantages.py by fade golden
     return 2 * rewards - 1 => return rewards
     keepdim=True) > tau => keepdim=True) >= tau
 
-statistics rlvr/show/statistics.py by fade_theory golden cwgrpo
+statistics rlvr/show/statistics.py by statistics golden cwgrpo
     < 0.99 * s.sum() => < 0.9 * s.sum()
     "ratio": (1 / s[1]).item() => "ratio": s[1].item()
     "fit_b": float(-slope) => "fit_b": float(slope)
@@ -174,6 +222,11 @@ memory rlvr/policy/memory.py by memory
     max(config.microbatch_tokens, text) => config.microbatch_tokens
     / world.LOCAL_WORLD_SIZE / 1e9 => / 1e9
     if there < needed: => if True:
+    (16 if config.beta else 12) => 12
+    if in_bf16 or sharded else 0.0 => if True else 0.0
+    "a rollout": kept + copies => "a rollout": kept + gradients + copies
+    config.rollout_batch_size * config.longest => config.rollout_batch_size
+    kept + gradients + head + activations + => kept + gradients + activations +
 
 checkpoints rlvr/training/checkpoints.py by checkpoints
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
@@ -201,7 +254,12 @@ ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common
     return [total / world.WORLD_SIZE for total => return [total for total
     torch.stack(padded, 1) => torch.stack(padded)
     return max(gather([value])) => return value
-    cpu:gloo,cuda:nccl => nccl
+    f"cpu:gloo,{device.type}:{backend}" => backend
+
+models rlvr/policy/models.py by models
+    for part in (shape, shape.get_text_config()): => for part in (shape,):
+    or "pdrop" in name => or "p_drop" in name
+    if config.longest > switch: => if False:
 
 shards rlvr/policy/sharding.py by ranks
     sharded.set_gradient_divide_factor(1.0) => pass
@@ -210,6 +268,16 @@ shards rlvr/policy/sharding.py by ranks
 logs rlvr/show/logs.py by show crashes
     if line.endswith(b"\n")] => if line]
     ["step"] <= step => ["step"] < step
+
+report rlvr/show/report.py by report turns
+    "right" if sample.success else => "right" if sample.reward > 0 else
+    (new_logprobs - batch.old_logprobs).exp() => (batch.old_logprobs - new_logprobs).exp()
+    values.where(own, math.nan) => values
+    .replace("<", "\\u003c") => .strip()
+
+plots rlvr/show/plots.py by show
+    (row["step"], row[key]) for row in rows => (i, row[key]) for i, row in enumerate(rows)
+    and any(row.get(key) for row in rows_of[log]) => and True
 
 saving rlvr/policy/saving.py by checkpoints tiny
     file.chmod(mode) => pass
@@ -234,6 +302,11 @@ config rlvr/flags/config.py by config
     ge is None and value <= 0 => ge is None and value < 0
     value > le: => value > 2 * le:
     if scheduled and name in => if False and name in
+    1e-4, "of AdamW => 2e-4, "of AdamW
+    eval_temperature: float = flag(1.0 => eval_temperature: float = flag(0.9
+    on a GPU they always are") => on a GPU they always are", may_change=True)
+    "lower clip range of the ratio", trains
+        => "lower clip range of the ratio", may_change=True, trains
 
 command rlvr/flags/command_line.py by flags
     presets | typed) => typed | presets)
@@ -251,6 +324,15 @@ updates rlvr/training/updates.py by updates
     math.ceil(updates * config.warmup_ratio) => int(updates * config.warmup_ratio)
     config.max_steps * config.num_iterations * ( => config.max_steps * (
     lr=config.learning_rate * rate_factor => lr=config.learning_rate
+
+data rlvr/tasks/datasets.py by updates
+    ProblemStream(training, config.seed) => ProblemStream(training, 0)
+    math.ceil(prompts / config.prompts_per_step) => prompts // config.prompts_per_step
+
+turns rlvr/rollout/turns.py by turns config
+    MAX_TURNS = 8 => MAX_TURNS = 9
+    call_ends = sampler.call_ends if turn < MAX_TURNS else [] => call_ends = sampler.call_ends
+    [0.0] * len(ids) => [-1.0] * len(ids)
 
 stream rlvr/tasks/problems.py by rollouts turns
     own[row, reply.start : reply.stop] => own[row, reply.start + 1 : reply.stop]
@@ -297,10 +379,22 @@ latex rlvr/verify/answers/latex.py by answers
 boxes rlvr/verify/answers/boxes.py by answers
     if len(kept) < parts: => if True:
     text.rpartition("####")[2] => text.partition("####")[2]
+    float(answer == right) => float(answer >= right)
+    string.ascii_uppercase[int(right) :][:1] => string.ascii_uppercase[int(right) - 1 :][:1]
+
+grader rlvr/verify/grader.py by grader
+    setitimer(signal.ITIMER_REAL, 0) => setitimer(signal.ITIMER_REAL, allowed)
+    reply = str(error), "error" => reply = None, "unparsed"
+
+pool rlvr/verify/pool.py by grader
+    entry.no_answer if reward is None => 0.0 if reward is None
+    if process.poll() is None: => if True:
 
 sandbox rlvr/verify/programs/solution.py by code isolation assertions
     os.environ.clear() => pass
     writes and not isinstance(path, int) => writes and isinstance(path, int)
+    give_usual_names()↵    if job["once"]: => if job["once"]:↵        give_usual_names()
+    usual | vars(builtins) => vars(builtins) | usual
 
 values rlvr/verify/programs/values.py by assertions isolation
     (kind if issubclass(kind, Exception) else RuntimeError) => kind
@@ -343,15 +437,30 @@ def are_green(folder: Path, tests: list[str]) -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
+def tenth() -> list[str]:
+    """The names of a tenth of the mutants, the next one with each commit."""
+    git = ["git", "rev-list", "--count", "HEAD"]
+    commits = int(subprocess.run(git, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
+    labels = [f"{group}{i}" for group, *_, rows in read(MUTANTS) for i in range(1, len(rows) + 1)]
+    part = commits % 10
+    chosen = labels[part * len(labels) // 10 : (part + 1) * len(labels) // 10]
+    return [f"{label}$" for label in chosen]
+
+
 def main(wanted: list[str]) -> int:
-    """Try the mutants whose names begin with one of the words -> how many survive."""
+    """Try the mutants whose names begin with one of the words -> how many survive.
+
+    A word with a $ at its end is a whole name.
+    """
     survivors = []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder = Path(name, "project")
+        os.environ["WARMED_UP"] = f"{name}/warmed up"  # taught once for all mutants
         copy_of_project(folder)
         for group, file, tests, mutants in read(MUTANTS):
             labelled = {f"{group}{number}": mutant for number, mutant in enumerate(mutants, 1)}
-            chosen = [label for label in labelled if label.startswith(tuple(wanted) or "")]
+            words = tuple(wanted) or ("",)
+            chosen = [label for label in labelled if f"{label}$".startswith(words)]
             if chosen and not are_green(folder, tests):
                 raise SystemExit(f"{group}: its tests fail without a mutant, too")
             source = (folder / file).read_text()
@@ -369,4 +478,5 @@ def main(wanted: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(bool(main(sys.argv[1:])))
+    given = sys.argv[1:]
+    sys.exit(bool(main(tenth() if given == ["--tenth"] else given)))

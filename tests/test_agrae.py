@@ -13,7 +13,6 @@ from groups import every_group, f64, near, shared
 
 import agrae
 from agrae import agrae_advantage, difficulty_metrics, format_reward, grpo_advantage
-from grpo import negative_only
 
 ROOT3 = 3.0**0.5
 
@@ -27,52 +26,6 @@ def test_eq5_and_theorem2_the_weight_of_a_prompt(G):
     p = rewards.mean(dim=1)
     weight = (p * (1 - p)).sqrt()
     near(grpo_advantage(rewards), shared(rewards, weight, weight))
-
-
-def logit_gradient(logits, sampled, A):
-    """d/dh of J(h) = sum over the sampled behaviours of A log softmax(h) (Eq. 24), by autograd."""
-    h = logits.clone().requires_grad_()
-    (A * h.log_softmax(dim=0)[sampled]).sum().backward()
-    return h.grad
-
-
-# Each: from a group's GRPO advantages and success rate to its own, and the sign of their sum C.
-ESTIMATORS = {
-    "grpo": (lambda A, p: A, 0),
-    "grpo_n": (lambda A, p: negative_only(A), -1),  # of two-stage dynamics
-    "agrae": (lambda A, p: agrae_advantage(A, p, 0.25), -1),
-    "positive_dominant": (lambda A, p: controlled_advantage(A, p, "positive_dominant"), 1),
-    "negative_dominant": (lambda A, p: controlled_advantage(A, p, "negative_dominant"), -1),
-    "hard_focused": (lambda A, p: controlled_advantage(A, p, "hard_focused"), 0),
-    "easy_focused": (lambda A, p: controlled_advantage(A, p, "easy_focused"), 0),
-}
-
-
-@pytest.mark.parametrize("estimate, sign", ESTIMATORS.values(), ids=ESTIMATORS)
-def test_theorem1_logit_update(estimate, sign):
-    """Eq. 6 for ten behaviours of which four are sampled, whatever estimator made the advantage.
-
-    What is not sampled moves by -C pi: not at all (Eq. 9), or against the sign of C (Eq. 36).
-    """
-    generator = torch.Generator().manual_seed(0)
-    for rewards in every_group(4)[1:-1].split(1):
-        A = estimate(grpo_advantage(rewards), rewards.mean(dim=1))[0]
-        logits = torch.randn(10, dtype=torch.float64, generator=generator)
-        sampled = torch.randperm(10, generator=generator)[:4]
-        expected = -A.sum() * logits.softmax(dim=0)
-        expected[sampled] += A
-        near(logit_gradient(logits, sampled, A), expected)
-        assert A.sum().round(decimals=9).sign() == sign
-
-
-def test_suppression_can_raise_an_overconfident_failure():
-    """Section B.5, case B: with C < 0 the logit of a failure at pi = 0.9 rises; GRPO lowers it."""
-    logits = f64([0.02, 0.9, 0.02, 0.02, 0.04]).log()
-    A = grpo_advantage(f64([[1, 0, 0, 0]]))
-    assert logit_gradient(logits, [0, 1, 2, 3], A[0])[1] < -0.5
-    suppressed = controlled_advantage(A, f64([1 / 4]), "negative_dominant")
-    # A_neg - C pi with A_neg = -1/sqrt(3) and C = sqrt(3)/10 - 3/sqrt(3) = -0.9 sqrt(3)
-    near(logit_gradient(logits, [0, 1, 2, 3], suppressed[0])[1], -1 / ROOT3 + 0.81 * ROOT3)
 
 
 # A-GRAE (Eqs. 11-13)

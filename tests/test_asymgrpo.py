@@ -1,14 +1,13 @@
 """asymgrpo.py against AsymGRPO's propositions and appendices, and numbers worked out by hand."""
 
 import math
-from functools import partial
 from types import SimpleNamespace
 
 import rlvr.machine.ranks
 
 import pytest
 import torch
-from groups import entropy_slope, every_group, f64, natural, near, scores, shared
+from groups import every_group, f64, near, shared
 
 import asymgrpo
 from asymgrpo import asymgrpo_advantage, global_kappa, reward_confidence_alignment, success_gain
@@ -58,70 +57,6 @@ def test_proposition2_peaks(beta):
     assert W_neg.argmax() == round(beta * G)
     for W in (W_pos, W_neg):  # one peak: up to it everything rises, after it everything falls
         assert (W.diff() > 0).tolist() == [k < W.argmax() for k in range(G)]
-
-
-# Proposition 1: the two channels push the entropy in opposite directions
-
-# Three prompts with four responses each. The probabilities are tenths, so a group of ten can hold
-# every response just as often as the policy would draw it: App. B's group averages are then the
-# policy's own.
-POLICIES = f64([[4, 3, 2, 1], [5, 2, 2, 1], [3, 3, 2, 2]]) / 10
-# Right where it is sure on the easy prompts, wrong where it is sure on the hard one:
-# p = 0.3, 0.7, 0.8.
-CALIBRATED = f64([[0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 0, 1]])
-# Wrong exactly where it is surest, on easy prompts: p = 0.6, 0.5, 0.7.
-OVERCONFIDENT = f64([[0, 1, 1, 1]] * 3)
-
-
-def exact_groups(right):
-    """rewards, log-probs and responses, each [3, 10], of groups that mirror POLICIES."""
-    counts = (10 * POLICIES).round().long()
-    responses = torch.stack([torch.repeat_interleave(torch.arange(4), row) for row in counts])
-    return right.gather(1, responses), POLICIES.log().gather(1, responses), responses
-
-
-def entropy_rate(right, beta_pos, beta_neg):
-    """How fast a natural-gradient step on mean(A log pi) changes the mean entropy of the prompts.
-
-    App. B takes it to be -Cov(log pi, A). For a softmax table that is the first order of the
-    natural gradient; the plain gradient has a factor pi more.
-    """
-    rewards, _, responses = exact_groups(right)
-    advantages = asymgrpo_advantage(rewards, beta_pos, beta_neg)
-    rates = []
-    for pi, A, response in zip(POLICIES, advantages, responses, strict=True):
-        gradient = (A[:, None] * scores(pi)[response]).mean(0)
-        rates.append(entropy_slope(pi, natural(pi, gradient)))
-    return torch.stack(rates).mean()
-
-
-@pytest.mark.parametrize("right, sign", [(CALIBRATED, 1), (OVERCONFIDENT, -1)])
-def test_proposition1_kappa_decides_who_sustains_entropy(right, sign):
-    """Eq. 6: a unit of beta_pos adds kappa to the entropy's rate, and one of beta_neg takes it.
-
-    Strengths that are not small have the same sign.
-    """
-    rewards, logprobs, _ = exact_groups(right)
-    kappa = reward_confidence_alignment(rewards, logprobs)
-    assert sign * kappa > 0.01
-    zero = f64(0)
-    slopes = torch.func.grad(partial(entropy_rate, right), argnums=(0, 1))(zero, zero)
-    near(torch.stack(slopes), [kappa, -kappa])
-    reinforce = entropy_rate(right, 0.0, 0.0)
-    assert sign * (entropy_rate(right, 0.2, 0.0) - reinforce) > 1e-3
-    assert sign * (entropy_rate(right, 0.0, 0.2) - reinforce) < -1e-3
-
-
-@pytest.mark.parametrize("beta", [0.1, 0.5, 0.9])
-def test_proposition1_before_the_expansion(beta):
-    """App. B before 1 - exp(-beta l) is expanded, so for strengths that are not small."""
-    rewards, L, _ = exact_groups(CALIBRATED)
-    # [3], p (1-p) delta
-    covariance = (L * rewards).mean(dim=1) - L.mean(dim=1) * rewards.mean(dim=1)
-    odds = f64([3 / 7, 7 / 3, 4])
-    reinforce = entropy_rate(CALIBRATED, 0.0, 0.0)
-    near(entropy_rate(CALIBRATED, beta, 0.0) - reinforce, (covariance * (1 - odds**-beta)).mean())
-    near(entropy_rate(CALIBRATED, 0.0, beta) - reinforce, -(covariance * (odds**beta - 1)).mean())
 
 
 # The flip test (section 3.2, App. C)

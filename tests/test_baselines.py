@@ -16,7 +16,7 @@ import baselines
 import pytest
 import torch
 from baseline_advantages import OF_SUCCESSES, grpo_lead_advantage, ha_dw, t2t
-from baseline_losses import clip_cov_mask, icepop, soft_overlong
+from baseline_losses import LOSSES, clip_cov_mask, icepop, soft_overlong
 from baselines import ADVANTAGES, Config, Memory
 from groups import f64, near
 from runs import refused, rows, run_study
@@ -42,7 +42,9 @@ import common
         ("--advantage easy_focused --advantage_beta 2", "--advantage_beta is for"),
         ("--advantage ha_dw --ema_beta 1.5", "--ema_beta must be at most 1"),
         ("--token clip_cov --minibatch_size 2", "must hold whole groups"),
+        ("--token high_entropy --minibatch_size 2", "must hold whole groups"),
         ("--loss cispo --variant gspo", "sequence is for --loss ppo_clip"),
+        ("--use_bias_correction_kl", "--use_bias_correction_kl needs --beta"),
     ],
 )
 def test_one_clear_line(no_model, command, message):
@@ -67,12 +69,15 @@ def test_a_bug_of_ones_own_advantage_is_not_taken_for_a_wrong_flag(monkeypatch):
 def test_list_has_a_line_for_each_method(tmp_path):
     done = run_study("baselines", "--list", folder=tmp_path)
     lines = done.stdout.splitlines()
-    names = [f"--advantage {name}" for name in ADVANTAGES] + ["--loss cispo", "--token clip_cov"]
+    names = [f"--advantage {name}" for name in ADVANTAGES] + [f"--loss {name}" for name in LOSSES]
+    names += ["--token clip_cov", "--token high_entropy", "--token otb", "--importance icepop"]
+    names += ["--off_policy_mask_threshold", "--use_bias_correction_kl", "--overlong_cache"]
     assert [line.split(": ")[0] for line in lines] == names, done.stderr
     assert "--advantage rloo: r less the mean of the other rewards" in done.stdout
+    assert len({line.split(": ")[1] for line in lines}) == len(lines)
 
 
-# ----------------------------------------------------------------------------- each method in a run
+# -------------------------------------------------------------------- each method by its flags
 
 
 def root(p, q):
@@ -83,6 +88,8 @@ def root(p, q):
 OTHERS = {
     "grpo": MASSES["grpo"],
     "rloo": ([{}], lambda p, q, n, G: p * q * G / (G - 1)),
+    "batch_std": MASSES["grpo"],  # both groups have the same deviation
+    "gdpo": MASSES["grpo"],  # of one reward
     "positive_dominant": ([dict(beta=3)], lambda p, q, n, G, beta: (beta * root(p, q), root(p, q))),
     "negative_dominant": ([{}], lambda p, q, n, G: (root(p, q) / 10, root(p, q))),
     "hard_focused": ([{}], lambda p, q, n, G: math.sqrt(q) / 2),
@@ -90,9 +97,8 @@ OTHERS = {
 }
 
 
-@pytest.mark.usefixtures("no_evaluation")
 @pytest.mark.parametrize("name", ["grpo", *ADVANTAGES])
-def test_each_advantage_has_its_masses_in_a_run(run, monkeypatch, name):
+def test_each_advantage_has_its_masses_by_its_flags(name):
     """Groups with success rates of 1/4 and 3/4, whose completions are all as long.
 
     HA-DW's moving average is 1/2 before and after the step.
@@ -101,20 +107,19 @@ def test_each_advantage_has_its_masses_in_a_run(run, monkeypatch, name):
         Sample([5], [7, 1], reward=float(r), logprobs=[-1.0] * 2, success=r == 1)
         for r in torch.tensor(RIGHT).flatten().tolist()
     ]
-    monkeypatch.setattr(common, "roll_out", lambda *_: batch_of(samples))
     settings, mass = (OTHERS | MASSES)[name]
     given = [each for each in settings if each.get("k", 1) <= 4][-1]
     given |= dict(baseline=0.5) if "baseline" in given else {}
     flags = {key: value for key, value in given.items() if key not in baselines.KNOWN}
     if "beta" in flags:
         flags["advantage_beta"] = flags.pop("beta")
-    result = run("baselines", advantage=name, max_steps=1, **flags)
-    assert result.code == 0, result.err
-    (row,) = rows("run")
+    config = Config(advantage=name, num_generations=4, minibatch_size=8, **flags)
+    config.check()
+    advantages, found = baselines.compute_advantages(batch_of(samples), config, Memory())
     masses = [mass(n / 4, 1 - n / 4, n, 4, **given) for n in (1, 3)]
     masses = f64([m if isinstance(m, tuple) else (m, m) for m in masses]).mean(0)
-    assert (row["m_S"], row["m_F"]) == pytest.approx(masses.tolist(), rel=1e-5)
-    assert row["grad_norm"] > 0
+    assert (found["m_S"], found["m_F"]) == pytest.approx(masses.tolist(), rel=1e-5)
+    assert advantages.shape == (4, 4)
 
 
 @pytest.mark.usefixtures("no_evaluation")

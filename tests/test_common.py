@@ -339,6 +339,31 @@ def test_the_loss_and_the_advantage_run_pasted_beside_torch_alone():
     assert stats["clip_high"].tolist() == [[True, False], [False, False]]
 
 
+def test_remark_1_supervised_learning_with_a_weight():
+    """With A = 1 and a ratio of 1, GRPO's gradient is that of the mean log-prob of a response.
+
+    A weighs it (two-stage dynamics Eq. 2, A-GRAE Eq. 4).
+    """
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 4, 6, generator=generator, dtype=torch.float64, requires_grad=True)
+    tokens = torch.randint(6, (3, 4, 1), generator=generator)
+    mask = f64([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
+    logprobs = logits.log_softmax(-1).gather(-1, tokens)[..., 0]
+    of_responses = (logprobs * mask).sum(1) / mask.sum(1)
+    for advantages in (torch.ones(3).double(), f64([0.5, -2.0, 1.5])):
+        loss, _ = common.ppo_clip_loss(
+            logprobs=logprobs,
+            old_logprobs=logprobs.detach(),
+            advantages=advantages[:, None],
+            loss_mask=mask,
+            token_weights=common.token_weights(mask, "sequence"),
+        )
+        supervised = -(advantages * of_responses).mean()
+        (found,) = torch.autograd.grad(loss, logits, retain_graph=True)
+        (expected,) = torch.autograd.grad(supervised, logits, retain_graph=True)
+        near(found, expected)
+
+
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("limits, low, high", [((0.2,), 0.8, 1.2), ((0.3, 0.1), 0.7, 1.1)])
 def test_the_clip_stops_a_step_that_has_gone_far_enough(limits, low, high, level):
@@ -431,6 +456,14 @@ def evaluator(policy, tokenizer, solutions, right, **flags):
     return ScriptedSampler(policy, tokenizer, write, **flags), problems_of(prompts)
 
 
+def test_pass_at_10_and_100_from_200_samples(tiny, solutions):
+    """With two right ones of n, k draws miss both with (n-k) (n-k-1) / (n (n-1))."""
+    sampler, problems = evaluator(*tiny, solutions, [2], eval_samples=200)
+    metrics = common.evaluate(sampler, {"countdown": problems}, sampler.config)
+    assert metrics["pass@10"] == pytest.approx(1 - 190 * 189 / (200 * 199))
+    assert metrics["pass@100"] == pytest.approx(1 - 100 * 99 / (200 * 199))
+
+
 def test_evaluate_by_hand(tiny, solutions):
     """Three problems, two samples each: all wrong, all right, one right.
 
@@ -480,6 +513,25 @@ def test_an_evaluation_has_a_temperature_of_its_own(sharp, solutions):
             entropies.append(torch.distributions.Categorical(logits=row / 0.5).entropy().item())
     expected = sum(entropies) / len(entropies)
     assert metrics["token_entropy"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_entropy_of_an_evaluation_is_over_the_policys_own_tokens(tiny, solutions, monkeypatch):
+    """A tool has written all tokens but the first of each completion. The policy is uniform."""
+    policy, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
+    policy.get_output_embeddings().weight.data.zero_()
+    sampler, problems = evaluator(policy, tokenizer, solutions, [2], eval_samples=2)
+    plain = common.sample_groups
+
+    def with_a_tool(*given):
+        groups = plain(*given)
+        for sample in sum(groups, []):
+            sample.replies.append(range(1, len(sample.completion_ids)))
+        return groups
+
+    monkeypatch.setattr(common, "sample_groups", with_a_tool)
+    metrics = common.evaluate(sampler, {"countdown": problems}, sampler.config)
+    assert metrics["length"] == 1
+    assert metrics["token_entropy"] == pytest.approx(math.log(policy.config.vocab_size), abs=1e-5)
 
 
 def test_two_ranks_evaluate_as_one(sharp, solutions, monkeypatch):

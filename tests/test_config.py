@@ -2,15 +2,24 @@
 
 import importlib
 import math
+import re
 from dataclasses import fields
+from datetime import timedelta
 
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config, check_number
+from rlvr.flags.presets import LARGE
+from rlvr.machine import ranks
+from rlvr.rollout import turns
+from rlvr.tasks import problems
+from rlvr.training import run
+from rlvr.verify.pool import grade
 
 import pytest
 from runs import SCRIPTS
 
+import common
 import fade
 
 # The line that refuses these names the first flag. Those of all scripts are tried with grpo.py.
@@ -81,6 +90,73 @@ baselines --no_scale_rewards --advantage hard_focused
 baselines --variant dr-grpo --advantage rloo --overlong_cache 4 --format_weight 1
 cwgrpo --importance_sampling_level sequence --no_weigh_tokens
 """
+
+# Every default. A star: a resumed run may have another value.
+DEFAULTS = """
+model tiny | sft_steps None | tie_word_embeddings True | dataset countdown | numbers 3
+columns prompt,answer | verifier math | system_prompt auto | user_suffix none
+chat_template_kwargs '' | max_prompt_length 1024 | seed 0 | max_steps* 60 | num_train_epochs* None
+output_dir* '' | cache_dir* ~/.cache/rlvr | num_threads* None | log_tokens* 1 | report_to* none
+prompts_per_step 32 | num_generations 16 | temperature 1.0 | max_completion_length 48 | tool none
+dynamic_sampling False | engine auto | rollout_batch_size* 512 | vllm_gpu_memory_utilization* 0.3
+vllm_tensor_parallel_size* 1 | vllm_enable_sleep_mode* False | vllm_importance_sampling_cap None
+learning_rate 0.0001 | lr_scheduler_type constant | warmup_ratio 0.0 | minibatch_size 256
+num_iterations 1 | epsilon 0.2 | epsilon_high None | importance_sampling_level token
+aggregation sequence | beta 0.0 | entropy_coef 0.0 | mask_truncated_completions False
+eval_dataset* '' | eval_steps* 20 | eval_problems 128 | eval_samples* 16 | eval_protocol* none
+eval_temperature* 1.0 | eval_max_completion_length* 0 | top_p* 1.0 | microbatch_tokens* 4096
+gradient_checkpointing* False | bf16 None | device* auto | compile* False | fsdp* full_shard
+save_steps* None
+save_total_limit* 0 | resume_from_checkpoint* ''
+"""
+OWN_DEFAULTS = {
+    "grpo": "variant grpo | scale_rewards True | negatives_only False",
+    "agrae": """variant agrae | scale_rewards True | alpha 1.0 | sample_level True
+        group_level True | released_weight False | mean_reward False | format_share 0.0""",
+    "asymgrpo": """variant asymgrpo | aggregation token | beta_pos 0.9 | beta_neg 0.4 | flip none
+        log_gain False""",
+    "fade": """variant fade | aggregation constant | log_schedule False | target_entropy None
+        ema_beta 0.02 | alpha_max 3.0 | alpha_from_entropy False | batch_mean False
+        equalize_learning_rate False""",
+    "cwgrpo": """variant cwgrpo | scale_rewards True | weigh_tokens True | means tokens
+        padded_sum False | detach_weights True | format_weight 0.0 | format_tags think_answer""",
+    "baselines": """variant grpo | scale_rewards True | negatives_only False | advantage grpo
+        loss ppo_clip | token none | importance truncated | k None | alpha None | delta None
+        alpha_s None | alpha_f None | tau None | gamma None | scale None | advantage_beta None
+        success_weight None | ema_beta 0.02 | clip_cov_fraction 0.0002 | overlong_cache 0
+        format_share 0.0 | format_weight 0.0 | format_tags think_answer | batch_mean False
+        equalize_learning_rate False | kl_cov_fraction 0.0002 | off_policy_mask_threshold None
+        top_entropy_quantile 0.2 | use_bias_correction_kl False""",
+}
+
+
+def table(text):
+    """Name -> the default in letters, of entries that lines and bars divide."""
+    entries = [entry.split() for entry in re.split(r"\||\n", text.strip())]
+    return {name: default.strip("'") for name, default in entries}
+
+
+@pytest.mark.parametrize("script", OWN_DEFAULTS)
+def test_every_default_and_what_a_resumed_run_may_change(script):
+    config = importlib.import_module(script).Config()
+    found = {
+        field.name + "*" * config.may_change(field.name): str(field.default)
+        for field in fields(config)
+    }
+    assert found == table(DEFAULTS) | table(OWN_DEFAULTS[script])
+
+
+def test_numbers_that_are_no_flags():
+    assert (common.MAX_REDRAWS, problems.SUCCESS, turns.MAX_TURNS) == (3, 1.0, 8)
+    assert (run.MAX_GRAD_NORM, run.MAX_SKIPPED_UPDATES) == (1.0, 10)
+    assert ranks.TIMEOUT == timedelta(hours=2)
+    assert grade.__defaults__ == (5.0, 20.0)  # seconds of a question, and of all tests of a program
+    large = """
+        learning_rate 1e-06 | max_steps 200 | num_generations 8 | minibatch_size 128
+        microbatch_tokens 16384 | gradient_checkpointing True | rollout_batch_size 64
+        max_completion_length 1024 | eval_samples 4
+    """
+    assert {name: str(value) for name, value in LARGE.items()} == table(large)
 
 
 @pytest.fixture

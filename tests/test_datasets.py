@@ -105,7 +105,7 @@ def test_the_hub_does_not_answer(monkeypatch):
     """The error is told in one line, without what is for files."""
 
     def load_dataset(path, name):
-        raise ConnectionError("no answer\nwith more\nlines")
+        raise RuntimeError("no answer\nwith more\nlines")
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     assert refused(["gsm8k"], read_set, "gsm8k", Config()).endswith(": no answer with more lines")
@@ -217,3 +217,13 @@ def test_private_tests_run_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     unpack(base64.b64encode(zlib.compress(pickle.dumps(Trap()))).decode())
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_set_of_the_hub_without_a_network():
+    """The tests have none."""
+    refused(
+        ["cannot load the data set gsm8k: the hub does not", "countdown"],
+        read_set,
+        "gsm8k",
+        Config(),
+    )

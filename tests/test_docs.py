@@ -67,7 +67,7 @@ def anchors(text):
 
 
 def test_links_and_files_that_are_named_exist():
-    for page in [*PAGES, *ROOT.glob("docs/lessons/*.md"), *ROOT.glob("studies/*.md")]:
+    for page in [*PAGES, ROOT / "AGENTS.md", *ROOT.glob("docs/*/*.md"), *ROOT.glob("studies/*.md")]:
         text = page.read_text()
         for link in re.findall(r"\]\(([^)\s]+)\)", text):
             if link.startswith("https://arxiv.org/abs/"):

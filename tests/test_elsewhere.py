@@ -25,7 +25,6 @@ import pytest
 import torch
 import transformers
 from runs import ROOT, SMALL, arguments, problems_of, rows, run_python
-from samples import some_samples
 from torch.nn.utils import parameters_to_vector
 
 import agrae
@@ -312,36 +311,6 @@ def test_recipes_for_verl_and_skyrl(registered):
     given["index"] = np.array([*"baaaab"])  # 2 and 4, which divide 6
     with pytest.raises(ValueError, match="groups of 2 to 4 completions"):
         skyrl["asymgrpo"](**given, **others)
-
-
-@pytest.mark.trl
-@pytest.mark.parametrize("name", ADVANTAGES)
-def test_a_step_of_verl_is_a_step_here(name, verl_loss, sharp, registered):
-    """verl's loss of the advantages that the page registers; the reward is at the last token."""
-    policy, tokenizer = sharp
-    samples = some_samples(tokenizer)  # of two prompts, whose completions are mixed
-    flags = against.flags_of(name, name)
-    flags.beta = flags.entropy_coef = 0.0
-    flags.max_completion_length = max(len(sample.completion_ids) for sample in samples)
-
-    def their_loss(logprobs, mask):
-        last = torch.arange(mask.shape[1]) == mask.sum(1, keepdim=True) - 1
-        rewards = ROW_REWARDS[:, None] * last
-        given = dict(token_level_rewards=rewards, response_mask=mask, index=INDEX)
-        advantages, _ = registered[0][name](**given)
-        old = logprobs.detach()
-        return verl_loss(against.Batch(advantages, mask, logprobs, old, old, 0 * old), flags)
-
-    own, norm = against.own_update(
-        policy,
-        samples,
-        lambda logprobs, mask: rows_of(ADVANTAGES[name], mask),
-        flags.aggregation,
-        flags.max_completion_length,
-    )
-    theirs, their_norm = against.update_of(policy, samples, their_loss)
-    assert (theirs - own).norm() < 2e-4 * own.norm()
-    assert their_norm == pytest.approx(norm, rel=1e-4)
 
 
 def test_recipe_for_prime_rl(published):

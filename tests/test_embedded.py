@@ -1,5 +1,6 @@
 """Problems that are made here: Countdown, and arithmetic in words."""
 
+import functools
 import random
 import re
 from dataclasses import replace
@@ -101,8 +102,11 @@ def facts_of(problem):
     return ("difference", first, second), first - second
 
 
-def draw(level, eval_problems=64):
-    return draw_arithmetic(level, Config(eval_problems=eval_problems))
+def draw(level):
+    return draw_arithmetic(level, Config(eval_problems=64))
+
+
+drawn_once = functools.cache(draw)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ def draw(level, eval_problems=64):
 )
 def test_levels(level, kinds, smallest, largest):
     """Every gold is right; the problems differ, and are always the same."""
-    training, held_out = draw(level)
+    training, held_out = drawn_once(level)
     assert (training, held_out) == draw(level)
     assert len({*training}) == len(training) == (4096 if level in "24" else len(training))
     for problem in training[:500] + held_out:
@@ -132,9 +136,9 @@ def test_levels(level, kinds, smallest, largest):
 
 def test_training_and_evaluation_share_no_problem():
     """Not even in other words, in another order or from another level."""
-    training = {facts_of(problem)[0] for level in LEVELS for problem in draw(level)[0]}
+    training = {facts_of(problem)[0] for level in LEVELS for problem in drawn_once(level)[0]}
     for level in LEVELS:
-        held_out = [facts_of(problem)[0] for problem in draw(level)[1]]
+        held_out = [facts_of(problem)[0] for problem in drawn_once(level)[1]]
         assert len({*held_out}) == len(held_out)
         assert not training & {*held_out}
 

@@ -8,7 +8,7 @@ from rlvr.errors import UserError, loading
 
 import pytest
 import torch
-from runs import ROOT, left_as_it_was
+from runs import ROOT, left_as_it_was, refused
 
 
 def launched(monkeypatch, error):
@@ -78,14 +78,29 @@ MISTAKES = [
 ]
 
 
+@pytest.fixture
+def run_edited(run, no_evaluation, tmp_path, monkeypatch):
+    """run_edited(line, becomes, flag=value, ...) runs grpo.py with another line."""
+
+    def run_it(line, becomes, **flags):
+        source = (ROOT / "grpo.py").read_text()
+        assert source.count(line) == 1
+        (tmp_path / "edited.py").write_text(source.replace(line, becomes))
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "edited", raising=False)  # of the mistake before
+        return run("edited", num_generations=8, **flags)
+
+    return run_it
+
+
 @pytest.mark.parametrize("line, becomes, flags, error, said", MISTAKES)
-def test_a_mistake_ends_the_run(
-    run, no_evaluation, tmp_path, monkeypatch, line, becomes, flags, error, said
-):
-    source = (ROOT / "grpo.py").read_text()
-    assert source.count(line) == 1
-    (tmp_path / "edited.py").write_text(source.replace(line, becomes))
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "edited", raising=False)  # of the mistake before
+def test_a_mistake_ends_the_run(run_edited, line, becomes, flags, error, said):
     with pytest.raises(error, match=said):
-        run("edited", num_generations=8, **flags)
+        run_edited(line, becomes, **flags)
+
+
+def test_advantages_that_are_not_finite_are_named_with_their_group(run_edited):
+    result = run_edited("return advantages, {}", "return advantages / 0, {}")
+    assert refused(
+        result, "edited", "step 1: the advantages of group 0 are NaN", "its rewards are 0"
+    )

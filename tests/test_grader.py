@@ -5,11 +5,13 @@ import math
 import os
 import queue
 import resource
+import signal
 from dataclasses import replace
 from fractions import Fraction
 
 import rlvr.tasks.datasets
 import rlvr.verify.__main__ as command
+import rlvr.verify.grader
 import rlvr.verify.pool as pool
 from rlvr.errors import UserError
 from rlvr.tasks.datasets import with_golds
@@ -73,6 +75,25 @@ def test_a_grader_is_a_process_of_its_own(grader):
     assert resource.prlimit(grader.pid, resource.RLIMIT_AS) == (2**32, 2**32)
     grader.stdin.close()
     assert grader.wait(timeout=60) == 0
+
+
+def test_the_deadline_is_that_of_a_question_alone(monkeypatch):
+    """The timer is off again before the reply, so that no idle grader dies of it."""
+    happened = []
+    questions = iter([["math", boxed("5"), "5", 7, 60], ["math", boxed("4"), "5", 8, 60]])
+
+    class GivenPipe:
+        write = happened.append
+
+        def read(self):
+            return next(questions)
+
+    monkeypatch.setattr(rlvr.verify.grader, "Pipe", GivenPipe)
+    monkeypatch.setattr(rlvr.verify.grader, "limit", lambda **_: None)
+    monkeypatch.setattr(signal, "setitimer", lambda timer, seconds: happened.append(seconds))
+    with pytest.raises(StopIteration):
+        rlvr.verify.grader.main()
+    assert happened == ["ready", 7, 0, (1.0, ""), 8, 0, (0.0, "")]
 
 
 def test_a_killed_grader_is_replaced(grader, monkeypatch):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from runs import ENVIRONMENT, ROOT, SCRIPTS
+from runs import ENVIRONMENT, ROOT
 
 import agrae
 import cwgrpo
@@ -54,28 +54,6 @@ def test_folders_import_downwards(name):
     for module, _ in imports_of(name):
         other = folder_of(module)
         assert own is None or other is None or own <= other, f"{name} imports {module}"
-
-
-def test_no_two_files_of_a_folder_import_each_other():
-    """Neither directly nor in a circle of several files; an __init__.py imports all of them."""
-    needs = {
-        name: {module for module, _ in imports_of(name) if folder_of(module) is not None} - {name}
-        for name in MODULES
-    }
-    left = {name: {*modules} & {*needs} for name, modules in needs.items()}
-    while ready := [name for name, modules in left.items() if not modules]:
-        for name in ready:
-            del left[name]
-        left = {name: modules - {*ready} for name, modules in left.items()}
-    assert not left
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_scripts_are_read_alone(name):
-    """No module imports a script, and rlvr not common.py either."""
-    found = {module for module, _ in imports_of(name)}
-    assert not found & {*SCRIPTS}
-    assert name in SCRIPTS or "common" not in found
 
 
 @pytest.mark.parametrize(

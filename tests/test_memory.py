@@ -1,5 +1,6 @@
 """The estimate of a run's memory, and what a run is told of it."""
 
+import copy
 import functools
 import os
 from dataclasses import replace
@@ -123,6 +124,41 @@ def test_a_rollout_as_it_was_on_an_h100(rows, gb):
     )
     estimate = memory_estimate(without_weights("1.5 B"), config, 85.0)
     assert estimate["a rollout"] - 8 * 1.543714304 == pytest.approx(gb, rel=0.02)
+
+
+def test_what_is_kept_is_what_is_there():
+    """On a CPU: the bytes of weights, reference, gradients and Adam after an update, and the cache.
+
+    In fp32 a rollout needs no copy of the weights, and the gradients are gone by then.
+    """
+    policy = transformers.Qwen2ForCausalLM(qwen_shape("small"))
+    optimizer = torch.optim.AdamW(policy.parameters())
+    prompt = torch.arange(12).view(2, 6)
+    read = policy(prompt, use_cache=True)
+    read.logits.sum().backward()
+    optimizer.step()
+    weights, reference = [*policy.parameters()], [*copy.deepcopy(policy).parameters()]
+    moments = [state[name] for state in optimizer.state.values() for name in state if "exp" in name]
+    cache = [
+        tensor for layer in read.past_key_values.layers for tensor in (layer.keys, layer.values)
+    ]
+
+    def gb(*lists):
+        return sum(tensor.nbytes for tensors in lists for tensor in tensors) / 1e9
+
+    config = Config(beta=0.1, rollout_batch_size=2, max_prompt_length=4, max_completion_length=2)
+    found = memory_estimate(policy, config, 0.0)
+    gradients = [weight.grad for weight in weights]
+    kept = gb(weights, reference, moments)
+    assert found["weights, gradients and Adam"] == pytest.approx(kept + gb(gradients))
+    # two rows of log-probs and probabilities in fp32, and of two copies in fp64
+    logits = 2 * (4 + 4 + 8 + 8) * policy.config.vocab_size / 1e9
+    assert found["a rollout"] == pytest.approx(kept + gb(cache) + logits)
+    head = gb(policy.lm_head.parameters(), policy.get_input_embeddings().parameters())
+    whole = kept + gb(gradients) + head + found["activations"]
+    assert found["an update"] == pytest.approx(whole, rel=1e-3)  # a norm counts with the head
+    without = memory_estimate(policy, replace(config, beta=0.0), 0.0)
+    assert found["a rollout"] - without["a rollout"] == pytest.approx(gb(reference))
 
 
 @pytest.mark.parametrize("fsdp, sharing", [("full_shard", 16), ("hybrid_shard", 8)])

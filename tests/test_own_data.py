@@ -53,7 +53,7 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(tmp_path, monkeypatch,
         ("own.jsonl", re.sub('"[a-h]"', '""', ROWS).encode(), ("8 without a q", "--columns")),
         ("own.jsonl", ROWS.replace('"7"', '"?"').encode(), ("8 whose answer", "--columns")),
         ("own.jsonl", ROWS.replace("prompt", "ask").encode(), ("'prompt'", "ask, answer")),
-        ("own.jsonl", ROWS.replace("answer", "gold").encode(), ("'answer'", "prompt, gold")),
+        ("own.jsonl", ROWS.replace("answer", "gold").encode(), ("'answer'", "gold; --columns")),
         ("own.csv", b"prompt,answer\n", ("own.csv",)),  # no rows
     ],
 )

@@ -20,6 +20,9 @@ NOT_PURE = {
     "cwgrpo.weigh_tokens",
     "fade.head_change",
     "fade.learning_rate_factor",
+    "baseline_advantages.batch_std",
+    "baseline_advantages.gdpo",
+    "baseline_advantages.named",
     "baseline_losses.loss_with",
     "rlvr.show.statistics.fit_pass_at_k",
 }

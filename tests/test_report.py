@@ -32,7 +32,7 @@ def step_of_a_run(tiny, tmp_path):
     ends = [5, 3, 1, 4]
     ids = tokenizer("1+2=3 4-1")["input_ids"]
     samples = [
-        Sample(ids[:4], ids[:end], reward=float(i == 0), success=i == 0, truncated=i == 1)
+        Sample(ids[:4], ids[:end], reward=i - 1.0, success=i == 0, truncated=i == 1)
         for i, end in enumerate(ends)
     ]
     mask = torch.tensor([[float(t < end) for t in range(5)] for end in ends])

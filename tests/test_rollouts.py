@@ -87,7 +87,7 @@ class GivenSampler:
 
     def __init__(self, tokenizer, completions):
         self.tokenizer, self.completions, self.calls = tokenizer, completions, []
-        self.stops = [tokenizer.eos_token_id]
+        self.stops = [tokenizer.eos_token_id, *tokenizer.encode(")")]
         self.config = Config()
 
     def generate(self, *given, images):
@@ -96,10 +96,13 @@ class GivenSampler:
 
 
 def test_sample_groups(tiny):
-    """One call for all problems; a completion without a stop token is truncated, though right."""
+    """One call for all problems; a completion without a stop token is truncated, though right.
+
+    A parenthesis is a second stop token here.
+    """
     encode = tiny[1].encode
     (first, solution), (second, _) = (make_countdown(random.Random(seed), 3) for seed in (0, 1))
-    completions = [encode(f"{solution}<eos>"), encode(solution), encode("<think><eos>"), []]
+    completions = [encode(f"{solution}<eos>"), encode(solution), encode("<think>)"), []]
     sampler = GivenSampler(tiny[1], completions)
     logprobs = [[-0.5] * len(completion) for completion in completions]
     groups = sample_groups(sampler, [first, second], 2, 0.6, 48, 0.9)
@@ -111,7 +114,7 @@ def test_sample_groups(tiny):
             Sample(prompts[0], completions[1], solution, 1.0, True, logprobs[1], **right),
         ],
         [
-            Sample(prompts[1], completions[2], "<think>", 0.0, False, logprobs[2], **wrong),
+            Sample(prompts[1], completions[2], "<think>)", 0.0, False, logprobs[2], **wrong),
             Sample(prompts[1], [], "", 0.0, True, [], **wrong),
         ],
     ]

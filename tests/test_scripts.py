@@ -6,7 +6,6 @@ Most runs are in this process, since importing torch anew costs more than traini
 import ast
 import importlib
 import json
-import math
 import os
 import re
 from pathlib import Path
@@ -40,7 +39,6 @@ from runs import (
     write_sums,
 )
 
-import common
 import grpo
 
 # ------------------------------------------------------------------------------------ whole runs
@@ -194,29 +192,6 @@ def test_an_advantage_may_be_one_a_token(run, monkeypatch):
         assert run("grpo", output_dir=name, max_steps=1).code == 0
     assert rows("rewards") == rows("loss_mask")
     assert rows("rewards")[0]["grad_norm"] > 0
-
-
-@pytest.mark.parametrize("script", first_fast(SCRIPTS))
-@pytest.mark.usefixtures("no_evaluation")
-def test_truncated_importance_weights(run, monkeypatch, script):
-    """Of `generate` they are 1. Of a sampler whose log-probs are 0.1 too low they are e^0.1 each.
-
-    The cap cuts them off.
-    """
-
-    def gradient_norm(folder, cap):
-        flags = dict(max_steps=1, minibatch_size=16, output_dir=folder)
-        run(script, vllm_importance_sampling_cap=cap, **flags)
-        return rows(folder)[0]["grad_norm"]
-
-    norms = [gradient_norm("off", 0), gradient_norm("on", 2)]
-    true = common.padded
-    monkeypatch.setattr(common, "padded", lambda logprobs: true(logprobs) - 0.1)
-    norms += [gradient_norm("low", 2), gradient_norm("cut", 1.05)]
-    assert norms[0] > 0
-    expected = [1, 1, math.exp(0.1), 1.05]
-    assert [norm / norms[0] for norm in norms] == pytest.approx(expected, rel=1e-3)
-    assert rows("low")[0]["mismatch_max_ratio"] == pytest.approx(math.exp(0.1), rel=1e-3)
 
 
 @pytest.mark.usefixtures("no_evaluation")

@@ -11,6 +11,7 @@ from rlvr.show.logs import append_row, drop_rows_after, read_rows
 from rlvr.show.plots import MOST_PANELS, choose_panels, draw_curves, draw_panel
 
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 ROW = dict(reward=0.3376, length=24.51, truncated=0.02, entropy=0.1634, all_wrong=0.25)
@@ -74,6 +75,18 @@ def test_an_evaluation_is_a_line_a_data_set():
         "eval 20/60 math  pass@1 .125 -> .250",
         "eval 20/60 gsm8k  pass@1 .500",
     ]
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_narrow_terminal_breaks_no_number(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    first = {"step": 0, "pass@1": 0.294, "pass@16": 0.938, "greedy": 1.0, "token_entropy": 0.2}
+    lines = Console().evaluation(20, 60, first | {"step": 20}, first)
+    assert len(lines) == 2 and max(map(len, lines)) < columns
+    assert "  ".join(line.strip() for line in lines) == (
+        "eval 20/60  pass@1 .294 -> .294  pass@16 .938 -> .938  greedy 1.000 -> 1.000  "
+        "entropy .200 -> .200"
+    )
 
 
 def test_a_terminal_has_one_line_that_is_replaced(monkeypatch):
@@ -205,3 +218,15 @@ def test_a_long_run_is_drawn_by_few_points():
     (line,) = axis.lines
     assert 500 < len(line.get_xdata()) <= 1000
     assert (line.get_ydata() == line.get_xdata() / 5000).all()
+
+
+def test_a_curve_is_drawn_by_step(tmp_path, monkeypatch):
+    """Not by row, and a row without the metric has no point."""
+    drawn = {}
+    monkeypatch.setattr(Figure, "savefig", lambda *_: None)
+    monkeypatch.setattr(Axes, "plot", lambda _, x, y, *how, label: drawn.update({label: (x, y)}))
+    monkeypatch.setattr(Axes, "legend", lambda *_, **__: None)
+    for step, metrics in [(0, {"pass@1": 0.1}), (20, {"greedy": 1.0}), (40, {"pass@1": 0.3})]:
+        append_row(tmp_path, "eval", {"step": step, **metrics})
+    draw_curves(tmp_path, str(tmp_path / "cache"))
+    assert drawn == {"pass@1": ((0, 40), (0.1, 0.3))}

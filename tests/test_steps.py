@@ -28,14 +28,16 @@ FLAGS = dict(
     max_steps=1,
     num_iterations=2,  # with two minibatches: four updates, of which three are off-policy
     learning_rate=1e-3,
+    lr_scheduler_type="linear",
     temperature=T,
     epsilon=LOW,
     epsilon_high=HIGH,
     beta=BETA,
     entropy_coef=BONUS,
     microbatch_tokens=60,
-    log_tokens=0,
 )
+RATES = [1e-3, 0.75e-3, 0.5e-3, 0.25e-3]  # of the four updates
+CAP = 0.8  # of the importance weights
 ROOT3 = 3**0.5
 # p = 1/4, 3/4, 1/4, 3/4: the mean success is 1/2
 RIGHT = [[1, 0, 0, 0], [1, 1, 1, 0], [0, 0, 1, 0], [1, 0, 1, 1]]
@@ -47,7 +49,12 @@ GRPO = (ROOT3, -1 / ROOT3, 1 / ROOT3, -ROOT3)
 CASES = [
     (
         "fade",
-        dict(target_entropy=9, importance_sampling_level="sequence"),
+        dict(  # which has 8/3 of the rate: sqrt(3) over the largest |A|, 0.75^1.5
+            target_entropy=9,
+            importance_sampling_level="sequence",
+            equalize_learning_rate=True,
+            learning_rate=3 / 8 * 1e-3,
+        ),
         (  # alpha 3/2 at a solve rate of 1/2; delta is at its 0.3
             0.75**1.5,
             -(0.75**0.5) / 4 / 0.3,
@@ -94,7 +101,11 @@ CASES = [
         dict(beta_pos=1.0, beta_neg=2.0, importance_sampling_level="sequence"),
         (3, -1 / 9, 1 / 3, -9),
     ),
-    ("asymgrpo", dict(beta_pos=1.0, beta_neg=2.0, flip="negative"), (3, -9, 1 / 3, -1 / 9)),
+    (
+        "asymgrpo",  # --log_gain only looks
+        dict(beta_pos=1.0, beta_neg=2.0, flip="negative", log_gain=True),
+        (3, -9, 1 / 3, -1 / 9),
+    ),
     ("cwgrpo", dict(), GRPO),
     ("baselines", dict(loss="cispo"), GRPO),
     ("cwgrpo", dict(weigh_tokens=False, importance_sampling_level="sequence"), GRPO),
@@ -115,10 +126,9 @@ def given_samples():
         prompt = rng.choices(range(13, 23), k=rng.randint(3, 9))
         for right in group:
             ids = [*rng.choices(range(3, 24), k=rng.randint(0, 19)), STOP]
+            logprobs = [rng.uniform(-6, -1) for _ in ids]  # the sampler's; the policy has others
             samples.append(
-                Sample(
-                    prompt, ids, "", float(right), logprobs=[-1.0] * len(ids), success=right == 1
-                )
+                Sample(prompt, ids, "", float(right), logprobs=logprobs, success=right == 1)
             )
     return samples
 
@@ -129,7 +139,9 @@ class Grouped:
 
 def batch_of(samples):
     """The samples as common.roll_out hands them over."""
-    return common.make_batch(samples, Grouped, writer_of_batch(tokenizer_of_tiny()))
+    writer = writer_of_batch(tokenizer_of_tiny())
+    writer.cap = CAP
+    return common.make_batch(samples, Grouped, writer)
 
 
 def by_the_logits(policy, sample):
@@ -140,8 +152,8 @@ def by_the_logits(policy, sample):
     return logp[range(count), sample.completion_ids], -(logp.exp() * logp).sum(-1)
 
 
-def loss_of(policy, start, samples, rows, worth, script, flags):
-    """The loss of a minibatch by its definition."""
+def loss_of(policy, old_logprobs, samples, rows, worth, script, flags):
+    """The loss of a minibatch by its definition, what is logged of it, and CW-GRPO's weights."""
     level = flags.get("importance_sampling_level", "token")
     default = {"fade": "constant", "asymgrpo": "token"}.get(script, "sequence")
     aggregation = flags.get("aggregation", default)
@@ -165,8 +177,7 @@ def loss_of(policy, start, samples, rows, worth, script, flags):
     total, logged = 0.0, dict.fromkeys(LOGGED, 0.0)
     for i in rows:
         logprobs, entropies = found[i]
-        with torch.no_grad():
-            old, _ = by_the_logits(start, samples[i])
+        old = old_logprobs[i]
         n = len(old)
         share = {"sequence": n * len(rows), "token": tokens, "constant": 48 * len(rows)}
         log_ratio = logprobs - old
@@ -185,8 +196,11 @@ def loss_of(policy, start, samples, rows, worth, script, flags):
             values = (stopped and a < 0, stopped and a > 0, back, entropies[t])
             for name, value in zip(LOGGED, values, strict=True):
                 logged[name] += float(torch.as_tensor(value).detach())
-            total -= (gain - BETA * back + BONUS * entropies[t]) / share[aggregation]
-    return total, logged
+            # for what the sampler drew too often or too seldom
+            importance = min((old[t] - samples[i].logprobs[t]).exp().item(), CAP)
+            term = importance * (gain - BETA * back + BONUS * entropies[t])
+            total -= term / share[aggregation]
+    return total, logged, kernel
 
 
 def advantage_of(samples, i, worth):
@@ -197,7 +211,7 @@ def advantage_of(samples, i, worth):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """The policy, its gradient and its loss before each update of a run on given_samples()."""
+    """The policy, its gradient, its loss and its rate, before each update on given_samples()."""
     found, losses = [], []
     step, add = rlvr.training.run.Run.optimizer_step, rlvr.training.run.Run.add
 
@@ -207,7 +221,8 @@ def seen(monkeypatch):
 
     def recorded(self, policy, optimizer):
         gradient = torch.cat([p.grad.flatten().double() for p in policy.parameters()])
-        found.append((copy.deepcopy(policy), gradient, sum(losses)))
+        rate = optimizer.param_groups[0]["lr"]
+        found.append((copy.deepcopy(policy), gradient, sum(losses), rate))
         losses.clear()
         return step(self, policy, optimizer)
 
@@ -224,12 +239,14 @@ def test_updates_by_their_definition(run, seen, script, flags, worth):
     samples = given_samples()
     result = run(script, **FLAGS | flags)
     assert result.code == 0, result.err
-    assert len(seen) == 4
-    start, logged = copy.deepcopy(seen[0][0]).double(), dict.fromkeys(LOGGED, 0.0)
-    for k, (policy, got, loss) in enumerate(seen):
+    assert [rate for *_, rate in seen] == pytest.approx(RATES)
+    start, logged, weights = seen[0][0].double(), dict.fromkeys(LOGGED, 0.0), {}
+    old = [by_the_logits(start, sample)[0].detach() for sample in samples]
+    for k, (policy, got, loss, _) in enumerate(seen):
         policy.double()
         rows_of = [*range(8)] if k % 2 == 0 else [*range(8, 16)]
-        expected_loss, found = loss_of(policy, start, samples, rows_of, worth, script, flags)
+        expected_loss, found, kernel = loss_of(policy, old, samples, rows_of, worth, script, flags)
+        weights |= kernel
         for name in LOGGED:
             logged[name] += found[name]
         expected_loss.backward()
@@ -241,6 +258,16 @@ def test_updates_by_their_definition(run, seen, script, flags, worth):
     for name in LOGGED:
         assert row[name] == pytest.approx(logged[name] / tokens, rel=1e-2), name
     assert (row["clip_low"] + row["clip_high"] > 0.05) == ("loss" not in flags)
+    # what the report shows of the first group, rounded to three digits
+    ((group,),) = (step["groups"] for step in rows("run", "tokens"))
+    for i, shown in enumerate(group["completions"]):
+        worths = advantage_of(samples, i, worth) * weights[i]
+        assert shown["advantage"] == pytest.approx(worths.tolist(), abs=2e-3)
+        assert ("weight" in shown) == (script == "cwgrpo")
+        assert shown.get("weight", weights[i]) == pytest.approx(weights[i].tolist(), abs=2e-3)
+    if script == "cwgrpo":
+        w = torch.cat([*weights.values()])
+        assert row["effective_tokens"] == pytest.approx((w.sum() ** 2 / (w**2).sum()).item())
 
 
 @pytest.mark.usefixtures("no_evaluation")
@@ -314,7 +341,7 @@ def test_released_gradient_goes_through_the_kernel(run, seen):
     flags |= dict(learning_rate=3e-5)  # ratios of 0.8 to 1.3 or so
     assert run("cwgrpo", **FLAGS | dict(entropy_coef=0) | flags).code == 0
     start = copy.deepcopy(seen[0][0]).double()
-    for k, (policy, got, _) in enumerate(seen):
+    for k, (policy, got, *_) in enumerate(seen):
         policy.double()
         loss = 0.0
         for first in (0, G) if k % 2 == 0 else (2 * G, 3 * G):
@@ -326,8 +353,10 @@ def test_released_gradient_goes_through_the_kernel(run, seen):
             c = torch.cat([(x - x.mean()) * y for x, y in zip(logp, a, strict=True)])
             kernel = (-(c**2) / (2 * c.var(correction=0))).exp()
             weights = G * max(map(len, logp)) * kernel / kernel.sum()
-            for w, x, y, z in zip(weights.split([*map(len, logp)]), logp, old, a, strict=True):
-                loss = loss - ((x - y).exp() * w * z).mean() / (2 * G)
+            of_rows = weights.split([*map(len, logp)])
+            for i, w, x, y, z in zip(group, of_rows, logp, old, a, strict=True):
+                importance = (y - torch.tensor(samples[i].logprobs)).exp().clamp(max=CAP)
+                loss = loss - (importance * (x - y).exp() * w * z).mean() / (2 * G)
         loss.backward()
         expected = torch.cat([p.grad.flatten() for p in policy.parameters()])
         assert (got - expected).norm() < 2e-3 * expected.norm(), k

@@ -87,25 +87,6 @@ def test_toy_gradient_is_algorithm_1():
     torch.testing.assert_close(found, expected)
 
 
-def test_the_toy_steps_as_printed_or_by_adam():
-    """The plain step is eta g / G; Adam's first one is eta, whatever the size of the gradient."""
-    start, rewards = torch.tensor([0.6, 0.1, 0.3], dtype=torch.float64), [0.6, 1.0, 0.0]
-    z = start.log()[None]
-    groups = torch.cartesian_prod(torch.arange(3), torch.arange(3))
-    advantages = torch.tensor(rewards, dtype=torch.float64)[groups]
-    advantages = advantages - advantages.mean(1, keepdim=True)
-    gradients = two_stage_toy.policy_gradient(z.repeat(9, 1), groups, advantages)
-    signs = gradients / (gradients.abs() + 1e-8)  # 0 where a gradient is but rounding
-    for optimizer, steps in (("plain", 0.1 * gradients), ("adam", 0.1 * signs)):
-        after = two_stage_toy.run_algorithm_1(
-            start.tolist(), rewards, steps=1, runs=50, optimizer=optimizer
-        )[-1]
-        possible = (z + steps).softmax(1)  # [9, 3], of each group of two actions
-        distances = (after[:, None] - possible).abs().amax(2).amin(1)  # [runs]
-        assert distances.max() < 1e-6
-        assert len({*after[:, 0].tolist()}) > 2
-
-
 @pytest.mark.slow
 def test_fade_section_15_of_a_run(run, no_evaluation, capsys, monkeypatch):
     for name in ("a", "b"):

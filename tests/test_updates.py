@@ -77,12 +77,13 @@ def test_a_factor_keeps_its_place_in_the_schedule():
     ],
 )
 def test_steps_by_hand(monkeypatch, epochs, problems, prompts, expected):
+    """And the seed orders the problems."""
     monkeypatch.setattr(
         rlvr.tasks.datasets, "load_problems", lambda *_: ([Problem("", "")] * problems, {})
     )
-    config = Config(num_train_epochs=epochs, prompts_per_step=prompts, max_steps=7)
-    rlvr.tasks.datasets.open_problems(config, None)
-    assert config.max_steps == expected
+    config = Config(num_train_epochs=epochs, prompts_per_step=prompts, max_steps=7, seed=5)
+    stream, _ = rlvr.tasks.datasets.open_problems(config, None)
+    assert (config.max_steps, stream.seed) == (expected, 5)
 
 
 # -------------------------------------------------------------------------------- what is logged

@@ -8,7 +8,7 @@ from .devices import (
     keep_freed_memory,
 )
 from .ending import AT_EXIT, end, end_one_of_several_ranks, handle_signals, leave
-from .folders import checksum, is_whole, own, remove, scratch_folder
+from .folders import checksum, is_whole, own, remove, remove_empty, scratch_folder
 from .ranks import (
     from_rank_0,
     gather,

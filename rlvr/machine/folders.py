@@ -3,6 +3,7 @@
 What is in a scratch folder is not whole yet, or is being deleted.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -40,6 +41,13 @@ def remove(folder: Path) -> None:
     if folder.exists():
         with scratch_folder(folder.parent) as scratch:
             folder.rename(f"{scratch}/old")
+
+
+def remove_empty(folders: list[Path]) -> None:
+    """Delete those of the folders, the innermost first, that nothing has been written into."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def checksum(file: Path) -> str:

@@ -35,10 +35,9 @@ def load_policies(config: Config):
             status.tell("in fp32: a GPU below compute capability 8.0 does not compute in bf16")
     transformers.utils.logging.disable_progress_bar()
     source = tiny_folder(config) if config.model in TINY else config.model
-    absent = (
-        "" if Path(source).is_dir() else " (no folder here, so from the hub; a folder works, too)"
-    )
-    with loading(f"--model {config.model}{absent}"):
+    absent = " from the hub, because there is no such folder" * (not Path(source).is_dir())
+    hint = "; docs/language-model.md shows a model without the hub" * bool(absent)
+    with loading(f"--model {config.model}{absent}", hint):
         shape = read_shape(source)
         # AutoTokenizer gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
@@ -66,7 +65,7 @@ def read_shape(source):
     if not Path(source).is_dir():
         if not huggingface_hub.try_to_load_from_cache(source, "config.json"):
             # fails at once, where from_pretrained tries again for minutes
-            huggingface_hub.model_info(source, timeout=10)
+            huggingface_hub.model_info(source, timeout=4)
     # None would ask
     return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
 

@@ -4,7 +4,7 @@ import math
 import re
 from collections import defaultdict
 
-from rlvr.status import width
+from rlvr.status import folded, width
 
 ROWS_OF_A_HEADER = 20
 # heading -> what stands below it, from the metrics of a step
@@ -73,7 +73,7 @@ class Console:
         self.rows += 1
         new = [hint for hint in hints(row) if hint not in self.told]
         self.told.update(new)
-        return lines + [f"hint: {hint}" for hint in new]
+        return lines + [folded(f"hint: {hint}") for hint in new]
 
     def evaluation(self, step: int, last_step: int, row: dict, first: dict) -> list[str]:
         """A line a data set: some of its metrics, as they were at first and as they are now."""
@@ -82,11 +82,22 @@ class Console:
         for name in [key.removesuffix("pass@1") for key in row if key.endswith("pass@1")]:
             pass_at = [key for key in row if re.fullmatch(rf"{re.escape(name)}pass@\d+", key)]
             keys = [pass_at[0], pass_at[-1], f"{name}greedy", f"{name}token_entropy"]
-            line = f"eval {step}/{last_step} {name.removesuffix('/')}".rstrip()
+            parts = [f"eval {step}/{last_step} {name.removesuffix('/')}".rstrip()]
             for key in [key for key in dict.fromkeys(keys) if key in row]:
                 rows = [first, row] if key in first and first["step"] < step else [row]
                 numbers = [f"{each[key]:.3f}".removeprefix("0") for each in rows]
                 label = key.removeprefix(name).removeprefix("token_")
-                line += f"  {label} {' -> '.join(numbers)}"
-            lines.append(line)
+                parts.append(f"{label} {' -> '.join(numbers)}")
+            lines += joined(parts)
         return lines
+
+
+def joined(parts: list[str]) -> list[str]:
+    """The lines of parts with two spaces between them; the terminal's width breaks none of them."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + 2 + len(part) < width():
+            lines[-1] += f"  {part}"
+        else:
+            lines.append(f"  {part}")
+    return lines

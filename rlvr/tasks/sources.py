@@ -187,11 +187,39 @@ def load_splits(name: str, source: Source) -> dict:
         datasets.disable_progress_bars()
     with reading_rows(name):
         if not Path(name).is_dir():
-            return datasets.load_dataset(**where_is(name, source))
+            return load_from_hub(source.path, where_is(name, source))
         found = datasets.load_dataset_builder(name).config.data_files
         splits = {str(split): [*files] for split, files in found.items()}
         splits.setdefault("test", splits.get("validation", []))
         return splits
+
+
+def load_from_hub(path: str, where: dict):
+    """Return load_dataset of a set, or what is cached of it if the hub does not answer.
+
+    load_dataset itself would try for most of a minute. Any answer will do, even that the set is
+    not there, which load_dataset says better.
+    """
+    import datasets
+    import huggingface_hub
+
+    offline = False
+    try:
+        huggingface_hub.dataset_info(path, timeout=3)
+    except huggingface_hub.errors.HfHubHTTPError:
+        pass
+    except Exception:  # of the network library, or offline mode
+        offline = True
+    if not offline:
+        return datasets.load_dataset(**where)
+    datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
+    try:
+        return datasets.load_dataset(**where)
+    except ConnectionError:
+        raise ConnectionError(
+            "the hub does not answer, and the set is not in its cache; countdown, arithmetic and "
+            "files of your own need no network"
+        ) from None
 
 
 def where_is(name: str, source: Source) -> dict:
@@ -232,8 +260,9 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
         names, held = read_cells(split, {*needed, source.level, dated})
     for column in needed:
         if column not in held:
+            hint = "" if name in DATASETS else "; --columns names those to read"
             raise UserError(
-                f"the data set {name} has no column {column!r}; it has {', '.join(names)}"
+                f"the data set {name} has no column {column!r}; it has {', '.join(names)}{hint}"
             )
     rows = len(held[needed[0]])
     nothing, images = [""] * rows, [()] * rows

@@ -99,6 +99,8 @@ class Run:
             return folder, newest_whole(folder, checkpoint)
         name = f"runs/{Path(sys.argv[0]).stem}-{self.config.variant}-{self.started}"
         folder = Path(self.config.output_dir or name)
+        new = [path for path in (folder, *folder.parents) if not path.exists()]
+        machine.AT_EXIT.callback(machine.remove_empty, new)
         with using(folder):
             folder.mkdir(parents=True, exist_ok=True)
             files = {path.name for path in folder.glob("[!.]*") if path.suffix in KEPT}
@@ -194,8 +196,12 @@ class Run:
 
         batch is a common.Batch, and advantages are [N, 1] or [N, T]. diagnostics are what an
         algorithm logs of its own, and weights [N, T] what it multiplies advantages by. Two samples
-        go into samples.jsonl, and the tokens of --log_tokens groups into tokens.jsonl.
+        go into samples.jsonl, and the tokens of --log_tokens groups into tokens.jsonl. UserError
+        if advantages are NaN or infinite.
         """
+        if weights is not None:
+            advantages = weights * advantages
+        check_advantages(step, batch, advantages)
         metrics = batch.metrics() | self.updates.metrics()
         metrics |= {"skipped": self.skipped, "learning_rate": self.learning_rate} | diagnostics
         self.updates = UpdateMetrics()
@@ -209,8 +215,6 @@ class Run:
                 append_row(self.folder, "samples", row)
             lines = self.console.step(step, self.config.max_steps, metrics)
             self.show("metrics", step, metrics, lines)
-        if weights is not None:
-            advantages = weights * advantages
         log_tokens(self, step, batch, advantages, weights)
 
     def show(self, name: str, step: int, metrics: dict, lines: list[str]) -> None:
@@ -281,7 +285,19 @@ class Run:
             if (self.folder / "tokens.jsonl").exists():
                 write_report(self.folder / "report.html", [self.folder])
             files = sorted(path.name for path in self.folder.glob("[!.]*.*"))
-            status.tell("", f"all in {self.folder}: {' '.join(files)}")
+            status.tell("", status.folded(f"all in {self.folder}: {' '.join(files)}"))
             if self.stopped:
                 status.tell(f"to go on: --resume_from_checkpoint {self.folder}")
         machine.gather([])  # a rank that ended earlier could abort the others
+
+
+def check_advantages(step: int, batch, advantages: torch.Tensor) -> None:
+    """Raise UserError, with the group that causes it, if advantages [N, _] are not finite."""
+    bad = (~advantages.isfinite()).any(1).nonzero().flatten().tolist()  # rows of completions
+    if bad:
+        group = bad[0] // batch.rewards.shape[1]
+        rewards = ", ".join(f"{reward:g}" for reward in batch.rewards[group].tolist())
+        raise UserError(
+            f"step {step}: the advantages of group {group} are NaN or infinite; its rewards are "
+            f"{rewards}. Does your formula divide by 0 there?"
+        )

@@ -1,0 +1,314 @@
+"""The field's losses, masks and baselines in studies/: by hand, by loops, and by TRL and verl."""
+
+import importlib.util
+import math
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import rlvr.machine.ranks
+from rlvr import world
+
+import against
+import baselines
+import numpy as np
+import pytest
+import torch
+from baseline_advantages import gdpo
+from baseline_losses import LOSSES, high_entropy_mask, loss_with, off_policy_mask, otb, unbiased_k3
+from groups import f64, near
+from runs import rows
+from test_cwgrpo import batch as random_groups
+
+import common
+
+
+def value_and_slope(name, pi, old, advantages, **given):
+    """What a loss maximises, and its derivative in log pi: [2, tokens]."""
+    logprobs = f64([pi]).log().requires_grad_()
+    ratio = (logprobs - f64([old]).log()).exp()
+    value = LOSSES[name](ratio=ratio, logprobs=logprobs, advantages=f64([advantages]), **given)
+    return torch.cat([value.detach(), *torch.autograd.grad(value.sum(), logprobs)])
+
+
+def test_dppo_drops_by_the_change_of_the_probability():
+    """A ratio of 5 may stay, and one of 1.5 may not; against its advantage a token moves freely."""
+    pi = [0.05, 0.75, 0.10, 0.90, 0.10, 0.65, 0.30]
+    old = [0.01, 0.50, 0.40, 0.60, 0.40, 0.50, 0.45]
+    advantages = [2.0, 2.0, 2.0, -3.0, -3.0, 2.0, -3.0]
+    kept = [1, 0, 1, 1, 0, 1, 1]  # the second rose by 0.25, and the fifth fell by 0.3
+    expected = [k * p / q * a for k, p, q, a in zip(kept, pi, old, advantages, strict=True)]
+    found = value_and_slope("dppo", pi, old, advantages, epsilon=0.28, epsilon_high=0.2)
+    near(found, [expected] * 2)
+
+
+def test_sapo_is_a_soft_clip():
+    """The derivative is 4 s (1 - s) rho A with s the sigmoid, so A itself at a ratio of 1."""
+    ratios, advantages = [1, 1, 3, 3, 0.2, 0.2], [2.0, -3.0] * 3
+    value, slope = value_and_slope("sapo", [r / 5 for r in ratios], [1 / 5] * 6, advantages)
+    near(slope[:2], [2.0, -3.0])
+    for i, (ratio, a) in enumerate(zip(ratios, advantages, strict=True)):
+        tau = 1.0 if a > 0 else 1.05
+        s = 1 / (1 + math.exp(-tau * (ratio - 1)))
+        assert value[i] == pytest.approx(4 / tau * s * a)
+        assert slope[i] == pytest.approx(4 * s * (1 - s) * ratio * a)
+
+
+def test_kl_cov_holds_back_the_highest_covariance():
+    """Of five tokens the third and the fifth, a failure; the sixth is off the mask.
+
+    The mean of log2 pi is -2.6, that of A is 0, and their products are -1.4, -0.6, 3.2, 0.6, 4.2.
+    """
+    given = [1 / 16, 1 / 4, 1 / 2, 1 / 4, 1 / 16, 1], [1 / 8, 1 / 4, 1 / 4, 1 / 8, 1 / 8, 0.1]
+    given = "kl_cov", *given, [1.0, -1.0, 2.0, 1.0, -3.0, 9.0]
+    mask, half = f64([[1, 1, 1, 1, 1, 0]]), 0.5 * math.log(2)
+    values = [0.5, -1, 4 - half, 2, -1.5 - half, 90]
+    slopes = [0.5, -1, 4 - 0.5, 2, -1.5 + 0.5, 90]
+    near(value_and_slope(*given, loss_mask=mask, fraction=0.4, coef=0.5), [values, slopes])
+    near(value_and_slope(*given, loss_mask=mask)[1], [0.5, -1, 4, 2, -1.5 + 1, 90])
+    assert value_and_slope(*given, loss_mask=0 * mask).isfinite().all()
+
+
+def test_the_gradient_of_the_unbiased_kl():
+    """Over all actions by pi_old it is that of KL(pi || pi_ref); k3 alone has another one."""
+    random = torch.Generator().manual_seed(3)
+    logits, old, ref = torch.randn(3, 6, generator=random, dtype=torch.float64).log_softmax(1)
+    logits.requires_grad_()
+    logprobs = logits.log_softmax(0)
+    kl = (logprobs.exp() * (logprobs - ref)).sum()
+    estimates = [
+        (old.exp() * unbiased_k3(ratio, logprobs, ref)).sum()
+        for ratio in ((logprobs - old).exp(), torch.ones(6))
+    ]
+    slopes = [torch.autograd.grad(x, logits, retain_graph=True)[0] for x in (kl, *estimates)]
+    near(estimates[0].detach(), kl.detach())
+    near(slopes[1], slopes[0])
+    assert (slopes[2] - slopes[0]).abs().max() > 0.01
+
+
+def test_tokens_of_high_entropy():
+    """3 of 10 tokens reach the quantile 3/4, which is 0.675."""
+    entropies = f64([[[0.1, 0.9, 0.2, 0.8, 7], [0.3, 0, 0.5, 0.4, 0.6], [0.7, 8, 9, 9, 9]]])
+    mask = f64([[[1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0]]])
+    expected = f64([[[0, 1, 0, 1, 0], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]]])
+    near(high_entropy_mask(entropies, mask, 0.25), expected)
+    near(high_entropy_mask(entropies, 0 * mask), 0 * mask)
+
+
+def loss_of(batch, *options, epsilon=0.2, epsilon_high=None, beta=0.0):
+    """The loss of a minibatch with loss_with(*options)."""
+    return loss_with(*options)(
+        **{key: value for key, value in batch._asdict().items() if key not in ("mask", "entropy")},
+        loss_mask=batch.mask,
+        token_weights=common.token_weights(batch.mask, "sequence"),
+        epsilon=epsilon,
+        epsilon_high=epsilon_high,
+        beta=beta,
+    )[0]
+
+
+def test_the_loss_by_a_loop():
+    """SAPO, the mask of responses and the unbiased KL, which stays where a response is masked."""
+    batch, dropped, expected = against.random_batch(1), 0, 0.0
+    batch = batch._replace(advantages=batch.advantages[:, :1])
+    tokens = torch.stack([batch.logprobs, batch.old_logprobs, batch.ref_logprobs])  # [3, N, T]
+    for i, n in enumerate(batch.mask.sum(1).int().tolist()):
+        new, old, ref = tokens[:, i, :n].tolist()
+        a = batch.advantages[i].item()
+        masked = n > 0 and a < 0 and (sum(old) - sum(new)) / n > 0.1
+        dropped += masked
+        for x, o, r in zip(new, old, ref, strict=True):
+            tau, ratio = 1.0 if a > 0 else 1.05, math.exp(x - o)
+            gate = 4 / tau / (1 + math.exp(-tau * (ratio - 1)))
+            k3 = ratio * (math.exp(r - x) - (r - x) - 1)
+            expected += (0.3 * k3 - (0 if masked else gate * a)) / (len(batch.mask) * n)
+    assert loss_of(batch, LOSSES["sapo"], 0.1, True, beta=0.3).item() == pytest.approx(expected)
+    assert 0 < dropped < (batch.advantages < 0).sum()
+
+
+@pytest.mark.parametrize("name", ["batch_std", "gdpo"])
+def test_the_ranks_whiten_together(monkeypatch, name):
+    """By loops: 0.75 of the success and 0.25 of the format; then two ranks with every second group.
+
+    Where all rewards of a group are equal, as 0.75 in six completions, it gets exactly 0.
+    """
+    successes = f64(
+        [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 1, 1], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1]]
+    )
+    formats = f64([[1, 0, 0, 0, 1, 0], [1, 1, 1, 1, 1, 1], [0, 1, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]])
+    if name == "gdpo":
+
+        def scores(group):
+            std = statistics.pstdev(group)
+            return [(r - statistics.mean(group)) / std if std else 0.0 for r in group]
+
+        successes_and_formats = [[*map(scores, part.tolist())] for part in (successes, formats)]
+        expected = 0.75 * f64(successes_and_formats[0]) + 0.25 * f64(successes_and_formats[1])
+    else:
+        expected = 0.75 * successes + 0.25 * formats
+        expected = f64([[r - statistics.mean(group) for r in group] for group in expected.tolist()])
+    expected /= statistics.pstdev(expected.flatten().tolist())
+    by_rank = [[part[rank::2] for part in (successes, formats)] for rank in (0, 1)]
+    config = baselines.Config(advantage=name, format_share=0.25, num_generations=6)
+
+    def advantages_of(rewards, well_formed):
+        texts = ["<think>1</think>\\boxed{1}" if good else "1" for good in well_formed.flatten()]
+        batch = SimpleNamespace(rewards=rewards, successes=rewards, first_successes=rewards)
+        batch.completion_mask, batch.texts = torch.ones(len(texts), 5), lambda: texts
+        return baselines.compute_advantages(batch, config, baselines.Memory())[0]
+
+    def gather(mine):
+        return by_rank if torch.is_tensor(mine[0][0]) else mine * 2
+
+    near(advantages_of(successes, formats), expected)
+    assert not advantages_of(successes[3:], formats[3:]).any()
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", gather)
+    for rank in (0, 1):
+        monkeypatch.setattr(world, "RANK", rank)
+        near(advantages_of(*by_rank[rank]), expected[rank::2])
+
+
+def test_otb_by_loops():
+    """W by the squared slope of log pi in the logits; a response that is left alone gets 0."""
+    random = torch.Generator().manual_seed(5)
+    logits = 2 * torch.randn(2, 3, 4, 6, generator=random, dtype=torch.float64)  # [B, G, T, V]
+    drawn = torch.randint(6, (2, 3, 4, 1), generator=random)
+    lengths, advantages = [[2, 4, 3], [4, 1, 4]], f64([[1, 0, -2], [0.5, -1, 3]])
+    mask = (torch.arange(4) < torch.tensor(lengths)[..., None]).double()
+    plain, sharper = (x.log_softmax(-1).gather(-1, drawn)[..., 0] for x in (logits, 2 * logits))
+    slopes = torch.eye(6, dtype=torch.float64)[drawn[..., 0]] - logits.softmax(-1)
+    W = slopes.square().sum(-1).cumsum(2)
+    expected = torch.zeros_like(mask)
+    for b, i, t in np.ndindex(2, 3, 4):
+        alive = [j for j in range(3) if lengths[b][j] > t]
+        if i in alive:
+            weighed = sum(W[b, j, t] * advantages[b, j] for j in alive)
+            expected[b, i, t] = advantages[b, i] - weighed / sum(W[b, j, t] for j in alive)
+    assert expected[0, 1, 3] == 0
+    for constant in (0, 7):
+        near(otb(advantages + constant, plain, sharper, mask), expected)
+
+
+METHODS = [
+    dict(loss="dppo", epsilon=1e-4),
+    dict(loss="sapo"),
+    dict(loss="kl_cov", kl_cov_fraction=0.5),
+    dict(token="high_entropy"),
+    dict(token="otb", scale_rewards=False),
+    dict(off_policy_mask_threshold=0.0),
+    dict(use_bias_correction_kl=True),
+]
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_each_method_changes_a_run(run, monkeypatch):
+    """On the same rollout, of which every second completion is right, with several updates."""
+    roll_out, norms = common.roll_out, []
+
+    def graded(*given):
+        batch = roll_out(*given)
+        batch.rewards = batch.successes = torch.tensor([0.0, 1]).repeat(len(batch.rewards), 2)
+        return batch
+
+    monkeypatch.setattr(common, "roll_out", graded)
+    shared = dict(max_steps=1, learning_rate=1e-2, num_iterations=4, beta=0.01)
+    for i, flags in enumerate([{}, *METHODS]):
+        result = run("baselines", **shared | flags, output_dir=f"{i}")
+        assert result.code == 0, result.err
+        norms.append(rows(f"{i}")[0]["grad_norm"])
+    assert len({f"{norm:.6g}" for norm in norms}) == len(norms) and min(norms) > 0
+
+
+# ------------------------------------------------------------------------------------ TRL and verl
+
+
+def of_verl(name):
+    """A function of verl's core_algos.py, without the package around it."""
+    verl = Path(importlib.util.find_spec("verl").origin).parent
+    helpers = "masked_sum masked_mean masked_var masked_whiten".split()
+    found = against.functions_of(
+        verl / "trainer/ppo/core_algos.py",
+        [name, "agg_loss", "compute_grpo_outcome_advantage"],
+        verl_F=against.functions_of(verl / "utils/torch_functional.py", helpers),
+        np=np,
+        defaultdict=defaultdict,
+        ActorConfig=against.VerlConfig,
+        AlgoConfig=type(None),
+    )
+    return getattr(found, name)
+
+
+@pytest.mark.trl
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_verl(name):
+    """The derivative of the loss in each token's log-prob, with advantages of both signs."""
+    config = against.VerlConfig(
+        clip_ratio=0.2,
+        clip_ratio_low=0.1,
+        clip_ratio_high=0.3,
+        clip_ratio_c=1e9,
+        tau_pos=1.0,
+        tau_neg=1.05,
+        policy_loss=SimpleNamespace(kl_cov_ratio=None, ppo_kl_coef=None),
+        global_batch_info=dict(global_batch_size=against.COMPLETIONS),
+    )
+    theirs = of_verl(f"compute_policy_loss_{'dppo_tv' if name == 'dppo' else name}")
+    for seed in range(4):
+        batch = against.random_batch(seed)
+        new = batch.logprobs.requires_grad_()
+        ours = loss_of(batch, LOSSES[name], epsilon=0.1, epsilon_high=0.3)
+        given = batch.old_logprobs, new, batch.advantages, batch.mask, "seq-mean-token-mean", config
+        slopes = [torch.autograd.grad(loss, new)[0] for loss in (ours, theirs(*given)[0])]
+        near(slopes[0], slopes[1], atol=1e-8)
+
+
+@pytest.mark.trl
+def test_token_baseline_of_verl():
+    """The reward stands at the last token. verl's own rule for a response left alone is off."""
+    logprobs, advantages, _ = random_groups(4, B=1, G=4, T=6)
+    mask = (torch.arange(6) < torch.tensor([[[2], [6], [4], [1]]])).double()
+    squares = (2 * logprobs).exp() + (1 - logprobs.exp()).square() / 3  # as of three other tokens
+    last = (mask.cumsum(2) == mask.sum(2, keepdim=True)) * mask
+    given = advantages[..., None] * last, mask, np.zeros((1, 4)), logprobs, squares
+    theirs, _ = of_verl("compute_optimal_token_baseline_advantage")(
+        *(each[0] for each in given), handle_zero_tail=False
+    )
+    found = otb(advantages, logprobs, 2 * logprobs - squares.log(), mask)[0]
+    near(found, theirs, atol=1e-6)
+
+
+@pytest.mark.trl
+def test_gdpo_of_verl():
+    """Responses of one length, as verl weighs by it; n - 1 is in its last deviation."""
+    first, second = torch.tensor([[[1.0, 0, 0, 1], [0, 0, 1, 0]], [[0.5, 2, 0, 0], [1, 0, 0, 3]]])
+    ones = torch.ones(8, 3)
+    theirs, _ = of_verl("compute_gdpo_outcome_advantage")(
+        ones,
+        ones,
+        np.repeat([0, 1], 4),
+        config=dict(gdpo_reward_keys=["a", "b"], gdpo_reward_weights=[1.0, 0.5]),
+        non_tensor_batch=dict(a=first.flatten().numpy(), b=second.flatten().numpy()),
+        batch=dict(prompts=torch.ones(8, 2), attention_mask=torch.ones(8, 5).int()),
+    )
+    found = gdpo([first, second], [1.0, 0.5]).view(8, 1) * ones
+    near(found * math.sqrt(23 / 24), theirs, atol=1e-4)
+
+
+@pytest.mark.trl
+def test_masks_and_kl_of_trl():
+    from trl import GRPOTrainer
+
+    batch, flags = against.random_batch(0), against.flags_of("grpo", "grpo")
+    given = batch.advantages[:, :1], batch.logprobs, batch.old_logprobs, batch.mask, 0.1
+    theirs = GRPOTrainer.get_off_policy_mask(*given)
+    log_ratio = batch.logprobs - batch.old_logprobs
+    near(off_policy_mask(log_ratio, batch.advantages[:, :1], batch.mask, 0.1), theirs)
+    alone = SimpleNamespace(pad_across_processes=lambda x, **_: x, gather=lambda x: x)
+    trainer, entropies = SimpleNamespace(accelerator=alone), batch.entropy.float()
+    theirs = GRPOTrainer.get_high_entropy_mask(trainer, entropies, batch.mask, 0.8)
+    near(high_entropy_mask(entropies, batch.mask), theirs.double())
+    flags.entropy_coef = 0.0
+    ours = loss_of(batch, None, None, True, epsilon=flags.epsilon, beta=flags.beta)
+    near(ours, against.trl_loss(batch, flags, unbiased_kl=True))

@@ -1,0 +1,67 @@
+"""The statistics of the output head's change (FADE 4.2, 15) and the fit to pass@k (section 12)."""
+
+import math
+
+from rlvr.show.statistics import fit_pass_at_k, rank1_statistics
+
+import pytest
+import torch
+from groups import f64
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_rank1_statistics_by_hand():
+    """s = 80, 20, 16, 4: 120 x 0.99 = 118.8 takes all four.
+
+    s = 100, 99, 1: 200 x 0.99 = 198 takes two. 250 equal ones: 248.
+    """
+    turn, tilt = torch.linalg.qr(random(6, 6)).Q[:, :4], torch.linalg.qr(random(4, 4, seed=1)).Q
+    four = turn @ torch.diag(f64([80, 20, 16, 4])) @ tilt
+    equal = torch.linalg.qr(random(250, 250)).Q
+    for weight, r1, ratio, srank in (
+        (four, 6400 / 7072, 4, 4),
+        (four.T, 6400 / 7072, 4, 4),
+        (-four * 1e-200, 6400 / 7072, 4, 4),  # squares of 1e-200 are 0 in float64
+        (torch.diag(torch.tensor([99.0, 1.0, 100.0])), 10000 / 19802, 100 / 99, 2),
+        (equal, 1 / 250, 1, 248),
+    ):
+        expected = {"r1": pytest.approx(r1), "ratio": pytest.approx(ratio), "srank": srank}
+        assert rank1_statistics(weight) == expected
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-25], ids=["as large", "squares underflow in float32"])
+def test_rank1_statistics_of_a_large_head(monkeypatch, scale):
+    """They are those of svdvals in float64, and svdvals itself is never called.
+
+    The head's change is one strong direction, some weaker ones and noise, in float32 as in a run.
+    """
+    left, right = torch.linalg.qr(random(9000, 4)).Q, torch.linalg.qr(random(512, 4, seed=1)).Q
+    strong = left * f64([10, 3, 2, 1]) @ right.T
+    weight = ((strong + 1e-4 * random(9000, 512, seed=2)) * scale).float()
+    s = torch.linalg.svdvals(weight.double())
+    srank = next(k for k in range(1, 513) if s[:k].sum() >= 0.99 * s.sum())
+    expected = {
+        "r1": pytest.approx((s[0] ** 2 / s.square().sum()).item(), rel=1e-9),
+        "ratio": pytest.approx((s[0] / s[1]).item(), rel=1e-9),
+        "srank": srank,
+    }
+    assert 4 < srank < 500
+    monkeypatch.setattr(torch.linalg, "svdvals", None)
+    assert rank1_statistics(weight) == expected
+    assert rank1_statistics(weight.T) == expected
+    assert rank1_statistics(torch.zeros(600, 600)) == {"r1": 0.0, "ratio": 1.0, "srank": 0}
+    exact = rank1_statistics(torch.outer(random(600), random(600, seed=1)))
+    assert exact["r1"] == pytest.approx(1) and exact["srank"] == 1 and 1e7 < exact["ratio"] < 1e9
+
+
+@pytest.mark.parametrize("a, b, c", [(1.5, 0.6, 0.7), (0.3, 1.2, -0.5), (4.0, 0.3, 20.0)])
+def test_fit_pass_at_k_finds_the_curve_again(a, b, c):
+    """If there are three points between 0 and 1."""
+    ks = [2**i for i in range(9)]
+    fit = fit_pass_at_k(ks, [math.exp(-a * (k + c) ** -b) for k in ks])
+    assert [fit["fit_a"], fit["fit_b"]] == pytest.approx([a, b], rel=0.05)
+    assert fit["fit_c"] == pytest.approx(c, rel=0.05, abs=0.05)
+    assert fit_pass_at_k([1, 2, 4, 8], [0.0, 0.5, 0.7, 1.0]) == {}
