@@ -38,6 +38,7 @@ from runs import ROOT, countdown_problems
 from samples import writer_of_batch
 
 import common
+import grpo
 
 sys.path.append(str(ROOT / "studies"))
 import baselines
@@ -75,7 +76,9 @@ class GivenRollouts:
         groups = [draw_group(rng, config.num_generations, stop, *each) for each in shown]
         mine = groups[world.RANK :: world.WORLD_SIZE]
         samples = [sample for group in mine for sample in group]
-        return common.make_batch(samples, config, writer_of_batch(sampler.tokenizer))
+        writer = writer_of_batch(sampler.tokenizer)
+        writer.policy = sampler.policy  # whose covariances Clip-Cov asks for
+        return common.make_batch(samples, config, writer)
 
     def look(self, sampler):
         """The prompts of this step and their images, about which the policy writes."""
@@ -149,9 +152,11 @@ def train(folder, cache, name, script, variant, flags, images=False):
         transformers.AutoModelForImageTextToText.from_pretrained = read_in_double
     rlvr.training.updates.UpdateMetrics.add = lambda *given, **named: recorder.add(*given, **named)
     rlvr.training.run.Run.optimizer_step = lambda *given: recorder.step(*given)
+    kept = dict(vars(grpo))  # of which baselines.py changes some
     rlvr.training.run.launch(
         module.main, rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
     )
+    vars(grpo).update(kept)
     weights = recorder.weights()
     if world.RANK == 0:
         found = recorder.updates, weights, rollouts.written
