@@ -140,20 +140,14 @@ def difficulty_metrics(advantages, successes, mean_success, alpha):
     """
     success_rate = successes.mean(1)  # [B]
     size = advantages.abs().sum(1)  # [B]
-    easy, hard, total, unsolved, correct = global_sum(
-        size[success_rate > 0.5].sum(),
-        size[success_rate < 0.5].sum(),
-        size.sum(),
-        (success_rate == 0).sum(),
-        successes.sum(),
+    easy, hard, total = global_sum(
+        size[success_rate > 0.5].sum(), size[success_rate < 0.5].sum(), size.sum()
     )
     return {
         "mean_success": mean_success,
         "success_factor": min(1.0, mean_success / alpha),
         "easy_share": easy / total if total else 0.0,
         "hard_share": hard / total if total else 0.0,
-        "unsolved_groups": int(unsolved),
-        "correct_samples": correct,
     }
 
 
@@ -201,7 +195,7 @@ def main(config: Config) -> None:
         advantages = advantages.view(len(batch.samples), -1)  # [N, 1]: one per completion
 
         # 3. Update: PPO-clip against the policy that wrote the completions.
-        common.prepare_update(batch, policy, reference, config)
+        common.prepare_update(batch, advantages, policy, reference, config)
         for update, minibatch in enumerate(batch.minibatches(config)):
             for rows in minibatch:  # the m rows of a microbatch, which fit into one forward pass
                 logprobs, entropy = common.token_logprobs(

@@ -37,6 +37,7 @@ from rlvr.tasks import (
     padded,
     texts_with_opened_thoughts,
 )
+from rlvr.training import check_advantages
 from rlvr.verify.pool import grade_all
 from rlvr.verify.verifiers import VERIFIERS
 
@@ -74,6 +75,10 @@ class Batch:
         sums = (self.completion_mask * self.sampled_logprobs).sum(1)  # [N]
         return (sums / lengths).view_as(self.rewards)
 
+    def update_rows(self, config: Config) -> tuple[torch.Tensor, ...]:
+        """Return the rows of each optimizer update, on this rank."""
+        return torch.arange(len(self.samples)).split(config.minibatch_size // world.WORLD_SIZE)
+
     def minibatches(self, config: Config, whole_groups: bool = False) -> list[list[list[int]]]:
         """Return the rows of each optimizer update, split into microbatches.
 
@@ -82,10 +87,9 @@ class Batch:
         All ranks call it together.
         """
         group_size = config.num_generations if whole_groups else None
-        updates = torch.arange(len(self.samples)).split(config.minibatch_size // world.WORLD_SIZE)
         return [
             microbatches(self.samples, rows, config.microbatch_tokens, group_size)
-            for rows in updates
+            for rows in self.update_rows(config)
         ] * config.num_iterations
 
     def set_old_logprobs(self, rows, logprobs: torch.Tensor) -> None:
@@ -131,7 +135,7 @@ def roll_out(sampler: Sampler, stream: ProblemStream, config: Config) -> Batch:
     for _ in range(redraws):
         mixed = [group for group in groups if is_mixed(group)]
         # Each rank draws as many groups as the rank that lacks most, so that they stay in step.
-        missing = int(global_max(wanted - len(mixed)))
+        missing = global_max(wanted - len(mixed))
         if missing == 0:
             break
         drawn = sample_groups(sampler, stream.draw(missing), *sampling)
@@ -291,20 +295,21 @@ def token_logprobs(policy, samples: list[Sample], rows, temperature: float = 1.0
     return completion_logprobs(policy, [samples[i] for i in rows], temperature, longest)
 
 
-def prepare_update(batch: Batch, policy, reference, config: Config) -> None:
+def prepare_update(batch: Batch, advantages, policy, reference, config: Config) -> None:
     """Fill in the token weights, the old log-probs and the reference log-probs.
 
     The first minibatch gets its old log-probs later, from its own forward pass, which is free. The
     other minibatches get the sampler's if it computes exactly what the policy does. Otherwise they
-    cost a forward pass. All ranks call it together.
+    cost a forward pass. All ranks call it together. UserError if an advantage is NaN or infinite.
     """
+    check_advantages(batch.rewards, advantages)
     status.replace_line("update")
-    size = config.minibatch_size // world.WORLD_SIZE
-    for rows in torch.arange(len(batch.samples)).split(size):
+    updates = batch.update_rows(config)
+    for rows in updates:
         batch.token_weights[rows] = token_weights(
             batch.loss_mask[rows], config.aggregation, config.max_completion_length
         )
-    later = range(size, len(batch.samples))
+    later = range(len(updates[0]), len(batch.samples))
     logprobs = batch.sampled_logprobs
     if not batch.sampler.is_exact:
         logprobs, _ = frozen_logprobs(policy, batch.samples, config, later)

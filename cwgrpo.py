@@ -92,10 +92,7 @@ class Config(rlvr.flags.Config):
                 "--minibatch_size must hold whole groups of --num_generations, which share weights"
             )
         if self.importance_sampling_level == "sequence" and self.weigh_tokens:
-            raise UserError(
-                "--importance_sampling_level sequence is for --no_weigh_tokens: weights of single "
-                "tokens need ratios of single tokens"
-            )
+            raise UserError("--importance_sampling_level sequence needs --no_weigh_tokens")
 
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
@@ -240,7 +237,7 @@ def main(config: Config) -> None:
         advantages = advantages.view(len(batch.samples), -1)  # [N, 1]: one per completion
 
         # 3. Update: PPO-clip against the policy that wrote the completions.
-        common.prepare_update(batch, policy, reference, config)
+        common.prepare_update(batch, advantages, policy, reference, config)
         weights = torch.zeros_like(batch.loss_mask)  # [N, T], w of each token in its last update
         for update, minibatch in enumerate(batch.minibatches(config, whole_groups=True)):
             for rows in minibatch:  # the m rows of a microbatch, whole groups of G

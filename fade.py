@@ -9,7 +9,8 @@ the entropy. alpha >= 1 favours hard prompts while few are solved. delta <= 1 st
 while the entropy is below its target.
 
 What differs from grpo.py: the advantages, a constant denominator (11.1), and diagnostics. The other
-policy weights that the paper compares (section 8) are in studies/baselines.py.
+policy weights that the paper compares (section 8), and its schedule without a controller (Eqs. 17
+and 18), are in studies/baselines.py.
 
 Paper: Don't Let Gains FADE (Decugis, O'Brien, Bach, Synnaeve, Cohen; arXiv 2607.01490). For r_mean,
 Algorithm 2 and section 10 have the mean over the batch ("crucially", --batch_mean). The gradient
@@ -25,15 +26,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import rlvr.flags
-from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags import flag, parse_flags
 from rlvr.machine import global_mean
-from rlvr.policy import load_policies, whole
+from rlvr.policy import load_policies
 from rlvr.rollout import make_sampler
-from rlvr.show import rank1_statistics
 from rlvr.tasks import open_problems
-from rlvr.training import Run, launch, make_optimizer
+from rlvr.training import Run, head_change, launch, make_optimizer
 
 import torch
 
@@ -41,13 +40,11 @@ import common
 
 VARIANTS = {
     "fade": dict(),
-    "log-schedule": dict(log_schedule=True),
     # The ablations of Figure 9. With H* = 0, 1 + H - H* is never below 1, so that delta stays 1.
     "alpha-only": dict(target_entropy=0.0),
     "delta-only": dict(alpha_max=1.0),
     "entropy-only": dict(alpha_from_entropy=True),
 }
-OF_CONTROLLER = dict(log_schedule="False")  # the flags that are read only then
 
 
 @dataclass
@@ -56,17 +53,10 @@ class Config(rlvr.flags.Config):
 
     variant: str = flag("fade", "named preset of flags", choices=VARIANTS)
     aggregation: Literal["sequence", "token", "constant"] = flag("constant", "what divides the sum")
-    log_schedule: bool = flag(False, "alpha and delta follow the steps (Eqs. 17-18)")
-    target_entropy: float | None = flag(
-        None, "H*, nats; half of the first step's if None", ge=0, only=OF_CONTROLLER
-    )
-    ema_beta: float = flag(
-        0.02, "share of the past in the controller's averages", ge=0, only=OF_CONTROLLER
-    )
-    alpha_max: float = flag(3.0, "upper limit of alpha", ge=1, only=OF_CONTROLLER)
-    alpha_from_entropy: bool = flag(
-        False, "alpha, too, follows the entropy, not the solve rate", only=OF_CONTROLLER
-    )
+    target_entropy: float | None = flag(None, "H*, nats; half of the first step's if None", ge=0)
+    ema_beta: float = flag(0.02, "share of the past in the controller's averages", ge=0)
+    alpha_max: float = flag(3.0, "upper limit of alpha", ge=1)
+    alpha_from_entropy: bool = flag(False, "alpha, too, follows the entropy, not the solve rate")
     batch_mean: bool = flag(False, "r_mean is that of the batch, as Algorithms 1 and 2 print it")
     equalize_learning_rate: bool = flag(
         False, "make learning rate x max|A| that of GRPO (section 11.3)"
@@ -78,11 +68,6 @@ class Config(rlvr.flags.Config):
             raise UserError("--alpha_from_entropy needs a --target_entropy above 0")
         if self.ema_beta >= 1:
             raise UserError("--ema_beta must be below 1")
-
-    def may_change(self, name: str) -> bool:
-        # the log schedule depends on the share of max_steps that is done
-        sets_length = name in ("max_steps", "num_train_epochs")
-        return super().may_change(name) and not (sets_length and self.log_schedule)
 
 
 def fade_advantage(rewards, alpha, delta, mean=None):
@@ -156,13 +141,6 @@ class FadeController:
         return min(max(alpha, 1.0), self.alpha_max), min(max(delta, 0.3), 1.0)
 
 
-def log_schedule(step, total_steps, start, end, tau):
-    """Return a value that moves from start to end along log(1 + step / tau) (Eqs. 17-18)."""
-    steps = torch.tensor([step / tau, total_steps / tau], dtype=torch.float64)
-    now, last = steps.log1p().tolist()
-    return start - (start - end) * now / last
-
-
 def learning_rate_factor(config: Config) -> float:
     """Return the factor that makes learning rate x largest |A| GRPO's (section 11.3), or 1 if off.
 
@@ -175,8 +153,6 @@ def learning_rate_factor(config: Config) -> float:
     first_alpha = min(1.5, config.alpha_max)  # 3 (1 - s) / (2 s) at the initial s of 0.5
     if config.alpha_from_entropy:
         first_alpha = config.alpha_max
-    if config.log_schedule:
-        first_alpha = 2.0
     G = config.num_generations
     groups = torch.ones(G + 1, G).tril(-1)  # with 0, 1 ... G successes
     mean = 0.5 if config.batch_mean else None
@@ -200,16 +176,7 @@ def entropy_drift(advantages, mean_logprobs, entropy):
     return mass_difference * entropy - (advantages * centred).mean(dim=1)
 
 
-def head_change(policy, first_head):
-    """Return rank1_statistics of the output head's change since it was first_head [V, H].
-
-    All ranks call it together, since the heads may be sharded. Return {} except on rank 0.
-    """
-    change = whole(policy.get_output_embeddings().weight.detach() - first_head)
-    return rank1_statistics(change) if world.RANK == 0 else {}
-
-
-def compute_advantages(batch: common.Batch, config: Config, controller: FadeController, step: int):
+def compute_advantages(batch: common.Batch, config: Config, controller: FadeController):
     """Return the advantages of a batch [B, G], and what to log of them. All ranks call it.
 
     entropy_drift was predicted in the step before, and entropy_change is the change since then.
@@ -221,10 +188,6 @@ def compute_advantages(batch: common.Batch, config: Config, controller: FadeCont
         batch.first_successes, batch.successes, -mean_logprobs
     )
     alpha, delta = controller.step(first_mean, entropy)
-    if config.log_schedule:
-        # Eqs. 18 and 17, with the numbers that the paper has fitted to its run of 7 B.
-        alpha = log_schedule(step, config.max_steps, 2.0, 1.917, tau=8500)
-        delta = log_schedule(step, config.max_steps, 1.0, 0.802, tau=12264)
     # A policy weight, the paper's word for such a function, sees success or failure alone (2.1).
     mean = batch_mean if config.batch_mean else None  # None: of each prompt's own group
     advantages = fade_advantage(batch.successes, alpha, delta, mean)  # [B, G]
@@ -268,11 +231,11 @@ def main(config: Config) -> None:
         batch = common.roll_out(sampler, stream, config)
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
-        advantages, diagnostics = compute_advantages(batch, config, controller, step)
+        advantages, diagnostics = compute_advantages(batch, config, controller)
         advantages = advantages.view(len(batch.samples), -1)  # [N, 1]: one per completion
 
         # 3. Update: PPO-clip against the policy that wrote the completions.
-        common.prepare_update(batch, policy, reference, config)
+        common.prepare_update(batch, advantages, policy, reference, config)
         for update, minibatch in enumerate(batch.minibatches(config)):
             for rows in minibatch:  # the m rows of a microbatch, which fit into one forward pass
                 logprobs, entropy = common.token_logprobs(

@@ -121,7 +121,7 @@ def main(config: Config) -> None:
         advantages = advantages.view(len(batch.samples), -1)  # [N, 1]: one per completion
 
         # 3. Update: PPO-clip against the policy that wrote the completions.
-        common.prepare_update(batch, policy, reference, config)
+        common.prepare_update(batch, advantages, policy, reference, config)
         for update, minibatch in enumerate(batch.minibatches(config)):
             for rows in minibatch:  # the m rows of a microbatch, which fit into one forward pass
                 logprobs, entropy = common.token_logprobs(

@@ -31,7 +31,7 @@ def using(path):
         raise UserError(f"cannot use {path}: {error}") from error
 
 
-MOST_OF_A_REASON = 400  # characters: libraries print whole schemas before they say what is wrong
+MOST_OF_A_REASON = 400  # the last characters: libraries print whole schemas before them
 
 
 @contextlib.contextmanager
@@ -45,7 +45,4 @@ def loading(what, hint=""):
         yield
     except Exception as error:
         reason = " ".join(str(error.__cause__ or error).split()) or repr(error)
-        if len(reason) > MOST_OF_A_REASON:
-            half = MOST_OF_A_REASON // 2
-            reason = f"{reason[:half]} ... {reason[-half:]}"
-        raise UserError(f"cannot load {what}: {reason}{hint}") from error
+        raise UserError(f"cannot load {what}: {reason[-MOST_OF_A_REASON:]}{hint}") from error

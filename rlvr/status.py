@@ -1,8 +1,8 @@
-"""What a run says, so that nobody wonders whether it hangs.
+"""Progress messages, so that nobody wonders whether a run hangs.
 
-What begins, and how much is done of it, is one line on a terminal, on stderr, that the next line
-replaces. In a log file it is a plain line now and then. This module needs no torch: the first line
-comes before torch is imported.
+On a terminal, progress is one line on stderr, and the next message replaces it. In a log file, it
+is a plain line now and then. This module needs no torch: the first message comes before torch is
+imported.
 """
 
 import contextlib
@@ -14,14 +14,14 @@ import time
 
 from rlvr import world
 
-ERASE = "\r\x1b[K"  # to the line's beginning, and clear what stands there
-SECONDS_BETWEEN_LINES = 10.0  # of a log file
-SECONDS_BETWEEN_COUNTS = 0.1  # of a terminal
-told = 0.0  # when something was told last
+ERASE = "\r\x1b[K"  # go to the beginning of the line, and clear it
+SECONDS_BETWEEN_LINES = 10.0  # in a log file
+SECONDS_BETWEEN_COUNTS = 0.1  # on a terminal
+told = 0.0  # when the last message was printed
 
 
 def width() -> int:
-    """Columns of the terminal, 100 at most; 100 where there is none."""
+    """Return the width of the terminal: at most 100 columns, and 100 if there is none."""
     return min(100, shutil.get_terminal_size((100, 24)).columns)
 
 
@@ -31,12 +31,12 @@ def folded(text: str) -> str:
 
 
 def on_terminal() -> bool:
-    """Whether a line can be replaced by the next one."""
+    """Return whether the next line can replace this one."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def replace_line(text: str) -> None:
-    """Show a text on the terminal until something else is printed; nothing in a log file."""
+    """Show a text on the terminal until the next line; write nothing to a log file."""
     if world.RANK == 0 and on_terminal():
         with contextlib.suppress(OSError):  # nobody reads it any more
             sys.stderr.write(f"{ERASE}{text[: width() - 1]}\r")
@@ -49,9 +49,9 @@ def clear_line() -> None:
 
 
 def tell(*lines: str) -> None:
-    """Print lines to stay. A run goes on without them where nobody takes them any more.
+    """Print lines that stay. A run goes on without them if nobody reads them any more.
 
-    Ctrl-C ends the reader of `| tee log`, too, while the run has a step to finish and to save.
+    Ctrl-C also ends the reader of `| tee log`, while the run has yet to finish and save its step.
     """
     if world.RANK > 0:
         return
@@ -63,7 +63,7 @@ def tell(*lines: str) -> None:
 
 
 def say(text: str) -> None:
-    """Tell what begins now."""
+    """Print what begins now."""
     global told
     told = time.monotonic()
     if on_terminal():
@@ -73,7 +73,7 @@ def say(text: str) -> None:
 
 
 def progress(doing: str, done: int, total: int) -> None:
-    """Tell how much is done of something; in a log file only where it takes long."""
+    """Print how much of a task is done; in a log file, only if the task takes long."""
     global told
     pause = SECONDS_BETWEEN_COUNTS if on_terminal() else SECONDS_BETWEEN_LINES
     if done and time.monotonic() - told <= pause:

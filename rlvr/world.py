@@ -7,5 +7,5 @@ import os
 
 RANK = int(os.environ.get("RANK", 0))  # number of this process among all
 LOCAL_RANK = int(os.environ.get("LOCAL_RANK", 0))  # number among those of this machine
-WORLD_SIZE = int(os.environ.get("WORLD_SIZE", 1))  # how many there are
-LOCAL_WORLD_SIZE = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # how many on this machine
+WORLD_SIZE = int(os.environ.get("WORLD_SIZE", 1))  # number of processes
+LOCAL_WORLD_SIZE = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # number of processes on this machine

@@ -18,6 +18,7 @@ them in the context: a step of its own between the rollout and the advantages.
 
 import functools
 import inspect
+import math
 import sys
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -29,7 +30,7 @@ from rlvr.errors import UserError
 from rlvr.flags import flag, parse_flags
 from rlvr.machine import gather_groups, global_mean
 from rlvr.policy import frozen_logprobs
-from rlvr.training import Run, launch, make_optimizer
+from rlvr.training import Run, head_change, launch, make_optimizer
 
 import torch
 from baseline_advantages import OF_ADVANTAGES, OF_REWARDS, OF_SUCCESSES, OF_THE_WHOLE_BATCH
@@ -115,13 +116,12 @@ class Config(grpo.Config):
     format_tags: Literal["think", "think_answer"] = flag("think_answer", "as in cwgrpo.py")
     batch_mean: bool = flag(False, "as in fade.py", only=dict(advantage="power asym"))
     equalize_learning_rate: bool = flag(False, "as in fade.py")
+    log_schedule: bool = flag(
+        False, "alpha and delta follow the steps (Eqs. 17-18)", only=dict(advantage="power")
+    )
 
     def check(self) -> None:
         super().check()
-        if self.advantage not in ("grpo", *ADVANTAGES):
-            raise UserError(
-                f"--advantage {self.advantage} is none of grpo, {', '.join(ADVANTAGES)}"
-            )
         by_length = self.advantage in ("t2t", "grpo_lead")
         if self.equalize_learning_rate and (by_length or self.advantage not in OF_SUCCESSES):
             raise UserError("--equalize_learning_rate: the largest |A| has to depend on successes")
@@ -129,6 +129,8 @@ class Config(grpo.Config):
             raise UserError("--negatives_only is for --advantage grpo")
         if self.loss != "ppo_clip" and self.importance_sampling_level == "sequence":
             raise UserError("--importance_sampling_level sequence is for --loss ppo_clip")
+        if self.log_schedule and not (self.alpha is self.delta is None):
+            raise UserError("--log_schedule chooses alpha and delta: no --alpha, no --delta")
         if self.use_bias_correction_kl and not self.beta:
             raise UserError("--use_bias_correction_kl needs --beta")
         groups = self.num_generations * world.WORLD_SIZE
@@ -138,21 +140,33 @@ class Config(grpo.Config):
         if self.advantage in OF_SUCCESSES:
             try_on_groups(function, self)
 
+    def may_change(self, name: str) -> bool:
+        # the log schedule depends on the share of max_steps that is done
+        sets_length = name in ("max_steps", "num_train_epochs")
+        return super().may_change(name) and not (sets_length and self.log_schedule)
 
-def advantage_function(config: Config):
+
+def log_schedule(step, total_steps, start, end, tau):
+    """Return a value that moves from start to end along log(1 + step / tau) (FADE Eqs. 17-18)."""
+    return start - (start - end) * math.log1p(step / tau) / math.log1p(total_steps / tau)
+
+
+def advantage_function(config: Config, step: int = 0):
     """Return --advantage with the arguments that are given; UserError if they do not fit."""
     of_grpo = functools.partial(grpo.grpo_advantage, scale_rewards=config.scale_rewards)
     function = ADVANTAGES.get(config.advantage, of_grpo)
     parameters = inspect.signature(function).parameters
     values = {name: getattr(config, name) for name in FLAGS} | {"beta": config.advantage_beta}
+    if config.log_schedule:  # with the numbers that FADE has fitted to its run of 7 B
+        values["alpha"] = log_schedule(step, config.max_steps, 2.0, 1.917, tau=8500)
+        values["delta"] = log_schedule(step, config.max_steps, 1.0, 0.802, tau=12264)
     given = {name: value for name, value in values.items() if value is not None}
-    for name in given.keys() - parameters.keys():
-        flag = "advantage_beta" if name == "beta" else name
-        raise UserError(f"--{flag} is not for --advantage {config.advantage}")
     needed = {name for name, each in parameters.items() if each.default is inspect.Parameter.empty}
+    flags = {name: name for name in FLAGS} | {"beta": "advantage_beta"}
+    for name in given.keys() - parameters.keys():
+        raise UserError(f"--{flags[name]} is not for --advantage {config.advantage}")
     for name in sorted(needed - KNOWN - given.keys()):
-        flag = "advantage_beta" if name == "beta" else name
-        raise UserError(f"--advantage {config.advantage} needs --{flag}")
+        raise UserError(f"--advantage {config.advantage} needs --{flags[name]}")
     return functools.partial(function, **given)
 
 
@@ -219,7 +233,7 @@ def compute_advantages(batch: common.Batch, config: Config, memory: Memory):
     rewards = sum(weight * part for weight, part in zip(weights, parts, strict=True))
     first_mean, batch_mean = global_mean(batch.first_successes, batch.successes)
     advantages = call(
-        advantage_function(config),
+        advantage_function(config, memory.steps + 1),
         rewards=batch.successes if config.advantage in OF_SUCCESSES else rewards,
         advantages=grpo.grpo_advantage(rewards, config.scale_rewards),
         success_rate=batch.successes.mean(1),
@@ -314,7 +328,7 @@ def main(config: Config) -> None:
             return super().resume(policy, *given, memory)
 
         def log_evaluation(self, step, metrics):
-            head = fade.head_change(self.training.policy, self.first_head)
+            head = head_change(self.training.policy, self.first_head)
             super().log_evaluation(step, metrics | head)
 
     grpo.Run = RunWithMemory

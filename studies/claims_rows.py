@@ -67,7 +67,7 @@ FROM_THE_MIDDLE_BASE = {
     "pass@4": f"{CONSTANT} --advantage mix_pass_k --k 4 {EQUAL}",
     "alpha only": f"fade.py --variant alpha-only {EQUAL}",
     "delta only": f"fade.py --variant delta-only --target_entropy 0.2 {EQUAL}",
-    "log-schedule": f"fade.py --variant log-schedule {EQUAL}",
+    "log-schedule": f"{BASELINES} --advantage power --log_schedule --aggregation constant {EQUAL}",
     "entropy only": f"fade.py --variant entropy-only --target_entropy 0.2 {EQUAL}",
     "mean, untied": f"{CONSTANT} --advantage mean {EQUAL} {UNTIED}",
     "delta 0.5, untied": f"{CONSTANT} --advantage asym {EQUAL} {UNTIED}",

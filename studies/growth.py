@@ -30,8 +30,8 @@ import rlvr.policy.tiny
 import rlvr.rollout.samplers
 import rlvr.show
 import rlvr.tasks.datasets
-import rlvr.verify
 from rlvr.tasks import Problem, Sample
+from rlvr.verify.pool import grade, in_threads
 
 import datasets
 import machine
@@ -111,7 +111,7 @@ def more_answers(size: int, folder: Path):
 
     def run():
         floor, began = start_peak(), time.perf_counter()
-        rlvr.verify.in_threads(partial(rlvr.verify.grade, seconds=1.0), questions)
+        in_threads(partial(grade, seconds=1.0), questions)
         return time.perf_counter() - began, peak_memory() - floor
 
     return run

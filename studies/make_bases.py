@@ -8,6 +8,8 @@ one. The same versions of torch and transformers give the same weights on one ki
 """
 
 import argparse
+import random
+from functools import partial
 from pathlib import Path
 
 import project  # noqa: F401
@@ -15,6 +17,8 @@ import project  # noqa: F401
 from rlvr.flags import Config
 from rlvr.policy import save_folder
 from rlvr.policy.tiny import POLICIES, warm_up
+from rlvr.tasks import Problem, make_countdown
+from rlvr.tasks.embedded import join_at_random
 
 import torch
 
@@ -24,6 +28,24 @@ RECIPES = {  # the flags of each one's warm-up, and the share of solutions with 
     "strong": (dict(sft_steps=3000, numbers="3"), 0.25),
 }
 
+
+def exchange_target(rng: random.Random, problem: Problem) -> str:
+    """Return a completion that correctly joins a problem's numbers, to any value."""
+    numbers = [int(number) for number in problem.prompt.split(":")[0].split()]
+    while True:
+        value, completion = join_at_random(rng, numbers)
+        if value:
+            return completion
+
+
+def draw_example(share: float, rng: random.Random, size: int) -> tuple[Problem, str]:
+    """Return a problem, and a completion that with this chance ends at any value."""
+    problem, solution = make_countdown(rng, size)
+    if rng.random() < share:
+        solution = exchange_target(rng, problem)
+    return problem, solution
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("names", nargs="+", choices=RECIPES, help="which policies")
@@ -32,7 +54,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)  # another number of threads rounds differently
     given.out.mkdir(parents=True, exist_ok=True)  # fails now rather than after an hour
     for name in given.names:
-        flags, exchanged = RECIPES[name]
-        policy, tokenizer = warm_up(Config(**flags), exchanged)
+        flags, share = RECIPES[name]
+        policy, tokenizer = warm_up(Config(**flags), partial(draw_example, share))
         save_folder(given.out / name, policy, tokenizer)
         print(f"wrote {given.out / name}")

@@ -297,8 +297,8 @@ def alternate(sides: dict, work: Work, rounds: int, busy_is_fine: bool):
     return reports, neighbours.told(busy_is_fine)
 
 
-def print_table(reports: dict[str, list[dict]]) -> None:
-    """Medians over the rounds, the ratio of the first side to the last, and the limits."""
+def rows_of(reports: dict[str, list[dict]]) -> list[list[str]]:
+    """Medians over the rounds, the ratio of the first side to the last, and the limits: cells."""
     rows, medians = [], {}
     for key in next(iter(reports.values()))[1]:
         medians[key] = [statistics.median(s[key] for s in steps[1:]) for steps in reports.values()]
@@ -317,8 +317,10 @@ def print_table(reports: dict[str, list[dict]]) -> None:
         if "MFU" in limits[0][part]:
             shares = [each[part]["MFU"] / s for each, s in zip(limits, times, strict=True)]
             rows.append([f"{part}: MFU", *(f"{share:.1%}" for share in shares), ""])
-    print(*project.markdown_table(["", *reports, "ratio"], rows), sep="\n", flush=True)
+    return rows
 
+
+SIDES = {"grpo.py": ours, "TRL": trl}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
@@ -329,7 +331,7 @@ if __name__ == "__main__":
     parser.add_argument("--alone", action="store_true", help="without TRL")
     parser.add_argument("--busy", action="store_true", help="quote times on a machine in use")
     given = parser.parse_args()
-    sides = {"grpo.py": ours} if given.alone else {"grpo.py": ours, "TRL": trl}
+    sides = {"grpo.py": ours} if given.alone else SIDES
     if "TRL" in sides and not importlib.util.find_spec("trl"):
         raise SystemExit("throughput.py: error: first pip install trl==1.16.0, or give --alone")
     os.environ["OMP_NUM_THREADS"] = str(given.threads)  # for the sides
@@ -337,4 +339,5 @@ if __name__ == "__main__":
         work = replace(WORK[name], tokens=given.tokens or WORK[name].tokens)
         reports, load = alternate(sides, work, given.rounds, given.busy)
         print(f"\n{name}: {machine.describe(given.threads)}; {load}")
-        print_table(reports)
+        table = project.markdown_table(["", *reports, "ratio"], rows_of(reports))
+        print(*table, sep="\n", flush=True)

@@ -3,10 +3,8 @@
 import copy
 import importlib
 import os
-import shutil
 import signal
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 # read when they are imported
@@ -19,19 +17,11 @@ import rlvr.show.plots
 import rlvr.tasks.datasets
 import rlvr.training.run
 
-import filelock
 import matplotlib
 import pytest
 import torch
 import transformers
-from runs import (
-    ROOT,
-    arguments,
-    countdown_problems,
-    left_as_it_was,
-    small_config,
-    small_flags,
-)
+from runs import ROOT, SMALL, arguments, countdown_problems, left_as_it_was
 
 import common
 import grpo
@@ -69,19 +59,8 @@ def sharp(tiny):
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory):
-    """One for all tests, with the tiny policy warmed up as SMALL asks for it.
-
-    pytest-xdist's workers have one each: the first of them warms up, and the others copy.
-    """
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    shared = Path(os.environ.get("WARMED_UP", shared / "warmed up"))  # tests/mutants.py sets it
-    with filelock.FileLock(f"{shared}.lock"):
-        rlvr.policy.tiny.warmed_up_tiny(small_config(shared))
-    own = tmp_path_factory.mktemp("cache")
-    shutil.copytree(shared, own, dirs_exist_ok=True)
-    return own
+    """One for all tests, which also keeps matplotlib's list of fonts."""
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
@@ -128,7 +107,7 @@ def run(bare, cache_dir):
     """run(script, flag=value, ...) -> what `bare` gives; in the run folder `run` by default."""
 
     def run_small(script, **flags):
-        small = {**small_flags(flags), "output_dir": "run", "cache_dir": cache_dir}
+        small = SMALL | dict(output_dir="run", cache_dir=cache_dir)
         if flags.get("max_steps") == 0:
             del small["save_steps"]  # nothing reads it
         return bare(script, *arguments(**small | flags))
@@ -148,8 +127,9 @@ def resume(bare, cache_dir):
 
 @pytest.fixture
 def no_evaluation(monkeypatch):
-    """Runs that a test looks at the training of: evaluating takes most of their time."""
+    """Runs that a test looks at the training of. Evaluating and drawing take most of their time."""
     monkeypatch.setattr(common, "evaluate", lambda *_: {"pass@1": 0.5})
+    monkeypatch.setattr(rlvr.training.run, "draw_curves", lambda *_: None)
 
 
 @pytest.fixture
@@ -179,7 +159,6 @@ def no_model(bare, monkeypatch, tmp_path):
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", fail)
 
     def run_without_a_model(script, *given):
-        small = small_flags([part.removeprefix("--") for part in given])
-        return bare(script, *arguments(**small, cache_dir=tmp_path / "no cache"), *given)
+        return bare(script, *arguments(**SMALL, cache_dir=tmp_path / "no cache"), *given)
 
     return run_without_a_model

@@ -81,14 +81,3 @@ class LLM:
     def reset_prefix_cache(self):
         """Forget keys and values of the old weights."""
         self.calls.append("reset_prefix_cache")
-
-    def wake_up(self):
-        """Take memory again."""
-        self.calls.append("wake_up")
-
-    def sleep(self, level):
-        """Give memory back; level 2 forgets the weights."""
-        self.calls.append(f"sleep {level}")
-        if level == 2:
-            for parameter in self.model.parameters():
-                parameter.data.zero_()

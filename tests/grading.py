@@ -43,23 +43,19 @@ def solutions_alive(folder):
     """The processes that run a solution in a folder of these graders, or for this process."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        try:
+        with contextlib.suppress(OSError):  # it has ended by now
             if b"solution.main" in (process / "cmdline").read_bytes():
                 if str(folder) in os.readlink(process / "cwd") or is_of_this_process(process):
                     found.append(process.name)
-        except OSError:  # it has ended by now
-            pass
     return found
 
 
 def is_of_this_process(process):
     """Whether a folder of /proc is that of a descendant of this process."""
-    while process.name not in ("0", "1"):
-        if int(process.name) == os.getpid():
-            return True
+    while process.name not in ("0", "1", str(os.getpid())):
         status = (process / "stat").read_text()
         process = process.parent / status.rpartition(")")[2].split()[1]
-    return False
+    return process.name == str(os.getpid())
 
 
 def wait_until(condition, seconds=60):

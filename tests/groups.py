@@ -1,4 +1,4 @@
-"""Groups of rewards, policies of a few actions, and how near two tensors have to be."""
+"""Groups of rewards, and how near two tensors have to be."""
 
 import torch
 

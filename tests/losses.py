@@ -1,4 +1,4 @@
-"""common.ppo_clip_loss on whole minibatches, and single parts of it."""
+"""common.ppo_clip_loss on whole minibatches, and its KL penalty alone."""
 
 from typing import NamedTuple
 
@@ -14,47 +14,15 @@ class ClipLoss(NamedTuple):
 
 
 def ppo_clip_loss(
-    logprobs,
-    old_logprobs,
-    advantages,
-    mask,
-    epsilon=0.2,
-    epsilon_high=None,
-    importance_sampling_level="token",
-    aggregation="sequence",
-    max_completion_length=None,
-    **given,
+    logprobs, old_logprobs, advantages, mask, epsilon=0.2, epsilon_high=None, **given
 ):
     """ClipLoss of logprobs, old_logprobs and mask [N, T]; advantages are [N] or [N, T]."""
-    weights = common.token_weights(mask, aggregation, max_completion_length)
-    advantages = advantages.view(len(mask), -1)
-    loss, parts = common.ppo_clip_loss(
-        logprobs=logprobs,
-        old_logprobs=old_logprobs,
-        advantages=advantages,
-        loss_mask=mask,
-        token_weights=weights,
-        epsilon=epsilon,
-        epsilon_high=epsilon_high,
-        importance_sampling_level=importance_sampling_level,
-        **given,
-    )
+    aggregation = given.pop("aggregation", "sequence")
+    weights = common.token_weights(mask, aggregation, given.pop("max_completion_length", None))
+    given |= dict(logprobs=logprobs, old_logprobs=old_logprobs, loss_mask=mask)
+    given |= dict(advantages=advantages.view(len(mask), -1), token_weights=weights)
+    loss, parts = common.ppo_clip_loss(epsilon=epsilon, epsilon_high=epsilon_high, **given)
     return ClipLoss(loss, (mask * parts["clip_low"]).sum(), (mask * parts["clip_high"]).sum())
-
-
-def token_losses(logprobs, old_logprobs, advantages, mask, epsilon=0.2, level="token"):
-    """The loss of each token, [N, T], before any weight: the derivatives in the weights are it."""
-    weights = torch.ones_like(logprobs, requires_grad=True)
-    loss, _ = common.ppo_clip_loss(
-        logprobs=logprobs.detach(),
-        old_logprobs=old_logprobs,
-        advantages=advantages,
-        loss_mask=mask,
-        token_weights=weights,
-        epsilon=epsilon,
-        importance_sampling_level=level,
-    )
-    return torch.autograd.grad(loss, weights)[0]
 
 
 def kl_penalty(logprobs, ref_logprobs):

@@ -102,11 +102,6 @@ cache rlvr/policy/cache.py by decode
     is DynamicLayer else => is None else
     if self.get_seq_length() < 256 or torch => if torch
 
-cache rlvr/policy/cache.py by decode
-    room[..., count:end, :] = new => room[..., -1:, :] = new
-    is DynamicLayer else => is None else
-    if self.get_seq_length() < 256 or torch => if torch
-
 grpo grpo.py by grpo golden
     rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
     torch.where(advantages < 0, advantages, 0) => advantages.clamp(min=0)
@@ -143,7 +138,6 @@ whole_fade fade.py by steps
     if update == 0: => if True:
     scheduler.step() => pass
     config, learning_rate_factor(config)) => config)
-    batch.first_successes, batch.successes, => batch.successes, batch.successes,
     run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
 
 whole_cwgrpo cwgrpo.py by steps
@@ -156,17 +150,39 @@ whole_cwgrpo cwgrpo.py by steps
     advantages=w * advantages[rows] => advantages=advantages[rows]
     run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
 
-controls studies/baseline_advantages.py by agrae golden fade
+controls studies/baseline_advantages.py by agrae golden
     advantages / beta, advantages) => advantages * beta, advantages)
     scale = gamma / p.sqrt() => scale = gamma / p
-    (-0.05 * z).exp() => (0.05 * z).exp()
 
 clip_cov studies/baseline_losses.py by cwgrpo baselines
     (cov > low) & (cov < high) => (cov > low)
     (adv - adv[tokens].mean()) => (adv - adv.mean())
-    .clamp(1 - epsilon, 1 + epsilon_high).detach() => .clamp(1 - epsilon, 1 + epsilon_high)
     (k >= low) & (k <= high) => (k >= low)
     .clamp(-1, 0) => .clamp(-1, 1)
+
+field_losses studies/baseline_losses.py by field
+    .clamp(1 - epsilon, 1 + epsilon_high).detach() => .clamp(1 - epsilon, 1 + epsilon_high)
+    moved > epsilon_high, moved < -epsilon => moved > epsilon, moved < -epsilon_high
+    exp() * (1 - 1 / ratio.detach()) => exp() * (ratio.detach() - 1)
+    masked_fill(advantages > 0, tau) => masked_fill(advantages < 0, tau)
+    torch.where(tokens, centred[0] * centred[1], -torch.inf) => (centred[0] * centred[1])
+    coef * penalised * ratio.log().abs() => coef * penalised * ratio.log()
+    return ratio * (log_ref_ratio.expm1() => return (log_ref_ratio.expm1()
+    (advantages < 0) & (drift > threshold) => (drift > threshold)
+    drift = -(loss_mask => drift = (loss_mask
+    given["beta"] * kl, {**given, "beta": 0.0} => given["beta"] * kl, given
+    .quantile(1 - share) => .quantile(share)
+    + squares)).cumsum(2) => + squares))
+    (A * W).sum(1, keepdim=True) / => A.mean(1, keepdim=True) + 0 /
+
+field_advantages studies/baseline_advantages.py by field baselines
+    others / (rewards.shape[1] - 1) => others / rewards.shape[1]
+    std = centred.std(correction=0) => std = rewards.std(correction=0)
+    torch.where(std > 0, centred / std, 0.0) => centred / std
+    torch.stack([w * grpo_advantage(r) => torch.stack([grpo_advantage(r)
+    std = total.std(correction=0) => std = total.std()
+    (-0.05 * z).exp() => (0.05 * z).exp()
+    torch.sigmoid(10 * (p - 0.25)) => torch.sigmoid(10 * (0.75 - p))
 
 baselines studies/baselines.py by baselines
     past * self.mean_reward + (1 - past) * mean_reward => mean_reward
@@ -194,6 +210,7 @@ fade fade.py by fade golden
     return (G - 1) ** 0.5 / largest => return G**0.5 / largest
     return mass_difference * entropy - => return mass_difference * entropy +
     fade_advantage(batch.successes, => fade_advantage(batch.rewards,
+    batch.first_successes, batch.successes, => batch.successes, batch.successes,
 
 cwgrpo cwgrpo.py by cwgrpo golden
     -((cov / std) ** 2) / 2 => -((cov / std) ** 2)
@@ -208,6 +225,9 @@ policy_weights studies/baseline_advantages.py by fade golden
     torch.where(mean > 0, rewards / mean - 1, 0.0) => rewards - mean
     return 2 * rewards - 1 => return rewards
     keepdim=True) > tau => keepdim=True) >= tau
+    keepdim=True) == 1) => keepdim=True) >= 1)
+    1 - alpha * p * shares, alpha * (1 - p) => 1 - alpha * shares, alpha
+    -advantages.sign() * (mean - baseline) => advantages.sign() * (mean - baseline)
 
 statistics rlvr/show/statistics.py by statistics golden cwgrpo
     < 0.99 * s.sum() => < 0.9 * s.sum()
@@ -217,16 +237,16 @@ statistics rlvr/show/statistics.py by statistics golden cwgrpo
     (lengths > 0).sum(1, keepdim=True) => mask.shape[1]
 
 memory rlvr/policy/memory.py by memory
-    (0 if config.vllm_enable_sleep_mode else vllm) => vllm
+    update + vllm => update
     if config.fsdp == "hybrid_shard" else => if False else
     max(config.microbatch_tokens, text) => config.microbatch_tokens
     / world.LOCAL_WORLD_SIZE / 1e9 => / 1e9
     if there < needed: => if True:
     (16 if config.beta else 12) => 12
-    if in_bf16 or sharded else 0.0 => if True else 0.0
+    if config.bf16 or sharded else 0.0 => if True else 0.0
     "a rollout": kept + copies => "a rollout": kept + gradients + copies
     config.rollout_batch_size * config.longest => config.rollout_batch_size
-    kept + gradients + head + activations + => kept + gradients + activations +
+    kept + gradients + head + activations => kept + gradients + activations
 
 checkpoints rlvr/training/checkpoints.py by checkpoints
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
@@ -239,6 +259,9 @@ checkpoints rlvr/training/checkpoints.py by checkpoints
     saved["rng"][world.RANK] => saved["rng"][0]
     if saved["problems"] != sum_of(training.stream.problems): => if False:
 
+update common.py by errors
+    check_advantages(batch.rewards, advantages) => pass
+
 run rlvr/training/run.py by run
     finite = math.isfinite(norm) => finite = True
     optimizer.zero_grad() => pass
@@ -250,13 +273,15 @@ run rlvr/training/run.py by run
 devices rlvr/machine/devices.py by run
     set_option(-1, 2**27) => pass
 
-ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common
+ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common rollouts
     return [total / world.WORLD_SIZE for total => return [total for total
     torch.stack(padded, 1) => torch.stack(padded)
     return max(gather([value])) => return value
+    [item for part in parts for => [item for part in parts[::-1] for
     f"cpu:gloo,{device.type}:{backend}" => backend
 
-models rlvr/policy/models.py by models
+models rlvr/policy/models.py by models bf16
+    policy.bf16 = bool(config.bf16) => policy.bf16 = False
     for part in (shape, shape.get_text_config()): => for part in (shape,):
     or "pdrop" in name => or "p_drop" in name
     if config.longest > switch: => if False:
@@ -274,6 +299,7 @@ report rlvr/show/report.py by report turns
     (new_logprobs - batch.old_logprobs).exp() => (batch.old_logprobs - new_logprobs).exp()
     values.where(own, math.nan) => values
     .replace("<", "\\u003c") => .strip()
+    if i % stride else shown => if False else shown
 
 plots rlvr/show/plots.py by show
     (row["step"], row[key]) for row in rows => (i, row[key]) for i, row in enumerate(rows)
@@ -285,6 +311,10 @@ saving rlvr/policy/saving.py by checkpoints tiny
 
 status rlvr/status.py by show
     except OSError: => except KeyError:
+
+taught rlvr/policy/tiny.py by tiny
+    (-logprobs.sum() / sum(sample.own_length for sample in samples)).backward()
+        => (-(logprobs.sum(1) / (logprobs != 0).sum(1)).mean()).backward()
 
 images rlvr/policy/images.py by images
     in_prompts & (ids == reader.token_id) => (ids == reader.token_id)
@@ -304,7 +334,7 @@ config rlvr/flags/config.py by config
     if scheduled and name in => if False and name in
     1e-4, "of AdamW => 2e-4, "of AdamW
     eval_temperature: float = flag(1.0 => eval_temperature: float = flag(0.9
-    on a GPU they always are") => on a GPU they always are", may_change=True)
+    on a GPU that has it") => on a GPU that has it", may_change=True)
     "lower clip range of the ratio", trains
         => "lower clip range of the ratio", may_change=True, trains
 
@@ -320,6 +350,7 @@ console rlvr/show/console.py by show
 
 updates rlvr/training/updates.py by updates
     loss / updates => loss
+    sum(not math.isfinite(norm) => sum(math.isfinite(norm)
     global_sum(self.loss, => global_sum(0 * self.loss,
     math.ceil(updates * config.warmup_ratio) => int(updates * config.warmup_ratio)
     config.max_steps * config.num_iterations * ( => config.max_steps * (
@@ -331,7 +362,7 @@ data rlvr/tasks/datasets.py by updates
 
 turns rlvr/rollout/turns.py by turns config
     MAX_TURNS = 8 => MAX_TURNS = 9
-    call_ends = sampler.call_ends if turn < MAX_TURNS else [] => call_ends = sampler.call_ends
+    call_ends = sampler.call_ends if turn < turns else [] => call_ends = sampler.call_ends
     [0.0] * len(ids) => [-1.0] * len(ids)
 
 stream rlvr/tasks/problems.py by rollouts turns
@@ -345,21 +376,23 @@ stream rlvr/tasks/problems.py by rollouts turns
 prompts rlvr/tasks/prompts.py by prompts datasets
     add_special_tokens=not tokenizer.chat_template)↵↵↵def texts
         => add_special_tokens=True)↵↵↵def texts
-    0 < next(lengths) <= limit => 0 < next(lengths) < limit
-    0 < next(lengths) <= limit => next(lengths) <= limit
-    or not text.strip() for => for
+    limit) <= limit] => limit - 1) < limit]
+    if 0 < lengths.get => if lengths.get
+    or not problem.prompt.strip()↵ => ↵
     start : start + 1000 => start : start + 999
 
 mathematics rlvr/verify/answers/mathematics.py by answers
     if same_time(item, item): => if False:
     {"i": i, "I": r"\variable{I}"} => {"i": i}
     count_parts(given) < 2 => count_parts(given) < parts
-    if not any(same(one, other) => if any(same(one, other)
+    if not any(same(*pair) => if any(same(*pair)
 
 equality rlvr/verify/answers/equality.py by answers
-    if len({*names.values()}) < len(names): => if False:
+    if len({*letters.values()}) == len(letters) else None => if letters else None
     is_name(side) or not value.free_symbols => True
-    if one.func is gold.func: => if True:
+    gold.func is answer.func and (isinstance( => (isinstance(
+    or factor.is_positive) => or True)
+    return bool(may_be) and same(right, factor * given) => return same(right, given)
     return right != sympy.S.EmptySet and => return
     if gold.atoms(sympy.Float) or answer.atoms(sympy.Float): => if False:
 
@@ -393,8 +426,10 @@ pool rlvr/verify/pool.py by grader
 sandbox rlvr/verify/programs/solution.py by code isolation assertions
     os.environ.clear() => pass
     writes and not isinstance(path, int) => writes and isinstance(path, int)
-    give_usual_names()↵    if job["once"]: => if job["once"]:↵        give_usual_names()
-    usual | vars(builtins) => vars(builtins) | usual
+    give_usual_names(job["head"] + job["program"])↵    if job["once"]:
+        => if job["once"]:↵        give_usual_names(job["head"] + job["program"])
+    if name.rstrip("s") in program.lower(): => if name in program:
+    usual | builtins.__dict__ => builtins.__dict__ | usual
 
 values rlvr/verify/programs/values.py by assertions isolation
     (kind if issubclass(kind, Exception) else RuntimeError) => kind
@@ -455,7 +490,6 @@ def main(wanted: list[str]) -> int:
     survivors = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "project")
-        os.environ["WARMED_UP"] = f"{name}/warmed up"  # taught once for all mutants
         copy_of_project(folder)
         for group, file, tests, mutants in read(MUTANTS):
             labelled = {f"{group}{number}": mutant for number, mutant in enumerate(mutants, 1)}

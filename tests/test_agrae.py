@@ -1,14 +1,13 @@
-"""agrae.py against the theorems and equations of A-GRAE, and against numbers worked out by hand."""
+"""agrae.py against the theorems of A-GRAE and numbers worked out by hand; more in golden.json."""
 
 import math
-from statistics import mean, pstdev
 from types import SimpleNamespace
 
 import rlvr.machine.ranks
 
 import pytest
 import torch
-from baseline_advantages import controlled_advantage, grpo_lead_advantage
+from baseline_advantages import controlled_advantage
 from groups import every_group, f64, near, shared
 
 import agrae
@@ -16,23 +15,8 @@ from agrae import agrae_advantage, difficulty_metrics, format_reward, grpo_advan
 
 ROOT3 = 3.0**0.5
 
-# What GRPO's advantage is like (section 3)
 
-
-@pytest.mark.parametrize("G", [2, 8, 17])
-def test_eq5_and_theorem2_the_weight_of_a_prompt(G):
-    """Successes weigh what failures do, sqrt(p (1 - p)), which is the most at p = 1/2."""
-    rewards = every_group(G)
-    p = rewards.mean(dim=1)
-    weight = (p * (1 - p)).sqrt()
-    near(grpo_advantage(rewards), shared(rewards, weight, weight))
-
-
-# A-GRAE (Eqs. 11-13)
-
-
-@pytest.mark.parametrize("alpha", [1.0, 0.5])
-@pytest.mark.parametrize("w", [0.0, 0.3, 0.8, 1.0])
+@pytest.mark.parametrize("w, alpha", [(0.0, 1.0), (0.3, 0.5), (0.8, 1.0), (1.0, 0.5)])
 def test_eq11_to_13_the_weight_of_a_prompt(w, alpha):
     """Theorem 2 put through Eq. 12: from sqrt(p), easy prompts, to sqrt(1 - p) as w grows.
 
@@ -42,47 +26,9 @@ def test_eq11_to_13_the_weight_of_a_prompt(w, alpha):
     A, p = grpo_advantage(rewards), rewards.mean(dim=1)
     weight = (w * (1 - p).sqrt() + (1 - w) * p.sqrt()) / 2
     near(agrae_advantage(A, p, w, alpha, group_level=False), shared(rewards, weight, weight))
-    weight_of_successes = weight * min(1, w / alpha)
-    both = shared(rewards, weight_of_successes, weight)
+    both = shared(rewards, weight * min(1, w / alpha), weight)
     near(agrae_advantage(A, p, w, alpha), both)
     near(agrae_advantage(A.float(), p.float(), w, alpha), both.float(), atol=1e-6)
-    held_back = torch.where(rewards == 1, A * min(1, w / alpha), A)
-    near(agrae_advantage(A, p, w, alpha, sample_level=False), held_back)
-
-
-# GRPO-LEAD
-
-
-def plain_grpo_lead(rewards, lengths):
-    """GRPO-LEAD of one group by its definition, at its published constants."""
-    of_successes = [length for r, length in zip(rewards, lengths, strict=True) if r]
-    mean_length, spread = mean(of_successes), pstdev(of_successes)
-    pairs = zip(rewards, lengths, strict=True)
-    values = [math.exp(-0.05 * (n - mean_length) / (spread or 1)) if r else -1 for r, n in pairs]
-    advantages = [(value - mean(values)) / pstdev(values) for value in values]
-    p = mean(rewards)
-
-    def weight(p):
-        return 0.4 + 1.1 / (1 + math.exp(10 * (p - 0.75)))
-
-    return [A * (weight(p) if A > 0 else weight(1 - p)) for A in advantages]
-
-
-def test_grpo_lead_favours_short_and_hard_successes():
-    """Where all are right, it compares their lengths, if there is a difference."""
-    rewards = every_group(8)
-    lengths = torch.randint(1, 99, (9, 8), generator=torch.Generator().manual_seed(0)).double()
-    groups = zip(rewards[1:].tolist(), lengths[1:].tolist(), strict=True)
-    none_right = [0.0] * 8
-    near(
-        grpo_lead_advantage(rewards, lengths),
-        [none_right, *(plain_grpo_lead(*group) for group in groups)],
-    )
-    ones = torch.ones(1, 8)
-    assert torch.equal(grpo_lead_advantage(ones, 7 * ones), 0 * ones)
-
-
-# Edges
 
 
 def test_no_rescaling_at_p_0_and_1_for_a_base_advantage_that_is_not_zero():
@@ -92,10 +38,6 @@ def test_no_rescaling_at_p_0_and_1_for_a_base_advantage_that_is_not_zero():
     assert torch.equal(agrae_advantage(A, p, 0.3, group_level=False, released_weight=True), A)
     assert torch.equal(controlled_advantage(A, p, "hard_focused"), A)
     assert torch.equal(controlled_advantage(A, p, "easy_focused"), A)
-
-
-def test_wrong_values_raise():
-    A, p = f64([[1, -1]]), f64([1 / 2])
     with pytest.raises(ValueError, match="alpha"):
         agrae_advantage(A, p, 0.5, alpha=0.0)
     with pytest.raises(ValueError, match="hard_focused.*'hardest'"):
@@ -104,7 +46,7 @@ def test_wrong_values_raise():
 
 # What is logged of the advantages
 
-NAMES = "mean_success success_factor easy_share hard_share unsolved_groups correct_samples".split()
+NAMES = "mean_success success_factor easy_share hard_share".split()
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -115,28 +57,25 @@ NAMES = "mean_success success_factor easy_share hard_share unsolved_groups corre
             [[0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0], [1, 0, 1, 1]],
             [[0, 0, 0, 0], [-1, 1, -1, 0], [1, 1, -1, -1], [1, -2, 1, 1]],
             0.375,
-            (0.75, 5 / 12, 3 / 12, 1, 6),
+            (0.75, 5 / 12, 3 / 12),
         ),
-        ([[0, 0]] * 3, [[0, 0]] * 3, 0.0, (0.0, 0.0, 0.0, 3, 0)),  # neither share divides by 0
-        ([[1, 1]], [[1, 1]], 0.9, (1.0, 1.0, 0.0, 0, 2)),  # w is beyond alpha
+        ([[0, 0]] * 3, [[0, 0]] * 3, 0.0, (0.0, 0.0, 0.0)),  # neither share divides by 0
+        ([[1, 1]], [[1, 1]], 0.9, (1.0, 1.0, 0.0)),  # w is beyond alpha
     ],
 )
 def test_difficulty_metrics_by_hand(monkeypatch, rewards, advantages, w, expected, ranks):
-    """Two ranks with the same groups have twice the counts and the same shares."""
+    """Two ranks with the same groups have the same shares."""
     monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda items: items * ranks)
     found = difficulty_metrics(f64(advantages), f64(rewards), w, 0.5)
-    *shares, unsolved, correct = expected
-    expected = (w, *shares, ranks * unsolved, ranks * correct)
-    assert found == dict(zip(NAMES, expected, strict=True))
+    assert found == dict(zip(NAMES, (w, *expected), strict=True))
 
 
-# --------------------------------------------------------------------------------- the format
+# The format
 
 
 @pytest.mark.parametrize(
     "text, reward",
     [
-        (r"<think>2+2</think>\boxed{4}", 1),
         ("\n<think>\n2+2\n</think>\n\nIt is $\\boxed{\\frac{1}{2}}$.\n", 1),
         (r"<think>It is \boxed{4}</think>", 0),  # the answer stands behind the thought
         (r"2+2</think>\boxed{4}", 0),
@@ -168,7 +107,7 @@ def test_the_format_is_nine_tenths_of_the_reward():
     config = agrae.Config(format_share=0.9, sample_level=False, group_level=False)
     advantages, logged = agrae.compute_advantages(batch, config)
     near(advantages, torch.tensor([[0.5, 0.4, -0.5, -0.4]]) / math.sqrt(0.205), atol=1e-6)
-    assert (logged["format"], logged["mean_success"], logged["correct_samples"]) == (0.5, 0.25, 1)
+    assert (logged["format"], logged["mean_success"]) == (0.5, 0.25)
     # Eq. 12 scales by (1/8)/(1/2) + (3/8)/(sqrt(3)/2), and Eq. 13 leaves a quarter of A > 0
     found, _ = agrae.compute_advantages(batch, agrae.Config(format_share=0.9))
     held_back = torch.where(advantages > 0, advantages / 4, advantages)

@@ -30,15 +30,12 @@ AGRAE = [
 ]
 ADVANTAGES = [
     ("agrae", "agrae", AGRAE),
-    ("grpo", "grpo", GRPO),
     ("grpo", "grpo-n", [[0, -1 / 3, -1 / 3, -1], [-1, 0, -1, 0]]),
     ("grpo", "dr-grpo", [[0.5, -0.1, -0.1, -0.3], [-1, 1, -1, 1]]),
     ("cwgrpo", "grpo", GRPO),
     ("baselines", "hard_focused", [[a / math.sqrt(3) for a in GRPO[0]], [-MIDDLE, MIDDLE] * 2]),
-    ("baselines", "w_reinforce", [[0.1, 0.1, 0.1, -1], [-1, 0.1, -1, 0.1]]),
     ("asymgrpo", "asymgrpo", [[3**-0.9] * 3 + [-(3**0.4)], [-1, 1, -1, 1]]),
     ("baselines", "power", [[1 / 16] * 3 + [-3 / 16], [-1 / 4, 1 / 4] * 2]),
-    ("fade", "log-schedule", [[1 / 16] * 3 + [-3 / 16], [-1 / 4, 1 / 4] * 2]),  # begins as power 2
 ]
 
 
@@ -60,6 +57,7 @@ def test_advantages_by_hand(script, variant, expected):
     near(advantages, expected, atol=1e-6)
 
 
+@pytest.mark.usefixtures("no_evaluation")
 @pytest.mark.parametrize("script", first_fast(["asymgrpo", "grpo", "agrae", "fade", "cwgrpo"]))
 def test_negative_rewards_train(run, monkeypatch, script):
     """-1 and -0.5 are 0 and 1 on another scale, which no advantage of these defaults depends on.
@@ -76,11 +74,10 @@ def test_negative_rewards_train(run, monkeypatch, script):
         monkeypatch.setitem(VERIFIERS, "countdown", by_length)
         monkeypatch.setattr(common, "SUCCESS", given[0])
         folder = str(given)
-        result = run(script, output_dir=folder, eval_steps=2)
+        result = run(script, output_dir=folder)
         assert result.code == 0, result.err
-        logged.append(rows(folder) + rows(folder, "eval"))
+        logged.append(rows(folder))
     assert any(0 < row["reward"] < 1 for row in logged[0])
-    assert logged[0][-1]["pass@1"] == logged[0][-1]["reward"]
     tolerance = 0.0 if script in ("asymgrpo", "fade") else 1e-4
     for row, other in zip(*logged, strict=True):
         assert other.pop("reward") == pytest.approx(row.pop("reward") / 2 - 1, abs=1e-12)

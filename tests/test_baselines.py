@@ -1,10 +1,11 @@
-"""studies/baselines.py: what it refuses, each method in a run, and its losses by hand.
+"""studies/baselines.py: what it refuses, each method by its flags, and how the ranks share.
 
-The advantages themselves are in tests/test_fade.py and tests/test_agrae.py, Clip-Cov's mask in
-tests/test_cwgrpo.py, and CISPO's updates in tests/test_steps.py.
+The masses are in tests/test_fade.py, Clip-Cov's mask in tests/test_cwgrpo.py, CISPO's updates in
+tests/test_steps.py, and other losses in tests/test_field.py.
 """
 
 import math
+import statistics
 from types import SimpleNamespace
 
 import rlvr.machine.ranks
@@ -15,11 +16,11 @@ from rlvr.tasks.problems import Sample
 import baselines
 import pytest
 import torch
-from baseline_advantages import OF_SUCCESSES, grpo_lead_advantage, ha_dw, t2t
+from baseline_advantages import grpo_lead_advantage, ha_dw, t2t
 from baseline_losses import LOSSES, clip_cov_mask, icepop, soft_overlong
 from baselines import ADVANTAGES, Config, Memory
 from groups import f64, near
-from runs import refused, rows, run_study
+from runs import refused, rows
 from test_cwgrpo import batch as random_groups
 from test_fade import MASSES
 from test_steps import RIGHT, batch_of, given_samples
@@ -59,21 +60,13 @@ def test_clip_cov_needs_whole_groups_on_each_rank(monkeypatch):
         config.check()
 
 
-def test_a_bug_of_ones_own_advantage_is_not_taken_for_a_wrong_flag(monkeypatch):
-    for table in (OF_SUCCESSES, ADVANTAGES):
-        monkeypatch.setitem(table, "mine", lambda rewards: {}["no such key"])
-    with pytest.raises(KeyError, match="no such key"):
-        Config(advantage="mine").check()
-
-
-def test_list_has_a_line_for_each_method(tmp_path):
-    done = run_study("baselines", "--list", folder=tmp_path)
-    lines = done.stdout.splitlines()
+def test_list_has_a_line_for_each_method(capsys):
+    baselines.list_methods()
+    lines = capsys.readouterr().out.splitlines()
     names = [f"--advantage {name}" for name in ADVANTAGES] + [f"--loss {name}" for name in LOSSES]
     names += ["--token clip_cov", "--token high_entropy", "--token otb", "--importance icepop"]
     names += ["--off_policy_mask_threshold", "--use_bias_correction_kl", "--overlong_cache"]
-    assert [line.split(": ")[0] for line in lines] == names, done.stderr
-    assert "--advantage rloo: r less the mean of the other rewards" in done.stdout
+    assert [line.split(": ")[0] for line in lines] == names
     assert len({line.split(": ")[1] for line in lines}) == len(lines)
 
 
@@ -122,26 +115,50 @@ def test_each_advantage_has_its_masses_by_its_flags(name):
     assert advantages.shape == (4, 4)
 
 
-@pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.parametrize("name, largest", [("asym", 3 / 2), ("maxrl", 3.0)])
-def test_the_equalised_learning_rate(run, name, largest):
-    """In groups of 4 the largest |A| is that of one failure, 2 x 3/4, or of one success, 4 - 1."""
-    flags = dict(advantage=name, equalize_learning_rate=True, learning_rate=1e-3)
-    assert run("baselines", max_steps=1, **flags).code == 0
-    assert rows("run")[0]["learning_rate"] == pytest.approx(1e-3 * math.sqrt(3) / largest)
+def test_the_log_schedule_of_fade():
+    """Eqs. 17-18: it starts at alpha 2 and delta 1, and ends at 1.917 and 0.802.
+
+    In the middle, log 4 / log 16 of the way is done.
+    """
+    assert baselines.log_schedule(3, 15, 2.0, 1.0, 1) == pytest.approx(1.5, abs=1e-12)
+    config = Config(advantage="power", log_schedule=True, max_steps=20)
+    for step, alpha, delta in ((0, 2.0, 1.0), (20, 1.917, 0.802)):
+        found = baselines.advantage_function(config, step)(f64([[1, 0, 0, 0]]))
+        success, failure = 0.75 ** (alpha - 1) * 0.75, 0.75 ** (alpha - 1) * -0.25 / delta
+        near(found, f64([[success] + [failure] * 3]))
+    first = baselines.try_on_groups(baselines.advantage_function(config), config)
+    near(first[1, :1], torch.tensor([(1 - 1 / config.num_generations) ** 2]))
 
 
 @pytest.mark.usefixtures("no_evaluation")
-def test_a_resumed_run_keeps_the_moving_average(run, resume):
-    """After each step it is 0.9 of the average before, 0.5 at first, and 0.1 of the mean reward."""
-    average = 0.5
-    assert run("baselines", advantage="ha_dw", ema_beta=0.9, max_steps=1).code == 0
+def test_the_rate_of_a_run_and_its_moving_average(run, resume):
+    """In groups of 4 the largest |A| of HA-DW is 3/4 e^(1/2 - 1/4), where one is right.
+
+    After each step the average is 0.9 of that before, 0.5 at first, and 0.1 of the mean reward.
+    """
+    average, flags = 0.5, dict(advantage="ha_dw", ema_beta=0.9, equalize_learning_rate=True)
+    assert run("baselines", max_steps=1, learning_rate=1e-3, **flags).code == 0
     assert resume("baselines", "run", max_steps=2).code == 0
     for step, row in enumerate(rows("run"), 1):
+        rate = 1e-3 * math.sqrt(3) / (3 / 4 * math.exp(1 / 4))
+        assert row["learning_rate"] == pytest.approx(rate)
         average = 0.9 * average + 0.1 * row["reward"]
         saved = torch.load(f"run/checkpoint-{step}/state.pt")["state"]
         assert saved == {"steps": step, "mean_reward": pytest.approx(average)}
     assert average != 0.5
+
+
+def test_grpo_lead_by_hand():
+    """Successes of 2 and 4 tokens are worth e^0.05 and e^-0.05, and failures -1; p = 2/3.
+
+    Where all are as long, none is better.
+    """
+    rewards, lengths = f64([[1, 1, 0], [1, 1, 1]]), f64([[2, 4, 9], [7, 7, 7]])
+    values = math.exp(0.05), math.exp(-0.05), -1.0
+    mean, std = statistics.mean(values), statistics.pstdev(values)
+    w = [0.4 + 1.1 / (1 + math.exp(10 * (p - 0.75))) for p in (2 / 3, 2 / 3, 1 / 3)]
+    expected = [w * (value - mean) / std for w, value in zip(w, values, strict=True)]
+    near(grpo_lead_advantage(rewards, lengths), [expected, [0.0] * 3])
 
 
 # --------------------------------------------------------------------------- what an advantage sees
@@ -149,12 +166,12 @@ def test_a_resumed_run_keeps_the_moving_average(run, resume):
 TAGS = "<think>1+1</think><answer>2</answer>"
 
 
-def advantages_of(successes, lengths=((2, 2, 2, 2),), texts=(), first=None, **flags):
-    """compute_advantages of one rollout whose limit is 12 tokens; rewards are the successes."""
+def advantages_of(successes, lengths=((2, 2, 2, 2),), texts=(), first=None, worth=1.0, **flags):
+    """compute_advantages of one rollout of 12 tokens at most; a success has the reward `worth`."""
     lengths = torch.tensor(lengths).view(-1, 1)
     written = (torch.arange(12) < lengths).double()
     batch = SimpleNamespace(
-        rewards=successes,
+        rewards=worth * successes,
         successes=successes,
         first_successes=successes if first is None else first,
         completion_mask=written,
@@ -172,7 +189,7 @@ def test_what_a_batch_tells_an_advantage():
     """
     first, now = f64([[1, 0, 0, 0], [0, 0, 0, 0]]), f64([[0, 1, 0, 0], [1, 0, 0, 1]])
     lengths = [[3, 6, 12, 0], [3, 6, 9, 12]]
-    found = advantages_of(now, lengths, first=first, advantage="ha_dw", ema_beta=0.5)
+    found = advantages_of(now, lengths, first=first, worth=9.0, advantage="ha_dw", ema_beta=0.5)
     near(found, ha_dw(now, baseline=0.5 * 0.5 + 0.5 * 1 / 8))
     shares = f64([[3, 6, 12, 1], [3, 6, 9, 12]]) / 12
     near(advantages_of(now, lengths, advantage="t2t", alpha=0.5), t2t(now, shares, 0.5))

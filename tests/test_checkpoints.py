@@ -46,16 +46,13 @@ def test_save_folder(tmp_path):
     assert list(tmp_path.iterdir()) == [folder]
 
 
-OF_A_DISK = (OSError, SafetensorError, RuntimeError)  # the last one is torch.save's
-
-
-@pytest.mark.parametrize("kind", [*OF_A_DISK, ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("kind", [SafetensorError, RuntimeError, KeyboardInterrupt])
 def test_save_folder_leaves_nothing_half_written(tmp_path, kind):
     """What fails half-way leaves no trace, and an older folder of that name as it was."""
     folder = tmp_path / "checkpoint-1"
     save_folder(folder, Saved("-"), Saved("old"))
-    raised = UserError if kind in OF_A_DISK else kind
-    with pytest.raises(raised, match=f"cannot write {folder}: why" if kind in OF_A_DISK else "why"):
+    of_a_disk = kind is not KeyboardInterrupt  # RuntimeError is torch.save's
+    with pytest.raises(UserError if of_a_disk else kind, match="why"):
         save_folder(folder, Saved("never"), Saved("never", kind("why")))
     assert list(tmp_path.iterdir()) == [folder]
     assert (folder / "file").read_text() == "old"
@@ -140,7 +137,7 @@ def test_each_rank_goes_on_with_its_own_random_numbers(training_of, tmp_path, mo
         with monkeypatch.context() as patch, torch.random.fork_rng([]):
             states = [(generator.get_state(), None) for generator in saved]
             patch.setattr(checkpoints, "gather", lambda mine: states)
-            checkpoints.save(tmp_path / "checkpoint-4", training_of(), 4, (0, 0))
+            checkpoints.save(tmp_path / "checkpoint-4", training_of(), 4)
             patch.setattr(world, "WORLD_SIZE", 2)
             patch.setattr(world, "RANK", rank)
             checkpoints.restore(tmp_path / "checkpoint-4", training_of(), Config())
@@ -156,7 +153,7 @@ def test_what_a_model_saves_beside_its_parameters(training_of, tmp_path):
     """Some mixtures of experts balance them by a buffer, which no gradient moves."""
     training = training_of()
     training.policy.register_buffer("balance", torch.full((4,), 0.75))
-    checkpoints.save(tmp_path / "checkpoint-1", training, 1, (0, 0))
+    checkpoints.save(tmp_path / "checkpoint-1", training, 1)
     saved = safetensors.torch.load_file(tmp_path / "checkpoint-1/model.safetensors")
     assert saved["balance"].tolist() == [0.75] * 4
 
@@ -168,12 +165,12 @@ def test_a_restored_run_goes_on_as_the_saved_one(training_of, tmp_path):
         torch.manual_seed(1)
         training = training_of()
         train(training)
-        checkpoints.save(folder, training, 4, (2, 1))
+        checkpoints.save(folder, training, 4)
         train(training)
     restored = training_of()
     with torch.random.fork_rng([]):
         torch.manual_seed(2)
-        assert checkpoints.restore(folder, restored, Config()) == (4, (2, 1))
+        assert checkpoints.restore(folder, restored, Config()) == 4
         train(restored)
     assert is_whole(folder)
     policies = [training.policy.state_dict() for training in (restored, training)]
@@ -189,7 +186,7 @@ def test_the_learning_rate_comes_back_without_moments(training_of, tmp_path):
     """As where each gradient was 0 so far: the schedule has gone on, and Adam has not begun."""
     training, restored = training_of(), training_of()
     training.scheduler.step()
-    checkpoints.save(tmp_path / "checkpoint-1", training, 1, (0, 0))
+    checkpoints.save(tmp_path / "checkpoint-1", training, 1)
     checkpoints.restore(tmp_path / "checkpoint-1", restored, Config())
     assert not restored.optimizer.state
     # 1 of the 120 updates of 60 steps by default
@@ -198,13 +195,13 @@ def test_the_learning_rate_comes_back_without_moments(training_of, tmp_path):
 
 def test_other_problems_are_refused(training_of, tmp_path):
     folder = tmp_path / "checkpoint-1"
-    checkpoints.save(folder, training_of(), 1, (0, 0))
+    checkpoints.save(folder, training_of(), 1)
     for problems in (dict(problems=9), dict(gold="7"), dict(images=(b"a picture",))):
-        with pytest.raises(UserError, match="has begun with other training problems"):
+        with pytest.raises(UserError, match="began with other training problems"):
             checkpoints.restore(folder, training_of(**problems), Config())
 
 
-@pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+@pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600)])
 def test_files_follow_the_umask(tiny, tmp_path, umask, mode):
     """Others may evaluate a checkpoint where the user's umask lets them read it."""
     before = os.umask(umask)

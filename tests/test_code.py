@@ -1,15 +1,16 @@
 """Programs against unit tests: what passes, what fails, and where a program stands in a text."""
 
+import contextlib
 import json
 from decimal import Decimal
 
 import rlvr.verify.pool as pool
 import rlvr.verify.programs.code as code
-from rlvr.verify.programs.isolation import Sandbox
+from rlvr.verify.programs.isolation import Sandbox, isolation
 
 import pytest
 from grading import ADD, ASSERTIONS, block, new_graders, traces
-from programs import HONEST, divided, one_a_line
+from programs import HONEST, one_a_line
 
 DOUBLE = {"inputs": ["7\n", "0\n", "-3\n"], "outputs": ["14\n", "0\n", "-6"]}
 SUM = dict(inputs=["3\n1 2 3\n"], outputs=["6\n"])
@@ -30,14 +31,9 @@ def scratch(tmp_path_factory):
         yield folder
 
 
-def grade_text(text, tests, seconds=60, all_seconds=60):
-    """What `grade` says of a completion."""
-    return pool.grade(("code", text, json.dumps(tests)), seconds, all_seconds)
-
-
-def grade(program, *tests):
+def grade(program, tests, seconds=60, all_seconds=60):
     """What `grade` says of a program in a block."""
-    return grade_text(block(program), *tests)
+    return pool.grade(("code", block(program), json.dumps(tests)), seconds, all_seconds)
 
 
 # ------------------------------------------------------------------------------- right and wrong
@@ -46,45 +42,50 @@ READS = "input()\nprint(sum(map(int, input().split())))"
 # the head of a function to complete: its imports and helpers, and a stub of the function
 HEAD = "import math\ndef half(x): return x / 2\ndef floor_of_half(x):\n    'Round down.'\n"
 COMPLETED = dict(head=HEAD, assertions="assert floor_of_half(7) == 3\nassert half(1) == 0.5")
-RIGHT = [  # the tests of programs, and programs that pass them
-    (DOUBLE, "print(f'  {2 * int(input())}\\t\\n\\n')"),
-    (SUM | dict(fn_name=None), READS),
-    (SUM_ROWS, READS),
-    (dict(inputs=[["3", "1 2 3"]], outputs=[["6"]]), READS),
-    (ADD_ROWS, ADD),
-    (dict(inputs=["añ文\n"], outputs=["文ña\n"]), "print(input()[::-1])"),
-    (dict(inputs=[""], outputs=["1  2 \n3"]), "print(1, 2)\nprint(3)"),
-    *((SUM, program) for program in HONEST),
-    ("for a in range(9):\n    assert add(a, 1) > a", ADD),
-    (ASSERTIONS, "from operator import add"),
-    (COMPLETED, "def floor_of_half(x): return math.floor(half(x))"),
-    # an example of its use, and guards
-    (ASSERTIONS, f"print('add')\n{ADD}\nprint(add(1, 2))"),
-    (ASSERTIONS, f"{ADD}\nif __name__ == '__main__': print(add(*input()))"),
-    *((TURN, program) for program in divided("""
-def turn(x): return tuple(x[::-1])
-
-class Solution:
-    def turn(self, x: List[int]) -> List[int]: return [*reversed(deque(x))]
-
-class Solution:
-    def turn(self, x): x.reverse(); self.x = x; return self.x
-
-def turn(x): return x
-class Solution:
-    def turn(self, x): return x[::-1]
-
-# usual imports, none of which hides a name of Python's own
-def turn(x): return copy.copy(x)[:: -pow(2, 2, 3)]
-""")),
-    *((DOUBLE, program) for program in one_a_line("""
-print(float(2 * int(input())))
-print(f'{2 * int(input())}.00')
-print(f'{2 * int(input()):e}')
-""")),
-    (dict(inputs=[""], outputs=["0.5 1e3 yes"]), "print('.50 1000 yes')"),
-    (dict(inputs=[""], outputs=["9" * 5000]), "print(10**5000 - 1)"),
-]  # fmt: skip
+METHOD = "class Solution:\n    def turn(self, x: List[int]): "
+PROGRAMS = [  # tests, programs that pass them, and programs that do not
+    (DOUBLE, ["print(2 * int(input()))"], ["print(14)", "print((", "import numpy_of_no_one", ""]),
+    (SUM | dict(fn_name=None), HONEST, []),
+    (SUM_ROWS, [READS], ["print(6)"]),
+    (dict(inputs=["añ文\n"], outputs=["文ña\n"]), ["print(input()[::-1])"], []),
+    (dict(inputs=[""], outputs=["9" * 5000]), ["print(10**5000 - 1)"], []),
+    (ADD_ROWS, [ADD], ["def add(a, b): return 3"]),
+    (
+        ASSERTIONS,
+        [
+            "from operator import add",
+            # examples of its use, and a guard
+            f"print('add')\n{ADD}\nif __name__ == '__main__': print(add(*input()))",
+        ],
+        [ADD.replace("+", "-"), ADD.replace("add", "plus"), f"{ADD}\nimport sys\nsys.exit(0)", ""],
+    ),
+    (
+        COMPLETED,
+        ["def floor_of_half(x): return math.floor(half(x))"],
+        ["import math\ndef half(x): return x"],
+    ),
+    ("import unknown\nassert add(1, 2) == 3", [], [ADD]),
+    ([*ASSERTIONS, "assert add(1, 1) == 3"], [], [ADD]),
+    (
+        TURN,
+        [
+            "def turn(x): return tuple(x[::-1])",
+            f"{METHOD}return [*reversed(deque(x))]",
+            f"def turn(x): return x\n{METHOD}x.reverse(); self.x = x; return self.x",
+            # usual imports, none of which hides a name of Python's own
+            "def turn(x): return copy.copy(x)[:: -pow(2, 2, 3)]",
+        ],
+        [
+            "def turn(x): print(x[::-1])",
+            "def other(x): return x[::-1]",
+            "def turn(x): exit()",
+            "def turn(x): raise TimeoutError  # which is not that of a deadline",
+        ],
+    ),
+    # no name but its own counts for a program: not Python's, and not those of the usual imports
+    (dict(fn_name="pow", inputs=[[2, 3]], outputs=[8]), [], ["x = 1", "class Solution: pass"]),
+    (dict(fn_name="gcd", inputs=[[4, 6]], outputs=[2]), [], ["x = 1", "class Solution: pass"]),
+]
 TWO_SUM = """class Solution:
     def twoSum(self, nums: List[int], target: int) -> List[int]:
         pairs = combinations(range(len(nums)), 2)
@@ -137,101 +138,67 @@ HARNESSES = {
         TWO_SUM.format("[1, 0] or "),
     ),
 }
-WRONG = [
-    *((DOUBLE, program) for program in one_a_line("""
-print(14)
-print(2.5 * int(input()))
-print(f'{2 * int(input())}_0')
-print(2 * int(input()), 'done')
-print(2 * int(input())
-print(2 * int(input())); raise ValueError
-import numpy_of_no_one
-import sys; print(2 * int(input()), file=sys.stderr)
-""")),
-    (DOUBLE, ""),
-    (DOUBLE, "print('\0')"),
-    *((ASSERTIONS, program) for program in divided("""
-def add(a, b): return a - b
 
-def plus(a, b): return a + b
 
-def add(a): return a
+def judged(table):
+    """(tests, program, reward) of each program of a table."""
+    return [
+        (tests, program, reward)
+        for tests, *programs in table
+        for reward, some in zip((1.0, 0.0), programs, strict=True)
+        for program in some
+    ]
 
-def add(a, b): return a + b
-import sys
-sys.exit(0)
 
-print('passed')
-__name__ = 'passed'
-def add(a, b): return a - b
-""")),
-    (SUM_ROWS, "print(6)"),
-    (ADD_ROWS, "def add(a, b): return 3"),
-    (ASSERTIONS, ""),
-    (COMPLETED, "import math\ndef half(x): return x"),
-    ("import unknown\nassert add(1, 2) == 3", ADD),
-    ([*ASSERTIONS, "assert add(1, 1) == 3"], ADD),
-    *((TURN, program) for program in divided("""
-class A(list):
-    __eq__ = lambda *_: True
-def turn(x): return A()
+IN_HARNESSES = [(tests, [right], [wrong]) for tests, right, wrong in HARNESSES.values()]
 
-class A:
-    __eq__ = lambda *_: True
-def turn(x): return A()
 
-def turn(x): print(x[::-1])
+@pytest.mark.parametrize("tests, program, reward", judged(PROGRAMS + IN_HARNESSES))
+def test_programs(tests, program, reward, scratch):
+    """Right and wrong ones. The harnesses' own imports are there, and nothing is left."""
+    assert grade(program, tests) == (reward, "")
+    assert not reward or traces(scratch) == []
 
-def other(x): return x[::-1]
 
-def turn(x): exit()
-
-def turn(x): raise TimeoutError  # which is not that of a deadline
-""")),
-    # no name but its own counts for a program: not Python's, and not those of the usual imports
-    *(
-        (dict(fn_name=name, inputs=[arguments], outputs=[result]), program)
-        for name, arguments, result in [("pow", [2, 3], 8), ("gcd", [4, 6], 2)]
-        for program in ("x = 1", "class Solution:\n    def other(self): return 0")
+OUTPUTS = [  # what is wanted, what counts as that, and what does not
+    (
+        "14\n",
+        ["14", "  14\t\n\n", "14.0", "14.00", "1.4e1", "+14"],
+        ["15", "14_0", "14 x", "", "0xe"],
     ),
-]  # fmt: skip
+    ("1  .5\n1e3 yes", ["1 0.50 1000\nyes"], ["1 0.51 1000 yes", "1 .5 1000", "1 .5 1000 Yes"]),
+]
 
 
-@pytest.mark.parametrize("tests, program", RIGHT)
-def test_right_programs(tests, program, scratch):
-    assert grade(program, tests) == (1.0, "")
-    assert traces(scratch) == []
+@pytest.mark.parametrize("wanted, right, wrong", OUTPUTS)
+def test_outputs(wanted, right, wrong):
+    """Words are compared, or else decimals, and the program has to end well."""
+    for reward, outputs in ((True, right), (False, wrong)):
+        for output in outputs:
+            tests = code.UnitTests([("", wanted)])
+            assert code.judge_outputs(lambda _, said=output: [said, 0], tests) == reward, output
+            assert not code.judge_outputs(lambda _, said=output: [said, 1], tests)
 
 
-@pytest.mark.parametrize("name", HARNESSES)
-def test_the_harnesses_of_benchmarks(name):
-    """Their own imports are there, and outputs are compared as they compare them."""
-    tests, right, wrong = HARNESSES[name]
-    assert grade(right, tests) == (1.0, "")
-    assert grade(wrong, tests) == (0.0, "")
+RESULTS = [
+    ("0.1 + 0.2", 0.3, False),
+    ("'é文'", "é文", True),
+    ("{1: (2, 3)}", {"1": [2, 3]}, True),
+    ("None", None, True),
+    ("float('nan')", None, False),
+    ("5", [5], True),  # APPS has some results in lists
+    ("[5]", 5, False),
+    ("[1]", [2], False),
+]
 
 
-@pytest.mark.parametrize("tests, program", WRONG)
-def test_wrong_programs(tests, program):
-    assert grade(program, tests) == (0.0, "")
-
-
-@pytest.mark.parametrize(
-    "result, wanted, reward",
-    [
-        ("0.1 + 0.2", 0.3, 0.0),
-        ("'é文'", "é文", 1.0),
-        ("{1: (2, 3)}", {"1": [2, 3]}, 1.0),
-        (None, None, 1.0),
-        ("float('nan')", None, 0.0),
-        (5, [5], 1.0),  # APPS has some results in lists
-        ([5], 5, 0.0),
-        ("{1, 2}", [1, 2], 0.0),
-    ],
-)
-def test_results_of_functions(result, wanted, reward):
-    tests = dict(fn_name="f", inputs=[[]], outputs=[wanted])
-    assert grade(f"def f(): return {result}", tests) == (reward, "")
+def test_results_of_functions():
+    program = f"def f(i): return [{', '.join(result for result, _, _ in RESULTS)}][i]"
+    job = dict(head="", program=program, once=True, seconds=60)
+    with contextlib.closing(code.start_sandbox("solution", **job)) as sandbox:
+        for i, (result, wanted, right) in enumerate(RESULTS):
+            tests = code.UnitTests([([i], wanted)], "f")
+            assert code.judge_calls(lambda asked: sandbox.ask(asked, 60), tests) == right, result
 
 
 def test_inputs_do_not_meet_and_see_nothing():
@@ -252,32 +219,14 @@ def python(*blocks):
     return "\nThen:\n".join(f"```python\n{each}\n```" for each in blocks)
 
 
-FENCED_DOCSTRING = f"""```python
-def add(a, b):
-    {3 * "'"}An example:
-    ```
-    add(1, 2)
-    ```
-    {3 * "'"}
-    return a + b
-```"""
-FENCED_DOCSTRING = f"""```python
-def add(a, b):
-    {3 * "'"}An example:
-    ```
-    add(1, 2)
-    ```
-    {3 * "'"}
-    return a + b
-```"""
+DOCSTRING = "    '''An example:\n    ```\n    add(1, 2)\n    ```\n    '''\n"
 LABELS = ["py", "python3.10 title='add.py'", "Python ", " python", "{.python .numberLines}"]
-RIGHT_TEXTS = [
+TEXTS_WITH_ADD = [
     # fences as models write them
     *(f"Thus\n```{label}\n{ADD}\n```\nDone." for label in LABELS),
     f"```\nadd = min\n```\n```python\n{ADD}\n```\n```\n3\n```",
-    f"```\n{ADD}\n```",
+    f"```\n{ADD}\n```\n```\n```",
     f"```python\r\n{ADD}\r\n```\r\n".replace("\n    ", "\r\n    "),
-    f"````python\n{ADD}\n````",
     f"~~~py\n{ADD}\n~~~",
     f"So: ```python\n{ADD}\n```",
     f"```python\n{ADD}",
@@ -287,34 +236,35 @@ RIGHT_TEXTS = [
     f"```python\n{ADD}\n```\nOr `add = min`, or ```add = min```.",
     f"```python\nadd = min\n\nNo:\n```python\n{ADD}\n```",
     # fences that end no block: deeper ones, shorter ones, those with something around them
-    FENCED_DOCSTRING,
+    python(ADD.replace("\n", f"\n{DOCSTRING}")),
     f"````python\n# A block:\n# ```\n{ADD}\n````",
     f"```python\nfence = '```'\n{ADD}\n```",
     # the last block that defines what is asked for
     python("add = min", ADD),
-    python(ADD, ">>> add(1, 2)\n3"),
     python(ADD, "a = 1\nprint(add(a, 2))"),
     python("def add(a, b:", "add = lambda a, b: a + b"),
 ]
-WRONG_TEXTS = [
-    python(ADD, "add = min"),
-    f"```python\nadd = min\n```\n```text\n{ADD}\n```",
-    "```python\n" * 1_000,
-]
+TEXTS_WITH_MIN = [python(ADD, "add = min"), f"```python\nadd = min\n```\n```text\n{ADD}\n```"]
 WITHOUT_A_PROGRAM = [ADD, f"```cpp\n{ADD}\n```", "", rf"\boxed{{{ADD}}}", "`" * 100_000]
 
 
 @pytest.mark.parametrize(
-    "text, tests, reply",
-    [
-        *((text, ASSERTIONS, (1.0, "")) for text in RIGHT_TEXTS),
-        (python("print(max(input()))", READS), SUM, (1.0, "")),
-        *((text, ASSERTIONS, (0.0, "")) for text in WRONG_TEXTS),
-        *((text, ASSERTIONS, (0.0, "unparsed")) for text in WITHOUT_A_PROGRAM),
-    ],
+    "text, result",
+    [*((text, 3) for text in TEXTS_WITH_ADD), *((text, 1) for text in TEXTS_WITH_MIN)],
 )
-def test_where_the_program_stands(text, tests, reply):
-    assert grade_text(text, tests) == reply
+def test_where_the_program_stands(text, result):
+    names = {}
+    exec(code.find_program(text, code.read_tests(json.dumps(ASSERTIONS))), names)
+    assert names["add"](1, 2) == result
+
+
+def test_texts_without_a_program_or_with_many():
+    """The last block counts where nothing is asked for by name. Many openings take no time."""
+    tests = code.read_tests(json.dumps(ASSERTIONS))
+    assert [code.find_program(text, tests) for text in WITHOUT_A_PROGRAM] == [None] * 5
+    assert code.verify_code(ADD, json.dumps(ASSERTIONS), 60, 60) is None
+    assert code.find_program("```python\n" * 100_000, tests) == ""
+    assert code.find_program(python("1", READS), code.read_tests(json.dumps(SUM))) == READS + "\n"
 
 
 NO_TESTS = one_a_line("""
@@ -347,12 +297,9 @@ def test_a_cell_that_holds_no_unit_tests(cell):
 
 
 def test_much_output_and_many_tests():
-    program = "n = int(input())\nprint(*range(n), sep='\\n')"
-    output = "\n".join(map(str, range(600_000)))
-    assert len(output) > 4e6
-    assert grade(program, dict(inputs=["600000"], outputs=[output])) == (1.0, "")
-    tests = dict(inputs=[f"{n}\n" for n in range(150)], outputs=[f"{2 * n}" for n in range(150)])
-    assert grade("print(2 * int(input()))", tests, 60, 300) == (1.0, "")
+    numbers = "\n".join(map(str, range(600_000)))  # 4 MB
+    tests = dict(inputs=["600000"] + ["1"] * 100, outputs=[numbers] + ["0"] * 100)
+    assert grade("print(*range(int(input())), sep='\\n')", tests, 60, 300) == (1.0, "")
 
 
 @pytest.mark.parametrize(
@@ -366,19 +313,16 @@ def test_a_deadline_for_each_test_and_one_for_all(seconds, all_seconds, reply):
         assert grade(program, tests, seconds, all_seconds) == reply
 
 
-def always(reply):
-    """A Sandbox.ask that starts, and gives one reply to every question."""
-    return lambda _, message, seconds: "ready" if "way" in message else reply
-
-
 @pytest.mark.parametrize("reply", [None, {}, "6", [6, 0], ["6"], ["6", 0, 0], ["6", 1]])
 def test_replies_of_the_wrong_form_score_0(reply, monkeypatch):
     """What a program has written in its runner's name; the right one is ["6", 0]."""
-    tests = json.dumps(dict(inputs=[""], outputs=["6"]))
+    isolation()  # tries sandboxes
+    outputs = json.dumps(dict(inputs=[""], outputs=["6"]))
     calls = json.dumps(dict(fn_name="f", inputs=[[]], outputs=["6"]))
-    assert code.verify_code(block("print(6)"), tests, 60, 60) == 1  # sandboxes are tried before
-    monkeypatch.setattr(Sandbox, "ask", always(["6", 0]))
-    assert code.verify_code(block("pass"), tests, 60, 60) == 1
-    monkeypatch.setattr(Sandbox, "ask", always(reply))
-    assert code.verify_code(block("pass"), tests, 60, 60) == 0
-    assert code.verify_code(block("pass"), calls, 60, 60) == 0
+    for given, tests, reward in [(["6", 0], outputs, 1), (reply, outputs, 0), (reply, calls, 0)]:
+        monkeypatch.setattr(
+            Sandbox,
+            "ask",
+            lambda _, asked, seconds, said=given: "ready" if "way" in asked else said,
+        )
+        assert code.verify_code(block("pass"), tests, 60, 60) == reward

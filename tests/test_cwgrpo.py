@@ -1,6 +1,7 @@
 """CW-GRPO's weights (section 2.3) and Clip-Cov, by hand and by loops over groups and responses."""
 
 import math
+import statistics
 from types import SimpleNamespace
 
 from rlvr.show.statistics import covariance_statistics
@@ -183,8 +184,10 @@ def test_far_off_covariances_do_not_underflow():
     near((weights[0, :, 1] / weights[0, :, 0]).log(), [-402, -402], atol=1e-7)
 
 
-@pytest.mark.parametrize("garbage", [1e30, -math.inf, math.nan])
-@pytest.mark.parametrize("means", MEANS)
+GARBAGE = [("tokens", 1e30), ("responses", -math.inf), ("own", math.nan)]
+
+
+@pytest.mark.parametrize("means, garbage", GARBAGE)
 def test_what_is_off_the_mask_changes_nothing_else(means, garbage):
     """Padding, a response that is left out of the loss, and a group of which all are."""
     logprobs, advantages, mask = batch(6, B=4)
@@ -197,9 +200,9 @@ def test_what_is_off_the_mask_changes_nothing_else(means, garbage):
     others = [x[:1, [0, 2, 3]] for x in (logprobs, advantages, mask)]
     without = covariance_weights(*others, means)
     torch.testing.assert_close(weights[:1, [0, 2, 3]], without, rtol=1e-12, atol=1e-14)
-    statistics = covariance_statistics(dirty, advantages, mask, weights, means)
+    found = covariance_statistics(dirty, advantages, mask, weights, means)
     rest = [x[:3] for x in (logprobs, advantages, mask, weights)]
-    assert statistics == covariance_statistics(*rest, means)
+    assert found == covariance_statistics(*rest, means)
     first = covariance_statistics(*(x[:1] for x in rest), means)
     assert first == pytest.approx(covariance_statistics(*others, without, means), rel=1e-12)
     options = {"fraction": 1.0, "low": 0.0, "high": 9.0}
@@ -240,23 +243,16 @@ def test_clip_cov_range_is_open_and_counts_over_the_batch():
     ones = torch.ones_like(logprobs)
     expected = f64([[[1, 1, 0, 0, 1]] * 2])
     assert torch.equal(clip_cov_mask(logprobs, advantages, ones, fraction=1.0), expected)
-    # 0.3 of all 10 tokens is 3 (0.3 of the 4 eligible ones would be 1).
-    assert (clip_cov_mask(logprobs, advantages, ones, fraction=0.3) == 0).sum() == 3
+    # 0.3 of all 10 tokens is 3 (0.3 of the 4 eligible ones would be 1), which a generator draws.
+    generator, state = torch.Generator().manual_seed(0), torch.random.get_rng_state()
+    kept = [clip_cov_mask(logprobs, advantages, ones, 0.3, generator=generator) for _ in range(40)]
+    assert {(mask == 0).sum().item() for mask in kept} == {3}
+    assert len({str(mask) for mask in kept}) == 4
+    assert torch.equal(torch.stack(kept).amin(0), expected)
+    assert torch.equal(torch.random.get_rng_state(), state)
     assert torch.equal(clip_cov_mask(logprobs, advantages, ones), ones)  # floor(2e-4 * 10) = 0
     for none_eligible in ((logprobs, 1e-3 * advantages, ones), (logprobs, advantages, 0 * ones)):
         assert torch.equal(clip_cov_mask(*none_eligible, fraction=0.5), none_eligible[2])
-
-
-def test_clip_cov_reaches_every_eligible_token_by_its_own_generator():
-    logprobs, advantages = mirrored([1.0, 5.0, 2.0, 3.0, 0.0])
-    given, generator = (logprobs, advantages, 1 + 0 * logprobs), torch.Generator().manual_seed(0)
-    state = torch.random.get_rng_state()
-    kept = [clip_cov_mask(*given, 0.1, generator=generator) for _ in range(400)]
-    assert torch.equal(torch.random.get_rng_state(), state)
-    # 400 single draws from 4 tokens: 100 each, std 8.7
-    counts = (torch.stack(kept) == 0).sum(0)[0, :, 2:4].flatten()
-    assert counts.sum() == 400
-    assert ((counts - 100).abs() < 44).all()
 
 
 # ---------------------------------------------------------------------------- covariance_statistics
@@ -281,9 +277,9 @@ def test_statistics_equal_the_plain_loops(means, T):
     expected["covariance_top_1%_share"] = math.fsum(largest) / math.fsum(sizes)
     used = weights[mask == 1].tolist()
     expected["effective_tokens"] = math.fsum(used) ** 2 / math.fsum(w * w for w in used)
-    statistics = covariance_statistics(logprobs, advantages, mask, weights, means)
-    assert all(type(value) is float for value in statistics.values())
-    assert statistics == pytest.approx(expected, rel=1e-10, abs=1e-14)
+    found = covariance_statistics(logprobs, advantages, mask, weights, means)
+    assert all(type(value) is float for value in found.values())
+    assert found == pytest.approx(expected, rel=1e-10, abs=1e-14)
 
 
 @pytest.mark.parametrize("means", MEANS)
@@ -298,9 +294,9 @@ def test_what_is_logged_has_the_means_of_the_weights(means):
 
 def test_statistics_without_covariances_are_zero():
     logprobs, advantages, mask = batch(17)
-    statistics = covariance_statistics(logprobs, 0 * advantages, mask, mask)
-    assert statistics.pop("effective_tokens") == int(mask.sum())
-    assert len(statistics) == 11 and set(statistics.values()) == {0.0}
+    found = covariance_statistics(logprobs, 0 * advantages, mask, mask)
+    assert found.pop("effective_tokens") == int(mask.sum())
+    assert len(found) == 11 and set(found.values()) == {0.0}
     empty = covariance_statistics(logprobs, advantages, 0 * mask, 0 * mask)
     assert len(empty) == 12 and set(empty.values()) == {0.0}
 
@@ -328,3 +324,17 @@ WELL_FORMED = "<think>9*5=45</think><answer>3+9*5</answer>"
 )
 def test_format_reward(text, as_asked, as_worded):
     assert (format_reward(text), format_reward(text, "think")) == (as_asked, as_worded)
+
+
+@pytest.mark.parametrize(
+    "weight, tags, good", [(1, "think_answer", WELL_FORMED), (0.5, "think", "<think></think>")]
+)
+def test_the_format_is_a_part_of_the_reward(weight, tags, good):
+    """Right 1, 0, 0, 0 and well-formed 1, 1, 0, 0: rewards 1 + w, w, 0, 0 (App. C)."""
+    batch = SimpleNamespace(rewards=f64([[1, 0, 0, 0]]), texts=lambda: [good, good, "b", "b"])
+    config = Config(num_generations=4, format_weight=weight, format_tags=tags)
+    advantages, logged = cwgrpo.compute_advantages(batch, config)
+    values = 1 + weight, weight, 0, 0
+    mean, std = statistics.mean(values), statistics.pstdev(values)
+    near(advantages, [[(value - mean) / std for value in values]], atol=1e-6)
+    assert logged == {"format": 0.5}

@@ -5,19 +5,15 @@ import random
 import re
 from dataclasses import replace
 
+import rlvr.tasks.embedded
 from rlvr.flags.config import Config
-from rlvr.tasks.embedded import (
-    LEVELS,
-    draw_arithmetic,
-    draw_countdown,
-    exchange_target,
-    make_countdown,
-)
+from rlvr.tasks.embedded import LEVELS, draw_arithmetic, draw_countdown, make_countdown
 from rlvr.tasks.problems import Problem
 from rlvr.verify.answers.expressions import verify_countdown
 from rlvr.verify.answers.numbers import last_number, verify_number
 
 import pytest
+from make_bases import exchange_target
 
 # ------------------------------------------------------------------------------------- Countdown
 
@@ -42,7 +38,7 @@ def end_of_steps(numbers, solution):
 @pytest.mark.parametrize("held_out", [False, True])
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_problems_have_a_solution_in_positive_integers(size, held_out):
-    for seed in range(300):
+    for seed in range(100):
         problem, solution = make_countdown(random.Random(seed), size, held_out)
         numbers, target = re.fullmatch(r"([1-9](?: [1-9])*) : (\d+) ", problem.prompt).groups()
         assert len(numbers.split()) == size
@@ -69,7 +65,7 @@ def numbers_and_target(problem):
     return tuple(sorted(numbers.split())), int(target)
 
 
-@pytest.mark.parametrize("numbers, sizes", [("3", {3}), ("2", {2}), ("2,3,4", {2, 3, 4})])
+@pytest.mark.parametrize("numbers, sizes", [("2", {2}), ("2,3,4", {2, 3, 4})])
 def test_draw_countdown(numbers, sizes):
     """As many as there are, always the same ones, and no problem for both."""
     config = Config(numbers=numbers, eval_problems=32)
@@ -80,9 +76,12 @@ def test_draw_countdown(numbers, sizes):
         assert {len(numbers_and_target(problem)[0]) for problem in problems} == sizes
         assert len(set(problems)) == len(problems)
     counts = tuple(map(len, drawn))
-    assert counts == (4096, 32) or (numbers == "2" and (50, 5) < counts < (4096, 32))
-    # Another seed gives the same: runs that differ in their seed are compared on equal problems.
-    assert draw_countdown(replace(config, seed=1)) == drawn
+    if numbers == "2":
+        # Another seed gives the same: runs that differ in it are compared on equal problems.
+        assert draw_countdown(replace(config, seed=1)) == drawn
+        assert (50, 5) < counts < (4096, 32)
+    else:
+        assert counts == (4096, 32)
 
 
 # ------------------------------------------------------------------------------------ arithmetic
@@ -102,11 +101,12 @@ def facts_of(problem):
     return ("difference", first, second), first - second
 
 
-def draw(level):
-    return draw_arithmetic(level, Config(eval_problems=64))
-
-
-drawn_once = functools.cache(draw)
+@functools.cache
+def drawn_once(level):
+    """Fewer problems than a run has, in a quarter of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rlvr.tasks.embedded, "TRAINING_PROBLEMS", 1000)
+        return draw_arithmetic(level, Config(eval_problems=40))
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,10 @@ drawn_once = functools.cache(draw)
     ],
 )
 def test_levels(level, kinds, smallest, largest):
-    """Every gold is right; the problems differ, and are always the same."""
+    """Every gold is right, and the problems differ."""
     training, held_out = drawn_once(level)
-    assert (training, held_out) == draw(level)
-    assert len({*training}) == len(training) == (4096 if level in "24" else len(training))
-    for problem in training[:500] + held_out:
+    assert len({*training}) == len(training) and (level in "13" or len(training) == 1000)
+    for problem in training + held_out:
         assert facts_of(problem)[1] == int(problem.gold) >= 0, problem
         assert (problem.verifier, problem.level) == ("last_number", f"level {level}")
     found = [facts_of(problem)[0] for problem in training + held_out]

@@ -1,10 +1,13 @@
 """What is one line, and what keeps its traceback, as a mistake in an edited script does."""
 
 import sys
+import threading
+from pathlib import Path
 
 import rlvr.machine.ending
 import rlvr.training.run
 from rlvr.errors import UserError, loading
+from rlvr.tasks.sources import ask_hub
 
 import pytest
 import torch
@@ -68,6 +71,13 @@ def test_the_line_that_says_why_is_told(message, shown):
     assert "\n" not in told and len(told) < 500
 
 
+def test_the_hub_has_a_few_seconds_to_answer():
+    with pytest.raises(TimeoutError, match="the hub does not answer"):
+        ask_hub(lambda path, timeout: threading.Event().wait(), "of/a-hub", seconds=0.01)
+    with pytest.raises(ZeroDivisionError):  # any other answer is the hub's own
+        ask_hub(lambda path, timeout: 1 / 0, "of/a-hub")
+
+
 # --------------------------------------------------------------------- mistakes in an edited script
 
 
@@ -101,6 +111,6 @@ def test_a_mistake_ends_the_run(run_edited, line, becomes, flags, error, said):
 
 def test_advantages_that_are_not_finite_are_named_with_their_group(run_edited):
     result = run_edited("return advantages, {}", "return advantages / 0, {}")
-    assert refused(
-        result, "edited", "step 1: the advantages of group 0 are NaN", "its rewards are 0"
-    )
+    assert refused(result, "edited", "the advantages of group 0 are NaN", "its rewards are 0")
+    # before the update
+    assert not Path("run/metrics.jsonl").exists() and "no update" not in result.out

@@ -12,6 +12,7 @@ from rlvr import world
 
 import against
 import baselines
+import losses
 import numpy as np
 import pytest
 import torch
@@ -20,6 +21,7 @@ from baseline_losses import LOSSES, high_entropy_mask, loss_with, off_policy_mas
 from groups import f64, near
 from runs import rows
 from test_cwgrpo import batch as random_groups
+from test_steps import batch_of, given_samples
 
 import common
 
@@ -41,6 +43,15 @@ def test_dppo_drops_by_the_change_of_the_probability():
     expected = [k * p / q * a for k, p, q, a in zip(kept, pi, old, advantages, strict=True)]
     found = value_and_slope("dppo", pi, old, advantages, epsilon=0.28, epsilon_high=0.2)
     near(found, [expected] * 2)
+
+
+def test_cispo_has_a_gradient_where_it_clips():
+    """Ratios of 2, 0.5 and 1, within 0.8 and 1.3: what is left of them times A, and log pi."""
+    pi, advantages = [0.8, 0.1, 0.3], [1.0, -2.0, 3.0]
+    slope = [1.3, -2 * 0.8, 3.0]
+    value = [s * math.log(p) for s, p in zip(slope, pi, strict=True)]
+    found = value_and_slope("cispo", pi, [0.4, 0.2, 0.3], advantages, epsilon=0.2, epsilon_high=0.3)
+    near(found, [value, slope])
 
 
 def test_sapo_is_a_soft_clip():
@@ -96,16 +107,12 @@ def test_tokens_of_high_entropy():
     near(high_entropy_mask(entropies, 0 * mask), 0 * mask)
 
 
-def loss_of(batch, *options, epsilon=0.2, epsilon_high=None, beta=0.0):
+def loss_of(batch, *options, aggregation="sequence", epsilon=0.2, **given):
     """The loss of a minibatch with loss_with(*options)."""
-    return loss_with(*options)(
-        **{key: value for key, value in batch._asdict().items() if key not in ("mask", "entropy")},
-        loss_mask=batch.mask,
-        token_weights=common.token_weights(batch.mask, "sequence"),
-        epsilon=epsilon,
-        epsilon_high=epsilon_high,
-        beta=beta,
-    )[0]
+    tensors = {key: x for key, x in batch._asdict().items() if key not in ("mask", "entropy")}
+    weights = common.token_weights(batch.mask, aggregation, against.LONGEST)
+    given = dict(epsilon_high=None, beta=0.0) | given | dict(epsilon=epsilon)
+    return loss_with(*options)(**tensors, loss_mask=batch.mask, token_weights=weights, **given)[0]
 
 
 def test_the_loss_by_a_loop():
@@ -204,16 +211,15 @@ METHODS = [
 
 @pytest.mark.usefixtures("no_evaluation")
 def test_each_method_changes_a_run(run, monkeypatch):
-    """On the same rollout, of which every second completion is right, with several updates."""
-    roll_out, norms = common.roll_out, []
+    """On the same completions, with four updates."""
 
-    def graded(*given):
-        batch = roll_out(*given)
-        batch.rewards = batch.successes = torch.tensor([0.0, 1]).repeat(len(batch.rewards), 2)
+    def given(sampler, *_):
+        batch = batch_of(given_samples())
+        batch.sampler.policy = sampler.policy
         return batch
 
-    monkeypatch.setattr(common, "roll_out", graded)
-    shared = dict(max_steps=1, learning_rate=1e-2, num_iterations=4, beta=0.01)
+    monkeypatch.setattr(common, "roll_out", given)
+    norms, shared = [], dict(max_steps=1, learning_rate=1e-2, num_iterations=2, beta=0.01)
     for i, flags in enumerate([{}, *METHODS]):
         result = run("baselines", **shared | flags, output_dir=f"{i}")
         assert result.code == 0, result.err
@@ -230,7 +236,7 @@ def of_verl(name):
     helpers = "masked_sum masked_mean masked_var masked_whiten".split()
     found = against.functions_of(
         verl / "trainer/ppo/core_algos.py",
-        [name, "agg_loss", "compute_grpo_outcome_advantage"],
+        [name, "agg_loss", "compute_grpo_outcome_advantage", "kl_penalty_forward"],
         verl_F=against.functions_of(verl / "utils/torch_functional.py", helpers),
         np=np,
         defaultdict=defaultdict,
@@ -240,10 +246,20 @@ def of_verl(name):
     return getattr(found, name)
 
 
+MODES = dict(sequence="seq-mean-token-mean", token="token-mean", constant="seq-mean-token-sum-norm")
+
+
 @pytest.mark.trl
-@pytest.mark.parametrize("name", LOSSES)
-def test_losses_of_verl(name):
-    """The derivative of the loss in each token's log-prob, with advantages of both signs."""
+@pytest.mark.parametrize(
+    "name, aggregation",
+    [*(("vanilla", mode) for mode in MODES), *((x, "sequence") for x in LOSSES)],
+)
+def test_losses_of_verl(name, aggregation):
+    """The derivative of the loss in each token's log-prob, with advantages of both signs.
+
+    verl adds 1e-8 to the number of tokens.
+    """
+    divisors = dict(global_batch_size=against.COMPLETIONS, loss_scale_factor=against.LONGEST)
     config = against.VerlConfig(
         clip_ratio=0.2,
         clip_ratio_low=0.1,
@@ -252,16 +268,19 @@ def test_losses_of_verl(name):
         tau_pos=1.0,
         tau_neg=1.05,
         policy_loss=SimpleNamespace(kl_cov_ratio=None, ppo_kl_coef=None),
-        global_batch_info=dict(global_batch_size=against.COMPLETIONS),
+        global_batch_info=divisors,
     )
     theirs = of_verl(f"compute_policy_loss_{'dppo_tv' if name == 'dppo' else name}")
     for seed in range(4):
         batch = against.random_batch(seed)
         new = batch.logprobs.requires_grad_()
-        ours = loss_of(batch, LOSSES[name], epsilon=0.1, epsilon_high=0.3)
-        given = batch.old_logprobs, new, batch.advantages, batch.mask, "seq-mean-token-mean", config
+        how = dict(aggregation=aggregation, epsilon=0.1, epsilon_high=0.3)
+        ours = loss_of(batch, LOSSES.get(name), **how)
+        given = batch.old_logprobs, new, batch.advantages, batch.mask, MODES[aggregation], config
         slopes = [torch.autograd.grad(loss, new)[0] for loss in (ours, theirs(*given)[0])]
         near(slopes[0], slopes[1], atol=1e-8)
+        kl = of_verl("kl_penalty")(new.detach(), batch.ref_logprobs, "low_var_kl")
+        near(losses.kl_penalty(new.detach(), batch.ref_logprobs), kl)
 
 
 @pytest.mark.trl
@@ -297,10 +316,10 @@ def test_gdpo_of_verl():
 
 
 @pytest.mark.trl
-def test_masks_and_kl_of_trl():
+def test_masks_of_trl():
     from trl import GRPOTrainer
 
-    batch, flags = against.random_batch(0), against.flags_of("grpo", "grpo")
+    batch = against.random_batch(0)
     given = batch.advantages[:, :1], batch.logprobs, batch.old_logprobs, batch.mask, 0.1
     theirs = GRPOTrainer.get_off_policy_mask(*given)
     log_ratio = batch.logprobs - batch.old_logprobs
@@ -309,6 +328,3 @@ def test_masks_and_kl_of_trl():
     trainer, entropies = SimpleNamespace(accelerator=alone), batch.entropy.float()
     theirs = GRPOTrainer.get_high_entropy_mask(trainer, entropies, batch.mask, 0.8)
     near(high_entropy_mask(entropies, batch.mask), theirs.double())
-    flags.entropy_coef = 0.0
-    ours = loss_of(batch, None, None, True, epsilon=flags.epsilon, beta=flags.beta)
-    near(ours, against.trl_loss(batch, flags, unbiased_kl=True))

@@ -5,15 +5,13 @@ import json
 import math
 import re
 
-import rlvr.tasks.datasets
-
 import front_page
 import pytest
 import torch
 from browser import evaluate, open_page
-from runs import ROOT, countdown_problems, left_as_it_was, rows
+from groups import near
+from runs import ROOT
 
-import common
 from agrae import agrae_advantage
 from asymgrpo import asymgrpo_advantage
 from cwgrpo import covariance_weights
@@ -74,76 +72,35 @@ def test_the_attempts_are_what_the_page_says_of_them():
         assert [reaches_the_target(text) for text, _ in group] == [right for _, right in group]
 
 
-def test_the_curves_do_what_the_text_says():
-    """In every seed pass@1 rises and pass@16 falls."""
-    assert NUMBERS["steps"][0] == 0 and [*map(str, NUMBERS["steps"])] == [*NUMBERS["answers"]]
-    for key, sign in (("pass@1", 1), ("pass@16", -1)):
-        for seed in NUMBERS["curves"][key]:
-            assert len(seed) == len(NUMBERS["steps"]) and sign * (seed[-1] - seed[0]) > 0.02
-
-
 # ------------------------------------------------------------------------------------ JavaScript
 
 
-def by_the_scripts(method, group, w, alpha, delta):
-    """The advantages of a group [1, 8], in float64."""
+def test_advantages_and_weights_are_those_of_the_scripts(page):
+    """Three right of eight, with the settings of the first step."""
+    group, settings = [1] * 3 + [0] * 5, SETTINGS[0]
     rewards = as_tensor(group)
-    base = grpo_advantage(rewards)
-    if method == "A-GRAE":
-        return agrae_advantage(base, rewards.mean(1), w)
-    if method == "AsymGRPO":
-        return asymgrpo_advantage(rewards)
-    return fade_advantage(rewards, alpha, delta) if method == "FADE" else base
+    A = grpo_advantage(rewards)
+    expected = {
+        "GRPO": A,
+        "A-GRAE": agrae_advantage(A, rewards.mean(1), settings["w"]),
+        "AsymGRPO": asymgrpo_advantage(rewards),
+        "FADE": fade_advantage(rewards, settings["alpha"], settings["delta"]),
+        "CW-GRPO": A,
+    }
+    for method, advantages in expected.items():
+        found = page(f"ADVANTAGE_OF[{method!r}]({group}, {json.dumps(settings)})")
+        assert found == pytest.approx(advantages[0].tolist(), rel=1e-9)
+    logprobs = [one["logprobs"][0][:5] for one in COMPLETIONS]
+    weights = covariance_weights(as_tensor(logprobs), A, torch.ones(1, 8, 5))[0]
+    found = page(f"tokenWeights('CW-GRPO', {group}, {logprobs})")
+    near(as_tensor(found)[0], weights, atol=1e-9)
 
 
-def test_advantages_are_those_of_the_scripts(page):
-    """Of every number of right attempts, with the settings of every step."""
-    grid = [(method, group, step) for method in METHODS for group in GROUPS for step in SETTINGS]
-    found = page(
-        f"{json.dumps(grid)}.map(([name, group, step]) => ADVANTAGE_OF[name](group, step))"
-    )
-    assert len(found) == len(METHODS) * 9 * 60
-    for (method, group, step), advantages in zip(grid, found, strict=True):
-        expected = by_the_scripts(method, group, **step)[0].tolist()
-        assert advantages == pytest.approx(expected, rel=1e-9, abs=1e-12)
-
-
-def test_weights_of_tokens_are_those_of_cwgrpo(page):
-    logprobs = [one["logprobs"][0] for one in COMPLETIONS]
-    length = max(map(len, logprobs))
-    padded = as_tensor([row + [0.0] * (length - len(row)) for row in logprobs])
-    mask = as_tensor([[1.0] * len(row) + [0.0] * (length - len(row)) for row in logprobs])
-    for group in (VERDICTS, *GROUPS):
-        found = page(f"tokenWeights('CW-GRPO', {group}, {logprobs})")
-        expected = covariance_weights(padded, grpo_advantage(as_tensor(group)), mask)[0]
-        for row, weights in zip(found, expected, strict=True):
-            assert row == pytest.approx(weights[: len(row)].tolist(), rel=1e-9)
-    assert page(f"tokenWeights('GRPO', {VERDICTS}, [[-1, -2], [-3]])") == [[1, 1], [1]]
-
-
-def test_clipped_tokens_have_no_gradient(page):
-    """Those that the page frames are those to which the loss gives none, in every pass."""
-    A = grpo_advantage(as_tensor(VERDICTS))[0]
-    framed = []
-    for one, advantage in zip(COMPLETIONS, A, strict=True):
-        old, *others = one["logprobs"]
-        for now in others:
-            logprobs = as_tensor(now).requires_grad_()
-            loss, _ = common.ppo_clip_loss(
-                logprobs=logprobs,
-                old_logprobs=as_tensor(old),
-                advantages=advantage.view(1, 1),
-                loss_mask=torch.ones(1, len(old)),
-                token_weights=1.0,
-            )
-            loss.backward()
-            pairs = json.dumps([*zip(old, now, strict=True)])
-            found = page(f"{pairs}.map(([old, now]) => clipping(old, now, {advantage}, 0.2))")
-            assert [each["clipped"] for each in found] == (logprobs.grad[0] == 0).tolist()
-            ratios = (as_tensor(now) - as_tensor(old)).exp()[0].tolist()
-            assert [each["ratio"] for each in found] == pytest.approx(ratios)
-            framed.append(sum(each["clipped"] for each in found))
-    assert sum(framed) > 0
+def test_the_clip_holds_a_token(page):
+    """Ratios of 1.5 and 0.5: each is held where it has gone along its advantage."""
+    for ratio, advantage, held in ((1.5, 1, True), (1.5, -1, False), (0.5, -1, True), (0.5, 1, 0)):
+        found = page(f"clipping(-1, {math.log(ratio) - 1}, {advantage}, 0.2)")
+        assert found["ratio"] == pytest.approx(ratio) and found["clipped"] == held
 
 
 EQUATION = r"[:=] ([\d.()/ ^\u00d7\u2212\u221a+]+) = (?=([+\u2212]?[\d.]+))"  # left, right
@@ -158,7 +115,8 @@ def value_of(text):
 
 def test_the_arithmetic_follows_from_the_numbers_shown(page):
     """Every `= number` on the page is what stands left of it, rounded to the digits shown."""
-    grid = [(method, group, step) for method in METHODS for group in GROUPS for step in SETTINGS]
+    settings = SETTINGS[::10]
+    grid = [(method, group, step) for method in METHODS for group in GROUPS for step in settings]
     found = page(f"{json.dumps(grid)}.map(([name, group, step]) => worked(name, group, step))")
     checked = 0
     for case, lines in zip(grid, found, strict=True):
@@ -167,7 +125,7 @@ def test_the_arithmetic_follows_from_the_numbers_shown(page):
             half = 0.5 * 10 ** -len(right.partition(".")[2])
             assert abs(value_of(left) - value_of(right)) <= half + 1e-9, (case, text)
             checked += 1
-    assert checked > 7_000
+    assert checked > 700
 
 
 # ---------------------------------------------------------------------------------- the controls
@@ -179,36 +137,23 @@ window.onerror = (message) => errors.push(message);
 const text = (id) => byId(id).textContent;
 const slide = (id, value) => { byId(id).value = value; byId(id).oninput({ target: byId(id) }); };
 const bars = () => rowsOf.advantage.map(({ bar }) => bar.textContent);
-const pressed = document.querySelector("#passes [aria-pressed=true]").textContent;
-const found = { opened: { clipped: text("clip-count"), pressed } };
-found.rows = document.querySelectorAll(".row").length;
+const found = { opened: text("clip-count") };
 slide("count", 4);
 found.four = bars();
 rowsOf.advantage[0].mark.click();
 found.flipped = [sum(state.rewards), bars()[0]];
 slide("count", 8);
-found.all = [text("worked-grpo"), new Set(bars()).size];
+found.all = text("worked-grpo");
 byId("reset").click();
 found.reset = [...state.rewards];
-document.querySelector('[data-pass="0"]').click();
-found.first = [text("clip-count"), text("pass-text")];
 document.querySelector(`[data-pass="${LAST_PASS}"]`).click();
 slide("epsilon", 0.05);
 found.narrow = text("clip-count");
-byId("rows-update").onkeydown({ key: "ArrowDown", preventDefault() {} });
-found.token = text("token");
 slide("step", 0);
-found.before = [text("answers-head"), byId("answers").children.length];
 found.methods = [...document.querySelectorAll("[data-method]")].map((button) => {
   button.click();
-  return [text("worked-method"), text("method-text"), byId("settings").hidden,
-    byId("chart-method").innerHTML.length,
-    rowsOf.method[0].spans.map((span) => span.style.backgroundColor).join()];
+  return text("worked-method");
 });
-document.querySelector('[data-method="FADE"]').click();
-const early = text("worked-method");
-slide("setting", D.settings.length);
-found.moved = early !== text("worked-method");
 document.title = JSON.stringify({ errors, ...found });
 </script>
 </body>
@@ -222,51 +167,10 @@ def test_controls_in_a_browser(tmp_path):
     clicked.write_text(PAGE.replace("</body>", CLICKS))
     title = re.search("<title>(.*?)</title>", open_page(clicked), re.S)[1]
     found = json.loads(html.unescape(title))
-    assert found["errors"] == [] and found["rows"] == 4 * 8
-    assert not found["opened"]["clipped"].startswith("0 of")
-    assert found["opened"]["pressed"] == "pass 4"
+    assert found["errors"] == []
     assert sorted(found["four"]) == ["+1.00"] * 4 + ["\u22121.00"] * 4
     count, bar = found["flipped"]
-    assert count in (3, 5) and bar == {3: "\u22120.77", 5: "+0.77"}[count]  # sqrt(3/5)
-    assert "every advantage is 0" in found["all"][0] and found["all"][1] == 1
-    assert found["reset"] == VERDICTS
-    assert found["first"][0].startswith("0 of") and "every ratio is 1" in found["first"][1]
-    assert int(found["narrow"].split()[0]) > int(found["opened"]["clipped"].split()[0])
-    assert found["token"].startswith("Attempt ")
-    right = sum(VERDICTS)
-    assert found["before"][0].startswith(f"The same problem after step 0: {right} of 8 are right")
-    assert found["before"][1] == 8
-    formulas, texts, hidden, charts, _ = zip(*found["methods"], strict=True)
-    assert len({*formulas}) == len({*texts}) == len({*charts}) == 5
-    assert hidden == (True, False, True, False, True)
-    of_grpo, *_, of_cwgrpo = ({*re.findall(r"[.\d]+\)", row[-1])} for row in found["methods"])
-    assert len(of_grpo) == 1 < len(of_cwgrpo)
-    assert found["moved"]
-
-
-@pytest.mark.slow
-def test_the_recorder_hears_what_a_run_logs(tmp_path, monkeypatch, cache_dir):
-    """Log-probs before and after the first step as tokens.jsonl has them, and the policies."""
-    monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", countdown_problems)
-    monkeypatch.setattr("sys.argv", [])
-    flags = f"--numbers 2 --sft_steps 80 --cache_dir {cache_dir} --eval_problems 4 --eval_samples 4"
-    flags += " --max_steps 2 --prompts_per_step 4 --num_generations 4 --minibatch_size 16"
-    flags += f" --num_iterations 2 --log_tokens 4 --learning_rate 1e-3 --output_dir {tmp_path}/run"
-    recorder = front_page.Recorder()
-    with left_as_it_was():
-        recorder.run(f"grpo.py {flags}")
-    assert common.roll_out is recorder.originals["roll_out"]
-    groups = rows(tmp_path / "run", "tokens")[0]["groups"]
-    for row, one in enumerate(each for group in groups for each in group["completions"]):
-        old, second, after = recorder.logprobs(row)
-        assert second != old
-        assert old == pytest.approx(one["logprob"], abs=6e-4)
-        ratios = [math.exp(now - before) for now, before in zip(after, old, strict=True)]
-        assert ratios == pytest.approx(one["ratio"], abs=1e-3)
-    success_rates = [row["reward"] for row in rows(tmp_path / "run")]
-    assert [rate for rate, _ in recorder.batches] == pytest.approx(success_rates)
-    assert [*recorder.policies] == [0, 2]
-    problem = recorder.problems[1]
-    samples = recorder.answer(problem, 2)
-    assert len(samples) == 4 and {*map(str, samples)} != {*map(str, recorder.answer(problem, 0))}
-    assert all(sample.prompt_ids == recorder.first.samples[4].prompt_ids for sample in samples)
+    assert bar == {3: "\u22120.77", 5: "+0.77"}[count]  # sqrt(3/5)
+    assert "every advantage is 0" in found["all"] and found["reset"] == VERDICTS
+    assert int(found["narrow"].split()[0]) > int(found["opened"].split()[0]) > 0
+    assert len({*found["methods"]}) == 5

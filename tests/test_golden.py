@@ -12,6 +12,7 @@ from groups import f64, near
 
 MOVED = {  # since golden.json was written
     "agrae.controlled_advantage": "baseline_advantages.controlled_advantage",
+    "fade.rank1_statistics": "rlvr.show.statistics.rank1_statistics",
     "fade.POLICY_WEIGHTS[grpo]": "grpo.grpo_advantage",
 }
 CASES = json.loads((Path(__file__).parent / "golden.json").read_text())
@@ -24,8 +25,8 @@ def find(name):
     if name == "common.kl_penalty":
         return losses.kl_penalty
     name = MOVED.get(name, name).replace("fade.POLICY_WEIGHTS", "baseline_advantages.OF_SUCCESSES")
-    module, *path = re.findall(r"\w+", name)
-    found = importlib.import_module(module)
+    module, *path = re.findall(r"\w+", name.removeprefix("rlvr.show."))
+    found = importlib.import_module(f"rlvr.show.{module}" if "rlvr" in name else module)
     for part in path:
         found = found[part] if isinstance(found, dict) else getattr(found, part)
     return found

@@ -63,13 +63,11 @@ RIGHT = ("code", block("print(6)"), outputs("6"))
 
 
 def questions_of(action):
-    """Programs that do something: at once, before a call, in a call, in a call that goes on."""
-    inside = action.replace("\n", "\n    ")
-    called = f"def add(a, b):\n    {inside}\n    return a + b"
-    swallowed = f"try:\n    {inside}\nexcept BaseException: pass\n{ADD}"
-    programs = [f"{action}\n{ADD}", called, swallowed]
-    asserted = [("code", block(program), json.dumps(ASSERTIONS)) for program in programs]
-    return [("code", block(f"{action}\nprint(7)"), outputs("7")), *asserted]
+    """Programs that do something: at once, and in a call of a program that goes on after it."""
+    inside = action.replace("\n", "\n        ")
+    called = f"def add(a, b):\n    try:\n        {inside}\n    finally: return a + b"
+    at_once = ("code", block(f"{action}\nprint(7)"), outputs("7"))
+    return at_once, ("code", block(called), json.dumps(ASSERTIONS))
 
 
 @pytest.fixture
@@ -152,13 +150,13 @@ def test_cheats_score_0(way):
     found = grade_all([("code", block(cheat), UNKNOWN) for cheat in CHEATS], 3)
     assert [cheat for cheat, (reward, _) in zip(CHEATS, found, strict=True) if reward] == []
     right, wrong = (("code", block(each), UNKNOWN) for each in (ADD, ADD.replace("+", "-")))
-    assert grade_all([wrong, right] * 8, 60) == [(0.0, ""), (1.0, "")] * 8
+    assert grade_all([wrong, right] * 2, 60) == [(0.0, ""), (1.0, "")] * 2
 
 
 @pytest.mark.slow
 def test_what_ends_early_and_what_has_no_end(scratch):
     """No test is passed, and nothing is left."""
-    questions = [each for action in STOPPED + ENDLESS for each in questions_of(action)[1:3]]
+    questions = [questions_of(action)[0] for action in STOPPED + ENDLESS]
     assert [reward for reward, _ in grade_all(questions, 1)] == [0] * len(questions)
     assert traces(scratch) == []
 
@@ -191,12 +189,6 @@ def test_bubblewrap_that_is_not_permitted(monkeypatch, tmp_path):
     way, _ = isolation.isolation()
     assert way in ("user", "limits")
     assert "bubblewrap: bwrap: No permissions" in isolation.describe()
-    # nor is any other way
-    monkeypatch.setattr(isolation, "command", lambda *_: ["/bin/false"])
-    isolation.isolation.cache_clear()
-    with pytest.raises(UserError, match="programs cannot be run here: bubblewrap: .*limits: "):
-        isolation.isolation()
-    isolation.isolation.cache_clear()
 
 
 @pytest.mark.parametrize("command", ["/bin/false", "/no such program"])
@@ -206,6 +198,10 @@ def test_a_machine_that_starts_no_sandbox_any_more(command, monkeypatch):
     monkeypatch.setattr(isolation, "command", lambda *_: [command])
     with pytest.raises(UserError, match="no sandbox for a program starts any more"):
         code.verify_code(*RIGHT[1:], 60, 60)
+    isolation.isolation.cache_clear()
+    with pytest.raises(UserError, match="programs cannot be run here: bubblewrap: .*limits: "):
+        isolation.isolation()
+    isolation.isolation.cache_clear()
 
 
 def test_a_run_with_programs_begins_with_the_line(tiny, tmp_path, capsys):

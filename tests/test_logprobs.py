@@ -1,8 +1,8 @@
 """Log-probs and entropies: tiles against the textbook's definition, microbatches, padding."""
 
 import copy
+import functools
 
-import rlvr.flags.command_line
 import rlvr.policy.logprobs
 from rlvr.flags.config import Config
 from rlvr.policy.logprobs import (
@@ -11,6 +11,7 @@ from rlvr.policy.logprobs import (
     frozen_logprobs,
     microbatches,
 )
+from rlvr.policy.models import load_weights
 from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import Sample
 
@@ -18,6 +19,7 @@ import pytest
 import torch
 from groups import near
 from samples import PROMPTS, some_samples
+from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import common
@@ -32,13 +34,16 @@ def by_definition(hidden, weight, targets, temperature):
 
 
 def results_of(function, hidden, weight, targets, temperature, factors):
-    """Log-probs, entropies, and the gradients of both for hidden and weight."""
+    """Log-probs, entropies, and the gradients of both for hidden and weight, asked for twice.
+
+    The first backward pass changes nothing that it was given.
+    """
     logprobs, entropies = function(hidden, weight, targets, temperature)
     loss = (factors[0] * logprobs + factors[1] * entropies).sum()
-    gradients = torch.autograd.grad(loss, (hidden, weight), retain_graph=True)
-    # the first backward pass has changed nothing that it was given
-    again = torch.autograd.grad(loss, (hidden, weight), retain_graph=True)
-    return logprobs, entropies, *gradients, *again
+    first, again = (
+        torch.autograd.grad(loss, (hidden, weight), retain_graph=True) for _ in range(2)
+    )
+    return logprobs, entropies, *first, *again
 
 
 class LargestResult(TorchDispatchMode):
@@ -77,7 +82,8 @@ def test_linear_logprobs_in_tiles(monkeypatch, words):
     with LargestResult() as largest:
         got = results_of(LinearLogProbs.apply, *inputs)
     # 2**22 tokens times 50 words are too many to keep
-    saved = LinearLogProbs.apply(*inputs[:4])[0].grad_fn.saved_tensors
+    found, _ = LinearLogProbs.apply(*inputs[:4])  # torch 2.11 drops what it saved without these
+    saved = found.grad_fn.saved_tensors
     assert any(tensor.shape == (9, min(words, 50)) for tensor in saved) == (words > 1)
     assert largest.numel == max(9 * words, weight.numel())  # no [9, 50] was made
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
@@ -85,14 +91,11 @@ def test_linear_logprobs_in_tiles(monkeypatch, words):
 
 def test_no_tokens_at_all():
     """As where a minibatch holds none: empty results, and gradients of 0."""
-    hidden = torch.zeros(0, 8, requires_grad=True)
-    weight = torch.randn(11, 8, requires_grad=True)
-    targets = torch.zeros(0, dtype=torch.long)
-    logprobs, entropies = LinearLogProbs.apply(hidden, weight, targets, 1.0)
-    assert logprobs.shape == entropies.shape == (0,)
-    gradients = torch.autograd.grad((logprobs + entropies).sum(), (hidden, weight))
-    assert gradients[0].shape == (0, 8)
-    assert torch.equal(gradients[1], torch.zeros(11, 8))
+    hidden, weight = torch.zeros(0, 8, requires_grad=True), torch.ones(11, 8, requires_grad=True)
+    no_targets = torch.zeros(0, dtype=torch.long)
+    found = results_of(LinearLogProbs.apply, hidden, weight, no_targets, 1.0, torch.zeros(2, 0))
+    assert [len(each) for each in found] == [0, 0, 0, 11, 0, 11]
+    assert not found[3].any()
 
 
 # ------------------------------------------------------------------------------------ in bf16
@@ -113,9 +116,7 @@ def test_products_of_bfloat16_are_added_up_in_float32(monkeypatch, weight_dtype)
     expected = results_of(by_definition, *exact, targets, 1.0, factors)
     limits = {torch.bfloat16: 0.003, torch.float32: 0.002}
     for width in (2048, 100):
-        monkeypatch.setattr(
-            rlvr.policy.logprobs, "tile_width", lambda tokens, gpu, width=width: width
-        )
+        monkeypatch.setattr(rlvr.policy.logprobs, "tile_width", lambda *_, width=width: width)
         found = results_of(LinearLogProbs.apply, hidden, weight, targets, 1.0, factors)
         near(found[0], expected[0], atol=1e-4)
         near(found[1], expected[1], atol=1e-4)
@@ -128,8 +129,7 @@ def test_products_of_bfloat16_are_added_up_in_float32(monkeypatch, weight_dtype)
 # --------------------------------------------------------------------------- completion tokens
 
 
-@pytest.mark.parametrize("temperature", [0.7, 1.0])
-@pytest.mark.parametrize("rows", [None, [7, 2, 4]])
+@pytest.mark.parametrize("rows, temperature", [(None, 0.7), ([7, 2, 4], 1.0)])
 def test_frozen_logprobs_equal_those_of_the_logits(sharp, rows, temperature):
     """What all microbatches must reproduce: a row at a time, without padding, by the policy's head.
 
@@ -157,10 +157,8 @@ def test_frozen_logprobs_equal_those_of_the_logits(sharp, rows, temperature):
 
 def test_a_rank_with_fewer_rows_makes_as_many_passes_as_the_others(sharp, monkeypatch):
     """In evaluations ranks have unequal shares. A pass that one leaves out would hang the rest."""
-    policy, tokenizer = sharp
-    samples = some_samples(tokenizer, 3)
-    config = Config(temperature=0.7)
-    expected = frozen_logprobs(policy, samples, config)
+    samples, config = some_samples(sharp[1], 3), Config(temperature=0.7)
+    expected = frozen_logprobs(sharp[0], samples, config)
     passes, score = [], rlvr.policy.logprobs.completion_logprobs
 
     def counted(*given):
@@ -169,7 +167,7 @@ def test_a_rank_with_fewer_rows_makes_as_many_passes_as_the_others(sharp, monkey
 
     monkeypatch.setattr(rlvr.policy.logprobs, "completion_logprobs", counted)
     monkeypatch.setattr(rlvr.policy.logprobs, "global_max", lambda count: max(count, 5))
-    torch.testing.assert_close(frozen_logprobs(policy, samples, config), expected)
+    torch.testing.assert_close(frozen_logprobs(sharp[0], samples, config), expected)
     assert len(passes) == 5
 
 
@@ -230,3 +228,47 @@ def test_microbatches_are_as_many_as_those_of_the_rank_with_the_most(monkeypatch
         parts = microbatches(samples, range(5), budget)
         assert len(parts) == count and all(parts)
         assert sorted(row for part in parts for row in part) == [0, 1, 2, 3, 4]
+
+
+# ------------------------------------------------------------------------------------ --compile
+
+
+@pytest.mark.slow
+def test_compiled_layers_give_the_same_and_one_program_is_enough(sharp, tmp_path, monkeypatch):
+    """For batches of several shapes: it is made for the first one, with and without gradients.
+
+    torch traces the layers as always, and then leaves out to make a program of them.
+    """
+    compile_module = torch.nn.Module.compile
+    traced_only = functools.partialmethod(compile_module, backend="eager")
+    monkeypatch.setattr(torch.nn.Module, "compile", traced_only)
+    torch._dynamo.reset()
+    counters.clear()
+    sharp[0].save_pretrained(tmp_path)
+    plain, compiled = (
+        load_weights(str(tmp_path), Config(compile=wanted), torch.device("cpu"))
+        for wanted in (False, True)
+    )
+    samples, made = some_samples(sharp[1]), []
+    for part in ([0, 1], [2, 3, 4], range(6)):
+        with torch.no_grad():
+            frozen, _ = common.token_logprobs(compiled, samples, part, 0.7)
+        both = (plain, compiled)
+        results = [common.token_logprobs(policy, samples, part, 0.7)[0] for policy in both]
+        for found in (frozen, results[1]):
+            torch.testing.assert_close(found, results[0], rtol=0, atol=1e-5)
+        gradients = [
+            torch.autograd.grad(logprobs.sum(), policy.parameters())
+            for logprobs, policy in zip(results, both, strict=True)
+        ]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+        made.append(counters["stats"]["unique_graphs"])
+    # completions are written without it, or each token would be compiled, as the cache has grown
+    expected, found = (
+        Sampler(policy, sharp[1], Config(), common.decode).generate([[3, 4], [5]], 0.0, 1.0, 8)
+        for policy in (plain, compiled)
+    )
+    assert found == expected
+    made.append(counters["stats"]["unique_graphs"])
+    assert made[0] >= 2 and {*made} == {made[0]}
+    torch._dynamo.reset()

@@ -4,9 +4,7 @@ import copy
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 
-import rlvr.flags.command_line
 import rlvr.policy.models
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
@@ -17,7 +15,6 @@ from rlvr.tasks.problems import Sample
 import pytest
 import torch
 import transformers
-from runs import first_fast, refused
 from samples import some_samples
 
 from common import token_logprobs
@@ -42,22 +39,9 @@ def test_saved_policy_loads_as_it_was(sharp, tmp_path, dtype):
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
     samples = some_samples(tokenizer)
     assert samples == some_samples(loaded_tokenizer)
-    ids = samples[0].completion_ids
-    assert loaded_tokenizer.decode(ids) == tokenizer.decode(ids)
     got = token_logprobs(loaded, samples, range(6))
     expected = token_logprobs(policy, samples, range(6))
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
-
-
-def test_no_dropout_is_left():
-    """Nor of the text configuration within that of a model for images."""
-    of_text = dict(attention_dropout=0.1, vocab_size=64)
-    shape = transformers.Qwen2VLConfig(text_config=of_text, attention_dropout=0.2)
-    gpt2 = transformers.GPT2Config(resid_pdrop=0.3, embd_pdrop=0.4, attn_pdrop=0.5)
-    assert shape.get_text_config().attention_dropout == 0.1
-    assert rlvr.policy.models.without_dropout(shape).get_text_config().attention_dropout == 0
-    assert rlvr.policy.models.without_dropout(gpt2) is gpt2
-    assert (gpt2.resid_pdrop, gpt2.embd_pdrop, gpt2.attn_pdrop) == (0, 0, 0)
 
 
 SMALL = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
@@ -93,11 +77,6 @@ CACHE = "its layers keep no cache of keys and values"
         # linear attention, beside the usual one
         ("FalconH1", dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8), CACHE),
         # rotary factors that change with the length
-        (
-            "Phi3",
-            dict(original_max_position_embeddings=16, rope_parameters=SWITCH),
-            "beyond 16 tokens",
-        ),
         ("Llama", dict(max_position_embeddings=64, rope_parameters=DYNAMIC), "beyond 64 tokens"),
         ("Llama4Text", {}, "its hidden states are not to be had without its logits"),
     ],
@@ -109,8 +88,7 @@ def test_a_model_that_cannot_be_trained_right_is_refused(tiny, tmp_path, family,
         load(folder)
 
 
-def test_a_run_below_the_switch_is_allowed(tiny, tmp_path):
-    """There the model is like any other."""
+def test_a_run_below_the_switch_of_its_rotary_factors_is_allowed(tiny, tmp_path):
     settings = dict(original_max_position_embeddings=16, rope_parameters=SWITCH)
     folder = folder_of(transformers.Phi3Config(**SMALL, **settings), tiny, tmp_path)
     load(folder, max_prompt_length=10, max_completion_length=6)
@@ -136,8 +114,12 @@ def test_the_cache_is_tried_at_the_length_of_the_run(tiny, tmp_path, monkeypatch
 def test_nothing_drops_out(tiny, tmp_path):
     """GPT-2's configuration asks for it; checkpointing computes its layers in training mode.
 
-    For a configuration of its kind there is no estimate of the memory, which ends no run.
+    Nor does the text configuration of a model for images. For a configuration of GPT-2's kind there
+    is no estimate of the memory, which ends no run.
     """
+    of_text = dict(attention_dropout=0.1, vocab_size=64)
+    shape = transformers.Qwen2VLConfig(text_config=of_text, attention_dropout=0.2)
+    assert rlvr.policy.models.without_dropout(shape).get_text_config().attention_dropout == 0
     shape = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2)
     assert shape.resid_pdrop == 0.1
     policy, _ = load(folder_of(shape, tiny, tmp_path), gradient_checkpointing=True)
@@ -159,18 +141,17 @@ def test_a_tokenizer_without_padding(tiny, tmp_path):
         load(tmp_path / "policy")
 
 
-@pytest.mark.parametrize("sampling", [{}, dict(do_sample=True)])
-def test_a_checkpoint_whose_generation_config_contradicts_itself_can_be_saved(
-    tiny, tmp_path, sampling
-):
+@pytest.mark.parametrize("do_sample", [False, True])
+def test_a_generation_config_that_contradicts_itself_can_be_saved(tiny, tmp_path, do_sample):
     """By a temperature without sampling. A run would find that out after its first 100 steps."""
     save_folder(tmp_path / "policy", *tiny)
-    own, settings = {"eos_token_id": [1, 5], "pad_token_id": 0}, dict(temperature=0.7, **sampling)
-    (tmp_path / "policy/generation_config.json").write_text(json.dumps({**own, **settings}))
+    tokens = dict(eos_token_id=[1, 5], pad_token_id=0)
+    own = json.dumps(dict(tokens, temperature=0.7, do_sample=do_sample))
+    (tmp_path / "policy/generation_config.json").write_text(own)
     save_folder(tmp_path / "trained", *load(tmp_path / "policy"))
     saved = json.loads((tmp_path / "trained/generation_config.json").read_text())
-    assert saved.items() >= own.items()
-    assert (settings.items() <= saved.items()) == bool(sampling)
+    assert saved.items() >= tokens.items()
+    assert saved.get("temperature") == (0.7 if do_sample else None)
 
 
 def test_the_reference_is_the_starting_policy(sharp, tmp_path):
@@ -188,39 +169,26 @@ def test_the_reference_is_the_starting_policy(sharp, tmp_path):
 
 MODEL_CODE = """
 from pathlib import Path
-
-from transformers import Qwen2Config, Qwen2ForCausalLM
-
+from transformers import Qwen2Config as XConfig, Qwen2ForCausalLM as XModel
 Path({marker!r}).touch()
-
-
-class XConfig(Qwen2Config):
-    model_type = {model_type!r}
-
-
-class XModel(Qwen2ForCausalLM):
-    config_class = XConfig
 """
 
 
-@pytest.mark.parametrize("model_type", first_fast(["unheard-of", "qwen2"]))
-def test_a_models_own_code_does_not_run(run, tiny, monkeypatch, tmp_path, model_type):
+@pytest.mark.parametrize("model_type", ["unheard-of", "qwen2"])
+def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type):
     """Whether or not transformers has a class of its own for the model."""
-    save_folder(Path("model"), *tiny)
+    folder, marker = tmp_path / "model", tmp_path / "marker"
+    save_folder(folder, *tiny)
     own_classes = dict(AutoConfig="modeling_x.XConfig", AutoModelForCausalLM="modeling_x.XModel")
-    config = json.loads(Path("model/config.json").read_text())
+    config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": model_type, "auto_map": own_classes}
-    Path("model/config.json").write_text(json.dumps(config))
-    marker, modules = tmp_path / "marker", str(tmp_path / "modules")
-    code = MODEL_CODE.format(marker=str(marker), model_type=model_type)
-    Path("model/modeling_x.py").write_text(code)
-    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", modules)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "modeling_x.py").write_text(MODEL_CODE.format(marker=str(marker)))
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in [name for name in sys.modules if name.startswith("transformers_modules")]:
-        monkeypatch.delitem(sys.modules, name)
-    result = run("grpo", model="model", max_steps=0)
     if model_type == "qwen2":
-        assert result.code == 0
+        load(folder)
     else:
-        assert refused(result, "grpo", "--model model") and not Path("run").exists()
+        with pytest.raises(UserError, match="--model"):
+            load(folder)
     assert not marker.exists()

@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 
-import rlvr.machine.ranks as ranks
+import rlvr.machine.ranks as machine_ranks
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.machine.devices import choose_device
 
 import pytest
+import ranks as program
 import torch
 from runs import ROOT, SMALL, WITH_PROJECT, arguments, free_port, weights
 
@@ -59,20 +61,12 @@ def finish(*commands, folder):
 # ---------------------------------------------------------------------- the same mathematics
 
 FLAGS = (
-    "--numbers 2 --sft_steps 80 --max_steps 2 --prompts_per_step 8 --num_generations 4 "
-    "--minibatch_size 16 --eval_problems 3 --eval_samples 2 --eval_steps 9 --beta 0.01 "
-    "--entropy_coef 0.01"
+    "--max_steps 2 --prompts_per_step 8 --num_generations 4 --minibatch_size 16 --eval_problems 3 "
+    "--eval_samples 2 --eval_steps 9 --beta 0.01 --entropy_coef 0.01"
 ).split()
-RUNS = [  # script and variant
-    ("grpo", "grpo"),
-    ("grpo", "gspo"),
-    ("grpo", "dapo"),
-    ("agrae", "agrae"),
-    ("asymgrpo", "asymgrpo"),
-    ("fade", "fade"),
-    ("cwgrpo", "cwgrpo"),
-    ("baselines", "grpo"),
-]
+# script and variant
+RUNS = [("grpo", "grpo"), ("grpo", "gspo"), ("grpo", "dapo"), ("agrae", "agrae")]
+RUNS += [("asymgrpo", "asymgrpo"), ("fade", "fade"), ("cwgrpo", "cwgrpo"), ("baselines", "grpo")]
 MORE = {"baselines": "--token clip_cov --clip_cov_fraction 0.3 --advantage grpo_lead".split()}
 # How many ranks, and their flags. The first way is what the others are compared with.
 WAYS = {
@@ -83,12 +77,30 @@ WAYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def trained_in_ways(request, tmp_path_factory, cache_dir):
-    """trained_in_ways(way, run) -> [(loss, gradient) of each update], and the weights at the end.
+def run_in_forks(count, folder, *given):
+    """Run tests/ranks.py as that many forks of this process, which has imported torch already."""
+    port, children = free_port(), []
+    for rank in range(count):
+        children.append(os.fork())
+        if children[-1] == 0:
+            try:
+                environment = dict(RANK=str(rank), WORLD_SIZE=str(count))
+                os.environ |= environment | dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+                world.RANK = world.LOCAL_RANK = rank
+                world.WORLD_SIZE = world.LOCAL_WORLD_SIZE = count
+                program.end_one_of_several_ranks = lambda: None
+                program.main(*given)
+                os._exit(0)
+            except BaseException:
+                (folder / f"{count}-{rank}.log").write_text(traceback.format_exc())
+                os._exit(1)
+    ended = [os.waitpid(child, 0)[1] for child in children]
+    assert ended == [0] * count, [log.read_text() for log in folder.glob("*.log")]
 
-    To start processes takes longer than to train, so that one start serves all tests that run.
-    """
+
+@pytest.fixture(scope="module")
+def trained_in_ways(request, tmp_path_factory):
+    """trained_in_ways(way, run) -> [(loss, gradient)] of the updates, and the last weights."""
     folder = tmp_path_factory.mktemp("ranks")
     tests = [item for item in request.session.items if "trained_in_ways" in item.fixturenames]
     runs = dict.fromkeys(test.callspec.params["run"] for test in tests)
@@ -101,9 +113,7 @@ def trained_in_ways(request, tmp_path_factory, cache_dir):
             if count == number
         ]
         (folder / f"{number}.json").write_text(json.dumps(trainings))
-    program = [ROOT / "tests/ranks.py", folder, cache_dir]
-    alone = [sys.executable, *program, "1.json"]
-    finish(alone, two_ranks(*program, "2.json"), folder=folder)
+        run_in_forks(number, folder, str(folder), str(folder), folder / f"{number}.json")
     return lambda way, run: torch.load(folder / f"{way}-{'-'.join(run)}.pt")
 
 
@@ -125,15 +135,6 @@ def test_the_same_loss_gradients_and_weights(trained_in_ways, way, run):
 
 
 # ------------------------------------------------------------------------- ranks that die or hang
-
-
-def two_nodes(*program):
-    """Two launchers of one rank each, as on two machines."""
-    address = ["--master_addr", "127.0.0.1", "--master_port", free_port()]
-    return [
-        [*LAUNCH, "--nnodes", 2, "--node_rank", node, "--nproc_per_node", 1, *address, *program]
-        for node in range(2)
-    ]
 
 
 def wait_for(text, printed):
@@ -162,28 +163,22 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @slow
 @pytest.mark.parametrize(
-    "places, number",
-    [
-        ("one node", signal.SIGKILL),
-        ("two nodes", signal.SIGKILL),
-        ("one node", signal.SIGSTOP),  # as where a machine is gone without a word
-    ],
+    "number",
+    [signal.SIGKILL, signal.SIGSTOP],  # as where a machine is gone without a word
 )
-def test_a_rank_that_dies_or_hangs_ends_the_run(cache_dir, tmp_path, places, number):
+def test_a_rank_that_dies_or_hangs_ends_the_run(cache_dir, tmp_path, number):
     endless = dict(max_steps=10**6, eval_steps=10**6, save_total_limit=2)
     flags = arguments(**{**SMALL, **endless}, cache_dir=cache_dir, output_dir="run")
     (tmp_path / "impatient.py").write_text(IMPATIENT)
     program = [tmp_path / "impatient.py", ROOT / "grpo.py", *flags]
-    commands = [two_ranks(*program)] if places == "one node" else two_nodes(*program)
-    with started(commands, tmp_path) as (processes, printed):
+    with started([two_ranks(*program)], tmp_path) as ([launcher], printed):
         wait_for("  2/", printed)
-        rank_1 = process_of_rank_1(processes[-1])
+        rank_1 = process_of_rank_1(launcher)
         os.kill(rank_1, number)
         if number == signal.SIGSTOP:
             wait_for("Traceback", printed)  # of rank 0, after ten seconds
             os.kill(rank_1, signal.SIGKILL)  # torchrun would do so after half a minute
-        for process in processes:
-            assert process.wait(timeout=60) != 0
+        assert launcher.wait(timeout=60) != 0
     for checkpoint in (tmp_path / "run").glob("checkpoint-*"):
         assert weights(checkpoint)
 
@@ -194,17 +189,17 @@ def test_a_rank_that_dies_or_hangs_ends_the_run(cache_dir, tmp_path, places, num
 def test_sums_means_and_groups_of_two_ranks(monkeypatch):
     """The other rank's part stands behind ours."""
     others = []
-    monkeypatch.setattr(ranks.world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(ranks, "gather", lambda items: items + [others.pop(0)])
+    monkeypatch.setattr(machine_ranks.world, "WORLD_SIZE", 2)
+    monkeypatch.setattr(machine_ranks, "gather", lambda items: items + [others.pop(0)])
     others.append([5.0, 1.0])
-    assert ranks.global_sum(1, torch.tensor(2.0)) == [6.0, 3.0]
+    assert machine_ranks.global_sum(1, torch.tensor(2.0)) == [6.0, 3.0]
     others.append([1.5])
-    assert ranks.global_mean(torch.tensor([0.0, 1.0])) == [1.0]
+    assert machine_ranks.global_mean(torch.tensor([0.0, 1.0])) == [1.0]
     others.append(3.0)
-    assert ranks.global_max(2.0) == 3.0
+    assert machine_ranks.global_max(2.0) == 3.0
     # the prompts 0 and 2 are ours, and 1 and 3 the other's, whose longest completion is longer
     others.append([torch.tensor([[[1.0, 1.0]], [[3.0, 3.0]]])])
-    (found,) = ranks.gather_groups(1, torch.tensor([[9.0], [2.0]]))
+    (found,) = machine_ranks.gather_groups(1, torch.tensor([[9.0], [2.0]]))
     assert found.tolist() == [[[9.0, 0.0]], [[1.0, 1.0]], [[2.0, 0.0]], [[3.0, 3.0]]]
 
 
@@ -262,5 +257,5 @@ def test_objects_go_over_the_cpu(monkeypatch, device, backend):
         torch.distributed, "init_process_group", lambda name, **_: found.append(name)
     )
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    with ranks.process_group(torch.device(device)):
+    with machine_ranks.process_group(torch.device(device)):
         assert found == [backend]

@@ -1,7 +1,6 @@
 """Rollouts: the order of problems, completions that are graded, what is logged, what fits."""
 
 import contextlib
-import dataclasses
 import math
 import random
 import sys
@@ -12,7 +11,7 @@ import rlvr.rollout.rollouts
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.machine.ranks import from_rank_0
+from rlvr.machine.ranks import from_rank_0, gather
 from rlvr.rollout.rollouts import (
     check_context,
     rollout_metrics,
@@ -22,7 +21,6 @@ from rlvr.rollout.rollouts import (
 from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
-from rlvr.verify.verifiers import VERIFIERS
 
 import pytest
 import torch
@@ -77,21 +75,30 @@ def test_rank_0_finds_out_for_all(monkeypatch, error):
         assert from_rank_0(pytest.fail, "this is for rank 0") == [2, 3]
 
 
+def test_items_of_all_ranks_come_in_the_order_of_the_ranks(monkeypatch):
+    def all_gather(parts, mine):
+        parts[:] = [1, 2], mine, []
+
+    monkeypatch.setattr(world, "WORLD_SIZE", 3)
+    monkeypatch.setattr(torch.distributed, "all_gather_object", all_gather)
+    assert gather([3]) == [1, 2, 3]
+
+
 # ------------------------------------------------------------------ completions that are graded
 
 
 class GivenSampler:
     """A sampler that gives these completions, with log-probs of -0.5, and notes its calls."""
 
-    complete = Sampler.complete
+    complete, call_ends = Sampler.complete, ()
 
     def __init__(self, tokenizer, completions):
         self.tokenizer, self.completions, self.calls = tokenizer, completions, []
         self.stops = [tokenizer.eos_token_id, *tokenizer.encode(")")]
         self.config = Config()
 
-    def generate(self, *given, images):
-        self.calls.append((*given, images))
+    def generate(self, *given):
+        self.calls.append(given)
         return self.completions, [[-0.5] * len(completion) for completion in self.completions]
 
 
@@ -118,25 +125,8 @@ def test_sample_groups(tiny):
             Sample(prompts[1], [], "", 0.0, True, [], **wrong),
         ],
     ]
-    assert sampler.calls == [([prompts[0]] * 2 + [prompts[1]] * 2, 0.6, 0.9, 48, ())]
-
-
-def test_the_verifier_of_the_problem_grades(tiny, monkeypatch):
-    """It gets the text, the gold answer and both deadlines; what it cannot read has a status."""
-    asked = []
-
-    def verify(text, gold, *seconds):
-        asked.append((text, gold, *seconds))
-        return None if text == "2" else 0.5
-
-    entry = dataclasses.replace(VERIFIERS["number"], verify=verify, keeps_time=True, isolated=False)
-    monkeypatch.setitem(VERIFIERS, "number", entry)
-    ids = [tiny[1].encode(text + "<eos>") for text in "12"]
-    (group,) = sample_groups(
-        GivenSampler(tiny[1], ids), [Problem("3 : ", "4", "number")], 2, 1.0, 8
-    )
-    assert [(sample.reward, sample.status) for sample in group] == [(0.5, ""), (0.0, "unparsed")]
-    assert sorted(asked) == [("1", "4", 5.0, 20.0), ("2", "4", 5.0, 20.0)]
+    asked = [prompts[0]] * 2 + [prompts[1]] * 2
+    assert sampler.calls == [(asked, 0.6, 0.9, 48, [], [()] * 4)]
 
 
 # --------------------------------------------------------------------------------- what is logged
@@ -185,15 +175,11 @@ def test_sampler_mismatch_by_hand(monkeypatch):
     expected = {"mismatch": 0.8 / 3, "mismatch_k3": k3, "mismatch_max_ratio": math.exp(0.3)}
     mismatch = sampler_mismatch(logprobs, sampled, own)
     assert mismatch == pytest.approx(expected, rel=1e-4)
-    found = {list: [], float: []}  # the sums, and the largest differences
-    monkeypatch.setattr(
-        rlvr.machine.ranks,
-        "gather",
-        lambda mine: found[type(mine[0])].extend(mine) or found[type(mine[0])],
-    )
-    for row in (1, 0):
-        mismatch = sampler_mismatch(logprobs[row], sampled[row], own[row])
-    assert mismatch == pytest.approx(expected, rel=1e-4)
+    # the largest difference is found in the second row, and the sums of the first one are added
+    sums = [0.5, sum(math.exp(d) - 1 - d for d in (0.1, -0.4)), 2.0]
+    others = {list: sums, float: 0.1}
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, others[type(mine[0])]])
+    assert sampler_mismatch(logprobs[1], sampled[1], own[1]) == pytest.approx(expected, rel=1e-4)
 
 
 # -------------------------------------------------------------------- what fits into the context

@@ -4,6 +4,7 @@ import gc
 import json
 import math
 import platform
+import resource
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,20 +12,21 @@ from types import SimpleNamespace
 import rlvr.policy.tiny
 import rlvr.training.run
 from rlvr import world
+from rlvr.errors import UserError
+from rlvr.flags.config import Config
+from rlvr.machine import keep_freed_memory
 from rlvr.tasks.problems import Sample
+from rlvr.training.run import Run
+from rlvr.training.updates import UpdateMetrics
 
 import pytest
 import torch
 from runs import (
-    ROOT,
     SCRIPTS,
     assert_finite,
     first_fast,
     refused,
     rows,
-    run_python,
-    small_config,
-    steps,
     weights,
 )
 from samples import writer_of_batch
@@ -33,9 +35,9 @@ import common
 
 
 @pytest.fixture
-def start(cache_dir):
+def start():
     """The weights that a run with the small flags begins with."""
-    return weights(rlvr.policy.tiny.warmed_up_tiny(small_config(cache_dir)))
+    return weights(rlvr.policy.tiny.tiny_folder(Config()))
 
 
 def are_equal(first, second):
@@ -46,43 +48,34 @@ def are_equal(first, second):
 # ------------------------------------------------------------------------------- the run folder
 
 
-def test_each_rank_draws_by_the_seed_and_its_number(run, monkeypatch):
+def test_a_rank_draws_by_seed_and_number_and_looks_for_garbage_once_all_is_loaded(run, monkeypatch):
     monkeypatch.setattr(world, "RANK", 2)
+    gc.disable()  # as rlvr/__init__.py does for a script
     assert run("grpo", max_steps=0, seed=5).code == 0
     assert torch.initial_seed() == 7
-
-
-def test_garbage_is_looked_for_once_all_is_loaded(run):
-    gc.disable()  # as rlvr/__init__.py does for a script
-    assert run("grpo", max_steps=0).code == 0
     assert gc.isenabled()
     gc.unfreeze()
 
 
-FREE_AND_TAKE = """
-import resource
-from rlvr.machine import keep_freed_memory
-
-def faults(size=20 * 2**20):
+def page_faults(size=30 * 2**20):
+    """How many there are while 90 MB are taken, which are freed afterwards."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     buffers = [b"1" * size, b"2" * size, b"3" * size]
+    assert len(buffers) == 3
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-keep_freed_memory()
-print(faults(), faults())
-"""
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have other rules")
 def test_freed_memory_is_taken_again_without_a_page_fault():
-    """60 MB have 15,360 pages."""
-    done = run_python("-c", FREE_AND_TAKE, folder=ROOT)
-    assert int(done.stdout.split()[1]) < 1000, done.stderr
+    """90 MB have 23,040 pages."""
+    keep_freed_memory()
+    page_faults()
+    assert page_faults() < 1000
 
 
 @pytest.mark.usefixtures("no_evaluation")
 def test_config_json_tells_the_number_of_threads(run, resume, monkeypatch):
-    """It changes rounding. So a resumed run has as many, unless it is told another number."""
+    """It changes rounding. So a resumed run has as many."""
 
     def used_and_noted():
         config = json.loads(Path("run/config.json").read_text())
@@ -94,86 +87,48 @@ def test_config_json_tells_the_number_of_threads(run, resume, monkeypatch):
     torch.set_num_threads(1)
     assert resume("grpo", "run", max_steps=2).code == 0
     assert used_and_noted() == (3, 3)
-    assert resume("grpo", "run", max_steps=3, num_threads=2).code == 0
-    assert used_and_noted() == (2, 2)
 
 
 # -------------------------------------------------------------------- updates that are left out
 
 
-def poison(monkeypatch, value, updates):
-    """Add a value to the loss of the updates in the set `updates`, counted from 0."""
-    ppo_clip_loss, optimizer_step = common.ppo_clip_loss, rlvr.training.run.Run.optimizer_step
-    done = []
-
-    def bad_loss(*, logprobs, **given):
-        loss, stats = ppo_clip_loss(logprobs=logprobs, **given)
-        if len(done) in updates:
-            loss = loss + value * logprobs[:, 0].sum()  # a first token is never padding
-        return loss, stats
-
-    def counted_step(*given):
-        optimizer_step(*given)
-        done.append(1)
-
-    monkeypatch.setattr(common, "ppo_clip_loss", bad_loss)
-    monkeypatch.setattr(rlvr.training.run.Run, "optimizer_step", counted_step)
-
-
-@pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.parametrize("value", first_fast([math.nan, math.inf]))
-@pytest.mark.parametrize("script", first_fast(SCRIPTS))
-def test_an_update_that_is_not_finite_is_skipped_and_counted(
-    run, start, monkeypatch, script, value
-):
-    """The update of the first step; the step after it trains as ever."""
-    poison(monkeypatch, value, {0})
-    # with the KL penalty there is a gradient whatever was solved
-    result = run(script, beta=0.1, minibatch_size=16)
-    assert result.code == 0, result.err
-    assert result.out.count("no update: the gradient is NaN or infinite") == 1
-    first, second = rows("run")
-    assert [first["skipped"], second["skipped"]] == [1, 1]
-    assert first["loss"] is None  # JSON has no word for it
-    assert second["grad_norm"] > 0
-    assert are_equal(start, weights("run/checkpoint-1"))
-    assert torch.load("run/checkpoint-1/state.pt")["optimizer"] == {}
-    after = weights("run/checkpoint-2")
-    assert all(tensor.isfinite().all() for tensor in after.values())
-    assert not are_equal(start, after)
-
-
-@pytest.mark.usefixtures("no_evaluation")
-def test_too_many_in_a_row_end_the_run(run, resume, monkeypatch):
-    """Three in a row do; two and one with a good one between them do not.
-
-    Resuming does not forget those before it.
-    """
+@pytest.fixture
+def step_with(monkeypatch):
+    """step_with(gradient) makes an update of two weights, -> how much they have moved."""
     monkeypatch.setattr(rlvr.training.run, "MAX_SKIPPED_UPDATES", 3)
-    with monkeypatch.context() as patch:
-        poison(patch, math.nan, {0, 1, 3})
-        result = run("grpo", beta=0.1, output_dir="not in a row")
-        assert result.code == 0, result.err
-    with monkeypatch.context() as patch:
-        poison(patch, math.nan, {1, 2, 3})
-        result = run("grpo", max_steps=3, beta=0.1)
-    assert refused(result, "grpo", "3 updates in a row", "--learning_rate", "run/metrics.jsonl")
-    assert steps("run") == [1]
-    assert Path("run/checkpoint-1").exists()
-    poison(monkeypatch, math.nan, {0, 1})
-    assert refused(resume("grpo", "run", max_steps=2), "grpo", "3 updates in a row")
-
-
-def test_a_long_gradient_is_clipped():
     policy = torch.nn.Linear(2, 1, bias=False)
-    before, policy.weight.grad = policy.weight.detach().clone(), torch.tensor([[3.0, 4.0]])
-    norms = []
-    updates = SimpleNamespace(end=norms.append)
-    run = SimpleNamespace(skipped=0, skipped_in_a_row=0, updates=updates)
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
-    rlvr.training.run.Run.optimizer_step(run, policy, optimizer)
-    assert norms == [5]
-    torch.testing.assert_close(before - policy.weight, torch.tensor([[0.6, 0.8]]))
+    run = SimpleNamespace(skipped_in_a_row=0, updates=UpdateMetrics(), folder="the folder")
+
+    def step(*gradient):
+        before, policy.weight.grad = policy.weight.detach().clone(), torch.tensor([gradient])
+        Run.optimizer_step(run, policy, optimizer)
+        assert policy.weight.grad is None
+        return (before - policy.weight.detach())[0].tolist()
+
+    step.updates = run.updates
+    return step
+
+
+def test_a_long_gradient_is_clipped_and_one_that_is_not_finite_skipped(step_with, capsys):
+    assert step_with(3.0, 4.0) == pytest.approx([0.6, 0.8], abs=1e-5)
+    assert step_with(0.3, 0.4) == pytest.approx([0.3, 0.4])
+    assert capsys.readouterr().out == ""
+    assert step_with(0.0, 0.0) == [0, 0]
+    assert "no update: the gradient is 0" in capsys.readouterr().out
+    for value in (math.nan, math.inf):
+        assert step_with(value, 1.0) == [0, 0]
+        assert "no update: the gradient is NaN or infinite" in capsys.readouterr().out
+    assert step_with.updates.grad_norms[:3] == pytest.approx([5, 0.5, 0])
+    assert step_with.updates.metrics()["skipped"] == 2
+
+
+def test_three_in_a_row_end_the_run(step_with):
+    """Two and two with a good one between them do not."""
+    for value in (math.nan, math.nan, 1.0, math.nan, math.nan):
+        step_with(value, 1.0)
+    with pytest.raises(UserError, match="^3 updates in a row .* the folder/metrics.jsonl.*rate"):
+        step_with(math.nan, 1.0)
 
 
 # -------------------------------------------------------------------------- rollouts at the edges
@@ -195,7 +150,7 @@ EDGES = {
 
 
 @pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("edge", first_fast([*EDGES][::-1]))
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
 def test_a_rollout_at_the_edges(run, monkeypatch, start, script, edge):
     """A gradient, or the weights as they were, and a line that says so."""
@@ -261,15 +216,3 @@ def test_report_to_wandb(run, resume, monkeypatch):
         for row in rows("run", name, timed=True)
     ]
     assert sorted(written, key=str) == sorted(expected, key=str)
-
-
-def test_report_to_tensorboard_writes_an_event_file(run):
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    assert run("grpo", report_to="tensorboard").code == 0
-    events = EventAccumulator("run").Reload()
-    for name, key in (("metrics", "reward"), ("eval", "pass@1")):
-        found = [(event.step, event.value) for event in events.Scalars(f"{name}/{key}")]
-        expected = [(row["step"], row[key]) for row in rows("run", name)]
-        assert found == [pytest.approx(pair, rel=1e-6) for pair in expected]

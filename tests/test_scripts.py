@@ -14,9 +14,9 @@ import rlvr.policy.models
 import rlvr.policy.saving
 import rlvr.policy.tiny
 import rlvr.tasks.datasets
+from rlvr.flags.config import Config
 from rlvr.show.statistics import rank1_statistics
 
-import baselines
 import matplotlib.image
 import pytest
 import torch
@@ -33,13 +33,10 @@ from runs import (
     real_load_problems,
     rows,
     run_python,
-    small_config,
     steps,
     weights,
     write_sums,
 )
-
-import grpo
 
 # ------------------------------------------------------------------------------------ whole runs
 
@@ -65,15 +62,7 @@ def assert_whole(folder, out):
     assert f"  pass@1 {numbers[0]} -> {numbers[1]}  " in out
 
 
-# One of each script that is not its default, and the rest is slow.
-NOT_SLOW = {
-    ("grpo", "dapo"),
-    ("agrae", "agrae-dr-grpo"),
-    ("asymgrpo", "pos-only"),
-    ("fade", "log-schedule"),
-    ("cwgrpo", "released"),
-}
-assert set(VARIANTS) > NOT_SLOW
+NOT_SLOW = {("grpo", "dapo"), ("cwgrpo", "released")}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +83,7 @@ def test_every_variant_trains_and_leaves_a_whole_run_folder(run, script, variant
 
 def assert_trains_in_a_folder(folder, script, launcher, cache_dir):
     """The script makes a run folder with all its files there, and tells each step once."""
-    flags = SMALL | dict(max_steps=4, eval_steps=2, save_steps=2, cache_dir=cache_dir)
+    flags = SMALL | dict(eval_steps=2, cache_dir=cache_dir)
     command = [*launcher.split(), ROOT / f"{script}.py", *arguments(**flags)]
     done = run_python(*command, folder=folder)
     assert done.returncode == 0, done.stderr
@@ -102,17 +91,17 @@ def assert_trains_in_a_folder(folder, script, launcher, cache_dir):
     # <script>-<variant>-<time>, and the default variant has the script's name
     assert run_folder.name.startswith(f"{script}-{script}-")
     assert f"runs/{run_folder.name}" in done.stdout
-    headings = re.findall(r"^(?:eval| +) ?(\d/4) ", done.stdout, re.M)
-    assert headings == ["0/4", "1/4", "2/4", "2/4", "3/4", "4/4", "4/4"]
+    headings = re.findall(r"^(?:eval| +) ?(\d/2) ", done.stdout, re.M)
+    assert headings == ["0/2", "1/2", "2/2", "2/2"]
     logs = "metrics.jsonl eval.jsonl samples.jsonl tokens.jsonl"
-    files = f"config.json curves.png report.html checkpoint-2 checkpoint-4 {logs}"
+    files = f"config.json curves.png report.html checkpoint-1 checkpoint-2 {logs}"
     assert {path.name for path in run_folder.iterdir()} == {*files.split()}
-    assert steps(run_folder) == [1, 2, 3, 4]
-    assert steps(run_folder, "eval") == [0, 2, 4]
+    assert steps(run_folder) == [1, 2]
+    assert steps(run_folder, "eval") == [0, 2]
     assert_whole(run_folder, done.stdout)
     assert matplotlib.image.imread(run_folder / "curves.png").size
     assert any(row["grad_norm"] > 0 for row in rows(run_folder))
-    first, last = (weights(run_folder / f"checkpoint-{step}") for step in (2, 4))
+    first, last = (weights(run_folder / f"checkpoint-{step}") for step in (1, 2))
     assert any(not torch.equal(first[key], last[key]) for key in first)
 
 
@@ -141,13 +130,12 @@ def test_the_seed_settles_everything(run):
     assert [*Path("again").glob("checkpoint-*")] == [Path("again/checkpoint-2")]  # the last is
 
 
-def test_a_checkpoint_is_a_policy_to_start_from(run):
-    """With --max_steps 0 it is evaluated, and nothing else; it can be trained further, too."""
-    run("grpo")
-    for folder, max_steps in (("evaluated", 0), ("further", 1)):
-        result = run("grpo", model="run/checkpoint-2", output_dir=folder, max_steps=max_steps)
-        assert result.code == 0, result.err
-        assert rows(folder, "eval")[0] == {**rows("run", "eval")[-1], "step": 0}
+def test_a_checkpoint_is_a_policy_to_evaluate(run):
+    """With --max_steps 0; nothing else is done."""
+    run("grpo", max_steps=1)
+    given = dict(model="run/checkpoint-1", output_dir="evaluated")
+    assert run("grpo", max_steps=0, **given).code == 0
+    assert rows("evaluated", "eval")[0] == {**rows("run", "eval")[-1], "step": 0}
     files = {path.name for path in Path("evaluated").iterdir()}
     assert files == {"config.json", "eval.jsonl", "curves.png"}
 
@@ -160,6 +148,7 @@ def test_many_settings_off_the_defaults_at_once(run, script):
     level = "token" if script == "cwgrpo" else "sequence"  # it weighs single tokens
     result = run(
         script,
+        max_steps=1,
         temperature=0.7,
         beta=0.001,
         entropy_coef=1e-4,
@@ -176,28 +165,16 @@ def test_many_settings_off_the_defaults_at_once(run, script):
     )
     assert result.code == 0, result.err
     assert_finite("run")
-    first, second = rows("run")
-    assert first["kl"] > 0 and second["kl"] > 0  # away from where it started
+    (row,) = rows("run")
+    assert row["kl"] > 0  # away from where it started
     # so narrow a range clips from the second update on
-    assert first["clip_low"] + first["clip_high"] > 0
-
-
-@pytest.mark.usefixtures("no_evaluation")
-def test_an_advantage_may_be_one_a_token(run, monkeypatch):
-    """[N, T] in place of [B, G]: where both are 1 on all tokens, the runs are the same."""
-    for name in ("rewards", "loss_mask"):
-        monkeypatch.setattr(
-            grpo, "compute_advantages", lambda batch, _, n=name: (getattr(batch, n) ** 0, {})
-        )
-        assert run("grpo", output_dir=name, max_steps=1).code == 0
-    assert rows("rewards") == rows("loss_mask")
-    assert rows("rewards")[0]["grad_norm"] > 0
+    assert row["clip_low"] + row["clip_high"] > 0
 
 
 @pytest.mark.usefixtures("no_evaluation")
 def test_fade_logs_what_has_become_of_its_head(run, cache_dir):
     """Against the policy that the run has begun with."""
-    start = weights(rlvr.policy.tiny.warmed_up_tiny(small_config(cache_dir)))["lm_head.weight"]
+    start = weights(rlvr.policy.tiny.tiny_folder(Config()))["lm_head.weight"]
     assert run("fade", beta=0.1, learning_rate=1e-3).code == 0
     before, *after = rows("run", "eval")
     assert (before["r1"], before["ratio"], before["srank"]) == (0, 1, 0)
@@ -206,21 +183,6 @@ def test_fade_logs_what_has_become_of_its_head(run, cache_dir):
         expected = rank1_statistics(head - start)
         assert {key: row[key] for key in expected} == pytest.approx(expected, rel=1e-4)
         assert 0 < row["r1"] < 1
-
-
-@pytest.mark.usefixtures("no_evaluation")
-def test_clip_cov_draws_anew_in_each_update(run, monkeypatch):
-    """Two minibatches, each taken twice: four updates, and a draw for each of them."""
-    seeds, draw = [], baselines.clip_cov_mask
-
-    def drawn(*given, generator):
-        seeds.append(generator.initial_seed())
-        return 0 * draw(*given, generator=generator)
-
-    monkeypatch.setattr(baselines, "clip_cov_mask", drawn)
-    assert run("baselines", token="clip_cov", max_steps=2, num_iterations=2).code == 0
-    assert len({*seeds}) == len(seeds) == 2 * 4
-    assert all(row["grad_norm"] == 0 for row in rows("run"))  # where all tokens are detached
 
 
 # ------------------------------------------------------------- other policies, sets and protocols
@@ -238,7 +200,7 @@ def test_a_local_model_and_data_sets_by_a_protocol(run, cache_dir, monkeypatch, 
     A set's name stands before each metric of an evaluation, and each set has a line.
     """
     monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", real_load_problems)
-    policy, _, tokenizer = rlvr.policy.models.load_policies(small_config(cache_dir))
+    policy, _, tokenizer = rlvr.policy.models.load_policies(Config())
     tokenizer.chat_template = CHAT
     rlvr.policy.saving.save_folder(Path("chat"), policy, tokenizer)
     sums = write_sums("sums.jsonl", 20)
@@ -263,7 +225,6 @@ def test_a_local_model_and_data_sets_by_a_protocol(run, cache_dir, monkeypatch, 
     assert re.search(memory, result.out, re.M)
     (row,) = rows("run")
     assert row["length"] <= 16
-    assert 0 < row["unparsed"] < 1
     assert row["mismatch"] < 1e-4
     assert not rows("run", "samples")[0]["text"].startswith("<think>")  # it is of the prompt
     first, _ = rows("run", "eval")
@@ -287,7 +248,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", first_fast(SCRIPTS))
 def test_an_older_python_gets_one_line_before_torch_is_imported(script):
     """Newer syntax would be an error before. How threads wait is settled before torch, too."""
     done = run_python("-c", OLD_PYTHON_WITHOUT_TORCH, f"{script}.py", folder=ROOT)

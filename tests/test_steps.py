@@ -5,9 +5,7 @@ script. Here what the flags and the formulas come to is worked out from the pape
 """
 
 import copy
-import math
 import random
-from dataclasses import replace
 
 import rlvr.training.run
 from rlvr.tasks.problems import Sample
@@ -17,9 +15,9 @@ import torch
 from runs import rows, tokenizer_of_tiny
 from samples import writer_of_batch
 from test_cwgrpo import plain_weights
+from torch.nn.utils.rnn import pad_sequence
 
 import common
-import cwgrpo
 
 G, STOP, T = 4, 1, 0.9
 LOW, HIGH, BETA, BONUS = 0.02, 0.1, 0.5, 0.05
@@ -63,8 +61,11 @@ CASES = [
         ),
     ),
     ("grpo", dict(), GRPO),
-    ("grpo", dict(importance_sampling_level="sequence", aggregation="token"), GRPO),
-    ("grpo", dict(negatives_only=True), (0, GRPO[1], 0, GRPO[3])),
+    (
+        "grpo",
+        dict(negatives_only=True, importance_sampling_level="sequence", aggregation="token"),
+        (0, GRPO[1], 0, GRPO[3]),
+    ),
     ("grpo", dict(scale_rewards=False, aggregation="constant"), (3 / 4, -1 / 4, 1 / 4, -3 / 4)),
     ("agrae", dict(alpha=0.75), [EQ12 * a * (2 / 3 if a > 0 else 1) for a in GRPO]),
     (
@@ -77,24 +78,8 @@ CASES = [
     ),
     (
         "agrae",
-        dict(group_level=False, importance_sampling_level="sequence"),
-        [EQ12 * a for a in GRPO],
-    ),
-    ("agrae", dict(sample_level=False), [a / (2 if a > 0 else 1) for a in GRPO]),
-    (
-        "baselines",
-        dict(advantage="easy_focused", gamma=2.0),
-        [2 / HARD * GRPO[0], 2 / HARD * GRPO[1], 2 / EASY * GRPO[2], 2 / EASY * GRPO[3]],
-    ),
-    (
-        "baselines",
-        dict(advantage="positive_dominant", advantage_beta=3.0),
-        (3 * GRPO[0], GRPO[1], 3 * GRPO[2], GRPO[3]),
-    ),
-    (
-        "agrae",
-        dict(scale_rewards=False, sample_level=False, group_level=False),
-        (3 / 4, -1 / 4, 1 / 4, -3 / 4),
+        dict(scale_rewards=False, sample_level=False, importance_sampling_level="sequence"),
+        (3 / 8, -1 / 4, 1 / 8, -3 / 4),
     ),
     (
         "asymgrpo",
@@ -107,8 +92,12 @@ CASES = [
         (3, -9, 1 / 3, -1 / 9),
     ),
     ("cwgrpo", dict(), GRPO),
-    ("baselines", dict(loss="cispo"), GRPO),
-    ("cwgrpo", dict(weigh_tokens=False, importance_sampling_level="sequence"), GRPO),
+    (
+        "baselines",
+        dict(loss="cispo", advantage="easy_focused", gamma=2.0),
+        [2 / HARD * GRPO[0], 2 / HARD * GRPO[1], 2 / EASY * GRPO[2], 2 / EASY * GRPO[3]],
+    ),
+    ("cwgrpo", dict(weigh_tokens=False), GRPO),
     (
         "cwgrpo",
         dict(means="own", padded_sum=True, scale_rewards=False),
@@ -144,12 +133,16 @@ def batch_of(samples):
     return common.make_batch(samples, Grouped, writer)
 
 
-def by_the_logits(policy, sample):
+def by_the_logits(policy, samples):
     """Log-probs and entropies, [T of the sample] each, at the sampling temperature."""
-    ids = torch.tensor([sample.prompt_ids + sample.completion_ids])
-    count = len(sample.completion_ids)
-    logp = (policy(ids).logits[0, -count - 1 : -1] / T).log_softmax(-1)
-    return logp[range(count), sample.completion_ids], -(logp.exp() * logp).sum(-1)
+    ids = [torch.tensor(sample.prompt_ids + sample.completion_ids) for sample in samples]
+    found = []
+    logits = policy(pad_sequence(ids, batch_first=True)).logits  # what follows a token is not seen
+    for sample, of_sample in zip(samples, logits, strict=True):
+        first, count = len(sample.prompt_ids) - 1, len(sample.completion_ids)
+        logp = (of_sample[first : first + count] / T).log_softmax(-1)
+        found.append((logp[range(count), sample.completion_ids], -(logp.exp() * logp).sum(-1)))
+    return found
 
 
 def loss_of(policy, old_logprobs, samples, rows, worth, script, flags):
@@ -157,7 +150,7 @@ def loss_of(policy, old_logprobs, samples, rows, worth, script, flags):
     level = flags.get("importance_sampling_level", "token")
     default = {"fade": "constant", "asymgrpo": "token"}.get(script, "sequence")
     aggregation = flags.get("aggregation", default)
-    found = {i: by_the_logits(policy, samples[i]) for i in rows}
+    found = dict(zip(rows, by_the_logits(policy, [samples[i] for i in rows]), strict=True))
     tokens = sum(len(samples[i].completion_ids) for i in rows)
     kernel = {i: torch.ones(len(samples[i].completion_ids)) for i in rows}
     if script == "cwgrpo" and flags.get("weigh_tokens", True):
@@ -241,7 +234,7 @@ def test_updates_by_their_definition(run, seen, script, flags, worth):
     assert result.code == 0, result.err
     assert [rate for *_, rate in seen] == pytest.approx(RATES)
     start, logged, weights = seen[0][0].double(), dict.fromkeys(LOGGED, 0.0), {}
-    old = [by_the_logits(start, sample)[0].detach() for sample in samples]
+    old = [logprobs.detach() for logprobs, _ in by_the_logits(start, samples)]
     for k, (policy, got, loss, _) in enumerate(seen):
         policy.double()
         rows_of = [*range(8)] if k % 2 == 0 else [*range(8, 16)]
@@ -271,66 +264,6 @@ def test_updates_by_their_definition(run, seen, script, flags, worth):
 
 
 @pytest.mark.usefixtures("no_evaluation")
-@pytest.mark.parametrize(
-    "weight, tags, good",
-    [(1, "think_answer", "<think>a</think><answer>b</answer>"), (0.5, "think", "<think></think>")],
-)
-def test_cwgrpos_reward_has_a_part_for_the_format(run, monkeypatch, weight, tags, good):
-    """Right 1, 0, 0, 0 and well-formed 1, 1, 0, 0: rewards 1 + w, w, 0, 0 (App. C)."""
-    found = []
-    samples = [
-        replace(sample, text=good if i % G < 2 else "b", reward=float(i % G == 0))
-        for i, sample in enumerate(given_samples())
-    ]
-    plain = cwgrpo.covariance_weights
-
-    def look(logprobs, advantages, *given):
-        found.append(advantages)
-        return plain(logprobs, advantages, *given)
-
-    monkeypatch.setattr(cwgrpo, "covariance_weights", look)
-    monkeypatch.setattr(common, "roll_out", lambda *_: batch_of(samples))
-    assert run("cwgrpo", max_steps=1, format_weight=weight, format_tags=tags).code == 0
-    rewards = [1 + weight, weight, 0, 0]
-    mean = (1 + 2 * weight) / 4
-    std = math.sqrt(sum((r - mean) ** 2 for r in rewards) / 4)
-    expected = torch.tensor([(r - mean) / std for r in rewards])
-    for of_group in torch.cat(found):
-        torch.testing.assert_close(of_group, expected, rtol=0, atol=1e-5)
-
-
-@pytest.fixture
-def redrawn(monkeypatch):
-    """The batch of every rollout: 2 of 16 completions were right before groups were replaced."""
-    batch = batch_of(given_samples())
-    batch.first_successes = torch.zeros_like(batch.successes)
-    batch.first_successes[0, :2] = 1
-    monkeypatch.setattr(common, "roll_out", lambda *_: batch)
-    return batch
-
-
-@pytest.mark.usefixtures("no_evaluation")
-def test_agraes_w_is_that_of_the_first_draw(run, redrawn):
-    """Groups that dynamic sampling has replaced count in w as they were first drawn."""
-    assert run("agrae", max_steps=1, dynamic_sampling=True).code == 0
-    (row,) = rows("run")
-    assert row["mean_success"] == row["success_factor"] == 2 / 16
-    assert redrawn.successes.mean() == 1 / 2
-
-
-@pytest.mark.usefixtures("no_evaluation", "redrawn")
-def test_fades_controller_sees_the_solve_rate_of_the_first_draw(run):
-    """r_mean of --batch_mean is of the groups that are trained on: here a half of each."""
-    assert run("fade", max_steps=1, dynamic_sampling=True, batch_mean=True).code == 0
-    (row,) = rows("run")
-    solve_rate = 0.02 * 0.5 + 0.98 * 2 / 16
-    assert row["solve_rate_ema"] == pytest.approx(solve_rate)
-    assert row["alpha"] == pytest.approx(min(3, 1.5 * (1 - solve_rate) / solve_rate))
-    # Eq. 11 with r_mean = 1/2, of which m_S is the half of all that succeeded
-    assert row["m_S"] == pytest.approx(0.5 ** (row["alpha"] - 1) / 4)
-
-
-@pytest.mark.usefixtures("no_evaluation")
 def test_released_gradient_goes_through_the_kernel(run, seen):
     """That of - sum_t ratio w A / (N |o|) with w = S k / sum k, k = exp(-c^2 / 2 var c), S padded.
 
@@ -338,7 +271,7 @@ def test_released_gradient_goes_through_the_kernel(run, seen):
     """
     samples = given_samples()
     flags = dict(variant="released", beta=0, warmup_ratio=0, epsilon=0.9, epsilon_high=9)
-    flags |= dict(learning_rate=3e-5)  # ratios of 0.8 to 1.3 or so
+    flags |= dict(learning_rate=1e-5)  # ratios of 0.7 to 2.6
     assert run("cwgrpo", **FLAGS | dict(entropy_coef=0) | flags).code == 0
     start = copy.deepcopy(seen[0][0]).double()
     for k, (policy, got, *_) in enumerate(seen):
@@ -346,9 +279,9 @@ def test_released_gradient_goes_through_the_kernel(run, seen):
         loss = 0.0
         for first in (0, G) if k % 2 == 0 else (2 * G, 3 * G):
             group = range(first, first + G)
-            logp = [by_the_logits(policy, samples[i])[0] for i in group]
-            with torch.no_grad():
-                old = [by_the_logits(start, samples[i])[0] for i in group]
+            of_group = [samples[i] for i in group]
+            logp = [logprobs for logprobs, _ in by_the_logits(policy, of_group)]
+            old = [logprobs.detach() for logprobs, _ in by_the_logits(start, of_group)]
             a = [advantage_of(samples, i, GRPO) for i in group]  # whose mean over responses is 0
             c = torch.cat([(x - x.mean()) * y for x, y in zip(logp, a, strict=True)])
             kernel = (-(c**2) / (2 * c.var(correction=0))).exp()

@@ -59,42 +59,6 @@ def test_shape_comments_are_true(take):
     assert written - checked == set()
 
 
-def test_wrong_comments_and_wrong_lines_are_told(take, tmp_path):
-    """In a user's copy, which may also stop with an error: the page shows it up to there."""
-    text = (ROOT / "grpo.py").read_text()
-    for before, after in (
-        ("mean = rewards.mean(1, keepdim=True)", "mean = rewards.mean(0, keepdim=True)"),
-        ("correction=0)  # [B, 1]", "correction=0)  # [G, 1]"),
-        ("rewards.amin(1, keepdim=True)  # [B, 1]", "rewards.amin(1, keepdim=True)  # [B, G]"),
-        ("compute_advantages(batch, config)  # [B, G]", "compute_advantages(batch, config)  # [N]"),
-        ("batch.samples), -1)  # [N, 1]", "batch.samples), -1)  # [N, T]"),
-        ("                )  # [m, T] each", "                )  # [G, T] each"),
-        ("loss.backward()", "loss.backwards()"),
-    ):
-        assert text.count(before) == 1
-        text = text.replace(before, after)
-    (tmp_path / "mine.py").write_text(text)
-    found = tour.Tour(tmp_path / "mine.py")
-    with pytest.raises(AttributeError, match="backwards"):
-        take(found, "")
-    T = found.calls[0].letters["T"]
-    *others, of_logprobs, of_entropy = found.wrong
-    assert [(name, words, shape) for _, _, name, words, shape in others] == [
-        ("mean", "[B, 1]", [1, 3]),
-        ("std", "[G, 1]", [8, 1]),
-        ("mixed", "[B, G]", [8, 1]),
-        ("advantages", "[N]", [8, 3]),
-        ("advantages", "[N, T]", [24, 1]),
-    ]
-    for expected, (_, _, name, words, shape) in (
-        ("logprobs", of_logprobs),
-        ("entropy", of_entropy),
-    ):
-        assert (name, words, shape[1]) == (expected, "[G, T]", T)
-    data = data_of(found.page("studies/tour.py mine.py"))
-    assert data["script"] == "mine.py" and data["calls"] and len(data["wrong"]) == 7
-
-
 def shown(data, function, name):
     """Every value of a name in the calls of a function, as a dict or text."""
     names = [place["name"] for place in data["functions"]]
@@ -112,7 +76,8 @@ def shown(data, function, name):
 def test_pages_of_the_scripts(script):
     """docs/tours/: small, alone, of the script as it is, with mixed groups and clipped tokens.
 
-    Where a script has changed, `python studies/tour.py --make` makes them anew.
+    Where a script has changed, `python studies/tour.py --make` makes them anew. In the first pass
+    all ratios are 1. The advantages that grpo.py's page shows are (r - mean) / std by hand.
     """
     text = (ROOT / "docs" / "tours" / f"{script}.html").read_text()
     assert len(text) < 300_000
@@ -122,32 +87,16 @@ def test_pages_of_the_scripts(script):
     source = tour.Source(ROOT / f"{script}.py")
     first = next(line for line, node in source.functions.items() if node.name == "main")
     assert page["main"] == source.describe(first, "main")["lines"]
+    assert not data["wrong"]
 
     rewards = [reward for _, _, reward in data["samples"]]
     assert all(0 < sum(group) < 4 for group in (rewards[:4], rewards[4:]))
     tables = [data["tables"][value["table"]] for value in shown(data, "ppo_clip_loss", "ratio")]
-    assert len(tables) == 4
     assert {*sum(tables[0], [])} == {1}
-    # The page opens on the last pass of each loop.
     assert max(sum(tables[3], [])) > 1.2 or min(sum(tables[3], [])) < 0.8
-    last_clipped = [
-        any(sum(data["tables"][value["table"]], []))
-        for name in ("clip_low", "clip_high")
-        for value in shown(data, "ppo_clip_loss", name)[3:]
-    ]
-    assert any(last_clipped)
-    assert any(value.get("before") is not None for value in shown(data, "ppo_clip_loss", "ratio"))
-    assert not data["wrong"]
-
-
-def test_numbers_beside_the_lines_add_up():
-    """In the page of grpo.py: (r - mean) / std by hand, of the rewards that it shows."""
-    data = data_of((ROOT / "docs" / "tours" / "grpo.html").read_text())
-    rewards = [reward for _, _, reward in data["samples"]]
-    (value,) = shown(data, "main", "advantages")[:1]
-    assert value["words"] == "[B, G]" and value["ids"] == [*range(8)]
-    for i, row in enumerate(data["tables"][value["table"]]):
-        group = rewards[4 * i : 4 * i + 4]
-        p = sum(group) / 4
-        expected = [(r - p) / (p * (1 - p)) ** 0.5 for r in group]
-        assert row == pytest.approx(expected, rel=1e-3)
+    if script == "grpo":
+        for i, row in enumerate(data["tables"][shown(data, "main", "advantages")[0]["table"]]):
+            group = rewards[4 * i : 4 * i + 4]
+            p = sum(group) / 4
+            expected = [(r - p) / (p * (1 - p)) ** 0.5 for r in group]
+            assert row == pytest.approx(expected, rel=1e-3)

@@ -1,8 +1,6 @@
 """The learning rate of each update, by hand and in a run, and what is logged of updates."""
 
-import json
 import math
-from pathlib import Path
 
 import rlvr.machine.ranks
 import rlvr.tasks.datasets
@@ -12,7 +10,7 @@ from rlvr.training.updates import UpdateMetrics, make_optimizer
 
 import pytest
 import torch
-from runs import SMALL, arguments, countdown_problems, rows, steps
+from runs import rows
 
 # 2 updates of 8 completions in each of 5 steps
 FIVE_STEPS = dict(max_steps=5, prompts_per_step=4, num_generations=4, minibatch_size=8)
@@ -101,12 +99,13 @@ def test_update_metrics_by_hand(monkeypatch):
     row, nothing = torch.tensor([[1.0, 0.0]]), torch.tensor([[False, True]])
     update.add(torch.tensor(0.25), row, kl=torch.tensor([[6.0, 9.0]]), clip=nothing)
     assert not update.loss.requires_grad
-    update.end(grad_norm=3.0)
+    update.end(grad_norm=3.0, learning_rate=2.0)
     kl = torch.tensor([[0.0, 3.0]])
     update.add(torch.tensor(-0.15), torch.ones(1, 2), kl=kl, clip=~nothing)
-    update.end(grad_norm=1.0)
+    update.end(grad_norm=1.0, learning_rate=0.5)
     kl, clip = (3 * 2 + 6 + 0 + 3) / 6, (2 + 0 + 1) / 6
     expected = {"loss": 0.6 / 2, "kl": kl, "clip": clip, "grad_norm": 4.0 / 2}
+    expected |= {"skipped": 0, "learning_rate": 0.5}
     assert update.metrics() == pytest.approx(expected, abs=1e-6)
     monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda items: items * 2)
     assert update.metrics() == pytest.approx(expected | {"loss": 0.6}, abs=1e-6)
@@ -121,24 +120,3 @@ def test_a_run_logs_the_learning_rate_of_its_last_update(run):
     flags = dict(learning_rate=1e-3, lr_scheduler_type="linear", warmup_ratio=0.5)
     assert run("grpo", **flags).code == 0
     assert [row["learning_rate"] for row in rows("run")] == pytest.approx([5e-4, 5e-4])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_evaluation")
-def test_a_run_of_epochs_resumes_for_longer(bare, resume, cache_dir, monkeypatch):
-    """A third of an epoch of 24 problems is 2 steps of 4, and half an epoch is 3."""
-
-    def load_24(config, tokenizer):
-        training, evaluation = countdown_problems(config, tokenizer)
-        return training[:24], evaluation
-
-    monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", load_24)
-    flags = {name: value for name, value in SMALL.items() if name != "max_steps"}
-    flags |= dict(output_dir="run", cache_dir=cache_dir, num_train_epochs=1 / 3)
-    assert bare("grpo", *arguments(**flags)).code == 0
-    assert steps("run") == [1, 2]
-    assert resume("grpo", "run", num_train_epochs=0.5).code == 0
-    assert steps("run") == [1, 2, 3]
-    assert resume("grpo", "run", max_steps=4).code == 0  # what is given wins over what was
-    assert steps("run") == [1, 2, 3, 4]
-    assert json.loads(Path("run/config.json").read_text())["num_train_epochs"] is None

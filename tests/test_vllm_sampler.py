@@ -9,12 +9,13 @@ For images vLLM wants torchvision, too, in a build for CPUs, or mended as .ci/mo
 
 import subprocess
 import sys
+from pathlib import Path
 
 import rlvr.policy.tiny
 
 import pytest
 import vision
-from runs import ROOT, WITH_PROJECT, arguments, free_port, rows, small_flags
+from runs import ROOT, SMALL, WITH_PROJECT, arguments, free_port, rows
 from test_images import flags
 
 pytestmark = pytest.mark.vllm
@@ -28,11 +29,7 @@ def train(tmp_path, given, launcher=()):
 
     After each push of the weights its log-probs are the trainer's.
     """
-    settings = dict(
-        VLLM_CPU_KVCACHE_SPACE="1",
-        VLLM_CPU_OMP_THREADS_BIND="nobind",
-        VLLM_LOGGING_LEVEL="ERROR",
-    )
+    settings = dict(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind")
     port = ["--master_port", free_port()] if launcher else []
     result = subprocess.run(
         [sys.executable, *launcher, *port, ROOT / "grpo.py", *given],
@@ -43,6 +40,7 @@ def train(tmp_path, given, launcher=()):
         timeout=1800,  # which only a run that hangs reaches, however busy the machine is
     )
     assert result.returncode == 0, result.stderr[-3000:]
+    assert not [*Path("/dev/shm").glob("*-cpushm_*")]  # with which a later run would not start
     found = rows(tmp_path / "run")
     assert all(row["mismatch_max_ratio"] < 1.001 and row["grad_norm"] > 0 for row in found)
     assert all(0 <= row["sampler_gap"] < 1e-4 for row in found)
@@ -60,7 +58,7 @@ def test_a_run_and_its_third_step_again(tmp_path, launcher, more):
     policy.config.hidden_size = 32 * policy.config.num_attention_heads
     for part in (type(policy)(policy.config), tokenizer):
         part.save_pretrained(tmp_path / "policy")
-    small = {**small_flags(["model"]), **TRAINED, "max_steps": 3, **more}
+    small = {**SMALL, **TRAINED, "max_steps": 3, **more}
     made = train(tmp_path, arguments(**small, model="policy"), launcher)
     again = train(tmp_path, ["--resume_from_checkpoint", "run/checkpoint-2"], launcher)
     assert [row["step"] for row in made] == [row["step"] for row in again] == [1, 2, 3]

@@ -21,15 +21,8 @@ import transformers
 from local_sets import write
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-SPECIAL = [
-    "<pad>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-]
+SPECIAL = ["<pad>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"]
+SPECIAL += ["<|image_pad|>", "<|video_pad|>"]
 WORDS = [*SPECIAL, "<unk>", *"0123456789 abcdefghijklmnopqrstuvwxyz\n<>.,:?=+", *"ABCDEHIW"]
 IMAGE_TOKEN = WORDS.index("<|image_pad|>")
 STOP = WORDS.index("<|im_end|>")
@@ -120,8 +113,8 @@ def save_vision_policy(folder, scale=1.0, family="qwen2_5_vl"):
         patch_size=SIDE // 2,
         temporal_patch_size=2,
         merge_size=2,
-        image_mean=[0.48145466, 0.4578275, 0.40821073],
-        image_std=[0.26862954, 0.26130258, 0.27577711],
+        image_mean=[0.48, 0.46, 0.41],
+        image_std=[0.27, 0.26, 0.28],
         image_processor_type="Qwen2VLImageProcessor",
         processor_class="Qwen2_5_VLProcessor",
     )
@@ -142,10 +135,10 @@ def problems(tokenizer, shown):
     return with_images("shown", write_prompts(asked, "", Config(), tokenizer), tokenizer)
 
 
-def png(image, kind="png"):
+def png(image):
     """A PIL image as the bytes of a file."""
     file = io.BytesIO()
-    image.save(file, kind)
+    image.save(file, "png")
     return file.getvalue()
 
 

@@ -1,6 +1,6 @@
 """Grade a file of the assignment: python docs/assignment/grade.py mine.py
 
-Each check compares a function with the project's own one, and earns a point.
+Each check compares a function with the project's own, and earns one point.
 """
 
 import runpy
@@ -21,7 +21,7 @@ NEAR = OLD + 0.3 * NOISE
 SIGNS = torch.tensor([[1.0], [-1], [2], [-0.5], [1], [-2]])
 LOSS = dict(old_logprobs=OLD, advantages=SIGNS, loss_mask=MASK, token_weights=MASK / 7)
 PADDED = NEAR.masked_fill(MASK == 0, -torch.inf)
-# function -> its checks: what is special, and the arguments
+# function -> its checks: what is special about each, and the arguments
 CHECKS = {
     "grpo_advantage": {
         "mixed groups": dict(rewards=torch.tensor([[1.0, 0, 0, 0], [1, 1, 0, 0]])),
@@ -57,7 +57,7 @@ CHECKS = {
 
 
 def grpo_update(policy, optimizer, old_logprobs, advantages, loss_mask, microbatches) -> None:
-    """What an update has to do."""
+    """Make one optimizer step on a minibatch, as `update` should."""
     optimizer.zero_grad()
     weights = common.token_weights(loss_mask, "sequence")
     for rows in microbatches:
@@ -73,7 +73,7 @@ def grpo_update(policy, optimizer, old_logprobs, advantages, loss_mask, microbat
 
 
 def value_of(function, name: str, given: dict) -> tuple[torch.Tensor, ...]:
-    """What a function returns; of a loss also its gradient, of an update the new weights."""
+    """Return a function's value, with the gradient of a loss; for an update, the new weights."""
     if name == "update":
         weight = torch.ones(5, requires_grad=True)
         weight.grad = torch.full((5,), given.get("left", 0.0))
@@ -95,29 +95,29 @@ def value_of(function, name: str, given: dict) -> tuple[torch.Tensor, ...]:
 
 
 def mistake(theirs: dict, name: str, given: dict) -> str:
-    """What is wrong with a student's function on these arguments; empty if nothing is."""
+    """Return what is wrong with a student's function on these arguments, or an empty text."""
     ours = dict(update=grpo_update, grpo_advantage=grpo_advantage)
     try:
         found = value_of(theirs[name], name, given)
     except Exception as error:
         return f"{type(error).__name__} {error}"
     if name == "update":
-        given = dict(microbatches=[ROWS])  # one pass gives what many have to
+        given = dict(microbatches=[ROWS])  # many passes must give the result of one
     expected = value_of(ours.get(name) or getattr(common, name), name, given)
     for got, right in zip(found, expected, strict=True):
         if got.shape != right.shape or not torch.allclose(got.to(right), right, 1e-4, 1e-6):
-            return f"{shown(got)} where {shown(right)} is right"
+            return f"{shown(got)}, expected {shown(right)}"
     return ""
 
 
 def shown(values: torch.Tensor) -> str:
-    """The first values of a tensor, and its shape."""
+    """Return the first values of a tensor, and its shape, as text."""
     first = ", ".join(f"{value:.3f}" for value in values.flatten()[:6].tolist())
     return f"[{first}{' ...' if values.numel() > 6 else ''}] of shape {[*values.shape]}"
 
 
 def grade(theirs: dict) -> dict[str, int]:
-    """Print what is wrong with the functions of a file, and return the points of each."""
+    """Print what is wrong with a file's functions, and return the points of each."""
     points = {}
     for name, checks in CHECKS.items():
         found = {about: mistake(theirs, name, given) for about, given in checks.items()}
@@ -132,5 +132,5 @@ def grade(theirs: dict) -> dict[str, int]:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2 or not Path(sys.argv[1]).is_file():
-        sys.exit("usage: python docs/assignment/grade.py YOUR_FILE.py")
+        sys.exit("grade.py: error: give one file that exists, such as your copy of stubs.py")
     grade(runpy.run_path(sys.argv[1]))

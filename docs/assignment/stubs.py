@@ -16,7 +16,7 @@ def grpo_advantage(rewards: torch.Tensor) -> torch.Tensor:
 
 
 def token_weights(loss_mask: torch.Tensor, aggregation: str, max_completion_length=None):
-    """Return what each token counts in the loss, [n, T] -> [n, T], 0 where loss_mask is 0.
+    """Return each token's weight in the loss, [n, T] -> [n, T], 0 where loss_mask is 0.
 
     "sequence": 1 / (n |o_i|), where |o_i| is the sum of row i of loss_mask; a row may be empty.
     "token": 1 / sum_i |o_i|.
@@ -27,10 +27,10 @@ def token_weights(loss_mask: torch.Tensor, aggregation: str, max_completion_leng
 
 def ppo_clip_loss(
     *,
-    logprobs: torch.Tensor,  # [m, T], by the policy that is trained
-    old_logprobs: torch.Tensor,  # [m, T], by the policy that wrote the completions
+    logprobs: torch.Tensor,  # [m, T], from the policy in training
+    old_logprobs: torch.Tensor,  # [m, T], from the policy that wrote the completions
     advantages: torch.Tensor,  # [m, 1]
-    loss_mask: torch.Tensor,  # [m, T]; what stands off the mask may be infinite
+    loss_mask: torch.Tensor,  # [m, T]; off the mask, log-probs may be infinite
     token_weights: torch.Tensor,  # [m, T]
     epsilon: float = 0.2,
     epsilon_high: float | None = None,  # equal to epsilon if None
@@ -40,15 +40,15 @@ def ppo_clip_loss(
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
-    """Return the chance that one of k samples, drawn without replacement, is correct."""
+    """Return the probability that one or more of k samples, without replacement, are correct."""
     raise NotImplementedError
 
 
 def update(policy, optimizer, old_logprobs, advantages, loss_mask, microbatches) -> None:
     """Make one optimizer step on a minibatch, whose microbatches are lists of rows.
 
-    policy(rows) returns log-probs [m, T], and may be called with no more rows than a microbatch.
-    Weigh tokens by "sequence" over the whole minibatch, so that the microbatches' gradients add up
-    to its gradient. Gradients may be left from before: they do not count.
+    policy(rows) returns log-probs [m, T] for the rows of at most one microbatch. Weight tokens by
+    "sequence" over the whole minibatch, so that the microbatches' gradients add up to its gradient.
+    Ignore gradients that are left from before.
     """
     raise NotImplementedError

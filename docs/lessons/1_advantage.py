@@ -26,9 +26,9 @@ def _():
     $$A_i = \frac{{r_i - \text{{mean}}(r)}}{{\text{{std}}(r)}}$$
 
     $A_i$ is the *advantage*. Above 0 it makes a completion more likely, below 0 less likely. No
-    second network has to guess how hard the problem is: the mean of the group says it. The method
-    is from Shao and others, *DeepSeekMath* (2024, arXiv 2402.03300). Here it is `grpo_advantage` in
-    `grpo.py`. Move the sliders: when is a success worth most?
+    second network has to estimate how hard the problem is, because the group's mean shows it. The
+    method is from Shao and others, *DeepSeekMath* (2024, arXiv 2402.03300). Here it is
+    `grpo_advantage` in `grpo.py`. Move the sliders: when is a success worth most?
 
     {size}
     """)
@@ -61,7 +61,7 @@ def _(count, size):
     if 0 < count.value < size.value:
         said = (
             f"A success is worth **{group[0]:.2f}** and a failure **{group[-1]:.2f}**: the rarer "
-            f"of the two is worth more. All together they sum to {group.sum().abs():.2f}."
+            f"of the two is worth more. The group's advantages sum to {group.sum().abs():.2f}."
         )
     mo.vstack([figure, mo.md(said)])
     return
@@ -72,8 +72,8 @@ def _():
     mo.md("""
     ## A real group
 
-    Below, a tiny policy writes 8 completions of a Countdown problem: make the last number out of
-    the others. Then it takes one step of GRPO, and we look at the same completions again.
+    Below, a tiny policy writes 8 completions of a Countdown problem: make the last number from the
+    others. Then it takes one step of GRPO, and we look at the same completions again.
     """)
     return
 
@@ -104,9 +104,9 @@ def _(advantages, batch, begun, change):
         lines.append(f"{sample.reward:6.0f} {advantage:10.2f} {nats:24.2f}  {sample.text}")
     success = batch.rewards[0] == 1
     outcome = f"""
-    After the step a success is **{change[success].mean().exp():.2f}** times as likely as before,
-    and a failure **{change[~success].mean().exp():.2f}** times (geometric means). Those that begin
-    alike pull each other along.
+    After the step, a success is **{change[success].mean().exp():.2f}** times as likely as before,
+    and a failure **{change[~success].mean().exp():.2f}** times (geometric means). Completions that
+    begin alike move together.
 
     ## Exercise
 
@@ -121,7 +121,7 @@ def _(advantages, batch, begun, change):
 @app.function
 def leave_one_out(rewards):
     """Rewards [B, G] -> advantages [B, G]: each reward less the mean of the others."""
-    advantages = torch.zeros_like(rewards)  # your formula in place of this one
+    advantages = torch.zeros_like(rewards)  # replace this with your formula
     return advantages
 
 
@@ -143,8 +143,8 @@ def _():
             flaw += " That is the advantage of GRPO."
     lesson.verdict(
         flaw,
-        "Leave-one-out is $r$ less the mean of all, times $G / (G - 1)$: one success of four is "
-        f"worth {expected[0, 0]:.2f} in place of {plain[0, 0]:.2f}. The whole group grows alike.",
+        "Leave-one-out is $r$ minus the group's mean, times $G / (G - 1)$: one success in four is "
+        f"worth {expected[0, 0]:.2f} rather than {plain[0, 0]:.2f}. The whole group scales alike.",
     )
     return
 
@@ -157,8 +157,8 @@ def _():
         others = rewards.sum(1, keepdim=True) - rewards
         advantages = rewards - others / (rewards.shape[1] - 1)
         """,
-        "Of 16 completions one is right in a first group, and 8 in a second. How much is a success "
-        "worth in each by GRPO, and which group has the larger sum of all $|A|$?",
+        "One of 16 completions is right in a first group, and 8 in a second. How much is a success "
+        "worth in each under GRPO, and which group has the larger sum of all $|A|$?",
         r"A success is worth $\sqrt{(1-p)/p}$: $\sqrt{15} = 3.87$, and 1. The sum is "
         r"$2 G \sqrt{p(1-p)}$: 7.75, and 16. So GRPO learns most from groups that are half right.",
     )

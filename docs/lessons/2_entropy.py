@@ -19,14 +19,14 @@ def _():
     mo.md("""
     # 2. Entropy and pass@k under GRPO and GRPO-N
 
-    *pass@k* is the chance that at least one of $k$ answers is right. pass@1 says how good a policy
-    is on average, and pass@16 what it can find at all. *Entropy* says how undecided it is: at 0
-    nats it always writes the same.
+    *pass@k* is the probability that at least one of $k$ answers is right. pass@1 says how good a
+    policy is on average, and pass@16 what it can find at all. *Entropy* says how undecided it is:
+    at 0 nats it always writes the same text.
 
-    A policy that learns from its own samples becomes surer of what it already prefers. pass@1
-    rises, the entropy falls, and pass@k for a large $k$ may fall, too. Yao and others, *The Debate
-    on RLVR Reasoning Capability Boundary* (two-stage dynamics, 2025, arXiv 2510.04028), propose
-    **GRPO-N**: it keeps the negative advantages, and sets the others to 0.
+    A policy that learns from its own samples becomes surer of its preferences. pass@1 rises, the
+    entropy falls, and pass@k for a large $k$ may fall, too. Yao and others, *The Debate on RLVR
+    Reasoning Capability Boundary* (two-stage dynamics, 2025, arXiv 2510.04028), propose **GRPO-N**:
+    it keeps the negative advantages, and sets the others to 0.
 
     The next cells train a tiny policy twice, for a few steps. It takes about half a minute.
     """)
@@ -77,7 +77,7 @@ def _(results):
     {negative["pass@1"]:.3f} after GRPO-N. pass@16 went from {before["pass@16"]:.3f} to
     {plain["pass@16"]:.3f} and {negative["pass@16"]:.3f}, and the entropy from
     {before["token_entropy"]:.3f} to {plain["token_entropy"]:.3f} and
-    {negative["token_entropy"]:.3f} nats a token. With one seed and few problems, some hundredths
+    {negative["token_entropy"]:.3f} nats per token. With one seed and few problems, some hundredths
     may be chance. `studies/CLAIMS.md` has many seeds, which do not always agree with the paper.
     """
     mo.vstack([figure, mo.md(said)])
@@ -90,10 +90,10 @@ def _():
     mo.md(f"""
     ## The same without chance
 
-    Now a policy with four actions: two are right, two are wrong, and of both kinds one is four
-    times as likely as the other. A group is four draws, so there are few enough groups to compute
-    the mean of the update over all of them. `policy_gradient` is the update of the paper's
-    Algorithm 1, from `studies/two_stage_toy.py`. Which of the right actions gains more?
+    Now take a policy with four actions, two right and two wrong. In each pair, one action is four
+    times as likely as the other. A group is four draws, so we can compute the mean update over all
+    groups. `policy_gradient` is the update of the paper's Algorithm 1, from
+    `studies/two_stage_toy.py`. Which of the right actions gains more?
 
     {rate}
     """)
@@ -121,10 +121,10 @@ def _(rate):
         lesson.draw_bars(panel, actions, update, torch.tensor([1, 1, 0, 0]))
         panel.set_ylim(-0.4, 0.4)
     rule = f"""
-    By GRPO the likely right action gains {updates[0][0] / updates[0][1]:.1f} times as much as the
-    rare one, and by GRPO-N {updates[1][0] / updates[1][1]:.1f} times. So the rare one falls behind,
-    and the entropy falls. The first bar is **{updates[0][0]:.4f}** by GRPO and
-    **{updates[1][0]:.4f}** by GRPO-N.
+    Under GRPO, the likely right action gains {updates[0][0] / updates[0][1]:.1f} times as much as
+    the rare one, and under GRPO-N {updates[1][0] / updates[1][1]:.1f} times. So the rare one falls
+    behind, and the entropy falls. The first bar is **{updates[0][0]:.4f}** under GRPO and
+    **{updates[1][0]:.4f}** under GRPO-N.
     """
     mo.vstack([changes, mo.md(rule)])
     return
@@ -135,16 +135,16 @@ def _():
     mo.md("""
     ## Exercise
 
-    The bars of GRPO-N are those of GRPO times one number, which depends on the success rate alone.
-    Try some success rates, find the rule, and write it below.
+    The bars of GRPO-N are those of GRPO times a number that depends only on the success rate. Try
+    some success rates, find the rule, and write it below.
     """)
     return
 
 
 @app.function
 def shrinks_by(success_rate):
-    """The mean update of GRPO-N divided by that of GRPO, for a prompt of this success rate."""
-    factor = 1.0  # your formula in place of this one
+    """The mean update of GRPO-N divided by that of GRPO, for a prompt with this success rate."""
+    factor = 1.0  # replace this with your formula
     return factor
 
 
@@ -158,15 +158,15 @@ def _():
             size = "large" if factor * of_grpo > of_n else "small"
             flaw = (
                 f"at the success rate {p} your factor of {factor:.3f} is too {size}: the first bar "
-                f"is {of_grpo:.4f} by GRPO and {of_n:.4f} by GRPO-N."
+                f"is {of_grpo:.4f} under GRPO and {of_n:.4f} under GRPO-N."
             )
         if flaw:
             break
     lesson.verdict(
         flaw,
         "On average, GRPO-N is GRPO with each prompt weighted by its success rate, so it learns "
-        "little from hard prompts. In a single group they differ by more than that: an action that "
-        "the group has not drawn is left alone by GRPO, and is raised by GRPO-N.",
+        "little from hard prompts. In a single group they differ more: GRPO-N raises an action "
+        "that the group has not drawn, and GRPO leaves it alone.",
     )
     return
 
@@ -178,10 +178,10 @@ def _():
         """
         factor = success_rate
         """,
-        "Two problems have the success rate 1/2. Training makes it 1 of one and 0.1 of the other. "
-        "What happens to the mean pass@1, and to pass@4?",
+        "Two problems have a success rate of 1/2. Training changes it to 1 for one, and to 0.1 for "
+        "the other. What happens to the mean pass@1, and to pass@4?",
         "pass@1 rises from 0.5 to 0.55. pass@4 falls from $1 - 0.5^4 = 0.938$ to "
-        "$(1 + 1 - 0.9^4) / 2 = 0.672$: surer, and of less.",
+        "$(1 + 1 - 0.9^4) / 2 = 0.672$: the policy is surer, but solves less.",
     )
     return
 

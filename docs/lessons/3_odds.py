@@ -19,8 +19,8 @@ with app.setup:
 
 @app.cell(hide_code=True)
 def _():
-    pos = mo.ui.slider(0, 1.5, step=0.1, value=0.9, label="beta_pos, of successes", show_value=True)
-    neg = mo.ui.slider(0, 1.5, step=0.1, value=0.4, label="beta_neg, of failures", show_value=True)
+    pos = mo.ui.slider(0, 1.5, step=0.1, value=0.9, label="beta_pos: successes", show_value=True)
+    neg = mo.ui.slider(0, 1.5, step=0.1, value=0.4, label="beta_neg: failures", show_value=True)
     return neg, pos
 
 
@@ -31,17 +31,17 @@ def _(neg, pos):
     mo.md(rf"""
     # 3. The odds, and AsymGRPO
 
-    Two of eight completions are right. By GRPO each of these two is worth {root:.4f}. The odds
+    Two of eight completions are right. Under GRPO, each of these two is worth {root:.4f}. The odds
     against a success are $(1-p)/p$, here 6 : 2, and their square root is {math.sqrt(6 / 2):.4f}.
-    That is no coincidence: with the success rate $p$, the advantage of GRPO is
+    This is no coincidence: with the success rate $p$, the advantage of GRPO is
 
     $$\left(\frac{{1-p}}{{p}}\right)^{{1/2}} \text{{ for a success, and }} \quad
     -\left(\frac{{p}}{{1-p}}\right)^{{1/2}} \text{{ for a failure.}}$$
 
     Gu and others, *Asymmetric Advantage Modulation Calibrates Entropy Dynamics in RLVR* (AsymGRPO,
-    2026, arXiv 2604.04894), ask why both exponents are 1/2. They give each outcome a strength of
-    its own: `asymgrpo_advantage(rewards, beta_pos, beta_neg)` in `asymgrpo.py`. With (0, 0) a
-    success is worth 1 and a failure -1, however hard the problem is. With (0.5, 0.5) it is GRPO.
+    2026, arXiv 2604.04894), ask why both exponents are 1/2. They give each outcome its own
+    strength: `asymgrpo_advantage(rewards, beta_pos, beta_neg)` in `asymgrpo.py`. With (0, 0) a
+    success is worth 1 and a failure -1, however hard the problem is. (0.5, 0.5) is GRPO.
 
     {pos}
 
@@ -88,30 +88,30 @@ def _(batch, neg, pos):
 @app.cell(hide_code=True)
 def _(kappa, neg, pos, rates, share):
     drift = (pos.value - neg.value) * kappa
-    way = "rises" if drift > 0 else "falls" if drift < 0 else "stays as it is"
+    way = "rises" if drift > 0 else "falls" if drift < 0 else "does not change"
     mo.md(rf"""
-    The right panel has 64 problems of Countdown with 16 completions of a tiny policy each. The
-    policy solves {(rates < 0.5).float().mean():.0%} of them less than every second time. GRPO gives
+    The right panel shows 64 Countdown problems, each with 16 completions by a tiny policy. The
+    policy solves {(rates < 0.5).float().mean():.0%} of them less than half of the time. GRPO gives
     these {share["GRPO"]:.0%} of all advantage, and your strengths {share["AsymGRPO"]:.0%}.
 
-    **Which way does the entropy go?** Proposition 1 of the paper: for small strengths a step adds
-    $(\beta_{{pos}} - \beta_{{neg}}) \, \kappa$ to it, times the learning rate, compared with the
-    strengths (0, 0). $\kappa$ says whether the policy is surer of its successes where a problem is
-    easy, and of its failures where it is hard. In this batch it is {kappa:.4f}. So by your
-    strengths the entropy {way}, compared with (0, 0).
+    **Which way does the entropy go?** By Proposition 1 of the paper, a step with small strengths
+    adds $(\beta_{{pos}} - \beta_{{neg}}) \, \kappa$, times the learning rate, to the entropy,
+    compared with the strengths (0, 0). $\kappa$ says whether the policy is surer of its successes
+    on easy problems, and of its failures on hard ones. In this batch it is {kappa:.4f}. So with
+    your strengths, the entropy {way}, compared with (0, 0).
 
     ## Exercise
 
-    A success at the success rate `p` shall be worth `worth`. Which beta_pos does that? There is no
-    answer at 1/2, where the odds are 1. `math.log` and the like are at hand.
+    Which beta_pos makes a success at the success rate `p` worth `worth`? There is no answer at 1/2,
+    where the odds are 1. You can use `math.log`.
     """)
     return
 
 
 @app.function
 def strength(p, worth):
-    """The beta_pos by which a success is worth `worth` in a group of success rate p."""
-    beta_pos = 0.5  # your formula in place of this one
+    """The beta_pos that makes a success worth `worth` in a group with success rate p."""
+    beta_pos = 0.5  # replace this with your formula
     return beta_pos
 
 
@@ -121,7 +121,7 @@ def _():
         beta = strength(successes / 8, wanted)
         flaw = lesson.flaw_of_number(beta)
         if flaw is None and beta < 0:
-            flaw = f"strength({successes / 8}, {wanted}) is {beta:.3f}, and it has to be 0 or more."
+            flaw = f"strength({successes / 8}, {wanted}) is {beta:.3f}, but must be at least 0."
         if flaw is None:
             group = (torch.arange(8) < successes).double()[None]
             found = asymgrpo_advantage(group, beta_pos=beta)[0, 0]
@@ -135,7 +135,7 @@ def _():
     lesson.verdict(
         flaw,
         "The worth is a power of the odds, so its logarithm is beta_pos times that of the odds. On "
-        "a logarithmic scale every strength is a straight line, and GRPO is the one of slope 1/2.",
+        "a logarithmic scale every strength is a straight line, and GRPO has slope 1/2.",
     )
     return
 
@@ -149,7 +149,7 @@ def _():
         """,
         "Which strengths give the advantage of GRPO, and which give each success 1 and each "
         "failure -1?",
-        r"Both 1/2: then a success is worth $\sqrt{(1-p)/p}$, as by GRPO. Both 0: any number to "
+        r"Both 1/2: then a success is worth $\sqrt{(1-p)/p}$, as in GRPO. Both 0: any number to "
         "the power of 0 is 1.",
     )
     return

@@ -19,18 +19,17 @@ def _():
     mo.md(rf"""
     # 4. The two axes of FADE
 
-    Every method that weighs the gradient by success and failure answers two questions. Which
-    *prompts* count, the easy or the hard ones? And which *outcomes* count, the successes or the
-    failures?
-    Decugis and others, *Don't Let Gains FADE* (2026, arXiv 2607.01490), have one knob for each.
-    With the mean reward $p$ of the group:
+    Every method that weights the gradient by success and failure answers two questions. Which
+    *prompts* count more, the easy or the hard ones? Which *outcomes* count more, successes or
+    failures? Decugis and others, *Don't Let Gains FADE* (2026, arXiv 2607.01490), have one knob for
+    each. With the group's mean reward $p$:
 
     $$A = (1 - p)^{{\alpha - 1}} \, (r - p), \quad \text{{divided by }} \delta
     \text{{ where }} r < p$$
 
-    The *gradient mass* of the successes is the sum of their advantages, divided by the size of the
-    group; that of the failures is the same without its sign. They are what a prompt adds to the
-    update. `fade_advantage` and `gradient_mass` are in `fade.py`.
+    The *gradient mass* of the successes is the sum of their advantages, divided by the group size;
+    the mass of the failures is the same without its sign. A prompt adds these masses to the update.
+    `fade_advantage` and `gradient_mass` are in `fade.py`.
 
     {alpha}
 
@@ -59,8 +58,8 @@ def _(alpha, delta):
     said = f"""
     Your masses are largest at the success rate **{rates[yours[0].argmax()]:.2f}**, and the failures
     have **{yours[1].sum() / yours[0].sum():.2f}** times the mass of the successes. alpha moves the
-    hill to the left, towards hard prompts, and makes it lower. delta makes the hill of the failures
-    higher, and leaves its place.
+    hill to the left, towards hard prompts, and lowers it. A small delta raises the hill of the
+    failures without moving it.
     """
     mo.vstack([figure, mo.md(said)])
     return
@@ -73,11 +72,11 @@ def _():
     mo.md(f"""
     ## Who turns the knobs?
 
-    A controller does, after each batch. It sets alpha by the success rate of the batch: while few
-    answers are right, hard prompts count. It sets delta by the entropy: while it is below its
-    target, here 0.4 nats, failures count more. A failure takes probability away from what the
-    policy prefers, so this keeps it undecided (section 4.1); sections 5 and 10 of the paper call
-    the same thing a turn to exploitation.
+    A controller does, after each batch. It sets alpha from the batch's success rate: while few
+    answers are right, hard prompts count more. It sets delta from the entropy: below the target,
+    here 0.4 nats, failures count more. A failure takes probability from what the policy prefers, so
+    this keeps the policy undecided (section 4.1); sections 5 and 10 of the paper call the same
+    thing a turn to exploitation.
 
     {solved}
 
@@ -89,7 +88,7 @@ def _():
 @app.cell(hide_code=True)
 def _(entropy, solved):
     def control(success_rate, nats):
-        # an ema_beta of 0 takes the batch as it is, and not a mean over the last ones
+        # with an ema_beta of 0 it uses this batch alone, not a mean over the last ones
         return FadeController(1.0, target_entropy=0.4, ema_beta=0.0).step(success_rate, nats)
 
     grid = torch.linspace(0.05, 1, 96).tolist()
@@ -103,12 +102,12 @@ def _(entropy, solved):
     of_entropy.set(xlabel="entropy, in nats")
     controlled, mass, _ = masses(*now)
     choice = rf"""
-    The controller takes alpha = **{now[0]:.2f}** and delta = **{now[1]:.2f}**. So the prompts that
-    count most are those of the success rate {controlled[mass.argmax()]:.2f}.
+    The controller chooses alpha = **{now[0]:.2f}** and delta = **{now[1]:.2f}**. So prompts with a
+    success rate of {controlled[mass.argmax()]:.2f} count most.
 
     ## Exercise
 
-    Which alpha lets the prompts of a given success rate count most? Find where the mass of the
+    Which alpha makes prompts with a given success rate count most? Find where the mass of the
     successes, $p \, (1 - p)^\alpha$, is largest.
     """
     mo.vstack([controls, mo.md(choice)])
@@ -117,8 +116,8 @@ def _(entropy, solved):
 
 @app.function
 def alpha_for(success_rate):
-    """The alpha by which the mass is largest for prompts of this success rate."""
-    alpha = 1.0  # your formula in place of this one
+    """The alpha that makes the mass largest for prompts with this success rate."""
+    alpha = 1.0  # replace this with your formula
     return alpha
 
 
@@ -139,10 +138,10 @@ def _():
     highest = [masses(value, 1.0)[1].max() for value in (1.0, 7.0)]
     lesson.verdict(
         flaw,
-        "Without its standard deviation, GRPO has an alpha of 1, so that prompts count most which "
-        "are solved every second time. With an alpha of 7 it is every eighth time, and the largest "
-        f"mass is {highest[1]:.3f} in place of {highest[0]:.3f}: who turns to hard prompts gets "
-        "smaller steps, and needs a larger learning rate.",
+        "Without its standard deviation, GRPO has an alpha of 1, so prompts that are solved half "
+        "of the time count most. With an alpha of 7, those solved an eighth of the time do, and "
+        f"the largest mass is {highest[1]:.3f} rather than {highest[0]:.3f}: a turn to hard "
+        "prompts makes the steps smaller, and needs a larger learning rate.",
     )
     return
 
@@ -155,9 +154,9 @@ def _():
         alpha = 1 / success_rate - 1
         """,
         "Let alpha be 1 and the success rate 1/4. How large are the masses of successes and "
-        "failures for a delta of 1, and of 2?",
-        r"By a delta of 1 both are $p (1-p)^\alpha = 3/16$: the advantages sum to 0. A delta of 2 "
-        "halves that of the failures, 3/32, so that the update raises more than it lowers.",
+        "failures for a delta of 1, and for a delta of 2?",
+        r"With a delta of 1, both are $p (1-p)^\alpha = 3/16$: the advantages sum to 0. A delta of "
+        "2 halves the failures' mass to 3/32, so the update raises more than it lowers.",
     )
     return
 

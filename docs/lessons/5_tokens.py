@@ -20,15 +20,15 @@ def _():
     mo.md(r"""
     # 5. Which tokens CW-GRPO turns down
 
-    GRPO gives one advantage to all tokens of a completion. But most tokens are a matter of course:
-    after `9*5=4` comes a 5. Few are decisions, and they move the entropy. What measures this is the
+    GRPO gives one advantage to all tokens of a completion. But most tokens are predictable: after
+    `9*5=4` comes a 5. Few are decisions, and these move the entropy. The measure for this is the
     covariance of a token's log-probability and its advantage,
 
     $$c_t = (\log \pi_t - \overline{\log \pi}) \, (A_t - \overline{A}),$$
 
-    where the bars are means over all tokens of a prompt's group. It is large in size for a
+    where the bars are means over all tokens of a prompt's group. Its absolute value is large for a
     surprising token in a rare success. Wang and others, *Taming Extreme Tokens* (CW-GRPO, 2026,
-    arXiv 2605.11538), weigh the advantage of each token by a Gaussian of it,
+    arXiv 2605.11538), weight the advantage of each token by a Gaussian of it,
 
     $$w_t = \exp\left(-\frac{c_t^2}{2 \, \text{std}(c)^2}\right),$$
 
@@ -68,7 +68,7 @@ def _(advantages, batch, begun, mixed, number, weights):
         line = f"{mark} {advantages[shown, completion]:+.2f} "
         for token, weight in zip(sample.completion_ids, weights[shown, completion], strict=False):
             text = html.escape(begun.sampler.tokenizer.decode([token]))
-            red = 1 - weight / weights[shown].max()  # the redder, the more it is turned down
+            red = 1 - weight / weights[shown].max()  # redder where the weight is lower
             line += f'<span style="background:rgba(213,94,0,{red:.2f})">{text}</span>'
         lines.append(line)
 
@@ -100,26 +100,26 @@ def _(advantages, inside, logprobs, mask, shown, weights):
     rest = inside & ~low
     numbers = covariance_statistics(logprobs, advantages, mask, weights)
     mo.md(f"""
-    Of the {inside.sum()} tokens of this group, {low.sum()} have a weight below 1/2. Their mean
+    Of the {inside.sum()} tokens in this group, {low.sum()} have a weight below 1/2. Their mean
     log-probability is {logprobs[shown][low].mean():.2f}, and that of the others
     {logprobs[shown][rest].mean():.2f}. In all groups together, 1% of the tokens has
     {numbers["covariance_top_1%_share"]:.0%} of the sum of all $|c|$.
 
-    So the tokens that are turned down are the decisions, of which the policy was not sure. The
-    paper does so to keep the entropy steady. But they are also what there is most to learn from.
+    So CW-GRPO turns down the decisions, where the policy was not sure. The paper does this to keep
+    the entropy steady. But these tokens also have the most to teach.
 
     ## Exercise
 
-    Write the weights of one group. Its tokens stand in one row: `logprobs` [N] and `advantages` [N]
-    have the log-probability and the advantage of each.
+    Compute the weights of one group. Its tokens are in one row: `logprobs` [N] and `advantages` [N]
+    hold the log-probability and the advantage of each.
     """)
     return
 
 
 @app.function
 def my_weights(logprobs, advantages):
-    """The weight of each token by its covariance, [N], which sum to N."""
-    weights = torch.ones_like(logprobs)  # your formula in place of this one
+    """The weight of each token from its covariance, [N]. The weights sum to N."""
+    weights = torch.ones_like(logprobs)  # replace this with your formula
     return weights
 
 
@@ -135,16 +135,16 @@ def _(advantages, logprobs, mask, mixed):
         scaled = found * len(expected) / found.sum()
         worst = (found - expected).abs().argmax()
         if torch.allclose(found, torch.ones_like(found)):
-            flaw = "all your weights are 1, so that no token is turned down."
+            flaw = "all your weights are 1, so no token is turned down."
         elif torch.allclose(scaled, expected, atol=0.01):
-            flaw = f"your weights sum to {found.sum():.1f}, and not to the {len(found)} tokens."
+            flaw = f"your weights sum to {found.sum():.1f}, not to the {len(found)} tokens."
         elif torch.corrcoef(torch.stack([found, expected]))[0, 1] < 0:
-            flaw = "tokens of extreme covariance have the larger weights. Is the sign right?"
+            flaw = "tokens with an extreme covariance have larger weights. Is the sign right?"
         else:
             flaw = (
-                f"a token of log-probability {row[0][worst]:.2f} and advantage {row[1][worst]:.2f} "
-                f"has the weight {found[worst]:.3f} in place of {expected[worst]:.3f}. Are the "
-                "means subtracted, and is std that of c?"
+                f"a token with log-prob {row[0][worst]:.2f} and advantage {row[1][worst]:.2f} has "
+                f"the weight {found[worst]:.3f}, which should be {expected[worst]:.3f}. Do you "
+                "subtract the means, and is std that of c?"
             )
     lesson.verdict(
         flaw,
@@ -163,10 +163,10 @@ def _():
         kernel = (-(c**2) / (2 * c.var(correction=0))).exp()
         weights = kernel * len(c) / kernel.sum()
         """,
-        "Before the scaling, which weight has a token whose covariance is one standard deviation, "
-        "and which one of three? Does the sign of the covariance count?",
-        r"$e^{-1/2} = 0.61$, and $e^{-9/2} = 0.011$. No: only $c^2$ counts. A surprising token "
-        "is turned down in a success, where $c < 0$, as in a failure, where $c > 0$.",
+        "Before scaling, what is the weight of a token whose covariance is one standard deviation, "
+        "and of one at three? Does the sign of the covariance matter?",
+        r"$e^{-1/2} = 0.61$, and $e^{-9/2} = 0.011$. No, only $c^2$ matters. A surprising token is "
+        "turned down both in a success, where $c < 0$, and in a failure, where $c > 0$.",
     )
     return
 

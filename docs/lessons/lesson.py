@@ -1,4 +1,4 @@
-"""What the lessons share. Each imports it before all others: it puts the project on the path.
+"""Code that the lessons share. A lesson imports it first, because it puts the project on the path.
 
 So a lesson runs from any folder, and rlvr sets how torch's threads wait before torch is imported.
 """
@@ -28,12 +28,12 @@ from matplotlib.figure import Figure
 
 import common
 
-# what is compared with, a success or a first method, a failure or a second method
+# the reference; a success or a first method; a failure or a second method
 COLORS = GREY, BLUE, RED = "#888888", "#0072B2", "#D55E00"
 
 
 class Start(NamedTuple):
-    """What `main` of a script makes before its loop."""
+    """The objects that a script's `main` makes before its loop."""
 
     policy: torch.nn.Module
     sampler: Sampler
@@ -44,10 +44,10 @@ class Start(NamedTuple):
 
 
 def start(**flags) -> Start:
-    """A shipped policy, and what trains it, on one thread. `flags` are those of all scripts.
+    """Return a shipped policy with all that trains it, on one thread. All scripts have `flags`.
 
-    The policy is "middle" unless `model` says otherwise. It knows Countdown: make 48 of 3, 9 and 5.
-    It computes rightly, but often chooses wrongly.
+    The policy is "middle" unless `model` names another. It knows Countdown: make 48 from 3, 9 and
+    5. It calculates correctly, but often chooses the wrong step.
     """
     torch.set_num_threads(1)  # a second one gains little on so small a policy
     config = Config(**{"model": "middle", **flags})
@@ -64,7 +64,7 @@ def update(begun: Start, batch: common.Batch, advantages: torch.Tensor) -> None:
     """Step 3 of grpo.py without its options: PPO-clip with these advantages, [B, G]."""
     policy, config = begun.policy, begun.config
     advantages = advantages.reshape(-1, 1)  # [N, 1]
-    common.prepare_update(batch, policy, None, config)
+    common.prepare_update(batch, advantages, policy, None, config)
     for number, minibatch in enumerate(batch.minibatches(config)):
         for rows in minibatch:
             logprobs, _ = common.token_logprobs(policy, batch.samples, rows)  # [m, T]
@@ -85,7 +85,7 @@ def update(begun: Start, batch: common.Batch, advantages: torch.Tensor) -> None:
 
 
 def two_panels(left: str, right: str) -> tuple[Figure, list[Axes]]:
-    """A figure, and its two panels with these titles."""
+    """Return a figure and its two panels with these titles."""
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     panels = [*figure.subplots(1, 2)]
     for panel, title in zip(panels, (left, right), strict=True):
@@ -100,29 +100,29 @@ def draw_bars(panel: Axes, names, heights: torch.Tensor, rewards: torch.Tensor) 
 
 
 def flaw_of_tensor(found, shape: tuple[int, ...]) -> str | None:
-    """What is wrong with a tensor that a reader's function gives, before its values are read."""
+    """Return what is wrong with the type, shape or NaNs of a reader's tensor, or None."""
     if not isinstance(found, torch.Tensor):
-        return f"your function gives a {type(found).__name__}, and not a tensor."
+        return f"your function returns a {type(found).__name__}, not a tensor."
     if found.shape != shape:
-        return f"your function gives the shape {[*found.shape]}, and not {[*shape]}."
+        return f"your function returns the shape {[*found.shape]}, not {[*shape]}."
     if not found.isfinite().all():
         return "some of the numbers are NaN or infinite. Is there a division by 0?"
     return None
 
 
 def flaw_of_number(found) -> str | None:
-    """What is wrong with a number that a reader's function gives, before its value is read."""
+    """Return why a reader's result is not a finite number, or None."""
     try:
         is_finite = math.isfinite(found)
     except (TypeError, ValueError):
-        return f"your function gives {found!r}, and not a number."
-    return None if is_finite else f"your function gives {found}. Is there a division by 0?"
+        return f"your function returns {found!r}, not a number."
+    return None if is_finite else f"your function returns {found}. Is there a division by 0?"
 
 
 def verdict(flaw: str | None, praise: str) -> mo.Html:
-    """What the check says of an exercise; a script prints it, since it has no page to show it on.
+    """Show the result of an exercise's check. Without a page, print it.
 
-    `flaw` is a sentence on what is wrong, or None where nothing is.
+    `flaw` is a sentence that says what is wrong, or None.
     """
     text = f"**Not yet:** {flaw}" if flaw else f"**Right.** {praise}"
     if not mo.running_in_notebook():
@@ -131,10 +131,10 @@ def verdict(flaw: str | None, praise: str) -> mo.Html:
 
 
 def solutions(function, first: str, exercise: str, second: str) -> mo.Html:
-    """A second exercise, to be solved on paper, and the folded solutions of both.
+    """Show a second exercise, to be solved on paper, and the folded solutions of both.
 
-    `function` is what the first exercise is about, and `first` its right lines. `marimo run` hides
-    all code, so there the function is shown.
+    `function` is the first exercise's function, and `first` its solution. `marimo run` hides all
+    code, so this shows the function there.
     """
     shown = []
     if mo.app_meta().mode == "run":

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import inspect
 import json
 import os
 import re
@@ -19,13 +20,22 @@ from rlvr.flags.run_folders import find_run
 from rlvr.tasks.sources import EMBEDDED
 
 C = TypeVar("C", bound=Config)
+SECTIONS = {  # of --help, by their first flag
+    "model": "model and task",
+    "seed": "the run",
+    "prompts_per_step": "rollout",
+    "learning_rate": "loss and update",
+    "eval_dataset": "evaluation",
+    "microbatch_tokens": "memory and ranks",
+    "save_steps": "checkpoints",
+}
 
 
 def parse_flags(config_class: type[C], variants: dict[str, dict]) -> C:
     """Return the flags of the command line as a checked config.
 
     A flag that is given wins over the presets of --eval_protocol and --variant, these win over the
-    flags of a resumed run, and those over the defaults. A mistake ends the program in one line.
+    flags of a resumed run, and those over the defaults. A mistake ends the program with one line.
     """
     try:
         return read_flags(config_class, variants, sys.argv[1:])
@@ -80,15 +90,11 @@ def read_saved_flags(given: Config, folder: Path) -> dict:
         raise UserError(
             f"--resume_from_checkpoint {folder} is of another version: {', '.join(sorted(others))}"
         )
-    if given.output_dir and Path(given.output_dir).absolute() != folder.absolute():
-        raise UserError(
-            f"--output_dir {given.output_dir}: a resumed run goes on in its own folder, {folder}"
-        )
     return saved
 
 
 def check_resumed(config: Config, saved: dict) -> None:
-    """Raise UserError if a flag that the mathematics depends on differs from the run's."""
+    """Raise UserError if a flag differs from the run's, and may not."""
     if not config.max_steps:
         raise UserError("--max_steps 0 evaluates only: give the checkpoint as --model instead")
     changed = [
@@ -97,37 +103,39 @@ def check_resumed(config: Config, saved: dict) -> None:
         if getattr(config, name) != value and not config.may_change(name)
     ]
     if changed:
-        raise UserError(
-            f"a resumed run keeps what its mathematics depends on: {', '.join(changed)}"
-        )
+        raise UserError(f"a resumed run keeps its flags but for a few: {', '.join(changed)}")
 
 
 def parse(config_class: type[Config], arguments: list[str]) -> dict:
     """Return the flags that are given, with their values. Raise UserError for a mistake."""
     parser = argparse.ArgumentParser(
         usage="%(prog)s [--flag value] ...",
-        description="This script's own flags, then those of all scripts (defaults in parentheses).",
+        description="Defaults are in parentheses; --no_flag turns a flag off.",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
         exit_on_error=False,
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=35),
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34),
     )
     parser._negative_number_matcher = re.compile(r"-\.?\d|-inf|-nan")  # by default not for -1e-4
-    kinds, own = get_type_hints(config_class), vars(config_class).get("__annotations__", {})
+    kinds, own = get_type_hints(config_class), inspect.get_annotations(config_class)
     section = parser
     for field in fields(config_class):
-        rules, kind = field.metadata, kinds[field.name]
-        if rules["section"]:
-            section = parser.add_argument_group(rules["section"])
+        if field.name in SECTIONS:
+            section = parser.add_argument_group(SECTIONS[field.name])
         where = parser if field.name in own else section  # a script's own flags come first
-        options = reader_of(kind, rules["choices"])
-        choices = f" [{', '.join(options['choices'])}]" if "choices" in options else ""
-        text = f"{rules['help']}{choices} ({field.default})".replace("%", "%%")
-        where.add_argument(f"--{field.name}", help=text, **options)
-        if kind in (bool, bool | None):
+        kind, *others = get_args(kinds[field.name]) or [kinds[field.name]]  # float of float | None
+        choices = field.metadata["choices"] or [kind, *others] * isinstance(kind, str)
+        listed = f" [{', '.join(choices)}]" if choices else ""
+        default = "" if field.default in (None, "") else f" ({field.default})"
+        text = f"{field.metadata['help']}{listed}{default}".replace("%", "%%")
+        if kind is bool:
+            where.add_argument(f"--{field.name}", action="store_true", help=text)
             where.add_argument(
                 f"--no_{field.name}", dest=field.name, action="store_false", help=argparse.SUPPRESS
             )
+        else:
+            options: dict = dict(choices=choices) if choices else dict(type=kind)
+            where.add_argument(f"--{field.name}", metavar="", help=text, **options)
     try:
         typed, unknown = parser.parse_known_args(arguments)
     except argparse.ArgumentError as error:
@@ -137,22 +145,3 @@ def parse(config_class: type[Config], arguments: list[str]) -> dict:
         hint = f"; perhaps you meant --{near[0]}" if near else ""
         raise UserError(f"no such flag: {' '.join(unknown)}{hint}")
     return vars(typed)
-
-
-def reader_of(kind, choices: tuple[str, ...]) -> dict:
-    """Return what argparse has to know of a flag's type: str, int, float, bool, or a Literal."""
-    if kind in (bool, bool | None):
-        return dict(type=true_or_false, nargs="?", const=True, metavar="bool")
-    parts = get_args(kind)  # of `int | None` or Literal["auto", "hf"]
-    choices = choices or tuple(part for part in parts if isinstance(part, str))
-    if choices:
-        return dict(choices=choices, metavar="str")
-    kind = parts[0] if parts else kind
-    return dict(type=kind, metavar=kind.__name__)
-
-
-def true_or_false(text: str) -> bool:
-    """Return the value of `--bf16 false`, as in TRL; `--no_bf16` says the same."""
-    if text.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"takes true or false, got {text!r}")
-    return text.lower() == "true"

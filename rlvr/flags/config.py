@@ -20,9 +20,8 @@ from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
 
 T = TypeVar("T")
 TINY = ("tiny", "weak", "middle", "strong")  # names for --model that need no download
-OF_A_TINY_POLICY = dict(model=" ".join(TINY))
 OF_A_FILE = dict(dataset="FILE")
-OF_COUNTDOWN = dict(dataset="countdown", sft_steps="N")
+OF_COUNTDOWN = dict(dataset="countdown", model="tiny")
 OF_VLLM = dict(engine="auto vllm")
 
 
@@ -36,7 +35,6 @@ def flag(
     only: dict[str, str] | None = None,
     trains: bool = False,
     may_change: bool = False,
-    section: str = "",
 ) -> T:
     """A field of a Config: its default, its help, and what the command line checks.
 
@@ -44,15 +42,12 @@ def flag(
     - choices: The texts that the flag takes. A Literal type says the same.
     - only: The flag is read only where another flag has one of these values. For example,
       only=dict(method="agrae clip") needs `--method agrae` or `--method clip`. If `only` names
-      several flags, one of them is enough. FILE stands for a data set that is a file or a folder,
-      and N for any number.
+      several flags, one of them is enough. FILE stands for a data set that is a file or a folder.
     - trains: The flag is not read with --max_steps 0. This holds for all flags of a script's own.
     - may_change: A resumed run may have another value, since the mathematics does not depend on it.
-    - section: The flag begins a section of --help with this heading.
     """
     rules = dict(help=help, ge=ge, le=le, choices=tuple(choices), only=only or {}, trains=trains)
-    rules |= dict(may_change=may_change, section=section)
-    return field(default=default, metadata=rules)
+    return field(default=default, metadata=rules | dict(may_change=may_change))
 
 
 @dataclass
@@ -60,116 +55,87 @@ class Config:
     """Reinforcement learning with verifiable rewards. A flag that is given wins over a preset."""
 
     variant: str = flag("", "named preset of flags")
-    model: str = flag(
-        "tiny", "tiny, weak, middle, strong, a folder, or a hub id", section="model and task"
-    )
-    sft_steps: int | None = flag(
-        None, "supervised steps that teach a new tiny policy", ge=0, only=dict(model="tiny")
-    )
+    model: str = flag("tiny", "tiny, weak, middle, strong, a folder, or a hub id")
+    sft_steps: int | None = flag(None, "to teach a tiny policy", ge=0, only=dict(model="tiny"))
     tie_word_embeddings: bool = flag(
-        True, "the output head of a tiny policy is its embedding", only=OF_A_TINY_POLICY
+        True, "a tiny policy's head is its embedding", only=dict(model=" ".join(TINY))
     )
-    dataset: str = flag("countdown", "to train on: a name such as gsm8k, a file, or a folder")
-    numbers: str = flag(
-        "3", "of a Countdown problem: 2, 3, 4, or several, as in 3,4", only=OF_COUNTDOWN
-    )
-    columns: str = flag(
-        "prompt,answer", "of a file: problem, gold answer, perhaps images", only=OF_A_FILE
-    )
-    verifier: str = flag("math", "what judges a file", choices=VERIFIERS, only=OF_A_FILE)
+    dataset: str = flag("countdown", "a name, a file, or a folder")
+    numbers: str = flag("3", "in a Countdown problem: 2, 3, 4, or 3,4", only=OF_COUNTDOWN)
+    columns: str = flag("prompt,answer", "of a file, perhaps also its images", only=OF_A_FILE)
+    verifier: str = flag("math", "grades the answers of a file", choices=VERIFIERS, only=OF_A_FILE)
     system_prompt: str = flag("auto", "auto: the verifier's own", choices=("auto", *SYSTEM_PROMPTS))
-    user_suffix: str = flag("none", "what to ask for behind each question", choices=USER_SUFFIXES)
-    chat_template_kwargs: str = flag("", 'JSON, such as {"enable_thinking": false} for Qwen3')
-    max_prompt_length: int = flag(1024, "tokens; longer prompts are dropped")
+    user_suffix: str = flag("none", "request after questions", choices=USER_SUFFIXES)
+    chat_template_kwargs: str = flag("", 'JSON, as {"enable_thinking": false}')
+    max_prompt_length: int = flag(1024, "tokens; longer ones are dropped")
 
-    seed: int = flag(0, "of data order, sampling and evaluation", ge=0, section="the run")
-    max_steps: int = flag(60, "rollouts to train on; 0 evaluates only", ge=0, may_change=True)
-    num_train_epochs: float | None = flag(
-        None, "passes over the data, without redraws, instead of --max_steps", may_change=True
-    )
-    output_dir: str = flag("", "run folder (runs/<script>-<variant>-<time>)", may_change=True)
-    cache_dir: str = flag("~/.cache/rlvr", "for tiny policies taught here", may_change=True)
+    seed: int = flag(0, "of data order, sampling, evaluation", ge=0)
+    max_steps: int = flag(60, "rollouts; 0 evaluates only", ge=0, may_change=True)
+    num_train_epochs: float | None = flag(None, "instead of --max_steps", may_change=True)
+    output_dir: str = flag("", "if empty: runs/<script>-<variant>-<time>")
+    cache_dir: str = flag("~/.cache/rlvr", "for taught tiny policies", may_change=True)
     num_threads: int | None = flag(None, "CPU threads; None: torch's choice", may_change=True)
-    log_tokens: int = flag(
-        1, "groups per step that report.html shows; 0 for none", ge=0, trains=True, may_change=True
-    )
-    report_to: Literal["none", "tensorboard", "wandb", "trackio"] = flag(
-        "none", "beside the .jsonl files; install it first", may_change=True
-    )
+    log_tokens: int = flag(1, "groups per step in report.html", ge=0, trains=True, may_change=True)
+    report_to: Literal["none", "wandb", "trackio"] = flag("none", "log there, too", may_change=True)
 
-    prompts_per_step: int = flag(32, "prompts of a step, over all ranks", section="rollout")
-    num_generations: int = flag(16, "G, completions of a prompt; they judge each other", ge=2)
-    temperature: float = flag(1.0, "of the rollouts and of the log-probs in the loss", trains=True)
-    max_completion_length: int = flag(48, "tokens, including the stop token and a tool's")
-    tool: str = flag("none", "what answers the policy's calls", choices=("none", *TOOLS))
+    prompts_per_step: int = flag(32, "over all ranks")
+    num_generations: int = flag(16, "G, completions per prompt", ge=2)
+    temperature: float = flag(1.0, "of the rollouts, and in the loss", trains=True)
+    max_completion_length: int = flag(48, "tokens, including a tool's")
+    tool: str = flag("none", "for the policy", choices=("none", *TOOLS))
     dynamic_sampling: bool = flag(False, "DAPO: redraw all-right and all-wrong groups", trains=True)
-    engine: Literal["auto", "hf", "vllm"] = flag("auto", "auto: vLLM on a GPU, if it is installed")
-    rollout_batch_size: int = flag(512, "completions decoded at once by hf", may_change=True)
+    engine: Literal["auto", "hf", "vllm"] = flag("auto", "auto: vLLM on a GPU")
+    rollout_batch_size: int = flag(512, "completions that hf decodes at once", may_change=True)
     vllm_gpu_memory_utilization: float = flag(
-        0.3, "share of the GPU's memory", le=1, only=OF_VLLM, may_change=True
+        0.3, "its share of a GPU", le=1, only=OF_VLLM, may_change=True
     )
     vllm_tensor_parallel_size: int = flag(1, "ranks per engine", only=OF_VLLM, may_change=True)
-    vllm_enable_sleep_mode: bool = flag(
-        False, "vLLM frees its memory during updates", only=OF_VLLM, may_change=True
-    )
     vllm_importance_sampling_cap: float | None = flag(
         None, "largest weight; 0: none; None: 2 with vLLM or in bf16, else 0", ge=0, trains=True
     )
 
-    learning_rate: float = flag(
-        1e-4, "of AdamW; a schedule scales it", ge=0, trains=True, section="loss and update"
-    )
+    learning_rate: float = flag(1e-4, "of AdamW; a schedule scales it", ge=0, trains=True)
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = flag(
-        "constant", "what follows the warm-up; linear and cosine fall to 0", trains=True
+        "constant", "what follows the warm-up", trains=True
     )
     warmup_ratio: float = flag(0.0, "share of updates that warm up", ge=0, le=1, trains=True)
-    minibatch_size: int = flag(256, "completions of an optimizer update, over all ranks")
+    minibatch_size: int = flag(256, "completions per update, over all ranks")
     num_iterations: int = flag(1, "epochs over each rollout", trains=True)
     epsilon: float = flag(0.2, "lower clip range of the ratio", trains=True)
-    epsilon_high: float | None = flag(None, "upper clip range; as epsilon if None", trains=True)
+    epsilon_high: float | None = flag(None, "upper clip range; None: epsilon", trains=True)
     importance_sampling_level: Literal["token", "sequence"] = flag(
-        "token", "one ratio per token, or one per sequence, as in GSPO", trains=True
+        "token", "one ratio per token, or per sequence (GSPO)", trains=True
     )
     aggregation: Literal["sequence", "token", "constant"] = flag(
         "sequence", "what divides the sum: GRPO, DAPO and Dr.GRPO in this order", trains=True
     )
-    beta: float = flag(0.0, "weight of the KL penalty (k3) to the start", ge=0, trains=True)
+    beta: float = flag(0.0, "weight of the KL penalty to the start", ge=0, trains=True)
     entropy_coef: float = flag(0.0, "weight of the entropy bonus", ge=0, trains=True)
     mask_truncated_completions: bool = flag(False, "no loss on truncated completions", trains=True)
 
-    eval_dataset: str = flag(
-        "", "as --dataset if empty; several with commas", may_change=True, section="evaluation"
-    )
+    eval_dataset: str = flag("", "as --dataset; or, say, math,gsm8k", may_change=True)
     eval_steps: int = flag(20, "steps between evaluations", may_change=True)
-    eval_problems: int = flag(128, "held-out problems of a data set; 0 for all", ge=0)
-    eval_samples: int = flag(16, "completions of a held-out problem", may_change=True)
-    eval_protocol: str = flag(
-        "none", "evaluate as a paper does", choices=PROTOCOLS, may_change=True
-    )
+    eval_problems: int = flag(128, "held-out problems per data set; 0: all", ge=0)
+    eval_samples: int = flag(16, "completions per problem", may_change=True)
+    eval_protocol: str = flag("none", "as a paper does", choices=PROTOCOLS, may_change=True)
     eval_temperature: float = flag(1.0, "of the evaluation's samples", may_change=True)
     eval_max_completion_length: int = flag(0, "0: as max_completion_length", ge=0, may_change=True)
-    top_p: float = flag(1.0, "of the evaluation; rollouts use all tokens", le=1, may_change=True)
+    top_p: float = flag(1.0, "of the evaluation alone", le=1, may_change=True)
 
-    microbatch_tokens: int = flag(
-        4096, "padded tokens per forward pass", may_change=True, section="memory and ranks"
-    )
+    microbatch_tokens: int = flag(4096, "padded tokens per forward pass", may_change=True)
     gradient_checkpointing: bool = flag(False, "saves memory, takes time", may_change=True)
     device: Literal["auto", "cpu", "cuda", "mps", "xpu"] = flag(
-        "auto", "auto: a GPU if there is one; on a Mac the CPU", may_change=True
+        "auto", "auto: a GPU, but not a Mac's", may_change=True
     )
-    bf16: bool | None = flag(None, "forward passes in bf16; None: on a GPU that has it")
-    compile: bool = flag(False, "torch.compile the layers; starts slowly", may_change=True)
+    bf16: bool | None = flag(None, "forward passes; None: on a GPU that has it")
+    compile: bool = flag(False, "torch.compile; starts slowly", may_change=True)
     fsdp: Literal["full_shard", "hybrid_shard", "no_shard"] = flag(
-        "full_shard", "share weights over all ranks, over a node, or not at all", may_change=True
+        "full_shard", "share weights over all ranks, a node, or not", may_change=True
     )
 
-    save_steps: int | None = flag(
-        None, "None: a third of the run", trains=True, may_change=True, section="checkpoints"
-    )
-    save_total_limit: int = flag(
-        0, "checkpoints to keep, the newest; 0 for all", ge=0, trains=True, may_change=True
-    )
-    resume_from_checkpoint: str = flag("", 'run or checkpoint folder, or "latest"', may_change=True)
+    save_steps: int | None = flag(None, "None: a third of the run", trains=True, may_change=True)
+    save_total_limit: int = flag(0, "the newest; 0: all", ge=0, trains=True, may_change=True)
+    resume_from_checkpoint: str = flag("", "run or checkpoint folder, or latest", may_change=True)
 
     def check(self) -> None:
         """Raise UserError, in one line, for a value or a combination that cannot work."""
@@ -188,7 +154,7 @@ class Config:
         if 0 < self.eval_problems < ranks:
             raise UserError("--eval_problems must be at least one per rank")
         if self.engine == "vllm" and not importlib.util.find_spec("vllm"):
-            raise UserError("--engine vllm: vLLM is not installed; the README says how")
+            raise UserError("--engine vllm: vLLM is not installed; docs/real-models.md says how")
         if self.report_to != "none" and not importlib.util.find_spec(self.report_to):
             raise UserError(f"--report_to {self.report_to}: its package is not installed")
         if not re.fullmatch("[234](,[234])*", self.numbers):
@@ -205,7 +171,7 @@ class Config:
         for name in (self.dataset, *self.eval_names):
             if not (name in (*EMBEDDED, *DATASETS) or os.path.exists(name)):
                 names = ", ".join((*DATASETS, *EMBEDDED))
-                raise UserError(f"{name!r} is no file and none of the data sets {names}")
+                raise UserError(f"{name!r} is neither a file nor one of the data sets {names}")
 
     def uses_vllm(self, gpu: bool) -> bool:
         """Whether vLLM samples, on a machine with or without a GPU."""
@@ -256,14 +222,10 @@ def refuse_unread(config: Config, typed: Iterable[str]) -> None:
             raise UserError(f"--{name} is for training, and --max_steps 0 evaluates only")
         is_read = not rules["only"]
         for other, values in rules["only"].items():
-            value = getattr(config, other)
-            found = {str(value)} | ({"N"} if isinstance(value, int) else set())
+            found = {str(getattr(config, other))}
             if other == "dataset":
                 found = data_sets | ({"FILE"} if data_sets - {*EMBEDDED, *DATASETS} else set())
             is_read |= bool(found & {*values.split()})
         if not is_read:
-            wanted = [
-                f"--{other} {' or '.join(values.split())}"
-                for other, values in rules["only"].items()
-            ]
+            wanted = [f"--{other} {' or '.join(of.split())}" for other, of in rules["only"].items()]
             raise UserError(f"--{name} is for {' or '.join(wanted)}")

@@ -1,6 +1,6 @@
 """Named groups of flags that all scripts have."""
 
-# The defaults where the policy is of the hub, or the data set is not Countdown.
+# The defaults if the policy comes from the hub, or if the data set is not Countdown.
 LARGE = dict(
     learning_rate=1e-6,
     max_steps=200,
@@ -13,8 +13,8 @@ LARGE = dict(
     eval_samples=4,
 )
 
-# Beside LARGE, the defaults for arithmetic, so that a model of some 100 M parameters learns it on a
-# CPU within minutes.
+# On top of LARGE, the defaults for arithmetic: a model of some 100 M parameters learns it on a CPU
+# within minutes.
 ARITHMETIC = dict(
     learning_rate=1e-5,
     max_steps=24,
@@ -30,25 +30,20 @@ ARITHMETIC = dict(
     rollout_batch_size=256,
 )
 
-AGRAE = dict(eval_temperature=0.6, top_p=0.95, eval_max_completion_length=4096)
 
-ASYMGRPO = dict(eval_temperature=0.4, top_p=1.0, eval_max_completion_length=0)
+def sampled(temperature: float, top_p: float, samples: int, length: int) -> dict:
+    """Return all flags of an evaluation's samples. Length 0 is that of the rollouts."""
+    flags = dict(eval_temperature=temperature, top_p=top_p, eval_samples=samples)
+    return flags | dict(eval_max_completion_length=length)
 
-# How the papers evaluate. Each sets all four flags, so that one can take another's place.
+
+# How the papers evaluate. For some sets, they take another --eval_samples.
 PROTOCOLS = {
     "none": dict(),
-    "agrae": dict(**AGRAE, eval_samples=16),  # its AIME 2025 and AMC 23
-    "agrae-4": dict(**AGRAE, eval_samples=4),  # its other sets
-    "agrae-256": dict(**AGRAE, eval_samples=256),  # pass@256 of its Tables 2, 4, 5 and 6
-    "two-stage": dict(
-        eval_temperature=0.6, top_p=0.95, eval_samples=256, eval_max_completion_length=3072
-    ),
-    "asymgrpo": dict(**ASYMGRPO, eval_samples=10),  # its AIME and AMC 23
-    "asymgrpo-5": dict(**ASYMGRPO, eval_samples=5),  # its MATH-500 and OlympiadBench
-    "fade": dict(  # its pass@100 comes from 200 samples or more (11.2)
-        eval_temperature=1.0, top_p=1.0, eval_samples=256, eval_max_completion_length=0
-    ),
-    "cwgrpo": dict(  # one sample, by Table 2's 3 of 30; the rest is of its released code
-        eval_temperature=0.6, top_p=0.95, eval_samples=1, eval_max_completion_length=32768
-    ),
+    "agrae": sampled(0.6, 0.95, 16, 4096),
+    "two-stage": sampled(0.6, 0.95, 256, 3072),
+    "asymgrpo": sampled(0.4, 1.0, 10, 0),
+    "fade": sampled(1.0, 1.0, 256, 0),  # its pass@100 comes from 200 samples or more (11.2)
+    # one sample, by Table 2's 3 of 30; the rest is from its released code
+    "cwgrpo": sampled(0.6, 0.95, 1, 32768),
 }

@@ -1,4 +1,4 @@
-"""Which run is to be resumed, and from which of its checkpoints."""
+"""Which run to resume, and from which of its checkpoints."""
 
 import json
 import os
@@ -13,16 +13,16 @@ CHECKPOINT = re.compile("checkpoint-[0-9]+")  # the name of its folder
 
 
 def find_run(path) -> tuple[Path, Path | None]:
-    """The run folder that `path` stands for, and the checkpoint, if `path` is one.
+    """Return the run folder that `path` stands for, and the checkpoint if `path` is one.
 
-    `path` is a run folder, one of its checkpoints, or "latest": this script's last training in
-    runs/. UserError where there is no run.
+    `path` is a run folder, one of its checkpoints, or "latest": this script's last training run in
+    runs/. UserError if there is no run.
     """
     if path == "latest":
         script = Path(sys.argv[0])
         runs = Path("runs").glob(f"{script.stem}-*/config.json")
         saved = {run: json.loads(run.read_text()) for run in runs}
-        # grpo-mine.py has runs of that name, too, and an evaluation has nothing to go on with
+        # grpo-mine.py's runs match as well, and an evaluation has nothing to resume
         runs = [run for run in saved if saved[run]["script"] == script.name]
         runs = [run for run in runs if saved[run]["max_steps"]]
         if not runs:
@@ -32,27 +32,27 @@ def find_run(path) -> tuple[Path, Path | None]:
         path = max(runs, key=os.path.getmtime).parent
     path = Path(path)
     folder, checkpoint = (path.parent, path) if CHECKPOINT.fullmatch(path.name) else (path, None)
-    if not (folder / "config.json").exists():
+    if not (path.exists() and (folder / "config.json").exists()):
         raise UserError(f"--resume_from_checkpoint {path}: no run there")
     return folder, checkpoint
 
 
 def checkpoints_of(folder: Path) -> list[Path]:
-    """The checkpoints of a run folder, the newest first."""
+    """Return the checkpoints of a run folder, the newest first."""
     found = [path for path in folder.iterdir() if CHECKPOINT.fullmatch(path.name)]
     return sorted(found, key=step_of, reverse=True)
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step after which a checkpoint was saved."""
+    """Return the step after which a checkpoint was saved."""
     return int(checkpoint.name.split("-")[1])
 
 
 def newest_whole(folder: Path, checkpoint: Path | None) -> Path | None:
-    """The newest whole checkpoint of a run folder, or the one that is given, if it is whole.
+    """Return the newest whole checkpoint of a run folder, or the given one if it is whole.
 
-    A damaged checkpoint is named, and the one before it is tried. None where the run has not saved
-    one yet. UserError where all are damaged.
+    A damaged checkpoint is reported, and the one before it is tried. Return None if the run has not
+    saved any yet. UserError if all are damaged.
     """
     from rlvr.machine import is_whole  # imports torch
 
@@ -65,5 +65,5 @@ def newest_whole(folder: Path, checkpoint: Path | None) -> Path | None:
         raise UserError(
             f"--resume_from_checkpoint {checkpoint or folder}: no checkpoint there is whole"
         )
-    status.tell(f"{folder} has no checkpoint yet; from the start")
+    status.tell(f"{folder} has no checkpoint yet: starting from the beginning")
     return None

@@ -1,4 +1,4 @@
-"""The device that a rank computes on, in which numbers, and what it keeps of its memory."""
+"""The device that a rank computes on, its dtype, and the memory that it keeps."""
 
 import ctypes
 from contextlib import contextmanager, nullcontext, suppress
@@ -41,10 +41,10 @@ def has_bf16(device: torch.device) -> bool:
 
 
 def keep_freed_memory() -> None:
-    """Keep up to 128 MB that are freed for what comes next, but for buffers of 32 MB and more.
+    """Keep up to 128 MB of freed memory for later use, except for buffers of 32 MB and more.
 
-    glibc would give most of it back to the system, which clears each page before it can be taken
-    again: some percent of a step of the tiny policy. Other C libraries keep their own rules.
+    glibc would return most of it to the system, which clears each page before it is used again: a
+    few percent of a step of the tiny policy. Other C libraries keep their own rules.
     """
     with suppress(AttributeError):
         set_option = ctypes.CDLL(None).mallopt
@@ -53,19 +53,19 @@ def keep_freed_memory() -> None:
 
 
 def computes_in_bf16(policy) -> bool:
-    """Return whether a policy's forward passes are in bf16, as load_weights has said."""
+    """Return whether a policy's forward passes are in bf16, as load_weights has set it."""
     return getattr(policy, "bf16", False)
 
 
 @contextmanager
 def forward_passes(device: torch.device, in_bf16: bool, computed_again: bool):
-    """Within it forward passes are in bf16, or else in the numbers of the weights.
+    """A context in which forward passes are in bf16, or else in the dtype of the weights.
 
     `computed_again` says whether the backward pass computes their activations again.
     """
     # In bf16 on a CPU, the backward pass of torch's fused attention takes five times as long as
-    # that of plain products. But activations are computed again outside of this context, by the
-    # fused attention, and it must be the one that has computed them first.
+    # that of plain products. But activations are computed again outside of this context, by fused
+    # attention, so fused attention must have computed them the first time, too.
     plain = in_bf16 and device.type == "cpu" and not computed_again
     attention = sdpa_kernel(SDPBackend.MATH) if plain else nullcontext()
     with torch.autocast(device.type, torch.bfloat16, enabled=in_bf16), attention:

@@ -1,4 +1,4 @@
-"""How a process ends: what has to end before it, and what a signal asks for."""
+"""How a process ends: what it has to close first, and what a signal asks for."""
 
 import atexit
 import contextlib
@@ -8,13 +8,13 @@ import sys
 
 from rlvr import status, world
 
-AT_EXIT = contextlib.ExitStack()  # what has to end before this process does
+AT_EXIT = contextlib.ExitStack()  # what to close before this process ends
 
 
 def handle_signals(handler) -> None:
-    """Handle what asks for an end: Ctrl-C, a scheduler, its warning, and a closed terminal.
+    """Handle the signals that ask for an end: Ctrl-C, a scheduler's, and a closed terminal's.
 
-    What is ignored stays so, as SIGHUP is under nohup.
+    A signal that is ignored stays ignored, as SIGHUP is under nohup.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
@@ -29,17 +29,17 @@ def leave(number, frame):
 
 
 def end() -> None:
-    """End what AT_EXIT holds. No signal interrupts it but Ctrl-C, which ends what hangs there."""
+    """Close what AT_EXIT holds. Only Ctrl-C interrupts this, in case something hangs."""
     handle_signals(signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     AT_EXIT.close()
 
 
 def end_one_of_several_ranks() -> None:
-    """End the process with 0, where it is one of several ranks, before Python takes it apart.
+    """End the process with exit code 0 if it is one of several ranks, before Python shuts down.
 
-    Threads of torch that exchange numbers outlive their process group. Where Python takes down what
-    they still use, the process aborts now and then.
+    Torch's threads that exchange tensors outlive their process group. If Python frees what they
+    still use, the process aborts now and then.
     """
     if world.WORLD_SIZE > 1:
         atexit._run_exitfuncs()

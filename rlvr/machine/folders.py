@@ -1,6 +1,6 @@
-"""Folders that are whole or not there, and that belong to one process.
+"""Folders that are either whole or absent, and that belong to one process.
 
-What is in a scratch folder is not whole yet, or is being deleted.
+What a scratch folder holds is not whole yet, or is being deleted.
 """
 
 import contextlib
@@ -15,15 +15,15 @@ from rlvr.errors import UserError
 
 
 def scratch_folder(parent: Path):
-    """A new folder in `parent`, which is deleted with all that is left in it after the block."""
+    """A context with a new folder in `parent`, which is deleted with its content at the end."""
     return tempfile.TemporaryDirectory(dir=parent, prefix=".saving-")
 
 
 def own(folder: Path) -> int:
-    """Lock a folder for this process -> a file descriptor; closing it gives the folder back.
+    """Lock a folder for this process. Return a file descriptor; closing it unlocks the folder.
 
-    The kernel does so when the process ends, however it ends. UserError where another process has
-    the folder. Where the file system has no locks, nothing is locked.
+    The kernel closes it when the process ends, however it ends. UserError if another process has
+    the folder. If the file system has no locks, nothing is locked.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -37,7 +37,7 @@ def own(folder: Path) -> int:
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder, if there is one, so that a kill in between leaves it whole or gone."""
+    """Delete a folder if there is one. A kill in between leaves it either whole or gone."""
     if folder.exists():
         with scratch_folder(folder.parent) as scratch:
             folder.rename(f"{scratch}/old")
@@ -51,13 +51,13 @@ def remove_empty(folders: list[Path]) -> None:
 
 
 def checksum(file: Path) -> str:
-    """The file's BLAKE2b digest."""
+    """Return the file's BLAKE2b digest."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "blake2b").hexdigest()
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether all files of a folder are as `save_folder` wrote them."""
+    """Return whether all files of a folder are as `save_folder` wrote them."""
     try:
         sums = json.loads((folder / "checksums.json").read_text())
         return all(checksum(folder / name) == value for name, value in sums.items())

@@ -1,7 +1,7 @@
 """The process group, and collectives over the ranks.
 
-Every `gather` and `global_` function has to be called on all ranks together. With one process they
-need no process group.
+All ranks have to call each `gather` and `global_` function together. With one process they need no
+process group.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ TIMEOUT = timedelta(hours=2)  # ranks drift apart in an evaluation of many long 
 def process_group(device: torch.device):
     """Connect the ranks, which compute on such a device, until the block ends.
 
-    Within it a rank that waits longer than TIMEOUT for another one ends, by an error of torch.
+    A rank that waits longer than TIMEOUT for another one ends with an error from torch.
     """
     if world.WORLD_SIZE == 1:
         yield
         return
-    # Objects, such as the problems that rank 0 has read, go over the CPU: pickled, they would take
-    # twice their size of a GPU.
+    # Objects, such as the problems that rank 0 has read, are sent from CPU to CPU: on a GPU, their
+    # pickles would take twice their size.
     backend = dist.get_default_backend_for_device(device)
     if device.type != "cpu":
         backend = f"cpu:gloo,{device.type}:{backend}"
@@ -43,7 +43,7 @@ def process_group(device: torch.device):
 
 
 def gather(items: list) -> list:
-    """The items of all ranks, in rank order."""
+    """Return the items of all ranks, in rank order."""
     parts = [items] * world.WORLD_SIZE
     if world.WORLD_SIZE > 1:
         dist.all_gather_object(parts, items)
@@ -51,9 +51,9 @@ def gather(items: list) -> list:
 
 
 def from_rank_0(function: Callable[..., T], *given) -> T:
-    """What function(*given) gives on rank 0, on every rank; or the UserError that it raises there.
+    """Return on every rank what function(*given) returns on rank 0, or raise its UserError.
 
-    The other ranks wait for it. What the clock decides is then the same for all.
+    The other ranks wait for it. So all ranks agree even if the result depends on the clock.
     """
     if world.WORLD_SIZE == 1:
         return function(*given)
@@ -71,10 +71,10 @@ def from_rank_0(function: Callable[..., T], *given) -> T:
 
 
 def gather_groups(size: int, *tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Each tensor [b * G, T], or [b * G], of this rank -> that of all W ranks, [W * b, G, T].
+    """Gather each tensor [b * G, T], or [b * G], from all W ranks: [W * b, G, T], or [W * b, G].
 
-    G is the size of a group. Rank r has the groups [r::W], as the prompts of a batch are dealt out.
-    Beyond a rank's own T the values are 0.
+    G is the size of a group. Rank r has the groups [r::W], since prompts are dealt out in turn.
+    Values beyond a rank's own T are 0.
     """
     grouped = [tensor.unflatten(0, (-1, size)) for tensor in tensors]
     if world.WORLD_SIZE == 1:
@@ -89,16 +89,16 @@ def gather_groups(size: int, *tensors: torch.Tensor) -> list[torch.Tensor]:
 
 
 def global_sum(*values) -> list[float]:
-    """Each of the values, numbers or tensors with one element, summed over the ranks."""
+    """Return the sum over the ranks of each value, a number or a tensor with one element."""
     by_rank = gather([[float(value) for value in values]])
     return [sum(column) for column in zip(*by_rank, strict=True)]
 
 
 def global_mean(*values: torch.Tensor) -> list[float]:
-    """The mean of each tensor, averaged over the ranks, which hold equally many elements."""
+    """Return the mean of each tensor over all ranks, which hold equally many elements."""
     return [total / world.WORLD_SIZE for total in global_sum(*(value.mean() for value in values))]
 
 
 def global_max(value: Number) -> Number:
-    """The largest value of any rank."""
+    """Return the largest value of any rank."""
     return max(gather([value]))

@@ -6,7 +6,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 
 def make_cache(policy) -> DynamicCache:
-    """A cache for the policy's layers; those with a sliding window keep transformers' own."""
+    """Return a cache for the policy; layers with a sliding window keep transformers' own."""
     cache = DynamicCache(config=policy.config.get_text_config())
     cache.layers = [
         LayerWithRoom() if type(layer) is DynamicLayer else layer for layer in cache.layers
@@ -15,24 +15,25 @@ def make_cache(policy) -> DynamicCache:
 
 
 class LayerWithRoom(DynamicLayer):
-    """A layer's keys and values [n, heads, S, d], to which a token is added without copying all.
+    """A layer's keys and values [n, heads, S, d]. Adding a token does not copy all of them.
 
-    Short texts are copied all the same: attention reads a tensor without gaps faster. So are those
-    whose gradients are wanted.
+    Short texts are still copied, because attention reads a tensor without gaps faster. So are texts
+    that need gradients.
     """
 
     def update(self, keys, values, *args, **kwargs):
-        """Add those of new tokens -> those of all tokens."""
+        """Add keys and values of new tokens. Return those of all tokens."""
         if self.get_seq_length() < 256 or torch.is_grad_enabled():
             return super().update(keys, values, *args, **kwargs)
+        assert self.keys is not None and self.values is not None
         self.keys, self.values = append(self.keys, keys), append(self.values, values)
         return self.keys, self.values
 
 
 def append(kept: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """torch.cat([kept, new], -2), in the memory behind `kept` or with room for 256 tokens more."""
+    """Return torch.cat([kept, new], -2), in spare memory after `kept` or in 256 tokens more."""
     count, end = kept.shape[-2], kept.shape[-2] + new.shape[-2]
-    room = kept if kept._base is None else kept._base  # what `kept` is the beginning of
+    room = kept if kept._base is None else kept._base  # the memory that begins with `kept`
     if end > room.shape[-2]:
         room = pad(kept, (0, 0, 0, new.shape[-2] + 256))
     room[..., count:end, :] = new

@@ -1,7 +1,7 @@
 """Images beside the text: how a policy of the Qwen2-VL family reads them.
 
-An image is cut into patches, of which the policy's vision tower makes the embeddings of image
-tokens. They stand in the prompt where the chat template has put the image.
+An image is cut into patches, and the policy's vision tower turns them into embeddings of image
+tokens. They take the place in the prompt where the chat template has put the image.
 """
 
 import json
@@ -20,7 +20,7 @@ FAMILY = ("qwen2_vl", "qwen2_5_vl")  # as transformers names them
 
 
 def reads_images(shape) -> bool:
-    """Whether a policy of this transformers configuration has a vision tower that is used here."""
+    """Return whether a policy of this configuration has a vision tower that is used here."""
     return shape.model_type in FAMILY
 
 
@@ -41,7 +41,7 @@ class ImageReader:
     token_id: int
 
     def resized(self, encoded: bytes):
-        """A PIL image in the size that the policy reads, the same for transformers and vLLM."""
+        """Return a PIL image in the size that the policy reads, in transformers and in vLLM."""
         # which loads Pillow
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
@@ -56,23 +56,23 @@ class ImageReader:
         return image.resize((width, height), resample=self.processor.resample)
 
     def count_tokens(self, height: int, width: int) -> int:
-        """How many image tokens an image has; ValueError for one that is too long for its width."""
+        """Return the number of image tokens. ValueError if the image is too long for its width."""
         patches = self.processor.get_number_of_image_patches(height, width)
         return patches // self.processor.merge_size**2
 
     def patches(self, images: list[bytes]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The patches of all images, a row each, and the images' grids: 1, rows, columns."""
+        """Return the patches of all images, one per row, and the grids (1, rows, columns)."""
         found = self.processor([self.resized(image) for image in images], return_tensors="pt")
         return found["pixel_values"], found["image_grid_thw"]
 
     def blank(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The patches and the grid of the smallest image, all zeros."""
+        """Return the patches, all zeros, and the grid of the smallest image."""
         side = self.processor.merge_size
         numbers = 3 * self.processor.temporal_patch_size * self.processor.patch_size**2
         return torch.zeros(side * side, numbers), torch.tensor([[1, side, side]])
 
     def merge_repeats(self, ids: list[int]) -> list[int]:
-        """The ids of a prompt, but with a single token for each image."""
+        """Return the ids of a prompt with a single token for each image."""
         pairs = zip([None, *ids], ids, strict=False)
         return [token for before, token in pairs if not before == token == self.token_id]
 
@@ -88,7 +88,7 @@ def read_image_reader(source, shape) -> ImageReader:
 def prepare_tokenizer(tokenizer, source, shape) -> None:
     """Give the tokenizer the checkpoint's ImageReader, and its chat template for images.
 
-    Qwen's checkpoints have that template in a file of its own, beside the one for text.
+    Qwen's checkpoints keep that template in a separate file from the one for text.
     """
     from transformers.utils.hub import cached_file
 
@@ -104,10 +104,10 @@ def prepare_tokenizer(tokenizer, source, shape) -> None:
 
 
 def model_inputs(policy, samples: list[Sample], ids: torch.Tensor) -> dict:
-    """What the policy's base model takes for the samples' ids [n, S].
+    """Return the inputs of the policy's base model for the samples' ids [n, S].
 
-    Each different image passes the vision tower once. An image token that the policy itself has
-    written is a token like others.
+    Each distinct image passes through the vision tower once. An image token that the policy itself
+    has written is an ordinary token.
     """
     reader = reader_of(policy)
     if reader is None:

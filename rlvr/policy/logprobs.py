@@ -22,7 +22,7 @@ MOST_KEPT = 2**26  # logits [M, V] that wait for the backward pass: 256 MB in fp
 
 
 def tile_width(tokens: int, gpu: bool) -> int:
-    """How many tokens of the vocabulary a tile has.
+    """Return how many tokens of the vocabulary a tile has.
 
     On a CPU a tile fits into the cache. A GPU wants larger products, and rows whose length is a
     multiple of 256, because its fast kernels need aligned rows.
@@ -34,9 +34,9 @@ def tile_width(tokens: int, gpu: bool) -> int:
 class LinearLogProbs(torch.autograd.Function):
     """log pi(target) and entropy of pi = softmax(z), z = hidden W^T / temperature, in tiles.
 
-    The vocabulary is cut into tiles, whose results build up: log Z, and the mean of z under pi.
-    The entropy is log Z - mean. The backward pass computes the tiles again, unless they are few and
-    were kept, with
+    The vocabulary is cut into tiles, which accumulate log Z and the mean of z under pi. The entropy
+    is log Z - mean. The backward pass computes the tiles again, unless they are few and were kept,
+    with
 
         d log pi(target) / d z = onehot(target) - pi
         d entropy / d z = -pi (log pi + entropy)
@@ -47,11 +47,11 @@ class LinearLogProbs(torch.autograd.Function):
 
     @staticmethod
     def tiles(hidden, weight, targets):
-        """Yield for each tile its tokens, and where the targets are in it.
+        """Yield the tokens of each tile, and the positions of the targets in it.
 
-        The tokens are a slice. Of the targets it yields whether they are in the tile [M], and their
-        columns [M, 1], some column where they are not. So a GPU need not tell the CPU how many of
-        them are in the tile, which would make it wait.
+        The tokens are a slice. For the targets, it yields whether they are in the tile [M], and
+        their columns [M, 1], which are arbitrary for the others. So the CPU need not wait for the
+        GPU to count the targets in the tile.
         """
         size = tile_width(len(hidden), hidden.is_cuda)
         for start in range(0, len(weight), size):
@@ -62,7 +62,7 @@ class LinearLogProbs(torch.autograd.Function):
 
     @staticmethod
     def logits(hidden, weight, temperature):
-        """The logits [M, v] of a tile's weight [v, H], in fp32 or better."""
+        """Return the logits [M, v] of a tile's weight [v, H], in fp32 or better."""
         logits = product(hidden, weight.T.to(hidden.dtype))
         # `hidden` could be divided in less time, but bf16 would round it once more
         return logits if temperature == 1 else logits.div_(temperature)
@@ -126,7 +126,7 @@ class LinearLogProbs(torch.autograd.Function):
 
 
 def scores(policy, samples: list[Sample], temperature: float):
-    """Log-probs and entropies, [n, T] each, 0 where the policy itself has written no token."""
+    """Return log-probs and entropies, [n, T] each, 0 where the policy has written no token."""
     own = own_tokens(samples)  # [n, T]
     targets = padded([s.completion_ids for s in samples])[own].to(policy.device)  # [M]
     own = own.to(policy.device)
@@ -143,7 +143,7 @@ def scores(policy, samples: list[Sample], temperature: float):
 
 
 def states_one_by_one(policy, samples: list[Sample]) -> torch.Tensor:
-    """The states [n, T, H] that predict the completions' tokens; each text is computed whole."""
+    """Return the states [n, T, H] that predict completion tokens, from each text as a whole."""
     # Padding stands on the right and needs no mask, since causal attention only looks left.
     ids = padded([s.prompt_ids + s.completion_ids for s in samples]).to(policy.device)  # [n, S]
     inputs = model_inputs(policy, samples, ids)
@@ -156,7 +156,7 @@ def states_one_by_one(policy, samples: list[Sample]) -> torch.Tensor:
 
 
 def states_by_prompt(policy, samples: list[Sample]) -> torch.Tensor:
-    """The same as states_one_by_one, but a prompt is computed once for all of its completions."""
+    """Return what states_one_by_one does, computing each prompt once for all completions."""
     reader = Reader(policy, [s.prompt_ids for s in samples], [s.images for s in samples])
     ids = padded([s.completion_ids[:-1] for s in samples]).to(policy.device)  # [n, T - 1]
     return torch.cat([reader.state[:, None], reader.read(ids)], 1)
@@ -182,13 +182,13 @@ def is_shorter_by_prompt(policy, samples: list[Sample]) -> bool:
 
 
 def completion_logprobs(policy, samples: list[Sample], temperature: float, width: int):
-    """Log-probs and entropies, in nats, of the policy's own completion tokens: [n, width] each.
+    """Return log-probs and entropies [n, width], in nats, of the policy's completion tokens.
 
     Both are 0 at a tool's tokens and beyond a row's end. `width` is at least the longest
-    completion. The policy is left in training mode where gradient checkpointing needs it, and in
-    evaluation mode otherwise.
+    completion. The policy is left in training mode if gradient checkpointing needs it, else in
+    evaluation mode.
     """
-    # transformers computes activations again in the backward pass in training mode only
+    # only in training mode does transformers compute activations again
     policy.train(computes_again(policy) and torch.is_grad_enabled())
     found = use(policy, scores, samples, temperature)  # [n, T] each
     return tuple(pad(values, (0, width - values.shape[1])) for values in found)
@@ -235,7 +235,7 @@ def microbatches(
 
 @torch.no_grad()
 def frozen_logprobs(policy, samples: list[Sample], config, rows=None):
-    """Log-probs and entropies [N, T] without gradient; 0 outside of `rows`, all by default.
+    """Return log-probs and entropies [N, T] without gradient; 0 outside `rows` (default: all).
 
     All ranks call it together.
     """

@@ -1,4 +1,4 @@
-"""About how much memory a run takes on each rank, told before anything is loaded."""
+"""An estimate of the memory of a run on each rank, printed before anything is loaded."""
 
 import os
 
@@ -9,8 +9,8 @@ from rlvr.policy.sharding import layers_of
 import torch
 
 LESS_MEMORY = (
-    "give --gradient_checkpointing or --vllm_enable_sleep_mode, lower --microbatch_tokens, "
-    "--rollout_batch_size or --vllm_gpu_memory_utilization, or take more GPUs or a smaller --model"
+    "give --gradient_checkpointing, lower --microbatch_tokens, --rollout_batch_size or "
+    "--vllm_gpu_memory_utilization, or take more GPUs or a smaller --model"
 )
 
 
@@ -35,12 +35,12 @@ def tell_memory(shape, config, device: torch.device) -> None:
 
 
 def memory_estimate(policy, config, gpu_memory: float) -> dict[str, float]:
-    """About how many GB a rank needs, by what for; last come the two peaks of a step.
+    """Return about how many GB a rank needs, by what for; last come the two peaks of a step.
 
     The policy may be on the device "meta". `gpu_memory` is what the rank's GPU has, in GB, and 0 on
     a CPU.
     """
-    gpu, sharded = gpu_memory > 0, world.WORLD_SIZE > 1 and config.fsdp != "no_shard"
+    sharded = world.WORLD_SIZE > 1 and config.fsdp != "no_shard"
     computed = 2 if config.bf16 else 4  # bytes of a number in a forward pass
     parameters = sum(p.numel() for p in policy.parameters()) / 1e9
     in_layers = sum(p.numel() for layer in layers_of(policy) for p in layer.parameters()) / 1e9
@@ -67,7 +67,7 @@ def memory_estimate(policy, config, gpu_memory: float) -> dict[str, float]:
     activations = max(config.microbatch_tokens, text) * of_a_token / 1e9 + tiles
 
     cache = logits = vllm = 0.0
-    if config.uses_vllm(gpu):
+    if config.uses_vllm(gpu_memory > 0):
         vllm = config.vllm_gpu_memory_utilization * gpu_memory
     else:
         width = shape.num_key_value_heads * hidden / shape.num_attention_heads  # of a layer's keys
@@ -87,6 +87,6 @@ def memory_estimate(policy, config, gpu_memory: float) -> dict[str, float]:
         "cache": cache,
         "logits": logits,
         "vLLM": vllm,
-        "an update": update + (0 if config.vllm_enable_sleep_mode else vllm),
+        "an update": update + vllm,
         "a rollout": kept + copies + cache + logits + vllm,
     }

@@ -15,6 +15,7 @@ from rlvr.policy.renamed import compute_again
 from rlvr.policy.sharding import layers_of, shard
 from rlvr.policy.tiny import tiny_folder
 from rlvr.tasks import EMBEDDED, source_of
+from rlvr.tasks.sources import ask_hub
 
 import torch
 
@@ -35,8 +36,8 @@ def load_policies(config: Config):
             status.tell("in fp32: a GPU below compute capability 8.0 does not compute in bf16")
     transformers.utils.logging.disable_progress_bar()
     source = tiny_folder(config) if config.model in TINY else config.model
-    absent = " from the hub, because there is no such folder" * (not Path(source).is_dir())
-    hint = "; docs/language-model.md shows a model without the hub" * bool(absent)
+    absent = ", which is not a folder, from the hub" * (not Path(source).is_dir())
+    hint = "; without a network, leave --model out, or see docs/language-model.md" * bool(absent)
     with loading(f"--model {config.model}{absent}", hint):
         shape = read_shape(source)
         # AutoTokenizer gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
@@ -58,20 +59,20 @@ def load_policies(config: Config):
 
 
 def read_shape(source):
-    """The model's configuration, from a folder or the hub."""
+    """Return the model's configuration, from a folder or the hub."""
     import huggingface_hub
     import transformers
 
     if not Path(source).is_dir():
         if not huggingface_hub.try_to_load_from_cache(source, "config.json"):
             # fails at once, where from_pretrained tries again for minutes
-            huggingface_hub.model_info(source, timeout=4)
+            ask_hub(huggingface_hub.model_info, source)
     # None would ask
     return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
 
 
 def check_images(shape, config) -> None:
-    """UserError where a data set has images, and the policy reads text alone."""
+    """Raise UserError if a data set has images and the policy reads only text."""
     for name in (config.dataset, *config.eval_names):
         has_images = name not in EMBEDDED and source_of(name, config).images
         if has_images and not reads_images(shape):
@@ -111,9 +112,9 @@ def load_weights(source, config: Config, device: torch.device, frozen: bool = Fa
 
 
 def without_dropout(shape):
-    """The configuration with all of its dropout set to 0.
+    """Return the configuration with all dropout set to 0.
 
-    With dropout two passes over a text have different log-probs, and their ratio would not be 1.
+    With dropout, two passes over a text have different log-probs, and their ratio would not be 1.
     Gradient checkpointing needs training mode, in which dropout would act.
     """
     for part in (shape, shape.get_text_config()):
@@ -127,10 +128,9 @@ def without_dropout(shape):
 def check_model(policy, config, reads: bool) -> None:
     """Raise a UserError for a model whose log-probs would be those of another policy.
 
-    - Its logits have to be its hidden states times the output head: a scale, a cap or a bias is
-      left out here.
-    - Its rotary factors must not change where a text grows beyond some length. Keys in a cache keep
+    - Its rotary factors must not change when a text grows beyond some length. Keys in a cache keep
       the factors of the shorter text, and vLLM takes those of the longest one for all texts.
+    - Its logits have to be its hidden states times the output head.
     - Where the decoding loop `reads`, the model has to keep a cache of keys and values. The loop
       pads it and drops rows, which linear attention does not allow. A small model is tried at the
       length of the run, a large one with a few tokens.
@@ -176,16 +176,16 @@ def check_model(policy, config, reads: bool) -> None:
 
 
 def is_near(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Whether they are the same but for rounding, whatever their size; NaN is never the same."""
+    """Return whether two tensors of any size are equal up to rounding; NaN never is."""
     size = expected.abs()
     return bool(((found - expected).abs() <= 1e-3 * (size + size.max())).all())
 
 
 def keep_what_can_be_saved(policy) -> None:
-    """Drop the checkpoint's generation_config, all but its tokens, where it contradicts itself.
+    """Keep only the tokens of the checkpoint's generation_config if it contradicts itself.
 
-    Some do, as by a temperature without sampling. transformers reads them, but refuses to save them
-    with the trained policy.
+    Some do, for example by a temperature without sampling. transformers reads them, but refuses to
+    save them with the trained policy.
     """
     import transformers
 
@@ -193,8 +193,5 @@ def keep_what_can_be_saved(policy) -> None:
     try:
         own.validate(strict=True)
     except ValueError:
-        policy.generation_config = transformers.GenerationConfig(
-            bos_token_id=own.bos_token_id,
-            eos_token_id=own.eos_token_id,
-            pad_token_id=own.pad_token_id,
-        )
+        tokens = {name: each for name, each in vars(own).items() if name.endswith("_token_id")}
+        policy.generation_config = transformers.GenerationConfig(**tokens)

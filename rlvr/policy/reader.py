@@ -1,4 +1,4 @@
-"""A policy that reads texts, and keeps what attention needs of the tokens before."""
+"""A policy that reads texts and keeps the keys and values of earlier tokens."""
 
 from rlvr.policy.images import model_inputs
 from rlvr.policy.renamed import cache_name
@@ -10,10 +10,10 @@ from torch.nn.functional import pad
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a @ b of two matrices of one dtype, added up and left in fp32 or better.
+    """Return a @ b for two matrices of one dtype, accumulated and kept in fp32 or better.
 
-    Of two bf16 matrices, `a @ b` is rounded to bf16. A logit of 20 would be off by up to 0.06 then,
-    and a ratio of two such probabilities by a percent.
+    For two bf16 matrices, `a @ b` is rounded to bf16. A logit of 20 would then be off by up to
+    0.06, and a ratio of two such probabilities by a percent.
     """
     if a.dtype == torch.float64 or a.dtype == torch.float32:
         return a @ b
@@ -36,7 +36,7 @@ class Reader:
     """
 
     def __init__(self, policy, prompts: list[list[int]], images=()):
-        """Read the prompts; `images` are those of each prompt, and empty where none has any."""
+        """Read the prompts. `images` holds those of each prompt, and is empty if there are none."""
         from rlvr.policy.cache import make_cache  # takes seconds, and --help need not wait for it
 
         policy.eval()
@@ -68,18 +68,18 @@ class Reader:
         self.select(order)
 
     def logits(self) -> torch.Tensor:
-        """The logits [n, V] of the next token, in fp32 even where the policy computes in bf16."""
+        """Return the logits [n, V] of the next token, in fp32 even if the policy uses bf16."""
         return product(self.state.to(self.head.dtype), self.head.T)
 
     def select(self, rows: list[int]) -> None:
-        """Go on with these rows alone, some perhaps several times."""
+        """Continue with these rows alone, each perhaps several times."""
         chosen = torch.tensor(rows, device=self.state.device)
         self.cache.batch_select_indices(chosen)
         self.mask, self.state = self.mask[chosen], self.state[chosen]
         self.position = self.position[..., chosen, :]
 
     def read(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Read more tokens [n, t] of each row -> the states [n, t, H] behind them."""
+        """Read more tokens [n, t] of each row. Return the states [n, t, H] after them."""
         count = tokens.shape[1]
         self.mask = pad(self.mask, (0, count), value=1)
         positions = self.position + torch.arange(count, device=tokens.device)

@@ -1,4 +1,4 @@
-"""What transformers 5.24 has renamed, by the new name where there is one."""
+"""What transformers 5.24 has renamed, by the new name if there is one."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""A policy as a Hugging Face folder that is either whole or not there.
+"""A policy as a Hugging Face folder that is either whole or absent.
 
 It is written under another name and then renamed. checksums.json tells later whether it is whole.
 """
@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 def save_folder(folder: Path, policy, tokenizer, state=None, weights=None) -> None:
     """Write a Hugging Face folder under another name, and rename it once it is whole.
 
-    `weights` are those of a policy that is sharded, `state` what becomes state.pt. The files follow
-    the umask. UserError where the disk or the file system does not take them.
+    `weights` are those of a sharded policy, and `state` becomes state.pt. The files follow the
+    umask. UserError if the disk or the file system refuses them.
     """
     try:
         with scratch_folder(folder.parent) as scratch:

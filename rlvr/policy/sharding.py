@@ -9,15 +9,15 @@ import torch.distributed as dist
 
 
 def layers_of(policy) -> list[torch.nn.Module]:
-    """The layers of a transformer that has not been sharded yet."""
+    """Return the layers of a transformer that has not been sharded yet."""
     return [m for m in policy.modules() if type(m).__name__ in policy._no_split_modules]
 
 
 def shard(policy, frozen: bool = False, within_nodes: bool = False, device: str = "cpu") -> None:
     """Shard the policy. A layer is gathered when it is used, and gradients are added up.
 
-    With within_nodes only the ranks of a node share the weights, and each node has all of them. Its
-    gradients are those of its own ranks then, until `add_up_gradients`.
+    With within_nodes, only the ranks of a node share the weights, and each node has all of them.
+    Gradients are then sums over the node's ranks, until `add_up_gradients`.
 
     Build the optimizer before anything is computed: the embedding and the head stay gathered from
     their first forward pass to the backward pass, and an optimizer that is given the gathered ones
@@ -53,21 +53,21 @@ def shard(policy, frozen: bool = False, within_nodes: bool = False, device: str 
     policy.use = lambda function, *given, **named: function(policy, *given, **named)
     register_fsdp_forward_method(policy, "use")
     if reader_of(policy):
-        # FSDP wants to begin with the whole policy, and a rollout begins with its vision tower.
+        # FSDP has to begin with the whole policy, but a rollout begins with its vision tower.
         policy._get_fsdp_state()._lazy_init()
 
 
 def use(policy, function, *given, **named):
-    """function(policy, ...), which can use the weights of a sharded policy, as `forward` can."""
+    """Return function(policy, ...), which may use sharded weights as `forward` does."""
     if is_sharded(policy):
         return policy.use(function, *given, **named)
     return function(policy, *given, **named)
 
 
 def unshard(policy, wanted: bool) -> None:
-    """Give each rank all of a sharded policy, so that each may use it as often as it has to.
+    """Gather a sharded policy on each rank, so that each may use it as often as it needs to.
 
-    `wanted=False` takes it back.
+    `wanted=False` shards it again.
     """
     for module in policy.modules():
         if is_sharded(module):
@@ -78,10 +78,10 @@ def unshard(policy, wanted: bool) -> None:
 
 @torch.no_grad()
 def add_up_gradients(policy) -> None:
-    """Add up over all ranks what a backward pass has left apart. All ranks call it together.
+    """Sum over the ranks the gradients that FSDP has not summed. All ranks call it together.
 
-    FSDP has added up already, over all ranks or over those of a node. The ranks of the same number
-    on each node hold the same weights.
+    FSDP has already summed over all ranks, or over those of a node. Ranks of the same number on
+    each node hold the same weights.
     """
     group = getattr(policy, "same_rank_of_nodes", None)
     if world.WORLD_SIZE > 1 and (group or not is_sharded(policy)):

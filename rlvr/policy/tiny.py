@@ -10,7 +10,7 @@ from rlvr.errors import using
 from rlvr.machine import gather, is_whole
 from rlvr.policy.logprobs import completion_logprobs
 from rlvr.policy.saving import save_folder
-from rlvr.tasks import Sample, exchange_target, find_call_ends, find_replies, make_countdown
+from rlvr.tasks import Problem, Sample, find_call_ends, find_replies, make_countdown
 
 import torch
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import transformers
 
 VERSION = 1  # of the cached policy: raise it when a change below, or in make_countdown, alters it
-SFT_STEPS = 400  # supervised steps where neither --sft_steps is given nor a policy is shipped
-BATCH_SIZE = 128  # solutions a supervised step
+SFT_STEPS = 400  # supervised steps without --sft_steps if no policy is shipped
+BATCH_SIZE = 128  # solutions per supervised step
 LEARNING_RATE = 2e-3  # the peak of its schedule
 POLICIES = Path(__file__).parent / "policies"  # what studies/make_bases.py has taught
 FOR_NUMBERS = {"3": "middle", "4": "weak", "3,4": "weak"}  # which of them starts with --numbers
@@ -27,7 +27,7 @@ TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
 
 
 def build_tiny() -> "tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]":
-    """A randomly initialised Qwen2 and its character-level tokenizer, where a tag is one token."""
+    """Return a random Qwen2 and its character-level tokenizer, in which a tag is one token."""
     import transformers
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
@@ -54,30 +54,24 @@ def build_tiny() -> "tuple[transformers.PreTrainedModel, transformers.PreTrained
     )
 
 
-def shipped_base(config) -> str | None:
-    """The name of the shipped policy that a run starts from, or None where one is taught."""
-    if config.model != "tiny":
-        return config.model
-    return FOR_NUMBERS.get(config.numbers) if config.sft_steps is None else None
-
-
-def sft_steps(config) -> int:
-    """How many supervised steps teach the tiny policy."""
-    return SFT_STEPS if config.sft_steps is None else config.sft_steps
-
-
 def tiny_folder(config) -> Path:
-    """The folder of the tiny policy that a run starts from: a shipped one, or one of the cache."""
-    base = shipped_base(config)
+    """Return the folder of the tiny policy that a run starts from, shipped or cached."""
+    base = config.model
+    if base == "tiny":
+        base = FOR_NUMBERS.get(config.numbers) if config.sft_steps is None else None
     return POLICIES / base if base else warmed_up_tiny(config)
 
 
-def warmed_up_tiny(config) -> Path:
-    """The folder in --cache_dir of the tiny policy after its supervised steps.
+def sft_steps(config) -> int:
+    """Return how many supervised steps teach the tiny policy."""
+    return SFT_STEPS if config.sft_steps is None else config.sft_steps
 
-    Rank 0 teaches it where the folder does not exist yet, or is damaged. The folder's name tells
-    the settings that shape it, so that others have a folder of their own. Runs that start together
-    each teach it, and the last one to finish is kept: they are the same.
+
+def warmed_up_tiny(config) -> Path:
+    """Return the folder in --cache_dir of the tiny policy after its supervised steps.
+
+    Rank 0 teaches it if the folder does not exist yet, or is damaged. The folder's name contains
+    the settings that shape the policy. Runs that start together each teach it, all alike.
     """
     import transformers
 
@@ -97,12 +91,11 @@ def warmed_up_tiny(config) -> Path:
     return folder
 
 
-def warm_up(config, exchanged: float = 0.0):
-    """The tiny policy after supervised steps on Countdown solutions, and its tokenizer.
+def warm_up(config, draw=make_countdown):
+    """Return the tiny policy after supervised steps on Countdown solutions, and its tokenizer.
 
-    A share `exchanged` of the solutions is honest but ends at another value than the
-    target. So the policy learns to compute rightly, and to choose at random. A step such as 7*8= is
-    a call of the calculator: with --tool it is learned, and the 56 behind it is not.
+    `draw` takes a generator and a number of numbers, and returns a problem and a solution. A step
+    such as 7*8= is a call of the calculator: with --tool it is learned, and the 56 after it is not.
     """
     from tqdm import tqdm
 
@@ -118,7 +111,7 @@ def warm_up(config, exchanged: float = 0.0):
         optimizer, LEARNING_RATE, steps + 1, cycle_momentum=False
     )
     for _ in tqdm(range(steps), desc="teaching the tiny policy, once"):
-        examples = [draw_example(rng, sizes, exchanged) for _ in range(BATCH_SIZE)]
+        examples = [draw(rng, rng.choice(sizes)) for _ in range(BATCH_SIZE)]
         samples = [make_sample(tokenizer, config.tool, call_ends, *each) for each in examples]
         width = max(len(sample.completion_ids) for sample in samples)
         logprobs, _ = completion_logprobs(policy, samples, 1.0, width)  # [n, T]
@@ -130,16 +123,10 @@ def warm_up(config, exchanged: float = 0.0):
     return policy, tokenizer
 
 
-def make_sample(tokenizer, tool: str, call_ends: list[int], prompt: str, solution: str) -> Sample:
-    """A solution as tokens. What the tool would have written in it is not the policy's own."""
+def make_sample(
+    tokenizer, tool: str, call_ends: list[int], problem: Problem, solution: str
+) -> Sample:
+    """Return a solution as tokens. What the tool would have written is not the policy's own."""
     ids = tokenizer.encode(solution + tokenizer.eos_token)
     replies = find_replies(tokenizer, tool, call_ends, ids)
-    return Sample(tokenizer.encode(prompt), ids, replies=replies)
-
-
-def draw_example(rng: random.Random, sizes: list[int], exchanged: float) -> tuple[str, str]:
-    """The prompt of a training problem, and a completion that ends at its target or elsewhere."""
-    problem, solution = make_countdown(rng, rng.choice(sizes))
-    if exchanged and rng.random() < exchanged:
-        solution = exchange_target(rng, problem)
-    return problem.prompt, solution
+    return Sample(tokenizer.encode(problem.prompt), ids, replies=replies)

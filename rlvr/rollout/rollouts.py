@@ -1,4 +1,4 @@
-"""What is measured of a rollout, and whether prompts and completions fit into the context."""
+"""Metrics of a rollout, and whether prompts and completions fit into the context."""
 
 import math
 import statistics
@@ -10,9 +10,11 @@ from rlvr.tasks import Problem, Sample, may_have_more, prompt_lengths
 
 
 def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, float]:
-    """Mean reward, shares of groups all wrong and all right, mean length, shares cut off, unread.
+    """Return the mean reward and length, and shares of groups and of completions.
 
-    Where the policy has called a tool, also the mean number of turns. All ranks call it together.
+    The shares are of groups that are all wrong or all right, and of completions that are truncated,
+    unparsed or timed out. If the policy has called a tool, the mean number of turns is added. All
+    ranks call it together.
     """
     rows = [
         (s.reward, s.success, s.own_length, s.truncated, s.status, 1 + len(s.replies))
@@ -34,12 +36,13 @@ def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, fl
 
 
 def sampler_mismatch(logprobs, sampled, completion_mask) -> dict[str, float]:
-    """How far the sampler's log-probs are from the trainer's where the mask is 1: [N, T] each.
+    """Compare the sampler's log-probs [N, T] with the trainer's where the mask [N, T] is 1.
 
-    Mean |difference|, k3 estimate of the KL divergence, largest ratio. All ranks call it together.
+    Return the mean |difference|, the k3 estimate of the KL divergence, and the largest ratio. All
+    ranks call it together.
     """
     difference = (logprobs - sampled)[completion_mask > 0]  # [M]
-    k3 = difference.expm1() - difference  # [M], of the sampler to the trainer
+    k3 = difference.expm1() - difference  # [M], from the sampler to the trainer
     size, k3, tokens = global_sum(difference.abs().sum(), k3.sum(), len(difference))
     largest = global_max(difference.max().item())
     return {
@@ -55,7 +58,7 @@ def context_of(policy) -> int:
 
 
 def check_context(policy, tokenizer, problems: list[Problem], config) -> None:
-    """UserError where a completion of one of the problems can outgrow the context."""
+    """Raise UserError if a completion of one of the problems can exceed the context."""
     wanted = config.max_completion_length
     room = context_of(policy) - wanted
     in_doubt = [problem for problem in problems if may_have_more(problem.prompt, room)]
@@ -64,12 +67,12 @@ def check_context(policy, tokenizer, problems: list[Problem], config) -> None:
 
 
 def room_after(policy, tokenizer, problems: list[Problem], wanted: int = 1) -> int:
-    """How many tokens the context has beside the longest prompt; UserError for less than wanted."""
+    """Return the context's tokens beyond the longest prompt. UserError if fewer than wanted."""
     length = max(prompt_lengths(problems, tokenizer))
     room = context_of(policy) - length
     if room < wanted:
         raise UserError(
-            f"a prompt of {length} tokens and a completion of {wanted} are over the policy's "
+            f"a prompt of {length} tokens and a completion of {wanted} exceed the policy's "
             f"context of {context_of(policy)}; lower --max_completion_length, or "
             "--max_prompt_length, which drops long prompts"
         )

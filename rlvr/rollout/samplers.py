@@ -9,7 +9,7 @@ from rlvr.errors import UserError
 from rlvr.flags import Config
 from rlvr.machine import computes_in_bf16
 from rlvr.policy import is_sharded, unshard
-from rlvr.rollout.turns import Completion, complete_in_turns
+from rlvr.rollout.turns import complete_in_turns
 from rlvr.tasks import end_of_turn, find_call_ends
 
 import torch
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def bf16_twin(policy):
-    """A copy of the policy in bf16, and never in fp32 on the way.
+    """Return a copy of the policy in bf16, without an fp32 copy on the way.
 
-    Under autocast each product casts its inputs at each token, and the cache of keys and values is
-    in fp32. The twin has nothing to cast, and half of the cache.
+    Under autocast, each product casts its inputs at each token, and the cache of keys and values is
+    in fp32. The twin has nothing to cast, and its cache is half as large.
     """
     in_bf16 = {
         id(parameter): torch.nn.Parameter(parameter.detach().bfloat16(), requires_grad=False)
@@ -32,9 +32,9 @@ def bf16_twin(policy):
 
 
 def stop_tokens(policy, tokenizer) -> list[int]:
-    """The tokens that end a completion: the checkpoint's, and the one that its template writes.
+    """Return the tokens that end a completion: the checkpoint's, and its chat template's.
 
-    UserError where the checkpoint has none.
+    UserError if the checkpoint has none.
     """
     stops = policy.generation_config.eos_token_id
     if stops is None:
@@ -42,12 +42,12 @@ def stop_tokens(policy, tokenizer) -> list[int]:
     stops = stops if isinstance(stops, list) else [stops]
     found = [*dict.fromkeys(stop for stop in (*stops, *end_of_turn(tokenizer)) if stop is not None)]
     if not found:
-        raise UserError("--model has no end-of-text token, so that no completion could end")
+        raise UserError("--model has no end-of-text token, so no completion could end")
     return found
 
 
 class Sampler:
-    """What writes completions: here a decoding loop on the policy's own weights.
+    """Writes completions, here by a decoding loop on the policy's own weights.
 
     `decode` is the loop: common.decode, or a function of your own with the same parameters.
     """
@@ -63,11 +63,11 @@ class Sampler:
     ):
         self.policy, self.tokenizer, self.config = policy, tokenizer, config
         self.decode = decode
-        # the devices whose random states are this rank's
+        # the devices whose random states belong to this rank
         self.devices = [policy.device] if policy.device.type == "cuda" else []
-        # A sharded policy is gathered in bf16 anyway.
+        # A sharded policy is already gathered in bf16.
         self.wants_twin = computes_in_bf16(policy) and not is_sharded(policy)
-        self.writer = policy  # whose completions they are: the policy, or its twin in a rollout
+        self.writer = policy  # what writes: the policy, or its twin during a rollout
         # Whether its log-probs are the policy's, up to rounding in fp32. In bf16 the two differ.
         # vLLM's kernels are not the trainer's on any device.
         self.is_exact = not self.is_vllm and not computes_in_bf16(policy)
@@ -80,23 +80,7 @@ class Sampler:
         # how far its log-probs were from the policy's at the last `sync`, in nats; None: unknown
         self.gap: float | None = None
 
-    def complete(
-        self,
-        prompt_ids: list[list[int]],
-        temperature: float,
-        top_p: float,
-        max_tokens: int,
-        images: Sequence[tuple[bytes, ...]],
-    ) -> list[Completion]:
-        """Write one completion per prompt, with --tool in several turns.
-
-        `images` are those of each prompt. All ranks call it together.
-        """
-        if self.config.tool != "none":
-            return complete_in_turns(self, prompt_ids, temperature, top_p, max_tokens, images)
-        shown = images if any(images) else ()
-        written = self.generate(prompt_ids, temperature, top_p, max_tokens, images=shown)
-        return [Completion(*each) for each in zip(prompt_ids, images, *written, strict=True)]
+    complete = complete_in_turns
 
     def generate(
         self,
@@ -107,39 +91,31 @@ class Sampler:
         call_ends: Sequence[int] = (),
         images: Sequence[tuple[bytes, ...]] = (),
     ):
-        """A completion for each prompt: token ids, the stop token included, and their log-probs.
+        """Return token ids, with the stop token, and log-probs of a completion of each prompt.
 
-        It is --rollout_batch_size completions at a time. A completion stops at one of `call_ends`,
-        too. `images` are those of each prompt, and empty where no prompt has any.
+        --rollout_batch_size completions are written at a time. They also stop at `call_ends`.
+        `images` holds the images of each prompt, and is empty if no prompt has any.
         """
-        stops = {*self.stops, *call_ends}
+        how = {*self.stops, *call_ends}, max_tokens, temperature, top_p
         size = self.config.rollout_batch_size
         completions, logprobs = [], []
-        # A compiled layer would be compiled anew for the cache of each token.
+        # A compiled layer would be compiled again for each length of the cache.
         with torch.compiler.set_stance("force_eager"):
             for start in range(0, len(prompt_ids), size):
                 status.progress("completions", start, len(prompt_ids))
                 part = slice(start, start + size)
-                found = self.decode(
-                    self.writer,
-                    prompt_ids[part],
-                    stops,
-                    max_tokens,
-                    temperature,
-                    top_p,
-                    images[part],
-                )
+                found = self.decode(self.writer, prompt_ids[part], *how, images[part])
                 completions += found[0]
                 logprobs += found[1]
         return completions, logprobs
 
     def sync(self) -> None:
-        """Call before a rollout, as the policy may have changed: gathers or copies its weights."""
+        """Gather or copy the policy's weights, which may have changed. Call before a rollout."""
         unshard(self.policy, True)
         if self.wants_twin:
             self.writer = bf16_twin(self.policy)
 
     def sleep(self) -> None:
-        """Call after a rollout: gives back what `sync` has gathered or copied."""
+        """Free what `sync` has gathered or copied. Call after a rollout."""
         unshard(self.policy, False)
         self.writer = self.policy

@@ -1,7 +1,8 @@
-"""Completions in several turns: a tool answers while the policy writes (FADE, section 9.1).
+"""Completions in turns: with --tool, a tool answers while the policy writes (FADE, section 9.1).
 
-A turn ends with a token that ends a call. The tool's reply stands behind it, and the policy goes on
-from the tokens of both, as they are. Which tokens are the tool's is known by their positions.
+A turn ends with a token that ends a call. The tool's reply follows it, and the policy continues
+from the tokens of both, unchanged. The positions tell which tokens are the tool's. Without a tool
+there is one turn.
 """
 
 from collections.abc import Sequence
@@ -16,13 +17,13 @@ MAX_TURNS = 8  # the last one has no tool
 
 @dataclass
 class Completion:
-    """What follows a prompt, by the policy and by the tool."""
+    """What the policy and the tool have written after a prompt."""
 
     prompt_ids: list[int]
     images: tuple[bytes, ...]  # of the prompt
     ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)  # one a token; 0 for those of the tool
-    replies: list[range] = field(default_factory=list)  # where the tool's tokens stand
+    logprobs: list[float] = field(default_factory=list)  # one per token; 0 for the tool's
+    replies: list[range] = field(default_factory=list)  # positions of the tool's tokens
 
 
 def complete_in_turns(
@@ -33,21 +34,23 @@ def complete_in_turns(
     max_tokens: int,
     images: Sequence[tuple[bytes, ...]],
 ) -> list[Completion]:
-    """Write completions as sampler.generate does, but in at most MAX_TURNS turns.
+    """Write one completion per prompt, in at most MAX_TURNS turns, by calling sampler.generate.
 
-    The tool's tokens stand among those of a completion, with 0 for their log-probs, and max_tokens
-    counts them, too. A completion ends where there is no room for a reply and one more token. The
-    last turn has no tool. All ranks call it together.
+    The tool's tokens are part of a completion, with log-probs of 0, and count towards max_tokens. A
+    completion ends if a reply and one more token do not fit. The last turn has no tool. `images`
+    holds the images of each prompt. All ranks call it together.
     """
     completions = [Completion(*prompt) for prompt in zip(prompt_ids, images, strict=True)]
     unfinished = completions
-    for turn in range(1, MAX_TURNS + 1):
-        # Ranks that share an engine of vLLM draw together and up to one length, even where one of
-        # them has finished.
-        room = global_max(max((max_tokens - len(each.ids) for each in unfinished), default=0))
+    turns, room = MAX_TURNS if sampler.call_ends else 1, max_tokens
+    for turn in range(1, turns + 1):
+        if turn > 1:
+            # Ranks that share a vLLM engine generate together and up to the same length, even if
+            # one of them has finished.
+            room = global_max(max((max_tokens - len(each.ids) for each in unfinished), default=0))
         if room == 0:
             break
-        call_ends = sampler.call_ends if turn < MAX_TURNS else []
+        call_ends = sampler.call_ends if turn < turns else []
         written = sampler.generate(
             [each.prompt_ids + each.ids for each in unfinished],
             temperature,
@@ -61,12 +64,12 @@ def complete_in_turns(
             each.ids += ids[:own_room]
             each.logprobs += logprobs[:own_room]
         callers = [each for each in unfinished if each.ids and each.ids[-1] in call_ends]
-        unfinished = answer_calls(sampler, callers, max_tokens)
+        unfinished = answer_calls(sampler, callers, max_tokens) if callers else []
     return completions
 
 
 def answer_calls(sampler, callers: list[Completion], max_tokens: int) -> list[Completion]:
-    """Let the tool reply to each -> those that the policy goes on with."""
+    """Let the tool reply to each caller. Return the completions that the policy continues."""
     tokenizer = sampler.tokenizer
     texts = [tokenizer.decode(each.ids, skip_special_tokens=True) for each in callers]
     replies = in_threads(TOOLS[sampler.config.tool].reply, texts)

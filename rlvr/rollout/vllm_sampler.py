@@ -1,9 +1,13 @@
-"""Completions by vLLM in the training process."""
+"""Completions by vLLM in the training process, and the choice between it and the decoding loop."""
 
+import importlib.util
 import os
+from collections.abc import Callable
+from pathlib import Path
 
-from rlvr import world
+from rlvr import status, world
 from rlvr.errors import UserError
+from rlvr.flags import Config
 from rlvr.machine import AT_EXIT, computes_in_bf16, gather
 from rlvr.policy import completion_logprobs, unshard
 from rlvr.rollout.rollouts import context_of
@@ -14,32 +18,44 @@ import torch
 
 
 def reading_settings(policy, config) -> dict:
-    """What vLLM is to be told of how a prompt is read."""
+    """Return vLLM's settings for reading prompts."""
     reader = reader_of(policy)
     if reader is None:
         return dict(skip_tokenizer_init=True)
-    # vLLM reserves memory for the largest image, and those of longer prompts are dropped.
+    # vLLM reserves memory for the largest image. Larger ones exceed --max_prompt_length.
     side = reader.processor.patch_size * reader.processor.merge_size
     smallest, largest = (reader.processor.size[f"{edge}_edge"] for edge in ("shortest", "longest"))
-    largest = min(largest, config.max_prompt_length * side**2)  # in pixels, as they are in `size`
+    largest = min(largest, config.max_prompt_length * side**2)  # in pixels, as in `size`
     return dict(
         mm_processor_kwargs=dict(size=dict(shortest_edge=smallest, longest_edge=largest)),
         limit_mm_per_prompt=dict(video=0),
     )
 
 
-def head_of(model):
-    """The output head of vLLM's model, which is inside of its language model if there is one."""
-    return getattr(model, "language_model", model).lm_head
+def pack_head(model) -> None:
+    """Renew the packed copy of a tied output head, which a CPU build of vLLM keeps."""
+    head = getattr(model, "language_model", model).lm_head
+    head.quant_method.process_weights_after_loading(head)
+
+
+def unlink_shared_memory(size: int) -> None:
+    """Remove the name of the memory that this rank of an engine of `size` ranks shares on a CPU.
+
+    All of them have opened it. If the name stayed when a rank ends, no later run could start.
+    """
+    first = world.RANK // size * size
+    ranks = "-".join(map(str, range(first, first + size)))
+    for file in Path("/dev/shm").glob(f"*[[]{ranks}]-cpushm_{world.RANK - first}"):
+        file.unlink()
 
 
 class VllmSampler(Sampler):
-    """One engine a rank, or --vllm_tensor_parallel_size ranks that share one."""
+    """vLLM, with one engine per rank, or per --vllm_tensor_parallel_size ranks."""
 
     is_vllm = True
 
     def __init__(self, policy, tokenizer, config, decode):
-        # At every push of a policy whose head is its embedding, vLLM warns of a missing head.
+        # vLLM warns of a missing head each time it gets weights whose head is the embedding.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read by the next import
         import vllm
 
@@ -50,7 +66,7 @@ class VllmSampler(Sampler):
         gpu = policy.device.type == "cuda"
         self.probe = tokenizer.encode("1 2 3 : 6 ")
         in_bf16 = computes_in_bf16(policy)
-        # by which a log-prob may be off, in nats; bf16 is off by up to 0.3
+        # how far a log-prob may be off, in nats; in bf16 it is off by up to 0.3
         self.tolerance = 1.0 if in_bf16 else 1e-3
         try:
             with torch.random.fork_rng(self.devices):  # LLM() seeds the generators
@@ -66,24 +82,23 @@ class VllmSampler(Sampler):
                     max_num_seqs=512,
                     max_num_batched_tokens=8192,
                     logprobs_mode="processed_logprobs",
-                    enable_sleep_mode=config.vllm_enable_sleep_mode,
                     enforce_eager=not gpu,
                     **reading_settings(policy, config),
                 )
             AT_EXIT.callback(self.engine.llm_engine.engine_core.shutdown)
-            self.generate([self.probe], 0.0, 1.0, 1)  # some shapes fail as late as here
+            unlink_shared_memory(config.vllm_tensor_parallel_size)
+            self.generate([self.probe], 0.0, 1.0, 1)  # some shapes fail only here
         except (ValueError, RuntimeError) as error:
-            # too little memory, or heads that the ranks cannot share
+            # for example too little memory, or heads that the ranks cannot share
             reason = " ".join(str(error).split())
             raise UserError(f"vLLM does not start: {reason}") from error
-        self.sleep()  # resuming needs the memory
 
     def generate(self, prompt_ids, temperature, top_p, max_tokens, call_ends=(), images=()):
-        """As Sampler, but with log-probs after top-p.
+        """Return what Sampler does, but with log-probs after top-p.
 
-        The ranks of one engine give it the prompts of them all, and each takes its own back. Each
-        completion has a seed of its own, which is drawn from the run's generator. Without one the
-        engine would draw it: by no --seed, alike on all ranks, and alike again in a resumed run.
+        Each rank of an engine passes the prompts of all its ranks, and keeps its own completions.
+        Each completion has a seed from the run's generator. The engine's own seeds would ignore
+        --seed, be equal on all ranks, and repeat in a resumed run.
         """
         import vllm
 
@@ -92,7 +107,7 @@ class VllmSampler(Sampler):
             seeds = torch.randint(2**62, (len(prompt_ids),)).tolist()
         size = self.config.vllm_tensor_parallel_size
         mine = [*zip(prompt_ids, images or [()] * len(prompt_ids), seeds, strict=True)]
-        first_rank = world.RANK // size * size  # of this engine
+        first_rank = world.RANK // size * size  # of those that share this engine
         by_rank = gather([mine])[first_rank : first_rank + size] if size > 1 else [mine]
         first = sum(len(requests) for requests in by_rank[: world.RANK % size])
         shared = [request for requests in by_rank for request in requests]
@@ -102,8 +117,8 @@ class VllmSampler(Sampler):
                 top_p=top_p,
                 max_tokens=max_tokens,
                 seed=seed,
-                logprobs=0,  # those of the drawn token alone
-                flat_logprobs=True,  # in one list a completion: a dict a token costs seconds
+                logprobs=0,  # only of the drawn token
+                flat_logprobs=True,  # one list per completion: a dict per token costs seconds
                 stop_token_ids=[*self.stops, *call_ends],
                 detokenize=False,
             )
@@ -121,7 +136,7 @@ class VllmSampler(Sampler):
         return completions, logprobs
 
     def request(self, ids: list[int], images: tuple[bytes, ...]) -> dict:
-        """A prompt as vLLM takes it: it repeats the token of each image itself."""
+        """Return a prompt for vLLM, which itself repeats the token of each image."""
         reader = reader_of(self.policy)
         if not images or reader is None:
             return dict(prompt_token_ids=ids)
@@ -133,26 +148,24 @@ class VllmSampler(Sampler):
     def sync(self) -> None:
         """Give the engine the policy's weights.
 
-        UserError where its log-probs are then others than the policy's.
+        UserError if its log-probs then differ from the policy's.
         """
-        if self.config.vllm_enable_sleep_mode:
-            self.engine.wake_up()
         unshard(self.policy, True)
         self.push()
-        self.engine.reset_prefix_cache()  # its entries are the old weights'
-        if reader_of(self.policy):  # so are the embeddings that are kept of images
+        self.engine.reset_prefix_cache()  # it was computed with the old weights
+        if reader_of(self.policy):  # so were the cached embeddings of images
             self.engine.llm_engine.reset_encoder_cache()
         self.gap = self.logprob_gap()
         if not self.gap < self.tolerance:
             raise UserError(
-                "vLLM has not taken the new weights, or computes something else: its log-probs are "
-                f"off by {self.gap:.3g} nats"
+                "vLLM has not loaded the new weights, or computes something else: its log-probs "
+                f"are off by {self.gap:.3g} nats"
             )
-        unshard(self.policy, False)  # a rollout by vLLM does not need what was gathered
+        unshard(self.policy, False)  # vLLM does not need the gathered weights
 
     @torch.no_grad()
     def logprob_gap(self) -> float:
-        """The largest difference of a short completion's log-probs to the policy's, in nats."""
+        """Return the largest difference to the policy's log-probs on a short text, in nats."""
         completions, logprobs = self.generate([self.probe], 0.0, 1.0, 8)
         greedy = Sample(self.probe, completions[0])
         width = len(greedy.completion_ids)
@@ -164,13 +177,17 @@ class VllmSampler(Sampler):
         weights = ((name, value.detach()) for name, value in self.policy.named_parameters())
         self.engine.collective_rpc("reload_weights", kwargs=dict(weights_iterator=weights))
         if self.policy.device.type == "cpu" and self.policy.config.tie_word_embeddings:
-            # a CPU build keeps a packed copy of the tied head, which stays stale otherwise
-            self.engine.apply_model(
-                lambda m: head_of(m).quant_method.process_weights_after_loading(head_of(m))
-            )
+            self.engine.apply_model(pack_head)
 
-    def sleep(self) -> None:
-        """Give memory back; at level 2 the engine forgets its weights, which `sync` brings back."""
-        super().sleep()
-        if self.config.vllm_enable_sleep_mode:
-            self.engine.sleep(level=2)
+
+def make_sampler(policy, tokenizer, config: Config, decode: Callable) -> Sampler:
+    """Return the sampler that --engine asks for. Print a hint if vLLM would be faster.
+
+    `decode` is the loop that writes completions without vLLM.
+    """
+    gpu = policy.device.type == "cuda"
+    installed = importlib.util.find_spec("vllm") is not None
+    if gpu and not installed and world.RANK == 0:
+        status.tell("rollouts use transformers; vLLM is faster: pip install vllm==0.32.0")
+    sampler = VllmSampler if config.uses_vllm(gpu) else Sampler
+    return sampler(policy, tokenizer, config, decode)

@@ -1,4 +1,4 @@
-"""What a run prints: a row a step, a line an evaluation, and hints."""
+"""What a run prints: one row per step, one line per evaluation, and hints."""
 
 import math
 import re
@@ -21,7 +21,7 @@ COLUMNS = {
 
 
 def hints(row: dict):
-    """What may help the reader of this step; docs/questions.md says more."""
+    """Yield hints for the reader of this step; docs/questions.md says more."""
     if row["all_wrong"] == 1:
         yield "all groups are all wrong: try easier problems or a larger --num_generations."
     if row["all_right"] == 1:
@@ -37,12 +37,12 @@ def hints(row: dict):
 
 
 def seconds_of(row: dict) -> float:
-    """Wall time of a step."""
+    """Return the wall time of a step."""
     return sum(value for key, value in row.items() if key.startswith("seconds_"))
 
 
 def duration(seconds: float) -> str:
-    """As a person says it: 50 s, 12 min, 3.5 h."""
+    """Return a time as a person says it: 50 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -57,7 +57,7 @@ class Console:
         self.told = set()
 
     def step(self, step: int, last_step: int, row: dict) -> list[str]:
-        """The lines of a step; columns that the terminal has no room for are left out."""
+        """Return the lines of a step, without the columns that do not fit on the terminal."""
         row = defaultdict(lambda: math.nan, row)  # a script of your own may not log all of them
         self.seconds.append(seconds_of(row))
         left = sum(self.seconds) / len(self.seconds) * (last_step - step)
@@ -76,7 +76,7 @@ class Console:
         return lines + [folded(f"hint: {hint}") for hint in new]
 
     def evaluation(self, step: int, last_step: int, row: dict, first: dict) -> list[str]:
-        """A line a data set: some of its metrics, as they were at first and as they are now."""
+        """Return a line per data set: some of its metrics, at first and now."""
         self.rows = 0  # so that the next step has a header above it
         lines = []
         for name in [key.removesuffix("pass@1") for key in row if key.endswith("pass@1")]:
@@ -88,16 +88,5 @@ class Console:
                 numbers = [f"{each[key]:.3f}".removeprefix("0") for each in rows]
                 label = key.removeprefix(name).removeprefix("token_")
                 parts.append(f"{label} {' -> '.join(numbers)}")
-            lines += joined(parts)
+            lines.append(folded("  ".join(parts)))
         return lines
-
-
-def joined(parts: list[str]) -> list[str]:
-    """The lines of parts with two spaces between them; the terminal's width breaks none of them."""
-    lines = [parts[0]]
-    for part in parts[1:]:
-        if len(lines[-1]) + 2 + len(part) < width():
-            lines[-1] += f"  {part}"
-        else:
-            lines.append(f"  {part}")
-    return lines

@@ -1,7 +1,7 @@
-"""The .jsonl files of a run folder: a row a line, whole even after a kill or on a full disk.
+"""The .jsonl files of a run folder: one row per line, whole even after a kill or on a full disk.
 
 JSON has neither NaN nor infinite numbers. Both are written as null, which is read as NaN.
-TensorBoard, Weights & Biases or trackio may get the rows, too.
+Weights & Biases or trackio may get the rows, too.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from rlvr.errors import using
 
 
 def read_rows(folder: Path, name: str) -> list[dict]:
-    """The rows of <name>.jsonl; none where the run has not written it."""
+    """Return the rows of <name>.jsonl; none if the run has not written it."""
     file = folder / f"{name}.jsonl"
     rows = map(json.loads, file.read_bytes().splitlines()) if file.exists() else []
     return [
@@ -23,7 +23,7 @@ def read_rows(folder: Path, name: str) -> list[dict]:
 
 
 def append_row(folder: Path, name: str, row: dict) -> None:
-    """Add a line to <name>.jsonl; UserError where that is not possible."""
+    """Add a line to <name>.jsonl. UserError if that is not possible."""
     file = folder / f"{name}.jsonl"
     row = json.loads(json.dumps(row), parse_constant=lambda nan_or_infinite: None)
     with using(file), open(file, "a") as opened:
@@ -31,7 +31,7 @@ def append_row(folder: Path, name: str, row: dict) -> None:
 
 
 def drop_rows_after(folder: Path, step: int) -> None:
-    """Cut every log back to a step; the half line that a kill has left goes, too."""
+    """Cut every log back to a step, and remove a half line that a kill has left."""
     for file in folder.glob("[!.]*.jsonl"):
         lines = file.read_bytes().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith(b"\n")]
@@ -40,7 +40,7 @@ def drop_rows_after(folder: Path, step: int) -> None:
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Write a file that then holds either what it held before or all of the content."""
+    """Write a file; after a failure, it still holds what it held before."""
     new = file.with_name(f".{file.name}")
     with using(file):
         new.write_bytes(content)
@@ -48,29 +48,13 @@ def write_whole(file: Path, content: bytes) -> None:
 
 
 def make_writer(config, folder: Path):
-    """write(metrics, step) for what --report_to names, or None.
+    """Return log(metrics, step) of the package that --report_to names, or None.
 
-    TensorBoard's event files are in the run folder. The other two have a place of their own, where
-    a resumed run has the name of its folder, too.
+    Its run has the name of the run folder, also after resuming. trackio follows wandb.
     """
-    name = config.report_to
-    if name == "none":
+    if config.report_to == "none":
         return None
-    if name == "tensorboard":
-        from torch.utils.tensorboard import SummaryWriter
-
-        return tensorboard_writer(SummaryWriter(folder))
-    package = importlib.import_module(name)  # trackio follows wandb
+    package = importlib.import_module(config.report_to)
     resume = "allow" if config.resume_from_checkpoint else "never"
     package.init(project="rlvr", name=folder.name, config=asdict(config), resume=resume)
     return package.log
-
-
-def tensorboard_writer(events):
-    """What writes metrics into the event files."""
-
-    def write(metrics: dict[str, float], step: int) -> None:
-        for name, value in metrics.items():
-            events.add_scalar(name, value, step)
-
-    return write

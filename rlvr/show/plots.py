@@ -54,23 +54,19 @@ def choose_panels(evals: list[dict], metrics: list[dict]) -> list[tuple[str, lis
 
 
 def draw_curves(folder: Path, cache_dir: str) -> None:
-    """Draw curves.png from the logs of a run folder. No cell of it is empty."""
+    """Draw curves.png from the logs of a run folder."""
     os.environ.setdefault("MPLCONFIGDIR", os.path.expanduser(cache_dir))
     import matplotlib  # here, because it is slow to import
     from matplotlib.figure import Figure
 
     panels = choose_panels(read_rows(folder, "eval"), read_rows(folder, "metrics"))
-    grid_rows = max(1, math.ceil(len(panels) / COLUMNS))  # where all is 0 there is no panel
+    grid_rows = max(1, math.ceil(len(panels) / COLUMNS))  # if all is 0 there is no panel
     height = 4 * grid_rows  # inches; margins by hand take half the time of a layout engine
     with matplotlib.rc_context(SETTINGS):
         figure = Figure(figsize=(16, height))
         figure.subplots_adjust(0.06, 0.7 / height, 0.99, 1 - 0.5 / height, hspace=0.45)
-        for grid_row in range(grid_rows):
-            first, end = (len(panels) * part // grid_rows for part in (grid_row, grid_row + 1))
-            in_row = panels[first:end]  # rows differ by one panel at most
-            for i, (title, rows, keys) in enumerate(in_row):
-                axis = figure.add_subplot(grid_rows, len(in_row), grid_row * len(in_row) + i + 1)
-                draw_panel(axis, title, rows, keys)
+        for i, panel in enumerate(panels, 1):
+            draw_panel(figure.add_subplot(grid_rows, COLUMNS, i), *panel)
         figure.savefig(folder / "curves.png")
 
 

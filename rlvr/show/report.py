@@ -14,51 +14,40 @@ from rlvr.tasks import reader_of
 
 PAGE = Path(__file__).parent / "report.html"
 MOST_TOKENS = 1200  # of a group in a step
-MOST_BYTES = 4_500_000  # of all tokens of a page; of more steps some are left out
+MOST_BYTES = 4_000_000  # of the tokens on a page, which is then below 5 MB
 MOST_POINTS = 300  # of a curve
 UNTOLD = ("variant", "output_dir", "cache_dir", "num_threads", "resume_from_checkpoint")
 
 
 def write_report(file: Path, folders: list[Path]) -> None:
-    """Write a page that compares run folders. UserError where one has kept no tokens."""
+    """Write a page that compares run folders. UserError if one has no tokens.
+
+    If the page would be too large, it shows one step in 2, 3, ... and the last one.
+    """
     for folder in folders:
         if not (folder / "tokens.jsonl").exists():
             raise UserError(f"{folder} has no tokens.jsonl: no run, no step yet, or --log_tokens 0")
-    chosen = choose_steps(folders)
+    size = sum((folder / "tokens.jsonl").stat().st_size for folder in folders)
+    stride = max(math.ceil(size / MOST_BYTES), 1)
     runs = []
     for folder in folders:
         about = dict(name=folder.name, command=command_of(folder), curves=curves_of(folder))
-        about["table"] = before_and_after(folder)
-        steps = ",".join(line for step, line in lines_of(folder) if step in chosen)
-        kept = sum(1 for _ in lines_of(folder))
-        runs.append(f'{json.dumps(about)[:-1]}, "kept": {kept}, "steps": [{steps}]}}')
+        about |= dict(table=before_and_after(folder), stride=stride)
+        steps = ",".join(every(stride, folder / "tokens.jsonl"))
+        runs.append(f'{json.dumps(about)[:-1]}, "steps": [{steps}]}}')
     # A script ends at its closing tag, wherever that stands. So no text of a model may hold one.
     data = ",".join(runs).replace("<", "\\u003c")
     write_whole(file, PAGE.read_text().replace("DATA_OF_THE_RUNS", data).encode())
 
 
-def lines_of(folder: Path):
-    """(step, line) of tokens.jsonl, one by one: that of a long run may exceed the memory."""
-    with open(folder / "tokens.jsonl") as opened:
-        for line in opened:
-            yield int(re.match(r'{"step": (\d+)', line)[1]), line.rstrip("\n")
-
-
-def choose_steps(folders: list[Path]) -> set[int]:
-    """Which steps the page shows: all, or as many as it has room for, evenly apart.
-
-    The first and the last one are always among them.
-    """
-    sizes = {}  # step -> bytes on the page
-    for folder in folders:
-        for step, line in lines_of(folder):
-            sizes[step] = sizes.get(step, 0) + len(line) + 5 * line.count("<")
-    steps = sorted(sizes)
-    for stride in range(1, len(steps) + 1):
-        chosen = {*steps[::stride], *steps[-1:]}
-        if sum(sizes[step] for step in chosen) <= MOST_BYTES:
-            break
-    return chosen
+def every(stride: int, file: Path) -> list[str]:
+    """Return one line in `stride`, from the first on, and the last line."""
+    shown, i, line = [], 0, ""
+    with open(file) as opened:  # all lines may exceed the memory
+        for i, line in enumerate(opened):
+            if i % stride == 0:
+                shown.append(line)
+    return [*shown, line] if i % stride else shown
 
 
 def command_of(folder: Path) -> str:
@@ -80,9 +69,8 @@ def before_and_after(folder: Path) -> list[list]:
     table = []
     for prefix in [key.removesuffix("pass@1") for key in last if key.endswith("pass@1")]:
         most = min(samples_of(first, prefix), samples_of(last, prefix))
-        names = dict.fromkeys(("pass@1", f"pass@{most}", "greedy", "token_entropy", "length"))
         errors = [standard_errors(row, prefix, problems) for row in (first, last)]
-        for name in names:
+        for name in dict.fromkeys(("pass@1", f"pass@{most}", "greedy", "token_entropy", "length")):
             values = [round_or_none(row.get(prefix + name, math.nan)) for row in (first, last)]
             cells = [[x, error.get(name)] for x, error in zip(values, errors, strict=True)]
             table.append([prefix + name, *cells])
@@ -100,7 +88,7 @@ def standard_errors(row: dict, prefix: str, problems: int) -> dict[str, float]:
 
     Of n samples, a problem has the share m of wrong ones. The mean of m is 1 - pass@1, and that of
     m (m - 1/n) follows from pass@2. pass@n and the greedy accuracy are 0 or 1 for each problem.
-    {} where the set has fewer problems than --eval_problems: pass@n is no count of them then.
+    {} if the set has fewer problems than --eval_problems: pass@n is then no count of them.
     """
     n = samples_of(row, prefix)
     solved = row.get(f"{prefix}pass@{n}", 0) * problems
@@ -129,7 +117,7 @@ def curves_of(folder: Path) -> dict[str, list]:
 
 
 def round_or_none(value: float) -> float | None:
-    """A number of four digits behind the point; None, which JSON has, where it is not finite."""
+    """Return a number with four decimals, or None (null in JSON) if it is not finite."""
     return round(value, 4) if math.isfinite(value) else None
 
 
@@ -176,7 +164,7 @@ def prompt_text(sample, tokenizer) -> str:
 def describe(sample, numbers: dict[str, list], tokenizer, most: int) -> dict:
     """A completion as report.html reads it: its verdict, and its first tokens with their numbers.
 
-    Three digits behind the point are more than a colour shows.
+    Three decimals are more than a colour shows.
     """
     ids = sample.completion_ids[:most]
     return {

@@ -5,7 +5,7 @@ import torch
 
 
 def rank1_statistics(delta_weight):
-    """How close to rank 1 the output head's change [m, n] since before RL is (section 4.2).
+    """Return how close to rank 1 the output head's change [m, n] by RL is (section 4.2).
 
     {r1: s1^2 / sum s^2, ratio: s1 / s2, srank: least k with s1 + .. + sk >= 0.99 sum s} of its
     singular values s. Without any change: 0, 1 and 0.
@@ -32,7 +32,7 @@ def rank1_statistics(delta_weight):
 
 
 def fit_pass_at_k(ks: list[int], values: list[float]) -> dict[str, float]:
-    """fit_a, fit_b, fit_c of pass@k = exp(-a (k + c)^-b) (FADE, section 12).
+    """Return fit_a, fit_b, fit_c of pass@k = exp(-a (k + c)^-b) (FADE, section 12).
 
     For each c on a grid, log(-log pass@k) = log a - b log(k + c) is a line; the best c has the
     least squared error. {} for fewer than 3 values strictly between 0 and 1.
@@ -52,11 +52,11 @@ def fit_pass_at_k(ks: list[int], values: list[float]) -> dict[str, float]:
 
 @torch.no_grad()
 def covariance_statistics(logprobs, advantages, mask, weights, means="tokens"):
-    """What to log of the covariances (Table 1, Figure 3); shapes, means as in covariance_weights.
+    """Return the covariances' metrics (Table 1, Figure 3); arguments as in covariance_weights.
 
     covariance_{positive,negative}_top_X%: the least extreme value among the X% most extreme of that
     sign; covariance_top_1%_share: the part of sum |c| in the 1% largest |c|; effective_tokens:
-    (sum w)^2 / sum w^2. X% of n tokens is rounded up. Floats; 0 where there is nothing to measure.
+    (sum w)^2 / sum w^2. X% of n tokens is rounded up. Floats; 0 if there is nothing to measure.
     """
     tokens = mask.bool()
     logp = torch.where(tokens, logprobs, 0)  # [B, G, T]

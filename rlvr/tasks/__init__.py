@@ -1,7 +1,7 @@
-"""Problems: made here, read from data sets, and written as the prompts that a policy reads."""
+"""Problems: generated here, read from data sets, and written as prompts for the policy."""
 
 from .datasets import open_problems
-from .embedded import exchange_target, make_countdown
+from .embedded import make_countdown
 from .pictures import open_image, reader_of
 from .problems import SUCCESS, Problem, ProblemStream, Sample, own_tokens, padded
 from .prompts import (

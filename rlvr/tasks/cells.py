@@ -3,7 +3,6 @@
 import base64
 import json
 import pickletools
-import re
 import string
 import zlib
 
@@ -40,28 +39,9 @@ def with_options(question: str, options: list[str] | dict) -> str:
     return "\n".join([question, *(f"{letter}. {text}" for letter, text in lettered)])
 
 
-def with_choices(question: str, *choices: str) -> str:
-    """Apply with_options to choices that may already begin with a letter, as in " A:Liver"."""
-    texts = [re.sub(r"^\s*[A-D]\s*[:.]", "", choice).strip() for choice in choices]
-    return with_options(question, texts)
-
-
-def letter_or_option(answer: str, options: list[str]) -> str | tuple[str, str]:
-    """Return MathVision's answer; for the letter of an option, also the option's text."""
-    texts = dict(zip(string.ascii_uppercase, options, strict=False))
-    return (answer, texts[answer]) if answer in texts else answer
-
-
 def letter_of(label: str, options: dict) -> str:
     """Return the letter that with_options gives to a label of ARC, A to E or 1 to 5."""
     return string.ascii_uppercase[options["label"].index(label)]
-
-
-def code_contests_tests(*cells: dict) -> str:
-    """Join a problem's public, private and generated tests to one gold."""
-    inputs = [text for cell in cells for text in cell["input"]]
-    outputs = [text for cell in cells for text in cell["output"]]
-    return tests_text(dict(inputs=inputs, outputs=outputs))
 
 
 def human_eval_tests(test: str, entry_point: str, head: str) -> str:

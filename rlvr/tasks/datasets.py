@@ -1,4 +1,4 @@
-"""The problems to train on and to evaluate on, and what is dropped on the way."""
+"""The problems to train on and to evaluate on, without those that cannot be used."""
 
 import math
 import re
@@ -16,10 +16,10 @@ from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
 
 
 def open_problems(config, tokenizer) -> tuple[ProblemStream, dict[str, list[Problem]]]:
-    """The stream of training problems, and the problems of each data set to evaluate on.
+    """Return the stream of training problems, and the evaluation problems of each data set.
 
-    Rank 0 loads them for all ranks, which call it together. --num_train_epochs becomes a number of
-    steps, config.max_steps; groups that dynamic sampling draws again are not counted.
+    All ranks call it together, and rank 0 loads the problems. --num_train_epochs is converted to
+    steps in config.max_steps, without the groups that dynamic sampling redraws.
     """
     from rlvr.machine import from_rank_0  # here, because the flags do not wait for torch
 
@@ -31,10 +31,9 @@ def open_problems(config, tokenizer) -> tuple[ProblemStream, dict[str, list[Prob
 
 
 def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Problem]]]:
-    """The problems to train on, and those of each data set to evaluate on.
+    """Return what open_problems does, but a list to train on, empty with --max_steps 0.
 
-    There is nothing to train on where --max_steps is 0. UserError where a set cannot be read, or
-    has too few problems that can be used.
+    UserError if a set cannot be read, or if too few of its problems can be used.
     """
     names = [*config.eval_names, config.dataset] if config.max_steps else config.eval_names
     sets = {name: read_set(name, config) for name in dict.fromkeys(names)}
@@ -44,8 +43,8 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
         evaluation[name] = prepare(name, problems, config, tokenizer)
         if len(evaluation[name]) < world.WORLD_SIZE:
             raise UserError(
-                f"the data set {name} has {len(evaluation[name])} problems to evaluate on, less "
-                "than one a rank"
+                f"the data set {name} has {len(evaluation[name])} problems to evaluate on, "
+                "fewer than one per rank"
             )
     training = []
     if config.max_steps:
@@ -59,18 +58,17 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
 
 
 def read_set(name: str, config) -> tuple[list[Problem], list[Problem]]:
-    """The problems of a data set that may be trained on, and all that it has for evaluation.
+    """Return the problems of a data set for training, and those for evaluation, shuffled.
 
-    They are shuffled. A set without an evaluation split is evaluated on its training split, of
-    which --eval_problems are held out where it is also trained on. UserError, in one line, for
-    trouble.
+    A set without an evaluation split is evaluated on its training split. If it is also trained on,
+    --eval_problems of them are held out. UserError if the set cannot be read.
     """
     if name in EMBEDDED:
         return EMBEDDED[name](config)
     source = source_of(name, config)
+    is_trained_on = name == config.dataset and config.max_steps > 0
     splits = load_splits(name, source)
     training, evaluation = [], problems_of(splits.get(source.test), name, source)
-    is_trained_on = name == config.dataset and config.max_steps > 0
     if is_trained_on or not evaluation:
         training = problems_of(splits.get(source.train), name, source)
     held_out = config.eval_problems if is_trained_on else 0
@@ -78,47 +76,42 @@ def read_set(name: str, config) -> tuple[list[Problem], list[Problem]]:
 
 
 def without_overlap(name: str, problems: list[Problem], evaluated: list[Problem]) -> list[Problem]:
-    """The problems that are not evaluated; how many are is printed.
-
-    UserError where none is left to train on.
-    """
+    """Return the problems that are not evaluated. UserError if none is left to train on."""
     keys = set(map(overlap_key, evaluated))
     kept = [problem for problem in problems if overlap_key(problem) not in keys]
     shared = len(problems) - len(kept)
     if not kept:
         raise UserError(
-            f"the data set {name} has no problem to train on beside the {shared} that are "
-            "evaluated: lower --eval_problems; some sets are for --eval_dataset alone"
+            f"the data set {name} has no problem to train on except the {shared} that are "
+            "evaluated: lower --eval_problems; some sets are only for --eval_dataset"
         )
     if shared:
-        status.tell(f"{name}: {shared} problems are not trained on, since they are evaluated")
+        status.tell(
+            f"{name}: {shared} of {len(problems)} problems are evaluated, so not trained on"
+        )
     return kept
 
 
 def overlap_key(problem: Problem) -> tuple:
-    """A question's text, or that of a conversation's last turn, and its images.
-
-    The text is in lower case and evenly spaced.
-    """
+    """Return the text of a question, or of a conversation's last turn, folded, and its images."""
     prompt = problem.prompt
     text = prompt if isinstance(prompt, str) else prompt[-1][1]
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split()), problem.images
 
 
 def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Problem]:
-    """Write each problem's prompt; drop and count the problems that cannot be used.
+    """Write each problem's prompt. Drop the problems that cannot be used, and print how many.
 
-    UserError where none is left of them.
+    UserError if none is left.
     """
     if not problems:
         return []
     verifier = VERIFIERS[problems[0].verifier]
-    prompt = config.system_prompt
+    prompt, limit = config.system_prompt, config.max_prompt_length
     if prompt == "auto":
         can_read_it = tokenizer.chat_template or not verifier.chat_only
         prompt = verifier.system_prompt if can_read_it else "none"
     system = SYSTEM_PROMPTS[prompt]
-    limit = config.max_prompt_length
     steps = {
         "without a question": lambda left: [each for each in left if each.prompt],
         "whose images cannot be shown": lambda left: with_images(
@@ -132,7 +125,7 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
         before, kept = len(kept), keep(kept) if kept else []
         if len(kept) < before:
             losses.append(f"{before - len(kept)} {reason}")
-    told = f"{name}: {len(problems)} problems less {', '.join(losses)} are {len(kept)}"
+    told = f"{name}: {len(kept)} of {len(problems)} problems; dropped {', '.join(losses)}"
     if not kept:
         raise UserError(f"{told}; see --max_prompt_length, and for a file --columns and --verifier")
     if losses:
@@ -141,10 +134,9 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
 
 
 def with_golds(name: str, problems: list[Problem]) -> list[Problem]:
-    """The problems whose gold can be used: the example that its verifier makes of it is a success.
+    """Return the problems with a usable gold answer: the verifier accepts its own example of it.
 
-    Each different gold is tried once, but for those that the verifier's entry is sure of. Of
-    alternatives one is enough.
+    Each distinct gold answer is tried once, unless the verifier's entry is sure of it.
     """
     verifier = problems[0].verifier
     example = VERIFIERS[verifier].example
@@ -155,14 +147,9 @@ def with_golds(name: str, problems: list[Problem]) -> list[Problem]:
         reward, _ = grade((verifier, example(gold), gold))
         return reward >= SUCCESS
 
-    golds = {gold for problem in problems for gold in alternatives(problem) if gold}
+    golds = {problem.gold for problem in problems if problem.gold}
     usable = {gold for gold in golds if re.fullmatch(VERIFIERS[verifier].surely_usable, gold)}
     tried = sorted(golds - usable)
-    results = in_threads(is_usable, tried, f"{name}: reading the different answers")
+    results = in_threads(is_usable, tried, f"{name}: reading the distinct answers")
     usable |= {gold for gold, good in zip(tried, results, strict=True) if good}
-    return [problem for problem in problems if usable & {*alternatives(problem)}]
-
-
-def alternatives(problem: Problem) -> tuple[str, ...]:
-    """A problem's gold answers; a text is the only one."""
-    return (problem.gold,) if isinstance(problem.gold, str) else problem.gold
+    return [problem for problem in problems if problem.gold in usable]

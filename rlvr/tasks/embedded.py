@@ -1,4 +1,4 @@
-"""Problems that are made here, so that nothing has to be downloaded.
+"""Problems that are generated here, so that nothing has to be downloaded.
 
 Countdown, for the tiny policy: reach a target with given numbers, each used once. Arithmetic in
 words, for a small language model: sums, differences, products and chains.
@@ -20,9 +20,9 @@ TRAINING_PROBLEMS = 4096
 
 
 def make_countdown(rng: random.Random, size: int, held_out: bool = False) -> tuple[Problem, str]:
-    """A problem of `size` numbers from 1 to 9, and a solution whose steps are positive integers.
+    """Return a problem of `size` numbers from 1 to 9, and a solution with positive integer steps.
 
-    A tenth of all (numbers, target), whatever the order of the numbers, is held out for evaluation.
+    A tenth of all pairs (numbers in any order, target) is held out for evaluation.
     """
     while True:
         numbers = [rng.randint(1, 9) for _ in range(size)]
@@ -33,19 +33,10 @@ def make_countdown(rng: random.Random, size: int, held_out: bool = False) -> tup
             return Problem(prompt, prompt, level=f"{size} numbers"), completion
 
 
-def exchange_target(rng: random.Random, problem: Problem) -> str:
-    """A completion that joins a problem's numbers rightly, to whatever value they give."""
-    numbers = [int(number) for number in problem.prompt.split(":")[0].split()]
-    while True:
-        value, completion = join_at_random(rng, numbers)
-        if value:
-            return completion
-
-
 def join_at_random(rng: random.Random, numbers: list[int]) -> tuple[int, str]:
-    """Join two numbers at a time until one is left -> that value, and the completion that says so.
+    """Join two numbers at a time until one is left. Return its value, and the completion for it.
 
-    The value is 0 where a step gives no positive integer, or where it is too large.
+    The value is 0 if a step does not give a positive integer, or if the result is too large.
     """
     terms = [(number, str(number)) for number in numbers]
     steps = []
@@ -64,12 +55,12 @@ def join_at_random(rng: random.Random, numbers: list[int]) -> tuple[int, str]:
 
 
 def draw_countdown(config) -> tuple[list[Problem], list[Problem]]:
-    """`draw` in the sizes of --numbers; the problems differ in their text."""
+    """Call `draw` with the sizes of --numbers."""
     sizes = map(int, config.numbers.split(","))
     return draw(make_countdown, sizes, 4 * TRAINING_PROBLEMS, lambda problem, _: problem, config)
 
 
-EXPRESSIONS = {  # what tells a problem from others; high is the larger one of a and b
+EXPRESSIONS = {  # tell problems apart; high is the larger one of a and b
     "sum": "{high}+{low}",
     "difference": "{a}-{b}",
     "product": "{high}*{low}",
@@ -94,10 +85,10 @@ LEVELS = {  # kinds of problems, their smallest and largest number
 
 
 def make_arithmetic(rng: random.Random, level: str, held_out: bool = False) -> tuple[Problem, str]:
-    """A problem of a level, whose answer is an integer of 0 or more, and its expression.
+    """Return a problem of a level, whose answer is an integer of at least 0, and its expression.
 
-    The expression is the same for all wordings and for all orders of what is added or multiplied. A
-    tenth of all expressions, whatever their level, is held out for evaluation.
+    The expression does not depend on the wording, nor on the order of what is added or multiplied.
+    A tenth of all expressions, at any level, is held out for evaluation.
     """
     kinds, smallest, largest = LEVELS[level]
     while True:
@@ -115,15 +106,15 @@ def make_arithmetic(rng: random.Random, level: str, held_out: bool = False) -> t
 
 
 def draw_arithmetic(level: str, config) -> tuple[list[Problem], list[Problem]]:
-    """`draw` of one level; the problems to evaluate on differ in their expression."""
+    """Call `draw` with one level, in which no expression is evaluated twice."""
     return draw(make_arithmetic, level, 2 * TRAINING_PROBLEMS, lambda _, text: text, config)
 
 
 def draw(make, kinds, most_draws: int, key, config) -> tuple[list[Problem], list[Problem]]:
-    """The same problems in each run, to train and to evaluate on, drawn from the kinds in turn.
+    """Return problems to train on and to evaluate on, the same in each run; kinds take turns.
 
-    make(rng, kind, held_out) gives a problem and a text, and their key tells problems to evaluate
-    on apart. There may be fewer than asked for, and fewer of a kind.
+    make(rng, kind, held_out) returns a problem and a text, whose key tells evaluation problems
+    apart. There may be fewer problems than asked for, in total or of a kind.
     """
     rng = random.Random(0)
     kinds = itertools.cycle(kinds)

@@ -9,20 +9,17 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy
-
-LONGEST_INTEGER = 4000  # digits; longer ones stay texts, because Python does not read them
-
 
 def read_columns(files: list[str], wanted: set[str]) -> tuple[list[str], dict[str, list]]:
     """Return the names of all columns, and the cells of the wanted ones, None for missing cells.
 
-    A CSV row with too many fields loses its cells, because an unquoted comma shifts them. Damaged
-    files raise errors of many kinds.
+    Damaged files raise errors of many kinds.
     """
     names, rows = {}, []
     for file in files:
         for row in READERS[Path(file).suffix](file, wanted):
+            if not isinstance(row, dict):
+                raise ValueError("a row is not an object")
             names |= dict.fromkeys(row)
             rows.append({column: row[column] for column in wanted if column in row})
     if not rows:
@@ -34,34 +31,26 @@ def read_json(file: str, wanted: set[str]) -> Iterator[dict]:
     """Yield the rows of a list of objects, or of a file with one object per line."""
     text = Path(file).read_text(encoding="utf-8-sig")
     if text.lstrip()[:1] == "[":
-        yield from map(as_row, loads(text))
+        yield from json.loads(text, parse_int=exact)
         return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                yield as_row(loads(line))
+                yield json.loads(line, parse_int=exact)
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from None
 
 
-def loads(text: str):
-    """Parse JSON with exact integers."""
-
-    def exact(digits: str) -> int | str:
-        return int(digits) if len(digits) < LONGEST_INTEGER else digits
-
-    return json.loads(text, parse_int=exact)
-
-
-def as_row(value) -> dict:
-    """Return an object; raise a ValueError for another value."""
-    if not isinstance(value, dict):
-        raise ValueError("a row is not an object")
-    return value
+def exact(digits: str) -> int | str:
+    """Return an integer; one of over 4,000 digits, which Python does not read, stays a text."""
+    return int(digits) if len(digits) < 4000 else digits
 
 
 def read_csv(file: str, wanted: set[str]) -> Iterator[dict]:
-    """Yield the rows of a CSV file. Cells are texts."""
+    """Yield the rows of a CSV file, whose cells are texts.
+
+    A row with too many fields loses its cells, because an unquoted comma shifts them.
+    """
     csv.field_size_limit(2**31 - 1)
     with open(file, encoding="utf-8-sig", newline="") as lines:
         for row in csv.DictReader(lines):
@@ -81,11 +70,9 @@ def read_parquet(file: str, wanted: set[str]) -> Iterator[dict]:
 
 def cells_of(column) -> list:
     """Return the cells of an Arrow column; the float32 nearest to 0.1 becomes 0.1."""
-    cells = column.to_pylist()
-    if str(column.type) not in ("float", "halffloat"):
-        return cells
-    kind = {"float": numpy.float32, "halffloat": numpy.float16}[str(column.type)]
-    return [None if cell is None else float(str(kind(cell))) for cell in cells]
+    if str(column.type) != "float":
+        return column.to_pylist()
+    return [cell and float(cell) for cell in column.cast("string").to_pylist()]
 
 
 READERS = {".json": read_json, ".jsonl": read_json, ".csv": read_csv, ".parquet": read_parquet}

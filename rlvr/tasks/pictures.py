@@ -1,4 +1,4 @@
-"""Images of problems: how a data set holds them, and where they stand in a prompt."""
+"""Images of problems: how data sets store them, and where they stand in a prompt."""
 
 import io
 from dataclasses import replace
@@ -9,15 +9,15 @@ from rlvr.verify.pool import in_threads
 
 
 def reader_of(holder):
-    """The rlvr.policy.ImageReader of a policy or a tokenizer; None where they read text alone."""
+    """Return the rlvr.policy.images.ImageReader of a policy or tokenizer. None if it has none."""
     return getattr(holder, "image_reader", None)
 
 
 def read_images(cell, folder) -> tuple[bytes, ...]:
-    """The encoded images of a cell, which holds none, one, or a list.
+    """Return the encoded images of a cell, which holds none, one, or a list.
 
-    An image is a path, which begins in `folder`, or bytes, or the hub's dict of both. OSError where
-    there is no such file.
+    An image is a path relative to `folder`, or bytes, or the hub's dict of both. OSError if there
+    is no such file.
     """
     if not cell:
         return ()
@@ -29,12 +29,12 @@ def read_images(cell, folder) -> tuple[bytes, ...]:
 
 
 def open_image(encoded: bytes):
-    """A PIL image in RGB, white where it is transparent.
+    """Return a PIL image in RGB, with white for what is transparent.
 
-    Pillow raises errors of many kinds for bytes that are no image or a broken one, and for one so
-    large that it would fill the memory.
+    Pillow raises errors of many kinds if the bytes are not an image, or a broken one, or one that
+    is too large for the memory.
     """
-    import PIL.Image  # which a text-only run does not load
+    import PIL.Image  # not needed for text alone
 
     with PIL.Image.open(io.BytesIO(encoded)) as opened:
         image = opened.convert("RGBA")
@@ -43,10 +43,10 @@ def open_image(encoded: bytes):
 
 
 def with_images(name: str, problems: list[Problem], tokenizer) -> list[Problem]:
-    """The problems, with as many image tokens in their prompts as their images have.
+    """Return the problems, with as many image tokens in their prompts as their images have.
 
-    The chat template has written one for each image. Problems are left out that have an image that
-    cannot be read, or whose prompts have more or fewer of these tokens, as where a question
+    The chat template has written one token per image. A problem is left out if an image cannot be
+    read, or if the prompt has another number of these tokens, for example because a question
     contains the token's own text.
     """
     reader = reader_of(tokenizer)
@@ -57,11 +57,11 @@ def with_images(name: str, problems: list[Problem], tokenizer) -> list[Problem]:
     def show(problem: Problem) -> Problem | None:
         prompt, *texts = problem.prompt.split(token)
         try:
-            # strict: a ValueError where there are more tokens than images, or fewer
+            # strict: a ValueError if there are more tokens than images, or fewer
             for encoded, text in zip(problem.images, texts, strict=True):
                 image = open_image(encoded)
                 prompt += token * reader.count_tokens(image.height, image.width) + text
-        except Exception:  # Pillow's are of many kinds
+        except Exception:  # Pillow raises errors of many kinds
             return None
         return replace(problem, prompt=prompt)
 

@@ -1,7 +1,4 @@
-"""The two records that travel through a rollout: a problem, and one completion of its prompt.
-
-The order in which training problems are drawn, shared by the ranks.
-"""
+"""A problem, a completion of its prompt, and the order in which ranks draw training problems."""
 
 from __future__ import annotations
 
@@ -12,20 +9,20 @@ from typing import TYPE_CHECKING
 
 from rlvr import world
 
-if TYPE_CHECKING:  # a wrong flag is answered before torch is imported
+if TYPE_CHECKING:  # a wrong flag is refused before torch is imported
     import torch
 
-SUCCESS = 1.0  # the reward from which on a completion counts as right
+SUCCESS = 1.0  # a completion with at least this reward counts as right
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A problem whose answer a verifier can judge."""
 
-    prompt: str  # what the policy reads; system prompt and chat template included
-    gold: str | tuple[str, ...]  # what is right: an answer, unit tests, or alternative answers
+    prompt: str  # what the policy reads, with system prompt and chat template
+    gold: str  # what is right: an answer, or unit tests
     verifier: str = "countdown"  # a name of rlvr.verify.verifiers.VERIFIERS
-    level: str = ""  # problems of one level are also evaluated by themselves
+    level: str = ""  # each level is also evaluated by itself
     # encoded as PNG, JPEG and so on, in the order of their places in the prompt
     images: tuple[bytes, ...] = field(default=(), repr=False)
 
@@ -35,11 +32,11 @@ class Sample:
     """One completion of one prompt, with its reward."""
 
     prompt_ids: list[int]
-    completion_ids: list[int]  # the stop token included
+    completion_ids: list[int]  # with the stop token
     text: str = ""  # the completion as text, without special tokens
     reward: float = 0.0
     truncated: bool = False  # there was no stop token before the length limit
-    logprobs: tuple[float, ...] | list[float] = ()  # the sampler's, in nats, one a completion token
+    logprobs: tuple[float, ...] | list[float] = ()  # the sampler's, in nats, per completion token
     status: str = ""  # of the verifier: "", "unparsed" or "timeout"
     success: bool = False  # whether the reward reaches SUCCESS
     # where a tool's tokens stand among completion_ids; their log-probs are 0
@@ -48,23 +45,23 @@ class Sample:
 
     @property
     def own_length(self) -> int:
-        """How many tokens of the completion the policy itself has written."""
+        """Return how many tokens of the completion the policy itself has written."""
         return len(self.completion_ids) - sum(map(len, self.replies))
 
 
 class ProblemStream:
-    """Endless shuffled passes over the problems; `position` is all that resuming has to know."""
+    """Endless shuffled passes over the problems. `position` is all that resuming needs."""
 
     def __init__(self, problems: list[Problem], seed: int):
         self.problems, self.seed, self.position = problems, seed, 0
-        # the order of the last pass: of a million problems, a step would shuffle for a second
+        # the order of the current pass: shuffling a million problems takes a second
         self.epoch, self.order = None, []
 
     def draw(self, count: int) -> list[Problem]:
-        """This rank's share of the next `count` problems a rank.
+        """Return this rank's `count` problems of the next `count` per rank.
 
-        They are dealt out in turn, so that minibatches have the same prompts whatever the number
-        of ranks.
+        They are dealt out in turn, so that minibatches have the same prompts for any number of
+        ranks.
         """
         first, size = self.position, len(self.problems)
         self.position += world.WORLD_SIZE * count
@@ -79,7 +76,7 @@ class ProblemStream:
 
 
 def padded(rows: Sequence[Sequence[float]]) -> torch.Tensor:
-    """Rows of numbers as one tensor [n, T], 0 beyond a row's end."""
+    """Return rows of numbers as one tensor [n, T], 0 beyond a row's end."""
     import torch
 
     longest = max(map(len, rows))
@@ -87,9 +84,9 @@ def padded(rows: Sequence[Sequence[float]]) -> torch.Tensor:
 
 
 def own_tokens(samples: list[Sample]) -> torch.Tensor:
-    """Whether the policy itself has written a token: not a tool's, nor beyond a row's end. [n, T].
+    """Return a mask [n, T] of the tokens that the policy itself has written, not a tool.
 
-    It goes by position, since the stop token may be the same token as the padding.
+    It goes by position, since the stop token may be the padding token as well.
     """
     import torch
 

@@ -1,7 +1,6 @@
-"""How a problem becomes the prompt that the policy reads."""
+"""How a problem becomes a prompt."""
 
 import contextlib
-import itertools
 import json
 import re
 from dataclasses import replace
@@ -14,24 +13,24 @@ from rlvr.verify.verifiers import BOXED
 
 USER_SUFFIXES = {"none": "", "boxed": BOXED}
 
-# What templates take for today. With the real date a resumed run would have other prompts. It is a
+# The date in chat templates. With the real date, a resumed run would have other prompts. It is a
 # macro before the template, because transformers keeps functions from templates since 5.22.2.
 A_FIXED_DAY = datetime(2024, 7, 26)
 REPLACED = "".join(f"|replace('%{code}', '{A_FIXED_DAY:%{code}}')" for code in "aAbBdHmMSyY")
 FIXED_DATE = "{%- macro strftime_now(format) %}{{ format" + REPLACED + " }}{% endmacro -%}"
 
-TAG = re.compile(r"(<image\d*>)")  # stands in a question for an image
+TAG = re.compile(r"(<image\d*>)")  # marks an image in a question
 
 
 def encode_prompt(tokenizer, prompt: str) -> list[int]:
-    """Token ids; a chat template has written its special tokens into the prompt already."""
+    """Return token ids. A chat template has already written its special tokens."""
     return tokenizer.encode(prompt, add_special_tokens=not tokenizer.chat_template)
 
 
 def texts_with_opened_thoughts(samples, tokenizer) -> list[str]:
-    """The samples' texts, headed by <think> where the chat template has opened it in the prompt.
+    """Return the samples' texts, with <think> in front if the prompt ends with that tag.
 
-    The templates of some models end a prompt with that tag.
+    The chat templates of some models end a prompt so.
     """
     ends = [tokenizer.decode(sample.prompt_ids[-16:]).rstrip() for sample in samples]
     return [
@@ -41,11 +40,11 @@ def texts_with_opened_thoughts(samples, tokenizer) -> list[str]:
 
 
 def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> list[Problem]:
-    """The problems, each with what the policy reads as its prompt.
+    """Return the problems with the text that the policy reads as their prompts.
 
-    Their prompts were questions, or conversations as pairs of role and content. The chat template
-    goes around them, with the system prompt and --user_suffix; without a template they stand on
-    lines of their own. UserError where the template fails, or where it is needed and there is none.
+    Before, prompts are questions, or conversations as pairs of role and content. The chat template
+    wraps them, with the system prompt and --user_suffix; without a template, each is on a line of
+    its own. UserError if the template fails, or if one is needed and there is none.
     """
     suffix = USER_SUFFIXES[config.user_suffix]
     conversations = [converse(problem, system, suffix) for problem in problems]
@@ -53,21 +52,21 @@ def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> li
         options = read_template_kwargs(config.chat_template_kwargs)
         try:
             texts = fill_templates(tokenizer, conversations, add_generation_prompt=True, **options)
-        except Exception as error:  # jinja's; some templates take no system prompt
+        except Exception as error:  # jinja's; some templates refuse a system prompt
             raise UserError(
-                f"the model's chat template fails, try --system_prompt none: {error}"
+                f"the model's chat template fails; try --system_prompt none: {error}"
             ) from error
     else:
         if config.chat_template_kwargs:
             raise UserError("--chat_template_kwargs: the model has no chat template")
         if any(problem.images for problem in problems):
-            raise UserError("there are images, and --model has no chat template to place them")
+            raise UserError("there are images, but --model has no chat template to place them")
         texts = [in_lines(messages, suffix) for messages in conversations]
     return [replace(problem, prompt=text) for problem, text in zip(problems, texts, strict=True)]
 
 
 def converse(problem: Problem, system: str, suffix: str) -> list[dict]:
-    """The messages of a prompt. A conversation that has a system prompt keeps its own."""
+    """Return the messages of a prompt. A conversation keeps its own system prompt."""
     prompt = problem.prompt
     turns = (("user", prompt),) if isinstance(prompt, str) else prompt
     messages: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in turns]
@@ -81,9 +80,9 @@ def converse(problem: Problem, system: str, suffix: str) -> list[dict]:
 
 
 def place_images(question: str, count: int) -> list[dict[str, str]]:
-    """The parts of a question that chat templates take, with an image for each of its tags.
+    """Return the parts of a question for a chat template, with an image for each of its tags.
 
-    Images that have no tag stand before the question, and a tag without an image stays a text.
+    Images without a tag come before the question. A tag without an image stays text.
     """
     pieces = TAG.split(question)
     tags = min(count, len(pieces) // 2)
@@ -95,13 +94,13 @@ def place_images(question: str, count: int) -> list[dict[str, str]]:
 
 
 def in_lines(messages: list[dict[str, str]], suffix: str) -> str:
-    """Messages for a policy without a chat template; a question by itself stays as it is."""
+    """Join messages for a policy without a chat template; a single question stays as it is."""
     text = "\n".join(message["content"] for message in messages)
     return f"{text}\n" if suffix or len(messages) > 1 else text
 
 
 def read_template_kwargs(text: str) -> dict:
-    """--chat_template_kwargs as a dict; UserError where it is none."""
+    """Return --chat_template_kwargs as a dict. UserError if it is not one."""
     with contextlib.suppress(ValueError):
         found = json.loads(text or "{}")
         if isinstance(found, dict):
@@ -111,7 +110,7 @@ def read_template_kwargs(text: str) -> dict:
 
 
 def fill_templates(tokenizer, conversations: list[list[dict]], **options) -> list[str]:
-    """The chat template with each conversation in it; it gives the same texts on every day."""
+    """Return the text of each conversation in the chat template, the same on every day."""
     template = tokenizer.get_chat_template(options.pop("chat_template", None))
     return tokenizer.apply_chat_template(
         conversations, tokenize=False, chat_template=FIXED_DATE + template, **options
@@ -119,9 +118,9 @@ def fill_templates(tokenizer, conversations: list[list[dict]], **options) -> lis
 
 
 def prompt_lengths(problems: list[Problem], tokenizer) -> list[int]:
-    """The tokens of each prompt.
+    """Return the number of tokens in each prompt.
 
-    A thousand are encoded at once: faster than one by one, and tokenizers keep 20 kB for each.
+    A thousand are encoded at once: it is faster than one by one, and each takes 20 kB until then.
     """
     lengths = []
     for start in range(0, len(problems), 1000):
@@ -132,34 +131,34 @@ def prompt_lengths(problems: list[Problem], tokenizer) -> list[int]:
 
 
 def may_have_more(prompt: str, tokens: int) -> bool:
-    """Whether a prompt may have more tokens than so many, without encoding it.
+    """Return whether a prompt may have more than `tokens` tokens, without encoding it.
 
-    A token is at least a byte, but for those that may open and close a text.
+    A token is at least one byte, except for those that may open and close a text.
     """
     return len(prompt.encode()) + 2 > tokens
 
 
 def that_fit(problems: list[Problem], limit: int, tokenizer) -> list[Problem]:
-    """The problems whose prompts have tokens, and at most so many."""
-    texts = [problem.prompt for problem in problems]
-    doubtful = [may_have_more(text, limit) or not text.strip() for text in texts]
-    lengths = iter(prompt_lengths([*itertools.compress(problems, doubtful)], tokenizer))
-    return [
+    """Return the problems whose prompts have from 1 to `limit` tokens."""
+    doubtful = [
         problem
-        for problem, in_doubt in zip(problems, doubtful, strict=True)
-        if not in_doubt or 0 < next(lengths) <= limit
+        for problem in problems
+        if may_have_more(problem.prompt, limit) or not problem.prompt.strip()
     ]
+    prompts = [problem.prompt for problem in doubtful]
+    lengths = dict(zip(prompts, prompt_lengths(doubtful, tokenizer), strict=True))
+    return [problem for problem in problems if 0 < lengths.get(problem.prompt, limit) <= limit]
 
 
 def end_of_turn(tokenizer) -> list[int]:
-    """The token by which the chat template ends an answer: a list of one, or [] without any.
+    """Return the token with which the chat template ends an answer: a list of one, or [].
 
-    The checkpoint of a base model often names another one, which ends a document.
+    The checkpoint of a base model often names another token, which ends a document.
     """
     turns = [dict(role="user", content="question"), dict(role="assistant", content="answer")]
     try:
         (text,) = fill_templates(tokenizer, [turns])
-    except Exception:  # there is no template, or it takes no answers
+    except Exception:  # there is no template, or it refuses answers
         return []
     _, found, rest = text.rpartition("answer")
     special = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}

@@ -1,10 +1,10 @@
-"""The tables of data sets, from the hub and made here, and the reading of their rows.
+"""The tables of data sets, from the hub and made here, and the reading of their rows."""
 
-A data set of the user's own is a file, or a folder of files.
-"""
-
+import itertools
 import random
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ class Source:
     level: str = ""  # column whose values are also evaluated separately
     verifier: str = "math"
     configuration: str | None = None  # of a hub set
-    files: str | None = None  # parquet files of a hub set; {split} stands for the split
+    files: dict[str, str] | None = None  # parquet files of a hub set, by split
     since: tuple[str, str] = ("", "")  # a column of dates, and the first date that counts
     ask: Callable = cells.read_question  # cells -> question
     gold: Callable | None = None  # cells -> gold answer; None takes the verifier's
@@ -48,6 +48,7 @@ LIVECODEBENCH: dict[str, Any] = dict(
     ask=cells.with_starter,
     gold=cells.livecodebench_tests,
 )
+SPLITS = ("train", "test")
 DATASETS = {
     "gsm8k": Source(
         "openai/gsm8k", "question", "answer", train="train", verifier="number", configuration="main"
@@ -79,15 +80,6 @@ DATASETS = {
         verifier="choice",
         ask=cells.with_options,
     ),
-    "code-contests": Source(
-        "deepmind/code_contests",
-        "description",
-        ("public_tests", "private_tests", "generated_tests"),
-        train="train",
-        verifier="code",
-        ask=cells.with_starter,
-        gold=cells.code_contests_tests,
-    ),
     "taco": Source(
         "BAAI/TACO",
         ("question", "starter_code"),
@@ -95,7 +87,8 @@ DATASETS = {
         train="train",
         level="difficulty",
         verifier="code",
-        files="ALL/{split}-*.parquet",  # the repository also has a script, which we do not run
+        # the repository also has a script, which we do not run
+        files={split: f"hf://datasets/BAAI/TACO/ALL/{split}-*.parquet" for split in SPLITS},
         ask=cells.with_starter,
     ),
     "human-eval": Source(
@@ -112,38 +105,7 @@ DATASETS = {
     "livecodebench-v6": Source(
         **LIVECODEBENCH, configuration="release_v6", since=("contest_date", "2024-08")
     ),
-    # A-GRAE's sets with images. Its medical set is a mixture; this is the largest part.
     "geo3k": Source("hiyouga/geometry3k", "problem", "answer", images="images", train="train"),
-    "mathvision": Source(
-        "MathLLMs/MathVision",
-        ("question", "options"),
-        ("answer", "options"),
-        images="decoded_image",
-        level="level",
-        ask=cells.with_options,
-        gold=cells.letter_or_option,
-    ),
-    "mathverse": Source(
-        "AI4Math/MathVerse",
-        "question",
-        "answer",
-        images="image",
-        test="testmini",
-        level="problem_version",
-        configuration="testmini",
-        # some questions stand in the image alone
-        ask=lambda question: question or "Answer the question that stands in the image.",
-    ),
-    "pmc-vqa": Source(
-        "mdwiratathya/PMC-VQA_small",
-        ("question", "choice a", "choice b", "choice c", "choice d"),
-        "answer label",
-        images="image",
-        train="train",
-        verifier="choice",
-        files="data/{split}-00000-*.parquet",  # the first of each split; all files have 14 GB
-        ask=cells.with_choices,
-    ),
 }
 # Sets that are made here: config -> (problems to train on, problems to evaluate on).
 EMBEDDED = {
@@ -176,7 +138,7 @@ def reading_rows(name: str):
 def load_splits(name: str, source: Source) -> dict:
     """Return, by split, its rows on the hub or the local files that hold it.
 
-    In a folder without `test`, `validation` is evaluated. Raise a UserError if nothing is found.
+    In a folder without `test`, `validation` is evaluated.
     """
     if Path(name).suffix in READERS:
         return {"train": [name]}
@@ -187,34 +149,49 @@ def load_splits(name: str, source: Source) -> dict:
         datasets.disable_progress_bars()
     with reading_rows(name):
         if not Path(name).is_dir():
-            return load_from_hub(source.path, where_is(name, source))
-        found = datasets.load_dataset_builder(name).config.data_files
-        splits = {str(split): [*files] for split, files in found.items()}
-        splits.setdefault("test", splits.get("validation", []))
-        return splits
+            return load_from_hub(source)
+        found = datasets.load_dataset_builder(name).config.data_files or {}
+    splits = {str(split): [*files] for split, files in found.items()}
+    return {"test": splits.get("validation", []), **splits}
 
 
-def load_from_hub(path: str, where: dict):
-    """Return load_dataset of a set, or what is cached of it if the hub does not answer.
+def ask_hub(ask: Callable, path: str, seconds=3.0) -> None:
+    """Run a question of huggingface_hub about a model or data set, in a thread of its own.
 
-    load_dataset itself would try for most of a minute. Any answer will do, even that the set is
-    not there, which load_dataset says better.
+    TimeoutError if no answer comes in time. `timeout` alone leaves out the search for the hub's
+    address, which takes half a minute in a network that drops everything.
     """
-    import datasets
+    answer = Future()
+
+    def wait():
+        try:
+            answer.set_result(ask(path, timeout=seconds))
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        answer.result(seconds)
+    except TimeoutError:
+        raise TimeoutError("the hub does not answer") from None
+
+
+def load_from_hub(source: Source):
+    """Return load_dataset of a set, or its cached copy if the hub does not answer.
+
+    load_dataset itself would try for most of a minute. It also says best that a set is not there.
+    """
+    import datasets.config
     import huggingface_hub
 
-    offline = False
     try:
-        huggingface_hub.dataset_info(path, timeout=3)
+        ask_hub(huggingface_hub.dataset_info, source.path)
     except huggingface_hub.errors.HfHubHTTPError:
         pass
     except Exception:  # of the network library, or offline mode
-        offline = True
-    if not offline:
-        return datasets.load_dataset(**where)
-    datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
+        datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
     try:
-        return datasets.load_dataset(**where)
+        return datasets.load_dataset(**where_is(source))
     except ConnectionError:
         raise ConnectionError(
             "the hub does not answer, and the set is not in its cache; countdown, arithmetic and "
@@ -222,13 +199,10 @@ def load_from_hub(path: str, where: dict):
         ) from None
 
 
-def where_is(name: str, source: Source) -> dict:
+def where_is(source: Source) -> dict:
     """Return the arguments of load_dataset for a set on the hub."""
     if source.files:
-        folder = f"hf://datasets/{source.path}"
-        splits = (source.train, source.test)
-        files = {split: f"{folder}/{source.files.format(split=split)}" for split in splits}
-        return dict(path="parquet", data_files=files)
+        return dict(path="parquet", data_files=source.files)
     return dict(path=source.path, name=source.configuration)
 
 
@@ -243,7 +217,7 @@ def read_cells(split, wanted: set[str]) -> tuple[list[str], dict[str, list]]:
 
 
 def problems_of(split, name: str, source: Source) -> list[Problem]:
-    """Return one problem per row of a split, shuffled; raise a UserError for a missing column.
+    """Return one problem per row of a split, shuffled. UserError for a missing column.
 
     Only the needed columns are read, each at once: some sets have solutions of many GB, and reading
     100,000 rows one by one takes many seconds.
@@ -256,29 +230,29 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
     )
     dated, first_day = source.since
     needed = [*asked, *answered, *pictured]
+    folder = name if Path(name).is_dir() else Path(name).parent
     with reading_rows(name):
-        names, held = read_cells(split, {*needed, source.level, dated})
+        # "" is no column here, though pandas writes its index under that name
+        names, held = read_cells(split, {*needed, source.level, dated} - {""})
+        shown = [read_images(cell, folder) for cell in held.get(source.images, [])]
     for column in needed:
         if column not in held:
             hint = "" if name in DATASETS else "; --columns names those to read"
             raise UserError(
                 f"the data set {name} has no column {column!r}; it has {', '.join(names)}{hint}"
             )
-    rows = len(held[needed[0]])
-    nothing, images = [""] * rows, [()] * rows
-    if pictured:
-        folder = name if Path(name).is_dir() else Path(name).parent
-        with reading_rows(name):
-            images = [read_images(cell, folder) for cell in held[source.images]]
-    questions = map(source.ask, *(held[column] for column in asked))
     read_gold = source.gold or VERIFIERS[source.verifier].gold
-    golds = map(read_gold, *(held[column] for column in answered))
-    levels, days = (held.get(column, nothing) for column in (source.level, dated))
+    rows = zip(
+        map(source.ask, *(held[column] for column in asked)),
+        map(read_gold, *(held[column] for column in answered)),
+        held.get(source.level, itertools.repeat("")),
+        held.get(dated, itertools.repeat("")),
+        shown or itertools.repeat(()),
+        strict=False,
+    )
     found = [
-        Problem(question, gold, source.verifier, str(level or ""), shown)
-        for question, gold, level, day, shown in zip(
-            questions, golds, levels, days, images, strict=True
-        )
+        Problem(question, gold, source.verifier, str(level or ""), images)
+        for question, gold, level, day, images in rows
         if str(day) >= first_day
     ]
     random.Random(0).shuffle(found)

@@ -1,4 +1,4 @@
-"""The table of tools: what answers the policy while it writes."""
+"""The table of tools, which answer the policy while it writes."""
 
 import re
 from collections.abc import Callable
@@ -12,24 +12,23 @@ from rlvr.verify.answers import value_of
 class Tool:
     """A tool that the policy can call. `--tool` takes the names of the table below."""
 
-    # The completion so far, which ends with a call -> what is written behind it, or None where
-    # there is nothing to say. The same text has to get the same reply, or no run can be repeated.
+    # The completion so far, which ends with a call -> the text to append, or None for no reply. The
+    # same text must always get the same reply, or no run can be repeated.
     reply: Callable[[str], str | None]
     call_end: str  # what the last token of a call ends with
 
 
-# Integers with an operator between each two, and parentheses. What stands before an expression
-# could belong to it: no operator may stand there, no parenthesis, no part of a number or of a
-# function.
+# Integers with operators between them, and parentheses. Neither an operator nor a parenthesis nor a
+# part of a number or function may come before the expression, because it could belong to it.
 INTEGER = r"\(*[0-9]+\)*"
 OPERATOR = "+\\-*/^÷×·−–√"
 EXPRESSION = rf"(?<![\w.,(){OPERATOR}])(?<![{OPERATOR}] )({INTEGER}(?: ?[+\-*/] ?{INTEGER})+)"
 
 
 def calculate(text: str) -> str | None:
-    """The exact value of the expression at the end of a text: "56" for "... 7*8=".
+    """Return the exact value of the expression at the end of a text: "56" for "... 7*8=".
 
-    A value that is no integer is a fraction, such as "8/3".
+    A value that is not an integer is a fraction, such as "8/3".
     """
     found = re.search(EXPRESSION + r" ?=\Z", text)
     value = value_of(found[1]) if found else None
@@ -40,19 +39,19 @@ TOOLS = {"calculator": Tool(calculate, call_end="=")}
 
 
 def find_call_ends(tokenizer, tool: str) -> list[int]:
-    """The tokens that end a call of the tool, by their texts; UserError where there are none."""
+    """Return the tokens whose text ends a call of the tool. UserError if there are none."""
     if tool == "none":
         return []
     end = TOOLS[tool].call_end
     texts = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
     found = [token for token, text in enumerate(texts) if text.endswith(end)]
     if not found:
-        raise UserError(f"--tool {tool}: a call ends with {end!r}, and no token of the model does")
+        raise UserError(f"--tool {tool}: a call ends with {end!r}, but no token of the model does")
     return found
 
 
 def find_replies(tokenizer, tool: str, call_ends: list[int], ids: list[int]) -> list[range]:
-    """Where the tool's replies stand in a text that was written with them, such as a solution."""
+    """Return where the tool's replies stand in a text that contains them, such as a solution."""
     replies = []
     for place, token in enumerate(ids, 1):
         if token in call_ends:

@@ -1,4 +1,4 @@
-"""A run from its first to its last line: its folder, its checkpoints, its learning rates."""
+"""A run from beginning to end: its folder, its checkpoints, its learning rates."""
 
-from .run import Run, launch
-from .updates import make_optimizer
+from .run import Run, check_advantages, launch
+from .updates import head_change, make_optimizer

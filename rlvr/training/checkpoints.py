@@ -1,6 +1,6 @@
-"""Checkpoints that are either whole or not there.
+"""Checkpoints that are either whole or absent.
 
-A checkpoint is a Hugging Face folder with two more files: state.pt, for what resuming needs beside
+A checkpoint is a Hugging Face folder with two more files: state.pt, for what resuming needs besides
 the weights, and checksums.json. It is written under another name and then renamed.
 """
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainingState:
-    """All that a checkpoint holds, and that resuming restores."""
+    """Everything that a checkpoint holds and that resuming restores."""
 
     policy: "transformers.PreTrainedModel"
     tokenizer: "transformers.PreTrainedTokenizerBase"
     optimizer: torch.optim.Optimizer
     scheduler: torch.optim.lr_scheduler.LambdaLR
     stream: ProblemStream
-    # what an algorithm remembers between its steps: the attributes of an object, plain numbers all
+    # what an algorithm remembers between steps: an object whose attributes are plain numbers
     memory: object = None
 
 
 def sum_of(problems) -> int:
-    """A checksum of the training problems: a resumed run has to have the same."""
+    """Return a checksum of the training problems, which a resumed run must share."""
     found = 0
     for problem in problems:  # one by one: the text of all may be many GB
         found = zlib.crc32(repr(problem).encode(), found)
@@ -44,7 +44,7 @@ def sum_of(problems) -> int:
     return found
 
 
-def save(folder: Path, training: TrainingState, step: int, skipped: tuple[int, int]) -> None:
+def save(folder: Path, training: TrainingState, step: int) -> None:
     """Write the checkpoint of a step. All ranks call it, and rank 0 writes."""
     from torch.distributed.checkpoint import state_dict as sharded
 
@@ -67,7 +67,6 @@ def save(folder: Path, training: TrainingState, step: int, skipped: tuple[int, i
         position=training.stream.position,
         state=vars(training.memory) if training.memory else {},
         problems=sum_of(training.stream.problems),
-        skipped=skipped,
     )
     # Tied weights have one name here. Buffers that are not saved with a model are not in `weights`.
     names = [name for name, _ in (*policy.named_parameters(), *policy.named_buffers())]
@@ -75,10 +74,10 @@ def save(folder: Path, training: TrainingState, step: int, skipped: tuple[int, i
     save_folder(folder, policy, training.tokenizer, state, named_once)
 
 
-def restore(checkpoint: Path, training: TrainingState, config) -> tuple[int, tuple[int, int]]:
-    """Put a checkpoint's content into `training` -> its step, and the counts of skipped updates.
+def restore(checkpoint: Path, training: TrainingState, config) -> int:
+    """Load a checkpoint into `training`. Return its step.
 
-    UserError where the run has begun with other problems.
+    UserError if the run began with other problems.
     """
     from torch.distributed.checkpoint import state_dict as sharded
 
@@ -87,8 +86,8 @@ def restore(checkpoint: Path, training: TrainingState, config) -> tuple[int, tup
     saved = torch.load(checkpoint / "state.pt", map_location="cpu", weights_only=True, mmap=True)
     if saved["problems"] != sum_of(training.stream.problems):
         raise UserError(
-            f"{checkpoint.parent} has begun with other training problems; what is evaluated is "
-            "left out of them, so that another --eval_dataset can change them"
+            f"{checkpoint.parent} began with other training problems; another --eval_dataset can "
+            "change them, since evaluated problems are left out"
         )
     weights = model_class(policy.config).from_pretrained(
         checkpoint, dtype=torch.float32, trust_remote_code=False
@@ -99,7 +98,7 @@ def restore(checkpoint: Path, training: TrainingState, config) -> tuple[int, tup
         sharded.set_optimizer_state_dict(policy, optimizer, moments, options=whole)
     training.scheduler.load_state_dict(saved["scheduler"])
     for group, rate in zip(optimizer.param_groups, training.scheduler.get_last_lr(), strict=True):
-        group["lr"] = rate  # also where there are no moments
+        group["lr"] = rate  # even if there are no moments
     if len(saved["rng"]) == world.WORLD_SIZE:
         cpu, gpu = saved["rng"][world.RANK]
         torch.set_rng_state(cpu)
@@ -109,8 +108,8 @@ def restore(checkpoint: Path, training: TrainingState, config) -> tuple[int, tup
         torch.manual_seed(config.seed + world.RANK + world.WORLD_SIZE * saved["step"])
         if world.RANK == 0:
             ranks = f"{len(saved['rng'])} before, {world.WORLD_SIZE} now"
-            status.tell(f"ranks: {ranks}; this does not go on bit for bit")
+            status.tell(f"ranks: {ranks}; the run does not continue bit for bit")
     training.stream.position = saved["position"]
     if training.memory:
         vars(training.memory).update(saved["state"])
-    return saved["step"], saved["skipped"]
+    return saved["step"]

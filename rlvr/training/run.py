@@ -1,4 +1,4 @@
-"""A run from its first to its last line: its folder, its logs, its updates, its end.
+"""A run from beginning to end: its folder, its logs, its updates, its end.
 
 The run folder holds config.json metrics.jsonl eval.jsonl samples.jsonl curves.png tokens.jsonl
 report.html and checkpoint-<step>/.
@@ -39,11 +39,10 @@ import torch
 
 MAX_GRAD_NORM = 1.0  # longer gradients are scaled down to this norm
 MAX_SKIPPED_UPDATES = 10  # NaN or infinite gradients in a row that end the run
-KEPT = (".json", ".jsonl", ".png")  # files of a run or a model that no other run may write over
 
 
 def launch(main, config) -> None:
-    """Run main(config). What the user can mend becomes one line; a bug keeps its traceback."""
+    """Run main(config). A user's mistake becomes one line; a bug keeps its traceback."""
     machine.handle_signals(machine.leave)
     try:
         main(config)
@@ -51,8 +50,8 @@ def launch(main, config) -> None:
         fail(str(error))
     except (torch.OutOfMemoryError, MemoryError) as error:
         fail(
-            "out of memory: in a rollout lower --rollout_batch_size or "
-            "--vllm_gpu_memory_utilization, in an update lower --microbatch_tokens or give "
+            "out of memory: in a rollout, lower --rollout_batch_size or "
+            "--vllm_gpu_memory_utilization; in an update, lower --microbatch_tokens or give "
             f"--gradient_checkpointing ({error})"
         )
     finally:
@@ -76,14 +75,10 @@ class Run:
         self.config = config
         if config.num_threads is not None:
             torch.set_num_threads(config.num_threads)
-        config.num_threads = torch.get_num_threads()  # config.json tells what a run has used
-        self.stopped = 0.0  # when a signal has asked for an end; 0 while none has
-        self.skipped = 0  # updates that were NaN or infinite
-        self.skipped_in_a_row = 0
-        self.learning_rate = 0.0  # of the last update
+        config.num_threads = torch.get_num_threads()  # config.json records what the run has used
+        self.stopped = 0.0  # when a signal asked for an end; 0 if none has
+        self.skipped_in_a_row = 0  # updates that were NaN or infinite
         self.updates = UpdateMetrics()  # of the current step
-        self.first_evaluation = {}
-        self.unsaved = False  # whether there has been an update since the last checkpoint
         self.console = Console()
         self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
         self.folder, self.checkpoint = machine.from_rank_0(self.choose_folder)
@@ -91,7 +86,7 @@ class Run:
         self.writer = make_writer(config, self.folder) if world.RANK == 0 else None
 
     def choose_folder(self) -> tuple[Path, Path | None]:
-        """The run folder, and the checkpoint to resume from, if there is one. It is now owned."""
+        """Lock the run folder. Return it, and the checkpoint to resume from if there is one."""
         given = self.config.resume_from_checkpoint
         if given:
             folder, checkpoint = find_run(given)
@@ -103,9 +98,7 @@ class Run:
         machine.AT_EXIT.callback(machine.remove_empty, new)
         with using(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            files = {path.name for path in folder.glob("[!.]*") if path.suffix in KEPT}
-        # These two alone are of a run that has ended before its first step.
-        if files - {"config.json", "eval.jsonl"}:
+        if (folder / "config.json").exists():
             raise UserError(
                 f"--output_dir {folder} holds a run or a model; choose another, or "
                 f"--resume_from_checkpoint {folder}"
@@ -114,17 +107,15 @@ class Run:
         return folder, None
 
     def resume(self, policy, tokenizer, optimizer, scheduler, stream, memory=None) -> int:
-        """Take what a checkpoint holds, and restore it with --resume_from_checkpoint.
+        """Register what checkpoints hold, and restore it with --resume_from_checkpoint.
 
-        Return the last step that is done, 0 for a new run. `memory` is an object whose attributes,
-        plain numbers, an algorithm keeps from step to step. From here on a signal asks for an end
+        Return the last step that is done, 0 for a new run. The attributes of `memory` are plain
+        numbers that an algorithm keeps from step to step. From here on, a signal asks for an end
         after the current step. UserError if the problems do not fit into the policy's context, or
-        the checkpoint does not belong to this run.
+        if the checkpoint does not belong to this run.
         """
-        training = checkpoints.TrainingState(
-            policy, tokenizer, optimizer, scheduler, stream, memory
-        )
-        self.training = training
+        state = checkpoints.TrainingState(policy, tokenizer, optimizer, scheduler, stream, memory)
+        self.training = state
         check_context(policy, tokenizer, stream.problems, self.config)
         machine.handle_signals(self.on_signal)
         if not gc.isenabled():  # rlvr/__init__.py says why
@@ -132,28 +123,20 @@ class Run:
             gc.enable()
         step = 0
         if self.checkpoint:
-            step, (self.skipped, self.skipped_in_a_row) = checkpoints.restore(
-                self.checkpoint, training, self.config
-            )
+            step = checkpoints.restore(self.checkpoint, state, self.config)
             if step > self.config.max_steps:
                 raise UserError(f"--max_steps {self.config.max_steps}: {step} are done already")
         if world.RANK == 0:
             self.forget_after(step if self.checkpoint else -1)
             config = {"script": Path(sys.argv[0]).name, **asdict(self.config)}
             write_whole(self.folder / "config.json", json.dumps(config, indent=2).encode())
-            needed = 12 * sum(parameter.numel() for parameter in training.policy.parameters())
-            if self.config.max_steps and shutil.disk_usage(self.folder).free < needed:
-                raise UserError(
-                    f"the disk of {self.folder} has no room for a checkpoint: weights and moments "
-                    f"take {needed / 1e6:.1f} MB"
-                )
             if step == 0:
                 status.say(f"evaluating: {self.config.eval_samples} completions of each problem")
         self.clock = time.perf_counter()
         return step
 
     def forget_after(self, step: int) -> None:
-        """Drop what a killed run has half written, and put aside what was saved after the step."""
+        """Delete what a killed run has half written, and set aside what it saved after a step."""
         for rest in self.folder.glob(".saving-*"):
             shutil.rmtree(rest)
         later = [each for each in checkpoints_of(self.folder) if step_of(each) > step]
@@ -167,13 +150,11 @@ class Run:
         drop_rows_after(self.folder, step)
 
     def on_signal(self, number, frame):
-        """Ask for an end after this step. Ctrl-C again, two seconds later, ends at once.
+        """Ask for an end after this step. Another Ctrl-C, two seconds later, ends at once.
 
-        One process ends at once where no update has been made since the start or the last
-        checkpoint. Several ranks always finish the step, since they must stop together.
+        Several ranks must stop together. torchrun passes a Ctrl-C on to ranks that have seen it.
         """
-        is_again = number == signal.SIGINT and 0 < self.stopped < time.monotonic() - 2
-        if is_again or (not self.unsaved and world.WORLD_SIZE == 1):
+        if number == signal.SIGINT and 0 < self.stopped < time.monotonic() - 2:
             machine.leave(number, frame)
         if not self.stopped:
             self.stopped = time.monotonic()
@@ -183,27 +164,21 @@ class Run:
         """Add a row to eval.jsonl, and print it."""
         if world.RANK == 0:
             append_row(self.folder, "eval", {"step": step, **metrics})
-            # the first one may be of the run before this one resumed it
-            self.first_evaluation = self.first_evaluation or read_rows(self.folder, "eval")[0]
-            lines = self.console.evaluation(
-                step, self.config.max_steps, metrics, self.first_evaluation
-            )
+            first = read_rows(self.folder, "eval")[0]  # in a resumed run, from before
+            lines = self.console.evaluation(step, self.config.max_steps, metrics, first)
             self.show("eval", step, metrics, lines)
         self.clock = time.perf_counter()
 
     def log_step(self, step: int, batch, advantages, diagnostics: dict, weights=None) -> None:
         """Add a row to metrics.jsonl, print it, and keep some completions. All ranks call it.
 
-        batch is a common.Batch, and advantages are [N, 1] or [N, T]. diagnostics are what an
-        algorithm logs of its own, and weights [N, T] what it multiplies advantages by. Two samples
-        go into samples.jsonl, and the tokens of --log_tokens groups into tokens.jsonl. UserError
-        if advantages are NaN or infinite.
+        batch is a common.Batch, advantages are [N, 1] or [N, T], diagnostics are an algorithm's own
+        metrics, and weights [N, T] multiply advantages. Two samples go into samples.jsonl, and the
+        tokens of --log_tokens groups into tokens.jsonl.
         """
         if weights is not None:
             advantages = weights * advantages
-        check_advantages(step, batch, advantages)
-        metrics = batch.metrics() | self.updates.metrics()
-        metrics |= {"skipped": self.skipped, "learning_rate": self.learning_rate} | diagnostics
+        metrics = batch.metrics() | self.updates.metrics() | diagnostics
         self.updates = UpdateMetrics()
         metrics["seconds_rollout"] = batch.seconds
         metrics["seconds_update"] = time.perf_counter() - self.clock - batch.seconds
@@ -218,7 +193,7 @@ class Run:
         log_tokens(self, step, batch, advantages, weights)
 
     def show(self, name: str, step: int, metrics: dict, lines: list[str]) -> None:
-        """Print the lines of a row, and hand the row to --report_to."""
+        """Print the lines of a row, and send the row to --report_to."""
         status.tell(*lines)
         if self.writer:
             self.writer({f"{name}/{key}": value for key, value in metrics.items()}, step)
@@ -233,24 +208,21 @@ class Run:
     def optimizer_step(self, policy, optimizer) -> None:
         """Add up the gradients of all ranks, clip their norm, and make one update.
 
-        The update is left out if the gradient is 0, since momentum would move the policy, or if it
-        is NaN or infinite. The gradients are zero afterwards. UserError after
+        The update is skipped if the gradient is 0, since momentum would still move the policy, or
+        if it is NaN or infinite. Afterwards, the gradients are zero. UserError after
         MAX_SKIPPED_UPDATES NaN or infinite gradients in a row.
         """
         add_up_gradients(policy)
         norm = whole(torch.nn.utils.clip_grad_norm_(policy.parameters(), MAX_GRAD_NORM)).item()
         finite = math.isfinite(norm)
-        self.updates.end(norm)
-        self.unsaved = True
-        self.learning_rate = optimizer.param_groups[0]["lr"]
+        self.updates.end(norm, optimizer.param_groups[0]["lr"])
         if finite and norm > 0:
             optimizer.step()
         elif finite:
-            status.tell("no update: the gradient is 0, as where groups are all right or all wrong")
+            status.tell("no update: the gradient is 0, as if all groups are all right or all wrong")
         else:
             status.tell("no update: the gradient is NaN or infinite")
         optimizer.zero_grad()
-        self.skipped += not finite
         self.skipped_in_a_row = 0 if finite else self.skipped_in_a_row + 1
         if self.skipped_in_a_row >= MAX_SKIPPED_UPDATES:
             raise UserError(
@@ -261,14 +233,12 @@ class Run:
 
     def end_step(self, step: int) -> bool:
         """Save a checkpoint when one is due. Return True if the run has been asked to stop."""
-        # a signal from here on counts at the next step, on all ranks
+        # on all ranks, a signal after this line counts at the next step
         stopped = any(machine.gather([self.stopped]))
         every = self.config.save_steps or math.ceil(self.config.max_steps / 3)
         if stopped or step % every == 0 or step == self.config.max_steps:
             folder = self.folder / f"checkpoint-{step}"
-            counts = self.skipped, self.skipped_in_a_row
-            checkpoints.save(folder, self.training, step, counts)
-            self.unsaved = False
+            checkpoints.save(folder, self.training, step)
             status.tell(f"saved {folder}")
             limit = self.config.save_total_limit
             if world.RANK == 0 and limit:
@@ -285,19 +255,22 @@ class Run:
             if (self.folder / "tokens.jsonl").exists():
                 write_report(self.folder / "report.html", [self.folder])
             files = sorted(path.name for path in self.folder.glob("[!.]*.*"))
-            status.tell("", status.folded(f"all in {self.folder}: {' '.join(files)}"))
+            status.tell("", status.folded(f"{self.folder} holds: {' '.join(files)}"))
             if self.stopped:
-                status.tell(f"to go on: --resume_from_checkpoint {self.folder}")
+                status.tell(f"to continue: --resume_from_checkpoint {self.folder}")
         machine.gather([])  # a rank that ended earlier could abort the others
 
 
-def check_advantages(step: int, batch, advantages: torch.Tensor) -> None:
-    """Raise UserError, with the group that causes it, if advantages [N, _] are not finite."""
+def check_advantages(rewards: torch.Tensor, advantages: torch.Tensor) -> None:
+    """Raise UserError for advantages [N, _] that are NaN or infinite, with their group of rewards.
+
+    rewards are [B, G], of the N = B * G completions.
+    """
     bad = (~advantages.isfinite()).any(1).nonzero().flatten().tolist()  # rows of completions
     if bad:
-        group = bad[0] // batch.rewards.shape[1]
-        rewards = ", ".join(f"{reward:g}" for reward in batch.rewards[group].tolist())
+        group = bad[0] // rewards.shape[1]
+        listed = ", ".join(f"{reward:g}" for reward in rewards[group].tolist())
         raise UserError(
-            f"step {step}: the advantages of group {group} are NaN or infinite; its rewards are "
-            f"{rewards}. Does your formula divide by 0 there?"
+            f"the advantages of group {group} are NaN or infinite; its rewards are {listed}. Does "
+            "your formula divide by 0 there?"
         )

@@ -1,19 +1,22 @@
-"""The optimizer, the learning rate of each update, and what to log of the updates of a step."""
+"""The optimizer, the learning rate of each update, and what the updates did."""
 
 import math
 import warnings
 
+from rlvr import world
 from rlvr.machine import global_sum
+from rlvr.policy import whole
+from rlvr.show import rank1_statistics
 
 import torch
 
 
 def make_optimizer(policy, config, rate_factor: float = 1.0):
-    """AdamW for the policy, and the schedule of its rate, whose step() follows each update.
+    """Return AdamW for the policy, and its learning rate schedule. Call step() after each update.
 
     The rate is --learning_rate times the factor. It rises from 0 over the first --warmup_ratio of
-    the run's updates. Then it stays, or falls to 0 along a line or half a cosine. An update that is
-    left out counts, too. Build both before anything is computed with a sharded policy (see
+    the run's updates. Then it stays, or falls to 0 along a line or half a cosine. Skipped updates
+    count as well. Build both before anything is computed with a sharded policy (see
     rlvr/policy/sharding.py).
     """
     import transformers
@@ -30,9 +33,18 @@ def make_optimizer(policy, config, rate_factor: float = 1.0):
     name = config.lr_scheduler_type
     if name == "constant":
         name = "constant_with_warmup"
-    # torch would warn where the first update is left out because its gradient is 0
+    # torch would warn if the first update is skipped because its gradient is 0
     warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step\(\)` before")
     return optimizer, transformers.get_scheduler(name, optimizer, warmup, updates)
+
+
+def head_change(policy, first_head: torch.Tensor) -> dict[str, float]:
+    """Return rank1_statistics of the output head's change since it was first_head [V, H].
+
+    All ranks call it together, since the heads may be sharded. Return {} except on rank 0.
+    """
+    change = whole(policy.get_output_embeddings().weight.detach() - first_head)
+    return rank1_statistics(change) if world.RANK == 0 else {}
 
 
 class UpdateMetrics:
@@ -43,23 +55,31 @@ class UpdateMetrics:
         self.tokens = 0.0
         self.sums = {}  # metric -> sum over the tokens
         self.grad_norms = []  # one per update
+        self.learning_rate = 0.0  # of the last update
 
     def add(self, loss: torch.Tensor, mask: torch.Tensor, **per_token: torch.Tensor) -> None:
         """Count a microbatch: its loss, its mask [m, T], and metrics [m, T] to take means of."""
         self.loss = self.loss + loss.detach()
         self.tokens = self.tokens + mask.sum()
         for name, values in per_token.items():
-            # Advantages of other rows, or without a dimension of 1, spread in silence.
+            # Tensors of the wrong shape would broadcast in silence.
             assert values.shape == mask.shape, f"{name} is {[*values.shape]}, not {[*mask.shape]}"
             self.sums[name] = self.sums.get(name, 0.0) + (mask * values.detach()).sum()
 
-    def end(self, grad_norm: float) -> None:
+    def end(self, grad_norm: float, learning_rate: float) -> None:
         """Count an update, with the norm of its gradient."""
         self.grad_norms.append(grad_norm)
+        self.learning_rate = learning_rate
 
     def metrics(self) -> dict[str, float]:
         """Means over updates, and over tokens. All ranks call it together."""
         loss, tokens, *sums = global_sum(self.loss, self.tokens, *self.sums.values())
         updates = len(self.grad_norms)
         means = {name: value / max(tokens, 1) for name, value in zip(self.sums, sums, strict=True)}
-        return {"loss": loss / updates, **means, "grad_norm": sum(self.grad_norms) / updates}
+        return {
+            "loss": loss / updates,
+            **means,
+            "grad_norm": sum(self.grad_norms) / updates,
+            "skipped": sum(not math.isfinite(norm) for norm in self.grad_norms),
+            "learning_rate": self.learning_rate,
+        }

@@ -1,8 +1,7 @@
 """`python -m rlvr.verify FILE.jsonl` grades each line of a file and shows why a reward is 0.
 
 A line is {"verifier": ..., "text": ..., "gold": ...}. The command prints the reward and the status
-of each line, then how often each status occurred. The status is empty where an answer was read and
-judged.
+of each line, then how often each status occurred. The status is empty where an answer was judged.
 """
 
 import json
@@ -20,13 +19,15 @@ def main(arguments: list[str]) -> None:
     try:
         if len(arguments) != 1:
             raise UserError("give one .jsonl file with the columns verifier, text and gold")
-        questions = read_questions(arguments[0])
-        if any(verifier == "code" for verifier, _, _ in questions.values()):
+        with using(arguments[0]), open(arguments[0], "rb") as file:
+            lines = {number: line for number, line in enumerate(file, 1) if line.strip()}
+        questions = [read_question(line, f"{arguments[0]}, line {n}") for n, line in lines.items()]
+        if any(verifier == "code" for verifier, _, _ in questions):
             print(describe())
-        grades = in_threads(grade, [*questions.values()], "graded")
+        grades = in_threads(grade, questions, "graded")
     except UserError as error:
         fail(str(error))
-    for number, (reward, status) in zip(questions, grades, strict=True):
+    for number, (reward, status) in zip(lines, grades, strict=True):
         print(f"line {number}: {reward:g} {status}".rstrip())
     counts = Counter(status or "judged" for _, status in grades)
     told = ", ".join(f"{counts[status]} {status}" for status in ("judged", "unparsed", "timeout"))
@@ -34,31 +35,19 @@ def main(arguments: list[str]) -> None:
     print(f"{len(grades)} lines: mean reward {mean:.3g}; {told}")
 
 
-def read_questions(path: str) -> dict[int, tuple]:
-    """Return (verifier, text, gold) by line number. Blank lines are skipped.
-
-    The gold is a text or a list of alternatives; for countdown it is a problem such as 3 9 5 : 48.
-    A line that holds anything else raises a UserError.
-    """
-    questions = {}
-    with using(path), open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                verifier, text, gold = row["verifier"], row["text"], row["gold"]
-                golds = gold if isinstance(gold, list) else [gold]
-                if not all(isinstance(value, str) for value in (verifier, text, *golds)):
-                    raise TypeError
-                if verifier == "countdown" and not all(map(VERIFIERS[verifier].gold, golds)):
-                    raise ValueError
-            except (ValueError, TypeError, KeyError):
-                raise UserError(
-                    f"{path}, line {number}: no JSON with texts for verifier, text, gold"
-                ) from None
-            questions[number] = verifier, text, gold
-    return questions
+def read_question(line: bytes, place: str) -> tuple:
+    """Return (verifier, text, gold), where gold is a text or a list of alternatives."""
+    try:
+        row = json.loads(line)
+        verifier, text, gold = row["verifier"], row["text"], row["gold"]
+        golds = gold if isinstance(gold, list) else [gold]
+        if not all(isinstance(value, str) for value in (verifier, text, *golds)):
+            raise TypeError
+        if verifier == "countdown" and not all(map(VERIFIERS[verifier].gold, golds)):
+            raise ValueError
+    except (ValueError, TypeError, KeyError):
+        raise UserError(f"{place}: no JSON with texts for verifier, text, gold") from None
+    return verifier, text, gold
 
 
 if __name__ == "__main__":

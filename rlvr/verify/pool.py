@@ -23,10 +23,9 @@ def grade(
 ) -> tuple[float, str]:
     """Grade (verifier, text, gold) -> the reward, and "", "unparsed" or "timeout".
 
-    Many threads may call it at once. Verifiers that could run forever run in a grader, for at most
-    `seconds`. Each test of a program may take `seconds`, and all of them together
-    `program_seconds`. Raise a UserError for an unknown verifier, and if this machine can no longer
-    run programs.
+    Verifiers that could run forever run in a grader, for at most `seconds`. Each test of a program
+    may take `seconds`, and all of them together `program_seconds`. Raise a UserError for an unknown
+    verifier, and if this machine can no longer run programs. Threads may call it.
     """
     verifier = question[0]
     if verifier not in VERIFIERS:
@@ -47,16 +46,14 @@ def grade_all(questions: list[tuple]) -> list[tuple[float, str]]:
 
 
 def ask_a_grader(*question) -> list:
-    """Return the reply of a grader: [reward, status], or [message, "error"].
-
-    A grader that is killed at its deadline gives no reply. The next question starts a new one.
-    """
+    """Return the reply of a grader: [reward, status], or [message, "error"]."""
     process = idle_grader()
+    assert process.stdin and process.stdout
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(json.dumps(question) + "\n")
         process.stdin.flush()
     reply = process.stdout.readline()
-    if not reply:
+    if not reply:  # it was killed at its deadline
         process.communicate()  # closes its pipes
         return [None, "timeout"]
     IDLE_GRADERS.put(process)
@@ -78,8 +75,9 @@ def idle_grader() -> subprocess.Popen:
 def start_grader() -> subprocess.Popen:
     """Start rlvr/verify/grader.py, in a session of its own so that Ctrl-C does not reach it."""
     paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-P", "-m", "rlvr.verify.grader"]
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "rlvr.verify.grader"],
+        command,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -87,8 +85,8 @@ def start_grader() -> subprocess.Popen:
         text=True,
         start_new_session=True,
     )
-    if process.stdout.readline() != '"ready"\n':
-        raise RuntimeError(f"a grader does not start: {' '.join(process.args)}")
+    if process.stdout is None or process.stdout.readline() != '"ready"\n':
+        raise RuntimeError(f"a grader does not start: {' '.join(command)}")
     return process
 
 
@@ -98,7 +96,8 @@ def in_threads(function: Callable, items: list, doing: str = "") -> list:
     The threads mostly wait for graders. If `doing` names the work, progress is shown.
     """
     # macOS does not tell which cores this process may use
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     workers = max(1, cores // world.LOCAL_WORLD_SIZE)
     results = []
     with ThreadPoolExecutor(workers) as pool:

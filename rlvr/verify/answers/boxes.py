@@ -1,7 +1,4 @@
-r"""Find the answer in a completion or in a data set's solution, mostly in \boxed{}.
-
-This file also reads and judges choices: the letter of the option that an answer names.
-"""
+r"""Find the answer in a completion or a data set's solution, mostly in \boxed{}; judge choices."""
 
 import re
 import string
@@ -26,10 +23,7 @@ def boxed(answer: str) -> str:
 
 
 def find_boxes(text: str) -> list[str]:
-    r"""Return the contents of the complete boxes.
-
-    A box within a box is part of the outer one: \boxed{x = \boxed{3}} holds x = {3}.
-    """
+    r"""Return the contents of the complete boxes; \boxed{x = \boxed{3}} holds x = {3}."""
     return [re.sub(COMMAND, "", box[1] or box[2] or "").strip() for box in BOX.finditer(text)]
 
 
@@ -40,10 +34,7 @@ def last_boxed(text: str) -> str:
 
 
 def last_boxes(text: str, parts: int = 1) -> str:
-    """Return the last `parts` different boxes, joined by commas, or "NA".
-
-    Adjacent boxes are one answer, so that there can be more than `parts`.
-    """
+    """Return the last `parts` different boxes with commas between them; adjacent ones are one."""
     kept = {}  # the last one first
     for answer in reversed([*TOGETHER.finditer(text)]):
         if len(kept) < parts:

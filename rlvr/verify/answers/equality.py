@@ -6,17 +6,19 @@ import random
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 from rlvr.verify.answers.rounding import Number, digits_of, is_near
 
 import sympy
-from latex2sympy2_extended.logic import And  # it keeps the order of its parts
 from sympy.core.function import AppliedUndef
 
 # What sympy raises for values of different kinds, and for those it cannot evaluate.
 ERRORS = (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError)
 # Formulas are compared at points; these are the signs of the letters at each point, repeated.
 SIGNS_AT_POINTS = [(1,), (1,), (1,), (-1,), (-1, 1), (1, -1)]
+EQUATIONS = sympy.Eq, sympy.Ne  # relations that may be multiplied by a negative number
+RELATIONS = sympy.Rel, sympy.And
 
 
 def are_equal(gold, answer) -> bool:
@@ -28,28 +30,26 @@ def are_equal(gold, answer) -> bool:
         return True
     if gold.free_symbols == answer.free_symbols:
         return False
-    in_lower_case = []
-    for value in (gold, answer):
-        names = {each: each.name.lower() for each in value.free_symbols}
-        if len({*names.values()}) < len(names):
-            return False
-        with contextlib.suppress(*ERRORS):
-            symbols = {each: sympy.Symbol(name, real=True) for each, name in names.items()}
-            in_lower_case.append(value.xreplace(symbols))
-    return len(in_lower_case) == 2 and same(*in_lower_case)
+    gold, answer = in_lower_case(gold), in_lower_case(answer)
+    return None not in (gold, answer) and same(gold, answer)
+
+
+def in_lower_case(value):
+    """Return a value with its letters in lower case, or None if two of them become one."""
+    letters = {each: sympy.Symbol(each.name.lower(), real=True) for each in value.free_symbols}
+    with contextlib.suppress(*ERRORS):
+        return value.xreplace(letters) if len({*letters.values()}) == len(letters) else None
 
 
 def same(gold, answer) -> bool:
     """Return whether two values are equal, with letters in the same case."""
     if gold == answer:
         return True
-    gold, answer = ends_of_chain(gold), ends_of_chain(answer)
     if isinstance(gold, sympy.Eq) != isinstance(answer, sympy.Eq):
         gold, answer = value_of_name(gold), value_of_name(answer)
-    relations = sympy.Rel, sympy.And
     collections = sympy.Set, sympy.Tuple
     try:
-        if isinstance(gold, relations) and isinstance(answer, relations):
+        if isinstance(gold, RELATIONS) and isinstance(answer, RELATIONS):
             return same_relations(gold, answer)
         if isinstance(gold, collections) or isinstance(answer, collections):
             return same_collections(gold, answer)
@@ -60,15 +60,7 @@ def same(gold, answer) -> bool:
         return False
 
 
-def ends_of_chain(value):
-    """Return x = 5 for x = 2 + 3 = 5, and other values as they are."""
-    if isinstance(value, And) and all(isinstance(part, sympy.Eq) for part in value._unsorted_args):
-        first, *_, last = value._unsorted_args
-        return sympy.Eq(first.lhs, last.rhs, evaluate=False)
-    return value
-
-
-def value_of_name(value):
+def value_of_name(value) -> Any:
     """Return 5 for x = 5 and for 2 + 3 = 5, but x + z = 1 as it is."""
     for side, other in (value.args, value.args[::-1]) if isinstance(value, sympy.Eq) else ():
         if is_name(side) or not value.free_symbols:
@@ -89,20 +81,25 @@ def is_name(side) -> bool:
 
 def same_relations(gold, answer) -> bool:
     """Return whether two equations, inequalities or chains have the same solutions, and any."""
-    if isinstance(gold, sympy.And) and isinstance(answer, sympy.And):
-        if matched(gold.args, answer.args):
+    if isinstance(gold, sympy.Rel) and isinstance(answer, sympy.Rel):
+        if is_multiple(gold, answer if answer.func is gold.func else answer.reversed):
             return True
-    elif isinstance(gold, sympy.Rel) and isinstance(answer, sympy.Rel):
-        for one in (answer, answer.reversed):
-            if one.func is gold.func:
-                if all(map(same, gold.args, one.args)):
-                    return True
-                if same(gold.lhs - gold.rhs, one.lhs - one.rhs):
-                    return True
+    elif gold.func is answer.func and matched(gold.args, answer.args):
+        return True
     if gold.free_symbols != answer.free_symbols:
         return False
     right, given = solutions_of(gold), solutions_of(answer)
     return right != sympy.S.EmptySet and same(right, given)
+
+
+def is_multiple(gold, answer) -> bool:
+    """Return whether a relation becomes another one when it is multiplied by a number."""
+    right, given = gold.lhs - gold.rhs, answer.lhs - answer.rhs
+    ours, theirs = terms_of(right), terms_of(given)
+    factors = [ours[letters] / theirs[letters] for letters in ours if letters in theirs]
+    factor = factors[0] if factors else sympy.Integer(1)
+    may_be = gold.func is answer.func and (isinstance(gold, EQUATIONS) or factor.is_positive)
+    return bool(may_be) and same(right, factor * given)
 
 
 def solutions_of(relation) -> sympy.Set:
@@ -118,8 +115,7 @@ def same_collections(gold, answer) -> bool:
     A single value is a set of one, and an inequality is the set of its solutions.
     """
     if isinstance(gold, sympy.Interval) and isinstance(answer, sympy.Interval):
-        ends = gold.left_open == answer.left_open and gold.right_open == answer.right_open
-        return ends and all(map(same, gold.args[:2], answer.args[:2]))
+        return gold.args[2:] == answer.args[2:] and all(map(same, gold.args[:2], answer.args[:2]))
     right, given = parts_of(gold), parts_of(answer)
     if right and given:
         if isinstance(gold, sympy.FiniteSet) or not isinstance(gold, (sympy.Set, sympy.Tuple)):
@@ -139,17 +135,14 @@ def parts_of(value) -> list | None:
         return [*dict.fromkeys(getattr(value, "_unsorted_args", value.args))]
     if isinstance(value, sympy.Tuple):
         return [*value]
-    return None if isinstance(value, (sympy.Set, sympy.Rel, sympy.And)) else [value]
+    return None if isinstance(value, (sympy.Set, *RELATIONS)) else [value]
 
 
 def as_set(value) -> sympy.Set:
     """Return a set; of inequalities, the numbers that solve one of them."""
     if isinstance(value, sympy.FiniteSet) and all(isinstance(part, sympy.Rel) for part in value):
-        value = sympy.Or(*value)
-    if isinstance(value, sympy.Set):
-        return value.doit()
-    letters = {each: sympy.Dummy(real=True) for each in value.atoms(AppliedUndef)}
-    return value.xreplace(letters).as_set()
+        return as_set(sympy.Or(*value))  # pyright: ignore[reportArgumentType]  # a Rel is Boolean
+    return value.doit() if isinstance(value, sympy.Set) else value.as_set()
 
 
 def matched(right, given) -> bool:
@@ -198,7 +191,7 @@ def terms_of(formula) -> dict:
 def numbers_at_points(gold, answer) -> Iterator[tuple[Number, Number]]:
     """Evaluate two formulas at the same points, and skip poles."""
     gold, answer = gold.doit(), answer.doit()
-    letters = {each for value in (gold, answer) for each in value.free_symbols}
+    letters = gold.free_symbols | answer.free_symbols
     letters |= gold.atoms(AppliedUndef) | answer.atoms(AppliedUndef)
     drawn = random.Random(0)
     for signs in SIGNS_AT_POINTS:
@@ -211,13 +204,13 @@ def numbers_at_points(gold, answer) -> Iterator[tuple[Number, Number]]:
 @lru_cache(maxsize=10_000)
 def number_of(expression) -> Number:
     """Evaluate an expression without letters; raise one of ERRORS if it has no value."""
-    decimals = expression.atoms(sympy.Float)
     value = without_decimals(expression).doit()
     if not isinstance(value, sympy.Rational):
         value = value.evalf(60)
-    parts = [Fraction(str(part)) for part in value.as_real_imag()]
+    real, imaginary = (Fraction(str(part)) for part in value.as_real_imag())
+    decimals = expression.atoms(sympy.Float)
     fewest = min((digits_of(str(decimal)) for decimal in decimals), default=0)
-    return Number(*parts, fewest, isinstance(value, sympy.Rational))
+    return Number(real, imaginary, fewest, isinstance(value, sympy.Rational))
 
 
 def without_decimals(expression):

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from functools import lru_cache
 
 import regex
 
@@ -46,6 +47,7 @@ PLAIN = [
     (rf"(?<!\\){CURRENCY}", ""),
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}", ""),
     (r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-z])", " "),
+    (r"\{:\}", ":"),
     (r"\\langle(?![a-z])", "("),
     (r"\\rangle(?![a-z])", ")"),
     # program notation: 4*sqrt(2), x**2, pi/2
@@ -57,6 +59,7 @@ PLAIN = [
     (r"\\(?:begin|end)\{aligned\}|&(?==)", ""),
     (r"\\(?:math(?:bf|it|sf)|boldsymbol|bm|underline)(?![a-z])", ""),
     # other notations
+    (r"^\\\{[a-z](?:\\in ?\\mathbb\{R\})?(?:\\mid ?|\||:)(.+)\\\}$", r"\1"),  # {x | x > 2}
     (r"\\[dtc]?(frac|binom)\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\\1{\2}{\3}"),
     (r"(?:\\degree|\^\\circ|\^\{\\circ *\})(?![a-z])(?:\s*[CF](?![A-Za-z]))?", r"^\\circ "),
     (  # of 30 degrees
@@ -69,11 +72,15 @@ PLAIN = [
     (r"(?<=\d)[eE]([-+]?\d+)(?![\w.])", r"\\cdot 10^{\1}"),  # 1e3
     (r"(?<![\d.] )(?<![\d.])(\d{1,3}(?: \d{3})+)(?! ?\d)", lambda found: found[1].replace(" ", "")),
 ]
-SIGNS = dict.fromkeys("‐‑‒–—―−", "-") | dict.fromkeys("‘’′ʹ", "'") | dict.fromkeys("“”″", '"')
-SIGNS |= {"∶": ":", "。": ".", "、": ",", "°": r"^\circ ", "√": r"\sqrt ", "∞": r"\infty "}
-SIGNS |= {"⩽": r"\le ", "⩾": r"\ge ", "≈": r"\approx ", "÷": r"\div "}
-SIGNS |= {"×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot "}
-SIGNS = str.maketrans(SIGNS)
+PLAIN = [(re.compile(written), meant) for written, meant in PLAIN]
+ALIKE = dict.fromkeys("‐‑‒–—―−", "-") | dict.fromkeys("‘’′ʹ", "'") | dict.fromkeys("“”″", '"')
+ALIKE |= {"∶": ":", "。": ".", "、": ",", "°": r"^\circ ", "√": r"\sqrt ", "∞": r"\infty "}
+ALIKE |= {"⩽": r"\le ", "⩾": r"\ge ", "≈": r"\approx ", "÷": r"\div "}
+ALIKE |= {"×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot "}
+ALIKE |= dict.fromkeys(
+    "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff", ""
+)
+SIGNS = str.maketrans(ALIKE)
 
 
 def nfkc(text: str) -> str:
@@ -87,17 +94,20 @@ def normal(text: str) -> str:
     Also remove invisible characters, apostrophes between thousands, and a currency between a sign
     and its number.
     """
-    text = re.sub(f"[^{BY_HAND}]+", lambda found: nfkc(found[0]), text).translate(SIGNS)
-    text = re.sub(r"[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]", "", text)
+    if not text.isascii():
+        text = re.sub(f"[^{BY_HAND}]+", lambda found: nfkc(found[0]), text).translate(SIGNS)
     text = re.sub(rf"(?<![\w)])-\s*{CURRENCY}\s*(?=[\d.])", "-", text)
     return re.sub(r"(?<=\d)'(?=\d{3}(?!\d))", "", text)
 
 
+@lru_cache(maxsize=1000)  # completions of a problem share the gold, and often the answer
 def plain(text: str) -> str:
     """Return LaTeX without what only changes its appearance."""
+    if re.fullmatch(r"-?[0-9]+|[A-Za-z]", text):
+        return text
     text = " ".join(normal(text).split())
     for written, meant in PLAIN:
-        text = re.sub(written, meant, text)
+        text = written.sub(meant, text)
     text = re.sub(r"(?<!\\right)[\s.,;:\\]+$", "", " ".join(text.split()))
     whole = WHOLE.fullmatch(text)
     return plain(whole[1] or whole[2] or "") if whole else text

@@ -9,6 +9,7 @@ the rules of docs/real-models.md, "What an answer may look like". The reasons fo
   estimated from its form before anything is computed.
 """
 
+import itertools
 import math
 import re
 from functools import lru_cache
@@ -19,7 +20,7 @@ from rlvr.verify.answers.numbers import same_time, scale_of
 
 LARGEST = 10**6  # binary digits of a number that is evaluated; 2^1000000 has that many
 AND = rf"{TEXT}\s*(?:,|,?\s*(?:and|or)\s*,?)\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
-DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|,"  # of items, also a line's end, but not \\sqrt
+DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|[,;]"  # of items, also a line's end, but not \\sqrt
 EQUALS = r"(?<![<>:])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # also in 4!=24, but not in x!=4
 WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
 UNREADABLE = re.compile(r"[A-Za-z]{3,}\s+[A-Za-z]{2,}|(?<![_^\d.])[\d.]+ \d")  # prose, 5 6
@@ -34,7 +35,9 @@ WITH_UNIT = re.compile(  # a value, followed by \text{...}, words, or an abbrevi
 )
 # an option before its value, as in \textbf{(A) }204
 OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{AND}|[,;]|\\c[au]p)"
-OF_A_BASE = re.compile(r"-?\d+\s*_\s*\{?\s*(\d+)\s*\}?")
+OF_OPTIONS = re.compile(r"\(?[A-J]\)?")
+NO_OPTION = re.compile(r"[ei]$|[A-J] ?[_^']|\\mathbb")  # e and i are numbers
+OF_A_BASE = re.compile(r"(?:^|[,=])\s*-?\d+_\{?(\d+)\}?(?=\s*(?:,|$))")
 # letters that latex2sympy misreads, and before them what must not be searched for letters
 LETTERS = re.compile(
     rf"{TEXT}[^{{}}]*\}}|\\(?P<gamma>[gG]amma)(?![a-z])(?P<index>_\w|_\{{\w+\}})?"
@@ -57,23 +60,21 @@ def verify_math(text: str, gold: str) -> float | None:
     if answer == "NA" or max(len(answer), len(gold)) > LONGEST:
         return None
     chosen, wanted = plain(answer), plain(gold)
-    if len(chosen + wanted) == 2 and {chosen, wanted} & {"e", "i"}:
-        return float(chosen == wanted)  # the numbers e and i are not E and I
     if (same := same_time(chosen, wanted)) is not None:
         return float(same)
-    if re.fullmatch(r"\(?[A-J]\)?", wanted) and not re.match(r"[A-J] ?[_^']|\\mathbb", chosen):
-        answer = read_choice(chosen) or answer  # as in B. Paris
+    if OF_OPTIONS.fullmatch(wanted) and not NO_OPTION.match(chosen):
+        chosen = read_choice(chosen) or chosen  # as in B. Paris
     # A gold that is an equation is compared as one, if it can be read as such.
-    right = read(gold, values=False) if len(split(wanted, EQUALS)) > 1 else []
+    right = read(wanted, values=False) if len(split(wanted, EQUALS)) > 1 else []
     values = not right
-    right, given = right or read(gold, values), read(answer, values)
+    right, given = right or read(wanted, values), read(chosen, values)
     parts = count_parts(right)
     if parts > 1 and count_parts(given) < 2:
-        given = read(last_boxes(text, parts), values)
+        given = read(plain(last_boxes(text, parts)), values)
     if not right or not given:
         return None
-    bases = bases_in(chosen)
-    if bases and bases != (bases_in(wanted) or ["10"] * len(bases)):
+    bases = OF_A_BASE.findall(chosen)
+    if bases and bases != (OF_A_BASE.findall(wanted) or ["10"] * len(bases)):
         return 0.0  # latex2sympy drops the base of 52_8
     if any(one == other for one in right for other in given):
         return 1.0  # without evaluating them
@@ -99,12 +100,6 @@ def digits(expression) -> float:
     return sum(inside) if isinstance(expression, sympy.Mul) else max(inside) + 1
 
 
-def bases_in(text: str) -> list[str]:
-    """Return the bases of the numbers in a list, such as 8 for 52_8 or for x = 52_8."""
-    items = [split(item, EQUALS)[-1].strip() for item in split(text, DIVIDER)]
-    return [number[1] for item in items if (number := OF_A_BASE.fullmatch(item))]
-
-
 def count_parts(values: list) -> int:
     """Count the elements of the first value if it is a finite set; other values count as 1."""
     from sympy import FiniteSet
@@ -114,31 +109,25 @@ def count_parts(values: list) -> int:
 
 @lru_cache(maxsize=1000)  # completions of a problem share the gold, and often the answer
 def read(text: str, values: bool) -> list:
-    """Return the values of an answer, one for each way to read it, or [].
+    """Return the values of plain LaTeX, one for each way to read it, or [].
 
     1,000 is a number; 100,200 is a number or a list of two. `values` replaces each equation by its
     value.
     """
     if len(text) > LONGEST:
         return []
-    text = re.sub(OF_AN_OPTION, "", plain(text))
+    text = re.sub(OF_AN_OPTION, "", text)
     readings = [without_commas(text)]
     if readings[0] != text and ",0" not in text:
         readings.append(text.replace(",", ", "))
     found = []
     for reading in readings:
-        groups = [read_group(group, values) for group in split(reading, ";")]
-        found += parse("; ".join(groups)) if all(groups) else []
+        plus = reading.replace(r"\pm", "+").replace(r"\mp", "-")
+        minus = reading.replace(r"\pm", "-").replace(r"\mp", "+")
+        items = dict.fromkeys(split(plus, DIVIDER) + split(minus, DIVIDER))
+        cleaned = [clean(settle(item, values)) for item in items]
+        found += parse(", ".join(cleaned)) if all(cleaned) else []
     return found
-
-
-def read_group(group: str, values: bool) -> str:
-    """Prepare a list for latex2sympy; return "" if it cannot be read."""
-    plus = group.replace(r"\pm", "+").replace(r"\mp", "-")
-    minus = group.replace(r"\pm", "-").replace(r"\mp", "+")
-    items = dict.fromkeys(split(plus, DIVIDER) + split(minus, DIVIDER))
-    cleaned = [clean(settle(item) if values else item) for item in items]
-    return ", ".join(cleaned) if all(cleaned) else ""
 
 
 def clean(item: str) -> str:
@@ -163,8 +152,8 @@ def clean(item: str) -> str:
     return {None: "", 1: value}.get(scale, rf"({value}) \cdot {scale}")
 
 
-def settle(item: str) -> str:
-    """Return the value of an equation; other items stay as they are.
+def settle(item: str, values: bool) -> str:
+    """Return the value of an equation, or else its two ends. Other items stay as they are.
 
     The value is the last side without letters, preferably an exact one, or else the last side.
     Sides without letters must agree; if they do not, return a text that equals no answer.
@@ -174,26 +163,23 @@ def settle(item: str) -> str:
     before, approximately, after = item.partition(r"\approx")
     if approximately:
         has_number = before.strip() and is_number(split(before, EQUALS)[-1])
-        return settle(before if has_number else after)
+        return settle(before if has_number else after, values)
     sides = split(item, EQUALS)
     if len(sides) == 1:
         return item
     numbers = sorted(filter(is_number, sides), key=lambda side: "." not in side)
-    for side in numbers[:-1]:
-        if not any(same(one, other) for one in ways(side) for other in ways(numbers[-1])):
+    ways = [  # a side as written, without its unit, and with 25/100 for 25\%
+        [*map(parse, {side, clean(side), re.sub(r"\\?%", "/100", side)})] for side in numbers
+    ]
+    for one in ways[:-1]:
+        if not any(same(*pair) for pair in itertools.product(sum(one, []), sum(ways[-1], []))):
             return "a false equation"
-    return (numbers or sides)[-1]
+    return (numbers or sides)[-1] if values else f"{sides[0]}={sides[-1]}"
 
 
 def is_number(side: str) -> bool:
     """Return whether a side of an equation has no letters other than those of its unit."""
     return not re.search("[A-Za-z∠]", re.sub(OF_NUMBERS, "", clean(side) or side))
-
-
-def ways(side: str) -> list:
-    """Return the values of a side: as written, without its unit, and with 25/100 for 25\\%."""
-    texts = {side, clean(side), re.sub(r"\\?%", "/100", side)}
-    return [value for text in texts for value in parse(text)]
 
 
 def parse(text: str) -> list:
@@ -205,6 +191,8 @@ def parse(text: str) -> list:
     from latex2sympy2_extended import latex2sympy
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig, NormalizationConfig
 
+    if re.fullmatch(r"-?\d{1,300}", text):
+        return [sympy.Integer(int(text))]
     if UNREADABLE.search(re.sub(rf"{TEXT}[^{{}}]*\}}|\\[A-Za-z]+", ";", text)):
         return []
     i = "i" if re.search(r"_\{?i(?![a-z])", text) else "{I}"
@@ -219,11 +207,11 @@ def parse(text: str) -> list:
     except Exception:  # it raises errors of every kind
         return []
     if isinstance(value, sympy.MatrixBase):
-        value = value.as_immutable()
+        value = sympy.ImmutableMatrix(value)
     return [value] if isinstance(value, sympy.Basic) else []
 
 
-def letter(found: re.Match, i: str) -> str:
+def letter(found: re.Match[str], i: str) -> str:
     """Rewrite a match of LETTERS for latex2sympy."""
     if found["gamma"]:
         return rf"\variable{{{found['gamma']}{re.sub('[{}]', '', found['index'] or '')}}}"

@@ -27,6 +27,7 @@ ARITHMETIC = [  # rewrites of plain LaTeX to arithmetic, applied in this order
     (r"\\approx", "="),
     (r"\\[dtc]?frac\{([^{}]*)\}\{([^{}]*)\}", r" \1/\2"),
     (r"[{}]", ""),
+    (r"(?:^|(?<==)) *10\^", "1*10^"),
     (r"^[^\d=:]*(?::|\bis\b)", "="),  # the answer is 5
 ]
 NUMBER = re.compile(
@@ -35,12 +36,8 @@ NUMBER = re.compile(
     re.A,
 )
 UNIT = re.compile(r"[ °.]*(?:[-/(]?\s*(?![²³])[^\W\d_](?:[^\W\d_]|[ °²³/*.()'’-]|\^-?\d)*)?")
-
-
 # A time of day such as 5 PM, 10:30 a.m., 17:00, or an hour alone.
-TIME = re.compile(
-    r"(?P<hour>\d\d?)(?P<minutes>:[0-5]\d(?::[0-5]\d)?)? *(?:(?P<half>[ap])\.? ?m\b\.?)?", re.I
-)
+TIME = re.compile(r"(\d\d?)(:[0-5]\d(?::[0-5]\d)?)? *(?:([ap])\.? ?m\b\.?)?", re.I)
 
 
 def same_time(gold: str, answer: str) -> bool | None:
@@ -48,20 +45,21 @@ def same_time(gold: str, answer: str) -> bool | None:
 
     A time without a.m. and p.m. can be either. An hour alone is a time if the other text is one.
     """
-    texts = (re.sub(rf"{TEXT}|\}}", " ", text).strip() for text in (gold, answer))
-    found = [TIME.fullmatch(" ".join(text.split())) for text in texts]
-    if not all(found) or not any(each["minutes"] or each["half"] for each in found):
+    texts = [" ".join(re.sub(rf"{TEXT}|\}}", " ", text).split()) for text in (gold, answer)]
+    found = [match.groups() for text in texts if (match := TIME.fullmatch(text))]
+    if len(found) < 2 or not any(minutes or half for _, minutes, half in found):
         return None
-    times = []
-    for each in found:
-        hour, half = int(each["hour"]), (each["half"] or "").lower()
-        if hour > 24 or half and not 0 < hour < 13:
-            return None  # but 100 pm is a length
-        hours = {"a": {hour % 12}, "p": {hour % 12 + 12}}.get(half, {hour % 24})
-        if not half and 0 < hour < 13:
-            hours = {hour % 12, hour % 12 + 12}
-        times.append({(each_hour, each["minutes"] or ":00") for each_hour in hours})
-    return bool(times[0] & times[1])
+    right, given = (times_of(int(hour), minutes, half) for hour, minutes, half in found)
+    return bool(right & given) if right and given else None
+
+
+def times_of(hour: int, minutes: str | None, half: str | None) -> set[tuple]:
+    """Return the times that a text can mean: none for 100 pm, which is a length."""
+    minutes = minutes or ":00"
+    if half is None and not 0 < hour < 13:
+        return {(hour % 24, minutes)} if hour < 25 else set()
+    starts = {"a": [0], "p": [12]}[half.lower()] if half else [0, 12]
+    return {(hour % 12 + start, minutes) for start in starts if 0 < hour < 13}
 
 
 def last_number(text: str) -> str:
@@ -78,19 +76,19 @@ def verify_number(text: str, gold: str, find: Callable = find_answer) -> float |
     answer = find(text)
     if max(len(answer), len(gold)) > LONGEST:
         return None
-    if (same := same_time(plain(gold), plain(answer))) is not None:
+    answer, gold = plain(answer), plain(gold)
+    if (same := same_time(gold, answer)) is not None:
         return float(same)
     number, right = read_number(answer), read_number(gold)
     return None if number is None or right is None else float(is_near(right, number))
 
 
 def read_number(text: str) -> Number | None:
-    r"""Read the one number of an answer such as "$1,234.50", "18 eggs" or "x = 3/4".
+    r"""Read the one number of plain LaTeX such as "1,234.50", "18 eggs" or "x = 3/4".
 
     Return None without a number, or with several. Those sides of an equation that have no letters
     must agree, and one of them must be a number.
     """
-    text = plain(text)
     for written, meant in ARITHMETIC:
         text = re.sub(written, meant, text)
     sides = without_commas(text).split("=")
@@ -99,17 +97,16 @@ def read_number(text: str) -> Number | None:
     numbers = {number for number in found.values() if number is not None}
     sums = [side for side in found if found[side] is None and not re.search(r"[^\W\d_]", side)]
     numbers |= {value_of(side) for side in sums} if numbers else set()
-    if len(numbers) != 1 or None in numbers:
-        return None
-    digits = max((digits_of(each) for each in re.findall(r"\d*\.\d+", text)), default=0)
-    return Number(numbers.pop(), digits=digits)
+    number = numbers.pop() if len(numbers) == 1 else None
+    digits = max(map(digits_of, re.findall(r"\d*\.\d+", text)), default=0)
+    return None if number is None else Number(number, digits=digits)
 
 
 def read_plain(text: str) -> Fraction | None:
     """Read a number with its unit, as in -1000.5 m^2, 1 1/2 cups, 1.2M or 3 million."""
     found = NUMBER.fullmatch(text)
     scale = scale_of(found["unit"]) if found else None
-    if scale is None:
+    if found is None or scale is None:
         return None
     value = Fraction(found["top"]) / Fraction(found["bottom"] or 1)
     value += Fraction(found["whole"] or 0)

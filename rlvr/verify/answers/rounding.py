@@ -8,6 +8,7 @@
   in 10^12, so that 0.30000000000000004 equals 3/10.
 """
 
+from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -28,8 +29,8 @@ def is_near(gold: Number, answer: Number) -> bool:
     """Return whether an answer equals a gold by the rule above."""
     size = max(abs(gold.real), abs(gold.imaginary))
     if gold.digits and size:
-        unit = Fraction(10) ** (exponent(size) + 1 - max(LEAST_DIGITS, gold.digits))
-        limit = unit / 2
+        exponent = (Decimal(size.numerator) / size.denominator).adjusted()
+        limit = Fraction(10) ** (exponent + 1 - max(LEAST_DIGITS, gold.digits)) / 2
     elif answer.digits:
         bottom = gold.real.denominator
         ends = gold.is_rational and pow(10, bottom.bit_length(), bottom) == 0
@@ -40,16 +41,6 @@ def is_near(gold: Number, answer: Number) -> bool:
     return all(abs(right - given) <= limit for right, given in parts)
 
 
-def exponent(size: Fraction) -> int:
-    """Return the exponent of a positive number in scientific notation."""
-    bits = size.numerator.bit_length() - size.denominator.bit_length()
-    power = int(bits * 0.30103) - 2
-    while Fraction(10) ** (power + 1) <= size:
-        power += 1
-    return power
-
-
 def digits_of(decimal: str) -> int:
     """Count the significant digits of a decimal, without trailing zeros."""
-    mantissa = decimal.lower().partition("e")[0].replace(".", "")
-    return max(1, len(mantissa.lstrip("+-0").rstrip("0")))
+    return len(Decimal(decimal).normalize().as_tuple().digits)

@@ -34,21 +34,19 @@ def passes(tests: str, program: Program) -> bool:
 def names_of_program(tests: str, program: Program) -> dict:
     """Return those of the tests' names that the program defines.
 
-    A name such as `math` in `math.isclose` is the module of the standard library. A name such as
-    `abs` is Python's own, unless the tests use no other name of the program.
+    `math` is the module of the standard library if the tests only use it as in `math.isclose`. A
+    name such as `abs` is Python's own, unless the tests use no other name of the program.
     """
     nodes = [*ast.walk(ast.parse(tests))]
-    used = [node.id for node in nodes if isinstance(node, ast.Name)]
-    owners = [node.value for node in nodes if isinstance(node, ast.Attribute)]
-    owners = [node.id for node in owners if isinstance(node, ast.Name)]
-    modules = {
-        name: importlib.import_module(name)
-        for name in sys.stdlib_module_names.intersection(owners)
-        if owners.count(name) == used.count(name)
-    }
+    owners = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    called = {node.id for node in names if id(node) not in owners}
+    used = {node.id for node in names}
+    alone = (used - called) & sys.stdlib_module_names
+    modules = {name: importlib.import_module(name) for name in alone}
     solution = program.module()
     own = {}
-    for name in set(used).difference(modules):
+    for name in used - alone:
         with contextlib.suppress(AttributeError):
             own[name] = program.ask(getattr, solution, name)
     own = {name: value for name, value in own.items() if not hasattr(builtins, name)} or own

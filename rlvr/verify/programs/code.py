@@ -1,7 +1,7 @@
 """Judge programs by unit tests of several kinds.
 
-The program runs in a sandbox that does not know the expected outputs. Its answers are judged here;
-assertions are judged in a second sandbox.
+The program runs in a sandbox that does not know the expected outputs. Its answers are judged here,
+and assertions in a second sandbox.
 """
 
 import ast
@@ -18,9 +18,15 @@ from rlvr.errors import UserError
 from rlvr.verify.programs.isolation import OutOfTime, start_sandbox
 from rlvr.verify.programs.values import Program
 
-# A line with a Markdown fence, which opens or closes a block.
-FENCE = re.compile(r"(?P<before>[^`]*?)(?P<fence>`{3,}|~{3,})[ \t]*(?P<label>[^`]*)")
-PYTHON = re.compile(r"\{?[. ]*(python|py|ipython|pypy)[\d.]*\b", re.IGNORECASE)
+PYTHON = r"\{?[. ]*(?:python|py|ipython|pypy)[\d.]*\b"
+# A block ends at the end of the text, at a fence that is at least as long as the first one and
+# indented by at most three more columns, at a fence behind code, and before a block of Python.
+BLOCK = re.compile(
+    r"^(?P<indent> *)[^`\n]*?(?<!~)(?P<fence>`{3,}+|~{3,}+)[ \t]*(?P<label>[^`\n]*)\n(?P<code>.*?)"
+    r"(?:^(?!(?P=indent)    )\s*?(?P=fence)[`~]*[ \t]*$|(?<=[^\s`~])(?P=fence)[`~]*[ \t]*$|\Z"
+    rf"|(?=^[ \t]*(?P=fence)[ \t]*(?i:{PYTHON})))",
+    re.DOTALL | re.MULTILINE,
+)
 DECIMAL = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,9})?", re.ASCII)
 DEFINED = re.compile(r"^(?:(?:async +)?def +|class +|(?=\w+ *=))(\w+)", re.MULTILINE)
 
@@ -30,18 +36,13 @@ class UnitTests:
     """Unit tests of one of three kinds: inputs and outputs, calls of a function, assertions."""
 
     pairs: Sequence = ()  # (standard input, output), or (arguments, result) of a call
-    function: str | None = None  # the function to call, if the pairs are calls
+    function: str = ""  # the function to call, if the pairs are calls
     assertions: str = ""
     head: str = ""  # imports and helpers of a function to complete; runs before the program
 
 
 def read_tests(gold: str) -> UnitTests:
-    """Read unit tests in JSON. Text that is not JSON holds assertions.
-
-    The forms are {"inputs": [...], "outputs": [...]}, [{"input": ..., "output": ...}, ...], and
-    assertions as a string or a list, by themselves or as {"head": ..., "assertions": ...}. With
-    "fn_name", as in APPS, an input is a list of arguments. With "testtype": "functional", as in
-    LiveCodeBench, an input has one argument per line, in JSON.
+    """Read unit tests in JSON, in one of the forms of docs/real-models.md, or assertions as text.
 
     Anything else raises an exception. So do assertions that only define something, because they
     test nothing, and those of unittest, which may fail silently.
@@ -52,19 +53,17 @@ def read_tests(gold: str) -> UnitTests:
         tests = gold
     if isinstance(tests, list) and isinstance(tests[0], dict):
         tests = in_columns(tests)
-    if isinstance(tests, dict) and "inputs" in tests:
-        pairs = [*zip(tests["inputs"], tests["outputs"], strict=True)]
-        # parquet files have a fn_name of null where another task has one
-        function = tests.get("fn_name")
-        if not function:
-            pairs = [(one_text(given), one_text(wanted)) for given, wanted in pairs]
-        elif not all(isinstance(given, list) for given, _ in pairs):
-            raise ValueError("arguments that are no list")
-        if not pairs:
-            raise ValueError("no tests")
-        return UnitTests(pairs, function)
     if not isinstance(tests, dict):
         tests = dict(head="", assertions=tests)
+    if "inputs" in tests:
+        pairs = [*zip(tests["inputs"], tests["outputs"], strict=True)]
+        # parquet files have a fn_name of null where another task has one
+        function = str(tests.get("fn_name") or "")
+        if not pairs or function and not all(isinstance(given, list) for given, _ in pairs):
+            raise ValueError("no tests, or arguments that are no list")
+        if not function:
+            pairs = [(one_text(given), one_text(wanted)) for given, wanted in pairs]
+        return UnitTests(pairs, function)
     head, assertions = one_text(tests["head"]), one_text(tests["assertions"])
     definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
     nodes = ast.parse(assertions).body
@@ -79,8 +78,7 @@ def in_columns(rows: list[dict]) -> dict:
     if rows[0].get("testtype") != "functional":
         return dict(inputs=inputs, outputs=outputs)
     inputs = [[json.loads(line) for line in text.strip().split("\n")] for text in inputs]
-    outputs = [json.loads(text) for text in outputs]
-    return dict(fn_name=rows[0]["fn_name"], inputs=inputs, outputs=outputs)
+    return dict(fn_name=rows[0]["fn_name"], inputs=inputs, outputs=[*map(json.loads, outputs)])
 
 
 def one_text(part) -> str:
@@ -98,44 +96,22 @@ def tests_text(value) -> str:
     return gold
 
 
-def find_program(text: str, wanted: set[str]) -> str | None:
-    """Return the last fenced block of Python that defines a wanted name, or else the last one.
+def find_program(text: str, tests: UnitTests) -> str | None:
+    """Return the last fenced block of Python that defines what the tests use, or else the last one.
 
-    Examples of use may follow the function. Without a block of Python, blocks without a language
-    count. Return None without any block.
+    Without a block of Python, blocks without a language count. Return None without any block.
     """
-    blocks = find_blocks(text.replace("\r\n", "\n"))
-    programs = [code for label, code in blocks if PYTHON.match(label)]
-    programs = programs or [code for label, code in blocks if not label and code.strip()]
+    blocks = [*BLOCK.finditer(text.replace("\r\n", "\n"))]
+    programs = [each for each in blocks if re.match(PYTHON, each["label"], re.IGNORECASE)]
+    unlabelled = [each for each in blocks if not each["label"].strip() and each["code"].strip()]
+    programs = [textwrap.dedent(each["code"]) for each in programs or unlabelled]
+    nodes = [*ast.walk(ast.parse(tests.assertions))]
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    wanted = {"Solution", tests.function} if tests.function else {node.id for node in names}
+    wanted -= {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    wanted -= {node.arg for node in nodes if isinstance(node, ast.arg)}
     defining = [code for code in programs if wanted.intersection(DEFINED.findall(code))]
     return (defining or programs or [None])[-1]
-
-
-def find_blocks(text: str) -> list[tuple[str, str]]:
-    """Return the label and the code of each fenced block.
-
-    As in Markdown, a block ends at the end of the text, or at a fence that is at least as long as
-    the first one and indented by at most three more columns. It also ends at a fence behind the
-    last line of code, and before another block of Python.
-    """
-    blocks, opened = [], None
-    for line in text.split("\n"):
-        found = FENCE.fullmatch(line)
-        if opened is None:
-            opens, closes = bool(found), False
-        else:
-            is_fence = found and found["fence"].startswith(opened["fence"])
-            is_alone = is_fence and not found["before"].strip()
-            opens = is_alone and PYTHON.match(found["label"])
-            is_deep = is_alone and len(found["before"]) > len(opened["before"]) + 3
-            closes = is_fence and not found["label"].strip() and not is_deep
-        if opens:
-            opened = found
-            blocks.append((found["label"].strip(), []))
-        elif opened is not None:
-            blocks[-1][1].append(found["before"] if closes else line)
-            opened = None if closes else opened
-    return [(label, textwrap.dedent("\n".join(lines))) for label, lines in blocks]
 
 
 def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> float | None:
@@ -146,15 +122,11 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
     cannot start a sandbox.
     """
     tests = read_tests(gold)
-    program = find_program(text, wanted_names(tests))
+    program = find_program(text, tests)
     if program is None:
         return None
-    job = dict(
-        head=tests.head,
-        program=program,
-        once=bool(tests.function or tests.assertions),
-        seconds=all_seconds,
-    )
+    once = bool(tests.function or tests.assertions)
+    job = dict(head=tests.head, program=program, once=once, seconds=all_seconds)
     with contextlib.closing(start_sandbox("solution", **job)) as sandbox:
         end = time.monotonic() + all_seconds
 
@@ -171,17 +143,6 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
             raise
         except Exception:  # the program raised it or ended, or its answer is malformed
             return 0.0
-
-
-def wanted_names(tests: UnitTests) -> set[str]:
-    """Return the names that the tests look for in a program."""
-    if tests.function:
-        return {"Solution", tests.function}
-    nodes = [*ast.walk(ast.parse(tests.assertions))]
-    names = [node for node in nodes if isinstance(node, ast.Name)]
-    own = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
-    own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    return {node.id for node in names} - own
 
 
 def judge_outputs(ask: Callable, tests: UnitTests) -> bool:
@@ -208,19 +169,10 @@ def judge_calls(ask: Callable, tests: UnitTests) -> bool:
     is_method = hasattr(getattr(solution, "Solution", None), tests.function)
     for given, wanted in tests.pairs:
         owner = solution.Solution() if is_method else solution
-        result = as_lists(getattr(owner, tests.function)(*given))
+        result = json.loads(json.dumps(getattr(owner, tests.function)(*given)))
         if result != wanted and [result] != wanted:
             return False
     return True
-
-
-def as_lists(value):
-    """Convert tuples to lists and the keys of dicts to texts, as in JSON."""
-    if isinstance(value, (list, tuple)):
-        return [as_lists(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): as_lists(item) for key, item in value.items()}
-    return value
 
 
 def judge_assertions(ask: Callable, tests: UnitTests, end: float) -> bool:

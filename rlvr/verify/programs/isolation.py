@@ -1,7 +1,7 @@
 """Sandboxes: processes for untrusted programs and for the tests that judge them.
 
-The operating system isolates them: by bubblewrap if it is installed and allowed, else as another
-user if this one is root, else by limits alone. docs/real-models.md says what each leaves open.
+The system isolates them by bubblewrap if it is installed and allowed, else as another user if this
+one is root, else by limits alone. docs/real-models.md says what each leaves open.
 """
 
 import contextlib
@@ -50,8 +50,8 @@ class Sandbox:
                 command(way, module),
                 env={},
                 cwd=self.folder.name,
-                stdin=theirs,
-                stdout=theirs,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
@@ -60,15 +60,16 @@ class Sandbox:
                 raise ValueError
         except (OSError, ValueError):
             self.process.kill()
+            assert self.process.stderr
             reason = self.process.stderr.read().decode(errors="replace").strip()
             self.close()
             raise OSError(reason.rpartition("\n")[2] or "no answer") from None
 
     def ask(self, message, seconds: float):
-        """Send a message and return the reply, any JSON, since a program can write it.
+        """Send a message and return the reply, which may be any JSON.
 
-        Raise OutOfTime if there is none within `seconds`, an OSError if the process has ended, and
-        a ValueError for a reply that is not JSON or does not end.
+        Raise OutOfTime without one, an OSError if the process has ended, and a ValueError for a
+        reply that is not JSON or does not end.
         """
         end = time.monotonic() + seconds
         reply = bytearray()
@@ -92,17 +93,16 @@ class Sandbox:
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             os.killpg(self.process.pid, signal.SIGKILL)
         if self.user_to_end is not None:
-            # a child becomes that user and kills all of the user's processes
-            child = os.fork()
+            child = os.fork()  # becomes that user and kills all of the user's processes
             if child == 0:
-                try:
+                with contextlib.suppress(OSError):
                     os.setuid(self.user_to_end)
                     os.kill(-1, signal.SIGKILL)
-                finally:
-                    os._exit(0)
+                os._exit(0)
             os.waitpid(child, 0)
         self.process.wait()
-        self.process.stderr.close()
+        if self.process.stderr:
+            self.process.stderr.close()
         self.socket.close()
         self.folder.cleanup()
 

@@ -1,7 +1,6 @@
 """Run one program in a sandbox, and answer lines of JSON that ask it for something.
 
-No expected output ever reaches this process, and the judge trusts nothing that leaves it. Whatever
-a program does to this process, it can only change its own answers.
+No expected output ever reaches this process, and the judge trusts nothing that leaves it.
 """
 
 import builtins
@@ -17,13 +16,9 @@ import sys
 
 from rlvr.verify.programs.values import decode, encode
 
-# The imports that LeetCode, APPS and LiveCodeBench give a program.
-USUAL_IMPORTS = "import copy, datetime, fractions, io, json, operator, random, re, statistics\n"
-USUAL_IMPORTS += "import string, sys, time\nfrom fractions import Fraction\n"
-USUAL_IMPORTS += "".join(
-    f"import {name}\nfrom {name} import *\n"
-    for name in ("bisect", "collections", "functools", "heapq", "itertools", "math", "typing")
-)
+# The modules that LeetCode, APPS and LiveCodeBench give a program, and those whose names they give.
+USUAL = "copy datetime fractions io json operator random re statistics string sys time".split()
+STARRED = "bisect collections functools heapq itertools math typing".split()
 LIMITS = dict(AS=2**30, CORE=0, NOFILE=64)  # per process: bytes of memory, dumps, open files
 MOST_PROCESSES = 64  # including threads
 MOST_FILE = 2**24  # bytes; the output of a program is a file as well
@@ -33,10 +28,9 @@ HARMLESS = {"os.listdir", "os.scandir", "os.walk", "os.putenv", "os.unsetenv", "
 
 
 class Pipe:
-    """Lines of JSON from and to the parent process."""
+    """Lines of JSON from and to the parent process, apart from standard input and output."""
 
     def __init__(self):
-        """Move the pipe away from standard input and output, which a program uses."""
         self.incoming = os.fdopen(os.dup(0), encoding="utf-8")
         self.outgoing = os.fdopen(os.dup(1), "w", buffering=1)
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -44,27 +38,22 @@ class Pipe:
         os.dup2(nowhere, 1)
 
     def read(self):
-        """Return the next line. End this process if there is none."""
+        """Return the next line. Without one, end this process."""
         line = self.incoming.readline()
         if not line:
             os._exit(0)
         return json.loads(line)
 
     def write(self, message) -> None:
-        """Send a line."""
         self.outgoing.write(json.dumps(message) + "\n")
 
     def ask(self, message):
-        """Send a line and return the next one."""
         self.write(message)
         return self.read()
 
 
 def start() -> tuple[Pipe, dict]:
-    """Return the pipe and the job, and give up what a program must not have.
-
-    That is the user, memory, processes, the environment, standard error and the project.
-    """
+    """Return the pipe and the job, and give up the rights that a program must not have."""
     pipe = Pipe()
     job = pipe.read()
     if os.path.exists("/proc/self/oom_score_adj"):
@@ -93,7 +82,7 @@ def limit(**limits: int) -> None:
 def main() -> None:
     """Run a program on each input, or run it once and answer calls of its functions."""
     pipe, job = start()
-    give_usual_names()
+    give_usual_names(job["head"] + job["program"])
     if job["once"]:
         run(job, "solution")
         answer_calls(pipe)
@@ -126,15 +115,21 @@ def wait_for_input(pipe: Pipe) -> None:
             pipe.write([said.read().decode(errors="replace"), code])
 
 
-def give_usual_names() -> None:
+def give_usual_names(program: str) -> None:
     """Give a program the usual imports as built-in names.
 
     Its own names and Python's come first, because math has another pow. Tests that look for a name
     of the program do not find these.
     """
     usual = {"exit": sys.exit, "quit": sys.exit}  # the module `site` usually defines them
-    exec(USUAL_IMPORTS, usual)
-    vars(builtins).update(usual | vars(builtins))
+    for name in STARRED:
+        exec(f"import {name}\nfrom {name} import *", usual)
+    for name in USUAL:
+        if name.rstrip("s") in program.lower():  # importing them all takes 20 ms
+            exec(f"import {name}", usual)
+    if "fractions" in usual:
+        exec("from fractions import Fraction", usual)
+    builtins.__dict__.update(usual | builtins.__dict__)
 
 
 def run(job: dict, name: str) -> None:
@@ -155,10 +150,7 @@ def run(job: dict, name: str) -> None:
 
 
 def refuse(event: str, arguments: tuple) -> None:
-    """Refuse processes, network and changes of files; an audit hook against accidents.
-
-    A program that means to get around it can.
-    """
+    """Refuse processes, network and changes of files, as an audit hook. It only stops accidents."""
     refused = event.partition(".")[0] in REFUSED and event not in HARMLESS
     if event == "open":
         path, _, flags = arguments

@@ -1,8 +1,7 @@
 """Convert what crosses the pipe to a program: plain values, and numbers for other objects.
 
-Plain values are rebuilt by type, so that no code of the program arrives with them. A subclass of
-int, str, list and the like arrives as the plain type. Any other object stays in the program's
-process, and a stand-in here forwards whatever is done with it.
+Plain values are rebuilt by type, so that no code of the program arrives with them. Any other object
+stays in the program's process, and a stand-in here forwards whatever is done with it.
 """
 
 import builtins
@@ -18,15 +17,18 @@ LARGEST = 2**53  # larger integers travel as hexadecimals, since JSON refuses ve
 # Types that are built from a list of items, of bytes, or of pairs.
 COLLECTIONS = [Counter, OrderedDict, dict, list, tuple, set, frozenset, deque, bytes, bytearray]
 # Types that are built by a call -> its arguments, which __reduce__ returns for most of them.
-CALLED = "builtins.range decimal.Decimal fractions.Fraction datetime.date datetime.datetime "
-CALLED += "datetime.time datetime.timedelta datetime.timezone"
-CALLED = {name: lambda value: value.__reduce__()[1] for name in CALLED.split()}
+BY_REDUCE = "builtins.range decimal.Decimal fractions.Fraction datetime.date datetime.datetime "
+BY_REDUCE += "datetime.time datetime.timedelta datetime.timezone"
+CALLED = {name: lambda value: value.__reduce__()[1] for name in BY_REDUCE.split()}
 CALLED["builtins.int"] = lambda value: (hex(value), 16)
-CALLED["builtins.complex"] = complex.__getnewargs__
+CALLED["builtins.complex"] = lambda value: (value.real, value.imag)
 
 
 def encode(value, other: Callable):
-    """Convert a value to a scalar of JSON or to [kind, *parts], and others by `other(value)`."""
+    """Convert a value to a scalar of JSON or to [kind, *parts], and others by `other(value)`.
+
+    A subclass of int, str, list and the like becomes the plain type.
+    """
     kind = type(value)
     if kind in SCALARS and not (kind is int and abs(value) > LARGEST):
         return value
@@ -46,7 +48,7 @@ def encode(value, other: Callable):
 def decode(data, others: dict[str, Callable]):
     """Convert back what `encode` returned, and other kinds by others[kind](*parts).
 
-    The data may be any JSON. Whatever `encode` could not have returned raises an exception.
+    Raise an exception for any other JSON.
     """
     if not isinstance(data, list):
         return data
@@ -62,10 +64,9 @@ def decode(data, others: dict[str, Callable]):
 
 
 class Program:
-    """The program behind a pipe, whose answers are not trusted."""
+    """The program behind a pipe. `send` takes a question to it and returns any JSON, untrusted."""
 
     def __init__(self, send: Callable):
-        """`send` takes a question to the program and returns the answer, which may be any JSON."""
         self.send = send
         self.was_asked = False
         self.remotes = {}  # number of an object there -> what stands for it here
@@ -73,8 +74,7 @@ class Program:
     def ask(self, function, *arguments, **named):
         """Have the program call function(*arguments, **named), and return the result.
 
-        Changes of lists, sets and dicts are made here as well. An exception is raised here as the
-        built-in exception from which it is derived.
+        Changes of lists, sets and dicts happen here, too, and so do exceptions, as built-in ones.
         """
         self.was_asked = True
         question = encode([function, arguments, named], self.refer)
@@ -86,15 +86,14 @@ class Program:
             old = arguments[position]
             if isinstance(old, (list, set, dict, deque, bytearray)):
                 old.clear()
-                (old.update if hasattr(old, "update") else old.extend)(value)
+                (old.update if isinstance(old, (set, dict)) else old.extend)(value)
         return result
 
     def module(self) -> "Remote":
-        """Return the stand-in of the program's module."""
         return self.ask(importlib.import_module, "solution")
 
     def refer(self, value) -> list:
-        """Return what represents a value in a question if it is not plain."""
+        """Return what stands in a question for a value that is not plain."""
         if isinstance(value, Remote):
             return ["object", object.__getattribute__(value, "_number")]
         module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
