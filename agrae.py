@@ -25,7 +25,7 @@ mean reward, which --mean_reward takes.
 
 from dataclasses import dataclass
 
-import rlvr.flags
+import rlvr.flags  # a copy of this file elsewhere needs: pip install -e path/to/the/clone
 from rlvr.errors import UserError
 from rlvr.flags import flag, parse_flags
 from rlvr.machine import global_mean, global_sum
@@ -152,7 +152,7 @@ def difficulty_metrics(advantages, successes, mean_success, alpha):
 
 
 def compute_advantages(batch: common.Batch, config: Config):
-    """Return the advantages of a batch [B, G], and what to log of them. All ranks call it."""
+    """Return the advantages of a batch [B, G], and the metrics to log. All ranks call it."""
     rewards, well_formed = batch.rewards, {}
     if config.format_share:
         formats = [format_reward(text) for text in batch.texts()]

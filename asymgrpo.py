@@ -28,7 +28,7 @@ FADE compares itself with another method of the same name: `asym` in studies/bas
 from dataclasses import dataclass
 from typing import Literal
 
-import rlvr.flags
+import rlvr.flags  # a copy of this file elsewhere needs: pip install -e path/to/the/clone
 from rlvr.flags import flag, parse_flags
 from rlvr.machine import global_sum
 from rlvr.policy import frozen_logprobs, load_policies
@@ -152,7 +152,7 @@ def success_gain(batch: common.Batch, policy, config: Config):
 
 
 def compute_advantages(batch: common.Batch, config: Config):
-    """Return the advantages of a batch [B, G], and what to log of them. All ranks call it."""
+    """Return the advantages of a batch [B, G], and the metrics to log. All ranks call it."""
     # The formula asks only whether a completion is right, not what its reward is. Appendix E takes
     # the old policy's log-probs for kappa. The sampler's differ from them in bf16 and with vLLM.
     advantages = asymgrpo_advantage(batch.successes, config.beta_pos, config.beta_neg, config.flip)

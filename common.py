@@ -58,7 +58,7 @@ class Batch:
     first_successes: torch.Tensor  # [B, G], before dynamic sampling replaced any group
     completion_mask: torch.Tensor  # [N, T], 1 on the tokens that the policy wrote, 0 on a tool's
     loss_mask: torch.Tensor  # [N, T], 1 on the tokens that the loss counts
-    token_weights: torch.Tensor  # [N, T], what each token counts, such as 1 / (n |o_i|) in GRPO
+    token_weights: torch.Tensor  # [N, T], each token's weight, such as 1 / (n |o_i|) in GRPO
     sampled_logprobs: torch.Tensor  # [N, T], by the sampler
     old_logprobs: torch.Tensor  # [N, T], by the policy before the update
     ref_logprobs: torch.Tensor  # [N, T], by the reference policy; 0 where there is none
@@ -105,7 +105,7 @@ class Batch:
             self.token_weights[rows] *= importance.clamp(max=self.sampler.cap)
 
     def metrics(self) -> dict[str, float]:
-        """Return what to log of the rollout, once the update is done. All ranks call it."""
+        """Return the metrics of the rollout, once the update is done. All ranks call it."""
         found = rollout_metrics(self.samples, self.rewards.shape[1])
         found |= sampler_mismatch(self.old_logprobs, self.sampled_logprobs, self.completion_mask)
         if self.sampler.gap is not None:
@@ -234,7 +234,7 @@ def decode(policy, prompts, stops, max_tokens, temperature=1.0, top_p=1.0, image
     rows: list[int | None] = [*range(len(prompts))]  # whose completion a row writes; None: ended
     for length in range(1, max_tokens + 1):
         logp = (reader.logits() / (temperature or 1.0)).log_softmax(-1)  # [n, V]
-        if logp.isnan().any():
+        if logp[:, 0].isnan().any():  # one NaN in a row makes them all NaN
             raise UserError("the policy's logits have become NaN: lower --learning_rate")
         if temperature == 0:
             drawn = logp.argmax(-1, keepdim=True)  # [n, 1]
@@ -324,7 +324,7 @@ def prepare_update(batch: Batch, advantages, policy, reference, config: Config) 
 def token_weights(
     loss_mask: torch.Tensor, aggregation: str, max_completion_length: int | None = None
 ) -> torch.Tensor:
-    """Return what each token of a minibatch counts in the loss, which is then a plain sum.
+    """Return each token's weight in the loss of a minibatch, which is then a plain sum.
 
     loss_mask [n, T] -> [n, T], 0 off the mask. By aggregation:
     "sequence": 1 / (n |o_i|), GRPO (A-GRAE Eq. 1).
@@ -349,7 +349,7 @@ def ppo_clip_loss(
     old_logprobs: torch.Tensor,  # [m, T], by the policy that wrote the completions
     advantages: torch.Tensor,  # [m, 1], or [m, T] with one per token
     loss_mask: torch.Tensor,  # [m, T], 1 on the tokens that the loss counts
-    token_weights: torch.Tensor,  # [m, T], what each token counts; 0 off the mask
+    token_weights: torch.Tensor,  # [m, T], each token's weight; 0 off the mask
     epsilon: float = 0.2,
     epsilon_high: float | None = None,  # equal to epsilon if None
     importance_sampling_level: str = "token",  # "sequence": one ratio per response (GSPO)

@@ -1,4 +1,4 @@
-"""CW-GRPO, covariance-weighted GRPO: tokens of extreme covariance are weighed down.
+"""CW-GRPO, covariance-weighted GRPO: tokens with an extreme covariance count less.
 
 The covariance of log-probs and advantages drives the entropy. According to the paper, a small part
 of the tokens dominates it. A token's term is c = (log pi - mean log pi)(A - mean A). A Gaussian
@@ -25,7 +25,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-import rlvr.flags
+import rlvr.flags  # a copy of this file elsewhere needs: pip install -e path/to/the/clone
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags import flag, parse_flags
@@ -209,7 +209,7 @@ def covariance_metrics(batch: common.Batch, advantages, weights, config: Config)
 
 
 def compute_advantages(batch: common.Batch, config: Config):
-    """Return the advantages of a batch [B, G], and what to log of them. All ranks call it."""
+    """Return the advantages of a batch [B, G], and the metrics to log. All ranks call it."""
     formats = [format_reward(text, config.format_tags) for text in batch.texts()]
     formats = torch.tensor(formats, device=batch.rewards.device).view_as(batch.rewards)  # [B, G]
     rewards = batch.rewards + config.format_weight * formats  # [B, G]

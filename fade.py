@@ -14,7 +14,7 @@ and 18), are in studies/baselines.py.
 
 Paper: Don't Let Gains FADE (Decugis, O'Brien, Bach, Synnaeve, Cohen; arXiv 2607.01490). For r_mean,
 Algorithm 2 and section 10 have the mean over the batch ("crucially", --batch_mean). The gradient
-masses that section 10 prints in the next sentence need the mean of each prompt, which is taken.
+masses that section 10 prints in the next sentence need each prompt's mean, which this file uses.
 
     python fade.py                                                      # a laptop
     python fade.py --variant alpha-only                                 # an ablation (Figure 9)
@@ -25,7 +25,7 @@ masses that section 10 prints in the next sentence need the mean of each prompt,
 from dataclasses import dataclass
 from typing import Literal
 
-import rlvr.flags
+import rlvr.flags  # a copy of this file elsewhere needs: pip install -e path/to/the/clone
 from rlvr.errors import UserError
 from rlvr.flags import flag, parse_flags
 from rlvr.machine import global_mean
@@ -177,7 +177,7 @@ def entropy_drift(advantages, mean_logprobs, entropy):
 
 
 def compute_advantages(batch: common.Batch, config: Config, controller: FadeController):
-    """Return the advantages of a batch [B, G], and what to log of them. All ranks call it.
+    """Return the advantages of a batch [B, G], and the metrics to log. All ranks call it.
 
     entropy_drift was predicted in the step before, and entropy_change is the change since then.
     """

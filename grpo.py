@@ -36,7 +36,7 @@ Zhou, Liu; arXiv 2510.04028, B.5).
 
 from dataclasses import dataclass
 
-import rlvr.flags
+import rlvr.flags  # a copy of this file elsewhere needs: pip install -e path/to/the/clone
 from rlvr.flags import flag, parse_flags
 from rlvr.policy import load_policies
 from rlvr.rollout import make_sampler
@@ -94,7 +94,7 @@ def negative_only(advantages: torch.Tensor) -> torch.Tensor:
 
 
 def compute_advantages(batch: common.Batch, config: Config):
-    """Return the advantages of a batch [B, G], and what to log of them."""
+    """Return the advantages of a batch [B, G], and the metrics to log."""
     advantages = grpo_advantage(batch.rewards, config.scale_rewards)
     if config.negatives_only:
         advantages = negative_only(advantages)

@@ -210,7 +210,7 @@ class Memory:
 
 
 def compute_advantages(batch: common.Batch, config: Config, memory: Memory):
-    """Return the advantages of a batch [B, G], and what to log of them.
+    """Return the advantages of a batch [B, G], and the metrics to log.
 
     With --token they are [N, T], and change from minibatch to minibatch. All ranks call it.
     """

@@ -21,9 +21,13 @@ import hashlib
 import os
 import re
 import shlex
+import signal
+import string
 import sys
 from dataclasses import replace
 from pathlib import Path
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C needs no traceback of the imports
 
 import project
 from project import read_results
@@ -38,6 +42,7 @@ from claims_rule import differences, interval, matched
 from claims_runs import MODEL_PLAN, PLAN, run_jobs
 
 METRICS = "pass@1", "pass@16", "entropy"  # of --mine
+LONGEST = 32  # letters of a run in a table of 100 columns
 OF_THE_STUDY = "learning_rate", "seed", "base", "numbers", "eval_"  # flags of --mine begin not so
 
 
@@ -80,20 +85,15 @@ def compare(given) -> None:
         plan = replace(
             plan,
             steps=2,
+            minutes=0.1,
             flags="--prompts_per_step 4 --num_generations 4 --minibatch_size 8",
             evaluated="--eval_problems 2 --eval_samples 16",
             results=made.FOLDER / "mine-quick.jsonl.gz",
             tuned_on=None,
         )
     seeds = range(given.seeds or (2 if given.quick else 8))
-    tries = "" if given.quick else "three or more learning rates for each script, then "
-    print(
-        f"To do: {tries}{len(seeds)} seeds of each script from two policies"
-        f"{'' if given.quick else ', about 20 minutes for one script on two cores'}. Finished runs "
-        "are kept: after Ctrl-C, the same command continues.",
-        flush=True,
-    )
     while plan.tuned_on and (jobs := made.tuning_jobs(read_results(plan.results), plan, commands)):
+        print(f"First the learning rates, then {len(seeds)} seeds from two policies.", flush=True)
         run_jobs(jobs, plan, given.processes)
     called = made.names_of_lines(read_results(plan.results), plan)
     jobs = [made.Job(base, name, seed) for seed in seeds for (base, _), name in called.items()]
@@ -103,9 +103,16 @@ def compare(given) -> None:
 
 
 def table(found: dict, called: dict, labels: dict[str, str]) -> list[str]:
-    """The lines of the table, and one on what it says; the last label is what is compared with."""
-    rows, differs = [], False
+    """The lines of the table, and one on what it says; the last label is what is compared with.
+
+    Labels that would make it wider than 100 columns are letters, which the first lines explain.
+    """
+    rows, legend, differs = [], [], False
     *others, theirs = labels
+    if max(len(f"{labels[name]} less {labels[theirs]}") for name in others) > LONGEST:
+        letters = dict(zip(labels, string.ascii_uppercase, strict=False))
+        legend = [f"{letters[name]}: {label}" for name, label in labels.items()] + [""]
+        labels = letters
     for base in PLAN.runs:
         starts = [line["evaluations"][0] for line in found[base, theirs]]
         rows.append([base, "before training", "", *means(starts)])
@@ -114,20 +121,26 @@ def table(found: dict, called: dict, labels: dict[str, str]) -> list[str]:
             rate = called[base, name].rsplit(" at ", 1)[1]
             rows.append([base, labels[name], rate, *means(ends)])
         for name in others:
-            for where, values_of in (("", differences), (", at equal pass@1", matched)):
+            less = f"{labels[name]} less {labels[theirs]}"
+            for label, values_of in ((less, differences), ("the same, at equal pass@1", matched)):
                 found_here = [values_of(found, base, Row(key, name, theirs)) for key in METRICS]
                 differs = differs or any(values.any() for values in found_here)
-                cells = [difference_cell(values) for values in found_here]
-                rows.append([base, f"{labels[name]} less {labels[theirs]}{where}", "", *cells])
-    note = "An interval that holds 0 leaves open which is higher. More --seeds make it narrower."
+                rows.append([base, label, "", *map(difference_cell, found_here)])
+    note = "± is half of the 95% interval. Where it holds 0, more --seeds may tell which is higher."
     if not differs:
         note = "All have learnt exactly the same: is what you have changed called?"
-    return [*project.markdown_table(["base", "run", "rate", *METRICS], rows), "", note]
+    head = ["base", "run", "rate", *METRICS]
+    wide = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    padded = [[cell.ljust(to) for cell, to in zip(row, wide, strict=True)] for row in (head, *rows)]
+    return [*legend, *project.markdown_table(padded[0], padded[1:]), "", note]
 
 
 def difference_cell(values) -> str:
-    """The mean and its 95% interval; 0 for pass@1 where that is equal."""
-    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*interval(values)) if len(values) else "0"
+    """The mean, and half of its 95% interval; 0 for pass@1 where that is equal."""
+    if not len(values):
+        return "0"
+    mean, low, _ = interval(values)
+    return f"{mean:+.3f} ±{mean - low:.3f}"
 
 
 def means(numbers: list[dict]) -> list[str]:
@@ -145,7 +158,9 @@ def main(given) -> None:
         compare(given)
         return
     if not given.report:
-        made.run_all(MODEL_PLAN if given.language_model else PLAN, given.processes)
+        plan = MODEL_PLAN if given.language_model else PLAN
+        print(f"Each claim gets runs until it is decided, with at most {plan.looks[-1]} seeds.")
+        made.run_all(plan, given.processes)
     claims_page.write_report(project.STUDIES)
 
 
@@ -158,9 +173,12 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="of --mine: tiny runs, to try it out")
     parser.add_argument("--seeds", type=int, help="of --mine: how many; 8, with --quick 2")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time")
+    given = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        main(parser.parse_args())
+        main(given)
     except UserError as error:
         fail(str(error))
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.stdout.flush()
+        os._exit(130)  # at once: on a busy machine Python takes seconds to free torch

@@ -3,6 +3,7 @@
     python studies/claims_many.py --language_model --seconds 280 --processes 12 --out runs.jsonl
     python studies/claims_many.py --collect runs.jsonl      # lines of --out into studies/results
     python studies/claims_many.py                           # tiny policy: strong base, Figure 9
+    python studies/claims_many.py --field                   # tiny policy: the field's methods
 
 With --language_model several processes may share one GPU: twelve on an H100 made 24 runs in four
 minutes, as fast as one run in ten seconds. Runs are made seed by seed: whenever the time is up,
@@ -36,10 +37,10 @@ import project
 import claims_counts
 import claims_runs as made
 from claims_rows import LANGUAGE_MODEL, MIDDLE
-from claims_runs import MODEL_PLAN, PLAN, Job
+from claims_runs import FIELD_PLAN, MODEL_PLAN, PLAN, Job
 
 IMPORTED = (  # before the processes are forked
-    *("common", "grpo", "agrae", "asymgrpo", "fade", "cwgrpo"),
+    *("common", "grpo", "agrae", "asymgrpo", "fade", "cwgrpo", "baseline_advantages"),
     *("transformers.models.llama.modeling_llama", "transformers.models.auto.tokenization_auto"),
     *("matplotlib.figure", "matplotlib.backends.backend_agg"),
 )
@@ -57,10 +58,13 @@ def of_strong_and_figure_9(base: str, row) -> bool:
     return base == "strong" or (row.paper, row.section) == ("FADE", "5")
 
 
-def jobs_of_model(seeds: int) -> list[Job]:
-    """All runs of the language model, seed by seed."""
-    called = dict.fromkeys(made.names_of_lines({}, MODEL_PLAN).values())
-    return [Job(LANGUAGE_MODEL, name, seed) for seed in range(seeds) for name in called]
+def jobs_by_seed(lines: dict, plan, seeds: int) -> list[Job]:
+    """The runs of a plan with one base, seed by seed; before, those that choose its rates."""
+    ((base, runs),) = plan.runs.items()
+    if plan.tuned_on and (jobs := made.tuning_jobs(lines, plan, runs)):
+        return jobs
+    called = dict.fromkeys(made.names_of_lines(lines, plan).values())
+    return [Job(base, name, seed) for seed in range(seeds) for name in called]
 
 
 def start_process(work) -> int:
@@ -157,19 +161,22 @@ def make_start(form: str) -> None:
         raise SystemExit(f"claims_many.py: error: {form} has failed: see {folder}.log")
 
 
-def collect(out: Path) -> None:
+def collect(out: Path, of_field: bool) -> None:
     """Add the lines of a file to the results."""
     for line in read_lines(out).values():
-        plan = MODEL_PLAN if line["base"] == LANGUAGE_MODEL else PLAN
+        plan = MODEL_PLAN if line["base"] == LANGUAGE_MODEL else FIELD_PLAN if of_field else PLAN
         project.add_result(plan.results, line)
 
 
 def main(given) -> None:
     if given.collect:
-        collect(given.collect)
+        collect(given.collect, given.field)
         return
     given.end = time.time() + given.seconds
-    plan, form = (MODEL_PLAN, made.FORM) if given.language_model else (PLAN, "")
+    form = made.FORM if given.language_model else ""
+    plan = MODEL_PLAN if form else FIELD_PLAN if given.field else PLAN
+    if given.base:
+        plan = replace(plan, runs={given.base: plan.runs[given.base]})
     if given.quick:
         tiny = "--prompts_per_step 1 --minibatch_size 2 --num_generations 2"
         evaluated = "--eval_steps 1 --eval_problems 4 --eval_samples 16"
@@ -177,32 +184,33 @@ def main(given) -> None:
         form += f" {tiny} --eval_problems 2"
     for name in IMPORTED:
         importlib.import_module(name)
-    if given.language_model:
-        if not made.START_OF_MODEL.exists():
-            make_start(form)
+    if given.language_model and not made.START_OF_MODEL.exists():
+        make_start(form)
         print(f"the start is made, {given.end - time.time():.0f} s are left", flush=True)
-        lines = project.read_results(plan.results) | read_lines(given.out)
-        make_runs([job for job in jobs_of_model(given.seeds) if job not in lines], plan, given)
-        return
-    bases = [given.base] if given.base else ["strong", MIDDLE]
-    plan = replace(plan, runs={base: plan.runs[base] for base in bases})
     while time.time() < given.end:
         lines = project.read_results(plan.results) | read_lines(given.out)
-        jobs = made.next_jobs(lines, plan, of_strong_and_figure_9)
-        if not jobs:
-            break
-        make_runs([job for job in jobs if job not in lines], plan, given)
-        if given.quick:
+        if given.quick:  # tries the first runs, though they may be finished
+            lines = {job: line for job, line in lines.items() if job[-1] in made.TUNING}
+        if given.language_model or given.field:
+            tries = project.read_results(PLAN.results)  # GRPO's rate is known
+            jobs = jobs_by_seed(tries | lines, plan, given.seeds)
+        else:
+            jobs = made.next_jobs(lines, plan, of_strong_and_figure_9)
+        jobs = [job for job in jobs if job not in lines]
+        if jobs:
+            make_runs(jobs, plan, given)
+        if given.quick or not jobs:
             break
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--language_model", action="store_true", help="the runs of SmolLM2-135M")
+    parser.add_argument("--field", action="store_true", help="the methods of the field")
     parser.add_argument("--base", choices=("strong", MIDDLE), help="only the runs from one base")
     parser.add_argument("--out", type=Path, default="runs.jsonl", help="gets a line for each run")
     parser.add_argument("--seconds", type=float, default=1e9, help="when to end, with imports")
-    parser.add_argument("--seeds", type=int, default=16, help="of the language model, at most")
+    parser.add_argument("--seeds", type=int, default=16, help="at most, but for the strong base")
     parser.add_argument("--processes", type=int, default=1, help="runs at a time")
     parser.add_argument("--quick", action="store_true", help="two tiny runs, to try it out")
     parser.add_argument("--collect", type=Path, help="take the lines of this file into the results")

@@ -16,8 +16,8 @@ import claims_runs as made
 import matplotlib
 import numpy as np
 from claims_rows import CLAIMS, EQUAL, GROWTH, LANGUAGE_MODEL, MIDDLE, OF_HEADLINES, ROWS, RUNS, Row
-from claims_rule import LOOKS, WORDS, Verdict, interval, judge_all, matched
-from claims_runs import MODEL_PLAN, PLAN, rates_to_try
+from claims_rule import LOOKS, WORDS, Verdict, differences, interval, judge_all, matched
+from claims_runs import FIELD_PLAN, MODEL_PLAN, PLAN, rates_to_try
 from matplotlib.figure import Figure
 
 COLORS = dict(zip(WORDS, ("#009E73", "#56B4E9", "#E69F00", "#D55E00", "#777777"), strict=True))
@@ -36,6 +36,7 @@ ANSWERS = {
     "reversed": "**no, the opposite**",
     "unclear": "**undecided**",
 }
+FIELD_METRICS = "pass@1", "pass@16", "entropy"
 UNITS = {"reach": (" steps", 1), "swing": (" nats", 3)}  # and decimal places
 
 
@@ -63,11 +64,11 @@ def sections(tuning: dict, counted: Counter, found: dict, verdicts: list[Verdict
     of_claims = {
         "headlines": headline_sentences(verdicts),
         "count": count_lines(counted, verdicts),
-        "rates": rates_table(tuning),
-        "dependence": dependence_table(tuning),
         "path": path_table(found),
+        "field": field_table(tuning),
     }
     of_tables = {paper: verdict_table(found, verdicts, paper) for paper in CLAIMS}
+    of_tables["rates"] = rates_table(tuning)
     return {CLAIMS_PAGE: of_claims, TABLES_PAGE: of_tables}
 
 
@@ -80,10 +81,9 @@ def headline_sentences(verdicts: list[Verdict]) -> list[str]:
         for base, where in NAMES.items():
             for each in (each for each in verdicts if (each.row, each.base) == (row, base)):
                 mean, low, high = (f"{end:+.{digits}f}" for end in each.evidence[1:4])
-                numbers = f"{mean}{unit}, between {low} and {high}"
-                found.append(f"{where} {ANSWERS[each.word]} ({numbers})")
-        claim = row.text.partition(" (")[0]
-        sentences.append(f"{len(sentences) + 1}. {row.paper}: {claim}? {'; '.join(found)}.")
+                found.append(f"{where} {ANSWERS[each.word]} ({mean}{unit}, from {low} to {high})")
+        paper, claim = row.paper[0].upper() + row.paper[1:], row.text.partition(" (")[0]
+        sentences.append(f"{len(sentences) + 1}. {paper} claims: {claim}. {'; '.join(found)}.")
     return sentences
 
 
@@ -100,15 +100,13 @@ def count_words(verdicts: list[Verdict]) -> str:
     """How many verdicts there are of each kind, how many are decided, and how many firmly."""
     count = Counter(each.word for each in verdicts)
     kinds = ", ".join(f"{count[word]} {word}" for word in WORDS if count[word])
-    decided = [each for each in verdicts if each.word != "unclear"]
-    firm = sum(each.firm for each in decided)
-    return (
-        f"of {len(verdicts)} verdicts {len(decided)} are decided, {firm} of them firmly ({kinds})"
-    )
+    firm = [each.firm for each in verdicts if each.word != "unclear"]
+    decided = f"{len(firm)} of {len(verdicts)} verdicts are decided, {sum(firm)} of them firmly"
+    return f"{decided} ({kinds})"
 
 
 def verdict_table(found: dict, verdicts: list[Verdict], paper: str) -> list[str]:
-    """A line a row, with a cell for each base; that of the middle one has equal pass@1, too."""
+    """One line for each row, with a cell for each base; the middle one has equal pass@1, too."""
     of_paper = [each for each in verdicts if each.row.paper == paper]
     bases = [base for base in BASES if any(each.base == base for each in of_paper)]
     table = []
@@ -136,7 +134,7 @@ def short_interval(low: float, high: float) -> str:
 
 
 def rates_table(lines: dict) -> list[str]:
-    """A line a run: the pass@1 at each rate that it was tried at, and in bold the choice."""
+    """One line for each run: its pass@1 at each rate, with the chosen rate in bold."""
     tried = {name: rates_to_try(lines, PLAN, name)[1] for name in OF_HEADLINES}
     rates = [rate for rate in made.RATES if any(rate in found for found in tried.values())]
     table = []
@@ -148,21 +146,8 @@ def rates_table(lines: dict) -> list[str]:
     return markdown_table(["run", *rates], table)
 
 
-def dependence_table(lines: dict) -> list[str]:
-    """The headlines in pass@1 by the tries alone: each at its best rate, and all at one rate."""
-    table = []
-    one_rate = "3e-5", "1e-4", "3e-4"
-    for row in ROWS:
-        if row.headline and row.metric == "pass@1" and {row.above, row.below} <= {*OF_HEADLINES}:
-            above, below = (rates_to_try(lines, PLAN, side)[1] for side in (row.above, row.below))
-            cells = [max(above.values()) - max(below.values())]
-            cells += [above[rate] - below[rate] for rate in one_rate]
-            table.append([f"{row.paper}: {row.text}", *(f"{cell:+.3f}" for cell in cells)])
-    return markdown_table(["claim", "each at its best", *one_rate], table)
-
-
 def path_table(found: dict) -> list[str]:
-    """A line a run: its pass@1 at the end, and its pass@16 less GRPO's at equal pass@1."""
+    """One line for each run: pass@1 at the end, and pass@16 less GRPO's at equal pass@1."""
     table = []
     for name in OF_HEADLINES:
         cells = []
@@ -178,8 +163,38 @@ def path_table(found: dict) -> list[str]:
     return markdown_table(["run", *head], table)
 
 
+def field_table(tuning: dict) -> list[str]:
+    """One line for each method of the field, over the seeds that all of them have finished."""
+    kept = read_results(FIELD_PLAN.results)
+    called = made.names_of_lines(tuning | kept, FIELD_PLAN)
+    found = made.by_seed(kept, called)
+    seeds = min(map(len, found.values()))
+    if seeds < 2:
+        return ["Fewer than two seeds are finished."]
+    found = {key: of_run[:seeds] for key, of_run in found.items()}
+    table = []
+    for (base, name), of_run in found.items():
+        ends = [np.mean([run["numbers"][key] for run in of_run]) for key in FIELD_METRICS]
+        apart = ["", ""]
+        if name != "GRPO":
+            at_end = differences(found, base, Row("pass@1", name, "GRPO"))
+            at_equal = matched(found, base, Row("pass@16", name, "GRPO"))
+            apart = [
+                f"{values.mean():+.3f} {short_interval(*interval(values)[1:])}"
+                for values in (at_end, at_equal)
+            ]
+        rate = called[base, name].rsplit(" at ", 1)[1]
+        table.append([name, rate, *(f"{end:.3f}" for end in ends), *apart])
+    head = ["method", "rate", *FIELD_METRICS, "pass@1 less GRPO's", "pass@16 at equal pass@1"]
+    tries = sum(seed in FIELD_PLAN.tuning for _, _, seed in kept)
+    count = (
+        f"{seeds} seeds of each method, {seeds * len(found)} runs; {tries} more chose the rates."
+    )
+    return [count, "", *markdown_table(head, table)]
+
+
 def draw_headlines(verdicts: list[Verdict]) -> Figure:
-    """The headlines' differences and their intervals, in units of the effect; a panel a base."""
+    """The headlines' differences and intervals, in units of the effect: one panel for each base."""
     rows = list(dict.fromkeys(each.row for each in verdicts if each.row.headline))[::-1]
     figure = Figure(figsize=(10 + 7 * len(BASES), 0.8 * len(rows) + 2.5), layout="constrained")
     axes = dict(zip(BASES, figure.subplots(1, len(BASES), sharey=True), strict=True))
@@ -249,10 +264,7 @@ def write_report(out: Path) -> None:
     """CLAIMS.md and its figures, from the lines of all runs."""
     tuning = read_results(PLAN.results)
     counted = Counter()  # runs of each base
-    best, shown = (
-        {},
-        {},
-    )  # of a row and base the verdict, of a base and run the lines, of most seeds
+    best, shown = {}, {}  # of a row and base the verdict, of a base the lines, of most seeds
     model = made.by_seed(read_results(MODEL_PLAN.results), made.names_of_lines({}, MODEL_PLAN))
     looks = made.look_at_the_model(model)
     new = Study(PLAN.results, PLAN, LOOKS, ""), Study(MODEL_PLAN.results, MODEL_PLAN, looks, "")
@@ -268,10 +280,7 @@ def write_report(out: Path) -> None:
             headlines = [name for name in OF_HEADLINES if name in RUNS[base]]
             seeds = min(len(found[base, name]) for name in headlines)
             if seeds > shown.get(base, (1,))[0]:
-                shown[base] = (
-                    seeds,
-                    {key: of_run for key, of_run in found.items() if key[0] == base},
-                )
+                shown[base] = seeds, {key: found[key] for key in found if key[0] == base}
     curves = {key: of_run for _, of_base in shown.values() for key, of_run in of_base.items()}
     verdicts = [*best.values()]
     figures = out / "figures"

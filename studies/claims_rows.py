@@ -80,6 +80,21 @@ FROM_THE_LANGUAGE_MODEL = {
     "FADE": f"fade.py {EQUAL}",  # its target is half of the first entropy, as in the paper
     "GRPO, 3e-5": "grpo.py --learning_rate 3e-5",
 }
+FIELD = {  # methods that none of the five papers compares with; see baselines.py --list
+    "GRPO": "grpo.py",
+    "DPPO": f"{BASELINES} --loss dppo",
+    "SAPO": f"{BASELINES} --loss sapo",
+    "CISPO": f"{BASELINES} --loss cispo --epsilon 1 --aggregation token",
+    "KL-Cov": f"{BASELINES} --loss kl_cov --kl_cov_fraction 0.01",
+    "GDPO": f"{BASELINES} --advantage gdpo --format_share 0.1",
+    "batch std": f"{BASELINES} --advantage batch_std",
+    "RLOO": f"{BASELINES} --advantage rloo",
+    "MaxRL": f"{BASELINES} --advantage maxrl",
+    "80/20": f"{BASELINES} --token high_entropy",
+    "OTB": f"{BASELINES} --token otb --no_scale_rewards",
+    "sequence mask": f"{BASELINES} --off_policy_mask_threshold 0.001",
+    "unbiased KL": f"{BASELINES} --beta 0.001 --use_bias_correction_kl",
+}
 RUNS = {
     "middle": FROM_THE_MIDDLE_BASE,
     "strong": OF_HEADLINES,
@@ -108,9 +123,9 @@ OURS = {  # the least difference that would matter where a paper prints none; 0.
 CLAIMS = {
     "A-GRAE": """
 4.2 | positive-dominant loses more entropy than GRPO | entropy | GRPO | positive-dominant
-4.2 | positive-dominant ends lower in pass@16 | pass@16 | GRPO | positive-dominant | 0.018
+4.2 | positive-dominant ends with a lower pass@16 | pass@16 | GRPO | positive-dominant | 0.018
 4.2 | negative-dominant has more entropy than GRPO | entropy | negative-dominant | GRPO
-4.2! | negative-dominant ends higher in pass@16 | pass@16 | negative-dominant | GRPO | 0.025
+4.2! | negative-dominant ends with a higher pass@16 | pass@16 | negative-dominant | GRPO | 0.025
 4.3 | easy-focused has the higher early reward | early | easy-focused | hard-focused
 4.3 | hard-focused has the higher late reward | late | hard-focused | easy-focused
 5.3! | A-GRAE beats GRPO in pass@1 | pass@1 | A-GRAE | GRPO | 0.018
@@ -175,7 +190,7 @@ C.5 | GSPO-N keeps more entropy than GSPO | entropy | GSPO-N | GSPO | 0.009
 4.3 | Power 2 keeps more pass@16 than delta 1 | pass@16 | Power 2 | mean | 0.05
 4.3 | the weight of pass@4 keeps more of the slope b than delta 1 | slope | pass@4 | mean
 5 | setting: FADE's delta falls below 1 (a target above the start's entropy) | 1 - delta | FADE | 0
-5! | FADE is first at the best static weight's peak (training reward for held-out pass@1) | reach | best static | FADE
+5! | FADE reaches the best static weight's peak first (training reward for held-out pass@1) | reach | best static | FADE
 5! | FADE beats the best static weight in pass@1 | pass@1 | FADE | best static
 5 | FADE beats the best static weight in pass@4 | pass@4 | FADE | best static
 5 | FADE beats the best static weight in pass@16 | pass@16 | FADE | best static

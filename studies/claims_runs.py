@@ -7,7 +7,7 @@ import itertools
 import math
 import shlex
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,14 +21,14 @@ import claims_rows as table
 import numpy as np
 import torch
 from claims_counts import read_counts
-from claims_rows import EQUAL, GROWTH, LANGUAGE_MODEL, LONG, MIDDLE, RUNS
+from claims_rows import EQUAL, FIELD, GROWTH, LANGUAGE_MODEL, LONG, MIDDLE, RUNS
 from claims_rule import CURVE, LOOKS, judge_all
 from compare import smooth
 
 RESULTS = project.STUDIES / "results"
 FOLDER = Path("runs/claims").absolute()  # of the runs
 RATES = "1e-6", "3e-6", "1e-5", "3e-5", "1e-4", "3e-4", "1e-3", "3e-3", "1e-2"
-TUNING = 1000, 1001  # seeds that no verdict uses
+TUNING = 1000, 1001  # seeds that choose learning rates, and no verdict uses
 MODEL_LOOKS = 8, 12, 16  # numbers of seeds, of which the largest that is finished is looked at
 LAST = 8  # steps whose mean reward chooses a rate
 # The language model's steps take half as long so, where the CPU has bf16.
@@ -59,13 +59,22 @@ class Plan:
     steps: int = 48
     flags: str = "--prompts_per_step 16 --num_generations 8 --minibatch_size 64 --log_tokens 0"
     evaluated: str = "--eval_steps 16 --eval_problems 256 --eval_samples 16"
-    tuned_on: str | None = MIDDLE  # the base that learning rates are found on, from these two on
+    tuned_on: str | None = MIDDLE  # the base that learning rates are found on
+    tuning: tuple[int, ...] = TUNING  # with these seeds
+    minutes: float = 0.7  # of a run on a quiet core
     rate: str = "1e-4"
     looks: tuple[int, ...] = LOOKS
     equal_rate: str = "3e-5"  # of runs with EQUAL; lr max|A| of FADE's `mean` is GRPO's then
 
 
 PLAN = Plan({base: RUNS[base] for base in (MIDDLE, "strong")})
+FIELD_PLAN = replace(
+    PLAN,
+    runs={MIDDLE: FIELD},
+    results=RESULTS / "claims_field.jsonl.gz",
+    evaluated="--eval_steps 16 --eval_problems 128 --eval_samples 16",
+    tuning=TUNING[:1],
+)
 MODEL_PLAN = Plan(
     {LANGUAGE_MODEL: RUNS[LANGUAGE_MODEL]},
     results=RESULTS / "claims_model.jsonl.gz",
@@ -76,6 +85,7 @@ MODEL_PLAN = Plan(
     # to seed, which more than 32 completions of each would not change.
     evaluated="--eval_steps 8 --eval_problems 42 --eval_samples 32",
     tuned_on=None,
+    minutes=6.0,
     rate="1e-5",
     looks=(8,),
     equal_rate="3.3e-6",
@@ -97,7 +107,7 @@ def rates_to_try(lines: dict, plan: Plan, name: str) -> tuple[list[str], dict[st
     """
     found = {}
     for rate in RATES:
-        jobs = [Job(plan.tuned_on, f"{name} at {rate}", seed) for seed in TUNING]
+        jobs = [Job(plan.tuned_on, f"{name} at {rate}", seed) for seed in plan.tuning]
         if all(job in lines for job in jobs):
             found[rate] = float(np.mean([lines[job]["rewards"][-LAST:] for job in jobs]))
     best = max(found, key=found.get) if found else first_rate(plan, plan.tuned_on, name)
@@ -162,10 +172,11 @@ def next_jobs(lines: dict, plan: Plan, wanted=lambda base, row: True) -> list[Jo
         if base == plan.tuned_on and (jobs := tuning_jobs(lines, plan, names)):
             return jobs
         called = names_of_lines(lines, plan)
+        verdicts = judge_all(by_seed(lines, called), [base], plan.looks)
         jobs = dict.fromkeys(
             Job(base, called[base, run], seed)
             for seed in range(look)
-            for each in judge_all(by_seed(lines, called), [base], plan.looks)
+            for each in verdicts
             if each.row in rows and each.word in ("open", "unclear")
             if each.evidence is None or each.evidence.seeds < look
             for run in table.runs_of(each.row, base)
@@ -182,7 +193,7 @@ def tuning_jobs(lines: dict, plan: Plan, names) -> list[Job]:
         for name in names
         if name not in (GROWTH, LONG)
         for rate in rates_to_try(lines, plan, name)[0]
-        for seed in TUNING
+        for seed in plan.tuning
     ]
 
 
@@ -212,6 +223,11 @@ def command_of(job: Job, plan: Plan) -> str:
 
 def run_jobs(jobs: list[Job], plan: Plan, processes: int) -> None:
     """Make those of these runs that are missing, and add a line of each to the results."""
+    finished = project.read_results(plan.results)
+    jobs = [job for job in jobs if job not in finished]
+    minutes = sum(plan.minutes / (3 if job.seed in TUNING else 1) for job in jobs) / processes
+    if jobs:
+        print(f"About {minutes:.0f} minutes. After Ctrl-C, the same command continues:", flush=True)
     commands = {job: f"studies/claims_counts.py {command_of(job, plan)}" for job in jobs}
     project.make_runs(commands, plan.results, FOLDER, partial(line_of, plan), processes)
 

@@ -31,9 +31,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # all models are made here, or fol
 import project
 
 from rlvr.flags.command_line import read_flags
-from rlvr.machine import AT_EXIT, choose_device, handle_signals, leave
+from rlvr.machine import AT_EXIT, choose_device, computes_in_bf16, handle_signals, leave
 from rlvr.policy import load_policies
-from rlvr.policy.logprobs import frozen_logprobs
+from rlvr.policy.logprobs import LinearLogProbs, frozen_logprobs
 from rlvr.policy.memory import memory_estimate
 from rlvr.policy.renamed import compute_again
 from rlvr.policy.sharding import layers_of
@@ -351,6 +351,16 @@ def rollouts(notes, given):
                 )
 
 
+def logprobs_alone(policy, tokens: int) -> None:
+    """Compute the log-probs of so many tokens from random hidden states, and their gradients."""
+    dtype = torch.bfloat16 if computes_in_bf16(policy) else torch.float32
+    hidden = torch.randn(tokens, policy.config.hidden_size, device=DEVICE, dtype=dtype)
+    head = policy.get_output_embeddings().weight  # [V, H]
+    targets = torch.randint(len(head), (tokens,), device=DEVICE)
+    logprobs, _ = LinearLogProbs.apply(hidden.requires_grad_(), head, targets, 1.0)
+    logprobs.sum().backward()
+
+
 def updates(notes, given, compiled=False):
     """Updates of random completions after different prompts, by tokens per microbatch. MFU is
     relative to a product of large matrices. What is computed twice counts once."""
@@ -380,12 +390,16 @@ def updates(notes, given, compiled=False):
                 batch = make_batch(sampler, prompts, completions, nothing)
                 first, seconds = seconds_of(2, update, batch, optimizer)
                 promised = memory_estimate(policy, sampler.config, GPU_MEMORY)
+                peak = peak_memory() / 1e9
+                passes = max(1, count * width // tokens)
+                _, alone = seconds_of(2, logprobs_alone, policy, count * given.completion // passes)
                 notes(
                     what,
                     tokens_per_second=count * width / seconds,
                     seconds=seconds,
                     first_seconds=first,
-                    peak_GB=peak_memory() / 1e9,
+                    in_logprobs=passes * alone / seconds,
+                    peak_GB=peak,
                     estimate_GB=promised["an update"],
                     mfu=flops / seconds / peak_flops(given.matrix),
                 )

@@ -153,6 +153,7 @@ x<2y :: 2x<4y  -x>-2y  x-2y<0  0.5x<y :: 2x>4y  -2x<-4y  x\le2y  -x\le-2y  x<2.5
 2x+y\le 4 :: y\le4-2x  4x+2y\le8 :: 2x+y<4  2x+y\ge4 ;; x^2\ge 4y :: \frac{x^2}{4}\ge y
 x\ne2y :: -x\ne-2y ;; y=\frac2x :: xy=2 ;; 3x=-2y :: -3x=2y :: 3x=2y
 \{x\mid x>2\} :: x>2  (2,\infty) :: x<2 ;; x>2 :: \{x\in\mathbb{R}: x>2\}
+\{ x \in \mathbb{R} \mid x > 2 \} :: (2,\infty)
 # times of day, ratios
 10:30 \text{ a.m.} :: :: 10:30 \text{ p.m.} ;; 5 AM :: :: 5 PM
 5 PM :: 5 PM  5:00 p.m.  17:00  5 ;; 3:00 :: 3:00 PM ;; 10:30 :: 10:30\text{ AM} :: 10:31

@@ -140,13 +140,13 @@ def test_log_probs_and_gradients_are_those_in_fp32_but_for_rounding(policies, ti
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_run(run, resume, script):
     """The mismatch of sampler and trainer is that of bf16; what is saved stays in fp32."""
-    result = run(script, output_dir="16", eval_steps=2, save_steps=2, bf16="true")
+    result = run(script, output_dir="16", eval_steps=2, save_steps=2, bf16=True)
     assert result.code == 0, result.err
     assert_finite("16")
     assert all(1e-4 < row["mismatch"] < 0.02 for row in rows("16"))
     assert {value.dtype for value in weights("16/checkpoint-2").values()} == {torch.float32}
     # resumed, it is the same run
-    run(script, bf16="true", max_steps=1, output_dir="parts", eval_steps=2)
+    run(script, bf16=True, max_steps=1, output_dir="parts", eval_steps=2)
     assert resume(script, "parts", max_steps=2).code == 0
     assert rows("parts") == rows("16")
 

@@ -2,10 +2,13 @@
 
 import importlib.util
 import math
+import re
 import statistics
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
+
+import project
 
 import rlvr.machine.ranks
 from rlvr import world
@@ -328,3 +331,14 @@ def test_masks_of_trl():
     trainer, entropies = SimpleNamespace(accelerator=alone), batch.entropy.float()
     theirs = GRPOTrainer.get_high_entropy_mask(trainer, entropies, batch.mask, 0.8)
     near(high_entropy_mask(entropies, batch.mask), theirs.double())
+
+
+def test_readme_has_the_counts_of_the_claims():
+    page, readme = (
+        " ".join((project.ROOT / name).read_text().split())
+        for name in ("studies/CLAIMS.md", "README.md")
+    )
+    decided, verdicts = re.search(r"In all: (\d+) of (\d+) verdicts are decided", page).groups()
+    assert f"{decided} of {verdicts} verdicts are decided; " in readme
+    decided, verdicts = re.search(r"SmolLM2-135M, \d+ runs: (\d+) of (\d+)", page).groups()
+    assert f"for SmolLM2, {decided} of {verdicts} are." in readme

@@ -35,7 +35,7 @@ def test_help_explains_every_flag_on_two_screens(parsed, monkeypatch, capsys, sc
         default = f" ({field.default})" if field.default not in (None, "") else ""
         assert len(explained[field.name].replace(default, "")) > 3, field.name
         assert default in explained[field.name]
-    assert explained["seed"] == "of data order, sampling, evaluation (0)"
+    assert explained["seed"] == "for data order, sampling and evaluation (0)"
 
 
 @pytest.mark.parametrize("loads", ["", "import grpo; "], ids=["flags", "a script"])

@@ -114,7 +114,7 @@ def parse(config_class: type[Config], arguments: list[str]) -> dict:
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
         exit_on_error=False,
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34),
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28),
     )
     parser._negative_number_matcher = re.compile(r"-\.?\d|-inf|-nan")  # by default not for -1e-4
     kinds, own = get_type_hints(config_class), inspect.get_annotations(config_class)

@@ -56,38 +56,40 @@ class Config:
 
     variant: str = flag("", "named preset of flags")
     model: str = flag("tiny", "tiny, weak, middle, strong, a folder, or a hub id")
-    sft_steps: int | None = flag(None, "to teach a tiny policy", ge=0, only=dict(model="tiny"))
+    sft_steps: int | None = flag(
+        None, "supervised steps, of a tiny policy", ge=0, only=dict(model="tiny")
+    )
     tie_word_embeddings: bool = flag(
         True, "a tiny policy's head is its embedding", only=dict(model=" ".join(TINY))
     )
-    dataset: str = flag("countdown", "a name, a file, or a folder")
-    numbers: str = flag("3", "in a Countdown problem: 2, 3, 4, or 3,4", only=OF_COUNTDOWN)
-    columns: str = flag("prompt,answer", "of a file, perhaps also its images", only=OF_A_FILE)
+    dataset: str = flag("countdown", "to train on: a name, a file, or a folder")
+    numbers: str = flag("3", "per Countdown problem: 2, 3, 4, or 3,4", only=OF_COUNTDOWN)
+    columns: str = flag("prompt,answer", "of a file: problem, answer, images", only=OF_A_FILE)
     verifier: str = flag("math", "grades the answers of a file", choices=VERIFIERS, only=OF_A_FILE)
     system_prompt: str = flag("auto", "auto: the verifier's own", choices=("auto", *SYSTEM_PROMPTS))
-    user_suffix: str = flag("none", "request after questions", choices=USER_SUFFIXES)
-    chat_template_kwargs: str = flag("", 'JSON, as {"enable_thinking": false}')
-    max_prompt_length: int = flag(1024, "tokens; longer ones are dropped")
+    user_suffix: str = flag("none", "request after each question", choices=USER_SUFFIXES)
+    chat_template_kwargs: str = flag("", 'JSON, such as {"enable_thinking": false}')
+    max_prompt_length: int = flag(1024, "tokens; longer prompts are dropped")
 
-    seed: int = flag(0, "of data order, sampling, evaluation", ge=0)
-    max_steps: int = flag(60, "rollouts; 0 evaluates only", ge=0, may_change=True)
-    num_train_epochs: float | None = flag(None, "instead of --max_steps", may_change=True)
-    output_dir: str = flag("", "if empty: runs/<script>-<variant>-<time>")
-    cache_dir: str = flag("~/.cache/rlvr", "for taught tiny policies", may_change=True)
+    seed: int = flag(0, "for data order, sampling and evaluation", ge=0)
+    max_steps: int = flag(60, "rollouts to train on; 0 only evaluates", ge=0, may_change=True)
+    num_train_epochs: float | None = flag(None, "epochs, instead of --max_steps", may_change=True)
+    output_dir: str = flag("", "run folder; if empty, runs/<script>-<variant>-<time>")
+    cache_dir: str = flag("~/.cache/rlvr", "where taught tiny policies are kept", may_change=True)
     num_threads: int | None = flag(None, "CPU threads; None: torch's choice", may_change=True)
     log_tokens: int = flag(1, "groups per step in report.html", ge=0, trains=True, may_change=True)
-    report_to: Literal["none", "wandb", "trackio"] = flag("none", "log there, too", may_change=True)
+    report_to: Literal["none", "wandb", "trackio"] = flag("none", "also log there", may_change=True)
 
-    prompts_per_step: int = flag(32, "over all ranks")
+    prompts_per_step: int = flag(32, "prompts per step, over all ranks")
     num_generations: int = flag(16, "G, completions per prompt", ge=2)
-    temperature: float = flag(1.0, "of the rollouts, and in the loss", trains=True)
+    temperature: float = flag(1.0, "of sampling, and of the loss's log-probs", trains=True)
     max_completion_length: int = flag(48, "tokens, including a tool's")
-    tool: str = flag("none", "for the policy", choices=("none", *TOOLS))
+    tool: str = flag("none", "what the policy may call", choices=("none", *TOOLS))
     dynamic_sampling: bool = flag(False, "DAPO: redraw all-right and all-wrong groups", trains=True)
-    engine: Literal["auto", "hf", "vllm"] = flag("auto", "auto: vLLM on a GPU")
-    rollout_batch_size: int = flag(512, "completions that hf decodes at once", may_change=True)
+    engine: Literal["auto", "hf", "vllm"] = flag("auto", "auto: vLLM on a GPU, if it is installed")
+    rollout_batch_size: int = flag(512, "completions decoded at once without vLLM", may_change=True)
     vllm_gpu_memory_utilization: float = flag(
-        0.3, "its share of a GPU", le=1, only=OF_VLLM, may_change=True
+        0.3, "vLLM's share of a GPU's memory", le=1, only=OF_VLLM, may_change=True
     )
     vllm_tensor_parallel_size: int = flag(1, "ranks per engine", only=OF_VLLM, may_change=True)
     vllm_importance_sampling_cap: float | None = flag(
@@ -102,7 +104,7 @@ class Config:
     minibatch_size: int = flag(256, "completions per update, over all ranks")
     num_iterations: int = flag(1, "epochs over each rollout", trains=True)
     epsilon: float = flag(0.2, "lower clip range of the ratio", trains=True)
-    epsilon_high: float | None = flag(None, "upper clip range; None: epsilon", trains=True)
+    epsilon_high: float | None = flag(None, "upper clip range; None: as epsilon", trains=True)
     importance_sampling_level: Literal["token", "sequence"] = flag(
         "token", "one ratio per token, or per sequence (GSPO)", trains=True
     )
@@ -113,28 +115,32 @@ class Config:
     entropy_coef: float = flag(0.0, "weight of the entropy bonus", ge=0, trains=True)
     mask_truncated_completions: bool = flag(False, "no loss on truncated completions", trains=True)
 
-    eval_dataset: str = flag("", "as --dataset; or, say, math,gsm8k", may_change=True)
+    eval_dataset: str = flag("", "if empty, --dataset; or as math,gsm8k", may_change=True)
     eval_steps: int = flag(20, "steps between evaluations", may_change=True)
     eval_problems: int = flag(128, "held-out problems per data set; 0: all", ge=0)
-    eval_samples: int = flag(16, "completions per problem", may_change=True)
-    eval_protocol: str = flag("none", "as a paper does", choices=PROTOCOLS, may_change=True)
-    eval_temperature: float = flag(1.0, "of the evaluation's samples", may_change=True)
-    eval_max_completion_length: int = flag(0, "0: as max_completion_length", ge=0, may_change=True)
-    top_p: float = flag(1.0, "of the evaluation alone", le=1, may_change=True)
+    eval_samples: int = flag(16, "completions per held-out problem", may_change=True)
+    eval_protocol: str = flag("none", "as a paper evaluates", choices=PROTOCOLS, may_change=True)
+    eval_temperature: float = flag(1.0, "sampling temperature in evaluations", may_change=True)
+    eval_max_completion_length: int = flag(
+        0, "0: as --max_completion_length", ge=0, may_change=True
+    )
+    top_p: float = flag(1.0, "nucleus sampling, in evaluations only", le=1, may_change=True)
 
     microbatch_tokens: int = flag(4096, "padded tokens per forward pass", may_change=True)
     gradient_checkpointing: bool = flag(False, "saves memory, takes time", may_change=True)
     device: Literal["auto", "cpu", "cuda", "mps", "xpu"] = flag(
         "auto", "auto: a GPU, but not a Mac's", may_change=True
     )
-    bf16: bool | None = flag(None, "forward passes; None: on a GPU that has it")
-    compile: bool = flag(False, "torch.compile; starts slowly", may_change=True)
+    bf16: bool | None = flag(None, "forward passes in bf16; None: on a GPU that has it")
+    compile: bool = flag(False, "torch.compile: slow to start, then faster", may_change=True)
     fsdp: Literal["full_shard", "hybrid_shard", "no_shard"] = flag(
-        "full_shard", "share weights over all ranks, a node, or not", may_change=True
+        "full_shard", "shard weights over all ranks, over a node, or not", may_change=True
     )
 
-    save_steps: int | None = flag(None, "None: a third of the run", trains=True, may_change=True)
-    save_total_limit: int = flag(0, "the newest; 0: all", ge=0, trains=True, may_change=True)
+    save_steps: int | None = flag(
+        None, "steps between two; None: a third of all", trains=True, may_change=True
+    )
+    save_total_limit: int = flag(0, "how many to keep; 0: all", ge=0, trains=True, may_change=True)
     resume_from_checkpoint: str = flag("", "run or checkpoint folder, or latest", may_change=True)
 
     def check(self) -> None:

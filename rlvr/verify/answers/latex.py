@@ -58,8 +58,8 @@ PLAIN = [
     (r"(?<=[^\w\s\\,;})\]])\s+(?=\S)|\s+(?=[^\w\s\\])", ""),
     (r"\\(?:begin|end)\{aligned\}|&(?==)", ""),
     (r"\\(?:math(?:bf|it|sf)|boldsymbol|bm|underline)(?![a-z])", ""),
-    # other notations
-    (r"^\\\{[a-z](?:\\in ?\\mathbb\{R\})?(?:\\mid ?|\||:)(.+)\\\}$", r"\1"),  # {x | x > 2}
+    # other notations, first {x | x > 2}
+    (r"^\\\{ ?[a-z] ?(?:\\in ?\\mathbb\{R\} ?)?(?:\\mid|\\vert|\||:)(.+)\\\}$", r"\1"),
     (r"\\[dtc]?(frac|binom)\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\\1{\2}{\3}"),
     (r"(?:\\degree|\^\\circ|\^\{\\circ *\})(?![a-z])(?:\s*[CF](?![A-Za-z]))?", r"^\\circ "),
     (  # of 30 degrees
