@@ -92,7 +92,12 @@ def more_problems(size: int, folder: Path):
             opened.write(json.dumps({"prompt": f"{i:150d}", "answer": str(i % 1000)}) + "\n")
     datasets.config.HF_DATASETS_CACHE = folder
     config = grpo.Config(dataset=str(file), verifier="number")
-    return partial(rlvr.tasks.datasets.load_problems, config, rlvr.policy.tiny.build_tiny()[1])
+    tokenizer = rlvr.policy.tiny.build_tiny()[1]
+
+    def load():
+        rlvr.tasks.datasets.load_problems(config, tokenizer)
+
+    return load
 
 
 def more_evaluation(size: int, folder: Path):
