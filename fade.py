@@ -56,7 +56,7 @@ class Config(rlvr.flags.Config):
     target_entropy: float | None = flag(None, "H*, nats; half of the first step's if None", ge=0)
     ema_beta: float = flag(0.02, "share of the past in the controller's averages", ge=0)
     alpha_max: float = flag(3.0, "upper limit of alpha", ge=1)
-    alpha_from_entropy: bool = flag(False, "alpha, too, follows the entropy, not the solve rate")
+    alpha_from_entropy: bool = flag(False, "alpha also follows the entropy, not the solve rate")
     batch_mean: bool = flag(False, "r_mean is that of the batch, as Algorithms 1 and 2 print it")
     equalize_learning_rate: bool = flag(
         False, "make learning rate x max|A| that of GRPO (section 11.3)"

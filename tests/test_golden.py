@@ -5,6 +5,8 @@ import json
 import re
 from pathlib import Path
 
+from rlvr.show import rank1_statistics
+
 import losses
 import pytest
 import torch
@@ -12,7 +14,6 @@ from groups import f64, near
 
 MOVED = {  # since golden.json was written
     "agrae.controlled_advantage": "baseline_advantages.controlled_advantage",
-    "fade.rank1_statistics": "rlvr.show.statistics.rank1_statistics",
     "fade.POLICY_WEIGHTS[grpo]": "grpo.grpo_advantage",
 }
 CASES = json.loads((Path(__file__).parent / "golden.json").read_text())
@@ -24,9 +25,11 @@ def find(name):
         return lambda **given: losses.ppo_clip_loss(**given).loss
     if name == "common.kl_penalty":
         return losses.kl_penalty
+    if name == "fade.rank1_statistics":
+        return rank1_statistics
     name = MOVED.get(name, name).replace("fade.POLICY_WEIGHTS", "baseline_advantages.OF_SUCCESSES")
-    module, *path = re.findall(r"\w+", name.removeprefix("rlvr.show."))
-    found = importlib.import_module(f"rlvr.show.{module}" if "rlvr" in name else module)
+    module, *path = re.findall(r"\w+", name)
+    found = importlib.import_module(module)
     for part in path:
         found = found[part] if isinstance(found, dict) else getattr(found, part)
     return found

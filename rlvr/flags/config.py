@@ -57,7 +57,7 @@ class Config:
     variant: str = flag("", "named preset of flags")
     model: str = flag("tiny", "tiny, weak, middle, strong, a folder, or a hub id")
     sft_steps: int | None = flag(
-        None, "supervised steps, of a tiny policy", ge=0, only=dict(model="tiny")
+        None, "supervised steps that teach a new tiny policy", ge=0, only=dict(model="tiny")
     )
     tie_word_embeddings: bool = flag(
         True, "a tiny policy's head is its embedding", only=dict(model=" ".join(TINY))
@@ -78,7 +78,7 @@ class Config:
     cache_dir: str = flag("~/.cache/rlvr", "where taught tiny policies are kept", may_change=True)
     num_threads: int | None = flag(None, "CPU threads; None: torch's choice", may_change=True)
     log_tokens: int = flag(1, "groups per step in report.html", ge=0, trains=True, may_change=True)
-    report_to: Literal["none", "wandb", "trackio"] = flag("none", "also log there", may_change=True)
+    report_to: Literal["none", "wandb", "trackio"] = flag("none", "also log to", may_change=True)
 
     prompts_per_step: int = flag(32, "prompts per step, over all ranks")
     num_generations: int = flag(16, "G, completions per prompt", ge=2)
@@ -104,25 +104,29 @@ class Config:
     minibatch_size: int = flag(256, "completions per update, over all ranks")
     num_iterations: int = flag(1, "epochs over each rollout", trains=True)
     epsilon: float = flag(0.2, "lower clip range of the ratio", trains=True)
-    epsilon_high: float | None = flag(None, "upper clip range; None: as epsilon", trains=True)
+    epsilon_high: float | None = flag(
+        None, "upper clip range; equal to epsilon if None", trains=True
+    )
     importance_sampling_level: Literal["token", "sequence"] = flag(
         "token", "one ratio per token, or per sequence (GSPO)", trains=True
     )
     aggregation: Literal["sequence", "token", "constant"] = flag(
         "sequence", "what divides the sum: GRPO, DAPO and Dr.GRPO in this order", trains=True
     )
-    beta: float = flag(0.0, "weight of the KL penalty to the start", ge=0, trains=True)
+    beta: float = flag(0.0, "weight of the KL penalty to the first policy", ge=0, trains=True)
     entropy_coef: float = flag(0.0, "weight of the entropy bonus", ge=0, trains=True)
     mask_truncated_completions: bool = flag(False, "no loss on truncated completions", trains=True)
 
-    eval_dataset: str = flag("", "if empty, --dataset; or as math,gsm8k", may_change=True)
+    eval_dataset: str = flag("", "--dataset if empty; commas between several", may_change=True)
     eval_steps: int = flag(20, "steps between evaluations", may_change=True)
     eval_problems: int = flag(128, "held-out problems per data set; 0: all", ge=0)
     eval_samples: int = flag(16, "completions per held-out problem", may_change=True)
-    eval_protocol: str = flag("none", "as a paper evaluates", choices=PROTOCOLS, may_change=True)
+    eval_protocol: str = flag(
+        "none", "evaluate as this paper does", choices=PROTOCOLS, may_change=True
+    )
     eval_temperature: float = flag(1.0, "sampling temperature in evaluations", may_change=True)
     eval_max_completion_length: int = flag(
-        0, "0: as --max_completion_length", ge=0, may_change=True
+        0, "equal to --max_completion_length if 0", ge=0, may_change=True
     )
     top_p: float = flag(1.0, "nucleus sampling, in evaluations only", le=1, may_change=True)
 
@@ -138,9 +142,11 @@ class Config:
     )
 
     save_steps: int | None = flag(
-        None, "steps between two; None: a third of all", trains=True, may_change=True
+        None, "steps between checkpoints; None: a third of the run", trains=True, may_change=True
     )
-    save_total_limit: int = flag(0, "how many to keep; 0: all", ge=0, trains=True, may_change=True)
+    save_total_limit: int = flag(
+        0, "newest checkpoints to keep; 0: all", ge=0, trains=True, may_change=True
+    )
     resume_from_checkpoint: str = flag("", "run or checkpoint folder, or latest", may_change=True)
 
     def check(self) -> None:

@@ -179,7 +179,8 @@ def ask_hub(ask: Callable, path: str, seconds=3.0) -> None:
 def load_from_hub(source: Source):
     """Return load_dataset of a set, or its cached copy if the hub does not answer.
 
-    load_dataset itself would try for most of a minute. It also says best that a set is not there.
+    load_dataset itself would try for most of a minute, but it has the clearest message for a set
+    that the hub does not have.
     """
     import datasets.config
     import huggingface_hub
