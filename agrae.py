@@ -13,8 +13,8 @@ baselines are in studies/baselines.py.
 Paper: Unveiling Implicit Advantage Symmetry (A-GRAE; Yu, Chen, Liu, Zhang, Qu; arXiv 2602.05548).
 This file follows the text. Where Eq. 12 has sqrt(1 - p), the released code has 1 - sqrt(p), in a
 branch that never runs (--variant released-weight); docs/papers.md lists what its scripts set. Here
-w counts right answers only, even with a reward for the format (--format_share). Eq. 11 prints the
-mean reward, which --mean_reward takes.
+w counts right answers only. Eq. 11 prints the mean reward, which is another number only with a
+reward for the format (--format_share).
 
     python agrae.py                                                      # a laptop
     python agrae.py --variant agrae-dr-grpo                              # on Dr.GRPO
@@ -26,7 +26,6 @@ mean reward, which --mean_reward takes.
 from dataclasses import dataclass
 
 import rlvr.flags  # a copy of this file elsewhere needs: pip install -e path/to/the/clone
-from rlvr.errors import UserError
 from rlvr.flags import flag, parse_flags
 from rlvr.machine import global_mean, global_sum
 from rlvr.policy import load_policies
@@ -68,15 +67,9 @@ class Config(rlvr.flags.Config):
     released_weight: bool = flag(
         False, "1 - sqrt(p) for sqrt(1 - p) in Eq. 12, as in the released code"
     )
-    mean_reward: bool = flag(False, "w is the mean reward, including its share for the format")
     format_share: float = flag(
         0.0, "share of the reward for the format; the paper has 0.9 for images", ge=0, le=1
     )
-
-    def check(self) -> None:
-        super().check()
-        if self.mean_reward and self.dynamic_sampling:
-            raise UserError("--mean_reward is of the groups as first drawn: no --dynamic_sampling")
 
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
@@ -160,8 +153,7 @@ def compute_advantages(batch: common.Batch, config: Config):
         rewards = (1 - config.format_share) * rewards + config.format_share * formats
         well_formed["format"] = global_mean(formats)[0]
     advantages = grpo_advantage(rewards, config.scale_rewards)  # [B, G]
-    # w, before dynamic sampling replaced any group
-    (w,) = global_mean(rewards if config.mean_reward else batch.first_successes)
+    (w,) = global_mean(batch.first_successes)  # before dynamic sampling replaced any group
     advantages = agrae_advantage(
         advantages,
         batch.successes.mean(1),

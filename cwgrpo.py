@@ -197,17 +197,6 @@ def weigh_tokens(logprobs, advantages, mask, config: Config):
     return weights.flatten(0, 1)
 
 
-def covariance_metrics(batch: common.Batch, advantages, weights, config: Config):
-    """Return covariance_statistics over the batches of all ranks, which call it together.
-
-    advantages [N, 1]; weights [N, T].
-    """
-    logprobs, of_groups, mask, w = gather_groups(
-        config.num_generations, batch.old_logprobs, advantages[:, 0], batch.loss_mask, weights
-    )
-    return covariance_statistics(logprobs, of_groups, mask, w, config.means)
-
-
 def compute_advantages(batch: common.Batch, config: Config):
     """Return the advantages of a batch [B, G], and the metrics to log. All ranks call it."""
     formats = [format_reward(text, config.format_tags) for text in batch.texts()]
@@ -267,7 +256,10 @@ def main(config: Config) -> None:
             run.optimizer_step(policy, optimizer)  # also sets the gradients to zero
             scheduler.step()
 
-        diagnostics |= covariance_metrics(batch, advantages, weights, config)
+        of_all_ranks = gather_groups(
+            config.num_generations, batch.old_logprobs, advantages[:, 0], batch.loss_mask, weights
+        )  # [B, G, ...] each
+        diagnostics |= covariance_statistics(*of_all_ranks, means=config.means)
 
         # 4. Log, evaluate, save.
         run.log_step(step, batch, advantages, diagnostics, weights)

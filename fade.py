@@ -120,8 +120,6 @@ class FadeController:
         self.alpha_from_entropy = alpha_from_entropy
         self.solve_rate = 0.5
         self.entropy, self.target_entropy = initial_entropy, target_entropy
-        self.last_entropy: float | None = None  # of the step before, to be logged
-        self.predicted_drift = 0.0
 
     def step(self, mean_reward, entropy):
         """Return (alpha, delta) for a batch's mean reward and its mean of -log pi in nats."""
@@ -177,10 +175,7 @@ def entropy_drift(advantages, mean_logprobs, entropy):
 
 
 def compute_advantages(batch: common.Batch, config: Config, controller: FadeController):
-    """Return the advantages of a batch [B, G], and the metrics to log. All ranks call it.
-
-    entropy_drift was predicted in the step before, and entropy_change is the change since then.
-    """
+    """Return the advantages of a batch [B, G], and the metrics to log. All ranks call it."""
     # The entropy is the mean of -log pi by the sampler (Algorithm 2), not one over the vocabulary.
     # The controller sees the mean reward before dynamic sampling replaced any group.
     mean_logprobs = batch.mean_logprobs()  # [B, G]
@@ -195,19 +190,15 @@ def compute_advantages(batch: common.Batch, config: Config, controller: FadeCont
         *gradient_mass(advantages, batch.successes),
         entropy_drift(advantages, mean_logprobs, entropy),
     )
-    last_entropy = entropy if controller.last_entropy is None else controller.last_entropy
-    diagnostics = {
+    return advantages, {
         "alpha": alpha,
         "delta": delta,
         "solve_rate_ema": controller.solve_rate,
         "entropy_ema": controller.entropy,
         "m_S": m_S,
         "m_F": m_F,
-        "entropy_drift": controller.predicted_drift,
-        "entropy_change": entropy - last_entropy,
+        "entropy_drift": drift,
     }
-    controller.last_entropy, controller.predicted_drift = entropy, drift
-    return advantages, diagnostics
 
 
 def main(config: Config) -> None:

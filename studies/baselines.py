@@ -142,8 +142,7 @@ class Config(grpo.Config):
 
     def may_change(self, name: str) -> bool:
         # the log schedule depends on the share of max_steps that is done
-        sets_length = name in ("max_steps", "num_train_epochs")
-        return super().may_change(name) and not (sets_length and self.log_schedule)
+        return super().may_change(name) and not (name == "max_steps" and self.log_schedule)
 
 
 def log_schedule(step, total_steps, start, end, tau):

@@ -4,6 +4,7 @@ A rate is found as CLAIMS.md says under "The learning rates".
 """
 
 import itertools
+import json
 import math
 import shlex
 import shutil
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 import project
 
+from rlvr.errors import UserError
 from rlvr.flags import checkpoints_of
 from rlvr.show import read_rows
 
@@ -233,10 +235,15 @@ def run_jobs(jobs: list[Job], plan: Plan, processes: int) -> None:
 
 
 def line_of(plan: Plan, job: Job, folder: Path) -> dict:
-    """What is kept of a finished run: its rewards, evaluations and numbers."""
+    """What is kept of a finished run: its rewards, evaluations and numbers.
+
+    UserError where it was stopped before its last step, as a script ends without an error then.
+    """
     for checkpoint in checkpoints_of(folder):
         shutil.rmtree(checkpoint)
     rows, evaluations = read_rows(folder, "metrics"), read_rows(folder, "eval")
+    if len(rows) < json.loads((folder / "config.json").read_text())["max_steps"]:
+        raise UserError(f"{folder} was stopped after {len(rows)} steps")
     line = {"rewards": [shorter(row["reward"]) for row in rows]}
     if job.seed in TUNING:
         return line

@@ -92,7 +92,7 @@ def draw(line: dict, figure: Path) -> None:
         for log in ("metrics", "eval"):
             for row in line[log]:
                 append_row(Path(scratch), log, row)
-        draw_curves(Path(scratch), scratch)
+        draw_curves(Path(scratch))
         shutil.move(Path(scratch) / "curves.png", figure)
 
 

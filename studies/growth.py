@@ -131,7 +131,7 @@ def more_steps(work: str, size: int, folder: Path):
         rows = [json.dumps({"step": step, **row}) for step in range(0, size + 1, every)]
         (folder / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
     if work == "curves":
-        return partial(rlvr.show.draw_curves, folder, "~/.cache/rlvr")
+        return partial(rlvr.show.draw_curves, folder)
     return partial(rlvr.show.drop_rows_after, folder, size // 2)
 
 

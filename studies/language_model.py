@@ -51,5 +51,7 @@ def convert(home: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--cache_dir", type=Path, default="~/.cache/rlvr", help="as of the scripts")
+    parser.add_argument(
+        "--cache_dir", type=Path, default="~/.cache/rlvr", help="gets the folder converted"
+    )
     convert(parser.parse_args().cache_dir.expanduser() / "converted")

@@ -1,32 +1,32 @@
 """The tiny policies that are shipped, made again: their failures are wrong choices, not slips.
 
     python studies/make_bases.py weak middle strong    # up to an hour of one core each
+    python studies/make_bases.py weak --numbers 2 --steps 400 --out bases    # one of your own
 
 A share of the solutions that teach them ends honestly at another value than the target. So they
 compute rightly and choose at random, as a language model does that knows more ways than the right
-one. The same versions of torch and transformers give the same weights on one kind of processor.
+one. After few steps, a policy writes false equations such as 8*4=48 instead. The same versions of
+torch and transformers give the same weights on one kind of processor.
 """
 
 import argparse
 import random
-from functools import partial
 from pathlib import Path
 
 import project  # noqa: F401
 
-from rlvr.flags import Config
-from rlvr.policy import save_folder
-from rlvr.policy.tiny import POLICIES, warm_up
-from rlvr.tasks import Problem, make_countdown
+from rlvr.policy import completion_logprobs, save_folder
+from rlvr.policy.tiny import POLICIES, build_tiny
+from rlvr.tasks import Problem, Sample, make_countdown
 from rlvr.tasks.embedded import join_at_random
 
 import torch
+from tqdm import tqdm
 
-RECIPES = {  # the flags of each one's warm-up, and the share of solutions with another target
-    "weak": (dict(sft_steps=4000, numbers="3,4"), 0.5),
-    "middle": (dict(sft_steps=3000, numbers="3"), 0.4),
-    "strong": (dict(sft_steps=3000, numbers="3"), 0.25),
-}
+# numbers of the problems, supervised steps, and the share of solutions with another target
+RECIPES = {"weak": ("3,4", 4000, 0.5), "middle": ("3", 3000, 0.4), "strong": ("3", 3000, 0.25)}
+BATCH_SIZE = 128  # solutions per supervised step
+LEARNING_RATE = 2e-3  # the peak of its schedule
 
 
 def exchange_target(rng: random.Random, problem: Problem) -> str:
@@ -46,15 +46,42 @@ def draw_example(share: float, rng: random.Random, size: int) -> tuple[Problem, 
     return problem, solution
 
 
+def teach(numbers: str, steps: int, share: float):
+    """Return a tiny policy after supervised steps on Countdown solutions, and its tokenizer."""
+    sizes = [int(size) for size in numbers.split(",")]
+    rng = random.Random(0)
+    torch.manual_seed(0)
+    policy, tokenizer = build_tiny()
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, LEARNING_RATE, steps + 1, cycle_momentum=False
+    )
+    for _ in tqdm(range(steps)):
+        examples = [draw_example(share, rng, rng.choice(sizes)) for _ in range(BATCH_SIZE)]
+        samples = [
+            Sample(tokenizer.encode(problem.prompt), tokenizer.encode(f"{solution}<eos>"))
+            for problem, solution in examples
+        ]
+        width = max(len(sample.completion_ids) for sample in samples)
+        logprobs, _ = completion_logprobs(policy, samples, 1.0, width)  # [n, T]
+        (-logprobs.sum() / sum(sample.own_length for sample in samples)).backward()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+    return policy, tokenizer
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("names", nargs="+", choices=RECIPES, help="which policies")
+    parser.add_argument("--numbers", help="of the problems, instead of those of the recipe")
+    parser.add_argument("--steps", type=int, help="instead of those of the recipe")
     parser.add_argument("--out", type=Path, default=POLICIES, help="folder for them")
     given = parser.parse_args()
     torch.set_num_threads(1)  # another number of threads rounds differently
     given.out.mkdir(parents=True, exist_ok=True)  # fails now rather than after an hour
     for name in given.names:
-        flags, share = RECIPES[name]
-        policy, tokenizer = warm_up(Config(**flags), partial(draw_example, share))
-        save_folder(given.out / name, policy, tokenizer)
+        numbers, steps, share = RECIPES[name]
+        save_folder(given.out / name, *teach(given.numbers or numbers, given.steps or steps, share))
         print(f"wrote {given.out / name}")

@@ -36,7 +36,7 @@ FLAGS = (
     "seed=16 max_steps=1 prompts_per_step=2 num_generations=4 minibatch_size=4 num_iterations=2 "
     "eval_problems=2 eval_samples=2 log_tokens=0 num_threads=1"
 )
-UNSHOWN = ("output_dir", "cache_dir", "num_threads", "log_tokens")  # flags that hang on a machine
+UNSHOWN = ("output_dir", "num_threads", "log_tokens")  # flags that hang on a machine
 SCRIPTS = ("grpo", "agrae", "asymgrpo", "fade", "cwgrpo")
 MOST_PASSES = 4  # of a loop, and calls of a function by one line, that are kept
 MOST_ROWS, MOST_COLUMNS = 16, 64  # of a table

@@ -20,258 +20,204 @@ MATH = r"""
 # numbers, bases, thousands, fractions
 52_8 :: 52_{8}  52_8  N = 52_8  52 :: 52_7  x = 52_7  52_{10}
 5 :: 5  5.  5.0  +5  $5$  2+3=5\text{ apples}  5\text{ cm}  x=5  5=x  \frac{10}{2}  5 apples  2+3=5
-    x = 2+3 = 5  f(2)=5  \text{Area} = 5  5\%  05  {5}  |AB| = 5  S_{\triangle ABC}=5
-    \frac{dy}{dx}=5  \lim_{x\to 0} f(x) = 5  m\angle A = 5^\circ  x^*=5  \hat{\beta}_1=5
-    a+b=5  A = \frac{1}{2}bh = 5  a_{n+1}=5  f^{-1}(x)=5  f'(x)=5  n = 5.  \lambda_1^2 = 5
-    \$5  5\ \mathrm{m/s}  5 \text{ m}^2  x=5 \text{ cm}  5 = 5
-    A \cup B = 5  x \approx 5  \approx 5 :: 6  -5  50  x=6  2+2=5  5=6  5 or 6
-    5 \text{ or } 6  5, 6  55  5!  5x  5^2  5\text{ million}  5 million  \frac15  0.5  x=5=6
-    x<5  x \ne 5  5 1/2  5\frac12  4, x=5  \{5,6\}  (5,5)  5 \pm 1  \pm 5  5i  5a  five6
-    5 \text{ and } 7 :: 4 \to 5  4 \circ 5  5 6  1 5  5 \text{ or 6}  The answer is 5  5@5  4 | 5
+    x = 2+3 = 5  f(2)=5  \text{Area} = 5  5\%  05  {5}  |AB| = 5  S_{\triangle ABC}=5  n = 5.
+    \lim_{x\to 0} f(x) = 5  m\angle A = 5^\circ  \hat{\beta}_1=5  A = \frac{1}{2}bh = 5
+    f^{-1}(x)=5  f'(x)=5  \lambda_1^2 = 5  5\ \mathrm{m/s}  5 \text{ m}^2  x=5 \text{ cm}  5 = 5
+    A \cup B = 5  x \approx 5  \approx 5 :: 6  -5  x=6  2+2=5  5=6  5 or 6  5 \text{ or } 6  5, 6
+    5!  5x  5\text{ million}  5 million  \frac15  0.5  x=5=6  x<5  x \ne 5  5 1/2  4, x=5
+    \{5,6\}  (5,5)  5 \pm 1  \pm 5  5i  5a  five6 :: 4 \to 5  4 \circ 5  5 6  5 \text{ or 6}
+    The answer is 5  5@5  4 | 5
 0 :: 0  2-2  1 + (-1)  \sin\pi  \ln 6-\ln 2-\ln 3  \frac12-\frac12  x = 2 - 2 :: 2-3  1e-9  \cos\pi
 1000 :: 1,000  1{,}000  1000  1\,000  1,\!000  1 000  10^3  1\times10^{3}  1e3  1000.0
-    1 \text{ thousand} :: 1  100  1,00  1, 000, 0  10000  0
+    1 \text{ thousand} :: 1,00  1, 000, 0  10000
 12 :: 3\cdot 4  12\,\mathrm{m} :: A = \frac12 \cdot 6 \cdot 4 = 24 \text{ cm}^2  1,2
 0.5 :: \frac{1}{2}  x=\frac{1}{2}  P(A|B)=\frac12 :: \frac{1}{3}  50\%  50%
-\frac{1}{2} :: 0.5  \frac{2}{4}  1/2  \frac{1}{2}  \frac12  \dfrac{1}{2}  \tfrac12  x=1/2  \frac 12
-    .5  2^{-1}  \frac{1}{2} = 0.5  ½  P = \frac{3}{6} = \frac{1}{2} :: \frac{2}{1}  2  1  1/3
-    0.50001  \frac{1}{-2}  1\frac12  1, 2  50\% :: 1 2
+\frac{1}{2} :: 0.5  1/2  \frac12  \dfrac{1}{2}  x=1/2  \frac 12  .5  2^{-1}  \frac{1}{2} = 0.5  ½
+    P = \frac{3}{6} = \frac{1}{2} :: \frac{2}{1}  0.50001  1\frac12  1, 2  50\% :: 1 2
+1,000 :: 1000 :: 1, 0 ;; 1000,2000 :: 1,000, 2,000 ;; (1000,5) :: (1,000, 5)
+1000200 :: :: 1000,200 ;; 200 :: :: 0,200 ;; 1_3 :: :: 1_2
 # roots, functions, equations
-2\sqrt{2} :: \sqrt{8}  \frac{4}{\sqrt2}  2\sqrt{2} cm :: 2\sqrt{3}
-3 :: \sqrt[3]{27}  \log_2 8  |-3|  x=3  x = 3  x_1=3  x=y=3  3=x  f(-2)=3
-    \lim_{x\to 0}f(x)=3 :: 3.1  3x  x  4=3  2+2=3  4 \equiv 3  \frac{2+2}{1} = 3  x=4
-    4=x=3  3,4  3\text{ or }4
-2 :: \sqrt{\sqrt{16}}  2 m/h :: \sqrt{2}  \pm 2  2,-2  2m/h
+2\sqrt{2} :: \sqrt{8}  2\sqrt{2} cm :: 2\sqrt{3}
+10 :: {5 \choose 2} ;; \emptyset :: \varnothing  ∅ :: 0 ;; 30 :: θ=30° ;; θ=30° :: 30 :: 60
+\frac{x}{2} :: f^{-1}(x)=\frac{x}{2} ;; f^{-1}(x)=\frac{x}{2} :: \frac{x}{2} :: f(x)=\frac{x}{2}
+2k\pi :: 2k\pi, k\in\mathbb{Z} :: 2k\pi, k
+-2 :: \sqrt[3]{-8}  (-8)^{1/3} :: 2 ;; -\sqrt[3]{x} :: \sqrt[3]{-x} :: \sqrt[3]{x}
+\frac{1+\sqrt{3}i}{2} :: e^{\pi i/3}  \cos 60^\circ + i\sin 60^\circ :: \sqrt[3]{-1}  e^{\pi/3}
+3 :: \sqrt[3]{27}  \log_2 8  |-3|  x_1=3  x=y=3  f(-2)=3 :: 3.1  2+2=3  4 \equiv 3  4=x=3
+    \frac{2+2}{1} = 3
+2 :: \sqrt{\sqrt{16}}  2 m/h :: \sqrt{2}  \pm 2  2m/h
 \frac{2m}{h} :: 2m/h :: 2 m/h
-\sqrt{2} :: \sqrt2  \sqrt{2}  √2  2^{1/2}  x=\sqrt{2} :: 1.414  2  -\sqrt2  \pm\sqrt2
+\sqrt{2} :: \sqrt2  √2  x=\sqrt{2} :: 1.414  -\sqrt2  \pm\sqrt2
 1800 :: 12 \times 150 = 1,800  N = 12 \times 150 = 1{,}800  12 \times 150 = \$1,800
 24 :: 4! = 24  N = 4! = 24 :: A = \frac12 \cdot 6 \cdot 4 = 24 \text{ cm}^2  x != 24
 25 :: 0.25 = 25\%  \frac{20}{80} \times 100\% = 25\% :: 4! = 25
-1000,2000 :: 1,000, 2,000 ;; (1000,5) :: (1,000, 5)
-\infty :: \infty  ∞  infinity  +\infty :: -\infty  0
+\infty :: \infty  ∞  infinity  +\infty  inf :: -\infty  0 ;; -\infty :: -inf
 # algebra
-1+2i :: 2\mathrm{i}+1  1 + 2 i  \frac{2+4i}{2}  1+2\text{i} :: 1-2i  3
-e^2+1 :: 1+\mathrm{e}^2  \text{e}^{2}+1 :: 1  2
-y=2x+1 :: y=2x+1  2x+1=y  y = 2x+1  y-2x=1  y=1+2x  2x+1 :: y=2x+2  x=2y+1  2x+2
+1+2i :: 2\mathrm{i}+1  1 + 2 i  \frac{2+4i}{2}  1+2\text{i} :: 1-2i
+e^2+1 :: 1+\mathrm{e}^2  \text{e}^{2}+1 :: 1
+y=2x+1 :: y=2x+1  2x+1=y  y = 2x+1  y-2x=1  2x+1 :: y=2x+2  x=2y+1  2x+2
 (3,2) :: (x,y)=(3,2)  x=3, y=2  (3,2)  \left(3, 2\right)  (3,\ 2)  (3.0,2)
     (\frac{6}{2},2) :: (2,3)=(3,2)  (2,3)  3  (3,2,1)  (3,3)  x=2, y=3
 -3+\sqrt2, -3-\sqrt2 :: x = -3 \pm \sqrt{2} ;; x<3 :: x<3  3>x  x < 3 :: x>3  x\le 3  x≤3  3
 # inequalities, intervals, sets, pairs, matrices
--1<x<2 :: -1<x<2 :: -1<x<3
-[0,1) :: [0,1)  \left[0,1\right)  [0, 1)  x \in [0,1) :: [0,1]  (0,1)  [0,2)
+-1<x<2 :: -1<x<2 :: -1<x<3 ;; -a<x<a :: a>x>-a :: a<x<-a
+[0,1) :: [0,1)  \left[0,1\right)  x \in [0,1) :: [0,1]  (0,1)  [0,2)
 (-\infty, 3] :: (-\infty,3] :: (-\infty,3)  (\infty,3]
 (1,2)\cup(3,4) :: (3,4)\cup(1,2) :: (1,2)\cup(3,5)
 \{1,2,3\} :: \{3,1,2\} :: \{1,2\}
-\emptyset :: \emptyset  \varnothing  \{\}  ∅ :: 0  \{0\}
-(1,2) :: (1,2)  \langle 1, 2 \rangle :: (2,1)  (1,2,3)
+\emptyset :: \varnothing  \{\}  ∅ :: 0  \{0\}
+(1,2) :: \langle 1, 2 \rangle  （1，2） :: (2,1)  (1,2,3)
 \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} :: \begin{pmatrix}1&2\\3&4\end{pmatrix}
-    \begin{pmatrix}1&2\\[4pt]3&4\end{pmatrix}
-    :: \begin{pmatrix}1&2\\3&5\end{pmatrix}  \begin{pmatrix}1&3\\2&4\end{pmatrix}
+    \begin{pmatrix}1&2\\[4pt]3&4\end{pmatrix} :: \begin{pmatrix}1&2\\3&5\end{pmatrix}
+    \begin{pmatrix}1&3\\2&4\end{pmatrix}  \begin{pmatrix}1&2\\3&4\\5&6\end{pmatrix}
 # words, letters, units, percents
-B :: \text{(B)}  B  (B)  B. 30^\circ  (B) 30  \textbf{(B) }30  \text{B. Paris}  Option B  B) 30 :: C
+B :: \text{(B)}  B  (B)  B. 30^\circ  \textbf{(B) }30  \text{B. Paris}  Option B  B) 30 :: C
     (C) 30  A or B  30 :: A. B
 50 :: 50\%  50% :: 5\% ;; 50\% :: 50 :: 0.5
-# near misses
-1_3 :: :: 1_2
-x^2+1 :: x^2+1  1+x^2  f(x)=x^2+1  y = 1+x^2  x^{2}+1  f(x) = x^2+1 = 1+x^2 :: (x+1)^2  x^2  x^2-1
-    x^2+2  2x+1  f(x)=x^2
+x^2+1 :: x^2+1  1+x^2  f(x)=x^2+1  y = 1+x^2  f(x) = x^2+1 = 1+x^2 :: (x+1)^2  x^2-1  f(x)=x^2
 8 :: :: A = 3+4 = 8\text{ cm} ;; 0.00001 :: :: 0.0000105
-\text{even} :: \text{even}  even  \text{Even}  EVEN  \mathrm{even}  \textbf{even} :: \text{not even}
-    odd  veen  neve  e
+\text{even} :: even  \text{Even}  \mathrm{even}  \textbf{even} :: \text{not even}  odd  veen  e
 # units that begin as a function's name, options, names with a number
-204 :: 204  204 minutes  204 modules  204 km/h  204 m/s  204 °C  204^\circ C  204\degree
-    \textbf{(A) }204  \text{(B)}\ 204  (A) 204  m\angle 1 = 204^\circ  \angle 2 = 204  m∠1 = 204
-    \lfloor 100x \rfloor = 204  204_{10}  204\text{ K}  204\text{ J/(mol K)}
-    204\,\text{kg}\cdot\text{m/s}  204\ \text{W}\cdot\text{m}^{-2}\cdot\text{K}^{-1} :: 204 \sin x
-    204 sin x  204_8  (A) 203  \angle 204 = 3  (A)  204 sinx  204 cosx  204 sinh x  204 logx
-    204 cosecx  x = 204_8  (A) or 204  204x/h :: 204 \max
-\log 0 :: \log 0 :: 0  1 ;; 204000 :: 204000 :: 204\,\text{K}
-52_8, 13_8 :: 52_8, 13_8  13_8, 52_8 :: 52_7, 13_7  52_8
-A, C :: A, C  (A) and (C)  \text{(A)}, \text{(C)}  C, A :: A  (C)  (A) and (D)
-(A) \cup (B) :: (A) \cup (B) :: A ;; 2 sinx :: 2 sinx  2 sin x :: 2 cosx  2
-\frac13 :: \frac13  \cos 2\theta = \frac13  \sin(2A) = \frac13
-    0.33333333 :: \cos 2x = \frac14  0.333  \cos 0 = \frac13
-    \tan 20^\circ = \frac13
-3.89e-10 :: 3.89e-10  3.89 \times 10^{-10}  0.000000000389  3.890 \cdot 10^{-10} :: 0  0.0  3.88e-10
-    0.000000000255  3.89 \times 10^{-11}  -3.89e-10
-0.003846 :: 0.003846  \frac{1}{260} :: 0.003848  \frac{1}{259}
-\text{(A)} :: \text{(A)}  A  (A)  \textbf{(A) } 5 :: B  (B) 5
+204 :: 204 minutes  204 modules  204 km/h  204 m/s  204 °C  204^\circ C  204\degree
+    \textbf{(A) }204  \text{(B)}\ 204  (A) 204  \angle 2 = 204  m∠1 = 204  204_{10}
+    \lfloor 100x \rfloor = 204  204\text{ J/(mol K)}  204\,\text{kg}\cdot\text{m/s}
+    204\ \text{W}\cdot\text{m}^{-2}\cdot\text{K}^{-1} :: 204 \sin x  204 sin x  204_8  (A) 203
+    \angle 204 = 3  (A)  204 sinx  204 sinh x  204 logx  204 cosecx  (A) or 204  204x/h
+    :: 204 \max
+\log 0 :: \log 0 :: 0 ;; 204000 :: 204000 :: 204\,\text{K}
+52_8, 13_8 :: 13_8, 52_8 :: 52_7, 13_7  52_8 ;; (A) \cup (B) :: (A) \cup (B) :: A
+A, C :: A, C  (A) and (C)  \text{(A)}, \text{(C)} :: A  (C)  (A) and (D)
+2 sinx :: 2 sin x :: 2 cosx  2
+\frac13 :: \cos 2\theta = \frac13  \sin(2A) = \frac13  0.33333333  ⅓ :: \cos 2x = \frac14  0.333
+    \cos 0 = \frac13  \tan 20^\circ = \frac13
+\text{(A)} :: A  \textbf{(A) } 5 :: B  (B) 5
 # mixed numbers, words that multiply, lists
-\frac{3}{2} :: \frac{3}{2}  1.5  1\frac{1}{2}  1 1/2  3/2  1 \frac12 :: 11/2  1/2  \frac{11}{2}  1
-3000000 :: 3000000  3 \text{ million}  3 million  3,000,000  3\times 10^6 :: 3  3 \text{ billion}
-    3000
-2, -2 :: 2, -2  2\text{, }-2  \pm 2  -2, 2  2 \text{ or } -2  x=2, x=-2  x = 2 \text{ or } x=-2
-    \{2,-2\}  x=\pm 2  2 and -2  x_1 = 2, x_2=-2  -2; 2
-    :: 2  -2  2, -3  2, -2, 0  \pm 3  4  (2,-2, 1)
+\frac{3}{2} :: 1\frac{1}{2}  1 1/2  1 \frac12 :: \frac{11}{2}  1
+3000000 :: 3 \text{ million}  3 million  3,000,000 :: 3  3 \text{ billion}
+2, -2 :: 2\text{, }-2  \pm 2  -2, 2  2 \text{ or } -2  x=2, x=-2  x = 2 \text{ or } x=-2  \{2,-2\}
+    x=\pm 2  2 and -2  -2; 2  ±2 :: 2  -2  2, -3  2, -2, 0  \pm 3  (2,-2, 1)
 x=5 :: x=5  5  x = 5  5 = x  x=5.0 :: 6  x=6  y=6  x<5
 # words and letters are no factors, which commute
-AB :: AB  \text{AB} :: BA  A  B ;; E :: E  \text{E}  (E)  \mathrm{E} :: e  F
-C :: C  (C)  \text{C}  \textbf{(C)} :: B  CC  (A) or (C)  (A) and (C)  \text{(A)}, \text{(C)}
-    C OR D  C_{12}  C'BD  C^2 + x
-R :: R :: \mathbb{R}  R 12 ;; 2ab :: 2ab  2ba  ab2  2 \cdot a b :: 2  ab  2a
-\text{Alice}, \text{Bob} :: \text{Alice}, \text{Bob}  Alice, Bob  Bob and Alice
-    \text{Bob}, \text{Alice}  \text{Alice and Bob} :: Alice  Alice, Carl  Bob, Carl
-6\pi :: 6\pi  C = 2\pi r = 6\pi  6π  6\pi \text{ cm}  \pi \cdot 6  6\pi meters  6\pi cm
-    :: 6  \pi  18.85  6\pi^2
-0.\overline{3} :: 0.\overline{3} :: 3  0.3 ;; 12:30 :: 12:30 :: 12:31  1:30
-3:00 :: 3:00 \text{ PM}  3 :: 6:00  12:00 ;; -0.5 :: –0.5  −0.5  \frac{1}{-2} :: 0.5
-1000200 :: :: 1000,200 ;; 200 :: :: 0,200
+AB :: \text{AB} :: BA  A ;; E :: \text{E}  (E) :: e  F
+C :: (C)  \textbf{(C)} :: B  CC  (A) or (C)  C OR D  C_{12}  C'BD  C^2 + x
+R :: R :: \mathbb{R}  R 12 ;; \mathbb{R} :: ℝ :: R ;; 2ab :: 2ba  ab2  2 \cdot a b :: ab  2a
+\text{Alice}, \text{Bob} :: Alice, Bob  \text{Alice and Bob} :: Alice  Alice, Carl  Bob, Carl
+6\pi :: C = 2\pi r = 6\pi  6π  6\pi \text{ cm}  \pi \cdot 6  6\pi meters  6\pi cm :: 18.85  6\pi^2
+0.\overline{3} :: 0.\overline{3} :: 3  0.3 ;; 0.1\overline{6} :: \frac16 ;; -0.5 :: –0.5  −0.5
 # large numbers are still worked out
 4^{1012} :: 2^{2024} ;; \frac{100!}{50! \cdot 50!} :: \binom{100}{50}
 10 :: \binom52  \dbinom{5}{2} :: \binom53\cdot 2
 5050 :: \sum_{n=1}^{100} n ;; x^3 + 3x^2 + 3x + 1 :: (x+1)^{3}
 # tiny and huge numbers
-\frac{x}{2^{99}} :: :: \frac{x}{2^{98}}
-\{\frac{1}{2^{99}}\} :: :: \{\frac{1}{2^{98}}\}
-\frac{1}{2004!} :: \frac{1}{2004!} :: \frac{1}{2006!}
-\frac{\pi}{2^{99}} :: :: \frac{\pi}{2^{98}}
-(\frac{1}{3^{40}},1) :: :: (\frac{1}{3^{41}},1)
+\frac{x}{2^{99}} :: :: \frac{x}{2^{98}} ;; \{\frac{1}{2^{99}}\} :: :: \{\frac{1}{2^{98}}\}
+\frac{1}{2004!} :: \frac{1}{2004!} :: \frac{1}{2006!} ;; \frac{\pi}{2^{99}} :: :: \frac{\pi}{2^{98}}
 x=\frac{1}{2^{99}} :: :: x=\frac{1}{2^{98}} ;; x<\frac{1}{2^{99}} :: :: x<\frac{1}{2^{98}}
 e^{-100} :: :: e^{-101} ;; 10^{-20} :: :: 0 ;; 10^{-20}+\pi :: :: \pi
 \begin{pmatrix} 2^{-99}\\1\end{pmatrix} :: :: \begin{pmatrix} 2^{-98}\\1\end{pmatrix}
-\frac{13!}{52!}\cdot 2 :: :: \frac{13!}{52!}
-1.6\times10^{-19} :: 1.60\times 10^{-19} :: 1.6\times10^{-20}
-6.626\times10^{-34} :: 6.626 \cdot 10^{-34} \text{ J s}
-\binom{52}{5} :: 2598960
+1.6\times10^{-19} :: 1.60\times 10^{-19} :: 1.6\times10^{-20}  0  -1.6\times10^{-19}
+3.89e-10 :: 3.89 \times 10^{-10}  0.000000000389 :: 0.0  3.88e-10  0.000000000255
 \frac{4\cdot 10 \cdot 4^4}{\binom{52}{5}} :: :: 0.0039
 # decimals: to their own digits in the gold, and to one part in a million in the answer
-\frac{5}{12} :: \frac{2.5}{6} ;; \frac{\sqrt{3}}{2} :: 0.8660254 ;; \sqrt{2} :: 1.4142136
-\sqrt2 :: :: 1.41 ;; [0,\frac13] :: [0,0.3333333] ;; (\frac12,\frac13) :: :: (0.5, 0.333)
-\{0.5,1\} :: \{\frac12,1\} ;; 0.5x+1 :: \frac{x}{2}+1 ;; 3.14r^2 :: \pi r^2
-y=0.5x :: y=\frac{x}{2}  2y=x ;; 0.1 :: \frac{1}{10} ;; 2.5 :: 2\frac12
-1.25\times10^{4} :: 12500 ;; 12500 :: 1.25\times10^{4} :: 1.25\times10^{5}
-0.00125 :: 1.25\times10^{-3}
-3.0\times10^8 :: 300000000  2.998\times10^8 :: 2.9\times10^8
-3\times10^8 :: :: 2.998\times10^8 ;; 1e-3 :: 0.001 ;; 0.333 :: \frac13 ;; 0.33 :: :: \frac13
-16.67 :: \frac{50}{3}
+\frac{5}{12} :: \frac{2.5}{6} ;; \frac{\sqrt{3}}{2} :: 0.8660254 ;; \sqrt2 :: :: 1.41
+0.003846 :: \frac{1}{260} :: 0.003848 ;; [0,\frac13] :: [0,0.3333333]
+(\frac12,\frac13) :: :: (0.5, 0.333) ;; \{0.5,1\} :: \{\frac12,1\}
+0.5x+1 :: \frac{x}{2}+1 :: 0.5x  0.5x+1+y ;; 3.14r^2 :: \pi r^2 ;; y=0.5x :: y=\frac{x}{2}  2y=x
+2.5 :: 2\frac12 ;; 12500 :: 1.25\times10^{4} :: 1.25\times10^{5}
+3.0\times10^8 :: 300000000  2.998\times10^8 :: 2.9\times10^8 ;; 3\times10^8 :: :: 2.998\times10^8
+0.333 :: \frac13 ;; 0.33 :: :: \frac13 ;; 16.67 :: \frac{50}{3} ;; 10^{8}\pi :: 3.14159265\times10^8
 \frac{50}{3} :: \frac{50}{3} \approx 16.67  x = \frac{50}{3} = 16.67 :: 16.67
 123456789 :: 123456789.0 :: 123456788 ;; 1000000 :: :: 1000000.4 ;; 0.1+0.2 :: 0.3
-9.81 :: :: 9.8 ;; x<0.33 :: x<\frac{33}{100} ;; x \ge 2.5 :: x \ge \frac52
-1<x<2.5 :: (1,\frac52)
+9.81 :: :: 9.8 ;; x<0.33 :: x<\frac{33}{100} ;; 1<x<2.5 :: (1,\frac52)
 # inequalities and equations, multiplied by a number
 x<2y :: 2x<4y  -x>-2y  x-2y<0  0.5x<y :: 2x>4y  -2x<-4y  x\le2y  -x\le-2y  x<2.5y
 2x+y\le 4 :: y\le4-2x  4x+2y\le8 :: 2x+y<4  2x+y\ge4 ;; x^2\ge 4y :: \frac{x^2}{4}\ge y
 x\ne2y :: -x\ne-2y ;; y=\frac2x :: xy=2 ;; 3x=-2y :: -3x=2y :: 3x=2y
-\{x\mid x>2\} :: x>2  (2,\infty) :: x<2 ;; x>2 :: \{x\in\mathbb{R}: x>2\}
-\{ x \in \mathbb{R} \mid x > 2 \} :: (2,\infty)
+\{x\mid x>2\} :: x>2  (2,\infty) :: x<2 ;; x>2 :: \{x\in\mathbb{R}: x>2\}  (2,\infty)
 # times of day, ratios
-10:30 \text{ a.m.} :: :: 10:30 \text{ p.m.} ;; 5 AM :: :: 5 PM
-5 PM :: 5 PM  5:00 p.m.  17:00  5 ;; 3:00 :: 3:00 PM ;; 10:30 :: 10:30\text{ AM} :: 10:31
-\text{8:15 a.m.} :: 8:15 ;; 12 PM :: :: 12 AM
+10:30 \text{ a.m.} :: 10:30 :: 10:30 \text{ p.m.}  10:31 ;; 5 AM :: :: 5 PM ;; 9:30 :: 0.3
+5 PM :: 5 PM  5:00 p.m.  17:00  5 ;; 12 PM :: :: 12 AM ;; 12:00 AM :: 0:00
 8 \text{ a.m.}, 5 \text{ p.m.} :: :: :: 8 \text{ p.m.}, 5 \text{ a.m.}
-12:00 AM :: 0:00 ;; 1:2:3 :: 2:4:6 :: 1:2:4  \frac16  3:2:1
-3:2 :: \frac{3}{2}  6:4 :: 2:3 ;; 2 : 3 :: 2:3 ;; 1:\sqrt3:2 :: 1:\sqrt{3}:2
-12{:}15 \text{ pm} :: 12:15 PM ;; 100 pm :: 100 pm
-7:32 :: 7:32 ;; S_1:S_2=7:32 :: 7:32 ;; 9:30 :: 0.3 ;; 2:30 :: :: 2.5
+12{:}15 \text{ pm} :: 12:15 PM ;; 100 pm :: 100 pm ;; S_1:S_2=7:32 :: 7:32 ;; 2:30 :: :: 2.5
+1:2:3 :: 2:4:6 :: 1:2:4  \frac16  3:2:1 ;; 3:2 :: \frac{3}{2}  6:4 :: 2:3 ;; 2 : 3 :: 2:3
+1:\sqrt3:2 :: 1:\sqrt{3}:2
 # equations, and the bare value of a name
 x+z=1 :: :: 1 ;; xy=6 :: y=\frac6x :: 6 ;; \sin x=1 :: :: 1 ;; x^2=4 :: :: 4
-x^2+y^2=25 :: :: 25 ;; 2x=10 :: :: 10 ;; x=5 :: 5 ;; 5=x :: 5 ;; y=2x+1 :: 2x+1
-f(x)=x^2 :: x^2 ;; f'(x)=2x :: 2x ;; AB=5 :: 5 ;; \angle ABC=30^\circ :: 30 ;; |AB|=5 :: 5
-a_1=3 :: 3 ;; x+y=5 :: x+y=5  y=5-x  2x+2y=10 :: x+y=6 ;; x^2+y^2=1 :: x^2+y^2-1=0
-x^2+1=0 :: :: x^2+2=0 ;; 2x+3y=6 :: y=-\frac23x+2 ;; (x-1)^2+y^2=4 :: x^2-2x+y^2=3
+x^2+y^2=25 :: :: 25 ;; f(x)=x^2 :: x^2 ;; f'(x)=2x :: 2x ;; AB=5 :: 5 ;; |AB|=5 :: 5
+\angle ABC=30^\circ :: 30 ;; a_1=3 :: 3 ;; x+y=5 :: y=5-x  2x+2y=10 :: x+y=6
+x^2+y^2=1 :: x^2+y^2-1=0 ;; x^2+1=0 :: :: x^2+2=0 ;; 2x+3y=6 :: y=-\frac23x+2
 y^2=4x :: :: 4x ;; a=b :: b=a :: 1 ;; e^{x}=1 :: :: 1 ;; \text{Area}=12 :: 12
 P(A)=\frac13 :: \frac13 ;; S_n=n^2 :: n^2 ;; x=1,y=2 :: 1,2 ;; x_1=3,x_2=4 :: 3,4
 x = 2 \text{ or } x=3 :: 2,3 ;; x+y=3, x-y=1 :: :: 3,1 ;; \frac{x}{2}=3 :: :: 3
-y-2=3(x-1) :: y=3x-1 :: 3(x-1) ;; |x|=3 :: 3 ;; \sqrt{x}=3 :: :: 3 ;; k=45, n=2 :: 45,2
+y-2=3(x-1) :: y=3x-1 :: 3(x-1) ;; \sqrt{x}=3 :: :: 3
 # letters keep their case, unless a whole answer has another one
 \pi(R^2-r^2) :: \pi(R-r)(R+r) :: 0  \pi(r^2-R^2)
-\frac{N}{n} :: :: 1 ;; Aa :: :: a^2 ;; X-x :: :: 0 ;; 2X :: 2x ;; \Gamma-\gamma :: :: 0
+\frac{N}{n} :: :: 1 ;; Aa :: :: a^2 ;; 2X :: 2x ;; \Gamma-\gamma :: :: 0 ;; \Delta-\delta :: :: 0
 \gamma :: \gamma ;; 2\gamma_1 :: 2\gamma_1 ;; I^2R :: :: -R ;; I^2 R :: RI^2 ;; i^2 :: -1
 i(2-i) :: 1+2i ;; a+bi :: bi+a :: a-bi ;; f'(x) :: :: f(x) ;; y' :: :: y ;; x_A :: x_a
-V=IR :: IR ;; \sum_{i=1}^{n} i :: \frac{n(n+1)}{2} ;; E=mc^2 :: mc^2 ;; M-m :: :: m-M
-\Delta-\delta :: :: 0 ;; \Phi :: \phi ;; S_N - s_n :: :: 0 ;; mM :: :: m^2 ;; T :: t
-\mathbb{R} :: :: R ;; ℝ :: \mathbb{R}
+V=IR :: IR ;; \sum_{i=1}^{n} i :: \frac{n(n+1)}{2} ;; M-m :: :: m-M ;; S_N - s_n :: :: 0
 # Unicode, currencies, magnitudes, as in a program
-5 :: ５ ;; -5 :: －5 ;; x^2 :: x²  x**2 ;; x^{10} :: x¹⁰ ;; 10^{-5} :: 10⁻⁵ ;; \frac13 :: ⅓
-2\frac34 :: 2¾ ;; 52_8 :: 52₈ ;; 1000 :: 1’000  1 000 ;; 100000 :: 1,00,000
-50 :: €50  ₹50  USD 50  US\$50 ;; 1200000 :: \$1.2M ;; 5000000 :: \$5\text{M} ;; 5k :: $5k$
-3\pi :: 3π ;; x\le 3 :: x≤3 ;; x\ge 3 :: x >= 3 ;; x\ge3 :: x⩾3 ;; x\ne3 :: x≠3
+5 :: ５ ;; -5 :: －5 ;; x^2 :: x²  x**2 ;; 10^{-5} :: 10⁻⁵ ;; 2\frac34 :: 2¾ ;; 52_8 :: 52₈
+1000 :: 1’000  1 000 ;; 100000 :: 1,00,000 ;; 50 :: €50  ₹50  USD 50  US\$50  50 percent
+1200000 :: \$1.2M ;; 5000000 :: \$5\text{M} ;; 5k :: $5k$ ;; x\ge3 :: x >= 3  x⩾3 ;; x\ne3 :: x≠3
 2\times3 :: 2×3 ;; 4\sqrt2 :: 4\sqrt(2)  4sqrt(2)  4*sqrt(2) ;; \frac{\pi}{2} :: pi/2
-\frac{1}{\sqrt n} :: \sqrt{1/n} ;; \sqrt{x^2} :: :: x ;; (1,2) :: （1，2）
-[2,5] :: 2\le x\le5 ;; 2\le x\le5 :: [2,5] ;; x>2 :: (2,\infty) ;; (2,\infty) :: x>2
-x\in(2,\infty) :: x>2 ;; 2,-2 :: ±2 ;; 5\text{ lakh} :: 500000 ;; 50\% :: 50 percent
-5 \text{ million} :: 5000000 ;; \frac12 \text{ million} :: 500000
-10^{8}\pi :: 3.14159265\times10^8 ;; \sin 30^\circ :: \frac12 ;; \infty :: inf
--\infty :: -inf
-# formulas, sets, complex numbers, degrees
-(-\infty,-1)\cup(1,\infty) :: x<-1 \text{ or } x>1
-x<-1 \text{ or } x>1 :: (-\infty,-1)\cup(1,\infty)
-|x|<3 :: -3<x<3 ;; x^2<9 :: -3<x<3 ;; \ln(ab) :: \ln a+\ln b
-6.02\times10^{23} :: 6.022\times10^{23} ;; 3:4:5 :: 6:8:10 ;; 23:59 :: 11:59 \text{ PM}
-7 \text{ pm} :: 19:00 ;; 6:15 \text{ p.m.} :: :: 6:15 \text{ a.m.} ;; f(2)=5 :: 5
-m_1+M_1 :: :: 2m_1 ;; 0.1x+0.2x :: 0.3x ;; -1 :: i^2 ;; 2i :: \sqrt{-4} ;; (1+i)^2 :: 2i
-e^{i\pi} :: -1 ;; |3+4i| :: 5 ;; \frac{1}{i} :: -i ;; a+bi :: a+b i ;; [1,2] :: 1\le x\le 2
-(1,2] :: 1<x\le2 ;; y=\frac{1}{3}x :: y=0.333333x ;; \sqrt{-1} :: i ;; \cos 60^\circ :: 0.5
+\frac{1}{\sqrt n} :: \sqrt{1/n} ;; \sqrt{x^2} :: :: x ;; [2,5] :: 2\le x\le5 ;; 1<x\le2 :: (1,2]
+x\in(2,\infty) :: x>2 ;; 5\text{ lakh} :: 500000 ;; \frac12 \text{ million} :: 500000
+\sin 30^\circ :: \frac12 ;; \frac13 :: 1./3
+# formulas, sets, complex numbers
+(-\infty,-1)\cup(1,\infty) :: x<-1 \text{ or } x>1 ;; x<-1, x>1 :: (-\infty,-1)\cup(1,\infty)
+|x|<3 :: -3<x<3 ;; x^2<9 :: -3<x<3 ;; \ln(ab) :: \ln a+\ln b ;; 0.1x+0.2x :: 0.3x
+m_1+M_1 :: :: 2m_1 ;; 2i :: \sqrt{-4} ;; e^{i\pi} :: -1 ;; |3+4i| :: 5
 """
 NUMBER = r"""
 10 :: 10.
-1000 :: 1,000  1\,000  1,\!000  1{,}000 :: :: 1_000
-18 :: $18.00  \$18  \text{\$}18  18 eggs  18 eggs.  18 \text{ eggs}  18 dollars a day  18\%  018
-    \text{18}  18 cats and dogs :: 19  180  1.8 :: 18 or 19  18, 19  17 + 1  18-19  eighteen  0x12
-    ١٨  18-20 eggs
--5 :: -$5 :: 5 ;; 5 :: +5  10/2 ;; 0.5 :: .5
-0.75 :: 3/4  \frac{3}{4}  6/8  0.5 \times 1.5 = 0.75 :: -3/4
+1000 :: 1,000  1\,000  1,\!000  1{,}000  1'000  1e3 :: :: 1_000
+18 :: $18.00  \$18  \text{\$}18  18 eggs.  18 \text{ eggs}  18 dollars a day  18\%  018  \text{18}
+    US$18  USD 18  Rs. 18  ₹18  18 USD  １８  $\$18$ :: 19  180  1.8 :: 18 or 19  18, 19  17 + 1
+    18-19  eighteen  0x12  ١٨  18-20 eggs
+-5 :: -$5  −5  –5 :: 5 ;; 5 :: +5  10/2 ;; 0.5 :: .5  ½ :: 0.501
+0.75 :: 3/4  \frac{3}{4}  0.5 \times 1.5 = 0.75 :: -3/4
 0 :: 0/5 :: :: -  .  inf  nan ;; 0.3333333333 :: 1/3 ;; 1 :: :: :: 1/0  1/00
 35 :: :: :: 3,5 ;; 9007199254740992 :: :: 9007199254740993
-1.5 :: 1\frac{1}{2}  1 1/2 cups  1.5  1 1/2  \frac{3}{2}  1.50 :: 11/2  1  1.5 million
+1.5 :: 1\frac{1}{2}  1 1/2 cups  \frac{3}{2}  1.50 :: 11/2  1.5 million
 -1.5 :: -1 1/2 ;; 3.5 :: 3½  $3.50 per pound ;; -0.5 :: \frac{-1}{2}  -\frac12
-3000000 :: 3 million  3000000  3,000,000  3 \times 10^{6} :: 3  3 billion  3,000
+3000000 :: 3 million  3,000,000  3 \times 10^{6} :: 3  3 billion ;; 3000000000 :: 3B  $3bn
 3 :: :: 3 million :: 3 and a half  3 point five  3 or four  3²
 200000 :: 2 hundred thousand ;; 0.025 :: 2.5 \times 10^{-2}
 42 :: The total number of all the apples in the basket is 42  x=42  42 = x  \text{Total cost} = \$42
-    6 \times 7 = 42  x = 0.5 \cdot (80 + 4) = 42  The answer is 42.  42^\circ
-    42^{\circ}\text{C}  42\text{ m}^2  42\text{.}  42 \text{ km/h}  42.0  084/2
-    $42/day  \$42/\text{hour}  (42)  42 T-shirts  42-year-old  42 kids'
-    42 (eggs)  42/hr  42 (km)  42-ish  42 K  42 J/K  42 K gold :: 41  -42  42 million  42k
-    42/2 :: It is not 42.  42 or 43  42 (or 43)  42-43  42-and-a-half
-43 :: :: :: 6 \times 7 = 43  42 = 43 ;; 12 :: :: 12:30
-70000 :: 70000  $70k  $70K  70k  70K  70 thousand  70,000 :: 70  70 km  70 K
-1500000 :: 1500000  $1.5mn  1.5 mn  1.5 million :: 1.5  1.5 bn
-1200000 :: 1.2M  $1.2 million  $1.2m ;; 5000000 :: \$5\text{M} ;; 70000 :: 70k
-3000000000 :: 3B  $3bn ;; 1.2 :: 1.2 m  1.2m ;; 5 :: 5 PM  5 apples ;; 5 PM :: :: 5 AM
-8 :: :: -$8 ;; -8 :: -$8  $-8 ;; 0.3 :: 0.30000000000000004 ;; 500000 :: 5 lakh
-18 :: US$18  USD 18  Rs. 18  ₹18  18 USD  １８  $\$18$
-1000 :: 1'000  1e3 ;; 100000 :: 1,00,000 ;; -5 :: −5  –5 ;; 0.5 :: ½ :: 0.501 ;; 3.5 :: 3½
-0.001 :: 1e-3 ;; 3.14 :: 3.14159 :: 3.15 ;; \frac13 :: 0.333333 :: 0.33
-12 :: 12.0 :: 12.00001 :: a dozen ;; 50 :: 50 percent ;; 1e9 :: 1 billion  10^9  10^{9}
-10:30 :: 10:30 AM ;; 1000000 :: 1,000,000.00 ;; 2 :: 2 m²
+    6 \times 7 = 42  x = 0.5 \cdot (80 + 4) = 42  The answer is 42.  42^{\circ}\text{C}
+    42\text{ m}^2  42\text{.}  42 \text{ km/h}  84/2  $42/day  \$42/\text{hour}  (42)  42 T-shirts
+    42-year-old  42 kids'  42 (eggs)  42/hr  42-ish  42 K  42 J/K  42 K gold :: -42  42k  42/2
+    :: It is not 42.  42 or 43  42 (or 43)  42-43  42-and-a-half
+43 :: :: :: 6 \times 7 = 43  42 = 43 ;; 12 :: 12.0 :: 12.00001  12:30 :: a dozen
+70000 :: $70k  70K  70 thousand  70,000 :: 70 km  70 K ;; 1500000 :: $1.5mn  1.5 mn :: 1.5 bn
+1200000 :: 1.2M  $1.2 million  $1.2m ;; 5000000 :: \$5\text{M} ;; 1.2 :: 1.2 m  1.2m
+5 :: 5 PM ;; 5 PM :: :: 5 AM ;; 10:30 :: 10:30 AM ;; 8 :: :: -$8 ;; 500000 :: 5 lakh
+0.3 :: 0.30000000000000004 ;; 3.14 :: 3.14159 :: 3.15 ;; \frac13 :: 0.333333 :: 0.33
+100000 :: 1,00,000 ;; 50 :: 50 percent ;; 1e9 :: 1 billion  10^9  10^{9} ;; 2 :: 2 m²
 """
 CHOICE = r"""
-B :: B  (B)  B.  B) 12  (B) 12  B: 12  \text{(B)}  \text{B}  \textbf{B}  \textbf{(B)}\ 12  {B}
-    b  (b)  b.  [B]  "B"  b. london  \operatorname{B}  B Paris  B - Paris
-    B. Vitamin C.  B. U.S.A.  B. C: the speed  Option B
-    \text{Option B}  The correct answer is (B).  B. Paris :: C  (A)  A) B  Answer: C  (a) :: A and B
-    BC  AB  12  none  Б  В  Because  A or B  B and C  A. B.
+B :: B  (B)  B.  B) 12  (B) 12  B: 12  \text{(B)}  \textbf{B}  \textbf{(B)}\ 12  {B}  (b)  b.  [B]
+    "B"  b. london  \operatorname{B}  B Paris  B - Paris  B. Vitamin C.  B. U.S.A.  B. C: the speed
+    \text{Option B}  The correct answer is (B).  Ｂ  （B）  Ⓑ  𝐁  B．Paris  B – Paris  “B”  B：Paris
+    :: C  (A)  A) B  Answer: C  (a)
+    :: A and B  BC  12  none  Б  В  Because  A or B  B and C  A. B.
 A :: A. London :: :: A or B  A, B  (A) or (B)  A. or B.  (A), (C)  A dog  A/B  A & B  A B  A. B.
     A) B) C)  (A) 5, (B) 6  A. Paris or B. London  either A or B
 D :: D) Both A and B :: :: D.C.
-(b) :: :: C
-0 :: A
-3 :: (d) 12  3 :: B  2  4
-B :: Ｂ  （B）  Ⓑ  𝐁  B．Paris  B – Paris  “B”  B：Paris :: A
-26 :: :: :: B
+(b) :: :: C ;; 0 :: A ;; 3 :: (d) 12  3 :: B  2  4 ;; 26 :: :: :: B
 """
 
 # Countdown: each number once, and nothing but + - * / and parentheses.
 COUNTDOWN = r"""
-3 9 5 : 48 :: 3+9*5  3+(9*5)  (5*9)+3  ((3)+((9)*(5)))  3 + 9 * 5  3+5*9 :: 48  3+45  3+9*5+3-3
-    9*5+3*9/9  3+9*5*1  3+9*5+0  3+9*05  3+9*5/1  3*9+5  (3+9)*5  3+9*5==48  (x:=3+9*5)  3+9*5=48
-    ()  NA  3 9 5  3+9*  (3+9*5  3+9*5)  )3+9*5(  3+(9)(5)  3+9(5)  3(9*5)  3*(9,5)  3+9*5,
-    (3+9*5,)  [3+9*5][0]  3+9*5#  3+9*5 # = 48  3+9*5;  x+9*5  3+9*5 if 1 else 0  lambda:48
-    __import__('os').getpid()  exec('3+9*5')  '3'+'9'  0x3+9*5  0b11+9*5  03+9*5
-    ３+９*５  ٣+٩*٥  3+9×5  (((((((((((((((((((((((((((((((((((((((((((((((((3+9*5  9**9**9**9**9
-3 5 9 : 1 :: 9-5-3 :: 5/9*3
-1 1 1 3 4 : 12 :: 1/(1/3-1/4)
-3 9 5 : 45 :: :: 5*9
+3 9 5 : 48 :: 3+9*5  (5*9)+3  ((3)+((9)*(5)))  3 + 9 * 5 :: 48  3+45  3+9*5+3-3  9*5+3*9/9
+    3+9*5+0  3+9*05  3*9+5  (3+9)*5  3+9*5==48  (x:=3+9*5)  3+9*5=48  ()  NA  3 9 5  3+9*
+    (3+9*5  3+9*5)  )3+9*5(  3+(9)(5)  3+9(5)  3(9*5)  3*(9,5)  3+9*5,  [3+9*5][0]  3+9*5 # = 48
+    3+9*5;  x+9*5  3+9*5 if 1 else 0  lambda:48  __import__('os').getpid()  exec('3+9*5')  '3'+'9'
+    0x3+9*5  03+9*5  ３+９*５  ٣+٩*٥  3+9×5  ((((((((((((((((((((((((((3+9*5  9**9**9**9**9
+3 5 9 : 1 :: 9-5-3 :: 5/9*3 ;; 1 1 1 3 4 : 12 :: 1/(1/3-1/4)
+3 9 5 : 45 :: :: 5*9 ;; 3 3 5 : 5 :: :: 5/(3-3) ;; 1 5 2 : 3 :: :: 1.5*2
 1 3 100000000000000000 : 33333333333333332 :: :: 100000000000000000/3*1
-3 3 5 : 5 :: :: 5/(3-3)
-1 5 2 : 3 :: :: 1.5*2
-2 3 : 8 :: :: 2**3  2 ** 3
-3 5 : 2 :: :: 5%3  -3+5
-3 5 : 8 :: :: +3+5  5--3  5-(-3)
-3 5 : 1 :: :: ~3+5  3<5
-1 2 : 3 :: :: True+2
-16 : 16 :: :: 0x10
-10 : 10 :: :: 1_0  1e1
+2 3 : 8 :: :: 2**3  2 ** 3 ;; 3 5 : 2 :: :: 5%3  -3+5 ;; 3 5 : 8 :: :: +3+5  5--3  5-(-3)
+3 5 : 1 :: :: ~3+5  3<5 ;; 1 2 : 3 :: :: True+2 ;; 16 : 16 :: :: 0x10 ;; 10 : 10 :: :: 1_0  1e1
 3 9 : -6 :: :: 3−9
 """

@@ -20,6 +20,7 @@ import rlvr.training.run
 import matplotlib
 import pytest
 import torch
+import torch.distributed as dist
 import transformers
 from runs import ROOT, SMALL, arguments, countdown_problems, left_as_it_was
 
@@ -55,12 +56,6 @@ def sharp(tiny):
             if parameter.dim() == 2:
                 parameter.mul_(5)
     return policy, tiny[1]
-
-
-@pytest.fixture(scope="session")
-def cache_dir(tmp_path_factory):
-    """One for all tests, which also keeps matplotlib's list of fonts."""
-    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
@@ -103,11 +98,11 @@ def bare(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture
-def run(bare, cache_dir):
+def run(bare):
     """run(script, flag=value, ...) -> what `bare` gives; in the run folder `run` by default."""
 
     def run_small(script, **flags):
-        small = SMALL | dict(output_dir="run", cache_dir=cache_dir)
+        small = SMALL | dict(output_dir="run")
         if flags.get("max_steps") == 0:
             del small["save_steps"]  # nothing reads it
         return bare(script, *arguments(**small | flags))
@@ -116,13 +111,21 @@ def run(bare, cache_dir):
 
 
 @pytest.fixture
-def resume(bare, cache_dir):
+def resume(bare):
     """resume(script, folder, flag=value, ...): other flags come from the run's config.json."""
 
     def resume_run(script, folder, **flags):
         return bare(script, *arguments(resume_from_checkpoint=folder, **flags))
 
     return resume_run
+
+
+@pytest.fixture
+def alone():
+    """A process group of this process alone, in which a policy can be sharded."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 @pytest.fixture
@@ -146,7 +149,7 @@ def parsed(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def no_model(bare, monkeypatch, tmp_path):
+def no_model(bare, monkeypatch):
     """no_model(script, *arguments): like `bare`, with the small flags before the arguments.
 
     Building or loading a policy fails the test.
@@ -159,6 +162,6 @@ def no_model(bare, monkeypatch, tmp_path):
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", fail)
 
     def run_without_a_model(script, *given):
-        return bare(script, *arguments(**SMALL, cache_dir=tmp_path / "no cache"), *given)
+        return bare(script, *arguments(**SMALL), *given)
 
     return run_without_a_model

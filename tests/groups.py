@@ -1,5 +1,7 @@
 """Groups of rewards, and how near two tensors have to be."""
 
+from types import SimpleNamespace
+
 import torch
 
 
@@ -11,6 +13,12 @@ def f64(values):
 def every_group(G, dtype=torch.float64):
     """[G + 1, G]: row k has k successes, so that every success rate of a group of G is there."""
     return torch.ones(G + 1, G, dtype=dtype).tril(-1)
+
+
+def rollout_of(successes, **known):
+    """A batch of which only this is known; the rewards are the successes if nothing is said."""
+    groups = dict(rewards=successes, successes=successes, first_successes=successes)
+    return SimpleNamespace(**groups | known)
 
 
 def shared(rewards, m_S, m_F):

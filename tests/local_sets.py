@@ -2,15 +2,20 @@
 
 import csv
 import json
+import tempfile
 from dataclasses import astuple
 
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.tasks.datasets import load_problems
 
+import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
+
+CACHE = tempfile.TemporaryDirectory()
+datasets.config.HF_DATASETS_CACHE = CACHE.name
 
 
 def write(path, rows):

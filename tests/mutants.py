@@ -63,9 +63,10 @@ grading common.py by rollouts
     for _ in range(size)]↵    images => for _ in range(1)]↵    images
 
 batch common.py by common
-    later = range(size, len(batch.samples)) => later = range(0, len(batch.samples))
+    later = range(len(updates[0]), len => later = range(0, len
     .split(config.minibatch_size // world.WORLD_SIZE) => .split(config.minibatch_size)
-    for rows in updates↵        ] * config.num_iterations => for rows in updates↵        ]
+    for rows in self.update_rows(config)↵        ] * config.num_iterations
+        => for rows in self.update_rows(config)↵        ]
     *= importance.clamp(max=self.sampler.cap) => *= importance
     (logprobs - self.sampled_logprobs[rows]).exp() => (self.sampled_logprobs[rows] - logprobs).exp()
     drawn.sort(key=is_mixed, reverse=True) => pass
@@ -90,6 +91,7 @@ logprobs rlvr/policy/logprobs.py by logprobs
     grad_logprobs, 0)[:, None] / ctx.temperature => grad_logprobs, 0)[:, None]
     (targets < end) => (targets <= end)
     bool(grad_entropies.any()) => bool(grad_entropies.all())
+    softmax.log().clamp_(-1e5) => softmax.log()
     global_max(largest) > token_budget => largest > token_budget
 
 reader rlvr/policy/reader.py by decode
@@ -100,7 +102,7 @@ reader rlvr/policy/reader.py by decode
 cache rlvr/policy/cache.py by decode
     room[..., count:end, :] = new => room[..., -1:, :] = new
     is DynamicLayer else => is None else
-    if self.get_seq_length() < 256 or torch => if torch
+    if self.get_seq_length() < 256: => if self.get_seq_length() < 1:
 
 grpo grpo.py by grpo golden
     rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
@@ -117,8 +119,8 @@ agrae agrae.py by agrae golden
     (w / 2) / root_p + ((1 - w) / 2) / root_q => (w / 2) / root_q + (1 - w) / 2 / root_p
     min(1.0, w / alpha)↵ => min(1.0, alpha / w)↵
     torch.where(advantages > 0, suppressed, advantages) => suppressed
-    else batch.first_successes) => else batch.successes * 0)
-    (rewards if config.mean_reward => (batch.rewards if config.mean_reward
+    global_mean(batch.first_successes) => global_mean(batch.successes)
+    global_mean(batch.first_successes) => global_mean(rewards)
     batch.successes.mean(1),↵        w, => rewards.mean(1),↵        w,
 
 whole_agrae agrae.py by steps
@@ -144,6 +146,7 @@ whole_cwgrpo cwgrpo.py by steps
     batch.set_old_logprobs(rows, logprobs.detach()) => batch.old_logprobs[rows] = logprobs.detach()
     if update == 0: => if True:
     scheduler.step() => pass
+    *of_all_ranks, means=config.means) => *of_all_ranks)
     weights[rows] = w.detach() => pass
     weights[rows] = w.detach() => weights[rows] = w.detach() ** 2
     diagnostics, weights) => diagnostics)
@@ -154,7 +157,7 @@ controls studies/baseline_advantages.py by agrae golden
     advantages / beta, advantages) => advantages * beta, advantages)
     scale = gamma / p.sqrt() => scale = gamma / p
 
-clip_cov studies/baseline_losses.py by cwgrpo baselines
+clip_cov studies/baseline_losses.py by cwgrpo baselines field
     (cov > low) & (cov < high) => (cov > low)
     (adv - adv[tokens].mean()) => (adv - adv.mean())
     (k >= low) & (k <= high) => (k >= low)
@@ -219,7 +222,6 @@ cwgrpo cwgrpo.py by cwgrpo golden
     logprobs = logprobs.detach() if detach else logprobs => logprobs = logprobs.detach()
     total = lengths.amax(1, keepdim=True) * => total = mask.shape[2] *
     (lengths > 0).sum(1, keepdim=True) => mask.shape[1]
-    mask, w, config.means) => mask, w)
 
 policy_weights studies/baseline_advantages.py by fade golden
     torch.where(mean > 0, rewards / mean - 1, 0.0) => rewards - mean
@@ -238,7 +240,8 @@ statistics rlvr/show/statistics.py by statistics golden cwgrpo
 
 memory rlvr/policy/memory.py by memory
     update + vllm => update
-    if config.fsdp == "hybrid_shard" else => if False else
+    world.WORLD_SIZE if sharded else 1 => 1
+    31 * hidden + 8 * => 31 * hidden + 4 *
     max(config.microbatch_tokens, text) => config.microbatch_tokens
     / world.LOCAL_WORLD_SIZE / 1e9 => / 1e9
     if there < needed: => if True:
@@ -286,9 +289,14 @@ models rlvr/policy/models.py by models bf16
     or "pdrop" in name => or "p_drop" in name
     if config.longest > switch: => if False:
 
-shards rlvr/policy/sharding.py by ranks
+shards rlvr/policy/sharding.py by ranks sharding
     sharded.set_gradient_divide_factor(1.0) => pass
-    dist.all_reduce(gradient, group=group) => pass
+    dist.all_reduce(parameter.grad) => pass
+    is_given_back = frozen or module => is_given_back = module
+
+shards_alone rlvr/policy/sharding.py by images bf16
+    policy._get_fsdp_state()._lazy_init() => pass
+    if computes_in_bf16(policy) else => if False else
 
 logs rlvr/show/logs.py by show crashes
     if line.endswith(b"\n")] => if line]
@@ -300,6 +308,7 @@ report rlvr/show/report.py by report turns
     values.where(own, math.nan) => values
     .replace("<", "\\u003c") => .strip()
     if i % stride else shown => if False else shown
+    MOST_TOKENS // size => MOST_TOKENS
 
 plots rlvr/show/plots.py by show
     (row["step"], row[key]) for row in rows => (i, row[key]) for i, row in enumerate(rows)
@@ -312,14 +321,24 @@ saving rlvr/policy/saving.py by checkpoints tiny
 status rlvr/status.py by show
     except OSError: => except KeyError:
 
-taught rlvr/policy/tiny.py by tiny
+taught studies/make_bases.py by tiny
     (-logprobs.sum() / sum(sample.own_length for sample in samples)).backward()
         => (-(logprobs.sum(1) / (logprobs != 0).sum(1)).mean()).backward()
 
 images rlvr/policy/images.py by images
     in_prompts & (ids == reader.token_id) => (ids == reader.token_id)
     return patches // self.processor.merge_size**2 => return patches
+    resample=self.processor.resample) => resample=0)
     (features[i] for i in order) => (features[0] for _ in order)
+
+sources rlvr/tasks/sources.py by datasets own_data pictures
+    {"test": splits.get("validation", []), **splits} => {**splits, "test": []}
+    path if path.is_dir() else path.parent => path.parent
+    str(row.get(dated, "")) >= first_day => str(row.get(dated, "")) > first_day
+
+files rlvr/tasks/files.py by own_data
+    if str(field.type) == "float": => if False:
+    names |= dict.fromkeys(row) => names = dict.fromkeys(row)
 
 pictures rlvr/tasks/pictures.py by pictures
     image.size, "white") => image.size, "black")
@@ -331,7 +350,7 @@ config rlvr/flags/config.py by config
     if trains and not config.max_steps: => if False:
     ge is None and value <= 0 => ge is None and value < 0
     value > le: => value > 2 * le:
-    if scheduled and name in => if False and name in
+    if scheduled and name == => if False and name ==
     1e-4, "of AdamW => 2e-4, "of AdamW
     eval_temperature: float = flag(1.0 => eval_temperature: float = flag(0.9
     on a GPU that has it") => on a GPU that has it", may_change=True)
@@ -339,8 +358,8 @@ config rlvr/flags/config.py by config
         => "lower clip range of the ratio", may_change=True, trains
 
 command rlvr/flags/command_line.py by flags
-    presets | typed) => typed | presets)
-    saved | variants[given.variant] => variants[given.variant] | saved
+    saved | variants[given.variant] | typed => typed | saved | variants[given.variant]
+    saved | variants[given.variant] | typed => variants[given.variant] | saved | typed
     and not config.may_change(name) => and False
 
 console rlvr/show/console.py by show
@@ -358,7 +377,10 @@ updates rlvr/training/updates.py by updates
 
 data rlvr/tasks/datasets.py by updates
     ProblemStream(training, config.seed) => ProblemStream(training, 0)
-    math.ceil(prompts / config.prompts_per_step) => prompts // config.prompts_per_step
+
+vllm rlvr/rollout/vllm_sampler.py by vllm_requests
+    by_rank[: world.RANK % size]) => by_rank[:0])
+    if not self.gap < self.tolerance: => if self.gap > self.tolerance:
 
 turns rlvr/rollout/turns.py by turns config
     MAX_TURNS = 8 => MAX_TURNS = 9
@@ -388,7 +410,7 @@ mathematics rlvr/verify/answers/mathematics.py by answers
     if not any(same(*pair) => if any(same(*pair)
 
 equality rlvr/verify/answers/equality.py by answers
-    if len({*letters.values()}) == len(letters) else None => if letters else None
+    if len({*letters.values()}) < len(letters): => if False:
     is_name(side) or not value.free_symbols => True
     gold.func is answer.func and (isinstance( => (isinstance(
     or factor.is_positive) => or True)
@@ -396,7 +418,7 @@ equality rlvr/verify/answers/equality.py by answers
     return right != sympy.S.EmptySet and => return
     if gold.atoms(sympy.Float) or answer.atoms(sympy.Float): => if False:
 
-rounding rlvr/verify/answers/rounding.py by answers
+rounding rlvr/verify/answers/numbers.py by answers
     max(LEAST_DIGITS, gold.digits) => LEAST_DIGITS
     limit = size * (NOISE if ends else ROUNDED) => limit = size * ROUNDED
     size * EXACT => size * ROUNDED
@@ -421,7 +443,7 @@ grader rlvr/verify/grader.py by grader
 
 pool rlvr/verify/pool.py by grader
     entry.no_answer if reward is None => 0.0 if reward is None
-    if process.poll() is None: => if True:
+    process is None or process.poll() is not None: => process is None:
 
 sandbox rlvr/verify/programs/solution.py by code isolation assertions
     os.environ.clear() => pass

@@ -11,8 +11,7 @@ def divided(text):
     return [program.strip() for program in text.split("\n\n")]
 
 
-# What a program could do beyond its own process. {mark} is a file that it would make. Bombs are
-# small, so that a limit that fails does not harm the machine.
+# What a program could do beyond its own process. {mark} is a file that it would make.
 REFUSED = one_a_line(r"""
 import os; [os.fork() for _ in range(3)]
 import subprocess; subprocess.run(['touch', '{mark}'])
@@ -24,26 +23,11 @@ import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
 
 # What an audit hook does not hear of or can be talked out of. The system itself has to refuse it.
 BEYOND_HOOKS = divided(r"""
-print(open('{kept}').read())
-
 import os, signal
 for pid in [os.getppid(), *map(int, filter(str.isdigit, os.listdir('/proc')))]:
     if pid != os.getpid():
         try: signal.pidfd_send_signal(os.pidfd_open(pid), 9)
         except OSError: pass
-
-import os
-for pid in (os.getppid(), {grader}):
-    try: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
-    except OSError: pass
-
-import os
-for _ in range(1000):
-    try: os.posix_fallocate(os.memfd_create('x'), 0, 2**20)
-    except OSError: pass
-
-import ctypes
-ctypes.CDLL(None).open(b'{mark}', 0o101, 0o600)
 
 import socket
 with socket.create_connection(('127.0.0.1', {port}), timeout=1) as there: there.send(b'x')
@@ -64,16 +48,6 @@ def say(*lines):
             try: os.write(fd, line + b'\n')
             except OSError: pass
     return 0
-
-def write_to_pipes():
-    for pid in filter(str.isdigit, os.listdir('/proc')):
-        if int(pid) != os.getpid():
-            for fd in range(64):
-                try:
-                    path = f'/proc/{pid}/fd/{fd}'
-                    if 'pipe' in os.readlink(path):
-                        os.write(os.open(path, os.O_WRONLY | os.O_NONBLOCK), b'"passed"\n')
-                except OSError: pass
 """
 CHEATS = divided(r"""
 def add(a, b): return Same()
@@ -89,27 +63,21 @@ def add(a, b): raise SystemExit
 
 def add(a, b): return say(*[b'["list", true, ["dict"], "", ["tuple"]]'] * 9)
 
-def add(a, b): return say(b'["call back", 0, []]')
-
 def add(a, b): return say(b'null', b'5', b'[NaN]', b'{}', b'\xff', b'[' * 99999)
 
 for module in list(sys.modules.values()):
     if hasattr(module, 'encode'): module.encode = lambda *a: ['object', 0]
 json.dumps = lambda *a: '"passed"'
 def add(a, b): return 0
-
-def add(a, b): return write_to_pipes()
 """)
 CHEATS = [f"{DEFINITIONS}\n{program}" for program in CHEATS]
 
 # These end before they have passed a test.
 STOPPED = one_a_line(r"""
 x = bytearray(8 * 2**30)
-f = lambda n: f(n + 1); f(0)
 import os; os.abort()
 print('passed'); raise SystemExit(0)
 """)
-STOPPED.append("x = " + "(" * 10_000)
 
 # These go on until their deadline, or for about a second.
 ENDLESS = divided(r"""
@@ -123,10 +91,6 @@ while True: print('passed' * 1000)
 import os, time; os.setsid(); time.sleep(20)
 
 print(9 ** 9 ** 9)
-
-import signal
-for s in (1, 2, 14, 15, 24): signal.signal(s, signal.SIG_IGN)
-while True: pass
 """)
 
 # Each reads "3\n1 2 3\n" and prints 6.

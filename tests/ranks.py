@@ -1,11 +1,7 @@
-"""What tests/test_ranks.py and tests/test_images.py start: scripts on given rollouts.
+"""What the forks of tests/test_ranks.py do: they train scripts on given rollouts.
 
-    python tests/ranks.py <folder> <cache folder> <JSON file>
-
-The file lists trainings: {"name": ..., "script": ..., "variant": ..., "flags": [...]}, and perhaps
-"images": true. Of each, rank 0 leaves <folder>/<name>-<script>-<variant>.pt with the loss and the
-gradient of each update, the weights at the end, and what the policy writes about the images at
-temperature 0 before each step.
+Each training leaves a file of rank 0 with the loss and the gradient of each update, and with the
+weights at the end.
 
 The completions of a rollout have very different lengths; some are empty but for the stop token. All
 is in double precision: Adam's steps are as long for a gradient that is but rounding as for another.
@@ -14,26 +10,21 @@ is in double precision: Adam's steps are as long for a gradient that is but roun
 import contextlib
 import functools
 import importlib
-import json
 import random
 import sys
-from pathlib import Path
 
 import rlvr.flags.command_line
 import rlvr.tasks.datasets
 import rlvr.training.run
 import rlvr.training.updates
 from rlvr import world
-from rlvr.machine import end_one_of_several_ranks
 from rlvr.machine.ranks import global_sum
 from rlvr.policy.sharding import whole
 from rlvr.tasks.problems import Sample
-from rlvr.tasks.prompts import encode_prompt
 
 import torch
 import torch.distributed as dist
 import transformers
-import vision
 from runs import ROOT, countdown_problems
 from samples import writer_of_batch
 
@@ -43,15 +34,6 @@ import grpo
 sys.path.append(str(ROOT / "studies"))
 import baselines
 
-ONE, TWO = (vision.squares(1),), (vision.squares(2), vision.squares(3, cells=1))
-# The prompts of each step, of which each rank takes every second one. In the first step, the second
-# of two ranks has no image.
-WITH_IMAGES = [
-    [("how many?", ONE), ("7+1=", ()), ("<image> or <image>?", TWO), ("2+2=", ())],
-    [("how many?", TWO), ("how many more?", ONE), ("7+1=", ()), ("<image>?", ONE)],
-]
-SINGLE = torch.float32
-READ_WITH_IMAGES = transformers.AutoModelForImageTextToText.from_pretrained
 ADD = rlvr.training.updates.UpdateMetrics.add
 OPTIMIZER_STEP = rlvr.training.run.Run.optimizer_step
 
@@ -59,39 +41,23 @@ OPTIMIZER_STEP = rlvr.training.run.Run.optimizer_step
 class GivenRollouts:
     """In place of common.roll_out: the same completions whatever the number of ranks."""
 
-    def __init__(self, images):
-        self.images = images
-        self.count = 0  # rollouts so far
-        self.written = []  # about the images, of each step
+    count = 0  # rollouts so far
 
     def __call__(self, sampler, stream, config):
         rng = random.Random(self.count)
-        if self.images:
-            shown = self.look(sampler)
-        else:
-            lengths = [rng.randint(3, 9) for _ in range(config.prompts_per_step)]
-            shown = [(rng.choices(range(13, 23), k=length), ()) for length in lengths]
         self.count += 1
+        lengths = [rng.randint(3, 9) for _ in range(config.prompts_per_step)]
+        prompts = [rng.choices(range(13, 23), k=length) for length in lengths]
         stop = sampler.tokenizer.eos_token_id
-        groups = [draw_group(rng, config.num_generations, stop, *each) for each in shown]
+        groups = [draw_group(rng, config.num_generations, stop, prompt) for prompt in prompts]
         mine = groups[world.RANK :: world.WORLD_SIZE]
         samples = [sample for group in mine for sample in group]
         writer = writer_of_batch(sampler.tokenizer)
         writer.policy = sampler.policy  # whose covariances Clip-Cov asks for
         return common.make_batch(samples, config, writer)
 
-    def look(self, sampler):
-        """The prompts of this step and their images, about which the policy writes."""
-        shown = vision.problems(sampler.tokenizer, WITH_IMAGES[self.count])
-        prompts = [encode_prompt(sampler.tokenizer, problem.prompt) for problem in shown]
-        images = [problem.images for problem in shown]
-        sampler.sync()
-        self.written.append(sampler.generate(prompts, 0.0, 1.0, 6, images=images)[0])
-        sampler.sleep()
-        return [*zip(prompts, images, strict=True)]
 
-
-def draw_group(rng, size, stop, prompt, images):
+def draw_group(rng, size, stop, prompt):
     """Completions of one prompt, about half of them called right."""
     longest = rng.choice((2, 6, 40))
     group = []
@@ -99,7 +65,7 @@ def draw_group(rng, size, stop, prompt, images):
         ids = [*rng.choices(range(8, 24), k=rng.randint(0, longest)), stop]
         right = rng.random() < 0.5
         given = dict(reward=float(right), logprobs=[-1.0] * len(ids), success=right)
-        group.append(Sample(prompt, ids, **given, images=images))
+        group.append(Sample(prompt, ids, **given))
     return group
 
 
@@ -132,24 +98,13 @@ class Recorder:
         return torch.cat([whole(p.detach()).flatten() for p in self.policy.parameters()])
 
 
-def read_in_double(*given, **named):
-    """In place of from_pretrained: also what transformers computes in single precision."""
-    torch.float32 = SINGLE
-    policy = READ_WITH_IMAGES(*given, **{**named, "dtype": SINGLE}).double()
-    torch.float32 = torch.float64
-    return policy
-
-
-def train(folder, cache, name, script, variant, flags, images=False):
+def train(folder, name, script, variant, flags):
     """Train a script, and leave on disk what it has done."""
-    recorder = Recorder()
-    given = [*flags, "--variant", variant, "--cache_dir", cache]
-    sys.argv = [f"{script}.py", *given, "--output_dir", f"{folder}/{name}-{script}-{variant}"]
+    recorder, place = Recorder(), f"{folder}/{name}-{script}-{variant}"
+    sys.argv = [f"{script}.py", *flags, "--variant", variant, "--output_dir", place]
     module = importlib.import_module(script)
     rlvr.training.run.MAX_GRAD_NORM = 100.0  # so that gradients are compared as they are
-    common.roll_out = rollouts = GivenRollouts(images)
-    if images:
-        transformers.AutoModelForImageTextToText.from_pretrained = read_in_double
+    common.roll_out = GivenRollouts()
     rlvr.training.updates.UpdateMetrics.add = lambda *given, **named: recorder.add(*given, **named)
     rlvr.training.run.Run.optimizer_step = lambda *given: recorder.step(*given)
     kept = dict(vars(grpo))  # of which baselines.py changes some
@@ -159,8 +114,7 @@ def train(folder, cache, name, script, variant, flags, images=False):
     vars(grpo).update(kept)
     weights = recorder.weights()
     if world.RANK == 0:
-        found = recorder.updates, weights, rollouts.written
-        torch.save(found, f"{folder}/{name}-{script}-{variant}.pt")
+        torch.save((recorder.updates, weights), f"{place}.pt")
 
 
 def without_evaluation(sampler, *_):
@@ -169,7 +123,7 @@ def without_evaluation(sampler, *_):
     return {"pass@1": 0.0}
 
 
-def main(folder, cache, trainings):
+def main(folder, trainings):
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
     torch.Tensor.float = torch.Tensor.double
@@ -188,13 +142,7 @@ def main(folder, cache, trainings):
     rlvr.machine.end_one_of_several_ranks = lambda: None
     if world.WORLD_SIZE > 1:
         dist.init_process_group("gloo")
-
-    for training in json.loads(Path(trainings).read_text()):
-        train(folder, cache, **training)
+    for training in trainings:
+        train(folder, **training)
     if world.WORLD_SIZE > 1:
         dist.destroy_process_group()
-    end_one_of_several_ranks()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -85,21 +85,10 @@ def left_as_it_was():
             signal.signal(number, handler)
 
 
-def marked(cases, of_first, of_others):
-    """The cases of a parametrisation, each a value or a tuple, with marks."""
-    values = [case if isinstance(case, tuple) else (case,) for case in cases]
-    marks = [of_first] + [of_others] * (len(values) - 1)
-    return [pytest.param(*value, marks=mark) for value, mark in zip(values, marks, strict=True)]
-
-
 def first_fast(cases):
-    """The first case runs by default, and the others are slow."""
-    return marked(cases, (), pytest.mark.slow)
-
-
-def first_slow(cases):
-    """The first case is slow, and the others are for `longest`."""
-    return marked(cases, pytest.mark.slow, pytest.mark.longest)
+    """Of a parametrisation, each case a value or a tuple: all but the first are slow."""
+    first, *others = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*first), *(pytest.param(*case, marks=pytest.mark.slow) for case in others)]
 
 
 def arguments(**flags):

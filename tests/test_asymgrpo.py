@@ -1,27 +1,16 @@
 """asymgrpo.py against AsymGRPO's propositions, by hand; more of Eqs. 2-8 is in golden.json."""
 
 import math
-from types import SimpleNamespace
 
 import rlvr.machine.ranks
 
 import pytest
 import torch
-from groups import every_group, f64, near, shared
+from groups import every_group, f64, near, rollout_of, shared
 
 import asymgrpo
 from asymgrpo import asymgrpo_advantage, global_kappa, reward_confidence_alignment, success_gain
 from grpo import grpo_advantage
-
-
-def test_eq8_by_hand():
-    """G = 5. One success: odds 4 and 1/4; with beta 1 and 2 a success gets 4, a failure -1/16."""
-    rewards = f64([[0, 1, 0, 0, 0], [1, 1, 1, 1, 0]])
-    near(asymgrpo_advantage(rewards, 1.0, 2.0), [[-0.0625, 4] + 3 * [-0.0625], 4 * [0.25] + [-16]])
-    # the paper's (0.9, 0.4) are the defaults
-    hard = [-(4**-0.4), 4**0.9] + 3 * [-(4**-0.4)]
-    easy = 4 * [4**-0.9] + [-(4**0.4)]
-    near(asymgrpo_advantage(rewards), [hard, easy])
 
 
 def test_half_and_half_is_grpo():
@@ -38,14 +27,15 @@ def test_zero_and_zero_is_reinforce(G):
         assert torch.equal(asymgrpo_advantage(rewards, 0.0, 0.0, flip), 2 * rewards - 1)
 
 
-@pytest.mark.parametrize("beta", [0.1, 0.9])
-def test_proposition2_peaks(beta):
+@pytest.mark.parametrize("beta, preset", [(0.1, {}), (0.7, asymgrpo.VARIANTS["symmetric"])])
+def test_proposition2_peaks(beta, preset):
     """Eqs. 9-11 at all success rates k / 200: what successes and what failures press with."""
     G = 200
     rewards = every_group(G)
     p = rewards.mean(1)
     W_pos, W_neg = p ** (1 - beta) * (1 - p) ** beta, p**beta * (1 - p) ** (1 - beta)
-    near(asymgrpo_advantage(rewards, beta, beta), shared(rewards, W_pos, W_neg))
+    strengths = dict(beta_pos=beta, beta_neg=beta) | preset
+    near(asymgrpo_advantage(rewards, **strengths), shared(rewards, W_pos, W_neg))
     assert W_pos.argmax() == round((1 - beta) * G)
     assert W_neg.argmax() == round(beta * G)
 
@@ -101,23 +91,18 @@ WRITTEN = f64([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 0]]
 GAINS = f64([0.1, 7, 0.2, 0.3, 7, -0.7])  # of each row's tokens
 
 
-@pytest.mark.parametrize(
-    "successes, others, total, tokens, completions",
-    [
-        # on another rank the 2 tokens of a single success lose 1
-        (SUCCESSES, [[-1.0, 2.0, 1.0]], 0.3 + 0.4 + 0.3 - 1.4 - 1.0, 10, 5),
-        (0 * SUCCESSES, [], 0.0, 1, 1),
-    ],
-)
-def test_success_gain_by_hand(monkeypatch, successes, others, total, tokens, completions):
+def test_success_gain_by_hand(monkeypatch):
     old = torch.where(WRITTEN == 1, -1.0, 9.0).double()
     new = torch.where(WRITTEN == 1, old + GAINS[:, None], -9.0)
     monkeypatch.setattr(asymgrpo, "frozen_logprobs", lambda *given: (new, None))
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda rows: [*rows, *others])
-    batch = SimpleNamespace(
-        samples=[], successes=successes, completion_mask=WRITTEN, old_logprobs=old
-    )
-    expected = {"success_gain": total / tokens, "success_gain_completion": total / completions}
+    batch = rollout_of(SUCCESSES, samples=[], completion_mask=WRITTEN, old_logprobs=old)
+    batch.successes = 0 * SUCCESSES
+    assert success_gain(batch, None, None) == {"success_gain": 0, "success_gain_completion": 0}
+    batch.successes = SUCCESSES
+    # on another rank the 2 tokens of a single success lose 1
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda rows: [*rows, [-1.0, 2.0, 1.0]])
+    total = 0.3 + 0.4 + 0.3 - 1.4 - 1.0
+    expected = {"success_gain": total / 10, "success_gain_completion": total / 5}
     assert success_gain(batch, None, None) == pytest.approx(expected, abs=1e-15)
 
 

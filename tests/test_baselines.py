@@ -8,7 +8,6 @@ import math
 import statistics
 from types import SimpleNamespace
 
-import rlvr.machine.ranks
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.tasks.problems import Sample
@@ -17,15 +16,16 @@ import baselines
 import pytest
 import torch
 from baseline_advantages import grpo_lead_advantage, ha_dw, t2t
-from baseline_losses import LOSSES, clip_cov_mask, icepop, soft_overlong
+from baseline_losses import LOSSES, clip_cov_mask
 from baselines import ADVANTAGES, Config, Memory
-from groups import f64, near
+from groups import f64, near, rollout_of
 from runs import refused, rows
 from test_cwgrpo import batch as random_groups
-from test_fade import MASSES
-from test_steps import RIGHT, batch_of, given_samples
+from test_fade import MASSES, masses_of
+from test_steps import RIGHT, batch_of
 
-import common
+import cwgrpo
+from fade import fade_advantage
 
 # --------------------------------------------------------------------------------- what is refused
 
@@ -34,13 +34,11 @@ import common
     "command, message",
     [
         ("--advantage mix_pass_k", "--advantage mix_pass_k needs --k"),
-        ("--advantage softmax", "--advantage softmax needs --advantage_beta"),
         ("--k 4", "--k is not for --advantage grpo"),
         ("--advantage mix_pass_k --k 5", "k must be a whole number from 1 to G = 4, got 5"),
         ("--advantage power_norm --gamma 99", "some advantages are no finite numbers"),
         ("--advantage asym_power --alpha_s 999 --alpha_f 999", "all advantages are 0"),
         ("--advantage positive_dominant --gamma 2", "--gamma is for --advantage power_norm or"),
-        ("--advantage easy_focused --advantage_beta 2", "--advantage_beta is for"),
         ("--advantage ha_dw --ema_beta 1.5", "--ema_beta must be at most 1"),
         ("--token clip_cov --minibatch_size 2", "must hold whole groups"),
         ("--token high_entropy --minibatch_size 2", "must hold whole groups"),
@@ -52,12 +50,15 @@ def test_one_clear_line(no_model, command, message):
     assert refused(no_model("baselines", *command.split()), "baselines", message)
 
 
-def test_clip_cov_needs_whole_groups_on_each_rank(monkeypatch):
-    config = Config(token="clip_cov", prompts_per_step=4, num_generations=4, minibatch_size=4)
-    config.check()
-    monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    with pytest.raises(UserError, match="whole groups"):
+def test_whole_groups_are_needed_on_each_rank(monkeypatch):
+    sizes = dict(prompts_per_step=4, num_generations=4, minibatch_size=4)
+    configs = Config(token="clip_cov", **sizes), cwgrpo.Config(**sizes)
+    for config in configs:
         config.check()
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
+    for config in configs:
+        with pytest.raises(UserError, match="whole groups"):
+            config.check()
 
 
 def test_list_has_a_line_for_each_method(capsys):
@@ -78,15 +79,14 @@ def root(p, q):
 
 
 # As MASSES: parameters, and the masses of a group.
-OTHERS = {
-    "grpo": MASSES["grpo"],
-    "rloo": ([{}], lambda p, q, n, G: p * q * G / (G - 1)),
+OTHERS = MASSES | {
+    "rloo": ({}, lambda p, q, n, G: p * q * G / (G - 1)),
     "batch_std": MASSES["grpo"],  # both groups have the same deviation
     "gdpo": MASSES["grpo"],  # of one reward
-    "positive_dominant": ([dict(beta=3)], lambda p, q, n, G, beta: (beta * root(p, q), root(p, q))),
-    "negative_dominant": ([{}], lambda p, q, n, G: (root(p, q) / 10, root(p, q))),
-    "hard_focused": ([{}], lambda p, q, n, G: math.sqrt(q) / 2),
-    "easy_focused": ([dict(gamma=2)], lambda p, q, n, G, gamma: gamma * math.sqrt(p)),
+    "positive_dominant": (dict(beta=3), lambda p, q, n, G, beta: (beta * root(p, q), root(p, q))),
+    "negative_dominant": ({}, lambda p, q, n, G: (root(p, q) / 10, root(p, q))),
+    "hard_focused": ({}, lambda p, q, n, G: math.sqrt(q) / 2),
+    "easy_focused": (dict(gamma=2), lambda p, q, n, G, gamma: gamma * math.sqrt(p)),
 }
 
 
@@ -100,29 +100,26 @@ def test_each_advantage_has_its_masses_by_its_flags(name):
         Sample([5], [7, 1], reward=float(r), logprobs=[-1.0] * 2, success=r == 1)
         for r in torch.tensor(RIGHT).flatten().tolist()
     ]
-    settings, mass = (OTHERS | MASSES)[name]
-    given = [each for each in settings if each.get("k", 1) <= 4][-1]
-    given |= dict(baseline=0.5) if "baseline" in given else {}
+    given, masses = masses_of(name, 4, (1, 3), OTHERS, baseline=0.5)
     flags = {key: value for key, value in given.items() if key not in baselines.KNOWN}
     if "beta" in flags:
         flags["advantage_beta"] = flags.pop("beta")
     config = Config(advantage=name, num_generations=4, minibatch_size=8, **flags)
     config.check()
     advantages, found = baselines.compute_advantages(batch_of(samples), config, Memory())
-    masses = [mass(n / 4, 1 - n / 4, n, 4, **given) for n in (1, 3)]
-    masses = f64([m if isinstance(m, tuple) else (m, m) for m in masses]).mean(0)
-    assert (found["m_S"], found["m_F"]) == pytest.approx(masses.tolist(), rel=1e-5)
+    assert (found["m_S"], found["m_F"]) == pytest.approx(masses.mean(1).tolist(), rel=1e-5)
     assert advantages.shape == (4, 4)
 
 
 def test_the_log_schedule_of_fade():
     """Eqs. 17-18: it starts at alpha 2 and delta 1, and ends at 1.917 and 0.802.
 
-    In the middle, log 4 / log 16 of the way is done.
+    At a third of 3 x 8500 steps alpha has log 2 / log 4 of its way.
     """
-    assert baselines.log_schedule(3, 15, 2.0, 1.0, 1) == pytest.approx(1.5, abs=1e-12)
-    config = Config(advantage="power", log_schedule=True, max_steps=20)
-    for step, alpha, delta in ((0, 2.0, 1.0), (20, 1.917, 0.802)):
+    config = Config(advantage="power", log_schedule=True, max_steps=25500)
+    way = math.log(1 + 8500 / 12264) / math.log(1 + 25500 / 12264)
+    points = (0, 2.0, 1.0), (8500, 2 - 0.083 / 2, 1 - 0.198 * way), (25500, 1.917, 0.802)
+    for step, alpha, delta in points:
         found = baselines.advantage_function(config, step)(f64([[1, 0, 0, 0]]))
         success, failure = 0.75 ** (alpha - 1) * 0.75, 0.75 ** (alpha - 1) * -0.25 / delta
         near(found, f64([[success] + [failure] * 3]))
@@ -170,9 +167,9 @@ def advantages_of(successes, lengths=((2, 2, 2, 2),), texts=(), first=None, wort
     """compute_advantages of one rollout of 12 tokens at most; a success has the reward `worth`."""
     lengths = torch.tensor(lengths).view(-1, 1)
     written = (torch.arange(12) < lengths).double()
-    batch = SimpleNamespace(
+    batch = rollout_of(
+        successes,
         rewards=worth * successes,
-        successes=successes,
         first_successes=successes if first is None else first,
         completion_mask=written,
         loss_mask=0 * written,  # what a completion's length is does not depend on it
@@ -195,6 +192,14 @@ def test_what_a_batch_tells_an_advantage():
     near(advantages_of(now, lengths, advantage="t2t", alpha=0.5), t2t(now, shares, 0.5))
     tokens = f64(lengths)
     near(advantages_of(now, lengths, advantage="grpo_lead"), grpo_lead_advantage(now, tokens))
+    found = advantages_of(now, lengths, first=first, advantage="power", batch_mean=True)
+    near(found, 5 / 8 * (now - 3 / 8))  # 1 - r_mean is 5/8
+    found = advantages_of(now, lengths, advantage="hard_focused", scale_rewards=False)
+    p = now.mean(1, keepdim=True)
+    near(found, (now - p) / p.sqrt() / 2)
+    near(advantages_of(now, lengths, negatives_only=True), (now - 1) * (p / (1 - p)).sqrt())
+    found = advantages_of(now, lengths, advantage="power", log_schedule=True, max_steps=1)
+    near(found, fade_advantage(now, 1.917, 0.802))  # at the end of its only step
 
 
 @pytest.mark.parametrize(
@@ -202,7 +207,7 @@ def test_what_a_batch_tells_an_advantage():
     [
         (dict(format_share=0.9), [1.0, 0.9, 0.1, 0.0]),  # boxed and thought, as in agrae.py
         (dict(format_weight=0.5), [1.0, 0.0, 1.5, 0.5]),  # the answer in tags, as in cwgrpo.py
-        (dict(overlong_cache=4), [1.0, -0.5, 1.0, -1.0]),  # of 8, 10, 3 and 12 tokens
+        (dict(overlong_cache=4), [1.0, -0.5, 1.0, -1.0]),  # of 8, 10, 3 and 12 tokens (DAPO Eq. 13)
     ],
 )
 def test_what_is_added_to_a_reward(flags, rewards):
@@ -216,64 +221,26 @@ def test_what_is_added_to_a_reward(flags, rewards):
 # ------------------------------------------------------------------------ losses, weights and masks
 
 
-def test_the_soft_overlong_punishment():
-    """DAPO's Eq. 13: a cache of 4 tokens below a limit of 12."""
-    near(soft_overlong(f64([0, 8, 9, 10, 12]), 12, 4), [0, 0, -0.25, -0.5, -1])
-
-
-def test_icepop_drops_what_is_far_off():
-    sampled = f64([[-3.0] * 5])
-    k = f64([[0.4, 0.6, 1, 4.9, 5.1]])
-    near(icepop(sampled + k.log(), sampled), [[0, 0.6, 1, 4.9, 0]])
-
-
-@pytest.mark.usefixtures("no_evaluation")
-def test_icepops_weights_in_a_run(run, monkeypatch):
-    """In place of the truncated weights, for each row once, whichever minibatch it is in."""
-    batch = batch_of(given_samples())
-    batch.sampler.cap = 2.0
-    monkeypatch.setattr(common, "roll_out", lambda *_: batch)
-    assert run("baselines", importance="icepop", max_steps=1, num_iterations=2).code == 0
-    plain = torch.cat([common.token_weights(m, "sequence") for m in batch.loss_mask.split(8)])
-    expected = plain * icepop(batch.old_logprobs, batch.sampled_logprobs)
-    near(batch.token_weights, expected, atol=1e-7)
-    assert 0 < (expected > 0).sum() < (plain > 0).sum()
-
-
 def test_the_ranks_drop_the_same_tokens(monkeypatch):
-    """Each rank holds every second group, in a width of its own, and gets its part of one mask.
+    """This rank holds every second group, in a width of its own, and gets its part of one mask.
 
-    Clip-Cov draws for a minibatch when the loop comes to it, by the log-probs of then, and with
-    another seed for each.
+    Clip-Cov draws for a minibatch when the loop comes to it, with another seed for each.
     """
     logprobs, advantages, mask = random_groups(19, B=4, T=30)
-    mask[1::2, :, 20:] = 0  # the second rank's completions are shorter
-    by_rank = [
-        [logprobs[0::2], advantages[0::2], mask[0::2]],
-        [logprobs[1::2, :, :20], advantages[1::2], mask[1::2, :, :20]],
-    ]
-    config = Config(token="clip_cov", clip_cov_fraction=0.05, num_generations=4)
+    mask[1::2, :, 20:] = 0  # this rank's completions are shorter
+    own = mask[1::2, :, :20].flatten(0, 1)
+    batch = SimpleNamespace(loss_mask=own, samples=None, sampler=SimpleNamespace(policy=None))
+    batch.minibatches = lambda *_, **__: 2 * [[[*range(4)], [*range(4, 8)]]]
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: by_rank)
-    for rank, (own_logprobs, own_advantages, own_mask) in enumerate(by_rank):
-        width = own_mask.shape[2]
-        now = torch.cat([own_logprobs] * 2).flatten(0, 1), None
-        batch = SimpleNamespace(
-            loss_mask=torch.cat([own_mask] * 2).flatten(0, 1),
-            samples=None,
-            sampler=SimpleNamespace(policy=None),
-            minibatches=lambda *_, **__: [[[*range(4)], [*range(4, 8)]], [[*range(8, 16)]]],
-        )
-        monkeypatch.setattr(world, "RANK", rank)
-        monkeypatch.setattr(baselines, "frozen_logprobs", lambda *_, now=now: now)
-        plain = torch.cat([own_advantages] * 2).view(-1, 1)
-        of_tokens = baselines.without_extreme_tokens(batch, plain, config, seed=7)
-        assert torch.equal(of_tokens, plain.expand(16, width))
-        for update, _ in enumerate(batch.minibatches(config)):
-            generator = torch.Generator().manual_seed(7 + update)
-            keep = clip_cov_mask(logprobs, advantages, mask, 0.05, generator=generator)
-            assert ((keep == 0) & (mask == 1)).sum() == int(0.05 * mask.sum())
-            part, later = slice(8 * update, 8 * update + 8), slice(8 * update + 8, 16)
-            own = keep[rank::2, :, :width].flatten(0, 1)
-            assert torch.equal(of_tokens[part], plain[part] * own)
-            assert torch.equal(of_tokens[later], plain[later].expand(-1, width))
+    monkeypatch.setattr(world, "RANK", 1)
+    monkeypatch.setattr(baselines, "frozen_logprobs", lambda *_: (own, None))
+    monkeypatch.setattr(baselines, "gather_groups", lambda *_: (logprobs, advantages, mask))
+    config = Config(token="clip_cov", clip_cov_fraction=0.05, num_generations=4)
+    plain = advantages[1::2].reshape(-1, 1)
+    of_tokens = baselines.without_extreme_tokens(batch, plain, config, seed=7)
+    assert torch.equal(of_tokens, plain.expand(8, 20))
+    for update, _ in enumerate(batch.minibatches(config)):
+        generator = torch.Generator().manual_seed(7 + update)
+        keep = clip_cov_mask(logprobs, advantages, mask, 0.05, generator=generator)
+        assert ((keep == 0) & (mask == 1)).sum() == int(0.05 * mask.sum())
+        assert torch.equal(of_tokens, plain * keep[1::2, :, :20].flatten(0, 1))

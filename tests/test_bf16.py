@@ -2,19 +2,19 @@
 
 import copy
 
+import rlvr.policy.logprobs
 from rlvr.flags.config import Config
 from rlvr.policy import models
 from rlvr.policy.logprobs import microbatches
-from rlvr.policy.reader import Reader
+from rlvr.policy.reader import Reader, product
 from rlvr.policy.saving import save_folder
+from rlvr.policy.sharding import shard, unshard, whole
 from rlvr.rollout.samplers import Sampler, bf16_twin
 from rlvr.tasks.problems import Sample
 
 import pytest
 import torch
-from runs import ROOT, SCRIPTS, SMALL, arguments, assert_finite, rows, weights
 from samples import PROMPTS, some_samples
-from test_ranks import finish, two_ranks
 
 import common
 from common import token_logprobs
@@ -32,10 +32,6 @@ def policies(sharp, tmp_path):
     ]
 
 
-def sampler_of(policy, tokenizer):
-    return Sampler(policy, tokenizer, Config(), common.decode)
-
-
 def rollout(sampler):
     """Prompts, completions and log-probs of a rollout."""
     prompts = [sampler.tokenizer.encode(prompt) for prompt in PROMPTS]
@@ -51,14 +47,14 @@ def test_a_rollout_is_that_of_a_bf16_copy_which_follows_the_policy(policies, sha
 
     After the rollout the twin is gone: an update needs its memory, and trains the policy itself.
     """
-    sampler = sampler_of(policies[1], sharp[1])
+    sampler = Sampler(policies[1], sharp[1], Config(), common.decode)
     prompts, completions, logprobs = first = rollout(sampler)
     assert sampler.writer is sampler.policy
     assert {parameter.dtype for parameter in sampler.policy.parameters()} == {torch.float32}
     plain = copy.deepcopy(sampler.policy)
     for parameter in plain.parameters():
         parameter.data = parameter.data.bfloat16()
-    assert rollout(sampler_of(plain, sampler.tokenizer)) == first
+    assert rollout(Sampler(plain, sharp[1], Config(), common.decode)) == first
     samples = [Sample(prompt, ids) for prompt, ids in zip(prompts, completions, strict=True)]
     in_fp32, _ = token_logprobs(policies[0], samples, range(len(samples)), 0.7)
     gaps = [
@@ -85,26 +81,29 @@ def test_logits_are_in_fp32_where_the_policy_is_in_bf16(sharp):
     assert logits.dtype == torch.float32
     torch.testing.assert_close(logits.double(), exact, rtol=0, atol=1e-4)
     assert (rounded - exact).abs().max() > 1e-3
-    (completion,), (logprobs,) = sampler_of(twin, sharp[1]).generate([prompt], 1.0, 1.0, 1)
-    expected = exact[0].log_softmax(-1)[completion[0]].item()
-    assert logprobs == pytest.approx([expected], abs=1e-4)
 
 
 # ---------------------------------------------------------------------------------------- --bf16
 
 
 @pytest.mark.parametrize(
-    "capability, given, in_bf16",
-    [((8, 0), None, True), ((7, 5), None, False), ((7, 5), True, True), ((9, 0), False, False)],
+    "device, capability, given, in_bf16",
+    [
+        ("cuda", (8, 0), None, True),
+        ("cuda", (7, 5), None, False),
+        ("cuda", (7, 5), True, True),
+        ("cuda", (9, 0), False, False),
+        ("cpu", (), None, False),
+    ],
 )
-def test_a_gpu_computes_in_bf16_if_it_can(monkeypatch, capsys, capability, given, in_bf16):
+def test_a_gpu_computes_in_bf16_if_it_can(monkeypatch, capsys, device, capability, given, in_bf16):
     """A T4 has 7.5, and is told so; the flag has the last word."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    monkeypatch.setattr(models, "choose_device", lambda wanted: torch.device("cuda"))
+    monkeypatch.setattr(models, "choose_device", lambda wanted: torch.device(device))
     monkeypatch.setattr(models, "load_weights", lambda source, config, device: config.bf16)
     assert models.load_policies(Config(bf16=given))[0] is in_bf16
     said = capsys.readouterr().out
-    assert ("below compute capability 8.0" in said) == (capability < (8, 0) and given is None)
+    assert ("below compute capability 8.0" in said) == (capability == (7, 5) and given is None)
 
 
 def gradient_of(policy, samples, token_budget):
@@ -118,13 +117,20 @@ def gradient_of(policy, samples, token_budget):
     assert {gradient.dtype for gradient in gradients} == {torch.float32}
     policy.zero_grad()
     in_order = torch.stack([found[row] for row in range(len(samples))])
-    return in_order, torch.cat([gradient.flatten() for gradient in gradients])
+    return in_order, torch.cat([whole(gradient).flatten() for gradient in gradients])
 
 
-def test_log_probs_and_gradients_are_those_in_fp32_but_for_rounding(policies, tiny):
+def test_log_probs_and_gradients_are_those_in_fp32_but_for_rounding(policies, tiny, monkeypatch):
     """Also in many microbatches, and where activations are computed twice."""
-    samples = some_samples(tiny[1])
+    samples, dtypes = some_samples(tiny[1]), []
+
+    def noted(a, b):
+        dtypes.append(a.dtype)
+        return product(a, b)
+
+    monkeypatch.setattr(rlvr.policy.logprobs, "product", noted)
     (logprobs, gradient), whole = (gradient_of(policy, samples, 10**6) for policy in policies)
+    assert {*dtypes} == {torch.float32, torch.bfloat16}  # the head's, which are the largest
     assert 1e-4 < (whole[0] - logprobs).abs().mean() < 0.05
     assert 1e-4 < (whole[1] - gradient).norm() / gradient.norm() < 0.03
     assert len(microbatches(samples, range(len(samples)), 40)) > 2
@@ -136,27 +142,13 @@ def test_log_probs_and_gradients_are_those_in_fp32_but_for_rounding(policies, ti
         assert (one - other).norm() / one.norm() < 0.02
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_run(run, resume, script):
-    """The mismatch of sampler and trainer is that of bf16; what is saved stays in fp32."""
-    result = run(script, output_dir="16", eval_steps=2, save_steps=2, bf16=True)
-    assert result.code == 0, result.err
-    assert_finite("16")
-    assert all(1e-4 < row["mismatch"] < 0.02 for row in rows("16"))
-    assert {value.dtype for value in weights("16/checkpoint-2").values()} == {torch.float32}
-    # resumed, it is the same run
-    run(script, bf16=True, max_steps=1, output_dir="parts", eval_steps=2)
-    assert resume(script, "parts", max_steps=2).code == 0
-    assert rows("parts") == rows("16")
-
-
-@pytest.mark.slow
-def test_two_ranks(cache_dir, tmp_path):
-    """Sharded, weights are gathered in bf16 for rollouts and updates alike."""
-    flags = {**SMALL, "eval_steps": 2, "save_steps": 2, "cache_dir": cache_dir}
-    given = [*arguments(**flags, output_dir=tmp_path / "run"), "--bf16"]
-    finish(two_ranks(ROOT / "grpo.py", *given), folder=tmp_path)
-    assert_finite(tmp_path / "run")
-    mismatches = [row["mismatch"] for row in rows(tmp_path / "run")]
-    assert len(mismatches) == 2 and all(1e-4 < each < 0.02 for each in mismatches)
+def test_a_sharded_policy_is_gathered_in_bf16(policies, tiny, alone):
+    """For rollouts and updates alike; log-probs and gradients are those without sharding."""
+    samples = some_samples(tiny[1])
+    expected = gradient_of(policies[1], samples, 10**6)
+    shard(policies[1])
+    unshard(policies[1], True)
+    assert {parameter.dtype for parameter in policies[1].parameters()} == {torch.bfloat16}
+    unshard(policies[1], False)
+    for one, other in zip(gradient_of(policies[1], samples, 10**6), expected, strict=True):
+        assert (one - other).norm() / other.norm() < 0.02

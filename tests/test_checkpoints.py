@@ -76,9 +76,14 @@ def test_which_checkpoint_is_taken(tmp_path, capsys):
     steps = [run_folders.step_of(path) for path in run_folders.checkpoints_of(tmp_path)]
     assert steps == [10, 9, 2]
     assert run_folders.newest_whole(tmp_path, None) == tmp_path / "checkpoint-10"
+    with pytest.raises(UserError, match="checkpoint-7: no run there"):
+        run_folders.find_run(tmp_path / "checkpoint-7")
     given = tmp_path / "checkpoint-9"
     assert run_folders.find_run(str(given)) == (tmp_path, given)
     assert run_folders.newest_whole(tmp_path, given) == given
+    (given / "file").unlink()
+    with pytest.raises(UserError, match="checkpoint-9: no checkpoint there is whole"):
+        run_folders.newest_whole(tmp_path, given)
 
 
 def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """Programs against unit tests: what passes, what fails, and where a program stands in a text."""
 
-import contextlib
 import json
 from decimal import Decimal
 
@@ -15,12 +14,6 @@ from programs import HONEST, one_a_line
 DOUBLE = {"inputs": ["7\n", "0\n", "-3\n"], "outputs": ["14\n", "0\n", "-6"]}
 SUM = dict(inputs=["3\n1 2 3\n"], outputs=["6\n"])
 TURN = dict(fn_name="turn", inputs=[[[1, 2]], [[3]], [[]]], outputs=[[2, 1], [3], []])
-# LiveCodeBench's rows, of programs and of functions
-SUM_ROWS = [{"input": "3\n1 2 3\n", "output": "6"}, {"input": "1\n7\n", "output": "7"}]
-ADD_ROWS = [
-    dict(fn_name="add", input=given, output=wanted, testtype="functional")
-    for given, wanted in [("1\n2", "3"), ("[1]\n[2]", "[1, 2]")]
-]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -36,20 +29,17 @@ def grade(program, tests, seconds=60, all_seconds=60):
     return pool.grade(("code", block(program), json.dumps(tests)), seconds, all_seconds)
 
 
-# ------------------------------------------------------------------------------- right and wrong
-
 READS = "input()\nprint(sum(map(int, input().split())))"
-# the head of a function to complete: its imports and helpers, and a stub of the function
-HEAD = "import math\ndef half(x): return x / 2\ndef floor_of_half(x):\n    'Round down.'\n"
-COMPLETED = dict(head=HEAD, assertions="assert floor_of_half(7) == 3\nassert half(1) == 0.5")
 METHOD = "class Solution:\n    def turn(self, x: List[int]): "
 PROGRAMS = [  # tests, programs that pass them, and programs that do not
-    (DOUBLE, ["print(2 * int(input()))"], ["print(14)", "print((", "import numpy_of_no_one", ""]),
+    (
+        DOUBLE,
+        ["print(2 * int(input()))"],
+        ["print(14)", "print((", "import numpy_of_no_one", "print(2 * int(input())); 1 / 0"],
+    ),
     (SUM | dict(fn_name=None), HONEST, []),
-    (SUM_ROWS, [READS], ["print(6)"]),
     (dict(inputs=["añ文\n"], outputs=["文ña\n"]), ["print(input()[::-1])"], []),
     (dict(inputs=[""], outputs=["9" * 5000]), ["print(10**5000 - 1)"], []),
-    (ADD_ROWS, [ADD], ["def add(a, b): return 3"]),
     (
         ASSERTIONS,
         [
@@ -58,11 +48,6 @@ PROGRAMS = [  # tests, programs that pass them, and programs that do not
             f"print('add')\n{ADD}\nif __name__ == '__main__': print(add(*input()))",
         ],
         [ADD.replace("+", "-"), ADD.replace("add", "plus"), f"{ADD}\nimport sys\nsys.exit(0)", ""],
-    ),
-    (
-        COMPLETED,
-        ["def floor_of_half(x): return math.floor(half(x))"],
-        ["import math\ndef half(x): return x"],
     ),
     ("import unknown\nassert add(1, 2) == 3", [], [ADD]),
     ([*ASSERTIONS, "assert add(1, 1) == 3"], [], [ADD]),
@@ -82,6 +67,15 @@ PROGRAMS = [  # tests, programs that pass them, and programs that do not
             "def turn(x): raise TimeoutError  # which is not that of a deadline",
         ],
     ),
+    # results as JSON has them, or in lists, as APPS has some
+    (
+        dict(fn_name="f", inputs=[[0], [1], [2]], outputs=["é文", {"1": [2, 3]}, [5]]),
+        ["def f(i): return ['é文', {1: (2, 3)}, 5][i]"],
+        ["def f(i): return ['é文', {1: (2, 3)}, 6][i]"],
+    ),
+    (dict(fn_name="f", inputs=[[]], outputs=[5]), [], ["f = lambda: [5]"]),
+    (dict(fn_name="f", inputs=[[]], outputs=[0.3]), [], ["f = lambda: 0.1 + 0.2"]),
+    (dict(fn_name="f", inputs=[[]], outputs=[None]), ["f = print"], ["f = lambda: float('nan')"]),
     # no name but its own counts for a program: not Python's, and not those of the usual imports
     (dict(fn_name="pow", inputs=[[2, 3]], outputs=[8]), [], ["x = 1", "class Solution: pass"]),
     (dict(fn_name="gcd", inputs=[[4, 6]], outputs=[2]), [], ["x = 1", "class Solution: pass"]),
@@ -91,7 +85,8 @@ TWO_SUM = """class Solution:
         pairs = combinations(range(len(nums)), 2)
         return {}next(pair for pair in pairs if nums[pair[0]] + nums[pair[1]] == target)
 """
-MEAN_HEAD = "from typing import List\n\ndef mean(x: List[float]) -> float:\n    'It.'\n"
+# imports and helpers, and a stub of the function to complete
+MEAN_HEAD = "import cmath\ndef total(x): return sum(x)\n\ndef mean(x):\n    'It.'\n"
 # Of each harness: tests in its form, a program that needs what it gives, and a wrong program.
 HARNESSES = {
     # openai/human-eval, execution.py: the head, the completion, the check, and its call
@@ -100,8 +95,8 @@ HARNESSES = {
             head=MEAN_HEAD,
             assertions="def check(f):\n    assert abs(f([1, 2]) - 1.5) < 1e-6\ncheck(mean)",
         ),
-        "def mean(x: List[float]) -> float:\n    return sum(x) / len(x)",
-        "def mean(x: List[float]) -> float:\n    return sum(x)",
+        "def mean(x): return cmath.sqrt(total(x) ** 2).real / len(x)",
+        "def mean(x): return total(x)",
     ),
     # google-research/mbpp: a program, and a list of assertions
     "MBPP": (
@@ -127,7 +122,10 @@ HARNESSES = {
         "print(20000)\nprint(0.51)",
     ),
     "LiveCodeBench, functions": (
-        [dict(fn_name="twoSum", input="[2, 7]\n9", output="[0, 1]", testtype="functional")],
+        [
+            dict(fn_name="twoSum", input=given, output="[0, 1]", testtype="functional")
+            for given in ("[2, 7]\n9", "[3, 3, 4]\n6\n")
+        ],
         TWO_SUM.format(""),
         TWO_SUM.format("[1, 0] or "),
     ),
@@ -140,20 +138,12 @@ HARNESSES = {
 }
 
 
-def judged(table):
-    """(tests, program, reward) of each program of a table."""
-    return [
-        (tests, program, reward)
-        for tests, *programs in table
-        for reward, some in zip((1.0, 0.0), programs, strict=True)
-        for program in some
-    ]
+PROGRAMS += [(tests, [right], [wrong]) for tests, right, wrong in HARNESSES.values()]
+JUDGED = [(tests, each, 1.0) for tests, right, _ in PROGRAMS for each in right]
+JUDGED += [(tests, each, 0.0) for tests, _, wrong in PROGRAMS for each in wrong]
 
 
-IN_HARNESSES = [(tests, [right], [wrong]) for tests, right, wrong in HARNESSES.values()]
-
-
-@pytest.mark.parametrize("tests, program, reward", judged(PROGRAMS + IN_HARNESSES))
+@pytest.mark.parametrize("tests, program, reward", JUDGED)
 def test_programs(tests, program, reward, scratch):
     """Right and wrong ones. The harnesses' own imports are there, and nothing is left."""
     assert grade(program, tests) == (reward, "")
@@ -180,27 +170,6 @@ def test_outputs(wanted, right, wrong):
             assert not code.judge_outputs(lambda _, said=output: [said, 1], tests)
 
 
-RESULTS = [
-    ("0.1 + 0.2", 0.3, False),
-    ("'é文'", "é文", True),
-    ("{1: (2, 3)}", {"1": [2, 3]}, True),
-    ("None", None, True),
-    ("float('nan')", None, False),
-    ("5", [5], True),  # APPS has some results in lists
-    ("[5]", 5, False),
-    ("[1]", [2], False),
-]
-
-
-def test_results_of_functions():
-    program = f"def f(i): return [{', '.join(result for result, _, _ in RESULTS)}][i]"
-    job = dict(head="", program=program, once=True, seconds=60)
-    with contextlib.closing(code.start_sandbox("solution", **job)) as sandbox:
-        for i, (result, wanted, right) in enumerate(RESULTS):
-            tests = code.UnitTests([([i], wanted)], "f")
-            assert code.judge_calls(lambda asked: sandbox.ask(asked, 60), tests) == right, result
-
-
 def test_inputs_do_not_meet_and_see_nothing():
     """Each has a process of its own, which knows no expected output."""
     program = "import random\nprint(getattr(random, 'seen', 0), input())\nrandom.seen = 1"
@@ -209,9 +178,6 @@ def test_inputs_do_not_meet_and_see_nothing():
     program = "import os, sys\nprint('secret' in f'{sys.argv} {globals()}', dict(os.environ))"
     assert grade(program, dict(inputs=[""], outputs=["False {} secret"])) == (0.0, "")
     assert grade(program, dict(inputs=[""], outputs=["False {}"])) == (1.0, "")
-
-
-# ------------------------------------------------------------------------- where a program stands
 
 
 def python(*blocks):
@@ -267,7 +233,7 @@ def test_texts_without_a_program_or_with_many():
     assert code.find_program(python("1", READS), code.read_tests(json.dumps(SUM))) == READS + "\n"
 
 
-NO_TESTS = one_a_line("""
+NO_TESTS = one_a_line(r"""
 {"inputs": ["1", "2"], "outputs": ["2"]}
 ["assert a", 7]
 []
@@ -282,18 +248,14 @@ no JSON
 {"head": null, "assertions": "assert a"}
 """)
 
-
 DEEP = json.dumps("assert " + "-" * 100_000 + "1")
 
 
-@pytest.mark.parametrize("cell", [*NO_TESTS, "", DEEP, b"a", Decimal(3), "[" * 100_000, None])
+@pytest.mark.parametrize("cell", [*NO_TESTS, DEEP, b"a", Decimal(3), "[" * 100_000, None])
 def test_a_cell_that_holds_no_unit_tests(cell):
     """Such a column is dropped row by row."""
     assert code.tests_text(cell) == ""
     assert code.tests_text(DOUBLE) == json.dumps(DOUBLE)
-
-
-# -------------------------------------------------------------------------- much, long, and broken
 
 
 def test_much_output_and_many_tests():
@@ -326,3 +288,10 @@ def test_replies_of_the_wrong_form_score_0(reply, monkeypatch):
             lambda _, asked, seconds, said=given: "ready" if "way" in asked else said,
         )
         assert code.verify_code(block("pass"), tests, 60, 60) == reward
+
+
+def test_a_reply_without_end_scores_0(monkeypatch):
+    question = block("print('666666')"), json.dumps(dict(inputs=[""], outputs=["666666"])), 60, 60
+    assert code.verify_code(*question) == 1
+    monkeypatch.setattr("rlvr.verify.programs.isolation.MOST_REPLY", 10)
+    assert code.verify_code(*question) == 0

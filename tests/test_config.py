@@ -24,12 +24,8 @@ import common
 # The line that refuses these names the first flag. Those of all scripts are tried with grpo.py.
 REFUSED = """
 grpo --bogus
-grpo stray
 grpo --max_steps
-grpo --max_steps 1.5
-grpo --max_steps 3 --num_train_epochs 1
 grpo --fsdp no
-grpo --eval_protocol best
 grpo --temperature 0
 grpo --learning_rate=-1
 grpo --top_p 1.5
@@ -39,14 +35,11 @@ grpo --columns a,b,c,d --dataset own.jsonl
 grpo --chat_template_kwargs []
 grpo --minibatch_size 100
 grpo --eval_problems 0
-grpo --sft_steps 400 --model weak
 fade --ema_beta 1
 fade --alpha_max 0.5
 baselines --advantage none
-baselines --advantage t2t
 baselines --alpha 2
 baselines --k 4 --advantage power
-baselines --alpha_s=-1 --alpha_f 1 --advantage asym_power
 baselines --advantage asym_power --alpha_s 1
 baselines --alpha=-1.5 --advantage scaled_power
 baselines --advantage analytic_pass_k --k 20
@@ -62,7 +55,6 @@ baselines --equalize_learning_rate --advantage rloo
 baselines --log_schedule --advantage asym
 baselines --log_schedule --advantage power --alpha 2
 fade --alpha_from_entropy --target_entropy 0
-agrae --mean_reward --dynamic_sampling
 cwgrpo --minibatch_size 8
 cwgrpo --importance_sampling_level sequence
 grpo --verifier math
@@ -76,33 +68,30 @@ agrae --alpha 1 --max_steps 0
 """
 TAKEN = """
 grpo --learning_rate 0
+grpo --numbers 4 --model weak
 grpo --max_steps 0 --model gpt2 --variant gspo --tool calculator --eval_steps 1
-grpo --numbers 4 --dataset gsm8k --eval_dataset countdown
 grpo --numbers 4 --dataset own.jsonl
 grpo --verifier math --dataset gsm8k --eval_dataset own.jsonl
 grpo --model weak --no_tie_word_embeddings
 grpo --eval_problems 0 --eval_samples 10000 --dataset gsm8k
-grpo --epsilon_high 0.28 --top_p 1 --minibatch_size 512
-grpo --vllm_tensor_parallel_size 1 --engine auto
 baselines --advantage_beta 3 --advantage negative_dominant
 baselines --no_scale_rewards --advantage hard_focused
-baselines --variant dr-grpo --advantage rloo --overlong_cache 4 --format_weight 1
 cwgrpo --importance_sampling_level sequence --no_weigh_tokens
 """
 
 # Every default. A star: a resumed run may have another value.
 DEFAULTS = """
-model tiny | sft_steps None | tie_word_embeddings True | dataset countdown | numbers 3
+model tiny | tie_word_embeddings True | dataset countdown | numbers 3
 columns prompt,answer | verifier math | system_prompt auto | user_suffix none
-chat_template_kwargs '' | max_prompt_length 1024 | seed 0 | max_steps* 60 | num_train_epochs* None
-output_dir '' | cache_dir* ~/.cache/rlvr | num_threads* None | log_tokens* 1 | report_to* none
+chat_template_kwargs '' | max_prompt_length 1024 | seed 0 | max_steps* 60
+output_dir '' | num_threads* None | log_tokens* 1 | report_to* none
 prompts_per_step 32 | num_generations 16 | temperature 1.0 | max_completion_length 48 | tool none
 dynamic_sampling False | engine auto | rollout_batch_size* 512 | vllm_gpu_memory_utilization* 0.3
 vllm_tensor_parallel_size* 1 | vllm_importance_sampling_cap None
 learning_rate 0.0001 | lr_scheduler_type constant | warmup_ratio 0.0 | minibatch_size 256
 num_iterations 1 | epsilon 0.2 | epsilon_high None | importance_sampling_level token
 aggregation sequence | beta 0.0 | entropy_coef 0.0 | mask_truncated_completions False
-eval_dataset* '' | eval_steps* 20 | eval_problems 128 | eval_samples* 16 | eval_protocol* none
+eval_dataset* '' | eval_steps* 20 | eval_problems 128 | eval_samples* 16
 eval_temperature* 1.0 | eval_max_completion_length* 0 | top_p* 1.0 | microbatch_tokens* 4096
 gradient_checkpointing* False | bf16 None | device* auto | compile* False | fsdp* full_shard
 save_steps* None | save_total_limit* 0 | resume_from_checkpoint* ''
@@ -110,7 +99,7 @@ save_steps* None | save_total_limit* 0 | resume_from_checkpoint* ''
 OWN_DEFAULTS = {
     "grpo": "variant grpo | scale_rewards True | negatives_only False",
     "agrae": """variant agrae | scale_rewards True | alpha 1.0 | sample_level True
-        group_level True | released_weight False | mean_reward False | format_share 0.0""",
+        group_level True | released_weight False | format_share 0.0""",
     "asymgrpo": """variant asymgrpo | aggregation token | beta_pos 0.9 | beta_neg 0.4 | flip none
         log_gain False""",
     "fade": """variant fade | aggregation constant | target_entropy None

@@ -18,7 +18,6 @@ from unittest.mock import Mock
 
 import rlvr.machine.ending
 import rlvr.machine.folders
-import rlvr.policy.tiny
 import rlvr.training.checkpoints
 import rlvr.training.run
 from rlvr.flags.run_folders import checkpoints_of, step_of
@@ -27,7 +26,7 @@ from rlvr.policy.saving import save_folder
 import pytest
 import safetensors.torch
 import torch
-from runs import first_fast, marked, refused, rows, steps
+from runs import first_fast, refused, rows, steps
 
 import grpo
 
@@ -167,17 +166,13 @@ def each_state_copied(folder, copies):
 
 @pytest.mark.slow
 def test_a_kill_at_any_point(resume, straight, tmp_path):
-    """A run goes back to its first checkpoint, beside two later ones and the rests of a kill.
+    """A run goes back to its first checkpoint, beside two later ones.
 
     Then it makes a step and saves, with --save_total_limit 1, so that it also removes the first.
     """
     shutil.copytree(straight, "run")
-    shutil.copytree("run/checkpoint-3", "run/.saving-rest/new")
-    with open("run/metrics.jsonl", "a") as file:
-        file.write('{"step": 4, "rew')
     with each_state_copied("run", tmp_path / "copies"):
         assert resume("grpo", "run/checkpoint-1", save_total_limit=1, max_steps=2).code == 0
-    assert steps("run") == [1, 2] and not [*Path("run").glob(".saving*")]
     copies = sorted(Path("copies").iterdir())
     saved = {tuple(saved_steps(copy)) for copy in copies}  # all of which are whole
     assert saved == {(1, 2, 3), (1, 2), (1,), (2,)}
@@ -203,46 +198,32 @@ def flip(file):
     file.write_bytes(held)
 
 
-DAMAGES = {
-    "cut": lambda folder: os.truncate(folder / "state.pt", 1000),
-    "flipped": lambda folder: flip(folder / "model.safetensors"),
-    "without a file": lambda folder: (folder / "config.json").unlink(),
-    "no checksums": lambda folder: (folder / "checksums.json").write_text(""),
-}
+def test_damaged_checkpoints(resume, straight):
+    """They give way to the one before them, and are put aside with the logs as they were.
 
-
-@pytest.mark.parametrize(
-    "damages, given, goes_on_from",
-    [
-        ({2: "flipped", 3: "cut"}, "run", 1),
-        ({1: "no checksums", 2: "without a file", 3: "cut"}, "run", None),
-        pytest.param({3: "flipped"}, "run/checkpoint-3", None, marks=pytest.mark.slow),
-        pytest.param({3: "without a file"}, "run/checkpoint-2", 2, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_a_damaged_checkpoint(resume, straight, damages, given, goes_on_from):
-    """It gives way to the one before it, and is put aside with the logs as they were.
-
-    Where it was asked for by name, or all are damaged, the run is refused and left as it was.
+    Where all are damaged, the run is refused and left as it was.
     """
     shutil.copytree(straight, "run")
-    for step, damage in damages.items():
-        DAMAGES[damage](Path(f"run/checkpoint-{step}"))
-    before = tree("run")
-    result = resume("grpo", given)
-    tried = sorted(damages)[::-1] if given == "run" else []
-    if goes_on_from is None:
-        assert refused(result, "grpo", f"--resume_from_checkpoint {given}", "whole")
-        assert tree("run") == before
-        return
-    assert printed_steps(result) == [*range(goes_on_from + 1, 4)]
-    assert re.findall(r"checkpoint-(\d) is damaged", result.out) == [str(step) for step in tried]
+    flip(Path("run/checkpoint-2/model.safetensors"))
+    os.truncate("run/checkpoint-3/state.pt", 1000)
+    shutil.copytree("run/checkpoint-3", "run/.saving-rest/new")  # as a kill leaves it
+    with open("run/metrics.jsonl", "a") as file:
+        file.write('{"step": 4, "rew')
+    shutil.copytree("run", "damaged")
+    result = resume("grpo", "run")
+    assert printed_steps(result) == [2, 3]
+    assert re.findall(r"checkpoint-(\d) is damaged", result.out) == ["3", "2"]
     assert_same_end("run", straight)
-    assert saved_steps("run") == [1, 2, 3]
+    assert saved_steps("run") == [1, 2, 3] and not [*Path("run").glob(".saving-*")]
     (aside,) = Path("run").glob("before-*")
-    assert all((aside / f"checkpoint-{step}").exists() for step in damages)
-    assert rows(aside) == rows(straight)
+    assert {path.name for path in aside.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
+    assert (aside / "eval.jsonl").read_bytes() == (straight / "eval.jsonl").read_bytes()
+
+    Path("damaged/checkpoint-1/checksums.json").write_text("")
+    before = tree("damaged")
+    result = resume("grpo", "damaged")
+    assert refused(result, "grpo", "--resume_from_checkpoint damaged", "whole")
+    assert tree("damaged") == before
 
 
 @pytest.mark.parametrize(
@@ -302,24 +283,21 @@ def signalling(patch, owner, name, *numbers):
 TERM, INT, USR1, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP
 
 
-@pytest.mark.parametrize(
-    "owner, name, number",
-    [(grpo, "load_policies", INT), (rlvr.policy.tiny, "save_folder", TERM)],
-)
-def test_a_signal_while_a_run_begins_ends_it_at_once(run, monkeypatch, owner, name, number):
+@pytest.mark.parametrize("number", [INT, TERM])
+def test_a_signal_while_a_run_begins_ends_it_at_once(run, monkeypatch, number):
     """Nothing is left, and the end is not interrupted."""
     with monkeypatch.context() as patch:
-        signalling(patch, owner, name, number)
-        result = run("grpo", cache_dir="cache", sft_steps=1)
+        signalling(patch, grpo, "load_policies", number)
+        result = run("grpo")
     assert result.code == (130 if number == INT else 0) and result.err.count("Traceback") == 0
     assert result.out.endswith("stopped at once\n")
-    assert not Path("run").exists() and not [*Path("cache").glob("*")]
+    assert not Path("run").exists()
     # Python would print a traceback of what it does at its end
     assert {signal.getsignal(number) for number in (TERM, USR1, HUP)} == {signal.SIG_IGN}
     assert signal.getsignal(INT) == signal.SIG_DFL, "Ctrl-C ends a process that hangs"
 
 
-@pytest.mark.parametrize("numbers", marked([((INT, INT),), ((USR1,),)], (), pytest.mark.slow))
+@pytest.mark.parametrize("numbers", first_fast([((INT, INT),), ((USR1,),)]))
 def test_a_signal_ends_the_step_and_saves(run, resume, monkeypatch, straight, numbers):
     """One more comes while it saves. Two at once: a launcher passes Ctrl-C on to its ranks."""
     with monkeypatch.context() as patch:
@@ -334,18 +312,22 @@ def test_a_signal_ends_the_step_and_saves(run, resume, monkeypatch, straight, nu
 
 
 @pytest.mark.usefixtures("no_evaluation")
-def test_ctrl_c_again_after_two_seconds_ends_at_once(run, monkeypatch):
+def test_ctrl_c_again_after_two_seconds_ends_at_once(run, resume, monkeypatch):
+    """A run without a checkpoint then begins anew."""
     true = time.monotonic
 
     def twice(*_):
         signal.raise_signal(INT)
-        monkeypatch.setattr(time, "monotonic", lambda: true() + 3)
+        patch.setattr(time, "monotonic", lambda: true() + 3)
         signal.raise_signal(INT)
 
-    before_calls(monkeypatch, Run, "end_step", twice)
-    result = run("grpo", max_steps=5)
+    with monkeypatch.context() as patch:
+        before_calls(patch, Run, "end_step", twice)
+        result = run("grpo", max_steps=5)
     assert result.code == 130 and "Traceback" not in result.err
     assert steps("run") == [1] and saved_steps("run") == []
+    assert printed_steps(resume("grpo", "run", max_steps=1)) == [1]
+    assert steps("run", "eval") == [0, 1]
 
 
 @pytest.mark.usefixtures("no_evaluation")

@@ -1,15 +1,13 @@
 """CW-GRPO's weights (section 2.3) and Clip-Cov, by hand and by loops over groups and responses."""
 
 import math
-import statistics
-from types import SimpleNamespace
 
 from rlvr.show.statistics import covariance_statistics
 
 import pytest
 import torch
 from baseline_losses import clip_cov_mask
-from groups import f64, near
+from groups import f64, near, rollout_of
 
 import cwgrpo
 from cwgrpo import Config, covariance_weights, format_reward, weigh_tokens
@@ -87,23 +85,20 @@ UNEVEN = f64([[[-1, -2, -3], [-4, 0, 0]]])
 
 
 @pytest.mark.parametrize(
-    "logprobs, lengths, means, exponents",
+    "logprobs, means, exponents",
     [
-        # Covariances 0, 2, 0, 2: mean 1, population std 1. (Bessel's std would give a kernel of
-        # e^-1.5, the root mean square e^-1.) The third column is padding.
-        (mirrored([0.0, 2.0, 7.0])[0], (2, 2), "tokens", [0, -2, 0, -2]),
         # The token mean of A is (3 - 1) / 4 = 1/2, not 0. Log-prob mean -2, so the covariances are
         # 1 * 1/2 three times and -3 * -3/2 once: mean 3/2, variance 3.
-        (f64([[[-1, -1, -1], [-5, 0, 0]]]), (3, 1), "tokens", [*3 * [-0.25 / 6], -20.25 / 6]),
+        (f64([[[-1, -1, -1], [-5, 0, 0]]]), "tokens", [*3 * [-0.25 / 6], -20.25 / 6]),
         # The mean of -2 and -4 is -3, that of 1 and -1 is 0: covariances 2, 1, 0 and 1, of mean 1
         # and variance 1/2, so that the kernel is exp(-c^2).
-        (UNEVEN, (3, 1), "responses", [-4, -1, 0, -1]),
+        (UNEVEN, "responses", [-4, -1, 0, -1]),
         # Covariances 1, 0, -1 and 0, of mean 0 and variance 1/2
-        (UNEVEN, (3, 1), "own", [-1, 0, -1, 0]),
+        (UNEVEN, "own", [-1, 0, -1, 0]),
     ],
 )
-def test_weights_by_hand(logprobs, lengths, means, exponents):
-    tokens = torch.arange(3) < torch.tensor(lengths)[None, :, None]  # [1, 2, 3]
+def test_weights_by_hand(logprobs, means, exponents):
+    tokens = torch.tensor([[[True, True, True], [True, False, False]]])
     weights = covariance_weights(logprobs, SIGNS, tokens.double(), means)
     near(weights[tokens], 4 * f64(exponents).softmax(0))
 
@@ -144,6 +139,7 @@ def test_nothing_goes_through_the_weights_of_a_group_without_contrast():
     mask[2, 1] = 0
     mask[3] = 0
     logprobs.requires_grad_()
+    assert not covariance_weights(logprobs, advantages, mask).requires_grad
     weights = covariance_weights(logprobs, advantages, mask, "own", True, detach=False)
     share = torch.arange(mask.numel(), dtype=torch.float64).view_as(mask)
     near(weights[1], mask[1] * 4 * mask[1].sum(1).max() / mask[1].sum())  # of padded_sum
@@ -157,11 +153,9 @@ def test_equal_covariances_give_ones():
     """Also where the rounding of a long group makes them differ."""
     logprobs = -20 - 5 * torch.rand(2, 64, 8192, generator=torch.Generator().manual_seed(0))
     ones, advantages = torch.ones_like(logprobs), torch.linspace(-1, 1, 128).view(2, 64)
-    for constant in (0.0, 0.37, 0.7):
-        equal_advantages = torch.full_like(advantages, constant)
-        equal_logprobs = torch.full_like(logprobs, -constant)
-        assert torch.equal(covariance_weights(logprobs, equal_advantages, ones), ones)
-        assert torch.equal(covariance_weights(equal_logprobs, advantages, ones), ones)
+    equal_advantages, equal_logprobs = 0 * advantages + 0.37, 0 * logprobs - 0.37
+    assert torch.equal(covariance_weights(logprobs, equal_advantages, ones), ones)
+    assert torch.equal(covariance_weights(equal_logprobs, advantages, ones), ones)
     # two responses of one token: (x - mean)(A - mean) is (x1 - x2)(A1 - A2) / 4 for both
     pairs = logprobs[..., :2].reshape(-1, 2, 1)
     different = torch.tensor([[0.2, -0.7]]).expand(len(pairs), 2)
@@ -223,35 +217,30 @@ def test_wrong_shapes_and_an_unknown_centre_are_refused():
 # ------------------------------------------------------------------------------------ clip_cov_mask
 
 
-def test_clip_cov_draws_the_stated_number_inside_the_range():
-    """Its covariances are centred over the whole batch, as if it were one group."""
-    logprobs, advantages, mask = batch(12, B=6, G=8, T=500)
-    generator = torch.Generator().manual_seed(0)
-    keep = clip_cov_mask(logprobs, advantages, mask, 0.01, generator=generator)
-    dropped = (mask == 1) & (keep == 0)
-    as_one = logprobs.flatten(0, 1)[None], advantages.view(1, -1), mask.flatten(0, 1)[None]
-    (cov,) = plain_covariances(*as_one)
-    drawn = cov[dropped[mask == 1]]
-    assert len(drawn) == math.floor(0.01 * mask.sum()) > 50
-    assert ((drawn > 1) & (drawn < 5)).all()
-    assert torch.equal(keep, mask * ~dropped)  # 0 off the mask, 1 on every other token
-
-
 def test_clip_cov_range_is_open_and_counts_over_the_batch():
-    """Covariances 1, 5, 2, 3, 0 in both responses: only 2 and 3 lie inside (1, 5)."""
-    logprobs, advantages = mirrored([1.0, 5.0, 2.0, 3.0, 0.0])
-    ones = torch.ones_like(logprobs)
-    expected = f64([[[1, 1, 0, 0, 1]] * 2])
-    assert torch.equal(clip_cov_mask(logprobs, advantages, ones, fraction=1.0), expected)
+    """Covariances 1, 5, 2, 3, 0 in the only response of both groups: 2 and 3 lie inside (1, 5).
+
+    They are centred over the batch, as if it were one group, and without the last column.
+    """
+    logprobs, advantages = mirrored([1.0, 5.0, 2.0, 3.0, 0.0, 40.0])
+    logprobs, advantages = logprobs.transpose(0, 1).clone(), advantages.T  # [2, 1, 6], [2, 1]
+    logprobs[0, 0, 5] = 99.0
+    mask = f64([1, 1, 1, 1, 1, 0]).expand_as(logprobs)
+    expected = f64([1, 1, 0, 0, 1, 0]).expand_as(logprobs)
+    assert torch.equal(clip_cov_mask(logprobs, advantages, mask, fraction=1.0), expected)
     # 0.3 of all 10 tokens is 3 (0.3 of the 4 eligible ones would be 1), which a generator draws.
     generator, state = torch.Generator().manual_seed(0), torch.random.get_rng_state()
-    kept = [clip_cov_mask(logprobs, advantages, ones, 0.3, generator=generator) for _ in range(40)]
-    assert {(mask == 0).sum().item() for mask in kept} == {3}
-    assert len({str(mask) for mask in kept}) == 4
+    kept = [clip_cov_mask(logprobs, advantages, mask, 0.3, generator=generator) for _ in range(40)]
+    assert {(keep < mask).sum().item() for keep in kept} == {3}
+    assert len({str(keep) for keep in kept}) == 4
     assert torch.equal(torch.stack(kept).amin(0), expected)
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert torch.equal(clip_cov_mask(logprobs, advantages, ones), ones)  # floor(2e-4 * 10) = 0
-    for none_eligible in ((logprobs, 1e-3 * advantages, ones), (logprobs, advantages, 0 * ones)):
+    assert torch.equal(clip_cov_mask(logprobs, advantages, mask), mask)  # floor(2e-4 * 10) = 0
+    # Without the second 0 the mean A is 1/9: times 8/9 here, and 10/9 there.
+    shorter = f64([[[1, 1, 1, 1, 1, 0]], [[1, 1, 1, 1, 0, 0]]])
+    kept = clip_cov_mask(logprobs, advantages, shorter, fraction=1.0)
+    assert torch.equal(kept, f64([[[1, 0, 0, 0, 1, 0]], [[0, 1, 0, 0, 0, 0]]]))
+    for none_eligible in ((logprobs, 1e-3 * advantages, mask), (logprobs, advantages, 0 * mask)):
         assert torch.equal(clip_cov_mask(*none_eligible, fraction=0.5), none_eligible[2])
 
 
@@ -282,16 +271,6 @@ def test_statistics_equal_the_plain_loops(means, T):
     assert found == pytest.approx(expected, rel=1e-10, abs=1e-14)
 
 
-@pytest.mark.parametrize("means", MEANS)
-def test_what_is_logged_has_the_means_of_the_weights(means):
-    logprobs, advantages, mask = batch(15)
-    config = Config(means=means, num_generations=4)
-    rows = mask.flatten(0, 1)
-    rollout = SimpleNamespace(old_logprobs=logprobs.flatten(0, 1), loss_mask=rows)
-    found = cwgrpo.covariance_metrics(rollout, advantages.view(-1, 1), rows, config)
-    assert found == covariance_statistics(logprobs, advantages, mask, mask, means)
-
-
 def test_statistics_without_covariances_are_zero():
     logprobs, advantages, mask = batch(17)
     found = covariance_statistics(logprobs, 0 * advantages, mask, mask)
@@ -312,12 +291,9 @@ WELL_FORMED = "<think>9*5=45</think><answer>3+9*5</answer>"
         (WELL_FORMED, 1, 1),
         (" <think>a\nb</think>\n\n<answer>c\nd</answer>\n", 1, 1),
         ("", 0, 0),
-        (f"So {WELL_FORMED}", 0, 1),
         (f"{WELL_FORMED} so", 0, 1),
         ("<think>a</think> so <answer>b</answer>", 0, 1),
-        (f"{WELL_FORMED}{WELL_FORMED}", 0, 1),
         ("<think>a</think><answer>b</answer><answer>c</answer>", 0, 1),
-        ("a\n</think>\nThe answer is 3.", 0, 0),
         ("</think>a<think>", 0, 0),
         ("<think><think>a</think></think>", 0, 0),
     ],
@@ -326,15 +302,11 @@ def test_format_reward(text, as_asked, as_worded):
     assert (format_reward(text), format_reward(text, "think")) == (as_asked, as_worded)
 
 
-@pytest.mark.parametrize(
-    "weight, tags, good", [(1, "think_answer", WELL_FORMED), (0.5, "think", "<think></think>")]
-)
-def test_the_format_is_a_part_of_the_reward(weight, tags, good):
-    """Right 1, 0, 0, 0 and well-formed 1, 1, 0, 0: rewards 1 + w, w, 0, 0 (App. C)."""
-    batch = SimpleNamespace(rewards=f64([[1, 0, 0, 0]]), texts=lambda: [good, good, "b", "b"])
-    config = Config(num_generations=4, format_weight=weight, format_tags=tags)
+def test_the_format_is_a_part_of_the_reward():
+    """Right 1, 0, 0, 0 and well-formed 1, 1, 0, 0: rewards 1.5, 0.5, 0, 0 (App. C)."""
+    good = "<think></think>"
+    batch = rollout_of(f64([[1, 0, 0, 0]]), texts=lambda: [good, good, "b", "b"])
+    config = Config(num_generations=4, format_weight=0.5, format_tags="think")
     advantages, logged = cwgrpo.compute_advantages(batch, config)
-    values = 1 + weight, weight, 0, 0
-    mean, std = statistics.mean(values), statistics.pstdev(values)
-    near(advantages, [[(value - mean) / std for value in values]], atol=1e-6)
+    near(advantages, f64([[2, 0, -1, -1]]) / math.sqrt(1.5), atol=1e-6)
     assert logged == {"format": 0.5}

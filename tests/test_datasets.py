@@ -8,14 +8,13 @@ import pickle
 import zlib
 from dataclasses import dataclass, replace
 
-import rlvr.tasks.sources
 from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.tasks.cells import read_question, unpack
 from rlvr.tasks.datasets import prepare, read_set, with_golds
 from rlvr.tasks.problems import Problem
 from rlvr.tasks.prompts import prompt_lengths
-from rlvr.tasks.sources import DATASETS, where_is
+from rlvr.tasks.sources import DATASETS
 from rlvr.verify.answers.boxes import answer_text
 from rlvr.verify.pool import grade
 
@@ -23,19 +22,16 @@ import datasets
 import pytest
 from local_sets import in_order, load, refused, write
 
-# --------------------------------------------------------------- rows as they are on the hub
-
 
 @dataclass
 class Row:
     """A row on the hub, and what is to be read from it."""
 
     columns: dict
-    gold: str = ""
+    gold: str
     level: str = ""
     problem: str | None = None  # the first column if None
     images: tuple[bytes, ...] = ()
-    programs: tuple[str, ...] = ()  # of a programming problem: a right and a wrong one
     is_read: bool = True
 
     def __post_init__(self):
@@ -43,64 +39,44 @@ class Row:
             self.problem = next(iter(self.columns.values()))
 
 
-STARTER = "class Solution:\n    def double(self, x: int) -> int:\n        "
-
-
-def programming(columns, level="", starter="", is_read=True):
-    """A row with a task to double a number, from standard input or by a function.
-
-    The wrong program passes the first test alone, which is to double 1.
-    """
-    question = next(iter(columns.values()))
-    task = "Read from standard input and write to standard output."
-    program = "```python\nx = int(input())\nprint({})\n```"
+def asked(question, starter):
+    """A programming problem as the policy reads it."""
     if starter:
-        task = f"Complete this code:\n```python\n{starter}\n```"
-        program = f"```python\n{starter}return {{}}\n```"
-    programs = program.format("2 * x"), program.format("2")
-    return Row(columns, "", level, f"{question}\n\n{task}", (), programs, is_read)
+        return f"{question}\n\nComplete this code:\n```python\n{starter}\n```"
+    return f"{question}\n\nRead from standard input and write to standard output."
 
 
-def taco(question, difficulty, starter="", **tests):
+def taco(question, difficulty, tests, starter=""):
     """A row of TACO, whose tests are JSON: of standard input, or of a function."""
     columns = dict(question=question, input_output=json.dumps(tests), starter_code=starter)
-    return programming(columns | dict(difficulty=difficulty), difficulty, starter)
+    columns["difficulty"] = difficulty
+    return Row(columns, json.dumps(tests), difficulty, asked(question, starter))
 
 
-def human_eval():
-    """A row of HumanEval: the head of a function behind a helper, and the definition of a check."""
-    head = "\ndef half(x: int) -> int:\n    return x // 2\n\n\n"
-    head += 'def double(x: int) -> int:\n    """ Twice x\n    >>> double(1)\n    2\n    """\n'
-    test = "\n\ndef check(candidate):\n    assert candidate(1) == 2\n"
-    test += "    assert half(candidate(4)) == 4\n"
-    ends = ("2 * x", "2\n\n\ndef half(x):\n    return 4")  # the check has a helper of its own
-    programs = tuple(f"```python\n{head}    return {end}\n```" for end in ends)
-    asked = f"Complete this function:\n```python\n{head}\n```"
-    return Row(dict(prompt=head, test=test, entry_point="double"), "", "", asked, (), programs)
-
-
-def livecodebench(question, difficulty, date, starter="", packed=True, is_read=True):
+def livecodebench(question, difficulty, date, name=None, packed=True, is_read=True):
     """A row of LiveCodeBench: AtCoder's by standard input, LeetCode's by a function's name."""
-    kind = "functional" if starter else "stdin"
-    private = json.dumps([dict(input="5", output="10", testtype=kind)])
+    starter = f"def {name}(x):" if name else ""
+    public, private = (dict(input=text, output="2", testtype="stdin") for text in "15")
+    tests = [each | dict(fn_name=name) for each in (public, private)]
+    private = json.dumps([private])
     if packed:
         private = base64.b64encode(zlib.compress(pickle.dumps(private))).decode()
     columns = dict(
         question_content=question,
         starter_code=starter,
-        public_test_cases=json.dumps([dict(input="1", output="2", testtype=kind)]),
+        public_test_cases=json.dumps([public]),
         private_test_cases=private,
-        metadata=json.dumps(dict(func_name="double") if starter else {}),
+        metadata=json.dumps(dict(func_name=name) if name else {}),
         difficulty=difficulty,
         contest_date=date,
     )
-    return programming(columns, difficulty, starter, is_read)
+    return Row(columns, json.dumps(tests), difficulty, asked(question, starter), (), is_read)
 
 
 def text(question, answer, gold, level="", names=("question", "answer", "level")):
     """A row of mathematics, in columns of these names."""
     columns = dict(zip(names, (question, answer, level), strict=True))
-    return Row(columns, gold, str(level))
+    return Row(columns, gold, str(level or ""))
 
 
 def figure(question, answer, image):
@@ -118,8 +94,17 @@ def arc(question, labels, label, letter):
 
 SOLUTION = ("problem", "solution", "level")
 ANSWER = ("problem", "answer", "level")
-IN_TEN_LINES = "Which?\nA. k\nB. l\nC. m\nD. n\nE. o\nF. p\nG. q\nH. r\nI. s\nJ. t"
-MMLU_PRO = dict(question="Which?", answer="J", options=[*"klmnopqrst"], category="law")
+IN_THREE_LINES = "Which?\nA. k\nB. l\nC. m"
+# HumanEval: the head of a function behind a helper, and the definition of a check
+HELPER = "\ndef half(x: int) -> int:\n    return x // 2\n\n\n"
+HEAD = f'{HELPER}def double(x: int) -> int:\n    """ Twice x\n    >>> double(1)\n    2\n    """\n'
+CHECK = "\n\ndef check(candidate):\n    assert half(candidate(4)) == 4\n"
+TESTS = json.dumps(dict(head=HEAD, assertions=f"{HELPER}\n{CHECK}\ncheck(double)"))
+HUMAN_EVAL = dict(prompt=HEAD, test=CHECK, entry_point="double")
+COMPLETE = f"Complete this function:\n```python\n{HEAD}\n```"
+OF_INPUT = dict(inputs=["1\n", "5\n"], outputs=["2\n", "10\n"])
+OF_CALLS = dict(fn_name="double", inputs=[[1], [5]], outputs=[2, 10])
+MMLU_PRO = dict(question="Which?", answer="C", options=[*"klm"], category="law")
 ROOTS = dict(question="Roots?", final_answer=["$3$", "$-1$"], solution=["1"])
 # Of each data set and split: its rows.
 ROWS = {
@@ -133,27 +118,27 @@ ROWS = {
     ],
     ("math", "test"): [text("Which?", r"It is $\boxed{\{1,2\}}$.", r"\{1,2\}", "3", SOLUTION)],
     ("math500", "test"): [text("Degrees?", r"90^\circ", r"90^\circ", 1, ANSWER)],
-    ("open-rs", "train"): [text("Root?", r"\sqrt{2}", r"\sqrt{2}", "Hard", ANSWER)],
+    ("open-rs", "train"): [text("Root?", r"\sqrt{2}", r"\sqrt{2}", None, ANSWER)],
     ("aime24", "train"): [text("Torus?", "033", "33", names=ANSWER)],
     ("aime25", "test"): [text("Bases?", "70", "70", names=ANSWER)],
     ("amc23", "test"): [text("Below?", -1.0, "-1")],
     ("minerva", "test"): [text("Redshift?", "4.5e33", "4.5e33")],
     ("olympiadbench", "test"): [Row(ROOTS, "$3$, $-1$")],
     ("arc", "test"): [arc("Day?", "AB", "A", "A"), arc("Bed?", "12", "2", "B")],
-    ("mmlu-pro", "test"): [Row(MMLU_PRO, "J", "law", IN_TEN_LINES)],
-    ("taco", "train"): [taco("Double a.", "EASY", inputs=["1\n", "5\n"], outputs=["2\n", "10\n"])],
+    ("mmlu-pro", "test"): [Row(MMLU_PRO, "C", "law", IN_THREE_LINES)],
+    ("taco", "train"): [taco("Double a.", "EASY", OF_INPUT)],
     ("taco", "test"): [
-        taco("Double c.", "MEDIUM", inputs=["1\n", "3\n"], outputs=["2\n", "6\n"]),
-        taco("Double d.", "EASY", STARTER, fn_name="double", inputs=[[1], [5]], outputs=[2, 10]),
+        taco("Double c.", "MEDIUM", OF_INPUT),
+        taco("Double d.", "EASY", OF_CALLS, "class Solution:\n    def double(self, x):"),
     ],
-    ("human-eval", "test"): [human_eval()],
+    ("human-eval", "test"): [Row(HUMAN_EVAL, TESTS, problem=COMPLETE)],
     ("livecodebench-v5", "test"): [
         livecodebench("Double, please.", "easy", "2023-08-21T00:00:00"),
-        livecodebench("Double it.", "hard", "2024-10-05T00:00:00", STARTER),
+        livecodebench("Double it.", "hard", "2024-10-05T00:00:00", "double"),
         livecodebench("Double!", "medium", "2025-01-04T00:00:00", packed=False),
     ],
     ("livecodebench-v6", "test"): [
-        livecodebench("Double it.", "hard", "2024-08-01T00:00:00", STARTER),
+        livecodebench("Double it.", "hard", "2024-08-01T00:00:00", "double"),
         livecodebench("Double!", "hard", "2024-07-31T23:59:59", is_read=False),
     ],
     ("geo3k", "train"): [figure("<image>Find x.", "\\frac{5}{2}", b"1")],
@@ -166,20 +151,9 @@ def rows_of(name):
     return {split: rows for (holder, split), rows in ROWS.items() if holder == name}
 
 
-# ------------------------------------------------------------------------- what is read from them
-
-
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub that knows only the sets that a test puts on it; local files load as ever.
-
-    hub(name, split=columns, ...) puts a set there, with other rows for some splits.
-    """
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    stored = {}  # path -> what load_dataset is told
-    monkeypatch.setattr(
-        rlvr.tasks.sources, "where_is", lambda source: stored.get(source.path) or where_is(source)
-    )
+    """hub(name, split=columns, ...): a set's rows in files, with other rows for some splits."""
 
     def put(name, **other_splits):
         splits = {split: [row.columns for row in rows] for split, rows in rows_of(name).items()}
@@ -187,13 +161,14 @@ def hub(tmp_path, monkeypatch):
             split: write(tmp_path / "hub" / name / f"{split}.parquet", rows)
             for split, rows in (splits | other_splits).items()
         }
-        stored[DATASETS[name].path] = dict(path="parquet", data_files=files)
+        local = replace(DATASETS[name], path="parquet", configuration=None, files=files)
+        monkeypatch.setitem(DATASETS, name, local)
 
     return put
 
 
 def expected(name, split):
-    """The problems of a split, in order; the gold of programming problems is left out."""
+    """The problems of a split, in order."""
     return in_order(
         Problem(row.problem, row.gold, DATASETS[name].verifier, row.level, row.images)
         for row in rows_of(name).get(split, [])
@@ -203,41 +178,33 @@ def expected(name, split):
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_problems_of_a_set(hub, name):
-    """Problem, gold, verifier, level and images, from the right split.
-
-    The tests of a programming problem are compared by what passes them.
-    """
+    """Problem, gold, verifier, level and images, from the right split."""
     hub(name)
     training, evaluation = read_set(name, Config(dataset=name, eval_problems=0))
     assert with_golds(name, evaluation) == evaluation
-    splits = rows_of(name)
-    if DATASETS[name].verifier == "code":
-        programs = {row.problem: row.programs for rows in splits.values() for row in rows}
-        for problem in training + evaluation:
-            found = [grade(("code", text, problem.gold)) for text in programs[problem.prompt]]
-            assert found == [(1.0, ""), (0.0, "")]
-        training = [replace(problem, gold="") for problem in training]
-        evaluation = [replace(problem, gold="") for problem in evaluation]
     assert in_order(training) == expected(name, "none" if name == "aime24" else "train")
-    assert in_order(evaluation) == expected(name, [*splits][-1])
+    assert in_order(evaluation) == expected(name, [*rows_of(name)][-1])
 
 
-def test_where_a_set_is(monkeypatch):
-    """On the hub, or in some of the files that it has there. The tests have no network."""
-    assert where_is(DATASETS["gsm8k"]) == dict(path="openai/gsm8k", name="main")
-    files = where_is(DATASETS["taco"])["data_files"]
-    assert files["test"] == "hf://datasets/BAAI/TACO/ALL/test-*.parquet"
+@pytest.mark.parametrize("end, reward", [("2 * x", 1.0), ("2\ndef half(x):\n    return 4", 0.0)])
+def test_the_check_of_human_eval_has_helpers_of_its_own(end, reward):
+    assert grade(("code", f"```python\n{HEAD}    return {end}\n```", TESTS)) == (reward, "")
+
+
+def test_where_a_set_is(tmp_path, monkeypatch):
+    """On the hub, or in some of the files that it has there, but in no folder of its name."""
+    (tmp_path / "gsm8k").mkdir()
+    monkeypatch.chdir(tmp_path)  # the tests have no network
     no_answer = ["cannot load the data set gsm8k: the hub does not", "countdown"]
     refused(no_answer, read_set, "gsm8k", Config())
 
-    def load_dataset(path, name):
-        raise RuntimeError("no answer\nwith more\nlines")
+    def load_dataset(path, configuration, data_files):
+        raise RuntimeError(f"{path}\n{configuration}\n{(data_files or {}).get('test')}")
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert refused(["gsm8k"], read_set, "gsm8k", Config()).endswith(": no answer with more lines")
-
-
-# ----------------------------------------------------------------------------------- the dropped
+    refused([": openai/gsm8k main None"], read_set, "gsm8k", Config())
+    files = "parquet None hf://datasets/BAAI/TACO/ALL/test-*.parquet"
+    refused([files], read_set, "taco", Config())
 
 
 @pytest.mark.parametrize(
@@ -271,16 +238,14 @@ def test_long_prompts_are_dropped(tiny, capsys):
     tokenizer.chat_template = "{% if messages[0]['content'] == '9' %}9{% endif %}"
     assert len(prepare("own", problems[:2], config, tokenizer)) == 1  # the other prompt is empty
     lengths = [1 + i % 7 for i in range(2500)]  # they are encoded in parts
-    problems = [Problem("9" * length, "7") for length in lengths]
-    assert prompt_lengths(problems, tokenizer) == lengths
+    assert prompt_lengths([Problem("9" * length, "7") for length in lengths], tokenizer) == lengths
 
 
-def test_nothing_dropped_nothing_printed_and_nothing_left(hub, tiny, capsys, monkeypatch):
-    hub(
-        "gsm8k", test=[dict(question="Left?", answer="#### 7"), dict(question="?", answer="#### 8")]
-    )
+def test_too_few_problems_are_refused(hub, tiny, capsys, monkeypatch):
+    questions = [dict(question="Left?", answer="#### 7"), dict(question="?", answer="#### 8")]
+    hub("gsm8k", test=questions)
     load(tiny[1], dataset="gsm8k")
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == ""  # nothing is dropped
     parts = ["gsm8k", "0 of ", "over 3 tokens", "--max_prompt_length"]
     refused(parts, load, tiny[1], dataset="gsm8k", system_prompt="boxed", max_prompt_length=3)
     hub("math500")
@@ -289,51 +254,37 @@ def test_nothing_dropped_nothing_printed_and_nothing_left(hub, tiny, capsys, mon
     refused(["gsm8k has 2 problems to evaluate on, fewer"], load, tiny[1], dataset="gsm8k")
 
 
-# -------------------------------------------------------------------------- the cells of a data set
-
 ASKED = dict(role="user", content="What?")
 
 
+NO_QUESTIONS = (None, "", " ", 7, [], ["What?"], [dict(content="What?")])
+NO_QUESTIONS += ([ASKED | dict(role="system")], [ASKED | dict(content=None)])
+NO_ANSWERS = (None, float("nan"), True, {"value": "0"}, ["1", {"value": "0"}], ["1", ["2"]])
+
+
 @pytest.mark.parametrize(
-    "cell, question",
+    "read, cell, expected",
     [
-        ("What?", "What?"),
+        (read_question, "What?", "What?"),
         # other keys, which parquet fills with None where one message has them, say nothing
-        ([ASKED | dict(tool_calls=None)], (("user", "What?"),)),
-        # what asks nothing
-        *((cell, "") for cell in (None, "", " ", 7, [], ["What?"], [dict(content="What?")])),
-        ([dict(role="system", content="Be brief.")], ""),
-        ([ASKED | dict(content=None)], ""),
+        (read_question, [ASKED | dict(tool_calls=None)], (("user", "What?"),)),
+        *((read_question, cell, "") for cell in NO_QUESTIONS),
+        (answer_text, 27.0, "27"),
+        (answer_text, 1e16, "10000000000000000"),
+        (answer_text, 1e-5, "0.00001"),
+        (answer_text, 0.1 + 0.2, "0.3"),
+        (answer_text, 2**70, "1180591620717411303424"),
+        (answer_text, "027.0", "27"),
+        (answer_text, "9007199254740993.0", "9007199254740993"),  # a float would round it
+        (answer_text, "1,000", "1,000"),
+        (answer_text, ["1", "2"], "1, 2"),
+        (answer_text, r"\boxed{1}, no: \boxed{\sqrt{2}}.", r"\sqrt{2}"),
+        (answer_text, r"so \boxed{1} or \boxed{\frac{1}{2}}", r"1, \frac{1}{2}"),
+        *((answer_text, cell, "") for cell in NO_ANSWERS),
     ],
-    ids=repr,
 )
-def test_a_question_is_a_text_or_a_conversation(cell, question):
-    assert read_question(cell) == question
-
-
-@pytest.mark.parametrize(
-    "cell, text",
-    [
-        (27.0, "27"),
-        (1e16, "10000000000000000"),
-        (1e-5, "0.00001"),
-        (0.1 + 0.2, "0.3"),
-        (2**70, "1180591620717411303424"),
-        ("027.0", "27"),
-        ("1,000", "1,000"),
-        (["1", "2"], "1, 2"),
-        (r"\boxed{1}, no: \boxed{\sqrt{2}}.", r"\sqrt{2}"),
-        (r"so \boxed{1} or \boxed{\frac{1}{2}}", r"1, \frac{1}{2}"),
-        # above 2^53 a float would round them
-        ("9007199254740993.0", "9007199254740993"),
-        # no answers
-        *((cell, "") for cell in (None, float("nan"), True, {"value": "0"})),
-        *((cell, "") for cell in (["1", {"value": "0"}], ["1", ["2"]])),
-    ],
-    ids=repr,
-)
-def test_answer_text(cell, text):
-    assert answer_text(cell) == text
+def test_what_a_cell_says(read, cell, expected):
+    assert read(cell) == expected
 
 
 class Trap:

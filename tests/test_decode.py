@@ -82,11 +82,10 @@ class OnAMac(torch.Tensor):
 
 
 def test_a_device_without_float64_draws_too():
-    probabilities = torch.tensor([[0.0, 1.0, 0.0], [0.25, 0.0, 0.75]]).repeat(500, 1)
+    probabilities = torch.tensor([[0.25, 0.0, 0.75]]).repeat(500, 1)
     torch.manual_seed(0)
     drawn = draw(probabilities.as_subclass(OnAMac)).as_subclass(torch.Tensor)
-    assert set(drawn[::2, 0].tolist()) == {1}
-    assert drawn[1::2].float().mean() == pytest.approx(1.5, abs=0.16)  # 4 standard errors
+    assert drawn.float().mean() == pytest.approx(1.5, abs=0.16)  # 4 standard errors
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
@@ -225,13 +224,14 @@ def test_rollout_batch_size_changes_no_completion(sharp):
 
 
 def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(sharp):
-    """With prompts of two lengths, each with three completions. Norms are in single precision."""
+    """Prompts of 440 and 6 tokens, with three completions each. Norms are in single precision."""
     policy = copy.deepcopy(sharp[0]).double()
     completions = [[5, 6, 7, 1], [9, 8], [7, 7, 1], [3, 1], [4], [4, 5, 6, 7, 8]]
-    prompts = [sharp[1].encode(PROMPTS[0])] * 3 + [sharp[1].encode(PROMPTS[5])] * 3
+    prompts = [sharp[1].encode(PROMPTS[0] * 40)] * 3 + [sharp[1].encode(PROMPTS[5])] * 3
     samples = [Sample(*each) for each in zip(prompts, completions, strict=True)]
     assert is_shorter_by_prompt(policy, samples)
     assert not is_shorter_by_prompt(policy, samples[::3])
+    assert not is_shorter_by_prompt(policy, [Sample(prompts[0], [1])] * 3)
     own = torch.arange(5) < torch.tensor([len(c) for c in completions])[:, None]
     factors = torch.linspace(-1, 1, own.sum() * 96).view(-1, 96).double()
     found = []
@@ -257,11 +257,9 @@ END = 27  # the token <|im_end|> of a tokenizer that knows it
 @pytest.mark.parametrize(
     "checkpoint, template, of_tokenizer, stops",
     [
-        ([1, 5], None, "<eos>", [1, 5]),
         (0, None, "<eos>", [0]),  # a number like any other
         (None, None, "<eos>", [1]),  # the tokenizer's
-        (1, CHATML, "<eos>", [1, END]),  # base models: 1 ends a document, and not a turn
-        ([1, 5], CHATML, "<eos>", [1, 5, END]),
+        ([1, 5], CHATML, "<eos>", [1, 5, END]),  # base models: 1 ends a document, and not a turn
         (END, CHATML, "<eos>", [END]),  # instruct models
         (None, CHATML, None, [END]),
         (None, None, None, None),  # none would ever end

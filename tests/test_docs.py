@@ -6,14 +6,14 @@ import pkgutil
 import re
 import shlex
 
-import rlvr.flags.command_line
 from rlvr import world
-from rlvr.flags.presets import ARITHMETIC, LARGE, PROTOCOLS
+from rlvr.flags.command_line import ARITHMETIC, LARGE, parse
+from rlvr.policy import save_folder
 from rlvr.verify.verifiers import VERIFIERS
 
 import losses
 import torch
-from runs import ROOT, SCRIPTS, rows
+from runs import ROOT, SCRIPTS, assert_finite, rows
 
 import grpo
 
@@ -41,17 +41,6 @@ def tables(page, first_cell):
             named = cells[0]
         elif named == first_cell and set("".join(cells)) != {"-"}:
             yield heading, cells
-
-
-def as_flags(preset):
-    """A preset as it stands on a command line."""
-    parts = [
-        (f"--{name}" if value else f"--no_{name}")
-        if isinstance(value, bool)
-        else f"--{name} {value}"
-        for name, value in preset.items()
-    ]
-    return f"`{' '.join(parts)}`" if parts else "none"
 
 
 # ------------------------------------------------------------------------------ pages and links
@@ -99,19 +88,16 @@ def test_the_ten_lines_are_what_runs():
 # ------------------------------------------------------------------------------ equations, variants
 
 
-def test_verifiers_protocols_and_variants_are_those_of_the_tables():
+def test_verifiers_and_variants_are_those_of_the_tables():
     listed = [cells[0].strip("`") for _, cells in tables("real-models.md", "verifier")]
     assert sorted(listed) == sorted(VERIFIERS)
-    protocols = dict(cells for _, cells in tables("real-models.md", "`--eval_protocol`"))
-    assert protocols == {name: as_flags(preset) for name, preset in PROTOCOLS.items()}
     for script, module in MODULES.items():
         listed = {
-            cells[0]: cells[1]
-            for heading, cells in tables("papers.md", "variant")
+            variant: parse(module.Config, [] if flags == "none" else shlex.split(flags.strip("`")))
+            for heading, (variant, flags, *_) in tables("papers.md", "variant")
             if re.search(rf"\b{script}\.py", heading)
         }
-        expected = {name: as_flags(preset) for name, preset in module.VARIANTS.items()}
-        assert listed == expected, script
+        assert listed == module.VARIANTS, script
 
 
 def test_functions_and_tests_that_are_named_exist():
@@ -152,15 +138,26 @@ def metrics_of(heading):
     }
 
 
-UNTAUGHT = dict(sft_steps=0, max_steps=1, max_completion_length=8)
+UNTAUGHT = dict(model="untaught", max_steps=1, max_completion_length=8)
+OFF_DEFAULTS = dict(
+    tool="calculator",  # which even a policy that writes at random calls
+    temperature=0.7,
+    beta=0.001,
+    mask_truncated_completions=True,
+    top_p=0.9,
+    eval_steps=2,  # beside those before the first step and after the last
+    eval_temperature=0.6,
+)
 
 
-def test_every_logged_metric_is_explained(run):
+def test_every_logged_metric_is_explained(run, tiny, tmp_path):
+    save_folder(tmp_path / "untaught", *tiny)
     steps, evaluations = set(), set()
     for script in SCRIPTS:
-        flags = dict(tool="calculator")  # which even a policy that writes at random calls
-        flags |= dict(log_gain=True) if script == "asymgrpo" else {}
+        flags = OFF_DEFAULTS | (dict(log_gain=True) if script == "asymgrpo" else {})
         assert run(script, output_dir=script, **UNTAUGHT, **flags).code == 0
+        assert_finite(script)
+        assert [row["step"] for row in rows(script, "eval")] == [0, 1]
         steps |= {in_general(key) for row in rows(script, timed=True) for key in row}
         evaluations |= {in_general(key) for row in rows(script, "eval") for key in row}
     of_vllm = {"sampler_gap"}  # tests/test_vllm_requests.py shows that it is logged
@@ -177,7 +174,7 @@ def test_every_logged_metric_is_explained(run):
 def commands_of(text):
     """(script, what it is given, the number of ranks) of each command that runs a script.
 
-    Those with $flags are run by tests/test_scheduler.py.
+    Those with $flags are left out.
     """
     for launcher, script, given in re.findall(
         rf"\b(python|torchrun .*) (?:studies/)?({'|'.join([*SCRIPTS, 'baselines'])})\.py([^`#\n]*)",
@@ -206,7 +203,7 @@ def test_commands_are_taken(parsed, monkeypatch):
     for script, given, ranks in commands:
         monkeypatch.setattr(world, "WORLD_SIZE", ranks)
         if "--resume_from_checkpoint" in given:
-            rlvr.flags.command_line.parse(importlib.import_module(script).Config, given)
+            parse(importlib.import_module(script).Config, given)
         else:
             parsed(script, *given)
 
@@ -229,7 +226,7 @@ def test_your_own_algorithm(run, tmp_path, monkeypatch):
         script = script.replace(before, after)
     (tmp_path / "mine.py").write_text(script)
     monkeypatch.syspath_prepend(tmp_path)
-    assert run("mine", hardness=2, **UNTAUGHT).code == 0
+    assert run("mine", hardness=2, max_steps=1, max_completion_length=8).code == 0
     rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]])  # p = 1/4
     advantages = importlib.import_module("mine").my_advantage(rewards, hardness=2)
     expected = 9 / 16 * torch.tensor([[3 / 4, -1 / 4, -1 / 4, -1 / 4]])

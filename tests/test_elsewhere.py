@@ -54,31 +54,16 @@ def code_of(heading):
 # ------------------------------------------------------------------------------------------- TRL
 
 
-@pytest.fixture(scope="module")
-def trainers():
-    """The classes of the page, by name."""
-    namespace = {}
-    exec(code_of("TRL"), namespace)
-    return namespace
-
-
-@pytest.fixture(scope="module")
-def tiny_folder(tiny, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    for part in tiny:
-        part.save_pretrained(folder)
-    return folder
-
-
 REWARDS = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]])  # whatever TRL samples
 
 
-def train(trainer_class, tiny_folder, folder, **settings):
+def train(trainer_class, policy, tokenizer, folder, **settings):
     """Two updates by TRL on 2 groups of 4 -> what it keeps of the rollout, and the trainer."""
     from trl import GRPOConfig
 
+    for part in (policy, tokenizer):
+        part.save_pretrained(folder)
     problems, _ = problems_of("2", 4)
-
     settings = GRPOConfig(
         output_dir=str(folder),
         bf16=False,
@@ -98,11 +83,11 @@ def train(trainer_class, tiny_folder, folder, **settings):
         **settings,
     )
     trainer = trainer_class(
-        transformers.AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32),
+        transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
         lambda completions, **_: REWARDS.flatten().tolist(),
         args=settings,
         train_dataset=datasets.Dataset.from_list([dict(prompt=p.prompt) for p in problems[:8]]),
-        processing_class=transformers.AutoTokenizer.from_pretrained(tiny_folder),
+        processing_class=transformers.AutoTokenizer.from_pretrained(folder),
     )
     rollouts, generate = [], trainer._generate_and_score_completions
 
@@ -156,17 +141,17 @@ def cwgrpo_advantages(logprobs, mask):
         ("CwGrpo", None, "sequence"),
     ],
 )
-def test_a_step_of_trl_is_a_step_here(name, expected, aggregation, trainers, tiny_folder, tmp_path):
+def test_a_step_of_trl_is_a_step_here(name, expected, aggregation, tiny, tmp_path):
     """Updates of TRL's trainer by the page's recipe, and ours on the same completions.
 
     In the second one some tokens are clipped, and the policy has left the reference.
     """
-    policy = transformers.AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32)
-    settings = trainers["SAME_LOSS"] | dict(loss_type=TRL_LOSS[aggregation])
-    rollout, trainer = train(trainers[name], tiny_folder, tmp_path, **settings)
+    exec(code_of("TRL"), page := {})
+    settings = page["SAME_LOSS"] | dict(loss_type=TRL_LOSS[aggregation])
+    rollout, trainer = train(page[name], *tiny, tmp_path, **settings)
     advantages = (lambda *_: expected(REWARDS).flatten()) if expected else cwgrpo_advantages
-    own, norms = against.own_updates(policy, samples_of(rollout), advantages, aggregation, LONGEST)
-    before, after = (parameters_to_vector(p.parameters()) for p in (policy, trainer.model))
+    own, norms = against.own_updates(tiny[0], samples_of(rollout), advantages, aggregation, LONGEST)
+    before, after = (parameters_to_vector(p.parameters()) for p in (tiny[0], trainer.model))
     found = [row["grad_norm"] for row in trainer.state.log_history[:2]]
     assert (after - before - own).norm() < 2e-4 * own.norm()
     assert found == pytest.approx(norms, rel=1e-4)
@@ -176,9 +161,9 @@ def test_a_step_of_trl_is_a_step_here(name, expected, aggregation, trainers, tin
 
 
 @pytest.mark.trl
-def test_rows_in_trackio(tmp_path, cache_dir):
+def test_rows_in_trackio(tmp_path):
     """The real package, in a process of its own: all rows are in its database when a run ends."""
-    flags = arguments(**SMALL, report_to="trackio", output_dir="run", cache_dir=cache_dir)
+    flags = arguments(**SMALL, report_to="trackio", output_dir="run")
     trackio = tmp_path / "trackio"
     done = run_python(ROOT / "grpo.py", *flags, folder=tmp_path, TRACKIO_DIR=str(trackio))
     assert done.returncode == 0, done.stderr[-3000:]
@@ -230,9 +215,11 @@ ADVANTAGES = {
 }
 
 
-@pytest.fixture
-def registered(published):
-    """What the page adds to the tables of verl and of SkyRL."""
+def test_recipes_for_verl_and_skyrl(published):
+    """Each is called with the arguments that the library's trainer gives.
+
+    What a failure is worth in the library, here -1, changes nothing.
+    """
     verl, skyrl = {}, {}
 
     def register_adv_est(name_or_enum):
@@ -242,15 +229,6 @@ def registered(published):
     published("verl.trainer.ppo.core_algos", register_adv_est=register_adv_est)
     published("skyrl.backends.skyrl_train.utils.ppo_utils", AdvantageEstimatorRegistry=registry)
     exec(code_of("verl and SkyRL"), {})
-    return verl, skyrl
-
-
-def test_recipes_for_verl_and_skyrl(registered):
-    """Each is called with the arguments that the library's trainer gives.
-
-    What a failure is worth in the library, here -1, changes nothing.
-    """
-    verl, skyrl = registered
     assert sorted(verl) == sorted(skyrl) == sorted(ADVANTAGES)
     rewards = torch.where(ROW_REWARDS > 0, 1.0, -1.0)[:, None] * LAST
     given = dict(token_level_rewards=rewards, response_mask=RESPONSE_MASK, index=INDEX, config=None)

@@ -8,14 +8,9 @@ from dataclasses import replace
 import rlvr.tasks.embedded
 from rlvr.flags.config import Config
 from rlvr.tasks.embedded import LEVELS, draw_arithmetic, draw_countdown, make_countdown
-from rlvr.tasks.problems import Problem
 from rlvr.verify.answers.expressions import verify_countdown
-from rlvr.verify.answers.numbers import last_number, verify_number
 
 import pytest
-from make_bases import exchange_target
-
-# ------------------------------------------------------------------------------------- Countdown
 
 
 def end_of_steps(numbers, solution):
@@ -47,20 +42,8 @@ def test_problems_have_a_solution_in_positive_integers(size, held_out):
         assert 1 <= int(target) == end_of_steps(numbers, solution) <= 99
 
 
-def test_an_exchanged_target_is_honest():
-    """Every step is right and each number is used once, but the target may be missed."""
-    problem = Problem("3 9 5 : 48 ", "3 9 5 : 48 ")
-    values = set()
-    for seed in range(60):
-        text = exchange_target(random.Random(seed), problem)
-        value = end_of_steps("3 9 5", text)
-        assert 1 <= value <= 99 and verify_countdown(text, f"3 9 5 : {value}") == 1
-        values.add(value)
-    assert len(values) > 5
-
-
 def numbers_and_target(problem):
-    """What makes a problem the same as another one: the order of its numbers does not."""
+    """What tells problems apart: the order of the numbers does not."""
     numbers, target = problem.prompt.split(":")
     return tuple(sorted(numbers.split())), int(target)
 
@@ -75,16 +58,13 @@ def test_draw_countdown(numbers, sizes):
     for problems in drawn:
         assert {len(numbers_and_target(problem)[0]) for problem in problems} == sizes
         assert len(set(problems)) == len(problems)
-    counts = tuple(map(len, drawn))
     if numbers == "2":
         # Another seed gives the same: runs that differ in it are compared on equal problems.
         assert draw_countdown(replace(config, seed=1)) == drawn
-        assert (50, 5) < counts < (4096, 32)
+        share = len(held_out) / len(trained | held_out)
+        assert len(trained) > 100 and 0.05 < share < 0.12  # a tenth
     else:
-        assert counts == (4096, 32)
-
-
-# ------------------------------------------------------------------------------------ arithmetic
+        assert (len(drawn[0]), len(drawn[1])) == (4096, 32)
 
 
 def facts_of(problem):
@@ -140,17 +120,3 @@ def test_training_and_evaluation_share_no_problem():
         held_out = [facts_of(problem)[0] for problem in drawn_once(level)[1]]
         assert len({*held_out}) == len(held_out)
         assert not training & {*held_out}
-
-
-def test_the_last_number_as_lm_eval_reads_it():
-    """Its flexible-extract, where numbers stand apart: the last match, without commas and dots."""
-    rng = random.Random(0)
-    for _ in range(500):
-        value = rng.choice([rng.randint(0, 9), rng.randint(-99, 9999), rng.randint(0, 99) / 4])
-        words = [rng.choice(["so", "it is", "=", "+", "about"]) for _ in range(3)]
-        text = f"{rng.randint(0, 99)} {' '.join(words)} {value:,}{rng.choice(['', '.', ' eggs'])}"
-        matches = re.findall(r"(-?[$0-9.,]{2,})|(-?[0-9]+)", text)
-        last = "".join(matches[-1]).replace(",", "").removesuffix(".")
-        assert verify_number(text, last, last_number) == 1.0, text
-    assert verify_number(r"\boxed{27} or 28", "27", last_number) == 0.0  # a box counts for nothing
-    assert verify_number("twenty-seven", "27", last_number) is None

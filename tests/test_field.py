@@ -2,13 +2,10 @@
 
 import importlib.util
 import math
-import re
 import statistics
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
-
-import project
 
 import rlvr.machine.ranks
 from rlvr import world
@@ -21,12 +18,13 @@ import pytest
 import torch
 from baseline_advantages import gdpo
 from baseline_losses import LOSSES, high_entropy_mask, loss_with, off_policy_mask, otb, unbiased_k3
-from groups import f64, near
-from runs import rows
+from conftest import REPLACED
+from groups import f64, near, rollout_of
 from test_cwgrpo import batch as random_groups
-from test_steps import batch_of, given_samples
+from test_steps import T, batch_of, given_samples
 
 import common
+import grpo
 
 
 def value_and_slope(name, pi, old, advantages, **given):
@@ -55,18 +53,6 @@ def test_cispo_has_a_gradient_where_it_clips():
     value = [s * math.log(p) for s, p in zip(slope, pi, strict=True)]
     found = value_and_slope("cispo", pi, [0.4, 0.2, 0.3], advantages, epsilon=0.2, epsilon_high=0.3)
     near(found, [value, slope])
-
-
-def test_sapo_is_a_soft_clip():
-    """The derivative is 4 s (1 - s) rho A with s the sigmoid, so A itself at a ratio of 1."""
-    ratios, advantages = [1, 1, 3, 3, 0.2, 0.2], [2.0, -3.0] * 3
-    value, slope = value_and_slope("sapo", [r / 5 for r in ratios], [1 / 5] * 6, advantages)
-    near(slope[:2], [2.0, -3.0])
-    for i, (ratio, a) in enumerate(zip(ratios, advantages, strict=True)):
-        tau = 1.0 if a > 0 else 1.05
-        s = 1 / (1 + math.exp(-tau * (ratio - 1)))
-        assert value[i] == pytest.approx(4 / tau * s * a)
-        assert slope[i] == pytest.approx(4 * s * (1 - s) * ratio * a)
 
 
 def test_kl_cov_holds_back_the_highest_covariance():
@@ -107,21 +93,35 @@ def test_tokens_of_high_entropy():
     mask = f64([[[1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0]]])
     expected = f64([[[0, 1, 0, 1, 0], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]]])
     near(high_entropy_mask(entropies, mask, 0.25), expected)
+    near(high_entropy_mask(entropies, mask), expected * (entropies != 0.7))  # 0.2: above 0.72
+    near(high_entropy_mask(0 * entropies, mask), mask)  # all are at the quantile
     near(high_entropy_mask(entropies, 0 * mask), 0 * mask)
 
 
+def test_responses_off_the_policy():
+    """The mean of log(pi_old / pi) over the first two tokens is 0.2, 0.2 and 0.05."""
+    log_ratio = f64([[-0.1, -0.3, 9], [-0.1, -0.3, 9], [-0.1, 0, -9]])
+    mask, advantages = f64([[1, 1, 0]] * 3), f64([[-1], [1], [-1]])
+    near(off_policy_mask(log_ratio, advantages, mask, 0.1), f64([[0], [1], [1]]))
+
+
 def loss_of(batch, *options, aggregation="sequence", epsilon=0.2, **given):
-    """The loss of a minibatch with loss_with(*options)."""
+    """What loss_with(*options) gives for a minibatch."""
     tensors = {key: x for key, x in batch._asdict().items() if key not in ("mask", "entropy")}
     weights = common.token_weights(batch.mask, aggregation, against.LONGEST)
     given = dict(epsilon_high=None, beta=0.0) | given | dict(epsilon=epsilon)
-    return loss_with(*options)(**tensors, loss_mask=batch.mask, token_weights=weights, **given)[0]
+    return loss_with(*options)(**tensors, loss_mask=batch.mask, token_weights=weights, **given)
 
 
 def test_the_loss_by_a_loop():
     """SAPO, the mask of responses and the unbiased KL, which stays where a response is masked."""
-    batch, dropped, expected = against.random_batch(1), 0, 0.0
-    batch = batch._replace(advantages=batch.advantages[:, :1])
+    batch, dropped, expected, kl = against.random_batch(1), 0, 0.0, 0.0
+    padding = batch.mask == 0
+    batch = batch._replace(
+        advantages=batch.advantages[:, :1],
+        old_logprobs=batch.old_logprobs.masked_fill(padding, -1e4),
+        ref_logprobs=batch.ref_logprobs.masked_fill(padding, 1e4),
+    )
     tokens = torch.stack([batch.logprobs, batch.old_logprobs, batch.ref_logprobs])  # [3, N, T]
     for i, n in enumerate(batch.mask.sum(1).int().tolist()):
         new, old, ref = tokens[:, i, :n].tolist()
@@ -132,8 +132,10 @@ def test_the_loss_by_a_loop():
             tau, ratio = 1.0 if a > 0 else 1.05, math.exp(x - o)
             gate = 4 / tau / (1 + math.exp(-tau * (ratio - 1)))
             k3 = ratio * (math.exp(r - x) - (r - x) - 1)
+            kl += k3
             expected += (0.3 * k3 - (0 if masked else gate * a)) / (len(batch.mask) * n)
-    assert loss_of(batch, LOSSES["sapo"], 0.1, True, beta=0.3).item() == pytest.approx(expected)
+    loss, stats = loss_of(batch, LOSSES["sapo"], 0.1, True, beta=0.3)
+    assert (loss.item(), stats["kl"].sum().item()) == pytest.approx((expected, kl))
     assert 0 < dropped < (batch.advantages < 0).sum()
 
 
@@ -159,25 +161,22 @@ def test_the_ranks_whiten_together(monkeypatch, name):
         expected = 0.75 * successes + 0.25 * formats
         expected = f64([[r - statistics.mean(group) for r in group] for group in expected.tolist()])
     expected /= statistics.pstdev(expected.flatten().tolist())
-    by_rank = [[part[rank::2] for part in (successes, formats)] for rank in (0, 1)]
     config = baselines.Config(advantage=name, format_share=0.25, num_generations=6)
 
     def advantages_of(rewards, well_formed):
         texts = ["<think>1</think>\\boxed{1}" if good else "1" for good in well_formed.flatten()]
-        batch = SimpleNamespace(rewards=rewards, successes=rewards, first_successes=rewards)
-        batch.completion_mask, batch.texts = torch.ones(len(texts), 5), lambda: texts
+        written = torch.ones(len(texts), 5)
+        batch = rollout_of(rewards, completion_mask=written, texts=lambda: texts)
         return baselines.compute_advantages(batch, config, baselines.Memory())[0]
-
-    def gather(mine):
-        return by_rank if torch.is_tensor(mine[0][0]) else mine * 2
 
     near(advantages_of(successes, formats), expected)
     assert not advantages_of(successes[3:], formats[3:]).any()
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", gather)
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: mine * 2)
+    monkeypatch.setattr(baselines, "gather_groups", lambda *_: (successes, formats))
     for rank in (0, 1):
         monkeypatch.setattr(world, "RANK", rank)
-        near(advantages_of(*by_rank[rank]), expected[rank::2])
+        near(advantages_of(successes[rank::2], formats[rank::2]), expected[rank::2])
 
 
 def test_otb_by_loops():
@@ -185,7 +184,7 @@ def test_otb_by_loops():
     random = torch.Generator().manual_seed(5)
     logits = 2 * torch.randn(2, 3, 4, 6, generator=random, dtype=torch.float64)  # [B, G, T, V]
     drawn = torch.randint(6, (2, 3, 4, 1), generator=random)
-    lengths, advantages = [[2, 4, 3], [4, 1, 4]], f64([[1, 0, -2], [0.5, -1, 3]])
+    lengths, advantages = [[2, 3, 1], [4, 1, 4]], f64([[1, 0, -2], [0.5, -1, 3]])
     mask = (torch.arange(4) < torch.tensor(lengths)[..., None]).double()
     plain, sharper = (x.log_softmax(-1).gather(-1, drawn)[..., 0] for x in (logits, 2 * logits))
     slopes = torch.eye(6, dtype=torch.float64)[drawn[..., 0]] - logits.softmax(-1)
@@ -196,38 +195,75 @@ def test_otb_by_loops():
         if i in alive:
             weighed = sum(W[b, j, t] * advantages[b, j] for j in alive)
             expected[b, i, t] = advantages[b, i] - weighed / sum(W[b, j, t] for j in alive)
-    assert expected[0, 1, 3] == 0
+    assert expected[0, 1, 2] == 0
     for constant in (0, 7):
         near(otb(advantages + constant, plain, sharper, mask), expected)
 
 
-METHODS = [
-    dict(loss="dppo", epsilon=1e-4),
-    dict(loss="sapo"),
-    dict(loss="kl_cov", kl_cov_fraction=0.5),
-    dict(token="high_entropy"),
-    dict(token="otb", scale_rewards=False),
-    dict(off_policy_mask_threshold=0.0),
-    dict(use_bias_correction_kl=True),
-]
+@pytest.fixture
+def put_in_place(monkeypatch):
+    """put_in_place(flag=value, ...) does what baselines.py does before it runs grpo.py's main."""
+    for owner, name in REPLACED:  # put back afterwards
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    monkeypatch.setattr(grpo, "main", lambda config: None)
+    return lambda **flags: baselines.main(baselines.Config(**flags))
 
 
-@pytest.mark.usefixtures("no_evaluation")
-def test_each_method_changes_a_run(run, monkeypatch):
-    """On the same completions, with four updates."""
+@pytest.mark.parametrize("cap, factors", [(2.0, [0, 0.6, 1, 4.9, 0]), (0.0, [1] * 5)])
+def test_icepop_drops_what_is_far_off(put_in_place, cap, factors):
+    """In place of the truncated weights, which a cap of 0 turns off."""
+    put_in_place(importance="icepop")
+    sampled = f64([[-3.0] * 5] * 2)
+    batch = SimpleNamespace(
+        sampler=SimpleNamespace(cap=cap), old_logprobs=torch.zeros_like(sampled)
+    )
+    batch.sampled_logprobs, batch.token_weights = sampled, torch.full_like(sampled, 0.5)
+    new = sampled[1:] + f64([0.45, 0.6, 1, 4.9, 5.1]).log()
+    common.Batch.set_old_logprobs(batch, [1], new)
+    near(batch.old_logprobs, torch.cat([0 * new, new]))
+    near(batch.token_weights, [[0.5] * 5, [0.5 * factor for factor in factors]])
 
-    def given(sampler, *_):
-        batch = batch_of(given_samples())
-        batch.sampler.policy = sampler.policy
-        return batch
 
-    monkeypatch.setattr(common, "roll_out", given)
-    norms, shared = [], dict(max_steps=1, learning_rate=1e-2, num_iterations=2, beta=0.01)
-    for i, flags in enumerate([{}, *METHODS]):
-        result = run("baselines", **shared | flags, output_dir=f"{i}")
-        assert result.code == 0, result.err
-        norms.append(rows(f"{i}")[0]["grad_norm"])
-    assert len({f"{norm:.6g}" for norm in norms}) == len(norms) and min(norms) > 0
+def test_each_loss_takes_the_place_of_the_scripts(put_in_place):
+    """Each flag changes what the others leave alone, so no two values are equal."""
+    batch, values = against.random_batch(0), []
+    given = {name: x for name, x in batch._asdict().items() if name != "mask"}
+    given |= dict(loss_mask=batch.mask, token_weights=batch.mask, beta=0.1)
+    given |= dict(epsilon=0.2, epsilon_high=None)
+    for flags in (
+        dict(),
+        *(dict(loss=name) for name in LOSSES),
+        dict(loss="kl_cov", kl_cov_fraction=0.5),
+        dict(off_policy_mask_threshold=0.0),
+        dict(off_policy_mask_threshold=0.1),
+        dict(use_bias_correction_kl=True, beta=0.1),
+    ):
+        put_in_place(**flags)
+        values.append(common.ppo_clip_loss(**given)[0].item())
+    assert len({f"{value:.6g}" for value in values}) == len(values)
+
+
+@pytest.mark.parametrize("token", ["otb", "high_entropy"])
+def test_tokens_by_the_policy(sharp, token):
+    """OTB by log-probs at half the temperature, too; of each minibatch 30% have most entropy."""
+    flags = dict(token=token, num_generations=4, minibatch_size=8, temperature=T)
+    config = baselines.Config(**flags, top_entropy_quantile=0.3, microbatch_tokens=60)
+    batch = batch_of(given_samples())
+    batch.sampler.policy = sharp[0]
+    found, _ = baselines.compute_advantages(batch, config, baselines.Memory())
+    assert [len(sum(minibatch, [])) for minibatch in batch.minibatches(config)] == [8, 8]
+    advantages, mask = grpo.grpo_advantage(batch.rewards), batch.loss_mask
+    with torch.no_grad():
+        logprobs, entropies = common.token_logprobs(sharp[0], batch.samples, range(16), T)
+        sharper, _ = common.token_logprobs(sharp[0], batch.samples, range(16), T / 2)
+    if token == "otb":
+        tokens = (x.view(4, 4, -1) for x in (logprobs, sharper, mask))
+        expected = otb(advantages, *tokens).flatten(0, 1)
+    else:
+        parts = slice(0, 8), slice(8, 16)
+        kept = [high_entropy_mask(entropies[part], mask[part], 0.3) for part in parts]
+        expected = advantages.view(16, 1) * torch.cat(kept)
+    near(found, expected, atol=1e-5)
 
 
 # ------------------------------------------------------------------------------------ TRL and verl
@@ -278,7 +314,7 @@ def test_losses_of_verl(name, aggregation):
         batch = against.random_batch(seed)
         new = batch.logprobs.requires_grad_()
         how = dict(aggregation=aggregation, epsilon=0.1, epsilon_high=0.3)
-        ours = loss_of(batch, LOSSES.get(name), **how)
+        ours, _ = loss_of(batch, LOSSES.get(name), **how)
         given = batch.old_logprobs, new, batch.advantages, batch.mask, MODES[aggregation], config
         slopes = [torch.autograd.grad(loss, new)[0] for loss in (ours, theirs(*given)[0])]
         near(slopes[0], slopes[1], atol=1e-8)
@@ -331,14 +367,3 @@ def test_masks_of_trl():
     trainer, entropies = SimpleNamespace(accelerator=alone), batch.entropy.float()
     theirs = GRPOTrainer.get_high_entropy_mask(trainer, entropies, batch.mask, 0.8)
     near(high_entropy_mask(entropies, batch.mask), theirs.double())
-
-
-def test_readme_has_the_counts_of_the_claims():
-    page, readme = (
-        " ".join((project.ROOT / name).read_text().split())
-        for name in ("studies/CLAIMS.md", "README.md")
-    )
-    decided, verdicts = re.search(r"In all: (\d+) of (\d+) verdicts are decided", page).groups()
-    assert f"{decided} of {verdicts} verdicts are decided; " in readme
-    decided, verdicts = re.search(r"SmolLM2-135M, \d+ runs: (\d+) of (\d+)", page).groups()
-    assert f"for SmolLM2, {decided} of {verdicts} are." in readme

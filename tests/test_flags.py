@@ -8,12 +8,14 @@ import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from rlvr.flags.command_line import ARITHMETIC, LARGE, parse
 from rlvr.flags.config import Config
-from rlvr.flags.presets import ARITHMETIC, LARGE, PROTOCOLS
 from rlvr.policy.saving import save_folder
 
 import pytest
-from runs import ROOT, SCRIPTS, WITH_PROJECT, arguments, refused, run_python
+from runs import SCRIPTS, arguments, refused
+
+import grpo
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -36,21 +38,7 @@ def test_help_explains_every_flag_on_two_screens(parsed, monkeypatch, capsys, sc
         assert len(explained[field.name].replace(default, "")) > 3, field.name
         assert default in explained[field.name]
     assert explained["seed"] == "for data order, sampling and evaluation (0)"
-
-
-@pytest.mark.parametrize("loads", ["", "import grpo; "], ids=["flags", "a script"])
-def test_what_answers_help_and_a_wrong_flag_loads_no_slow_package(loads):
-    """Flags load no torch. A script loads it, but no transformers and no compiler."""
     assert len(fields(Config)) <= 60
-    program = f"{loads}import sys, rlvr.flags; rlvr.flags.parse_flags; print(*sys.modules)"
-    loaded = {
-        *run_python(
-            "-c", program, folder=ROOT, PYTHONPATH=WITH_PROJECT["PYTHONPATH"]
-        ).stdout.split()
-    }
-    assert "rlvr.flags.command_line" in loaded
-    assert not loaded & {"transformers", "torch._dynamo", "datasets", "sympy", "matplotlib"}
-    assert ("torch" in loaded) == bool(loads)
 
 
 def test_ways_to_give_a_boolean(parsed):
@@ -64,24 +52,11 @@ def test_ways_to_give_a_boolean(parsed):
             assert config.dynamic_sampling is expected
 
 
-@pytest.mark.parametrize(
-    "script, flag, presets",
-    [
-        *((script, "variant", importlib.import_module(script).VARIANTS) for script in SCRIPTS),
-        ("grpo", "eval_protocol", PROTOCOLS),
-    ],
-)
-def test_a_preset_sets_its_flags_and_leaves_the_others(parsed, script, flag, presets):
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_preset_sets_its_flags_and_leaves_the_others(parsed, script):
     plain = asdict(parsed(script))
-    for name, preset in presets.items():
-        assert asdict(parsed(script, f"--{flag}", name)) == plain | preset | {flag: name}
-
-
-def test_a_protocol_leaves_nothing_of_another_one():
-    """As in a resumed run; and it sets the flags of the evaluation alone."""
-    first, *others = (preset.keys() for name, preset in PROTOCOLS.items() if name != "none")
-    assert all(other == first for other in others)
-    assert all(name == "top_p" or name.startswith("eval_") for name in first)
+    for name, preset in importlib.import_module(script).VARIANTS.items():
+        assert asdict(parsed(script, "--variant", name)) == plain | preset | dict(variant=name)
 
 
 @pytest.mark.parametrize(
@@ -94,18 +69,14 @@ def test_a_protocol_leaves_nothing_of_another_one():
         ("--dataset gsm8k", LARGE),
         ("--eval_dataset countdown,math500", LARGE),
         ("--model HuggingFaceTB/SmolLM2-135M-Instruct --dataset arithmetic", LARGE | ARITHMETIC),
-        # a flag that is given wins over a preset, and this over the defaults
-        ("--dataset gsm8k --learning_rate 3e-6", LARGE | dict(learning_rate=3e-6)),
-        ("--eval_samples 3 --eval_protocol asymgrpo", PROTOCOLS["asymgrpo"] | dict(eval_samples=3)),
+        ("--dataset gsm8k --learning_rate 3e-6", LARGE),
     ],
 )
-def test_which_defaults_and_presets_count(parsed, tmp_path, line, others):
+def test_which_defaults_count(parsed, tmp_path, line, others):
+    """A flag that is given wins over them."""
     (tmp_path / "folder").mkdir()
-    small = asdict(parsed("grpo"))
-    words = line.split()
-    texts = ("model", "dataset", "eval_dataset", "eval_protocol", "output_dir")
-    given = {name: words[words.index(f"--{name}") + 1] for name in texts if f"--{name}" in words}
-    assert asdict(parsed("grpo", *words)) == small | others | given
+    small, given = asdict(parsed("grpo")), parse(grpo.Config, line.split())
+    assert asdict(parsed("grpo", *line.split())) == small | others | given
 
 
 def test_a_resumed_run_keeps_its_flags(parsed, capsys, monkeypatch):
@@ -136,18 +107,16 @@ def test_a_resumed_run_keeps_its_flags(parsed, capsys, monkeypatch):
     # a copy of a script has its flags, and perhaps another formula
     assert "run is mine.py's run" in refusal(script="mine.py")
     assert "another version: top_p, top_q" in refusal(top_p="absent", top_q=1)
-    found = resumed("--max_steps 2 --eval_protocol asymgrpo --eval_samples 3")
+    found = resumed("--max_steps 2 --eval_samples 3")
     assert (found.epsilon_high, found.aggregation, found.seed) == (0.3, "token", 3)
-    assert resumed("--max_steps 2", num_train_epochs=0.5).num_train_epochs is None
-    # the protocol's 10 samples give way to the flag
-    assert (found.max_steps, found.eval_samples, found.eval_temperature) == (2, 3, 0.4)
+    assert (found.max_steps, found.eval_samples) == (2, 3)
 
 
 @pytest.mark.parametrize(
     "line",
     [
         "--output_dir file",
-        "--cache_dir file/below --sft_steps 1",
+        "--numbers 2",
         "--model nobody/no-such-model",
         "--model empty",
         "--report_to wandb",

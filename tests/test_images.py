@@ -1,41 +1,35 @@
 """Images beside the text: a small Qwen2.5-VL reads them alike in rollouts, scores and updates."""
 
 import copy
-import json
-import sys
 from dataclasses import replace
 
 import rlvr.tasks.datasets
-import rlvr.training.run
 from rlvr.flags.config import Config
+from rlvr.policy.sharding import shard, unshard, whole
 from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import padded
 
 import pytest
 import torch
 import vision
-from runs import ROOT, SCRIPTS, arguments, first_slow, real_load_problems, rows
-from test_ranks import finish, two_ranks
+from runs import arguments, real_load_problems, rows
 
 import common
 from common import sample_groups, token_logprobs
 
-# images of 1 to 12 tokens; two in one prompt; none; and one image in two prompts
+# images of 3 to 12 tokens; two in one prompt; none; and one image in two prompts
 SHOWN = [
     ("how many?", (vision.squares(1),)),
-    ("and <image> or <image>?", (vision.squares(2, cells=12), vision.squares(3, cells=1))),
+    ("and <image> or <image>?", (vision.squares(2, cells=12), vision.UNEVEN)),
     ("7 + 1 = ", ()),
     ("a longer question: how many?", (vision.squares(1),)),
 ]
 
 
-@pytest.fixture(
-    scope="module", params=["qwen2_5_vl", pytest.param("qwen2_vl", marks=pytest.mark.slow)]
-)
-def sharp(tmp_path_factory, request):
+@pytest.fixture(scope="module")
+def sharp(tmp_path_factory):
     """A policy that tells images apart, and its tokenizer."""
-    folder = tmp_path_factory.mktemp("vision")
-    return vision.load(vision.save_vision_policy(folder, 3.0, request.param))
+    return vision.load(vision.save_vision_policy(tmp_path_factory.mktemp("vision"), 3.0))
 
 
 def rollout(policy, tokenizer, size=3):
@@ -122,6 +116,21 @@ def test_one_microbatch_equals_many(sharp):
             torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-4 * size.item())
 
 
+def test_a_sharded_policy_computes_the_same(sharp, alone):
+    """A rollout, which begins with the vision tower, and updates with and without images."""
+    samples, sharded = rollout(*sharp), copy.deepcopy(sharp[0])
+    shard(sharded)
+    unshard(sharded, True)
+    assert rollout(sharded, sharp[1]) == samples
+    unshard(sharded, False)
+    for rows_of_part in (range(12), [6, 7, 8]):
+        loss, expected = gradients(sharp[0], [rows_of_part], samples)
+        found_loss, found = gradients(sharded, [rows_of_part], samples)
+        assert found_loss == pytest.approx(loss, rel=1e-5)
+        for name, gradient in found.items():
+            torch.testing.assert_close(whole(gradient), expected[name], rtol=1e-3, atol=1e-4)
+
+
 # ------------------------------------------------------------------------------------ whole runs
 
 
@@ -146,41 +155,13 @@ def flags(folder, **others):
     return arguments(**data | small | others)
 
 
-@pytest.mark.parametrize("script", first_slow(SCRIPTS))
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_evaluation")
-def test_all_scripts_train_on_images_and_resume_exactly(
-    bare, resume, tmp_path, monkeypatch, script
-):
+def test_a_run_on_images_resumes_exactly(bare, resume, tmp_path, monkeypatch):
     monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", real_load_problems)
-    # drawing the curves takes longer than such a run
-    monkeypatch.setattr(rlvr.training.run.Run, "finish", lambda run: None)
     for folder, steps in (("run", 2), ("half", 1)):
-        result = bare(script, *flags(tmp_path, output_dir=folder, max_steps=steps))
+        result = bare("grpo", *flags(tmp_path, output_dir=folder, max_steps=steps))
         assert result.code == 0, result.err
-    assert resume(script, "half", max_steps=2).code == 0
+    assert resume("grpo", "half", max_steps=2).code == 0
     assert rows("half") == rows("run")
     assert all(row["mismatch"] < 1e-5 for row in rows("run"))
-
-
-@pytest.mark.slow
-def test_two_ranks_equal_one(tmp_path):
-    """One process, and two ranks, sharded or not: what is written, and the weights."""
-    given = flags(tmp_path, prompts_per_step=4, minibatch_size=8, learning_rate=1e-2)
-    many = ["--microbatch_tokens", "60"]
-    ways = {"one": [], "sharded": many, "replicated": [*many, "--fsdp", "no_shard"]}
-    trainings = [
-        dict(script="grpo", variant="grpo", images=True, name=name, flags=[*given, *more])
-        for name, more in ways.items()
-    ]
-    (tmp_path / "in_one.json").write_text(json.dumps(trainings[:1]))
-    (tmp_path / "in_two.json").write_text(json.dumps(trainings[1:]))
-    program = [ROOT / "tests/ranks.py", tmp_path, tmp_path / "cache"]
-    alone = [sys.executable, *program, "in_one.json"]
-    finish(alone, two_ranks(*program, "in_two.json"), folder=tmp_path)
-    updates, weights, written = torch.load(tmp_path / "one-grpo-grpo.pt")
-    assert all(gradient.norm() > 1e-2 for _, gradient in updates)
-    for name in ("sharded", "replicated"):
-        found = torch.load(tmp_path / f"{name}-grpo-grpo.pt")
-        assert found[2] == written, name
-        torch.testing.assert_close(found[0], updates, rtol=0, atol=1e-6)
-        torch.testing.assert_close(found[1], weights, rtol=0, atol=1e-6)

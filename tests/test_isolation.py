@@ -15,16 +15,7 @@ from rlvr.flags.config import Config
 from rlvr.tasks.datasets import load_problems
 
 import pytest
-from grading import (
-    ADD,
-    ASSERTIONS,
-    block,
-    grade_all,
-    new_graders,
-    solutions_alive,
-    traces,
-    wait_until,
-)
+from grading import ADD, block, grade_all, new_graders, traces
 from programs import BEYOND_HOOKS, CHEATS, ENDLESS, REFUSED, STOPPED
 
 # assertions that only this test knows, and that no constant fulfils
@@ -54,52 +45,25 @@ def scratch(way):
     return Path(os.environ["TMPDIR"])
 
 
-def outputs(output):
-    """A test without input."""
-    return json.dumps(dict(inputs=[""], outputs=[output]))
+def question(program, output):
+    """A program that has to write a text."""
+    return ("code", block(program), json.dumps(dict(inputs=[""], outputs=[output])))
 
 
-RIGHT = ("code", block("print(6)"), outputs("6"))
+RIGHT = question("print(6)", "6")
 
 
-def questions_of(action):
-    """Programs that do something: at once, and in a call of a program that goes on after it."""
-    inside = action.replace("\n", "\n        ")
-    called = f"def add(a, b):\n    try:\n        {inside}\n    finally: return a + b"
-    at_once = ("code", block(f"{action}\nprint(7)"), outputs("7"))
-    return at_once, ("code", block(called), json.dumps(ASSERTIONS))
-
-
-@pytest.fixture
-def fill_in(tmp_path, scratch):
-    """fill_in(template, name=value, ...) -> a program with the paths and numbers that it names.
-
-    Afterwards {mark} is not there, and {kept}, which every user may write, is as it was.
-    """
+def test_what_does_nothing_outside(scratch, tmp_path):
+    """What a program comes upon by accident. The next programs are judged as ever."""
     tmp_path.chmod(0o777)
-    mark, kept = tmp_path / "marker", tmp_path / "kept"
-    kept.write_text("kept as it is")
-    kept.chmod(0o666)
-
-    def fill(template, **others):
-        for name, value in dict(mark=mark, kept=kept, **others).items():
-            template = template.replace(f"{{{name}}}", str(value))
-        return template
-
-    yield fill
-    assert kept.read_text() == "kept as it is"
+    mark = tmp_path / "marker"
+    grade_all([question(action.replace("{mark}", str(mark)), "7") for action in REFUSED], 5)
+    assert grade_all([RIGHT] * 2, 60) == [(1.0, "")] * 2
     assert traces(scratch, [mark]) == []
 
 
-def test_what_does_nothing_outside(fill_in):
-    """What a program comes upon by accident. The next programs are judged as ever."""
-    actions = map(fill_in, REFUSED)
-    grade_all([question for action in actions for question in questions_of(action)], 5)
-    assert grade_all([RIGHT] * 2, 60) == [(1.0, "")] * 2
-
-
 @pytest.mark.slow
-def test_what_only_the_system_can_refuse(way, fill_in):
+def test_what_only_the_system_can_refuse(way):
     """Bubblewrap does. The fallback says at the start of a run that it does not."""
     if way != "bubblewrap":
         pytest.skip("open without bubblewrap, and said so")
@@ -107,14 +71,10 @@ def test_what_only_the_system_can_refuse(way, fill_in):
     pool.IDLE_GRADERS.put(grader)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        actions = [fill_in(each, grader=grader.pid, port=port) for each in BEYOND_HOOKS]
-        questions = [("code", block(action), outputs("kept as it is")) for action in actions]
-        rewards = [reward for reward, _ in grade_all(questions, 3)]
-        assert rewards == [0] * len(actions)
+        grade_all([question(each.replace("{port}", str(port)), "") for each in BEYOND_HOOKS], 3)
         server.settimeout(0)
         with pytest.raises(BlockingIOError):
             server.accept()
-    assert os.sched_getscheduler(grader.pid) == os.SCHED_OTHER
     assert grader.poll() is None
     assert grade_all([RIGHT] * 2, 60) == [(1.0, "")] * 2
 
@@ -135,14 +95,11 @@ print(os.path.exists(packages) and os.listdir(packages) != [])
 print({{'home', 'root', 'mnt', 'sys', 'bin'}} & {{*os.listdir('/')}} <= {seen})
 print(os.path.exists({__file__!r}), os.path.exists('/usr/share/doc'))
 print(len([name for name in os.listdir('/proc') if name.isdigit()]) <= 4)
-print(any(os.access(path, os.W_OK) for path in ('/', '/usr/lib', '/dev/shm', os.__file__)))
-print(os.getuid() != 0, dict(os.environ))
+print([path for path in ('/', '/usr/lib', '/dev/shm', os.__file__) if os.access(path, os.W_OK)])
 open('own', 'w').write('x')
-print(sorted(os.listdir()))
 """
-    in_tmp = {path.split("/")[2] for path in needed if path.startswith("/tmp/")}
-    wanted = f"False\nTrue\nFalse False\nTrue\nFalse\nTrue {{}}\n{sorted({'own', *in_tmp})}"
-    assert pool.grade(("code", block(program), outputs(wanted)), 60, 60) == (1.0, "")
+    wanted = "False\nTrue\nFalse False\nTrue\n[]"
+    assert pool.grade(question(program, wanted), 60, 60) == (1.0, "")
 
 
 def test_cheats_score_0(way):
@@ -156,27 +113,22 @@ def test_cheats_score_0(way):
 @pytest.mark.slow
 def test_what_ends_early_and_what_has_no_end(scratch):
     """No test is passed, and nothing is left."""
-    questions = [questions_of(action)[0] for action in STOPPED + ENDLESS]
-    assert [reward for reward, _ in grade_all(questions, 1)] == [0] * len(questions)
+    found = grade_all([question(f"{each}\nprint(7)", "7") for each in STOPPED + ENDLESS], 1)
+    assert {reward for reward, _ in found} == {0}
     assert traces(scratch) == []
 
 
-@pytest.mark.slow
-def test_a_program_ends_soon_after_its_grader(scratch):
-    """At once with bubblewrap, and after its deadline without."""
-    grader = pool.start_grader()
-    sleeps = block("import time\ntime.sleep(600)")
-    # after a first program, no solution is one that only tries what isolates it
-    print(json.dumps([*RIGHT, 60, 60]), file=grader.stdin, flush=True)
-    assert json.loads(grader.stdout.readline()) == [1.0, ""]
-    print(json.dumps(["code", sleeps, outputs(""), 8, 8]), file=grader.stdin, flush=True)
-    started = wait_until(lambda: len(solutions_alive(scratch)) > 1)  # it has a process of its own
-    grader.kill()
-    said, _ = grader.communicate()
-    assert started, said
-    assert wait_until(lambda: not solutions_alive(scratch))
-    for folder in scratch.iterdir():  # which the grader could not remove
-        folder.rmdir()
+def test_the_limits_of_a_program(way):
+    """It cannot lift them. The kernel ends it a second after its deadline if nobody else does."""
+    names = ["AS", "CORE", "NOFILE", "FSIZE", "CPU", *["NPROC"] * (way != "limits")]
+    program = f"""
+import os, resource, signal
+print([resource.getrlimit(getattr(resource, 'RLIMIT_' + name)) for name in {names}])
+print(0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 61, os.getuid() == 0)
+"""
+    limits = [(each, each) for each in (2**30, 0, 64, 2**24, 61, 64)][: len(names)]
+    is_root = way == "limits" and os.getuid() == 0
+    assert pool.grade(question(program, f"{limits}\nTrue {is_root}"), 60, 60) == (1.0, "")
 
 
 def test_bubblewrap_that_is_not_permitted(monkeypatch, tmp_path):

@@ -1,9 +1,9 @@
 """The policy, the reference policy and the tokenizer, as they are loaded; code from the hub."""
 
+import contextlib
 import copy
 import json
 import sys
-from dataclasses import replace
 
 import rlvr.policy.models
 from rlvr.errors import UserError
@@ -28,20 +28,14 @@ def load(folder, **flags):
     return policy, tokenizer
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_saved_policy_loads_as_it_was(sharp, tmp_path, dtype):
+def test_saved_policy_loads_as_it_was(sharp, tmp_path):
     """It has fp32 weights whatever the checkpoint's dtype, and the same tokens."""
-    policy, tokenizer = copy.deepcopy(sharp[0]), sharp[1]
-    save_folder(tmp_path / "policy", copy.deepcopy(policy).to(dtype), tokenizer)
-    for parameter in policy.parameters():
-        parameter.data = parameter.data.to(dtype).float()
+    policy, tokenizer = copy.deepcopy(sharp[0]).bfloat16(), sharp[1]
+    save_folder(tmp_path / "policy", policy, tokenizer)
     loaded, loaded_tokenizer = load(tmp_path / "policy")
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
-    samples = some_samples(tokenizer)
-    assert samples == some_samples(loaded_tokenizer)
-    got = token_logprobs(loaded, samples, range(6))
-    expected = token_logprobs(policy, samples, range(6))
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+    assert some_samples(tokenizer) == some_samples(loaded_tokenizer)
+    torch.testing.assert_close(loaded.state_dict(), policy.float().state_dict(), rtol=0, atol=0)
 
 
 SMALL = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
@@ -50,7 +44,7 @@ SMALL |= dict(intermediate_size=64, num_key_value_heads=2, eos_token_id=1, pad_t
 
 def folder_of(shape, tiny, tmp_path):
     """A folder with a model of this configuration and the tiny policy's tokenizer."""
-    with torch.random.fork_rng([]):
+    with torch.random.fork_rng():
         torch.manual_seed(0)
         policy = transformers.AutoModelForCausalLM.from_config(shape)
     if isinstance(shape, transformers.PhiConfig):
@@ -71,7 +65,6 @@ CACHE = "its layers keep no cache of keys and values"
     [
         # the policy that samples would not be the one that is trained
         ("Granite", dict(logits_scaling=8.0, initializer_range=0.3), HEAD),
-        ("Gemma2", dict(head_dim=16, final_logit_softcapping=2.0, initializer_range=0.5), HEAD),
         ("Phi", {}, HEAD),
         ("Llama", dict(rms_norm_eps=-1.0), "its logits are NaN"),
         # linear attention, beside the usual one
@@ -162,16 +155,6 @@ def test_the_reference_is_the_starting_policy(sharp, tmp_path):
     with torch.no_grad():
         policy.lm_head.weight.zero_()  # as if it had been trained
     torch.testing.assert_close(reference.state_dict(), sharp[0].state_dict(), rtol=0, atol=0)
-    assert rlvr.policy.models.load_policies(replace(config, beta=0.0))[1] is None
-
-
-# -------------------------------------------------------------------------------- code from the hub
-
-MODEL_CODE = """
-from pathlib import Path
-from transformers import Qwen2Config as XConfig, Qwen2ForCausalLM as XModel
-Path({marker!r}).touch()
-"""
 
 
 @pytest.mark.parametrize("model_type", ["unheard-of", "qwen2"])
@@ -183,12 +166,11 @@ def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type)
     config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": model_type, "auto_map": own_classes}
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "modeling_x.py").write_text(MODEL_CODE.format(marker=str(marker)))
+    code = "from transformers import Qwen2Config as XConfig, Qwen2ForCausalLM as XModel\n"
+    (folder / "modeling_x.py").write_text(f"{code}open({str(marker)!r}, 'w')\n")
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path])
-    if model_type == "qwen2":
+    refused = pytest.raises(UserError, match="--model")
+    with contextlib.nullcontext() if model_type == "qwen2" else refused:
         load(folder)
-    else:
-        with pytest.raises(UserError, match="--model"):
-            load(folder)
     assert not marker.exists()

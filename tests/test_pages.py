@@ -1,59 +1,207 @@
-"""The pages of docs/ on a phone: no error, nothing wider than the screen; and how a tour opens."""
+"""The pages of docs/: their numbers are Python's, and they open on a phone without an error."""
 
 import html
+import importlib
+import inspect
 import json
+import math
 import re
 
-from rlvr.show import METHODS
-
+import baselines
+import front_page
 import pytest
-from browser import open_page
+import torch
+from browser import evaluate, open_page
+from groups import f64, near
 from runs import ROOT, SCRIPTS
+from test_baselines import OTHERS
+from test_fade import masses_of
+
+from agrae import agrae_advantage
+from asymgrpo import asymgrpo_advantage
+from cwgrpo import covariance_weights
+from fade import FadeController, fade_advantage
+from grpo import grpo_advantage
 
 DOCS = ROOT / "docs"
+PAGE, PLAYGROUND = ((DOCS / f"{name}.html").read_text() for name in ("index", "playground"))
+NUMBERS = front_page.numbers_in(PAGE)
 TOURS = [f"tours/{script}.html" for script in SCRIPTS]
+
+
+def scripts_of(page, *names):
+    return "\n".join(re.search(rf'<script id="{x}">(.*?)</script>', page, re.S)[1] for x in names)
+
+
+@pytest.fixture
+def front(tmp_path):
+    """front(expression) -> its value in JavaScript, where the front page's functions are known."""
+    functions = scripts_of(PAGE, "formulas", "methods-of-the-page")
+    return lambda expression: evaluate(functions, expression, tmp_path)
+
+
+@pytest.fixture
+def playground(tmp_path):
+    functions = scripts_of(PLAYGROUND, "formulas")
+    return lambda expression: evaluate(functions, expression, tmp_path)
+
+
+# ------------------------------------------------------------------------------------- index.html
+
+
+def test_the_page_is_its_template_with_its_numbers():
+    """Where a template has changed, `python studies/front_page.py --same_numbers` makes it anew."""
+    assert front_page.make_page(NUMBERS) == PAGE
+    assert len(PAGE) < 600_000
+    for page in (PAGE, PLAYGROUND):
+        assert not re.search(r"src=|@import|url\((?!#)|fetch\(", page)
+        assert {*re.findall(r"https?://[\w.]+", page)} <= {"https://arxiv.org"}
+    links = re.findall(r'href="([^"#]+)"', PAGE)
+    assert len(links) > 10 and all((DOCS / link).exists() for link in links)
+    right = [one["right"] for one in NUMBERS["completions"]]
+    assert len(right) == 8 and sum(right) in front_page.RIGHT
+
+
+def test_advantages_weights_and_the_clip_are_those_of_the_scripts(front):
+    """Three right of eight; ratios of 1.5 and 0.5, each held where it has gone along A."""
+    group, rewards = [1] * 3 + [0] * 5, f64([[1] * 3 + [0] * 5])
+    settings, A = dict(w=0.4, alpha=1.7, delta=0.6), grpo_advantage(rewards)
+    expected = {
+        "GRPO": A,
+        "A-GRAE": agrae_advantage(A, rewards.mean(1), 0.4),
+        "AsymGRPO": asymgrpo_advantage(rewards),
+        "FADE": fade_advantage(rewards, 1.7, 0.6),
+        "CW-GRPO": A,
+    }
+    logprobs = [one["logprobs"][0][:5] for one in NUMBERS["completions"]]
+    clips = [(ratio, a) for ratio in (1.5, 0.5) for a in (1, -1)]
+    *found, weights, held = front(
+        f"[...{[*expected]}.map((name) => ADVANTAGE_OF[name]({group}, {json.dumps(settings)})), "
+        f"tokenWeights('CW-GRPO', {group}, {logprobs}), "
+        f"{[[math.log(ratio) - 1, a] for ratio, a in clips]}"
+        ".map(([logp, a]) => clipping(-1, logp, a, 0.2))]"
+    )
+    near(f64(found), torch.cat([*expected.values()]), atol=1e-9)
+    near(f64(weights), covariance_weights(f64([logprobs]), A, torch.ones(1, 8, 5))[0], atol=1e-9)
+    assert [bool(one["clipped"]) for one in held] == [True, False, False, True]
+    assert [one["ratio"] for one in held] == pytest.approx([ratio for ratio, _ in clips])
+
+
+EQUATION = r"[:=] ([\d.()/ ^\u00d7\u2212\u221a+]+) = (?=([+\u2212]?[\d.]+))"  # left, right
+
+
+def value_of(text):
+    """What an expression of the page is, by Python's own arithmetic."""
+    for sign, python in (("\u2212", "-"), ("\u00d7", "*"), ("^", "**")):
+        text = text.replace(sign, python)
+    return eval(re.sub("\u221a(\\([^)]*\\)|[\\d.]+)", r"(\1)**0.5", text))
+
+
+def test_the_arithmetic_follows_from_the_numbers_shown(front):
+    """Every `= number` on the page is what stands left of it, rounded to the digits shown."""
+    settings = [dict(zip(("w", "alpha", "delta"), row, strict=True)) for row in NUMBERS["settings"]]
+    names = ["GRPO", "A-GRAE", "AsymGRPO", "FADE", "CW-GRPO"]
+    groups = [[1] * k + [0] * (8 - k) for k in range(9)]
+    grid = [(name, group, step) for name in names for group in groups for step in settings[::10]]
+    found = front(f"{json.dumps(grid)}.map(([name, group, step]) => worked(name, group, step))")
+    checked = 0
+    for case, lines in zip(grid, found, strict=True):
+        text = "\n".join(f"{line}{''.join(value)}" for _, line, *value in lines)
+        for left, right in re.findall(EQUATION, text, re.M):
+            half = 0.5 * 10 ** -len(right.partition(".")[2])
+            assert abs(value_of(left) - value_of(right)) <= half + 1e-9, (case, text)
+            checked += 1
+    assert checked > 700
+
+
+# -------------------------------------------------------------------------------- playground.html
+
+# Two of five are right, and the mean success of the batch is 0.37.
+REWARDS = f64([[1, 1, 0, 0, 0]])
+LOGPROBS = -3 * torch.rand(1, 5, 4, generator=torch.Generator().manual_seed(0)).double()
+GROUP = dict(rewards=REWARDS[0].tolist(), lengths=[4] * 5, formats=[1, 0, 1, 0, 0])
+GROUP |= dict(logprobs=LOGPROBS[0].tolist())
+FADE = dict(initial_entropy=1.1, entropy=0.9, target_entropy=0.6, ema_beta=0.3, alpha_max=4.0)
+WELL_FORMED = grpo_advantage(REWARDS + 0.5 * f64([GROUP["formats"]]))
+KERNEL = covariance_weights(LOGPROBS, WELL_FORMED, torch.ones_like(LOGPROBS), "own").mean(2)
+CASES = [
+    ("grpo", dict(scale_rewards=False), f64([[0.6, 0.6, -0.4, -0.4, -0.4]])),
+    (
+        "agrae",
+        dict(alpha=0.8),
+        agrae_advantage(grpo_advantage(REWARDS), REWARDS.mean(1), 0.37, 0.8),
+    ),
+    (
+        "asymgrpo",
+        dict(beta_pos=1.3, beta_neg=0.6, flip="negative"),
+        asymgrpo_advantage(REWARDS, 1.3, 0.6, "negative"),
+    ),
+    ("fade", FADE, fade_advantage(REWARDS, *FadeController(1.1, 0.6, 0.3, 4.0).step(0.37, 0.9))),
+    ("cwgrpo", dict(format_weight=0.5, means="own"), KERNEL * WELL_FORMED),
+]
+
+
+def test_advantages_of_the_scripts(playground):
+    calls = [[script, flags] for script, flags, _ in CASES]
+    found = playground(
+        f"{json.dumps(calls)}.map(([script, flags]) => scriptAdvantages(script, "
+        f"{{...DEFAULTS[script], ...flags}}, {json.dumps(GROUP)}, {{mean_success: 0.37}}))"
+    )
+    near(f64(found), torch.cat([expected for *_, expected in CASES]), atol=1e-9)
+
+
+def test_the_playground_has_what_the_scripts_have(playground):
+    """Presets, and the masses of the other methods by section 8's formulas and A-GRAE's Table 1."""
+    names = [name for name in baselines.ADVANTAGES if name not in baselines.OF_THE_WHOLE_BATCH]
+    presets = {script: importlib.import_module(script).VARIANTS for script in SCRIPTS}
+    assert playground("[VARIANTS, Object.keys(ADVANTAGES)]") == [presets, names]
+    calls, expected = [], []
+    for name in names:
+        settings, ((m_S,), (m_F,)) = masses_of(name, 5, [2], OTHERS)
+        parameters = inspect.signature(baselines.ADVANTAGES[name]).parameters.values()
+        given = {each.name: each.default for each in parameters if each.default is not each.empty}
+        given |= {key: settings[key] for key in settings.keys() - {"lengths", "shares"}}
+        calls.append([name, given])
+        expected.append((m_S, m_F))
+    found = playground(
+        f"{json.dumps(calls)}.map(([advantage, given]) => gradientMass(scriptAdvantages("
+        f"'baselines', {{token: 'none', advantage, given}}, {json.dumps(GROUP)}), "
+        f"{GROUP['rewards']}))"
+    )
+    near(f64(found), f64(expected), atol=1e-9)
+
+
+# -------------------------------------------------------------------------------------- all pages
+
 EARLY = "<script>const errors = []; onerror = (message) => errors.push(message);</script>"
 LATE = """
 <script>
+const root = document.documentElement;
 addEventListener("load", () => {
-  parent.document.title = JSON.stringify({
-    errors,
-    widths: [document.documentElement.scrollWidth, document.documentElement.clientWidth],
-    signs: [...document.querySelectorAll(".sign")].map((sign) => sign.textContent),
-    passes: [...document.querySelectorAll("button.on")]
-      .filter((button) => button.parentNode.textContent.startsWith("pass "))
-      .map((button) => button.textContent),
-  });
+  const widths = [root.scrollWidth];
+  for (const input of document.querySelectorAll("input[type=range]"))
+    for (const value of [input.max, input.min]) {
+      input.value = value;
+      input.dispatchEvent(new Event("input"));
+    }
+  for (const control of [...document.querySelectorAll("button, input[type=checkbox]")].slice(0, 99))
+    control.click();
+  widths.push(root.scrollWidth, root.clientWidth);
+  parent.document.title = JSON.stringify([errors, widths, document.body.textContent.length]);
 });
 </script>
 </body>
 """
 
 
-def on_a_phone(page, folder):
-    """What LATE tells of a page in a frame that is 400 pixels wide."""
-    text = page.read_text().replace("<head>", f"<head>{EARLY}", 1).replace("</body>", LATE)
-    frame = f'<iframe style="width: 400px; height: 800px; border: 0" srcdoc="{html.escape(text)}">'
-    (folder / "frame.html").write_text(f"<title></title>{frame}</iframe>")
-    dumped = open_page(folder / "frame.html")
-    return json.loads(html.unescape(re.search("<title>(.*?)</title>", dumped, re.S)[1]))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["index.html", "playground.html", *TOURS])
 def test_on_a_phone(name, tmp_path):
-    found = on_a_phone(DOCS / name, tmp_path)
-    assert found["errors"] == [] and len({*found["widths"]}) == 1
-    if name in TOURS:
-        titles = ["Roll out", "Advantage", "Ratio and clip", "Update"]
-        assert [sign.partition(". ")[0] for sign in found["signs"]] == titles
-        assert found["passes"][0] == "4"  # of the loop over minibatches, the last
-
-
-def test_a_method_has_one_colour():
-    """In the light theme the pages have those of the figures; GRPO is black, or nearly."""
-    front, playground = ((DOCS / f"{name}.html").read_text() for name in ("index", "playground"))
-    for method, color in METHODS.items():
-        if method != "GRPO":
-            assert f"--{method}: {color.lower()};" in front
-            assert f"--{method.lower().replace('-', '')}: {color.lower()};" in playground
+    """In a frame 400 pixels wide, as it opens and when all sliders and buttons have been used."""
+    text = (DOCS / name).read_text()
+    text = text.replace("<head>", f"<head>{EARLY}", 1).replace("</body>", LATE)
+    frame = f'<iframe style="width: 400px; height: 800px; border: 0" srcdoc="{html.escape(text)}">'
+    (tmp_path / "frame.html").write_text(f"<title></title>{frame}</iframe>")
+    title = re.search("<title>(.*?)</title>", open_page(tmp_path / "frame.html"), re.S)[1]
+    errors, widths, length = json.loads(html.unescape(title))
+    assert errors == [] and len({*widths}) == 1 and length > 1000

@@ -12,7 +12,7 @@ from runs import SCRIPTS
 
 # What else uses more than torch: the other ranks, other functions, `re` or numpy.
 NOT_PURE = """agrae.difficulty_metrics asymgrpo.global_kappa asymgrpo.success_gain
-cwgrpo.covariance_metrics cwgrpo.format_reward cwgrpo.weigh_tokens
+cwgrpo.format_reward cwgrpo.weigh_tokens
 fade.learning_rate_factor baseline_advantages.batch_std baseline_advantages.gdpo
 baseline_advantages.named baseline_losses.loss_with rlvr.show.statistics.fit_pass_at_k""".split()
 OF_A_RUN = ("Config", "main", "compute_advantages")

@@ -53,27 +53,21 @@ def test_system_prompt_and_suffix(tokenizer, verifier):
 
     Without a template the tiny policy gets the bare numbers of Countdown.
     """
-    by_default, boxed = SYSTEM_PROMPTS[VERIFIERS[verifier][1]], SYSTEM_PROMPTS["boxed"]
+    by_default = SYSTEM_PROMPTS[VERIFIERS[verifier][1]]
     bare = "What?" if verifier == "countdown" else f"{by_default}\nWhat?\n"
     assert prepared(tokenizer, verifier) == bare
-    assert prepared(tokenizer, verifier, system_prompt="none") == "What?"
     flags = dict(system_prompt="none", user_suffix="boxed")
-    assert prepared(tokenizer, verifier, **flags) == f"What?\n{boxed}\n"
+    assert prepared(tokenizer, verifier, **flags) == f"What?\n{SYSTEM_PROMPTS['boxed']}\n"
     tokenizer.chat_template = CHATML
     for name, system in {"auto": by_default, "think": SYSTEM_PROMPTS["think"]}.items():
         found = prepared(tokenizer, verifier, system_prompt=name)
         assert found == f"<|im_start|>system\n{system}<|im_end|>\n{ASKED}"
-    assert prepared(tokenizer, verifier, system_prompt="none") == ASKED
 
 
 def test_chat_template_kwargs(tokenizer):
     """As Qwen3's template reads them: without thinking, an answer begins behind empty thoughts."""
     tokenizer.chat_template = CHATML + "{% if enable_thinking is false %}<think></think>{% endif %}"
-    for given, end in (
-        ("", ""),
-        ('{"enable_thinking": true}', ""),
-        ('{"enable_thinking": false, "unknown": 1}', "<think></think>"),
-    ):
+    for given, end in (("", ""), ('{"enable_thinking": false, "unknown": 1}', "<think></think>")):
         flags = dict(system_prompt="none", chat_template_kwargs=given)
         assert prepared(tokenizer, **flags) == ASKED + end
 
@@ -81,8 +75,7 @@ def test_chat_template_kwargs(tokenizer):
 def test_a_template_that_fails(tokenizer):
     for template, flags, message in (
         (None, '{"enable_thinking": false}', "--chat_template_kwargs: the model has no"),
-        (CHATML, '{"continue_final_message": true}', "chat template fails"),
-        (CHATML, '{"messages": 0}', "chat template fails"),
+        (CHATML, '{"chat_template": ""}', "chat template fails"),
         ("{{ raise_exception('no system') }}", "", "--system_prompt none: no system"),
     ):
         tokenizer.chat_template = template
@@ -108,15 +101,13 @@ def test_special_tokens_come_once(tokenizer, template):
 def test_a_template_with_the_date_gives_the_same_prompt_every_day(tokenizer):
     """As Llama 3.2's has it. Or a resumed run would be refused, for it began with other prompts."""
     template = "{{ date_string or strftime_now('%d %b %Y, %A %m %H:%M') }}"
-    for each in (template, {"default": template, "tool_use": "another"}):
-        tokenizer.chat_template = each
-        assert prepared(tokenizer) == "26 Jul 2024, Friday 07 00:00"
+    tokenizer.chat_template = {"default": template, "tool_use": "another"}
+    assert prepared(tokenizer) == "26 Jul 2024, Friday 07 00:00"
 
 
 @pytest.mark.parametrize(
     "template, ends",
     [
-        (CHATML, True),
         (CHATML.replace("<|im_end|>\n", "<|im_end|><|im_start|>"), True),  # the next turn's begin
         (
             "{% for m in messages %}{% if m['role'] == 'assistant' %}"
@@ -141,7 +132,8 @@ def test_a_thought_that_the_template_opens_belongs_to_the_format(
     tokenizer, monkeypatch, script, flags
 ):
     """The end of the prompt counts, and the scripts judge the format of the text with it."""
-    prompts = ["3 9 5 : 48 ", "3 9 5 : 48 <think> ", "<think>3 9 5</think> : 48 "]
+    long = "3 9 5 : 48 " * 9
+    prompts = [long, f"{long}<think> ", f"<think>{long}</think> : 48 "]
     samples = [
         Sample(tokenizer.encode(prompt), [1], "a</think>3", logprobs=[-1.0]) for prompt in prompts
     ]

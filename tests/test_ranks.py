@@ -1,7 +1,5 @@
 """Several ranks: the mathematics of one, several nodes, devices, and ranks that die."""
 
-import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -20,43 +18,7 @@ import ranks as program
 import torch
 from runs import ROOT, SMALL, WITH_PROJECT, arguments, free_port, weights
 
-LAUNCH = [sys.executable, "-m", "torch.distributed.run"]
 slow = pytest.mark.slow
-
-
-def two_ranks(*program):
-    """The command that runs a program as two ranks."""
-    return [*LAUNCH, "--nproc_per_node", 2, "--master_port", free_port(), *program]
-
-
-@contextlib.contextmanager
-def started(commands, folder):
-    """Start the commands side by side -> their processes, and a function for what they print."""
-    logs = [folder / f"{i}.log" for i in range(len(commands))]
-    processes = [
-        subprocess.Popen(
-            [str(part) for part in command],
-            cwd=folder,
-            env=WITH_PROJECT,
-            stdout=log.open("w"),
-            stderr=subprocess.STDOUT,
-        )
-        for command, log in zip(commands, logs, strict=True)
-    ]
-    try:
-        yield processes, lambda: "".join(log.read_text() for log in logs)
-    finally:
-        for process in processes:
-            process.kill()
-
-
-def finish(*commands, folder):
-    """Run the commands side by side to their end, without an error."""
-    with started(commands, folder) as (processes, printed):
-        for process in processes:
-            process.wait(timeout=300)
-        assert [process.returncode for process in processes] == [0] * len(commands), printed()
-
 
 # ---------------------------------------------------------------------- the same mathematics
 
@@ -77,7 +39,7 @@ WAYS = {
 }
 
 
-def run_in_forks(count, folder, *given):
+def run_in_forks(count, folder, trainings):
     """Run tests/ranks.py as that many forks of this process, which has imported torch already."""
     port, children = free_port(), []
     for rank in range(count):
@@ -88,8 +50,7 @@ def run_in_forks(count, folder, *given):
                 os.environ |= environment | dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
                 world.RANK = world.LOCAL_RANK = rank
                 world.WORLD_SIZE = world.LOCAL_WORLD_SIZE = count
-                program.end_one_of_several_ranks = lambda: None
-                program.main(*given)
+                program.main(folder, trainings)
                 os._exit(0)
             except BaseException:
                 (folder / f"{count}-{rank}.log").write_text(traceback.format_exc())
@@ -104,7 +65,7 @@ def trained_in_ways(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     tests = [item for item in request.session.items if "trained_in_ways" in item.fixturenames]
     runs = dict.fromkeys(test.callspec.params["run"] for test in tests)
-    for number in (1, 2):  # what tests/ranks.py is to do
+    for number in (1, 2):
         trainings = [
             {"name": way, "script": script, "variant": variant}
             | {"flags": [*FLAGS, *flags, *MORE.get(script, [])]}
@@ -112,8 +73,7 @@ def trained_in_ways(request, tmp_path_factory):
             for script, variant in runs
             if count == number
         ]
-        (folder / f"{number}.json").write_text(json.dumps(trainings))
-        run_in_forks(number, folder, str(folder), str(folder), folder / f"{number}.json")
+        run_in_forks(number, folder, trainings)
     return lambda way, run: torch.load(folder / f"{way}-{'-'.join(run)}.pt")
 
 
@@ -123,8 +83,8 @@ def trained_in_ways(request, tmp_path_factory):
 )
 def test_the_same_loss_gradients_and_weights(trained_in_ways, way, run):
     """With KL penalty and entropy bonus, four updates of two rollouts, 1 to 41 tokens."""
-    expected_updates, expected_weights, _ = trained_in_ways("one microbatch", run)
-    updates, weights_at_the_end, _ = trained_in_ways(way, run)
+    expected_updates, expected_weights = trained_in_ways("one microbatch", run)
+    updates, weights_at_the_end = trained_in_ways(way, run)
     assert len(updates) == len(expected_updates) == 4
     for (loss, gradient), expected in zip(updates, expected_updates, strict=True):
         expected_loss, expected_gradient = expected
@@ -135,19 +95,6 @@ def test_the_same_loss_gradients_and_weights(trained_in_ways, way, run):
 
 
 # ------------------------------------------------------------------------- ranks that die or hang
-
-
-def wait_for(text, printed):
-    begun = time.monotonic()
-    while text not in printed():
-        assert time.monotonic() < begun + 120, printed()
-        time.sleep(0.1)
-
-
-def process_of_rank_1(launcher):
-    """The last process that the launcher has started."""
-    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
-    return int(children.read_text().split()[-1])
 
 
 # Runs a script in which a rank waits for another one for ten seconds.
@@ -162,23 +109,34 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @slow
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGKILL, signal.SIGSTOP],  # as where a machine is gone without a word
-)
-def test_a_rank_that_dies_or_hangs_ends_the_run(cache_dir, tmp_path, number):
-    endless = dict(max_steps=10**6, eval_steps=10**6, save_total_limit=2)
-    flags = arguments(**{**SMALL, **endless}, cache_dir=cache_dir, output_dir="run")
+def test_a_rank_that_hangs_ends_the_run(tmp_path):
+    """As where a machine is gone without a word. torchrun itself sees a rank that dies."""
     (tmp_path / "impatient.py").write_text(IMPATIENT)
-    program = [tmp_path / "impatient.py", ROOT / "grpo.py", *flags]
-    with started([two_ranks(*program)], tmp_path) as ([launcher], printed):
-        wait_for("  2/", printed)
-        rank_1 = process_of_rank_1(launcher)
-        os.kill(rank_1, number)
-        if number == signal.SIGSTOP:
-            wait_for("Traceback", printed)  # of rank 0, after ten seconds
-            os.kill(rank_1, signal.SIGKILL)  # torchrun would do so after half a minute
+    endless = dict(max_steps=10**6, eval_steps=10**6, save_total_limit=2)
+    flags = arguments(**{**SMALL, **endless}, output_dir="run")
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", free_port()]
+    command = [sys.executable, *launch, "impatient.py", ROOT / "grpo.py", *flags]
+    log = tmp_path / "log"
+
+    def wait_for(text):
+        begun = time.monotonic()
+        while text not in log.read_text():
+            assert time.monotonic() < begun + 120, log.read_text()
+            time.sleep(0.1)
+
+    with log.open("w") as printed:
+        both = dict(stdout=printed, stderr=printed)
+        launcher = subprocess.Popen(command, cwd=tmp_path, env=WITH_PROJECT, **both)
+    try:
+        wait_for("  2/")
+        children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text()
+        rank_1 = int(children.split()[-1])  # the last that the launcher has started
+        os.kill(rank_1, signal.SIGSTOP)
+        wait_for("Traceback")  # of rank 0, after ten seconds
+        os.kill(rank_1, signal.SIGKILL)  # torchrun would do so after half a minute
         assert launcher.wait(timeout=60) != 0
+    finally:
+        launcher.kill()
     for checkpoint in (tmp_path / "run").glob("checkpoint-*"):
         assert weights(checkpoint)
 
@@ -203,47 +161,37 @@ def test_sums_means_and_groups_of_two_ranks(monkeypatch):
     assert found.tolist() == [[[9.0, 0.0]], [[1.0, 1.0]], [[2.0, 0.0]], [[3.0, 3.0]]]
 
 
-def test_a_rank_takes_the_gpu_of_its_own_number(monkeypatch):
-    chosen = four_of(monkeypatch, "cuda")
-    monkeypatch.setattr(world, "LOCAL_RANK", 3)
-    assert choose_device() == torch.device("cuda:3")
-    assert chosen == [3]
-    monkeypatch.setattr(world, "LOCAL_RANK", 4)
-    with pytest.raises(UserError, match="^local rank 4 sees 4 GPUs: "):
-        choose_device()
-
-
-def four_of(monkeypatch, kind):
-    """As on a machine with four accelerators of a kind, or with none -> the numbers chosen."""
-    chosen, found = [], kind and torch.device(kind)
-    monkeypatch.setattr(
-        torch.accelerator, "current_accelerator", lambda check_available=False: found
-    )
-    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 4)
-    monkeypatch.setattr(torch.accelerator, "set_device_index", chosen.append)
-    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", lambda wanted: None)
-    return chosen
-
-
 @pytest.mark.parametrize(
-    "there, wanted, device",
+    "there, wanted, rank, device",
     [
-        (None, "auto", "cpu"),
-        ("cuda", "cpu", "cpu"),
-        ("xpu", "auto", "xpu:0"),
-        ("mps", "auto", "cpu"),  # nobody has seen it work
-        ("mps", "mps", "mps:0"),
-        ("mps", "cuda", None),
-        (None, "cuda", None),
+        (None, "auto", 0, "cpu"),
+        ("cuda", "auto", 3, "cuda:3"),
+        ("cuda", "auto", 4, "local rank 4 sees 4 GPUs: "),
+        ("cuda", "cpu", 0, "cpu"),
+        ("xpu", "auto", 0, "xpu:0"),
+        ("mps", "auto", 0, "cpu"),  # nobody has seen it work
+        ("mps", "mps", 0, "mps:0"),
+        ("mps", "cuda", 0, "--device cuda: torch finds none"),
     ],
 )
-def test_the_device_that_a_run_asks_for(monkeypatch, there, wanted, device):
-    four_of(monkeypatch, there)
-    if device:
-        assert choose_device(wanted) == torch.device(device)
+def test_the_device_that_a_rank_takes(monkeypatch, there, wanted, rank, device):
+    """On a machine with four accelerators of a kind, or with none."""
+    chosen, kind = [], there and torch.device(there)
+    stand_ins = dict(
+        current_accelerator=lambda check_available=False: kind,
+        device_count=lambda: 4,
+        set_device_index=chosen.append,
+    )
+    for name, function in stand_ins.items():
+        monkeypatch.setattr(torch.accelerator, name, function)
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", lambda wanted: None)
+    monkeypatch.setattr(world, "LOCAL_RANK", rank)
+    if " " in device:
+        with pytest.raises(UserError, match=f"^{device}"):
+            choose_device(wanted)
         return
-    with pytest.raises(UserError, match=f"^--device {wanted}: torch finds none"):
-        choose_device(wanted)
+    assert choose_device(wanted) == torch.device(device)
+    assert chosen == ([] if device == "cpu" else [rank])
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,16 @@ from test_docs import TEXTS, commands_of
 # Of each command its script, its ranks, and what its paper prints; _ is a space. Minibatches are
 # counted in completions, where the papers count prompts; 0 evaluation problems are all.
 MATH = "dataset=math num_generations=8 temperature=1.0 eval_problems=0 "
-# A-GRAE 4.1 and C.2; its tables 2, 5 and 6
-AGRAE = "learning_rate=1e-6 max_completion_length=2048 num_train_epochs=20 "
+# A-GRAE 4.1 and C.2; its tables 2, 5 and 6. Steps are 20 epochs of MATH's 7,500 problems, and of
+# geo3k's 2,101.
+AGRAE = "learning_rate=1e-6 max_completion_length=2048 "
 AGRAE_EVALUATION = "eval_temperature=0.6 top_p=0.95 length_of_an_evaluation=4096 "
 # two-stage dynamics 4.1, B.5 and C.2. It evaluates on the test set of MATH for Figures 2 and 4:
 # greedy, and entropy.
 TWO_STAGE_EVALUATION = """system_prompt=assistant user_suffix=boxed eval_temperature=0.6 top_p=0.95
     length_of_an_evaluation=3072 """
 TWO_STAGE = f"""{MATH} {TWO_STAGE_EVALUATION}
-    num_train_epochs=20 negatives_only=True prompts_per_step=1024 minibatch_size=2048
+    max_steps=147 negatives_only=True prompts_per_step=1024 minibatch_size=2048
     learning_rate=1e-6 max_completion_length=3072 max_prompt_length=1024
     beta=1e-3 entropy_coef=1e-4 epsilon=0.2 eval_dataset= eval_samples=1"""
 # AsymGRPO 4.2, Appendices G and H; curves at temperature 0, which is the metric `greedy`
@@ -47,8 +48,8 @@ CONTEXTS = {
     "meta-llama/Llama-3.2-3B-Instruct": 131072,
 }
 RECIPES = [
-    f"""agrae 8 {MATH} {AGRAE} {AGRAE_EVALUATION} alpha=1.0 prompts_per_step=1024
-        minibatch_size=2048 eval_dataset= eval_samples=4""",
+    f"""agrae 8 {MATH} {AGRAE} {AGRAE_EVALUATION} alpha=1.0 max_steps=147
+        prompts_per_step=1024 minibatch_size=2048 eval_dataset= eval_samples=4""",
     f"agrae 8 {AGRAE_EVALUATION} eval_dataset=math,aime25,amc23 eval_problems=0 eval_samples=256",
     f"grpo 4 {TWO_STAGE}",
     f"""grpo 4 {TWO_STAGE_EVALUATION} eval_dataset=math500,aime24,aime25,amc23 eval_problems=0
@@ -73,7 +74,7 @@ RECIPES = [
     f"cwgrpo 4 {CWGRPO} max_completion_length=3584",  # what the context of the 7B model leaves
     f"grpo 4 {TWO_STAGE}",  # Llama
     # images; the minibatch is that of the text runs, since none is printed
-    f"""agrae 8 {AGRAE} {AGRAE_EVALUATION} dataset=geo3k alpha=0.5 format_share=0.9
+    f"""agrae 8 {AGRAE} {AGRAE_EVALUATION} dataset=geo3k max_steps=83 alpha=0.5 format_share=0.9
         system_prompt=monologue prompts_per_step=512 num_generations=5 minibatch_size=1280
         temperature=1.0 eval_dataset=geo3k eval_problems=0 eval_samples=4""",
 ]

@@ -36,16 +36,12 @@ def step_of_a_run(tiny, tmp_path):
         for i, end in enumerate(ends)
     ]
     mask = torch.tensor([[float(t < end) for t in range(5)] for end in ends])
+    counted = mask * torch.tensor([[1.0], [0.0], [1.0], [1.0]])  # not the truncated completion
     config = Config(num_generations=2)
     training = SimpleNamespace(policy=policy, tokenizer=tokenizer)
     run = SimpleNamespace(config=config, folder=tmp_path, training=training)
-    masks = dict(completion_mask=mask, loss_mask=mask)
+    masks = dict(completion_mask=mask, loss_mask=counted)
     return run, SimpleNamespace(samples=samples, old_logprobs=-2 * mask, **masks)
-
-
-def kept_completions(folder):
-    """All completions of the last row of tokens.jsonl."""
-    return [one for group in rows(folder, "tokens")[-1]["groups"] for one in group["completions"]]
 
 
 @torch.no_grad()
@@ -58,39 +54,38 @@ def by_the_logits(policy, sample):
     return chosen, -(logprobs.exp() * logprobs).sum(1)
 
 
-def test_the_numbers_of_each_token(step_of_a_run):
-    """Log-prob -2 before; after the step what one plain forward pass says."""
+def test_the_numbers_of_each_token(step_of_a_run, monkeypatch):
+    """Log-prob -2 before; after the step what one plain forward pass says.
+
+    Of long completions, the first tokens are kept.
+    """
     run, batch = step_of_a_run
-    training = run.training
-    advantages = torch.tensor([[1.5], [-0.5], [0.0], [math.nan]])
+    training, state = run.training, torch.get_rng_state()
+    monkeypatch.setattr(rlvr.show.report, "MOST_TOKENS", 8)
+    advantages = torch.tensor([[1.5], [-0.5], [1 / 3], [math.nan]])
     for groups in (0, 1, 9):  # there are two
         run.config.log_tokens = groups
         weights = torch.ones(4, 5) if groups == 9 else None
         rlvr.show.report.log_tokens(run, 3, batch, advantages, weights)
+    assert (torch.get_rng_state() == state).all()  # the training goes on as without it
     one_group, two_groups = rows(run.folder, "tokens")  # 0 writes nothing
     assert len(one_group["groups"]) == 1 and len(two_groups["groups"]) == 2
     assert "weight" not in one_group["groups"][0]["completions"][0]
-    found = kept_completions(run.folder)
+    found = [one for group in two_groups["groups"] for one in group["completions"]]
     assert [one["length"] for one in found] == [5, 3, 1, 4]
-    for i, one in enumerate(found):
-        assert "".join(one["tokens"]) == training.tokenizer.decode(batch.samples[i].completion_ids)
-        n = one["length"]
+    for i, (one, n, advantage) in enumerate(
+        zip(found, [4, 3, 1, 4], [1.5, -0.5, 0.333, None], strict=True)
+    ):
+        ids = batch.samples[i].completion_ids[:n]
+        assert "".join(one["tokens"]) == training.tokenizer.decode(ids)
         assert one["logprob"] == [-2.0] * n and one["weight"] == [1.0] * n
-        expected = [None if i == 3 else advantages[i].item()] * n
-        assert one["advantage"] == expected
+        assert one["advantage"] == [advantage] * n
         logprobs, entropies = by_the_logits(training.policy, batch.samples[i])
-        ratio = (logprobs + 2).exp()
+        ratio = (logprobs + 2).exp()[:n]
         torch.testing.assert_close(torch.tensor(one["ratio"]), ratio, rtol=0, atol=6e-4)
-        torch.testing.assert_close(torch.tensor(one["entropy"]), entropies, rtol=0, atol=6e-4)
+        torch.testing.assert_close(torch.tensor(one["entropy"]), entropies[:n], rtol=0, atol=6e-4)
     assert [one["verdict"] for one in found] == ["right", "wrong", "wrong", "wrong"]
     assert [one["truncated"] for one in found] == [False, True, False, False]
-
-
-def test_of_long_completions_the_first_tokens_are_kept(step_of_a_run):
-    run, batch = step_of_a_run
-    numbers = {"ratio": [-1 / 3] * 5}
-    one = rlvr.show.report.describe(batch.samples[0], numbers, run.training.tokenizer, 3)
-    assert (one["length"], len(one["tokens"]), one["ratio"]) == (5, 3, [-0.333] * 3)
 
 
 CONFIG = dict(script="grpo.py", variant="grpo", seed=3, num_threads=1, eval_problems=4, own=False)
@@ -142,25 +137,23 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
 
 def test_standard_errors_are_those_of_the_problems(tmp_path):
     """By the shares of four problems themselves: 0, 1, 2 and 4 right of 4 samples."""
-    corrects, greedy = [0, 1, 2, 4], [0, 0, 1, 1]
+    corrects = [0, 1, 2, 4]
     row = {f"pass@{k}": mean(pass_at_k(4, c, k) for c in corrects) for k in (1, 2, 4)}
-    row |= {"greedy": 0.5, "token_entropy": 0.25, "step": 0}
-    found = standard_errors(row, "", 4)
-    for name, values in {
-        "pass@1": [c / 4 for c in corrects],
-        "pass@4": [0, 1, 1, 1],
-        "greedy": greedy,
-    }.items():
-        assert found[name] == pytest.approx(stdev(values) / 2, abs=6e-5)
-    assert standard_errors(row, "", 5) == {}  # so many problems the set has not
+    row |= {"greedy": 0.5, "token_entropy": 0.25}
     folder = write_run(tmp_path / "run", 1)
     (folder / "eval.jsonl").unlink()
     for step in (0, 1):
         append_row(folder, "eval", row | {"step": step})
     table = {name: cells for name, *cells in before_and_after(folder)}
-    assert [*table] == ["pass@1", "pass@4", "greedy", "token_entropy", "length"]
-    assert table["pass@4"] == [[0.75, found["pass@4"]]] * 2
-    assert table["token_entropy"] == [[0.25, None]] * 2 and table["length"] == [[None, None]] * 2
+    for name, values in {
+        "pass@1": [c / 4 for c in corrects],
+        "pass@4": [0, 1, 1, 1],
+        "greedy": [0, 0, 1, 1],
+    }.items():
+        error = pytest.approx(stdev(values) / 2, abs=6e-5)
+        assert table.pop(name) == [[pytest.approx(mean(values), abs=6e-5), error]] * 2
+    assert table == {"token_entropy": [[0.25, None]] * 2, "length": [[None, None]] * 2}
+    assert standard_errors(row, "", 5) == {}  # so many problems the set has not
 
 
 def test_a_long_run_has_a_page_of_bounded_size(tmp_path, monkeypatch):
@@ -169,27 +162,23 @@ def test_a_long_run_has_a_page_of_bounded_size(tmp_path, monkeypatch):
     page = tmp_path / "report.html"
     whole = sum((folder / "tokens.jsonl").stat().st_size for folder in folders)
     monkeypatch.setattr(rlvr.show.report, "MOST_BYTES", whole // 4 + 1)
+    monkeypatch.setattr(rlvr.show.report, "MOST_POINTS", 10)
     write_report(page, folders)
     a, b = data_of(page)
     assert [row["step"] for row in a["steps"]] == [*range(1, 50, 4), 50]
     assert [row["step"] for row in b["steps"]] == [*range(1, 40, 4), 40]
     assert a["stride"] == 4
+    assert [step for step, _ in a["curves"]["reward"]] == [*range(1, 50, 5)]
     (folders[0] / "tokens.jsonl").write_text("")
     write_report(page, folders[:1])
     assert data_of(page)[0]["steps"] == []
 
 
 @pytest.mark.usefixtures("no_evaluation")
-def test_a_run_writes_the_page_at_its_end(run):
-    """CW-GRPO's has a weight, and what is kept does not touch the training."""
-    for folder, groups in (("with", 1), ("without", 0)):
-        run("cwgrpo", max_steps=1, save_steps=1, log_tokens=groups, output_dir=folder)
-    assert rows("with") == rows("without")
-    kept = kept_completions("with")
-    assert len(kept) == 4 and "weight" in kept[0]
-    [page] = data_of(Path("with/report.html"))
-    assert page["steps"] == rows("with", "tokens")
-    assert not {"tokens.jsonl", "report.html"} & {path.name for path in Path("without").iterdir()}
+def test_a_run_that_keeps_no_tokens_has_no_page(run):
+    run("grpo", max_steps=1, save_steps=1, log_tokens=0)
+    files = {path.name for path in Path("run").iterdir()}
+    assert "metrics.jsonl" in files and not {"tokens.jsonl", "report.html"} & files
 
 
 CLICKS = """
@@ -215,11 +204,10 @@ document.title = JSON.stringify({
   step: document.getElementById("step").textContent,
   numbers: token.title,
   token: token.textContent,
-  verdicts: [...document.querySelectorAll(".completion > .right")].length,
+  verdicts: document.querySelectorAll(".completion > .right").length,
   table: [...document.querySelectorAll("#table tr")].map((line) => line.textContent),
   lines: document.querySelectorAll("#charts polyline").length,
   prompts: [...document.querySelectorAll(".prompt")].map((one) => one.textContent),
-  bold: document.querySelectorAll("#runs .tokens b").length,
   completions: document.querySelectorAll(".completion").length,
 });
 </script>
@@ -237,7 +225,7 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     seen = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
     assert seen["errors"] == [] and seen["title"].startswith("Before and after")
     assert seen["opened"] == ["logprob", "2 of 3"] and seen["step"] == "3 of 3"
-    assert seen["token"] == EVIL and seen["prompts"] == [EVIL, EVIL] and seen["bold"] == 0
+    assert seen["token"] == EVIL and seen["prompts"] == [EVIL, EVIL]
     assert seen["completions"] == 32 and seen["verdicts"] == 16
     # the shares of 4 problems: 1/4, and 1/2 with pass@2 = 1/2, so that two are always right
     assert seen["table"][1] == "pass@1" + 2 * "0.250 ± 0.1440.500 ± 0.289"

@@ -8,6 +8,7 @@ import copy
 import random
 
 import rlvr.training.run
+from rlvr.show import covariance_statistics
 from rlvr.tasks.problems import Sample
 
 import pytest
@@ -70,25 +71,27 @@ CASES = [
     ("agrae", dict(alpha=0.75), [EQ12 * a * (2 / 3 if a > 0 else 1) for a in GRPO]),
     (
         "agrae",
-        dict(released_weight=True, group_level=False),
+        dict(
+            released_weight=True,
+            group_level=False,
+            scale_rewards=False,
+            importance_sampling_level="sequence",
+        ),
         [  # 1 - sqrt(p) is 1/2 at p = 1/4
-            *GRPO[:2],
-            *(a * (1 / 4 / HARD + 1 / 4 / (1 - HARD)) for a in GRPO[2:]),
+            *(3 / 4, -1 / 4),
+            *(a * (1 / 4 / HARD + 1 / 4 / (1 - HARD)) for a in (1 / 4, -3 / 4)),
         ],
     ),
-    (
-        "agrae",
-        dict(scale_rewards=False, sample_level=False, importance_sampling_level="sequence"),
-        (3 / 8, -1 / 4, 1 / 8, -3 / 4),
-    ),
-    (
-        "asymgrpo",
-        dict(beta_pos=1.0, beta_neg=2.0, importance_sampling_level="sequence"),
-        (3, -1 / 9, 1 / 3, -9),
-    ),
+    ("asymgrpo", dict(beta_pos=1.0, beta_neg=2.0), (3, -1 / 9, 1 / 3, -9)),
     (
         "asymgrpo",  # --log_gain only looks
-        dict(beta_pos=1.0, beta_neg=2.0, flip="negative", log_gain=True),
+        dict(
+            beta_pos=1.0,
+            beta_neg=2.0,
+            flip="negative",
+            log_gain=True,
+            importance_sampling_level="sequence",
+        ),
         (3, -9, 1 / 3, -1 / 9),
     ),
     ("cwgrpo", dict(), GRPO),
@@ -97,7 +100,7 @@ CASES = [
         dict(loss="cispo", advantage="easy_focused", gamma=2.0),
         [2 / HARD * GRPO[0], 2 / HARD * GRPO[1], 2 / EASY * GRPO[2], 2 / EASY * GRPO[3]],
     ),
-    ("cwgrpo", dict(weigh_tokens=False), GRPO),
+    ("cwgrpo", dict(weigh_tokens=False, importance_sampling_level="sequence"), GRPO),
     (
         "cwgrpo",
         dict(means="own", padded_sum=True, scale_rewards=False),
@@ -247,6 +250,7 @@ def test_updates_by_their_definition(run, seen, script, flags, worth):
         assert loss == pytest.approx(expected_loss.item(), rel=1e-3, abs=1e-5)
         assert (got - expected).norm() < 2e-3 * expected.norm(), k
     (row,) = rows("run")
+    assert row["learning_rate"] == pytest.approx(RATES[-1])
     tokens = 2 * sum(len(sample.completion_ids) for sample in samples)  # twice over all of them
     for name in LOGGED:
         assert row[name] == pytest.approx(logged[name] / tokens, rel=1e-2), name
@@ -259,8 +263,12 @@ def test_updates_by_their_definition(run, seen, script, flags, worth):
         assert ("weight" in shown) == (script == "cwgrpo")
         assert shown.get("weight", weights[i]) == pytest.approx(weights[i].tolist(), abs=2e-3)
     if script == "cwgrpo":
-        w = torch.cat([*weights.values()])
-        assert row["effective_tokens"] == pytest.approx((w.sum() ** 2 / (w**2).sum()).item())
+        padded = [pad_sequence(part, True) for part in (old, [weights[i] for i in range(16)])]
+        logprobs, w = (part.double().view(4, G, -1) for part in padded)
+        advantages = [advantage_of(samples, i, worth) for i in range(16)]
+        given = logprobs, torch.tensor(advantages).view(4, G), logprobs.ne(0), w
+        expected = covariance_statistics(*given, flags.get("means", "tokens"))
+        assert {name: row[name] for name in expected} == pytest.approx(expected, rel=1e-2, abs=1e-4)
 
 
 @pytest.mark.usefixtures("no_evaluation")

@@ -3,11 +3,13 @@
 import contextlib
 import itertools
 import math
+import re
 
 import project
 from project import read_results
 
-from rlvr.show import read_rows
+from rlvr.errors import UserError
+from rlvr.show import append_row, read_rows
 
 import claims_counts
 import claims_coverage
@@ -15,6 +17,7 @@ import claims_many
 import claims_page
 import claims_rule
 import claims_runs
+import compare
 import default_runs
 import fade_section_15
 import machine
@@ -25,9 +28,11 @@ import torch
 import two_stage_toy
 from claims_rule import Evidence
 from runs import ROOT, run_study
+from test_report import write_run
 
+README = ROOT / "README.md"
 # those that no other test imports
-COMMANDS = "compare entropy_growth growth language_model make_bases policy_weights throughput"
+COMMANDS = "entropy_growth growth language_model make_bases policy_weights throughput"
 
 
 @pytest.mark.slow
@@ -47,6 +52,20 @@ def test_no_time_is_quoted_beside_other_processes(monkeypatch, cores, told):
     neighbours = machine.Neighbours(seconds.__next__)
     with contextlib.nullcontext() if told else pytest.raises(SystemExit, match="used 0.2 cores"):
         assert neighbours.told(busy_is_fine=False).startswith(told)
+
+
+def test_a_stopped_run_is_no_result(tmp_path):
+    (tmp_path / "config.json").write_text('{"max_steps": 3}')
+    for step in (1, 2):
+        append_row(tmp_path, "metrics", {"step": step, "reward": 0.5})
+    job = claims_runs.Job("middle", "GRPO at 1e-4", claims_runs.TUNING[0])
+    with pytest.raises(UserError, match="was stopped after 2 steps"):
+        claims_runs.line_of(claims_runs.PLAN, job, tmp_path)
+    append_row(tmp_path, "metrics", {"step": 3, "reward": 1})
+    assert claims_runs.line_of(claims_runs.PLAN, job, tmp_path) == {"rewards": [0.5, 0.5, 1]}
+    for plan in (claims_runs.PLAN, claims_runs.FIELD_PLAN, claims_runs.MODEL_PLAN):
+        kept = read_results(plan.results).values()
+        assert kept and {len(line["rewards"]) for line in kept} == {plan.steps}
 
 
 def test_products_by_hand():
@@ -84,7 +103,7 @@ def test_fade_section_15_of_a_run(run, no_evaluation, capsys, monkeypatch):
 
 
 def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path):
-    """Writing CLAIMS.md and claims_tables.md anew changes no byte."""
+    """Writing the pages anew changes no byte, and the README has their counts."""
     table = default_runs.table(read_results(default_runs.RESULTS))
     assert "\n".join(table) in default_runs.PAGE.read_text()
     pages = {name: (project.STUDIES / name).read_text() for name in claims_page.PAGES}
@@ -93,6 +112,11 @@ def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path):
     claims_page.write_report(tmp_path)
     for name, text in pages.items():
         assert (tmp_path / name).read_text() == text
+    page, readme = (" ".join(text.split()) for text in (pages["CLAIMS.md"], README.read_text()))
+    decided, verdicts = re.search(r"In all: (\d+) of (\d+) verdicts are decided", page).groups()
+    assert f"{decided} of {verdicts} verdicts are decided; " in readme
+    decided, verdicts = re.search(r"SmolLM2-135M, \d+ runs: (\d+) of (\d+)", page).groups()
+    assert f"for SmolLM2, {decided} of {verdicts} are." in readme
 
 
 def test_interval_p_value_and_holm():
@@ -122,17 +146,6 @@ def test_seeds_and_problems_both_vary():
     assert claims_rule.standard_error(values[:, :1] + np.zeros(3)) == (1.0, 1)
 
 
-def test_looks_are_paid_for():
-    """Two looks share the 5%: each has an interval of 97.5%, and p-values count twice."""
-    values = np.array([1.0, 1.1, 0.9, 1.05, 1.0, 0.95, 1.1, 0.9])
-    evidence = claims_rule.weigh(values, 0.5, looks=(8, 16))
-    assert evidence.seeds == 8
-    half = 2.841 * values.std(ddof=1) / math.sqrt(8)  # of the table for 0.9875 and 7
-    assert (evidence.low, evidence.high) == pytest.approx((1 - half, 1 + half), abs=1e-4)
-    assert evidence.above == pytest.approx(2 * claims_rule.p_above(values, 0))
-    assert claims_rule.weigh(values[:7], 0.5, looks=(8, 16)) is None
-
-
 def test_an_interval_is_its_verdict():
     """Of an effect of 0.02, by the two ends alone."""
     ends = {
@@ -151,19 +164,6 @@ def test_an_interval_is_its_verdict():
     assert claims_rule.corrected([border, None]) == ["unclear", "unclear"]
 
 
-def test_equal_pass_at_1():
-    """Each run is read on the line that first gets to the lower of both ends, 0.4 here."""
-
-    def curve_of(*points):
-        return [{"pass@1": x, "pass@16": y} for x, y in points]
-
-    fast = curve_of((0.2, 0.9), (0.6, 0.7), (0.8, 0.4))
-    slow = curve_of((0.2, 0.9), (0.5, 0.88), (0.4, 0.86))
-    found = [claims_rule.value_at(curve, 0.4, "pass@16") for curve in (fast, slow)]
-    assert found == pytest.approx([0.8, 0.86])
-    assert claims_rule.value_at(fast, 0.1, "pass@16") == 0.9  # the other has fallen
-
-
 def test_a_best_rate_has_a_neighbour_on_both_sides():
     """The grid grows from 1e-4 until it has; the choice goes by the last eight steps alone."""
     at_end, lines = {"3e-5": 0.2, "1e-4": 0.3, "3e-4": 0.4, "1e-3": 0.1}, {}
@@ -177,6 +177,34 @@ def test_a_best_rate_has_a_neighbour_on_both_sides():
     assert tried == [["3e-5", "1e-4", "3e-4"], ["1e-3"]]
     for base in ("middle", "strong"):
         assert claims_runs.rate_of(lines, claims_runs.PLAN, base, "GRPO") == "3e-4"
+
+
+def test_compare_has_a_table_with_standard_errors(tmp_path):
+    """Two seeds by their spread, one run by its problems; labels are names of folders."""
+    folders = [
+        write_run(tmp_path / "mine-0", 2, seed=0),
+        write_run(tmp_path / "mine-1", 2, seed=1),
+        write_run(tmp_path / "theirs", 2, script="fade.py"),
+    ]
+    eval_rows = (folders[1] / "eval.jsonl").read_text().replace('"pass@1": 0.5', '"pass@1": 0.4')
+    (folders[1] / "eval.jsonl").write_text(eval_rows)
+    groups = compare.group_runs(folders)
+    assert groups == {"mine": folders[:2], "theirs": folders[2:]}
+    lines = compare.table_of(groups)
+    # (0.5 + 0.4) / 2, and 0.0707 / sqrt 2
+    assert lines[2] == "| mine | pass@1 | 0.250 ± 0.000 | 0.450 ± 0.050 |"
+    assert lines[3] == "| mine | pass@2 | 0.500 ± 0.000 | 0.500 ± 0.000 |"
+    assert "| theirs | pass@1 | 0.250 ± 0.144 | 0.500 ± 0.289 |" in lines
+    assert "| theirs | length |  |  |" in lines
+
+
+@pytest.mark.slow
+def test_compare_draws_two_runs(tmp_path, capsys):
+    folders = [write_run(tmp_path / name, 2) for name in ("a", "b")]
+    compare.main(folders, tmp_path / "compare.png")
+    assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "compare.html").exists()
+    assert capsys.readouterr().out.startswith("| run | metric | before | after |")
 
 
 @pytest.mark.slow

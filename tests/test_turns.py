@@ -6,7 +6,6 @@ vLLM's side is in tests/test_vllm_requests.py.
 import copy
 from types import SimpleNamespace
 
-import rlvr.policy.tiny
 import rlvr.rollout.turns
 import rlvr.show.report
 import rlvr.tasks.tools
@@ -15,7 +14,7 @@ from rlvr.flags.config import Config
 from rlvr.rollout.rollouts import rollout_metrics, sampler_mismatch
 from rlvr.rollout.samplers import Sampler
 from rlvr.rollout.turns import complete_in_turns
-from rlvr.tasks.problems import Problem, Sample, own_tokens, padded
+from rlvr.tasks.problems import Sample, own_tokens, padded
 from rlvr.tasks.tools import TOOLS, Tool, calculate, find_call_ends
 
 import pytest
@@ -26,14 +25,12 @@ from samples import PROMPTS
 import common
 
 REPLIES = {
-    "<think>7*8=": "56",
     "<think>7*8=56 56+1=": "57",
     "2+3*4=": "14",
     "3-9=": "-6",
     "8/3=": "8/3",  # no rounding
     "8/3*3=": "8",
-    "7 * 8 =": "56",
-    "1 7*8=": "56",  # numbers without an operator between them are two
+    "1 7 * 8 =": "56",  # numbers without an operator between them are two
     "1, 7*8=": "56",
 }
 NO_REPLY = [
@@ -41,10 +38,10 @@ NO_REPLY = [
     *("7*8=56", "7*8=\n"),  # one that has been answered
     *("7=", "x=", "=", ""),
     "-7*8=",  # an expression that has begun before
-    *("2.5*2=", "9**2*3=", "2 ** 3*4=", "8//3*2=", "1,000+5=", "1e3+1=", "x2*3="),
-    *("sqrt(4)+1=", "f(2)*3=", "f(7*8=", "(2)(3)+4=", "(7*8=", "7*8)=", "7*="),
-    *("6 ÷ 3+1=", "20 − 5+3=", "5×3+2=", "8/0="),
-    *("(" * 9999 + "7*8=", "(" * 99_999 + "=", "(" * 9999 + "7*8" + ")" * 9999 + "="),
+    *("2.5*2=", "2 ** 3*4=", "8//3*2=", "1,000+5=", "1e3+1=", "x2*3="),
+    *("sqrt(4)+1=", "f(7*8=", "(2)(3)+4=", "(7*8=", "7*8)=", "7*="),
+    *("6 ÷ 3+1=", "20 − 5+3=", "8/0="),
+    *("(" * 99_999 + "=", "(" * 9999 + "7*8" + ")" * 9999 + "="),
     *("9" * 4000 + "*" + "9" * 4000 + "=", "9" * 5000 + "*9="),
 ]
 
@@ -52,11 +49,6 @@ NO_REPLY = [
 @pytest.mark.parametrize("text, reply", [*REPLIES.items(), *((text, None) for text in NO_REPLY)])
 def test_calculate(text, reply):
     assert calculate(text) == reply
-
-
-PROBLEM = Problem("7 8 1 : 57 ", "7 8 1 : 57 ")
-TURNS = ["<think>7*8=", " 56+1=", "</think><answer>7*8+1</answer><eos>"]
-TEXT = "<think>7*8=56 56+1=57</think><answer>7*8+1</answer>"
 
 
 class Scripted:
@@ -79,33 +71,6 @@ class Scripted:
 
 
 # ------------------------------------------------------------------------------- the conversation
-
-
-def test_a_completion_in_three_turns(tiny):
-    """Each turn goes on from the ids so far. The tool's tokens are part of the text.
-
-    The text 56 may be two tokens of the policy, and is one of the tool's here.
-    """
-    sampler = Scripted(tiny[1], [[turn] for turn in TURNS])
-    sampler.tokenizer = copy.deepcopy(tiny[1])
-    sampler.tokenizer.add_tokens(["56"])
-    (word,) = sampler.tokenizer.encode("56")
-    ((sample,),) = common.sample_groups(sampler, [PROBLEM], 1, 0.7, 48, 0.9)
-    first, second, third = map(sampler.encode, TURNS)
-    begun, end = [*first, word], sampler.encode("57")
-    assert sample.completion_ids == begun + second + end + third
-    assert sample.text == TEXT
-    assert (sample.reward, sample.truncated) == (1.0, False)
-    assert sample.replies == [range(5, 6), range(12, 14)]
-    own = [-1.0] * len(sample.completion_ids)
-    assert sample.logprobs == own[:5] + [0.0] + own[:6] + [0.0] * 2 + own[14:]
-
-    prompt, call = sampler.encode(PROBLEM.prompt), sampler.encode("=")
-    assert sampler.calls == [
-        ([prompt], 0.7, 0.9, 48, call, [()]),
-        ([prompt + begun], 0.7, 0.9, 42, call, [()]),
-        ([prompt + begun + second + end], 0.7, 0.9, 34, call, [()]),
-    ]
 
 
 # Each: the turns, the limit, what is written in each turn; and what comes of it: the texts, where
@@ -138,19 +103,25 @@ SCENES = [
 
 @pytest.mark.parametrize("max_turns, limit, script, texts, replies, rooms", SCENES)
 def test_scenes(tiny, monkeypatch, max_turns, limit, script, texts, replies, rooms):
+    """Each turn goes on from the ids so far. The tool's tokens have log-probs of 0."""
     monkeypatch.setattr(rlvr.rollout.turns, "MAX_TURNS", max_turns)
     sampler = Scripted(tiny[1], script)
     prompts = [[i] for i in range(len(texts))]
     images = [(bytes(prompt),) for prompt in prompts]
-    found = complete_in_turns(sampler, prompts, 1.0, 1.0, limit, images)
-    for asked, *_, shown in sampler.calls:
-        assert shown == [(bytes(prompt[:1]),) for prompt in asked]
+    found = complete_in_turns(sampler, prompts, 0.7, 0.9, limit, images)
     assert [each.ids for each in found] == [*map(sampler.encode, texts)]
-    assert [len(each.logprobs) for each in found] == [len(each.ids) for each in found]
     assert [each.replies for each in found] == replies
+    for each in found:
+        by_tool = {position for reply in each.replies for position in reply}
+        assert each.logprobs == [-1.0 * (i not in by_tool) for i in range(len(each.ids))]
     assert [call[3] for call in sampler.calls] == rooms
     offered = [bool(call[4]) for call in sampler.calls]  # the tool
     assert offered == [turn < max_turns for turn in range(1, len(rooms) + 1)]
+    for asked, *how, shown in sampler.calls:
+        assert how[:2] == [0.7, 0.9]
+        assert shown == [(bytes(prompt[:1]),) for prompt in asked]
+        assert all(found[i].ids[: len(ids)] == ids for i, *ids in asked)
+        assert how[2] == limit - min(len(ids) for _, *ids in asked)  # so they are all
     assert not sampler.script
 
 
@@ -242,19 +213,9 @@ def test_numbers_by_hand(tiny, tmp_path):
 # ------------------------------------------------------------------------------------- whole runs
 
 
-def test_solutions_have_calls(tiny):
-    """What the calculator writes in a solution is not what the tiny policy is taught to write."""
-    tokenizer = tiny[1]
-    for tool, replies in {"calculator": [range(5, 7), range(13, 15)], "none": []}.items():
-        ends = find_call_ends(tokenizer, tool)
-        sample = rlvr.policy.tiny.make_sample(tokenizer, tool, ends, PROBLEM, TEXT)
-        ids = tokenizer.encode(PROBLEM.prompt), tokenizer.encode(TEXT + "<eos>")
-        assert sample == Sample(*ids, replies=replies)
-
-
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
 @pytest.mark.usefixtures("no_evaluation")
-def test_no_script_trains_on_the_tools_tokens(run, cache_dir, monkeypatch, script):
+def test_no_script_trains_on_the_tools_tokens(run, monkeypatch, script):
     """In every pass of every update, with all the terms that a loss can have."""
     seen = []
     plain = common.token_logprobs
@@ -268,8 +229,7 @@ def test_no_script_trains_on_the_tools_tokens(run, cache_dir, monkeypatch, scrip
 
     monkeypatch.setattr(common, "token_logprobs", watched)
     terms = dict(beta=0.1, entropy_coef=0.01, num_iterations=2)
-    taught = rlvr.policy.tiny.tiny_folder(Config())  # without a tool
-    assert run(script, model=taught, tool="calculator", max_steps=1, **terms).code == 0
+    assert run(script, tool="calculator", max_steps=1, **terms).code == 0
     assert rows("run")[0]["turns"] > 1.5
     assert len(seen) >= 2 * 2 * 2
     for own, gradient in seen:

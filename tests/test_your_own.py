@@ -1,6 +1,5 @@
 """docs/your-own.md, followed line by line in a copy of the project."""
 
-import json
 import re
 import shlex
 import shutil
@@ -51,20 +50,13 @@ def followed(tmp_path_factory):
     shutil.copytree(ROOT / "rlvr", folder / "rlvr", ignore=shutil.ignore_patterns("__pycache__"))
     for script in ROOT.glob("*.py"):
         shutil.copy(script, folder)
-    headings = ["A verifier", "A data set", "A flag", "A tool"]
-    return folder, {heading: follow(heading, folder) for heading in headings}
+    return folder, {heading: follow(heading, folder) for heading in REWARDS}
 
 
-# The flag that an example adds, and the rewards of its completions. A completion of "A flag" has 1
-# to 48 tokens, of which each costs 0.01.
 PARTLY = {1.0, 0.3, -0.5}
 COSTLY = {round(right - 0.01 * length, 2) for right in (0, 1) for length in range(1, 49)}
-TRAINED = {
-    "A verifier": (dict(verifier="partly"), PARTLY),
-    "A data set": (dict(dataset="my-sums"), PARTLY),
-    "A flag": (dict(length_penalty=0.01), COSTLY),
-    "A tool": (dict(tool="compare"), {0.0, 1.0}),
-}
+# of each example: the rewards that its completions may have
+REWARDS = {"A verifier": PARTLY, "A data set": PARTLY, "A flag": COSTLY, "A tool": {0.0, 1.0}}
 
 
 def test_the_examples_fit_the_code(followed):
@@ -74,21 +66,19 @@ def test_the_examples_fit_the_code(followed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("heading", TRAINED)
-def test_an_example_trains(heading, followed, cache_dir):
+@pytest.mark.parametrize("heading", REWARDS)
+def test_an_example_trains(heading, followed):
     """By the command of the page, with a smaller policy."""
     folder, commands = followed
     python, script, *given = commands[heading]
     assert python == "python"
     smaller = {name: value for name, value in SMALL.items() if f"--{name}" not in given}
     run = folder / "runs" / heading
-    smaller |= dict(cache_dir=cache_dir, output_dir=run)
+    smaller |= dict(output_dir=run)
     done = run_python(script, *given, *arguments(**smaller), folder=folder)
     assert done.returncode == 0, done.stderr
     assert steps(run) == [1, 2]
-    flags, expected = TRAINED[heading]
-    assert flags.items() <= json.loads((run / "config.json").read_text()).items()
     rewards = {round(sample["reward"], 2) for sample in rows(run, "samples")}
-    assert rewards and rewards <= expected
+    assert rewards and rewards <= REWARDS[heading]
     if heading == "A tool":  # some answers are sent back
         assert all(row["turns"] > 1 for row in rows(run))

@@ -77,14 +77,12 @@ TOKENS = dict(
 )
 
 
-def build_policy(family="qwen2_5_vl"):
-    """A language model of two layers, and a vision tower of two, in Qwen2.5-VL one with windows."""
-    tower = dict(depth=2, num_heads=2, patch_size=SIDE // 2)
-    if family == "qwen2_vl":
-        tower |= dict(embed_dim=32, mlp_ratio=2, hidden_size=TEXT["hidden_size"])
-        shape = transformers.Qwen2VLConfig(text_config=TEXT, vision_config=tower, **TOKENS)
-        return transformers.Qwen2VLForConditionalGeneration(shape)
-    tower |= dict(
+def build_policy():
+    """A language model of two layers, and a vision tower of two, one of them with windows."""
+    tower = dict(
+        depth=2,
+        num_heads=2,
+        patch_size=SIDE // 2,
         hidden_size=32,
         intermediate_size=48,
         window_size=2 * SIDE,
@@ -95,12 +93,12 @@ def build_policy(family="qwen2_5_vl"):
     return transformers.Qwen2_5_VLForConditionalGeneration(shape)
 
 
-def save_vision_policy(folder, scale=1.0, family="qwen2_5_vl"):
+def save_vision_policy(folder, scale=1.0):
     """A folder as Qwen's are on the hub -> its path. `scale` sharpens the random matrices."""
     folder = Path(folder)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
-        policy = build_policy(family)
+        policy = build_policy()
         for parameter in policy.parameters():
             if parameter.dim() >= 2:
                 parameter.mul_(scale)
@@ -149,6 +147,9 @@ def squares(count, cells=3, shade=0):
     for cell in range(count):
         image.paste("white", (cell * SIDE, 0, (cell + 1) * SIDE, SIDE))
     return png(image)
+
+
+UNEVEN = png(PIL.Image.open(io.BytesIO(squares(2, cells=5))).resize((37, 11)))  # is resized again
 
 
 def counting(path, counts=(1, 2, 3)):

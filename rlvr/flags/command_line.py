@@ -15,7 +15,6 @@ from typing import TypeVar, get_args, get_type_hints
 from rlvr import world
 from rlvr.errors import UserError, fail
 from rlvr.flags.config import TINY, Config, refuse_unread
-from rlvr.flags.presets import ARITHMETIC, LARGE, PROTOCOLS
 from rlvr.flags.run_folders import find_run
 from rlvr.tasks.sources import EMBEDDED
 
@@ -30,12 +29,42 @@ SECTIONS = {  # of --help, by their first flag
     "save_steps": "checkpoints",
 }
 
+# The defaults if the policy comes from the hub, or if the data set is not Countdown.
+LARGE = dict(
+    learning_rate=1e-6,
+    max_steps=200,
+    num_generations=8,
+    minibatch_size=128,
+    microbatch_tokens=16384,
+    gradient_checkpointing=True,
+    rollout_batch_size=64,
+    max_completion_length=1024,
+    eval_samples=4,
+)
+
+# On top of LARGE, the defaults for arithmetic: a model of some 100 M parameters learns it on a CPU
+# within minutes.
+ARITHMETIC = dict(
+    learning_rate=1e-5,
+    max_steps=24,
+    prompts_per_step=8,
+    minibatch_size=64,
+    max_prompt_length=64,
+    max_completion_length=10,
+    eval_problems=32,
+    eval_samples=8,
+    eval_steps=8,
+    microbatch_tokens=1024,
+    gradient_checkpointing=False,
+    rollout_batch_size=256,
+)
+
 
 def parse_flags(config_class: type[C], variants: dict[str, dict]) -> C:
     """Return the flags of the command line as a checked config.
 
-    A flag that is given wins over the presets of --eval_protocol and --variant, these win over the
-    flags of a resumed run, and those over the defaults. A mistake ends the program with one line.
+    A flag that is given wins over the preset of --variant, this wins over the flags of a resumed
+    run, and those over the defaults. A mistake ends the program with one line.
     """
     try:
         return read_flags(config_class, variants, sys.argv[1:])
@@ -48,18 +77,13 @@ def parse_flags(config_class: type[C], variants: dict[str, dict]) -> C:
 def read_flags(config_class: type[C], variants: dict[str, dict], arguments: list[str]) -> C:
     """Return what parse_flags returns. Raise UserError for a mistake."""
     typed = parse(config_class, arguments)
-    if {"max_steps", "num_train_epochs"} <= typed.keys():
-        raise UserError("--max_steps and --num_train_epochs: give one of the two")
     given = config_class(**typed)
     saved = {}
     if given.resume_from_checkpoint:
         folder, checkpoint = find_run(given.resume_from_checkpoint)
         typed["resume_from_checkpoint"] = str(checkpoint or folder)  # what "latest" is now
         saved = read_saved_flags(given, folder)
-    presets = saved | variants[given.variant] | PROTOCOLS[given.eval_protocol]
-    config = config_class(**defaults_for(given) | presets | typed)
-    if "max_steps" in typed:  # which then wins over the epochs of a resumed run
-        config.num_train_epochs = None
+    config = config_class(**defaults_for(given) | saved | variants[given.variant] | typed)
     config.check()
     refuse_unread(config, typed)
     if saved:

@@ -12,7 +12,6 @@ from typing import Literal, TypeVar
 
 from rlvr import world
 from rlvr.errors import UserError
-from rlvr.flags.presets import PROTOCOLS
 from rlvr.tasks.prompts import USER_SUFFIXES, read_template_kwargs
 from rlvr.tasks.sources import DATASETS, EMBEDDED
 from rlvr.tasks.tools import TOOLS
@@ -56,9 +55,6 @@ class Config:
 
     variant: str = flag("", "named preset of flags")
     model: str = flag("tiny", "tiny, weak, middle, strong, a folder, or a hub id")
-    sft_steps: int | None = flag(
-        None, "supervised steps that teach a new tiny policy", ge=0, only=dict(model="tiny")
-    )
     tie_word_embeddings: bool = flag(
         True, "a tiny policy's head is its embedding", only=dict(model=" ".join(TINY))
     )
@@ -73,9 +69,7 @@ class Config:
 
     seed: int = flag(0, "for data order, sampling and evaluation", ge=0)
     max_steps: int = flag(60, "rollouts to train on; 0 only evaluates", ge=0, may_change=True)
-    num_train_epochs: float | None = flag(None, "epochs, instead of --max_steps", may_change=True)
     output_dir: str = flag("", "run folder; if empty, runs/<script>-<variant>-<time>")
-    cache_dir: str = flag("~/.cache/rlvr", "where taught tiny policies are kept", may_change=True)
     num_threads: int | None = flag(None, "CPU threads; None: torch's choice", may_change=True)
     log_tokens: int = flag(1, "groups per step in report.html", ge=0, trains=True, may_change=True)
     report_to: Literal["none", "wandb", "trackio"] = flag("none", "also log to", may_change=True)
@@ -121,9 +115,6 @@ class Config:
     eval_steps: int = flag(20, "steps between evaluations", may_change=True)
     eval_problems: int = flag(128, "held-out problems per data set; 0: all", ge=0)
     eval_samples: int = flag(16, "completions per held-out problem", may_change=True)
-    eval_protocol: str = flag(
-        "none", "evaluate as this paper does", choices=PROTOCOLS, may_change=True
-    )
     eval_temperature: float = flag(1.0, "sampling temperature in evaluations", may_change=True)
     eval_max_completion_length: int = flag(
         0, "equal to --max_completion_length if 0", ge=0, may_change=True
@@ -137,8 +128,8 @@ class Config:
     )
     bf16: bool | None = flag(None, "forward passes in bf16; None: on a GPU that has it")
     compile: bool = flag(False, "torch.compile: slow to start, then faster", may_change=True)
-    fsdp: Literal["full_shard", "hybrid_shard", "no_shard"] = flag(
-        "full_shard", "shard weights over all ranks, over a node, or not", may_change=True
+    fsdp: Literal["full_shard", "no_shard"] = flag(
+        "full_shard", "shard the weights over the ranks, or not", may_change=True
     )
 
     save_steps: int | None = flag(
@@ -193,7 +184,7 @@ class Config:
     def may_change(self, name: str) -> bool:
         """Whether a resumed run may have another value for this flag."""
         scheduled = self.lr_scheduler_type != "constant" or self.warmup_ratio > 0
-        if scheduled and name in ("max_steps", "num_train_epochs"):
+        if scheduled and name == "max_steps":
             return False
         return self.__dataclass_fields__[name].metadata["may_change"]
 

@@ -20,16 +20,15 @@ def find_run(path) -> tuple[Path, Path | None]:
     """
     if path == "latest":
         script = Path(sys.argv[0])
-        runs = Path("runs").glob(f"{script.stem}-*/config.json")
-        saved = {run: json.loads(run.read_text()) for run in runs}
+        found = sorted(Path("runs").glob(f"{script.stem}-*/config.json"), key=os.path.getmtime)
+        saved = [(run.parent, json.loads(run.read_text())) for run in found]
         # grpo-mine.py's runs match as well, and an evaluation has nothing to resume
-        runs = [run for run in saved if saved[run]["script"] == script.name]
-        runs = [run for run in runs if saved[run]["max_steps"]]
+        runs = [r for r, flags in saved if flags["script"] == script.name and flags["max_steps"]]
         if not runs:
             raise UserError(
                 f"--resume_from_checkpoint latest: {script.name} has no run in runs/ to resume"
             )
-        path = max(runs, key=os.path.getmtime).parent
+        path = runs[-1]
     path = Path(path)
     folder, checkpoint = (path.parent, path) if CHECKPOINT.fullmatch(path.name) else (path, None)
     if not (path.exists() and (folder / "config.json").exists()):

@@ -1,4 +1,4 @@
-"""The policy: how it is loaded, taught, sharded and saved, and its log-probs."""
+"""The policy: how it is loaded, sharded and saved, and its log-probs."""
 
 from .images import model_class
 from .logprobs import completion_logprobs, frozen_logprobs, microbatches

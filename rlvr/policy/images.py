@@ -1,4 +1,4 @@
-"""Images beside the text: how a policy of the Qwen2-VL family reads them.
+"""Images beside the text: how a policy of the Qwen2.5-VL family reads them.
 
 An image is cut into patches, and the policy's vision tower turns them into embeddings of image
 tokens. They take the place in the prompt where the chat template has put the image.
@@ -16,12 +16,10 @@ import torch
 if TYPE_CHECKING:
     import transformers
 
-FAMILY = ("qwen2_vl", "qwen2_5_vl")  # as transformers names them
-
 
 def reads_images(shape) -> bool:
     """Return whether a policy of this configuration has a vision tower that is used here."""
-    return shape.model_type in FAMILY
+    return shape.model_type == "qwen2_5_vl"
 
 
 def model_class(shape):

@@ -47,11 +47,10 @@ class LinearLogProbs(torch.autograd.Function):
 
     @staticmethod
     def tiles(hidden, weight, targets):
-        """Yield the tokens of each tile, and the positions of the targets in it.
+        """Yield each tile's slice of the vocabulary, and which targets are in it [M], and where.
 
-        The tokens are a slice. For the targets, it yields whether they are in the tile [M], and
-        their columns [M, 1], which are arbitrary for the others. So the CPU need not wait for the
-        GPU to count the targets in the tile.
+        The columns [M, 1] of the other targets are arbitrary. So the CPU need not wait for the GPU
+        to count the targets in the tile.
         """
         size = tile_width(len(hidden), hidden.is_cuda)
         for start in range(0, len(weight), size):

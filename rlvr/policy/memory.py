@@ -8,16 +8,11 @@ from rlvr.policy.sharding import layers_of
 
 import torch
 
-LESS_MEMORY = (
-    "give --gradient_checkpointing, lower --microbatch_tokens, --rollout_batch_size or "
-    "--vllm_gpu_memory_utilization, or take more GPUs or a smaller --model"
-)
-
 
 def tell_memory(shape, config, device: torch.device) -> None:
-    """Print what a run with a model of this configuration needs, and what to do if it is too much.
+    """Print what a rank needs for a model of this configuration, and what to do if it is too much.
 
-    On a GPU it is this rank's, and on a CPU its share of the machine's memory.
+    On a CPU, a rank has its share of the machine's memory.
     """
     gpu_memory = 0.0
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / world.LOCAL_WORLD_SIZE / 1e9
@@ -30,8 +25,11 @@ def tell_memory(shape, config, device: torch.device) -> None:
     status.tell(f"memory a rank: {sizes}")
     needed = max(estimate["an update"], estimate["a rollout"])
     if there < needed:
-        told = f"this run needs about {needed:.0f} GB, and there are {there:.0f}"
-        status.tell(f"{told}: {LESS_MEMORY}")
+        status.tell(
+            f"this run needs about {needed:.0f} GB, and there are {there:.0f}: give "
+            "--gradient_checkpointing, lower --microbatch_tokens, --rollout_batch_size or "
+            "--vllm_gpu_memory_utilization, or take more GPUs or a smaller --model"
+        )
 
 
 def memory_estimate(policy, config, gpu_memory: float) -> dict[str, float]:
@@ -44,9 +42,7 @@ def memory_estimate(policy, config, gpu_memory: float) -> dict[str, float]:
     computed = 2 if config.bf16 else 4  # bytes of a number in a forward pass
     parameters = sum(p.numel() for p in policy.parameters()) / 1e9
     in_layers = sum(p.numel() for layer in layers_of(policy) for p in layer.parameters()) / 1e9
-    ranks = 1  # that share the weights
-    if sharded:
-        ranks = world.LOCAL_WORLD_SIZE if config.fsdp == "hybrid_shard" else world.WORLD_SIZE
+    ranks = world.WORLD_SIZE if sharded else 1  # that share the weights
 
     # fp32 weights and Adam's two moments; the reference policy is one more copy of the weights
     kept = (16 if config.beta else 12) * parameters / ranks
@@ -59,8 +55,7 @@ def memory_estimate(policy, config, gpu_memory: float) -> dict[str, float]:
     shape = policy.config.get_text_config()  # a vision tower counts as parameters alone
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     # What a layer of Llama's shape keeps of a token, in bytes: in bf16 measured on an H100.
-    inner = shape.intermediate_size
-    layer = 31 * hidden + 8 * inner if config.bf16 else 40 * hidden + 16 * inner
+    layer = (31 * hidden + 8 * shape.intermediate_size) * computed / 2
     of_a_token = 4 * hidden * layers + layer if config.gradient_checkpointing else layer * layers
     text = config.max_prompt_length + config.max_completion_length  # a microbatch has at least one
     tiles = 0.5  # of the log-probs

@@ -66,7 +66,7 @@ def read_shape(source):
     if not Path(source).is_dir():
         if not huggingface_hub.try_to_load_from_cache(source, "config.json"):
             # fails at once, where from_pretrained tries again for minutes
-            ask_hub(huggingface_hub.model_info, source)
+            ask_hub()
     # None would ask
     return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
 
@@ -107,7 +107,7 @@ def load_weights(source, config: Config, device: torch.device, frozen: bool = Fa
     if world.WORLD_SIZE == 1 or config.fsdp == "no_shard":
         policy = policy.to(device)
     else:
-        shard(policy, frozen, config.fsdp == "hybrid_shard", device.type)
+        shard(policy, frozen, device.type)
     return policy
 
 

@@ -13,11 +13,8 @@ def layers_of(policy) -> list[torch.nn.Module]:
     return [m for m in policy.modules() if type(m).__name__ in policy._no_split_modules]
 
 
-def shard(policy, frozen: bool = False, within_nodes: bool = False, device: str = "cpu") -> None:
+def shard(policy, frozen: bool = False, device: str = "cpu") -> None:
     """Shard the policy. A layer is gathered when it is used, and gradients are added up.
-
-    With within_nodes, only the ranks of a node share the weights, and each node has all of them.
-    Gradients are then sums over the node's ranks, until `add_up_gradients`.
 
     Build the optimizer before anything is computed: the embedding and the head stay gathered from
     their first forward pass to the backward pass, and an optimizer that is given the gathered ones
@@ -29,15 +26,7 @@ def shard(policy, frozen: bool = False, within_nodes: bool = False, device: str 
         register_fsdp_forward_method,
     )
 
-    if not within_nodes:
-        mesh = dist.device_mesh.init_device_mesh(device, (world.WORLD_SIZE,))
-    else:
-        nodes_and_ranks = (world.WORLD_SIZE // world.LOCAL_WORLD_SIZE, world.LOCAL_WORLD_SIZE)
-        meshes = dist.device_mesh.init_device_mesh(
-            device, nodes_and_ranks, mesh_dim_names=("nodes", "ranks")
-        )
-        mesh = meshes["ranks"]
-        policy.same_rank_of_nodes = meshes["nodes"].get_group()
+    mesh = dist.device_mesh.init_device_mesh(device, (world.WORLD_SIZE,))
     mixed = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
     precision = mixed if computes_in_bf16(policy) else MixedPrecisionPolicy()
     for module in (*layers_of(policy), policy):
@@ -78,16 +67,10 @@ def unshard(policy, wanted: bool) -> None:
 
 @torch.no_grad()
 def add_up_gradients(policy) -> None:
-    """Sum over the ranks the gradients that FSDP has not summed. All ranks call it together.
-
-    FSDP has already summed over all ranks, or over those of a node. Ranks of the same number on
-    each node hold the same weights.
-    """
-    group = getattr(policy, "same_rank_of_nodes", None)
-    if world.WORLD_SIZE > 1 and (group or not is_sharded(policy)):
+    """Sum the gradients over the ranks unless FSDP has done so. All ranks call it together."""
+    if world.WORLD_SIZE > 1 and not is_sharded(policy):
         for parameter in policy.parameters():
-            gradient = parameter.grad.to_local() if is_sharded(policy) else parameter.grad
-            dist.all_reduce(gradient, group=group)
+            dist.all_reduce(parameter.grad)
 
 
 def is_sharded(module: torch.nn.Module) -> bool:

@@ -65,8 +65,6 @@ class Sampler:
         self.decode = decode
         # the devices whose random states belong to this rank
         self.devices = [policy.device] if policy.device.type == "cuda" else []
-        # A sharded policy is already gathered in bf16.
-        self.wants_twin = computes_in_bf16(policy) and not is_sharded(policy)
         self.writer = policy  # what writes: the policy, or its twin during a rollout
         # Whether its log-probs are the policy's, up to rounding in fp32. In bf16 the two differ.
         # vLLM's kernels are not the trainer's on any device.
@@ -111,8 +109,8 @@ class Sampler:
 
     def sync(self) -> None:
         """Gather or copy the policy's weights, which may have changed. Call before a rollout."""
-        unshard(self.policy, True)
-        if self.wants_twin:
+        unshard(self.policy, True)  # in bf16, if the policy computes in it
+        if computes_in_bf16(self.policy) and not is_sharded(self.policy):
             self.writer = bf16_twin(self.policy)
 
     def sleep(self) -> None:

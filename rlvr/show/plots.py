@@ -1,7 +1,6 @@
 """curves.png: the curves of a run."""
 
 import math
-import os
 import re
 from pathlib import Path
 
@@ -53,9 +52,8 @@ def choose_panels(evals: list[dict], metrics: list[dict]) -> list[tuple[str, lis
     return [*chosen.values()][:MOST_PANELS]
 
 
-def draw_curves(folder: Path, cache_dir: str) -> None:
+def draw_curves(folder: Path) -> None:
     """Draw curves.png from the logs of a run folder."""
-    os.environ.setdefault("MPLCONFIGDIR", os.path.expanduser(cache_dir))
     import matplotlib  # here, because it is slow to import
     from matplotlib.figure import Figure
 

@@ -16,7 +16,7 @@ PAGE = Path(__file__).parent / "report.html"
 MOST_TOKENS = 1200  # of a group in a step
 MOST_BYTES = 4_000_000  # of the tokens on a page, which is then below 5 MB
 MOST_POINTS = 300  # of a curve
-UNTOLD = ("variant", "output_dir", "cache_dir", "num_threads", "resume_from_checkpoint")
+UNTOLD = ("variant", "output_dir", "num_threads", "resume_from_checkpoint")
 
 
 def write_report(file: Path, folders: list[Path]) -> None:

@@ -5,13 +5,11 @@ from .embedded import make_countdown
 from .pictures import open_image, reader_of
 from .problems import SUCCESS, Problem, ProblemStream, Sample, own_tokens, padded
 from .prompts import (
-    USER_SUFFIXES,
     encode_prompt,
     end_of_turn,
     may_have_more,
     prompt_lengths,
-    read_template_kwargs,
     texts_with_opened_thoughts,
 )
 from .sources import DATASETS, EMBEDDED, source_of
-from .tools import TOOLS, find_call_ends, find_replies
+from .tools import TOOLS, find_call_ends

@@ -1,6 +1,5 @@
 """The problems to train on and to evaluate on, without those that cannot be used."""
 
-import math
 import re
 import unicodedata
 
@@ -18,15 +17,11 @@ from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
 def open_problems(config, tokenizer) -> tuple[ProblemStream, dict[str, list[Problem]]]:
     """Return the stream of training problems, and the evaluation problems of each data set.
 
-    All ranks call it together, and rank 0 loads the problems. --num_train_epochs is converted to
-    steps in config.max_steps, without the groups that dynamic sampling redraws.
+    All ranks call it together, and rank 0 loads the problems.
     """
     from rlvr.machine import from_rank_0  # here, because the flags do not wait for torch
 
     training, evaluation = from_rank_0(load_problems, config, tokenizer)
-    if config.num_train_epochs is not None:
-        prompts = config.num_train_epochs * len(training)
-        config.max_steps = math.ceil(prompts / config.prompts_per_step)
     return ProblemStream(training, config.seed), evaluation
 
 
@@ -100,10 +95,7 @@ def overlap_key(problem: Problem) -> tuple:
 
 
 def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Problem]:
-    """Write each problem's prompt. Drop the problems that cannot be used, and print how many.
-
-    UserError if none is left.
-    """
+    """Write the prompts, and drop and count what cannot be used. UserError if none is left."""
     if not problems:
         return []
     verifier = VERIFIERS[problems[0].verifier]
@@ -134,7 +126,7 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
 
 
 def with_golds(name: str, problems: list[Problem]) -> list[Problem]:
-    """Return the problems with a usable gold answer: the verifier accepts its own example of it.
+    """Return the problems with a gold answer whose own example the verifier accepts.
 
     Each distinct gold answer is tried once, unless the verifier's entry is sure of it.
     """

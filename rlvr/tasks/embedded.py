@@ -1,8 +1,4 @@
-"""Problems that are generated here, so that nothing has to be downloaded.
-
-Countdown, for the tiny policy: reach a target with given numbers, each used once. Arithmetic in
-words, for a small language model: sums, differences, products and chains.
-"""
+"""Problems that are generated here: Countdown for the tiny policy, and arithmetic in words."""
 
 import itertools
 import operator
@@ -36,7 +32,7 @@ def make_countdown(rng: random.Random, size: int, held_out: bool = False) -> tup
 def join_at_random(rng: random.Random, numbers: list[int]) -> tuple[int, str]:
     """Join two numbers at a time until one is left. Return its value, and the completion for it.
 
-    The value is 0 if a step does not give a positive integer, or if the result is too large.
+    Return 0 for a value that is too large, or a step that does not give a positive integer.
     """
     terms = [(number, str(number)) for number in numbers]
     steps = []
@@ -55,7 +51,7 @@ def join_at_random(rng: random.Random, numbers: list[int]) -> tuple[int, str]:
 
 
 def draw_countdown(config) -> tuple[list[Problem], list[Problem]]:
-    """Call `draw` with the sizes of --numbers."""
+    """Return `draw` of the sizes of --numbers."""
     sizes = map(int, config.numbers.split(","))
     return draw(make_countdown, sizes, 4 * TRAINING_PROBLEMS, lambda problem, _: problem, config)
 
@@ -113,8 +109,8 @@ def draw_arithmetic(level: str, config) -> tuple[list[Problem], list[Problem]]:
 def draw(make, kinds, most_draws: int, key, config) -> tuple[list[Problem], list[Problem]]:
     """Return problems to train on and to evaluate on, the same in each run; kinds take turns.
 
-    make(rng, kind, held_out) returns a problem and a text, whose key tells evaluation problems
-    apart. There may be fewer problems than asked for, in total or of a kind.
+    make(rng, kind, held_out) returns a problem and a text, and their key tells evaluation problems
+    apart. There may be fewer problems than asked for.
     """
     rng = random.Random(0)
     kinds = itertools.cycle(kinds)

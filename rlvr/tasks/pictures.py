@@ -31,8 +31,7 @@ def read_images(cell, folder) -> tuple[bytes, ...]:
 def open_image(encoded: bytes):
     """Return a PIL image in RGB, with white for what is transparent.
 
-    Pillow raises errors of many kinds if the bytes are not an image, or a broken one, or one that
-    is too large for the memory.
+    Pillow raises errors of many kinds for broken images, and for those too large for the memory.
     """
     import PIL.Image  # not needed for text alone
 
@@ -46,8 +45,7 @@ def with_images(name: str, problems: list[Problem], tokenizer) -> list[Problem]:
     """Return the problems, with as many image tokens in their prompts as their images have.
 
     The chat template has written one token per image. A problem is left out if an image cannot be
-    read, or if the prompt has another number of these tokens, for example because a question
-    contains the token's own text.
+    read, or if the prompt has another number of tokens, as where a question contains their text.
     """
     reader = reader_of(tokenizer)
     if reader is None:

@@ -19,7 +19,7 @@ A_FIXED_DAY = datetime(2024, 7, 26)
 REPLACED = "".join(f"|replace('%{code}', '{A_FIXED_DAY:%{code}}')" for code in "aAbBdHmMSyY")
 FIXED_DATE = "{%- macro strftime_now(format) %}{{ format" + REPLACED + " }}{% endmacro -%}"
 
-TAG = re.compile(r"(<image\d*>)")  # marks an image in a question
+TAG = re.compile(r"<image\d*>")  # marks an image in a question
 
 
 def encode_prompt(tokenizer, prompt: str) -> list[int]:
@@ -28,10 +28,7 @@ def encode_prompt(tokenizer, prompt: str) -> list[int]:
 
 
 def texts_with_opened_thoughts(samples, tokenizer) -> list[str]:
-    """Return the samples' texts, with <think> in front if the prompt ends with that tag.
-
-    The chat templates of some models end a prompt so.
-    """
+    """Return the samples' texts, with <think> in front if the chat template has ended with it."""
     ends = [tokenizer.decode(sample.prompt_ids[-16:]).rstrip() for sample in samples]
     return [
         f"<think>{sample.text}" if end.endswith("<think>") else sample.text
@@ -40,11 +37,10 @@ def texts_with_opened_thoughts(samples, tokenizer) -> list[str]:
 
 
 def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> list[Problem]:
-    """Return the problems with the text that the policy reads as their prompts.
+    """Turn questions, or conversations as pairs of role and content, into what the policy reads.
 
-    Before, prompts are questions, or conversations as pairs of role and content. The chat template
-    wraps them, with the system prompt and --user_suffix; without a template, each is on a line of
-    its own. UserError if the template fails, or if one is needed and there is none.
+    The chat template wraps them, with the system prompt and --user_suffix; without a template, each
+    is on a line of its own. UserError if the template fails, or if one is needed and there is none.
     """
     suffix = USER_SUFFIXES[config.user_suffix]
     conversations = [converse(problem, system, suffix) for problem in problems]
@@ -80,16 +76,14 @@ def converse(problem: Problem, system: str, suffix: str) -> list[dict]:
 
 
 def place_images(question: str, count: int) -> list[dict[str, str]]:
-    """Return the parts of a question for a chat template, with an image for each of its tags.
+    """Return the parts of a question for a chat template, with count > 0 images for its tags.
 
     Images without a tag come before the question. A tag without an image stays text.
     """
-    pieces = TAG.split(question)
-    tags = min(count, len(pieces) // 2)
-    parts = [{"type": "image"}] * (count - tags)
-    for i, piece in enumerate(pieces):
-        is_image = i % 2 == 1 and i // 2 < tags
-        parts.append({"type": "image"} if is_image else {"type": "text", "text": piece})
+    before, *texts = TAG.split(question, maxsplit=count)
+    parts = [{"type": "image"}] * (count - len(texts)) + [{"type": "text", "text": before}]
+    for text in texts:
+        parts += [{"type": "image"}, {"type": "text", "text": text}]
     return parts
 
 
@@ -111,9 +105,9 @@ def read_template_kwargs(text: str) -> dict:
 
 def fill_templates(tokenizer, conversations: list[list[dict]], **options) -> list[str]:
     """Return the text of each conversation in the chat template, the same on every day."""
-    template = tokenizer.get_chat_template(options.pop("chat_template", None))
+    template = FIXED_DATE + tokenizer.get_chat_template()
     return tokenizer.apply_chat_template(
-        conversations, tokenize=False, chat_template=FIXED_DATE + template, **options
+        conversations, tokenize=False, chat_template=template, **options
     )
 
 

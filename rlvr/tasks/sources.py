@@ -1,20 +1,18 @@
 """The tables of data sets, from the hub and made here, and the reading of their rows."""
 
-import itertools
+import contextlib
 import random
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rlvr import status
 from rlvr.errors import UserError, loading
 from rlvr.tasks import cells
 from rlvr.tasks.embedded import draw_arithmetic, draw_countdown
-from rlvr.tasks.files import READERS, cells_of, read_columns
+from rlvr.tasks.files import READERS, read_rows
 from rlvr.tasks.pictures import read_images
 from rlvr.tasks.problems import Problem
 from rlvr.verify.verifiers import VERIFIERS
@@ -27,24 +25,25 @@ class Source:
     path: str  # hub id, or local path
     problem: str | tuple[str, ...]  # columns whose cells `ask` takes
     answer: str | tuple[str, ...]  # columns whose cells `gold` takes
-    images: str = ""  # column whose cells rlvr.tasks.pictures reads
+    images: str | None = None  # column whose cells rlvr.tasks.pictures reads
     train: str | None = None  # split to train on
     test: str = "test"  # split to evaluate on; the set may not have it
-    level: str = ""  # column whose values are also evaluated separately
+    level: str | None = None  # column whose values are also evaluated separately
     verifier: str = "math"
     configuration: str | None = None  # of a hub set
-    files: dict[str, str] | None = None  # parquet files of a hub set, by split
-    since: tuple[str, str] = ("", "")  # a column of dates, and the first date that counts
+    files: dict[str, str] | None = None  # by split, where `path` names their format
+    since: tuple[str | None, str] = (None, "")  # a column of dates, and the first that counts
     ask: Callable = cells.read_question  # cells -> question
     gold: Callable | None = None  # cells -> gold answer; None takes the verifier's
 
 
-LIVECODEBENCH: dict[str, Any] = dict(
-    path="lighteval/code_generation_lite",  # LiveCodeBench's own set, without its script
-    problem=("question_content", "starter_code"),
-    answer=("public_test_cases", "private_test_cases", "metadata"),
+LIVECODEBENCH = Source(
+    "lighteval/code_generation_lite",  # LiveCodeBench's own set, without its script
+    ("question_content", "starter_code"),
+    ("public_test_cases", "private_test_cases", "metadata"),
     level="difficulty",
     verifier="code",
+    configuration="release_v5",
     ask=cells.with_starter,
     gold=cells.livecodebench_tests,
 )
@@ -81,13 +80,12 @@ DATASETS = {
         ask=cells.with_options,
     ),
     "taco": Source(
-        "BAAI/TACO",
+        "parquet",  # files of BAAI/TACO, which also has a script that we do not run
         ("question", "starter_code"),
         "input_output",
         train="train",
         level="difficulty",
         verifier="code",
-        # the repository also has a script, which we do not run
         files={split: f"hf://datasets/BAAI/TACO/ALL/{split}-*.parquet" for split in SPLITS},
         ask=cells.with_starter,
     ),
@@ -101,9 +99,9 @@ DATASETS = {
         gold=cells.human_eval_tests,
     ),
     # FADE's two evaluations: all of release 5, and release 6 from August 2024 on.
-    "livecodebench-v5": Source(**LIVECODEBENCH, configuration="release_v5"),
-    "livecodebench-v6": Source(
-        **LIVECODEBENCH, configuration="release_v6", since=("contest_date", "2024-08")
+    "livecodebench-v5": LIVECODEBENCH,
+    "livecodebench-v6": replace(
+        LIVECODEBENCH, configuration="release_v6", since=("contest_date", "2024-08")
     ),
     "geo3k": Source("hiyouga/geometry3k", "problem", "answer", images="images", train="train"),
 }
@@ -120,7 +118,7 @@ WHAT_IS_READ = (
 
 
 def source_of(name: str, config) -> Source:
-    """Return a row of the table, or one made of the flags; raise a UserError for a wrong file."""
+    """Return a row of the table, or one made of the flags. UserError for a wrong file."""
     if name in DATASETS:
         return DATASETS[name]
     file = Path(name)
@@ -140,59 +138,54 @@ def load_splits(name: str, source: Source) -> dict:
 
     In a folder without `test`, `validation` is evaluated.
     """
-    if Path(name).suffix in READERS:
-        return {"train": [name]}
+    if Path(source.path).suffix in READERS:
+        return {"train": [source.path]}
     import datasets  # takes a second
 
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # reading_rows reports failures
     if not status.on_terminal():
         datasets.disable_progress_bars()
     with reading_rows(name):
-        if not Path(name).is_dir():
+        if source.files or not Path(source.path).is_dir():
             return load_from_hub(source)
-        found = datasets.load_dataset_builder(name).config.data_files or {}
+        found = datasets.load_dataset_builder(source.path).config.data_files or {}
     splits = {str(split): [*files] for split, files in found.items()}
     return {"test": splits.get("validation", []), **splits}
 
 
-def ask_hub(ask: Callable, path: str, seconds=3.0) -> None:
-    """Run a question of huggingface_hub about a model or data set, in a thread of its own.
+def ask_hub(seconds: float = 3.0) -> None:
+    """Raise TimeoutError if the hub does not answer in time.
 
-    TimeoutError if no answer comes in time. `timeout` alone leaves out the search for the hub's
-    address, which takes half a minute in a network that drops everything.
+    No library's own timeout counts the search for the hub's address, which takes half a minute in
+    a network that drops everything.
     """
-    answer = Future()
+    import huggingface_hub
 
-    def wait():
-        try:
-            answer.set_result(ask(path, timeout=seconds))
-        except Exception as error:
-            answer.set_exception(error)
+    answers = []
 
-    threading.Thread(target=wait, daemon=True).start()
-    try:
-        answer.result(seconds)
-    except TimeoutError:
-        raise TimeoutError("the hub does not answer") from None
+    def ask():
+        with contextlib.suppress(Exception):  # of the network library, or offline mode
+            address = huggingface_hub.constants.ENDPOINT
+            answers.append(huggingface_hub.get_session().head(address, timeout=seconds))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not answers:
+        raise TimeoutError("the hub does not answer")
 
 
 def load_from_hub(source: Source):
-    """Return load_dataset of a set, or its cached copy if the hub does not answer.
-
-    load_dataset itself would try for most of a minute, but it has the clearest message for a set
-    that the hub does not have.
-    """
+    """Return load_dataset of a set, or its cached copy if the hub does not answer."""
     import datasets.config
     import huggingface_hub
 
     try:
-        ask_hub(huggingface_hub.dataset_info, source.path)
-    except huggingface_hub.errors.HfHubHTTPError:
-        pass
-    except Exception:  # of the network library, or offline mode
+        ask_hub()
+    except TimeoutError:  # load_dataset itself would try for most of a minute
         datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
     try:
-        return datasets.load_dataset(**where_is(source))
+        return datasets.load_dataset(source.path, source.configuration, data_files=source.files)
     except ConnectionError:
         raise ConnectionError(
             "the hub does not answer, and the set is not in its cache; countdown, arithmetic and "
@@ -200,29 +193,8 @@ def load_from_hub(source: Source):
         ) from None
 
 
-def where_is(source: Source) -> dict:
-    """Return the arguments of load_dataset for a set on the hub."""
-    if source.files:
-        return dict(path="parquet", data_files=source.files)
-    return dict(path=source.path, name=source.configuration)
-
-
-def read_cells(split, wanted: set[str]) -> tuple[list[str], dict[str, list]]:
-    """Return the names of all columns of a split, and the cells of the wanted ones."""
-    if isinstance(split, list):
-        return read_columns(split, wanted)
-    names = [name for name in split.column_names if name in wanted]
-    # In this format `datasets` does not decode images.
-    table = split.select_columns(names).with_format("arrow")[:]
-    return split.column_names, {name: cells_of(table[name]) for name in names}
-
-
 def problems_of(split, name: str, source: Source) -> list[Problem]:
-    """Return one problem per row of a split, shuffled. UserError for a missing column.
-
-    Only the needed columns are read, each at once: some sets have solutions of many GB, and reading
-    100,000 rows one by one takes many seconds.
-    """
+    """Return one problem per row of a split, shuffled. UserError for a missing column."""
     if not split:
         return []
     asked, answered, pictured = (
@@ -231,30 +203,28 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
     )
     dated, first_day = source.since
     needed = [*asked, *answered, *pictured]
-    folder = name if Path(name).is_dir() else Path(name).parent
+    path = Path(source.path)
+    folder = path if path.is_dir() else path.parent
     with reading_rows(name):
-        # "" is no column here, though pandas writes its index under that name
-        names, held = read_cells(split, {*needed, source.level, dated} - {""})
-        shown = [read_images(cell, folder) for cell in held.get(source.images, [])]
+        names, rows = read_rows(split, {*needed, source.level, dated})
+        shown = [read_images(row.get(source.images), folder) for row in rows]
     for column in needed:
-        if column not in held:
+        if column not in names:
             hint = "" if name in DATASETS else "; --columns names those to read"
             raise UserError(
                 f"the data set {name} has no column {column!r}; it has {', '.join(names)}{hint}"
             )
     read_gold = source.gold or VERIFIERS[source.verifier].gold
-    rows = zip(
-        map(source.ask, *(held[column] for column in asked)),
-        map(read_gold, *(held[column] for column in answered)),
-        held.get(source.level, itertools.repeat("")),
-        held.get(dated, itertools.repeat("")),
-        shown or itertools.repeat(()),
-        strict=False,
-    )
     found = [
-        Problem(question, gold, source.verifier, str(level or ""), images)
-        for question, gold, level, day, images in rows
-        if str(day) >= first_day
+        Problem(
+            source.ask(*map(row.get, asked)),
+            read_gold(*map(row.get, answered)),
+            source.verifier,
+            str(row.get(source.level) or ""),
+            images,
+        )
+        for row, images in zip(rows, shown, strict=True)
+        if str(row.get(dated, "")) >= first_day
     ]
     random.Random(0).shuffle(found)
     return found

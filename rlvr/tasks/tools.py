@@ -48,14 +48,3 @@ def find_call_ends(tokenizer, tool: str) -> list[int]:
     if not found:
         raise UserError(f"--tool {tool}: a call ends with {end!r}, but no token of the model does")
     return found
-
-
-def find_replies(tokenizer, tool: str, call_ends: list[int], ids: list[int]) -> list[range]:
-    """Return where the tool's replies stand in a text that contains them, such as a solution."""
-    replies = []
-    for place, token in enumerate(ids, 1):
-        if token in call_ends:
-            reply = TOOLS[tool].reply(tokenizer.decode(ids[:place]))
-            length = len(tokenizer.encode(reply or "", add_special_tokens=False))
-            replies.append(range(place, place + length))
-    return replies

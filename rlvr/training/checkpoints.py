@@ -93,9 +93,8 @@ def restore(checkpoint: Path, training: TrainingState, config) -> int:
         checkpoint, dtype=torch.float32, trust_remote_code=False
     )
     sharded.set_model_state_dict(policy, weights.state_dict(), options=whole)
-    moments = saved["optimizer"]
-    if moments:
-        sharded.set_optimizer_state_dict(policy, optimizer, moments, options=whole)
+    if saved["optimizer"]:
+        sharded.set_optimizer_state_dict(policy, optimizer, saved["optimizer"], options=whole)
     training.scheduler.load_state_dict(saved["scheduler"])
     for group, rate in zip(optimizer.param_groups, training.scheduler.get_last_lr(), strict=True):
         group["lr"] = rate  # even if there are no moments
@@ -106,9 +105,7 @@ def restore(checkpoint: Path, training: TrainingState, config) -> int:
             torch.get_device_module(policy.device).set_rng_state(gpu)
     else:
         torch.manual_seed(config.seed + world.RANK + world.WORLD_SIZE * saved["step"])
-        if world.RANK == 0:
-            ranks = f"{len(saved['rng'])} before, {world.WORLD_SIZE} now"
-            status.tell(f"ranks: {ranks}; the run does not continue bit for bit")
+        status.tell("another number of ranks: the run does not continue bit for bit")
     training.stream.position = saved["position"]
     if training.memory:
         vars(training.memory).update(saved["state"])

@@ -109,8 +109,7 @@ class Run:
     def resume(self, policy, tokenizer, optimizer, scheduler, stream, memory=None) -> int:
         """Register what checkpoints hold, and restore it with --resume_from_checkpoint.
 
-        Return the last step that is done, 0 for a new run. The attributes of `memory` are plain
-        numbers that an algorithm keeps from step to step. From here on, a signal asks for an end
+        Return the last step that is done, 0 for a new run. From here on, a signal asks for an end
         after the current step. UserError if the problems do not fit into the policy's context, or
         if the checkpoint does not belong to this run.
         """
@@ -199,10 +198,7 @@ class Run:
             self.writer({f"{name}/{key}": value for key, value in metrics.items()}, step)
 
     def add(self, loss: torch.Tensor, loss_mask: torch.Tensor, **per_token: torch.Tensor) -> None:
-        """Count a microbatch in the metrics of the step: its loss, and means over its tokens.
-
-        loss_mask and the others are [m, T].
-        """
+        """Count a microbatch in the metrics of the step. loss_mask and the others are [m, T]."""
         self.updates.add(loss, loss_mask, **per_token)
 
     def optimizer_step(self, policy, optimizer) -> None:
@@ -240,9 +236,8 @@ class Run:
             folder = self.folder / f"checkpoint-{step}"
             checkpoints.save(folder, self.training, step)
             status.tell(f"saved {folder}")
-            limit = self.config.save_total_limit
-            if world.RANK == 0 and limit:
-                for old in checkpoints_of(self.folder)[limit:]:
+            if world.RANK == 0 and self.config.save_total_limit:
+                for old in checkpoints_of(self.folder)[self.config.save_total_limit :]:
                     machine.remove(old)
         self.clock = time.perf_counter()
         return stopped
@@ -251,7 +246,7 @@ class Run:
         """Write curves.png and report.html. All ranks call it together."""
         if world.RANK == 0:
             status.replace_line("drawing the curves")
-            draw_curves(self.folder, self.config.cache_dir)
+            draw_curves(self.folder)
             if (self.folder / "tokens.jsonl").exists():
                 write_report(self.folder / "report.html", [self.folder])
             files = sorted(path.name for path in self.folder.glob("[!.]*.*"))

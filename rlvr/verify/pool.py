@@ -24,13 +24,10 @@ def grade(
     """Grade (verifier, text, gold) -> the reward, and "", "unparsed" or "timeout".
 
     Verifiers that could run forever run in a grader, for at most `seconds`. Each test of a program
-    may take `seconds`, and all of them together `program_seconds`. Raise a UserError for an unknown
-    verifier, and if this machine can no longer run programs. Threads may call it.
+    may take `seconds`, and all of them together `program_seconds`. Raise a UserError if this
+    machine can no longer run programs. Threads may call it.
     """
-    verifier = question[0]
-    if verifier not in VERIFIERS:
-        raise UserError(f"there is no verifier {verifier!r}; there are {', '.join(VERIFIERS)}")
-    entry = VERIFIERS[verifier]
+    entry = VERIFIERS[question[0]]
     ask = ask_a_grader if entry.isolated else judge
     reward, status = ask(*question, seconds, program_seconds)
     if status == "error":
@@ -47,7 +44,12 @@ def grade_all(questions: list[tuple]) -> list[tuple[float, str]]:
 
 def ask_a_grader(*question) -> list:
     """Return the reply of a grader: [reward, status], or [message, "error"]."""
-    process = idle_grader()
+    process = None
+    while process is None or process.poll() is not None:  # it may have died while idle
+        try:
+            process = IDLE_GRADERS.get_nowait()
+        except queue.Empty:
+            process = start_grader()
     assert process.stdin and process.stdout
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(json.dumps(question) + "\n")
@@ -58,18 +60,6 @@ def ask_a_grader(*question) -> list:
         return [None, "timeout"]
     IDLE_GRADERS.put(process)
     return json.loads(reply)
-
-
-def idle_grader() -> subprocess.Popen:
-    """Return a grader that waits for a question. Graders that died while idle are skipped."""
-    while True:
-        try:
-            process = IDLE_GRADERS.get_nowait()
-        except queue.Empty:
-            return start_grader()
-        if process.poll() is None:
-            return process
-        process.communicate()
 
 
 def start_grader() -> subprocess.Popen:

@@ -1,14 +1,13 @@
-"""Decide whether two sympy values are equal. rounding.py has the rule for two numbers."""
+"""Decide whether two sympy values are equal. numbers.py has the rule for two numbers."""
 
 import contextlib
 import itertools
 import random
-from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from rlvr.verify.answers.rounding import Number, digits_of, is_near
+from rlvr.verify.answers.numbers import Number, digits_of, is_near
 
 import sympy
 from sympy.core.function import AppliedUndef
@@ -30,15 +29,15 @@ def are_equal(gold, answer) -> bool:
         return True
     if gold.free_symbols == answer.free_symbols:
         return False
-    gold, answer = in_lower_case(gold), in_lower_case(answer)
-    return None not in (gold, answer) and same(gold, answer)
-
-
-def in_lower_case(value):
-    """Return a value with its letters in lower case, or None if two of them become one."""
-    letters = {each: sympy.Symbol(each.name.lower(), real=True) for each in value.free_symbols}
+    in_lower_case = []
     with contextlib.suppress(*ERRORS):
-        return value.xreplace(letters) if len({*letters.values()}) == len(letters) else None
+        for value in (gold, answer):
+            letters = {old: sympy.Symbol(old.name.lower(), real=True) for old in value.free_symbols}
+            if len({*letters.values()}) < len(letters):  # two of them become one
+                return False
+            in_lower_case.append(value.xreplace(letters))
+        return same(*in_lower_case)
+    return False
 
 
 def same(gold, answer) -> bool:
@@ -165,8 +164,17 @@ def same_expressions(gold, answer) -> bool:
     if gold.atoms(sympy.Float) or answer.atoms(sympy.Float):
         right, given = terms_of(gold), terms_of(answer)
         return right.keys() == given.keys() and all(same(right[key], given[key]) for key in right)
+    gold, answer = gold.doit(), answer.doit()
+    letters = gold.free_symbols | answer.free_symbols
+    letters |= gold.atoms(AppliedUndef) | answer.atoms(AppliedUndef)
+    drawn = random.Random(0)
+    pairs = []  # of values at the same points, without poles
+    for signs in SIGNS_AT_POINTS:
+        signed = zip(sorted(letters, key=str), itertools.cycle(signs), strict=False)
+        at = {each: sign * sympy.Rational(drawn.randint(20, 300), 101) for each, sign in signed}
+        with contextlib.suppress(*ERRORS):
+            pairs.append((number_of(gold.xreplace(at)), number_of(answer.xreplace(at))))
     # Points at which a root or a logarithm is not real count only if there are no others.
-    pairs = [*numbers_at_points(gold, answer)]
     real = [pair for pair in pairs if not any(number.imaginary for number in pair)]
     return bool(pairs) and all(is_near(*pair) for pair in real or pairs)
 
@@ -188,23 +196,13 @@ def terms_of(formula) -> dict:
     return terms
 
 
-def numbers_at_points(gold, answer) -> Iterator[tuple[Number, Number]]:
-    """Evaluate two formulas at the same points, and skip poles."""
-    gold, answer = gold.doit(), answer.doit()
-    letters = gold.free_symbols | answer.free_symbols
-    letters |= gold.atoms(AppliedUndef) | answer.atoms(AppliedUndef)
-    drawn = random.Random(0)
-    for signs in SIGNS_AT_POINTS:
-        signed = zip(sorted(letters, key=str), itertools.cycle(signs), strict=False)
-        at = {each: sign * sympy.Rational(drawn.randint(20, 300), 101) for each, sign in signed}
-        with contextlib.suppress(*ERRORS):
-            yield number_of(gold.xreplace(at)), number_of(answer.xreplace(at))
-
-
 @lru_cache(maxsize=10_000)
 def number_of(expression) -> Number:
-    """Evaluate an expression without letters; raise one of ERRORS if it has no value."""
-    value = without_decimals(expression).doit()
+    """Evaluate an expression without letters; raise one of ERRORS if it has no value.
+
+    The cube root of -8 is -2, not the complex root that sympy takes.
+    """
+    value = sympy.real_root(without_decimals(expression).doit())
     if not isinstance(value, sympy.Rational):
         value = value.evalf(60)
     real, imaginary = (Fraction(str(part)) for part in value.as_real_imag())

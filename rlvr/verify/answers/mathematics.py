@@ -92,7 +92,8 @@ def digits(expression) -> float:
     is_matrix = isinstance(expression, sympy.MatrixBase)
     inside = [digits(part) for part in (expression if is_matrix else expression.args)]
     if not inside:
-        return 10.0  # a letter: powers of sums that contain it are expanded
+        # a letter counts as 10, because powers of sums that contain it are expanded
+        return 2.0 if expression.is_number else 10.0
     grows = sympy.Pow, sympy.exp, sympy.factorial, sympy.factorial2, sympy.binomial
     if isinstance(expression, (*grows, sympy.Sum, sympy.Product)):
         # the last argument is the exponent or holds the bounds
@@ -179,7 +180,7 @@ def settle(item: str, values: bool) -> str:
 
 def is_number(side: str) -> bool:
     """Return whether a side of an equation has no letters other than those of its unit."""
-    return not re.search("[A-Za-z∠]", re.sub(OF_NUMBERS, "", clean(side) or side))
+    return not re.search(r"[^\W\d_]|∠", re.sub(OF_NUMBERS, "", clean(side) or side))
 
 
 def parse(text: str) -> list:

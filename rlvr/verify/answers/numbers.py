@@ -1,15 +1,18 @@
-"""Read the one number of an answer exactly, and judge it."""
+"""Read the one number of an answer exactly, and compare numbers by one rule for all verifiers."""
 
 import math
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
+from typing import NamedTuple
 
 from rlvr.verify.answers.boxes import find_answer
 from rlvr.verify.answers.expressions import LONGEST, value_of
 from rlvr.verify.answers.latex import TEXT, normal, plain, without_commas
-from rlvr.verify.answers.rounding import Number, digits_of, is_near
 
+LEAST_DIGITS = 3  # to which a gold with a decimal counts
+EXACT, ROUNDED, NOISE = Fraction(1, 10**40), Fraction(1, 10**6), Fraction(1, 10**12)
 # Words that multiply the number before them, as in 3 million, and suffixes that do, as in 1.2M.
 MULTIPLES = dict(dozen=12, hundred=10**2, thousand=10**3, lakh=10**5, crore=10**7)
 MULTIPLES |= dict(million=10**6, mn=10**6, billion=10**9, bn=10**9, trillion=10**12, tn=10**12)
@@ -40,22 +43,61 @@ UNIT = re.compile(r"[ °.]*(?:[-/(]?\s*(?![²³])[^\W\d_](?:[^\W\d_]|[ °²³/*.
 TIME = re.compile(r"(\d\d?)(:[0-5]\d(?::[0-5]\d)?)? *(?:([ap])\.? ?m\b\.?)?", re.I)
 
 
+class Number(NamedTuple):
+    """A real or complex number, and how it was written."""
+
+    real: Fraction
+    imaginary: Fraction = Fraction(0)
+    digits: int = 0  # significant digits of its shortest decimal; 0 without a decimal
+    is_rational: bool = True  # an irrational number is known to 60 digits
+
+
+def is_near(gold: Number, answer: Number) -> bool:
+    """Return whether an answer equals a gold.
+
+    - A gold with a decimal counts to its own significant digits, and to three at least: 3.14 equals
+      pi, and 0.5 does not equal 0.501.
+    - Two exact numbers must be equal. Irrational numbers are compared to 40 digits.
+    - A decimal answer to an exact gold must be right to one part in a million: 0.333333 equals 1/3.
+      If the gold has a finite decimal expansion, such as 5 or 1/8, the answer must be right to one
+      part in 10^12, so that 0.30000000000000004 equals 3/10.
+    """
+    size = max(abs(gold.real), abs(gold.imaginary))
+    if gold.digits and size:
+        exponent = (Decimal(size.numerator) / size.denominator).adjusted()
+        limit = Fraction(10) ** (exponent + 1 - max(LEAST_DIGITS, gold.digits)) / 2
+    elif answer.digits:
+        bottom = gold.real.denominator
+        ends = gold.is_rational and pow(10, bottom.bit_length(), bottom) == 0
+        limit = size * (NOISE if ends else ROUNDED)
+    else:
+        limit = 0 if gold.is_rational and answer.is_rational else size * EXACT
+    parts = zip(gold[:2], answer[:2], strict=True)
+    return all(abs(right - given) <= limit for right, given in parts)
+
+
+def digits_of(decimal: str) -> int:
+    """Count the significant digits of a decimal, without trailing zeros."""
+    return len(Decimal(decimal).normalize().as_tuple().digits)
+
+
 def same_time(gold: str, answer: str) -> bool | None:
     """Return whether two times of day in plain LaTeX are equal, or None if they are no times.
 
-    A time without a.m. and p.m. can be either. An hour alone is a time if the other text is one.
+    An hour alone is a time if the other text is one.
     """
-    texts = [" ".join(re.sub(rf"{TEXT}|\}}", " ", text).split()) for text in (gold, answer)]
-    found = [match.groups() for text in texts if (match := TIME.fullmatch(text))]
-    if len(found) < 2 or not any(minutes or half for _, minutes, half in found):
+    right, given = times_of(gold), times_of(answer)
+    if not right or not given or (gold + answer).isdecimal():
         return None
-    right, given = (times_of(int(hour), minutes, half) for hour, minutes, half in found)
-    return bool(right & given) if right and given else None
+    return not right.isdisjoint(given)
 
 
-def times_of(hour: int, minutes: str | None, half: str | None) -> set[tuple]:
-    """Return the times that a text can mean: none for 100 pm, which is a length."""
-    minutes = minutes or ":00"
+def times_of(text: str) -> set[tuple]:
+    """Return the times that a text can mean, two without a.m. and p.m. 100 pm is a length."""
+    found = TIME.fullmatch(" ".join(re.sub(rf"{TEXT}|\}}", " ", text).split()))
+    if not found:
+        return set()
+    hour, minutes, half = int(found[1]), found[2] or ":00", found[3]
     if half is None and not 0 < hour < 13:
         return {(hour % 24, minutes)} if hour < 25 else set()
     starts = {"a": [0], "p": [12]}[half.lower()] if half else [0, 12]
