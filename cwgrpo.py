@@ -258,7 +258,7 @@ def main(config: Config) -> None:
 
         of_all_ranks = gather_groups(
             config.num_generations, batch.old_logprobs, advantages[:, 0], batch.loss_mask, weights
-        )  # [B, G, ...] each
+        )
         diagnostics |= covariance_statistics(*of_all_ranks, means=config.means)
 
         # 4. Log, evaluate, save.
