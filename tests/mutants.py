@@ -102,7 +102,7 @@ reader rlvr/policy/reader.py by decode
 cache rlvr/policy/cache.py by decode
     room[..., count:end, :] = new => room[..., -1:, :] = new
     is DynamicLayer else => is None else
-    if self.get_seq_length() < 256: => if self.get_seq_length() < 1:
+    if self.get_seq_length() < 256 or => if self.get_seq_length() < 1 or
 
 grpo grpo.py by grpo golden
     rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
