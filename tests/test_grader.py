@@ -198,6 +198,9 @@ def test_rewards_and_statuses(tmp_path, capsys):
         '{"verifier": "math", "text": ""}',
         '{"verifier": "countdown", "text": "", "gold": "48"}',
         '{"verifier": "maths", "text": "", "gold": "5"}',
+        '{"verifier": "math", "text": "", "gold": 5}',
+        '{"verifier": "math", "text": "", "gold": ["5", ""]}',
+        '{"verifier": "math", "text": 5, "gold": "5"}',
     ],
 )
 def test_what_cannot_work_is_one_line(tmp_path, capsys, line):
@@ -207,3 +210,4 @@ def test_what_cannot_work_is_one_line(tmp_path, capsys, line):
         command.main([str(file)])
     told = capsys.readouterr()
     assert (end.value.code, told.out, told.err.count("\n")) == (2, "", 1)
+    assert ("there is no verifier 'maths'; there are countdown, " in told.err) == ("maths" in line)

@@ -67,15 +67,20 @@ def test_system_prompt_and_suffix(tokenizer, verifier):
 def test_chat_template_kwargs(tokenizer):
     """As Qwen3's template reads them: without thinking, an answer begins behind empty thoughts."""
     tokenizer.chat_template = CHATML + "{% if enable_thinking is false %}<think></think>{% endif %}"
-    for given, end in (("", ""), ('{"enable_thinking": false, "unknown": 1}', "<think></think>")):
+    for given, prompt in (
+        ("", ASKED),
+        ('{"enable_thinking": false, "unknown": 1}', f"{ASKED}<think></think>"),
+        ('{"chat_template": "Q: {{ messages[0].content }}"}', "Q: What?"),
+    ):
         flags = dict(system_prompt="none", chat_template_kwargs=given)
-        assert prepared(tokenizer, **flags) == ASKED + end
+        assert prepared(tokenizer, **flags) == prompt
 
 
 def test_a_template_that_fails(tokenizer):
     for template, flags, message in (
         (None, '{"enable_thinking": false}', "--chat_template_kwargs: the model has no"),
-        (CHATML, '{"chat_template": ""}', "chat template fails"),
+        (CHATML, '{"continue_final_message": true}', "chat template fails"),
+        (CHATML, '{"messages": 0}', "chat template fails"),
         ("{{ raise_exception('no system') }}", "", "--system_prompt none: no system"),
     ):
         tokenizer.chat_template = template

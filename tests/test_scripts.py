@@ -74,7 +74,7 @@ def test_a_process_of_its_own_and_its_checkpoint(run, tmp_path):
     """--max_steps 0 evaluates the policy as the run has done, and does nothing else."""
     trained = train_in_a_folder(tmp_path)
     assert run("grpo", max_steps=0, model=trained / "checkpoint-2").code == 0
-    assert rows("run", "eval")[0] == pytest.approx(rows(trained, "eval")[-1] | dict(step=0))
+    assert rows("run", "eval")[0] == rows(trained, "eval")[-1] | dict(step=0)
     files = {path.name for path in Path("run").iterdir()}
     assert files == {"config.json", "eval.jsonl", "curves.png"}
 
@@ -156,7 +156,7 @@ def test_a_local_model_and_two_data_sets(run, monkeypatch):
     )
     assert result.code == 0, result.err
     assert json.loads(Path("run/config.json").read_text())["learning_rate"] == 1e-6
-    memory = r"^memory a rank: 0\.0 GB weights, gradients.*; 0\.\d GB activations"
+    memory = r"^memory a rank: 0\.0 GB weights, gradients.*; 0\.6 GB activations"
     assert re.search(memory, result.out, re.M)
     (row,) = rows("run")
     assert row["length"] <= 16

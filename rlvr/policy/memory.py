@@ -55,7 +55,8 @@ def memory_estimate(policy, config, gpu_memory: float) -> dict[str, float]:
     shape = policy.config.get_text_config()  # a vision tower counts as parameters alone
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     # What a layer of Llama's shape keeps of a token, in bytes: in bf16 measured on an H100.
-    layer = (31 * hidden + 8 * shape.intermediate_size) * computed / 2
+    inner = shape.intermediate_size
+    layer = 31 * hidden + 8 * inner if config.bf16 else 40 * hidden + 16 * inner
     of_a_token = 4 * hidden * layers + layer if config.gradient_checkpointing else layer * layers
     text = config.max_prompt_length + config.max_completion_length  # a microbatch has at least one
     tiles = 0.5  # of the log-probs

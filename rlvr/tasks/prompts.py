@@ -105,7 +105,7 @@ def read_template_kwargs(text: str) -> dict:
 
 def fill_templates(tokenizer, conversations: list[list[dict]], **options) -> list[str]:
     """Return the text of each conversation in the chat template, the same on every day."""
-    template = FIXED_DATE + tokenizer.get_chat_template()
+    template = FIXED_DATE + tokenizer.get_chat_template(options.pop("chat_template", None))
     return tokenizer.apply_chat_template(
         conversations, tokenize=False, chat_template=template, **options
     )

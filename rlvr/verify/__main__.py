@@ -9,7 +9,7 @@ import sys
 
 from rlvr.errors import UserError, fail, using
 from rlvr.verify.pool import grade_all
-from rlvr.verify.verifiers import VERIFIERS
+from rlvr.verify.verifiers import find_verifier
 
 
 def main(arguments: list[str]) -> None:
@@ -22,9 +22,13 @@ def main(arguments: list[str]) -> None:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     row = json.loads(line)
-                    questions[number] = row["verifier"], row["text"], row["gold"]
-                    if not VERIFIERS[row["verifier"]].gold(row["gold"]):
+                    verifier, text, gold = row["verifier"], row["text"], row["gold"]
+                    golds = gold if isinstance(gold, list) else [gold]
+                    if not all(isinstance(each, str) for each in (verifier, text, *golds)):
+                        raise TypeError("not all of them are texts")
+                    if not all(map(find_verifier(verifier).gold, golds)):
                         raise ValueError("no usable gold")
+                    questions[number] = verifier, text, gold
         grades = grade_all([*questions.values()])
     except UserError as error:
         fail(str(error))

@@ -13,7 +13,7 @@ from rlvr import world
 from rlvr.errors import UserError
 from rlvr.status import clear_line, progress
 from rlvr.verify.programs.isolation import PROJECT
-from rlvr.verify.verifiers import VERIFIERS, judge
+from rlvr.verify.verifiers import VERIFIERS, find_verifier, judge
 
 IDLE_GRADERS = queue.SimpleQueue()  # they end when this process ends and closes their input
 
@@ -24,10 +24,10 @@ def grade(
     """Grade (verifier, text, gold) -> the reward, and "", "unparsed" or "timeout".
 
     Verifiers that could run forever run in a grader, for at most `seconds`. Each test of a program
-    may take `seconds`, and all of them together `program_seconds`. Raise a UserError if this
-    machine can no longer run programs. Threads may call it.
+    may take `seconds`, and all of them together `program_seconds`. Raise a UserError for an unknown
+    verifier, and if this machine can no longer run programs. Threads may call it.
     """
-    entry = VERIFIERS[question[0]]
+    entry = find_verifier(question[0])
     ask = ask_a_grader if entry.isolated else judge
     reward, status = ask(*question, seconds, program_seconds)
     if status == "error":

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from rlvr.errors import UserError
 from rlvr.verify import answers
 from rlvr.verify.programs.code import tests_text, verify_code
 
@@ -87,6 +88,13 @@ VERIFIERS = {
         verify_code, system_prompt="code", gold=tests_text, isolated=True, keeps_time=True
     ),
 }
+
+
+def find_verifier(name: str) -> Verifier:
+    """Return the entry of a verifier. UserError for an unknown name."""
+    if name not in VERIFIERS:
+        raise UserError(f"there is no verifier {name!r}; there are {', '.join(VERIFIERS)}")
+    return VERIFIERS[name]
 
 
 def judge(
