@@ -13,8 +13,8 @@ baselines are in studies/baselines.py.
 Paper: Unveiling Implicit Advantage Symmetry (A-GRAE; Yu, Chen, Liu, Zhang, Qu; arXiv 2602.05548).
 This file follows the text. Where Eq. 12 has sqrt(1 - p), the released code has 1 - sqrt(p), in a
 branch that never runs (--variant released-weight); docs/papers.md lists what its scripts set. Here
-w counts right answers only. Eq. 11 prints the mean reward, which is another number only with a
-reward for the format (--format_share).
+w counts right answers only. Eq. 11 prints the mean reward, which differs from it only if the format
+is rewarded, too (--format_share).
 
     python agrae.py                                                      # a laptop
     python agrae.py --variant agrae-dr-grpo                              # on Dr.GRPO

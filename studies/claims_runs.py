@@ -237,7 +237,7 @@ def run_jobs(jobs: list[Job], plan: Plan, processes: int) -> None:
 def line_of(plan: Plan, job: Job, folder: Path) -> dict:
     """What is kept of a finished run: its rewards, evaluations and numbers.
 
-    UserError where it was stopped before its last step, as a script ends without an error then.
+    UserError if it was stopped before its last step: a script then ends without an error.
     """
     for checkpoint in checkpoints_of(folder):
         shutil.rmtree(checkpoint)

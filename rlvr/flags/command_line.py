@@ -63,8 +63,8 @@ ARITHMETIC = dict(
 def parse_flags(config_class: type[C], variants: dict[str, dict]) -> C:
     """Return the flags of the command line as a checked config.
 
-    A flag that is given wins over the preset of --variant, this wins over the flags of a resumed
-    run, and those over the defaults. A mistake ends the program with one line.
+    A flag that is given wins over the preset of --variant. The preset wins over the flags of a
+    resumed run, and these win over the defaults. A mistake ends the program with one line.
     """
     try:
         return read_flags(config_class, variants, sys.argv[1:])

@@ -11,14 +11,14 @@ from pathlib import Path
 
 
 def read_rows(split, wanted: set) -> tuple[list[str], list[dict]]:
-    """Return the names of all columns, and the rows, which hold the wanted ones alone.
+    """Return the names of all columns, and the rows, which hold only the wanted columns.
 
-    A split is a list of the user's files, or what `datasets` has loaded. Damaged files raise errors
-    of many kinds.
+    A split is a list of the user's files, or one that `datasets` has loaded. Damaged files raise
+    errors of many kinds.
     """
     if not isinstance(split, list):
         held = [name for name in split.column_names if name in wanted]
-        # in this format, images are not decoded, and 100,000 rows do not take many seconds
+        # In this format images are not decoded, and 100,000 rows take less than a second.
         return split.column_names, rows_of(split.select_columns(held).with_format("arrow")[:])
     names, rows = {}, []
     for file in split:

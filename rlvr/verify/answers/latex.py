@@ -63,8 +63,8 @@ PLAIN = [
     (r"\\[dtc]?(frac|binom)\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\\1{\2}{\3}"),
     (r"\{([^{}]+)\\choose ?([^{}]+)\}", r"\\binom{\1}{\2}"),
     (r"\\varnothing(?![a-z])|∅", r"\\emptyset "),
-    (r"(?<![A-Za-z\\])([A-Za-z])\^\{-1\}(?=\([a-z]\)=)", r"\1_{-1}"),  # a function, no power
-    (rf"(?<=[^,]),(?: |{TEXT}[^{{}}]*\}})*[a-z] ?\\in ?\\mathbb ?\{{?[NZ]\}}?$", ""),  # of any k
+    (r"(?<![A-Za-z\\])([A-Za-z])\^\{-1\}(?=\([a-z]\)=)", r"\1_{-1}"),  # not a power
+    (rf"(?<=[^,]),(?: |{TEXT}[^{{}}]*\}})*[a-z] ?\\in ?\\mathbb ?\{{?[NZ]\}}?$", ""),  # "for any k"
     (r"(?:\\degree|\^\\circ|\^\{\\circ *\})(?![a-z])(?:\s*[CF](?![A-Za-z]))?", r"^\\circ "),
     (  # of 30 degrees
         r"(\\(?:sin|cos|tan|cot|sec|csc)(?:\^\{?-?\d\}?)?)\s*[({]?\s*([\d.]+)\s*\^\\circ\s*[)}]?",

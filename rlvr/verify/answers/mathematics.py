@@ -92,7 +92,8 @@ def digits(expression) -> float:
     is_matrix = isinstance(expression, sympy.MatrixBase)
     inside = [digits(part) for part in (expression if is_matrix else expression.args)]
     if not inside:
-        # a letter counts as 10, because powers of sums that contain it are expanded
+        # Constants such as pi and i are below 4. A letter counts as 10, because powers of sums that
+        # contain it are expanded.
         return 2.0 if expression.is_number else 10.0
     grows = sympy.Pow, sympy.exp, sympy.factorial, sympy.factorial2, sympy.binomial
     if isinstance(expression, (*grows, sympy.Sum, sympy.Product)):

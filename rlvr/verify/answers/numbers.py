@@ -93,7 +93,7 @@ def same_time(gold: str, answer: str) -> bool | None:
 
 
 def times_of(text: str) -> set[tuple]:
-    """Return the times that a text can mean, two without a.m. and p.m. 100 pm is a length."""
+    """Return the times of day that a text can mean: two for 5:30, and none for 100 pm, a length."""
     found = TIME.fullmatch(" ".join(re.sub(rf"{TEXT}|\}}", " ", text).split()))
     if not found:
         return set()
