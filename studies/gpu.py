@@ -478,7 +478,7 @@ def tables_of(file: Path) -> list[str]:
         for row in found:
             _, what, *values = row.values()
             if "failed" in row:
-                text += [f"{what}: {in_words(*values)}", ""]
+                text += [f"{what}: {in_words(*values).split('. ')[0]}", ""]
             elif "part_seconds" not in row:
                 tables.setdefault((*row,)[2:], []).append([what, *map(in_words, values)])
         for keys, cells in tables.items():
