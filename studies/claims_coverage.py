@@ -33,7 +33,7 @@ class World(NamedTuple):
     luck_on_problem: float  # of a run on one problem
 
 
-SMOLLM2 = World(-0.2, 2.6, 0.2, 1.1)
+SMOLLM2 = World(0.0, 3.2, 0.25, 1.6)
 TINY = World(0.1, 2.0, 0.1, 0.7)
 STUDIES = {  # a world, seeds, problems, completions of each
     "SmolLM2": [(SMOLLM2, seeds, 42, 32) for seeds in (8, 12, 16)],
