@@ -12,9 +12,9 @@ baselines are in studies/baselines.py.
 
 Paper: Unveiling Implicit Advantage Symmetry (A-GRAE; Yu, Chen, Liu, Zhang, Qu; arXiv 2602.05548).
 This file follows the text. Where Eq. 12 has sqrt(1 - p), the released code has 1 - sqrt(p), in a
-branch that never runs (--variant released-weight); docs/papers.md lists what its scripts set. Here
-w counts right answers only. Eq. 11 prints the mean reward, which differs from it only if the format
-is rewarded, too (--format_share).
+branch that never runs; docs/papers.md lists what its scripts set. Here w counts right answers only.
+Eq. 11 prints the mean reward, which differs from it only if the format is rewarded, too
+(--format_share).
 
     python agrae.py                                                      # a laptop
     python agrae.py --variant agrae-dr-grpo                              # on Dr.GRPO
@@ -44,7 +44,6 @@ VARIANTS = {
     "agrae-dr-grpo": dict(scale_rewards=False, aggregation="constant"),
     "sample-level": dict(group_level=False),
     "group-level": dict(sample_level=False),
-    "released-weight": dict(released_weight=True),
     "images": dict(  # C.2; the two updates a step are our choice
         alpha=0.5,
         num_generations=5,
@@ -64,9 +63,6 @@ class Config(rlvr.flags.Config):
     alpha: float = flag(1.0, "success rate w from which A > 0 counts fully; 0.5 for images", le=1)
     sample_level: bool = flag(True, "Eq. 12")
     group_level: bool = flag(True, "Eq. 13")
-    released_weight: bool = flag(
-        False, "1 - sqrt(p) for sqrt(1 - p) in Eq. 12, as in the released code"
-    )
     format_share: float = flag(
         0.0, "share of the reward for the format; the paper has 0.9 for images", ge=0, le=1
     )
@@ -94,7 +90,6 @@ def agrae_advantage(
     alpha=1.0,
     sample_level=True,
     group_level=True,
-    released_weight=False,
 ):
     """Apply A-GRAE to any base advantage (Eqs. 11-13).
 
@@ -109,9 +104,7 @@ def agrae_advantage(
         mixed = (p > 0) & (p < 1)  # [B, 1]
         # The paper omits the rescaling at p = 0 and 1; 0.5 stands in, so that nothing is infinite.
         p = torch.where(mixed, p, 0.5)  # [B, 1]
-        root_p = p.sqrt()  # [B, 1]
-        root_q = 1 - root_p if released_weight else (1 - p).sqrt()  # [B, 1]
-        scale = (w / 2) / root_p + ((1 - w) / 2) / root_q  # [B, 1]
+        scale = (w / 2) / p.sqrt() + ((1 - w) / 2) / (1 - p).sqrt()  # [B, 1]
         advantages = advantages * torch.where(mixed, scale, 1.0)
     if group_level:  # Eq. 13: weak policies explore, strong ones keep the plain advantage
         suppressed = advantages * min(1.0, w / alpha)
@@ -161,7 +154,6 @@ def compute_advantages(batch: common.Batch, config: Config):
         config.alpha,
         config.sample_level,
         config.group_level,
-        config.released_weight,
     )
     difficulty = difficulty_metrics(advantages, batch.successes, w, config.alpha)
     return advantages, difficulty | well_formed

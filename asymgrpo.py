@@ -44,15 +44,12 @@ GRPO = dict(beta_pos=0.5, beta_neg=0.5)
 VARIANTS = {
     "asymgrpo": dict(),
     "reinforce": dict(beta_pos=0.0, beta_neg=0.0),
-    "reinforce-entropy": dict(beta_pos=0.0, beta_neg=0.0, entropy_coef=0.001),
     "pos-only": dict(beta_pos=0.5, beta_neg=0.0),
     "neg-only": dict(beta_pos=0.0, beta_neg=0.5),
     "symmetric": dict(beta_pos=0.7, beta_neg=0.7),
     "ent-decrease": dict(**GRPO, flip="positive"),
     "ent-increase": dict(**GRPO, flip="negative"),
     "grpo": dict(**GRPO),
-    "clip-higher": dict(**GRPO, epsilon_high=0.28),
-    "grpo-entropy": dict(**GRPO, entropy_coef=0.001),
 }
 
 

@@ -54,20 +54,16 @@ class Config(rlvr.flags.Config):
     variant: str = flag("fade", "named preset of flags", choices=VARIANTS)
     aggregation: Literal["sequence", "token", "constant"] = flag("constant", "what divides the sum")
     target_entropy: float | None = flag(None, "H*, nats; half of the first step's if None", ge=0)
-    ema_beta: float = flag(0.02, "share of the past in the controller's averages", ge=0)
+    ema_beta: float = flag(0.02, "share of the past in the controller's averages", ge=0, le=0.999)
     alpha_max: float = flag(3.0, "upper limit of alpha", ge=1)
     alpha_from_entropy: bool = flag(False, "alpha also follows the entropy, not the solve rate")
     batch_mean: bool = flag(False, "r_mean is that of the batch, as Algorithms 1 and 2 print it")
-    equalize_learning_rate: bool = flag(
-        False, "make learning rate x max|A| that of GRPO (section 11.3)"
-    )
+    equalize_learning_rate: bool = flag(False, "give learning rate x max|A| that of GRPO (11.3)")
 
     def check(self) -> None:
         super().check()
         if self.alpha_from_entropy and self.target_entropy == 0:
             raise UserError("--alpha_from_entropy needs a --target_entropy above 0")
-        if self.ema_beta >= 1:
-            raise UserError("--ema_beta must be below 1")
 
 
 def fade_advantage(rewards, alpha, delta, mean=None):
@@ -97,8 +93,7 @@ class FadeController:
 
     s and H are moving averages, to which the past contributes the share ema_beta. s starts at 0.5.
     H starts at initial_entropy, or at the first step's entropy if that is None. H* is
-    target_entropy, or half of that start if it is None. The numbers 3/2, 0.3 and 0.5 are the
-    paper's.
+    target_entropy, or half of that start if it is None.
 
     With alpha_from_entropy (Figure 9, which prints no formula), alpha falls along a line: from
     alpha_max at twice the target entropy to 1 at the target.

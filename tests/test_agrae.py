@@ -34,7 +34,6 @@ def test_no_rescaling_at_p_0_and_1_for_a_base_advantage_that_is_not_zero():
     """A reward with a format part still varies where no answer, or every answer, is right."""
     A, p = torch.tensor([[1.0, -1.0], [1.0, -1.0]]), torch.tensor([0.0, 1.0])
     assert torch.equal(agrae_advantage(A, p, 0.3, group_level=False), A)
-    assert torch.equal(agrae_advantage(A, p, 0.3, group_level=False, released_weight=True), A)
     assert torch.equal(controlled_advantage(A, p, "hard_focused"), A)
     assert torch.equal(controlled_advantage(A, p, "easy_focused"), A)
     with pytest.raises(ValueError, match="alpha"):

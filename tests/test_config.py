@@ -99,7 +99,7 @@ save_steps* None | save_total_limit* 0 | resume_from_checkpoint* ''
 OWN_DEFAULTS = {
     "grpo": "variant grpo | scale_rewards True | negatives_only False",
     "agrae": """variant agrae | scale_rewards True | alpha 1.0 | sample_level True
-        group_level True | released_weight False | format_share 0.0""",
+        group_level True | format_share 0.0""",
     "asymgrpo": """variant asymgrpo | aggregation token | beta_pos 0.9 | beta_neg 0.4 | flip none
         log_gain False""",
     "fade": """variant fade | aggregation constant | target_entropy None

@@ -72,15 +72,11 @@ CASES = [
     (
         "agrae",
         dict(
-            released_weight=True,
             group_level=False,
             scale_rewards=False,
             importance_sampling_level="sequence",
         ),
-        [  # 1 - sqrt(p) is 1/2 at p = 1/4
-            *(3 / 4, -1 / 4),
-            *(a * (1 / 4 / HARD + 1 / 4 / (1 - HARD)) for a in (1 / 4, -3 / 4)),
-        ],
+        [EQ12 * a for a in (3 / 4, -1 / 4, 1 / 4, -3 / 4)],
     ),
     ("asymgrpo", dict(beta_pos=1.0, beta_neg=2.0), (3, -1 / 9, 1 / 3, -9)),
     (
