@@ -197,7 +197,7 @@ def update(batch: common.Batch, optimizer) -> None:
 def batches_to_compare(given, **flags):
     """The tiny policy and one of random weights -> the name, the policy, and a batch of each.
 
-    The bf16 twin writes two completions per prompt.
+    The policy in bf16 writes two completions per prompt.
     """
     config = grpo.Config()
     tiny, _, tokenizer = load_policies(config)
@@ -246,7 +246,7 @@ def plain_logprobs(policy, samples, width: int) -> torch.Tensor:
 
 
 def logprobs(notes, given):
-    """Log-probabilities of the same completions: by the sampler's bf16 twin, by the trainer in
+    """Log-probabilities of the same completions: by the sampler in bf16, by the trainer in
     bf16, by the trainer in fp32, and by a plain forward pass in fp32 (nats per token)."""
     for name, policy, batch in batches_to_compare(given, microbatch_tokens=1024):
         with notes.attempt(name):

@@ -1,4 +1,4 @@
-"""bf16: the twin that completes on a GPU, and --bf16, which computes so on a CPU, too."""
+"""bf16: rollouts by weights cast to it, and --bf16, which computes so on a CPU, too."""
 
 import copy
 
@@ -7,9 +7,10 @@ from rlvr.flags.config import Config
 from rlvr.policy import models
 from rlvr.policy.logprobs import microbatches
 from rlvr.policy.reader import Reader, product
+from rlvr.policy.renamed import compute_again
 from rlvr.policy.saving import save_folder
 from rlvr.policy.sharding import shard, unshard, whole
-from rlvr.rollout.samplers import Sampler, bf16_twin
+from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import Sample
 
 import pytest
@@ -19,7 +20,7 @@ from samples import PROMPTS, some_samples
 import common
 from common import token_logprobs
 
-# ------------------------------------------------------------------------------------- the twin
+# ------------------------------------------------------------------------------------ rollouts
 
 
 @pytest.fixture
@@ -45,11 +46,10 @@ def rollout(sampler):
 def test_a_rollout_is_that_of_a_bf16_copy_which_follows_the_policy(policies, sharp):
     """Token by token and bit for bit, with log-probs near those of the fp32 policy.
 
-    After the rollout the twin is gone: an update needs its memory, and trains the policy itself.
+    After the rollout the copy is gone: an update needs its memory.
     """
     sampler = Sampler(policies[1], sharp[1], Config(), common.decode)
     prompts, completions, logprobs = first = rollout(sampler)
-    assert sampler.writer is sampler.policy
     assert {parameter.dtype for parameter in sampler.policy.parameters()} == {torch.float32}
     plain = copy.deepcopy(sampler.policy)
     for parameter in plain.parameters():
@@ -61,7 +61,7 @@ def test_a_rollout_is_that_of_a_bf16_copy_which_follows_the_policy(policies, sha
         (torch.tensor(found) - in_fp32[row, : len(found)]).abs()
         for row, found in enumerate(logprobs)
     ]
-    assert 1e-4 < torch.cat(gaps).mean() < 0.1  # so the twin did compute in bf16
+    assert 1e-4 < torch.cat(gaps).mean() < 0.1  # so it did compute in bf16
     assert sampler.cap == 2.0  # its log-probs are weighed
     with torch.no_grad():
         for parameter in sampler.policy.parameters():
@@ -71,13 +71,13 @@ def test_a_rollout_is_that_of_a_bf16_copy_which_follows_the_policy(policies, sha
 
 def test_logits_are_in_fp32_where_the_policy_is_in_bf16(sharp):
     """As in the loss, and in the log-probs that are kept. In bf16 they would be off."""
-    twin, prompt = bf16_twin(sharp[0]), sharp[1].encode(PROMPTS[0])
+    policy, prompt = copy.deepcopy(sharp[0]).bfloat16(), sharp[1].encode(PROMPTS[0])
     ids = torch.tensor([prompt])
     with torch.no_grad():
-        hidden = twin.base_model(ids).last_hidden_state
-        rounded = twin(ids).logits[:, -1]
-        logits = Reader(twin, [prompt]).logits()
-    exact = hidden[:, -1].double() @ twin.get_output_embeddings().weight.double().T
+        hidden = policy.base_model(ids).last_hidden_state
+        rounded = policy(ids).logits[:, -1]
+        logits = Reader(policy, [prompt]).logits()
+    exact = hidden[:, -1].double() @ policy.get_output_embeddings().weight.double().T
     assert logits.dtype == torch.float32
     torch.testing.assert_close(logits.double(), exact, rtol=0, atol=1e-4)
     assert (rounded - exact).abs().max() > 1e-3
@@ -136,7 +136,7 @@ def test_log_probs_and_gradients_are_those_in_fp32_but_for_rounding(policies, ti
     assert len(microbatches(samples, range(len(samples)), 40)) > 2
     _, parts = gradient_of(policies[1], samples, 40)
     assert (parts - whole[1]).norm() / whole[1].norm() < 0.01
-    policies[1].gradient_checkpointing_enable()
+    compute_again(policies[1])
     again = gradient_of(policies[1], samples, 10**6)
     for one, other in zip(whole, again, strict=True):
         assert (one - other).norm() / one.norm() < 0.02

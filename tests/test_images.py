@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import rlvr.tasks.datasets
 from rlvr.flags.config import Config
+from rlvr.policy.renamed import compute_again
 from rlvr.policy.sharding import shard, unshard, whole
 from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import padded
@@ -105,7 +106,7 @@ def test_one_microbatch_equals_many(sharp):
     _, without = gradients(policy, [[6, 7, 8]], samples)
     tower = [gradient for name, gradient in without.items() if "visual" in name]
     assert tower and not any(gradient.any() for gradient in tower)
-    policy.gradient_checkpointing_enable()
+    compute_again(policy)
     twice = gradients(policy, [range(12)], samples)
     assert policy.base_model.visual.blocks[0].training  # where transformers saves activations
     for found_loss, found in (in_parts, twice):

@@ -13,6 +13,7 @@ from rlvr.policy.logprobs import (
     microbatches,
 )
 from rlvr.policy.models import load_weights
+from rlvr.policy.renamed import compute_again
 from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import Sample
 
@@ -187,7 +188,7 @@ def test_gradient_checkpointing_changes_no_gradient(sharp):
     for checkpointing in (False, True):
         policy = copy.deepcopy(sharp[0])
         if checkpointing:
-            policy.gradient_checkpointing_enable()
+            compute_again(policy)
         forwards = []
         layer = policy.base_model.layers[0].mlp
         layer.register_forward_pre_hook(lambda *_, forwards=forwards: forwards.append(1))

@@ -155,7 +155,7 @@ def test_a_push_takes_the_weights_over(build, prompts, monkeypatch):
     assert sampler.gap < 1e-4
     theirs, _ = sampler.generate(prompts, 0.0, 1.0, 8)
     assert theirs == Sampler.generate(sampler, prompts, 0.0, 1.0, 8)[0]
-    assert sampler.writer is sampler.policy  # there is no bf16 twin beside the engine
+    assert not sampler.in_fp32  # there is no bf16 copy beside the engine
     monkeypatch.setattr(type(sampler), "push", lambda sampler: None)
     for size in (1e-2, torch.nan):
         update(size)

@@ -188,7 +188,9 @@ def completion_logprobs(policy, samples: list[Sample], temperature: float, width
     evaluation mode.
     """
     # only in training mode does transformers compute activations again
-    policy.train(computes_again(policy) and torch.is_grad_enabled())
+    training = computes_again(policy) and torch.is_grad_enabled()
+    if policy.training != training:  # to set it takes milliseconds, for each of all modules
+        policy.train(training)
     found = use(policy, scores, samples, temperature)  # [n, T] each
     return tuple(pad(values, (0, width - values.shape[1])) for values in found)
 

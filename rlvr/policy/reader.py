@@ -39,7 +39,8 @@ class Reader:
         """Read the prompts. `images` holds those of each prompt, and is empty if there are none."""
         from rlvr.policy.cache import make_cache  # takes seconds, and --help need not wait for it
 
-        policy.eval()
+        if policy.training:
+            policy.eval()
         self.policy = policy
         head = policy.get_output_embeddings().weight  # [V, H]
         # `product` would make this copy at each token

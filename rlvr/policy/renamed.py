@@ -9,12 +9,15 @@ def cache_name(model) -> str:
 
 
 def computes_again(policy) -> bool:
-    """Return whether the backward pass computes activations again (gradient checkpointing)."""
-    new = getattr(policy, "is_activation_checkpointing", None)
-    return policy.is_gradient_checkpointing if new is None else new
+    """Return whether the backward pass computes activations again (gradient checkpointing).
+
+    transformers knows, too, but looks through all modules for it.
+    """
+    return getattr(policy, "computes_again", False)
 
 
 def compute_again(policy) -> None:
     """Let the backward pass compute activations again."""
     new = getattr(policy, "activation_checkpointing_enable", None)
     (new or policy.gradient_checkpointing_enable)()
+    policy.computes_again = True

@@ -1,6 +1,5 @@
 """Completions by a decoding loop on the policy itself."""
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,19 +15,6 @@ import torch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
-
-
-def bf16_twin(policy):
-    """Return a copy of the policy in bf16, without an fp32 copy on the way.
-
-    Under autocast, each product casts its inputs at each token, and the cache of keys and values is
-    in fp32. The twin has nothing to cast, and its cache is half as large.
-    """
-    in_bf16 = {
-        id(parameter): torch.nn.Parameter(parameter.detach().bfloat16(), requires_grad=False)
-        for parameter in policy.parameters()
-    }
-    return copy.deepcopy(policy, in_bf16)
 
 
 def stop_tokens(policy, tokenizer) -> list[int]:
@@ -65,7 +51,7 @@ class Sampler:
         self.decode = decode
         # the devices whose random states belong to this rank
         self.devices = [policy.device] if policy.device.type == "cuda" else []
-        self.writer = policy  # what writes: the policy, or its twin during a rollout
+        self.in_fp32: list[torch.Tensor] = []  # the policy's weights, while it holds a bf16 copy
         # Whether its log-probs are the policy's, up to rounding in fp32. In bf16 the two differ.
         # vLLM's kernels are not the trainer's on any device.
         self.is_exact = not self.is_vllm and not computes_in_bf16(policy)
@@ -102,18 +88,26 @@ class Sampler:
             for start in range(0, len(prompt_ids), size):
                 status.progress("completions", start, len(prompt_ids))
                 part = slice(start, start + size)
-                found = self.decode(self.writer, prompt_ids[part], *how, images[part])
+                found = self.decode(self.policy, prompt_ids[part], *how, images[part])
                 completions += found[0]
                 logprobs += found[1]
         return completions, logprobs
 
     def sync(self) -> None:
-        """Gather or copy the policy's weights, which may have changed. Call before a rollout."""
+        """Gather the policy's weights, or cast them to bf16. Call before a rollout.
+
+        Under autocast, each product would cast its inputs at each token, and the cache of keys and
+        values would be in fp32 and so twice as large.
+        """
         unshard(self.policy, True)  # in bf16, if the policy computes in it
         if computes_in_bf16(self.policy) and not is_sharded(self.policy):
-            self.writer = bf16_twin(self.policy)
+            for parameter in self.policy.parameters():
+                self.in_fp32.append(parameter.data)
+                parameter.data = parameter.data.bfloat16()
 
     def sleep(self) -> None:
-        """Free what `sync` has gathered or copied. Call after a rollout."""
+        """Free what `sync` has gathered or cast. Call after a rollout."""
         unshard(self.policy, False)
-        self.writer = self.policy
+        for parameter, weight in zip(self.policy.parameters(), self.in_fp32, strict=False):
+            parameter.data = weight
+        self.in_fp32.clear()
