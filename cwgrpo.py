@@ -57,9 +57,7 @@ VARIANTS = {
         lr_scheduler_type="cosine",
         warmup_ratio=0.1,
     ),
-    "grpo": dict(weigh_tokens=False),
 }
-OF_CWGRPO = dict(weigh_tokens="True")  # the flags that are read only then
 
 
 @dataclass
@@ -68,17 +66,12 @@ class Config(rlvr.flags.Config):
 
     variant: str = flag("cwgrpo", "named preset of flags", choices=VARIANTS)
     scale_rewards: bool = flag(True, "divide the advantage by the group's standard deviation")
-    weigh_tokens: bool = flag(True, "weaken the tokens of extreme covariance; if not, it is GRPO")
-    means: Literal["tokens", "responses", "own"] = flag(
-        "tokens", "what centres the covariance", only=OF_CWGRPO
-    )
+    means: Literal["tokens", "responses", "own"] = flag("tokens", "what centres the covariance")
     padded_sum: bool = flag(
-        False, "let the weights sum to the padded tokens, as the released code does", only=OF_CWGRPO
+        False, "let the weights sum to the padded tokens, as the released code does"
     )
     detach_weights: bool = flag(
-        True,
-        "no gradient through the weights, our reading; the released code has one",
-        only=OF_CWGRPO,
+        True, "no gradient through the weights, our reading; the released code has one"
     )
     format_weight: float = flag(0.0, "reward for the format, beside 1 for a right answer", ge=0)
     format_tags: Literal["think", "think_answer"] = flag(
@@ -91,8 +84,8 @@ class Config(rlvr.flags.Config):
             raise UserError(
                 "--minibatch_size must hold whole groups of --num_generations, which share weights"
             )
-        if self.importance_sampling_level == "sequence" and self.weigh_tokens:
-            raise UserError("--importance_sampling_level sequence needs --no_weigh_tokens")
+        if self.importance_sampling_level == "sequence":
+            raise UserError("--importance_sampling_level must be token: each has its own weight")
 
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
@@ -183,8 +176,6 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
 
 def weigh_tokens(logprobs, advantages, mask, config: Config):
     """Return w of each token of whole groups: [m, T], [m, 1], [m, T] -> [m, T]."""
-    if not config.weigh_tokens:
-        return torch.ones_like(mask)
     by_group = (-1, config.num_generations)  # to [b, G]
     weights = covariance_weights(
         logprobs.unflatten(0, by_group),

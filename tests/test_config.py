@@ -63,7 +63,6 @@ grpo --numbers 4 --dataset own.jsonl --model weak
 grpo --no_tie_word_embeddings --model folder
 grpo --vllm_tensor_parallel_size 2 --engine hf
 grpo --temperature 0.4 --max_steps 0
-cwgrpo --means own --no_weigh_tokens
 agrae --alpha 1 --max_steps 0
 """
 TAKEN = """
@@ -76,7 +75,6 @@ grpo --model weak --no_tie_word_embeddings
 grpo --eval_problems 0 --eval_samples 10000 --dataset gsm8k
 baselines --advantage_beta 3 --advantage negative_dominant
 baselines --no_scale_rewards --advantage hard_focused
-cwgrpo --importance_sampling_level sequence --no_weigh_tokens
 """
 
 # Every default. A star: a resumed run may have another value.
@@ -105,7 +103,7 @@ OWN_DEFAULTS = {
     "fade": """variant fade | aggregation constant | target_entropy None
         ema_beta 0.02 | alpha_max 3.0 | alpha_from_entropy False | batch_mean False
         equalize_learning_rate False""",
-    "cwgrpo": """variant cwgrpo | scale_rewards True | weigh_tokens True | means tokens
+    "cwgrpo": """variant cwgrpo | scale_rewards True | means tokens
         padded_sum False | detach_weights True | format_weight 0.0 | format_tags think_answer""",
     "baselines": """variant grpo | scale_rewards True | negatives_only False | advantage grpo
         loss ppo_clip | token none | importance truncated | k None | alpha None | delta None

@@ -96,7 +96,6 @@ CASES = [
         dict(loss="cispo", advantage="easy_focused", gamma=2.0),
         [2 / HARD * GRPO[0], 2 / HARD * GRPO[1], 2 / EASY * GRPO[2], 2 / EASY * GRPO[3]],
     ),
-    ("cwgrpo", dict(weigh_tokens=False, importance_sampling_level="sequence"), GRPO),
     (
         "cwgrpo",
         dict(means="own", padded_sum=True, scale_rewards=False),
@@ -152,7 +151,7 @@ def loss_of(policy, old_logprobs, samples, rows, worth, script, flags):
     found = dict(zip(rows, by_the_logits(policy, [samples[i] for i in rows]), strict=True))
     tokens = sum(len(samples[i].completion_ids) for i in rows)
     kernel = {i: torch.ones(len(samples[i].completion_ids)) for i in rows}
-    if script == "cwgrpo" and flags.get("weigh_tokens", True):
+    if script == "cwgrpo":
         longest = max(len(sample.completion_ids) for sample in samples)
         for first in rows[::G]:
             group = range(first, first + G)
