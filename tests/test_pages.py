@@ -179,6 +179,7 @@ LATE = """
 const root = document.documentElement;
 addEventListener("load", () => {
   const widths = [root.scrollWidth];
+  for (const closed of document.querySelectorAll("details")) closed.open = true;
   for (const input of document.querySelectorAll("input[type=range]"))
     for (const value of [input.max, input.min]) {
       input.value = value;
