@@ -5,7 +5,7 @@ with success rate p weighs as much as one with 1 - p. A-GRAE breaks both. Let p 
 of the prompt's group, and w that of the whole batch (Eqs. 11-13):
 
     A'  = (w/2) A / sqrt(p) + ((1-w)/2) A / sqrt(1-p)    sample level: first easy prompts, then hard
-    A'' = A' min(1, w / alpha)  where A' > 0             group level: first weaken A > 0
+    A'' = A' min(1, w / alpha)  where A' > 0             group level: weaken A > 0 at first
 
 What differs from grpo.py: the advantages and their diagnostics. The paper's control experiments and
 baselines are in studies/baselines.py.
@@ -13,8 +13,7 @@ baselines are in studies/baselines.py.
 Paper: Unveiling Implicit Advantage Symmetry (A-GRAE; Yu, Chen, Liu, Zhang, Qu; arXiv 2602.05548).
 This file follows the text. Where Eq. 12 has sqrt(1 - p), the released code has 1 - sqrt(p), in a
 branch that never runs; docs/papers.md lists what its scripts set. Here w counts right answers only.
-Eq. 11 prints the mean reward, which differs from it only if the format is rewarded, too
-(--format_share).
+Eq. 11 prints the mean reward, which differs only if the format is also rewarded (--format_share).
 
     python agrae.py                                                      # a laptop
     python agrae.py --variant agrae-dr-grpo                              # on Dr.GRPO
@@ -40,11 +39,11 @@ import common
 VARIANTS = {
     "agrae": dict(),
     "agrae-dapo": dict(epsilon_high=0.28, aggregation="token"),  # no dynamic sampling (C.2)
-    # Eq. 12 prints std; Dr.GRPO has none
+    # Eq. 12 prints std, but Dr.GRPO has none
     "agrae-dr-grpo": dict(scale_rewards=False, aggregation="constant"),
     "sample-level": dict(group_level=False),
     "group-level": dict(sample_level=False),
-    "images": dict(  # C.2; the two updates a step are our choice
+    "images": dict(  # C.2; the two updates per step are our choice
         alpha=0.5,
         num_generations=5,
         minibatch_size=80,
@@ -102,7 +101,7 @@ def agrae_advantage(
     if sample_level:  # Eq. 12: from easy prompts to hard ones as w grows
         p = success_rate.to(advantages.dtype).unsqueeze(1)  # [B, 1]
         mixed = (p > 0) & (p < 1)  # [B, 1]
-        # The paper omits the rescaling at p = 0 and 1; 0.5 stands in, so that nothing is infinite.
+        # The paper does not rescale at p = 0 and 1; 0.5 stands in, so that nothing is infinite.
         p = torch.where(mixed, p, 0.5)  # [B, 1]
         scale = (w / 2) / p.sqrt() + ((1 - w) / 2) / (1 - p).sqrt()  # [B, 1]
         advantages = advantages * torch.where(mixed, scale, 1.0)
@@ -161,7 +160,7 @@ def compute_advantages(batch: common.Batch, config: Config):
 
 def main(config: Config) -> None:
     """Train and evaluate with these flags. All output goes into the run folder."""
-    run = Run(config)  # connects the ranks, sets the seed, and makes the run folder
+    run = Run(config)  # connects the ranks, sets the seed, makes the run folder
     policy, reference, tokenizer = load_policies(config)  # no reference unless --beta is above 0
     stream, eval_sets = open_problems(config, tokenizer)
     sampler = make_sampler(policy, tokenizer, config, common.decode)
@@ -201,7 +200,7 @@ def main(config: Config) -> None:
                     entropy=entropy,
                     entropy_coef=config.entropy_coef,
                 )
-                loss.backward()  # adds to the gradients of the microbatches before
+                loss.backward()  # gradients accumulate over the microbatches
                 run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
             run.optimizer_step(policy, optimizer)  # also sets the gradients to zero
             scheduler.step()

@@ -7,7 +7,7 @@ Let p be the success rate of the prompt's group (Eqs. 5, 8):
 (0.5, 0.5) is GRPO, and (0, 0) is REINFORCE with rewards +1 and -1. The exponents are called
 strengths. The first formula is the positive channel, and the second one the negative channel. As
 beta_pos grows, a rare success is worth more. According to the paper, this keeps several solutions
-likely. As beta_neg grows, a rare failure costs more and a common one costs less. According to the
+likely. As beta_neg grows, a rare failure costs more, and a common one less. According to the
 paper, this removes the entropy of failures and spares right answers that begin like them.
 
 What differs from grpo.py: the advantages; all tokens of a minibatch weigh the same (App. G); and
@@ -16,7 +16,7 @@ whether a channel raises or lowers the entropy, compared with REINFORCE (Proposi
 
 Paper: Asymmetric Advantage Modulation Calibrates Entropy Dynamics in RLVR, first called Rethinking
 Exploration in RLVR (AsymGRPO; Gu, Han, Bian, Wang, Zhou; arXiv 2604.04894). App. F averages per
-response, and App. G over tokens. This file does the latter; --aggregation sequence is the former.
+response (--aggregation sequence), and App. G over all tokens, as this file does by default.
 FADE compares itself with another method of the same name: `asym` in studies/baselines.py.
 
     python asymgrpo.py                                                      # a laptop
@@ -86,13 +86,13 @@ def asymgrpo_advantage(rewards, beta_pos=0.9, beta_neg=0.4, flip="none"):
     n_pos = success.to(rewards.dtype).sum(dim=1, keepdim=True)  # [B, 1]
     n_neg = G - n_pos  # [B, 1]
     # Counts are exact at p = 0 and 1. Where n_pos is 0, the clamp keeps odds_against finite; only
-    # successes would receive it, and there are none. It is the same with odds_for and failures.
+    # successes would receive it, and there are none. odds_for and failures mirror this.
     odds_against = n_neg / n_pos.clamp(min=1)  # [B, 1], (1-p) / p
     odds_for = n_pos / n_neg.clamp(min=1)  # [B, 1], p / (1-p)
     pos = odds_against**beta_pos  # [B, 1]
     neg = odds_for**beta_neg  # [B, 1]
-    # A flipped curve is undefined where its channel holds the whole group. The line through its
-    # last two points, at odds G-1 and (G-2)/2, goes on instead. For G = 1 max() avoids (-1/2)^beta.
+    # A flipped curve is undefined where its channel holds the whole group. There, extend the
+    # line through its last two points, at odds G-1 and (G-2)/2. For G = 1 max() avoids (-1/2)^beta.
     if flip == "positive":
         end = 2 * (G - 1) ** beta_pos - (max(G - 2, 0) / 2) ** beta_pos
         pos = torch.where(n_neg == 0, end, odds_for**beta_pos)
@@ -115,7 +115,7 @@ def reward_confidence_alignment(rewards, mean_logprobs):
     n_pos = success.to(mean_logprobs.dtype).sum(dim=1)  # [B]
     n_neg = G - n_pos  # [B]
     mixed = (n_pos > 0) & (n_neg > 0)  # [B]
-    n_pos = n_pos.clamp(min=1)  # so that groups that are dropped below are finite, too
+    n_pos = n_pos.clamp(min=1)  # avoids dividing by 0 in groups that are dropped below
     n_neg = n_neg.clamp(min=1)
     of_successes = torch.where(success, mean_logprobs, 0.0).sum(dim=1) / n_pos  # [B]
     of_failures = torch.where(success, 0.0, mean_logprobs).sum(dim=1) / n_neg  # [B]
@@ -128,13 +128,13 @@ def global_kappa(rewards, mean_logprobs):
     """Return kappa over the mixed groups of all ranks, which call it together; both [B, G]."""
     kappa = reward_confidence_alignment(rewards, mean_logprobs)
     success_rate = rewards.mean(1)  # [B]
-    mixed = ((success_rate > 0) & (success_rate < 1)).sum()  # kappa is a mean over so many groups
+    mixed = ((success_rate > 0) & (success_rate < 1)).sum()  # the number of groups in kappa's mean
     total, groups = global_sum(kappa * mixed, mixed)
     return total / max(groups, 1)
 
 
 def success_gain(batch: common.Batch, policy, config: Config):
-    """Return by how much the update raised log pi of successes, in nats (3.1).
+    """Return how much the update raised log pi of successes, in nats (3.1).
 
     The means are per token and per completion, over all ranks, which call it together.
     """
@@ -150,15 +150,15 @@ def success_gain(batch: common.Batch, policy, config: Config):
 
 def compute_advantages(batch: common.Batch, config: Config):
     """Return the advantages of a batch [B, G], and the metrics to log. All ranks call it."""
-    # The formula asks only whether a completion is right, not what its reward is. Appendix E takes
-    # the old policy's log-probs for kappa. The sampler's differ from them in bf16 and with vLLM.
+    # The formula needs only whether a completion is right. Appendix E computes kappa from the old
+    # policy's log-probs. The sampler's, which this uses, differ from them in bf16 and with vLLM.
     advantages = asymgrpo_advantage(batch.successes, config.beta_pos, config.beta_neg, config.flip)
     return advantages, {"kappa": global_kappa(batch.successes, batch.mean_logprobs())}
 
 
 def main(config: Config) -> None:
     """Train and evaluate with these flags. All output goes into the run folder."""
-    run = Run(config)  # connects the ranks, sets the seed, and makes the run folder
+    run = Run(config)  # connects the ranks, sets the seed, makes the run folder
     policy, reference, tokenizer = load_policies(config)  # no reference unless --beta is above 0
     stream, eval_sets = open_problems(config, tokenizer)
     sampler = make_sampler(policy, tokenizer, config, common.decode)
@@ -198,7 +198,7 @@ def main(config: Config) -> None:
                     entropy=entropy,
                     entropy_coef=config.entropy_coef,
                 )
-                loss.backward()  # adds to the gradients of the microbatches before
+                loss.backward()  # gradients accumulate over the microbatches
                 run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
             run.optimizer_step(policy, optimizer)  # also sets the gradients to zero
             scheduler.step()

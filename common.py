@@ -4,8 +4,8 @@ Shapes are those of one rank: B prompts per step, G completions per prompt, N = 
 and T tokens in the longest completion. A minibatch has n completions and a microbatch has m.
 Completion i belongs to prompt i // G.
 
-With torchrun, each rank holds its share of the prompts, and sums and means are taken over all
-ranks. A function that exchanges numbers says so: all ranks have to call it together.
+With torchrun, each rank holds its share of the prompts, and sums and means cover all ranks. The
+docstring of a function that all ranks have to call together says so.
 
 Two things are left out on purpose: how a verifier reads an answer (rlvr.verify), and how log-probs
 are computed without a [tokens, vocabulary] matrix (rlvr.policy). Both do what a textbook says.
@@ -50,7 +50,7 @@ MAX_REDRAWS = 3  # how often a step draws new groups with --dynamic_sampling
 
 @dataclass
 class Batch:
-    """The graded completions of one step, and what the update needs to know of each token."""
+    """The graded completions of one step, and what the update needs to know about each token."""
 
     samples: list[Sample]  # N, group by group
     rewards: torch.Tensor  # [B, G]
@@ -63,7 +63,7 @@ class Batch:
     old_logprobs: torch.Tensor  # [N, T], by the policy before the update
     ref_logprobs: torch.Tensor  # [N, T], by the reference policy; 0 where there is none
     sampler: Sampler
-    seconds: float = 0.0  # that the rollout took
+    seconds: float = 0.0  # duration of the rollout
 
     def texts(self) -> list[str]:
         """Return the completions as text, with the <think> that a chat template may have opened."""
@@ -95,7 +95,7 @@ class Batch:
     def set_old_logprobs(self, rows, logprobs: torch.Tensor) -> None:
         """Store log-probs [m, T] of the policy that has not been updated yet.
 
-        If the sampler's own log-probs are others, as in bf16 or with vLLM, the token weights are
+        If the sampler's own log-probs differ, as in bf16 or with vLLM, the token weights are
         multiplied by truncated importance weights. They correct the probability of each token, up
         to a cap, but not that of the tokens before it.
         """
@@ -116,9 +116,9 @@ class Batch:
 def roll_out(sampler: Sampler, stream: ProblemStream, config: Config) -> Batch:
     """Return this rank's share of a step: G graded completions for each of its prompts.
 
-    With --dynamic_sampling (DAPO), groups that are all right or all wrong are replaced by groups of
-    new prompts: with rewards of 0 and 1, GRPO's advantage is 0 there. After MAX_REDRAWS tries
-    some of these groups may be left. All ranks call it together.
+    With --dynamic_sampling (DAPO), new prompts replace groups that are all right or all wrong, in
+    which GRPO's advantage is 0 for rewards of 0 and 1. After MAX_REDRAWS tries, some of these
+    groups may be left. All ranks call it together.
     """
     began = time.perf_counter()
     size = config.num_generations
@@ -134,7 +134,7 @@ def roll_out(sampler: Sampler, stream: ProblemStream, config: Config) -> Batch:
     redraws = MAX_REDRAWS if config.dynamic_sampling else 0
     for _ in range(redraws):
         mixed = [group for group in groups if is_mixed(group)]
-        # Each rank draws as many groups as the rank that lacks most, so that they stay in step.
+        # All ranks draw as many groups as the rank that lacks most, so that they stay in step.
         missing = global_max(wanted - len(mixed))
         if missing == 0:
             break
@@ -157,7 +157,7 @@ def sample_groups(
     max_tokens: int,
     top_p: float = 1.0,
 ) -> list[list[Sample]]:
-    """Write and grade `size` completions for each problem -> one group of samples per problem.
+    """Write and grade `size` completions for each problem. Return one group per problem.
 
     This is the whole way from a problem to its rewards. `sampler.complete` calls `decode` below, or
     vLLM; with --tool it takes several turns. The verifier of Countdown is `verify_countdown` in
@@ -196,7 +196,7 @@ def sample_groups(
 
 
 def make_batch(samples: list[Sample], config: Config, sampler: Sampler) -> Batch:
-    """Return a Batch of the sampler's completions, which stand group by group."""
+    """Return a Batch of the sampler's completions, given group by group."""
     device = sampler.policy.device
     by_group = (-1, config.num_generations)  # to [B, G]
     rewards = torch.tensor([sample.reward for sample in samples], device=device)
@@ -222,7 +222,7 @@ def make_batch(samples: list[Sample], config: Config, sampler: Sampler) -> Batch
 
 @torch.no_grad()
 def decode(policy, prompts, stops, max_tokens, temperature=1.0, top_p=1.0, images=()):
-    """Write one completion per prompt -> its token ids, and the log-prob of each token, in nats.
+    """Write one completion per prompt. Return its token ids and their log-probs, in nats.
 
     prompts: one list of token ids per completion. A prompt that occurs several times is read once.
     A completion ends after a token of `stops`, which belongs to it, or after max_tokens. The
@@ -272,8 +272,7 @@ def nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
 def draw(probabilities: torch.Tensor) -> torch.Tensor:
     """Draw one token per row by its probability: [n, V] -> [n, 1].
 
-    The distribution is that of multinomial(1), which needs V random numbers per row. This one needs
-    a single random number per row.
+    The distribution is that of multinomial(1), which needs V random numbers per row instead of one.
     """
     on_a_mac = probabilities.device.type == "mps"  # which has no float64
     sums = probabilities.cumsum(-1, dtype=torch.float32 if on_a_mac else torch.float64)  # [n, V]
@@ -287,7 +286,7 @@ def draw(probabilities: torch.Tensor) -> torch.Tensor:
 def token_logprobs(policy, samples: list[Sample], rows, temperature: float = 1.0):
     """Return log pi(o_t | q, o_<t) and the entropy of pi there, in nats: [m, T] each.
 
-    They are those of samples[rows], and T is the longest completion of all samples. This is
+    They belong to samples[rows], and T is the longest completion of all samples. This is
     logits.div(temperature).log_softmax(-1).gather(-1, tokens) in less memory. Both are 0 on a
     tool's tokens and after the end of a completion.
     """
@@ -298,9 +297,9 @@ def token_logprobs(policy, samples: list[Sample], rows, temperature: float = 1.0
 def prepare_update(batch: Batch, advantages, policy, reference, config: Config) -> None:
     """Fill in the token weights, the old log-probs and the reference log-probs.
 
-    The first minibatch gets its old log-probs later, from its own forward pass, which is free. The
-    other minibatches get the sampler's if it computes exactly what the policy does. Otherwise they
-    cost a forward pass. All ranks call it together. UserError if an advantage is NaN or infinite.
+    The first minibatch gets its old log-probs later, from its own forward pass. The others get the
+    sampler's if it computes exactly what the policy does, and otherwise cost a forward pass. All
+    ranks call it together. UserError if an advantage is NaN or infinite.
     """
     check_advantages(batch.rewards, advantages)
     status.replace_line("update")
@@ -330,8 +329,8 @@ def token_weights(
     "sequence": 1 / (n |o_i|), GRPO (A-GRAE Eq. 1).
     "token": 1 / sum_i |o_i|, DAPO.
     "constant": 1 / (n max_completion_length), Dr.GRPO (FADE 11.1).
-    Here n and the sum are those of the minibatch on all ranks, so that microbatches and ranks just
-    add up. All ranks call it together. ValueError for another aggregation.
+    Here n and the sum cover the minibatch on all ranks, so microbatches and ranks simply add up.
+    All ranks call it together. ValueError for another aggregation.
     """
     sequences, tokens = global_sum(len(loss_mask), loss_mask.sum())
     if aggregation == "sequence":
@@ -358,7 +357,7 @@ def ppo_clip_loss(
     entropy: torch.Tensor | float = 0.0,  # [m, T], of the policy that is trained
     entropy_coef: float = 0.0,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """The PPO-clip loss (A-GRAE Eq. 1) -> its value, and kl, clip_low, clip_high [m, T] to log.
+    """Return the PPO-clip loss (A-GRAE Eq. 1), and kl, clip_low, clip_high [m, T] to log.
 
         - sum w (min(rho A, clip(rho, 1 - epsilon, 1 + epsilon_high) A) - beta KL + coef H)
 
@@ -410,8 +409,8 @@ def answer_entropy(answers: list[str]) -> float:
 def evaluate(sampler: Sampler, sets: dict[str, list[Problem]], config: Config) -> dict[str, float]:
     """Return evaluate_set of each set. All ranks call it together.
 
-    The sets share one random stream, which starts from the seed in every evaluation and is not that
-    of training. If there are several sets, their names stand before the metrics' names.
+    The sets share one random stream, separate from training's, which starts from the seed in every
+    evaluation. With several sets, each metric starts with the name of its set.
     """
     found = {}
     sampler.sync()
@@ -438,8 +437,8 @@ def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> d
     greedy = sample_groups(sampler, mine, 1, 0.0, length)
 
     samples = [sample for group in groups for sample in group]
-    # The entropy needs a forward pass, which costs half as much as drawing the completions. Eight
-    # completions per problem are enough for it.
+    # The entropy needs a forward pass, which costs half as much as drawing the completions, so
+    # only eight completions per problem are used.
     some = [sample for group in groups for sample in group[:8]]
     at_eval_temperature = replace(config, temperature=config.eval_temperature)
     _, entropies = frozen_logprobs(sampler.policy, some, at_eval_temperature)
@@ -454,7 +453,7 @@ def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> d
         rows.append((num_correct, greedy_success, answer_entropy(answers), problem.level))
     corrects, greedy_successes, answer_entropies, levels = zip(*gather(rows), strict=True)
 
-    fades = (10, 100) if n >= 200 else ()  # FADE's k, each from 2 k samples or more (11.2)
+    fades = (10, 100) if n >= 200 else ()  # FADE's k; each needs 2 k samples (11.2)
     ks = sorted({n, *(2**i for i in range(n.bit_length())), *fades})
     pass_at = {f"pass@{k}": statistics.mean(pass_at_k(n, c, k) for c in corrects) for k in ks}
     by_level = {}

@@ -7,8 +7,8 @@ kernel weighs the advantage of each token of a prompt's group (section 2.3):
     w = exp(-c^2 / (2 std(c)^2)),  scaled to a mean of 1        A_t = w_t A
 
 What differs from grpo.py: there is one advantage per token, from the current policy's log-probs. A
-microbatch holds whole groups, so that the forward pass of the update also gives the weights. The
-paper adds a reward for the format (App. C): --format_weight 1. Its baseline Clip-Cov is in
+microbatch holds whole groups, so the update's own forward pass also gives the weights. The paper
+adds a reward for the format (App. C): --format_weight 1. Its baseline Clip-Cov is in
 studies/baselines.py.
 
 Paper: Taming Extreme Tokens (CW-GRPO; Wang, Liu, Zhou, Chen; arXiv 2605.11538), not the
@@ -106,9 +106,8 @@ def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.T
 def format_reward(text: str, tags: str = "think_answer") -> float:
     """Return 1.0 for a completion in the format, else 0.0.
 
-    "think": it has <think> tags, and each is matched (App. C). "think_answer": it is
-    <think>...</think><answer>...</answer> with each tag once and nothing around, as the prompt of
-    App. B asks.
+    "think": it has <think> tags, and each is matched (App. C). "think_answer": it is exactly
+    <think>...</think><answer>...</answer>, with each tag once, as the prompt of App. B asks.
     """
     if tags == "think":
         found = "".join(re.findall("</?think>", text))
@@ -122,10 +121,10 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
     """Return the Gaussian weight of every token by its covariance (2.3).
 
     logprobs [B, G, T], by the current policy; advantages [B, G]; mask [B, G, T], 1 on the tokens
-    that count. Return [B, G, T], 0 off the mask, without a gradient if detach: the paper does not
-    say which. The weights of a group sum to its number of tokens or, with padded_sum, to G times
-    its longest response. ValueError if shapes disagree, or for other means, which say what centres
-    log-probs and advantages:
+    that count. Return [B, G, T], 0 off the mask. With detach it has no gradient; the paper leaves
+    this open. The weights of a group sum to its number of tokens or, with padded_sum, to G times
+    its longest response. ValueError if shapes disagree, or for another `means`, which says what
+    centres log-probs and advantages:
     "tokens": the mean over all tokens of the prompt's G responses.
     "responses": each response's own mean first, then the mean of these.
     "own": log-probs by the mean of their own response, advantages as with "responses".
@@ -160,7 +159,7 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
     else:
         raise ValueError(f"means must be tokens, responses or own; got {means!r}")
     variance = mean((cov - mean(cov)) ** 2)  # [B, 1, 1]
-    # Covariances that are equal but for rounding get equal weights.
+    # Covariances that differ only by rounding get equal weights.
     largest = logp.abs().amax((1, 2), True) * adv.abs().amax((1, 2), True)  # [B, 1, 1]
     equal = variance.sqrt() <= 16 * torch.finfo(logp.dtype).eps * largest
     std = torch.where(equal, 1, variance).sqrt()
@@ -199,7 +198,7 @@ def compute_advantages(batch: common.Batch, config: Config):
 
 def main(config: Config) -> None:
     """Train and evaluate with these flags. All output goes into the run folder."""
-    run = Run(config)  # connects the ranks, sets the seed, and makes the run folder
+    run = Run(config)  # connects the ranks, sets the seed, makes the run folder
     policy, reference, tokenizer = load_policies(config)  # no reference unless --beta is above 0
     stream, eval_sets = open_problems(config, tokenizer)
     sampler = make_sampler(policy, tokenizer, config, common.decode)
@@ -242,7 +241,7 @@ def main(config: Config) -> None:
                     entropy=entropy,
                     entropy_coef=config.entropy_coef,
                 )
-                loss.backward()  # adds to the gradients of the microbatches before
+                loss.backward()  # gradients accumulate over the microbatches
                 run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
             run.optimizer_step(policy, optimizer)  # also sets the gradients to zero
             scheduler.step()

@@ -12,9 +12,9 @@ What differs from grpo.py: the advantages, a constant denominator (11.1), and di
 policy weights that the paper compares (section 8), and its schedule without a controller (Eqs. 17
 and 18), are in studies/baselines.py.
 
-Paper: Don't Let Gains FADE (Decugis, O'Brien, Bach, Synnaeve, Cohen; arXiv 2607.01490). For r_mean,
-Algorithm 2 and section 10 have the mean over the batch ("crucially", --batch_mean). The gradient
-masses that section 10 prints in the next sentence need each prompt's mean, which this file uses.
+Paper: Don't Let Gains FADE (Decugis, O'Brien, Bach, Synnaeve, Cohen; arXiv 2607.01490). In
+Algorithm 2 and section 10, r_mean is the mean over the batch (--batch_mean). But the gradient
+masses that section 10 prints need each prompt's own mean, which this file uses.
 
     python fade.py                                                      # a laptop
     python fade.py --variant alpha-only                                 # an ablation (Figure 9)
@@ -69,8 +69,8 @@ class Config(rlvr.flags.Config):
 def fade_advantage(rewards, alpha, delta, mean=None):
     """Return (1 - r_mean)^(alpha - 1) (r - r_mean), divided by delta where r < r_mean (Eq. 11).
 
-    rewards [B, G] between 0 and 1 -> [B, G]. r_mean is the mean of each prompt's own group, unless
-    the float `mean` is given for all prompts, as Algorithm 2 prints the mean of the batch. With
+    rewards [B, G] between 0 and 1 -> [B, G]. r_mean is the mean of each prompt's own group, or
+    the float `mean` for all prompts, such as the mean of the batch in Algorithm 2. With
     rewards of 0 and 1, p = r_mean and q = 1 - p, the gradient masses (2.1) are m_S = p q^alpha for
     successes and m_F = m_S / delta for failures. ValueError if delta <= 0.
     """
@@ -91,12 +91,12 @@ class FadeController:
         alpha = 3 (1 - s) / (2 s), between 1 and alpha_max: 1 if s is 0.6 or more
         delta = 1 + H - H*, between 0.3 and 1: below 1 if H, in nats, is below its target H*
 
-    s and H are moving averages, to which the past contributes the share ema_beta. s starts at 0.5.
-    H starts at initial_entropy, or at the first step's entropy if that is None. H* is
-    target_entropy, or half of that start if it is None.
+    s and H are moving averages, in which the past has the share ema_beta. s starts at 0.5. H starts
+    at initial_entropy, or at the first step's entropy if that is None. H* is target_entropy, or
+    half of H's start if that is None.
 
-    With alpha_from_entropy (Figure 9, which prints no formula), alpha falls along a line: from
-    alpha_max at twice the target entropy to 1 at the target.
+    With alpha_from_entropy (Figure 9, without a formula), alpha falls linearly from alpha_max at
+    twice the target entropy to 1 at the target.
 
     ValueError unless 0 <= ema_beta < 1 <= alpha_max. A checkpoint keeps the attributes.
     """
@@ -135,11 +135,11 @@ class FadeController:
 
 
 def learning_rate_factor(config: Config) -> float:
-    """Return the factor that makes learning rate x largest |A| GRPO's (section 11.3), or 1 if off.
+    """Return the factor that makes learning rate x largest |A| equal GRPO's (11.3), or 1 if off.
 
-    It is fixed for the whole run. Its alpha is that of the controller's initial solve rate of 0.5,
-    which the first batch replaces before any step uses it. The largest |A| is over the success
-    rates k/G; GRPO's is that of one success or one failure in a group, sqrt(G - 1).
+    It is fixed for the whole run. It uses the alpha for the controller's initial solve rate of 0.5,
+    although the first batch replaces that rate. The largest |A| is over the success rates k/G. For
+    GRPO it is sqrt(G - 1), the |A| of the only success or failure in a group.
     """
     if not config.equalize_learning_rate:
         return 1.0
@@ -171,15 +171,15 @@ def entropy_drift(advantages, mean_logprobs, entropy):
 
 def compute_advantages(batch: common.Batch, config: Config, controller: FadeController):
     """Return the advantages of a batch [B, G], and the metrics to log. All ranks call it."""
-    # The entropy is the mean of -log pi by the sampler (Algorithm 2), not one over the vocabulary.
+    # The entropy is the sampler's mean -log pi (Algorithm 2), not a sum over the vocabulary.
     # The controller sees the mean reward before dynamic sampling replaced any group.
     mean_logprobs = batch.mean_logprobs()  # [B, G]
     first_mean, batch_mean, entropy = global_mean(
         batch.first_successes, batch.successes, -mean_logprobs
     )
     alpha, delta = controller.step(first_mean, entropy)
-    # A policy weight, the paper's word for such a function, sees success or failure alone (2.1).
-    mean = batch_mean if config.batch_mean else None  # None: of each prompt's own group
+    # A policy weight, as the paper calls such a function, depends on success alone (2.1).
+    mean = batch_mean if config.batch_mean else None  # None: the mean of each prompt's own group
     advantages = fade_advantage(batch.successes, alpha, delta, mean)  # [B, G]
     m_S, m_F, drift = global_mean(
         *gradient_mass(advantages, batch.successes),
@@ -198,7 +198,7 @@ def compute_advantages(batch: common.Batch, config: Config, controller: FadeCont
 
 def main(config: Config) -> None:
     """Train and evaluate with these flags. All output goes into the run folder."""
-    run = Run(config)  # connects the ranks, sets the seed, and makes the run folder
+    run = Run(config)  # connects the ranks, sets the seed, makes the run folder
     policy, reference, tokenizer = load_policies(config)  # no reference unless --beta is above 0
     stream, eval_sets = open_problems(config, tokenizer)
     sampler = make_sampler(policy, tokenizer, config, common.decode)
@@ -243,7 +243,7 @@ def main(config: Config) -> None:
                     entropy=entropy,
                     entropy_coef=config.entropy_coef,
                 )
-                loss.backward()  # adds to the gradients of the microbatches before
+                loss.backward()  # gradients accumulate over the microbatches
                 run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
             run.optimizer_step(policy, optimizer)  # also sets the gradients to zero
             scheduler.step()

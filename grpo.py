@@ -10,7 +10,7 @@ rho = pi / pi_old compares its probability now with that at the rollout:
 
     loss = - mean_i 1/|o_i| sum_t min(rho_it A_i, clip(rho_it, 1 - epsilon, 1 + epsilon_high) A_i)
 
---beta adds a KL penalty to it (Eq. 2), and --entropy_coef an entropy bonus.
+--beta adds a KL penalty (Eq. 2), and --entropy_coef adds an entropy bonus.
 
 What the presets of --variant change:
 
@@ -19,13 +19,13 @@ What the presets of --variant change:
     dapo      epsilon_high 0.28; all tokens weigh the same; replaces all-right and all-wrong groups
     gspo      one ratio per response, the geometric mean over its tokens; a narrower clip range
     grpo-n    only the negative advantages
-    gspo-n    both of the last two
+    gspo-n    gspo and grpo-n together
 
-two-stage-grpo, two-stage-grpo-n, two-stage-gspo and two-stage-gspo-n are the runs of two-stage
-dynamics as its C.2 prints them: a KL penalty, an entropy bonus, and a clip range of 0.2 for all.
+The four two-stage-... presets have the settings of two-stage dynamics (C.2): a KL penalty, an
+entropy bonus, and a clip range of 0.2.
 
-Papers: GRPO is from DeepSeekMath (Shao and others, arXiv 2402.03300); its equations are numbered
-here as in Unveiling Implicit Advantage Symmetry (A-GRAE, arXiv 2602.05548). GRPO-N and GSPO-N are
+Papers: GRPO is from DeepSeekMath (Shao and others, arXiv 2402.03300). Its equations have the
+numbers of Unveiling Implicit Advantage Symmetry (A-GRAE, arXiv 2602.05548). GRPO-N and GSPO-N are
 from The Debate on RLVR Reasoning Capability Boundary (two-stage dynamics; Yao, Yu, Hu, Teng, Cui,
 Zhou, Liu; arXiv 2510.04028, B.5).
 
@@ -103,7 +103,7 @@ def compute_advantages(batch: common.Batch, config: Config):
 
 def main(config: Config) -> None:
     """Train and evaluate with these flags. All output goes into the run folder."""
-    run = Run(config)  # connects the ranks, sets the seed, and makes the run folder
+    run = Run(config)  # connects the ranks, sets the seed, makes the run folder
     policy, reference, tokenizer = load_policies(config)  # no reference unless --beta is above 0
     stream, eval_sets = open_problems(config, tokenizer)
     sampler = make_sampler(policy, tokenizer, config, common.decode)
@@ -143,7 +143,7 @@ def main(config: Config) -> None:
                     entropy=entropy,
                     entropy_coef=config.entropy_coef,
                 )
-                loss.backward()  # adds to the gradients of the microbatches before
+                loss.backward()  # gradients accumulate over the microbatches
                 run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
             run.optimizer_step(policy, optimizer)  # also sets the gradients to zero
             scheduler.step()
