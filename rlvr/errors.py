@@ -9,10 +9,7 @@ from rlvr.status import clear_line
 
 
 class UserError(Exception):
-    """A flag, a file, a data set or a machine of the user cannot be used.
-
-    `rlvr.training.launch` shows the message as one line and ends with exit code 2.
-    """
+    """A mistake that the user can fix: `launch` shows it in one line and ends with exit code 2."""
 
 
 def fail(message: str) -> NoReturn:
@@ -31,9 +28,6 @@ def using(path):
         raise UserError(f"cannot use {path}: {error}") from error
 
 
-MOST_OF_A_REASON = 400  # the last characters: libraries print whole schemas before them
-
-
 @contextlib.contextmanager
 def loading(what, hint=""):
     """Turn every error of the block into a UserError that names what could not be loaded.
@@ -45,4 +39,5 @@ def loading(what, hint=""):
         yield
     except Exception as error:
         reason = " ".join(str(error.__cause__ or error).split()) or repr(error)
-        raise UserError(f"cannot load {what}: {reason[-MOST_OF_A_REASON:]}{hint}") from error
+        # the last characters: libraries print whole schemas before them
+        raise UserError(f"cannot load {what}: {reason[-400:]}{hint}") from error

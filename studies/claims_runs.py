@@ -16,8 +16,8 @@ from typing import NamedTuple
 import project
 
 from rlvr.errors import UserError
-from rlvr.flags import checkpoints_of
 from rlvr.show import read_rows
+from rlvr.training import checkpoints_of
 
 import claims_rows as table
 import numpy as np

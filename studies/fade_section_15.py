@@ -39,14 +39,14 @@ from pathlib import Path
 import project
 
 from rlvr.errors import UserError, fail
-from rlvr.flags import TINY, Config, checkpoints_of, parse_flags, step_of
+from rlvr.flags import TINY, Config, parse_flags
 from rlvr.policy import load_policies
+from rlvr.policy.models import tiny_folder
 from rlvr.policy.sharding import layers_of
-from rlvr.policy.tiny import tiny_folder
 from rlvr.rollout import make_sampler
 from rlvr.show import rank1_statistics, read_rows
 from rlvr.tasks import open_problems, own_tokens
-from rlvr.training import Run, launch
+from rlvr.training import Run, checkpoints_of, launch, step_of
 
 import torch
 import transformers

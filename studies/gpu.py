@@ -37,7 +37,6 @@ from rlvr.policy.logprobs import LinearLogProbs, frozen_logprobs
 from rlvr.policy.memory import memory_estimate
 from rlvr.policy.renamed import compute_again
 from rlvr.policy.sharding import layers_of
-from rlvr.policy.tiny import build_tiny
 from rlvr.rollout import Sampler
 from rlvr.show.logs import read_rows
 from rlvr.tasks import Sample, encode_prompt, open_problems
@@ -46,6 +45,7 @@ from rlvr.training import make_optimizer
 import safetensors.torch
 import throughput
 import torch
+from make_bases import build_tiny
 from products import now
 from throughput import QWEN_05, QWEN_15, peak_memory, random_policy, start_peak
 

@@ -26,7 +26,6 @@ import project
 
 import rlvr
 import rlvr.policy.logprobs
-import rlvr.policy.tiny
 import rlvr.rollout.samplers
 import rlvr.show
 import rlvr.tasks.datasets
@@ -37,6 +36,7 @@ import datasets
 import machine
 import torch
 import transformers
+from make_bases import build_tiny
 from throughput import SPAWN, peak_memory, start_peak
 
 import common
@@ -49,7 +49,7 @@ import grpo
 def rollout_and_update(part: str, completions: int, length: int, vocabulary: int = 55):
     """A part of a step of a random policy in the tiny policy's shape."""
     torch.manual_seed(0)
-    shape = rlvr.policy.tiny.build_tiny()[0].config
+    shape = build_tiny()[0].config
     shape.vocab_size = vocabulary
     policy = transformers.Qwen2ForCausalLM(shape)
     prompt = [*range(3, 19)]
@@ -92,7 +92,7 @@ def more_problems(size: int, folder: Path):
             opened.write(json.dumps({"prompt": f"{i:150d}", "answer": str(i % 1000)}) + "\n")
     datasets.config.HF_DATASETS_CACHE = folder
     config = grpo.Config(dataset=str(file), verifier="number")
-    tokenizer = rlvr.policy.tiny.build_tiny()[1]
+    tokenizer = build_tiny()[1]
 
     def load():
         rlvr.tasks.datasets.load_problems(config, tokenizer)
@@ -102,7 +102,7 @@ def more_problems(size: int, folder: Path):
 
 def more_evaluation(size: int, folder: Path):
     """Evaluate so many problems, four completions and a greedy one of each."""
-    policy, tokenizer = rlvr.policy.tiny.build_tiny()
+    policy, tokenizer = build_tiny()
     config = grpo.Config(eval_samples=4, max_completion_length=40)
     sampler = rlvr.rollout.make_sampler(policy, tokenizer, config, common.decode)
     problems = [Problem("3 9 5 : 48 ", "3 9 5:48") for _ in range(size)]
@@ -179,7 +179,6 @@ KINDS = {
 def measure(kind: str, size: int, pipe) -> None:
     """What a size's process does: send its seconds, and its bytes of memory."""
     torch.set_num_threads(1)
-    rlvr.machine.keep_freed_memory()
     sys.stdout = open(os.devnull, "w")
     with tempfile.TemporaryDirectory() as folder:
         work = KINDS[kind][0](size, Path(folder))

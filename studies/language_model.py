@@ -15,7 +15,7 @@ from pathlib import Path
 
 import project  # noqa: F401
 
-from rlvr.policy import save_folder
+from rlvr.training import save_folder
 
 import torch
 import transformers

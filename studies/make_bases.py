@@ -15,18 +15,47 @@ from pathlib import Path
 
 import project  # noqa: F401
 
-from rlvr.policy import completion_logprobs, save_folder
-from rlvr.policy.tiny import POLICIES, build_tiny
+from rlvr.policy import completion_logprobs
+from rlvr.policy.models import POLICIES
 from rlvr.tasks import Problem, Sample, make_countdown
 from rlvr.tasks.embedded import join_at_random
+from rlvr.training import save_folder
 
 import torch
+import transformers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from tqdm import tqdm
 
 # numbers of the problems, supervised steps, and the share of solutions with another target
 RECIPES = {"weak": ("3,4", 4000, 0.5), "middle": ("3", 3000, 0.4), "strong": ("3", 3000, 0.25)}
 BATCH_SIZE = 128  # solutions per supervised step
 LEARNING_RATE = 2e-3  # the peak of its schedule
+TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
+
+
+def build_tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerFast]:
+    """Return a random Qwen2 and its character-level tokenizer, in which a tag is one token."""
+    words = ["<pad>", "<eos>", "<unk>", *TAGS, *"0123456789+-*/()=: "]
+    numbers = {word: i for i, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("</?(think|answer)>|."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    shape = transformers.Qwen2Config(
+        vocab_size=len(words),
+        hidden_size=96,
+        intermediate_size=256,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=None,
+    )
+    return transformers.Qwen2ForCausalLM(shape), transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+    )
 
 
 def exchange_target(rng: random.Random, problem: Problem) -> str:

@@ -31,7 +31,7 @@ from pathlib import Path
 
 import project
 
-import rlvr.policy.tiny
+import rlvr.policy.models
 import rlvr.rollout.samplers
 import rlvr.tasks.datasets
 import rlvr.training.run
@@ -42,6 +42,7 @@ import machine
 import products
 import torch
 import transformers
+from make_bases import build_tiny
 
 import common
 import grpo
@@ -91,9 +92,9 @@ def make_model(shape: tuple[int, ...], folder: str) -> str:
     For no shape it is the folder of the tiny policy that `python grpo.py` starts from.
     """
     if not shape:
-        return str(rlvr.policy.tiny.tiny_folder(Config()))
+        return str(rlvr.policy.models.tiny_folder(Config()))
     random_policy(shape).save_pretrained(folder)
-    rlvr.policy.tiny.build_tiny()[1].save_pretrained(folder)
+    build_tiny()[1].save_pretrained(folder)
     return folder
 
 

@@ -12,11 +12,11 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFL
 
 import rlvr.flags.command_line
 import rlvr.policy.models
-import rlvr.policy.tiny
 import rlvr.show.plots
 import rlvr.tasks.datasets
 import rlvr.training.run
 
+import make_bases
 import matplotlib
 import pytest
 import torch
@@ -41,7 +41,7 @@ def tiny():
     """(policy, tokenizer) as initialised, in fp32. Shared: a test that changes it takes a copy."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return rlvr.policy.tiny.build_tiny()
+        return make_bases.build_tiny()
 
 
 @pytest.fixture(scope="session")
@@ -152,13 +152,12 @@ def parsed(monkeypatch, tmp_path):
 def no_model(bare, monkeypatch):
     """no_model(script, *arguments): like `bare`, with the small flags before the arguments.
 
-    Building or loading a policy fails the test.
+    Loading a policy fails the test.
     """
 
     def fail(*_, **__):
-        pytest.fail("a policy was built or loaded")  # no Exception, which load_policies would catch
+        pytest.fail("a policy was loaded")  # no Exception, which load_policies would catch
 
-    monkeypatch.setattr(rlvr.policy.tiny, "build_tiny", fail)
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", fail)
 
     def run_without_a_model(script, *given):

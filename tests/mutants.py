@@ -273,9 +273,6 @@ run rlvr/training/run.py by run
     0 if finite else self.skipped_in_a_row + 1 => self.skipped_in_a_row + (not finite)
     if finite and norm > 0: => if finite:
 
-devices rlvr/machine/devices.py by run
-    set_option(-1, 2**27) => pass
-
 ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common rollouts
     return [total / world.WORLD_SIZE for total => return [total for total
     torch.stack(padded, 1) => torch.stack(padded)
@@ -292,7 +289,7 @@ models rlvr/policy/models.py by models bf16
 shards rlvr/policy/sharding.py by ranks sharding
     sharded.set_gradient_divide_factor(1.0) => pass
     dist.all_reduce(parameter.grad) => pass
-    is_given_back = frozen or module => is_given_back = module
+    reshard = frozen or module => reshard = module
 
 shards_alone rlvr/policy/sharding.py by images bf16
     policy._get_fsdp_state()._lazy_init() => pass
@@ -307,14 +304,14 @@ report rlvr/show/report.py by report turns
     (new_logprobs - batch.old_logprobs).exp() => (batch.old_logprobs - new_logprobs).exp()
     values.where(own, math.nan) => values
     .replace("<", "\\u003c") => .strip()
-    if i % stride else shown => if False else shown
+    if i % stride == 0 => if True
     MOST_TOKENS // size => MOST_TOKENS
 
 plots rlvr/show/plots.py by show
     (row["step"], row[key]) for row in rows => (i, row[key]) for i, row in enumerate(rows)
     and any(row.get(key) for row in rows_of[log]) => and True
 
-saving rlvr/policy/saving.py by checkpoints tiny
+saving rlvr/training/checkpoints.py by checkpoints tiny
     file.chmod(mode) => pass
     {file.name: checksum(file) for file => {file.name: 0 for file
 
@@ -400,7 +397,7 @@ prompts rlvr/tasks/prompts.py by prompts datasets
         => add_special_tokens=True)↵↵↵def texts
     limit) <= limit] => limit - 1) < limit]
     if 0 < lengths.get => if lengths.get
-    or not problem.prompt.strip()↵ => ↵
+    or not p.prompt.strip()] => ]
     start : start + 1000 => start : start + 999
 
 mathematics rlvr/verify/answers/mathematics.py by answers

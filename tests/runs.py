@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 
 import rlvr.flags.command_line
-import rlvr.policy.tiny
 import rlvr.tasks.datasets
 from rlvr.flags.config import Config
 
@@ -55,7 +54,9 @@ real_load_problems = rlvr.tasks.datasets.load_problems
 @cache
 def tokenizer_of_tiny():
     with torch.random.fork_rng():  # a run that asks for it draws the same numbers afterwards
-        return rlvr.policy.tiny.build_tiny()[1]
+        import make_bases
+
+        return make_bases.build_tiny()[1]
 
 
 @cache

@@ -29,7 +29,7 @@ ADVANTAGES = [
     ("agrae", "agrae", AGRAE),
     ("grpo", "grpo-n", [[0, -1 / 3, -1 / 3, -1], [-1, 0, -1, 0]]),
     ("grpo", "dr-grpo", [[0.5, -0.1, -0.1, -0.3], [-1, 1, -1, 1]]),
-    ("cwgrpo", "grpo", GRPO),
+    ("cwgrpo", "cwgrpo", GRPO),
     ("baselines", "hard_focused", [[a / math.sqrt(3) for a in GRPO[0]], [-MIDDLE, MIDDLE] * 2]),
     ("asymgrpo", "asymgrpo", [[3**-0.9] * 3 + [-(3**0.4)], [-1, 1, -1, 1]]),
     ("baselines", "power", [[1 / 16] * 3 + [-3 / 16], [-1 / 4, 1 / 4] * 2]),

@@ -8,10 +8,10 @@ from rlvr.policy import models
 from rlvr.policy.logprobs import microbatches
 from rlvr.policy.reader import Reader, product
 from rlvr.policy.renamed import compute_again
-from rlvr.policy.saving import save_folder
 from rlvr.policy.sharding import shard, unshard, whole
 from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import Sample
+from rlvr.training.checkpoints import save_folder
 
 import pytest
 import torch

@@ -4,15 +4,14 @@ import copy
 import os
 from types import SimpleNamespace
 
-import rlvr.flags.run_folders as run_folders
 import rlvr.training.checkpoints as checkpoints
 from rlvr import world
 from rlvr.errors import UserError
+from rlvr.flags.command_line import find_run
 from rlvr.flags.config import Config
 from rlvr.machine.folders import is_whole
-from rlvr.policy.saving import save_folder
 from rlvr.tasks.problems import Problem, ProblemStream
-from rlvr.training.checkpoints import TrainingState
+from rlvr.training.checkpoints import TrainingState, save_folder
 from rlvr.training.updates import make_optimizer
 
 import pytest
@@ -64,26 +63,26 @@ def test_save_folder_leaves_nothing_half_written(tmp_path, kind):
 def test_which_checkpoint_is_taken(tmp_path, capsys):
     """The newest one, by its number; or the one that is given."""
     with pytest.raises(UserError, match="no run there"):
-        run_folders.find_run(tmp_path)
+        find_run(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    assert run_folders.find_run(str(tmp_path)) == (tmp_path, None)
-    assert run_folders.newest_whole(tmp_path, None) is None
+    assert find_run(str(tmp_path)) == (tmp_path, None)
+    assert checkpoints.newest_whole(tmp_path, None) is None
     assert "no checkpoint yet" in capsys.readouterr().out
     for step in (9, 10, 2):
         save_folder(tmp_path / f"checkpoint-{step}", Saved("-"), Saved(str(step)))
     for name in ("checkpoint-11-old", "checkpoint-²", "before-1-checkpoint-11"):
         (tmp_path / name).mkdir()
-    steps = [run_folders.step_of(path) for path in run_folders.checkpoints_of(tmp_path)]
+    steps = [checkpoints.step_of(path) for path in checkpoints.checkpoints_of(tmp_path)]
     assert steps == [10, 9, 2]
-    assert run_folders.newest_whole(tmp_path, None) == tmp_path / "checkpoint-10"
+    assert checkpoints.newest_whole(tmp_path, None) == tmp_path / "checkpoint-10"
     with pytest.raises(UserError, match="checkpoint-7: no run there"):
-        run_folders.find_run(tmp_path / "checkpoint-7")
+        find_run(tmp_path / "checkpoint-7")
     given = tmp_path / "checkpoint-9"
-    assert run_folders.find_run(str(given)) == (tmp_path, given)
-    assert run_folders.newest_whole(tmp_path, given) == given
+    assert find_run(str(given)) == (tmp_path, given)
+    assert checkpoints.newest_whole(tmp_path, given) == given
     (given / "file").unlink()
-    with pytest.raises(UserError, match="checkpoint-9: no checkpoint there is whole"):
-        run_folders.newest_whole(tmp_path, given)
+    with pytest.raises(UserError, match="checkpoint-9: no checkpoint is whole"):
+        checkpoints.newest_whole(tmp_path, given)
 
 
 def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
@@ -91,7 +90,7 @@ def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["some/folder/grpo.py"])
     with pytest.raises(UserError, match="grpo.py has no run in runs/"):
-        run_folders.find_run("latest")
+        find_run("latest")
     # the later, the younger
     names = "grpo-grpo-2 grpo-grpo-1 grpo-grpo-0 fade-fade-1 grpo-grpo-grpo-1".split()
     for age, name in enumerate(names):
@@ -101,7 +100,7 @@ def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
         steps = 0 if name == "grpo-grpo-0" else 60
         config.write_text(f'{{"script": "{script}.py", "max_steps": {steps}}}')
         os.utime(config, (age, age))
-    folder, _ = run_folders.find_run("latest")
+    folder, _ = find_run("latest")
     assert folder.name == "grpo-grpo-1"
 
 

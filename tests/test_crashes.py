@@ -20,8 +20,7 @@ import rlvr.machine.ending
 import rlvr.machine.folders
 import rlvr.training.checkpoints
 import rlvr.training.run
-from rlvr.flags.run_folders import checkpoints_of, step_of
-from rlvr.policy.saving import save_folder
+from rlvr.training.checkpoints import checkpoints_of, save_folder, step_of
 
 import pytest
 import safetensors.torch

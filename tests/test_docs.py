@@ -8,7 +8,7 @@ import shlex
 
 from rlvr import world
 from rlvr.flags.command_line import ARITHMETIC, LARGE, parse
-from rlvr.policy import save_folder
+from rlvr.training import save_folder
 from rlvr.verify.verifiers import VERIFIERS
 
 import losses

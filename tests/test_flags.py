@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlvr.flags.command_line import ARITHMETIC, LARGE, parse
 from rlvr.flags.config import Config
-from rlvr.policy.saving import save_folder
+from rlvr.training.checkpoints import save_folder
 
 import pytest
 from runs import SCRIPTS, arguments, refused
@@ -116,7 +116,6 @@ def test_a_resumed_run_keeps_its_flags(parsed, capsys, monkeypatch):
     "line",
     [
         "--output_dir file",
-        "--numbers 2",
         "--model nobody/no-such-model",
         "--model empty",
         "--report_to wandb",

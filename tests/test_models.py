@@ -9,8 +9,8 @@ import rlvr.policy.models
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.policy.reader import Reader
-from rlvr.policy.saving import save_folder
 from rlvr.tasks.problems import Sample
+from rlvr.training.checkpoints import save_folder
 
 import pytest
 import torch
@@ -120,18 +120,6 @@ def test_nothing_drops_out(tiny, tmp_path):
     first, second = (token_logprobs(policy, samples, [0])[0] for _ in range(2))
     assert policy.training
     assert torch.equal(first, second)
-
-
-def test_a_tokenizer_without_padding(tiny, tmp_path):
-    """Llama's have none: the stop token pads. One that has not even that is refused."""
-    policy, tokenizer = tiny[0], copy.deepcopy(tiny[1])
-    tokenizer.pad_token = None
-    save_folder(tmp_path / "policy", policy, tokenizer)
-    assert load(tmp_path / "policy")[1].pad_token == "<eos>"
-    tokenizer.eos_token = None
-    save_folder(tmp_path / "policy", policy, tokenizer)
-    with pytest.raises(UserError, match="its tokenizer has no end-of-text token"):
-        load(tmp_path / "policy")
 
 
 @pytest.mark.parametrize("do_sample", [False, True])

@@ -201,7 +201,7 @@ def test_rows_of_evaluation_sets_are_not_trained_on(tmp_path, tiny, capsys):
         assert prompts_of(training) == kept
         assert [len(problems) for problems in evaluation.values()] == [1] * len(evaluated_on)
     told = capsys.readouterr().out.splitlines()
-    assert told[0] == f"{train}: 3 of 8 problems are evaluated, so not trained on"
+    assert told[0] == f"{train}: 3 of 8 problems are evaluated, not trained on"
     assert len(told) == 2
     training, _ = load(tiny[1], dataset=train, eval_dataset=f"{z},{train}", eval_problems=1)
     assert len(training) == 7

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import rlvr.policy.models
 from rlvr.flags.config import Config
-from rlvr.policy.saving import save_folder
 from rlvr.tasks.pictures import open_image
 from rlvr.tasks.problems import Problem
 from rlvr.tasks.prompts import place_images, write_prompts
+from rlvr.training.checkpoints import save_folder
 from rlvr.verify.verifiers import BOXED
 
 import local_sets

@@ -2,18 +2,15 @@
 
 import gc
 import math
-import platform
-import resource
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import rlvr.policy.tiny
+import rlvr.policy.models
 import rlvr.training.run
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.machine import keep_freed_memory
 from rlvr.tasks.problems import Sample
 from rlvr.training.run import Run
 from rlvr.training.updates import UpdateMetrics
@@ -36,7 +33,7 @@ import common
 @pytest.fixture
 def start():
     """The weights that a run with the small flags begins with."""
-    return weights(rlvr.policy.tiny.tiny_folder(Config()))
+    return weights(rlvr.policy.models.tiny_folder(Config()))
 
 
 def are_equal(first, second):
@@ -71,22 +68,6 @@ def test_which_checkpoints_are_saved_and_kept(monkeypatch, tmp_path):
         Run.end_step(run, step)
     assert saved == [3, 6, 7]  # ceil(7 / 3) is 3
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-6", "checkpoint-7"}
-
-
-def page_faults(size=30 * 2**20):
-    """How many there are while 90 MB are taken, which are freed afterwards."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    buffers = [b"1" * size, b"2" * size, b"3" * size]
-    assert len(buffers) == 3
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have other rules")
-def test_freed_memory_is_taken_again_without_a_page_fault():
-    """90 MB have 23,040 pages."""
-    keep_freed_memory()
-    page_faults()
-    assert page_faults() < 1000
 
 
 # -------------------------------------------------------------------- updates that are left out

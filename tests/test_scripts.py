@@ -11,9 +11,8 @@ import re
 from pathlib import Path
 
 import rlvr.policy.models
-import rlvr.policy.saving
-import rlvr.policy.tiny
 import rlvr.tasks.datasets
+import rlvr.training.checkpoints
 from rlvr.flags.config import Config
 from rlvr.show.statistics import rank1_statistics
 
@@ -113,7 +112,7 @@ def test_the_seed_settles_everything(run):
 @pytest.mark.usefixtures("no_evaluation")
 def test_fade_logs_what_has_become_of_its_head(run):
     """Against the policy that the run has begun with."""
-    start = weights(rlvr.policy.tiny.tiny_folder(Config()))["lm_head.weight"]
+    start = weights(rlvr.policy.models.tiny_folder(Config()))["lm_head.weight"]
     assert run("fade", beta=0.1, learning_rate=1e-3).code == 0
     before, *after = rows("run", "eval")
     assert (before["r1"], before["ratio"], before["srank"]) == (0, 1, 0)
@@ -140,7 +139,7 @@ def test_a_local_model_and_two_data_sets(run, monkeypatch):
     monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", real_load_problems)
     policy, _, tokenizer = rlvr.policy.models.load_policies(Config())
     tokenizer.chat_template = CHAT
-    rlvr.policy.saving.save_folder(Path("chat"), policy, tokenizer)
+    rlvr.training.checkpoints.save_folder(Path("chat"), policy, tokenizer)
     sums = write_sums("sums.jsonl", 20)
     result = run(
         "grpo",

@@ -5,13 +5,12 @@ import re
 from functools import partial
 
 from rlvr.errors import UserError
-from rlvr.flags.config import Config
+from rlvr.flags.config import TAUGHT, Config
 from rlvr.machine.folders import is_whole
-from rlvr.policy.models import load_policies
-from rlvr.policy.saving import save_folder
-from rlvr.policy.tiny import FOR_NUMBERS, POLICIES, build_tiny, tiny_folder
+from rlvr.policy.models import POLICIES, load_policies, tiny_folder
 from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Problem
+from rlvr.training.checkpoints import save_folder
 from rlvr.verify.answers.expressions import verify_countdown
 
 import make_bases
@@ -37,7 +36,7 @@ def test_every_shipped_policy_is_whole_and_was_taught_its_numbers():
     shipped = {folder.name for folder in POLICIES.iterdir()}
     assert shipped == {*make_bases.RECIPES}
     assert all(is_whole(POLICIES / name) for name in shipped)
-    for numbers, name in FOR_NUMBERS.items():
+    for numbers, name in TAUGHT.items():
         assert {*numbers.split(",")} <= {*make_bases.RECIPES[name][0].split(",")}
 
 
@@ -49,15 +48,10 @@ def test_every_shipped_policy_is_whole_and_was_taught_its_numbers():
         (dict(numbers="3,4"), "weak"),
         (dict(numbers="4"), "weak"),
         (dict(numbers="2", model="strong"), "strong"),
-        (dict(numbers="2"), None),
     ],
 )
 def test_which_policy_a_run_starts_from(flags, name):
-    if name:
-        assert tiny_folder(Config(**flags)) == POLICIES / name
-    else:
-        with pytest.raises(UserError, match="--numbers 2: no shipped policy"):
-            tiny_folder(Config(**flags))
+    assert tiny_folder(Config(**flags)) == POLICIES / name
 
 
 # ------------------------------------------------------------------------------------ the lesson
@@ -79,7 +73,7 @@ def test_each_token_of_a_lesson_counts_the_same(monkeypatch):
     with torch.random.fork_rng([]):
         make_bases.teach("2", 1, 0.0)
         torch.manual_seed(0)
-        policy, tokenizer = build_tiny()
+        policy, tokenizer = make_bases.build_tiny()
     ids = [[tokenizer.encode(prompt), tokenizer.encode(f"{text}<eos>")] for prompt, text in texts]
     labels = [torch.tensor([-100] * len(prompt) + text) for prompt, text in ids]
     whole = pad([torch.tensor(prompt + text) for prompt, text in ids])

@@ -10,10 +10,10 @@ import rlvr.policy.models
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.policy.saving import save_folder
 from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import Problem, ProblemStream
 from rlvr.tasks.prompts import encode_prompt
+from rlvr.training.checkpoints import save_folder
 
 import fake_vllm
 import pytest

@@ -11,10 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import rlvr.policy.tiny
-
 import pytest
 import vision
+from make_bases import build_tiny
 from runs import ROOT, SMALL, WITH_PROJECT, arguments, free_port, rows
 from test_images import flags
 
@@ -54,7 +53,7 @@ def train(tmp_path, given, launcher=()):
 )
 def test_a_run_and_its_third_step_again(tmp_path, launcher, more):
     """The tiny policy, untrained, in a shape that vLLM knows on a CPU: heads of 32."""
-    policy, tokenizer = rlvr.policy.tiny.build_tiny()
+    policy, tokenizer = build_tiny()
     policy.config.hidden_size = 32 * policy.config.num_attention_heads
     for part in (type(policy)(policy.config), tokenizer):
         part.save_pretrained(tmp_path / "policy")

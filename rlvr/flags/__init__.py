@@ -1,5 +1,4 @@
 """The flags of all scripts, the command line that sets them, and the run that they resume."""
 
-from .command_line import parse_flags
-from .config import TINY, Config, flag
-from .run_folders import checkpoints_of, find_run, newest_whole, step_of
+from .command_line import CHECKPOINT, find_run, parse_flags
+from .config import TAUGHT, TINY, Config, flag

@@ -15,10 +15,10 @@ from typing import TypeVar, get_args, get_type_hints
 from rlvr import world
 from rlvr.errors import UserError, fail
 from rlvr.flags.config import TINY, Config, refuse_unread
-from rlvr.flags.run_folders import find_run
 from rlvr.tasks.sources import EMBEDDED
 
 C = TypeVar("C", bound=Config)
+CHECKPOINT = re.compile("checkpoint-[0-9]+")  # the name of its folder
 SECTIONS = {  # of --help, by their first flag
     "model": "model and task",
     "seed": "the run",
@@ -115,6 +115,28 @@ def read_saved_flags(given: Config, folder: Path) -> dict:
             f"--resume_from_checkpoint {folder} is of another version: {', '.join(sorted(others))}"
         )
     return saved
+
+
+def find_run(path) -> tuple[Path, Path | None]:
+    """Return the run folder that `path` stands for, and the checkpoint if `path` is one.
+
+    `path` is a run folder, one of its checkpoints, or "latest": this script's last training run in
+    runs/. UserError if there is no run.
+    """
+    if path == "latest":
+        script = Path(sys.argv[0])
+        found = sorted(Path("runs").glob(f"{script.stem}-*/config.json"), key=os.path.getmtime)
+        saved = [(run.parent, json.loads(run.read_text())) for run in found]
+        # grpo-mine.py's runs match as well, and an evaluation has nothing to resume
+        runs = [r for r, flags in saved if flags["script"] == script.name and flags["max_steps"]]
+        if not runs:
+            raise UserError(f"--resume_from_checkpoint latest: {script.name} has no run in runs/")
+        path = runs[-1]
+    path = Path(path)
+    folder, checkpoint = (path.parent, path) if CHECKPOINT.fullmatch(path.name) else (path, None)
+    if not (path.exists() and (folder / "config.json").exists()):
+        raise UserError(f"--resume_from_checkpoint {path}: no run there")
+    return folder, checkpoint
 
 
 def check_resumed(config: Config, saved: dict) -> None:

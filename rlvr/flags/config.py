@@ -1,7 +1,4 @@
-"""The flags that all scripts have.
-
-Flags are named as TRL's GRPOConfig names the same thing.
-"""
+"""The flags that all scripts have, named as TRL's GRPOConfig names the same thing."""
 
 import importlib.util
 import os
@@ -19,6 +16,8 @@ from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
 
 T = TypeVar("T")
 TINY = ("tiny", "weak", "middle", "strong")  # names for --model that need no download
+TAUGHT = {"3": "middle", "4": "weak", "3,4": "weak"}  # which of them --model tiny is, by --numbers
+OF_TINY = dict(model=" ".join(TINY))
 OF_A_FILE = dict(dataset="FILE")
 OF_COUNTDOWN = dict(dataset="countdown", model="tiny")
 OF_VLLM = dict(engine="auto vllm")
@@ -55,9 +54,7 @@ class Config:
 
     variant: str = flag("", "named preset of flags")
     model: str = flag("tiny", "tiny, weak, middle, strong, a folder, or a hub id")
-    tie_word_embeddings: bool = flag(
-        True, "a tiny policy's head is its embedding", only=dict(model=" ".join(TINY))
-    )
+    tie_word_embeddings: bool = flag(True, "a tiny policy's head is its embedding", only=OF_TINY)
     dataset: str = flag("countdown", "to train on: a name, a file, or a folder")
     numbers: str = flag("3", "per Countdown problem: 2, 3, 4, or 3,4", only=OF_COUNTDOWN)
     columns: str = flag("prompt,answer", "of a file: problem, answer, images", only=OF_A_FILE)
@@ -98,9 +95,7 @@ class Config:
     minibatch_size: int = flag(256, "completions per update, over all ranks")
     num_iterations: int = flag(1, "epochs over each rollout", trains=True)
     epsilon: float = flag(0.2, "lower clip range of the ratio", trains=True)
-    epsilon_high: float | None = flag(
-        None, "upper clip range; equal to epsilon if None", trains=True
-    )
+    epsilon_high: float | None = flag(None, "upper clip range; None: epsilon", trains=True)
     importance_sampling_level: Literal["token", "sequence"] = flag(
         "token", "one ratio per token, or per sequence (GSPO)", trains=True
     )
@@ -116,9 +111,7 @@ class Config:
     eval_problems: int = flag(128, "held-out problems per data set; 0: all", ge=0)
     eval_samples: int = flag(16, "completions per held-out problem", may_change=True)
     eval_temperature: float = flag(1.0, "sampling temperature in evaluations", may_change=True)
-    eval_max_completion_length: int = flag(
-        0, "equal to --max_completion_length if 0", ge=0, may_change=True
-    )
+    eval_max_completion_length: int = flag(0, "0: --max_completion_length", ge=0, may_change=True)
     top_p: float = flag(1.0, "nucleus sampling, in evaluations only", le=1, may_change=True)
 
     microbatch_tokens: int = flag(4096, "padded tokens per forward pass", may_change=True)
@@ -135,9 +128,7 @@ class Config:
     save_steps: int | None = flag(
         None, "steps between checkpoints; None: a third of the run", trains=True, may_change=True
     )
-    save_total_limit: int = flag(
-        0, "newest checkpoints to keep; 0: all", ge=0, trains=True, may_change=True
-    )
+    save_total_limit: int = flag(0, "checkpoints kept; 0: all", ge=0, trains=True, may_change=True)
     resume_from_checkpoint: str = flag("", "run or checkpoint folder, or latest", may_change=True)
 
     def check(self) -> None:
@@ -149,9 +140,7 @@ class Config:
             raise UserError(f"--minibatch_size must divide the batch of {batch} completions")
         ranks = world.WORLD_SIZE
         if self.prompts_per_step % ranks or self.minibatch_size % ranks:
-            raise UserError(
-                f"the {ranks} ranks must divide --prompts_per_step and --minibatch_size"
-            )
+            raise UserError(f"{ranks} ranks must divide --prompts_per_step and --minibatch_size")
         if ranks % self.vllm_tensor_parallel_size:
             raise UserError("--vllm_tensor_parallel_size must divide the ranks")
         if 0 < self.eval_problems < ranks:
@@ -162,6 +151,12 @@ class Config:
             raise UserError(f"--report_to {self.report_to}: its package is not installed")
         if not re.fullmatch("[234](,[234])*", self.numbers):
             raise UserError("--numbers takes 2, 3, 4, separated by commas")
+        if self.model == "tiny" and self.numbers not in TAUGHT:
+            raise UserError(
+                f"--numbers {self.numbers}: no shipped policy was taught such problems; teach one "
+                f"by python studies/make_bases.py weak --numbers {self.numbers} --out bases, and "
+                "give --model bases/weak"
+            )
         if not re.fullmatch("([^,]+,){1,2}[^,]+", self.columns):
             raise UserError("--columns takes two or three names, separated by commas")
         read_template_kwargs(self.chat_template_kwargs)

@@ -1,12 +1,6 @@
 """The machine that a run is on: its ranks, devices, folders and signals."""
 
-from .devices import (
-    choose_device,
-    computes_in_bf16,
-    forward_passes,
-    has_bf16,
-    keep_freed_memory,
-)
+from .devices import choose_device, computes_in_bf16
 from .ending import AT_EXIT, end, end_one_of_several_ranks, handle_signals, leave
 from .folders import checksum, is_whole, own, remove, remove_empty, scratch_folder
 from .ranks import (

@@ -12,12 +12,9 @@ AT_EXIT = contextlib.ExitStack()  # what to close before this process ends
 
 
 def handle_signals(handler) -> None:
-    """Handle the signals that ask for an end: Ctrl-C, a scheduler's, and a closed terminal's.
-
-    A signal that is ignored stays ignored, as SIGHUP is under nohup.
-    """
+    """Handle the signals that ask for an end: Ctrl-C, a scheduler's, and a closed terminal's."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
+        if signal.getsignal(number) != signal.SIG_IGN:  # SIGHUP stays ignored under nohup
             signal.signal(number, handler)
 
 

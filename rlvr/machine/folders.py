@@ -1,7 +1,4 @@
-"""Folders that are either whole or absent, and that belong to one process.
-
-What a scratch folder holds is not whole yet, or is being deleted.
-"""
+"""Folders that are either whole or absent, and that belong to one process."""
 
 import contextlib
 import fcntl
@@ -15,7 +12,7 @@ from rlvr.errors import UserError
 
 
 def scratch_folder(parent: Path):
-    """A context with a new folder in `parent`, which is deleted with its content at the end."""
+    """A context with a new folder in `parent`, for what is not whole yet or is being deleted."""
     return tempfile.TemporaryDirectory(dir=parent, prefix=".saving-")
 
 

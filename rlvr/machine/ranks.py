@@ -17,15 +17,12 @@ import torch.distributed as dist
 
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)
-TIMEOUT = timedelta(hours=2)  # ranks drift apart in an evaluation of many long completions
+TIMEOUT = timedelta(hours=2)  # how long a rank waits for another; long evaluations drift apart
 
 
 @contextlib.contextmanager
 def process_group(device: torch.device):
-    """Connect the ranks, which compute on such a device, until the block ends.
-
-    A rank that waits longer than TIMEOUT for another one ends with an error from torch.
-    """
+    """Connect the ranks, which compute on such a device, until the block ends."""
     if world.WORLD_SIZE == 1:
         yield
         return

@@ -1,8 +1,7 @@
-"""The policy: how it is loaded, sharded and saved, and its log-probs."""
+"""The policy: how it is loaded and sharded, and its log-probs."""
 
 from .images import model_class
 from .logprobs import completion_logprobs, frozen_logprobs, microbatches
 from .models import load_policies
 from .reader import Reader
-from .saving import save_folder
 from .sharding import add_up_gradients, is_sharded, unshard, whole

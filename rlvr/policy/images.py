@@ -84,14 +84,11 @@ def read_image_reader(source, shape) -> ImageReader:
 
 
 def prepare_tokenizer(tokenizer, source, shape) -> None:
-    """Give the tokenizer the checkpoint's ImageReader, and its chat template for images.
-
-    Qwen's checkpoints keep that template in a separate file from the one for text.
-    """
+    """Give the tokenizer the checkpoint's ImageReader, and its chat template for images."""
     from transformers.utils.hub import cached_file
 
     tokenizer.image_reader = read_image_reader(source, shape)
-    file = cached_file(
+    file = cached_file(  # beside the template for text, in Qwen's checkpoints
         source,
         "chat_template.json",
         _raise_exceptions_for_missing_entries=False,

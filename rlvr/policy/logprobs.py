@@ -4,9 +4,10 @@ In shapes: n completions, S tokens of the longest prompt and completion, T of th
 completion, M scored tokens, H hidden size, V vocabulary, v tokens of one tile of it.
 """
 
+import contextlib
 import itertools
 
-from rlvr.machine import computes_in_bf16, forward_passes, global_max
+from rlvr.machine import computes_in_bf16, global_max
 from rlvr.policy.images import model_inputs
 from rlvr.policy.reader import Reader, product
 from rlvr.policy.renamed import computes_again
@@ -15,6 +16,7 @@ from rlvr.status import progress
 from rlvr.tasks import Sample, own_tokens, padded
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
@@ -130,8 +132,13 @@ def scores(policy, samples: list[Sample], temperature: float):
     targets = padded([s.completion_ids for s in samples])[own].to(policy.device)  # [M]
     own = own.to(policy.device)
     states = states_by_prompt if is_shorter_by_prompt(policy, samples) else states_one_by_one
-    in_bf16 = computes_in_bf16(policy)
-    with forward_passes(policy.device, in_bf16, computes_again(policy)):
+    in_bf16, kind = computes_in_bf16(policy), policy.device.type
+    # In bf16 on a CPU, the backward pass of torch's fused attention takes five times as long as
+    # that of plain products. But activations are computed again outside of this context, by fused
+    # attention, so fused attention must have computed them the first time, too.
+    plain = in_bf16 and kind == "cpu" and not computes_again(policy)
+    attention = sdpa_kernel(SDPBackend.MATH) if plain else contextlib.nullcontext()
+    with torch.autocast(kind, torch.bfloat16, enabled=in_bf16), attention:
         hidden = states(policy, samples)[own]  # [M, H]
     weight = policy.get_output_embeddings().weight  # [V, H]
     if in_bf16:
@@ -236,10 +243,7 @@ def microbatches(
 
 @torch.no_grad()
 def frozen_logprobs(policy, samples: list[Sample], config, rows=None):
-    """Return log-probs and entropies [N, T] without gradient; 0 outside `rows` (default: all).
-
-    All ranks call it together.
-    """
+    """Return completion_logprobs [N, T] without gradient; 0 outside `rows`. All ranks call it."""
     longest = max(len(sample.completion_ids) for sample in samples)
     logprobs, entropies = torch.zeros(2, len(samples), longest, device=policy.device)
     rows = range(len(samples)) if rows is None else rows

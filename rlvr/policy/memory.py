@@ -10,11 +10,9 @@ import torch
 
 
 def tell_memory(shape, config, device: torch.device) -> None:
-    """Print what a rank needs for a model of this configuration, and what to do if it is too much.
-
-    On a CPU, a rank has its share of the machine's memory.
-    """
+    """Print what a rank needs for a model of this shape, and what to do if it is too much."""
     gpu_memory = 0.0
+    # on a CPU, its share of the machine's memory
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / world.LOCAL_WORLD_SIZE / 1e9
     if device.type == "cuda":
         there = gpu_memory = torch.cuda.get_device_properties(device).total_memory / 1e9

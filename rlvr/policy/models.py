@@ -6,18 +6,19 @@ from typing import Any
 
 from rlvr import status, world
 from rlvr.errors import UserError, loading
-from rlvr.flags import TINY, Config
-from rlvr.machine import choose_device, has_bf16
+from rlvr.flags import TAUGHT, TINY, Config
+from rlvr.hub import hub_answers
+from rlvr.machine import choose_device
 from rlvr.policy.images import model_class, prepare_tokenizer, read_image_reader, reads_images
 from rlvr.policy.memory import tell_memory
 from rlvr.policy.reader import Reader
 from rlvr.policy.renamed import compute_again
 from rlvr.policy.sharding import layers_of, shard
-from rlvr.policy.tiny import tiny_folder
 from rlvr.tasks import EMBEDDED, source_of
-from rlvr.tasks.sources import ask_hub
 
 import torch
+
+POLICIES = Path(__file__).parent / "policies"  # what studies/make_bases.py has taught
 
 
 def load_policies(config: Config):
@@ -31,8 +32,9 @@ def load_policies(config: Config):
 
     device = choose_device(config.device)
     if config.bf16 is None:
-        config.bf16 = has_bf16(device)
-        if device.type == "cuda" and not config.bf16 and world.RANK == 0:
+        gpu = device.type == "cuda"
+        config.bf16 = gpu and torch.cuda.get_device_capability(device) >= (8, 0)
+        if gpu and not config.bf16:
             status.tell("in fp32: a GPU below compute capability 8.0 does not compute in bf16")
     transformers.utils.logging.disable_progress_bar()
     source = tiny_folder(config) if config.model in TINY else config.model
@@ -45,9 +47,6 @@ def load_policies(config: Config):
         if reads_images(shape):
             prepare_tokenizer(tokenizer, source, shape)
     check_images(shape, config)
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # Llama's has none
-    if tokenizer.pad_token is None:
-        raise UserError(f"--model {config.model}: its tokenizer has no end-of-text token")
     if not config.tie_word_embeddings and config.uses_vllm(device.type == "cuda"):
         raise UserError("--no_tie_word_embeddings is for --engine hf")
     if config.model not in TINY and world.RANK == 0:
@@ -58,16 +57,20 @@ def load_policies(config: Config):
     return policy, reference, tokenizer
 
 
+def tiny_folder(config) -> Path:
+    """Return the folder of the tiny policy that a run starts from."""
+    return POLICIES / (TAUGHT[config.numbers] if config.model == "tiny" else config.model)
+
+
 def read_shape(source):
     """Return the model's configuration, from a folder or the hub."""
     import huggingface_hub
     import transformers
 
-    if not Path(source).is_dir():
-        if not huggingface_hub.try_to_load_from_cache(source, "config.json"):
-            # fails at once, where from_pretrained tries again for minutes
-            ask_hub()
-    # None would ask
+    here = Path(source).is_dir() or huggingface_hub.try_to_load_from_cache(source, "config.json")
+    if not here and not hub_answers():
+        raise TimeoutError("the hub does not answer")
+    # trust_remote_code=None would ask
     return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
 
 

@@ -32,10 +32,8 @@ def shard(policy, frozen: bool = False, device: str = "cpu") -> None:
     for module in (*layers_of(policy), policy):
         # What is not in a layer is needed last in the forward pass and first in the backward pass,
         # which a frozen policy does not have.
-        is_given_back = frozen or module is not policy
-        sharded = fully_shard(
-            module, mesh=mesh, mp_policy=precision, reshard_after_forward=is_given_back
-        )
+        reshard = frozen or module is not policy
+        sharded = fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward=reshard)
         # Sums instead of means over the ranks: token_weights are those of the global minibatch.
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)
@@ -54,10 +52,7 @@ def use(policy, function, *given, **named):
 
 
 def unshard(policy, wanted: bool) -> None:
-    """Gather a sharded policy on each rank, so that each may use it as often as it needs to.
-
-    `wanted=False` shards it again.
-    """
+    """Gather a sharded policy on each rank for any number of uses, or shard it again."""
     for module in policy.modules():
         if is_sharded(module):
             is_layer = module is not policy

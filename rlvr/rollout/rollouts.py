@@ -6,7 +6,7 @@ import sys
 
 from rlvr.errors import UserError
 from rlvr.machine import gather, global_max, global_sum
-from rlvr.tasks import Problem, Sample, may_have_more, prompt_lengths
+from rlvr.tasks import Problem, Sample, prompt_lengths
 
 
 def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, float]:
@@ -60,10 +60,8 @@ def context_of(policy) -> int:
 def check_context(policy, tokenizer, problems: list[Problem], config) -> None:
     """Raise UserError if a completion of one of the problems can exceed the context."""
     wanted = config.max_completion_length
-    room = context_of(policy) - wanted
-    in_doubt = [problem for problem in problems if may_have_more(problem.prompt, room)]
-    if in_doubt:
-        room_after(policy, tokenizer, in_doubt, wanted)
+    if problems and config.max_prompt_length + wanted > context_of(policy):
+        room_after(policy, tokenizer, problems, wanted)
 
 
 def room_after(policy, tokenizer, problems: list[Problem], wanted: int = 1) -> int:

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def stop_tokens(policy, tokenizer) -> list[int]:
-    """Return the tokens that end a completion: the checkpoint's, and its chat template's.
-
-    UserError if the checkpoint has none.
-    """
+    """Return the stop tokens of checkpoint and chat template. UserError if there are none."""
     stops = policy.generation_config.eos_token_id
     if stops is None:
         stops = tokenizer.eos_token_id

@@ -1,6 +1,5 @@
 """Completions by vLLM in the training process, and the choice between it and the decoding loop."""
 
-import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -146,10 +145,7 @@ class VllmSampler(Sampler):
         )
 
     def sync(self) -> None:
-        """Give the engine the policy's weights.
-
-        UserError if its log-probs then differ from the policy's.
-        """
+        """Give the engine the policy's weights. UserError if its log-probs then differ."""
         unshard(self.policy, True)
         self.push()
         self.engine.reset_prefix_cache()  # it was computed with the old weights
@@ -181,13 +177,10 @@ class VllmSampler(Sampler):
 
 
 def make_sampler(policy, tokenizer, config: Config, decode: Callable) -> Sampler:
-    """Return the sampler that --engine asks for. Print a hint if vLLM would be faster.
-
-    `decode` is the loop that writes completions without vLLM.
-    """
+    """Return the sampler that --engine asks for; `decode` is the loop of the one without vLLM."""
     gpu = policy.device.type == "cuda"
-    installed = importlib.util.find_spec("vllm") is not None
-    if gpu and not installed and world.RANK == 0:
+    if config.uses_vllm(gpu):
+        return VllmSampler(policy, tokenizer, config, decode)
+    if gpu and config.engine == "auto":
         status.tell("rollouts use transformers; vLLM is faster: pip install vllm==0.32.0")
-    sampler = VllmSampler if config.uses_vllm(gpu) else Sampler
-    return sampler(policy, tokenizer, config, decode)
+    return Sampler(policy, tokenizer, config, decode)

@@ -20,34 +20,22 @@ UNTOLD = ("variant", "output_dir", "num_threads", "resume_from_checkpoint")
 
 
 def write_report(file: Path, folders: list[Path]) -> None:
-    """Write a page that compares run folders. UserError if one has no tokens.
-
-    If the page would be too large, it shows one step in 2, 3, ... and the last one.
-    """
+    """Write a page that compares run folders. UserError if one has no tokens."""
     for folder in folders:
         if not (folder / "tokens.jsonl").exists():
             raise UserError(f"{folder} has no tokens.jsonl: no run, no step yet, or --log_tokens 0")
     size = sum((folder / "tokens.jsonl").stat().st_size for folder in folders)
-    stride = max(math.ceil(size / MOST_BYTES), 1)
+    stride = max(math.ceil(size / MOST_BYTES), 1)  # one step in so many is shown
     runs = []
     for folder in folders:
         about = dict(name=folder.name, command=command_of(folder), curves=curves_of(folder))
         about |= dict(table=before_and_after(folder), stride=stride)
-        steps = ",".join(every(stride, folder / "tokens.jsonl"))
+        with open(folder / "tokens.jsonl") as lines:  # all of them may exceed the memory
+            steps = ",".join(line for i, line in enumerate(lines) if i % stride == 0)
         runs.append(f'{json.dumps(about)[:-1]}, "steps": [{steps}]}}')
     # A script ends at its closing tag, wherever that stands. So no text of a model may hold one.
     data = ",".join(runs).replace("<", "\\u003c")
     write_whole(file, PAGE.read_text().replace("DATA_OF_THE_RUNS", data).encode())
-
-
-def every(stride: int, file: Path) -> list[str]:
-    """Return one line in `stride`, from the first on, and the last line."""
-    shown, i, line = [], 0, ""
-    with open(file) as opened:  # all lines may exceed the memory
-        for i, line in enumerate(opened):
-            if i % stride == 0:
-                shown.append(line)
-    return [*shown, line] if i % stride else shown
 
 
 def command_of(folder: Path) -> str:
@@ -145,9 +133,7 @@ def log_tokens(run, step: int, batch, advantages, weights=None) -> None:
         per_token["weight"] = weights
     own = batch.completion_mask > 0  # [N, T]; a tool's tokens have no numbers
     per_token = {name: values.where(own, math.nan) for name, values in per_token.items()}
-    groups = [
-        {"prompt": prompt_text(samples[i], tokenizer), "completions": []} for i in rows[::size]
-    ]
+    groups = [dict(prompt=prompt_text(samples[i], tokenizer), completions=[]) for i in rows[::size]]
     for i in rows:
         numbers = {name: values[i].tolist() for name, values in per_token.items()}
         completion = describe(samples[i], numbers, tokenizer, MOST_TOKENS // size)
@@ -162,10 +148,7 @@ def prompt_text(sample, tokenizer) -> str:
 
 
 def describe(sample, numbers: dict[str, list], tokenizer, most: int) -> dict:
-    """A completion as report.html reads it: its verdict, and its first tokens with their numbers.
-
-    Three decimals are more than a colour shows.
-    """
+    """A completion as report.html reads it: its verdict, and the numbers of its first tokens."""
     ids = sample.completion_ids[:most]
     return {
         "reward": sample.reward,
@@ -175,7 +158,7 @@ def describe(sample, numbers: dict[str, list], tokenizer, most: int) -> dict:
         "tokens": tokenizer.batch_decode([[token] for token in ids]),
         "by_tool": [t for reply in sample.replies for t in reply if t < len(ids)],
         **{
-            name: [round(value, 3) for value in values[: len(ids)]]
+            name: [round(value, 3) for value in values[: len(ids)]]  # a colour shows no more
             for name, values in numbers.items()
         },
     }

@@ -15,10 +15,7 @@ from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
 
 
 def open_problems(config, tokenizer) -> tuple[ProblemStream, dict[str, list[Problem]]]:
-    """Return the stream of training problems, and the evaluation problems of each data set.
-
-    All ranks call it together, and rank 0 loads the problems.
-    """
+    """Return the stream of training problems, and a list per evaluation set. All ranks call it."""
     from rlvr.machine import from_rank_0  # here, because the flags do not wait for torch
 
     training, evaluation = from_rank_0(load_problems, config, tokenizer)
@@ -81,9 +78,7 @@ def without_overlap(name: str, problems: list[Problem], evaluated: list[Problem]
             "evaluated: lower --eval_problems; some sets are only for --eval_dataset"
         )
     if shared:
-        status.tell(
-            f"{name}: {shared} of {len(problems)} problems are evaluated, so not trained on"
-        )
+        status.tell(f"{name}: {shared} of {len(problems)} problems are evaluated, not trained on")
     return kept
 
 

@@ -52,13 +52,11 @@ def exact(digits: str) -> int | str:
 
 
 def read_csv(file: str, wanted: set) -> Iterator[dict]:
-    """Yield the rows of a CSV file, whose cells are texts.
-
-    A row with too many fields loses its cells, because an unquoted comma shifts them.
-    """
+    """Yield the rows of a CSV file, whose cells are texts."""
     csv.field_size_limit(2**31 - 1)
     with open(file, encoding="utf-8-sig", newline="") as lines:
         for row in csv.DictReader(lines):
+            # Surplus fields have the key None: an unquoted comma has shifted the cells.
             yield dict.fromkeys(row.keys() - {None}) if None in row else row
 
 

@@ -29,10 +29,7 @@ def read_images(cell, folder) -> tuple[bytes, ...]:
 
 
 def open_image(encoded: bytes):
-    """Return a PIL image in RGB, with white for what is transparent.
-
-    Pillow raises errors of many kinds for broken images, and for those too large for the memory.
-    """
+    """Return a PIL image in RGB, with white for what is transparent. Pillow's errors are many."""
     import PIL.Image  # not needed for text alone
 
     with PIL.Image.open(io.BytesIO(encoded)) as opened:

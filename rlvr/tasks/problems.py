@@ -84,14 +84,11 @@ def padded(rows: Sequence[Sequence[float]]) -> torch.Tensor:
 
 
 def own_tokens(samples: list[Sample]) -> torch.Tensor:
-    """Return a mask [n, T] of the tokens that the policy itself has written, not a tool.
-
-    It goes by position, since the stop token may be the padding token as well.
-    """
+    """Return a mask [n, T] of the tokens that the policy itself has written, and not a tool."""
     import torch
 
     lengths = torch.tensor([len(sample.completion_ids) for sample in samples])
-    own = torch.arange(int(lengths.max())) < lengths[:, None]
+    own = torch.arange(int(lengths.max())) < lengths[:, None]  # the stop token may also be padding
     for row, sample in enumerate(samples):
         for reply in sample.replies:
             own[row, reply.start : reply.stop] = False

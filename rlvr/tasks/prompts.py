@@ -103,20 +103,16 @@ def read_template_kwargs(text: str) -> dict:
     raise UserError(f"--chat_template_kwargs takes a JSON object, such as {example}, got {text}")
 
 
-def fill_templates(tokenizer, conversations: list[list[dict]], **options) -> list[str]:
+def fill_templates(tokenizer, chats: list[list[dict]], **options) -> list[str]:
     """Return the text of each conversation in the chat template, the same on every day."""
     template = FIXED_DATE + tokenizer.get_chat_template(options.pop("chat_template", None))
-    return tokenizer.apply_chat_template(
-        conversations, tokenize=False, chat_template=template, **options
-    )
+    return tokenizer.apply_chat_template(chats, tokenize=False, chat_template=template, **options)
 
 
 def prompt_lengths(problems: list[Problem], tokenizer) -> list[int]:
-    """Return the number of tokens in each prompt.
-
-    A thousand are encoded at once: it is faster than one by one, and each takes 20 kB until then.
-    """
+    """Return the number of tokens in each prompt."""
     lengths = []
+    # A thousand at once: it is faster than one by one, and each takes 20 kB until then.
     for start in range(0, len(problems), 1000):
         texts = [problem.prompt for problem in problems[start : start + 1000]]
         encoded = tokenizer(texts, add_special_tokens=not tokenizer.chat_template)["input_ids"]
@@ -124,21 +120,13 @@ def prompt_lengths(problems: list[Problem], tokenizer) -> list[int]:
     return lengths
 
 
-def may_have_more(prompt: str, tokens: int) -> bool:
-    """Return whether a prompt may have more than `tokens` tokens, without encoding it.
-
-    A token is at least one byte, except for those that may open and close a text.
-    """
-    return len(prompt.encode()) + 2 > tokens
-
-
 def that_fit(problems: list[Problem], limit: int, tokenizer) -> list[Problem]:
-    """Return the problems whose prompts have from 1 to `limit` tokens."""
-    doubtful = [
-        problem
-        for problem in problems
-        if may_have_more(problem.prompt, limit) or not problem.prompt.strip()
-    ]
+    """Return the problems whose prompts have from 1 to `limit` tokens.
+
+    Short prompts need not be encoded: a token is at least one byte, except for those that may open
+    and close a text.
+    """
+    doubtful = [p for p in problems if len(p.prompt.encode()) + 2 > limit or not p.prompt.strip()]
     prompts = [problem.prompt for problem in doubtful]
     lengths = dict(zip(prompts, prompt_lengths(doubtful, tokenizer), strict=True))
     return [problem for problem in problems if 0 < lengths.get(problem.prompt, limit) <= limit]

@@ -1,8 +1,6 @@
 """The tables of data sets, from the hub and made here, and the reading of their rows."""
 
-import contextlib
 import random
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +8,7 @@ from pathlib import Path
 
 from rlvr import status
 from rlvr.errors import UserError, loading
+from rlvr.hub import hub_answers
 from rlvr.tasks import cells
 from rlvr.tasks.embedded import draw_arithmetic, draw_countdown
 from rlvr.tasks.files import READERS, read_rows
@@ -37,7 +36,7 @@ class Source:
     gold: Callable | None = None  # cells -> gold answer; None takes the verifier's
 
 
-LIVECODEBENCH = Source(
+LCB = Source(
     "lighteval/code_generation_lite",  # LiveCodeBench's own set, without its script
     ("question_content", "starter_code"),
     ("public_test_cases", "private_test_cases", "metadata"),
@@ -99,10 +98,8 @@ DATASETS = {
         gold=cells.human_eval_tests,
     ),
     # FADE's two evaluations: all of release 5, and release 6 from August 2024 on.
-    "livecodebench-v5": LIVECODEBENCH,
-    "livecodebench-v6": replace(
-        LIVECODEBENCH, configuration="release_v6", since=("contest_date", "2024-08")
-    ),
+    "livecodebench-v5": LCB,
+    "livecodebench-v6": replace(LCB, configuration="release_v6", since=("contest_date", "2024-08")),
     "geo3k": Source("hiyouga/geometry3k", "problem", "answer", images="images", train="train"),
 }
 # Sets that are made here: config -> (problems to train on, problems to evaluate on).
@@ -134,10 +131,7 @@ def reading_rows(name: str):
 
 
 def load_splits(name: str, source: Source) -> dict:
-    """Return, by split, its rows on the hub or the local files that hold it.
-
-    In a folder without `test`, `validation` is evaluated.
-    """
+    """Return, by split, its rows on the hub or the local files that hold it."""
     if Path(source.path).suffix in READERS:
         return {"train": [source.path]}
     import datasets  # takes a second
@@ -150,29 +144,7 @@ def load_splits(name: str, source: Source) -> dict:
             return load_from_hub(source)
         found = datasets.load_dataset_builder(source.path).config.data_files or {}
     splits = {str(split): [*files] for split, files in found.items()}
-    return {"test": splits.get("validation", []), **splits}
-
-
-def ask_hub(seconds: float = 3.0) -> None:
-    """Raise TimeoutError if the hub does not answer in time.
-
-    No library's own timeout counts the search for the hub's address, which takes half a minute in
-    a network that drops everything.
-    """
-    import huggingface_hub
-
-    answers = []
-
-    def ask():
-        with contextlib.suppress(Exception):  # of the network library, or offline mode
-            address = huggingface_hub.constants.ENDPOINT
-            answers.append(huggingface_hub.get_session().head(address, timeout=seconds))
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not answers:
-        raise TimeoutError("the hub does not answer")
+    return {"test": splits.get("validation", []), **splits}  # validation stands in for test
 
 
 def load_from_hub(source: Source):
@@ -180,9 +152,7 @@ def load_from_hub(source: Source):
     import datasets.config
     import huggingface_hub
 
-    try:
-        ask_hub()
-    except TimeoutError:  # load_dataset itself would try for most of a minute
+    if not hub_answers():
         datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
     try:
         return datasets.load_dataset(source.path, source.configuration, data_files=source.files)

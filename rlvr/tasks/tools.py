@@ -26,10 +26,7 @@ EXPRESSION = rf"(?<![\w.,(){OPERATOR}])(?<![{OPERATOR}] )({INTEGER}(?: ?[+\-*/] 
 
 
 def calculate(text: str) -> str | None:
-    """Return the exact value of the expression at the end of a text: "56" for "... 7*8=".
-
-    A value that is not an integer is a fraction, such as "8/3".
-    """
+    """Return the value of the expression that ends a text: "56" for "7*8=", "4/3" for "8/6="."""
     found = re.search(EXPRESSION + r" ?=\Z", text)
     value = value_of(found[1]) if found else None
     return None if value is None else str(value)

@@ -4,6 +4,8 @@ A checkpoint is a Hugging Face folder with two more files: state.pt, for what re
 the weights, and checksums.json. It is written under another name and then renamed.
 """
 
+import json
+import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from rlvr import status, world
 from rlvr.errors import UserError
-from rlvr.machine import gather
-from rlvr.policy import model_class, save_folder
-from rlvr.tasks import ProblemStream
+from rlvr.flags import CHECKPOINT
+from rlvr.machine import checksum, gather, is_whole, remove, scratch_folder
+from rlvr.policy import model_class
+from rlvr.tasks import ProblemStream, reader_of
 
 import torch
+from safetensors import SafetensorError
 
 if TYPE_CHECKING:
     import transformers
@@ -42,6 +46,34 @@ def sum_of(problems) -> int:
         for image in problem.images:
             found = zlib.crc32(image, found)
     return found
+
+
+def checkpoints_of(folder: Path) -> list[Path]:
+    """Return the checkpoints of a run folder, the newest first."""
+    found = [path for path in folder.iterdir() if CHECKPOINT.fullmatch(path.name)]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the step after which a checkpoint was saved."""
+    return int(checkpoint.name.split("-")[1])
+
+
+def newest_whole(folder: Path, checkpoint: Path | None) -> Path | None:
+    """Return the newest whole checkpoint of a run folder, or the given one if it is whole.
+
+    A damaged checkpoint is reported, and the one before it is tried. Return None if the run has not
+    saved any yet. UserError if all are damaged.
+    """
+    tried = [checkpoint] if checkpoint else checkpoints_of(folder)
+    for candidate in tried:
+        if is_whole(candidate):
+            return candidate
+        status.tell(f"{candidate} is damaged")
+    if tried:
+        raise UserError(f"--resume_from_checkpoint {checkpoint or folder}: no checkpoint is whole")
+    status.tell(f"{folder} has no checkpoint yet: starting from the beginning")
+    return None
 
 
 def save(folder: Path, training: TrainingState, step: int) -> None:
@@ -75,10 +107,7 @@ def save(folder: Path, training: TrainingState, step: int) -> None:
 
 
 def restore(checkpoint: Path, training: TrainingState, config) -> int:
-    """Load a checkpoint into `training`. Return its step.
-
-    UserError if the run began with other problems.
-    """
+    """Load a checkpoint, and return its step. UserError if the run began with other problems."""
     from torch.distributed.checkpoint import state_dict as sharded
 
     policy, optimizer = training.policy, training.optimizer
@@ -110,3 +139,32 @@ def restore(checkpoint: Path, training: TrainingState, config) -> int:
     if training.memory:
         vars(training.memory).update(saved["state"])
     return saved["step"]
+
+
+def save_folder(folder: Path, policy, tokenizer, state=None, weights=None) -> None:
+    """Write a Hugging Face folder under another name, and rename it once it is whole.
+
+    `weights` are those of a sharded policy, and `state` becomes state.pt. The files follow the
+    umask. UserError if the disk or the file system refuses them.
+    """
+    try:
+        with scratch_folder(folder.parent) as scratch:
+            new = Path(scratch) / "new"
+            policy.save_pretrained(new, state_dict=weights)
+            tokenizer.save_pretrained(new)
+            reader = reader_of(tokenizer)
+            if reader:
+                reader.processor.save_pretrained(new)
+            if state:
+                torch.save(state, new / "state.pt")
+            sums = {file.name: checksum(file) for file in new.iterdir()}
+            (new / "checksums.json").write_text(json.dumps(sums))
+            mode = (new / "checksums.json").stat().st_mode
+            for file in new.iterdir():  # has to be on the disk before the rename is
+                file.chmod(mode)  # safetensors keeps its files to their owner
+                with open(file, "rb+") as opened:
+                    os.fsync(opened.fileno())
+            remove(folder)
+            new.rename(folder)
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch's own is RuntimeError
+        raise UserError(f"cannot write {folder}: {error}") from error

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rlvr import machine, status, world
 from rlvr.errors import UserError, fail, using
-from rlvr.flags import Config, checkpoints_of, find_run, newest_whole, step_of
+from rlvr.flags import Config, find_run
 from rlvr.policy import add_up_gradients, whole
 from rlvr.rollout import check_context
 from rlvr.show import (
@@ -68,7 +68,6 @@ class Run:
 
     def __init__(self, config: Config):
         """Connect the ranks, seed them, and choose the run folder. UserError if it is taken."""
-        machine.keep_freed_memory()
         device = machine.choose_device(config.device)
         machine.AT_EXIT.enter_context(machine.process_group(device))
         torch.manual_seed(config.seed + world.RANK)
@@ -91,7 +90,7 @@ class Run:
         if given:
             folder, checkpoint = find_run(given)
             machine.AT_EXIT.callback(os.close, machine.own(folder))
-            return folder, newest_whole(folder, checkpoint)
+            return folder, checkpoints.newest_whole(folder, checkpoint)
         name = f"runs/{Path(sys.argv[0]).stem}-{self.config.variant}-{self.started}"
         folder = Path(self.config.output_dir or name)
         new = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -138,7 +137,8 @@ class Run:
         """Delete what a killed run has half written, and set aside what it saved after a step."""
         for rest in self.folder.glob(".saving-*"):
             shutil.rmtree(rest)
-        later = [each for each in checkpoints_of(self.folder) if step_of(each) > step]
+        saved = checkpoints.checkpoints_of(self.folder)
+        later = [each for each in saved if checkpoints.step_of(each) > step]
         if later:
             aside = self.folder / f"before-{self.started}"
             aside.mkdir()
@@ -237,7 +237,7 @@ class Run:
             checkpoints.save(folder, self.training, step)
             status.tell(f"saved {folder}")
             if world.RANK == 0 and self.config.save_total_limit:
-                for old in checkpoints_of(self.folder)[self.config.save_total_limit :]:
+                for old in checkpoints.checkpoints_of(self.folder)[self.config.save_total_limit :]:
                     machine.remove(old)
         self.clock = time.perf_counter()
         return stopped
@@ -257,10 +257,7 @@ class Run:
 
 
 def check_advantages(rewards: torch.Tensor, advantages: torch.Tensor) -> None:
-    """Raise UserError for advantages [N, _] that are NaN or infinite, with their group of rewards.
-
-    rewards are [B, G], of the N = B * G completions.
-    """
+    """Raise UserError if advantages [N, _] are not finite. It lists their rewards out of [B, G]."""
     bad = (~advantages.isfinite()).any(1).nonzero().flatten().tolist()  # rows of completions
     if bad:
         group = bad[0] // rewards.shape[1]
