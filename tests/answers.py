@@ -23,41 +23,44 @@ MATH = r"""
     x = 2+3 = 5  f(2)=5  \text{Area} = 5  5\%  05  {5}  |AB| = 5  S_{\triangle ABC}=5  n = 5.
     \lim_{x\to 0} f(x) = 5  m\angle A = 5^\circ  \hat{\beta}_1=5  A = \frac{1}{2}bh = 5
     f^{-1}(x)=5  f'(x)=5  \lambda_1^2 = 5  5\ \mathrm{m/s}  5 \text{ m}^2  x=5 \text{ cm}  5 = 5
-    A \cup B = 5  x \approx 5  \approx 5 :: 6  -5  x=6  2+2=5  5=6  5 or 6  5 \text{ or } 6  5, 6
-    5!  5x  5\text{ million}  5 million  \frac15  0.5  x=5=6  x<5  x \ne 5  5 1/2  4, x=5
+    A \cup B = 5  x \approx 5  \approx 5  = 5  x := 5  \Large 5  \emph{5}  \text{Answer: } 5  `5`
+    5 N  5\,\Omega  5\ \mu\text{m}  5 \frac{\text{miles}}{\text{hour}}  5\,\text{cm²}  5 \pmod 7
+    \min\{5,8\}  5, 5.0 :: 6  -5  x=6  5 or 6  5 \text{ or } 6  5, 6  5 x  5N  \text{not } 5
+    5!  5x  5\text{ million}  5 million  \frac15  0.5  x<5  x \ne 5  5 1/2  4, x=5
     \{5,6\}  (5,5)  5 \pm 1  \pm 5  5i  5a  five6 :: 4 \to 5  4 \circ 5  5 6  5 \text{ or 6}
-    The answer is 5  5@5  4 | 5
+    The answer is 5  5@5  4 | 5  2+2=5  5=6  x=5=6
 0 :: 0  2-2  1 + (-1)  \sin\pi  \ln 6-\ln 2-\ln 3  \frac12-\frac12  x = 2 - 2 :: 2-3  1e-9  \cos\pi
 1000 :: 1,000  1{,}000  1000  1\,000  1,\!000  1 000  10^3  1\times10^{3}  1e3  1000.0
     1 \text{ thousand} :: 1,00  1, 000, 0  10000
-12 :: 3\cdot 4  12\,\mathrm{m} :: A = \frac12 \cdot 6 \cdot 4 = 24 \text{ cm}^2  1,2
+12 :: 3\cdot 4  12\,\mathrm{m} :: 1,2
 0.5 :: \frac{1}{2}  x=\frac{1}{2}  P(A|B)=\frac12 :: \frac{1}{3}  50\%  50%
 \frac{1}{2} :: 0.5  1/2  \frac12  \dfrac{1}{2}  x=1/2  \frac 12  .5  2^{-1}  \frac{1}{2} = 0.5  ½
-    P = \frac{3}{6} = \frac{1}{2} :: \frac{2}{1}  0.50001  1\frac12  1, 2  50\% :: 1 2
+    P = \frac{3}{6} = \frac{1}{2}  \nicefrac{1}{2}  1⁄2
+    :: \frac{2}{1}  0.50001  1\frac12  1, 2  50\% :: 1 2
 1,000 :: 1000 :: 1, 0 ;; 1000,2000 :: 1,000, 2,000 ;; (1000,5) :: (1,000, 5)
 1000200 :: :: 1000,200 ;; 200 :: :: 0,200 ;; 1_3 :: :: 1_2
 # roots, functions, equations
 2\sqrt{2} :: \sqrt{8}  2\sqrt{2} cm :: 2\sqrt{3}
-10 :: {5 \choose 2} ;; \emptyset :: \varnothing  ∅ :: 0 ;; 30 :: θ=30° ;; θ=30° :: 30 :: 60
+10 :: {5 \choose 2} ;; 30 :: θ=30° ;; θ=30° :: 30 :: 60
 \frac{x}{2} :: f^{-1}(x)=\frac{x}{2} ;; f^{-1}(x)=\frac{x}{2} :: \frac{x}{2} :: f(x)=\frac{x}{2}
 2k\pi :: 2k\pi, k\in\mathbb{Z} :: 2k\pi, k
 -2 :: \sqrt[3]{-8}  (-8)^{1/3} :: 2 ;; -\sqrt[3]{x} :: \sqrt[3]{-x} :: \sqrt[3]{x}
 \frac{1+\sqrt{3}i}{2} :: e^{\pi i/3}  \cos 60^\circ + i\sin 60^\circ :: \sqrt[3]{-1}  e^{\pi/3}
-3 :: \sqrt[3]{27}  \log_2 8  |-3|  x_1=3  x=y=3  f(-2)=3 :: 3.1  2+2=3  4 \equiv 3  4=x=3
-    \frac{2+2}{1} = 3
+3 :: \sqrt[3]{27}  \log_2 8  |-3|  x_1=3  x=y=3  f(-2)=3 :: 3.1 :: 2+2=3
+    4 \equiv 3  4=x=3  \frac{2+2}{1} = 3
 2 :: \sqrt{\sqrt{16}}  2 m/h :: \sqrt{2}  \pm 2  2m/h
 \frac{2m}{h} :: 2m/h :: 2 m/h
 \sqrt{2} :: \sqrt2  √2  x=\sqrt{2} :: 1.414  -\sqrt2  \pm\sqrt2
 1800 :: 12 \times 150 = 1,800  N = 12 \times 150 = 1{,}800  12 \times 150 = \$1,800
-24 :: 4! = 24  N = 4! = 24 :: A = \frac12 \cdot 6 \cdot 4 = 24 \text{ cm}^2  x != 24
-25 :: 0.25 = 25\%  \frac{20}{80} \times 100\% = 25\% :: 4! = 25
+24 :: 4! = 24  N = 4! = 24 :: x != 24 :: A = \frac12 \cdot 6 \cdot 4 = 24 \text{ cm}^2
+25 :: 0.25 = 25\%  \frac{20}{80} \times 100\% = 25\% :: :: 4! = 25
 \infty :: \infty  ∞  infinity  +\infty  inf :: -\infty  0 ;; -\infty :: -inf
 # algebra
 1+2i :: 2\mathrm{i}+1  1 + 2 i  \frac{2+4i}{2}  1+2\text{i} :: 1-2i
 e^2+1 :: 1+\mathrm{e}^2  \text{e}^{2}+1 :: 1
 y=2x+1 :: y=2x+1  2x+1=y  y = 2x+1  y-2x=1  2x+1 :: y=2x+2  x=2y+1  2x+2
 (3,2) :: (x,y)=(3,2)  x=3, y=2  (3,2)  \left(3, 2\right)  (3,\ 2)  (3.0,2)
-    (\frac{6}{2},2) :: (2,3)=(3,2)  (2,3)  3  (3,2,1)  (3,3)  x=2, y=3
+    (\frac{6}{2},2)  P(3,2) :: (2,3)  3  (3,2,1)  (3,3)  x=2, y=3 :: (2,3)=(3,2)
 -3+\sqrt2, -3-\sqrt2 :: x = -3 \pm \sqrt{2} ;; x<3 :: x<3  3>x  x < 3 :: x>3  x\le 3  x≤3  3
 # inequalities, intervals, sets, pairs, matrices
 -1<x<2 :: -1<x<2 :: -1<x<3 ;; -a<x<a :: a>x>-a :: a<x<-a
@@ -65,7 +68,7 @@ y=2x+1 :: y=2x+1  2x+1=y  y = 2x+1  y-2x=1  2x+1 :: y=2x+2  x=2y+1  2x+2
 (-\infty, 3] :: (-\infty,3] :: (-\infty,3)  (\infty,3]
 (1,2)\cup(3,4) :: (3,4)\cup(1,2) :: (1,2)\cup(3,5)
 \{1,2,3\} :: \{3,1,2\} :: \{1,2\}
-\emptyset :: \varnothing  \{\}  ∅ :: 0  \{0\}
+\emptyset :: \varnothing  \{\}  ∅ :: 0  \{0\}  x  \text{even}
 (1,2) :: \langle 1, 2 \rangle  （1，2） :: (2,1)  (1,2,3)
 \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix} :: \begin{pmatrix}1&2\\3&4\end{pmatrix}
     \begin{pmatrix}1&2\\[4pt]3&4\end{pmatrix} :: \begin{pmatrix}1&2\\3&5\end{pmatrix}
@@ -75,27 +78,27 @@ B :: \text{(B)}  B  (B)  B. 30^\circ  \textbf{(B) }30  \text{B. Paris}  Option B
     (C) 30  A or B  30 :: A. B
 50 :: 50\%  50% :: 5\% ;; 50\% :: 50 :: 0.5
 x^2+1 :: x^2+1  1+x^2  f(x)=x^2+1  y = 1+x^2  f(x) = x^2+1 = 1+x^2 :: (x+1)^2  x^2-1  f(x)=x^2
-8 :: :: A = 3+4 = 8\text{ cm} ;; 0.00001 :: :: 0.0000105
+8 :: :: :: A = 3+4 = 8\text{ cm} ;; 0.00001 :: :: 0.0000105
 \text{even} :: even  \text{Even}  \mathrm{even}  \textbf{even} :: \text{not even}  odd  veen  e
 # units that begin as a function's name, options, names with a number
 204 :: 204 minutes  204 modules  204 km/h  204 m/s  204 °C  204^\circ C  204\degree
     \textbf{(A) }204  \text{(B)}\ 204  (A) 204  \angle 2 = 204  m∠1 = 204  204_{10}
     \lfloor 100x \rfloor = 204  204\text{ J/(mol K)}  204\,\text{kg}\cdot\text{m/s}
     204\ \text{W}\cdot\text{m}^{-2}\cdot\text{K}^{-1} :: 204 \sin x  204 sin x  204_8  (A) 203
-    \angle 204 = 3  (A)  204 sinx  204 sinh x  204 logx  204 cosecx  (A) or 204  204x/h
-    :: 204 \max
+    \angle 204 = 3  (A)  204 sinx  204 sinh x  204 logx  204 cosecx  (A) or 204
+    204x/h :: 204 \max
 \log 0 :: \log 0 :: 0 ;; 204000 :: 204000 :: 204\,\text{K}
 52_8, 13_8 :: 13_8, 52_8 :: 52_7, 13_7  52_8 ;; (A) \cup (B) :: (A) \cup (B) :: A
 A, C :: A, C  (A) and (C)  \text{(A)}, \text{(C)} :: A  (C)  (A) and (D)
 2 sinx :: 2 sin x :: 2 cosx  2
 \frac13 :: \cos 2\theta = \frac13  \sin(2A) = \frac13  0.33333333  ⅓ :: \cos 2x = \frac14  0.333
-    \cos 0 = \frac13  \tan 20^\circ = \frac13
+    :: \cos 0 = \frac13  \tan 20^\circ = \frac13
 \text{(A)} :: A  \textbf{(A) } 5 :: B  (B) 5
 # mixed numbers, words that multiply, lists
 \frac{3}{2} :: 1\frac{1}{2}  1 1/2  1 \frac12 :: \frac{11}{2}  1
 3000000 :: 3 \text{ million}  3 million  3,000,000 :: 3  3 \text{ billion}
 2, -2 :: 2\text{, }-2  \pm 2  -2, 2  2 \text{ or } -2  x=2, x=-2  x = 2 \text{ or } x=-2  \{2,-2\}
-    x=\pm 2  2 and -2  -2; 2  ±2 :: 2  -2  2, -3  2, -2, 0  \pm 3  (2,-2, 1)
+    x=\pm 2  2 and -2  -2; 2  ±2  \{\pm2\} :: 2  -2  2, -3  2, -2, 0  \pm 3  (2,-2, 1)
 x=5 :: x=5  5  x = 5  5 = x  x=5.0 :: 6  x=6  y=6  x<5
 # words and letters are no factors, which commute
 AB :: \text{AB} :: BA  A ;; E :: \text{E}  (E) :: e  F
@@ -136,9 +139,11 @@ x\ne2y :: -x\ne-2y ;; y=\frac2x :: xy=2 ;; 3x=-2y :: -3x=2y :: 3x=2y
 # times of day, ratios
 10:30 \text{ a.m.} :: 10:30 :: 10:30 \text{ p.m.}  10:31 ;; 5 AM :: :: 5 PM ;; 9:30 :: 0.3
 5 PM :: 5 PM  5:00 p.m.  17:00  5 ;; 12 PM :: :: 12 AM ;; 12:00 AM :: 0:00
-8 \text{ a.m.}, 5 \text{ p.m.} :: :: :: 8 \text{ p.m.}, 5 \text{ a.m.}
+8 \text{ a.m.}, 5 \text{ p.m.} :: 8 AM and 5:00 PM :: 8 \text{ p.m.}, 5 \text{ a.m.} :: 8 AM
+1 \text{ hr } 30 \text{ min} :: 1 hour and 30 minutes :: 130  30 hr 1 min  30
 12{:}15 \text{ pm} :: 12:15 PM ;; 100 pm :: 100 pm ;; S_1:S_2=7:32 :: 7:32 ;; 2:30 :: :: 2.5
-1:2:3 :: 2:4:6 :: 1:2:4  \frac16  3:2:1 ;; 3:2 :: \frac{3}{2}  6:4 :: 2:3 ;; 2 : 3 :: 2:3
+1:2:3 :: 2:4:6 :: 1:2:4  \frac16  3:2:1  1,2,3  (1,2,3)
+3:2 :: \frac{3}{2}  6:4  3 \text{ to } 2  3 to 2 :: 2:3 ;; 2 : 3 :: 2:3  2\colon3
 1:\sqrt3:2 :: 1:\sqrt{3}:2
 # equations, and the bare value of a name
 x+z=1 :: :: 1 ;; xy=6 :: y=\frac6x :: 6 ;; \sin x=1 :: :: 1 ;; x^2=4 :: :: 4
@@ -157,16 +162,27 @@ i(2-i) :: 1+2i ;; a+bi :: bi+a :: a-bi ;; f'(x) :: :: f(x) ;; y' :: :: y ;; x_A 
 V=IR :: IR ;; \sum_{i=1}^{n} i :: \frac{n(n+1)}{2} ;; M-m :: :: m-M ;; S_N - s_n :: :: 0
 # Unicode, currencies, magnitudes, as in a program
 5 :: ５ ;; -5 :: －5 ;; x^2 :: x²  x**2 ;; 10^{-5} :: 10⁻⁵ ;; 2\frac34 :: 2¾ ;; 52_8 :: 52₈
-1000 :: 1’000  1 000 ;; 100000 :: 1,00,000 ;; 50 :: €50  ₹50  USD 50  US\$50  50 percent
+1000 :: 1’000 ;; 50 :: €50  50 percent ;; \text{tan} :: tan :: cot
 1200000 :: \$1.2M ;; 5000000 :: \$5\text{M} ;; 5k :: $5k$ ;; x\ge3 :: x >= 3  x⩾3 ;; x\ne3 :: x≠3
 2\times3 :: 2×3 ;; 4\sqrt2 :: 4\sqrt(2)  4sqrt(2)  4*sqrt(2) ;; \frac{\pi}{2} :: pi/2
-\frac{1}{\sqrt n} :: \sqrt{1/n} ;; \sqrt{x^2} :: :: x ;; [2,5] :: 2\le x\le5 ;; 1<x\le2 :: (1,2]
+\frac{1}{\sqrt n} :: \sqrt{1/n} ;; n \text{ even} :: :: n \text{ odd} ;; \sqrt x\sqrt y :: \sqrt{xy}
+y+x\frac{dy}{dx} :: x\frac{dy}{dx}+y :: y ;; \frac{dy}{dx}=2x :: 2x ;; \frac{d}{dx}x^2 :: 2x
+\sqrt{x^2} :: :: x ;; [2,5] :: 2\le x\le5 ;; 1<x\le2 :: (1,2]
 x\in(2,\infty) :: x>2 ;; 5\text{ lakh} :: 500000 ;; \frac12 \text{ million} :: 500000
-\sin 30^\circ :: \frac12 ;; \frac13 :: 1./3
+\sin 30^\circ :: \frac12 ;; \frac13 :: 1./3 ;; 1500 :: 1.5k ;; \frac43\pi r^3 :: 4/3 \pi r^3
+\ln 2 :: ln 2  \text{ln }2  \operatorname{ln} 2  \log_e 2 :: \lg 2
+x\equiv2\pmod7 :: 2  2 \pmod{7} :: 2\pmod5 ;; 1200000 :: 1.2M
+2+2=5 :: :: :: 3+3=7  2+2=5 ;; \{1,2\} :: \lbrace 1,2 \rbrace ;; \mathbb{R} :: \R  \mathbb R
+\begin{cases}x=1\\y=2\end{cases} :: x=1,y=2 :: x=2,y=1 ;; \left\{x \middle| x>2\right\} :: x>2
+1,2,\ldots,10 :: 1, 2, ..., 10 :: 1,2,10 ;; A\cup B :: B \cup A :: A\cap B
+\overline{3+4i} :: 3-4i :: 3+4i ;; \vec{a}+\vec{b} :: \mathbf b + \mathbf a
+\hat{i}+2\hat{j} :: 2\hat j+\hat i :: \hat{j}+2\hat{i}
+\begin{pmatrix}\frac12\\1\end{pmatrix} :: \frac12\begin{pmatrix}1\\2\end{pmatrix}
 # formulas, sets, complex numbers
 (-\infty,-1)\cup(1,\infty) :: x<-1 \text{ or } x>1 ;; x<-1, x>1 :: (-\infty,-1)\cup(1,\infty)
 |x|<3 :: -3<x<3 ;; x^2<9 :: -3<x<3 ;; \ln(ab) :: \ln a+\ln b ;; 0.1x+0.2x :: 0.3x
 m_1+M_1 :: :: 2m_1 ;; 2i :: \sqrt{-4} ;; e^{i\pi} :: -1 ;; |3+4i| :: 5
+I(0)e^{-\frac{t}{RC}} :: e^{-t/(RC)}I(0) :: 0
 """
 NUMBER = r"""
 10 :: 10.
@@ -198,13 +214,14 @@ NUMBER = r"""
 CHOICE = r"""
 B :: B  (B)  B.  B) 12  (B) 12  B: 12  \text{(B)}  \textbf{B}  \textbf{(B)}\ 12  {B}  (b)  b.  [B]
     "B"  b. london  \operatorname{B}  B Paris  B - Paris  B. Vitamin C.  B. U.S.A.  B. C: the speed
-    \text{Option B}  The correct answer is (B).  Ｂ  （B）  Ⓑ  𝐁  B．Paris  B – Paris  “B”  B：Paris
+    My answer is option B  \Large B  B (Paris)  B = 5  \text{Option B}
+    The correct answer is (B).  Ｂ  （B）  Ⓑ  𝐁  B．Paris  B – Paris  “B”  B：Paris
     :: C  (A)  A) B  Answer: C  (a)
-    :: A and B  BC  12  none  Б  В  Because  A or B  B and C  A. B.
+    12 :: A and B  BC  none  Б  В  Because  A or B  B and C  A. B.
 A :: A. London :: :: A or B  A, B  (A) or (B)  A. or B.  (A), (C)  A dog  A/B  A & B  A B  A. B.
     A) B) C)  (A) 5, (B) 6  A. Paris or B. London  either A or B
 D :: D) Both A and B :: :: D.C.
-(b) :: :: C ;; 0 :: A ;; 3 :: (d) 12  3 :: B  2  4 ;; 26 :: :: :: B
+(b) :: :: C ;; 0 :: A ;; 3 :: (d) 12  3  (3)  3. Paris :: B  2  4  (2) ;; 26 :: :: :: B
 """
 
 # Countdown: each number once, and nothing but + - * / and parentheses.

@@ -403,16 +403,21 @@ prompts rlvr/tasks/prompts.py by prompts datasets
 mathematics rlvr/verify/answers/mathematics.py by answers
     if same_time(item, item): => if False:
     {"i": i, "I": r"\variable{I}"} => {"i": i}
-    count_parts(given) < 2 => count_parts(given) < parts
+    and len(value) > 1 for => and len(value) >= parts for
+    if all(moduli) and moduli[0] != moduli[1]: => if all(moduli):
+    if not any(value.free_symbols for value in right): => if True:
+    digits(expression.args[-1], 1.6) => digits(expression.args[-1])
+    if not found or found[1].isalpha(): => if not found:
     if not any(same(*pair) => if any(same(*pair)
 
 equality rlvr/verify/answers/equality.py by answers
     if len({*letters.values()}) < len(letters): => if False:
     is_name(side) or not value.free_symbols => True
-    gold.func is answer.func and (isinstance( => (isinstance(
-    or factor.is_positive) => or True)
-    return bool(may_be) and same(right, factor * given) => return same(right, given)
+    if gold.func is answer.func and factor => if factor
+    or factor.is_negative and isinstance(gold, (sympy.Eq, sympy.Ne)) => or factor.is_negative
+    and factor.is_number and may => and may
     return right != sympy.S.EmptySet and => return
+    if gold.is_Symbol or answer.is_Symbol: => if False:
     if gold.atoms(sympy.Float) or answer.atoms(sympy.Float): => if False:
 
 rounding rlvr/verify/answers/numbers.py by answers
@@ -431,7 +436,7 @@ latex rlvr/verify/answers/latex.py by answers
 boxes rlvr/verify/answers/boxes.py by answers
     if len(kept) < parts: => if True:
     text.rpartition("####")[2] => text.partition("####")[2]
-    float(answer == right) => float(answer >= right)
+    float(chosen == right) => float(chosen >= right)
     string.ascii_uppercase[int(right) :][:1] => string.ascii_uppercase[int(right) - 1 :][:1]
 
 grader rlvr/verify/grader.py by grader

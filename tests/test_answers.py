@@ -34,6 +34,7 @@ MATH_TEXTS = [
     (r"so $\boxed 5$, which is \boxed .", "5", 1.0),
     (r"\{ \boxed{\{1,2\}} \{", r"\{2,1\}", 1.0),
     (r"\boxed{5\}", "5", None),
+    (r"\framebox{5}, which is in \boxed{}", "5", 1.0),
     (r"\boxed{4} so \boxed{5", "4", 1.0),
     ("\ud800 \0 答案是 \\boxed{5}。", "5", 1.0),
     # long texts
@@ -77,6 +78,7 @@ LAST_NUMBERS = [
     ("The answer is \u22125.", "-5"),  # a minus sign
     ("from 7\u20139", "9"),  # a dash
     ("about -.25!", "-.25"),
+    ("1e3", "1e3"),
     ("v2", "NA"),
     # a currency behind its sign, full-width digits, a raised digit
     *((f"It is {text}.", "-8") for text in ("-$8", "\u2212\\$8", "-\u00a38", "-\uff18")),

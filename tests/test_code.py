@@ -49,7 +49,6 @@ PROGRAMS = [  # tests, programs that pass them, and programs that do not
         ],
         [ADD.replace("+", "-"), ADD.replace("add", "plus"), f"{ADD}\nimport sys\nsys.exit(0)", ""],
     ),
-    ("import unknown\nassert add(1, 2) == 3", [], [ADD]),
     ([*ASSERTIONS, "assert add(1, 1) == 3"], [], [ADD]),
     (
         TURN,
@@ -150,24 +149,17 @@ def test_programs(tests, program, reward, scratch):
     assert not reward or traces(scratch) == []
 
 
-OUTPUTS = [  # what is wanted, what counts as that, and what does not
-    (
-        "14\n",
-        ["14", "  14\t\n\n", "14.0", "14.00", "1.4e1", "+14"],
-        ["15", "14_0", "14 x", "", "0xe"],
-    ),
-    ("1  .5\n1e3 yes", ["1 0.50 1000\nyes"], ["1 0.51 1000 yes", "1 .5 1000", "1 .5 1000 Yes"]),
-]
+SAYS_14 = "  14\t\n .5\n", "14.0 0.50", "1.4e1 .5", "+14 00.5"
+DOES_NOT = "15 .5", "14_0 .5", "14", "", "0xe .5", "14 .5 x", "14 .51", ".5 14"
 
 
-@pytest.mark.parametrize("wanted, right, wrong", OUTPUTS)
-def test_outputs(wanted, right, wrong):
+@pytest.mark.parametrize("output", SAYS_14 + DOES_NOT)
+def test_outputs(output):
     """Words are compared, or else decimals, and the program has to end well."""
-    for reward, outputs in ((True, right), (False, wrong)):
-        for output in outputs:
-            tests = code.UnitTests([("", wanted)])
-            assert code.judge_outputs(lambda _, said=output: [said, 0], tests) == reward, output
-            assert not code.judge_outputs(lambda _, said=output: [said, 1], tests)
+    tests = code.UnitTests([("", "14 .5")])
+    assert code.judge_outputs(lambda _: [output, 0], tests) == (output in SAYS_14)
+    assert not code.judge_outputs(lambda _: [output, 1], tests)
+    assert not code.judge_outputs(lambda _: ["Yes", 0], code.UnitTests([("", "yes")]))
 
 
 def test_inputs_do_not_meet_and_see_nothing():
@@ -241,6 +233,8 @@ NO_TESTS = one_a_line(r"""
 no JSON
 ["def test(): assert False"]
 "import unittest\nassert add(1, 2) == 3"
+"import numpy.linalg\nassert add(1, 2) == 3"
+"from numpy.testing import assert_equal\nassert_equal(add(1, 2), 3)"
 ["assert add(1, 2) =="]
 {"fn_name": "f", "inputs": [3], "outputs": [3]}
 {"fn_name": "f", "inputs": [], "outputs": []}

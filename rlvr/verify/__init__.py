@@ -1,7 +1,5 @@
 """Verifiers, one for each kind of task, and the graders that run them.
 
-answers/ judges what can be read in a text; programs/ judges what has to be run. A grader is a
-separate process, because a completion can hold anything, even an endless loop.
-
-Nothing is imported here, because a sandbox has the standard library alone.
+answers/ judges what can be read in a text; programs/ judges what has to be run. Nothing is imported
+here, because a sandbox has the standard library alone.
 """

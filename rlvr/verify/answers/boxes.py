@@ -9,7 +9,7 @@ from rlvr.verify.answers.latex import IN_BRACES, normal
 
 import regex
 
-COMMAND = r"\\f?box(?:ed)?(?![A-Za-z])"
+COMMAND = r"\\f?(?:rame)?box(?:ed)?(?![A-Za-z])"
 # A box around one digit needs no braces.
 BOX = regex.compile(rf"{COMMAND}\s*(?:\{{({IN_BRACES})\}}|(\d)(?!\w))", regex.S)
 # What separates adjacent boxes, which are one answer, as in \boxed{1} \text{ and } \boxed{2}.
@@ -23,14 +23,14 @@ def boxed(answer: str) -> str:
 
 
 def find_boxes(text: str) -> list[str]:
-    r"""Return the contents of the complete boxes; \boxed{x = \boxed{3}} holds x = {3}."""
-    return [re.sub(COMMAND, "", box[1] or box[2] or "").strip() for box in BOX.finditer(text)]
+    r"""Return what complete boxes hold, if anything; \boxed{x = \boxed{3}} holds x = {3}."""
+    found = (re.sub(COMMAND, "", box[1] or box[2] or "").strip() for box in BOX.finditer(text))
+    return [*filter(None, found)]
 
 
 def last_boxed(text: str) -> str:
     """Return the contents of the last complete box, or "NA"."""
-    boxes = find_boxes(text)
-    return boxes[-1] or "NA" if boxes else "NA"
+    return ["NA", *find_boxes(text)][-1]
 
 
 def last_boxes(text: str, parts: int = 1) -> str:
@@ -47,28 +47,25 @@ def find_answer(text: str) -> str:
 
     The line ends where another sentence or a tag begins.
     """
-    answer = last_boxed(text)
-    if answer != "NA":
-        return answer
-    if "####" in text:
+    boxes = find_boxes(text)
+    if "####" in text and not boxes:
         rest = text.rpartition("####")[2].strip()
         return re.split(r"\n|<|[.!]\s+(?=[^\W\d])", rest, maxsplit=1)[0]
-    return extract_answer(text)
+    return boxes[-1] if boxes else extract_answer(text)
 
 
 def answer_text(value) -> str:
     """Return the gold answer in a cell, or "" for a dict, a nested list or an empty cell.
 
-    The items of a list are the parts of one answer. In a text the answer follows ####. In a
-    solution it is the last box with its adjacent boxes. 27.0 and 027 become 27.
+    The items of a list are the parts of one answer. In a text the answer follows ####, or it is the
+    last box with its adjacent boxes. 27.0 and 027 become 27.
     """
     if isinstance(value, list):
         parts = ["" if isinstance(item, list) else answer_text(item) for item in value]
         return "" if "" in parts else ", ".join(parts)
-    if isinstance(value, float) and value % 1:
-        value = Decimal(f"{value:.15g}")  # 0.3 for 0.1 + 0.2, which is 0.30000000000000004
     if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
-        number = Decimal(str(value))
+        # 0.3 for 0.1 + 0.2, which is 0.30000000000000004
+        number = Decimal(f"{value:.15g}" if isinstance(value, float) and value % 1 else str(value))
         value = f"{number:f}" if number.is_finite() else ""  # NaN is some tables' empty cell
     if not isinstance(value, str):
         return ""
@@ -81,11 +78,13 @@ def answer_text(value) -> str:
 
 LONGEST = 2000  # characters of an answer; an option can be a sentence
 # of LaTeX and Markdown
-LOOKS = r"\\(?:text|math|operatorname|boldsymbol|bm|mbox|q?quad|left|right)[a-z]*"
-LOOKS += r"|\\[()\[\]!,;: ]|[$*_`{}\"']"
-LEAD = r"(?i)^(?:the )?(?:(?:correct|right|best|final) )?(?:answer|option|choice)(?: is)?\b[ :]*"
+LOOKS = r"\\(?:[A-Za-z]+|.)|[$*_`{}\"'#<>✓]"
+LEAD = r"(?i)^(?:(?:the |my )?(?:(?:correct|right|best|final) )?"
+LEAD += r"(?:answer|option|choice)(?: is)?\b[ :]*)+"
 # (B) and B. Paris, with the option's text
-OPTION = re.compile(r"[(\[]? ?([A-Za-z]) ?(?:[.:)\]]*|(?:[:)\]]+|\.(?= |\w\w|\d)| - ) ?(.*))")
+OPTION = re.compile(
+    r"[(\[]? ?([A-Za-z]|\d\d?) ?(?:[.:)\]]*|(?:[:)\]]+|\.(?= |\w\w|\d)| - | = | (?=\()) ?(.*))"
+)
 A_NAME = re.compile(r"([A-Z]) (?=[A-Z0-9]\w)(.*)")  # B Paris, but not "A dog"
 # Another option that the text offers as well.
 MARKED = r"[(\[]?[A-Za-z][.:)\]]"
@@ -95,20 +94,17 @@ ANOTHER = re.compile(rf"^{AND}|(?:(?<!\w){AND}|[,;/&|]) ?{MARKED}|^({MARKED}( |$
 
 def verify_choice(text: str, gold: str) -> float | None:
     """Compare the letter of an answer with the gold, a letter or an index counted from 0."""
-    answer, right = find_answer(text), gold.strip()
-    if right.isdecimal():
-        if answer.isdecimal():  # of options that are numbered themselves
-            return float(answer == right)
+    chosen, right = read_choice(find_answer(text)), gold.strip()
+    if right.isdecimal() and not (chosen or "").isdecimal():  # options may be numbered themselves
         right = string.ascii_uppercase[int(right) :][:1]
-    chosen, right = read_choice(answer), read_choice(right)
+    right = read_choice(right)
     return float(chosen == right) if chosen and right else None
 
 
 def read_choice(text: str) -> str | None:
-    """Return the letter of a choice in upper case, as in B, (b), [B], "Option B" or "B. Paris".
+    """Return the letter or number of a choice, as in B, (b), "Option B" or "B. Paris".
 
-    Return None without a letter, and for several letters, as in "A or B" and "(A), (B)". What
-    follows the letter is the option's own text, so "D. A and B" is D.
+    Return None without one, and for several, as in "A or B". "D. A and B" is D.
     """
     if len(text) > LONGEST:
         return None

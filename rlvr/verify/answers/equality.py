@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import random
+import re
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -15,29 +16,21 @@ from sympy.core.function import AppliedUndef
 # What sympy raises for values of different kinds, and for those it cannot evaluate.
 ERRORS = (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError)
 # Formulas are compared at points; these are the signs of the letters at each point, repeated.
-SIGNS_AT_POINTS = [(1,), (1,), (1,), (-1,), (-1, 1), (1, -1)]
-EQUATIONS = sympy.Eq, sympy.Ne  # relations that may be multiplied by a negative number
+SIGNS_AT_POINTS = [(1,), (1,), (1,), (-1, 1), (1, -1)]
 RELATIONS = sympy.Rel, sympy.And
 
 
 def are_equal(gold, answer) -> bool:
-    """Return whether an answer equals a gold.
-
-    The whole answer may have its letters in another case: R equals r, but N/n does not equal 1.
-    """
+    """Return whether an answer equals a gold, or does with all its letters in another case."""
     if same(gold, answer):
         return True
-    if gold.free_symbols == answer.free_symbols:
-        return False
     in_lower_case = []
-    with contextlib.suppress(*ERRORS):
-        for value in (gold, answer):
-            letters = {old: sympy.Symbol(old.name.lower(), real=True) for old in value.free_symbols}
-            if len({*letters.values()}) < len(letters):  # two of them become one
-                return False
-            in_lower_case.append(value.xreplace(letters))
-        return same(*in_lower_case)
-    return False
+    for value in (gold, answer):
+        letters = {old: sympy.Symbol(old.name.lower(), real=True) for old in value.free_symbols}
+        if len({*letters.values()}) < len(letters):  # two of them become one
+            return False
+        in_lower_case.append(value.xreplace(letters))
+    return gold.free_symbols != answer.free_symbols and same(*in_lower_case)
 
 
 def same(gold, answer) -> bool:
@@ -52,8 +45,9 @@ def same(gold, answer) -> bool:
             return same_relations(gold, answer)
         if isinstance(gold, collections) or isinstance(answer, collections):
             return same_collections(gold, answer)
-        if isinstance(gold, sympy.MatrixBase):
-            return gold.shape == answer.shape and all(map(same, gold.flat(), answer.flat()))
+        if gold.is_Matrix:
+            right, given = (sympy.ImmutableMatrix(value.doit()) for value in (gold, answer))
+            return right.shape == given.shape and all(map(same, right.flat(), given.flat()))
         return same_expressions(gold, answer)
     except ERRORS:
         return False
@@ -69,19 +63,19 @@ def value_of_name(value) -> Any:
 
 def is_name(side) -> bool:
     """Return whether a side is a name: x, f(x), a segment AB, AB/CD, or a tuple of names."""
-    if isinstance(side, sympy.Tuple):
-        return all(map(is_name, side))
     if isinstance(side, (sympy.Mul, sympy.Pow)):
-        names = {str(atom) for atom in side.atoms() if atom != -1}
-        return all(name.isupper() or name in ("angle", "triangle") for name in names)
-    kinds = sympy.Symbol, AppliedUndef, sympy.Abs, sympy.Limit, sympy.Derivative
-    return isinstance(side, kinds)
+        return all(re.fullmatch("[A-Z]+|angle|triangle|-1", str(atom)) for atom in side.atoms())
+    kinds = sympy.Symbol, AppliedUndef, sympy.Abs, sympy.Limit
+    return isinstance(side, kinds) or isinstance(side, sympy.Tuple) and all(map(is_name, side))
 
 
 def same_relations(gold, answer) -> bool:
-    """Return whether two equations, inequalities or chains have the same solutions, and any."""
-    if isinstance(gold, sympy.Rel) and isinstance(answer, sympy.Rel):
-        if is_multiple(gold, answer if answer.func is gold.func else answer.reversed):
+    """Return whether two relations are multiples of each other, or have the same solutions."""
+    if issubclass(gold.func, sympy.Rel) and issubclass(answer.func, sympy.Rel):
+        answer = answer if answer.func is gold.func else answer.reversed
+        factor = sympy.cancel((gold.lhs - gold.rhs) / (answer.lhs - answer.rhs))
+        may_be = factor.is_positive or factor.is_negative and isinstance(gold, (sympy.Eq, sympy.Ne))
+        if gold.func is answer.func and factor.is_number and may_be:
             return True
     elif gold.func is answer.func and matched(gold.args, answer.args):
         return True
@@ -89,16 +83,6 @@ def same_relations(gold, answer) -> bool:
         return False
     right, given = solutions_of(gold), solutions_of(answer)
     return right != sympy.S.EmptySet and same(right, given)
-
-
-def is_multiple(gold, answer) -> bool:
-    """Return whether a relation becomes another one when it is multiplied by a number."""
-    right, given = gold.lhs - gold.rhs, answer.lhs - answer.rhs
-    ours, theirs = terms_of(right), terms_of(given)
-    factors = [ours[letters] / theirs[letters] for letters in ours if letters in theirs]
-    factor = factors[0] if factors else sympy.Integer(1)
-    may_be = gold.func is answer.func and (isinstance(gold, EQUATIONS) or factor.is_positive)
-    return bool(may_be) and same(right, factor * given)
 
 
 def solutions_of(relation) -> sympy.Set:
@@ -118,8 +102,11 @@ def same_collections(gold, answer) -> bool:
     right, given = parts_of(gold), parts_of(answer)
     if right and given:
         if isinstance(gold, sympy.FiniteSet) or not isinstance(gold, (sympy.Set, sympy.Tuple)):
-            return matched(right, given)
+            may_repeat = not isinstance(answer, (sympy.Tuple, sympy.Interval))
+            return (may_repeat or len(right) == len(given)) and matched(right, given)
         return len(right) == len(given) and all(map(same, right, given))
+    if gold.is_Symbol or answer.is_Symbol:  # which sympy would take for a condition
+        return False
     gold, answer = as_set(gold), as_set(answer)
     if gold.symmetric_difference(answer) == sympy.S.EmptySet:
         return True
@@ -131,7 +118,7 @@ def parts_of(value) -> list | None:
     if isinstance(value, sympy.Interval):
         return [*value.args[:2]] if value.left_open and value.right_open else None
     if isinstance(value, sympy.FiniteSet):
-        return [*dict.fromkeys(getattr(value, "_unsorted_args", value.args))]
+        return [*getattr(value, "_unsorted_args", value.args)]
     if isinstance(value, sympy.Tuple):
         return [*value]
     return None if isinstance(value, (sympy.Set, *RELATIONS)) else [value]
@@ -145,14 +132,10 @@ def as_set(value) -> sympy.Set:
 
 
 def matched(right, given) -> bool:
-    """Return whether two lists hold the same values in any order."""
-    left = [*given]
-    for one in right:
-        found = next((i for i, other in enumerate(left) if same(one, other)), None)
-        if found is None:
-            return False
-        del left[found]
-    return not left
+    """Return whether two lists hold the same values in any order, and any number of times."""
+    return all(any(same(one, other) for other in given) for one in right) and all(
+        any(same(one, other) for one in right) for other in given
+    )
 
 
 def same_expressions(gold, answer) -> bool:

@@ -10,8 +10,8 @@ import regex
 def within(opening: str, closing: str) -> str:
     r"""Return a pattern for the text between two matching brackets, up to ten levels deep.
 
-    \\. keeps \{ from counting as a brace. The possessive *+ does not backtrack, so that a mismatch
-    fails at once. The pattern is for `regex`: Python's `re` mishandles a nested *+ before 3.11.5.
+    The possessive *+ does not backtrack, so that a mismatch fails at once. The pattern is for
+    `regex`, because Python's `re` mishandles a nested *+ before 3.11.5.
     """
     inside = ""
     for _ in range(10):
@@ -22,55 +22,97 @@ def within(opening: str, closing: str) -> str:
 IN_BRACES = within(r"\{", r"\}")
 OPENING, CLOSING = r"(?:\\?[(\[{]|\\begin)", r"(?:\\?[)\]}]|\\end)"
 IN_BRACKETS = rf"{OPENING}{within(OPENING, CLOSING)}{CLOSING}"
-TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox)\s*\{"
+TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox|operatorname)\s*\{"
 WHOLE = regex.compile(rf"(?:{TEXT}|\{{)({IN_BRACES})\}}|\*\*(.*)\*\*")
 CURRENCY = r"(?:\\?\$|[¢£¥฿\u20a0-\u20cf])"
 MAGNITUDES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
+ABBREVIATED = rf"(\d)(?:{TEXT}(?=k))?([kKMB])\}}?$"  # for in_words, where no letter is a factor
 # PLAIN replaces these. NFKC would turn 5² into 52, and ℝ into the letter R.
 BY_HAND = "²³¹⁰ⁱ⁴-⁹⁺⁻ⁿ₀-₉₊₋¼-¾⅐-⅞ℂℍℕℙℚℝℤ"
+BRACKETS = dict(langle="(", rangle=")", lbrace=r"\{", rbrace=r"\}")
+# names of functions; sec alone is a unit
+FUNCTION = "(?:(?:arc)?(?:sin|cos|tan|cot|csc)h?|cosec|sec(?=[a-z])|log|ln|exp)"
+# a unit in an amount of two, such as 1 hr 30 min
+OF_AN_AMOUNT = rf"\s*(?:{TEXT}(?!\s*(?:or|and|to)\b)[^{{}}]*\}}|(?!or|and|to\b)(?:[a-z]{{2,}}|h))"
+
+
+def in_words(found: re.Match[str]) -> str:
+    """Return an amount such as 1.2M with its magnitude as a word."""
+    return rf"{found[1]}\text{{ {MAGNITUDES[found[2].lower()]}}}"
+
+
 # Rewrites to LaTeX that latex2sympy reads, applied in this order.
 PLAIN = [
+    (r"(?<=[a-z])[²³]", lambda found: f"^{nfkc(found[0])}"),  # also in \text{cm²}
     (r"[²³¹⁰ⁱ⁴-⁹⁺⁻ⁿ]+", lambda found: f"^{{{nfkc(found[0])}}}"),
     (r"[₀-₉₊₋]+", lambda found: f"_{{{nfkc(found[0])}}}"),
     (r"[¼-¾⅐-⅞]", lambda found: r"\frac{{{}}}{{{}}} ".format(*nfkc(found[0]).split("\u2044"))),
-    (r"[ℂℍℕℙℚℝℤ]", lambda found: rf"\mathbb{{{nfkc(found[0])}}}"),
     # $1.2m; but $5m$ is LaTeX
     (
         rf"{CURRENCY}\s*(\d[\d.,]*)\s*(?:{TEXT}\s*)?([kKmMbBtT])n?(?![A-Za-z])\s*\}}?(?!.*(?<!\\)\$)",
-        lambda found: rf"{found[1]}\text{{ {MAGNITUDES[found[2].lower()]}}}",
+        in_words,
     ),
     (r"^(?:USD|US|EUR|GBP|INR|Rs)\b\.?\s*(?=[\d.$\\-])", ""),
     # remove delimiters, currencies, styles
     (rf"{TEXT}\s*([ei])\s*\}}", r" \1 "),  # two numbers, and no units
     (r"\\\\\[[\d.]+[a-z]+\]", r"\\\\"),  # \\[4pt]: how far the next line is
-    (r"(?<!\\)\\[()\[\]]|\\(?:display|text)style(?![a-z])|\\(?:bf|large)(?![a-z])", ""),
-    (rf"(?<!\\){CURRENCY}", ""),
+    (
+        r"(?<!\\)\\[()\[\]]|\\(?:(?:display|text)style|bf|rm|it|emph|[lL]arge|LARGE|[hH]uge|middle"
+        r"|math(?:bf|it|sf)|boldsymbol|pmb|bm|underline|vec|overrightarrow|left(?=\\\{)|right(?=\\\}))"
+        r"(?![a-z])",
+        "",
+    ),
+    (rf"^{TEXT}(?=[^{{}}]*[A-Za-z]{{2}})[^{{}}]*(?::|\bis)\s*\}}|:(?==)", ""),  # Answer: 5, x := 5
+    (rf"(?<!\\){CURRENCY}|`", ""),
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}", ""),
     (r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-z])", " "),
-    (r"\{:\}", ":"),
-    (r"\\langle(?![a-z])", "("),
-    (r"\\rangle(?![a-z])", ")"),
+    (rf"(?:\\text)?\{{:\}}|\\colon(?![a-z])|(?<=\d)\s*(?:{TEXT}\s*to\s*\}}|\bto\b)\s*(?=\d)", ":"),
+    (r"\\([lr](?:angle|brace))(?![a-z])", lambda found: BRACKETS[found[1]]),
+    (rf"^(\d+){OF_AN_AMOUNT}(?: and)?\s*(\d+){OF_AN_AMOUNT}$", r"(\1,\2)"),
+    (rf"\\frac\{{({TEXT}[^{{}}]*\}})\}}\{{({TEXT}[^{{}}]*\}})\}}", r"\1/\2"),  # of units
     # program notation: 4*sqrt(2), x**2, pi/2
     (r"(?<=[\w)])\*\*(?=[\w(-])", "^"),
     (r"\\?(?<![A-Za-z])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
-    (r"(?<![A-Za-z\\])(pi(?![A-Za-z])|(?:sin|cos|tan|ln|log|exp)(?=\())", r"\\\1 "),
+    (r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi "),
+    (
+        rf"\\(?:operatorname|text|mathrm)\{{ ?({FUNCTION}) ?\}}(?!\s*$)"
+        rf"|(?<![A-Za-z\\])({FUNCTION})(?=[a-cnu-z]?(?![A-Za-z]))(?!\s*\}}?$)",
+        r"\\\1\2 ",
+    ),
+    (r"\\log *_ *\{?e\}?", r"\\ln "),
+    (r"\\lg(?![a-z])", r"\\log_{10} "),
+    (r"(?<![\w.])(\d+)/(\d+)(?= [A-Za-z\\(])", r"\\frac{\1}{\2}"),  # 4/3 \pi r^3
     # remove blanks that do not separate words, numbers or items
     (r"(?<=[^\w\s\\,;})\]])\s+(?=\S)|\s+(?=[^\w\s\\])", ""),
-    (r"\\(?:begin|end)\{aligned\}|&(?==)", ""),
-    (r"\\(?:math(?:bf|it|sf)|boldsymbol|bm|underline)(?![a-z])", ""),
+    (r"\\(?:begin|end)\{(?:aligned|cases)\}|&(?==)", ""),
+    (r"\\(?:mathbb )?([CNQRZ])(?![A-Za-z])", r"\\mathbb{\1}"),
+    (r"\\(hat|bar|overline) (\w)", r"\\\1{\2}"),
+    (r"^[A-Z](?=\([^()]*,[^()]*\)$)", ""),  # the point P(1,2)
+    (r"^\\\{(.*\\pm.*)\\\}$", r"\1"),
+    (r"(?<=,) ?(?:\\[lcd]?dots|\.\.\.) ?(?=,|$)", r"\\text{dots}"),
     # other notations, first {x | x > 2}
     (r"^\\\{ ?[a-z] ?(?:\\in ?\\mathbb\{R\} ?)?(?:\\mid|\\vert|\||:)(.+)\\\}$", r"\1"),
+    (r"\\(?:nice|s)frac(?![a-z])", r"\\frac"),
     (r"\\[dtc]?(frac|binom)\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\\1{\2}{\3}"),
     (r"\{([^{}]+)\\choose ?([^{}]+)\}", r"\\binom{\1}{\2}"),
-    (r"\\varnothing(?![a-z])|∅", r"\\emptyset "),
+    (r"\\varnothing(?![a-z])", r"\\emptyset "),
+    (r"\\(max|min|gcd)\\\{([^{}]*)\\\}", r"\\\1(\2)"),
+    (  # events or sets A and B
+        r"^(?=.*\\c[au]p)(?:[A-Z()' ]|\\c[au]p(?![a-z]))+$",
+        lambda found: found[0].replace(r"\cup", "+").replace(r"\cap", r"\cdot "),
+    ),
     (r"(?<![A-Za-z\\])([A-Za-z])\^\{-1\}(?=\([a-z]\)=)", r"\1_{-1}"),  # not a power
     (rf"(?<=[^,]),(?: |{TEXT}[^{{}}]*\}})*[a-z] ?\\in ?\\mathbb ?\{{?[NZ]\}}?$", ""),  # "for any k"
-    (r"(?:\\degree|\^\\circ|\^\{\\circ *\})(?![a-z])(?:\s*[CF](?![A-Za-z]))?", r"^\\circ "),
+    (r"(?:\\degree|\^\\circ|\^\{\\circ *\}|\^o)(?![a-z])(?:\s*[CF](?![A-Za-z]))?", r"^\\circ "),
     (  # of 30 degrees
         r"(\\(?:sin|cos|tan|cot|sec|csc)(?:\^\{?-?\d\}?)?)\s*[({]?\s*([\d.]+)\s*\^\\circ\s*[)}]?",
         r"\1(\\frac{\2\\pi}{180})",
     ),
     (r"(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}", lambda digits: repeating(*digits.groups())),
+    (  # the conjugate
+        r"\\(?:overline|bar)\{([-+\d.i ]*i[-+\d.i ]*)\}",
+        lambda found: f"({found[1].replace('i', '(-i)')})",
+    ),
     (r"(?<=\d)\.(?=[-+*/)])", ""),  # 1./3
     (r"(?<![\w.])(\d+) (\d+)/(\d+)(?![\w.])", r"\1\\frac{\2}{\3}"),  # 1 1/2
     (r"(?<=\d)[eE]([-+]?\d+)(?![\w.])", r"\\cdot 10^{\1}"),  # 1e3
@@ -80,7 +122,7 @@ PLAIN = [(re.compile(written), meant) for written, meant in PLAIN]
 ALIKE = dict.fromkeys("‐‑‒–—―−", "-") | dict.fromkeys("‘’′ʹ", "'") | dict.fromkeys("“”″", '"')
 ALIKE |= {"∶": ":", "。": ".", "、": ",", "°": r"^\circ ", "√": r"\sqrt ", "∞": r"\infty "}
 ALIKE |= {"⩽": r"\le ", "⩾": r"\ge ", "≈": r"\approx ", "÷": r"\div "}
-ALIKE |= {"×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot "}
+ALIKE |= dict.fromkeys("⁄∕", "/") | {"×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot "}
 ALIKE |= dict.fromkeys(
     "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff", ""
 )
@@ -95,8 +137,7 @@ def nfkc(text: str) -> str:
 def normal(text: str) -> str:
     """Return a text with one character for what looks alike: full-width letters, dashes, blanks.
 
-    Also remove invisible characters, apostrophes between thousands, and a currency between a sign
-    and its number.
+    Apostrophes between thousands go, and so does a currency between a sign and its number.
     """
     if not text.isascii():
         text = re.sub(f"[^{BY_HAND}]+", lambda found: nfkc(found[0]), text).translate(SIGNS)

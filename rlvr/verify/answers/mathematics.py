@@ -1,12 +1,9 @@
 r"""Mathematics: compare the LaTeX in the last box with the gold.
 
 latex2sympy parses LaTeX, and equality.py compares what it returns. This file prepares the text by
-the rules of docs/real-models.md, "What an answer may look like". The reasons for some of them:
-
-- Words are compared as texts. latex2sympy would read their letters as factors, which commute.
-- A percent sign is dropped, because data sets write 50 and 50\% for the same value.
-- A tower of powers parses at once but can never be evaluated. So the size of an expression is
-  estimated from its form before anything is computed.
+the rules of docs/real-models.md, "What an answer may look like". Words are compared as texts,
+because latex2sympy would read their letters as factors, which commute. Percent signs are dropped,
+because data sets write 50 and 50\% for the same value.
 """
 
 import itertools
@@ -15,7 +12,7 @@ import re
 from functools import lru_cache
 
 from rlvr.verify.answers.boxes import LONGEST, last_boxed, last_boxes, read_choice
-from rlvr.verify.answers.latex import TEXT, plain, split, without_commas
+from rlvr.verify.answers.latex import ABBREVIATED, TEXT, in_words, plain, split, without_commas
 from rlvr.verify.answers.numbers import same_time, scale_of
 
 LARGEST = 10**6  # binary digits of a number that is evaluated; 2^1000000 has that many
@@ -24,29 +21,27 @@ DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|[,;]"  # of items, also a line's end, b
 EQUALS = r"(?<![<>:])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # also in 4!=24, but not in x!=4
 WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
 UNREADABLE = re.compile(r"[A-Za-z]{3,}\s+[A-Za-z]{2,}|(?<![_^\d.])[\d.]+ \d")  # prose, 5 6
-# function names, also with a letter attached, as in sinx
-FUNCTIONS = r"(?:(?:arc)?(?:sin|cos|tan|cot|csc|log|ln|exp)h?|(?:co)?sec(?=[a-z]))[a-cnu-z]?"
 POWER = r"(?:\^\{?-?\d\}?)?"
 WITH_UNIT = re.compile(  # a value, followed by \text{...}, words, or an abbreviation
     rf"(.+?)(?:(?<![\^_\s])\s*((?:{TEXT}[^{{}}]*\}}{POWER}(?:[\s/]|\\cdot)*)+)"
     r"|(?:(?<=[\d}])|(?<=\\pi))"
-    rf"(\s+(?!{FUNCTIONS}(?![A-Za-z]))(?:[A-Za-z]{{3,}}|in|hr|lb|oz|sq)[A-Za-z\s/]*"
+    r"(\s+(?:[A-Za-z]{3,}|in|hr|lb|oz|sq)[A-Za-z\s/]*"
     rf"|\s*(?:[ckm]m|[km]g|ml|ft|(?:km|cm|ft|\smi?)/(?:hr|h|min|s))){POWER})"
 )
+# letters behind a number that are a unit if the gold has no letters: 5 N
+OF_A_NUMBER = rf"(?<=[\d}}])(?: [mgshNJWVALKCFTH]| ?\\(?:Omega|mu ?(?:\w|{TEXT}\w\}})))$"
+MODULUS = re.compile(rf"\s*(?:\\p?mod|\(\\bmod|\(?{TEXT}mod\}})\W*(\w+)\W*$")
 # an option before its value, as in \textbf{(A) }204
-OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{AND}|[,;]|\\c[au]p)"
+OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{AND}|[,;])"
 OF_OPTIONS = re.compile(r"\(?[A-J]\)?")
 NO_OPTION = re.compile(r"[ei]$|[A-J] ?[_^']|\\mathbb")  # e and i are numbers
 OF_A_BASE = re.compile(r"(?:^|[,=])\s*-?\d+_\{?(\d+)\}?(?=\s*(?:,|$))")
 # letters that latex2sympy misreads, and before them what must not be searched for letters
 LETTERS = re.compile(
     rf"{TEXT}[^{{}}]*\}}|\\(?P<gamma>[gG]amma)(?![a-z])(?P<index>_\w|_\{{\w+\}})?"
-    r"|\\(?:begin|end)\{\w+\}|\\[A-Za-z]+|[A-Za-z]{3,}|_\w|_\{[^{}]*\}"
-    r"|(?P<primed>[A-Za-z])(?P<primes>'+)|[iI]"
+    r"|\\(?:begin|end|hat)\{\w+\}|\\[A-Za-z]+|[A-Za-z]{3,}|_\w|_\{[^{}]*\}"
+    r"|(?P<primed>[A-Za-z])(?P<primes>'+)|i|I(?!\(\w+\))"
 )
-# the LaTeX that numbers may contain
-OF_NUMBERS = r"_(?:\{[^{}]*\}|.)|\\(?:[dtc]?frac|binom|sqrt|cdot|times|div|pi|circ|infty|log|ln"
-OF_NUMBERS += r"|exp|left|right|sin|cos|tan|cot|sec|csc)(?![a-z])"
 
 
 def verify_math(text: str, gold: str) -> float | None:
@@ -56,21 +51,31 @@ def verify_math(text: str, gold: str) -> float | None:
     """
     from rlvr.verify.answers.equality import are_equal  # sympy takes a second
 
+    from sympy import FiniteSet
+
     answer = last_boxed(text)
     if answer == "NA" or max(len(answer), len(gold)) > LONGEST:
         return None
     chosen, wanted = plain(answer), plain(gold)
-    if (same := same_time(chosen, wanted)) is not None:
-        return float(same)
+    items = itertools.zip_longest(split(wanted, DIVIDER), split(chosen, DIVIDER), fillvalue="")
+    times = [same_time(*pair) for pair in items]
+    if None not in times:
+        return float(all(times))
     if OF_OPTIONS.fullmatch(wanted) and not NO_OPTION.match(chosen):
         chosen = read_choice(chosen) or chosen  # as in B. Paris
+    moduli = MODULUS.findall(chosen), MODULUS.findall(wanted)
+    if all(moduli) and moduli[0] != moduli[1]:
+        return 0.0
+    chosen, wanted = MODULUS.sub("", chosen), MODULUS.sub("", wanted)
     # A gold that is an equation is compared as one, if it can be read as such.
-    right = read(wanted, values=False) if len(split(wanted, EQUALS)) > 1 else []
-    values = not right
-    right, given = right or read(wanted, values), read(chosen, values)
-    parts = count_parts(right)
-    if parts > 1 and count_parts(given) < 2:
-        given = read(plain(last_boxes(text, parts)), values)
+    values = len(split(wanted, EQUALS)) == 1 or not read(wanted, values=False)
+    right = read(wanted, values)
+    if not any(value.free_symbols for value in right):
+        chosen = re.sub(OF_A_NUMBER, "", re.sub(ABBREVIATED, in_words, chosen))
+    given = read(chosen, values)
+    parts = len(right[0]) if right and isinstance(right[0], FiniteSet) else 1
+    if parts > 1 and not any(isinstance(value, FiniteSet) and len(value) > 1 for value in given):
+        given = read(plain(last_boxes(text, parts)[:LONGEST]), values)
     if not right or not given:
         return None
     bases = OF_A_BASE.findall(chosen)
@@ -83,41 +88,32 @@ def verify_math(text: str, gold: str) -> float | None:
     return float(any(are_equal(one, other) for one in right for other in given))
 
 
-def digits(expression) -> float:
-    """Estimate from above the binary digits of the largest number in evaluating an expression."""
+def digits(expression, letter: float = 10.0) -> float:
+    """Estimate from above the binary digits of the largest number in evaluating an expression.
+
+    A tower of powers parses at once but can never be evaluated. A letter counts as 10, because
+    powers of sums are expanded. In an exponent, it stands for a number below 3.
+    """
     import sympy
 
     if isinstance(expression, sympy.Rational):
         return math.log2(max(abs(expression.p), expression.q))
-    is_matrix = isinstance(expression, sympy.MatrixBase)
-    inside = [digits(part) for part in (expression if is_matrix else expression.args)]
-    if not inside:
-        # Constants such as pi and i are below 4. A letter counts as 10, because powers of sums that
-        # contain it are expanded.
-        return 2.0 if expression.is_number else 10.0
+    inside = [digits(part, letter) for part in expression.args]
+    if not inside:  # constants such as pi and i are below 4
+        return 2.0 if expression.is_number else letter
     grows = sympy.Pow, sympy.exp, sympy.factorial, sympy.factorial2, sympy.binomial
     if isinstance(expression, (*grows, sympy.Sum, sympy.Product)):
         # the last argument is the exponent or holds the bounds
-        return inside[0] * 2.0 ** min(inside[-1], 1000.0)
+        return inside[0] * 2.0 ** min(digits(expression.args[-1], 1.6), 1000.0)
     return sum(inside) if isinstance(expression, sympy.Mul) else max(inside) + 1
-
-
-def count_parts(values: list) -> int:
-    """Count the elements of the first value if it is a finite set; other values count as 1."""
-    from sympy import FiniteSet
-
-    return len(values[0]) if values and isinstance(values[0], FiniteSet) else 1
 
 
 @lru_cache(maxsize=1000)  # completions of a problem share the gold, and often the answer
 def read(text: str, values: bool) -> list:
     """Return the values of plain LaTeX, one for each way to read it, or [].
 
-    1,000 is a number; 100,200 is a number or a list of two. `values` replaces each equation by its
-    value.
+    100,200 is a number or a list of two. `values` replaces each equation by its value.
     """
-    if len(text) > LONGEST:
-        return []
     text = re.sub(OF_AN_OPTION, "", text)
     readings = [without_commas(text)]
     if readings[0] != text and ",0" not in text:
@@ -133,19 +129,19 @@ def read(text: str, values: bool) -> list:
 
 
 def clean(item: str) -> str:
-    """Remove percent sign and unit from an item of a list or a side of an equation.
+    """Remove percent sign and unit from an item; return "" if something else follows the value.
 
-    A unit such as million becomes a factor. Return "" if something else follows the value. A ratio
-    such as 2:4:6 becomes a tuple, divided by its first number.
+    A unit such as million becomes a factor, and a ratio such as 2:4:6 a matrix with a first 1.
     """
     item = plain(re.sub(r"\\?%", "", item))
     if WORDS.fullmatch(item):
         return rf"\text{{{item}}}"
     terms = split(item, ":")
     if len(terms) > 2:
-        return "(" + ", ".join(rf"\frac{{{term}}}{{{terms[0]}}}" for term in terms) + ")"
+        row = "&".join(rf"\frac{{{term}}}{{{terms[0]}}}" for term in terms)
+        return rf"\begin{{pmatrix}}{row}\end{{pmatrix}}"
     found = WITH_UNIT.fullmatch(item)
-    if not found:
+    if not found or found[1].isalpha():  # n \text{ even} is no amount
         return item
     if same_time(item, item):  # 5 AM is not 5 PM
         return ""
@@ -155,10 +151,9 @@ def clean(item: str) -> str:
 
 
 def settle(item: str, values: bool) -> str:
-    """Return the value of an equation, or else its two ends. Other items stay as they are.
+    """Return the value of an equation, or else its two ends; "" if its numbers do not agree.
 
     The value is the last side without letters, preferably an exact one, or else the last side.
-    Sides without letters must agree; if they do not, return a text that equals no answer.
     """
     from rlvr.verify.answers.equality import same
 
@@ -168,22 +163,26 @@ def settle(item: str, values: bool) -> str:
         return settle(before if has_number else after, values)
     sides = split(item, EQUALS)
     if len(sides) == 1:
-        return item
+        return sides[0]
     numbers = sorted(filter(is_number, sides), key=lambda side: "." not in side)
     ways = [  # a side as written, without its unit, and with 25/100 for 25\%
-        [*map(parse, {side, clean(side), re.sub(r"\\?%", "/100", side)})] for side in numbers
+        sum(map(parse, {side, clean(side), re.sub(r"\\?%", "/100", side)}), []) for side in numbers
     ]
     for one in ways[:-1]:
-        if not any(same(*pair) for pair in itertools.product(sum(one, []), sum(ways[-1], []))):
-            return "a false equation"
+        if not any(same(*pair) for pair in itertools.product(one, ways[-1])):
+            return ""
     return (numbers or sides)[-1] if values else f"{sides[0]}={sides[-1]}"
 
 
 def is_number(side: str) -> bool:
     """Return whether a side of an equation has no letters other than those of its unit."""
-    return not re.search(r"[^\W\d_]|∠", re.sub(OF_NUMBERS, "", clean(side) or side))
+    from sympy.core.function import AppliedUndef
+
+    found = parse(clean(side) or side)
+    return any(not value.free_symbols and not value.has(AppliedUndef) for value in found)
 
 
+@lru_cache(maxsize=1000)
 def parse(text: str) -> list:
     """Return [value] as latex2sympy reads it, or [].
 
@@ -210,7 +209,11 @@ def parse(text: str) -> list:
         return []
     if isinstance(value, sympy.MatrixBase):
         value = sympy.ImmutableMatrix(value)
-    return [value] if isinstance(value, sympy.Basic) else []
+    if not isinstance(value, sympy.Basic):
+        return []
+    # dy/dx is a letter; sympy would take it for 0
+    slopes = [each for each in value.atoms(sympy.Derivative) if each.args[0].is_Symbol]
+    return [value.xreplace({each: sympy.Symbol(str(each), real=True) for each in slopes})]
 
 
 def letter(found: re.Match[str], i: str) -> str:

@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 from rlvr.verify.answers.boxes import find_answer
 from rlvr.verify.answers.expressions import LONGEST, value_of
-from rlvr.verify.answers.latex import TEXT, normal, plain, without_commas
+from rlvr.verify.answers.latex import ABBREVIATED, TEXT, in_words, normal, plain, without_commas
 
 LEAST_DIGITS = 3  # to which a gold with a decimal counts
 EXACT, ROUNDED, NOISE = Fraction(1, 10**40), Fraction(1, 10**6), Fraction(1, 10**12)
-# Words that multiply the number before them, as in 3 million, and suffixes that do, as in 1.2M.
+# Words that multiply the number before them, as in 3 million.
 MULTIPLES = dict(dozen=12, hundred=10**2, thousand=10**3, lakh=10**5, crore=10**7)
 MULTIPLES |= dict(million=10**6, mn=10**6, billion=10**9, bn=10**9, trillion=10**12, tn=10**12)
-ATTACHED = dict(k=10**3, K=10**3, M=10**6, B=10**9)
 # Words that make another number of the one before them, as in 3 and a half, or leave it open.
 NUMBER_WORDS = set(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -53,14 +52,10 @@ class Number(NamedTuple):
 
 
 def is_near(gold: Number, answer: Number) -> bool:
-    """Return whether an answer equals a gold.
+    """Return whether an answer equals a gold by the rule of docs/real-models.md for decimals.
 
-    - A gold with a decimal counts to its own significant digits, and to three at least: 3.14 equals
-      pi, and 0.5 does not equal 0.501.
-    - Two exact numbers must be equal. Irrational numbers are compared to 40 digits.
-    - A decimal answer to an exact gold must be right to one part in a million: 0.333333 equals 1/3.
-      If the gold has a finite decimal expansion, such as 5 or 1/8, the answer must be right to one
-      part in 10^12, so that 0.30000000000000004 equals 3/10.
+    Irrational numbers are compared to 40 digits. If an exact gold is a finite decimal, such as 1/8,
+    a decimal answer must be right to one part in 10^12: 0.30000000000000004 equals 3/10.
     """
     size = max(abs(gold.real), abs(gold.imaginary))
     if gold.digits and size:
@@ -87,9 +82,8 @@ def same_time(gold: str, answer: str) -> bool | None:
     An hour alone is a time if the other text is one.
     """
     right, given = times_of(gold), times_of(answer)
-    if not right or not given or (gold + answer).isdecimal():
-        return None
-    return not right.isdisjoint(given)
+    are_times = right and given and not (gold + answer).isdecimal()
+    return not right.isdisjoint(given) if are_times else None
 
 
 def times_of(text: str) -> set[tuple]:
@@ -106,7 +100,8 @@ def times_of(text: str) -> set[tuple]:
 
 def last_number(text: str) -> str:
     """Return the last number of a text, for policies that do not mark an answer, or "NA"."""
-    numbers = re.findall(r"(?<![\w.)^])(?<!\^\{)-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)", normal(text), re.A)
+    number = r"(?<![\w.)^])(?<!\^\{)-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
+    numbers = re.findall(number, normal(text), re.A)
     return numbers[-1].rstrip(",") if numbers else "NA"
 
 
@@ -131,13 +126,14 @@ def read_number(text: str) -> Number | None:
     Return None without a number, or with several. Those sides of an equation that have no letters
     must agree, and one of them must be a number.
     """
+    text = re.sub(ABBREVIATED, in_words, text)
     for written, meant in ARITHMETIC:
         text = re.sub(written, meant, text)
     sides = without_commas(text).split("=")
     sides = [re.sub(r"^\(([^()]*)\)\.?$", r"\1", side.strip(" *_")) for side in sides]
-    found = {side: read_plain(side) for side in sides if side}
-    numbers = {number for number in found.values() if number is not None}
-    sums = [side for side in found if found[side] is None and not re.search(r"[^\W\d_]", side)]
+    read = {side: read_plain(side) for side in sides if side}
+    sums = [side for side in read if read[side] is None and not re.search(r"[^\W\d_]", side)]
+    numbers = {*read.values()} - {None}
     numbers |= {value_of(side) for side in sums} if numbers else set()
     number = numbers.pop() if len(numbers) == 1 else None
     digits = max(map(digits_of, re.findall(r"\d*\.\d+", text)), default=0)
@@ -147,19 +143,15 @@ def read_number(text: str) -> Number | None:
 def read_plain(text: str) -> Fraction | None:
     """Read a number with its unit, as in -1000.5 m^2, 1 1/2 cups, 1.2M or 3 million."""
     found = NUMBER.fullmatch(text)
-    scale = scale_of(found["unit"]) if found else None
-    if found is None or scale is None:
+    if found is None or (scale := scale_of(found["unit"])) is None:
         return None
-    value = Fraction(found["top"]) / Fraction(found["bottom"] or 1)
-    value += Fraction(found["whole"] or 0)
-    value *= Fraction(10) ** int(found["power"] or 0)
-    return value * scale * (-1 if found["sign"] == "-" else 1)
+    value = Fraction(found["top"]) / Fraction(found["bottom"] or 1) + int(found["whole"] or 0)
+    value *= Fraction(10) ** int(found["power"] or 0) * scale
+    return -value if found["sign"] == "-" else value
 
 
 def scale_of(unit: str) -> int | None:
     """Return the factor that a unit stands for, mostly 1, or None for what is not a unit."""
-    if unit in ATTACHED:
-        return ATTACHED[unit]
     words = re.findall(r"([^\W\d_]+?)s?(?![^\W\d_])", unit.lower())
     if not UNIT.fullmatch(unit) or NUMBER_WORDS.intersection(words):
         return None

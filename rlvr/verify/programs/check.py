@@ -11,24 +11,18 @@ from rlvr.verify.programs.values import Program, Remote
 
 
 def main() -> None:
-    """Run the tests, and write "passed" or "failed"."""
+    """Write "passed" if the tests run to their end and ask the program for something."""
     pipe, _ = start()
-    tests = pipe.read()
-    pipe.write("passed" if passes(tests, Program(pipe.ask)) else "failed")
-
-
-def passes(tests: str, program: Program) -> bool:
-    """Return whether the tests run to their end and have asked the program for something."""
-    module = type(sys)("__main__")
-    sys.modules["__main__"] = module
+    tests, program, passed = pipe.read(), Program(pipe.ask), True
+    module = sys.modules["__main__"] = type(sys)("__main__")
     try:
         vars(module).update(names_of_program(tests, program))
         exec(compile(tests, "tests.py", "exec", dont_inherit=True), vars(module))
     except SystemExit as end:
-        return not end.code and program.was_asked
+        passed = not end.code
     except BaseException:
-        return False
-    return program.was_asked
+        passed = False
+    pipe.write("passed" if passed and program.was_asked else "failed")
 
 
 def names_of_program(tests: str, program: Program) -> dict:

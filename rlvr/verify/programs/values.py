@@ -1,7 +1,8 @@
 """Convert what crosses the pipe to a program: plain values, and numbers for other objects.
 
-Plain values are rebuilt by type, so that no code of the program arrives with them. Any other object
-stays in the program's process, and a stand-in here forwards whatever is done with it.
+Plain values are rebuilt by type, so that no code of the program arrives with them; those of a
+subclass become the plain type. Any other object stays in the program's process, and a stand-in here
+forwards whatever is done with it.
 """
 
 import builtins
@@ -25,10 +26,7 @@ CALLED["builtins.complex"] = lambda value: (value.real, value.imag)
 
 
 def encode(value, other: Callable):
-    """Convert a value to a scalar of JSON or to [kind, *parts], and others by `other(value)`.
-
-    A subclass of int, str, list and the like becomes the plain type.
-    """
+    """Convert a value to a scalar of JSON or to [kind, *parts], and others by `other(value)`."""
     kind = type(value)
     if kind in SCALARS and not (kind is int and abs(value) > LARGEST):
         return value
@@ -46,10 +44,7 @@ def encode(value, other: Callable):
 
 
 def decode(data, others: dict[str, Callable]):
-    """Convert back what `encode` returned, and other kinds by others[kind](*parts).
-
-    Raise an exception for any other JSON.
-    """
+    """Convert back what `encode` returned, and other kinds by others[kind](*parts)."""
     if not isinstance(data, list):
         return data
     name, *parts = data
@@ -114,8 +109,7 @@ def asks(function):
 class Remote:
     """The stand-in of an object that is not a plain value: a function, a class, a generator.
 
-    It can be called, indexed and iterated, and has attributes. It equals only itself and has no
-    order and no arithmetic, because the program would decide the outcome.
+    It equals only itself and has no order and no arithmetic, as the program would decide those.
     """
 
     def __init__(self, program: Program, number: int):
