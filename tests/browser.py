@@ -1,6 +1,8 @@
 """JavaScript of the project's pages, run in node or in headless Chromium; skipped without them."""
 
+import html
 import json
+import re
 import shutil
 import subprocess
 
@@ -11,15 +13,16 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def open_page(page):
-    """The text of a page in Chromium when its scripts have run."""
+    """What the scripts of a page have made its title in Chromium, through JSON."""
     if not CHROMIUM:
         pytest.skip("chromium is not installed")
     alone = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.parent}/user"]
     command = [CHROMIUM, *alone, "--dump-dom", f"file://{page.resolve()}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    return json.loads(html.unescape(re.search("<title>(.*?)</title>", shown, re.S)[1]))
 
 
-def evaluate(functions, expression, folder):
+def evaluate(folder, functions, expression):
     """The value of a JavaScript expression, through JSON, after the functions are defined."""
     if not NODE:
         pytest.skip("node is not installed")

@@ -1,6 +1,6 @@
-"""Stands for the package vllm: an engine in plain PyTorch that notes what it is asked for.
+"""Stands for the package vllm: an engine that notes what it is asked for.
 
-It does not look at images.
+It does not look at images or seeds.
 """
 
 from types import SimpleNamespace
@@ -8,30 +8,19 @@ from types import SimpleNamespace
 import torch
 import transformers
 
+from common import decode
+
 
 class SamplingParams(SimpleNamespace):
     """The settings of one completion."""
 
 
 def write(model, prompt: list[int], settings: SamplingParams):
-    """One completion, token by token, as vLLM hands it back."""
-    generator = torch.Generator()
-    if settings.seed is not None:
-        generator.manual_seed(settings.seed)
-    ids, logprobs = [*prompt], []
-    for _ in range(settings.max_tokens):
-        logp = model(torch.tensor([ids])).logits[0, -1]
-        logp = (logp / (settings.temperature or 1.0)).log_softmax(-1)
-        token = logp.argmax()
-        if settings.temperature:
-            token = torch.multinomial(logp.exp(), 1, generator=generator)[0]
-        ids.append(token.item())
-        logprobs.append(logp[token].item())
-        if ids[-1] in settings.stop_token_ids:
-            break
-    output = SimpleNamespace(
-        token_ids=tuple(ids[len(prompt) :]), logprobs=SimpleNamespace(logprobs=logprobs)
-    )
+    """One completion as vLLM hands it back."""
+    stops, most = settings.stop_token_ids, settings.max_tokens
+    with torch.random.fork_rng([]):  # an engine has a generator of its own
+        (ids,), (logprobs,) = decode(model, [prompt], stops, most, settings.temperature)
+    output = SimpleNamespace(token_ids=(*ids,), logprobs=SimpleNamespace(logprobs=logprobs))
     return SimpleNamespace(outputs=[output], prompt_token_ids=prompt)
 
 
@@ -40,18 +29,21 @@ class LLM:
 
     def __init__(self, path, **settings):
         self.settings, self.calls, self.asked = settings, [], []
+        torch.manual_seed(0)  # as vLLM does
         shape = transformers.AutoConfig.from_pretrained(path)
         kind = transformers.AutoModelForCausalLM
         if hasattr(shape, "vision_config"):
             kind = transformers.AutoModelForImageTextToText
         self.model = kind.from_pretrained(path, dtype=torch.float32)
         # what a build for CPUs does to a tied head after a push
-        packing = SimpleNamespace(process_weights_after_loading=lambda head: None)
+        packing = SimpleNamespace(
+            process_weights_after_loading=lambda head: self.calls.append("pack_head")
+        )
         self.model.lm_head.quant_method = packing
         if hasattr(shape, "vision_config"):  # where vLLM has the head then
             self.model.language_model = SimpleNamespace(lm_head=self.model.lm_head)
         self.llm_engine = SimpleNamespace(
-            engine_core=SimpleNamespace(shutdown=lambda: None),
+            engine_core=SimpleNamespace(shutdown=lambda: self.calls.append("shutdown")),
             reset_encoder_cache=lambda: self.calls.append("reset_encoder_cache"),
         )
 

@@ -25,6 +25,11 @@ def ppo_clip_loss(
     return ClipLoss(loss, (mask * parts["clip_low"]).sum(), (mask * parts["clip_high"]).sum())
 
 
+def clip_loss(**given):
+    """The loss alone."""
+    return ppo_clip_loss(**given).loss
+
+
 def kl_penalty(logprobs, ref_logprobs):
     """The k3 estimate of each token, of log-probs in any shape."""
     zeros, ones = torch.zeros_like(logprobs), torch.ones_like(logprobs)

@@ -26,9 +26,9 @@ for module in ("torch", "transformers.models.auto.modeling_auto", "matplotlib.py
     importlib.import_module(module)
 
 ROOT = Path(__file__).resolve().parent.parent
-# Groups: name, file, and the test files that have to see it (without test_ and .py). Each line of a
-# group is a mutant, the old text => the new one. The old text stands exactly once in the file; ↵ is
-# the end of a line.
+# Groups: name, files, and the test files that have to see it (without test_ and .py). Each line of
+# a group is a mutant of each file, the old text => the new one. The old text stands exactly once in
+# the file; ↵ is the end of a line.
 MUTANTS = r"""
 loss common.py by common golden
     1 + (epsilon if epsilon_high is None else epsilon_high) => 1 + epsilon
@@ -39,6 +39,7 @@ loss common.py by common golden
     torch.where(loss_mask > 0, ref_logprobs - logprobs, 0) => ref_logprobs - logprobs
     log_ref_ratio.expm1() - log_ref_ratio => log_ref_ratio.expm1()
     log_ref_ratio.expm1() - log_ref_ratio => log_ref_ratio.exp() - log_ref_ratio
+    if beta > 0 and ref_logprobs is not None: => if ref_logprobs is not None:
     objective - beta * kl => objective + beta * kl
     + entropy_coef * entropy)).sum() => - entropy_coef * entropy)).sum()
     torch.where(loss_mask > 0, logprobs - old_logprobs, 0) => logprobs - old_logprobs
@@ -56,11 +57,15 @@ evaluation common.py by common golden
     if other == level] => if other != level]
     sum(sample.own_length for sample in some) => sum(len(sample.completion_ids) for sample in some)
     some, at_eval_temperature) => some, config)
+    .extract(sample.text) for => .extract("") or sample.text for
 
 grading common.py by rollouts
     completion.ids[-1] not in sampler.stops => completion.ids[-1] != sampler.stops[0]
     not completion.ids or completion => completion
     for _ in range(size)]↵    images => for _ in range(1)]↵    images
+    images = [problem.images for problem in repeated] => images = [() for problem in repeated]
+    success=reward >= SUCCESS => success=reward > 0
+    status=verdict => status=""
 
 batch common.py by common
     later = range(len(updates[0]), len => later = range(0, len
@@ -74,6 +79,8 @@ batch common.py by common
     (self.completion_mask * self.sampled_logprobs) => (self.loss_mask * self.sampled_logprobs)
     if not batch.sampler.is_exact => if False
     logprobs = batch.sampled_logprobs↵ => logprobs = batch.old_logprobs↵
+    self.sampled_logprobs, self.completion_mask) => self.sampled_logprobs, self.loss_mask)
+    global_max(self.sampler.gap) => self.sampler.gap
 
 decode common.py by decode
     if token in stops: => if token == 0:
@@ -82,6 +89,10 @@ decode common.py by decode
     points = sums[:, -1:] * torch.rand_like( => points = torch.rand_like(
     rows, drawn = [rows[i] for i in alive], drawn[alive] => rows = rows[: len(alive)]
     nucleus(logp.exp(), top_p) => nucleus(logp.exp(), 1.0)
+    logp[:, 0].isnan().any() => logp[:, 0].isnan().all()
+    if logp[:, 0].isnan().any(): => if logp.isnan().all():
+    * (before < top_p) => * (before <= top_p)
+    if not alive or length == max_tokens: => if not alive:
 
 logprobs rlvr/policy/logprobs.py by logprobs
     entropies = log_z - mean => entropies = log_z + mean
@@ -93,11 +104,13 @@ logprobs rlvr/policy/logprobs.py by logprobs
     bool(grad_entropies.any()) => bool(grad_entropies.all())
     softmax.log().clamp_(-1e5) => softmax.log()
     global_max(largest) > token_budget => largest > token_budget
+    // tokens // 256 * 256) if => // tokens) if
 
 reader rlvr/policy/reader.py by decode
     positions[..., -1:].to(policy.device) + 1 => positions[..., -1:].to(policy.device)
     places >= padding => places >= 0
     self.mask = pad(self.mask, (0, count), value=1) => self.mask = None
+    self.position + count => self.position + 1
 
 cache rlvr/policy/cache.py by decode
     room[..., count:end, :] = new => room[..., -1:, :] = new
@@ -109,51 +122,41 @@ grpo grpo.py by grpo golden
     torch.where(advantages < 0, advantages, 0) => advantages.clamp(min=0)
     rewards.amax(1, keepdim=True) > rewards.amin => rewards.amax() > rewards.amin
 
-whole_grpo grpo.py by steps
+whole grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by steps
     batch.set_old_logprobs(rows, logprobs.detach()) => batch.old_logprobs[rows] = logprobs.detach()
     if update == 0: => if True:
     scheduler.step() => pass
     run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
+    ref_logprobs=batch.ref_logprobs[rows] => ref_logprobs=batch.old_logprobs[rows]
+    run.add(loss, batch.loss_mask[rows] => run.add(loss, batch.completion_mask[rows]
+
+evaluations grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by docs
+    step % config.eval_steps == 0 or => False or
 
 agrae agrae.py by agrae golden
-    (w / 2) / root_p + ((1 - w) / 2) / root_q => (w / 2) / root_q + (1 - w) / 2 / root_p
+    (w / 2) / p.sqrt() + ((1 - w) / 2) / (1 - p) => (w / 2) / (1 - p).sqrt() + ((1 - w) / 2) / p
     min(1.0, w / alpha)↵ => min(1.0, alpha / w)↵
     torch.where(advantages > 0, suppressed, advantages) => suppressed
     global_mean(batch.first_successes) => global_mean(batch.successes)
     global_mean(batch.first_successes) => global_mean(rewards)
     batch.successes.mean(1),↵        w, => rewards.mean(1),↵        w,
+    thought, closed, answer = text.strip().partition( => thought, closed, answer = text.rpartition(
+    global_mean(formats)[0] => formats.mean().item()
+    min(1.0, mean_success / alpha) => mean_success / alpha
 
-whole_agrae agrae.py by steps
-    batch.set_old_logprobs(rows, logprobs.detach()) => batch.old_logprobs[rows] = logprobs.detach()
-    if update == 0: => if True:
-    scheduler.step() => pass
-    run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
-
-whole_asymgrpo asymgrpo.py by steps
-    batch.set_old_logprobs(rows, logprobs.detach()) => batch.old_logprobs[rows] = logprobs.detach()
-    if update == 0: => if True:
-    scheduler.step() => pass
-    run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
-
-whole_fade fade.py by steps
-    batch.set_old_logprobs(rows, logprobs.detach()) => batch.old_logprobs[rows] = logprobs.detach()
-    if update == 0: => if True:
-    scheduler.step() => pass
+main_fade fade.py by steps
     config, learning_rate_factor(config)) => config)
-    run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
 
-whole_cwgrpo cwgrpo.py by steps
-    batch.set_old_logprobs(rows, logprobs.detach()) => batch.old_logprobs[rows] = logprobs.detach()
-    if update == 0: => if True:
-    scheduler.step() => pass
+main_cwgrpo cwgrpo.py by steps
     *of_all_ranks, means=config.means) => *of_all_ranks)
     weights[rows] = w.detach() => pass
     weights[rows] = w.detach() => weights[rows] = w.detach() ** 2
     diagnostics, weights) => diagnostics)
     advantages=w * advantages[rows] => advantages=advantages[rows]
-    run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
+    batch.loss_mask, weights↵ => batch.completion_mask, weights↵
+    batch.loss_mask[rows], config)↵ => batch.completion_mask[rows], config)↵
 
-controls studies/baseline_advantages.py by agrae golden
+controls studies/baseline_advantages.py by baselines
     advantages / beta, advantages) => advantages * beta, advantages)
     scale = gamma / p.sqrt() => scale = gamma / p
 
@@ -177,6 +180,7 @@ field_losses studies/baseline_losses.py by field
     .quantile(1 - share) => .quantile(share)
     + squares)).cumsum(2) => + squares))
     (A * W).sum(1, keepdim=True) / => A.mean(1, keepdim=True) + 0 /
+    given["epsilon_high"] = given["epsilon"] => given["epsilon_high"] = 0.28
 
 field_advantages studies/baseline_advantages.py by field baselines
     others / (rewards.shape[1] - 1) => others / rewards.shape[1]
@@ -194,6 +198,8 @@ baselines studies/baselines.py by baselines
     manual_seed(seed + update) => manual_seed(seed)
     [world.RANK :: world.WORLD_SIZE, => [world.RANK :,
     of_tokens[rows] = advantages[rows] * own => of_tokens[rows] = own
+    seed = config.seed + 1000 * memory.steps => seed = config.seed
+    log_evaluation(step, metrics | head) => log_evaluation(step, metrics)
 
 asymgrpo asymgrpo.py by asymgrpo golden
     pos = odds_against**beta_pos => pos = odds_for**beta_pos
@@ -202,6 +208,8 @@ asymgrpo asymgrpo.py by asymgrpo golden
     global_sum(kappa * mixed, mixed) => global_sum(kappa, mixed)
     n_pos * n_neg / G**2 * gap => n_pos * n_neg / G * gap
     end = 2 * (G - 1) ** beta_neg - => end = 2 * (G - 1) ** beta_pos -
+    (max(G - 2, 0) / 2) ** beta_pos => (max(G - 2, 0) / 2) ** beta_neg
+    batch.samples, config)  # [N, T] => batch.samples, rlvr.flags.Config())  # [N, T]
 
 fade fade.py by fade golden
     failed ** (alpha - 1) * (rewards - mean) => failed**alpha * (rewards - mean)
@@ -215,15 +223,17 @@ fade fade.py by fade golden
     fade_advantage(batch.successes, => fade_advantage(batch.rewards,
     batch.first_successes, batch.successes, => batch.successes, batch.successes,
 
-cwgrpo cwgrpo.py by cwgrpo golden
+cwgrpo cwgrpo.py by cwgrpo golden config
     -((cov / std) ** 2) / 2 => -((cov / std) ** 2)
     variance = mean((cov - mean(cov)) ** 2) => variance = mean(cov**2)
     cov = (logp - mean(logp)) * (adv - mean(adv)) => cov = logp * (adv - mean(adv))
     logprobs = logprobs.detach() if detach else logprobs => logprobs = logprobs.detach()
     total = lengths.amax(1, keepdim=True) * => total = mask.shape[2] *
     (lengths > 0).sum(1, keepdim=True) => mask.shape[1]
+    fullmatch("(<think></think>)+", found) => match("(<think></think>)+", found)
+    super().check()↵ => pass↵
 
-policy_weights studies/baseline_advantages.py by fade golden
+policy_weights studies/baseline_advantages.py by baselines fade
     torch.where(mean > 0, rewards / mean - 1, 0.0) => rewards - mean
     return 2 * rewards - 1 => return rewards
     keepdim=True) > tau => keepdim=True) >= tau
@@ -250,9 +260,11 @@ memory rlvr/policy/memory.py by memory
     "a rollout": kept + copies => "a rollout": kept + gradients + copies
     config.rollout_batch_size * config.longest => config.rollout_batch_size
     kept + gradients + head + activations => kept + gradients + activations
+    needed = max(estimate => needed = min(estimate
 
 checkpoints rlvr/training/checkpoints.py by checkpoints
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
+    repr(problem).encode(), found) => repr(problem).encode())
     zlib.crc32(image, found) => found
     training.stream.position = saved["position"] => pass
     vars(training.memory).update(saved["state"]) => pass
@@ -265,6 +277,9 @@ checkpoints rlvr/training/checkpoints.py by checkpoints
 update common.py by errors
     check_advantages(batch.rewards, advantages) => pass
 
+advantages rlvr/training/run.py by errors
+    bad[0] // rewards.shape[1] => bad[0] // rewards.shape[0]
+
 run rlvr/training/run.py by run
     finite = math.isfinite(norm) => finite = True
     optimizer.zero_grad() => pass
@@ -272,6 +287,16 @@ run rlvr/training/run.py by run
     torch.manual_seed(config.seed + world.RANK) => torch.manual_seed(config.seed)
     0 if finite else self.skipped_in_a_row + 1 => self.skipped_in_a_row + (not finite)
     if finite and norm > 0: => if finite:
+    machine.AT_EXIT.enter_context(machine.process_group(device)) => pass
+    machine.AT_EXIT.callback(os.close, machine.own(folder))↵        return => return
+    if world.RANK == 0:↵            append_row(self.folder, "metrics"
+        => if True:↵            append_row(self.folder, "metrics"
+    "eval")[0]  # in => "eval")[-1]  # in
+    advantages = weights * advantages => pass
+    metrics, lines)↵        self.clock = time.perf_counter() => metrics, lines)
+
+signals rlvr/machine/ending.py by crashes
+    signal.signal(number, signal.SIG_IGN)↵    status => status
 
 ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common rollouts
     return [total / world.WORLD_SIZE for total => return [total for total
@@ -279,12 +304,16 @@ ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common rollouts
     return max(gather([value])) => return value
     [item for part in parts for => [item for part in parts[::-1] for
     f"cpu:gloo,{device.type}:{backend}" => backend
+    backend, timeout=TIMEOUT => backend
+    [None, error] => [error, None]
 
 models rlvr/policy/models.py by models bf16
     policy.bf16 = bool(config.bf16) => policy.bf16 = False
     for part in (shape, shape.get_text_config()): => for part in (shape,):
     or "pdrop" in name => or "p_drop" in name
     if config.longest > switch: => if False:
+    config, device, frozen=True) => config, device)
+    size + size.max()) => size)
 
 shards rlvr/policy/sharding.py by ranks sharding
     sharded.set_gradient_divide_factor(1.0) => pass
@@ -294,22 +323,25 @@ shards rlvr/policy/sharding.py by ranks sharding
 shards_alone rlvr/policy/sharding.py by images bf16
     policy._get_fsdp_state()._lazy_init() => pass
     if computes_in_bf16(policy) else => if False else
+    module.unshard() if wanted else module.reshard() => module.unshard()
 
 logs rlvr/show/logs.py by show crashes
     if line.endswith(b"\n")] => if line]
     ["step"] <= step => ["step"] < step
 
-report rlvr/show/report.py by report turns
+report rlvr/show/report.py by report
     "right" if sample.success else => "right" if sample.reward > 0 else
     (new_logprobs - batch.old_logprobs).exp() => (batch.old_logprobs - new_logprobs).exp()
     values.where(own, math.nan) => values
     .replace("<", "\\u003c") => .strip()
     if i % stride == 0 => if True
     MOST_TOKENS // size => MOST_TOKENS
+    evals[0], evals[-1] => evals[0], evals[1]
 
 plots rlvr/show/plots.py by show
     (row["step"], row[key]) for row in rows => (i, row[key]) for i, row in enumerate(rows)
     and any(row.get(key) for row in rows_of[log]) => and True
+    rpartition("/")[2] => rpartition("/")[0]
 
 saving rlvr/training/checkpoints.py by checkpoints tiny
     file.chmod(mode) => pass
@@ -328,14 +360,23 @@ images rlvr/policy/images.py by images
     resample=self.processor.resample) => resample=0)
     (features[i] for i in order) => (features[0] for _ in order)
 
-sources rlvr/tasks/sources.py by datasets own_data pictures
+sources rlvr/tasks/sources.py by datasets own_data pictures docs
     {"test": splits.get("validation", []), **splits} => {**splits, "test": []}
     path if path.is_dir() else path.parent => path.parent
     str(row.get(dated, "")) >= first_day => str(row.get(dated, "")) > first_day
+    configuration="ARC-Challenge", => configuration="ARC-Easy",
+
+embedded rlvr/tasks/embedded.py by embedded
+    value >= 0 and is_held_out => value > 0 and is_held_out
 
 files rlvr/tasks/files.py by own_data
     if str(field.type) == "float": => if False:
     names |= dict.fromkeys(row) => names = dict.fromkeys(row)
+    read_text(encoding="utf-8-sig") => read_text(encoding="utf-8")
+
+cells rlvr/tasks/cells.py by datasets
+    return cell.strip() and cell => return cell.strip()
+    helpers = head.rpartition => helpers = head.partition
 
 pictures rlvr/tasks/pictures.py by pictures
     image.size, "white") => image.size, "black")
@@ -346,6 +387,11 @@ config rlvr/flags/config.py by config
     if not is_read: => if False:
     if trains and not config.max_steps: => if False:
     ge is None and value <= 0 => ge is None and value < 0
+    0 < self.eval_problems < ranks => 0 < self.eval_problems <= ranks
+    self.model.count("/") > 1 => self.model.count("/") > 2
+    fullmatch("[234](,[234])*", => match("[234](,[234])*",
+    self.engine == "auto" and gpu and found => self.engine == "auto" and found
+    for name in (self.dataset, *self.eval_names): => for name in self.eval_names:
     value > le: => value > 2 * le:
     if scheduled and name == => if False and name ==
     1e-4, "of AdamW => 2e-4, "of AdamW
@@ -354,15 +400,19 @@ config rlvr/flags/config.py by config
     "lower clip range of the ratio", trains
         => "lower clip range of the ratio", may_change=True, trains
 
-command rlvr/flags/command_line.py by flags
+command rlvr/flags/command_line.py by config flags
     saved | variants[given.variant] | typed => typed | saved | variants[given.variant]
     saved | variants[given.variant] | typed => variants[given.variant] | saved | typed
     and not config.may_change(name) => and False
+    allow_abbrev=False => allow_abbrev=True
+    listed = f" [{', '.join(choices)}]" => listed = ""
+    typed["resume_from_checkpoint"] = str(checkpoint or folder) => pass
 
 console rlvr/show/console.py by show
     (last_step - step) => last_step
     if hint not in self.told => if hint
     self.rows % ROWS_OF_A_HEADER == 0 => self.rows == 0
+    self.rows = 0  # so => pass  # so
 
 updates rlvr/training/updates.py by updates
     loss / updates => loss
@@ -372,17 +422,29 @@ updates rlvr/training/updates.py by updates
     config.max_steps * config.num_iterations * ( => config.max_steps * (
     lr=config.learning_rate * rate_factor => lr=config.learning_rate
 
-data rlvr/tasks/datasets.py by updates
+data rlvr/tasks/datasets.py by updates datasets own_data
     ProblemStream(training, config.seed) => ProblemStream(training, 0)
+    if any(problem.verifier == "code" => if all(problem.verifier == "code"
+    return [problem for problem in problems if problem.gold] => return problems
 
 vllm rlvr/rollout/vllm_sampler.py by vllm_requests
     by_rank[: world.RANK % size]) => by_rank[:0])
     if not self.gap < self.tolerance: => if self.gap > self.tolerance:
+    logprobs[0])).abs().max() => logprobs[0])).max()
+    top_p=top_p => top_p=1.0
+    torch.random.fork_rng(self.devices): => torch.no_grad():
+    first = world.RANK // size * size => first = world.RANK
+
+sampler rlvr/rollout/samplers.py by bf16 logprobs
+    unshard(self.policy, False) => pass
+    set_stance("force_eager") => set_stance("default")
 
 turns rlvr/rollout/turns.py by turns config
     MAX_TURNS = 8 => MAX_TURNS = 9
     call_ends = sampler.call_ends if turn < turns else [] => call_ends = sampler.call_ends
     [0.0] * len(ids) => [-1.0] * len(ids)
+    each.ids[-1] in call_ends] => each.ids[-1] in sampler.call_ends]
+    reply or "", add_special_tokens=False => reply or "", add_special_tokens=True
 
 stream rlvr/tasks/problems.py by rollouts turns
     own[row, reply.start : reply.stop] => own[row, reply.start + 1 : reply.stop]
@@ -399,6 +461,9 @@ prompts rlvr/tasks/prompts.py by prompts datasets
     if 0 < lengths.get => if lengths.get
     or not p.prompt.strip()] => ]
     start : start + 1000 => start : start + 999
+    len(p.prompt.encode()) + 2 > limit => len(p.prompt.encode()) > limit
+    len(p.prompt.encode()) + 2 > limit => len(p.prompt) + 2 > limit
+    if entry.special} => if True}
 
 mathematics rlvr/verify/answers/mathematics.py by answers
     if same_time(item, item): => if False:
@@ -470,15 +535,18 @@ def read(table: str):
     """Of each group of the table: name, file, test files, and pairs of old and new text."""
     for group in table.strip().split("\n\n"):
         head, *rows = group.replace("\n        =>", " =>").splitlines()
-        name, file, _, *tests = head.split()
-        yield name, file, tests, [row.strip().replace("↵", "\n").split(" => ") for row in rows]
+        (name, *files), tests = (part.split() for part in head.split(" by "))
+        mutants = [row.strip().replace("↵", "\n").split(" => ") for row in rows]
+        for file in files:
+            label = name if len(files) == 1 else f"{name}_{Path(file).stem}"
+            yield label, file, tests, mutants
 
 
 def copy_of_project(folder: Path) -> None:
     """The files that git knows, as they are in the working tree."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     for line in listed.stdout.splitlines():
-        if (ROOT / line).exists() and not line.startswith("studies/results"):
+        if (ROOT / line).exists():
             (folder / line).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / line, folder / line)
 

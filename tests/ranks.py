@@ -69,52 +69,39 @@ def draw_group(rng, size, stop, prompt):
     return group
 
 
-class Recorder:
-    """Keeps the loss and the gradient of each update, and the policy that is trained."""
+def train(folder, name, script, variant, flags):
+    """Train a script, and leave on disk what it has done."""
+    losses, updates, policies = [], [], []  # of the microbatches since an update; of all updates
 
-    def __init__(self):
-        self.loss = 0.0  # of the microbatches since the last update
-        self.updates = []  # (loss, gradient [parameters])
-        self.policy = None
-
-    def add(self, metrics, loss, *given, **named):
-        """In place of UpdateMetrics.add, which counts each microbatch."""
-        self.loss += loss.item()
+    def add(metrics, loss, *given, **named):
+        losses.append(loss.item())
         return ADD(metrics, loss, *given, **named)
 
-    def step(self, run, policy, optimizer):
-        """In place of Run.optimizer_step."""
+    def step(run, policy, optimizer):
         gradients = [whole(parameter.grad).flatten().clone() for parameter in policy.parameters()]
         gradient = torch.cat(gradients)
         if world.WORLD_SIZE > 1 and run.config.fsdp == "no_shard":
             dist.all_reduce(gradient)
-        self.updates.append((global_sum(self.loss)[0], gradient))
-        self.loss = 0.0
-        self.policy = policy
+        updates.append((global_sum(sum(losses))[0], gradient))
+        losses.clear()
+        policies.append(policy)
         return OPTIMIZER_STEP(run, policy, optimizer)
 
-    def weights(self):
-        """All weights of the policy in one row. All ranks call it together."""
-        return torch.cat([whole(p.detach()).flatten() for p in self.policy.parameters()])
-
-
-def train(folder, name, script, variant, flags):
-    """Train a script, and leave on disk what it has done."""
-    recorder, place = Recorder(), f"{folder}/{name}-{script}-{variant}"
+    place = f"{folder}/{name}-{script}-{variant}"
     sys.argv = [f"{script}.py", *flags, "--variant", variant, "--output_dir", place]
     module = importlib.import_module(script)
     rlvr.training.run.MAX_GRAD_NORM = 100.0  # so that gradients are compared as they are
     common.roll_out = GivenRollouts()
-    rlvr.training.updates.UpdateMetrics.add = lambda *given, **named: recorder.add(*given, **named)
-    rlvr.training.run.Run.optimizer_step = lambda *given: recorder.step(*given)
+    rlvr.training.updates.UpdateMetrics.add = add
+    rlvr.training.run.Run.optimizer_step = step
     kept = dict(vars(grpo))  # of which baselines.py changes some
     rlvr.training.run.launch(
         module.main, rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
     )
     vars(grpo).update(kept)
-    weights = recorder.weights()
+    weights = torch.cat([whole(p.detach()).flatten() for p in policies[-1].parameters()])
     if world.RANK == 0:
-        torch.save((recorder.updates, weights), f"{place}.pt")
+        torch.save((updates, weights), f"{place}.pt")
 
 
 def without_evaluation(sampler, *_):

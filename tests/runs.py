@@ -43,11 +43,6 @@ ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "TERM": "xterm",  # a dumb one has no line that is replaced
 }
-# for programs that are not in its folder; packages may be on the path already
-WITH_PROJECT = {
-    **ENVIRONMENT,
-    "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-}
 real_load_problems = rlvr.tasks.datasets.load_problems
 
 
@@ -90,6 +85,17 @@ def first_fast(cases):
     """Of a parametrisation, each case a value or a tuple: all but the first are slow."""
     first, *others = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [pytest.param(*first), *(pytest.param(*case, marks=pytest.mark.slow) for case in others)]
+
+
+def before_calls(patch, owner, name, action):
+    """Call action(*arguments) before each call of the function owner.name."""
+    true = getattr(owner, name)
+
+    def with_action(*given, **named):
+        action(*given, **named)
+        return true(*given, **named)
+
+    patch.setattr(owner, name, with_action)
 
 
 def arguments(**flags):

@@ -3,6 +3,7 @@
 import math
 
 import rlvr.machine.ranks
+from rlvr import world
 
 import pytest
 import torch
@@ -42,30 +43,26 @@ def test_no_rescaling_at_p_0_and_1_for_a_base_advantage_that_is_not_zero():
         controlled_advantage(A, p, "hardest")
 
 
-# What is logged of the advantages
-
 NAMES = "mean_success success_factor easy_share hard_share".split()
 
 
 @pytest.mark.parametrize(
-    "rewards, advantages, others, expected",
+    "rewards, advantages, others, alpha, expected",
     [
         (  # four groups, p = 0, 1/4, 1/2 and 3/4, with |A| summing to 0, 3, 4 and 5 in them
             [[0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0], [1, 0, 1, 1]],
             [[0, 0, 0, 0], [-1, 1, -1, 0], [1, 1, -1, -1], [1, -2, 1, 1]],
             [[2.0, 4.0, 8.0]],  # of another rank
+            0.5,
             (0.75, (5 + 2) / 20, (3 + 4) / 20),
         ),
-        ([[0, 0]] * 3, [[0, 0]] * 3, [], (0.75, 0.0, 0.0)),  # neither share divides by 0
+        ([[0, 0]] * 3, [[0, 0]] * 3, [], 0.25, (1.0, 0.0, 0.0)),  # neither share divides by 0
     ],
 )
-def test_difficulty_metrics_by_hand(monkeypatch, rewards, advantages, others, expected):
+def test_difficulty_metrics_by_hand(monkeypatch, rewards, advantages, others, alpha, expected):
     monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda items: [*items, *others])
-    found = difficulty_metrics(f64(advantages), f64(rewards), 0.375, 0.5)
+    found = difficulty_metrics(f64(advantages), f64(rewards), 0.375, alpha)
     assert found == dict(zip(NAMES, (0.375, *expected), strict=True))
-
-
-# The format
 
 
 @pytest.mark.parametrize(
@@ -76,18 +73,22 @@ def test_difficulty_metrics_by_hand(monkeypatch, rewards, advantages, others, ex
         (r"2+2</think>\boxed{4}", 0),
         (r"Well: <think>2+2</think>\boxed{4}", 0),
         (r"<think>2+2</think>\boxed{4", 0),
+        (r"<think>2+2</think>\boxed{4}</think>", 1),  # the first thought counts
     ],
 )
 def test_the_format(text, reward):
     assert format_reward(text) == reward
 
 
-def test_the_format_is_nine_tenths_of_the_reward():
+def test_the_format_is_nine_tenths_of_the_reward(monkeypatch):
     """0.1 accuracy + 0.9 format (C.2): 1, 0.9, 0.9 and 0.1, of mean 0.725, variance 0.131875.
 
-    p is that of the successes, one of four, and w that of the groups as first drawn, one of eight.
-    Eq. 12 scales by w/2 / (1/2) + (1-w)/2 / (sqrt(3)/2), and Eq. 13 leaves w / (1/2) of A > 0.
+    p is that of the successes, one of four. w is that of the groups as first drawn: one of eight,
+    and none on another rank, where nothing is well-formed. Eq. 12 scales by w/2 / (1/2) +
+    (1-w)/2 / (sqrt(3)/2), and Eq. 13 leaves w / (1/2) of A > 0.
     """
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, [0.0] * len(mine[0])])
     good, bad = "<think>1+1</think>\\boxed{2}", "\\boxed{2}"
     rewards, successes = f64([[[1, 0, 0, 1]], [[1, 0, 0, 0]]])
     batch = rollout_of(
@@ -97,7 +98,7 @@ def test_the_format_is_nine_tenths_of_the_reward():
         texts=lambda: 3 * [good] + [bad],
     )
     found, logged = agrae.compute_advantages(batch, agrae.Config(**agrae.VARIANTS["images"]))
-    w, base = 1 / 8, f64([[0.275, 0.175, 0.175, -0.625]]) / math.sqrt(0.131875)
+    w, base = 1 / 16, f64([[0.275, 0.175, 0.175, -0.625]]) / math.sqrt(0.131875)
     near(found, (w + (1 - w) / ROOT3) * torch.where(base > 0, 2 * w * base, base), atol=1e-6)
     of_batch = [logged[name] for name in ("format", "mean_success", "success_factor")]
-    assert of_batch == pytest.approx([3 / 4, w, 2 * w])
+    assert of_batch == pytest.approx([3 / 8, w, 2 * w])

@@ -50,5 +50,6 @@ def test_advantages_by_hand(script, variant, expected):
     batch = common.make_batch(samples, config, writer_of_batch(None))
     batch.texts = lambda: ["no tag"] * len(samples)  # which earns no format reward
     memory = dict(fade=[fade.FadeController(), 0], baselines=[baselines.Memory()])
-    advantages, _ = module.compute_advantages(batch, config, *memory.get(script, []))
+    advantages, logged = module.compute_advantages(batch, config, *memory.get(script, []))
+    assert ("format" in logged) == (script == "cwgrpo")
     near(advantages, expected, atol=1e-6)

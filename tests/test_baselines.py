@@ -1,7 +1,7 @@
 """studies/baselines.py: what it refuses, each method by its flags, and how the ranks share.
 
-The masses are in tests/test_fade.py, Clip-Cov's mask in tests/test_cwgrpo.py, CISPO's updates in
-tests/test_steps.py, and other losses in tests/test_field.py.
+Clip-Cov's mask is in tests/test_cwgrpo.py, CISPO's updates are in tests/test_steps.py, and other
+losses in tests/test_field.py.
 """
 
 import math
@@ -9,8 +9,6 @@ import statistics
 from types import SimpleNamespace
 
 from rlvr import world
-from rlvr.errors import UserError
-from rlvr.tasks.problems import Sample
 
 import baselines
 import pytest
@@ -18,47 +16,13 @@ import torch
 from baseline_advantages import grpo_lead_advantage, ha_dw, t2t
 from baseline_losses import LOSSES, clip_cov_mask
 from baselines import ADVANTAGES, Config, Memory
-from groups import f64, near, rollout_of
-from runs import refused, rows
+from groups import every_group, f64, near, rollout_of, shared
+from masses import masses_of
+from runs import rows
 from test_cwgrpo import batch as random_groups
-from test_fade import MASSES, masses_of
-from test_steps import RIGHT, batch_of
 
-import cwgrpo
+import fade
 from fade import fade_advantage
-
-# --------------------------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize(
-    "command, message",
-    [
-        ("--advantage mix_pass_k", "--advantage mix_pass_k needs --k"),
-        ("--k 4", "--k is not for --advantage grpo"),
-        ("--advantage mix_pass_k --k 5", "k must be a whole number from 1 to G = 4, got 5"),
-        ("--advantage power_norm --gamma 99", "some advantages are no finite numbers"),
-        ("--advantage asym_power --alpha_s 999 --alpha_f 999", "all advantages are 0"),
-        ("--advantage positive_dominant --gamma 2", "--gamma is for --advantage power_norm or"),
-        ("--advantage ha_dw --ema_beta 1.5", "--ema_beta must be at most 1"),
-        ("--token clip_cov --minibatch_size 2", "must hold whole groups"),
-        ("--token high_entropy --minibatch_size 2", "must hold whole groups"),
-        ("--loss cispo --variant gspo", "sequence is for --loss ppo_clip"),
-        ("--use_bias_correction_kl", "--use_bias_correction_kl needs --beta"),
-    ],
-)
-def test_one_clear_line(no_model, command, message):
-    assert refused(no_model("baselines", *command.split()), "baselines", message)
-
-
-def test_whole_groups_are_needed_on_each_rank(monkeypatch):
-    sizes = dict(prompts_per_step=4, num_generations=4, minibatch_size=4)
-    configs = Config(token="clip_cov", **sizes), cwgrpo.Config(**sizes)
-    for config in configs:
-        config.check()
-    monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    for config in configs:
-        with pytest.raises(UserError, match="whole groups"):
-            config.check()
 
 
 def test_list_has_a_line_for_each_method(capsys):
@@ -69,46 +33,6 @@ def test_list_has_a_line_for_each_method(capsys):
     names += ["--off_policy_mask_threshold", "--use_bias_correction_kl", "--overlong_cache"]
     assert [line.split(": ")[0] for line in lines] == names
     assert len({line.split(": ")[1] for line in lines}) == len(lines)
-
-
-# -------------------------------------------------------------------- each method by its flags
-
-
-def root(p, q):
-    return math.sqrt(p * q)
-
-
-# As MASSES: parameters, and the masses of a group.
-OTHERS = MASSES | {
-    "rloo": ({}, lambda p, q, n, G: p * q * G / (G - 1)),
-    "batch_std": MASSES["grpo"],  # both groups have the same deviation
-    "gdpo": MASSES["grpo"],  # of one reward
-    "positive_dominant": (dict(beta=3), lambda p, q, n, G, beta: (beta * root(p, q), root(p, q))),
-    "negative_dominant": ({}, lambda p, q, n, G: (root(p, q) / 10, root(p, q))),
-    "hard_focused": ({}, lambda p, q, n, G: math.sqrt(q) / 2),
-    "easy_focused": (dict(gamma=2), lambda p, q, n, G, gamma: gamma * math.sqrt(p)),
-}
-
-
-@pytest.mark.parametrize("name", ["grpo", *ADVANTAGES])
-def test_each_advantage_has_its_masses_by_its_flags(name):
-    """Groups with success rates of 1/4 and 3/4, whose completions are all as long.
-
-    HA-DW's moving average is 1/2 before and after the step.
-    """
-    samples = [
-        Sample([5], [7, 1], reward=float(r), logprobs=[-1.0] * 2, success=r == 1)
-        for r in torch.tensor(RIGHT).flatten().tolist()
-    ]
-    given, masses = masses_of(name, 4, (1, 3), OTHERS, baseline=0.5)
-    flags = {key: value for key, value in given.items() if key not in baselines.KNOWN}
-    if "beta" in flags:
-        flags["advantage_beta"] = flags.pop("beta")
-    config = Config(advantage=name, num_generations=4, minibatch_size=8, **flags)
-    config.check()
-    advantages, found = baselines.compute_advantages(batch_of(samples), config, Memory())
-    assert (found["m_S"], found["m_F"]) == pytest.approx(masses.mean(1).tolist(), rel=1e-5)
-    assert advantages.shape == (4, 4)
 
 
 def test_the_log_schedule_of_fade():
@@ -143,6 +67,8 @@ def test_the_rate_of_a_run_and_its_moving_average(run, resume):
         saved = torch.load(f"run/checkpoint-{step}/state.pt")["state"]
         assert saved == {"steps": step, "mean_reward": pytest.approx(average)}
     assert average != 0.5
+    start, *_, end = rows("run", "eval")
+    assert start["r1"] == 0 < end["r1"]  # of the head's change
 
 
 def test_grpo_lead_by_hand():
@@ -158,14 +84,12 @@ def test_grpo_lead_by_hand():
     near(grpo_lead_advantage(rewards, lengths), [expected, [0.0] * 3])
 
 
-# --------------------------------------------------------------------------- what an advantage sees
-
 TAGS = "<think>1+1</think><answer>2</answer>"
 
 
-def advantages_of(successes, lengths=((2, 2, 2, 2),), texts=(), first=None, worth=1.0, **flags):
+def computed(successes, lengths=2, texts=(), first=None, worth=1.0, **flags):
     """compute_advantages of one rollout of 12 tokens at most; a success has the reward `worth`."""
-    lengths = torch.tensor(lengths).view(-1, 1)
+    lengths = torch.as_tensor(lengths).expand(successes.shape).reshape(-1, 1)
     written = (torch.arange(12) < lengths).double()
     batch = rollout_of(
         successes,
@@ -176,10 +100,35 @@ def advantages_of(successes, lengths=((2, 2, 2, 2),), texts=(), first=None, wort
         texts=lambda: texts,
     )
     config = Config(max_completion_length=12, **flags)
-    return baselines.compute_advantages(batch, config, Memory())[0]
+    config.check()
+    return baselines.compute_advantages(batch, config, Memory())
 
 
-def test_what_a_batch_tells_an_advantage():
+def advantages_of(*given, **flags):
+    return computed(*given, **flags)[0]
+
+
+@pytest.mark.parametrize("name", ["grpo", *ADVANTAGES])
+def test_gradient_masses_of_section_8(name):
+    """Also that the successes of a group share m_S equally, and the failures m_F.
+
+    All completions are as long. HA-DW's moving average is 1/2 before and after the step.
+    """
+    given, (m_S, m_F) = masses_of(name, 16, range(17))
+    flags = {key: value for key, value in given.items() if key not in baselines.KNOWN}
+    if "beta" in flags:
+        flags["advantage_beta"] = flags.pop("beta")
+    rewards, flags = every_group(16), dict(advantage=name, **flags)
+    advantages, logged = computed(rewards, **flags)
+    near(torch.stack(fade.gradient_mass(advantages, rewards)), torch.stack([m_S, m_F]), atol=1e-13)
+    assert logged == pytest.approx(dict(m_S=m_S.mean().item(), m_F=m_F.mean().item()))
+    worth = shared(rewards, m_S, m_F)
+    near(advantages, worth)
+    near(advantages_of(rewards.flip(1), **flags), advantages.flip(1), atol=1e-14)
+    near(advantages_of(rewards.float(), **flags), worth.float(), atol=2e-5)
+
+
+def test_what_a_batch_tells_an_advantage(monkeypatch):
     """The moving average is of the groups as first drawn: 1 of 8 was right, and 3 of 8 are now.
 
     T2T's lengths are shares of the longest that is allowed, and an empty completion is of 1 token.
@@ -200,6 +149,9 @@ def test_what_a_batch_tells_an_advantage():
     near(advantages_of(now, lengths, negatives_only=True), (now - 1) * (p / (1 - p)).sqrt())
     found = advantages_of(now, lengths, advantage="power", log_schedule=True, max_steps=1)
     near(found, fade_advantage(now, 1.917, 0.802))  # at the end of its only step
+    # Clip-Cov draws other tokens in each step
+    monkeypatch.setattr(baselines, "without_extreme_tokens", lambda *given: given[-1])
+    assert advantages_of(now, lengths, token="clip_cov", seed=7) == 1007
 
 
 @pytest.mark.parametrize(
@@ -216,9 +168,6 @@ def test_what_is_added_to_a_reward(flags, rewards):
     given = f64([[1, 0, 1, 0]]), [[8, 10, 3, 12]], [boxed, boxed, TAGS, TAGS]
     rewards = f64([rewards])
     near(advantages_of(*given, advantage="rloo", **flags), 4 / 3 * (rewards - rewards.mean()), 1e-6)
-
-
-# ------------------------------------------------------------------------ losses, weights and masks
 
 
 def test_the_ranks_drop_the_same_tokens(monkeypatch):

@@ -1,6 +1,7 @@
 """bf16: rollouts by weights cast to it, and --bf16, which computes so on a CPU, too."""
 
 import copy
+from unittest.mock import Mock
 
 import rlvr.policy.logprobs
 from rlvr.flags.config import Config
@@ -8,7 +9,7 @@ from rlvr.policy import models
 from rlvr.policy.logprobs import microbatches
 from rlvr.policy.reader import Reader, product
 from rlvr.policy.renamed import compute_again
-from rlvr.policy.sharding import shard, unshard, whole
+from rlvr.policy.sharding import shard, whole
 from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import Sample
 from rlvr.training.checkpoints import save_folder
@@ -19,8 +20,6 @@ from samples import PROMPTS, some_samples
 
 import common
 from common import token_logprobs
-
-# ------------------------------------------------------------------------------------ rollouts
 
 
 @pytest.fixture
@@ -83,9 +82,6 @@ def test_logits_are_in_fp32_where_the_policy_is_in_bf16(sharp):
     assert (rounded - exact).abs().max() > 1e-3
 
 
-# ---------------------------------------------------------------------------------------- --bf16
-
-
 @pytest.mark.parametrize(
     "device, capability, given, in_bf16",
     [
@@ -122,15 +118,11 @@ def gradient_of(policy, samples, token_budget):
 
 def test_log_probs_and_gradients_are_those_in_fp32_but_for_rounding(policies, tiny, monkeypatch):
     """Also in many microbatches, and where activations are computed twice."""
-    samples, dtypes = some_samples(tiny[1]), []
-
-    def noted(a, b):
-        dtypes.append(a.dtype)
-        return product(a, b)
-
-    monkeypatch.setattr(rlvr.policy.logprobs, "product", noted)
+    samples, products = some_samples(tiny[1]), Mock(wraps=product)
+    monkeypatch.setattr(rlvr.policy.logprobs, "product", products)
     (logprobs, gradient), whole = (gradient_of(policy, samples, 10**6) for policy in policies)
-    assert {*dtypes} == {torch.float32, torch.bfloat16}  # the head's, which are the largest
+    dtypes = {call.args[0].dtype for call in products.call_args_list}
+    assert dtypes == {torch.float32, torch.bfloat16}  # the head's, which are the largest
     assert 1e-4 < (whole[0] - logprobs).abs().mean() < 0.05
     assert 1e-4 < (whole[1] - gradient).norm() / gradient.norm() < 0.03
     assert len(microbatches(samples, range(len(samples)), 40)) > 2
@@ -147,8 +139,13 @@ def test_a_sharded_policy_is_gathered_in_bf16(policies, tiny, alone):
     samples = some_samples(tiny[1])
     expected = gradient_of(policies[1], samples, 10**6)
     shard(policies[1])
-    unshard(policies[1], True)
+    assert policies[1]._get_fsdp_state()._mp_policy.reduce_dtype == torch.float32
+    sampler = Sampler(policies[1], tiny[1], Config(), common.decode)
+    sampler.sync()
+    assert not sampler.in_fp32  # FSDP keeps its own
+    sampler.generate([[3, 4]], 0.0, 1.0, 2)
     assert {parameter.dtype for parameter in policies[1].parameters()} == {torch.bfloat16}
-    unshard(policies[1], False)
+    sampler.sleep()
+    assert {parameter.dtype for parameter in policies[1].parameters()} == {torch.float32}
     for one, other in zip(gradient_of(policies[1], samples, 10**6), expected, strict=True):
         assert (one - other).norm() / other.norm() < 0.02

@@ -19,8 +19,6 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-# ------------------------------------------------------------------------------- writing a folder
-
 
 class Saved:
     """Stands for a policy or a tokenizer."""
@@ -35,29 +33,19 @@ class Saved:
             raise self.error
 
 
-def test_save_folder(tmp_path):
-    folder = tmp_path / "checkpoint-1"
-    save_folder(folder, Saved("-"), Saved("first"))
-    assert {path.name for path in folder.iterdir()} == {"file", "checksums.json"}
-    save_folder(folder, Saved("-"), Saved("second"), dict(step=3))  # over one that does
-    assert (folder / "file").read_text() == "second"
-    assert torch.load(folder / "state.pt") == dict(step=3)
-    assert list(tmp_path.iterdir()) == [folder]
-
-
-@pytest.mark.parametrize("kind", [SafetensorError, RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("kind", [OSError, SafetensorError, RuntimeError, KeyboardInterrupt])
 def test_save_folder_leaves_nothing_half_written(tmp_path, kind):
     """What fails half-way leaves no trace, and an older folder of that name as it was."""
     folder = tmp_path / "checkpoint-1"
-    save_folder(folder, Saved("-"), Saved("old"))
+    save_folder(folder, Saved("-"), Saved("first"))
+    assert {path.name for path in folder.iterdir()} == {"file", "checksums.json"}
+    save_folder(folder, Saved("-"), Saved("second"), dict(step=3))  # over one that is there
     of_a_disk = kind is not KeyboardInterrupt  # RuntimeError is torch.save's
     with pytest.raises(UserError if of_a_disk else kind, match="why"):
         save_folder(folder, Saved("never"), Saved("never", kind("why")))
     assert list(tmp_path.iterdir()) == [folder]
-    assert (folder / "file").read_text() == "old"
-
-
-# ------------------------------------------------------------------------------- finding a folder
+    assert (folder / "file").read_text() == "second"
+    assert torch.load(folder / "state.pt") == dict(step=3)
 
 
 def test_which_checkpoint_is_taken(tmp_path, capsys):
@@ -68,6 +56,7 @@ def test_which_checkpoint_is_taken(tmp_path, capsys):
     assert find_run(str(tmp_path)) == (tmp_path, None)
     assert checkpoints.newest_whole(tmp_path, None) is None
     assert "no checkpoint yet" in capsys.readouterr().out
+    assert not is_whole(tmp_path / "config.json")  # no folder
     for step in (9, 10, 2):
         save_folder(tmp_path / f"checkpoint-{step}", Saved("-"), Saved(str(step)))
     for name in ("checkpoint-11-old", "checkpoint-²", "before-1-checkpoint-11"):
@@ -104,18 +93,16 @@ def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
     assert folder.name == "grpo-grpo-1"
 
 
-# ---------------------------------------------------------------------------- saving and restoring
-
-
 @pytest.fixture
 def training_of(tiny):
     """training_of() is the state in which a run begins, on ten problems by default."""
 
-    def begin(problems=10, gold="", images=()):
+    def begin(problems=10, gold="", images=(), first=0):
         policy, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
         config = Config(learning_rate=1e-2, lr_scheduler_type="linear")
         optimizer, scheduler = make_optimizer(policy, config)
-        stream = ProblemStream([Problem(str(i), gold, images=images) for i in range(problems)], 0)
+        prompts = map(str, (first, *range(1, problems)))
+        stream = ProblemStream([Problem(each, gold, images=images) for each in prompts], 0)
         memory = SimpleNamespace(alpha=1.0)
         return TrainingState(policy, tokenizer, optimizer, scheduler, stream, memory)
 
@@ -153,17 +140,11 @@ def test_each_rank_goes_on_with_its_own_random_numbers(training_of, tmp_path, mo
     assert len({tuple(numbers.tolist()) for numbers in drawn}) == 5
 
 
-def test_what_a_model_saves_beside_its_parameters(training_of, tmp_path):
-    """Some mixtures of experts balance them by a buffer, which no gradient moves."""
-    training = training_of()
-    training.policy.register_buffer("balance", torch.full((4,), 0.75))
-    checkpoints.save(tmp_path / "checkpoint-1", training, 1)
-    saved = safetensors.torch.load_file(tmp_path / "checkpoint-1/model.safetensors")
-    assert saved["balance"].tolist() == [0.75] * 4
-
-
 def test_a_restored_run_goes_on_as_the_saved_one(training_of, tmp_path):
-    """Weights, Adam's moments, the learning rate, random numbers, problems, and the memory."""
+    """Weights, Adam's moments, the learning rate, random numbers, problems, and the memory.
+
+    One that began with other problems is refused.
+    """
     folder = tmp_path / "checkpoint-4"
     with torch.random.fork_rng([]):
         torch.manual_seed(1)
@@ -184,25 +165,26 @@ def test_a_restored_run_goes_on_as_the_saved_one(training_of, tmp_path):
         assert optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * 118 / 120, rel=1e-12)
     assert restored.stream.position == training.stream.position == 6
     assert vars(restored.memory) == {"alpha": 0.25}
+    for problems in (dict(problems=9), dict(gold="7"), dict(images=(b"a picture",)), dict(first=1)):
+        with pytest.raises(UserError, match="began with other training problems"):
+            checkpoints.restore(folder, training_of(**problems), Config())
 
 
-def test_the_learning_rate_comes_back_without_moments(training_of, tmp_path):
-    """As where each gradient was 0 so far: the schedule has gone on, and Adam has not begun."""
-    training, restored = training_of(), training_of()
+def test_what_comes_back_beside_moments(training_of, tmp_path):
+    """Where each gradient was 0 so far, the schedule has gone on, and Adam has not begun.
+
+    Some mixtures of experts balance them by a buffer, which no gradient moves.
+    """
+    folder, training, restored = tmp_path / "checkpoint-1", training_of(), training_of()
     training.scheduler.step()
-    checkpoints.save(tmp_path / "checkpoint-1", training, 1)
-    checkpoints.restore(tmp_path / "checkpoint-1", restored, Config())
+    training.policy.register_buffer("balance", torch.full((4,), 0.75))
+    checkpoints.save(folder, training, 1)
+    saved = safetensors.torch.load_file(folder / "model.safetensors")
+    assert saved["balance"].tolist() == [0.75] * 4
+    checkpoints.restore(folder, restored, Config())
     assert not restored.optimizer.state
     # 1 of the 120 updates of 60 steps by default
     assert restored.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * 119 / 120, rel=1e-12)
-
-
-def test_other_problems_are_refused(training_of, tmp_path):
-    folder = tmp_path / "checkpoint-1"
-    checkpoints.save(folder, training_of(), 1)
-    for problems in (dict(problems=9), dict(gold="7"), dict(images=(b"a picture",))):
-        with pytest.raises(UserError, match="began with other training problems"):
-            checkpoints.restore(folder, training_of(**problems), Config())
 
 
 @pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600)])

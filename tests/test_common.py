@@ -55,7 +55,7 @@ def scripted(monkeypatch):
                 Sample(
                     prompt_ids=prompt,
                     completion_ids=[*range(3, 11), 1] if i < right else [4, 5 + i % 9, 7, 6, 1],
-                    text=f"<answer>{'R' if i < right else i}</answer>",
+                    text=f"{i} <answer>{'R' if i < right else i}</answer>",
                     reward=1.0 if i < right else 0.5 * (i % 2),
                     logprobs=[-1.0] * (9 if i < right else 5),
                     success=i < right,
@@ -71,9 +71,6 @@ def scripted(monkeypatch):
             self.asleep = True
 
     return Scripted
-
-
-# ------------------------------------------------------------------------------------- roll out
 
 
 @pytest.fixture
@@ -137,9 +134,6 @@ def test_rollouts_are_drawn_at_the_temperature_of_the_loss_from_all_tokens(tiny,
     assert sampler.calls == [(2, 2, 0.7, 50, 1.0), (1, 2, 0.7, 50, 1.0)]
 
 
-# ------------------------------------------------------------------------------------ the batch
-
-
 @pytest.fixture
 def batch(sharp):
     """Six samples in groups of two, of which the sampler's log-probs are all -1."""
@@ -151,7 +145,7 @@ def batch(sharp):
 
 
 @pytest.mark.parametrize("masks", [False, True])
-def test_make_batch(masks):
+def test_make_batch(masks, monkeypatch):
     """A stop token that is also the padding, here 0, counts: `ids != pad` would drop it."""
     samples = [
         Sample([1], [2, 0, 0], reward=-0.5, logprobs=[-1.0, -2.0, -4.0]),
@@ -166,6 +160,12 @@ def test_make_batch(masks):
     assert batch.sampled_logprobs.tolist() == [[-1, -2, -4], [-0.5, 0, 0]]
     for zeros in (batch.old_logprobs, batch.ref_logprobs, batch.token_weights):
         assert torch.equal(zeros, torch.zeros(2, 3))
+    batch.sampler.gap = 0.25
+    monkeypatch.setattr(common, "global_max", lambda gap: 2 * gap)  # another rank has more
+    logged = batch.metrics()  # by all tokens that the policy wrote
+    assert (logged["all_wrong"], logged["sampler_gap"]) == (0, 0.5)
+    assert logged["mismatch"] == (1 + 2 + 4 + 0.5) / 4
+    assert logged["mismatch_max_ratio"] == pytest.approx(math.exp(4))
 
 
 def test_minibatches(batch, monkeypatch):
@@ -186,7 +186,7 @@ def test_minibatches(batch, monkeypatch):
     assert updates() == 2 * [[0, 1], [2, 3], [4, 5]]
 
 
-@pytest.mark.parametrize("cap, factors", [(0.0, [1.0, 1.0]), (2.0, [1.5, 2.0])])
+@pytest.mark.parametrize("cap, factors", [(0.0, [1.0, 1.0]), (2.0, [1.5, 2.0]), (0.5, [0.5] * 2)])
 def test_old_logprobs_correct_the_weights_of_their_rows(batch, cap, factors):
     """The sampler's are -1, and the old policy's 1.5 and 2.5 times as likely."""
     batch.sampler.cap = cap
@@ -244,8 +244,6 @@ def test_the_mean_logprob_of_a_completion_is_over_its_own_tokens(batch):
     near(batch.mean_logprobs(), expected, atol=1e-6)
 
 
-# -------------------------------------------------------------------------------- token weights
-
 # N = 3, 6 tokens
 MASK = f64([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
 
@@ -276,9 +274,6 @@ def test_unknown_kinds_of_weights_and_ratios():
         ppo_clip_loss(*[MASK] * 4, importance_sampling_level="group")
 
 
-# ------------------------------------------------------------------------------------- the loss
-
-
 def test_the_loss_and_the_advantage_run_pasted_beside_torch_alone():
     """Two completions of two tokens with A = 1 and -1, each token with 1 / (n |o|); then padding.
 
@@ -292,7 +287,7 @@ def test_the_loss_and_the_advantage_run_pasted_beside_torch_alone():
     old_logprobs = torch.tensor([[-2.0, -1.0, 5.0], [-3.0, -2.0, 5.0]])
     logprobs = old_logprobs + torch.tensor([[1.5, 0.7, 9.0], [0.5, 1.5, 9.0]]).log()
     mask = torch.tensor([[1.0, 1.0, 0.0]] * 2)
-    loss, stats = pasted["ppo_clip_loss"](
+    given = dict(
         logprobs=logprobs,
         old_logprobs=old_logprobs,
         advantages=advantages,
@@ -304,6 +299,8 @@ def test_the_loss_and_the_advantage_run_pasted_beside_torch_alone():
         entropy=torch.full((2, 3), 2.0),
         entropy_coef=0.01,
     )
+    loss, stats = pasted["ppo_clip_loss"](**given)
+    assert not pasted["ppo_clip_loss"](**given | dict(beta=0.0))[1]["kl"].any()
     objective = (1.28 + 0.7 - 0.8 - 1.5) / 4
     kl = (1 - math.log(2)) / 4
     assert loss.item() == pytest.approx(-(objective - 0.1 * kl + 0.01 * 2), abs=1e-6)
@@ -330,9 +327,6 @@ def test_padding_does_not_leak(bad, level):
     assert (results[0][-1][MASK == 0] == 0).all()
     for result in results[1:]:
         torch.testing.assert_close(result, results[0], rtol=0, atol=0)
-
-
-# ------------------------------------------------------------------------------------ evaluation
 
 
 @pytest.mark.parametrize("n", range(1, 8))

@@ -30,7 +30,7 @@ grpo --temperature 0
 grpo --learning_rate=-1
 grpo --top_p 1.5
 grpo --num_generations 1
-grpo --numbers 5
+grpo --numbers 3,5
 grpo --columns a,b,c,d --dataset own.jsonl
 grpo --chat_template_kwargs []
 grpo --minibatch_size 100
@@ -38,17 +38,12 @@ grpo --eval_problems 0
 fade --ema_beta 1
 fade --alpha_max 0.5
 baselines --advantage none
-baselines --alpha 2
-baselines --k 4 --advantage power
-baselines --advantage asym_power --alpha_s 1
 baselines --alpha=-1.5 --advantage scaled_power
-baselines --advantage analytic_pass_k --k 20
 baselines --scale 0 --advantage ha_dw
 baselines --ema_beta 0.5 --advantage mean
 baselines --format_share 0.5 --advantage grpo_lead
 baselines --no_scale_rewards --advantage w_reinforce
 baselines --clip_cov_fraction 0.5
-baselines --token clip_cov --minibatch_size 8
 baselines --negatives_only --advantage maxrl
 baselines --equalize_learning_rate --advantage t2t --alpha 0.2
 baselines --equalize_learning_rate --advantage rloo
@@ -57,6 +52,7 @@ baselines --log_schedule --advantage power --alpha 2
 fade --alpha_from_entropy --target_entropy 0
 cwgrpo --minibatch_size 8
 cwgrpo --importance_sampling_level sequence
+cwgrpo --temperature 0
 grpo --verifier math
 grpo --columns prompt,answer --dataset math --eval_dataset math500
 grpo --numbers 4 --dataset own.jsonl --model weak
@@ -67,6 +63,7 @@ agrae --alpha 1 --max_steps 0
 """
 TAKEN = """
 grpo --learning_rate 0
+grpo --eval_problems 1
 grpo --numbers 4 --model weak
 grpo --max_steps 0 --model gpt2 --variant gspo --tool calculator --eval_steps 1
 grpo --numbers 4 --dataset own.jsonl
@@ -165,15 +162,34 @@ def test_what_cannot_work_is_refused_in_one_line(message, line):
     "line, said",
     [
         ("grpo --bf16 true", "no such flag: true"),
-        ("grpo --max-step 3", "no such flag: --max-step 3; perhaps you meant --max_steps"),
+        ("grpo --max_step 3", "no such flag: --max_step 3; perhaps you meant --max_steps"),
         ("grpo --learning_rate -1e-4", "--learning_rate must be at least 0, got -0.0001"),
+        ("grpo --seed -inf", "--seed: invalid int value: '-inf'"),
         ("grpo --seed -3", "--seed must be at least 0, got -3"),
         ("grpo --epsilon -.5", "--epsilon must be above 0, got -0.5"),
         ("grpo --numbers 2", "--numbers 2: no shipped policy was taught such problems"),
         ("grpo --model ./nope", "--model ./nope: there is no such folder"),
+        ("grpo --model runs/a/b", "--model runs/a/b: there is no such folder"),
         ("grpo --resume_from_checkpoint latest", "grpo.py has no run in runs/"),
-        ("grpo --dataset gsm9k", "'gsm9k' is neither a file nor one of the data sets gsm8k, math"),
+        (
+            "grpo --dataset gsm9k --eval_dataset math",
+            "'gsm9k' is neither a file nor one of the data sets gsm8k, math",
+        ),
         ("grpo --eval_dataset math,none.jsonl", "'none.jsonl' is neither a file"),
+        ("baselines --advantage mix_pass_k", "--advantage mix_pass_k needs --k"),
+        ("baselines --k 4", "--k is not for --advantage grpo"),
+        ("baselines --advantage mix_pass_k --k 20", "number from 1 to G = 16, got 20"),
+        ("baselines --advantage power_norm --gamma 99", "some advantages are no finite numbers"),
+        ("baselines --advantage asym_power --alpha_s 9999 --alpha_f 9999", "all advantages are 0"),
+        (
+            "baselines --advantage positive_dominant --gamma 2",
+            "--gamma is for --advantage power_norm or",
+        ),
+        ("baselines --advantage ha_dw --ema_beta 1.5", "--ema_beta must be at most 1"),
+        ("baselines --token clip_cov --minibatch_size 8", "must hold whole groups"),
+        ("baselines --token high_entropy --minibatch_size 8", "must hold whole groups"),
+        ("baselines --loss cispo --variant gspo", "sequence is for --loss ppo_clip"),
+        ("baselines --use_bias_correction_kl", "--use_bias_correction_kl needs --beta"),
     ],
 )
 def test_the_line_says_what_is_wrong(message, line, said):
@@ -188,6 +204,7 @@ def test_the_line_says_what_is_wrong(message, line, said):
         (2, "grpo --eval_problems 1"),
         (4, "grpo --vllm_tensor_parallel_size 3"),
         (2, "cwgrpo --minibatch_size 16"),
+        (2, "baselines --minibatch_size 16 --token clip_cov"),
     ],
 )
 def test_what_several_ranks_cannot_share(message, monkeypatch, ranks, line):
@@ -204,7 +221,9 @@ def test_what_can_work_is_taken(parsed, tmp_path, line):
 def test_vllm_has_to_be_installed(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: "found")
     Config(engine="vllm").check()
+    assert [Config().uses_vllm(gpu) for gpu in (True, False)] == [True, False]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert not Config().uses_vllm(gpu=True)
     with pytest.raises(UserError, match="vLLM is not installed"):
         Config(engine="vllm").check()
 

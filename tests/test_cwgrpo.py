@@ -2,6 +2,8 @@
 
 import math
 
+import rlvr.machine.ranks
+from rlvr import world
 from rlvr.show.statistics import covariance_statistics
 
 import pytest
@@ -38,8 +40,9 @@ def plain_covariances(logprobs, advantages, mask, means="tokens"):
     """The covariances of each group's tokens [tokens], response by response."""
     groups = []
     for own_logprobs, own_advantages, tokens in zip(logprobs, advantages, mask == 1, strict=True):
-        logp = [row[on].double() for row, on in zip(own_logprobs, tokens, strict=True)]
-        adv = [torch.full_like(row, a) for row, a in zip(logp, own_advantages, strict=True)]
+        rows = [*zip(own_logprobs, own_advantages, tokens, strict=True)]
+        rows = [(row[on].double(), a) for row, a, on in rows if on.any()]
+        logp, adv = [row for row, _ in rows], [torch.full_like(row, a) for row, a in rows]
         centres = plain_centres(logp, means)
         adv_centres = plain_centres(adv, "tokens" if means == "tokens" else "responses")
         quartets = zip(logp, centres, adv, adv_centres, strict=True)
@@ -66,9 +69,6 @@ def mirrored(values):
     return torch.stack((-10 + f64(values), -10 - f64(values)))[None], SIGNS  # [1, 2, T], [1, 2]
 
 
-# ------------------------------------------------------------------------------- covariance_weights
-
-
 MEANS = ["tokens", "responses", "own"]
 
 
@@ -78,32 +78,6 @@ def test_weights_equal_the_plain_loops(means, padded_sum):
     for seed in range(3):
         given = *batch(seed), means, padded_sum
         near(covariance_weights(*given), plain_weights(*given), atol=1e-10)
-
-
-# Responses of lengths 3 and 1. Their own mean log-probs are -2 and -4.
-UNEVEN = f64([[[-1, -2, -3], [-4, 0, 0]]])
-
-
-@pytest.mark.parametrize(
-    "logprobs, means, exponents",
-    [
-        # The token mean of A is (3 - 1) / 4 = 1/2, not 0. Log-prob mean -2, so the covariances are
-        # 1 * 1/2 three times and -3 * -3/2 once: mean 3/2, variance 3.
-        (f64([[[-1, -1, -1], [-5, 0, 0]]]), "tokens", [*3 * [-0.25 / 6], -20.25 / 6]),
-        # The mean of -2 and -4 is -3, that of 1 and -1 is 0: covariances 2, 1, 0 and 1, of mean 1
-        # and variance 1/2, so that the kernel is exp(-c^2).
-        (UNEVEN, "responses", [-4, -1, 0, -1]),
-        # Covariances 1, 0, -1 and 0, of mean 0 and variance 1/2
-        (UNEVEN, "own", [-1, 0, -1, 0]),
-    ],
-)
-def test_weights_by_hand(logprobs, means, exponents):
-    tokens = torch.tensor([[[True, True, True], [True, False, False]]])
-    weights = covariance_weights(logprobs, SIGNS, tokens.double(), means)
-    near(weights[tokens], 4 * f64(exponents).softmax(0))
-
-
-# ------------------------------------------------------ the released form: gradient through weights
 
 
 RELEASED = dict(means="own", padded_sum=True, detach_weights=False)
@@ -213,9 +187,6 @@ def test_wrong_shapes_and_an_unknown_centre_are_refused():
         covariance_weights(logprobs, advantages, mask, "token")
 
 
-# ------------------------------------------------------------------------------------ clip_cov_mask
-
-
 def test_clip_cov_range_is_open_and_counts_over_the_batch():
     """Covariances 1, 5, 2, 3, 0 in the only response of both groups: 2 and 3 lie inside (1, 5).
 
@@ -241,9 +212,6 @@ def test_clip_cov_range_is_open_and_counts_over_the_batch():
     assert torch.equal(kept, f64([[[1, 0, 0, 0, 1, 0]], [[0, 1, 0, 0, 0, 0]]]))
     for none_eligible in ((logprobs, 1e-3 * advantages, mask), (logprobs, advantages, 0 * mask)):
         assert torch.equal(clip_cov_mask(*none_eligible, fraction=0.5), none_eligible[2])
-
-
-# ---------------------------------------------------------------------------- covariance_statistics
 
 
 @pytest.mark.parametrize("means, T", [("tokens", 400), ("responses", 7), ("own", 7)])
@@ -279,8 +247,6 @@ def test_statistics_without_covariances_are_zero():
     assert len(empty) == 12 and set(empty.values()) == {0.0}
 
 
-# ---------------------------------------------------------------------------------------- format
-
 WELL_FORMED = "<think>9*5=45</think><answer>3+9*5</answer>"
 
 
@@ -295,17 +261,23 @@ WELL_FORMED = "<think>9*5=45</think><answer>3+9*5</answer>"
         ("<think>a</think><answer>b</answer><answer>c</answer>", 0, 1),
         ("</think>a<think>", 0, 0),
         ("<think><think>a</think></think>", 0, 0),
+        ("<think>a</think>b</think>", 0, 0),
     ],
 )
 def test_format_reward(text, as_asked, as_worded):
     assert (format_reward(text), format_reward(text, "think")) == (as_asked, as_worded)
 
 
-def test_the_format_is_a_part_of_the_reward():
-    """Right 1, 0, 0, 0 and well-formed 1, 1, 0, 0: rewards 1.5, 0.5, 0, 0 (App. C)."""
+def test_the_format_is_a_part_of_the_reward(monkeypatch):
+    """Right 1, 0, 0, 0 and well-formed 1, 1, 0, 0: rewards 1.5, 0.5, 0, 0 (App. C).
+
+    On another rank no completion is well-formed.
+    """
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, [0.0]])
     good = "<think></think>"
     batch = rollout_of(f64([[1, 0, 0, 0]]), texts=lambda: [good, good, "b", "b"])
     config = Config(num_generations=4, format_weight=0.5, format_tags="think")
     advantages, logged = cwgrpo.compute_advantages(batch, config)
     near(advantages, f64([[2, 0, -1, -1]]) / math.sqrt(1.5), atol=1e-6)
-    assert logged == {"format": 0.5}
+    assert logged == {"format": 0.25}

@@ -7,16 +7,19 @@ import json
 import pickle
 import zlib
 from dataclasses import dataclass, replace
+from unittest.mock import Mock
 
+import rlvr.tasks.prompts
 from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.tasks.cells import read_question, unpack
 from rlvr.tasks.datasets import prepare, read_set, with_golds
 from rlvr.tasks.problems import Problem
-from rlvr.tasks.prompts import prompt_lengths
+from rlvr.tasks.prompts import prompt_lengths, that_fit
 from rlvr.tasks.sources import DATASETS
 from rlvr.verify.answers.boxes import answer_text
 from rlvr.verify.pool import grade
+from rlvr.verify.programs.isolation import describe
 
 import datasets
 import pytest
@@ -96,7 +99,7 @@ SOLUTION = ("problem", "solution", "level")
 ANSWER = ("problem", "answer", "level")
 IN_THREE_LINES = "Which?\nA. k\nB. l\nC. m"
 # HumanEval: the head of a function behind a helper, and the definition of a check
-HELPER = "\ndef half(x: int) -> int:\n    return x // 2\n\n\n"
+HELPER = "\n# for def double()\ndef half(x: int) -> int:\n    return x // 2\n\n\n"
 HEAD = f'{HELPER}def double(x: int) -> int:\n    """ Twice x\n    >>> double(1)\n    2\n    """\n'
 CHECK = "\n\ndef check(candidate):\n    assert half(candidate(4)) == 4\n"
 TESTS = json.dumps(dict(head=HEAD, assertions=f"{HELPER}\n{CHECK}\ncheck(double)"))
@@ -224,7 +227,7 @@ def test_unreadable_gold_is_dropped(hub, tiny, capsys, name, column, values):
     assert capsys.readouterr().out.endswith(told)
 
 
-def test_long_prompts_are_dropped(tiny, capsys):
+def test_long_prompts_are_dropped(tiny, capsys, monkeypatch):
     """In tokens, here characters, with all that the template adds; the longest allowed stays."""
     tokenizer = copy.deepcopy(tiny[1])
     tokenizer.chat_template = "{{ messages[0]['content'] }}:::"
@@ -239,6 +242,12 @@ def test_long_prompts_are_dropped(tiny, capsys):
     assert len(prepare("own", problems[:2], config, tokenizer)) == 1  # the other prompt is empty
     lengths = [1 + i % 7 for i in range(2500)]  # they are encoded in parts
     assert prompt_lengths([Problem("9" * length, "7") for length in lengths], tokenizer) == lengths
+    encode = Mock(return_value=[])
+    monkeypatch.setattr(rlvr.tasks.prompts, "prompt_lengths", encode)
+    that_fit([Problem("9é", "7")], 5, tokenizer)  # three bytes, and two special tokens at most
+    assert encode.call_args.args == ([], tokenizer)
+    with pytest.raises(ValueError):  # for the prompt that was to be encoded
+        that_fit([Problem("9é", "7")], 4, tokenizer)
 
 
 def test_too_few_problems_are_refused(hub, tiny, capsys, monkeypatch):
@@ -254,6 +263,14 @@ def test_too_few_problems_are_refused(hub, tiny, capsys, monkeypatch):
     refused(["gsm8k has 2 problems to evaluate on, fewer"], load, tiny[1], dataset="gsm8k")
 
 
+def test_the_sandbox_of_programs_is_told(hub, tiny, capsys):
+    """If any of the sets has them."""
+    hub("taco")
+    hub("gsm8k")
+    load(tiny[1], dataset="gsm8k", eval_dataset="gsm8k,taco")
+    assert describe() in capsys.readouterr().out
+
+
 ASKED = dict(role="user", content="What?")
 
 
@@ -265,7 +282,7 @@ NO_ANSWERS = (None, float("nan"), True, {"value": "0"}, ["1", {"value": "0"}], [
 @pytest.mark.parametrize(
     "read, cell, expected",
     [
-        (read_question, "What?", "What?"),
+        (read_question, " What?\n", " What?\n"),
         # other keys, which parquet fills with None where one message has them, say nothing
         (read_question, [ASKED | dict(tool_calls=None)], (("user", "What?"),)),
         *((read_question, cell, "") for cell in NO_QUESTIONS),

@@ -5,17 +5,13 @@ import importlib.util
 import itertools
 import weakref
 from collections import Counter
+from unittest.mock import Mock
 
 import rlvr.policy.cache
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.policy.logprobs import (
-    is_shorter_by_prompt,
-    states_by_prompt,
-    states_one_by_one,
-)
+from rlvr.policy.logprobs import is_shorter_by_prompt, states_by_prompt, states_one_by_one
 from rlvr.policy.reader import Reader
-from rlvr.policy.renamed import compute_again
 from rlvr.rollout.samplers import Sampler
 from rlvr.rollout.vllm_sampler import make_sampler
 from rlvr.tasks.problems import Sample
@@ -23,9 +19,8 @@ from rlvr.tasks.problems import Sample
 import pytest
 import torch
 import transformers
-from samples import PROMPTS
+from samples import PROMPTS, by_the_logits
 from test_prompts import CHATML
-from torch.nn.functional import pad
 
 import common
 from common import decode, draw, nucleus, token_logprobs
@@ -49,14 +44,10 @@ def four():
         return transformers.Qwen2ForCausalLM(shape).double().eval()
 
 
-@torch.no_grad()
 def likelihood(policy, prompt, completion, temperature):
-    """The probability of a completion, word by word, each by a pass over the whole text."""
-    product = 1.0
-    for i, token in enumerate(completion):
-        logits = policy(torch.tensor([[*prompt, *completion[:i]]])).logits[0, -1]
-        product *= (logits / temperature).softmax(-1)[token].item()
-    return product
+    """The probability of a completion, by a pass over the whole text."""
+    logprobs, _ = by_the_logits(policy, Sample([*prompt], [*completion]), temperature)
+    return logprobs.sum().exp().item()
 
 
 def endings(length):
@@ -149,40 +140,33 @@ def test_models_that_see_positions_in_other_ways(kind):
 
 def test_a_prompt_is_read_once_and_ended_rows_leave(sharp, monkeypatch):
     policy, tokenizer = sharp
-    shapes = []
-    forward = policy.base_model.forward
-
-    def counted(*args, **inputs):
-        shapes.append(tuple(inputs["input_ids"].shape))
-        return forward(*args, **inputs)
-
-    monkeypatch.setattr(policy.base_model, "forward", counted)
+    passes = Mock(wraps=policy.base_model.forward)
+    monkeypatch.setattr(policy.base_model, "forward", passes)
     prompts = [tokenizer.encode(prompt) for prompt in PROMPTS[:2] for _ in range(8)]
     torch.manual_seed(0)
     decode(policy, prompts, {*range(8)}, 30)  # many stops, so that rows end at different times
-    assert shapes[0] == (2, max(map(len, prompts)))
-    rows = [count for count, width in shapes[1:]]
-    assert {width for _, width in shapes[1:]} == {1}
+    first, *others = (call.kwargs["input_ids"].shape for call in passes.call_args_list)
+    assert first == (2, max(map(len, prompts)))
+    rows = [count for count, width in others]
+    assert {width for _, width in others} == {1}
     assert rows == sorted(rows, reverse=True)
     assert len({*rows}) > 2
+    passes.reset_mock()
+    decode(policy, prompts, set(), 3)
+    assert passes.call_count == 3  # none after the last token
 
 
 @torch.no_grad()
 def test_a_long_text_token_by_token_is_as_in_one_pass(four, monkeypatch):
-    """Also after rows have left. Earlier tokens are copied seldom."""
-    copies = []
-
-    def counted(kept, room):
-        copies.append(kept.shape)
-        return pad(kept, room)
-
-    monkeypatch.setattr(rlvr.policy.cache, "pad", counted)
+    """Also after rows have left, and two at once. Earlier tokens are copied seldom."""
+    copies = Mock(wraps=rlvr.policy.cache.pad)
+    monkeypatch.setattr(rlvr.policy.cache, "pad", copies)
     reader, text = Reader(four, [[1], [2], [3]]), torch.randint(4, (3, 700))
-    for i in range(700):
+    for i in (*range(690), *range(690, 700, 2)):
         if i == 400:
             reader.select([2, 0])
             text = text[[2, 0]]
-        reader.read(text[:, i : i + 1])
+        reader.read(text[:, i : i + 1 + (i >= 690)])
     whole = torch.cat([torch.tensor([[3], [1]]), text], 1)
     expected = four.base_model(whole).last_hidden_state[:, -1]
     torch.testing.assert_close(reader.state, expected, rtol=0, atol=1e-9)
@@ -190,7 +174,7 @@ def test_a_long_text_token_by_token_is_as_in_one_pass(four, monkeypatch):
     del reader
     assert cache() is None  # its memory is free at once, not when Python looks for cycles
     # keys and values of two layers: at 256 tokens, when rows have left, and when that room is full
-    assert len(copies) == 3 * 4
+    assert copies.call_count == 3 * 4
 
 
 def test_nucleus():
@@ -200,17 +184,20 @@ def test_nucleus():
     assert kept[0].sort().values.tolist() == pytest.approx([0, 0, 0.2, 0.5])
     assert kept[1].tolist() == pytest.approx([0.7, 0, 0, 0])
     assert nucleus(probabilities, 1e-9).count_nonzero(1).tolist() == [1, 1]
+    assert nucleus(torch.tensor([[0.25, 0.5, 0.25]]), 0.5).tolist() == [[0, 0.5, 0]]
     # 5 of 7 draws are the likeliest then; the limit is 4 standard deviations
     torch.manual_seed(0)
     counts = draw(kept[:1].expand(7000, 4)).flatten().bincount(minlength=4)
     assert counts[1].item() == pytest.approx(5000, abs=151)
 
 
-def test_logits_that_are_nan_end_the_run(sharp):
-    policy = copy.deepcopy(sharp[0])
-    policy.get_output_embeddings().weight.data[0] = torch.nan
+def test_logits_that_are_nan_end_the_run(monkeypatch):
+    """Also those of one text, at one token."""
+    logits = torch.tensor([[0.0, 1.0], [0.0, torch.nan]])
+    monkeypatch.setattr(Reader, "__init__", lambda *given: None)
+    monkeypatch.setattr(Reader, "logits", lambda reader: logits)
     with pytest.raises(UserError, match="NaN"):
-        decode(policy, [[8, 9]], {1}, 4)
+        decode(None, [[8], [9]], {1}, 4)
 
 
 def test_rollout_batch_size_changes_no_completion(sharp):
@@ -224,13 +211,14 @@ def test_rollout_batch_size_changes_no_completion(sharp):
     assert found[0] == found[1] == found[2] == found[3]
 
 
-def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(sharp):
+def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(sharp, monkeypatch):
     """Prompts of 440 and 6 tokens, with three completions each. Norms are in single precision."""
     policy = copy.deepcopy(sharp[0]).double()
     completions = [[5, 6, 7, 1], [9, 8], [7, 7, 1], [3, 1], [4], [4, 5, 6, 7, 8]]
     prompts = [sharp[1].encode(PROMPTS[0] * 40)] * 3 + [sharp[1].encode(PROMPTS[5])] * 3
     samples = [Sample(*each) for each in zip(prompts, completions, strict=True)]
     assert is_shorter_by_prompt(policy, samples)
+    assert is_shorter_by_prompt(policy, samples[3:])  # 21 tokens of 33
     assert not is_shorter_by_prompt(policy, samples[::3])
     assert not is_shorter_by_prompt(policy, [Sample(prompts[0], [1])] * 3)
     own = torch.arange(5) < torch.tensor([len(c) for c in completions])[:, None]
@@ -245,11 +233,10 @@ def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(shar
     torch.testing.assert_close(*(hidden for hidden, _ in found), rtol=1e-6, atol=1e-6)
     for name, gradient in found[0][1].items():
         torch.testing.assert_close(found[1][1][name], gradient, rtol=1e-4, atol=1e-4)
-    compute_again(policy)  # of no use to a prompt that is read once
-    assert not is_shorter_by_prompt(policy, samples)
-
-
-# -------------------------------------------------------------------------------------- the sampler
+    for of_no_use in ("is_compiled", "unshard", "computes_again"):
+        with monkeypatch.context() as patch:
+            patch.setattr(type(policy), of_no_use, True, raising=False)
+            assert not is_shorter_by_prompt(policy, samples)
 
 
 END = 27  # the token <|im_end|> of a tokenizer that knows it

@@ -8,6 +8,7 @@ import shlex
 
 from rlvr import world
 from rlvr.flags.command_line import ARITHMETIC, LARGE, parse
+from rlvr.tasks.sources import DATASETS
 from rlvr.training import save_folder
 from rlvr.verify.verifiers import VERIFIERS
 
@@ -41,9 +42,6 @@ def tables(page, first_cell):
             named = cells[0]
         elif named == first_cell and set("".join(cells)) != {"-"}:
             yield heading, cells
-
-
-# ------------------------------------------------------------------------------ pages and links
 
 
 def anchors(text):
@@ -85,9 +83,6 @@ def test_the_ten_lines_are_what_runs():
     assert expected.clipped_low > 0 and expected.clipped_high > 0
 
 
-# ------------------------------------------------------------------------------ equations, variants
-
-
 def test_verifiers_and_variants_are_those_of_the_tables():
     listed = [cells[0].strip("`") for _, cells in tables("real-models.md", "verifier")]
     assert sorted(listed) == sorted(VERIFIERS)
@@ -108,7 +103,16 @@ def test_functions_and_tests_that_are_named_exist():
         assert f"def {name}(" in tests or (ROOT / "tests" / f"{name}.py").exists(), name
 
 
-# -------------------------------------------------------------------------------------------- flags
+def test_data_sets_are_where_the_page_says():
+    ids = {
+        name: of_all
+        for _, (names, of_all, *_) in tables("real-models.md", "name")
+        for name in names.split(", ")
+    }
+    for name, source in DATASETS.items():
+        assert any(each in f"{source.path} {source.files}" for each in ids[name].split(", ")), name
+        release = f"release_{name[-2:]}"
+        assert source.configuration in (None, "main", release) or source.configuration in ids[name]
 
 
 def test_defaults_for_real_models():
@@ -116,9 +120,6 @@ def test_defaults_for_real_models():
     for column, preset in enumerate((LARGE, ARITHMETIC)):
         values = {name: row[column].strip("`") for name, row in listed.items() if row[column]}
         assert values == {name: str(value) for name, value in preset.items()}
-
-
-# ------------------------------------------------------------------------------------------ metrics
 
 
 def in_general(metric):
@@ -138,14 +139,14 @@ def metrics_of(heading):
     }
 
 
-UNTAUGHT = dict(model="untaught", max_steps=1, max_completion_length=8)
+UNTAUGHT = dict(model="untaught", max_steps=3, max_completion_length=8)
 OFF_DEFAULTS = dict(
     tool="calculator",  # which even a policy that writes at random calls
     temperature=0.7,
     beta=0.001,
     mask_truncated_completions=True,
     top_p=0.9,
-    eval_steps=2,  # beside those before the first step and after the last
+    eval_steps=2,
     eval_temperature=0.6,
 )
 
@@ -157,7 +158,7 @@ def test_every_logged_metric_is_explained(run, tiny, tmp_path):
         flags = OFF_DEFAULTS | (dict(log_gain=True) if script == "asymgrpo" else {})
         assert run(script, output_dir=script, **UNTAUGHT, **flags).code == 0
         assert_finite(script)
-        assert [row["step"] for row in rows(script, "eval")] == [0, 1]
+        assert [row["step"] for row in rows(script, "eval")] == [0, 2, 3]
         steps |= {in_general(key) for row in rows(script, timed=True) for key in row}
         evaluations |= {in_general(key) for row in rows(script, "eval") for key in row}
     of_vllm = {"sampler_gap"}  # tests/test_vllm_requests.py shows that it is logged
@@ -166,9 +167,6 @@ def test_every_logged_metric_is_explained(run, tiny, tmp_path):
     # a policy that is always wrong has no curve to fit, and Countdown on two numbers has one level
     rest = {"fit_a", "fit_b", "fit_c", "pass@1 <level>"}
     assert metrics_of("Metrics of an evaluation") <= evaluations | rest
-
-
-# ----------------------------------------------------------------------------------------- commands
 
 
 def commands_of(text):
@@ -206,9 +204,6 @@ def test_commands_are_taken(parsed, monkeypatch):
             parse(importlib.import_module(script).Config, given)
         else:
             parsed(script, *given)
-
-
-# ----------------------------------------------------------------------- verifiers, your own script
 
 
 def test_your_own_algorithm(run, tmp_path, monkeypatch):

@@ -51,9 +51,6 @@ def code_of(heading):
     return "import torch\n\n" + "\n\n".join([*map(inspect.getsource, PASTED), *blocks])
 
 
-# ------------------------------------------------------------------------------------------- TRL
-
-
 REWARDS = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]])  # whatever TRL samples
 
 
@@ -157,9 +154,6 @@ def test_a_step_of_trl_is_a_step_here(name, expected, aggregation, tiny, tmp_pat
     assert found == pytest.approx(norms, rel=1e-4)
 
 
-# --------------------------------------------------------------------------------------- trackio
-
-
 @pytest.mark.trl
 def test_rows_in_trackio(tmp_path):
     """The real package, in a process of its own: all rows are in its database when a run ends."""
@@ -175,9 +169,6 @@ def test_rows_in_trackio(tmp_path):
     for name in ("metrics", "eval"):
         for row in rows(tmp_path / "run", name, timed=True):
             assert (row.pop("step"), {f"{name}/{key}": row[key] for key in row}) in found
-
-
-# ------------------------------------------------------------------------- the other libraries
 
 
 @pytest.fixture

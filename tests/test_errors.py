@@ -63,9 +63,16 @@ def test_a_tensor_of_the_wrong_shape_is_a_mistake():
 
 @pytest.mark.usefixtures("no_evaluation")
 def test_advantages_that_are_not_finite_are_named_with_their_group(run, monkeypatch):
-    monkeypatch.setattr(grpo, "compute_advantages", lambda batch, _: (batch.rewards / 0, {}))
+    bad = torch.zeros(32, 2)
+    bad[9, 1] = torch.inf  # of one token; 4 groups have 8 completions each
+    seen = []
+    monkeypatch.setattr(
+        grpo, "compute_advantages", lambda batch, _: seen.append(batch.rewards) or (bad, {})
+    )
     result = run("grpo", num_generations=8)
-    assert refused(result, "grpo", "the advantages of group 0 are NaN", "its rewards are 0")
+    rewards = ", ".join(f"{reward:g}" for reward in seen[0][1].tolist())
+    told = f"the advantages of group 1 are NaN or infinite; its rewards are {rewards}. "
+    assert refused(result, "grpo", told)
     # before the update
     assert not Path("run/metrics.jsonl").exists() and "no update" not in result.out
 

@@ -1,16 +1,17 @@
 """fade.py against FADE's derivations (sections 4, 8-10, 13) and numbers worked out by hand."""
 
 import math
-from functools import partial
 
 import rlvr.machine.ranks
 from rlvr import world
+from rlvr.policy.models import tiny_folder
+from rlvr.show.statistics import rank1_statistics
 
 import pytest
 import torch
-from baseline_advantages import OF_SUCCESSES, t2t
-from groups import every_group, f64, near, rollout_of, shared
-from runs import rows
+from baseline_advantages import analytic_pass_k, t2t
+from groups import every_group, f64, near, rollout_of
+from runs import rows, weights
 
 from fade import (
     VARIANTS,
@@ -19,122 +20,8 @@ from fade import (
     compute_advantages,
     entropy_drift,
     fade_advantage,
-    gradient_mass,
     learning_rate_factor,
 )
-from grpo import grpo_advantage
-
-# Gradient masses (section 8)
-
-
-def scaled_mass(p, q, alpha):
-    """C p q^alpha, where C makes the largest of these 1/4; the largest is at p = 1/(1+alpha)."""
-    peak = 1 / (1 + alpha)
-    return p * q**alpha / (4 * peak * (1 - peak) ** alpha)
-
-
-def analytic_mass(n, G, k):
-    """p sqrt((1 - R) / R): R is the chance that k of the G, n of them right, hold a right one."""
-    missed = math.comb(G - n, k) / math.comb(G, k)
-    return n / G * math.sqrt(missed / (1 - missed)) if n else 0.0
-
-
-def mix_mass(n, G, k):
-    """p (p A_S(k) + q A_S(1)), A_S(j) = (1 - R_j) / sigma_j = sqrt((1 - R_j) / R_j) (8.4.3)."""
-    return (n / G) * analytic_mass(n, G, k) + (1 - n / G) * analytic_mass(n, G, 1)
-
-
-def left_out(n, G, beta, own):
-    """Log-mean-exp of a group less that without the member whose reward is `own`, by Z of 8.9."""
-    Z = n * math.exp(beta) + G - n
-    return math.log(Z / G * (G - 1) / (Z - math.exp(beta * own))) / beta
-
-
-def logmeanexp_masses(p, q, n, G, beta):
-    """For a finite G, from the definition; the printed masses are another matter, see below."""
-    return p and p * left_out(n, G, beta, 1), q and -q * left_out(n, G, beta, 0)
-
-
-POLICY_WEIGHTS = {"grpo": grpo_advantage, **OF_SUCCESSES}
-# What each weight is called with, and its mass for a group with n successes of G, p = n / G and
-# q = 1 - p; m_S and m_F where they differ.
-MASSES = {
-    "reinforce": ({}, lambda p, q, n, G: (p, q)),
-    "mean": ({}, lambda p, q, n, G: p * q),
-    "grpo": ({}, lambda p, q, n, G: math.sqrt(p * q)),
-    "asym_norm": (
-        {},
-        lambda p, q, n, G: p * q and [math.sqrt(p * q) * (1 + x) for x in (-0.01 / q, 0.01 / p)],
-    ),
-    "reinforce_offset": (dict(delta=0.25), lambda p, q, n, G, delta: (p * 0.75, q * 0.25)),
-    "minimum": ({}, lambda p, q, n, G: (p if q else 0.0, 0.0)),  # q = 0: the minimum is 1
-    "skew_r": ({}, lambda p, q, n, G: p * q * math.sqrt(p * q)),
-    # lengths that are all the same leave GRPO: the rewards are 1 - alpha p L and alpha q L
-    "t2t": (dict(shares=0.3, alpha=0.5), lambda p, q, n, G, **_: math.sqrt(p * q)),
-    "maxrl": ({}, lambda p, q, n, G: q if p else 0.0),  # p = 0: 0 by definition
-    "pass_k": ({}, lambda p, q, n, G: ((n == 1) / G, 0.0)),
-    "analytic_pass_k": (dict(k=3), lambda p, q, n, G, k: analytic_mass(n, G, k)),
-    "mix_pass_k": (dict(k=3), lambda p, q, n, G, k: mix_mass(n, G, k)),
-    "power": ({}, lambda p, q, n, G: p * q**2),
-    "scaled_power": ({}, lambda p, q, n, G: p * q**2 * 27 / 16),  # p q^2 is 4/27 at most
-    "easy_power": (dict(alpha=0.5), lambda p, q, n, G, alpha: scaled_mass(q, p, alpha)),
-    "asym_power": (
-        dict(alpha_s=2.0, alpha_f=1.5),
-        lambda p, q, n, G, **_: (p * q**2, p**1.5 * q),
-    ),
-    "asym": ({}, lambda p, q, n, G: (p * q, 2 * p * q)),
-    "shifted": ({}, lambda p, q, n, G: (p * (q - 0.01), q * (p + 0.01))),
-    "quantile": (dict(tau=0.25), lambda p, q, n, G, tau: (p * (p <= tau), q * (p > tau))),
-    "median": ({}, lambda p, q, n, G: (p * (p <= 0.5), q * (p > 0.5))),
-    "binary_contrastive": ({}, lambda p, q, n, G: (p, p if q else 0.0)),  # p = 1: no failures
-    # 0 by definition where successes or failures are missing
-    "power_norm": (dict(gamma=0.25), lambda p, q, n, G, gamma: (p * q) ** 0.75),
-    # c p q / (1 + c p) / G with c = e^beta - 1 (8.9)
-    "softmax": (
-        dict(beta=5.0),
-        lambda p, q, n, G, beta: math.expm1(beta) * p * q / (1 + math.expm1(beta) * p) / G,
-    ),
-    "logmeanexp": (dict(beta=2.0), logmeanexp_masses),
-    "ha_dw": (
-        dict(baseline=0.9, scale=1.5),
-        lambda p, q, n, G, baseline, scale: [
-            1.5 * p * q * math.exp(x) for x in (baseline - p, p - baseline)
-        ],
-    ),
-    "relu": ({}, lambda p, q, n, G: (p * q, 0.0)),
-    "w_reinforce": ({}, lambda p, q, n, G: (0.1 * p, q)),
-    # GRPO's, as all are as long, times w(p) for successes and w(q) for failures
-    "grpo_lead": (
-        dict(lengths=7),
-        lambda p, q, n, G, **_: [
-            math.sqrt(p * q) * (0.4 + 1.1 / (1 + math.exp(10 * (x - 0.75)))) for x in (p, q)
-        ],
-    ),
-}
-
-
-def masses_of(name, G, counts, table=MASSES, **others):
-    """What a weight is called with, and its m_S and m_F for these counts of successes: [2, n]."""
-    given, mass = table[name]
-    given = given | {key: others[key] for key in given.keys() & others.keys()}
-    found = [mass(n / G, 1 - n / G, n, G, **given) for n in counts]
-    return given, f64(
-        [each if isinstance(each, tuple | list) else (each, each) for each in found]
-    ).T
-
-
-@pytest.mark.parametrize("name", POLICY_WEIGHTS)
-def test_gradient_masses_of_section_8(name):
-    """Also that the successes of a group share m_S equally, and the failures m_F."""
-    rewards = every_group(16)
-    given, (m_S, m_F) = masses_of(name, 16, range(17))
-    weigh = partial(POLICY_WEIGHTS[name], **given)
-    advantages = weigh(rewards)
-    near(torch.stack(gradient_mass(advantages, rewards)), torch.stack([m_S, m_F]), atol=1e-13)
-    worth = shared(rewards, m_S, m_F)
-    near(advantages, worth)
-    near(weigh(rewards.flip(1)), advantages.flip(1), atol=1e-14)
-    near(weigh(rewards.float()), worth.float(), atol=2e-5)
 
 
 def test_t2t_by_hand():
@@ -146,8 +33,6 @@ def test_t2t_by_hand():
     found = t2t(f64([[1, 0, 0, 0]]), f64([[0.4, 0.4, 0.8, 0.2]]), alpha=0.5)
     near(found, [[(value - 0.36875) / std for value in values]])
 
-
-# FADE (Eq. 11, Algorithm 2)
 
 ROOT = math.sqrt(0.75)
 
@@ -196,7 +81,11 @@ def test_the_controller_by_flags(settings, signal, expected):
 
 @pytest.mark.usefixtures("no_evaluation")
 def test_the_controller_of_a_run_that_is_resumed(run, resume):
-    """It has the run's flags and goes on where it was; its entropy begins at the first step's."""
+    """It has the run's flags and goes on where it was; its entropy begins at the first step's.
+
+    The head's change is that from the policy that the run has begun with.
+    """
+    start = weights(tiny_folder(Config()))["lm_head.weight"]
     flags = dict(target_entropy=0.1, ema_beta=0.25, alpha_max=9.0, alpha_from_entropy=True)
     assert run("fade", max_steps=2, output_dir="whole", **flags).code == 0
     assert run("fade", max_steps=1, **flags).code == 0
@@ -206,8 +95,14 @@ def test_the_controller_of_a_run_that_is_resumed(run, resume):
     solve_rate = 0.25 * (0.25 * 0.5 + 0.75 * first["reward"]) + 0.75 * second["reward"]
     assert second["solve_rate_ema"] == pytest.approx(solve_rate)
     assert second["alpha"] == pytest.approx(1 + 8 * (second["entropy_ema"] / 0.1 - 1))
-    start, *_, end = rows("run", "eval")
-    assert start["r1"] == 0 < end["r1"]  # of the head's change
+    before, *after = rows("run", "eval")
+    assert (before["r1"], before["ratio"], before["srank"]) == (0, 1, 0)
+    assert [row["step"] for row in after] == [1, 2]
+    for row in after:
+        head = weights(f"run/checkpoint-{row['step']}")["lm_head.weight"]
+        expected = rank1_statistics(head - start)
+        assert {key: row[key] for key in expected} == pytest.approx(expected, rel=1e-4)
+        assert 0 < row["r1"] < 1
 
 
 def test_the_controller_step_by_step():
@@ -229,13 +124,10 @@ def test_what_is_out_of_range_is_refused():
             FadeController(1.0, **settings)
     for k in (0, -1, 5, 2.5):
         with pytest.raises(ValueError, match=f"^k must be .* got {k}"):
-            POLICY_WEIGHTS["analytic_pass_k"](every_group(4), k=k)
+            analytic_pass_k(every_group(4), k=k)
     for delta in (0.0, -1.0):
         with pytest.raises(ValueError, match=f"^delta must be .* got {delta}"):
             fade_advantage(every_group(4), 2.0, delta)
-
-
-# What main does with them
 
 
 def batch_of(successes, logprobs, **known):

@@ -38,6 +38,7 @@ def test_help_explains_every_flag_on_two_screens(parsed, monkeypatch, capsys, sc
         assert len(explained[field.name].replace(default, "")) > 3, field.name
         assert default in explained[field.name]
     assert explained["seed"] == "for data order, sampling and evaluation (0)"
+    assert "or not [full_shard, no_shard] (full_shard)" in explained["fsdp"]
     assert len(fields(Config)) <= 60
 
 
@@ -110,6 +111,10 @@ def test_a_resumed_run_keeps_its_flags(parsed, capsys, monkeypatch):
     found = resumed("--max_steps 2 --eval_samples 3")
     assert (found.epsilon_high, found.aggregation, found.seed) == (0.3, "token", 3)
     assert (found.max_steps, found.eval_samples) == (2, 3)
+    Path("runs").mkdir()
+    Path("run").rename("runs/grpo-1")
+    found = parsed("grpo", "--resume_from_checkpoint", "latest")
+    assert found.resume_from_checkpoint == "runs/grpo-1"  # what is the latest now
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,6 @@ import common
 import cwgrpo
 import grpo
 
-# ------------------------------------------------------------------------------------ advantages
-
 
 @pytest.mark.parametrize(
     "rewards, scaled, unscaled",
@@ -40,8 +38,6 @@ def test_equal_rewards_get_exactly_zero(reward, dtype):
         assert (grpo.grpo_advantage(rewards) == 0).all()
         assert (grpo.grpo_advantage(rewards, scale_rewards=False) == 0).all()
 
-
-# ----------------------------------------------------------------------------- optimizer updates
 
 # What is wrong with one token of a minibatch.
 BROKEN = {

@@ -8,6 +8,7 @@ from rlvr.flags.config import Config
 from rlvr.policy.renamed import compute_again
 from rlvr.policy.sharding import shard, unshard, whole
 from rlvr.rollout.samplers import Sampler
+from rlvr.show.report import prompt_text
 from rlvr.tasks.problems import padded
 
 import pytest
@@ -74,6 +75,7 @@ def test_log_probs_of_sampler_trainer_and_transformers_are_the_same(sharp):
     for i in plain:
         expected = logprobs_of_transformers(sharp[0], samples[i])
         torch.testing.assert_close(found[i, : len(expected)], expected, rtol=0, atol=1e-5)
+    assert prompt_text(samples[3], sharp[1]).count("<|image_pad|>") == 2  # one for each image
     # an image token that the policy has written is a token like others
     written = replace(samples[0], completion_ids=[vision.IMAGE_TOKEN, vision.STOP])
     assert token_logprobs(sharp[0], [written], range(1))[0].isfinite().all()
@@ -130,9 +132,6 @@ def test_a_sharded_policy_computes_the_same(sharp, alone):
         assert found_loss == pytest.approx(loss, rel=1e-5)
         for name, gradient in found.items():
             torch.testing.assert_close(whole(gradient), expected[name], rtol=1e-3, atol=1e-4)
-
-
-# ------------------------------------------------------------------------------------ whole runs
 
 
 def flags(folder, **others):

@@ -4,10 +4,12 @@ import contextlib
 import copy
 import json
 import sys
+from unittest.mock import Mock
 
 import rlvr.policy.models
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
+from rlvr.policy.models import is_near
 from rlvr.policy.reader import Reader
 from rlvr.tasks.problems import Sample
 from rlvr.training.checkpoints import save_folder
@@ -17,7 +19,7 @@ import torch
 import transformers
 from samples import some_samples
 
-from common import token_logprobs
+from common import decode, token_logprobs
 
 
 def load(folder, **flags):
@@ -35,6 +37,7 @@ def test_saved_policy_loads_as_it_was(sharp, tmp_path):
     loaded, loaded_tokenizer = load(tmp_path / "policy")
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
     assert some_samples(tokenizer) == some_samples(loaded_tokenizer)
+    assert loaded_tokenizer.pad_token == tokenizer.pad_token
     torch.testing.assert_close(loaded.state_dict(), policy.float().state_dict(), rtol=0, atol=0)
 
 
@@ -107,8 +110,9 @@ def test_the_cache_is_tried_at_the_length_of_the_run(tiny, tmp_path, monkeypatch
 def test_nothing_drops_out(tiny, tmp_path):
     """GPT-2's configuration asks for it; checkpointing computes its layers in training mode.
 
-    Nor does the text configuration of a model for images. For a configuration of GPT-2's kind there
-    is no estimate of the memory, which ends no run.
+    It does so in the backward pass alone, and `decode` has its cache. Nor does the text
+    configuration of a model for images. For a configuration of GPT-2's kind there is no estimate of
+    the memory, which ends no run.
     """
     of_text = dict(attention_dropout=0.1, vocab_size=64)
     shape = transformers.Qwen2VLConfig(text_config=of_text, attention_dropout=0.2)
@@ -117,9 +121,14 @@ def test_nothing_drops_out(tiny, tmp_path):
     assert shape.resid_pdrop == 0.1
     policy, _ = load(folder_of(shape, tiny, tmp_path), gradient_checkpointing=True)
     samples = [Sample([8, 9, 10], [11, 12, 13])]
+    passes = Mock(return_value=None)
+    policy.transformer.h[0].mlp.register_forward_pre_hook(passes)
     first, second = (token_logprobs(policy, samples, [0])[0] for _ in range(2))
-    assert policy.training
+    assert policy.training and passes.call_count == 2
     assert torch.equal(first, second)
+    first.sum().backward()
+    assert passes.call_count == 3
+    assert len(decode(policy, [[8, 9]], {1}, 4)[0]) == 1 and not policy.training
 
 
 @pytest.mark.parametrize("do_sample", [False, True])
@@ -135,14 +144,24 @@ def test_a_generation_config_that_contradicts_itself_can_be_saved(tiny, tmp_path
     assert saved.get("temperature") == (0.7 if do_sample else None)
 
 
-def test_the_reference_is_the_starting_policy(sharp, tmp_path):
-    """It is loaded for the KL penalty alone."""
+def test_the_reference_is_the_starting_policy(sharp, tmp_path, monkeypatch):
+    """It is loaded for the KL penalty alone, and is frozen."""
     save_folder(tmp_path / "policy", *sharp)
     config = Config(model=str(tmp_path / "policy"), beta=0.1)
+    load_weights = Mock(wraps=rlvr.policy.models.load_weights)
+    monkeypatch.setattr(rlvr.policy.models, "load_weights", load_weights)
     policy, reference, _ = rlvr.policy.models.load_policies(config)
+    assert [call.kwargs for call in load_weights.call_args_list] == [{}, {"frozen": True}]
     with torch.no_grad():
         policy.lm_head.weight.zero_()  # as if it had been trained
     torch.testing.assert_close(reference.state_dict(), sharp[0].state_dict(), rtol=0, atol=0)
+
+
+def test_equal_up_to_rounding():
+    """By the largest number: what is left of two of 100 is off by more than its own size."""
+    expected = torch.tensor([100.0, 0.0])
+    assert is_near(torch.tensor([100.0, 0.05]), expected)
+    assert not is_near(torch.tensor([100.5, 0.0]), expected)
 
 
 @pytest.mark.parametrize("model_type", ["unheard-of", "qwen2"])

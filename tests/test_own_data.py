@@ -115,7 +115,7 @@ FLOATS = numpy.array([0.1, 2.5, 7], dtype="float32")  # 0.1 is 0.100000001490116
     [
         ("own.csv", rows_with(*TEXTS), TEXTS),
         ("folder/train.csv", rows_with(*TEXTS, *INTEGERS), TEXTS + INTEGERS),
-        ("own.jsonl", "\n".join(LINES).encode(), INTEGERS),
+        ("own.jsonl", "\n".join(["\ufeff", *LINES]).encode(), INTEGERS),
         ("own.json", f"[{','.join(LINES)}]".encode(), INTEGERS),
         ("own.parquet", rows_with(*FLOATS), ["0.1", "2.5", "7"]),
     ],
@@ -151,6 +151,8 @@ def test_simple_golds_are_not_tried(monkeypatch, verifier):
     problems = [Problem("Why?", gold, verifier) for gold in golds]
     others = [Problem("Why?", gold, verifier) for gold in ("1/2", "1,000", "7 eggs", "007", "٣")]
     assert with_golds("own", problems + others) == problems
+    programs = [Problem("Why?", gold, "code") for gold in ("unit tests", "")]
+    assert with_golds("own", programs) == programs[:1]
 
 
 TEMPLATE = "{% for m in messages %}[{{ m['role'] }}: {{ m['content'] }}]{% endfor %}"

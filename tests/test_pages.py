@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import re
+from functools import partial
 
 import baselines
 import front_page
@@ -13,9 +14,8 @@ import pytest
 import torch
 from browser import evaluate, open_page
 from groups import f64, near
+from masses import masses_of
 from runs import ROOT, SCRIPTS
-from test_baselines import OTHERS
-from test_fade import masses_of
 
 from agrae import agrae_advantage
 from asymgrpo import asymgrpo_advantage
@@ -37,13 +37,12 @@ def scripts_of(page, *names):
 def front(tmp_path):
     """front(expression) -> its value in JavaScript, where the front page's functions are known."""
     functions = scripts_of(PAGE, "formulas", "methods-of-the-page")
-    return lambda expression: evaluate(functions, expression, tmp_path)
+    return partial(evaluate, tmp_path, functions)
 
 
 @pytest.fixture
 def playground(tmp_path):
-    functions = scripts_of(PLAYGROUND, "formulas")
-    return lambda expression: evaluate(functions, expression, tmp_path)
+    return partial(evaluate, tmp_path, scripts_of(PLAYGROUND, "formulas"))
 
 
 # ------------------------------------------------------------------------------------- index.html
@@ -157,7 +156,7 @@ def test_the_playground_has_what_the_scripts_have(playground):
     assert playground("[VARIANTS, Object.keys(ADVANTAGES)]") == [presets, names]
     calls, expected = [], []
     for name in names:
-        settings, ((m_S,), (m_F,)) = masses_of(name, 5, [2], OTHERS)
+        settings, ((m_S,), (m_F,)) = masses_of(name, 5, [2])
         parameters = inspect.signature(baselines.ADVANTAGES[name]).parameters.values()
         given = {each.name: each.default for each in parameters if each.default is not each.empty}
         given |= {key: settings[key] for key in settings.keys() - {"lengths", "shares"}}
@@ -203,6 +202,5 @@ def test_on_a_phone(name, tmp_path):
     text = text.replace("<head>", f"<head>{EARLY}", 1).replace("</body>", LATE)
     frame = f'<iframe style="width: 400px; height: 800px; border: 0" srcdoc="{html.escape(text)}">'
     (tmp_path / "frame.html").write_text(f"<title></title>{frame}</iframe>")
-    title = re.search("<title>(.*?)</title>", open_page(tmp_path / "frame.html"), re.S)[1]
-    errors, widths, length = json.loads(html.unescape(title))
+    errors, widths, length = open_page(tmp_path / "frame.html")
     assert errors == [] and len({*widths}) == 1 and length > 1000

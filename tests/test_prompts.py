@@ -120,13 +120,14 @@ def test_a_template_with_the_date_gives_the_same_prompt_every_day(tokenizer):
             True,
         ),
         (None, False),
-        ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}", False),
+        ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<line>{% endfor %}", False),
         ("{{ raise_exception('no answers') }}", False),
     ],
 )
 def test_end_of_turn(tokenizer, template, ends):
     """It stands behind the answer, and is not what the next turn would begin with."""
     tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
+    tokenizer.add_tokens(["<line>"])
     tokenizer.chat_template = template
     expected = [tokenizer.convert_tokens_to_ids("<|im_end|>")] if ends else []
     assert end_of_turn(tokenizer) == expected

@@ -1,9 +1,9 @@
 """tokens.jsonl and report.html: their numbers in a second way, their size, and the page clicked."""
 
-import html
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from types import SimpleNamespace
@@ -13,53 +13,41 @@ from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.show.logs import append_row
 from rlvr.show.report import before_and_after, standard_errors, write_report
-from rlvr.tasks.problems import Sample
+from rlvr.tasks.problems import Sample, own_tokens
 
 import pytest
 import torch
 from browser import open_page
 from runs import rows
+from samples import by_the_logits
 
 from common import pass_at_k
 
 EVIL = "</script><script>document.title = 'fooled'</script><!--<b>&amp;"
 
 
-@pytest.fixture
-def step_of_a_run(tiny, tmp_path):
-    """(run, batch) of one step: two groups of two completions."""
-    policy, tokenizer = tiny
-    ends = [5, 3, 1, 4]
+def step_of_a_run(policy, tokenizer, folder):
+    """(run, batch) of one step: two groups of two completions. A tool has written in the first."""
     ids = tokenizer("1+2=3 4-1")["input_ids"]
     samples = [
-        Sample(ids[:4], ids[:end], reward=i - 1.0, success=i == 0, truncated=i == 1)
-        for i, end in enumerate(ends)
+        Sample(ids[:4], ids[:end], reward=i - 1.0, success=i == 0, truncated=i == 1, status=status)
+        for i, (end, status) in enumerate(zip([5, 3, 1, 4], ["", "", "timeout", ""], strict=True))
     ]
-    mask = torch.tensor([[float(t < end) for t in range(5)] for end in ends])
-    counted = mask * torch.tensor([[1.0], [0.0], [1.0], [1.0]])  # not the truncated completion
-    config = Config(num_generations=2)
+    samples[0] = replace(samples[0], replies=[range(2, 3), range(4, 5)])
     training = SimpleNamespace(policy=policy, tokenizer=tokenizer)
-    run = SimpleNamespace(config=config, folder=tmp_path, training=training)
+    run = SimpleNamespace(config=Config(num_generations=2), folder=folder, training=training)
+    mask = 1.0 * own_tokens(samples)
+    counted = mask * torch.tensor([[1.0], [0.0], [1.0], [1.0]])  # not the truncated completion
     masks = dict(completion_mask=mask, loss_mask=counted)
     return run, SimpleNamespace(samples=samples, old_logprobs=-2 * mask, **masks)
 
 
-@torch.no_grad()
-def by_the_logits(policy, sample):
-    """Log-probs and entropies of the completion's tokens, [T] each, as a textbook writes them."""
-    ids = torch.tensor(sample.prompt_ids + sample.completion_ids)
-    start, end = len(sample.prompt_ids) - 1, len(ids) - 1
-    logprobs = policy(ids[None]).logits[0, start:end].log_softmax(-1)  # [T, V]
-    chosen = logprobs.gather(1, ids[start + 1 :, None])[:, 0]
-    return chosen, -(logprobs.exp() * logprobs).sum(1)
-
-
-def test_the_numbers_of_each_token(step_of_a_run, monkeypatch):
+def test_the_numbers_of_each_token(tiny, tmp_path, monkeypatch):
     """Log-prob -2 before; after the step what one plain forward pass says.
 
-    Of long completions, the first tokens are kept.
+    Of long completions, the first tokens are kept. The tool's tokens have no numbers.
     """
-    run, batch = step_of_a_run
+    run, batch = step_of_a_run(*tiny, tmp_path)
     training, state = run.training, torch.get_rng_state()
     monkeypatch.setattr(rlvr.show.report, "MOST_TOKENS", 8)
     advantages = torch.tensor([[1.5], [-0.5], [1 / 3], [math.nan]])
@@ -73,18 +61,19 @@ def test_the_numbers_of_each_token(step_of_a_run, monkeypatch):
     assert "weight" not in one_group["groups"][0]["completions"][0]
     found = [one for group in two_groups["groups"] for one in group["completions"]]
     assert [one["length"] for one in found] == [5, 3, 1, 4]
-    for i, (one, n, advantage) in enumerate(
-        zip(found, [4, 3, 1, 4], [1.5, -0.5, 0.333, None], strict=True)
+    for sample, one, n, advantage in zip(
+        batch.samples, found, [4, 3, 1, 4], [1.5, -0.5, 0.333, None], strict=True
     ):
-        ids = batch.samples[i].completion_ids[:n]
-        assert "".join(one["tokens"]) == training.tokenizer.decode(ids)
-        assert one["logprob"] == [-2.0] * n and one["weight"] == [1.0] * n
-        assert one["advantage"] == [advantage] * n
-        logprobs, entropies = by_the_logits(training.policy, batch.samples[i])
-        ratio = (logprobs + 2).exp()[:n]
-        torch.testing.assert_close(torch.tensor(one["ratio"]), ratio, rtol=0, atol=6e-4)
-        torch.testing.assert_close(torch.tensor(one["entropy"]), entropies[:n], rtol=0, atol=6e-4)
-    assert [one["verdict"] for one in found] == ["right", "wrong", "wrong", "wrong"]
+        assert "".join(one["tokens"]) == training.tokenizer.decode(sample.completion_ids[:n])
+        own = [t for t in range(n) if not (sample.replies and t == 2)]
+        for name, value in (("logprob", -2.0), ("weight", 1.0), ("advantage", advantage)):
+            assert one[name] == [value if t in own else None for t in range(n)]
+        logprobs, entropies = by_the_logits(training.policy, sample)
+        for name, values in (("ratio", (logprobs + 2).exp()), ("entropy", entropies)):
+            shown = torch.tensor([one[name][t] for t in own])
+            torch.testing.assert_close(shown, values[own], rtol=0, atol=6e-4)
+    assert [one["by_tool"] for one in found] == [[2], [], [], []]
+    assert [one["verdict"] for one in found] == ["right", "wrong", "timeout", "wrong"]
     assert [one["truncated"] for one in found] == [False, True, False, False]
 
 
@@ -125,8 +114,12 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     assert first == second
     assert (first["name"], first["steps"]) == (folder.name, rows(folder, "tokens"))
     assert first["command"] == "python grpo.py --variant grpo --seed 3 --eval_problems 4 --no_own"
-    assert first["curves"]["pass@1"] == [[0, 0.25], [2, 0.5]]
-    assert first["curves"]["entropy"] == [[1, 0.1], [2, 0.1]]
+    assert first["curves"] == {
+        "pass@1": [[0, 0.25], [2, 0.5]],
+        "pass@2": [[0, 0.5], [2, 0.5]],
+        "reward": [[1, 0.5], [2, 0.5]],
+        "entropy": [[1, 0.1], [2, 0.1]],
+    }
     assert first["steps"][0]["groups"][0]["completions"][0]["tokens"][0] == EVIL
     assert EVIL not in page.read_text()
     text = page.read_text().replace("http://www.w3.org/2000/svg", "")
@@ -136,22 +129,25 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
 
 
 def test_standard_errors_are_those_of_the_problems(tmp_path):
-    """By the shares of four problems themselves: 0, 1, 2 and 4 right of 4 samples."""
+    """By the shares of four problems themselves: 0, 1, 2 and 4 right of 4 samples.
+
+    The first row and the last one count, and k as far as both of them have it.
+    """
     corrects = [0, 1, 2, 4]
     row = {f"pass@{k}": mean(pass_at_k(4, c, k) for c in corrects) for k in (1, 2, 4)}
     row |= {"greedy": 0.5, "token_entropy": 0.25}
     folder = write_run(tmp_path / "run", 1)
     (folder / "eval.jsonl").unlink()
-    for step in (0, 1):
-        append_row(folder, "eval", row | {"step": step})
+    for step, each in enumerate((row, {"pass@1": 0.0}, row | {"pass@8": 0.9})):
+        append_row(folder, "eval", each | {"step": step})
     table = {name: cells for name, *cells in before_and_after(folder)}
     for name, values in {
         "pass@1": [c / 4 for c in corrects],
         "pass@4": [0, 1, 1, 1],
         "greedy": [0, 0, 1, 1],
     }.items():
-        error = pytest.approx(stdev(values) / 2, abs=6e-5)
-        assert table.pop(name) == [[pytest.approx(mean(values), abs=6e-5), error]] * 2
+        value, error = (pytest.approx(x, abs=6e-5) for x in (mean(values), stdev(values) / 2))
+        assert table.pop(name) == [[value, error], [value, None]]
     assert table == {"token_entropy": [[0.25, None]] * 2, "length": [[None, None]] * 2}
     assert standard_errors(row, "", 5) == {}  # so many problems the set has not
 
@@ -221,8 +217,7 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     page = tmp_path / "report.html"
     write_report(page, [write_run(tmp_path / name, 3, right_from=2) for name in ("a", "b")])
     page.write_text(page.read_text().replace("</body>", CLICKS))
-    text = open_page(page)
-    seen = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
+    seen = open_page(page)
     assert seen["errors"] == [] and seen["title"].startswith("Before and after")
     assert seen["opened"] == ["logprob", "2 of 3"] and seen["step"] == "3 of 3"
     assert seen["token"] == EVIL and seen["prompts"] == [EVIL, EVIL]

@@ -5,6 +5,7 @@ import math
 import random
 import sys
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import rlvr.machine.ranks
 import rlvr.rollout.rollouts
@@ -12,23 +13,17 @@ from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.machine.ranks import from_rank_0, gather
-from rlvr.rollout.rollouts import (
-    check_context,
-    rollout_metrics,
-    room_after,
-    sampler_mismatch,
-)
-from rlvr.rollout.samplers import Sampler
+from rlvr.rollout.rollouts import check_context, rollout_metrics, room_after, sampler_mismatch
 from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
+from rlvr.verify.verifiers import VERIFIERS, Verifier
 
 import pytest
 import torch
 import transformers
+from samples import Scripted
 
 from common import sample_groups
-
-# ---------------------------------------------------- the order in which problems are drawn
 
 PROBLEMS = [Problem(str(i), "") for i in range(10)]
 
@@ -59,14 +54,19 @@ def test_ranks_share_the_stream(monkeypatch):
 @pytest.mark.parametrize("error", [None, UserError("no such data set")])
 def test_rank_0_finds_out_for_all(monkeypatch, error):
     """Such as the problems, so that all ranks have the same."""
+    sent, find = [], Mock(return_value=[2, 3], side_effect=error)
+
+    def broadcast(found):
+        sent.extend(found if world.RANK == 0 else [])
+        found[:] = sent
+
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(world, "RANK", 1)
-    sent = [[2, 3], error]
-    monkeypatch.setattr(
-        torch.distributed, "broadcast_object_list", lambda found: found.__setitem__(slice(2), sent)
-    )
-    with pytest.raises(UserError, match=str(error)) if error else contextlib.nullcontext():
-        assert from_rank_0(pytest.fail, "this is for rank 0") == [2, 3]
+    monkeypatch.setattr(torch.distributed, "broadcast_object_list", broadcast)
+    for rank in (0, 1):
+        monkeypatch.setattr(world, "RANK", rank)
+        with pytest.raises(UserError, match=str(error)) if error else contextlib.nullcontext():
+            assert from_rank_0(find, "given") == [2, 3]
+    find.assert_called_once_with("given")
 
 
 def test_items_of_all_ranks_come_in_the_order_of_the_ranks(monkeypatch):
@@ -78,65 +78,52 @@ def test_items_of_all_ranks_come_in_the_order_of_the_ranks(monkeypatch):
     assert gather([3]) == [1, 2, 3]
 
 
-# ------------------------------------------------------------------ completions that are graded
-
-
-class GivenSampler:
-    """A sampler that gives these completions, with log-probs of -0.5, and notes its calls."""
-
-    complete, call_ends = Sampler.complete, ()
-
-    def __init__(self, tokenizer, completions):
-        self.tokenizer, self.completions, self.calls = tokenizer, completions, []
-        self.stops = [tokenizer.eos_token_id, *tokenizer.encode(")")]
-        self.config = Config()
-
-    def generate(self, *given):
-        self.calls.append(given)
-        return self.completions, [[-0.5] * len(completion) for completion in self.completions]
-
-
-def test_sample_groups(tiny):
+def test_sample_groups(tiny, monkeypatch):
     """One call for all problems; a completion without a stop token is truncated, though right.
 
-    A parenthesis is a second stop token here.
+    A parenthesis is a second stop token here. The second problem has an image, and half a reward
+    for each answer, before which a tool writes.
     """
-    encode = tiny[1].encode
-    (first, solution), (second, _) = (make_countdown(random.Random(seed), 3) for seed in (0, 1))
-    completions = [encode(f"{solution}<eos>"), encode(solution), encode("<think>)"), []]
-    sampler = GivenSampler(tiny[1], completions)
-    logprobs = [[-0.5] * len(completion) for completion in completions]
+    halve = Verifier(lambda text, gold: 0.5 if text else None)
+    monkeypatch.setitem(VERIFIERS, "half", halve)
+    first, solution = make_countdown(random.Random(0), 3)
+    second = Problem("1 2 : ", "3", "half", images=(b"an image",))
+    sampler = Scripted(
+        tiny[1], [[f"{solution}<eos>", solution, "7*8=", ""], [")"]], tool="calculator"
+    )
+    sampler.stops += sampler.encode(")")
     groups = sample_groups(sampler, [first, second], 2, 0.6, 48, 0.9)
-    right = dict(success=True, replies=[])
-    prompts = [encode(problem.prompt) for problem in (first, second)]
+    ids = [*map(sampler.encode, [f"{solution}<eos>", solution, "7*8=56)"])]
+    logprobs = [*([-1.0] * len(each) for each in ids[:2]), [*[-1.0] * 4, 0.0, 0.0, -1.0]]
+    prompts = [sampler.encode(problem.prompt) for problem in (first, second)]
+    right, none = dict(success=True, replies=[]), dict(replies=[], images=second.images)
+    half = none | dict(replies=[range(4, 6)])
     assert groups == [
         [
-            Sample(prompts[0], completions[0], solution, 1.0, False, logprobs[0], **right),
-            Sample(prompts[0], completions[1], solution, 1.0, True, logprobs[1], **right),
+            Sample(prompts[0], ids[0], solution, 1.0, False, logprobs[0], **right),
+            Sample(prompts[0], ids[1], solution, 1.0, True, logprobs[1], **right),
         ],
         [
-            Sample(prompts[1], completions[2], "<think>)", 0.0, False, logprobs[2], replies=[]),
-            Sample(prompts[1], [], "", 0.0, True, [], replies=[]),
+            Sample(prompts[1], ids[2], "7*8=56)", 0.5, False, logprobs[2], **half),
+            Sample(prompts[1], [], "", 0.0, True, [], "unparsed", **none),
         ],
     ]
     asked = [prompts[0]] * 2 + [prompts[1]] * 2
-    assert sampler.calls == [(asked, 0.6, 0.9, 48, [], [()] * 4)]
-
-
-# --------------------------------------------------------------------------------- what is logged
+    shown = [(), (), second.images, second.images]
+    assert sampler.calls[0] == (asked, 0.6, 0.9, 48, sampler.call_ends, shown)
 
 
 def test_rollout_metrics_by_hand(monkeypatch):
     """Four groups of two: all wrong, all right, and twice one of each, whatever their rewards.
 
-    On two ranks, too, which have two groups each.
+    On two ranks, too, which have two groups each. A tool has written two tokens of the fifth.
     """
     samples = [
         Sample([1], [2], reward=-1.0, status="unparsed"),
         Sample([1], [2, 3], reward=0.5, truncated=True),
         Sample([1], [2], reward=1.0, success=True),
         Sample([1], [2], reward=0.75, success=True),
-        Sample([1], [2, 3, 4], reward=1.0, success=True),
+        Sample([1], [2, 3, 4], reward=1.0, success=True, replies=[range(1, 3)]),
         Sample([1], [2], reward=0.0, status="timeout"),
         Sample([1], [2] * 10, reward=0.0, truncated=True, status="unparsed"),
         Sample([1], [2], reward=0.75, truncated=True, success=True),
@@ -145,7 +132,8 @@ def test_rollout_metrics_by_hand(monkeypatch):
         "reward": 3 / 8,
         "all_wrong": 1 / 4,
         "all_right": 1 / 4,
-        "length": 20 / 8,
+        "length": 18 / 8,
+        "turns": 9 / 8,
         "truncated": 3 / 8,
         "unparsed": 2 / 8,
         "timeout": 1 / 8,
@@ -153,7 +141,7 @@ def test_rollout_metrics_by_hand(monkeypatch):
     assert rollout_metrics(samples, 2) == expected
     found = []
     monkeypatch.setattr(rlvr.rollout.rollouts, "gather", lambda mine: found.extend(mine) or found)
-    rollout_metrics(samples[:4], 2)
+    assert "turns" not in rollout_metrics(samples[:4], 2)
     assert rollout_metrics(samples[4:], 2) == expected
 
 
@@ -176,14 +164,11 @@ def test_sampler_mismatch_by_hand(monkeypatch):
     assert sampler_mismatch(logprobs[1], sampled[1], own[1]) == pytest.approx(expected, rel=1e-4)
 
 
-# -------------------------------------------------------------------- what fits into the context
-
-
 @pytest.mark.parametrize(
     "context, room", [(136, 36), (101, 1), (100, 0), (None, sys.maxsize - 100)]
 )
 def test_a_prompt_and_a_completion_have_to_fit_together(tiny, context, room):
-    """A prompt of 100 tokens, beside a shorter one."""
+    """A prompt of 100 tokens, beside a shorter one. By default, one more token has to fit."""
     settings = {"max_position_embeddings": context} if context else {}
     given = SimpleNamespace(config=transformers.PreTrainedConfig(**settings)), tiny[1]
     given = *given, [Problem("1" * 8, "1"), Problem("1" * 100, "1")]
@@ -193,3 +178,5 @@ def test_a_prompt_and_a_completion_have_to_fit_together(tiny, context, room):
             check_context(*given, Config(max_completion_length=wanted))
         with fits:
             assert room_after(*given, wanted) == room
+    with contextlib.nullcontext() if room else pytest.raises(UserError):
+        room_after(*given)

@@ -3,8 +3,10 @@
 import gc
 import math
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import rlvr.policy.models
 import rlvr.training.run
@@ -17,102 +19,105 @@ from rlvr.training.updates import UpdateMetrics
 
 import pytest
 import torch
-from runs import (
-    SCRIPTS,
-    assert_finite,
-    first_fast,
-    refused,
-    rows,
-    weights,
-)
+from runs import SCRIPTS, assert_finite, before_calls, first_fast, refused, rows, steps, weights
 from samples import writer_of_batch
 
 import common
 
 
-@pytest.fixture
-def start():
-    """The weights that a run with the small flags begins with."""
-    return weights(rlvr.policy.models.tiny_folder(Config()))
-
-
-def are_equal(first, second):
-    """Whether two policies have the same weights."""
-    return all(torch.equal(first[name], second[name]) for name in first)
-
-
-# ------------------------------------------------------------------------------- the run folder
-
-
+@pytest.mark.usefixtures("no_evaluation")
 def test_a_rank_draws_by_seed_and_number_and_looks_for_garbage_once_all_is_loaded(run, monkeypatch):
+    """It leaves files and messages to rank 0."""
+    asked = []
+    for name in ("process_group", "own"):
+        before_calls(monkeypatch, rlvr.machine, name, lambda *given: asked.append(given))
     monkeypatch.setattr(world, "RANK", 2)
     gc.disable()  # as rlvr/__init__.py does for a script
-    assert run("grpo", max_steps=0, seed=5).code == 0
+    result = run("grpo", max_steps=1, seed=5)
+    assert (result.code, result.out) == (0, "") and not Path("run").exists()
+    assert asked == [(torch.device("cpu"),), (Path("run"),)]
     assert torch.initial_seed() == 7
     assert gc.isenabled()
     gc.unfreeze()
 
 
 def test_which_checkpoints_are_saved_and_kept(monkeypatch, tmp_path):
-    """One after each third of the run, and the last one; the newest two stay."""
-    saved = []
+    """One after each third of the run, and the last one; the newest two stay.
 
-    def save(folder, training, step):
-        saved.append(step)
-        folder.mkdir()
-
+    A signal to another rank ends this one after the same step.
+    """
+    save = Mock(side_effect=lambda folder, training, step: folder.mkdir())
     monkeypatch.setattr(rlvr.training.checkpoints, "save", save)
     config = Config(max_steps=7, save_total_limit=2)
     run = SimpleNamespace(config=config, stopped=0.0, folder=tmp_path, training=None)
-    for step in range(1, 8):
-        Run.end_step(run, step)
-    assert saved == [3, 6, 7]  # ceil(7 / 3) is 3
+    assert not any(Run.end_step(run, step) for step in range(1, 8))
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-6", "checkpoint-7"}
+    monkeypatch.setattr(rlvr.machine, "gather", lambda mine: [*mine, 1.0])
+    assert Run.end_step(run, 8)
+    assert [call.args[2] for call in save.call_args_list] == [3, 6, 7, 8]  # ceil(7 / 3) is 3
 
 
-# -------------------------------------------------------------------- updates that are left out
+@pytest.mark.usefixtures("no_evaluation")
+def test_the_seconds_of_a_step_are_those_of_its_rollout_and_its_updates(run, monkeypatch):
+    """Not those before the first step, nor of evaluations and checkpoints."""
+    now = [0.0]
+
+    def tick(seconds):
+        now[0] += seconds
+
+    for module in (common, rlvr.training.run):
+        clock = SimpleNamespace(**vars(time) | dict(perf_counter=lambda: now[0]))
+        monkeypatch.setattr(module, "time", clock)
+    for owner, name, seconds in (
+        (common, "evaluate", 1000),
+        (common, "sample_groups", 10),
+        (Run, "optimizer_step", 1),
+        (rlvr.training.checkpoints, "save", 100),
+    ):
+        before_calls(monkeypatch, owner, name, lambda *_, seconds=seconds: tick(seconds))
+    assert run("grpo").code == 0  # two steps of two updates
+    found = rows("run", timed=True)
+    assert [(row["seconds_rollout"], row["seconds_update"]) for row in found] == [(10, 2)] * 2
 
 
-@pytest.fixture
-def step_with(monkeypatch):
-    """step_with(gradient) makes an update of two weights, -> how much they have moved."""
-    monkeypatch.setattr(rlvr.training.run, "MAX_SKIPPED_UPDATES", 3)
+def test_advantages_are_logged_with_their_weights(monkeypatch):
+    log_tokens = Mock()
+    monkeypatch.setattr(rlvr.training.run, "log_tokens", log_tokens)
+    monkeypatch.setattr(world, "RANK", 1)  # so that nothing is written
+    run = SimpleNamespace(updates=SimpleNamespace(metrics=dict), clock=0.0)
+    batch = SimpleNamespace(metrics=dict, seconds=0.0)
+    weights = torch.full((2, 1), 0.5)
+    Run.log_step(run, 1, batch, torch.tensor([[1.0], [-2.0]]), {}, weights)
+    *_, advantages, given = log_tokens.call_args.args
+    assert advantages.tolist() == [[0.5], [-1.0]] and given is weights
+
+
+def test_a_long_gradient_is_clipped_and_one_that_is_not_finite_skipped(capsys):
+    """Ten in a row end the run. Nine and nine with a good one between them do not."""
     policy = torch.nn.Linear(2, 1, bias=False)
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
     run = SimpleNamespace(skipped_in_a_row=0, updates=UpdateMetrics(), folder="the folder")
 
-    def step(*gradient):
+    def moved_by(*gradient):
         before, policy.weight.grad = policy.weight.detach().clone(), torch.tensor([gradient])
         Run.optimizer_step(run, policy, optimizer)
         assert policy.weight.grad is None
         return (before - policy.weight.detach())[0].tolist()
 
-    step.updates = run.updates
-    return step
-
-
-def test_a_long_gradient_is_clipped_and_one_that_is_not_finite_skipped(step_with, capsys):
-    assert step_with(3.0, 4.0) == pytest.approx([0.6, 0.8], abs=1e-5)
-    assert step_with(0.3, 0.4) == pytest.approx([0.3, 0.4])
+    assert moved_by(3.0, 4.0) == pytest.approx([0.6, 0.8], abs=1e-5)
+    assert moved_by(0.3, 0.4) == pytest.approx([0.3, 0.4])
     assert capsys.readouterr().out == ""
-    assert step_with(0.0, 0.0) == [0, 0]
+    assert moved_by(0.0, 0.0) == [0, 0]
     assert "no update: the gradient is 0" in capsys.readouterr().out
     for value in (math.nan, math.inf):
-        assert step_with(value, 1.0) == [0, 0]
+        assert moved_by(value, 1.0) == [0, 0]
         assert "no update: the gradient is NaN or infinite" in capsys.readouterr().out
-    assert step_with.updates.grad_norms[:3] == pytest.approx([5, 0.5, 0])
-    assert step_with.updates.metrics()["skipped"] == 2
-
-
-def test_three_in_a_row_end_the_run(step_with):
-    """Two and two with a good one between them do not."""
-    for value in (math.nan, math.nan, 1.0, math.nan, math.nan):
-        step_with(value, 1.0)
-    with pytest.raises(UserError, match="^3 updates in a row .* the folder/metrics.jsonl.*rate"):
-        step_with(math.nan, 1.0)
-
-
-# -------------------------------------------------------------------------- rollouts at the edges
+    assert run.updates.grad_norms[:3] == pytest.approx([5, 0.5, 0])
+    assert run.updates.metrics()["skipped"] == 2
+    for value in (*[math.nan] * 7, 1.0, *[math.nan] * 9):
+        moved_by(value, 1.0)
+    with pytest.raises(UserError, match="^10 updates in a row .* the folder/metrics.jsonl.*rate"):
+        moved_by(math.nan, 1.0)
 
 
 # What a rollout is: groups of (prompt length, token ids, reward).
@@ -131,7 +136,7 @@ EDGES = {
 @pytest.mark.usefixtures("no_evaluation")
 @pytest.mark.parametrize("edge", first_fast([*EDGES][::-1]))
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
-def test_a_rollout_at_the_edges(run, monkeypatch, start, script, edge):
+def test_a_rollout_at_the_edges(run, monkeypatch, script, edge):
     """A gradient, or the weights as they were, and a line that says so."""
     groups = EDGES[edge]
     samples = [
@@ -159,7 +164,8 @@ def test_a_rollout_at_the_edges(run, monkeypatch, start, script, edge):
     assert (row["entropy"] == 0) == (edge == "all cut off and masked")
     assert row["skipped"] == 0
     assert result.out.count("no update: the gradient is 0") == has_no_contrast
-    assert are_equal(start, weights("run/checkpoint-1")) == has_no_contrast
+    start, now = weights(rlvr.policy.models.tiny_folder(Config())), weights("run/checkpoint-1")
+    assert all(torch.equal(start[name], now[name]) for name in start) == has_no_contrast
 
 
 def test_a_completion_that_outgrows_the_context_is_refused_before_training(run):
@@ -167,9 +173,6 @@ def test_a_completion_that_outgrows_the_context_is_refused_before_training(run):
     result = run("grpo", max_completion_length=1016)
     assert refused(result, "grpo", "context of 1024")
     assert not list(Path("run").glob("*.jsonl"))
-
-
-# -------------------------------------------------------------------------------------- report_to
 
 
 @pytest.mark.usefixtures("no_evaluation")
@@ -188,7 +191,8 @@ def test_report_to_wandb(run, resume, monkeypatch):
     torch.set_num_threads(3)
     assert run("grpo", report_to="wandb", seed=7, max_steps=1).code == 0
     torch.set_num_threads(1)
-    assert resume("grpo", "run", max_steps=2).code == 0
+    assert "pass@1 .500 -> .500" in resume("grpo", "run", max_steps=2).out
+    assert steps("run", "samples") == [1, 1, 2, 2]
     assert torch.get_num_threads() == started[0]["config"]["num_threads"] == 3
     assert [(given["resume"], given["name"]) for given in started] == [
         ("never", "run"),

@@ -4,8 +4,11 @@ import io
 import math
 import os
 import sys
+from unittest.mock import Mock
 
-from rlvr import status
+from rlvr import status, world
+from rlvr.errors import UserError
+from rlvr.show import plots
 from rlvr.show.console import Console
 from rlvr.show.logs import append_row, drop_rows_after, read_rows
 from rlvr.show.plots import MOST_PANELS, choose_panels, draw_panel
@@ -35,6 +38,9 @@ def test_a_step_is_a_row_of_a_table(monkeypatch):
     assert [len(console.step(step, 60, ROW)) for step in range(3, 22)] == [1] * 18 + [3]
     (line,) = console.step(22, 60, {"loss": 0.5})  # of a script that logs other metrics
     assert line.split()[:4] == ["22/60", "nan", "nan", "nan%"]
+    assert console.evaluation(22, 60, {}, {}) == []  # its lines would part the row from its header
+    assert console.step(23, 60, ROW)[1] == HEADER
+    assert Console().step(1, 9001, ROW)[-1].endswith("   7.5 h")
     monkeypatch.setenv("COLUMNS", "40")
     header, line = Console().step(1, 60, ROW)[1:]
     assert header == "  step  reward  length  time left"
@@ -78,13 +84,16 @@ def test_a_terminal_has_one_line_that_is_replaced(monkeypatch):
     assert not status.on_terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(status, "SECONDS_BETWEEN_COUNTS", 999.0)
-    status.progress("grading", 0, 64)
+    status.progress("loading", 0, 2)
+    status.progress("grading", 0, 64)  # what begins is shown at once
     status.progress("grading", 1, 64)  # too soon
     monkeypatch.setattr(status, "SECONDS_BETWEEN_COUNTS", -1.0)
     status.progress("completions", 512, 1024)
     status.clear_line()
+    monkeypatch.setattr(world, "RANK", 1)
+    status.say("of another rank")
     shown = terminal.getvalue().split(status.ERASE)
-    assert shown == ["", "grading 0/64\r", "completions 512/102\r", "\r"]
+    assert shown == ["", "loading 0/2\r", "grading 0/64\r", "completions 512/102\r", "\r"]
 
 
 def test_a_log_file_has_plain_lines_and_few(monkeypatch, capsys):
@@ -120,6 +129,12 @@ def test_rows_come_back_and_every_line_is_json_by_the_standard(tmp_path):
     assert first == text and math.isnan(second["loss"])
 
 
+def test_a_full_disk_is_one_line(tmp_path):
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(UserError, match="^cannot use .*metrics.jsonl: .*No space left on device"):
+        append_row(tmp_path, "metrics", {"step": 1})
+
+
 @pytest.mark.parametrize("half", ['{"step": 3', '{"step": 3, "reward": 0.5}'])
 def test_drop_rows_after(tmp_path, half):
     """Later rows go, and so does what a kill has left: half a line, and half a file."""
@@ -146,7 +161,7 @@ EVALS = logs_of(
 )
 METRICS = logs_of(
     {"reward": 0.0, "loss": 0.3, "clip_low": 0.0, "clip_high": 0.0, "grad_norm": math.nan},
-    {"reward": 0.1, "loss": 0.3, "clip_low": 0.0, "clip_high": 0.1, "zeta": 1.0, "alpha": 0.7},
+    {"reward": 0.1, "loss": 0.3, "clip_low": 0.0, "clip_high": 0.1, "kl_own": 1.0, "alpha": 0.7},
 )
 
 
@@ -161,7 +176,7 @@ def test_what_is_drawn():
         ("reward of the rollout", METRICS, ["reward"]),
         ("share of tokens that are clipped", METRICS, ["clip_high"]),
         ("gradient norm", METRICS, ["grad_norm"]),
-        ("zeta", METRICS, ["zeta"]),
+        ("kl_own", METRICS, ["kl_own"]),
         ("alpha", METRICS, ["alpha"]),
     ]
     # also what the first row lacks, as where a resumed run has more samples and other sets
@@ -174,7 +189,8 @@ def test_what_is_drawn():
         ("held-out entropy of tokens (nats): math", sets, ["math/token_entropy"]),
     ]
     many = logs_of({f"own_{i}": 1.0 for i in range(20)})
-    assert len(choose_panels(EVALS, many)) == MOST_PANELS
+    shown = choose_panels(EVALS, many)
+    assert len(shown) == MOST_PANELS and shown[0][0] == "held-out pass@k"
 
 
 def test_a_curve_is_drawn_by_step_and_by_few_points(tmp_path, monkeypatch):
@@ -182,8 +198,25 @@ def test_a_curve_is_drawn_by_step_and_by_few_points(tmp_path, monkeypatch):
     axis = Figure().add_subplot()
     rows = logs_of(*({"reward": i / 5000} for i in range(5001)))
     draw_panel(axis, "reward", rows, ["reward"])
-    draw_panel(axis, "few", [{"step": 0, "a": 3}, {"step": 20}, {"step": 40, "a": 5}], ["a"])
+    few = [{"step": 0, "set/a": 3}, {"step": 20}, {"step": 40, "set/a": 5}]
+    draw_panel(axis, "few", few, ["set/a"])
     many, few = axis.lines
+    assert [line.get_label() for line in axis.lines] == ["reward", "a"]
     assert 500 < len(many.get_xdata()) <= 1000
     assert (many.get_ydata() == many.get_xdata() / 5000).all()
     assert (few.get_xdata().tolist(), few.get_ydata().tolist()) == ([0, 40], [3, 5])
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5])
+def test_each_panel_is_drawn_from_its_log(tmp_path, monkeypatch, value):
+    """Three of them side by side. Where all is 0, there is none."""
+    draw = Mock()
+    monkeypatch.setattr(plots, "draw_panel", draw)
+    append_row(tmp_path, "eval", {"step": 0, "pass@1": value})
+    append_row(tmp_path, "metrics", {"step": 1, "reward": value})
+    plots.draw_curves(tmp_path)
+    assert (tmp_path / "curves.png").exists()
+    panels = [call.args for call in draw.mock_calls]
+    found = [(axis.get_subplotspec().get_geometry(), title) for axis, title, *_ in panels]
+    expected = [((1, 3, 0, 0), "held-out pass@k"), ((1, 3, 1, 1), "reward of the rollout")]
+    assert found == (expected if value else [])

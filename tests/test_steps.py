@@ -5,6 +5,7 @@ script. Here what the flags and the formulas come to is worked out from the pape
 """
 
 import copy
+import math
 import random
 
 import rlvr.training.run
@@ -34,9 +35,11 @@ FLAGS = dict(
     beta=BETA,
     entropy_coef=BONUS,
     microbatch_tokens=60,
+    mask_truncated_completions=True,
 )
 RATES = [1e-3, 0.75e-3, 0.5e-3, 0.25e-3]  # of the four updates
 CAP = 0.8  # of the importance weights
+FAR = 1.1  # what the reference's log-probs are multiplied by, or it would be the old policy
 ROOT3 = 3**0.5
 # p = 1/4, 3/4, 1/4, 3/4: the mean success is 1/2
 RIGHT = [[1, 0, 0, 0], [1, 1, 1, 0], [0, 0, 1, 0], [1, 0, 1, 1]]
@@ -106,7 +109,7 @@ CASES = [(script, flags, tuple(worth)) for script, flags, worth in CASES]
 
 
 def given_samples():
-    """Four groups with completions of 1 to 20 tokens."""
+    """Four groups with completions of 1 to 20 tokens, of which the sixth is truncated."""
     rng = random.Random(0)
     samples = []
     for group in RIGHT:
@@ -114,9 +117,8 @@ def given_samples():
         for right in group:
             ids = [*rng.choices(range(3, 24), k=rng.randint(0, 19)), STOP]
             logprobs = [rng.uniform(-6, -1) for _ in ids]  # the sampler's; the policy has others
-            samples.append(
-                Sample(prompt, ids, "", float(right), logprobs=logprobs, success=right == 1)
-            )
+            given = dict(logprobs=logprobs, success=right == 1, truncated=len(samples) == 5)
+            samples.append(Sample(prompt, ids, "", float(right), **given))
     return samples
 
 
@@ -124,11 +126,11 @@ class Grouped:
     num_generations, mask_truncated_completions = G, False
 
 
-def batch_of(samples):
+def batch_of(samples, config=Grouped):
     """The samples as common.roll_out hands them over."""
     writer = writer_of_batch(tokenizer_of_tiny())
     writer.cap = CAP
-    return common.make_batch(samples, Grouped, writer)
+    return common.make_batch(samples, config, writer)
 
 
 def by_the_logits(policy, samples):
@@ -149,7 +151,8 @@ def loss_of(policy, old_logprobs, samples, rows, worth, script, flags):
     default = {"fade": "constant", "asymgrpo": "token"}.get(script, "sequence")
     aggregation = flags.get("aggregation", default)
     found = dict(zip(rows, by_the_logits(policy, [samples[i] for i in rows]), strict=True))
-    tokens = sum(len(samples[i].completion_ids) for i in rows)
+    counted = [i for i in rows if not samples[i].truncated]
+    tokens = sum(len(samples[i].completion_ids) for i in counted)
     kernel = {i: torch.ones(len(samples[i].completion_ids)) for i in rows}
     if script == "cwgrpo":
         longest = max(len(sample.completion_ids) for sample in samples)
@@ -158,7 +161,7 @@ def loss_of(policy, old_logprobs, samples, rows, worth, script, flags):
             logprobs, mask = torch.zeros(2, 1, G, longest)
             for k, i in enumerate(group):
                 n = len(samples[i].completion_ids)
-                logprobs[0, k, :n], mask[0, k, :n] = found[i][0].detach(), 1
+                logprobs[0, k, :n], mask[0, k, :n] = found[i][0].detach(), i in counted
             advantages = torch.tensor([[advantage_of(samples, i, worth) for i in group]])
             weights = plain_weights(logprobs, advantages, mask, flags.get("means", "tokens"))
             if flags.get("padded_sum"):
@@ -166,7 +169,7 @@ def loss_of(policy, old_logprobs, samples, rows, worth, script, flags):
             for k, i in enumerate(group):
                 kernel[i] = weights[0, k, : len(samples[i].completion_ids)]
     total, logged = 0.0, dict.fromkeys(LOGGED, 0.0)
-    for i in rows:
+    for i in counted:
         logprobs, entropies = found[i]
         old = old_logprobs[i]
         n = len(old)
@@ -183,7 +186,8 @@ def loss_of(policy, old_logprobs, samples, rows, worth, script, flags):
             gain = a * (clipped if stopped else ratio)
             if flags.get("loss") == "cispo":
                 gain, stopped = a * clipped * logprobs[t], False
-            back = (old[t] - logprobs[t]).exp() - (old[t] - logprobs[t]) - 1
+            to_ref = FAR * old[t] - logprobs[t]
+            back = to_ref.exp() - to_ref - 1
             values = (stopped and a < 0, stopped and a > 0, back, entropies[t])
             for name, value in zip(LOGGED, values, strict=True):
                 logged[name] += float(torch.as_tensor(value).detach())
@@ -204,6 +208,7 @@ def advantage_of(samples, i, worth):
 def seen(monkeypatch):
     """The policy, its gradient, its loss and its rate, before each update on given_samples()."""
     found, losses = [], []
+    prepare = common.prepare_update
     step, add = rlvr.training.run.Run.optimizer_step, rlvr.training.run.Run.add
 
     def noted(self, loss, *given, **per_token):
@@ -217,10 +222,14 @@ def seen(monkeypatch):
         losses.clear()
         return step(self, policy, optimizer)
 
-    batch = batch_of(given_samples())
+    def prepared(batch, *given):
+        prepare(batch, *given)
+        batch.ref_logprobs *= FAR
+
     monkeypatch.setattr(rlvr.training.run.Run, "add", noted)
     monkeypatch.setattr(rlvr.training.run.Run, "optimizer_step", recorded)
-    monkeypatch.setattr(common, "roll_out", lambda *_: batch)
+    monkeypatch.setattr(common, "prepare_update", prepared)
+    monkeypatch.setattr(common, "roll_out", lambda *given: batch_of(given_samples(), given[-1]))
     return found
 
 
@@ -246,10 +255,15 @@ def test_updates_by_their_definition(run, seen, script, flags, worth):
         assert (got - expected).norm() < 2e-3 * expected.norm(), k
     (row,) = rows("run")
     assert row["learning_rate"] == pytest.approx(RATES[-1])
-    tokens = 2 * sum(len(sample.completion_ids) for sample in samples)  # twice over all of them
+    counted = [i for i in range(16) if not samples[i].truncated]
+    tokens = 2 * sum(len(samples[i].completion_ids) for i in counted)  # twice over all of them
     for name in LOGGED:
         assert row[name] == pytest.approx(logged[name] / tokens, rel=1e-2), name
     assert (row["clip_low"] + row["clip_high"] > 0.05) == ("loss" not in flags)
+    pairs = zip(torch.cat(old).tolist(), sum((s.logprobs for s in samples), []), strict=True)
+    gaps = [mine - of_sampler for mine, of_sampler in pairs]  # also where the loss does not count
+    expected = sum(math.expm1(gap) - gap for gap in gaps) / len(gaps)
+    assert row["mismatch_k3"] == pytest.approx(expected, rel=1e-3)
     # what the report shows of the first group, rounded to three digits
     ((group,),) = (step["groups"] for step in rows("run", "tokens"))
     for i, shown in enumerate(group["completions"]):
@@ -258,7 +272,8 @@ def test_updates_by_their_definition(run, seen, script, flags, worth):
         assert ("weight" in shown) == (script == "cwgrpo")
         assert shown.get("weight", weights[i]) == pytest.approx(weights[i].tolist(), abs=2e-3)
     if script == "cwgrpo":
-        padded = [pad_sequence(part, True) for part in (old, [weights[i] for i in range(16)])]
+        shown = [x * (i in counted) for i, x in enumerate(old)], [weights[i] for i in range(16)]
+        padded = [pad_sequence(part, True) for part in shown]
         logprobs, w = (part.double().view(4, G, -1) for part in padded)
         advantages = [advantage_of(samples, i, worth) for i in range(16)]
         given = logprobs, torch.tensor(advantages).view(4, G), logprobs.ne(0), w
@@ -275,7 +290,7 @@ def test_released_gradient_goes_through_the_kernel(run, seen):
     """
     samples = given_samples()
     flags = dict(variant="released", beta=0, warmup_ratio=0, epsilon=0.9, epsilon_high=9)
-    flags |= dict(learning_rate=1e-5)  # ratios of 0.7 to 2.6
+    flags |= dict(learning_rate=1e-5, mask_truncated_completions=False)  # ratios of 0.7 to 2.6
     assert run("cwgrpo", **FLAGS | dict(entropy_coef=0) | flags).code == 0
     start = copy.deepcopy(seen[0][0]).double()
     for k, (policy, got, *_) in enumerate(seen):

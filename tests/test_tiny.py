@@ -54,9 +54,6 @@ def test_which_policy_a_run_starts_from(flags, name):
     assert tiny_folder(Config(**flags)) == POLICIES / name
 
 
-# ------------------------------------------------------------------------------------ the lesson
-
-
 def test_each_token_of_a_lesson_counts_the_same(monkeypatch):
     """The first gradient is that of transformers' own loss, a mean over tokens, on two texts."""
     pad = partial(torch.nn.utils.rnn.pad_sequence, batch_first=True)

@@ -14,19 +14,17 @@ import torch
 FIVE_STEPS = dict(max_steps=5, prompts_per_step=4, num_generations=4, minibatch_size=8)
 
 
-def rates(learning_rate=1.0, **flags):
+def rates(learning_rate=1.0, factor=1.0, **flags):
     """The learning rates of the ten updates of FIVE_STEPS."""
     config = Config(**{**FIVE_STEPS, **flags}, learning_rate=learning_rate)
-    optimizer, scheduler = make_optimizer(torch.nn.Linear(1, 1), config)
+    optimizer, scheduler = make_optimizer(torch.nn.Linear(1, 1), config, factor)
+    assert optimizer.param_groups[0]["weight_decay"] == 0
     found = []
     for _ in range(10):
         found.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         scheduler.step()
     return found
-
-
-# ---------------------------------------------------------------------------------------- by hand
 
 
 @pytest.mark.parametrize(
@@ -49,26 +47,14 @@ def rates(learning_rate=1.0, **flags):
 def test_schedules_by_hand(flags, expected):
     assert rates(**flags) == pytest.approx(expected, abs=1e-15)
     assert rates(learning_rate=3e-6, **flags) == pytest.approx([3e-6 * x for x in expected])
-
-
-def test_a_factor_keeps_its_place_in_the_schedule():
-    """FADE's --equalize_learning_rate gives a run another rate, which the schedule scales."""
-    policy = torch.nn.Linear(1, 1)
-    config = Config(**FIVE_STEPS, learning_rate=0.5, lr_scheduler_type="linear")
-    optimizer, scheduler = make_optimizer(policy, config, rate_factor=4.0)
-    assert optimizer.param_groups[0]["lr"] == 2
-    assert optimizer.param_groups[0]["weight_decay"] == 0
-    scheduler.step()
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(2 * 9 / 10)
+    # FADE's --equalize_learning_rate gives a run another rate, which the schedule scales
+    assert rates(0.5, 4.0, **flags) == pytest.approx([2 * x for x in expected], abs=1e-15)
 
 
 def test_the_seed_orders_the_problems(monkeypatch):
     monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", lambda *_: ([], {}))
     stream, _ = rlvr.tasks.datasets.open_problems(Config(seed=5), None)
     assert stream.seed == 5
-
-
-# -------------------------------------------------------------------------------- what is logged
 
 
 def test_update_metrics_by_hand(monkeypatch):

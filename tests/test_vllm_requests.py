@@ -3,10 +3,12 @@
 tests/test_vllm_sampler.py does it with vLLM itself, where that is installed.
 """
 
-import importlib.util
+import contextlib
 import sys
+from unittest.mock import Mock
 
 import rlvr.policy.models
+import rlvr.rollout.vllm_sampler as samplers
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
@@ -25,19 +27,14 @@ import common
 from common import sample_groups
 
 
-@pytest.fixture
-def samplers(monkeypatch):
-    """rlvr/rollout/vllm_sampler.py, imported anew beside a stand-in for vLLM."""
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", fake_vllm)
     monkeypatch.delenv("VLLM_LOGGING_LEVEL", raising=False)
-    spec = importlib.util.find_spec("rlvr.rollout.vllm_sampler")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
-def build(samplers, sharp, tmp_path):
+def build(sharp, tmp_path):
     """build(flag=value, ...) -> a VllmSampler of a saved policy, or of one that reads images."""
 
     def make(images=False, **flags):
@@ -69,7 +66,6 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
 
     What is greedy draws none, nor does giving the weights: evaluating changes no training.
     """
-    sampler = build()
 
     def seeds(temperature=1.0):
         sampler.engine.asked.clear()
@@ -77,9 +73,10 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
         assert [prompt for prompt, _ in sampler.engine.asked] == prompts
         return [settings.seed for _, settings in sampler.engine.asked]
 
-    torch.manual_seed(0)
+    torch.manual_seed(5)
     expected = torch.randint(2**62, (6,)).tolist()
-    torch.manual_seed(0)
+    torch.manual_seed(5)
+    sampler = build()  # which draws none, either
     assert seeds() + seeds() == expected
     before = torch.get_rng_state()
     assert seeds(0.0) == [None] * 3
@@ -88,10 +85,11 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_ranks_of_one_engine_ask_for_all_of_their_completions(
-    samplers, build, prompts, monkeypatch
-):
-    """Alike, in the order of the ranks, and each takes its own back."""
+def test_the_ranks_of_one_engine_ask_for_all_of_theirs(build, prompts, monkeypatch, tmp_path):
+    """Alike, in the order of the ranks, and each takes its own back.
+
+    Of the memory that they share, each unlinks its own part.
+    """
     of_others = [[([7], (), 1)], [([7], (), 2)], [([8, 9], (), 5), ([9], (), 6)]]
     sampler = build(vllm_tensor_parallel_size=2)
     expected = Sampler.generate(sampler, prompts, 0.0, 1.0, 4)
@@ -104,18 +102,29 @@ def test_the_ranks_of_one_engine_ask_for_all_of_their_completions(
     assert completions == expected[0]
     for got, wanted in zip(logprobs, expected[1], strict=True):
         assert got == pytest.approx(wanted, abs=1e-4)
+    parts = [tmp_path / f"vllm_[{ranks}]-cpushm_{i}" for ranks in ("0-1", "2-3") for i in (0, 1)]
+    for part in parts:
+        part.touch()
+    monkeypatch.setattr(samplers, "Path", lambda folder: tmp_path)
+    samplers.unlink_shared_memory(2)
+    assert [part.exists() for part in parts] == [True, True, True, False]
 
 
-def test_settings_of_the_engine(samplers, build, seeing, prompts):
+def test_settings_of_the_engine(build, seeing, prompts):
     """Its logits are in fp32, as in the loss: rounding one side alone makes them differ more."""
-    sampler = build()
+    sampler = build(max_prompt_length=2000, vllm_gpu_memory_utilization=0.4)
     assert sampler.cap == 2.0  # importance weights by default, on a CPU, too
     expected = dict(
         hf_overrides={"head_dtype": "float32"},
         dtype=torch.float32,
         logprobs_mode="processed_logprobs",
+        distributed_executor_backend="external_launcher",
+        max_model_len=1024,  # the policy's context
+        gpu_memory_utilization=0.4,
+        tensor_parallel_size=1,
     )
     assert sampler.engine.settings.items() >= expected.items()
+    assert build(vllm_tensor_parallel_size=2).engine.settings["tensor_parallel_size"] == 2
     assert build(bf16=True).engine.settings["dtype"] == torch.bfloat16
     # 64 tokens an image is what its processor allows, and 32 what --max_prompt_length does
     assert seeing.engine.settings["limit_mm_per_prompt"] == {"video": 0}
@@ -123,14 +132,15 @@ def test_settings_of_the_engine(samplers, build, seeing, prompts):
         settings = samplers.reading_settings(seeing.policy, Config(max_prompt_length=most))
         size = dict(shortest_edge=vision.SIDE**2, longest_edge=allowed * vision.SIDE**2)
         assert settings["mm_processor_kwargs"] == {"size": size}
-    sampler.generate(prompts, 1.0, 1.0, 3, call_ends=[7])  # as in a turn with a tool
+    sampler.generate(prompts, 0.7, 0.9, 3, call_ends=[7])  # as in a turn with a tool
     for _, settings in sampler.engine.asked[-3:]:
+        assert (settings.temperature, settings.top_p, settings.max_tokens) == (0.7, 0.9, 3)
         assert settings.flat_logprobs and settings.logprobs == 0  # it makes no dict a token
         assert settings.stop_token_ids == [*sampler.stops, 7]
     assert sampler.generate([], 1.0, 1.0, 4) == ([], [])
 
 
-def test_the_engine_gets_the_weights_before_each_rollout(build, samplers, monkeypatch):
+def test_the_engine_gets_the_weights_before_each_rollout(build, monkeypatch):
     """And forgets what it has cached with the old ones.
 
     A sharded policy is gathered for that alone: 15 GB of a policy of 7 B are free in the rollout.
@@ -139,7 +149,7 @@ def test_the_engine_gets_the_weights_before_each_rollout(build, samplers, monkey
     calls = sampler.engine.calls = []
     monkeypatch.setattr(samplers, "unshard", lambda policy, wanted: calls.append(wanted))
     sampler.sync()
-    assert calls == [True, "reload_weights", "reset_prefix_cache", "generate", False]
+    assert calls == [True, "reload_weights", "pack_head", "reset_prefix_cache", "generate", False]
 
 
 def test_a_push_takes_the_weights_over(build, prompts, monkeypatch):
@@ -161,6 +171,21 @@ def test_a_push_takes_the_weights_over(build, prompts, monkeypatch):
         update(size)
         with pytest.raises(UserError, match="not loaded the new weights"):
             sampler.sync()
+
+
+def test_an_engine_that_fails_is_one_line_and_ends_with_the_run(build, monkeypatch):
+    """Also one that fails at its first completion. Too high log-probs are a gap like too low."""
+    with contextlib.ExitStack() as at_exit:
+        monkeypatch.setattr(samplers, "AT_EXIT", at_exit)
+        sampler = build()
+    assert sampler.engine.calls == ["generate", "shutdown"]
+    monkeypatch.setattr(sampler, "generate", lambda *_: ([[8]], [[9.0]]))
+    assert sampler.logprob_gap() > 9
+    for error in (ValueError, RuntimeError):
+        failing = Mock(side_effect=error("too little\nmemory"))
+        monkeypatch.setattr(fake_vllm.LLM, "generate", failing)
+        with pytest.raises(UserError, match="^vLLM does not start: too little memory$"):
+            build()
 
 
 def test_the_gap_is_a_metric(build, monkeypatch):
@@ -198,4 +223,4 @@ def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
     large = vision.png(vision.as_image(vision.UNEVEN).resize((100, 100)))  # 64 tokens are allowed
     assert seeing.policy.image_reader.resized(large).size == (64, 64)
     with pytest.raises(UserError, match="other tokens than the policy"):
-        sample_groups(seeing, problems[:1], 2, 1.0, 6)
+        sample_groups(seeing, problems[:1], 1, 1.0, 6)

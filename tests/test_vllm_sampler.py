@@ -7,14 +7,12 @@
 For images vLLM wants torchvision, too, in a build for CPUs, or mended as .ci/more does it.
 """
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import vision
 from make_bases import build_tiny
-from runs import ROOT, SMALL, WITH_PROJECT, arguments, free_port, rows
+from runs import ROOT, SMALL, arguments, free_port, rows, run_python
 from test_images import flags
 
 pytestmark = pytest.mark.vllm
@@ -30,14 +28,7 @@ def train(tmp_path, given, launcher=()):
     """
     settings = dict(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind")
     port = ["--master_port", free_port()] if launcher else []
-    result = subprocess.run(
-        [sys.executable, *launcher, *port, ROOT / "grpo.py", *given],
-        env={**WITH_PROJECT, **settings},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=1800,  # which only a run that hangs reaches, however busy the machine is
-    )
+    result = run_python(*launcher, *port, ROOT / "grpo.py", *given, folder=tmp_path, **settings)
     assert result.returncode == 0, result.stderr[-3000:]
     assert not [*Path("/dev/shm").glob("*-cpushm_*")]  # with which a later run would not start
     found = rows(tmp_path / "run")

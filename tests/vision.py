@@ -68,13 +68,6 @@ TEXT = dict(
     eos_token_id=STOP,
     pad_token_id=0,
 )
-TOKENS = dict(
-    image_token_id=IMAGE_TOKEN,
-    video_token_id=WORDS.index("<|video_pad|>"),
-    vision_start_token_id=WORDS.index("<|vision_start|>"),
-    vision_end_token_id=WORDS.index("<|vision_end|>"),
-    tie_word_embeddings=True,
-)
 
 
 def build_policy():
@@ -89,7 +82,15 @@ def build_policy():
         fullatt_block_indexes=[1],
         out_hidden_size=TEXT["hidden_size"],
     )
-    shape = transformers.Qwen2_5_VLConfig(text_config=TEXT, vision_config=tower, **TOKENS)
+    shape = transformers.Qwen2_5_VLConfig(
+        text_config=TEXT,
+        vision_config=tower,
+        image_token_id=IMAGE_TOKEN,
+        video_token_id=WORDS.index("<|video_pad|>"),
+        vision_start_token_id=WORDS.index("<|vision_start|>"),
+        vision_end_token_id=WORDS.index("<|vision_end|>"),
+        tie_word_embeddings=True,
+    )
     return transformers.Qwen2_5_VLForConditionalGeneration(shape)
 
 
