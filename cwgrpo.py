@@ -67,12 +67,8 @@ class Config(rlvr.flags.Config):
     variant: str = flag("cwgrpo", "named preset of flags", choices=VARIANTS)
     scale_rewards: bool = flag(True, "divide the advantage by the group's standard deviation")
     means: Literal["tokens", "responses", "own"] = flag("tokens", "what centres the covariance")
-    padded_sum: bool = flag(
-        False, "let the weights sum to the padded tokens, as the released code does"
-    )
-    detach_weights: bool = flag(
-        True, "no gradient through the weights, our reading; the released code has one"
-    )
+    padded_sum: bool = flag(False, "weights sum to the padded tokens, as in the released code")
+    detach_weights: bool = flag(True, "no gradient through weights; the released code has one")
     format_weight: float = flag(0.0, "reward for the format, beside 1 for a right answer", ge=0)
     format_tags: Literal["think", "think_answer"] = flag(
         "think_answer", "think: as the paper words it"

@@ -137,9 +137,8 @@ class FadeController:
 def learning_rate_factor(config: Config) -> float:
     """Return the factor that makes learning rate x largest |A| equal GRPO's (11.3), or 1 if off.
 
-    It is fixed for the whole run. It uses the alpha for the controller's initial solve rate of 0.5,
-    although the first batch replaces that rate. The largest |A| is over the success rates k/G. For
-    GRPO it is sqrt(G - 1), the |A| of the only success or failure in a group.
+    It is fixed for the whole run, with the alpha of the controller's initial solve rate of 0.5. The
+    largest |A| is over the success rates k/G. For GRPO it is sqrt(G - 1), that of a lone success.
     """
     if not config.equalize_learning_rate:
         return 1.0
