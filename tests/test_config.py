@@ -30,7 +30,7 @@ grpo --temperature 0
 grpo --learning_rate=-1
 grpo --top_p 1.5
 grpo --num_generations 1
-grpo --numbers 3,5
+grpo --numbers 3,5 --model weak
 grpo --columns a,b,c,d --dataset own.jsonl
 grpo --chat_template_kwargs []
 grpo --minibatch_size 100
