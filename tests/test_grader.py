@@ -187,6 +187,9 @@ def test_rewards_and_statuses(tmp_path, capsys):
     file = tmp_path / "answers.jsonl"
     file.write_text("\ufeff" + "\n\n".join(lines))  # blank lines and a byte order mark say nothing
     command.main([str(file)])
+    with pytest.raises(SystemExit) as end:
+        command.main([str(file), "another"])
+    assert end.value.code == 2
     said = ["line 1: 1", "line 3: 0 unparsed", "line 5: 0", "line 7: 1", "mean reward: 0.5"]
     assert capsys.readouterr().out.splitlines() == said
 

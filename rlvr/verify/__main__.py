@@ -4,6 +4,7 @@ A line is {"verifier": ..., "text": ..., "gold": ...}, where gold may be a list 
 status is empty where an answer was judged.
 """
 
+import argparse
 import json
 import sys
 
@@ -14,9 +15,9 @@ from rlvr.verify.verifiers import find_verifier
 
 def main(arguments: list[str]) -> None:
     """Grade the file named by the arguments; exit with code 2 and one line if it is unusable."""
-    if len(arguments) != 1:
-        fail("give one .jsonl file with the columns verifier, text and gold")
-    path, questions, number = arguments[0], {}, 0
+    parser = argparse.ArgumentParser("python -m rlvr.verify", description=__doc__)
+    parser.add_argument("path", metavar="FILE.jsonl")
+    path, questions, number = parser.parse_args(arguments).path, {}, 0
     try:
         with using(path), open(path, encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
