@@ -234,6 +234,7 @@ no JSON
 ["def test(): assert False"]
 "import unittest\nassert add(1, 2) == 3"
 "import numpy.linalg\nassert add(1, 2) == 3"
+"import math, numpy\nassert add(1, 2) == 3"
 "from numpy.testing import assert_equal\nassert_equal(add(1, 2), 3)"
 ["assert add(1, 2) =="]
 {"fn_name": "f", "inputs": [3], "outputs": [3]}

@@ -67,8 +67,12 @@ def read_tests(gold: str) -> UnitTests:
     head, assertions = one_text(tests["head"]), one_text(tests["assertions"])
     definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
     tree = ast.parse(assertions)
-    imports = [node for node in ast.walk(tree) if isinstance(node, definitions[2:])]
-    names = {getattr(node, "module", None) or node.names[0].name for node in imports}
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
     packages = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
     only_defines = all(isinstance(node, definitions) for node in tree.body)
     if only_defines or packages or "unittest" in assertions:
