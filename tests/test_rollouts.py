@@ -180,3 +180,5 @@ def test_a_prompt_and_a_completion_have_to_fit_together(tiny, context, room):
             assert room_after(*given, wanted) == room
     with contextlib.nullcontext() if room else pytest.raises(UserError):
         room_after(*given)
+    roomy = SimpleNamespace(config=transformers.PreTrainedConfig(max_position_embeddings=150))
+    check_context(roomy, None, given[2], Config(max_completion_length=48))  # encodes no prompt

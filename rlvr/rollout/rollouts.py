@@ -6,7 +6,7 @@ import sys
 
 from rlvr.errors import UserError
 from rlvr.machine import gather, global_max, global_sum
-from rlvr.tasks import Problem, Sample, prompt_lengths
+from rlvr.tasks import Problem, Sample, prompt_lengths, that_fit
 
 
 def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, float]:
@@ -60,7 +60,8 @@ def context_of(policy) -> int:
 def check_context(policy, tokenizer, problems: list[Problem], config) -> None:
     """Raise UserError if a completion of one of the problems can exceed the context."""
     wanted = config.max_completion_length
-    if problems and config.max_prompt_length + wanted > context_of(policy):
+    room = context_of(policy) - wanted
+    if len(that_fit(problems, room, tokenizer)) < len(problems):  # encodes only long prompts
         room_after(policy, tokenizer, problems, wanted)
 
 
