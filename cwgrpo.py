@@ -81,7 +81,7 @@ class Config(rlvr.flags.Config):
                 "--minibatch_size must hold whole groups of --num_generations, which share weights"
             )
         if self.importance_sampling_level == "sequence":
-            raise UserError("--importance_sampling_level must be token: each has its own weight")
+            raise UserError("--importance_sampling_level must be token: weights are per token")
 
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:

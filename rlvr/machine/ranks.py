@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)
-TIMEOUT = timedelta(hours=2)  # how long a rank waits for another; long evaluations drift apart
+TIMEOUT = timedelta(hours=2)  # ranks drift apart in long evaluations
 
 
 @contextlib.contextmanager

@@ -196,7 +196,7 @@ def completion_logprobs(policy, samples: list[Sample], temperature: float, width
     """
     # only in training mode does transformers compute activations again
     training = computes_again(policy) and torch.is_grad_enabled()
-    if policy.training != training:  # to set it takes milliseconds, for each of all modules
+    if policy.training != training:  # train() takes milliseconds, because it visits all modules
         policy.train(training)
     found = use(policy, scores, samples, temperature)  # [n, T] each
     return tuple(pad(values, (0, width - values.shape[1])) for values in found)
@@ -243,7 +243,10 @@ def microbatches(
 
 @torch.no_grad()
 def frozen_logprobs(policy, samples: list[Sample], config, rows=None):
-    """Return completion_logprobs [N, T] without gradient; 0 outside `rows`. All ranks call it."""
+    """Return log-probs and entropies [N, T] without gradient; 0 outside `rows` (default: all).
+
+    All ranks call it together.
+    """
     longest = max(len(sample.completion_ids) for sample in samples)
     logprobs, entropies = torch.zeros(2, len(samples), longest, device=policy.device)
     rows = range(len(samples)) if rows is None else rows

@@ -11,7 +11,7 @@ def cache_name(model) -> str:
 def computes_again(policy) -> bool:
     """Return whether the backward pass computes activations again (gradient checkpointing).
 
-    transformers knows, too, but looks through all modules for it.
+    transformers' own property visits all modules, which takes milliseconds.
     """
     return getattr(policy, "computes_again", False)
 

@@ -121,7 +121,7 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
 
 
 def with_golds(name: str, problems: list[Problem]) -> list[Problem]:
-    """Return the problems with a gold answer whose own example the verifier accepts.
+    """Return the problems with a usable gold answer: the verifier accepts its own example of it.
 
     Each distinct gold answer is tried once, unless the verifier's entry is sure of it.
     """

@@ -29,7 +29,7 @@ def read_images(cell, folder) -> tuple[bytes, ...]:
 
 
 def open_image(encoded: bytes):
-    """Return a PIL image in RGB, with white for what is transparent. Pillow's errors are many."""
+    """Return a PIL image in RGB, white where transparent. Pillow raises errors of many kinds."""
     import PIL.Image  # not needed for text alone
 
     with PIL.Image.open(io.BytesIO(encoded)) as opened:
@@ -42,7 +42,8 @@ def with_images(name: str, problems: list[Problem], tokenizer) -> list[Problem]:
     """Return the problems, with as many image tokens in their prompts as their images have.
 
     The chat template has written one token per image. A problem is left out if an image cannot be
-    read, or if the prompt has another number of tokens, as where a question contains their text.
+    read, or if the prompt has another number of these tokens, for example because a question
+    contains the token's own text.
     """
     reader = reader_of(tokenizer)
     if reader is None:

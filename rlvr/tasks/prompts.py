@@ -28,7 +28,7 @@ def encode_prompt(tokenizer, prompt: str) -> list[int]:
 
 
 def texts_with_opened_thoughts(samples, tokenizer) -> list[str]:
-    """Return the samples' texts, with <think> in front if the chat template has ended with it."""
+    """Return the samples' texts, with <think> in front if the prompt ends with that tag."""
     ends = [tokenizer.decode(sample.prompt_ids[-16:]).rstrip() for sample in samples]
     return [
         f"<think>{sample.text}" if end.endswith("<think>") else sample.text

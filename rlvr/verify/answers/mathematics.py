@@ -182,7 +182,7 @@ def is_number(side: str) -> bool:
     return any(not value.free_symbols and not value.has(AppliedUndef) for value in found)
 
 
-@lru_cache(maxsize=1000)
+@lru_cache(maxsize=1000)  # settle needs each side of an equation twice
 def parse(text: str) -> list:
     """Return [value] as latex2sympy reads it, or [].
 
