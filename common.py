@@ -35,7 +35,7 @@ from rlvr.tasks import (
     encode_prompt,
     own_tokens,
     padded,
-    texts_with_opened_thoughts,
+    texts_with_thoughts,
 )
 from rlvr.training import check_advantages
 from rlvr.verify.pool import grade_all
@@ -67,7 +67,7 @@ class Batch:
 
     def texts(self) -> list[str]:
         """Return the completions as text, with the <think> that a chat template may have opened."""
-        return texts_with_opened_thoughts(self.samples, self.sampler.tokenizer)
+        return texts_with_thoughts(self.samples, self.sampler.tokenizer)
 
     def mean_logprobs(self) -> torch.Tensor:
         """Return the mean log-prob of each completion's tokens, by the sampler, in nats: [B, G]."""

@@ -142,9 +142,8 @@ def learning_rate_factor(config: Config) -> float:
     """
     if not config.equalize_learning_rate:
         return 1.0
-    first_alpha = min(1.5, config.alpha_max)  # 3 (1 - s) / (2 s) at the initial s of 0.5
-    if config.alpha_from_entropy:
-        first_alpha = config.alpha_max
+    # 3 (1 - s) / (2 s) is 1.5 at the initial s of 0.5.
+    first_alpha = config.alpha_max if config.alpha_from_entropy else min(1.5, config.alpha_max)
     G = config.num_generations
     groups = torch.ones(G + 1, G).tril(-1)  # with 0, 1 ... G successes
     mean = 0.5 if config.batch_mean else None

@@ -13,7 +13,7 @@ folders go one way, down this list:
     verify     what is right: answers, programs, graders
     machine    ranks, devices, folders, signals
 
-errors.py, hub.py, status.py and world.py are for every folder. What is slow to import, such as
+errors.py, status.py and world.py are for every folder. What is slow to import, such as
 transformers or matplotlib, is imported inside the functions that need it.
 """
 

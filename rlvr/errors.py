@@ -20,24 +20,22 @@ def fail(message: str) -> NoReturn:
 
 
 @contextlib.contextmanager
-def using(path):
-    """Turn an OSError of the block, such as a full disk, into a UserError that names the path."""
+def using(path, *others):
+    """Turn an OSError of the block, such as a full disk, or one of others, into a UserError."""
     try:
         yield
-    except OSError as error:
-        raise UserError(f"cannot use {path}: {error}") from error
+    except (OSError, *others) as error:
+        raise UserError(f"cannot use {path}: {' '.join(str(error).split())}") from error
 
 
 @contextlib.contextmanager
 def loading(what, hint=""):
     """Turn every error of the block into a UserError that names what could not be loaded.
 
-    The block calls a library that reads files. For damaged files libraries raise errors of every
-    kind. Their messages have many lines, and the reason is often in the last one.
+    Libraries raise errors of every kind for damaged files, and say why at the end of many lines.
     """
     try:
         yield
     except Exception as error:
         reason = " ".join(str(error.__cause__ or error).split()) or repr(error)
-        # the last characters: libraries print whole schemas before them
         raise UserError(f"cannot load {what}: {reason[-400:]}{hint}") from error

@@ -49,10 +49,7 @@ def clear_line() -> None:
 
 
 def tell(*lines: str) -> None:
-    """Print lines that stay. A run goes on without them if nobody reads them any more.
-
-    Ctrl-C also ends the reader of `| tee log`, while the run has yet to finish and save its step.
-    """
+    """Print lines that stay. A run goes on if nobody reads them: Ctrl-C also ends `| tee log`."""
     if world.RANK > 0:
         return
     clear_line()
@@ -74,10 +71,8 @@ def say(text: str) -> None:
 
 def progress(doing: str, done: int, total: int) -> None:
     """Print how much of a task is done; in a log file, only if the task takes long."""
-    global told
     pause = SECONDS_BETWEEN_COUNTS if on_terminal() else SECONDS_BETWEEN_LINES
     if done and time.monotonic() - told <= pause:
         return
-    told = time.monotonic()
     if on_terminal() or done:
         say(f"{doing} {done}/{total}")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import project
-from project import markdown_table, read_results
+from project import GREY, METHODS, markdown_table, read_results
 
-from rlvr.show import GREY, METHODS, SETTINGS
+from rlvr.show import SETTINGS
 
 import claims_runs as made
 import matplotlib

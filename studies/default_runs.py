@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import project
-from project import read_results
+from project import METHODS, read_results
 
-from rlvr.show import METHODS, SETTINGS, append_row, draw_curves, read_rows
+from rlvr.show import SETTINGS, append_row, draw_curves, read_rows
 
 import matplotlib
 from claims_rows import LANGUAGE_MODEL, MODEL

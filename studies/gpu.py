@@ -33,9 +33,8 @@ import project
 from rlvr.flags.command_line import read_flags
 from rlvr.machine import AT_EXIT, choose_device, computes_in_bf16, handle_signals, leave
 from rlvr.policy import load_policies
-from rlvr.policy.logprobs import LinearLogProbs, frozen_logprobs
+from rlvr.policy.logprobs import LinearLogProbs, compute_again, frozen_logprobs
 from rlvr.policy.memory import memory_estimate
-from rlvr.policy.renamed import compute_again
 from rlvr.policy.sharding import layers_of
 from rlvr.rollout import Sampler
 from rlvr.show.logs import read_rows

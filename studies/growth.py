@@ -116,7 +116,7 @@ def more_answers(size: int, folder: Path):
 
     def run():
         floor, began = start_peak(), time.perf_counter()
-        in_threads(partial(grade, seconds=1.0), questions)
+        in_threads(partial(grade, seconds=1.0), questions, "grading")
         return time.perf_counter() - began, peak_memory() - floor
 
     return run

@@ -14,8 +14,9 @@ import math
 from functools import partial
 
 import project
+from project import METHODS, RIGHT, WRONG
 
-from rlvr.show import METHODS, RIGHT, SETTINGS, WRONG
+from rlvr.show import SETTINGS
 
 import matplotlib
 import torch

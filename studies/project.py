@@ -1,4 +1,4 @@
-"""What the studies share: where the project lies, tables on its pages, and runs of its scripts.
+"""What the studies share: where the project lies, colours, tables, and runs of its scripts.
 
 A study imports this module before all others. So it runs from any folder, and rlvr sets how torch's
 threads wait before torch is imported.
@@ -18,6 +18,16 @@ from pathlib import Path
 STUDIES = Path(__file__).resolve().parent
 ROOT = STUDIES.parent
 FIGURES = STUDIES / "figures"
+# Colours that the colour-blind can tell apart (Okabe and Ito).
+METHODS = {
+    "GRPO": "#000000",
+    "A-GRAE": "#0072B2",
+    "AsymGRPO": "#E69F00",
+    "FADE": "#CC79A7",
+    "CW-GRPO": "#56B4E9",
+}
+RIGHT, WRONG = "#009E73", "#D55E00"
+GREY = "#AAAAAA"
 
 sys.path.insert(0, str(ROOT))
 

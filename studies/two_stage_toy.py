@@ -23,8 +23,9 @@ import argparse
 from pathlib import Path
 
 import project
+from project import GREY, RIGHT, WRONG
 
-from rlvr.show import GREY, RIGHT, SETTINGS, WRONG
+from rlvr.show import SETTINGS
 
 import matplotlib
 import torch

@@ -46,10 +46,7 @@ def tiny():
 
 @pytest.fixture(scope="session")
 def sharp(tiny):
-    """Like `tiny`, with matrices 5 times as large: its distributions differ from token to token.
-
-    Those of `tiny` are all nearly uniform, so that a wrong position or temperature hardly shows.
-    """
+    """`tiny` with larger matrices: its own distributions are so uniform that few errors show."""
     policy = copy.deepcopy(tiny[0])
     with torch.no_grad():
         for parameter in policy.parameters():
@@ -60,10 +57,7 @@ def sharp(tiny):
 
 @pytest.fixture
 def bare(tmp_path, monkeypatch, capsys):
-    """bare(script, *arguments) runs a script in this process, in an empty folder.
-
-    Returns its exit code, stdout and stderr.
-    """
+    """bare(script, *arguments) runs a script in an empty folder -> exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         torch.accelerator, "current_accelerator", lambda check_available=False: None
@@ -132,7 +126,7 @@ def alone():
 def no_evaluation(monkeypatch):
     """Runs that a test looks at the training of. Evaluating and drawing take most of their time."""
     monkeypatch.setattr(common, "evaluate", lambda *_: {"pass@1": 0.5})
-    monkeypatch.setattr(rlvr.training.run, "draw_curves", lambda *_: None)
+    monkeypatch.setattr(rlvr.show, "draw_curves", lambda *_: None)
 
 
 @pytest.fixture
@@ -150,10 +144,7 @@ def parsed(monkeypatch, tmp_path):
 
 @pytest.fixture
 def no_model(bare, monkeypatch):
-    """no_model(script, *arguments): like `bare`, with the small flags before the arguments.
-
-    Loading a policy fails the test.
-    """
+    """no_model(script, *arguments): `bare` with small flags; a policy that is loaded fails it."""
 
     def fail(*_, **__):
         pytest.fail("a policy was loaded")  # no Exception, which load_policies would catch

@@ -1,6 +1,7 @@
 """What the tests that grade completions share: new graders, and a look at what they leave."""
 
 import contextlib
+import json
 import os
 import queue
 import time
@@ -15,13 +16,15 @@ ASSERTIONS = ["assert add(1, 2) == 3", "assert add(-1, 1) == 0"]
 
 
 def block(program):
-    """A completion with a program."""
     return f"So\n```python\n{program}\n```"
 
 
+def grade(program, tests, seconds=60, all_seconds=60):
+    return pool.grade(("code", block(program), json.dumps(tests)), seconds, all_seconds)
+
+
 def grade_all(questions, seconds):
-    """What `grade` says of each question, by several threads."""
-    return pool.in_threads(lambda question: pool.grade(question, seconds, seconds), questions)
+    return pool.in_threads(lambda question: pool.grade(question, seconds, seconds), questions, "")
 
 
 @contextlib.contextmanager
@@ -34,23 +37,19 @@ def new_graders(folder):
         yield
 
 
-def solutions_alive(folder):
-    """The processes that run a solution in a folder of these graders."""
+def solutions_alive():
+    """The processes that run a solution of these graders."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended by now
             if b"solution.main" in (process / "cmdline").read_bytes():
-                found += [process.name] * (str(folder) in os.readlink(process / "cwd"))
+                found += [process.name] * (os.environ["TMPDIR"] in os.readlink(process / "cwd"))
     return found
 
 
-def traces(folder, marks=()):
-    """What solutions have left: processes, temporary folders, and the files that are marks.
-
-    The system may take a moment to end processes that have been killed, and never a minute.
-    """
-    end = time.monotonic() + 60
-    while solutions_alive(folder) and time.monotonic() < end:
+def traces(*marks):
+    """What solutions have left: processes, temporary folders, and the files that are marks."""
+    end = time.monotonic() + 60  # the system may take a moment to end what has been killed
+    while (alive := solutions_alive()) and time.monotonic() < end:
         time.sleep(0.02)
-    files = [path for path in (*marks, "marker") if os.path.lexists(path)]
-    return [*solutions_alive(folder), *folder.iterdir(), *files]
+    return [*alive, *Path(os.environ["TMPDIR"]).iterdir(), *filter(os.path.lexists, marks)]

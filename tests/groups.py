@@ -21,17 +21,6 @@ def rollout_of(successes, **known):
     return SimpleNamespace(**groups | known)
 
 
-def shared(rewards, m_S, m_F):
-    """The advantages [B, G] of these gradient masses [B]: equal successes, and equal failures.
-
-    By FADE 2.1, m_S is the sum of A over a group's successes, and m_F that of -A over its failures,
-    over G. Both tell what a prompt weighs.
-    """
-    n, G = rewards.sum(1, keepdim=True), rewards.shape[1]
-    of_success, of_failure = m_S[:, None] / n.clamp(min=1), m_F[:, None] / (G - n).clamp(min=1)
-    return G * torch.where(rewards == 1, of_success, -of_failure)
-
-
 def near(actual, expected, atol=1e-12):
     """Equal in dtype and shape, and to `atol` in every element."""
     expected = torch.as_tensor(expected, dtype=actual.dtype)

@@ -36,7 +36,6 @@ def write(path, rows):
 
 
 def own(texts):
-    """Rows of a local file, with 7 as every answer."""
     return [dict(prompt=text, answer="7") for text in texts]
 
 
@@ -46,17 +45,14 @@ def load(tokenizer, **flags):
 
 
 def evaluated(tokenizer, file, **flags):
-    """The problems of a file to evaluate on."""
     return load(tokenizer, dataset=file, max_steps=0, **flags)[1][file]
 
 
 def in_order(problems):
-    """The problems, sorted by all that they hold."""
     return sorted(problems, key=astuple)
 
 
 def prompts_of(problems):
-    """The different prompts."""
     return {problem.prompt for problem in problems}
 
 

@@ -26,7 +26,6 @@ def ppo_clip_loss(
 
 
 def clip_loss(**given):
-    """The loss alone."""
     return ppo_clip_loss(**given).loss
 
 

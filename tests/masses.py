@@ -5,32 +5,16 @@ import math
 from groups import f64
 
 
-def scaled_mass(p, q, alpha):
-    """C p q^alpha, where C makes the largest of these 1/4; the largest is at p = 1/(1+alpha)."""
-    peak = 1 / (1 + alpha)
-    return p * q**alpha / (4 * peak * (1 - peak) ** alpha)
-
-
 def analytic_mass(n, G, k):
     """p sqrt((1 - R) / R): R is the chance that k of the G, n of them right, hold a right one."""
     missed = math.comb(G - n, k) / math.comb(G, k)
     return n / G * math.sqrt(missed / (1 - missed)) if n else 0.0
 
 
-def mix_mass(n, G, k):
-    """p (p A_S(k) + q A_S(1)), A_S(j) = (1 - R_j) / sigma_j = sqrt((1 - R_j) / R_j) (8.4.3)."""
-    return (n / G) * analytic_mass(n, G, k) + (1 - n / G) * analytic_mass(n, G, 1)
-
-
 def left_out(n, G, beta, own):
     """Log-mean-exp of a group less that without the member whose reward is `own`, by Z of 8.9."""
     Z = n * math.exp(beta) + G - n
     return math.log(Z / G * (G - 1) / (Z - math.exp(beta * own))) / beta
-
-
-def logmeanexp_masses(p, q, n, G, beta):
-    """For a finite G, from the definition; the printed masses are another matter, see below."""
-    return p and p * left_out(n, G, beta, 1), q and -q * left_out(n, G, beta, 0)
 
 
 # What each weight is called with, and its mass for a group with n successes of G, p = n / G and
@@ -51,10 +35,15 @@ MASSES = {
     "maxrl": ({}, lambda p, q, n, G: q if p else 0.0),  # p = 0: 0 by definition
     "pass_k": ({}, lambda p, q, n, G: ((n == 1) / G, 0.0)),
     "analytic_pass_k": (dict(k=3), lambda p, q, n, G, k: analytic_mass(n, G, k)),
-    "mix_pass_k": (dict(k=3), lambda p, q, n, G, k: mix_mass(n, G, k)),
+    # p (p A_S(k) + q A_S(1)), A_S(j) = (1 - R_j) / sigma_j = sqrt((1 - R_j) / R_j) (8.4.3)
+    "mix_pass_k": (
+        dict(k=3),
+        lambda p, q, n, G, k: p * analytic_mass(n, G, k) + q * analytic_mass(n, G, 1),
+    ),
     "power": ({}, lambda p, q, n, G: p * q**2),
     "scaled_power": ({}, lambda p, q, n, G: p * q**2 * 27 / 16),  # p q^2 is 4/27 at most
-    "easy_power": (dict(alpha=0.5), lambda p, q, n, G, alpha: scaled_mass(q, p, alpha)),
+    # sqrt(p) q is (2/3) / sqrt(3) at most
+    "easy_power": (dict(alpha=0.5), lambda p, q, n, G, alpha: math.sqrt(3 * p) * q * 3 / 8),
     "asym_power": (
         dict(alpha_s=2.0, alpha_f=1.5),
         lambda p, q, n, G, **_: (p * q**2, p**1.5 * q),
@@ -71,7 +60,14 @@ MASSES = {
         dict(beta=5.0),
         lambda p, q, n, G, beta: math.expm1(beta) * p * q / (1 + math.expm1(beta) * p) / G,
     ),
-    "logmeanexp": (dict(beta=2.0), logmeanexp_masses),
+    # for a finite G, from the definition; the printed masses are another matter
+    "logmeanexp": (
+        dict(beta=2.0),
+        lambda p, q, n, G, beta: [
+            p and p * left_out(n, G, beta, 1),
+            q and -q * left_out(n, G, beta, 0),
+        ],
+    ),
     "ha_dw": (
         dict(baseline=0.5, scale=1.5),
         lambda p, q, n, G, baseline, scale: [

@@ -34,25 +34,17 @@ loss common.py by common golden
     1 + (epsilon if epsilon_high is None else epsilon_high) => 1 + epsilon
     low = 1 - epsilon => low = 1 + epsilon
     torch.min(ratio * advantages, clipped => torch.max(ratio * advantages, clipped
-    torch.where(loss_mask > 0, ref_logprobs - logprobs, 0)
-        => torch.where(loss_mask > 0, logprobs - ref_logprobs, 0)
     torch.where(loss_mask > 0, ref_logprobs - logprobs, 0) => ref_logprobs - logprobs
-    log_ref_ratio.expm1() - log_ref_ratio => log_ref_ratio.expm1()
-    log_ref_ratio.expm1() - log_ref_ratio => log_ref_ratio.exp() - log_ref_ratio
     if beta > 0 and ref_logprobs is not None: => if ref_logprobs is not None:
     objective - beta * kl => objective + beta * kl
     + entropy_coef * entropy)).sum() => - entropy_coef * entropy)).sum()
-    torch.where(loss_mask > 0, logprobs - old_logprobs, 0) => logprobs - old_logprobs
-    (log_ratio.sum(1, keepdim=True) / lengths) => log_ratio.sum(1, keepdim=True)
     (ratio < low) & (advantages < 0) => (ratio < low)
     (ratio > high) & (advantages > 0) => (ratio > high) & (advantages < 0)
+    torch.where(loss_mask > 0, logprobs - old_logprobs, 0) => logprobs - old_logprobs
     (sequences * loss_mask.sum(1, keepdim=True) => (loss_mask.sum(1, keepdim=True)
-    loss_mask / max(tokens, 1) => loss_mask / len(loss_mask)
-    loss_mask / (sequences * max_completion_length) => loss_mask / max_completion_length
 
 evaluation common.py by common golden
     math.comb(num_samples - num_correct, k) => math.comb(num_samples - num_correct, 1)
-    -share * math.log(share) => share * math.log(share)
     problems[world.RANK :: world.WORLD_SIZE] => problems
     if other == level] => if other != level]
     sum(sample.own_length for sample in some) => sum(len(sample.completion_ids) for sample in some)
@@ -67,26 +59,18 @@ grading common.py by rollouts
     success=reward >= SUCCESS => success=reward > 0
     status=verdict => status=""
 
-batch common.py by common
-    later = range(len(updates[0]), len => later = range(0, len
-    .split(config.minibatch_size // world.WORLD_SIZE) => .split(config.minibatch_size)
+batch common.py by common steps
     for rows in self.update_rows(config)↵        ] * config.num_iterations
         => for rows in self.update_rows(config)↵        ]
-    *= importance.clamp(max=self.sampler.cap) => *= importance
-    (logprobs - self.sampled_logprobs[rows]).exp() => (self.sampled_logprobs[rows] - logprobs).exp()
     drawn.sort(key=is_mixed, reverse=True) => pass
     config.prompts_per_step // world.WORLD_SIZE => config.prompts_per_step
     (self.completion_mask * self.sampled_logprobs) => (self.loss_mask * self.sampled_logprobs)
     if not batch.sampler.is_exact => if False
     logprobs = batch.sampled_logprobs↵ => logprobs = batch.old_logprobs↵
     self.sampled_logprobs, self.completion_mask) => self.sampled_logprobs, self.loss_mask)
-    global_max(self.sampler.gap) => self.sampler.gap
 
 decode common.py by decode
-    if token in stops: => if token == 0:
     (temperature or 1.0)).log_softmax => 1.0).log_softmax
-    before = largest.cumsum(-1) - largest => before = largest.cumsum(-1)
-    points = sums[:, -1:] * torch.rand_like( => points = torch.rand_like(
     rows, drawn = [rows[i] for i in alive], drawn[alive] => rows = rows[: len(alive)]
     nucleus(logp.exp(), top_p) => nucleus(logp.exp(), 1.0)
     logp[:, 0].isnan().any() => logp[:, 0].isnan().all()
@@ -95,21 +79,11 @@ decode common.py by decode
     if not alive or length == max_tokens: => if not alive:
 
 logprobs rlvr/policy/logprobs.py by logprobs
-    entropies = log_z - mean => entropies = log_z + mean
-    factor = -grad_logprobs[:, None] => factor = grad_logprobs[:, None]
-    (logp + entropies[:, None]) => (logp - entropies[:, None])
-    (log_share.exp() / ctx.temperature) => log_share.exp()
-    grad_logprobs, 0)[:, None] / ctx.temperature => grad_logprobs, 0)[:, None]
-    (targets < end) => (targets <= end)
-    bool(grad_entropies.any()) => bool(grad_entropies.all())
     softmax.log().clamp_(-1e5) => softmax.log()
     global_max(largest) > token_budget => largest > token_budget
     // tokens // 256 * 256) if => // tokens) if
 
 reader rlvr/policy/reader.py by decode
-    positions[..., -1:].to(policy.device) + 1 => positions[..., -1:].to(policy.device)
-    places >= padding => places >= 0
-    self.mask = pad(self.mask, (0, count), value=1) => self.mask = None
     self.position + count => self.position + 1
 
 cache rlvr/policy/cache.py by decode
@@ -119,7 +93,6 @@ cache rlvr/policy/cache.py by decode
 
 grpo grpo.py by grpo golden
     rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
-    torch.where(advantages < 0, advantages, 0) => advantages.clamp(min=0)
     rewards.amax(1, keepdim=True) > rewards.amin => rewards.amax() > rewards.amin
 
 whole grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by steps
@@ -134,13 +107,9 @@ evaluations grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by docs
     step % config.eval_steps == 0 or => False or
 
 agrae agrae.py by agrae golden
-    (w / 2) / p.sqrt() + ((1 - w) / 2) / (1 - p) => (w / 2) / (1 - p).sqrt() + ((1 - w) / 2) / p
-    min(1.0, w / alpha)↵ => min(1.0, alpha / w)↵
-    torch.where(advantages > 0, suppressed, advantages) => suppressed
     global_mean(batch.first_successes) => global_mean(batch.successes)
     global_mean(batch.first_successes) => global_mean(rewards)
     batch.successes.mean(1),↵        w, => rewards.mean(1),↵        w,
-    thought, closed, answer = text.strip().partition( => thought, closed, answer = text.rpartition(
     global_mean(formats)[0] => formats.mean().item()
     min(1.0, mean_success / alpha) => mean_success / alpha
 
@@ -158,7 +127,6 @@ main_cwgrpo cwgrpo.py by steps
 
 controls studies/baseline_advantages.py by baselines
     advantages / beta, advantages) => advantages * beta, advantages)
-    scale = gamma / p.sqrt() => scale = gamma / p
 
 clip_cov studies/baseline_losses.py by cwgrpo baselines field
     (cov > low) & (cov < high) => (cov > low)
@@ -173,7 +141,6 @@ field_losses studies/baseline_losses.py by field
     masked_fill(advantages > 0, tau) => masked_fill(advantages < 0, tau)
     torch.where(tokens, centred[0] * centred[1], -torch.inf) => (centred[0] * centred[1])
     coef * penalised * ratio.log().abs() => coef * penalised * ratio.log()
-    return ratio * (log_ref_ratio.expm1() => return (log_ref_ratio.expm1()
     (advantages < 0) & (drift > threshold) => (drift > threshold)
     drift = -(loss_mask => drift = (loss_mask
     given["beta"] * kl, {**given, "beta": 0.0} => given["beta"] * kl, given
@@ -183,16 +150,11 @@ field_losses studies/baseline_losses.py by field
     given["epsilon_high"] = given["epsilon"] => given["epsilon_high"] = 0.28
 
 field_advantages studies/baseline_advantages.py by field baselines
-    others / (rewards.shape[1] - 1) => others / rewards.shape[1]
-    std = centred.std(correction=0) => std = rewards.std(correction=0)
     torch.where(std > 0, centred / std, 0.0) => centred / std
     torch.stack([w * grpo_advantage(r) => torch.stack([grpo_advantage(r)
-    std = total.std(correction=0) => std = total.std()
     (-0.05 * z).exp() => (0.05 * z).exp()
-    torch.sigmoid(10 * (p - 0.25)) => torch.sigmoid(10 * (0.75 - p))
 
 baselines studies/baselines.py by baselines
-    past * self.mean_reward + (1 - past) * mean_reward => mean_reward
     rewards=batch.successes if => rewards=batch.rewards if
     memory.step(first_mean, => memory.step(batch_mean,
     manual_seed(seed + update) => manual_seed(seed)
@@ -202,34 +164,17 @@ baselines studies/baselines.py by baselines
     log_evaluation(step, metrics | head) => log_evaluation(step, metrics)
 
 asymgrpo asymgrpo.py by asymgrpo golden
-    pos = odds_against**beta_pos => pos = odds_for**beta_pos
-    neg = odds_for**beta_neg => neg = odds_for**beta_pos
-    end = 2 * (G - 1) ** beta_pos - => end = (G - 1) ** beta_pos +
     global_sum(kappa * mixed, mixed) => global_sum(kappa, mixed)
-    n_pos * n_neg / G**2 * gap => n_pos * n_neg / G * gap
     end = 2 * (G - 1) ** beta_neg - => end = 2 * (G - 1) ** beta_pos -
     (max(G - 2, 0) / 2) ** beta_pos => (max(G - 2, 0) / 2) ** beta_neg
     batch.samples, config)  # [N, T] => batch.samples, rlvr.flags.Config())  # [N, T]
 
 fade fade.py by fade golden
-    failed ** (alpha - 1) * (rewards - mean) => failed**alpha * (rewards - mean)
-    torch.where(rewards < mean, focal / delta => torch.where(rewards > mean, focal / delta
-    3 * (1 - self.solve_rate) / (2 * self.solve_rate) => 1 / self.solve_rate
     max(delta, 0.3) => max(delta, 0.0)
-    past, now = self.ema_beta, 1 - self.ema_beta => now = past = 0.5
-    self.target_entropy = self.entropy / 2 => self.target_entropy = self.entropy
-    return (G - 1) ** 0.5 / largest => return G**0.5 / largest
     return mass_difference * entropy - => return mass_difference * entropy +
-    fade_advantage(batch.successes, => fade_advantage(batch.rewards,
     batch.first_successes, batch.successes, => batch.successes, batch.successes,
 
 cwgrpo cwgrpo.py by cwgrpo golden config
-    -((cov / std) ** 2) / 2 => -((cov / std) ** 2)
-    variance = mean((cov - mean(cov)) ** 2) => variance = mean(cov**2)
-    cov = (logp - mean(logp)) * (adv - mean(adv)) => cov = logp * (adv - mean(adv))
-    logprobs = logprobs.detach() if detach else logprobs => logprobs = logprobs.detach()
-    total = lengths.amax(1, keepdim=True) * => total = mask.shape[2] *
-    (lengths > 0).sum(1, keepdim=True) => mask.shape[1]
     fullmatch("(<think></think>)+", found) => match("(<think></think>)+", found)
     super().check()↵ => pass↵
 
@@ -239,28 +184,16 @@ policy_weights studies/baseline_advantages.py by baselines fade
     keepdim=True) > tau => keepdim=True) >= tau
     keepdim=True) == 1) => keepdim=True) >= 1)
     1 - alpha * p * shares, alpha * (1 - p) => 1 - alpha * shares, alpha
-    -advantages.sign() * (mean - baseline) => advantages.sign() * (mean - baseline)
 
 statistics rlvr/show/statistics.py by statistics golden cwgrpo
     < 0.99 * s.sum() => < 0.9 * s.sum()
-    "ratio": (1 / s[1]).item() => "ratio": s[1].item()
-    "fit_b": float(-slope) => "fit_b": float(slope)
-    if means == "own": => if means == "responses":
-    (lengths > 0).sum(1, keepdim=True) => mask.shape[1]
 
-memory rlvr/policy/memory.py by memory
-    update + vllm => update
+memory rlvr/policy/memory.py by models
     world.WORLD_SIZE if sharded else 1 => 1
-    31 * hidden + 8 * => 31 * hidden + 4 *
-    max(config.microbatch_tokens, text) => config.microbatch_tokens
     / world.LOCAL_WORLD_SIZE / 1e9 => / 1e9
-    if there < needed: => if True:
     (16 if config.beta else 12) => 12
     if config.bf16 or sharded else 0.0 => if True else 0.0
-    "a rollout": kept + copies => "a rollout": kept + gradients + copies
-    config.rollout_batch_size * config.longest => config.rollout_batch_size
     kept + gradients + head + activations => kept + gradients + activations
-    needed = max(estimate => needed = min(estimate
 
 checkpoints rlvr/training/checkpoints.py by checkpoints
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
@@ -269,15 +202,14 @@ checkpoints rlvr/training/checkpoints.py by checkpoints
     training.stream.position = saved["position"] => pass
     vars(training.memory).update(saved["state"]) => pass
     optimizer=moments => optimizer={}
-    torch.set_rng_state(cpu) => pass
     group["lr"] = rate => pass
     saved["rng"][world.RANK] => saved["rng"][0]
     if saved["problems"] != sum_of(training.stream.problems): => if False:
 
-update common.py by errors
+update common.py by run
     check_advantages(batch.rewards, advantages) => pass
 
-advantages rlvr/training/run.py by errors
+advantages rlvr/training/run.py by run
     bad[0] // rewards.shape[1] => bad[0] // rewards.shape[0]
 
 run rlvr/training/run.py by run
@@ -286,37 +218,31 @@ run rlvr/training/run.py by run
     MAX_GRAD_NORM = 1.0 => MAX_GRAD_NORM = 2.0
     torch.manual_seed(config.seed + world.RANK) => torch.manual_seed(config.seed)
     0 if finite else self.skipped_in_a_row + 1 => self.skipped_in_a_row + (not finite)
-    if finite and norm > 0: => if finite:
     machine.AT_EXIT.enter_context(machine.process_group(device)) => pass
-    machine.AT_EXIT.callback(os.close, machine.own(folder))↵        return => return
-    if world.RANK == 0:↵            append_row(self.folder, "metrics"
-        => if True:↵            append_row(self.folder, "metrics"
+    machine.own(folder)↵        return => return
+    if world.RANK == 0:↵            show.append_row(self.folder, "metrics"
+        => if True:↵            show.append_row(self.folder, "metrics"
     "eval")[0]  # in => "eval")[-1]  # in
-    advantages = weights * advantages => pass
     metrics, lines)↵        self.clock = time.perf_counter() => metrics, lines)
+
+logged rlvr/training/run.py by steps
+    advantages = weights * advantages => pass
 
 signals rlvr/machine/ending.py by crashes
     signal.signal(number, signal.SIG_IGN)↵    status => status
 
 ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common rollouts
-    return [total / world.WORLD_SIZE for total => return [total for total
     torch.stack(padded, 1) => torch.stack(padded)
-    return max(gather([value])) => return value
-    [item for part in parts for => [item for part in parts[::-1] for
-    f"cpu:gloo,{device.type}:{backend}" => backend
-    backend, timeout=TIMEOUT => backend
-    [None, error] => [error, None]
+    found = [error] => found = [None]
 
 models rlvr/policy/models.py by models bf16
-    policy.bf16 = bool(config.bf16) => policy.bf16 = False
     for part in (shape, shape.get_text_config()): => for part in (shape,):
     or "pdrop" in name => or "p_drop" in name
-    if config.longest > switch: => if False:
     config, device, frozen=True) => config, device)
     size + size.max()) => size)
 
-shards rlvr/policy/sharding.py by ranks sharding
-    sharded.set_gradient_divide_factor(1.0) => pass
+shards rlvr/policy/sharding.py by ranks
+    part.set_gradient_divide_factor(1.0) => pass
     dist.all_reduce(parameter.grad) => pass
     reshard = frozen or module => reshard = module
 
@@ -327,25 +253,21 @@ shards_alone rlvr/policy/sharding.py by images bf16
 
 logs rlvr/show/logs.py by show crashes
     if line.endswith(b"\n")] => if line]
-    ["step"] <= step => ["step"] < step
 
-report rlvr/show/report.py by report
+report rlvr/show/report.py by show
     "right" if sample.success else => "right" if sample.reward > 0 else
     (new_logprobs - batch.old_logprobs).exp() => (batch.old_logprobs - new_logprobs).exp()
     values.where(own, math.nan) => values
-    .replace("<", "\\u003c") => .strip()
     if i % stride == 0 => if True
     MOST_TOKENS // size => MOST_TOKENS
     evals[0], evals[-1] => evals[0], evals[1]
 
 plots rlvr/show/plots.py by show
     (row["step"], row[key]) for row in rows => (i, row[key]) for i, row in enumerate(rows)
-    and any(row.get(key) for row in rows_of[log]) => and True
     rpartition("/")[2] => rpartition("/")[0]
 
 saving rlvr/training/checkpoints.py by checkpoints tiny
     file.chmod(mode) => pass
-    {file.name: checksum(file) for file => {file.name: 0 for file
 
 status rlvr/status.py by show
     except OSError: => except KeyError:
@@ -356,20 +278,16 @@ taught studies/make_bases.py by tiny
 
 images rlvr/policy/images.py by images
     in_prompts & (ids == reader.token_id) => (ids == reader.token_id)
-    return patches // self.processor.merge_size**2 => return patches
     resample=self.processor.resample) => resample=0)
-    (features[i] for i in order) => (features[0] for _ in order)
 
-sources rlvr/tasks/sources.py by datasets own_data pictures docs
-    {"test": splits.get("validation", []), **splits} => {**splits, "test": []}
+sources rlvr/tasks/sources.py by datasets prompts docs
     path if path.is_dir() else path.parent => path.parent
-    str(row.get(dated, "")) >= first_day => str(row.get(dated, "")) > first_day
     configuration="ARC-Challenge", => configuration="ARC-Easy",
 
 embedded rlvr/tasks/embedded.py by embedded
     value >= 0 and is_held_out => value > 0 and is_held_out
 
-files rlvr/tasks/files.py by own_data
+files rlvr/tasks/files.py by datasets
     if str(field.type) == "float": => if False:
     names |= dict.fromkeys(row) => names = dict.fromkeys(row)
     read_text(encoding="utf-8-sig") => read_text(encoding="utf-8")
@@ -378,34 +296,23 @@ cells rlvr/tasks/cells.py by datasets
     return cell.strip() and cell => return cell.strip()
     helpers = head.rpartition => helpers = head.partition
 
-pictures rlvr/tasks/pictures.py by pictures
+pictures rlvr/tasks/pictures.py by prompts
     image.size, "white") => image.size, "black")
     problem.images, texts, strict=True => problem.images, texts, strict=False
 
 config rlvr/flags/config.py by config
     if batch % self.minibatch_size: => if False:
-    if not is_read: => if False:
-    if trains and not config.max_steps: => if False:
-    ge is None and value <= 0 => ge is None and value < 0
     0 < self.eval_problems < ranks => 0 < self.eval_problems <= ranks
     self.model.count("/") > 1 => self.model.count("/") > 2
     fullmatch("[234](,[234])*", => match("[234](,[234])*",
     self.engine == "auto" and gpu and found => self.engine == "auto" and found
     for name in (self.dataset, *self.eval_names): => for name in self.eval_names:
-    value > le: => value > 2 * le:
     if scheduled and name == => if False and name ==
-    1e-4, "of AdamW => 2e-4, "of AdamW
-    eval_temperature: float = flag(1.0 => eval_temperature: float = flag(0.9
-    on a GPU that has it") => on a GPU that has it", may_change=True)
-    "lower clip range of the ratio", trains
-        => "lower clip range of the ratio", may_change=True, trains
 
-command rlvr/flags/command_line.py by config flags
-    saved | variants[given.variant] | typed => typed | saved | variants[given.variant]
+command rlvr/flags/command_line.py by config
     saved | variants[given.variant] | typed => variants[given.variant] | saved | typed
     and not config.may_change(name) => and False
     allow_abbrev=False => allow_abbrev=True
-    listed = f" [{', '.join(choices)}]" => listed = ""
     typed["resume_from_checkpoint"] = str(checkpoint or folder) => pass
 
 console rlvr/show/console.py by show
@@ -414,20 +321,18 @@ console rlvr/show/console.py by show
     self.rows % ROWS_OF_A_HEADER == 0 => self.rows == 0
     self.rows = 0  # so => pass  # so
 
-updates rlvr/training/updates.py by updates
+updates rlvr/training/updates.py by run
     loss / updates => loss
     sum(not math.isfinite(norm) => sum(math.isfinite(norm)
     global_sum(self.loss, => global_sum(0 * self.loss,
     math.ceil(updates * config.warmup_ratio) => int(updates * config.warmup_ratio)
     config.max_steps * config.num_iterations * ( => config.max_steps * (
-    lr=config.learning_rate * rate_factor => lr=config.learning_rate
 
-data rlvr/tasks/datasets.py by updates datasets own_data
+data rlvr/tasks/datasets.py by run datasets
     ProblemStream(training, config.seed) => ProblemStream(training, 0)
     if any(problem.verifier == "code" => if all(problem.verifier == "code"
-    return [problem for problem in problems if problem.gold] => return problems
 
-vllm rlvr/rollout/vllm_sampler.py by vllm_requests
+vllm rlvr/rollout/vllm_sampler.py by vllm
     by_rank[: world.RANK % size]) => by_rank[:0])
     if not self.gap < self.tolerance: => if self.gap > self.tolerance:
     logprobs[0])).abs().max() => logprobs[0])).max()
@@ -439,14 +344,12 @@ sampler rlvr/rollout/samplers.py by bf16 logprobs
     unshard(self.policy, False) => pass
     set_stance("force_eager") => set_stance("default")
 
-turns rlvr/rollout/turns.py by turns config
+turns rlvr/rollout/turns.py by rollouts config
     MAX_TURNS = 8 => MAX_TURNS = 9
-    call_ends = sampler.call_ends if turn < turns else [] => call_ends = sampler.call_ends
-    [0.0] * len(ids) => [-1.0] * len(ids)
     each.ids[-1] in call_ends] => each.ids[-1] in sampler.call_ends]
     reply or "", add_special_tokens=False => reply or "", add_special_tokens=True
 
-stream rlvr/tasks/problems.py by rollouts turns
+stream rlvr/tasks/problems.py by rollouts
     own[row, reply.start : reply.stop] => own[row, reply.start + 1 : reply.stop]
     torch.arange(int(lengths.max())) < lengths => torch.arange(lengths.max()) <= lengths
     self.position += world.WORLD_SIZE * count => self.position += count
@@ -455,8 +358,6 @@ stream rlvr/tasks/problems.py by rollouts turns
     f"{self.seed}/{epoch}" => f"{self.seed}"
 
 prompts rlvr/tasks/prompts.py by prompts datasets
-    add_special_tokens=not tokenizer.chat_template)↵↵↵def texts
-        => add_special_tokens=True)↵↵↵def texts
     limit) <= limit] => limit - 1) < limit]
     if 0 < lengths.get => if lengths.get
     or not p.prompt.strip()] => ]
@@ -487,7 +388,6 @@ equality rlvr/verify/answers/equality.py by answers
 
 rounding rlvr/verify/answers/numbers.py by answers
     max(LEAST_DIGITS, gold.digits) => LEAST_DIGITS
-    limit = size * (NOISE if ends else ROUNDED) => limit = size * ROUNDED
     size * EXACT => size * ROUNDED
 
 expressions rlvr/verify/answers/expressions.py by answers embedded
@@ -496,7 +396,6 @@ expressions rlvr/verify/answers/expressions.py by answers embedded
 
 latex rlvr/verify/answers/latex.py by answers
     [1-9](?:\d{0,2}(?:,\d{3})+ => \d(?:\d{0,2}(?:,\d{3})+
-    ({IN_BRACKETS})| => ((?!))|
 
 boxes rlvr/verify/answers/boxes.py by answers
     if len(kept) < parts: => if True:
@@ -509,25 +408,21 @@ grader rlvr/verify/grader.py by grader
     reply = str(error), "error" => reply = None, "unparsed"
 
 pool rlvr/verify/pool.py by grader
-    entry.no_answer if reward is None => 0.0 if reward is None
-    process is None or process.poll() is not None: => process is None:
+    grader is None or grader.process.poll() is not None: => grader is None:
 
 sandbox rlvr/verify/programs/solution.py by code isolation assertions
     os.environ.clear() => pass
-    writes and not isinstance(path, int) => writes and isinstance(path, int)
-    give_usual_names(job["head"] + job["program"])↵    if job["once"]:
-        => if job["once"]:↵        give_usual_names(job["head"] + job["program"])
-    if name.rstrip("s") in program.lower(): => if name in program:
+    give_usual_names()↵    gc.freeze() => gc.freeze()
+    exec("import copy, datetime, random, time", usual) => pass
     usual | builtins.__dict__ => builtins.__dict__ | usual
 
 values rlvr/verify/programs/values.py by assertions isolation
     (kind if issubclass(kind, Exception) else RuntimeError) => kind
-    dict(parts) if base is Counter else parts => parts
-    for base, plain in SUBCLASSES.items() => for base, plain in ()
+    kind(dict(parts)) => kind(parts)
+    for base in kind.__mro__ => for base in kind.__mro__[:1]
 
 judged rlvr/verify/programs/code.py by code
     [result] != wanted => True
-    except (OutOfTime, UserError) => except UserError
 """
 
 

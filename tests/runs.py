@@ -88,7 +88,7 @@ def first_fast(cases):
 
 
 def before_calls(patch, owner, name, action):
-    """Call action(*arguments) before each call of the function owner.name."""
+    """Call action(*arguments) before each call of owner.name."""
     true = getattr(owner, name)
 
     def with_action(*given, **named):
@@ -99,7 +99,6 @@ def before_calls(patch, owner, name, action):
 
 
 def arguments(**flags):
-    """The flags as a command line."""
     found = []
     for name, value in flags.items():
         if isinstance(value, bool):
@@ -118,18 +117,15 @@ def rows(folder, name="metrics", timed=False):
 
 
 def steps(folder, name="metrics"):
-    """The steps of the rows of <name>.jsonl."""
     return [row["step"] for row in rows(folder, name)]
 
 
 def assert_finite(folder):
-    """All that a run has logged are numbers, and none is NaN or infinite."""
     for row in rows(folder, timed=True) + rows(folder, "eval"):
         assert all(math.isfinite(value) for value in row.values()), row
 
 
 def weights(folder):
-    """The weights of a checkpoint, by name."""
     return transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict()
 
 
@@ -155,28 +151,13 @@ def run_python(*command, folder, **environment):
 
 
 def run_study(name, *arguments, folder=None):
-    """Run studies/<name>.py in a process of its own."""
     return run_python(ROOT / "studies" / f"{name}.py", *arguments, folder=folder)
 
 
 def free_port():
-    """A port of this machine that nothing listens on.
-
-    It is below those that Linux gives to outgoing connections, which could take it in the seconds
-    until torchrun listens on it.
-    """
+    """A port that nothing listens on, below those that Linux gives to outgoing connections."""
     while True:
         port = random.SystemRandom().randrange(20_000, 32_000)
         with socket.socket() as free, contextlib.suppress(OSError):
             free.bind(("127.0.0.1", port))
             return str(port)
-
-
-def write_sums(path, count):
-    """A data set of sums in the columns `question` and `gold` -> its path."""
-    found = [
-        {"question": f"{i % 9 + 1} {i // 9 + 1} : ", "gold": i % 9 + 1 + i // 9 + 1}
-        for i in range(count)
-    ]
-    Path(path).write_text("".join(json.dumps(row) + "\n" for row in found))
-    return str(path)

@@ -36,7 +36,6 @@ def some_samples(tokenizer, count=6, seed=0):
     return samples
 
 
-@torch.no_grad()
 def by_the_logits(policy, sample, temperature=1.0):
     """Log-probs and entropies of a completion's tokens, [T] each, as a textbook writes them."""
     ids = torch.tensor(sample.prompt_ids + sample.completion_ids)

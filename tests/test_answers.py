@@ -1,7 +1,4 @@
-"""Verifiers of answers: what is right, wrong, or cannot be read, in boxes and in whole texts.
-
-Verifiers are called in this process. tests/test_grader.py asks graders.
-"""
+"""Verifiers of answers, called in this process: what is right, wrong, or cannot be read."""
 
 import math
 

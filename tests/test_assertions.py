@@ -4,25 +4,11 @@ import ast
 import importlib
 import json
 
-import rlvr.verify.pool as pool
 from rlvr.tasks.sources import DATASETS
 from rlvr.verify.programs.values import decode, encode
 
 import pytest
-from grading import ADD, block, grade_all, new_graders
-
-
-@pytest.fixture(autouse=True, scope="module")
-def graders(tmp_path_factory):
-    """Graders of this module's own."""
-    with new_graders(tmp_path_factory.mktemp("scratch")):
-        yield
-
-
-def grade(program, tests):
-    """What `grade` says of a program in a block."""
-    return pool.grade(("code", block(program), json.dumps(tests)), 60, 60)
-
+from grading import block, grade, grade_all
 
 VALUES = """
 None True 10**400 float('inf') 'é\\n\\0' b'\\xff' bytearray(b'a') 1j [1,(2,)] {1,2} frozenset({1})
@@ -34,7 +20,6 @@ datetime.datetime(2020,2,29,tzinfo=datetime.timezone.utc) datetime.timedelta(1,2
 
 @pytest.mark.parametrize("text", VALUES)
 def test_plain_values_cross(text):
-    """With their types, through JSON."""
     modules = ("collections", "datetime", "decimal", "fractions")
     value = eval(text, {name: importlib.import_module(name) for name in modules})
     crossed = decode(json.loads(json.dumps(encode(value, None))), {})
@@ -47,12 +32,11 @@ from collections import Counter, namedtuple
 from datetime import datetime
 
 class Pair:
-    def __init__(self, a, b): self.a, self.b = a, b
-class Thing:
-    x = [1]
+    def __init__(self, a, b): self.a, self.b, self.x = a, b, [1]
     def __getitem__(self, i): return i
     def __len__(self): return 4
 class Number(enum.IntEnum): SIX = 6
+class Half(float): pass
 Point = namedtuple('Point', 'x y')
 CONSTANT = {'x': 1}
 
@@ -63,9 +47,10 @@ def up(x): return x + 1
 def numbers(n): yield from range(n)
 def point(): return Point(1, 2)
 def six(): return Number.SIX
+def half(): return Half(0.5)
 def count(s): return Counter(s)
 def plus(by): return lambda x: x + by
-def thing(): return Thing()
+def thing(): return Pair(3, 4)
 def change_list(x): x.sort(); x.append(9)
 def change_others(d, s): d['a'] = 1; s.clear()
 def each(f, x): return [f(item) for item in x]
@@ -76,7 +61,6 @@ def sum(a, b): return a * b  # a built-in's name
 def datetime_in(zone): return datetime(2020, 2, 29, 12, 30, tzinfo=zone)
 
 def look_up(x): return {}[x]
-def no_file(): raise OSError(2, 'no file')
 """
 HOLD = """
 p = Pair(1, 2)
@@ -91,9 +75,13 @@ n = numbers(2)
 assert next(n) == 0 and next(n) == 1 and next(n, 'end') == 'end'
 
 # subclasses of plain types, and objects that stay in the program's process
-assert point() == (1, 2) and six() == 6 and count('aab') == {'a': 2, 'b': 1}
+assert point() == (1, 2) and six() == 6 and half() == 0.5 and count('aab') == {'a': 2, 'b': 1}
 assert CONSTANT == {'x': 1} and plus(1)(2) == 3
-assert thing()[7] == 7 and len(thing()) == 4 and thing().x == [1] and isinstance(thing(), Thing)
+assert thing()[7] == 7 and len(thing()) == 4 and thing().x == [1] and isinstance(thing(), Pair)
+
+one = [1]
+row = [one]
+assert same(row) == row and row[0] is one
 
 x, d, s = [3, 1], {}, {1}
 change_list(x)
@@ -108,11 +96,6 @@ try:
     assert 0
 except KeyError as error:
     assert error.args == ('x',) and str(error) == repr('x')
-try:
-    no_file()
-    assert 0
-except FileNotFoundError as error:
-    assert error.errno == 2 and str(error) == '[Errno 2] no file'
 
 # modules of the program and of the tests
 from datetime import datetime, timedelta, timezone
@@ -129,6 +112,7 @@ DO_NOT_HOLD = [  # tests that cannot be passed
     "def test(): assert add(1, 2) == 4\nprint('nothing is asked')",
     "assert add(1, 2) == 3\nraise SystemExit(1)",
     "import os\nos._exit(0)",
+    "assert 1 == 1",
     "assert add(object(), 1)",
     "assert thing() == thing()",
     "assert each(lambda n: n, [1]) == [1]",  # a function of the tests is no plain value
@@ -145,15 +129,14 @@ def abs(x): return 0
 def a(): return A()
 def nine(x): return 9
 """
-
-
 LIES = ["a() < 3", "abs(a() - 3) < 1e-9", "3 in a()", "float(a()) == 3", "a() == A()"]
-LIES += ["math.isclose(nine(1), 1)"]
+LIES += ["math.isclose(nine(1), 1)", "abs(nine(1)) < 3"]
 
 
 def test_assertions():
     assert grade(PROGRAM, HOLD) == (1.0, "")
-    assert grade(PROGRAM, "assert sum(2, 3) == 6") == (1.0, "")  # where it is the only name
+    # where it is the only name but for a module
+    assert grade(PROGRAM, "assert math.isclose(sum(2, 3), 6)") == (1.0, "")
     for tests in DO_NOT_HOLD:
         assert grade(PROGRAM, tests) == (0.0, ""), tests
 
@@ -162,13 +145,6 @@ def test_a_comparison_is_made_with_plain_values_by_the_tests_own_python():
     assert grade(LIAR, "assert nine(1) == 9") == (1.0, "")
     for assertion in LIES:
         assert grade(LIAR, f"assert {assertion}") == (0.0, ""), assertion
-
-
-def test_assertions_do_not_meet():
-    """What the tests of one program leave is not there for the next."""
-    first = "import builtins\nbuiltins.abs = lambda x: 0\nassert add(1, 2) == 3"
-    assert grade(ADD, first) == (1.0, "")
-    assert grade(ADD, "assert abs(add(-1, -2)) == 3") == (1.0, "")
 
 
 @pytest.mark.trl

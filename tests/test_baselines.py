@@ -16,7 +16,7 @@ import torch
 from baseline_advantages import grpo_lead_advantage, ha_dw, t2t
 from baseline_losses import LOSSES, clip_cov_mask
 from baselines import ADVANTAGES, Config, Memory
-from groups import every_group, f64, near, rollout_of, shared
+from groups import every_group, f64, near, rollout_of
 from masses import masses_of
 from runs import rows
 from test_cwgrpo import batch as random_groups
@@ -84,9 +84,6 @@ def test_grpo_lead_by_hand():
     near(grpo_lead_advantage(rewards, lengths), [expected, [0.0] * 3])
 
 
-TAGS = "<think>1+1</think><answer>2</answer>"
-
-
 def computed(successes, lengths=2, texts=(), first=None, worth=1.0, **flags):
     """compute_advantages of one rollout of 12 tokens at most; a success has the reward `worth`."""
     lengths = torch.as_tensor(lengths).expand(successes.shape).reshape(-1, 1)
@@ -122,7 +119,9 @@ def test_gradient_masses_of_section_8(name):
     advantages, logged = computed(rewards, **flags)
     near(torch.stack(fade.gradient_mass(advantages, rewards)), torch.stack([m_S, m_F]), atol=1e-13)
     assert logged == pytest.approx(dict(m_S=m_S.mean().item(), m_F=m_F.mean().item()))
-    worth = shared(rewards, m_S, m_F)
+    n = rewards.sum(1)
+    of_success, of_failure = m_S / n.clamp(min=1), m_F / (16 - n).clamp(min=1)
+    worth = 16 * torch.where(rewards == 1, of_success[:, None], -of_failure[:, None])
     near(advantages, worth)
     near(advantages_of(rewards.flip(1), **flags), advantages.flip(1), atol=1e-14)
     near(advantages_of(rewards.float(), **flags), worth.float(), atol=2e-5)
@@ -164,8 +163,8 @@ def test_what_a_batch_tells_an_advantage(monkeypatch):
 )
 def test_what_is_added_to_a_reward(flags, rewards):
     """RLOO's advantage is 4/3 of the distance to the mean of four rewards."""
-    boxed = "<think>1+1</think>\\boxed{2}"
-    given = f64([[1, 0, 1, 0]]), [[8, 10, 3, 12]], [boxed, boxed, TAGS, TAGS]
+    texts = [f"<think>1+1</think>{answer}" for answer in ("\\boxed{2}", "<answer>2</answer>")]
+    given = f64([[1, 0, 1, 0]]), [[8, 10, 3, 12]], [texts[0]] * 2 + [texts[1]] * 2
     rewards = f64([rewards])
     near(advantages_of(*given, advantage="rloo", **flags), 4 / 3 * (rewards - rewards.mean()), 1e-6)
 

@@ -21,8 +21,6 @@ from safetensors import SafetensorError
 
 
 class Saved:
-    """Stands for a policy or a tokenizer."""
-
     def __init__(self, text, error=None):
         self.text, self.error = text, error
 
@@ -78,16 +76,18 @@ def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
     """Not one of grpo-grpo.py, whose folder begins alike, and not one that evaluates alone."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["some/folder/grpo.py"])
-    with pytest.raises(UserError, match="grpo.py has no run in runs/"):
-        find_run("latest")
     # the later, the younger
-    names = "grpo-grpo-2 grpo-grpo-1 grpo-grpo-0 fade-fade-1 grpo-grpo-grpo-1".split()
-    for age, name in enumerate(names):
+    made = [
+        "grpo-grpo-2 grpo 60",
+        "grpo-grpo-1 grpo 60",
+        "grpo-grpo-0 grpo 0",
+        "fade-fade-1 fade 60",
+    ]
+    for age, line in enumerate([*made, "grpo-grpo-grpo-1 grpo-grpo 60"]):
+        name, script, max_steps = line.split()
         config = tmp_path / "runs" / name / "config.json"
         config.parent.mkdir(parents=True)
-        script = "grpo-grpo" if name == "grpo-grpo-grpo-1" else "grpo"
-        steps = 0 if name == "grpo-grpo-0" else 60
-        config.write_text(f'{{"script": "{script}.py", "max_steps": {steps}}}')
+        config.write_text(f'{{"script": "{script}.py", "max_steps": {max_steps}}}')
         os.utime(config, (age, age))
     folder, _ = find_run("latest")
     assert folder.name == "grpo-grpo-1"
@@ -141,14 +141,13 @@ def test_each_rank_goes_on_with_its_own_random_numbers(training_of, tmp_path, mo
 
 
 def test_a_restored_run_goes_on_as_the_saved_one(training_of, tmp_path):
-    """Weights, Adam's moments, the learning rate, random numbers, problems, and the memory.
-
-    One that began with other problems is refused.
-    """
+    """One that began with other problems is refused."""
     folder = tmp_path / "checkpoint-4"
     with torch.random.fork_rng([]):
         torch.manual_seed(1)
         training = training_of()
+        # some mixtures of experts balance them by such a buffer
+        training.policy.register_buffer("balance", torch.full((4,), 0.75))
         train(training)
         checkpoints.save(folder, training, 4)
         train(training)
@@ -158,7 +157,9 @@ def test_a_restored_run_goes_on_as_the_saved_one(training_of, tmp_path):
         assert checkpoints.restore(folder, restored, Config()) == 4
         train(restored)
     assert is_whole(folder)
-    policies = [training.policy.state_dict() for training in (restored, training)]
+    saved = safetensors.torch.load_file(folder / "model.safetensors")
+    assert saved["balance"].tolist() == [0.75] * 4
+    policies = [dict(each.policy.named_parameters()) for each in (restored, training)]
     torch.testing.assert_close(*policies, rtol=0, atol=0)
     # 2 of the 120 updates of 60 steps by default
     for optimizer in (restored.optimizer, training.optimizer):
@@ -170,20 +171,13 @@ def test_a_restored_run_goes_on_as_the_saved_one(training_of, tmp_path):
             checkpoints.restore(folder, training_of(**problems), Config())
 
 
-def test_what_comes_back_beside_moments(training_of, tmp_path):
-    """Where each gradient was 0 so far, the schedule has gone on, and Adam has not begun.
-
-    Some mixtures of experts balance them by a buffer, which no gradient moves.
-    """
+def test_a_run_without_moments_comes_back(training_of, tmp_path):
+    """Each gradient was 0 so far: the schedule has gone on, and Adam has not begun."""
     folder, training, restored = tmp_path / "checkpoint-1", training_of(), training_of()
     training.scheduler.step()
-    training.policy.register_buffer("balance", torch.full((4,), 0.75))
     checkpoints.save(folder, training, 1)
-    saved = safetensors.torch.load_file(folder / "model.safetensors")
-    assert saved["balance"].tolist() == [0.75] * 4
     checkpoints.restore(folder, restored, Config())
     assert not restored.optimizer.state
-    # 1 of the 120 updates of 60 steps by default
     assert restored.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * 119 / 120, rel=1e-12)
 
 

@@ -1,35 +1,60 @@
 """Programs against unit tests: what passes, what fails, and where a program stands in a text."""
 
 import json
-from decimal import Decimal
+from unittest.mock import Mock
 
-import rlvr.verify.pool as pool
 import rlvr.verify.programs.code as code
-from rlvr.verify.programs.isolation import Sandbox, isolation
 
 import pytest
-from grading import ADD, ASSERTIONS, block, new_graders, traces
-from programs import HONEST, one_a_line
+from grading import ADD, ASSERTIONS, block, grade, new_graders, traces
 
+# Each reads "3\n1 2 3\n" and prints 6.
+HONEST = r"""
+import sys; n, line = sys.stdin; print(sum(map(int, line.split())))
+print(sum(map(int, open(0).read().split()[1:])))
+import os; print(sum(map(int, os.read(0, 10**6).split()[1:])))
+open(1, 'w').write('6')
+print(6); exit()
+x = bytearray(10**8); print(6)
+import os, subprocess; print(6 if os.path.basename(__file__) else 0)
+""".strip().split("\n")
+HONEST += r"""
+import sys, threading
+sys.setrecursionlimit(10**6)
+threading.stack_size(2**26)
+def f(n): return n and 1 + f(n - 1)
+t = threading.Thread(target=lambda: print(f(20000) - 19994))
+t.start()
+t.join()
+
+import asyncio, atexit, io, pickle, sys
+from dataclasses import dataclass
+@dataclass
+class P: x: int
+async def main(): print(pickle.loads(pickle.dumps(P(6))).x)
+sys.stdout = io.StringIO()
+atexit.register(lambda: sys.__stdout__.write(sys.stdout.getvalue()))
+asyncio.run(main())
+
+import array, datetime, decimal, gc, hashlib, random, unittest, uuid
+gc.disable()
+random.seed(0)
+day = datetime.datetime.strptime('2024-06-01', '%Y-%m-%d')
+print(random.choice([6]) if day.month == 6 else 0)
+""".split("\n\n")
 DOUBLE = {"inputs": ["7\n", "0\n", "-3\n"], "outputs": ["14\n", "0\n", "-6"]}
 SUM = dict(inputs=["3\n1 2 3\n"], outputs=["6\n"])
 TURN = dict(fn_name="turn", inputs=[[[1, 2]], [[3]], [[]]], outputs=[[2, 1], [3], []])
 
 
 @pytest.fixture(autouse=True, scope="module")
-def scratch(tmp_path_factory):
-    """Where this module's graders keep their temporary folders."""
-    folder = tmp_path_factory.mktemp("scratch")
-    with new_graders(folder):
-        yield folder
-
-
-def grade(program, tests, seconds=60, all_seconds=60):
-    """What `grade` says of a program in a block."""
-    return pool.grade(("code", block(program), json.dumps(tests)), seconds, all_seconds)
+def graders(tmp_path_factory):
+    with new_graders(tmp_path_factory.mktemp("scratch")):
+        yield
 
 
 READS = "input()\nprint(sum(map(int, input().split())))"
+WITHOUT_IMPORTS = "x = stdin.read().split()\nprint(reduce(xor, deepcopy([6, *map(len, x[:0])])))"
 METHOD = "class Solution:\n    def turn(self, x: List[int]): "
 PROGRAMS = [  # tests, programs that pass them, and programs that do not
     (
@@ -37,7 +62,18 @@ PROGRAMS = [  # tests, programs that pass them, and programs that do not
         ["print(2 * int(input()))"],
         ["print(14)", "print((", "import numpy_of_no_one", "print(2 * int(input())); 1 / 0"],
     ),
-    (SUM | dict(fn_name=None), HONEST, []),
+    (SUM | dict(fn_name=None), [*HONEST, WITHOUT_IMPORTS], []),
+    # each input has a process of its own, which knows no expected output
+    (
+        dict(inputs=["a\n", "b\n", "c\n"], outputs=["0 a", "0 b", "0 c"]),
+        ["import random\nprint(getattr(random, 'seen', 0), input())\nrandom.seen = 1"],
+        [],
+    ),
+    (
+        dict(inputs=[""], outputs=["False {} a secret"]),
+        ["import os; print('a secret' in f'{sys.argv} {globals()}', dict(os.environ), 'a secret')"],
+        [],
+    ),
     (dict(inputs=["añ文\n"], outputs=["文ña\n"]), ["print(input()[::-1])"], []),
     (dict(inputs=[""], outputs=["9" * 5000]), ["print(10**5000 - 1)"], []),
     (
@@ -135,18 +171,15 @@ HARNESSES = {
         TWO_SUM.format("[1, 0] or "),
     ),
 }
-
-
 PROGRAMS += [(tests, [right], [wrong]) for tests, right, wrong in HARNESSES.values()]
 JUDGED = [(tests, each, 1.0) for tests, right, _ in PROGRAMS for each in right]
 JUDGED += [(tests, each, 0.0) for tests, _, wrong in PROGRAMS for each in wrong]
 
 
 @pytest.mark.parametrize("tests, program, reward", JUDGED)
-def test_programs(tests, program, reward, scratch):
-    """Right and wrong ones. The harnesses' own imports are there, and nothing is left."""
+def test_programs(tests, program, reward):
     assert grade(program, tests) == (reward, "")
-    assert not reward or traces(scratch) == []
+    assert not reward or traces() == []
 
 
 SAYS_14 = "  14\t\n .5\n", "14.0 0.50", "1.4e1 .5", "+14 00.5"
@@ -162,18 +195,7 @@ def test_outputs(output):
     assert not code.judge_outputs(lambda _: ["Yes", 0], code.UnitTests([("", "yes")]))
 
 
-def test_inputs_do_not_meet_and_see_nothing():
-    """Each has a process of its own, which knows no expected output."""
-    program = "import random\nprint(getattr(random, 'seen', 0), input())\nrandom.seen = 1"
-    tests = dict(inputs=["a\n", "b\n", "c\n"], outputs=["0 a", "0 b", "0 c"])
-    assert grade(program, tests) == (1.0, "")
-    program = "import os, sys\nprint('secret' in f'{sys.argv} {globals()}', dict(os.environ))"
-    assert grade(program, dict(inputs=[""], outputs=["False {} secret"])) == (0.0, "")
-    assert grade(program, dict(inputs=[""], outputs=["False {}"])) == (1.0, "")
-
-
 def python(*blocks):
-    """A completion of several blocks."""
     return "\nThen:\n".join(f"```python\n{each}\n```" for each in blocks)
 
 
@@ -225,12 +247,11 @@ def test_texts_without_a_program_or_with_many():
     assert code.find_program(python("1", READS), code.read_tests(json.dumps(SUM))) == READS + "\n"
 
 
-NO_TESTS = one_a_line(r"""
+NO_TESTS = r"""
 {"inputs": ["1", "2"], "outputs": ["2"]}
 ["assert a", 7]
 []
 7
-no JSON
 ["def test(): assert False"]
 "import unittest\nassert add(1, 2) == 3"
 "import numpy.linalg\nassert add(1, 2) == 3"
@@ -241,14 +262,13 @@ no JSON
 {"fn_name": "f", "inputs": [], "outputs": []}
 [{"input": "x", "output": "1", "testtype": "functional", "fn_name": "f"}]
 {"head": null, "assertions": "assert a"}
-""")
+""".strip().split("\n")
 
 DEEP = json.dumps("assert " + "-" * 100_000 + "1")
 
 
-@pytest.mark.parametrize("cell", [*NO_TESTS, DEEP, b"a", Decimal(3), "[" * 100_000, None])
+@pytest.mark.parametrize("cell", [*NO_TESTS, DEEP, b"a", "[" * 100_000, None])
 def test_a_cell_that_holds_no_unit_tests(cell):
-    """Such a column is dropped row by row."""
     assert code.tests_text(cell) == ""
     assert code.tests_text(DOUBLE) == json.dumps(DOUBLE)
 
@@ -273,15 +293,11 @@ def test_a_deadline_for_each_test_and_one_for_all(seconds, all_seconds, reply):
 @pytest.mark.parametrize("reply", [None, {}, "6", [6, 0], ["6"], ["6", 0, 0], ["6", 1]])
 def test_replies_of_the_wrong_form_score_0(reply, monkeypatch):
     """What a program has written in its runner's name; the right one is ["6", 0]."""
-    isolation()  # tries sandboxes
     outputs = json.dumps(dict(inputs=[""], outputs=["6"]))
     calls = json.dumps(dict(fn_name="f", inputs=[[]], outputs=["6"]))
-    for given, tests, reward in [(["6", 0], outputs, 1), (reply, outputs, 0), (reply, calls, 0)]:
-        monkeypatch.setattr(
-            Sandbox,
-            "ask",
-            lambda _, asked, seconds, said=given: "ready" if "way" in asked else said,
-        )
+    for said, tests, reward in [(["6", 0], outputs, 1), (reply, outputs, 0), (reply, calls, 0)]:
+        sandbox = Mock(ask=Mock(return_value=said))
+        monkeypatch.setattr(code, "start_sandbox", Mock(return_value=sandbox))
         assert code.verify_code(block("pass"), tests, 60, 60) == reward
 
 

@@ -10,17 +10,15 @@ import rlvr.machine.ranks
 import rlvr.rollout.rollouts
 from rlvr import world
 from rlvr.flags.config import Config
-from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
 
 import pytest
 import torch
 from groups import f64, near
 from losses import ppo_clip_loss
-from samples import PROMPTS, some_samples, writer_of_batch
+from samples import PROMPTS, by_the_logits, some_samples, writer_of_batch
 
 import common
-import grpo
 
 PROBLEMS = [Problem(prompt, prompt) for prompt in PROMPTS]
 
@@ -30,8 +28,8 @@ def scripted(monkeypatch):
     """scripted(policy, tokenizer, right, flag=value, ...) -> a sampler in place of a policy's.
 
     right(problem) is how many completions of a group are right, the first ones; their reward is 1.
-    The others have different rewards and answers. sampler.calls has what common.py asks for, and
-    sampler.groups what it is given.
+    The others have different rewards and answers. sampler.calls has what common.py asks for: how
+    many groups of which size, the temperature, the length, and top_p. sampler.groups are these.
     """
 
     class Scripted:
@@ -43,11 +41,12 @@ def scripted(monkeypatch):
             self.calls, self.groups = [], []
             monkeypatch.setattr(common, "sample_groups", self.sample_groups)
 
-        def sample_groups(self, sampler, problems, size, temperature, max_tokens, top_p=1.0):
+        def sample_groups(self, sampler, problems, size, *how):
             assert sampler is self and not self.asleep
-            self.calls.append((len(problems), size, temperature, max_tokens, top_p))
-            self.groups += [self.group_of(problem, size) for problem in problems]
-            return self.groups[len(self.groups) - len(problems) :]
+            self.calls.append((len(problems), size, *how))
+            groups = [self.group_of(problem, size) for problem in problems]
+            self.groups += groups
+            return groups
 
         def group_of(self, problem, size):
             prompt, right = self.tokenizer.encode(problem.prompt), self.right(problem)
@@ -78,11 +77,14 @@ def roll_out(tiny, scripted):
     """roll_out(script, flag=value, ...) of 4 prompts in groups of two, each a letter of the script.
 
     Both are right in a group of "R", none in one of "W", and of an "M", for mixed, the first one.
-    Returns the groups of the batch in letters, and how many groups each call drew.
+    Returns the groups of the batch in letters, and how many groups each call drew: from all tokens,
+    at the temperature of the loss, whatever the evaluation has.
     """
+    how = dict(prompts_per_step=4, num_generations=2, minibatch_size=8, temperature=0.7)
+    how |= dict(max_completion_length=50, eval_max_completion_length=9, top_p=0.9)
 
     def run(script, **flags):
-        config = dict(prompts_per_step=4, num_generations=2, minibatch_size=8) | flags
+        config = how | flags
         letters = iter(script.replace(" ", ""))
         sampler = scripted(*tiny, lambda _: "WMR".index(next(letters)), **config)
         stream = ProblemStream(PROBLEMS, 0)
@@ -94,6 +96,7 @@ def roll_out(tiny, scripted):
         assert first == script[:4]  # also of groups that were drawn again
         assert batch.rewards.flatten().tolist() == [sample.reward for sample in batch.samples]
         counts = [count for count, *_ in sampler.calls]
+        assert {call[1:] for call in sampler.calls} == {(2, 0.7, 50)}
         assert stream.position == world.WORLD_SIZE * sum(counts)
         assert batch.sampler is sampler and sampler.asleep and batch.seconds > 0
         return found, counts
@@ -122,16 +125,6 @@ def test_a_rank_draws_as_many_groups_as_the_rank_that_lacks_most(roll_out, monke
     monkeypatch.setattr(common, "MAX_REDRAWS", 1)
     found = roll_out("MMWM RWM", dynamic_sampling=True, prompts_per_step=8)
     assert found == ("MMMM", [4, 3])
-
-
-def test_rollouts_are_drawn_at_the_temperature_of_the_loss_from_all_tokens(tiny, scripted):
-    """The evaluation's own temperature, top_p and length are not theirs, nor are the defaults."""
-    flags = dict(prompts_per_step=2, num_generations=2, dynamic_sampling=True, temperature=0.7)
-    flags |= dict(max_completion_length=50, eval_temperature=0.6, top_p=0.9)
-    right = iter([0, 1, 1])  # the first one is drawn again
-    sampler = scripted(*tiny, lambda _: next(right), eval_max_completion_length=9, **flags)
-    common.roll_out(sampler, ProblemStream(PROBLEMS, 0), sampler.config)
-    assert sampler.calls == [(2, 2, 0.7, 50, 1.0), (1, 2, 0.7, 50, 1.0)]
 
 
 @pytest.fixture
@@ -168,22 +161,14 @@ def test_make_batch(masks, monkeypatch):
     assert logged["mismatch_max_ratio"] == pytest.approx(math.exp(4))
 
 
-def test_minibatches(batch, monkeypatch):
-    """Their size is that over all ranks, and --num_iterations repeats them.
-
-    The microbatches hold each row once; one with whole groups holds more than a pass may.
-    """
+def test_minibatches(batch):
+    """--num_iterations repeats them. A microbatch of whole groups holds more than a pass may."""
     config = Config(num_generations=2, minibatch_size=4, num_iterations=2, microbatch_tokens=1)
-
-    def updates(**how):
-        return [sorted(sum(update, [])) for update in batch.minibatches(config, **how)]
-
-    assert updates() == updates(whole_groups=True) == 2 * [[0, 1, 2, 3], [4, 5]]
-    assert [len(update) for update in batch.minibatches(config)] == [4, 2, 4, 2]
-    assert batch.minibatches(config, whole_groups=True)[1] == [[4, 5]]
-    monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: mine)
-    assert updates() == 2 * [[0, 1], [2, 3], [4, 5]]
+    rows = [
+        [sorted(parts) for parts in batch.minibatches(config, whole)] for whole in (False, True)
+    ]
+    assert rows[0] == 2 * [[[0], [1], [2], [3]], [[4], [5]]]
+    assert rows[1] == 2 * [[[0, 1], [2, 3]], [[4, 5]]]
 
 
 @pytest.mark.parametrize("cap, factors", [(0.0, [1.0, 1.0]), (2.0, [1.5, 2.0]), (0.5, [0.5] * 2)])
@@ -198,25 +183,6 @@ def test_old_logprobs_correct_the_weights_of_their_rows(batch, cap, factors):
     near(own * batch.token_weights[[1, 4]], own * 0.25 * torch.tensor(factors)[:, None], atol=1e-6)
     others = [0, 2, 3, 5]
     assert (batch.old_logprobs[others] == 0).all() and (batch.token_weights[others] == 0.25).all()
-
-
-def test_prepare_update_leaves_the_first_minibatch_to_its_own_pass(sharp, batch):
-    policy, reference = sharp[0], copy.deepcopy(sharp[0])
-    reference.get_output_embeddings().weight.data.mul_(0.5)
-    batch.loss_mask[3] = 0
-    config = Config(num_generations=2, prompts_per_step=3, minibatch_size=2, temperature=0.7)
-    with torch.no_grad():
-        expected, _ = common.token_logprobs(policy, batch.samples, range(6), 0.7)
-        expected_ref, _ = common.token_logprobs(reference, batch.samples, range(6), 0.7)
-    common.prepare_update(batch, torch.zeros(6, 1), policy, None, config)
-    assert (batch.ref_logprobs == 0).all()
-    weights = [common.token_weights(mask, "sequence") for mask in batch.loss_mask.split(2)]
-    assert torch.equal(batch.token_weights, torch.cat(weights))
-    assert (batch.old_logprobs[:2] == 0).all()
-    near(batch.old_logprobs[2:], expected[2:], atol=1e-5)
-    common.prepare_update(batch, torch.zeros(6, 1), policy, reference, config)
-    near(batch.ref_logprobs, expected_ref, atol=1e-5)
-    assert not torch.allclose(expected_ref, expected)
 
 
 def test_an_exact_samplers_logprobs_are_the_old_ones(batch, monkeypatch):
@@ -266,67 +232,58 @@ def test_token_weights(monkeypatch, aggregation, first, second):
     near(weights, f64([[first], [second], [0]]) * MASK, atol=1e-15)
 
 
-def test_unknown_kinds_of_weights_and_ratios():
+def test_what_has_no_meaning_is_refused():
     for aggregation, length in (("mean", 10), ("constant", None)):
         with pytest.raises(ValueError, match=f"{aggregation=}"):
             common.token_weights(MASK, aggregation, length)
     with pytest.raises(ValueError, match="neither token nor sequence"):
         ppo_clip_loss(*[MASK] * 4, importance_sampling_level="group")
+    for given in ((4, 2, 5), (4, 2, 0), (4, 5, 2), (4, -1, 2)):
+        with pytest.raises(ValueError, match="^pass@"):
+            common.pass_at_k(*given)
 
 
-def test_the_loss_and_the_advantage_run_pasted_beside_torch_alone():
+@pytest.mark.parametrize(
+    "level, objectives, low, high",
+    [
+        ("token", [1.28, 0.7, -0.8, -1.5], [[1, 0]], [[0, 0]]),
+        ("sequence", [(1.5 * 0.7) ** 0.5] * 2 + [-((0.5 * 1.5) ** 0.5)] * 2, [], []),
+    ],
+)
+def test_the_loss_runs_pasted_beside_torch_alone(level, objectives, low, high):
     """Two completions of two tokens with A = 1 and -1, each token with 1 / (n |o|); then padding.
 
     The ratio 1.5 is clipped at 1.28 where A = 1, and 0.5 at 0.8 where A = -1; 0.7 and 1.5 on the
     other sides are not. The reference is twice as likely at the first token: k3 = 2 - log 2 - 1.
+    Whatever stands beyond a row's end changes neither the loss nor its gradient.
     """
-    pasted = {"torch": torch}
-    for function in (grpo.grpo_advantage, common.ppo_clip_loss):
-        exec(inspect.getsource(function), pasted)
-    advantages = pasted["grpo_advantage"](torch.tensor([[1.0, 0.0]])).view(-1, 1)
-    old_logprobs = torch.tensor([[-2.0, -1.0, 5.0], [-3.0, -2.0, 5.0]])
-    logprobs = old_logprobs + torch.tensor([[1.5, 0.7, 9.0], [0.5, 1.5, 9.0]]).log()
+    exec(inspect.getsource(common.ppo_clip_loss), pasted := {"torch": torch})
+    old_logprobs = torch.tensor([[-2.0, -1.0, 5.0], [-3.0, -2.0, math.inf]])
+    logprobs = old_logprobs + torch.tensor([[1.5, 0.7, math.nan], [0.5, 1.5, 0.0]]).log()
+    ref_ratios = torch.tensor([[2.0, 1.0, math.nan], [1.0, 1.0, math.inf]])
     mask = torch.tensor([[1.0, 1.0, 0.0]] * 2)
     given = dict(
-        logprobs=logprobs,
+        logprobs=logprobs.requires_grad_(),
         old_logprobs=old_logprobs,
-        advantages=advantages,
+        advantages=torch.tensor([[1.0], [-1.0]]),
         loss_mask=mask,
         token_weights=mask / 4,
         epsilon_high=0.28,
-        ref_logprobs=logprobs + torch.tensor([[math.log(2), 0.0, 1e4], [0.0, 0.0, 1e4]]),
+        importance_sampling_level=level,
+        ref_logprobs=logprobs.detach() + ref_ratios.log(),
         beta=0.1,
         entropy=torch.full((2, 3), 2.0),
         entropy_coef=0.01,
     )
     loss, stats = pasted["ppo_clip_loss"](**given)
     assert not pasted["ppo_clip_loss"](**given | dict(beta=0.0))[1]["kl"].any()
-    objective = (1.28 + 0.7 - 0.8 - 1.5) / 4
     kl = (1 - math.log(2)) / 4
-    assert loss.item() == pytest.approx(-(objective - 0.1 * kl + 0.01 * 2), abs=1e-6)
+    assert loss.item() == pytest.approx(-(sum(objectives) / 4 - 0.1 * kl + 0.01 * 2), abs=1e-6)
     assert stats["kl"].flatten().tolist() == pytest.approx([1 - math.log(2)] + [0] * 5, abs=1e-6)
-    assert stats["clip_low"].nonzero().tolist() == [[1, 0]]
-    assert stats["clip_high"].nonzero().tolist() == [[0, 0]]
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("level", ["token", "sequence"])
-def test_padding_does_not_leak(bad, level):
-    """Whatever stands beyond a row's end, loss and gradient are those with zeros there."""
-    torch.manual_seed(0)
-    clean, old = torch.randn(2, 3, 4, dtype=torch.float64) * MASK
-    dirty, dirty_old = (values.masked_fill(MASK == 0, bad) for values in (clean, old))
-    results = []
-    for logprobs, old_logprobs in ((clean, old), (dirty, dirty_old), (dirty, old)):
-        logprobs = logprobs.clone().requires_grad_()
-        given = logprobs, old_logprobs, f64([1, -1, 2]), MASK
-        result = ppo_clip_loss(*given, importance_sampling_level=level)
-        result.loss.backward()
-        results.append((*result, logprobs.grad))
-    assert (results[0][-1] != 0).any()
-    assert (results[0][-1][MASK == 0] == 0).all()
-    for result in results[1:]:
-        torch.testing.assert_close(result, results[0], rtol=0, atol=0)
+    assert stats["clip_low"].nonzero().tolist() == low
+    assert stats["clip_high"].nonzero().tolist() == high
+    loss.backward()
+    assert logprobs.grad.isfinite().all() and not logprobs.grad[:, 2].any()
 
 
 @pytest.mark.parametrize("n", range(1, 8))
@@ -335,12 +292,6 @@ def test_pass_at_k_counts_the_subsets_with_a_success(n):
         subsets = [*itertools.combinations([1] * correct + [0] * (n - correct), k)]
         share = sum(map(any, subsets)) / len(subsets)
         assert common.pass_at_k(n, correct, k) == pytest.approx(share, abs=1e-15)
-
-
-@pytest.mark.parametrize("n, correct, k", [(4, 2, 5), (4, 2, 0), (4, 5, 2), (4, -1, 2)])
-def test_pass_at_k_errors(n, correct, k):
-    with pytest.raises(ValueError):
-        common.pass_at_k(n, correct, k)
 
 
 @pytest.fixture
@@ -371,14 +322,17 @@ def test_evaluate_by_hand(tiny, evaluate):
     """Three problems, two samples each: all wrong, all right, one right; a set has one of them.
 
     The policy's head is 0, so that each token is as likely as any other. Names stand before the
-    metrics of several sets; levels count where there are several.
+    metrics of several sets; levels count where there are several. Completions end with the context.
+    An evaluation has random numbers of its own.
     """
-    policy = copy.deepcopy(tiny[0])
+    policy, state = copy.deepcopy(tiny[0]), torch.get_rng_state()
     policy.get_output_embeddings().weight.data.zero_()
+    policy.config.max_position_embeddings = 30  # the longest prompt of three has 13 tokens
     levels = ["easy", "hard", "hard"]
     easy, *hard = [replace(p, level=x) for p, x in zip(PROBLEMS, levels, strict=False)]
     sets = {"a": [easy, *hard], "b": hard[:1]}
-    metrics, sampler = evaluate(policy, tiny[1], [0, 2, 1], sets=sets, eval_samples=2)
+    flags = dict(eval_samples=2, eval_max_completion_length=500, seed=3)
+    metrics, sampler = evaluate(policy, tiny[1], [0, 2, 1], sets=sets, **flags)
     expected = {
         "pass@1": (0 + 1 + 1 / 2) / 3,
         "pass@1 easy": 0,
@@ -401,7 +355,8 @@ def test_evaluate_by_hand(tiny, evaluate):
     assert found == pytest.approx(expected, abs=1e-6)
     assert metrics["b/pass@1"] == 1 and "b/pass@1 hard" not in metrics
     assert len(metrics) == len(found) + len(expected) - 2
-    assert sampler.asleep
+    assert [call[3] for call in sampler.calls[:2]] == [30 - 13] * 2
+    assert sampler.asleep and torch.equal(torch.get_rng_state(), state)
 
 
 def test_an_evaluation_has_a_temperature_of_its_own(sharp, evaluate):
@@ -410,17 +365,12 @@ def test_an_evaluation_has_a_temperature_of_its_own(sharp, evaluate):
     The entropy is over the policy's own tokens: a tool has written the second and the third.
     """
     flags = dict(eval_samples=9, temperature=1.5, eval_temperature=0.5, top_p=0.9)
+    flags |= dict(eval_max_completion_length=8)
     metrics, sampler = evaluate(*sharp, [1], replies=[range(1, 3)], **flags)
-    assert [(call[2], call[4]) for call in sampler.calls] == [(0.5, 0.9), (0.0, 1.0)]
-    entropies = []
-    for sample in sampler.groups[0][:8]:  # of more it tells as much
-        with torch.no_grad():
-            ids = torch.tensor([sample.prompt_ids + sample.completion_ids])
-            logits = sharp[0](ids).logits[0, len(sample.prompt_ids) - 1 : -1]
-        for row in (logits[0], *logits[3:]):
-            entropies.append(torch.distributions.Categorical(logits=row / 0.5).entropy().item())
-    expected = sum(entropies) / len(entropies)
-    assert metrics["token_entropy"] == pytest.approx(expected, abs=1e-5)
+    assert sampler.calls == [(1, 9, 0.5, 8, 0.9), (1, 1, 0.0, 8)]
+    of_samples = [by_the_logits(sharp[0], each, 0.5)[1] for each in sampler.groups[0][:8]]
+    entropies = torch.cat([each[[0, *range(3, len(each))]] for each in of_samples])
+    assert metrics["token_entropy"] == pytest.approx(entropies.mean().item(), abs=1e-5)
 
 
 def test_two_ranks_evaluate_as_one(sharp, evaluate, monkeypatch):
@@ -449,27 +399,3 @@ def test_two_ranks_evaluate_as_one(sharp, evaluate, monkeypatch):
         assert [call[:2] for call in sampler.calls] == [(3, 4), (3, 1)]
     assert found == pytest.approx(expected, rel=1e-5)
     assert seeds == [7, 1007]
-
-
-@pytest.mark.parametrize("asked, given", [(8, 8), (500, 30 - 13)])
-def test_evaluation_stays_within_the_context(tiny, evaluate, asked, given):
-    """The protocols' completions of 4,096 tokens are longer than some policies' contexts allow."""
-    policy = copy.deepcopy(tiny[0])
-    policy.config.max_position_embeddings = 30  # the longest prompt of three has 13 tokens
-    flags = dict(eval_samples=2, eval_max_completion_length=asked)
-    _, sampler = evaluate(policy, tiny[1], [0, 0, 0], **flags)
-    assert [call[3] for call in sampler.calls] == [given, given]
-
-
-def test_evaluate_has_a_random_stream_of_its_own(sharp):
-    sampler = Sampler(*sharp, Config(rollout_batch_size=16), common.decode)
-    problems = {"one": PROBLEMS[:4]}
-    config = Config(eval_samples=4, max_completion_length=12, seed=3)
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    first = common.evaluate(sampler, problems, config)
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.manual_seed(6)
-    assert common.evaluate(sampler, problems, config) == first
-    other = common.evaluate(sampler, problems, replace(config, seed=4))
-    assert other["token_entropy"] != first["token_entropy"]

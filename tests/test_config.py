@@ -1,65 +1,95 @@
-"""What is refused before a model is loaded: one line a refusal; and what may change in a run."""
+"""The command line: what is refused before a model is loaded, defaults, --help, resumed runs."""
 
 import importlib
+import json
 import math
+import os
 import re
-from dataclasses import fields
+import sys
+from dataclasses import asdict, fields
 from datetime import timedelta
+from pathlib import Path
 
 from rlvr import world
 from rlvr.errors import UserError
+from rlvr.flags.command_line import ARITHMETIC, LARGE, parse
 from rlvr.flags.config import Config, check_number
 from rlvr.machine import ranks
 from rlvr.rollout import turns
 from rlvr.tasks import problems
 from rlvr.training import run
+from rlvr.training.checkpoints import save_folder
 from rlvr.verify.pool import grade
 
 import baselines
 import pytest
-from runs import SCRIPTS
+from runs import SCRIPTS, arguments, refused
 
 import common
+import grpo
 
-# The line that refuses these names the first flag. Those of all scripts are tried with grpo.py.
+# Behind :: stands what the line that refuses it says, else the name of the first flag. What all
+# scripts share is tried with grpo.py.
 REFUSED = """
-grpo --bogus
+grpo --bf16 true :: no such flag: true
+grpo --max_step 3 :: no such flag: --max_step 3; perhaps you meant --max_steps
 grpo --max_steps
 grpo --fsdp no
 grpo --temperature 0
-grpo --learning_rate=-1
+grpo --learning_rate -1e-4 :: --learning_rate must be at least 0, got -0.0001
+grpo --seed -inf :: --seed: invalid int value: '-inf'
+grpo --epsilon -.5 :: --epsilon must be above 0, got -0.5
 grpo --top_p 1.5
 grpo --num_generations 1
+grpo --numbers 2 :: --numbers 2: no shipped policy was taught such problems
 grpo --numbers 3,5 --model weak
+grpo --numbers 4 --dataset own.jsonl --model weak
 grpo --columns a,b,c,d --dataset own.jsonl
+grpo --columns prompt,answer --dataset math --eval_dataset math500
 grpo --chat_template_kwargs []
 grpo --minibatch_size 100
 grpo --eval_problems 0
+grpo --verifier math
+grpo --model ./nope :: --model ./nope: there is no such folder
+grpo --model runs/a/b :: --model runs/a/b: there is no such folder
+grpo --no_tie_word_embeddings --model folder :: --tie_word_embeddings
+grpo --vllm_tensor_parallel_size 2 --engine hf
+grpo --temperature 0.4 --max_steps 0
+grpo --dataset gsm9k --eval_dataset math :: 'gsm9k' is neither a file
+grpo --eval_dataset arc,none :: 'none' is neither a file nor one of the data sets gsm8k, math
+3 ranks: grpo --prompts_per_step 32 --minibatch_size 64
+3 ranks: grpo --minibatch_size 160 --prompts_per_step 30 --num_generations 16
+2 ranks: grpo --eval_problems 1
+4 ranks: grpo --vllm_tensor_parallel_size 3
+agrae --alpha 1 --max_steps 0
 fade --ema_beta 1
 fade --alpha_max 0.5
+fade --alpha_from_entropy --target_entropy 0
+cwgrpo --minibatch_size 8
+2 ranks: cwgrpo --minibatch_size 16
+cwgrpo --importance_sampling_level sequence
 baselines --advantage none
-baselines --alpha=-1.5 --advantage scaled_power
-baselines --scale 0 --advantage ha_dw
+baselines --advantage mix_pass_k :: --advantage mix_pass_k needs --k
+baselines --advantage mix_pass_k --k 20 :: number from 1 to G = 16, got 20
+baselines --k 4 :: --k is not for --advantage grpo
+baselines --advantage power_norm --gamma 99 :: some advantages are no finite numbers
+baselines --advantage asym_power --alpha_s 9999 --alpha_f 9999 :: all advantages are 0
+baselines --advantage positive_dominant --gamma 2 :: --gamma is for --advantage power_norm or
+baselines --ema_beta 1.5 --advantage ha_dw :: --ema_beta must be at most 1
 baselines --ema_beta 0.5 --advantage mean
 baselines --format_share 0.5 --advantage grpo_lead
-baselines --no_scale_rewards --advantage w_reinforce
+baselines --no_scale_rewards --advantage w_reinforce :: --scale_rewards
 baselines --clip_cov_fraction 0.5
+baselines --token clip_cov --minibatch_size 8 :: must hold whole groups
+baselines --token high_entropy --minibatch_size 8 :: must hold whole groups
+2 ranks: baselines --minibatch_size 16 --token clip_cov
+baselines --loss cispo --variant gspo :: sequence is for --loss ppo_clip
+baselines --use_bias_correction_kl :: --use_bias_correction_kl needs --beta
 baselines --negatives_only --advantage maxrl
 baselines --equalize_learning_rate --advantage t2t --alpha 0.2
 baselines --equalize_learning_rate --advantage rloo
 baselines --log_schedule --advantage asym
 baselines --log_schedule --advantage power --alpha 2
-fade --alpha_from_entropy --target_entropy 0
-cwgrpo --minibatch_size 8
-cwgrpo --importance_sampling_level sequence
-cwgrpo --temperature 0
-grpo --verifier math
-grpo --columns prompt,answer --dataset math --eval_dataset math500
-grpo --numbers 4 --dataset own.jsonl --model weak
-grpo --no_tie_word_embeddings --model folder
-grpo --vllm_tensor_parallel_size 2 --engine hf
-grpo --temperature 0.4 --max_steps 0
-agrae --alpha 1 --max_steps 0
 """
 TAKEN = """
 grpo --learning_rate 0
@@ -113,7 +143,6 @@ OWN_DEFAULTS = {
 
 
 def table(text):
-    """Name -> the default in letters, of entries that lines and bars divide."""
     entries = [entry.split() for entry in re.split(r"\||\n", text.strip())]
     return {name: default.strip("'") for name, default in entries}
 
@@ -135,81 +164,17 @@ def test_numbers_that_are_no_flags():
     assert grade.__defaults__ == (5.0, 20.0)  # seconds of a question, and of all tests of a program
 
 
-@pytest.fixture
-def message(parsed, capsys, tmp_path):
-    """message("grpo --bogus") -> the one line that refuses it."""
-    (tmp_path / "own.jsonl").touch()
-
-    def refuse(line):
-        script, *given = line.split()
-        with pytest.raises(SystemExit) as ended:
-            parsed(script, *given)
-        assert ended.value.code == 2
-        out, written = capsys.readouterr()
-        assert out == "" and written.count("\n") == 1
-        return written
-
-    return refuse
-
-
 @pytest.mark.parametrize("line", REFUSED.strip().splitlines())
-def test_what_cannot_work_is_refused_in_one_line(message, line):
-    flag = line.split()[1].partition("=")[0]
-    assert flag.replace("--no_", "--") in message(line)
-
-
-@pytest.mark.parametrize(
-    "line, said",
-    [
-        ("grpo --bf16 true", "no such flag: true"),
-        ("grpo --max_step 3", "no such flag: --max_step 3; perhaps you meant --max_steps"),
-        ("grpo --learning_rate -1e-4", "--learning_rate must be at least 0, got -0.0001"),
-        ("grpo --seed -inf", "--seed: invalid int value: '-inf'"),
-        ("grpo --seed -3", "--seed must be at least 0, got -3"),
-        ("grpo --epsilon -.5", "--epsilon must be above 0, got -0.5"),
-        ("grpo --numbers 2", "--numbers 2: no shipped policy was taught such problems"),
-        ("grpo --model ./nope", "--model ./nope: there is no such folder"),
-        ("grpo --model runs/a/b", "--model runs/a/b: there is no such folder"),
-        ("grpo --resume_from_checkpoint latest", "grpo.py has no run in runs/"),
-        (
-            "grpo --dataset gsm9k --eval_dataset math",
-            "'gsm9k' is neither a file nor one of the data sets gsm8k, math",
-        ),
-        ("grpo --eval_dataset math,none.jsonl", "'none.jsonl' is neither a file"),
-        ("baselines --advantage mix_pass_k", "--advantage mix_pass_k needs --k"),
-        ("baselines --k 4", "--k is not for --advantage grpo"),
-        ("baselines --advantage mix_pass_k --k 20", "number from 1 to G = 16, got 20"),
-        ("baselines --advantage power_norm --gamma 99", "some advantages are no finite numbers"),
-        ("baselines --advantage asym_power --alpha_s 9999 --alpha_f 9999", "all advantages are 0"),
-        (
-            "baselines --advantage positive_dominant --gamma 2",
-            "--gamma is for --advantage power_norm or",
-        ),
-        ("baselines --advantage ha_dw --ema_beta 1.5", "--ema_beta must be at most 1"),
-        ("baselines --token clip_cov --minibatch_size 8", "must hold whole groups"),
-        ("baselines --token high_entropy --minibatch_size 8", "must hold whole groups"),
-        ("baselines --loss cispo --variant gspo", "sequence is for --loss ppo_clip"),
-        ("baselines --use_bias_correction_kl", "--use_bias_correction_kl needs --beta"),
-    ],
-)
-def test_the_line_says_what_is_wrong(message, line, said):
-    assert said in message(line)
-
-
-@pytest.mark.parametrize(
-    "ranks, line",
-    [
-        (3, "grpo --prompts_per_step 32 --minibatch_size 64"),
-        (3, "grpo --minibatch_size 160 --prompts_per_step 30 --num_generations 16"),
-        (2, "grpo --eval_problems 1"),
-        (4, "grpo --vllm_tensor_parallel_size 3"),
-        (2, "cwgrpo --minibatch_size 16"),
-        (2, "baselines --minibatch_size 16 --token clip_cov"),
-    ],
-)
-def test_what_several_ranks_cannot_share(message, monkeypatch, ranks, line):
-    monkeypatch.setattr(world, "WORLD_SIZE", ranks)
-    assert line.split()[1] in message(line)
+def test_what_cannot_work_is_refused_in_one_line(parsed, capsys, monkeypatch, tmp_path, line):
+    (tmp_path / "own.jsonl").touch()
+    ranks, _, command = line.rpartition(" ranks: ")
+    command, _, said = command.partition(" :: ")
+    monkeypatch.setattr(world, "WORLD_SIZE", int(ranks or 1))
+    with pytest.raises(SystemExit) as ended:
+        parsed(*command.split())
+    out, written = capsys.readouterr()
+    assert (ended.value.code, out, written.count("\n")) == (2, "", 1)
+    assert (said or command.split()[1]) in written
 
 
 @pytest.mark.parametrize("line", TAKEN.strip().splitlines())
@@ -237,7 +202,6 @@ def test_no_number_is_negative_nan_or_infinite(script):
 
 
 def test_the_length_of_a_scheduled_run_may_not_change():
-    assert Config().may_change("max_steps") and not Config().may_change("seed")
     scheduled = [Config(lr_scheduler_type="cosine"), Config(warmup_ratio=0.1)]
     scheduled.append(baselines.Config(advantage="power", log_schedule=True))
     assert not any(config.may_change("max_steps") for config in scheduled)
@@ -251,3 +215,128 @@ def test_eval_names_and_the_longest_sequence():
     assert config.longest == 17
     config.eval_max_completion_length = 20
     assert config.longest == 30
+
+
+# ------------------------------------------------------------ presets, resumed runs, damaged models
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_explains_every_flag_on_two_screens(parsed, monkeypatch, capsys, script):
+    """Its help and its default stand behind it. The script's own flags come first."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        parsed(script, "--help")
+    out, _ = capsys.readouterr()
+    assert out.count("\n") <= 120
+    _, *parts = re.split(r"^  --(\w+)", out, flags=re.M)
+    texts = [" ".join(text.split()) for text in parts[1::2]]
+    explained = dict(zip(parts[::2], texts, strict=True))
+    config_class = importlib.import_module(script).Config
+    own = [*config_class.__annotations__]
+    assert {*parts[: 2 * len(own) : 2]} == {*own}
+    assert {*explained} == {field.name for field in fields(config_class)}
+    for field in fields(config_class):
+        default = f" ({field.default})" if field.default not in (None, "") else ""
+        assert len(explained[field.name].replace(default, "")) > 3, field.name
+        assert default in explained[field.name]
+    assert explained["seed"] == "for data order, sampling and evaluation (0)"
+    assert "or not [full_shard, no_shard] (full_shard)" in explained["fsdp"]
+    assert len(fields(Config)) <= 60
+
+
+def test_ways_to_give_a_boolean(parsed):
+    for typed, expected in [
+        ("--no_dynamic_sampling", False),
+        ("--dynamic_sampling --seed 3", True),
+        ("--no_dynamic_sampling --dynamic_sampling", True),  # the last one counts
+    ]:
+        for variant in ("grpo", "dapo"):  # whose own value is false, and true
+            config = parsed("grpo", "--variant", variant, *typed.split())
+            assert config.dynamic_sampling is expected
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_preset_sets_its_flags_and_leaves_the_others(parsed, script):
+    plain = asdict(parsed(script))
+    for name, preset in importlib.import_module(script).VARIANTS.items():
+        assert asdict(parsed(script, "--variant", name)) == plain | preset | dict(variant=name)
+
+
+@pytest.mark.parametrize(
+    "line, others",
+    [
+        ("", {}),
+        ("--model folder", {}),  # a local model may be as small as the tiny one
+        ("--model weak", {}),
+        ("--model Qwen/Qwen2.5-0.5B", LARGE),
+        ("--eval_dataset countdown,math500", LARGE),
+        ("--model HuggingFaceTB/SmolLM2-135M-Instruct --dataset arithmetic", LARGE | ARITHMETIC),
+        ("--dataset gsm8k --learning_rate 3e-6", LARGE),
+    ],
+)
+def test_which_defaults_count(parsed, tmp_path, line, others):
+    (tmp_path / "folder").mkdir()
+    small, given = asdict(parsed("grpo")), parse(grpo.Config, line.split())
+    assert asdict(parsed("grpo", *line.split())) == small | others | given
+
+
+def test_a_resumed_run_keeps_its_flags(parsed, capsys, monkeypatch):
+    """Those that are given win over the presets, and these over the run's."""
+    config = parsed("grpo", "--variant", "dapo", "--epsilon_high", "0.3", "--seed", "3")
+    saved = {"script": "grpo.py", **asdict(config)}
+    Path("run").mkdir()
+
+    def resumed(line="", of="grpo", **changed):
+        found = {name: value for name, value in (saved | changed).items() if value != "absent"}
+        Path("run/config.json").write_text(json.dumps(found))
+        return parsed(of, "--resume_from_checkpoint", "run", *line.split())
+
+    def refusal(*given, **changed):
+        with pytest.raises(SystemExit):
+            resumed(*given, **changed)
+        written = capsys.readouterr().err
+        assert written.count("\n") == 1
+        return written
+
+    assert "run is grpo.py's run, and this is agrae.py" in refusal(of="agrae")
+    assert "--max_steps 0 evaluates only" in refusal("--max_steps 0")
+    assert "--seed 4 (was 3)" in refusal("--seed 4")
+    assert "--aggregation sequence (was token)" in refusal("--aggregation sequence")
+    assert "--aggregation constant (was token)" in refusal("--variant dr-grpo")
+    # a copy of a script has its flags, and perhaps another formula
+    assert "run is mine.py's run" in refusal(script="mine.py")
+    assert "another version: top_p, top_q" in refusal(top_p="absent", top_q=1)
+    found = resumed("--max_steps 2 --eval_samples 3")
+    assert (found.epsilon_high, found.aggregation, found.seed) == (0.3, "token", 3)
+    assert (found.max_steps, found.eval_samples) == (2, 3)
+    Path("runs").mkdir()
+    Path("run").rename("runs/grpo-1")
+    found = parsed("grpo", "--resume_from_checkpoint", "latest")
+    assert found.resume_from_checkpoint == "runs/grpo-1"  # what is the latest now
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--output_dir file",
+        "--model nobody/no-such-model",
+        "--model empty",
+        "--report_to wandb",
+        "--resume_from_checkpoint broken",
+    ],
+)
+def test_what_is_refused_before_a_model_is_loaded(no_model, monkeypatch, line):
+    monkeypatch.setitem(sys.modules, "wandb", None)  # to import it is an ImportError then
+    Path("file").write_text("not a folder")
+    Path("empty").mkdir()
+    Path("broken").mkdir()
+    Path("broken/config.json").write_text("{")
+    assert refused(no_model("grpo", *line.split()), "grpo", line.split()[1])
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_damaged_model(bare, tiny, name):
+    save_folder(Path("model"), *tiny)
+    os.truncate(Path("model", name), 100)
+    result = bare("grpo", *arguments(model="model", max_steps=0, output_dir="run"))
+    assert refused(result, "grpo", "--model model")

@@ -1,8 +1,4 @@
-"""Runs that are killed or stopped, and damaged checkpoints: what resuming makes of it.
-
-A run that is resumed ends with the same rows, weights, moments and random numbers, to the last bit,
-as `straight`, a run of three steps that nothing has interrupted.
-"""
+"""Runs that are killed or stopped, and damaged checkpoints: what resuming makes of them."""
 
 import contextlib
 import fcntl
@@ -19,12 +15,12 @@ import rlvr.machine.ending
 import rlvr.machine.folders
 import rlvr.training.checkpoints
 import rlvr.training.run
-from rlvr.training.checkpoints import checkpoints_of, save_folder, step_of
+from rlvr.training.checkpoints import checkpoints_of, step_of
 
 import pytest
 import safetensors.torch
 import torch
-from runs import before_calls, first_fast, refused, rows, steps
+from runs import before_calls, first_fast, left_as_it_was, refused, rows, steps
 
 import grpo
 
@@ -33,21 +29,14 @@ LOGS = ("metrics", "eval", "samples")
 
 
 def loaded(checkpoint):
-    """All that a checkpoint holds and resuming restores, once its checksums are compared."""
+    """All that a whole checkpoint holds and resuming restores."""
     assert rlvr.machine.folders.is_whole(checkpoint), checkpoint
     state = torch.load(checkpoint / "state.pt", weights_only=True)
-    return {
-        "weights": safetensors.torch.load_file(checkpoint / "model.safetensors"),
-        "step": state["step"],
-        "moments": state["optimizer"].get("state", {}),
-        "position": state["position"],
-        "state": state["state"],
-        "random": state["rng"][0][0],
-    }
+    state["optimizer"].pop("param_groups", None)  # texts, which assert_close does not take
+    return state | {"weights": safetensors.torch.load_file(checkpoint / "model.safetensors")}
 
 
 def printed_steps(result):
-    """The steps that a run has a row of on its terminal."""
     assert result.code == 0, result.err
     return [int(step) for step in re.findall(r"^ +(\d+)/\d+ ", result.out, re.M)]
 
@@ -90,15 +79,13 @@ def straight(run, tmp_path_factory):
 
 KEEPING_STATE = {
     "fade": dict(ema_beta=0.9, equalize_learning_rate=True),
-    "grpo": dict(variant="dapo"),
-    "agrae": dict(variant="agrae-dapo"),
-    "asymgrpo": dict(log_gain=True),
-    "cwgrpo": {},
     "baselines": dict(token="clip_cov", advantage="ha_dw", ema_beta=0.9),
 }
 
 
-@pytest.mark.parametrize("script", first_fast(KEEPING_STATE))
+@pytest.mark.parametrize(
+    "script", first_fast(["fade", "baselines", "grpo", "agrae", "asymgrpo", "cwgrpo"])
+)
 def test_a_resumed_run_ends_as_one_that_went_on(run, resume, script):
     """With a reference, a schedule, groups drawn again, and all else that a script remembers."""
     flags = dict(
@@ -111,33 +98,27 @@ def test_a_resumed_run_ends_as_one_that_went_on(run, resume, script):
         max_steps=4,
         eval_steps=2,
         save_steps=2,
-        **KEEPING_STATE[script],
+        **KEEPING_STATE.get(script, {}),
     )
     assert run(script, **flags).code == 0
     Path("run").rename("straight")
     shutil.copytree("straight", "run")
     assert printed_steps(resume(script, "run/checkpoint-2")) == [3, 4]
     assert all(row["kl"] > 0 for row in rows("run")[2:])  # so that the reference policy counts
-    assert len({row["learning_rate"] for row in rows("run")}) > 2
     assert_same_end("run", "straight")
     assert printed_steps(resume(script, "run")) == []  # there is nothing left to do
-    assert refused(resume(script, "run", max_steps=3), script, "--max_steps 3")
 
 
 @contextlib.contextmanager
 def each_state_copied(folder, copies):
-    """Within it, copies/000, 001, ... get each state of the folder that a kill may leave.
-
-    That is the folder before each thing that Python does to files, where anything has changed.
-    """
-    watched, seen = [Path(folder).absolute()], [None]
+    """Copy the folder before each thing that Python does to files, as a kill may leave it."""
+    watched, seen = [Path(folder).absolute()], []
 
     def on_event(event, _):
         if watched and event.startswith(("open", "os.", "shutil.")):
             folder = watched.pop()  # what follows is not to be watched
-            files = [(path, path.stat()) for path in sorted(folder.rglob("*"))]
-            now = [(path, status.st_size, status.st_mtime_ns) for path, status in files]
-            if now != seen[-1]:
+            now = {(path, path.stat().st_size) for path in folder.rglob("*")}
+            if now not in seen:
                 shutil.copytree(folder, copies / f"{len(seen):03}")
                 seen.append(now)
             watched.append(folder)
@@ -152,10 +133,7 @@ def each_state_copied(folder, copies):
 
 @pytest.mark.slow
 def test_a_kill_at_any_point(resume, straight, tmp_path):
-    """A run goes back to its first checkpoint, beside two later ones.
-
-    Then it makes a step and saves, with --save_total_limit 1, so that it also removes the first.
-    """
+    """A run goes back to its first checkpoint, beside two later ones, and later removes it."""
     shutil.copytree(straight, "run")
     with each_state_copied("run", tmp_path / "copies"):
         assert resume("grpo", "run/checkpoint-1", save_total_limit=1, max_steps=2).code == 0
@@ -174,20 +152,13 @@ def test_a_kill_at_any_point(resume, straight, tmp_path):
         assert_same_end(copy, straight)
 
 
-def flip(file):
-    """Change a bit of the byte in the middle of a file."""
-    held = bytearray(file.read_bytes())
-    held[len(held) // 2] ^= 1
-    file.write_bytes(held)
-
-
 def test_damaged_checkpoints(resume, straight):
-    """They give way to the one before them, and are put aside with the logs as they were.
-
-    Where all are damaged, the run is refused and left as it was.
-    """
+    """They give way to the one before them, and are put aside with the logs as they were."""
     shutil.copytree(straight, "run")
-    flip(Path("run/checkpoint-2/model.safetensors"))
+    weights = Path("run/checkpoint-2/model.safetensors")
+    held = bytearray(weights.read_bytes())
+    held[len(held) // 2] ^= 1  # a bit of a byte in the middle
+    weights.write_bytes(held)
     os.truncate("run/checkpoint-3/state.pt", 1000)
     shutil.copytree("run/checkpoint-3", "run/.saving-rest/new")  # as a kill leaves it
     with open("run/metrics.jsonl", "a") as file:
@@ -203,7 +174,7 @@ def test_damaged_checkpoints(resume, straight):
     for name in ("eval.jsonl", "config.json"):
         assert (aside / name).read_bytes() == (straight / name).read_bytes()
 
-    Path("damaged/checkpoint-1/checksums.json").write_text("")
+    Path("damaged/checkpoint-1/checksums.json").write_text("")  # so that none is whole
     before = tree("damaged")
     result = resume("grpo", "damaged")
     assert refused(result, "grpo", "--resume_from_checkpoint damaged", "whole")
@@ -211,16 +182,18 @@ def test_damaged_checkpoints(resume, straight):
 
 
 def test_a_second_process_is_refused_and_touches_nothing(resume, straight, monkeypatch):
-    """Until the first one ends. A lock is of an opened folder, so that one process can show it."""
+    """A lock is of an opened folder, so that one process can show it."""
     shutil.copytree(straight, "run")
     shutil.rmtree("run/checkpoint-3")
-    before, owner = tree("run"), rlvr.machine.folders.own(Path("run"))
+    before, owner = tree("run"), os.open("run", os.O_RDONLY)
+    fcntl.flock(owner, fcntl.LOCK_EX)
     assert refused(resume("grpo", "run"), "grpo", "another process uses the run folder")
     assert tree("run") == before
     os.close(owner)
     with monkeypatch.context() as patch:  # a file system without locks
         patch.setattr(fcntl, "flock", Mock(side_effect=OSError))
         assert printed_steps(resume("grpo", "run")) == [3]
+    assert refused(resume("grpo", "run", max_steps=2), "grpo", "--max_steps 2: 3 are done already")
 
 
 def signalling(patch, owner, name, *numbers):
@@ -233,7 +206,6 @@ TERM, INT, USR1, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIG
 
 @pytest.mark.parametrize("number", [INT, TERM])
 def test_a_signal_while_a_run_begins_ends_it_at_once(run, monkeypatch, number):
-    """Nothing is left, and the end is not interrupted."""
     with monkeypatch.context() as patch:
         signalling(patch, grpo, "load_policies", number)
         result = run("grpo")
@@ -261,7 +233,6 @@ def test_a_signal_ends_the_step_and_saves(run, resume, monkeypatch, straight, nu
 
 @pytest.mark.usefixtures("no_evaluation")
 def test_ctrl_c_again_after_two_seconds_ends_at_once(run, resume, monkeypatch):
-    """A run without a checkpoint then begins anew."""
     true = time.monotonic
 
     def twice(*_):
@@ -278,24 +249,20 @@ def test_ctrl_c_again_after_two_seconds_ends_at_once(run, resume, monkeypatch):
     assert steps("run", "eval") == [0, 1]
 
 
-@pytest.mark.parametrize("folder", ["run", "model"])
-def test_a_folder_with_a_run_or_a_model_is_not_written_into(no_model, tiny, folder):
-    Path("run").mkdir()
-    Path("run/config.json").touch()
-    save_folder(Path("model"), *tiny)
-    before = tree(folder)
-    assert refused(no_model("grpo", "--output_dir", folder), "grpo", f"--output_dir {folder} holds")
-    assert tree(folder) == before
+def test_a_folder_with_a_run_or_a_model_is_not_written_into(no_model):
+    Path("model").mkdir()
+    Path("model/config.json").touch()
+    assert refused(no_model("grpo", "--output_dir", "model"), "grpo", "--output_dir model holds")
+    assert tree("model") == {"config.json": b""}
 
 
-def test_an_ignored_signal_stays_ignored(monkeypatch):
+def test_an_ignored_signal_stays_ignored():
     """As SIGHUP is under nohup. So does one that has ended the run, which may be sent twice."""
-    taken, leave = [], rlvr.machine.ending.leave
-    monkeypatch.setattr(signal, "signal", lambda *given: taken.append(given))
-    monkeypatch.setattr(
-        signal, "getsignal", lambda number: signal.SIG_IGN if number == HUP else signal.SIG_DFL
-    )
-    rlvr.machine.ending.handle_signals(leave)
-    with pytest.raises(SystemExit):
-        leave(TERM, None)
-    assert taken == [(INT, leave), (TERM, leave), (USR1, leave), (TERM, signal.SIG_IGN)]
+    with left_as_it_was():
+        signal.signal(HUP, signal.SIG_IGN)
+        leave = rlvr.machine.ending.leave
+        rlvr.machine.ending.handle_signals(leave)
+        assert [*map(signal.getsignal, (INT, TERM, USR1))] == [leave] * 3
+        with pytest.raises(SystemExit):
+            leave(TERM, None)
+        assert signal.getsignal(HUP) == signal.getsignal(TERM) == signal.SIG_IGN

@@ -12,7 +12,7 @@ from baseline_losses import clip_cov_mask
 from groups import f64, near, rollout_of
 
 import cwgrpo
-from cwgrpo import Config, covariance_weights, format_reward, weigh_tokens
+from cwgrpo import Config, covariance_weights, format_reward
 
 
 def batch(seed, B=3, G=4, T=7):
@@ -27,26 +27,20 @@ def batch(seed, B=3, G=4, T=7):
     return logprobs, advantages, mask
 
 
-def plain_centres(responses, means):
-    """What the tokens of each response are centred by; `responses` has their values."""
-    own = [values.mean() for values in responses]
-    if means == "own":
-        return own
-    of_group = torch.cat(responses) if means == "tokens" else torch.stack(own)
-    return [of_group.mean()] * len(responses)
-
-
 def plain_covariances(logprobs, advantages, mask, means="tokens"):
     """The covariances of each group's tokens [tokens], response by response."""
+
+    def mean(responses):
+        values = responses if means == "tokens" else [x.mean(0, keepdim=True) for x in responses]
+        return torch.cat(values).mean()
+
     groups = []
-    for own_logprobs, own_advantages, tokens in zip(logprobs, advantages, mask == 1, strict=True):
-        rows = [*zip(own_logprobs, own_advantages, tokens, strict=True)]
-        rows = [(row[on].double(), a) for row, a, on in rows if on.any()]
+    for group in zip(logprobs, advantages, mask == 1, strict=True):
+        rows = [(row[on].double(), a) for row, a, on in zip(*group, strict=True) if on.any()]
         logp, adv = [row for row, _ in rows], [torch.full_like(row, a) for row, a in rows]
-        centres = plain_centres(logp, means)
-        adv_centres = plain_centres(adv, "tokens" if means == "tokens" else "responses")
-        quartets = zip(logp, centres, adv, adv_centres, strict=True)
-        groups.append(torch.cat([(x - x_mean) * (a - a_mean) for x, x_mean, a, a_mean in quartets]))
+        centres = [x.mean() if means == "own" else mean(logp) for x in logp]
+        triples = zip(logp, centres, adv, strict=True)
+        groups.append(torch.cat([(x - centre) * (a - mean(adv)) for x, centre, a in triples]))
     return groups
 
 
@@ -54,55 +48,28 @@ def plain_weights(logprobs, advantages, mask, means="tokens", padded_sum=False):
     """The formulas of section 2.3 as printed: kernel first, then the normalisation."""
     weights = torch.zeros(mask.shape, dtype=torch.float64)
     groups = plain_covariances(logprobs, advantages, mask, means)
-    for weight, tokens, cov in zip(weights, mask == 1, groups, strict=True):
+    for i, (tokens, cov) in enumerate(zip(mask == 1, groups, strict=True)):
         kernel = (-(cov**2) / (2 * cov.var(correction=0))).exp()
         total = len(tokens) * tokens.sum(1).max() if padded_sum else len(cov)
-        weight[tokens] = kernel * total / kernel.sum()
+        weights[i, tokens] = kernel * total / kernel.sum()
     return weights
 
 
-SIGNS = f64([[1, -1]])  # A of two responses
-
-
 def mirrored(values):
-    """Log-probs and SIGNS of two responses, where token t has the covariance values[t] in both."""
-    return torch.stack((-10 + f64(values), -10 - f64(values)))[None], SIGNS  # [1, 2, T], [1, 2]
-
-
-MEANS = ["tokens", "responses", "own"]
+    """Log-probs and A of two responses, where token t has the covariance values[t] in both."""
+    logprobs = torch.stack((-10 + f64(values), -10 - f64(values)))[None]  # [1, 2, T]
+    return logprobs, f64([[1, -1]])
 
 
 @pytest.mark.parametrize("padded_sum", [False, True])
-@pytest.mark.parametrize("means", MEANS)
+@pytest.mark.parametrize("means", ["tokens", "responses", "own"])
 def test_weights_equal_the_plain_loops(means, padded_sum):
-    for seed in range(3):
-        given = *batch(seed), means, padded_sum
+    """Whatever stands off the mask, on which a response may have no token."""
+    for seed, garbage in enumerate([1e30, -math.inf, math.nan]):
+        logprobs, advantages, mask = batch(seed)
+        mask[0, 1] = 0
+        given = logprobs.masked_fill(mask == 0, garbage), advantages, mask, means, padded_sum
         near(covariance_weights(*given), plain_weights(*given), atol=1e-10)
-
-
-RELEASED = dict(means="own", padded_sum=True, detach_weights=False)
-
-
-@pytest.mark.parametrize("flags", [{}, RELEASED])
-def test_the_weights_of_one_microbatch_are_those_of_many(flags):
-    """Each holds whole groups; the gradient through the weights is that of finite differences."""
-    logprobs, advantages, mask = batch(25, B=5, G=4)
-    rows = logprobs.flatten(0, 1), advantages.view(-1, 1), mask.flatten(0, 1)
-    config = Config(num_generations=4, **flags)
-    weights = weigh_tokens(*rows, config)  # [20, T]
-    expected = covariance_weights(logprobs, advantages, mask, config.means, config.padded_sum)
-    torch.testing.assert_close(weights, expected.flatten(0, 1))
-    for part in (slice(0, 4), slice(8, 20)):
-        of_part = weigh_tokens(*(values[part] for values in rows), config)
-        torch.testing.assert_close(of_part, weights[part], rtol=1e-12, atol=1e-15)
-
-    def of_logprobs(logprobs):
-        return weigh_tokens(logprobs, rows[1][:8], rows[2][:8], config)
-
-    own = rows[0][:8].clone().requires_grad_()
-    assert of_logprobs(own).requires_grad == bool(flags)
-    if flags:
-        assert torch.autograd.gradcheck(of_logprobs, own)
 
 
 def test_nothing_goes_through_the_weights_of_a_group_without_contrast():
@@ -151,32 +118,6 @@ def test_far_off_covariances_do_not_underflow():
     near((weights[0, :, 1] / weights[0, :, 0]).log(), [-402, -402], atol=1e-7)
 
 
-GARBAGE = [("tokens", 1e30), ("responses", -math.inf), ("own", math.nan)]
-
-
-@pytest.mark.parametrize("means, garbage", GARBAGE)
-def test_what_is_off_the_mask_changes_nothing_else(means, garbage):
-    """Padding, a response that is left out of the loss, and a group of which all are."""
-    logprobs, advantages, mask = batch(6, B=4)
-    advantages[1] = 0.3  # a group whose weights are all 1
-    mask[0, 1] = 0
-    mask[3] = 0
-    dirty = torch.where(mask.bool(), logprobs, garbage)
-    weights = covariance_weights(dirty, advantages, mask, means)
-    assert torch.equal(weights[1], mask[1]) and (weights[mask == 0] == 0).all()
-    others = [x[:1, [0, 2, 3]] for x in (logprobs, advantages, mask)]
-    without = covariance_weights(*others, means)
-    torch.testing.assert_close(weights[:1, [0, 2, 3]], without, rtol=1e-12, atol=1e-14)
-    found = covariance_statistics(dirty, advantages, mask, weights, means)
-    rest = [x[:3] for x in (logprobs, advantages, mask, weights)]
-    assert found == covariance_statistics(*rest, means)
-    first = covariance_statistics(*(x[:1] for x in rest), means)
-    assert first == pytest.approx(covariance_statistics(*others, without, means), rel=1e-12)
-    options = {"fraction": 1.0, "low": 0.0, "high": 9.0}
-    kept = clip_cov_mask(dirty, advantages, mask, **options)
-    assert torch.equal(kept, clip_cov_mask(logprobs * mask, advantages, mask, **options))
-
-
 def test_wrong_shapes_and_an_unknown_centre_are_refused():
     """Numbers of one shape too few would spread over the others in silence."""
     logprobs, advantages, mask = batch(11)
@@ -194,7 +135,7 @@ def test_clip_cov_range_is_open_and_counts_over_the_batch():
     """
     logprobs, advantages = mirrored([1.0, 5.0, 2.0, 3.0, 0.0, 40.0])
     logprobs, advantages = logprobs.transpose(0, 1).clone(), advantages.T  # [2, 1, 6], [2, 1]
-    logprobs[0, 0, 5] = 99.0
+    logprobs[0, 0, 5] = math.nan
     mask = f64([1, 1, 1, 1, 1, 0]).expand_as(logprobs)
     expected = f64([1, 1, 0, 0, 1, 0]).expand_as(logprobs)
     assert torch.equal(clip_cov_mask(logprobs, advantages, mask, fraction=1.0), expected)
@@ -214,11 +155,17 @@ def test_clip_cov_range_is_open_and_counts_over_the_batch():
         assert torch.equal(clip_cov_mask(*none_eligible, fraction=0.5), none_eligible[2])
 
 
-@pytest.mark.parametrize("means, T", [("tokens", 400), ("responses", 7), ("own", 7)])
-def test_statistics_equal_the_plain_loops(means, T):
-    logprobs, advantages, mask = batch(14, T=T)
+@pytest.mark.parametrize(
+    "means, T, garbage", [("tokens", 400, 1e30), ("responses", 7, -math.inf), ("own", 7, math.nan)]
+)
+def test_statistics_equal_the_plain_loops(means, T, garbage):
+    """Without a response, and a group, whose tokens are all off the mask."""
+    logprobs, advantages, mask = batch(14, B=4, T=T)
+    mask[0, 1] = mask[3] = 0
+    logprobs = logprobs.masked_fill(mask == 0, garbage)
     weights = covariance_weights(logprobs, advantages, mask, means)
-    cov = torch.cat(plain_covariances(logprobs, advantages, mask, means)).tolist()
+    given = logprobs[:3], advantages[:3], mask[:3]
+    cov = torch.cat(plain_covariances(*given, means)).tolist()
     expected = {}
     for name, side in (
         ("positive", [c for c in cov if c > 0]),

@@ -1,49 +1,40 @@
-"""The data sets of the hub, from small files; cells; what is dropped."""
+"""Data sets of the hub, in small files, and the user's own: what is read, dropped and refused."""
 
 import base64
 import copy
-import io
 import json
 import pickle
+import re
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from unittest.mock import Mock
 
+import rlvr.tasks.datasets
 import rlvr.tasks.prompts
 from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.tasks.cells import read_question, unpack
-from rlvr.tasks.datasets import prepare, read_set, with_golds
+from rlvr.tasks.datasets import prepare, read_set, with_golds, without_overlap
 from rlvr.tasks.problems import Problem
 from rlvr.tasks.prompts import prompt_lengths, that_fit
 from rlvr.tasks.sources import DATASETS
-from rlvr.verify.answers.boxes import answer_text
+from rlvr.verify.answers import answer_text, countdown_text
 from rlvr.verify.pool import grade
 from rlvr.verify.programs.isolation import describe
+from rlvr.verify.verifiers import BOXED, VERIFIERS
 
 import datasets
+import numpy
 import pytest
-from local_sets import in_order, load, refused, write
+from local_sets import evaluated, in_order, load, own, prompts_of, refused, write
 
 
-@dataclass
-class Row:
-    """A row on the hub, and what is to be read from it."""
-
-    columns: dict
-    gold: str
-    level: str = ""
-    problem: str | None = None  # the first column if None
-    images: tuple[bytes, ...] = ()
-    is_read: bool = True
-
-    def __post_init__(self):
-        if self.problem is None:
-            self.problem = next(iter(self.columns.values()))
+def row(columns, gold, level="", problem=None, images=()):
+    """The columns of a row on the hub, and what is to be read from it: by default the first one."""
+    return columns, Problem(problem or next(iter(columns.values())), gold, "", level, images)
 
 
 def asked(question, starter):
-    """A programming problem as the policy reads it."""
     if starter:
         return f"{question}\n\nComplete this code:\n```python\n{starter}\n```"
     return f"{question}\n\nRead from standard input and write to standard output."
@@ -53,10 +44,10 @@ def taco(question, difficulty, tests, starter=""):
     """A row of TACO, whose tests are JSON: of standard input, or of a function."""
     columns = dict(question=question, input_output=json.dumps(tests), starter_code=starter)
     columns["difficulty"] = difficulty
-    return Row(columns, json.dumps(tests), difficulty, asked(question, starter))
+    return row(columns, json.dumps(tests), difficulty, asked(question, starter))
 
 
-def livecodebench(question, difficulty, date, name=None, packed=True, is_read=True):
+def livecodebench(question, difficulty, date, name=None, packed=True):
     """A row of LiveCodeBench: AtCoder's by standard input, LeetCode's by a function's name."""
     starter = f"def {name}(x):" if name else ""
     public, private = (dict(input=text, output="2", testtype="stdin") for text in "15")
@@ -73,31 +64,28 @@ def livecodebench(question, difficulty, date, name=None, packed=True, is_read=Tr
         difficulty=difficulty,
         contest_date=date,
     )
-    return Row(columns, json.dumps(tests), difficulty, asked(question, starter), (), is_read)
+    return row(columns, json.dumps(tests), difficulty, asked(question, starter))
 
 
 def text(question, answer, gold, level="", names=("question", "answer", "level")):
-    """A row of mathematics, in columns of these names."""
-    columns = dict(zip(names, (question, answer, level), strict=True))
-    return Row(columns, gold, str(level or ""))
+    return row(dict(zip(names, (question, answer, level), strict=True)), gold, str(level or ""))
 
 
 def figure(question, answer, image):
     """A row of Geometry3K, whose images are a list, as the hub's files have them."""
     columns = dict(problem=question, answer=answer, images=[dict(bytes=image, path="0.png")])
-    return Row(columns, answer, images=(image,))
+    return row(columns, answer, images=(image,))
 
 
 def arc(question, labels, label, letter):
     """A row of ARC-Challenge, whose labels are letters or numbers."""
     choices = dict(text=["24 h", "7 h"], label=[*labels])
     columns = dict(question=question, choices=choices, answerKey=label)
-    return Row(columns, letter, problem=f"{question}\nA. 24 h\nB. 7 h")
+    return row(columns, letter, problem=f"{question}\nA. 24 h\nB. 7 h")
 
 
 SOLUTION = ("problem", "solution", "level")
 ANSWER = ("problem", "answer", "level")
-IN_THREE_LINES = "Which?\nA. k\nB. l\nC. m"
 # HumanEval: the head of a function behind a helper, and the definition of a check
 HELPER = "\n# for def double()\ndef half(x: int) -> int:\n    return x // 2\n\n\n"
 HEAD = f'{HELPER}def double(x: int) -> int:\n    """ Twice x\n    >>> double(1)\n    2\n    """\n'
@@ -126,15 +114,15 @@ ROWS = {
     ("aime25", "test"): [text("Bases?", "70", "70", names=ANSWER)],
     ("amc23", "test"): [text("Below?", -1.0, "-1")],
     ("minerva", "test"): [text("Redshift?", "4.5e33", "4.5e33")],
-    ("olympiadbench", "test"): [Row(ROOTS, "$3$, $-1$")],
+    ("olympiadbench", "test"): [row(ROOTS, "$3$, $-1$")],
     ("arc", "test"): [arc("Day?", "AB", "A", "A"), arc("Bed?", "12", "2", "B")],
-    ("mmlu-pro", "test"): [Row(MMLU_PRO, "C", "law", IN_THREE_LINES)],
+    ("mmlu-pro", "test"): [row(MMLU_PRO, "C", "law", "Which?\nA. k\nB. l\nC. m")],
     ("taco", "train"): [taco("Double a.", "EASY", OF_INPUT)],
     ("taco", "test"): [
         taco("Double c.", "MEDIUM", OF_INPUT),
         taco("Double d.", "EASY", OF_CALLS, "class Solution:\n    def double(self, x):"),
     ],
-    ("human-eval", "test"): [Row(HUMAN_EVAL, TESTS, problem=COMPLETE)],
+    ("human-eval", "test"): [row(HUMAN_EVAL, TESTS, problem=COMPLETE)],
     ("livecodebench-v5", "test"): [
         livecodebench("Double, please.", "easy", "2023-08-21T00:00:00"),
         livecodebench("Double it.", "hard", "2024-10-05T00:00:00", "double"),
@@ -142,7 +130,7 @@ ROWS = {
     ],
     ("livecodebench-v6", "test"): [
         livecodebench("Double it.", "hard", "2024-08-01T00:00:00", "double"),
-        livecodebench("Double!", "hard", "2024-07-31T23:59:59", is_read=False),
+        (livecodebench("Double!", "hard", "2024-07-31T23:59:59")[0], None),  # too early
     ],
     ("geo3k", "train"): [figure("<image>Find x.", "\\frac{5}{2}", b"1")],
     ("geo3k", "test"): [figure("<image>Find z.", "10 \\sqrt { 3 }", b"3")],
@@ -150,7 +138,6 @@ ROWS = {
 
 
 def rows_of(name):
-    """Split -> its rows, of a data set."""
     return {split: rows for (holder, split), rows in ROWS.items() if holder == name}
 
 
@@ -159,7 +146,7 @@ def hub(tmp_path, monkeypatch):
     """hub(name, split=columns, ...): a set's rows in files, with other rows for some splits."""
 
     def put(name, **other_splits):
-        splits = {split: [row.columns for row in rows] for split, rows in rows_of(name).items()}
+        splits = {split: [each for each, _ in rows] for split, rows in rows_of(name).items()}
         files = {
             split: write(tmp_path / "hub" / name / f"{split}.parquet", rows)
             for split, rows in (splits | other_splits).items()
@@ -171,12 +158,8 @@ def hub(tmp_path, monkeypatch):
 
 
 def expected(name, split):
-    """The problems of a split, in order."""
-    return in_order(
-        Problem(row.problem, row.gold, DATASETS[name].verifier, row.level, row.images)
-        for row in rows_of(name).get(split, [])
-        if row.is_read
-    )
+    found = [problem for _, problem in rows_of(name).get(split, []) if problem]
+    return in_order(replace(problem, verifier=DATASETS[name].verifier) for problem in found)
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -198,7 +181,7 @@ def test_where_a_set_is(tmp_path, monkeypatch):
     """On the hub, or in some of the files that it has there, but in no folder of its name."""
     (tmp_path / "gsm8k").mkdir()
     monkeypatch.chdir(tmp_path)  # the tests have no network
-    no_answer = ["cannot load the data set gsm8k: the hub does not", "countdown"]
+    no_answer = ["cannot load the data set gsm8k: Couldn't reach", "the hub, take countdown"]
     refused(no_answer, read_set, "gsm8k", Config())
 
     def load_dataset(path, configuration, data_files):
@@ -211,20 +194,17 @@ def test_where_a_set_is(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, column, values",
+    "name, cells",
     [
-        ("gsm8k", "answer", ["no hashes", "####", "#### a few", "#### 1 or 2"]),
-        ("math", "solution", [r"A $\boxed{}$.", r"none: \boxed{\text{", ""]),
-        ("olympiadbench", "final_answer", [[], [""]]),
+        ("gsm8k", ["no hashes", "####", "#### a few", "#### 1 or 2"]),
+        ("math", [r"A $\boxed{}$.", r"none: \boxed{\text{", ""]),
+        ("olympiadbench", [[], [""]]),
     ],
 )
-def test_unreadable_gold_is_dropped(hub, tiny, capsys, name, column, values):
-    rows = [row.columns for row in rows_of(name)["test"]]
-    hub(name, test=rows + [rows[0] | {column: value} for value in values])
-    _, evaluation = load(tiny[1], dataset=name, max_steps=0)
-    assert in_order(evaluation[name]) == expected(name, "test")
-    told = f" problems; dropped {len(values)} whose answer the verifier does not take\n"
-    assert capsys.readouterr().out.endswith(told)
+def test_unreadable_gold_is_dropped(name, cells):
+    verifier = DATASETS[name].verifier
+    problems = [Problem("Left?", VERIFIERS[verifier].gold(cell), verifier) for cell in cells]
+    assert with_golds(name, problems) == []
 
 
 def test_long_prompts_are_dropped(tiny, capsys, monkeypatch):
@@ -264,7 +244,6 @@ def test_too_few_problems_are_refused(hub, tiny, capsys, monkeypatch):
 
 
 def test_the_sandbox_of_programs_is_told(hub, tiny, capsys):
-    """If any of the sets has them."""
     hub("taco")
     hub("gsm8k")
     load(tiny[1], dataset="gsm8k", eval_dataset="gsm8k,taco")
@@ -272,11 +251,10 @@ def test_the_sandbox_of_programs_is_told(hub, tiny, capsys):
 
 
 ASKED = dict(role="user", content="What?")
-
-
 NO_QUESTIONS = (None, "", " ", 7, [], ["What?"], [dict(content="What?")])
 NO_QUESTIONS += ([ASKED | dict(role="system")], [ASKED | dict(content=None)])
 NO_ANSWERS = (None, float("nan"), True, {"value": "0"}, ["1", {"value": "0"}], ["1", ["2"]])
+NO_COUNTDOWN = ("3 9 5", "a b : 3", ": 3", "3 : ", "3.5 2 : 7", None, 48)
 
 
 @pytest.mark.parametrize(
@@ -298,20 +276,210 @@ NO_ANSWERS = (None, float("nan"), True, {"value": "0"}, ["1", {"value": "0"}], [
         (answer_text, r"\boxed{1}, no: \boxed{\sqrt{2}}.", r"\sqrt{2}"),
         (answer_text, r"so \boxed{1} or \boxed{\frac{1}{2}}", r"1, \frac{1}{2}"),
         *((answer_text, cell, "") for cell in NO_ANSWERS),
+        *((countdown_text, cell, cell) for cell in ("3 9 5 : 48 ", "3:3")),
+        *((countdown_text, cell, "") for cell in NO_COUNTDOWN),
     ],
 )
 def test_what_a_cell_says(read, cell, expected):
     assert read(cell) == expected
 
 
-class Trap:
-    """What would run a function when it is unpickled."""
-
-    def __reduce__(self):
-        return io.open, ("trap", "w")
-
-
-def test_private_tests_run_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    unpack(base64.b64encode(zlib.compress(pickle.dumps(Trap()))).decode())
+def test_private_tests_run_nothing(tmp_path):
+    """Unpickling this one would open a file to write into."""
+    trap = f"cio\nopen\n(V{tmp_path}/trap\nVw\ntR."
+    unpack(base64.b64encode(zlib.compress(trap.encode())).decode())
     assert not [*tmp_path.iterdir()]
+
+
+# --------------------------------------------------------------------------- data of the user's own
+
+OWN = "".join(json.dumps(row) + "\n" for row in own("abcdefgh"))
+WHAT_IS_READ = (".jsonl, .json, .csv (UTF-8) or .parquet", "a folder", "not empty")
+
+
+def put(folder, place, content):
+    """Write a file, or one in a folder of its own -> the name of the data set."""
+    write(folder / place, content)
+    return str(folder / place.split("/")[0])
+
+
+@pytest.mark.parametrize(
+    "file, content, parts",
+    [
+        ("own.csv", "prompt,answer\nGröße?,7\n".encode("latin-1"), WHAT_IS_READ),
+        ("own/read.me", b"", WHAT_IS_READ),
+        ("own.txt", OWN.encode(), ("of another kind", *WHAT_IS_READ)),
+        ("own.json", b"", ("or empty", *WHAT_IS_READ)),
+        ("own.json", b"\n \n", WHAT_IS_READ),
+        ("own.json", b"[7]", ("a row is not an object", *WHAT_IS_READ)),
+        ("own.jsonl", OWN.encode() + b'{"prompt": "b", "ans', ("line 9", *WHAT_IS_READ)),
+        ("own.parquet", b"no parquet", WHAT_IS_READ),
+        ("own.jsonl", re.sub('"[a-h]"', '""', OWN).encode(), ("8 without a q", "--columns")),
+        ("own.jsonl", OWN.replace('"7"', '"?"').encode(), ("8 whose answer", "--columns")),
+        ("own.jsonl", OWN.replace("prompt", "ask").encode(), ("'prompt'", "ask, answer")),
+        ("own.jsonl", OWN.replace("answer", "gold").encode(), ("'answer'", "gold; --columns")),
+        ("own.csv", b"prompt,answer\n", ("own.csv",)),  # no rows
+    ],
+)
+def test_what_cannot_be_used_is_told_in_one_line(tmp_path, tiny, file, content, parts):
+    name = put(tmp_path, file, content)
+    refused((name, *parts), load, tiny[1], dataset=name, verifier="number")
+
+
+@pytest.mark.parametrize("place", ["own.parquet", "own.json", "own.csv", "own/train.jsonl"])
+def test_a_training_split_holds_out_problems(tmp_path, tiny, place):
+    """The same ones for each seed. They are not trained on even where the file has them twice."""
+    name = put(tmp_path, place, own("abcdefgghh"))
+    training, evaluation = load(tiny[1], dataset=name, eval_problems=3)
+    assert len(evaluation[name]) == 3
+    assert prompts_of(evaluation[name]) != {*"abc"}  # which may be alike
+    assert prompts_of(training) == {*"abcdefgh"} - prompts_of(evaluation[name])
+    assert load(tiny[1], dataset=name, eval_problems=3, seed=1) == (training, evaluation)
+    for count in (0, 99):  # all of them
+        assert len(evaluated(tiny[1], name, eval_problems=count)) == 10
+    refused(["no problem to train on"], load, tiny[1], dataset=name, eval_problems=0)
+
+
+@pytest.mark.parametrize(
+    "kind, split", [("jsonl", "test"), ("parquet", "test"), ("csv", "validation")]
+)
+def test_folders_of_two_splits(tmp_path, tiny, kind, split):
+    """Some rows, or one split alone, have further columns, which are not read."""
+    more = [dict(row, level=3, notes="long") for row in own("bc")]
+    training = own("a") + (more if kind == "jsonl" else [])
+    put(tmp_path, f"both/train.{kind}", training)
+    name = put(tmp_path, f"both/{split}.{kind}", more)
+    training, evaluation = load(tiny[1], dataset=name)
+    assert in_order(training) == [Problem("a", "7", "math")]
+    assert in_order(evaluation[name]) == [Problem(text, "7", "math") for text in "bc"]
+
+
+def test_columns_of_any_name(tmp_path):
+    """A column `level` or one without a name says nothing here."""
+    tests = dict(inputs=["1\n", "41\n"], outputs=["2\n", "42\n"])
+    row = {"my question": "Why?", "label": tests, "level": "1", "": "7"}
+    file = write(tmp_path / "g[1]*.parquet", [row])  # no pattern, though it looks like one
+    config = Config(verifier="code", eval_problems=0, columns="my question,label")
+    assert read_set(file, config)[1] == [Problem("Why?", json.dumps(tests), "code")]
+
+
+def rows_with(answers):
+    return [dict(prompt="Why?", answer=answer) for answer in answers]
+
+
+# as they are written: an empty cell makes no floats of a column's integers, and NA is an answer
+TEXTS = ["12345678901234567", "", "NA", "1e5", "0.10", "long " * 30_000 + "text"]
+# which no column of one type holds; the last one, which Python itself does not read, stays a text
+INTEGERS = [str(2**64 + 1), str(2**64 + 2), str(2**53 + 1), "9" * 5000]
+LINES = [f'{{"prompt": "Why\u2028?", "answer": {digits}}}' for digits in INTEGERS]
+FLOATS = numpy.array([0.1, 2.5, 7], dtype="float32")  # 0.1 is 0.10000000149011612 there
+
+
+@pytest.mark.parametrize(
+    "place, content, golds",
+    [
+        ("own.csv", rows_with(TEXTS), TEXTS),
+        ("folder/train.csv", rows_with(TEXTS + INTEGERS), TEXTS + INTEGERS),
+        ("own.jsonl", "\n".join(["\ufeff", *LINES]).encode(), INTEGERS),
+        ("own.json", f"[{','.join(LINES)}]".encode(), INTEGERS),
+        ("own.parquet", rows_with(FLOATS), ["0.1", "2.5", "7"]),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_cells_are_read_as_they_are_written(tmp_path, place, content, golds):
+    name = put(tmp_path, place, content)
+    problems = read_set(name, Config(verifier="number", eval_problems=0))[1]
+    assert {problem.gold for problem in problems} == {*golds}
+
+
+def test_rows_that_cannot_be_used_are_dropped_and_counted(tmp_path, tiny, capsys):
+    """A comma without quotes would move the answer. A byte order mark says nothing."""
+    text = '\ufeffprompt,answer\na,7\nb, or c?,7\nd\n\n"e, f",7\n'
+    file = write(tmp_path / "own.csv", text.encode())
+    assert prompts_of(evaluated(tiny[1], file)) == {"a", "e, f"}
+    told = capsys.readouterr().out
+    assert "2 of 4 problems; dropped 1 without a question, 1 whose answer" in told
+    cells = ["7", {"value": "7"}, True, 7, [["7"]]]
+    rows = [dict(prompt="abcde"[i], answer=cell) for i, cell in enumerate(cells)]
+    file = write(tmp_path / "own.json", [dict(prompt=None, answer="7"), *rows, dict(prompt="f")])
+    assert prompts_of(evaluated(tiny[1], file)) == {"a", "d"}
+    dropped = "1 without a question, 4 whose answer the verifier does not take"
+    assert capsys.readouterr().out.endswith(f": 2 of 7 problems; dropped {dropped}\n")
+
+
+@pytest.mark.parametrize("verifier", ["math", "number"])
+def test_simple_golds_are_not_tried(monkeypatch, verifier):
+    """They can be read without a doubt, so no grader has to start for them."""
+    golds = ["0", "7", "-12", "999999999"]
+    assert all(grade((verifier, f"\\boxed{{{gold}}}", gold)) == (1.0, "") for gold in golds)
+    monkeypatch.setattr(rlvr.tasks.datasets, "grade", lambda question: (0.0, ""))
+    problems = [Problem("Why?", gold, verifier) for gold in golds]
+    others = [Problem("Why?", gold, verifier) for gold in ("1/2", "1,000", "7 eggs", "007", "٣")]
+    assert with_golds("own", problems + others) == problems
+    programs = [Problem("Why?", gold, "code") for gold in ("unit tests", "")]
+    assert with_golds("own", programs) == programs[:1]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_conversational_prompts(tmp_path, tiny, suffix):
+    """As TRL has them. One with a system prompt keeps it."""
+    system, user = dict(role="system", content="Be brief."), dict(role="user", content="What?")
+    answer = dict(role="assistant", content="1!")
+    asked = [user], [system, user], [user | dict(content="1?"), answer, user], [], [user, answer]
+    file = write(tmp_path / f"own.{suffix}", [dict(prompt=turns, answer="7") for turns in asked])
+    by_lines = {"What?", "Be brief.\nWhat?\n", "1?\n1!\nWhat?\n"}  # without a template
+    assert prompts_of(evaluated(tiny[1], file)) == by_lines
+    tokenizer = copy.deepcopy(tiny[1])
+    tokenizer.chat_template = (
+        "{% for m in messages %}[{{ m['role'] }}: {{ m['content'] }}]{% endfor %}"
+    )
+    helpful, asked = "[system: You are a helpful assistant.]", f"[user: What?\n{BOXED}]"
+    flags = dict(system_prompt="assistant", user_suffix="boxed")
+    assert prompts_of(evaluated(tokenizer, file, **flags)) == {
+        f"{helpful}{asked}",
+        f"[system: Be brief.]{asked}",
+        f"{helpful}[user: 1?][assistant: 1!]{asked}",
+    }
+
+
+def test_rows_of_evaluation_sets_are_not_trained_on(tmp_path, tiny, capsys):
+    """None of their rows; and nothing is held out for an evaluation that is not made."""
+    train = write(tmp_path / "train.jsonl", own("abcdefgh"))
+    names = ("ax", "ghij", "z", "abcdefghi")
+    ax, ghij, z, larger = (write(tmp_path / f"{name}.jsonl", own(name)) for name in names)
+    put(tmp_path, "own/test.jsonl", own("cd"))
+    folder = put(tmp_path, "own/train.jsonl", own("abc"))
+    for dataset, evaluated_on, kept in (
+        (train, [z], {*"abcdefgh"}),
+        (train, [ax, ghij, z], {*"bcdef"}),
+        (folder, [z], {*"abc"}),
+        (folder, [folder], {*"ab"}),
+    ):
+        flags = dict(dataset=dataset, eval_dataset=",".join(evaluated_on), eval_problems=1)
+        training, evaluation = load(tiny[1], **flags)
+        assert prompts_of(training) == kept
+        assert [len(problems) for problems in evaluation.values()] == [1] * len(evaluated_on)
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == f"{train}: 3 of 8 problems are evaluated, not trained on"
+    assert len(told) == 2
+    training, _ = load(tiny[1], dataset=train, eval_dataset=f"{z},{train}", eval_problems=1)
+    assert len(training) == 7
+    parts = ["no problem to train on except the 8"]
+    refused(parts, load, tiny[1], dataset=train, eval_dataset=larger)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " what IS\n1\u00a0+  2? ",
+        "Ｗhat is 1 + ２?",  # full-width letters and digits
+        (("system", "Add."), ("user", "What is 1 + 2?")),  # a conversation counts by its last turn
+    ],
+)
+def test_texts_that_differ_in_spaces_case_or_form(text):
+    """About another image it is another question."""
+    asked, same, other = Problem("What is 1 + 2?", "7"), Problem(text, "8"), Problem("1 - 2?", "7")
+    assert without_overlap("a", [asked, other], [same]) == [other]
+    assert without_overlap("a", [same, other], [asked]) == [other]
+    shown, another = (Problem("Find x.", "1", images=(image,)) for image in (b"1", b"2"))
+    assert without_overlap("a", [shown, another], [shown]) == [another]

@@ -45,7 +45,6 @@ def four():
 
 
 def likelihood(policy, prompt, completion, temperature):
-    """The probability of a completion, by a pass over the whole text."""
     logprobs, _ = by_the_logits(policy, Sample([*prompt], [*completion]), temperature)
     return logprobs.sum().exp().item()
 
@@ -62,22 +61,12 @@ def sampler_of(policy, tokenizer, **flags):
     return Sampler(policy, tokenizer, Config(**flags), common.decode)
 
 
-class OnAMac(torch.Tensor):
-    """A tensor that says it is on a Mac's GPU, where float64 is an error."""
-
-    device = torch.device("mps")
-
-    @classmethod
-    def __torch_function__(cls, function, types, args=(), kwargs=None):
-        assert torch.float64 not in (kwargs or {}).values()
-        return super().__torch_function__(function, types, args, kwargs or {})
-
-
-def test_a_device_without_float64_draws_too():
+def test_a_macs_gpu_draws_without_float64():
     probabilities = torch.tensor([[0.25, 0.0, 0.75]]).repeat(500, 1)
+    on_a_mac = Mock(device=torch.device("mps"), cumsum=Mock(wraps=probabilities.cumsum))
     torch.manual_seed(0)
-    drawn = draw(probabilities.as_subclass(OnAMac)).as_subclass(torch.Tensor)
-    assert drawn.float().mean() == pytest.approx(1.5, abs=0.16)  # 4 standard errors
+    assert draw(on_a_mac).float().mean() == pytest.approx(1.5, abs=0.16)  # 4 standard errors
+    on_a_mac.cumsum.assert_called_once_with(-1, dtype=torch.float32)
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
@@ -91,7 +80,6 @@ def test_completions_are_drawn_by_their_probabilities(four, temperature):
         own = slice(k * count, (k + 1) * count)
         seen = Counter(map(tuple, found[own]))
         expected = {words: likelihood(four, prompt, words, temperature) for words in endings(2)}
-        assert sum(expected.values()) == pytest.approx(1)
         assert seen.keys() <= expected.keys() and len(expected) == 13
         # few are expected of some: those stand together
         common = [words for words, p in expected.items() if p * count >= 10]
@@ -192,7 +180,6 @@ def test_nucleus():
 
 
 def test_logits_that_are_nan_end_the_run(monkeypatch):
-    """Also those of one text, at one token."""
     logits = torch.tensor([[0.0, 1.0], [0.0, torch.nan]])
     monkeypatch.setattr(Reader, "__init__", lambda *given: None)
     monkeypatch.setattr(Reader, "logits", lambda reader: logits)

@@ -22,30 +22,19 @@ MODULES = {script: importlib.import_module(script) for script in SCRIPTS}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {page.name: page.read_text() for page in PAGES}
 README = TEXTS["README.md"]
-ALL_TEXT = "\n".join(TEXTS.values())
 FLAG_PAGE = "flags-and-metrics.md"
 
 
 def tables(page, first_cell):
     """(heading above, cells) of each row of the page's tables whose first column is named so."""
-    heading, named = "", None
-    for line in TEXTS[page].splitlines():
-        if line.startswith("#"):
-            heading = line.lstrip("# ")
-        if not line.startswith("|"):
-            named = None
-            continue
-        cells = [
-            cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip("|"))
-        ]
-        if named is None:
-            named = cells[0]
-        elif named == first_cell and set("".join(cells)) != {"-"}:
-            yield heading, cells
+    table = re.compile(rf"^\| *{first_cell} *\|.*\n\|[-|]+\n((?:\|.*\n)+)", re.M)
+    for part in re.split("^#+ ", TEXTS[page], flags=re.M):
+        for row in "".join(table.findall(part)).splitlines():
+            cells = re.split(r"(?<!\\)\|", row.strip("|"))
+            yield part.split("\n")[0], [cell.strip().replace(r"\|", "|") for cell in cells]
 
 
 def anchors(text):
-    """What the headings are called in a link."""
     titles = re.findall(r"^#+ (.*)$", text, re.M)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
@@ -97,18 +86,17 @@ def test_verifiers_and_variants_are_those_of_the_tables():
 
 def test_functions_and_tests_that_are_named_exist():
     tests = "".join(page.read_text() for page in (ROOT / "tests").glob("test_*.py"))
-    for name in re.findall(rf"`((?:common|rlvr|{'|'.join(SCRIPTS)})\.[\w.]+)`", ALL_TEXT):
+    text = "\n".join(TEXTS.values())
+    for name in re.findall(rf"`((?:common|rlvr|{'|'.join(SCRIPTS)})\.[\w.]+)`", text):
         assert name.endswith(".py") or pkgutil.resolve_name(name), name
-    for name in re.findall(r"`(test_\w+)`", ALL_TEXT):
+    for name in re.findall(r"`(test_\w+)`", text):
         assert f"def {name}(" in tests or (ROOT / "tests" / f"{name}.py").exists(), name
 
 
 def test_data_sets_are_where_the_page_says():
-    ids = {
-        name: of_all
-        for _, (names, of_all, *_) in tables("real-models.md", "name")
-        for name in names.split(", ")
-    }
+    ids = {}
+    for _, (names, of_all, *_) in tables("real-models.md", "name"):
+        ids |= dict.fromkeys(names.split(", "), of_all)
     for name, source in DATASETS.items():
         assert any(each in f"{source.path} {source.files}" for each in ids[name].split(", ")), name
         release = f"release_{name[-2:]}"
@@ -129,26 +117,10 @@ def in_general(metric):
     return re.sub(r"_top_[\d.]+%$", "_top_X%", metric)
 
 
-def metrics_of(heading):
-    """The metrics that the table below a heading names."""
-    return {
-        name
-        for above, cells in tables(FLAG_PAGE, "metric")
-        if above == heading
-        for name in re.findall(r"`([^`]+)`", cells[0])
-    }
-
-
-UNTAUGHT = dict(model="untaught", max_steps=3, max_completion_length=8)
-OFF_DEFAULTS = dict(
-    tool="calculator",  # which even a policy that writes at random calls
-    temperature=0.7,
-    beta=0.001,
-    mask_truncated_completions=True,
-    top_p=0.9,
-    eval_steps=2,
-    eval_temperature=0.6,
-)
+OFF_DEFAULTS = dict(model="untaught", max_steps=3, max_completion_length=8, eval_steps=2)
+OFF_DEFAULTS |= dict(temperature=0.7, eval_temperature=0.6, top_p=0.9, beta=0.001)
+# even a policy that writes at random calls a tool
+OFF_DEFAULTS |= dict(mask_truncated_completions=True, tool="calculator")
 
 
 def test_every_logged_metric_is_explained(run, tiny, tmp_path):
@@ -156,24 +128,24 @@ def test_every_logged_metric_is_explained(run, tiny, tmp_path):
     steps, evaluations = set(), set()
     for script in SCRIPTS:
         flags = OFF_DEFAULTS | (dict(log_gain=True) if script == "asymgrpo" else {})
-        assert run(script, output_dir=script, **UNTAUGHT, **flags).code == 0
+        assert run(script, output_dir=script, **flags).code == 0
         assert_finite(script)
         assert [row["step"] for row in rows(script, "eval")] == [0, 2, 3]
         steps |= {in_general(key) for row in rows(script, timed=True) for key in row}
         evaluations |= {in_general(key) for row in rows(script, "eval") for key in row}
-    of_vllm = {"sampler_gap"}  # tests/test_vllm_requests.py shows that it is logged
-    assert steps - {"step"} == metrics_of("Metrics of a step") - of_vllm
-    assert evaluations - {"step"} <= metrics_of("Metrics of an evaluation")
+    explained = {"Metrics of a step": {"step"}, "Metrics of an evaluation": {"step"}}
+    for heading, (metrics, *_) in tables(FLAG_PAGE, "metric"):
+        explained[heading] |= {*re.findall("`([^`]+)`", metrics)}
+    of_a_step, of_an_evaluation = explained.values()
+    assert steps == of_a_step - {"sampler_gap"}  # tests/test_common.py shows it
+    assert evaluations <= of_an_evaluation
     # a policy that is always wrong has no curve to fit, and Countdown on two numbers has one level
     rest = {"fit_a", "fit_b", "fit_c", "pass@1 <level>"}
-    assert metrics_of("Metrics of an evaluation") <= evaluations | rest
+    assert of_an_evaluation <= evaluations | rest
 
 
 def commands_of(text):
-    """(script, what it is given, the number of ranks) of each command that runs a script.
-
-    Those with $flags are left out.
-    """
+    """(script, what it is given, number of ranks) of the commands that run a script, but $flags."""
     for launcher, script, given in re.findall(
         rf"\b(python|torchrun .*) (?:studies/)?({'|'.join([*SCRIPTS, 'baselines'])})\.py([^`#\n]*)",
         text.replace("\\\n", " "),
@@ -184,18 +156,12 @@ def commands_of(text):
             yield script, shlex.split(known), math.prod(map(int, counts))
 
 
-def all_commands():
-    """Of all pages and of the scripts' docstrings.
-
-    Those of your-own.md need its edits, and tests/test_your_own.py follows that page.
-    """
-    texts = [text for page, text in TEXTS.items() if page != "your-own.md"]
-    return commands_of("\n".join([*texts, *(module.__doc__ for module in MODULES.values())]))
-
-
 def test_commands_are_taken(parsed, monkeypatch):
     """All flags of a command, up to where a model, data or the run to resume are loaded."""
-    commands = [*all_commands()]
+    texts = [module.__doc__ for module in MODULES.values()]
+    # those of your-own.md need its edits, and tests/test_your_own.py follows that page
+    texts += [text for page, text in TEXTS.items() if page != "your-own.md"]
+    commands = [*commands_of("\n".join(texts))]
     assert {script for script, _, _ in commands} == {*SCRIPTS, "baselines"}
     assert {ranks for _, _, ranks in commands} == {1, 2, 4, 8, 16}
     for script, given, ranks in commands:

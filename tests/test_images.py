@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import rlvr.tasks.datasets
 from rlvr.flags.config import Config
-from rlvr.policy.renamed import compute_again
+from rlvr.policy.logprobs import compute_again
 from rlvr.policy.sharding import shard, unshard, whole
 from rlvr.rollout.samplers import Sampler
 from rlvr.show.report import prompt_text
@@ -30,7 +30,6 @@ SHOWN = [
 
 @pytest.fixture(scope="module")
 def sharp(tmp_path_factory):
-    """A policy that tells images apart, and its tokenizer."""
     return vision.load(vision.save_vision_policy(tmp_path_factory.mktemp("vision"), 3.0))
 
 
@@ -98,10 +97,7 @@ def gradients(policy, parts, samples):
 
 
 def test_one_microbatch_equals_many(sharp):
-    """Also with activations that are computed twice, which is the default for such models.
-
-    Where a microbatch has no image, the vision tower's gradient is 0, and not missing.
-    """
+    """Where a microbatch has no image, the vision tower's gradient is 0, and not missing."""
     policy, samples = copy.deepcopy(sharp[0]), rollout(*sharp)
     loss, whole = gradients(policy, [range(12)], samples)
     in_parts = gradients(policy, [[6, 7], [8], [0, 11], [1, 3, 4, 9], [2, 5, 10]], samples)
@@ -120,7 +116,6 @@ def test_one_microbatch_equals_many(sharp):
 
 
 def test_a_sharded_policy_computes_the_same(sharp, alone):
-    """A rollout, which begins with the vision tower, and updates with and without images."""
     samples, sharded = rollout(*sharp), copy.deepcopy(sharp[0])
     shard(sharded)
     unshard(sharded, True)

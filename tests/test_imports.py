@@ -1,11 +1,15 @@
-"""Which folder imports which, how far the five mains differ, and what a start waits for."""
+"""Which folder imports which, how far the five mains differ, what a start waits for, and types."""
 
 import ast
 import difflib
 import inspect
+import json
+import os
+import re
+import sys
 
 import pytest
-from runs import ROOT, run_python
+from runs import ROOT, SCRIPTS, run_python
 
 import agrae
 import asymgrpo
@@ -53,3 +57,30 @@ def test_copies_of_grpo_advantage_are_copies(module):
 def test_what_a_start_waits_for(module, absent):
     loaded = run_python("-c", f"import sys, {module}; print(*sys.modules)", folder=ROOT).stdout
     assert module in loaded.split() and not {*loaded.split()} & {*absent.split()}
+
+
+@pytest.mark.slow  # it reads the types of torch and sympy
+def test_types(tmp_path):
+    """pyright finds no error, and the type of each name, which an editor can follow then."""
+    pytest.importorskip("pyright")
+    names = set()  # (module, name)
+    for script in [*SCRIPTS, "common"]:
+        for node in ast.walk(ast.parse((ROOT / f"{script}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("rlvr"):
+                names |= {(node.module, alias.name) for alias in node.names}
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "common":
+                names.add(("common", node.attr))
+    lines = [f"from {module} import {name}; reveal_type({name})" for module, name in names]
+    (tmp_path / "names.py").write_text("\n".join(lines))
+    here = os.path.relpath(ROOT, tmp_path)  # `include` takes no absolute path
+    config = {"extends": f"{ROOT}/pyproject.toml", "extraPaths": [str(ROOT)]}
+    config["include"] = ["names.py", f"{here}/rlvr", f"{here}/*.py"]
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
+    command = "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", tmp_path
+    found = json.loads(run_python(*command, folder=tmp_path).stdout)
+    assert found["summary"]["filesAnalyzed"] > 70
+    said = [each["message"] for each in found["generalDiagnostics"]]
+    assert [text for text in said if not text.startswith("Type of ")] == []
+    types = dict(re.match('Type of "(.*?)" is "(.*)"', text, re.S).groups() for text in said)
+    assert types.keys() == {name for _, name in names}
+    assert [name for name, kind in types.items() if kind in ("Any", "Unknown")] == []

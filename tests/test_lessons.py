@@ -1,9 +1,6 @@
 """docs/lessons/: each runs unsolved, and its check tells a right solution from a wrong one."""
 
-import contextlib
-import functools
 import importlib.util
-import io
 import re
 import sys
 
@@ -42,22 +39,13 @@ def load(path):
     return module
 
 
-@functools.cache
-def run_unsolved(name):
-    """What the lesson prints as it is shipped, and its values by name; run once for all tests."""
-    with left_as_it_was(), contextlib.redirect_stdout(io.StringIO()) as printed:
-        _, values = load(FOLDER / f"{name}.py").app.run()
-    return printed.getvalue(), values
-
-
-def run_solved(name, solution, folder):
+def run_solved(name, solution, folder, values):
     """The lesson with a solution in its place. What takes time is taken from the unsolved run."""
     source = (FOLDER / f"{name}.py").read_text()
     assert len(PLACE.findall(source)) == 1
     indented = "".join(f"    {line.strip()}\n" for line in solution.strip().splitlines())
     path = folder / f"{name}.py"
     path.write_text(PLACE.sub(lambda _: indented, source))
-    values = run_unsolved(name)[1]
     with left_as_it_was():
         load(path).app.run(defs={slow: values[slow] for slow in LESSONS[name][0].split()})
 
@@ -65,13 +53,14 @@ def run_solved(name, solution, folder):
 @pytest.mark.parametrize("name", first_fast(LESSONS))
 def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys):
     """What is folded at its end is right."""
-    printed, values = run_unsolved(name)
-    assert printed.startswith("Not yet: ")
+    with left_as_it_was():
+        _, values = load(FOLDER / f"{name}.py").app.run()
+    assert capsys.readouterr().out.startswith("Not yet: ")
     figures = [value for value in values.values() if isinstance(value, Figure)]
     assert figures
     for figure in figures:  # a script, which has no page, draws none
         figure.canvas.draw()
     (right,) = FOLDED.findall((FOLDER / f"{name}.py").read_text())
     for solution, says in ((right, "Right. "), (LESSONS[name][1], "Not yet: ")):
-        run_solved(name, solution, tmp_path)
+        run_solved(name, solution, tmp_path, values)
         assert capsys.readouterr().out.startswith(says)

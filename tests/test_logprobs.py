@@ -5,13 +5,7 @@ from unittest.mock import Mock
 
 import rlvr.policy.logprobs
 from rlvr.flags.config import Config
-from rlvr.policy.logprobs import (
-    LinearLogProbs,
-    completion_logprobs,
-    frozen_logprobs,
-    microbatches,
-    tile_width,
-)
+from rlvr.policy.logprobs import LinearLogProbs, frozen_logprobs, microbatches, tile_width
 from rlvr.policy.models import load_weights
 from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import Sample
@@ -25,8 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import common
 
-# ---------------------------------------------------------------------------------- the tiles
-
 
 def by_definition(hidden, weight, targets, temperature):
     """The log-probs and entropies of a softmax over all logits [M, V]."""
@@ -35,10 +27,7 @@ def by_definition(hidden, weight, targets, temperature):
 
 
 def results_of(function, hidden, weight, targets, temperature, factors):
-    """Log-probs, entropies, and the gradients of both for hidden and weight, asked for twice.
-
-    The first backward pass changes nothing that it was given.
-    """
+    """Log-probs, entropies, and the gradients of both for hidden and weight, asked for twice."""
     logprobs, entropies = function(hidden, weight, targets, temperature)
     loss = (factors[0] * logprobs + factors[1] * entropies).sum()
     first, again = (
@@ -61,10 +50,7 @@ class LargestResult(TorchDispatchMode):
 
 @pytest.mark.parametrize("words", [50, 7, 1])
 def test_linear_logprobs_in_tiles(monkeypatch, words):
-    """A tile has at most 2**22 logits.
-
-    So 9 tokens that claim to be 2**22 // 7 make tiles of 7 of the 50 words.
-    """
+    """A tile has at most 2**22 logits, so 9 tokens that claim to be 2**22 // 7 get 7 words."""
     torch.manual_seed(0)
     hidden = torch.randn(9, 2, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(50, 2, dtype=torch.float64, requires_grad=True)
@@ -105,25 +91,9 @@ def test_a_token_without_any_probability():
     assert not any(each.any() for each in found)
 
 
-def test_no_tokens_at_all():
-    """As where a minibatch holds none: empty results, and gradients of 0."""
-    hidden, weight = torch.zeros(0, 8, requires_grad=True), torch.ones(11, 8, requires_grad=True)
-    no_targets = torch.zeros(0, dtype=torch.long)
-    found = results_of(LinearLogProbs.apply, hidden, weight, no_targets, 1.0, torch.zeros(2, 0))
-    assert [len(each) for each in found] == [0, 0, 0, 11, 0, 11]
-    assert not found[3].any()
-
-
-# ------------------------------------------------------------------------------------ in bf16
-
-
 @pytest.mark.parametrize("weight_dtype", [torch.float32, torch.bfloat16])
 def test_products_of_bfloat16_are_added_up_in_float32(monkeypatch, weight_dtype):
-    """Logits and log-probs are never in bf16, nor is a gradient rounded before it is whole.
-
-    Rounded logits would be off by 0.03, and gradients by 0.5%. What is left in these is the
-    rounding of the factors, and of what is handed on in bf16; tiles have any width.
-    """
+    """Rounded logits would be off by 0.03, and gradients by 0.5%. What is handed on is rounded."""
     torch.manual_seed(0)
     hidden = torch.randn(256, 256).bfloat16().requires_grad_()
     weight = (torch.randn(2048, 256) / 4).bfloat16().to(weight_dtype).requires_grad_()
@@ -142,15 +112,9 @@ def test_products_of_bfloat16_are_added_up_in_float32(monkeypatch, weight_dtype)
             assert (gradient - right).norm() < limits[gradient.dtype] * right.norm()
 
 
-# --------------------------------------------------------------------------- completion tokens
-
-
 @pytest.mark.parametrize("rows, temperature", [(None, 0.7), ([7, 2, 4], 1.0)])
 def test_frozen_logprobs_equal_those_of_the_logits(sharp, rows, temperature):
-    """What all microbatches must reproduce: a row at a time, without padding, by the policy's head.
-
-    They are sorted by length. Beyond a row's end, and in rows not asked for, all are 0.
-    """
+    """In microbatches of any size. Beyond a row's end, and in rows not asked for, all are 0."""
     policy, tokenizer = sharp
     samples = some_samples(tokenizer, 9)
     expected = torch.zeros(2, 9, max(len(sample.completion_ids) for sample in samples))
@@ -162,21 +126,17 @@ def test_frozen_logprobs_equal_those_of_the_logits(sharp, rows, temperature):
         frozen = torch.stack(frozen_logprobs(policy, samples, config, rows))
         assert not frozen.requires_grad
         torch.testing.assert_close(frozen, expected, rtol=0, atol=1e-5)
-    assert frozen[frozen != 0].std() > 0.3  # the rows do differ from a uniform policy's
 
 
 def test_a_rank_with_fewer_rows_makes_as_many_passes_as_the_others(sharp, monkeypatch):
     """In evaluations ranks have unequal shares. A pass that one leaves out would hang the rest."""
     samples, config = some_samples(sharp[1], 3), Config(temperature=0.7)
     expected = frozen_logprobs(sharp[0], samples, config)
-    passes = Mock(wraps=completion_logprobs)
+    passes = Mock(wraps=rlvr.policy.logprobs.completion_logprobs)
     monkeypatch.setattr(rlvr.policy.logprobs, "completion_logprobs", passes)
     monkeypatch.setattr(rlvr.policy.logprobs, "global_max", lambda count: max(count, 5))
     torch.testing.assert_close(frozen_logprobs(sharp[0], samples, config), expected)
     assert passes.call_count == 5
-
-
-# ---------------------------------------------------------------------------------- microbatches
 
 
 @pytest.mark.parametrize(
@@ -210,15 +170,8 @@ def test_microbatches_are_as_many_as_those_of_the_rank_with_the_most(monkeypatch
         assert sorted(row for part in parts for row in part) == [0, 1, 2, 3, 4]
 
 
-# ------------------------------------------------------------------------------------ --compile
-
-
 def test_compiled_layers_give_the_same_and_one_program_is_enough(sharp, tmp_path, monkeypatch):
-    """For batches of two shapes: it is made for the first one, with and without gradients.
-
-    torch traces the layers as always, and then leaves out to make a program of them. Completions
-    are written without it, or each token would be compiled, as the cache has grown.
-    """
+    """For batches of two shapes, of layers that torch traces, but makes no program of."""
     compile_module = torch.nn.Module.compile
     traced_only = functools.partialmethod(compile_module, backend="eager")
     monkeypatch.setattr(torch.nn.Module, "compile", traced_only)
@@ -237,6 +190,7 @@ def test_compiled_layers_give_the_same_and_one_program_is_enough(sharp, tmp_path
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
         found.sum().backward()
         made.append(counters["stats"]["unique_graphs"])
+    # completions are written without it, or each token would be compiled, as the cache has grown
     Sampler(policy, sharp[1], Config(), common.decode).generate([[3, 4], [5]], 0.0, 1.0, 8)
     made.append(counters["stats"]["unique_graphs"])
     assert made[0] >= 2 and {*made} == {made[0]}

@@ -3,12 +3,18 @@
 import contextlib
 import copy
 import json
+import os
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import rlvr.policy.models
+from rlvr import world
 from rlvr.errors import UserError
+from rlvr.flags.command_line import LARGE
 from rlvr.flags.config import Config
+from rlvr.policy.memory import memory_estimate, tell_memory
 from rlvr.policy.models import is_near
 from rlvr.policy.reader import Reader
 from rlvr.tasks.problems import Sample
@@ -23,22 +29,27 @@ from common import decode, token_logprobs
 
 
 def load(folder, **flags):
-    """The policy and the tokenizer of a folder, without a reference."""
     config = Config(model=str(folder), max_steps=0, **flags)
     policy, reference, tokenizer = rlvr.policy.models.load_policies(config)
     assert reference is None
     return policy, tokenizer
 
 
-def test_saved_policy_loads_as_it_was(sharp, tmp_path):
-    """It has fp32 weights whatever the checkpoint's dtype, and the same tokens."""
-    policy, tokenizer = copy.deepcopy(sharp[0]).bfloat16(), sharp[1]
-    save_folder(tmp_path / "policy", policy, tokenizer)
-    loaded, loaded_tokenizer = load(tmp_path / "policy")
-    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
+def test_policy_and_reference_are_what_was_saved(sharp, tmp_path, monkeypatch):
+    """In fp32 whatever the checkpoint's dtype, with the same tokens. The reference is frozen."""
+    saved, tokenizer = copy.deepcopy(sharp[0]).bfloat16(), sharp[1]
+    save_folder(tmp_path / "policy", saved, tokenizer)
+    load_weights = Mock(wraps=rlvr.policy.models.load_weights)
+    monkeypatch.setattr(rlvr.policy.models, "load_weights", load_weights)
+    config = Config(model=str(tmp_path / "policy"), beta=0.1)
+    policy, reference, loaded_tokenizer = rlvr.policy.models.load_policies(config)
+    assert [call.kwargs for call in load_weights.call_args_list] == [{}, {"frozen": True}]
     assert some_samples(tokenizer) == some_samples(loaded_tokenizer)
     assert loaded_tokenizer.pad_token == tokenizer.pad_token
-    torch.testing.assert_close(loaded.state_dict(), policy.float().state_dict(), rtol=0, atol=0)
+    for each in (policy, reference):
+        torch.testing.assert_close(each.state_dict(), saved.float().state_dict(), rtol=0, atol=0)
+        with torch.no_grad():
+            each.lm_head.weight.zero_()  # the other one keeps its own
 
 
 SMALL = dict(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
@@ -46,7 +57,6 @@ SMALL |= dict(intermediate_size=64, num_key_value_heads=2, eos_token_id=1, pad_t
 
 
 def folder_of(shape, tiny, tmp_path):
-    """A folder with a model of this configuration and the tiny policy's tokenizer."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         policy = transformers.AutoModelForCausalLM.from_config(shape)
@@ -93,7 +103,7 @@ def test_a_run_below_the_switch_of_its_rotary_factors_is_allowed(tiny, tmp_path)
 
 
 def test_the_cache_is_tried_at_the_length_of_the_run(tiny, tmp_path, monkeypatch):
-    """A policy whose cache forgets what it has read beyond 20 tokens is refused for longer runs."""
+    """This one forgets what it has read beyond 20 tokens."""
     folder = folder_of(transformers.LlamaConfig(**SMALL), tiny, tmp_path)
     read = Reader.read
 
@@ -108,12 +118,7 @@ def test_the_cache_is_tried_at_the_length_of_the_run(tiny, tmp_path, monkeypatch
 
 
 def test_nothing_drops_out(tiny, tmp_path):
-    """GPT-2's configuration asks for it; checkpointing computes its layers in training mode.
-
-    It does so in the backward pass alone, and `decode` has its cache. Nor does the text
-    configuration of a model for images. For a configuration of GPT-2's kind there is no estimate of
-    the memory, which ends no run.
-    """
+    """GPT-2 asks for it, and checkpointing computes its layers in training mode."""
     of_text = dict(attention_dropout=0.1, vocab_size=64)
     shape = transformers.Qwen2VLConfig(text_config=of_text, attention_dropout=0.2)
     assert rlvr.policy.models.without_dropout(shape).get_text_config().attention_dropout == 0
@@ -144,19 +149,6 @@ def test_a_generation_config_that_contradicts_itself_can_be_saved(tiny, tmp_path
     assert saved.get("temperature") == (0.7 if do_sample else None)
 
 
-def test_the_reference_is_the_starting_policy(sharp, tmp_path, monkeypatch):
-    """It is loaded for the KL penalty alone, and is frozen."""
-    save_folder(tmp_path / "policy", *sharp)
-    config = Config(model=str(tmp_path / "policy"), beta=0.1)
-    load_weights = Mock(wraps=rlvr.policy.models.load_weights)
-    monkeypatch.setattr(rlvr.policy.models, "load_weights", load_weights)
-    policy, reference, _ = rlvr.policy.models.load_policies(config)
-    assert [call.kwargs for call in load_weights.call_args_list] == [{}, {"frozen": True}]
-    with torch.no_grad():
-        policy.lm_head.weight.zero_()  # as if it had been trained
-    torch.testing.assert_close(reference.state_dict(), sharp[0].state_dict(), rtol=0, atol=0)
-
-
 def test_equal_up_to_rounding():
     """By the largest number: what is left of two of 100 is off by more than its own size."""
     expected = torch.tensor([100.0, 0.0])
@@ -166,7 +158,6 @@ def test_equal_up_to_rounding():
 
 @pytest.mark.parametrize("model_type", ["unheard-of", "qwen2"])
 def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type):
-    """Whether or not transformers has a class of its own for the model."""
     folder, marker = tmp_path / "model", tmp_path / "marker"
     save_folder(folder, *tiny)
     own_classes = dict(AutoConfig="modeling_x.XConfig", AutoModelForCausalLM="modeling_x.XModel")
@@ -181,3 +172,129 @@ def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type)
     with contextlib.nullcontext() if model_type == "qwen2" else refused:
         load(folder)
     assert not marker.exists()
+
+
+# ------------------------------------------------------------------ the estimate of a run's memory
+
+
+def shape_of(tied, *sizes):
+    names = "hidden_size intermediate_size num_hidden_layers num_attention_heads "
+    names = f"{names} num_key_value_heads vocab_size".split()
+    sizes = dict(zip(names, sizes, strict=True))
+    return transformers.Qwen2Config(**sizes, tie_word_embeddings=tied)
+
+
+SHAPE = shape_of(True, 1536, 8960, 28, 12, 2, 151936)  # of Qwen2.5-1.5B
+PARAMETERS = 1.543714304  # in billions
+with torch.device("meta"):
+    POLICY = transformers.Qwen2ForCausalLM(SHAPE)
+LARGE_BY_HF = Config(**LARGE, engine="hf", bf16=True)
+LONG = dict(max_prompt_length=4000, max_completion_length=96)
+TEXTS = dict(max_prompt_length=128, max_completion_length=128)
+
+
+@pytest.mark.parametrize(
+    "part, flags, gb, within",
+    [
+        # a microbatch holds at least one text, here of 4,096 tokens
+        ("an update", dict(microbatch_tokens=1, **LONG), 42.6, 0.05),
+        ("an update", dict(microbatch_tokens=8192), 56.3, 0.05),
+        ("an update", dict(microbatch_tokens=16384, gradient_checkpointing=True), 31.3, 0.05),
+        # there were no moments of Adam, which are 8 bytes a parameter
+        ("a rollout", dict(rollout_batch_size=512, **TEXTS), 14.97 + 8 * PARAMETERS, 0.02),
+    ],
+)
+def test_peaks_as_they_were_on_an_h100(part, flags, gb, within):
+    """By docs/gpu.md. vLLM's share comes on top of weights alone."""
+    config = Config(engine="hf", bf16=True, **flags)
+    estimate = memory_estimate(POLICY, config, 85.0)
+    assert estimate[part] == pytest.approx(gb, rel=within)
+    found = memory_estimate(POLICY, replace(config, engine="vllm"), 80.0)
+    assert (found["cache"], found["logits"], found["vLLM"]) == (0, 0, pytest.approx(24))
+    assert found["an update"] - estimate["an update"] == pytest.approx(24)
+    by_loop = estimate["cache"] + estimate["logits"]
+    assert found["a rollout"] - estimate["a rollout"] == pytest.approx(24 - by_loop)
+
+
+def saved_gb(policy):
+    """What autograd saves in a forward pass of four texts, beside the policy's weights."""
+    weights = {tuple(sorted(parameter.shape)) for parameter in policy.parameters()}
+    saved = {}
+
+    def keep(tensor):
+        if tuple(sorted(tensor.shape)) not in weights:
+            storage = tensor.untyped_storage()
+            saved[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        policy.base_model(input_ids=torch.zeros(4, 1024, dtype=torch.long), use_cache=False)
+    return sum(storage.nbytes() for storage in saved.values()) / 1e9
+
+
+def test_what_is_kept_is_what_is_there():
+    """In fp32 a rollout needs no copy of the weights, and the gradients are gone by then."""
+    policy = transformers.Qwen2ForCausalLM(shape_of(False, 128, 384, 4, 4, 2, 64))
+    optimizer = torch.optim.AdamW(policy.parameters())
+    read = policy(torch.arange(12).view(2, 6), use_cache=True)
+    read.logits.sum().backward()
+    optimizer.step()
+    moments = [state[name] for state in optimizer.state.values() for name in state if "exp" in name]
+    cache = [each for layer in read.past_key_values.layers for each in (layer.keys, layer.values)]
+
+    def gb(tensors):
+        return sum(tensor.nbytes for tensor in tensors) / 1e9
+
+    weights = gb(policy.parameters())
+    kept = 2 * weights + gb(moments)  # with the reference policy
+    gradients = gb(weight.grad for weight in policy.parameters())
+    config = Config(beta=0.1, rollout_batch_size=2, max_prompt_length=4, max_completion_length=2)
+    found = memory_estimate(policy, config, 0.0)
+    assert found["weights, gradients and Adam"] == pytest.approx(kept + gradients)
+    # two rows of log-probs and probabilities in fp32, and of two copies in fp64
+    logits = 2 * (4 + 4 + 8 + 8) * policy.config.vocab_size / 1e9
+    assert found["a rollout"] == pytest.approx(kept + gb(cache) + logits)
+    head = gb([policy.lm_head.weight, policy.get_input_embeddings().weight])
+    assert found["head"] == pytest.approx(head, rel=0.01)  # a norm counts with it
+    whole = kept + gradients + found["head"] + found["activations"]
+    assert found["an update"] == pytest.approx(whole)
+    without = memory_estimate(policy, replace(config, beta=0.0), 0.0)
+    assert found["a rollout"] - without["a rollout"] == pytest.approx(weights)
+
+    config = Config(microbatch_tokens=1, **LONG)
+    measured = saved_gb(policy)
+    for checkpointing in (False, True):
+        config = replace(config, gradient_checkpointing=checkpointing)
+        if checkpointing:
+            policy.gradient_checkpointing_enable()
+            policy.train()
+            # beside what is kept of all layers, one layer is computed again at a time
+            measured = measured / policy.config.num_hidden_layers + saved_gb(policy)
+        found = memory_estimate(policy, config, 0.0)
+        assert found["activations"] - 0.5 == pytest.approx(measured, rel=0.25)
+
+
+def test_fsdp_by_hand(monkeypatch):
+    """16 ranks share 16 bytes a parameter. Of embedding and head, a GPU gathers 8 bytes each."""
+    monkeypatch.setattr(world, "WORLD_SIZE", 16)
+    estimate = memory_estimate(POLICY, replace(LARGE_BY_HF, gradient_checkpointing=False), 80.0)
+    # an update gathers a layer at a time, and a rollout all of them
+    head = 8 * (151936 * 1536 + 1536) / 1e9
+    assert estimate["an update"] == pytest.approx(PARAMETERS + head + estimate["activations"])
+    rollout = 2 * PARAMETERS + estimate["cache"] + estimate["logits"]
+    assert estimate["a rollout"] == pytest.approx(PARAMETERS * 12 / 16 + rollout)
+
+
+@pytest.mark.parametrize("kind, gb", [("cuda", 32), ("cuda", 28), ("cpu", 32), ("cpu", 28)])
+def test_a_run_that_does_not_fit_is_told_what_saves_memory(monkeypatch, capsys, kind, gb):
+    """By the memory of the GPU, or a rank's half of the machine's: 31 GB for an update."""
+    properties = SimpleNamespace(total_memory=gb * 1e9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    machine = 2 * gb * 10**9 if kind == "cpu" else 10**12
+    pages = {"SC_PAGE_SIZE": 4000, "SC_PHYS_PAGES": machine // 4000}
+    monkeypatch.setattr(os, "sysconf", pages.get)
+    monkeypatch.setattr(world, "LOCAL_WORLD_SIZE", 2)
+    tell_memory(SHAPE, LARGE_BY_HF, SimpleNamespace(type=kind))
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == 1 + (gb < 30)
+    assert gb > 30 or "--gradient_checkpointing" in told[1]

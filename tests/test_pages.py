@@ -1,6 +1,5 @@
 """The pages of docs/: their numbers are Python's, and they open on a phone without an error."""
 
-import html
 import importlib
 import inspect
 import json
@@ -29,23 +28,13 @@ NUMBERS = front_page.numbers_in(PAGE)
 TOURS = [f"tours/{script}.html" for script in SCRIPTS]
 
 
-def scripts_of(page, *names):
-    return "\n".join(re.search(rf'<script id="{x}">(.*?)</script>', page, re.S)[1] for x in names)
-
-
 @pytest.fixture
 def front(tmp_path):
-    """front(expression) -> its value in JavaScript, where the front page's functions are known."""
-    functions = scripts_of(PAGE, "formulas", "methods-of-the-page")
-    return partial(evaluate, tmp_path, functions)
-
-
-@pytest.fixture
-def playground(tmp_path):
-    return partial(evaluate, tmp_path, scripts_of(PLAYGROUND, "formulas"))
-
-
-# ------------------------------------------------------------------------------------- index.html
+    """front(expression) -> its value in JavaScript, beside the functions of both pages."""
+    scripts = re.findall(
+        r'<script id="(?:formulas|methods-of-the-page)">(.*?)</script>', PAGE, re.S
+    )
+    return partial(evaluate, tmp_path, "\n".join(scripts))
 
 
 def test_the_page_is_its_template_with_its_numbers():
@@ -90,7 +79,6 @@ EQUATION = r"[:=] ([\d.()/ ^\u00d7\u2212\u221a+]+) = (?=([+\u2212]?[\d.]+))"  # 
 
 
 def value_of(text):
-    """What an expression of the page is, by Python's own arithmetic."""
     for sign, python in (("\u2212", "-"), ("\u00d7", "*"), ("^", "**")):
         text = text.replace(sign, python)
     return eval(re.sub("\u221a(\\([^)]*\\)|[\\d.]+)", r"(\1)**0.5", text))
@@ -113,47 +101,39 @@ def test_the_arithmetic_follows_from_the_numbers_shown(front):
     assert checked > 700
 
 
-# -------------------------------------------------------------------------------- playground.html
-
-# Two of five are right, and the mean success of the batch is 0.37.
+# On playground.html: two of five are right, and the mean success of the batch is 0.37.
 REWARDS = f64([[1, 1, 0, 0, 0]])
 LOGPROBS = -3 * torch.rand(1, 5, 4, generator=torch.Generator().manual_seed(0)).double()
 GROUP = dict(rewards=REWARDS[0].tolist(), lengths=[4] * 5, formats=[1, 0, 1, 0, 0])
 GROUP |= dict(logprobs=LOGPROBS[0].tolist())
+A = grpo_advantage(REWARDS)
+ASYMGRPO = dict(beta_pos=1.3, beta_neg=0.6, flip="negative")
 FADE = dict(initial_entropy=1.1, entropy=0.9, target_entropy=0.6, ema_beta=0.3, alpha_max=4.0)
 WELL_FORMED = grpo_advantage(REWARDS + 0.5 * f64([GROUP["formats"]]))
 KERNEL = covariance_weights(LOGPROBS, WELL_FORMED, torch.ones_like(LOGPROBS), "own").mean(2)
 CASES = [
     ("grpo", dict(scale_rewards=False), f64([[0.6, 0.6, -0.4, -0.4, -0.4]])),
-    (
-        "agrae",
-        dict(alpha=0.8),
-        agrae_advantage(grpo_advantage(REWARDS), REWARDS.mean(1), 0.37, 0.8),
-    ),
-    (
-        "asymgrpo",
-        dict(beta_pos=1.3, beta_neg=0.6, flip="negative"),
-        asymgrpo_advantage(REWARDS, 1.3, 0.6, "negative"),
-    ),
+    ("agrae", dict(alpha=0.8), agrae_advantage(A, REWARDS.mean(1), 0.37, 0.8)),
+    ("asymgrpo", ASYMGRPO, asymgrpo_advantage(REWARDS, *ASYMGRPO.values())),
     ("fade", FADE, fade_advantage(REWARDS, *FadeController(1.1, 0.6, 0.3, 4.0).step(0.37, 0.9))),
     ("cwgrpo", dict(format_weight=0.5, means="own"), KERNEL * WELL_FORMED),
 ]
 
 
-def test_advantages_of_the_scripts(playground):
+def test_advantages_of_the_scripts(front):
     calls = [[script, flags] for script, flags, _ in CASES]
-    found = playground(
+    found = front(
         f"{json.dumps(calls)}.map(([script, flags]) => scriptAdvantages(script, "
         f"{{...DEFAULTS[script], ...flags}}, {json.dumps(GROUP)}, {{mean_success: 0.37}}))"
     )
     near(f64(found), torch.cat([expected for *_, expected in CASES]), atol=1e-9)
 
 
-def test_the_playground_has_what_the_scripts_have(playground):
+def test_the_playground_has_what_the_scripts_have(front):
     """Presets, and the masses of the other methods by section 8's formulas and A-GRAE's Table 1."""
     names = [name for name in baselines.ADVANTAGES if name not in baselines.OF_THE_WHOLE_BATCH]
     presets = {script: importlib.import_module(script).VARIANTS for script in SCRIPTS}
-    assert playground("[VARIANTS, Object.keys(ADVANTAGES)]") == [presets, names]
+    assert front("[VARIANTS, Object.keys(ADVANTAGES)]") == [presets, names]
     calls, expected = [], []
     for name in names:
         settings, ((m_S,), (m_F,)) = masses_of(name, 5, [2])
@@ -162,7 +142,7 @@ def test_the_playground_has_what_the_scripts_have(playground):
         given |= {key: settings[key] for key in settings.keys() - {"lengths", "shares"}}
         calls.append([name, given])
         expected.append((m_S, m_F))
-    found = playground(
+    found = front(
         f"{json.dumps(calls)}.map(([advantage, given]) => gradientMass(scriptAdvantages("
         f"'baselines', {{token: 'none', advantage, given}}, {json.dumps(GROUP)}), "
         f"{GROUP['rewards']}))"
@@ -170,37 +150,24 @@ def test_the_playground_has_what_the_scripts_have(playground):
     near(f64(found), f64(expected), atol=1e-9)
 
 
-# -------------------------------------------------------------------------------------- all pages
-
-EARLY = "<script>const errors = []; onerror = (message) => errors.push(message);</script>"
-LATE = """
-<script>
+USE_ALL = """
 const root = document.documentElement;
-addEventListener("load", () => {
-  const widths = [root.scrollWidth];
-  for (const closed of document.querySelectorAll("details")) closed.open = true;
-  for (const input of document.querySelectorAll("input[type=range]"))
-    for (const value of [input.max, input.min]) {
-      input.value = value;
-      input.dispatchEvent(new Event("input"));
-    }
-  for (const control of [...document.querySelectorAll("button, input[type=checkbox]")].slice(0, 99))
-    control.click();
-  widths.push(root.scrollWidth, root.clientWidth);
-  parent.document.title = JSON.stringify([errors, widths, document.body.textContent.length]);
-});
-</script>
-</body>
+const seen = [root.scrollWidth];
+for (const closed of document.querySelectorAll("details")) closed.open = true;
+for (const input of document.querySelectorAll("input[type=range]"))
+  for (const value of [input.max, input.min]) {
+    input.value = value;
+    input.dispatchEvent(new Event("input"));
+  }
+for (const control of [...document.querySelectorAll("button, input[type=checkbox]")].slice(0, 99))
+  control.click();
+seen.push(root.scrollWidth, root.clientWidth, document.body.textContent.length);
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["index.html", "playground.html", *TOURS])
 def test_on_a_phone(name, tmp_path):
-    """In a frame 400 pixels wide, as it opens and when all sliders and buttons have been used."""
-    text = (DOCS / name).read_text()
-    text = text.replace("<head>", f"<head>{EARLY}", 1).replace("</body>", LATE)
-    frame = f'<iframe style="width: 400px; height: 800px; border: 0" srcdoc="{html.escape(text)}">'
-    (tmp_path / "frame.html").write_text(f"<title></title>{frame}</iframe>")
-    errors, widths, length = open_page(tmp_path / "frame.html")
+    """As a page opens, and when all sliders and buttons have been used."""
+    errors, (*widths, length) = open_page(tmp_path, (DOCS / name).read_text(), USE_ALL)
     assert errors == [] and len({*widths}) == 1 and length > 1000

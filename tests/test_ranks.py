@@ -1,19 +1,40 @@
 """Several ranks: the mathematics of one, what they exchange, and their devices."""
 
+import contextlib
+import copy
+import functools
+import importlib
 import os
+import random
+import sys
 import traceback
 from datetime import timedelta
 from unittest.mock import Mock
 
 import rlvr.machine.ranks as machine_ranks
+import rlvr.tasks.datasets
+import rlvr.training.run
+import rlvr.training.updates
 from rlvr import world
 from rlvr.errors import UserError
-from rlvr.machine.devices import choose_device
+from rlvr.flags.command_line import parse_flags
+from rlvr.machine.ranks import choose_device
+from rlvr.policy.logprobs import completion_logprobs
+from rlvr.policy.sharding import shard, whole
+from rlvr.tasks.problems import Sample
+from rlvr.training.run import Run, launch
 
+import baselines
 import pytest
-import ranks as program
 import torch
-from runs import first_fast, free_port
+import torch.distributed as dist
+import transformers
+from runs import before_calls, countdown_problems, first_fast, free_port
+from samples import writer_of_batch
+from torch.distributed.tensor import DTensor
+
+import common
+import grpo
 
 FLAGS = (
     "--max_steps 2 --prompts_per_step 8 --num_generations 4 --minibatch_size 16 --eval_problems 3 "
@@ -32,8 +53,86 @@ WAYS = {
 }
 
 
+def roll_out(rng, sampler, stream, config):
+    """In place of common.roll_out: the same completions whatever the number of ranks."""
+    sampler.sync()  # what a rollout gathers is sharded again before the update
+    sampler.generate([[8, 9]], 0.0, 1.0, 2)
+    sampler.sleep()
+    groups = []
+    for _ in range(config.prompts_per_step):
+        prompt, longest = rng.choices(range(13, 23), k=rng.randint(3, 9)), rng.choice((2, 6, 40))
+        group = []
+        for _ in range(config.num_generations):
+            ids = [*rng.choices(range(8, 24), k=rng.randint(0, longest)), sampler.stops[0]]
+            right = rng.random() < 0.5
+            given = dict(reward=float(right), logprobs=[-1.0] * len(ids), success=right)
+            group.append(Sample(prompt, ids, **given))
+        groups.append(group)
+    samples = sum(groups[world.RANK :: world.WORLD_SIZE], [])
+    writer = writer_of_batch(sampler.tokenizer)
+    writer.policy = sampler.policy  # whose covariances Clip-Cov asks for
+    return common.make_batch(samples, config, writer)
+
+
+def train(folder, name, script, variant, flags):
+    """Train a script, and save (loss, gradient) of each update and the weights at the end."""
+    losses, updates, policies = [], [], []  # of the microbatches since an update; of all updates
+
+    def add(metrics, loss, *_, **__):
+        losses.append(loss.item())
+
+    def step(run, policy, optimizer):
+        gradients = [whole(parameter.grad).flatten().clone() for parameter in policy.parameters()]
+        gradient = torch.cat(gradients)
+        if world.WORLD_SIZE > 1 and run.config.fsdp == "no_shard":
+            dist.all_reduce(gradient)
+        updates.append((machine_ranks.global_sum(sum(losses))[0], gradient))
+        losses.clear()
+        policies.append(policy)
+
+    place = f"{folder}/{name}-{script}-{variant}"
+    sys.argv = [f"{script}.py", *flags, "--variant", variant, "--output_dir", place]
+    module = importlib.import_module(script)
+    common.roll_out = functools.partial(roll_out, random.Random(0))
+    kept = dict(vars(grpo))  # of which baselines.py changes some
+    with pytest.MonkeyPatch.context() as patch:
+        before_calls(patch, rlvr.training.updates.UpdateMetrics, "add", add)
+        before_calls(patch, Run, "optimizer_step", step)
+        launch(module.main, parse_flags(module.Config, module.VARIANTS))
+    vars(grpo).update(kept)
+    weights = torch.cat([whole(p.detach()).flatten() for p in policies[-1].parameters()])
+    if world.RANK == 0:
+        torch.save((updates, weights), f"{place}.pt")
+
+
+def train_all(folder, trainings):
+    """All is in double precision: Adam's steps are as long for a gradient that is but rounding."""
+    torch.set_default_dtype(torch.float64)
+    torch.Tensor.float = torch.Tensor.double
+    read_model = transformers.AutoModelForCausalLM.from_pretrained
+    transformers.AutoModelForCausalLM.from_pretrained = lambda *given, **named: read_model(
+        *given, **named
+    ).double()
+    rlvr.tasks.datasets.load_problems = countdown_problems
+    # what an evaluation leaves sharded, too
+    common.evaluate = lambda sampler, *_: sampler.sleep() or {"pass@1": 0.0}
+    Run.finish = lambda run: None
+    rlvr.training.run.MAX_GRAD_NORM = 100.0  # so that gradients are compared as they are
+    # An unsure policy has no covariance above 1; from 0 on there are tokens to detach.
+    baselines.clip_cov_mask = functools.partial(baselines.clip_cov_mask, low=0.0)
+
+    # One process group serves all trainings: to make several in a row is a race.
+    rlvr.machine.process_group = contextlib.nullcontext
+    rlvr.machine.end_one_of_several_ranks = lambda: None
+    if world.WORLD_SIZE > 1:
+        dist.init_process_group("gloo")
+    for training in trainings:
+        train(folder, **training)
+    if world.WORLD_SIZE > 1:
+        dist.destroy_process_group()
+
+
 def run_in_forks(count, folder, trainings):
-    """Run tests/ranks.py as that many forks of this process, which has imported torch already."""
     port, children = free_port(), []
     for rank in range(count):
         children.append(os.fork())
@@ -43,7 +142,7 @@ def run_in_forks(count, folder, trainings):
                 os.environ |= environment | dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
                 world.RANK = world.LOCAL_RANK = rank
                 world.WORLD_SIZE = world.LOCAL_WORLD_SIZE = count
-                program.main(folder, trainings)
+                train_all(folder, trainings)
                 os._exit(0)
             except BaseException:
                 (folder / f"{count}-{rank}.log").write_text(traceback.format_exc())
@@ -85,6 +184,16 @@ def test_the_same_loss_gradients_and_weights(trained_in_ways, way, run):
     torch.testing.assert_close(weights_at_the_end, expected_weights, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_frozen_policy_gives_everything_back(tiny, alone, frozen):
+    """A reference policy has no backward pass after which embedding and head could go."""
+    policy = copy.deepcopy(tiny[0])
+    shard(policy, frozen)
+    with torch.no_grad():
+        completion_logprobs(policy, [Sample([8, 9], [10, 11])], 1.0, 2)
+    assert all(isinstance(value, DTensor) for value in policy.parameters()) == frozen
+
+
 def test_sums_means_and_groups_of_two_ranks(monkeypatch):
     """The other rank's part stands behind ours."""
     others = [[7, 8], [[5.0, 1.0]], [[1.5]], [3.0]]
@@ -118,7 +227,6 @@ def test_sums_means_and_groups_of_two_ranks(monkeypatch):
     ],
 )
 def test_the_device_that_a_rank_takes(monkeypatch, there, wanted, rank, device):
-    """On a machine with four accelerators of a kind, or with none."""
     chosen, kind = [], there and torch.device(there)
     stand_ins = dict(
         current_accelerator=lambda check_available=False: kind,
@@ -142,13 +250,11 @@ def test_the_device_that_a_rank_takes(monkeypatch, there, wanted, rank, device):
     [("cpu", "gloo"), ("cuda", "cpu:gloo,cuda:nccl"), ("xpu", "cpu:gloo,xpu:xccl")],
 )
 def test_objects_go_over_the_cpu(monkeypatch, device, backend):
-    """torch takes the CPU's backend for objects where there are two: rank 0's problems are GBs.
-
-    A rank that hangs ends the others, and one that evaluates for an hour does not.
-    """
+    """torch takes the CPU's backend for objects where there are two: rank 0's problems are GBs."""
     init = Mock()
     monkeypatch.setattr(torch.distributed, "init_process_group", init)
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
     with machine_ranks.process_group(torch.device(device)):
         assert init.call_args.args == (backend,)
+        # a rank that hangs ends the others, and one that evaluates for an hour does not
         assert timedelta(hours=1) < init.call_args.kwargs["timeout"] < timedelta(days=1)

@@ -83,7 +83,6 @@ COMMANDS = commands_of("\n".join(SECTION.split("```")[1::2]))
 
 
 def value_of(word):
-    """A number, a truth value or a text."""
     try:
         return ast.literal_eval(word)
     except (SyntaxError, ValueError):
@@ -92,7 +91,6 @@ def value_of(word):
 
 @pytest.mark.parametrize("command, recipe", [*zip(COMMANDS, RECIPES, strict=True)])
 def test_a_command_is_what_its_paper_prints(parsed, monkeypatch, command, recipe):
-    """Be it by a flag, a variant or a default."""
     script, given, ranks = command
     expected_script, expected_ranks, *printed = recipe.split()
     assert (script, ranks) == (expected_script, int(expected_ranks))

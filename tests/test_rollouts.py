@@ -1,6 +1,7 @@
-"""Rollouts: the order of problems, completions that are graded, what is logged, what fits."""
+"""Rollouts: the order of problems, graded completions, what is logged, what fits, and tools."""
 
 import contextlib
+import copy
 import math
 import random
 import sys
@@ -9,27 +10,31 @@ from unittest.mock import Mock
 
 import rlvr.machine.ranks
 import rlvr.rollout.rollouts
+import rlvr.rollout.turns
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.machine.ranks import from_rank_0, gather
+from rlvr.machine.ranks import from_rank_0
 from rlvr.rollout.rollouts import check_context, rollout_metrics, room_after, sampler_mismatch
+from rlvr.rollout.samplers import Sampler
+from rlvr.rollout.turns import complete_in_turns
 from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
+from rlvr.tasks.tools import TOOLS, Tool, calculate, find_call_ends
 from rlvr.verify.verifiers import VERIFIERS, Verifier
 
 import pytest
 import torch
 import transformers
-from samples import Scripted
+from samples import Scripted, writer_of_batch
+from tokenizers.processors import TemplateProcessing
 
-from common import sample_groups
+from common import decode, make_batch, sample_groups
 
 PROBLEMS = [Problem(str(i), "") for i in range(10)]
 
 
 def test_a_stream_passes_over_all_problems():
-    """In another order each time, by the seed, however many are drawn at once."""
     stream = ProblemStream(PROBLEMS, 0)
     drawn = [problem for count in (3, 4, 7, 6) for problem in stream.draw(count)]
     for epoch in (drawn[:10], drawn[10:]):
@@ -40,7 +45,6 @@ def test_a_stream_passes_over_all_problems():
 
 
 def test_ranks_share_the_stream(monkeypatch):
-    """Two ranks that draw 3 each take in turn what one process that draws 6 takes."""
     expected = ProblemStream(PROBLEMS, 0).draw(24)
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
     for rank in range(2):
@@ -53,7 +57,6 @@ def test_ranks_share_the_stream(monkeypatch):
 
 @pytest.mark.parametrize("error", [None, UserError("no such data set")])
 def test_rank_0_finds_out_for_all(monkeypatch, error):
-    """Such as the problems, so that all ranks have the same."""
     sent, find = [], Mock(return_value=[2, 3], side_effect=error)
 
     def broadcast(found):
@@ -69,21 +72,8 @@ def test_rank_0_finds_out_for_all(monkeypatch, error):
     find.assert_called_once_with("given")
 
 
-def test_items_of_all_ranks_come_in_the_order_of_the_ranks(monkeypatch):
-    def all_gather(parts, mine):
-        parts[:] = [1, 2], mine, []
-
-    monkeypatch.setattr(world, "WORLD_SIZE", 3)
-    monkeypatch.setattr(torch.distributed, "all_gather_object", all_gather)
-    assert gather([3]) == [1, 2, 3]
-
-
 def test_sample_groups(tiny, monkeypatch):
-    """One call for all problems; a completion without a stop token is truncated, though right.
-
-    A parenthesis is a second stop token here. The second problem has an image, and half a reward
-    for each answer, before which a tool writes.
-    """
+    """A parenthesis is a second stop token here. The second problem has an image and a tool."""
     halve = Verifier(lambda text, gold: 0.5 if text else None)
     monkeypatch.setitem(VERIFIERS, "half", halve)
     first, solution = make_countdown(random.Random(0), 3)
@@ -114,10 +104,7 @@ def test_sample_groups(tiny, monkeypatch):
 
 
 def test_rollout_metrics_by_hand(monkeypatch):
-    """Four groups of two: all wrong, all right, and twice one of each, whatever their rewards.
-
-    On two ranks, too, which have two groups each. A tool has written two tokens of the fifth.
-    """
+    """Four groups of two, which two ranks may share. A tool has written in the fifth completion."""
     samples = [
         Sample([1], [2], reward=-1.0, status="unparsed"),
         Sample([1], [2, 3], reward=0.5, truncated=True),
@@ -146,10 +133,7 @@ def test_rollout_metrics_by_hand(monkeypatch):
 
 
 def test_sampler_mismatch_by_hand(monkeypatch):
-    """The trainer's log-probs less the sampler's are 0.1 and -0.4, and 0.3 in the second row.
-
-    On two ranks, too, which have a row each.
-    """
+    """The trainer's log-probs less the sampler's are 0.1 and -0.4, and 0.3 in the second row."""
     sampled = torch.tensor([[-1.0, -2.0], [-0.5, 0.0]])
     logprobs = torch.tensor([[-0.9, -2.4], [-0.2, 9.0]])  # the 9.0 is padding
     own = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
@@ -157,7 +141,7 @@ def test_sampler_mismatch_by_hand(monkeypatch):
     expected = {"mismatch": 0.8 / 3, "mismatch_k3": k3, "mismatch_max_ratio": math.exp(0.3)}
     mismatch = sampler_mismatch(logprobs, sampled, own)
     assert mismatch == pytest.approx(expected, rel=1e-4)
-    # the largest difference is found in the second row, and the sums of the first one are added
+    # on two ranks, where this one has the second row
     sums = [0.5, sum(math.exp(d) - 1 - d for d in (0.1, -0.4)), 2.0]
     others = {list: sums, float: 0.1}
     monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, others[type(mine[0])]])
@@ -165,20 +149,141 @@ def test_sampler_mismatch_by_hand(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "context, room", [(136, 36), (101, 1), (100, 0), (None, sys.maxsize - 100)]
+    "context, wanted, fits",
+    [(136, 36, True), (136, 37, False), (101, 1, True), (100, 1, False), (None, 9**9, True)],
 )
-def test_a_prompt_and_a_completion_have_to_fit_together(tiny, context, room):
-    """A prompt of 100 tokens, beside a shorter one. By default, one more token has to fit."""
+def test_a_prompt_and_a_completion_have_to_fit_together(tiny, context, wanted, fits):
+    """A prompt of 100 tokens, beside a shorter one. A checkpoint may set no limit."""
     settings = {"max_position_embeddings": context} if context else {}
     given = SimpleNamespace(config=transformers.PreTrainedConfig(**settings)), tiny[1]
     given = *given, [Problem("1" * 8, "1"), Problem("1" * 100, "1")]
-    for wanted in (1, 36, 37):
-        fits = contextlib.nullcontext() if wanted <= room else pytest.raises(UserError)
-        with fits:
-            check_context(*given, Config(max_completion_length=wanted))
-        with fits:
-            assert room_after(*given, wanted) == room
-    with contextlib.nullcontext() if room else pytest.raises(UserError):
-        room_after(*given)
-    roomy = SimpleNamespace(config=transformers.PreTrainedConfig(max_position_embeddings=150))
-    check_context(roomy, None, given[2], Config(max_completion_length=48))  # encodes no prompt
+    for check in (
+        lambda: check_context(*given, Config(max_completion_length=wanted)),
+        lambda: room_after(*given, wanted),
+    ):
+        with contextlib.nullcontext() if fits else pytest.raises(UserError):
+            assert check() in (None, (context or sys.maxsize) - 100)
+    with contextlib.nullcontext() if context != 100 else pytest.raises(UserError):
+        assert room_after(*given) == (context or sys.maxsize) - 100
+    if context == 136:
+        check_context(given[0], None, given[2], Config(max_completion_length=34))  # encodes none
+
+
+REPLIES = {
+    "<think>7*8=56 56+1=": "57",
+    "2+3*4=": "14",
+    "3-9=": "-6",
+    "8/3=": "8/3",  # no rounding
+    "8/3*3=": "8",
+    "1 7 * 8 =": "56",  # numbers without an operator between them are two
+    "1, 7*8=": "56",
+}
+NO_REPLY = [
+    "7*8",  # no call
+    *("7*8=56", "7*8=\n"),  # one that has been answered
+    *("7=", "x=", "=", ""),
+    "-7*8=",  # an expression that has begun before
+    *("2.5*2=", "2 ** 3*4=", "8//3*2=", "1,000+5=", "1e3+1=", "x2*3="),
+    *("sqrt(4)+1=", "f(7*8=", "(2)(3)+4=", "(7*8=", "7*8)=", "7*="),
+    *("6 ÷ 3+1=", "20 − 5+3=", "8/0="),
+    *("(" * 99_999 + "=", "(" * 9999 + "7*8" + ")" * 9999 + "="),
+    *("9" * 4000 + "*" + "9" * 4000 + "=", "9" * 5000 + "*9="),
+]
+
+
+@pytest.mark.parametrize("text, reply", [*REPLIES.items(), *((text, None) for text in NO_REPLY)])
+def test_calculate(text, reply):
+    assert calculate(text) == reply
+
+
+# Each: the turns, the limit, what is written in each turn; and what comes of it: the texts, where
+# the replies stand, and how many tokens were allowed in each turn.
+SCENES = [
+    # the last turn is written to its end, whatever it holds
+    (1, 48, [["7*8=54<eos>", "7*8="]], ["7*8=54<eos>", "7*8="], [[], []], [48]),
+    (2, 48, [["7*8="], ["+1=9<eos>"]], ["7*8=56+1=9<eos>"], [[range(4, 6)]], [48, 42]),
+    # a reply needs room for one more token
+    (8, 6, [["7*8="]], ["7*8="], [[]], [6]),
+    (8, 7, [["7*8="], ["<eos>"]], ["7*8=56<eos>"], [[range(4, 6)]], [7, 1]),
+    # behind a call without an answer the policy goes on by itself, in a turn
+    (
+        *(3, 48, [["7/0="], ["1 7*8="], ["<eos>"]]),
+        *(["7/0=1 7*8=56<eos>"], [[range(4, 4), range(10, 12)]], [48, 44, 36]),
+    ),
+    # two are asked for together, and the longer one is cut at its own limit
+    (
+        *(8, 14, [["1+1=", "1+1+7*8="], [")" * 10, ")" * 10]]),
+        *(["1+1=2" + ")" * 9, "1+1+7*8=58" + ")" * 4], [[range(4, 5)], [range(8, 10)]], [14, 9]),
+    ),
+    # one that has finished is not asked again
+    (
+        *(8, 20, [["1<eos>", "<think>7*8=", "9-1="], ["</think><eos>", "+2+3="], ["<eos>"]]),
+        ["1<eos>", "<think>7*8=56</think><eos>", "9-1=8+2+3=13<eos>"],
+        *([[], [range(5, 7)], [range(4, 5), range(10, 12)]], [20, 15, 8]),
+    ),
+]
+
+
+@pytest.mark.parametrize("max_turns, limit, script, texts, replies, rooms", SCENES)
+def test_scenes(tiny, monkeypatch, max_turns, limit, script, texts, replies, rooms):
+    """Each turn goes on from the ids so far. The tool's tokens have log-probs of 0."""
+    monkeypatch.setattr(rlvr.rollout.turns, "MAX_TURNS", max_turns)
+    sampler = Scripted(tiny[1], script, tool="calculator")
+    prompts = [[i] for i in range(len(texts))]
+    images = [(bytes(prompt),) for prompt in prompts]
+    found = complete_in_turns(sampler, prompts, 0.7, 0.9, limit, images)
+    assert [each.ids for each in found] == [*map(sampler.encode, texts)]
+    assert [each.replies for each in found] == replies
+    for each in found:
+        by_tool = {position for reply in each.replies for position in reply}
+        assert each.logprobs == [-1.0 * (i not in by_tool) for i in range(len(each.ids))]
+    assert [call[3] for call in sampler.calls] == rooms
+    offered = [bool(call[4]) for call in sampler.calls]  # the tool
+    assert offered == [turn < max_turns for turn in range(1, len(rooms) + 1)]
+    for asked, *how, shown in sampler.calls:
+        assert how[:2] == [0.7, 0.9]
+        assert shown == [(bytes(prompt[:1]),) for prompt in asked]
+        assert all(found[i].ids[: len(ids)] == ids for i, *ids in asked)
+        assert how[2] == limit - min(len(ids) for _, *ids in asked)  # so they are all
+    assert not sampler.script
+
+
+def test_a_tool_may_answer_a_whole_turn(tiny, monkeypatch):
+    """It hears the whole completion. The token that begins Llama's texts is not in its reply."""
+    tokenizer, begins = copy.deepcopy(tiny[1]), dict(special_tokens=[("<pad>", 0)])
+    tokenizer._tokenizer.post_processor = TemplateProcessing(single="<pad> $A", **begins)
+    replies_to = {"1": " 2 ", "3": "no"}
+    monkeypatch.setitem(TOOLS, "mine", Tool(replies_to.get, "<eos>"))
+    sampler = Scripted(tokenizer, [["1<eos>"], ["3<eos>"]], tool="mine")
+    (found,) = complete_in_turns(sampler, [[9]], 1.0, 1.0, 48, [()])
+    assert sampler.tokenizer.decode(found.ids) == "1<eos> 2 3<eos>"
+    assert found.replies == [range(2, 5)]
+
+
+def test_a_rank_that_has_finished_goes_on_with_the_others(tiny, sharp, monkeypatch):
+    """Ranks that share an engine draw together, and up to the length of the one with most room."""
+    others = [4, 2, 0]
+    monkeypatch.setattr(rlvr.rollout.turns, "global_max", lambda own: max(own, others.pop(0)))
+    sampler = Scripted(tiny[1], [["<eos>"], [], []], tool="calculator")
+    (found,) = complete_in_turns(sampler, [[9]], 1.0, 1.0, 5, [()])
+    assert found.ids == [1]
+    assert [(call[0], call[3]) for call in sampler.calls] == [([[9]], 5), ([], 4), ([], 2)]
+    assert Sampler(*sharp, Config(), decode).generate([], 1.0, 1.0, 5) == ([], [])
+
+
+def test_find_call_ends(tiny, monkeypatch):
+    tokenizer = copy.deepcopy(tiny[1])
+    tokenizer.add_tokens(["x=", "=x", "=="])
+    ends = find_call_ends(tokenizer, "calculator")
+    assert [tokenizer.decode([token]) for token in ends] == ["=", "x=", "=="]
+    assert find_call_ends(tokenizer, "none") == []
+    monkeypatch.setitem(TOOLS, "mine", Tool(str, "</tool>"))
+    with pytest.raises(UserError, match="--tool mine: a call ends with '</tool>', but no token"):
+        find_call_ends(tokenizer, "mine")
+
+
+def test_only_the_policys_own_tokens_count():
+    samples = [Sample([9], [3, 4, 5, 6, 7], replies=[range(1, 3)]), Sample([9], [3, 4])]
+    batch = make_batch(samples, Config(num_generations=2), writer_of_batch(None))
+    for mask in (batch.completion_mask, batch.loss_mask):
+        assert mask.tolist() == [[1, 0, 0, 1, 1], [1, 1, 0, 0, 0]]

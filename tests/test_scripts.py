@@ -1,7 +1,4 @@
-"""The scripts as a user runs them: a process, two ranks, every variant, a model of your own.
-
-Most runs are in this process, since importing torch anew costs more than training two steps.
-"""
+"""The scripts as a user runs them: a process, two ranks, every variant, a model of your own."""
 
 import ast
 import importlib
@@ -15,23 +12,10 @@ import rlvr.tasks.datasets
 import rlvr.training.checkpoints
 from rlvr.flags.config import Config
 
-import matplotlib.image
 import pytest
-import torch
-from runs import (
-    ROOT,
-    SMALL,
-    VARIANTS,
-    arguments,
-    assert_finite,
-    free_port,
-    real_load_problems,
-    rows,
-    run_python,
-    steps,
-    weights,
-    write_sums,
-)
+import runs
+from local_sets import write
+from runs import ROOT, SMALL, VARIANTS, arguments, assert_finite, rows, run_python, steps
 
 
 def train_in_a_folder(folder, *launcher):
@@ -46,23 +30,18 @@ def train_in_a_folder(folder, *launcher):
     logs = "metrics.jsonl eval.jsonl samples.jsonl tokens.jsonl"
     files = f"config.json curves.png report.html checkpoint-1 checkpoint-2 {logs}"
     assert {path.name for path in run.iterdir()} == {*files.split()}
-    assert matplotlib.image.imread(run / "curves.png").size
     assert_finite(run)
     assert steps(run) == [1, 2] and steps(run, "eval") == [0, 2]
     for row in rows(run):
         assert 0 <= row["reward"] <= 1 and 16 * row["reward"] % 1 == 0  # of all 16 completions
         assert 0 < row["length"] <= 48 and row["entropy"] > 0 == row["kl"]
     assert any(row["grad_norm"] > 0 for row in rows(run))
-    for row in rows(run, "eval"):
-        assert 0 <= row["pass@1"] <= row["pass@2"] <= row["pass@4"] <= 1
     samples = rows(run, "samples")
     assert [row["step"] for row in samples] == [1, 1, 2, 2]
     assert all("<" in row["text"] for row in samples)  # the text, with its tags
     assert all(re.fullmatch(r"(\d+ )+: \d+ ", row["prompt"]) for row in samples)
     before, after = (f"{row['pass@1']:.3f}".removeprefix("0") for row in rows(run, "eval"))
     assert f"  pass@1 {before} -> {after}  " in done.stdout
-    first, last = (weights(run / f"checkpoint-{step}") for step in (1, 2))
-    assert any(not torch.equal(first[key], last[key]) for key in first)
     return run
 
 
@@ -77,7 +56,7 @@ def test_a_process_of_its_own_and_its_checkpoint(run, tmp_path):
 
 @pytest.mark.slow
 def test_two_ranks(tmp_path):
-    torchrun = f"-m torch.distributed.run --nproc_per_node 2 --master_port {free_port()}"
+    torchrun = f"-m torch.distributed.run --nproc_per_node 2 --master_port {runs.free_port()}"
     train_in_a_folder(tmp_path, *torchrun.split())
 
 
@@ -100,15 +79,13 @@ CHAT = (
 
 
 def test_a_local_model_and_two_data_sets(run, monkeypatch):
-    """A tuned model has a chat template, and the defaults become those of large models.
-
-    A set's name stands before each metric of an evaluation, and each set has a line.
-    """
-    monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", real_load_problems)
+    """The defaults become those of large models, and an evaluation has a line for each set."""
+    monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", runs.real_load_problems)
     policy, _, tokenizer = rlvr.policy.models.load_policies(Config())
     tokenizer.chat_template = CHAT
     rlvr.training.checkpoints.save_folder(Path("chat"), policy, tokenizer)
-    sums = write_sums("sums.jsonl", 20)
+    sums = [dict(question=f"{i} 1 : ", gold=i + 1) for i in range(20)]
+    sums = write(Path("sums.jsonl"), sums)
     result = run(
         "grpo",
         model="chat",
@@ -147,7 +124,6 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 
 
 def test_an_older_python_gets_one_line_before_torch_is_imported():
-    """Newer syntax would be an error before."""
     done = run_python("-c", OLD_PYTHON_WITHOUT_TORCH, "grpo.py", folder=ROOT)
     assert done.returncode == 2
     assert re.fullmatch("Python 3.11 or newer is needed, .*\n", done.stderr), done.stderr
@@ -156,7 +132,6 @@ def test_an_older_python_gets_one_line_before_torch_is_imported():
 
 
 def test_threads_wait_without_spinning(monkeypatch):
-    """Unless the user says otherwise."""
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     for expected in ("PASSIVE", "ACTIVE"):
         importlib.reload(rlvr)

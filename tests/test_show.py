@@ -1,20 +1,34 @@
-"""What a run shows: rows in the terminal, the .jsonl files, curves.png."""
+"""What a run shows: rows in the terminal, the .jsonl files, curves.png, and report.html clicked."""
 
 import io
+import json
 import math
 import os
+import re
 import sys
-from unittest.mock import Mock
+from dataclasses import replace
+from statistics import mean, stdev
+from types import SimpleNamespace
 
+import rlvr.show.report
 from rlvr import status, world
 from rlvr.errors import UserError
+from rlvr.flags.config import Config
 from rlvr.show import plots
 from rlvr.show.console import Console
 from rlvr.show.logs import append_row, drop_rows_after, read_rows
-from rlvr.show.plots import MOST_PANELS, choose_panels, draw_panel
+from rlvr.show.plots import MOST_PANELS, choose_panels
+from rlvr.show.report import before_and_after, standard_errors, write_report
+from rlvr.tasks.problems import Sample, own_tokens
 
 import pytest
+import torch
+from browser import open_page
 from matplotlib.figure import Figure
+from runs import before_calls, rows
+from samples import by_the_logits
+
+from common import pass_at_k
 
 ROW = dict(reward=0.3376, length=24.51, truncated=0.02, entropy=0.1634, all_wrong=0.25)
 ROW |= dict(all_right=0.125, clip_low=0.001, clip_high=0.002, grad_norm=1.239, unparsed=0.0)
@@ -48,7 +62,6 @@ def test_a_step_is_a_row_of_a_table(monkeypatch):
 
 
 def test_a_hint_is_given_where_it_occurs_and_once():
-    """Just beyond its limit, and not at it."""
     console = Console()
     limits = dict(truncated=0.5, unparsed=0.9, entropy=0.01, kl=1.0)
     assert not any("hint" in line for line in console.step(1, 60, ROW | limits))
@@ -135,14 +148,13 @@ def test_a_full_disk_is_one_line(tmp_path):
         append_row(tmp_path, "metrics", {"step": 1})
 
 
-@pytest.mark.parametrize("half", ['{"step": 3', '{"step": 3, "reward": 0.5}'])
-def test_drop_rows_after(tmp_path, half):
+def test_drop_rows_after(tmp_path):
     """Later rows go, and so does what a kill has left: half a line, and half a file."""
     for log, steps in (("metrics", (1, 4, 10)), ("eval", (0, 10))):
         for step in steps:
             append_row(tmp_path, log, {"step": step})
     with open(tmp_path / "metrics.jsonl", "a") as file:
-        file.write(half)  # even a whole row may lack the end of a longer number
+        file.write('{"step": 3}')  # even a whole row may lack the end of a longer number
     (tmp_path / ".metrics.jsonl").write_text("half")
     drop_rows_after(tmp_path, 4)
     assert read_rows(tmp_path, "metrics") == [{"step": 1}, {"step": 4}]
@@ -151,7 +163,6 @@ def test_drop_rows_after(tmp_path, half):
 
 
 def logs_of(*rows):
-    """Rows of a log, with their steps."""
     return [{"step": step, **row} for step, row in enumerate(rows)]
 
 
@@ -166,10 +177,7 @@ METRICS = logs_of(
 
 
 def test_what_is_drawn():
-    """No line that is 0 throughout, no loss; a script's own metrics come last, as logged.
-
-    Each of several data sets has panels of its own.
-    """
+    """No line that is 0 throughout, no loss; a script's own metrics come last, as logged."""
     assert choose_panels(EVALS, METRICS) == [
         ("held-out pass@k", EVALS, ["pass@1", "pass@4"]),
         ("held-out entropy of answers (nats)", EVALS, ["answer_entropy"]),
@@ -179,7 +187,7 @@ def test_what_is_drawn():
         ("kl_own", METRICS, ["kl_own"]),
         ("alpha", METRICS, ["alpha"]),
     ]
-    # also what the first row lacks, as where a resumed run has more samples and other sets
+    # panels of each set; also of what the first row lacks: a resumed run may have more samples
     first = {"math/pass@1": 0.1, "math/pass@1 level 5": 0.1, "math/token_entropy": 0.4}
     later = first | {"math/pass@16": 0.2, "gsm8k/pass@1": 0.5, "gsm8k/pass@2": 0.0}
     sets = logs_of(first, later)
@@ -193,30 +201,208 @@ def test_what_is_drawn():
     assert len(shown) == MOST_PANELS and shown[0][0] == "held-out pass@k"
 
 
-def test_a_curve_is_drawn_by_step_and_by_few_points(tmp_path, monkeypatch):
-    """Not by row, and a row without the metric has no point."""
-    axis = Figure().add_subplot()
-    rows = logs_of(*({"reward": i / 5000} for i in range(5001)))
-    draw_panel(axis, "reward", rows, ["reward"])
-    few = [{"step": 0, "set/a": 3}, {"step": 20}, {"step": 40, "set/a": 5}]
-    draw_panel(axis, "few", few, ["set/a"])
-    many, few = axis.lines
-    assert [line.get_label() for line in axis.lines] == ["reward", "a"]
+def test_curves_are_drawn_by_step_and_by_few_points(tmp_path, monkeypatch):
+    """Three panels side by side, of both logs; a row without the metric has no point."""
+    few = [{"step": 0, "set/pass@1": 3}, {"step": 20}, {"step": 40, "set/pass@1": 5}]
+    logs = dict(eval=few, metrics=logs_of(*({"reward": i / 5000} for i in range(5001))))
+    figures = []
+    monkeypatch.setattr(plots, "read_rows", lambda _, name: logs[name])
+    before_calls(monkeypatch, Figure, "savefig", lambda figure, _: figures.append(figure))
+    plots.draw_curves(tmp_path)
+    logs = dict(eval=logs_of({"pass@1": 0.0}), metrics=[])  # where all is 0, there is no panel
+    plots.draw_curves(tmp_path)
+    assert (tmp_path / "curves.png").exists()
+    shown, empty = (figure.axes for figure in figures)
+    assert not empty
+    assert [(axis.get_subplotspec().get_geometry(), axis.get_title()) for axis in shown] == [
+        ((1, 3, 0, 0), "held-out pass@k: set"),
+        ((1, 3, 1, 1), "reward of the rollout"),
+    ]
+    (few,), (many,) = (axis.lines for axis in shown)
+    assert (few.get_label(), many.get_label()) == ("pass@1", "reward")
     assert 500 < len(many.get_xdata()) <= 1000
     assert (many.get_ydata() == many.get_xdata() / 5000).all()
     assert (few.get_xdata().tolist(), few.get_ydata().tolist()) == ([0, 40], [3, 5])
 
 
-@pytest.mark.parametrize("value", [0.0, 0.5])
-def test_each_panel_is_drawn_from_its_log(tmp_path, monkeypatch, value):
-    """Three of them side by side. Where all is 0, there is none."""
-    draw = Mock()
-    monkeypatch.setattr(plots, "draw_panel", draw)
-    append_row(tmp_path, "eval", {"step": 0, "pass@1": value})
-    append_row(tmp_path, "metrics", {"step": 1, "reward": value})
-    plots.draw_curves(tmp_path)
-    assert (tmp_path / "curves.png").exists()
-    panels = [call.args for call in draw.mock_calls]
-    found = [(axis.get_subplotspec().get_geometry(), title) for axis, title, *_ in panels]
-    expected = [((1, 3, 0, 0), "held-out pass@k"), ((1, 3, 1, 1), "reward of the rollout")]
-    assert found == (expected if value else [])
+# ------------------------------------------------------------------------ tokens.jsonl, report.html
+
+EVIL = "</script><script>document.title = 'fooled'</script><!--<b>&amp;"
+
+
+def test_the_numbers_of_each_token(tiny, tmp_path, monkeypatch):
+    """Two groups of two: log-prob -2 before, and after the step that of a plain forward pass.
+
+    Of long completions, the first tokens are kept. A tool's tokens have no numbers.
+    """
+    policy, tokenizer = tiny
+    ids = tokenizer("1+2=3 4-1")["input_ids"]
+    samples = [
+        Sample(ids[:4], ids[:end], reward=i - 1.0, success=i == 0, truncated=i == 1, status=status)
+        for i, (end, status) in enumerate(zip([5, 3, 1, 4], ["", "", "timeout", ""], strict=True))
+    ]
+    samples[0] = replace(samples[0], replies=[range(2, 3), range(4, 5)])
+    training = SimpleNamespace(policy=policy, tokenizer=tokenizer)
+    run = SimpleNamespace(config=Config(num_generations=2), folder=tmp_path, training=training)
+    mask = 1.0 * own_tokens(samples)
+    counted = mask * torch.tensor([[1.0], [0.0], [1.0], [1.0]])  # not the truncated completion
+    masks = dict(completion_mask=mask, loss_mask=counted)
+    batch = SimpleNamespace(samples=samples, old_logprobs=-2 * mask, **masks)
+    state = torch.get_rng_state()
+    monkeypatch.setattr(rlvr.show.report, "MOST_TOKENS", 8)
+    advantages = torch.tensor([[1.5], [-0.5], [1 / 3], [math.nan]])
+    for groups in (0, 1, 9):  # there are two
+        run.config.log_tokens = groups
+        weights = torch.ones(4, 5) if groups == 9 else None
+        rlvr.show.report.log_tokens(run, 3, batch, advantages, weights)
+    assert (torch.get_rng_state() == state).all()  # the training goes on as without it
+    one_group, two_groups = rows(tmp_path, "tokens")  # 0 writes nothing
+    assert len(one_group["groups"]) == 1 and len(two_groups["groups"]) == 2
+    assert "weight" not in one_group["groups"][0]["completions"][0]
+    found = [one for group in two_groups["groups"] for one in group["completions"]]
+    assert [one["length"] for one in found] == [5, 3, 1, 4]
+    for sample, one, n, advantage in zip(
+        samples, found, [4, 3, 1, 4], [1.5, -0.5, 0.333, None], strict=True
+    ):
+        assert "".join(one["tokens"]) == tokenizer.decode(sample.completion_ids[:n])
+        own = [t for t in range(n) if not (sample.replies and t == 2)]
+        for name, value in (("logprob", -2.0), ("weight", 1.0), ("advantage", advantage)):
+            assert one[name] == [value if t in own else None for t in range(n)]
+        logprobs, entropies = by_the_logits(policy, sample)
+        for name, values in (("ratio", (logprobs + 2).exp()), ("entropy", entropies)):
+            shown = torch.tensor([one[name][t] for t in own])
+            torch.testing.assert_close(shown, values[own], rtol=0, atol=6e-4)
+    assert [one["by_tool"] for one in found] == [[2], [], [], []]
+    assert [one["verdict"] for one in found] == ["right", "wrong", "timeout", "wrong"]
+    assert [one["truncated"] for one in found] == [False, True, False, False]
+
+
+def write_run(folder, step_count, right_from=1, **config):
+    """A run folder with the logs that the page reads. Groups are mixed from a step on."""
+    told = dict(script="grpo.py", variant="grpo", seed=3, num_threads=1, eval_problems=4, own=False)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(told | config))
+    for step, rate in ((0, 0.25), (step_count, 0.5)):
+        row = {"pass@1": rate, "pass@2": 0.5, "greedy": 0.5, "length": math.nan}
+        append_row(folder, "eval", {"step": step, **row})
+    right = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[EVIL, " 7"])
+    right |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
+    right |= dict(advantage=[0.01, 0.01], by_tool=[])
+    wrong = right | dict(reward=0.0, verdict="wrong", advantage=[-0.005, -0.005])
+    for step in range(1, step_count + 1):
+        group = [right] * (8 if step >= right_from else 0)
+        group += [wrong] * (16 - len(group))
+        append_row(folder, "metrics", {"step": step, "reward": 0.5, "entropy": 0.1})
+        groups = [dict(prompt=EVIL, completions=group)]
+        append_row(folder, "tokens", {"step": step, "groups": groups})
+    return folder
+
+
+def data_of(page):
+    inside = page.read_text().split('<script id="data" type="application/json">')[1]
+    return json.loads(inside.split("</script>")[0], parse_constant=pytest.fail)
+
+
+def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
+    folder = write_run(tmp_path / EVIL.replace("/", ""), 2)
+    page = tmp_path / "report.html"
+    write_report(page, [folder, folder])
+    first, second = data_of(page)
+    assert first == second
+    assert (first["name"], first["steps"]) == (folder.name, rows(folder, "tokens"))
+    assert first["command"] == "python grpo.py --variant grpo --seed 3 --eval_problems 4 --no_own"
+    assert first["curves"] == {
+        "pass@1": [[0, 0.25], [2, 0.5]],
+        "pass@2": [[0, 0.5], [2, 0.5]],
+        "reward": [[1, 0.5], [2, 0.5]],
+        "entropy": [[1, 0.1], [2, 0.1]],
+    }
+    assert EVIL not in page.read_text()
+    text = page.read_text().replace("http://www.w3.org/2000/svg", "")
+    assert not re.search("innerHTML|https?:|src=|href=", text)
+    with pytest.raises(UserError, match="nothing has no tokens.jsonl"):
+        write_report(page, [tmp_path / "nothing"])
+
+
+def test_standard_errors_are_those_of_the_problems(tmp_path):
+    """By the shares themselves. The first and the last row count, and k that both of them have."""
+    corrects = [0, 1, 2, 4]  # of 4 samples of each of four problems
+    row = {f"pass@{k}": mean(pass_at_k(4, c, k) for c in corrects) for k in (1, 2, 4)}
+    row |= {"greedy": 0.5, "token_entropy": 0.25}
+    folder = write_run(tmp_path / "run", 1)
+    (folder / "eval.jsonl").unlink()
+    for step, each in enumerate((row, {"pass@1": 0.0}, row | {"pass@8": 0.9})):
+        append_row(folder, "eval", each | {"step": step})
+    table = {name: cells for name, *cells in before_and_after(folder)}
+    for name, values in {
+        "pass@1": [c / 4 for c in corrects],
+        "pass@4": [0, 1, 1, 1],
+        "greedy": [0, 0, 1, 1],
+    }.items():
+        value, error = (pytest.approx(x, abs=6e-5) for x in (mean(values), stdev(values) / 2))
+        assert table.pop(name) == [[value, error], [value, None]]
+    assert table == {"token_entropy": [[0.25, None]] * 2, "length": [[None, None]] * 2}
+    assert standard_errors(row, "", 5) == {}  # so many problems the set has not
+
+
+def test_a_long_run_has_a_page_of_bounded_size(tmp_path, monkeypatch):
+    folders = [write_run(tmp_path / "a", 50), write_run(tmp_path / "b", 40)]
+    page = tmp_path / "report.html"
+    whole = sum((folder / "tokens.jsonl").stat().st_size for folder in folders)
+    monkeypatch.setattr(rlvr.show.report, "MOST_BYTES", whole // 4 + 1)
+    monkeypatch.setattr(rlvr.show.report, "MOST_POINTS", 10)
+    write_report(page, folders)
+    a, b = data_of(page)
+    assert [row["step"] for row in a["steps"]] == [*range(1, 50, 4)]
+    assert [row["step"] for row in b["steps"]] == [*range(1, 40, 4)]
+    assert a["stride"] == 4
+    assert [step for step, _ in a["curves"]["reward"]] == [*range(1, 50, 5)]
+
+
+CLICKS = """
+const all = (selector) => [...document.querySelectorAll(selector)].map((one) => one.textContent);
+const token = () => document.querySelector(".tokens span");
+const [select, slider, colors] = [byId("quantity"), byId("slider"), {}];
+const opened = [select.value, byId("step").textContent];
+for (const { value } of [...select.options]) {
+  select.value = value;
+  select.oninput();
+  colors[value] = [token().style.backgroundColor, byId("legend").textContent];
+}
+slider.value = 2;
+slider.oninput();
+const seen = {
+  colors, opened,
+  title: document.title,
+  step: byId("step").textContent,
+  numbers: token().title,
+  token: token().textContent,
+  verdicts: all(".completion > .right").length,
+  table: all("#table tr"),
+  lines: all("#charts polyline").length,
+  prompts: all(".prompt"),
+  completions: all(".completion").length,
+};
+"""
+
+
+@pytest.mark.slow
+def test_two_runs_clicked_in_a_browser(tmp_path):
+    """It opens at the first mixed group, and what a model wrote is shown as text."""
+    page = tmp_path / "report.html"
+    write_report(page, [write_run(tmp_path / name, 3, right_from=2) for name in ("a", "b")])
+    errors, seen = open_page(tmp_path, page.read_text(), CLICKS)
+    assert errors == [] and seen["title"].startswith("Before and after")
+    assert seen["opened"] == ["logprob", "2 of 3"] and seen["step"] == "3 of 3"
+    assert seen["token"] == EVIL and seen["prompts"] == [EVIL, EVIL]
+    assert seen["completions"] == 32 and seen["verdicts"] == 16
+    # the shares of 4 problems: 1/4, and 1/2 with pass@2 = 1/2, so that two are always right
+    assert seen["table"][1] == "pass@1" + 2 * "0.250 ± 0.1440.500 ± 0.289"
+    assert seen["lines"] == 8  # two charts with two metrics of two runs
+    for number in ("-1.25", "0.3", "1.1"):
+        assert number in seen["numbers"]
+    # no weight, which only CW-GRPO has; the small advantages of these runs have the full colour
+    assert [*seen["colors"]] == ["logprob", "advantage", "entropy", "ratio"]
+    color, legend = seen["colors"]["advantage"]
+    assert color.endswith("0.75)") and "0.01 in a, 0.01 in b" in legend
+    assert len({color for color, _ in seen["colors"].values()}) == 4

@@ -28,15 +28,15 @@ def test_rank1_statistics_by_hand():
         (torch.diag(torch.tensor([99.0, 1.0, 100.0])), 10000 / 19802, 100 / 99, 2),
         (equal, 1 / 250, 1, 248),
         (torch.diag(torch.tensor([3.0, 0.0])), 1, 1e8, 1),  # what is smaller counts as rounding
+        (torch.zeros(6, 7), 0, 1, 0),
     ):
         expected = {"r1": pytest.approx(r1), "ratio": pytest.approx(ratio), "srank": srank}
         assert rank1_statistics(weight) == expected
 
 
 def test_rank1_statistics_of_a_tall_head():
-    """They are those of svdvals in float64.
+    """By svdvals in float64: one strong direction, some weaker ones and noise, in float32.
 
-    The head's change is one strong direction, some weaker ones and noise, in float32 as in a run.
     It is so small that its squares underflow, and has more rows than are added up at once.
     """
     left, right = torch.linalg.qr(random(9000, 4)).Q, torch.linalg.qr(random(64, 4, seed=1)).Q
@@ -50,9 +50,6 @@ def test_rank1_statistics_of_a_tall_head():
     }
     assert 4 < expected["srank"] < 60
     assert rank1_statistics(weight) == rank1_statistics(weight.T) == expected
-    assert rank1_statistics(torch.zeros(6, 7)) == {"r1": 0.0, "ratio": 1.0, "srank": 0}
-    exact = rank1_statistics(torch.outer(random(60), random(70, seed=1)))
-    assert exact["r1"] == pytest.approx(1) and exact["srank"] == 1 and 1e7 < exact["ratio"] < 1e9
 
 
 @pytest.mark.parametrize("a, b, c", [(1.5, 0.6, 0.7), (0.3, 1.2, -0.5), (4.0, 0.3, 20.0)])

@@ -44,7 +44,6 @@ def test_every_shipped_policy_is_whole_and_was_taught_its_numbers():
     "flags, name",
     [
         (dict(), "middle"),
-        (dict(tool="calculator"), "middle"),
         (dict(numbers="3,4"), "weak"),
         (dict(numbers="4"), "weak"),
         (dict(numbers="2", model="strong"), "strong"),

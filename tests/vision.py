@@ -1,9 +1,6 @@
-"""A Qwen2.5-VL of random weights, small but of the real structure, and pictures to train it on.
+"""A small Qwen2.5-VL of random weights, laid out as Qwen's own checkpoints are, and pictures."""
 
-It is laid out as Qwen's own checkpoints are: the chat template that shows images stands in
-chat_template.json, beside one for text alone.
-"""
-
+import copy
 import functools
 import io
 import json
@@ -19,44 +16,27 @@ import PIL.Image
 import torch
 import transformers
 from local_sets import write
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from runs import tokenizer_of_tiny
 
-SPECIAL = ["<pad>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"]
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"]
 SPECIAL += ["<|image_pad|>", "<|video_pad|>"]
-WORDS = [*SPECIAL, "<unk>", *"0123456789 abcdefghijklmnopqrstuvwxyz\n<>.,:?=+", *"ABCDEHIW"]
-IMAGE_TOKEN = WORDS.index("<|image_pad|>")
-STOP = WORDS.index("<|im_end|>")
-OPENING = "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
-CLOSING = "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-TEXT_TEMPLATE = OPENING + "{{ message['content'] }}" + CLOSING
 IMAGE_TEMPLATE = (
-    OPENING
-    + "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-    + "{% for part in message['content'] %}{% if part['type'] == 'image' %}"
-    + "<|vision_start|><|image_pad|><|vision_end|>"
-    + "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}"
-    + CLOSING
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}{% if part['type'] == 'image' %}"
+    "<|vision_start|><|image_pad|><|vision_end|>"
+    "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SIDE = 8  # pixels of an image token's side: two patches of four
-
-
-def build_tokenizer():
-    """A tokenizer of characters, where a special token is one token."""
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"<\|[a-z_]+\|>|[\s\S]"), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        eos_token="<|im_end|>",
-        unk_token="<unk>",
-        extra_special_tokens=SPECIAL,
-        chat_template=TEXT_TEMPLATE,
-    )
-
-
+TOKENIZER = copy.deepcopy(tokenizer_of_tiny())  # of characters; letters are all unknown
+TOKENIZER.add_tokens(SPECIAL, special_tokens=True)
+TOKENIZER.eos_token, TOKENIZER.chat_template = "<|im_end|>", "for text alone"
+_, STOP, VISION_START, VISION_END, IMAGE_TOKEN, VIDEO_TOKEN = TOKENIZER.convert_tokens_to_ids(
+    SPECIAL
+)
 TEXT = dict(
-    vocab_size=len(WORDS),
+    vocab_size=len(TOKENIZER),
     hidden_size=48,
     intermediate_size=96,
     num_hidden_layers=2,
@@ -86,9 +66,9 @@ def build_policy():
         text_config=TEXT,
         vision_config=tower,
         image_token_id=IMAGE_TOKEN,
-        video_token_id=WORDS.index("<|video_pad|>"),
-        vision_start_token_id=WORDS.index("<|vision_start|>"),
-        vision_end_token_id=WORDS.index("<|vision_end|>"),
+        video_token_id=VIDEO_TOKEN,
+        vision_start_token_id=VISION_START,
+        vision_end_token_id=VISION_END,
         tie_word_embeddings=True,
     )
     return transformers.Qwen2_5_VLForConditionalGeneration(shape)
@@ -104,7 +84,8 @@ def save_vision_policy(folder, scale=1.0):
             if parameter.dim() >= 2:
                 parameter.mul_(scale)
     policy.save_pretrained(folder)
-    build_tokenizer().save_pretrained(folder)
+    TOKENIZER.save_pretrained(folder)
+    # beside the template for text alone
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": IMAGE_TEMPLATE}))
     processor = dict(
         min_pixels=SIDE**2,
@@ -122,20 +103,17 @@ def save_vision_policy(folder, scale=1.0):
 
 
 def load(folder):
-    """The policy and the tokenizer of a folder."""
     config = Config(model=str(folder), max_steps=0)
     policy, _, tokenizer = rlvr.policy.models.load_policies(config)
     return policy, tokenizer
 
 
 def problems(tokenizer, shown):
-    """Problems of questions and their images, as the sampler gets them."""
     asked = [Problem(question, "2", "last_number", images=images) for question, images in shown]
     return with_images("shown", write_prompts(asked, "", Config(), tokenizer), tokenizer)
 
 
 def png(image):
-    """A PIL image as the bytes of a file."""
     file = io.BytesIO()
     image.save(file, "png")
     return file.getvalue()
@@ -154,7 +132,6 @@ UNEVEN = png(PIL.Image.open(io.BytesIO(squares(2, cells=5))).resize((37, 11)))  
 
 
 def counting(path, counts=(1, 2, 3)):
-    """A data set of rows of squares that are to be counted, as often as each other -> its path."""
     rows = [
         dict(prompt="how many?", answer=str(count), image=squares(count, 4, shade))
         for shade in range(0, 80, 10)
@@ -164,5 +141,4 @@ def counting(path, counts=(1, 2, 3)):
 
 
 def as_image(encoded):
-    """The PIL image of bytes."""
     return PIL.Image.open(io.BytesIO(encoded))

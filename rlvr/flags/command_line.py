@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar, get_args, get_type_hints
 
 from rlvr import world
-from rlvr.errors import UserError, fail
+from rlvr.errors import UserError, fail, loading
 from rlvr.flags.config import TINY, Config, refuse_unread
 from rlvr.tasks.sources import EMBEDDED
 
@@ -101,10 +101,8 @@ def defaults_for(given: Config) -> dict:
 
 def read_saved_flags(given: Config, folder: Path) -> dict:
     """Return the flags of the run in a folder. Raise UserError if they are not this script's."""
-    try:
+    with loading(f"{folder}/config.json"):
         saved = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {folder}/config.json: {error}") from error
     script = Path(sys.argv[0]).name  # a copy of a script has its flags
     owner = saved.pop("script", "no script")
     if owner != script:

@@ -41,5 +41,4 @@ def end_one_of_several_ranks() -> None:
     if world.WORLD_SIZE > 1:
         atexit._run_exitfuncs()
         sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(0)

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from rlvr.errors import UserError
+from rlvr.machine.ending import AT_EXIT
 
 
 def scratch_folder(parent: Path):
@@ -16,21 +17,19 @@ def scratch_folder(parent: Path):
     return tempfile.TemporaryDirectory(dir=parent, prefix=".saving-")
 
 
-def own(folder: Path) -> int:
-    """Lock a folder for this process. Return a file descriptor; closing it unlocks the folder.
+def own(folder: Path) -> None:
+    """Lock a folder for this process until it ends, however it ends.
 
-    The kernel closes it when the process ends, however it ends. UserError if another process has
-    the folder. If the file system has no locks, nothing is locked.
+    UserError if another process has the folder. If the file system has no locks, nothing is locked.
     """
     descriptor = os.open(folder, os.O_RDONLY)
+    AT_EXIT.callback(os.close, descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(descriptor)
         raise UserError(f"another process uses the run folder {folder}") from None
     except OSError:
         pass  # a network file system may have no locks
-    return descriptor
 
 
 def remove(folder: Path) -> None:

@@ -4,17 +4,9 @@ An image is cut into patches, and the policy's vision tower turns them into embe
 tokens. They take the place in the prompt where the chat template has put the image.
 """
 
-import json
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from rlvr.tasks import Sample, open_image, reader_of
 
 import torch
-
-if TYPE_CHECKING:
-    import transformers
 
 
 def reads_images(shape) -> bool:
@@ -31,16 +23,17 @@ def model_class(shape):
     return transformers.AutoModelForCausalLM
 
 
-@dataclass(frozen=True)
 class ImageReader:
     """What a checkpoint says about images: how they are cut into patches, and their token."""
 
-    processor: "transformers.Qwen2VLImageProcessorPil"
-    token_id: int
+    def __init__(self, source, shape):
+        from transformers import Qwen2VLImageProcessorPil
+
+        self.processor = Qwen2VLImageProcessorPil.from_pretrained(source)
+        self.token_id: int = shape.image_token_id
 
     def resized(self, encoded: bytes):
         """Return a PIL image in the size that the policy reads, in transformers and in vLLM."""
-        # which loads Pillow
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
         image, size = open_image(encoded), self.processor.size
@@ -73,29 +66,6 @@ class ImageReader:
         """Return the ids of a prompt with a single token for each image."""
         pairs = zip([None, *ids], ids, strict=False)
         return [token for before, token in pairs if not before == token == self.token_id]
-
-
-def read_image_reader(source, shape) -> ImageReader:
-    """Return the ImageReader of a checkpoint that reads images."""
-    import transformers
-
-    processor = transformers.Qwen2VLImageProcessorPil.from_pretrained(source)
-    return ImageReader(processor, shape.image_token_id)
-
-
-def prepare_tokenizer(tokenizer, source, shape) -> None:
-    """Give the tokenizer the checkpoint's ImageReader, and its chat template for images."""
-    from transformers.utils.hub import cached_file
-
-    tokenizer.image_reader = read_image_reader(source, shape)
-    file = cached_file(  # beside the template for text, in Qwen's checkpoints
-        source,
-        "chat_template.json",
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    if file:
-        tokenizer.chat_template = json.loads(Path(file).read_text())["chat_template"]
 
 
 def model_inputs(policy, samples: list[Sample], ids: torch.Tensor) -> dict:

@@ -10,7 +10,6 @@ import itertools
 from rlvr.machine import computes_in_bf16, global_max
 from rlvr.policy.images import model_inputs
 from rlvr.policy.reader import Reader, product
-from rlvr.policy.renamed import computes_again
 from rlvr.policy.sharding import is_sharded, use
 from rlvr.status import progress
 from rlvr.tasks import Sample, own_tokens, padded
@@ -187,6 +186,19 @@ def is_shorter_by_prompt(policy, samples: list[Sample]) -> bool:
     return longest > 1 and by_prompt < worth_it * len(samples) * (longest_prompt + longest)
 
 
+def computes_again(policy) -> bool:
+    """Return whether the backward pass computes activations again (gradient checkpointing)."""
+    # transformers' own property visits all modules, which takes milliseconds
+    return getattr(policy, "computes_again", False)
+
+
+def compute_again(policy) -> None:
+    """Let the backward pass compute activations again. transformers 5.24 has renamed it."""
+    new = getattr(policy, "activation_checkpointing_enable", None)
+    (new or policy.gradient_checkpointing_enable)()
+    policy.computes_again = True
+
+
 def completion_logprobs(policy, samples: list[Sample], temperature: float, width: int):
     """Return log-probs and entropies [n, width], in nats, of the policy's completion tokens.
 
@@ -243,10 +255,7 @@ def microbatches(
 
 @torch.no_grad()
 def frozen_logprobs(policy, samples: list[Sample], config, rows=None):
-    """Return log-probs and entropies [N, T] without gradient; 0 outside `rows` (default: all).
-
-    All ranks call it together.
-    """
+    """Return log-probs and entropies [N, T] without gradient, 0 off `rows`. All ranks call it."""
     longest = max(len(sample.completion_ids) for sample in samples)
     logprobs, entropies = torch.zeros(2, len(samples), longest, device=policy.device)
     rows = range(len(samples)) if rows is None else rows

@@ -57,8 +57,8 @@ def memory_estimate(policy, config, gpu_memory: float) -> dict[str, float]:
     layer = 31 * hidden + 8 * inner if config.bf16 else 40 * hidden + 16 * inner
     of_a_token = 4 * hidden * layers + layer if config.gradient_checkpointing else layer * layers
     text = config.max_prompt_length + config.max_completion_length  # a microbatch has at least one
-    tiles = 0.5  # of the log-probs
-    activations = max(config.microbatch_tokens, text) * of_a_token / 1e9 + tiles
+    # 0.5 GB for the tiles of the log-probs
+    activations = max(config.microbatch_tokens, text) * of_a_token / 1e9 + 0.5
 
     cache = logits = vllm = 0.0
     if config.uses_vllm(gpu_memory > 0):

@@ -7,14 +7,13 @@ from typing import Any
 from rlvr import status, world
 from rlvr.errors import UserError, loading
 from rlvr.flags import TAUGHT, TINY, Config
-from rlvr.hub import hub_answers
 from rlvr.machine import choose_device
-from rlvr.policy.images import model_class, prepare_tokenizer, read_image_reader, reads_images
+from rlvr.policy.images import ImageReader, model_class, reads_images
+from rlvr.policy.logprobs import compute_again
 from rlvr.policy.memory import tell_memory
 from rlvr.policy.reader import Reader
-from rlvr.policy.renamed import compute_again
 from rlvr.policy.sharding import layers_of, shard
-from rlvr.tasks import EMBEDDED, source_of
+from rlvr.tasks import EMBEDDED, hub_answers, source_of
 
 import torch
 
@@ -45,7 +44,10 @@ def load_policies(config: Config):
         # AutoTokenizer gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
         tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
         if reads_images(shape):
-            prepare_tokenizer(tokenizer, source, shape)
+            tokenizer.image_reader = ImageReader(source, shape)
+            # Qwen's template for images is in chat_template.json, beside the one for text.
+            found, _ = transformers.ProcessorMixin.get_processor_dict(source)
+            tokenizer.chat_template = found.get("chat_template", tokenizer.chat_template)
     check_images(shape, config)
     if not config.tie_word_embeddings and config.uses_vllm(device.type == "cuda"):
         raise UserError("--no_tie_word_embeddings is for --engine hf")
@@ -93,14 +95,19 @@ def load_weights(source, config: Config, device: torch.device, frozen: bool = Fa
             source, config=shape, dtype=torch.float32, trust_remote_code=False
         )
         if reads_images(shape):
-            policy.image_reader = read_image_reader(source, shape)
+            policy.image_reader = ImageReader(source, shape)
     if not config.tie_word_embeddings:  # the head gets a matrix of its own
         weight = policy.get_input_embeddings().weight.detach().clone()
         policy.get_output_embeddings().weight = torch.nn.Parameter(weight)
         policy.config.tie_word_embeddings = False
     check_model(policy, config, reads=not config.uses_vllm(device.type == "cuda"))
     policy.bf16 = bool(config.bf16)
-    keep_what_can_be_saved(policy)
+    own = policy.generation_config
+    try:
+        own.validate(strict=True)
+    except ValueError:  # such as a temperature without sampling, which can be read but not saved
+        tokens = {name: each for name, each in vars(own).items() if name.endswith("_token_id")}
+        policy.generation_config = type(own)(**tokens)
     if config.gradient_checkpointing:
         compute_again(policy)
     if config.compile:
@@ -182,19 +189,3 @@ def is_near(found: torch.Tensor, expected: torch.Tensor) -> bool:
     """Return whether two tensors of any size are equal up to rounding; NaN never is."""
     size = expected.abs()
     return bool(((found - expected).abs() <= 1e-3 * (size + size.max())).all())
-
-
-def keep_what_can_be_saved(policy) -> None:
-    """Keep only the tokens of the checkpoint's generation_config if it contradicts itself.
-
-    Some do, for example by a temperature without sampling. transformers reads them, but refuses to
-    save them with the trained policy.
-    """
-    import transformers
-
-    own = policy.generation_config
-    try:
-        own.validate(strict=True)
-    except ValueError:
-        tokens = {name: each for name, each in vars(own).items() if name.endswith("_token_id")}
-        policy.generation_config = transformers.GenerationConfig(**tokens)

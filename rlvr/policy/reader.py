@@ -1,7 +1,8 @@
 """A policy that reads texts and keeps the keys and values of earlier tokens."""
 
+import inspect
+
 from rlvr.policy.images import model_inputs
-from rlvr.policy.renamed import cache_name
 from rlvr.policy.sharding import use
 from rlvr.tasks import Sample, padded
 
@@ -20,12 +21,6 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if a.is_cuda:
         return torch.mm(a, b, out_dtype=torch.float32)
     return a.float() @ b.float()
-
-
-def hidden_states(policy, cache, **inputs) -> torch.Tensor:
-    """The last hidden states [n, S, H] of the inputs, whose keys and values the cache keeps."""
-    inputs[cache_name(policy.base_model)] = cache
-    return policy.base_model(**inputs, use_cache=True).last_hidden_state
 
 
 class Reader:
@@ -64,7 +59,8 @@ class Reader:
         # An image's tokens share positions, so that the next one is not the number of tokens.
         self.position = positions[..., -1:].to(policy.device) + 1  # [n, 1], or [3, n, 1]
         self.cache = make_cache(policy)
-        states = self.read_inputs(dict(**inputs, position_ids=positions.to(policy.device)))
+        inputs["position_ids"] = positions.to(policy.device)
+        states = use(policy, self.hidden_states, **inputs)  # [n, S, H]
         self.state = states[:, -1]  # [n, H]
         self.select(order)
 
@@ -84,10 +80,13 @@ class Reader:
         count = tokens.shape[1]
         self.mask = pad(self.mask, (0, count), value=1)
         positions = self.position + torch.arange(count, device=tokens.device)
-        states = self.read_inputs(dict(input_ids=tokens, position_ids=positions))
+        states = use(self.policy, self.hidden_states, input_ids=tokens, position_ids=positions)
         self.state, self.position = states[:, -1], self.position + count
         return states
 
-    def read_inputs(self, inputs: dict) -> torch.Tensor:
-        """The states of the inputs behind what has been read."""
-        return use(self.policy, hidden_states, self.cache, attention_mask=self.mask, **inputs)
+    def hidden_states(self, policy, **inputs) -> torch.Tensor:
+        """Return the states [n, t, H] of inputs, whose keys and values the cache keeps."""
+        named = inspect.signature(policy.base_model.forward).parameters
+        inputs["cache" if "cache" in named else "past_key_values"] = self.cache  # 5.24 renamed it
+        inputs["attention_mask"] = self.mask
+        return policy.base_model(**inputs, use_cache=True).last_hidden_state

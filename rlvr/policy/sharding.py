@@ -20,25 +20,21 @@ def shard(policy, frozen: bool = False, device: str = "cpu") -> None:
     their first forward pass to the backward pass, and an optimizer that is given the gathered ones
     does not train them.
     """
-    from torch.distributed.fsdp import (
-        MixedPrecisionPolicy,
-        fully_shard,
-        register_fsdp_forward_method,
-    )
+    from torch.distributed import fsdp
 
     mesh = dist.device_mesh.init_device_mesh(device, (world.WORLD_SIZE,))
-    mixed = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
-    precision = mixed if computes_in_bf16(policy) else MixedPrecisionPolicy()
+    mixed = fsdp.MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    dtypes = mixed if computes_in_bf16(policy) else fsdp.MixedPrecisionPolicy()
     for module in (*layers_of(policy), policy):
         # What is not in a layer is needed last in the forward pass and first in the backward pass,
         # which a frozen policy does not have.
         reshard = frozen or module is not policy
-        sharded = fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward=reshard)
+        part = fsdp.fully_shard(module, mesh=mesh, mp_policy=dtypes, reshard_after_forward=reshard)
         # Sums instead of means over the ranks: token_weights are those of the global minibatch.
-        sharded.set_gradient_divide_factor(1.0)
-        sharded.set_force_sum_reduction_for_comms(True)
+        part.set_gradient_divide_factor(1.0)
+        part.set_force_sum_reduction_for_comms(True)
     policy.use = lambda function, *given, **named: function(policy, *given, **named)
-    register_fsdp_forward_method(policy, "use")
+    fsdp.register_fsdp_forward_method(policy, "use")
     if reader_of(policy):
         # FSDP has to begin with the whole policy, but a rollout begins with its vision tower.
         policy._get_fsdp_state()._lazy_init()

@@ -60,9 +60,8 @@ def context_of(policy) -> int:
 def check_context(policy, tokenizer, problems: list[Problem], config) -> None:
     """Raise UserError if a completion of one of the problems can exceed the context."""
     wanted = config.max_completion_length
-    room = context_of(policy) - wanted
-    if len(that_fit(problems, room, tokenizer)) < len(problems):  # encodes only long prompts
-        room_after(policy, tokenizer, problems, wanted)
+    if len(that_fit(problems, context_of(policy) - wanted, tokenizer)) < len(problems):
+        room_after(policy, tokenizer, problems, wanted)  # which encodes all prompts
 
 
 def room_after(policy, tokenizer, problems: list[Problem], wanted: int = 1) -> int:

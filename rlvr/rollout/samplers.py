@@ -35,14 +35,13 @@ class Sampler:
     `decode` is the loop: common.decode, or a function of your own with the same parameters.
     """
 
-    is_vllm = False
-
     def __init__(
         self,
         policy: "PreTrainedModel",
         tokenizer: "PreTrainedTokenizerFast",
         config: Config,
         decode: Callable,
+        is_exact: bool = True,
     ):
         self.policy, self.tokenizer, self.config = policy, tokenizer, config
         self.decode = decode
@@ -50,8 +49,7 @@ class Sampler:
         self.devices = [policy.device] if policy.device.type == "cuda" else []
         self.in_fp32: list[torch.Tensor] = []  # the policy's weights, while it holds a bf16 copy
         # Whether its log-probs are the policy's, up to rounding in fp32. In bf16 the two differ.
-        # vLLM's kernels are not the trainer's on any device.
-        self.is_exact = not self.is_vllm and not computes_in_bf16(policy)
+        self.is_exact = is_exact and not computes_in_bf16(policy)
         self.stops = stop_tokens(policy, tokenizer)
         self.call_ends = find_call_ends(tokenizer, config.tool)
         given_cap = config.vllm_importance_sampling_cap

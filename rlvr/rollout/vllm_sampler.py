@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlvr import status, world
-from rlvr.errors import UserError
+from rlvr.errors import UserError, using
 from rlvr.flags import Config
 from rlvr.machine import AT_EXIT, computes_in_bf16, gather
 from rlvr.policy import completion_logprobs, unshard
@@ -51,46 +51,41 @@ def unlink_shared_memory(size: int) -> None:
 class VllmSampler(Sampler):
     """vLLM, with one engine per rank, or per --vllm_tensor_parallel_size ranks."""
 
-    is_vllm = True
-
     def __init__(self, policy, tokenizer, config, decode):
         # vLLM warns of a missing head each time it gets weights whose head is the embedding.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # read by the next import
         import vllm
 
-        super().__init__(policy, tokenizer, config, decode)
+        # its kernels are not the trainer's on any device
+        super().__init__(policy, tokenizer, config, decode, is_exact=False)
         alone = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=0)
         for name, value in alone.items():  # without torchrun
             os.environ.setdefault(name, str(value))
-        gpu = policy.device.type == "cuda"
         self.probe = tokenizer.encode("1 2 3 : 6 ")
         in_bf16 = computes_in_bf16(policy)
         # how far a log-prob may be off, in nats; in bf16 it is off by up to 0.3
         self.tolerance = 1.0 if in_bf16 else 1e-3
-        try:
-            with torch.random.fork_rng(self.devices):  # LLM() seeds the generators
-                self.engine = vllm.LLM(
-                    policy.name_or_path,
-                    max_model_len=min(config.longest, context_of(policy)),
-                    distributed_executor_backend="external_launcher",
-                    tensor_parallel_size=config.vllm_tensor_parallel_size,
-                    dtype=torch.bfloat16 if in_bf16 else torch.float32,
-                    hf_overrides=dict(head_dtype="float32"),  # logits in fp32, as in the loss
-                    gpu_memory_utilization=config.vllm_gpu_memory_utilization,
-                    # By default a large GPU's engine sets several GB aside for larger batches.
-                    max_num_seqs=512,
-                    max_num_batched_tokens=8192,
-                    logprobs_mode="processed_logprobs",
-                    enforce_eager=not gpu,
-                    **reading_settings(policy, config),
-                )
+        # LLM() seeds the generators. It fails for too little memory, or heads that the ranks cannot
+        # share.
+        with using("vLLM", ValueError, RuntimeError), torch.random.fork_rng(self.devices):
+            self.engine = vllm.LLM(
+                policy.name_or_path,
+                max_model_len=min(config.longest, context_of(policy)),
+                distributed_executor_backend="external_launcher",
+                tensor_parallel_size=config.vllm_tensor_parallel_size,
+                dtype=torch.bfloat16 if in_bf16 else torch.float32,
+                hf_overrides=dict(head_dtype="float32"),  # logits in fp32, as in the loss
+                gpu_memory_utilization=config.vllm_gpu_memory_utilization,
+                # By default a large GPU's engine sets several GB aside for larger batches.
+                max_num_seqs=512,
+                max_num_batched_tokens=8192,
+                logprobs_mode="processed_logprobs",
+                enforce_eager=policy.device.type != "cuda",
+                **reading_settings(policy, config),
+            )
             AT_EXIT.callback(self.engine.llm_engine.engine_core.shutdown)
             unlink_shared_memory(config.vllm_tensor_parallel_size)
             self.generate([self.probe], 0.0, 1.0, 1)  # some shapes fail only here
-        except (ValueError, RuntimeError) as error:
-            # for example too little memory, or heads that the ranks cannot share
-            reason = " ".join(str(error).split())
-            raise UserError(f"vLLM does not start: {reason}") from error
 
     def generate(self, prompt_ids, temperature, top_p, max_tokens, call_ends=(), images=()):
         """Return what Sampler does, but with log-probs after top-p.

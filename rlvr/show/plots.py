@@ -1,11 +1,25 @@
-"""curves.png: the curves of a run."""
+"""curves.png: the curves of a run. And how all figures look."""
 
 import math
 import re
 from pathlib import Path
 
 from rlvr.show.logs import read_rows
-from rlvr.show.style import SETTINGS
+
+# of lines; the colour-blind can tell them apart (Okabe and Ito)
+COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000"]
+SETTINGS: dict = {  # for matplotlib.rc_context
+    "font.size": 15,
+    "axes.prop_cycle": f"cycler('color', {COLORS})",
+    "axes.titlesize": "medium",
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E4E4E4",
+    "lines.linewidth": 2.5,
+    "legend.frameon": False,
+}
 
 MOST_PANELS = 12
 MOST_POINTS = 1000  # of a line; more take seconds to draw, and cannot be told apart

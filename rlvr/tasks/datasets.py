@@ -130,13 +130,10 @@ def with_golds(name: str, problems: list[Problem]) -> list[Problem]:
     if example is None:
         return [problem for problem in problems if problem.gold]
 
-    def is_usable(gold: str) -> bool:
-        reward, _ = grade((verifier, example(gold), gold))
-        return reward >= SUCCESS
-
     golds = {problem.gold for problem in problems if problem.gold}
     usable = {gold for gold in golds if re.fullmatch(VERIFIERS[verifier].surely_usable, gold)}
     tried = sorted(golds - usable)
-    results = in_threads(is_usable, tried, f"{name}: reading the distinct answers")
-    usable |= {gold for gold, good in zip(tried, results, strict=True) if good}
+    questions = [(verifier, example(gold), gold) for gold in tried]
+    grades = in_threads(grade, questions, f"{name}: reading the distinct answers")
+    usable |= {gold for gold, (reward, _) in zip(tried, grades, strict=True) if reward >= SUCCESS}
     return [problem for problem in problems if problem.gold in usable]

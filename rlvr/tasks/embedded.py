@@ -6,7 +6,6 @@ import random
 import zlib
 from fractions import Fraction
 
-from rlvr import status
 from rlvr.tasks.problems import Problem
 from rlvr.verify.answers import value_of
 
@@ -116,9 +115,7 @@ def draw(make, kinds, most_draws: int, key, config) -> tuple[list[Problem], list
     kinds = itertools.cycle(kinds)
     evaluation, training = {}, {}
     # at most as many problems as for training: drawing millions would take minutes
-    draws = 20 * min(config.eval_problems, TRAINING_PROBLEMS)
-    for i in range(draws):
-        status.progress("drawing problems", i, draws)
+    for _ in range(20 * min(config.eval_problems, TRAINING_PROBLEMS)):
         problem, text = make(rng, next(kinds), held_out=True)
         evaluation.setdefault(key(problem, text), problem)
     for _ in range(most_draws):

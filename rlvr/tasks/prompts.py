@@ -1,13 +1,12 @@
 """How a problem becomes a prompt."""
 
-import contextlib
 import json
 import re
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from rlvr.errors import UserError
+from rlvr.errors import UserError, loading
 from rlvr.tasks.problems import Problem
 from rlvr.verify.verifiers import BOXED
 
@@ -27,7 +26,7 @@ def encode_prompt(tokenizer, prompt: str) -> list[int]:
     return tokenizer.encode(prompt, add_special_tokens=not tokenizer.chat_template)
 
 
-def texts_with_opened_thoughts(samples, tokenizer) -> list[str]:
+def texts_with_thoughts(samples, tokenizer) -> list[str]:
     """Return the samples' texts, with <think> in front if the prompt ends with that tag."""
     ends = [tokenizer.decode(sample.prompt_ids[-16:]).rstrip() for sample in samples]
     return [
@@ -46,12 +45,9 @@ def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> li
     conversations = [converse(problem, system, suffix) for problem in problems]
     if tokenizer.chat_template:
         options = read_template_kwargs(config.chat_template_kwargs)
-        try:
+        # some templates refuse a system prompt
+        with loading("the model's chat template", "; try --system_prompt none"):
             texts = fill_templates(tokenizer, conversations, add_generation_prompt=True, **options)
-        except Exception as error:  # jinja's; some templates refuse a system prompt
-            raise UserError(
-                f"the model's chat template fails; try --system_prompt none: {error}"
-            ) from error
     else:
         if config.chat_template_kwargs:
             raise UserError("--chat_template_kwargs: the model has no chat template")
@@ -95,12 +91,12 @@ def in_lines(messages: list[dict[str, str]], suffix: str) -> str:
 
 def read_template_kwargs(text: str) -> dict:
     """Return --chat_template_kwargs as a dict. UserError if it is not one."""
-    with contextlib.suppress(ValueError):
-        found = json.loads(text or "{}")
-        if isinstance(found, dict):
-            return found
-    example = '{"enable_thinking": false}'
-    raise UserError(f"--chat_template_kwargs takes a JSON object, such as {example}, got {text}")
+    try:
+        return {**json.loads(text or "{}")}
+    except (TypeError, ValueError):  # it is no object, or no JSON
+        example = '{"enable_thinking": false}'
+        message = f"--chat_template_kwargs takes a JSON object, such as {example}, got {text}"
+        raise UserError(message) from None
 
 
 def fill_templates(tokenizer, chats: list[list[dict]], **options) -> list[str]:

@@ -1,6 +1,8 @@
 """The tables of data sets, from the hub and made here, and the reading of their rows."""
 
+import contextlib
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,7 +10,6 @@ from pathlib import Path
 
 from rlvr import status
 from rlvr.errors import UserError, loading
-from rlvr.hub import hub_answers
 from rlvr.tasks import cells
 from rlvr.tasks.embedded import draw_arithmetic, draw_countdown
 from rlvr.tasks.files import READERS, read_rows
@@ -127,40 +128,48 @@ def source_of(name: str, config) -> Source:
 
 def reading_rows(name: str):
     """Return the `loading` context for a data set."""
-    return loading(f"the data set {name}", "" if name in DATASETS else f" ({WHAT_IS_READ})")
+    hint = "; without the hub, take countdown, arithmetic or files of your own"
+    return loading(f"the data set {name}", hint if name in DATASETS else f" ({WHAT_IS_READ})")
+
+
+def hub_answers(seconds: float = 3.0) -> bool:
+    """Return whether the hub answers in time. Libraries would try for half a minute or more.
+
+    No library's own timeout counts the search for its address.
+    """
+    import huggingface_hub
+
+    answers = []
+
+    def ask():
+        with contextlib.suppress(Exception):  # of the network library, or offline mode
+            address = huggingface_hub.constants.ENDPOINT
+            answers.append(huggingface_hub.get_session().head(address, timeout=seconds))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return bool(answers)
 
 
 def load_splits(name: str, source: Source) -> dict:
-    """Return, by split, its rows on the hub or the local files that hold it."""
+    """Return, by split, its rows on the hub or in its cache, or the local files that hold it."""
     if Path(source.path).suffix in READERS:
         return {"train": [source.path]}
-    import datasets  # takes a second
+    import datasets.config  # takes a second
+    import huggingface_hub
 
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # reading_rows reports failures
     if not status.on_terminal():
         datasets.disable_progress_bars()
     with reading_rows(name):
         if source.files or not Path(source.path).is_dir():
-            return load_from_hub(source)
+            if not hub_answers():  # the set may be in the cache
+                datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
+            return datasets.load_dataset(source.path, source.configuration, data_files=source.files)
         found = datasets.load_dataset_builder(source.path).config.data_files or {}
     splits = {str(split): [*files] for split, files in found.items()}
     return {"test": splits.get("validation", []), **splits}  # validation stands in for test
-
-
-def load_from_hub(source: Source):
-    """Return load_dataset of a set, or its cached copy if the hub does not answer."""
-    import datasets.config
-    import huggingface_hub
-
-    if not hub_answers():
-        datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
-    try:
-        return datasets.load_dataset(source.path, source.configuration, data_files=source.files)
-    except ConnectionError:
-        raise ConnectionError(
-            "the hub does not answer, and the set is not in its cache; countdown, arithmetic and "
-            "files of your own need no network"
-        ) from None
 
 
 def problems_of(split, name: str, source: Source) -> list[Problem]:

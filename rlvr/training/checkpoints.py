@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr import status, world
-from rlvr.errors import UserError
+from rlvr.errors import UserError, using
 from rlvr.flags import CHECKPOINT
 from rlvr.machine import checksum, gather, is_whole, remove, scratch_folder
 from rlvr.policy import model_class
@@ -147,24 +147,21 @@ def save_folder(folder: Path, policy, tokenizer, state=None, weights=None) -> No
     `weights` are those of a sharded policy, and `state` becomes state.pt. The files follow the
     umask. UserError if the disk or the file system refuses them.
     """
-    try:
-        with scratch_folder(folder.parent) as scratch:
-            new = Path(scratch) / "new"
-            policy.save_pretrained(new, state_dict=weights)
-            tokenizer.save_pretrained(new)
-            reader = reader_of(tokenizer)
-            if reader:
-                reader.processor.save_pretrained(new)
-            if state:
-                torch.save(state, new / "state.pt")
-            sums = {file.name: checksum(file) for file in new.iterdir()}
-            (new / "checksums.json").write_text(json.dumps(sums))
-            mode = (new / "checksums.json").stat().st_mode
-            for file in new.iterdir():  # has to be on the disk before the rename is
-                file.chmod(mode)  # safetensors keeps its files to their owner
-                with open(file, "rb+") as opened:
-                    os.fsync(opened.fileno())
-            remove(folder)
-            new.rename(folder)
-    except (OSError, RuntimeError, SafetensorError) as error:  # torch's own is RuntimeError
-        raise UserError(f"cannot write {folder}: {error}") from error
+    with using(folder, RuntimeError, SafetensorError), scratch_folder(folder.parent) as scratch:
+        new = Path(scratch) / "new"
+        policy.save_pretrained(new, state_dict=weights)
+        tokenizer.save_pretrained(new)
+        reader = reader_of(tokenizer)
+        if reader:
+            reader.processor.save_pretrained(new)
+        if state:
+            torch.save(state, new / "state.pt")
+        sums = {file.name: checksum(file) for file in new.iterdir()}
+        (new / "checksums.json").write_text(json.dumps(sums))
+        mode = (new / "checksums.json").stat().st_mode
+        for file in new.iterdir():  # has to be on the disk before the rename is
+            file.chmod(mode)  # safetensors keeps its files to their owner
+            with open(file, "rb+") as opened:
+                os.fsync(opened.fileno())
+        remove(folder)
+        new.rename(folder)

@@ -15,23 +15,11 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from rlvr import machine, status, world
+from rlvr import machine, show, status, world
 from rlvr.errors import UserError, fail, using
 from rlvr.flags import Config, find_run
 from rlvr.policy import add_up_gradients, whole
 from rlvr.rollout import check_context
-from rlvr.show import (
-    Console,
-    append_row,
-    draw_curves,
-    drop_rows_after,
-    log_tokens,
-    make_writer,
-    prompt_text,
-    read_rows,
-    write_report,
-    write_whole,
-)
 from rlvr.training import checkpoints
 from rlvr.training.updates import UpdateMetrics
 
@@ -78,18 +66,18 @@ class Run:
         self.stopped = 0.0  # when a signal asked for an end; 0 if none has
         self.skipped_in_a_row = 0  # updates that were NaN or infinite
         self.updates = UpdateMetrics()  # of the current step
-        self.console = Console()
+        self.console = show.Console()
         self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
         self.folder, self.checkpoint = machine.from_rank_0(self.choose_folder)
         status.say("loading the policy and the problems")
-        self.writer = make_writer(config, self.folder) if world.RANK == 0 else None
+        self.writer = show.make_writer(config, self.folder) if world.RANK == 0 else None
 
     def choose_folder(self) -> tuple[Path, Path | None]:
         """Lock the run folder. Return it, and the checkpoint to resume from if there is one."""
         given = self.config.resume_from_checkpoint
         if given:
             folder, checkpoint = find_run(given)
-            machine.AT_EXIT.callback(os.close, machine.own(folder))
+            machine.own(folder)
             return folder, checkpoints.newest_whole(folder, checkpoint)
         name = f"runs/{Path(sys.argv[0]).stem}-{self.config.variant}-{self.started}"
         folder = Path(self.config.output_dir or name)
@@ -102,7 +90,7 @@ class Run:
                 f"--output_dir {folder} holds a run or a model; choose another, or "
                 f"--resume_from_checkpoint {folder}"
             )
-        machine.AT_EXIT.callback(os.close, machine.own(folder))
+        machine.own(folder)
         return folder, None
 
     def resume(self, policy, tokenizer, optimizer, scheduler, stream, memory=None) -> int:
@@ -119,6 +107,8 @@ class Run:
         if not gc.isenabled():  # rlvr/__init__.py says why
             gc.freeze()
             gc.enable()
+            if "triton" in sys.modules:  # which would call what is frozen leaked when Python ends
+                machine.AT_EXIT.callback(gc.unfreeze)
         step = 0
         if self.checkpoint:
             step = checkpoints.restore(self.checkpoint, state, self.config)
@@ -127,7 +117,7 @@ class Run:
         if world.RANK == 0:
             self.forget_after(step if self.checkpoint else -1)
             config = {"script": Path(sys.argv[0]).name, **asdict(self.config)}
-            write_whole(self.folder / "config.json", json.dumps(config, indent=2).encode())
+            show.write_whole(self.folder / "config.json", json.dumps(config, indent=2).encode())
             if step == 0:
                 status.say(f"evaluating: {self.config.eval_samples} completions of each problem")
         self.clock = time.perf_counter()
@@ -146,7 +136,7 @@ class Run:
                 shutil.copy(log, aside)
             for checkpoint in later:
                 checkpoint.rename(aside / checkpoint.name)
-        drop_rows_after(self.folder, step)
+        show.drop_rows_after(self.folder, step)
 
     def on_signal(self, number, frame):
         """Ask for an end after this step. Another Ctrl-C, two seconds later, ends at once.
@@ -162,8 +152,8 @@ class Run:
     def log_evaluation(self, step: int, metrics: dict[str, float]) -> None:
         """Add a row to eval.jsonl, and print it."""
         if world.RANK == 0:
-            append_row(self.folder, "eval", {"step": step, **metrics})
-            first = read_rows(self.folder, "eval")[0]  # in a resumed run, from before
+            show.append_row(self.folder, "eval", {"step": step, **metrics})
+            first = show.read_rows(self.folder, "eval")[0]  # in a resumed run, from before
             lines = self.console.evaluation(step, self.config.max_steps, metrics, first)
             self.show("eval", step, metrics, lines)
         self.clock = time.perf_counter()
@@ -182,14 +172,14 @@ class Run:
         metrics["seconds_rollout"] = batch.seconds
         metrics["seconds_update"] = time.perf_counter() - self.clock - batch.seconds
         if world.RANK == 0:
-            append_row(self.folder, "metrics", {"step": step, **metrics})
+            show.append_row(self.folder, "metrics", {"step": step, **metrics})
             for sample in batch.samples[:2]:
-                prompt = prompt_text(sample, self.training.tokenizer)
+                prompt = show.prompt_text(sample, self.training.tokenizer)
                 row = {"step": step, "prompt": prompt, "text": sample.text, "reward": sample.reward}
-                append_row(self.folder, "samples", row)
+                show.append_row(self.folder, "samples", row)
             lines = self.console.step(step, self.config.max_steps, metrics)
             self.show("metrics", step, metrics, lines)
-        log_tokens(self, step, batch, advantages, weights)
+        show.log_tokens(self, step, batch, advantages, weights)
 
     def show(self, name: str, step: int, metrics: dict, lines: list[str]) -> None:
         """Print the lines of a row, and send the row to --report_to."""
@@ -211,7 +201,8 @@ class Run:
         add_up_gradients(policy)
         norm = whole(torch.nn.utils.clip_grad_norm_(policy.parameters(), MAX_GRAD_NORM)).item()
         finite = math.isfinite(norm)
-        self.updates.end(norm, optimizer.param_groups[0]["lr"])
+        self.updates.grad_norms.append(norm)
+        self.updates.learning_rate = optimizer.param_groups[0]["lr"]
         if finite and norm > 0:
             optimizer.step()
         elif finite:
@@ -246,9 +237,9 @@ class Run:
         """Write curves.png and report.html. All ranks call it together."""
         if world.RANK == 0:
             status.replace_line("drawing the curves")
-            draw_curves(self.folder)
+            show.draw_curves(self.folder)
             if (self.folder / "tokens.jsonl").exists():
-                write_report(self.folder / "report.html", [self.folder])
+                show.write_report(self.folder / "report.html", [self.folder])
             files = sorted(path.name for path in self.folder.glob("[!.]*.*"))
             status.tell("", status.folded(f"{self.folder} holds: {' '.join(files)}"))
             if self.stopped:

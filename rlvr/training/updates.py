@@ -16,8 +16,7 @@ def make_optimizer(policy, config, rate_factor: float = 1.0):
 
     The rate is --learning_rate times the factor. It rises from 0 over the first --warmup_ratio of
     the run's updates. Then it stays, or falls to 0 along a line or half a cosine. Skipped updates
-    count as well. Build both before anything is computed with a sharded policy (see
-    rlvr/policy/sharding.py).
+    count as well. Build both before a sharded policy computes anything (see sharding.py).
     """
     import transformers
 
@@ -65,11 +64,6 @@ class UpdateMetrics:
             # Tensors of the wrong shape would broadcast in silence.
             assert values.shape == mask.shape, f"{name} is {[*values.shape]}, not {[*mask.shape]}"
             self.sums[name] = self.sums.get(name, 0.0) + (mask * values.detach()).sum()
-
-    def end(self, grad_norm: float, learning_rate: float) -> None:
-        """Count an update, with the norm of its gradient."""
-        self.grad_norms.append(grad_norm)
-        self.learning_rate = learning_rate
 
     def metrics(self) -> dict[str, float]:
         """Means over updates, and over tokens. All ranks call it together."""

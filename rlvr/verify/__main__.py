@@ -25,10 +25,9 @@ def main(arguments: list[str]) -> None:
                     row = json.loads(line)
                     verifier, text, gold = row["verifier"], row["text"], row["gold"]
                     golds = gold if isinstance(gold, list) else [gold]
-                    if not all(isinstance(each, str) for each in (verifier, text, *golds)):
-                        raise TypeError("not all of them are texts")
-                    if not all(map(find_verifier(verifier).gold, golds)):
-                        raise ValueError("no usable gold")
+                    are_texts = all(isinstance(each, str) for each in (text, *golds))
+                    if not are_texts or not all(map(find_verifier(verifier).gold, golds)):
+                        raise ValueError("no text, or no usable gold")
                     questions[number] = verifier, text, gold
         grades = grade_all([*questions.values()])
     except UserError as error:

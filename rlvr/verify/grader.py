@@ -1,11 +1,8 @@
-"""A grader: `python -m rlvr.verify.grader` judges completions in a separate process.
+"""A grader: `python -m rlvr.verify.grader` judges completions in a process that can be killed.
 
-A completion can hold a tower of powers or an endless loop, so a grader can be killed at its
-deadline. It does not import torch and therefore starts in half a second.
-
-The grader writes "ready". It then reads one question per line, [verifier, text, gold, seconds,
-program_seconds], and answers each with one line: [reward, status], or [message, "error"] if the
-machine cannot run a program.
+It answers [verifier, text, gold, seconds, program_seconds] with [reward, status], or with
+[message, "error"] if the machine cannot run a program. It does not import torch and therefore
+starts in half a second.
 """
 
 import signal
@@ -16,16 +13,14 @@ from rlvr.verify.programs.isolation import START_SECONDS
 from rlvr.verify.programs.solution import Pipe, limit
 from rlvr.verify.verifiers import VERIFIERS, judge
 
-MOST_MEMORY = 2**32  # bytes of address space
-
 
 def main() -> None:
-    """Answer each line of standard input until it closes."""
-    limit(AS=MOST_MEMORY)
+    """Answer each line of standard input until it closes, after a first one that starts it."""
+    limit(AS=2**32)  # bytes of address space
     pipe = Pipe()  # so that what a library prints is not taken for a reply
-    pipe.write("ready")
+    reply = pipe.read()
     while True:
-        verifier, text, gold, seconds, program_seconds = pipe.read()
+        verifier, text, gold, seconds, program_seconds = pipe.ask(reply)
         allowed = seconds
         if VERIFIERS[verifier].keeps_time:  # the verifier keeps its own time; this is a backstop
             allowed = program_seconds + seconds + 4 * START_SECONDS  # of two sandboxes
@@ -40,7 +35,6 @@ def main() -> None:
         except Exception:  # latex2sympy and sympy raise errors of every kind
             reply = None, "unparsed"
         signal.setitimer(signal.ITIMER_REAL, 0)
-        pipe.write(reply)
 
 
 if __name__ == "__main__":

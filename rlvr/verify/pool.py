@@ -1,20 +1,20 @@
 """`grade` judges a completion with the help of a pool of graders."""
 
-import contextlib
-import json
 import os
 import queue
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.status import clear_line, progress
-from rlvr.verify.programs.isolation import PROJECT
+from rlvr.verify.programs.isolation import Worker
 from rlvr.verify.verifiers import VERIFIERS, find_verifier, judge
 
+FOREVER = 1e6  # seconds; a grader keeps its own time
 IDLE_GRADERS = queue.SimpleQueue()  # they end when this process ends and closes their input
 
 
@@ -44,47 +44,34 @@ def grade_all(questions: list[tuple]) -> list[tuple[float, str]]:
 
 def ask_a_grader(*question) -> list:
     """Return the reply of a grader: [reward, status], or [message, "error"]."""
-    process = None
-    while process is None or process.poll() is not None:  # it may have died while idle
+    grader = None
+    while grader is None or grader.process.poll() is not None:  # it may have died while idle
         try:
-            process = IDLE_GRADERS.get_nowait()
+            grader = IDLE_GRADERS.get_nowait()
         except queue.Empty:
-            process = start_grader()
-    assert process.stdin and process.stdout
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(json.dumps(question) + "\n")
-        process.stdin.flush()
-    reply = process.stdout.readline()
-    if not reply:  # it was killed at its deadline
-        process.communicate()  # closes its pipes
-        return [None, "timeout"]
-    IDLE_GRADERS.put(process)
-    return json.loads(reply)
+            grader = start_grader()
+    try:
+        reply = grader.ask(question, FOREVER)
+    except ConnectionError:  # it was killed at its deadline
+        with grader.socket, grader.process:  # which waits for its end
+            return [None, "timeout"]
+    IDLE_GRADERS.put(grader)
+    return reply
 
 
-def start_grader() -> subprocess.Popen:
-    """Start rlvr/verify/grader.py, in a session of its own so that Ctrl-C does not reach it."""
-    paths = [str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    command = [sys.executable, "-P", "-m", "rlvr.verify.grader"]
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    if process.stdout is None or process.stdout.readline() != '"ready"\n':
-        raise RuntimeError(f"a grader does not start: {' '.join(command)}")
-    return process
+def start_grader() -> Worker:
+    """Start rlvr/verify/grader.py."""
+    command = [sys.executable, "-m", "rlvr.verify.grader"]
+    grader = Worker(command, cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
+    try:
+        grader.ask("start", FOREVER)
+    except ConnectionError as error:
+        raise RuntimeError(f"a grader does not start: {' '.join(command)}") from error
+    return grader
 
 
-def in_threads(function: Callable, items: list, doing: str = "") -> list:
-    """Return function(item) for each item, computed by one thread per core of this rank.
-
-    The threads mostly wait for graders. If `doing` names the work, progress is shown.
-    """
+def in_threads(function: Callable, items: list, doing: str) -> list:
+    """Return function(item) for each item, by a thread per core of this rank, and show progress."""
     # macOS does not tell which cores this process may use
     has_affinity = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
@@ -92,9 +79,7 @@ def in_threads(function: Callable, items: list, doing: str = "") -> list:
     results = []
     with ThreadPoolExecutor(workers) as pool:
         for result in pool.map(function, items):
-            if doing:
-                progress(doing, len(results), len(items))
+            progress(doing, len(results), len(items))
             results.append(result)
-    if doing:
-        clear_line()
+    clear_line()
     return results

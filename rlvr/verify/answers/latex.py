@@ -88,7 +88,6 @@ PLAIN = [
     (r"\\(?:mathbb )?([CNQRZ])(?![A-Za-z])", r"\\mathbb{\1}"),
     (r"\\(hat|bar|overline) (\w)", r"\\\1{\2}"),
     (r"^[A-Z](?=\([^()]*,[^()]*\)$)", ""),  # the point P(1,2)
-    (r"^\\\{(.*\\pm.*)\\\}$", r"\1"),
     (r"(?<=,) ?(?:\\[lcd]?dots|\.\.\.) ?(?=,|$)", r"\\text{dots}"),
     # other notations, first {x | x > 2}
     (r"^\\\{ ?[a-z] ?(?:\\in ?\\mathbb\{R\} ?)?(?:\\mid|\\vert|\||:)(.+)\\\}$", r"\1"),

@@ -6,6 +6,7 @@ and assertions in a second sandbox.
 
 import ast
 import contextlib
+import importlib
 import json
 import re
 import sys
@@ -65,15 +66,11 @@ def read_tests(gold: str) -> UnitTests:
             pairs = [(one_text(given), one_text(wanted)) for given, wanted in pairs]
         return UnitTests(pairs, function)
     head, assertions = one_text(tests["head"]), one_text(tests["assertions"])
-    definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
     tree = ast.parse(assertions)
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names.add(node.module or "")
+    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    names = [getattr(node, "module", each.name) or "" for node in imports for each in node.names]
     packages = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+    definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
     only_defines = all(isinstance(node, definitions) for node in tree.body)
     if only_defines or packages or "unittest" in assertions:
         raise ValueError("no assertions that can run and fail")
@@ -96,12 +93,11 @@ def one_text(part) -> str:
 
 def tests_text(value) -> str:
     """Return the unit tests in a cell as text for read_tests, or "" if there are none to run."""
-    try:
+    with contextlib.suppress(Exception):  # of every kind, such as those of cells nested too deep
         gold = value if isinstance(value, str) else json.dumps(value)
         read_tests(gold)
-    except Exception:  # odd cells raise errors of every kind, such as those nested too deep
-        return ""
-    return gold
+        return gold
+    return ""
 
 
 def find_program(text: str, tests: UnitTests) -> str | None:
@@ -133,9 +129,8 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
     program = find_program(text, tests)
     if program is None:
         return None
-    once = bool(tests.function or tests.assertions)
-    job = dict(head=tests.head, program=program, once=once, seconds=all_seconds)
-    with contextlib.closing(start_sandbox("solution", **job)) as sandbox:
+    kind = "calls" if tests.function or tests.assertions else "inputs"
+    with contextlib.closing(start_sandbox(kind, all_seconds, tests.head, program)) as sandbox:
         end = time.monotonic() + all_seconds
 
         def ask(question):
@@ -155,21 +150,20 @@ def judge_outputs(ask: Callable, tests: UnitTests) -> bool:
     """Return whether each input gives its output. Each runs in a process of its own."""
     for given, wanted in tests.pairs:
         output, exit_code = ask(given)
-        words, right = output.split(), wanted.split()
-        same = words == right or [*map(decimal, words)] == [*map(decimal, right)]
+        same = output.split() == wanted.split() or words(output) == words(wanted)
         if exit_code != 0 or not same:
             return False
     return True
 
 
-def decimal(word: str) -> Decimal | str:
-    """Return the value of a decimal such as 0.50 or .5, and other words as they are."""
-    return Decimal(word) if DECIMAL.fullmatch(word) else word
+def words(text: str) -> list[Decimal | str]:
+    """Return the words of a text, and the values of decimals such as 0.50 or .5 instead of them."""
+    return [Decimal(word) if DECIMAL.fullmatch(word) else word for word in text.split()]
 
 
 def judge_calls(ask: Callable, tests: UnitTests) -> bool:
     """Return whether each call gives its result, as a plain value. A tuple counts as a list."""
-    solution = Program(ask).module()
+    solution = Program(ask).ask(importlib.import_module, "solution")
     is_method = hasattr(getattr(solution, "Solution", None), tests.function)
     for given, wanted in tests.pairs:
         owner = solution.Solution() if is_method else solution
@@ -181,8 +175,9 @@ def judge_calls(ask: Callable, tests: UnitTests) -> bool:
 
 def judge_assertions(ask: Callable, tests: UnitTests, end: float) -> bool:
     """Return whether the assertions pass in a sandbox of their own, which asks the program."""
-    with contextlib.closing(start_sandbox("check")) as check:
-        said = check.ask(tests.assertions, end - time.monotonic())
-        while said not in ("passed", "failed"):
-            said = check.ask(ask(said), end - time.monotonic())
-    return said == "passed"
+    left = end - time.monotonic()
+    with contextlib.closing(start_sandbox("tests", left, tests.assertions)) as check:
+        said = None
+        while not isinstance(said, bool):
+            said = check.ask(said and ask(said), end - time.monotonic())
+    return said

@@ -18,9 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from rlvr.errors import UserError
+from rlvr.errors import UserError, using
 
-PROJECT = Path(__file__).parents[3]  # where other processes find this package
+FOLDER = Path(__file__).parent  # all of the project that a sandbox imports
 # from the safest on
 WAYS = {"bubblewrap": "in bubblewrap", "user": "as another user", "limits": "under limits alone"}
 START_SECONDS = 30.0  # a busy machine may take that long to start an interpreter
@@ -31,45 +31,21 @@ class OutOfTime(TimeoutError):
     """A sandbox has not answered in time. No exception of a program ever becomes this one."""
 
 
-class Sandbox:
-    """A process that runs a module of this folder and answers lines of JSON."""
+class Worker:
+    """A process that answers each line of JSON with another."""
 
-    def __init__(self, module: str, way: str, **job):
-        """Start it in one of the WAYS and send it the job; raise an OSError if that fails."""
-        user = None
-        if os.getuid() == 0 and way != "limits":
-            # From the range for transient users of services. A program and its check have different
-            # ones, and so have most graders.
-            user = 61_184 + os.getpid() % 2000 * 2 + (module == "check")
-        self.user_to_end = user if way == "user" else None
-        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        os.chmod(self.folder.name, 0o777)
+    def __init__(self, command: list[str], **options):
+        """Start it in a session of its own, so that Ctrl-C does not reach it."""
         self.socket, theirs = socket.socketpair()
         with theirs:
-            self.process = subprocess.Popen(
-                command(way, module),
-                env={},
-                cwd=self.folder.name,
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        try:
-            if self.ask({**job, "way": way, "user": user}, START_SECONDS) != "ready":
-                raise ValueError
-        except (OSError, ValueError):
-            self.process.kill()
-            assert self.process.stderr
-            reason = self.process.stderr.read().decode(errors="replace").strip()
-            self.close()
-            raise OSError(reason.rpartition("\n")[2] or "no answer") from None
+            pipes = dict(stdin=theirs.fileno(), stdout=theirs.fileno())
+            self.process = subprocess.Popen(command, start_new_session=True, **pipes, **options)
 
     def ask(self, message, seconds: float):
         """Send a message and return the reply, which may be any JSON.
 
-        Raise OutOfTime without one, an OSError if the process has ended, and a ValueError for a
-        reply that is not JSON or does not end.
+        Raise OutOfTime without one, an OSError if the process has ended or writes without end, and
+        a ValueError for a reply that is not JSON.
         """
         end = time.monotonic() + seconds
         reply = bytearray()
@@ -79,52 +55,67 @@ class Sandbox:
             while not reply.endswith(b"\n"):
                 self.socket.settimeout(max(1e-3, end - time.monotonic()))
                 part = self.socket.recv(2**20)
-                if not part:
-                    raise ConnectionError("a program has ended")
                 reply += part
-                if len(reply) > MOST_REPLY:
-                    raise ValueError("a reply without end")
+                if not part or len(reply) > MOST_REPLY:
+                    raise ConnectionError
         except TimeoutError:
             raise OutOfTime from None
         return json.loads(reply)
+
+
+class Sandbox(Worker):
+    """A process that runs solution.py."""
+
+    def __init__(self, way: str, kind: str, seconds: float, *parts: str):
+        """Start it in one of the WAYS to run a program's parts; raise an OSError if that fails."""
+        user = None
+        if os.getuid() == 0 and way != "limits":
+            # From the range for transient users of services. A program and its tests have different
+            # ones, and so have most graders.
+            user = 61_184 + os.getpid() % 2000 * 2 + (kind == "tests")
+        self.user_to_end = user if way == "user" else None
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        os.chmod(self.folder.name, 0o777)
+        super().__init__(command(way), env={}, cwd=self.folder.name, stderr=subprocess.PIPE)
+        job = dict(way=way, user=user, kind=kind, seconds=seconds, parts=parts)
+        try:
+            self.ask(job, START_SECONDS)
+        except (OSError, ValueError):
+            self.process.kill()
+            reason = os.fsdecode(self.process.communicate()[1]).strip()
+            self.close()
+            raise OSError(reason.rpartition("\n")[2] or "no answer") from None
 
     def close(self) -> None:
         """End the process and what it has started, as far as the system can find it."""
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             os.killpg(self.process.pid, signal.SIGKILL)
-        if self.user_to_end is not None:
-            child = os.fork()  # becomes that user and kills all of the user's processes
-            if child == 0:
-                with contextlib.suppress(OSError):
-                    os.setuid(self.user_to_end)
-                    os.kill(-1, signal.SIGKILL)
-                os._exit(0)
-            os.waitpid(child, 0)
+        if self.user_to_end is not None:  # all processes of that user
+            kill = ["/bin/sh", "-c", "kill -s KILL -- -1"]
+            subprocess.run(kill, user=self.user_to_end, stderr=subprocess.DEVNULL)
         with self.socket, self.process:  # which waits for its end
             pass
         self.folder.cleanup()
 
 
-def start_sandbox(module: str, **job) -> Sandbox:
+def start_sandbox(kind: str, seconds: float, *parts: str) -> Sandbox:
     """Start the safest sandbox. If it fails no program is wrong for that: raise a UserError."""
-    try:
-        return Sandbox(module, isolation()[0], **job)
-    except OSError as error:
-        raise UserError(f"no sandbox for a program starts any more: {error}") from error
+    with using("a sandbox for a program"):
+        return Sandbox(isolation()[0], kind, seconds, *parts)
 
 
-def command(way: str, module: str) -> list[str]:
-    """Return a sandbox's command line: an interpreter with the project, without site-packages."""
-    start = f"import sys; sys.path.append({str(PROJECT)!r}); "
-    start += f"from rlvr.verify.programs import {module}; {module}.main()"
+def command(way: str) -> list[str]:
+    """Return a sandbox's command line: an interpreter with this folder, without site-packages."""
+    start = f"import sys; sys.path.append({str(FOLDER.parent)!r}); "
+    start += "from programs import solution; sys.path.pop(); solution.main()"
     interpreter = os.path.realpath(sys.executable)
     python = [interpreter, "-I", "-S", "-B", "-X", "utf8", "-c", start]
     if way != "bubblewrap":
         return python
     stdlib = sysconfig.get_path("stdlib")
     seen = [interpreter, f"{sys.base_prefix}/lib", f"{sys.base_exec_prefix}/lib", stdlib]
-    seen += ["/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime"]
-    seen += ["/usr/share/zoneinfo", f"{PROJECT}/rlvr"]
+    seen += "/usr/lib /usr/lib64 /lib /lib64 /etc/ld.so.cache /etc/localtime".split()
+    seen += ["/usr/share/zoneinfo", str(FOLDER)]
     # packages may hold data sets
     hidden = [f"{stdlib}/site-packages", f"{stdlib}/dist-packages", "/usr/lib/python3"]
     unshared = "--unshare-all"
@@ -146,18 +137,17 @@ def command(way: str, module: str) -> list[str]:
 
 @functools.cache
 def isolation() -> tuple[str, str]:
-    """Return the safest way that works on this machine, and why safer ones do not."""
+    """Return the first of the WAYS that works on this machine, and why those before it do not."""
     reasons = []
     for way in WAYS:
         if way == "user" and os.getuid() != 0:
             continue
         try:
             program = "import threading\nthreading.Thread(target=print, args=[input()]).start()"
-            job = dict(head="", program=program, once=False, seconds=START_SECONDS)
-            with contextlib.closing(Sandbox("solution", way, **job)) as sandbox:
+            with contextlib.closing(Sandbox(way, "inputs", START_SECONDS, program)) as sandbox:
                 if sandbox.ask("works", START_SECONDS) == ["works\n", 0]:
                     return way, "; ".join(reasons)
-            reasons.append(f"{way}: a program does not run")
+            raise OSError("a program does not run")
         except OSError as error:
             reasons.append(f"{way}: {error}")
     raise UserError(f"programs cannot be run here: {'; '.join(reasons)}")

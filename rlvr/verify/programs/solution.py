@@ -1,6 +1,6 @@
-"""Run one program in a sandbox, and answer lines of JSON that ask it for something.
+"""What runs in a sandbox: a program, or the tests that judge one. It answers lines of JSON.
 
-No expected output ever reaches this process, and the judge trusts nothing that leaves it.
+No expected output ever reaches a program's process, and the judge trusts nothing that leaves it.
 """
 
 import builtins
@@ -8,20 +8,17 @@ import gc
 import importlib
 import json
 import math
-import operator
 import os
 import resource
 import signal
 import sys
 
-from rlvr.verify.programs.values import decode, encode
+# a sandbox imports this folder alone, which starts it sooner than the whole package would
+from .values import Program, Remote, decode, encode
 
-# The modules that LeetCode, APPS and LiveCodeBench give a program, and those whose names they give.
-USUAL = "copy datetime fractions io json operator random re statistics string sys time".split()
-STARRED = "bisect collections functools heapq itertools math typing".split()
-LIMITS = dict(AS=2**30, CORE=0, NOFILE=64)  # per process: bytes of memory, dumps, open files
-MOST_PROCESSES = 64  # including threads
-MOST_FILE = 2**24  # bytes; the output of a program is a file as well
+# What LeetCode, APPS and LiveCodeBench import for a program, with all names of each module.
+USUAL = "typing string re datetime collections heapq bisect copy math random statistics itertools "
+USUAL += "functools operator io sys json time fractions"
 # Families of audit events that reach beyond the program's own process, and harmless members.
 REFUSED = {"os", "shutil", "subprocess", "socket", "ctypes", "sqlite3"}
 HARMLESS = {"os.listdir", "os.scandir", "os.walk", "os.putenv", "os.unsetenv", "socket.__new__"}
@@ -44,33 +41,10 @@ class Pipe:
             os._exit(0)
         return json.loads(line)
 
-    def write(self, message) -> None:
-        self.outgoing.write(json.dumps(message) + "\n")
-
     def ask(self, message):
-        self.write(message)
+        """Write a line, and return the next one."""
+        self.outgoing.write(json.dumps(message) + "\n")
         return self.read()
-
-
-def start() -> tuple[Pipe, dict]:
-    """Return the pipe and the job, and give up the rights that a program must not have."""
-    pipe = Pipe()
-    job = pipe.read()
-    if os.path.exists("/proc/self/oom_score_adj"):
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # if memory runs out, the kernel ends this process first
-    limit(**LIMITS)
-    if job["way"] != "limits":  # where the limit would count the user's own processes
-        limit(NPROC=MOST_PROCESSES)
-    if job["user"]:
-        os.setgroups([])
-        os.setgid(job["user"])
-        os.setuid(job["user"])
-    os.dup2(1, 2)
-    os.environ.clear()
-    sys.path.pop()
-    pipe.write("ready")
-    return pipe, job
 
 
 def limit(**limits: int) -> None:
@@ -80,72 +54,38 @@ def limit(**limits: int) -> None:
 
 
 def main() -> None:
-    """Run a program on each input, or run it once and answer calls of its functions."""
-    pipe, job = start()
-    give_usual_names(job["head"] + job["program"])
-    if job["once"]:
-        run(job, "solution")
-        answer_calls(pipe)
-    else:
-        wait_for_input(pipe)
-        run(job, "__main__")
+    """Give up the rights that a program must not have, and run one, or tests."""
+    pipe = Pipe()
+    job = pipe.read()
+    if os.path.exists("/proc/self/oom_score_adj"):
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")  # if memory runs out, the kernel ends this process first
+    limit(AS=2**30, CORE=0, NOFILE=64)  # per process: bytes of memory, dumps, open files
+    if job["way"] != "limits":  # where the limit would count the user's own processes
+        limit(NPROC=64)  # including threads
+    if job["user"]:
+        os.setgroups([])
+        os.setgid(job["user"])
+        os.setuid(job["user"])
+    os.dup2(1, 2)
+    os.environ.clear()
+    {"inputs": run_on_inputs, "calls": answer_calls, "tests": run_tests}[job["kind"]](pipe, job)
 
 
-def wait_for_input(pipe: Pipe) -> None:
-    """Return in a new process for each input, with the input as its standard input.
-
-    The waiting process sends [output, exit code].
-    """
-    gc.freeze()  # so that the new process ends in half the time
-    while True:
-        text = pipe.read()
-        with open("input", "w+b") as given, open("output", "w+b") as said:
-            os.unlink("input")
-            os.unlink("output")
-            given.write(text.encode(errors="replace"))
-            given.seek(0)
-            if os.fork() == 0:
-                os.dup2(given.fileno(), 0)
-                os.dup2(said.fileno(), 1)
-                pipe.incoming.close()
-                pipe.outgoing.close()
-                return
-            code = os.waitstatus_to_exitcode(os.wait()[1])
-            said.seek(0)
-            pipe.write([said.read().decode(errors="replace"), code])
-
-
-def give_usual_names(program: str) -> None:
-    """Give a program the usual imports as built-in names.
-
-    Its own names and Python's come first, because math has another pow. Tests that look for a name
-    of the program do not find these.
-    """
-    usual = {"exit": sys.exit, "quit": sys.exit}  # the module `site` usually defines them
-    for name in STARRED:
-        exec(f"import {name}\nfrom {name} import *", usual)
-    for name in USUAL:
-        if name.rstrip("s") in program.lower():  # importing them all takes 20 ms
-            exec(f"import {name}", usual)
-    if "fractions" in usual:
-        exec("from fractions import Fraction", usual)
-    builtins.__dict__.update(usual | builtins.__dict__)
-
-
-def run(job: dict, name: str) -> None:
-    """Run the head and then the program as the module `name`."""
+def run(job: dict, name: str, names: dict) -> None:
+    """Run the parts of a program as the module `name`, which begins with the given names."""
     # A second more than the judge waits, so that the judge ends it first and reports a timeout.
     most_seconds = math.ceil(job["seconds"]) + 1
-    limit(FSIZE=MOST_FILE, CPU=most_seconds)
+    limit(FSIZE=2**24, CPU=most_seconds)  # bytes; the output of a program is a file as well
     sys.setrecursionlimit(50_000)  # as LiveCodeBench does
     sys.set_int_max_str_digits(0)  # contests run Pythons without this limit
     module = sys.modules[name] = type(sys)(name)
     module.__file__ = "solution.py"
-    sys.argv = ["solution.py"]
+    vars(module).update(names)
     signal.alarm(most_seconds)  # in case the judge is killed
     if job["way"] != "bubblewrap":
         sys.addaudithook(refuse)
-    for part in (job["head"], job["program"]):
+    for part in job["parts"]:
         exec(compile(part, "solution.py", "exec", dont_inherit=True), vars(module))
 
 
@@ -160,32 +100,95 @@ def refuse(event: str, arguments: tuple) -> None:
         raise PermissionError(f"{event} is not for programs")
 
 
-def answer_calls(pipe: Pipe) -> None:
-    """Make the calls that are asked for: [function, arguments, named arguments].
+def give_usual_names() -> None:
+    """Give a program the usual imports as built-in names, which its own and Python's hide.
 
-    The answer is [value, changed arguments, name of an exception, its arguments]. An object that is
-    not a plain value stays here, and a number stands for it.
+    Tests that look for a name of the program do not find these.
     """
+    usual = {"quit": sys.exit}  # the module `site` usually defines it
+    for name in USUAL.split():
+        exec(f"import {name}\nfrom {name} import *", usual)
+    exec("import copy, datetime, random, time", usual)  # not what these modules have of that name
+    builtins.__dict__.update(usual | builtins.__dict__)
+
+
+def run_on_inputs(pipe: Pipe, job: dict) -> None:
+    """Run the program in a new process for each input, and answer with [output, exit code]."""
+    give_usual_names()
+    gc.freeze()  # so that the new process ends in half the time
+    answer = "ready"
+    while True:
+        text = pipe.ask(answer)
+        with open("input", "w+b") as given, open("output", "w+b") as said:
+            os.unlink("input")  # which is faster than to empty the files for the next input
+            os.unlink("output")
+            given.write(text.encode(errors="replace"))
+            given.seek(0)
+            if os.fork() == 0:
+                os.dup2(given.fileno(), 0)
+                os.dup2(said.fileno(), 1)
+                pipe.incoming.close()
+                pipe.outgoing.close()
+                return run(job, "__main__", {})
+            code = os.waitstatus_to_exitcode(os.wait()[1])
+            said.seek(0)
+            answer = [said.read().decode(errors="replace"), code]
+
+
+def answer_calls(pipe: Pipe, job: dict) -> None:
+    """Run the program once, and make calls: [function, arguments, named arguments].
+
+    The answer is [value, arguments if they changed, name of an exception, its arguments]. An object
+    that is not a plain value stays here, and a number stands for it.
+    """
+    import pkgutil
+
     objects = {}
 
     def refer(value):
         objects[id(value)] = value
         return ["object", id(value)]
 
-    def find(module, name):
-        return operator.attrgetter(name)(importlib.import_module(module))
-
-    others = {"object": objects.__getitem__, "global": find}
+    others = {"object": objects.__getitem__, "global": pkgutil.resolve_name}
+    question = pipe.ask("ready")
+    give_usual_names()
+    run(job, "solution", {})
     while True:
-        question = pipe.read()
         try:
             function, arguments, named = decode(question, others)
-            result = function(*arguments, **named)
-            given = question[2][1:]
-            after = [encode(each, refer) for each in arguments]
-            changed = {i: arguments[i] for i, each in enumerate(after) if each != given[i]}
-            answer = encode([result, changed, "", ()], refer)
+            answer = encode([function(*arguments, **named), arguments, "", ()], refer)
+            if answer[2] == question[2]:
+                answer[2] = ["tuple"]
         except BaseException as error:
             kinds = [kind for kind in type(error).__mro__ if kind.__module__ == "builtins"]
-            answer = encode([None, {}, kinds[0].__name__, error.args], refer)
-        pipe.write(answer)
+            answer = encode([None, (), kinds[0].__name__, error.args], refer)
+        question = pipe.ask(answer)
+
+
+def run_tests(pipe: Pipe, job: dict) -> None:
+    """Say whether the tests run to their end and ask the program for something.
+
+    They know those of the program's names that they use. `math` is the module of the standard
+    library where they use it as in `math.isclose`. A name such as `abs` is Python's own, unless
+    they use no other name of the program.
+    """
+    import ast  # here, because the process for an input ends sooner with fewer modules
+
+    pipe.ask("ready")
+    nodes = [*ast.walk(ast.parse(job["parts"][0]))]
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    owners = {ast.unparse(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    modules = used & owners & sys.stdlib_module_names
+    program, passed = Program(pipe.ask), True
+    try:
+        solution = program.ask(importlib.import_module, "solution")
+        own = used & {*program.ask(dir, solution)} - modules
+        own = own - {*dir(builtins)} or own
+        names = {name: program.ask(getattr, solution, name) for name in own}
+        program.was_asked = any(not isinstance(value, Remote) for value in names.values())
+        run(job, "__main__", names | {name: importlib.import_module(name) for name in modules})
+    except SystemExit as end:
+        passed = not end.code
+    except BaseException:
+        passed = False
+    pipe.ask(passed and program.was_asked)

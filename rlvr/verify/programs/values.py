@@ -6,40 +6,37 @@ forwards whatever is done with it.
 """
 
 import builtins
-import importlib
+import functools
 import operator
-import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
 
 SCALARS = {bool, int, float, str, type(None)}
-SUBCLASSES = {str: str.__str__, int: int.__int__, float: float.__float__}  # -> the plain value
-LARGEST = 2**53  # larger integers travel as hexadecimals, since JSON refuses very long ones
-# Types that are built from a list of items, of bytes, or of pairs.
-COLLECTIONS = [Counter, OrderedDict, dict, list, tuple, set, frozenset, deque, bytes, bytearray]
-# Types that are built by a call -> its arguments, which __reduce__ returns for most of them.
-BY_REDUCE = "builtins.range decimal.Decimal fractions.Fraction datetime.date datetime.datetime "
-BY_REDUCE += "datetime.time datetime.timedelta datetime.timezone"
-CALLED = {name: lambda value: value.__reduce__()[1] for name in BY_REDUCE.split()}
-CALLED["builtins.int"] = lambda value: (hex(value), 16)
-CALLED["builtins.complex"] = lambda value: (value.real, value.imag)
+REDUCED = [range, Decimal, Fraction, date, datetime, time, timedelta, timezone]
+# Types of plain values -> what returns their parts: items, pairs, or the arguments of a call.
+PARTS = {
+    **dict.fromkeys([list, tuple, set, frozenset, deque, bytes, bytearray], iter),
+    **dict.fromkeys([dict, OrderedDict, Counter], dict.items),
+    **dict.fromkeys(REDUCED, lambda value: value.__reduce__()[1]),
+    complex: lambda value: (value.real, value.imag),
+    int: lambda value: (hex(value), 16),  # large ones, since JSON refuses very long ones
+    float: float.__getnewargs__,
+    str: str.__getnewargs__,
+}
+KINDS = {kind.__name__: kind for kind in PARTS}
 
 
 def encode(value, other: Callable):
     """Convert a value to a scalar of JSON or to [kind, *parts], and others by `other(value)`."""
     kind = type(value)
-    if kind in SCALARS and not (kind is int and abs(value) > LARGEST):
+    if kind in SCALARS and not (kind is int and abs(value) > 2**53):
         return value
-    for base, plain in SUBCLASSES.items():
-        if isinstance(value, base) and kind is not base:
-            return encode(plain(value), other)
-    for base in COLLECTIONS:
-        if isinstance(value, base):
-            parts = value.items() if isinstance(value, dict) else value
-            return [base.__name__, *(encode(part, other) for part in parts)]
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    if name in CALLED:
-        return [name, *(encode(part, other) for part in CALLED[name](value))]
+    for base in kind.__mro__:
+        if base in PARTS:
+            return [base.__name__, *(encode(part, other) for part in PARTS[base](value))]
     return other(value)
 
 
@@ -49,13 +46,12 @@ def decode(data, others: dict[str, Callable]):
         return data
     name, *parts = data
     parts = [decode(part, others) for part in parts]
-    for base in COLLECTIONS:
-        if name == base.__name__:
-            return base(dict(parts) if base is Counter else parts)
-    if name in CALLED:
-        module, _, kind = name.rpartition(".")
-        return getattr(importlib.import_module(module), kind)(*parts)
-    return others[name](*parts)
+    if name in others:
+        return others[name](*parts)
+    kind = KINDS[name]
+    if PARTS[kind] is dict.items:
+        return kind(dict(parts))
+    return kind(parts) if PARTS[kind] is iter else kind(*parts)
 
 
 class Program:
@@ -64,7 +60,8 @@ class Program:
     def __init__(self, send: Callable):
         self.send = send
         self.was_asked = False
-        self.remotes = {}  # number of an object there -> what stands for it here
+        # an object always has the same stand-in, so that it equals itself
+        self.others = {"object": functools.cache(functools.partial(Remote, self))}
 
     def ask(self, function, *arguments, **named):
         """Have the program call function(*arguments, **named), and return the result.
@@ -73,32 +70,21 @@ class Program:
         """
         self.was_asked = True
         question = encode([function, arguments, named], self.refer)
-        result, changed, raised, details = decode(self.send(question), {"object": self.remote})
+        result, after, raised, details = decode(self.send(question), self.others)
         if raised:
             kind = getattr(builtins, raised)
             raise (kind if issubclass(kind, Exception) else RuntimeError)(*details)
-        for position, value in changed.items():
-            old = arguments[position]
+        for old, new in zip(arguments, after, strict=False):
             if isinstance(old, (list, set, dict, deque, bytearray)):
                 old.clear()
-                (old.update if isinstance(old, (set, dict)) else old.extend)(value)
+                (old.update if isinstance(old, (set, dict)) else old.extend)(new)
         return result
 
-    def module(self) -> "Remote":
-        return self.ask(importlib.import_module, "solution")
-
     def refer(self, value) -> list:
-        """Return what stands in a question for a value that is not plain."""
+        """Name in a question a stand-in, or a function or class of the standard library."""
         if isinstance(value, Remote):
-            return ["object", object.__getattribute__(value, "_number")]
-        module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
-        if module in sys.stdlib_module_names and name:
-            return ["global", module, name]
-        raise TypeError(f"a {type(value).__name__} cannot be given to the program")
-
-    def remote(self, number: int) -> "Remote":
-        """Return the stand-in of an object, the same one for the same object."""
-        return self.remotes.setdefault(number, Remote(self, number))
+            return ["object", value._number]
+        return ["global", f"{value.__module__}:{value.__qualname__}"]
 
 
 def asks(function):
@@ -113,8 +99,7 @@ class Remote:
     """
 
     def __init__(self, program: Program, number: int):
-        object.__setattr__(self, "_program", program)
-        object.__setattr__(self, "_number", number)
+        vars(self).update(_program=program, _number=number)
 
     def __instancecheck__(self, value):
         return self._program.ask(isinstance, value, self)

@@ -1,10 +1,13 @@
-"""What rlvr/rollout/vllm_sampler.py asks vLLM for, and how it checks it, with a stand-in for vLLM.
+"""What the sampler asks vLLM for and how it checks it, by a stand-in; and vLLM itself, on a CPU.
 
-tests/test_vllm_sampler.py does it with vLLM itself, where that is installed.
+.ci/more makes an environment for vLLM, and runs `pytest -m vllm` there. For images it wants
+torchvision, too, in a build for CPUs, or mended as .ci/more does it.
 """
 
 import contextlib
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import rlvr.policy.models
@@ -12,30 +15,79 @@ import rlvr.rollout.vllm_sampler as samplers
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
+from rlvr.policy.images import model_class, reads_images
 from rlvr.rollout.samplers import Sampler
-from rlvr.tasks.problems import Problem, ProblemStream
 from rlvr.tasks.prompts import encode_prompt
 from rlvr.training.checkpoints import save_folder
 
-import fake_vllm
 import pytest
 import torch
+import transformers
 import vision
+from make_bases import build_tiny
+from runs import ROOT, SMALL, arguments, free_port, rows, run_python
 from samples import PROMPTS
+from test_images import flags
 
-import common
-from common import sample_groups
+from common import decode, sample_groups
 
 
-@pytest.fixture(autouse=True)
-def stand_in(monkeypatch):
-    monkeypatch.setitem(sys.modules, "vllm", fake_vllm)
-    monkeypatch.delenv("VLLM_LOGGING_LEVEL", raising=False)
+def write(model, prompt: list[int], settings):
+    stops, most = settings.stop_token_ids, settings.max_tokens
+    with torch.random.fork_rng([]):  # an engine has a generator of its own
+        (ids,), (logprobs,) = decode(model, [prompt], stops, most, settings.temperature)
+    output = SimpleNamespace(token_ids=(*ids,), logprobs=SimpleNamespace(logprobs=logprobs))
+    return SimpleNamespace(outputs=[output], prompt_token_ids=prompt)
+
+
+class LLM:
+    """An engine. `calls` are the names of what was called, `asked` are (prompt, settings)."""
+
+    def __init__(self, path, **settings):
+        self.settings, self.calls, self.asked = settings, [], []
+        torch.manual_seed(0)  # as vLLM does
+        shape = transformers.AutoConfig.from_pretrained(path)
+        self.model = model_class(shape).from_pretrained(path, dtype=torch.float32)
+        # what a build for CPUs does to a tied head after a push
+        packing = SimpleNamespace(
+            process_weights_after_loading=lambda head: self.calls.append("pack_head")
+        )
+        self.model.lm_head.quant_method = packing
+        if reads_images(shape):  # where vLLM has the head then
+            self.model.language_model = SimpleNamespace(lm_head=self.model.lm_head)
+        self.llm_engine = SimpleNamespace(
+            engine_core=SimpleNamespace(shutdown=lambda: self.calls.append("shutdown")),
+            reset_encoder_cache=lambda: self.calls.append("reset_encoder_cache"),
+        )
+
+    @torch.no_grad()
+    def generate(self, prompts, settings, use_tqdm):
+        self.calls.append("generate")
+        ids = [prompt["prompt_token_ids"] for prompt in prompts]
+        asked = [*zip(ids, settings, strict=True)]
+        self.asked += asked
+        return [write(self.model, *each) for each in asked]
+
+    @torch.no_grad()
+    def collective_rpc(self, method, kwargs):
+        self.calls.append(method)
+        own = dict(self.model.named_parameters())
+        for name, value in kwargs["weights_iterator"]:
+            own[name].copy_(value)
+
+    def apply_model(self, function):
+        return [function(self.model)]
+
+    def reset_prefix_cache(self):
+        self.calls.append("reset_prefix_cache")
 
 
 @pytest.fixture
-def build(sharp, tmp_path):
+def build(sharp, tmp_path, monkeypatch):
     """build(flag=value, ...) -> a VllmSampler of a saved policy, or of one that reads images."""
+    vllm = SimpleNamespace(LLM=LLM, SamplingParams=SimpleNamespace, __spec__="found")
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
+    monkeypatch.delenv("VLLM_LOGGING_LEVEL", raising=False)
 
     def make(images=False, **flags):
         folder = tmp_path / ("seeing" if images else "policy")
@@ -45,14 +97,13 @@ def build(sharp, tmp_path):
             save_folder(folder, *sharp)
         config = Config(model=str(folder), max_steps=0, vllm_importance_sampling_cap=None, **flags)
         policy, _, tokenizer = rlvr.policy.models.load_policies(config)
-        return samplers.VllmSampler(policy, tokenizer, config, common.decode)
+        return samplers.VllmSampler(policy, tokenizer, config, decode)
 
     return make
 
 
 @pytest.fixture
 def seeing(build):
-    """A VllmSampler of a policy that reads images."""
     return build(images=True, num_generations=2, max_completion_length=6)
 
 
@@ -62,10 +113,7 @@ def prompts(tiny):
 
 
 def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, prompts):
-    """So it hangs on --seed and the rank, and goes on in a resumed run, on every engine version.
-
-    What is greedy draws none, nor does giving the weights: evaluating changes no training.
-    """
+    """What is greedy draws none, nor does giving the weights: evaluating changes no training."""
 
     def seeds(temperature=1.0):
         sampler.engine.asked.clear()
@@ -86,10 +134,7 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
 
 
 def test_the_ranks_of_one_engine_ask_for_all_of_theirs(build, prompts, monkeypatch, tmp_path):
-    """Alike, in the order of the ranks, and each takes its own back.
-
-    Of the memory that they share, each unlinks its own part.
-    """
+    """Each takes its own back, and unlinks its own part of the memory that they share."""
     of_others = [[([7], (), 1)], [([7], (), 2)], [([8, 9], (), 5), ([9], (), 6)]]
     sampler = build(vllm_tensor_parallel_size=2)
     expected = Sampler.generate(sampler, prompts, 0.0, 1.0, 4)
@@ -140,21 +185,11 @@ def test_settings_of_the_engine(build, seeing, prompts):
     assert sampler.generate([], 1.0, 1.0, 4) == ([], [])
 
 
-def test_the_engine_gets_the_weights_before_each_rollout(build, monkeypatch):
-    """And forgets what it has cached with the old ones.
-
-    A sharded policy is gathered for that alone: 15 GB of a policy of 7 B are free in the rollout.
-    """
+def test_the_engine_gets_the_weights_before_each_rollout(build, prompts, monkeypatch):
+    """A sharded policy is gathered for that alone. A push that fails ends the run."""
     sampler = build()
     calls = sampler.engine.calls = []
     monkeypatch.setattr(samplers, "unshard", lambda policy, wanted: calls.append(wanted))
-    sampler.sync()
-    assert calls == [True, "reload_weights", "pack_head", "reset_prefix_cache", "generate", False]
-
-
-def test_a_push_takes_the_weights_over(build, prompts, monkeypatch):
-    """One that does not, or that leaves NaN, ends the run."""
-    sampler = build()
 
     def update(size):  # every weight by so much, up or down, as Adam's first step does
         for parameter in sampler.policy.parameters():
@@ -162,6 +197,7 @@ def test_a_push_takes_the_weights_over(build, prompts, monkeypatch):
 
     update(1e-2)
     sampler.sync()
+    assert calls == [True, "reload_weights", "pack_head", "reset_prefix_cache", "generate", False]
     assert sampler.gap < 1e-4
     theirs, _ = sampler.generate(prompts, 0.0, 1.0, 8)
     assert theirs == Sampler.generate(sampler, prompts, 0.0, 1.0, 8)[0]
@@ -183,27 +219,15 @@ def test_an_engine_that_fails_is_one_line_and_ends_with_the_run(build, monkeypat
     assert sampler.logprob_gap() > 9
     for error in (ValueError, RuntimeError):
         failing = Mock(side_effect=error("too little\nmemory"))
-        monkeypatch.setattr(fake_vllm.LLM, "generate", failing)
-        with pytest.raises(UserError, match="^vLLM does not start: too little memory$"):
+        monkeypatch.setattr(LLM, "generate", failing)
+        with pytest.raises(UserError, match="^cannot use vLLM: too little memory$"):
             build()
 
 
-def test_the_gap_is_a_metric(build, monkeypatch):
-    """The largest of the ranks."""
-    sampler = build(prompts_per_step=2, num_generations=2, max_completion_length=4)
-    stream = ProblemStream([Problem(prompt, prompt) for prompt in PROMPTS], 0)
-    batch = common.roll_out(sampler, stream, sampler.config)
-    batch.set_old_logprobs(range(4), batch.sampled_logprobs)
-    assert 0 <= sampler.gap < 1e-4
-    monkeypatch.setattr(common, "global_max", lambda value: value + 1)
-    assert batch.metrics()["sampler_gap"] == sampler.gap + 1
-
-
 def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
-    """One token an image goes in, since vLLM repeats it. A push drops embeddings of old weights.
+    """One token an image goes in, since vLLM repeats it.
 
-    The stand-in gives back the prompt that it was given, and not that with repeated tokens. So may
-    another version of the processor, which cuts an image into other patches: that ends the run.
+    The stand-in does not, as if it cut an image into other patches: that ends the run.
     """
     seeing.sync()
     assert "reset_encoder_cache" in seeing.engine.calls
@@ -224,3 +248,49 @@ def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
     assert seeing.policy.image_reader.resized(large).size == (64, 64)
     with pytest.raises(UserError, match="other tokens than the policy"):
         sample_groups(seeing, problems[:1], 1, 1.0, 6)
+
+
+# -------------------------------------------------------------- vLLM itself, where it is installed
+
+TWO_RANKS = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
+# The entropy bonus sees to it that the weights of an untrained policy change.
+TRAINED = dict(engine="vllm", learning_rate=1e-3, entropy_coef=0.01, output_dir="run")
+
+
+def train(tmp_path, given, launcher=()):
+    """Run grpo.py, whose log-probs are the trainer's after each push -> the rows of its metrics."""
+    settings = dict(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind")
+    port = ["--master_port", free_port()] if launcher else []
+    result = run_python(*launcher, *port, ROOT / "grpo.py", *given, folder=tmp_path, **settings)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert not [*Path("/dev/shm").glob("*-cpushm_*")]  # with which a later run would not start
+    found = rows(tmp_path / "run")
+    assert all(row["mismatch_max_ratio"] < 1.001 and row["grad_norm"] > 0 for row in found)
+    assert all(0 <= row["sampler_gap"] < 1e-4 for row in found)
+    return found
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize(
+    "launcher, more",
+    [([], {}), (TWO_RANKS, {}), (TWO_RANKS, dict(vllm_tensor_parallel_size=2))],
+    ids=["one process", "two ranks", "tensor parallel"],
+)
+def test_a_run_and_its_third_step_again(tmp_path, launcher, more):
+    policy, tokenizer = build_tiny()  # in a shape that vLLM knows on a CPU: heads of 32
+    policy.config.hidden_size = 32 * policy.config.num_attention_heads
+    for part in (type(policy)(policy.config), tokenizer):
+        part.save_pretrained(tmp_path / "policy")
+    small = {**SMALL, **TRAINED, "max_steps": 3, **more}
+    made = train(tmp_path, arguments(**small, model="policy"), launcher)
+    again = train(tmp_path, ["--resume_from_checkpoint", "run/checkpoint-2"], launcher)
+    assert [row["step"] for row in made] == [row["step"] for row in again] == [1, 2, 3]
+    assert again[2] == pytest.approx(made[2], rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.vllm
+def test_vllm_sees_the_images_that_the_trainer_sees(tmp_path, monkeypatch):
+    monkeypatch.setitem(vision.TEXT, "hidden_size", 128)  # heads of 32
+    monkeypatch.setitem(vision.TEXT["rope_parameters"], "mrope_section", [4, 6, 6])
+    given = dict(prompts_per_step=6, minibatch_size=24, max_steps=3, max_completion_length=4)
+    assert len(train(tmp_path, flags(tmp_path, **{**TRAINED, **given}))) == 3
