@@ -38,7 +38,7 @@ MATH = r"""
     P = \frac{3}{6} = \frac{1}{2}  \nicefrac{1}{2}  1⁄2
     :: \frac{2}{1}  0.50001  1\frac12  1, 2  50\% :: 1 2
 1,000 :: 1000 :: 1, 0 ;; 1000,2000 :: 1,000, 2,000 ;; (1000,5) :: (1,000, 5)
-1000200 :: :: 1000,200 ;; 200 :: :: 0,200 ;; 1_3 :: :: 1_2
+1000200 :: :: 1000,200 ;; 200 :: :: 0,200 ;; 1200,3 :: :: 1,200,3 ;; 1_3 :: :: 1_2
 # roots, functions, equations
 2\sqrt{2} :: \sqrt{8}  2\sqrt{2} cm :: 2\sqrt{3}
 10 :: {5 \choose 2} ;; 30 :: θ=30° ;; θ=30° :: 30 :: 60
@@ -99,6 +99,7 @@ A, C :: A, C  (A) and (C)  \text{(A)}, \text{(C)} :: A  (C)  (A) and (D)
 3000000 :: 3 \text{ million}  3 million  3,000,000 :: 3  3 \text{ billion}
 2, -2 :: 2\text{, }-2  \pm 2  -2, 2  2 \text{ or } -2  x=2, x=-2  x = 2 \text{ or } x=-2  \{2,-2\}
     x=\pm 2  2 and -2  -2; 2  ±2  \{\pm2\} :: 2  -2  2, -3  2, -2, 0  \pm 3  (2,-2, 1)
+\{0, \pm 2\} :: 0, 2, -2  \{-2, 0, 2\}  0, \pm 2 :: 2, -2  \{0, 2\}
 x=5 :: x=5  5  x = 5  5 = x  x=5.0 :: 6  x=6  y=6  x<5
 # words and letters are no factors, which commute
 AB :: \text{AB} :: BA  A ;; E :: \text{E}  (E) :: e  F
@@ -138,7 +139,7 @@ x\ne2y :: -x\ne-2y ;; y=\frac2x :: xy=2 ;; 3x=-2y :: -3x=2y :: 3x=2y
 \{x\mid x>2\} :: x>2  (2,\infty) :: x<2 ;; x>2 :: \{x\in\mathbb{R}: x>2\}  (2,\infty)
 # times of day, ratios
 10:30 \text{ a.m.} :: 10:30 :: 10:30 \text{ p.m.}  10:31 ;; 5 AM :: :: 5 PM ;; 9:30 :: 0.3
-5 PM :: 5 PM  5:00 p.m.  17:00  5 ;; 12 PM :: :: 12 AM ;; 12:00 AM :: 0:00
+5 PM :: 5 PM  5:00 p.m.  17:00  5 ;; 12 PM :: :: 12 AM ;; 12:00 AM :: 0:00  24:00
 8 \text{ a.m.}, 5 \text{ p.m.} :: 8 AM and 5:00 PM :: 8 \text{ p.m.}, 5 \text{ a.m.} :: 8 AM
 1 \text{ hr } 30 \text{ min} :: 1 hour and 30 minutes :: 130  30 hr 1 min  30
 12{:}15 \text{ pm} :: 12:15 PM ;; 100 pm :: 100 pm ;; S_1:S_2=7:32 :: 7:32 ;; 2:30 :: :: 2.5

@@ -21,6 +21,13 @@ def rollout_of(successes, **known):
     return SimpleNamespace(**groups | known)
 
 
+def shared(rewards, m_S, m_F):
+    """The advantages [B, G] of gradient masses [B]: equal successes, equal failures (FADE 2.1)."""
+    n, G = rewards.sum(1), rewards.shape[1]
+    of_success, of_failure = m_S / n.clamp(min=1), m_F / (G - n).clamp(min=1)
+    return G * torch.where(rewards == 1, of_success[:, None], -of_failure[:, None])
+
+
 def near(actual, expected, atol=1e-12):
     """Equal in dtype and shape, and to `atol` in every element."""
     expected = torch.as_tensor(expected, dtype=actual.dtype)

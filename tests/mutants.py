@@ -144,10 +144,7 @@ field_losses studies/baseline_losses.py by field
     (advantages < 0) & (drift > threshold) => (drift > threshold)
     drift = -(loss_mask => drift = (loss_mask
     given["beta"] * kl, {**given, "beta": 0.0} => given["beta"] * kl, given
-    .quantile(1 - share) => .quantile(share)
-    + squares)).cumsum(2) => + squares))
     (A * W).sum(1, keepdim=True) / => A.mean(1, keepdim=True) + 0 /
-    given["epsilon_high"] = given["epsilon"] => given["epsilon_high"] = 0.28
 
 field_advantages studies/baseline_advantages.py by field baselines
     torch.where(std > 0, centred / std, 0.0) => centred / std
@@ -158,7 +155,6 @@ baselines studies/baselines.py by baselines
     rewards=batch.successes if => rewards=batch.rewards if
     memory.step(first_mean, => memory.step(batch_mean,
     manual_seed(seed + update) => manual_seed(seed)
-    [world.RANK :: world.WORLD_SIZE, => [world.RANK :,
     of_tokens[rows] = advantages[rows] * own => of_tokens[rows] = own
     seed = config.seed + 1000 * memory.steps => seed = config.seed
     log_evaluation(step, metrics | head) => log_evaluation(step, metrics)
@@ -189,21 +185,17 @@ statistics rlvr/show/statistics.py by statistics golden cwgrpo
     < 0.99 * s.sum() => < 0.9 * s.sum()
 
 memory rlvr/policy/memory.py by models
-    world.WORLD_SIZE if sharded else 1 => 1
     / world.LOCAL_WORLD_SIZE / 1e9 => / 1e9
     (16 if config.beta else 12) => 12
-    if config.bf16 or sharded else 0.0 => if True else 0.0
     kept + gradients + head + activations => kept + gradients + activations
 
 checkpoints rlvr/training/checkpoints.py by checkpoints
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
-    repr(problem).encode(), found) => repr(problem).encode())
     zlib.crc32(image, found) => found
     training.stream.position = saved["position"] => pass
     vars(training.memory).update(saved["state"]) => pass
     optimizer=moments => optimizer={}
     group["lr"] = rate => pass
-    saved["rng"][world.RANK] => saved["rng"][0]
     if saved["problems"] != sum_of(training.stream.problems): => if False:
 
 update common.py by run
@@ -237,7 +229,6 @@ ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common rollouts
 
 models rlvr/policy/models.py by models bf16
     for part in (shape, shape.get_text_config()): => for part in (shape,):
-    or "pdrop" in name => or "p_drop" in name
     config, device, frozen=True) => config, device)
     size + size.max()) => size)
 
@@ -259,7 +250,6 @@ report rlvr/show/report.py by show
     (new_logprobs - batch.old_logprobs).exp() => (batch.old_logprobs - new_logprobs).exp()
     values.where(own, math.nan) => values
     if i % stride == 0 => if True
-    MOST_TOKENS // size => MOST_TOKENS
     evals[0], evals[-1] => evals[0], evals[1]
 
 plots rlvr/show/plots.py by show
@@ -282,7 +272,6 @@ images rlvr/policy/images.py by images
 
 sources rlvr/tasks/sources.py by datasets prompts docs
     path if path.is_dir() else path.parent => path.parent
-    configuration="ARC-Challenge", => configuration="ARC-Easy",
 
 embedded rlvr/tasks/embedded.py by embedded
     value >= 0 and is_held_out => value > 0 and is_held_out
@@ -301,9 +290,6 @@ pictures rlvr/tasks/pictures.py by prompts
     problem.images, texts, strict=True => problem.images, texts, strict=False
 
 config rlvr/flags/config.py by config
-    if batch % self.minibatch_size: => if False:
-    0 < self.eval_problems < ranks => 0 < self.eval_problems <= ranks
-    self.model.count("/") > 1 => self.model.count("/") > 2
     fullmatch("[234](,[234])*", => match("[234](,[234])*",
     self.engine == "auto" and gpu and found => self.engine == "auto" and found
     for name in (self.dataset, *self.eval_names): => for name in self.eval_names:
@@ -335,7 +321,6 @@ data rlvr/tasks/datasets.py by run datasets
 vllm rlvr/rollout/vllm_sampler.py by vllm
     by_rank[: world.RANK % size]) => by_rank[:0])
     if not self.gap < self.tolerance: => if self.gap > self.tolerance:
-    logprobs[0])).abs().max() => logprobs[0])).max()
     top_p=top_p => top_p=1.0
     torch.random.fork_rng(self.devices): => torch.no_grad():
     first = world.RANK // size * size => first = world.RANK
@@ -353,7 +338,6 @@ stream rlvr/tasks/problems.py by rollouts
     own[row, reply.start : reply.stop] => own[row, reply.start + 1 : reply.stop]
     torch.arange(int(lengths.max())) < lengths => torch.arange(lengths.max()) <= lengths
     self.position += world.WORLD_SIZE * count => self.position += count
-    range(first + world.RANK, self => range(first, self
     if epoch != self.epoch: => if not self.order:
     f"{self.seed}/{epoch}" => f"{self.seed}"
 
@@ -361,9 +345,7 @@ prompts rlvr/tasks/prompts.py by prompts datasets
     limit) <= limit] => limit - 1) < limit]
     if 0 < lengths.get => if lengths.get
     or not p.prompt.strip()] => ]
-    start : start + 1000 => start : start + 999
     len(p.prompt.encode()) + 2 > limit => len(p.prompt.encode()) > limit
-    len(p.prompt.encode()) + 2 > limit => len(p.prompt) + 2 > limit
     if entry.special} => if True}
 
 mathematics rlvr/verify/answers/mathematics.py by answers
@@ -374,14 +356,12 @@ mathematics rlvr/verify/answers/mathematics.py by answers
     if not any(value.free_symbols for value in right): => if True:
     digits(expression.args[-1], 1.6) => digits(expression.args[-1])
     if not found or found[1].isalpha(): => if not found:
-    if not any(same(*pair) => if any(same(*pair)
 
 equality rlvr/verify/answers/equality.py by answers
     if len({*letters.values()}) < len(letters): => if False:
     is_name(side) or not value.free_symbols => True
     if gold.func is answer.func and factor => if factor
     or factor.is_negative and isinstance(gold, (sympy.Eq, sympy.Ne)) => or factor.is_negative
-    and factor.is_number and may => and may
     return right != sympy.S.EmptySet and => return
     if gold.is_Symbol or answer.is_Symbol: => if False:
     if gold.atoms(sympy.Float) or answer.atoms(sympy.Float): => if False:
@@ -413,7 +393,7 @@ pool rlvr/verify/pool.py by grader
 sandbox rlvr/verify/programs/solution.py by code isolation assertions
     os.environ.clear() => pass
     give_usual_names()↵    gc.freeze() => gc.freeze()
-    exec("import copy, datetime, random, time", usual) => pass
+    exec("import bisect, copy, datetime, random, time", usual) => pass
     usual | builtins.__dict__ => builtins.__dict__ | usual
 
 values rlvr/verify/programs/values.py by assertions isolation

@@ -1,4 +1,4 @@
-"""agrae.py against numbers worked out by hand; more of Eqs. 11-13 is in golden.json."""
+"""agrae.py against Theorem 2 and numbers worked out by hand; more is in golden.json."""
 
 import math
 
@@ -8,12 +8,25 @@ from rlvr import world
 import pytest
 import torch
 from baseline_advantages import controlled_advantage
-from groups import f64, near, rollout_of
+from groups import every_group, f64, near, rollout_of, shared
 
 import agrae
-from agrae import agrae_advantage, difficulty_metrics, format_reward
+from agrae import agrae_advantage, difficulty_metrics, format_reward, grpo_advantage
 
 ROOT3 = 3.0**0.5
+
+
+@pytest.mark.parametrize("w, alpha", [(0.0, 1.0), (0.3, 0.5), (0.8, 1.0), (1.0, 0.5)])
+def test_eq11_to_13_the_weight_of_a_prompt(w, alpha):
+    """Theorem 2 put through Eq. 12: from sqrt(p), easy prompts, to sqrt(1 - p) as w grows.
+
+    It keeps the balance of Eq. 5. Eq. 13 holds the successes back until w has reached alpha.
+    """
+    rewards = every_group(8)[1:-1]
+    A, p = grpo_advantage(rewards), rewards.mean(1)
+    weight = (w * (1 - p).sqrt() + (1 - w) * p.sqrt()) / 2
+    near(agrae_advantage(A, p, w, alpha, group_level=False), shared(rewards, weight, weight))
+    near(agrae_advantage(A, p, w, alpha), shared(rewards, weight * min(1, w / alpha), weight))
 
 
 def test_no_rescaling_at_p_0_and_1_for_a_base_advantage_that_is_not_zero():
@@ -35,8 +48,8 @@ def test_difficulty_metrics_by_hand(monkeypatch):
     names = "mean_success success_factor easy_share hard_share".split()
     none = difficulty_metrics(0 * advantages, successes, 0.375, 0.25)
     assert [none[name] for name in names] == [0.375, 1.0, 0.0, 0.0]  # no share divides by 0
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, [2.0, 4.0, 8.0]])
-    found = difficulty_metrics(advantages, successes, 0.375, 0.5)
+    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, [1 / 16, 1 / 8, 1 / 4]])
+    found = difficulty_metrics(advantages / 32, successes, 0.375, 0.5)
     assert [found[name] for name in names] == [0.375, 0.75, (5 + 2) / 20, (3 + 4) / 20]
 
 
@@ -75,5 +88,5 @@ def test_the_format_is_nine_tenths_of_the_reward(monkeypatch):
     found, logged = agrae.compute_advantages(batch, agrae.Config(**agrae.VARIANTS["images"]))
     w, base = 1 / 16, f64([[0.275, 0.175, 0.175, -0.625]]) / math.sqrt(0.131875)
     near(found, (w + (1 - w) / ROOT3) * torch.where(base > 0, 2 * w * base, base), atol=1e-6)
-    of_batch = [logged[name] for name in ("format", "mean_success", "success_factor")]
-    assert of_batch == pytest.approx([3 / 8, w, 2 * w])
+    of_batch = [logged[name] for name in "format mean_success success_factor hard_share".split()]
+    assert of_batch == pytest.approx([3 / 8, w, 2 * w, 1])

@@ -28,7 +28,7 @@ MATH_TEXTS = [
     ("The answer is 5.", "5", None),
     # where a box begins and ends
     (r"\boxed{x = \boxed{5}}", "5", 1.0),
-    (r"so $\boxed 5$, which is \boxed .", "5", 1.0),
+    (r"so $\boxed 5$, which is \boxed 12 or \boxed .", "5", 1.0),
     (r"\{ \boxed{\{1,2\}} \{", r"\{2,1\}", 1.0),
     (r"\boxed{5\}", "5", None),
     (r"\framebox{5}, which is in \boxed{}", "5", 1.0),

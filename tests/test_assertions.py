@@ -34,11 +34,14 @@ from datetime import datetime
 class Pair:
     def __init__(self, a, b): self.a, self.b, self.x = a, b, [1]
     def __getitem__(self, i): return i
+    def __setitem__(self, i, value): self.x[i] = value
     def __len__(self): return 4
+    def __str__(self): return 'a pair'
 class Number(enum.IntEnum): SIX = 6
 class Half(float): pass
+class Word(str): pass
 Point = namedtuple('Point', 'x y')
-CONSTANT = {'x': 1}
+CONSTANT = {Word('x'): 1}
 
 def add(a, b): return a + b
 def add_pair(p): return p.a + p.b
@@ -51,8 +54,8 @@ def half(): return Half(0.5)
 def count(s): return Counter(s)
 def plus(by): return lambda x: x + by
 def thing(): return Pair(3, 4)
-def change_list(x): x.sort(); x.append(9)
-def change_others(d, s): d['a'] = 1; s.clear()
+def change_list(x, *others): x.sort(); x.append(9)
+def change_others(d, s, b, q): d['a'] = 1; s.clear(); b.append(98); q.append(5)
 def each(f, x): return [f(item) for item in x]
 def call_with_two(f): return f(2)
 def times(x, *, by=1): return x * by
@@ -65,7 +68,9 @@ def look_up(x): return {}[x]
 HOLD = """
 p = Pair(1, 2)
 p.a = 5
-assert add_pair(p) == 7 and p.b == 2 and same(p) == p
+p[0] = 6
+assert add_pair(p) == 7 and p.b == 2 and p.x == [6] and same(p) == p
+assert str(p) == 'a pair' and 'Pair object' in repr(p)
 
 def check(candidate): assert candidate(1, 2) == 3
 check(add)
@@ -76,20 +81,23 @@ assert next(n) == 0 and next(n) == 1 and next(n, 'end') == 'end'
 
 # subclasses of plain types, and objects that stay in the program's process
 assert point() == (1, 2) and six() == 6 and half() == 0.5 and count('aab') == {'a': 2, 'b': 1}
-assert CONSTANT == {'x': 1} and plus(1)(2) == 3
+assert CONSTANT == {'x': 1} and plus(1)(2) == 3 and plus(1)
 assert thing()[7] == 7 and len(thing()) == 4 and thing().x == [1] and isinstance(thing(), Pair)
 
 one = [1]
 row = [one]
 assert same(row) == row and row[0] is one
 
-x, d, s = [3, 1], {}, {1}
-change_list(x)
-change_others(d, s)
-assert x == [1, 3, 9] and d == {'a': 1} and s == set()
+from collections import deque
+x, d, s, b, q = [3, 1], {}, {1}, bytearray(b'a'), deque()
+change_list(x, row)
+change_others(d, s, b, q)
+assert x == [1, 3, 9] and d == {'a': 1} and s == set() and b == b'ab' and q == deque([5])
+assert row[0] is one
+open('of the tests', 'w').write('which may write, unlike a program')
 
 assert each(len, ['a']) == [1] and each(int, ['7']) == [7] and each(list, ['ab']) == [['a', 'b']]
-assert call_with_two(up) == 3 and times('a', by=2) == 'aa'
+assert call_with_two(up) == 3 and times('a', by=2) == 'aa' and times(10**4999, by=10) == 10**5000
 
 try:
     look_up('x')
@@ -101,7 +109,7 @@ except KeyError as error:
 from datetime import datetime, timedelta, timezone
 later = datetime(2020, 2, 29, 13, 30, tzinfo=timezone(timedelta(hours=1)))
 assert datetime_in(timezone.utc) == later
-import cmath
+import cmath, collections.abc
 assert math.isclose(third(1), 0.333333333) and cmath.pi > third(1)
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-"""asymgrpo.py by hand; more of Eqs. 2-8 is in golden.json."""
+"""asymgrpo.py against AsymGRPO's propositions, by hand; more of Eqs. 2-8 is in golden.json."""
 
 import math
 
@@ -6,10 +6,29 @@ import rlvr.machine.ranks
 
 import pytest
 import torch
-from groups import every_group, f64, near, rollout_of
+from groups import every_group, f64, near, rollout_of, shared
 
 import asymgrpo
 from asymgrpo import asymgrpo_advantage, global_kappa, reward_confidence_alignment, success_gain
+
+
+@pytest.mark.parametrize("beta", [0.1, 0.7])
+def test_proposition2_peaks(beta):
+    """Eqs. 9-11 at all success rates k / 200: what successes and what failures press with."""
+    rewards = every_group(200)
+    p = rewards.mean(1)
+    W_pos, W_neg = p ** (1 - beta) * (1 - p) ** beta, p**beta * (1 - p) ** (1 - beta)
+    near(asymgrpo_advantage(rewards, beta, beta), shared(rewards, W_pos, W_neg))
+    assert (W_pos.argmax(), W_neg.argmax()) == (round((1 - beta) * 200), round(beta * 200))
+
+
+def test_kappa_is_the_covariance_of_reward_and_confidence_times_log_odds():
+    """The identity Cov(L, Z) = p (1 - p) delta of App. B, with the covariance by its definition."""
+    r = every_group(8)[1:-1]
+    L = -2 * torch.rand(7, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    p = r.mean(1, keepdim=True)
+    covariance = ((r - p) * (L - L.mean(1, keepdim=True))).mean(1, keepdim=True)
+    near(reward_confidence_alignment(r, L), (covariance * p.logit()).mean())
 
 
 def test_flips_use_the_strength_of_their_own_channel():
@@ -37,7 +56,9 @@ def test_global_kappa_is_a_mean_over_the_mixed_groups_of_all_ranks(monkeypatch):
     rewards = f64([[1, 0, 0, 0], [1, 1, 1, 1], [1, 0, 1, 1], [0, 0, 0, 0]])
     mean_logprobs = f64([[-1, -2, -3, -4], [-4, -1, -1, -2], [-1, -2, -2, 0], [-1, -2, -3, -5]])
     total = -3 / 16 * math.log(3)
-    assert global_kappa(rewards, mean_logprobs) == pytest.approx(total / 2, abs=1e-15)
+    batch = rollout_of(rewards, rewards=rewards / 2, mean_logprobs=lambda: mean_logprobs)
+    _, logged = asymgrpo.compute_advantages(batch, asymgrpo.Config())
+    assert logged == pytest.approx({"kappa": total / 2}, abs=1e-15)
     monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda rows: [*rows, [0.3, 1.0]])
     assert global_kappa(rewards, mean_logprobs) == pytest.approx((total + 0.3) / 3, abs=1e-15)
 

@@ -16,7 +16,7 @@ import torch
 from baseline_advantages import grpo_lead_advantage, ha_dw, t2t
 from baseline_losses import LOSSES, clip_cov_mask
 from baselines import ADVANTAGES, Config, Memory
-from groups import every_group, f64, near, rollout_of
+from groups import every_group, f64, near, rollout_of, shared
 from masses import masses_of
 from runs import rows
 from test_cwgrpo import batch as random_groups
@@ -119,9 +119,7 @@ def test_gradient_masses_of_section_8(name):
     advantages, logged = computed(rewards, **flags)
     near(torch.stack(fade.gradient_mass(advantages, rewards)), torch.stack([m_S, m_F]), atol=1e-13)
     assert logged == pytest.approx(dict(m_S=m_S.mean().item(), m_F=m_F.mean().item()))
-    n = rewards.sum(1)
-    of_success, of_failure = m_S / n.clamp(min=1), m_F / (16 - n).clamp(min=1)
-    worth = 16 * torch.where(rewards == 1, of_success[:, None], -of_failure[:, None])
+    worth = shared(rewards, m_S, m_F)
     near(advantages, worth)
     near(advantages_of(rewards.flip(1), **flags), advantages.flip(1), atol=1e-14)
     near(advantages_of(rewards.float(), **flags), worth.float(), atol=2e-5)
@@ -142,9 +140,9 @@ def test_what_a_batch_tells_an_advantage(monkeypatch):
     near(advantages_of(now, lengths, advantage="grpo_lead"), grpo_lead_advantage(now, tokens))
     found = advantages_of(now, lengths, first=first, advantage="power", batch_mean=True)
     near(found, 5 / 8 * (now - 3 / 8))  # 1 - r_mean is 5/8
-    found = advantages_of(now, lengths, advantage="hard_focused", scale_rewards=False)
+    found = advantages_of(now, lengths, worth=0.5, advantage="hard_focused", scale_rewards=False)
     p = now.mean(1, keepdim=True)
-    near(found, (now - p) / p.sqrt() / 2)
+    near(found, (now - p) / p.sqrt() / 4)
     near(advantages_of(now, lengths, negatives_only=True), (now - 1) * (p / (1 - p)).sqrt())
     found = advantages_of(now, lengths, advantage="power", log_schedule=True, max_steps=1)
     near(found, fade_advantage(now, 1.917, 0.802))  # at the end of its only step

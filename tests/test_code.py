@@ -15,6 +15,9 @@ print(sum(map(int, open(0).read().split()[1:])))
 import os; print(sum(map(int, os.read(0, 10**6).split()[1:])))
 open(1, 'w').write('6')
 print(6); exit()
+print(6); quit()
+import sys; sys.stderr.write('x' * 10**6); print(6)
+import os; os.environ['A'] = 'b'; open(os.devnull, 'w').write('x'); print(6)
 x = bytearray(10**8); print(6)
 import os, subprocess; print(6 if os.path.basename(__file__) else 0)
 """.strip().split("\n")
@@ -54,13 +57,16 @@ def graders(tmp_path_factory):
 
 
 READS = "input()\nprint(sum(map(int, input().split())))"
-WITHOUT_IMPORTS = "x = stdin.read().split()\nprint(reduce(xor, deepcopy([6, *map(len, x[:0])])))"
+WITHOUT_IMPORTS = "stdin.read()\nprint(reduce(xor, deepcopy([6, bisect.bisect([7], 0)])))"
 METHOD = "class Solution:\n    def turn(self, x: List[int]): "
 PROGRAMS = [  # tests, programs that pass them, and programs that do not
     (
         DOUBLE,
         ["print(2 * int(input()))"],
-        ["print(14)", "print((", "import numpy_of_no_one", "print(2 * int(input())); 1 / 0"],
+        [
+            *("print(14)", "print((", "import numpy_of_no_one", "print(2 * int(input())); 1 / 0"),
+            "import os; print(2 * int(input()), flush=True); os.abort()",
+        ],
     ),
     (SUM | dict(fn_name=None), [*HONEST, WITHOUT_IMPORTS], []),
     # each input has a process of its own, which knows no expected output
@@ -70,11 +76,15 @@ PROGRAMS = [  # tests, programs that pass them, and programs that do not
         [],
     ),
     (
-        dict(inputs=[""], outputs=["False {} a secret"]),
-        ["import os; print('a secret' in f'{sys.argv} {globals()}', dict(os.environ), 'a secret')"],
+        dict(inputs=[""], outputs=["False {} False a secret"]),
+        [
+            "import os; first = '/proc/self/environ'\n"
+            "print('a secret' in f'{sys.argv} {globals()}', dict(os.environ),"
+            "os.access(first, os.R_OK) and 'PATH=' in open(first).read(), 'a secret')"
+        ],
         [],
     ),
-    (dict(inputs=["añ文\n"], outputs=["文ña\n"]), ["print(input()[::-1])"], []),
+    (dict(inputs=["añ文\ud800\n"], outputs=["?文ña\n"]), ["print(input()[::-1])"], []),
     (dict(inputs=[""], outputs=["9" * 5000]), ["print(10**5000 - 1)"], []),
     (
         ASSERTIONS,
@@ -221,7 +231,7 @@ TEXTS_WITH_ADD = [
     f"```python\nfence = '```'\n{ADD}\n```",
     # the last block that defines what is asked for
     python("add = min", ADD),
-    python(ADD, "a = 1\nprint(add(a, 2))"),
+    python(ADD, "a = 1\nb = 2\nprint(add(a, b))"),
     python("def add(a, b:", "add = lambda a, b: a + b"),
 ]
 TEXTS_WITH_MIN = [python(ADD, "add = min"), f"```python\nadd = min\n```\n```text\n{ADD}\n```"]
@@ -234,7 +244,8 @@ WITHOUT_A_PROGRAM = [ADD, f"```cpp\n{ADD}\n```", "", rf"\boxed{{{ADD}}}", "`" * 
 )
 def test_where_the_program_stands(text, result):
     names = {}
-    exec(code.find_program(text, code.read_tests(json.dumps(ASSERTIONS))), names)
+    tests = [*ASSERTIONS, "def f(b): a = b"]  # whose own names are not asked for
+    exec(code.find_program(text, code.read_tests(json.dumps(tests))), names)
     assert names["add"](1, 2) == result
 
 
@@ -244,7 +255,10 @@ def test_texts_without_a_program_or_with_many():
     assert [code.find_program(text, tests) for text in WITHOUT_A_PROGRAM] == [None] * 5
     assert code.verify_code(ADD, json.dumps(ASSERTIONS), 60, 60) is None
     assert code.find_program("```python\n" * 100_000, tests) == ""
-    assert code.find_program(python("1", READS), code.read_tests(json.dumps(SUM))) == READS + "\n"
+    for text in (python("1", READS), f"```\n{READS}\n```\n```\n```"):
+        assert code.find_program(text, code.read_tests(json.dumps(SUM))) == READS + "\n"
+    text = python(f"{METHOD}return x", "Solution().turn([])")
+    assert code.find_program(text, code.read_tests(json.dumps(TURN))).startswith(METHOD)
 
 
 NO_TESTS = r"""
@@ -252,7 +266,7 @@ NO_TESTS = r"""
 ["assert a", 7]
 []
 7
-["def test(): assert False"]
+["def test(): assert False", "class Test: pass"]
 "import unittest\nassert add(1, 2) == 3"
 "import numpy.linalg\nassert add(1, 2) == 3"
 "import math, numpy\nassert add(1, 2) == 3"
@@ -288,6 +302,8 @@ def test_a_deadline_for_each_test_and_one_for_all(seconds, all_seconds, reply):
     program = "import time\ndef f(x):\n    time.sleep(0.1)\n    return x"
     for tests in (["assert f(7) == 7"] * 5, dict(fn_name="f", inputs=[[7]] * 5, outputs=[7] * 5)):
         assert grade(program, tests, seconds, all_seconds) == reply
+    assert grade("while True: pass", DOUBLE, 0.05) == (0.0, "timeout")
+    assert traces() == []
 
 
 @pytest.mark.parametrize("reply", [None, {}, "6", [6, 0], ["6"], ["6", 0, 0], ["6", 1]])

@@ -35,11 +35,11 @@ grpo --bf16 true :: no such flag: true
 grpo --max_step 3 :: no such flag: --max_step 3; perhaps you meant --max_steps
 grpo --max_steps
 grpo --fsdp no
-grpo --temperature 0
-grpo --learning_rate -1e-4 :: --learning_rate must be at least 0, got -0.0001
+cwgrpo --temperature 0
+fade --learning_rate -1e-4 :: --learning_rate must be at least 0, got -0.0001
 grpo --seed -inf :: --seed: invalid int value: '-inf'
 grpo --epsilon -.5 :: --epsilon must be above 0, got -0.5
-grpo --top_p 1.5
+baselines --top_p 1.5
 grpo --num_generations 1
 grpo --numbers 2 :: --numbers 2: no shipped policy was taught such problems
 grpo --numbers 3,5 --model weak
@@ -51,9 +51,13 @@ grpo --minibatch_size 100
 grpo --eval_problems 0
 grpo --verifier math
 grpo --model ./nope :: --model ./nope: there is no such folder
+grpo --model ~nope :: --model ~nope: there is no such folder
 grpo --model runs/a/b :: --model runs/a/b: there is no such folder
+grpo --resume_from_checkpoint latest :: grpo.py has no run in runs/
+grpo --resume_from_checkpoint missing :: no run there
 grpo --no_tie_word_embeddings --model folder :: --tie_word_embeddings
 grpo --vllm_tensor_parallel_size 2 --engine hf
+grpo --vllm_gpu_memory_utilization 1.5
 grpo --temperature 0.4 --max_steps 0
 grpo --dataset gsm9k --eval_dataset math :: 'gsm9k' is neither a file
 grpo --eval_dataset arc,none :: 'none' is neither a file nor one of the data sets gsm8k, math
@@ -83,6 +87,8 @@ baselines --clip_cov_fraction 0.5
 baselines --token clip_cov --minibatch_size 8 :: must hold whole groups
 baselines --token high_entropy --minibatch_size 8 :: must hold whole groups
 2 ranks: baselines --minibatch_size 16 --token clip_cov
+baselines --alpha -1.5 --advantage scaled_power :: --alpha must be above 0
+baselines --scale 0 --advantage ha_dw
 baselines --loss cispo --variant gspo :: sequence is for --loss ppo_clip
 baselines --use_bias_correction_kl :: --use_bias_correction_kl needs --beta
 baselines --negatives_only --advantage maxrl

@@ -65,7 +65,7 @@ def tree(folder):
 @pytest.fixture(autouse=True)
 def no_curves(monkeypatch):
     """To draw them takes longer than a whole run here."""
-    monkeypatch.setattr(Run, "finish", lambda run: None)
+    monkeypatch.setattr(rlvr.show, "draw_curves", lambda folder: None)
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_second_process_is_refused_and_touches_nothing(resume, straight, monke
     shutil.copytree(straight, "run")
     shutil.rmtree("run/checkpoint-3")
     before, owner = tree("run"), os.open("run", os.O_RDONLY)
-    fcntl.flock(owner, fcntl.LOCK_EX)
+    fcntl.flock(owner, fcntl.LOCK_SH)  # which stands no exclusive lock beside it
     assert refused(resume("grpo", "run"), "grpo", "another process uses the run folder")
     assert tree("run") == before
     os.close(owner)
@@ -226,6 +226,7 @@ def test_a_signal_ends_the_step_and_saves(run, resume, monkeypatch, straight, nu
         result = run("grpo", max_steps=3, save_steps=100)
     assert result.code == 0 and "Traceback" not in result.err
     assert result.out.count("stopping after this step") == 1
+    assert "to continue: --resume_from_checkpoint run" in result.out
     assert saved_steps("run") == steps("run") == [1]
     assert printed_steps(resume("grpo", "run")) == [2, 3]
     assert_same_end("run", straight, ("metrics", "samples"))

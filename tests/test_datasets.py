@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import rlvr.tasks.datasets
 import rlvr.tasks.prompts
+import rlvr.tasks.sources
 from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.tasks.cells import read_question, unpack
@@ -24,6 +25,7 @@ from rlvr.verify.programs.isolation import describe
 from rlvr.verify.verifiers import BOXED, VERIFIERS
 
 import datasets
+import huggingface_hub
 import numpy
 import pytest
 from local_sets import evaluated, in_order, load, own, prompts_of, refused, write
@@ -180,12 +182,17 @@ def test_the_check_of_human_eval_has_helpers_of_its_own(end, reward):
 def test_where_a_set_is(tmp_path, monkeypatch):
     """On the hub, or in some of the files that it has there, but in no folder of its name."""
     (tmp_path / "gsm8k").mkdir()
-    monkeypatch.chdir(tmp_path)  # the tests have no network
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rlvr.tasks.sources, "hub_answers", lambda: False)
+    for holder in (datasets.config, huggingface_hub.constants):
+        monkeypatch.setattr(holder, "HF_HUB_OFFLINE", False)
     no_answer = ["cannot load the data set gsm8k: Couldn't reach", "the hub, take countdown"]
     refused(no_answer, read_set, "gsm8k", Config())
+    assert datasets.config.HF_HUB_OFFLINE and huggingface_hub.constants.HF_HUB_OFFLINE
 
     def load_dataset(path, configuration, data_files):
-        raise RuntimeError(f"{path}\n{configuration}\n{(data_files or {}).get('test')}")
+        cause = RuntimeError(f"{path}\n{configuration}\n{(data_files or {}).get('test')}")
+        raise RuntimeError("an error while generating the data set") from cause
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     refused([": openai/gsm8k main None"], read_set, "gsm8k", Config())
@@ -265,7 +272,7 @@ NO_COUNTDOWN = ("3 9 5", "a b : 3", ": 3", "3 : ", "3.5 2 : 7", None, 48)
         (read_question, [ASKED | dict(tool_calls=None)], (("user", "What?"),)),
         *((read_question, cell, "") for cell in NO_QUESTIONS),
         (answer_text, 27.0, "27"),
-        (answer_text, 1e16, "10000000000000000"),
+        (answer_text, 2.0**54, "18014398509481984"),
         (answer_text, 1e-5, "0.00001"),
         (answer_text, 0.1 + 0.2, "0.3"),
         (answer_text, 2**70, "1180591620717411303424"),
@@ -464,6 +471,7 @@ def test_rows_of_evaluation_sets_are_not_trained_on(tmp_path, tiny, capsys):
     assert len(told) == 2
     training, _ = load(tiny[1], dataset=train, eval_dataset=f"{z},{train}", eval_problems=1)
     assert len(training) == 7
+    assert load(tiny[1], dataset="no.jsonl", eval_dataset=z, max_steps=0)[0] == []  # not read
     parts = ["no problem to train on except the 8"]
     refused(parts, load, tiny[1], dataset=train, eval_dataset=larger)
 

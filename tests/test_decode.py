@@ -161,8 +161,10 @@ def test_a_long_text_token_by_token_is_as_in_one_pass(four, monkeypatch):
     cache = weakref.ref(reader.cache)
     del reader
     assert cache() is None  # its memory is free at once, not when Python looks for cycles
+    kept, new = torch.zeros(1, 1, 3, 2), torch.ones(1, 1, 300, 2)
+    assert torch.equal(rlvr.policy.cache.append(kept, new), torch.cat([kept, new], -2))
     # keys and values of two layers: at 256 tokens, when rows have left, and when that room is full
-    assert copies.call_count == 3 * 4
+    assert copies.call_count == 3 * 4 + 1
 
 
 def test_nucleus():

@@ -17,6 +17,7 @@ from fade import (
     Config,
     FadeController,
     compute_advantages,
+    entropy_drift,
     fade_advantage,
     learning_rate_factor,
 )
@@ -152,3 +153,5 @@ def test_what_is_logged_by_hand(monkeypatch):
     expected |= dict(m_S=(0.1 + 0.5) / 2, m_F=(0.9 + 0.7) / 2)
     expected |= dict(entropy_drift=(-0.8 * 1.5 - 0.4 - 0.1) / 2)
     assert logged == pytest.approx(expected)
+    # each prompt's log-probs have their own mean
+    near(entropy_drift(f64([[1, 0], [0, -2]]), f64([[0, -2], [-5, -7]]), 1.0), [0.0, -2.0])

@@ -37,7 +37,8 @@ def idle(monkeypatch):
 
 
 @pytest.fixture
-def grader(idle):
+def grader(idle, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     grader = pool.start_grader()
     idle.put(grader)
     return grader
@@ -65,7 +66,8 @@ def test_the_replies_of_a_grader(monkeypatch):
     happened = []
     errors = dict(late=TimeoutError(), odd=KeyError(), broken=UserError("no sandbox"))
     for name, error in errors.items():
-        monkeypatch.setitem(VERIFIERS, name, Verifier(Mock(side_effect=error)))
+        entry = Verifier(Mock(side_effect=error), keeps_time=name == "late")
+        monkeypatch.setitem(VERIFIERS, name, entry)
     questions = iter([[name, boxed("5"), "5", 7, 60] for name in ("math", *errors)])
     pipe = Mock(read=lambda: "ready", ask=lambda reply: happened.append(reply) or next(questions))
     monkeypatch.setattr(rlvr.verify.grader, "Pipe", lambda: pipe)
@@ -74,7 +76,20 @@ def test_the_replies_of_a_grader(monkeypatch):
     with pytest.raises(StopIteration):
         rlvr.verify.grader.main()
     replies = [(1.0, ""), (None, "timeout"), (None, "unparsed"), ("no sandbox", "error")]
-    assert happened == ["ready", *(each for reply in replies for each in (7, 0, reply))]
+    timers = (7, 7 + 60 + 4 * 30, 7, 7)  # one that keeps its own time may start two sandboxes
+    timed = zip(timers, (0, 0, 0, 0), replies, strict=True)
+    assert happened == ["ready", *(each for three in timed for each in three)]
+
+
+def test_threads_share_the_cores_of_a_machine_with_other_ranks(monkeypatch):
+    """Each rank has one at least, and the line of progress goes at the end."""
+    threads, clear = Mock(wraps=pool.ThreadPoolExecutor), Mock()
+    monkeypatch.setattr(pool, "ThreadPoolExecutor", threads)
+    monkeypatch.setattr(pool, "clear_line", clear)
+    monkeypatch.setattr(pool.world, "LOCAL_WORLD_SIZE", 999)
+    assert pool.in_threads(abs, [-1, 2], "counting") == [1, 2]
+    threads.assert_called_once_with(1)
+    clear.assert_called_once_with()
 
 
 def test_a_killed_grader_is_replaced(grader, monkeypatch):
@@ -112,9 +127,10 @@ def test_a_reward_is_any_finite_number(entry):
         found = grade(("mine", "text", "gold"))
         assert found == (reward, "unparsed" if given is None else "")
         assert type(found[0]) is float
-    entry(lambda text, gold: math.nan)
-    with pytest.raises(ValueError, match="the verifier mine gave the reward"):
-        grade(("mine", "text", "gold"))
+    for reward in (math.nan, math.inf):
+        entry(lambda text, gold, reward=reward: reward)
+        with pytest.raises(ValueError, match="the verifier mine gave the reward"):
+            grade(("mine", "text", "gold"))
 
 
 def test_a_mistake_in_a_verifier_is_not_hidden(entry):
@@ -143,6 +159,9 @@ def test_rewards_and_statuses(tmp_path, capsys):
     command.main([str(file)])
     said = ["line 1: 1", "line 3: 0 unparsed", "line 5: 0", "line 7: 1", "mean reward: 0.5"]
     assert capsys.readouterr().out.splitlines() == said
+    file.write_text("\n")
+    command.main([str(file)])
+    assert capsys.readouterr().out == "mean reward: 0\n"
 
 
 NO_QUESTIONS = """no JSON

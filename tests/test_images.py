@@ -10,6 +10,7 @@ from rlvr.policy.sharding import shard, unshard, whole
 from rlvr.rollout.samplers import Sampler
 from rlvr.show.report import prompt_text
 from rlvr.tasks.problems import padded
+from rlvr.training.checkpoints import save_folder
 
 import pytest
 import torch
@@ -30,7 +31,10 @@ SHOWN = [
 
 @pytest.fixture(scope="module")
 def sharp(tmp_path_factory):
-    return vision.load(vision.save_vision_policy(tmp_path_factory.mktemp("vision"), 3.0))
+    folder = tmp_path_factory.mktemp("vision")
+    vision.save_vision_policy(folder, 3.0)
+    save_folder(folder / "checkpoint", *vision.load(folder))
+    return vision.load(folder / "checkpoint")
 
 
 def rollout(policy, tokenizer, size=3):

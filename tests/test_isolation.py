@@ -32,7 +32,7 @@ CHEATS = [
 import os
 def add(a, b):
     for fd in range(1, 64):
-        for line in (b'"passed"', b'[1.0, ""]', b'[0, 1.0, ""]'):
+        for line in (b'true', b'[1.0, ""]', b'["list", true, ["tuple"], "", ["tuple"]]'):
             try: os.write(fd, line + b'\n')
             except OSError: pass
     return 0""",
@@ -116,6 +116,7 @@ def test_cheats_score_0(way):
 def test_what_has_no_end(way):
     endless = ["import os, time; os.setsid(); time.sleep(20)"]
     endless += ["while True:\n    try:\n        while True: pass\n    except BaseException: pass"]
+    endless += ["while True: print('7' * 1000)", "print(9 ** 9 ** 9)"]
     found = grade_all([question(f"{each}\nprint(7)", "7") for each in endless], 1)
     assert {reward for reward, _ in found} == {0}
     assert traces() == []
@@ -145,6 +146,13 @@ def test_bubblewrap_that_is_not_permitted(monkeypatch, tmp_path):
     way, _ = isolation.isolation()
     assert way in ("user", "limits")
     assert "bubblewrap: bwrap: No permissions" in isolation.describe()
+
+
+def test_a_reply_that_comes_bit_by_bit_is_late_as_a_whole():
+    bits = "import time\nfor bit in '123456\\n': time.sleep(0.1); print(end=bit, flush=True)"
+    worker = isolation.Worker([sys.executable, "-c", bits])
+    with worker.socket, worker.process, pytest.raises(isolation.OutOfTime):
+        worker.ask("", 0.4)
 
 
 @pytest.mark.parametrize("command", ["/bin/false", "/no such program"])

@@ -69,6 +69,7 @@ def folder_of(shape, tiny, tmp_path):
 SWITCH = dict(rope_type="longrope", rope_theta=1e4, original_max_position_embeddings=16)
 SWITCH |= dict(short_factor=[1.0] * 8, long_factor=[4.0] * 8)  # as Phi-3.5 has at 4,096 tokens
 DYNAMIC = dict(rope_type="dynamic", rope_theta=1e4, factor=2.0)
+OF_KINDS = dict(sliding_attention=dict(rope_type="default", rope_theta=1e4), full_attention=DYNAMIC)
 HEAD = "a scale, a cap or a bias is not supported"
 CACHE = "its layers keep no cache of keys and values"
 
@@ -84,6 +85,8 @@ CACHE = "its layers keep no cache of keys and values"
         ("FalconH1", dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8), CACHE),
         # rotary factors that change with the length
         ("Llama", dict(max_position_embeddings=64, rope_parameters=DYNAMIC), "beyond 64 tokens"),
+        ("Gemma3Text", dict(max_position_embeddings=64, rope_parameters=OF_KINDS), "beyond 64"),
+        ("Mamba", {}, CACHE),
         ("Llama4Text", {}, "its hidden states are not to be had without its logits"),
     ],
 )

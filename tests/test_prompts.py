@@ -6,6 +6,7 @@ from pathlib import Path
 
 import rlvr.policy.models
 from rlvr.flags.config import Config
+from rlvr.tasks import prompt_lengths
 from rlvr.tasks.datasets import prepare
 from rlvr.tasks.pictures import open_image
 from rlvr.tasks.problems import Problem, Sample
@@ -98,7 +99,9 @@ def test_special_tokens_come_once(tokenizer, template):
     tokenizer.chat_template = template
     prompt = prepared(tokenizer)
     text = tokenizer.encode(prompt.removeprefix("<bos>"), add_special_tokens=False)
-    assert encode_prompt(tokenizer, prompt) == [bos] * (template != CHATML) + text
+    ids = [bos] * (template != CHATML) + text
+    assert encode_prompt(tokenizer, prompt) == ids
+    assert prompt_lengths([Problem(prompt, "7")], tokenizer) == [len(ids)]
     assert bos not in text
 
 

@@ -268,7 +268,9 @@ def test_a_rank_that_has_finished_goes_on_with_the_others(tiny, sharp, monkeypat
     (found,) = complete_in_turns(sampler, [[9]], 1.0, 1.0, 5, [()])
     assert found.ids == [1]
     assert [(call[0], call[3]) for call in sampler.calls] == [([[9]], 5), ([], 4), ([], 2)]
-    assert Sampler(*sharp, Config(), decode).generate([], 1.0, 1.0, 5) == ([], [])
+    generate = Sampler(*sharp, Config(), decode).generate
+    assert generate([], 1.0, 1.0, 5) == ([], [])
+    assert len(generate([[9]], 0.0, 1.0, 5, range(24))[0][0]) == 1  # any token ends a call
 
 
 def test_find_call_ends(tiny, monkeypatch):

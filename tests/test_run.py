@@ -150,7 +150,7 @@ def test_report_to_wandb(run, resume, monkeypatch):
     stand_in = SimpleNamespace(init=init, log=log, __spec__="found")
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
     torch.set_num_threads(3)
-    assert run("grpo", report_to="wandb", seed=7, max_steps=1).code == 0
+    assert run("grpo", report_to="wandb", seed=7, max_steps=1, log_tokens=0).code == 0
     torch.set_num_threads(1)
     assert "pass@1 .500 -> .500" in resume("grpo", "run", max_steps=2).out
     assert steps("run", "samples") == [1, 1, 2, 2]

@@ -88,6 +88,7 @@ def test_an_untied_head_is_a_matrix_of_its_own(tmp_path):
     save_folder(tmp_path / "policy", own, tokenizer)
     read = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "policy")
     assert torch.equal(read.lm_head.weight, read.model.embed_tokens.weight + 1)
+    assert not read.config.tie_word_embeddings
     with pytest.raises(UserError, match="--engine hf"):  # vLLM would read the shared one
         load_policies(Config(tie_word_embeddings=False, engine="vllm"))
 

@@ -5,6 +5,7 @@ torchvision, too, in a build for CPUs, or mended as .ci/more does it.
 """
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -136,7 +137,9 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
 def test_the_ranks_of_one_engine_ask_for_all_of_theirs(build, prompts, monkeypatch, tmp_path):
     """Each takes its own back, and unlinks its own part of the memory that they share."""
     of_others = [[([7], (), 1)], [([7], (), 2)], [([8, 9], (), 5), ([9], (), 6)]]
+    monkeypatch.setenv("RANK", "3")  # as torchrun does
     sampler = build(vllm_tensor_parallel_size=2)
+    assert os.environ["RANK"] == "3"
     expected = Sampler.generate(sampler, prompts, 0.0, 1.0, 4)
     monkeypatch.setattr(samplers, "gather", lambda mine: [*of_others, *mine])
     monkeypatch.setattr(world, "RANK", 3)
@@ -203,7 +206,7 @@ def test_the_engine_gets_the_weights_before_each_rollout(build, prompts, monkeyp
     assert theirs == Sampler.generate(sampler, prompts, 0.0, 1.0, 8)[0]
     assert not sampler.in_fp32  # there is no bf16 copy beside the engine
     monkeypatch.setattr(type(sampler), "push", lambda sampler: None)
-    for size in (1e-2, torch.nan):
+    for size in (1e-3, torch.nan):
         update(size)
         with pytest.raises(UserError, match="not loaded the new weights"):
             sampler.sync()

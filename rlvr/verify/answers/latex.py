@@ -91,6 +91,7 @@ PLAIN = [
     (r"(?<=,) ?(?:\\[lcd]?dots|\.\.\.) ?(?=,|$)", r"\\text{dots}"),
     # other notations, first {x | x > 2}
     (r"^\\\{ ?[a-z] ?(?:\\in ?\\mathbb\{R\} ?)?(?:\\mid|\\vert|\||:)(.+)\\\}$", r"\1"),
+    (r"^\\\{(.*\\pm.*)\\\}$", r"\1"),  # {0, \pm 2} has three items
     (r"\\(?:nice|s)frac(?![a-z])", r"\\frac"),
     (r"\\[dtc]?(frac|binom)\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\\1{\2}{\3}"),
     (r"\{([^{}]+)\\choose ?([^{}]+)\}", r"\\binom{\1}{\2}"),

@@ -83,7 +83,7 @@ def run(job: dict, name: str, names: dict) -> None:
     module.__file__ = "solution.py"
     vars(module).update(names)
     signal.alarm(most_seconds)  # in case the judge is killed
-    if job["way"] != "bubblewrap":
+    if job["way"] != "bubblewrap" and job["kind"] != "tests":
         sys.addaudithook(refuse)
     for part in job["parts"]:
         exec(compile(part, "solution.py", "exec", dont_inherit=True), vars(module))
@@ -108,7 +108,7 @@ def give_usual_names() -> None:
     usual = {"quit": sys.exit}  # the module `site` usually defines it
     for name in USUAL.split():
         exec(f"import {name}\nfrom {name} import *", usual)
-    exec("import copy, datetime, random, time", usual)  # not what these modules have of that name
+    exec("import bisect, copy, datetime, random, time", usual)  # not what they have of that name
     builtins.__dict__.update(usual | builtins.__dict__)
 
 
@@ -138,8 +138,8 @@ def run_on_inputs(pipe: Pipe, job: dict) -> None:
 def answer_calls(pipe: Pipe, job: dict) -> None:
     """Run the program once, and make calls: [function, arguments, named arguments].
 
-    The answer is [value, arguments if they changed, name of an exception, its arguments]. An object
-    that is not a plain value stays here, and a number stands for it.
+    The answer is [value, arguments with None for those that did not change, name of an exception,
+    its arguments]. An object that is not a plain value stays here, and a number stands for it.
     """
     import pkgutil
 
@@ -157,8 +157,8 @@ def answer_calls(pipe: Pipe, job: dict) -> None:
         try:
             function, arguments, named = decode(question, others)
             answer = encode([function(*arguments, **named), arguments, "", ()], refer)
-            if answer[2] == question[2]:
-                answer[2] = ["tuple"]
+            after = zip(answer[2], question[2], strict=True)
+            answer[2][1:] = [None if new == old else new for new, old in after][1:]
         except BaseException as error:
             kinds = [kind for kind in type(error).__mro__ if kind.__module__ == "builtins"]
             answer = encode([None, (), kinds[0].__name__, error.args], refer)

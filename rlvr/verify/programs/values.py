@@ -75,7 +75,7 @@ class Program:
             kind = getattr(builtins, raised)
             raise (kind if issubclass(kind, Exception) else RuntimeError)(*details)
         for old, new in zip(arguments, after, strict=False):
-            if isinstance(old, (list, set, dict, deque, bytearray)):
+            if new is not None and isinstance(old, (list, set, dict, deque, bytearray)):
                 old.clear()
                 (old.update if isinstance(old, (set, dict)) else old.extend)(new)
         return result
