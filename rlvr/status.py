@@ -71,8 +71,10 @@ def say(text: str) -> None:
 
 def progress(doing: str, done: int, total: int) -> None:
     """Print how much of a task is done; in a log file, only if the task takes long."""
+    global told
     pause = SECONDS_BETWEEN_COUNTS if on_terminal() else SECONDS_BETWEEN_LINES
     if done and time.monotonic() - told <= pause:
         return
+    told = time.monotonic()
     if on_terminal() or done:
         say(f"{doing} {done}/{total}")
