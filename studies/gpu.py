@@ -1,6 +1,6 @@
 """What a GPU does with this project: whether all is well on it, and how fast it is.
 
-    python studies/gpu.py                      # 6 minutes on an H100
+    python studies/gpu.py                      # 5 minutes on an H200, 15 with vLLM
     python studies/gpu.py --small              # the same on a CPU, with small sizes
     python studies/gpu.py --page gpu.jsonl     # the tables of docs/gpu.md from what a run has found
 
@@ -36,7 +36,7 @@ from rlvr.policy import load_policies
 from rlvr.policy.logprobs import LinearLogProbs, compute_again, frozen_logprobs
 from rlvr.policy.memory import memory_estimate
 from rlvr.policy.sharding import layers_of
-from rlvr.rollout import Sampler
+from rlvr.rollout import Sampler, make_sampler
 from rlvr.show.logs import read_rows
 from rlvr.tasks import Sample, encode_prompt, open_problems
 from rlvr.training import make_optimizer
@@ -142,10 +142,10 @@ def make_policy(shape):
     return policy
 
 
-def make_sampler(policy, **flags) -> Sampler:
-    """The decoding loop of a policy; its config has these flags."""
-    config = grpo.Config(num_generations=2, engine="hf", bf16=True, **flags)
-    return Sampler(policy, build_tiny()[1], config, common.decode)
+def sampler_of(policy, engine="hf", **flags) -> Sampler:
+    """The decoding loop of a policy, or vLLM; its config has these flags."""
+    config = grpo.Config(num_generations=2, engine=engine, bf16=True, **flags)
+    return make_sampler(policy, build_tiny()[1], config, common.decode)
 
 
 def make_batch(sampler, prompts, completions, logprobs) -> common.Batch:
@@ -161,6 +161,12 @@ def random_ids(shape, rows: int, tokens: int) -> list[list[int]]:
     """Rows of tokens, none of which stands for an end or padding."""
     seeded = torch.Generator().manual_seed(rows)
     return torch.randint(2, shape[-1], (rows, tokens), generator=seeded).tolist()
+
+
+def groups_of_prompts(shape, rows: int, given) -> list[list[int]]:
+    """So many prompts, of which eight in a row are equal."""
+    prompts = random_ids(shape, -(-rows // 8), given.prompt)
+    return [ids for ids in prompts for _ in range(8)][:rows]
 
 
 def backward(batch: common.Batch) -> float:
@@ -207,7 +213,7 @@ def batches_to_compare(given, **flags):
     sharp = make_policy(shape)
     sharp.get_input_embeddings().weight.data.mul_(8.0)  # it prefers some tokens to others
     for name, policy in {"tiny": tiny, f"random, {shape_name}": sharp}.items():
-        sampler = make_sampler(policy, minibatch_size=len(prompts), **flags)
+        sampler = sampler_of(policy, minibatch_size=len(prompts), **flags)
         torch.manual_seed(0)
         sampler.sync()
         written = sampler.generate(prompts, 1.0, 1.0, min(48, given.new))
@@ -298,23 +304,26 @@ def gradients(notes, given):
                 notes(what, loss=loss, norm=float(gradient.norm()), **far)
 
 
+SCRIPTS = ("grpo", "agrae", "asymgrpo", "fade", "cwgrpo")
+SMALL = """--prompts_per_step 8 --num_generations 8 --minibatch_size 32 --max_steps 3 --save_steps 1
+--eval_problems 8 --eval_samples 4"""
+NUMBERS = ("loss", "reward", "grad_norm", "mismatch", "mismatch_max_ratio")
+
+
 def scripts(notes, given):
     """Three steps of every script on the tiny policy, and two on images; then the last one again,
     resumed: how far its weights and its loss are from those of the first time."""
-    small = "--prompts_per_step 8 --num_generations 8 --minibatch_size 32 --max_steps 3"
-    small = f"{small} --save_steps 1 --eval_problems 8 --eval_samples 4 --engine hf".split()
-    numbers = ("loss", "reward", "grad_norm", "mismatch", "mismatch_max_ratio")
     sys.path.append(str(project.ROOT / "tests"))
-    for name in ("grpo", "agrae", "asymgrpo", "fade", "cwgrpo", "images"):
+    for name in (*SCRIPTS, "images"):
         with notes.attempt(name), tempfile.TemporaryDirectory() as folder:
-            script, flags, made = name, small, Path(folder, "run")
+            script, flags, made = name, [*SMALL.split(), "--engine", "hf"], Path(folder, "run")
             if name == "images":  # which need Pillow, datasets and pytest
                 from test_images import flags as flags_on_images
 
                 script, flags = "grpo", flags_on_images(Path(folder), engine="hf")
             run(script, *flags, "--output_dir", made)
             last = read_rows(made, "metrics")[-1]
-            notes(name, steps=last["step"], **{key: last[key] for key in numbers})
+            notes(name, steps=last["step"], **{key: last[key] for key in NUMBERS})
             file = made / f"checkpoint-{last['step']}/model.safetensors"
             weights = safetensors.torch.load_file(file)
             run(script, "--resume_from_checkpoint", made / f"checkpoint-{last['step'] - 1}")
@@ -334,12 +343,12 @@ def rollouts(notes, given):
         for rows in given.rows:
             what = f"{name}, {rows} rows"
             with notes.attempt(what):
-                sampler = make_sampler(policy, rollout_batch_size=rows, **lengths)
+                sampler = sampler_of(policy, rollout_batch_size=rows, **lengths)
                 sampler.stops = []  # so that all completions are of one length
-                prompts = random_ids(shape, -(-rows // 8), given.prompt)
-                prompts = [ids for ids in prompts for _ in range(8)][:rows]
+                prompts = groups_of_prompts(shape, rows, given)
                 sampler.sync()
                 _, seconds = seconds_of(1, sampler.generate, prompts, 1.0, 1.0, given.new)
+                sampler.sleep()
                 promised = memory_estimate(policy, sampler.config, GPU_MEMORY)
                 notes(
                     what,
@@ -382,7 +391,7 @@ def updates(notes, given, compiled=False):
                 if again:
                     compute_again(policy)
                 flags = dict(gradient_checkpointing=again, microbatch_tokens=tokens, **lengths)
-                sampler = make_sampler(policy, minibatch_size=count, **flags)
+                sampler = sampler_of(policy, minibatch_size=count, **flags)
                 prompts = random_ids(shape, count, given.prompt)
                 completions = random_ids(shape, count, given.completion)
                 nothing = [[0.0] * given.completion] * count
@@ -424,21 +433,63 @@ def trl(notes, given):
             notes(what, grpo=ours, TRL=theirs, ratio=ratio)
 
 
+def vllm(notes, given):
+    """With --engine vllm: three steps of every script on the tiny policy, and the last one of GRPO
+    again, resumed; then completions as in `rollouts`. Each engine takes a minute to start."""
+    if not importlib.util.find_spec("vllm"):
+        notes("vLLM", failed="not run: vLLM is not installed")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name in SCRIPTS:
+            with notes.attempt(name):
+                made = Path(folder, name)
+                project.run_script(f"{name}.py {SMALL} --engine vllm", made)
+                last = read_rows(made, "metrics")[-1]
+                numbers = {key: last[key] for key in (*NUMBERS, "sampler_gap")}
+                notes(name, steps=last["step"], **numbers)
+                if name == "grpo":
+                    resumed = f"grpo.py --resume_from_checkpoint {made}/checkpoint-2"
+                    project.run_script(resumed, made)
+                    again = read_rows(made, "metrics")[-1]
+                    notes("grpo-resumed", loss_differs_by=abs(again["loss"] - last["loss"]))
+    lengths = dict(max_prompt_length=given.prompt, max_completion_length=given.new)
+    for name, shape in given.shapes.items():
+        with notes.attempt(name), tempfile.TemporaryDirectory() as folder:
+            policy = make_policy(shape)
+            policy.save_pretrained(folder)
+            policy.name_or_path = folder
+            sampler = sampler_of(policy, engine="vllm", **lengths)
+            for rows in given.rows:
+                prompts = groups_of_prompts(shape, rows, given)
+                syncing = seconds_of(1, sampler.sync)[1]
+                _, seconds = seconds_of(2, sampler.generate, prompts, 1.0, 1.0, given.new)
+                notes(
+                    f"{name}, {rows} rows",
+                    tokens_per_second=rows * given.new / seconds,
+                    ms_per_token_of_all=1e3 * seconds / given.new,
+                    seconds_to_sync=syncing,
+                    sampler_gap=sampler.gap,
+                )
+            AT_EXIT.close()
+
+
 def smollm2(notes, given):
-    """SmolLM2-135M-Instruct learns sums with the defaults for arithmetic: pass@1 before and after
-    24 steps, and the median seconds of a step's two halves."""
+    """SmolLM2-135M-Instruct learns sums with the defaults for arithmetic, by vLLM and by the
+    decoding loop: pass@1 before and after 24 steps, and the median seconds of a step's halves."""
     if not given.smollm2:
         notes("SmolLM2", failed="not run: no --smollm2 FOLDER")
         return
-    flags = ["--model", given.smollm2, "--dataset", "arithmetic"]
-    flags += ["--max_steps", 1, "--eval_problems", 4] if given.small else []
-    for name in ("grpo", "fade"):
-        with notes.attempt(name), tempfile.TemporaryDirectory() as folder:
-            started = time.time()
-            run(name, *flags, "--output_dir", folder)
-            evals, steps = (read_rows(Path(folder), of) for of in ("eval", "metrics"))
+    command = f"grpo.py --model {given.smollm2} --dataset arithmetic"
+    command += " --max_steps 1 --eval_problems 4" if given.small else ""
+    for engine in ("vllm", "hf"):
+        if not importlib.util.find_spec("vllm") and engine == "vllm":
+            continue
+        with notes.attempt(engine), tempfile.TemporaryDirectory() as folder:
+            started, made = time.time(), Path(folder, "run")
+            project.run_script(f"{command} --engine {engine}", made)
+            evals, steps = (read_rows(made, of) for of in ("eval", "metrics"))
             notes(
-                name,
+                f"--engine {engine}",
                 steps=steps[-1]["step"],
                 before=evals[0]["pass@1"],
                 after=evals[-1]["pass@1"],
@@ -449,7 +500,7 @@ def smollm2(notes, given):
             )
 
 
-PARTS = (machine, logprobs, gradients, scripts, rollouts, updates, compiled, trl, smollm2)
+PARTS = (machine, logprobs, gradients, scripts, rollouts, updates, compiled, trl, vllm, smollm2)
 
 
 def run_parts(given) -> bool:

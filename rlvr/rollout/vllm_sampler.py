@@ -65,9 +65,10 @@ class VllmSampler(Sampler):
         in_bf16 = computes_in_bf16(policy)
         # how far a log-prob may be off, in nats; in bf16 it is off by up to 0.3
         self.tolerance = 1.0 if in_bf16 else 1e-3
-        # LLM() seeds the generators. It fails for too little memory, or heads that the ranks cannot
-        # share.
-        with using("vLLM", ValueError, RuntimeError), torch.random.fork_rng(self.devices):
+        # LLM() seeds the generators. It fails for too little memory, heads that the ranks cannot
+        # share, or another process that frees memory while it measures what is free.
+        errors = (ValueError, RuntimeError, AssertionError)
+        with using("vLLM", *errors), torch.random.fork_rng(self.devices):
             self.engine = vllm.LLM(
                 policy.name_or_path,
                 max_model_len=min(config.longest, context_of(policy)),
