@@ -170,6 +170,7 @@ def test_settings_of_the_engine(build, seeing, prompts):
         max_model_len=1024,  # the policy's context
         gpu_memory_utilization=0.4,
         tensor_parallel_size=1,
+        enable_chunked_prefill=False,
     )
     assert sampler.engine.settings.items() >= expected.items()
     assert build(vllm_tensor_parallel_size=2).engine.settings["tensor_parallel_size"] == 2

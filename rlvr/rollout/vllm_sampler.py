@@ -82,6 +82,8 @@ class VllmSampler(Sampler):
                 max_num_batched_tokens=8192,
                 logprobs_mode="processed_logprobs",
                 enforce_eager=policy.device.type != "cuda",
+                # vLLM's build for CPUs fails for a prompt with a seed that two batches share.
+                enable_chunked_prefill=policy.device.type == "cuda",
                 **reading_settings(policy, config),
             )
             AT_EXIT.callback(self.engine.llm_engine.engine_core.shutdown)
