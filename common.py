@@ -7,8 +7,9 @@ Completion i belongs to prompt i // G.
 With torchrun, each rank holds its share of the prompts, and sums and means cover all ranks. The
 docstring of a function that all ranks have to call together says so.
 
-Two things are left out on purpose: how a verifier reads an answer (rlvr.verify), and how log-probs
-are computed without a [tokens, vocabulary] matrix (rlvr.policy). Both do what a textbook says.
+Two things are left out, since the algorithms can be followed without them: how a verifier reads an
+answer (rlvr.verify), and how log-probs are computed without a [tokens, vocabulary] matrix
+(rlvr.policy).
 
 The formulas are from A-GRAE (arXiv 2602.05548), two-stage dynamics (arXiv 2510.04028), and FADE
 (arXiv 2607.01490).
@@ -407,10 +408,11 @@ def answer_entropy(answers: list[str]) -> float:
 
 @torch.no_grad()
 def evaluate(sampler: Sampler, sets: dict[str, list[Problem]], config: Config) -> dict[str, float]:
-    """Return evaluate_set of each set. All ranks call it together.
+    """Return the metrics of each evaluation set. All ranks call it together.
 
-    The sets share one random stream, separate from training's, which starts from the seed in every
-    evaluation. With several sets, each metric starts with the name of its set.
+    The sets share a random stream of their own, which starts from the seed in every evaluation. So
+    training draws the same numbers with or without it. With several sets, each metric starts with
+    the name of its set.
     """
     found = {}
     sampler.sync()
@@ -427,7 +429,7 @@ def evaluate(sampler: Sampler, sets: dict[str, list[Problem]], config: Config) -
 def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> dict[str, float]:
     """Return pass@k, its fit, accuracies and entropies.
 
-    k = 1, 2, 4 ... n = eval_samples, and 10 and 100 from 200 samples on.
+    k = 1, 2, 4 ... n = eval_samples. With 200 samples or more, 10 and 100 are added.
     """
     n = config.eval_samples
     mine = problems[world.RANK :: world.WORLD_SIZE]
@@ -453,14 +455,15 @@ def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> d
         rows.append((num_correct, greedy_success, answer_entropy(answers), problem.level))
     corrects, greedy_successes, answer_entropies, levels = zip(*gather(rows), strict=True)
 
-    fades = (10, 100) if n >= 200 else ()  # FADE's k; each needs 2 k samples (11.2)
-    ks = sorted({n, *(2**i for i in range(n.bit_length())), *fades})
+    ks_of_fade = (10, 100) if n >= 200 else ()  # each needs 2 k samples (11.2)
+    ks = sorted({n, *(2**i for i in range(n.bit_length())), *ks_of_fade})
     pass_at = {f"pass@{k}": statistics.mean(pass_at_k(n, c, k) for c in corrects) for k in ks}
     by_level = {}
     for level in sorted(set(levels)) if len(set(levels)) > 1 else ():
         rates = [c / n for c, other in zip(corrects, levels, strict=True) if other == level]
         by_level[f"pass@1 {level}"] = statistics.mean(rates)
     return {
+        "problems": len(corrects),
         **pass_at,
         f"avg@{n}": pass_at["pass@1"],
         "greedy": statistics.mean(greedy_successes),

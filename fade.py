@@ -1,6 +1,6 @@
 """FADE, focal advantage with dynamic entropy.
 
-Let r_mean be the mean reward of a prompt's group (Eq. 11, Algorithm 2):
+Let r_mean be the mean reward of a prompt's group (Eq. 11):
 
     A = (1 - r_mean)^(alpha-1) (r - r_mean), divided by delta where r < r_mean
 
@@ -80,8 +80,8 @@ def fade_advantage(rewards, alpha, delta, mean=None):
         mean = rewards.mean(dim=1, keepdim=True)  # [B, 1]
     else:
         mean = torch.full_like(1.0 * rewards[:, :1], mean)  # rewards may be integers
-    failed = torch.where(mean < 1, 1 - mean, 1)  # [B, 1]; r - mean is 0 anyway where none failed
-    focal = failed ** (alpha - 1) * (rewards - mean)  # [B, G]
+    failure_rate = torch.where(mean < 1, 1 - mean, 1)  # [B, 1]; if none failed, r - mean is 0
+    focal = failure_rate ** (alpha - 1) * (rewards - mean)  # [B, G]
     return torch.where(rewards < mean, focal / delta, focal)
 
 
@@ -138,7 +138,7 @@ def learning_rate_factor(config: Config) -> float:
     """Return the factor that makes learning rate x largest |A| equal GRPO's (11.3), or 1 if off.
 
     It is fixed for the whole run, with the alpha of the controller's initial solve rate of 0.5. The
-    largest |A| is over the success rates k/G. For GRPO it is sqrt(G - 1), that of a lone success.
+    largest |A| is taken over groups with 0, 1 ... G successes. For GRPO it is sqrt(G - 1).
     """
     if not config.equalize_learning_rate:
         return 1.0
@@ -152,7 +152,7 @@ def learning_rate_factor(config: Config) -> float:
 
 
 def gradient_mass(advantages, rewards):
-    """Return (m_S, m_F), [B] each: sums of A over successes and -A over failures, over G (2.1)."""
+    """Return (m_S, m_F), [B] each: sums of A over successes and -A over failures, divided by G."""
     return (advantages * rewards).mean(dim=1), -(advantages * (1 - rewards)).mean(dim=1)
 
 
@@ -176,8 +176,8 @@ def compute_advantages(batch: common.Batch, config: Config, controller: FadeCont
         batch.first_successes, batch.successes, -mean_logprobs
     )
     alpha, delta = controller.step(first_mean, entropy)
-    # A policy weight, as the paper calls such a function, depends on success alone (2.1).
     mean = batch_mean if config.batch_mean else None  # None: the mean of each prompt's own group
+    # The paper's policy weights are functions of success (2.1), so no partial reward counts here.
     advantages = fade_advantage(batch.successes, alpha, delta, mean)  # [B, G]
     m_S, m_F, drift = global_mean(
         *gradient_mass(advantages, batch.successes),

@@ -40,7 +40,6 @@ def replace_line(text: str) -> None:
     if world.RANK == 0 and on_terminal():
         with contextlib.suppress(OSError):  # nobody reads it any more
             sys.stderr.write(f"{ERASE}{text[: width() - 1]}\r")
-            sys.stderr.flush()
 
 
 def clear_line() -> None:

@@ -70,7 +70,7 @@ def analytic_pass_k(rewards, k, mix=False):
         raise ValueError(f"k must be a whole number from 1 to G = {G}, got {k}")
     p = rewards.mean(dim=1, keepdim=True)  # [B, 1]
     drawn = torch.arange(k, device=rewards.device)  # [k]
-    left = ((1 - rewards).sum(dim=1, keepdim=True) - drawn).clamp(min=0)  # [B, k], failures left
+    left = (1 - rewards).sum(dim=1, keepdim=True) - drawn  # [B, k], failures left
     miss = (left / (G - drawn)).prod(dim=1, keepdim=True)  # [B, 1], 1 - pass@k = C(F, k) / C(G, k)
     scale = (miss / (1 - miss)).sqrt() / (1 - p)  # [B, 1]
     if mix:

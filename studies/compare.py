@@ -16,7 +16,7 @@ from pathlib import Path
 
 import project
 
-from rlvr.errors import UserError
+from rlvr.errors import UserError, fail
 from rlvr.show import COLORS, SETTINGS, before_and_after, read_rows, write_report
 
 import matplotlib
@@ -48,10 +48,12 @@ def table_of(groups: dict[str, list[Path]]) -> list[str]:
     """The lines of a table: each metric before and after, with its standard error."""
     rows = []
     for label, folders in groups.items():
+        steps = sorted({read_rows(folder, "eval")[-1]["step"] for folder in folders})
+        at = " or ".join(map(str, steps))
         for runs in zip(*map(before_and_after, folders), strict=True):
             metric, *places = zip(*runs, strict=True)
-            rows.append([label, metric[0], *map(cell_of, places)])
-    return project.markdown_table(["run", "metric", "before", "after"], rows)
+            rows.append([label, metric[0], *map(cell_of, places), at])
+    return project.markdown_table(["run", "metric", "before", "after", "step"], rows)
 
 
 def cell_of(runs: list[tuple]) -> str:
@@ -140,7 +142,7 @@ def draw_runs(folders: list[Path]) -> Figure:
 def main(folders: list[Path], out: Path) -> None:
     missing = [str(folder) for folder in folders if not (folder / "eval.jsonl").exists()]
     if missing:
-        raise SystemExit(f"compare.py: error: no finished evaluation in {', '.join(missing)}")
+        fail(f"no run with an evaluation in {', '.join(missing)}")
     print(*table_of(group_runs(folders)), "", sep="\n")
     with matplotlib.rc_context(SETTINGS):
         draw_runs(folders).savefig(out, dpi=80)
@@ -158,4 +160,4 @@ if __name__ == "__main__":
     parser.add_argument("folders", nargs="+", type=Path, help="run folders")
     parser.add_argument("--out", type=Path, help="the figure; compare.png beside the first run")
     given = parser.parse_args()
-    main(given.folders, given.out or given.folders[0].parent / "compare.png")
+    main([*dict.fromkeys(given.folders)], given.out or given.folders[0].parent / "compare.png")

@@ -1,6 +1,6 @@
 """What a GPU does with this project: whether all is well on it, and how fast it is.
 
-    python studies/gpu.py                      # 5 minutes on an H200, 15 with vLLM
+    python studies/gpu.py                      # 5 minutes on an H200, more with vLLM
     python studies/gpu.py --small              # the same on a CPU, with small sizes
     python studies/gpu.py --page gpu.jsonl     # the tables of docs/gpu.md from what a run has found
 
@@ -458,7 +458,9 @@ def vllm(notes, given):
             policy = make_policy(shape)
             policy.save_pretrained(folder)
             policy.name_or_path = folder
+            began = now()
             sampler = sampler_of(policy, engine="vllm", **lengths)
+            starting = now() - began
             for rows in given.rows:
                 prompts = groups_of_prompts(shape, rows, given)
                 syncing = seconds_of(1, sampler.sync)[1]
@@ -469,6 +471,7 @@ def vllm(notes, given):
                     ms_per_token_of_all=1e3 * seconds / given.new,
                     seconds_to_sync=syncing,
                     sampler_gap=sampler.gap,
+                    seconds_to_start=starting,
                 )
             AT_EXIT.close()
 

@@ -251,8 +251,6 @@ class Tour:
             return False
         if word == "n" and minibatch is not None and size != known[-1]:
             return False
-        if word == "b" and size not in groups:
-            return False
         if word == "B" and "T" in letters and size not in (*groups, self.calls[0].letters["B"]):
             return False
         return letters.setdefault(word, size) == size

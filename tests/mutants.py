@@ -30,26 +30,29 @@ ROOT = Path(__file__).resolve().parent.parent
 # a group is a mutant of each file, the old text => the new one. The old text stands exactly once in
 # the file; ↵ is the end of a line.
 MUTANTS = r"""
-loss common.py by common golden
+common common.py by common golden steps
+    "problems": len(corrects) => "problems": n
     1 + (epsilon if epsilon_high is None else epsilon_high) => 1 + epsilon
     low = 1 - epsilon => low = 1 + epsilon
     torch.min(ratio * advantages, clipped => torch.max(ratio * advantages, clipped
-    torch.where(loss_mask > 0, ref_logprobs - logprobs, 0) => ref_logprobs - logprobs
     if beta > 0 and ref_logprobs is not None: => if ref_logprobs is not None:
     objective - beta * kl => objective + beta * kl
-    + entropy_coef * entropy)).sum() => - entropy_coef * entropy)).sum()
     (ratio < low) & (advantages < 0) => (ratio < low)
-    (ratio > high) & (advantages > 0) => (ratio > high) & (advantages < 0)
     torch.where(loss_mask > 0, logprobs - old_logprobs, 0) => logprobs - old_logprobs
     (sequences * loss_mask.sum(1, keepdim=True) => (loss_mask.sum(1, keepdim=True)
-
-evaluation common.py by common golden
     math.comb(num_samples - num_correct, k) => math.comb(num_samples - num_correct, 1)
     problems[world.RANK :: world.WORLD_SIZE] => problems
     if other == level] => if other != level]
     sum(sample.own_length for sample in some) => sum(len(sample.completion_ids) for sample in some)
     some, at_eval_temperature) => some, config)
     .extract(sample.text) for => .extract("") or sample.text for
+    for rows in self.update_rows(config)↵        ] * config.num_iterations
+        => for rows in self.update_rows(config)↵        ]
+    drawn.sort(key=is_mixed, reverse=True) => pass
+    config.prompts_per_step // world.WORLD_SIZE => config.prompts_per_step
+    (self.completion_mask * self.sampled_logprobs) => (self.loss_mask * self.sampled_logprobs)
+    if not batch.sampler.is_exact => if False
+    self.sampled_logprobs, self.completion_mask) => self.sampled_logprobs, self.loss_mask)
 
 grading common.py by rollouts
     completion.ids[-1] not in sampler.stops => completion.ids[-1] != sampler.stops[0]
@@ -59,22 +62,11 @@ grading common.py by rollouts
     success=reward >= SUCCESS => success=reward > 0
     status=verdict => status=""
 
-batch common.py by common steps
-    for rows in self.update_rows(config)↵        ] * config.num_iterations
-        => for rows in self.update_rows(config)↵        ]
-    drawn.sort(key=is_mixed, reverse=True) => pass
-    config.prompts_per_step // world.WORLD_SIZE => config.prompts_per_step
-    (self.completion_mask * self.sampled_logprobs) => (self.loss_mask * self.sampled_logprobs)
-    if not batch.sampler.is_exact => if False
-    logprobs = batch.sampled_logprobs↵ => logprobs = batch.old_logprobs↵
-    self.sampled_logprobs, self.completion_mask) => self.sampled_logprobs, self.loss_mask)
-
 decode common.py by decode
     (temperature or 1.0)).log_softmax => 1.0).log_softmax
     rows, drawn = [rows[i] for i in alive], drawn[alive] => rows = rows[: len(alive)]
     nucleus(logp.exp(), top_p) => nucleus(logp.exp(), 1.0)
     logp[:, 0].isnan().any() => logp[:, 0].isnan().all()
-    if logp[:, 0].isnan().any(): => if logp.isnan().all():
     * (before < top_p) => * (before <= top_p)
     if not alive or length == max_tokens: => if not alive:
 
@@ -108,48 +100,32 @@ evaluations grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by docs
 
 agrae agrae.py by agrae golden
     global_mean(batch.first_successes) => global_mean(batch.successes)
-    global_mean(batch.first_successes) => global_mean(rewards)
     batch.successes.mean(1),↵        w, => rewards.mean(1),↵        w,
     global_mean(formats)[0] => formats.mean().item()
     min(1.0, mean_success / alpha) => mean_success / alpha
 
-main_fade fade.py by steps
-    config, learning_rate_factor(config)) => config)
-
-main_cwgrpo cwgrpo.py by steps
-    *of_all_ranks, means=config.means) => *of_all_ranks)
-    weights[rows] = w.detach() => pass
-    weights[rows] = w.detach() => weights[rows] = w.detach() ** 2
-    diagnostics, weights) => diagnostics)
-    advantages=w * advantages[rows] => advantages=advantages[rows]
-    batch.loss_mask, weights↵ => batch.completion_mask, weights↵
-    batch.loss_mask[rows], config)↵ => batch.completion_mask[rows], config)↵
-
-controls studies/baseline_advantages.py by baselines
-    advantages / beta, advantages) => advantages * beta, advantages)
-
-clip_cov studies/baseline_losses.py by cwgrpo baselines field
+losses_of_others studies/baseline_losses.py by cwgrpo baselines field
     (cov > low) & (cov < high) => (cov > low)
     (adv - adv[tokens].mean()) => (adv - adv.mean())
     (k >= low) & (k <= high) => (k >= low)
     .clamp(-1, 0) => .clamp(-1, 1)
-
-field_losses studies/baseline_losses.py by field
     .clamp(1 - epsilon, 1 + epsilon_high).detach() => .clamp(1 - epsilon, 1 + epsilon_high)
     moved > epsilon_high, moved < -epsilon => moved > epsilon, moved < -epsilon_high
-    exp() * (1 - 1 / ratio.detach()) => exp() * (ratio.detach() - 1)
     masked_fill(advantages > 0, tau) => masked_fill(advantages < 0, tau)
     torch.where(tokens, centred[0] * centred[1], -torch.inf) => (centred[0] * centred[1])
     coef * penalised * ratio.log().abs() => coef * penalised * ratio.log()
     (advantages < 0) & (drift > threshold) => (drift > threshold)
-    drift = -(loss_mask => drift = (loss_mask
     given["beta"] * kl, {**given, "beta": 0.0} => given["beta"] * kl, given
     (A * W).sum(1, keepdim=True) / => A.mean(1, keepdim=True) + 0 /
 
-field_advantages studies/baseline_advantages.py by field baselines
+advantages_of_others studies/baseline_advantages.py by baselines golden fade field
     torch.where(std > 0, centred / std, 0.0) => centred / std
     torch.stack([w * grpo_advantage(r) => torch.stack([grpo_advantage(r)
     (-0.05 * z).exp() => (0.05 * z).exp()
+    advantages / beta, advantages) => advantages * beta, advantages)
+    keepdim=True) > tau => keepdim=True) >= tau
+    keepdim=True) == 1) => keepdim=True) >= 1)
+    1 - alpha * p * shares, alpha * (1 - p) => 1 - alpha * shares, alpha
 
 baselines studies/baselines.py by baselines
     rewards=batch.successes if => rewards=batch.rewards if
@@ -162,24 +138,23 @@ baselines studies/baselines.py by baselines
 asymgrpo asymgrpo.py by asymgrpo golden
     global_sum(kappa * mixed, mixed) => global_sum(kappa, mixed)
     end = 2 * (G - 1) ** beta_neg - => end = 2 * (G - 1) ** beta_pos -
-    (max(G - 2, 0) / 2) ** beta_pos => (max(G - 2, 0) / 2) ** beta_neg
     batch.samples, config)  # [N, T] => batch.samples, rlvr.flags.Config())  # [N, T]
 
-fade fade.py by fade golden
+fade fade.py by fade golden steps
     max(delta, 0.3) => max(delta, 0.0)
     return mass_difference * entropy - => return mass_difference * entropy +
     batch.first_successes, batch.successes, => batch.successes, batch.successes,
+    config, learning_rate_factor(config)) => config)
 
-cwgrpo cwgrpo.py by cwgrpo golden config
+cwgrpo cwgrpo.py by cwgrpo golden config steps
     fullmatch("(<think></think>)+", found) => match("(<think></think>)+", found)
     super().check()↵ => pass↵
-
-policy_weights studies/baseline_advantages.py by baselines fade
-    torch.where(mean > 0, rewards / mean - 1, 0.0) => rewards - mean
-    return 2 * rewards - 1 => return rewards
-    keepdim=True) > tau => keepdim=True) >= tau
-    keepdim=True) == 1) => keepdim=True) >= 1)
-    1 - alpha * p * shares, alpha * (1 - p) => 1 - alpha * shares, alpha
+    *of_all_ranks, means=config.means) => *of_all_ranks)
+    weights[rows] = w.detach() => pass
+    diagnostics, weights) => diagnostics)
+    advantages=w * advantages[rows] => advantages=advantages[rows]
+    batch.loss_mask, weights↵ => batch.completion_mask, weights↵
+    batch.loss_mask[rows], config)↵ => batch.completion_mask[rows], config)↵
 
 statistics rlvr/show/statistics.py by statistics golden cwgrpo
     < 0.99 * s.sum() => < 0.9 * s.sum()
@@ -187,37 +162,31 @@ statistics rlvr/show/statistics.py by statistics golden cwgrpo
 memory rlvr/policy/memory.py by models
     / world.LOCAL_WORLD_SIZE / 1e9 => / 1e9
     (16 if config.beta else 12) => 12
-    kept + gradients + head + activations => kept + gradients + activations
 
 checkpoints rlvr/training/checkpoints.py by checkpoints
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
     zlib.crc32(image, found) => found
-    training.stream.position = saved["position"] => pass
     vars(training.memory).update(saved["state"]) => pass
     optimizer=moments => optimizer={}
     group["lr"] = rate => pass
+    training.stream.position = saved["position"] => pass
     if saved["problems"] != sum_of(training.stream.problems): => if False:
+    file.chmod(mode) => pass
 
 update common.py by run
     check_advantages(batch.rewards, advantages) => pass
 
-advantages rlvr/training/run.py by run
-    bad[0] // rewards.shape[1] => bad[0] // rewards.shape[0]
-
-run rlvr/training/run.py by run
+run rlvr/training/run.py by run steps
     finite = math.isfinite(norm) => finite = True
     optimizer.zero_grad() => pass
     MAX_GRAD_NORM = 1.0 => MAX_GRAD_NORM = 2.0
     torch.manual_seed(config.seed + world.RANK) => torch.manual_seed(config.seed)
-    0 if finite else self.skipped_in_a_row + 1 => self.skipped_in_a_row + (not finite)
     machine.AT_EXIT.enter_context(machine.process_group(device)) => pass
-    machine.own(folder)↵        return => return
     if world.RANK == 0:↵            show.append_row(self.folder, "metrics"
         => if True:↵            show.append_row(self.folder, "metrics"
     "eval")[0]  # in => "eval")[-1]  # in
     metrics, lines)↵        self.clock = time.perf_counter() => metrics, lines)
-
-logged rlvr/training/run.py by steps
+    bad[0] // rewards.shape[1] => bad[0] // rewards.shape[0]
     advantages = weights * advantages => pass
 
 signals rlvr/machine/ending.py by crashes
@@ -230,17 +199,13 @@ ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common rollouts
 models rlvr/policy/models.py by models bf16
     for part in (shape, shape.get_text_config()): => for part in (shape,):
     config, device, frozen=True) => config, device)
-    size + size.max()) => size)
 
-shards rlvr/policy/sharding.py by ranks
+shards rlvr/policy/sharding.py by bf16 ranks images
     part.set_gradient_divide_factor(1.0) => pass
     dist.all_reduce(parameter.grad) => pass
     reshard = frozen or module => reshard = module
-
-shards_alone rlvr/policy/sharding.py by images bf16
     policy._get_fsdp_state()._lazy_init() => pass
     if computes_in_bf16(policy) else => if False else
-    module.unshard() if wanted else module.reshard() => module.unshard()
 
 logs rlvr/show/logs.py by show crashes
     if line.endswith(b"\n")] => if line]
@@ -248,16 +213,18 @@ logs rlvr/show/logs.py by show crashes
 report rlvr/show/report.py by show
     "right" if sample.success else => "right" if sample.reward > 0 else
     (new_logprobs - batch.old_logprobs).exp() => (batch.old_logprobs - new_logprobs).exp()
-    values.where(own, math.nan) => values
-    if i % stride == 0 => if True
     evals[0], evals[-1] => evals[0], evals[1]
+
+throughput studies/throughput.py by studies
+    for s in steps[1:]) for => for s in steps[-1:]) for
+
+compare studies/compare.py by studies
+    [-1]["step"] for folder => [0]["step"] for folder
+    length = min(map(len, runs)) => length = len(runs[0])
 
 plots rlvr/show/plots.py by show
     (row["step"], row[key]) for row in rows => (i, row[key]) for i, row in enumerate(rows)
     rpartition("/")[2] => rpartition("/")[0]
-
-saving rlvr/training/checkpoints.py by checkpoints tiny
-    file.chmod(mode) => pass
 
 status rlvr/status.py by show
     except OSError: => except KeyError:
@@ -278,97 +245,74 @@ embedded rlvr/tasks/embedded.py by embedded
 
 files rlvr/tasks/files.py by datasets
     if str(field.type) == "float": => if False:
-    names |= dict.fromkeys(row) => names = dict.fromkeys(row)
-    read_text(encoding="utf-8-sig") => read_text(encoding="utf-8")
 
 cells rlvr/tasks/cells.py by datasets
-    return cell.strip() and cell => return cell.strip()
     helpers = head.rpartition => helpers = head.partition
 
 pictures rlvr/tasks/pictures.py by prompts
-    image.size, "white") => image.size, "black")
     problem.images, texts, strict=True => problem.images, texts, strict=False
 
 config rlvr/flags/config.py by config
     fullmatch("[234](,[234])*", => match("[234](,[234])*",
     self.engine == "auto" and gpu and found => self.engine == "auto" and found
     for name in (self.dataset, *self.eval_names): => for name in self.eval_names:
-    if scheduled and name == => if False and name ==
 
 command rlvr/flags/command_line.py by config
+    if not field.metadata: => if False:
     saved | variants[given.variant] | typed => variants[given.variant] | saved | typed
     and not config.may_change(name) => and False
-    allow_abbrev=False => allow_abbrev=True
-    typed["resume_from_checkpoint"] = str(checkpoint or folder) => pass
 
 console rlvr/show/console.py by show
+    row["all_right"] == 1 => row["all_right"] >= 0.5
     (last_step - step) => last_step
-    if hint not in self.told => if hint
-    self.rows % ROWS_OF_A_HEADER == 0 => self.rows == 0
     self.rows = 0  # so => pass  # so
 
 updates rlvr/training/updates.py by run
-    loss / updates => loss
     sum(not math.isfinite(norm) => sum(math.isfinite(norm)
-    global_sum(self.loss, => global_sum(0 * self.loss,
     math.ceil(updates * config.warmup_ratio) => int(updates * config.warmup_ratio)
-    config.max_steps * config.num_iterations * ( => config.max_steps * (
 
 data rlvr/tasks/datasets.py by run datasets
+    if unknown := count_unknown(kept, tokenizer): => if unknown := 0:
+    left if each.gold] => left]
     ProblemStream(training, config.seed) => ProblemStream(training, 0)
     if any(problem.verifier == "code" => if all(problem.verifier == "code"
 
 vllm rlvr/rollout/vllm_sampler.py by vllm
+    (ValueError, RuntimeError, AssertionError) => (ValueError, RuntimeError)
     by_rank[: world.RANK % size]) => by_rank[:0])
     if not self.gap < self.tolerance: => if self.gap > self.tolerance:
-    top_p=top_p => top_p=1.0
     torch.random.fork_rng(self.devices): => torch.no_grad():
-    first = world.RANK // size * size => first = world.RANK
 
 sampler rlvr/rollout/samplers.py by bf16 logprobs
     unshard(self.policy, False) => pass
     set_stance("force_eager") => set_stance("default")
 
 turns rlvr/rollout/turns.py by rollouts config
-    MAX_TURNS = 8 => MAX_TURNS = 9
     each.ids[-1] in call_ends] => each.ids[-1] in sampler.call_ends]
-    reply or "", add_special_tokens=False => reply or "", add_special_tokens=True
 
 stream rlvr/tasks/problems.py by rollouts
     own[row, reply.start : reply.stop] => own[row, reply.start + 1 : reply.stop]
-    torch.arange(int(lengths.max())) < lengths => torch.arange(lengths.max()) <= lengths
     self.position += world.WORLD_SIZE * count => self.position += count
-    if epoch != self.epoch: => if not self.order:
     f"{self.seed}/{epoch}" => f"{self.seed}"
 
 prompts rlvr/tasks/prompts.py by prompts datasets
     limit) <= limit] => limit - 1) < limit]
     if 0 < lengths.get => if lengths.get
     or not p.prompt.strip()] => ]
-    len(p.prompt.encode()) + 2 > limit => len(p.prompt.encode()) > limit
     if entry.special} => if True}
 
 mathematics rlvr/verify/answers/mathematics.py by answers
-    if same_time(item, item): => if False:
-    {"i": i, "I": r"\variable{I}"} => {"i": i}
-    and len(value) > 1 for => and len(value) >= parts for
-    if all(moduli) and moduli[0] != moduli[1]: => if all(moduli):
+    , "I": r"\variable{I}"} => }
     if not any(value.free_symbols for value in right): => if True:
-    digits(expression.args[-1], 1.6) => digits(expression.args[-1])
-    if not found or found[1].isalpha(): => if not found:
 
 equality rlvr/verify/answers/equality.py by answers
     if len({*letters.values()}) < len(letters): => if False:
     is_name(side) or not value.free_symbols => True
-    if gold.func is answer.func and factor => if factor
     or factor.is_negative and isinstance(gold, (sympy.Eq, sympy.Ne)) => or factor.is_negative
     return right != sympy.S.EmptySet and => return
-    if gold.is_Symbol or answer.is_Symbol: => if False:
-    if gold.atoms(sympy.Float) or answer.atoms(sympy.Float): => if False:
 
 rounding rlvr/verify/answers/numbers.py by answers
     max(LEAST_DIGITS, gold.digits) => LEAST_DIGITS
-    size * EXACT => size * ROUNDED
 
 expressions rlvr/verify/answers/expressions.py by answers embedded
     sorted(used) == sorted(given.split()) and value_of => value_of
@@ -376,12 +320,12 @@ expressions rlvr/verify/answers/expressions.py by answers embedded
 
 latex rlvr/verify/answers/latex.py by answers
     [1-9](?:\d{0,2}(?:,\d{3})+ => \d(?:\d{0,2}(?:,\d{3})+
+    |bm|underline| => |bm|
 
 boxes rlvr/verify/answers/boxes.py by answers
     if len(kept) < parts: => if True:
     text.rpartition("####")[2] => text.partition("####")[2]
     float(chosen == right) => float(chosen >= right)
-    string.ascii_uppercase[int(right) :][:1] => string.ascii_uppercase[int(right) - 1 :][:1]
 
 grader rlvr/verify/grader.py by grader
     setitimer(signal.ITIMER_REAL, 0) => setitimer(signal.ITIMER_REAL, allowed)
@@ -392,17 +336,21 @@ pool rlvr/verify/pool.py by grader
 
 sandbox rlvr/verify/programs/solution.py by code isolation assertions
     os.environ.clear() => pass
-    give_usual_names()↵    gc.freeze() => gc.freeze()
-    exec("import bisect, copy, datetime, random, time", usual) => pass
-    usual | builtins.__dict__ => builtins.__dict__ | usual
 
 values rlvr/verify/programs/values.py by assertions isolation
+    if kind is StopIteration and => if False and
     (kind if issubclass(kind, Exception) else RuntimeError) => kind
-    kind(dict(parts)) => kind(parts)
-    for base in kind.__mro__ => for base in kind.__mro__[:1]
 
-judged rlvr/verify/programs/code.py by code
+judged rlvr/verify/programs/code.py by code isolation
     [result] != wanted => True
+    except (OutOfTime, UserError): => except OutOfTime:
+
+verifiers rlvr/verify/verifiers.py by grader prompts datasets
+    answers.verify_choice, answers.find_answer => answers.verify_choice, answers.last_boxed
+    verify_code, system_prompt="code" => verify_code, system_prompt="none"
+
+isolation rlvr/verify/programs/isolation.py by isolation code
+    "-I", "-S", "-B" => "-I", "-B"
 """
 
 

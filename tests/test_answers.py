@@ -1,15 +1,12 @@
 """Verifiers of answers, called in this process: what is right, wrong, or cannot be read."""
 
-import math
-
 import rlvr.verify.answers.equality
 from rlvr.verify.answers.boxes import boxed, verify_choice
 from rlvr.verify.answers.expressions import verify_countdown
-from rlvr.verify.answers.mathematics import LARGEST, digits, verify_math
+from rlvr.verify.answers.mathematics import verify_math
 from rlvr.verify.answers.numbers import last_number, verify_number
 
 import pytest
-import sympy
 from answers import CHOICE, COUNTDOWN, MATH, NUMBER, answers
 
 MATH_TEXTS = [
@@ -30,15 +27,17 @@ MATH_TEXTS = [
     (r"\boxed{x = \boxed{5}}", "5", 1.0),
     (r"so $\boxed 5$, which is \boxed 12 or \boxed .", "5", 1.0),
     (r"\{ \boxed{\{1,2\}} \{", r"\{2,1\}", 1.0),
+    (boxed(r"\frac{\sqrt{\frac{1}{x^{2^{3}}}}}{2}"), r"\frac{1}{2\sqrt{x^{8}}}", 1.0),
     (r"\boxed{5\}", "5", None),
     (r"\framebox{5}, which is in \boxed{}", "5", 1.0),
+    *((boxed(f"5 {unit}"), "5", 1.0) for unit in "mgshNJWVALKCFTH"),
     (r"\boxed{4} so \boxed{5", "4", 1.0),
     ("\ud800 \0 答案是 \\boxed{5}。", "5", 1.0),
     # long texts
-    ("word " * 200_000 + r"\boxed{5}" + " word" * 200_000, "5", 1.0),
     (r"\boxed{" * 20_000, "5", None),
     ("{" * 200_000 + r"\boxed{5}", "5", 1.0),
 ]
+UNSEEN = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"
 NUMBER_TEXTS = [
     # the last box, or else behind the last ####, or else in the last <answer>
     ("#### 17\n#### $1,800", "1800", 1.0),
@@ -49,12 +48,12 @@ NUMBER_TEXTS = [
     ("####", "18", None),
     # where the line behind #### ends
     ("#### **18**\n\nLet me know if you have 3 questions.", "18", 1.0),
-    ("#### 18<|im_end|>", "18", 1.0),
+    *((f"#### 18{end}", "18", 1.0) for end in ("<|im_end|>", ". You have 3.", "! So, 3 left.")),
     ("#### 18 or 19", "18", None),
+    *((f"#### 1{unseen}8", "18", 1.0) for unseen in UNSEEN),
     # a gold without a number, and too long ones
     (r"\boxed{18}", "no number", None),
     (boxed("9" * 10**6), "9", None),
-    (boxed("a " * 5000 + "?"), "5", None),
 ]
 COUNTDOWN_TEXTS = [
     ("3+9*5", 0.0),
@@ -104,12 +103,15 @@ def test_verdicts(verify, rows):
     assert [row for row in found if row[2] != row[3]] == []
 
 
+BEFORE_BRACES = "text textbf textit textrm textnormal mathrm mbox operatorname emph mathbf mathit"
+BEFORE_BRACES += " mathsf boldsymbol pmb bm underline vec overrightarrow boxed fbox"
+ALONE = "displaystyle textstyle bf rm it large Large LARGE huge Huge"
 WRAPS = [
-    *("${}$", r"\({}\)", r"\[{}\]", "\n{}\n", "{{{}}}", "**{}**", "{}."),
-    *(r"\boxed{{{}}}", r"\boxed{{${}$}}", r"\fbox{{{}}}"),
-    *(r"\mathbf{{{}}}", r"\textbf{{{}}}", r"\boldsymbol{{{}}}"),
+    *("${}$", r"\({}\)", r"\[{}\]", "\n{}\n", "{{{}}}", "**{}**", "{}.", r"\boxed{{${}$}}"),
+    *(rf"\{command}{{{{{{}}}}}}" for command in BEFORE_BRACES.split()),
+    *(rf"\{command} {{}}" for command in ALONE.split()),
 ]
-MATH_WRAPS = [*WRAPS, r"\displaystyle {}", r"\color{{red}}{{{}}}", r"\quad {}\,", r"\bf {}", "~{},"]
+MATH_WRAPS = [*WRAPS, r"\color{{red}}{{{}}}", r"\textcolor{{red}}{{{}}}", r"\quad {}\,", "~{},"]
 
 
 @pytest.mark.parametrize(
@@ -139,22 +141,6 @@ NEVER_WORKED_OUT = [
 def test_a_tower_is_wrong_and_never_worked_out(answer, monkeypatch):
     """Most would take longer than anyone waits. Only the same one is right."""
     monkeypatch.setattr(rlvr.verify.answers.equality, "are_equal", None)
-    assert not verify_math(boxed(answer), "5")
+    assert verify_math(boxed(answer), "5") == 0.0
     assert verify_math(boxed(answer), answer) == 1.0
     assert not verify_math(boxed(answer), NEVER_WORKED_OUT[0].replace("9", "8"))
-
-
-@pytest.mark.parametrize("n", [10, 100, 1000])
-def test_the_estimate_is_no_less_than_the_digits_of_the_number(n):
-    for kind, arguments, value in [
-        (sympy.factorial, [n], math.factorial(n)),
-        (sympy.Pow, [7, n], 7**n),
-        (sympy.Mul, [7, n], 7 * n),
-        (sympy.binomial, [2 * n, n], math.comb(2 * n, n)),
-    ]:
-        expression = kind(*map(sympy.Integer, arguments), evaluate=False)
-        assert math.log2(value) <= digits(expression) * (1 + 1e-9)
-        assert digits(expression) <= LARGEST
-    two = sympy.Integer(2)
-    assert digits(sympy.Pow(two, sympy.Integer(LARGEST - n), evaluate=False)) <= LARGEST
-    assert digits(sympy.Pow(two, sympy.Integer(LARGEST + n), evaluate=False)) > LARGEST

@@ -15,6 +15,7 @@ None True 10**400 float('inf') 'é\\n\\0' b'\\xff' bytearray(b'a') 1j [1,(2,)] {
 {'a':{2:()}} range(3) collections.Counter('aab') collections.deque([1])
 collections.OrderedDict(b=1,a=2) decimal.Decimal('0.10') fractions.Fraction(1,3)
 datetime.datetime(2020,2,29,tzinfo=datetime.timezone.utc) datetime.timedelta(1,2,3)
+datetime.date(2020,2,29) datetime.time(12,30)
 """.split()
 
 
@@ -64,6 +65,7 @@ def sum(a, b): return a * b  # a built-in's name
 def datetime_in(zone): return datetime(2020, 2, 29, 12, 30, tzinfo=zone)
 
 def look_up(x): return {}[x]
+def stop(x): raise StopIteration
 """
 HOLD = """
 p = Pair(1, 2)
@@ -122,6 +124,7 @@ DO_NOT_HOLD = [  # tests that cannot be passed
     "import os\nos._exit(0)",
     "assert 1 == 1",
     "assert add(object(), 1)",
+    "assert list(map(stop, [1])) == []",
     "assert thing() == thing()",
     "assert each(lambda n: n, [1]) == [1]",  # a function of the tests is no plain value
 ]

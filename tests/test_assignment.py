@@ -28,7 +28,7 @@ OF_THE_TABLE = [  # in what the assignment asks for: no KL penalty, no entropy, 
     (old, new)
     for name, _, _, pairs in read(MUTANTS)
     for old, new in pairs
-    if name in ("loss", "evaluation", "grpo") and SOURCE.count(old) == 1
+    if name in ("common", "grpo") and SOURCE.count(old) == 1
     if not any(word in old for word in ("kl", "ref_", "entropy", "log_ratio.sum", "(ratio"))
 ]
 

@@ -5,7 +5,6 @@ losses in tests/test_field.py.
 """
 
 import math
-import statistics
 from types import SimpleNamespace
 
 from rlvr import world
@@ -17,7 +16,6 @@ from baseline_advantages import grpo_lead_advantage, ha_dw, t2t
 from baseline_losses import LOSSES, clip_cov_mask
 from baselines import ADVANTAGES, Config, Memory
 from groups import every_group, f64, near, rollout_of, shared
-from masses import masses_of
 from runs import rows
 from test_cwgrpo import batch as random_groups
 
@@ -71,20 +69,7 @@ def test_the_rate_of_a_run_and_its_moving_average(run, resume):
     assert start["r1"] == 0 < end["r1"]  # of the head's change
 
 
-def test_grpo_lead_by_hand():
-    """Successes of 2 and 4 tokens are worth e^0.05 and e^-0.05, and failures -1; p = 2/3.
-
-    Where all are as long, none is better.
-    """
-    rewards, lengths = f64([[1, 1, 0], [1, 1, 1]]), f64([[2, 4, 9], [7, 7, 7]])
-    values = math.exp(0.05), math.exp(-0.05), -1.0
-    mean, std = statistics.mean(values), statistics.pstdev(values)
-    w = [0.4 + 1.1 / (1 + math.exp(10 * (p - 0.75))) for p in (2 / 3, 2 / 3, 1 / 3)]
-    expected = [w * (value - mean) / std for w, value in zip(w, values, strict=True)]
-    near(grpo_lead_advantage(rewards, lengths), [expected, [0.0] * 3])
-
-
-def computed(successes, lengths=2, texts=(), first=None, worth=1.0, **flags):
+def computed(successes, lengths=2, texts=(), first=None, worth=1.0, beta=None, **flags):
     """compute_advantages of one rollout of 12 tokens at most; a success has the reward `worth`."""
     lengths = torch.as_tensor(lengths).expand(successes.shape).reshape(-1, 1)
     written = (torch.arange(12) < lengths).double()
@@ -96,7 +81,7 @@ def computed(successes, lengths=2, texts=(), first=None, worth=1.0, **flags):
         loss_mask=0 * written,  # what a completion's length is does not depend on it
         texts=lambda: texts,
     )
-    config = Config(max_completion_length=12, **flags)
+    config = Config(max_completion_length=12, advantage_beta=beta, **flags)
     config.check()
     return baselines.compute_advantages(batch, config, Memory())
 
@@ -105,17 +90,50 @@ def advantages_of(*given, **flags):
     return computed(*given, **flags)[0]
 
 
-@pytest.mark.parametrize("name", ["grpo", *ADVANTAGES])
-def test_gradient_masses_of_section_8(name):
-    """Also that the successes of a group share m_S equally, and the failures m_F.
+# Of the advantages that golden.json does not have: their flags, and the gradient mass (section 8)
+# of a group of 16 with the success rate p = 1 - q; m_S and m_F where they differ.
+MASSES = {
+    "asym_norm": (
+        {},
+        lambda p, q: p * q and [math.sqrt(p * q) * (1 + x) for x in (-0.01 / q, 0.01 / p)],
+    ),
+    "reinforce_offset": (dict(delta=0.25), lambda p, q: (p * 0.75, q * 0.25)),
+    "minimum": ({}, lambda p, q: (p if q else 0.0, 0.0)),  # q = 0: the minimum is 1
+    # lengths that are all the same leave GRPO: the rewards are 1 - alpha p L and alpha q L
+    "t2t": (dict(alpha=0.5), lambda p, q: math.sqrt(p * q)),
+    "scaled_power": ({}, lambda p, q: p * q**2 * 27 / 16),  # p q^2 is 4/27 at most
+    # sqrt(p) q is (2/3) / sqrt(3) at most
+    "easy_power": (dict(alpha=0.5), lambda p, q: math.sqrt(3 * p) * q * 3 / 8),
+    "quantile": (dict(tau=0.25), lambda p, q: (p * (p <= 0.25), q * (p > 0.25))),
+    "median": ({}, lambda p, q: (p * (p <= 0.5), q * (p > 0.5))),
+    # the moving average is 1/2 before and after the step
+    "ha_dw": (
+        dict(scale=1.5),
+        lambda p, q: [1.5 * p * q * math.exp(x) for x in (0.5 - p, p - 0.5)],
+    ),
+    "w_reinforce": ({}, lambda p, q: (0.1 * p, q)),
+    # GRPO's, as all are as long, times w(p) for successes and w(q) for failures
+    "grpo_lead": (
+        {},
+        lambda p, q: [
+            math.sqrt(p * q) * (0.4 + 1.1 / (1 + math.exp(10 * (x - 0.75)))) for x in (p, q)
+        ],
+    ),
+    "rloo": ({}, lambda p, q: p * q * 16 / 15),
+    # of the groups with 0, 1 ... 16 successes, whose variances p q have the mean 15/96
+    "batch_std": ({}, lambda p, q: p * q / math.sqrt(15 / 96)),
+    "gdpo": ({}, lambda p, q: math.sqrt(p * q * 17 / 15)),  # of one reward
+    "positive_dominant": (dict(beta=3), lambda p, q: (3 * math.sqrt(p * q), math.sqrt(p * q))),
+}
 
-    All completions are as long. HA-DW's moving average is 1/2 before and after the step.
-    """
-    given, (m_S, m_F) = masses_of(name, 16, range(17))
-    flags = {key: value for key, value in given.items() if key not in baselines.KNOWN}
-    if "beta" in flags:
-        flags["advantage_beta"] = flags.pop("beta")
-    rewards, flags = every_group(16), dict(advantage=name, **flags)
+
+@pytest.mark.parametrize("name", MASSES)
+def test_gradient_masses_of_section_8(name):
+    """Also that the successes of a group share m_S equally, and the failures m_F."""
+    flags, mass = MASSES[name]
+    found = [mass(n / 16, 1 - n / 16) for n in range(17)]
+    pairs = [each if isinstance(each, tuple | list) else (each, each) for each in found]
+    rewards, flags, (m_S, m_F) = every_group(16), dict(advantage=name, **flags), f64(pairs).T
     advantages, logged = computed(rewards, **flags)
     near(torch.stack(fade.gradient_mass(advantages, rewards)), torch.stack([m_S, m_F]), atol=1e-13)
     assert logged == pytest.approx(dict(m_S=m_S.mean().item(), m_F=m_F.mean().item()))

@@ -110,8 +110,8 @@ def test_log_probs_and_gradients_are_those_in_fp32_but_for_rounding(policies, ti
     samples, products = some_samples(tiny[1]), Mock(wraps=product)
     monkeypatch.setattr(rlvr.policy.logprobs, "product", products)
     (logprobs, gradient), whole = (gradient_of(policy, samples, 10**6) for policy in policies)
-    dtypes = {call.args[0].dtype for call in products.call_args_list}
-    assert dtypes == {torch.float32, torch.bfloat16}  # the head's, which are the largest
+    dtypes = [call.args[0].dtype for call in products.call_args_list]
+    assert dtypes == [torch.float32] * 2 + [torch.bfloat16] * 3  # the head's, the largest ones
     assert 1e-4 < (whole[0] - logprobs).abs().mean() < 0.05
     assert 1e-4 < (whole[1] - gradient).norm() / gradient.norm() < 0.03
     assert len(microbatches(samples, range(len(samples)), 40)) > 2
@@ -119,8 +119,12 @@ def test_log_probs_and_gradients_are_those_in_fp32_but_for_rounding(policies, ti
     assert (parts - whole[1]).norm() / whole[1].norm() < 0.01
     compute_again(policies[1])
     again = gradient_of(policies[1], samples, 10**6)
+    assert policies[1].training  # or transformers would keep all of them
     for one, other in zip(whole, again, strict=True):
         assert (one - other).norm() / one.norm() < 0.02
+    with torch.no_grad():
+        token_logprobs(policies[1], samples, [0])
+    assert not policies[1].training  # in which some routers add noise
 
 
 def test_a_sharded_policy_is_gathered_in_bf16(policies, tiny, alone):

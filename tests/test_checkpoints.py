@@ -25,6 +25,7 @@ class Saved:
         self.text, self.error = text, error
 
     def save_pretrained(self, folder, **_):
+        assert folder.parent.name.startswith(".saving-")  # which a resumed run deletes
         folder.mkdir(exist_ok=True)
         (folder / "file").write_text(self.text)
         if self.error:
@@ -62,8 +63,9 @@ def test_which_checkpoint_is_taken(tmp_path, capsys):
     steps = [checkpoints.step_of(path) for path in checkpoints.checkpoints_of(tmp_path)]
     assert steps == [10, 9, 2]
     assert checkpoints.newest_whole(tmp_path, None) == tmp_path / "checkpoint-10"
-    with pytest.raises(UserError, match="checkpoint-7: no run there"):
-        find_run(tmp_path / "checkpoint-7")
+    for name in ("checkpoint-7", "checkpoint-11-old"):
+        with pytest.raises(UserError, match=f"{name}: no run there"):
+            find_run(tmp_path / name)
     given = tmp_path / "checkpoint-9"
     assert find_run(str(given)) == (tmp_path, given)
     assert checkpoints.newest_whole(tmp_path, given) == given
@@ -119,7 +121,7 @@ def train(training):
     training.memory.alpha *= 0.5
 
 
-def test_each_rank_goes_on_with_its_own_random_numbers(training_of, tmp_path, monkeypatch):
+def test_each_rank_goes_on_with_its_own_random_numbers(training_of, tmp_path, monkeypatch, capsys):
     """Where one or three were saved and now there are two, each begins with new ones of its own."""
     first, second, *at_the_start = (torch.Generator().manual_seed(n) for n in (5, 6, 0, 1))
     assert Config().seed == 0
@@ -135,7 +137,9 @@ def test_each_rank_goes_on_with_its_own_random_numbers(training_of, tmp_path, mo
             return torch.rand(3)
 
     assert torch.equal(drawn_after_resuming(1, first, second), torch.rand(3, generator=second))
+    assert capsys.readouterr().out == ""
     drawn = [drawn_after_resuming(0, *[first] * 3), drawn_after_resuming(1, first)]
+    assert capsys.readouterr().out.count("the run does not continue bit for bit") == 1  # by rank 0
     drawn += [torch.rand(3, generator=generator) for generator in (*at_the_start, first)]
     assert len({tuple(numbers.tolist()) for numbers in drawn}) == 5
 

@@ -1,7 +1,6 @@
 """Programs against unit tests: what passes, what fails, and where a program stands in a text."""
 
 import json
-from unittest.mock import Mock
 
 import rlvr.verify.programs.code as code
 
@@ -16,10 +15,10 @@ import os; print(sum(map(int, os.read(0, 10**6).split()[1:])))
 open(1, 'w').write('6')
 print(6); exit()
 print(6); quit()
-import sys; sys.stderr.write('x' * 10**6); print(6)
-import os; os.environ['A'] = 'b'; open(os.devnull, 'w').write('x'); print(6)
-x = bytearray(10**8); print(6)
-import os, subprocess; print(6 if os.path.basename(__file__) else 0)
+import sys; sys.stderr.write('x' * 10**6); x = bytearray(10**8); print(6)
+import os; os.environ['A'] = 'b'; del os.environ['A']; open(os.devnull, 'w').write('x'); print(6)
+import os; print(6, *[i for i in range(64) if 'socket' in os.path.realpath(f'/proc/self/fd/{i}')])
+import os, subprocess; os.listdir(); [*os.walk('.')]; print(6 if os.path.basename(__file__) else 0)
 """.strip().split("\n")
 HONEST += r"""
 import sys, threading
@@ -38,12 +37,6 @@ async def main(): print(pickle.loads(pickle.dumps(P(6))).x)
 sys.stdout = io.StringIO()
 atexit.register(lambda: sys.__stdout__.write(sys.stdout.getvalue()))
 asyncio.run(main())
-
-import array, datetime, decimal, gc, hashlib, random, unittest, uuid
-gc.disable()
-random.seed(0)
-day = datetime.datetime.strptime('2024-06-01', '%Y-%m-%d')
-print(random.choice([6]) if day.month == 6 else 0)
 """.split("\n\n")
 DOUBLE = {"inputs": ["7\n", "0\n", "-3\n"], "outputs": ["14\n", "0\n", "-6"]}
 SUM = dict(inputs=["3\n1 2 3\n"], outputs=["6\n"])
@@ -57,12 +50,14 @@ def graders(tmp_path_factory):
 
 
 READS = "input()\nprint(sum(map(int, input().split())))"
-WITHOUT_IMPORTS = "stdin.read()\nprint(reduce(xor, deepcopy([6, bisect.bisect([7], 0)])))"
+WITHOUT_IMPORTS = """stdin.read(), List, digits, fullmatch, timedelta, deque, heappop, insort, floor
+shuffle, mean, chain, StringIO, loads, perf_counter, Fraction  # with those below, of all modules
+print(reduce(xor, deepcopy([6, bisect.bisect([7], 0)])))"""
 METHOD = "class Solution:\n    def turn(self, x: List[int]): "
 PROGRAMS = [  # tests, programs that pass them, and programs that do not
     (
         DOUBLE,
-        ["print(2 * int(input()))"],
+        ["print(2 * int(input()) if 'site' not in sys.modules else 'packages')"],
         [
             *("print(14)", "print((", "import numpy_of_no_one", "print(2 * int(input())); 1 / 0"),
             "import os; print(2 * int(input()), flush=True); os.abort()",
@@ -99,7 +94,7 @@ PROGRAMS = [  # tests, programs that pass them, and programs that do not
     (
         TURN,
         [
-            "def turn(x): return tuple(x[::-1])",
+            "class Solution: pass\ndef turn(x): return tuple(x[::-1])",
             f"{METHOD}return [*reversed(deque(x))]",
             f"def turn(x): return x\n{METHOD}x.reverse(); self.x = x; return self.x",
             # usual imports, none of which hides a name of Python's own
@@ -121,8 +116,7 @@ PROGRAMS = [  # tests, programs that pass them, and programs that do not
     (dict(fn_name="f", inputs=[[]], outputs=[5]), [], ["f = lambda: [5]"]),
     (dict(fn_name="f", inputs=[[]], outputs=[0.3]), [], ["f = lambda: 0.1 + 0.2"]),
     (dict(fn_name="f", inputs=[[]], outputs=[None]), ["f = print"], ["f = lambda: float('nan')"]),
-    # no name but its own counts for a program: not Python's, and not those of the usual imports
-    (dict(fn_name="pow", inputs=[[2, 3]], outputs=[8]), [], ["x = 1", "class Solution: pass"]),
+    # no name but its own counts for a program, and not those of the usual imports
     (dict(fn_name="gcd", inputs=[[4, 6]], outputs=[2]), [], ["x = 1", "class Solution: pass"]),
 ]
 TWO_SUM = """class Solution:
@@ -143,22 +137,11 @@ HARNESSES = {
         "def mean(x): return cmath.sqrt(total(x) ** 2).real / len(x)",
         "def mean(x): return total(x)",
     ),
-    # google-research/mbpp: a program, and a list of assertions
-    "MBPP": (
-        ["assert least([3, 1]) == 1", "assert math.isclose(least([0.1]), 0.1)"],
-        "def least(x):\n    heapify(x)\n    return x[0]",
-        "def least(x):\n    return x[0]",
-    ),
     # hendrycks/apps, eval/testing_util.py: sys, sqrt, Counter; [[1, 3]] for [1, 3]
     "APPS": (
         dict(inputs=[["16", ""]], outputs=[["4.0", "1"]]),
         "n = int(sys.stdin.readline())\nprint(sqrt(n))\nprint(Counter([n])[n])",
         "n = int(sys.stdin.readline())\nprint(n)",
-    ),
-    "APPS, functions": (
-        dict(fn_name="f", inputs=[[[3, 1]]], outputs=[[[1, 3]]]),
-        "def f(x): return sorted(x, key=lru_cache(floor))",
-        "def f(x): return x",
     ),
     # LiveCodeBench, testing_util.py: words, or else decimals; calls up to 50,000 deep
     "LiveCodeBench": (
@@ -202,7 +185,9 @@ def test_outputs(output):
     tests = code.UnitTests([("", "14 .5")])
     assert code.judge_outputs(lambda _: [output, 0], tests) == (output in SAYS_14)
     assert not code.judge_outputs(lambda _: [output, 1], tests)
-    assert not code.judge_outputs(lambda _: ["Yes", 0], code.UnitTests([("", "yes")]))
+    tests = code.UnitTests([("", "yes 9007199254740992")])
+    for said in ("Yes 9007199254740992", "yes 9007199254740993.0"):
+        assert not code.judge_outputs(lambda _, said=said: [said, 0], tests)
 
 
 def python(*blocks):
@@ -210,7 +195,7 @@ def python(*blocks):
 
 
 DOCSTRING = "    '''An example:\n    ```\n    add(1, 2)\n    ```\n    '''\n"
-LABELS = ["py", "python3.10 title='add.py'", "Python ", " python", "{.python .numberLines}"]
+LABELS = ["py", "python3.10 title='a.py'", "Python ", "{.python .numberLines}", "ipython", "pypy3"]
 TEXTS_WITH_ADD = [
     # fences as models write them
     *(f"Thus\n```{label}\n{ADD}\n```\nDone." for label in LABELS),
@@ -266,9 +251,8 @@ NO_TESTS = r"""
 ["assert a", 7]
 []
 7
-["def test(): assert False", "class Test: pass"]
+["import math", "from math import pi", "def test(): assert False", "class Test: pass"]
 "import unittest\nassert add(1, 2) == 3"
-"import numpy.linalg\nassert add(1, 2) == 3"
 "import math, numpy\nassert add(1, 2) == 3"
 "from numpy.testing import assert_equal\nassert_equal(add(1, 2), 3)"
 ["assert add(1, 2) =="]
@@ -304,17 +288,6 @@ def test_a_deadline_for_each_test_and_one_for_all(seconds, all_seconds, reply):
         assert grade(program, tests, seconds, all_seconds) == reply
     assert grade("while True: pass", DOUBLE, 0.05) == (0.0, "timeout")
     assert traces() == []
-
-
-@pytest.mark.parametrize("reply", [None, {}, "6", [6, 0], ["6"], ["6", 0, 0], ["6", 1]])
-def test_replies_of_the_wrong_form_score_0(reply, monkeypatch):
-    """What a program has written in its runner's name; the right one is ["6", 0]."""
-    outputs = json.dumps(dict(inputs=[""], outputs=["6"]))
-    calls = json.dumps(dict(fn_name="f", inputs=[[]], outputs=["6"]))
-    for said, tests, reward in [(["6", 0], outputs, 1), (reply, outputs, 0), (reply, calls, 0)]:
-        sandbox = Mock(ask=Mock(return_value=said))
-        monkeypatch.setattr(code, "start_sandbox", Mock(return_value=sandbox))
-        assert code.verify_code(block("pass"), tests, 60, 60) == reward
 
 
 def test_a_reply_without_end_scores_0(monkeypatch):

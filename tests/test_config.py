@@ -6,16 +6,19 @@ import math
 import os
 import re
 import sys
-from dataclasses import asdict, fields
+import time
+from dataclasses import asdict, fields, make_dataclass
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.command_line import ARITHMETIC, LARGE, parse
 from rlvr.flags.config import Config, check_number
 from rlvr.machine import ranks
-from rlvr.rollout import turns
+from rlvr.rollout import turns, vllm_sampler
 from rlvr.tasks import problems
 from rlvr.training import run
 from rlvr.training.checkpoints import save_folder
@@ -23,6 +26,7 @@ from rlvr.verify.pool import grade
 
 import baselines
 import pytest
+import torch
 from runs import SCRIPTS, arguments, refused
 
 import common
@@ -31,7 +35,7 @@ import grpo
 # Behind :: stands what the line that refuses it says, else the name of the first flag. What all
 # scripts share is tried with grpo.py.
 REFUSED = """
-grpo --bf16 true :: no such flag: true
+grpo --bf16 true :: no such flag: true; a switch takes no value: --NAME
 grpo --max_step 3 :: no such flag: --max_step 3; perhaps you meant --max_steps
 grpo --max_steps
 grpo --fsdp no
@@ -45,13 +49,15 @@ grpo --numbers 2 :: --numbers 2: no shipped policy was taught such problems
 grpo --numbers 3,5 --model weak
 grpo --numbers 4 --dataset own.jsonl --model weak
 grpo --columns a,b,c,d --dataset own.jsonl
+grpo --columns ,answer --dataset own.jsonl
 grpo --columns prompt,answer --dataset math --eval_dataset math500
 grpo --chat_template_kwargs []
-grpo --minibatch_size 100
-grpo --eval_problems 0
+grpo --num_generations 4 :: --minibatch_size 256 must divide the 128 completions of a step
+grpo --eval_problems 0 --eval_dataset gsm8k,arithmetic
 grpo --verifier math
-grpo --model ./nope :: --model ./nope: there is no such folder
+grpo --model ./own.jsonl :: --model ./own.jsonl: there is no such folder
 grpo --model ~nope :: --model ~nope: there is no such folder
+grpo --model /nope :: --model /nope: there is no such folder
 grpo --model runs/a/b :: --model runs/a/b: there is no such folder
 grpo --resume_from_checkpoint latest :: grpo.py has no run in runs/
 grpo --resume_from_checkpoint missing :: no run there
@@ -176,8 +182,12 @@ def test_what_cannot_work_is_refused_in_one_line(parsed, capsys, monkeypatch, tm
     ranks, _, command = line.rpartition(" ranks: ")
     command, _, said = command.partition(" :: ")
     monkeypatch.setattr(world, "WORLD_SIZE", int(ranks or 1))
+    monkeypatch.setattr(world, "LOCAL_RANK", int(ranks or 1) - 1)
+    sleep = Mock()  # of all but the first rank, so that one line is shown
+    monkeypatch.setattr(time, "sleep", sleep)
     with pytest.raises(SystemExit) as ended:
         parsed(*command.split())
+    assert sleep.called == (world.LOCAL_RANK > 0)
     out, written = capsys.readouterr()
     assert (ended.value.code, out, written.count("\n")) == (2, "", 1)
     assert (said or command.split()[1]) in written
@@ -189,7 +199,8 @@ def test_what_can_work_is_taken(parsed, tmp_path, line):
     parsed(*line.split())
 
 
-def test_vllm_has_to_be_installed(monkeypatch):
+def test_vllm_has_to_be_installed(monkeypatch, capsys):
+    """A run on a GPU without it is told so, unless --engine hf asks for that."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: "found")
     Config(engine="vllm").check()
     assert [Config().uses_vllm(gpu) for gpu in (True, False)] == [True, False]
@@ -197,6 +208,11 @@ def test_vllm_has_to_be_installed(monkeypatch):
     assert not Config().uses_vllm(gpu=True)
     with pytest.raises(UserError, match="vLLM is not installed"):
         Config(engine="vllm").check()
+    monkeypatch.setattr(vllm_sampler, "Sampler", lambda *_: None)
+    for kind, engine, told in (("cuda", "auto", 1), ("cuda", "hf", 0), ("cpu", "auto", 0)):
+        policy = SimpleNamespace(device=torch.device(kind))
+        vllm_sampler.make_sampler(policy, None, Config(engine=engine), common.decode)
+        assert capsys.readouterr().out.count("pip install vllm") == told
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -234,12 +250,11 @@ def test_help_explains_every_flag_on_two_screens(parsed, monkeypatch, capsys, sc
         parsed(script, "--help")
     out, _ = capsys.readouterr()
     assert out.count("\n") <= 120
-    _, *parts = re.split(r"^  --(\w+)", out, flags=re.M)
-    texts = [" ".join(text.split()) for text in parts[1::2]]
-    explained = dict(zip(parts[::2], texts, strict=True))
+    parts = re.findall(r"^  --(\w+)(.*\n(?:    .*\n)*)", out, re.M)
+    explained = {name: " ".join(text.split()) for name, text in parts}
     config_class = importlib.import_module(script).Config
     own = [*config_class.__annotations__]
-    assert {*parts[: 2 * len(own) : 2]} == {*own}
+    assert {*[*explained][: len(own)]} == {*own}
     assert {*explained} == {field.name for field in fields(config_class)}
     for field in fields(config_class):
         default = f" ({field.default})" if field.default not in (None, "") else ""
@@ -248,14 +263,24 @@ def test_help_explains_every_flag_on_two_screens(parsed, monkeypatch, capsys, sc
     assert explained["seed"] == "for data order, sampling and evaluation (0)"
     assert "or not [full_shard, no_shard] (full_shard)" in explained["fsdp"]
     assert len(fields(Config)) <= 60
+    sections = "options variant, model and task model, the run seed, rollout prompts_per_step, "
+    sections += "loss and update learning_rate, evaluation eval_dataset, "
+    sections += "memory and ranks microbatch_tokens, checkpoints save_steps"
+    headings = re.findall(r"^([a-z].*):\n(?:  -h.*\n)?  --(\w+)", out, re.M)
+    assert "--no_flag turns a flag off" in out
+    assert [*map(" ".join, headings)] == sections.split(", ")
+
+
+def test_a_plain_field_is_no_flag():
+    own = make_dataclass("Own", [("hardness", float, 1.0)], bases=(Config,))
+    with pytest.raises(UserError, match="Config.hardness must be made by flag"):
+        parse(own, [])
 
 
 def test_ways_to_give_a_boolean(parsed):
-    for typed, expected in [
-        ("--no_dynamic_sampling", False),
-        ("--dynamic_sampling --seed 3", True),
-        ("--no_dynamic_sampling --dynamic_sampling", True),  # the last one counts
-    ]:
+    wanted = {"--no_dynamic_sampling": False, "--dynamic_sampling --seed 3": True}
+    wanted["--no_dynamic_sampling --dynamic_sampling"] = True  # the last one counts
+    for typed, expected in wanted.items():
         for variant in ("grpo", "dapo"):  # whose own value is false, and true
             config = parsed("grpo", "--variant", variant, *typed.split())
             assert config.dynamic_sampling is expected
@@ -264,6 +289,8 @@ def test_ways_to_give_a_boolean(parsed):
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_preset_sets_its_flags_and_leaves_the_others(parsed, script):
     plain = asdict(parsed(script))
+    with pytest.raises(SystemExit):
+        parsed(script, "--variant", "none")
     for name, preset in importlib.import_module(script).VARIANTS.items():
         assert asdict(parsed(script, "--variant", name)) == plain | preset | dict(variant=name)
 
@@ -271,9 +298,8 @@ def test_a_preset_sets_its_flags_and_leaves_the_others(parsed, script):
 @pytest.mark.parametrize(
     "line, others",
     [
-        ("", {}),
-        ("--model folder", {}),  # a local model may be as small as the tiny one
-        ("--model weak", {}),
+        # a local model may be as small as the tiny one
+        *((line, {}) for line in ("", "--model folder", "--model weak")),
         ("--model Qwen/Qwen2.5-0.5B", LARGE),
         ("--eval_dataset countdown,math500", LARGE),
         ("--model HuggingFaceTB/SmolLM2-135M-Instruct --dataset arithmetic", LARGE | ARITHMETIC),
@@ -307,10 +333,12 @@ def test_a_resumed_run_keeps_its_flags(parsed, capsys, monkeypatch):
     assert "run is grpo.py's run, and this is agrae.py" in refusal(of="agrae")
     assert "--max_steps 0 evaluates only" in refusal("--max_steps 0")
     assert "--seed 4 (was 3)" in refusal("--seed 4")
+    assert "--scale_rewards False (was True)" in refusal("--no_scale_rewards")
     assert "--aggregation sequence (was token)" in refusal("--aggregation sequence")
     assert "--aggregation constant (was token)" in refusal("--variant dr-grpo")
     # a copy of a script has its flags, and perhaps another formula
     assert "run is mine.py's run" in refusal(script="mine.py")
+    assert "run is no script's run" in refusal(script="absent")
     assert "another version: top_p, top_q" in refusal(top_p="absent", top_q=1)
     found = resumed("--max_steps 2 --eval_samples 3")
     assert (found.epsilon_high, found.aggregation, found.seed) == (0.3, "token", 3)
@@ -325,19 +353,22 @@ def test_a_resumed_run_keeps_its_flags(parsed, capsys, monkeypatch):
     "line",
     [
         "--output_dir file",
-        "--model nobody/no-such-model",
+        "--model nobody/no-such-model :: ; without a network, leave --model out",
         "--model empty",
         "--report_to wandb",
+        "--report_to trackio",
         "--resume_from_checkpoint broken",
     ],
 )
 def test_what_is_refused_before_a_model_is_loaded(no_model, monkeypatch, line):
-    monkeypatch.setitem(sys.modules, "wandb", None)  # to import it is an ImportError then
+    for package in ("wandb", "trackio"):
+        monkeypatch.setitem(sys.modules, package, None)  # to import it is an ImportError then
     Path("file").write_text("not a folder")
     Path("empty").mkdir()
     Path("broken").mkdir()
     Path("broken/config.json").write_text("{")
-    assert refused(no_model("grpo", *line.split()), "grpo", line.split()[1])
+    given, _, said = line.partition(" :: ")
+    assert refused(no_model("grpo", *given.split()), "grpo", given.split()[1], said)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])

@@ -107,6 +107,7 @@ def test_a_resumed_run_ends_as_one_that_went_on(run, resume, script):
     assert all(row["kl"] > 0 for row in rows("run")[2:])  # so that the reference policy counts
     assert_same_end("run", "straight")
     assert printed_steps(resume(script, "run")) == []  # there is nothing left to do
+    assert len([*Path("run").glob("before-*")]) == 1  # of the first time, for checkpoint-4
 
 
 @contextlib.contextmanager
@@ -165,7 +166,7 @@ def test_damaged_checkpoints(resume, straight):
         file.write('{"step": 4, "rew')
     shutil.copytree("run", "damaged")
     result = resume("grpo", "run")
-    assert printed_steps(result) == [2, 3]
+    assert printed_steps(result) == [2, 3] and "to continue" not in result.out
     assert re.findall(r"checkpoint-(\d) is damaged", result.out) == ["3", "2"]
     assert_same_end("run", straight)
     assert saved_steps("run") == [1, 2, 3] and not [*Path("run").glob(".saving-*")]
@@ -194,6 +195,7 @@ def test_a_second_process_is_refused_and_touches_nothing(resume, straight, monke
         patch.setattr(fcntl, "flock", Mock(side_effect=OSError))
         assert printed_steps(resume("grpo", "run")) == [3]
     assert refused(resume("grpo", "run", max_steps=2), "grpo", "--max_steps 2: 3 are done already")
+    assert "all 3 steps are done; a larger --max_steps" in resume("grpo", "run").out
 
 
 def signalling(patch, owner, name, *numbers):
@@ -208,10 +210,10 @@ TERM, INT, USR1, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIG
 def test_a_signal_while_a_run_begins_ends_it_at_once(run, monkeypatch, number):
     with monkeypatch.context() as patch:
         signalling(patch, grpo, "load_policies", number)
-        result = run("grpo")
+        result = run("grpo", output_dir="new/run")
     assert result.code == (130 if number == INT else 0) and result.err.count("Traceback") == 0
     assert result.out.endswith("stopped at once\n")
-    assert not Path("run").exists()
+    assert not Path("new").exists()
     # Python would print a traceback of what it does at its end
     assert {signal.getsignal(number) for number in (TERM, USR1, HUP)} == {signal.SIG_IGN}
     assert signal.getsignal(INT) == signal.SIG_DFL, "Ctrl-C ends a process that hangs"

@@ -93,6 +93,7 @@ def test_equal_covariances_give_ones():
     """Also where the rounding of a long group makes them differ."""
     logprobs = -20 - 5 * torch.rand(2, 64, 8192, generator=torch.Generator().manual_seed(0))
     ones, advantages = torch.ones_like(logprobs), torch.linspace(-1, 1, 128).view(2, 64)
+    ones[:, :, -1] = 0  # off the mask
     equal_advantages, equal_logprobs = 0 * advantages + 0.37, 0 * logprobs - 0.37
     assert torch.equal(covariance_weights(logprobs, equal_advantages, ones), ones)
     assert torch.equal(covariance_weights(equal_logprobs, advantages, ones), ones)
@@ -108,6 +109,8 @@ def test_small_spreads_are_not_taken_for_none():
     expected = plain_weights(logprobs, advantages, mask)
     near(covariance_weights(logprobs, 1e-6 * advantages, mask), expected, atol=1e-10)
     near(covariance_weights(-1 + 1e-6 * logprobs, advantages, mask), expected, atol=1e-7)
+    in_fp32 = covariance_weights(logprobs.float(), 1e-6 * advantages.float(), mask)
+    near(in_fp32, expected, atol=1e-4)
 
 
 def test_far_off_covariances_do_not_underflow():
@@ -216,15 +219,12 @@ def test_format_reward(text, as_asked, as_worded):
 
 
 def test_the_format_is_a_part_of_the_reward(monkeypatch):
-    """Right 1, 0, 0, 0 and well-formed 1, 1, 0, 0: rewards 1.5, 0.5, 0, 0 (App. C).
-
-    On another rank no completion is well-formed.
-    """
+    """Rewards are 1.5, 1, 0 and 0 (App. C). On another rank no completion is well-formed."""
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
     monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, [0.0]])
     good = "<think></think>"
-    batch = rollout_of(f64([[1, 0, 0, 0]]), texts=lambda: [good, good, "b", "b"])
+    batch = rollout_of(f64([[1, 1, 0, 0]]), texts=lambda: [good, "b", "b", "b"])
     config = Config(num_generations=4, format_weight=0.5, format_tags="think")
     advantages, logged = cwgrpo.compute_advantages(batch, config)
-    near(advantages, f64([[2, 0, -1, -1]]) / math.sqrt(1.5), atol=1e-6)
-    assert logged == {"format": 0.25}
+    near(advantages, f64([[7, 3, -5, -5]]) / math.sqrt(27), atol=1e-6)
+    assert logged == {"format": 0.125}

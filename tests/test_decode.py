@@ -14,11 +14,12 @@ from rlvr.policy.logprobs import is_shorter_by_prompt, states_by_prompt, states_
 from rlvr.policy.reader import Reader
 from rlvr.rollout.samplers import Sampler
 from rlvr.rollout.vllm_sampler import make_sampler
-from rlvr.tasks.problems import Sample
+from rlvr.tasks.problems import Sample, padded
 
 import pytest
 import torch
 import transformers
+from groups import near
 from samples import PROMPTS, by_the_logits
 from test_prompts import CHATML
 
@@ -132,13 +133,13 @@ def test_a_prompt_is_read_once_and_ended_rows_leave(sharp, monkeypatch):
     monkeypatch.setattr(policy.base_model, "forward", passes)
     prompts = [tokenizer.encode(prompt) for prompt in PROMPTS[:2] for _ in range(8)]
     torch.manual_seed(0)
-    decode(policy, prompts, {*range(8)}, 30)  # many stops, so that rows end at different times
+    found, logprobs = decode(policy, prompts, {*range(8)}, 30)  # rows end at different times
     first, *others = (call.kwargs["input_ids"].shape for call in passes.call_args_list)
-    assert first == (2, max(map(len, prompts)))
-    rows = [count for count, width in others]
-    assert {width for _, width in others} == {1}
-    assert rows == sorted(rows, reverse=True)
-    assert len({*rows}) > 2
+    rows, widths = zip(*others, strict=True)
+    assert first == (2, max(map(len, prompts))) and {*widths} == {1}
+    assert [*rows] == sorted(rows, reverse=True) and len({*rows}) > 2
+    samples = [Sample(*each) for each in zip(prompts, found, strict=True)]
+    near(padded(logprobs), token_logprobs(policy, samples, range(16))[0].detach(), atol=1e-4)
     passes.reset_mock()
     decode(policy, prompts, set(), 3)
     assert passes.call_count == 3  # none after the last token

@@ -92,8 +92,8 @@ def drawn_once(level):
     [
         ("1", {"sum", "difference"}, 1, 20),
         ("2", {"sum", "difference", "chain"}, 10, 99),
-        ("3", {"product"}, 2, 99),
-        ("4", {"sum", "difference", "product", "chain"}, 2, 999),
+        ("3", {"product"}, 10, 99),
+        ("4", {"sum", "difference", "product", "chain"}, 100, 999),
     ],
 )
 def test_levels(level, kinds, smallest, largest):
@@ -104,12 +104,13 @@ def test_levels(level, kinds, smallest, largest):
         assert facts_of(problem)[1] == int(problem.gold) >= 0, problem
         assert (problem.verifier, problem.level) == ("last_number", f"level {level}")
     assert level != "1" or "0" in {problem.gold for problem in training}
+    assert level != "1" or 345 < len({facts_of(each)[0] for each in training}) < 400  # of 420
     found = [facts_of(problem)[0] for problem in training + held_out]
     assert {kind for kind, *_ in found} == kinds
-    numbers = [number for _, *numbers in found for number in numbers]
+    numbers = [number for kind, *numbers in found for number in numbers[kind == "product" :]]
     assert (min(numbers), max(numbers)) == (smallest, largest)
-    for kind, *numbers in found:
-        assert kind != "product" or numbers[0] < 10 <= numbers[1]
+    factors = {numbers[0] for kind, *numbers in found if kind == "product"}
+    assert factors == ({*range(2, 10)} if "product" in kinds else set())
 
 
 def test_training_and_evaluation_share_no_problem():

@@ -8,7 +8,7 @@ from rlvr.policy.models import tiny_folder
 from rlvr.show.statistics import rank1_statistics
 
 import pytest
-from baseline_advantages import analytic_pass_k, t2t
+from baseline_advantages import analytic_pass_k
 from groups import every_group, f64, near, rollout_of
 from runs import rows, weights
 
@@ -22,34 +22,18 @@ from fade import (
     learning_rate_factor,
 )
 
-
-def test_t2t_by_hand():
-    """All wrong: the longest wins. All right: the shortest does. One of four: Eqs. 12-14."""
-    rewards, lengths = f64([[0, 0], [1, 1], [1, 1]]), f64([[0.2, 0.8], [0.2, 0.8], [0.4, 0.4]])
-    near(t2t(rewards, lengths, alpha=0.5), [[-1, 1], [1, -1], [0, 0]])
-    values = 0.95, 0.15, 0.3, 0.075  # 1 - L / 8 and 3 L / 8, of mean 0.36875
-    std = math.sqrt(sum((value - 0.36875) ** 2 for value in values) / 4)
-    found = t2t(f64([[1, 0, 0, 0]]), f64([[0.4, 0.4, 0.8, 0.2]]), alpha=0.5)
-    near(found, [[(value - 0.36875) / std for value in values]])
-
-
 ROOT = math.sqrt(0.75)
 
 
-@pytest.mark.parametrize(
-    "alpha, delta, mean, expected",  # of groups with no success, with one of four, and with four
-    [
-        # 1/2 x 1/2 for a success, 1/2 x -1/2 x 2 for a failure, whatever these groups' mean is
-        (2.0, 0.5, 1 / 2, [[-1 / 2] * 4, [1 / 4] + 3 * [-1 / 2], [1 / 4] * 4]),
-        # (1 - r_mean)^(alpha - 1) would be infinite where all are right
-        (0.5, 1.0, None, [[0.0] * 4, [ROOT] + 3 * [-0.25 / ROOT], [0.0] * 4]),
-    ],
-)
-def test_fade_advantage_by_hand(alpha, delta, mean, expected):
+def test_fade_advantage_by_hand():
+    """Of groups with no success, with one of four, and with four; rewards may be integers."""
     rewards = every_group(4)[[0, 1, 4]]
-    near(fade_advantage(rewards, alpha, delta, mean), expected)
-    if mean is not None:
-        near(fade_advantage(rewards.long(), alpha, delta, mean), expected)
+    # (1 - r_mean)^(alpha - 1) would be infinite where all are right
+    expected = [[0.0] * 4, [ROOT] + 3 * [-0.25 / ROOT], [0.0] * 4]
+    near(fade_advantage(rewards, alpha=0.5, delta=1.0), expected)
+    # 1/2 x 1/2 for a success, 1/2 x -1/2 x 2 for a failure, whatever these groups' mean is
+    expected = [[-1 / 2] * 4, [1 / 4] + 3 * [-1 / 2], [1 / 4] * 4]
+    near(fade_advantage(rewards.long(), alpha=2.0, delta=0.5, mean=1 / 2), expected)
 
 
 @pytest.mark.parametrize(

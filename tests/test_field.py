@@ -4,7 +4,6 @@ import ast
 import importlib.util
 import math
 import statistics
-from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -17,11 +16,9 @@ import losses
 import numpy as np
 import pytest
 import torch
-from baseline_advantages import gdpo
 from baseline_losses import LOSSES, high_entropy_mask, loss_with, off_policy_mask, otb, unbiased_k3
 from conftest import REPLACED
 from groups import f64, near, rollout_of
-from test_cwgrpo import batch as random_groups
 from test_steps import T, batch_of, given_samples
 
 import common
@@ -314,17 +311,10 @@ class VerlConfig(SimpleNamespace):
 def of_verl(name):
     """A function of verl's core_algos.py, without the package around it."""
     verl = Path(importlib.util.find_spec("verl").origin).parent
-    helpers = "masked_sum masked_mean masked_var masked_whiten".split()
-    found = functions_of(
-        verl / "trainer/ppo/core_algos.py",
-        [name, "agg_loss", "compute_grpo_outcome_advantage", "kl_penalty_forward"],
-        verl_F=functions_of(verl / "utils/torch_functional.py", helpers),
-        np=np,
-        defaultdict=defaultdict,
-        ActorConfig=VerlConfig,
-        AlgoConfig=type(None),
-    )
-    return getattr(found, name)
+    sums = functions_of(verl / "utils/torch_functional.py", ["masked_sum", "masked_mean"])
+    names = [name, "agg_loss", "kl_penalty_forward"]
+    given = dict(verl_F=sums, ActorConfig=VerlConfig, AlgoConfig=type(None))
+    return getattr(functions_of(verl / "trainer/ppo/core_algos.py", names, **given), name)
 
 
 MODES = dict(sequence="seq-mean-token-mean", token="token-mean", constant="seq-mean-token-sum-norm")
@@ -362,38 +352,6 @@ def test_losses_of_verl(name, aggregation):
         near(slopes[0], slopes[1], atol=1e-8)
         kl = of_verl("kl_penalty")(new.detach(), batch.ref_logprobs, "low_var_kl")
         near(losses.kl_penalty(new.detach(), batch.ref_logprobs), kl)
-
-
-@pytest.mark.trl
-def test_token_baseline_of_verl():
-    """The reward stands at the last token. verl's own rule for a response left alone is off."""
-    logprobs, advantages, _ = random_groups(4, B=1, G=4, T=6)
-    mask = (torch.arange(6) < torch.tensor([[[2], [6], [4], [1]]])).double()
-    squares = (2 * logprobs).exp() + (1 - logprobs.exp()).square() / 3  # as of three other tokens
-    last = (mask.cumsum(2) == mask.sum(2, keepdim=True)) * mask
-    given = advantages[..., None] * last, mask, np.zeros((1, 4)), logprobs, squares
-    theirs, _ = of_verl("compute_optimal_token_baseline_advantage")(
-        *(each[0] for each in given), handle_zero_tail=False
-    )
-    found = otb(advantages, logprobs, 2 * logprobs - squares.log(), mask)[0]
-    near(found, theirs, atol=1e-6)
-
-
-@pytest.mark.trl
-def test_gdpo_of_verl():
-    """Responses of one length, as verl weighs by it; n - 1 is in its last deviation."""
-    first, second = torch.tensor([[[1.0, 0, 0, 1], [0, 0, 1, 0]], [[0.5, 2, 0, 0], [1, 0, 0, 3]]])
-    ones = torch.ones(8, 3)
-    theirs, _ = of_verl("compute_gdpo_outcome_advantage")(
-        ones,
-        ones,
-        np.repeat([0, 1], 4),
-        config=dict(gdpo_reward_keys=["a", "b"], gdpo_reward_weights=[1.0, 0.5]),
-        non_tensor_batch=dict(a=first.flatten().numpy(), b=second.flatten().numpy()),
-        batch=dict(prompts=torch.ones(8, 2), attention_mask=torch.ones(8, 5).int()),
-    )
-    found = gdpo([first, second], [1.0, 0.5]).view(8, 1) * ones
-    near(found * math.sqrt(23 / 24), theirs, atol=1e-4)
 
 
 @pytest.mark.trl

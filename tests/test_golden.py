@@ -1,32 +1,31 @@
 """Every case of golden.json: values that were computed independently, in float64."""
 
-import importlib
 import json
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 import torch
 from groups import f64, near
+from test_baselines import advantages_of
+
+from fade import FadeController
 
 HERE = {  # what it calls otherwise
     "agrae.controlled_advantage": "baseline_advantages.controlled_advantage",
     "common.kl_penalty": "losses.kl_penalty",
     "common.ppo_clip_loss": "losses.clip_loss",
-    "fade.POLICY_WEIGHTS[grpo]": "grpo.grpo_advantage",
     "fade.rank1_statistics": "rlvr.show.rank1_statistics",
 }
 CASES = json.loads((Path(__file__).parent / "golden.json").read_text())
 
 
 def find(name):
-    """What "module.function", "module.Class.method" or "module.TABLE[key]" names."""
-    name = HERE.get(name, name).replace("fade.POLICY_WEIGHTS", "baseline_advantages.OF_SUCCESSES")
-    module, *path = re.findall(r"\w+", name)
-    found = importlib.import_module(module)
-    for part in path:
-        found = found[part] if isinstance(found, dict) else getattr(found, part)
-    return found
+    """What "module.function" names; a policy weight by its flags."""
+    if found := re.fullmatch(r"fade\.POLICY_WEIGHTS\[(\w+)\]", name):
+        return lambda rewards, **flags: advantages_of(rewards, advantage=found[1], **flags)
+    return pkgutil.resolve_name(HERE.get(name, name))
 
 
 def to_tensors(value):
@@ -39,7 +38,7 @@ def test_golden(case):
     name, kwargs, expected = case["function"], case["kwargs"], case["expected"]
     if name == "fade.FadeController.step":
         # kwargs are those of the constructor, and each row of the sequence is one call
-        controller = find("fade.FadeController")(**kwargs)
+        controller = FadeController(**kwargs)
         got = [controller.step(*row) for row in case["inputs"]["sequence"]]
     else:
         inputs = {key: to_tensors(value) for key, value in case["inputs"].items()}

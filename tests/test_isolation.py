@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from unittest.mock import Mock
 
 import rlvr.verify.pool as pool
 import rlvr.verify.programs.code as code
@@ -25,7 +26,6 @@ import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
 
 # Wrong programs that would pass `assert add(2, 3) == 5` and the like.
 CHEATS = [
-    "class Same: __eq__ = lambda self, other: True\ndef add(a, b): return Same()",
     "import os\ndef add(a, b): os._exit(0)",
     "def add(a, b): raise SystemExit",
     r"""
@@ -68,7 +68,7 @@ def question(program, output):
     return ("code", block(program), json.dumps(dict(inputs=[""], outputs=[output])))
 
 
-RIGHT = question("print(6)", "6")
+RIGHT, SLOW = (question(f"{each}; print(6)", "6") for each in ("pass", "time.sleep(0.5)"))
 
 
 def test_what_does_nothing_outside(way, tmp_path):
@@ -78,7 +78,8 @@ def test_what_does_nothing_outside(way, tmp_path):
     programs = [f"{action}\nprint(7)".replace("{mark}", str(mark)) for action in REFUSED]
     found = grade_all([question(program, "7") for program in programs], 5)
     assert way == "bubblewrap" or {reward for reward, _ in found} == {0}
-    assert grade_all([RIGHT] * 2, 60) == [(1.0, "")] * 2
+    # the end of one does not end another one's user's processes
+    assert grade_all([SLOW, *[RIGHT] * 3], 60) == [(1.0, "")] * 4
     assert traces(mark) == []
 
 
@@ -95,12 +96,13 @@ packages = sysconfig.get_path('stdlib') + '/site-packages'  # they may hold sets
 print(os.path.exists(packages) and os.listdir(packages) != [])
 print({{'home', 'root', 'mnt', 'sys', 'bin'}} & {{*os.listdir('/')}} <= {seen})
 print(os.path.exists({__file__!r}), os.path.exists('/usr/share/doc'))
+print(os.statvfs('.').f_blocks * os.statvfs('.').f_frsize == 2**26)
 print(len([name for name in os.listdir('/proc') if name.isdigit()]) <= 4)
-print([path for path in ('/', '/usr/lib', '/dev/shm', os.__file__) if os.access(path, os.W_OK)])
+print([p for p in ('/', '/usr/lib', '/dev/shm', os.__file__, packages) if os.access(p, os.W_OK)])
 print([name for name, ours in {spaces}.items() if os.readlink('/proc/self/ns/' + name) == ours])
 open('own', 'w').write('x')
 """
-    wanted = "False\nTrue\nFalse False\nTrue\n[]\n[]"
+    wanted = "False\nTrue\nFalse False\nTrue\nTrue\n[]\n[]"
     assert pool.grade(question(program, wanted), 60, 60) == (1.0, "")
 
 
@@ -114,7 +116,8 @@ def test_cheats_score_0(way):
 
 @pytest.mark.slow
 def test_what_has_no_end(way):
-    endless = ["import os, time; os.setsid(); time.sleep(20)"]
+    alarm = 2 * (way == "limits")
+    endless = [f"from signal import *; os.setsid(); signal(15, 1); alarm({alarm}); sleep(200)"]
     endless += ["while True:\n    try:\n        while True: pass\n    except BaseException: pass"]
     endless += ["while True: print('7' * 1000)", "print(9 ** 9 ** 9)"]
     found = grade_all([question(f"{each}\nprint(7)", "7") for each in endless], 1)
@@ -130,10 +133,15 @@ def test_the_limits_of_a_program(way):
 import os, resource, signal
 print([resource.getrlimit(getattr(resource, 'RLIMIT_' + name)) for name in {names}])
 print(0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 61, {rights})
+print(open('/proc/self/oom_score_adj').read())
 """
     limits = [(each, each) for each in (2**30, 0, 64, 2**24, 61, 64)][: len(names)]
     is_root = way == "limits" and eval(rights)
-    assert pool.grade(question(program, f"{limits}\nTrue {is_root}"), 60, 60) == (1.0, "")
+    assert pool.grade(question(program, f"{limits}\nTrue {is_root}\n1000"), 50, 60) == (1.0, "")
+    # nor can it end its tests: as root, they have another user
+    tests = f"import os\nassert (user() != os.getuid()) == {way != 'limits' and os.getuid() == 0}"
+    program = block("import os\ndef user(): return os.getuid()")
+    assert pool.grade(("code", program, json.dumps(tests)), 60, 60) == (1.0, "")
 
 
 def test_bubblewrap_that_is_not_permitted(monkeypatch, tmp_path):
@@ -144,23 +152,28 @@ def test_bubblewrap_that_is_not_permitted(monkeypatch, tmp_path):
     monkeypatch.setattr(shutil, "which", lambda name: str(program))
     isolation.isolation.cache_clear()
     way, _ = isolation.isolation()
-    assert way in ("user", "limits")
-    assert "bubblewrap: bwrap: No permissions" in isolation.describe()
+    told = isolation.describe()
+    assert way == "user" or way == "limits" and (os.getuid() or "user: " in told)
+    assert "bubblewrap: bwrap: No permissions" in told
 
 
-def test_a_reply_that_comes_bit_by_bit_is_late_as_a_whole():
+@pytest.mark.parametrize("seconds", [0.4, -1])
+def test_a_reply_that_comes_bit_by_bit_is_late_as_a_whole(seconds):
     bits = "import time\nfor bit in '123456\\n': time.sleep(0.1); print(end=bit, flush=True)"
     worker = isolation.Worker([sys.executable, "-c", bits])
     with worker.socket, worker.process, pytest.raises(isolation.OutOfTime):
-        worker.ask("", 0.4)
+        worker.ask("", seconds)
 
 
-@pytest.mark.parametrize("command", ["/bin/false", "/no such program"])
-def test_a_machine_that_starts_no_sandbox_any_more(command, monkeypatch):
-    """The run ends, and no right program is trained on as a wrong one."""
+@pytest.mark.parametrize("command, reason", [("/bin/false", "no answer"), ("/-", ".*No such")])
+def test_a_machine_that_starts_no_sandbox_any_more(command, reason, monkeypatch):
+    """For a program, or for its tests. No right program is trained on as a wrong one."""
     isolation.isolation()
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="for tests"):
+        patch.setattr(code, "start_sandbox", Mock(side_effect=[Mock(), UserError("for tests")]))
+        code.verify_code(block(ADD), UNKNOWN, 60, 60)
     monkeypatch.setattr(isolation, "command", lambda *_: [command])
-    with pytest.raises(UserError, match="cannot use a sandbox for a program: "):
+    with pytest.raises(UserError, match=f"cannot use a sandbox for a program: {reason}"):
         code.verify_code(*RIGHT[1:], 60, 60)
     isolation.isolation.cache_clear()
     with pytest.raises(UserError, match="programs cannot be run here: bubblewrap: .*limits: "):

@@ -12,8 +12,7 @@ import front_page
 import pytest
 import torch
 from browser import evaluate, open_page
-from groups import f64, near
-from masses import masses_of
+from groups import every_group, f64, near
 from runs import ROOT, SCRIPTS
 
 from agrae import agrae_advantage
@@ -101,53 +100,57 @@ def test_the_arithmetic_follows_from_the_numbers_shown(front):
     assert checked > 700
 
 
-# On playground.html: two of five are right, and the mean success of the batch is 0.37.
-REWARDS = f64([[1, 1, 0, 0, 0]])
-LOGPROBS = -3 * torch.rand(1, 5, 4, generator=torch.Generator().manual_seed(0)).double()
-GROUP = dict(rewards=REWARDS[0].tolist(), lengths=[4] * 5, formats=[1, 0, 1, 0, 0])
-GROUP |= dict(logprobs=LOGPROBS[0].tolist())
-A = grpo_advantage(REWARDS)
-ASYMGRPO = dict(beta_pos=1.3, beta_neg=0.6, flip="negative")
-FADE = dict(initial_entropy=1.1, entropy=0.9, target_entropy=0.6, ema_beta=0.3, alpha_max=4.0)
-WELL_FORMED = grpo_advantage(REWARDS + 0.5 * f64([GROUP["formats"]]))
+# On playground.html: of five, none to all are right; the mean success of the batch is 0.37.
+REWARDS, FORMATS, LENGTHS = every_group(5), [1, 0, 1, 0, 0], [4, 2, 3, 1, 4]
+LOGPROBS = -3 * torch.rand(6, 5, 4, generator=torch.Generator().manual_seed(0)).double()
+GROUPS = [
+    dict(rewards=rewards, lengths=LENGTHS, formats=FORMATS, logprobs=logprobs)
+    for rewards, logprobs in zip(REWARDS.tolist(), LOGPROBS.tolist(), strict=True)
+]
+A, WELL_FORMED = grpo_advantage(REWARDS), grpo_advantage(REWARDS + 0.5 * f64([FORMATS]))
+ODDS = dict(beta_pos=1.3, beta_neg=0.6)
+FADE = dict(initial_entropy=1.1, entropy=0.9, target_entropy=1.2, ema_beta=0.3, alpha_max=4.0)
+CONTROLLED = FadeController(1.1, 1.2, 0.3, 4.0).step(0.37, 0.9)
 KERNEL = covariance_weights(LOGPROBS, WELL_FORMED, torch.ones_like(LOGPROBS), "own").mean(2)
 CASES = [
-    ("grpo", dict(scale_rewards=False), f64([[0.6, 0.6, -0.4, -0.4, -0.4]])),
+    ("grpo", dict(scale_rewards=False), grpo_advantage(REWARDS, False)),
     ("agrae", dict(alpha=0.8), agrae_advantage(A, REWARDS.mean(1), 0.37, 0.8)),
-    ("asymgrpo", ASYMGRPO, asymgrpo_advantage(REWARDS, *ASYMGRPO.values())),
-    ("fade", FADE, fade_advantage(REWARDS, *FadeController(1.1, 0.6, 0.3, 4.0).step(0.37, 0.9))),
+    *(
+        ("asymgrpo", dict(**ODDS, flip=flip), asymgrpo_advantage(REWARDS, **ODDS, flip=flip))
+        for flip in ("none", "positive", "negative")
+    ),
+    ("fade", FADE, fade_advantage(REWARDS, *CONTROLLED)),
+    ("fade", FADE | dict(batch_mean=True), fade_advantage(REWARDS, *CONTROLLED, 0.37)),
     ("cwgrpo", dict(format_weight=0.5, means="own"), KERNEL * WELL_FORMED),
 ]
-
-
-def test_advantages_of_the_scripts(front):
-    calls = [[script, flags] for script, flags, _ in CASES]
-    found = front(
-        f"{json.dumps(calls)}.map(([script, flags]) => scriptAdvantages(script, "
-        f"{{...DEFAULTS[script], ...flags}}, {json.dumps(GROUP)}, {{mean_success: 0.37}}))"
-    )
-    near(f64(found), torch.cat([expected for *_, expected in CASES]), atol=1e-9)
+# arguments without a default
+NEEDED = dict(k=3, alpha=0.5, delta=0.25, alpha_s=2.0, alpha_f=1.5, tau=0.3, gamma=0.25, beta=2.0)
+NEEDED |= dict(baseline=0.5)
 
 
 def test_the_playground_has_what_the_scripts_have(front):
-    """Presets, and the masses of the other methods by section 8's formulas and A-GRAE's Table 1."""
+    """Presets, and the advantages of the scripts and of the other methods."""
     names = [name for name in baselines.ADVANTAGES if name not in baselines.OF_THE_WHOLE_BATCH]
     presets = {script: importlib.import_module(script).VARIANTS for script in SCRIPTS}
     assert front("[VARIANTS, Object.keys(ADVANTAGES)]") == [presets, names]
-    calls, expected = [], []
+    lengths = f64([LENGTHS]).expand(6, -1)
+    known = dict(rewards=REWARDS, advantages=A, success_rate=REWARDS.mean(1))
+    known |= dict(lengths=lengths, shares=lengths / 4)
+    calls, expected = [case[:2] for case in CASES], [case[2] for case in CASES]
     for name in names:
-        settings, ((m_S,), (m_F,)) = masses_of(name, 5, [2])
-        parameters = inspect.signature(baselines.ADVANTAGES[name]).parameters.values()
-        given = {each.name: each.default for each in parameters if each.default is not each.empty}
-        given |= {key: settings[key] for key in settings.keys() - {"lengths", "shares"}}
-        calls.append([name, given])
-        expected.append((m_S, m_F))
+        function = baselines.ADVANTAGES[name]
+        given = {
+            each.name: NEEDED[each.name] if each.default is each.empty else each.default
+            for each in inspect.signature(function).parameters.values()
+            if each.name not in known
+        }
+        calls.append(["baselines", dict(advantage=name, given=given)])
+        expected.append(baselines.call(partial(function, **given), **known))
     found = front(
-        f"{json.dumps(calls)}.map(([advantage, given]) => gradientMass(scriptAdvantages("
-        f"'baselines', {{token: 'none', advantage, given}}, {json.dumps(GROUP)}), "
-        f"{GROUP['rewards']}))"
+        f"{json.dumps(calls)}.map(([script, flags]) => {json.dumps(GROUPS)}.map((group) => "
+        "scriptAdvantages(script, {...DEFAULTS[script], ...flags}, group, {mean_success: 0.37})))"
     )
-    near(f64(found), f64(expected), atol=1e-9)
+    near(f64(found), torch.stack(expected), atol=1e-9)
 
 
 USE_ALL = """

@@ -33,8 +33,10 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 ASKED = "<|im_start|>user\nWhat?<|im_end|>\n<|im_start|>assistant\n"
-GOLDS = dict(math=r"\frac{1}{2}", last_number="18", countdown="1 2 : 3 ")
-BY_DEFAULT = dict(math="boxed", last_number="number", countdown="countdown")  # system prompts
+GOLDS = dict(math=r"\frac{1}{2}", number="18", choice="B", last_number="18")
+GOLDS |= dict(countdown="1 2 : 3 ", code="assert f()")
+BY_DEFAULT = dict(math="boxed", number="boxed", choice="boxed", last_number="number")
+BY_DEFAULT |= dict(countdown="countdown", code="code")  # system prompts
 
 
 @pytest.fixture
@@ -107,9 +109,9 @@ def test_special_tokens_come_once(tokenizer, template):
 
 def test_a_template_with_the_date_gives_the_same_prompt_every_day(tokenizer):
     """As Llama 3.2's has it. Or a resumed run would be refused, for it began with other prompts."""
-    template = "{{ date_string or strftime_now('%d %b %Y, %A %m %H:%M') }}"
+    template = "{{ date_string or strftime_now('%a %A %d %b %B %m %Y %y %H:%M:%S') }}"
     tokenizer.chat_template = {"default": template, "tool_use": "another"}
-    assert prepared(tokenizer) == "26 Jul 2024, Friday 07 00:00"
+    assert prepared(tokenizer) == "Fri Friday 26 Jul July 07 2024 24 00:00:00"
 
 
 @pytest.mark.parametrize(
@@ -176,9 +178,9 @@ def test_paths_and_bytes_of_a_file(tmp_path, monkeypatch, vlm_tokenizer):
     """Paths begin in the data set's folder or that of its file, wherever the run is started."""
     path = Path(write(tmp_path / "data/images/1.png", PICTURE))
     monkeypatch.chdir("/")
-    file = write(tmp_path / "data/train.jsonl", shown("images/1.png", str(path)))
+    file = write(tmp_path / "data/train.jsonl", shown("images/1.png", str(path), ""))
     for name in (file, str(tmp_path / "data")):
-        assert [problem.images for problem in load(vlm_tokenizer, name)] == [(PICTURE,)] * 2
+        assert [problem.images for problem in load(vlm_tokenizer, name)] == [(PICTURE,)] * 2 + [()]
     of_the_hub = dict(bytes=PICTURE, path="0.png")
     for image in (PICTURE, of_the_hub):
         name = write(tmp_path / "data/set.parquet", shown([image, None, image], [], None))

@@ -6,6 +6,7 @@ import functools
 import importlib
 import os
 import random
+import runpy
 import sys
 import traceback
 from datetime import timedelta
@@ -194,6 +195,14 @@ def test_a_frozen_policy_gives_everything_back(tiny, alone, frozen):
     assert all(isinstance(value, DTensor) for value in policy.parameters()) == frozen
 
 
+def test_torchrun_says_which_rank_a_process_is(monkeypatch):
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    for number, name in enumerate(names, 5):
+        monkeypatch.setenv(name, str(number))
+    found = runpy.run_path(world.__file__)
+    assert [found[name] for name in names] == [5, 6, 7, 8]
+
+
 def test_sums_means_and_groups_of_two_ranks(monkeypatch):
     """The other rank's part stands behind ours."""
     others = [[7, 8], [[5.0, 1.0]], [[1.5]], [3.0]]
@@ -209,6 +218,11 @@ def test_sums_means_and_groups_of_two_ranks(monkeypatch):
     assert machine_ranks.global_sum(1, torch.tensor(2.0)) == [6.0, 3.0]
     assert machine_ranks.global_mean(torch.tensor([0.0, 1.0])) == [1.0]
     assert machine_ranks.global_max(2.0) == 3.0
+    told = Mock(side_effect=lambda found: found.__setitem__(0, UserError("of rank 0")))
+    monkeypatch.setattr(torch.distributed, "broadcast_object_list", told)
+    monkeypatch.setattr(world, "RANK", 1)
+    with pytest.raises(UserError, match="of rank 0"):
+        machine_ranks.from_rank_0(str)
     (found,) = machine_ranks.gather_groups(1, torch.tensor([[9.0], [2.0]]))
     assert found.tolist() == [[[9.0, 0.0]], [[1.0, 1.0]], [[2.0, 0.0]], [[3.0, 3.0]]]
 

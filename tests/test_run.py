@@ -14,7 +14,7 @@ import rlvr.machine.ranks
 import rlvr.policy.models
 import rlvr.tasks.datasets
 import rlvr.training.run
-from rlvr import world
+from rlvr import status, world
 from rlvr.errors import UserError, loading
 from rlvr.flags.config import Config
 from rlvr.tasks.problems import Sample
@@ -107,13 +107,14 @@ def test_a_long_gradient_is_clipped_and_one_that_is_not_finite_skipped(capsys):
         assert "no update: the gradient is NaN or infinite" in capsys.readouterr().out
     assert run.updates.grad_norms[:3] == pytest.approx([5, 0.5, 0])
     assert run.updates.metrics()["skipped"] == 2
-    for value in (*[math.nan] * 7, 1.0, *[math.nan] * 9):
+    for value in (*[math.nan] * 7, 1.0, *[math.inf] * 9):
         moved_by(value, 1.0)
     with pytest.raises(UserError, match="^10 updates in a row .* the folder/metrics.jsonl.*rate"):
         moved_by(math.nan, 1.0)
 
 
 @pytest.mark.usefixtures("no_evaluation")
+@pytest.mark.filterwarnings("error:Detected call of")  # torch's, which a run hides
 @pytest.mark.parametrize("script", first_fast(SCRIPTS))
 def test_a_rollout_that_is_masked_leaves_the_weights_as_they_were(run, monkeypatch, script):
     """All are cut off, in a group with a contrast, one all wrong, and one all right."""
@@ -230,10 +231,11 @@ def launched(monkeypatch, error):
 
     monkeypatch.setattr("sys.argv", ["some/folder/grpo.py", "--seed", "3"])
     ended = []
+    before_calls(monkeypatch, status, "clear_line", lambda: ended.append("cleared"))
     rlvr.machine.ending.AT_EXIT.callback(ended.append, "ended")
     with pytest.raises((SystemExit, type(error))) as raised, runs.left_as_it_was():
         rlvr.training.run.launch(main, None)
-    assert ended == ["ended"]
+    assert ended[-2:] == ["cleared", "ended"]  # so that a traceback has a line of its own
     return raised
 
 
@@ -268,7 +270,7 @@ def test_a_tensor_of_the_wrong_shape_is_a_mistake():
 @pytest.mark.usefixtures("no_evaluation")
 def test_advantages_that_are_not_finite_are_named_with_their_group(run, monkeypatch):
     bad = torch.zeros(32, 2)
-    bad[9, 1] = torch.inf  # of one token; 4 groups have 8 completions each
+    bad[10, 1] = torch.inf  # of one token; 4 groups have 8 completions each
     seen = []
     monkeypatch.setattr(
         grpo, "compute_advantages", lambda batch, _: seen.append(batch.rewards) or (bad, {})

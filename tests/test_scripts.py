@@ -24,7 +24,10 @@ def train_in_a_folder(folder, *launcher):
     done = run_python(*launcher, ROOT / "grpo.py", *arguments(**flags), folder=folder)
     assert done.returncode == 0, done.stderr
     (run,) = (folder / "runs").iterdir()
-    assert run.name.startswith("grpo-grpo-") and f"runs/{run.name}" in done.stdout
+    assert run.name.startswith("grpo-grpo-")
+    told = "config.json curves.png eval.jsonl metrics.jsonl report.html samples.jsonl tokens.jsonl"
+    assert f"runs/{run.name} holds: {told}" in " ".join(done.stdout.split())
+    assert "evaluating: 4 completions of each problem\n" in done.stdout
     headings = re.findall(r"^(?:eval| +) ?(\d/2) ", done.stdout, re.M)
     assert headings == ["0/2", "1/2", "2/2", "2/2"]
     logs = "metrics.jsonl eval.jsonl samples.jsonl tokens.jsonl"
@@ -113,20 +116,25 @@ def test_a_local_model_and_two_data_sets(run, monkeypatch):
         assert f"eval 0/1 {name}  pass@1 {number}  " in result.out
 
 
-OLD_PYTHON_WITHOUT_TORCH = """
+WITHOUT_TORCH = """
 import runpy
 import sys
 
 sys.modules["torch"] = None
-sys.version_info = (3, 10, 14, "final", 0)
+sys.version_info = (3, int(sys.argv[2]), 14, "final", 0)
+sys.argv[0] = sys.argv[1]
 runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
 
-def test_an_older_python_gets_one_line_before_torch_is_imported():
-    done = run_python("-c", OLD_PYTHON_WITHOUT_TORCH, "grpo.py", folder=ROOT)
-    assert done.returncode == 2
-    assert re.fullmatch("Python 3.11 or newer is needed, .*\n", done.stderr), done.stderr
+@pytest.mark.parametrize(
+    "version, code, told",
+    [(10, 2, "Python 3.11 or newer is needed, .*\n"), (11, 1, "torch is not installed in .*\n")],
+)
+def test_an_older_python_or_one_without_torch_gets_one_line(version, code, told):
+    done = run_python("-c", WITHOUT_TORCH, "grpo.py", str(version), folder=ROOT)
+    assert done.returncode == code
+    assert re.fullmatch(told, done.stderr), done.stderr
     for file in (*ROOT.glob("*.py"), ROOT / "rlvr/__init__.py"):
         ast.parse(file.read_text(), feature_version=(3, 8))
 

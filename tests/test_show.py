@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import rlvr.show.report
 from rlvr import status, world
-from rlvr.errors import UserError
+from rlvr.errors import UserError, fail
 from rlvr.flags.config import Config
 from rlvr.show import plots
 from rlvr.show.console import Console
 from rlvr.show.logs import append_row, drop_rows_after, read_rows
 from rlvr.show.plots import MOST_PANELS, choose_panels
-from rlvr.show.report import before_and_after, standard_errors, write_report
+from rlvr.show.report import before_and_after, write_report
 from rlvr.tasks.problems import Sample, own_tokens
 
 import pytest
@@ -54,16 +54,23 @@ def test_a_step_is_a_row_of_a_table(monkeypatch):
     assert line.split()[:4] == ["22/60", "nan", "nan", "nan%"]
     assert console.evaluation(22, 60, {}, {}) == []  # its lines would part the row from its header
     assert console.step(23, 60, ROW)[1] == HEADER
-    assert Console().step(1, 9001, ROW)[-1].endswith("   7.5 h")
+    assert Console().step(1, 1801, ROW)[-1].endswith("   1.5 h")
     monkeypatch.setenv("COLUMNS", "40")
     header, line = Console().step(1, 60, ROW)[1:]
     assert header == "  step  reward  length  time left"
     assert len(header) == len(line)
+    monkeypatch.setenv("COLUMNS", "9")
+    assert Console().step(1, 60, ROW)[1] == "  step  time left"
+    monkeypatch.setenv("COLUMNS", "300")
+    assert status.width() == 100 and status.folded("x" * 150) == "x" * 150
+    monkeypatch.delenv("COLUMNS")
+    monkeypatch.setattr(sys, "__stdout__", None)  # where there is no terminal
+    assert status.width() == 100
 
 
 def test_a_hint_is_given_where_it_occurs_and_once():
     console = Console()
-    limits = dict(truncated=0.5, unparsed=0.9, entropy=0.01, kl=1.0)
+    limits = dict(truncated=0.5, unparsed=0.9, entropy=0.01, kl=1.0, all_wrong=0.9, all_right=0.9)
     assert not any("hint" in line for line in console.step(1, 60, ROW | limits))
     beyond = dict(truncated=0.51, unparsed=0.91, entropy=0.009, kl=1.1, all_wrong=1, all_right=1)
     for key, value in beyond.items():
@@ -102,11 +109,13 @@ def test_a_terminal_has_one_line_that_is_replaced(monkeypatch):
     status.progress("grading", 1, 64)  # too soon
     monkeypatch.setattr(status, "SECONDS_BETWEEN_COUNTS", -1.0)
     status.progress("completions", 512, 1024)
-    status.clear_line()
+    monkeypatch.setattr(sys, "argv", ["grpo.py"])
+    with pytest.raises(SystemExit):
+        fail("no")
     monkeypatch.setattr(world, "RANK", 1)
     status.say("of another rank")
-    shown = terminal.getvalue().split(status.ERASE)
-    assert shown == ["", "loading 0/2\r", "grading 0/64\r", "completions 512/102\r", "\r"]
+    shown, end = terminal.getvalue().split(status.ERASE), "\rgrpo.py: error: no\n"
+    assert shown == ["", "loading 0/2\r", "grading 0/64\r", "completions 512/102\r", end]
 
 
 def test_a_log_file_has_plain_lines_and_few(monkeypatch, capsys):
@@ -218,6 +227,7 @@ def test_curves_are_drawn_by_step_and_by_few_points(tmp_path, monkeypatch):
         ((1, 3, 0, 0), "held-out pass@k: set"),
         ((1, 3, 1, 1), "reward of the rollout"),
     ]
+    assert {axis.get_xlabel() for axis in shown} == {"step"}
     (few,), (many,) = (axis.lines for axis in shown)
     assert (few.get_label(), many.get_label()) == ("pass@1", "reward")
     assert 500 < len(many.get_xdata()) <= 1000 and many.get_xdata()[-1] > 4900
@@ -257,7 +267,10 @@ def test_the_numbers_of_each_token(tiny, tmp_path, monkeypatch):
         rlvr.show.report.log_tokens(run, 3, batch, advantages, weights)
     assert (torch.get_rng_state() == state).all()  # the training goes on as without it
     one_group, two_groups = rows(tmp_path, "tokens")  # 0 writes nothing
-    assert len(one_group["groups"]) == 1 and len(two_groups["groups"]) == 2
+    sizes = [
+        [len(each["completions"]) for each in row["groups"]] for row in (one_group, two_groups)
+    ]
+    assert sizes == [[2], [2, 2]]
     assert "weight" not in one_group["groups"][0]["completions"][0]
     found = [one for group in two_groups["groups"] for one in group["completions"]]
     assert [one["length"] for one in found] == [5, 3, 1, 4]
@@ -284,12 +297,13 @@ def write_run(folder, step_count, right_from=1, **config):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(told | config))
     for step, rate in ((0, 0.25), (step_count, 0.5)):
-        row = {"pass@1": rate, "pass@2": 0.5, "greedy": 0.5, "length": math.nan}
+        row = {"problems": 4, "pass@1": rate, "pass@2": 0.5, "greedy": 0.5, "length": math.nan}
         append_row(folder, "eval", {"step": step, **row})
     right = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[EVIL, " 7"])
     right |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
-    right |= dict(advantage=[0.01, 0.01], by_tool=[])
+    right |= dict(advantage=[0.01, 0.01], weight=[0.4, 1.2], by_tool=[])
     wrong = right | dict(reward=0.0, verdict="wrong", advantage=[-0.005, -0.005])
+    wrong |= dict(length=9, truncated=True, by_tool=[1])
     for step in range(1, step_count + 1):
         group = [right] * (8 if step >= right_from else 0)
         group += [wrong] * (16 - len(group))
@@ -321,6 +335,15 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     assert EVIL not in page.read_text()
     text = page.read_text().replace("http://www.w3.org/2000/svg", "")
     assert not re.search("innerHTML|https?:|src=|href=", text)
+    sets = {f"{name}/pass@{k}": 0.5 for name in ("math", "gsm8k") for k in (1, 2, 4)}
+    append_row(tmp_path, "eval", {"step": 0, **sets})
+    curves = rlvr.show.report.curves_of(tmp_path)
+    assert curves == {
+        "math/pass@1": [[0, 0.5]],
+        "math/pass@4": [[0, 0.5]],
+        "reward": [],
+        "entropy": [],
+    }
     with pytest.raises(UserError, match="nothing has no tokens.jsonl"):
         write_report(page, [tmp_path / "nothing"])
 
@@ -329,10 +352,10 @@ def test_standard_errors_are_those_of_the_problems(tmp_path):
     """By the shares themselves. The first and the last row count, and k that both of them have."""
     corrects = [0, 1, 2, 4]  # of 4 samples of each of four problems
     row = {f"pass@{k}": mean(pass_at_k(4, c, k) for c in corrects) for k in (1, 2, 4)}
-    row |= {"greedy": 0.5, "token_entropy": 0.25}
+    row |= {"greedy": 0.5, "token_entropy": 0.25, "problems": 4}
     folder = write_run(tmp_path / "run", 1)
     (folder / "eval.jsonl").unlink()
-    for step, each in enumerate((row, {"pass@1": 0.0}, row | {"pass@8": 0.9})):
+    for step, each in enumerate((row, {"pass@1": 0.0}, row | {"pass@8": 0.9, "problems": 1})):
         append_row(folder, "eval", each | {"step": step})
     table = {name: cells for name, *cells in before_and_after(folder)}
     for name, values in {
@@ -343,7 +366,6 @@ def test_standard_errors_are_those_of_the_problems(tmp_path):
         value, error = (pytest.approx(x, abs=6e-5) for x in (mean(values), stdev(values) / 2))
         assert table.pop(name) == [[value, error], [value, None]]
     assert table == {"token_entropy": [[0.25, None]] * 2, "length": [[None, None]] * 2}
-    assert standard_errors(row, "", 5) == {}  # so many problems the set has not
 
 
 def test_a_long_run_has_a_page_of_bounded_size(tmp_path, monkeypatch):
@@ -368,7 +390,9 @@ const opened = [select.value, byId("step").textContent];
 for (const { value } of [...select.options]) {
   select.value = value;
   select.oninput();
-  colors[value] = [token().style.backgroundColor, byId("legend").textContent];
+  const last = [...document.querySelectorAll(".tokens span")].at(-1);
+  const [color, ofLast] = [token(), last].map((one) => one.style.backgroundColor);
+  colors[value] = [byId("legend").textContent, color, ofLast];
 }
 slider.value = 2;
 slider.oninput();
@@ -380,9 +404,11 @@ const seen = {
   token: token().textContent,
   verdicts: all(".completion > .right").length,
   table: all("#table tr"),
-  lines: all("#charts polyline").length,
+  lines: [...document.querySelectorAll("#charts polyline")].map((line) =>
+    ["points", "stroke", "stroke-dasharray"].map((name) => line.getAttribute(name))),
   prompts: all(".prompt"),
   completions: all(".completion").length,
+  notes: all(".tokens i, .tokens .tool"),
 };
 """
 
@@ -397,13 +423,26 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     assert seen["opened"] == ["logprob", "2 of 3"] and seen["step"] == "3 of 3"
     assert seen["token"] == EVIL and seen["prompts"] == [EVIL, EVIL]
     assert seen["completions"] == 32 and seen["verdicts"] == 16
+    notes = [" 7", " \u2026 9 tokens in all", " (no stop token)", " (underlined: by the tool)"]
+    assert seen["notes"] == 16 * notes
     # the shares of 4 problems: 1/4, and 1/2 with pass@2 = 1/2, so that two are always right
     assert seen["table"][1] == "pass@1" + 2 * "0.250 ± 0.1440.500 ± 0.289"
-    assert seen["lines"] == 8  # two charts with two metrics of two runs
+    # two charts with two metrics of two runs; the first one goes to 0.5 and to step 3
+    assert len(seen["lines"]) == 8
+    paths = [("44,135 444,40", ""), ("44,40 444,40", "7 5")]  # of pass@1 and pass@2
+    expected = [[path, color, dash] for color in ("#0072b2", "#e69f00") for path, dash in paths]
+    assert seen["lines"][:4] == expected
     for number in ("-1.25", "0.3", "1.1"):
         assert number in seen["numbers"]
-    # no weight, which only CW-GRPO has; the small advantages of these runs have the full colour
-    assert [*seen["colors"]] == ["logprob", "advantage", "entropy", "ratio"]
-    color, legend = seen["colors"]["advantage"]
-    assert color.endswith("0.75)") and "0.01 in a, 0.01 in b" in legend
-    assert len({color for color, _ in seen["colors"].values()}) == 4
+    # the small advantages of these runs have the full colour
+    assert [*seen["colors"]] == ["logprob", "advantage", "entropy", "ratio", "weight"]
+    legends, colors, of_last = zip(*seen["colors"].values(), strict=True)
+    # log 1.1 is 0.905 of -log 0.9, which is the full colour
+    shares = [("blue", 0.75), ("good", 0.75), ("orange", 0.75), ("good", 0.678), ("orange", 0.75)]
+    shares += [("blue", 0.3), ("bad", 0.375), ("bad", 0.75), ("blue", 0.25)]
+    assert of_last[2] == ""  # its entropy is not known
+    for color, (name, share) in zip(filter(None, colors + of_last), shares, strict=True):
+        assert color.startswith(f"rgba(var(--{name}), ")
+        assert float(color[:-1].split(", ")[1]) == pytest.approx(share, abs=1e-3)
+    ends = ("\u22121.3", "0.01", "0.3", "1.1", "0.6")
+    assert all(f"{end} in a, {end} in b" in told for end, told in zip(ends, legends, strict=True))

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 import common
 
 G, STOP, T = 4, 1, 0.9
-LOW, HIGH, BETA, BONUS = 0.02, 0.1, 0.5, 0.05
+LOW, HIGH, BETA, BONUS = 0.01, 0.03, 0.5, 0.05
 LOGGED = ("clip_low", "clip_high", "kl", "entropy")
 FLAGS = dict(
     max_steps=1,
@@ -58,11 +58,7 @@ CASES = [
         (0.75**1.5, -(0.75**0.5) / 4 / 0.3, 0.25**1.5, -(0.25**0.5) * 0.75 / 0.3),
     ),
     ("grpo", dict(), GRPO),
-    (
-        "grpo",
-        dict(**SEQUENCE, negatives_only=True, aggregation="token"),
-        (0, GRPO[1], 0, GRPO[3]),
-    ),
+    ("grpo", dict(**SEQUENCE, negatives_only=True, aggregation="token"), (0, GRPO[1], 0, GRPO[3])),
     ("grpo", dict(scale_rewards=False, aggregation="constant"), DR_GRPO),
     ("agrae", dict(alpha=0.75, sample_level=False), [a * (2 / 3 if a > 0 else 1) for a in GRPO]),
     (

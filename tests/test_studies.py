@@ -1,9 +1,9 @@
 """studies/: the rule of the claims by hand, what pages say, and that each command runs."""
 
 import contextlib
-import itertools
 import math
 import re
+from types import SimpleNamespace
 
 import project
 from project import read_results
@@ -13,17 +13,18 @@ from rlvr.show import append_row, read_rows
 
 import claims_counts
 import claims_coverage
-import claims_many
 import claims_page
 import claims_rule
 import claims_runs
 import compare
 import default_runs
 import fade_section_15
+import front_page
 import machine
 import numpy as np
 import products
 import pytest
+import throughput
 import torch
 import two_stage_toy
 from claims_rule import Evidence
@@ -32,7 +33,7 @@ from test_show import write_run
 
 README = ROOT / "README.md"
 # those that no other test imports
-COMMANDS = "entropy_growth growth language_model make_bases policy_weights throughput"
+COMMANDS = "claims_many entropy_growth growth language_model make_bases policy_weights"
 
 
 @pytest.mark.slow
@@ -79,16 +80,12 @@ def test_products_by_hand():
 
 
 def test_toy_gradient_is_algorithm_1():
-    """In its own loops: every sample moves all logits, by 1 - pi for its action and -pi else."""
-    z = torch.tensor([[0.3, -0.2, 1.1], [2.0, -1.5, 1.5]])
+    """That of the mean of A log pi, also where a run's advantages have no sum of 0."""
+    z = torch.tensor([[0.3, -0.2, 1.1], [2.0, -1.5, 1.5]], requires_grad=True)
     actions = torch.tensor([[0, 2, 2], [1, 0, 1]])
-    advantages = torch.tensor([[0.4, -0.2, -0.2], [1.0, 0.5, -0.7]])  # the last: no sum of 0
-    found = two_stage_toy.policy_gradient(z, actions, advantages)
-    expected = torch.zeros(2, 3)
-    for run, sample, other in itertools.product(range(2), range(3), range(3)):
-        moved = (actions[run, sample] == other).float() - z[run].softmax(0)[other]
-        expected[run, other] += moved * advantages[run, sample] / 3
-    torch.testing.assert_close(found, expected)
+    advantages = torch.tensor([[0.4, -0.2, -0.2], [1.0, 0.5, -0.7]])
+    (advantages * z.log_softmax(1).gather(1, actions)).mean(1).sum().backward()
+    torch.testing.assert_close(two_stage_toy.policy_gradient(z, actions, advantages), z.grad)
 
 
 @pytest.mark.slow
@@ -164,25 +161,10 @@ def test_an_interval_is_its_verdict():
     assert claims_rule.corrected([border, None]) == ["unclear", "unclear"]
 
 
-def test_a_best_rate_has_a_neighbour_on_both_sides():
-    """The grid grows from 1e-4 until it has; the choice goes by the last eight steps alone."""
-    at_end, lines = {"3e-5": 0.2, "1e-4": 0.3, "3e-4": 0.4, "1e-3": 0.1}, {}
-    tried = []
-    while missing := claims_runs.rates_to_try(lines, claims_runs.PLAN, "GRPO")[0]:
-        tried.append(missing)
-        for rate in missing:
-            rewards = [0.9] * 40 + [at_end[rate]] * 8
-            for seed in claims_runs.TUNING:
-                lines["middle", f"GRPO at {rate}", seed] = {"rewards": rewards}
-    assert tried == [["3e-5", "1e-4", "3e-4"], ["1e-3"]]
-    for base in ("middle", "strong"):
-        assert claims_runs.rate_of(lines, claims_runs.PLAN, base, "GRPO") == "3e-4"
-
-
 def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
     """Two seeds by their spread, one run by its problems; labels are names of folders."""
     folders = [
-        write_run(tmp_path / "mine-0", 2, seed=0),
+        write_run(tmp_path / "mine-0", 3, seed=0),
         write_run(tmp_path / "mine-1", 2, seed=1),
         write_run(tmp_path / "theirs", 2, script="fade.py"),
     ]
@@ -190,15 +172,66 @@ def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
     (folders[1] / "eval.jsonl").write_text(eval_rows)
     groups = compare.group_runs(folders)
     assert groups == {"mine": folders[:2], "theirs": folders[2:]}
+    unlike = [folders[0], write_run(tmp_path / "other", 2, seed=1)]
+    assert compare.group_runs(unlike) == {"mine-0, other": unlike}
+    with pytest.raises(SystemExit, match="2"):
+        compare.main([*folders, tmp_path / "none"], tmp_path / "compare.png")
     compare.main(folders, tmp_path / "compare.png")
     assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "compare.html").exists()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("| run | metric | before | after |")
+    assert lines[0].startswith("| run | metric | before | after | step |")
     # (0.5 + 0.4) / 2, and 0.0707 / sqrt 2
-    assert lines[2] == "| mine | pass@1 | 0.250 ± 0.000 | 0.450 ± 0.050 |"
-    assert "| theirs | pass@1 | 0.250 ± 0.144 | 0.500 ± 0.289 |" in lines
-    assert "| theirs | length |  |  |" in lines
+    assert lines[2] == "| mine | pass@1 | 0.250 ± 0.000 | 0.450 ± 0.050 | 2 or 3 |"
+    assert "| theirs | pass@1 | 0.250 ± 0.144 | 0.500 ± 0.289 | 2 |" in lines
+    assert "| theirs | length |  |  | 2 |" in lines
+    axes = compare.draw_runs(folders).axes
+    shown = {
+        axis.get_title(): {line.get_label(): line.get_xydata().T.tolist() for line in axis.lines}
+        for axis in axes
+    }
+    assert {*axes[2].collections[0].get_paths()[0].vertices[:, 1]} == {0.25, 0.4, 0.5}  # its band
+    assert shown["pass@1"] == {"mine": [[0, 3], [0.25, 0.45]], "theirs": [[0, 2], [0.25, 0.5]]}
+    assert shown["entropy, mean of 10 steps"] == dict.fromkeys(groups, [[1, 2], [0.1, 0.1]])
+    ends = dict(before=0.25, mine=0.45, theirs=0.5)
+    expected = {label: [[1, 2], [rate, 0.5]] for label, rate in ends.items()}
+    assert shown["held-out pass@k"] == expected
+
+
+def test_throughput_by_hand():
+    """Medians of three steps, their ratio, and 12 GFLOP in 1.5 s, of which the limit is 0.6 s."""
+    seconds = {"ours": (9.0, 1.5, 1.0), "theirs": (3.0, 2.0, 8.0)}
+    limit = {"generate": {"work": 12e9, "limit": 0.6, "MFU": 0.03}}
+    reports = {
+        side: [limit, *({"generate (s)": each} for each in steps)]
+        for side, steps in seconds.items()
+    }
+    assert throughput.rows_of(reports) == [
+        ["generate (s)", "1.5", "3", "0.50"],
+        ["generate: GFLOP", "12", "12", ""],
+        ["generate: GFLOP/s", "8", "4", ""],
+        ["generate: of its limit", "40%", "20%", ""],
+        ["generate: MFU", "2.0%", "1.0%", ""],
+    ]
+    assert throughput.rows_of({"ours": reports["ours"]})[0] == ["generate (s)", "1.5", ""]
+
+
+def test_the_group_of_the_front_page_is_the_one_where_most_is_clipped():
+    """Two right of four in each group. A success is clipped above 1.2, a failure below 0.8."""
+    recorder, rows = front_page.Recorder(), range(12)
+    success = [1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1]
+    samples = [SimpleNamespace(completion_ids=[1, 2], success=each == 1) for each in success]
+    recorder.first = SimpleNamespace(samples=samples)
+    recorder.config = SimpleNamespace(num_generations=4, epsilon=0.2)
+    ratios = torch.ones(12, 3)
+    ratios[[0, 3]] = torch.tensor([0.7, 1.3, 9.0])  # one of two each, and padding
+    ratios[[4, 6]] = torch.tensor([[1.3, 1.3, 9.0], [1.3, 0.7, 9.0]])
+    ratios[8:] = 0.1  # where one is right
+    start = torch.full((12, 3), -1.0)
+    recorder.passes = [(rows, start), (rows, start + ratios.log()), (rows, start)]
+    assert [recorder.clipped(row) for row in rows[:8]] == [1, 0, 0, 1, 2, 0, 1, 0]
+    assert recorder.logprobs(4) == [[-1, -1], pytest.approx([-0.7376] * 2), [-1, -1]]
+    assert recorder.choose_group() == range(4, 8)
 
 
 @pytest.mark.slow
@@ -211,18 +244,6 @@ def test_mine_by_its_command(tmp_path):
         assert done.returncode == 0, done.stderr
         assert "| strong | my.py --beta 1 less grpo.py | " in done.stdout
     assert done.stdout.startswith("| base ")  # all runs were kept
-
-
-@pytest.mark.slow
-def test_many_runs_by_their_command(tmp_path):
-    """Each forked run adds a whole line, which begins with the same evaluation for one seed."""
-    command = ["--quick", "--base", "strong", "--processes", "2", "--out", "runs.jsonl"]
-    done = run_study("claims_many", *command, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    first, second = claims_many.read_lines(tmp_path / "runs.jsonl").values()
-    assert {first["name"], second["name"]} == {"negative-dominant at 1e-4", "GRPO at 1e-4"}
-    assert first["problems"]["start"] == second["problems"]["start"]
-    assert len(first["problems"]["end"]["correct"]) == 4
 
 
 @pytest.mark.slow

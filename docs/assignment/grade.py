@@ -1,4 +1,4 @@
-"""Grade a file of the assignment: python docs/assignment/grade.py mine.py
+"""Grade a file of the assignment: python docs/assignment/grade.py answers.py
 
 Each check compares a function with the project's own, and earns one point.
 """

@@ -164,6 +164,8 @@ def parse(config_class: type[Config], arguments: list[str]) -> dict:
     kinds, own = get_type_hints(config_class), inspect.get_annotations(config_class)
     section = parser
     for field in fields(config_class):
+        if not field.metadata:
+            raise UserError(f"Config.{field.name} must be made by flag(default, help)")
         if field.name in SECTIONS:
             section = parser.add_argument_group(SECTIONS[field.name])
         where = parser if field.name in own else section  # a script's own flags come first
@@ -187,5 +189,7 @@ def parse(config_class: type[Config], arguments: list[str]) -> dict:
     if unknown:
         near = difflib.get_close_matches(unknown[0].lstrip("-"), kinds, 1)
         hint = f"; perhaps you meant --{near[0]}" if near else ""
+        if unknown[0].lower() in ("true", "false"):
+            hint = "; a switch takes no value: --NAME turns it on, and --no_NAME off"
         raise UserError(f"no such flag: {' '.join(unknown)}{hint}")
     return vars(typed)

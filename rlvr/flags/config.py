@@ -137,7 +137,10 @@ class Config:
             check_number(each.name, getattr(self, each.name), each.metadata)
         batch = self.prompts_per_step * self.num_generations
         if batch % self.minibatch_size:
-            raise UserError(f"--minibatch_size must divide the batch of {batch} completions")
+            raise UserError(
+                f"--minibatch_size {self.minibatch_size} must divide the {batch} completions of a "
+                "step, --prompts_per_step x --num_generations"
+            )
         ranks = world.WORLD_SIZE
         if self.prompts_per_step % ranks or self.minibatch_size % ranks:
             raise UserError(f"{ranks} ranks must divide --prompts_per_step and --minibatch_size")

@@ -51,13 +51,12 @@ def command_of(folder: Path) -> str:
 
 def before_and_after(folder: Path) -> list[list]:
     """[metric, before, after] of the held-out sets, each as [value, standard error or None]."""
-    problems = json.loads((folder / "config.json").read_text())["eval_problems"]
     evals = read_rows(folder, "eval")
     first, last = evals[0], evals[-1]
     table = []
     for prefix in [key.removesuffix("pass@1") for key in last if key.endswith("pass@1")]:
         most = min(samples_of(first, prefix), samples_of(last, prefix))
-        errors = [standard_errors(row, prefix, problems) for row in (first, last)]
+        errors = [standard_errors(row, prefix) for row in (first, last)]
         for name in dict.fromkeys(("pass@1", f"pass@{most}", "greedy", "token_entropy", "length")):
             values = [round_or_none(row.get(prefix + name, math.nan)) for row in (first, last)]
             cells = [[x, error.get(name)] for x, error in zip(values, errors, strict=True)]
@@ -71,16 +70,14 @@ def samples_of(row: dict, prefix: str) -> int:
     return max((int(found[1]) for found in ks if found), default=0)
 
 
-def standard_errors(row: dict, prefix: str, problems: int) -> dict[str, float]:
+def standard_errors(row: dict, prefix: str) -> dict[str, float]:
     """Standard errors over the problems of a set, as far as a row of eval.jsonl gives them.
 
     Of n samples, a problem has the share m of wrong ones. The mean of m is 1 - pass@1, and that of
     m (m - 1/n) follows from pass@2. pass@n and the greedy accuracy are 0 or 1 for each problem.
-    {} if the set has fewer problems than --eval_problems: pass@n is then no count of them.
     """
-    n = samples_of(row, prefix)
-    solved = row.get(f"{prefix}pass@{n}", 0) * problems
-    if problems < 2 or n < 2 or abs(solved - round(solved)) > 1e-6:
+    n, problems = samples_of(row, prefix), row.get(f"{prefix}problems", 0)
+    if problems < 2 or n < 2:
         return {}
     wrong = 1 - row[f"{prefix}pass@1"]
     mean_square = ((n - 1) * (1 - row[f"{prefix}pass@2"]) + wrong) / n  # of m
@@ -96,7 +93,8 @@ def curves_of(folder: Path) -> dict[str, list]:
     for log in ("eval", "metrics"):
         rows = read_rows(folder, log)
         keys = [*(rows[0] if rows else {})]
-        wanted = [key for key in keys if re.fullmatch(r"(.*/)?pass@\d+", key)]
+        first = next((key[:-1] for key in keys if key.endswith("pass@1")), "none")  # up to its k
+        wanted = [key for key in keys if re.fullmatch(rf"{re.escape(first)}\d+", key)]
         wanted = [wanted[0], wanted[-1]] if wanted else ["reward", "entropy"]
         for key in dict.fromkeys(wanted):
             points = [[row["step"], round_or_none(row[key])] for row in rows if key in row]

@@ -7,7 +7,7 @@ from rlvr import status, world
 from rlvr.errors import UserError
 from rlvr.tasks.pictures import with_images
 from rlvr.tasks.problems import SUCCESS, Problem, ProblemStream
-from rlvr.tasks.prompts import that_fit, write_prompts
+from rlvr.tasks.prompts import count_unknown, that_fit, write_prompts
 from rlvr.tasks.sources import EMBEDDED, load_splits, problems_of, source_of
 from rlvr.verify.pool import grade, in_threads
 from rlvr.verify.programs.isolation import describe
@@ -32,6 +32,8 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
     evaluation = {}
     for name in config.eval_names:
         problems = sets[name][1][: config.eval_problems or None]
+        if len(problems) < config.eval_problems:
+            status.tell(f"{name}: {len(problems)} to evaluate on, fewer than --eval_problems")
         evaluation[name] = prepare(name, problems, config, tokenizer)
         if len(evaluation[name]) < world.WORLD_SIZE:
             raise UserError(
@@ -75,7 +77,8 @@ def without_overlap(name: str, problems: list[Problem], evaluated: list[Problem]
     if not kept:
         raise UserError(
             f"the data set {name} has no problem to train on except the {shared} that are "
-            "evaluated: lower --eval_problems; some sets are only for --eval_dataset"
+            "evaluated. If it has no test split, lower --eval_problems; some sets are only for "
+            "--eval_dataset"
         )
     if shared:
         status.tell(f"{name}: {shared} of {len(problems)} problems are evaluated, not trained on")
@@ -101,6 +104,7 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
     system = SYSTEM_PROMPTS[prompt]
     steps = {
         "without a question": lambda left: [each for each in left if each.prompt],
+        "without a readable answer": lambda left: [each for each in left if each.gold],
         "whose images cannot be shown": lambda left: with_images(
             name, write_prompts(left, system, config, tokenizer), tokenizer
         ),
@@ -115,6 +119,8 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
     told = f"{name}: {len(kept)} of {len(problems)} problems; dropped {', '.join(losses)}"
     if not kept:
         raise UserError(f"{told}; see --max_prompt_length, and for a file --columns and --verifier")
+    if unknown := count_unknown(kept, tokenizer):
+        status.tell(f"{name}: problems with letters unknown to the policy: {unknown}")
     if losses:
         status.tell(told)
     return kept
@@ -128,9 +134,9 @@ def with_golds(name: str, problems: list[Problem]) -> list[Problem]:
     verifier = problems[0].verifier
     example = VERIFIERS[verifier].example
     if example is None:
-        return [problem for problem in problems if problem.gold]
+        return problems
 
-    golds = {problem.gold for problem in problems if problem.gold}
+    golds = {problem.gold for problem in problems}
     usable = {gold for gold in golds if re.fullmatch(VERIFIERS[verifier].surely_usable, gold)}
     tried = sorted(golds - usable)
     questions = [(verifier, example(gold), gold) for gold in tried]

@@ -128,6 +128,15 @@ def that_fit(problems: list[Problem], limit: int, tokenizer) -> list[Problem]:
     return [problem for problem in problems if 0 < lengths.get(problem.prompt, limit) <= limit]
 
 
+def count_unknown(problems: list[Problem], tokenizer) -> int:
+    """Return how many prompts have a letter that the tokenizer turns into its unknown token."""
+    letters = [*set().union(*(problem.prompt for problem in problems))]
+    encoded = tokenizer(letters, add_special_tokens=False)["input_ids"] if letters else []
+    pairs = zip(letters, encoded, strict=True)
+    unknown = {letter for letter, ids in pairs if tokenizer.unk_token_id in ids}
+    return sum(not unknown.isdisjoint(problem.prompt) for problem in problems)
+
+
 def end_of_turn(tokenizer) -> list[int]:
     """Return the token with which the chat template ends an answer: a list of one, or [].
 

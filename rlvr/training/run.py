@@ -114,6 +114,8 @@ class Run:
             step = checkpoints.restore(self.checkpoint, state, self.config)
             if step > self.config.max_steps:
                 raise UserError(f"--max_steps {self.config.max_steps}: {step} are done already")
+            if step == self.config.max_steps:
+                status.tell(f"all {step} steps are done; a larger --max_steps would continue")
         if world.RANK == 0:
             self.forget_after(step if self.checkpoint else -1)
             config = {"script": Path(sys.argv[0]).name, **asdict(self.config)}

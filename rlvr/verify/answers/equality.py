@@ -39,6 +39,8 @@ def same(gold, answer) -> bool:
         return True
     if isinstance(gold, sympy.Eq) != isinstance(answer, sympy.Eq):
         gold, answer = value_of_name(gold), value_of_name(answer)
+        if gold == answer:
+            return True
     collections = sympy.Set, sympy.Tuple
     try:
         if isinstance(gold, RELATIONS) and isinstance(answer, RELATIONS):
@@ -65,8 +67,8 @@ def is_name(side) -> bool:
     """Return whether a side is a name: x, f(x), a segment AB, AB/CD, or a tuple of names."""
     if isinstance(side, (sympy.Mul, sympy.Pow)):
         return all(re.fullmatch("[A-Z]+|angle|triangle|-1", str(atom)) for atom in side.atoms())
-    kinds = sympy.Symbol, AppliedUndef, sympy.Abs, sympy.Limit
-    return isinstance(side, kinds) or isinstance(side, sympy.Tuple) and all(map(is_name, side))
+    kinds = sympy.Symbol, AppliedUndef, sympy.Abs, sympy.Limit, sympy.Tuple  # of names alone
+    return isinstance(side, kinds)
 
 
 def same_relations(gold, answer) -> bool:
@@ -101,8 +103,11 @@ def same_collections(gold, answer) -> bool:
         return gold.args[2:] == answer.args[2:] and all(map(same, gold.args[:2], answer.args[:2]))
     right, given = parts_of(gold), parts_of(answer)
     if right and given:
-        if isinstance(gold, sympy.FiniteSet) or not isinstance(gold, (sympy.Set, sympy.Tuple)):
-            may_repeat = not isinstance(answer, (sympy.Tuple, sympy.Interval))
+        ordered = sympy.Tuple, sympy.Interval
+        names = {str(part.lhs).split("_")[0] for part in right if isinstance(part, sympy.Eq)}
+        of_names = isinstance(answer, ordered) and len(names) == len(right)  # x = 2, y = 3
+        if not of_names and not isinstance(gold, ordered):
+            may_repeat = not isinstance(answer, ordered)
             return (may_repeat or len(right) == len(given)) and matched(right, given)
         return len(right) == len(given) and all(map(same, right, given))
     if gold.is_Symbol or answer.is_Symbol:  # which sympy would take for a condition
@@ -125,9 +130,10 @@ def parts_of(value) -> list | None:
 
 
 def as_set(value) -> sympy.Set:
-    """Return a set; of inequalities, the numbers that solve one of them."""
-    if isinstance(value, sympy.FiniteSet) and all(isinstance(part, sympy.Rel) for part in value):
-        return as_set(sympy.Or(*value))  # pyright: ignore[reportArgumentType]  # a Rel is Boolean
+    """Return a set; of inequalities, the numbers that solve all of them, or else one."""
+    if isinstance(value, sympy.FiniteSet) and all(isinstance(part, RELATIONS) for part in value):
+        solved = [kind(*value).as_set() for kind in (sympy.And, sympy.Or)]  # pyright: ignore
+        return solved[0] or solved[1]
     return value.doit() if isinstance(value, sympy.Set) else value.as_set()
 
 

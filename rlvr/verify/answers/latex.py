@@ -108,6 +108,13 @@ PLAIN = [
         r"(\\(?:sin|cos|tan|cot|sec|csc)(?:\^\{?-?\d\}?)?)\s*[({]?\s*([\d.]+)\s*\^\\circ\s*[)}]?",
         r"\1(\\frac{\2\\pi}{180})",
     ),
+    (  # the argument ends before a dot: \sin x \cdot 2, but not \sin 2\pi \cdot t
+        r"(?!\\(?:sin|cos|tan) ?[\d.]*(?:\\pi)? ?(?:\\cdot|\\times|\*))"
+        r"(\\(?:(?:arc)?(?:sin|cos|tan|cot|csc|sec)h?|ln|log(?: *_ *(?:\w|\{\w+\}))?)"
+        r"(?:\^\{?-?\d\}?)?) ?([\d.]+|[\d.]*(?:\\(?!cdot|times|frac|sqrt)[a-z]+|[A-Za-z]))"
+        r"(?= ?(?:\\cdot|\\times|\*))",
+        r"\1(\2)",
+    ),
     (r"(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}", lambda digits: repeating(*digits.groups())),
     (  # the conjugate
         r"\\(?:overline|bar)\{([-+\d.i ]*i[-+\d.i ]*)\}",
@@ -119,7 +126,7 @@ PLAIN = [
     (r"(?<![\d.] )(?<![\d.])(\d{1,3}(?: \d{3})+)(?! ?\d)", lambda found: found[1].replace(" ", "")),
 ]
 PLAIN = [(re.compile(written), meant) for written, meant in PLAIN]
-ALIKE = dict.fromkeys("‐‑‒–—―−", "-") | dict.fromkeys("‘’′ʹ", "'") | dict.fromkeys("“”″", '"')
+ALIKE = dict.fromkeys("‐‑‒–—―", "-") | dict.fromkeys("‘’′ʹ", "'") | dict.fromkeys("“”″", '"')
 ALIKE |= {"∶": ":", "。": ".", "、": ",", "°": r"^\circ ", "√": r"\sqrt ", "∞": r"\infty "}
 ALIKE |= {"⩽": r"\le ", "⩾": r"\ge ", "≈": r"\approx ", "÷": r"\div "}
 ALIKE |= dict.fromkeys("⁄∕", "/") | {"×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot "}
@@ -140,6 +147,7 @@ def normal(text: str) -> str:
     Apostrophes between thousands go, and so does a currency between a sign and its number.
     """
     if not text.isascii():
+        text = re.sub(r"√ ?([\d.]*\d)", r"\\sqrt{\1}", text)
         text = re.sub(f"[^{BY_HAND}]+", lambda found: nfkc(found[0]), text).translate(SIGNS)
     text = re.sub(rf"(?<![\w)])-\s*{CURRENCY}\s*(?=[\d.])", "-", text)
     return re.sub(r"(?<=\d)'(?=\d{3}(?!\d))", "", text)

@@ -38,7 +38,8 @@ NO_OPTION = re.compile(r"[ei]$|[A-J] ?[_^']|\\mathbb")  # e and i are numbers
 OF_A_BASE = re.compile(r"(?:^|[,=])\s*-?\d+_\{?(\d+)\}?(?=\s*(?:,|$))")
 # letters that latex2sympy misreads, and before them what must not be searched for letters
 LETTERS = re.compile(
-    rf"{TEXT}[^{{}}]*\}}|\\(?P<gamma>[gG]amma)(?![a-z])(?P<index>_\w|_\{{\w+\}})?"
+    rf"{TEXT}[^{{}}]*\}}"
+    r"|(?P<name>\\[gG]amma(?![a-z])|(?<![A-Za-z\\])[EeI](?=_))(?P<index>_\w|_\{\w+\})?"
     r"|\\(?:begin|end|hat)\{\w+\}|\\[A-Za-z]+|[A-Za-z]{3,}|_\w|_\{[^{}]*\}"
     r"|(?P<primed>[A-Za-z])(?P<primes>'+)|i|I(?!\(\w+\))"
 )
@@ -201,7 +202,7 @@ def parse(text: str) -> list:
     try:
         value = latex2sympy(
             text,
-            is_real=not re.search(r"\\(?:Re|Im|arg)(?![a-z])", text),
+            is_real=True,
             normalization_config=NormalizationConfig(malformed_operators=True, boxed="none"),
             conversion_config=ConversionConfig(lowercase_symbols=False),
         )
@@ -218,8 +219,9 @@ def parse(text: str) -> list:
 
 def letter(found: re.Match[str], i: str) -> str:
     """Rewrite a match of LETTERS for latex2sympy."""
-    if found["gamma"]:
-        return rf"\variable{{{found['gamma']}{re.sub('[{}]', '', found['index'] or '')}}}"
+    if found["name"]:
+        name = re.sub(r"[{}\\]", "", found["name"] + (found["index"] or ""))
+        return rf"\variable{{{name}}}"
     if found["primes"]:
         return f"{found['primed']}_{{{'p' * len(found['primes'])}}}"
-    return {"i": i, "I": r"\variable{I}"}.get(found[0], found[0])
+    return {"_e": "_{e}", "_E": "_{E}", "i": i, "I": r"\variable{I}"}.get(found[0], found[0])

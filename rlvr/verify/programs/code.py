@@ -30,7 +30,7 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 DECIMAL = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,9})?", re.ASCII)
-DEFINED = re.compile(r"^(?:(?:async +)?def +|class +|(?=\w+ *=))(\w+)", re.MULTILINE)
+DEFINED = re.compile(r"^(?:def +|class +|(?=\w+ *=))(\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
