@@ -83,7 +83,7 @@ LAST_NUMBERS = [
 MATH_TEXTS += [(boxed(text), *row) for text, *row in answers(MATH)]
 NUMBER_TEXTS += [(boxed(text), *row) for text, *row in answers(NUMBER)]
 CHOICE_TEXTS = [(boxed(text), *row) for text, *row in answers(CHOICE)]
-CHOICE_TEXTS += [(r"\boxed{A} or \boxed{B} <answer>C</answer>", "B", 1.0)]
+CHOICE_TEXTS += [(r"\boxed{A} or \boxed{B} <answer>C</answer>", "B", 1.0), (boxed("C"), " 2 ", 1.0)]
 COUNTDOWN_TEXTS = [(text, "3 9 5 : 48 ", reward) for text, reward in COUNTDOWN_TEXTS]
 COUNTDOWN_TEXTS += [(f"<answer>{text}</answer>", *row) for text, *row in answers(COUNTDOWN)]
 

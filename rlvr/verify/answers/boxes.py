@@ -94,7 +94,7 @@ ANOTHER = re.compile(rf"^{AND}|(?:(?<!\w){AND}|[,;/&|]) ?{MARKED}|^({MARKED}( |$
 
 def verify_choice(text: str, gold: str) -> float | None:
     """Compare the letter of an answer with the gold, a letter or an index counted from 0."""
-    chosen, right = read_choice(find_answer(text)), gold
+    chosen, right = read_choice(find_answer(text)), gold.strip()
     if right.isdecimal() and not (chosen or "").isdecimal():  # options may be numbered themselves
         right = string.ascii_uppercase[int(right) :][:1]
     right = read_choice(right)
