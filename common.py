@@ -411,8 +411,8 @@ def evaluate(sampler: Sampler, sets: dict[str, list[Problem]], config: Config) -
     """Return the metrics of each evaluation set. All ranks call it together.
 
     The sets share a random stream of their own, which starts from the seed in every evaluation. So
-    training draws the same numbers with or without it. With several sets, each metric starts with
-    the name of its set.
+    training draws the same numbers however often it is evaluated. With several sets, each metric
+    starts with the name of its set.
     """
     found = {}
     sampler.sync()

@@ -80,7 +80,7 @@ def fade_advantage(rewards, alpha, delta, mean=None):
         mean = rewards.mean(dim=1, keepdim=True)  # [B, 1]
     else:
         mean = torch.full_like(1.0 * rewards[:, :1], mean)  # rewards may be integers
-    failure_rate = torch.where(mean < 1, 1 - mean, 1)  # [B, 1]; if none failed, r - mean is 0
+    failure_rate = torch.where(mean < 1, 1 - mean, 1)  # [B, 1]; 1 if none failed, as r - mean is 0
     focal = failure_rate ** (alpha - 1) * (rewards - mean)  # [B, G]
     return torch.where(rewards < mean, focal / delta, focal)
 
@@ -152,7 +152,7 @@ def learning_rate_factor(config: Config) -> float:
 
 
 def gradient_mass(advantages, rewards):
-    """Return (m_S, m_F), [B] each: sums of A over successes and -A over failures, divided by G."""
+    """Return (m_S, m_F), [B] each: a group's means of A r and -A (1 - r), with rewards r (2.1)."""
     return (advantages * rewards).mean(dim=1), -(advantages * (1 - rewards)).mean(dim=1)
 
 

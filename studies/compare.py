@@ -4,8 +4,9 @@
 
 Runs of a script whose flags differ in nothing but the seed are one line: their mean, in a band from
 the lowest to the highest. The table has the first and the last evaluation with standard errors,
-over the seeds where there are several, else over the problems. The figure has reward, entropy and
-pass@k against the step, and pass@k against k. The page is that of `report.html`, for all runs.
+over the seeds where there are several, else over the problems, and the step of the last one. The
+figure has reward, entropy and pass@k against the step, and pass@k against k. The page is that of
+`report.html`, for all runs.
 """
 
 import argparse

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import project
-from project import METHODS, read_results
+from project import METHODS, SCRIPTS, read_results
 
 from rlvr.show import SETTINGS, append_row, draw_curves, read_rows
 
@@ -26,7 +26,6 @@ from matplotlib.figure import Figure
 
 RESULTS = project.STUDIES / "results" / "default_runs.jsonl.gz"
 PAGE = project.ROOT / "docs" / "papers.md"
-SCRIPTS = "grpo", "agrae", "asymgrpo", "fade", "cwgrpo"
 SEEDS = range(3)
 JOBS = {
     ("middle", script, seed): f"{script}.py --num_threads 1 --seed {seed}"

@@ -298,7 +298,7 @@ if __name__ == "__main__":
     of_reset = commands.add_parser("reset", help="a run whose last layers are reset")
     of_reset.add_argument("--layers", type=int, default=1, help="how many; the paper: 4 of 28")
     of_reset.add_argument("--every", type=int, default=10, help="steps from one to the next")
-    of_reset.add_argument("script", choices=["grpo", "agrae", "asymgrpo", "fade", "cwgrpo"])
+    of_reset.add_argument("script", choices=project.SCRIPTS)
     of_reset.add_argument("flags", nargs=argparse.REMAINDER, help="of the script")
     given = vars(parser.parse_args())
     try:

@@ -163,10 +163,13 @@ def random_ids(shape, rows: int, tokens: int) -> list[list[int]]:
     return torch.randint(2, shape[-1], (rows, tokens), generator=seeded).tolist()
 
 
-def groups_of_prompts(shape, rows: int, given) -> list[list[int]]:
-    """So many prompts, of which eight in a row are equal."""
+def speed_of(sampler, shape, rows: int, given) -> dict[str, float]:
+    """How fast so many completions are written, eight per prompt."""
     prompts = random_ids(shape, -(-rows // 8), given.prompt)
-    return [ids for ids in prompts for _ in range(8)][:rows]
+    prompts = [ids for ids in prompts for _ in range(8)][:rows]
+    _, seconds = seconds_of(1, sampler.generate, prompts, 1.0, 1.0, given.new)
+    tokens_per_second, per_token = rows * given.new / seconds, 1e3 * seconds / given.new
+    return dict(tokens_per_second=tokens_per_second, ms_per_token_of_all=per_token)
 
 
 def backward(batch: common.Batch) -> float:
@@ -304,7 +307,6 @@ def gradients(notes, given):
                 notes(what, loss=loss, norm=float(gradient.norm()), **far)
 
 
-SCRIPTS = ("grpo", "agrae", "asymgrpo", "fade", "cwgrpo")
 SMALL = """--prompts_per_step 8 --num_generations 8 --minibatch_size 32 --max_steps 3 --save_steps 1
 --eval_problems 8 --eval_samples 4"""
 NUMBERS = ("loss", "reward", "grad_norm", "mismatch", "mismatch_max_ratio")
@@ -314,7 +316,7 @@ def scripts(notes, given):
     """Three steps of every script on the tiny policy, and two on images; then the last one again,
     resumed: how far its weights and its loss are from those of the first time."""
     sys.path.append(str(project.ROOT / "tests"))
-    for name in (*SCRIPTS, "images"):
+    for name in (*project.SCRIPTS, "images"):
         with notes.attempt(name), tempfile.TemporaryDirectory() as folder:
             script, flags, made = name, [*SMALL.split(), "--engine", "hf"], Path(folder, "run")
             if name == "images":  # which need Pillow, datasets and pytest
@@ -345,15 +347,13 @@ def rollouts(notes, given):
             with notes.attempt(what):
                 sampler = sampler_of(policy, rollout_batch_size=rows, **lengths)
                 sampler.stops = []  # so that all completions are of one length
-                prompts = groups_of_prompts(shape, rows, given)
                 sampler.sync()
-                _, seconds = seconds_of(1, sampler.generate, prompts, 1.0, 1.0, given.new)
+                speed = speed_of(sampler, shape, rows, given)
                 sampler.sleep()
                 promised = memory_estimate(policy, sampler.config, GPU_MEMORY)
                 notes(
                     what,
-                    tokens_per_second=rows * given.new / seconds,
-                    ms_per_token_of_all=1e3 * seconds / given.new,
+                    **speed,
                     peak_GB=peak_memory() / 1e9,
                     estimate_GB=promised["a rollout"] - 8 * parameters,
                 )
@@ -440,7 +440,7 @@ def vllm(notes, given):
         notes("vLLM", failed="not run: vLLM is not installed")
         return
     with tempfile.TemporaryDirectory() as folder:
-        for name in SCRIPTS:
+        for name in project.SCRIPTS:
             with notes.attempt(name):
                 made = Path(folder, name)
                 project.run_script(f"{name}.py {SMALL} --engine vllm", made)
@@ -462,13 +462,10 @@ def vllm(notes, given):
             sampler = sampler_of(policy, engine="vllm", **lengths)
             starting = now() - began
             for rows in given.rows:
-                prompts = groups_of_prompts(shape, rows, given)
                 syncing = seconds_of(1, sampler.sync)[1]
-                _, seconds = seconds_of(2, sampler.generate, prompts, 1.0, 1.0, given.new)
                 notes(
                     f"{name}, {rows} rows",
-                    tokens_per_second=rows * given.new / seconds,
-                    ms_per_token_of_all=1e3 * seconds / given.new,
+                    **speed_of(sampler, shape, rows, given),
                     seconds_to_sync=syncing,
                     sampler_gap=sampler.gap,
                     seconds_to_start=starting,

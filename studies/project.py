@@ -18,6 +18,7 @@ from pathlib import Path
 STUDIES = Path(__file__).resolve().parent
 ROOT = STUDIES.parent
 FIGURES = STUDIES / "figures"
+SCRIPTS = ("grpo", "agrae", "asymgrpo", "fade", "cwgrpo")
 # Colours that the colour-blind can tell apart (Okabe and Ito).
 METHODS = {
     "GRPO": "#000000",

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from project import ROOT, STUDIES
+from project import ROOT, SCRIPTS, STUDIES
 
 import rlvr.training.run
 from rlvr.errors import fail
@@ -37,7 +37,6 @@ FLAGS = (
     "eval_problems=2 eval_samples=2 log_tokens=0 num_threads=1"
 )
 UNSHOWN = ("output_dir", "num_threads", "log_tokens")  # flags that hang on a machine
-SCRIPTS = ("grpo", "agrae", "asymgrpo", "fade", "cwgrpo")
 MOST_PASSES = 4  # of a loop, and calls of a function by one line, that are kept
 MOST_ROWS, MOST_COLUMNS = 16, 64  # of a table
 HANDED_ON = ("G", "N", "T", "V", "H")  # letters that mean the same in the functions that are called

@@ -247,7 +247,7 @@ def test_too_few_problems_are_refused(hub, tiny, capsys, monkeypatch):
     hub("gsm8k", test=questions)
     load(tiny[1], dataset="gsm8k")
     assert capsys.readouterr().out.splitlines() == [  # nothing is dropped
-        "gsm8k: 2 to evaluate on, fewer than --eval_problems",
+        "gsm8k has 2 problems to evaluate on, fewer than --eval_problems",
         "gsm8k: problems with letters unknown to the policy: 2",
         "gsm8k: problems with letters unknown to the policy: 1",
     ]

@@ -54,7 +54,7 @@ def before_and_after(folder: Path) -> list[list]:
     evals = read_rows(folder, "eval")
     first, last = evals[0], evals[-1]
     table = []
-    for prefix in [key.removesuffix("pass@1") for key in last if key.endswith("pass@1")]:
+    for prefix in prefixes_of(last):
         most = min(samples_of(first, prefix), samples_of(last, prefix))
         errors = [standard_errors(row, prefix) for row in (first, last)]
         for name in dict.fromkeys(("pass@1", f"pass@{most}", "greedy", "token_entropy", "length")):
@@ -62,6 +62,11 @@ def before_and_after(folder: Path) -> list[list]:
             cells = [[x, error.get(name)] for x, error in zip(values, errors, strict=True)]
             table.append([prefix + name, *cells])
     return table
+
+
+def prefixes_of(row: dict) -> list[str]:
+    """What the metrics of each held-out set begin with in an evaluation: "" for a single set."""
+    return [key.removesuffix("pass@1") for key in row if key.endswith("pass@1")]
 
 
 def samples_of(row: dict, prefix: str) -> int:
@@ -92,10 +97,9 @@ def curves_of(folder: Path) -> dict[str, list]:
     found = {}
     for log in ("eval", "metrics"):
         rows = read_rows(folder, log)
-        keys = [*(rows[0] if rows else {})]
-        first = next((key[:-1] for key in keys if key.endswith("pass@1")), "none")  # up to its k
-        wanted = [key for key in keys if re.fullmatch(rf"{re.escape(first)}\d+", key)]
-        wanted = [wanted[0], wanted[-1]] if wanted else ["reward", "entropy"]
+        wanted = ["reward", "entropy"]
+        for prefix in prefixes_of(rows[0])[:1] if rows else ():
+            wanted = [f"{prefix}pass@1", f"{prefix}pass@{samples_of(rows[0], prefix)}"]
         for key in dict.fromkeys(wanted):
             points = [[row["step"], round_or_none(row[key])] for row in rows if key in row]
             found[key] = points[:: math.ceil(len(points) / MOST_POINTS) or 1]

@@ -33,7 +33,8 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
     for name in config.eval_names:
         problems = sets[name][1][: config.eval_problems or None]
         if len(problems) < config.eval_problems:
-            status.tell(f"{name}: {len(problems)} to evaluate on, fewer than --eval_problems")
+            count = len(problems)
+            status.tell(f"{name} has {count} problems to evaluate on, fewer than --eval_problems")
         evaluation[name] = prepare(name, problems, config, tokenizer)
         if len(evaluation[name]) < world.WORLD_SIZE:
             raise UserError(

@@ -67,8 +67,8 @@ def is_name(side) -> bool:
     """Return whether a side is a name: x, f(x), a segment AB, AB/CD, or a tuple of names."""
     if isinstance(side, (sympy.Mul, sympy.Pow)):
         return all(re.fullmatch("[A-Z]+|angle|triangle|-1", str(atom)) for atom in side.atoms())
-    kinds = sympy.Symbol, AppliedUndef, sympy.Abs, sympy.Limit, sympy.Tuple  # of names alone
-    return isinstance(side, kinds)
+    # latex2sympy reads a tuple on a side only if it is one of names
+    return isinstance(side, (sympy.Symbol, AppliedUndef, sympy.Abs, sympy.Limit, sympy.Tuple))
 
 
 def same_relations(gold, answer) -> bool:
@@ -132,8 +132,7 @@ def parts_of(value) -> list | None:
 def as_set(value) -> sympy.Set:
     """Return a set; of inequalities, the numbers that solve all of them, or else one."""
     if isinstance(value, sympy.FiniteSet) and all(isinstance(part, RELATIONS) for part in value):
-        solved = [kind(*value).as_set() for kind in (sympy.And, sympy.Or)]  # pyright: ignore
-        return solved[0] or solved[1]
+        return sympy.And(*value).as_set() or sympy.Or(*value).as_set()  # pyright: ignore
     return value.doit() if isinstance(value, sympy.Set) else value.as_set()
 
 
