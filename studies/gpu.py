@@ -1,6 +1,6 @@
 """What a GPU does with this project: whether all is well on it, and how fast it is.
 
-    python studies/gpu.py                      # 5 minutes on an H200, more with vLLM
+    python studies/gpu.py                      # 5 minutes on an H200, 15 with vLLM
     python studies/gpu.py --small              # the same on a CPU, with small sizes
     python studies/gpu.py --page gpu.jsonl     # the tables of docs/gpu.md from what a run has found
 
