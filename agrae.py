@@ -113,9 +113,9 @@ def agrae_advantage(
 
 def format_reward(text: str) -> float:
     """Return 1.0 for a thought in <think> tags and then an answer in \\boxed{}, else 0.0 (C.2)."""
-    thought, closed, answer = text.strip().partition("</think>")
-    _, boxed, rest = answer.partition("\\boxed{")
-    return float(thought.startswith("<think>") and bool(closed and boxed) and "}" in rest)
+    thought, _, answer = text.strip().partition("</think>")
+    _, _, rest = answer.partition("\\boxed{")
+    return float(thought.startswith("<think>") and "}" in rest)
 
 
 def difficulty_metrics(advantages, successes, mean_success, alpha):
@@ -141,7 +141,7 @@ def compute_advantages(batch: common.Batch, config: Config):
     rewards, well_formed = batch.rewards, {}
     if config.format_share:
         formats = [format_reward(text) for text in batch.texts()]
-        formats = torch.tensor(formats, device=rewards.device).view_as(rewards)  # [B, G]
+        formats = rewards.new_tensor(formats).view_as(rewards)  # [B, G]
         rewards = (1 - config.format_share) * rewards + config.format_share * formats
         well_formed["format"] = global_mean(formats)[0]
     advantages = grpo_advantage(rewards, config.scale_rewards)  # [B, G]

@@ -145,7 +145,7 @@ def roll_out(sampler: Sampler, stream: ProblemStream, config: Config) -> Batch:
     sampler.sleep()
     batch = make_batch([sample for group in groups for sample in group], config, sampler)
     first_successes = [[float(sample.success) for sample in group] for group in first_groups]
-    batch.first_successes = torch.tensor(first_successes, device=batch.successes.device)
+    batch.first_successes = batch.successes.new_tensor(first_successes)
     batch.seconds = time.perf_counter() - began
     return batch
 

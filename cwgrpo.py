@@ -133,7 +133,7 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
     tokens = mask.bool()
     logprobs = logprobs.detach() if detach else logprobs
     logp = torch.where(tokens, logprobs, 0)  # [B, G, T]; no product: inf * 0 is nan
-    adv = torch.where(tokens, advantages.detach().to(logp)[..., None], 0)  # [B, G, T]
+    adv = torch.where(tokens, advantages[..., None], 0)  # [B, G, T]
     count = tokens.sum((1, 2), keepdim=True)  # [B, 1, 1]
     lengths = tokens.sum(2, keepdim=True)  # [B, G, 1]
 
@@ -186,7 +186,7 @@ def weigh_tokens(logprobs, advantages, mask, config: Config):
 def compute_advantages(batch: common.Batch, config: Config):
     """Return the advantages of a batch [B, G], and the metrics to log. All ranks call it."""
     formats = [format_reward(text, config.format_tags) for text in batch.texts()]
-    formats = torch.tensor(formats, device=batch.rewards.device).view_as(batch.rewards)  # [B, G]
+    formats = batch.rewards.new_tensor(formats).view_as(batch.rewards)  # [B, G]
     rewards = batch.rewards + config.format_weight * formats  # [B, G]
     (well_formed,) = global_mean(formats)
     return grpo_advantage(rewards, config.scale_rewards), {"format": well_formed}

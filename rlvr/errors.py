@@ -25,7 +25,7 @@ def using(path, *others):
     try:
         yield
     except (OSError, *others) as error:
-        raise UserError(f"cannot use {path}: {' '.join(str(error).split())}") from error
+        raise UserError(f"cannot use {path}: {error}") from error
 
 
 @contextlib.contextmanager

@@ -188,7 +188,7 @@ def try_on_groups(function, config: Config) -> torch.Tensor:
         found = call(function, rewards=groups, lengths=half, shares=half, baseline=0.5, mean=mean)
     except ValueError as error:
         raise UserError(f"--advantage {config.advantage}: {error}") from error
-    if found.is_complex() or not found.isfinite().all():
+    if not found.isfinite().all():
         raise UserError(f"--advantage {config.advantage}: some advantages are no finite numbers")
     if not found.any():
         raise UserError(f"--advantage {config.advantage}: all advantages are 0")

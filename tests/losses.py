@@ -1,32 +1,22 @@
 """common.ppo_clip_loss on whole minibatches, and its KL penalty alone."""
 
-from typing import NamedTuple
-
 import torch
 
 import common
 
 
-class ClipLoss(NamedTuple):
-    loss: torch.Tensor
-    clipped_low: torch.Tensor  # how many tokens
-    clipped_high: torch.Tensor  # how many tokens
-
-
-def ppo_clip_loss(
-    logprobs, old_logprobs, advantages, mask, epsilon=0.2, epsilon_high=None, **given
-):
-    """ClipLoss of logprobs, old_logprobs and mask [N, T]; advantages are [N] or [N, T]."""
+def ppo_clip_loss(logprobs, old_logprobs, advantages, mask, **given):
+    """The loss, and the tokens clipped below and above; advantages [N] or [N, T], others [N, T]."""
     aggregation = given.pop("aggregation", "sequence")
     weights = common.token_weights(mask, aggregation, given.pop("max_completion_length", None))
     given |= dict(logprobs=logprobs, old_logprobs=old_logprobs, loss_mask=mask)
     given |= dict(advantages=advantages.view(len(mask), -1), token_weights=weights)
-    loss, parts = common.ppo_clip_loss(epsilon=epsilon, epsilon_high=epsilon_high, **given)
-    return ClipLoss(loss, (mask * parts["clip_low"]).sum(), (mask * parts["clip_high"]).sum())
+    loss, parts = common.ppo_clip_loss(**given)
+    return loss, (mask * parts["clip_low"]).sum(), (mask * parts["clip_high"]).sum()
 
 
 def clip_loss(**given):
-    return ppo_clip_loss(**given).loss
+    return ppo_clip_loss(**given)[0]
 
 
 def kl_penalty(logprobs, ref_logprobs):

@@ -104,7 +104,7 @@ agrae agrae.py by agrae golden
     global_mean(formats)[0] => formats.mean().item()
     min(1.0, mean_success / alpha) => mean_success / alpha
 
-losses_of_others studies/baseline_losses.py by cwgrpo baselines field
+losses_of_others studies/baseline_losses.py by cwgrpo baselines field steps
     (cov > low) & (cov < high) => (cov > low)
     (adv - adv[tokens].mean()) => (adv - adv.mean())
     (k >= low) & (k <= high) => (k >= low)
@@ -163,7 +163,7 @@ memory rlvr/policy/memory.py by models
     / world.LOCAL_WORLD_SIZE / 1e9 => / 1e9
     (16 if config.beta else 12) => 12
 
-checkpoints rlvr/training/checkpoints.py by checkpoints
+checkpoints rlvr/training/checkpoints.py by checkpoints crashes
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
     zlib.crc32(image, found) => found
     vars(training.memory).update(saved["state"]) => pass
@@ -290,7 +290,7 @@ sampler rlvr/rollout/samplers.py by bf16 logprobs
 turns rlvr/rollout/turns.py by rollouts config
     each.ids[-1] in call_ends] => each.ids[-1] in sampler.call_ends]
 
-stream rlvr/tasks/problems.py by rollouts
+stream rlvr/tasks/problems.py by rollouts common
     own[row, reply.start : reply.stop] => own[row, reply.start + 1 : reply.stop]
     self.position += world.WORLD_SIZE * count => self.position += count
     f"{self.seed}/{epoch}" => f"{self.seed}"
@@ -298,7 +298,7 @@ stream rlvr/tasks/problems.py by rollouts
 prompts rlvr/tasks/prompts.py by prompts datasets
     limit) <= limit] => limit - 1) < limit]
     if 0 < lengths.get => if lengths.get
-    or not p.prompt.strip()] => ]
+    or not p.prompt] => ]
     if entry.special} => if True}
 
 mathematics rlvr/verify/answers/mathematics.py by answers

@@ -25,24 +25,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ["grpo", "agrae", "asymgrpo", "fade", "cwgrpo"]
 VARIANTS = [(s, variant) for s in SCRIPTS for variant in importlib.import_module(s).VARIANTS]
 # The shipped policy has a third of its answers right, so that there are gradients.
-SMALL = dict(
-    max_steps=2,
-    prompts_per_step=4,
-    num_generations=4,
-    minibatch_size=8,
-    eval_problems=4,
-    eval_samples=4,
-    eval_steps=1,
-    save_steps=1,
-)
-ENVIRONMENT = {
-    **os.environ,
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-    "PYTHONUNBUFFERED": "1",
-    "TERM": "xterm",  # a dumb one has no line that is replaced
-}
+SMALL = dict(max_steps=2, prompts_per_step=4, num_generations=4, minibatch_size=8, save_steps=1)
+SMALL |= dict(eval_problems=4, eval_samples=4, eval_steps=1)
+ENVIRONMENT = os.environ | dict(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
+ENVIRONMENT |= dict(PYTHONUNBUFFERED="1", TERM="xterm")  # a dumb one has no line that is replaced
 real_load_problems = rlvr.tasks.datasets.load_problems
 
 

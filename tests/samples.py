@@ -13,15 +13,7 @@ from rlvr.tasks.tools import find_call_ends
 
 import torch
 
-PROMPTS = [
-    "3 9 5 : 48 ",
-    "2 4 : 8 ",
-    "1 2 3 4 : 10 ",
-    "7 7 : 1 ",
-    "9 9 9 9 : 36 ",
-    "5 : 5 ",
-    "8 2 : 4 ",
-]
+PROMPTS = "3 9 5 : 48 ;2 4 : 8 ;1 2 3 4 : 10 ;7 7 : 1 ;9 9 9 9 : 36 ;5 : 5 ;8 2 : 4 ".split(";")
 
 
 def some_samples(tokenizer, count=6, seed=0):

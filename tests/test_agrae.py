@@ -48,7 +48,7 @@ def test_difficulty_metrics_by_hand(monkeypatch):
         (r"2+2</think>\boxed{4}", 0),
         (r"Well: <think>2+2</think>\boxed{4}", 0),
         (r"<think>2+2</think>\boxed{4", 0),
-        (r"<think>2+2</think>\boxed{4}</think>", 1),  # the first thought counts
+        (r"<think>2+2</think>\boxed{4}</think>\boxed{", 1),  # the first thought and answer count
     ],
 )
 def test_the_format(text, reward):

@@ -7,7 +7,7 @@ from rlvr.verify.answers.mathematics import verify_math
 from rlvr.verify.answers.numbers import last_number, verify_number
 
 import pytest
-from answers import CHOICE, COUNTDOWN, MATH, NUMBER, answers
+from answers import CHOICE, COUNTDOWN, LAST_NUMBER, MATH, NUMBER, answers
 
 MATH_TEXTS = [
     ("\\boxed{\\begin{aligned}\nx &= 1 \\\\\ny &= 2\n\\end{aligned}}", "x=1, y=2", 1.0),
@@ -31,12 +31,16 @@ MATH_TEXTS = [
     (r"\boxed{5\}", "5", None),
     (r"\framebox{5}, which is in \boxed{}", "5", 1.0),
     *((boxed(f"5 {unit}"), "5", 1.0) for unit in "mgshNJWVALKCFTH"),
+    ("\\boxed{\\\n1}, \\boxed{2}", "1, 2", 1.0),
     (r"\boxed{4} so \boxed{5", "4", 1.0),
     ("\ud800 \0 答案是 \\boxed{5}。", "5", 1.0),
     # long texts
     (r"\boxed{" * 20_000, "5", None),
     ("{" * 200_000 + r"\boxed{5}", "5", 1.0),
 ]
+WORDS_OF_NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve thirteen "
+WORDS_OF_NUMBERS += "fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty "
+WORDS_OF_NUMBERS += "fifty sixty seventy eighty ninety half halves"
 UNSEEN = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"
 NUMBER_TEXTS = [
     # the last box, or else behind the last ####, or else in the last <answer>
@@ -46,10 +50,13 @@ NUMBER_TEXTS = [
     ("<answer>17</answer> #### 18", "18", 1.0),
     (r"\boxed{} <answer>18</answer>", "18", 1.0),
     ("####", "18", None),
+    ("####\n18", "18", 1.0),
     # where the line behind #### ends
     ("#### **18**\n\nLet me know if you have 3 questions.", "18", 1.0),
     *((f"#### 18{end}", "18", 1.0) for end in ("<|im_end|>", ". You have 3.", "! So, 3 left.")),
     ("#### 18 or 19", "18", None),
+    ("#### 18. 19", "18", 0.0),
+    *((boxed(f"3 hundred {word}"), "300", None) for word in WORDS_OF_NUMBERS.split()),
     *((f"#### 1{unseen}8", "18", 1.0) for unseen in UNSEEN),
     # a gold without a number, and too long ones
     (r"\boxed{18}", "no number", None),
@@ -69,40 +76,14 @@ COUNTDOWN_TEXTS = [
     # <answer>(.*?)</answer> as a regular expression takes minutes for the first of these
     ("<answer>" * 125_000, 0.0),
 ]
-LAST_NUMBERS = [
-    ("5 - 3 = 2, so it is -1,234.5!", "-1,234.5"),
-    ("The answer is \u22125.", "-5"),  # a minus sign
-    ("from 7\u20139", "9"),  # a dash
-    ("about -.25!", "-.25"),
-    ("1e3", "1e3"),
-    ("v2", "NA"),
-    # a currency behind its sign, full-width digits, a raised digit
-    *((f"It is {text}.", "-8") for text in ("-$8", "\u2212\\$8", "-\u00a38", "-\uff18")),
-    ("5 m\u00b2, 5 m^2 or 5 m^{2}", "5"),
-]
 MATH_TEXTS += [(boxed(text), *row) for text, *row in answers(MATH)]
 NUMBER_TEXTS += [(boxed(text), *row) for text, *row in answers(NUMBER)]
+LAST_NUMBERS = [(text, gold, True) for text, gold, _ in answers(LAST_NUMBER)]
 CHOICE_TEXTS = [(boxed(text), *row) for text, *row in answers(CHOICE)]
 CHOICE_TEXTS += [(r"\boxed{A} or \boxed{B} <answer>C</answer>", "B", 1.0), (boxed("C"), " 2 ", 1.0)]
 COUNTDOWN_TEXTS = [(text, "3 9 5 : 48 ", reward) for text, reward in COUNTDOWN_TEXTS]
 COUNTDOWN_TEXTS += [(f"<answer>{text}</answer>", *row) for text, *row in answers(COUNTDOWN)]
-
-
-@pytest.mark.parametrize(
-    "verify, rows",
-    [
-        (verify_math, MATH_TEXTS),
-        (verify_number, NUMBER_TEXTS),
-        (verify_choice, CHOICE_TEXTS),
-        (verify_countdown, COUNTDOWN_TEXTS),
-        (lambda text, gold: last_number(text), [(text, "", last) for text, last in LAST_NUMBERS]),
-    ],
-)
-def test_verdicts(verify, rows):
-    found = [(text[-80:], gold, verify(text, gold), reward) for text, gold, reward in rows]
-    assert [row for row in found if row[2] != row[3]] == []
-
-
+# what changes no verdict
 BEFORE_BRACES = "text textbf textit textrm textnormal mathrm mbox operatorname emph mathbf mathit"
 BEFORE_BRACES += " mathsf boldsymbol pmb bm underline vec overrightarrow boxed fbox"
 ALONE = "displaystyle textstyle bf rm it large Large LARGE huge Huge"
@@ -112,27 +93,30 @@ WRAPS = [
     *(rf"\{command} {{}}" for command in ALONE.split()),
 ]
 MATH_WRAPS = [*WRAPS, r"\color{{red}}{{{}}}", r"\textcolor{{red}}{{{}}}", r"\quad {}\,", "~{},"]
+WRAPPED = [(r"\frac{1}{2}", "0.5"), ("x < 3", "3 > x"), (r"(1, \sqrt{2})", r"(1,\sqrt2)")]
+MATH_TEXTS += [(boxed(wrap.format(each)), gold, 1) for each, gold in WRAPPED for wrap in MATH_WRAPS]
+NUMBER_TEXTS += [(boxed(wrap.format("1,800")), "1800", 1) for wrap in WRAPS]
+CHOICE_TEXTS += [(boxed(wrap.format("(B)")), "B", 1) for wrap in WRAPS]
 
 
 @pytest.mark.parametrize(
-    "verify, wraps, answer, gold",
+    "verify, rows",
     [
-        (verify_math, MATH_WRAPS, r"\frac{1}{2}", "0.5"),
-        (verify_math, MATH_WRAPS, "x < 3", "3 > x"),
-        (verify_math, MATH_WRAPS, r"(1, \sqrt{2})", r"(1,\sqrt2)"),
-        (verify_number, WRAPS, "1,800", "1800"),
-        (verify_choice, WRAPS, "(B)", "B"),
+        (verify_math, MATH_TEXTS),
+        (verify_number, NUMBER_TEXTS),
+        (verify_choice, CHOICE_TEXTS),
+        (verify_countdown, COUNTDOWN_TEXTS),
+        (lambda text, gold: last_number(text) == gold, LAST_NUMBERS),
     ],
 )
-def test_wraps_do_not_change_a_verdict(verify, wraps, answer, gold):
-    for wrap in wraps:
-        wrapped = boxed(wrap.format(answer))
-        assert verify(wrapped, gold) == 1, wrapped
+def test_verdicts(verify, rows):
+    found = [(text[-80:], gold, verify(text, gold), reward) for text, gold, reward in rows]
+    assert [row for row in found if row[2] != row[3]] == []
 
 
 NEVER_WORKED_OUT = [
     *("9^{9^{9^{9}}}", "(10^{9})!", r"\binom{10^{9}}{10^{8}}", r"\frac{1}{9^{9^{9}}}"),
-    *("(x+1)^{99999}", "e^{e^{e^{79}}}", r"\prod_{k=1}^{10^9} k"),
+    *("(x+1)^{99999}", "e^{e^{e^{79}}}", r"\prod_{k=1}^{10^9} k", r"\sum_{k=1}^{10^9} k^k"),
     *(r"\{1, 2^{2^{2^{2^{2^{2}}}}}\}", r"\begin{pmatrix} 1 \\ 9^{9^{9^{9}}} \end{pmatrix}"),
 ]
 
@@ -143,4 +127,4 @@ def test_a_tower_is_wrong_and_never_worked_out(answer, monkeypatch):
     monkeypatch.setattr(rlvr.verify.answers.equality, "are_equal", None)
     assert verify_math(boxed(answer), "5") == 0.0
     assert verify_math(boxed(answer), answer) == 1.0
-    assert not verify_math(boxed(answer), NEVER_WORKED_OUT[0].replace("9", "8"))
+    assert verify_math(boxed("5"), answer) == 0.0

@@ -99,8 +99,6 @@ MASSES = {
     ),
     "reinforce_offset": (dict(delta=0.25), lambda p, q: (p * 0.75, q * 0.25)),
     "minimum": ({}, lambda p, q: (p if q else 0.0, 0.0)),  # q = 0: the minimum is 1
-    # lengths that are all the same leave GRPO: the rewards are 1 - alpha p L and alpha q L
-    "t2t": (dict(alpha=0.5), lambda p, q: math.sqrt(p * q)),
     "scaled_power": ({}, lambda p, q: p * q**2 * 27 / 16),  # p q^2 is 4/27 at most
     # sqrt(p) q is (2/3) / sqrt(3) at most
     "easy_power": (dict(alpha=0.5), lambda p, q: math.sqrt(3 * p) * q * 3 / 8),
@@ -112,17 +110,6 @@ MASSES = {
         lambda p, q: [1.5 * p * q * math.exp(x) for x in (0.5 - p, p - 0.5)],
     ),
     "w_reinforce": ({}, lambda p, q: (0.1 * p, q)),
-    # GRPO's, as all are as long, times w(p) for successes and w(q) for failures
-    "grpo_lead": (
-        {},
-        lambda p, q: [
-            math.sqrt(p * q) * (0.4 + 1.1 / (1 + math.exp(10 * (x - 0.75)))) for x in (p, q)
-        ],
-    ),
-    "rloo": ({}, lambda p, q: p * q * 16 / 15),
-    # of the groups with 0, 1 ... 16 successes, whose variances p q have the mean 15/96
-    "batch_std": ({}, lambda p, q: p * q / math.sqrt(15 / 96)),
-    "gdpo": ({}, lambda p, q: math.sqrt(p * q * 17 / 15)),  # of one reward
     "positive_dominant": (dict(beta=3), lambda p, q: (3 * math.sqrt(p * q), math.sqrt(p * q))),
 }
 
@@ -174,6 +161,7 @@ def test_what_a_batch_tells_an_advantage(monkeypatch):
     [
         (dict(format_share=0.9), [1.0, 0.9, 0.1, 0.0]),  # boxed and thought, as in agrae.py
         (dict(format_weight=0.5), [1.0, 0.0, 1.5, 0.5]),  # the answer in tags, as in cwgrpo.py
+        (dict(format_weight=0.5, format_tags="think"), [1.5, 0.5, 1.5, 0.5]),
         (dict(overlong_cache=4), [1.0, -0.5, 1.0, -1.0]),  # of 8, 10, 3 and 12 tokens (DAPO Eq. 13)
     ],
 )

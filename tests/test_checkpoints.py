@@ -2,7 +2,6 @@
 
 import copy
 import os
-from types import SimpleNamespace
 
 import rlvr.training.checkpoints as checkpoints
 from rlvr import world
@@ -17,6 +16,7 @@ from rlvr.training.updates import make_optimizer
 import pytest
 import safetensors.torch
 import torch
+from runs import before_calls
 from safetensors import SafetensorError
 
 
@@ -54,7 +54,8 @@ def test_which_checkpoint_is_taken(tmp_path, capsys):
     (tmp_path / "config.json").write_text("{}")
     assert find_run(str(tmp_path)) == (tmp_path, None)
     assert checkpoints.newest_whole(tmp_path, None) is None
-    assert "no checkpoint yet" in capsys.readouterr().out
+    told = f"{tmp_path} has no checkpoint yet: starting from the beginning\n"
+    assert capsys.readouterr().out == told
     assert not is_whole(tmp_path / "config.json")  # no folder
     for step in (9, 10, 2):
         save_folder(tmp_path / f"checkpoint-{step}", Saved("-"), Saved(str(step)))
@@ -78,15 +79,10 @@ def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
     """Not one of grpo-grpo.py, whose folder begins alike, and not one that evaluates alone."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["some/folder/grpo.py"])
-    # the later, the younger
-    made = [
-        "grpo-grpo-2 grpo 60",
-        "grpo-grpo-1 grpo 60",
-        "grpo-grpo-0 grpo 0",
-        "fade-fade-1 fade 60",
-    ]
-    for age, line in enumerate([*made, "grpo-grpo-grpo-1 grpo-grpo 60"]):
-        name, script, max_steps = line.split()
+    made = "grpo-grpo-2 grpo 60, grpo-grpo-1 grpo 60, grpo-grpo-0 grpo 0, fade-fade-1 fade 60, "
+    made += "grpo-grpo-grpo-1 grpo-grpo 60"
+    for age, each in enumerate(made.split(", ")):  # the later, the younger
+        name, script, max_steps = each.split()
         config = tmp_path / "runs" / name / "config.json"
         config.parent.mkdir(parents=True)
         config.write_text(f'{{"script": "{script}.py", "max_steps": {max_steps}}}')
@@ -105,20 +101,9 @@ def training_of(tiny):
         optimizer, scheduler = make_optimizer(policy, config)
         prompts = map(str, (first, *range(1, problems)))
         stream = ProblemStream([Problem(each, gold, images=images) for each in prompts], 0)
-        memory = SimpleNamespace(alpha=1.0)
-        return TrainingState(policy, tokenizer, optimizer, scheduler, stream, memory)
+        return TrainingState(policy, tokenizer, optimizer, scheduler, stream)
 
     return begin
-
-
-def train(training):
-    """An update whose gradient depends on the random numbers and on the problems drawn."""
-    drawn = sum(int(problem.prompt) for problem in training.stream.draw(3))
-    for parameter in training.policy.parameters():
-        parameter.grad = torch.randn(parameter.shape) + drawn
-    training.optimizer.step()
-    training.scheduler.step()
-    training.memory.alpha *= 0.5
 
 
 def test_each_rank_goes_on_with_its_own_random_numbers(training_of, tmp_path, monkeypatch, capsys):
@@ -126,72 +111,52 @@ def test_each_rank_goes_on_with_its_own_random_numbers(training_of, tmp_path, mo
     first, second, *at_the_start = (torch.Generator().manual_seed(n) for n in (5, 6, 0, 1))
     assert Config().seed == 0
 
-    def drawn_after_resuming(rank, *saved):
+    def drawn_after_resuming(rank, *saved, step=4, seed=0):
         with monkeypatch.context() as patch, torch.random.fork_rng([]):
             states = [(generator.get_state(), None) for generator in saved]
             patch.setattr(checkpoints, "gather", lambda mine: states)
-            checkpoints.save(tmp_path / "checkpoint-4", training_of(), 4)
+            checkpoints.save(tmp_path / "checkpoint-4", training_of(), step)
             patch.setattr(world, "WORLD_SIZE", 2)
             patch.setattr(world, "RANK", rank)
-            checkpoints.restore(tmp_path / "checkpoint-4", training_of(), Config())
+            checkpoints.restore(tmp_path / "checkpoint-4", training_of(), Config(seed=seed))
             return torch.rand(3)
 
     assert torch.equal(drawn_after_resuming(1, first, second), torch.rand(3, generator=second))
     assert capsys.readouterr().out == ""
     drawn = [drawn_after_resuming(0, *[first] * 3), drawn_after_resuming(1, first)]
     assert capsys.readouterr().out.count("the run does not continue bit for bit") == 1  # by rank 0
+    drawn += [drawn_after_resuming(0, first, step=6), drawn_after_resuming(0, first, seed=2)]
     drawn += [torch.rand(3, generator=generator) for generator in (*at_the_start, first)]
-    assert len({tuple(numbers.tolist()) for numbers in drawn}) == 5
-
-
-def test_a_restored_run_goes_on_as_the_saved_one(training_of, tmp_path):
-    """One that began with other problems is refused."""
-    folder = tmp_path / "checkpoint-4"
-    with torch.random.fork_rng([]):
-        torch.manual_seed(1)
-        training = training_of()
-        # some mixtures of experts balance them by such a buffer
-        training.policy.register_buffer("balance", torch.full((4,), 0.75))
-        train(training)
-        checkpoints.save(folder, training, 4)
-        train(training)
-    restored = training_of()
-    with torch.random.fork_rng([]):
-        torch.manual_seed(2)
-        assert checkpoints.restore(folder, restored, Config()) == 4
-        train(restored)
-    assert is_whole(folder)
-    saved = safetensors.torch.load_file(folder / "model.safetensors")
-    assert saved["balance"].tolist() == [0.75] * 4
-    policies = [dict(each.policy.named_parameters()) for each in (restored, training)]
-    torch.testing.assert_close(*policies, rtol=0, atol=0)
-    # 2 of the 120 updates of 60 steps by default
-    for optimizer in (restored.optimizer, training.optimizer):
-        assert optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * 118 / 120, rel=1e-12)
-    assert restored.stream.position == training.stream.position == 6
-    assert vars(restored.memory) == {"alpha": 0.25}
-    for problems in (dict(problems=9), dict(gold="7"), dict(images=(b"a picture",)), dict(first=1)):
-        with pytest.raises(UserError, match="began with other training problems"):
-            checkpoints.restore(folder, training_of(**problems), Config())
+    assert len({tuple(numbers.tolist()) for numbers in drawn}) == 7
 
 
 def test_a_run_without_moments_comes_back(training_of, tmp_path):
-    """Each gradient was 0 so far: the schedule has gone on, and Adam has not begun."""
+    """The schedule has gone on, and Adam has not begun. Other problems are refused."""
     folder, training, restored = tmp_path / "checkpoint-1", training_of(), training_of()
+    # some mixtures of experts balance them by such a buffer
+    training.policy.register_buffer("balance", torch.full((4,), 0.75))
     training.scheduler.step()
     checkpoints.save(folder, training, 1)
-    checkpoints.restore(folder, restored, Config())
+    saved = safetensors.torch.load_file(folder / "model.safetensors")
+    assert saved["balance"].tolist() == [0.75] * 4
+    assert checkpoints.restore(folder, restored, Config()) == 1
     assert not restored.optimizer.state
     assert restored.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * 119 / 120, rel=1e-12)
+    for problems in (dict(problems=9), dict(gold="7"), dict(images=(b"a picture",)), dict(first=1)):
+        with pytest.raises(UserError, match=f"^{tmp_path} began with other training problems"):
+            checkpoints.restore(folder, training_of(**problems), Config())
 
 
 @pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600)])
-def test_files_follow_the_umask(tiny, tmp_path, umask, mode):
+def test_files_follow_the_umask(tiny, tmp_path, monkeypatch, umask, mode):
     """Others may evaluate a checkpoint where the user's umask lets them read it."""
+    synced = []
+    before_calls(monkeypatch, os, "fsync", lambda number: synced.append(os.fstat(number).st_ino))
     before = os.umask(umask)
     try:
         save_folder(tmp_path / "policy", *tiny, dict(step=1))
     finally:
         os.umask(before)
-    modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "policy").iterdir()}
-    assert set(modes.values()) == {mode} and "model.safetensors" in modes
+    files = {file.name: file.stat() for file in (tmp_path / "policy").iterdir()}
+    assert {each.st_mode & 0o777 for each in files.values()} == {mode}
+    assert {each.st_ino for each in files.values()} == {*synced} and "model.safetensors" in files

@@ -52,6 +52,7 @@ def graders(tmp_path_factory):
 READS = "input()\nprint(sum(map(int, input().split())))"
 WITHOUT_IMPORTS = """stdin.read(), List, digits, fullmatch, timedelta, deque, heappop, insort, floor
 shuffle, mean, chain, StringIO, loads, perf_counter, Fraction  # with those below, of all modules
+random.seed, datetime.MAXYEAR
 print(reduce(xor, deepcopy([6, bisect.bisect([7], 0)])))"""
 METHOD = "class Solution:\n    def turn(self, x: List[int]): "
 PROGRAMS = [  # tests, programs that pass them, and programs that do not
@@ -63,7 +64,7 @@ PROGRAMS = [  # tests, programs that pass them, and programs that do not
             "import os; print(2 * int(input()), flush=True); os.abort()",
         ],
     ),
-    (SUM | dict(fn_name=None), [*HONEST, WITHOUT_IMPORTS], []),
+    (SUM | dict(fn_name=None), [*HONEST, WITHOUT_IMPORTS], [r"import os; os.write(1, b'6\xff')"]),
     # each input has a process of its own, which knows no expected output
     (
         dict(inputs=["a\n", "b\n", "c\n"], outputs=["0 a", "0 b", "0 c"]),
@@ -175,7 +176,7 @@ def test_programs(tests, program, reward):
     assert not reward or traces() == []
 
 
-SAYS_14 = "  14\t\n .5\n", "14.0 0.50", "1.4e1 .5", "+14 00.5"
+SAYS_14 = "  14\t\n .5\n", "14.0 0.50", "1.4e1 5E-1", "+14 00.5"
 DOES_NOT = "15 .5", "14_0 .5", "14", "", "0xe .5", "14 .5 x", "14 .51", ".5 14"
 
 
@@ -202,14 +203,14 @@ TEXTS_WITH_ADD = [
     f"```\nadd = min\n```\n```python\n{ADD}\n```\n```\n3\n```",
     f"```\n{ADD}\n```\n```\n```",
     f"```python\r\n{ADD}\r\n```\r\n".replace("\n    ", "\r\n    "),
-    f"~~~py\n{ADD}\n~~~",
+    f"~~~py\n{ADD}\n~~~~ ",
     f"So: ```python\n{ADD}\n```",
     f"```python\n{ADD}",
-    f"```python\n{ADD}```\nDone.",
+    f"```python\n{ADD}```` \nDone.",
     "1. This:\n   ```python\n   def add(a, b):\n       return a + b\n   ```\n2. No",
     "- ```python\n  def add(a, b):\n      return a + b\n  ```",
     f"```python\n{ADD}\n```\nOr `add = min`, or ```add = min```.",
-    f"```python\nadd = min\n\nNo:\n```python\n{ADD}\n```",
+    f"```python\nadd = min\n\nNo:\n```Python\n{ADD}\n```",
     # fences that end no block: deeper ones, shorter ones, those with something around them
     python(ADD.replace("\n", f"\n{DOCSTRING}")),
     f"````python\n# A block:\n# ```\n{ADD}\n````",
@@ -287,6 +288,7 @@ def test_a_deadline_for_each_test_and_one_for_all(seconds, all_seconds, reply):
     for tests in (["assert f(7) == 7"] * 5, dict(fn_name="f", inputs=[[7]] * 5, outputs=[7] * 5)):
         assert grade(program, tests, seconds, all_seconds) == reply
     assert grade("while True: pass", DOUBLE, 0.05) == (0.0, "timeout")
+    assert grade(program, "f(7)\nwhile True: pass", 60, 0.3) == (0.0, "timeout")
     assert traces() == []
 
 

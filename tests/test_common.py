@@ -9,12 +9,13 @@ import rlvr.machine.ranks
 import rlvr.rollout.rollouts
 from rlvr import world
 from rlvr.flags.config import Config
+from rlvr.show import fit_pass_at_k
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
 
 import pytest
 import torch
 from groups import f64, near
-from losses import ppo_clip_loss
+from losses import kl_penalty, ppo_clip_loss
 from samples import PROMPTS, by_the_logits, some_samples, writer_of_batch
 
 import common
@@ -138,26 +139,30 @@ def batch(sharp):
 
 @pytest.mark.parametrize("masks", [False, True])
 def test_make_batch(masks, monkeypatch):
-    """A stop token that is also the padding, here 0, counts: `ids != pad` would drop it."""
+    """A stop token that is also the padding, here 0, counts; a tool's token, the 9, does not."""
+    first = dict(reward=-0.5, logprobs=[-1.0, -2.0, 0.0, -4.0], replies=[range(2, 3)])
     samples = [
-        Sample([1], [2, 0, 0], reward=-0.5, logprobs=[-1.0, -2.0, -4.0]),
+        Sample([1], [2, 0, 9, 0], **first),
         Sample([1], [7], reward=1.5, success=True, truncated=True, logprobs=[-0.5]),
     ]
     config = Config(num_generations=2, mask_truncated_completions=masks)
     batch = common.make_batch(samples, config, writer_of_batch(None))
     assert batch.rewards.tolist() == [[-0.5, 1.5]]
     assert batch.successes.tolist() == [[0, 1]]
-    assert batch.completion_mask.tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert batch.loss_mask.tolist() == [[1, 1, 1], [not masks, 0, 0]]
-    assert batch.sampled_logprobs.tolist() == [[-1, -2, -4], [-0.5, 0, 0]]
+    assert batch.completion_mask.tolist() == [[1, 1, 0, 1], [1, 0, 0, 0]]
+    assert batch.loss_mask.tolist() == [[1, 1, 0, 1], [not masks, 0, 0, 0]]
+    assert batch.sampled_logprobs.tolist() == [[-1, -2, 0, -4], [-0.5, 0, 0, 0]]
     for zeros in (batch.old_logprobs, batch.ref_logprobs, batch.token_weights):
-        assert torch.equal(zeros, torch.zeros(2, 3))
-    batch.sampler.gap = 0.25
-    monkeypatch.setattr(common, "global_max", lambda gap: 2 * gap)  # another rank has more
+        assert torch.equal(zeros, torch.zeros(2, 4))
+    batch.sampler.gap = 0.0
+    monkeypatch.setattr(common, "global_max", lambda gap: gap + 0.5)  # another rank has more
     logged = batch.metrics()  # by all tokens that the policy wrote
     assert (logged["all_wrong"], logged["sampler_gap"]) == (0, 0.5)
     assert logged["mismatch"] == (1 + 2 + 4 + 0.5) / 4
     assert logged["mismatch_max_ratio"] == pytest.approx(math.exp(4))
+    batch.sampler.policy.device = "meta"
+    found = vars(common.make_batch(samples, config, batch.sampler)).values()
+    assert {x.device.type for x in found if isinstance(x, torch.Tensor)} == {"meta"}
 
 
 def test_minibatches(batch):
@@ -232,14 +237,14 @@ def test_token_weights(monkeypatch, aggregation, first, second):
 
 
 def test_what_has_no_meaning_is_refused():
-    for aggregation, length in (("mean", 10), ("constant", None)):
-        with pytest.raises(ValueError, match=f"{aggregation=}"):
-            common.token_weights(MASK, aggregation, length)
+    for aggregation, max_completion_length in (("mean", 10), ("constant", None)):
+        with pytest.raises(ValueError, match=f"^{aggregation=} with {max_completion_length=}$"):
+            common.token_weights(MASK, aggregation, max_completion_length)
     with pytest.raises(ValueError, match="neither token nor sequence"):
         ppo_clip_loss(*[MASK] * 4, importance_sampling_level="group")
-    for given in ((4, 2, 5), (4, 2, 0), (4, 5, 2), (4, -1, 2)):
-        with pytest.raises(ValueError, match="^pass@"):
-            common.pass_at_k(*given)
+    for n, right, k in ((4, 2, 5), (4, 2, 0), (4, 5, 2), (4, -1, 2)):
+        with pytest.raises(ValueError, match=f"^pass@{k} of {n} samples with {right} correct$"):
+            common.pass_at_k(n, right, k)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +281,8 @@ def test_the_loss_runs_pasted_beside_torch_alone(level, objectives, low, high):
         entropy_coef=0.01,
     )
     loss, stats = pasted["ppo_clip_loss"](**given)
-    assert not pasted["ppo_clip_loss"](**given | dict(beta=0.0))[1]["kl"].any()
+    for without in (dict(beta=0.0), dict(ref_logprobs=None)):
+        assert not pasted["ppo_clip_loss"](**given | without)[1]["kl"].any()
     kl = (1 - math.log(2)) / 5
     assert loss.item() == pytest.approx(-(sum(objectives) / 5 - 0.1 * kl + 0.01 * 2), abs=1e-6)
     assert stats["kl"].flatten().tolist() == pytest.approx([1 - math.log(2)] + [0] * 8, abs=1e-6)
@@ -284,6 +290,8 @@ def test_the_loss_runs_pasted_beside_torch_alone(level, objectives, low, high):
     assert stats["clip_high"].nonzero().tolist() == high
     loss.backward()
     assert logprobs.grad.isfinite().all() and not logprobs.grad[mask == 0].any()
+    # x^2 / 2 near 0, where exp(x) - 1 - x in fp32 has nothing left
+    assert kl_penalty(torch.zeros(1), torch.tensor([1e-4])).item() == pytest.approx(5e-9, rel=1e-2)
 
 
 @pytest.fixture
@@ -305,9 +313,12 @@ def evaluate(scripted):
 def test_pass_at_10_and_100_from_200_samples(tiny, evaluate):
     """With two right ones of n, k draws miss both with (n-k) (n-k-1) / (n (n-1))."""
     metrics, _ = evaluate(*tiny, [2], eval_samples=200)
-    for k in (10, 100, 128):
-        missed = (200 - k) * (199 - k) / (200 * 199)
-        assert metrics[f"pass@{k}"] == pytest.approx(1 - missed)
+    ks = [1, 2, 4, 8, 10, 16, 32, 64, 100, 128, 200]
+    expected = {f"pass@{k}": 1 - (200 - k) * (199 - k) / (200 * 199) for k in ks}
+    expected |= fit_pass_at_k(ks, [*expected.values()])
+    found = {name: x for name, x in metrics.items() if name.startswith(("pass@", "fit"))}
+    assert found == pytest.approx(expected)
+    assert "pass@10" not in evaluate(*tiny, [2], eval_samples=199)[0]
 
 
 def test_evaluate_by_hand(tiny, evaluate):

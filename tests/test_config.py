@@ -16,7 +16,7 @@ from unittest.mock import Mock
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.command_line import ARITHMETIC, LARGE, parse
-from rlvr.flags.config import Config, check_number
+from rlvr.flags.config import Config, check_number, flag
 from rlvr.machine import ranks
 from rlvr.rollout import turns, vllm_sampler
 from rlvr.tasks import problems
@@ -30,50 +30,50 @@ import torch
 from runs import SCRIPTS, arguments, refused
 
 import common
+import fade
 import grpo
 
 # Behind :: stands what the line that refuses it says, else the name of the first flag. What all
 # scripts share is tried with grpo.py.
 REFUSED = """
-grpo --bf16 true :: no such flag: true; a switch takes no value: --NAME
-grpo --max_step 3 :: no such flag: --max_step 3; perhaps you meant --max_steps
+grpo --bf16 True :: no such flag: True; a switch takes no value: --NAME
+grpo --to calculator :: no such flag: --to calculator; perhaps you meant --tool
 grpo --max_steps
 grpo --fsdp no
 cwgrpo --temperature 0
 fade --learning_rate -1e-4 :: --learning_rate must be at least 0, got -0.0001
 grpo --seed -inf :: --seed: invalid int value: '-inf'
 grpo --epsilon -.5 :: --epsilon must be above 0, got -0.5
-baselines --top_p 1.5
-grpo --num_generations 1
-grpo --numbers 2 :: --numbers 2: no shipped policy was taught such problems
-grpo --numbers 3,5 --model weak
-grpo --numbers 4 --dataset own.jsonl --model weak
-grpo --columns a,b,c,d --dataset own.jsonl
+grpo --numbers 2 :: such problems; teach one by python studies/make_bases.py weak --numbers 2 --out
+grpo --numbers 3,5 --model weak :: --numbers takes 2, 3, 4, separated
+grpo --numbers 4 --dataset own.jsonl --model weak :: is for --dataset countdown or --model tiny
+grpo --columns a,b,c,d --dataset own.jsonl :: --columns takes two or three names
 grpo --columns ,answer --dataset own.jsonl
-grpo --columns prompt,answer --dataset math --eval_dataset math500
-grpo --chat_template_kwargs []
+grpo --columns prompt, --dataset own.jsonl
+grpo --columns prompt --dataset own.jsonl
+grpo --columns prompt,answer --dataset math --eval_dataset math500 :: is for --dataset FILE
+grpo --chat_template_kwargs [] :: such as {"enable_thinking": false}, got []
+grpo --chat_template_kwargs {x :: takes a JSON object
 grpo --num_generations 4 :: --minibatch_size 256 must divide the 128 completions of a step
-grpo --eval_problems 0 --eval_dataset gsm8k,arithmetic
-grpo --verifier math
+grpo --eval_problems 0 --eval_dataset gsm8k,arithmetic :: all of a data set; arithmetic has no end
+grpo --verifier math :: --verifier is for --dataset FILE
 grpo --model ./own.jsonl :: --model ./own.jsonl: there is no such folder
 grpo --model ~nope :: --model ~nope: there is no such folder
 grpo --model /nope :: --model /nope: there is no such folder
 grpo --model runs/a/b :: --model runs/a/b: there is no such folder
 grpo --resume_from_checkpoint latest :: grpo.py has no run in runs/
 grpo --resume_from_checkpoint missing :: no run there
-grpo --no_tie_word_embeddings --model folder :: --tie_word_embeddings
-grpo --vllm_tensor_parallel_size 2 --engine hf
-grpo --vllm_gpu_memory_utilization 1.5
-grpo --temperature 0.4 --max_steps 0
-grpo --dataset gsm9k --eval_dataset math :: 'gsm9k' is neither a file
-grpo --eval_dataset arc,none :: 'none' is neither a file nor one of the data sets gsm8k, math
-3 ranks: grpo --prompts_per_step 32 --minibatch_size 64
+grpo --no_tie_word_embeddings --model folder :: --tie_word_embeddings is for --model tiny or weak
+2 ranks: grpo --vllm_tensor_parallel_size 2 --engine hf :: is for --engine auto or vllm
+grpo --vllm_gpu_memory_utilization 0.5 --engine hf :: is for --engine auto or vllm
+grpo --temperature 0.4 --max_steps 0 :: --temperature is for training, and --max_steps 0
+grpo --dataset gsm9k --eval_dataset math :: 'gsm9k' is neither a file nor one of the data sets gsm8k
+grpo --eval_dataset arc,none :: livecodebench-v6, geo3k, countdown, arithmetic, arithmetic-2
+3 ranks: grpo --prompts_per_step 32 --minibatch_size 64 :: 3 ranks must divide --prompts_per_step
 3 ranks: grpo --minibatch_size 160 --prompts_per_step 30 --num_generations 16
-2 ranks: grpo --eval_problems 1
-4 ranks: grpo --vllm_tensor_parallel_size 3
+2 ranks: grpo --eval_problems 1 :: must be at least one per rank
+4 ranks: grpo --vllm_tensor_parallel_size 3 :: must divide the ranks
 agrae --alpha 1 --max_steps 0
-fade --ema_beta 1
-fade --alpha_max 0.5
 fade --alpha_from_entropy --target_entropy 0
 cwgrpo --minibatch_size 8
 2 ranks: cwgrpo --minibatch_size 16
@@ -93,20 +93,20 @@ baselines --clip_cov_fraction 0.5
 baselines --token clip_cov --minibatch_size 8 :: must hold whole groups
 baselines --token high_entropy --minibatch_size 8 :: must hold whole groups
 2 ranks: baselines --minibatch_size 16 --token clip_cov
-baselines --alpha -1.5 --advantage scaled_power :: --alpha must be above 0
-baselines --scale 0 --advantage ha_dw
 baselines --loss cispo --variant gspo :: sequence is for --loss ppo_clip
 baselines --use_bias_correction_kl :: --use_bias_correction_kl needs --beta
 baselines --negatives_only --advantage maxrl
 baselines --equalize_learning_rate --advantage t2t --alpha 0.2
+baselines --equalize_learning_rate --advantage grpo_lead
 baselines --equalize_learning_rate --advantage rloo
 baselines --log_schedule --advantage asym
 baselines --log_schedule --advantage power --alpha 2
+baselines --log_schedule --advantage power --delta 0.5
 """
 TAKEN = """
-grpo --learning_rate 0
-grpo --eval_problems 1
-grpo --numbers 4 --model weak
+grpo --learning_rate 0 --tool none --system_prompt auto
+grpo --eval_problems 2
+grpo --numbers 2,3,4 --model weak
 grpo --max_steps 0 --model gpt2 --variant gspo --tool calculator --eval_steps 1
 grpo --numbers 4 --dataset own.jsonl
 grpo --verifier math --dataset gsm8k --eval_dataset own.jsonl
@@ -116,56 +116,62 @@ baselines --advantage_beta 3 --advantage negative_dominant
 baselines --no_scale_rewards --advantage hard_focused
 """
 
-# Every default. A star: a resumed run may have another value.
+# Every default and limit. A star: a resumed run may have another value. A dagger: only training
+# reads it; this holds for all flags of a script's own.
 DEFAULTS = """
-model tiny | tie_word_embeddings True | dataset countdown | numbers 3
-columns prompt,answer | verifier math | system_prompt auto | user_suffix none
-chat_template_kwargs '' | max_prompt_length 1024 | seed 0 | max_steps* 60
-output_dir '' | num_threads* None | log_tokens* 1 | report_to* none
-prompts_per_step 32 | num_generations 16 | temperature 1.0 | max_completion_length 48 | tool none
-dynamic_sampling False | engine auto | rollout_batch_size* 512 | vllm_gpu_memory_utilization* 0.3
-vllm_tensor_parallel_size* 1 | vllm_importance_sampling_cap None
-learning_rate 0.0001 | lr_scheduler_type constant | warmup_ratio 0.0 | minibatch_size 256
-num_iterations 1 | epsilon 0.2 | epsilon_high None | importance_sampling_level token
-aggregation sequence | beta 0.0 | entropy_coef 0.0 | mask_truncated_completions False
-eval_dataset* '' | eval_steps* 20 | eval_problems 128 | eval_samples* 16
-eval_temperature* 1.0 | eval_max_completion_length* 0 | top_p* 1.0 | microbatch_tokens* 4096
-gradient_checkpointing* False | bf16 None | device* auto | compile* False | fsdp* full_shard
-save_steps* None | save_total_limit* 0 | resume_from_checkpoint* ''
+model tiny | tie_word_embeddings True | dataset countdown | numbers 3 | columns prompt,answer
+verifier math | system_prompt auto | user_suffix none | chat_template_kwargs ''
+max_prompt_length 1024 | seed 0 ≥0 | max_steps* 60 ≥0 | output_dir '' | num_threads* None
+log_tokens* 1 ≥0 † | report_to* none | prompts_per_step 32 | num_generations 16 ≥2
+temperature 1.0 † | max_completion_length 48 | tool none | dynamic_sampling False † | engine auto
+rollout_batch_size* 512 | vllm_gpu_memory_utilization* 0.3 ≤1 | vllm_tensor_parallel_size* 1
+vllm_importance_sampling_cap None ≥0 † | minibatch_size 256 | learning_rate 0.0001 ≥0 †
+lr_scheduler_type constant † | warmup_ratio 0.0 ≥0 ≤1 † | num_iterations 1 † | epsilon 0.2 †
+epsilon_high None † | importance_sampling_level token † | aggregation sequence † | beta 0.0 ≥0 †
+entropy_coef 0.0 ≥0 † | mask_truncated_completions False † | eval_dataset* '' | eval_steps* 20
+eval_problems 128 ≥0 | eval_samples* 16 | eval_temperature* 1.0 | eval_max_completion_length* 0 ≥0
+top_p* 1.0 ≤1 | microbatch_tokens* 4096 | gradient_checkpointing* False | bf16 None | device* auto
+compile* False | fsdp* full_shard | save_steps* None † | save_total_limit* 0 ≥0 †
+resume_from_checkpoint* ''
 """
 OWN_DEFAULTS = {
     "grpo": "variant grpo | scale_rewards True | negatives_only False",
-    "agrae": """variant agrae | scale_rewards True | alpha 1.0 | sample_level True
-        group_level True | format_share 0.0""",
-    "asymgrpo": """variant asymgrpo | aggregation token | beta_pos 0.9 | beta_neg 0.4 | flip none
-        log_gain False""",
-    "fade": """variant fade | aggregation constant | target_entropy None
-        ema_beta 0.02 | alpha_max 3.0 | alpha_from_entropy False | batch_mean False
+    "agrae": """variant agrae | scale_rewards True | alpha 1.0 ≤1 | sample_level True
+        group_level True | format_share 0.0 ≥0 ≤1""",
+    "asymgrpo": """variant asymgrpo | aggregation token | beta_pos 0.9 ≥0 | beta_neg 0.4 ≥0
+        flip none | log_gain False""",
+    "fade": """variant fade | aggregation constant | target_entropy None ≥0
+        ema_beta 0.02 ≥0 ≤0.999 | alpha_max 3.0 ≥1 | alpha_from_entropy False | batch_mean False
         equalize_learning_rate False""",
     "cwgrpo": """variant cwgrpo | scale_rewards True | means tokens
-        padded_sum False | detach_weights True | format_weight 0.0 | format_tags think_answer""",
+        padded_sum False | detach_weights True | format_weight 0.0 ≥0 | format_tags think_answer""",
     "baselines": """variant grpo | scale_rewards True | negatives_only False | advantage grpo
-        loss ppo_clip | token none | importance truncated | k None | alpha None | delta None
-        alpha_s None | alpha_f None | tau None | gamma None | scale None | advantage_beta None
-        success_weight None | ema_beta 0.02 | clip_cov_fraction 0.0002 | overlong_cache 0
-        format_share 0.0 | format_weight 0.0 | format_tags think_answer | batch_mean False
-        equalize_learning_rate False | log_schedule False | kl_cov_fraction 0.0002
-        off_policy_mask_threshold None | top_entropy_quantile 0.2 | use_bias_correction_kl False""",
+        loss ppo_clip | token none | importance truncated | k None | alpha None | delta None ≥-1
+        alpha_s None ≥0 | alpha_f None ≥0 | tau None ≥0 | gamma None | scale None
+        advantage_beta None | success_weight None ≥0 | ema_beta 0.02 ≥0 ≤1
+        clip_cov_fraction 0.0002 ≤1 | overlong_cache 0 ≥0
+        format_share 0.0 ≥0 ≤1 | format_weight 0.0 ≥0 | format_tags think_answer | batch_mean False
+        equalize_learning_rate False | log_schedule False | kl_cov_fraction 0.0002 ≤1
+        off_policy_mask_threshold None ≥0 | top_entropy_quantile 0.2 ≤1
+        use_bias_correction_kl False""",
 }
 
 
 def table(text):
     entries = [entry.split() for entry in re.split(r"\||\n", text.strip())]
-    return {name: default.strip("'") for name, default in entries}
+    return {name: [default.strip("'"), *limits] for name, default, *limits in entries}
 
 
 @pytest.mark.parametrize("script", OWN_DEFAULTS)
-def test_every_default_and_what_a_resumed_run_may_change(script):
+def test_every_default_and_limit_and_what_a_resumed_run_may_change(script):
     config = importlib.import_module(script).Config()
-    found = {
-        field.name + "*" * config.may_change(field.name): str(field.default)
-        for field in fields(config)
-    }
+    found = {}
+    for field in fields(config):
+        limits = {"≥": field.metadata["ge"], "≤": field.metadata["le"]}
+        limits = [f"{sign}{limit}" for sign, limit in limits.items() if limit is not None]
+        limits += ["†"] * field.metadata["trains"]
+        star = "*" * config.may_change(field.name)
+        found[field.name + star] = [str(field.default), *limits]
     assert found == table(DEFAULTS) | table(OWN_DEFAULTS[script])
 
 
@@ -173,6 +179,10 @@ def test_numbers_that_are_no_flags():
     assert (common.MAX_REDRAWS, problems.SUCCESS, turns.MAX_TURNS) == (3, 1.0, 8)
     assert (run.MAX_GRAD_NORM, run.MAX_SKIPPED_UPDATES) == (1.0, 10)
     assert ranks.TIMEOUT == timedelta(hours=2)
+    assert common.decode.__wrapped__.__defaults__ == (1.0, 1.0, ())
+    assert common.sample_groups.__defaults__ == (1.0,)  # top_p of training
+    assert [*common.ppo_clip_loss.__kwdefaults__.values()] == [0.2, None, "token", None, 0, 0, 0]
+    assert fade.FadeController.__init__.__defaults__ == (None, None, 0.02, 3.0, False)
     assert grade.__defaults__ == (5.0, 20.0)  # seconds of a question, and of all tests of a program
 
 
@@ -194,8 +204,9 @@ def test_what_cannot_work_is_refused_in_one_line(parsed, capsys, monkeypatch, tm
 
 
 @pytest.mark.parametrize("line", TAKEN.strip().splitlines())
-def test_what_can_work_is_taken(parsed, tmp_path, line):
+def test_what_can_work_is_taken(parsed, monkeypatch, tmp_path, line):
     (tmp_path / "own.jsonl").touch()
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
     parsed(*line.split())
 
 
@@ -260,6 +271,9 @@ def test_help_explains_every_flag_on_two_screens(parsed, monkeypatch, capsys, sc
         default = f" ({field.default})" if field.default not in (None, "") else ""
         assert len(explained[field.name].replace(default, "")) > 3, field.name
         assert default in explained[field.name]
+    listed = "verifier system_prompt user_suffix report_to tool engine lr_scheduler_type device "
+    listed += "fsdp importance_sampling_level aggregation"
+    assert {*listed.split()} <= {name for name, text in explained.items() if "[" in text}
     assert explained["seed"] == "for data order, sampling and evaluation (0)"
     assert "or not [full_shard, no_shard] (full_shard)" in explained["fsdp"]
     assert len(fields(Config)) <= 60
@@ -271,10 +285,16 @@ def test_help_explains_every_flag_on_two_screens(parsed, monkeypatch, capsys, sc
     assert [*map(" ".join, headings)] == sections.split(", ")
 
 
-def test_a_plain_field_is_no_flag():
-    own = make_dataclass("Own", [("hardness", float, 1.0)], bases=(Config,))
+def test_a_field_of_ones_own(capsys):
+    hardness = flag(0.5, "share of 100%"), 1.0
+    own, plain = (
+        make_dataclass("Own", [("hardness", float, x)], bases=(Config,)) for x in hardness
+    )
+    with pytest.raises(SystemExit):
+        parse(own, ["--help"])
+    assert "share of 100% (0.5)" in capsys.readouterr().out
     with pytest.raises(UserError, match="Config.hardness must be made by flag"):
-        parse(own, [])
+        parse(plain, [])
 
 
 def test_ways_to_give_a_boolean(parsed):
@@ -303,7 +323,7 @@ def test_a_preset_sets_its_flags_and_leaves_the_others(parsed, script):
         ("--model Qwen/Qwen2.5-0.5B", LARGE),
         ("--eval_dataset countdown,math500", LARGE),
         ("--model HuggingFaceTB/SmolLM2-135M-Instruct --dataset arithmetic", LARGE | ARITHMETIC),
-        ("--dataset gsm8k --learning_rate 3e-6", LARGE),
+        ("--dataset gsm8k --eval_dataset countdown --learning_rate 3e-6", LARGE),
     ],
 )
 def test_which_defaults_count(parsed, tmp_path, line, others):
@@ -339,7 +359,7 @@ def test_a_resumed_run_keeps_its_flags(parsed, capsys, monkeypatch):
     # a copy of a script has its flags, and perhaps another formula
     assert "run is mine.py's run" in refusal(script="mine.py")
     assert "run is no script's run" in refusal(script="absent")
-    assert "another version: top_p, top_q" in refusal(top_p="absent", top_q=1)
+    assert "another version: top_p, top_q, top_r" in refusal(top_p="absent", top_r=1, top_q=1)
     found = resumed("--max_steps 2 --eval_samples 3")
     assert (found.epsilon_high, found.aggregation, found.seed) == (0.3, "token", 3)
     assert (found.max_steps, found.eval_samples) == (2, 3)

@@ -163,13 +163,14 @@ def test_damaged_checkpoints(resume, straight):
     os.truncate("run/checkpoint-3/state.pt", 1000)
     shutil.copytree("run/checkpoint-3", "run/.saving-rest/new")  # as a kill leaves it
     with open("run/metrics.jsonl", "a") as file:
-        file.write('{"step": 4, "rew')
+        file.write('{"step": 1}')  # even a whole row may lack the end of a longer number
+    Path("run/.metrics.jsonl").write_text("half")
     shutil.copytree("run", "damaged")
     result = resume("grpo", "run")
     assert printed_steps(result) == [2, 3] and "to continue" not in result.out
     assert re.findall(r"checkpoint-(\d) is damaged", result.out) == ["3", "2"]
     assert_same_end("run", straight)
-    assert saved_steps("run") == [1, 2, 3] and not [*Path("run").glob(".saving-*")]
+    assert saved_steps("run") == [1, 2, 3] and not [*Path("run").glob(".*")]
     (aside,) = Path("run").glob("before-*")
     assert {path.name for path in aside.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
     for name in ("eval.jsonl", "config.json"):
@@ -188,7 +189,7 @@ def test_a_second_process_is_refused_and_touches_nothing(resume, straight, monke
     shutil.rmtree("run/checkpoint-3")
     before, owner = tree("run"), os.open("run", os.O_RDONLY)
     fcntl.flock(owner, fcntl.LOCK_SH)  # which stands no exclusive lock beside it
-    assert refused(resume("grpo", "run"), "grpo", "another process uses the run folder")
+    assert refused(resume("grpo", "run"), "grpo", "another process uses the run folder run")
     assert tree("run") == before
     os.close(owner)
     with monkeypatch.context() as patch:  # a file system without locks
@@ -241,6 +242,7 @@ def test_ctrl_c_again_after_two_seconds_ends_at_once(run, resume, monkeypatch):
     def twice(*_):
         signal.raise_signal(INT)
         patch.setattr(time, "monotonic", lambda: true() + 3)
+        signal.raise_signal(TERM)  # a scheduler's can wait
         signal.raise_signal(INT)
 
     with monkeypatch.context() as patch:
@@ -255,7 +257,8 @@ def test_ctrl_c_again_after_two_seconds_ends_at_once(run, resume, monkeypatch):
 def test_a_folder_with_a_run_or_a_model_is_not_written_into(no_model):
     Path("model").mkdir()
     Path("model/config.json").touch()
-    assert refused(no_model("grpo", "--output_dir", "model"), "grpo", "--output_dir model holds")
+    told = "--output_dir model holds a run or a model; choose another, or --resume_from_checkpoint "
+    assert refused(no_model("grpo", "--output_dir", "model"), "grpo", f"{told}model")
     assert tree("model") == {"config.json": b""}
 
 

@@ -104,10 +104,12 @@ def test_equal_covariances_give_ones():
 
 
 def test_small_spreads_are_not_taken_for_none():
-    """Scaling A by 1e-6, or shrinking the log-probs' spread to 1e-6, leaves c / std as it was."""
+    """Scaling A or log-probs, in each group or of all to a spread of 1e-6, leaves c / std."""
     logprobs, advantages, mask = batch(4)
     expected = plain_weights(logprobs, advantages, mask)
-    near(covariance_weights(logprobs, 1e-6 * advantages, mask), expected, atol=1e-10)
+    scale = f64([1e-20, 1, 1e20])[:, None]
+    scaled = scale[..., None] * logprobs, scale.roll(1, 0) * advantages, mask
+    near(covariance_weights(*scaled), expected, atol=1e-10)
     near(covariance_weights(-1 + 1e-6 * logprobs, advantages, mask), expected, atol=1e-7)
     in_fp32 = covariance_weights(logprobs.float(), 1e-6 * advantages.float(), mask)
     near(in_fp32, expected, atol=1e-4)
@@ -124,9 +126,11 @@ def test_far_off_covariances_do_not_underflow():
 def test_wrong_shapes_and_an_unknown_centre_are_refused():
     """Numbers of one shape too few would spread over the others in silence."""
     logprobs, advantages, mask = batch(11)
-    for function in (covariance_weights, clip_cov_mask):
-        with pytest.raises(ValueError, match="BGT"):
-            function(logprobs, advantages[:, :1], mask)
+    for a, m in ((advantages[:, :1], mask), (advantages, mask[..., :1])):
+        told = rf"BGT: \[3, 4, 7\], \[3, {a.shape[1]}\], \[3, 4, {m.shape[2]}\]$"
+        for function in (covariance_weights, clip_cov_mask):
+            with pytest.raises(ValueError, match=told):
+                function(logprobs, a, m)
     with pytest.raises(ValueError, match="tokens, responses or own; got 'token'"):
         covariance_weights(logprobs, advantages, mask, "token")
 
@@ -195,6 +199,9 @@ def test_statistics_without_covariances_are_zero():
     assert len(found) == 11 and set(found.values()) == {0.0}
     empty = covariance_statistics(logprobs, advantages, 0 * mask, 0 * mask)
     assert len(empty) == 12 and set(empty.values()) == {0.0}
+    alike = f64([1, -1]).repeat(1, 2, 25)  # the covariances of 100 tokens are 1 or -1
+    found = covariance_statistics(alike, f64([[1, -1]]), alike.abs(), alike.abs())
+    assert found["covariance_top_1%_share"] == pytest.approx(0.01)
 
 
 WELL_FORMED = "<think>9*5=45</think><answer>3+9*5</answer>"

@@ -5,15 +5,20 @@ import importlib.util
 import itertools
 import weakref
 from collections import Counter
-from unittest.mock import Mock
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from unittest.mock import Mock, create_autospec
 
 import rlvr.policy.cache
+import rlvr.policy.logprobs
+from rlvr import status
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.policy.logprobs import is_shorter_by_prompt, states_by_prompt, states_one_by_one
 from rlvr.policy.reader import Reader
+from rlvr.rollout import vllm_sampler
 from rlvr.rollout.samplers import Sampler
-from rlvr.rollout.vllm_sampler import make_sampler
 from rlvr.tasks.problems import Sample, padded
 
 import pytest
@@ -27,13 +32,8 @@ import common
 from common import decode, draw, nucleus, token_logprobs
 
 STOP = 3  # of `four`
-SHAPE = dict(
-    hidden_size=8,
-    intermediate_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    num_key_value_heads=1,
-)
+SHAPE = dict(hidden_size=8, intermediate_size=16, num_hidden_layers=2)
+SHAPE |= dict(num_attention_heads=2, num_key_value_heads=1)
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +43,6 @@ def four():
     with torch.random.fork_rng():
         torch.manual_seed(1)
         return transformers.Qwen2ForCausalLM(shape).double().eval()
-
-
-def likelihood(policy, prompt, completion, temperature):
-    logprobs, _ = by_the_logits(policy, Sample([*prompt], [*completion]), temperature)
-    return logprobs.sum().exp().item()
 
 
 def endings(length):
@@ -80,7 +75,9 @@ def test_completions_are_drawn_by_their_probabilities(four, temperature):
     for k, prompt in enumerate(prompts):
         own = slice(k * count, (k + 1) * count)
         seen = Counter(map(tuple, found[own]))
-        expected = {words: likelihood(four, prompt, words, temperature) for words in endings(2)}
+        samples = {words: Sample(prompt, [*words]) for words in endings(2)}
+        likelihoods = [by_the_logits(four, s, temperature)[0].sum().exp() for s in samples.values()]
+        expected = dict(zip(samples, torch.stack(likelihoods).tolist(), strict=True))
         assert seen.keys() <= expected.keys() and len(expected) == 13
         # few are expected of some: those stand together
         common = [words for words, p in expected.items() if p * count >= 10]
@@ -96,9 +93,7 @@ def test_completions_are_drawn_by_their_probabilities(four, temperature):
 KINDS = {
     "a sliding window": transformers.MistralConfig(vocab_size=40, sliding_window=3, **SHAPE),
     "learned positions": transformers.GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=40),
-    "biases by distance": transformers.BloomConfig(
-        hidden_size=16, n_layer=2, n_head=2, vocab_size=40
-    ),
+    "distances": transformers.BloomConfig(hidden_size=16, n_layer=2, n_head=2, vocab_size=40),
 }
 
 
@@ -111,6 +106,8 @@ def test_models_that_see_positions_in_other_ways(kind):
     for parameter in policy.parameters():
         parameter.data *= 5 if parameter.dim() > 1 else 1  # so that what stands before counts
     policy.bf16 = False
+    of_kinds = {type(layer) for layer in rlvr.policy.cache.make_cache(policy).layers}
+    assert (rlvr.policy.cache.LayerWithRoom in of_kinds) == (kind != "a sliding window")
     prompts = [[5, 6, 7, 8, 9, 10, 11, 12], [5, 6, 7, 8, 9, 10, 11, 12], [13], [14, 15, 16]]
     found, logprobs = decode(policy, prompts, {1}, 9, 0.0)
     samples = [Sample(*each) for each in zip(prompts, found, strict=True)]
@@ -129,7 +126,12 @@ def test_models_that_see_positions_in_other_ways(kind):
 
 def test_a_prompt_is_read_once_and_ended_rows_leave(sharp, monkeypatch):
     policy, tokenizer = sharp
-    passes = Mock(wraps=policy.base_model.forward)
+    forward = policy.base_model.forward
+
+    def renamed(cache=None, **given):  # as transformers 5.24 names it
+        return forward(past_key_values=cache, **given)
+
+    passes = create_autospec(renamed, side_effect=renamed)
     monkeypatch.setattr(policy.base_model, "forward", passes)
     prompts = [tokenizer.encode(prompt) for prompt in PROMPTS[:2] for _ in range(8)]
     torch.manual_seed(0)
@@ -168,7 +170,7 @@ def test_a_long_text_token_by_token_is_as_in_one_pass(four, monkeypatch):
     assert copies.call_count == 3 * 4 + 1
 
 
-def test_nucleus():
+def test_nucleus(monkeypatch):
     """The likeliest that reach 0.6 together are .5 and .2; one token is always left."""
     probabilities = torch.tensor([[0.1, 0.5, 0.2, 0.2], [0.7, 0.1, 0.1, 0.1]])
     kept = nucleus(probabilities, 0.6)
@@ -180,6 +182,10 @@ def test_nucleus():
     torch.manual_seed(0)
     counts = draw(kept[:1].expand(7000, 4)).flatten().bincount(minlength=4)
     assert counts[1].item() == pytest.approx(5000, abs=151)
+    # what is impossible is never drawn, and what is rare can be
+    for point, pair in ((0.0, [0.0, 1.0]), (1 - 1e-12, [1.0, 1e-9])):
+        monkeypatch.setattr(torch, "rand_like", partial(torch.full_like, fill_value=point))
+        assert draw(nucleus(torch.tensor([pair]), 1.0)) == 1
 
 
 def test_logits_that_are_nan_end_the_run(monkeypatch):
@@ -190,15 +196,18 @@ def test_logits_that_are_nan_end_the_run(monkeypatch):
         decode(None, [[8], [9]], {1}, 4)
 
 
-def test_rollout_batch_size_changes_no_completion(sharp):
+def test_rollout_batch_size_changes_no_completion(sharp, monkeypatch):
     """Nor does a temperature where top_p leaves the likeliest token alone."""
-    prompts = [sharp[1].encode(prompt) for prompt in PROMPTS]
+    prompts, shown = [sharp[1].encode(prompt) for prompt in PROMPTS], Mock()
+    monkeypatch.setattr(status, "progress", shown)
     ways = ((1, 0.0, 1.0), (3, 0.0, 1.0), (100, 0.0, 1.0), (100, 0.7, 1e-9))
     found = [
         sampler_of(*sharp, rollout_batch_size=size).generate(prompts, *how, 8)[0]
         for size, *how in ways
     ]
     assert found[0] == found[1] == found[2] == found[3]
+    starts = (*range(7), 0, 3, 6, 0, 0)
+    assert [call.args for call in shown.call_args_list] == [("completions", i, 7) for i in starts]
 
 
 def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(sharp, monkeypatch):
@@ -223,10 +232,16 @@ def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(shar
     torch.testing.assert_close(*(hidden for hidden, _ in found), rtol=1e-6, atol=1e-6)
     for name, gradient in found[0][1].items():
         torch.testing.assert_close(found[1][1][name], gradient, rtol=1e-4, atol=1e-4)
+    once = Mock(wraps=states_by_prompt)
+    monkeypatch.setattr(rlvr.policy.logprobs, "states_by_prompt", once)
+    token_logprobs(policy, samples, range(6))
+    assert once.call_count == 1
     for of_no_use in ("is_compiled", "unshard", "computes_again"):
         with monkeypatch.context() as patch:
             patch.setattr(type(policy), of_no_use, True, raising=False)
             assert not is_shorter_by_prompt(policy, samples)
+    shown = [replace(sample, images=(bytes([i]),)) for i, sample in enumerate(samples)]
+    assert not is_shorter_by_prompt(policy, shown)  # of which no two prompts are the same
 
 
 END = 27  # the token <|im_end|> of a tokenizer that knows it
@@ -267,7 +282,11 @@ def test_the_cap_of_the_importance_weights(tiny, bf16, given, cap):
     assert (sampler.cap, sampler.is_exact) == (cap, not bf16)
 
 
-def test_make_sampler_without_a_gpu(tiny, monkeypatch):
-    """`auto` takes transformers there, even where vLLM is installed."""
+def test_make_sampler(monkeypatch):
+    """`auto` takes transformers without a GPU, even where vLLM is installed."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    assert type(make_sampler(*tiny, Config(), None)) is Sampler
+    for name in ("Sampler", "VllmSampler"):
+        monkeypatch.setattr(vllm_sampler, name, lambda *given, name=name: (name, *given))
+    for kind, name in (("cpu", "Sampler"), ("cuda", "VllmSampler")):
+        given = SimpleNamespace(device=torch.device(kind)), "tokenizer", Config(), decode
+        assert vllm_sampler.make_sampler(*given) == (name, *given)

@@ -1,13 +1,15 @@
 """Problems that are made here: Countdown, and arithmetic in words."""
 
-import functools
+import itertools
 import random
 import re
+import zlib
 from dataclasses import replace
 
-import rlvr.tasks.embedded
 from rlvr.flags.config import Config
-from rlvr.tasks.embedded import LEVELS, draw_arithmetic, draw_countdown, make_countdown
+from rlvr.tasks import embedded
+from rlvr.tasks.datasets import read_set
+from rlvr.tasks.embedded import join_at_random, make_countdown
 from rlvr.verify.answers.expressions import verify_countdown
 
 import pytest
@@ -37,54 +39,60 @@ def test_problems_have_a_solution_in_positive_integers(size, held_out):
         assert len(numbers.split()) == size
         assert (problem.gold, problem.level) == (problem.prompt, f"{size} numbers")
         assert verify_countdown(solution, problem.gold) == 1.0
+        # by this rule, because the shipped policies were taught on the others
+        key = f"{sorted(map(int, numbers.split()))} {target}"
+        assert (zlib.crc32(key.encode()) % 10 == 0) == held_out
         assert 1 <= int(target) == end_of_steps(numbers, solution) <= 99
 
 
-def numbers_and_target(problem):
-    """What tells problems apart: the order of the numbers does not."""
-    numbers, target = problem.prompt.split(":")
-    return tuple(sorted(numbers.split())), int(target)
+@pytest.mark.parametrize(
+    "numbers, steps",
+    [
+        ([2, 1], "2+1=3 1+2=3 2-1=1 2*1=2 1*2=2 2/1=2"),
+        ([11, 9], "11+9=20 9+11=20 11-9=2 11*9=99 9*11=99"),
+        ([20, 5], "20+5=25 5+20=25 20-5=15 20/5=4"),  # 100 is too large
+    ],
+)
+def test_all_that_two_numbers_give(numbers, steps):
+    found = {join_at_random(random.Random(seed), numbers)[1] for seed in range(300)}
+    assert {re.sub("<think>|</.*", "", solution) for solution in found} == {"", *steps.split()}
 
 
-@pytest.mark.parametrize("numbers, sizes", [("2", {2}), ("2,3,4", {2, 3, 4})])
+@pytest.mark.parametrize("numbers, sizes", [("2", "2"), ("2,3,4", "234")])
 def test_draw_countdown(numbers, sizes):
-    """As many as there are, always the same ones, and no problem for both."""
-    config = Config(numbers=numbers, eval_problems=32)
-    drawn = draw_countdown(config)
-    trained, held_out = ({*map(numbers_and_target, problems)} for problems in drawn)
-    assert not trained & held_out
+    """As many as there are, always the same ones."""
+    config = Config(numbers=numbers, eval_problems=99)
+    drawn = read_set("countdown", config)
+    assert drawn[1][0] == make_countdown(random.Random(0), 2, held_out=True)[0]
     for problems in drawn:
-        assert {len(numbers_and_target(problem)[0]) for problem in problems} == sizes
+        assert {problem.level for problem in problems} == {f"{size} numbers" for size in sizes}
         assert len(set(problems)) == len(problems)
     if numbers == "2":
         # Another seed gives the same: runs that differ in it are compared on equal problems.
-        assert draw_countdown(replace(config, seed=1)) == drawn
-        share = len(held_out) / len(trained | held_out)
-        assert len(trained) > 100 and 0.05 < share < 0.12  # a tenth
+        assert read_set("countdown", replace(config, seed=1)) == drawn
+        assert {problem.prompt for problems in drawn for problem in problems} == {
+            f"{a} {b} : {target:g} "
+            for a, b in itertools.product(range(1, 10), repeat=2)
+            for target in (a + b, abs(a - b), a * b, a / b, b / a)
+            if target > 0 and target % 1 == 0
+        }
     else:
-        assert (len(drawn[0]), len(drawn[1])) == (4096, 32)
+        assert (len(drawn[0]), len(drawn[1])) == (4096, 99)
 
 
 def facts_of(problem):
-    """What is done with which numbers, whatever the wording and their order; and the result."""
+    """What is done with which numbers, and as an expression, whatever the wording."""
     text = problem.prompt.lower()
     a, b, *c = map(int, re.findall(r"\d+", text))
+    low, high = sorted((a, b))
     if re.search(r"\*|times|multiply", text):
-        return ("product", *sorted((a, b))), a * b
+        return "product", (low, high), f"{high}*{low}"
     if not re.search("-|minus|subtract", text):
-        return ("sum", *sorted((a, b))), a + b
+        return "sum", (low, high), f"{high}+{low}"
     if c:
-        return ("chain", *sorted((a, b)), c[0]), a + b - c[0]
-    first, second = (b, a) if "from" in text else (a, b)
-    return ("difference", first, second), first - second
-
-
-@functools.cache
-def drawn_once(level):
-    """Fewer problems than a run has, in a quarter of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rlvr.tasks.embedded, "TRAINING_PROBLEMS", 1000)
-        return draw_arithmetic(level, Config(eval_problems=40))
+        return "chain", (low, high, *c), f"{high}+{low}-{c[0]}"
+    a, b = (b, a) if "from" in text else (a, b)
+    return "difference", (a, b), f"{a}-{b}"
 
 
 @pytest.mark.parametrize(
@@ -96,27 +104,26 @@ def drawn_once(level):
         ("4", {"sum", "difference", "product", "chain"}, 100, 999),
     ],
 )
-def test_levels(level, kinds, smallest, largest):
-    """Every gold is right, and the problems differ."""
-    training, held_out = drawn_once(level)
+def test_levels(monkeypatch, level, kinds, smallest, largest):
+    """Every gold is right, and a tenth of all expressions is held out, at any level."""
+    # fewer problems than a run has, in a quarter of the time
+    monkeypatch.setattr(embedded, "TRAINING_PROBLEMS", 1000)
+    name = "arithmetic" if level == "1" else f"arithmetic-{level}"
+    training, held_out = read_set(name, Config(eval_problems=42))
     assert len({*training}) == len(training) and (level in "13" or len(training) == 1000)
-    for problem in training + held_out:
-        assert facts_of(problem)[1] == int(problem.gold) >= 0, problem
-        assert (problem.verifier, problem.level) == ("last_number", f"level {level}")
+    for problems, are_held_out in ((training, False), (held_out, True)):
+        for problem in problems:
+            expression = facts_of(problem)[2]
+            assert eval(expression) == int(problem.gold) >= 0
+            assert (zlib.crc32(expression.encode()) % 10 == 0) == are_held_out
+            assert (problem.verifier, problem.level) == ("last_number", f"level {level}")
+    assert len({facts_of(problem)[2] for problem in held_out}) == len(held_out) == 42
+    assert len({re.sub(r"\d+", "", each.prompt) for each in training}) == 3 * len(kinds)
     assert level != "1" or "0" in {problem.gold for problem in training}
-    assert level != "1" or 345 < len({facts_of(each)[0] for each in training}) < 400  # of 420
-    found = [facts_of(problem)[0] for problem in training + held_out]
+    assert level != "1" or len({facts_of(each)[2] for each in training}) > 345  # of 378
+    found = [facts_of(problem) for problem in training + held_out]
     assert {kind for kind, *_ in found} == kinds
-    numbers = [number for kind, *numbers in found for number in numbers[kind == "product" :]]
+    numbers = [number for kind, those, _ in found for number in those[kind == "product" :]]
     assert (min(numbers), max(numbers)) == (smallest, largest)
-    factors = {numbers[0] for kind, *numbers in found if kind == "product"}
+    factors = {those[0] for kind, those, _ in found if kind == "product"}
     assert factors == ({*range(2, 10)} if "product" in kinds else set())
-
-
-def test_training_and_evaluation_share_no_problem():
-    """Not even in other words, in another order or from another level."""
-    training = {facts_of(problem)[0] for level in LEVELS for problem in drawn_once(level)[0]}
-    for level in LEVELS:
-        held_out = [facts_of(problem)[0] for problem in drawn_once(level)[1]]
-        assert len({*held_out}) == len(held_out)
-        assert not training & {*held_out}

@@ -80,15 +80,6 @@ def test_dppo_drops_by_the_change_of_the_probability():
     near(found, [expected] * 2)
 
 
-def test_cispo_has_a_gradient_where_it_clips():
-    """Ratios of 2, 0.5 and 1, within 0.8 and 1.3: what is left of them times A, and log pi."""
-    pi, advantages = [0.8, 0.1, 0.3], [1.0, -2.0, 3.0]
-    slope = [1.3, -2 * 0.8, 3.0]
-    value = [s * math.log(p) for s, p in zip(slope, pi, strict=True)]
-    found = value_and_slope("cispo", pi, [0.4, 0.2, 0.3], advantages, epsilon=0.2, epsilon_high=0.3)
-    near(found, [value, slope])
-
-
 def test_kl_cov_holds_back_the_highest_covariance():
     """Of five tokens the third and the fifth, a failure; the sixth is off the mask.
 

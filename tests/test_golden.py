@@ -2,30 +2,15 @@
 
 import json
 import pkgutil
-import re
 from pathlib import Path
 
 import pytest
 import torch
 from groups import f64, near
-from test_baselines import advantages_of
 
 from fade import FadeController
 
-HERE = {  # what it calls otherwise
-    "agrae.controlled_advantage": "baseline_advantages.controlled_advantage",
-    "common.kl_penalty": "losses.kl_penalty",
-    "common.ppo_clip_loss": "losses.clip_loss",
-    "fade.rank1_statistics": "rlvr.show.rank1_statistics",
-}
 CASES = json.loads((Path(__file__).parent / "golden.json").read_text())
-
-
-def find(name):
-    """What "module.function" names; a policy weight by its flags."""
-    if found := re.fullmatch(r"fade\.POLICY_WEIGHTS\[(\w+)\]", name):
-        return lambda rewards, **flags: advantages_of(rewards, advantage=found[1], **flags)
-    return pkgutil.resolve_name(HERE.get(name, name))
 
 
 def to_tensors(value):
@@ -42,7 +27,7 @@ def test_golden(case):
         got = [controller.step(*row) for row in case["inputs"]["sequence"]]
     else:
         inputs = {key: to_tensors(value) for key, value in case["inputs"].items()}
-        got = find(name)(**inputs, **kwargs)
+        got = pkgutil.resolve_name(name)(**inputs, **kwargs)
     if isinstance(expected, dict):
         assert got == pytest.approx(expected, rel=0, abs=1e-9)
     else:

@@ -7,7 +7,7 @@ import queue
 import resource
 import signal
 from dataclasses import replace
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import rlvr.verify.__main__ as command
 import rlvr.verify.grader
@@ -85,13 +85,15 @@ def test_the_replies_of_a_grader(monkeypatch):
 
 def test_threads_share_the_cores_of_a_machine_with_other_ranks(monkeypatch):
     """Each rank has one at least, and the line of progress goes at the end."""
-    threads, clear = Mock(wraps=pool.ThreadPoolExecutor), Mock()
+    threads, clear, progress = Mock(wraps=pool.ThreadPoolExecutor), Mock(), Mock()
     monkeypatch.setattr(pool, "ThreadPoolExecutor", threads)
     monkeypatch.setattr(pool, "clear_line", clear)
+    monkeypatch.setattr(pool, "progress", progress)
     monkeypatch.setattr(pool.world, "LOCAL_WORLD_SIZE", 999)
     assert pool.in_threads(abs, [-1, 2], "counting") == [1, 2]
     threads.assert_called_once_with(1)
     clear.assert_called_once_with()
+    assert progress.mock_calls == [call("counting", done, 2) for done in (0, 1)]
 
 
 def test_a_killed_grader_is_replaced(grader, monkeypatch):
@@ -109,7 +111,7 @@ def test_a_grader_that_does_not_start_or_cannot_judge(monkeypatch):
     """An error, no endless attempts, and no program that is graded as wrong."""
     with monkeypatch.context() as patch:
         patch.setattr(pool.sys, "executable", "/bin/false")
-        with pytest.raises(RuntimeError, match="a grader does not start"):
+        with pytest.raises(RuntimeError, match="not start: /bin/false -m rlvr.verify.grader$"):
             grade(FIVE, 60)
     monkeypatch.setattr(pool, "ask_a_grader", lambda *_: ["no sandbox", "error"])
     with pytest.raises(UserError, match="no sandbox"):
@@ -131,7 +133,7 @@ def test_a_reward_is_any_finite_number(entry):
         assert type(found[0]) is float
     for reward in (math.nan, math.inf):
         entry(lambda text, gold, reward=reward: reward)
-        with pytest.raises(ValueError, match="the verifier mine gave the reward"):
+        with pytest.raises(ValueError, match=f"the verifier mine gave the reward {reward}"):
             grade(("mine", "text", "gold"))
 
 
@@ -140,6 +142,7 @@ def test_the_answers_that_the_logs_count():
     found = {name: [*map(each.extract, (text, boxless))] for name, each in VERIFIERS.items()}
     of_answers = dict(math=["3", "NA"], number=["3", "2"], choice=["3", "2"], countdown=["2", "2"])
     assert found == of_answers | dict(last_number=["4", "4"], code=[text, boxless])
+    assert [name for name, each in VERIFIERS.items() if not each.isolated] == ["countdown"]
 
 
 def test_which_problems_are_kept(entry):
@@ -153,7 +156,6 @@ def test_rewards_and_statuses(tmp_path, capsys, monkeypatch):
     judged = [
         ("math", boxed("5"), ["5", "6"]),
         ("math", "five", "5"),
-        ("last_number", "It is 6.", "5"),
         ("code", block(ADD.replace("+", "-")), json.dumps(ASSERTIONS)),
     ]
     lines = [json.dumps(dict(verifier=v, text=text, gold=gold)) for v, text, gold in judged]
@@ -161,33 +163,38 @@ def test_rewards_and_statuses(tmp_path, capsys, monkeypatch):
     file.write_text("\ufeff" + "\n\n".join(lines))  # blank lines and a byte order mark say nothing
     monkeypatch.setattr(status, "told", 0.0)  # no count is printed of what takes a moment
     command.main([str(file)])
-    said = ["line 1: 1", "line 3: 0 unparsed", "line 5: 0", "line 7: 0", "mean reward: 0.25"]
+    said = ["line 1: 1", "line 3: 0 unparsed", "line 5: 0", "mean reward: 0.333"]
     assert capsys.readouterr().out.splitlines() == said
     file.write_text("\n")
     command.main([str(file)])
     assert capsys.readouterr().out == "mean reward: 0\n"
+    with pytest.raises(SystemExit, match="0"):
+        command.main(["--help"])
+    usage = "usage: python -m rlvr.verify [-h] FILE.jsonl `python -m rlvr.verify FILE.jsonl` prints"
+    assert " ".join(capsys.readouterr().out.split()).startswith(usage)
     with pytest.raises(SystemExit, match="2"):
         command.main([str(tmp_path / "absent")])
     assert "cannot use" in capsys.readouterr().err
 
 
-NO_QUESTIONS = """no JSON
-7
-{"verifier": "math", "text": ""}
-{"verifier": "countdown", "text": "", "gold": "48"}
-{"verifier": "maths", "text": "", "gold": "5"}
-{"verifier": "math", "text": "", "gold": 5}
-{"verifier": "math", "text": "", "gold": ["5", ""]}
-{"verifier": "math", "text": 5, "gold": "5"}"""
+NO_QUESTIONS = """no JSON => JSONDecodeError
+7 => TypeError
+{"verifier": "math", "text": ""} => KeyError('gold')
+{"verifier": "countdown", "text": "", "gold": "48"} => ValueError
+{"verifier": "maths", "text": "", "gold": "5"} => there is no verifier 'maths'; there are countdown
+{"verifier": "math", "text": "", "gold": 5} => ValueError
+{"verifier": "math", "text": "", "gold": ["5", ""]} => ValueError
+{"verifier": "math", "text": 5, "gold": "5"} => ValueError('no text, or no usable gold')"""
 
 
 @pytest.mark.parametrize("line", NO_QUESTIONS.split("\n"))
 def test_what_cannot_work_is_one_line(tmp_path, capsys, line):
     file = tmp_path / "answers.jsonl"
+    line, wrong = line.split(" => ")
     file.write_text(f"\n{line}")
     with pytest.raises(SystemExit) as end:
         command.main([str(file)])
     told = capsys.readouterr()
     assert (end.value.code, told.out, told.err.count("\n")) == (2, "", 1)
-    no_name = "there is no verifier 'maths'; there are countdown, "
-    assert (no_name if "maths" in line else f"{file}, line 2: no JSON with verifier, ") in told.err
+    where = "" if "maths" in line else f"{file}, line 2: no JSON with verifier, text and gold: "
+    assert where + wrong in told.err

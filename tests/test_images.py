@@ -2,11 +2,13 @@
 
 import copy
 from dataclasses import replace
+from unittest.mock import Mock
 
+import rlvr.policy.models
 import rlvr.tasks.datasets
 from rlvr.flags.config import Config
 from rlvr.policy.logprobs import compute_again
-from rlvr.policy.sharding import shard, unshard, whole
+from rlvr.policy.sharding import shard, whole
 from rlvr.rollout.samplers import Sampler
 from rlvr.show.report import prompt_text
 from rlvr.tasks.problems import padded
@@ -34,6 +36,8 @@ def sharp(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vision")
     vision.save_vision_policy(folder, 3.0)
     save_folder(folder / "checkpoint", *vision.load(folder))
+    (folder / "chat_template.json").unlink()  # else it is the one for images
+    assert vision.load(folder)[1].chat_template == "for text alone"
     return vision.load(folder / "checkpoint")
 
 
@@ -42,7 +46,9 @@ def rollout(policy, tokenizer, size=3):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         sampler = Sampler(policy, tokenizer, Config(rollout_batch_size=3), common.decode)
+        sampler.sync()
         groups = sample_groups(sampler, vision.problems(tokenizer, SHOWN), size, 1.0, 8)
+        sampler.sleep()
     samples = [sample for group in groups for sample in group]
     return [
         replace(s, completion_ids=s.completion_ids[: 8 - i % 5], logprobs=s.logprobs[: 8 - i % 5])
@@ -65,13 +71,22 @@ def logprobs_of_transformers(policy, sample):
     return chosen[len(sample.prompt_ids) - 1 :]
 
 
-def test_log_probs_of_sampler_trainer_and_transformers_are_the_same(sharp):
+def test_log_probs_of_sampler_trainer_and_transformers_are_the_same(sharp, capsys):
     """Prompts of other lengths stand beside them, on the left in rollouts, on the right here."""
     samples = rollout(*sharp)
     found, _ = token_logprobs(sharp[0], samples, range(len(samples)))
     torch.testing.assert_close(
         found, padded([sample.logprobs for sample in samples]), rtol=0, atol=1e-5
     )
+    config = Config(model=sharp[0].name_or_path, beta=0.1)
+    _, reference, _ = rlvr.policy.models.load_policies(config)
+    assert "an update" in capsys.readouterr().out  # how much memory it takes
+    assert torch.equal(token_logprobs(reference, samples, range(12))[0], found)
+    reference.bf16 = True  # as on a GPU
+    drawn = rollout(reference, sharp[1])
+    in_fp32, in_bf16 = (token_logprobs(p, drawn, range(12))[0] for p in (sharp[0], reference))
+    for rounded in (in_bf16, padded([sample.logprobs for sample in drawn])):
+        assert 1e-4 < (rounded - in_fp32).abs().mean() < 0.1
     # transformers' own pass takes no image tokens but those of images
     plain = [i for i in range(12) if vision.IMAGE_TOKEN not in samples[i].completion_ids]
     assert {i // 3 for i in plain} == {0, 1, 2, 3}  # of each prompt
@@ -103,7 +118,9 @@ def gradients(policy, parts, samples):
 def test_one_microbatch_equals_many(sharp):
     """Where a microbatch has no image, the vision tower's gradient is 0, and not missing."""
     policy, samples = copy.deepcopy(sharp[0]), rollout(*sharp)
+    policy.image_reader.patches = patches = Mock(wraps=policy.image_reader.patches)
     loss, whole = gradients(policy, [range(12)], samples)
+    assert len(patches.call_args.args[0]) == 3  # each of the different images once
     in_parts = gradients(policy, [[6, 7], [8], [0, 11], [1, 3, 4, 9], [2, 5, 10]], samples)
     _, without = gradients(policy, [[6, 7, 8]], samples)
     tower = [gradient for name, gradient in without.items() if "visual" in name]
@@ -122,9 +139,7 @@ def test_one_microbatch_equals_many(sharp):
 def test_a_sharded_policy_computes_the_same(sharp, alone):
     samples, sharded = rollout(*sharp), copy.deepcopy(sharp[0])
     shard(sharded)
-    unshard(sharded, True)
     assert rollout(sharded, sharp[1]) == samples
-    unshard(sharded, False)
     for rows_of_part in (range(12), [6, 7, 8]):
         loss, expected = gradients(sharp[0], [rows_of_part], samples)
         found_loss, found = gradients(sharded, [rows_of_part], samples)
@@ -138,15 +153,9 @@ def flags(folder, **others):
     policy = folder / "policy"
     if not policy.exists():
         vision.save_vision_policy(policy, scale=2.0)
-    data = dict(
-        model=policy,
-        dataset=vision.counting(folder / "squares.parquet"),
-        columns="prompt,answer,image",
-        verifier="last_number",
-        system_prompt="none",
-        max_completion_length=3,
-        max_prompt_length=64,
-    )
+    data = dict(model=policy, dataset=vision.counting(folder / "squares.parquet"))
+    data |= dict(columns="prompt,answer,image", verifier="last_number", system_prompt="none")
+    data |= dict(max_completion_length=3, max_prompt_length=64)
     small = dict(prompts_per_step=2, num_generations=4, minibatch_size=4, max_steps=2)
     small |= dict(eval_problems=3, eval_samples=2, eval_steps=9, save_steps=1, num_threads=1)
     # the bonus gives a gradient also where all answers are wrong

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import rlvr.verify.pool as pool
 import rlvr.verify.programs.code as code
 import rlvr.verify.programs.isolation as isolation
+import rlvr.verify.programs.solution as solution
 from rlvr.errors import UserError
 
 import pytest
@@ -114,6 +115,16 @@ def test_cheats_score_0(way):
     assert grade_all([wrong, right] * 2, 60) == [(0.0, ""), (1.0, "")] * 2
 
 
+def test_which_events_are_refused():
+    """To open a file in any way but for reading, and what no other limit would stop."""
+    flags = os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC
+    events = [("open", ("a", None, flag)) for flag in flags]
+    for event, about in [*events, ("sqlite3.connect", ("a",)), ("ctypes.dlopen", ("a",))]:
+        with pytest.raises(PermissionError, match=f"^{event} is not for programs$"):
+            solution.refuse(event, about)
+    solution.refuse("open", ("a", None, os.O_RDONLY))
+
+
 @pytest.mark.slow
 def test_what_has_no_end(way):
     alarm = 2 * (way == "limits")
@@ -147,14 +158,18 @@ print(open('/proc/self/oom_score_adj').read())
 def test_bubblewrap_that_is_not_permitted(monkeypatch, tmp_path):
     """As in most containers: its reason is told, and the fallback is taken."""
     program = tmp_path / "bwrap"
-    program.write_text("#!/bin/sh\necho bwrap: No permissions >&2\nexit 1\n")
+    program.write_text("#!/bin/sh\necho first >&2\necho bwrap: No permissions >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setattr(shutil, "which", lambda name: str(program))
     isolation.isolation.cache_clear()
-    way, _ = isolation.isolation()
-    told = isolation.describe()
-    assert way == "user" or way == "limits" and (os.getuid() or "user: " in told)
-    assert "bubblewrap: bwrap: No permissions" in told
+    way, reason = isolation.isolation()
+    assert way == "user" or way == "limits" and (os.getuid() or "user: " in reason)
+    assert reason.startswith("bubblewrap: bwrap: No permissions")
+    assert isolation.describe() == (
+        f"programs run {isolation.WAYS[way]}, since bubblewrap does not work here ({reason}): "
+        "install it, or run everything in a container; docs/real-models.md says what a program "
+        "can reach"
+    )
 
 
 @pytest.mark.parametrize("seconds", [0.4, -1])

@@ -112,7 +112,7 @@ def test_products_of_bfloat16_are_added_up_in_float32(monkeypatch, weight_dtype)
             assert (gradient - right).norm() < limits[gradient.dtype] * right.norm()
 
 
-@pytest.mark.parametrize("rows, temperature", [(None, 0.7), ([7, 2, 4], 1.0)])
+@pytest.mark.parametrize("rows, temperature", [(None, 0.7), ([7, 2, 4], 1.0), ([], 1.0)])
 def test_frozen_logprobs_equal_those_of_the_logits(sharp, rows, temperature):
     """In microbatches of any size. Beyond a row's end, and in rows not asked for, all are 0."""
     policy, tokenizer = sharp
@@ -132,11 +132,13 @@ def test_a_rank_with_fewer_rows_makes_as_many_passes_as_the_others(sharp, monkey
     """In evaluations ranks have unequal shares. A pass that one leaves out would hang the rest."""
     samples, config = some_samples(sharp[1], 3), Config(temperature=0.7)
     expected = frozen_logprobs(sharp[0], samples, config)
-    passes = Mock(wraps=rlvr.policy.logprobs.completion_logprobs)
+    passes, shown = Mock(wraps=rlvr.policy.logprobs.completion_logprobs), Mock()
+    monkeypatch.setattr(rlvr.policy.logprobs, "progress", shown)
     monkeypatch.setattr(rlvr.policy.logprobs, "completion_logprobs", passes)
     monkeypatch.setattr(rlvr.policy.logprobs, "global_max", lambda count: max(count, 5))
     torch.testing.assert_close(frozen_logprobs(sharp[0], samples, config), expected)
     assert passes.call_count == 5
+    assert [call.args for call in shown.call_args_list] == [("log-probs", i, 5) for i in range(5)]
 
 
 @pytest.mark.parametrize(
@@ -180,6 +182,8 @@ def test_compiled_layers_give_the_same_and_one_program_is_enough(sharp, tmp_path
     sharp[0].save_pretrained(tmp_path)
     policy = load_weights(str(tmp_path), Config(compile=True), torch.device("cpu"))
     samples, made = some_samples(sharp[1]), []
+    worth_it = rlvr.policy.logprobs.is_shorter_by_prompt  # lengths differ more then
+    assert [worth_it(each, samples[:1] * 4) for each in (sharp[0], policy)] == [True, False]
     for part in ([0, 1], [2, 3, 4]):
         with torch.no_grad():
             frozen, _ = common.token_logprobs(policy, samples, part, 0.7)

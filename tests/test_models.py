@@ -20,6 +20,7 @@ from rlvr.policy.reader import Reader
 from rlvr.tasks.problems import Sample
 from rlvr.training.checkpoints import save_folder
 
+import huggingface_hub
 import pytest
 import torch
 import transformers
@@ -39,11 +40,13 @@ def test_policy_and_reference_are_what_was_saved(sharp, tmp_path, monkeypatch):
     """In fp32 whatever the checkpoint's dtype, with the same tokens. The reference is frozen."""
     saved, tokenizer = copy.deepcopy(sharp[0]).bfloat16(), sharp[1]
     save_folder(tmp_path / "policy", saved, tokenizer)
-    load_weights = Mock(wraps=rlvr.policy.models.load_weights)
-    monkeypatch.setattr(rlvr.policy.models, "load_weights", load_weights)
+    shard = Mock()
+    monkeypatch.setattr(rlvr.policy.models, "shard", shard)
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
     config = Config(model=str(tmp_path / "policy"), beta=0.1)
     policy, reference, loaded_tokenizer = rlvr.policy.models.load_policies(config)
-    assert [call.kwargs for call in load_weights.call_args_list] == [{}, {"frozen": True}]
+    calls = [call.args for call in shard.call_args_list]
+    assert calls == [(policy, False, "cpu"), (reference, True, "cpu")]
     assert some_samples(tokenizer) == some_samples(loaded_tokenizer)
     assert loaded_tokenizer.pad_token == tokenizer.pad_token
     for each in (policy, reference):
@@ -70,8 +73,12 @@ SWITCH = dict(rope_type="longrope", rope_theta=1e4, original_max_position_embedd
 SWITCH |= dict(short_factor=[1.0] * 8, long_factor=[4.0] * 8)  # as Phi-3.5 has at 4,096 tokens
 DYNAMIC = dict(rope_type="dynamic", rope_theta=1e4, factor=2.0)
 OF_KINDS = dict(sliding_attention=dict(rope_type="default", rope_theta=1e4), full_attention=DYNAMIC)
-HEAD = "a scale, a cap or a bias is not supported"
-CACHE = "its layers keep no cache of keys and values"
+HEAD = "its logits are NaN, or not its hidden states times its head; an output head with a scale, "
+HEAD += "a cap or a bias is not supported"
+CACHE = "the decoding loop cannot read it token by token: its layers keep no cache of keys and "
+CACHE += "values, or count padding as tokens; --engine vllm can draw its completions"
+ROPE = "its rotary factors change beyond 64 tokens, and prompt and completion may have 65 here: "
+ROPE += "lower --max_prompt_length and --max_completion_length"
 
 
 @pytest.mark.parametrize(
@@ -80,21 +87,23 @@ CACHE = "its layers keep no cache of keys and values"
         # the policy that samples would not be the one that is trained
         ("Granite", dict(logits_scaling=8.0, initializer_range=0.3), HEAD),
         ("Phi", {}, HEAD),
-        ("Llama", dict(rms_norm_eps=-1.0), "its logits are NaN"),
+        ("Llama", dict(rms_norm_eps=-1.0), HEAD),
         # linear attention, beside the usual one
         ("FalconH1", dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8), CACHE),
         # rotary factors that change with the length
-        ("Llama", dict(max_position_embeddings=64, rope_parameters=DYNAMIC), "beyond 64 tokens"),
-        ("Gemma3Text", dict(max_position_embeddings=64, rope_parameters=OF_KINDS), "beyond 64"),
+        ("Llama", dict(max_position_embeddings=64, rope_parameters=DYNAMIC), ROPE),
+        ("Gemma3Text", dict(max_position_embeddings=64, rope_parameters=OF_KINDS), ROPE),
         ("Mamba", {}, CACHE),
+        ("Jamba", dict(num_experts=2), CACHE),
+        ("TrOCR", {}, CACHE),  # keeps one, but counts positions by itself
         ("Llama4Text", {}, "its hidden states are not to be had without its logits"),
     ],
 )
 def test_a_model_that_cannot_be_trained_right_is_refused(tiny, tmp_path, family, settings, message):
     shape = getattr(transformers, f"{family}Config")(**SMALL, **settings)
     folder = folder_of(shape, tiny, tmp_path)
-    with pytest.raises(UserError, match=message):
-        load(folder)
+    with pytest.raises(UserError, match=f"^--model {folder}: {message}$"):
+        load(folder, max_prompt_length=1, max_completion_length=64)
     if message == CACHE:
         load(folder, engine="vllm")  # which has another cache
 
@@ -113,7 +122,7 @@ def test_the_cache_is_tried_at_the_length_of_the_run(tiny, tmp_path, monkeypatch
     read = Reader.read
 
     def forgetful(self, tokens):
-        self.mask[:, :1] *= tokens.shape[1] < 20
+        self.mask[:, :3] *= tokens.shape[1] < 20
         return read(self, tokens)
 
     monkeypatch.setattr(Reader, "read", forgetful)
@@ -127,7 +136,7 @@ def test_nothing_drops_out(tiny, tmp_path):
     of_text = dict(attention_dropout=0.1, vocab_size=64)
     shape = transformers.Qwen2VLConfig(text_config=of_text, attention_dropout=0.2)
     assert rlvr.policy.models.without_dropout(shape).get_text_config().attention_dropout == 0
-    shape = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2)
+    shape = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2, n_positions=16)
     assert shape.resid_pdrop == 0.1
     policy, _ = load(folder_of(shape, tiny, tmp_path), gradient_checkpointing=True)
     samples = [Sample([8, 9, 10], [11, 12, 13])]
@@ -161,8 +170,10 @@ def test_equal_up_to_rounding():
     assert not is_near(torch.tensor([100.5, 0.0]), expected)
 
 
-@pytest.mark.parametrize("model_type", ["unheard-of", "qwen2"])
+@pytest.mark.parametrize("model_type", ["unheard-of", "qwen2", "vit"])
 def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type):
+    """Nor does transformers ask. A "vit" has a configuration, but no causal language model."""
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
     folder, marker = tmp_path / "model", tmp_path / "marker"
     save_folder(folder, *tiny)
     own_classes = dict(AutoConfig="modeling_x.XConfig", AutoModelForCausalLM="modeling_x.XModel")
@@ -173,23 +184,30 @@ def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type)
     (folder / "modeling_x.py").write_text(f"{code}open({str(marker)!r}, 'w')\n")
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path])
-    refused = pytest.raises(UserError, match="--model")
+    refused = pytest.raises(UserError, match=f"^cannot load --model {folder}: (?!.* network)")
     with contextlib.nullcontext() if model_type == "qwen2" else refused:
         load(folder)
     assert not marker.exists()
 
 
+def test_a_model_of_the_hub(monkeypatch):
+    """Without a network it is there if it is in the cache."""
+    told = "cannot load --model nobody/model, which is not a folder, from the hub: the hub does "
+    told += "not answer; without a network, leave --model out, or see docs/language-model.md"
+    with pytest.raises(UserError, match=f"^{told}$"):
+        load("nobody/model")
+    in_cache = {("nobody/model", "config.json"): "here"}
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *file: in_cache.get(file))
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda source, **_: source)
+    assert rlvr.policy.models.read_shape("nobody/model") == "nobody/model"
+
+
 # ------------------------------------------------------------------ the estimate of a run's memory
 
 
-def shape_of(tied, *sizes):
-    names = "hidden_size intermediate_size num_hidden_layers num_attention_heads "
-    names = f"{names} num_key_value_heads vocab_size".split()
-    sizes = dict(zip(names, sizes, strict=True))
-    return transformers.Qwen2Config(**sizes, tie_word_embeddings=tied)
-
-
-SHAPE = shape_of(True, 1536, 8960, 28, 12, 2, 151936)  # of Qwen2.5-1.5B
+SIZES = dict(hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, vocab_size=151936)
+SIZES |= dict(num_attention_heads=12, num_key_value_heads=2, tie_word_embeddings=True)
+SHAPE = transformers.Qwen2Config(**SIZES)  # of Qwen2.5-1.5B
 PARAMETERS = 1.543714304  # in billions
 with torch.device("meta"):
     POLICY = transformers.Qwen2ForCausalLM(SHAPE)
@@ -239,7 +257,8 @@ def saved_gb(policy):
 
 def test_what_is_kept_is_what_is_there():
     """In fp32 a rollout needs no copy of the weights, and the gradients are gone by then."""
-    policy = transformers.Qwen2ForCausalLM(shape_of(False, 128, 384, 4, 4, 2, 64))
+    sizes = dict(hidden_size=128, intermediate_size=384, num_hidden_layers=4, num_attention_heads=4)
+    policy = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SMALL | sizes))
     optimizer = torch.optim.AdamW(policy.parameters())
     read = policy(torch.arange(12).view(2, 6), use_cache=True)
     read.logits.sum().backward()
@@ -279,27 +298,40 @@ def test_what_is_kept_is_what_is_there():
         assert found["activations"] - 0.5 == pytest.approx(measured, rel=0.25)
 
 
-def test_fsdp_by_hand(monkeypatch):
-    """16 ranks share 16 bytes a parameter. Of embedding and head, a GPU gathers 8 bytes each."""
+@pytest.mark.parametrize("bf16, size", [(True, 2), (False, 4)])
+def test_fsdp_by_hand(monkeypatch, bf16, size):
+    """16 ranks share 16 bytes a parameter. Of embedding and head, a GPU gathers two copies."""
+    config = replace(LARGE_BY_HF, gradient_checkpointing=False, bf16=bf16)
+    alone = memory_estimate(POLICY, config, 80.0)
     monkeypatch.setattr(world, "WORLD_SIZE", 16)
-    estimate = memory_estimate(POLICY, replace(LARGE_BY_HF, gradient_checkpointing=False), 80.0)
+    assert memory_estimate(POLICY, replace(config, fsdp="no_shard"), 80.0) == alone
+    estimate = memory_estimate(POLICY, config, 80.0)
     # an update gathers a layer at a time, and a rollout all of them
-    head = 8 * (151936 * 1536 + 1536) / 1e9
+    head = (4 + 2 * size) * (151936 * 1536 + 1536) / 1e9
     assert estimate["an update"] == pytest.approx(PARAMETERS + head + estimate["activations"])
-    rollout = 2 * PARAMETERS + estimate["cache"] + estimate["logits"]
+    rollout = size * PARAMETERS + estimate["cache"] + estimate["logits"]
     assert estimate["a rollout"] == pytest.approx(PARAMETERS * 12 / 16 + rollout)
 
 
-@pytest.mark.parametrize("kind, gb", [("cuda", 32), ("cuda", 28), ("cpu", 32), ("cpu", 28)])
-def test_a_run_that_does_not_fit_is_told_what_saves_memory(monkeypatch, capsys, kind, gb):
-    """By the memory of the GPU, or a rank's half of the machine's: 31 GB for an update."""
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+# 31 GB for an update; for a rollout 14 bytes a parameter, and 37 GB for 600 texts
+@pytest.mark.parametrize("gb, texts, needed", [(60, 64, 0), (28, 64, 31), (40, 600, 59)])
+def test_a_run_that_does_not_fit_is_told_so(monkeypatch, capsys, kind, gb, texts, needed):
+    """By the memory of the GPU, or a rank's half of the machine's."""
     properties = SimpleNamespace(total_memory=gb * 1e9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     machine = 2 * gb * 10**9 if kind == "cpu" else 10**12
     pages = {"SC_PAGE_SIZE": 4000, "SC_PHYS_PAGES": machine // 4000}
     monkeypatch.setattr(os, "sysconf", pages.get)
     monkeypatch.setattr(world, "LOCAL_WORLD_SIZE", 2)
-    tell_memory(SHAPE, LARGE_BY_HF, SimpleNamespace(type=kind))
-    told = capsys.readouterr().out.splitlines()
-    assert len(told) == 1 + (gb < 30)
-    assert gb > 30 or "--gradient_checkpointing" in told[1]
+    config = replace(LARGE_BY_HF, rollout_batch_size=texts, engine="hf" if needed else "vllm")
+    tell_memory(SHAPE, config, SimpleNamespace(type=kind))
+    sizes = memory_estimate(POLICY, config, gb * (kind == "cuda")).items()
+    lines = ["memory a rank: " + "; ".join(f"{size:.1f} GB {name}" for name, size in sizes)]
+    if needed:
+        lines.append(
+            f"this run needs about {needed} GB, and there are {gb}: give --gradient_checkpointing, "
+            "lower --microbatch_tokens, --rollout_batch_size or --vllm_gpu_memory_utilization, or "
+            "take more GPUs or a smaller --model"
+        )
+    assert capsys.readouterr().out.splitlines() == lines

@@ -14,12 +14,13 @@ import torch
 from browser import evaluate, open_page
 from groups import every_group, f64, near
 from runs import ROOT, SCRIPTS
+from torch.nn.utils.rnn import pad_sequence
 
 from agrae import agrae_advantage
 from asymgrpo import asymgrpo_advantage
 from cwgrpo import covariance_weights
-from fade import FadeController, fade_advantage
-from grpo import grpo_advantage
+from fade import FadeController, fade_advantage, gradient_mass
+from grpo import grpo_advantage, negative_only
 
 DOCS = ROOT / "docs"
 PAGE, PLAYGROUND = ((DOCS / f"{name}.html").read_text() for name in ("index", "playground"))
@@ -50,7 +51,7 @@ def test_the_page_is_its_template_with_its_numbers():
 
 
 def test_advantages_weights_and_the_clip_are_those_of_the_scripts(front):
-    """Three right of eight; ratios of 1.5 and 0.5, each held where it has gone along A."""
+    """Three right of eight; ratios of 1.5 to 0.5, held where they have gone far along A."""
     group, rewards = [1] * 3 + [0] * 5, f64([[1] * 3 + [0] * 5])
     settings, A = dict(w=0.4, alpha=1.7, delta=0.6), grpo_advantage(rewards)
     expected = {
@@ -60,17 +61,20 @@ def test_advantages_weights_and_the_clip_are_those_of_the_scripts(front):
         "FADE": fade_advantage(rewards, 1.7, 0.6),
         "CW-GRPO": A,
     }
-    logprobs = [one["logprobs"][0][:5] for one in NUMBERS["completions"]]
-    clips = [(ratio, a) for ratio in (1.5, 0.5) for a in (1, -1)]
-    *found, weights, held = front(
+    logprobs = [one["logprobs"][0][: 5 + i] for i, one in enumerate(NUMBERS["completions"])]
+    clips = [(ratio, a) for ratio in (1.5, 1.1, 0.9, 0.5) for a in (1, -1)]
+    *found, weights, alike, held = front(
         f"[...{[*expected]}.map((name) => ADVANTAGE_OF[name]({group}, {json.dumps(settings)})), "
-        f"tokenWeights('CW-GRPO', {group}, {logprobs}), "
+        f"...{[group, [1] * 8]}.map((each) => tokenWeights('CW-GRPO', each, {logprobs})), "
         f"{[[math.log(ratio) - 1, a] for ratio, a in clips]}"
         ".map(([logp, a]) => clipping(-1, logp, a, 0.2))]"
     )
     near(f64(found), torch.cat([*expected.values()]), atol=1e-9)
-    near(f64(weights), covariance_weights(f64([logprobs]), A, torch.ones(1, 8, 5))[0], atol=1e-9)
-    assert [bool(one["clipped"]) for one in held] == [True, False, False, True]
+    padded = pad_sequence([*map(f64, logprobs)], True, padding_value=1.0)[None]
+    of_tokens = covariance_weights(padded, A, padded < 1)[padded < 1]
+    near(f64(sum(weights, [])), of_tokens, atol=1e-9)
+    assert {*sum(alike, [])} == {1}
+    assert [bool(one["clipped"]) for one in held] == [True, *[False] * 6, True]
     assert [one["ratio"] for one in held] == pytest.approx([ratio for ratio, _ in clips])
 
 
@@ -102,26 +106,47 @@ def test_the_arithmetic_follows_from_the_numbers_shown(front):
 
 # On playground.html: of five, none to all are right; the mean success of the batch is 0.37.
 REWARDS, FORMATS, LENGTHS = every_group(5), [1, 0, 1, 0, 0], [4, 2, 3, 1, 4]
-LOGPROBS = -3 * torch.rand(6, 5, 4, generator=torch.Generator().manual_seed(0)).double()
+LOGPROBS = -6 * torch.rand(6, 5, 4, generator=torch.Generator().manual_seed(0)).double()
 GROUPS = [
     dict(rewards=rewards, lengths=LENGTHS, formats=FORMATS, logprobs=logprobs)
     for rewards, logprobs in zip(REWARDS.tolist(), LOGPROBS.tolist(), strict=True)
 ]
 A, WELL_FORMED = grpo_advantage(REWARDS), grpo_advantage(REWARDS + 0.5 * f64([FORMATS]))
 ODDS = dict(beta_pos=1.3, beta_neg=0.6)
-FADE = dict(initial_entropy=1.1, entropy=0.9, target_entropy=1.2, ema_beta=0.3, alpha_max=4.0)
-CONTROLLED = FadeController(1.1, 1.2, 0.3, 4.0).step(0.37, 0.9)
-KERNEL = covariance_weights(LOGPROBS, WELL_FORMED, torch.ones_like(LOGPROBS), "own").mean(2)
+FADE = dict(initial_entropy=1.1, entropy=0.9, ema_beta=0.3, alpha_max=4.0)
+
+
+def of_tokens(advantages, *options):
+    """CW-GRPO's w A of each token, and what a gradient through w adds to it."""
+    logprobs = LOGPROBS.clone().requires_grad_()
+    weights = covariance_weights(logprobs, advantages, torch.ones_like(logprobs), *options)
+    found = weights * advantages[..., None]
+    if found.requires_grad:
+        found = found + torch.autograd.grad(found.sum(), logprobs)[0]
+    return found.detach()
+
+
+def of_fade(target, mean=None, by_entropy=False):
+    alpha, delta = FadeController(1.1, target, 0.3, 4.0, by_entropy).step(0.37, 0.9)
+    return fade_advantage(REWARDS, alpha, delta, mean)
+
+
+of_agrae = partial(agrae_advantage, success_rate=REWARDS.mean(1), mean_success=0.37, alpha=0.8)
 CASES = [
     ("grpo", dict(scale_rewards=False), grpo_advantage(REWARDS, False)),
-    ("agrae", dict(alpha=0.8), agrae_advantage(A, REWARDS.mean(1), 0.37, 0.8)),
+    ("grpo", dict(negatives_only=True), negative_only(A)),
+    ("agrae", dict(alpha=0.8), of_agrae(A)),
+    ("agrae", dict(alpha=0.8, sample_level=False), of_agrae(A, sample_level=False)),
+    ("agrae", dict(alpha=0.8, group_level=False), of_agrae(A, group_level=False)),
     *(
         ("asymgrpo", dict(**ODDS, flip=flip), asymgrpo_advantage(REWARDS, **ODDS, flip=flip))
         for flip in ("none", "positive", "negative")
     ),
-    ("fade", FADE, fade_advantage(REWARDS, *CONTROLLED)),
-    ("fade", FADE | dict(batch_mean=True), fade_advantage(REWARDS, *CONTROLLED, 0.37)),
-    ("cwgrpo", dict(format_weight=0.5, means="own"), KERNEL * WELL_FORMED),
+    ("fade", FADE | dict(target_entropy=1.2), of_fade(1.2)),
+    ("fade", FADE | dict(target_entropy=2, batch_mean=True), of_fade(2, 0.37)),
+    ("fade", FADE | dict(target_entropy=0.6, alpha_from_entropy=True), of_fade(0.6, None, True)),
+    ("cwgrpo", dict(format_weight=0.5), of_tokens(WELL_FORMED).mean(2)),
+    ("baselines", dict(token="clip_cov", clip_cov_fraction=0), A),
 ]
 # arguments without a default
 NEEDED = dict(k=3, alpha=0.5, delta=0.25, alpha_s=2.0, alpha_f=1.5, tau=0.3, gamma=0.25, beta=2.0)
@@ -132,7 +157,12 @@ def test_the_playground_has_what_the_scripts_have(front):
     """Presets, and the advantages of the scripts and of the other methods."""
     names = [name for name in baselines.ADVANTAGES if name not in baselines.OF_THE_WHOLE_BATCH]
     presets = {script: importlib.import_module(script).VARIANTS for script in SCRIPTS}
-    assert front("[VARIANTS, Object.keys(ADVANTAGES)]") == [presets, names]
+    *found, flags, sliders = front("[VARIANTS, Object.keys(ADVANTAGES), DEFAULTS, SLIDERS]")
+    assert found == [presets, names]
+    for script, shown in flags.items():
+        shown |= {name: first for name, (*_, first) in sliders.get(script, {}).items()}
+        own = vars(importlib.import_module(script).Config())
+        assert all(own.get(name, value) in (value, None) for name, value in shown.items()), script
     lengths = f64([LENGTHS]).expand(6, -1)
     known = dict(rewards=REWARDS, advantages=A, success_rate=REWARDS.mean(1))
     known |= dict(lengths=lengths, shares=lengths / 4)
@@ -151,6 +181,19 @@ def test_the_playground_has_what_the_scripts_have(front):
         "scriptAdvantages(script, {...DEFAULTS[script], ...flags}, group, {mean_success: 0.37})))"
     )
     near(f64(found), torch.stack(expected), atol=1e-9)
+    # A_t of CW-GRPO; of 10 covariances, 1, 5, 2, 3 and 0 twice, 3 of 4 are drawn, and all 4
+    logprobs = [[-9, -5, -8, -7, -10], [-11, -15, -12, -13, -10]]
+    masses, plain, released, *shares = front(
+        "[...[(group, A) => gradientMass(A, group.rewards), "
+        "...[DEFAULTS.cwgrpo, VARIANTS.cwgrpo.released]"
+        ".map((flags) => (group, A) => tokenAdvantages(flags, group.logprobs, A))]"
+        f".map((f) => {json.dumps(GROUPS)}.map((group, i) => f(group, {A.tolist()}[i]))), "
+        f"...[0.35, 1].map((fraction) => clipCovShare({logprobs}, [1, -1], fraction))]"
+    )
+    near(f64(masses).T, torch.stack(gradient_mass(A, REWARDS)), atol=1e-9)
+    near(f64(plain), of_tokens(A), atol=1e-9)
+    near(f64(released), of_tokens(A, "own", True, False), atol=1e-9)
+    assert shares == [[[1, 1, 0.25, 0.25, 1]] * 2, [[1, 1, 0, 0, 1]] * 2]
 
 
 USE_ALL = """

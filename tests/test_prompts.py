@@ -117,7 +117,7 @@ def test_a_template_with_the_date_gives_the_same_prompt_every_day(tokenizer):
 @pytest.mark.parametrize(
     "template, ends",
     [
-        (CHATML.replace("<|im_end|>\n", "<|im_end|><|im_start|>"), True),  # the next turn's begin
+        ("answer" + CHATML.replace("<|im_end|>\n", "<|im_end|><|im_start|>"), True),
         ("{% for m in messages[1:] %}<|im_start|>{{ m['content'] }}é<|im_end|>{% endfor %}", True),
         ("nothing<|im_end|>", False),
         ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<line>{% endfor %}", False),
@@ -128,6 +128,9 @@ def test_end_of_turn(tokenizer, template, ends):
     """It stands behind the answer, and is not what the next turn would begin with."""
     tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
     tokenizer.add_tokens(["<line>"])
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<pad> $A", special_tokens=[("<pad>", 0)]
+    )
     tokenizer.chat_template = template
     expected = [tokenizer.convert_tokens_to_ids("<|im_end|>")] if ends else []
     assert end_of_turn(tokenizer) == expected
@@ -139,7 +142,7 @@ def test_a_thought_that_the_template_opens_belongs_to_the_format(
 ):
     """The end of the prompt counts, and the scripts judge the format of the text with it."""
     long = "3 9 5 : 48 " * 9
-    prompts = [long, f"{long}<think> ", f"<think>{long}</think> : 48 "]
+    prompts = [long, f"{long}<think>{' ' * 15}", f"{long}<think>3</think> : 48 "]
     samples = [
         Sample(tokenizer.encode(prompt), [1], "a</think>3", logprobs=[-1.0]) for prompt in prompts
     ]
@@ -181,8 +184,8 @@ def test_paths_and_bytes_of_a_file(tmp_path, monkeypatch, vlm_tokenizer):
     file = write(tmp_path / "data/train.jsonl", shown("images/1.png", str(path), ""))
     for name in (file, str(tmp_path / "data")):
         assert [problem.images for problem in load(vlm_tokenizer, name)] == [(PICTURE,)] * 2 + [()]
-    of_the_hub = dict(bytes=PICTURE, path="0.png")
-    for image in (PICTURE, of_the_hub):
+    of_the_hub = dict(bytes=PICTURE, path="0.png"), dict(bytes=None, path=str(path))
+    for image in (PICTURE, *of_the_hub):
         name = write(tmp_path / "data/set.parquet", shown([image, None, image], [], None))
         found = [problem.images for problem in load(vlm_tokenizer, name)]
         assert sorted(found) == [(), (), (PICTURE, PICTURE)]
@@ -238,7 +241,7 @@ def test_places():
     """Images without a tag stand before the question, and a tag without an image is a text."""
     for question, count, expected in (
         ("Find x.", 2, "[][]Find x."),
-        ("In <image> and <image2>?", 2, "In [] and []?"),
+        ("In <image> and <image12>?", 2, "In [] and []?"),
         ("In <image1>: <image2> or <image3>?", 1, "In []: <image2> or <image3>?"),
         ("In <image1>?", 3, "[][]In []?"),
     ):

@@ -1,5 +1,6 @@
 """Several ranks: the mathematics of one, what they exchange, and their devices."""
 
+import atexit
 import contextlib
 import copy
 import functools
@@ -10,7 +11,7 @@ import runpy
 import sys
 import traceback
 from datetime import timedelta
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import rlvr.machine.ranks as machine_ranks
 import rlvr.tasks.datasets
@@ -19,6 +20,7 @@ import rlvr.training.updates
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.command_line import parse_flags
+from rlvr.machine.ending import end_one_of_several_ranks
 from rlvr.machine.ranks import choose_device
 from rlvr.policy.logprobs import completion_logprobs
 from rlvr.policy.sharding import shard, whole
@@ -27,6 +29,7 @@ from rlvr.training.run import Run, launch
 
 import baselines
 import pytest
+import safetensors.torch
 import torch
 import torch.distributed as dist
 import transformers
@@ -76,7 +79,7 @@ def roll_out(rng, sampler, stream, config):
 
 
 def train(folder, name, script, variant, flags):
-    """Train a script, and save (loss, gradient) of each update and the weights at the end."""
+    """Train a script, and keep (loss, gradient) of each update and the weights it has saved."""
     losses, updates, policies = [], [], []  # of the microbatches since an update; of all updates
 
     def add(metrics, loss, *_, **__):
@@ -101,8 +104,11 @@ def train(folder, name, script, variant, flags):
         before_calls(patch, Run, "optimizer_step", step)
         launch(module.main, parse_flags(module.Config, module.VARIANTS))
     vars(grpo).update(kept)
-    weights = torch.cat([whole(p.detach()).flatten() for p in policies[-1].parameters()])
     if world.RANK == 0:
+        saved = safetensors.torch.load_file(f"{place}/checkpoint-2/model.safetensors")
+        names = [name for name, _ in policies[-1].named_parameters()]
+        weights = torch.cat([saved.pop(name).flatten() for name in names])
+        assert not saved  # tied weights are saved once
         torch.save((updates, weights), f"{place}.pt")
 
 
@@ -192,7 +198,8 @@ def test_a_frozen_policy_gives_everything_back(tiny, alone, frozen):
     shard(policy, frozen)
     with torch.no_grad():
         completion_logprobs(policy, [Sample([8, 9], [10, 11])], 1.0, 2)
-    assert all(isinstance(value, DTensor) for value in policy.parameters()) == frozen
+    for name, value in policy.named_parameters():
+        assert isinstance(value, DTensor) == (frozen or ".layers." in name), name
 
 
 def test_torchrun_says_which_rank_a_process_is(monkeypatch):
@@ -218,11 +225,6 @@ def test_sums_means_and_groups_of_two_ranks(monkeypatch):
     assert machine_ranks.global_sum(1, torch.tensor(2.0)) == [6.0, 3.0]
     assert machine_ranks.global_mean(torch.tensor([0.0, 1.0])) == [1.0]
     assert machine_ranks.global_max(2.0) == 3.0
-    told = Mock(side_effect=lambda found: found.__setitem__(0, UserError("of rank 0")))
-    monkeypatch.setattr(torch.distributed, "broadcast_object_list", told)
-    monkeypatch.setattr(world, "RANK", 1)
-    with pytest.raises(UserError, match="of rank 0"):
-        machine_ranks.from_rank_0(str)
     (found,) = machine_ranks.gather_groups(1, torch.tensor([[9.0], [2.0]]))
     assert found.tolist() == [[[9.0, 0.0]], [[1.0, 1.0]], [[2.0, 0.0]], [[3.0, 3.0]]]
 
@@ -242,13 +244,9 @@ def test_sums_means_and_groups_of_two_ranks(monkeypatch):
 )
 def test_the_device_that_a_rank_takes(monkeypatch, there, wanted, rank, device):
     chosen, kind = [], there and torch.device(there)
-    stand_ins = dict(
-        current_accelerator=lambda check_available=False: kind,
-        device_count=lambda: 4,
-        set_device_index=chosen.append,
-    )
-    for name, function in stand_ins.items():
-        monkeypatch.setattr(torch.accelerator, name, function)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: kind)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", chosen.append)
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", chosen.append)
     monkeypatch.setattr(world, "LOCAL_RANK", rank)
     if " " in device:
@@ -259,16 +257,30 @@ def test_the_device_that_a_rank_takes(monkeypatch, there, wanted, rank, device):
     assert chosen == ([] if device == "cpu" else [rank, False])
 
 
+def test_one_of_several_ranks_ends_before_python_shuts_down(monkeypatch):
+    calls = Mock()
+    monkeypatch.setattr(atexit, "_run_exitfuncs", calls.at_exit)
+    monkeypatch.setattr(sys, "stdout", calls.stdout)
+    monkeypatch.setattr(os, "_exit", calls.end)
+    for ranks in (1, 2):
+        monkeypatch.setattr(world, "WORLD_SIZE", ranks)
+        end_one_of_several_ranks()
+    assert calls.mock_calls == [call.at_exit(), call.stdout.flush(), call.end(0)]
+
+
 @pytest.mark.parametrize(
     "device, backend",
     [("cpu", "gloo"), ("cuda", "cpu:gloo,cuda:nccl"), ("xpu", "cpu:gloo,xpu:xccl")],
 )
 def test_objects_go_over_the_cpu(monkeypatch, device, backend):
     """torch takes the CPU's backend for objects where there are two: rank 0's problems are GBs."""
-    init = Mock()
+    init, destroy = Mock(), Mock()
     monkeypatch.setattr(torch.distributed, "init_process_group", init)
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", destroy)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: device == "cpu")
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
     with machine_ranks.process_group(torch.device(device)):
         assert init.call_args.args == (backend,)
         # a rank that hangs ends the others, and one that evaluates for an hour does not
         assert timedelta(hours=1) < init.call_args.kwargs["timeout"] < timedelta(days=1)
+    assert destroy.called == (device == "cpu")  # what has ended already is left alone

@@ -17,7 +17,7 @@ from rlvr.flags.config import Config
 from rlvr.machine.ranks import from_rank_0
 from rlvr.rollout.rollouts import check_context, rollout_metrics, room_after, sampler_mismatch
 from rlvr.rollout.samplers import Sampler
-from rlvr.rollout.turns import complete_in_turns
+from rlvr.rollout.turns import MAX_TURNS, complete_in_turns
 from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
 from rlvr.tasks.tools import TOOLS, Tool, calculate, find_call_ends
@@ -26,10 +26,10 @@ from rlvr.verify.verifiers import VERIFIERS, Verifier
 import pytest
 import torch
 import transformers
-from samples import Scripted, writer_of_batch
+from samples import Scripted
 from tokenizers.processors import TemplateProcessing
 
-from common import decode, make_batch, sample_groups
+from common import decode, sample_groups
 
 PROBLEMS = [Problem(str(i), "") for i in range(10)]
 
@@ -115,16 +115,8 @@ def test_rollout_metrics_by_hand(monkeypatch):
         Sample([1], [2] * 10, reward=0.0, truncated=True, status="unparsed"),
         Sample([1], [2], reward=0.75, truncated=True, success=True),
     ]
-    expected = {
-        "reward": 3 / 8,
-        "all_wrong": 1 / 4,
-        "all_right": 1 / 4,
-        "length": 18 / 8,
-        "turns": 9 / 8,
-        "truncated": 3 / 8,
-        "unparsed": 2 / 8,
-        "timeout": 1 / 8,
-    }
+    expected = dict(reward=3 / 8, all_wrong=1 / 4, all_right=1 / 4, length=18 / 8, turns=9 / 8)
+    expected |= dict(truncated=3 / 8, unparsed=2 / 8, timeout=1 / 8)
     assert rollout_metrics(samples, 2) == expected
     found = []
     monkeypatch.setattr(rlvr.rollout.rollouts, "gather", lambda mine: found.extend(mine) or found)
@@ -141,11 +133,10 @@ def test_sampler_mismatch_by_hand(monkeypatch):
     expected = {"mismatch": 0.8 / 3, "mismatch_k3": k3, "mismatch_max_ratio": math.exp(0.3)}
     mismatch = sampler_mismatch(logprobs, sampled, own)
     assert mismatch == pytest.approx(expected, rel=1e-4)
-    # on two ranks, where this one has the second row
-    sums = [0.5, sum(math.exp(d) - 1 - d for d in (0.1, -0.4)), 2.0]
-    others = {list: sums, float: 0.1}
+    # on two ranks, where this one has the first row
+    others = {list: [0.3, math.exp(0.3) - 1 - 0.3, 1.0], float: 0.3}
     monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, others[type(mine[0])]])
-    assert sampler_mismatch(logprobs[1], sampled[1], own[1]) == pytest.approx(expected, rel=1e-4)
+    assert sampler_mismatch(logprobs[0], sampled[0], own[0]) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -157,11 +148,12 @@ def test_a_prompt_and_a_completion_have_to_fit_together(tiny, context, wanted, f
     settings = {"max_position_embeddings": context} if context else {}
     given = SimpleNamespace(config=transformers.PreTrainedConfig(**settings)), tiny[1]
     given = *given, [Problem("1" * 8, "1"), Problem("1" * 100, "1")]
+    told = f"^a prompt of 100 tokens .* of {wanted} exceed the policy's context of {context}; lower"
     for check in (
         lambda: check_context(*given, Config(max_completion_length=wanted)),
         lambda: room_after(*given, wanted),
     ):
-        with contextlib.nullcontext() if fits else pytest.raises(UserError):
+        with contextlib.nullcontext() if fits else pytest.raises(UserError, match=told):
             assert check() in (None, (context or sys.maxsize) - 100)
     with contextlib.nullcontext() if context != 100 else pytest.raises(UserError):
         assert room_after(*given) == (context or sys.maxsize) - 100
@@ -179,10 +171,10 @@ REPLIES = {
     "1, 7*8=": "56",
 }
 NO_REPLY = [
-    "7*8",  # no call
+    *("7*8", "7  *8="),  # no call
     *("7*8=56", "7*8=\n"),  # one that has been answered
     *("7=", "x=", "=", ""),
-    "-7*8=",  # an expression that has begun before
+    *("-7*8=", "+7*8="),  # an expression that has begun before
     *("2.5*2=", "2 ** 3*4=", "8//3*2=", "1,000+5=", "1e3+1=", "x2*3="),
     *("sqrt(4)+1=", "f(7*8=", "(2)(3)+4=", "(7*8=", "7*8)=", "7*="),
     *("6 ÷ 3+1=", "20 − 5+3=", "8/0=", "√4+5=", "2^3*4=", "6 × 3+1=", "6 · 3+1=", "20 – 5+3="),
@@ -209,6 +201,11 @@ SCENES = [
     (
         *(3, 48, [["7/0="], ["1 7*8="], ["<eos>"]]),
         *(["7/0=1 7*8=56<eos>"], [[range(4, 4), range(10, 12)]], [48, 44, 36]),
+    ),
+    # the last turn that there is
+    (
+        *(MAX_TURNS, 48, [["7/0="]] * 8, ["7/0=" * 8]),
+        *([[range(i, i) for i in range(4, 32, 4)]], [*range(48, 16, -4)]),
     ),
     # two are asked for together, and the longer one is cut at its own limit
     (
@@ -282,10 +279,3 @@ def test_find_call_ends(tiny, monkeypatch):
     monkeypatch.setitem(TOOLS, "mine", Tool(str, "</tool>"))
     with pytest.raises(UserError, match="--tool mine: a call ends with '</tool>', but no token"):
         find_call_ends(tokenizer, "mine")
-
-
-def test_only_the_policys_own_tokens_count():
-    samples = [Sample([9], [3, 4, 5, 6, 7], replies=[range(1, 3)]), Sample([9], [3, 4])]
-    batch = make_batch(samples, Config(num_generations=2), writer_of_batch(None))
-    for mask in (batch.completion_mask, batch.loss_mask):
-        assert mask.tolist() == [[1, 0, 0, 1, 1], [1, 1, 0, 0, 0]]

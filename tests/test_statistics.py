@@ -41,7 +41,9 @@ def test_rank1_statistics_by_hand():
 def test_fit_pass_at_k_finds_the_curve_again(a, b, c):
     """If there are three points between 0 and 1."""
     ks = [2**i for i in range(9)]
-    fit = fit_pass_at_k(ks, [math.exp(-a * (k + c) ** -b) for k in ks])
+    values = [math.exp(-a * (k + c) ** -b) for k in ks]
+    fit = fit_pass_at_k(ks, values)
     assert [fit["fit_a"], fit["fit_b"]] == pytest.approx([a, b], rel=0.05)
     assert fit["fit_c"] == pytest.approx(c, rel=0.05, abs=0.05)
+    assert fit_pass_at_k(ks[:3], values[:3]).keys() == fit.keys()
     assert fit_pass_at_k([1, 2, 4, 8], [0.0, 0.5, 0.7, 1.0]) == {}

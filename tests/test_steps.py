@@ -5,6 +5,7 @@ What the flags and the formulas come to is worked out from the paper's text alon
 
 import copy
 import random
+from pathlib import Path
 
 from rlvr.show import covariance_statistics
 from rlvr.tasks.problems import Sample
@@ -12,7 +13,7 @@ from rlvr.training.run import Run
 
 import pytest
 import torch
-from runs import before_calls, rows, tokenizer_of_tiny
+from runs import before_calls, rows, steps, tokenizer_of_tiny
 from samples import by_the_logits, writer_of_batch
 from test_cwgrpo import plain_weights
 from torch.nn.utils.rnn import pad_sequence
@@ -23,7 +24,8 @@ G, STOP, T = 4, 1, 0.9
 LOW, HIGH, BETA, BONUS = 0.01, 0.03, 0.5, 0.05
 LOGGED = ("clip_low", "clip_high", "kl", "entropy")
 FLAGS = dict(
-    max_steps=1,
+    max_steps=2,
+    eval_steps=9,  # and after the last step
     num_iterations=2,  # with two minibatches: four updates, of which three are off-policy
     learning_rate=1e-3,
     lr_scheduler_type="linear",
@@ -35,7 +37,7 @@ FLAGS = dict(
     microbatch_tokens=60,
     mask_truncated_completions=True,
 )
-RATES = [1e-3, 0.75e-3, 0.5e-3, 0.25e-3]  # of the four updates
+RATES = [1e-3 * (1 - i / 8) for i in range(8)]  # of the four updates of each step
 CAP = 0.8  # of the importance weights
 FAR = 1.5  # what the reference's head is multiplied by, or it would be the old policy
 ROOT3 = 3**0.5
@@ -84,6 +86,7 @@ CASES = [
         DR_GRPO,
     ),
 ]
+FIRST = {script: flags for script, flags, _ in reversed(CASES)}
 
 
 def given_samples():
@@ -181,17 +184,20 @@ def seen(monkeypatch):
     before_calls(monkeypatch, Run, "add", lambda run, loss, *_, **__: losses.append(loss.item()))
     before_calls(monkeypatch, Run, "optimizer_step", recorded)
     before_calls(monkeypatch, common, "prepare_update", prepared)
+    end_step = Run.end_step  # a signal has come
+    monkeypatch.setattr(Run, "end_step", lambda run, step: end_step(run, step) or True)
     monkeypatch.setattr(common, "roll_out", lambda *given: batch_of(given_samples(), given[-1]))
     return found
 
 
 @pytest.mark.usefixtures("no_evaluation")
 @pytest.mark.parametrize("script, flags, worth", CASES)
-def test_updates_by_their_definition(run, seen, script, flags, worth):
+def test_updates_by_their_definition(run, resume, seen, script, flags, worth):
+    """The run ends after the first of its two steps. The first of a script is resumed."""
     samples = given_samples()
     result = run(script, **FLAGS | flags)
     assert result.code == 0, result.err
-    assert [rate for *_, rate in seen] == pytest.approx(RATES)
+    assert Path("run/report.html").exists()
     start, logged, weights = seen[0][0].double(), dict.fromkeys(LOGGED, 0.0), {}
     old = [by_the_logits(start, sample, T)[0].detach() for sample in samples]
     reference = copy.deepcopy(start)
@@ -210,12 +216,13 @@ def test_updates_by_their_definition(run, seen, script, flags, worth):
         assert loss == pytest.approx(expected_loss.item(), rel=1e-3, abs=1e-5)
         assert (got - expected).norm() < 2e-3 * expected.norm(), k
     (row,) = rows("run")
-    assert row["learning_rate"] == pytest.approx(RATES[-1])
+    assert row["learning_rate"] == pytest.approx(RATES[3])
     counted = [i for i in range(16) if not samples[i].truncated]
     tokens = 2 * sum(len(samples[i].completion_ids) for i in counted)  # twice over all of them
     for name in LOGGED:
         assert row[name] == pytest.approx(logged[name] / tokens, rel=1e-2), name
     assert (row["clip_low"] + row["clip_high"] > 0.05) == ("loss" not in flags)
+    assert ("success_gain" in row) == ("log_gain" in flags)
     # what the report shows of the first group, rounded to three digits
     ((group,),) = (step["groups"] for step in rows("run", "tokens"))
     for i, shown in enumerate(group["completions"]):
@@ -232,3 +239,8 @@ def test_updates_by_their_definition(run, seen, script, flags, worth):
         expected = covariance_statistics(*given, flags.get("means", "tokens"))
         assert row["effective_tokens"] == pytest.approx(expected["effective_tokens"])
         assert {name: row[name] for name in expected} == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    assert [rate for *_, rate in seen] == pytest.approx(RATES[:4])
+    if flags is FIRST[script]:
+        assert resume(script, "run").code == 0
+        assert [rate for *_, rate in seen] == pytest.approx(RATES)
+        assert steps("run") == [1, 2] and steps("run", "eval") == [0, 2]

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import re
-from types import SimpleNamespace
 
 import project
 from project import read_results
@@ -12,14 +11,12 @@ from rlvr.errors import UserError
 from rlvr.show import append_row, read_rows
 
 import claims_counts
-import claims_coverage
 import claims_page
 import claims_rule
 import claims_runs
 import compare
 import default_runs
 import fade_section_15
-import front_page
 import machine
 import numpy as np
 import products
@@ -33,7 +30,8 @@ from test_show import write_run
 
 README = ROOT / "README.md"
 # those that no other test imports
-COMMANDS = "claims_many entropy_growth growth language_model make_bases policy_weights"
+COMMANDS = "claims_coverage claims_many entropy_growth growth language_model make_bases "
+COMMANDS += "policy_weights"
 
 
 @pytest.mark.slow
@@ -216,24 +214,6 @@ def test_throughput_by_hand():
     assert throughput.rows_of({"ours": reports["ours"]})[0] == ["generate (s)", "1.5", ""]
 
 
-def test_the_group_of_the_front_page_is_the_one_where_most_is_clipped():
-    """Two right of four in each group. A success is clipped above 1.2, a failure below 0.8."""
-    recorder, rows = front_page.Recorder(), range(12)
-    success = [1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1]
-    samples = [SimpleNamespace(completion_ids=[1, 2], success=each == 1) for each in success]
-    recorder.first = SimpleNamespace(samples=samples)
-    recorder.config = SimpleNamespace(num_generations=4, epsilon=0.2)
-    ratios = torch.ones(12, 3)
-    ratios[[0, 3]] = torch.tensor([0.7, 1.3, 9.0])  # one of two each, and padding
-    ratios[[4, 6]] = torch.tensor([[1.3, 1.3, 9.0], [1.3, 0.7, 9.0]])
-    ratios[8:] = 0.1  # where one is right
-    start = torch.full((12, 3), -1.0)
-    recorder.passes = [(rows, start), (rows, start + ratios.log()), (rows, start)]
-    assert [recorder.clipped(row) for row in rows[:8]] == [1, 0, 0, 1, 2, 0, 1, 0]
-    assert recorder.logprobs(4) == [[-1, -1], pytest.approx([-0.7376] * 2), [-1, -1]]
-    assert recorder.choose_group() == range(4, 8)
-
-
 @pytest.mark.slow
 def test_mine_by_its_command(tmp_path):
     """Two runs of a copy against grpo.py, whose runs are kept for the next time."""
@@ -259,11 +239,3 @@ def test_counts_of_problems_are_those_of_the_evaluations(tmp_path):
         for metric in ("pass@1", "pass@4", "answer_entropy"):
             values = claims_rule.of_problems({"problems": kept}, metric, place)
             assert len(values) == 4 and np.mean(values) == pytest.approx(row[metric], abs=1e-3)
-
-
-@pytest.mark.slow
-def test_an_interval_holds_the_truth():
-    """In 19 of 20 simulated studies, give or take three standard errors of 400 studies."""
-    study = claims_coverage.STUDIES["SmolLM2"][0]
-    held, _ = claims_coverage.coverage(np.random.default_rng(0), study, 0.1, 0.0, 1, simulated=400)
-    assert abs(held - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 400)

@@ -40,17 +40,11 @@ def test_every_shipped_policy_is_whole_and_was_taught_its_numbers():
         assert {*numbers.split(",")} <= {*make_bases.RECIPES[name][0].split(",")}
 
 
-@pytest.mark.parametrize(
-    "flags, name",
-    [
-        (dict(), "middle"),
-        (dict(numbers="3,4"), "weak"),
-        (dict(numbers="4"), "weak"),
-        (dict(numbers="2", model="strong"), "strong"),
-    ],
-)
-def test_which_policy_a_run_starts_from(flags, name):
-    assert tiny_folder(Config(**flags)) == POLICIES / name
+def test_which_policy_a_run_starts_from():
+    names = {"3 tiny": "middle", "4 tiny": "weak", "3,4 tiny": "weak", "2 strong": "strong"}
+    for given, name in names.items():
+        numbers, model = given.split()
+        assert tiny_folder(Config(numbers=numbers, model=model)) == POLICIES / name
 
 
 def test_each_token_of_a_lesson_counts_the_same(monkeypatch):

@@ -54,8 +54,9 @@ class LLM:
             process_weights_after_loading=lambda head: self.calls.append("pack_head")
         )
         self.model.lm_head.quant_method = packing
+        self.served = SimpleNamespace(lm_head=self.model.lm_head)
         if reads_images(shape):  # where vLLM has the head then
-            self.model.language_model = SimpleNamespace(lm_head=self.model.lm_head)
+            self.served = SimpleNamespace(language_model=self.served)
         self.llm_engine = SimpleNamespace(
             engine_core=SimpleNamespace(shutdown=lambda: self.calls.append("shutdown")),
             reset_encoder_cache=lambda: self.calls.append("reset_encoder_cache"),
@@ -77,7 +78,7 @@ class LLM:
             own[name].copy_(value)
 
     def apply_model(self, function):
-        return [function(self.model)]
+        return [function(self.served)]
 
     def reset_prefix_cache(self):
         self.calls.append("reset_prefix_cache")
@@ -96,7 +97,7 @@ def build(sharp, tmp_path, monkeypatch):
             vision.save_vision_policy(folder, scale=3.0)
         elif not folder.exists():
             save_folder(folder, *sharp)
-        config = Config(model=str(folder), max_steps=0, vllm_importance_sampling_cap=None, **flags)
+        config = Config(**dict(model=str(folder), max_steps=0) | flags)
         policy, _, tokenizer = rlvr.policy.models.load_policies(config)
         return samplers.VllmSampler(policy, tokenizer, config, decode)
 
@@ -137,12 +138,18 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
 def test_the_ranks_of_one_engine_ask_for_all_of_theirs(build, prompts, monkeypatch, tmp_path):
     """Each takes its own back, and unlinks its own part of the memory that they share."""
     of_others = [[([7], (), 1)], [([7], (), 2)], [([8, 9], (), 5), ([9], (), 6)]]
-    monkeypatch.setenv("RANK", "3")  # as torchrun does
-    sampler = build(vllm_tensor_parallel_size=2)
-    assert os.environ["RANK"] == "3"
-    expected = Sampler.generate(sampler, prompts, 0.0, 1.0, 4)
+    monkeypatch.setattr(os, "environ", dict(RANK="3"))  # as torchrun does
     monkeypatch.setattr(samplers, "gather", lambda mine: [*of_others, *mine])
     monkeypatch.setattr(world, "RANK", 3)
+    parts = [tmp_path / f"vllm_[{ranks}]-cpushm_{i}" for ranks in ("0-1", "2-3") for i in (0, 1)]
+    for part in parts:
+        part.touch()
+    monkeypatch.setattr(samplers, "Path", lambda folder: tmp_path)
+    sampler = build(vllm_tensor_parallel_size=2)
+    assert [part.exists() for part in parts] == [True, True, True, False]
+    alone = dict(LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    assert os.environ == dict(alone, RANK="3", VLLM_LOGGING_LEVEL="ERROR")
+    expected = Sampler.generate(sampler, prompts, 0.0, 1.0, 4)
     sampler.engine.asked.clear()
     completions, logprobs = sampler.generate(prompts, 0.0, 1.0, 4)
     asked = [(prompt, settings.seed) for prompt, settings in sampler.engine.asked]
@@ -150,18 +157,14 @@ def test_the_ranks_of_one_engine_ask_for_all_of_theirs(build, prompts, monkeypat
     assert completions == expected[0]
     for got, wanted in zip(logprobs, expected[1], strict=True):
         assert got == pytest.approx(wanted, abs=1e-4)
-    parts = [tmp_path / f"vllm_[{ranks}]-cpushm_{i}" for ranks in ("0-1", "2-3") for i in (0, 1)]
-    for part in parts:
-        part.touch()
-    monkeypatch.setattr(samplers, "Path", lambda folder: tmp_path)
-    samplers.unlink_shared_memory(2)
-    assert [part.exists() for part in parts] == [True, True, True, False]
 
 
-def test_settings_of_the_engine(build, seeing, prompts):
+def test_settings_of_the_engine(build, seeing, prompts, monkeypatch):
     """Its logits are in fp32, as in the loss: rounding one side alone makes them differ more."""
-    sampler = build(max_prompt_length=2000, vllm_gpu_memory_utilization=0.4)
-    assert sampler.cap == 2.0  # importance weights by default, on a CPU, too
+    given = dict(max_prompt_length=2000, vllm_gpu_memory_utilization=0.4)
+    sampler = build(**given)
+    # importance weights by default, on a CPU, too; and how far off log-probs may be, in nats
+    assert (sampler.cap, sampler.tolerance) == (2.0, 1e-3)
     expected = dict(
         hf_overrides={"head_dtype": "float32"},
         dtype=torch.float32,
@@ -171,12 +174,28 @@ def test_settings_of_the_engine(build, seeing, prompts):
         gpu_memory_utilization=0.4,
         tensor_parallel_size=1,
         enable_chunked_prefill=False,
+        enforce_eager=True,
+        max_num_seqs=512,
+        max_num_batched_tokens=8192,
+        skip_tokenizer_init=True,
     )
-    assert sampler.engine.settings.items() >= expected.items()
-    assert build(vllm_tensor_parallel_size=2).engine.settings["tensor_parallel_size"] == 2
-    in_bf16 = build(bf16=True)
+    assert sampler.engine.settings == expected
+    names = ("config", "generation_config", "name_or_path")
+    on_gpu = SimpleNamespace(**{name: getattr(sampler.policy, name) for name in names})
+    on_gpu.device = torch.device("cuda")
+    fork = Mock(return_value=contextlib.nullcontext())
+    monkeypatch.setattr(torch.random, "fork_rng", fork)
+    there = samplers.VllmSampler(on_gpu, sampler.tokenizer, sampler.config, decode)
+    fast = dict(enforce_eager=False, enable_chunked_prefill=True)
+    assert there.engine.settings == expected | fast
+    assert fork.call_args_list[0].args == ([on_gpu.device],)  # whose generator stays as it is
+    given |= dict(vllm_tensor_parallel_size=2, max_prompt_length=28, max_completion_length=100)
+    expected |= dict(tensor_parallel_size=2, max_model_len=128)
+    assert build(**given).engine.settings == expected
+    in_bf16 = build(bf16=True, model="weak")
     in_bf16.sync()  # its log-probs may be further off
-    assert in_bf16.gap > 1e-3 and in_bf16.engine.settings["dtype"] == torch.bfloat16
+    assert in_bf16.gap > in_bf16.tolerance / 1000 == 1e-3
+    assert in_bf16.engine.settings["dtype"] == torch.bfloat16
     # 64 tokens an image is what its processor allows, and 32 what --max_prompt_length does
     assert seeing.engine.settings["limit_mm_per_prompt"] == {"video": 0}
     for most, allowed in ((1024, 64), (32, 32)):
@@ -184,10 +203,10 @@ def test_settings_of_the_engine(build, seeing, prompts):
         size = dict(shortest_edge=vision.SIDE**2, longest_edge=allowed * vision.SIDE**2)
         assert settings["mm_processor_kwargs"] == {"size": size}
     sampler.generate(prompts, 0.7, 0.9, 3, call_ends=[7])  # as in a turn with a tool
+    drawn = dict(temperature=0.7, top_p=0.9, max_tokens=3, stop_token_ids=[*sampler.stops, 7])
+    drawn |= dict(flat_logprobs=True, logprobs=0, detokenize=False)  # it makes no dict a token
     for _, settings in sampler.engine.asked[-3:]:
-        assert (settings.temperature, settings.top_p, settings.max_tokens) == (0.7, 0.9, 3)
-        assert settings.flat_logprobs and settings.logprobs == 0  # it makes no dict a token
-        assert settings.stop_token_ids == [*sampler.stops, 7]
+        assert vars(settings) == drawn | dict(seed=settings.seed)
     assert sampler.generate([], 1.0, 1.0, 4) == ([], [])
 
 
@@ -208,11 +227,16 @@ def test_the_engine_gets_the_weights_before_each_rollout(build, prompts, monkeyp
     theirs, _ = sampler.generate(prompts, 0.0, 1.0, 8)
     assert theirs == Sampler.generate(sampler, prompts, 0.0, 1.0, 8)[0]
     assert not sampler.in_fp32  # there is no bf16 copy beside the engine
+    calls.clear()
+    sampler.policy.config.tie_word_embeddings = False
+    sampler.push()
+    assert calls == ["reload_weights"]  # nothing is packed
     monkeypatch.setattr(type(sampler), "push", lambda sampler: None)
     for size in (1e-3, torch.nan):
         update(size)
-        with pytest.raises(UserError, match="not loaded the new weights"):
+        with pytest.raises(UserError, match="not loaded the new weights") as error:
             sampler.sync()
+        assert str(error.value).endswith(f"its log-probs are off by {sampler.gap:.3g} nats")
 
 
 def test_an_engine_that_fails_is_one_line_and_ends_with_the_run(build, monkeypatch):
@@ -224,7 +248,7 @@ def test_an_engine_that_fails_is_one_line_and_ends_with_the_run(build, monkeypat
     monkeypatch.setattr(sampler, "generate", lambda *_: ([[8]], [[9.0]]))
     assert sampler.logprob_gap() > 9
     for error in (ValueError, RuntimeError, AssertionError):
-        failing = Mock(side_effect=error("too little\nmemory"))
+        failing = Mock(side_effect=error("too little memory"))
         monkeypatch.setattr(LLM, "generate", failing)
         with pytest.raises(UserError, match="^cannot use vLLM: too little memory$"):
             build()
@@ -250,6 +274,7 @@ def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
         assert len(request["prompt_token_ids"]) == len(ids) - sum(tokens) + len(tokens)
         shown = request["multi_modal_data"]["image"]
         assert [image.size for image in shown] == [(n * vision.SIDE, vision.SIDE) for n in tokens]
+    assert seeing.request([5, 6], ()) == dict(prompt_token_ids=[5, 6])
     large = vision.png(vision.as_image(vision.UNEVEN).resize((100, 100)))  # 64 tokens are allowed
     assert seeing.policy.image_reader.resized(large).size == (64, 64)
     with pytest.raises(UserError, match="other tokens than the policy"):

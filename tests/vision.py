@@ -35,33 +35,17 @@ TOKENIZER.eos_token, TOKENIZER.chat_template = "<|im_end|>", "for text alone"
 _, STOP, VISION_START, VISION_END, IMAGE_TOKEN, VIDEO_TOKEN = TOKENIZER.convert_tokens_to_ids(
     SPECIAL
 )
-TEXT = dict(
-    vocab_size=len(TOKENIZER),
-    hidden_size=48,
-    intermediate_size=96,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=512,
-    rope_parameters=dict(rope_type="default", rope_theta=1e4, mrope_section=[2, 2, 2]),
-    bos_token_id=None,
-    eos_token_id=STOP,
-    pad_token_id=0,
-)
+TEXT = dict(vocab_size=len(TOKENIZER), bos_token_id=None, eos_token_id=STOP, pad_token_id=0)
+TEXT |= dict(hidden_size=48, intermediate_size=96, num_hidden_layers=2, max_position_embeddings=512)
+TEXT |= dict(num_attention_heads=4, num_key_value_heads=2)
+TEXT["rope_parameters"] = dict(rope_type="default", rope_theta=1e4, mrope_section=[2, 2, 2])
 
 
 def build_policy():
     """A language model of two layers, and a vision tower of two, one of them with windows."""
-    tower = dict(
-        depth=2,
-        num_heads=2,
-        patch_size=SIDE // 2,
-        hidden_size=32,
-        intermediate_size=48,
-        window_size=2 * SIDE,
-        fullatt_block_indexes=[1],
-        out_hidden_size=TEXT["hidden_size"],
-    )
+    tower = dict(depth=2, num_heads=2, hidden_size=32, intermediate_size=48, patch_size=SIDE // 2)
+    tower |= dict(window_size=2 * SIDE, fullatt_block_indexes=[1])
+    tower |= dict(out_hidden_size=TEXT["hidden_size"])
     shape = transformers.Qwen2_5_VLConfig(
         text_config=TEXT,
         vision_config=tower,
@@ -84,20 +68,14 @@ def save_vision_policy(folder, scale=1.0):
             if parameter.dim() >= 2:
                 parameter.mul_(scale)
     policy.save_pretrained(folder)
-    TOKENIZER.save_pretrained(folder)
+    TOKENIZER.save_pretrained(folder, save_jinja_files=False)
     # beside the template for text alone
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": IMAGE_TEMPLATE}))
-    processor = dict(
-        min_pixels=SIDE**2,
-        max_pixels=64 * SIDE**2,
-        patch_size=SIDE // 2,
-        temporal_patch_size=2,
-        merge_size=2,
-        image_mean=[0.48, 0.46, 0.41],
-        image_std=[0.27, 0.26, 0.28],
-        image_processor_type="Qwen2VLImageProcessor",
-        processor_class="Qwen2_5_VLProcessor",
-    )
+    processor = dict(image_processor_type="Qwen2VLImageProcessor")
+    processor |= dict(processor_class="Qwen2_5_VLProcessor", min_pixels=SIDE**2)
+    processor |= dict(max_pixels=64 * SIDE**2, patch_size=SIDE // 2, temporal_patch_size=2)
+    processor |= dict(merge_size=2, image_mean=[0.48, 0.46, 0.41], image_std=[0.27, 0.26, 0.28])
+    processor |= dict(resample=PIL.Image.Resampling.BILINEAR)  # no library's default
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return str(folder)
 

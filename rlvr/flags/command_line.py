@@ -160,7 +160,7 @@ def parse(config_class: type[Config], arguments: list[str]) -> dict:
         exit_on_error=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28),
     )
-    parser._negative_number_matcher = re.compile(r"-\.?\d|-inf|-nan")  # by default not for -1e-4
+    parser._negative_number_matcher = re.compile(r"-\.?\d|-inf")  # by default not for -1e-4
     kinds, own = get_type_hints(config_class), inspect.get_annotations(config_class)
     section = parser
     for field in fields(config_class):

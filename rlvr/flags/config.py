@@ -38,7 +38,7 @@ def flag(
 
     - ge, le: A number must be at least, or at most, this. Without ge it must be above 0.
     - choices: The texts that the flag takes. A Literal type says the same.
-    - only: The flag is read only where another flag has one of these values. For example,
+    - only: The flag is read only where a flag of type str has one of these values. For example,
       only=dict(method="agrae clip") needs `--method agrae` or `--method clip`. If `only` names
       several flags, one of them is enough. FILE stands for a data set that is a file or a folder.
     - trains: The flag is not read with --max_steps 0. This holds for all flags of a script's own.
@@ -223,7 +223,7 @@ def refuse_unread(config: Config, typed: Iterable[str]) -> None:
             raise UserError(f"--{name} is for training, and --max_steps 0 evaluates only")
         is_read = not rules["only"]
         for other, values in rules["only"].items():
-            found = {str(getattr(config, other))}
+            found = {getattr(config, other)}
             if other == "dataset":
                 found = data_sets | ({"FILE"} if data_sets - {*EMBEDDED, *DATASETS} else set())
             is_read |= bool(found & {*values.split()})

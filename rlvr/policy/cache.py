@@ -7,7 +7,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 def make_cache(policy) -> DynamicCache:
     """Return a cache for the policy; layers with a sliding window keep transformers' own."""
-    cache = DynamicCache(config=policy.config.get_text_config())
+    cache = DynamicCache(config=policy.config)
     cache.layers = [
         LayerWithRoom() if type(layer) is DynamicLayer else layer for layer in cache.layers
     ]

@@ -52,11 +52,10 @@ def unshard(policy, wanted: bool) -> None:
     for module in policy.modules():
         if is_sharded(module):
             is_layer = module is not policy
-            module.set_reshard_after_forward(is_layer and not wanted, recurse=False)
+            module.set_reshard_after_forward(is_layer and not wanted)
             module.unshard() if wanted else module.reshard()
 
 
-@torch.no_grad()
 def add_up_gradients(policy) -> None:
     """Sum the gradients over the ranks unless FSDP has done so. All ranks call it together."""
     if world.WORLD_SIZE > 1 and not is_sharded(policy):

@@ -64,7 +64,7 @@ class Console:
         cells = [("step", f"{step}/{last_step}".rjust(2 * len(str(last_step)) + 1))]
         cells += [(heading, text(row)) for heading, text in COLUMNS.items()]
         cells += [("time left", duration(left))]
-        columns = [(max(len(heading), 6), heading, text) for heading, text in cells]
+        columns = [(max(len(heading), len(text), 6), heading, text) for heading, text in cells]
         while sum(size + 2 for size, _, _ in columns) > width() and len(columns) > 2:
             columns.pop(-2)
         lines = ["  ".join(text.rjust(size) for size, _, text in columns)]

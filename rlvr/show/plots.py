@@ -54,7 +54,7 @@ def choose_panels(evals: list[dict], metrics: list[dict]) -> list[tuple[str, lis
     keys_of = {
         log: dict.fromkeys(key for row in rows for key in row) for log, rows in rows_of.items()
     }
-    known = "|".join(pattern for _, log, pattern in PANELS if log == "metrics")
+    known = "|".join(pattern for *_, pattern in PANELS)
     own = [key for key in keys_of["metrics"] if not re.fullmatch(known, key)]
     chosen = {}  # title -> (title, rows, keys)
     for title, log, pattern in PANELS + [(key, "metrics", re.escape(key)) for key in own]:

@@ -25,7 +25,7 @@ def write_report(file: Path, folders: list[Path]) -> None:
         if not (folder / "tokens.jsonl").exists():
             raise UserError(f"{folder} has no tokens.jsonl: no run, no step yet, or --log_tokens 0")
     size = sum((folder / "tokens.jsonl").stat().st_size for folder in folders)
-    stride = max(math.ceil(size / MOST_BYTES), 1)  # one step in so many is shown
+    stride = math.ceil(size / MOST_BYTES)  # one step in so many is shown
     runs = []
     for folder in folders:
         about = dict(name=folder.name, command=command_of(folder), curves=curves_of(folder))
@@ -43,7 +43,7 @@ def command_of(folder: Path) -> str:
     flags = json.loads((folder / "config.json").read_text())
     parts = [flags.pop("script"), f"--variant {flags['variant']}"]
     for name, value in flags.items():
-        if name not in UNTOLD and value not in ("", None, getattr(Config, name, None)):
+        if name not in UNTOLD and value != getattr(Config, name, None):
             given = {True: f"--{name}", False: f"--no_{name}"}
             parts.append(given[value] if isinstance(value, bool) else f"--{name} {value}")
     return f"python {' '.join(parts)}"
@@ -55,7 +55,7 @@ def before_and_after(folder: Path) -> list[list]:
     first, last = evals[0], evals[-1]
     table = []
     for prefix in prefixes_of(last):
-        most = min(samples_of(first, prefix), samples_of(last, prefix))
+        most = min(samples_of(first, prefix), samples_of(last, prefix)) or 1
         errors = [standard_errors(row, prefix) for row in (first, last)]
         for name in dict.fromkeys(("pass@1", f"pass@{most}", "greedy", "token_entropy", "length")):
             values = [round_or_none(row.get(prefix + name, math.nan)) for row in (first, last)]
@@ -100,7 +100,7 @@ def curves_of(folder: Path) -> dict[str, list]:
         wanted = ["reward", "entropy"]
         for prefix in prefixes_of(rows[0])[:1] if rows else ():
             wanted = [f"{prefix}pass@1", f"{prefix}pass@{samples_of(rows[0], prefix)}"]
-        for key in dict.fromkeys(wanted):
+        for key in wanted:
             points = [[row["step"], round_or_none(row[key])] for row in rows if key in row]
             found[key] = points[:: math.ceil(len(points) / MOST_POINTS) or 1]
     return found

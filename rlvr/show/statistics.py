@@ -66,7 +66,7 @@ def covariance_statistics(logprobs, advantages, mask, weights, means="tokens"):
         share = tokens.to(logp) / lengths.clamp(min=1) / (lengths > 0).sum(1, keepdim=True)
     centre = (share * logp).sum((1, 2), keepdim=True)  # [B, 1, 1]
     if means == "own":
-        centre = logp.sum(2, keepdim=True) / lengths.clamp(min=1)  # [B, G, 1]
+        centre = logp.sum(2, keepdim=True) / lengths  # [B, G, 1], NaN without tokens
     adv = adv - (share * adv).sum((1, 2), keepdim=True)
     cov = ((logp - centre) * adv)[tokens]  # [tokens]
     statistics = {}

@@ -95,8 +95,6 @@ def overlap_key(problem: Problem) -> tuple:
 
 def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Problem]:
     """Write the prompts, and drop and count what cannot be used. UserError if none is left."""
-    if not problems:
-        return []
     verifier = VERIFIERS[problems[0].verifier]
     prompt, limit = config.system_prompt, config.max_prompt_length
     if prompt == "auto":

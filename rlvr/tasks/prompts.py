@@ -122,7 +122,7 @@ def that_fit(problems: list[Problem], limit: int, tokenizer) -> list[Problem]:
     Short prompts need not be encoded: a token is at least one byte, except for those that may open
     and close a text.
     """
-    doubtful = [p for p in problems if len(p.prompt.encode()) + 2 > limit or not p.prompt.strip()]
+    doubtful = [p for p in problems if len(p.prompt.encode()) + 2 > limit or not p.prompt]
     prompts = [problem.prompt for problem in doubtful]
     lengths = dict(zip(prompts, prompt_lengths(doubtful, tokenizer), strict=True))
     return [problem for problem in problems if 0 < lengths.get(problem.prompt, limit) <= limit]
@@ -131,7 +131,7 @@ def that_fit(problems: list[Problem], limit: int, tokenizer) -> list[Problem]:
 def count_unknown(problems: list[Problem], tokenizer) -> int:
     """Return how many prompts have a letter that the tokenizer turns into its unknown token."""
     letters = [*set().union(*(problem.prompt for problem in problems))]
-    encoded = tokenizer(letters, add_special_tokens=False)["input_ids"] if letters else []
+    encoded = tokenizer(letters, add_special_tokens=False)["input_ids"]
     pairs = zip(letters, encoded, strict=True)
     unknown = {letter for letter, ids in pairs if tokenizer.unk_token_id in ids}
     return sum(not unknown.isdisjoint(problem.prompt) for problem in problems)

@@ -9,11 +9,11 @@ from rlvr.verify.answers.latex import IN_BRACES, normal
 
 import regex
 
-COMMAND = r"\\f?(?:rame)?box(?:ed)?(?![A-Za-z])"
+COMMAND = r"\\f?(?:rame)?box(?:ed)?"
 # A box around one digit needs no braces.
 BOX = regex.compile(rf"{COMMAND}\s*(?:\{{({IN_BRACES})\}}|(\d)(?!\w))", regex.S)
 # What separates adjacent boxes, which are one answer, as in \boxed{1} \text{ and } \boxed{2}.
-JOINT = r"(?:[\W_]|(?<![A-Za-z])(?:and|or|text|q?quad)(?![A-Za-z]))*?"
+JOINT = r"(?:[\W_]|and|or|text|q?quad)*?"
 TOGETHER = regex.compile(rf"{BOX.pattern}(?:{JOINT}{BOX.pattern})*", regex.S)
 
 
@@ -80,7 +80,7 @@ LONGEST = 2000  # characters of an answer; an option can be a sentence
 # of LaTeX and Markdown
 LOOKS = r"\\(?:[A-Za-z]+|.)|[$*_`{}\"'#<>✓]"
 LEAD = r"(?i)^(?:(?:the |my )?(?:(?:correct|right|best|final) )?"
-LEAD += r"(?:answer|option|choice)(?: is)?\b[ :]*)+"
+LEAD += r"(?:answer|option|choice)(?: is)?[ :]*)+"
 # (B) and B. Paris, with the option's text
 OPTION = re.compile(
     r"[(\[]? ?([A-Za-z]|\d\d?) ?(?:[.:)\]]*|(?:[:)\]]+|\.(?= |\w\w|\d)| - | = | (?=\()) ?(.*))"

@@ -48,7 +48,7 @@ def same(gold, answer) -> bool:
         if isinstance(gold, collections) or isinstance(answer, collections):
             return same_collections(gold, answer)
         if gold.is_Matrix:
-            right, given = (sympy.ImmutableMatrix(value.doit()) for value in (gold, answer))
+            right, given = (sympy.ImmutableMatrix(value) for value in (gold, answer))
             return right.shape == given.shape and all(map(same, right.flat(), given.flat()))
         return same_expressions(gold, answer)
     except ERRORS:
@@ -65,7 +65,7 @@ def value_of_name(value) -> Any:
 
 def is_name(side) -> bool:
     """Return whether a side is a name: x, f(x), a segment AB, AB/CD, or a tuple of names."""
-    if isinstance(side, (sympy.Mul, sympy.Pow)):
+    if isinstance(side, sympy.Mul):
         return all(re.fullmatch("[A-Z]+|angle|triangle|-1", str(atom)) for atom in side.atoms())
     # latex2sympy reads a tuple on a side only if it is one of names
     return isinstance(side, (sympy.Symbol, AppliedUndef, sympy.Abs, sympy.Limit, sympy.Tuple))
@@ -115,7 +115,7 @@ def same_collections(gold, answer) -> bool:
     gold, answer = as_set(gold), as_set(answer)
     if gold.symmetric_difference(answer) == sympy.S.EmptySet:
         return True
-    return gold.func is answer.func and bool(gold.args) and matched(gold.args, answer.args)
+    return gold.func is answer.func and matched(gold.args, answer.args)
 
 
 def parts_of(value) -> list | None:
@@ -169,7 +169,7 @@ def same_expressions(gold, answer) -> bool:
 
 def product_of_word(value):
     """Return I times R for the word IR, to be compared with a formula."""
-    if not value.is_Symbol or not value.name.isalpha() or len({*value.name}) < len(value.name):
+    if not value.is_Symbol or len({*value.name}) < len(value.name):
         return value
     return sympy.Mul(*(sympy.Symbol(letter, real=True) for letter in value.name))
 

@@ -33,7 +33,7 @@ BRACKETS = dict(langle="(", rangle=")", lbrace=r"\{", rbrace=r"\}")
 # names of functions; sec alone is a unit
 FUNCTION = "(?:(?:arc)?(?:sin|cos|tan|cot|csc)h?|cosec|sec(?=[a-z])|log|ln|exp)"
 # a unit in an amount of two, such as 1 hr 30 min
-OF_AN_AMOUNT = rf"\s*(?:{TEXT}(?!\s*(?:or|and|to)\b)[^{{}}]*\}}|(?!or|and|to\b)(?:[a-z]{{2,}}|h))"
+OF_AN_AMOUNT = rf"\s*(?:{TEXT}(?!\s*(?:or|and)\b)[^{{}}]*\}}|(?!or|and)(?:[a-z]{{2,}}|h))"
 
 
 def in_words(found: re.Match[str]) -> str:
@@ -62,33 +62,34 @@ PLAIN = [
         r"(?![a-z])",
         "",
     ),
-    (rf"^{TEXT}(?=[^{{}}]*[A-Za-z]{{2}})[^{{}}]*(?::|\bis)\s*\}}|:(?==)", ""),  # Answer: 5, x := 5
-    (rf"(?<!\\){CURRENCY}|`", ""),
+    (rf"^{TEXT}[^{{}}]*(?::|\bis)\s*\}}|:(?==)", ""),  # Answer: 5, x := 5
+    (rf"{CURRENCY}|`", ""),
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}", ""),
     (r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-z])", " "),
-    (rf"(?:\\text)?\{{:\}}|\\colon(?![a-z])|(?<=\d)\s*(?:{TEXT}\s*to\s*\}}|\bto\b)\s*(?=\d)", ":"),
+    (rf"(?:\\text)?\{{:\}}|\\colon|(?<=\d)\s*(?:{TEXT}\s*to\s*\}}|\bto\b)\s*(?=\d)", ":"),
     (r"\\([lr](?:angle|brace))(?![a-z])", lambda found: BRACKETS[found[1]]),
     (rf"^(\d+){OF_AN_AMOUNT}(?: and)?\s*(\d+){OF_AN_AMOUNT}$", r"(\1,\2)"),
     (rf"\\frac\{{({TEXT}[^{{}}]*\}})\}}\{{({TEXT}[^{{}}]*\}})\}}", r"\1/\2"),  # of units
     # program notation: 4*sqrt(2), x**2, pi/2
-    (r"(?<=[\w)])\*\*(?=[\w(-])", "^"),
-    (r"\\?(?<![A-Za-z])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+    (r"(?<=[\w)])\*\*(?=[\w(])", "^"),
+    (r"\\?sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
     (r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi "),
     (
         rf"\\(?:operatorname|text|mathrm)\{{ ?({FUNCTION}) ?\}}(?!\s*$)"
         rf"|(?<![A-Za-z\\])({FUNCTION})(?=[a-cnu-z]?(?![A-Za-z]))(?!\s*\}}?$)",
         r"\\\1\2 ",
     ),
+    (r"\\cosec(?![a-z])", r"\\csc "),
     (r"\\log *_ *\{?e\}?", r"\\ln "),
     (r"\\lg(?![a-z])", r"\\log_{10} "),
-    (r"(?<![\w.])(\d+)/(\d+)(?= [A-Za-z\\(])", r"\\frac{\1}{\2}"),  # 4/3 \pi r^3
+    (r"([\d.]+)/([\d.]+)(?= [A-Za-z\\(])", r"\\frac{\1}{\2}"),  # 4/3 \pi r^3
     # remove blanks that do not separate words, numbers or items
     (r"(?<=[^\w\s\\,;})\]])\s+(?=\S)|\s+(?=[^\w\s\\])", ""),
     (r"\\(?:begin|end)\{(?:aligned|cases)\}|&(?==)", ""),
     (r"\\(?:mathbb )?([CNQRZ])(?![A-Za-z])", r"\\mathbb{\1}"),
     (r"\\(hat|bar|overline) (\w)", r"\\\1{\2}"),
     (r"^[A-Z](?=\([^()]*,[^()]*\)$)", ""),  # the point P(1,2)
-    (r"(?<=,) ?(?:\\[lcd]?dots|\.\.\.) ?(?=,|$)", r"\\text{dots}"),
+    (r"(?<=,) ?(?:\\[lc]?dots|\.\.\.) ?(?=,|$)", r"\\text{dots}"),
     # other notations, first {x | x > 2}
     (r"^\\\{ ?[a-z] ?(?:\\in ?\\mathbb\{R\} ?)?(?:\\mid|\\vert|\||:)(.+)\\\}$", r"\1"),
     (r"^\\\{(.*\\pm.*)\\\}$", r"\1"),  # {0, \pm 2} has three items
@@ -102,7 +103,7 @@ PLAIN = [
         lambda found: found[0].replace(r"\cup", "+").replace(r"\cap", r"\cdot "),
     ),
     (r"(?<![A-Za-z\\])([A-Za-z])\^\{-1\}(?=\([a-z]\)=)", r"\1_{-1}"),  # not a power
-    (rf"(?<=[^,]),(?: |{TEXT}[^{{}}]*\}})*[a-z] ?\\in ?\\mathbb ?\{{?[NZ]\}}?$", ""),  # "for any k"
+    (rf",(?: |{TEXT}[^{{}}]*\}})*[a-z] ?\\in ?\\mathbb\{{[NZ]\}}$", ""),  # "for any k"
     (r"(?:\\degree|\^\\circ|\^\{\\circ *\}|\^o)(?![a-z])(?:\s*[CF](?![A-Za-z]))?", r"^\\circ "),
     (  # of 30 degrees
         r"(\\(?:sin|cos|tan|cot|sec|csc)(?:\^\{?-?\d\}?)?)\s*[({]?\s*([\d.]+)\s*\^\\circ\s*[)}]?",
@@ -111,7 +112,7 @@ PLAIN = [
     (  # the argument ends before a dot: \sin x \cdot 2, but not \sin 2\pi \cdot t
         r"(?!\\(?:sin|cos|tan) ?[\d.]*(?:\\pi)? ?(?:\\cdot|\\times|\*))"
         r"(\\(?:(?:arc)?(?:sin|cos|tan|cot|csc|sec)h?|ln|log(?: *_ *(?:\w|\{\w+\}))?)"
-        r"(?:\^\{?-?\d\}?)?) ?([\d.]+|[\d.]*(?:\\(?!cdot|times|frac|sqrt)[a-z]+|[A-Za-z]))"
+        r"(?:\^\{?-?\d\}?)?) ?([\d.]+|[\d.]*(?:\\[a-z]+|[A-Za-z]))"
         r"(?= ?(?:\\cdot|\\times|\*))",
         r"\1(\2)",
     ),
@@ -123,10 +124,10 @@ PLAIN = [
     (r"(?<=\d)\.(?=[-+*/)])", ""),  # 1./3
     (r"(?<![\w.])(\d+) (\d+)/(\d+)(?![\w.])", r"\1\\frac{\2}{\3}"),  # 1 1/2
     (r"(?<=\d)[eE]([-+]?\d+)(?![\w.])", r"\\cdot 10^{\1}"),  # 1e3
-    (r"(?<![\d.] )(?<![\d.])(\d{1,3}(?: \d{3})+)(?! ?\d)", lambda found: found[1].replace(" ", "")),
+    (r"(?<![\d.])(\d{1,3}(?: \d{3})+)(?! ?\d)", lambda found: found[1].replace(" ", "")),
 ]
 PLAIN = [(re.compile(written), meant) for written, meant in PLAIN]
-ALIKE = dict.fromkeys("‐‑‒–—―", "-") | dict.fromkeys("‘’′ʹ", "'") | dict.fromkeys("“”″", '"')
+ALIKE = dict.fromkeys("‐‑‒–—―", "-") | dict.fromkeys("‘’′ʹ", "'") | dict.fromkeys("“”", '"')
 ALIKE |= {"∶": ":", "。": ".", "、": ",", "°": r"^\circ ", "√": r"\sqrt ", "∞": r"\infty "}
 ALIKE |= {"⩽": r"\le ", "⩾": r"\ge ", "≈": r"\approx ", "÷": r"\div "}
 ALIKE |= dict.fromkeys("⁄∕", "/") | {"×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot "}
@@ -149,8 +150,8 @@ def normal(text: str) -> str:
     if not text.isascii():
         text = re.sub(r"√ ?([\d.]*\d)", r"\\sqrt{\1}", text)
         text = re.sub(f"[^{BY_HAND}]+", lambda found: nfkc(found[0]), text).translate(SIGNS)
-    text = re.sub(rf"(?<![\w)])-\s*{CURRENCY}\s*(?=[\d.])", "-", text)
-    return re.sub(r"(?<=\d)'(?=\d{3}(?!\d))", "", text)
+    text = re.sub(rf"-{CURRENCY}\s*(?=[\d.])", "-", text)
+    return re.sub(r"(?<=\d)'(?=\d{3})", "", text)
 
 
 @lru_cache(maxsize=1000)  # completions of a problem share the gold, and often the answer
@@ -161,7 +162,7 @@ def plain(text: str) -> str:
     text = " ".join(normal(text).split())
     for written, meant in PLAIN:
         text = written.sub(meant, text)
-    text = re.sub(r"(?<!\\right)[\s.,;:\\]+$", "", " ".join(text.split()))
+    text = re.sub(r"[\s.,;:\\]+$", "", " ".join(text.split()))
     whole = WHOLE.fullmatch(text)
     return plain(whole[1] or whole[2] or "") if whole else text
 

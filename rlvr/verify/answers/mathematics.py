@@ -18,7 +18,7 @@ from rlvr.verify.answers.numbers import same_time, scale_of
 LARGEST = 10**6  # binary digits of a number that is evaluated; 2^1000000 has that many
 AND = rf"{TEXT}\s*(?:,|,?\s*(?:and|or)\s*,?)\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
 DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|[,;]"  # of items, also a line's end, but not \\sqrt
-EQUALS = r"(?<![<>:])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # also in 4!=24, but not in x!=4
+EQUALS = r"(?<![<>])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # also in 4!=24, but not in x!=4
 WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
 UNREADABLE = re.compile(r"[A-Za-z]{3,}\s+[A-Za-z]{2,}|(?<![_^\d.])[\d.]+ \d")  # prose, 5 6
 POWER = r"(?:\^\{?-?\d\}?)?"
@@ -102,7 +102,7 @@ def digits(expression, letter: float = 10.0) -> float:
     inside = [digits(part, letter) for part in expression.args]
     if not inside:  # constants such as pi and i are below 4
         return 2.0 if expression.is_number else letter
-    grows = sympy.Pow, sympy.exp, sympy.factorial, sympy.factorial2, sympy.binomial
+    grows = sympy.Pow, sympy.exp, sympy.factorial, sympy.binomial
     if isinstance(expression, (*grows, sympy.Sum, sympy.Product)):
         # the last argument is the exponent or holds the bounds
         return inside[0] * 2.0 ** min(digits(expression.args[-1], 1.6), 1000.0)
@@ -166,9 +166,8 @@ def settle(item: str, values: bool) -> str:
     if len(sides) == 1:
         return sides[0]
     numbers = sorted(filter(is_number, sides), key=lambda side: "." not in side)
-    ways = [  # a side as written, without its unit, and with 25/100 for 25\%
-        sum(map(parse, {side, clean(side), re.sub(r"\\?%", "/100", side)}), []) for side in numbers
-    ]
+    # a side as written, where 25\% is a quarter, and without its unit
+    ways = [sum(map(parse, {side, clean(side)}), []) for side in numbers]
     for one in ways[:-1]:
         if not any(same(*pair) for pair in itertools.product(one, ways[-1])):
             return ""

@@ -33,13 +33,13 @@ ARITHMETIC = [  # rewrites of plain LaTeX to arithmetic, applied in this order
     (r"^[^\d=:]*(?::|\bis\b)", "="),  # the answer is 5
 ]
 NUMBER = re.compile(
-    r"(?P<sign>[-+]?) *(?:(?P<whole>\d+) +(?=\d+/))?(?P<top>-?(?:\d+\.?\d*|\.\d+))"
+    r"(?P<sign>[-+]?) *(?:(?P<whole>\d+) +(?=\d+/))?(?P<top>\d+\.?\d*|\.\d+)"
     r"(?:/(?P<bottom>-?0*[1-9]\d*))?(?: *\* *10\^(?P<power>-?\d\d?))?(?P<unit>.*)",
     re.A,
 )
-UNIT = re.compile(r"[ °.]*(?:[-/(]?\s*(?![²³])[^\W\d_](?:[^\W\d_]|[ °²³/*.()'’-]|\^-?\d)*)?")
+UNIT = re.compile(r"[ .]*(?:[-/(]?\s*[^\W\d_](?:[^\W\d_]|[ /*.()'-]|\^-?\d)*)?")
 # A time of day such as 5 PM, 10:30 a.m., 17:00, or an hour alone.
-TIME = re.compile(r"(\d\d?)(:[0-5]\d(?::[0-5]\d)?)? *(?:([ap])\.? ?m\b\.?)?", re.I)
+TIME = re.compile(r"(\d\d?)(:[0-5]\d(?::[0-5]\d)?)? *(?:([ap])\.?m\.?)?", re.I)
 
 
 class Number(NamedTuple):
@@ -130,7 +130,7 @@ def read_number(text: str) -> Number | None:
     for written, meant in ARITHMETIC:
         text = re.sub(written, meant, text)
     sides = without_commas(text).split("=")
-    sides = [re.sub(r"^\(([^()]*)\)\.?$", r"\1", side.strip(" *_")) for side in sides]
+    sides = [re.sub(r"^\(([^()]*)\)$", r"\1", side.strip(" *_")) for side in sides]
     read = {side: read_plain(side) for side in sides if side}
     sums = [side for side in read if read[side] is None and not re.search(r"[^\W\d_]", side)]
     numbers = {*read.values()} - {None}

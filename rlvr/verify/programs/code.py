@@ -68,7 +68,7 @@ def read_tests(gold: str) -> UnitTests:
     head, assertions = one_text(tests["head"]), one_text(tests["assertions"])
     tree = ast.parse(assertions)
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
-    names = [getattr(node, "module", each.name) or "" for node in imports for each in node.names]
+    names = [getattr(node, "module", each.name) for node in imports for each in node.names]
     packages = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
     definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
     only_defines = all(isinstance(node, definitions) for node in tree.body)

@@ -109,7 +109,7 @@ def command(way: str) -> list[str]:
     start = f"import sys; sys.path.append({str(FOLDER.parent)!r}); "
     start += "from programs import solution; sys.path.pop(); solution.main()"
     interpreter = os.path.realpath(sys.executable)
-    python = [interpreter, "-I", "-S", "-B", "-X", "utf8", "-c", start]
+    python = [interpreter, "-I", "-S", "-B", "-c", start]
     if way != "bubblewrap":
         return python
     stdlib = sysconfig.get_path("stdlib")

@@ -20,7 +20,7 @@ from .values import Program, Remote, decode, encode
 USUAL = "typing string re datetime collections heapq bisect copy math random statistics itertools "
 USUAL += "functools operator io sys json time fractions"
 # Families of audit events that reach beyond the program's own process, and harmless members.
-REFUSED = {"os", "shutil", "subprocess", "socket", "ctypes", "sqlite3"}
+REFUSED = {"os", "subprocess", "socket", "ctypes", "sqlite3"}
 HARMLESS = {"os.listdir", "os.scandir", "os.walk", "os.putenv", "os.unsetenv", "socket.__new__"}
 
 
@@ -86,7 +86,7 @@ def run(job: dict, name: str, names: dict) -> None:
     if job["way"] != "bubblewrap" and job["kind"] != "tests":
         sys.addaudithook(refuse)
     for part in job["parts"]:
-        exec(compile(part, "solution.py", "exec", dont_inherit=True), vars(module))
+        exec(compile(part, "solution.py", "exec"), vars(module))
 
 
 def refuse(event: str, arguments: tuple) -> None:
@@ -94,7 +94,7 @@ def refuse(event: str, arguments: tuple) -> None:
     refused = event.partition(".")[0] in REFUSED and event not in HARMLESS
     if event == "open":
         path, _, flags = arguments
-        writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+        writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         refused = writes and not isinstance(path, int) and path != os.devnull
     if refused:
         raise PermissionError(f"{event} is not for programs")
