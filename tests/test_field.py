@@ -255,9 +255,9 @@ def test_each_loss_takes_the_place_of_the_scripts(put_in_place):
 
 @pytest.mark.parametrize("token", ["otb", "high_entropy"])
 def test_tokens_by_the_policy(sharp, token):
-    """OTB by log-probs at half the temperature, too; of each minibatch 30% have most entropy."""
+    """OTB by log-probs at half the temperature, too; of each minibatch 15% have most entropy."""
     flags = dict(token=token, num_generations=4, minibatch_size=8, temperature=T)
-    config = baselines.Config(**flags, top_entropy_quantile=0.3, microbatch_tokens=60)
+    config = baselines.Config(**flags, top_entropy_quantile=0.15, microbatch_tokens=60)
     batch = batch_of(given_samples(), config)
     batch.sampler.policy = sharp[0]
     found, _ = baselines.compute_advantages(batch, config, baselines.Memory())
@@ -271,7 +271,10 @@ def test_tokens_by_the_policy(sharp, token):
         expected = otb(advantages, *tokens).flatten(0, 1)
     else:
         parts = slice(0, 8), slice(8, 16)
-        kept = [high_entropy_mask(entropies[part], mask[part], 0.3) for part in parts]
+        kept = [high_entropy_mask(entropies[part], mask[part], 0.15) for part in parts]
+        for part in parts:  # no entropy is so near to the limit that rounding could move it across
+            tokens = entropies[part][mask[part].bool()]
+            assert (tokens - tokens.quantile(0.85)).abs().min() > 1e-3
         expected = advantages.view(16, 1) * torch.cat(kept)
     near(found, expected, atol=1e-5)
 
