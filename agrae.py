@@ -25,7 +25,7 @@ Eq. 11 prints the mean reward, which differs only if the format is also rewarded
 from dataclasses import dataclass
 
 import rlvr.flags  # a copy of this file elsewhere needs: pip install -e path/to/the/clone
-from rlvr.flags import flag, parse_flags
+from rlvr.flags import flag, make_config, parse_flags
 from rlvr.machine import global_mean, global_sum
 from rlvr.policy import load_policies
 from rlvr.rollout import make_sampler
@@ -65,6 +65,11 @@ class Config(rlvr.flags.Config):
     format_share: float = flag(
         0.0, "share of the reward for the format; the paper has 0.9 for images", ge=0, le=1
     )
+
+
+def configure(**flags) -> Config:
+    """Return checked flags, for a notebook: main(configure(max_steps=20)). UserError if wrong."""
+    return make_config(Config, VARIANTS, flags)
 
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
@@ -158,8 +163,11 @@ def compute_advantages(batch: common.Batch, config: Config):
     return advantages, difficulty | well_formed
 
 
-def main(config: Config) -> None:
-    """Train and evaluate with these flags. All output goes into the run folder."""
+def main(config: Config, compute_advantages=compute_advantages):
+    """Train and evaluate with these flags. Return the run folder and the rows of its logs.
+
+    In a notebook, compute_advantages may be a function of your own with the same arguments.
+    """
     run = Run(config)  # connects the ranks, sets the seed, makes the run folder
     policy, reference, tokenizer = load_policies(config)  # no reference unless --beta is above 0
     stream, eval_sets = open_problems(config, tokenizer)
@@ -211,7 +219,7 @@ def main(config: Config) -> None:
             run.log_evaluation(step, common.evaluate(sampler, eval_sets, config))
         if run.end_step(step):  # True after Ctrl-C or SIGTERM
             break
-    run.finish()
+    return run.finish()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import rlvr.flags  # a copy of this file elsewhere needs: pip install -e path/to/the/clone
-from rlvr.flags import flag, parse_flags
+from rlvr.flags import flag, make_config, parse_flags
 from rlvr.machine import global_sum
 from rlvr.policy import frozen_logprobs, load_policies
 from rlvr.rollout import make_sampler
@@ -67,6 +67,11 @@ class Config(rlvr.flags.Config):
     log_gain: bool = flag(
         False, "log how much likelier successes become; costs a forward pass per step"
     )
+
+
+def configure(**flags) -> Config:
+    """Return checked flags, for a notebook: main(configure(max_steps=20)). UserError if wrong."""
+    return make_config(Config, VARIANTS, flags)
 
 
 def asymgrpo_advantage(rewards, beta_pos=0.9, beta_neg=0.4, flip="none"):
@@ -156,8 +161,11 @@ def compute_advantages(batch: common.Batch, config: Config):
     return advantages, {"kappa": global_kappa(batch.successes, batch.mean_logprobs())}
 
 
-def main(config: Config) -> None:
-    """Train and evaluate with these flags. All output goes into the run folder."""
+def main(config: Config, compute_advantages=compute_advantages):
+    """Train and evaluate with these flags. Return the run folder and the rows of its logs.
+
+    In a notebook, compute_advantages may be a function of your own with the same arguments.
+    """
     run = Run(config)  # connects the ranks, sets the seed, makes the run folder
     policy, reference, tokenizer = load_policies(config)  # no reference unless --beta is above 0
     stream, eval_sets = open_problems(config, tokenizer)
@@ -212,7 +220,7 @@ def main(config: Config) -> None:
             run.log_evaluation(step, common.evaluate(sampler, eval_sets, config))
         if run.end_step(step):  # True after Ctrl-C or SIGTERM
             break
-    run.finish()
+    return run.finish()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from typing import Literal
 import rlvr.flags  # a copy of this file elsewhere needs: pip install -e path/to/the/clone
 from rlvr import world
 from rlvr.errors import UserError
-from rlvr.flags import flag, parse_flags
+from rlvr.flags import flag, make_config, parse_flags
 from rlvr.machine import gather_groups, global_mean
 from rlvr.policy import load_policies
 from rlvr.rollout import make_sampler
@@ -82,6 +82,11 @@ class Config(rlvr.flags.Config):
             )
         if self.importance_sampling_level == "sequence":
             raise UserError("--importance_sampling_level must be token: weights are per token")
+
+
+def configure(**flags) -> Config:
+    """Return checked flags, for a notebook: main(configure(max_steps=20)). UserError if wrong."""
+    return make_config(Config, VARIANTS, flags)
 
 
 def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.Tensor:
@@ -192,8 +197,11 @@ def compute_advantages(batch: common.Batch, config: Config):
     return grpo_advantage(rewards, config.scale_rewards), {"format": well_formed}
 
 
-def main(config: Config) -> None:
-    """Train and evaluate with these flags. All output goes into the run folder."""
+def main(config: Config, compute_advantages=compute_advantages):
+    """Train and evaluate with these flags. Return the run folder and the rows of its logs.
+
+    In a notebook, compute_advantages may be a function of your own with the same arguments.
+    """
     run = Run(config)  # connects the ranks, sets the seed, makes the run folder
     policy, reference, tokenizer = load_policies(config)  # no reference unless --beta is above 0
     stream, eval_sets = open_problems(config, tokenizer)
@@ -253,7 +261,7 @@ def main(config: Config) -> None:
             run.log_evaluation(step, common.evaluate(sampler, eval_sets, config))
         if run.end_step(step):  # True after Ctrl-C or SIGTERM
             break
-    run.finish()
+    return run.finish()
 
 
 if __name__ == "__main__":

@@ -314,7 +314,7 @@ def icepop_weights(batch: common.Batch, rows, logprobs: torch.Tensor) -> None:
         batch.token_weights[rows] *= icepop(logprobs, batch.sampled_logprobs[rows])
 
 
-def main(config: Config) -> None:
+def main(config: Config):
     """Run grpo.main, which finds this method where it looks for GRPO's own functions."""
     memory, factor = Memory(), 1.0
     if config.equalize_learning_rate:
@@ -332,7 +332,6 @@ def main(config: Config) -> None:
 
     grpo.Run = RunWithMemory
     grpo.make_optimizer = functools.partial(make_optimizer, rate_factor=factor)
-    grpo.compute_advantages = functools.partial(compute_advantages, memory=memory)
     objective = LOSSES.get(config.loss)  # None for ppo_clip
     if config.loss == "kl_cov":
         objective = functools.partial(LOSSES["kl_cov"], fraction=config.kl_cov_fraction)
@@ -341,7 +340,7 @@ def main(config: Config) -> None:
     )
     if config.importance == "icepop":
         common.Batch.set_old_logprobs = icepop_weights
-    grpo.main(config)
+    grpo.main(config, functools.partial(compute_advantages, memory=memory))
 
 
 def list_methods() -> None:

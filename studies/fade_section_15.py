@@ -65,7 +65,7 @@ def read_run(run: Path, config_class=Config):
     if not checkpoints:
         raise UserError(f"no checkpoint in {run}")
     saved = json.loads((run / "config.json").read_text())
-    names = {field.name for field in fields(config_class)}
+    names = {field.name for field in fields(config_class) if field.init}
     if not names <= {*saved}:
         raise UserError(f"{run} is no run of fade.py")
     config = config_class(**{name: saved[name] for name in names})

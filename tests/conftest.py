@@ -28,7 +28,7 @@ import common
 import grpo
 
 # What studies/baselines.py puts others in the place of.
-REPLACED = [(grpo, "Run"), (grpo, "make_optimizer"), (grpo, "compute_advantages")]
+REPLACED = [(grpo, "Run"), (grpo, "make_optimizer")]
 REPLACED += [(common, "ppo_clip_loss"), (common.Batch, "set_old_logprobs")]
 # A shell's background job is started with Ctrl-C ignored, and would hand that on to every process.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -189,6 +189,16 @@ run rlvr/training/run.py by run steps
     bad[0] // rewards.shape[1] => bad[0] // rewards.shape[0]
     advantages = weights * advantages => pass
 
+notebook rlvr/training/run.py by notebook
+    signal.signal(number, handler)↵        return Result => pass↵        return Result
+    if config.typed is None: => if False:
+    config.check()↵ => pass↵
+    self.handlers[number](number, frame) => pass
+    machine.AT_EXIT.close()  # what => pass  # what
+
+threads rlvr/machine/ending.py by notebook
+    threading.current_thread() is not threading.main_thread() => False
+
 signals rlvr/machine/ending.py by crashes
     signal.signal(number, signal.SIG_IGN)↵    status => status
 
@@ -225,6 +235,8 @@ compare studies/compare.py by studies
 plots rlvr/show/plots.py by show
     (row["step"], row[key]) for row in rows => (i, row[key]) for i, row in enumerate(rows)
     rpartition("/")[2] => rpartition("/")[0]
+    scale = 100 if => scale = 1 if
+    loc="lower left", bbox => loc="upper left", bbox
 
 status rlvr/status.py by show
     except OSError: => except KeyError:
@@ -261,6 +273,8 @@ command rlvr/flags/command_line.py by config
     if not field.metadata: => if False:
     saved | variants[given.variant] | typed => variants[given.variant] | saved | typed
     and not config.may_change(name) => and False
+    typed_before | typed => typed
+    arguments.append(f"--{name}" if value else => arguments.append(f"--{name}" if True else
 
 console rlvr/show/console.py by show
     row["all_right"] == 1 => row["all_right"] >= 0.5

@@ -2,6 +2,7 @@
 
 import copy
 import os
+from pathlib import Path
 
 import rlvr.training.checkpoints as checkpoints
 from rlvr import world
@@ -18,6 +19,8 @@ import safetensors.torch
 import torch
 from runs import before_calls
 from safetensors import SafetensorError
+
+GRPO = Path("grpo.py")  # the script that looks for its runs
 
 
 class Saved:
@@ -50,9 +53,9 @@ def test_save_folder_leaves_nothing_half_written(tmp_path, kind):
 def test_which_checkpoint_is_taken(tmp_path, capsys):
     """The newest one, by its number; or the one that is given."""
     with pytest.raises(UserError, match="no run there"):
-        find_run(tmp_path)
+        find_run(tmp_path, GRPO)
     (tmp_path / "config.json").write_text("{}")
-    assert find_run(str(tmp_path)) == (tmp_path, None)
+    assert find_run(str(tmp_path), GRPO) == (tmp_path, None)
     assert checkpoints.newest_whole(tmp_path, None) is None
     told = f"{tmp_path} has no checkpoint yet: starting from the beginning\n"
     assert capsys.readouterr().out == told
@@ -66,9 +69,9 @@ def test_which_checkpoint_is_taken(tmp_path, capsys):
     assert checkpoints.newest_whole(tmp_path, None) == tmp_path / "checkpoint-10"
     for name in ("checkpoint-7", "checkpoint-11-old"):
         with pytest.raises(UserError, match=f"{name}: no run there"):
-            find_run(tmp_path / name)
+            find_run(tmp_path / name, GRPO)
     given = tmp_path / "checkpoint-9"
-    assert find_run(str(given)) == (tmp_path, given)
+    assert find_run(str(given), GRPO) == (tmp_path, given)
     assert checkpoints.newest_whole(tmp_path, given) == given
     (given / "file").unlink()
     with pytest.raises(UserError, match="checkpoint-9: no checkpoint is whole"):
@@ -78,7 +81,6 @@ def test_which_checkpoint_is_taken(tmp_path, capsys):
 def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
     """Not one of grpo-grpo.py, whose folder begins alike, and not one that evaluates alone."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["some/folder/grpo.py"])
     made = "grpo-grpo-2 grpo 60, grpo-grpo-1 grpo 60, grpo-grpo-0 grpo 0, fade-fade-1 fade 60, "
     made += "grpo-grpo-grpo-1 grpo-grpo 60"
     for age, each in enumerate(made.split(", ")):  # the later, the younger
@@ -87,7 +89,7 @@ def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
         config.parent.mkdir(parents=True)
         config.write_text(f'{{"script": "{script}.py", "max_steps": {max_steps}}}')
         os.utime(config, (age, age))
-    folder, _ = find_run("latest")
+    folder, _ = find_run("latest", Path("some/folder/grpo.py"))
     assert folder.name == "grpo-grpo-1"
 
 

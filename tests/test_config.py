@@ -157,6 +157,15 @@ OWN_DEFAULTS = {
 }
 
 
+def flags_of(config):
+    """The fields that are flags: all but `typed`."""
+    return [field for field in fields(config) if field.init]
+
+
+def flags(config):
+    return {field.name: getattr(config, field.name) for field in flags_of(config)}
+
+
 def table(text):
     entries = [entry.split() for entry in re.split(r"\||\n", text.strip())]
     return {name: [default.strip("'"), *limits] for name, default, *limits in entries}
@@ -166,7 +175,7 @@ def table(text):
 def test_every_default_and_limit_and_what_a_resumed_run_may_change(script):
     config = importlib.import_module(script).Config()
     found = {}
-    for field in fields(config):
+    for field in flags_of(config):
         limits = {"≥": field.metadata["ge"], "≤": field.metadata["le"]}
         limits = [f"{sign}{limit}" for sign, limit in limits.items() if limit is not None]
         limits += ["†"] * field.metadata["trains"]
@@ -228,7 +237,7 @@ def test_vllm_has_to_be_installed(monkeypatch, capsys):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_no_number_is_negative_nan_or_infinite(script):
-    for field in fields(importlib.import_module(script).Config):
+    for field in flags_of(importlib.import_module(script).Config):
         for value in (-1.0, math.nan, math.inf, 2**31):
             with pytest.raises(UserError, match=f"--{field.name} must be"):
                 check_number(field.name, value, field.metadata)
@@ -266,8 +275,8 @@ def test_help_explains_every_flag_on_two_screens(parsed, monkeypatch, capsys, sc
     config_class = importlib.import_module(script).Config
     own = [*config_class.__annotations__]
     assert {*[*explained][: len(own)]} == {*own}
-    assert {*explained} == {field.name for field in fields(config_class)}
-    for field in fields(config_class):
+    assert {*explained} == {field.name for field in flags_of(config_class)}
+    for field in flags_of(config_class):
         default = f" ({field.default})" if field.default not in (None, "") else ""
         assert len(explained[field.name].replace(default, "")) > 3, field.name
         assert default in explained[field.name]
@@ -276,7 +285,7 @@ def test_help_explains_every_flag_on_two_screens(parsed, monkeypatch, capsys, sc
     assert {*listed.split()} <= {name for name, text in explained.items() if "[" in text}
     assert explained["seed"] == "for data order, sampling and evaluation (0)"
     assert "or not [full_shard, no_shard] (full_shard)" in explained["fsdp"]
-    assert len(fields(Config)) <= 60
+    assert len(flags_of(Config)) <= 60
     sections = "options variant, model and task model, the run seed, rollout prompts_per_step, "
     sections += "loss and update learning_rate, evaluation eval_dataset, "
     sections += "memory and ranks microbatch_tokens, checkpoints save_steps"
@@ -308,11 +317,11 @@ def test_ways_to_give_a_boolean(parsed):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_preset_sets_its_flags_and_leaves_the_others(parsed, script):
-    plain = asdict(parsed(script))
+    plain = flags(parsed(script))
     with pytest.raises(SystemExit):
         parsed(script, "--variant", "none")
     for name, preset in importlib.import_module(script).VARIANTS.items():
-        assert asdict(parsed(script, "--variant", name)) == plain | preset | dict(variant=name)
+        assert flags(parsed(script, "--variant", name)) == plain | preset | dict(variant=name)
 
 
 @pytest.mark.parametrize(
@@ -328,8 +337,9 @@ def test_a_preset_sets_its_flags_and_leaves_the_others(parsed, script):
 )
 def test_which_defaults_count(parsed, tmp_path, line, others):
     (tmp_path / "folder").mkdir()
-    small, given = asdict(parsed("grpo")), parse(grpo.Config, line.split())
-    assert asdict(parsed("grpo", *line.split())) == small | others | given
+    small, given = flags(parsed("grpo")), parse(grpo.Config, line.split())
+    found = parsed("grpo", *line.split())
+    assert (flags(found), found.typed) == (small | others | given, given)
 
 
 def test_a_resumed_run_keeps_its_flags(parsed, capsys, monkeypatch):

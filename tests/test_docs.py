@@ -177,7 +177,7 @@ def test_your_own_algorithm(run, tmp_path, monkeypatch):
     script = (ROOT / "grpo.py").read_text()
     for before, after in (
         ("def main(", function + "\n\ndef main("),
-        ("\n\n\ndef grpo_advantage(", f"\n    {flag}\n\n\ndef grpo_advantage("),
+        ("\n\n\ndef configure(", f"\n    {flag}\n\n\ndef configure("),
         (re.search(r".*= grpo_advantage\(.*\n", script)[0], f"    {call}\n"),
     ):
         assert script.count(before) == 1

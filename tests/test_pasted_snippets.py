@@ -15,7 +15,7 @@ NOT_PURE = """agrae.difficulty_metrics asymgrpo.global_kappa asymgrpo.success_ga
 cwgrpo.format_reward cwgrpo.weigh_tokens
 fade.learning_rate_factor baseline_advantages.batch_std baseline_advantages.gdpo
 baseline_advantages.named baseline_losses.loss_with rlvr.show.statistics.fit_pass_at_k""".split()
-OF_A_RUN = ("Config", "main", "compute_advantages")
+OF_A_RUN = ("Config", "configure", "main", "compute_advantages")
 
 
 def globals_of(code):

@@ -188,7 +188,7 @@ def test_what_is_drawn():
         ("held-out pass@k", EVALS, ["pass@1", "pass@4"]),
         ("held-out entropy of answers (nats)", EVALS, ["answer_entropy"]),
         ("reward of the rollout", METRICS, ["reward"]),
-        ("share of tokens that are clipped", METRICS, ["clip_high"]),
+        ("clipped tokens (%)", METRICS, ["clip_high"]),
         ("gradient norm", METRICS, ["grad_norm"]),
         ("kl_own", METRICS, ["kl_own"]),
         ("p(wrong)", METRICS, ["p(wrong)"]),
@@ -207,10 +207,10 @@ def test_what_is_drawn():
     rare = logs_of(dict.fromkeys(f"{names} timeout kl skipped".split(), 0.5))
     assert [(title, len(keys)) for title, _, keys in choose_panels([], rare)] == [
         ("entropy of the rollout (nats)", 1),
-        ("share of groups", 2),
+        ("groups (%)", 2),
         ("tokens of a completion", 1),
         ("seconds", 2),
-        ("share of completions", 3),
+        ("completions (%)", 3),
         ("KL to the starting policy (nats)", 1),
         ("updates left out", 1),
     ]
@@ -221,8 +221,9 @@ def test_what_is_drawn():
 
 def test_curves_are_drawn_by_step_and_by_few_points(tmp_path, monkeypatch):
     """Three panels side by side, of both logs; a row without the metric has no point."""
-    few = [{"step": 2, "set/pass@1": 3}, {"step": 3}, {"step": 4, "set/pass@1": 5}]
-    logs = dict(eval=few, metrics=logs_of(*({"reward": i / 5000} for i in range(5001))))
+    few = [{"step": 2, "set/pass@1": 3, "set/pass@2": 1}, {"step": 3}, {"step": 4, "set/pass@1": 5}]
+    few[2]["set/pass@2"] = 0.5
+    logs = dict(eval=few, metrics=logs_of(*({"all_wrong": i / 8192} for i in range(5001))))
     figures = []
     monkeypatch.setattr(plots, "read_rows", lambda _, name: logs[name])
     before_calls(monkeypatch, Figure, "savefig", lambda figure, _: figures.append(figure))
@@ -232,17 +233,19 @@ def test_curves_are_drawn_by_step_and_by_few_points(tmp_path, monkeypatch):
     assert (tmp_path / "curves.png").exists()
     shown, empty = (figure.axes for figure in figures)
     assert not empty
-    assert [(axis.get_subplotspec().get_geometry(), axis.get_title()) for axis in shown] == [
+    assert [(axis.get_subplotspec().get_geometry(), axis.get_title("left")) for axis in shown] == [
         ((1, 3, 0, 0), "held-out pass@k: set"),
-        ((1, 3, 1, 1), "reward of the rollout"),
+        ((1, 3, 1, 1), "groups (%)"),
     ]
     assert {axis.get_xlabel() for axis in shown} == {"step"}
-    (few,), (many,) = (axis.lines for axis in shown)
-    legends = [[text.get_text() for text in axis.get_legend().texts] for axis in shown]
-    assert legends == [["pass@1"], ["reward"]]
+    (few, _), (many,) = (axis.lines for axis in shown)
+    legend, none = (axis.get_legend() for axis in shown)  # its title says what a single line is
+    assert [text.get_text() for text in legend.texts] == ["pass@1", "pass@2"] and not none
+    figures[0].draw_without_rendering()  # the legend covers no line
+    assert legend.get_window_extent().y0 >= shown[0].get_window_extent().y1 - 1
     assert {tick % 1 for tick in shown[0].get_xticks()} == {0} and few.get_marker() == "."
     assert 500 < len(many.get_xdata()) <= 1000 and many.get_xdata()[-1] > 4900
-    assert (many.get_ydata() == many.get_xdata() / 5000).all()
+    assert (many.get_ydata() == many.get_xdata() * 100 / 8192).all()
     assert (few.get_xdata().tolist(), few.get_ydata().tolist()) == ([2, 4], [3, 5])
 
 
@@ -306,10 +309,8 @@ def test_the_numbers_of_each_token(tiny, tmp_path, monkeypatch):
 
 def write_run(folder, step_count, right_from=1, **config):
     """A run folder with the logs that the page reads. Groups are mixed from a step on."""
-    told = dict(script="grpo.py", variant="grpo", seed=3, num_threads=1, eval_problems=4, own=False)
-    told |= dict(on=True, limit=2, limit_of_own=None)
-    # which a command need not say
-    told |= dict(temperature=Config.temperature, output_dir="x", resume_from_checkpoint="latest")
+    told = dict(script="grpo.py", variant="dapo", seed=3, epsilon_high=0.28)
+    told["typed"] = dict(variant="dapo", seed=3, output_dir="my runs/1", bf16=False, compile=True)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(told | config))
     for step, rate in ((0, 0.25), (step_count, 0.5)):
@@ -341,7 +342,7 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     first, second = data_of(page)
     assert first == second
     assert (first["name"], first["steps"]) == (folder.name, rows(folder, "tokens"))
-    given = "python grpo.py --variant grpo --seed 3 --eval_problems 4 --no_own --on --limit 2"
+    given = "python grpo.py --variant dapo --seed 3 --output_dir 'my runs/1' --no_bf16 --compile"
     assert first["command"] == given
     assert first["curves"] == {
         "pass@1": [[0, 0.25], [2, 0.5]],

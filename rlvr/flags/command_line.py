@@ -74,20 +74,43 @@ def parse_flags(config_class: type[C], variants: dict[str, dict]) -> C:
         fail(str(error))
 
 
+def make_config(config_class: type[C], variants: dict[str, dict], flags: dict) -> C:
+    """Return flags that are given from Python as a checked config, like parse_flags.
+
+    A flag that is None counts as not given. UserError for a mistake.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    return read_flags(config_class, variants, as_arguments(given))
+
+
+def as_arguments(flags: dict) -> list[str]:
+    """Return what to type for these flags."""
+    arguments = []
+    for name, value in flags.items():
+        if isinstance(value, bool):
+            arguments.append(f"--{name}" if value else f"--no_{name}")
+        else:
+            arguments += [f"--{name}", str(value)]
+    return arguments
+
+
 def read_flags(config_class: type[C], variants: dict[str, dict], arguments: list[str]) -> C:
     """Return what parse_flags returns. Raise UserError for a mistake."""
     typed = parse(config_class, arguments)
     given = config_class(**typed)
-    saved = {}
+    saved, typed_before = {}, {}
     if given.resume_from_checkpoint:
-        folder, checkpoint = find_run(given.resume_from_checkpoint)
+        folder, checkpoint = find_run(given.resume_from_checkpoint, given.script)
         typed["resume_from_checkpoint"] = str(checkpoint or folder)  # what "latest" is now
         saved = read_saved_flags(given, folder)
+        typed_before = saved.pop("typed")
     config = config_class(**defaults_for(given) | saved | variants[given.variant] | typed)
     config.check()
     refuse_unread(config, typed)
     if saved:
         check_resumed(config, saved)
+    typed.pop("resume_from_checkpoint", None)
+    config.typed = typed_before | typed
     return config
 
 
@@ -103,7 +126,7 @@ def read_saved_flags(given: Config, folder: Path) -> dict:
     """Return the flags of the run in a folder. Raise UserError if they are not this script's."""
     with loading(f"{folder}/config.json"):
         saved = json.loads((folder / "config.json").read_text())
-    script = Path(sys.argv[0]).name  # a copy of a script has its flags
+    script = given.script.name  # a copy of a script has its flags
     owner = saved.pop("script", "no script")
     if owner != script:
         raise UserError(f"--resume_from_checkpoint {folder} is {owner}'s run, and this is {script}")
@@ -115,14 +138,13 @@ def read_saved_flags(given: Config, folder: Path) -> dict:
     return saved
 
 
-def find_run(path) -> tuple[Path, Path | None]:
+def find_run(path, script: Path) -> tuple[Path, Path | None]:
     """Return the run folder that `path` stands for, and the checkpoint if `path` is one.
 
-    `path` is a run folder, one of its checkpoints, or "latest": this script's last training run in
+    `path` is a run folder, one of its checkpoints, or "latest": the script's last training run in
     runs/. UserError if there is no run.
     """
     if path == "latest":
-        script = Path(sys.argv[0])
         found = sorted(Path("runs").glob(f"{script.stem}-*/config.json"), key=os.path.getmtime)
         saved = [(run.parent, json.loads(run.read_text())) for run in found]
         # grpo-mine.py's runs match as well, and an evaluation has nothing to resume
@@ -164,6 +186,8 @@ def parse(config_class: type[Config], arguments: list[str]) -> dict:
     kinds, own = get_type_hints(config_class), inspect.get_annotations(config_class)
     section = parser
     for field in fields(config_class):
+        if not field.init:  # `typed`
+            continue
         if not field.metadata:
             raise UserError(f"Config.{field.name} must be made by flag(default, help)")
         if field.name in SECTIONS:

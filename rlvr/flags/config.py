@@ -3,8 +3,10 @@
 import importlib.util
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from rlvr import world
@@ -131,6 +133,9 @@ class Config:
     save_total_limit: int = flag(0, "checkpoints kept; 0: all", ge=0, trains=True, may_change=True)
     resume_from_checkpoint: str = flag("", "run or checkpoint folder, or latest", may_change=True)
 
+    # what was given on the command line or to `configure`; None for a Config that was made by hand
+    typed: dict | None = field(default=None, init=False)
+
     def check(self) -> None:
         """Raise UserError, in one line, for a value or a combination that cannot work."""
         for each in fields(self):
@@ -185,6 +190,11 @@ class Config:
         if scheduled and name == "max_steps":
             return False
         return self.__dataclass_fields__[name].metadata["may_change"]
+
+    @property
+    def script(self) -> Path:
+        """The file that defines these flags; the run folder has its name."""
+        return Path(getattr(sys.modules[type(self).__module__], "__file__", "notebook.py"))
 
     @property
     def eval_names(self) -> list[str]:

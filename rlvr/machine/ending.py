@@ -5,17 +5,26 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 
 from rlvr import status, world
 
 AT_EXIT = contextlib.ExitStack()  # what to close before this process ends
 
 
-def handle_signals(handler) -> None:
-    """Handle the signals that ask for an end: Ctrl-C, a scheduler's, and a closed terminal's."""
+def handle_signals(handler) -> dict:
+    """Handle the signals that ask for an end: Ctrl-C, a scheduler's, and a closed terminal's.
+
+    Return the handlers before. Outside of the main thread, where Python allows no handlers, nothing
+    changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    before = {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # SIGHUP stays ignored under nohup
-            signal.signal(number, handler)
+            before[number] = signal.signal(number, handler)
+    return before
 
 
 def leave(number, frame):

@@ -32,12 +32,12 @@ PANELS = [
     ("held-out entropy of answers (nats)", "eval", "answer_entropy"),
     ("reward of the rollout", "metrics", "reward"),
     ("entropy of the rollout (nats)", "metrics", "entropy"),
-    ("share of groups", "metrics", "all_wrong|all_right"),
-    ("share of tokens that are clipped", "metrics", "clip_low|clip_high"),
+    ("groups (%)", "metrics", "all_wrong|all_right"),
+    ("clipped tokens (%)", "metrics", "clip_low|clip_high"),
     ("gradient norm", "metrics", "grad_norm"),
     ("tokens of a completion", "metrics", "length"),
     ("seconds", "metrics", "seconds_rollout|seconds_update"),
-    ("share of completions", "metrics", "truncated|unparsed|timeout"),
+    ("completions (%)", "metrics", "truncated|unparsed|timeout"),
     ("KL to the starting policy (nats)", "metrics", "kl"),
     ("updates left out", "metrics", "skipped"),
 ]
@@ -76,7 +76,7 @@ def draw_curves(folder: Path) -> None:
     height = 4 * grid_rows  # inches; margins by hand take half the time of a layout engine
     with matplotlib.rc_context(SETTINGS):
         figure = Figure(figsize=(16, height))
-        figure.subplots_adjust(0.06, 0.7 / height, 0.99, 1 - 0.5 / height, hspace=0.45)
+        figure.subplots_adjust(0.06, 0.7 / height, 0.99, 1 - 0.8 / height, hspace=0.6)
         for i, panel in enumerate(panels, 1):
             draw_panel(figure.add_subplot(grid_rows, COLUMNS, i), *panel)
         figure.savefig(folder / "curves.png")
@@ -84,10 +84,16 @@ def draw_curves(folder: Path) -> None:
 
 def draw_panel(axis, title: str, rows: list[dict], keys: list[str]) -> None:
     """Draw metrics against the step, each by at most MOST_POINTS points."""
-    axis.set(title=title, xlabel="step")
+    legend_rows = math.ceil(len(keys) / 5) if len(keys) > 1 else 0
+    axis.set_title(title, loc="left", pad=8 + 18 * legend_rows)  # the legend goes below the title
+    axis.set_xlabel("step")
     axis.locator_params(axis="x", integer=True)
+    scale = 100 if "(%)" in title else 1
     for key in keys:
-        points = [(row["step"], row[key]) for row in rows if key in row]
+        points = [(row["step"], scale * row[key]) for row in rows if key in row]
         shown = points[:: math.ceil(len(points) / MOST_POINTS)]
         axis.plot(*zip(*shown, strict=True), ".-", label=key.rpartition("/")[2])
-    axis.legend(fontsize="small", ncols=2)
+    if legend_rows:
+        place = dict(loc="lower left", bbox_to_anchor=(-0.02, 1), borderaxespad=0.2)
+        narrow = dict(fontsize="x-small", ncols=5, handlelength=0.6, columnspacing=0.9)
+        axis.legend(**place, **narrow)

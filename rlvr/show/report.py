@@ -3,11 +3,12 @@
 import json
 import math
 import re
+import shlex
 from pathlib import Path
 
 from rlvr import world
 from rlvr.errors import UserError
-from rlvr.flags import Config
+from rlvr.flags import as_arguments
 from rlvr.policy import frozen_logprobs
 from rlvr.show.logs import append_row, read_rows, write_whole
 from rlvr.tasks import reader_of
@@ -16,7 +17,6 @@ PAGE = Path(__file__).parent / "report.html"
 MOST_TOKENS = 1200  # of a group in a step
 MOST_BYTES = 4_000_000  # of the tokens on a page, which is then below 5 MB
 MOST_POINTS = 300  # of a curve
-UNTOLD = ("variant", "output_dir", "num_threads", "resume_from_checkpoint")
 
 
 def write_report(file: Path, folders: list[Path]) -> None:
@@ -39,14 +39,9 @@ def write_report(file: Path, folders: list[Path]) -> None:
 
 
 def command_of(folder: Path) -> str:
-    """What starts such a run: its script, and the flags that differ from the common defaults."""
-    flags = json.loads((folder / "config.json").read_text())
-    parts = [flags.pop("script"), f"--variant {flags['variant']}"]
-    for name, value in flags.items():
-        if name not in UNTOLD and value != getattr(Config, name, None):
-            given = {True: f"--{name}", False: f"--no_{name}"}
-            parts.append(given[value] if isinstance(value, bool) else f"--{name} {value}")
-    return f"python {' '.join(parts)}"
+    """Return the command that started a run, with the flags that were given."""
+    config = json.loads((folder / "config.json").read_text())
+    return shlex.join(["python", config["script"], *as_arguments(config["typed"])])
 
 
 def before_and_after(folder: Path) -> list[list]:

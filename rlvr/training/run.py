@@ -14,6 +14,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 from rlvr import machine, show, status, world
 from rlvr.errors import UserError, fail, using
@@ -48,14 +49,31 @@ def launch(main, config) -> None:
     machine.end_one_of_several_ranks()
 
 
+class Result(NamedTuple):
+    """What a run leaves, for a notebook."""
+
+    folder: Path
+    steps: list[dict]  # the rows of metrics.jsonl
+    evaluations: list[dict]  # the rows of eval.jsonl
+
+
 class Run:
     """What the five scripts do with their run folder and their optimizer."""
 
     training: checkpoints.TrainingState  # what a checkpoint holds; set by `resume`
+    handlers: dict  # those of the signals before `resume`
     clock: float  # when the current step began
 
     def __init__(self, config: Config):
-        """Connect the ranks, seed them, and choose the run folder. UserError if it is taken."""
+        """Connect the ranks, seed them, and choose the run folder.
+
+        UserError if the folder is taken, or for flags that `configure` or the command line has not
+        checked.
+        """
+        if config.typed is None:
+            raise UserError("a Config made by hand has no presets: use configure(variant=..., ...)")
+        config.check()
+        machine.AT_EXIT.close()  # what a run that failed has left open in a notebook
         device = machine.choose_device(config.device)
         machine.AT_EXIT.enter_context(machine.process_group(device))
         torch.manual_seed(config.seed + world.RANK)
@@ -76,10 +94,10 @@ class Run:
         """Lock the run folder. Return it, and the checkpoint to resume from if there is one."""
         given = self.config.resume_from_checkpoint
         if given:
-            folder, checkpoint = find_run(given)
+            folder, checkpoint = find_run(given, self.config.script)
             machine.own(folder)
             return folder, checkpoints.newest_whole(folder, checkpoint)
-        name = f"runs/{Path(sys.argv[0]).stem}-{self.config.variant}-{self.started}"
+        name = f"runs/{self.config.script.stem}-{self.config.variant}-{self.started}"
         folder = Path(self.config.output_dir or name)
         new = [path for path in (folder, *folder.parents) if not path.exists()]
         machine.AT_EXIT.callback(machine.remove_empty, new)
@@ -103,7 +121,7 @@ class Run:
         state = checkpoints.TrainingState(policy, tokenizer, optimizer, scheduler, stream, memory)
         self.training = state
         check_context(policy, tokenizer, stream.problems, self.config)
-        machine.handle_signals(self.on_signal)
+        self.handlers = machine.handle_signals(self.on_signal)
         if not gc.isenabled():  # rlvr/__init__.py says why
             gc.freeze()
             gc.enable()
@@ -118,7 +136,7 @@ class Run:
                 status.tell(f"all {step} steps are done; a larger --max_steps would continue")
         if world.RANK == 0:
             self.forget_after(step if self.checkpoint else -1)
-            config = {"script": Path(sys.argv[0]).name, **asdict(self.config)}
+            config = {"script": self.config.script.name, **asdict(self.config)}
             show.write_whole(self.folder / "config.json", json.dumps(config, indent=2).encode())
             if step == 0:
                 status.say(f"evaluating: {self.config.eval_samples} completions of each problem")
@@ -146,7 +164,7 @@ class Run:
         Several ranks must stop together. torchrun passes a Ctrl-C on to ranks that have seen it.
         """
         if number == signal.SIGINT and 0 < self.stopped < time.monotonic() - 2:
-            machine.leave(number, frame)
+            self.handlers[number](number, frame)
         if not self.stopped:
             self.stopped = time.monotonic()
             status.tell("stopping after this step; Ctrl-C to quit at once")
@@ -235,8 +253,11 @@ class Run:
         self.clock = time.perf_counter()
         return stopped
 
-    def finish(self) -> None:
-        """Write curves.png and report.html. All ranks call it together."""
+    def finish(self) -> Result:
+        """Write curves.png and report.html, close what the run has opened, and return its rows.
+
+        All ranks call it together.
+        """
         if world.RANK == 0:
             status.replace_line("drawing the curves")
             show.draw_curves(self.folder)
@@ -247,6 +268,10 @@ class Run:
             if self.stopped:
                 status.tell(f"to continue: --resume_from_checkpoint {self.folder}")
         machine.gather([])  # a rank that ended earlier could abort the others
+        machine.AT_EXIT.close()
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+        return Result(self.folder, *(show.read_rows(self.folder, x) for x in ("metrics", "eval")))
 
 
 def check_advantages(rewards: torch.Tensor, advantages: torch.Tensor) -> None:
