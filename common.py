@@ -25,7 +25,14 @@ from rlvr import status, world
 from rlvr.errors import UserError
 from rlvr.flags import Config
 from rlvr.machine import gather, global_max, global_sum
-from rlvr.policy import Reader, completion_logprobs, frozen_logprobs, microbatches
+from rlvr.policy import (
+    Reader,
+    add_up_gradients,
+    completion_logprobs,
+    frozen_logprobs,
+    microbatches,
+    whole,
+)
 from rlvr.rollout import Sampler, rollout_metrics, room_after, sampler_mismatch
 from rlvr.show import fit_pass_at_k
 from rlvr.tasks import (
@@ -38,7 +45,7 @@ from rlvr.tasks import (
     padded,
     texts_with_thoughts,
 )
-from rlvr.training import check_advantages
+from rlvr.training import Run, check_advantages
 from rlvr.verify.pool import grade_all
 from rlvr.verify.verifiers import VERIFIERS
 
@@ -93,17 +100,16 @@ class Batch:
             for rows in self.update_rows(config)
         ] * config.num_iterations
 
-    def set_old_logprobs(self, rows, logprobs: torch.Tensor) -> None:
-        """Store log-probs [m, T] of the policy that has not been updated yet.
+    @property
+    def importance(self) -> torch.Tensor:
+        """Return the truncated importance weights pi_old / pi_sampler, [N, T].
 
-        If the sampler's own log-probs differ, as in bf16 or with vLLM, the token weights are
-        multiplied by truncated importance weights. They correct the probability of each token, up
-        to a cap, but not that of the tokens before it.
+        They are 1 if the sampler computes exactly what the policy does. In bf16 or with vLLM, they
+        correct the probability of each token, up to a cap, but not that of the tokens before it.
         """
-        self.old_logprobs[rows] = logprobs
-        if self.sampler.cap > 0:
-            importance = (logprobs - self.sampled_logprobs[rows]).exp()  # [m, T]
-            self.token_weights[rows] *= importance.clamp(max=self.sampler.cap)
+        if self.sampler.cap == 0:
+            return torch.ones_like(self.old_logprobs)
+        return (self.old_logprobs - self.sampled_logprobs).exp().clamp(max=self.sampler.cap)
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the rollout, once the update is done. All ranks call it."""
@@ -124,9 +130,9 @@ def roll_out(sampler: Sampler, stream: ProblemStream, config: Config) -> Batch:
     began = time.perf_counter()
     size = config.num_generations
     wanted = config.prompts_per_step // world.WORLD_SIZE
-    sampling = (size, config.temperature, config.max_completion_length)
+    sampling = dict(temperature=config.temperature, max_tokens=config.max_completion_length)
     sampler.sync()
-    first_groups = sample_groups(sampler, stream.draw(wanted), *sampling)
+    first_groups = sample_groups(sampler, stream.draw(wanted), size, **sampling)
     groups = first_groups
 
     def is_mixed(group: list[Sample]) -> bool:
@@ -139,7 +145,7 @@ def roll_out(sampler: Sampler, stream: ProblemStream, config: Config) -> Batch:
         missing = global_max(wanted - len(mixed))
         if missing == 0:
             break
-        drawn = sample_groups(sampler, stream.draw(missing), *sampling)
+        drawn = sample_groups(sampler, stream.draw(missing), size, **sampling)
         drawn.sort(key=is_mixed, reverse=True)  # a rank that needs fewer keeps the mixed ones
         groups = (mixed + drawn)[:wanted]
     sampler.sleep()
@@ -154,6 +160,7 @@ def sample_groups(
     sampler: Sampler,
     problems: list[Problem],
     size: int,
+    *,
     temperature: float,
     max_tokens: int,
     top_p: float = 1.0,
@@ -170,13 +177,12 @@ def sample_groups(
     repeated = [problem for problem in problems for _ in range(size)]
     images = [problem.images for problem in repeated]
     # 2. The completions: token ids, and the log-prob of each.
-    completions = sampler.complete(prompts, temperature, top_p, max_tokens, images)
+    how = dict(temperature=temperature, top_p=top_p, max_tokens=max_tokens)
+    completions = sampler.complete(prompts, images=images, **how)
     # 3. The texts that the verifier reads.
-    ids = [completion.ids for completion in completions]
-    texts = sampler.tokenizer.batch_decode(ids, skip_special_tokens=True)
+    texts = sampler.tokenizer.batch_decode([c.ids for c in completions], skip_special_tokens=True)
     # 4. The verified rewards.
-    questions = [(p.verifier, t, p.gold) for p, t in zip(repeated, texts, strict=True)]
-    grades = grade_all(questions)
+    grades = grade_all([(p.verifier, t, p.gold) for p, t in zip(repeated, texts, strict=True)])
     # 5. The samples, group by group.
     samples = [
         Sample(
@@ -201,8 +207,7 @@ def make_batch(samples: list[Sample], config: Config, sampler: Sampler) -> Batch
     device = sampler.policy.device
     by_group = (-1, config.num_generations)  # to [B, G]
     rewards = torch.tensor([sample.reward for sample in samples], device=device)
-    successes = torch.tensor([float(sample.success) for sample in samples], device=device)
-    successes = successes.view(by_group)
+    successes = torch.tensor([float(s.success) for s in samples], device=device).view(by_group)
     completion_mask = own_tokens(samples).float().to(device)  # [N, T]
     truncated = torch.tensor([[sample.truncated] for sample in samples], device=device)  # [N, 1]
     left_out = truncated & config.mask_truncated_completions  # [N, 1]
@@ -222,7 +227,7 @@ def make_batch(samples: list[Sample], config: Config, sampler: Sampler) -> Batch
 
 
 @torch.no_grad()
-def decode(policy, prompts, stops, max_tokens, temperature=1.0, top_p=1.0, images=()):
+def decode(policy, prompts, *, stops, max_tokens, temperature=1.0, top_p=1.0, images=()):
     """Write one completion per prompt. Return its token ids and their log-probs, in nats.
 
     prompts: one list of token ids per completion. A prompt that occurs several times is read once.
@@ -313,7 +318,7 @@ def prepare_update(batch: Batch, advantages, policy, reference, config: Config) 
     logprobs = batch.sampled_logprobs
     if not batch.sampler.is_exact:
         logprobs, _ = frozen_logprobs(policy, batch.samples, config, later)
-    batch.set_old_logprobs(later, logprobs[later])
+    batch.old_logprobs[later] = logprobs[later]
     if reference is not None:
         batch.ref_logprobs, _ = frozen_logprobs(reference, batch.samples, config)
 
@@ -350,6 +355,7 @@ def ppo_clip_loss(
     advantages: torch.Tensor,  # [m, 1], or [m, T] with one per token
     loss_mask: torch.Tensor,  # [m, T], 1 on the tokens that the loss counts
     token_weights: torch.Tensor,  # [m, T], each token's weight; 0 off the mask
+    importance: torch.Tensor | float = 1.0,  # [m, T], weight of A's term: pi_old / pi_sampler
     epsilon: float = 0.2,
     epsilon_high: float | None = None,  # equal to epsilon if None
     importance_sampling_level: str = "token",  # "sequence": one ratio per response (GSPO)
@@ -360,11 +366,11 @@ def ppo_clip_loss(
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the PPO-clip loss (A-GRAE Eq. 1), and kl, clip_low, clip_high [m, T] to log.
 
-        - sum w (min(rho A, clip(rho, 1 - epsilon, 1 + epsilon_high) A) - beta KL + coef H)
+        - sum w (i min(rho A, clip(rho, 1 - epsilon, 1 + epsilon_high) A) - beta KL + coef H)
 
-    rho = pi / pi_old of each token, or its geometric mean over a response. KL is the k3 estimate of
-    KL(pi || pi_ref) in nats (Eq. 2). clip_low and clip_high mark the tokens that the clip leaves
-    without a gradient. ValueError for another level.
+    rho = pi / pi_old of each token, or its geometric mean over a response. i is the importance. KL
+    is the k3 estimate of KL(pi || pi_ref) in nats (Eq. 2). clip_low and clip_high mark the tokens
+    that the clip leaves without a gradient. ValueError for another level.
     """
     log_ratio = torch.where(loss_mask > 0, logprobs - old_logprobs, 0)  # [m, T]
     if importance_sampling_level == "sequence":
@@ -372,6 +378,8 @@ def ppo_clip_loss(
         log_ratio = (log_ratio.sum(1, keepdim=True) / lengths).expand_as(loss_mask)  # [m, T]
     elif importance_sampling_level != "token":
         raise ValueError(f"{importance_sampling_level=} is neither token nor sequence")
+    # Where A >= 0, the clip makes large ratios irrelevant; one that overflowed would give NaN.
+    log_ratio = torch.where((advantages >= 0) & (log_ratio > 80), 80, log_ratio)
     ratio = log_ratio.exp()  # [m, T]
     low = 1 - epsilon
     high = 1 + (epsilon if epsilon_high is None else epsilon_high)
@@ -381,10 +389,25 @@ def ppo_clip_loss(
     if beta > 0 and ref_logprobs is not None:
         log_ref_ratio = torch.where(loss_mask > 0, ref_logprobs - logprobs, 0)  # [m, T]
         kl = log_ref_ratio.expm1() - log_ref_ratio  # [m, T], exact near 0, unlike exp(x) - x - 1
-    loss = -(token_weights * (objective - beta * kl + entropy_coef * entropy)).sum()
+    loss = -(token_weights * (importance * objective - beta * kl + entropy_coef * entropy)).sum()
     clip_low = (ratio < low) & (advantages < 0)
     clip_high = (ratio > high) & (advantages > 0)
     return loss, {"kl": kl, "clip_low": clip_low, "clip_high": clip_high}
+
+
+def optimizer_step(policy, optimizer: torch.optim.Optimizer, run: Run) -> None:
+    """Add up the gradients of all ranks, clip their norm to --max_grad_norm, and make one update.
+
+    The update is skipped if the gradient is 0, since momentum would still move the policy, or if it
+    is NaN or infinite. Afterwards, the gradients are zero. All ranks call it together.
+    """
+    add_up_gradients(policy)
+    norm = torch.nn.utils.clip_grad_norm_(policy.parameters(), run.config.max_grad_norm)
+    norm = whole(norm).item()  # of all ranks
+    if norm > 0 and math.isfinite(norm):
+        optimizer.step()
+    run.count_update(norm, optimizer.param_groups[0]["lr"])
+    optimizer.zero_grad()
 
 
 # ------------------------------------------------------------------------------------ evaluation
@@ -435,8 +458,9 @@ def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> d
     mine = problems[world.RANK :: world.WORLD_SIZE]
     room = room_after(sampler.policy, sampler.tokenizer, problems)
     length = min(config.eval_max_completion_length or config.max_completion_length, room)
-    groups = sample_groups(sampler, mine, n, config.eval_temperature, length, config.top_p)
-    greedy = sample_groups(sampler, mine, 1, 0.0, length)
+    sampling = dict(temperature=config.eval_temperature, top_p=config.top_p)
+    groups = sample_groups(sampler, mine, n, max_tokens=length, **sampling)
+    greedy = sample_groups(sampler, mine, 1, max_tokens=length, temperature=0.0)
 
     samples = [sample for group in groups for sample in group]
     # The entropy needs a forward pass, which costs half as much as drawing the completions, so

@@ -100,8 +100,8 @@ def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.T
     if not scale_rewards:
         std = torch.ones_like(std)
     # Compare the rewards themselves: the std of equal ones can be a rounding error away from 0.
-    mixed = rewards.amax(1, keepdim=True) > rewards.amin(1, keepdim=True)  # [B, 1]
-    return torch.where(mixed, (rewards - mean) / torch.where(mixed, std, 1), 0)
+    equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)  # [B, 1]
+    return torch.where(equal, 0, (rewards - mean) / torch.where(equal, 1, std))
 
 
 def format_reward(text: str, tags: str = "think_answer") -> float:
@@ -207,7 +207,7 @@ def main(config: Config, compute_advantages=compute_advantages):
     stream, eval_sets = open_problems(config, tokenizer)
     sampler = make_sampler(policy, tokenizer, config, common.decode)
     optimizer, scheduler = make_optimizer(policy, config)
-    last_step = run.resume(policy, tokenizer, optimizer, scheduler, stream)  # 0 for a new run
+    last_step = run.start(policy, tokenizer, optimizer, scheduler, stream)  # 0 for a new run
     if last_step == 0:
         run.log_evaluation(0, common.evaluate(sampler, eval_sets, config))
 
@@ -227,8 +227,8 @@ def main(config: Config, compute_advantages=compute_advantages):
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
                 )  # [m, T] each
-                if update == 0:  # the policy is still the one that wrote the completions
-                    batch.set_old_logprobs(rows, logprobs.detach())
+                if update == 0:  # before the first update, these are log pi_old: no pass for it
+                    batch.old_logprobs[rows] = logprobs.detach()
                 w = weigh_tokens(logprobs, advantages[rows], batch.loss_mask[rows], config)
                 weights[rows] = w.detach()
                 loss, stats = common.ppo_clip_loss(
@@ -237,6 +237,7 @@ def main(config: Config, compute_advantages=compute_advantages):
                     advantages=w * advantages[rows],
                     loss_mask=batch.loss_mask[rows],
                     token_weights=batch.token_weights[rows],
+                    importance=batch.importance[rows],  # 1 unless the sampler computes otherwise
                     epsilon=config.epsilon,
                     epsilon_high=config.epsilon_high,
                     importance_sampling_level=config.importance_sampling_level,
@@ -247,7 +248,7 @@ def main(config: Config, compute_advantages=compute_advantages):
                 )
                 loss.backward()  # gradients accumulate over the microbatches
                 run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
-            run.optimizer_step(policy, optimizer)  # also sets the gradients to zero
+            common.optimizer_step(policy, optimizer, run)  # also sets the gradients to zero
             scheduler.step()
 
         of_all_ranks = gather_groups(

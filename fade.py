@@ -213,7 +213,7 @@ def main(config: Config, compute_advantages=compute_advantages):
         None, config.target_entropy, config.ema_beta, config.alpha_max, config.alpha_from_entropy
     )
     first_head = policy.get_output_embeddings().weight.detach().clone()  # [V, H]
-    last_step = run.resume(policy, tokenizer, optimizer, scheduler, stream, controller)
+    last_step = run.start(policy, tokenizer, optimizer, scheduler, stream, controller)
     if last_step == 0:
         evaluation = common.evaluate(sampler, eval_sets, config)
         run.log_evaluation(0, evaluation | head_change(policy, first_head))
@@ -233,14 +233,15 @@ def main(config: Config, compute_advantages=compute_advantages):
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
                 )  # [m, T] each
-                if update == 0:  # the policy is still the one that wrote the completions
-                    batch.set_old_logprobs(rows, logprobs.detach())
+                if update == 0:  # before the first update, these are log pi_old: no pass for it
+                    batch.old_logprobs[rows] = logprobs.detach()
                 loss, stats = common.ppo_clip_loss(
                     logprobs=logprobs,
                     old_logprobs=batch.old_logprobs[rows],
                     advantages=advantages[rows],
                     loss_mask=batch.loss_mask[rows],
                     token_weights=batch.token_weights[rows],
+                    importance=batch.importance[rows],  # 1 unless the sampler computes otherwise
                     epsilon=config.epsilon,
                     epsilon_high=config.epsilon_high,
                     importance_sampling_level=config.importance_sampling_level,
@@ -251,7 +252,7 @@ def main(config: Config, compute_advantages=compute_advantages):
                 )
                 loss.backward()  # gradients accumulate over the microbatches
                 run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
-            run.optimizer_step(policy, optimizer)  # also sets the gradients to zero
+            common.optimizer_step(policy, optimizer, run)  # also sets the gradients to zero
             scheduler.step()
 
         # 4. Log, evaluate, save.

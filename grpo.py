@@ -10,7 +10,9 @@ rho = pi / pi_old compares its probability now with that at the rollout:
 
     loss = - mean_i 1/|o_i| sum_t min(rho_it A_i, clip(rho_it, 1 - epsilon, 1 + epsilon_high) A_i)
 
---beta adds a KL penalty (Eq. 2), and --entropy_coef adds an entropy bonus.
+With one update per rollout, rho is 1, and GRPO is REINFORCE with the group's mean as the baseline.
+The clip, epsilon and pi_old matter only from the second update on. --beta adds a KL penalty (Eq.
+2), which most recipes of 2026 have dropped, and --entropy_coef adds an entropy bonus.
 
 What the presets of --variant change:
 
@@ -89,8 +91,8 @@ def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.T
     if not scale_rewards:
         std = torch.ones_like(std)
     # Compare the rewards themselves: the std of equal ones can be a rounding error away from 0.
-    mixed = rewards.amax(1, keepdim=True) > rewards.amin(1, keepdim=True)  # [B, 1]
-    return torch.where(mixed, (rewards - mean) / torch.where(mixed, std, 1), 0)
+    equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)  # [B, 1]
+    return torch.where(equal, 0, (rewards - mean) / torch.where(equal, 1, std))
 
 
 def negative_only(advantages: torch.Tensor) -> torch.Tensor:
@@ -116,7 +118,7 @@ def main(config: Config, compute_advantages=compute_advantages):
     stream, eval_sets = open_problems(config, tokenizer)
     sampler = make_sampler(policy, tokenizer, config, common.decode)
     optimizer, scheduler = make_optimizer(policy, config)
-    last_step = run.resume(policy, tokenizer, optimizer, scheduler, stream)  # 0 for a new run
+    last_step = run.start(policy, tokenizer, optimizer, scheduler, stream)  # 0 for a new run
     if last_step == 0:
         run.log_evaluation(0, common.evaluate(sampler, eval_sets, config))
 
@@ -135,14 +137,15 @@ def main(config: Config, compute_advantages=compute_advantages):
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
                 )  # [m, T] each
-                if update == 0:  # the policy is still the one that wrote the completions
-                    batch.set_old_logprobs(rows, logprobs.detach())
+                if update == 0:  # before the first update, these are log pi_old: no pass for it
+                    batch.old_logprobs[rows] = logprobs.detach()
                 loss, stats = common.ppo_clip_loss(
                     logprobs=logprobs,
                     old_logprobs=batch.old_logprobs[rows],
                     advantages=advantages[rows],
                     loss_mask=batch.loss_mask[rows],
                     token_weights=batch.token_weights[rows],
+                    importance=batch.importance[rows],  # 1 unless the sampler computes otherwise
                     epsilon=config.epsilon,
                     epsilon_high=config.epsilon_high,
                     importance_sampling_level=config.importance_sampling_level,
@@ -153,7 +156,7 @@ def main(config: Config, compute_advantages=compute_advantages):
                 )
                 loss.backward()  # gradients accumulate over the microbatches
                 run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
-            run.optimizer_step(policy, optimizer)  # also sets the gradients to zero
+            common.optimizer_step(policy, optimizer, run)  # also sets the gradients to zero
             scheduler.step()
 
         # 4. Log, evaluate, save.

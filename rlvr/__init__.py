@@ -41,4 +41,4 @@ if is_script and not {"-h", "--help"} & {*sys.argv}:
     from rlvr import status
 
     status.say("loading torch")
-    gc.disable()  # until Run.resume: what is loaded stays, and a search for what does not takes 1 s
+    gc.disable()  # until Run.start: what is loaded stays, and a search for what does not takes 1 s

@@ -8,10 +8,8 @@ import torch
 
 import common
 
-ppo_clip_loss = common.ppo_clip_loss  # baselines.py puts another one in its place
-
 # Losses: the part of each token that is to be maximised, [m, T], from the ratio rho = pi / pi_old.
-# logprobs, ratio and loss_mask are [m, T]; advantages are [m, 1] or [m, T].
+# logprobs, log_ratio, ratio and loss_mask are [m, T]; advantages are [m, 1] or [m, T].
 
 
 def cispo(ratio, logprobs, advantages, epsilon, epsilon_high, **_):
@@ -45,7 +43,7 @@ def sapo(ratio, advantages, tau=1.0, tau_negative=1.05, **_):
     return 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages
 
 
-def kl_cov(ratio, logprobs, advantages, loss_mask, fraction=2e-4, coef=1.0, **_):
+def kl_cov(log_ratio, ratio, logprobs, advantages, loss_mask, fraction=2e-4, coef=1.0, **_):
     """rho A, and -coef |log rho| where log pi and A covary most, KL-Cov (arXiv 2505.22617).
 
     The covariance is (log pi - mean) (A - mean). As in the paper's code and in verl, the means and
@@ -61,7 +59,7 @@ def kl_cov(ratio, logprobs, advantages, loss_mask, fraction=2e-4, coef=1.0, **_)
         covariance = torch.where(tokens, centred[0] * centred[1], -torch.inf).flatten()  # [m * T]
         highest = covariance.topk(max(1, int(fraction * tokens.sum()))).indices
         penalised = torch.zeros_like(covariance).index_fill(0, highest, 1).view_as(logprobs)
-    return ratio * advantages - coef * penalised * ratio.log().abs()
+    return ratio * advantages - coef * penalised * log_ratio.abs()
 
 
 LOSSES = {"cispo": cispo, "dppo": dppo, "sapo": sapo, "kl_cov": kl_cov}
@@ -95,7 +93,9 @@ def loss_with(objective=None, off_policy_threshold=None, bias_correction_kl=Fals
     0. The entropy bonus stays.
     """
 
-    def loss(*, logprobs, old_logprobs, advantages, loss_mask, token_weights, **given):
+    def loss(
+        *, logprobs, old_logprobs, advantages, loss_mask, token_weights, importance=1.0, **given
+    ):
         if given["epsilon_high"] is None:
             given["epsilon_high"] = given["epsilon"]
         log_ratio = torch.where(loss_mask > 0, logprobs - old_logprobs, 0)  # [m, T]
@@ -105,14 +105,16 @@ def loss_with(objective=None, off_policy_threshold=None, bias_correction_kl=Fals
             mask = off_policy_mask(log_ratio, advantages, loss_mask, off_policy_threshold)
             advantages = mask * advantages
         if objective is not None:
-            added = -objective(ratio=ratio, advantages=advantages, **shared, **given)  # [m, T]
+            parts = dict(log_ratio=log_ratio, ratio=ratio, advantages=advantages)
+            added = -importance * objective(**parts, **shared, **given)  # [m, T]
             advantages = torch.zeros_like(advantages)
         if bias_correction_kl:
             ref_logprobs = torch.where(loss_mask > 0, given["ref_logprobs"], logprobs.detach())
             kl = unbiased_k3(ratio, logprobs, ref_logprobs)  # [m, T]
             added, given = added + given["beta"] * kl, {**given, "beta": 0.0}
         shared |= dict(old_logprobs=old_logprobs, token_weights=token_weights)
-        rest, stats = ppo_clip_loss(advantages=advantages, **shared, **given)
+        shared |= dict(importance=importance)
+        rest, stats = common.ppo_clip_loss(advantages=advantages, **shared, **given)
         if bias_correction_kl:
             stats["kl"] = kl
         return rest + (token_weights * added).sum(), stats

@@ -7,8 +7,8 @@
     python studies/baselines.py --advantage gdpo --format_share 0.1 --loss sapo
     torchrun --nproc_per_node 8 studies/baselines.py --advantage maxrl --model ... --dataset math
 
-Each method is one pure function of baseline_advantages.py or baseline_losses.py. This file puts it
-in the place of GRPO's own, and runs the main of grpo.py.
+Each method is one pure function of baseline_advantages.py or baseline_losses.py. `main` is that of
+the five scripts, with the chosen advantage, token mask, importance weights and loss.
 
 On-policy distillation is left out, also self-distillation (arXiv 2601.20802), whose advantage is
 log pi_teacher - log pi of each token. Its teacher is the policy that has read a right completion of
@@ -29,7 +29,9 @@ from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags import flag, parse_flags
 from rlvr.machine import gather_groups, global_mean
-from rlvr.policy import frozen_logprobs
+from rlvr.policy import frozen_logprobs, load_policies
+from rlvr.rollout import make_sampler
+from rlvr.tasks import open_problems
 from rlvr.training import Run, head_change, launch, make_optimizer
 
 import torch
@@ -211,7 +213,7 @@ class Memory:
 def compute_advantages(batch: common.Batch, config: Config, memory: Memory):
     """Return the advantages of a batch [B, G], and the metrics to log.
 
-    With --token they are [N, T], and change from minibatch to minibatch. All ranks call it.
+    With --token otb they are [B, G, T]. All ranks call it.
     """
     parts, weights = [batch.rewards], [1 - config.format_share]
     lengths = batch.completion_mask.sum(1).view_as(batch.rewards)  # [B, G], in tokens
@@ -244,21 +246,18 @@ def compute_advantages(batch: common.Batch, config: Config, memory: Memory):
         weights=weights,
     )
     if of_all_ranks:
-        advantages = advantages[world.RANK :: world.WORLD_SIZE]
+        advantages = advantages[world.RANK :: world.WORLD_SIZE].contiguous()
     if config.negatives_only:
         advantages = grpo.negative_only(advantages)
     masses = global_mean(*fade.gradient_mass(advantages, batch.successes))
     diagnostics = dict(zip(("m_S", "m_F"), masses, strict=True))
     if config.token == "otb":
         advantages = with_token_baseline(batch, advantages, config)
-    elif config.token != "none":
-        seed = config.seed + 1000 * memory.steps
-        advantages = without_extreme_tokens(batch, advantages.view(-1, 1), config, seed)
     return advantages, diagnostics
 
 
 def with_token_baseline(batch: common.Batch, advantages, config: Config):
-    """Return the advantages [B, G] less OTB's baseline, as [N, T]. It costs two forward passes.
+    """Return the advantages [B, G] less OTB's baseline, [B, G, T]. It costs two forward passes.
 
     Half the temperature doubles the logits, which gives the sum of the squared probabilities.
     """
@@ -268,79 +267,117 @@ def with_token_baseline(batch: common.Batch, advantages, config: Config):
         frozen_logprobs(batch.sampler.policy, batch.samples, each)[0].view(by_group)
         for each in (config, sharper)
     )
-    of_tokens = otb(advantages, logprobs, sharper_logprobs, batch.loss_mask.view(by_group))
-    return of_tokens.flatten(0, 1)
+    return otb(advantages, logprobs, sharper_logprobs, batch.loss_mask.view(by_group))
 
 
-def without_extreme_tokens(batch: common.Batch, advantages, config: Config, seed: int):
-    """Return the advantages [N, 1] as [N, T], where Clip-Cov or 80/20 sets some to 0.
+def token_mask(batch: common.Batch, rows: list[int], advantages, config: Config, seed: int):
+    """Return 0 for the tokens of a minibatch that Clip-Cov or 80/20 drops, and 1 for the others.
 
-    They choose among the tokens of a minibatch on all ranks, by the current policy. So they choose
-    when the loop comes to the minibatch, which costs a forward pass.
+    rows are this rank's rows of the minibatch, and advantages are [N, 1] -> [n, T]. The choice is
+    among the tokens of the minibatch on all ranks, by the current policy: it costs a forward pass.
     """
+    logprobs, entropies = frozen_logprobs(batch.sampler.policy, batch.samples, config, rows)
     by_entropy = config.token == "high_entropy"
-    of_tokens = advantages.expand_as(batch.loss_mask).clone()  # [N, T]
-    plan = batch.minibatches(config, whole_groups=True)
-
-    def minibatches(config):
-        for update, minibatch in enumerate(plan):
-            rows = sorted(row for part in minibatch for row in part)
-            logprobs, entropies = frozen_logprobs(batch.sampler.policy, batch.samples, config, rows)
-            values, of_rows, mask = gather_groups(
-                config.num_generations,
-                (entropies if by_entropy else logprobs)[rows],
-                advantages[rows, 0],
-                batch.loss_mask[rows],
-            )
-            if by_entropy:
-                keep = high_entropy_mask(values, mask, config.top_entropy_quantile)
-            else:
-                generator = torch.Generator().manual_seed(seed + update)  # the same on all ranks
-                keep = clip_cov_mask(
-                    values, of_rows, mask, config.clip_cov_fraction, generator=generator
-                )
-            own = keep[world.RANK :: world.WORLD_SIZE, :, : of_tokens.shape[1]]  # [b, G, T]
-            of_tokens[rows] = advantages[rows] * own.flatten(0, 1)
-            yield minibatch
-
-    batch.minibatches = minibatches
-    return of_tokens
-
-
-def icepop_weights(batch: common.Batch, rows, logprobs: torch.Tensor) -> None:
-    """Do what Batch.set_old_logprobs does, but with IcePop's importance weights."""
-    batch.old_logprobs[rows] = logprobs
-    if batch.sampler.cap > 0:
-        batch.token_weights[rows] *= icepop(logprobs, batch.sampled_logprobs[rows])
+    values, of_rows, mask = gather_groups(
+        config.num_generations,
+        (entropies if by_entropy else logprobs)[rows],
+        advantages[rows, 0],
+        batch.loss_mask[rows],
+    )
+    if by_entropy:
+        keep = high_entropy_mask(values, mask, config.top_entropy_quantile)
+    else:
+        generator = torch.Generator().manual_seed(seed)  # the same on all ranks
+        keep = clip_cov_mask(values, of_rows, mask, config.clip_cov_fraction, generator=generator)
+    own = keep[world.RANK :: world.WORLD_SIZE, :, : batch.loss_mask.shape[1]]  # [b, G, T]
+    return own.flatten(0, 1)
 
 
 def main(config: Config):
-    """Run grpo.main, which finds this method where it looks for GRPO's own functions."""
-    memory, factor = Memory(), 1.0
-    if config.equalize_learning_rate:
-        largest = try_on_groups(advantage_function(config), config).abs().max().item()
-        factor = (config.num_generations - 1) ** 0.5 / largest
+    """Train and evaluate with these flags, as grpo.main does. Return what it returns."""
+    run = Run(config)
+    policy, reference, tokenizer = load_policies(config)
+    stream, eval_sets = open_problems(config, tokenizer)
+    sampler = make_sampler(policy, tokenizer, config, common.decode)
+    optimizer, scheduler = make_optimizer(policy, config, learning_rate_factor(config))
+    memory = Memory()
+    first_head = policy.get_output_embeddings().weight.detach().clone()  # [V, H]
+    last_step = run.start(policy, tokenizer, optimizer, scheduler, stream, memory)
+    loss_of = make_loss(config)  # common.ppo_clip_loss, perhaps with another objective or KL
+    by_minibatch = config.token in ("clip_cov", "high_entropy")
+    if last_step == 0:
+        evaluation = common.evaluate(sampler, eval_sets, config)
+        run.log_evaluation(0, evaluation | head_change(policy, first_head))
 
-    class RunWithMemory(Run):
-        def resume(self, policy, *given):
-            self.first_head = policy.get_output_embeddings().weight.detach().clone()  # [V, H]
-            return super().resume(policy, *given, memory)
+    for step in range(last_step + 1, config.max_steps + 1):
+        # 1. Roll out.
+        batch = common.roll_out(sampler, stream, config)
 
-        def log_evaluation(self, step, metrics):
-            head = head_change(self.training.policy, self.first_head)
-            super().log_evaluation(step, metrics | head)
+        # 2. Advantages.
+        advantages, diagnostics = compute_advantages(batch, config, memory)  # [B, G] or [B, G, T]
+        advantages = advantages.view(len(batch.samples), -1)  # [N, 1] or [N, T]
 
-    grpo.Run = RunWithMemory
-    grpo.make_optimizer = functools.partial(make_optimizer, rate_factor=factor)
+        # 3. Update.
+        common.prepare_update(batch, advantages, policy, reference, config)
+        keep = torch.ones_like(batch.loss_mask)  # [N, T], 0 on the tokens that --token drops
+        for update, minibatch in enumerate(batch.minibatches(config, whole_groups=by_minibatch)):
+            if by_minibatch:
+                rows = sorted(row for microbatch in minibatch for row in microbatch)
+                seed = config.seed + 1000 * memory.steps + update
+                keep[rows] = token_mask(batch, rows, advantages, config, seed)
+            for rows in minibatch:
+                logprobs, entropy = common.token_logprobs(
+                    policy, batch.samples, rows, config.temperature
+                )  # [m, T] each
+                if update == 0:
+                    batch.old_logprobs[rows] = logprobs.detach()
+                importance = batch.importance[rows]  # [m, T]
+                if config.importance == "icepop" and sampler.cap > 0:
+                    importance = icepop(batch.old_logprobs[rows], batch.sampled_logprobs[rows])
+                loss, stats = loss_of(
+                    logprobs=logprobs,
+                    old_logprobs=batch.old_logprobs[rows],
+                    advantages=keep[rows] * advantages[rows],
+                    loss_mask=batch.loss_mask[rows],
+                    token_weights=batch.token_weights[rows],
+                    importance=importance,
+                    epsilon=config.epsilon,
+                    epsilon_high=config.epsilon_high,
+                    importance_sampling_level=config.importance_sampling_level,
+                    ref_logprobs=batch.ref_logprobs[rows],
+                    beta=config.beta,
+                    entropy=entropy,
+                    entropy_coef=config.entropy_coef,
+                )
+                loss.backward()
+                run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
+            common.optimizer_step(policy, optimizer, run)
+            scheduler.step()
+
+        # 4. Log, evaluate, save.
+        run.log_step(step, batch, keep * advantages, diagnostics)
+        if step % config.eval_steps == 0 or step == config.max_steps:
+            evaluation = common.evaluate(sampler, eval_sets, config)
+            run.log_evaluation(step, evaluation | head_change(policy, first_head))
+        if run.end_step(step):
+            break
+    return run.finish()
+
+
+def learning_rate_factor(config: Config) -> float:
+    """Return what the rate is multiplied by: 1, or GRPO's largest |A| over the method's own."""
+    if not config.equalize_learning_rate:
+        return 1.0
+    largest = try_on_groups(advantage_function(config), config).abs().max().item()
+    return (config.num_generations - 1) ** 0.5 / largest
+
+
+def make_loss(config: Config):
+    """Return the loss of --loss, --off_policy_mask_threshold and --use_bias_correction_kl."""
     objective = LOSSES.get(config.loss)  # None for ppo_clip
     if config.loss == "kl_cov":
         objective = functools.partial(LOSSES["kl_cov"], fraction=config.kl_cov_fraction)
-    common.ppo_clip_loss = loss_with(
-        objective, config.off_policy_mask_threshold, config.use_bias_correction_kl
-    )
-    if config.importance == "icepop":
-        common.Batch.set_old_logprobs = icepop_weights
-    grpo.main(config, functools.partial(compute_advantages, memory=memory))
+    return loss_with(objective, config.off_policy_mask_threshold, config.use_bias_correction_kl)
 
 
 def list_methods() -> None:

@@ -260,17 +260,17 @@ def print_head(run: Path) -> None:
 class ResettingRun(Run):
     """A run that resets the last `layers` layers of its policy after every `every` steps."""
 
-    def resume(self, policy, *given) -> int:
+    def start(self, policy, *given) -> int:
         """Keep the weights of the start, then do what Run does."""
         self.last = layers_of(policy)[-self.layers :]
-        self.start = [copy.deepcopy(layer.state_dict()) for layer in self.last]
-        return super().resume(policy, *given)
+        self.first = [copy.deepcopy(layer.state_dict()) for layer in self.last]
+        return super().start(policy, *given)
 
     def end_step(self, step: int) -> bool:
         """Reset the layers if that is due, then do what Run does: checkpoints have them reset."""
         if step % self.every == 0:
-            for layer, start in zip(self.last, self.start, strict=True):
-                layer.load_state_dict(start)
+            for layer, first in zip(self.last, self.first, strict=True):
+                layer.load_state_dict(first)
             print(f"reset the last {self.layers} layers after step {step}")
         return super().end_step(step)
 

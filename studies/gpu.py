@@ -167,7 +167,8 @@ def speed_of(sampler, shape, rows: int, given) -> dict[str, float]:
     """How fast so many completions are written, eight per prompt."""
     prompts = random_ids(shape, -(-rows // 8), given.prompt)
     prompts = [ids for ids in prompts for _ in range(8)][:rows]
-    _, seconds = seconds_of(1, sampler.generate, prompts, 1.0, 1.0, given.new)
+    how = dict(temperature=1.0, top_p=1.0, max_tokens=given.new)
+    _, seconds = seconds_of(1, lambda: sampler.generate(prompts, **how))
     tokens_per_second, per_token = rows * given.new / seconds, 1e3 * seconds / given.new
     return dict(tokens_per_second=tokens_per_second, ms_per_token_of_all=per_token)
 
@@ -181,13 +182,14 @@ def backward(batch: common.Batch) -> float:
     total = 0.0
     for rows in minibatch:
         logprobs, entropy = common.token_logprobs(batch.sampler.policy, batch.samples, rows)
-        batch.set_old_logprobs(rows, logprobs.detach())
+        batch.old_logprobs[rows] = logprobs.detach()
         loss, _ = common.ppo_clip_loss(
             logprobs=logprobs,
             old_logprobs=batch.old_logprobs[rows],
             advantages=advantages[rows],
             loss_mask=batch.loss_mask[rows],
             token_weights=batch.token_weights[rows],
+            importance=batch.importance[rows],
             entropy=entropy,
         )
         loss.backward()
@@ -219,7 +221,8 @@ def batches_to_compare(given, **flags):
         sampler = sampler_of(policy, minibatch_size=len(prompts), **flags)
         torch.manual_seed(0)
         sampler.sync()
-        written = sampler.generate(prompts, 1.0, 1.0, min(48, given.new))
+        how = dict(temperature=1.0, top_p=1.0, max_tokens=min(48, given.new))
+        written = sampler.generate(prompts, **how)
         sampler.sleep()
         yield name, policy, make_batch(sampler, prompts, *written)
 

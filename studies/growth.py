@@ -57,7 +57,7 @@ def rollout_and_update(part: str, completions: int, length: int, vocabulary: int
     def rollout():
         for start in range(0, completions, 512):
             count = min(512, completions - start)
-            common.decode(policy, [prompt] * count, (), length)
+            common.decode(policy, [prompt] * count, stops=(), max_tokens=length)
 
     def update():
         samples = [Sample(prompt, [*range(3, 43)] * (length // 40)) for _ in range(completions)]

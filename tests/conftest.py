@@ -25,11 +25,7 @@ import transformers
 from runs import ROOT, SMALL, arguments, countdown_problems, left_as_it_was
 
 import common
-import grpo
 
-# What studies/baselines.py puts others in the place of.
-REPLACED = [(grpo, "Run"), (grpo, "make_optimizer")]
-REPLACED += [(common, "ppo_clip_loss"), (common.Batch, "set_old_logprobs")]
 # A shell's background job is started with Ctrl-C ignored, and would hand that on to every process.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
@@ -74,16 +70,12 @@ def bare(tmp_path, monkeypatch, capsys):
         module = importlib.import_module(script)
         monkeypatch.setattr(sys, "argv", [str(ROOT / f"{script}.py"), *given])
         capsys.readouterr()
-        now = [(owner, name, getattr(owner, name)) for owner, name in REPLACED]
         try:
             config = rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
             rlvr.training.run.launch(module.main, config)
             code = 0
         except SystemExit as stopped:
             code = stopped.code
-        finally:
-            for each in now:
-                setattr(*each)
         out, err = capsys.readouterr()
         return SimpleNamespace(code=code, out=out, err=err)
 

@@ -88,7 +88,7 @@ grpo grpo.py by grpo golden
     rewards.amax(1, keepdim=True) > rewards.amin => rewards.amax() > rewards.amin
 
 whole grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by steps
-    batch.set_old_logprobs(rows, logprobs.detach()) => batch.old_logprobs[rows] = logprobs.detach()
+    importance=batch.importance[rows], => importance=1.0,
     if update == 0: => if True:
     scheduler.step() => pass
     run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
@@ -113,7 +113,7 @@ losses_of_others studies/baseline_losses.py by cwgrpo baselines field steps
     moved > epsilon_high, moved < -epsilon => moved > epsilon, moved < -epsilon_high
     masked_fill(advantages > 0, tau) => masked_fill(advantages < 0, tau)
     torch.where(tokens, centred[0] * centred[1], -torch.inf) => (centred[0] * centred[1])
-    coef * penalised * ratio.log().abs() => coef * penalised * ratio.log()
+    coef * penalised * log_ratio.abs() => coef * penalised * log_ratio
     (advantages < 0) & (drift > threshold) => (drift > threshold)
     given["beta"] * kl, {**given, "beta": 0.0} => given["beta"] * kl, given
     (A * W).sum(1, keepdim=True) / => A.mean(1, keepdim=True) + 0 /
@@ -130,10 +130,10 @@ advantages_of_others studies/baseline_advantages.py by baselines golden fade fie
 baselines studies/baselines.py by baselines
     rewards=batch.successes if => rewards=batch.rewards if
     memory.step(first_mean, => memory.step(batch_mean,
-    manual_seed(seed + update) => manual_seed(seed)
-    of_tokens[rows] = advantages[rows] * own => of_tokens[rows] = own
-    seed = config.seed + 1000 * memory.steps => seed = config.seed
-    log_evaluation(step, metrics | head) => log_evaluation(step, metrics)
+    keep[rows] * advantages[rows] => advantages[rows]
+    if config.importance == "icepop" and sampler.cap > 0: => if False:
+    log_evaluation(step, evaluation | head_change(policy, first_head))
+        => log_evaluation(step, evaluation)
 
 asymgrpo asymgrpo.py by asymgrpo golden
     global_sum(kappa * mixed, mixed) => global_sum(kappa, mixed)
@@ -173,13 +173,17 @@ checkpoints rlvr/training/checkpoints.py by checkpoints crashes
     if saved["problems"] != sum_of(training.stream.problems): => if False:
     file.chmod(mode) => pass
 
-update common.py by run
+update common.py by run grpo config
     check_advantages(batch.rewards, advantages) => pass
+    optimizer.zero_grad() => pass
+    run.config.max_grad_norm) => 2.0)
+    if norm > 0 and math.isfinite(norm): => if norm > 0:
+    if norm > 0 and math.isfinite(norm): => if math.isfinite(norm):
+    (importance * objective - => (objective -
+    torch.where((advantages >= 0) & => torch.where((advantages > 0) &
 
 run rlvr/training/run.py by run steps
-    finite = math.isfinite(norm) => finite = True
-    optimizer.zero_grad() => pass
-    MAX_GRAD_NORM = 1.0 => MAX_GRAD_NORM = 2.0
+    finite = math.isfinite(grad_norm) => finite = True
     torch.manual_seed(config.seed + world.RANK) => torch.manual_seed(config.seed)
     machine.AT_EXIT.enter_context(machine.process_group(device)) => pass
     if world.RANK == 0:↵            show.append_row(self.folder, "metrics"

@@ -56,7 +56,7 @@ class Scripted:
         self.call_ends = find_call_ends(tokenizer, self.config.tool)
         self.calls = []
 
-    def generate(self, prompts, temperature, top_p, max_tokens, call_ends, images):
+    def generate(self, prompts, *, temperature, top_p, max_tokens, call_ends, images):
         """The next texts, with log-probs of -1."""
         self.calls.append((prompts, temperature, top_p, max_tokens, [*call_ends], images))
         ids = [self.encode(text) for text in self.script.pop(0)]

@@ -151,9 +151,6 @@ def test_what_a_batch_tells_an_advantage(monkeypatch):
     near(advantages_of(now, lengths, negatives_only=True), (now - 1) * (p / (1 - p)).sqrt())
     found = advantages_of(now, lengths, advantage="power", log_schedule=True, max_steps=1)
     near(found, fade_advantage(now, 1.917, 0.802))  # at the end of its only step
-    # Clip-Cov draws other tokens in each step
-    monkeypatch.setattr(baselines, "without_extreme_tokens", lambda *given: given[-1])
-    assert advantages_of(now, lengths, token="clip_cov", seed=7) == 1007
 
 
 @pytest.mark.parametrize(
@@ -174,25 +171,19 @@ def test_what_is_added_to_a_reward(flags, rewards):
 
 
 def test_the_ranks_drop_the_same_tokens(monkeypatch):
-    """This rank holds every second group, in a width of its own, and gets its part of one mask.
-
-    Clip-Cov draws for a minibatch when the loop comes to it, with another seed for each.
-    """
+    """This rank holds every second group, in a width of its own, and gets its part of one mask."""
     logprobs, advantages, mask = random_groups(19, B=4, T=30)
     mask[1::2, :, 20:] = 0  # this rank's completions are shorter
     own = mask[1::2, :, :20].flatten(0, 1)
     batch = SimpleNamespace(loss_mask=own, samples=None, sampler=SimpleNamespace(policy=None))
-    batch.minibatches = lambda *_, **__: 2 * [[[*range(4)], [*range(4, 8)]]]
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
     monkeypatch.setattr(world, "RANK", 1)
     monkeypatch.setattr(baselines, "frozen_logprobs", lambda *_: (own, None))
     monkeypatch.setattr(baselines, "gather_groups", lambda *_: (logprobs, advantages, mask))
     config = Config(token="clip_cov", clip_cov_fraction=0.05, num_generations=4)
     plain = advantages[1::2].reshape(-1, 1)
-    of_tokens = baselines.without_extreme_tokens(batch, plain, config, seed=7)
-    assert torch.equal(of_tokens, plain.expand(8, 20))
-    for update, _ in enumerate(batch.minibatches(config)):
-        generator = torch.Generator().manual_seed(7 + update)
-        keep = clip_cov_mask(logprobs, advantages, mask, 0.05, generator=generator)
-        assert ((keep == 0) & (mask == 1)).sum() == int(0.05 * mask.sum())
-        assert torch.equal(of_tokens, plain * keep[1::2, :, :20].flatten(0, 1))
+    generator = torch.Generator().manual_seed(7)
+    keep = clip_cov_mask(logprobs, advantages, mask, 0.05, generator=generator)
+    assert ((keep == 0) & (mask == 1)).sum() == int(0.05 * mask.sum())
+    found = baselines.token_mask(batch, [*range(8)], plain, config, seed=7)
+    assert torch.equal(found, keep[1::2, :, :20].flatten(0, 1))

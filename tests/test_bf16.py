@@ -42,7 +42,7 @@ def rollout(sampler):
     prompts = [sampler.tokenizer.encode(prompt) for prompt in PROMPTS]
     torch.manual_seed(0)
     sampler.sync()
-    completions, logprobs = sampler.generate(prompts, 0.7, 1.0, 12)
+    completions, logprobs = sampler.generate(prompts, temperature=0.7, top_p=1.0, max_tokens=12)
     sampler.sleep()
     return prompts, completions, logprobs
 
@@ -133,7 +133,7 @@ def test_a_sharded_policy_is_gathered_in_bf16(policies, tiny, alone):
     sampler = Sampler(policies[1], tiny[1], Config(), common.decode)
     sampler.sync()
     assert not sampler.in_fp32  # FSDP keeps its own
-    sampler.generate([[3, 4]], 0.0, 1.0, 2)
+    sampler.generate([[3, 4]], temperature=0.0, top_p=1.0, max_tokens=2)
     assert {parameter.dtype for parameter in policies[1].parameters()} == {torch.bfloat16}
     sampler.sleep()
     assert {parameter.dtype for parameter in policies[1].parameters()} == {torch.float32}

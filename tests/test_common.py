@@ -41,9 +41,9 @@ def scripted(monkeypatch):
             self.calls, self.groups = [], []
             monkeypatch.setattr(common, "sample_groups", self.sample_groups)
 
-        def sample_groups(self, sampler, problems, size, *how):
+        def sample_groups(self, sampler, problems, size, **how):
             assert sampler is self and not self.asleep
-            self.calls.append((len(problems), size, *how))
+            self.calls.append((len(problems), size, how))
             groups = [self.group_of(problem, size) for problem in problems]
             self.groups += groups
             return groups
@@ -96,7 +96,8 @@ def roll_out(tiny, scripted):
         assert first == script[:4]  # also of groups that were drawn again
         assert batch.rewards.flatten().tolist() == [sample.reward for sample in batch.samples]
         counts = [count for count, *_ in sampler.calls]
-        assert {call[1:] for call in sampler.calls} == {(2, 0.7, 50)}
+        sampled = dict(temperature=0.7, max_tokens=50)
+        assert [call[1:] for call in sampler.calls] == [(2, sampled)] * len(sampler.calls)
         assert stream.position == world.WORLD_SIZE * sum(counts)
         assert batch.sampler is sampler and sampler.asleep and batch.seconds > 0
         return found, counts
@@ -176,17 +177,13 @@ def test_minibatches(batch):
 
 
 @pytest.mark.parametrize("cap, factors", [(0.0, [1.0, 1.0]), (2.0, [1.5, 2.0]), (0.5, [0.5] * 2)])
-def test_old_logprobs_correct_the_weights_of_their_rows(batch, cap, factors):
-    """The sampler's are -1, and the old policy's 1.5 and 2.5 times as likely."""
+def test_importance_is_the_old_policy_over_the_sampler(batch, cap, factors):
+    """The sampler's log-probs are -1, and the old policy's tokens 1.5 and 2.5 times as likely."""
     batch.sampler.cap = cap
-    batch.token_weights[:] = 0.25
     first = (f64([1.5, 2.5]).log().float() - 1)[:, None].expand(2, batch.loss_mask.shape[1])
     own = batch.completion_mask[[1, 4]]  # elsewhere the sampler's log-probs are 0
-    batch.set_old_logprobs([1, 4], first)
-    assert torch.equal(batch.old_logprobs[[1, 4]], first)
-    near(own * batch.token_weights[[1, 4]], own * 0.25 * torch.tensor(factors)[:, None], atol=1e-6)
-    others = [0, 2, 3, 5]
-    assert (batch.old_logprobs[others] == 0).all() and (batch.token_weights[others] == 0.25).all()
+    batch.old_logprobs[[1, 4]] = first
+    near(own * batch.importance[[1, 4]], own * torch.tensor(factors)[:, None], atol=1e-6)
 
 
 def test_an_exact_samplers_logprobs_are_the_old_ones(batch, monkeypatch):
@@ -359,7 +356,7 @@ def test_evaluate_by_hand(tiny, evaluate):
     assert found == pytest.approx(expected, abs=1e-6)
     assert metrics["b/pass@1"] == 1 and "b/pass@1 hard" not in metrics
     assert len(metrics) == len(found) + len(expected) - 2
-    assert [call[3] for call in sampler.calls[:2]] == [30 - 13] * 2
+    assert [how["max_tokens"] for *_, how in sampler.calls[:2]] == [30 - 13] * 2
     assert sampler.asleep and torch.equal(torch.get_rng_state(), state)
 
 
@@ -371,7 +368,8 @@ def test_an_evaluation_has_a_temperature_of_its_own(sharp, evaluate):
     flags = dict(eval_samples=9, temperature=1.5, eval_temperature=0.5, top_p=0.9)
     flags |= dict(eval_max_completion_length=8)
     metrics, sampler = evaluate(*sharp, [1], replies=[range(1, 3)], **flags)
-    assert sampler.calls == [(1, 9, 0.5, 8, 0.9), (1, 1, 0.0, 8)]
+    sampled = dict(temperature=0.5, max_tokens=8, top_p=0.9)
+    assert sampler.calls == [(1, 9, sampled), (1, 1, dict(temperature=0.0, max_tokens=8))]
     of_samples = [by_the_logits(sharp[0], each, 0.5)[1] for each in sampler.groups[0][:8]]
     entropies = torch.cat([each[[0, *range(3, len(each))]] for each in of_samples])
     assert metrics["token_entropy"] == pytest.approx(entropies.mean().item(), abs=1e-5)

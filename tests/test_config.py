@@ -126,6 +126,7 @@ log_tokens* 1 ≥0 † | report_to* none | prompts_per_step 32 | num_generations
 temperature 1.0 † | max_completion_length 48 | tool none | dynamic_sampling False † | engine auto
 rollout_batch_size* 512 | vllm_gpu_memory_utilization* 0.3 ≤1 | vllm_tensor_parallel_size* 1
 vllm_importance_sampling_cap None ≥0 † | minibatch_size 256 | learning_rate 0.0001 ≥0 †
+weight_decay 0.0 ≥0 † | max_grad_norm 1.0 †
 lr_scheduler_type constant † | warmup_ratio 0.0 ≥0 ≤1 † | num_iterations 1 † | epsilon 0.2 †
 epsilon_high None † | importance_sampling_level token † | aggregation sequence † | beta 0.0 ≥0 †
 entropy_coef 0.0 ≥0 † | mask_truncated_completions False † | eval_dataset* '' | eval_steps* 20
@@ -186,11 +187,12 @@ def test_every_default_and_limit_and_what_a_resumed_run_may_change(script):
 
 def test_numbers_that_are_no_flags():
     assert (common.MAX_REDRAWS, problems.SUCCESS, turns.MAX_TURNS) == (3, 1.0, 8)
-    assert (run.MAX_GRAD_NORM, run.MAX_SKIPPED_UPDATES) == (1.0, 10)
+    assert run.MAX_SKIPPED_UPDATES == 10
     assert ranks.TIMEOUT == timedelta(hours=2)
-    assert common.decode.__wrapped__.__defaults__ == (1.0, 1.0, ())
-    assert common.sample_groups.__defaults__ == (1.0,)  # top_p of training
-    assert [*common.ppo_clip_loss.__kwdefaults__.values()] == [0.2, None, "token", None, 0, 0, 0]
+    defaults = dict(temperature=1.0, top_p=1.0, images=())
+    assert common.decode.__wrapped__.__kwdefaults__ == defaults
+    assert common.sample_groups.__kwdefaults__ == dict(top_p=1.0)  # of training
+    assert [*common.ppo_clip_loss.__kwdefaults__.values()] == [1, 0.2, None, "token", None, 0, 0, 0]
     assert fade.FadeController.__init__.__defaults__ == (None, None, 0.02, 3.0, False)
     assert grade.__defaults__ == (5.0, 20.0)  # seconds of a question, and of all tests of a program
 
@@ -260,6 +262,20 @@ def test_eval_names_and_the_longest_sequence():
 
 
 # ------------------------------------------------------------ presets, resumed runs, damaged models
+
+
+def test_help_shows_the_values_in_force(parsed, capsys):
+    """Also beside a mistake, which may be why somebody asks."""
+    for line, learning_rate, high in (
+        ("", "(0.0001)", "None: epsilon "),
+        ("--learning_rate", "(0.0001)", "None: epsilon "),
+        ("--dataset gsm8k --variant dapo", "(1e-06)", "None: epsilon (0.28)"),
+        ("--dataset gsm8k --learning_rate 3e-6", "(3e-06)", "None: epsilon "),
+    ):
+        with pytest.raises(SystemExit):
+            parsed("grpo", "--help", *line.split())
+        out = " ".join(capsys.readouterr().out.split())
+        assert f"a schedule scales it {learning_rate} --" in out and high in out
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -71,7 +71,7 @@ def test_completions_are_drawn_by_their_probabilities(four, temperature):
     prompts, count = ([0, 1, 2], [2]), 4000
     torch.manual_seed(0)
     each = [prompt for prompt in prompts for _ in range(count)]
-    found, logprobs = decode(four, each, {STOP}, 2, temperature)
+    found, logprobs = decode(four, each, stops={STOP}, max_tokens=2, temperature=temperature)
     for k, prompt in enumerate(prompts):
         own = slice(k * count, (k + 1) * count)
         seen = Counter(map(tuple, found[own]))
@@ -109,7 +109,7 @@ def test_models_that_see_positions_in_other_ways(kind):
     of_kinds = {type(layer) for layer in rlvr.policy.cache.make_cache(policy).layers}
     assert (rlvr.policy.cache.LayerWithRoom in of_kinds) == (kind != "a sliding window")
     prompts = [[5, 6, 7, 8, 9, 10, 11, 12], [5, 6, 7, 8, 9, 10, 11, 12], [13], [14, 15, 16]]
-    found, logprobs = decode(policy, prompts, {1}, 9, 0.0)
+    found, logprobs = decode(policy, prompts, stops={1}, max_tokens=9, temperature=0.0)
     samples = [Sample(*each) for each in zip(prompts, found, strict=True)]
     expected, _ = token_logprobs(policy, samples, range(4))
     for i, (prompt, tokens, values) in enumerate(zip(prompts, found, logprobs, strict=True)):
@@ -135,7 +135,8 @@ def test_a_prompt_is_read_once_and_ended_rows_leave(sharp, monkeypatch):
     monkeypatch.setattr(policy.base_model, "forward", passes)
     prompts = [tokenizer.encode(prompt) for prompt in PROMPTS[:2] for _ in range(8)]
     torch.manual_seed(0)
-    found, logprobs = decode(policy, prompts, {*range(8)}, 30)  # rows end at different times
+    # rows end at different times
+    found, logprobs = decode(policy, prompts, stops={*range(8)}, max_tokens=30)
     first, *others = (call.kwargs["input_ids"].shape for call in passes.call_args_list)
     rows, widths = zip(*others, strict=True)
     assert first == (2, max(map(len, prompts))) and {*widths} == {1}
@@ -143,7 +144,7 @@ def test_a_prompt_is_read_once_and_ended_rows_leave(sharp, monkeypatch):
     samples = [Sample(*each) for each in zip(prompts, found, strict=True)]
     near(padded(logprobs), token_logprobs(policy, samples, range(16))[0].detach(), atol=1e-4)
     passes.reset_mock()
-    decode(policy, prompts, set(), 3)
+    decode(policy, prompts, stops=set(), max_tokens=3)
     assert passes.call_count == 3  # none after the last token
 
 
@@ -193,7 +194,7 @@ def test_logits_that_are_nan_end_the_run(monkeypatch):
     monkeypatch.setattr(Reader, "__init__", lambda *given: None)
     monkeypatch.setattr(Reader, "logits", lambda reader: logits)
     with pytest.raises(UserError, match="NaN"):
-        decode(None, [[8], [9]], {1}, 4)
+        decode(None, [[8], [9]], stops={1}, max_tokens=4)
 
 
 def test_rollout_batch_size_changes_no_completion(sharp, monkeypatch):
@@ -202,8 +203,10 @@ def test_rollout_batch_size_changes_no_completion(sharp, monkeypatch):
     monkeypatch.setattr(status, "progress", shown)
     ways = ((1, 0.0, 1.0), (3, 0.0, 1.0), (100, 0.0, 1.0), (100, 0.7, 1e-9))
     found = [
-        sampler_of(*sharp, rollout_batch_size=size).generate(prompts, *how, 8)[0]
-        for size, *how in ways
+        sampler_of(*sharp, rollout_batch_size=size).generate(
+            prompts, temperature=temperature, top_p=top_p, max_tokens=8
+        )[0]
+        for size, temperature, top_p in ways
     ]
     assert found[0] == found[1] == found[2] == found[3]
     starts = (*range(7), 0, 3, 6, 0, 0)

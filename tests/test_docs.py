@@ -76,6 +76,13 @@ def test_the_ten_lines_are_what_runs():
     expected, *clipped = losses.ppo_clip_loss(logprobs, old, advantages, mask)
     torch.testing.assert_close(result["loss"], expected)
     assert min(clipped) > 0
+    # equal fractional rewards, whose std is a rounding error; an empty completion; a NaN
+    given |= dict(mask=mask[:3] * torch.tensor([[1], [1], [0]]), logprobs=logprobs[:3])
+    for reward, last, wanted in ((0.9, 0.9, 0.0), (0.9, math.nan, math.nan)):
+        rewards = torch.tensor([[reward, reward, last]])
+        assert reward != last or rewards.std(correction=0) > 0
+        exec(lines, given | dict(old_logprobs=old[:3], rewards=rewards), result := {})
+        torch.testing.assert_close(result["loss"].item(), wanted, equal_nan=True)
 
 
 def test_verifiers_and_variants_are_those_of_the_tables():

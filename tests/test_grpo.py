@@ -16,12 +16,18 @@ def test_equal_rewards_get_exactly_zero(dtype):
         assert not grpo.grpo_advantage(torch.full((1, size), 0.1, dtype=dtype)).any()
 
 
+def test_a_nan_stays_a_nan():
+    """It fails the run with a message, where a 0 would hide it."""
+    found = grpo.grpo_advantage(torch.tensor([[1, math.nan, 0], [1, 0, 1]]))
+    assert found.isnan().tolist() == [[True] * 3, [False] * 3]
+
+
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize(
     "broken",  # one token of a minibatch
     [
         {},
-        dict(old_logprobs=-1e4),  # the clip would hide an infinite ratio
+        dict(old_logprobs=-1e4, advantages=-1.0),  # an infinite ratio that is not clipped
         dict(old_logprobs=math.nan),
         dict(advantages=-math.inf, old_logprobs=9.0),  # clipped
         dict(ref_logprobs=1e4),  # an infinite KL
@@ -29,7 +35,7 @@ def test_equal_rewards_get_exactly_zero(dtype):
     ],
 )
 def test_a_loss_that_is_not_finite_has_no_finite_gradient(broken, level):
-    """Run.optimizer_step looks at the gradient's norm alone, and leaves such an update out."""
+    """common.optimizer_step looks at the gradient's norm alone, and leaves such an update out."""
     logprobs, ones = torch.full((2, 3), -1.0, requires_grad=True), torch.ones(2, 3)
     given = dict(old_logprobs=-ones, ref_logprobs=-ones, advantages=ones.clone())
     for part, value in broken.items():
@@ -38,3 +44,31 @@ def test_a_loss_that_is_not_finite_has_no_finite_gradient(broken, level):
     loss, _ = common.ppo_clip_loss(**given, importance_sampling_level=level)
     loss.backward()
     assert math.isfinite(logprobs.grad.norm()) == (not broken)
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("advantage, expected", [(0.0, 0.0), (2.0, -2 * 1.2)])
+def test_an_overflow_that_the_clip_hides_leaves_the_loss_finite(advantage, expected, level):
+    """Where A >= 0, the term is min(inf, 1.2) A: a constant, which has no gradient."""
+    logprobs, ones = torch.full((1, 2), -1.0, requires_grad=True), torch.ones(1, 2)
+    given = dict(old_logprobs=-1e4 * ones, advantages=advantage * ones[:, :1], loss_mask=ones)
+    loss, stats = common.ppo_clip_loss(
+        logprobs=logprobs, token_weights=ones / 2, importance_sampling_level=level, **given
+    )
+    loss.backward()
+    assert loss.item() == pytest.approx(expected)
+    assert (logprobs.grad == 0).all() and stats["clip_high"].all() == (advantage > 0)
+
+
+def test_importance_weighs_the_advantage_alone():
+    """Not the KL penalty and not the entropy bonus; by hand, rho = 1 and 1.5 clipped to 1.2."""
+    old, ones = torch.full((1, 2), -2.0), torch.ones(1, 2)
+    logprobs = old + torch.tensor([[1.0, 1.5]]).log()
+    shared = dict(logprobs=logprobs, old_logprobs=old, loss_mask=ones, token_weights=ones / 2)
+    shared |= dict(advantages=torch.tensor([[3.0]]), ref_logprobs=logprobs - 1, beta=0.1)
+    importance = torch.tensor([[2.0, 0.5]])
+    loss, _ = common.ppo_clip_loss(
+        importance=importance, entropy=4 * ones, entropy_coef=0.01, **shared
+    )
+    policy_term = (2.0 * 1 * 3 + 0.5 * 1.2 * 3) / 2
+    assert loss.item() == pytest.approx(-(policy_term - 0.1 * math.exp(-1) + 0.01 * 4))

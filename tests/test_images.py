@@ -47,7 +47,9 @@ def rollout(policy, tokenizer, size=3):
         torch.manual_seed(0)
         sampler = Sampler(policy, tokenizer, Config(rollout_batch_size=3), common.decode)
         sampler.sync()
-        groups = sample_groups(sampler, vision.problems(tokenizer, SHOWN), size, 1.0, 8)
+        groups = sample_groups(
+            sampler, vision.problems(tokenizer, SHOWN), size, temperature=1.0, max_tokens=8
+        )
         sampler.sleep()
     samples = [sample for group in groups for sample in group]
     return [

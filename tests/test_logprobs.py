@@ -195,7 +195,9 @@ def test_compiled_layers_give_the_same_and_one_program_is_enough(sharp, tmp_path
         found.sum().backward()
         made.append(counters["stats"]["unique_graphs"])
     # completions are written without it, or each token would be compiled, as the cache has grown
-    Sampler(policy, sharp[1], Config(), common.decode).generate([[3, 4], [5]], 0.0, 1.0, 8)
+    Sampler(policy, sharp[1], Config(), common.decode).generate(
+        [[3, 4], [5]], temperature=0.0, top_p=1.0, max_tokens=8
+    )
     made.append(counters["stats"]["unique_graphs"])
     assert made[0] >= 2 and {*made} == {made[0]}
     torch._dynamo.reset()

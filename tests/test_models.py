@@ -147,7 +147,7 @@ def test_nothing_drops_out(tiny, tmp_path):
     assert torch.equal(first, second)
     first.sum().backward()
     assert passes.call_count == 3
-    assert len(decode(policy, [[8, 9]], {1}, 4)[0]) == 1 and not policy.training
+    assert len(decode(policy, [[8, 9]], stops={1}, max_tokens=4)[0]) == 1 and not policy.training
 
 
 @pytest.mark.parametrize("do_sample", [False, True])

@@ -82,7 +82,7 @@ def test_sample_groups(tiny, monkeypatch):
         tiny[1], [[f"{solution}<eos>", solution, "7*8=", ""], [")"]], tool="calculator"
     )
     sampler.stops += sampler.encode(")")
-    groups = sample_groups(sampler, [first, second], 2, 0.6, 48, 0.9)
+    groups = sample_groups(sampler, [first, second], 2, temperature=0.6, max_tokens=48, top_p=0.9)
     ids = [*map(sampler.encode, [f"{solution}<eos>", solution, "7*8=56)"])]
     logprobs = [*([-1.0] * len(each) for each in ids[:2]), [*[-1.0] * 4, 0.0, 0.0, -1.0]]
     prompts = [sampler.encode(problem.prompt) for problem in (first, second)]
@@ -161,6 +161,7 @@ def test_a_prompt_and_a_completion_have_to_fit_together(tiny, context, wanted, f
         check_context(given[0], None, given[2], Config(max_completion_length=34))  # encodes none
 
 
+ONE = dict(temperature=1.0, top_p=1.0, images=[()])
 REPLIES = {
     "<think>7*8=56 56+1=": "57",
     "2+3*4=": "14",
@@ -228,7 +229,9 @@ def test_scenes(tiny, monkeypatch, max_turns, limit, script, texts, replies, roo
     sampler = Scripted(tiny[1], script, tool="calculator")
     prompts = [[i] for i in range(len(texts))]
     images = [(bytes(prompt),) for prompt in prompts]
-    found = complete_in_turns(sampler, prompts, 0.7, 0.9, limit, images)
+    found = complete_in_turns(
+        sampler, prompts, temperature=0.7, top_p=0.9, max_tokens=limit, images=images
+    )
     assert [each.ids for each in found] == [*map(sampler.encode, texts)]
     assert [each.replies for each in found] == replies
     for each in found:
@@ -252,7 +255,7 @@ def test_a_tool_may_answer_a_whole_turn(tiny, monkeypatch):
     replies_to = {"1": " 2 ", "3": "no"}
     monkeypatch.setitem(TOOLS, "mine", Tool(replies_to.get, "<eos>"))
     sampler = Scripted(tokenizer, [["1<eos>"], ["3<eos>"]], tool="mine")
-    (found,) = complete_in_turns(sampler, [[9]], 1.0, 1.0, 48, [()])
+    (found,) = complete_in_turns(sampler, [[9]], **ONE, max_tokens=48)
     assert sampler.tokenizer.decode(found.ids) == "1<eos> 2 3<eos>"
     assert found.replies == [range(2, 5)]
 
@@ -262,12 +265,13 @@ def test_a_rank_that_has_finished_goes_on_with_the_others(tiny, sharp, monkeypat
     others = [4, 2, 0]
     monkeypatch.setattr(rlvr.rollout.turns, "global_max", lambda own: max(own, others.pop(0)))
     sampler = Scripted(tiny[1], [["<eos>"], [], []], tool="calculator")
-    (found,) = complete_in_turns(sampler, [[9]], 1.0, 1.0, 5, [()])
+    (found,) = complete_in_turns(sampler, [[9]], **ONE, max_tokens=5)
     assert found.ids == [1]
     assert [(call[0], call[3]) for call in sampler.calls] == [([[9]], 5), ([], 4), ([], 2)]
     generate = Sampler(*sharp, Config(), decode).generate
-    assert generate([], 1.0, 1.0, 5) == ([], [])
-    assert len(generate([[9]], 0.0, 1.0, 5, range(24))[0][0]) == 1  # any token ends a call
+    how = dict(temperature=0.0, top_p=1.0, max_tokens=5)
+    assert generate([], **how) == ([], [])
+    assert len(generate([[9]], **how, call_ends=range(24))[0][0]) == 1  # any token ends a call
 
 
 def test_find_call_ends(tiny, monkeypatch):

@@ -47,7 +47,7 @@ def test_a_rank_draws_by_seed_and_number_and_looks_for_garbage_once_all_is_loade
     assert capsys.readouterr().out == "loading torch\n" and not gc.isenabled()
     for name in ("process_group", "own", "gather", "end_one_of_several_ranks"):
         before_calls(monkeypatch, rlvr.machine, name, lambda *given: asked.append(given))
-    before_calls(monkeypatch, Run, "resume", lambda *given, **_: asked.append(given[5].seed))
+    before_calls(monkeypatch, Run, "start", lambda *given, **_: asked.append(given[5].seed))
     monkeypatch.setattr(world, "RANK", 2)
     monkeypatch.setitem(sys.modules, "triton", sys)  # which reports what stays frozen
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(__spec__="found"))  # without init
@@ -87,7 +87,7 @@ def test_the_seconds_of_a_step_are_those_of_its_rollout_and_its_updates(run, mon
     for owner, name, seconds in (
         (common, "evaluate", 1000),
         (common, "sample_groups", 10),
-        (Run, "optimizer_step", 1),
+        (common, "optimizer_step", 1),
         (rlvr.training.checkpoints, "save", 100),
     ):
         before_calls(monkeypatch, owner, name, lambda *_, seconds=seconds: tick(seconds))
@@ -101,10 +101,11 @@ def test_a_long_gradient_is_clipped_and_one_that_is_not_finite_skipped(capsys):
     policy = torch.nn.Linear(2, 1, bias=False)
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
     run = SimpleNamespace(skipped_in_a_row=0, updates=UpdateMetrics(), folder="the folder")
+    run.config, run.count_update = Config(), lambda *given: Run.count_update(run, *given)
 
     def moved_by(*gradient):
         before, policy.weight.grad = policy.weight.detach().clone(), torch.tensor([gradient])
-        Run.optimizer_step(run, policy, optimizer)
+        common.optimizer_step(policy, optimizer, run)
         assert policy.weight.grad is None
         return (before - policy.weight.detach())[0].tolist()
 

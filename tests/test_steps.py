@@ -156,7 +156,7 @@ def loss_of(policy, old_logprobs, ref_logprobs, samples, rows, worth, script, fl
                 logged[name] += float(torch.as_tensor(value).detach())
             # for what the sampler drew too often or too seldom
             importance = min((old[t] - samples[i].logprobs[t]).exp().item(), CAP)
-            term = importance * (gain - BETA * back + BONUS * entropies[t])
+            term = importance * gain - BETA * back + BONUS * entropies[t]
             total -= term / share[aggregation]
     return total, logged, kernel
 
@@ -172,7 +172,7 @@ def seen(monkeypatch):
     """The policy, its gradient, its loss and its rate, before each update on given_samples()."""
     found, losses = [], []
 
-    def recorded(self, policy, optimizer):
+    def recorded(policy, optimizer, run):
         gradient = torch.cat([p.grad.flatten().double() for p in policy.parameters()])
         rate = optimizer.param_groups[0]["lr"]
         found.append((copy.deepcopy(policy), gradient, sum(losses), rate))
@@ -182,7 +182,7 @@ def seen(monkeypatch):
         reference.get_output_embeddings().weight.data.mul_(FAR)
 
     before_calls(monkeypatch, Run, "add", lambda run, loss, *_, **__: losses.append(loss.item()))
-    before_calls(monkeypatch, Run, "optimizer_step", recorded)
+    before_calls(monkeypatch, common, "optimizer_step", recorded)
     before_calls(monkeypatch, common, "prepare_update", prepared)
     end_step = Run.end_step  # a signal has come
     monkeypatch.setattr(Run, "end_step", lambda run, step: end_step(run, step) or True)

@@ -36,7 +36,9 @@ from common import decode, sample_groups
 def write(model, prompt: list[int], settings):
     stops, most = settings.stop_token_ids, settings.max_tokens
     with torch.random.fork_rng([]):  # an engine has a generator of its own
-        (ids,), (logprobs,) = decode(model, [prompt], stops, most, settings.temperature)
+        (ids,), (logprobs,) = decode(
+            model, [prompt], stops=stops, max_tokens=most, temperature=settings.temperature
+        )
     output = SimpleNamespace(token_ids=(*ids,), logprobs=SimpleNamespace(logprobs=logprobs))
     return SimpleNamespace(outputs=[output], prompt_token_ids=prompt)
 
@@ -119,7 +121,7 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
 
     def seeds(temperature=1.0):
         sampler.engine.asked.clear()
-        sampler.generate(prompts, temperature, 1.0, 1)
+        sampler.generate(prompts, temperature=temperature, top_p=1.0, max_tokens=1)
         assert [prompt for prompt, _ in sampler.engine.asked] == prompts
         return [settings.seed for _, settings in sampler.engine.asked]
 
@@ -149,9 +151,9 @@ def test_the_ranks_of_one_engine_ask_for_all_of_theirs(build, prompts, monkeypat
     assert [part.exists() for part in parts] == [True, True, True, False]
     alone = dict(LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
     assert os.environ == dict(alone, RANK="3", VLLM_LOGGING_LEVEL="ERROR")
-    expected = Sampler.generate(sampler, prompts, 0.0, 1.0, 4)
+    expected = Sampler.generate(sampler, prompts, temperature=0.0, top_p=1.0, max_tokens=4)
     sampler.engine.asked.clear()
-    completions, logprobs = sampler.generate(prompts, 0.0, 1.0, 4)
+    completions, logprobs = sampler.generate(prompts, temperature=0.0, top_p=1.0, max_tokens=4)
     asked = [(prompt, settings.seed) for prompt, settings in sampler.engine.asked]
     assert asked == [([8, 9], 5), ([9], 6), *((prompt, None) for prompt in prompts)]
     assert completions == expected[0]
@@ -202,12 +204,14 @@ def test_settings_of_the_engine(build, seeing, prompts, monkeypatch):
         settings = samplers.reading_settings(seeing.policy, Config(max_prompt_length=most))
         size = dict(shortest_edge=vision.SIDE**2, longest_edge=allowed * vision.SIDE**2)
         assert settings["mm_processor_kwargs"] == {"size": size}
-    sampler.generate(prompts, 0.7, 0.9, 3, call_ends=[7])  # as in a turn with a tool
+    sampler.generate(
+        prompts, temperature=0.7, top_p=0.9, max_tokens=3, call_ends=[7]
+    )  # as in a turn with a tool
     drawn = dict(temperature=0.7, top_p=0.9, max_tokens=3, stop_token_ids=[*sampler.stops, 7])
     drawn |= dict(flat_logprobs=True, logprobs=0, detokenize=False)  # it makes no dict a token
     for _, settings in sampler.engine.asked[-3:]:
         assert vars(settings) == drawn | dict(seed=settings.seed)
-    assert sampler.generate([], 1.0, 1.0, 4) == ([], [])
+    assert sampler.generate([], temperature=1.0, top_p=1.0, max_tokens=4) == ([], [])
 
 
 def test_the_engine_gets_the_weights_before_each_rollout(build, prompts, monkeypatch):
@@ -224,8 +228,8 @@ def test_the_engine_gets_the_weights_before_each_rollout(build, prompts, monkeyp
     sampler.sync()
     assert calls == [True, "reload_weights", "pack_head", "reset_prefix_cache", "generate", False]
     assert sampler.gap < 1e-4
-    theirs, _ = sampler.generate(prompts, 0.0, 1.0, 8)
-    assert theirs == Sampler.generate(sampler, prompts, 0.0, 1.0, 8)[0]
+    theirs, _ = sampler.generate(prompts, temperature=0.0, top_p=1.0, max_tokens=8)
+    assert theirs == Sampler.generate(sampler, prompts, temperature=0.0, top_p=1.0, max_tokens=8)[0]
     assert not sampler.in_fp32  # there is no bf16 copy beside the engine
     calls.clear()
     sampler.policy.config.tie_word_embeddings = False
@@ -278,7 +282,7 @@ def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
     large = vision.png(vision.as_image(vision.UNEVEN).resize((100, 100)))  # 64 tokens are allowed
     assert seeing.policy.image_reader.resized(large).size == (64, 64)
     with pytest.raises(UserError, match="other tokens than the policy"):
-        sample_groups(seeing, problems[:1], 1, 1.0, 6)
+        sample_groups(seeing, problems[:1], 1, temperature=1.0, max_tokens=6)
 
 
 # -------------------------------------------------------------- vLLM itself, where it is installed

@@ -69,7 +69,7 @@ def update(begun: Start, batch: common.Batch, advantages: torch.Tensor) -> None:
         for rows in minibatch:
             logprobs, _ = common.token_logprobs(policy, batch.samples, rows)  # [m, T]
             if number == 0:
-                batch.set_old_logprobs(rows, logprobs.detach())
+                batch.old_logprobs[rows] = logprobs.detach()
             loss, _ = common.ppo_clip_loss(
                 logprobs=logprobs,
                 old_logprobs=batch.old_logprobs[rows],

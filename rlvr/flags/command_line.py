@@ -96,6 +96,10 @@ def as_arguments(flags: dict) -> list[str]:
 
 def read_flags(config_class: type[C], variants: dict[str, dict], arguments: list[str]) -> C:
     """Return what parse_flags returns. Raise UserError for a mistake."""
+    if {"-h", "--help"} & {*arguments}:
+        show_help(
+            config_class, variants, [each for each in arguments if each not in ("-h", "--help")]
+        )
     typed = parse(config_class, arguments)
     given = config_class(**typed)
     saved, typed_before = {}, {}
@@ -112,6 +116,16 @@ def read_flags(config_class: type[C], variants: dict[str, dict], arguments: list
     typed.pop("resume_from_checkpoint", None)
     config.typed = typed_before | typed
     return config
+
+
+def show_help(config_class: type[Config], variants: dict, arguments: list[str]) -> None:
+    """Print all flags, with the values that they have beside these arguments, and exit."""
+    try:
+        typed = parse(config_class, arguments)
+    except UserError:  # the user may ask for help because of a mistake
+        typed = {}
+    given = config_class(**typed)
+    parse(config_class, ["--help"], defaults_for(given) | variants[given.variant] | typed)
 
 
 def defaults_for(given: Config) -> dict:
@@ -172,11 +186,15 @@ def check_resumed(config: Config, saved: dict) -> None:
         raise UserError(f"a resumed run keeps its flags but for a few: {', '.join(changed)}")
 
 
-def parse(config_class: type[Config], arguments: list[str]) -> dict:
-    """Return the flags that are given, with their values. Raise UserError for a mistake."""
+def parse(config_class: type[Config], arguments: list[str], in_force: dict | None = None) -> dict:
+    """Return the flags that are given, with their values. Raise UserError for a mistake.
+
+    --help shows the values in force, where they differ from the fields' defaults.
+    """
     parser = argparse.ArgumentParser(
         usage="%(prog)s [--flag value] ...",
-        description="Defaults are in parentheses; --no_flag turns a flag off.",
+        description="A flag's value, given the other flags that are typed, is in parentheses. "
+        "--no_flag turns a flag off.",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
         exit_on_error=False,
@@ -196,7 +214,8 @@ def parse(config_class: type[Config], arguments: list[str]) -> dict:
         kind, *others = get_args(kinds[field.name]) or [kinds[field.name]]  # float of float | None
         choices = field.metadata["choices"] or [kind, *others] * isinstance(kind, str)
         listed = f" [{', '.join(choices)}]" if choices else ""
-        default = "" if field.default in (None, "") else f" ({field.default})"
+        default = (in_force or {}).get(field.name, field.default)
+        default = "" if default in (None, "") else f" ({default})"
         text = f"{field.metadata['help']}{listed}{default}".replace("%", "%%")
         if kind is bool:
             where.add_argument(f"--{field.name}", action="store_true", help=text)

@@ -94,6 +94,8 @@ class Config:
         "constant", "what follows the warm-up", trains=True
     )
     warmup_ratio: float = flag(0.0, "share of updates that warm up", ge=0, le=1, trains=True)
+    weight_decay: float = flag(0.0, "of AdamW", ge=0, trains=True)
+    max_grad_norm: float = flag(1.0, "longer gradients are scaled down to this norm", trains=True)
     minibatch_size: int = flag(256, "completions per update, over all ranks")
     num_iterations: int = flag(1, "epochs over each rollout", trains=True)
     epsilon: float = flag(0.2, "lower clip range of the ratio", trains=True)

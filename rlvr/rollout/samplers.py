@@ -64,6 +64,7 @@ class Sampler:
     def generate(
         self,
         prompt_ids: list[list[int]],
+        *,
         temperature: float,
         top_p: float,
         max_tokens: int,
@@ -75,7 +76,8 @@ class Sampler:
         --rollout_batch_size completions are written at a time. They also stop at `call_ends`.
         `images` holds the images of each prompt, and is empty if no prompt has any.
         """
-        how = {*self.stops, *call_ends}, max_tokens, temperature, top_p
+        how = dict(max_tokens=max_tokens, temperature=temperature, top_p=top_p)
+        stops = {*self.stops, *call_ends}
         size = self.config.rollout_batch_size
         completions, logprobs = [], []
         # A compiled layer would be compiled again for each length of the cache.
@@ -83,7 +85,9 @@ class Sampler:
             for start in range(0, len(prompt_ids), size):
                 status.progress("completions", start, len(prompt_ids))
                 part = slice(start, start + size)
-                found = self.decode(self.policy, prompt_ids[part], *how, images[part])
+                found = self.decode(
+                    self.policy, prompt_ids[part], stops=stops, images=images[part], **how
+                )
                 completions += found[0]
                 logprobs += found[1]
         return completions, logprobs

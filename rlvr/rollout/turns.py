@@ -29,6 +29,7 @@ class Completion:
 def complete_in_turns(
     sampler,
     prompt_ids: list[list[int]],
+    *,
     temperature: float,
     top_p: float,
     max_tokens: int,
@@ -53,11 +54,11 @@ def complete_in_turns(
         call_ends = sampler.call_ends if turn < turns else []
         written = sampler.generate(
             [each.prompt_ids + each.ids for each in unfinished],
-            temperature,
-            top_p,
-            room,
-            call_ends,
-            [each.images for each in unfinished],
+            temperature=temperature,
+            top_p=top_p,
+            max_tokens=room,
+            call_ends=call_ends,
+            images=[each.images for each in unfinished],
         )
         for each, ids, logprobs in zip(unfinished, *written, strict=True):
             own_room = max_tokens - len(each.ids)

@@ -88,9 +88,10 @@ class VllmSampler(Sampler):
             )
             AT_EXIT.callback(self.engine.llm_engine.engine_core.shutdown)
             unlink_shared_memory(config.vllm_tensor_parallel_size)
-            self.generate([self.probe], 0.0, 1.0, 1)  # some shapes fail only here
+            # some shapes fail only here
+            self.generate([self.probe], temperature=0.0, top_p=1.0, max_tokens=1)
 
-    def generate(self, prompt_ids, temperature, top_p, max_tokens, call_ends=(), images=()):
+    def generate(self, prompt_ids, *, temperature, top_p, max_tokens, call_ends=(), images=()):
         """Return what Sampler does, but with log-probs after top-p.
 
         Each rank of an engine passes the prompts of all its ranks, and keeps its own completions.
@@ -160,7 +161,9 @@ class VllmSampler(Sampler):
     @torch.no_grad()
     def logprob_gap(self) -> float:
         """Return the largest difference to the policy's log-probs on a short text, in nats."""
-        completions, logprobs = self.generate([self.probe], 0.0, 1.0, 8)
+        completions, logprobs = self.generate(
+            [self.probe], temperature=0.0, top_p=1.0, max_tokens=8
+        )
         greedy = Sample(self.probe, completions[0])
         width = len(greedy.completion_ids)
         expected, _ = completion_logprobs(self.policy, [greedy], 1.0, width)  # [1, width]

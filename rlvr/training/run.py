@@ -19,14 +19,12 @@ from typing import NamedTuple
 from rlvr import machine, show, status, world
 from rlvr.errors import UserError, fail, using
 from rlvr.flags import Config, find_run
-from rlvr.policy import add_up_gradients, whole
 from rlvr.rollout import check_context
 from rlvr.training import checkpoints
 from rlvr.training.updates import UpdateMetrics
 
 import torch
 
-MAX_GRAD_NORM = 1.0  # longer gradients are scaled down to this norm
 MAX_SKIPPED_UPDATES = 10  # NaN or infinite gradients in a row that end the run
 
 
@@ -60,8 +58,8 @@ class Result(NamedTuple):
 class Run:
     """What the five scripts do with their run folder and their optimizer."""
 
-    training: checkpoints.TrainingState  # what a checkpoint holds; set by `resume`
-    handlers: dict  # those of the signals before `resume`
+    training: checkpoints.TrainingState  # what a checkpoint holds; set by `start`
+    handlers: dict  # those of the signals before `start`
     clock: float  # when the current step began
 
     def __init__(self, config: Config):
@@ -111,7 +109,7 @@ class Run:
         machine.own(folder)
         return folder, None
 
-    def resume(self, policy, tokenizer, optimizer, scheduler, stream, memory=None) -> int:
+    def start(self, policy, tokenizer, optimizer, scheduler, stream, memory=None) -> int:
         """Register what checkpoints hold, and restore it with --resume_from_checkpoint.
 
         Return the last step that is done, 0 for a new run. From here on, a signal asks for an end
@@ -211,25 +209,15 @@ class Run:
         """Count a microbatch in the metrics of the step. loss_mask and the others are [m, T]."""
         self.updates.add(loss, loss_mask, **per_token)
 
-    def optimizer_step(self, policy, optimizer) -> None:
-        """Add up the gradients of all ranks, clip their norm, and make one update.
-
-        The update is skipped if the gradient is 0, since momentum would still move the policy, or
-        if it is NaN or infinite. Afterwards, the gradients are zero. UserError after
-        MAX_SKIPPED_UPDATES NaN or infinite gradients in a row.
-        """
-        add_up_gradients(policy)
-        norm = whole(torch.nn.utils.clip_grad_norm_(policy.parameters(), MAX_GRAD_NORM)).item()
-        finite = math.isfinite(norm)
-        self.updates.grad_norms.append(norm)
-        self.updates.learning_rate = optimizer.param_groups[0]["lr"]
-        if finite and norm > 0:
-            optimizer.step()
-        elif finite:
+    def count_update(self, grad_norm: float, learning_rate: float) -> None:
+        """Log an update. UserError after MAX_SKIPPED_UPDATES NaN or infinite norms in a row."""
+        finite = math.isfinite(grad_norm)
+        self.updates.grad_norms.append(grad_norm)
+        self.updates.learning_rate = learning_rate
+        if grad_norm == 0:
             status.tell("no update: the gradient is 0, as if all groups are all right or all wrong")
-        else:
+        elif not finite:
             status.tell("no update: the gradient is NaN or infinite")
-        optimizer.zero_grad()
         self.skipped_in_a_row = 0 if finite else self.skipped_in_a_row + 1
         if self.skipped_in_a_row >= MAX_SKIPPED_UPDATES:
             raise UserError(

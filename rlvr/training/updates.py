@@ -23,7 +23,7 @@ def make_optimizer(policy, config, rate_factor: float = 1.0):
     optimizer = torch.optim.AdamW(
         policy.parameters(),
         lr=config.learning_rate * rate_factor,
-        weight_decay=0.0,
+        weight_decay=config.weight_decay,
         fused=next(policy.parameters()).device.type in ("cpu", "cuda"),
     )
     rollout = config.prompts_per_step * config.num_generations
