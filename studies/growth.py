@@ -51,7 +51,7 @@ def rollout_and_update(part: str, completions: int, length: int, vocabulary: int
     torch.manual_seed(0)
     shape = build_tiny()[0].config
     shape.vocab_size = vocabulary
-    policy = transformers.Qwen2ForCausalLM(shape)
+    policy = transformers.Qwen2MoeForCausalLM(shape)
     prompt = [*range(3, 19)]
 
     def rollout():

@@ -34,26 +34,31 @@ TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
 
 
 def build_tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerFast]:
-    """Return a random Qwen2 and its character-level tokenizer, in which a tag is one token."""
+    """Return a random Qwen2 and its character-level tokenizer, in which a tag is one token.
+
+    It is a Qwen2-MoE without experts, which computes the same. AutoTokenizer reads a folder of
+    Qwen2 itself with Qwen's tokenizer, whatever the folder has.
+    """
     words = ["<pad>", "<eos>", "<unk>", *TAGS, *"0123456789+-*/()=: "]
     numbers = {word: i for i, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("</?(think|answer)>|."), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    shape = transformers.Qwen2Config(
+    shape = transformers.Qwen2MoeConfig(
         vocab_size=len(words),
         hidden_size=96,
         intermediate_size=256,
         num_hidden_layers=3,
         num_attention_heads=4,
         num_key_value_heads=4,
+        num_experts=0,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
         pad_token_id=0,
         eos_token_id=1,
         bos_token_id=None,
     )
-    return transformers.Qwen2ForCausalLM(shape), transformers.PreTrainedTokenizerFast(
+    return transformers.Qwen2MoeForCausalLM(shape), transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
     )
 

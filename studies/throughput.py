@@ -103,8 +103,8 @@ def random_policy(shape: tuple[int, ...]) -> transformers.PreTrainedModel:
     torch.manual_seed(0)
     sizes = dict(zip(SHAPE, shape, strict=True), max_position_embeddings=32768)
     ids = dict(pad_token_id=0, eos_token_id=1, bos_token_id=None)
-    return transformers.Qwen2ForCausalLM(
-        transformers.Qwen2Config(**sizes, **ids, tie_word_embeddings=True)
+    return transformers.Qwen2MoeForCausalLM(
+        transformers.Qwen2MoeConfig(**sizes, **ids, num_experts=0, tie_word_embeddings=True)
     )
 
 
@@ -235,7 +235,7 @@ def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
         verify = VERIFIERS["countdown"].verify
         return [verify(text, numbers) for text, numbers in zip(completions, gold, strict=True)]
 
-    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(model)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     config = Config(max_completion_length=work.tokens)
     problems, _ = rlvr.tasks.datasets.load_problems(config, tokenizer)
     rows = [dict(prompt=problem.prompt, gold=problem.gold) for problem in problems]

@@ -29,7 +29,7 @@ import common
 # A shell's background job is started with Ctrl-C ignored, and would hand that on to every process.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
-torch.set_num_threads(1)  # a second one gains little on the tiny policy, and costs much if busy
+torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))  # a second one gains little
 
 
 @pytest.fixture(scope="session")

@@ -213,6 +213,7 @@ ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common rollouts
 models rlvr/policy/models.py by models bf16
     for part in (shape, shape.get_text_config()): => for part in (shape,):
     config, device, frozen=True) => config, device)
+    "num_experts": 0 => "num_experts": 1
 
 shards rlvr/policy/sharding.py by bf16 ranks images
     part.set_gradient_divide_factor(1.0) => pass

@@ -16,13 +16,13 @@ from types import ModuleType, SimpleNamespace
 
 from rlvr.policy.logprobs import completion_logprobs
 from rlvr.tasks.problems import Sample, own_tokens
+from rlvr.training.checkpoints import save_folder
 
 import datasets
 import losses
 import numpy as np
 import pytest
 import torch
-import transformers
 from runs import ROOT, SMALL, arguments, problems_of, rows, run_python
 from test_field import random_batch
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector
@@ -57,12 +57,10 @@ def code_of(heading):
 REWARDS = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]])  # whatever TRL samples
 
 
-def train(trainer_class, policy, tokenizer, folder, **settings):
+def train(trainer_class, folder, **settings):
     """Two updates by TRL on 2 groups of 4 -> what it keeps of the rollout, and the trainer."""
     from trl import GRPOConfig
 
-    for part in (policy, tokenizer):
-        part.save_pretrained(folder)
     problems, _ = problems_of("2", 4)
     settings = GRPOConfig(
         output_dir=str(folder),
@@ -83,11 +81,10 @@ def train(trainer_class, policy, tokenizer, folder, **settings):
         **settings,
     )
     trainer = trainer_class(
-        transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        str(folder),
         lambda completions, **_: REWARDS.flatten().tolist(),
         args=settings,
         train_dataset=datasets.Dataset.from_list([dict(prompt=p.prompt) for p in problems[:8]]),
-        processing_class=transformers.AutoTokenizer.from_pretrained(folder),
     )
     rollouts, generate = [], trainer._generate_and_score_completions
 
@@ -141,8 +138,11 @@ def test_a_step_of_trl_is_a_step_here(name, expected, aggregation, tiny, tmp_pat
     """
     exec(code_of("TRL"), page := {})
     settings = page["SAME_LOSS"] | dict(loss_type=TRL_LOSS[aggregation])
-    rollout, trainer = train(page[name], *tiny, tmp_path, **settings)
+    save_folder(tmp_path / "policy", *tiny)  # as a run does
+    rollout, trainer = train(page[name], tmp_path / "policy", **settings)
     policy, samples, norms = copy.deepcopy(tiny[0]), samples_of(rollout), []
+    texts = {tiny[1].decode(sample.prompt_ids) for sample in samples}
+    assert texts < {problem.prompt for problem in problems_of("2", 4)[0]}
     mask = own_tokens(samples).float()  # [N, T]
     advantages = expected(REWARDS).flatten()  # [N]
     optimizer = torch.optim.AdamW(policy.parameters(), 1e-3, weight_decay=0.0)

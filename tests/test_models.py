@@ -69,6 +69,38 @@ def folder_of(shape, tiny, tmp_path):
     return tmp_path / "policy"
 
 
+def test_a_pipeline_reads_the_checkpoint_of_a_run(run):
+    assert run("grpo", max_steps=1).code == 0
+    policy, tokenizer = load("run/checkpoint-1")
+    ids = tokenizer.encode("3 9 5 : 48 ")
+    (found,), _ = decode(policy, [ids], {tokenizer.eos_token_id}, 60, 0.0)
+    pipeline = transformers.pipeline("text-generation", "run/checkpoint-1", device="cpu")
+    (made,) = pipeline("3 9 5 : 48 ", do_sample=False, max_new_tokens=60)
+    assert made["generated_text"] + "<eos>" == tokenizer.decode(ids + found)
+
+
+def test_a_tiny_policy_of_an_older_version_is_converted_by_the_line_printed(tiny, tmp_path):
+    save_folder(tmp_path / "policy", *tiny)
+    file = tmp_path / "policy/config.json"
+    made = file.read_text()
+    file.write_text(made.replace("2_moe", "2").replace("2Moe", "2").replace('"num_experts"', '"_"'))
+    with pytest.raises(UserError, match="older version") as refused:
+        load(file.parent)
+    assert os.system(str(refused.value).partition(" by ")[2]) == 0
+    assert json.loads(file.read_text()).items() >= json.loads(made).items()
+
+
+def test_a_qwen2_has_the_tokens_of_its_file(tmp_path):
+    text = "<|im_start|>\n 12 345  is cafe\u0301\r\n\n\tI'll</think> 你好<|im_end|>"
+    made = transformers.Qwen2Tokenizer().train_new_from_iterator([text] * 2, 300)
+    made.chat_template = "{{ messages[0]['content'] }}<|im_end|>"
+    shape = transformers.Qwen2Config(**SMALL | dict(vocab_size=len(made)))
+    folder = folder_of(shape, (None, made), tmp_path)
+    found, file = load(folder)[1], transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    assert found.encode(text) == file.encode(text) and "café" in found.decode(found.encode(text))
+    assert found.chat_template == file.chat_template == made.chat_template
+
+
 SWITCH = dict(rope_type="longrope", rope_theta=1e4, original_max_position_embeddings=16)
 SWITCH |= dict(short_factor=[1.0] * 8, long_factor=[4.0] * 8)  # as Phi-3.5 has at 4,096 tokens
 DYNAMIC = dict(rope_type="dynamic", rope_theta=1e4, factor=2.0)
@@ -170,7 +202,7 @@ def test_equal_up_to_rounding():
     assert not is_near(torch.tensor([100.5, 0.0]), expected)
 
 
-@pytest.mark.parametrize("model_type", ["unheard-of", "qwen2", "vit"])
+@pytest.mark.parametrize("model_type", ["unheard-of", "qwen2_moe", "vit"])
 def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type):
     """Nor does transformers ask. A "vit" has a configuration, but no causal language model."""
     monkeypatch.setattr("builtins.input", lambda *_: "y")
@@ -180,12 +212,12 @@ def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type)
     config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": model_type, "auto_map": own_classes}
     (folder / "config.json").write_text(json.dumps(config))
-    code = "from transformers import Qwen2Config as XConfig, Qwen2ForCausalLM as XModel\n"
+    code = "from transformers import LlamaConfig as XConfig, LlamaForCausalLM as XModel\n"
     (folder / "modeling_x.py").write_text(f"{code}open({str(marker)!r}, 'w')\n")
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path])
     refused = pytest.raises(UserError, match=f"^cannot load --model {folder}: (?!.* network)")
-    with contextlib.nullcontext() if model_type == "qwen2" else refused:
+    with contextlib.nullcontext() if model_type == "qwen2_moe" else refused:
         load(folder)
     assert not marker.exists()
 

@@ -288,15 +288,17 @@ def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
 # -------------------------------------------------------------- vLLM itself, where it is installed
 
 TWO_RANKS = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
+ON_A_CPU = dict(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind")
+READ = """from vllm import LLM
+print(LLM("run/checkpoint-3", enforce_eager=True).generate("3 9 5 : 48 ")[0].prompt_token_ids)"""
 # The entropy bonus sees to it that the weights of an untrained policy change.
 TRAINED = dict(engine="vllm", learning_rate=1e-3, entropy_coef=0.01, output_dir="run")
 
 
 def train(tmp_path, given, launcher=()):
     """Run grpo.py, whose log-probs are the trainer's after each push -> the rows of its metrics."""
-    settings = dict(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind")
     port = ["--master_port", free_port()] if launcher else []
-    result = run_python(*launcher, *port, ROOT / "grpo.py", *given, folder=tmp_path, **settings)
+    result = run_python(*launcher, *port, ROOT / "grpo.py", *given, folder=tmp_path, **ON_A_CPU)
     assert result.returncode == 0, result.stderr[-3000:]
     assert not [*Path("/dev/shm").glob("*-cpushm_*")]  # with which a later run would not start
     found = rows(tmp_path / "run")
@@ -321,6 +323,8 @@ def test_a_run_and_its_third_step_again(tmp_path, launcher, more):
     again = train(tmp_path, ["--resume_from_checkpoint", "run/checkpoint-2"], launcher)
     assert [row["step"] for row in made] == [row["step"] for row in again] == [1, 2, 3]
     assert again[2] == pytest.approx(made[2], rel=1e-3, abs=1e-6)
+    alone = run_python("-c", READ, folder=tmp_path, **ON_A_CPU).stdout  # by vLLM's own tokenizer
+    assert str(tokenizer.encode("3 9 5 : 48 ")) in alone.splitlines()
 
 
 @pytest.mark.vllm

@@ -41,8 +41,11 @@ def load_policies(config: Config):
     hint = "; without a network, leave --model out, or see docs/language-model.md" * bool(absent)
     with loading(f"--model {config.model}{absent}", hint):
         shape = read_shape(source)
-        # AutoTokenizer gives every Qwen2 folder Qwen's own pre-tokenizer, the tiny policy too.
-        tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(source)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        if shape.model_type == "qwen2" and len(tokenizer) == 26:  # Qwen's drops blanks
+            edit = """s/Qwen2/Qwen2Moe/; s/"qwen2"/"qwen2_moe", "num_experts": 0/"""
+            file = f"{source}/config.json"
+            raise ValueError(f"an older version saved it; convert it by sed -i '{edit}' {file}")
         if reads_images(shape):
             tokenizer.image_reader = ImageReader(source, shape)
             # Qwen's template for images is in chat_template.json, beside the one for text.

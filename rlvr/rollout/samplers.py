@@ -1,7 +1,6 @@
 """Completions by a decoding loop on the policy itself."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from rlvr import status
 from rlvr.errors import UserError
@@ -12,9 +11,6 @@ from rlvr.rollout.turns import complete_in_turns
 from rlvr.tasks import end_of_turn, find_call_ends
 
 import torch
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 
 def stop_tokens(policy, tokenizer) -> list[int]:
@@ -35,14 +31,7 @@ class Sampler:
     `decode` is the loop: common.decode, or a function of your own with the same parameters.
     """
 
-    def __init__(
-        self,
-        policy: "PreTrainedModel",
-        tokenizer: "PreTrainedTokenizerFast",
-        config: Config,
-        decode: Callable,
-        is_exact: bool = True,
-    ):
+    def __init__(self, policy, tokenizer, config: Config, decode: Callable, is_exact: bool = True):
         self.policy, self.tokenizer, self.config = policy, tokenizer, config
         self.decode = decode
         # the devices whose random states belong to this rank
