@@ -73,7 +73,8 @@ def test_a_pipeline_reads_the_checkpoint_of_a_run(run):
     assert run("grpo", max_steps=1).code == 0
     policy, tokenizer = load("run/checkpoint-1")
     ids = tokenizer.encode("3 9 5 : 48 ")
-    (found,), _ = decode(policy, [ids], {tokenizer.eos_token_id}, 60, 0.0)
+    how = dict(stops={tokenizer.eos_token_id}, max_tokens=60, temperature=0.0)
+    (found,), _ = decode(policy, [ids], **how)
     pipeline = transformers.pipeline("text-generation", "run/checkpoint-1", device="cpu")
     (made,) = pipeline("3 9 5 : 48 ", do_sample=False, max_new_tokens=60)
     assert made["generated_text"] + "<eos>" == tokenizer.decode(ids + found)
