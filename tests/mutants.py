@@ -350,7 +350,6 @@ grader rlvr/verify/grader.py by grader
     setitimer(signal.ITIMER_REAL, 0) => setitimer(signal.ITIMER_REAL, allowed)
     reply = str(error), "error" => reply = None, "unparsed"
     except (Exception, SystemExit) as error: => except SystemExit as error:
-    signal.signal(signal.SIGALRM, signal.SIG_DFL) => pass
 
 pool rlvr/verify/pool.py by grader own_reward
     if any(VERIFIERS[name].isolated => if all(VERIFIERS[name].isolated
