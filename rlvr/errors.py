@@ -12,10 +12,12 @@ class UserError(Exception):
     """A mistake that the user can fix: `launch` shows it in one line and ends with exit code 2."""
 
 
-def fail(message: str) -> NoReturn:
-    """Write one line, headed by the script's name, to stderr and end with exit code 2."""
+def fail(error: Exception | str) -> NoReturn:
+    """Write an error's notes and one line, headed by the script's name, to stderr; exit with 2."""
     clear_line()
-    sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {' '.join(message.split())}\n")
+    for note in getattr(error, "__notes__", ()):
+        sys.stderr.write(f"{note}\n")
+    sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {' '.join(str(error).split())}\n")
     sys.exit(2)
 
 

@@ -349,8 +349,12 @@ boxes rlvr/verify/answers/boxes.py by answers
 grader rlvr/verify/grader.py by grader
     setitimer(signal.ITIMER_REAL, 0) => setitimer(signal.ITIMER_REAL, allowed)
     reply = str(error), "error" => reply = None, "unparsed"
+    except (Exception, SystemExit) as error: => except SystemExit as error:
 
-pool rlvr/verify/pool.py by grader
+pool rlvr/verify/pool.py by grader own_reward
+    if any(VERIFIERS[name].isolated => if all(VERIFIERS[name].isolated
+    except (ConnectionError, OutOfTime): => except ConnectionError:
+    IDLE_GRADERS.get().socket.close() => break
     grader is None or grader.process.poll() is not None: => grader is None:
 
 sandbox rlvr/verify/programs/solution.py by code isolation assertions
@@ -362,9 +366,11 @@ values rlvr/verify/programs/values.py by assertions isolation
 
 judged rlvr/verify/programs/code.py by code isolation
     [result] != wanted => True
-    except (OutOfTime, UserError): => except OutOfTime:
+    isinstance(error, (OutOfTime, UserError)) => isinstance(error, OutOfTime)
 
-verifiers rlvr/verify/verifiers.py by grader prompts datasets
+verifiers rlvr/verify/verifiers.py by grader prompts datasets own_reward
+    or entry.file else gold => else gold
+    sys.path.insert(0, => sys.path.count(
     answers.verify_choice, answers.find_answer => answers.verify_choice, answers.last_boxed
     verify_code, system_prompt="code" => verify_code, system_prompt="none"
 

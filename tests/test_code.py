@@ -1,6 +1,7 @@
 """Programs against unit tests: what passes, what fails, and where a program stands in a text."""
 
 import json
+from unittest.mock import Mock
 
 import rlvr.verify.programs.code as code
 
@@ -296,4 +297,17 @@ def test_a_reply_without_end_scores_0(monkeypatch):
     question = block("print('666666')"), json.dumps(dict(inputs=[""], outputs=["666666"])), 60, 60
     assert code.verify_code(*question) == 1
     monkeypatch.setattr("rlvr.verify.programs.isolation.MOST_REPLY", 10)
+    assert code.verify_code(*question) == 0
+
+
+def test_a_bug_of_the_judge_is_no_wrong_program(monkeypatch):
+    """But what the program does is: here it says something else, or ends."""
+    sandbox = Mock(ask=lambda *_: ["1 2", 0])
+    monkeypatch.setattr(code, "start_sandbox", lambda *_: sandbox)
+    question = block("print(1)"), json.dumps(dict(inputs=[""], outputs=["3"])), 60, 60
+    assert code.verify_code(*question) == 0
+    with monkeypatch.context() as patch, pytest.raises(NameError):
+        patch.setattr(code, "words", Mock(side_effect=NameError))
+        code.verify_code(*question)
+    sandbox.ask = Mock(side_effect=ConnectionError)
     assert code.verify_code(*question) == 0

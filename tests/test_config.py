@@ -47,7 +47,7 @@ grpo --epsilon -.5 :: --epsilon must be above 0, got -0.5
 grpo --numbers 2 :: such problems; teach one by python studies/make_bases.py weak --numbers 2 --out
 grpo --numbers 3,5 --model weak :: --numbers takes 2, 3, 4, separated
 grpo --numbers 4 --dataset own.jsonl --model weak :: is for --dataset countdown or --model tiny
-grpo --columns a,b,c,d --dataset own.jsonl :: --columns takes two or three names
+grpo --columns a,b,c,d --dataset own.jsonl :: --columns takes 2 to 3 names
 grpo --columns ,answer --dataset own.jsonl
 grpo --columns prompt, --dataset own.jsonl
 grpo --columns prompt --dataset own.jsonl
@@ -57,6 +57,11 @@ grpo --chat_template_kwargs {x :: takes a JSON object
 grpo --num_generations 4 :: --minibatch_size 256 must divide the 128 completions of a step
 grpo --eval_problems 0 --eval_dataset gsm8k,arithmetic :: all of a data set; arithmetic has no end
 grpo --verifier math :: --verifier is for --dataset FILE
+grpo --verifier maths --dataset own.jsonl :: no verifier 'maths'; there are countdown, math
+grpo --verifier none.py:score :: none.py: [Errno 2] No such file
+grpo --verifier own.jsonl:score --columns a,b,c,d --dataset own.jsonl :: takes 1 to 3 names
+grpo --system_prompt thinks :: is no file, and no text of several words; the names are think
+grpo --system_prompt own.jsonl :: --system_prompt
 grpo --model ./own.jsonl :: --model ./own.jsonl: there is no such folder
 grpo --model ~nope :: --model ~nope: there is no such folder
 grpo --model /nope :: --model /nope: there is no such folder
@@ -110,6 +115,8 @@ grpo --numbers 2,3,4 --model weak
 grpo --max_steps 0 --model gpt2 --variant gspo --tool calculator --eval_steps 1
 grpo --numbers 4 --dataset own.jsonl
 grpo --verifier math --dataset gsm8k --eval_dataset own.jsonl
+grpo --verifier own.jsonl:score
+grpo --verifier own.jsonl:score --dataset own.jsonl --columns prompt
 grpo --model weak --no_tie_word_embeddings
 grpo --eval_problems 0 --eval_samples 10000 --dataset gsm8k
 baselines --advantage_beta 3 --advantage negative_dominant
@@ -296,7 +303,7 @@ def test_help_explains_every_flag_on_two_screens(parsed, monkeypatch, capsys, sc
         default = f" ({field.default})" if field.default not in (None, "") else ""
         assert len(explained[field.name].replace(default, "")) > 3, field.name
         assert default in explained[field.name]
-    listed = "verifier system_prompt user_suffix report_to tool engine lr_scheduler_type device "
+    listed = "user_suffix report_to tool engine lr_scheduler_type device "
     listed += "fsdp importance_sampling_level aggregation"
     assert {*listed.split()} <= {name for name, text in explained.items() if "[" in text}
     assert explained["seed"] == "for data order, sampling and evaluation (0)"

@@ -432,22 +432,6 @@ def test_rows_that_cannot_be_used_are_dropped_and_counted(tmp_path, tiny, capsys
     assert capsys.readouterr().out.endswith(f": 2 of 7 problems; dropped {dropped}\n")
 
 
-@pytest.mark.parametrize("verifier", ["math", "number"])
-def test_simple_golds_are_not_tried(monkeypatch, verifier):
-    """They can be read without a doubt, so no grader has to start for them."""
-    golds = ["0", "7", "-12", "999999999"]
-    assert all(grade((verifier, f"\\boxed{{{gold}}}", gold)) == (1.0, "") for gold in golds)
-    not_quite = Mock(return_value=(0.5, ""))
-    monkeypatch.setattr(rlvr.tasks.datasets, "grade", not_quite)
-    problems = [Problem("Why?", gold, verifier) for gold in golds]
-    others = [Problem("Why?", gold, verifier) for gold in ("1/2", "1,000", "7 eggs", "007", "٣")]
-    assert with_golds("own", problems + others) == problems
-    tried = {call.args[0] for call in not_quite.call_args_list}
-    assert tried == {(verifier, f"\\boxed{{{each.gold}}}", each.gold) for each in others}
-    programs = [Problem("Why?", "unit tests", "code")]
-    assert with_golds("own", programs) == programs
-
-
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_conversational_prompts(tmp_path, tiny, suffix):
     """As TRL has them. One with a system prompt keeps it."""

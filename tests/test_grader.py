@@ -6,7 +6,6 @@ import os
 import queue
 import resource
 import signal
-from dataclasses import replace
 from unittest.mock import Mock, call
 
 import rlvr.verify.__main__ as command
@@ -18,6 +17,7 @@ from rlvr.tasks.datasets import with_golds
 from rlvr.tasks.problems import Problem
 from rlvr.verify.answers import boxed
 from rlvr.verify.pool import grade
+from rlvr.verify.programs.isolation import OutOfTime
 from rlvr.verify.verifiers import VERIFIERS, Verifier
 
 import numpy
@@ -45,12 +45,11 @@ def grader(idle, monkeypatch, tmp_path):
     return grader
 
 
-def test_a_deadline_is_kept(monkeypatch):
+def test_a_deadline_is_kept():
     """Of an answer that takes for ever; what is late is worth as much as no answer."""
-    monkeypatch.setitem(VERIFIERS, "math", replace(VERIFIERS["math"], no_answer=-1))
     assert grade.__defaults__ == (5, 20)
     endless = ("math", boxed(r"\sum_{n=1}^{\infty} \frac{\sin n}{n^3+1}"), "5")
-    assert grade(endless, 0.2) == (-1.0, "timeout")
+    assert grade(endless, 0.2) == (0.0, "timeout")
 
 
 def test_a_grader_is_a_process_of_its_own(grader, idle):
@@ -66,7 +65,8 @@ def test_a_grader_is_a_process_of_its_own(grader, idle):
 def test_the_replies_of_a_grader(monkeypatch):
     """The timer is off again before each reply, so that no idle grader dies of it."""
     happened = []
-    errors = dict(late=TimeoutError(), odd=KeyError(), broken=UserError("no sandbox"))
+    errors = dict(late=OutOfTime(), large=MemoryError(), broken=UserError("no sandbox"))
+    errors["odd"] = NameError("name 'x' is not defined")  # which no text is to blame for
     for name, error in errors.items():
         entry = Verifier(Mock(side_effect=error), keeps_time=name == "late")
         monkeypatch.setitem(VERIFIERS, name, entry)
@@ -77,10 +77,14 @@ def test_the_replies_of_a_grader(monkeypatch):
     monkeypatch.setattr(signal, "setitimer", lambda timer, seconds: happened.append(seconds))
     with pytest.raises(StopIteration):
         rlvr.verify.grader.main()
-    replies = [(1.0, ""), (None, "timeout"), (None, "unparsed"), ("no sandbox", "error")]
+    replies = [(1.0, ""), (None, "timeout"), (None, "memory"), ("no sandbox", "error")]
     timers = (7, 7 + 60 + 4 * 30, 7, 7)  # one that keeps its own time may start two sandboxes
     timed = zip(timers, (0, 0, 0, 0), replies, strict=True)
-    assert happened == ["ready", *(each for three in timed for each in three)]
+    *others, timer, off, (message, status, details) = happened
+    assert others == ["ready", *(each for three in timed for each in three)]
+    assert (timer, off, status) == (7, 0, "error")
+    assert message == "the verifier odd failed: NameError: name 'x' is not defined"
+    assert details.startswith("Traceback") and details.endswith(f"was {boxed('5')!r}\n")
 
 
 def test_threads_share_the_cores_of_a_machine_with_other_ranks(monkeypatch):
@@ -96,13 +100,16 @@ def test_threads_share_the_cores_of_a_machine_with_other_ranks(monkeypatch):
     assert progress.mock_calls == [call("counting", done, 2) for done in (0, 1)]
 
 
-def test_a_killed_grader_is_replaced(grader, monkeypatch):
+ENDS = [("ALRM", "timeout"), ("KILL", "memory"), ("SEGV", "crash")]
+
+
+@pytest.mark.parametrize("number, status", ENDS)
+def test_a_killed_grader_is_replaced(grader, monkeypatch, number, status):
     """With the question that it died of it costs a reward, and none where it died idle."""
-    grader.process.kill()
-    grader.process.wait()
+    grader.process.send_signal(getattr(signal, f"SIG{number}"))
     with monkeypatch.context() as patch:
         patch.setattr(grader.process, "poll", lambda: None)
-        assert grade(FIVE, 60) == (0.0, "timeout")
+        assert grade(FIVE, 60) == (0.0, status)
     pool.IDLE_GRADERS.put(grader)
     assert grade(FIVE, 60) == (1.0, "")
 
@@ -126,15 +133,33 @@ def entry(monkeypatch):
 
 def test_a_reward_is_any_finite_number(entry):
     """Whatever its type, it becomes a float, which the logs can hold. None is no answer."""
-    for given, reward in ((0, 0), (0.25, 0.25), (True, 1), (numpy.float32(0.5), 0.5), (None, -1)):
-        entry(lambda text, gold, given=given: given, no_answer=-1)
+    for given, reward in ((0, 0), (0.25, 0.25), (True, 1), (numpy.float32(0.5), 0.5), (None, 0)):
+        entry(lambda text, gold, given=given: given)
         found = grade(("mine", "text", "gold"))
         assert found == (reward, "unparsed" if given is None else "")
         assert type(found[0]) is float
-    for reward in (math.nan, math.inf):
+    for reward in (math.nan, math.inf, "yes"):
         entry(lambda text, gold, reward=reward: reward)
-        with pytest.raises(ValueError, match=f"the verifier mine gave the reward {reward}"):
+        with pytest.raises(ValueError, match=f"mine gave {reward!r}, which is no finite") as raised:
             grade(("mine", "text", "gold"))
+        assert raised.value.__notes__ == ["The completion was 'text'"]
+
+
+def test_a_broken_library_is_an_error(monkeypatch, tmp_path):
+    """It says what is broken; the other verifiers still judge."""
+    (tmp_path / "latex2sympy2_extended.py").write_text("raise ImportError('it has moved')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(UserError) as error:
+        grade(("math", boxed("x+1"), "1+x"), 60)
+    assert str(error.value) == "the verifier math failed: ImportError: it has moved"
+    assert grade(("number", boxed("5"), "5"), 60) == (1.0, "")
+
+
+def test_graders_are_asked_by_threads_wherever_one_is_needed(monkeypatch):
+    monkeypatch.setattr(pool, "in_threads", Mock(return_value="graded"))
+    countdown = ("countdown", "", "3 9 5 : 48")
+    assert pool.grade_all([countdown, FIVE]) == "graded"
+    assert pool.grade_all([countdown, countdown]) == [(0.0, "")] * 2
 
 
 def test_the_answers_that_the_logs_count():
@@ -150,6 +175,8 @@ def test_which_problems_are_kept(entry):
     entry(lambda text, gold: float(text.strip("#")) / 2, example=lambda gold: f"#{gold}#")
     problems = [Problem("What?", gold, "mine") for gold in ("1", "2")]
     assert with_golds("own", problems) == problems[1:]
+    programs = [Problem("Why?", "unit tests", "code")]
+    assert with_golds("own", programs) == programs
 
 
 def test_rewards_and_statuses(tmp_path, capsys, monkeypatch):

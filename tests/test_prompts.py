@@ -53,15 +53,17 @@ def prepared(tokenizer, verifier="math", **flags):
 
 
 @pytest.mark.parametrize("verifier, name", BY_DEFAULT.items())
-def test_system_prompt_and_suffix(tokenizer, verifier, name):
-    """By name or as the verifier needs it, on lines of their own; Countdown's numbers stay bare."""
+def test_system_prompt_and_suffix(tokenizer, verifier, name, tmp_path):
+    """On lines of their own: by name, file or text, or what the verifier needs."""
     by_default = SYSTEM_PROMPTS[name]
     bare = "What?" if verifier == "countdown" else f"{by_default}\nWhat?\n"
     assert prepared(tokenizer, verifier) == bare
     flags = dict(system_prompt="none", user_suffix="boxed")
     assert prepared(tokenizer, verifier, **flags) == f"What?\n{SYSTEM_PROMPTS['boxed']}\n"
     tokenizer.chat_template = CHATML
-    for name, system in {"auto": by_default, "think": SYSTEM_PROMPTS["think"]}.items():
+    (tmp_path / "prompt.txt").write_text("Own.\nText.\n")
+    own = {"In one line.": "In one line.", str(tmp_path / "prompt.txt"): "Own.\nText."}
+    for name, system in {"auto": by_default, "think": SYSTEM_PROMPTS["think"], **own}.items():
         found = prepared(tokenizer, verifier, system_prompt=name)
         assert found == f"<|im_start|>system\n{system}<|im_end|>\n{ASKED}"
 

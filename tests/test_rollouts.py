@@ -112,11 +112,11 @@ def test_rollout_metrics_by_hand(monkeypatch):
         Sample([1], [2], reward=0.75, success=True),
         Sample([1], [2, 3, 4], reward=1.0, success=True, replies=[range(1, 3)]),
         Sample([1], [2], reward=0.0, status="timeout"),
-        Sample([1], [2] * 10, reward=0.0, truncated=True, status="unparsed"),
+        Sample([1], [2] * 10, reward=0.0, truncated=True, status="crash"),
         Sample([1], [2], reward=0.75, truncated=True, success=True),
     ]
     expected = dict(reward=3 / 8, all_wrong=1 / 4, all_right=1 / 4, length=18 / 8, turns=9 / 8)
-    expected |= dict(truncated=3 / 8, unparsed=2 / 8, timeout=1 / 8)
+    expected |= dict(truncated=3 / 8, unparsed=1 / 8, timeout=1 / 8, crash=1 / 8)
     assert rollout_metrics(samples, 2) == expected
     found = []
     monkeypatch.setattr(rlvr.rollout.rollouts, "gather", lambda mine: found.extend(mine) or found)

@@ -35,8 +35,8 @@ def follow(heading, folder):
     ):
         if language == "diff":
             apply_diff(folder / file, text)
-        elif language == "json":
-            (folder / file).parent.mkdir()
+        elif file:
+            (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_text(text)
         else:
             command = shlex.split(text.replace("\\\n", ""))
@@ -53,10 +53,10 @@ def followed(tmp_path_factory):
     return folder, {heading: follow(heading, folder) for heading in REWARDS}
 
 
-PARTLY = {1.0, 0.3, -0.5}
 COSTLY = {round(right - 0.01 * length, 2) for right in (0, 1) for length in range(1, 49)}
 # of each example: the rewards that its completions may have
-REWARDS = {"A verifier": PARTLY, "A data set": PARTLY, "A flag": COSTLY, "A tool": {0.0, 1.0}}
+REWARDS = {"A reward": {0.0, 0.3, 1.0}, "A data set": {0.0, 1.0}, "A flag": COSTLY}
+REWARDS |= {"A tool": {0.0, 1.0}}
 
 
 def test_the_examples_fit_the_code(followed):

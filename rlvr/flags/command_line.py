@@ -71,7 +71,7 @@ def parse_flags(config_class: type[C], variants: dict[str, dict]) -> C:
     except UserError as error:
         if world.LOCAL_RANK:
             time.sleep(30)  # the first rank here says the same, and then torchrun ends this one
-        fail(str(error))
+        fail(error)
 
 
 def make_config(config_class: type[C], variants: dict[str, dict], flags: dict) -> C:

@@ -1,5 +1,6 @@
 """The flags that all scripts have, named as TRL's GRPOConfig names the same thing."""
 
+import difflib
 import importlib.util
 import os
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from rlvr import world
-from rlvr.errors import UserError
+from rlvr.errors import UserError, using
 from rlvr.tasks.prompts import USER_SUFFIXES, read_template_kwargs
 from rlvr.tasks.sources import DATASETS, EMBEDDED
 from rlvr.tasks.tools import TOOLS
@@ -60,8 +61,8 @@ class Config:
     dataset: str = flag("countdown", "to train on: a name, a file, or a folder")
     numbers: str = flag("3", "per Countdown problem: 2, 3, 4, or 3,4", only=OF_COUNTDOWN)
     columns: str = flag("prompt,answer", "of a file: problem, answer, images", only=OF_A_FILE)
-    verifier: str = flag("math", "grades the answers of a file", choices=VERIFIERS, only=OF_A_FILE)
-    system_prompt: str = flag("auto", "auto: the verifier's own", choices=("auto", *SYSTEM_PROMPTS))
+    verifier: str = flag("math", f"{', '.join(VERIFIERS)}, my_reward.py:score", only=OF_A_FILE)
+    system_prompt: str = flag("auto", f"auto, {', '.join(SYSTEM_PROMPTS)}, a text, or a file")
     user_suffix: str = flag("none", "request after each question", choices=USER_SUFFIXES)
     chat_template_kwargs: str = flag("", 'JSON, such as {"enable_thinking": false}')
     max_prompt_length: int = flag(1024, "tokens; longer prompts are dropped")
@@ -138,10 +139,25 @@ class Config:
     # what was given on the command line or to `configure`; None for a Config that was made by hand
     typed: dict | None = field(default=None, init=False)
 
+    def __post_init__(self):
+        """Make the verifier's path absolute, and take the text of a system prompt's file."""
+        if ":" in self.verifier:
+            self.verifier = os.path.abspath(self.verifier)
+        if self.system_prompt not in SYSTEM_PROMPTS and os.path.isfile(self.system_prompt):
+            with using(self.system_prompt, ValueError):
+                self.system_prompt = Path(self.system_prompt).read_text(encoding="utf-8").strip()
+
     def check(self) -> None:
         """Raise UserError, in one line, for a value or a combination that cannot work."""
         for each in fields(self):
             check_number(each.name, getattr(self, each.name), each.metadata)
+        names = ("auto", *SYSTEM_PROMPTS)
+        if self.system_prompt not in names and len(self.system_prompt.split()) < 2:
+            near = difflib.get_close_matches(self.system_prompt, names) or names
+            raise UserError(
+                f"--system_prompt {self.system_prompt} is no file, and no text of several words; "
+                f"the names are {', '.join(near)}"
+            )
         batch = self.prompts_per_step * self.num_generations
         if batch % self.minibatch_size:
             raise UserError(
@@ -167,8 +183,9 @@ class Config:
                 f"by python studies/make_bases.py weak --numbers {self.numbers} --out bases, and "
                 "give --model bases/weak"
             )
-        if not re.fullmatch("([^,]+,){1,2}[^,]+", self.columns):
-            raise UserError("--columns takes two or three names, separated by commas")
+        fewest = 0 if VERIFIERS[self.verifier].file else 1
+        if not re.fullmatch(f"([^,]+,){{{fewest},2}}[^,]+", self.columns):
+            raise UserError(f"--columns takes {fewest + 1} to 3 names, separated by commas")
         read_template_kwargs(self.chat_template_kwargs)
         looks_local = self.model.startswith((".", "/", "~")) or self.model.count("/") > 1
         if looks_local and not os.path.isdir(self.model):
@@ -233,7 +250,7 @@ def refuse_unread(config: Config, typed: Iterable[str]) -> None:
         trains = rules["trains"] or name not in Config.__dataclass_fields__
         if trains and not config.max_steps:
             raise UserError(f"--{name} is for training, and --max_steps 0 evaluates only")
-        is_read = not rules["only"]
+        is_read = not rules["only"] or (name == "verifier" and ":" in config.verifier)
         for other, values in rules["only"].items():
             found = {getattr(config, other)}
             if other == "dataset":

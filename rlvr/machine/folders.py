@@ -46,7 +46,7 @@ def remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-def checksum(file: Path) -> str:
+def checksum(file: Path | str) -> str:
     """Return the file's BLAKE2b digest."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "blake2b").hexdigest()

@@ -89,7 +89,8 @@ def from_rank_0(function: Callable[..., T], *given) -> T:
         try:
             found = [function(*given)]
         except UserError as error:
-            found = [error]
+            dist.broadcast_object_list([UserError(str(error))])  # its notes are shown once
+            raise
     dist.broadcast_object_list(found)
     if isinstance(found[0], UserError):
         raise found[0]

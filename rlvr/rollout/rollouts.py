@@ -8,6 +8,8 @@ from rlvr.errors import UserError
 from rlvr.machine import gather, global_max, global_sum
 from rlvr.tasks import Problem, Sample, prompt_lengths, that_fit
 
+ENDED = {"memory", "crash"}  # statuses of completions that have ended their grader
+
 
 def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, float]:
     """Return the mean reward and length, and shares of groups and of completions.
@@ -31,6 +33,7 @@ def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, fl
         "truncated": truncated.count(True) / len(truncated),
         "unparsed": statuses.count("unparsed") / len(statuses),
         "timeout": statuses.count("timeout") / len(statuses),
+        **{end: statuses.count(end) / len(statuses) for end in sorted(ENDED & {*statuses})},
         **({"turns": statistics.mean(turns)} if max(turns) > 1 else {}),
     }
 

@@ -1,7 +1,7 @@
 """The problems to train on and to evaluate on, without those that cannot be used."""
 
-import re
 import unicodedata
+from dataclasses import replace
 
 from rlvr import status, world
 from rlvr.errors import UserError
@@ -9,7 +9,7 @@ from rlvr.tasks.pictures import with_images
 from rlvr.tasks.problems import SUCCESS, Problem, ProblemStream
 from rlvr.tasks.prompts import count_unknown, that_fit, write_prompts
 from rlvr.tasks.sources import EMBEDDED, load_splits, problems_of, source_of
-from rlvr.verify.pool import grade, in_threads
+from rlvr.verify.pool import grade, in_threads, try_own
 from rlvr.verify.programs.isolation import describe
 from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
 
@@ -100,10 +100,12 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
     if prompt == "auto":
         can_read_it = tokenizer.chat_template or not verifier.chat_only
         prompt = verifier.system_prompt if can_read_it else "none"
-    system = SYSTEM_PROMPTS[prompt]
+    system = SYSTEM_PROMPTS.get(prompt, prompt)
+    if VERIFIERS[config.verifier].file:  # the user's reward, but the prompt of the set's verifier
+        problems = [replace(problem, verifier=config.verifier) for problem in problems]
     steps = {
         "without a question": lambda left: [each for each in left if each.prompt],
-        "without a readable answer": lambda left: [each for each in left if each.gold],
+        "without a readable answer": lambda left: [each for each in left if each.gold != ""],
         "whose images cannot be shown": lambda left: with_images(
             name, write_prompts(left, system, config, tokenizer), tokenizer
         ),
@@ -128,17 +130,17 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
 def with_golds(name: str, problems: list[Problem]) -> list[Problem]:
     """Return the problems with a usable gold answer: the verifier accepts its own example of it.
 
-    Each distinct gold answer is tried once, unless the verifier's entry is sure of it.
+    Each distinct gold answer is tried once. A user's function is tried on one problem.
     """
     verifier = problems[0].verifier
+    if VERIFIERS[verifier].file:
+        try_own(verifier, problems[0].gold)
     example = VERIFIERS[verifier].example
     if example is None:
         return problems
 
-    golds = {problem.gold for problem in problems}
-    usable = {gold for gold in golds if re.fullmatch(VERIFIERS[verifier].surely_usable, gold)}
-    tried = sorted(golds - usable)
+    tried = sorted({problem.gold for problem in problems})
     questions = [(verifier, example(gold), gold) for gold in tried]
     grades = in_threads(grade, questions, f"{name}: reading the distinct answers")
-    usable |= {gold for gold, (reward, _) in zip(tried, grades, strict=True) if reward >= SUCCESS}
+    usable = {gold for gold, (reward, _) in zip(tried, grades, strict=True) if reward >= SUCCESS}
     return [problem for problem in problems if problem.gold in usable]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlvr import world
 
@@ -20,7 +20,7 @@ class Problem:
     """A problem whose answer a verifier can judge."""
 
     prompt: str  # what the policy reads, with system prompt and chat template
-    gold: str  # what is right: an answer, or unit tests
+    gold: Any  # what is right: an answer, or unit tests; for a user's function the cell as it is
     verifier: str = "countdown"  # a name of rlvr.verify.verifiers.VERIFIERS
     level: str = ""  # each level is also evaluated by itself
     # encoded as PNG, JPEG and so on, in the order of their places in the prompt
@@ -37,7 +37,7 @@ class Sample:
     reward: float = 0.0
     truncated: bool = False  # there was no stop token before the length limit
     logprobs: tuple[float, ...] | list[float] = ()  # the sampler's, in nats, per completion token
-    status: str = ""  # of the verifier: "", "unparsed" or "timeout"
+    status: str = ""  # of the verifier: "", "unparsed", "timeout", "memory" or "crash"
     success: bool = False  # whether the reward reaches SUCCESS
     # where a tool's tokens stand among completion_ids; their log-probs are 0
     replies: tuple[range, ...] | list[range] = ()

@@ -123,6 +123,8 @@ def source_of(name: str, config) -> Source:
     if file.is_file() and (file.suffix not in READERS or not file.stat().st_size):
         raise UserError(f"the file {name} is of another kind or empty: {WHAT_IS_READ}")
     columns = config.columns.split(",")  # of the problem, of the answer, and perhaps of images
+    if len(columns) == 1:
+        columns.append(())  # a user's function may need no answer
     return Source(name, *columns, train="train", verifier=config.verifier)
 
 

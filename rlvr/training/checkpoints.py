@@ -36,6 +36,7 @@ class TrainingState:
     stream: ProblemStream
     # what an algorithm remembers between steps: an object whose attributes are plain numbers
     memory: object = None
+    verifier: str = ""  # checksum of the file of a user's function
 
 
 def sum_of(problems) -> int:
@@ -99,6 +100,7 @@ def save(folder: Path, training: TrainingState, step: int) -> None:
         position=training.stream.position,
         state=vars(training.memory) if training.memory else {},
         problems=sum_of(training.stream.problems),
+        verifier=training.verifier,
     )
     # Tied weights have one name here. Buffers that are not saved with a model are not in `weights`.
     names = [name for name, _ in (*policy.named_parameters(), *policy.named_buffers())]
@@ -118,6 +120,8 @@ def restore(checkpoint: Path, training: TrainingState, config) -> int:
             f"{checkpoint.parent} began with other training problems; another --eval_dataset can "
             "change them, since evaluated problems are left out"
         )
+    if saved["verifier"] != training.verifier:
+        status.tell(f"--verifier {config.verifier} has changed since {checkpoint} was saved")
     weights = model_class(policy.config).from_pretrained(
         checkpoint, dtype=torch.float32, trust_remote_code=False
     )

@@ -22,6 +22,7 @@ from rlvr.flags import Config, find_run
 from rlvr.rollout import check_context
 from rlvr.training import checkpoints
 from rlvr.training.updates import UpdateMetrics
+from rlvr.verify.verifiers import VERIFIERS
 
 import torch
 
@@ -34,7 +35,7 @@ def launch(main, config) -> None:
     try:
         main(config)
     except UserError as error:
-        fail(str(error))
+        fail(error)
     except (torch.OutOfMemoryError, MemoryError) as error:
         fail(
             "out of memory: in a rollout, lower --rollout_batch_size or "
@@ -117,6 +118,8 @@ class Run:
         if the checkpoint does not belong to this run.
         """
         state = checkpoints.TrainingState(policy, tokenizer, optimizer, scheduler, stream, memory)
+        if reward := VERIFIERS[self.config.verifier].file:
+            state.verifier = machine.checksum(reward)
         self.training = state
         check_context(policy, tokenizer, stream.problems, self.config)
         self.handlers = machine.handle_signals(self.on_signal)

@@ -1,16 +1,18 @@
 """`python -m rlvr.verify FILE.jsonl` prints the reward and the status of each line of a file.
 
 A line is {"verifier": ..., "text": ..., "gold": ...}, where gold may be a list of alternatives. The
-status is empty where an answer was judged.
+verifier may be a function of yours, my_reward.py:score. The status is empty where an answer was
+judged.
 """
 
 import argparse
 import json
+import os
 import sys
 
 from rlvr.errors import UserError, fail, using
 from rlvr.verify.pool import grade_all
-from rlvr.verify.verifiers import find_verifier
+from rlvr.verify.verifiers import VERIFIERS
 
 
 def main(arguments: list[str]) -> None:
@@ -25,13 +27,15 @@ def main(arguments: list[str]) -> None:
                     row = json.loads(line)
                     verifier, text, gold = row["verifier"], row["text"], row["gold"]
                     golds = gold if isinstance(gold, list) else [gold]
+                    if ":" in verifier:
+                        verifier, golds = os.path.abspath(verifier), []  # it takes any gold
                     are_texts = all(isinstance(each, str) for each in (text, *golds))
-                    if not are_texts or not all(map(find_verifier(verifier).gold, golds)):
+                    if not are_texts or not all(map(VERIFIERS[verifier].gold, golds)):
                         raise ValueError("no text, or no usable gold")
                     questions[number] = verifier, text, gold
         grades = grade_all([*questions.values()])
     except UserError as error:
-        fail(str(error))
+        fail(error)
     except (ValueError, TypeError, KeyError) as error:
         fail(f"{path}, line {number}: no JSON with verifier, text and gold: {error!r}")
     for number, (reward, status) in zip(questions, grades, strict=True):

@@ -1,17 +1,21 @@
 """A grader: `python -m rlvr.verify.grader` judges completions in a process that can be killed.
 
 It answers [verifier, text, gold, seconds, program_seconds] with [reward, status], or with
-[message, "error"] if the machine cannot run a program. It does not import torch and therefore
-starts in half a second.
+[message, "error", traceback] if the verifier fails or the machine cannot run a program. It does not
+import torch and therefore starts in half a second.
 """
 
+import contextlib
 import signal
+import traceback
 
-import rlvr.verify.answers.equality  # noqa: F401  (now, so that no deadline pays for it)
 from rlvr.errors import UserError
-from rlvr.verify.programs.isolation import START_SECONDS
+from rlvr.verify.programs.isolation import START_SECONDS, OutOfTime
 from rlvr.verify.programs.solution import Pipe, limit
-from rlvr.verify.verifiers import VERIFIERS, judge
+from rlvr.verify.verifiers import VERIFIERS, judge, load
+
+with contextlib.suppress(Exception):  # the first question that needs it says what is broken
+    import rlvr.verify.answers.equality  # noqa: F401  (now, so that no deadline pays for it)
 
 
 def main() -> None:
@@ -22,18 +26,25 @@ def main() -> None:
     while True:
         verifier, text, gold, seconds, program_seconds = pipe.ask(reply)
         allowed = seconds
-        if VERIFIERS[verifier].keeps_time:  # the verifier keeps its own time; this is a backstop
-            allowed = program_seconds + seconds + 4 * START_SECONDS  # of two sandboxes
         # When the timer fires the kernel kills this process, even within a huge multiplication.
-        signal.setitimer(signal.ITIMER_REAL, allowed)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # also after a user's own timer
         try:
+            if VERIFIERS[verifier].keeps_time:  # this is a backstop
+                allowed = program_seconds + seconds + 4 * START_SECONDS  # of two sandboxes
+            if VERIFIERS[verifier].file:
+                signal.setitimer(signal.ITIMER_REAL, START_SECONDS)  # for what the file imports
+                load(verifier)
+            signal.setitimer(signal.ITIMER_REAL, allowed)
             reply = judge(verifier, text, gold, seconds, program_seconds)
-        except TimeoutError:
+        except OutOfTime:
             reply = None, "timeout"
+        except MemoryError:
+            reply = None, "memory"
         except UserError as error:
             reply = str(error), "error"
-        except Exception:  # latex2sympy and sympy raise errors of every kind
-            reply = None, "unparsed"
+        except (Exception, SystemExit) as error:
+            message = f"the verifier {verifier} failed: {type(error).__name__}: {error}"
+            reply = message, "error", traceback.format_exc()
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 

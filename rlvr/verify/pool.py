@@ -2,6 +2,7 @@
 
 import os
 import queue
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,39 +12,57 @@ from pathlib import Path
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.status import clear_line, progress
-from rlvr.verify.programs.isolation import Worker
-from rlvr.verify.verifiers import VERIFIERS, find_verifier, judge
+from rlvr.verify.programs.isolation import OutOfTime, Worker
+from rlvr.verify.verifiers import VERIFIERS, judge
 
-FOREVER = 1e6  # seconds; a grader keeps its own time
+FOREVER = 600.0  # seconds; a grader keeps its own time, unless a user's function stops its timer
+# How a grader ends: by its own timer, by ask_a_grader, or by the kernel, for lack of memory.
+ENDS = {-signal.SIGALRM: "timeout", -signal.SIGTERM: "timeout", -signal.SIGKILL: "memory"}
 IDLE_GRADERS = queue.SimpleQueue()  # they end when this process ends and closes their input
 
 
 def grade(
     question: tuple[str, str, str], seconds: float = 5.0, program_seconds: float = 20.0
 ) -> tuple[float, str]:
-    """Grade (verifier, text, gold) -> the reward, and "", "unparsed" or "timeout".
+    """Grade (verifier, text, gold) -> the reward and a status, "" for an answer that was judged.
 
-    Verifiers that could run forever run in a grader, for at most `seconds`. Each test of a program
-    may take `seconds`, and all of them together `program_seconds`. Raise a UserError for an unknown
-    verifier, and if this machine can no longer run programs. Threads may call it.
+    The reward is 0 with the other statuses: "unparsed", "timeout", "memory" and "crash". Verifiers
+    that could run forever run in a grader, for at most `seconds`. Each test of a program may take
+    `seconds`, and all of them together `program_seconds`. Raise a UserError for an unknown
+    verifier, for one that fails, with its traceback as a note, and if this machine can no longer
+    run programs. Threads may call it.
     """
-    entry = find_verifier(question[0])
-    ask = ask_a_grader if entry.isolated else judge
-    reward, status = ask(*question, seconds, program_seconds)
+    ask = ask_a_grader if VERIFIERS[question[0]].isolated else judge
+    reward, status, *details = ask(*question, seconds, program_seconds)
     if status == "error":
-        raise UserError(reward)
-    return float(entry.no_answer if reward is None else reward), status
+        error = UserError(reward)
+        for note in details:
+            error.add_note(note)
+        raise error
+    return reward or 0.0, status
 
 
 def grade_all(questions: list[tuple]) -> list[tuple[float, str]]:
     """Return what `grade` gives for each question."""
-    if questions and VERIFIERS[questions[0][0]].isolated:  # by graders, which threads wait for
+    if any(VERIFIERS[name].isolated for name, *_ in questions):  # threads wait for the graders
         return in_threads(grade, questions, "grading")
     return [*map(grade, questions)]
 
 
+def try_own(verifier: str, gold) -> None:
+    """Let a user's function grade an empty text, by a grader that reads the file anew.
+
+    UserError if the function fails or does not end.
+    """
+    while not IDLE_GRADERS.empty():
+        IDLE_GRADERS.get().socket.close()  # which ends it
+    _, status = grade((verifier, "", gold))
+    if status not in ("", "unparsed"):
+        raise UserError(f"--verifier {verifier}: {status}, already for an empty completion")
+
+
 def ask_a_grader(*question) -> list:
-    """Return the reply of a grader: [reward, status], or [message, "error"]."""
+    """Return the reply of a grader: [reward, status], or [message, "error", traceback]."""
     grader = None
     while grader is None or grader.process.poll() is not None:  # it may have died while idle
         try:
@@ -52,9 +71,10 @@ def ask_a_grader(*question) -> list:
             grader = start_grader()
     try:
         reply = grader.ask(question, FOREVER)
-    except ConnectionError:  # it was killed at its deadline
-        with grader.socket, grader.process:  # which waits for its end
-            return [None, "timeout"]
+    except (ConnectionError, OutOfTime):
+        grader.process.terminate()
+        with grader.socket:
+            return [None, ENDS.get(grader.process.wait(), "crash")]
     IDLE_GRADERS.put(grader)
     return reply
 

@@ -1,12 +1,16 @@
 """The table of verifiers. Each entry holds all that one kind of task needs."""
 
+import functools
 import math
+import runpy
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, SupportsFloat
 
-from rlvr.errors import UserError
+from rlvr.errors import UserError, using
 from rlvr.verify import answers
 from rlvr.verify.programs.code import tests_text, verify_code
 
@@ -53,18 +57,16 @@ class Verifier:
     system_prompt: str = "none"  # by name: what a language model has to be told
     chat_only: bool = False  # only in a chat template, since the tiny policy reads no English
     # cell of the answer column -> gold; "" if unusable
-    gold: Callable[[object], str] = answers.answer_text
+    gold: Callable = answers.answer_text
     example: Callable[[str], str] | None = None  # gold -> a right text, to try whether it is usable
-    surely_usable: str = "(?!)"  # pattern of golds that need not be tried; it matches none here
-    no_answer: float = 0.0  # the reward without a readable answer, or at the deadline
     isolated: bool = False  # judge in another process, since the answer could run forever
     keeps_time: bool = False  # verify also takes the seconds for each test and for all tests
+    file: str = ""  # of a user's function
 
 
-INTEGER = "-?[1-9][0-9]{0,8}|0"
 IN_A_BOX: dict[str, Any] = dict(system_prompt="boxed", example=answers.boxed, isolated=True)
 
-VERIFIERS = {
+SHIPPED = {
     "countdown": Verifier(
         answers.verify_countdown,
         answers.extract_answer,
@@ -72,10 +74,8 @@ VERIFIERS = {
         chat_only=True,
         gold=answers.countdown_text,
     ),
-    "math": Verifier(answers.verify_math, answers.last_boxed, **IN_A_BOX, surely_usable=INTEGER),
-    "number": Verifier(
-        answers.verify_number, answers.find_answer, **IN_A_BOX, surely_usable=INTEGER
-    ),
+    "math": Verifier(answers.verify_math, answers.last_boxed, **IN_A_BOX),
+    "number": Verifier(answers.verify_number, answers.find_answer, **IN_A_BOX),
     "last_number": Verifier(
         partial(answers.verify_number, find=answers.last_number),
         answers.last_number,
@@ -90,11 +90,39 @@ VERIFIERS = {
 }
 
 
-def find_verifier(name: str) -> Verifier:
-    """Return the entry of a verifier. UserError for an unknown name."""
-    if name not in VERIFIERS:
-        raise UserError(f"there is no verifier {name!r}; there are {', '.join(VERIFIERS)}")
-    return VERIFIERS[name]
+class Verifiers(dict[str, Verifier]):
+    """The table, to which a user's function is added when it is looked up: my_reward.py:score."""
+
+    def __missing__(self, name: str) -> Verifier:
+        """Raise UserError for an unknown name, and for a file that cannot be the function's."""
+        file, colon, _ = name.rpartition(":")
+        if not colon:
+            known = ", ".join(self)
+            raise UserError(f"there is no verifier {name!r}; there are {known}, my_reward.py:score")
+        with using(file, SyntaxError, ValueError):  # the last one for null bytes
+            compile(Path(file).read_bytes(), file, "exec")
+        self[name] = Verifier(
+            lambda text, gold: load(name)(text, gold),
+            lambda text: text if answers.find_answer(text) == "NA" else answers.find_answer(text),
+            gold=lambda cell=None: None if cell == "" else cell,
+            isolated=True,
+            file=file,
+        )
+        return self[name]
+
+
+VERIFIERS = Verifiers(SHIPPED)
+
+
+@functools.cache
+def load(name: str) -> Callable:
+    """Run a user's file, whose folder is put on sys.path, and return the function."""
+    file, _, function = name.rpartition(":")
+    sys.path.insert(0, str(Path(file).parent))
+    names = runpy.run_path(file)
+    if not callable(names.get(function)):
+        raise UserError(f"--verifier {name}: there is no function {function!r} in that file")
+    return names[function]
 
 
 def judge(
@@ -102,16 +130,20 @@ def judge(
 ) -> tuple[float | None, str]:
     """Grade in this process -> (reward, ""), or (None, "unparsed") without a readable answer.
 
-    `gold` is a text or a sequence of alternatives, of which the best reward counts. Raise a
-    ValueError for a reward that is NaN or infinite.
+    `gold` is a text or a sequence of alternatives, of which the best reward counts; a user's
+    function gets it as it is. Raise a ValueError for a reward that is no finite number. Each error
+    has the completion as a note.
     """
     entry = VERIFIERS[verifier]
     limits = (seconds, program_seconds) if entry.keeps_time else ()
-    alternatives = [gold] if isinstance(gold, str) else gold
-    rewards = [entry.verify(text, each, *limits) for each in alternatives]
-    reward = max((each for each in rewards if each is not None), default=None)
-    if reward is None:
-        return None, "unparsed"
-    if not math.isfinite(reward):
-        raise ValueError(f"the verifier {verifier} gave the reward {reward}")
-    return float(reward), ""
+    alternatives = [gold] if isinstance(gold, str) or entry.file else gold
+    try:
+        rewards = [entry.verify(text, each, *limits) for each in alternatives]
+        rewards = [reward for reward in rewards if reward is not None]
+        for reward in rewards:
+            if not (isinstance(reward, SupportsFloat) and math.isfinite(reward)):
+                raise ValueError(f"{verifier} gave {reward!r}, which is no finite number")
+    except Exception as error:
+        error.add_note(f"The completion was {text!r}")
+        raise
+    return (float(max(rewards)), "") if rewards else (None, "unparsed")

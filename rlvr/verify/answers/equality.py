@@ -14,7 +14,8 @@ import sympy
 from sympy.core.function import AppliedUndef
 
 # What sympy raises for values of different kinds, and for those it cannot evaluate.
-ERRORS = (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError)
+ERRORS = (ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError)
+ERRORS += (sympy.PolynomialError,)
 # Formulas are compared at points; these are the signs of the letters at each point, repeated.
 SIGNS_AT_POINTS = [(1,), (1,), (1,), (-1, 1), (1, -1)]
 RELATIONS = sympy.Rel, sympy.And

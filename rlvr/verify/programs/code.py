@@ -140,16 +140,28 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
             if tests.assertions:
                 return float(judge_assertions(ask, tests, end))
             return float((judge_calls if tests.function else judge_outputs)(ask, tests))
-        except (OutOfTime, UserError):
-            raise
-        except Exception:  # the program raised it or ended, or its answer is malformed
+        except WrongProgram:
             return 0.0
+
+
+class WrongProgram(Exception):
+    """The program has raised an exception or ended, or its answer is malformed."""
+
+
+@contextlib.contextmanager
+def by_the_program():
+    """Turn an error of the block into a WrongProgram, except for those of time and machine."""
+    try:
+        yield
+    except Exception as error:
+        raise error if isinstance(error, (OutOfTime, UserError)) else WrongProgram from error
 
 
 def judge_outputs(ask: Callable, tests: UnitTests) -> bool:
     """Return whether each input gives its output. Each runs in a process of its own."""
     for given, wanted in tests.pairs:
-        output, exit_code = ask(given)
+        with by_the_program():
+            output, exit_code = ask(given)
         same = output.split() == wanted.split() or words(output) == words(wanted)
         if exit_code != 0 or not same:
             return False
@@ -163,11 +175,13 @@ def words(text: str) -> list[Decimal | str]:
 
 def judge_calls(ask: Callable, tests: UnitTests) -> bool:
     """Return whether each call gives its result, as a plain value. A tuple counts as a list."""
-    solution = Program(ask).ask(importlib.import_module, "solution")
-    is_method = hasattr(getattr(solution, "Solution", None), tests.function)
+    with by_the_program():
+        solution = Program(ask).ask(importlib.import_module, "solution")
+        is_method = hasattr(getattr(solution, "Solution", None), tests.function)
     for given, wanted in tests.pairs:
-        owner = solution.Solution() if is_method else solution
-        result = json.loads(json.dumps(getattr(owner, tests.function)(*given)))
+        with by_the_program():
+            owner = solution.Solution() if is_method else solution
+            result = json.loads(json.dumps(getattr(owner, tests.function)(*given)))
         if result != wanted and [result] != wanted:
             return False
     return True
@@ -179,5 +193,6 @@ def judge_assertions(ask: Callable, tests: UnitTests, end: float) -> bool:
     with contextlib.closing(start_sandbox("tests", left, tests.assertions)) as check:
         said = None
         while not isinstance(said, bool):
-            said = check.ask(said and ask(said), end - time.monotonic())
+            with by_the_program():
+                said = check.ask(said and ask(said), end - time.monotonic())
     return said

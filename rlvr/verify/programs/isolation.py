@@ -51,7 +51,7 @@ class Worker:
         reply = bytearray()
         try:
             self.socket.settimeout(max(1e-3, seconds))
-            self.socket.sendall(json.dumps(message).encode() + b"\n")
+            self.socket.sendall(json.dumps(message, default=str).encode() + b"\n")
             while not reply.endswith(b"\n"):
                 self.socket.settimeout(max(1e-3, end - time.monotonic()))
                 part = self.socket.recv(2**20)
