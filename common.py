@@ -47,7 +47,7 @@ from rlvr.tasks import (
 )
 from rlvr.training import Run, check_advantages
 from rlvr.verify.pool import grade_all
-from rlvr.verify.verifiers import VERIFIERS
+from rlvr.verify.verifiers import find_verifier
 
 import torch
 
@@ -474,7 +474,7 @@ def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> d
     rows = []  # one per problem
     for problem, group, (greedy_sample,) in zip(mine, groups, greedy, strict=True):
         num_correct = sum(sample.success for sample in group)
-        answers = [VERIFIERS[problem.verifier].extract(sample.text) for sample in group]
+        answers = [find_verifier(problem.verifier).extract(sample.text) for sample in group]
         greedy_success = float(greedy_sample.success)
         rows.append((num_correct, greedy_success, answer_entropy(answers), problem.level))
     corrects, greedy_successes, answer_entropies, levels = zip(*gather(rows), strict=True)

@@ -352,7 +352,7 @@ grader rlvr/verify/grader.py by grader
     except (Exception, SystemExit) as error: => except SystemExit as error:
 
 pool rlvr/verify/pool.py by grader own_reward
-    if any(VERIFIERS[name].isolated => if all(VERIFIERS[name].isolated
+    if any(find_verifier(name).isolated => if all(find_verifier(name).isolated
     except (ConnectionError, OutOfTime): => except ConnectionError:
     IDLE_GRADERS.get().socket.close() => break
     grader is None or grader.process.poll() is not None: => grader is None:

@@ -11,7 +11,7 @@ import rlvr.verify.pool as pool
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.tasks.datasets import load_problems
-from rlvr.verify.verifiers import SHIPPED, SYSTEM_PROMPTS, VERIFIERS
+from rlvr.verify.verifiers import SYSTEM_PROMPTS, find_verifier, own_verifier
 
 import pytest
 from runs import real_load_problems, rows
@@ -47,8 +47,7 @@ def own(tmp_path, monkeypatch):
     Path("helper.py").write_text("WORTH = 2")
     Path("own.py").write_text(FILE)
     yield tmp_path / "own.py"
-    for name in VERIFIERS.keys() - SHIPPED.keys():
-        del VERIFIERS[name]
+    own_verifier.cache_clear()
 
 
 def test_what_fails_is_an_error(own):
@@ -124,7 +123,7 @@ def test_a_run_and_a_file_of_answers(own, run, resume, monkeypatch, capsys):
 
 
 def test_the_answers_that_the_logs_count(own):
-    extract = VERIFIERS[f"{own}:half"].extract
+    extract = find_verifier(f"{own}:half").extract
     assert [extract(text) for text in ("a \\boxed{5}", "<answer>3</answer>", "a")] == [
         "5",
         "3",

@@ -15,7 +15,7 @@ from rlvr.errors import UserError, using
 from rlvr.tasks.prompts import USER_SUFFIXES, read_template_kwargs
 from rlvr.tasks.sources import DATASETS, EMBEDDED
 from rlvr.tasks.tools import TOOLS
-from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
+from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS, find_verifier
 
 T = TypeVar("T")
 TINY = ("tiny", "weak", "middle", "strong")  # names for --model that need no download
@@ -183,7 +183,7 @@ class Config:
                 f"by python studies/make_bases.py weak --numbers {self.numbers} --out bases, and "
                 "give --model bases/weak"
             )
-        fewest = 0 if VERIFIERS[self.verifier].file else 1
+        fewest = 0 if find_verifier(self.verifier).file else 1
         if not re.fullmatch(f"([^,]+,){{{fewest},2}}[^,]+", self.columns):
             raise UserError(f"--columns takes {fewest + 1} to 3 names, separated by commas")
         read_template_kwargs(self.chat_template_kwargs)

@@ -11,7 +11,7 @@ from rlvr.tasks.prompts import count_unknown, that_fit, write_prompts
 from rlvr.tasks.sources import EMBEDDED, load_splits, problems_of, source_of
 from rlvr.verify.pool import grade, in_threads, try_own
 from rlvr.verify.programs.isolation import describe
-from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS
+from rlvr.verify.verifiers import SYSTEM_PROMPTS, find_verifier
 
 
 def open_problems(config, tokenizer) -> tuple[ProblemStream, dict[str, list[Problem]]]:
@@ -95,13 +95,13 @@ def overlap_key(problem: Problem) -> tuple:
 
 def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Problem]:
     """Write the prompts, and drop and count what cannot be used. UserError if none is left."""
-    verifier = VERIFIERS[problems[0].verifier]
+    verifier = find_verifier(problems[0].verifier)
     prompt, limit = config.system_prompt, config.max_prompt_length
     if prompt == "auto":
         can_read_it = tokenizer.chat_template or not verifier.chat_only
         prompt = verifier.system_prompt if can_read_it else "none"
     system = SYSTEM_PROMPTS.get(prompt, prompt)
-    if VERIFIERS[config.verifier].file:  # the user's reward, but the prompt of the set's verifier
+    if find_verifier(config.verifier).file:  # with the set's own prompt
         problems = [replace(problem, verifier=config.verifier) for problem in problems]
     steps = {
         "without a question": lambda left: [each for each in left if each.prompt],
@@ -133,9 +133,9 @@ def with_golds(name: str, problems: list[Problem]) -> list[Problem]:
     Each distinct gold answer is tried once. A user's function is tried on one problem.
     """
     verifier = problems[0].verifier
-    if VERIFIERS[verifier].file:
+    if find_verifier(verifier).file:
         try_own(verifier, problems[0].gold)
-    example = VERIFIERS[verifier].example
+    example = find_verifier(verifier).example
     if example is None:
         return problems
 

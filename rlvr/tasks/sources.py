@@ -15,7 +15,7 @@ from rlvr.tasks.embedded import draw_arithmetic, draw_countdown
 from rlvr.tasks.files import READERS, read_rows
 from rlvr.tasks.pictures import read_images
 from rlvr.tasks.problems import Problem
-from rlvr.verify.verifiers import VERIFIERS
+from rlvr.verify.verifiers import find_verifier
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
             raise UserError(
                 f"the data set {name} has no column {column!r}; it has {', '.join(names)}{hint}"
             )
-    read_gold = source.gold or VERIFIERS[source.verifier].gold
+    read_gold = source.gold or find_verifier(source.verifier).gold
     found = [
         Problem(
             source.ask(*map(row.get, asked)),

@@ -22,7 +22,7 @@ from rlvr.flags import Config, find_run
 from rlvr.rollout import check_context
 from rlvr.training import checkpoints
 from rlvr.training.updates import UpdateMetrics
-from rlvr.verify.verifiers import VERIFIERS
+from rlvr.verify.verifiers import find_verifier
 
 import torch
 
@@ -118,7 +118,7 @@ class Run:
         if the checkpoint does not belong to this run.
         """
         state = checkpoints.TrainingState(policy, tokenizer, optimizer, scheduler, stream, memory)
-        if reward := VERIFIERS[self.config.verifier].file:
+        if reward := find_verifier(self.config.verifier).file:
             state.verifier = machine.checksum(reward)
         self.training = state
         check_context(policy, tokenizer, stream.problems, self.config)

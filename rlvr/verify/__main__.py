@@ -12,7 +12,7 @@ import sys
 
 from rlvr.errors import UserError, fail, using
 from rlvr.verify.pool import grade_all
-from rlvr.verify.verifiers import VERIFIERS
+from rlvr.verify.verifiers import find_verifier
 
 
 def main(arguments: list[str]) -> None:
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> None:
                     if ":" in verifier:
                         verifier, golds = os.path.abspath(verifier), []  # it takes any gold
                     are_texts = all(isinstance(each, str) for each in (text, *golds))
-                    if not are_texts or not all(map(VERIFIERS[verifier].gold, golds)):
+                    if not are_texts or not all(map(find_verifier(verifier).gold, golds)):
                         raise ValueError("no text, or no usable gold")
                     questions[number] = verifier, text, gold
         grades = grade_all([*questions.values()])

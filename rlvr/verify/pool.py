@@ -13,7 +13,7 @@ from rlvr import world
 from rlvr.errors import UserError
 from rlvr.status import clear_line, progress
 from rlvr.verify.programs.isolation import OutOfTime, Worker
-from rlvr.verify.verifiers import VERIFIERS, judge
+from rlvr.verify.verifiers import find_verifier, judge
 
 FOREVER = 600.0  # seconds; a grader keeps its own time, unless a user's function stops its timer
 # How a grader ends: by its own timer, by ask_a_grader, or by the kernel, for lack of memory.
@@ -32,7 +32,7 @@ def grade(
     verifier, for one that fails, with its traceback as a note, and if this machine can no longer
     run programs. Threads may call it.
     """
-    ask = ask_a_grader if VERIFIERS[question[0]].isolated else judge
+    ask = ask_a_grader if find_verifier(question[0]).isolated else judge
     reward, status, *details = ask(*question, seconds, program_seconds)
     if status == "error":
         error = UserError(reward)
@@ -44,7 +44,7 @@ def grade(
 
 def grade_all(questions: list[tuple]) -> list[tuple[float, str]]:
     """Return what `grade` gives for each question."""
-    if any(VERIFIERS[name].isolated for name, *_ in questions):  # threads wait for the graders
+    if any(find_verifier(name).isolated for name, *_ in questions):  # threads wait for the graders
         return in_threads(grade, questions, "grading")
     return [*map(grade, questions)]
 

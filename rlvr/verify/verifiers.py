@@ -66,7 +66,7 @@ class Verifier:
 
 IN_A_BOX: dict[str, Any] = dict(system_prompt="boxed", example=answers.boxed, isolated=True)
 
-SHIPPED = {
+VERIFIERS = {
     "countdown": Verifier(
         answers.verify_countdown,
         answers.extract_answer,
@@ -90,28 +90,30 @@ SHIPPED = {
 }
 
 
-class Verifiers(dict[str, Verifier]):
-    """The table, to which a user's function is added when it is looked up: my_reward.py:score."""
+def find_verifier(name: str) -> Verifier:
+    """Return an entry of the table, or one for a user's function such as my_reward.py:score.
 
-    def __missing__(self, name: str) -> Verifier:
-        """Raise UserError for an unknown name, and for a file that cannot be the function's."""
-        file, colon, _ = name.rpartition(":")
-        if not colon:
-            known = ", ".join(self)
-            raise UserError(f"there is no verifier {name!r}; there are {known}, my_reward.py:score")
-        with using(file, SyntaxError, ValueError):  # the last one for null bytes
-            compile(Path(file).read_bytes(), file, "exec")
-        self[name] = Verifier(
-            lambda text, gold: load(name)(text, gold),
-            lambda text: text if answers.find_answer(text) == "NA" else answers.find_answer(text),
-            gold=lambda cell=None: None if cell == "" else cell,
-            isolated=True,
-            file=file,
-        )
-        return self[name]
+    UserError for an unknown name, and for a file that cannot be the function's.
+    """
+    return VERIFIERS.get(name) or own_verifier(name)
 
 
-VERIFIERS = Verifiers(SHIPPED)
+@functools.cache
+def own_verifier(name: str) -> Verifier:
+    """Return the entry for a user's function. UserError as in find_verifier."""
+    file, colon, _ = name.rpartition(":")
+    if not colon:
+        known = ", ".join(VERIFIERS)
+        raise UserError(f"there is no verifier {name!r}; there are {known}, my_reward.py:score")
+    with using(file, SyntaxError, ValueError):  # the last one for null bytes
+        compile(Path(file).read_bytes(), file, "exec")
+    return Verifier(
+        lambda text, gold: load(name)(text, gold),
+        lambda text: text if answers.find_answer(text) == "NA" else answers.find_answer(text),
+        gold=lambda cell=None: None if cell == "" else cell,
+        isolated=True,
+        file=file,
+    )
 
 
 @functools.cache
@@ -134,7 +136,7 @@ def judge(
     function gets it as it is. Raise a ValueError for a reward that is no finite number. Each error
     has the completion as a note.
     """
-    entry = VERIFIERS[verifier]
+    entry = find_verifier(verifier)
     limits = (seconds, program_seconds) if entry.keeps_time else ()
     alternatives = [gold] if isinstance(gold, str) or entry.file else gold
     try:
