@@ -130,7 +130,7 @@ def roll_out(sampler: Sampler, stream: ProblemStream, config: Config) -> Batch:
     began = time.perf_counter()
     size = config.num_generations
     wanted = config.prompts_per_step // world.WORLD_SIZE
-    sampling = dict(temperature=config.temperature, max_tokens=config.max_completion_length)
+    sampling: dict = dict(temperature=config.temperature, max_tokens=config.max_completion_length)
     sampler.sync()
     first_groups = sample_groups(sampler, stream.draw(wanted), size, **sampling)
     groups = first_groups
@@ -177,7 +177,7 @@ def sample_groups(
     repeated = [problem for problem in problems for _ in range(size)]
     images = [problem.images for problem in repeated]
     # 2. The completions: token ids, and the log-prob of each.
-    how = dict(temperature=temperature, top_p=top_p, max_tokens=max_tokens)
+    how: dict = dict(temperature=temperature, top_p=top_p, max_tokens=max_tokens)
     completions = sampler.complete(prompts, images=images, **how)
     # 3. The texts that the verifier reads.
     texts = sampler.tokenizer.batch_decode([c.ids for c in completions], skip_special_tokens=True)
