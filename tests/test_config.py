@@ -68,7 +68,7 @@ grpo --no_tie_word_embeddings --model folder :: --tie_word_embeddings is for --m
 grpo --vllm_gpu_memory_utilization 0.5 --engine hf :: is for --engine auto or vllm
 grpo --temperature 0.4 --max_steps 0 :: --temperature is for training, and --max_steps 0
 grpo --dataset gsm9k --eval_dataset math :: 'gsm9k' is neither a file nor one of the data sets gsm8k
-grpo --eval_dataset arc,none :: livecodebench-v6, geo3k, countdown, arithmetic, arithmetic-2
+grpo --eval_dataset arc,none :: livecodebench-v6, geo3k, countdown, arithmetic, reasoning_gym:TASK
 3 ranks: grpo --prompts_per_step 32 --minibatch_size 64 :: 3 ranks must divide --prompts_per_step
 3 ranks: grpo --minibatch_size 160 --prompts_per_step 30 --num_generations 16
 2 ranks: grpo --eval_problems 1 :: must be at least one per rank

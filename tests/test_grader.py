@@ -7,6 +7,7 @@ import queue
 import resource
 import signal
 from dataclasses import replace
+from functools import partial
 from unittest.mock import Mock, call
 
 import rlvr.verify.__main__ as command
@@ -68,7 +69,8 @@ def test_the_replies_of_a_grader(monkeypatch):
     happened = []
     errors = dict(late=TimeoutError(), odd=KeyError(), broken=UserError("no sandbox"))
     for name, error in errors.items():
-        entry = Verifier(Mock(side_effect=error), keeps_time=name == "late")
+        load = partial(happened.append, "loaded") if name == "odd" else None
+        entry = Verifier(Mock(side_effect=error), load=load, keeps_time=name == "late")
         monkeypatch.setitem(VERIFIERS, name, entry)
     questions = iter([[name, boxed("5"), "5", 7, 60] for name in ("math", *errors)])
     pipe = Mock(read=lambda: "ready", ask=lambda reply: happened.append(reply) or next(questions))
@@ -80,7 +82,9 @@ def test_the_replies_of_a_grader(monkeypatch):
     replies = [(1.0, ""), (None, "timeout"), (None, "unparsed"), ("no sandbox", "error")]
     timers = (7, 7 + 60 + 4 * 30, 7, 7)  # one that keeps its own time may start two sandboxes
     timed = zip(timers, (0, 0, 0, 0), replies, strict=True)
-    assert happened == ["ready", *(each for three in timed for each in three)]
+    expected = ["ready", *(each for three in timed for each in three)]
+    expected.insert(7, "loaded")  # before the timer of the third question
+    assert happened == expected
 
 
 def test_threads_share_the_cores_of_a_machine_with_other_ranks(monkeypatch):
@@ -141,7 +145,8 @@ def test_the_answers_that_the_logs_count():
     text, boxless = rf"1 <answer>2</answer> {boxed('3')} 4", "1 <answer>2</answer> 4"
     found = {name: [*map(each.extract, (text, boxless))] for name, each in VERIFIERS.items()}
     of_answers = dict(math=["3", "NA"], number=["3", "2"], choice=["3", "2"], countdown=["2", "2"])
-    assert found == of_answers | dict(last_number=["4", "4"], code=[text, boxless])
+    of_answers |= dict(last_number=["4", "4"], code=[text, boxless], reasoning_gym=[text, boxless])
+    assert found == of_answers
     assert [name for name, each in VERIFIERS.items() if not each.isolated] == ["countdown"]
 
 

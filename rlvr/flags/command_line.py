@@ -15,7 +15,6 @@ from typing import TypeVar, get_args, get_type_hints
 from rlvr import world
 from rlvr.errors import UserError, fail, loading
 from rlvr.flags.config import TINY, Config, refuse_unread
-from rlvr.tasks.sources import EMBEDDED
 
 C = TypeVar("C", bound=Config)
 CHECKPOINT = re.compile("checkpoint-[0-9]+")  # the name of its folder
@@ -133,7 +132,7 @@ def defaults_for(given: Config) -> dict:
     is_from_hub = given.model not in TINY and not os.path.exists(given.model)
     if {given.dataset, *given.eval_names} == {"countdown"} and not is_from_hub:
         return {}
-    return LARGE | (ARITHMETIC if given.dataset in EMBEDDED.keys() - {"countdown"} else {})
+    return LARGE | (ARITHMETIC if given.dataset == "arithmetic" else {})
 
 
 def read_saved_flags(given: Config, folder: Path) -> dict:

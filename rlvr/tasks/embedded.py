@@ -1,13 +1,15 @@
-"""Problems that are generated here: Countdown for the tiny policy, and arithmetic in words."""
+"""Problems that are generated: Countdown, arithmetic in words, and those of reasoning-gym."""
 
 import itertools
+import json
 import operator
 import random
 import zlib
 from fractions import Fraction
 
+from rlvr import status
 from rlvr.tasks.problems import Problem
-from rlvr.verify.answers import value_of
+from rlvr.verify.answers import open_gym
 
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": Fraction}
 LARGEST_TARGET = 99
@@ -55,54 +57,33 @@ def draw_countdown(config) -> tuple[list[Problem], list[Problem]]:
     return draw(make_countdown, sizes, 4 * TRAINING_PROBLEMS, lambda problem, _: problem, config)
 
 
-EXPRESSIONS = {  # tell problems apart; high is the larger one of a and b
-    "sum": "{high}+{low}",
-    "difference": "{a}-{b}",
-    "product": "{high}*{low}",
-    "chain": "{high}+{low}-{c}",
-}
 WORDINGS = {
-    "sum": ("What is {a}+{b}?", "What is {a} plus {b}?", "What is the sum of {a} and {b}?"),
-    "difference": ("What is {a}-{b}?", "What is {a} minus {b}?", "Subtract {b} from {a}."),
-    "product": ("What is {a}*{b}?", "What is {a} times {b}?", "Multiply {a} by {b}."),
-    "chain": (
-        "What is {a}+{b}-{c}?",
-        "What is {a} plus {b} minus {c}?",
-        "Add {a} and {b}, then subtract {c}.",
-    ),
-}
-LEVELS = {  # kinds of problems, their smallest and largest number
-    "1": (("sum", "difference"), 1, 20),
-    "2": (("sum", "difference", "chain"), 10, 99),
-    "3": (("product",), 10, 99),
-    "4": (("sum", "difference", "product", "chain"), 100, 999),
+    "+": ("What is {a}+{b}?", "What is {a} plus {b}?", "What is the sum of {a} and {b}?"),
+    "-": ("What is {a}-{b}?", "What is {a} minus {b}?", "Subtract {b} from {a}."),
 }
 
 
-def make_arithmetic(rng: random.Random, level: str, held_out: bool = False) -> tuple[Problem, str]:
-    """Return a problem of a level, whose answer is an integer of at least 0, and its expression.
+def make_arithmetic(rng: random.Random, largest: int, held_out: bool) -> tuple[Problem, str]:
+    """Return a sum or difference of numbers from 1 to `largest`, at least 0, and its expression.
 
-    The expression does not depend on the wording, nor on the order of what is added or multiplied.
-    A tenth of all expressions, at any level, is held out for evaluation.
+    The expression does not depend on the wording, nor on the order of what is added. A tenth of all
+    expressions is held out for evaluation.
     """
-    kinds, smallest, largest = LEVELS[level]
     while True:
-        kind = rng.choice(kinds)
-        a, b, c = (rng.randint(smallest, largest) for _ in range(3))
-        if kind == "product":
-            a = rng.randint(2, 9)  # the first factor has one digit
-        low, high = sorted((a, b))
-        expression = EXPRESSIONS[kind].format(a=a, b=b, c=c, low=low, high=high)
-        value = value_of(expression)
+        sign = rng.choice("+-")
+        # the third number is not used, but without it the draws would not be those of older runs
+        a, b, _ = (rng.randint(1, largest) for _ in range(3))
+        value = OPERATORS[sign](a, b)
+        expression = f"{a}-{b}" if sign == "-" else f"{max(a, b)}+{min(a, b)}"
         is_held_out = zlib.crc32(expression.encode()) % 10 == 0
-        if value is not None and value >= 0 and is_held_out == held_out:
-            text = rng.choice(WORDINGS[kind]).format(a=a, b=b, c=c)
-            return Problem(text, str(value), "last_number", f"level {level}"), expression
+        if value >= 0 and is_held_out == held_out:
+            text = rng.choice(WORDINGS[sign]).format(a=a, b=b)
+            return Problem(text, str(value), "last_number"), expression
 
 
-def draw_arithmetic(level: str, config) -> tuple[list[Problem], list[Problem]]:
-    """Call `draw` with one level, in which no expression is evaluated twice."""
-    return draw(make_arithmetic, level, 2 * TRAINING_PROBLEMS, lambda _, text: text, config)
+def draw_arithmetic(config) -> tuple[list[Problem], list[Problem]]:
+    """Call `draw` with numbers up to 20; no expression is evaluated twice."""
+    return draw(make_arithmetic, [20], 2 * TRAINING_PROBLEMS, lambda _, text: text, config)
 
 
 def draw(make, kinds, most_draws: int, key, config) -> tuple[list[Problem], list[Problem]]:
@@ -119,7 +100,33 @@ def draw(make, kinds, most_draws: int, key, config) -> tuple[list[Problem], list
         problem, text = make(rng, next(kinds), held_out=True)
         evaluation.setdefault(key(problem, text), problem)
     for _ in range(most_draws):
-        training[make(rng, next(kinds))[0]] = None
+        training[make(rng, next(kinds), held_out=False)[0]] = None
         if len(training) == TRAINING_PROBLEMS:
             break
     return [*training], [*evaluation.values()][: config.eval_problems]
+
+
+def draw_gym(name: str, config) -> tuple[list[Problem], list[Problem]]:
+    """Return problems of reasoning-gym: `size` of them to train on, and some to evaluate on."""
+    evaluation, training = {}, {}  # by question
+    is_trained_on = name in config.train_names and config.max_steps > 0
+    # the package makes problem i from seed + i, so the two seeds are far apart
+    draws = (evaluation, 10**6, config.eval_problems), (training, 0, is_trained_on * 10**6)
+    for found, seed, count in draws:
+        entries = open_gym(name, seed)
+        for entry in itertools.islice(entries, count):
+            status.progress(f"{name}: making problems", len(found), min(count, len(entries)))
+            if entry["question"] not in evaluation:
+                gold = json.dumps(entry | dict(set=name), default=str)
+                problem = Problem(entry["question"], gold, "reasoning_gym", level_of(entry))
+                found[problem.prompt] = problem
+    return [*training.values()], [*evaluation.values()]
+
+
+def level_of(entry: dict) -> str:
+    """Return the first difficulty that counts something in an entry, such as "num_terms 3"."""
+    metadata = entry["metadata"]
+    ranges = metadata.get("difficulty")
+    names = ranges if isinstance(ranges, dict) else ()
+    counts = [f"{name} {metadata[name]}" for name in names if metadata.get(name) in range(99)]
+    return counts[0] if counts else ""

@@ -5,7 +5,6 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from rlvr import status
@@ -104,15 +103,16 @@ DATASETS = {
     "geo3k": Source("hiyouga/geometry3k", "problem", "answer", images="images", train="train"),
 }
 # Sets that are made here: config -> (problems to train on, problems to evaluate on).
-EMBEDDED = {
-    "countdown": draw_countdown,
-    "arithmetic": partial(draw_arithmetic, "1"),
-    **{f"arithmetic-{level}": partial(draw_arithmetic, level) for level in "234"},
-}
+EMBEDDED = {"countdown": draw_countdown, "arithmetic": draw_arithmetic}
 
 WHAT_IS_READ = (
     "a data set is .jsonl, .json, .csv (UTF-8) or .parquet, or a folder of one kind, and not empty"
 )
+
+
+def is_made(name: str) -> bool:
+    """Return whether a data set is made here, and not read."""
+    return name in EMBEDDED or name.startswith("reasoning_gym:")
 
 
 def source_of(name: str, config) -> Source:

@@ -21,12 +21,14 @@ def main() -> None:
     reply = pipe.read()
     while True:
         verifier, text, gold, seconds, program_seconds = pipe.ask(reply)
-        allowed = seconds
-        if VERIFIERS[verifier].keeps_time:  # the verifier keeps its own time; this is a backstop
+        entry, allowed = VERIFIERS[verifier], seconds
+        if entry.keeps_time:  # the verifier keeps its own time; this is a backstop
             allowed = program_seconds + seconds + 4 * START_SECONDS  # of two sandboxes
-        # When the timer fires the kernel kills this process, even within a huge multiplication.
-        signal.setitimer(signal.ITIMER_REAL, allowed)
         try:
+            if entry.load:
+                entry.load()
+            # When the timer fires the kernel kills this process, even within a huge multiplication.
+            signal.setitimer(signal.ITIMER_REAL, allowed)
             reply = judge(verifier, text, gold, seconds, program_seconds)
         except TimeoutError:
             reply = None, "timeout"

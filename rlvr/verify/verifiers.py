@@ -31,6 +31,7 @@ SYSTEM_PROMPTS = {
         "give the expression alone within <answer> </answer>."
     ),
     "number": "Answer with a number only.",
+    "answer": "Give the final answer within <answer> </answer>.",
     # A-GRAE, App. C.2, for images; there it is worded for questions with options
     "monologue": (
         "You FIRST think about the reasoning process as an internal monologue and then provide the "
@@ -58,6 +59,7 @@ class Verifier:
     surely_usable: str = "(?!)"  # pattern of golds that need not be tried; it matches none here
     no_answer: float = 0.0  # the reward without a readable answer, or at the deadline
     isolated: bool = False  # judge in another process, since the answer could run forever
+    load: Callable[[], object] | None = None  # a grader calls it before the time of an answer runs
     keeps_time: bool = False  # verify also takes the seconds for each test and for all tests
 
 
@@ -86,6 +88,9 @@ VERIFIERS = {
     "choice": Verifier(answers.verify_choice, answers.find_answer, **IN_A_BOX),
     "code": Verifier(
         verify_code, system_prompt="code", gold=tests_text, isolated=True, keeps_time=True
+    ),
+    "reasoning_gym": Verifier(
+        answers.verify_entry, system_prompt="answer", gold=str, isolated=True, load=answers.open_gym
     ),
 }
 
