@@ -257,7 +257,8 @@ images rlvr/policy/images.py by images
 sources rlvr/tasks/sources.py by datasets prompts docs
     path if path.is_dir() else path.parent => path.parent
 
-embedded rlvr/tasks/embedded.py by embedded
+embedded rlvr/tasks/embedded.py by embedded gym
+    metadata.get(name) in range(99) => name in metadata
     value >= 0 and is_held_out => value > 0 and is_held_out
 
 files rlvr/tasks/files.py by datasets
@@ -346,7 +347,11 @@ boxes rlvr/verify/answers/boxes.py by answers
     text.rpartition("####")[2] => text.partition("####")[2]
     float(chosen == right) => float(chosen >= right)
 
+gym rlvr/verify/answers/gym.py by gym
+    [text.strip(), *last_word] => [text.strip()]
+
 grader rlvr/verify/grader.py by grader
+    if entry.load: => if not entry.load:
     setitimer(signal.ITIMER_REAL, 0) => setitimer(signal.ITIMER_REAL, allowed)
     reply = str(error), "error" => reply = None, "unparsed"
     except (Exception, SystemExit) as error: => except SystemExit as error:

@@ -6,6 +6,7 @@ import os
 import queue
 import resource
 import signal
+from functools import partial
 from unittest.mock import Mock, call
 
 import rlvr.verify.__main__ as command
@@ -68,7 +69,8 @@ def test_the_replies_of_a_grader(monkeypatch):
     errors = dict(late=OutOfTime(), large=MemoryError(), broken=UserError("no sandbox"))
     errors["odd"] = NameError("name 'x' is not defined")  # which no text is to blame for
     for name, error in errors.items():
-        entry = Verifier(Mock(side_effect=error), keeps_time=name == "late")
+        load = partial(happened.append, "loaded") if name == "odd" else None
+        entry = Verifier(Mock(side_effect=error), load=load, keeps_time=name == "late")
         monkeypatch.setitem(VERIFIERS, name, entry)
     questions = iter([[name, boxed("5"), "5", 7, 60] for name in ("math", *errors)])
     pipe = Mock(read=lambda: "ready", ask=lambda reply: happened.append(reply) or next(questions))
@@ -81,7 +83,8 @@ def test_the_replies_of_a_grader(monkeypatch):
     timers = (7, 7 + 60 + 4 * 30, 7, 7)  # one that keeps its own time may start two sandboxes
     timed = zip(timers, (0, 0, 0, 0), replies, strict=True)
     *others, timer, off, (message, status, details) = happened
-    assert others == ["ready", *(each for three in timed for each in three)]
+    # the last verifier is loaded before the time of its answer runs
+    assert others == ["ready", *(each for three in timed for each in three), 30, "loaded"]
     assert (timer, off, status) == (7, 0, "error")
     assert message == "the verifier odd failed: NameError: name 'x' is not defined"
     assert details.startswith("Traceback") and details.endswith(f"was {boxed('5')!r}\n")
@@ -166,7 +169,8 @@ def test_the_answers_that_the_logs_count():
     text, boxless = rf"1 <answer>2</answer> {boxed('3')} 4", "1 <answer>2</answer> 4"
     found = {name: [*map(each.extract, (text, boxless))] for name, each in VERIFIERS.items()}
     of_answers = dict(math=["3", "NA"], number=["3", "2"], choice=["3", "2"], countdown=["2", "2"])
-    assert found == of_answers | dict(last_number=["4", "4"], code=[text, boxless])
+    of_answers |= dict(last_number=["4", "4"], code=[text, boxless], reasoning_gym=[text, boxless])
+    assert found == of_answers
     assert [name for name, each in VERIFIERS.items() if not each.isolated] == ["countdown"]
 
 

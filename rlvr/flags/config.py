@@ -13,8 +13,9 @@ from typing import Literal, TypeVar
 from rlvr import world
 from rlvr.errors import UserError, using
 from rlvr.tasks.prompts import USER_SUFFIXES, read_template_kwargs
-from rlvr.tasks.sources import DATASETS, EMBEDDED
+from rlvr.tasks.sources import DATASETS, EMBEDDED, is_made
 from rlvr.tasks.tools import TOOLS
+from rlvr.verify.answers.gym import open_gym
 from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS, find_verifier
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class Config:
     variant: str = flag("", "named preset of flags")
     model: str = flag("tiny", "tiny, weak, middle, strong, a folder, or a hub id")
     tie_word_embeddings: bool = flag(True, "a tiny policy's head is its embedding", only=OF_TINY)
-    dataset: str = flag("countdown", "to train on: a name, a file, or a folder")
+    dataset: str = flag("countdown", "to train on: names, files or folders; commas between several")
     numbers: str = flag("3", "per Countdown problem: 2, 3, 4, or 3,4", only=OF_COUNTDOWN)
     columns: str = flag("prompt,answer", "of a file: problem, answer, images", only=OF_A_FILE)
     verifier: str = flag("math", f"{', '.join(VERIFIERS)}, my_reward.py:score", only=OF_A_FILE)
@@ -191,11 +192,13 @@ class Config:
         if looks_local and not os.path.isdir(self.model):
             raise UserError(f"--model {self.model}: there is no such folder")
         for name in self.eval_names:
-            if name in EMBEDDED and not self.eval_problems:
+            if is_made(name) and not self.eval_problems:
                 raise UserError(f"--eval_problems 0 takes all of a data set; {name} has no end")
-        for name in (self.dataset, *self.eval_names):
-            if not (name in (*EMBEDDED, *DATASETS) or os.path.exists(name)):
-                names = ", ".join((*DATASETS, *EMBEDDED))
+        for name in (*self.train_names, *self.eval_names):
+            if name.startswith("reasoning_gym:"):
+                open_gym(name)
+            elif not (is_made(name) or name in DATASETS or os.path.exists(name)):
+                names = ", ".join((*DATASETS, *EMBEDDED, "reasoning_gym:TASK"))
                 raise UserError(f"{name!r} is neither a file nor one of the data sets {names}")
 
     def uses_vllm(self, gpu: bool) -> bool:
@@ -214,6 +217,11 @@ class Config:
     def script(self) -> Path:
         """The file that defines these flags; the run folder has its name."""
         return Path(getattr(sys.modules[type(self).__module__], "__file__", "notebook.py"))
+
+    @property
+    def train_names(self) -> list[str]:
+        """The data sets to train on, each once."""
+        return [*dict.fromkeys(self.dataset.split(","))]
 
     @property
     def eval_names(self) -> list[str]:
@@ -244,7 +252,8 @@ def check_number(name: str, value, rules: Mapping) -> None:
 
 def refuse_unread(config: Config, typed: Iterable[str]) -> None:
     """Raise UserError for a flag that was typed and that nothing would read."""
-    data_sets = {config.dataset, *config.eval_names}
+    data_sets = {*config.train_names, *config.eval_names}
+    files = [name for name in data_sets - {*DATASETS} if not is_made(name)]
     for name in typed:
         rules = config.__dataclass_fields__[name].metadata
         trains = rules["trains"] or name not in Config.__dataclass_fields__
@@ -254,7 +263,7 @@ def refuse_unread(config: Config, typed: Iterable[str]) -> None:
         for other, values in rules["only"].items():
             found = {getattr(config, other)}
             if other == "dataset":
-                found = data_sets | ({"FILE"} if data_sets - {*EMBEDDED, *DATASETS} else set())
+                found = data_sets | ({"FILE"} if files else set())
             is_read |= bool(found & {*values.split()})
         if not is_read:
             wanted = [f"--{other} {' or '.join(of.split())}" for other, of in rules["only"].items()]

@@ -13,7 +13,7 @@ from rlvr.policy.logprobs import compute_again
 from rlvr.policy.memory import tell_memory
 from rlvr.policy.reader import Reader
 from rlvr.policy.sharding import layers_of, shard
-from rlvr.tasks import EMBEDDED, hub_answers, source_of
+from rlvr.tasks import hub_answers, is_made, source_of
 
 import torch
 
@@ -81,8 +81,8 @@ def read_shape(source):
 
 def check_images(shape, config) -> None:
     """Raise UserError if a data set has images and the policy reads only text."""
-    for name in (config.dataset, *config.eval_names):
-        has_images = name not in EMBEDDED and source_of(name, config).images
+    for name in (*config.train_names, *config.eval_names):
+        has_images = not is_made(name) and source_of(name, config).images
         if has_images and not reads_images(shape):
             raise UserError(
                 f"the data set {name} has images, which --model {config.model} does not read; "

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from rlvr import status, world
 from rlvr.errors import UserError
+from rlvr.tasks.embedded import draw_gym
 from rlvr.tasks.pictures import with_images
 from rlvr.tasks.problems import SUCCESS, Problem, ProblemStream
 from rlvr.tasks.prompts import count_unknown, that_fit, write_prompts
-from rlvr.tasks.sources import EMBEDDED, load_splits, problems_of, source_of
+from rlvr.tasks.sources import EMBEDDED, is_made, load_splits, problems_of, source_of
 from rlvr.verify.pool import grade, in_threads, try_own
 from rlvr.verify.programs.isolation import describe
 from rlvr.verify.verifiers import SYSTEM_PROMPTS, find_verifier
@@ -27,8 +28,8 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
 
     UserError if a set cannot be read, or if too few of its problems can be used.
     """
-    names = [*config.eval_names, config.dataset] if config.max_steps else config.eval_names
-    sets = {name: read_set(name, config) for name in dict.fromkeys(names)}
+    train_names = config.train_names if config.max_steps else []
+    sets = {name: read_set(name, config) for name in dict.fromkeys(config.eval_names + train_names)}
     evaluation = {}
     for name in config.eval_names:
         problems = sets[name][1][: config.eval_problems or None]
@@ -42,12 +43,12 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
                 "fewer than one per rank"
             )
     training = []
-    if config.max_steps:
-        evaluated = [problem for name in config.eval_names for problem in sets[name][1]]
-        training = without_overlap(config.dataset, sets[config.dataset][0], evaluated)
-        training = prepare(config.dataset, training, config, tokenizer)
-    firsts = [problems[0] for problems in (training, *evaluation.values()) if problems]
-    if any(problem.verifier == "code" for problem in firsts):
+    evaluated = [problem for name in config.eval_names for problem in sets[name][1]]
+    for name in train_names:
+        problems = without_overlap(name, sets[name][0], evaluated)
+        training += prepare(name, problems, config, tokenizer)
+    loaded = (training, *evaluation.values())
+    if any(problem.verifier == "code" for problems in loaded for problem in problems):
         status.tell(describe())
     return training, evaluation
 
@@ -60,8 +61,10 @@ def read_set(name: str, config) -> tuple[list[Problem], list[Problem]]:
     """
     if name in EMBEDDED:
         return EMBEDDED[name](config)
+    if is_made(name):
+        return draw_gym(name, config)
     source = source_of(name, config)
-    is_trained_on = name == config.dataset and config.max_steps > 0
+    is_trained_on = name in config.train_names and config.max_steps > 0
     splits = load_splits(name, source)
     training, evaluation = [], problems_of(splits.get(source.test), name, source)
     if is_trained_on or not evaluation:

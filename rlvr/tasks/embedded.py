@@ -1,13 +1,15 @@
-"""Problems that are generated here: Countdown for the tiny policy, and arithmetic in words."""
+"""Problems that are generated: Countdown, arithmetic in words, and those of reasoning-gym."""
 
 import itertools
+import json
 import operator
 import random
 import zlib
 from fractions import Fraction
 
+from rlvr import status
 from rlvr.tasks.problems import Problem
-from rlvr.verify.answers import value_of
+from rlvr.verify.answers import open_gym, value_of
 
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": Fraction}
 LARGEST_TARGET = 99
@@ -123,3 +125,29 @@ def draw(make, kinds, most_draws: int, key, config) -> tuple[list[Problem], list
         if len(training) == TRAINING_PROBLEMS:
             break
     return [*training], [*evaluation.values()][: config.eval_problems]
+
+
+def draw_gym(name: str, config) -> tuple[list[Problem], list[Problem]]:
+    """Return problems of reasoning-gym: `size` of them to train on, and some to evaluate on."""
+    evaluation, training = {}, {}  # by question
+    is_trained_on = name in config.train_names and config.max_steps > 0
+    # the package makes problem i from seed + i, so the two seeds are far apart
+    draws = (evaluation, 10**6, config.eval_problems), (training, 0, is_trained_on * 10**6)
+    for found, seed, count in draws:
+        entries = open_gym(name, seed)
+        for entry in itertools.islice(entries, count):
+            status.progress(f"{name}: making problems", len(found), min(count, len(entries)))
+            if entry["question"] not in evaluation:
+                gold = json.dumps(entry | dict(set=name), default=str)
+                problem = Problem(entry["question"], gold, "reasoning_gym", level_of(entry))
+                found[problem.prompt] = problem
+    return [*training.values()], [*evaluation.values()]
+
+
+def level_of(entry: dict) -> str:
+    """Return the first difficulty that counts something in an entry, such as "num_terms 3"."""
+    metadata = entry["metadata"]
+    ranges = metadata.get("difficulty")
+    names = ranges if isinstance(ranges, dict) else ()
+    counts = [f"{name} {metadata[name]}" for name in names if metadata.get(name) in range(99)]
+    return counts[0] if counts else ""

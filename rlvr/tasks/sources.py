@@ -115,6 +115,11 @@ WHAT_IS_READ = (
 )
 
 
+def is_made(name: str) -> bool:
+    """Return whether a data set is made here, and not read."""
+    return name in EMBEDDED or name.startswith("reasoning_gym:")
+
+
 def source_of(name: str, config) -> Source:
     """Return a row of the table, or one made of the flags. UserError for a wrong file."""
     if name in DATASETS:

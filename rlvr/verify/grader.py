@@ -12,7 +12,7 @@ import traceback
 from rlvr.errors import UserError
 from rlvr.verify.programs.isolation import START_SECONDS, OutOfTime
 from rlvr.verify.programs.solution import Pipe, limit
-from rlvr.verify.verifiers import find_verifier, judge, load
+from rlvr.verify.verifiers import find_verifier, judge
 
 with contextlib.suppress(Exception):  # the first question that needs it says what is broken
     import rlvr.verify.answers.equality  # noqa: F401  (now, so that no deadline pays for it)
@@ -29,11 +29,12 @@ def main() -> None:
         # When the timer fires the kernel kills this process, even within a huge multiplication.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # also after a user's own timer
         try:
-            if find_verifier(verifier).keeps_time:  # this is a backstop
+            entry = find_verifier(verifier)
+            if entry.keeps_time:  # this is a backstop
                 allowed = program_seconds + seconds + 4 * START_SECONDS  # of two sandboxes
-            if find_verifier(verifier).file:
-                signal.setitimer(signal.ITIMER_REAL, START_SECONDS)  # for what the file imports
-                load(verifier)
+            if entry.load:
+                signal.setitimer(signal.ITIMER_REAL, START_SECONDS)
+                entry.load()
             signal.setitimer(signal.ITIMER_REAL, allowed)
             reply = judge(verifier, text, gold, seconds, program_seconds)
         except OutOfTime:

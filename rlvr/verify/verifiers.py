@@ -35,6 +35,7 @@ SYSTEM_PROMPTS = {
         "give the expression alone within <answer> </answer>."
     ),
     "number": "Answer with a number only.",
+    "answer": "Give the final answer within <answer> </answer>.",
     # A-GRAE, App. C.2, for images; there it is worded for questions with options
     "monologue": (
         "You FIRST think about the reasoning process as an internal monologue and then provide the "
@@ -60,6 +61,7 @@ class Verifier:
     gold: Callable = answers.answer_text
     example: Callable[[str], str] | None = None  # gold -> a right text, to try whether it is usable
     isolated: bool = False  # judge in another process, since the answer could run forever
+    load: Callable[[], object] | None = None  # a grader calls it before the time of an answer runs
     keeps_time: bool = False  # verify also takes the seconds for each test and for all tests
     file: str = ""  # of a user's function
 
@@ -87,6 +89,9 @@ VERIFIERS = {
     "code": Verifier(
         verify_code, system_prompt="code", gold=tests_text, isolated=True, keeps_time=True
     ),
+    "reasoning_gym": Verifier(
+        answers.verify_entry, system_prompt="answer", gold=str, isolated=True, load=answers.open_gym
+    ),
 }
 
 
@@ -112,6 +117,7 @@ def own_verifier(name: str) -> Verifier:
         lambda text: text if answers.find_answer(text) == "NA" else answers.find_answer(text),
         gold=lambda cell=None: None if cell == "" else cell,
         isolated=True,
+        load=lambda: load(name),
         file=file,
     )
 

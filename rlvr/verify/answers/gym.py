@@ -1,0 +1,55 @@
+"""Judge answers to problems of the package reasoning-gym by its own scores."""
+
+import difflib
+import importlib.util
+import json
+from functools import lru_cache
+
+from rlvr.errors import loading
+from rlvr.verify.answers.boxes import find_answer
+
+
+@lru_cache
+def open_gym(name: str = "reasoning_gym:gcd", seed: int = 0):
+    """Return the set reasoning_gym:TASK:SETTING=VALUE:... The first call takes two seconds."""
+    with loading(name):
+        if not importlib.util.find_spec("reasoning_gym"):
+            raise ImportError("first pip install reasoning-gym==0.1.25")
+        import reasoning_gym
+        import yaml
+
+        task, *pairs = name.split(":")[1:]
+        parts = [pair.partition("=") for pair in pairs]
+        settings = {setting: yaml.safe_load(value) for setting, _, value in parts}
+        tasks = reasoning_gym.factory.DATASETS
+        for word in (task, *settings):
+            words = tasks if word == task else tasks[task][1].__dataclass_fields__.keys() - {"seed"}
+            if word not in words:
+                near = ", ".join(difflib.get_close_matches(word, sorted(words), 5, 0))
+                raise ValueError(f"there is no {word!r}; near ones are {near}")
+        return reasoning_gym.create_dataset(task, **settings, seed=seed)
+
+
+def answers_in(text: str) -> list[str]:
+    """Return the answer in a box or in <answer>, or else the whole text and its last word."""
+    answer = find_answer(text)
+    last_word = [word.strip('.*"') for word in text.split()[-1:]]
+    return [text.strip(), *last_word] if answer == "NA" else [answer]
+
+
+def verify_entry(text: str, gold: str) -> float:
+    """Return the package's score of the best answer, where `gold` is its entry as JSON."""
+    entry = json.loads(gold)
+    metadata = entry["metadata"]
+    if "output" in metadata:  # a picture of ARC, which the package compares with tuples
+        metadata["output"] = tuple(map(tuple, metadata["output"]))
+    entries = open_gym(entry.get("set") or f"reasoning_gym:{metadata['source_dataset']}")
+    return max(score_of(answer, entry, entries) for answer in answers_in(text))
+
+
+def score_of(answer: str, entry: dict, entries) -> float:
+    """Return the package's score of an answer, 0 where its scorer cannot read the text."""
+    try:
+        return entries.score_answer(answer, entry)
+    except Exception:  # such as an OverflowError for 1e999; each task has a scorer of its own
+        return 0.0
