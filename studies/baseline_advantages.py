@@ -24,12 +24,6 @@ def mean(rewards):
     return rewards - rewards.mean(1, keepdim=True)
 
 
-def skew_r(rewards):
-    """(r - r_mean) std. Mass p q sqrt(p q)."""
-    std = rewards.std(1, correction=0, keepdim=True)  # [B, 1]
-    return (rewards - rewards.mean(1, keepdim=True)) * std
-
-
 def t2t(rewards, shares, alpha):
     """GRPO of the rewards 1 - alpha p L for a success and alpha q L for a failure (8.2, T2T).
 
@@ -78,109 +72,19 @@ def analytic_pass_k(rewards, k, mix=False):
     return torch.where((p > 0) & (p < 1), scale * (rewards - p), 0.0)
 
 
-def scaled_power(rewards, alpha=2.0, easy=False):
-    """C q^(alpha-1) (r - r_mean), Power alpha with a constant (4.3). Mass C p q^alpha.
-
-    With easy, p and q change places, and so they do in the mass. C lets the largest mass be 1/4, as
-    it is for alpha = 1 and C = 1 (Eq. 27).
-    """
-    p = rewards.mean(1, keepdim=True)  # [B, 1]
-    focus = p if easy else 1 - p
-    C = (1 + alpha) ** (1 + alpha) / (4 * alpha**alpha)
-    return C * torch.where(focus > 0, focus, 1) ** (alpha - 1) * (rewards - p)
-
-
-def asym_power(rewards, alpha_s, alpha_f):
-    """q^alpha_s for a success, -p^alpha_f for a failure. Masses p q^alpha_s and p^alpha_f q."""
-    p = rewards.mean(1, keepdim=True)  # [B, 1]
-    return torch.where(rewards == 1, (1 - p) ** alpha_s, -(p**alpha_f))
-
-
 def shifted(rewards, delta=0.01):
     """r - r_mean - delta, AsymRL. Masses p (q - delta) and q (p + delta)."""
     return rewards - rewards.mean(1, keepdim=True) - delta
 
 
-def asym_norm(rewards, delta=0.01):
-    """(r - r_mean - delta) / std, AsymNorm (4.2); 0 where all rewards are equal.
-
-    Masses p (q - delta) / sqrt(p q) and q (p + delta) / sqrt(p q). FADE names it without a formula;
-    here it is `shifted` divided by the group's standard deviation.
-    """
-    std = rewards.std(1, correction=0, keepdim=True)  # [B, 1]
-    return torch.where(std > 0, (rewards - rewards.mean(1, keepdim=True) - delta) / std, 0.0)
-
-
-def reinforce_offset(rewards, delta):
-    """r - delta, REINFORCE with a fixed offset (8.5). Masses p (1 - delta) and q delta."""
-    return rewards - delta
-
-
-def minimum(rewards):
-    """r less the smallest reward of its group (8.5). Masses p and 0; 0 where none failed."""
-    return rewards - rewards.amin(1, keepdim=True)
-
-
-def quantile(rewards, tau):
-    """r less 0 where p <= tau, and less 1 where p > tau (8.6).
-
-    Only for tau = 1/2 is that the group's tau-quantile. Masses p and 0 where p <= tau, else 0 and
-    q.
-    """
-    baseline = rewards.mean(1, keepdim=True) > tau  # [B, 1]
-    return rewards - baseline.to(rewards)
-
-
 def median(rewards):
-    """r less the group's median, MC-GRPO: the quantile at 1/2."""
+    """r less the group's median, MC-GRPO (8.6). Masses p and 0 where p <= 1/2, else 0 and q."""
     return rewards - rewards.median(1, keepdim=True).values
-
-
-def binary_contrastive(rewards):
-    """1 for a success, -p / q for a failure. Mass p."""
-    p = rewards.mean(1, keepdim=True)  # [B, 1]
-    return torch.where(rewards == 1, rewards, -p / (1 - p))
-
-
-def power_norm(rewards, gamma):
-    """(r - r_mean) / variance^gamma; 0 where all rewards are equal. Mass (p q)^(1 - gamma)."""
-    variance = rewards.var(1, correction=0, keepdim=True)  # [B, 1]
-    centred = rewards - rewards.mean(1, keepdim=True)  # [B, G]
-    return torch.where(variance > 0, centred / variance**gamma, 0.0)
 
 
 def softmax(rewards, beta):
     """softmax(beta r) - 1 / G. Mass c p q / (1 + c p) / G, where c = e^beta - 1."""
     return (beta * rewards).softmax(1) - 1 / rewards.shape[1]
-
-
-def logmeanexp(rewards, beta):
-    """lme(r) - lme(all but r_i), where lme(r) = log(mean(exp(beta r))) / beta, beta > 0 (8.9).
-
-    Mass of softmax divided by beta, for large G.
-    """
-    G = rewards.shape[1]
-    own = torch.eye(G, dtype=rewards.dtype, device=rewards.device)  # [G, G]
-    weight_of_others = ((1 - own) / (G - 1)).log()  # [G, G], -inf on the diagonal
-    others = (beta * rewards[:, None] + weight_of_others).logsumexp(2)  # [B, G]
-    total = (beta * rewards).logsumexp(1, True) - torch.full_like(rewards, G).log()  # [B, G]
-    return (total - others) / beta
-
-
-def ha_dw(rewards, baseline, scale=1.0):
-    """scale A exp(-sgn(A) (r_mean - baseline)) with A = r - r_mean, HA-DW (8.10).
-
-    Masses scale p q e^(baseline - p) and scale p q e^(p - baseline). The paper prints f p q and
-    p q, where f stands for scale times the exponential.
-    """
-    mean = rewards.mean(1, keepdim=True)  # [B, 1]
-    advantages = rewards - mean
-    return scale * advantages * torch.exp(-advantages.sign() * (mean - baseline))
-
-
-def relu(rewards):
-    """r - r_mean where that is positive, else 0. Masses p q and 0."""
-    return (rewards - rewards.mean(1, keepdim=True)).clamp(min=0)
 
 
 def controlled_advantage(advantages, success_rate, variant, beta=10, gamma=0.5):
@@ -290,7 +194,6 @@ OF_SUCCESSES = {
     ),
     "reinforce": reinforce,
     "mean": mean,
-    "skew_r": skew_r,
     "t2t": t2t,
     "maxrl": maxrl,
     "pass_k": pass_k,
@@ -298,23 +201,9 @@ OF_SUCCESSES = {
     "mix_pass_k": named(
         "p times analytic pass@k plus q times GRPO (8.4.3).", analytic_pass_k, mix=True
     ),
-    "scaled_power": scaled_power,
-    "easy_power": named(
-        "C p^(alpha-1) (r - r_mean): scaled_power, for easy prompts (4.3).", scaled_power, easy=True
-    ),
-    "asym_power": asym_power,
     "shifted": shifted,
-    "asym_norm": asym_norm,
-    "reinforce_offset": reinforce_offset,
-    "minimum": minimum,
-    "quantile": quantile,
     "median": median,
-    "binary_contrastive": binary_contrastive,
-    "power_norm": power_norm,
     "softmax": softmax,
-    "logmeanexp": logmeanexp,
-    "ha_dw": ha_dw,
-    "relu": relu,
     "w_reinforce": w_reinforce_advantage,
     "grpo_lead": grpo_lead_advantage,
 }

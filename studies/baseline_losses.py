@@ -33,6 +33,34 @@ def dppo(ratio, logprobs, advantages, epsilon, epsilon_high, **_):
     return torch.where(far, 0, ratio * advantages)
 
 
+def ipo(ratio, logprobs, sampled_logprobs, advantages, threshold=0.3, **_):
+    """rho A, without the tokens whose probability has moved by more than 0.3, IPO (prime-rl).
+
+    A token is dropped where |pi - mu| > threshold, whatever the sign of A; mu is the sampler's
+    policy. prime-rl has pi / mu in place of rho. Here an inexact sampler's weight stands beside it.
+    """
+    far = (logprobs.detach().exp() - sampled_logprobs.exp()).abs() > threshold  # [m, T]
+    return torch.where(far, 0, ratio * advantages)
+
+
+def up(ratio, logprobs, advantages, epsilon, **_):
+    """A log pi where A > 0, and PPO-clip's A max(rho, 1 - epsilon) elsewhere, UP (2607.06987).
+
+    A success is neither clipped nor weighed by rho. The paper prints pi / sg(pi) for log pi, which
+    has the same gradient.
+    """
+    clipped = ratio.clamp(min=1 - epsilon)  # [m, T]
+    return torch.where(advantages > 0, logprobs, clipped) * advantages
+
+
+def dro(log_ratio, logprobs, advantages, coef=0.05, **_):
+    """A log pi - coef / 2 (log rho)^2, a soft trust region of both signs, DRO (2405.19107).
+
+    As in Tinker, with the coefficient of its example. The paper learns a value function for A.
+    """
+    return advantages * logprobs - coef / 2 * log_ratio.square()
+
+
 def sapo(ratio, advantages, tau=1.0, tau_negative=1.05, **_):
     """(4 / tau) sigmoid(tau (rho - 1)) A, a soft clip, SAPO (arXiv 2511.20347).
 
@@ -62,7 +90,8 @@ def kl_cov(log_ratio, ratio, logprobs, advantages, loss_mask, fraction=2e-4, coe
     return ratio * advantages - coef * penalised * log_ratio.abs()
 
 
-LOSSES = {"cispo": cispo, "dppo": dppo, "sapo": sapo, "kl_cov": kl_cov}
+LOSSES = {"cispo": cispo, "dppo": dppo, "ipo": ipo, "up": up, "dro": dro, "sapo": sapo}
+LOSSES |= {"kl_cov": kl_cov}
 
 
 def unbiased_k3(ratio, logprobs, ref_logprobs):
@@ -93,28 +122,29 @@ def loss_with(objective=None, off_policy_threshold=None, bias_correction_kl=Fals
     0. The entropy bonus stays.
     """
 
-    def loss(
-        *, logprobs, old_logprobs, advantages, loss_mask, token_weights, importance=1.0, **given
-    ):
+    def loss(*, sampled_logprobs, importance=1.0, **given):
         if given["epsilon_high"] is None:
             given["epsilon_high"] = given["epsilon"]
-        log_ratio = torch.where(loss_mask > 0, logprobs - old_logprobs, 0)  # [m, T]
+        logprobs, loss_mask, token_weights = (
+            given[name] for name in ("logprobs", "loss_mask", "token_weights")
+        )  # [m, T] each
+        log_ratio = torch.where(loss_mask > 0, logprobs - given["old_logprobs"], 0)  # [m, T]
         ratio, added = log_ratio.exp(), 0.0
-        shared = dict(logprobs=logprobs, loss_mask=loss_mask)
         if off_policy_threshold is not None:
-            mask = off_policy_mask(log_ratio, advantages, loss_mask, off_policy_threshold)
-            advantages = mask * advantages
+            mask = off_policy_mask(
+                log_ratio, given["advantages"], loss_mask, off_policy_threshold
+            )  # [m, 1] or [m, T]
+            given["advantages"] = mask * given["advantages"]
         if objective is not None:
-            parts = dict(log_ratio=log_ratio, ratio=ratio, advantages=advantages)
-            added = -importance * objective(**parts, **shared, **given)  # [m, T]
-            advantages = torch.zeros_like(advantages)
+            ratios = dict(log_ratio=log_ratio, ratio=ratio, sampled_logprobs=sampled_logprobs)
+            added = -importance * objective(**ratios, **given)  # [m, T]
+            given["advantages"] = torch.zeros_like(given["advantages"])
         if bias_correction_kl:
             ref_logprobs = torch.where(loss_mask > 0, given["ref_logprobs"], logprobs.detach())
             kl = unbiased_k3(ratio, logprobs, ref_logprobs)  # [m, T]
-            added, given = added + given["beta"] * kl, {**given, "beta": 0.0}
-        shared |= dict(old_logprobs=old_logprobs, token_weights=token_weights)
-        shared |= dict(importance=importance)
-        rest, stats = common.ppo_clip_loss(advantages=advantages, **shared, **given)
+            added = added + given["beta"] * kl
+            given["beta"] = 0.0
+        rest, stats = common.ppo_clip_loss(importance=importance, **given)
         if bias_correction_kl:
             stats["kl"] = kl
         return rest + (token_weights * added).sum(), stats
@@ -126,7 +156,10 @@ def loss_with(objective=None, off_policy_threshold=None, bias_correction_kl=Fals
 
 
 def icepop(old_logprobs, sampled_logprobs, low: float = 0.5, high: float = 5.0) -> torch.Tensor:
-    """k = pi_old / pi_sampler where low <= k <= high, else 0; any shape (arXiv 2510.18855)."""
+    """k = pi_old / pi_sampler where low <= k <= high, else 0; any shape (arXiv 2510.18855).
+
+    As every importance weight, it multiplies the term of the advantage alone, not KL and entropy.
+    """
     k = (old_logprobs - sampled_logprobs).exp()
     return torch.where((k >= low) & (k <= high), k, 0)
 
@@ -171,8 +204,8 @@ def high_entropy_mask(entropies, mask, share=0.2):
     """Return 1 for the share of tokens with the highest entropy, else 0: 80/20 (2506.01939).
 
     entropies, mask [B, G, T] of a minibatch. Tokens at the quantile 1 - share are kept. A dropped
-    token counts in the loss's mean, as in the paper and in TRL, which takes each microbatch by
-    itself.
+    token counts in the loss's mean, as in the paper and in TRL. It keeps its KL penalty and entropy
+    bonus; TRL drops the bonus, too, and takes each microbatch by itself.
     """
     tokens = mask.bool()
     if not tokens.any():
@@ -180,7 +213,17 @@ def high_entropy_mask(entropies, mask, share=0.2):
     return (tokens & (entropies >= entropies[tokens].quantile(1 - share))).to(mask)
 
 
-# Baselines of single tokens.
+# Advantages and baselines of single tokens.
+
+
+def distillation(teacher_logprobs, logprobs, mask):
+    """log pi_teacher - log pi of each token, on-policy distillation (arXiv 2306.13649).
+
+    All are [N, T], logprobs by the policy that wrote the completions. Its mean is minus the
+    estimate of KL(pi || pi_teacher). NeMo RL and Tinker have the same; prime-rl takes log pi from
+    each update.
+    """
+    return mask * (teacher_logprobs - logprobs)
 
 
 def otb(advantages, logprobs, sharper_logprobs, mask):

@@ -5,21 +5,24 @@
     python studies/baselines.py --advantage rloo --loss cispo --epsilon 1 --aggregation token
     python studies/baselines.py --token clip_cov
     python studies/baselines.py --advantage gdpo --format_share 0.1 --loss sapo
+    python studies/baselines.py --teacher strong
+    python studies/baselines.py --loss ipo --num_iterations 4 --staleness 4
     torchrun --nproc_per_node 8 studies/baselines.py --advantage maxrl --model ... --dataset math
 
 Each method is one pure function of baseline_advantages.py or baseline_losses.py. `main` is that of
-the five scripts, with the chosen advantage, token mask, importance weights and loss.
+the five scripts, with the chosen advantage, token mask, importance weights and loss. --staleness
+and the metric `dropped` show what a trust region does when the rollout's policy is not the current
+one.
 
-On-policy distillation is left out, also self-distillation (arXiv 2601.20802), whose advantage is
-log pi_teacher - log pi of each token. Its teacher is the policy that has read a right completion of
-the same prompt. That takes prompts of another form, which the tiny policy cannot read, and room for
-them in the context: a step of its own between the rollout and the advantages.
+Self-distillation (arXiv 2601.20802) is left out. Its teacher is the policy itself after it has read
+a right completion of the prompt, which takes prompts that the tiny policy cannot read.
 """
 
 import functools
 import inspect
 import math
 import sys
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -28,7 +31,7 @@ import project
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags import flag, parse_flags
-from rlvr.machine import gather_groups, global_mean
+from rlvr.machine import gather_groups, global_mean, global_sum
 from rlvr.policy import frozen_logprobs, load_policies
 from rlvr.rollout import make_sampler
 from rlvr.tasks import open_problems
@@ -39,6 +42,7 @@ from baseline_advantages import OF_ADVANTAGES, OF_REWARDS, OF_SUCCESSES, OF_THE_
 from baseline_losses import (
     LOSSES,
     clip_cov_mask,
+    distillation,
     high_entropy_mask,
     icepop,
     loss_with,
@@ -57,12 +61,11 @@ import grpo
 VARIANTS = grpo.VARIANTS
 ADVANTAGES = {**OF_SUCCESSES, **OF_REWARDS, **OF_ADVANTAGES}
 # What compute_advantages knows by itself; the other parameters of a function are flags.
-KNOWN = {"rewards", "advantages", "success_rate", "lengths", "shares", "baseline", "mean"}
-KNOWN |= {"parts", "weights"}
+KNOWN = {"rewards", "advantages", "success_rate", "lengths", "shares", "parts", "weights"}
 # Which advantages read the rewards beside the successes, and which begin with GRPO's.
 BY_GRPO = dict(advantage=" ".join(["grpo", *OF_ADVANTAGES]))
 BY_REWARDS = dict(advantage=" ".join(["grpo", *OF_REWARDS, *OF_ADVANTAGES]))
-FLAGS = ("k", "alpha", "delta", "alpha_s", "alpha_f", "tau", "gamma", "scale", "success_weight")
+FLAGS = ("k", "alpha", "delta", "gamma", "success_weight")
 
 
 @dataclass
@@ -76,27 +79,18 @@ class Config(grpo.Config):
         "none", "which tokens get no gradient, or a baseline of each token"
     )
     importance: Literal["truncated", "icepop"] = flag("truncated", "weights of an inexact sampler")
+    teacher: str = flag("", "the advantage is log pi_teacher - log pi of each token, of this model")
+    staleness: int = flag(0, "how many steps old the weights are that write a rollout", ge=0)
     k: int | None = flag(None, "analytic_pass_k, mix_pass_k")
-    alpha: float | None = flag(None, "power, scaled_power, easy_power, t2t")
-    delta: float | None = flag(None, "power, asym, shifted, asym_norm, reinforce_offset", ge=-1)
-    alpha_s: float | None = flag(None, "asym_power: exponent of successes", ge=0)
-    alpha_f: float | None = flag(None, "asym_power: exponent of failures", ge=0)
-    tau: float | None = flag(None, "quantile", ge=0)
-    gamma: float | None = flag(
-        None,
-        "an exponent, or a factor",
-        only=dict(advantage="power_norm hard_focused easy_focused"),
-    )
-    scale: float | None = flag(None, "ha_dw")
+    alpha: float | None = flag(None, "power, t2t")
+    delta: float | None = flag(None, "power, asym, shifted", ge=-1)
+    gamma: float | None = flag(None, "a factor", only=dict(advantage="hard_focused easy_focused"))
     advantage_beta: float | None = flag(
         None,
         "a temperature, or a factor",
-        only=dict(advantage="softmax logmeanexp positive_dominant negative_dominant"),
+        only=dict(advantage="softmax positive_dominant negative_dominant"),
     )
     success_weight: float | None = flag(None, "w_reinforce; a failure is worth -1", ge=0)
-    ema_beta: float = flag(
-        0.02, "share of the past in the moving average", ge=0, le=1, only=dict(advantage="ha_dw")
-    )
     clip_cov_fraction: float = flag(
         2e-4, "share of a minibatch's tokens", le=1, only=dict(token="clip_cov")
     )
@@ -116,7 +110,6 @@ class Config(grpo.Config):
     format_share: float = flag(0.0, "as in agrae.py", ge=0, le=1, only=BY_REWARDS)
     format_weight: float = flag(0.0, "as in cwgrpo.py", ge=0, only=BY_REWARDS)
     format_tags: Literal["think", "think_answer"] = flag("think_answer", "as in cwgrpo.py")
-    batch_mean: bool = flag(False, "as in fade.py", only=dict(advantage="power asym"))
     equalize_learning_rate: bool = flag(False, "as in fade.py")
     log_schedule: bool = flag(
         False, "alpha and delta follow the steps (Eqs. 17-18)", only=dict(advantage="power")
@@ -133,6 +126,8 @@ class Config(grpo.Config):
             raise UserError("--importance_sampling_level sequence is for --loss ppo_clip")
         if self.log_schedule and not (self.alpha is self.delta is None):
             raise UserError("--log_schedule chooses alpha and delta: no --alpha, no --delta")
+        if self.teacher and (self.advantage, self.token) != ("grpo", "none"):
+            raise UserError("--teacher gives each token's advantage: no --advantage, no --token")
         if self.use_bias_correction_kl and not self.beta:
             raise UserError("--use_bias_correction_kl needs --beta")
         groups = self.num_generations * world.WORLD_SIZE
@@ -185,9 +180,8 @@ def try_on_groups(function, config: Config) -> torch.Tensor:
     G = config.num_generations
     groups = torch.ones(G + 1, G).tril(-1)
     half = torch.full_like(groups, 0.5)
-    mean = 0.5 if config.batch_mean else None
     try:
-        found = call(function, rewards=groups, lengths=half, shares=half, baseline=0.5, mean=mean)
+        found = call(function, rewards=groups, lengths=half, shares=half)
     except ValueError as error:
         raise UserError(f"--advantage {config.advantage}: {error}") from error
     if not found.isfinite().all():
@@ -197,21 +191,8 @@ def try_on_groups(function, config: Config) -> torch.Tensor:
     return found
 
 
-class Memory:
-    """What a checkpoint keeps: the steps done, and HA-DW's moving average of the mean reward."""
-
-    def __init__(self):
-        self.steps, self.mean_reward = 0, 0.5
-
-    def step(self, mean_reward: float, past: float) -> float:
-        """Count a step, and return the average."""
-        self.steps += 1
-        self.mean_reward = past * self.mean_reward + (1 - past) * mean_reward
-        return self.mean_reward
-
-
-def compute_advantages(batch: common.Batch, config: Config, memory: Memory):
-    """Return the advantages of a batch [B, G], and the metrics to log.
+def compute_advantages(batch: common.Batch, config: Config, step: int):
+    """Return the advantages of a batch [B, G], and the metrics to log. Steps count from 1.
 
     With --token otb they are [B, G, T]. All ranks call it.
     """
@@ -232,16 +213,13 @@ def compute_advantages(batch: common.Batch, config: Config, memory: Memory):
     if of_all_ranks:
         parts = gather_groups(config.num_generations, *(part.flatten() for part in parts))
     rewards = sum(weight * part for weight, part in zip(weights, parts, strict=True))
-    first_mean, batch_mean = global_mean(batch.first_successes, batch.successes)
     advantages = call(
-        advantage_function(config, memory.steps + 1),
+        advantage_function(config, step),
         rewards=batch.successes if config.advantage in OF_SUCCESSES else rewards,
         advantages=grpo.grpo_advantage(rewards, config.scale_rewards),
         success_rate=batch.successes.mean(1),
         lengths=lengths,
         shares=lengths.clamp(min=1) / config.max_completion_length,
-        baseline=memory.step(first_mean, config.ema_beta),
-        mean=batch_mean if config.batch_mean else None,
         parts=parts,
         weights=weights,
     )
@@ -268,6 +246,43 @@ def with_token_baseline(batch: common.Batch, advantages, config: Config):
         for each in (config, sharper)
     )
     return otb(advantages, logprobs, sharper_logprobs, batch.loss_mask.view(by_group))
+
+
+def roll_out(sampler, stream, config: Config, history: deque) -> common.Batch:
+    """Return common.roll_out's batch, written with the weights of --staleness steps ago.
+
+    history [staleness + 1] holds the weights of the last steps; the first steps have fewer, and so
+    has a resumed run. Afterwards the policy has its own weights again.
+    """
+    if config.staleness == 0:
+        return common.roll_out(sampler, stream, config)
+    state = sampler.policy.state_dict()
+    history.append({name: weights.clone() for name, weights in state.items()})
+    sampler.policy.load_state_dict(history[0])
+    batch = common.roll_out(sampler, stream, config)
+    sampler.policy.load_state_dict(history[-1])
+    return batch
+
+
+def dropped_tokens(loss_of, *, logprobs, **given) -> torch.Tensor:
+    """Return 1 on the tokens whose advantage has no gradient in the loss, else 0, [m, T].
+
+    The loss is that of the advantages alone, without KL penalty and entropy bonus.
+    """
+    logprobs = logprobs.detach().requires_grad_()
+    loss, _ = loss_of(logprobs=logprobs, **given | dict(beta=0.0, entropy_coef=0.0))
+    (gradient,) = torch.autograd.grad(loss, logprobs)  # [m, T]
+    return (gradient == 0).to(logprobs)
+
+
+def load_teacher(config: Config, tokenizer):
+    """Return the policy of --teacher, or None. UserError if its vocabulary is another one."""
+    if not config.teacher:
+        return None
+    teacher, _, of_teacher = load_policies(replace(config, model=config.teacher, beta=0.0))
+    if of_teacher.get_vocab() != tokenizer.get_vocab():
+        raise UserError(f"--teacher {config.teacher} has another vocabulary than the policy")
+    return teacher
 
 
 def token_mask(batch: common.Batch, rows: list[int], advantages, config: Config, seed: int):
@@ -300,9 +315,10 @@ def main(config: Config):
     stream, eval_sets = open_problems(config, tokenizer)
     sampler = make_sampler(policy, tokenizer, config, common.decode)
     optimizer, scheduler = make_optimizer(policy, config, learning_rate_factor(config))
-    memory = Memory()
+    teacher = load_teacher(config, tokenizer)  # None without --teacher
+    history = deque(maxlen=config.staleness + 1)  # weights of the last steps
     first_head = policy.get_output_embeddings().weight.detach().clone()  # [V, H]
-    last_step = run.start(policy, tokenizer, optimizer, scheduler, stream, memory)
+    last_step = run.start(policy, tokenizer, optimizer, scheduler, stream)
     loss_of = make_loss(config)  # common.ppo_clip_loss, perhaps with another objective or KL
     by_minibatch = config.token in ("clip_cov", "high_entropy")
     if last_step == 0:
@@ -311,32 +327,39 @@ def main(config: Config):
 
     for step in range(last_step + 1, config.max_steps + 1):
         # 1. Roll out.
-        batch = common.roll_out(sampler, stream, config)
+        batch = roll_out(sampler, stream, config, history)
 
         # 2. Advantages.
-        advantages, diagnostics = compute_advantages(batch, config, memory)  # [B, G] or [B, G, T]
+        advantages, diagnostics = compute_advantages(batch, config, step)  # [B, G] or [B, G, T]
         advantages = advantages.view(len(batch.samples), -1)  # [N, 1] or [N, T]
+        if teacher is not None:
+            of_teacher, _ = frozen_logprobs(teacher, batch.samples, config)  # [N, T]
+            advantages = distillation(of_teacher, batch.sampled_logprobs, batch.loss_mask)
 
         # 3. Update.
         common.prepare_update(batch, advantages, policy, reference, config)
+        if config.staleness:  # pi_old is the policy that wrote the rollout, in all updates
+            batch.old_logprobs = batch.sampled_logprobs
+        counted, dropped = 0.0, 0.0  # tokens whose advantage is not 0, and those without a gradient
         keep = torch.ones_like(batch.loss_mask)  # [N, T], 0 on the tokens that --token drops
         for update, minibatch in enumerate(batch.minibatches(config, whole_groups=by_minibatch)):
             if by_minibatch:
                 rows = sorted(row for microbatch in minibatch for row in microbatch)
-                seed = config.seed + 1000 * memory.steps + update
+                seed = config.seed + 1000 * step + update
                 keep[rows] = token_mask(batch, rows, advantages, config, seed)
             for rows in minibatch:
                 logprobs, entropy = common.token_logprobs(
                     policy, batch.samples, rows, config.temperature
                 )  # [m, T] each
-                if update == 0:
+                if update == 0 and not config.staleness:
                     batch.old_logprobs[rows] = logprobs.detach()
                 importance = batch.importance[rows]  # [m, T]
                 if config.importance == "icepop" and sampler.cap > 0:
                     importance = icepop(batch.old_logprobs[rows], batch.sampled_logprobs[rows])
-                loss, stats = loss_of(
+                given = dict(
                     logprobs=logprobs,
                     old_logprobs=batch.old_logprobs[rows],
+                    sampled_logprobs=batch.sampled_logprobs[rows],
                     advantages=keep[rows] * advantages[rows],
                     loss_mask=batch.loss_mask[rows],
                     token_weights=batch.token_weights[rows],
@@ -349,12 +372,18 @@ def main(config: Config):
                     entropy=entropy,
                     entropy_coef=config.entropy_coef,
                 )
+                loss, stats = loss_of(**given)
+                has_advantage = batch.loss_mask[rows] * (advantages[rows] != 0)  # [m, T]
+                counted += has_advantage.sum()
+                dropped += (has_advantage * dropped_tokens(loss_of, **given)).sum()
                 loss.backward()
                 run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
             common.optimizer_step(policy, optimizer, run)
             scheduler.step()
 
         # 4. Log, evaluate, save.
+        counted, dropped = global_sum(counted, dropped)
+        diagnostics["dropped"] = dropped / max(counted, 1)
         run.log_step(step, batch, keep * advantages, diagnostics)
         if step % config.eval_steps == 0 or step == config.max_steps:
             evaluation = common.evaluate(sampler, eval_sets, config)
@@ -389,6 +418,7 @@ def list_methods() -> None:
         "token high_entropy": high_entropy_mask,
         "token otb": otb,
         "importance icepop": icepop,
+        "teacher": distillation,
         "off_policy_mask_threshold": off_policy_mask,
         "use_bias_correction_kl": unbiased_k3,
         "overlong_cache": soft_overlong,

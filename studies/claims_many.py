@@ -4,6 +4,7 @@
     python studies/claims_many.py --collect runs.jsonl      # lines of --out into studies/results
     python studies/claims_many.py                           # tiny policy: strong base, Figure 9
     python studies/claims_many.py --field                   # tiny policy: the field's methods
+    python studies/claims_many.py --trust                   # and its trust regions where they act
 
 With --language_model several processes may share one GPU. On an H100 thirteen of them made 63 runs
 in seven minutes, under NVIDIA's MPS (`nvidia-cuda-mps-control -d`); without MPS, twelve took half
@@ -38,7 +39,7 @@ import project
 import claims_counts
 import claims_runs as made
 from claims_rows import LANGUAGE_MODEL, MIDDLE
-from claims_runs import FIELD_PLAN, MODEL_PLAN, PLAN, Job
+from claims_runs import FIELD_PLAN, MODEL_PLAN, PLAN, TRUST_PLAN, Job
 
 IMPORTED = (  # before the processes are forked
     *("common", "grpo", "agrae", "asymgrpo", "fade", "cwgrpo", "baseline_advantages"),
@@ -162,20 +163,16 @@ def make_start(form: str) -> None:
         raise SystemExit(f"claims_many.py: error: {form} has failed: see {folder}.log")
 
 
-def collect(out: Path, of_field: bool) -> None:
-    """Add the lines of a file to the results."""
-    for line in read_lines(out).values():
-        plan = MODEL_PLAN if line["base"] == LANGUAGE_MODEL else FIELD_PLAN if of_field else PLAN
-        project.add_result(plan.results, line)
-
-
 def main(given) -> None:
+    plan = FIELD_PLAN if given.field else TRUST_PLAN if given.trust else PLAN
     if given.collect:
-        collect(given.collect, given.field)
+        for line in read_lines(given.collect).values():
+            of_line = MODEL_PLAN if line["base"] == LANGUAGE_MODEL else plan
+            project.add_result(of_line.results, line)
         return
     given.end = time.time() + given.seconds
     form = made.FORM if given.language_model else ""
-    plan = MODEL_PLAN if form else FIELD_PLAN if given.field else PLAN
+    plan = MODEL_PLAN if form else plan
     if given.base:
         plan = replace(plan, runs={given.base: plan.runs[given.base]})
     if given.quick:
@@ -192,7 +189,7 @@ def main(given) -> None:
         lines = project.read_results(plan.results) | read_lines(given.out)
         if given.quick:  # tries the first runs, though they may be finished
             lines = {job: line for job, line in lines.items() if job[-1] in made.TUNING}
-        if given.language_model or given.field:
+        if given.language_model or given.field or given.trust:
             tries = project.read_results(PLAN.results)  # GRPO's rate is known
             jobs = jobs_by_seed(tries | lines, plan, given.seeds)
         else:
@@ -208,6 +205,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--language_model", action="store_true", help="the runs of SmolLM2-135M")
     parser.add_argument("--field", action="store_true", help="the methods of the field")
+    parser.add_argument("--trust", action="store_true", help="trust regions where they act")
     parser.add_argument("--base", choices=("strong", MIDDLE), help="only the runs from one base")
     parser.add_argument("--out", type=Path, default="runs.jsonl", help="gets a line for each run")
     parser.add_argument("--seconds", type=float, default=1e9, help="when to end, with imports")

@@ -95,6 +95,16 @@ FIELD = {  # methods that none of the five papers compares with; see baselines.p
     "sequence mask": f"{BASELINES} --off_policy_mask_threshold 0.001",
     "unbiased KL": f"{BASELINES} --beta 0.001 --use_bias_correction_kl",
 }
+# The field's trust regions where they act: four passes over a rollout that is four steps old.
+STALE = "--num_iterations 4 --staleness 4"
+NO_MASK = "--loss dppo --epsilon 1 --epsilon_high 1"  # no probability can move by more than 1
+TRUST = {
+    "GRPO": f"{BASELINES} {STALE}",
+    "no trust region": f"{BASELINES} {NO_MASK} {STALE}",
+    **{name: f"{FIELD[name]} {STALE}" for name in ("DPPO", "SAPO", "CISPO")},
+    "IPO": f"{BASELINES} --loss ipo {STALE}",
+    "sequence mask": f"{BASELINES} --off_policy_mask_threshold 0.05 {STALE}",
+}
 RUNS = {
     "middle": FROM_THE_MIDDLE_BASE,
     "strong": OF_HEADLINES,

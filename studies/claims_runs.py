@@ -23,7 +23,7 @@ import claims_rows as table
 import numpy as np
 import torch
 from claims_counts import read_counts
-from claims_rows import EQUAL, FIELD, GROWTH, LANGUAGE_MODEL, LONG, MIDDLE, RUNS
+from claims_rows import EQUAL, FIELD, GROWTH, LANGUAGE_MODEL, LONG, MIDDLE, RUNS, TRUST
 from claims_rule import CURVE, LOOKS, judge_all
 from compare import smooth
 
@@ -76,6 +76,14 @@ FIELD_PLAN = replace(
     results=RESULTS / "claims_field.jsonl.gz",
     evaluated="--eval_steps 16 --eval_problems 128 --eval_samples 16",
     tuning=TUNING[:1],
+)
+TRUST_PLAN = replace(  # at the rate that the field's tries have chosen for all methods
+    FIELD_PLAN,
+    runs={MIDDLE: TRUST},
+    results=RESULTS / "claims_trust.jsonl.gz",
+    steps=20,
+    evaluated="--eval_steps 10 --eval_problems 64 --eval_samples 16",
+    tuned_on=None,
 )
 MODEL_PLAN = Plan(
     {LANGUAGE_MODEL: RUNS[LANGUAGE_MODEL]},
@@ -245,6 +253,8 @@ def line_of(plan: Plan, job: Job, folder: Path) -> dict:
     if len(rows) < json.loads((folder / "config.json").read_text())["max_steps"]:
         raise UserError(f"{folder} was stopped after {len(rows)} steps")
     line = {"rewards": [shorter(row["reward"]) for row in rows]}
+    if "dropped" in rows[0]:
+        line["dropped"] = shorter(float(np.mean([row["dropped"] for row in rows])))
     if job.seed in TUNING:
         return line
     for row in evaluations:

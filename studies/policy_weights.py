@@ -3,7 +3,7 @@
     python studies/policy_weights.py
 
 It writes two figures. policy_weights.png (FADE Figure 2) has m_S, the share of the gradient that
-reinforces successes, and m_F, the share that suppresses failures, of every policy weight of FADE's
+reinforces successes, and m_F, the share that suppresses failures, of policy weights of FADE's
 section 8, and of FADE, A-GRAE and AsymGRPO. advantages.png has what one success and one failure are
 worth under the methods of the five scripts. And it prints rho(p) = m_S p / (m_F q) of the weights
 (FADE Table 7), to which the paper finds the entropy proportional.
@@ -33,18 +33,13 @@ OTHER_LINES = "-", "--", ":"  # of the curves of a panel beside GRPO's
 GROUPS = torch.ones(63, 64).tril()  # [G - 1, G], one for each success rate; successes first
 RHO_AT = 0.3, 0.5  # the solve rates of FADE's Table 7
 # What is in the same table, but no curve of its own in FADE's Table 1.
-NOT_DRAWN = ("w_reinforce", "grpo_lead", "asym_norm", "reinforce_offset", "minimum")
+NOT_DRAWN = ("w_reinforce", "grpo_lead")
 ARGUMENTS = {  # of the policy weights that have no defaults
     "analytic_pass_k": dict(k=4),
     "mix_pass_k": dict(k=4),
     "t2t": dict(shares=0.5, alpha=0.5),
-    "asym_power": dict(alpha_s=2, alpha_f=1.5),
     "shifted": dict(delta=0.1),
-    "quantile": dict(tau=0.75),
-    "power_norm": dict(gamma=0.25),
     "softmax": dict(beta=2.0),
-    "logmeanexp": dict(beta=2.0),
-    "ha_dw": dict(baseline=0.5),
 }
 
 
@@ -77,8 +72,8 @@ def weights_to_draw() -> dict:
 def draw_masses() -> Figure:
     """m_S and m_F against p, one panel a policy weight."""
     p = GROUPS.mean(1)  # [G - 1]
-    figure = Figure(figsize=(31.5, 17), layout="constrained")
-    axes = figure.subplots(4, 7, sharex=True)
+    figure = Figure(figsize=(27, 13), layout="constrained")
+    axes = figure.subplots(3, 6, sharex=True)
     for axis, (title, weight) in zip(axes.flat, weights_to_draw().items(), strict=True):
         m_S, m_F = gradient_mass(weight(GROUPS), GROUPS)  # [G - 1] each
         axis.plot(p, m_S, color=RIGHT, linewidth=3.5, label="m_S, successes")

@@ -4,22 +4,28 @@ Clip-Cov's mask is in tests/test_cwgrpo.py, CISPO's updates are in tests/test_st
 losses in tests/test_field.py.
 """
 
+import copy
 import math
 from types import SimpleNamespace
 
 from rlvr import world
+from rlvr.policy import load_policies
+from rlvr.training import Run
 
 import baselines
 import pytest
 import torch
-from baseline_advantages import grpo_lead_advantage, ha_dw, t2t
+from baseline_advantages import grpo_lead_advantage, t2t
 from baseline_losses import LOSSES, clip_cov_mask
-from baselines import ADVANTAGES, Config, Memory
+from baselines import ADVANTAGES, Config
 from groups import every_group, f64, near, rollout_of, shared
-from runs import rows
+from runs import before_calls, rows
+from samples import by_the_logits
 from test_cwgrpo import batch as random_groups
 
+import common
 import fade
+import grpo
 from fade import fade_advantage
 
 
@@ -28,6 +34,7 @@ def test_list_has_a_line_for_each_method(capsys):
     lines = capsys.readouterr().out.splitlines()
     names = [f"--advantage {name}" for name in ADVANTAGES] + [f"--loss {name}" for name in LOSSES]
     names += ["--token clip_cov", "--token high_entropy", "--token otb", "--importance icepop"]
+    names += ["--teacher"]
     names += ["--off_policy_mask_threshold", "--use_bias_correction_kl", "--overlong_cache"]
     assert [line.split(": ")[0] for line in lines] == names
     assert len({line.split(": ")[1] for line in lines}) == len(lines)
@@ -50,40 +57,76 @@ def test_the_log_schedule_of_fade():
 
 
 @pytest.mark.usefixtures("no_evaluation")
-def test_the_rate_of_a_run_and_its_moving_average(run, resume):
-    """In groups of 4 the largest |A| of HA-DW is 3/4 e^(1/2 - 1/4), where one is right.
+def test_a_stale_rollout(run, monkeypatch):
+    """The second rollout is by the first weights, and so is pi_old; the update has its own."""
+    batches, terms, ends = [], [], []
 
-    After each step the average is 0.9 of that before, 0.5 at first, and 0.1 of the mean reward.
-    """
-    average, flags = 0.5, dict(advantage="ha_dw", ema_beta=0.9, equalize_learning_rate=True)
+    def prepared(batch, advantages, policy, *_):
+        batches.append((batch.samples, copy.deepcopy(policy)))
+
+    before_calls(monkeypatch, common, "prepare_update", prepared)
+    before_calls(monkeypatch, baselines, "dropped_tokens", lambda _, **given: terms.append(given))
+    before_calls(monkeypatch, Run, "end_step", lambda run, _: ends.append(weights_of(run)))
+    flags = dict(staleness=1, num_iterations=2, learning_rate=1e-3, microbatch_tokens=10**4)
+    assert run("baselines", **flags).code == 0
+    (_, first), (samples, second) = batches
+    assert torch.equal(torch.cat([p.flatten() for p in second.parameters()]), ends[0])
+    for sample in samples:
+        by_first, by_second = (by_the_logits(each, sample)[0] for each in (first, second))
+        near(torch.tensor(sample.logprobs), by_first.detach(), atol=1e-4)
+        assert (by_first - by_second).abs().max() > 1e-3
+    apart = [(each["logprobs"] - each["old_logprobs"]).abs().max() for each in terms]
+    assert len(apart) == 8 and apart[0] < 1e-4 < 1e-2 < min(apart[2:])  # two minibatches, twice
+    assert all(each["old_logprobs"].equal(each["sampled_logprobs"]) for each in terms)
+
+
+def weights_of(run):
+    """The policy's weights, [d]."""
+    return torch.cat([p.detach().flatten() for p in run.training.policy.parameters()])
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_a_teacher(run, monkeypatch):
+    """Each token's advantage is log pi_teacher - log pi, and they come closer."""
+    teacher, _, _ = load_policies(grpo.configure(model="strong"))
+    found = []
+
+    def prepared(batch, advantages, policy, *_):
+        found.append(advantages)
+        for sample, row in zip(batch.samples, advantages, strict=True):
+            by_teacher, by_policy = (by_the_logits(each, sample)[0] for each in (teacher, policy))
+            near(row[: len(by_policy)], (by_teacher - by_policy).detach(), atol=1e-4)
+
+    before_calls(monkeypatch, common, "prepare_update", prepared)
+    assert run("baselines", teacher="strong", max_steps=1).code == 0
+    assert found[0].std() > 0.1
+
+
+@pytest.mark.usefixtures("no_evaluation")
+def test_the_rate_of_a_run(run):
+    """In groups of 4 the largest |A| of the plain mean is 3/4, where one is right."""
+    flags = dict(advantage="mean", equalize_learning_rate=True)
     assert run("baselines", max_steps=1, learning_rate=1e-3, **flags).code == 0
-    assert resume("baselines", "run", max_steps=2).code == 0
-    for step, row in enumerate(rows("run"), 1):
-        rate = 1e-3 * math.sqrt(3) / (3 / 4 * math.exp(1 / 4))
-        assert row["learning_rate"] == pytest.approx(rate)
-        average = 0.9 * average + 0.1 * row["reward"]
-        saved = torch.load(f"run/checkpoint-{step}/state.pt")["state"]
-        assert saved == {"steps": step, "mean_reward": pytest.approx(average)}
-    assert average != 0.5
+    (row,) = rows("run")
+    assert row["learning_rate"] == pytest.approx(1e-3 * math.sqrt(3) / (3 / 4))
     start, *_, end = rows("run", "eval")
     assert start["r1"] == 0 < end["r1"]  # of the head's change
 
 
-def computed(successes, lengths=2, texts=(), first=None, worth=1.0, beta=None, **flags):
+def computed(successes, lengths=2, texts=(), worth=1.0, beta=None, step=1, **flags):
     """compute_advantages of one rollout of 12 tokens at most; a success has the reward `worth`."""
     lengths = torch.as_tensor(lengths).expand(successes.shape).reshape(-1, 1)
     written = (torch.arange(12) < lengths).double()
     batch = rollout_of(
         successes,
         rewards=worth * successes,
-        first_successes=successes if first is None else first,
         completion_mask=written,
         loss_mask=0 * written,  # what a completion's length is does not depend on it
         texts=lambda: texts,
     )
     config = Config(max_completion_length=12, advantage_beta=beta, **flags)
     config.check()
-    return baselines.compute_advantages(batch, config, Memory())
+    return baselines.compute_advantages(batch, config, step)
 
 
 def advantages_of(*given, **flags):
@@ -93,22 +136,7 @@ def advantages_of(*given, **flags):
 # Of the advantages that golden.json does not have: their flags, and the gradient mass (section 8)
 # of a group of 16 with the success rate p = 1 - q; m_S and m_F where they differ.
 MASSES = {
-    "asym_norm": (
-        {},
-        lambda p, q: p * q and [math.sqrt(p * q) * (1 + x) for x in (-0.01 / q, 0.01 / p)],
-    ),
-    "reinforce_offset": (dict(delta=0.25), lambda p, q: (p * 0.75, q * 0.25)),
-    "minimum": ({}, lambda p, q: (p if q else 0.0, 0.0)),  # q = 0: the minimum is 1
-    "scaled_power": ({}, lambda p, q: p * q**2 * 27 / 16),  # p q^2 is 4/27 at most
-    # sqrt(p) q is (2/3) / sqrt(3) at most
-    "easy_power": (dict(alpha=0.5), lambda p, q: math.sqrt(3 * p) * q * 3 / 8),
-    "quantile": (dict(tau=0.25), lambda p, q: (p * (p <= 0.25), q * (p > 0.25))),
     "median": ({}, lambda p, q: (p * (p <= 0.5), q * (p > 0.5))),
-    # the moving average is 1/2 before and after the step
-    "ha_dw": (
-        dict(scale=1.5),
-        lambda p, q: [1.5 * p * q * math.exp(x) for x in (0.5 - p, p - 0.5)],
-    ),
     "w_reinforce": ({}, lambda p, q: (0.1 * p, q)),
     "positive_dominant": (dict(beta=3), lambda p, q: (3 * math.sqrt(p * q), math.sqrt(p * q))),
 }
@@ -130,27 +158,20 @@ def test_gradient_masses_of_section_8(name):
     near(advantages_of(rewards.float(), **flags), worth.float(), atol=2e-5)
 
 
-def test_what_a_batch_tells_an_advantage(monkeypatch):
-    """The moving average is of the groups as first drawn: 1 of 8 was right, and 3 of 8 are now.
-
-    T2T's lengths are shares of the longest that is allowed, and an empty completion is of 1 token.
-    """
-    first, now = f64([[1, 0, 0, 0], [0, 0, 0, 0]]), f64([[0, 1, 0, 0], [1, 0, 0, 1]])
-    lengths = [[3, 6, 12, 0], [3, 6, 9, 12]]
-    found = advantages_of(now, lengths, first=first, worth=9.0, advantage="ha_dw", ema_beta=0.5)
-    near(found, ha_dw(now, baseline=0.5 * 0.5 + 0.5 * 1 / 8))
+def test_what_a_batch_tells_an_advantage():
+    """T2T's lengths are shares of the longest that is allowed; an empty completion has 1 token."""
+    now, lengths = f64([[0, 1, 0, 0], [1, 0, 0, 1]]), [[3, 6, 12, 0], [3, 6, 9, 12]]
     shares = f64([[3, 6, 12, 1], [3, 6, 9, 12]]) / 12
     near(advantages_of(now, lengths, advantage="t2t", alpha=0.5), t2t(now, shares, 0.5))
     tokens = f64(lengths)
     near(advantages_of(now, lengths, advantage="grpo_lead"), grpo_lead_advantage(now, tokens))
-    found = advantages_of(now, lengths, first=first, advantage="power", batch_mean=True)
-    near(found, 5 / 8 * (now - 3 / 8))  # 1 - r_mean is 5/8
+    near(advantages_of(now, worth=9.0, advantage="mean"), now - now.mean(1, keepdim=True))
     found = advantages_of(now, lengths, worth=0.5, advantage="hard_focused", scale_rewards=False)
     p = now.mean(1, keepdim=True)
     near(found, (now - p) / p.sqrt() / 4)
     near(advantages_of(now, lengths, negatives_only=True), (now - 1) * (p / (1 - p)).sqrt())
-    found = advantages_of(now, lengths, advantage="power", log_schedule=True, max_steps=1)
-    near(found, fade_advantage(now, 1.917, 0.802))  # at the end of its only step
+    found = advantages_of(now, step=3, advantage="power", log_schedule=True, max_steps=3)
+    near(found, fade_advantage(now, 1.917, 0.802))  # at the end of its last step
 
 
 @pytest.mark.parametrize(

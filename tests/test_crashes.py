@@ -79,7 +79,7 @@ def straight(run, tmp_path_factory):
 
 KEEPING_STATE = {
     "fade": dict(ema_beta=0.9, equalize_learning_rate=True),
-    "baselines": dict(token="clip_cov", advantage="ha_dw", ema_beta=0.9),
+    "baselines": dict(token="clip_cov", advantage="power", log_schedule=True),
 }
 
 

@@ -41,6 +41,7 @@ class Batch(NamedTuple):
     mask: torch.Tensor
     logprobs: torch.Tensor
     old_logprobs: torch.Tensor
+    sampled_logprobs: torch.Tensor
     ref_logprobs: torch.Tensor
     entropy: torch.Tensor
 
@@ -57,12 +58,14 @@ def random_batch(seed: int) -> Batch:
     mask = (torch.arange(LONGEST) < lengths).double()
     mask[[1, 6]] = 0  # truncated
     logprobs = -normal(1).abs()
+    sampled_logprobs = logprobs.clamp(min=-3) - 0.5
     return Batch(
         # of both signs, and the loss is no small difference of large sums
         advantages=1 + normal(1),
         mask=mask,
         logprobs=logprobs,
         old_logprobs=logprobs + normal(0.6),
+        sampled_logprobs=sampled_logprobs,
         ref_logprobs=logprobs + normal(0.5).clamp(-2, 2),
         entropy=normal(1).abs(),
     )
@@ -86,6 +89,65 @@ def test_dppo_drops_by_the_change_of_the_probability():
     expected = [k * p / q * a for k, p, q, a in zip(kept, pi, old, advantages, strict=True)]
     found = value_and_slope("dppo", pi, old, advantages, epsilon=0.28, epsilon_high=0.2)
     near(found, [expected] * 2)
+
+
+def test_ipo_up_and_dro_by_hand():
+    """IPO drops whatever has moved by more than 0.3 from the sampler's policy; UP clips failures.
+
+    Of UP's failures the fourth is clipped, at 0.8, and the fifth is not.
+    """
+    pi, old = [0.05, 0.75, 0.40, 0.10, 0.90], [0.01, 0.50, 0.40, 0.50, 0.60]
+    sampled = f64([[0.01, 0.50, 0.75, 0.45, 0.61]]).log()
+    advantages, ratios = [2.0, 2.0, 2.0, -3.0, -3.0], [5.0, 1.5, 1.0, 0.2, 1.5]
+    kept = [1, 1, 0, 0, 1]  # the third would rise, and the fourth fell
+    expected = [k * r * a for k, r, a in zip(kept, ratios, advantages, strict=True)]
+    near(value_and_slope("ipo", pi, old, advantages, sampled_logprobs=sampled), [expected] * 2)
+    logs = [math.log(p) for p in pi]
+    values = [*(2 * x for x in logs[:3]), 0.8 * -3, 1.5 * -3]
+    near(value_and_slope("up", pi, old, advantages, epsilon=0.2), [values, [2, 2, 2, 0, -4.5]])
+    penalties = [math.log(r) for r in ratios]
+    terms = [*zip(logs, advantages, penalties, strict=True)]
+    values = [a * x - 0.2 * d**2 for x, a, d in terms]
+    near(
+        value_and_slope("dro", pi, old, advantages, coef=0.4),
+        [values, [a - 0.4 * d for _, a, d in terms]],
+    )
+
+
+def test_dropped_tokens():
+    """Each loss loses what its own rule says, and GSPO whole responses; CISPO loses nothing."""
+    batch = random_batch(2)
+    batch = batch._replace(advantages=batch.advantages[:, :1])
+    a, rho, tokens = batch.advantages, (batch.logprobs - batch.old_logprobs).exp(), batch.mask > 0
+    moved = batch.logprobs.exp() - batch.old_logprobs.exp()
+    far = batch.logprobs.exp() - batch.sampled_logprobs.exp()
+    mean = ((rho.log() * batch.mask).sum(1, True) / batch.mask.sum(1, True).clamp(min=1)).exp()
+    drift = mean.log() < -0.1
+    rules = {
+        "ppo_clip": torch.where(a > 0, rho > 1.2, rho < 0.8),
+        "cispo": a.isnan(),
+        "sapo": a.isnan(),
+        "dppo": torch.where(a > 0, moved > 0.2, moved < -0.2),
+        "ipo": far.abs() > 0.3,
+        "up": (a < 0) & (rho < 0.8),
+        "icepop": (rho > 1.5) | torch.where(a > 0, rho > 1.2, rho < 0.8),
+        "gspo": torch.where(a > 0, mean > 1.2, mean < 0.8),
+        "sequence mask": torch.where(a > 0, rho > 1.2, (rho < 0.8) | drift),
+    }
+    given = {name: x for name, x in batch._asdict().items() if name != "mask"}
+    given |= dict(loss_mask=batch.mask, token_weights=batch.mask, epsilon=0.2, epsilon_high=None)
+    given |= dict(beta=0.1, entropy_coef=0.1)
+    for name, rule in rules.items():
+        flags = dict(loss=name) if name in ("ppo_clip", *LOSSES) else {}
+        flags |= dict(off_policy_mask_threshold=0.1) if name == "sequence mask" else {}
+        level = "sequence" if name == "gspo" else "token"
+        weights = (rho <= 1.5).double() if name == "icepop" else 1.0
+        found = baselines.dropped_tokens(
+            baselines.make_loss(baselines.Config(**flags)),
+            **given | dict(importance_sampling_level=level, importance=weights),
+        )
+        assert torch.equal(found[tokens] > 0, rule.expand_as(rho)[tokens]), name
+        assert name in ("cispo", "sapo") or 0 < found[tokens].mean() < 1, name
 
 
 def test_kl_cov_holds_back_the_highest_covariance():
@@ -185,7 +247,7 @@ def test_the_ranks_whiten_together(monkeypatch, name):
         texts = ["<think>1</think>\\boxed{1}" if good else "1" for good in well_formed.flatten()]
         written = torch.ones(len(texts), 5)
         batch = rollout_of(rewards, completion_mask=written, texts=lambda: texts)
-        return baselines.compute_advantages(batch, config, baselines.Memory())[0]
+        return baselines.compute_advantages(batch, config, 1)[0]
 
     near(advantages_of(successes, formats), expected)
     assert not advantages_of(successes[3:], formats[3:]).any()
@@ -257,7 +319,7 @@ def test_tokens_by_the_policy(sharp, token):
     config = baselines.Config(**flags, top_entropy_quantile=0.15, microbatch_tokens=60)
     batch = batch_of(given_samples(), config)
     batch.sampler.policy = sharp[0]
-    found, _ = baselines.compute_advantages(batch, config, baselines.Memory())
+    found, _ = baselines.compute_advantages(batch, config, 1)
     found = found.view(16, -1)
     if token == "high_entropy":
         by_minibatch = [range(8), range(8, 16)]
@@ -311,13 +373,14 @@ def of_verl(name):
     return getattr(functions_of(verl / "trainer/ppo/core_algos.py", names, **given), name)
 
 
+OF_VERL = ("cispo", "dppo", "sapo", "kl_cov")
 MODES = dict(sequence="seq-mean-token-mean", token="token-mean", constant="seq-mean-token-sum-norm")
 
 
 @pytest.mark.trl
 @pytest.mark.parametrize(
     "name, aggregation",
-    [*(("vanilla", mode) for mode in MODES), *((x, "sequence") for x in LOSSES)],
+    [*(("vanilla", mode) for mode in MODES), *((x, "sequence") for x in OF_VERL)],
 )
 def test_losses_of_verl(name, aggregation):
     """The derivative of the loss in each token's log-prob, with advantages of both signs.
