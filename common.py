@@ -113,11 +113,11 @@ class Batch:
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the rollout, once the update is done. All ranks call it."""
-        found = rollout_metrics(self.samples, self.rewards.shape[1])
-        found |= sampler_mismatch(self.old_logprobs, self.sampled_logprobs, self.completion_mask)
+        metrics = rollout_metrics(self.samples, self.rewards.shape[1])
+        metrics |= sampler_mismatch(self.old_logprobs, self.sampled_logprobs, self.completion_mask)
         if self.sampler.gap is not None:
-            found["sampler_gap"] = global_max(self.sampler.gap)
-        return found
+            metrics["sampler_gap"] = global_max(self.sampler.gap)
+        return metrics
 
 
 def roll_out(sampler: Sampler, stream: ProblemStream, config: Config) -> Batch:
@@ -437,16 +437,16 @@ def evaluate(sampler: Sampler, sets: dict[str, list[Problem]], config: Config) -
     training draws the same numbers however often it is evaluated. With several sets, each metric
     starts with the name of its set.
     """
-    found = {}
+    metrics = {}
     sampler.sync()
     with torch.random.fork_rng(sampler.devices):
         torch.manual_seed(config.seed + 1000 * world.RANK)
         for name, problems in sets.items():
             prefix = f"{name}/" if len(sets) > 1 else ""
             for key, value in evaluate_set(sampler, problems, config).items():
-                found[prefix + key] = value
+                metrics[prefix + key] = value
     sampler.sleep()
-    return found
+    return metrics
 
 
 def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> dict[str, float]:

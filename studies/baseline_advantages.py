@@ -177,11 +177,11 @@ def gdpo(parts, weights):
     return torch.where(std > 0, (total - total.mean()) / std, 0.0)
 
 
-def named(sentence, function, **given):
+def named(sentence, function, **arguments):
     """Return the function with these arguments, and with a sentence of its own for --list."""
-    found = partial(function, **given)
-    found.__doc__ = sentence
-    return found
+    with_sentence = partial(function, **arguments)
+    with_sentence.__doc__ = sentence
+    return with_sentence
 
 
 # What --advantage takes: the functions of successes (1) and failures (0) ...

@@ -122,32 +122,30 @@ def loss_with(objective=None, off_policy_threshold=None, bias_correction_kl=Fals
     0. The entropy bonus stays.
     """
 
-    def loss(*, sampled_logprobs, importance=1.0, **given):
-        if given["epsilon_high"] is None:
-            given["epsilon_high"] = given["epsilon"]
-        logprobs, loss_mask, token_weights = (
-            given[name] for name in ("logprobs", "loss_mask", "token_weights")
-        )  # [m, T] each
-        log_ratio = torch.where(loss_mask > 0, logprobs - given["old_logprobs"], 0)  # [m, T]
+    def loss(*, sampled_logprobs, importance=1.0, **terms):
+        if terms["epsilon_high"] is None:
+            terms["epsilon_high"] = terms["epsilon"]
+        logprobs, advantages, loss_mask = (
+            terms[name] for name in ("logprobs", "advantages", "loss_mask")
+        )  # [m, T] each, or advantages [m, 1]
+        log_ratio = torch.where(loss_mask > 0, logprobs - terms["old_logprobs"], 0)  # [m, T]
         ratio, added = log_ratio.exp(), 0.0
         if off_policy_threshold is not None:
-            mask = off_policy_mask(
-                log_ratio, given["advantages"], loss_mask, off_policy_threshold
-            )  # [m, 1] or [m, T]
-            given["advantages"] = mask * given["advantages"]
+            mask = off_policy_mask(log_ratio, advantages, loss_mask, off_policy_threshold)
+            terms["advantages"] = mask * advantages
         if objective is not None:
             ratios = dict(log_ratio=log_ratio, ratio=ratio, sampled_logprobs=sampled_logprobs)
-            added = -importance * objective(**ratios, **given)  # [m, T]
-            given["advantages"] = torch.zeros_like(given["advantages"])
+            added = -importance * objective(**ratios, **terms)  # [m, T]
+            terms["advantages"] = torch.zeros_like(advantages)
         if bias_correction_kl:
-            ref_logprobs = torch.where(loss_mask > 0, given["ref_logprobs"], logprobs.detach())
+            ref_logprobs = torch.where(loss_mask > 0, terms["ref_logprobs"], logprobs.detach())
             kl = unbiased_k3(ratio, logprobs, ref_logprobs)  # [m, T]
-            added = added + given["beta"] * kl
-            given["beta"] = 0.0
-        rest, stats = common.ppo_clip_loss(importance=importance, **given)
+            added = added + terms["beta"] * kl
+            terms["beta"] = 0.0
+        rest, stats = common.ppo_clip_loss(importance=importance, **terms)
         if bias_correction_kl:
             stats["kl"] = kl
-        return rest + (token_weights * added).sum(), stats
+        return rest + (terms["token_weights"] * added).sum(), stats
 
     return loss
 

@@ -156,14 +156,15 @@ def advantage_function(config: Config, step: int = 0):
     if config.log_schedule:  # with the numbers that FADE has fitted to its run of 7 B
         values["alpha"] = log_schedule(step, config.max_steps, 2.0, 1.917, tau=8500)
         values["delta"] = log_schedule(step, config.max_steps, 1.0, 0.802, tau=12264)
-    given = {name: value for name, value in values.items() if value is not None}
-    needed = {name for name, each in parameters.items() if each.default is inspect.Parameter.empty}
+    arguments = {name: value for name, value in values.items() if value is not None}
+    empty = inspect.Parameter.empty
+    needed = {name for name, parameter in parameters.items() if parameter.default is empty}
     flags = {name: name for name in FLAGS} | {"beta": "advantage_beta"}
-    for name in given.keys() - parameters.keys():
+    for name in arguments.keys() - parameters.keys():
         raise UserError(f"--{flags[name]} is not for --advantage {config.advantage}")
-    for name in sorted(needed - KNOWN - given.keys()):
+    for name in sorted(needed - KNOWN - arguments.keys()):
         raise UserError(f"--advantage {config.advantage} needs --{flags[name]}")
-    return functools.partial(function, **given)
+    return functools.partial(function, **arguments)
 
 
 def call(function, **known):
@@ -181,14 +182,14 @@ def try_on_groups(function, config: Config) -> torch.Tensor:
     groups = torch.ones(G + 1, G).tril(-1)
     half = torch.full_like(groups, 0.5)
     try:
-        found = call(function, rewards=groups, lengths=half, shares=half)
+        advantages = call(function, rewards=groups, lengths=half, shares=half)
     except ValueError as error:
         raise UserError(f"--advantage {config.advantage}: {error}") from error
-    if not found.isfinite().all():
+    if not advantages.isfinite().all():
         raise UserError(f"--advantage {config.advantage}: some advantages are no finite numbers")
-    if not found.any():
+    if not advantages.any():
         raise UserError(f"--advantage {config.advantage}: all advantages are 0")
-    return found
+    return advantages
 
 
 def compute_advantages(batch: common.Batch, config: Config, step: int):
@@ -242,8 +243,8 @@ def with_token_baseline(batch: common.Batch, advantages, config: Config):
     sharper = replace(config, temperature=config.temperature / 2)
     by_group = (*advantages.shape, -1)  # to [B, G, T]
     logprobs, sharper_logprobs = (
-        frozen_logprobs(batch.sampler.policy, batch.samples, each)[0].view(by_group)
-        for each in (config, sharper)
+        frozen_logprobs(batch.sampler.policy, batch.samples, of_temperature)[0].view(by_group)
+        for of_temperature in (config, sharper)
     )
     return otb(advantages, logprobs, sharper_logprobs, batch.loss_mask.view(by_group))
 
@@ -264,13 +265,13 @@ def roll_out(sampler, stream, config: Config, history: deque) -> common.Batch:
     return batch
 
 
-def dropped_tokens(loss_of, *, logprobs, **given) -> torch.Tensor:
+def dropped_tokens(loss_of, *, logprobs, **terms) -> torch.Tensor:
     """Return 1 on the tokens whose advantage has no gradient in the loss, else 0, [m, T].
 
     The loss is that of the advantages alone, without KL penalty and entropy bonus.
     """
     logprobs = logprobs.detach().requires_grad_()
-    loss, _ = loss_of(logprobs=logprobs, **given | dict(beta=0.0, entropy_coef=0.0))
+    loss, _ = loss_of(logprobs=logprobs, **terms | dict(beta=0.0, entropy_coef=0.0))
     (gradient,) = torch.autograd.grad(loss, logprobs)  # [m, T]
     return (gradient == 0).to(logprobs)
 
@@ -356,7 +357,7 @@ def main(config: Config):
                 importance = batch.importance[rows]  # [m, T]
                 if config.importance == "icepop" and sampler.cap > 0:
                     importance = icepop(batch.old_logprobs[rows], batch.sampled_logprobs[rows])
-                given = dict(
+                terms = dict(
                     logprobs=logprobs,
                     old_logprobs=batch.old_logprobs[rows],
                     sampled_logprobs=batch.sampled_logprobs[rows],
@@ -372,10 +373,10 @@ def main(config: Config):
                     entropy=entropy,
                     entropy_coef=config.entropy_coef,
                 )
-                loss, stats = loss_of(**given)
+                loss, stats = loss_of(**terms)
                 has_advantage = batch.loss_mask[rows] * (advantages[rows] != 0)  # [m, T]
                 counted += has_advantage.sum()
-                dropped += (has_advantage * dropped_tokens(loss_of, **given)).sum()
+                dropped += (has_advantage * dropped_tokens(loss_of, **terms)).sum()
                 loss.backward()
                 run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
             common.optimizer_step(policy, optimizer, run)

@@ -2,7 +2,7 @@
 
     python studies/claims_many.py --language_model --seconds 280 --processes 12 --out runs.jsonl
     python studies/claims_many.py --collect runs.jsonl      # lines of --out into studies/results
-    python studies/claims_many.py                           # tiny policy: strong base, Figure 9
+    python studies/claims_many.py                           # tiny policies: those of claims.py
     python studies/claims_many.py --field                   # tiny policy: the field's methods
     python studies/claims_many.py --trust                   # and its trust regions where they act
 
@@ -25,7 +25,6 @@ import signal
 import sys
 import time
 import traceback
-from dataclasses import replace
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -38,7 +37,7 @@ import project
 
 import claims_counts
 import claims_runs as made
-from claims_rows import LANGUAGE_MODEL, MIDDLE
+from claims_rows import LANGUAGE_MODEL
 from claims_runs import FIELD_PLAN, MODEL_PLAN, PLAN, TRUST_PLAN, Job
 
 IMPORTED = (  # before the processes are forked
@@ -53,11 +52,6 @@ def read_lines(out: Path) -> dict[tuple, dict]:
     text = out.read_text() if out.exists() else ""
     lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
     return {(line["base"], line["name"], line["seed"]): line for line in lines}
-
-
-def of_strong_and_figure_9(base: str, row) -> bool:
-    """Whether a row is a headline from the strong policy, or of FADE's Figure 9."""
-    return base == "strong" or (row.paper, row.section) == ("FADE", "5")
 
 
 def jobs_by_seed(lines: dict, plan, seeds: int) -> list[Job]:
@@ -124,7 +118,6 @@ def make_run(job: Job, plan, out: Path) -> None:
 
 def make_runs(jobs: list[Job], plan, given) -> None:
     """Make the runs, so many at a time, until all are made or the time is up."""
-    jobs = jobs[:2] if given.quick else jobs
     began, waiting, running, tried, failures = time.time(), jobs[::-1], {}, {}, 0
     try:
         while (waiting or running) and time.time() < given.end:
@@ -155,12 +148,12 @@ def make_runs(jobs: list[Job], plan, given) -> None:
             os.waitpid(process, 0)
 
 
-def make_start(form: str) -> None:
+def make_start() -> None:
     """Make the policy that the language model's runs start from; SystemExit where that fails."""
     folder = made.FOLDER / "form"
-    _, status = os.waitpid(start_process(lambda: run_in(form, folder)), 0)
+    _, status = os.waitpid(start_process(lambda: run_in(made.FORM, folder)), 0)
     if status:
-        raise SystemExit(f"claims_many.py: error: {form} has failed: see {folder}.log")
+        raise SystemExit(f"claims_many.py: error: {made.FORM} has failed: see {folder}.log")
 
 
 def main(given) -> None:
@@ -170,35 +163,24 @@ def main(given) -> None:
             of_line = MODEL_PLAN if line["base"] == LANGUAGE_MODEL else plan
             project.add_result(of_line.results, line)
         return
+    plan = MODEL_PLAN if given.language_model else plan
     given.end = time.time() + given.seconds
-    form = made.FORM if given.language_model else ""
-    plan = MODEL_PLAN if form else plan
-    if given.base:
-        plan = replace(plan, runs={given.base: plan.runs[given.base]})
-    if given.quick:
-        tiny = "--prompts_per_step 1 --minibatch_size 2 --num_generations 2"
-        evaluated = "--eval_steps 1 --eval_problems 4 --eval_samples 16"
-        plan = replace(plan, steps=1, evaluated=evaluated, flags=f"{plan.flags} {tiny}")
-        form += f" {tiny} --eval_problems 2"
     for name in IMPORTED:
         importlib.import_module(name)
     if given.language_model and not made.START_OF_MODEL.exists():
-        make_start(form)
+        make_start()
         print(f"the start is made, {given.end - time.time():.0f} s are left", flush=True)
     while time.time() < given.end:
         lines = project.read_results(plan.results) | read_lines(given.out)
-        if given.quick:  # tries the first runs, though they may be finished
-            lines = {job: line for job, line in lines.items() if job[-1] in made.TUNING}
-        if given.language_model or given.field or given.trust:
+        if plan is PLAN:
+            jobs = made.next_jobs(lines, plan)
+        else:
             tries = project.read_results(PLAN.results)  # GRPO's rate is known
             jobs = jobs_by_seed(tries | lines, plan, given.seeds)
-        else:
-            jobs = made.next_jobs(lines, plan, of_strong_and_figure_9)
         jobs = [job for job in jobs if job not in lines]
-        if jobs:
-            make_runs(jobs, plan, given)
-        if given.quick or not jobs:
+        if not jobs:
             break
+        make_runs(jobs, plan, given)
 
 
 if __name__ == "__main__":
@@ -206,11 +188,9 @@ if __name__ == "__main__":
     parser.add_argument("--language_model", action="store_true", help="the runs of SmolLM2-135M")
     parser.add_argument("--field", action="store_true", help="the methods of the field")
     parser.add_argument("--trust", action="store_true", help="trust regions where they act")
-    parser.add_argument("--base", choices=("strong", MIDDLE), help="only the runs from one base")
     parser.add_argument("--out", type=Path, default="runs.jsonl", help="gets a line for each run")
     parser.add_argument("--seconds", type=float, default=1e9, help="when to end, with imports")
     parser.add_argument("--seeds", type=int, default=16, help="at most, but for the strong base")
     parser.add_argument("--processes", type=int, default=1, help="runs at a time")
-    parser.add_argument("--quick", action="store_true", help="two tiny runs, to try it out")
     parser.add_argument("--collect", type=Path, help="take the lines of this file into the results")
     main(parser.parse_args())

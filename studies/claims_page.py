@@ -17,7 +17,7 @@ import matplotlib
 import numpy as np
 from claims_rows import CLAIMS, EQUAL, GROWTH, LANGUAGE_MODEL, MIDDLE, OF_HEADLINES, ROWS, RUNS, Row
 from claims_rule import LOOKS, WORDS, Verdict, differences, interval, judge_all, matched
-from claims_runs import FIELD_PLAN, MODEL_PLAN, PLAN, rates_to_try
+from claims_runs import FIELD_PLAN, MODEL_PLAN, PLAN, SHORT_PLAN, TRUST_PLAN, rates_to_try
 from matplotlib.figure import Figure
 
 COLORS = dict(zip(WORDS, ("#009E73", "#56B4E9", "#E69F00", "#D55E00", "#777777"), strict=True))
@@ -65,7 +65,8 @@ def sections(tuning: dict, counted: Counter, found: dict, verdicts: list[Verdict
         "headlines": headline_sentences(verdicts),
         "count": count_lines(counted, verdicts),
         "path": path_table(found),
-        "field": field_table(tuning),
+        "field": field_table(tuning, FIELD_PLAN),
+        "trust": field_table(tuning, TRUST_PLAN),
     }
     of_tables = {paper: verdict_table(found, verdicts, paper) for paper in CLAIMS}
     of_tables["rates"] = rates_table(tuning)
@@ -163,15 +164,16 @@ def path_table(found: dict) -> list[str]:
     return markdown_table(["run", *head], table)
 
 
-def field_table(tuning: dict) -> list[str]:
+def field_table(tuning: dict, plan: made.Plan) -> list[str]:
     """One line for each method of the field, over the seeds that all of them have finished."""
-    kept = read_results(FIELD_PLAN.results)
-    called = made.names_of_lines(tuning | kept, FIELD_PLAN)
+    kept = read_results(plan.results)
+    called = made.names_of_lines(tuning | kept, plan)
     found = made.by_seed(kept, called)
     seeds = min(map(len, found.values()))
     if seeds < 2:
         return ["Fewer than two seeds are finished."]
     found = {key: of_run[:seeds] for key, of_run in found.items()}
+    short = read_results(SHORT_PLAN.results)
     table = []
     for (base, name), of_run in found.items():
         ends = [np.mean([run["numbers"][key] for run in of_run]) for key in FIELD_METRICS]
@@ -183,13 +185,17 @@ def field_table(tuning: dict) -> list[str]:
                 f"{values.mean():+.3f} {short_interval(*interval(values)[1:])}"
                 for values in (at_end, at_equal)
             ]
-        rate = called[base, name].rsplit(" at ", 1)[1]
-        table.append([name, rate, *(f"{end:.3f}" for end in ends), *apart])
-    head = ["method", "rate", *FIELD_METRICS, "pass@1 less GRPO's", "pass@16 at equal pass@1"]
-    tries = sum(seed in FIELD_PLAN.tuning for _, _, seed in kept)
-    count = (
-        f"{seeds} seeds of each method, {seeds * len(found)} runs; {tries} more chose the rates."
-    )
+        line = called[base, name]
+        dropped = [run["dropped"] for run in of_run if "dropped" in run]
+        dropped = dropped or [short[base, line, made.TUNING[0]]["dropped"]]
+        rate = line.rsplit(" at ", 1)[1]
+        cells = [name, rate, f"{np.mean(dropped):.1%}", *(f"{end:.3f}" for end in ends)]
+        table.append([*cells, *apart])
+    head = ["method", "rate", "tokens clipped or masked", *FIELD_METRICS]
+    head += ["pass@1 less GRPO's", "pass@16 at equal pass@1"]
+    tries = sum(seed in plan.tuning for _, _, seed in kept)
+    count = f"{seeds} seeds of each method, {seeds * len(found)} runs"
+    count += f"; {tries} more chose the rates." if tries else "."
     return [count, "", *markdown_table(head, table)]
 
 

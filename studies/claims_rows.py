@@ -81,7 +81,7 @@ FROM_THE_LANGUAGE_MODEL = {
     "GRPO, 3e-5": "grpo.py --learning_rate 3e-5",
 }
 FIELD = {  # methods that none of the five papers compares with; see baselines.py --list
-    "GRPO": "grpo.py",
+    "GRPO": BASELINES,
     "DPPO": f"{BASELINES} --loss dppo",
     "SAPO": f"{BASELINES} --loss sapo",
     "CISPO": f"{BASELINES} --loss cispo --epsilon 1 --aggregation token",

@@ -77,6 +77,9 @@ FIELD_PLAN = replace(
     evaluated="--eval_steps 16 --eval_problems 128 --eval_samples 16",
     tuning=TUNING[:1],
 )
+SHORT_PLAN = replace(  # what of the field's tokens is clipped or masked in so many steps
+    FIELD_PLAN, results=RESULTS / "claims_short.jsonl.gz", steps=8
+)
 TRUST_PLAN = replace(  # at the rate that the field's tries have chosen for all methods
     FIELD_PLAN,
     runs={MIDDLE: TRUST},
@@ -170,14 +173,13 @@ def look_at_the_model(found: dict) -> tuple[int]:
     return (max((look for look in MODEL_LOOKS if look <= seeds), default=MODEL_LOOKS[0]),)
 
 
-def next_jobs(lines: dict, plan: Plan, wanted=lambda base, row: True) -> list[Job]:
+def next_jobs(lines: dict, plan: Plan) -> list[Job]:
     """The runs to make next: for each look those of one base after the other, rates first.
 
-    Only rows that are not decided get to the next look, and only those that are wanted are
-    regarded.
+    Only rows that are not decided get to the next look.
     """
     for look, base in itertools.product(plan.looks, plan.runs):
-        rows = [row for row in table.rows_from(base) if wanted(base, row)]
+        rows = table.rows_from(base)
         names = dict.fromkeys(name for row in rows for name in table.runs_of(row, base))
         if base == plan.tuned_on and (jobs := tuning_jobs(lines, plan, names)):
             return jobs
@@ -187,7 +189,7 @@ def next_jobs(lines: dict, plan: Plan, wanted=lambda base, row: True) -> list[Jo
             Job(base, called[base, run], seed)
             for seed in range(look)
             for each in verdicts
-            if each.row in rows and each.word in ("open", "unclear")
+            if each.word in ("open", "unclear")
             if each.evidence is None or each.evidence.seeds < look
             for run in table.runs_of(each.row, base)
         )

@@ -52,6 +52,7 @@ def build_tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedT
         num_attention_heads=4,
         num_key_value_heads=4,
         num_experts=0,
+        router_aux_loss_coef=0.0,  # TRL would balance experts that are not there
         max_position_embeddings=1024,
         tie_word_embeddings=True,
         pad_token_id=0,

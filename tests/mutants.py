@@ -115,7 +115,11 @@ losses_of_others studies/baseline_losses.py by cwgrpo baselines field steps
     torch.where(tokens, centred[0] * centred[1], -torch.inf) => (centred[0] * centred[1])
     coef * penalised * log_ratio.abs() => coef * penalised * log_ratio
     (advantages < 0) & (drift > threshold) => (drift > threshold)
-    given["beta"] * kl, {**given, "beta": 0.0} => given["beta"] * kl, given
+    terms["beta"] = 0.0 => pass
+    - sampled_logprobs.exp()).abs() > threshold => - sampled_logprobs.exp()) > threshold
+    ratio.clamp(min=1 - epsilon) => ratio
+    - coef / 2 * log_ratio => - coef * log_ratio
+    (teacher_logprobs - logprobs) => (logprobs - teacher_logprobs)
     (A * W).sum(1, keepdim=True) / => A.mean(1, keepdim=True) + 0 /
 
 advantages_of_others studies/baseline_advantages.py by baselines golden fade field
@@ -123,13 +127,14 @@ advantages_of_others studies/baseline_advantages.py by baselines golden fade fie
     torch.stack([w * grpo_advantage(r) => torch.stack([grpo_advantage(r)
     (-0.05 * z).exp() => (0.05 * z).exp()
     advantages / beta, advantages) => advantages * beta, advantages)
-    keepdim=True) > tau => keepdim=True) >= tau
     keepdim=True) == 1) => keepdim=True) >= 1)
     1 - alpha * p * shares, alpha * (1 - p) => 1 - alpha * shares, alpha
 
-baselines studies/baselines.py by baselines
+baselines studies/baselines.py by baselines field
     rewards=batch.successes if => rewards=batch.rewards if
-    memory.step(first_mean, => memory.step(batch_mean,
+    if update == 0 and not config.staleness: => if update == 0:
+    sampler.policy.load_state_dict(history[-1]) => pass
+    dict(beta=0.0, entropy_coef=0.0) => dict(entropy_coef=0.0)
     keep[rows] * advantages[rows] => advantages[rows]
     if config.importance == "icepop" and sampler.cap > 0: => if False:
     log_evaluation(step, evaluation | head_change(policy, first_head))

@@ -138,14 +138,11 @@ def test_dropped_tokens():
     given |= dict(loss_mask=batch.mask, token_weights=batch.mask, epsilon=0.2, epsilon_high=None)
     given |= dict(beta=0.1, entropy_coef=0.1)
     for name, rule in rules.items():
-        flags = dict(loss=name) if name in ("ppo_clip", *LOSSES) else {}
-        flags |= dict(off_policy_mask_threshold=0.1) if name == "sequence mask" else {}
+        threshold = 0.1 if name == "sequence mask" else None
         level = "sequence" if name == "gspo" else "token"
         weights = (rho <= 1.5).double() if name == "icepop" else 1.0
-        found = baselines.dropped_tokens(
-            baselines.make_loss(baselines.Config(**flags)),
-            **given | dict(importance_sampling_level=level, importance=weights),
-        )
+        terms = given | dict(importance_sampling_level=level, importance=weights)
+        found = baselines.dropped_tokens(loss_with(LOSSES.get(name), threshold), **terms)
         assert torch.equal(found[tokens] > 0, rule.expand_as(rho)[tokens]), name
         assert name in ("cispo", "sapo") or 0 < found[tokens].mean() < 1, name
 
