@@ -86,6 +86,8 @@ def test_scores():
         *((puzzle, "8+8+4+4", 1), (harder, "8+8+4+4", 0.01)),
     ):
         assert grade(("reasoning_gym", text, json.dumps(entry)), 60) == (reward, "")
+    gold = json.dumps(open_gym("reasoning_gym:binary_matrix")[0])  # whose score runs the answer
+    assert verify_entry("<answer>exit()</answer>", gold) == 0
 
 
 @pytest.mark.trl

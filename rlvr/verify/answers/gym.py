@@ -51,5 +51,5 @@ def score_of(answer: str, entry: dict, entries) -> float:
     """Return the package's score of an answer, 0 where its scorer cannot read the text."""
     try:
         return entries.score_answer(answer, entry)
-    except Exception:  # such as an OverflowError for 1e999; each task has a scorer of its own
+    except (Exception, SystemExit):  # such as an OverflowError for 1e999; a few run the answer
         return 0.0
