@@ -99,15 +99,25 @@ def draw_bars(panel: Axes, names, heights: torch.Tensor, rewards: torch.Tensor) 
     panel.axhline(0, color="black", linewidth=0.8)
 
 
-def flaw_of_tensor(found, shape: tuple[int, ...]) -> str | None:
-    """Return what is wrong with the type, shape or NaNs of a reader's tensor, or None."""
-    if not isinstance(found, torch.Tensor):
-        return f"your function returns a {type(found).__name__}, not a tensor."
-    if found.shape != shape:
-        return f"your function returns the shape {[*found.shape]}, not {[*shape]}."
-    if not found.isfinite().all():
-        return "some of the numbers are NaN or infinite. Is there a division by 0?"
-    return None
+def as_float64(found, shape: tuple[int, ...]) -> tuple[torch.Tensor, str | None]:
+    """Return a reader's numbers as a float64 tensor, and what is wrong with them, or None.
+
+    An array or a list is as good as a tensor.
+    """
+    try:
+        tensor = torch.as_tensor(found, dtype=torch.float64).detach()
+    except (TypeError, ValueError, RuntimeError):
+        return torch.zeros(shape), f"your function returns a {type(found).__name__}, not a tensor."
+    if tensor.shape != shape:
+        return tensor, f"your function returns the shape {[*tensor.shape]}, not {[*shape]}."
+    if not tensor.isfinite().all():
+        return tensor, "some of the numbers are NaN or infinite. Is there a division by 0?"
+    return tensor, None
+
+
+def is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Return whether all numbers agree, however precise the reader's formula is."""
+    return torch.allclose(found, expected.double(), rtol=1e-4, atol=1e-4)
 
 
 def flaw_of_number(found) -> str | None:

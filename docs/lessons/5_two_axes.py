@@ -17,7 +17,7 @@ def _():
     alpha = mo.ui.slider(1, 5, step=0.1, value=2, label="alpha: hard prompts", show_value=True)
     delta = mo.ui.slider(0.3, 1, step=0.05, value=0.5, label="delta: failures", show_value=True)
     mo.md(rf"""
-    # 4. The two axes of FADE
+    # 5. The two axes of FADE
 
     Every method that weights the gradient by success and failure answers two questions. Which
     *prompts* count more, the easy or the hard ones? Which *outcomes* count more, successes or
