@@ -34,9 +34,10 @@ def ppo_clip_loss(
     advantages: torch.Tensor,  # [m, 1], or [m, T] with one per token
     loss_mask: torch.Tensor,  # [m, T], 1 on the tokens that the loss counts
     token_weights: torch.Tensor,  # [m, T], each token's weight; 0 off the mask
+    importance: torch.Tensor | float = 1.0,  # you may ignore this
     epsilon: float = 0.2,
     epsilon_high: float | None = None,  # equal to epsilon if None
-    importance_sampling_level: str = "token",  # from here on, you may ignore the arguments
+    importance_sampling_level: str = "token",  # and what follows
     ref_logprobs: torch.Tensor | None = None,
     beta: float = 0.0,
     entropy: torch.Tensor | float = 0.0,

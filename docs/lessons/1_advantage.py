@@ -129,9 +129,9 @@ def leave_one_out(rewards):
 def _():
     for given in ([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0]], [[3.0, 0.0]]):
         given = torch.tensor(given)
-        size = given.shape[1]
+        others = given.shape[1] - 1
         plain = grpo_advantage(given, scale_rewards=False)  # r - mean
-        expected = size / (size - 1) * plain  # 1 / size of the mean is the reward itself
+        expected = (others + 1) / others * plain  # 1/G of the mean is the reward itself
         found, flaw = lesson.as_float64(leave_one_out(given.clone()), given.shape)
         if flaw is None and not lesson.is_close(found, expected):
             first = ", ".join(f"{reward:.0f}" for reward in given[0])

@@ -61,8 +61,8 @@ def _(ratio):
     clip, sides = lesson.two_panels("a success, A = 1", "a failure, A = -1")
     slopes = []
     for panel, advantage, color in zip(sides, (1, -1), lesson.COLORS[1:], strict=True):
-        height, slope = objective_and_slope(torch.tensor([ratio.value]), advantage)
-        slopes.append(f"{slope.item():.2f}")
+        height, steepness = objective_and_slope(torch.tensor([ratio.value]), advantage)
+        slopes.append(f"{steepness.item():.2f}")
         panel.axvspan(0.8, 1.2, color=lesson.GREY, alpha=0.15)
         panel.plot(grid, advantage * grid, ":", color=lesson.GREY, label="without a clip")
         panel.plot(grid, objective_and_slope(grid, advantage)[0], color=color, label="objective")
@@ -117,13 +117,13 @@ def _():
 def _(advantages, batch, begun, clipped, logprobs):
     rho = (logprobs - batch.old_logprobs).exp()  # [N, T]
     spread, (histogram, shares) = lesson.two_panels("ratios after the step", "% of tokens clipped")
-    for name, rows, color in (
+    for outcome, rows, paint in (
         ("success", advantages > 0, lesson.BLUE),
         ("failure", advantages < 0, lesson.RED),
     ):
         tokens = rows & (batch.loss_mask > 0)  # [N, T]
-        histogram.hist(rho[tokens], torch.linspace(0, 2, 41), color=color, alpha=0.6, label=name)
-        shares.bar(name, 100 * clipped[tokens].float().mean(), color=color)
+        histogram.hist(rho[tokens], torch.linspace(0, 2, 41), color=paint, alpha=0.6, label=outcome)
+        shares.bar(outcome, 100 * clipped[tokens].float().mean(), color=paint)
     histogram.axvspan(0.8, 1.2, color=lesson.GREY, alpha=0.15)
     histogram.set(yscale="log", xlabel="ratio", ylabel="tokens")
     histogram.legend()
@@ -131,16 +131,14 @@ def _(advantages, batch, begun, clipped, logprobs):
 
     first = 8 * clipped.view(16, -1).sum(1).argmax().item()  # of the group with most of them
     lines = []
-    for row in range(first, first + 8):
-        lines.append(f"{'✓' if batch.samples[row].success else '✗'} {advantages[row].item():+.2f} ")
-        for token, is_clipped in zip(batch.samples[row].completion_ids, clipped[row], strict=False):
+    for i in range(first, first + 8):
+        lines.append(f"{'✓' if batch.samples[i].success else '✗'} {advantages[i].item():+.2f} ")
+        for token, is_clipped in zip(batch.samples[i].completion_ids, clipped[i], strict=False):
             text = html.escape(begun.sampler.tokenizer.decode([token]))
             lines[-1] += f"<mark>{text}</mark>" if is_clipped else text
-    said = (
-        f"Another update would clip **{share:.1%}** of the tokens. In one group, these are marked:"
-    )
+    result = f"Another update would clip **{share:.1%}** of the tokens, marked here in one group:"
     marked = f'<pre style="line-height:1.8; overflow-x:auto">{"<br>".join(lines)}</pre>'
-    mo.vstack([spread, mo.md(said), mo.Html(marked)])
+    mo.vstack([spread, mo.md(result), mo.Html(marked)])
     return
 
 
@@ -163,16 +161,16 @@ def _():
 @app.cell(hide_code=True)
 def _(length):
     mask = (torch.arange(24) < torch.tensor([[6], [length.value]])).float()  # [2, 24]
-    names = ["sequence", "token", "constant"]
-    weights = torch.stack([common.token_weights(mask, name, 24) for name in names])  # [3, 2, 24]
+    kinds = ["sequence", "token", "constant"]
+    weights = torch.stack([common.token_weights(mask, kind, 24) for kind in kinds])  # [3, 2, 24]
     denominators, (of_token, of_row) = lesson.two_panels("weight of a token", "of a completion")
     for row, name in enumerate(("6 tokens", "the long one")):
         place = torch.arange(3) + 0.4 * row - 0.2
-        color = lesson.COLORS[row + 1]
-        of_token.bar(place, weights[:, row].amax(1), 0.4, color=color, label=name)
-        of_row.bar(place, weights[:, row].sum(1), 0.4, color=color)
-    for panel in (of_token, of_row):
-        panel.set_xticks(range(3), names)
+        look = dict(color=lesson.COLORS[row + 1], label=name)
+        of_token.bar(place, weights[:, row].amax(1), 0.4, **look)
+        of_row.bar(place, weights[:, row].sum(1), 0.4, **look)
+    of_token.set_xticks(range(3), kinds)
+    of_row.set_xticks(range(3), kinds)
     of_token.legend()
     mo.vstack(
         [
@@ -189,7 +187,7 @@ def _(length):
     $x = \log \pi_{ref} - \log \pi$. It pulls the policy back to where it began. DAPO (2025, arXiv
     2503.14476) dropped it, and so have most later recipes. A policy that learns to reason has to
     move far, a verifier cannot be fooled as easily as a learned reward model, and the reference
-    costs memory and a forward pass. Here `--beta` is 0, unless a preset repeats a paper that has it.
+    costs memory and a forward pass. `--beta` is 0 here, except in presets of papers that have it.
 
     ## Exercise
 
@@ -202,33 +200,33 @@ def _(length):
 
 @app.function
 def slope(ratio, advantage, epsilon):
-    """The slope at each token: ratio [T], advantage [T] -> [T]. It is 0 where the token is clipped."""
+    """The slope at each token, [T], from its ratio and advantage: 0 if the token is clipped."""
     found = ratio * advantage  # replace this with your formula
     return found
 
 
 @app.cell(hide_code=True)
 def _():
-    rho = torch.tensor([0.5, 0.75, 0.95, 1.0, 1.05, 1.25, 1.5]).repeat(2)
+    at_ratios = torch.tensor([0.5, 0.75, 0.95, 1.0, 1.05, 1.25, 1.5]).repeat(2)
     signs = torch.tensor([2.0] * 7 + [-0.5] * 7)
     for epsilon in (0.2, 0.3):
         at = torch.zeros(1, 14).requires_grad_()
         ones = torch.ones(1, 14)
         loss, _ = common.ppo_clip_loss(
             logprobs=at,
-            old_logprobs=-rho.log()[None],
+            old_logprobs=-at_ratios.log()[None],
             advantages=signs[None],
             loss_mask=ones,
             token_weights=ones,
             epsilon=epsilon,
         )
-        expected = -torch.autograd.grad(loss, at)[0][0]  # [14]
-        found, flaw = lesson.as_float64(slope(rho, signs, epsilon), expected.shape)
+        expected = 0 - torch.autograd.grad(loss, at)[0][0]  # [14]
+        found, flaw = lesson.as_float64(slope(at_ratios, signs, epsilon), expected.shape)
         if flaw is None and not lesson.is_close(found, expected):
             worst = (found - expected).abs().argmax()
             flaw = (
-                f"at the ratio {rho[worst]:.2f}, the advantage {signs[worst]:.1f} and epsilon "
-                f"{epsilon}, you return {found[worst]:.3f}, and the slope is {expected[worst]:.3f}."
+                f"at the ratio {at_ratios[worst]:.2f}, the advantage {signs[worst]:.1f} and epsilon"
+                f" {epsilon}, you return {found[worst]:.3f}, and the slope is {expected[worst]:.3f}."
             )
             if expected[worst] and not found[worst]:
                 flaw += " This token has moved the wrong way, and is not clipped."
@@ -236,8 +234,8 @@ def _():
             break
     lesson.verdict(
         flaw,
-        "The slope is the advantage times the ratio, or 0. So PPO-clip never pulls a ratio back into "
-        "the range. It only stops pushing, and momentum may carry a token further.",
+        "The slope is the advantage times the ratio, or 0. So PPO-clip never pulls a ratio back "
+        "into the range. It only stops pushing, and momentum may carry a token further.",
     )
     return
 
