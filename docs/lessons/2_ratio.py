@@ -4,8 +4,6 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium")
 
 with app.setup:
-    import html
-
     import lesson
 
     import marimo as mo
@@ -39,19 +37,15 @@ def _():
 
 
 @app.function
-def objective_and_slope(ratios, advantage):
+def objective_and_slope(ratios, advantage, epsilon=0.2):
     """The objective of a token at each ratio, and its slope in the token's log-prob: [2, n]."""
     found, one = [], torch.ones(1, 1)
-    for logprob in ratios.log():
-        logprob = logprob.view(1, 1).requires_grad_()
-        loss, _ = common.ppo_clip_loss(
-            logprobs=logprob,
-            old_logprobs=0 * one,
-            advantages=advantage * one,
-            loss_mask=one,
-            token_weights=one,
-        )
-        found.append([-loss.item(), -torch.autograd.grad(loss, logprob)[0].item()])
+    token = dict(old_logprobs=0 * one, advantages=advantage * one, loss_mask=one, token_weights=one)
+    for logprob in ratios.log().view(-1, 1, 1):
+        logprob.requires_grad_()
+        loss, _ = common.ppo_clip_loss(logprobs=logprob, epsilon=epsilon, **token)
+        (slope_of_loss,) = torch.autograd.grad(loss, logprob)
+        found.append([-loss.item(), 0 - slope_of_loss.item()])
     return torch.tensor(found).T
 
 
@@ -79,20 +73,6 @@ def _(ratio):
     return
 
 
-@app.cell(hide_code=True)
-def _():
-    mo.md("""
-    ## A real step
-
-    A tiny policy writes 8 completions of each of 16 problems. Then it makes four updates, each on
-    32 of them, with a large learning rate. **In the first update, all ratios are 1**, and nothing
-    is clipped. The loss is almost 0, because the advantages of a group sum to 0, but the gradient
-    is not: it pulls the tokens of successes and of failures in different directions. The later
-    updates see ratios that the earlier ones have moved.
-    """)
-    return
-
-
 @app.cell
 def _():
     begun = lesson.start(
@@ -110,91 +90,66 @@ def _():
         token_weights=batch.token_weights,
     )
     clipped = (marks["clip_low"] | marks["clip_high"]) & (batch.loss_mask > 0)  # [N, T]
-    return advantages, batch, begun, clipped, logprobs
+    return advantages, batch, begun, clipped
 
 
 @app.cell(hide_code=True)
-def _(advantages, batch, begun, clipped, logprobs):
-    rho = (logprobs - batch.old_logprobs).exp()  # [N, T]
-    spread, (histogram, shares) = lesson.two_panels("ratios after the step", "% of tokens clipped")
-    for outcome, rows, paint in (
-        ("success", advantages > 0, lesson.BLUE),
-        ("failure", advantages < 0, lesson.RED),
-    ):
-        tokens = rows & (batch.loss_mask > 0)  # [N, T]
-        histogram.hist(rho[tokens], torch.linspace(0, 2, 41), color=paint, alpha=0.6, label=outcome)
-        shares.bar(outcome, 100 * clipped[tokens].float().mean(), color=paint)
-    histogram.axvspan(0.8, 1.2, color=lesson.GREY, alpha=0.15)
-    histogram.set(yscale="log", xlabel="ratio", ylabel="tokens")
-    histogram.legend()
+def _(advantages, batch, begun, clipped):
     share = clipped.sum() / ((advantages != 0) & (batch.loss_mask > 0)).sum()
-
     first = 8 * clipped.view(16, -1).sum(1).argmax().item()  # of the group with most of them
-    lines = []
-    for i in range(first, first + 8):
-        lines.append(f"{'✓' if batch.samples[i].success else '✗'} {advantages[i].item():+.2f} ")
-        for token, is_clipped in zip(batch.samples[i].completion_ids, clipped[i], strict=False):
-            text = html.escape(begun.sampler.tokenizer.decode([token]))
-            lines[-1] += f"<mark>{text}</mark>" if is_clipped else text
-    result = f"Another update would clip **{share:.1%}** of the tokens, marked here in one group:"
-    marked = f'<pre style="line-height:1.8; overflow-x:auto">{"<br>".join(lines)}</pre>'
-    mo.vstack([spread, mo.md(result), mo.Html(marked)])
+    step = f"""
+    ## A real step
+
+    A tiny policy has written 8 completions of each of 16 problems, and made four updates with a
+    large learning rate, each on 32 of them. **In the first update, all ratios are 1**, and nothing
+    is clipped. The loss is almost 0, because the advantages of a group sum to 0, but the gradient
+    is not: it pulls the tokens of successes and of failures in different directions. The later
+    updates see ratios that the earlier ones have moved. One more update would clip **{share:.1%}**
+    of the tokens, marked here in one group:
+    """
+    group = range(first, first + 8)
+    mo.vstack([mo.md(step), lesson.shaded(begun, batch, group, advantages, clipped)])
     return
 
 
 @app.cell(hide_code=True)
 def _():
-    length = mo.ui.slider(2, 24, value=18, label="tokens of the long one", show_value=True)
-    mo.md(f"""
-    ## Three denominators
-
-    The loss is a weighted sum over the tokens of a minibatch, and `--aggregation` chooses the
-    weights. With $n$ completions of $|o_i|$ tokens, a token weighs $1 / (n |o_i|)$ in GRPO
-    (`sequence`), $1 / \\sum_i |o_i|$ in DAPO (`token`), and $1 / (n \\cdot 24)$ in Dr.GRPO
-    (`constant`) if 24 tokens are the limit. Here are a completion of 6 tokens and a longer one:
-
-    {length}
-    """)
-    return (length,)
-
-
-@app.cell(hide_code=True)
-def _(length):
-    mask = (torch.arange(24) < torch.tensor([[6], [length.value]])).float()  # [2, 24]
+    mask = (torch.arange(24) < torch.tensor([[6], [18]])).float()  # [2, 24]
     kinds = ["sequence", "token", "constant"]
     weights = torch.stack([common.token_weights(mask, kind, 24) for kind in kinds])  # [3, 2, 24]
-    denominators, (of_token, of_row) = lesson.two_panels("weight of a token", "of a completion")
-    for row, name in enumerate(("6 tokens", "the long one")):
-        place = torch.arange(3) + 0.4 * row - 0.2
-        look = dict(color=lesson.COLORS[row + 1], label=name)
-        of_token.bar(place, weights[:, row].amax(1), 0.4, **look)
-        of_row.bar(place, weights[:, row].sum(1), 0.4, **look)
-    of_token.set_xticks(range(3), kinds)
-    of_row.set_xticks(range(3), kinds)
-    of_token.legend()
-    mo.vstack(
-        [
-            denominators,
-            mo.md(r"""
+    denominators, bars = lesson.two_panels("weight of a token", "weight of a completion")
+    for bar, heights in zip(bars, (weights.amax(2), weights.sum(2)), strict=True):  # [3, 2] each
+        bar.bar([0, 2, 4], heights[:, 0], color=lesson.BLUE, label="6 tokens")
+        bar.bar([0.8, 2.8, 4.8], heights[:, 1], color=lesson.RED, label="18 tokens")
+        bar.set_xticks([0.4, 2.4, 4.4], kinds)
+        bar.legend()
+    which = r"""
+    ## Three denominators
+
+    The loss is a weighted sum over the tokens of a minibatch. With $n$ completions of $|o_i|$
+    tokens, a token weighs $1 / (n |o_i|)$ in GRPO (`--aggregation sequence`), $1 / \sum_i |o_i|$ in
+    DAPO (`token`), and $1 / (n \cdot 24)$ in Dr.GRPO (`constant`) with a limit of 24 tokens. Here
+    are a completion of 6 tokens and one of 18:
+    """
+    penalty = r"""
     With `sequence`, both completions weigh the same, so a token of a long wrong completion costs
-    little: the policy may learn to be wrong at length. The other two give all tokens one weight.
-    `constant` does not depend on the other completions, so short ones make a smaller step.
+    little, and the policy may learn to be wrong at length. The other two give all tokens one
+    weight. With `constant` it does not depend on the other completions.
 
     ## What about the KL penalty?
 
-    DeepSeekMath also subtracts $\beta$ times an estimate of $\text{KL}(\pi \| \pi_{ref})$ in each
+    DeepSeekMath also subtracts $\beta$ times an estimate of $\text{KL}(\pi \| \pi_{ref})$ for each
     token, where $\pi_{ref}$ is the policy before training: $e^x - 1 - x$ with
     $x = \log \pi_{ref} - \log \pi$. It pulls the policy back to where it began. DAPO (2025, arXiv
     2503.14476) dropped it, and so have most later recipes. A policy that learns to reason has to
-    move far, a verifier cannot be fooled as easily as a learned reward model, and the reference
-    costs memory and a forward pass. `--beta` is 0 here, except in presets of papers that have it.
+    move far, a verifier is harder to fool than a learned reward model, and the reference costs
+    memory and a forward pass. `--beta` is 0 here, except in presets of papers that have it.
 
     ## Exercise
 
     Write the slope of the objective in a token's log-prob. (The slope of $\rho$ is $\rho$.)
-    """),
-        ]
-    )
+    """
+    mo.vstack([mo.md(which), denominators, mo.md(penalty)])
     return
 
 
@@ -207,26 +162,17 @@ def slope(ratio, advantage, epsilon):
 
 @app.cell(hide_code=True)
 def _():
-    at_ratios = torch.tensor([0.5, 0.75, 0.95, 1.0, 1.05, 1.25, 1.5]).repeat(2)
+    tried = torch.tensor([0.5, 0.75, 0.95, 1.0, 1.05, 1.25, 1.5])
     signs = torch.tensor([2.0] * 7 + [-0.5] * 7)
     for epsilon in (0.2, 0.3):
-        at = torch.zeros(1, 14).requires_grad_()
-        ones = torch.ones(1, 14)
-        loss, _ = common.ppo_clip_loss(
-            logprobs=at,
-            old_logprobs=-at_ratios.log()[None],
-            advantages=signs[None],
-            loss_mask=ones,
-            token_weights=ones,
-            epsilon=epsilon,
-        )
-        expected = 0 - torch.autograd.grad(loss, at)[0][0]  # [14]
-        found, flaw = lesson.as_float64(slope(at_ratios, signs, epsilon), expected.shape)
+        slopes_of = [objective_and_slope(tried, sign, epsilon)[1] for sign in (2.0, -0.5)]
+        expected = torch.cat(slopes_of)  # [14]
+        found, flaw = lesson.as_float64(slope(tried.repeat(2), signs, epsilon), expected.shape)
         if flaw is None and not lesson.is_close(found, expected):
             worst = (found - expected).abs().argmax()
             flaw = (
-                f"at the ratio {at_ratios[worst]:.2f}, the advantage {signs[worst]:.1f} and epsilon"
-                f" {epsilon}, you return {found[worst]:.3f}, and the slope is {expected[worst]:.3f}."
+                f"at the ratio {tried[worst % 7]:.2f}, advantage {signs[worst]:.1f} and epsilon "
+                f"{epsilon} you return {found[worst]:.3f}, but the slope is {expected[worst]:.3f}."
             )
             if expected[worst] and not found[worst]:
                 flaw += " This token has moved the wrong way, and is not clipped."

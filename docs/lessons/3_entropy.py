@@ -153,14 +153,9 @@ def shrinks_by(success_rate, kept):
 @app.cell(hide_code=True)
 def _():
     for p, kept in ((0.1, 0.0), (0.3, 0.5), (0.8, 0.2), (0.5, 1.0)):
-
-        def keep_some(rewards, kept=kept):
-            advantages = grpo_advantage(rewards)
-            return negative_only(advantages) + kept * advantages.clamp(min=0)
-
-        of_grpo, wanted = (mean_update(p, fn)[0] for fn in (grpo_advantage, keep_some))
-        factor = shrinks_by(p, kept)
-        flaw = lesson.flaw_of_number(factor)
+        of_grpo, of_n = (mean_update(p, fn)[0] for fn in (grpo_advantage, grpo_n_advantage))
+        wanted = of_n + kept * (of_grpo - of_n)  # the update is linear in the advantages
+        factor, flaw = lesson.as_number(shrinks_by(p, kept))
         if flaw is None and abs(factor * of_grpo - wanted) > 1e-4 * of_grpo:
             size = "large" if factor * of_grpo > wanted else "small"
             flaw = (

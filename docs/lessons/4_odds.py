@@ -118,8 +118,7 @@ def strength(p, worth):
 @app.cell(hide_code=True)
 def _():
     for successes, wanted in ((1, 2.0), (2, 3.0), (6, 0.5)):
-        beta = strength(successes / 8, wanted)
-        flaw = lesson.flaw_of_number(beta)
+        beta, flaw = lesson.as_number(strength(successes / 8, wanted))
         if flaw is None and beta < 0:
             flaw = f"strength({successes / 8}, {wanted}) is {beta:.3f}, but must be at least 0."
         if flaw is None:

@@ -124,8 +124,7 @@ def alpha_for(success_rate):
 @app.cell(hide_code=True)
 def _():
     for wanted in (1 / 8, 1 / 4, 1 / 3, 1 / 2):
-        chosen = alpha_for(wanted)
-        flaw = lesson.flaw_of_number(chosen)
+        chosen, flaw = lesson.as_number(alpha_for(wanted))
         if flaw is None:
             at, height, _ = masses(chosen, 1.0)
             if abs(at[height.argmax()] - wanted) > 1e-4:

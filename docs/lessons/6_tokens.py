@@ -4,8 +4,6 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium")
 
 with app.setup:
-    import html
-
     import lesson
 
     import marimo as mo
@@ -61,18 +59,9 @@ def _(mixed):
 @app.cell(hide_code=True)
 def _(advantages, batch, begun, mixed, number, weights):
     shown = mixed[number.value - 1]
-    lines = []
-    for completion in range(8):
-        sample = batch.samples[8 * shown + completion]
-        mark = "✓" if sample.success else "✗"
-        line = f"{mark} {advantages[shown, completion]:+.2f} "
-        for token, weight in zip(sample.completion_ids, weights[shown, completion], strict=False):
-            text = html.escape(begun.sampler.tokenizer.decode([token]))
-            red = 1 - weight / weights[shown].max()  # redder where the weight is lower
-            line += f'<span style="background:rgba(213,94,0,{red:.2f})">{text}</span>'
-        lines.append(line)
-
-    mo.Html(f'<pre style="line-height:1.8">{"<br>".join(lines)}</pre>')
+    rows = range(8 * shown, 8 * shown + 8)
+    shades = (1 - weights / weights[shown].max()).flatten(0, 1)  # [N, T], redder for a low weight
+    lesson.shaded(begun, batch, rows, advantages.view(-1, 1), shades)
     return (shown,)
 
 

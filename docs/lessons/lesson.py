@@ -3,6 +3,7 @@
 So a lesson runs from any folder, and rlvr sets how torch's threads wait before torch is imported.
 """
 
+import html
 import inspect
 import math
 import sys
@@ -99,11 +100,20 @@ def draw_bars(panel: Axes, names, heights: torch.Tensor, rewards: torch.Tensor) 
     panel.axhline(0, color="black", linewidth=0.8)
 
 
-def as_float64(found, shape: tuple[int, ...]) -> tuple[torch.Tensor, str | None]:
-    """Return a reader's numbers as a float64 tensor, and what is wrong with them, or None.
+def shaded(begun: Start, batch: common.Batch, rows, advantages, shades) -> mo.Html:
+    """Show completions with outcome and advantage, [N, 1]. A token is red by its shade, [N, T]."""
+    lines = []
+    for row in rows:
+        sample = batch.samples[row]
+        lines.append(f"{'✓' if sample.success else '✗'} {advantages[row].item():+.2f} ")
+        for token, shade in zip(sample.completion_ids, shades[row], strict=False):
+            text = html.escape(begun.sampler.tokenizer.decode([token]))
+            lines[-1] += f'<span style="background:rgba(213,94,0,{shade:.2f})">{text}</span>'
+    return mo.Html(f'<pre style="line-height:1.8; overflow-x:auto">{"<br>".join(lines)}</pre>')
 
-    An array or a list is as good as a tensor.
-    """
+
+def as_float64(found, shape: tuple[int, ...]) -> tuple[torch.Tensor, str | None]:
+    """Return a reader's tensor, array or list in float64, and what is wrong with it, or None."""
     try:
         tensor = torch.as_tensor(found, dtype=torch.float64).detach()
     except (TypeError, ValueError, RuntimeError):
@@ -120,13 +130,15 @@ def is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
     return torch.allclose(found, expected.double(), rtol=1e-4, atol=1e-4)
 
 
-def flaw_of_number(found) -> str | None:
-    """Return why a reader's result is not a finite number, or None."""
+def as_number(found) -> tuple[float, str | None]:
+    """Return a reader's result as a float, and why it is not a finite number, or None."""
     try:
-        is_finite = math.isfinite(found)
+        number = float(found)
     except (TypeError, ValueError):
-        return f"your function returns {found!r}, not a number."
-    return None if is_finite else f"your function returns {found}. Is there a division by 0?"
+        return 0.0, f"your function returns {found!r}, not a number."
+    if math.isfinite(number):
+        return number, None
+    return number, f"your function returns {number}. Is there a division by 0?"
 
 
 def verdict(flaw: str | None, praise: str) -> mo.Html:
