@@ -108,7 +108,7 @@ def _(advantages, batch, begun, clipped):
     of the tokens, marked here in one group:
     """
     group = range(first, first + 8)
-    mo.vstack([mo.md(step), lesson.shaded(begun, batch, group, advantages, clipped)])
+    mo.vstack([mo.md(step), lesson.shaded(begun, batch, group, advantages, 0.6 * clipped)])
     return
 
 
@@ -119,8 +119,8 @@ def _():
     weights = torch.stack([common.token_weights(mask, kind, 24) for kind in kinds])  # [3, 2, 24]
     denominators, bars = lesson.two_panels("weight of a token", "weight of a completion")
     for bar, heights in zip(bars, (weights.amax(2), weights.sum(2)), strict=True):  # [3, 2] each
-        bar.bar([0, 2, 4], heights[:, 0], color=lesson.BLUE, label="6 tokens")
-        bar.bar([0.8, 2.8, 4.8], heights[:, 1], color=lesson.RED, label="18 tokens")
+        bar.bar([0, 2, 4], heights[:, 0].tolist(), color=lesson.BLUE, label="6 tokens")
+        bar.bar([0.8, 2.8, 4.8], heights[:, 1].tolist(), color=lesson.RED, label="18 tokens")
         bar.set_xticks([0.4, 2.4, 4.4], kinds)
         bar.legend()
     which = r"""
