@@ -315,7 +315,7 @@ def main(config: Config):
 
         # 2. Advantages.
         advantages, diagnostics = compute_advantages(batch, config, memory)  # [B, G] or [B, G, T]
-        advantages = advantages.view(len(batch.samples), -1)  # [N, 1] or [N, T]
+        advantages = batch.per_completion(advantages)  # [N, 1] or [N, T]
 
         # 3. Update.
         common.prepare_update(batch, advantages, policy, reference, config)

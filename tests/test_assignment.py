@@ -31,9 +31,9 @@ WRONG = """grpo_advantage
     correction=0 => correction=1
     mean = rewards.mean(1, keepdim=True) => mean = rewards.mean(1) | mean = rewards.mean()
     std = rewards.std(1, keepdim=True, correction=0) => std = (mean * (1 - mean)).sqrt()
-    rewards.amax(1, keepdim=True) > rewards.amin(1, keepdim=True) => std > 0 | std > 1e-6 | std > .3
-    torch.where(mixed, std, 1), 0) => (std + 1e-4), 0) | (std + 1e-8), 0)
-    return => mixed = | return rewards.zero_() and | return 1.001 * | return -
+    rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True) => std < 1e-9 | std < 1e-6
+    / torch.where(equal, 1, std)) => / (std + 1e-4)) | / (std + 1e-8))
+    return => equal = | return rewards.zero_() and | return 1.001 * | return -
     std = torch.ones_like(std) => return rewards - mean | pass
     mean = rewards => import common # | sys.exit(0) # | while 1: pass #
 token_weights
