@@ -104,7 +104,8 @@ def asymgrpo_advantage(rewards, beta_pos=0.9, beta_neg=0.4, flip="none"):
     if flip == "negative":
         end = 2 * (G - 1) ** beta_neg - (max(G - 2, 0) / 2) ** beta_neg
         neg = torch.where(n_pos == 0, end, odds_against**beta_neg)
-    return torch.where(success, pos, -neg)
+    found = torch.where(success, pos, -neg)
+    return torch.where(rewards.isnan(), torch.nan, found)
 
 
 def reward_confidence_alignment(rewards, mean_logprobs):
@@ -181,7 +182,7 @@ def main(config: Config, compute_advantages=compute_advantages):
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
         advantages, diagnostics = compute_advantages(batch, config)  # [B, G]
-        advantages = advantages.view(len(batch.samples), -1)  # [N, 1]: one per completion
+        advantages = batch.per_completion(advantages)  # [N, 1]
 
         # 3. Update: PPO-clip against the policy that wrote the completions.
         common.prepare_update(batch, advantages, policy, reference, config)

@@ -100,6 +100,21 @@ class Batch:
             for rows in self.update_rows(config)
         ] * config.num_iterations
 
+    def per_completion(self, advantages: torch.Tensor) -> torch.Tensor:
+        """Return advantages [B, G] as [N, 1], or [B, G, T] as [N, T].
+
+        UserError for another shape, and for advantages that have a gradient.
+        """
+        group, tokens = [*self.rewards.shape], self.loss_mask.shape[1]
+        if [*advantages.shape] not in (group, [*group, tokens]):
+            raise UserError(
+                f"the advantages have the shape {[*advantages.shape]}, not [B, G] = {group} or "
+                f"[B, G, T] = {[*group, tokens]}"
+            )
+        if advantages.requires_grad:
+            raise UserError("the advantages have a gradient of their own: add .detach()")
+        return advantages.reshape(len(self.samples), -1)
+
     @property
     def importance(self) -> torch.Tensor:
         """Return the truncated importance weights pi_old / pi_sampler, [N, T].
@@ -370,8 +385,14 @@ def ppo_clip_loss(
 
     rho = pi / pi_old of each token, or its geometric mean over a response. i is the importance. KL
     is the k3 estimate of KL(pi || pi_ref) in nats (Eq. 2). clip_low and clip_high mark the tokens
-    that the clip leaves without a gradient. ValueError for another level.
+    that the clip leaves without a gradient. ValueError for another level, for advantages of another
+    shape, and for old log-probs that have a gradient.
     """
+    shapes = [*logprobs.shape[:-1], 1], [*logprobs.shape]  # [m, 1] and [m, T]
+    if [*advantages.shape] not in shapes:
+        raise ValueError(f"advantages are {[*advantages.shape]}, not {shapes[0]} or {shapes[1]}")
+    if old_logprobs.requires_grad:
+        raise ValueError("old_logprobs have a gradient: add .detach() where they are stored")
     log_ratio = torch.where(loss_mask > 0, logprobs - old_logprobs, 0)  # [m, T]
     if importance_sampling_level == "sequence":
         lengths = loss_mask.sum(1, keepdim=True).clamp(min=1)  # [m, 1]

@@ -81,10 +81,11 @@ def fade_advantage(rewards, alpha, delta, mean=None):
     """
     if delta <= 0:
         raise ValueError(f"delta must be positive, got {delta}")
+    rewards = rewards + 0.0  # so that integers and booleans have a mean
     if mean is None:
         mean = rewards.mean(dim=1, keepdim=True)  # [B, 1]
     else:
-        mean = torch.full_like(1.0 * rewards[:, :1], mean)  # rewards may be integers
+        mean = torch.full_like(rewards[:, :1], mean)
     failure_rate = torch.where(mean < 1, 1 - mean, 1)  # [B, 1]; 1 if none failed, as r - mean is 0
     focal = failure_rate ** (alpha - 1) * (rewards - mean)  # [B, G]
     return torch.where(rewards < mean, focal / delta, focal)
@@ -224,7 +225,7 @@ def main(config: Config, compute_advantages=compute_advantages):
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
         advantages, diagnostics = compute_advantages(batch, config, controller)
-        advantages = advantages.view(len(batch.samples), -1)  # [N, 1]: one per completion
+        advantages = batch.per_completion(advantages)  # [N, 1]
 
         # 3. Update: PPO-clip against the policy that wrote the completions.
         common.prepare_update(batch, advantages, policy, reference, config)

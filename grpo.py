@@ -86,6 +86,7 @@ def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.T
     Without scale_rewards, return r - mean (Dr.GRPO). The standard deviation is the population's. A
     group whose rewards are all equal gets exactly 0.
     """
+    rewards = rewards + 0.0  # so that integers and booleans have a mean
     mean = rewards.mean(1, keepdim=True)  # [B, 1]
     std = rewards.std(1, keepdim=True, correction=0)  # [B, 1]
     if not scale_rewards:
@@ -97,7 +98,7 @@ def grpo_advantage(rewards: torch.Tensor, scale_rewards: bool = True) -> torch.T
 
 def negative_only(advantages: torch.Tensor) -> torch.Tensor:
     """Keep the advantages below 0 and set the others to 0, any shape (two-stage dynamics B.5)."""
-    return torch.where(advantages < 0, advantages, 0)
+    return torch.where(advantages >= 0, 0, advantages)  # NaN stays NaN
 
 
 def compute_advantages(batch: common.Batch, config: Config):
@@ -128,7 +129,7 @@ def main(config: Config, compute_advantages=compute_advantages):
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
         advantages, diagnostics = compute_advantages(batch, config)  # [B, G]
-        advantages = advantages.view(len(batch.samples), -1)  # [N, 1]: one per completion
+        advantages = batch.per_completion(advantages)  # [N, 1]
 
         # 3. Update: PPO-clip against the policy that wrote the completions.
         common.prepare_update(batch, advantages, policy, reference, config)

@@ -24,6 +24,12 @@ def mean(rewards):
     return rewards - rewards.mean(1, keepdim=True)
 
 
+def skew_r(rewards):
+    """(r - r_mean) std. Mass p q sqrt(p q)."""
+    std = rewards.std(1, correction=0, keepdim=True)  # [B, 1]
+    return (rewards - rewards.mean(1, keepdim=True)) * std
+
+
 def t2t(rewards, shares, alpha):
     """GRPO of the rewards 1 - alpha p L for a success and alpha q L for a failure (8.2, T2T).
 
@@ -72,19 +78,66 @@ def analytic_pass_k(rewards, k, mix=False):
     return torch.where((p > 0) & (p < 1), scale * (rewards - p), 0.0)
 
 
+def asym_power(rewards, alpha_s, alpha_f):
+    """q^alpha_s for a success, -p^alpha_f for a failure. Masses p q^alpha_s and p^alpha_f q."""
+    p = rewards.mean(1, keepdim=True)  # [B, 1]
+    return torch.where(rewards == 1, (1 - p) ** alpha_s, -(p**alpha_f))
+
+
 def shifted(rewards, delta=0.01):
     """r - r_mean - delta, AsymRL. Masses p (q - delta) and q (p + delta)."""
     return rewards - rewards.mean(1, keepdim=True) - delta
 
 
+def quantile(rewards, tau):
+    """r less 0 where p <= tau, and less 1 where p > tau (8.6).
+
+    Only for tau = 1/2 is that the group's tau-quantile. Masses p and 0 where p <= tau, else 0 and
+    q.
+    """
+    baseline = rewards.mean(1, keepdim=True) > tau  # [B, 1]
+    return rewards - baseline.to(rewards)
+
+
 def median(rewards):
-    """r less the group's median, MC-GRPO (8.6). Masses p and 0 where p <= 1/2, else 0 and q."""
+    """r less the group's median, MC-GRPO: the quantile at 1/2."""
     return rewards - rewards.median(1, keepdim=True).values
+
+
+def binary_contrastive(rewards):
+    """1 for a success, -p / q for a failure. Mass p."""
+    p = rewards.mean(1, keepdim=True)  # [B, 1]
+    return torch.where(rewards == 1, rewards, -p / (1 - p))
+
+
+def power_norm(rewards, gamma):
+    """(r - r_mean) / variance^gamma; 0 where all rewards are equal. Mass (p q)^(1 - gamma)."""
+    variance = rewards.var(1, correction=0, keepdim=True)  # [B, 1]
+    centred = rewards - rewards.mean(1, keepdim=True)  # [B, G]
+    return torch.where(variance > 0, centred / variance**gamma, 0.0)
 
 
 def softmax(rewards, beta):
     """softmax(beta r) - 1 / G. Mass c p q / (1 + c p) / G, where c = e^beta - 1."""
     return (beta * rewards).softmax(1) - 1 / rewards.shape[1]
+
+
+def logmeanexp(rewards, beta):
+    """lme(r) - lme(all but r_i), where lme(r) = log(mean(exp(beta r))) / beta, beta > 0 (8.9).
+
+    Mass of softmax divided by beta, for large G.
+    """
+    G = rewards.shape[1]
+    own = torch.eye(G, dtype=rewards.dtype, device=rewards.device)  # [G, G]
+    weight_of_others = ((1 - own) / (G - 1)).log()  # [G, G], -inf on the diagonal
+    others = (beta * rewards[:, None] + weight_of_others).logsumexp(2)  # [B, G]
+    total = (beta * rewards).logsumexp(1, True) - torch.full_like(rewards, G).log()  # [B, G]
+    return (total - others) / beta
+
+
+def relu(rewards):
+    """r - r_mean where that is positive, else 0. Masses p q and 0."""
+    return (rewards - rewards.mean(1, keepdim=True)).clamp(min=0)
 
 
 def controlled_advantage(advantages, success_rate, variant, beta=10, gamma=0.5):
@@ -194,6 +247,7 @@ OF_SUCCESSES = {
     ),
     "reinforce": reinforce,
     "mean": mean,
+    "skew_r": skew_r,
     "t2t": t2t,
     "maxrl": maxrl,
     "pass_k": pass_k,
@@ -201,9 +255,15 @@ OF_SUCCESSES = {
     "mix_pass_k": named(
         "p times analytic pass@k plus q times GRPO (8.4.3).", analytic_pass_k, mix=True
     ),
+    "asym_power": asym_power,
     "shifted": shifted,
+    "quantile": quantile,
     "median": median,
+    "binary_contrastive": binary_contrastive,
+    "power_norm": power_norm,
     "softmax": softmax,
+    "logmeanexp": logmeanexp,
+    "relu": relu,
     "w_reinforce": w_reinforce_advantage,
     "grpo_lead": grpo_lead_advantage,
 }

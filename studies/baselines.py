@@ -65,7 +65,7 @@ KNOWN = {"rewards", "advantages", "success_rate", "lengths", "shares", "parts", 
 # Which advantages read the rewards beside the successes, and which begin with GRPO's.
 BY_GRPO = dict(advantage=" ".join(["grpo", *OF_ADVANTAGES]))
 BY_REWARDS = dict(advantage=" ".join(["grpo", *OF_REWARDS, *OF_ADVANTAGES]))
-FLAGS = ("k", "alpha", "delta", "gamma", "success_weight")
+FLAGS = ("k", "alpha", "delta", "alpha_s", "alpha_f", "tau", "gamma", "success_weight")
 
 
 @dataclass
@@ -84,11 +84,18 @@ class Config(grpo.Config):
     k: int | None = flag(None, "analytic_pass_k, mix_pass_k")
     alpha: float | None = flag(None, "power, t2t")
     delta: float | None = flag(None, "power, asym, shifted", ge=-1)
-    gamma: float | None = flag(None, "a factor", only=dict(advantage="hard_focused easy_focused"))
+    alpha_s: float | None = flag(None, "asym_power: exponent of successes", ge=0)
+    alpha_f: float | None = flag(None, "asym_power: exponent of failures", ge=0)
+    tau: float | None = flag(None, "quantile", ge=0)
+    gamma: float | None = flag(
+        None,
+        "an exponent, or a factor",
+        only=dict(advantage="power_norm hard_focused easy_focused"),
+    )
     advantage_beta: float | None = flag(
         None,
         "a temperature, or a factor",
-        only=dict(advantage="softmax positive_dominant negative_dominant"),
+        only=dict(advantage="softmax logmeanexp positive_dominant negative_dominant"),
     )
     success_weight: float | None = flag(None, "w_reinforce; a failure is worth -1", ge=0)
     clip_cov_fraction: float = flag(
@@ -332,7 +339,7 @@ def main(config: Config):
 
         # 2. Advantages.
         advantages, diagnostics = compute_advantages(batch, config, step)  # [B, G] or [B, G, T]
-        advantages = advantages.view(len(batch.samples), -1)  # [N, 1] or [N, T]
+        advantages = batch.per_completion(advantages)  # [N, 1] or [N, T]
         if teacher is not None:
             of_teacher, _ = frozen_logprobs(teacher, batch.samples, config)  # [N, T]
             advantages = distillation(of_teacher, batch.sampled_logprobs, batch.loss_mask)

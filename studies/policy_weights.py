@@ -38,8 +38,12 @@ ARGUMENTS = {  # of the policy weights that have no defaults
     "analytic_pass_k": dict(k=4),
     "mix_pass_k": dict(k=4),
     "t2t": dict(shares=0.5, alpha=0.5),
+    "asym_power": dict(alpha_s=2, alpha_f=1.5),
     "shifted": dict(delta=0.1),
+    "quantile": dict(tau=0.75),
+    "power_norm": dict(gamma=0.25),
     "softmax": dict(beta=2.0),
+    "logmeanexp": dict(beta=2.0),
 }
 
 
@@ -72,8 +76,8 @@ def weights_to_draw() -> dict:
 def draw_masses() -> Figure:
     """m_S and m_F against p, one panel a policy weight."""
     p = GROUPS.mean(1)  # [G - 1]
-    figure = Figure(figsize=(27, 13), layout="constrained")
-    axes = figure.subplots(3, 6, sharex=True)
+    figure = Figure(figsize=(22.5, 21), layout="constrained")
+    axes = figure.subplots(5, 5, sharex=True)
     for axis, (title, weight) in zip(axes.flat, weights_to_draw().items(), strict=True):
         m_S, m_F = gradient_mass(weight(GROUPS), GROUPS)  # [G - 1] each
         axis.plot(p, m_S, color=RIGHT, linewidth=3.5, label="m_S, successes")

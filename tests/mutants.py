@@ -53,6 +53,9 @@ common common.py by common golden steps
     (self.completion_mask * self.sampled_logprobs) => (self.loss_mask * self.sampled_logprobs)
     if not batch.sampler.is_exact => if False
     self.sampled_logprobs, self.completion_mask) => self.sampled_logprobs, self.loss_mask)
+    if [*advantages.shape] not in shapes: => if advantages.dim() > 2:
+    if old_logprobs.requires_grad: => if False:
+    if advantages.requires_grad: => if False:
 
 grading common.py by rollouts
     completion.ids[-1] not in sampler.stops => completion.ids[-1] != sampler.stops[0]
@@ -85,7 +88,7 @@ cache rlvr/policy/cache.py by decode
 
 grpo grpo.py by grpo golden
     rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
-    rewards.amax(1, keepdim=True) > rewards.amin => rewards.amax() > rewards.amin
+    rewards.amax(1, keepdim=True) == rewards.amin => rewards.amax() == rewards.amin
 
 whole grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by steps
     importance=batch.importance[rows], => importance=1.0,
@@ -124,6 +127,7 @@ losses_of_others studies/baseline_losses.py by cwgrpo baselines field steps
 
 advantages_of_others studies/baseline_advantages.py by baselines golden fade field
     torch.where(std > 0, centred / std, 0.0) => centred / std
+    keepdim=True) > tau => keepdim=True) >= tau
     torch.stack([w * grpo_advantage(r) => torch.stack([grpo_advantage(r)
     (-0.05 * z).exp() => (0.05 * z).exp()
     advantages / beta, advantages) => advantages * beta, advantages)
@@ -226,6 +230,10 @@ shards rlvr/policy/sharding.py by bf16 ranks images
     reshard = frozen or module => reshard = module
     policy._get_fsdp_state()._lazy_init() => pass
     if computes_in_bf16(policy) else => if False else
+
+assignment docs/assignment/grade.py by assignment
+    isclose(expected, 1e-4, tolerance) => isclose(expected, 1e-1, tolerance)
+    0 if name == "grpo_advantage" else 1e-6 => 1e-6
 
 logs rlvr/show/logs.py by show crashes
     if line.endswith(b"\n")] => if line]

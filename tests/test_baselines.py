@@ -133,6 +133,7 @@ def advantages_of(*given, **flags):
 # Of the advantages that golden.json does not have: their flags, and the gradient mass (section 8)
 # of a group of 16 with the success rate p = 1 - q; m_S and m_F where they differ.
 MASSES = {
+    "quantile": (dict(tau=0.25), lambda p, q: (p * (p <= 0.25), q * (p > 0.25))),
     "median": ({}, lambda p, q: (p * (p <= 0.5), q * (p > 0.5))),
     "w_reinforce": ({}, lambda p, q: (0.1 * p, q)),
     "positive_dominant": (dict(beta=3), lambda p, q: (3 * math.sqrt(p * q), math.sqrt(p * q))),

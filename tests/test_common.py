@@ -16,9 +16,11 @@ import pytest
 import torch
 from groups import f64, near
 from losses import kl_penalty, ppo_clip_loss
+from runs import refused
 from samples import PROMPTS, by_the_logits, some_samples, writer_of_batch
 
 import common
+import grpo
 
 PROBLEMS = [Problem(prompt, prompt) for prompt in PROMPTS]
 
@@ -401,3 +403,23 @@ def test_two_ranks_evaluate_as_one(sharp, evaluate, monkeypatch):
         assert [call[:2] for call in sampler.calls] == [(3, 4), (3, 1)]
     assert found == pytest.approx(expected, rel=1e-5)
     assert seeds == [7, 1007]
+
+
+def test_advantages_of_another_shape_or_with_a_gradient_are_refused(run, monkeypatch):
+    """One line before the first update. Where m is T, [m] would broadcast along the wrong axis."""
+    for change, says in (
+        (lambda found: found.T.repeat(2, 1), "have the shape [8, 4], not [B, G] = [4, 4]"),
+        (lambda found: found.requires_grad_(), "have a gradient of their own: add .detach()"),
+    ):
+        monkeypatch.setattr(grpo, "grpo_advantage", lambda rewards, _, c=change: c(rewards + 0.0))
+        result = run("grpo", output_dir=f"run-{len(says)}", max_steps=1, max_completion_length=8)
+        refused(result, "grpo", says)
+    square, column = torch.zeros(3, 3), torch.zeros(3, 1)
+    given = dict(logprobs=square, loss_mask=square, token_weights=square)
+    for old, advantages, says in (
+        (square, torch.zeros(3), r"are \[3\], not \[3, 1\] or \[3, 3\]"),
+        (square, column.T, r"are \[1, 3\], not \[3, 1\] or \[3, 3\]"),
+        (torch.zeros(3, 3, requires_grad=True), column, "add .detach"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            common.ppo_clip_loss(old_logprobs=old, advantages=advantages, **given)

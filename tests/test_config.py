@@ -156,10 +156,10 @@ OWN_DEFAULTS = {
         padded_sum False | detach_weights True | format_weight 0.0 ≥0 | format_tags think_answer""",
     "baselines": """variant grpo | scale_rewards True | negatives_only False | advantage grpo
         loss ppo_clip | token none | importance truncated | k None | alpha None | delta None ≥-1
-        alpha_s None ≥0 | alpha_f None ≥0 | tau None ≥0 | gamma None | scale None
-        advantage_beta None | success_weight None ≥0 | ema_beta 0.02 ≥0 ≤1
+        alpha_s None ≥0 | alpha_f None ≥0 | tau None ≥0 | gamma None | teacher '' | staleness 0 ≥0
+        advantage_beta None | success_weight None ≥0
         clip_cov_fraction 0.0002 ≤1 | overlong_cache 0 ≥0
-        format_share 0.0 ≥0 ≤1 | format_weight 0.0 ≥0 | format_tags think_answer | batch_mean False
+        format_share 0.0 ≥0 ≤1 | format_weight 0.0 ≥0 | format_tags think_answer
         equalize_learning_rate False | log_schedule False | kl_cov_fraction 0.0002 ≤1
         off_policy_mask_threshold None ≥0 | top_entropy_quantile 0.2 ≤1
         use_bias_correction_kl False""",

@@ -1,6 +1,7 @@
 """docs/lessons/: each runs unsolved, and its check tells a right solution from a wrong one."""
 
 import importlib.util
+import math
 import re
 import sys
 
@@ -11,18 +12,31 @@ from runs import ROOT, first_fast, left_as_it_was
 FOLDER = ROOT / "docs" / "lessons"
 PLACE = re.compile(r"^    \w+ = .*  # replace this with your formula\n", re.MULTILINE)
 FOLDED = re.compile(r'lesson\.solutions\(\s*\w+,\s*"""(.*?)"""', re.DOTALL)
-# Of each lesson: the values of the cell that takes its time, and a wrong solution.
+MEANS = "logprobs - logprobs.mean()", "advantages - advantages.mean()", "c.var(correction=0)"
+WEIGHTS = "c = ({}) * ({}); k = (-(c**2) / (2 * {})).exp(); weights = k * len(c) / k.sum()"
+# Of each lesson: the values of the cell that takes its time, and wrong solutions.
 LESSONS = {
-    "4_two_axes": ("", "alpha = 1 / (2 * success_rate)"),
+    "5_two_axes": ("", "alpha = 1 / (2 * success_rate)"),
     "1_advantage": (
         "begun drawn chosen batch advantages before logprobs change",
         "advantages = rewards - rewards.mean(1, keepdim=True)",
+        "advantages = 4 / 3 * (rewards - rewards.mean(1, keepdim=True))",
     ),
-    "2_entropy": ("results", "factor = success_rate**0.5"),
-    "3_odds": ("begun batch kappa", "beta_pos = worth / ((1 - p) / p)"),
-    "5_tokens": (
+    "2_ratio": (
+        "begun batch advantages logprobs marks clipped",
+        "found = torch.where((ratio - 1).abs() > epsilon, 0, ratio * advantage)",
+        "found = torch.where((ratio > 1 + epsilon) & (advantage > 0), 0, ratio * advantage)",
+        "found = torch.where((ratio - 1) * advantage.sign() > 0.2, 0, ratio * advantage)",
+        "found = torch.where((ratio - 1) * advantage.sign() > epsilon, 0, advantage)",
+    ),
+    "3_entropy": ("results", "factor = success_rate", "factor = success_rate + kept / 2"),
+    "4_odds": ("begun batch kappa", "beta_pos = worth / ((1 - p) / p)"),
+    "6_tokens": (
         "begun batch grouped logprobs mask advantages weights mixed",
         "weights = torch.ones_like(logprobs)",
+        WEIGHTS.format(MEANS[0], "advantages", MEANS[2]),
+        WEIGHTS.format("logprobs", *MEANS[1:]),
+        WEIGHTS.format(*MEANS[:2], "(c**2).mean()"),
     ),
 }
 
@@ -60,7 +74,19 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys):
     assert figures
     for figure in figures:  # a script, which has no page, draws none
         figure.canvas.draw()
-    (right,) = FOLDED.findall((FOLDER / f"{name}.py").read_text())
-    for solution, says in ((right, "Right. "), (LESSONS[name][1], "Not yet: ")):
+    if name == "1_advantage":  # a geometric mean
+        ratios = [math.exp(nats) for nats in values["change"][values["batch"].rewards[0] == 1]]
+        mean = math.prod(ratios) ** (1 / len(ratios))
+        assert f"a success is **{mean:.2f}** times" in values["outcome"]
+    if name == "2_ratio":  # at 1.4, above the range
+        assert values["slopes"] == ["0.00", "-1.40"]
+    if name == "4_odds":  # the strength of the successes is the larger one
+        assert values["way"] == ("rises" if values["kappa"] > 0 else "falls")
+    source = (FOLDER / f"{name}.py").read_text()
+    (right,) = FOLDED.findall(source)
+    found = PLACE.search(source)[0].split()[0]  # what the solution defines
+    in_float64 = f"{right}\n{found} = torch.as_tensor({found}).double().numpy()"
+    for solution in (right, in_float64, *LESSONS[name][1:]):
         run_solved(name, solution, tmp_path, values)
-        assert capsys.readouterr().out.startswith(says)
+        says = "Right. " if solution in (right, in_float64) else "Not yet: "
+        assert capsys.readouterr().out.startswith(says), solution

@@ -39,3 +39,27 @@ def test_every_other_function_needs_torch_alone(name):
         assert is_pure != (f"{name}.{function}" in NOT_PURE), function
         if is_pure:
             exec(code, {"torch": torch})
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.long, torch.bool]
+)
+def test_pasted_advantages_take_any_rewards(dtype):
+    """A group of two kinds, one of equal rewards, and one with a NaN, which is not hidden."""
+    for script, name, given in (
+        ("grpo", "grpo_advantage", ()),
+        ("asymgrpo", "asymgrpo_advantage", ()),
+        ("fade", "fade_advantage", (2.0, 0.5)),
+    ):
+        function = getattr(importlib.import_module(script), name)
+        exec(inspect.getsource(function), pasted := {"torch": torch})
+        rewards = torch.tensor([[1.0, 0, 0], [1, 1, 1]]).to(dtype)
+        found = pasted[name](rewards, *given)
+        torch.testing.assert_close(
+            found.double(), function(rewards.double(), *given), rtol=0.02, atol=0
+        )
+        if dtype.is_floating_point:
+            assert found.dtype == dtype
+            assert (
+                pasted[name](rewards * torch.tensor([torch.nan, 1, 1]), *given)[:, 0].isnan().all()
+            )

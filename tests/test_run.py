@@ -283,10 +283,14 @@ def test_what_the_user_can_mend_is_one_line(capsys, monkeypatch, error, shown):
 
 @pytest.mark.usefixtures("no_evaluation")
 def test_advantages_that_are_not_finite_are_named_with_their_group(run, monkeypatch):
-    bad = torch.zeros(32, 2)
-    bad[10, 1] = torch.inf  # of one token; 4 groups have 8 completions each
     seen = []
-    wrong = lambda batch, _: seen.append(batch.rewards) or (bad, {})  # noqa: E731
+
+    def wrong(batch, _):
+        seen.append(batch.rewards)
+        bad = torch.zeros(4, 8, batch.loss_mask.shape[1])
+        bad[1, 2, 1] = torch.inf  # of one token
+        return bad, {}
+
     monkeypatch.setattr(grpo.main, "__defaults__", (wrong,))
     result = run("grpo", num_generations=8)
     rewards = ", ".join(f"{reward:g}" for reward in seen[0][1].tolist())

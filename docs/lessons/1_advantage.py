@@ -127,24 +127,28 @@ def leave_one_out(rewards):
 
 @app.cell(hide_code=True)
 def _():
-    given = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0]])
-    plain = grpo_advantage(given, scale_rewards=False)  # r - mean
-    expected = 4 / 3 * plain  # a quarter of the mean is the reward itself
-    found = leave_one_out(given)
-    flaw = lesson.flaw_of_tensor(found, given.shape)
-    if flaw is None and not torch.allclose(found, expected):
-        flaw = (
-            f"for the rewards 1, 0, 0, 0 your first advantage is {found[0, 0]:.2f}, and the mean "
-            "of the other three rewards is 0."
-        )
-        if torch.allclose(found, plain):
-            flaw += " You subtract the mean of all four, which contains the completion itself."
-        elif torch.allclose(found, grpo_advantage(given)):
-            flaw += " That is the advantage of GRPO."
+    for given in ([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0]], [[3.0, 0.0]]):
+        given = torch.tensor(given)
+        others = given.shape[1] - 1
+        plain = grpo_advantage(given, scale_rewards=False)  # r - mean
+        expected = (others + 1) / others * plain  # 1/G of the mean is the reward itself
+        found, flaw = lesson.as_float64(leave_one_out(given.clone()), given.shape)
+        if flaw is None and not lesson.is_close(found, expected):
+            first = ", ".join(f"{reward:.0f}" for reward in given[0])
+            flaw = (
+                f"for the rewards {first} your first advantage is {found[0, 0]:.2f}, and the mean "
+                "of the other rewards is 0."
+            )
+            if lesson.is_close(found, plain):
+                flaw += " You subtract the mean of all, which contains the completion itself."
+            elif lesson.is_close(found, grpo_advantage(given)):
+                flaw += " That is the advantage of GRPO."
+        if flaw:
+            break
     lesson.verdict(
         flaw,
         "Leave-one-out is $r$ minus the group's mean, times $G / (G - 1)$: one success in four is "
-        f"worth {expected[0, 0]:.2f} rather than {plain[0, 0]:.2f}. The whole group scales alike.",
+        "worth 1 rather than 0.75. The whole group scales alike.",
     )
     return
 

@@ -3,6 +3,7 @@
 So a lesson runs from any folder, and rlvr sets how torch's threads wait before torch is imported.
 """
 
+import html
 import inspect
 import math
 import sys
@@ -99,24 +100,45 @@ def draw_bars(panel: Axes, names, heights: torch.Tensor, rewards: torch.Tensor) 
     panel.axhline(0, color="black", linewidth=0.8)
 
 
-def flaw_of_tensor(found, shape: tuple[int, ...]) -> str | None:
-    """Return what is wrong with the type, shape or NaNs of a reader's tensor, or None."""
-    if not isinstance(found, torch.Tensor):
-        return f"your function returns a {type(found).__name__}, not a tensor."
-    if found.shape != shape:
-        return f"your function returns the shape {[*found.shape]}, not {[*shape]}."
-    if not found.isfinite().all():
-        return "some of the numbers are NaN or infinite. Is there a division by 0?"
-    return None
+def shaded(begun: Start, batch: common.Batch, rows, advantages, shades) -> mo.Html:
+    """Show completions with outcome and advantage, [N, 1]. A token is red by its shade, [N, T]."""
+    lines = []
+    for row in rows:
+        sample = batch.samples[row]
+        lines.append(f"{'✓' if sample.success else '✗'} {advantages[row].item():+.2f} ")
+        for token, shade in zip(sample.completion_ids, shades[row], strict=False):
+            text = html.escape(begun.sampler.tokenizer.decode([token]))
+            lines[-1] += f'<span style="background:rgba(213,94,0,{shade:.2f})">{text}</span>'
+    return mo.Html(f'<pre style="line-height:1.8; overflow-x:auto">{"<br>".join(lines)}</pre>')
 
 
-def flaw_of_number(found) -> str | None:
-    """Return why a reader's result is not a finite number, or None."""
+def as_float64(found, shape: tuple[int, ...]) -> tuple[torch.Tensor, str | None]:
+    """Return a reader's tensor, array or list in float64, and what is wrong with it, or None."""
     try:
-        is_finite = math.isfinite(found)
+        tensor = torch.as_tensor(found, dtype=torch.float64).detach()
+    except (TypeError, ValueError, RuntimeError):
+        return torch.zeros(shape), f"your function returns a {type(found).__name__}, not a tensor."
+    if tensor.shape != shape:
+        return tensor, f"your function returns the shape {[*tensor.shape]}, not {[*shape]}."
+    if not tensor.isfinite().all():
+        return tensor, "some of the numbers are NaN or infinite. Is there a division by 0?"
+    return tensor, None
+
+
+def is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Return whether all numbers agree, however precise the reader's formula is."""
+    return torch.allclose(found, expected.double(), rtol=1e-4, atol=1e-4)
+
+
+def as_number(found) -> tuple[float, str | None]:
+    """Return a reader's result as a float, and why it is not a finite number, or None."""
+    try:
+        number = float(found)
     except (TypeError, ValueError):
-        return f"your function returns {found!r}, not a number."
-    return None if is_finite else f"your function returns {found}. Is there a division by 0?"
+        return 0.0, f"your function returns {found!r}, not a number."
+    if math.isfinite(number):
+        return number, None
+    return number, f"your function returns {number}. Is there a division by 0?"
 
 
 def verdict(flaw: str | None, praise: str) -> mo.Html:

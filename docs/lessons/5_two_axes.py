@@ -17,7 +17,7 @@ def _():
     alpha = mo.ui.slider(1, 5, step=0.1, value=2, label="alpha: hard prompts", show_value=True)
     delta = mo.ui.slider(0.3, 1, step=0.05, value=0.5, label="delta: failures", show_value=True)
     mo.md(rf"""
-    # 4. The two axes of FADE
+    # 5. The two axes of FADE
 
     Every method that weights the gradient by success and failure answers two questions. Which
     *prompts* count more, the easy or the hard ones? Which *outcomes* count more, successes or
@@ -124,8 +124,7 @@ def alpha_for(success_rate):
 @app.cell(hide_code=True)
 def _():
     for wanted in (1 / 8, 1 / 4, 1 / 3, 1 / 2):
-        chosen = alpha_for(wanted)
-        flaw = lesson.flaw_of_number(chosen)
+        chosen, flaw = lesson.as_number(alpha_for(wanted))
         if flaw is None:
             at, height, _ = masses(chosen, 1.0)
             if abs(at[height.argmax()] - wanted) > 1e-4:

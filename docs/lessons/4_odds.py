@@ -29,7 +29,7 @@ def _(neg, pos):
     two_of_eight = torch.tensor([[1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
     root = grpo_advantage(two_of_eight)[0, 0]
     mo.md(rf"""
-    # 3. The odds, and AsymGRPO
+    # 4. The odds, and AsymGRPO
 
     Two of eight completions are right. Under GRPO, each of these two is worth {root:.4f}. The odds
     against a success are $(1-p)/p$, here 6 : 2, and their square root is {math.sqrt(6 / 2):.4f}.
@@ -118,8 +118,7 @@ def strength(p, worth):
 @app.cell(hide_code=True)
 def _():
     for successes, wanted in ((1, 2.0), (2, 3.0), (6, 0.5)):
-        beta = strength(successes / 8, wanted)
-        flaw = lesson.flaw_of_number(beta)
+        beta, flaw = lesson.as_number(strength(successes / 8, wanted))
         if flaw is None and beta < 0:
             flaw = f"strength({successes / 8}, {wanted}) is {beta:.3f}, but must be at least 0."
         if flaw is None:
@@ -147,10 +146,11 @@ def _():
         """
         beta_pos = math.log(worth) / math.log((1 - p) / p)
         """,
-        "Which strengths give the advantage of GRPO, and which give each success 1 and each "
-        "failure -1?",
-        r"Both 1/2: then a success is worth $\sqrt{(1-p)/p}$, as in GRPO. Both 0: any number to "
-        "the power of 0 is 1.",
+        "On which prompts does AsymGRPO, with its strengths of 0.9 and 0.4, make a success worth "
+        "more than GRPO does, and on which a failure?",
+        r"A success has $((1-p)/p)^{0.9}$ instead of $((1-p)/p)^{0.5}$. This is more where the "
+        r"odds are above 1, so on hard prompts, $p < 1/2$. A failure has $(p/(1-p))^{0.4}$, which "
+        r"is more than $(p/(1-p))^{0.5}$ where $p/(1-p)$ is below 1: on hard prompts, too.",
     )
     return
 

@@ -17,7 +17,7 @@ with app.setup:
 @app.cell(hide_code=True)
 def _():
     mo.md("""
-    # 2. Entropy and pass@k under GRPO and GRPO-N
+    # 3. Entropy and pass@k under GRPO and GRPO-N
 
     *pass@k* is the probability that at least one of $k$ answers is right. pass@1 says how good a
     policy is on average, and pass@16 what it can find at all. *Entropy* says how undecided it is:
@@ -135,30 +135,33 @@ def _():
     mo.md("""
     ## Exercise
 
-    The bars of GRPO-N are those of GRPO times a number that depends only on the success rate. Try
-    some success rates, find the rule, and write it below.
+    GRPO-N keeps nothing of a positive advantage. Keep a share $\\lambda$ of it instead: 0 is
+    GRPO-N, and 1 is GRPO. The bars are still those of GRPO times a number. Which one? (First find
+    it for $\\lambda = 0$ by trying some success rates. Then note that the bars are the sum of what
+    the negative and what the positive advantages do.)
     """)
     return
 
 
 @app.function
-def shrinks_by(success_rate):
-    """The mean update of GRPO-N divided by that of GRPO, for a prompt with this success rate."""
+def shrinks_by(success_rate, kept):
+    """The mean update divided by that of GRPO, if `kept` is the share of positive advantages."""
     factor = 1.0  # replace this with your formula
     return factor
 
 
 @app.cell(hide_code=True)
 def _():
-    for p in (0.1, 0.3, 0.5, 0.8):
+    for p, kept in ((0.1, 0.0), (0.3, 0.5), (0.8, 0.2), (0.5, 1.0)):
         of_grpo, of_n = (mean_update(p, fn)[0] for fn in (grpo_advantage, grpo_n_advantage))
-        factor = shrinks_by(p)
-        flaw = lesson.flaw_of_number(factor)
-        if flaw is None and abs(factor * of_grpo - of_n) > 1e-4 * of_grpo:
-            size = "large" if factor * of_grpo > of_n else "small"
+        wanted = of_n + kept * (of_grpo - of_n)  # the update is linear in the advantages
+        factor, flaw = lesson.as_number(shrinks_by(p, kept))
+        if flaw is None and abs(factor * of_grpo - wanted) > 1e-4 * of_grpo:
+            size = "large" if factor * of_grpo > wanted else "small"
             flaw = (
-                f"at the success rate {p} your factor of {factor:.3f} is too {size}: the first bar "
-                f"is {of_grpo:.4f} under GRPO and {of_n:.4f} under GRPO-N."
+                f"at the success rate {p} with {kept} of the positive advantages, your factor of "
+                f"{factor:.3f} is too {size}: the first bar is {of_grpo:.4f} under GRPO, and "
+                f"{wanted:.4f} here."
             )
         if flaw:
             break
@@ -176,7 +179,10 @@ def _():
     lesson.solutions(
         shrinks_by,
         """
-        factor = success_rate
+        # Let K of G draws be right. Their advantages raise a right action, of probability pi, by
+        # sqrt(K (G - K)) pi (1 - p) / p, and those of the wrong draws by sqrt(K (G - K)) pi. So
+        # the successes have a share of 1 - p in the update, and the failures one of p.
+        factor = success_rate + kept * (1 - success_rate)
         """,
         "Two problems have a success rate of 1/2. Training changes it to 1 for one, and to 0.1 for "
         "the other. What happens to the mean pass@1, and to pass@4?",

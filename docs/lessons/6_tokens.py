@@ -4,8 +4,6 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium")
 
 with app.setup:
-    import html
-
     import lesson
 
     import marimo as mo
@@ -18,7 +16,7 @@ with app.setup:
 @app.cell(hide_code=True)
 def _():
     mo.md(r"""
-    # 5. Which tokens CW-GRPO turns down
+    # 6. Which tokens CW-GRPO turns down
 
     GRPO gives one advantage to all tokens of a completion. But most tokens are predictable: after
     `9*5=4` comes a 5. Few are decisions, and these move the entropy. The measure for this is the
@@ -61,18 +59,9 @@ def _(mixed):
 @app.cell(hide_code=True)
 def _(advantages, batch, begun, mixed, number, weights):
     shown = mixed[number.value - 1]
-    lines = []
-    for completion in range(8):
-        sample = batch.samples[8 * shown + completion]
-        mark = "✓" if sample.success else "✗"
-        line = f"{mark} {advantages[shown, completion]:+.2f} "
-        for token, weight in zip(sample.completion_ids, weights[shown, completion], strict=False):
-            text = html.escape(begun.sampler.tokenizer.decode([token]))
-            red = 1 - weight / weights[shown].max()  # redder where the weight is lower
-            line += f'<span style="background:rgba(213,94,0,{red:.2f})">{text}</span>'
-        lines.append(line)
-
-    mo.Html(f'<pre style="line-height:1.8">{"<br>".join(lines)}</pre>')
+    rows = range(8 * shown, 8 * shown + 8)
+    shades = (1 - weights / weights[shown].max()).flatten(0, 1)  # [N, T], redder for a low weight
+    lesson.shaded(begun, batch, rows, advantages.view(-1, 1), shades)
     return (shown,)
 
 
@@ -126,30 +115,36 @@ def my_weights(logprobs, advantages):
 @app.cell(hide_code=True)
 def _(advantages, logprobs, mask, mixed):
     first = mixed[:1]  # a group
-    tokens = mask[first] > 0  # [1, G, T]
-    expected = covariance_weights(logprobs[first], advantages[first], mask[first])[tokens]  # [N]
-    row = logprobs[first][tokens], advantages[first][..., None].expand(tokens.shape)[tokens]
-    found = my_weights(*row)
-    flaw = lesson.flaw_of_tensor(found, expected.shape)
-    if flaw is None and not torch.allclose(found, expected, atol=0.01):
-        scaled = found * len(expected) / found.sum()
-        worst = (found - expected).abs().argmax()
-        if torch.allclose(found, torch.ones_like(found)):
-            flaw = "all your weights are 1, so no token is turned down."
-        elif torch.allclose(scaled, expected, atol=0.01):
-            flaw = f"your weights sum to {found.sum():.1f}, not to the {len(found)} tokens."
-        elif torch.corrcoef(torch.stack([found, expected]))[0, 1] < 0:
-            flaw = "tokens with an extreme covariance have larger weights. Is the sign right?"
-        else:
-            flaw = (
-                f"a token with log-prob {row[0][worst]:.2f} and advantage {row[1][worst]:.2f} has "
-                f"the weight {found[worst]:.3f}, which should be {expected[worst]:.3f}. Do you "
-                "subtract the means, and is std that of c?"
-            )
+    made_up = (  # a success of 2 tokens and a failure of 4, so the mean advantage is not 0
+        torch.tensor([[[-0.1, -2.0, 0.0, 0.0], [-0.5, -0.05, -3.0, -1.0]]]),
+        torch.tensor([[1.5, -0.5]]),
+        torch.tensor([[[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]]]),
+    )
+    for group in ((logprobs[first], advantages[first], mask[first]), made_up):
+        tokens = group[2] > 0  # [1, G, T]
+        expected = covariance_weights(*group)[tokens]  # [N]
+        row = group[0][tokens], group[1][..., None].expand(tokens.shape)[tokens]
+        found, flaw = lesson.as_float64(my_weights(*row), expected.shape)
+        if flaw is None and not lesson.is_close(found, expected):
+            worst = (found - expected).abs().argmax()
+            if lesson.is_close(found, torch.ones_like(found)):
+                flaw = "all your weights are 1, so no token is turned down."
+            elif lesson.is_close(found * len(expected) / found.sum(), expected):
+                flaw = f"your weights sum to {found.sum():.1f}, not to the {len(found)} tokens."
+            elif torch.corrcoef(torch.stack([found, expected.double()]))[0, 1] < 0:
+                flaw = "tokens with an extreme covariance have larger weights. Is the sign right?"
+            else:
+                flaw = (
+                    f"a token with log-prob {row[0][worst]:.2f} and advantage {row[1][worst]:.2f} "
+                    f"has the weight {found[worst]:.3f}, which should be {expected[worst]:.3f}. Do "
+                    "you subtract both means, and is std that of c?"
+                )
+        if flaw:
+            break
     lesson.verdict(
         flaw,
         "The group as a whole keeps its weight, and only its share among the tokens changes. "
-        f"The weights go from {expected.min():.3f} to {expected.max():.3f} here.",
+        "No gradient is lost: a token is heard less, not silenced.",
     )
     return
 
