@@ -87,9 +87,9 @@ baselines --advantage none
 baselines --advantage mix_pass_k :: --advantage mix_pass_k needs --k
 baselines --advantage mix_pass_k --k 20 :: number from 1 to G = 16, got 20
 baselines --k 4 :: --k is not for --advantage grpo
-baselines --advantage softmax --advantage_beta inf :: some advantages are no finite numbers
-baselines --advantage softmax --advantage_beta 0 :: all advantages are 0
-baselines --advantage positive_dominant --gamma 2 :: --gamma is for --advantage hard_focused or
+baselines --advantage power_norm --gamma 99 :: some advantages are no finite numbers
+baselines --advantage asym_power --alpha_s 9999 --alpha_f 9999 :: all advantages are 0
+baselines --advantage positive_dominant --gamma 2 :: --gamma is for --advantage power_norm or
 baselines --teacher strong --advantage maxrl :: --teacher gives each token's advantage
 baselines --teacher strong --token otb
 baselines --staleness -1 :: --staleness must be at least 0
