@@ -8,7 +8,7 @@ from rlvr.verify.answers import verify_countdown
 
 import pytest
 import torch
-from groups import every_group, near
+from groups import every_group, f64, near
 from runs import ROOT, SCRIPTS
 from torch.nn.utils.rnn import pad_sequence
 
@@ -80,10 +80,9 @@ def test_losses_and_gradients_of_the_scripts(script, nano, run, no_evaluation, m
     monkeypatch.setattr(torch.Tensor, "backward", keep_loss)
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", keep_update)
     assert run(script, **FLAGS.get(script, {})).code == 0
-    evaluation, *given = None, *(as_in_nano(batch.samples) for batch in batches), None
-    monkeypatch.setattr(
-        nano, "roll_out", lambda *_: given.pop(0) if len(_[2]) == 4 else [torch.ones(1, 1)]
-    )
+    evaluation, given = [torch.ones(1, 1)], [as_in_nano(batch.samples) for batch in batches]
+    answers = iter([evaluation, *given, evaluation])
+    monkeypatch.setattr(nano, "roll_out", lambda *_: next(answers))
     nano.main(script)
     assert len(updates) == 8
     for (loss, gradient), (expected, theirs) in zip(updates[4:], updates[:4], strict=True):
@@ -109,7 +108,7 @@ def test_advantages_of_the_scripts(nano, monkeypatch):
                 "fade": fade_advantage(r, alpha, delta),
             }
             for method, advantages in expected.items():
-                near(nano.advantage(method, r, torch.tensor(entropy).double()), advantages)
+                near(nano.advantage(method, r, f64(entropy)), advantages)
         logp = torch.rand(len(r), 8, 5, generator=generator).double().log()
         lengths = torch.randint(1, 6, (len(r), 8, 1), generator=generator)
         mask, A = (torch.arange(5) < lengths).double(), grpo_advantage(r)
