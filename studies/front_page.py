@@ -44,7 +44,7 @@ PICTURE = STUDIES / "figures" / "front_page.png"
 # What the picture shows of the page: the passes of the update, one in each frame.
 FRAME = """<script>
 document.querySelectorAll("#passes button")[%d].click();
-document.querySelector("#pass-text").style.minHeight = "4em";
+document.querySelector("#pass-text").style.minHeight = "3.3em";
 for (const each of document.querySelectorAll("nav, main > *"))
   if (!each.querySelector("#epsilon, #rows-update") && !/^pass/.test(each.id)) each.remove();
 </script></body>"""
@@ -205,10 +205,12 @@ def draw_picture(page: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         html, png = Path(folder, "page.html"), Path(folder, "frame.png")
         alone = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/user"]
-        size = ["--window-size=950,760", "--hide-scrollbars", f"--screenshot={png}"]
+        size = ["--window-size=950,760", "--hide-scrollbars", "--virtual-time-budget=3000"]
         for update in range(5):
             html.write_text(page.replace("</body>", FRAME % update))
-            subprocess.run(["chromium", *alone, *size, html.as_uri()], check=True)
+            subprocess.run(
+                ["chromium", *alone, *size, f"--screenshot={png}", html.as_uri()], check=True
+            )
             with Image.open(png) as frame:
                 frames.append(frame.convert("RGB").quantize(128))
     durations = [1500] * (len(frames) - 1) + [3500]  # ms
