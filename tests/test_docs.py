@@ -52,7 +52,7 @@ def test_the_workflow_fills_in_where_pages_are_hosted(tmp_path):
     hosted = ENVIRONMENT | {"PAGES": "https://someone.github.io/rlvr/"}
     subprocess.run(["bash", "-c", command], cwd=tmp_path, env=hosted, check=True)
     links, now = (
-        re.findall(r"\]\((\S+\.html)\)", text)
+        re.findall(r"\]\(([^\s()]+\.html)\)", text)
         for text in (README, (tmp_path / "README.md").read_text())
     )
     assert len(links) > 7 and now == [f"https://someone.github.io/rlvr/{link}" for link in links]
