@@ -88,8 +88,6 @@ cache rlvr/policy/cache.py by decode
 
 nano docs/nano.py by nano
     ends.cumsum(1) - ends == 0 => ends.cumsum(1) == 0
-    A = torch.where(A > 0, A * w, A) => A = A * w
-    1 + entropy - TARGET_ENTROPY => 1 - entropy + TARGET_ENTROPY
     (c * share).sum(1, True) ** 2 => 0
     (objective.sum(1) / mask[rows].sum(1)).mean() => objective.sum() / mask[rows].sum()
     [-+*/][( ]*[1-9][) ]*){2} => [-+*/]{1,2}[( ]*[1-9][) ]*){2}

