@@ -2,6 +2,7 @@
 
     python studies/front_page.py                   # three seeds, ten minutes on one quiet core
     python studies/front_page.py --same_numbers    # from the template anew, without a run
+    python studies/front_page.py --picture         # the README's moving picture, by Chromium
 
 The page follows one problem of the first step of seed 0: the eight completions of its group, their
 rewards and advantages, and their log-probs in each pass of the update. After every evaluation the
@@ -18,6 +19,7 @@ import json
 import math
 import re
 import runpy
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -29,6 +31,7 @@ from project import ROOT, STUDIES
 from rlvr.show import read_rows
 
 import torch
+from PIL import Image
 
 import common
 from fade import FadeController
@@ -37,6 +40,14 @@ PAGE = ROOT / "docs" / "index.html"
 COMMAND = "grpo.py --num_generations 8 --num_iterations 4 --eval_steps 5"
 UNSHOWN = "--num_threads 1 --log_tokens 0"
 SEEDS = 3
+PICTURE = STUDIES / "figures" / "front_page.png"
+# What the picture shows of the page: the passes of the update, one in each frame.
+FRAME = """<script>
+document.querySelectorAll("#passes button")[%d].click();
+document.querySelector("#pass-text").style.minHeight = "3.3em";
+for (const each of document.querySelectorAll("nav, main > *"))
+  if (!each.querySelector("#epsilon, #rows-update") && !/^pass/.test(each.id)) each.remove();
+</script></body>"""
 RIGHT = range(2, 5)  # how many completions of the group may be right
 
 
@@ -188,7 +199,28 @@ def numbers_in(page: str) -> dict:
     return json.loads(inside.split("</script>")[0])
 
 
+def draw_picture(page: str) -> None:
+    """Write an animated PNG of the update: the page in Chromium after each of its passes."""
+    frames = []
+    with tempfile.TemporaryDirectory() as folder:
+        html, png = Path(folder, "page.html"), Path(folder, "frame.png")
+        alone = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/user"]
+        size = ["--window-size=950,760", "--hide-scrollbars", "--virtual-time-budget=3000"]
+        for update in range(5):
+            html.write_text(page.replace("</body>", FRAME % update))
+            subprocess.run(
+                ["chromium", *alone, *size, f"--screenshot={png}", html.as_uri()], check=True
+            )
+            with Image.open(png) as frame:
+                frames.append(frame.convert("RGB").quantize(128))
+    durations = [1500] * (len(frames) - 1) + [3500]  # ms
+    frames[0].save(PICTURE, save_all=True, append_images=frames[1:], duration=durations, loop=0)
+    print(f"wrote {PICTURE}")
+
+
 def main(given) -> None:
+    if given.picture:
+        return draw_picture(given.out.read_text())
     if given.same_numbers:
         numbers = numbers_in(given.out.read_text())
     else:
@@ -206,5 +238,6 @@ def main(given) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--same_numbers", action="store_true", help="take those of the page")
+    parser.add_argument("--picture", action="store_true", help="draw the README's picture")
     parser.add_argument("--out", type=Path, default=PAGE, help="the page")
     main(parser.parse_args())

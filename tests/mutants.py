@@ -86,6 +86,12 @@ cache rlvr/policy/cache.py by decode
     is DynamicLayer else => is None else
     if self.get_seq_length() < 256 or => if self.get_seq_length() < 1 or
 
+nano docs/nano.py by nano
+    ends.cumsum(1) - ends == 0 => ends.cumsum(1) == 0
+    (c * share).sum(1, True) ** 2 => 0
+    (objective.sum(1) / mask[rows].sum(1)).mean() => objective.sum() / mask[rows].sum()
+    [-+*/][( ]*[1-9][) ]*){2} => [-+*/]{1,2}[( ]*[1-9][) ]*){2}
+
 grpo grpo.py by grpo golden
     rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
     rewards.amax(1, keepdim=True) == rewards.amin => rewards.amax() == rewards.amin

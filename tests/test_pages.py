@@ -6,6 +6,9 @@ import json
 import math
 import re
 from functools import partial
+from pathlib import Path
+
+from rlvr.show.report import PAGE as PAGE_OF_REPORT
 
 import baselines
 import front_page
@@ -48,6 +51,19 @@ def test_the_page_is_its_template_with_its_numbers():
     assert len(links) > 10 and all((DOCS / link).exists() for link in links)
     right = [one["right"] for one in NUMBERS["completions"]]
     assert len(right) == 8 and sum(right) in front_page.RIGHT
+
+
+def test_the_report_is_one_that_a_run_leaves_today(run):
+    """`python grpo.py --output_dir runs/grpo` has left it there; it names no place of a machine."""
+    text = (DOCS / "report.html").read_text()
+    before, after = PAGE_OF_REPORT.read_text().split("DATA_OF_THE_RUNS")
+    assert text.startswith(before) and text.endswith(after)
+    assert len(text) < 1_000_000 and not re.search("/(?:home|root|tmp|work)/", text)
+    assert run("grpo", log_tokens=1).code == 0
+    (kept,), (now,) = map(front_page.numbers_in, (text, Path("run/report.html").read_text()))
+    groups = [each["steps"][0]["groups"][0] for each in (kept, now)]
+    for one, other in ((kept, now), groups, [group["completions"][0] for group in groups]):
+        assert one.keys() == other.keys()
 
 
 def test_advantages_weights_and_the_clip_are_those_of_the_scripts(front):
