@@ -16,11 +16,12 @@ from rlvr.verify.programs.isolation import OutOfTime
 
 import mpmath
 import sympy
+from mpmath.libmp import NoConvergence
 from sympy.polys.polyerrors import BasePolynomialError
 
 # What sympy raises for values of different kinds, and for those it cannot evaluate.
 ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-ERRORS += (BasePolynomialError, mpmath.libmp.NoConvergence)
+ERRORS += (BasePolynomialError, NoConvergence)
 # Values are compared at points; these are the signs of the letters at each point, repeated.
 SIGNS_AT_POINTS = [(1,), (-1, 1), (1, -1), (1,), (1,)]
 # the signs of lhs - rhs for which a relation holds; a number that is not real has the sign None
@@ -285,7 +286,7 @@ def as_relation(value, letter) -> Any:
         return value
     if not isinstance(value, sympy.FiniteSet) or not value.atoms(*RELATIONS):
         return value.as_relational(letter)
-    every, some = (kind(*value.args, evaluate=False) for kind in (sympy.And, sympy.Or))
+    every, some = sympy.And(*value.args), sympy.Or(*value.args)
     of_one_kind = len({frozenset(part.free_symbols) for part in value.args}) == 1
     solvable = any(holds(every, at) for at, _ in points_of(every))
     return some if of_one_kind and not solvable else every
@@ -341,7 +342,7 @@ def number_of(expression) -> Number:
     if not isinstance(value, sympy.Rational):
         value = value.evalf(60)
     # A part without a digit is 0: all of them cancelled, as in ln 6 - ln 2 - ln 3.
-    parts: list[Any] = value.as_real_imag()
+    parts: Any = value.as_real_imag()
     parts = [sympy.Rational(0 if part._prec == 1 else part) for part in parts]
     real, imaginary = (Fraction(part.p, part.q) for part in parts)
     decimals = expression.atoms(sympy.Float)
