@@ -286,8 +286,9 @@ def as_relation(value, letter) -> Any:
         return value
     if not isinstance(value, sympy.FiniteSet) or not value.atoms(*RELATIONS):
         return value.as_relational(letter)
-    every, some = sympy.And(*value.args), sympy.Or(*value.args)
-    of_one_kind = len({frozenset(part.free_symbols) for part in value.args}) == 1
+    parts: Any = value.args
+    every, some = sympy.And(*parts), sympy.Or(*parts)
+    of_one_kind = len({frozenset(part.free_symbols) for part in parts}) == 1
     solvable = any(holds(every, at) for at, _ in points_of(every))
     return some if of_one_kind and not solvable else every
 
