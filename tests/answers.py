@@ -199,6 +199,59 @@ I(0)e^{-\frac{t}{RC}} :: e^{-t/(RC)}I(0) :: 0 ;; 2k\pi :: 2k\pi,\text{ for any }
 x^{\text{max}} :: x^\text{max} ;; x_{\text{max}} :: x_\text{max} ;; x_E+1 :: 1+x_{E}
 f''(x) :: f″(x) ;; [1,2]\setminus\{2\} :: [1,2) ;; \{1,2\}\cap\{2,3\} :: \{2\}
 (1,2)\cup(\sqrt5,3) :: (1,2)\cup(2.2360680,3) :: (1,2)\cup(2.236,3)
+# equations: a letter is complex with i, or if it is z or w; a branch is not its curve
+z=x+iy :: z-iy=x  y=\frac{z-x}{i} :: z=x-iy  z=y+ix  x=z+iy ;; ia=b :: a=-ib :: b=-ia  a=b
+w=iz :: z=-iw :: w=-iz ;; a(2+i)=b :: a=\frac{b(2-i)}{5}  b=(2+i)a :: a=\frac{b(2+i)}{5}
+z^3=1 :: z^3-1=0 :: z=1 ;; |z|=2 :: 2=|z| :: z=\pm2 ;; x^2+1=0 :: x=\pm i  x^2=-1 :: x=i  x=\pm 1
+|z-i|=1 :: |i-z|=1 :: |z+i|=1 ;; |z|^2 :: :: z^2 ;; z=2i :: :: \bar{z}=2i
+\sqrt{a^2+b^2} :: |a+bi| :: a+b ;; |x| :: \sqrt{x^2} :: x ;; Z=2+3i :: z=2+3i :: z=2-3i
+x^3=8 :: :: x=2 ;; y^2=4x :: x=\frac{y^2}{4}  y=\pm2\sqrt{x}  4x-y^2=0 :: y=2\sqrt{x}  x^2=4y
+y=\sqrt x :: \sqrt x=y :: x=y^2 ;; x^2+y^2=25 :: y=\pm\sqrt{25-x^2}  25-x^2=y^2 :: y=\sqrt{25-x^2}
+y=\sqrt{25-x^2} :: :: x^2+y^2=25 ;; x^2=y^2 :: x=\pm y  (x-y)(x+y)=0 :: x=y  x=|y|
+xy=0 :: :: x=0  y=0 ;; x^2=x :: x=0, x=1 :: x=1 ;; y=x^3 :: x=\sqrt[3]{y} :: y=x^2
+y=e^x :: x=\ln y :: x=e^y ;; y=\sin x :: :: x=\arcsin y
+\sin x=\frac12 :: 2\sin x=1 :: x=\frac\pi6 ;; \sin x=1 :: :: x=\frac{\pi}{2}
+|x|=3 :: x=\pm3 :: x=3 ;; \frac1x+\frac1y=1 :: x+y=xy  y=\frac{x}{x-1} :: x+y=1
+v^2=2gh :: h=\frac{v^2}{2g} :: v=\sqrt{2gh} ;; \log_2 x=3 :: x=8 :: x=9
+\sqrt{x+1}=x-1 :: x=3 :: x^2-3x=0 ;; T=2\pi\sqrt{L/g} :: T=\frac{2\pi\sqrt{L}}{\sqrt g}
+y>x^2 :: x^2<y :: y\ge x^2  \sqrt y>x ;; a<b :: a-b<0 :: a\le b  a^2<b^2
+|x|<y :: -y<x<y :: |x|\le y ;; \frac{1}{x}<1 :: x<0 \text{ or } x>1 :: x>1  0<x<1
+x\ne 3 :: (-\infty,3)\cup(3,\infty) :: x>3 ;; x\le3 :: :: x<3.5  x<3
+\frac{x-1}{x+2}>0 :: x<-2 \text{ or } x>1 :: x>1 ;; (-\infty,a) :: x<a :: x\le a
+\emptyset :: :: \{\emptyset\} ;; x\in[0,1] :: x∈[0,1]  [0,1] :: (0,1) ;; xy>0 :: -xy<0 :: x>0, y>0
+f(x)>2 :: 2<f(x)  2f(x)>4 :: f(x)>3  f(x)\ge2  g(x)>2
+-80\le g(x)\le82 :: 82\ge g(x)\ge-80 :: -80<g(x)\le82
+(x,y)=(2,3) :: y=3, x=2  (2,3)  (y,x)=(3,2) :: 3,2  x=3,y=2  (y,x)=(2,3)  (a,b)=(2,3)  x=2
+# commas in brackets, primes, bases, transposes
+(1,234) :: (1, 234) :: 1234  1,234  (1234) ;; \{1,200\} :: 200, 1 :: 1200
+1234 :: 1{,}234 :: (1,234)  [1,234] ;; x=1, y=200 :: (1,200)  1, 200 :: x=1,200  x=1200  200, 1
+\sqrt{1,600} :: 40 ;; 2,000\pi :: 2000\pi :: (2,000\pi)
+(2,500)\cup(600,\infty) :: :: (2500)\cup(600,\infty) ;; (10,100) :: :: 10{,}100
+P(3,100) :: (3,100) :: 3100 ;; \omega_L' :: \omega'_L  \omega_L^{\prime} :: \omega_L  \omega_L''
+x_1' :: x_1^{'} :: x_1  x' ;; y' :: y^\prime :: y ;; y''+y=0 :: y^{\prime\prime}=-y :: y'+y=0
+A^T :: A^{\top} :: A  A^2 ;; A^TB :: A^\top B :: AB ;; 5! :: :: :: 5!!
+1011_2 :: (1011)_2  {1011}_2 :: (1011)_8  1101_2 ;; (1011)_2 :: 1011_2  1011 :: 11
+1A_{16} :: (1A)_{16} :: A1_{16}
+# more than 4,300 digits, hyperbolic functions, arguments and exponents in braces and without
+2^{20000} :: 4^{10000} :: 2^{20001} ;; 2000! :: 2000\cdot1999! :: 2001!
+(x-a)^{6000} :: (a-x)^{6000} :: (x+a)^{6000}
+\frac{1}{\cosh x} :: \sech x  \operatorname{sech} x  \text{sech}(x) :: \csch x
+\sech^2 x :: \cosh^{-2} x :: \sech x ;; \frac{\cosh x}{\sinh x} :: \coth x :: \cot x
+\frac{2}{x+1} :: \log_2{4}/(x+1) ;; \frac{\sin x}{x} :: \sin{x}/x
+\sqrt[3]{2} :: 2^\frac13  2^\frac{1}{3} :: 2^\frac{2}{3} ;; e^{\sqrt2} :: e^\sqrt2 :: e^2
+2^{-3} :: 2^-3 :: 2-3 ;; 2^{10} :: 2^\binom52 ;; \sqrt[3]8 :: 2 ;; \int\limits_0^1 x\,dx :: \frac12
+\frac ab :: {a\over b}
+# looks, and units
+(0,1) :: \bigl(0,1\bigr)  \Big(0,1\Big) :: \bigl[0,1\bigr]
+|x-1| :: \bigl|x-1\bigr|  \abs{x-1}  \lvert x-1\rvert
+42 :: \texttt{42}  42{}  {}42  \mathnormal{42}  \phantom{x}42  \left.42\right. ;; [0,1) :: [0;1)
+\{x\mid x>2\} :: \bigl\{x\bigm|x>2\bigr\} ;; x\le 3 :: x\leqq 3  x≦3 ;; x\ne 3 :: x\not=3
+90^\circ :: 90º  90˚  90^{o} ;; A\cap B :: A∩B ;; 2\cdot3 :: 2∙3
+9.8 :: 9.8\,\mathrm{m\,s^{-2}}  9.8\,\frac{\mathrm{m}}{\mathrm{s}^2}
+    9.8\,\mathrm{\frac{m}{s^2}} :: :: 9.8\,\mathrm{10^3}
+5 :: 5\,\mathrm{\mu F}  5\ \mu\mathrm{F}  5\,\mathrm{k\Omega}  5\,{\rm m}
+    5\,\mathrm{J\,mol^{-1}\,K^{-1}} :: 5^2\,\mathrm{m}
+42 :: 42元  ４２个  共42人  答案：42  42平方厘米 :: 42万  42或43 :: 42个半 ;; 1, 2 :: 1或2
 """
 NUMBER = r"""
 10 :: 10. ;; 1000 :: 1,000  1\,000  1,\!000  1{,}000  1'000  1e3  1E3 :: :: 1_000 ;; 5 :: +5  10/2
@@ -229,7 +282,7 @@ NUMBER = r"""
 0.3 :: 0.30000000000000004 ;; 3.14 :: 3.14159 :: 3.15 ;; \frac13 :: 0.333333 :: 0.33333
 5 :: :: 17 ;; 5 PM :: 5 p. m. ;; 1e9 :: 1 billion  10^9  10^{9}  x = 10^9 ;; 5000 :: 5\text{k}
 3/10 :: 0.30000000000000004 :: 0.30000000001 ;; 1 :: .5 \times 2 = 1 :: 2 :: 10^{100}
-5\times10^{12} :: 5 trillion ;; 3000000000 :: $3b  $3B
+42 :: 42元  ４２个 :: 42万 :: 42个半 ;; 5\times10^{12} :: 5 trillion ;; 3000000000 :: $3b  $3B
 """
 # also behind a minus sign, a dash or a currency, and as full-width digits
 LAST_NUMBER = r"""
@@ -248,6 +301,12 @@ B :: B  (B)  B.  B) 12  (B) 12  B: 12  \text{(B)}  \textbf{B}  \textbf{(B)}\ 12 
 A :: A. London :: :: A or B  A, B  (A) or (B)  A. or B.  (A), (C)  A dog  A/B  A & B  A; B  A|B  A B
     A OR B  A. x AND B.  A Paris and [B]  A. Paris, B: London  A. B.  A) B) C)  (A) 5, (B) 6
     A. Paris or B. London  either A or B ;; 3 :: (d) 12  3  (3)  3. Paris :: B  2  4  (2)
+B :: B. f(x, y) = 2  B. 3 m/s.  B. the U.S. or U.K.  B. Q = (K, L)  B. Vitamins A, D.  B. R&D
+    B. Hepatitis A or B.  B. (a) and (b)  B. type O, A.  B. e.g. a) or b)  B. A and C  B. [0, 1)
+    B. A. Einstein  B. C. elegans  B, which is Paris  B) Washington, D.C.  B. 1/e.  B、巴黎  选B
+    【B】  「B」  答案：B  故选B  B选项 :: :: B. Paris C. London  B) cat C) dog  (B) 3 (C) 4
+    B: cat. C: dog.  B. 3 or C  B. 12\\C. 13  B. cat (C) dog  B、C  B或C  B or C, I think
+D :: D) Both (A) and (B)  D. A, B and C  D. None of A, B, C  D. Both A and B.
 26 :: :: :: B ;; 12 :: 12  (12)  M :: L
 """
 

@@ -345,10 +345,11 @@ mathematics rlvr/verify/answers/mathematics.py by answers
     if not any(value.free_symbols for value in right): => if True:
 
 equality rlvr/verify/answers/equality.py by answers
-    if len({*letters.values()}) < len(letters): => if False:
-    is_name(side) or not value.free_symbols => True
-    or factor.is_negative and isinstance(gold, (sympy.Eq, sympy.Ne)) => or factor.is_negative
-    return right != sympy.S.EmptySet and => return
+    any(len({*letters.values()}) < len(letters) for letters in small) => False
+    is_name(side) and is_new or not value.free_symbols => True
+    return len(solved) == 2 => return bool(solved)
+    if holds(answer, at) != solves: => if solves and not holds(answer, at):
+    of_complex or len(letters) == 1 => of_complex
 
 rounding rlvr/verify/answers/numbers.py by answers
     max(LEAST_DIGITS, gold.digits) => LEAST_DIGITS
@@ -359,11 +360,12 @@ expressions rlvr/verify/answers/expressions.py by answers embedded
 
 latex rlvr/verify/answers/latex.py by answers
     [1-9](?:\d{0,2}(?:,\d{3})+ => \d(?:\d{0,2}(?:,\d{3})+
-    |bm|underline| => |bm|
+    ", " if in_brackets else "" => ""
 
 boxes rlvr/verify/answers/boxes.py by answers
     if len(kept) < parts: => if True:
     text.rpartition("####")[2] => text.partition("####")[2]
+    return not of_options and => return
     float(chosen == right) => float(chosen >= right)
 
 gym rlvr/verify/answers/gym.py by gym

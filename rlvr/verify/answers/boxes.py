@@ -1,20 +1,19 @@
 r"""Find the answer in a completion or a data set's solution, mostly in \boxed{}; judge choices."""
 
-import re
 import string
 from decimal import Decimal
 
 from rlvr.verify.answers.expressions import extract_answer
 from rlvr.verify.answers.latex import IN_BRACES, normal
 
-import regex
+import regex as re
 
 COMMAND = r"\\f?(?:rame)?box(?:ed)?"
 # A box around one digit needs no braces.
-BOX = regex.compile(rf"{COMMAND}\s*(?:\{{({IN_BRACES})\}}|(\d)(?!\w))", regex.S)
+BOX = re.compile(rf"{COMMAND}\s*(?:\{{({IN_BRACES})\}}|(\d)(?!\w))", re.S)
 # What separates adjacent boxes, which are one answer, as in \boxed{1} \text{ and } \boxed{2}.
 JOINT = r"(?:[\W_]|and|or|text|q?quad)*?"
-TOGETHER = regex.compile(rf"{BOX.pattern}(?:{JOINT}{BOX.pattern})*", regex.S)
+TOGETHER = re.compile(rf"{BOX.pattern}(?:{JOINT}{BOX.pattern})*", re.S)
 
 
 def boxed(answer: str) -> str:
@@ -79,17 +78,30 @@ def answer_text(value) -> str:
 LONGEST = 2000  # characters of an answer; an option can be a sentence
 # of LaTeX and Markdown
 LOOKS = r"\\(?:[A-Za-z]+|.)|[$*_`{}\"'#<>✓]"
-LEAD = r"(?i)^(?:(?:the |my )?(?:(?:correct|right|best|final) )?"
-LEAD += r"(?:answer|option|choice)(?: is)?[ :]*)+"
+ANSWER = r"(?:the |my )?(?:(?:correct|right|best|final) )?(?:answer|option|choice)(?: is)?[ :]*"
+LEAD = rf"(?i)^(?:{ANSWER}|(?:正确|答案|选项|[故应]?选择?|[是为])[ :]*)+|选项$"
 # (B) and B. Paris, with the option's text
 OPTION = re.compile(
-    r"[(\[]? ?([A-Za-z]|\d\d?) ?(?:[.:)\]]*|(?:[:)\]]+|\.(?= |\w\w|\d)| - | = | (?=\()) ?(.*))"
+    r"([(\[]?) ?([A-Za-z]|\d\d?) ?(?:([.:)\]]*)"
+    r"|([:)\]]+|\.(?= |\w\w|\d)|, ?(?=[a-z]{2}|[\u4e00-\u9fff])| - | = | (?=\()) ?(.*))"
 )
-A_NAME = re.compile(r"([A-Z]) (?=[A-Z0-9]\w)(.*)")  # B Paris, but not "A dog"
-# Another option that the text offers as well.
-MARKED = r"[(\[]?[A-Za-z][.:)\]]"
-AND = r"(?:(?i:or|and)\b|[,;/&|])"
-ANOTHER = re.compile(rf"^{AND}|(?:(?<!\w){AND}|[,;/&|]) ?{MARKED}|^({MARKED}( |$))+$")
+A_NAME = re.compile(r"()([A-Z])()( )(?=[A-Z0-9]\w)(.*)")  # B Paris, but not "A dog"
+AND = r"(?:(?<!\w)(?i:or|and)\b|[,;&|或和]|(?:^| )/)"
+# An option's text may speak of options, as in "Both A and B", and of letters: Vitamins A, D.
+OF_OPTIONS = r"(?i)(?:both|all|none|neither|either)\b"
+IN_TEXT = r"(?<!(?<!\w)[A-Z][.)\]]* ?)(?<!\([^()]*)"
+
+
+def names_another(opening: str, letter: str, mark: str, text: str) -> bool:
+    """Return whether what follows an option names another option as well, as in A) 1 B) 2."""
+    one = "[A-J]" if letter.isupper() else "[a-j]" if letter.islower() else r"\d\d?"
+    marked = rf"[(\[]?{one}[.:)\]]+(?: |$)"
+    other = chr(ord(letter[-1]) + 1) if mark == "." else rf"(?!{letter}){one}"  # not C. elegans
+    alike = rf"(?<=\S )(?<!\([^()]*){re.escape(opening)}{other}{re.escape(mark)} (?=\S)"
+    ways = [rf"^{AND} ?[(\[]?{one}(?![\w'])", rf"^(?:{marked})+$", rf"\[{one}\]"]
+    ways += [rf"{IN_TEXT}{AND} ?(?:{marked}|{one}$)", rf"(?<=\S )\({one}\) (?=\S)", alike]
+    of_options = re.match(OF_OPTIONS, text)
+    return not of_options and any(re.search(way, text) for way in ways[: None if mark else -1])
 
 
 def verify_choice(text: str, gold: str) -> float | None:
@@ -108,6 +120,9 @@ def read_choice(text: str) -> str | None:
     """
     if len(text) > LONGEST:
         return None
+    text = re.sub(r"、(?=[\u4e00-\u9fff])", ". ", text)
     text = re.sub(LEAD, "", " ".join(re.sub(LOOKS, " ", normal(text)).split()))
     found = OPTION.fullmatch(text) or A_NAME.fullmatch(text)
-    return found[1].upper() if found and not ANOTHER.search(found[2] or "") else None
+    if not found or found[5] and names_another(found[1], found[2], found[4].strip(), found[5]):
+        return None
+    return found[2].upper()

@@ -4,41 +4,76 @@ import contextlib
 import itertools
 import random
 import re
+import signal
+import threading
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from rlvr.verify.answers.numbers import Number, digits_of, is_near
+from rlvr.verify.programs.isolation import OutOfTime
 
+import mpmath
 import sympy
-from sympy.core.function import AppliedUndef
+from mpmath.libmp import NoConvergence
+from sympy.polys.polyerrors import BasePolynomialError
 
 # What sympy raises for values of different kinds, and for those it cannot evaluate.
-ERRORS = (ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError)
-ERRORS += (sympy.PolynomialError,)
-# Formulas are compared at points; these are the signs of the letters at each point, repeated.
-SIGNS_AT_POINTS = [(1,), (1,), (1,), (-1, 1), (1, -1)]
-RELATIONS = sympy.Rel, sympy.And
+ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+ERRORS += (BasePolynomialError, NoConvergence)
+# Values are compared at points; these are the signs of the letters at each point, repeated.
+SIGNS_AT_POINTS = [(1,), (-1, 1), (1, -1), (1,), (1,)]
+# the signs of lhs - rhs for which a relation holds; a number that is not real has the sign None
+HOLDS = {sympy.Eq: (0,), sympy.Ne: (-1, 1, None), sympy.Lt: (-1,), sympy.Le: (-1, 0)}
+HOLDS |= {sympy.Gt: (1,), sympy.Ge: (0, 1)}
+RELATIONS = sympy.Rel, sympy.And, sympy.Or
+TO_DO = sympy.Derivative, sympy.Integral, sympy.Limit, sympy.Product, sympy.Sum
+STARTS = -4.6, -1.3, 0.4, 1.1, 2.7, 7.9  # where the search for a solution begins
+OF_COMPLEX = re.compile("[zwZW](_|$)")  # a letter that stands for a complex number
+TURNED = (3 + 4 * sympy.I) / 5  # of size 1: the direction in which |z| is tried
+NEAR, TINY, NOTHING = (sympy.Rational(1, 10**power) for power in (8, 40, 90))
+LIMIT = 0.5  # seconds of this process's time, to decide whether two values are equal
+
+
+@contextlib.contextmanager
+def limited() -> Iterator[None]:
+    """Raise OutOfTime after LIMIT, in the main thread of a process."""
+
+    def stop(*_):
+        raise OutOfTime
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT, LIMIT / 10)  # again, if sympy catches it
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def are_equal(gold, answer) -> bool:
     """Return whether an answer equals a gold, or does with all its letters in another case."""
-    if same(gold, answer):
+    pair = by_name(gold), by_name(answer)
+    if same(*pair):
         return True
-    in_lower_case = []
-    for value in (gold, answer):
-        letters = {old: sympy.Symbol(old.name.lower(), real=True) for old in value.free_symbols}
-        if len({*letters.values()}) < len(letters):  # two of them become one
-            return False
-        in_lower_case.append(value.xreplace(letters))
-    return gold.free_symbols != answer.free_symbols and same(*in_lower_case)
+    # These letters are not real, so that sympy does not take Z = i for false.
+    small = [{old: sympy.Symbol(old.name.lower()) for old in value.free_symbols} for value in pair]
+    if pair[0].free_symbols == pair[1].free_symbols or {*small[0].values()} != {*small[1].values()}:
+        return False
+    if any(len({*letters.values()}) < len(letters) for letters in small):  # two become one
+        return False
+    return same(*(value.xreplace(letters) for value, letters in zip(pair, small, strict=True)))
 
 
 def same(gold, answer) -> bool:
     """Return whether two values are equal, with letters in the same case."""
     if gold == answer:
         return True
-    if isinstance(gold, sympy.Eq) != isinstance(answer, sympy.Eq):
+    if not (gold.atoms(*RELATIONS) and answer.atoms(*RELATIONS)):
         gold, answer = value_of_name(gold), value_of_name(answer)
         if gold == answer:
             return True
@@ -56,47 +91,157 @@ def same(gold, answer) -> bool:
         return False
 
 
+def by_name(value) -> Any:
+    """Return x = 2, y = 3 for (x, y) = (2, 3), x = 2, x = 3 for x = 2, 3, and S for x in S."""
+    if not isinstance(value, sympy.Eq):
+        return value
+    name, values = value.args
+    if isinstance(values, sympy.FiniteSet) and not isinstance(name, sympy.Tuple):
+        name = [name] * len(values.args)
+    elif isinstance(values, sympy.Set) and name.is_Symbol:
+        return values
+    if not isinstance(name, (list, sympy.Tuple)):
+        return value
+    pairs = zip(name, parts_of(values) or (), strict=False)
+    return sympy.FiniteSet(*(sympy.Eq(*pair, evaluate=False) for pair in pairs))
+
+
 def value_of_name(value) -> Any:
     """Return 5 for x = 5 and for 2 + 3 = 5, but x + z = 1 as it is."""
     for side, other in (value.args, value.args[::-1]) if isinstance(value, sympy.Eq) else ():
-        if is_name(side) or not value.free_symbols:
+        is_new = side.free_symbols.isdisjoint(other.free_symbols)  # not as in x^2 = x
+        if is_name(side) and is_new or not value.free_symbols:
             return other
     return value
 
 
 def is_name(side) -> bool:
-    """Return whether a side is a name: x, f(x), a segment AB, AB/CD, or a tuple of names."""
+    """Return whether a side is a name: x, a segment AB, AB/CD, or a tuple of names."""
     if isinstance(side, sympy.Mul):
         return all(re.fullmatch("[A-Z]+|angle|triangle|-1", str(atom)) for atom in side.atoms())
     # latex2sympy reads a tuple on a side only if it is one of names
-    return isinstance(side, (sympy.Symbol, AppliedUndef, sympy.Abs, sympy.Limit, sympy.Tuple))
+    return isinstance(side, (sympy.Symbol, sympy.Abs, sympy.Limit, sympy.Tuple))
 
 
 def same_relations(gold, answer) -> bool:
-    """Return whether two relations are multiples of each other, or have the same solutions."""
-    if issubclass(gold.func, sympy.Rel) and issubclass(answer.func, sympy.Rel):
-        answer = answer if answer.func is gold.func else answer.reversed
-        factor = sympy.cancel((gold.lhs - gold.rhs) / (answer.lhs - answer.rhs))
-        may_be = factor.is_positive or factor.is_negative and isinstance(gold, (sympy.Eq, sympy.Ne))
-        if gold.func is answer.func and factor.is_number and may_be:
+    """Return whether two relations have the same solutions.
+
+    They have if their sides are equal. Otherwise each point that solves one of them must solve the
+    other, and each of them must have such a point.
+    """
+    if isinstance(gold, sympy.Rel) and isinstance(answer, sympy.Rel):
+        ways = [way for way in (answer, answer.reversed) if way.func is gold.func]
+        if any(all(map(same, gold.args, way.args)) for way in ways):
             return True
-    elif gold.func is answer.func and matched(gold.args, answer.args):
+    elif gold.func is answer.func and gold.args and matched(gold.args, answer.args):
         return True
-    if gold.free_symbols != answer.free_symbols:
-        return False
-    right, given = solutions_of(gold), solutions_of(answer)
-    return right != sympy.S.EmptySet and same(right, given)
+    solved = set()  # the relations of which a solution was found
+    for at, owners in points_of(gold, answer):
+        solves = holds(gold, at)
+        if holds(answer, at) != solves:
+            return False
+        solved |= owners if solves else set()
+    return len(solved) == 2
 
 
-def solutions_of(relation) -> sympy.Set:
-    """Solve an equation for one of its letters, or an inequality in one letter."""
-    if isinstance(relation, sympy.Eq):
-        return sympy.FiniteSet(*sympy.solve(relation, min(relation.free_symbols, key=str)))
-    return relation.as_set()
+def values_at_points(gold, answer) -> list[tuple[Number, Number]]:
+    """Return the values of two expressions at the same points, without poles."""
+    of_complex = gold.has(sympy.Abs) or answer.has(sympy.Abs)
+    pairs = []
+    for at in drawn_points(gold.free_symbols | answer.free_symbols):
+        if of_complex:
+            at |= {each: at[each] * TURNED for each in at if OF_COMPLEX.match(str(each))}
+        with contextlib.suppress(*ERRORS):
+            pairs.append((number_of(gold.xreplace(at)), number_of(answer.xreplace(at))))
+    return pairs
+
+
+def drawn_points(letters) -> Iterator[dict]:
+    """Yield a number for each letter, at one point after the other."""
+    drawn = random.Random(0)
+    for signs in SIGNS_AT_POINTS:
+        signed = zip(sorted(letters, key=str), itertools.cycle(signs), strict=False)
+        yield {each: sign * sympy.Rational(drawn.randint(20, 300), 101) for each, sign in signed}
+
+
+def points_of(*relations) -> Iterator[tuple[dict, set]]:
+    """Yield points at which sides of relations are equal, and the numbers of these relations.
+
+    Each letter is solved for, with numbers drawn for the others. Points between those of
+    inequalities belong to all. What is not real counts in an equation of one letter, and with i or
+    a letter such as z.
+    """
+    parts = [(n, each) for n, whole in enumerate(relations) for each in whole.atoms(sympy.Rel)]
+    letters = sorted(set().union(*(each.free_symbols for each in relations)), key=str)
+    ordered = not all(isinstance(each, sympy.Eq) for _, each in parts)
+    of_complex = any(OF_COMPLEX.match(str(each)) for each in letters)
+    of_complex = not ordered and (of_complex or any(each.has(sympy.I) for each in relations))
+    all_count = not ordered and (of_complex or len(letters) == 1)
+    for at, letter in itertools.product(itertools.islice(drawn_points(letters), 3), letters):
+        roots = {}
+        for n, each in parts:
+            for root in roots_of(each, letter, at, of_complex):
+                roots.setdefault(root, set()).add(n)
+        real = sorted(root for root in roots if root.is_real)
+        if ordered and real:
+            between = [(one + other) / 2 for one, other in itertools.pairwise(real)]
+            roots |= dict.fromkeys([real[0] - 1, *between, real[-1] + 1], {*range(len(relations))})
+        points = ((at | {letter: root}, owners) for root, owners in roots.items())
+        yield from (point for point in points if all_count or point[0][letter].is_real)
+
+
+def roots_of(relation, letter, at: dict, of_complex: bool) -> list:
+    """Return numbers for a letter, to 50 digits, that make the sides of a relation equal.
+
+    They are sought numerically if the relation is polynomial in none of its letters.
+    """
+    difference = without_decimals(relation.lhs - relation.rhs)
+    unknown, turned = sympy.Dummy(), TURNED if of_complex and relation.has(sympy.Abs) else 1
+    value = difference.xreplace(at | {letter: unknown * turned}).doit()
+    found = []
+    with mpmath.workdps(50):
+        if difference.is_rational_function(letter):
+            top_and_bottom = sympy.fraction(sympy.together(value))  # a pole ends an interval, too
+            polynomial = sympy.Poly(sympy.Mul(*top_and_bottom), unknown)
+            if polynomial.domain.is_Numerical:
+                polynomial = polynomial.sqf_part()
+            found = polynomial.nroots(n=50)
+        elif not any(map(difference.is_rational_function, difference.free_symbols)):
+            function = sympy.lambdify(unknown, value, "mpmath")
+            for start in STARTS:
+                with contextlib.suppress(*ERRORS, NameError):  # of a function mpmath lacks
+                    found.append(mpmath.findroot(function, start))
+        pairs = [sympy.sympify(root).as_real_imag() for root in found]
+    pairs = [[sympy.Rational(part) if abs(part) > TINY else 0 for part in pair] for pair in pairs]
+    return [(real + imaginary * sympy.I) * turned for real, imaginary in pairs]
+
+
+def holds(relation, at: dict) -> bool:
+    """Return whether a relation holds at a point. It does not where a side has no value."""
+    if isinstance(relation, (sympy.And, sympy.Or)):
+        parts = (holds(part, at) for part in relation.args)
+        return all(parts) if isinstance(relation, sympy.And) else any(parts)
+    with contextlib.suppress(*ERRORS):
+        return sign_of(relation.lhs - relation.rhs, at) in HOLDS[relation.func]
+    return False
+
+
+def sign_of(difference, at: dict) -> int | None:
+    """Return -1, 0 or 1, or None for a number that is not real. At a root, it is almost 0."""
+    here = number_of(difference.xreplace(at))
+    size = max(map(abs, here[:2]))
+    if size < 1:
+        beside = {each: at[each] * (1 + NEAR * n) for n, each in enumerate(at, 1)}
+        change = max(map(abs, number_of(difference.xreplace(beside))[:2]))
+        if size <= max(change * NEAR * NEAR, NOTHING):
+            return 0
+    if abs(here.imaginary) > size * TINY:
+        return None
+    return 1 if here.real > 0 else -1
 
 
 def same_collections(gold, answer) -> bool:
-    """Return whether two sets, tuples or intervals are equal.
+    """Return whether two sets, tuples, intervals or lists of relations are equal.
 
     A single value is a set of one, and an inequality is the set of its solutions.
     """
@@ -104,19 +249,24 @@ def same_collections(gold, answer) -> bool:
         return gold.args[2:] == answer.args[2:] and all(map(same, gold.args[:2], answer.args[:2]))
     right, given = parts_of(gold), parts_of(answer)
     if right and given:
-        ordered = sympy.Tuple, sympy.Interval
         names = {str(part.lhs).split("_")[0] for part in right if isinstance(part, sympy.Eq)}
-        of_names = isinstance(answer, ordered) and len(names) == len(right)  # x = 2, y = 3
-        if not of_names and not isinstance(gold, ordered):
-            may_repeat = not isinstance(answer, ordered)
-            return (may_repeat or len(right) == len(given)) and matched(right, given)
-        return len(right) == len(given) and all(map(same, right, given))
+        named = [isinstance(part, sympy.Eq) for part in given]
+        if len(names) == len(right) > 1 and any(named) != all(named):  # x = 1, 200
+            return False
+        ordered = isinstance(gold, sympy.Tuple) or len(names) == len(right) and not any(named)
+        if ordered or isinstance(gold, sympy.Interval):
+            return len(right) == len(given) and all(map(same, right, given))
+        may_repeat = not isinstance(answer, (sympy.Tuple, sympy.Interval))
+        return (may_repeat or len(right) == len(given)) and matched(right, given)
     if gold.is_Symbol or answer.is_Symbol:  # which sympy would take for a condition
         return False
-    gold, answer = as_set(gold), as_set(answer)
-    if gold.symmetric_difference(answer) == sympy.S.EmptySet:
-        return True
-    return gold.func is answer.func and matched(gold.args, answer.args)
+    of_relation, of_set = set(), set()
+    for value in (gold, answer):
+        letters = of_relation if value.atoms(*RELATIONS) else of_set
+        letters |= value.free_symbols
+    letters = of_relation - of_set
+    letter = letters.pop() if len(letters) == 1 else sympy.Dummy(real=True)
+    return same_relations(as_relation(gold, letter), as_relation(answer, letter))
 
 
 def parts_of(value) -> list | None:
@@ -130,11 +280,17 @@ def parts_of(value) -> list | None:
     return None if isinstance(value, (sympy.Set, *RELATIONS)) else [value]
 
 
-def as_set(value) -> sympy.Set:
-    """Return a set; of inequalities, the numbers that solve all of them, or else one."""
-    if isinstance(value, sympy.FiniteSet) and all(isinstance(part, RELATIONS) for part in value):
-        return sympy.And(*value).as_set() or sympy.Or(*value).as_set()  # pyright: ignore
-    return value.doit() if isinstance(value, sympy.Set) else value.as_set()
+def as_relation(value, letter) -> Any:
+    """Return what a set says of a letter; of a list of relations, that all hold, or else one."""
+    if isinstance(value, RELATIONS):
+        return value
+    if not isinstance(value, sympy.FiniteSet) or not value.atoms(*RELATIONS):
+        return value.as_relational(letter)
+    parts: Any = value.args
+    every, some = sympy.And(*parts), sympy.Or(*parts)
+    of_one_kind = len({frozenset(part.free_symbols) for part in parts}) == 1
+    solvable = any(holds(every, at) for at, _ in points_of(every))
+    return some if of_one_kind and not solvable else every
 
 
 def matched(right, given) -> bool:
@@ -153,16 +309,8 @@ def same_expressions(gold, answer) -> bool:
     if gold.atoms(sympy.Float) or answer.atoms(sympy.Float):
         right, given = terms_of(gold), terms_of(answer)
         return right.keys() == given.keys() and all(same(right[key], given[key]) for key in right)
-    gold, answer = gold.doit(), answer.doit()
-    letters = gold.free_symbols | answer.free_symbols
-    letters |= gold.atoms(AppliedUndef) | answer.atoms(AppliedUndef)
-    drawn = random.Random(0)
-    pairs = []  # of values at the same points, without poles
-    for signs in SIGNS_AT_POINTS:
-        signed = zip(sorted(letters, key=str), itertools.cycle(signs), strict=False)
-        at = {each: sign * sympy.Rational(drawn.randint(20, 300), 101) for each, sign in signed}
-        with contextlib.suppress(*ERRORS):
-            pairs.append((number_of(gold.xreplace(at)), number_of(answer.xreplace(at))))
+    gold, answer = (each.doit() if each.atoms(*TO_DO) else each for each in (gold, answer))
+    pairs = values_at_points(gold, answer)
     # Points at which a root or a logarithm is not real count only if there are no others.
     real = [pair for pair in pairs if not any(number.imaginary for number in pair)]
     return bool(pairs) and all(is_near(*pair) for pair in real or pairs)
@@ -191,10 +339,13 @@ def number_of(expression) -> Number:
 
     The cube root of -8 is -2, not the complex root that sympy takes.
     """
-    value = sympy.real_root(without_decimals(expression).doit())
+    value: Any = sympy.real_root(without_decimals(expression).doit())
     if not isinstance(value, sympy.Rational):
         value = value.evalf(60)
-    real, imaginary = (Fraction(str(part)) for part in value.as_real_imag())
+    # A part without a digit is 0: all of them cancelled, as in ln 6 - ln 2 - ln 3.
+    parts: Any = value.as_real_imag()
+    parts = [sympy.Rational(0 if part._prec == 1 else part) for part in parts]
+    real, imaginary = (Fraction(part.p, part.q) for part in parts)
     decimals = expression.atoms(sympy.Float)
     fewest = min((digits_of(str(decimal)) for decimal in decimals), default=0)
     return Number(real, imaginary, fewest, isinstance(value, sympy.Rational))

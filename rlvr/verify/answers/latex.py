@@ -1,10 +1,10 @@
 """Normalize LaTeX as text: remove what only changes its appearance, and split lists."""
 
-import re
 import unicodedata
 from functools import lru_cache
+from pathlib import Path
 
-import regex
+import regex as re
 
 
 def within(opening: str, closing: str) -> str:
@@ -22,18 +22,27 @@ def within(opening: str, closing: str) -> str:
 IN_BRACES = within(r"\{", r"\}")
 OPENING, CLOSING = r"(?:\\?[(\[{]|\\begin)", r"(?:\\?[)\]}]|\\end)"
 IN_BRACKETS = rf"{OPENING}{within(OPENING, CLOSING)}{CLOSING}"
-TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mbox|operatorname)\s*\{"
-WHOLE = regex.compile(rf"(?:{TEXT}|\{{)({IN_BRACES})\}}|\*\*(.*)\*\*")
+TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|[mh]box|operatorname)\s*\{"
+WHOLE = re.compile(rf"(?:{TEXT}|\{{)({IN_BRACES})\}}|\*\*(.*)\*\*")
 CURRENCY = r"(?:\\?\$|[¢£¥฿\u20a0-\u20cf])"
 MAGNITUDES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
 ABBREVIATED = rf"(\d)(?:{TEXT}(?=k))?([kKMB])\}}?$"  # for in_words, where no letter is a factor
+POWER = r"(?:\^\{?-?\d\}?)?"
 # PLAIN replaces these. NFKC would turn 5² into 52, and ℝ into the letter R.
-BY_HAND = "²³¹⁰ⁱ⁴-⁹⁺⁻ⁿ₀-₉₊₋¼-¾⅐-⅞ℂℍℕℙℚℝℤ"
-BRACKETS = dict(langle="(", rangle=")", lbrace=r"\{", rbrace=r"\}")
+BY_HAND = "²³¹⁰ⁱ⁴-⁹⁺⁻ⁿ₀-₉₊₋¼-¾⅐-⅞ℂℍℕℙℚℝℤ℃º˚"
 # names of functions; sec alone is a unit
-FUNCTION = "(?:(?:arc)?(?:sin|cos|tan|cot|csc)h?|cosec|sec(?=[a-z])|log|ln|exp)"
+FUNCTION = "(?:(?:arc)?(?:sin|cos|tan|cot|csc)h?|sech|cosec|sec(?=[a-z])|log|ln|exp)"
 # a unit in an amount of two, such as 1 hr 30 min
 OF_AN_AMOUNT = rf"\s*(?:{TEXT}(?!\s*(?:or|and)\b)[^{{}}]*\}}|(?!or|and)(?:[a-z]{{2,}}|h))"
+NOTATION = (Path(__file__).parent / "notation.txt").read_text(encoding="utf-8")
+MEANING = {  # of commands and characters; a command ends where a blank follows
+    name: {"nothing": "", "blank": " "}.get(meaning, f"{meaning} ")
+    for meaning, names in re.findall("^(.+) <- (.+)$", NOTATION, re.M)
+    for name in names.split()
+}
+A_NAME = r"\\not ?=|\\(?:left|right) ?\.|\\[A-Za-z]+|\\.|[^\w\s]|º"
+ARGUMENT = rf"\{{{IN_BRACES}\}}"
+RECIPROCALS = dict(sech="cosh", csch="sinh", coth="tanh")
 
 
 def in_words(found: re.Match[str]) -> str:
@@ -53,23 +62,26 @@ PLAIN = [
         in_words,
     ),
     (r"^(?:USD|US|EUR|GBP|INR|Rs)\b\.?\s*(?=[\d.$\\-])", ""),
-    # remove delimiters, currencies, styles
+    (rf"{CURRENCY}", ""),
+    # remove delimiters, styles
     (rf"{TEXT}\s*([ei])\s*\}}", r" \1 "),  # two numbers, and no units
+    (r"\{\\rm\s+([^{}]*)\}|\\rm\s*\{([^{}]*)\}", r"\\mathrm{\1\2}"),
     (r"\\\\\[[\d.]+[a-z]+\]", r"\\\\"),  # \\[4pt]: how far the next line is
-    (
-        r"(?<!\\)\\[()\[\]]|\\(?:(?:display|text)style|bf|rm|it|emph|[lL]arge|LARGE|[hH]uge|middle"
-        r"|math(?:bf|it|sf)|boldsymbol|pmb|bm|underline|vec|overrightarrow|left(?=\\\{)|right(?=\\\}))"
-        r"(?![a-z])",
-        "",
-    ),
-    (rf"^{TEXT}[^{{}}]*(?::|\bis)\s*\}}|:(?==)", ""),  # Answer: 5, x := 5
-    (rf"{CURRENCY}|`", ""),
-    (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}", ""),
-    (r"(?<!\\)\\[,;: ]|~|\\q?quad(?![a-z])", " "),
-    (rf"(?:\\text)?\{{:\}}|\\colon|(?<=\d)\s*(?:{TEXT}\s*to\s*\}}|\bto\b)\s*(?=\d)", ":"),
-    (r"\\([lr](?:angle|brace))(?![a-z])", lambda found: BRACKETS[found[1]]),
+    (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}|\\[hv]?(?:space|phantom)\*?\{[^{}]*\}", ""),
+    (A_NAME, lambda found: MEANING.get(found[0].replace(" ", ""), found[0])),
+    (rf"^{TEXT}[^{{}}]*(?::|\bis)\s*\}}|:(?==)|(?<![A-Za-z}}])\{{\}}", ""),  # Answer: 5, x := 5
+    (r"^(?:答案?|共|是|为|:| )+", ""),
+    (rf"(?:\\text)?\{{:\}}|(?<=\d)\s*(?:{TEXT}\s*to\s*\}}|\bto\b)\s*(?=\d)", ":"),
     (rf"^(\d+){OF_AN_AMOUNT}(?: and)?\s*(\d+){OF_AN_AMOUNT}$", r"(\1,\2)"),
-    (rf"\\frac\{{({TEXT}[^{{}}]*\}})\}}\{{({TEXT}[^{{}}]*\}})\}}", r"\1/\2"),  # of units
+    (  # of units
+        rf"\\frac\s*\{{({TEXT}[^{{}}]*\}}{POWER})\}}\{{({TEXT}[^{{}}]*\}}{POWER})\}}",
+        r"\1/\2",
+    ),
+    (rf"\\abs\s*\{{({IN_BRACES})\}}", r"|\1|"),
+    (r"\^ *\{? *((?:\\prime *|')+)\}?", lambda found: "'" * len(re.findall(r"\\|'", found[1]))),
+    (r"\^ *(?:\{ *(?:\\top|T) *\}|\\top(?![a-z])|T)", r"^{\\variable{T}}"),  # sympy takes A^T for A
+    (r"(?<![A-Za-z])[({]([A-F\d]+)[)}] *_ *(?=\{?\d)", r"\1_"),  # a number in another base
+    (r"(?<![\\\w.])(?=\w*\d\w*[A-F]|\w*[A-F]\d)([A-F\d]+)_\{?16\}?(?!\d)", r"\\text{\1}_{16}"),
     # program notation: 4*sqrt(2), x**2, pi/2
     (r"(?<=[\w)])\*\*(?=[\w(])", "^"),
     (r"\\?sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
@@ -79,9 +91,11 @@ PLAIN = [
         rf"|(?<![A-Za-z\\])({FUNCTION})(?=[a-cnu-z]?(?![A-Za-z]))(?!\s*\}}?$)",
         r"\\\1\2 ",
     ),
-    (r"\\cosec(?![a-z])", r"\\csc "),
+    (
+        r"\\(sech|csch|coth) *(?:\^ *\{?(\d+)\}?)?(?! *\^)",
+        lambda found: rf"\{RECIPROCALS[found[1]]}^{{0-{found[2] or 1}}}",
+    ),
     (r"\\log *_ *\{?e\}?", r"\\ln "),
-    (r"\\lg(?![a-z])", r"\\log_{10} "),
     (r"([\d.]+)/([\d.]+)(?= [A-Za-z\\(])", r"\\frac{\1}{\2}"),  # 4/3 \pi r^3
     # remove blanks that do not separate words, numbers or items
     (r"(?<=[^\w\s\\,;})\]])\s+(?=\S)|\s+(?=[^\w\s\\])", ""),
@@ -91,12 +105,18 @@ PLAIN = [
     (r"^[A-Z](?=\([^()]*,[^()]*\)$)", ""),  # the point P(1,2)
     (r"(?<=,) ?(?:\\[lc]?dots|\.\.\.) ?(?=,|$)", r"\\text{dots}"),
     # other notations, first {x | x > 2}
-    (r"^\\\{ ?[a-z] ?(?:\\in ?\\mathbb\{R\} ?)?(?:\\mid|\\vert|\||:)(.+)\\\}$", r"\1"),
+    (r"^\\\{ ?[a-z] ?(?:\\in ?\\mathbb\{R\} ?)?(?:\||:)(.+)\\\}$", r"\1"),
     (r"^\\\{(.*\\pm.*)\\\}$", r"\1"),  # {0, \pm 2} has three items
-    (r"\\(?:nice|s)frac(?![a-z])", r"\\frac"),
-    (r"\\[dtc]?(frac|binom)\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\\1{\2}{\3}"),
+    (r"(?<=[(\[{][^,;()\[\]]+);(?=[^,;()\[\]]+(?:[)\]]|\\\}))", ","),
+    (r"\\(frac|binom)\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\\1{\2}{\3}"),
     (r"\{([^{}]+)\\choose ?([^{}]+)\}", r"\\binom{\1}{\2}"),
-    (r"\\varnothing(?![a-z])", r"\\emptyset "),
+    (r"\{([^{}]+)\\over ?([^{}]+)\}", r"\\frac{\1}{\2}"),
+    (r"\\sqrt ?(\[[^\]]*\]) ?(\w)", r"\\sqrt\1{\2}"),
+    (  # an exponent without braces
+        r"\^ ?(-?(?:\\(?:frac|binom) ?ARGUMENT ?ARGUMENT|\\sqrt ?(?:\[[^\]]*\])? ?(?:ARGUMENT|\w)))"
+        r"|\^(-(?:\d+|[A-Za-z]))",
+        r"^{\1\2}",
+    ),
     (r"\\(max|min|gcd)\\\{([^{}]*)\\\}", r"\\\1(\2)"),
     (  # events or sets A and B
         r"^(?=.*\\c[au]p)(?:[A-Z()' ]|\\c[au]p(?![a-z]))+$",
@@ -104,11 +124,12 @@ PLAIN = [
     ),
     (r"(?<![A-Za-z\\])([A-Za-z])\^\{-1\}(?=\([a-z]\)=)", r"\1_{-1}"),  # not a power
     (rf",(?: |{TEXT}[^{{}}]*\}})*[a-z] ?\\in ?\\mathbb\{{[NZ]\}}$", ""),  # "for any k"
-    (r"(?:\\degree|\^\\circ|\^\{\\circ *\}|\^o)(?![a-z])(?:\s*[CF](?![A-Za-z]))?", r"^\\circ "),
+    (r"(?:\^\\circ|\^\{(?:\\circ *|o)\}|\^o)(?![a-z])(?:\s*[CF](?![A-Za-z]))?", r"^\\circ "),
     (  # of 30 degrees
         r"(\\(?:sin|cos|tan|cot|sec|csc)(?:\^\{?-?\d\}?)?)\s*[({]?\s*([\d.]+)\s*\^\\circ\s*[)}]?",
         r"\1(\\frac{\2\\pi}{180})",
     ),
+    (r"(\\(?:ln|log|sin|cos|tan) ?(?:_ ?(?:\w|ARGUMENT))?) ?\{(INSIDE)\}(?! ?\^)", r"\1(\2)"),
     (  # the argument ends before a dot: \sin x \cdot 2, but not \sin 2\pi \cdot t
         r"(?!\\(?:sin|cos|tan) ?[\d.]*(?:\\pi)? ?(?:\\cdot|\\times|\*))"
         r"(\\(?:(?:arc)?(?:sin|cos|tan|cot|csc|sec)h?|ln|log(?: *_ *(?:\w|\{\w+\}))?)"
@@ -121,16 +142,19 @@ PLAIN = [
         r"\\(?:overline|bar)\{([-+\d.i ]*i[-+\d.i ]*)\}",
         lambda found: f"({found[1].replace('i', '(-i)')})",
     ),
-    (r"(?<=\d)\.(?=[-+*/)])", ""),  # 1./3
+    (r"(?<=\d)\.(?=[-+*/)])|(?<=\d)\{,\}(?=\d{3}(?!\d))", ""),  # 1./3, 1{,}000
     (r"(?<![\w.])(\d+) (\d+)/(\d+)(?![\w.])", r"\1\\frac{\2}{\3}"),  # 1 1/2
     (r"(?<=\d)[eE]([-+]?\d+)(?![\w.])", r"\\cdot 10^{\1}"),  # 1e3
     (r"(?<![\d.])(\d{1,3}(?: \d{3})+)(?! ?\d)", lambda found: found[1].replace(" ", "")),
 ]
-PLAIN = [(re.compile(written), meant) for written, meant in PLAIN]
+PLAIN = [
+    (re.compile(written.replace("ARGUMENT", ARGUMENT).replace("INSIDE", IN_BRACES)), meant)
+    for written, meant in PLAIN
+]
 ALIKE = dict.fromkeys("‐‑‒–—―", "-") | dict.fromkeys("‘’′ʹ", "'") | dict.fromkeys("“”", '"')
-ALIKE |= {"∶": ":", "。": ".", "、": ",", "°": r"^\circ ", "√": r"\sqrt ", "∞": r"\infty "}
-ALIKE |= {"⩽": r"\le ", "⩾": r"\ge ", "≈": r"\approx ", "÷": r"\div "}
-ALIKE |= dict.fromkeys("⁄∕", "/") | {"×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot "}
+ALIKE |= (
+    dict.fromkeys("【「『〔〖", "(") | dict.fromkeys("】」』〕〗", ")") | {"。": ".", "、": ","}
+)
 ALIKE |= dict.fromkeys(
     "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff", ""
 )
@@ -174,12 +198,22 @@ def repeating(whole: str, fixed: str, repeated: str) -> str:
 
 
 def without_commas(text: str) -> str:
-    """Join thousands: 1,000 becomes 1000 and India's 1,00,000 becomes 100000, but not 1,200,3."""
+    """Join thousands: 1,000 becomes 1000 and India's 1,00,000 becomes 100000, but not 1,200,3.
+
+    In brackets, as in (1,234), commas separate items, unless others with blanks do.
+    """
     groups = r"(?<![\d.,])[1-9](?:\d{0,2}(?:,\d{3})+|\d?(?:,\d\d)+,\d{3})(?!\d|,\d)"
-    return re.sub(groups, lambda number: number[0].replace(",", ""), text)
+    inside = r"(?:[^()\[\]{},]|,(?! ))*"
+    tight = rf"(?:[(\[]|\\\{{){inside},(?! ){inside}(?:[)\]]|\\\}})"
+
+    def joined(found: re.Match[str]) -> str:
+        in_brackets = not found[0][0].isdecimal()
+        return found[0].replace(",", ", " if in_brackets else "")
+
+    return re.sub(f"{tight}|{groups}", joined, text)
 
 
 def split(text: str, divider: str) -> list[str]:
     """Split a text at the dividers outside of all brackets, and drop empty parts."""
-    divided = regex.sub(rf"({IN_BRACKETS})|{divider}", lambda found: found[1] or "\0", text)
+    divided = re.sub(rf"({IN_BRACKETS})|{divider}", lambda found: found[1] or "\0", text)
     return [part for part in divided.split("\0") if part.strip()] or [text]

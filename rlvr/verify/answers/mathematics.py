@@ -8,40 +8,50 @@ because data sets write 50 and 50\% for the same value.
 
 import itertools
 import math
-import re
 from functools import lru_cache
 
 from rlvr.verify.answers.boxes import LONGEST, last_boxed, last_boxes, read_choice
-from rlvr.verify.answers.latex import ABBREVIATED, TEXT, in_words, plain, split, without_commas
+from rlvr.verify.answers.latex import (
+    ABBREVIATED,
+    IN_BRACES,
+    POWER,
+    TEXT,
+    in_words,
+    plain,
+    split,
+    without_commas,
+)
 from rlvr.verify.answers.numbers import same_time, scale_of
 
+import regex as re
+
 LARGEST = 10**6  # binary digits of a number that is evaluated; 2^1000000 has that many
-AND = rf"{TEXT}\s*(?:,|,?\s*(?:and|or)\s*,?)\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])"
+AND = rf"{TEXT}\s*(?:,|,?\s*(?:and|or)\s*,?)\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|[和或]"
 DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|[,;]"  # of items, also a line's end, but not \\sqrt
 EQUALS = r"(?<![<>])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # also in 4!=24, but not in x!=4
 WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
-UNREADABLE = re.compile(r"[A-Za-z]{3,}\s+[A-Za-z]{2,}|(?<![_^\d.])[\d.]+ \d")  # prose, 5 6
-POWER = r"(?:\^\{?-?\d\}?)?"
+UNREADABLE = re.compile(r"[A-Za-z]{3,}\s+[A-Za-z]{2,}|(?<![_^\d.])[\d.]+ \d|!!")  # prose, 5 6
 WITH_UNIT = re.compile(  # a value, followed by \text{...}, words, or an abbreviation
-    rf"(.+?)(?:(?<![\^_\s])\s*((?:{TEXT}[^{{}}]*\}}{POWER}(?:[\s/]|\\cdot)*)+)"
+    rf"(.+?)(?:(?<![\^_\s])\s*((?:(?:\\mu *)?{TEXT}{IN_BRACES}\}}{POWER}(?:[\s/]|\\cdot)*)+)"
     r"|(?:(?<=[\d}])|(?<=\\pi))"
-    r"(\s+(?:[A-Za-z]{3,}|in|hr|lb|oz|sq)[A-Za-z\s/]*"
+    r"(\s+(?:[A-Za-z]{3,}|in|hr|lb|oz|sq)[A-Za-z\s/]*|\s*[\u4e00-\u9fff]+"
     rf"|\s*(?:[ckm]m|[km]g|ml|ft|(?:km|cm|ft|\smi?)/(?:hr|h|min|s))){POWER})"
 )
 # letters behind a number that are a unit if the gold has no letters: 5 N
 OF_A_NUMBER = rf"(?<=[\d}}])(?: [mgshNJWVALKCFTH]| ?\\(?:Omega|mu ?(?:\w|{TEXT}\w\}})))$"
-MODULUS = re.compile(rf"\s*(?:\\p?mod|\(\\bmod|\(?{TEXT}mod\}})\W*(\w+)\W*$")
+MODULUS = re.compile(rf"\s*(?:\(?\\[pb]?mod|\(?{TEXT}mod\}})\W*(\w+)\W*$")
 # an option before its value, as in \textbf{(A) }204
 OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{AND}|[,;])"
 OF_OPTIONS = re.compile(r"\(?[A-J]\)?")
 NO_OPTION = re.compile(r"[ei]$|[A-J] ?[_^']|\\mathbb")  # e and i are numbers
 OF_A_BASE = re.compile(r"(?:^|[,=])\s*-?\d+_\{?(\d+)\}?(?=\s*(?:,|$))")
+BRACKET = re.compile(r"[(\[]|\\\{")
+INDEX = r"(?:_\w|_\{[^{}]*\})"
 # letters that latex2sympy misreads, and before them what must not be searched for letters
 LETTERS = re.compile(
-    rf"{TEXT}[^{{}}]*\}}"
-    r"|(?P<name>\\[gG]amma(?![a-z])|(?<![A-Za-z\\])[EeI](?=_))(?P<index>_\w|_\{\w+\})?"
-    r"|\\(?:begin|end|hat)\{\w+\}|\\[A-Za-z]+|[A-Za-z]{3,}|_\w|_\{[^{}]*\}"
-    r"|(?P<primed>[A-Za-z])(?P<primes>'+)|i|I(?!\(\w+\))"
+    rf"{TEXT}[^{{}}]*\}}|(?P<primed>\\[A-Za-z]+|[A-Za-z])(?P<index>{INDEX}?'+{INDEX}?)"
+    rf"|(?P<name>\\[gG]amma(?![a-z])|(?<![A-Za-z\\])[EeI](?=_)){INDEX}?"
+    r"|\\(?:begin|end|hat)\{\w+\}|\\[A-Za-z]+|[A-Za-z]{3,}|_\w|_\{[^{}]*\}|i|I(?!\(\w+\))"
 )
 
 
@@ -50,7 +60,7 @@ def verify_math(text: str, gold: str) -> float | None:
 
     There is no time limit here. For completions of a policy, use `rlvr.verify.pool.grade`.
     """
-    from rlvr.verify.answers.equality import are_equal  # sympy takes a second
+    from rlvr.verify.answers.equality import are_equal, limited  # sympy takes a second
 
     from sympy import FiniteSet
 
@@ -68,6 +78,8 @@ def verify_math(text: str, gold: str) -> float | None:
     if all(moduli) and moduli[0] != moduli[1]:
         return 0.0
     chosen, wanted = MODULUS.sub("", chosen), MODULUS.sub("", wanted)
+    if bool(BRACKET.match(chosen)) != bool(BRACKET.match(wanted)):  # 1,234 is no (1,234)
+        chosen, wanted = without_commas(chosen), without_commas(wanted)
     # A gold that is an equation is compared as one, if it can be read as such.
     values = len(split(wanted, EQUALS)) == 1 or not read(wanted, values=False)
     right = read(wanted, values)
@@ -86,7 +98,8 @@ def verify_math(text: str, gold: str) -> float | None:
         return 1.0  # without evaluating them
     if any(digits(value) > LARGEST for value in right + given):
         return 0.0
-    return float(any(are_equal(one, other) for one in right for other in given))
+    with limited():
+        return float(any(are_equal(one, other) for one in right for other in given))
 
 
 def digits(expression, letter: float = 10.0) -> float:
@@ -147,7 +160,8 @@ def clean(item: str) -> str:
     if same_time(item, item):  # 5 AM is not 5 PM
         return ""
     value, unit = found[1], re.sub(TEXT, " ", found[2] or found[3])
-    scale = scale_of(re.sub(r"\\cdot|[(){}]|\^\{?-?\d\}?|(?<=[a-z])\d", "", unit))
+    unit = re.sub(r"\\(?:cdot|frac|circ|mu|Omega)|[(){}]|\^\{?-?\d\}?|(?<=[a-z])\d", "", unit)
+    scale = scale_of(re.sub(r"\^", "", unit))
     return {None: "", 1: value}.get(scale, rf"({value}) \cdot {scale}")
 
 
@@ -176,10 +190,7 @@ def settle(item: str, values: bool) -> str:
 
 def is_number(side: str) -> bool:
     """Return whether a side of an equation has no letters other than those of its unit."""
-    from sympy.core.function import AppliedUndef
-
-    found = parse(clean(side) or side)
-    return any(not value.free_symbols and not value.has(AppliedUndef) for value in found)
+    return any(not value.free_symbols for value in parse(clean(side) or side))
 
 
 @lru_cache(maxsize=1000)  # settle needs each side of an equation twice
@@ -191,6 +202,7 @@ def parse(text: str) -> list:
     import sympy
     from latex2sympy2_extended import latex2sympy
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig, NormalizationConfig
+    from sympy.core.function import AppliedUndef
 
     if re.fullmatch(r"-?\d{1,300}", text):
         return [sympy.Integer(int(text))]
@@ -211,16 +223,27 @@ def parse(text: str) -> list:
         value = sympy.ImmutableMatrix(value)
     if not isinstance(value, sympy.Basic):
         return []
-    # dy/dx is a letter; sympy would take it for 0
-    slopes = [each for each in value.atoms(sympy.Derivative) if each.args[0].is_Symbol]
-    return [value.xreplace({each: sympy.Symbol(str(each), real=True) for each in slopes})]
+    # f(x) and dy/dx are letters; sympy would take the second for 0
+    of_it = [*value.atoms(AppliedUndef), *value.atoms(sympy.Derivative, sympy.Integral)]
+    return [value.xreplace({each: as_letter(each) for each in of_it})]
+
+
+def as_letter(value):
+    """Return a letter for an unknown function, for its derivative, and for one such as dy/dx."""
+    import sympy
+    from sympy.core.function import AppliedUndef
+
+    is_slope = isinstance(value, sympy.Derivative) and value.args[0].is_Symbol
+    is_letter = is_slope or value.has(AppliedUndef)
+    return sympy.Symbol(str(value), real=True) if is_letter else value
 
 
 def letter(found: re.Match[str], i: str) -> str:
     """Rewrite a match of LETTERS for latex2sympy."""
     if found["name"]:
-        name = re.sub(r"[{}\\]", "", found["name"] + (found["index"] or ""))
+        name = re.sub(r"[{}\\]", "", found[0])
         return rf"\variable{{{name}}}"
-    if found["primes"]:
-        return f"{found['primed']}_{{{'p' * len(found['primes'])}}}"
+    if found["primed"]:
+        index = re.sub("[_{}']", "", found["index"]) + "prime" * found["index"].count("'")
+        return f"{found['primed']}_{{{index}}}"
     return {"_e": "_{e}", "_E": "_{E}", "i": i, "I": r"\variable{I}"}.get(found[0], found[0])

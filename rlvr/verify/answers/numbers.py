@@ -1,7 +1,6 @@
 """Read the one number of an answer exactly, and compare numbers by one rule for all verifiers."""
 
 import math
-import re
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -11,11 +10,14 @@ from rlvr.verify.answers.boxes import find_answer
 from rlvr.verify.answers.expressions import LONGEST, value_of
 from rlvr.verify.answers.latex import ABBREVIATED, TEXT, in_words, normal, plain, without_commas
 
+import regex as re
+
 LEAST_DIGITS = 3  # to which a gold with a decimal counts
 EXACT, ROUNDED, NOISE = Fraction(1, 10**40), Fraction(1, 10**6), Fraction(1, 10**12)
 # Words that multiply the number before them, as in 3 million.
 MULTIPLES = dict(dozen=12, hundred=10**2, thousand=10**3, lakh=10**5, crore=10**7)
 MULTIPLES |= dict(million=10**6, mn=10**6, billion=10**9, bn=10**9, trillion=10**12, tn=10**12)
+MULTIPLES |= dict(百=100, 千=1000, 万=10**4, 亿=10**8)
 # Words that make another number of the one before them, as in 3 and a half, or leave it open.
 NUMBER_WORDS = set(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -152,7 +154,8 @@ def read_plain(text: str) -> Fraction | None:
 
 def scale_of(unit: str) -> int | None:
     """Return the factor that a unit stands for, mostly 1, or None for what is not a unit."""
-    words = re.findall(r"([^\W\d_]+?)s?(?![^\W\d_])", unit.lower())
-    if not UNIT.fullmatch(unit) or NUMBER_WORDS.intersection(words):
+    apart = re.sub("[万亿半]", r" \g<0> ", unit.lower())  # 万元 is 10,000 of a unit
+    words = re.findall(r"([^\W\d_]+?)s?(?![^\W\d_])", apart)
+    if not UNIT.fullmatch(unit) or NUMBER_WORDS.intersection(words) or "半" in words:
         return None
     return math.prod(MULTIPLES.get(word, 1) for word in words)
