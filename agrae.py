@@ -184,10 +184,9 @@ def main(config: Config, compute_advantages=compute_advantages):
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
         advantages, diagnostics = compute_advantages(batch, config)  # [B, G]
-        advantages = batch.per_completion(advantages)  # [N, 1]
 
         # 3. Update: PPO-clip against the policy that wrote the completions.
-        common.prepare_update(batch, advantages, policy, reference, config)
+        advantages = common.prepare_update(batch, advantages, policy, reference, config)  # [N, 1]
         for update, minibatch in enumerate(batch.minibatches(config)):
             for rows in minibatch:  # the m rows of a microbatch, which fit into one forward pass
                 logprobs, entropy = common.token_logprobs(

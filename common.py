@@ -7,12 +7,9 @@ Completion i belongs to prompt i // G.
 With torchrun, each rank holds its share of the prompts, and sums and means cover all ranks. The
 docstring of a function that all ranks have to call together says so.
 
-Two things are left out, since the algorithms can be followed without them: how a verifier reads an
-answer (rlvr.verify), and how log-probs are computed without a [tokens, vocabulary] matrix
-(rlvr.policy).
-
-The formulas are from A-GRAE (arXiv 2602.05548), two-stage dynamics (arXiv 2510.04028), and FADE
-(arXiv 2607.01490).
+How a verifier reads an answer is in rlvr.verify, and how log-probs are computed without a [tokens,
+vocabulary] matrix is in rlvr.policy. The formulas are from A-GRAE (arXiv 2602.05548), two-stage
+dynamics (arXiv 2510.04028), and FADE (arXiv 2607.01490).
 """
 
 import math
@@ -100,21 +97,6 @@ class Batch:
             for rows in self.update_rows(config)
         ] * config.num_iterations
 
-    def per_completion(self, advantages: torch.Tensor) -> torch.Tensor:
-        """Return advantages [B, G] as [N, 1], or [B, G, T] as [N, T].
-
-        UserError for another shape, and for advantages that have a gradient.
-        """
-        group, tokens = [*self.rewards.shape], self.loss_mask.shape[1]
-        if [*advantages.shape] not in (group, [*group, tokens]):
-            raise UserError(
-                f"the advantages have the shape {[*advantages.shape]}, not [B, G] = {group} or "
-                f"[B, G, T] = {[*group, tokens]}"
-            )
-        if advantages.requires_grad:
-            raise UserError("the advantages have a gradient of their own: add .detach()")
-        return advantages.reshape(len(self.samples), -1)
-
     @property
     def importance(self) -> torch.Tensor:
         """Return the truncated importance weights pi_old / pi_sampler, [N, T].
@@ -153,8 +135,7 @@ def roll_out(sampler: Sampler, stream: ProblemStream, config: Config) -> Batch:
     def is_mixed(group: list[Sample]) -> bool:
         return 0 < sum(sample.success for sample in group) < size
 
-    redraws = MAX_REDRAWS if config.dynamic_sampling else 0
-    for _ in range(redraws):
+    for _ in range(MAX_REDRAWS if config.dynamic_sampling else 0):
         mixed = [group for group in groups if is_mixed(group)]
         # All ranks draw as many groups as the rank that lacks most, so that they stay in step.
         missing = global_max(wanted - len(mixed))
@@ -301,7 +282,7 @@ def draw(probabilities: torch.Tensor) -> torch.Tensor:
     return torch.searchsorted(sums, points, right=True)  # [n, 1], the first sum above the point
 
 
-# ------------------------------------------------------------------------------------ log-probs
+# ------------------------------------------------------------------------------------ the update
 
 
 def token_logprobs(policy, samples: list[Sample], rows, temperature: float = 1.0):
@@ -315,14 +296,16 @@ def token_logprobs(policy, samples: list[Sample], rows, temperature: float = 1.0
     return completion_logprobs(policy, [samples[i] for i in rows], temperature, longest)
 
 
-def prepare_update(batch: Batch, advantages, policy, reference, config: Config) -> None:
+def prepare_update(batch: Batch, advantages, policy, reference, config: Config) -> torch.Tensor:
     """Fill in the token weights, the old log-probs and the reference log-probs.
+
+    Return the advantages [B, G] as [N, 1], or [B, G, T] as [N, T].
 
     The first minibatch gets its old log-probs later, from its own forward pass. The others get the
     sampler's if it computes exactly what the policy does, and otherwise cost a forward pass. All
-    ranks call it together. UserError if an advantage is NaN or infinite.
+    ranks call it together. UserError for another shape, a gradient, and what is not finite.
     """
-    check_advantages(batch.rewards, advantages)
+    check_advantages(batch.rewards, batch.loss_mask, advantages)
     status.replace_line("update")
     updates = batch.update_rows(config)
     for rows in updates:
@@ -336,9 +319,7 @@ def prepare_update(batch: Batch, advantages, policy, reference, config: Config) 
     batch.old_logprobs[later] = logprobs[later]
     if reference is not None:
         batch.ref_logprobs, _ = frozen_logprobs(reference, batch.samples, config)
-
-
-# --------------------------------------------------------------------------------------- the loss
+    return advantages.reshape(len(batch.samples), -1)
 
 
 def token_weights(
@@ -464,8 +445,8 @@ def evaluate(sampler: Sampler, sets: dict[str, list[Problem]], config: Config) -
         torch.manual_seed(config.seed + 1000 * world.RANK)
         for name, problems in sets.items():
             prefix = f"{name}/" if len(sets) > 1 else ""
-            for key, value in evaluate_set(sampler, problems, config).items():
-                metrics[prefix + key] = value
+            found = evaluate_set(sampler, problems, config)
+            metrics |= {prefix + key: value for key, value in found.items()}
     sampler.sleep()
     return metrics
 
@@ -489,15 +470,14 @@ def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> d
     some = [sample for group in groups for sample in group[:8]]
     at_eval_temperature = replace(config, temperature=config.eval_temperature)
     _, entropies = frozen_logprobs(sampler.policy, some, at_eval_temperature)
-    tokens = sum(sample.own_length for sample in some)
-    entropy, tokens = global_sum(entropies.sum(), tokens)
+    entropy, tokens = global_sum(entropies.sum(), sum(sample.own_length for sample in some))
 
     rows = []  # one per problem
     for problem, group, (greedy_sample,) in zip(mine, groups, greedy, strict=True):
         num_correct = sum(sample.success for sample in group)
         answers = [find_verifier(problem.verifier).extract(sample.text) for sample in group]
-        greedy_success = float(greedy_sample.success)
-        rows.append((num_correct, greedy_success, answer_entropy(answers), problem.level))
+        success = float(greedy_sample.success)
+        rows.append((num_correct, success, answer_entropy(answers), problem.level))
     corrects, greedy_successes, answer_entropies, levels = zip(*gather(rows), strict=True)
 
     ks_of_fade = (10, 100) if n >= 200 else ()  # each needs 2 k samples (11.2)

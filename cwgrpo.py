@@ -218,10 +218,9 @@ def main(config: Config, compute_advantages=compute_advantages):
 
         # 2. Advantages: how much better is a completion than the others of its prompt?
         advantages, diagnostics = compute_advantages(batch, config)  # [B, G]
-        advantages = batch.per_completion(advantages)  # [N, 1]
 
         # 3. Update: PPO-clip against the policy that wrote the completions.
-        common.prepare_update(batch, advantages, policy, reference, config)
+        advantages = common.prepare_update(batch, advantages, policy, reference, config)  # [N, 1]
         weights = torch.zeros_like(batch.loss_mask)  # [N, T], w of each token in its last update
         for update, minibatch in enumerate(batch.minibatches(config, whole_groups=True)):
             for rows in minibatch:  # the m rows of a microbatch, whole groups of G

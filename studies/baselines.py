@@ -339,13 +339,15 @@ def main(config: Config):
 
         # 2. Advantages.
         advantages, diagnostics = compute_advantages(batch, config, step)  # [B, G] or [B, G, T]
-        advantages = batch.per_completion(advantages)  # [N, 1] or [N, T]
         if teacher is not None:
             of_teacher, _ = frozen_logprobs(teacher, batch.samples, config)  # [N, T]
             advantages = distillation(of_teacher, batch.sampled_logprobs, batch.loss_mask)
+            advantages = advantages.unflatten(0, batch.rewards.shape)  # [B, G, T]
 
         # 3. Update.
-        common.prepare_update(batch, advantages, policy, reference, config)
+        advantages = common.prepare_update(
+            batch, advantages, policy, reference, config
+        )  # [N, 1] or [N, T]
         if config.staleness:  # pi_old is the policy that wrote the rollout, in all updates
             batch.old_logprobs = batch.sampled_logprobs
         counted, dropped = 0.0, 0.0  # tokens whose advantage is not 0, and those without a gradient

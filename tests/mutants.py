@@ -189,7 +189,7 @@ checkpoints rlvr/training/checkpoints.py by checkpoints crashes
     file.chmod(mode) => pass
 
 update common.py by run grpo config
-    check_advantages(batch.rewards, advantages) => pass
+    check_advantages(batch.rewards, batch.loss_mask, advantages) => pass
     optimizer.zero_grad() => pass
     run.config.max_grad_norm) => 2.0)
     if norm > 0 and math.isfinite(norm): => if norm > 0:
@@ -205,7 +205,7 @@ run rlvr/training/run.py by run steps
         => if True:↵            show.append_row(self.folder, "metrics"
     "eval")[0]  # in => "eval")[-1]  # in
     metrics, lines)↵        self.clock = time.perf_counter() => metrics, lines)
-    bad[0] // rewards.shape[1] => bad[0] // rewards.shape[0]
+    rewards[bad[0]].tolist() => rewards[0].tolist()
     advantages = weights * advantages => pass
 
 notebook rlvr/training/run.py by notebook

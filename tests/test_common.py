@@ -198,7 +198,7 @@ def test_an_exact_samplers_logprobs_are_the_old_ones(batch, monkeypatch):
     batch.sampler.is_exact = True
     batch.sampled_logprobs[4] = -3.0
     config = Config(num_generations=2, prompts_per_step=6, minibatch_size=4)
-    common.prepare_update(batch, torch.zeros(6, 1), None, None, config)
+    assert common.prepare_update(batch, torch.zeros(3, 2), None, None, config).shape == (6, 1)
     assert (batch.old_logprobs[:2] == 0).all()
     assert torch.equal(batch.old_logprobs[2:], batch.sampled_logprobs[2:])
 

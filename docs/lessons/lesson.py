@@ -64,8 +64,7 @@ def start(**flags) -> Start:
 def update(begun: Start, batch: common.Batch, advantages: torch.Tensor) -> None:
     """Step 3 of grpo.py without its options: PPO-clip with these advantages, [B, G]."""
     policy, config = begun.policy, begun.config
-    advantages = advantages.reshape(-1, 1)  # [N, 1]
-    common.prepare_update(batch, advantages, policy, None, config)
+    advantages = common.prepare_update(batch, advantages, policy, None, config)  # [N, 1]
     for number, minibatch in enumerate(batch.minibatches(config)):
         for rows in minibatch:
             logprobs, _ = common.token_logprobs(policy, batch.samples, rows)  # [m, T]

@@ -265,13 +265,23 @@ class Run:
         return Result(self.folder, *(show.read_rows(self.folder, x) for x in ("metrics", "eval")))
 
 
-def check_advantages(rewards: torch.Tensor, advantages: torch.Tensor) -> None:
-    """Raise UserError if advantages [N, _] are not finite. It lists their rewards out of [B, G]."""
-    bad = (~advantages.isfinite()).any(1).nonzero().flatten().tolist()  # rows of completions
-    if bad:
-        group = bad[0] // rewards.shape[1]
-        listed = ", ".join(f"{reward:g}" for reward in rewards[group].tolist())
+def check_advantages(rewards: torch.Tensor, loss_mask: torch.Tensor, advantages) -> None:
+    """Raise UserError unless advantages are [B, G] or [B, G, T], finite and without a gradient.
+
+    rewards are [B, G], and loss_mask is [N, T].
+    """
+    shapes = [*rewards.shape], [*rewards.shape, loss_mask.shape[1]]
+    if [*advantages.shape] not in shapes:
         raise UserError(
-            f"the advantages of group {group} are NaN or infinite; its rewards are {listed}. Does "
+            f"the advantages have the shape {[*advantages.shape]}, not [B, G] = {shapes[0]} or "
+            f"[B, G, T] = {shapes[1]}"
+        )
+    if advantages.requires_grad:
+        raise UserError("the advantages have a gradient of their own: add .detach()")
+    bad = (~advantages.flatten(1).isfinite()).any(1).nonzero().flatten().tolist()  # groups
+    if bad:
+        listed = ", ".join(f"{reward:g}" for reward in rewards[bad[0]].tolist())
+        raise UserError(
+            f"the advantages of group {bad[0]} are NaN or infinite; its rewards are {listed}. Does "
             "your formula divide by 0 there?"
         )
