@@ -393,7 +393,7 @@ def main(config: Config):
 
         # 4. Log, evaluate, save.
         counted, dropped = global_sum(counted, dropped)
-        diagnostics["dropped"] = dropped / max(counted, 1)
+        diagnostics = diagnostics | {"dropped": dropped / max(counted, 1)}
         run.log_step(step, batch, keep * advantages, diagnostics)
         if step % config.eval_steps == 0 or step == config.max_steps:
             evaluation = common.evaluate(sampler, eval_sets, config)

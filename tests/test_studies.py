@@ -62,7 +62,8 @@ def test_a_stopped_run_is_no_result(tmp_path):
         claims_runs.line_of(claims_runs.PLAN, job, tmp_path)
     append_row(tmp_path, "metrics", {"step": 3, "reward": 1})
     assert claims_runs.line_of(claims_runs.PLAN, job, tmp_path) == {"rewards": [0.5, 0.5, 1]}
-    for plan in (claims_runs.PLAN, claims_runs.FIELD_PLAN, claims_runs.MODEL_PLAN):
+    names = "PLAN FIELD_PLAN SHORT_PLAN TRUST_PLAN MODEL_PLAN"
+    for plan in (getattr(claims_runs, name) for name in names.split()):
         kept = read_results(plan.results).values()
         assert kept and {len(line["rewards"]) for line in kept} == {plan.steps}
 
