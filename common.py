@@ -473,11 +473,10 @@ def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> d
     entropy, tokens = global_sum(entropies.sum(), sum(sample.own_length for sample in some))
 
     rows = []  # one per problem
-    for problem, group, (greedy_sample,) in zip(mine, groups, greedy, strict=True):
+    for problem, group, (likeliest,) in zip(mine, groups, greedy, strict=True):
         num_correct = sum(sample.success for sample in group)
         answers = [find_verifier(problem.verifier).extract(sample.text) for sample in group]
-        success = float(greedy_sample.success)
-        rows.append((num_correct, success, answer_entropy(answers), problem.level))
+        rows.append((num_correct, float(likeliest.success), answer_entropy(answers), problem.level))
     corrects, greedy_successes, answer_entropies, levels = zip(*gather(rows), strict=True)
 
     ks_of_fade = (10, 100) if n >= 200 else ()  # each needs 2 k samples (11.2)

@@ -91,7 +91,7 @@ def test_a_teacher(run, monkeypatch):
 
     def prepared(batch, advantages, policy, *_):
         assert advantages.std() > 0.1
-        for sample, row in zip(batch.samples, advantages, strict=True):
+        for sample, row in zip(batch.samples, advantages.flatten(0, 1), strict=True):
             by_teacher, by_policy = (by_the_logits(each, sample)[0] for each in (teacher, policy))
             near(row[: len(by_policy)], (by_teacher - by_policy).detach(), atol=1e-4)
 

@@ -90,7 +90,7 @@ def test_the_seconds_of_a_step_are_those_of_its_rollout_and_its_updates(run, mon
         (common, "optimizer_step", 1),
         (rlvr.training.checkpoints, "save", 100),
     ):
-        before_calls(monkeypatch, owner, name, lambda *_, seconds=seconds: tick(seconds))
+        before_calls(monkeypatch, owner, name, lambda *_, seconds=seconds, **__: tick(seconds))
     assert run("grpo").code == 0  # two steps of two updates
     found = rows("run", timed=True)
     assert [(row["seconds_rollout"], row["seconds_update"]) for row in found] == [(10, 2)] * 2
