@@ -176,10 +176,6 @@ cwgrpo cwgrpo.py by cwgrpo golden config steps
 statistics rlvr/show/statistics.py by statistics golden cwgrpo
     < 0.99 * s.sum() => < 0.9 * s.sum()
 
-memory rlvr/policy/memory.py by models
-    / world.LOCAL_WORLD_SIZE / 1e9 => / 1e9
-    (16 if config.beta else 12) => 12
-
 checkpoints rlvr/training/checkpoints.py by checkpoints crashes
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
     zlib.crc32(image, found) => found

@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -50,12 +49,3 @@ def checksum(file: Path | str) -> str:
     """Return the file's BLAKE2b digest."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "blake2b").hexdigest()
-
-
-def is_whole(folder: Path) -> bool:
-    """Return whether all files of a folder are as `save_folder` wrote them."""
-    try:
-        sums = json.loads((folder / "checksums.json").read_text())
-        return all(checksum(folder / name) == value for name, value in sums.items())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return False

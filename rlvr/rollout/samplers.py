@@ -50,6 +50,15 @@ class Sampler:
 
     complete = complete_in_turns
 
+    def texts(self, completions: list[list[int]]) -> list[str]:
+        """Return completions as text, without tokens that pad or end a turn or a text.
+
+        Other special tokens stay: they may be tags that the verifier reads.
+        """
+        left_out = {self.tokenizer.pad_token_id, *self.stops}
+        kept = [[token for token in ids if token not in left_out] for ids in completions]
+        return self.tokenizer.batch_decode(kept)
+
     def generate(
         self,
         prompt_ids: list[list[int]],
