@@ -183,7 +183,8 @@ checkpoints rlvr/training/checkpoints.py by checkpoints crashes
     optimizer=moments => optimizer={}
     group["lr"] = rate => pass
     training.stream.position = saved["position"] => pass
-    if saved["problems"] != sum_of(training.stream.problems): => if False:
+    if changed: => if False:
+    problems of {name} => problems
     file.chmod(mode) => pass
 
 update common.py by run grpo config

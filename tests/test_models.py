@@ -8,11 +8,13 @@ import sys
 from unittest.mock import Mock
 
 import rlvr.policy.models
+import rlvr.tasks.prompts
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.policy.models import is_near
 from rlvr.policy.reader import Reader
+from rlvr.rollout.samplers import stop_tokens
 from rlvr.tasks.problems import Sample
 from rlvr.training.checkpoints import save_folder
 
@@ -105,7 +107,7 @@ OF_KINDS = dict(sliding_attention=dict(rope_type="default", rope_theta=1e4), ful
 HEAD = "its logits are NaN, or not its hidden states times its head; an output head with a scale, "
 HEAD += "a cap or a bias is not supported"
 CACHE = "the decoding loop cannot read it token by token: its layers keep no cache of keys and "
-CACHE += "values, or count padding as tokens; --engine vllm can draw its completions"
+CACHE += "values, or count padding as tokens; --engine vllm can draw its completions( .*)?"
 ROPE = "its rotary factors change beyond 64 tokens, and prompt and completion may have 65 here: "
 ROPE += "lower --max_prompt_length and --max_completion_length"
 
@@ -217,6 +219,43 @@ def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type)
     with contextlib.nullcontext() if model_type == "qwen2_moe" else refused:
         load(folder)
     assert not marker.exists()
+
+
+def test_a_tokenizer_with_more_ids_than_the_embedding_has_rows(tiny, tmp_path):
+    folder = folder_of(transformers.LlamaConfig(**SMALL | dict(vocab_size=25)), tiny, tmp_path)
+    with pytest.raises(UserError, match="its tokenizer has ids up to 25, and its embedding 25 row"):
+        load(folder)
+
+
+def test_an_adapter_is_named(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match="it is an adapter of peft; merge it by merge_and_unload"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "owner, name, error, shown",
+    [
+        (transformers.AutoTokenizer, "from_pretrained", AttributeError("renamed"), AttributeError),
+        (transformers.AutoTokenizer, "from_pretrained", OSError("damaged"), UserError),
+        (transformers.AutoModelForCausalLM, "from_pretrained", ImportError("moved"), ImportError),
+        (transformers.AutoModelForCausalLM, "from_pretrained", NameError("typo"), NameError),
+        (transformers.AutoModelForCausalLM, "from_pretrained", RuntimeError("a size"), UserError),
+        (transformers.AutoModelForCausalLM, "from_pretrained", MemoryError("all"), MemoryError),
+        (Reader, "read", AttributeError("renamed"), UserError),
+        (Reader, "read", torch.OutOfMemoryError("all"), torch.OutOfMemoryError),
+        (rlvr.tasks.prompts, "fill_templates", AttributeError("renamed"), AttributeError),
+    ],
+)
+def test_a_fault_keeps_its_cause(tiny, tmp_path, monkeypatch, owner, name, error, shown):
+    """A bug, or a library that has changed, has its traceback; one line ends with the reason."""
+    folder = folder_of(transformers.LlamaConfig(**SMALL), tiny, tmp_path)
+    monkeypatch.setattr(owner, name, Mock(side_effect=error))
+    with pytest.raises(shown, match=str(error)) as raised:
+        policy, tokenizer = load(folder)
+        tokenizer.chat_template = "{{ messages }}"
+        stop_tokens(policy, tokenizer)
+    assert raised.value is error or raised.value.__cause__ is error
 
 
 def test_a_model_of_the_hub(monkeypatch):

@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import signal
 import sys
 import threading
 import time
@@ -42,6 +43,8 @@ def test_a_rank_draws_by_seed_and_number(run, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", [str(runs.ROOT / "grpo.py"), *given])
         importlib.reload(rlvr)
     assert capsys.readouterr().out == "loading torch\n"
+    # Ctrl-C shows no traceback of an import
+    assert signal.signal(signal.SIGINT, signal.default_int_handler) == signal.SIG_DFL
     for name in ("process_group", "own", "gather", "end_one_of_several_ranks"):
         before_calls(monkeypatch, rlvr.machine, name, lambda *given: asked.append(given))
     before_calls(monkeypatch, Run, "start", lambda *given, **_: asked.append(given[5].seed))
@@ -53,9 +56,14 @@ def test_a_rank_draws_by_seed_and_number(run, monkeypatch, capsys):
     assert torch.initial_seed() == 7  # the problems have the same order on all ranks
 
 
+def test_an_output_dir_that_cannot_be(run):
+    told = f"cannot use {'x' * 300}: [Errno 36] File name too long"
+    assert refused(run("grpo", output_dir="x" * 300), "grpo", told)
+
+
 def test_which_checkpoints_are_saved_and_kept(monkeypatch, tmp_path):
     """One after each third of the run, and the last one; the newest two stay."""
-    save = Mock(side_effect=lambda folder, training, step: folder.mkdir())
+    save = Mock(side_effect=lambda folder, *_: folder.mkdir() or (folder / "state.pt").touch())
     monkeypatch.setattr(rlvr.training.checkpoints, "save", save)
     config = Config(max_steps=7, save_total_limit=2)
     run = SimpleNamespace(config=config, stopped=0.0, folder=tmp_path, training=None)
@@ -85,7 +93,7 @@ def test_the_seconds_of_a_step_are_those_of_its_rollout_and_its_updates(run, mon
         (common, "optimizer_step", 1),
         (rlvr.training.checkpoints, "save", 100),
     ):
-        before_calls(monkeypatch, owner, name, lambda *_, seconds=seconds: tick(seconds))
+        before_calls(monkeypatch, owner, name, lambda *_, seconds=seconds, **__: tick(seconds))
     assert run("grpo").code == 0  # two steps of two updates
     found = rows("run", timed=True)
     assert [(row["seconds_rollout"], row["seconds_update"]) for row in found] == [(10, 2)] * 2

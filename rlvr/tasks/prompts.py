@@ -142,6 +142,11 @@ def count_unknown(problems: list[Problem], tokenizer) -> int:
     return sum(not unknown.isdisjoint(problem.prompt) for problem in problems)
 
 
+def special_tokens(tokenizer) -> set[int]:
+    """Return the tokens that the tokenizer's file calls special."""
+    return {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
+
+
 def end_of_turn(tokenizer) -> list[int]:
     """Return the token with which the chat template ends an answer: a list of one, or [].
 
@@ -159,8 +164,7 @@ def end_of_turn(tokenizer) -> list[int]:
     except (jinja2.TemplateError, TypeError):  # it refuses answers
         text = ""
     _, found, rest = text.rpartition(answer)
-    special = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
-    special.discard(tokenizer.unk_token_id)
+    special = special_tokens(tokenizer) - {tokenizer.unk_token_id}
     ids = tokenizer.encode(rest, add_special_tokens=False) if found else []
     ends = [token for token in ids if token in special][:1]
     if not ends:
