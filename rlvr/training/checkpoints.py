@@ -41,19 +41,18 @@ class TrainingState:
 
 def sums_of(stream: ProblemStream) -> dict[str, int]:
     """Return a checksum of each set of problems, which a resumed run must share."""
+
+    def sum_of(problems) -> int:
+        found = 0
+        for problem in problems:  # one by one: the text of all may be many GB
+            found = zlib.crc32(repr(problem).encode(), found)
+            for image in problem.images:
+                found = zlib.crc32(image, found)
+        return found
+
     sets = {"training problems": stream.problems}
     sets |= {f"problems of {name} to evaluate on": each for name, each in stream.evaluation.items()}
     return {name: sum_of(problems) for name, problems in sets.items()}
-
-
-def sum_of(problems) -> int:
-    """Return a checksum of problems."""
-    found = 0
-    for problem in problems:  # one by one: the text of all may be many GB
-        found = zlib.crc32(repr(problem).encode(), found)
-        for image in problem.images:
-            found = zlib.crc32(image, found)
-    return found
 
 
 def checkpoints_of(folder: Path) -> list[Path]:
