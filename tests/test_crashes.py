@@ -30,8 +30,7 @@ LOGS = ("metrics", "eval", "samples")
 def loaded(checkpoint):
     """All that a whole checkpoint holds and resuming restores."""
     state = torch.load(checkpoint / "state.pt", weights_only=True)
-    # texts, which assert_close does not take
-    state.pop("verifier"), state["optimizer"].pop("param_groups", None)
+    state["optimizer"].pop("param_groups", None)  # texts, which assert_close does not take
     return state | {"weights": safetensors.torch.load_file(checkpoint / "model.safetensors")}
 
 

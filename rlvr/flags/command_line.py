@@ -172,11 +172,7 @@ def find_run(path, script: Path) -> tuple[Path, Path | None]:
 
 
 def is_training_of(script: str, config: Path) -> bool:
-    """Return whether a config.json is of a training run of a script.
-
-    grpo-mine.py's runs are named like grpo.py's, a folder may hold something else, and an
-    evaluation has nothing to resume.
-    """
+    """Return whether a config.json is of a script's run, and not of an evaluation or a model."""
     try:
         saved = json.loads(config.read_text())
         return saved["script"] == script and saved["max_steps"] > 0

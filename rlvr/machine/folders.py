@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -43,9 +42,3 @@ def remove_empty(folders: list[Path]) -> None:
     with contextlib.suppress(OSError):
         for folder in folders:
             folder.rmdir()
-
-
-def checksum(file: Path | str) -> str:
-    """Return the file's BLAKE2b digest."""
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "blake2b").hexdigest()

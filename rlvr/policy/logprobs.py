@@ -74,13 +74,13 @@ class LinearLogProbs(torch.autograd.Function):
         log_z = torch.full_like(targets, torch.finfo(dtype).min, dtype=dtype)  # [M], less shift
         entropies = torch.zeros_like(log_z)  # [M]
         chosen = torch.zeros_like(log_z)  # [M], the targets' logits
-        shift = None
+        shift = torch.zeros_like(log_z)  # [M]
         tile_log_zs, kept = [], []
         for words, inside, columns in LinearLogProbs.tiles(hidden, weight, targets):
             logits = LinearLogProbs.logits(hidden, weight[words], temperature)
             softmax = logits.softmax(1)  # [M, v], within the tile
             top, log_peak = logits.amax(1), softmax.amax(1).log()  # [M]
-            if shift is None:  # a large log Z would be rounded more; the shift itself is exact
+            if not tile_log_zs:  # a large log Z would be rounded more; the shift itself is exact
                 shift = (top / 32).round() * 32  # [M]
             tile_log_z = (top - shift) - log_peak  # [M]
             chosen = torch.where(inside, logits.gather(1, columns)[:, 0], chosen)

@@ -169,11 +169,12 @@ def load_splits(name: str, source: Source) -> dict:
         return {"train": [source.path]}
     import datasets.config  # takes a second
     import huggingface_hub
+    from datasets.exceptions import DatasetsError
 
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # reading_rows reports failures
     if not status.on_terminal():
         datasets.disable_progress_bars()
-    with reading_rows(name, datasets.exceptions.DatasetsError):
+    with reading_rows(name, DatasetsError):
         if source.files or not Path(source.path).is_dir():
             if not hub_answers():  # the set may be in the cache
                 datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True

@@ -36,7 +36,7 @@ class TrainingState:
     stream: ProblemStream
     # what an algorithm remembers between steps: an object whose attributes are plain numbers
     memory: object = None
-    verifier: str = ""  # checksum of the file of a user's function
+    verifier: int = 0  # checksum of the file of a user's function
 
 
 def sums_of(stream: ProblemStream) -> dict[str, int]:

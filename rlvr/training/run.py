@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import time
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -118,7 +119,7 @@ class Run:
         """
         state = checkpoints.TrainingState(policy, tokenizer, optimizer, scheduler, stream, memory)
         if reward := find_verifier(self.config.verifier).file:
-            state.verifier = machine.checksum(reward)
+            state.verifier = zlib.crc32(Path(reward).read_bytes())
         self.training = state
         check_context(policy, tokenizer, stream.problems, self.config)
         self.handlers = machine.handle_signals(self.on_signal)
