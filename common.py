@@ -176,7 +176,7 @@ def sample_groups(
     how: dict = dict(temperature=temperature, top_p=top_p, max_tokens=max_tokens)
     completions = sampler.complete(prompts, images=images, **how)
     # 3. The texts that the verifier reads.
-    texts = sampler.tokenizer.batch_decode([c.ids for c in completions], skip_special_tokens=True)
+    texts = sampler.texts([completion.ids for completion in completions])
     # 4. The verified rewards.
     grades = grade_all([(p.verifier, t, p.gold) for p, t in zip(repeated, texts, strict=True)])
     # 5. The samples, group by group.

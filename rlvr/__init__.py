@@ -7,7 +7,7 @@ folders go one way, down this list:
     training   a run: its folder, checkpoints, learning rates
     show       what a run leaves to be looked at: logs, curves, report, statistics
     rollout    completions: by transformers or vLLM, in one turn or several
-    policy     the model: loading, log-probs, images, memory, sharding
+    policy     the model: loading, log-probs, images, sharding
     flags      the command line
     tasks      problems: made here, from data sets, as prompts
     verify     what is right: answers, programs, graders
@@ -17,9 +17,9 @@ errors.py, status.py and world.py are for every folder. What is slow to import, 
 transformers or matplotlib, is imported inside the functions that need it.
 """
 
-import gc
 import importlib.util
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -41,4 +41,5 @@ if is_script and not {"-h", "--help"} & {*sys.argv}:
     from rlvr import status
 
     status.say("loading torch")
-    gc.disable()  # until Run.start: what is loaded stays, and a search for what does not takes 1 s
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of an import; see launch

@@ -15,9 +15,10 @@ class UserError(Exception):
 def fail(error: Exception | str) -> NoReturn:
     """Write an error's notes and one line, headed by the script's name, to stderr; exit with 2."""
     clear_line()
-    for note in getattr(error, "__notes__", ()):
-        sys.stderr.write(f"{note}\n")
-    sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {' '.join(str(error).split())}\n")
+    with contextlib.suppress(OSError):  # nobody reads it any more
+        for note in getattr(error, "__notes__", ()):
+            sys.stderr.write(f"{note}\n")
+        sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {' '.join(str(error).split())}\n")
     sys.exit(2)
 
 
@@ -31,13 +32,13 @@ def using(path, *others):
 
 
 @contextlib.contextmanager
-def loading(what, hint=""):
-    """Turn every error of the block into a UserError that names what could not be loaded.
+def loading(what, *others, hint=""):
+    """Turn errors that damaged or missing files cause into a UserError that names what to load.
 
-    Libraries raise errors of every kind for damaged files, and say why at the end of many lines.
+    These are OSError, ValueError and `others`. Libraries say why at the end of many lines.
     """
     try:
         yield
-    except Exception as error:
+    except (OSError, ValueError, *others) as error:
         reason = " ".join(str(error.__cause__ or error).split()) or repr(error)
         raise UserError(f"cannot load {what}: {reason[-400:]}{hint}") from error

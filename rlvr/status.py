@@ -14,6 +14,10 @@ import time
 
 from rlvr import world
 
+for name in ("stdout", "stderr"):
+    if getattr(sys, name) is None:  # closed, as by 2>&-
+        setattr(sys, name, open(os.devnull, "w"))
+
 ERASE = "\r\x1b[K"  # go to the beginning of the line, and clear it
 SECONDS_BETWEEN_LINES = 10.0  # in a log file
 SECONDS_BETWEEN_COUNTS = 0.1  # on a terminal
@@ -52,8 +56,10 @@ def tell(*lines: str) -> None:
     if world.RANK > 0:
         return
     clear_line()
-    try:
-        print(*lines, sep="\n", flush=True)
+    text = "\n".join(lines)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:  # an encoding without a letter gets its number
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
     except OSError:
         sys.stdout = open(os.devnull, "w")
 

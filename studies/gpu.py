@@ -34,7 +34,6 @@ from rlvr.flags.command_line import read_flags
 from rlvr.machine import AT_EXIT, choose_device, computes_in_bf16, handle_signals, leave
 from rlvr.policy import load_policies
 from rlvr.policy.logprobs import LinearLogProbs, compute_again, frozen_logprobs
-from rlvr.policy.memory import memory_estimate
 from rlvr.policy.sharding import layers_of
 from rlvr.rollout import Sampler, make_sampler
 from rlvr.show.logs import read_rows
@@ -340,11 +339,10 @@ def scripts(notes, given):
 
 def rollouts(notes, given):
     """Completions by the decoding loop, eight per prompt. Memory holds only fp32 weights and their
-    bf16 copy; the estimate leaves Adam's moments out, too."""
+    bf16 copy."""
     lengths = dict(max_prompt_length=given.prompt, max_completion_length=given.new)
     for name, shape in given.shapes.items():
         policy = make_policy(shape)
-        parameters = sum(weight.numel() for weight in policy.parameters()) / 1e9
         for rows in given.rows:
             what = f"{name}, {rows} rows"
             with notes.attempt(what):
@@ -353,12 +351,10 @@ def rollouts(notes, given):
                 sampler.sync()
                 speed = speed_of(sampler, shape, rows, given)
                 sampler.sleep()
-                promised = memory_estimate(policy, sampler.config, GPU_MEMORY)
                 notes(
                     what,
                     **speed,
                     peak_GB=peak_memory() / 1e9,
-                    estimate_GB=promised["a rollout"] - 8 * parameters,
                 )
 
 
@@ -400,7 +396,6 @@ def updates(notes, given, compiled=False):
                 nothing = [[0.0] * given.completion] * count
                 batch = make_batch(sampler, prompts, completions, nothing)
                 first, seconds = seconds_of(2, update, batch, optimizer)
-                promised = memory_estimate(policy, sampler.config, GPU_MEMORY)
                 peak = peak_memory() / 1e9
                 passes = max(1, count * width // tokens)
                 _, alone = seconds_of(2, logprobs_alone, policy, count * given.completion // passes)
@@ -411,7 +406,6 @@ def updates(notes, given, compiled=False):
                     first_seconds=first,
                     in_logprobs=passes * alone / seconds,
                     peak_GB=peak,
-                    estimate_GB=promised["an update"],
                     mfu=flops / seconds / peak_flops(given.matrix),
                 )
 

@@ -75,6 +75,8 @@ decode common.py by decode
 
 logprobs rlvr/policy/logprobs.py by logprobs
     softmax.log().clamp_(-1e5) => softmax.log()
+    logits.sub_(top[:, None]).mul_(softmax) => logits.mul_(softmax).sub_(top[:, None] * softmax)
+    (top / 32).round() * 32 => top * 0
     global_max(largest) > token_budget => largest > token_budget
     // tokens // 256 * 256) if => // tokens) if
 
@@ -174,10 +176,6 @@ cwgrpo cwgrpo.py by cwgrpo golden config steps
 statistics rlvr/show/statistics.py by statistics golden cwgrpo
     < 0.99 * s.sum() => < 0.9 * s.sum()
 
-memory rlvr/policy/memory.py by models
-    / world.LOCAL_WORLD_SIZE / 1e9 => / 1e9
-    (16 if config.beta else 12) => 12
-
 checkpoints rlvr/training/checkpoints.py by checkpoints crashes
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
     zlib.crc32(image, found) => found
@@ -185,7 +183,8 @@ checkpoints rlvr/training/checkpoints.py by checkpoints crashes
     optimizer=moments => optimizer={}
     group["lr"] = rate => pass
     training.stream.position = saved["position"] => pass
-    if saved["problems"] != sum_of(training.stream.problems): => if False:
+    if changed: => if False:
+    problems of {name} => problems
     file.chmod(mode) => pass
 
 update common.py by run grpo config

@@ -46,7 +46,7 @@ def writer_of_batch(tokenizer):
 class Scripted:
     """A sampler whose policy writes given texts: in each call one for each prompt."""
 
-    complete = Sampler.complete
+    complete, texts = Sampler.complete, Sampler.texts
 
     def __init__(self, tokenizer, script, **flags):
         self.tokenizer, self.script = tokenizer, [*script]

@@ -9,7 +9,6 @@ from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.command_line import find_run
 from rlvr.flags.config import Config
-from rlvr.machine.folders import is_whole
 from rlvr.tasks.problems import Problem, ProblemStream
 from rlvr.training.checkpoints import TrainingState, save_folder
 from rlvr.training.updates import make_optimizer
@@ -30,7 +29,7 @@ class Saved:
     def save_pretrained(self, folder, **_):
         assert folder.parent.name.startswith(".saving-")  # which a resumed run deletes
         folder.mkdir(exist_ok=True)
-        (folder / "file").write_text(self.text)
+        (folder / "config.json").write_text(self.text)
         if self.error:
             raise self.error
 
@@ -40,13 +39,13 @@ def test_save_folder_leaves_nothing_half_written(tmp_path, kind):
     """What fails half-way leaves no trace, and an older folder of that name as it was."""
     folder = tmp_path / "checkpoint-1"
     save_folder(folder, Saved("-"), Saved("first"))
-    assert {path.name for path in folder.iterdir()} == {"file", "checksums.json"}
+    assert {path.name for path in folder.iterdir()} == {"config.json"}
     save_folder(folder, Saved("-"), Saved("second"), dict(step=3))  # over one that is there
     of_a_disk = kind is not KeyboardInterrupt  # RuntimeError is torch.save's
     with pytest.raises(UserError if of_a_disk else kind, match="why"):
         save_folder(folder, Saved("never"), Saved("never", kind("why")))
     assert list(tmp_path.iterdir()) == [folder]
-    assert (folder / "file").read_text() == "second"
+    assert (folder / "config.json").read_text() == "second"
     assert torch.load(folder / "state.pt") == dict(step=3)
 
 
@@ -56,26 +55,22 @@ def test_which_checkpoint_is_taken(tmp_path, capsys):
         find_run(tmp_path, GRPO)
     (tmp_path / "config.json").write_text("{}")
     assert find_run(str(tmp_path), GRPO) == (tmp_path, None)
-    assert checkpoints.newest_whole(tmp_path, None) is None
+    assert checkpoints.newest(tmp_path) is None
     told = f"{tmp_path} has no checkpoint yet: starting from the beginning\n"
     assert capsys.readouterr().out == told
-    assert not is_whole(tmp_path / "config.json")  # no folder
     for step in (9, 10, 2):
-        save_folder(tmp_path / f"checkpoint-{step}", Saved("-"), Saved(str(step)))
-    for name in ("checkpoint-11-old", "checkpoint-²", "before-1-checkpoint-11"):
+        save_folder(tmp_path / f"checkpoint-{step}", Saved("-"), Saved("-"), dict(step=step))
+    # of the user's own: other names, and a model without the state of a run
+    for name in ("checkpoint-11-old", "checkpoint-²", "before-1-checkpoint-11", "checkpoint-12"):
         (tmp_path / name).mkdir()
     steps = [checkpoints.step_of(path) for path in checkpoints.checkpoints_of(tmp_path)]
     assert steps == [10, 9, 2]
-    assert checkpoints.newest_whole(tmp_path, None) == tmp_path / "checkpoint-10"
+    assert checkpoints.newest(tmp_path) == tmp_path / "checkpoint-10"
     for name in ("checkpoint-7", "checkpoint-11-old"):
         with pytest.raises(UserError, match=f"{name}: no run there"):
             find_run(tmp_path / name, GRPO)
     given = tmp_path / "checkpoint-9"
     assert find_run(str(given), GRPO) == (tmp_path, given)
-    assert checkpoints.newest_whole(tmp_path, given) == given
-    (given / "file").unlink()
-    with pytest.raises(UserError, match="checkpoint-9: no checkpoint is whole"):
-        checkpoints.newest_whole(tmp_path, given)
 
 
 def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
@@ -89,6 +84,9 @@ def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
         config.parent.mkdir(parents=True)
         config.write_text(f'{{"script": "{script}.py", "max_steps": {max_steps}}}')
         os.utime(config, (age, age))
+    for name, text in (("model", '{"model_type": "qwen2"}'), ("list", "[7]"), ("half", '{"scr')):
+        (tmp_path / f"runs/grpo-{name}").mkdir()
+        (tmp_path / f"runs/grpo-{name}/config.json").write_text(text)
     folder, _ = find_run("latest", Path("some/folder/grpo.py"))
     assert folder.name == "grpo-grpo-1"
 
@@ -97,12 +95,13 @@ def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
 def training_of(tiny):
     """training_of() is the state in which a run begins, on ten problems by default."""
 
-    def begin(problems=10, gold="", images=(), first=0):
+    def begin(problems=10, gold="", images=(), first=0, held_out="8", name="own"):
         policy, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
         config = Config(learning_rate=1e-2, lr_scheduler_type="linear")
         optimizer, scheduler = make_optimizer(policy, config)
         prompts = map(str, (first, *range(1, problems)))
-        stream = ProblemStream([Problem(each, gold, images=images) for each in prompts], 0)
+        training = [Problem(each, gold, images=images) for each in prompts]
+        stream = ProblemStream(training, 0, {name: [Problem(held_out, "")]})
         return TrainingState(policy, tokenizer, optimizer, scheduler, stream)
 
     return begin
@@ -147,6 +146,9 @@ def test_a_run_without_moments_comes_back(training_of, tmp_path):
     for problems in (dict(problems=9), dict(gold="7"), dict(images=(b"a picture",)), dict(first=1)):
         with pytest.raises(UserError, match=f"^{tmp_path} began with other training problems"):
             checkpoints.restore(folder, training_of(**problems), Config())
+    with pytest.raises(UserError, match="began with other problems of own to evaluate on"):
+        checkpoints.restore(folder, training_of(held_out="9"), Config())
+    assert checkpoints.restore(folder, training_of(held_out="9", name="another"), Config()) == 1
 
 
 @pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600)])

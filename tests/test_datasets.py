@@ -199,7 +199,9 @@ def test_where_a_set_is(tmp_path, monkeypatch):
 
     def load_dataset(path, configuration, data_files):
         cause = RuntimeError(f"{path}\n{configuration}\n{(data_files or {}).get('test')}")
-        raise RuntimeError("an error while generating the data set") from cause
+        raise datasets.exceptions.DatasetGenerationError(
+            "an error while generating the data set"
+        ) from cause
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     refused([": openai/gsm8k main None"], read_set, "gsm8k", Config())
@@ -258,7 +260,7 @@ def test_too_few_problems_are_refused(hub, tiny, capsys, monkeypatch):
     refused(["gsm8k has 2 problems to evaluate on, fewer"], load, tiny[1], dataset="gsm8k")
     hub("math500", test=[dict(problem="?")])
     told = refused([], load, tiny[1], dataset="math500")
-    assert told == "the data set math500 has no column 'answer'; it has problem"  # not --columns
+    assert told == "the data set math500 has no column 'answer'; it has 'problem'"  # not --columns
 
 
 def test_the_sandbox_of_programs_is_told(hub, tiny, capsys):
@@ -340,9 +342,11 @@ def put(folder, place, content):
         ("own.parquet", b"no parquet", WHAT_IS_READ),
         ("own.jsonl", re.sub('"[a-h]"', '""', OWN).encode(), ("8 without a q", "--columns")),
         ("own.jsonl", OWN.replace('"7"', '"?"').encode(), ("8 whose answer", "--columns")),
-        ("own.jsonl", OWN.replace("prompt", "ask").encode(), ("'prompt'", "ask, answer")),
-        ("own.jsonl", OWN.replace("answer", "gold").encode(), ("'answer'", "gold; --columns")),
+        ("own.jsonl", OWN.replace("prompt", "ask").encode(), ("'prompt'", "'ask', 'answer'")),
+        ("own.jsonl", OWN.replace("answer", "gold").encode(), ("'answer'", "'gold'; --columns")),
         ("own.csv", b"prompt,answer\n", ("own.csv",)),  # no rows
+        ("own.csv", b"prompt,answer,answer\na,1,2\n", ("twice", *WHAT_IS_READ)),
+        ("own.jsonl", b'{"prompt": "a", "answer": 1, "answer": 2}', ("line 1", "twice")),
     ],
 )
 def test_what_cannot_be_used_is_told_in_one_line(tmp_path, tiny, file, content, parts):
@@ -386,6 +390,29 @@ def test_columns_of_any_name(tmp_path):
     file = write(tmp_path / "g[1]*.parquet", [row])  # no pattern, though it looks like one
     config = Config(verifier="code", eval_problems=0, columns="my question,label")
     assert read_set(file, config)[1] == [Problem("Why?", json.dumps(tests), "code")]
+
+
+def test_columns_with_blanks_and_dots(tmp_path, tiny):
+    """As people write headers, and as verl nests its columns."""
+    file = write(tmp_path / "own.csv", b"prompt , answer\na,7\n")
+    assert prompts_of(evaluated(tiny[1], file, columns="prompt, answer")) == {"a"}
+    rows = [dict(prompt=[ASKED], reward_model=dict(ground_truth="7", style="rule"))]
+    nested = "prompt,reward_model.ground_truth"
+    for suffix in ("parquet", "jsonl"):
+        file = write(tmp_path / f"verl.{suffix}", rows)
+        (problem,) = read_set(file, Config(columns=nested, eval_problems=0, dataset="countdown"))[1]
+        assert (problem.prompt, problem.gold) == ((("user", "What?"),), "7")
+    told = f"the data set {file} has no column 'answer'; it has 'prompt', 'reward_model'; --columns"
+    assert refused([], load, tiny[1], dataset=file).startswith(told)
+
+
+def test_half_a_surrogate_pair_is_dropped(tmp_path, tiny, capsys):
+    """JSON can hold it, and no encoding can."""
+    text = OWN + r'{"prompt": "\ud83d 1+1=", "answer": "2"}' + "\n"
+    text += r'{"prompt": [{"role": "user", "content": "\ud83d"}], "answer": "2"}'
+    file = write(tmp_path / "own.jsonl", text.encode())
+    assert len(evaluated(tiny[1], file)) == 8
+    assert "8 of 10 problems; dropped 2 without a question" in capsys.readouterr().out
 
 
 def rows_with(answers):

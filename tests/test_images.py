@@ -73,7 +73,7 @@ def logprobs_of_transformers(policy, sample):
     return chosen[len(sample.prompt_ids) - 1 :]
 
 
-def test_log_probs_of_sampler_trainer_and_transformers_are_the_same(sharp, capsys):
+def test_log_probs_of_sampler_trainer_and_transformers_are_the_same(sharp):
     """Prompts of other lengths stand beside them, on the left in rollouts, on the right here."""
     samples = rollout(*sharp)
     found, _ = token_logprobs(sharp[0], samples, range(len(samples)))
@@ -82,7 +82,6 @@ def test_log_probs_of_sampler_trainer_and_transformers_are_the_same(sharp, capsy
     )
     config = Config(model=sharp[0].name_or_path, beta=0.1)
     _, reference, _ = rlvr.policy.models.load_policies(config)
-    assert "an update" in capsys.readouterr().out  # how much memory it takes
     assert torch.equal(token_logprobs(reference, samples, range(12))[0], found)
     reference.bf16 = True  # as on a GPU
     drawn = rollout(reference, sharp[1])

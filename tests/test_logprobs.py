@@ -76,6 +76,28 @@ def test_linear_logprobs_in_tiles(monkeypatch, words):
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("words", [26, 20_011, 151_936])
+def test_float32_is_as_exact_as_log_softmax(monkeypatch, words):
+    """Up to 4e-6, whatever the size and offset of the logits: the last bit of a number above 32.
+
+    The logits are multiples of 2^-10, so that no product rounds them.
+    """
+    torch.manual_seed(0)
+    monkeypatch.setattr(rlvr.policy.logprobs, "tile_width", lambda *_: 20_000)
+    for size, offset in ((1, 0), (10, 0), (50, 0), (1, 300), (10, 300)):
+        z = (torch.randn(words) * size * 2**10).round() / 2**10
+        weight = torch.stack([z, torch.ones(words)], 1)  # [V, 2]
+        hidden = torch.tensor([[scale, offset] for scale in (1, 0.5, 0.25, -1)] * 2)  # [8, 2]
+        targets = torch.cat([torch.randint(words, (4,)), (hidden[:4] @ weight.T).argmax(1)])
+        logp = (hidden @ weight.T).log_softmax(1)  # [8, V]
+        plain = logp.gather(1, targets[:, None])[:, 0], -(logp.exp() * logp).sum(1)
+        exact = by_definition(hidden.double(), weight.double(), targets, 1.0)
+        tiles = LinearLogProbs.apply(hidden, weight, targets, 1.0)
+        for found, simple, right in zip(tiles, plain, exact, strict=True):
+            limit = (simple - right).abs().max() + 4e-6
+            assert (found - right).abs().max() < limit, (size, offset)
+
+
 def test_the_width_of_a_tile():
     """At most 2**22 logits on a CPU. On a GPU 2**25, in rows of aligned lengths, or 256 words."""
     assert [tile_width(tokens, gpu=False) for tokens in (0, 1000, 2**23)] == [2**22, 4194, 1]

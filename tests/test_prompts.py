@@ -112,30 +112,36 @@ def test_special_tokens_come_once(tokenizer, template):
 def test_a_template_with_the_date_gives_the_same_prompt_every_day(tokenizer):
     """As Llama 3.2's has it. Or a resumed run would be refused, for it began with other prompts."""
     template = "{{ date_string or strftime_now('%a %A %d %b %B %m %Y %y %H:%M:%S') }}"
+    template += "{{ strftime_now('; %-d %e %-m %I %p %j %F %T%Z %%') }}"
     tokenizer.chat_template = {"default": template, "tool_use": "another"}
-    assert prepared(tokenizer) == "Fri Friday 26 Jul July 07 2024 24 00:00:00"
+    assert (
+        prepared(tokenizer)
+        == "Fri Friday 26 Jul July 07 2024 24 00:00:00; 26 26 7 12 AM 208 2024-07-26 00:00:00 %"
+    )
 
 
 @pytest.mark.parametrize(
     "template, ends",
     [
-        ("answer" + CHATML.replace("<|im_end|>\n", "<|im_end|><|im_start|>"), True),
-        ("{% for m in messages[1:] %}<|im_start|>{{ m['content'] }}é<|im_end|>{% endfor %}", True),
-        ("nothing<|im_end|>", False),
-        ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<line>{% endfor %}", False),
-        ("{{ raise_exception('no answers') }}", False),
+        ("answer" + CHATML.replace("<|im_end|>\n", "<|im_end|><|im_start|>"), "<|im_end|>"),
+        ("{% for m in messages[1:] %}{{ m['content'] }}é<|im_end|>{% endfor %}", "<|im_end|>"),
+        (CHATML.replace("im_end", "answer_end"), "<|answer_end|>"),
+        ("nothing<|im_end|>", ""),
+        ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<line>{% endfor %}", ""),
+        ("{{ raise_exception('no answers') }}", ""),
     ],
 )
-def test_end_of_turn(tokenizer, template, ends):
+def test_end_of_turn(tokenizer, template, ends, capsys):
     """It stands behind the answer, and is not what the next turn would begin with."""
-    tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
+    tokenizer.add_tokens(["<|im_start|>", "<|im_end|>", "<|answer_end|>"], special_tokens=True)
     tokenizer.add_tokens(["<line>"])
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single="<pad> $A", special_tokens=[("<pad>", 0)]
     )
     tokenizer.chat_template = template
-    expected = [tokenizer.convert_tokens_to_ids("<|im_end|>")] if ends else []
+    expected = [tokenizer.convert_tokens_to_ids(ends)] if ends else []
     assert end_of_turn(tokenizer) == expected
+    assert ("ends no answer" in capsys.readouterr().out) == (not ends)
 
 
 @pytest.mark.parametrize("script, flags", [(agrae, dict(format_share=0.5)), (cwgrpo, {})])

@@ -47,6 +47,14 @@ FLAGS = (
 RUNS = [("grpo", "grpo"), ("grpo", "gspo"), ("grpo", "dapo"), ("agrae", "agrae")]
 RUNS += [("asymgrpo", "asymgrpo"), ("fade", "fade"), ("cwgrpo", "cwgrpo"), ("baselines", "grpo")]
 MORE = {"baselines": "--token clip_cov --clip_cov_fraction 0.3 --advantage grpo_lead".split()}
+# Every other method of the tables of baselines.py. The top tokens of kl_cov are those of a rank.
+NEEDED = dict(t2t="--alpha 0.5", analytic_pass_k="--k 2", mix_pass_k="--k 2", quantile="--tau 0.5")
+NEEDED |= dict(asym_power="--alpha_s 1 --alpha_f 2", reinforce_offset="--delta 0.5")
+NEEDED |= dict(power_norm="--gamma 0.5", softmax="--advantage_beta 2")
+NEEDED |= dict(logmeanexp="--advantage_beta 2")
+METHODS = [f"--advantage {name} {NEEDED.get(name, '')}" for name in baselines.ADVANTAGES]
+METHODS += [f"--loss {name}" for name in baselines.LOSSES if name != "kl_cov"]
+METHODS += ["--token high_entropy", "--token otb", "--importance icepop"]
 # How many ranks, and their flags. The first way is what the others are compared with.
 WAYS = {
     "one microbatch": (1, []),
@@ -77,14 +85,14 @@ def roll_out(rng, sampler, stream, config):
     return common.make_batch(samples, config, writer)
 
 
-def train(folder, name, script, variant, flags):
+def train(folder, name, script, variant, flags, method=()):
     """Train a script, and keep (loss, gradient) of each update and the weights it has saved."""
     losses, updates, policies = [], [], []  # of the microbatches since an update; of all updates
 
     def add(metrics, loss, *_, **__):
         losses.append(loss.item())
 
-    def step(run, policy, optimizer):
+    def step(policy, optimizer, run):
         gradients = [whole(parameter.grad).flatten().clone() for parameter in policy.parameters()]
         gradient = torch.cat(gradients)
         if world.WORLD_SIZE > 1 and run.config.fsdp == "no_shard":
@@ -93,7 +101,7 @@ def train(folder, name, script, variant, flags):
         losses.clear()
         policies.append(policy)
 
-    place = f"{folder}/{name}-{script}-{variant}"
+    place = f"{folder}/{'-'.join((name, script, variant, *method))}"
     sys.argv = [f"{script}.py", *flags, "--variant", variant, "--output_dir", place]
     module = importlib.import_module(script)
     common.roll_out = functools.partial(roll_out, random.Random(0))
@@ -160,16 +168,27 @@ def trained_in_ways(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     tests = [item for item in request.session.items if "trained_in_ways" in item.fixturenames]
     runs = dict.fromkeys(test.callspec.params["run"] for test in tests)
+    ways = {
+        run: {t.callspec.params["way"] for t in tests if t.callspec.params["run"] == run}
+        for run in runs
+    }
     for number in (1, 2):
         trainings = [
-            {"name": way, "script": script, "variant": variant}
-            | {"flags": [*FLAGS, *flags, *MORE.get(script, [])]}
+            {"name": way, "script": script, "variant": variant, "method": method}
+            | {"flags": [*FLAGS, *flags, *(" ".join(method).split() or MORE.get(script, []))]}
             for way, (count, flags) in WAYS.items()
-            for script, variant in runs
-            if count == number
+            for script, variant, *method in runs
+            if count == number and (way in ways[script, variant, *method] or way == [*WAYS][0])
         ]
         run_in_forks(number, folder, trainings)
     return lambda way, run: torch.load(folder / f"{way}-{'-'.join(run)}.pt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["two ranks, sharded"])
+@pytest.mark.parametrize("run", [("baselines", "grpo", method) for method in METHODS], ids=str)
+def test_each_method_of_others_on_two_ranks(trained_in_ways, way, run):
+    test_the_same_loss_gradients_and_weights(trained_in_ways, way, run)
 
 
 @pytest.mark.parametrize("way", [*WAYS][1:])

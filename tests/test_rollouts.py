@@ -103,6 +103,15 @@ def test_sample_groups(tiny, monkeypatch):
     assert sampler.calls[0] == (asked, 0.6, 0.9, 48, sampler.call_ends, shown)
 
 
+def test_tags_that_are_special_tokens_reach_the_verifier(tiny):
+    """Padding and the end do not."""
+    tokenizer, (problem, solution) = copy.deepcopy(tiny[1]), make_countdown(random.Random(0), 3)
+    tokenizer.add_tokens(["<answer>", "</answer>", "<pad>"], special_tokens=True)
+    sampler = Scripted(tokenizer, [[f"{solution}<pad><eos>"]])
+    ((sample,),) = sample_groups(sampler, [problem], 1, temperature=1.0, max_tokens=48)
+    assert (sample.text, sample.reward) == (solution, 1.0)
+
+
 def test_rollout_metrics_by_hand(monkeypatch):
     """Four groups of two, which two ranks may share. A tool has written in the fifth completion."""
     samples = [

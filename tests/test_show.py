@@ -1,5 +1,6 @@
 """What a run shows: rows in the terminal, the .jsonl files, curves.png, and report.html clicked."""
 
+import importlib
 import io
 import json
 import math
@@ -17,7 +18,7 @@ from rlvr.errors import UserError, fail
 from rlvr.flags.config import Config
 from rlvr.show import plots
 from rlvr.show.console import Console, duration
-from rlvr.show.logs import append_row, read_rows
+from rlvr.show.logs import append_row, drop_rows_after, read_rows
 from rlvr.show.plots import MOST_PANELS, choose_panels
 from rlvr.show.report import before_and_after, write_report
 from rlvr.tasks.problems import Sample, own_tokens
@@ -483,3 +484,19 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     ends = [f"{end} in a, {end} in b" for end in ("\u22121.3", "0.01", "0.3", "1.1")]
     ends.append("1 in a, 0.6 in b")  # nothing says how far the weights of a are from 1
     assert all(end in told for end, told in zip(ends, legends, strict=True))
+
+
+def test_streams_that_are_closed_or_lack_a_letter(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    monkeypatch.setattr(sys, "stderr", None)  # as by 2>&-
+    importlib.reload(status)
+    status.replace_line("nobody reads this")
+    status.tell("saved ü", "x")
+    assert sys.stdout.buffer.getvalue() == b"saved \\xfc\nx\n"
+
+
+def test_a_blank_line_in_a_log_is_no_row(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n\n{"step": 2}\n')
+    assert read_rows(tmp_path, "metrics") == [dict(step=1), dict(step=2)]
+    drop_rows_after(tmp_path, 1)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n'

@@ -6,7 +6,6 @@ from functools import partial
 
 from rlvr.errors import UserError
 from rlvr.flags.config import TAUGHT, Config
-from rlvr.machine.folders import is_whole
 from rlvr.policy.models import POLICIES, load_policies, tiny_folder
 from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Problem
@@ -32,10 +31,9 @@ def test_tokenizer_round_trip(tiny):
     assert tokenizer.encode("1<eos>")[-1] == tokenizer.eos_token_id != tokenizer.pad_token_id
 
 
-def test_every_shipped_policy_is_whole_and_was_taught_its_numbers():
+def test_every_shipped_policy_was_taught_its_numbers():
     shipped = {folder.name for folder in POLICIES.iterdir()}
     assert shipped == {*make_bases.RECIPES}
-    assert all(is_whole(POLICIES / name) for name in shipped)
     for numbers, name in TAUGHT.items():
         assert {*numbers.split(",")} <= {*make_bases.RECIPES[name][0].split(",")}
 

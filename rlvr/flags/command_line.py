@@ -138,8 +138,8 @@ def defaults_for(given: Config) -> dict:
 
 def read_saved_flags(given: Config, folder: Path) -> dict:
     """Return the flags of the run in a folder. Raise UserError if they are not this script's."""
-    with loading(f"{folder}/config.json"):
-        saved = json.loads((folder / "config.json").read_text())
+    with loading(f"{folder}/config.json", TypeError):  # of JSON that is no object
+        saved = {**json.loads((folder / "config.json").read_text())}
     script = given.script.name  # a copy of a script has its flags
     owner = saved.pop("script", "no script")
     if owner != script:
@@ -160,17 +160,24 @@ def find_run(path, script: Path) -> tuple[Path, Path | None]:
     """
     if path == "latest":
         found = sorted(Path("runs").glob(f"{script.stem}-*/config.json"), key=os.path.getmtime)
-        saved = [(run.parent, json.loads(run.read_text())) for run in found]
-        # grpo-mine.py's runs match as well, and an evaluation has nothing to resume
-        runs = [r for r, flags in saved if flags["script"] == script.name and flags["max_steps"]]
+        runs = [config.parent for config in found if is_training_of(script.name, config)]
         if not runs:
             raise UserError(f"--resume_from_checkpoint latest: {script.name} has no run in runs/")
         path = runs[-1]
     path = Path(path)
     folder, checkpoint = (path.parent, path) if CHECKPOINT.fullmatch(path.name) else (path, None)
-    if not (path.exists() and (folder / "config.json").exists()):
+    if not (os.path.exists(path) and os.path.exists(folder / "config.json")):
         raise UserError(f"--resume_from_checkpoint {path}: no run there")
     return folder, checkpoint
+
+
+def is_training_of(script: str, config: Path) -> bool:
+    """Return whether a config.json is of a script's run, and not of an evaluation or a model."""
+    try:
+        saved = json.loads(config.read_text())
+        return saved["script"] == script and saved["max_steps"] > 0
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
 
 
 def check_resumed(config: Config, saved: dict) -> None:

@@ -1,7 +1,7 @@
 """The machine that a run is on: its ranks, devices, folders and signals."""
 
 from .ending import AT_EXIT, end, end_one_of_several_ranks, handle_signals, leave
-from .folders import checksum, is_whole, own, remove, remove_empty, scratch_folder
+from .folders import own, remove, remove_empty, scratch_folder
 from .ranks import (
     choose_device,
     computes_in_bf16,

@@ -2,8 +2,6 @@
 
 import contextlib
 import fcntl
-import hashlib
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -44,18 +42,3 @@ def remove_empty(folders: list[Path]) -> None:
     with contextlib.suppress(OSError):
         for folder in folders:
             folder.rmdir()
-
-
-def checksum(file: Path | str) -> str:
-    """Return the file's BLAKE2b digest."""
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "blake2b").hexdigest()
-
-
-def is_whole(folder: Path) -> bool:
-    """Return whether all files of a folder are as `save_folder` wrote them."""
-    try:
-        sums = json.loads((folder / "checksums.json").read_text())
-        return all(checksum(folder / name) == value for name, value in sums.items())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return False

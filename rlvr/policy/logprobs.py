@@ -71,25 +71,32 @@ class LinearLogProbs(torch.autograd.Function):
     def forward(ctx, hidden, weight, targets, temperature):
         """[M, H], [V, H], [M], float -> log-probs [M] and entropies [M], in nats."""
         dtype = torch.promote_types(hidden.dtype, torch.float32)
-        log_z = torch.full_like(targets, -torch.inf, dtype=dtype)  # [M]
-        mean = torch.zeros_like(log_z)  # [M]
+        log_z = torch.full_like(targets, torch.finfo(dtype).min, dtype=dtype)  # [M], less shift
+        entropies = torch.zeros_like(log_z)  # [M]
         chosen = torch.zeros_like(log_z)  # [M], the targets' logits
+        shift = torch.zeros_like(log_z)  # [M]
         tile_log_zs, kept = [], []
         for words, inside, columns in LinearLogProbs.tiles(hidden, weight, targets):
             logits = LinearLogProbs.logits(hidden, weight[words], temperature)
             softmax = logits.softmax(1)  # [M, v], within the tile
-            tile_log_z = logits.amax(1) - softmax.amax(1).log()  # [M]
+            top, log_peak = logits.amax(1), softmax.amax(1).log()  # [M]
+            if not tile_log_zs:  # a large log Z would be rounded more; the shift itself is exact
+                shift = (top / 32).round() * 32  # [M]
+            tile_log_z = (top - shift) - log_peak  # [M]
             chosen = torch.where(inside, logits.gather(1, columns)[:, 0], chosen)
-            tile_mean = logits.mul_(softmax).sum(1)
-            log_z = log_z.logaddexp(tile_log_z)
-            mean = mean.lerp(tile_mean, (tile_log_z - log_z).exp())
+            # less `top`, or a softmax whose sum is not quite 1 would make an error of its size
+            tile_mean = logits.sub_(top[:, None]).mul_(softmax).sum(1)  # [M]
+            before, log_z = log_z, log_z.logaddexp(tile_log_z)
+            # -log pi is that within the tile, plus log (Z / Z of the tile)
+            entropies = (entropies + (log_z - before)).lerp(
+                (log_z - tile_log_z) - log_peak - tile_mean, (tile_log_z - log_z).exp()
+            )
             tile_log_zs.append(tile_log_z)
             if len(hidden) * len(weight) <= MOST_KEPT:
                 kept.append(softmax)
-        entropies = log_z - mean  # [M]
         ctx.temperature, ctx.count = temperature, len(tile_log_zs)
         ctx.save_for_backward(hidden, weight, targets, log_z, entropies, *tile_log_zs, *kept)
-        return chosen - log_z, entropies
+        return (chosen - shift) - log_z, entropies
 
     @staticmethod
     def backward(ctx, *gradients):

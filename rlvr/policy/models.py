@@ -1,6 +1,5 @@
 """The policy, the frozen reference policy and the tokenizer."""
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,12 @@ from rlvr.flags import TAUGHT, TINY, Config
 from rlvr.machine import choose_device
 from rlvr.policy.images import ImageReader, model_class, reads_images
 from rlvr.policy.logprobs import compute_again
-from rlvr.policy.memory import tell_memory
 from rlvr.policy.reader import Reader
 from rlvr.policy.sharding import layers_of, shard
 from rlvr.tasks import hub_answers, is_made, source_of
 
 import torch
+from safetensors import SafetensorError
 
 POLICIES = Path(__file__).parent / "policies"  # what studies/make_bases.py has taught
 
@@ -39,7 +38,14 @@ def load_policies(config: Config):
     source = tiny_folder(config) if config.model in TINY else config.model
     absent = ", which is not a folder, from the hub" * (not Path(source).is_dir())
     hint = "; without a network, leave --model out, or see docs/language-model.md" * bool(absent)
-    with loading(f"--model {config.model}{absent}", hint):
+    with loading(f"--model {config.model}{absent}", hint=hint):
+        if (
+            Path(source, "adapter_config.json").exists()
+            and not Path(source, "config.json").exists()
+        ):
+            raise ValueError(
+                "it is an adapter of peft; merge it by merge_and_unload(), and save it"
+            )
         shape = read_shape(source)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         if shape.model_type == "qwen2" and len(tokenizer) == 26:  # Qwen's drops blanks
@@ -54,10 +60,13 @@ def load_policies(config: Config):
     check_images(shape, config)
     if not config.tie_word_embeddings and config.uses_vllm(device.type == "cuda"):
         raise UserError("--no_tie_word_embeddings is for --engine hf")
-    if config.model not in TINY:
-        with contextlib.suppress(Exception):  # some models have configurations of their own kind
-            tell_memory(shape, config, device)
     policy = load_weights(source, config, device)
+    rows, largest = len(policy.get_input_embeddings().weight), max(tokenizer.get_vocab().values())
+    if largest >= rows:
+        raise UserError(
+            f"--model {config.model}: its tokenizer has ids up to {largest}, and its embedding "
+            f"{rows} rows: enlarge it by resize_token_embeddings, or remove the added tokens"
+        )
     reference = load_weights(source, config, device, frozen=True) if config.beta > 0 else None
     return policy, reference, tokenizer
 
@@ -92,7 +101,7 @@ def check_images(shape, config) -> None:
 
 def load_weights(source, config: Config, device: torch.device, frozen: bool = False):
     """A policy in fp32, sharded over the ranks unless there is one or --fsdp no_shard is given."""
-    with loading(f"--model {config.model}"):
+    with loading(f"--model {config.model}", RuntimeError, SafetensorError):
         shape = without_dropout(read_shape(source))
         policy: Any = model_class(shape).from_pretrained(
             source, config=shape, dtype=torch.float32, trust_remote_code=False
@@ -175,18 +184,23 @@ def check_model(policy, config, reads: bool) -> None:
         )
     if not reads:
         return
+    failure = None
     try:
         reader = Reader(policy, [[0] * 7, [0, 1, 2, 3, 4]])  # of which the second is padded
         reader.select([1])
         reader.read(ids[:, 5:])
         found = reader.logits()
-    except Exception:  # each model without such a cache fails in its own way
-        found = torch.full_like(logits, torch.nan)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:  # each model without such a cache fails in its own way
+        found, failure = torch.full_like(logits, torch.nan), error
     if not is_near(found, logits):
+        cause = f" ({type(failure).__name__}: {failure})" if failure else ""
         raise UserError(
             f"{name}: the decoding loop cannot read it token by token: its layers keep no cache of "
             "keys and values, or count padding as tokens; --engine vllm can draw its completions"
-        )
+            f"{cause}"
+        ) from failure
 
 
 def is_near(found: torch.Tensor, expected: torch.Tensor) -> bool:

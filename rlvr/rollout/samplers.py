@@ -8,7 +8,7 @@ from rlvr.flags import Config
 from rlvr.machine import computes_in_bf16
 from rlvr.policy import is_sharded, unshard
 from rlvr.rollout.turns import complete_in_turns
-from rlvr.tasks import end_of_turn, find_call_ends
+from rlvr.tasks import end_of_turn, find_call_ends, special_tokens
 
 import torch
 
@@ -49,6 +49,15 @@ class Sampler:
         self.gap: float | None = None
 
     complete = complete_in_turns
+
+    def texts(self, completions: list[list[int]]) -> list[str]:
+        """Return completions as text, without special tokens that pad or end a turn or a text.
+
+        Other special tokens stay: they may be tags that the verifier reads.
+        """
+        left_out = special_tokens(self.tokenizer) & {self.tokenizer.pad_token_id, *self.stops}
+        kept = [[token for token in ids if token not in left_out] for ids in completions]
+        return self.tokenizer.batch_decode(kept)
 
     def generate(
         self,

@@ -72,7 +72,7 @@ def complete_in_turns(
 def answer_calls(sampler, callers: list[Completion], max_tokens: int) -> list[Completion]:
     """Let the tool reply to each caller. Return the completions that the policy continues."""
     tokenizer = sampler.tokenizer
-    texts = [tokenizer.decode(each.ids, skip_special_tokens=True) for each in callers]
+    texts = sampler.texts([each.ids for each in callers])
     replies = in_threads(TOOLS[sampler.config.tool].reply, texts, "using the tool")
     unfinished = []
     for each, reply in zip(callers, replies, strict=True):

@@ -12,11 +12,14 @@ from pathlib import Path
 
 from rlvr.errors import using
 
+LOGS = ("metrics", "eval", "samples", "tokens")  # other files of a run folder are the user's
+
 
 def read_rows(folder: Path, name: str) -> list[dict]:
     """Return the rows of <name>.jsonl; none if the run has not written it."""
     file = folder / f"{name}.jsonl"
-    rows = map(json.loads, file.read_bytes().splitlines()) if file.exists() else []
+    lines = file.read_bytes().splitlines() if file.exists() else []
+    rows = [json.loads(line) for line in lines if line.strip()]
     return [
         {key: math.nan if value is None else value for key, value in row.items()} for row in rows
     ]
@@ -32,11 +35,12 @@ def append_row(folder: Path, name: str, row: dict) -> None:
 
 def drop_rows_after(folder: Path, step: int) -> None:
     """Cut every log back to a step, and remove a half line that a kill has left."""
-    for file in folder.glob("[!.]*.jsonl"):
-        lines = file.read_bytes().splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith(b"\n")]
+    for file in [folder / f"{name}.jsonl" for name in LOGS]:
+        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        whole = [line for line in lines if line.endswith(b"\n") and line.strip()]
         kept = [line for line in whole if json.loads(line)["step"] <= step]
-        write_whole(file, b"".join(kept))
+        if len(kept) < len(lines):
+            write_whole(file, b"".join(kept))
 
 
 def write_whole(file: Path, content: bytes) -> None:

@@ -4,6 +4,13 @@ from .datasets import open_problems
 from .embedded import make_countdown
 from .pictures import open_image, reader_of
 from .problems import SUCCESS, Problem, ProblemStream, Sample, own_tokens, padded
-from .prompts import encode_prompt, end_of_turn, prompt_lengths, texts_with_thoughts, that_fit
+from .prompts import (
+    encode_prompt,
+    end_of_turn,
+    prompt_lengths,
+    special_tokens,
+    texts_with_thoughts,
+    that_fit,
+)
 from .sources import hub_answers, is_made, source_of
 from .tools import TOOLS, find_call_ends

@@ -3,6 +3,7 @@
 import base64
 import json
 import pickletools
+import re
 import string
 import zlib
 
@@ -16,13 +17,18 @@ def read_question(cell) -> str | tuple:
     TRL and verl.
     """
     if isinstance(cell, str):
-        return cell.strip() and cell
+        return "" if cannot_be_written(cell) else cell.strip() and cell
     try:
         pairs = tuple((turn["role"], turn["content"]) for turn in cell)
     except (TypeError, KeyError):
         return ""
-    are_texts = all(isinstance(content, str) for _, content in pairs)
+    are_texts = all(isinstance(x, str) and not cannot_be_written(x) for _, x in pairs)
     return pairs if are_texts and pairs and pairs[-1][0] == "user" else ""
+
+
+def cannot_be_written(text: str) -> bool:
+    """Return whether a text has half of a surrogate pair, as JSON can, but no encoding."""
+    return re.search("[\ud800-\udfff]", text) is not None
 
 
 def with_starter(question: str, starter: str | None = None) -> str:

@@ -20,7 +20,7 @@ def open_problems(config, tokenizer) -> tuple[ProblemStream, dict[str, list[Prob
     from rlvr.machine import from_rank_0  # here, because the flags do not wait for torch
 
     training, evaluation = from_rank_0(load_problems, config, tokenizer)
-    return ProblemStream(training, config.seed), evaluation
+    return ProblemStream(training, config.seed, evaluation), evaluation
 
 
 def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Problem]]]:

@@ -36,12 +36,12 @@ def read_json(file: str, wanted: set) -> Iterator[dict]:
     """Yield the rows of a list of objects, or of a file with one object per line."""
     text = Path(file).read_text(encoding="utf-8-sig")
     if text.lstrip()[:1] == "[":
-        yield from json.loads(text, parse_int=exact)
+        yield from json.loads(text, parse_int=exact, object_pairs_hook=each_once)
         return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                yield json.loads(line, parse_int=exact)
+                yield json.loads(line, parse_int=exact, object_pairs_hook=each_once)
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from None
 
@@ -51,11 +51,22 @@ def exact(digits: str) -> int | str:
     return int(digits) if len(digits) < 4000 else digits
 
 
+def each_once(cells: list[tuple]) -> dict:
+    """Return (name, cell) pairs as a row. ValueError if a name occurs twice: which one counts?"""
+    row = dict(cells)
+    if len(row) < len(cells):
+        raise ValueError(f"a name occurs twice among {', '.join(name for name, _ in cells)}")
+    return row
+
+
 def read_csv(file: str, wanted: set) -> Iterator[dict]:
     """Yield the rows of a CSV file, whose cells are texts."""
     csv.field_size_limit(2**31 - 1)
     with open(file, encoding="utf-8-sig", newline="") as lines:
-        for row in csv.DictReader(lines):
+        reader = csv.DictReader(lines)
+        names = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = [*each_once([(name, None) for name in names])]
+        for row in reader:
             # Surplus fields have the key None: an unquoted comma has shifted the cells.
             yield dict.fromkeys(row.keys() - {None}) if None in row else row
 

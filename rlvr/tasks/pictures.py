@@ -1,6 +1,7 @@
 """Images of problems: how data sets store them, and where they stand in a prompt."""
 
 import io
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def read_images(cell, folder) -> tuple[bytes, ...]:
 
 def open_image(encoded: bytes):
     """Return a PIL image in RGB, white where transparent. Pillow raises errors of many kinds."""
-    import PIL.Image  # not needed for text alone
+    import PIL.Image
 
     with PIL.Image.open(io.BytesIO(encoded)) as opened:
         image = opened.convert("RGBA")
@@ -48,7 +49,12 @@ def with_images(name: str, problems: list[Problem], tokenizer) -> list[Problem]:
     reader = reader_of(tokenizer)
     if reader is None:
         return problems
+    import PIL.Image  # not needed for text alone
+
     token = tokenizer.convert_ids_to_tokens(reader.token_id)
+    # what Pillow raises for a damaged image, a SyntaxError for a PNG
+    damages = (OSError, ValueError, SyntaxError, EOFError, IndexError, TypeError, struct.error)
+    damages += (PIL.Image.DecompressionBombError,)
 
     def show(problem: Problem) -> Problem | None:
         prompt, *texts = problem.prompt.split(token)
@@ -57,7 +63,7 @@ def with_images(name: str, problems: list[Problem], tokenizer) -> list[Problem]:
             for encoded, text in zip(problem.images, texts, strict=True):
                 image = open_image(encoded)
                 prompt += token * reader.count_tokens(image.height, image.width) + text
-        except Exception:  # Pillow raises errors of many kinds
+        except damages:
             return None
         return replace(problem, prompt=prompt)
 

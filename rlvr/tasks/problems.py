@@ -50,10 +50,14 @@ class Sample:
 
 
 class ProblemStream:
-    """Endless shuffled passes over the problems. `position` is all that resuming needs."""
+    """Endless shuffled passes over the problems. `position` is all that resuming needs.
 
-    def __init__(self, problems: list[Problem], seed: int):
+    `evaluation` holds the problems of each set to evaluate on, which a resumed run must share, too.
+    """
+
+    def __init__(self, problems: list[Problem], seed: int, evaluation: dict | None = None):
         self.problems, self.seed, self.position = problems, seed, 0
+        self.evaluation = evaluation or {}
         # the order of the current pass: shuffling a million problems takes a second
         self.epoch, self.order = None, []
 

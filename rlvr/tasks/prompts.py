@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from rlvr import status
 from rlvr.errors import UserError, loading
 from rlvr.tasks.problems import Problem
 from rlvr.verify.verifiers import BOXED
@@ -15,7 +16,8 @@ USER_SUFFIXES = {"none": "", "boxed": BOXED}
 # The date in chat templates. With the real date, a resumed run would have other prompts. It is a
 # macro before the template, because transformers keeps functions from templates since 5.22.2.
 A_FIXED_DAY = datetime(2024, 7, 26)
-REPLACED = "".join(f"|replace('%{code}', '{A_FIXED_DAY:%{code}}')" for code in "aAbBdHmMSyY")
+CODES = "a A b B d -d e F H -H I -I j m -m M -M p S T y Y Z %".split()  # `%%` is the last one
+REPLACED = "".join(f"|replace('%{code}', '{A_FIXED_DAY:%{code}}')" for code in CODES)
 FIXED_DATE = "{%- macro strftime_now(format) %}{{ format" + REPLACED + " }}{% endmacro -%}"
 
 TAG = re.compile(r"<image\d*>")  # marks an image in a question
@@ -44,9 +46,12 @@ def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> li
     suffix = USER_SUFFIXES[config.user_suffix]
     conversations = [converse(problem, system, suffix) for problem in problems]
     if tokenizer.chat_template:
+        import jinja2  # as late as transformers, which needs it
+
         options = read_template_kwargs(config.chat_template_kwargs)
         # some templates refuse a system prompt
-        with loading("the model's chat template", "; try --system_prompt none"):
+        errors = (jinja2.TemplateError, TypeError)  # what a template raises, and does to a text
+        with loading("the model's chat template", *errors, hint="; try --system_prompt none"):
             texts = fill_templates(tokenizer, conversations, add_generation_prompt=True, **options)
     else:
         if config.chat_template_kwargs:
@@ -137,18 +142,31 @@ def count_unknown(problems: list[Problem], tokenizer) -> int:
     return sum(not unknown.isdisjoint(problem.prompt) for problem in problems)
 
 
+def special_tokens(tokenizer) -> set[int]:
+    """Return the tokens that the tokenizer's file calls special."""
+    return {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
+
+
 def end_of_turn(tokenizer) -> list[int]:
     """Return the token with which the chat template ends an answer: a list of one, or [].
 
-    The checkpoint of a base model often names another token, which ends a document.
+    The checkpoint of a base model often names another token, which ends a document. If the template
+    ends answers with no special token, a message says so.
     """
-    turns = [dict(role="user", content="question"), dict(role="assistant", content="answer")]
+    if not tokenizer.chat_template:
+        return []
+    import jinja2
+
+    answer = "forty-two"  # which is part of no token's name
+    turns = [dict(role="user", content="question"), dict(role="assistant", content=answer)]
     try:
         (text,) = fill_templates(tokenizer, [turns])
-    except Exception:  # there is no template, or it refuses answers
-        return []
-    _, found, rest = text.rpartition("answer")
-    special = {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
-    special.discard(tokenizer.unk_token_id)
+    except (jinja2.TemplateError, TypeError):  # it refuses answers
+        text = ""
+    _, found, rest = text.rpartition(answer)
+    special = special_tokens(tokenizer) - {tokenizer.unk_token_id}
     ids = tokenizer.encode(rest, add_special_tokens=False) if found else []
-    return [token for token in ids if token in special][:1]
+    ends = [token for token in ids if token in special][:1]
+    if not ends:
+        status.tell("the chat template ends no answer with a special token; the end of a text does")
+    return ends

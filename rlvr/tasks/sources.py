@@ -1,6 +1,7 @@
 """The tables of data sets, from the hub and made here, and the reading of their rows."""
 
 import contextlib
+import csv
 import random
 import threading
 from collections.abc import Callable
@@ -127,16 +128,19 @@ def source_of(name: str, config) -> Source:
     file = Path(name)
     if file.is_file() and (file.suffix not in READERS or not file.stat().st_size):
         raise UserError(f"the file {name} is of another kind or empty: {WHAT_IS_READ}")
-    columns = config.columns.split(",")  # of the problem, of the answer, and perhaps of images
+    columns = [
+        column.strip() for column in config.columns.split(",")
+    ]  # of the problem, of the answer, and perhaps of images
     if len(columns) == 1:
         columns.append(())  # a user's function may need no answer
     return Source(name, *columns, train="train", verifier=config.verifier)
 
 
-def reading_rows(name: str):
-    """Return the `loading` context for a data set."""
+def reading_rows(name: str, *others):
+    """Return the `loading` context for a data set, whose damages raise `others`, too."""
     hint = "; without the hub, take countdown, arithmetic or files of your own"
-    return loading(f"the data set {name}", hint if name in DATASETS else f" ({WHAT_IS_READ})")
+    hint = hint if name in DATASETS else f" ({WHAT_IS_READ})"
+    return loading(f"the data set {name}", csv.Error, *others, hint=hint)
 
 
 def hub_answers(seconds: float = 3.0) -> bool:
@@ -146,12 +150,12 @@ def hub_answers(seconds: float = 3.0) -> bool:
     """
     import huggingface_hub
 
+    address, session = huggingface_hub.constants.ENDPOINT, huggingface_hub.get_session()
     answers = []
 
     def ask():
-        with contextlib.suppress(Exception):  # of the network library, or offline mode
-            address = huggingface_hub.constants.ENDPOINT
-            answers.append(huggingface_hub.get_session().head(address, timeout=seconds))
+        with contextlib.suppress(Exception):  # the network library differs by the hub's version
+            answers.append(session.head(address, timeout=seconds))
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
@@ -165,11 +169,12 @@ def load_splits(name: str, source: Source) -> dict:
         return {"train": [source.path]}
     import datasets.config  # takes a second
     import huggingface_hub
+    from datasets.exceptions import DatasetsError
 
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # reading_rows reports failures
     if not status.on_terminal():
         datasets.disable_progress_bars()
-    with reading_rows(name):
+    with reading_rows(name, DatasetsError):
         if source.files or not Path(source.path).is_dir():
             if not hub_answers():  # the set may be in the cache
                 datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
@@ -177,6 +182,20 @@ def load_splits(name: str, source: Source) -> dict:
         found = datasets.load_dataset_builder(source.path).config.data_files or {}
     splits = {str(split): [*files] for split, files in found.items()}
     return {"test": splits.get("validation", []), **splits}  # validation stands in for test
+
+
+def outer(column: str) -> str:
+    """Return the column that holds `column`: "reward_model" for "reward_model.ground_truth"."""
+    return column.partition(".")[0]
+
+
+def cell_of(row: dict, column: str):
+    """Return a row's cell, or None. A dot leads into an object, as in verl's files."""
+    first, _, rest = column.partition(".")
+    inner = row.get(first)
+    if column in row or not isinstance(inner, dict):
+        return row.get(column)
+    return cell_of(inner, rest)
 
 
 def problems_of(split, name: str, source: Source) -> list[Problem]:
@@ -192,19 +211,18 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
     path = Path(source.path)
     folder = path if path.is_dir() else path.parent
     with reading_rows(name):
-        names, rows = read_rows(split, {*needed, source.level, dated})
+        names, rows = read_rows(split, {*needed, *map(outer, needed), source.level, dated})
         shown = [read_images(row.get(source.images), folder) for row in rows]
     for column in needed:
-        if column not in names:
+        if not {column, outer(column)} & {*names}:
             hint = "" if name in DATASETS else "; --columns names those to read"
-            raise UserError(
-                f"the data set {name} has no column {column!r}; it has {', '.join(names)}{hint}"
-            )
+            there = ", ".join(map(repr, names))
+            raise UserError(f"the data set {name} has no column {column!r}; it has {there}{hint}")
     read_gold = source.gold or find_verifier(source.verifier).gold
     found = [
         Problem(
-            source.ask(*map(row.get, asked)),
-            read_gold(*map(row.get, answered)),
+            source.ask(*(cell_of(row, column) for column in asked)),
+            read_gold(*(cell_of(row, column) for column in answered)),
             source.verifier,
             str(row.get(source.level) or ""),
             images,

@@ -1,20 +1,20 @@
 """Checkpoints that are either whole or absent.
 
-A checkpoint is a Hugging Face folder with two more files: state.pt, for what resuming needs besides
-the weights, and checksums.json. It is written under another name and then renamed.
+A checkpoint is a Hugging Face folder with one more file: state.pt, for what resuming needs besides
+the weights. It is written under another name and then renamed.
 """
 
-import json
 import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING
 
 from rlvr import status, world
-from rlvr.errors import UserError, using
+from rlvr.errors import UserError, loading, using
 from rlvr.flags import CHECKPOINT
-from rlvr.machine import checksum, gather, is_whole, remove, scratch_folder
+from rlvr.machine import gather, remove, scratch_folder
 from rlvr.policy import model_class
 from rlvr.tasks import ProblemStream, reader_of
 
@@ -36,22 +36,29 @@ class TrainingState:
     stream: ProblemStream
     # what an algorithm remembers between steps: an object whose attributes are plain numbers
     memory: object = None
-    verifier: str = ""  # checksum of the file of a user's function
+    verifier: int = 0  # checksum of the file of a user's function
 
 
-def sum_of(problems) -> int:
-    """Return a checksum of the training problems, which a resumed run must share."""
-    found = 0
-    for problem in problems:  # one by one: the text of all may be many GB
-        found = zlib.crc32(repr(problem).encode(), found)
-        for image in problem.images:
-            found = zlib.crc32(image, found)
-    return found
+def sums_of(stream: ProblemStream) -> dict[str, int]:
+    """Return a checksum of each set of problems, which a resumed run must share."""
+
+    def sum_of(problems) -> int:
+        found = 0
+        for problem in problems:  # one by one: the text of all may be many GB
+            found = zlib.crc32(repr(problem).encode(), found)
+            for image in problem.images:
+                found = zlib.crc32(image, found)
+        return found
+
+    sets = {"training problems": stream.problems}
+    sets |= {f"problems of {name} to evaluate on": each for name, each in stream.evaluation.items()}
+    return {name: sum_of(problems) for name, problems in sets.items()}
 
 
 def checkpoints_of(folder: Path) -> list[Path]:
     """Return the checkpoints of a run folder, the newest first."""
-    found = [path for path in folder.iterdir() if CHECKPOINT.fullmatch(path.name)]
+    found = [state.parent for state in folder.glob("checkpoint-*/state.pt")]
+    found = [path for path in found if CHECKPOINT.fullmatch(path.name)]
     return sorted(found, key=step_of, reverse=True)
 
 
@@ -60,21 +67,12 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.split("-")[1])
 
 
-def newest_whole(folder: Path, checkpoint: Path | None) -> Path | None:
-    """Return the newest whole checkpoint of a run folder, or the given one if it is whole.
-
-    A damaged checkpoint is reported, and the one before it is tried. Return None if the run has not
-    saved any yet. UserError if all are damaged.
-    """
-    tried = [checkpoint] if checkpoint else checkpoints_of(folder)
-    for candidate in tried:
-        if is_whole(candidate):
-            return candidate
-        status.tell(f"{candidate} is damaged")
-    if tried:
-        raise UserError(f"--resume_from_checkpoint {checkpoint or folder}: no checkpoint is whole")
-    status.tell(f"{folder} has no checkpoint yet: starting from the beginning")
-    return None
+def newest(folder: Path) -> Path | None:
+    """Return the newest checkpoint of a run folder, or None if the run has not saved any yet."""
+    found = checkpoints_of(folder)
+    if not found:
+        status.tell(f"{folder} has no checkpoint yet: starting from the beginning")
+    return found[0] if found else None
 
 
 def save(folder: Path, training: TrainingState, step: int) -> None:
@@ -99,7 +97,7 @@ def save(folder: Path, training: TrainingState, step: int) -> None:
         rng=random_states,
         position=training.stream.position,
         state=vars(training.memory) if training.memory else {},
-        problems=sum_of(training.stream.problems),
+        problems=sums_of(training.stream),
         verifier=training.verifier,
     )
     # Tied weights have one name here. Buffers that are not saved with a model are not in `weights`.
@@ -109,22 +107,30 @@ def save(folder: Path, training: TrainingState, step: int) -> None:
 
 
 def restore(checkpoint: Path, training: TrainingState, config) -> int:
-    """Load a checkpoint, and return its step. UserError if the run began with other problems."""
+    """Load a checkpoint, and return its step.
+
+    UserError if it is damaged, or if the run began with other problems.
+    """
     from torch.distributed.checkpoint import state_dict as sharded
 
     policy, optimizer = training.policy, training.optimizer
     whole = sharded.StateDictOptions(full_state_dict=True, cpu_offload=True)
-    saved = torch.load(checkpoint / "state.pt", map_location="cpu", weights_only=True, mmap=True)
-    if saved["problems"] != sum_of(training.stream.problems):
+    damages = (RuntimeError, EOFError, UnpicklingError, SafetensorError)
+    with loading(checkpoint, *damages, hint="; an earlier checkpoint can be resumed by its name"):
+        state = checkpoint / "state.pt"
+        saved = torch.load(state, map_location="cpu", weights_only=True, mmap=True)
+        weights = model_class(policy.config).from_pretrained(
+            checkpoint, dtype=torch.float32, trust_remote_code=False
+        )
+    sums = sums_of(training.stream)
+    changed = [name for name in sums if saved["problems"].get(name, sums[name]) != sums[name]]
+    if changed:
         raise UserError(
-            f"{checkpoint.parent} began with other training problems; another --eval_dataset can "
-            "change them, since evaluated problems are left out"
+            f"{checkpoint.parent} began with other {changed[0]}; another --eval_dataset can "
+            "change those to train on, since evaluated problems are left out"
         )
     if saved["verifier"] != training.verifier:
         status.tell(f"--verifier {config.verifier} has changed since {checkpoint} was saved")
-    weights = model_class(policy.config).from_pretrained(
-        checkpoint, dtype=torch.float32, trust_remote_code=False
-    )
     sharded.set_model_state_dict(policy, weights.state_dict(), options=whole)
     if saved["optimizer"]:
         sharded.set_optimizer_state_dict(policy, optimizer, saved["optimizer"], options=whole)
@@ -159,10 +165,9 @@ def save_folder(folder: Path, policy, tokenizer, state=None, weights=None) -> No
         if reader:
             reader.processor.save_pretrained(new)
         if state:
-            torch.save(state, new / "state.pt")
-        sums = {file.name: checksum(file) for file in new.iterdir()}
-        (new / "checksums.json").write_text(json.dumps(sums))
-        mode = (new / "checksums.json").stat().st_mode
+            with open(new / "state.pt", "wb") as opened:  # given a name, torch hides a full disk
+                torch.save(state, opened)
+        mode = (new / "config.json").stat().st_mode
         for file in new.iterdir():  # has to be on the disk before the rename is
             file.chmod(mode)  # safetensors keeps its files to their owner
             with open(file, "rb+") as opened:

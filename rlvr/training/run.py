@@ -4,14 +4,13 @@ The run folder holds config.json metrics.jsonl eval.jsonl samples.jsonl curves.p
 report.html and checkpoint-<step>/.
 """
 
-import gc
 import json
 import math
 import os
 import shutil
 import signal
-import sys
 import time
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -95,14 +94,15 @@ class Run:
         if given:
             folder, checkpoint = find_run(given, self.config.script)
             machine.own(folder)
-            return folder, checkpoints.newest_whole(folder, checkpoint)
+            return folder, checkpoint or checkpoints.newest(folder)
         name = f"runs/{self.config.script.stem}-{self.config.variant}-{self.started}"
         folder = Path(self.config.output_dir or name)
-        new = [path for path in (folder, *folder.parents) if not path.exists()]
-        machine.AT_EXIT.callback(machine.remove_empty, new)
         with using(folder):
+            new = [path for path in (folder, *folder.parents) if not path.exists()]
+            machine.AT_EXIT.callback(machine.remove_empty, new)
             folder.mkdir(parents=True, exist_ok=True)
-        if (folder / "config.json").exists():
+            is_taken = (folder / "config.json").exists()
+        if is_taken:
             raise UserError(
                 f"--output_dir {folder} holds a run or a model; choose another, or "
                 f"--resume_from_checkpoint {folder}"
@@ -119,15 +119,10 @@ class Run:
         """
         state = checkpoints.TrainingState(policy, tokenizer, optimizer, scheduler, stream, memory)
         if reward := find_verifier(self.config.verifier).file:
-            state.verifier = machine.checksum(reward)
+            state.verifier = zlib.crc32(Path(reward).read_bytes())
         self.training = state
         check_context(policy, tokenizer, stream.problems, self.config)
         self.handlers = machine.handle_signals(self.on_signal)
-        if not gc.isenabled():  # rlvr/__init__.py says why
-            gc.freeze()
-            gc.enable()
-            if "triton" in sys.modules:  # which would call what is frozen leaked when Python ends
-                machine.AT_EXIT.callback(gc.unfreeze)
         step = 0
         if self.checkpoint:
             step = checkpoints.restore(self.checkpoint, state, self.config)
@@ -153,8 +148,9 @@ class Run:
         if later:
             aside = self.folder / f"before-{self.started}"
             aside.mkdir()
-            for log in self.folder.glob("[!.]*.json*"):
-                shutil.copy(log, aside)
+            for name in ("config.json", *map("{}.jsonl".format, show.LOGS)):
+                if (self.folder / name).exists():
+                    shutil.copy(self.folder / name, aside)
             for checkpoint in later:
                 checkpoint.rename(aside / checkpoint.name)
         show.drop_rows_after(self.folder, step)

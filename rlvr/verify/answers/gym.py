@@ -5,19 +5,19 @@ import importlib.util
 import json
 from functools import lru_cache
 
-from rlvr.errors import loading
+from rlvr.errors import UserError, loading
 from rlvr.verify.answers.boxes import find_answer
 
 
 @lru_cache
 def open_gym(name: str = "reasoning_gym:gcd", seed: int = 0):
     """Return the set reasoning_gym:TASK:SETTING=VALUE:... The first call takes two seconds."""
-    with loading(name):
-        if not importlib.util.find_spec("reasoning_gym"):
-            raise ImportError("first pip install reasoning-gym==0.1.25")
-        import reasoning_gym
-        import yaml
+    if not importlib.util.find_spec("reasoning_gym"):
+        raise UserError(f"cannot load {name}: first pip install reasoning-gym==0.1.25")
+    import reasoning_gym
+    import yaml
 
+    with loading(name, AssertionError, TypeError, yaml.YAMLError):  # of wrong settings
         task, *pairs = name.split(":")[1:]
         parts = [pair.partition("=") for pair in pairs]
         settings = {setting: yaml.safe_load(value) for setting, _, value in parts}
