@@ -1,6 +1,7 @@
 """bf16: rollouts by weights cast to it, and --bf16, which computes so on a CPU, too."""
 
 import copy
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import rlvr.policy.logprobs
@@ -74,8 +75,11 @@ def test_a_gpu_computes_in_bf16_if_it_can(monkeypatch, capsys, device, capabilit
     """A T4 has 7.5, and is told so; the flag has the last word."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(models, "choose_device", lambda wanted: torch.device(device))
-    monkeypatch.setattr(models, "load_weights", lambda source, config, device: config.bf16)
-    assert models.load_policies(Config(bf16=given))[0] is in_bf16
+    head = SimpleNamespace(weight=torch.zeros(26, 1))
+    policy = SimpleNamespace(get_input_embeddings=lambda: head)
+    monkeypatch.setattr(models, "load_weights", lambda *_: policy)
+    models.load_policies(config := Config(bf16=given))
+    assert config.bf16 is in_bf16
     said = capsys.readouterr().out
     assert ("below compute capability 8.0" in said) == (capability == (7, 5) and given is None)
 

@@ -103,8 +103,6 @@ def test_a_local_model_and_two_data_sets(run, monkeypatch):
     )
     assert result.code == 0, result.err
     assert json.loads(Path("run/config.json").read_text())["learning_rate"] == 1e-6
-    memory = r"^memory a rank: 0\.0 GB weights, gradients.*; 0\.6 GB activations"
-    assert re.search(memory, result.out, re.M)
     (row,) = rows("run")
     assert row["length"] <= 16
     assert row["mismatch"] < 1e-4

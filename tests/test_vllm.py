@@ -249,7 +249,7 @@ def test_an_engine_that_fails_is_one_line_and_ends_with_the_run(build, monkeypat
         monkeypatch.setattr(samplers, "AT_EXIT", at_exit)
         sampler = build()
     assert sampler.engine.calls == ["generate", "shutdown"]
-    monkeypatch.setattr(sampler, "generate", lambda *_: ([[8]], [[9.0]]))
+    monkeypatch.setattr(sampler, "generate", lambda *_, **__: ([[8]], [[9.0]]))
     assert sampler.logprob_gap() > 9
     for error in (ValueError, RuntimeError, AssertionError):
         failing = Mock(side_effect=error("too little memory"))
