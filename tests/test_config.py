@@ -38,6 +38,10 @@ import grpo
 REFUSED = """
 grpo --bf16 True :: no such flag: True; a switch takes no value: --NAME
 grpo --to calculator :: no such flag: --to calculator; perhaps you meant --tool
+grpo --no_scale_reward :: no such flag: --no_scale_reward; perhaps you meant --no_scale_rewards
+grpo --lr 1e-4 :: perhaps you meant --learning_rate
+grpo --model midle :: --model midle: did you mean middle? Shipped are
+grpo --epsilon 20 :: --epsilon must be at most 1
 grpo --max_steps
 grpo --fsdp no
 cwgrpo --temperature 0
@@ -135,7 +139,7 @@ temperature 1.0 † | max_completion_length 48 | tool none | dynamic_sampling Fa
 rollout_batch_size* 512 | vllm_gpu_memory_utilization* 0.3 ≤1 | vllm_tensor_parallel_size* 1
 vllm_importance_sampling_cap None ≥0 † | minibatch_size 256 | learning_rate 0.0001 ≥0 †
 weight_decay 0.0 ≥0 † | max_grad_norm 1.0 †
-lr_scheduler_type constant † | warmup_ratio 0.0 ≥0 ≤1 † | num_iterations 1 † | epsilon 0.2 †
+lr_scheduler_type constant † | warmup_ratio 0.0 ≥0 ≤1 † | num_iterations 1 † | epsilon 0.2 ≤1 †
 epsilon_high None † | importance_sampling_level token † | aggregation sequence † | beta 0.0 ≥0 †
 entropy_coef 0.0 ≥0 † | mask_truncated_completions False † | eval_dataset* '' | eval_steps* 20
 eval_problems 128 ≥0 | eval_samples* 16 | eval_temperature* 1.0 | eval_max_completion_length* 0 ≥0

@@ -229,7 +229,7 @@ def test_a_tokenizer_with_more_ids_than_the_embedding_has_rows(tiny, tmp_path):
 
 def test_an_adapter_is_named(tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UserError, match="it is an adapter of peft; merge it by merge_and_unload"):
+    with pytest.raises(UserError, match="it is a peft adapter: save what its merge_and_unload"):
         load(tmp_path)
 
 

@@ -237,7 +237,9 @@ def parse(config_class: type[Config], arguments: list[str], in_force: dict | Non
     except argparse.ArgumentError as error:
         raise UserError(str(error)) from None
     if unknown:
-        near = difflib.get_close_matches(unknown[0].lstrip("-"), kinds, 1)
+        word, names = unknown[0].lstrip("-"), [*kinds, *(f"no_{name}" for name in kinds)]
+        of_initials = [n for n in kinds if "".join(part[0] for part in n.split("_")) == word]
+        near = of_initials or difflib.get_close_matches(word, names, 1)  # lr is learning_rate
         hint = f"; perhaps you meant --{near[0]}" if near else ""
         if unknown[0].lower() in ("true", "false"):
             hint = "; a switch takes no value: --NAME turns it on, and --no_NAME off"

@@ -100,7 +100,7 @@ class Config:
     max_grad_norm: float = flag(1.0, "longer gradients are scaled down to this norm", trains=True)
     minibatch_size: int = flag(256, "completions per update, over all ranks")
     num_iterations: int = flag(1, "epochs over each rollout", trains=True)
-    epsilon: float = flag(0.2, "lower clip range of the ratio", trains=True)
+    epsilon: float = flag(0.2, "lower clip range of the ratio", le=1, trains=True)
     epsilon_high: float | None = flag(None, "upper clip range; None: epsilon", trains=True)
     importance_sampling_level: Literal["token", "sequence"] = flag(
         "token", "one ratio per token, or per sequence (GSPO)", trains=True
@@ -188,6 +188,10 @@ class Config:
         if not re.fullmatch(f"([^,]+,){{{fewest},2}}[^,]+", self.columns):
             raise UserError(f"--columns takes {fewest + 1} to 3 names, separated by commas")
         read_template_kwargs(self.chat_template_kwargs)
+        near = difflib.get_close_matches(self.model, TINY, 1, 0.7)
+        if near and self.model not in TINY and not os.path.isdir(self.model):
+            shipped = ", ".join(TINY)
+            raise UserError(f"--model {self.model}: did you mean {near[0]}? Shipped are {shipped}")
         looks_local = self.model.startswith((".", "/", "~")) or self.model.count("/") > 1
         if looks_local and not os.path.isdir(self.model):
             raise UserError(f"--model {self.model}: there is no such folder")

@@ -39,13 +39,9 @@ def load_policies(config: Config):
     absent = ", which is not a folder, from the hub" * (not Path(source).is_dir())
     hint = "; without a network, leave --model out, or see docs/language-model.md" * bool(absent)
     with loading(f"--model {config.model}{absent}", hint=hint):
-        if (
-            Path(source, "adapter_config.json").exists()
-            and not Path(source, "config.json").exists()
-        ):
-            raise ValueError(
-                "it is an adapter of peft; merge it by merge_and_unload(), and save it"
-            )
+        files = {path.name for path in Path(source).glob("*config.json")}
+        if "adapter_config.json" in files and "config.json" not in files:
+            raise ValueError("it is a peft adapter: save what its merge_and_unload() returns")
         shape = read_shape(source)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         if shape.model_type == "qwen2" and len(tokenizer) == 26:  # Qwen's drops blanks
@@ -58,6 +54,9 @@ def load_policies(config: Config):
             found, _ = transformers.ProcessorMixin.get_processor_dict(source)
             tokenizer.chat_template = found.get("chat_template", tokenizer.chat_template)
     check_images(shape, config)
+    others = {*config.train_names, *config.eval_names} - {"countdown"}
+    if config.model in TINY and others and config.verifier == "math":
+        status.tell("the tiny policies know Countdown alone: see --verifier countdown, or --model")
     if not config.tie_word_embeddings and config.uses_vllm(device.type == "cuda"):
         raise UserError("--no_tie_word_embeddings is for --engine hf")
     policy = load_weights(source, config, device)
