@@ -16,8 +16,8 @@ Contribution-Weighted GRPO of arXiv 2604.14267. This file takes its "means over 
 tokens of a prompt's responses; --means has the other readings.
 
     python cwgrpo.py                                                      # a laptop
-    python cwgrpo.py --variant paper                                      # rewards the format, too
     python cwgrpo.py --model Qwen/Qwen2.5-0.5B-Instruct --dataset math    # one GPU
+    python cwgrpo.py --variant paper --model ... --dataset math           # rewards the format, too
     torchrun --nproc_per_node 8 cwgrpo.py --model ... --dataset math      # 8 GPUs share the batch
 """
 
