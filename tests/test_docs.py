@@ -5,7 +5,9 @@ import math
 import pkgutil
 import re
 import shlex
+from unittest.mock import Mock
 
+import rlvr.flags.config
 from rlvr import world
 from rlvr.flags.command_line import ARITHMETIC, LARGE, parse
 from rlvr.tasks.sources import DATASETS
@@ -170,6 +172,7 @@ def test_commands_are_taken(parsed, monkeypatch):
     commands = [*commands_of("\n".join(texts))]
     assert {script for script, _, _ in commands} == {*SCRIPTS, "baselines"}
     assert {ranks for _, _, ranks in commands} == {1, 2, 4, 8, 16}
+    monkeypatch.setattr(rlvr.flags.config, "open_gym", Mock())  # of a package that is an extra
     for script, given, ranks in commands:
         monkeypatch.setattr(world, "WORLD_SIZE", ranks)
         if "--resume_from_checkpoint" in given:
