@@ -55,7 +55,6 @@ common common.py by common golden steps
     self.sampled_logprobs, self.completion_mask) => self.sampled_logprobs, self.loss_mask)
     if [*advantages.shape] not in shapes: => if advantages.dim() > 2:
     if old_logprobs.requires_grad: => if False:
-    if advantages.requires_grad: => if False:
 
 grading common.py by rollouts
     completion.ids[-1] not in sampler.stops => completion.ids[-1] != sampler.stops[0]
@@ -196,7 +195,7 @@ update common.py by run grpo config
     (importance * objective - => (objective -
     torch.where((advantages >= 0) & => torch.where((advantages > 0) &
 
-run rlvr/training/run.py by run steps
+run rlvr/training/run.py by run steps common
     finite = math.isfinite(grad_norm) => finite = True
     torch.manual_seed(config.seed + world.RANK) => torch.manual_seed(config.seed)
     machine.AT_EXIT.enter_context(machine.process_group(device)) => pass
@@ -205,6 +204,8 @@ run rlvr/training/run.py by run steps
     "eval")[0]  # in => "eval")[-1]  # in
     metrics, lines)↵        self.clock = time.perf_counter() => metrics, lines)
     rewards[bad[0]].tolist() => rewards[0].tolist()
+    if advantages.requires_grad: => if False:
+    if [*advantages.shape] not in shapes: => if False:
     advantages = weights * advantages => pass
 
 notebook rlvr/training/run.py by notebook
@@ -222,7 +223,7 @@ signals rlvr/machine/ending.py by crashes
 
 ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common rollouts
     torch.stack(padded, 1) => torch.stack(padded)
-    found = [error] => found = [None]
+    [UserError(str(error))])  # its => [None])  # its
 
 models rlvr/policy/models.py by models bf16
     for part in (shape, shape.get_text_config()): => for part in (shape,):
@@ -241,7 +242,7 @@ assignment docs/assignment/grade.py by assignment
     0 if name == "grpo_advantage" else 1e-6 => 1e-6
 
 logs rlvr/show/logs.py by show crashes
-    if line.endswith(b"\n")] => if line]
+    if line.endswith(b"\n") and => if
 
 report rlvr/show/report.py by show
     "right" if sample.success else => "right" if sample.reward > 0 else
@@ -256,7 +257,7 @@ compare studies/compare.py by studies
     length = min(map(len, runs)) => length = len(runs[0])
 
 plots rlvr/show/plots.py by show
-    (row["step"], row[key]) for row in rows => (i, row[key]) for i, row in enumerate(rows)
+    scale * row[key]) for row in rows => row[key]) for row in rows
     rpartition("/")[2] => rpartition("/")[0]
     scale = 100 if => scale = 1 if
     loc="lower left", bbox => loc="upper left", bbox
@@ -291,7 +292,7 @@ pictures rlvr/tasks/pictures.py by prompts
 config rlvr/flags/config.py by config
     fullmatch("[234](,[234])*", => match("[234](,[234])*",
     self.engine == "auto" and gpu and found => self.engine == "auto" and found
-    for name in (self.dataset, *self.eval_names): => for name in self.eval_names:
+    for name in (*self.train_names, *self.eval_names): => for name in self.eval_names:
 
 command rlvr/flags/command_line.py by config
     if not field.metadata: => if False:
@@ -311,8 +312,8 @@ updates rlvr/training/updates.py by run
 
 data rlvr/tasks/datasets.py by run datasets
     if unknown := count_unknown(kept, tokenizer): => if unknown := 0:
-    left if each.gold] => left]
-    ProblemStream(training, config.seed) => ProblemStream(training, 0)
+    left if each.gold != ""] => left]
+    ProblemStream(training, config.seed, => ProblemStream(training, 0,
     if any(problem.verifier == "code" => if all(problem.verifier == "code"
 
 vllm rlvr/rollout/vllm_sampler.py by vllm
