@@ -369,7 +369,7 @@ def ppo_clip_loss(
     that the clip leaves without a gradient. ValueError for another level, for advantages of another
     shape, and for old log-probs that have a gradient.
     """
-    shapes = [*logprobs.shape[:-1], 1], [*logprobs.shape]  # [m, 1] and [m, T]
+    shapes = [*logprobs.shape[:-1], 1], [*logprobs.shape]
     if [*advantages.shape] not in shapes:
         raise ValueError(f"advantages are {[*advantages.shape]}, not {shapes[0]} or {shapes[1]}")
     if old_logprobs.requires_grad:

@@ -74,7 +74,7 @@ decode common.py by decode
 
 logprobs rlvr/policy/logprobs.py by logprobs
     softmax.log().clamp_(-1e5) => softmax.log()
-    logits.sub_(top[:, None]).mul_(softmax) => logits.mul_(softmax).sub_(top[:, None] * softmax)
+    logits.sub_(top[:, None]).mul_(softmax).sum(1) => logits.mul_(softmax).sum(1) - top
     (top / 32).round() * 32 => top * 0
     global_max(largest) > token_budget => largest > token_budget
     // tokens // 256 * 256) if => // tokens) if

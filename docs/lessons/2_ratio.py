@@ -79,8 +79,9 @@ def _():
         prompts_per_step=16, num_generations=8, minibatch_size=32, learning_rate=1e-3
     )
     batch = common.roll_out(begun.sampler, begun.stream, begun.config)
-    advantages = grpo_advantage(batch.rewards).view(-1, 1)  # [N, 1]
+    advantages = grpo_advantage(batch.rewards)  # [B, G]
     lesson.update(begun, batch, advantages)
+    advantages = advantages.view(-1, 1)  # [N, 1]
     logprobs = common.token_logprobs(begun.policy, batch.samples, range(128))[0].detach()  # [N, T]
     _, marks = common.ppo_clip_loss(
         logprobs=logprobs,
