@@ -91,7 +91,6 @@ nano docs/nano.py by nano
     ends.cumsum(1) - ends == 0 => ends.cumsum(1) == 0
     (c * share).sum(1, True) ** 2 => 0
     (objective.sum(1) / mask[rows].sum(1)).mean() => objective.sum() / mask[rows].sum()
-    [-+*/][( ]*[1-9][) ]*){2} => [-+*/]{1,2}[( ]*[1-9][) ]*){2}
 
 grpo grpo.py by grpo golden
     rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)

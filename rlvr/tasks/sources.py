@@ -128,9 +128,8 @@ def source_of(name: str, config) -> Source:
     file = Path(name)
     if file.is_file() and (file.suffix not in READERS or not file.stat().st_size):
         raise UserError(f"the file {name} is of another kind or empty: {WHAT_IS_READ}")
-    columns = [
-        column.strip() for column in config.columns.split(",")
-    ]  # of the problem, of the answer, and perhaps of images
+    # of the problem, of the answer, and perhaps of images
+    columns = [column.strip() for column in config.columns.split(",")]
     if len(columns) == 1:
         columns.append(())  # a user's function may need no answer
     return Source(name, *columns, train="train", verifier=config.verifier)
