@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from rlvr import status, world
+from rlvr import progress, world
 from rlvr.errors import UserError
 from rlvr.flags import Config
 from rlvr.machine import gather, global_max, global_sum
@@ -306,7 +306,7 @@ def prepare_update(batch: Batch, advantages, policy, reference, config: Config) 
     ranks call it together. UserError for another shape, a gradient, and what is not finite.
     """
     check_advantages(batch.rewards, batch.loss_mask, advantages)
-    status.replace_line("update")
+    progress.replace_line("update")
     updates = batch.update_rows(config)
     for rows in updates:
         batch.token_weights[rows] = token_weights(

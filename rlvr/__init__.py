@@ -13,7 +13,7 @@ folders go one way, down this list:
     verify     what is right: answers, programs, graders
     machine    ranks, devices, folders, signals
 
-errors.py, status.py and world.py are for every folder. What is slow to import, such as
+errors.py, progress.py and world.py are for every folder. What is slow to import, such as
 transformers or matplotlib, is imported inside the functions that need it.
 """
 
@@ -38,8 +38,8 @@ is_script = script.suffix == ".py" and script.parent == Path(__file__).absolute(
 if is_script and not {"-h", "--help"} & {*sys.argv}:
     if not importlib.util.find_spec("torch"):
         sys.exit("torch is not installed in this Python: pip install -r requirements.txt")
-    from rlvr import status
+    from rlvr import progress
 
-    status.say("loading torch")
+    progress.begin("loading torch")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of an import; see launch

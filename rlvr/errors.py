@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from rlvr.status import clear_line
+from rlvr.progress import clear_line
 
 
 class UserError(Exception):

@@ -32,7 +32,7 @@ GREY = "#AAAAAA"
 
 sys.path.insert(0, str(ROOT))
 
-from rlvr import status
+from rlvr import progress
 from rlvr.errors import UserError
 
 RUNNING = set()  # processes of run_script
@@ -128,11 +128,11 @@ def make_runs(commands: dict, results: Path, folder: Path, line_of, processes: i
                 line["command"] = commands[key].replace(str(folder), "RUNS")
                 add_result(results, line | line_of(key, run))
                 count += 1
-                status.tell(f"{count}/{len(tasks)} runs in {minutes_since(began)}: {key[1]}")
+                progress.write(f"{count}/{len(tasks)} runs in {minutes_since(began)}: {key[1]}")
             rest = f", {minutes_since(began, len(left) / count)} left" if count else ""
-            status.replace_line(f"{count}/{len(tasks)} runs in {minutes_since(began)}{rest}")
+            progress.replace_line(f"{count}/{len(tasks)} runs in {minutes_since(began)}{rest}")
     except KeyboardInterrupt:
-        status.tell(f"stopped: {count} finished runs are kept; the same command continues")
+        progress.write(f"stopped: {count} finished runs are kept; the same command continues")
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -218,7 +218,7 @@ threads rlvr/machine/ending.py by notebook
     threading.current_thread() is not threading.main_thread() => False
 
 signals rlvr/machine/ending.py by crashes
-    signal.signal(number, signal.SIG_IGN)↵    status => status
+    signal.signal(number, signal.SIG_IGN)↵    progress => progress
 
 ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common rollouts
     torch.stack(padded, 1) => torch.stack(padded)
@@ -261,7 +261,7 @@ plots rlvr/show/plots.py by show
     scale = 100 if => scale = 1 if
     loc="lower left", bbox => loc="upper left", bbox
 
-status rlvr/status.py by show
+progress rlvr/progress.py by show
     except OSError: => except KeyError:
 
 taught studies/make_bases.py by tiny

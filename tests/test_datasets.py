@@ -188,7 +188,7 @@ def test_where_a_set_is(tmp_path, monkeypatch):
     (tmp_path / "parquet").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(rlvr.tasks.sources, "hub_answers", lambda: False)
-    monkeypatch.setattr(rlvr.tasks.sources.status, "on_terminal", lambda: False)
+    monkeypatch.setattr(rlvr.tasks.sources.progress, "on_terminal", lambda: False)
     monkeypatch.setattr(datasets, "disable_progress_bars", bars := Mock())
     holders = datasets.config, huggingface_hub.constants
     for holder in holders:

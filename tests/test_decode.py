@@ -12,7 +12,7 @@ from unittest.mock import Mock, create_autospec
 
 import rlvr.policy.cache
 import rlvr.policy.logprobs
-from rlvr import status
+from rlvr import progress
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.policy.logprobs import is_shorter_by_prompt, states_by_prompt, states_one_by_one
@@ -200,7 +200,7 @@ def test_logits_that_are_nan_end_the_run(monkeypatch):
 def test_rollout_batch_size_changes_no_completion(sharp, monkeypatch):
     """Nor does a temperature where top_p leaves the likeliest token alone."""
     prompts, shown = [sharp[1].encode(prompt) for prompt in PROMPTS], Mock()
-    monkeypatch.setattr(status, "progress", shown)
+    monkeypatch.setattr(progress, "count", shown)
     ways = ((1, 0.0, 1.0), (3, 0.0, 1.0), (100, 0.0, 1.0), (100, 0.7, 1e-9))
     found = [
         sampler_of(*sharp, rollout_batch_size=size).generate(

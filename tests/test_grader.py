@@ -12,7 +12,7 @@ from unittest.mock import Mock, call
 import rlvr.verify.__main__ as command
 import rlvr.verify.grader
 import rlvr.verify.pool as pool
-from rlvr import status
+from rlvr import progress
 from rlvr.errors import UserError
 from rlvr.tasks.datasets import with_golds
 from rlvr.tasks.problems import Problem
@@ -92,15 +92,14 @@ def test_the_replies_of_a_grader(monkeypatch):
 
 def test_threads_share_the_cores_of_a_machine_with_other_ranks(monkeypatch):
     """Each rank has one at least, and the line of progress goes at the end."""
-    threads, clear, progress = Mock(wraps=pool.ThreadPoolExecutor), Mock(), Mock()
+    threads, progress = Mock(wraps=pool.ThreadPoolExecutor), Mock()
     monkeypatch.setattr(pool, "ThreadPoolExecutor", threads)
-    monkeypatch.setattr(pool, "clear_line", clear)
     monkeypatch.setattr(pool, "progress", progress)
     monkeypatch.setattr(pool.world, "LOCAL_WORLD_SIZE", 999)
     assert pool.in_threads(abs, [-1, 2], "counting") == [1, 2]
     threads.assert_called_once_with(1)
-    clear.assert_called_once_with()
-    assert progress.mock_calls == [call("counting", done, 2) for done in (0, 1)]
+    counts = [call.count("counting", done, 2) for done in (0, 1)]
+    assert progress.mock_calls == [*counts, call.clear_line()]
 
 
 ENDS = [("ALRM", "timeout"), ("KILL", "memory"), ("SEGV", "crash")]
@@ -192,7 +191,7 @@ def test_rewards_and_statuses(tmp_path, capsys, monkeypatch):
     lines = [json.dumps(dict(verifier=v, text=text, gold=gold)) for v, text, gold in judged]
     file = tmp_path / "answers.jsonl"
     file.write_text("\ufeff" + "\n\n".join(lines))  # blank lines and a byte order mark say nothing
-    monkeypatch.setattr(status, "told", 0.0)  # no count is printed of what takes a moment
+    monkeypatch.setattr(progress, "last", 0.0)  # no count is printed of what takes a moment
     command.main([str(file)])
     said = ["line 1: 1", "line 3: 0 unparsed", "line 5: 0", "mean reward: 0.333"]
     assert capsys.readouterr().out.splitlines() == said

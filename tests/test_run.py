@@ -16,7 +16,7 @@ import rlvr.machine.ranks
 import rlvr.policy.models
 import rlvr.tasks.datasets
 import rlvr.training.run
-from rlvr import status, world
+from rlvr import progress, world
 from rlvr.errors import UserError, loading
 from rlvr.flags.config import Config
 from rlvr.tasks.problems import Sample
@@ -271,7 +271,7 @@ def test_what_the_user_can_mend_is_one_line(capsys, monkeypatch, error, shown):
 
     monkeypatch.setattr("sys.argv", ["some/folder/grpo.py", "--seed", "3"])
     ended = []
-    before_calls(monkeypatch, status, "clear_line", lambda: ended.append("cleared"))
+    before_calls(monkeypatch, progress, "clear_line", lambda: ended.append("cleared"))
     rlvr.machine.ending.AT_EXIT.callback(ended.append, "ended")
     with pytest.raises((SystemExit, OSError)) as raised, runs.left_as_it_was():
         rlvr.training.run.launch(main, None)

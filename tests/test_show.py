@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import rlvr.show.report
-from rlvr import status, world
+from rlvr import progress, world
 from rlvr.errors import UserError, fail
 from rlvr.flags.config import Config
 from rlvr.show import plots
@@ -63,11 +63,11 @@ def test_a_step_is_a_row_of_a_table(monkeypatch):
     monkeypatch.setenv("COLUMNS", "9")
     assert Console().step(1, 60, ROW)[1] == "  step  time left"
     monkeypatch.setenv("COLUMNS", "300")
-    assert status.width() == 100 and status.folded("x" * 150) == "x" * 150
-    assert status.folded("x" * 85 + " runs/grpo-grpo-1") == "x" * 85 + "\nruns/grpo-grpo-1"
+    assert progress.width() == 100 and progress.folded("x" * 150) == "x" * 150
+    assert progress.folded("x" * 85 + " runs/grpo-grpo-1") == "x" * 85 + "\nruns/grpo-grpo-1"
     monkeypatch.delenv("COLUMNS")
     monkeypatch.setattr(sys, "__stdout__", None)  # where there is no terminal
-    assert status.width() == 100
+    assert progress.width() == 100
 
 
 def test_a_hint_is_given_where_it_occurs_and_once(monkeypatch):
@@ -111,34 +111,37 @@ def test_a_terminal_has_one_line_that_is_replaced(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("TERM", "dumb")
-    assert not status.on_terminal()
+    assert not progress.on_terminal()
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(status, "SECONDS_BETWEEN_COUNTS", 999.0)
-    status.progress("loading", 0, 2)
-    status.progress("grading", 0, 64)  # what begins is shown at once
-    status.progress("grading", 1, 64)  # too soon
-    monkeypatch.setattr(status, "SECONDS_BETWEEN_COUNTS", -1.0)
-    status.progress("completions", 512, 1024)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_COUNTS", 999.0)
+    progress.count("loading", 0, 2)
+    progress.count("grading", 0, 64)  # what begins is shown at once
+    progress.count("grading", 1, 64)  # too soon
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_COUNTS", -1.0)
+    progress.count("completions", 512, 1024)
     monkeypatch.setattr(sys, "argv", ["grpo.py"])
-    status.tell("what stays")
+    progress.write("what stays")
     with pytest.raises(SystemExit):
         fail("no")
     monkeypatch.setattr(world, "RANK", 1)
-    status.say("of another rank")
-    shown, end = terminal.getvalue().split(status.ERASE), "\rgrpo.py: error: no\n"
+    progress.begin("of another rank")
+    shown, end = terminal.getvalue().split(progress.ERASE), "\rgrpo.py: error: no\n"
     assert shown == ["", "loading 0/2\r", "grading 0/64\r", "completions 512/102\r", "\r", end]
 
 
 def test_a_log_file_has_plain_lines_and_few(monkeypatch, capsys):
-    monkeypatch.setattr(status, "SECONDS_BETWEEN_LINES", 999.0)
-    for begin in (lambda: status.say("loading"), lambda: status.progress("completions", 0, 1024)):
-        monkeypatch.setattr(status, "told", -1e9)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 999.0)
+    for begin in (
+        lambda: progress.begin("loading"),
+        lambda: progress.count("completions", 0, 1024),
+    ):
+        monkeypatch.setattr(progress, "last", -1e9)
         begin()
-        status.progress("completions", 512, 1024)
-    status.clear_line()
+        progress.count("completions", 512, 1024)
+    progress.clear_line()
     assert capsys.readouterr() == ("loading\n", "")
-    monkeypatch.setattr(status, "SECONDS_BETWEEN_LINES", -1.0)
-    status.progress("completions", 1024, 1024)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", -1.0)
+    progress.count("completions", 1024, 1024)
     assert capsys.readouterr() == ("completions 1024/1024\n", "")
 
 
@@ -150,7 +153,7 @@ def test_a_run_goes_on_where_nobody_reads_what_it_prints(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Mock(write=Mock(side_effect=OSError)))  # a terminal
     monkeypatch.setenv("TERM", "xterm")
     for _ in range(2):
-        status.tell("metrics")
+        progress.write("metrics")
         print("beside them", flush=True)
 
 
@@ -489,9 +492,9 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
 def test_streams_that_are_closed_or_lack_a_letter(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
     monkeypatch.setattr(sys, "stderr", None)  # as by 2>&-
-    importlib.reload(status)
-    status.replace_line("nobody reads this")
-    status.tell("saved ü", "x")
+    importlib.reload(progress)
+    progress.replace_line("nobody reads this")
+    progress.write("saved ü", "x")
     assert sys.stdout.buffer.getvalue() == b"saved \\xfc\nx\n"
 
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 
-from rlvr import status, world
+from rlvr import progress, world
 
 AT_EXIT = contextlib.ExitStack()  # what to close before this process ends
 
@@ -30,7 +30,7 @@ def handle_signals(handler) -> dict:
 def leave(number, frame):
     """End at once, with exit code 130 after Ctrl-C. A launcher may send the signal twice."""
     signal.signal(number, signal.SIG_IGN)
-    status.tell("stopped at once")
+    progress.write("stopped at once")
     sys.exit(130 if number == signal.SIGINT else 0)
 
 

@@ -7,11 +7,11 @@ completion, M scored tokens, H hidden size, V vocabulary, v tokens of one tile o
 import contextlib
 import itertools
 
+from rlvr import progress
 from rlvr.machine import computes_in_bf16, global_max
 from rlvr.policy.images import model_inputs
 from rlvr.policy.reader import Reader, product
 from rlvr.policy.sharding import is_sharded, use
-from rlvr.status import progress
 from rlvr.tasks import Sample, own_tokens, padded
 
 import torch
@@ -271,7 +271,7 @@ def frozen_logprobs(policy, samples: list[Sample], config, rows=None):
     # sharded weights, once a part.
     parts += parts[-1:] * (global_max(len(parts)) - len(parts))
     for i, part in enumerate(parts):
-        progress("log-probs", i, len(parts))
+        progress.count("log-probs", i, len(parts))
         chosen = [samples[j] for j in part]
         found = completion_logprobs(policy, chosen, config.temperature, longest)
         logprobs[part], entropies[part] = found

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from rlvr import status, world
+from rlvr import progress, world
 from rlvr.errors import UserError, loading
 from rlvr.flags import TAUGHT, TINY, Config
 from rlvr.machine import choose_device
@@ -33,7 +33,7 @@ def load_policies(config: Config):
         gpu = device.type == "cuda"
         config.bf16 = gpu and torch.cuda.get_device_capability(device) >= (8, 0)
         if gpu and not config.bf16:
-            status.tell("in fp32: a GPU below compute capability 8.0 does not compute in bf16")
+            progress.write("in fp32: a GPU below compute capability 8.0 does not compute in bf16")
     transformers.utils.logging.disable_progress_bar()
     source = tiny_folder(config) if config.model in TINY else config.model
     absent = ", which is not a folder, from the hub" * (not Path(source).is_dir())
@@ -56,7 +56,9 @@ def load_policies(config: Config):
     check_images(shape, config)
     others = {*config.train_names, *config.eval_names} - {"countdown"}
     if config.model in TINY and others and config.verifier == "math":
-        status.tell("the tiny policies know Countdown alone: see --verifier countdown, or --model")
+        progress.write(
+            "the tiny policies know Countdown alone: see --verifier countdown, or --model"
+        )
     if not config.tie_word_embeddings and config.uses_vllm(device.type == "cuda"):
         raise UserError("--no_tie_word_embeddings is for --engine hf")
     policy = load_weights(source, config, device)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from rlvr import status
+from rlvr import progress
 from rlvr.errors import UserError
 from rlvr.flags import Config
 from rlvr.machine import computes_in_bf16
@@ -81,7 +81,7 @@ class Sampler:
         # A compiled layer would be compiled again for each length of the cache.
         with torch.compiler.set_stance("force_eager"):
             for start in range(0, len(prompt_ids), size):
-                status.progress("completions", start, len(prompt_ids))
+                progress.count("completions", start, len(prompt_ids))
                 part = slice(start, start + size)
                 found = self.decode(
                     self.policy, prompt_ids[part], stops=stops, images=images[part], **how

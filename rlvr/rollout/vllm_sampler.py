@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from rlvr import status, world
+from rlvr import progress, world
 from rlvr.errors import UserError, using
 from rlvr.flags import Config
 from rlvr.machine import AT_EXIT, computes_in_bf16, gather
@@ -183,5 +183,5 @@ def make_sampler(policy, tokenizer, config: Config, decode: Callable) -> Sampler
     if config.uses_vllm(gpu):
         return VllmSampler(policy, tokenizer, config, decode)
     if gpu and config.engine == "auto":
-        status.tell("rollouts use transformers; vLLM is faster: pip install vllm==0.32.0")
+        progress.write("rollouts use transformers; vLLM is faster: pip install vllm==0.32.0")
     return Sampler(policy, tokenizer, config, decode)

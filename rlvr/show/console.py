@@ -4,7 +4,7 @@ import math
 import re
 from collections import defaultdict
 
-from rlvr.status import folded, width
+from rlvr.progress import folded, width
 
 ROWS_OF_A_HEADER = 20
 # heading -> what stands below it, from the metrics of a step

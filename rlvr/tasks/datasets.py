@@ -3,7 +3,7 @@
 import unicodedata
 from dataclasses import replace
 
-from rlvr import status, world
+from rlvr import progress, world
 from rlvr.errors import UserError
 from rlvr.tasks.embedded import draw_gym
 from rlvr.tasks.pictures import with_images
@@ -35,7 +35,9 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
         problems = sets[name][1][: config.eval_problems or None]
         if len(problems) < config.eval_problems:
             count = len(problems)
-            status.tell(f"{name} has {count} problems to evaluate on, fewer than --eval_problems")
+            progress.write(
+                f"{name} has {count} problems to evaluate on, fewer than --eval_problems"
+            )
         evaluation[name] = prepare(name, problems, config, tokenizer)
         if len(evaluation[name]) < world.WORLD_SIZE:
             raise UserError(
@@ -49,7 +51,7 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
         training += prepare(name, problems, config, tokenizer)
     loaded = (training, *evaluation.values())
     if any(problem.verifier == "code" for problems in loaded for problem in problems):
-        status.tell(describe())
+        progress.write(describe())
     return training, evaluation
 
 
@@ -85,7 +87,9 @@ def without_overlap(name: str, problems: list[Problem], evaluated: list[Problem]
             "--eval_dataset"
         )
     if shared:
-        status.tell(f"{name}: {shared} of {len(problems)} problems are evaluated, not trained on")
+        progress.write(
+            f"{name}: {shared} of {len(problems)} problems are evaluated, not trained on"
+        )
     return kept
 
 
@@ -124,9 +128,9 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
     if not kept:
         raise UserError(f"{told}; see --max_prompt_length, and for a file --columns and --verifier")
     if unknown := count_unknown(kept, tokenizer):
-        status.tell(f"{name}: problems with letters unknown to the policy: {unknown}")
+        progress.write(f"{name}: problems with letters unknown to the policy: {unknown}")
     if losses:
-        status.tell(told)
+        progress.write(told)
     return kept
 
 

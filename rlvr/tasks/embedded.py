@@ -7,7 +7,7 @@ import random
 import zlib
 from fractions import Fraction
 
-from rlvr import status
+from rlvr import progress
 from rlvr.tasks.problems import Problem
 from rlvr.verify.answers import open_gym, value_of
 
@@ -136,7 +136,7 @@ def draw_gym(name: str, config) -> tuple[list[Problem], list[Problem]]:
     for found, seed, count in draws:
         entries = open_gym(name, seed)
         for entry in itertools.islice(entries, count):
-            status.progress(f"{name}: making problems", len(found), min(count, len(entries)))
+            progress.count(f"{name}: making problems", len(found), min(count, len(entries)))
             if entry["question"] not in evaluation:
                 gold = json.dumps(entry | dict(set=name), default=str)
                 problem = Problem(entry["question"], gold, "reasoning_gym", level_of(entry))

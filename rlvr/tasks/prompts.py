@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from rlvr import status
+from rlvr import progress
 from rlvr.errors import UserError, loading
 from rlvr.tasks.problems import Problem
 from rlvr.verify.verifiers import BOXED
@@ -168,5 +168,7 @@ def end_of_turn(tokenizer) -> list[int]:
     ids = tokenizer.encode(rest, add_special_tokens=False) if found else []
     ends = [token for token in ids if token in special][:1]
     if not ends:
-        status.tell("the chat template ends no answer with a special token; the end of a text does")
+        progress.write(
+            "the chat template ends no answer with a special token; the end of a text does"
+        )
     return ends

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from rlvr import status
+from rlvr import progress
 from rlvr.errors import UserError, loading
 from rlvr.tasks import cells
 from rlvr.tasks.embedded import draw_arithmetic, draw_countdown
@@ -171,7 +171,7 @@ def load_splits(name: str, source: Source) -> dict:
     from datasets.exceptions import DatasetsError
 
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # reading_rows reports failures
-    if not status.on_terminal():
+    if not progress.on_terminal():
         datasets.disable_progress_bars()
     with reading_rows(name, DatasetsError):
         if source.files or not Path(source.path).is_dir():

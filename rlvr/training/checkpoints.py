@@ -11,7 +11,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING
 
-from rlvr import status, world
+from rlvr import progress, world
 from rlvr.errors import UserError, loading, using
 from rlvr.flags import CHECKPOINT
 from rlvr.machine import gather, remove, scratch_folder
@@ -71,7 +71,7 @@ def newest(folder: Path) -> Path | None:
     """Return the newest checkpoint of a run folder, or None if the run has not saved any yet."""
     found = checkpoints_of(folder)
     if not found:
-        status.tell(f"{folder} has no checkpoint yet: starting from the beginning")
+        progress.write(f"{folder} has no checkpoint yet: starting from the beginning")
     return found[0] if found else None
 
 
@@ -130,7 +130,7 @@ def restore(checkpoint: Path, training: TrainingState, config) -> int:
             "change those to train on, since evaluated problems are left out"
         )
     if saved["verifier"] != training.verifier:
-        status.tell(f"--verifier {config.verifier} has changed since {checkpoint} was saved")
+        progress.write(f"--verifier {config.verifier} has changed since {checkpoint} was saved")
     sharded.set_model_state_dict(policy, weights.state_dict(), options=whole)
     if saved["optimizer"]:
         sharded.set_optimizer_state_dict(policy, optimizer, saved["optimizer"], options=whole)
@@ -144,7 +144,7 @@ def restore(checkpoint: Path, training: TrainingState, config) -> int:
             torch.get_device_module(policy.device).set_rng_state(gpu)
     else:
         torch.manual_seed(config.seed + world.RANK + world.WORLD_SIZE * saved["step"])
-        status.tell("another number of ranks: the run does not continue bit for bit")
+        progress.write("another number of ranks: the run does not continue bit for bit")
     training.stream.position = saved["position"]
     if training.memory:
         vars(training.memory).update(saved["state"])

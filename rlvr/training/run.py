@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from rlvr import machine, show, status, world
+from rlvr import machine, progress, show, world
 from rlvr.errors import UserError, fail, using
 from rlvr.flags import Config, find_run
 from rlvr.rollout import check_context
@@ -42,7 +42,7 @@ def launch(main, config) -> None:
             f"--gradient_checkpointing ({error})"
         )
     finally:
-        status.clear_line()
+        progress.clear_line()
         machine.end()
     machine.end_one_of_several_ranks()
 
@@ -85,7 +85,7 @@ class Run:
         self.console = show.Console()
         self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
         self.folder, self.checkpoint = machine.from_rank_0(self.choose_folder)
-        status.say("loading the policy and the problems")
+        progress.begin("loading the policy and the problems")
         self.writer = show.make_writer(config, self.folder) if world.RANK == 0 else None
 
     def choose_folder(self) -> tuple[Path, Path | None]:
@@ -129,13 +129,15 @@ class Run:
             if step > self.config.max_steps:
                 raise UserError(f"--max_steps {self.config.max_steps}: {step} are done already")
             if step == self.config.max_steps:
-                status.tell(f"all {step} steps are done; a larger --max_steps would continue")
+                progress.write(f"all {step} steps are done; a larger --max_steps would continue")
         if world.RANK == 0:
             self.forget_after(step if self.checkpoint else -1)
             config = {"script": self.config.script.name, **asdict(self.config)}
             show.write_whole(self.folder / "config.json", json.dumps(config, indent=2).encode())
             if step == 0:
-                status.say(f"evaluating: {self.config.eval_samples} completions of each problem")
+                progress.begin(
+                    f"evaluating: {self.config.eval_samples} completions of each problem"
+                )
         self.clock = time.perf_counter()
         return step
 
@@ -164,7 +166,7 @@ class Run:
             self.handlers[number](number, frame)
         if not self.stopped:
             self.stopped = time.monotonic()
-            status.tell("stopping after this step; Ctrl-C to quit at once")
+            progress.write("stopping after this step; Ctrl-C to quit at once")
 
     def log_evaluation(self, step: int, metrics: dict[str, float]) -> None:
         """Add a row to eval.jsonl, and print it."""
@@ -200,7 +202,7 @@ class Run:
 
     def show(self, name: str, step: int, metrics: dict, lines: list[str]) -> None:
         """Print the lines of a row, and send the row to --report_to."""
-        status.tell(*lines)
+        progress.write(*lines)
         if self.writer:
             self.writer({f"{name}/{key}": value for key, value in metrics.items()}, step)
 
@@ -214,9 +216,11 @@ class Run:
         self.updates.grad_norms.append(grad_norm)
         self.updates.learning_rate = learning_rate
         if grad_norm == 0:
-            status.tell("no update: the gradient is 0, as if all groups are all right or all wrong")
+            progress.write(
+                "no update: the gradient is 0, as if all groups are all right or all wrong"
+            )
         elif not finite:
-            status.tell("no update: the gradient is NaN or infinite")
+            progress.write("no update: the gradient is NaN or infinite")
         self.skipped_in_a_row = 0 if finite else self.skipped_in_a_row + 1
         if self.skipped_in_a_row >= MAX_SKIPPED_UPDATES:
             raise UserError(
@@ -233,7 +237,7 @@ class Run:
         if stopped or step % every == 0 or step == self.config.max_steps:
             folder = self.folder / f"checkpoint-{step}"
             checkpoints.save(folder, self.training, step)
-            status.tell(f"saved {folder}")
+            progress.write(f"saved {folder}")
             if world.RANK == 0 and self.config.save_total_limit:
                 for old in checkpoints.checkpoints_of(self.folder)[self.config.save_total_limit :]:
                     machine.remove(old)
@@ -246,14 +250,14 @@ class Run:
         All ranks call it together.
         """
         if world.RANK == 0:
-            status.replace_line("drawing the curves")
+            progress.replace_line("drawing the curves")
             show.draw_curves(self.folder)
             if (self.folder / "tokens.jsonl").exists():
                 show.write_report(self.folder / "report.html", [self.folder])
             files = sorted(path.name for path in self.folder.glob("[!.]*.*"))
-            status.tell("", status.folded(f"{self.folder} holds: {' '.join(files)}"))
+            progress.write("", progress.folded(f"{self.folder} holds: {' '.join(files)}"))
             if self.stopped:
-                status.tell(f"to continue: --resume_from_checkpoint {self.folder}")
+                progress.write(f"to continue: --resume_from_checkpoint {self.folder}")
         machine.gather([])  # a rank that ended earlier could abort the others
         machine.AT_EXIT.close()
         for number, handler in self.handlers.items():

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rlvr import world
+from rlvr import progress, world
 from rlvr.errors import UserError
-from rlvr.status import clear_line, progress
 from rlvr.verify.programs.isolation import OutOfTime, Worker
 from rlvr.verify.verifiers import find_verifier, judge
 
@@ -99,7 +98,7 @@ def in_threads(function: Callable, items: list, doing: str) -> list:
     results = []
     with ThreadPoolExecutor(workers) as pool:
         for result in pool.map(function, items):
-            progress(doing, len(results), len(items))
+            progress.count(doing, len(results), len(items))
             results.append(result)
-    clear_line()
+    progress.clear_line()
     return results

@@ -21,7 +21,7 @@ for name in ("stdout", "stderr"):
 ERASE = "\r\x1b[K"  # go to the beginning of the line, and clear it
 SECONDS_BETWEEN_LINES = 10.0  # in a log file
 SECONDS_BETWEEN_COUNTS = 0.1  # on a terminal
-told = 0.0  # when the last message was printed
+last = 0.0  # when the last message was printed
 
 
 def width() -> int:
@@ -51,7 +51,7 @@ def clear_line() -> None:
     replace_line("")
 
 
-def tell(*lines: str) -> None:
+def write(*lines: str) -> None:
     """Print lines that stay. A run goes on if nobody reads them: Ctrl-C also ends `| tee log`."""
     if world.RANK > 0:
         return
@@ -64,22 +64,22 @@ def tell(*lines: str) -> None:
         sys.stdout = open(os.devnull, "w")
 
 
-def say(text: str) -> None:
+def begin(text: str) -> None:
     """Print what begins now."""
-    global told
-    told = time.monotonic()
+    global last
+    last = time.monotonic()
     if on_terminal():
         replace_line(text)
     else:
-        tell(text)
+        write(text)
 
 
-def progress(doing: str, done: int, total: int) -> None:
+def count(doing: str, done: int, total: int) -> None:
     """Print how much of a task is done; in a log file, only if the task takes long."""
-    global told
+    global last
     pause = SECONDS_BETWEEN_COUNTS if on_terminal() else SECONDS_BETWEEN_LINES
-    if done and time.monotonic() - told <= pause:
+    if done and time.monotonic() - last <= pause:
         return
-    told = time.monotonic()
+    last = time.monotonic()
     if on_terminal() or done:
-        say(f"{doing} {done}/{total}")
+        begin(f"{doing} {done}/{total}")
