@@ -93,7 +93,7 @@ MODEL_PLAN = Plan(
     results=RESULTS / "claims_model.jsonl.gz",
     start=f"--model {shlex.quote(str(START_OF_MODEL))} --dataset arithmetic",
     steps=16,
-    flags=f"--log_tokens 0 --microbatch_tokens 2048 --rollout_batch_size 1024{BF16}",
+    flags=f"--log_tokens 0 --microbatch_tokens 2048 --decode_batch_size 1024{BF16}",
     # All 42 expressions that are held out. What a run is worth varies by 0.026 of pass@1 from seed
     # to seed, which more than 32 completions of each would not change.
     evaluated="--eval_steps 8 --eval_problems 42 --eval_samples 32",

@@ -346,7 +346,7 @@ def rollouts(notes, given):
         for rows in given.rows:
             what = f"{name}, {rows} rows"
             with notes.attempt(what):
-                sampler = sampler_of(policy, rollout_batch_size=rows, **lengths)
+                sampler = sampler_of(policy, decode_batch_size=rows, **lengths)
                 sampler.stops = []  # so that all completions are of one length
                 sampler.sync()
                 speed = speed_of(sampler, shape, rows, given)

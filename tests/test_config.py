@@ -136,7 +136,7 @@ verifier math | system_prompt auto | user_suffix none | chat_template_kwargs ''
 max_prompt_length 1024 | seed 0 ≥0 | max_steps* 60 ≥0 | output_dir '' | num_threads* None
 log_tokens* 1 ≥0 † | report_to* none | prompts_per_step 32 | num_generations 16 ≥2
 temperature 1.0 † | max_completion_length 48 | tool none | dynamic_sampling False † | engine auto
-rollout_batch_size* 512 | vllm_gpu_memory_utilization* 0.3 ≤1 | vllm_tensor_parallel_size* 1
+decode_batch_size* 512 | vllm_gpu_memory_utilization* 0.3 ≤1 | vllm_tensor_parallel_size* 1
 vllm_importance_sampling_cap None ≥0 † | minibatch_size 256 | learning_rate 0.0001 ≥0 †
 weight_decay 0.0 ≥0 † | max_grad_norm 1.0 †
 lr_scheduler_type constant † | warmup_ratio 0.0 ≥0 ≤1 † | num_iterations 1 † | epsilon 0.2 ≤1 †

@@ -197,13 +197,13 @@ def test_logits_that_are_nan_end_the_run(monkeypatch):
         decode(None, [[8], [9]], stops={1}, max_tokens=4)
 
 
-def test_rollout_batch_size_changes_no_completion(sharp, monkeypatch):
+def test_decode_batch_size_changes_no_completion(sharp, monkeypatch):
     """Nor does a temperature where top_p leaves the likeliest token alone."""
     prompts, shown = [sharp[1].encode(prompt) for prompt in PROMPTS], Mock()
     monkeypatch.setattr(progress, "count", shown)
     ways = ((1, 0.0, 1.0), (3, 0.0, 1.0), (100, 0.0, 1.0), (100, 0.7, 1e-9))
     found = [
-        sampler_of(*sharp, rollout_batch_size=size).generate(
+        sampler_of(*sharp, decode_batch_size=size).generate(
             prompts, temperature=temperature, top_p=top_p, max_tokens=8
         )[0]
         for size, temperature, top_p in ways

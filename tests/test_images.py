@@ -45,7 +45,7 @@ def rollout(policy, tokenizer, size=3):
     """Completions of different lengths, group by group."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        sampler = Sampler(policy, tokenizer, Config(rollout_batch_size=3), common.decode)
+        sampler = Sampler(policy, tokenizer, Config(decode_batch_size=3), common.decode)
         sampler.sync()
         groups = sample_groups(
             sampler, vision.problems(tokenizer, SHOWN), size, temperature=1.0, max_tokens=8

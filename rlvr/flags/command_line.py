@@ -37,7 +37,7 @@ LARGE = dict(
     minibatch_size=128,
     microbatch_tokens=16384,
     gradient_checkpointing=True,
-    rollout_batch_size=64,
+    decode_batch_size=64,
     max_completion_length=1024,
     eval_samples=4,
 )
@@ -56,7 +56,7 @@ ARITHMETIC = dict(
     eval_steps=8,
     microbatch_tokens=1024,
     gradient_checkpointing=False,
-    rollout_batch_size=256,
+    decode_batch_size=256,
 )
 
 

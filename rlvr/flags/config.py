@@ -82,7 +82,7 @@ class Config:
     tool: str = flag("none", "what the policy may call", choices=("none", *TOOLS))
     dynamic_sampling: bool = flag(False, "DAPO: redraw all-right and all-wrong groups", trains=True)
     engine: Literal["auto", "hf", "vllm"] = flag("auto", "auto: vLLM on a GPU, if it is installed")
-    rollout_batch_size: int = flag(512, "completions decoded at once without vLLM", may_change=True)
+    decode_batch_size: int = flag(512, "completions decoded at once without vLLM", may_change=True)
     vllm_gpu_memory_utilization: float = flag(
         0.3, "vLLM's share of a GPU's memory", le=1, only=OF_VLLM, may_change=True
     )

@@ -71,12 +71,12 @@ class Sampler:
     ):
         """Return token ids, with the stop token, and log-probs of a completion of each prompt.
 
-        --rollout_batch_size completions are written at a time. They also stop at `call_ends`.
+        --decode_batch_size completions are written at a time. They also stop at `call_ends`.
         `images` holds the images of each prompt, and is empty if no prompt has any.
         """
         how = dict(max_tokens=max_tokens, temperature=temperature, top_p=top_p)
         stops = {*self.stops, *call_ends}
-        size = self.config.rollout_batch_size
+        size = self.config.decode_batch_size
         completions, logprobs = [], []
         # A compiled layer would be compiled again for each length of the cache.
         with torch.compiler.set_stance("force_eager"):

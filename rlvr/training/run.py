@@ -37,7 +37,7 @@ def launch(main, config) -> None:
         fail(error)
     except (torch.OutOfMemoryError, MemoryError) as error:
         fail(
-            "out of memory: in a rollout, lower --rollout_batch_size or "
+            "out of memory: in a rollout, lower --decode_batch_size or "
             "--vllm_gpu_memory_utilization; in an update, lower --microbatch_tokens or give "
             f"--gradient_checkpointing ({error})"
         )
