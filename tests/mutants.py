@@ -225,7 +225,7 @@ ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common rollouts
     [UserError(str(error))])  # its => [None])  # its
 
 models rlvr/policy/models.py by models bf16
-    for part in (shape, shape.get_text_config()): => for part in (shape,):
+    for part in (model_config, model_config.get_text_config()): => for part in (model_config,):
     config, device, frozen=True) => config, device)
     "num_experts": 0 => "num_experts": 1
 

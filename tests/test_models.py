@@ -267,4 +267,4 @@ def test_a_model_of_the_hub(monkeypatch):
     in_cache = {("nobody/model", "config.json"): "here"}
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *file: in_cache.get(file))
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda source, **_: source)
-    assert rlvr.policy.models.read_shape("nobody/model") == "nobody/model"
+    assert rlvr.policy.models.read_model_config("nobody/model") == "nobody/model"

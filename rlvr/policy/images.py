@@ -9,16 +9,16 @@ from rlvr.tasks import Sample, open_image, reader_of
 import torch
 
 
-def reads_images(shape) -> bool:
+def reads_images(model_config) -> bool:
     """Return whether a policy of this configuration has a vision tower that is used here."""
-    return shape.model_type == "qwen2_5_vl"
+    return model_config.model_type == "qwen2_5_vl"
 
 
-def model_class(shape):
+def model_class(model_config):
     """Return the transformers class that loads a policy with this configuration."""
     import transformers
 
-    if reads_images(shape):
+    if reads_images(model_config):
         return transformers.AutoModelForImageTextToText
     return transformers.AutoModelForCausalLM
 
@@ -26,11 +26,11 @@ def model_class(shape):
 class ImageReader:
     """What a checkpoint says about images: how they are cut into patches, and their token."""
 
-    def __init__(self, source, shape):
+    def __init__(self, source, model_config):
         from transformers import Qwen2VLImageProcessorPil
 
         self.processor = Qwen2VLImageProcessorPil.from_pretrained(source)
-        self.token_id: int = shape.image_token_id
+        self.token_id: int = model_config.image_token_id
 
     def resized(self, encoded: bytes):
         """Return a PIL image in the size that the policy reads, in transformers and in vLLM."""

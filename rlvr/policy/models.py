@@ -42,18 +42,18 @@ def load_policies(config: Config):
         files = {path.name for path in Path(source).glob("*config.json")}
         if "adapter_config.json" in files and "config.json" not in files:
             raise ValueError("it is a peft adapter: save what its merge_and_unload() returns")
-        shape = read_shape(source)
+        model_config = read_model_config(source)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        if shape.model_type == "qwen2" and len(tokenizer) == 26:  # Qwen's drops blanks
+        if model_config.model_type == "qwen2" and len(tokenizer) == 26:  # Qwen's drops blanks
             edit = """s/Qwen2/Qwen2Moe/; s/"qwen2"/"qwen2_moe", "num_experts": 0/"""
             file = f"{source}/config.json"
             raise ValueError(f"an older version saved it; convert it by sed -i '{edit}' {file}")
-        if reads_images(shape):
-            tokenizer.image_reader = ImageReader(source, shape)
+        if reads_images(model_config):
+            tokenizer.image_reader = ImageReader(source, model_config)
             # Qwen's template for images is in chat_template.json, beside the one for text.
             found, _ = transformers.ProcessorMixin.get_processor_dict(source)
             tokenizer.chat_template = found.get("chat_template", tokenizer.chat_template)
-    check_images(shape, config)
+    check_images(model_config, config)
     others = {*config.train_names, *config.eval_names} - {"countdown"}
     if config.model in TINY and others and config.verifier == "math":
         progress.write(
@@ -77,7 +77,7 @@ def tiny_folder(config) -> Path:
     return POLICIES / (TAUGHT[config.numbers] if config.model == "tiny" else config.model)
 
 
-def read_shape(source):
+def read_model_config(source):
     """Return the model's configuration, from a folder or the hub."""
     import huggingface_hub
     import transformers
@@ -89,11 +89,11 @@ def read_shape(source):
     return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
 
 
-def check_images(shape, config) -> None:
+def check_images(model_config, config) -> None:
     """Raise UserError if a data set has images and the policy reads only text."""
     for name in (*config.train_names, *config.eval_names):
         has_images = not is_made(name) and source_of(name, config).images
-        if has_images and not reads_images(shape):
+        if has_images and not reads_images(model_config):
             raise UserError(
                 f"the data set {name} has images, which --model {config.model} does not read; "
                 "one that does is Qwen/Qwen2.5-VL-3B-Instruct"
@@ -103,12 +103,12 @@ def check_images(shape, config) -> None:
 def load_weights(source, config: Config, device: torch.device, frozen: bool = False):
     """A policy in fp32, sharded over the ranks unless there is one or --fsdp no_shard is given."""
     with loading(f"--model {config.model}", RuntimeError, SafetensorError):
-        shape = without_dropout(read_shape(source))
-        policy: Any = model_class(shape).from_pretrained(
-            source, config=shape, dtype=torch.float32, trust_remote_code=False
+        model_config = without_dropout(read_model_config(source))
+        policy: Any = model_class(model_config).from_pretrained(
+            source, config=model_config, dtype=torch.float32, trust_remote_code=False
         )
-        if reads_images(shape):
-            policy.image_reader = ImageReader(source, shape)
+        if reads_images(model_config):
+            policy.image_reader = ImageReader(source, model_config)
     if not config.tie_word_embeddings:  # the head gets a matrix of its own
         weight = policy.get_input_embeddings().weight.detach().clone()
         policy.get_output_embeddings().weight = torch.nn.Parameter(weight)
@@ -134,17 +134,17 @@ def load_weights(source, config: Config, device: torch.device, frozen: bool = Fa
     return policy
 
 
-def without_dropout(shape):
+def without_dropout(model_config):
     """Return the configuration with all dropout set to 0.
 
     With dropout, two passes over a text have different log-probs, and their ratio would not be 1.
     Gradient checkpointing needs training mode, in which dropout would act.
     """
-    for part in (shape, shape.get_text_config()):
+    for part in (model_config, model_config.get_text_config()):
         for name, value in vars(part).items():
             if isinstance(value, float) and ("dropout" in name or "pdrop" in name):
                 setattr(part, name, 0.0)
-    return shape
+    return model_config
 
 
 @torch.no_grad()
@@ -159,11 +159,13 @@ def check_model(policy, config, reads: bool) -> None:
       positions by itself. A small model is tried at the length of the run, a large one with a few
       tokens.
     """
-    name, shape = f"--model {config.model}", policy.config.get_text_config()
-    ropes = getattr(shape, "rope_parameters", None) or {}
+    name, text_config = f"--model {config.model}", policy.config.get_text_config()
+    ropes = getattr(text_config, "rope_parameters", None) or {}
     for rope in (ropes, *ropes.values()):  # of all layers, or of each kind of layer
         if isinstance(rope, dict) and rope.get("rope_type") in ("dynamic", "longrope"):
-            switch = rope.get("original_max_position_embeddings", shape.max_position_embeddings)
+            switch = rope.get(
+                "original_max_position_embeddings", text_config.max_position_embeddings
+            )
             if config.longest > switch:
                 raise UserError(
                     f"{name}: its rotary factors change beyond {switch} tokens, and prompt and "
@@ -173,9 +175,9 @@ def check_model(policy, config, reads: bool) -> None:
     if policy.base_model is policy:
         raise UserError(f"{name}: its hidden states are not to be had without its logits")
     affordable = 10**10 // sum(parameter.numel() for parameter in policy.parameters())
-    context = getattr(shape, "max_position_embeddings", None) or config.longest
+    context = getattr(text_config, "max_position_embeddings", None) or config.longest
     count = max(6, min(affordable, config.longest, context, 2048))
-    ids = torch.arange(count)[None] % shape.vocab_size
+    ids = torch.arange(count)[None] % text_config.vocab_size
     logits = policy(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1]
     hidden = policy.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, -1]
     if not is_near(hidden @ policy.get_output_embeddings().weight.T, logits):
