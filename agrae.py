@@ -8,7 +8,7 @@ of the prompt's group, and w that of the whole batch (Eqs. 11-13):
     A'' = A' min(1, w / alpha)  where A' > 0             group level: weaken A > 0 at first
 
 What differs from grpo.py: the advantages and their diagnostics. The paper's control experiments and
-baselines are in studies/baselines.py.
+baselines are in studies/baselines/baselines.py.
 
 Paper: Unveiling Implicit Advantage Symmetry (A-GRAE; Yu, Chen, Liu, Zhang, Qu; arXiv 2602.05548).
 This file follows the text. Where Eq. 12 has sqrt(1 - p), the released code has 1 - sqrt(p), in a

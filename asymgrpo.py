@@ -17,7 +17,7 @@ whether a channel raises or lowers the entropy, compared with REINFORCE (Proposi
 Paper: Asymmetric Advantage Modulation Calibrates Entropy Dynamics in RLVR, first called Rethinking
 Exploration in RLVR (AsymGRPO; Gu, Han, Bian, Wang, Zhou; arXiv 2604.04894). App. F averages per
 response (--aggregation sequence), and App. G over all tokens, as this file does by default.
-FADE compares itself with another method of the same name: `asym` in studies/baselines.py.
+FADE compares itself with another method of the same name: `asym` in studies/baselines/baselines.py.
 
     python asymgrpo.py                                                      # a laptop
     python asymgrpo.py --variant pos-only                                   # one channel alone

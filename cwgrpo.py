@@ -9,7 +9,7 @@ kernel weighs the advantage of each token of a prompt's group (section 2.3):
 What differs from grpo.py: there is one advantage per token, from the current policy's log-probs. A
 microbatch holds whole groups, so the update's own forward pass also gives the weights. The paper
 adds a reward for the format (App. C): --format_weight 1. Its baseline Clip-Cov is in
-studies/baselines.py.
+studies/baselines/baselines.py.
 
 Paper: Taming Extreme Tokens (CW-GRPO; Wang, Liu, Zhou, Chen; arXiv 2605.11538), not the
 Contribution-Weighted GRPO of arXiv 2604.14267. This file takes its "means over responses" over all

@@ -10,7 +10,7 @@ while the entropy is below its target.
 
 What differs from grpo.py: the advantages, a constant denominator (11.1), and diagnostics. The other
 policy weights that the paper compares (section 8), and its schedule without a controller (Eqs. 17
-and 18), are in studies/baselines.py.
+and 18), are in studies/baselines/baselines.py.
 
 Paper: Don't Let Gains FADE (Decugis, O'Brien, Bach, Synnaeve, Cohen; arXiv 2607.01490). In
 Algorithm 2 and section 10, r_mean is the mean over the batch (--batch_mean). But the gradient

@@ -1,7 +1,6 @@
 """What the studies share: where the project lies, colours, tables, and runs of its scripts.
 
-A study imports this module before all others. So it runs from any folder, and rlvr sets how torch's
-threads wait before torch is imported.
+A study imports this module or rlvr before torch: rlvr sets how torch's threads wait.
 """
 
 import gzip
@@ -29,8 +28,6 @@ METHODS = {
 }
 RIGHT, WRONG = "#009E73", "#D55E00"
 GREY = "#AAAAAA"
-
-sys.path.insert(0, str(ROOT))
 
 from rlvr import progress
 from rlvr.errors import UserError

@@ -1,7 +1,6 @@
 """Shared by all tests: no network, one thread, an untrained tiny policy, scripts run in-process."""
 
 import copy
-import importlib
 import os
 import signal
 import sys
@@ -16,15 +15,15 @@ import rlvr.show.plots
 import rlvr.tasks.datasets
 import rlvr.training.run
 
-import make_bases
 import matplotlib
 import pytest
 import torch
 import torch.distributed as dist
 import transformers
-from runs import ROOT, SMALL, arguments, countdown_problems, left_as_it_was
+from runs import ROOT, SMALL, arguments, countdown_problems, left_as_it_was, module_of
 
 import common
+from studies.papers.make_bases import build_tiny
 
 # A shell's background job is started with Ctrl-C ignored, and would hand that on to every process.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -37,7 +36,7 @@ def tiny():
     """(policy, tokenizer) as initialised, in fp32. Shared: a test that changes it takes a copy."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return make_bases.build_tiny()
+        return build_tiny()
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +66,7 @@ def bare(tmp_path, monkeypatch, capsys):
         monkeypatch.setitem(matplotlib.rcParams, name, False)
 
     def run(script, *given):
-        module = importlib.import_module(script)
+        module = module_of(script)
         monkeypatch.setattr(sys, "argv", [str(ROOT / f"{script}.py"), *given])
         capsys.readouterr()
         try:
@@ -127,7 +126,7 @@ def parsed(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
     def parse(script, *given):
-        module = importlib.import_module(script)
+        module = module_of(script)
         monkeypatch.setattr(sys, "argv", [f"{script}.py", *given])
         return rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
 

@@ -113,7 +113,7 @@ agrae agrae.py by agrae golden
     global_mean(formats)[0] => formats.mean().item()
     min(1.0, mean_success / alpha) => mean_success / alpha
 
-losses_of_others studies/baseline_losses.py by cwgrpo baselines field steps
+losses_of_others studies/baselines/losses.py by cwgrpo baselines field steps
     (cov > low) & (cov < high) => (cov > low)
     (adv - adv[tokens].mean()) => (adv - adv.mean())
     (k >= low) & (k <= high) => (k >= low)
@@ -131,7 +131,7 @@ losses_of_others studies/baseline_losses.py by cwgrpo baselines field steps
     (teacher_logprobs - logprobs) => (logprobs - teacher_logprobs)
     (A * W).sum(1, keepdim=True) / => A.mean(1, keepdim=True) + 0 /
 
-advantages_of_others studies/baseline_advantages.py by baselines golden fade field
+advantages_of_others studies/baselines/advantages.py by baselines golden fade field
     torch.where(std > 0, centred / std, 0.0) => centred / std
     keepdim=True) > tau => keepdim=True) >= tau
     torch.stack([w * grpo_advantage(r) => torch.stack([grpo_advantage(r)
@@ -140,7 +140,7 @@ advantages_of_others studies/baseline_advantages.py by baselines golden fade fie
     keepdim=True) == 1) => keepdim=True) >= 1)
     1 - alpha * p * shares, alpha * (1 - p) => 1 - alpha * shares, alpha
 
-baselines studies/baselines.py by baselines field
+baselines studies/baselines/baselines.py by baselines field
     rewards=batch.successes if => rewards=batch.rewards if
     if update == 0 and not config.staleness: => if update == 0:
     sampler.policy.load_state_dict(history[-1]) => pass
@@ -248,10 +248,10 @@ report rlvr/show/report.py by show
     (new_logprobs - batch.old_logprobs).exp() => (batch.old_logprobs - new_logprobs).exp()
     evals[0], evals[-1] => evals[0], evals[1]
 
-throughput studies/throughput.py by studies
+throughput studies/speed/throughput.py by studies
     for s in steps[1:]) for => for s in steps[-1:]) for
 
-compare studies/compare.py by studies
+compare studies/claims/compare.py by studies
     [-1]["step"] for folder => [0]["step"] for folder
     length = min(map(len, runs)) => length = len(runs[0])
 
@@ -264,7 +264,7 @@ plots rlvr/show/plots.py by show
 progress rlvr/progress.py by show
     except OSError: => except KeyError:
 
-taught studies/make_bases.py by tiny
+taught studies/papers/make_bases.py by tiny
     (-logprobs.sum() / sum(sample.own_length for sample in samples)).backward()
         => (-(logprobs.sum(1) / (logprobs != 0).sum(1)).mean()).backward()
 

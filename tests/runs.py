@@ -35,9 +35,9 @@ real_load_problems = rlvr.tasks.datasets.load_problems
 @cache
 def tokenizer_of_tiny():
     with torch.random.fork_rng():  # a run that asks for it draws the same numbers afterwards
-        import make_bases
+        from studies.papers.make_bases import build_tiny
 
-        return make_bases.build_tiny()[1]
+        return build_tiny()[1]
 
 
 @cache
@@ -136,7 +136,13 @@ def run_python(*command, folder, **environment):
     )
 
 
+def module_of(script):
+    """The module of one of the five scripts, or of studies/baselines/baselines.py."""
+    return importlib.import_module({"baselines": "studies.baselines.baselines"}.get(script, script))
+
+
 def run_study(name, *arguments, folder=None):
+    """Run studies/`name`.py, such as "claims/claims"."""
     return run_python(ROOT / "studies" / f"{name}.py", *arguments, folder=folder)
 
 

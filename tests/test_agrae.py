@@ -7,11 +7,11 @@ from rlvr import world
 
 import pytest
 import torch
-from baseline_advantages import controlled_advantage
 from groups import f64, near, rollout_of
 
 import agrae
 from agrae import agrae_advantage, difficulty_metrics, format_reward
+from studies.baselines.advantages import controlled_advantage
 
 ROOT3 = 3.0**0.5
 

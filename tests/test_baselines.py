@@ -1,4 +1,4 @@
-"""studies/baselines.py: what it refuses, each method by its flags, and how the ranks share.
+"""studies/baselines/: what is refused, each method by its flags, and how the ranks share.
 
 Clip-Cov's mask is in tests/test_cwgrpo.py, CISPO's updates are in tests/test_steps.py, and other
 losses in tests/test_field.py.
@@ -12,12 +12,8 @@ from rlvr import world
 from rlvr.policy import load_policies
 from rlvr.training import Run
 
-import baselines
 import pytest
 import torch
-from baseline_advantages import grpo_lead_advantage, t2t
-from baseline_losses import LOSSES, clip_cov_mask
-from baselines import ADVANTAGES, Config
 from groups import every_group, f64, near, rollout_of, shared
 from runs import before_calls, rows
 from samples import by_the_logits
@@ -28,6 +24,10 @@ import common
 import fade
 import grpo
 from fade import fade_advantage
+from studies.baselines import baselines
+from studies.baselines.advantages import grpo_lead_advantage, t2t
+from studies.baselines.baselines import ADVANTAGES, Config
+from studies.baselines.losses import LOSSES, clip_cov_mask
 
 
 def test_list_has_a_line_for_each_method(capsys):

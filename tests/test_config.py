@@ -24,14 +24,14 @@ from rlvr.training import run
 from rlvr.training.checkpoints import save_folder
 from rlvr.verify.pool import grade
 
-import baselines
 import pytest
 import torch
-from runs import SCRIPTS, arguments, refused
+from runs import SCRIPTS, arguments, module_of, refused
 
 import common
 import fade
 import grpo
+from studies.baselines import baselines
 
 # Behind :: stands what the line that refuses it says, else the name of the first flag. What all
 # scripts share is tried with grpo.py.
@@ -48,7 +48,7 @@ cwgrpo --temperature 0
 fade --learning_rate -1e-4 :: --learning_rate must be at least 0, got -0.0001
 grpo --seed -inf :: --seed: invalid int value: '-inf'
 grpo --epsilon -.5 :: --epsilon must be above 0, got -0.5
-grpo --numbers 2 :: such problems; teach one by python studies/make_bases.py weak --numbers 2 --out
+grpo --numbers 2 :: teach one by python studies/papers/make_bases.py weak --numbers 2 --out
 grpo --numbers 3,5 --model weak :: --numbers takes 2, 3, 4, separated
 grpo --numbers 4 --dataset own.jsonl --model weak :: is for --dataset countdown or --model tiny
 grpo --columns a,b,c,d --dataset own.jsonl :: --columns takes 2 to 3 names
@@ -186,7 +186,7 @@ def table(text):
 
 @pytest.mark.parametrize("script", OWN_DEFAULTS)
 def test_every_default_and_limit_and_what_a_resumed_run_may_change(script):
-    config = importlib.import_module(script).Config()
+    config = module_of(script).Config()
     found = {}
     for field in flags_of(config):
         limits = {"≥": field.metadata["ge"], "≤": field.metadata["le"]}
@@ -251,7 +251,7 @@ def test_vllm_has_to_be_installed(monkeypatch, capsys):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_no_number_is_negative_nan_or_infinite(script):
-    for field in flags_of(importlib.import_module(script).Config):
+    for field in flags_of(module_of(script).Config):
         for value in (-1.0, math.nan, math.inf, 2**31):
             with pytest.raises(UserError, match=f"--{field.name} must be"):
                 check_number(field.name, value, field.metadata)
@@ -300,7 +300,7 @@ def test_help_explains_every_flag_on_two_screens(parsed, monkeypatch, capsys, sc
     assert out.count("\n") <= 120
     parts = re.findall(r"^  --(\w+)(.*\n(?:    .*\n)*)", out, re.M)
     explained = {name: " ".join(text.split()) for name, text in parts}
-    config_class = importlib.import_module(script).Config
+    config_class = module_of(script).Config
     own = [*config_class.__annotations__]
     assert {*[*explained][: len(own)]} == {*own}
     assert {*explained} == {field.name for field in flags_of(config_class)}

@@ -8,11 +8,11 @@ from rlvr.show.statistics import covariance_statistics
 
 import pytest
 import torch
-from baseline_losses import clip_cov_mask
 from groups import f64, near, rollout_of
 
 import cwgrpo
 from cwgrpo import Config, covariance_weights, format_reward
+from studies.baselines.losses import clip_cov_mask
 
 
 def batch(seed, B=3, G=4, T=7):

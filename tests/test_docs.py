@@ -16,7 +16,7 @@ from rlvr.verify.verifiers import VERIFIERS
 
 import losses
 import torch
-from runs import ROOT, SCRIPTS, assert_finite, rows
+from runs import ROOT, SCRIPTS, assert_finite, module_of, rows
 
 import grpo
 
@@ -154,14 +154,15 @@ def test_every_logged_metric_is_explained(run, tiny, tmp_path):
 
 def commands_of(text):
     """(script, what it is given, number of ranks) of the commands that run a script, but $flags."""
+    scripts = "|".join([*SCRIPTS, "studies/baselines/baselines"])
     for launcher, script, given in re.findall(
-        rf"\b(python|torchrun .*) (?:studies/)?({'|'.join([*SCRIPTS, 'baselines'])})\.py([^`#\n]*)",
+        rf"\b(python|torchrun .*) ({scripts})\.py([^`#\n]*)",
         text.replace("\\\n", " "),
     ):
         if "$flags" not in given and given.strip() not in ("--help", "--list"):
             counts = re.findall(r"--(?:nproc_per_node|nnodes) (\d+)", launcher)
             known = given.replace("--model ...", "--model of/a-hub")
-            yield script, shlex.split(known), math.prod(map(int, counts))
+            yield script.rpartition("/")[2], shlex.split(known), math.prod(map(int, counts))
 
 
 def test_commands_are_taken(parsed, monkeypatch):
@@ -176,7 +177,7 @@ def test_commands_are_taken(parsed, monkeypatch):
     for script, given, ranks in commands:
         monkeypatch.setattr(world, "WORLD_SIZE", ranks)
         if "--resume_from_checkpoint" in given:
-            parse(importlib.import_module(script).Config, given)
+            parse(module_of(script).Config, given)
         else:
             parsed(script, *given)
 

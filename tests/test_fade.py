@@ -8,7 +8,6 @@ from rlvr.policy.models import tiny_folder
 from rlvr.show.statistics import rank1_statistics
 
 import pytest
-from baseline_advantages import analytic_pass_k
 from groups import every_group, f64, near, rollout_of
 from runs import rows, weights
 
@@ -21,6 +20,7 @@ from fade import (
     fade_advantage,
     learning_rate_factor,
 )
+from studies.baselines.advantages import analytic_pass_k
 
 ROOT = math.sqrt(0.75)
 

@@ -11,12 +11,17 @@ from typing import NamedTuple
 import rlvr.machine.ranks
 from rlvr import world
 
-import baselines
 import losses
 import numpy as np
 import pytest
 import torch
-from baseline_losses import (
+from groups import f64, near, rollout_of
+from test_steps import T, batch_of, given_samples
+
+import common
+import grpo
+from studies.baselines import baselines
+from studies.baselines.losses import (
     LOSSES,
     high_entropy_mask,
     icepop,
@@ -25,11 +30,6 @@ from baseline_losses import (
     otb,
     unbiased_k3,
 )
-from groups import f64, near, rollout_of
-from test_steps import T, batch_of, given_samples
-
-import common
-import grpo
 
 COMPLETIONS, LONGEST = 32, 12  # N, T
 

@@ -10,13 +10,11 @@ from pathlib import Path
 
 from rlvr.show.report import PAGE as PAGE_OF_REPORT
 
-import baselines
-import front_page
 import pytest
 import torch
 from browser import evaluate, open_page
 from groups import every_group, f64, near
-from runs import ROOT, SCRIPTS
+from runs import ROOT, SCRIPTS, module_of
 from torch.nn.utils.rnn import pad_sequence
 
 from agrae import agrae_advantage
@@ -24,6 +22,8 @@ from asymgrpo import asymgrpo_advantage
 from cwgrpo import covariance_weights
 from fade import FadeController, fade_advantage, gradient_mass
 from grpo import grpo_advantage, negative_only
+from studies.baselines import baselines
+from studies.tours import front_page
 
 DOCS = ROOT / "docs"
 PAGE, PLAYGROUND = ((DOCS / f"{name}.html").read_text() for name in ("index", "playground"))
@@ -41,7 +41,7 @@ def front(tmp_path):
 
 
 def test_the_page_is_its_template_with_its_numbers():
-    """Where a template has changed, `python studies/front_page.py --same_numbers` makes it anew."""
+    """`python studies/tours/front_page.py --same_numbers` makes it anew."""
     assert front_page.make_page(NUMBERS) == PAGE
     assert len(PAGE) < 600_000
     for page in (PAGE, PLAYGROUND):
@@ -177,7 +177,7 @@ def test_the_playground_has_what_the_scripts_have(front):
     assert found == [presets, names]
     for script, shown in flags.items():
         shown |= {name: first for name, (*_, first) in sliders.get(script, {}).items()}
-        own = vars(importlib.import_module(script).Config())
+        own = vars(module_of(script).Config())
         assert all(own.get(name, value) in (value, None) for name, value in shown.items()), script
     lengths = f64([LENGTHS]).expand(6, -1)
     known = dict(rewards=REWARDS, advantages=A, success_rate=REWARDS.mean(1))

@@ -4,7 +4,6 @@ import atexit
 import contextlib
 import copy
 import functools
-import importlib
 import os
 import random
 import runpy
@@ -27,17 +26,17 @@ from rlvr.policy.sharding import shard, whole
 from rlvr.tasks.problems import Sample
 from rlvr.training.run import Run, launch
 
-import baselines
 import pytest
 import safetensors.torch
 import torch
 import torch.distributed as dist
 import transformers
-from runs import before_calls, countdown_problems, first_fast, free_port
+from runs import before_calls, countdown_problems, first_fast, free_port, module_of
 from samples import writer_of_batch
 from torch.distributed.tensor import DTensor
 
 import common
+from studies.baselines import baselines
 
 FLAGS = (
     "--max_steps 2 --prompts_per_step 8 --num_generations 4 --minibatch_size 16 --eval_problems 3 "
@@ -103,7 +102,7 @@ def train(folder, name, script, variant, flags, method=()):
 
     place = f"{folder}/{'-'.join((name, script, variant, *method))}"
     sys.argv = [f"{script}.py", *flags, "--variant", variant, "--output_dir", place]
-    module = importlib.import_module(script)
+    module = module_of(script)
     common.roll_out = functools.partial(roll_out, random.Random(0))
     with pytest.MonkeyPatch.context() as patch:
         before_calls(patch, rlvr.training.updates.UpdateMetrics, "add", add)

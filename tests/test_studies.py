@@ -4,34 +4,29 @@ import contextlib
 import math
 import re
 
-import project
-from project import read_results
+import studies.project as project
+from studies.project import read_results
 
 from rlvr.errors import UserError
 from rlvr.show import append_row, read_rows
 
-import claims_counts
-import claims_page
-import claims_rule
-import claims_runs
-import compare
-import default_runs
-import fade_section_15
-import machine
 import numpy as np
-import products
 import pytest
-import throughput
 import torch
-import two_stage_toy
-from claims_rule import Evidence
 from runs import ROOT, SMALL, arguments, run_study
 from test_show import write_run
 
+from studies.claims import compare, counts, rule
+from studies.claims import page as claims_page
+from studies.claims import runs as claims_runs
+from studies.claims.rule import Evidence
+from studies.papers import default_runs, fade_section_15, two_stage_toy
+from studies.speed import machine, products, throughput
+
 README = ROOT / "README.md"
 # those that no other test imports
-COMMANDS = "claims_coverage claims_many entropy_growth growth language_model make_bases "
-COMMANDS += "policy_weights"
+COMMANDS = "claims/coverage claims/many papers/entropy_growth papers/language_model "
+COMMANDS += "papers/make_bases papers/policy_weights speed/growth"
 
 
 @pytest.mark.slow
@@ -117,15 +112,15 @@ def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path):
 
 def test_interval_p_value_and_holm():
     """By the tables of Student's t; Holm by hand: 0.01 x 4, 0.02 x 3, then 0.03 x 2, and 0.5."""
-    assert claims_rule.quantile(0.975, 3) == pytest.approx(3.182, abs=6e-4)
-    assert claims_rule.below(-4.144, 10) == pytest.approx(0.001, abs=1e-4)
+    assert rule.quantile(0.975, 3) == pytest.approx(3.182, abs=6e-4)
+    assert rule.below(-4.144, 10) == pytest.approx(0.001, abs=1e-4)
     values = np.array([1.0, 2, 3, 4, 5])  # mean 3, standard error sqrt(1/2)
     half = 2.776 / math.sqrt(2)
-    assert claims_rule.interval(values) == pytest.approx((3, 3 - half, 3 + half), abs=1e-3)
+    assert rule.interval(values) == pytest.approx((3, 3 - half, 3 + half), abs=1e-3)
     # 2.776 standard errors below the mean is where the one-sided p-value is 0.025
-    assert claims_rule.p_above(values, 3 - half) == pytest.approx(0.025, abs=1e-4)
-    assert (claims_rule.p_above(np.ones(4), 0.0), claims_rule.p_above(np.ones(4), 1.0)) == (0, 1)
-    assert claims_rule.holm([0.03, 0.5, 0.01, 0.02]) == pytest.approx([0.06, 0.5, 0.04, 0.06])
+    assert rule.p_above(values, 3 - half) == pytest.approx(0.025, abs=1e-4)
+    assert (rule.p_above(np.ones(4), 0.0), rule.p_above(np.ones(4), 1.0)) == (0, 1)
+    assert rule.holm([0.03, 0.5, 0.01, 0.02]) == pytest.approx([0.06, 0.5, 0.04, 0.06])
 
 
 def test_seeds_and_problems_both_vary():
@@ -135,11 +130,11 @@ def test_seeds_and_problems_both_vary():
     and 0, so that the freedom is 8^2 / (6^2/1 + 2^2/2).
     """
     values = np.add.outer([-1.0, 1.0], [-1.0, 0.0, 1.0])
-    error, freedom = claims_rule.standard_error(values)
+    error, freedom = rule.standard_error(values)
     assert error == pytest.approx(math.sqrt(4 / 3))
     assert freedom == pytest.approx(64 / 38, abs=0.05)
     # seeds that agree on each problem leave the problems' variance; the same problems, the seeds'
-    assert claims_rule.standard_error(values[:, :1] + np.zeros(3)) == (1.0, 1)
+    assert rule.standard_error(values[:, :1] + np.zeros(3)) == (1.0, 1)
 
 
 def test_an_interval_is_its_verdict():
@@ -152,12 +147,12 @@ def test_an_interval_is_its_verdict():
         (-0.01, 0.03): "unclear",
     }
     for (low, high), word in ends.items():
-        assert claims_rule.read_interval(Evidence(8, 0, low, high, 1, 1, 1), 0.02) == word
-    assert claims_rule.read_interval(None, 0.02) == "open"
+        assert rule.read_interval(Evidence(8, 0, low, high, 1, 1, 1), 0.02) == word
+    assert rule.read_interval(None, 0.02) == "open"
     # a firm verdict survives the other rows of its paper: 0.016 x 3 <= 0.05, but 0.016 x 6 is not
     border = Evidence(8, 0.02, 0.01, 0.03, above=0.016, smaller=1.0, below=1.0)
-    assert claims_rule.corrected([border]) == ["holds"]
-    assert claims_rule.corrected([border, None]) == ["unclear", "unclear"]
+    assert rule.corrected([border]) == ["holds"]
+    assert rule.corrected([border, None]) == ["unclear", "unclear"]
 
 
 def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
@@ -221,7 +216,7 @@ def test_mine_by_its_command(tmp_path):
     (tmp_path / "my.py").write_text((ROOT / "grpo.py").read_text())
     for _ in range(2):
         command = ["--mine", "my.py --beta 1", "--quick", "--processes", "1"]
-        done = run_study("claims", *command, folder=tmp_path)
+        done = run_study("claims/claims", *command, folder=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "| strong | my.py --beta 1 less grpo.py | " in done.stdout
     assert done.stdout.startswith("| base ")  # all runs were kept
@@ -232,11 +227,11 @@ def test_counts_of_problems_are_those_of_the_evaluations(tmp_path):
     """What is kept of each problem has the means that the run has logged."""
     folder = tmp_path / "counted"
     flags = [*arguments(**SMALL), f"--output_dir={folder}"]
-    done = run_study("claims_counts", "grpo.py", *flags, folder=tmp_path)
+    done = run_study("claims/counts", "grpo.py", *flags, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = read_rows(folder, "eval")
-    kept = claims_counts.read_counts(folder, len(rows))["problems"]
+    kept = counts.read_counts(folder, len(rows))["problems"]
     for place, row in (("start", rows[0]), ("end", rows[-1])):
         for metric in ("pass@1", "pass@4", "answer_entropy"):
-            values = claims_rule.of_problems({"problems": kept}, metric, place)
+            values = rule.of_problems({"problems": kept}, metric, place)
             assert len(values) == 4 and np.mean(values) == pytest.approx(row[metric], abs=1e-3)

@@ -12,10 +12,11 @@ from rlvr.tasks.problems import Problem
 from rlvr.training.checkpoints import save_folder
 from rlvr.verify.answers.expressions import verify_countdown
 
-import make_bases
 import pytest
 import torch
 import transformers
+
+from studies.papers import make_bases
 
 
 def test_tokenizer_round_trip(tiny):

@@ -1,4 +1,4 @@
-"""studies/tour.py: a script line by line with its numbers, and its shape comments checked."""
+"""studies/tours/tour.py: a script line by line with its numbers, and its shape comments checked."""
 
 import json
 import sys
@@ -6,8 +6,9 @@ import sys
 import rlvr.tasks.datasets
 
 import pytest
-import tour
 from runs import ROOT, SCRIPTS, countdown_problems, left_as_it_was
+
+from studies.tours import tour
 
 # Sizes that differ from each other: B 8, G 3, N 24, n 12, m 7 or less, and T some 26.
 SIZES = "--prompts_per_step 8 --num_generations 3 --minibatch_size 12 --num_iterations 1"
@@ -84,7 +85,7 @@ def test_a_tour_made_now(tmp_path, monkeypatch):
 def test_pages_of_the_scripts(script):
     """docs/tours/: small, alone, and of the script as it is.
 
-    Where a script has changed, `python studies/tour.py --make` makes them anew.
+    Where a script has changed, `python studies/tours/tour.py --make` makes them anew.
     """
     text = (ROOT / "docs" / "tours" / f"{script}.html").read_text()
     assert len(text) < 300_000

@@ -25,12 +25,12 @@ import pytest
 import torch
 import transformers
 import vision
-from make_bases import build_tiny
 from runs import ROOT, SMALL, arguments, free_port, rows, run_python
 from samples import PROMPTS
 from test_images import flags
 
 from common import decode, sample_groups
+from studies.papers.make_bases import build_tiny
 
 
 def write(model, prompt: list[int], settings):

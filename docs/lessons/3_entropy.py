@@ -8,10 +8,10 @@ with app.setup:
 
     import marimo as mo
     import torch
-    from two_stage_toy import policy_gradient
 
     import common
     from grpo import grpo_advantage, negative_only
+    from studies.papers.two_stage_toy import policy_gradient
 
 
 @app.cell(hide_code=True)
@@ -93,7 +93,7 @@ def _():
     Now take a policy with four actions, two right and two wrong. In each pair, one action is four
     times as likely as the other. A group is four draws, so we can compute the mean update over all
     groups. `policy_gradient` is the update of the paper's Algorithm 1, from
-    `studies/two_stage_toy.py`. Which of the right actions gains more?
+    `studies/papers/two_stage_toy.py`. Which of the right actions gains more?
 
     {rate}
     """)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "studies")]
+sys.path.insert(0, str(ROOT))
 
 
 from rlvr.flags import Config

@@ -181,8 +181,8 @@ class Config:
         if self.model == "tiny" and self.numbers not in TAUGHT:
             raise UserError(
                 f"--numbers {self.numbers}: no shipped policy was taught such problems; teach one "
-                f"by python studies/make_bases.py weak --numbers {self.numbers} --out bases, and "
-                "give --model bases/weak"
+                "by python studies/papers/make_bases.py weak "
+                f"--numbers {self.numbers} --out bases, and give --model bases/weak"
             )
         fewest = 0 if find_verifier(self.verifier).file else 1
         if not re.fullmatch(f"([^,]+,){{{fewest},2}}[^,]+", self.columns):

@@ -16,7 +16,7 @@ from rlvr.tasks import hub_answers, is_made, source_of
 import torch
 from safetensors import SafetensorError
 
-POLICIES = Path(__file__).parent / "policies"  # what studies/make_bases.py has taught
+POLICIES = Path(__file__).parent / "policies"  # what studies/papers/make_bases.py has taught
 
 
 def load_policies(config: Config):

@@ -1,7 +1,7 @@
 """Algorithm 1 of two-stage dynamics: a softmax policy first exploits, and only then explores.
 
-    python studies/two_stage_toy.py          # figures/two_stage_toy.png
-    python studies/two_stage_toy.py --all    # two_stage_toy_all.png here, the paper's figures
+    python studies/papers/two_stage_toy.py          # figures/two_stage_toy.png
+    python studies/papers/two_stage_toy.py --all    # two_stage_toy_all.png, the paper's figures
 
 Action a1 is good and likely, a2 is better but unlikely, and a3
 is bad. Advantages are relative to the group. So at first a1 takes the place of a3, and a2 loses,
@@ -20,10 +20,12 @@ thin lines the first three runs.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
-import project
-from project import GREY, RIGHT, WRONG
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import FIGURES, GREY, RIGHT, WRONG
 
 from rlvr.show import SETTINGS
 
@@ -151,4 +153,4 @@ if __name__ == "__main__":
             draw_all(given.steps, given.optimizer).savefig(Path("two_stage_toy_all.png"), dpi=46)
         else:
             figure = draw_taught(given.steps, given.optimizer)
-            figure.savefig(project.FIGURES / "two_stage_toy.png", dpi=70)
+            figure.savefig(FIGURES / "two_stage_toy.png", dpi=70)

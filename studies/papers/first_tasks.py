@@ -1,14 +1,18 @@
 """Which tasks of reasoning-gym SmolLM2-135M can start on: the table of docs/real-models.md.
 
-    python studies/first_tasks.py      # pass@8 before any training, an hour on one core
+    python studies/papers/first_tasks.py      # pass@8 before any training, an hour on one core
 
 Numbers that are lower in the first level of a task's curriculum than by default are set to that.
 What is finished leaves a line in studies/results/first_tasks.jsonl, and is not measured again.
 """
 
+import sys
+from pathlib import Path
 from statistics import mean
 
-import project
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import ROOT, STUDIES, fill_in, markdown_table
 
 from rlvr.errors import UserError
 from rlvr.policy import load_policies
@@ -18,13 +22,13 @@ from rlvr.tasks.datasets import prepare, read_set
 from rlvr.verify.answers import open_gym
 
 import torch
-from claims_rows import MODEL
 from reasoning_gym import factory
 
 import common
 import grpo
+from studies.claims.rows import MODEL
 
-RESULTS = project.STUDIES / "results", "first_tasks"
+RESULTS = STUDIES / "results", "first_tasks"
 FLAGS = dict(model=MODEL, max_steps=0, eval_problems=8, max_prompt_length=256)
 
 
@@ -59,5 +63,5 @@ if __name__ == "__main__":
         pass_at = [mean(common.pass_at_k(8, c, k) for c in row["right"]) for k in (1, 8)]
         if 0.05 <= pass_at[1] <= 0.9:
             table.append([f"`{row['name']}`", *(f"{value:.2f}" for value in pass_at)])
-    lines = project.markdown_table(["data set", "pass@1", "pass@8"], table)
-    project.fill_in(project.ROOT / "docs" / "real-models.md", {"first tasks": lines})
+    lines = markdown_table(["data set", "pass@1", "pass@8"], table)
+    fill_in(ROOT / "docs" / "real-models.md", {"first tasks": lines})

@@ -1,7 +1,7 @@
 """The tiny policies that are shipped, made again: their failures are wrong choices, not slips.
 
-    python studies/make_bases.py weak middle strong    # up to an hour of one core each
-    python studies/make_bases.py weak --numbers 2 --steps 400 --out bases    # one of your own
+    python studies/papers/make_bases.py weak middle strong    # up to an hour of one core each
+    python studies/papers/make_bases.py weak --numbers 2 --steps 400 --out bases   # one of your own
 
 A share of the solutions that teach them ends honestly at another value than the target. So they
 compute rightly and choose at random, as a language model does that knows more ways than the right
@@ -11,9 +11,10 @@ torch and transformers give the same weights on one kind of processor.
 
 import argparse
 import random
+import sys
 from pathlib import Path
 
-import project  # noqa: F401
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
 
 from rlvr.policy import completion_logprobs
 from rlvr.policy.models import POLICIES

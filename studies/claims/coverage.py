@@ -1,7 +1,7 @@
-"""Do the intervals of claims_rule.py hold the truth as often as they say? Simulated studies tell.
+"""Do the intervals of rule.py hold the truth as often as they say? Simulated studies tell.
 
-    python studies/claims_coverage.py                   # a table, in some minutes
-    python studies/claims_coverage.py --seeds 16 32     # how many rows of SmolLM2 these may decide
+    python studies/claims/coverage.py                   # a table, in some minutes
+    python studies/claims/coverage.py --seeds 16 32     # how many rows of SmolLM2 these may decide
 
 Two methods train with several seeds and are evaluated on the same problems. In logits, the success
 rate of method m with seed s on problem p is
@@ -20,17 +20,21 @@ are, moved by as much as the mean of a row may be off.
 
 import argparse
 import itertools
+import sys
+from pathlib import Path
 from typing import NamedTuple
 
-import project
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
 
-import claims_runs
+from studies.project import markdown_table, read_results
+
 import numpy as np
-from claims_rows import LANGUAGE_MODEL, rows_from
-from claims_rule import differences, interval, read_interval, weigh
-from claims_runs import MODEL_PLAN
 
 from common import pass_at_k
+from studies.claims import runs
+from studies.claims.rows import LANGUAGE_MODEL, rows_from
+from studies.claims.rule import differences, interval, read_interval, weigh
+from studies.claims.runs import MODEL_PLAN
 
 
 class World(NamedTuple):
@@ -84,8 +88,8 @@ def coverage(rng, study: tuple, effect: float, gain: float, k: int, simulated=SI
 
 def rows_decided(rng, seeds: int, simulated=60) -> float:
     """The mean number of SmolLM2's rows that are decided after so many seeds."""
-    lines = project.read_results(MODEL_PLAN.results)
-    found = claims_runs.by_seed(lines, claims_runs.names_of_lines({}, MODEL_PLAN))
+    lines = read_results(MODEL_PLAN.results)
+    found = runs.by_seed(lines, runs.names_of_lines({}, MODEL_PLAN))
     decided = 0
     for row in rows_from(LANGUAGE_MODEL):
         there = differences(found, LANGUAGE_MODEL, row)  # [seeds], or [seeds, problems]
@@ -118,7 +122,7 @@ def main(seeds: list[int]) -> None:
             shape = f"{policy}: {seeds} seeds, {problems} problems x {n}"
             rows.append([shape, f"pass@{k}", f"{effect}", *cells])
     head = ["study", "of", "effect", *(f"gain {gain}" for gain in GAINS)]
-    print(*project.markdown_table(head, rows), sep="\n")
+    print(*markdown_table(head, rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """What a GPU does with this project: whether all is well on it, and how fast it is.
 
-    python studies/gpu.py                      # 5 minutes on an H200, 15 with vLLM
-    python studies/gpu.py --small              # the same on a CPU, with small sizes
-    python studies/gpu.py --page gpu.jsonl     # the tables of docs/gpu.md from what a run has found
+    python studies/speed/gpu.py                      # 5 minutes on an H200, 15 with vLLM
+    python studies/speed/gpu.py --small              # the same on a CPU, with small sizes
+    python studies/speed/gpu.py --page gpu.jsonl     # the tables of docs/gpu.md
 
 If a part fails, one line says so, and the next part begins. Each measurement becomes a line of
 --out at once. Parts that need a package that is not installed are noted as not run.
@@ -28,7 +28,9 @@ from pathlib import Path
 STARTED = time.time()
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # all models are made here, or folders
 
-import project
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import ROOT, SCRIPTS, fill_in, markdown_table, run_script
 
 from rlvr.flags.command_line import read_flags
 from rlvr.machine import AT_EXIT, choose_device, computes_in_bf16, handle_signals, leave
@@ -41,14 +43,14 @@ from rlvr.tasks import Sample, encode_prompt, open_problems
 from rlvr.training import make_optimizer
 
 import safetensors.torch
-import throughput
 import torch
-from make_bases import build_tiny
-from products import now
-from throughput import QWEN_05, QWEN_15, peak_memory, random_policy, start_peak
 
 import common
 import grpo
+from studies.papers.make_bases import build_tiny
+from studies.speed import throughput
+from studies.speed.products import now
+from studies.speed.throughput import QWEN_05, QWEN_15, peak_memory, random_policy, start_peak
 
 DEVICE = choose_device()
 GPU_MEMORY = torch.cuda.mem_get_info()[1] / 1e9 if DEVICE.type == "cuda" else 0.0  # GB
@@ -317,8 +319,8 @@ NUMBERS = ("loss", "reward", "grad_norm", "mismatch", "mismatch_max_ratio")
 def scripts(notes, given):
     """Three steps of every script on the tiny policy, and two on images; then the last one again,
     resumed: how far its weights and its loss are from those of the first time."""
-    sys.path.append(str(project.ROOT / "tests"))
-    for name in (*project.SCRIPTS, "images"):
+    sys.path.append(str(ROOT / "tests"))
+    for name in (*SCRIPTS, "images"):
         with notes.attempt(name), tempfile.TemporaryDirectory() as folder:
             script, flags, made = name, [*SMALL.split(), "--engine", "hf"], Path(folder, "run")
             if name == "images":  # which need Pillow, datasets and pytest
@@ -416,8 +418,8 @@ def compiled(notes, given):
 
 
 def trl(notes, given):
-    """grpo.py and TRL's GRPOTrainer in turns, one step each (`studies/throughput.py`): medians, and
-    the ratio of the two."""
+    """grpo.py and TRL's GRPOTrainer in turns, one step each (`studies/speed/throughput.py`):
+    medians, and the ratio of the two."""
     if not importlib.util.find_spec("trl"):
         notes("TRL", failed="not run: TRL is not installed")
         return
@@ -437,16 +439,16 @@ def vllm(notes, given):
         notes("vLLM", failed="not run: vLLM is not installed")
         return
     with tempfile.TemporaryDirectory() as folder:
-        for name in project.SCRIPTS:
+        for name in SCRIPTS:
             with notes.attempt(name):
                 made = Path(folder, name)
-                project.run_script(f"{name}.py {SMALL} --engine vllm", made)
+                run_script(f"{name}.py {SMALL} --engine vllm", made)
                 last = read_rows(made, "metrics")[-1]
                 numbers = {key: last[key] for key in (*NUMBERS, "sampler_gap")}
                 notes(name, steps=last["step"], **numbers)
                 if name == "grpo":
                     resumed = f"grpo.py --resume_from_checkpoint {made}/checkpoint-2"
-                    project.run_script(resumed, made)
+                    run_script(resumed, made)
                     again = read_rows(made, "metrics")[-1]
                     notes("grpo-resumed", loss_differs_by=abs(again["loss"] - last["loss"]))
     lengths = dict(max_prompt_length=given.prompt, max_completion_length=given.new)
@@ -483,7 +485,7 @@ def smollm2(notes, given):
             continue
         with notes.attempt(engine), tempfile.TemporaryDirectory() as folder:
             started, made = time.time(), Path(folder, "run")
-            project.run_script(f"{command} --engine {engine}", made)
+            run_script(f"{command} --engine {engine}", made)
             evals, steps = (read_rows(made, of) for of in ("eval", "metrics"))
             notes(
                 f"--engine {engine}",
@@ -530,7 +532,7 @@ def tables_of(file: Path) -> list[str]:
                 tables.setdefault((*row,)[2:], []).append([what, *map(in_words, values)])
         for keys, cells in tables.items():
             head = ["", *(key.replace("_", " ") for key in keys)]
-            text += [*project.markdown_table(head, cells), ""]
+            text += [*markdown_table(head, cells), ""]
         text += ["Not run.", ""] * (not found)
     return text
 
@@ -549,7 +551,7 @@ if __name__ == "__main__":
     if {*given.parts} - {*names}:
         raise SystemExit(f"gpu.py: error: --parts takes {', '.join(names)}")
     if given.page:
-        project.fill_in(project.ROOT / "docs/gpu.md", {"results": tables_of(given.page)})
+        fill_in(ROOT / "docs/gpu.md", {"results": tables_of(given.page)})
         sys.exit()
     for name, sizes in SIZES.items():
         setattr(given, name, sizes[given.small])

@@ -1,6 +1,6 @@
 """Run a script, and keep how often it was right on each problem that it evaluates on.
 
-    python studies/claims_counts.py grpo.py --output_dir=runs/a    # also runs/a/problems.json
+    python studies/claims/counts.py grpo.py --output_dir=runs/a    # also runs/a/problems.json
 
 An evaluation logs means over its problems. To compare two runs problem by problem, this command
 also writes the number of right completions and the entropy of the answers for each problem.
@@ -11,7 +11,9 @@ import runpy
 import sys
 from pathlib import Path
 
-import project
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import ROOT
 
 import common
 
@@ -65,5 +67,5 @@ if __name__ == "__main__":
     script, *flags = sys.argv[1:] or [""]
     folders = [flag for flag in flags if flag.startswith("--output_dir=")]
     if not folders:
-        raise SystemExit("claims_counts.py: error: give a script and --output_dir=FOLDER")
-    run_counted(str(project.ROOT / script), flags, Path(folders[-1].partition("=")[2]))
+        raise SystemExit("counts.py: error: give a script and --output_dir=FOLDER")
+    run_counted(str(ROOT / script), flags, Path(folders[-1].partition("=")[2]))

@@ -1,6 +1,6 @@
 """Any runs side by side: a table of their numbers, their curves, and what each token was worth.
 
-    python studies/compare.py runs/a runs/b ...    # runs/compare.png and .html, or --out FILE
+    python studies/claims/compare.py runs/a runs/b ...   # runs/compare.png and .html, or --out FILE
 
 Runs of a script whose flags differ in nothing but the seed are one line: their mean, in a band from
 the lowest to the highest. The table has the first and the last evaluation with standard errors,
@@ -13,9 +13,12 @@ import argparse
 import itertools
 import json
 import os
+import sys
 from pathlib import Path
 
-import project
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import markdown_table
 
 from rlvr.errors import UserError, fail
 from rlvr.show import COLORS, SETTINGS, before_and_after, read_rows, write_report
@@ -54,7 +57,7 @@ def table_of(groups: dict[str, list[Path]]) -> list[str]:
         for runs in zip(*map(before_and_after, folders), strict=True):
             metric, *places = zip(*runs, strict=True)
             rows.append([label, metric[0], *map(cell_of, places), at])
-    return project.markdown_table(["run", "metric", "before", "after", "step"], rows)
+    return markdown_table(["run", "metric", "before", "after", "step"], rows)
 
 
 def cell_of(runs: list[tuple]) -> str:

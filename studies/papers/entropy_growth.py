@@ -1,6 +1,6 @@
 """AsymGRPO's Proposition 1, measured: to first order, does the entropy grow as kappa says?
 
-    python studies/entropy_growth.py --max_steps 16    # the flags of asymgrpo.py
+    python studies/papers/entropy_growth.py --max_steps 16    # the flags of asymgrpo.py
 
 A step draws a batch and makes no update. For each batch it prints kappa, and by how much faster
 the entropy on the batch's tokens grows when the strengths (0, 0) of REINFORCE become (0.1, 0). That
@@ -11,7 +11,10 @@ table. So the two share their sign but not their scale, and the question is whet
 fall together.
 """
 
-import project  # noqa: F401
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
 
 from rlvr.flags import parse_flags
 from rlvr.policy import load_policies

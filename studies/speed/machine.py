@@ -4,8 +4,6 @@ import os
 import re
 from pathlib import Path
 
-import project
-
 import torch
 
 MOST_USED = 0.1  # cores that others may use while a time is measured

@@ -1,10 +1,10 @@
 """Runs of claims.py, many in one session: all imports are made once, and each run is a fork.
 
-    python studies/claims_many.py --language_model --seconds 280 --processes 12 --out runs.jsonl
-    python studies/claims_many.py --collect runs.jsonl      # lines of --out into studies/results
-    python studies/claims_many.py                           # tiny policies: those of claims.py
-    python studies/claims_many.py --field                   # tiny policy: the field's methods
-    python studies/claims_many.py --trust                   # and its trust regions where they act
+    python studies/claims/many.py --language_model --seconds 280 --processes 12 --out runs.jsonl
+    python studies/claims/many.py --collect runs.jsonl      # lines of --out into studies/results
+    python studies/claims/many.py                           # tiny policies: those of claims.py
+    python studies/claims/many.py --field                   # tiny policy: the field's methods
+    python studies/claims/many.py --trust                   # and its trust regions where they act
 
 With --language_model several processes may share one GPU. On an H100 thirteen of them made 63 runs
 in seven minutes, under NVIDIA's MPS (`nvidia-cuda-mps-control -d`); without MPS, twelve took half
@@ -33,15 +33,17 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 # A parent that has touched the GPU cannot fork children that use it.
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
-import project
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
 
-import claims_counts
-import claims_runs as made
-from claims_rows import LANGUAGE_MODEL
-from claims_runs import FIELD_PLAN, MODEL_PLAN, PLAN, TRUST_PLAN, Job
+from studies.project import ROOT, add_result, read_results
+
+from studies.claims import counts
+from studies.claims import runs as made
+from studies.claims.rows import LANGUAGE_MODEL
+from studies.claims.runs import FIELD_PLAN, MODEL_PLAN, PLAN, TRUST_PLAN, Job
 
 IMPORTED = (  # before the processes are forked
-    *("common", "grpo", "agrae", "asymgrpo", "fade", "cwgrpo", "baseline_advantages"),
+    *("common", "grpo", "agrae", "asymgrpo", "fade", "cwgrpo", "studies.baselines.advantages"),
     *("transformers.models.llama.modeling_llama", "transformers.models.auto.tokenization_auto"),
     *("matplotlib.figure", "matplotlib.backends.backend_agg"),
 )
@@ -88,8 +90,8 @@ def run_in(command: str, folder: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     script, *flags = shlex.split(command)
-    script = str(project.ROOT / script)
-    claims_counts.run_counted(script, [*flags, f"--output_dir={folder}"], folder)
+    script = str(ROOT / script)
+    counts.run_counted(script, [*flags, f"--output_dir={folder}"], folder)
 
 
 def folder_of(job: Job) -> Path:
@@ -132,7 +134,7 @@ def make_runs(jobs: list[Job], plan, given) -> None:
             job = running.pop(process)
             failures = failures + 1 if status else 0
             if failures == 4:
-                raise SystemExit(f"claims_many.py: error: four failed; {last_words(job)}")
+                raise SystemExit(f"many.py: error: four failed; {last_words(job)}")
             if status and tried[job] < 2:
                 waiting.append(job)  # once more, as it may have found no memory
             word = "failed" if status else "made"
@@ -153,7 +155,7 @@ def make_start() -> None:
     folder = made.FOLDER / "form"
     _, status = os.waitpid(start_process(lambda: run_in(made.FORM, folder)), 0)
     if status:
-        raise SystemExit(f"claims_many.py: error: {made.FORM} has failed: see {folder}.log")
+        raise SystemExit(f"many.py: error: {made.FORM} has failed: see {folder}.log")
 
 
 def main(given) -> None:
@@ -161,7 +163,7 @@ def main(given) -> None:
     if given.collect:
         for line in read_lines(given.collect).values():
             of_line = MODEL_PLAN if line["base"] == LANGUAGE_MODEL else plan
-            project.add_result(of_line.results, line)
+            add_result(of_line.results, line)
         return
     plan = MODEL_PLAN if given.language_model else plan
     given.end = time.time() + given.seconds
@@ -171,11 +173,11 @@ def main(given) -> None:
         make_start()
         print(f"the start is made, {given.end - time.time():.0f} s are left", flush=True)
     while time.time() < given.end:
-        lines = project.read_results(plan.results) | read_lines(given.out)
+        lines = read_results(plan.results) | read_lines(given.out)
         if plan is PLAN:
             jobs = made.next_jobs(lines, plan)
         else:
-            tries = project.read_results(PLAN.results)  # GRPO's rate is known
+            tries = read_results(PLAN.results)  # GRPO's rate is known
             jobs = jobs_by_seed(tries | lines, plan, given.seeds)
         jobs = [job for job in jobs if job not in lines]
         if not jobs:

@@ -7,18 +7,28 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-import project
-from project import GREY, METHODS, markdown_table, read_results
+from studies.project import GREY, METHODS, fill_in, markdown_table, read_results
 
 from rlvr.show import SETTINGS
 
-import claims_runs as made
 import matplotlib
 import numpy as np
-from claims_rows import CLAIMS, EQUAL, GROWTH, LANGUAGE_MODEL, MIDDLE, OF_HEADLINES, ROWS, RUNS, Row
-from claims_rule import LOOKS, WORDS, Verdict, differences, interval, judge_all, matched
-from claims_runs import FIELD_PLAN, MODEL_PLAN, PLAN, SHORT_PLAN, TRUST_PLAN, rates_to_try
 from matplotlib.figure import Figure
+
+from studies.claims import runs as made
+from studies.claims.rows import (
+    CLAIMS,
+    EQUAL,
+    GROWTH,
+    LANGUAGE_MODEL,
+    MIDDLE,
+    OF_HEADLINES,
+    ROWS,
+    RUNS,
+    Row,
+)
+from studies.claims.rule import LOOKS, WORDS, Verdict, differences, interval, judge_all, matched
+from studies.claims.runs import FIELD_PLAN, MODEL_PLAN, PLAN, SHORT_PLAN, TRUST_PLAN, rates_to_try
 
 COLORS = dict(zip(WORDS, ("#009E73", "#56B4E9", "#E69F00", "#D55E00", "#777777"), strict=True))
 HIGHLIGHTED = "GRPO", "A-GRAE", "AsymGRPO", "FADE"
@@ -292,7 +302,7 @@ def write_report(out: Path) -> None:
     figures = out / "figures"
     figures.mkdir(exist_ok=True)
     for page, found in sections(tuning, counted, curves, verdicts).items():
-        project.fill_in(out / page, found)
+        fill_in(out / page, found)
     with matplotlib.rc_context(SETTINGS | {"font.size": 22}):
         draw_headlines(verdicts).savefig(figures / "claims.png", dpi=50)
         draw_plane(curves).savefig(figures / "claims_plane.png", dpi=50)

@@ -1,7 +1,7 @@
 """The scripts at their defaults: the table of docs/papers.md, and figures of the runs.
 
-    python studies/default_runs.py                    # 3 seeds of all five, 30 minutes on one core
-    python studies/default_runs.py --language_model   # SmolLM2-135M, too: figure of the README
+    python studies/papers/default_runs.py                    # 3 seeds of all five, 30 minutes
+    python studies/papers/default_runs.py --language_model   # SmolLM2-135M, too: its figure
 
 A run is `python <script>.py --num_threads 1 --seed <seed>`. What is finished leaves a line in
 studies/results/default_runs.jsonl.gz, and is not run again. The lines of "middle, second CPU" are
@@ -10,22 +10,35 @@ runs of grpo.py on another kind of processor.
 
 import argparse
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from statistics import mean, stdev
 
-import project
-from project import METHODS, SCRIPTS, read_results
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import (
+    FIGURES,
+    METHODS,
+    ROOT,
+    SCRIPTS,
+    STUDIES,
+    fill_in,
+    make_runs,
+    markdown_table,
+    read_results,
+)
 
 from rlvr.show import SETTINGS, append_row, draw_curves, read_rows
 
 import matplotlib
-from claims_rows import LANGUAGE_MODEL, MODEL
-from compare import band, smooth
 from matplotlib.figure import Figure
 
-RESULTS = project.STUDIES / "results" / "default_runs.jsonl.gz"
-PAGE = project.ROOT / "docs" / "papers.md"
+from studies.claims.compare import band, smooth
+from studies.claims.rows import LANGUAGE_MODEL, MODEL
+
+RESULTS = STUDIES / "results" / "default_runs.jsonl.gz"
+PAGE = ROOT / "docs" / "papers.md"
 SEEDS = range(3)
 JOBS = {
     ("middle", script, seed): f"{script}.py --num_threads 1 --seed {seed}"
@@ -52,7 +65,7 @@ def table(lines: dict) -> list[str]:
         ]
         columns.append([f"{rows_of_run[-1]['token_entropy']:.3f}" for rows_of_run in evals])
         rows.append([f"`{script}.py`", *map(", ".join, columns)])
-    return project.markdown_table([*head, "token entropy after"], rows)
+    return markdown_table([*head, "token entropy after"], rows)
 
 
 def headline(lines: dict) -> str:
@@ -102,17 +115,17 @@ def logs_of(key: tuple, folder: Path) -> dict:
 
 def main(given) -> None:
     jobs = JOBS | OF_THE_MODEL if given.language_model else JOBS
-    project.make_runs(jobs, RESULTS, Path("runs/default_runs"), logs_of, processes=1)
+    make_runs(jobs, RESULTS, Path("runs/default_runs"), logs_of, processes=1)
     lines = read_results(RESULTS)
-    project.fill_in(PAGE, {"default runs": table(lines)})
+    fill_in(PAGE, {"default runs": table(lines)})
     print(headline(lines))
     for script in SCRIPTS[1:]:
-        draw(lines["middle", script, 0], project.FIGURES / f"{script}.png")
+        draw(lines["middle", script, 0], FIGURES / f"{script}.png")
     with matplotlib.rc_context(SETTINGS):
         story = draw_story([lines["middle", "grpo", seed] for seed in SEEDS])
-        story.savefig(project.FIGURES / "grpo.png", dpi=70)
+        story.savefig(FIGURES / "grpo.png", dpi=70)
     for job in OF_THE_MODEL:
-        draw(lines[job], project.FIGURES / "language_model.png")
+        draw(lines[job], FIGURES / "language_model.png")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Seconds, tokens a second and memory of a GRPO step: grpo.py and TRL's GRPOTrainer side by side.
 
     pip install trl==1.16.0                         # for this study alone
-    python studies/throughput.py                    # 15 minutes on 2 CPU cores that are idle
-    python studies/throughput.py --work 0.5B 1.5B   # on a GPU
-    python studies/throughput.py --alone            # grpo.py without TRL
+    python studies/speed/throughput.py                    # 15 minutes on 2 CPU cores that are idle
+    python studies/speed/throughput.py --work 0.5B 1.5B   # on a GPU
+    python studies/speed/throughput.py --alone            # grpo.py without TRL
 
 Both train the same weights on the same problems, each in a process of its own, from the first to
 the last line of its real loop. They take turns, a step each, and the other one waits meanwhile. The
@@ -25,11 +25,14 @@ import multiprocessing
 import os
 import random
 import statistics
+import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import project
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import markdown_table
 
 import rlvr.policy.models
 import rlvr.rollout.samplers
@@ -38,14 +41,13 @@ import rlvr.training.run
 from rlvr.flags import Config
 from rlvr.verify.verifiers import VERIFIERS
 
-import machine
-import products
 import torch
 import transformers
-from make_bases import build_tiny
 
 import common
 import grpo
+from studies.papers.make_bases import build_tiny
+from studies.speed import machine, products
 
 SPAWN = multiprocessing.get_context("spawn")  # a side starts with memory that nobody has used
 FOR_EVER = 10**6  # steps
@@ -340,5 +342,5 @@ if __name__ == "__main__":
         work = replace(WORK[name], tokens=given.tokens or WORK[name].tokens)
         reports, load = alternate(sides, work, given.rounds, given.busy)
         print(f"\n{name}: {machine.describe(given.threads)}; {load}")
-        table = project.markdown_table(["", *reports, "ratio"], rows_of(reports))
+        table = markdown_table(["", *reports, "ratio"], rows_of(reports))
         print(*table, sep="\n", flush=True)

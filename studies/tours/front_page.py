@@ -1,8 +1,8 @@
 """docs/index.html, GRPO in five minutes: a page made from three runs of grpo.py.
 
-    python studies/front_page.py                   # three seeds, ten minutes on one quiet core
-    python studies/front_page.py --same_numbers    # from the template anew, without a run
-    python studies/front_page.py --picture         # the README's moving picture, by Chromium
+    python studies/tours/front_page.py                   # three seeds, ten minutes on one core
+    python studies/tours/front_page.py --same_numbers    # from the template anew, without a run
+    python studies/tours/front_page.py --picture         # the README's moving picture, by Chromium
 
 The page follows one problem of the first step of seed 0: the eight completions of its group, their
 rewards and advantages, and their log-probs in each pass of the update. After every evaluation the
@@ -26,7 +26,9 @@ from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
 
-from project import ROOT, STUDIES
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import ROOT, STUDIES
 
 from rlvr.show import read_rows
 
@@ -189,7 +191,7 @@ def make_page(numbers: dict) -> str:
     playground = (ROOT / "docs" / "playground.html").read_text()
     formulas = re.search(r'<script id="formulas">(.*?)</script>', playground, re.S)[1]
     data = json.dumps(numbers, separators=(",", ":")).replace("<", "\\u003c")
-    page = (STUDIES / "front_page.html").read_text()
+    page = (STUDIES / "tours" / "front_page.html").read_text()
     return page.replace("FORMULAS_OF_THE_PLAYGROUND", formulas).replace("DATA_OF_THE_RUN", data)
 
 

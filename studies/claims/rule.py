@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import mpmath
 import numpy as np
-from claims_rows import BEST_STATIC, CLAIMS, START, STATIC_WEIGHTS, Row, rows_from, runs_of
-from compare import smooth
 
 from common import pass_at_k
+from studies.claims.compare import smooth
+from studies.claims.rows import BEST_STATIC, CLAIMS, START, STATIC_WEIGHTS, Row, rows_from, runs_of
 
 LOOKS = (8, 16)  # seeds at which a row is judged
 WORDS = "holds", "smaller", "none", "reversed", "unclear"
@@ -40,7 +40,7 @@ def standard_error(values) -> tuple[float, float]:
     For [seeds], the usual one. For [seeds, problems], that of a model in which seeds and problems
     have random effects, crossed: d = mean + seed + problem + rest. The problems' effects count
     where they exceed their own standard error: pass@k of few problems has heavy tails, and noise
-    would else widen each interval. The degrees of freedom are Satterthwaite's. claims_coverage.py
+    would else widen each interval. The degrees of freedom are Satterthwaite's. coverage.py
     shows how often such intervals hold the truth.
     """
     values = np.asarray(values, dtype=float)

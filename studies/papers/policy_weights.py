@@ -1,6 +1,6 @@
 """What each method gives a group with success rate p: its gradient masses, and its advantages.
 
-    python studies/policy_weights.py
+    python studies/papers/policy_weights.py
 
 It writes two figures. policy_weights.png (FADE Figure 2) has m_S, the share of the gradient that
 reinforces successes, and m_F, the share that suppresses failures, of policy weights of FADE's
@@ -11,16 +11,18 @@ worth under the methods of the five scripts. And it prints rho(p) = m_S p / (m_F
 
 import argparse
 import math
+import sys
 from functools import partial
+from pathlib import Path
 
-import project
-from project import METHODS, RIGHT, WRONG
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import FIGURES, METHODS, RIGHT, WRONG, markdown_table
 
 from rlvr.show import SETTINGS
 
 import matplotlib
 import torch
-from baseline_advantages import OF_SUCCESSES, controlled_advantage
 from matplotlib.figure import Figure
 
 from agrae import agrae_advantage
@@ -28,6 +30,7 @@ from asymgrpo import asymgrpo_advantage
 from cwgrpo import covariance_weights
 from fade import fade_advantage, gradient_mass
 from grpo import grpo_advantage, negative_only
+from studies.baselines.advantages import OF_SUCCESSES, controlled_advantage
 
 OTHER_LINES = "-", "--", ":"  # of the curves of a panel beside GRPO's
 GROUPS = torch.ones(63, 64).tril()  # [G - 1, G], one for each success rate; successes first
@@ -103,7 +106,7 @@ def print_ratios() -> None:
     for title, weight in weights_to_draw().items():
         ratios = [f"{positive_to_negative(weight, p):.3g}" for p in RHO_AT]
         rows.append([title.replace("\n", ", "), *ratios])
-    print(*project.markdown_table(["weight", *(f"rho({p})" for p in RHO_AT)], rows), sep="\n")
+    print(*markdown_table(["weight", *(f"rho({p})" for p in RHO_AT)], rows), sep="\n")
 
 
 def cwgrpo_advantage(rewards: torch.Tensor, confidence: float) -> torch.Tensor:
@@ -174,6 +177,6 @@ def draw_advantages() -> Figure:
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     with matplotlib.rc_context(SETTINGS | {"font.size": 17}):
-        draw_masses().savefig(project.FIGURES / "policy_weights.png", dpi=60)
-        draw_advantages().savefig(project.FIGURES / "advantages.png", dpi=70)
+        draw_masses().savefig(FIGURES / "policy_weights.png", dpi=60)
+        draw_advantages().savefig(FIGURES / "advantages.png", dpi=70)
     print_ratios()

@@ -1,9 +1,9 @@
 """FADE's section 15: where in the weights a run changes, and is the head's gradient one direction?
 
     python fade.py --output_dir runs/a --save_steps 10 --no_tie_word_embeddings
-    python studies/fade_section_15.py weights runs/a [runs/b ...]   # runs of any of the scripts
-    python studies/fade_section_15.py head runs/a                   # a run of fade.py
-    python studies/fade_section_15.py reset --layers 1 --every 10 fade
+    python studies/papers/fade_section_15.py weights runs/a [runs/b ...]   # runs of any script
+    python studies/papers/fade_section_15.py head runs/a                   # a run of fade.py
+    python studies/papers/fade_section_15.py reset --layers 1 --every 10 fade
 
 `weights` prints one row per checkpoint: the L2 norm of the change since the start, the output
 head's share of its square, the mean share of a layer, and the shares of all parts. For the head's
@@ -36,7 +36,9 @@ from dataclasses import fields, replace
 from itertools import combinations
 from pathlib import Path
 
-import project
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import SCRIPTS, markdown_table
 
 from rlvr.errors import UserError, fail
 from rlvr.flags import TINY, Config, parse_flags
@@ -88,7 +90,7 @@ def print_table(rows: list[dict]) -> None:
     cells = [
         [f"{v:.3g}" if isinstance(v, float) else str(v or "") for v in row.values()] for row in rows
     ]
-    print(*project.markdown_table([*map(str, rows[0])], cells), "", sep="\n")
+    print(*markdown_table([*map(str, rows[0])], cells), "", sep="\n")
 
 
 # ------------------------------------------------------------------------------------- weights
@@ -298,7 +300,7 @@ if __name__ == "__main__":
     of_reset = commands.add_parser("reset", help="a run whose last layers are reset")
     of_reset.add_argument("--layers", type=int, default=1, help="how many; the paper: 4 of 28")
     of_reset.add_argument("--every", type=int, default=10, help="steps from one to the next")
-    of_reset.add_argument("script", choices=project.SCRIPTS)
+    of_reset.add_argument("script", choices=SCRIPTS)
     of_reset.add_argument("flags", nargs=argparse.REMAINDER, help="of the script")
     given = vars(parser.parse_args())
     try:

@@ -1,8 +1,8 @@
 """tour.html: a script's own text, and beside each line what it has just computed in a real step.
 
-    python studies/tour.py grpo.py                    # any script, or your edited copy
-    python studies/tour.py fade.py --variant power    # with any of its flags
-    python studies/tour.py --make                     # docs/tours/: the pages of the five scripts
+    python studies/tours/tour.py grpo.py                    # any script, or your edited copy
+    python studies/tours/tour.py fade.py --variant power    # with any of its flags
+    python studies/tours/tour.py --make                     # docs/tours/: those of the five scripts
 
 It runs the script for one step of 2 prompts with 4 completions each, in two minibatches and two
 iterations, and writes the page into the run folder. Shape comments, such as `# [B, G]`, are checked
@@ -20,7 +20,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from project import ROOT, SCRIPTS, STUDIES
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import ROOT, SCRIPTS, STUDIES
 
 import rlvr.training.run
 from rlvr.errors import fail
@@ -28,8 +30,9 @@ from rlvr.flags import Config
 from rlvr.tasks import Sample
 
 import torch
-from tour_source import Source, bound_by, last_line
-from tour_values import fields_of, fingerprints, flat, number, policy_text, rounded
+
+from studies.tours.source import Source, bound_by, last_line
+from studies.tours.values import fields_of, fingerprints, flat, number, policy_text, rounded
 
 # At this seed both groups are mixed, and in the second iteration some tokens are clipped.
 FLAGS = (
@@ -361,7 +364,11 @@ class Tour:
             wrong=self.wrong,
         )
         text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-        page = (STUDIES / "tour.html").read_text().replace("NAME", html.escape(self.script.name))
+        page = (
+            (STUDIES / "tours" / "tour.html")
+            .read_text()
+            .replace("NAME", html.escape(self.script.name))
+        )
         return page.replace("DATA_OF_THE_TOUR", text)
 
 
@@ -389,7 +396,7 @@ def main(script: str, *flags: str) -> None:
         run(tour, [*flags])
     finally:  # where the script has failed, up to there
         if tour.folder:
-            command = " ".join(["studies/tour.py", tour.script.name, *flags])
+            command = " ".join(["studies/tours/tour.py", tour.script.name, *flags])
             (tour.folder / "tour.html").write_text(tour.page(command))
             for file, line, name, words, shape in tour.wrong:
                 print(f"{file}:{line}: {name} is {shape}, but its comment says {words}")
@@ -402,7 +409,7 @@ def make(folder: Path) -> None:
     for script in SCRIPTS:
         with tempfile.TemporaryDirectory() as place:
             tour = run(Tour(ROOT / f"{script}.py"), ["--output_dir", f"{place}/run"])
-        (folder / f"{script}.html").write_text(tour.page(f"studies/tour.py {script}.py"))
+        (folder / f"{script}.html").write_text(tour.page(f"studies/tours/tour.py {script}.py"))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """How time and memory grow with the work: each kind of it in some sizes, and the exponents.
 
-    python studies/growth.py                      # ten minutes on 2 CPU cores that are idle
-    python studies/growth.py --only ranks steps   # some kinds of work
-    python studies/growth.py --quick              # without the largest size of each
+    python studies/speed/growth.py                      # ten minutes on 2 CPU cores that are idle
+    python studies/speed/growth.py --only ranks steps   # some kinds of work
+    python studies/speed/growth.py --quick              # without the largest size of each
 
 Each size has a process of its own, and one thread. Seconds are those of the CPU, except for answers
 and ranks, which are waited for. Memory is the process's peak above what it held before the work; of
@@ -22,7 +22,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-import project
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import ROOT, markdown_table
 
 import rlvr
 import rlvr.policy.logprobs
@@ -33,14 +35,14 @@ from rlvr.tasks import Problem, Sample
 from rlvr.verify.pool import grade, in_threads
 
 import datasets
-import machine
 import torch
 import transformers
-from make_bases import build_tiny
-from throughput import SPAWN, peak_memory, start_peak
 
 import common
 import grpo
+from studies.papers.make_bases import build_tiny
+from studies.speed import machine
+from studies.speed.throughput import SPAWN, peak_memory, start_peak
 
 # Each kind of work is a function: how much of it, and a folder -> the function that does it. That
 # one may return the seconds and the bytes that count in place of the CPU's and the memory's.
@@ -142,7 +144,7 @@ def more_ranks(size: int, folder: Path):
     """
     flags = "--max_steps 4 --eval_problems 4 --eval_samples 1 --num_threads 1".split()
     start = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={size}"]
-    command = [*start, str(project.ROOT / "grpo.py"), *flags, f"--output_dir={folder}"]
+    command = [*start, str(ROOT / "grpo.py"), *flags, f"--output_dir={folder}"]
 
     def run():
         before = sent()
@@ -222,4 +224,4 @@ if __name__ == "__main__":
         print(*rows[-1], sep="  ", file=sys.stderr)
     print(f"{machine.describe(1)}; {neighbours.told(given.busy)}")
     head = ["", "sizes", "seconds", "exponent", "MB", "exponent"]
-    print(*project.markdown_table(head, rows), sep="\n")
+    print(*markdown_table(head, rows), sep="\n")

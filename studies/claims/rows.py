@@ -14,7 +14,7 @@ BEST_STATIC = "best static"
 STATIC_WEIGHTS = ("mean", "delta 0.5", "Power 2")  # without feedback, FADE's rivals
 
 EQUAL = "--equalize_learning_rate"  # as section 11.3 of FADE has it
-BASELINES = "studies/baselines.py"
+BASELINES = "studies/baselines/baselines.py"
 CONSTANT = f"{BASELINES} --aggregation constant"  # as fade.py
 UNTIED = "--no_tie_word_embeddings"
 PRINTED_CLIPPING = "--epsilon 0.2 --epsilon_high 0.2"  # as two-stage dynamics prints it for GSPO
@@ -36,7 +36,7 @@ OF_HEADLINES = {  # the name of a run, and its script and flags
 }
 FROM_THE_MIDDLE_BASE = {
     **OF_HEADLINES,
-    GROWTH: "studies/entropy_growth.py",
+    GROWTH: "studies/papers/entropy_growth.py",
     "positive-dominant": f"{BASELINES} --advantage positive_dominant",
     "hard-focused": f"{BASELINES} --advantage hard_focused",
     "easy-focused": f"{BASELINES} --advantage easy_focused",
