@@ -4,7 +4,6 @@ import math
 
 import rlvr.machine.ranks
 from rlvr import world
-from rlvr.show.statistics import covariance_statistics
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from baseline_losses import clip_cov_mask
 from groups import f64, near, rollout_of
 
 import cwgrpo
-from cwgrpo import Config, covariance_weights, format_reward
+from cwgrpo import Config, covariance_statistics, covariance_weights, format_reward
 
 
 def batch(seed, B=3, G=4, T=7):

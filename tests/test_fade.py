@@ -5,7 +5,6 @@ import math
 import rlvr.machine.ranks
 from rlvr import world
 from rlvr.policy.models import tiny_folder
-from rlvr.show.statistics import rank1_statistics
 
 import pytest
 from baseline_advantages import analytic_pass_k
@@ -20,6 +19,7 @@ from fade import (
     entropy_drift,
     fade_advantage,
     learning_rate_factor,
+    rank1_statistics,
 )
 
 ROOT = math.sqrt(0.75)
