@@ -31,7 +31,6 @@ from rlvr.policy import (
     whole,
 )
 from rlvr.rollout import Sampler, rollout_metrics, room_after, sampler_mismatch
-from rlvr.show import fit_pass_at_k
 from rlvr.tasks import (
     SUCCESS,
     Problem,
@@ -432,29 +431,28 @@ def answer_entropy(answers: list[str]) -> float:
 
 
 @torch.no_grad()
-def evaluate(sampler: Sampler, sets: dict[str, list[Problem]], config: Config) -> dict[str, float]:
-    """Return the metrics of each evaluation set. All ranks call it together.
+def evaluate(sampler: Sampler, sets: dict[str, list[Problem]], config: Config) -> list[dict]:
+    """Return one row of metrics for each evaluation set. All ranks call it together.
 
     The sets share a random stream of their own, which starts from the seed in every evaluation. So
-    training draws the same numbers however often it is evaluated. With several sets, each metric
-    starts with the name of its set.
+    training draws the same numbers however often it is evaluated.
     """
-    metrics = {}
     sampler.sync()
     with torch.random.fork_rng(sampler.devices):
         torch.manual_seed(config.seed + 1000 * world.RANK)
-        for name, problems in sets.items():
-            prefix = f"{name}/" if len(sets) > 1 else ""
-            found = evaluate_set(sampler, problems, config)
-            metrics |= {prefix + key: value for key, value in found.items()}
+        rows = [
+            {"set": name, **evaluate_set(sampler, problems, config)}
+            for name, problems in sets.items()
+        ]
     sampler.sleep()
-    return metrics
+    return rows
 
 
-def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> dict[str, float]:
-    """Return pass@k, its fit, accuracies and entropies.
+def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> dict:
+    """Return pass@k, accuracies and entropies; under "by_problem", a row for each problem.
 
-    k = 1, 2, 4 ... n = eval_samples. With 200 samples or more, 10 and 100 are added.
+    k = 1, 2, 4 ... n = eval_samples. With 200 samples or more, 10 and 100 are added. The key of a
+    mean over the problems with _se behind it holds its standard error.
     """
     n = config.eval_samples
     mine = problems[world.RANK :: world.WORLD_SIZE]
@@ -474,26 +472,33 @@ def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> d
 
     rows = []  # one per problem
     for problem, group, (likeliest,) in zip(mine, groups, greedy, strict=True):
-        num_correct = sum(sample.success for sample in group)
         answers = [find_verifier(problem.verifier).extract(sample.text) for sample in group]
-        rows.append((num_correct, float(likeliest.success), answer_entropy(answers), problem.level))
-    corrects, greedy_successes, answer_entropies, levels = zip(*gather(rows), strict=True)
+        row = dict(id=problem.id, level=problem.level, samples=n)
+        row["right"] = sum(sample.success for sample in group)
+        row |= dict(answer_entropy=answer_entropy(answers), greedy=float(likeliest.success))
+        rows.append(row | dict(greedy_text=likeliest.text))
+    rows = gather(rows)
 
     ks_of_fade = (10, 100) if n >= 200 else ()  # each needs 2 k samples (11.2)
     ks = sorted({n, *(2**i for i in range(n.bit_length())), *ks_of_fade})
-    pass_at = {f"pass@{k}": statistics.mean(pass_at_k(n, c, k) for c in corrects) for k in ks}
-    by_level = {}
-    for level in sorted(set(levels)) if len(set(levels)) > 1 else ():
-        rates = [c / n for c, other in zip(corrects, levels, strict=True) if other == level]
-        by_level[f"pass@1 {level}"] = statistics.mean(rates)
+    metrics = {"problems": len(rows), "samples": n}
+    for k in ks:
+        metrics |= mean_and_error(f"pass@{k}", [pass_at_k(n, row["right"], k) for row in rows])
+    levels = sorted({row["level"] for row in rows})
+    for level in levels if len(levels) > 1 else ():
+        rates = [row["right"] / n for row in rows if row["level"] == level]
+        metrics[f"pass@1 {level}"] = statistics.mean(rates)
     return {
-        "problems": len(corrects),
-        **pass_at,
-        f"avg@{n}": pass_at["pass@1"],
-        "greedy": statistics.mean(greedy_successes),
-        "answer_entropy": statistics.mean(answer_entropies),
+        **metrics,
+        **mean_and_error("greedy", [row["greedy"] for row in rows]),
+        "answer_entropy": statistics.mean(row["answer_entropy"] for row in rows),
         "token_entropy": entropy / tokens,
-        **fit_pass_at_k(ks, [*pass_at.values()]),
-        **by_level,
         **rollout_metrics(samples, n),
+        "by_problem": rows,
     }
+
+
+def mean_and_error(name: str, values: list[float]) -> dict[str, float]:
+    """Return the mean of some problems' values and, as <name>_se, its standard error."""
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else math.nan
+    return {name: statistics.mean(values), f"{name}_se": error}

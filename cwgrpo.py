@@ -32,7 +32,6 @@ from rlvr.flags import flag, make_config, parse_flags
 from rlvr.machine import gather_groups, global_mean
 from rlvr.policy import load_policies
 from rlvr.rollout import make_sampler
-from rlvr.show import covariance_statistics
 from rlvr.tasks import open_problems
 from rlvr.training import Run, launch, make_optimizer
 
@@ -173,6 +172,41 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
     weights = total * exponent.flatten(1).softmax(-1).view_as(cov)  # [B, G, T]
     weights = torch.where(equal, total / count.to(cov), weights)
     return torch.where(tokens, weights, 0)
+
+
+@torch.no_grad()
+def covariance_statistics(logprobs, advantages, mask, weights, means="tokens"):
+    """Return the covariances' metrics (Table 1, Figure 3); arguments as in covariance_weights.
+
+    covariance_{positive,negative}_top_X%: the least extreme value among the X% most extreme of that
+    sign; covariance_top_1%_share: the part of sum |c| in the 1% largest |c|; effective_tokens:
+    (sum w)^2 / sum w^2. X% of n tokens is rounded up. Floats; 0 if there is nothing to measure.
+    """
+    tokens = mask.bool()
+    logp = torch.where(tokens, logprobs, 0)  # [B, G, T]
+    adv = torch.where(tokens, advantages.to(logp)[..., None], 0)  # [B, G, T]
+    lengths = tokens.sum(2, keepdim=True)  # [B, G, 1]
+    share = tokens.to(logp) / lengths.sum(1, keepdim=True)  # [B, G, T], of a token in the means
+    if means != "tokens":
+        share = tokens.to(logp) / lengths.clamp(min=1) / (lengths > 0).sum(1, keepdim=True)
+    centre = (share * logp).sum((1, 2), keepdim=True)  # [B, 1, 1]
+    if means == "own":
+        centre = logp.sum(2, keepdim=True) / lengths  # [B, G, 1], NaN without tokens
+    adv = adv - (share * adv).sum((1, 2), keepdim=True)
+    cov = ((logp - centre) * adv)[tokens]  # one per token
+    statistics = {}
+    for name, sign in (("positive", 1), ("negative", -1)):
+        side = (sign * cov)[sign * cov > 0].sort(descending=True).values
+        for per_10k in (1, 100, 2000, 4000, 10_000):
+            last = -(-len(side) * per_10k // 10_000) - 1  # index of the ceil(n X%)-th largest
+            value = sign * side[last].item() if len(side) else 0.0
+            statistics[f"covariance_{name}_top_{per_10k / 100:g}%"] = value
+    size, used = cov.abs().sort(descending=True).values, weights[tokens]  # one per token
+    share = size[: -(-len(size) // 100)].sum() / size.sum()
+    statistics["covariance_top_1%_share"] = share.item() if size.any() else 0.0
+    effective = used.sum() ** 2 / (used**2).sum()
+    statistics["effective_tokens"] = effective.item() if used.any() else 0.0
+    return statistics
 
 
 def weigh_tokens(logprobs, advantages, mask, config: Config):

@@ -29,10 +29,10 @@ import rlvr.flags  # a copy of this file elsewhere needs: pip install -e path/to
 from rlvr.errors import UserError
 from rlvr.flags import flag, make_config, parse_flags
 from rlvr.machine import global_mean
-from rlvr.policy import load_policies
+from rlvr.policy import load_policies, whole
 from rlvr.rollout import make_sampler
 from rlvr.tasks import open_problems
-from rlvr.training import Run, head_change, launch, make_optimizer
+from rlvr.training import Run, launch, make_optimizer
 
 import torch
 
@@ -173,6 +173,41 @@ def entropy_drift(advantages, mean_logprobs, entropy):
     return mass_difference * entropy - (advantages * centred).mean(dim=1)
 
 
+def rank1_statistics(delta_weight):
+    """Return how close to rank 1 the output head's change [m, n] by RL is (section 4.2).
+
+    {r1: s1^2 / sum s^2, ratio: s1 / s2, srank: least k with s1 + .. + sk >= 0.99 sum s} of its
+    singular values s. Without any change: 0, 1 and 0.
+    """
+    if not delta_weight.any():
+        return {"r1": 0.0, "ratio": 1.0, "srank": 0}
+    if delta_weight.device.type == "mps":  # a Mac's GPU has no float64
+        delta_weight = delta_weight.cpu()
+    # The singular values of a large head would take a minute. Their squares are the eigenvalues of
+    # the Gram matrix, in float64 and added up by blocks of rows.
+    m, n = delta_weight.shape
+    tall = delta_weight if m >= n else delta_weight.T
+    largest = tall.abs().max()  # without it, the squares of a small change would underflow
+    gram = 0.0
+    for block in tall.split(8192):
+        block = block.double() / largest
+        gram = gram + block.T @ block
+    squares = torch.linalg.eigvalsh(gram).flip(0)
+    squares = squares.clamp(min=1e-16 * squares[0])  # what is below that is rounding
+    s = (squares / squares[0]).sqrt()  # falling
+    srank = 1 + (s.cumsum(0) < 0.99 * s.sum()).sum().item()
+    return {"r1": 1 / s.square().sum().item(), "ratio": (1 / s[1]).item(), "srank": srank}
+
+
+def head_change(policy, first_head: torch.Tensor) -> dict[str, float]:
+    """Return rank1_statistics of the output head's change since it was first_head [V, H].
+
+    All ranks call it together, since the heads may be sharded.
+    """
+    change = whole(policy.get_output_embeddings().weight.detach() - first_head)  # [V, H]
+    return rank1_statistics(change)
+
+
 def compute_advantages(batch: common.Batch, config: Config, controller: FadeController):
     """Return the advantages of a batch [B, G], and the metrics to log. All ranks call it."""
     # The entropy is the sampler's mean -log pi (Algorithm 2), not a sum over the vocabulary.
@@ -217,7 +252,7 @@ def main(config: Config, compute_advantages=compute_advantages):
     last_step = run.start(policy, tokenizer, optimizer, scheduler, stream, controller)
     if last_step == 0:
         evaluation = common.evaluate(sampler, eval_sets, config)
-        run.log_evaluation(0, evaluation | head_change(policy, first_head))
+        run.log_evaluation(0, evaluation, head_change(policy, first_head))
 
     for step in range(last_step + 1, config.max_steps + 1):
         # 1. Roll out: G graded completions for each of B prompts, N = B * G rows.
@@ -259,7 +294,7 @@ def main(config: Config, compute_advantages=compute_advantages):
         run.log_step(step, batch, advantages, diagnostics)
         if step % config.eval_steps == 0 or step == config.max_steps:
             evaluation = common.evaluate(sampler, eval_sets, config)
-            run.log_evaluation(step, evaluation | head_change(policy, first_head))
+            run.log_evaluation(step, evaluation, head_change(policy, first_head))
         if run.end_step(step):  # True after Ctrl-C or SIGTERM
             break
     return run.finish()

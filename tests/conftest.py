@@ -116,7 +116,7 @@ def alone():
 @pytest.fixture
 def no_evaluation(monkeypatch):
     """Runs that a test looks at the training of. Evaluating and drawing take most of their time."""
-    monkeypatch.setattr(common, "evaluate", lambda *_: {"pass@1": 0.5})
+    monkeypatch.setattr(common, "evaluate", lambda *_: [{"set": "countdown", "pass@1": 0.5}])
     monkeypatch.setattr(rlvr.show, "draw_curves", lambda *_: None)
 
 

@@ -31,7 +31,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # the file; ↵ is the end of a line.
 MUTANTS = r"""
 common common.py by common golden steps
-    "problems": len(corrects) => "problems": n
+    "problems": len(rows) => "problems": n
+    (values) / len(values) ** 0.5 if => (values) if
     1 + (epsilon if epsilon_high is None else epsilon_high) => 1 + epsilon
     low = 1 - epsilon => low = 1 + epsilon
     torch.min(ratio * advantages, clipped => torch.max(ratio * advantages, clipped
@@ -42,7 +43,7 @@ common common.py by common golden steps
     (sequences * loss_mask.sum(1, keepdim=True) => (loss_mask.sum(1, keepdim=True)
     math.comb(num_samples - num_correct, k) => math.comb(num_samples - num_correct, 1)
     problems[world.RANK :: world.WORLD_SIZE] => problems
-    if other == level] => if other != level]
+    if row["level"] == level] => if row["level"] != level]
     sum(sample.own_length for sample in some) => sum(len(sample.completion_ids) for sample in some)
     some, at_eval_temperature) => some, config)
     .extract(sample.text) for => .extract("") or sample.text for
@@ -147,7 +148,7 @@ baselines studies/baselines/baselines.py by baselines field
     dict(beta=0.0, entropy_coef=0.0) => dict(entropy_coef=0.0)
     keep[rows] * advantages[rows] => advantages[rows]
     if config.importance == "icepop" and sampler.cap > 0: => if False:
-    log_evaluation(step, evaluation | head_change(policy, first_head))
+    log_evaluation(step, evaluation, fade.head_change(policy, first_head))
         => log_evaluation(step, evaluation)
 
 asymgrpo asymgrpo.py by asymgrpo golden
@@ -171,7 +172,7 @@ cwgrpo cwgrpo.py by cwgrpo golden config steps
     batch.loss_mask, weights↵ => batch.completion_mask, weights↵
     batch.loss_mask[rows], config)↵ => batch.completion_mask[rows], config)↵
 
-statistics rlvr/show/statistics.py by statistics golden cwgrpo
+statistics fade.py by statistics golden
     < 0.99 * s.sum() => < 0.9 * s.sum()
 
 checkpoints rlvr/training/checkpoints.py by checkpoints crashes
@@ -200,8 +201,8 @@ run rlvr/training/run.py by run steps common
     machine.AT_EXIT.enter_context(machine.process_group(device)) => pass
     if world.RANK == 0:↵            show.append_row(self.folder, "metrics"
         => if True:↵            show.append_row(self.folder, "metrics"
-    "eval")[0]  # in => "eval")[-1]  # in
-    metrics, lines)↵        self.clock = time.perf_counter() => metrics, lines)
+    [row["set"]][0] => [row["set"]][-1]
+    self.folder, problems)↵        self.clock = time.perf_counter() => self.folder, problems)
     rewards[bad[0]].tolist() => rewards[0].tolist()
     if advantages.requires_grad: => if False:
     if [*advantages.shape] not in shapes: => if False:
@@ -246,7 +247,7 @@ logs rlvr/show/logs.py by show crashes
 report rlvr/show/report.py by show
     "right" if sample.success else => "right" if sample.reward > 0 else
     (new_logprobs - batch.old_logprobs).exp() => (batch.old_logprobs - new_logprobs).exp()
-    evals[0], evals[-1] => evals[0], evals[1]
+    first, last = rows[0], rows[-1] => first, last = rows[0], rows[1]
 
 throughput studies/speed/throughput.py by studies
     for s in steps[1:]) for => for s in steps[-1:]) for
@@ -254,10 +255,11 @@ throughput studies/speed/throughput.py by studies
 compare studies/claims/compare.py by studies
     [-1]["step"] for folder => [0]["step"] for folder
     length = min(map(len, runs)) => length = len(runs[0])
+    == rows[-1]["step"] => == rows[0]["step"]
+    np.std(apart, ddof=1) / len(apart) ** 0.5 => np.std(apart, ddof=1)
 
 plots rlvr/show/plots.py by show
     scale * row[key]) for row in rows => row[key]) for row in rows
-    rpartition("/")[2] => rpartition("/")[0]
     scale = 100 if => scale = 1 if
     loc="lower left", bbox => loc="upper left", bbox
 

@@ -9,7 +9,6 @@ import rlvr.machine.ranks
 import rlvr.rollout.rollouts
 from rlvr import world
 from rlvr.flags.config import Config
-from rlvr.show import fit_pass_at_k
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
 
 import pytest
@@ -311,37 +310,41 @@ def evaluate(scripted):
 
 def test_pass_at_10_and_100_from_200_samples(tiny, evaluate):
     """With two right ones of n, k draws miss both with (n-k) (n-k-1) / (n (n-1))."""
-    metrics, _ = evaluate(*tiny, [2], eval_samples=200)
+    (metrics,), _ = evaluate(*tiny, [2], eval_samples=200)
     ks = [1, 2, 4, 8, 10, 16, 32, 64, 100, 128, 200]
     expected = {f"pass@{k}": 1 - (200 - k) * (199 - k) / (200 * 199) for k in ks}
-    expected |= fit_pass_at_k(ks, [*expected.values()])
-    found = {name: x for name, x in metrics.items() if name.startswith(("pass@", "fit"))}
-    assert found == pytest.approx(expected)
-    assert "pass@10" not in evaluate(*tiny, [2], eval_samples=199)[0]
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
+    assert math.isnan(metrics["pass@1_se"])  # of one problem
+    assert "pass@10" not in evaluate(*tiny, [2], eval_samples=199)[0][0]
 
 
 def test_evaluate_by_hand(tiny, evaluate):
     """Three problems, two samples each: all wrong, all right, one right; a set has one of them.
 
-    The policy's head is 0, so that each token is as likely as any other. Names stand before the
-    metrics of several sets; levels count where there are several. Completions end with the context.
-    An evaluation has random numbers of its own.
+    The policy's head is 0, so that each token is as likely as any other. There is
+    a row for each set; levels count where there are several. Completions end with the context. An
+    evaluation has random numbers of its own.
     """
     policy, state = copy.deepcopy(tiny[0]), torch.get_rng_state()
     policy.get_output_embeddings().weight.data.zero_()
     policy.config.max_position_embeddings = 30  # the longest prompt of three has 13 tokens
     levels = ["easy", "hard", "hard"]
-    easy, *hard = [replace(p, level=x) for p, x in zip(PROBLEMS, levels, strict=False)]
+    easy, *hard = [
+        replace(p, level=x, id=i) for p, x, i in zip(PROBLEMS, levels, (5, 6, 7), strict=False)
+    ]
     sets = {"a": [easy, *hard], "b": hard[:1]}
     flags = dict(eval_samples=2, eval_max_completion_length=500, seed=3)
-    metrics, sampler = evaluate(policy, tiny[1], [0, 2, 1], sets=sets, **flags)
+    (metrics, of_b), sampler = evaluate(policy, tiny[1], [0, 2, 1], sets=sets, **flags)
     expected = {
         "problems": 3,
+        "samples": 2,
         "pass@1": (0 + 1 + 1 / 2) / 3,
         "pass@1 easy": 0,
         "pass@1 hard": 3 / 4,
         "pass@2": (0 + 1 + 1) / 3,
-        "avg@2": 1 / 2,
+        "pass@1_se": 1 / 2 / 3**0.5,  # shares 0, 1, 1/2 and 0, 1, 1
+        "pass@2_se": (1 / 3) ** 0.5 / 3**0.5,
+        "greedy_se": (1 / 3) ** 0.5 / 3**0.5,
         "greedy": 2 / 3,
         # answers 0 and 1; one twice; the right one and 1
         "answer_entropy": (math.log(2) + 0 + math.log(2)) / 3,
@@ -354,10 +357,16 @@ def test_evaluate_by_hand(tiny, evaluate):
         "unparsed": 0,
         "timeout": 0,
     }
-    found = {name[2:]: value for name, value in metrics.items() if name.startswith("a/")}
-    assert found == pytest.approx(expected, abs=1e-6)
-    assert metrics["b/pass@1"] == 1 and "b/pass@1 hard" not in metrics
-    assert len(metrics) == len(found) + len(expected) - 2
+    by_problem = metrics.pop("by_problem")
+    assert (metrics.pop("set"), of_b["set"]) == ("a", "b")
+    assert metrics == pytest.approx(expected, abs=1e-6)
+    assert of_b["pass@1"] == 1 and "pass@1 hard" not in of_b
+    assert [row["right"] for row in by_problem] == [0, 2, 1]
+    assert [(row["id"], row["level"], row["samples"]) for row in by_problem] == [
+        (i, level, 2) for i, level in zip((5, 6, 7), levels, strict=True)
+    ]
+    greedy = [(0, "0 <answer>0</answer>"), *[(1, "0 <answer>R</answer>")] * 2]
+    assert [(row["greedy"], row["greedy_text"]) for row in by_problem] == greedy
     assert [how["max_tokens"] for *_, how in sampler.calls[:2]] == [30 - 13] * 2
     assert sampler.asleep and torch.equal(torch.get_rng_state(), state)
 
@@ -369,7 +378,7 @@ def test_an_evaluation_has_a_temperature_of_its_own(sharp, evaluate):
     """
     flags = dict(eval_samples=9, temperature=1.5, eval_temperature=0.5, top_p=0.9)
     flags |= dict(eval_max_completion_length=8)
-    metrics, sampler = evaluate(*sharp, [1], replies=[range(1, 3)], **flags)
+    (metrics,), sampler = evaluate(*sharp, [1], replies=[range(1, 3)], **flags)
     sampled = dict(temperature=0.5, max_tokens=8, top_p=0.9)
     assert sampler.calls == [(1, 9, sampled), (1, 1, dict(temperature=0.0, max_tokens=8))]
     of_samples = [by_the_logits(sharp[0], each, 0.5)[1] for each in sampler.groups[0][:8]]
@@ -383,7 +392,8 @@ def test_two_ranks_evaluate_as_one(sharp, evaluate, monkeypatch):
     The ranks run one after the other here: the second one gathers what the first one has given.
     """
     given = *sharp, [0, 1, 2, 3, 4, 4]
-    expected, _ = evaluate(*given, eval_samples=4, seed=7)
+    (expected,), _ = evaluate(*given, eval_samples=4, seed=7)
+    by_problem = expected.pop("by_problem")
     assert 0 < expected["pass@1"] < expected["greedy"] == 5 / 6
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
     gathered, seeds = {0: [], 1: []}, []
@@ -399,8 +409,10 @@ def test_two_ranks_evaluate_as_one(sharp, evaluate, monkeypatch):
     monkeypatch.setattr(torch, "manual_seed", seeds.append)
     for rank in (0, 1):
         monkeypatch.setattr(world, "RANK", rank)
-        found, sampler = evaluate(*given, eval_samples=4, seed=7)
+        (found,), sampler = evaluate(*given, eval_samples=4, seed=7)
         assert [call[:2] for call in sampler.calls] == [(3, 4), (3, 1)]
+    assert sorted(found.pop("by_problem"), key=str) == sorted(by_problem, key=str)
+    assert found.pop("set") == expected.pop("set")
     assert found == pytest.approx(expected, rel=1e-5)
     assert seeds == [7, 1007]
 

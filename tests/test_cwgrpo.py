@@ -4,14 +4,13 @@ import math
 
 import rlvr.machine.ranks
 from rlvr import world
-from rlvr.show.statistics import covariance_statistics
 
 import pytest
 import torch
 from groups import f64, near, rollout_of
 
 import cwgrpo
-from cwgrpo import Config, covariance_weights, format_reward
+from cwgrpo import Config, covariance_statistics, covariance_weights, format_reward
 from studies.baselines.losses import clip_cov_mask
 
 

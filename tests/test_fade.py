@@ -5,7 +5,6 @@ import math
 import rlvr.machine.ranks
 from rlvr import world
 from rlvr.policy.models import tiny_folder
-from rlvr.show.statistics import rank1_statistics
 
 import pytest
 from groups import every_group, f64, near, rollout_of
@@ -19,6 +18,7 @@ from fade import (
     entropy_drift,
     fade_advantage,
     learning_rate_factor,
+    rank1_statistics,
 )
 from studies.baselines.advantages import analytic_pass_k
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from runs import SCRIPTS
 
-# What else uses more than torch: the other ranks, other functions, `re` or numpy.
+# What else uses more than torch: the other ranks, other functions, or `re`.
 NOT_PURE = """agrae.difficulty_metrics asymgrpo.global_kappa asymgrpo.success_gain
 cwgrpo.format_reward cwgrpo.weigh_tokens
-fade.learning_rate_factor studies.baselines.advantages.batch_std
+fade.head_change fade.learning_rate_factor studies.baselines.advantages.batch_std
 studies.baselines.advantages.gdpo studies.baselines.advantages.named
-studies.baselines.losses.loss_with rlvr.show.statistics.fit_pass_at_k""".split()
+studies.baselines.losses.loss_with""".split()
 OF_A_RUN = ("Config", "configure", "main", "compute_advantages")
 
 
@@ -28,13 +28,7 @@ def globals_of(code):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *SCRIPTS,
-        "studies.baselines.advantages",
-        "studies.baselines.losses",
-        "rlvr.show.statistics",
-    ],
+    "name", [*SCRIPTS, "studies.baselines.advantages", "studies.baselines.losses"]
 )
 def test_every_other_function_needs_torch_alone(name):
     """Also on a branch that no call takes, and where it is defined."""

@@ -197,9 +197,9 @@ def test_what_is_told_and_reported_to_wandb(run, resume, monkeypatch):
     assert first == dict(project="rlvr", name="run", config=first["config"], resume="never")
     assert (second["name"], second["resume"]) == ("run", "allow")
     expected = [
-        ({f"{name}/{key}": value for key, value in row.items() if key != "step"}, row["step"])
-        for name in ("metrics", "eval")
-        for row in rows("run", name, timed=True)
+        ({f"{name}/{key}": x for key, x in row.items() if key not in ("set", "step")}, row["step"])
+        for name, log in (("metrics", "metrics"), ("eval/countdown", "eval"))
+        for row in rows("run", log, timed=True)
     ]
     logged = [call.args for call in log.call_args_list]
     assert sorted(logged, key=str) == sorted(expected, key=str)

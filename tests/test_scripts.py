@@ -25,12 +25,13 @@ def train_in_a_folder(folder, *launcher):
     assert done.returncode == 0, done.stderr
     (run,) = (folder / "runs").iterdir()
     assert run.name.startswith("grpo-grpo-")
-    told = "config.json curves.png eval.jsonl metrics.jsonl report.html samples.jsonl tokens.jsonl"
+    told = "config.json curves.png eval.jsonl metrics.jsonl problems.jsonl report.html "
+    told += "samples.jsonl tokens.jsonl"
     assert f"runs/{run.name} holds: {told}" in " ".join(done.stdout.split())
     assert "evaluating: 4 completions of each problem\n" in done.stdout
     headings = re.findall(r"^(?:eval| +) ?(\d/2) ", done.stdout, re.M)
     assert headings == ["0/2", "1/2", "2/2", "2/2"]
-    logs = "metrics.jsonl eval.jsonl samples.jsonl tokens.jsonl"
+    logs = "metrics.jsonl eval.jsonl problems.jsonl samples.jsonl tokens.jsonl"
     files = f"config.json curves.png report.html checkpoint-1 checkpoint-2 {logs}"
     assert {path.name for path in run.iterdir()} == {*files.split()}
     assert_finite(run)
@@ -54,7 +55,7 @@ def test_a_process_of_its_own_and_its_checkpoint(run, tmp_path):
     assert run("grpo", max_steps=0, model=trained / "checkpoint-2").code == 0
     assert rows("run", "eval")[0] == rows(trained, "eval")[-1] | dict(step=0)
     files = {path.name for path in Path("run").iterdir()}
-    assert files == {"config.json", "eval.jsonl", "curves.png"}
+    assert files == {"config.json", "eval.jsonl", "problems.jsonl", "curves.png"}
 
 
 @pytest.mark.slow
@@ -107,10 +108,10 @@ def test_a_local_model_and_two_data_sets(run, monkeypatch):
     assert row["length"] <= 16
     assert row["mismatch"] < 1e-4
     assert not rows("run", "samples")[0]["text"].startswith("<think>")  # it is of the prompt
-    first, _ = rows("run", "eval")
-    for name in ("countdown", sums):
-        assert {f"{name}/{key}" for key in ("pass@2", "pass@3", "greedy")} <= first.keys()
-        number = f"{first[f'{name}/pass@1']:.3f}".removeprefix("0")
+    first, second, *_ = rows("run", "eval")
+    for name, row in (("countdown", first), (sums, second)):
+        assert row["set"] == name and {"pass@2", "pass@3", "greedy"} <= row.keys()
+        number = f"{row['pass@1']:.3f}".removeprefix("0")
         assert f"eval 0/1 {name}  pass@1 {number}  " in result.out
 
 

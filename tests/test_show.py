@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from dataclasses import replace
-from statistics import mean, stdev
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -29,8 +28,6 @@ from browser import open_page
 from matplotlib.figure import Figure
 from runs import before_calls, rows
 from samples import by_the_logits
-
-from common import pass_at_k
 
 ROW = dict(reward=0.3376, length=24.51, truncated=0.02, entropy=0.1634, all_wrong=0.25)
 ROW |= dict(all_right=0.125, clip_low=0.001, clip_high=0.002, grad_norm=1.239, unparsed=0.0)
@@ -54,7 +51,7 @@ def test_a_step_is_a_row_of_a_table(monkeypatch):
     assert [len(console.step(step, 60, ROW)) for step in range(3, 22)] == [1] * 18 + [3]
     (line,) = console.step(22, 60, {"loss": 0.5})  # of a script that logs other metrics
     assert line.split()[:4] == ["22/60", "nan", "nan", "nan%"]
-    assert console.evaluation(22, 60, {}, {}) == []  # its lines would part the row from its header
+    console.evaluation(22, 60, "", {"pass@1": 0.5}, {"step": 0})  # which parts rows from a header
     assert console.step(23, 60, ROW)[1] == HEADER
     assert [*map(duration, (89.4, 90, 5399, 5400))] == ["89 s", "2 min", "90 min", "1.5 h"]
     assert Console().step(1, 1801, ROW)[1:] == ["   " + HEADER, f"   1/1801{LINE[6:-5]}1.5 h"]
@@ -90,18 +87,17 @@ def test_a_hint_is_given_where_it_occurs_and_once(monkeypatch):
 
 def test_an_evaluation_is_a_line_a_data_set(monkeypatch):
     first = {"step": 0, "pass@1": 0.294, "pass@2": 0.4, "pass@16": 0.938, "greedy": 1.0}
-    assert Console().evaluation(0, 60, first, first) == [
+    assert Console().evaluation(0, 60, "", first, first) == [
         "eval 0/60  pass@1 .294  pass@16 .938  greedy 1.000"
     ]
-    now = {"pass@1": 0.58, "pass@16": 0.9, "greedy": 0.5, "token_entropy": 0.1}
-    assert Console().evaluation(20, 60, now, first) == [
+    now = {"pass@1": 0.58, "pass@1_se": 0.1, "pass@16": 0.9, "greedy": 0.5, "token_entropy": 0.1}
+    assert Console().evaluation(20, 60, "", now, first) == [
         "eval 20/60  pass@1 .294 -> .580  pass@16 .938 -> .900  greedy 1.000 -> .500  entropy .100"
     ]
     monkeypatch.setenv("COLUMNS", "30")
-    sets = {"c++/pass@1": 0.25, "c++/pass@1 level 5": 0.1, "gsm8k/pass@1": 0.5}
-    assert Console().evaluation(20, 60, sets, {"step": 0, "c++/pass@1": 0.125}) == [
-        "eval 20/60 c++  pass@1 .125 ->\n.250",
-        "eval 20/60 gsm8k  pass@1 .500",
+    row = {"pass@1": 0.25, "pass@1 level 5": 0.1}
+    assert Console().evaluation(20, 60, "c++", row, {"step": 0, "pass@1": 0.125}) == [
+        "eval 20/60 c++  pass@1 .125 ->\n.250"
     ]
 
 
@@ -176,8 +172,8 @@ def logs_of(*rows):
 
 
 EVALS = logs_of(
-    {"pass@1": 0.1, "pass@4": 0.3, "avg@4": 0.1, "answer_entropy": 0.0, "fit_a": 1.0},
-    {"pass@1": 0.2, "pass@4": 0.4, "avg@4": 0.2, "answer_entropy": 0.5, "fit_a": 1.0},
+    {"pass@1": 0.1, "pass@4": 0.3, "pass@4_se": 0.1, "answer_entropy": 0.0, "set": "math"},
+    {"pass@1": 0.2, "pass@4": 0.4, "pass@4_se": 0.2, "answer_entropy": 0.5, "set": "math"},
 )
 METRICS = logs_of(
     {"reward": 0.0, "loss": 0.3, "clip_low": 0.0, "clip_high": 0.0, "grad_norm": math.nan},
@@ -187,29 +183,29 @@ METRICS = logs_of(
 
 
 def test_what_is_drawn():
-    """No line that is 0 throughout, no loss; a script's own metrics come last, as logged."""
-    assert choose_panels(EVALS, METRICS) == [
+    """No line that is 0 throughout, no loss; a script's own metrics come third, as logged."""
+    assert choose_panels({"math": EVALS}, METRICS) == [
         ("held-out pass@k", EVALS, ["pass@1", "pass@4"]),
-        ("held-out entropy of answers (nats)", EVALS, ["answer_entropy"]),
         ("reward of the rollout", METRICS, ["reward"]),
-        ("clipped tokens (%)", METRICS, ["clip_high"]),
-        ("gradient norm", METRICS, ["grad_norm"]),
         ("kl_own", METRICS, ["kl_own"]),
         ("p(wrong)", METRICS, ["p(wrong)"]),
+        ("held-out entropy of answers (nats)", EVALS, ["answer_entropy"]),
+        ("clipped tokens (%)", METRICS, ["clip_high"]),
+        ("gradient norm", METRICS, ["grad_norm"]),
     ]
     # panels of each set; also of what the first row lacks: a resumed run may have more samples
-    first = {"math/pass@1": 0.1, "math/pass@1 level 5": 0.1, "math/token_entropy": 0.4}
-    later = first | {"math/pass@16": 0.2, "gsm8k/pass@1": 0.5, "gsm8k/pass@2": 0.0}
-    sets = logs_of(first, later)
+    first = {"pass@1": 0.1, "pass@1 level 5": 0.1, "token_entropy": 0.4}
+    sets = dict(math=logs_of(first, first | {"pass@16": 0.2}))
+    sets["gsm8k"] = logs_of({"pass@1": 0.5, "pass@2": 0.0})
     assert choose_panels(sets, []) == [
-        ("held-out pass@k: math", sets, ["math/pass@1", "math/pass@16"]),
-        ("held-out pass@k: gsm8k", sets, ["gsm8k/pass@1"]),
-        ("held-out entropy of tokens (nats): math", sets, ["math/token_entropy"]),
+        ("held-out pass@k: math", sets["math"], ["pass@1", "pass@16"]),
+        ("held-out pass@k: gsm8k", sets["gsm8k"], ["pass@1"]),
+        ("held-out entropy of tokens (nats): math", sets["math"], ["token_entropy"]),
     ]
     # panels for what a step may show beside these
     names = "entropy all_wrong all_right length seconds_rollout seconds_update truncated unparsed"
     rare = logs_of(dict.fromkeys(f"{names} timeout kl skipped".split(), 0.5))
-    assert [(title, len(keys)) for title, _, keys in choose_panels([], rare)] == [
+    assert [(title, len(keys)) for title, _, keys in choose_panels({}, rare)] == [
         ("entropy of the rollout (nats)", 1),
         ("groups (%)", 2),
         ("tokens of a completion", 1),
@@ -219,26 +215,27 @@ def test_what_is_drawn():
         ("updates left out", 1),
     ]
     many = logs_of({f"own_{i}": 1.0 for i in range(20)})
-    shown = choose_panels(EVALS, many)
+    shown = choose_panels({"math": EVALS}, many)
     assert len(shown) == MOST_PANELS and shown[0][0] == "held-out pass@k"
 
 
 def test_curves_are_drawn_by_step_and_by_few_points(tmp_path, monkeypatch):
     """Three panels side by side, of both logs; a row without the metric has no point."""
-    few = [{"step": 2, "set/pass@1": 3, "set/pass@2": 1}, {"step": 3}, {"step": 4, "set/pass@1": 5}]
-    few[2]["set/pass@2"] = 0.5
-    logs = dict(eval=few, metrics=logs_of(*({"all_wrong": i / 8192} for i in range(5001))))
+    few = [{"step": 2, "pass@1": 3, "pass@2": 1}, {"step": 3}, {"step": 4, "pass@1": 5}]
+    few[2]["pass@2"] = 0.5
+    evals, steps = {"a": few}, logs_of(*({"all_wrong": i / 8192} for i in range(5001)))
     figures = []
-    monkeypatch.setattr(plots, "read_rows", lambda _, name: logs[name])
+    monkeypatch.setattr(plots, "read_evaluations", lambda _: evals)
+    monkeypatch.setattr(plots, "read_rows", lambda *_: steps)
     before_calls(monkeypatch, Figure, "savefig", lambda figure, _: figures.append(figure))
     plots.draw_curves(tmp_path)
-    logs = dict(eval=logs_of({"pass@1": 0.0}), metrics=[])  # where all is 0, there is no panel
+    evals, steps = {"a": logs_of({"pass@1": 0.0})}, []  # where all is 0, there is no panel
     plots.draw_curves(tmp_path)
     assert (tmp_path / "curves.png").exists()
     shown, empty = (figure.axes for figure in figures)
     assert not empty
     assert [(axis.get_subplotspec().get_geometry(), axis.get_title("left")) for axis in shown] == [
-        ((1, 3, 0, 0), "held-out pass@k: set"),
+        ((1, 3, 0, 0), "held-out pass@k"),
         ((1, 3, 1, 1), "groups (%)"),
     ]
     assert {axis.get_xlabel() for axis in shown} == {"step"}
@@ -318,7 +315,8 @@ def write_run(folder, step_count, right_from=1, **config):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(told | config))
     for step, rate in ((0, 0.25), (step_count, 0.5)):
-        row = {"problems": 4, "pass@1": rate, "pass@2": 0.5, "greedy": 0.5, "length": math.nan}
+        row = {"set": "a", "pass@1": rate, "pass@1_se": rate / 5, "pass@2": 0.5, "greedy": 0.5}
+        row["length"] = math.nan
         append_row(folder, "eval", {"step": step, **row})
     right = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[EVIL, " 7"])
     right |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
@@ -357,14 +355,14 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     assert EVIL not in page.read_text()
     text = page.read_text().replace("http://www.w3.org/2000/svg", "")
     assert not re.search("innerHTML|https?:|src=|href=", text)
-    sets = {f"{name}/pass@{k}": 0.5 for name in ("math", "gsm8k") for k in (1, 2, 4)}
-    append_row(tmp_path, "eval", {"step": 0, **sets})
+    for name in ("math", "gsm8k"):
+        append_row(tmp_path, "eval", {"step": 0, "set": name, "pass@1": 0.5, "pass@4": 0.5})
     for step, entropy in ((1, math.nan), (2, 0.12344)):
         append_row(tmp_path, "metrics", {"step": step, "entropy": entropy})
     curves = rlvr.show.report.curves_of(tmp_path)
     assert curves == {
-        "math/pass@1": [[0, 0.5]],
-        "math/pass@4": [[0, 0.5]],
+        "pass@1": [[0, 0.5]],
+        "pass@4": [[0, 0.5]],
         "reward": [],
         "entropy": [[1, None], [2, 0.1234]],
     }
@@ -372,29 +370,28 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
         write_report(page, [folder, tmp_path / "nothing"])
 
 
-def test_standard_errors_are_those_of_the_problems(tmp_path):
-    """By the shares themselves. The first and the last row count, and k that both of them have."""
-    row, samples = {}, {}
-    for name, corrects in {"c++": [0, 1, 2, 4], "even": [2, 2, 2, 2]}.items():  # of 4 samples
-        row |= {f"{name}/pass@{k}": mean(pass_at_k(4, c, k) for c in corrects) for k in (1, 2, 4)}
-        row |= {f"{name}/greedy": 0.5, f"{name}/token_entropy": 0.25, f"{name}/problems": 4}
-        samples[f"{name}/pass@1"] = [c / 4 for c in corrects]
-        samples[f"{name}/pass@4"] = [min(c, 1) for c in corrects]
-        samples[f"{name}/greedy"] = [0, 0, 1, 1]
-    folder = write_run(tmp_path / "run", 1)
-    (folder / "eval.jsonl").unlink()
-    last = row | {"c++/pass@8": 0.9, "c++/problems": 1, "new/pass@1": 0.5, "new/problems": 4}
-    for step, each in enumerate((row, {"c++/pass@1": 0.0}, last)):
-        append_row(folder, "eval", each | {"step": step})
-    table = {name: cells for name, *cells in before_and_after(folder)}
-    for name, values in samples.items():
-        value, error = (pytest.approx(x, abs=6e-5) for x in (mean(values), stdev(values) / 2))
-        last_error = error if name.startswith("even") else None
-        assert table.pop(name) == [[value, error], [value, last_error]]
-    assert table.pop("new/pass@1") == [[None, None], [0.5, None]]
-    entropies = {f"{name}/token_entropy": [[0.25, None]] * 2 for name in ("c++", "even")}
-    others = "c++/length even/length new/greedy new/token_entropy new/length".split()
-    assert table == entropies | dict.fromkeys(others, [[None, None]] * 2)
+def test_before_and_after_by_set(tmp_path):
+    """The first and the last row of each set count, and k that both of them have."""
+    first = {"pass@1": 0.25, "pass@1_se": 0.125, "pass@4": 0.5, "pass@4_se": math.nan}
+    last = first | {"pass@1": 0.123456, "pass@8": 0.9, "greedy": 0.5}
+    for name, rows_of_set in {"c++": [first, {"pass@1": 0.0}, last], "new": [first]}.items():
+        for step, row in enumerate(rows_of_set):
+            append_row(tmp_path, "eval", {"step": step, "set": name, **row})
+    nothing = [None, None]
+    table = {name: cells for name, *cells in before_and_after(tmp_path)}
+    assert table == {
+        "c++: pass@1": [[0.25, 0.125], [0.1235, 0.125]],
+        "c++: pass@4": [[0.5, None], [0.5, None]],
+        "c++: greedy": [nothing, [0.5, None]],
+        "new: pass@1": [[0.25, 0.125]] * 2,
+        "new: pass@4": [[0.5, None]] * 2,
+        **{
+            f"{name}: {x}": [nothing] * 2
+            for name in ("c++", "new")
+            for x in ("token_entropy", "length")
+        },
+        "new: greedy": [nothing] * 2,
+    }
 
 
 def test_a_long_run_has_a_page_of_bounded_size(tmp_path, monkeypatch):
@@ -463,8 +460,7 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     assert seen["said"] == [error, "a", "b", nothing]
     notes = [" 7", " \u2026 9 tokens in all", " (no stop token)", " (underlined: by the tool)"]
     assert seen["notes"] == 8 * notes
-    # the shares of 4 problems: 1/4, and 1/2 with pass@2 = 1/2, so that two are always right
-    of_pass_at_1 = "pass@1" + 2 * "0.250 ± 0.1440.500 ± 0.289"
+    of_pass_at_1 = "pass@1" + 2 * "0.250 ± 0.0500.500 ± 0.100"
     assert seen["table"][:2] == ["a, beforea, afterb, beforeb, after", of_pass_at_1]
     # two charts with two metrics of two runs; the first one goes to 0.5 and to step 3
     ticks = ["0", "0.1", "0.2", "0.3", "0.4", "0.5", "0", "step 3"]

@@ -2,11 +2,12 @@
 
 import math
 
-from rlvr.show.statistics import fit_pass_at_k, rank1_statistics
-
 import pytest
 import torch
+from claims_runs import fit_pass_at_k
 from groups import f64
+
+from fade import rank1_statistics
 
 
 def random(*shape, seed=0):

@@ -7,7 +7,6 @@ import copy
 import random
 from pathlib import Path
 
-from rlvr.show import covariance_statistics
 from rlvr.tasks.problems import Sample
 from rlvr.training.run import Run
 
@@ -19,6 +18,7 @@ from test_cwgrpo import plain_weights
 from torch.nn.utils.rnn import pad_sequence
 
 import common
+import cwgrpo
 
 G, STOP, T = 4, 1, 0.9
 LOW, HIGH, BETA, BONUS = 0.01, 0.03, 0.5, 0.05
@@ -236,7 +236,7 @@ def test_updates_by_their_definition(run, resume, seen, script, flags, worth):
         logprobs, w = (part.double().view(4, G, -1) for part in padded)
         advantages = [advantage_of(samples, i, worth) for i in range(16)]
         given = logprobs, torch.tensor(advantages).view(4, G), logprobs.ne(0), w
-        expected = covariance_statistics(*given, flags.get("means", "tokens"))
+        expected = cwgrpo.covariance_statistics(*given, flags.get("means", "tokens"))
         assert row["effective_tokens"] == pytest.approx(expected["effective_tokens"])
         assert {name: row[name] for name in expected} == pytest.approx(expected, rel=1e-5, abs=1e-5)
     assert [rate for *_, rate in seen] == pytest.approx(RATES[:4])

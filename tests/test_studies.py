@@ -170,15 +170,23 @@ def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
     assert compare.group_runs(unlike) == {"mine-0, other": unlike}
     with pytest.raises(SystemExit, match="2"):
         compare.main([*folders, tmp_path / "none"], tmp_path / "compare.png")
-    compare.main(folders, tmp_path / "compare.png")
+    # problem by problem, at the last evaluation: (3 + 1) / 2 and 0 of 4, less than 4 and 1
+    for folder, rights in zip(folders, ([9, 3, 0], [9, 1, 0], [9, 4, 1, 1]), strict=True):
+        for i, right in enumerate(rights):
+            row = {"step": min(i, 1), "set": "a", "id": i, "samples": 4, "right": right}
+            append_row(folder, "problems", row)
+    compare.main([*folders, tmp_path / "compare.png"], tmp_path / "compare.png")  # its own
     assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "compare.html").exists()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("| run | metric | before | after | step |")
+    assert lines[0].startswith("| run | seeds | metric | before | after | step |")
     # (0.5 + 0.4) / 2, and 0.0707 / sqrt 2
-    assert lines[2] == "| mine | pass@1 | 0.250 ± 0.000 | 0.450 ± 0.050 | 2 or 3 |"
-    assert "| theirs | pass@1 | 0.250 ± 0.144 | 0.500 ± 0.289 | 2 |" in lines
-    assert "| theirs | length |  |  | 2 |" in lines
+    assert lines[2] == "| mine | 2 | pass@1 | 0.250 ± 0.000 | 0.450 ± 0.050 | 2 or 3 |"
+    assert "| theirs | 1 | pass@1 | 0.250 ± 0.050 | 0.500 ± 0.100 | 2 |" in lines
+    assert "| theirs | 1 | length |  |  | 2 |" in lines
+    assert "The runs differ in script: grpo.py in mine, fade.py in theirs." in lines
+    apart = "theirs less mine, problem by problem (2 of a): pass@1 +0.375 ± 0.125"
+    assert [line for line in lines if line.startswith("theirs less")] == [apart]
     axes = compare.draw_runs(folders).axes
     shown = {
         axis.get_title(): {line.get_label(): line.get_xydata().T.tolist() for line in axis.lines}

@@ -49,7 +49,7 @@ def train(advantage, steps):
         for _ in range(steps):
             batch = common.roll_out(begun.sampler, begun.stream, begun.config)
             lesson.update(begun, batch, advantage(batch.rewards))
-        return common.evaluate(begun.sampler, {"Countdown": begun.held_out}, begun.config)
+        return common.evaluate(begun.sampler, {"Countdown": begun.held_out}, begun.config)[0]
 
 
 @app.cell

@@ -1,10 +1,10 @@
 """What a run prints: one row per step, one line per evaluation, and hints."""
 
 import math
-import re
 from collections import defaultdict
 
 from rlvr.progress import folded, width
+from rlvr.show.logs import ks_of
 
 ROWS_OF_A_HEADER = 20
 # heading -> what stands below it, from the metrics of a step
@@ -75,18 +75,13 @@ class Console:
         self.told.update(new)
         return lines + [folded(f"hint: {hint}") for hint in new]
 
-    def evaluation(self, step: int, last_step: int, row: dict, first: dict) -> list[str]:
-        """Return a line per data set: some of its metrics, at first and now."""
+    def evaluation(self, step: int, last_step: int, name: str, row: dict, first: dict) -> list[str]:
+        """Return the line of a data set, which the name precedes: metrics at first and now."""
         self.rows = 0  # so that the next step has a header above it
-        lines = []
-        for name in [key.removesuffix("pass@1") for key in row if key.endswith("pass@1")]:
-            pass_at = [key for key in row if re.fullmatch(rf"{re.escape(name)}pass@\d+", key)]
-            keys = [pass_at[0], pass_at[-1], f"{name}greedy", f"{name}token_entropy"]
-            parts = [f"eval {step}/{last_step} {name.removesuffix('/')}".rstrip()]
-            for key in [key for key in dict.fromkeys(keys) if key in row]:
+        parts = [f"eval {step}/{last_step} {name}".rstrip()]
+        for key in dict.fromkeys(("pass@1", f"pass@{ks_of(row)[-1]}", "greedy", "token_entropy")):
+            if key in row:
                 rows = [first, row] if key in first and first["step"] < step else [row]
-                numbers = [f"{each[key]:.3f}".removeprefix("0") for each in rows]
-                label = key.removeprefix(name).removeprefix("token_")
-                parts.append(f"{label} {' -> '.join(numbers)}")
-            lines.append(folded("  ".join(parts)))
-        return lines
+                numbers = [f"{logged[key]:.3f}".removeprefix("0") for logged in rows]
+                parts.append(f"{key.removeprefix('token_')} {' -> '.join(numbers)}")
+        return [folded("  ".join(parts))]

@@ -7,12 +7,19 @@ Weights & Biases or trackio may get the rows, too.
 import importlib
 import json
 import math
+import re
 from dataclasses import asdict
 from pathlib import Path
 
 from rlvr.errors import using
 
-LOGS = ("metrics", "eval", "samples", "tokens")  # other files of a run folder are the user's
+LOGS = (
+    "metrics",
+    "eval",
+    "problems",
+    "samples",
+    "tokens",
+)  # other files of a run folder are the user's
 
 
 def read_rows(folder: Path, name: str) -> list[dict]:
@@ -23,6 +30,27 @@ def read_rows(folder: Path, name: str) -> list[dict]:
     return [
         {key: math.nan if value is None else value for key, value in row.items()} for row in rows
     ]
+
+
+def read_evaluations(folder: Path) -> dict[str, list[dict]]:
+    """Return the rows of eval.jsonl for each evaluation set, by its name."""
+    by_set = {}
+    for row in read_rows(folder, "eval"):
+        by_set.setdefault(row["set"], []).append(row)
+    return by_set
+
+
+def ks_of(row: dict) -> list[int]:
+    """Return the k of each pass@k in a row of eval.jsonl, rising."""
+    return sorted(int(key[5:]) for key in row if re.fullmatch(r"pass@\d+", key))
+
+
+def keep_problems(folder: Path, rows: list[dict]) -> None:
+    """Write problems.jsonl: what it has of the first evaluation, and the rows of the latest one."""
+    logged = read_rows(folder, "problems")
+    first = [row for row in logged if row["step"] == logged[0]["step"]]
+    lines = [json.dumps(row) + "\n" for row in first + rows]
+    write_whole(folder / "problems.jsonl", "".join(lines).encode())
 
 
 def append_row(folder: Path, name: str, row: dict) -> None:

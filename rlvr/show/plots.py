@@ -4,7 +4,7 @@ import math
 import re
 from pathlib import Path
 
-from rlvr.show.logs import read_rows
+from rlvr.show.logs import read_evaluations, read_rows
 
 # of lines; the colour-blind can tell them apart (Okabe and Ito)
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000"]
@@ -21,16 +21,16 @@ SETTINGS: dict = {  # for matplotlib.rc_context
     "legend.frameon": False,
 }
 
-MOST_PANELS = 12
+MOST_PANELS = 15
 MOST_POINTS = 1000  # of a line; more take seconds to draw, and cannot be told apart
 COLUMNS = 3
 # What a panel shows: its title, the log, and the pattern of the metrics that are its lines. Each
-# held-out set, whose name stands before its metrics, has panels of its own.
+# held-out set has panels of its own.
 PANELS = [
     ("held-out pass@k", "eval", r"pass@\d+"),
+    ("reward of the rollout", "metrics", "reward"),
     ("held-out entropy of tokens (nats)", "eval", "token_entropy"),
     ("held-out entropy of answers (nats)", "eval", "answer_entropy"),
-    ("reward of the rollout", "metrics", "reward"),
     ("entropy of the rollout (nats)", "metrics", "entropy"),
     ("groups (%)", "metrics", "all_wrong|all_right"),
     ("clipped tokens (%)", "metrics", "clip_low|clip_high"),
@@ -44,26 +44,31 @@ PANELS = [
 NOT_DRAWN = {"step", "loss", "learning_rate", "mismatch", "mismatch_k3", "mismatch_max_ratio"}
 
 
-def choose_panels(evals: list[dict], metrics: list[dict]) -> list[tuple[str, list, list[str]]]:
+def choose_panels(evaluations: dict, metrics: list[dict]) -> list[tuple[str, list, list[str]]]:
     """(title, rows, keys) of at most MOST_PANELS panels; a line that is 0 throughout is left out.
 
-    After the table above come the metrics that only this algorithm logs, one panel each.
+    evaluations holds the rows of each held-out set. The metrics that only this algorithm logs come
+    third, one panel each.
     """
-    rows_of = {"eval": evals, "metrics": metrics}
-    # A resumed run may have other data sets, and a metric may be absent from a step.
-    keys_of = {
-        log: dict.fromkeys(key for row in rows for key in row) for log, rows in rows_of.items()
-    }
     known = "|".join(pattern for *_, pattern in PANELS)
-    own = [key for key in keys_of["metrics"] if not re.fullmatch(known, key)]
-    chosen = {}  # title -> (title, rows, keys)
-    for title, log, pattern in PANELS + [(key, "metrics", re.escape(key)) for key in own]:
-        for key in keys_of[log]:
-            found = re.fullmatch(rf"(?:(.*)/)?(?:{pattern})", key)
-            if found and key not in NOT_DRAWN and any(row.get(key) for row in rows_of[log]):
-                name = f"{title}: {found[1]}" if found[1] else title
-                chosen.setdefault(name, (name, rows_of[log], []))[2].append(key)
-    return [*chosen.values()][:MOST_PANELS]
+    # A resumed run may have other data sets, and a metric may be absent from a step.
+    own = [
+        key
+        for key in dict.fromkeys(key for row in metrics for key in row)
+        if not re.fullmatch(known, key)
+    ]
+    own_panels = [(key, "metrics", re.escape(key)) for key in own]
+    chosen = []
+    for title, log, pattern in PANELS[:2] + own_panels + PANELS[2:]:
+        for name, rows in evaluations.items() if log == "eval" else [("", metrics)]:
+            named = f"{title}: {name}" if name and len(evaluations) > 1 else title
+            keys = dict.fromkeys(key for row in rows for key in row if re.fullmatch(pattern, key))
+            drawn = [
+                key for key in keys if key not in NOT_DRAWN and any(row.get(key) for row in rows)
+            ]
+            if drawn:
+                chosen.append((named, rows, drawn))
+    return chosen[:MOST_PANELS]
 
 
 def draw_curves(folder: Path) -> None:
@@ -71,7 +76,7 @@ def draw_curves(folder: Path) -> None:
     import matplotlib  # here, because it is slow to import
     from matplotlib.figure import Figure
 
-    panels = choose_panels(read_rows(folder, "eval"), read_rows(folder, "metrics"))
+    panels = choose_panels(read_evaluations(folder), read_rows(folder, "metrics"))
     grid_rows = max(1, math.ceil(len(panels) / COLUMNS))  # if all is 0 there is no panel
     height = 4 * grid_rows  # inches; margins by hand take half the time of a layout engine
     with matplotlib.rc_context(SETTINGS):
@@ -92,7 +97,7 @@ def draw_panel(axis, title: str, rows: list[dict], keys: list[str]) -> None:
     for key in keys:
         points = [(row["step"], scale * row[key]) for row in rows if key in row]
         shown = points[:: math.ceil(len(points) / MOST_POINTS)]
-        axis.plot(*zip(*shown, strict=True), ".-", label=key.rpartition("/")[2])
+        axis.plot(*zip(*shown, strict=True), ".-", label=key)
     if legend_rows:
         place = dict(loc="lower left", bbox_to_anchor=(-0.02, 1), borderaxespad=0.2)
         narrow = dict(fontsize="x-small", ncols=5, handlelength=0.6, columnspacing=0.9)

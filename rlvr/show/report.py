@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import shlex
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags import as_arguments
 from rlvr.policy import frozen_logprobs
-from rlvr.show.logs import append_row, read_rows, write_whole
+from rlvr.show.logs import append_row, ks_of, read_evaluations, read_rows, write_whole
 from rlvr.tasks import reader_of
 
 PAGE = Path(__file__).parent / "report.html"
@@ -46,63 +45,38 @@ def command_of(folder: Path) -> str:
 
 def before_and_after(folder: Path) -> list[list]:
     """[metric, before, after] of the held-out sets, each as [value, standard error or None]."""
-    evals = read_rows(folder, "eval")
-    first, last = evals[0], evals[-1]
     table = []
-    for prefix in prefixes_of(last):
-        most = min(samples_of(first, prefix), samples_of(last, prefix)) or 1
-        errors = [standard_errors(row, prefix) for row in (first, last)]
-        for name in dict.fromkeys(("pass@1", f"pass@{most}", "greedy", "token_entropy", "length")):
-            values = [round_or_none(row.get(prefix + name, math.nan)) for row in (first, last)]
-            cells = [[x, error.get(name)] for x, error in zip(values, errors, strict=True)]
-            table.append([prefix + name, *cells])
+    evaluations = read_evaluations(folder)
+    for name, rows in evaluations.items():
+        first, last = rows[0], rows[-1]
+        most = min(ks_of(first)[-1], ks_of(last)[-1])
+        for metric in dict.fromkeys(
+            ("pass@1", f"pass@{most}", "greedy", "token_entropy", "length")
+        ):
+            cells = [
+                [number_of(row, metric), number_of(row, f"{metric}_se")] for row in (first, last)
+            ]
+            table.append([f"{name}: {metric}" if len(evaluations) > 1 else metric, *cells])
     return table
-
-
-def prefixes_of(row: dict) -> list[str]:
-    """What the metrics of each held-out set begin with in an evaluation: "" for a single set."""
-    return [key.removesuffix("pass@1") for key in row if key.endswith("pass@1")]
-
-
-def samples_of(row: dict, prefix: str) -> int:
-    """How many samples of each problem an evaluation has drawn: its largest k; 0 for none."""
-    ks = [re.fullmatch(rf"{re.escape(prefix)}pass@(\d+)", key) for key in row]
-    return max((int(found[1]) for found in ks if found), default=0)
-
-
-def standard_errors(row: dict, prefix: str) -> dict[str, float]:
-    """Standard errors over the problems of a set, as far as a row of eval.jsonl gives them.
-
-    Of n samples, a problem has the share m of wrong ones. The mean of m is 1 - pass@1, and that of
-    m (m - 1/n) follows from pass@2. pass@n and the greedy accuracy are 0 or 1 for each problem.
-    """
-    n, problems = samples_of(row, prefix), row.get(f"{prefix}problems", 0)
-    if problems < 2 or n < 2:
-        return {}
-    wrong = 1 - row[f"{prefix}pass@1"]
-    mean_square = ((n - 1) * (1 - row[f"{prefix}pass@2"]) + wrong) / n  # of m
-    variances = {"pass@1": max(mean_square - wrong**2, 0)}
-    for name in (f"pass@{n}", "greedy"):
-        variances[name] = row[prefix + name] * (1 - row[prefix + name])
-    return {name: round((x / (problems - 1)) ** 0.5, 4) for name, x in variances.items()}
 
 
 def curves_of(folder: Path) -> dict[str, list]:
     """Points [step, value] of the curves: of the first held-out set, and of the rollouts."""
-    found = {}
-    for log in ("eval", "metrics"):
-        rows = read_rows(folder, log)
-        wanted = ["reward", "entropy"]
-        for prefix in prefixes_of(rows[0])[:1] if rows else ():
-            wanted = [f"{prefix}pass@1", f"{prefix}pass@{samples_of(rows[0], prefix)}"]
+    curves = {}
+    evaluations, steps = [*read_evaluations(folder).values()], read_rows(folder, "metrics")
+    for rows in (*evaluations[:1], steps):
+        wanted = (
+            ["reward", "entropy"] if rows is steps else ["pass@1", f"pass@{ks_of(rows[0])[-1]}"]
+        )
         for key in wanted:
-            points = [[row["step"], round_or_none(row[key])] for row in rows if key in row]
-            found[key] = points[:: math.ceil(len(points) / MOST_POINTS) or 1]
-    return found
+            points = [[row["step"], number_of(row, key)] for row in rows if key in row]
+            curves[key] = points[:: math.ceil(len(points) / MOST_POINTS) or 1]
+    return curves
 
 
-def round_or_none(value: float) -> float | None:
-    """Return a number with four decimals, or None (null in JSON) if it is not finite."""
+def number_of(row: dict, key: str) -> float | None:
+    """Return a number of a row with four decimals, or None (null in JSON) if it is not finite."""
+    value = row.get(key, math.nan)
     return round(value, 4) if math.isfinite(value) else None
 
 

@@ -2,4 +2,4 @@
 
 from .checkpoints import checkpoints_of, save_folder, step_of
 from .run import Run, check_advantages, launch
-from .updates import head_change, make_optimizer
+from .updates import make_optimizer

@@ -168,13 +168,24 @@ class Run:
             self.stopped = time.monotonic()
             progress.write("stopping after this step; Ctrl-C to quit at once")
 
-    def log_evaluation(self, step: int, metrics: dict[str, float]) -> None:
-        """Add a row to eval.jsonl, and print it."""
+    def log_evaluation(self, step: int, evaluations: list[dict], diagnostics=None) -> None:
+        """Add a row for each evaluation set to eval.jsonl, and print it.
+
+        Diagnostics are an algorithm's own metrics. problems.jsonl gets one row for each problem.
+        """
         if world.RANK == 0:
-            show.append_row(self.folder, "eval", {"step": step, **metrics})
-            first = show.read_rows(self.folder, "eval")[0]  # in a resumed run, from before
-            lines = self.console.evaluation(step, self.config.max_steps, metrics, first)
-            self.show("eval", step, metrics, lines)
+            problems = []
+            for metrics in evaluations:
+                row = {"step": step, **metrics, **(diagnostics or {})}
+                by_problem = row.pop("by_problem", [])
+                problems += [{"step": step, "set": row["set"], **each} for each in by_problem]
+                show.append_row(self.folder, "eval", row)
+                first = show.read_evaluations(self.folder)[row["set"]][0]
+                name = row["set"] if len(evaluations) > 1 else ""
+                lines = self.console.evaluation(step, self.config.max_steps, name, row, first)
+                self.show(f"eval/{row['set']}", step, row, lines)
+            if problems:
+                show.keep_problems(self.folder, problems)
         self.clock = time.perf_counter()
 
     def log_step(self, step: int, batch, advantages, diagnostics: dict, weights=None) -> None:
@@ -204,7 +215,8 @@ class Run:
         """Print the lines of a row, and send the row to --report_to."""
         progress.write(*lines)
         if self.writer:
-            self.writer({f"{name}/{key}": value for key, value in metrics.items()}, step)
+            numbers = {key: value for key, value in metrics.items() if key not in ("set", "step")}
+            self.writer({f"{name}/{key}": value for key, value in numbers.items()}, step)
 
     def add(self, loss: torch.Tensor, loss_mask: torch.Tensor, **per_token: torch.Tensor) -> None:
         """Count a microbatch in the metrics of the step. loss_mask and the others are [m, T]."""

@@ -3,10 +3,7 @@
 import math
 import warnings
 
-from rlvr import world
 from rlvr.machine import global_sum
-from rlvr.policy import whole
-from rlvr.show import rank1_statistics
 
 import torch
 
@@ -35,15 +32,6 @@ def make_optimizer(policy, config, rate_factor: float = 1.0):
     # torch would warn if the first update is skipped because its gradient is 0
     warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step\(\)` before")
     return optimizer, transformers.get_scheduler(name, optimizer, warmup, updates)
-
-
-def head_change(policy, first_head: torch.Tensor) -> dict[str, float]:
-    """Return rank1_statistics of the output head's change since it was first_head [V, H].
-
-    All ranks call it together, since the heads may be sharded. Return {} except on rank 0.
-    """
-    change = whole(policy.get_output_embeddings().weight.detach() - first_head)
-    return rank1_statistics(change) if world.RANK == 0 else {}
 
 
 class UpdateMetrics:

@@ -35,7 +35,7 @@ from rlvr.machine import gather_groups, global_mean, global_sum
 from rlvr.policy import frozen_logprobs, load_policies
 from rlvr.rollout import make_sampler
 from rlvr.tasks import open_problems
-from rlvr.training import Run, head_change, launch, make_optimizer
+from rlvr.training import Run, launch, make_optimizer
 
 import torch
 
@@ -331,7 +331,7 @@ def main(config: Config):
     by_minibatch = config.token in ("clip_cov", "high_entropy")
     if last_step == 0:
         evaluation = common.evaluate(sampler, eval_sets, config)
-        run.log_evaluation(0, evaluation | head_change(policy, first_head))
+        run.log_evaluation(0, evaluation, fade.head_change(policy, first_head))
 
     for step in range(last_step + 1, config.max_steps + 1):
         # 1. Roll out.
@@ -397,7 +397,7 @@ def main(config: Config):
         run.log_step(step, batch, keep * advantages, diagnostics)
         if step % config.eval_steps == 0 or step == config.max_steps:
             evaluation = common.evaluate(sampler, eval_sets, config)
-            run.log_evaluation(step, evaluation | head_change(policy, first_head))
+            run.log_evaluation(step, evaluation, fade.head_change(policy, first_head))
         if run.end_step(step):
             break
     return run.finish()

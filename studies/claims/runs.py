@@ -16,7 +16,7 @@ from typing import NamedTuple
 from studies.project import STUDIES, make_runs, read_results, run_script
 
 from rlvr.errors import UserError
-from rlvr.show import read_rows
+from rlvr.show import ks_of, read_rows
 from rlvr.training import checkpoints_of
 
 import numpy as np
@@ -292,6 +292,25 @@ def growth_of(rows: list[dict]) -> dict[str, float]:
     }
 
 
+def fit_pass_at_k(ks: list[int], values: list[float]) -> dict[str, float]:
+    """Return fit_a, fit_b, fit_c of pass@k = exp(-a (k + c)^-b) (FADE, section 12).
+
+    For each c on a grid, log(-log pass@k) = log a - b log(k + c) is a line; the best c has the
+    least squared error. {} for fewer than 3 values strictly between 0 and 1.
+    """
+    points = [(k, value) for k, value in zip(ks, values, strict=True) if 0 < value < 1]
+    if len(points) < 3:
+        return {}
+    k, value = np.array(points).T
+    fits = []
+    for c in np.geomspace(0.01, 101, 1000) - 1:
+        slope, intercept = np.polyfit(np.log(k + c), np.log(-np.log(value)), 1)
+        fitted = np.exp(-np.exp(intercept + slope * np.log(k + c)))
+        fits.append((np.square(fitted - value).sum(), intercept, slope, c))
+    _, intercept, slope, c = min(fits)
+    return {"fit_a": float(np.exp(intercept)), "fit_b": float(-slope), "fit_c": float(c)}
+
+
 def measure(rows: list[dict], evaluation: dict) -> dict[str, float]:
     """All numbers of a run, from what its steps have logged, and its last evaluation."""
     columns = columns_of(rows)
@@ -310,8 +329,9 @@ def measure(rows: list[dict], evaluation: dict) -> dict[str, float]:
         found["gain"] = columns["success_gain_completion"].mean()
     if "delta" in columns:
         found["1 - delta"] = 1 - columns["delta"].mean()
-    if "fit_a" in evaluation:
-        a, b, c = (evaluation[name] for name in ("fit_a", "fit_b", "fit_c"))
+    ks = ks_of(evaluation)
+    if fit := fit_pass_at_k(ks, [evaluation[f"pass@{k}"] for k in ks]):
+        a, b, c = fit.values()
         misfits = (evaluation[f"pass@{k}"] - math.exp(-a * (k + c) ** -b) for k in (1, 2, 4, 8, 16))
         found |= {"slope": b, "fit error": max(map(abs, misfits))}
     return found

@@ -46,7 +46,7 @@ from rlvr.policy import load_policies
 from rlvr.policy.models import tiny_folder
 from rlvr.policy.sharding import layers_of
 from rlvr.rollout import make_sampler
-from rlvr.show import rank1_statistics, read_rows
+from rlvr.show import read_rows
 from rlvr.tasks import open_problems, own_tokens
 from rlvr.training import Run, checkpoints_of, launch, step_of
 
@@ -125,7 +125,7 @@ def describe(change: dict[str, torch.Tensor], head: str, u: torch.Tensor) -> dic
         "L2": total**0.5,
         "a layer": sum(layers) / len(layers),
         **shares,
-        **rank1_statistics(change[head]),
+        **fade.rank1_statistics(change[head]),
         "one sign": max((u > 0).double().mean().item(), (u < 0).double().mean().item()),
         "half of u": half / len(u),
     }
@@ -223,7 +223,7 @@ def geometry(policy, samples, advantages, successes, temperature) -> tuple[dict,
     perpendicular = without(hidden, direction)
     residual = without(hidden, leading_right_vector(hidden))
     right = successes.flatten()[owners] == 1  # [M]
-    found = {"r1": rank1_statistics(gradient)["r1"]}
+    found = {"r1": fade.rank1_statistics(gradient)["r1"]}
     for name, group in (("correct", right), ("failed", ~right)):
         mean = error_products(hidden, head, tokens, group / group.sum(), residual, temperature)
         found |= {f"rho {name}": mean_pairwise_cosine(perpendicular[group])}
