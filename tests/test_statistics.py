@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from claims_runs import fit_pass_at_k
 from groups import f64
 
 from fade import rank1_statistics
+from studies.claims.runs import fit_pass_at_k
 
 
 def random(*shape, seed=0):
