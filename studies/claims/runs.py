@@ -262,9 +262,12 @@ def line_of(plan: Plan, job: Job, folder: Path) -> dict:
         return line
     for row in evaluations:
         row["entropy"] = row["token_entropy"]
+    curve = [key for key in (*CURVE, "pass@256") if key in evaluations[-1]]
     line["evaluations"] = [
-        {"step": row["step"]} | {key: shorter(row[key]) for key in CURVE} for row in evaluations
+        {"step": row["step"]} | {key: shorter(row[key]) for key in curve} for row in evaluations
     ]
+    if "pass@256" in curve:
+        line["mechanism"] = mechanism(rows)
     numbers = measure(rows[: plan.steps], evaluations[-1]) if evaluations else growth_of(rows)
     kept = {row.metric for row in table.ROWS} & {*numbers}
     line["numbers"] = {key: shorter(numbers[key]) for key in sorted(kept)}
@@ -309,6 +312,17 @@ def fit_pass_at_k(ks: list[int], values: list[float]) -> dict[str, float]:
         fits.append((np.square(fitted - value).sum(), intercept, slope, c))
     _, intercept, slope, c = min(fits)
     return {"fit_a": float(np.exp(intercept)), "fit_b": float(-slope), "fit_c": float(c)}
+
+
+def mechanism(rows: list[dict]) -> dict[str, list[float]]:
+    """Means over each tenth of a run: shares of groups and of tokens, entropy and length."""
+    columns = columns_of(rows)
+    columns["clipped"] = columns["clip_low"] + columns["clip_high"]
+    names = ("all_wrong", "all_right", "clipped", "entropy", "length", "truncated", "reward")
+    return {
+        name: [shorter(float(part.mean())) for part in np.array_split(columns[name], 10)]
+        for name in names
+    }
 
 
 def measure(rows: list[dict], evaluation: dict) -> dict[str, float]:

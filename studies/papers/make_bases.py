@@ -28,7 +28,12 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from tqdm import tqdm
 
 # numbers of the problems, supervised steps, and the share of solutions with another target
-RECIPES = {"weak": ("3,4", 4000, 0.5), "middle": ("3", 3000, 0.4), "strong": ("3", 3000, 0.25)}
+RECIPES = {
+    "weak": ("3,4", 4000, 0.5),
+    "middle": ("3", 3000, 0.4),
+    "strong": ("3", 3000, 0.25),
+    "novice": ("3,4", 4000, 0.9),
+}
 BATCH_SIZE = 128  # solutions per supervised step
 LEARNING_RATE = 2e-3  # the peak of its schedule
 TAGS = ["<think>", "</think>", "<answer>", "</answer>"]

@@ -1,0 +1,184 @@
+"""When does each method help? A map: hard starts, long runs, large groups, reused rollouts.
+
+    python studies/claims/regimes.py                 # the runs that are missing, then the page
+    python studies/claims/regimes.py long reuse      # of these regimes alone
+    python studies/claims/regimes.py --seconds 0     # the page and the figure, from what there is
+
+CLAIMS.md has the plan, which was written before the runs, and what came out. A finished run leaves
+a line in studies/results/regimes.jsonl.gz, and the same command continues where it was stopped.
+"""
+
+import argparse
+import importlib
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
+
+from studies.project import FIGURES, STUDIES, add_result, fill_in, markdown_table, read_results
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from studies.claims import many, runs
+from studies.claims.rows import MIDDLE, OF_HEADLINES
+from studies.claims.rule import interval
+from studies.claims.runs import PLAN, RESULTS, Plan
+
+METHODS = "GRPO", "A-GRAE", "AsymGRPO", "FADE", "CW-GRPO", "two-stage GRPO", "two-stage GRPO-N"
+HARD = "hard start"  # whose learning rates the other regimes from this start take
+NOVICE = Path("runs/bases/novice")
+METRICS = "pass@1", "pass@16", "pass@256"
+SEEDS = 4
+
+
+def regime(name: str, start: str, steps: int, own="", evaluations=1, methods=METHODS) -> Plan:
+    """The plan of a regime's runs; `own` are its flags beside those of all runs."""
+    model = f"{NOVICE.absolute()} --numbers 3,4" if start == HARD else start
+    return Plan(
+        {name: {method: f"{OF_HEADLINES[method]} {own}" for method in methods}},
+        results=RESULTS / "regimes.jsonl.gz",
+        start=f"--model {model}",
+        steps=steps,
+        evaluated=f"--eval_problems 32 --eval_samples 512 --eval_steps {steps // evaluations}",
+        tuned_on=HARD if start == HARD else MIDDLE,
+        tuning=PLAN.tuning[:1] if start == HARD else PLAN.tuning,
+    )
+
+
+REGIMES = [
+    regime("long", MIDDLE, 480, evaluations=3),
+    regime("reuse", MIDDLE, 48, "--num_iterations 4"),
+    regime(HARD, HARD, 48),
+    regime("hard start, large groups", HARD, 48, "--num_generations 32 --minibatch_size 256"),
+    regime("hard start, long", HARD, 480, evaluations=3),
+    regime("long, strong", "strong", 480, evaluations=3),
+    regime("second stage", MIDDLE, 2000, evaluations=4, methods=METHODS[-2:]),
+]
+
+
+def name_of(plan: Plan) -> str:
+    """The name of a regime."""
+    (name,) = plan.runs
+    return name
+
+
+def make_missing(plan: Plan, options) -> None:
+    """Make the runs of a regime that are missing, as far as the time goes."""
+    while time.time() < options.end:
+        for line in many.read_lines(options.out).values():
+            add_result(plan.results, line)
+        lines = read_results(PLAN.results) | read_results(plan.results)
+        jobs = [job for job in many.jobs_by_seed(lines, plan, SEEDS) if job not in lines]
+        if not jobs:
+            return
+        many.make_runs(jobs, plan, options)
+
+
+def cells_of(plan: Plan, lines: dict) -> dict[str, list[dict]]:
+    """The lines of each method's runs in a regime, for the seeds that all methods have finished."""
+    by_name = runs.by_seed(lines, runs.names_of_lines(lines, plan))
+    seeds = min(map(len, by_name.values()))
+    return {method: found[:seeds] for (_, method), found in by_name.items()}
+
+
+def last(line: dict, metric: str) -> float:
+    """A metric of a run's last evaluation."""
+    return line["evaluations"][-1][metric]
+
+
+def differences(cells: dict, method: str, other: str, metric: str) -> list[float]:
+    """What a method's last evaluation has more of a metric than another's, seed by seed."""
+    pairs = zip(cells[method], cells[other], strict=True)
+    return [last(mine, metric) - last(theirs, metric) for mine, theirs in pairs]
+
+
+def tokens_of(line: dict, plan: Plan) -> float:
+    """The tokens that a run was trained on, in millions."""
+    group = 32 if "--num_generations 32" in line["command"] else 8
+    return 16 * group * plan.steps * float(np.mean(line["mechanism"]["length"])) / 1e6
+
+
+def row_of(plan: Plan, method: str, cells: dict) -> list[str]:
+    """The row of a method in a regime: its numbers, and its differences to the first method's."""
+    first, *_ = cells
+    lines = cells[method]
+    row = [name_of(plan), method, f"{np.mean([tokens_of(line, plan) for line in lines]):.2f}"]
+    row += [f"{np.mean([last(line, metric) for line in lines]):.3f}" for metric in METRICS]
+    for metric in METRICS:
+        apart = differences(cells, method, first, metric)
+        if method == first or len(apart) < 2:
+            row.append("")
+        else:
+            mean, low, high = interval(apart)
+            row.append(f"{mean:+.3f} [{low:+.2g},{high:+.2g}]")
+    of = {
+        key: np.mean([line["mechanism"][key] for line in lines], 0)
+        for key in ("entropy", "all_wrong", "clipped")
+    }
+    row += [f"{of['entropy'][0]:.3f} to {of['entropy'][-1]:.3f}"]
+    row += [f"{of['all_wrong'][0]:.0%} to {of['all_wrong'][-1]:.0%}"]
+    return [*row, f"{of['clipped'].mean():.2%}"]
+
+
+def draw(cells: dict[str, dict]) -> None:
+    """The map: each method's difference to GRPO in each regime, with half its interval's width."""
+    figure = Figure(figsize=(10, 1 + 1.1 * len(cells)), layout="constrained")
+    axes = figure.subplots(1, len(METRICS), sharey=True, squeeze=False)[0]
+    for axis, metric in zip(axes, METRICS, strict=True):
+        table = np.full((len(cells), len(METHODS) - 1), np.nan)
+        for i, of_regime in enumerate(cells.values()):
+            for j, method in enumerate(METHODS[1:]):
+                if "GRPO" in of_regime and len(of_regime["GRPO"]) > 1:
+                    mean, low, high = interval(differences(of_regime, method, "GRPO", metric))
+                    table[i, j] = mean
+                    text = f"{mean:+.3f}\n±{(high - low) / 2:.3f}"
+                    axis.text(j, i, text, ha="center", va="center")
+        axis.imshow(table, cmap="PuOr", vmin=-0.1, vmax=0.1, aspect="auto")
+        axis.set(title=f"{metric} less GRPO's", yticks=range(len(cells)), yticklabels=[*cells])
+        axis.set_xticks(range(len(METHODS) - 1), METHODS[1:], rotation=45, ha="right")
+    figure.savefig(FIGURES / "regimes.png", dpi=110)
+
+
+def write_page() -> None:
+    """The section of CLAIMS.md and the figure, from the runs that there are."""
+    lines = read_results(PLAN.results) | read_results(REGIMES[0].results)
+    rows, cells = [], {}
+    for plan in REGIMES:
+        if plan.tuned_on == HARD and runs.tuning_jobs(lines, REGIMES[2], METHODS):
+            continue  # its rates are not found yet
+        of_regime = cells_of(plan, lines)
+        if seeds := len(next(iter(of_regime.values()))):
+            cells[f"{name_of(plan)}\n{seeds} seeds"] = of_regime
+            rows += [row_of(plan, method, of_regime) for method in of_regime]
+    head = [
+        "regime",
+        "method",
+        "M tokens",
+        *METRICS,
+        *(f"{metric} less GRPO's" for metric in METRICS),
+    ]
+    head += ["entropy, first to last tenth", "failing groups", "tokens clipped"]
+    fill_in(STUDIES / "CLAIMS.md", {"regimes": markdown_table(head, rows)})
+    if cells:
+        draw(cells)
+
+
+def main(options) -> None:
+    options.end = time.time() + options.seconds
+    for name in many.IMPORTED if options.seconds else ():
+        importlib.import_module(name)
+    for plan in REGIMES:
+        if name_of(plan) in (options.regimes or [name_of(plan)]):
+            make_missing(plan, options)
+    write_page()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("regimes", nargs="*", help="their names; all if none is given")
+    parser.add_argument("--out", type=Path, default=Path("runs/regimes.jsonl"), help="new lines")
+    parser.add_argument("--seconds", type=float, default=1e9, help="when to end")
+    parser.add_argument("--processes", type=int, default=1, help="runs at a time")
+    main(parser.parse_args())
