@@ -237,6 +237,10 @@ shards rlvr/policy/sharding.py by bf16 ranks images
     policy._get_fsdp_state()._lazy_init() => pass
     if computes_in_bf16(policy) else => if False else
 
+lessons docs/lessons/5_two_axes.py by lessons
+    - wanted) > 1e-4 => - wanted) > 1
+    masses(chosen, 1.0) => masses(1.0, 1.0)
+
 assignment docs/assignment/grade.py by assignment
     isclose(expected, 1e-4, tolerance) => isclose(expected, 1e-1, tolerance)
     0 if name == "grpo_advantage" else 1e-6 => 1e-6

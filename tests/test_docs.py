@@ -79,13 +79,19 @@ def test_the_ten_lines_are_what_runs():
     expected, *clipped = losses.ppo_clip_loss(logprobs, old, advantages, mask)
     torch.testing.assert_close(result["loss"], expected)
     assert min(clipped) > 0
-    # equal fractional rewards, whose std is a rounding error; an empty completion; a NaN
-    given |= dict(mask=mask[:3] * torch.tensor([[1], [1], [0]]), logprobs=logprobs[:3])
-    for reward, last, wanted in ((0.9, 0.9, 0.0), (0.9, math.nan, math.nan)):
-        rewards = torch.tensor([[reward, reward, last]])
-        assert reward != last or rewards.std(correction=0) > 0
-        exec(lines, given | dict(old_logprobs=old[:3], rewards=rewards), result := {})
-        torch.testing.assert_close(result["loss"].item(), wanted, equal_nan=True)
+    # equal fractional rewards, whose std is a rounding error; an empty completion; infinite padding
+    mask = mask[:3] * torch.tensor([[1], [1], [0]])
+    logprobs, old = (x[:3].masked_fill(mask == 0, -math.inf) for x in (logprobs, old))
+    given |= dict(mask=mask, logprobs=logprobs.requires_grad_(), old_logprobs=old)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        for last, wanted in ((0.9, 0.0), (math.nan, math.nan)):
+            rewards = torch.tensor([[0.9, 0.9, last]]).to(dtype)
+            exec(lines, given | dict(rewards=rewards), result := {})
+            torch.testing.assert_close(result["loss"].item(), wanted, equal_nan=True)
+        exec(lines, given | dict(rewards=torch.tensor([[1.0, 0, 0]]).to(dtype)), result := {})
+        (gradient,) = torch.autograd.grad(result["loss"], logprobs)
+        assert gradient.any() and torch.equal(gradient, mask * gradient)
+    assert torch.tensor([[0.9] * 3]).std(correction=0) > 0
 
 
 def test_verifiers_and_variants_are_those_of_the_tables():

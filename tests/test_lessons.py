@@ -11,7 +11,7 @@ from runs import ROOT, first_fast, left_as_it_was
 
 FOLDER = ROOT / "docs" / "lessons"
 PLACE = re.compile(r"^    \w+ = .*  # replace this with your formula\n", re.MULTILINE)
-FOLDED = re.compile(r'lesson\.solutions\(\s*\w+,\s*"""(.*?)"""', re.DOTALL)
+FOLDED = re.compile(r'lesson\.solutions\(\s*"""(.*?)"""', re.DOTALL)
 MEANS = "logprobs - logprobs.mean()", "advantages - advantages.mean()", "c.var(correction=0)"
 WEIGHTS = "c = ({}) * ({}); k = (-(c**2) / (2 * {})).exp(); weights = k * len(c) / k.sum()"
 # Of each lesson: the values of the cell that takes its time, and wrong solutions.

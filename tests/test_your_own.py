@@ -50,13 +50,15 @@ def followed(tmp_path_factory):
     shutil.copytree(ROOT / "rlvr", folder / "rlvr", ignore=shutil.ignore_patterns("__pycache__"))
     for script in ROOT.glob("*.py"):
         shutil.copy(script, folder)
+    shutil.copy(folder / "grpo.py", folder / "mine.py")
     return folder, {heading: follow(heading, folder) for heading in REWARDS}
 
 
 COSTLY = {round(right - 0.01 * length, 2) for right in (0, 1) for length in range(1, 49)}
 # of each example: the rewards that its completions may have
 REWARDS = {"A reward": {0.0, 0.3, 1.0}, "A data set": {0.0, 1.0}, "A flag": COSTLY}
-REWARDS |= {"A tool": {0.0, 1.0}}
+IN_A_COPY = ["A schedule", "A running average", "A loss mask"]  # of a script; one after the other
+REWARDS |= dict.fromkeys([*IN_A_COPY, "A tool"], {0.0, 1.0})
 
 
 def test_the_examples_fit_the_code(followed):
@@ -82,3 +84,27 @@ def test_an_example_trains(heading, followed):
     assert rewards and rewards <= REWARDS[heading]
     if heading == "A tool":  # some answers are sent back
         assert all(row["turns"] > 1 for row in rows(run))
+
+
+@pytest.mark.slow
+def test_a_resume_continues_a_schedule_and_an_average(followed):
+    """Three steps are two and one more, in which the loss counts some of the tokens."""
+    folder, _ = followed
+    flags = SMALL | dict(entropy_coef=0.01, decay_steps=4)
+
+    def mine(**changed):
+        return run_python("mine.py", *arguments(**flags | changed), folder=folder)
+
+    mine(output_dir="whole", max_steps=3)
+    mine(output_dir="parts", max_steps=2)
+    again = mine(resume_from_checkpoint="parts", max_steps=3, decay_steps=5)
+    assert again.returncode == 2 and "decay_steps" in again.stderr
+    assert mine(resume_from_checkpoint="parts", max_steps=3).returncode == 0
+    whole, parts = (rows(folder / name) for name in ("whole", "parts"))
+    assert whole == parts
+    assert [row["entropy_coef"] for row in parts] == [0.01, 0.0075, 0.005]
+    average = 0.5
+    for row in parts:
+        average += 0.1 * (row["reward"] - average)
+        assert row["average_reward"] == pytest.approx(average)
+        assert 0 < row["kept"] < 1

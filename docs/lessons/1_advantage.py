@@ -156,7 +156,6 @@ def _():
 @app.cell(hide_code=True)
 def _():
     lesson.solutions(
-        leave_one_out,
         """
         others = rewards.sum(1, keepdim=True) - rewards
         advantages = rewards - others / (rewards.shape[1] - 1)

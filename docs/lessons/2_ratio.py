@@ -190,7 +190,6 @@ def _():
 @app.cell(hide_code=True)
 def _():
     lesson.solutions(
-        slope,
         """
         too_high = (ratio > 1 + epsilon) & (advantage > 0)
         too_low = (ratio < 1 - epsilon) & (advantage < 0)

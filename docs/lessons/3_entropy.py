@@ -65,7 +65,7 @@ def _():
 @app.cell(hide_code=True)
 def _(results):
     ks = [1, 2, 4, 8, 16]
-    figure, (curves, bars) = lesson.two_panels("held-out pass@k", "entropy of a token, in nats")
+    figure, (curves, bars) = lesson.two_panels("held-out pass@k", "entropy per token, in nats")
     for (name, metrics), color in zip(results.items(), lesson.COLORS, strict=True):
         curves.plot(ks, [metrics[f"pass@{k}"] for k in ks], "o-", color=color, label=name)
         bars.bar(name, metrics["token_entropy"], color=color)
@@ -155,7 +155,7 @@ def _():
     for p, kept in ((0.1, 0.0), (0.3, 0.5), (0.8, 0.2), (0.5, 1.0)):
         of_grpo, of_n = (mean_update(p, fn)[0] for fn in (grpo_advantage, grpo_n_advantage))
         wanted = of_n + kept * (of_grpo - of_n)  # the update is linear in the advantages
-        factor, flaw = lesson.as_number(shrinks_by(p, kept))
+        factor, flaw = lesson.as_float64(shrinks_by(p, kept), ())
         if flaw is None and abs(factor * of_grpo - wanted) > 1e-4 * of_grpo:
             size = "large" if factor * of_grpo > wanted else "small"
             flaw = (
@@ -177,7 +177,6 @@ def _():
 @app.cell(hide_code=True)
 def _():
     lesson.solutions(
-        shrinks_by,
         """
         # Let K of G draws be right. Their advantages raise a right action, of probability pi, by
         # sqrt(K (G - K)) pi (1 - p) / p, and those of the wrong draws by sqrt(K (G - K)) pi. So

@@ -21,11 +21,6 @@ with app.setup:
 def _():
     pos = mo.ui.slider(0, 1.5, step=0.1, value=0.9, label="beta_pos: successes", show_value=True)
     neg = mo.ui.slider(0, 1.5, step=0.1, value=0.4, label="beta_neg: failures", show_value=True)
-    return neg, pos
-
-
-@app.cell(hide_code=True)
-def _(neg, pos):
     two_of_eight = torch.tensor([[1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
     root = grpo_advantage(two_of_eight)[0, 0]
     mo.md(rf"""
@@ -35,8 +30,8 @@ def _(neg, pos):
     against a success are $(1-p)/p$, here 6 : 2, and their square root is {math.sqrt(6 / 2):.4f}.
     This is no coincidence: with the success rate $p$, the advantage of GRPO is
 
-    $$\left(\frac{{1-p}}{{p}}\right)^{{1/2}} \text{{ for a success, and }} \quad
-    -\left(\frac{{p}}{{1-p}}\right)^{{1/2}} \text{{ for a failure.}}$$
+    $$\left(\frac{{1-p}}{{p}}\right)^{{1/2}} \text{{ for a success,}}$$
+    $$-\left(\frac{{p}}{{1-p}}\right)^{{1/2}} \text{{ for a failure.}}$$
 
     Gu and others, *Asymmetric Advantage Modulation Calibrates Entropy Dynamics in RLVR* (AsymGRPO,
     2026, arXiv 2604.04894), ask why both exponents are 1/2. They give each outcome its own
@@ -47,7 +42,7 @@ def _(neg, pos):
 
     {neg}
     """)
-    return
+    return neg, pos
 
 
 @app.cell
@@ -118,7 +113,7 @@ def strength(p, worth):
 @app.cell(hide_code=True)
 def _():
     for successes, wanted in ((1, 2.0), (2, 3.0), (6, 0.5)):
-        beta, flaw = lesson.as_number(strength(successes / 8, wanted))
+        beta, flaw = lesson.as_float64(strength(successes / 8, wanted), ())
         if flaw is None and beta < 0:
             flaw = f"strength({successes / 8}, {wanted}) is {beta:.3f}, but must be at least 0."
         if flaw is None:
@@ -142,7 +137,6 @@ def _():
 @app.cell(hide_code=True)
 def _():
     lesson.solutions(
-        strength,
         """
         beta_pos = math.log(worth) / math.log((1 - p) / p)
         """,

@@ -24,8 +24,9 @@ def _():
     failures? Decugis and others, *Don't Let Gains FADE* (2026, arXiv 2607.01490), have one knob for
     each. With the group's mean reward $p$:
 
-    $$A = (1 - p)^{{\alpha - 1}} \, (r - p), \quad \text{{divided by }} \delta
-    \text{{ where }} r < p$$
+    $$A = (1 - p)^{{\alpha - 1}} \, (r - p)$$
+
+    A failure's advantage, $r < p$, is also divided by $\delta$.
 
     The *gradient mass* of the successes is the sum of their advantages, divided by the group size;
     the mass of the failures is the same without its sign. A prompt adds these masses to the update.
@@ -124,7 +125,7 @@ def alpha_for(success_rate):
 @app.cell(hide_code=True)
 def _():
     for wanted in (1 / 8, 1 / 4, 1 / 3, 1 / 2):
-        chosen, flaw = lesson.as_number(alpha_for(wanted))
+        chosen, flaw = lesson.as_float64(alpha_for(wanted), ())
         if flaw is None:
             at, height, _ = masses(chosen, 1.0)
             if abs(at[height.argmax()] - wanted) > 1e-4:
@@ -148,7 +149,6 @@ def _():
 @app.cell(hide_code=True)
 def _():
     lesson.solutions(
-        alpha_for,
         """
         alpha = 1 / success_rate - 1
         """,

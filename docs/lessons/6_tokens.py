@@ -152,7 +152,6 @@ def _(advantages, logprobs, mask, mixed):
 @app.cell(hide_code=True)
 def _():
     lesson.solutions(
-        my_weights,
         """
         c = (logprobs - logprobs.mean()) * (advantages - advantages.mean())
         kernel = (-(c**2) / (2 * c.var(correction=0))).exp()

@@ -4,8 +4,6 @@ So a lesson runs from any folder, and rlvr sets how torch's threads wait before 
 """
 
 import html
-import inspect
-import math
 import sys
 import textwrap
 from pathlib import Path
@@ -112,11 +110,11 @@ def shaded(begun: Start, batch: common.Batch, rows, advantages, shades) -> mo.Ht
 
 
 def as_float64(found, shape: tuple[int, ...]) -> tuple[torch.Tensor, str | None]:
-    """Return a reader's tensor, array or list in float64, and what is wrong with it, or None."""
+    """Return a reader's tensor, array or number in float64, and what is wrong with it, or None."""
     try:
         tensor = torch.as_tensor(found, dtype=torch.float64).detach()
     except (TypeError, ValueError, RuntimeError):
-        return torch.zeros(shape), f"your function returns a {type(found).__name__}, not a tensor."
+        return torch.zeros(shape), f"your function returns {found!r}, which is not numeric."
     if tensor.shape != shape:
         return tensor, f"your function returns the shape {[*tensor.shape]}, not {[*shape]}."
     if not tensor.isfinite().all():
@@ -127,17 +125,6 @@ def as_float64(found, shape: tuple[int, ...]) -> tuple[torch.Tensor, str | None]
 def is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
     """Return whether all numbers agree, however precise the reader's formula is."""
     return torch.allclose(found, expected.double(), rtol=1e-4, atol=1e-4)
-
-
-def as_number(found) -> tuple[float, str | None]:
-    """Return a reader's result as a float, and why it is not a finite number, or None."""
-    try:
-        number = float(found)
-    except (TypeError, ValueError):
-        return 0.0, f"your function returns {found!r}, not a number."
-    if math.isfinite(number):
-        return number, None
-    return number, f"your function returns {number}. Is there a division by 0?"
 
 
 def verdict(flaw: str | None, praise: str) -> mo.Html:
@@ -151,17 +138,9 @@ def verdict(flaw: str | None, praise: str) -> mo.Html:
     return mo.callout(mo.md(text), kind="warn" if flaw else "success")
 
 
-def solutions(function, first: str, exercise: str, second: str) -> mo.Html:
-    """Show a second exercise, to be solved on paper, and the folded solutions of both.
-
-    `function` is the first exercise's function, and `first` its solution. `marimo run` hides all
-    code, so this shows the function there.
-    """
-    shown = []
-    if mo.app_meta().mode == "run":
-        source = f"```python\n{inspect.getsource(function)}\n```"
-        shown = [mo.md(f"The function, which `marimo edit` lets you change:\n\n{source}")]
+def solutions(first: str, exercise: str, second: str) -> mo.Html:
+    """Show a second exercise, to be solved on paper, and the folded solutions of both."""
     code = f"```python\n{textwrap.dedent(first).strip()}\n```"
     folded = {"Solution of the first": mo.md(code), "Solution of the second": mo.md(second)}
     text = mo.md(f"## A second exercise, on paper\n\n{exercise}")
-    return mo.vstack([*shown, text, mo.accordion(folded)])
+    return mo.vstack([text, mo.accordion(folded)])
