@@ -392,12 +392,14 @@ sandbox rlvr/verify/programs/solution.py by code isolation assertions
     os.environ.clear() => pass
 
 values rlvr/verify/programs/values.py by assertions isolation
-    if kind is StopIteration and => if False and
-    (kind if issubclass(kind, Exception) else RuntimeError) => kind
+    old[:] = decode(new, other) => pass
+    for base in kind.__mro__: => for base in [kind]:
 
 judged rlvr/verify/programs/code.py by code isolation
     [result] != wanted => True
     isinstance(error, (OutOfTime, UserError)) => isinstance(error, OutOfTime)
+    return said and was_asked => return said
+    used = {node.id for node in names} - defined => used = {node.id for node in names}
 
 verifiers rlvr/verify/verifiers.py by grader prompts datasets own_reward
     or entry.file else gold => else gold

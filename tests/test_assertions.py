@@ -28,87 +28,52 @@ def test_plain_values_cross(text):
 
 
 PROGRAM = """
-import enum, math
+import enum, re
 from collections import Counter, namedtuple
 from datetime import datetime
 
 class Pair:
-    def __init__(self, a, b): self.a, self.b, self.x = a, b, [1]
-    def __getitem__(self, i): return i
-    def __setitem__(self, i, value): self.x[i] = value
-    def __len__(self): return 4
-    def __str__(self): return 'a pair'
+    def __init__(self, a, b): self.a, self.b = a, b
+    def sum(self, *, times=1): return (self.a + self.b) * times
 class Number(enum.IntEnum): SIX = 6
 class Half(float): pass
-class Word(str): pass
 Point = namedtuple('Point', 'x y')
-CONSTANT = {Word('x'): 1}
 
 def add(a, b): return a + b
 def add_pair(p): return p.a + p.b
 def same(x): return x
-def up(x): return x + 1
-def numbers(n): yield from range(n)
 def point(): return Point(1, 2)
 def six(): return Number.SIX
 def half(): return Half(0.5)
 def count(s): return Counter(s)
 def plus(by): return lambda x: x + by
-def thing(): return Pair(3, 4)
-def change_list(x, *others): x.sort(); x.append(9)
-def change_others(d, s, b, q): d['a'] = 1; s.clear(); b.append(98); q.append(5)
-def each(f, x): return [f(item) for item in x]
-def call_with_two(f): return f(2)
+def find(x): return re.match('a', x)
+def sort(x, *others): x.sort(); x.append(9)
 def times(x, *, by=1): return x * by
 def third(x): return x / 3
 def sum(a, b): return a * b  # a built-in's name
 def datetime_in(zone): return datetime(2020, 2, 29, 12, 30, tzinfo=zone)
-
-class Missing(KeyError): pass
-def look_up(x): raise Missing(x)
-def stop(x): raise StopIteration
+def fail(): raise ValueError
 """
 HOLD = """
 p = Pair(1, 2)
-p.a = 5
-p[0] = 6
-assert add_pair(p) == 7 and p.b == 2 and p.x == [6] and same(p) == p
-assert str(p) == 'a pair' and 'Pair object' in repr(p)
+assert add_pair(p) == p.sum() == p.b + 1 and p.sum(times=2) == 6
 
 def check(candidate): assert candidate(1, 2) == 3
 check(add)
 
-assert list(numbers(3)) == [0, 1, 2] and next(iter(numbers(2))) == 0
-n = numbers(2)
-assert next(n) == 0 and next(n) == 1 and next(n, 'end') == 'end'
-
 # subclasses of plain types, and objects that stay in the program's process
 assert point() == (1, 2) and six() == 6 and half() == 0.5 and count('aab') == {'a': 2, 'b': 1}
-assert CONSTANT == {'x': 1} and plus(1)(2) == 3 and plus(1)
-assert thing()[7] == 7 and len(thing()) == 4 and thing().x == [1] and isinstance(thing(), Pair)
+assert plus(1)(2) == 3 and plus(1) and find('ab') and not find('b')
 
-one = [1]
+x, one = [3, 1], [1]
 row = [one]
-assert same(row) == row and row[0] is one
-
-from collections import deque
-x, d, s, b, q = [3, 1], {}, {1}, bytearray(b'a'), deque()
-change_list(x, row)
-change_others(d, s, b, q)
-assert x == [1, 3, 9] and d == {'a': 1} and s == set() and b == b'ab' and q == deque([5])
-assert row[0] is one
+sort(x, row)
+assert x == [1, 3, 9] and same(row) == row and row[0] is one
 open('of the tests', 'w').write('which may write, unlike a program')
+assert times('a', by=2) == 'aa' and times(-10**4999, by=10) == -10**5000
 
-assert each(len, ['a']) == [1] and each(int, ['7']) == [7] and each(list, ['ab']) == [['a', 'b']]
-assert call_with_two(up) == 3 and times('a', by=2) == 'aa' and times(-10**4999, by=10) == -10**5000
-
-try:
-    look_up('x')
-    assert 0
-except KeyError as error:
-    assert error.args == ('x',) and str(error) == repr('x')
-
-# modules of the program and of the tests
+# modules of the tests
 from datetime import datetime, timedelta, timezone
 later = datetime(2020, 2, 29, 13, 30, tzinfo=timezone(timedelta(hours=1)))
 assert datetime_in(timezone.utc) == later
@@ -125,9 +90,9 @@ DO_NOT_HOLD = [  # tests that cannot be passed
     "import os\nos._exit(0)",
     "assert 1 == 1",
     "assert add(object(), 1)",
-    "assert list(map(stop, [1])) == []",
-    "assert thing() == thing()",
-    "assert each(lambda n: n, [1]) == [1]",  # a function of the tests is no plain value
+    "try:\n    fail()\nexcept ValueError: pass",  # an exception ends the program
+    "assert Pair(1, 2) == Pair(1, 2)",
+    "assert same(lambda n: n)",  # a function of the tests is no plain value
 ]
 LIAR = """
 class A:
@@ -147,8 +112,9 @@ LIES += ["math.isclose(nine(1), 1)", "abs(nine(1)) < 3"]
 
 def test_assertions():
     assert grade(PROGRAM, HOLD) == (1.0, "")
-    # where it is the only name but for a module
+    # where it is the only name but for a module, or for what the tests define
     assert grade(PROGRAM, "assert math.isclose(sum(2, 3), 6)") == (1.0, "")
+    assert grade(PROGRAM, "def check(f): assert f(2, 3) == 6\ncheck(sum)") == (1.0, "")
     for tests in DO_NOT_HOLD:
         assert grade(PROGRAM, tests) == (0.0, ""), tests
 

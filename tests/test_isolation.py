@@ -33,7 +33,7 @@ CHEATS = [
 import os
 def add(a, b):
     for fd in range(1, 64):
-        for line in (b'true', b'[1.0, ""]', b'["list", true, ["tuple"], "", ["tuple"]]'):
+        for line in (b'true', b'[1.0, ""]', b'[5, [null, null]]'):
             try: os.write(fd, line + b'\n')
             except OSError: pass
     return 0""",

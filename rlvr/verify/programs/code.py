@@ -5,8 +5,8 @@ and assertions in a second sandbox.
 """
 
 import ast
+import builtins
 import contextlib
-import importlib
 import json
 import re
 import sys
@@ -18,7 +18,7 @@ from decimal import Decimal
 
 from rlvr.errors import UserError
 from rlvr.verify.programs.isolation import OutOfTime, start_sandbox
-from rlvr.verify.programs.values import Program
+from rlvr.verify.programs.values import Remote
 
 PYTHON = r"\{?[. ]*(?:python|py|ipython|pypy)[\d.]*\b"
 # A block ends at the end of the text, at a fence that is at least as long as the first one and
@@ -109,13 +109,26 @@ def find_program(text: str, tests: UnitTests) -> str | None:
     programs = [each for each in blocks if re.match(PYTHON, each["label"], re.IGNORECASE)]
     unlabelled = [each for each in blocks if not each["label"].strip() and each["code"].strip()]
     programs = [textwrap.dedent(each["code"]) for each in programs or unlabelled]
-    nodes = [*ast.walk(ast.parse(tests.assertions))]
-    names = [node for node in nodes if isinstance(node, ast.Name)]
-    wanted = {"Solution", tests.function} if tests.function else {node.id for node in names}
-    wanted -= {node.id for node in names if not isinstance(node.ctx, ast.Load)}
-    wanted -= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    wanted = {"Solution", tests.function} if tests.function else names_used(tests.assertions)[0]
     defining = [code for code in programs if wanted.intersection(DEFINED.findall(code))]
     return (defining or programs or [None])[-1]
+
+
+def names_used(assertions: str) -> tuple[set[str], set[str]]:
+    """Return the names that assertions ask of the program, and the modules that they use.
+
+    `math` is the module where they use it as in `math.isclose`. A name such as `abs` is Python's
+    own, unless they use no other name.
+    """
+    nodes = [*ast.walk(ast.parse(assertions))]
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    owners = {ast.unparse(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    defined = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    defined |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    defined |= {getattr(node, "name", "") for node in nodes}  # of functions, classes, imports
+    used = {node.id for node in names} - defined
+    modules = used & owners & sys.stdlib_module_names
+    return used - modules - {*dir(builtins)} or used - modules, modules
 
 
 def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> float | None:
@@ -176,12 +189,10 @@ def words(text: str) -> list[Decimal | str]:
 def judge_calls(ask: Callable, tests: UnitTests) -> bool:
     """Return whether each call gives its result, as a plain value. A tuple counts as a list."""
     with by_the_program():
-        solution = Program(ask).ask(importlib.import_module, "solution")
-        is_method = hasattr(getattr(solution, "Solution", None), tests.function)
+        ask(tests.function)
     for given, wanted in tests.pairs:
         with by_the_program():
-            owner = solution.Solution() if is_method else solution
-            result = json.loads(json.dumps(getattr(owner, tests.function)(*given)))
+            result = json.loads(json.dumps(Remote(ask, tests.function)(*given)))
         if result != wanted and [result] != wanted:
             return False
     return True
@@ -191,8 +202,9 @@ def judge_assertions(ask: Callable, tests: UnitTests, end: float) -> bool:
     """Return whether the assertions pass in a sandbox of their own, which asks the program."""
     left = end - time.monotonic()
     with contextlib.closing(start_sandbox("tests", left, tests.assertions)) as check:
-        said = None
-        while not isinstance(said, bool):
-            with by_the_program():
-                said = check.ask(said and ask(said), end - time.monotonic())
-    return said
+        answer, was_asked = [*map(list, names_used(tests.assertions))], False
+        with by_the_program():
+            ask("")
+            while not isinstance(said := check.ask(answer, end - time.monotonic()), bool):
+                answer, was_asked = ask(said), True
+    return said and was_asked

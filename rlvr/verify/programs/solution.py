@@ -8,13 +8,14 @@ import gc
 import importlib
 import json
 import math
+import operator
 import os
 import resource
 import signal
 import sys
 
 # a sandbox imports this folder alone, which starts it sooner than the whole package would
-from .values import Program, Remote, decode, encode
+from .values import Remote, decode, encode
 
 # What LeetCode, APPS and LiveCodeBench import for a program, with all names of each module.
 USUAL = "typing string re datetime collections heapq bisect copy math random statistics itertools "
@@ -22,6 +23,7 @@ USUAL += "functools operator io sys json time fractions"
 # Families of audit events that reach beyond the program's own process, and harmless members.
 REFUSED = {"os", "subprocess", "socket", "ctypes", "sqlite3"}
 HARMLESS = {"os.listdir", "os.scandir", "os.walk", "os.putenv", "os.unsetenv", "socket.__new__"}
+ACTIONS = {"call": operator.call, "getattr": getattr, "bool": bool}  # of an object that stays here
 
 
 class Pipe:
@@ -72,8 +74,8 @@ def main() -> None:
     {"inputs": run_on_inputs, "calls": answer_calls, "tests": run_tests}[job["kind"]](pipe, job)
 
 
-def run(job: dict, name: str, names: dict) -> None:
-    """Run the parts of a program as the module `name`, which begins with the given names."""
+def run(job: dict, name: str, names: dict) -> dict:
+    """Run a program's parts as the module `name`, which begins with `names`; return its names."""
     # A second more than the judge waits, so that the judge ends it first and reports a timeout.
     most_seconds = math.ceil(job["seconds"]) + 1
     limit(FSIZE=2**24, CPU=most_seconds)  # bytes; the output of a program is a file as well
@@ -87,6 +89,7 @@ def run(job: dict, name: str, names: dict) -> None:
         sys.addaudithook(refuse)
     for part in job["parts"]:
         exec(compile(part, "solution.py", "exec"), vars(module))
+    return vars(module)
 
 
 def refuse(event: str, arguments: tuple) -> None:
@@ -129,66 +132,48 @@ def run_on_inputs(pipe: Pipe, job: dict) -> None:
                 os.dup2(said.fileno(), 1)
                 pipe.incoming.close()
                 pipe.outgoing.close()
-                return run(job, "__main__", {})
+                run(job, "__main__", {})
+                return
             code = os.waitstatus_to_exitcode(os.wait()[1])
             said.seek(0)
             answer = [said.read().decode(errors="replace"), code]
 
 
 def answer_calls(pipe: Pipe, job: dict) -> None:
-    """Run the program once, and make calls: [function, arguments, named arguments].
+    """Run the program once, and act on its functions: [action, [object, *arguments], named].
 
-    The answer is [value, arguments with None for those that did not change, name of an exception,
-    its arguments]. An object that is not a plain value stays here, and a number stands for it.
+    The answer is [value, arguments with None for those that did not change]. An object that is not
+    a plain value stays here, and a number stands for it. The first question is the name of a
+    function that may be a method of the class Solution. An exception ends this process.
     """
-    import pkgutil
-
-    objects = {}
+    method = pipe.ask("ready")
+    give_usual_names()
+    objects = run(job, "solution", {})
+    if method and hasattr(objects.get("Solution"), method):
+        objects[method] = lambda *given: getattr(objects["Solution"](), method)(*given)
 
     def refer(value):
         objects[id(value)] = value
         return ["object", id(value)]
 
-    others = {"object": objects.__getitem__, "global": pkgutil.resolve_name}
-    question = pipe.ask("ready")
-    give_usual_names()
-    run(job, "solution", {})
+    answer = "running"
     while True:
-        try:
-            function, arguments, named = decode(question, others)
-            answer = encode([function(*arguments, **named), arguments, "", ()], refer)
-            after = zip(answer[2], question[2], strict=True)
-            answer[2][1:] = [None if new == old else new for new, old in after][1:]
-        except BaseException as error:
-            kinds = [kind for kind in type(error).__mro__ if kind.__module__ == "builtins"]
-            answer = encode([None, (), kinds[0].__name__, error.args], refer)
         question = pipe.ask(answer)
+        action, arguments, named = decode(question, objects.__getitem__)
+        result = encode(ACTIONS[action](*arguments, **named), refer)
+        after = zip(encode(arguments, refer), question[2], strict=True)
+        answer = [result, [new if new != old else None for new, old in after][2:]]
 
 
 def run_tests(pipe: Pipe, job: dict) -> None:
-    """Say whether the tests run to their end and ask the program for something.
-
-    They know those of the program's names that they use. `math` is the module of the standard
-    library where they use it as in `math.isclose`. A name such as `abs` is Python's own, unless
-    they use no other name of the program.
-    """
-    import ast  # here, because the process for an input ends sooner with fewer modules
-
-    pipe.ask("ready")
-    nodes = [*ast.walk(ast.parse(job["parts"][0]))]
-    used = {node.id for node in nodes if isinstance(node, ast.Name)}
-    owners = {ast.unparse(node.value) for node in nodes if isinstance(node, ast.Attribute)}
-    modules = used & owners & sys.stdlib_module_names
-    program, passed = Program(pipe.ask), True
+    """Say whether the tests run to their end. They ask the program for what it defines."""
+    names, modules = pipe.ask("ready")
+    known = {name: Remote(pipe.ask, name) for name in names}
+    passed = True
     try:
-        solution = program.ask(importlib.import_module, "solution")
-        own = used & {*program.ask(dir, solution)} - modules
-        own = own - {*dir(builtins)} or own
-        names = {name: program.ask(getattr, solution, name) for name in own}
-        program.was_asked = any(not isinstance(value, Remote) for value in names.values())
-        run(job, "__main__", names | {name: importlib.import_module(name) for name in modules})
+        run(job, "__main__", known | {name: importlib.import_module(name) for name in modules})
     except SystemExit as end:
         passed = not end.code
     except BaseException:
         passed = False
-    pipe.ask(passed and program.was_asked)
+    pipe.ask(passed)

@@ -1,18 +1,16 @@
 """Convert what crosses the pipe to a program: plain values, and numbers for other objects.
 
 Plain values are rebuilt by type, so that no code of the program arrives with them; those of a
-subclass become the plain type. Any other object stays in the program's process, and a stand-in here
-forwards whatever is done with it.
+subclass become the plain type. Any other object stays in the program's process.
 """
 
-import builtins
-import functools
-import operator
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 SCALARS = {bool, int, float, str, type(None)}
 REDUCED = [range, Decimal, Fraction, date, datetime, time, timedelta, timezone]
@@ -40,80 +38,48 @@ def encode(value, other: Callable):
     return other(value)
 
 
-def decode(data, others: dict[str, Callable]):
-    """Convert back what `encode` returned, and other kinds by others[kind](*parts)."""
+def decode(data, other: Callable) -> Any:
+    """Convert back what `encode` returned. `other` takes the name or number of an object."""
     if not isinstance(data, list):
         return data
     name, *parts = data
-    parts = [decode(part, others) for part in parts]
-    if name in others:
-        return others[name](*parts)
+    parts = [decode(part, other) for part in parts]
+    if name == "object":
+        return other(*parts)
     kind = KINDS[name]
     if PARTS[kind] is dict.items:
         return kind(dict(parts))
     return kind(parts) if PARTS[kind] is iter else kind(*parts)
 
 
-class Program:
-    """The program behind a pipe. `send` takes a question to it and returns any JSON, untrusted."""
-
-    def __init__(self, send: Callable):
-        self.send = send
-        self.was_asked = False
-        # an object always has the same stand-in, so that it equals itself
-        self.others = {"object": functools.cache(functools.partial(Remote, self))}
-
-    def ask(self, function, *arguments, **named):
-        """Have the program call function(*arguments, **named), and return the result.
-
-        Changes of lists, sets and dicts happen here, too, and so do exceptions, as built-in ones.
-        """
-        self.was_asked = True
-        question = encode([function, arguments, named], self.refer)
-        result, after, raised, details = decode(self.send(question), self.others)
-        if raised:
-            kind = getattr(builtins, raised)
-            if kind is StopIteration and function is not next:
-                kind = RuntimeError  # it would end a loop of the tests
-            raise (kind if issubclass(kind, Exception) else RuntimeError)(*details)
-        for old, new in zip(arguments, after, strict=False):
-            if new is not None and isinstance(old, (list, set, dict, deque, bytearray)):
-                old.clear()
-                (old.update if isinstance(old, (set, dict)) else old.extend)(new)
-        return result
-
-    def refer(self, value) -> list:
-        """Name in a question a stand-in, or a function or class of the standard library."""
-        if isinstance(value, Remote):
-            return ["object", value._number]
-        return ["global", f"{value.__module__}:{value.__qualname__}"]
-
-
-def asks(function):
-    """Make a method that has the program call a function with the object behind `self`."""
-    return lambda self, *given, **named: self._program.ask(function, self, *given, **named)
-
-
 class Remote:
-    """The stand-in of an object that is not a plain value: a function, a class, a generator.
+    """The stand-in for a function or another object that stays in the program's process.
 
-    It equals only itself and has no order and no arithmetic, as the program would decide those.
+    It has no order and no arithmetic and equals only itself, as the program would decide those.
+    `send` takes a question to the program and returns any JSON, untrusted.
     """
 
-    def __init__(self, program: Program, number: int):
-        vars(self).update(_program=program, _number=number)
+    def __init__(self, send: Callable, key: str | int):
+        self._send, self._key = send, key
 
-    def __instancecheck__(self, value):
-        return self._program.ask(isinstance, value, self)
+    def _ask(self, action: str, /, *arguments, **named):
+        """Have the program do something with the object, and return the result.
 
-    __call__ = asks(operator.call)
-    __getattr__ = asks(getattr)
-    __setattr__ = asks(setattr)
-    __getitem__ = asks(operator.getitem)
-    __setitem__ = asks(operator.setitem)
-    __len__ = asks(len)
-    __bool__ = asks(bool)
-    __str__ = asks(str)
-    __repr__ = asks(repr)
-    __iter__ = asks(iter)
-    __next__ = asks(next)
+        Changes of lists among the arguments happen here, too.
+        """
+        question = [action, (self, *arguments), named]
+        result, after = self._send(encode(question, lambda value: ["object", value._key]))
+        other = partial(Remote, self._send)
+        for old, new in zip(arguments, after, strict=True):
+            if isinstance(old, list) and new is not None:
+                old[:] = decode(new, other)
+        return decode(result, other)
+
+    def __call__(self, *arguments, **named):
+        return self._ask("call", *arguments, **named)
+
+    def __getattr__(self, name):
+        return self._ask("getattr", name)
+
+    def __bool__(self):
+        return self._ask("bool")
