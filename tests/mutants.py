@@ -347,10 +347,10 @@ prompts rlvr/tasks/prompts.py by prompts datasets
 
 mathematics rlvr/verify/answers/mathematics.py by answers
     , "I": r"\variable{I}"} => }
-    if not any(value.free_symbols for value in right): => if True:
+    if not any(value.free_symbols for value in gold_values): => if True:
 
 equality rlvr/verify/answers/equality.py by answers
-    any(len({*letters.values()}) < len(letters) for letters in small) => False
+    len({*small.values()}) == len(gold.free_symbols) == => len(gold.free_symbols) ==
     is_name(side) and is_new or not value.free_symbols => True
     return len(solved) == 2 => return bool(solved)
     if holds(answer, at) != solves: => if solves and not holds(answer, at):
@@ -360,7 +360,7 @@ rounding rlvr/verify/answers/numbers.py by answers
     max(LEAST_DIGITS, gold.digits) => LEAST_DIGITS
 
 expressions rlvr/verify/answers/expressions.py by answers embedded
-    sorted(used) == sorted(given.split()) and value_of => value_of
+    sorted(used) == sorted(numbers.split()) and value_of => value_of
     [( ]*{NUMBER}[) ]*(?: => [-( ]*{NUMBER}[) ]*(?:
 
 latex rlvr/verify/answers/latex.py by answers

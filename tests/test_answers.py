@@ -1,10 +1,13 @@
 """Verifiers of answers, called in this process: what is right, wrong, or cannot be read."""
 
-import rlvr.verify.answers.equality
+import itertools
+
+import rlvr.verify.answers.equality as equality
 from rlvr.verify.answers.boxes import boxed, verify_choice
 from rlvr.verify.answers.expressions import verify_countdown
 from rlvr.verify.answers.mathematics import verify_math
 from rlvr.verify.answers.numbers import last_number, verify_number
+from rlvr.verify.programs.isolation import OutOfTime
 
 import pytest
 from answers import CHOICE, COUNTDOWN, LAST_NUMBER, MATH, NUMBER, answers
@@ -109,7 +112,8 @@ CHOICE_TEXTS += [(boxed(wrap.format("(B)")), "B", 1) for wrap in WRAPS]
         (lambda text, gold: last_number(text) == gold, LAST_NUMBERS),
     ],
 )
-def test_verdicts(verify, rows):
+def test_verdicts(verify, rows, monkeypatch):
+    monkeypatch.setattr(equality, "LIMIT", 60.0)  # so that no verdict depends on the machine
     found = [(text[-80:], gold, verify(text, gold), reward) for text, gold, reward in rows]
     assert [row for row in found if row[2] != row[3]] == []
 
@@ -124,7 +128,16 @@ NEVER_WORKED_OUT = [
 @pytest.mark.parametrize("answer", NEVER_WORKED_OUT)
 def test_a_tower_is_wrong_and_never_worked_out(answer, monkeypatch):
     """Most would take longer than anyone waits. Only the same one is right."""
-    monkeypatch.setattr(rlvr.verify.answers.equality, "are_equal", None)
+    monkeypatch.setattr(equality, "are_equal", None)
     assert verify_math(boxed(answer), "5") == 0.0
     assert verify_math(boxed(answer), answer) == 1.0
     assert verify_math(boxed("5"), answer) == 0.0
+
+
+def test_what_cannot_be_decided_in_half_a_second(monkeypatch):
+    """Here the comparison never ends. A grader reports it as a timeout."""
+    assert equality.LIMIT == 0.5
+    monkeypatch.setattr(equality, "LIMIT", 0.01)
+    monkeypatch.setattr(equality, "are_equal", lambda *_: all(True for _ in itertools.count()))
+    with pytest.raises(OutOfTime):
+        verify_math(boxed("x+1"), "x")

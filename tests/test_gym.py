@@ -43,8 +43,9 @@ def test_a_missing_package_is_one_line(monkeypatch):
 @pytest.mark.trl
 def test_wrong_names_and_settings():
     for name, said in {
-        "chain_sums": "there is no 'chain_sums'; near ones are chain_sum, decimal_chain_sum, ",
-        "gcd:seed=3": "there is no 'seed'; near ones are size",
+        "chain_sums": "Dataset 'chain_sums' not registered",
+        "gcd:seed=3": ".* multiple values for keyword argument 'seed'",
+        "gcd:length=3": ".* unexpected keyword argument 'length'",
         "gcd:min_value=0": "min_value must be positive",
     }.items():
         with pytest.raises(UserError, match=f"^cannot load reasoning_gym:{name}: {said}"):

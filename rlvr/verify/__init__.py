@@ -1,5 +1,6 @@
 """Verifiers, one for each kind of task, and the graders that run them.
 
-answers/ judges what can be read in a text; programs/ judges what has to be run. Nothing is imported
-here, because a sandbox has the standard library alone.
+Read verifiers.py, the table, then pool.py, whose `grade` everything else calls, and grader.py, the
+process behind it. A student may skip answers/ and programs/, which judge what can be read in a text
+and what has to be run. Nothing is imported here: a sandbox has the standard library alone.
 """

@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
                     golds = gold if isinstance(gold, list) else [gold]
                     if ":" in verifier:
                         verifier, golds = os.path.abspath(verifier), []  # it takes any gold
-                    are_texts = all(isinstance(each, str) for each in (text, *golds))
+                    are_texts = all(isinstance(item, str) for item in (text, *golds))
                     if not are_texts or not all(map(find_verifier(verifier).gold, golds)):
                         raise ValueError("no text, or no usable gold")
                     questions[number] = verifier, text, gold

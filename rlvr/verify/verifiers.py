@@ -146,7 +146,7 @@ def judge(
     limits = (seconds, program_seconds) if entry.keeps_time else ()
     alternatives = [gold] if isinstance(gold, str) or entry.file else gold
     try:
-        rewards = [entry.verify(text, each, *limits) for each in alternatives]
+        rewards = [entry.verify(text, alternative, *limits) for alternative in alternatives]
         rewards = [reward for reward in rewards if reward is not None]
         for reward in rewards:
             if not (isinstance(reward, SupportsFloat) and math.isfinite(reward)):

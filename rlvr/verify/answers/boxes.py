@@ -23,8 +23,8 @@ def boxed(answer: str) -> str:
 
 def find_boxes(text: str) -> list[str]:
     r"""Return what complete boxes hold, if anything; \boxed{x = \boxed{3}} holds x = {3}."""
-    found = (re.sub(COMMAND, "", box[1] or box[2] or "").strip() for box in BOX.finditer(text))
-    return [*filter(None, found)]
+    contents = (re.sub(COMMAND, "", box[1] or box[2] or "").strip() for box in BOX.finditer(text))
+    return [*filter(None, contents)]
 
 
 def last_boxed(text: str) -> str:
@@ -122,7 +122,7 @@ def read_choice(text: str) -> str | None:
         return None
     text = re.sub(r"、(?=[\u4e00-\u9fff])", ". ", text)
     text = re.sub(LEAD, "", " ".join(re.sub(LOOKS, " ", normal(text)).split()))
-    found = OPTION.fullmatch(text) or A_NAME.fullmatch(text)
-    if not found or found[5] and names_another(found[1], found[2], found[4].strip(), found[5]):
+    match = OPTION.fullmatch(text) or A_NAME.fullmatch(text)
+    if not match or match[5] and names_another(match[1], match[2], match[4].strip(), match[5]):
         return None
-    return found[2].upper()
+    return match[2].upper()

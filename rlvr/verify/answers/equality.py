@@ -5,7 +5,6 @@ import itertools
 import random
 import re
 import signal
-import threading
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
@@ -43,30 +42,25 @@ def limited() -> Iterator[None]:
     def stop(*_):
         raise OutOfTime
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT, LIMIT / 10)  # again, if sympy catches it
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 def are_equal(gold, answer) -> bool:
     """Return whether an answer equals a gold, or does with all its letters in another case."""
-    pair = by_name(gold), by_name(answer)
-    if same(*pair):
+    gold, answer = by_name(gold), by_name(answer)
+    if same(gold, answer):
         return True
+    letters = gold.free_symbols | answer.free_symbols
     # These letters are not real, so that sympy does not take Z = i for false.
-    small = [{old: sympy.Symbol(old.name.lower()) for old in value.free_symbols} for value in pair]
-    if pair[0].free_symbols == pair[1].free_symbols or {*small[0].values()} != {*small[1].values()}:
-        return False
-    if any(len({*letters.values()}) < len(letters) for letters in small):  # two become one
-        return False
-    return same(*(value.xreplace(letters) for value, letters in zip(pair, small, strict=True)))
+    small = {letter: sympy.Symbol(letter.name.lower()) for letter in letters}
+    keeps_apart = len({*small.values()}) == len(gold.free_symbols) == len(answer.free_symbols)
+    is_new = keeps_apart and letters != gold.free_symbols
+    return is_new and same(gold.xreplace(small), answer.xreplace(small))
 
 
 def same(gold, answer) -> bool:
@@ -75,8 +69,6 @@ def same(gold, answer) -> bool:
         return True
     if not (gold.atoms(*RELATIONS) and answer.atoms(*RELATIONS)):
         gold, answer = value_of_name(gold), value_of_name(answer)
-        if gold == answer:
-            return True
     collections = sympy.Set, sympy.Tuple
     try:
         if isinstance(gold, RELATIONS) and isinstance(answer, RELATIONS):
@@ -84,8 +76,8 @@ def same(gold, answer) -> bool:
         if isinstance(gold, collections) or isinstance(answer, collections):
             return same_collections(gold, answer)
         if gold.is_Matrix:
-            right, given = (sympy.ImmutableMatrix(value) for value in (gold, answer))
-            return right.shape == given.shape and all(map(same, right.flat(), given.flat()))
+            rows, other_rows = (sympy.ImmutableMatrix(value) for value in (gold, answer))
+            return rows.shape == other_rows.shape and all(map(same, rows.flat(), other_rows.flat()))
         return same_expressions(gold, answer)
     except ERRORS:
         return False
@@ -150,7 +142,7 @@ def values_at_points(gold, answer) -> list[tuple[Number, Number]]:
     pairs = []
     for at in drawn_points(gold.free_symbols | answer.free_symbols):
         if of_complex:
-            at |= {each: at[each] * TURNED for each in at if OF_COMPLEX.match(str(each))}
+            at |= {letter: at[letter] * TURNED for letter in at if OF_COMPLEX.match(str(letter))}
         with contextlib.suppress(*ERRORS):
             pairs.append((number_of(gold.xreplace(at)), number_of(answer.xreplace(at))))
     return pairs
@@ -161,7 +153,9 @@ def drawn_points(letters) -> Iterator[dict]:
     drawn = random.Random(0)
     for signs in SIGNS_AT_POINTS:
         signed = zip(sorted(letters, key=str), itertools.cycle(signs), strict=False)
-        yield {each: sign * sympy.Rational(drawn.randint(20, 300), 101) for each, sign in signed}
+        yield {
+            letter: sign * sympy.Rational(drawn.randint(20, 300), 101) for letter, sign in signed
+        }
 
 
 def points_of(*relations) -> Iterator[tuple[dict, set]]:
@@ -171,16 +165,18 @@ def points_of(*relations) -> Iterator[tuple[dict, set]]:
     inequalities belong to all. What is not real counts in an equation of one letter, and with i or
     a letter such as z.
     """
-    parts = [(n, each) for n, whole in enumerate(relations) for each in whole.atoms(sympy.Rel)]
-    letters = sorted(set().union(*(each.free_symbols for each in relations)), key=str)
-    ordered = not all(isinstance(each, sympy.Eq) for _, each in parts)
-    of_complex = any(OF_COMPLEX.match(str(each)) for each in letters)
-    of_complex = not ordered and (of_complex or any(each.has(sympy.I) for each in relations))
+    parts = [
+        (n, part) for n, relation in enumerate(relations) for part in relation.atoms(sympy.Rel)
+    ]
+    letters = sorted(set().union(*(relation.free_symbols for relation in relations)), key=str)
+    ordered = not all(isinstance(part, sympy.Eq) for _, part in parts)
+    of_complex = any(OF_COMPLEX.match(str(letter)) for letter in letters)
+    of_complex = not ordered and (of_complex or any(part.has(sympy.I) for _, part in parts))
     all_count = not ordered and (of_complex or len(letters) == 1)
     for at, letter in itertools.product(itertools.islice(drawn_points(letters), 3), letters):
         roots = {}
-        for n, each in parts:
-            for root in roots_of(each, letter, at, of_complex):
+        for n, part in parts:
+            for root in roots_of(part, letter, at, of_complex):
                 roots.setdefault(root, set()).add(n)
         real = sorted(root for root in roots if root.is_real)
         if ordered and real:
@@ -198,20 +194,20 @@ def roots_of(relation, letter, at: dict, of_complex: bool) -> list:
     difference = without_decimals(relation.lhs - relation.rhs)
     unknown, turned = sympy.Dummy(), TURNED if of_complex and relation.has(sympy.Abs) else 1
     value = difference.xreplace(at | {letter: unknown * turned}).doit()
-    found = []
+    roots = []
     with mpmath.workdps(50):
         if difference.is_rational_function(letter):
             top_and_bottom = sympy.fraction(sympy.together(value))  # a pole ends an interval, too
             polynomial = sympy.Poly(sympy.Mul(*top_and_bottom), unknown)
             if polynomial.domain.is_Numerical:
                 polynomial = polynomial.sqf_part()
-            found = polynomial.nroots(n=50)
+            roots = polynomial.nroots(n=50)
         elif not any(map(difference.is_rational_function, difference.free_symbols)):
             function = sympy.lambdify(unknown, value, "mpmath")
             for start in STARTS:
                 with contextlib.suppress(*ERRORS, NameError):  # of a function mpmath lacks
-                    found.append(mpmath.findroot(function, start))
-        pairs = [sympy.sympify(root).as_real_imag() for root in found]
+                    roots.append(mpmath.findroot(function, start))
+        pairs = [sympy.sympify(root).as_real_imag() for root in roots]
     pairs = [[sympy.Rational(part) if abs(part) > TINY else 0 for part in pair] for pair in pairs]
     return [(real + imaginary * sympy.I) * turned for real, imaginary in pairs]
 
@@ -231,7 +227,7 @@ def sign_of(difference, at: dict) -> int | None:
     here = number_of(difference.xreplace(at))
     size = max(map(abs, here[:2]))
     if size < 1:
-        beside = {each: at[each] * (1 + NEAR * n) for n, each in enumerate(at, 1)}
+        beside = {letter: at[letter] * (1 + NEAR * n) for n, letter in enumerate(at, 1)}
         change = max(map(abs, number_of(difference.xreplace(beside))[:2]))
         if size <= max(change * NEAR * NEAR, NOTHING):
             return 0
@@ -247,19 +243,17 @@ def same_collections(gold, answer) -> bool:
     """
     if isinstance(gold, sympy.Interval) and isinstance(answer, sympy.Interval):
         return gold.args[2:] == answer.args[2:] and all(map(same, gold.args[:2], answer.args[:2]))
-    right, given = parts_of(gold), parts_of(answer)
-    if right and given:
-        names = {str(part.lhs).split("_")[0] for part in right if isinstance(part, sympy.Eq)}
-        named = [isinstance(part, sympy.Eq) for part in given]
-        if len(names) == len(right) > 1 and any(named) != all(named):  # x = 1, 200
+    wanted, parts = parts_of(gold), parts_of(answer)
+    if wanted and parts:
+        names = {str(part.lhs).split("_")[0] for part in wanted if isinstance(part, sympy.Eq)}
+        named = [isinstance(part, sympy.Eq) for part in parts]
+        if len(names) == len(wanted) > 1 and any(named) != all(named):  # x = 1, 200
             return False
-        ordered = isinstance(gold, sympy.Tuple) or len(names) == len(right) and not any(named)
+        ordered = isinstance(gold, sympy.Tuple) or len(names) == len(wanted) and not any(named)
         if ordered or isinstance(gold, sympy.Interval):
-            return len(right) == len(given) and all(map(same, right, given))
+            return len(wanted) == len(parts) and all(map(same, wanted, parts))
         may_repeat = not isinstance(answer, (sympy.Tuple, sympy.Interval))
-        return (may_repeat or len(right) == len(given)) and matched(right, given)
-    if gold.is_Symbol or answer.is_Symbol:  # which sympy would take for a condition
-        return False
+        return (may_repeat or len(wanted) == len(parts)) and matched(wanted, parts)
     of_relation, of_set = set(), set()
     for value in (gold, answer):
         letters = of_relation if value.atoms(*RELATIONS) else of_set
@@ -293,10 +287,10 @@ def as_relation(value, letter) -> Any:
     return some if of_one_kind and not solvable else every
 
 
-def matched(right, given) -> bool:
+def matched(wanted, parts) -> bool:
     """Return whether two lists hold the same values in any order, and any number of times."""
-    return all(any(same(one, other) for other in given) for one in right) and all(
-        any(same(one, other) for one in right) for other in given
+    return all(any(same(one, other) for other in parts) for one in wanted) and all(
+        any(same(one, other) for one in wanted) for other in parts
     )
 
 
@@ -307,9 +301,11 @@ def same_expressions(gold, answer) -> bool:
     if gold.is_Symbol != answer.is_Symbol:
         gold, answer = product_of_word(gold), product_of_word(answer)
     if gold.atoms(sympy.Float) or answer.atoms(sympy.Float):
-        right, given = terms_of(gold), terms_of(answer)
-        return right.keys() == given.keys() and all(same(right[key], given[key]) for key in right)
-    gold, answer = (each.doit() if each.atoms(*TO_DO) else each for each in (gold, answer))
+        wanted, terms = terms_of(gold), terms_of(answer)
+        return wanted.keys() == terms.keys() and all(
+            same(wanted[key], terms[key]) for key in wanted
+        )
+    gold, answer = (value.doit() if value.atoms(*TO_DO) else value for value in (gold, answer))
     pairs = values_at_points(gold, answer)
     # Points at which a root or a logarithm is not real count only if there are no others.
     real = [pair for pair in pairs if not any(number.imaginary for number in pair)]
@@ -354,4 +350,4 @@ def number_of(expression) -> Number:
 def without_decimals(expression):
     """Return an expression with fractions in place of decimals."""
     decimals = expression.atoms(sympy.Float)
-    return expression.xreplace({each: sympy.Rational(str(each)) for each in decimals})
+    return expression.xreplace({decimal: sympy.Rational(str(decimal)) for decimal in decimals})

@@ -28,9 +28,9 @@ def verify_countdown(text: str, gold: str) -> float:
     An answer may hold + - * / and parentheses, and nothing else.
     """
     answer = extract_answer(text)
-    given, target = gold.split(":")
+    numbers, target = gold.split(":")
     used = re.findall(NUMBER, answer)
-    return float(sorted(used) == sorted(given.split()) and value_of(answer) == int(target))
+    return float(sorted(used) == sorted(numbers.split()) and value_of(answer) == int(target))
 
 
 def value_of(text: str) -> Fraction | None:

@@ -25,8 +25,6 @@ IN_BRACKETS = rf"{OPENING}{within(OPENING, CLOSING)}{CLOSING}"
 TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|[mh]box|operatorname)\s*\{"
 WHOLE = re.compile(rf"(?:{TEXT}|\{{)({IN_BRACES})\}}|\*\*(.*)\*\*")
 CURRENCY = r"(?:\\?\$|[¢£¥฿\u20a0-\u20cf])"
-MAGNITUDES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
-ABBREVIATED = rf"(\d)(?:{TEXT}(?=k))?([kKMB])\}}?$"  # for in_words, where no letter is a factor
 POWER = r"(?:\^\{?-?\d\}?)?"
 # PLAIN replaces these. NFKC would turn 5² into 52, and ℝ into the letter R.
 BY_HAND = "²³¹⁰ⁱ⁴-⁹⁺⁻ⁿ₀-₉₊₋¼-¾⅐-⅞ℂℍℕℙℚℝℤ℃º˚"
@@ -45,22 +43,11 @@ ARGUMENT = rf"\{{{IN_BRACES}\}}"
 RECIPROCALS = dict(sech="cosh", csch="sinh", coth="tanh")
 
 
-def in_words(found: re.Match[str]) -> str:
-    """Return an amount such as 1.2M with its magnitude as a word."""
-    return rf"{found[1]}\text{{ {MAGNITUDES[found[2].lower()]}}}"
-
-
 # Rewrites to LaTeX that latex2sympy reads, applied in this order.
 PLAIN = [
-    (r"(?<=[a-z])[²³]", lambda found: f"^{nfkc(found[0])}"),  # also in \text{cm²}
-    (r"[²³¹⁰ⁱ⁴-⁹⁺⁻ⁿ]+", lambda found: f"^{{{nfkc(found[0])}}}"),
-    (r"[₀-₉₊₋]+", lambda found: f"_{{{nfkc(found[0])}}}"),
-    (r"[¼-¾⅐-⅞]", lambda found: r"\frac{{{}}}{{{}}} ".format(*nfkc(found[0]).split("\u2044"))),
-    # $1.2m; but $5m$ is LaTeX
-    (
-        rf"{CURRENCY}\s*(\d[\d.,]*)\s*(?:{TEXT}\s*)?([kKmMbBtT])n?(?![A-Za-z])\s*\}}?(?!.*(?<!\\)\$)",
-        in_words,
-    ),
+    (r"[²³¹⁰ⁱ⁴-⁹⁺⁻ⁿ]+", lambda match: f"^{{{nfkc(match[0])}}}"),
+    (r"[₀-₉₊₋]+", lambda match: f"_{{{nfkc(match[0])}}}"),
+    (r"[¼-¾⅐-⅞]", lambda match: r"\frac{{{}}}{{{}}} ".format(*nfkc(match[0]).split("\u2044"))),
     (r"^(?:USD|US|EUR|GBP|INR|Rs)\b\.?\s*(?=[\d.$\\-])", ""),
     (rf"{CURRENCY}", ""),
     # remove delimiters, styles
@@ -68,9 +55,9 @@ PLAIN = [
     (r"\{\\rm\s+([^{}]*)\}|\\rm\s*\{([^{}]*)\}", r"\\mathrm{\1\2}"),
     (r"\\\\\[[\d.]+[a-z]+\]", r"\\\\"),  # \\[4pt]: how far the next line is
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}|\\[hv]?(?:space|phantom)\*?\{[^{}]*\}", ""),
-    (A_NAME, lambda found: MEANING.get(found[0].replace(" ", ""), found[0])),
+    (A_NAME, lambda match: MEANING.get(match[0].replace(" ", ""), match[0])),
     (rf"^{TEXT}[^{{}}]*(?::|\bis)\s*\}}|:(?==)|(?<![A-Za-z}}])\{{\}}", ""),  # Answer: 5, x := 5
-    (r"^(?:答案?|共|是|为|:| )+", ""),
+    (r"^(?:答案?|共|是|为|[:# ])+", ""),
     (rf"(?:\\text)?\{{:\}}|(?<=\d)\s*(?:{TEXT}\s*to\s*\}}|\bto\b)\s*(?=\d)", ":"),
     (rf"^(\d+){OF_AN_AMOUNT}(?: and)?\s*(\d+){OF_AN_AMOUNT}$", r"(\1,\2)"),
     (  # of units
@@ -78,7 +65,7 @@ PLAIN = [
         r"\1/\2",
     ),
     (rf"\\abs\s*\{{({IN_BRACES})\}}", r"|\1|"),
-    (r"\^ *\{? *((?:\\prime *|')+)\}?", lambda found: "'" * len(re.findall(r"\\|'", found[1]))),
+    (r"\^ *\{? *((?:\\prime *|')+)\}?", lambda match: "'" * len(re.findall(r"\\|'", match[1]))),
     (r"\^ *(?:\{ *(?:\\top|T) *\}|\\top(?![a-z])|T)", r"^{\\variable{T}}"),  # sympy takes A^T for A
     (r"(?<![A-Za-z])[({]([A-F\d]+)[)}] *_ *(?=\{?\d)", r"\1_"),  # a number in another base
     (r"(?<![\\\w.])(?=\w*\d\w*[A-F]|\w*[A-F]\d)([A-F\d]+)_\{?16\}?(?!\d)", r"\\text{\1}_{16}"),
@@ -93,9 +80,8 @@ PLAIN = [
     ),
     (
         r"\\(sech|csch|coth) *(?:\^ *\{?(\d+)\}?)?(?! *\^)",
-        lambda found: rf"\{RECIPROCALS[found[1]]}^{{0-{found[2] or 1}}}",
+        lambda match: rf"\{RECIPROCALS[match[1]]}^{{0-{match[2] or 1}}}",
     ),
-    (r"\\log *_ *\{?e\}?", r"\\ln "),
     (r"([\d.]+)/([\d.]+)(?= [A-Za-z\\(])", r"\\frac{\1}{\2}"),  # 4/3 \pi r^3
     # remove blanks that do not separate words, numbers or items
     (r"(?<=[^\w\s\\,;})\]])\s+(?=\S)|\s+(?=[^\w\s\\])", ""),
@@ -110,7 +96,6 @@ PLAIN = [
     (r"(?<=[(\[{][^,;()\[\]]+);(?=[^,;()\[\]]+(?:[)\]]|\\\}))", ","),
     (r"\\(frac|binom)\s*(\\[a-z]+|\w)\s*(\\[a-z]+|\w)", r"\\\1{\2}{\3}"),
     (r"\{([^{}]+)\\choose ?([^{}]+)\}", r"\\binom{\1}{\2}"),
-    (r"\{([^{}]+)\\over ?([^{}]+)\}", r"\\frac{\1}{\2}"),
     (r"\\sqrt ?(\[[^\]]*\]) ?(\w)", r"\\sqrt\1{\2}"),
     (  # an exponent without braces
         r"\^ ?(-?(?:\\(?:frac|binom) ?ARGUMENT ?ARGUMENT|\\sqrt ?(?:\[[^\]]*\])? ?(?:ARGUMENT|\w)))"
@@ -120,7 +105,7 @@ PLAIN = [
     (r"\\(max|min|gcd)\\\{([^{}]*)\\\}", r"\\\1(\2)"),
     (  # events or sets A and B
         r"^(?=.*\\c[au]p)(?:[A-Z()' ]|\\c[au]p(?![a-z]))+$",
-        lambda found: found[0].replace(r"\cup", "+").replace(r"\cap", r"\cdot "),
+        lambda match: match[0].replace(r"\cup", "+").replace(r"\cap", r"\cdot "),
     ),
     (r"(?<![A-Za-z\\])([A-Za-z])\^\{-1\}(?=\([a-z]\)=)", r"\1_{-1}"),  # not a power
     (rf",(?: |{TEXT}[^{{}}]*\}})*[a-z] ?\\in ?\\mathbb\{{[NZ]\}}$", ""),  # "for any k"
@@ -140,12 +125,12 @@ PLAIN = [
     (r"(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}", lambda digits: repeating(*digits.groups())),
     (  # the conjugate
         r"\\(?:overline|bar)\{([-+\d.i ]*i[-+\d.i ]*)\}",
-        lambda found: f"({found[1].replace('i', '(-i)')})",
+        lambda match: f"({match[1].replace('i', '(-i)')})",
     ),
     (r"(?<=\d)\.(?=[-+*/)])|(?<=\d)\{,\}(?=\d{3}(?!\d))", ""),  # 1./3, 1{,}000
     (r"(?<![\w.])(\d+) (\d+)/(\d+)(?![\w.])", r"\1\\frac{\2}{\3}"),  # 1 1/2
     (r"(?<=\d)[eE]([-+]?\d+)(?![\w.])", r"\\cdot 10^{\1}"),  # 1e3
-    (r"(?<![\d.])(\d{1,3}(?: \d{3})+)(?! ?\d)", lambda found: found[1].replace(" ", "")),
+    (r"(?<![\d.])(\d{1,3}(?: \d{3})+)(?! ?\d)", lambda match: match[1].replace(" ", "")),
 ]
 PLAIN = [
     (re.compile(written.replace("ARGUMENT", ARGUMENT).replace("INSIDE", IN_BRACES)), meant)
@@ -173,7 +158,7 @@ def normal(text: str) -> str:
     """
     if not text.isascii():
         text = re.sub(r"√ ?([\d.]*\d)", r"\\sqrt{\1}", text)
-        text = re.sub(f"[^{BY_HAND}]+", lambda found: nfkc(found[0]), text).translate(SIGNS)
+        text = re.sub(f"[^{BY_HAND}]+", lambda match: nfkc(match[0]), text).translate(SIGNS)
     text = re.sub(rf"-{CURRENCY}\s*(?=[\d.])", "-", text)
     return re.sub(r"(?<=\d)'(?=\d{3})", "", text)
 
@@ -206,14 +191,14 @@ def without_commas(text: str) -> str:
     inside = r"(?:[^()\[\]{},]|,(?! ))*"
     tight = rf"(?:[(\[]|\\\{{){inside},(?! ){inside}(?:[)\]]|\\\}})"
 
-    def joined(found: re.Match[str]) -> str:
-        in_brackets = not found[0][0].isdecimal()
-        return found[0].replace(",", ", " if in_brackets else "")
+    def joined(match: re.Match[str]) -> str:
+        in_brackets = not match[0][0].isdecimal()
+        return match[0].replace(",", ", " if in_brackets else "")
 
     return re.sub(f"{tight}|{groups}", joined, text)
 
 
 def split(text: str, divider: str) -> list[str]:
     """Split a text at the dividers outside of all brackets, and drop empty parts."""
-    divided = re.sub(rf"({IN_BRACKETS})|{divider}", lambda found: found[1] or "\0", text)
+    divided = re.sub(rf"({IN_BRACKETS})|{divider}", lambda match: match[1] or "\0", text)
     return [part for part in divided.split("\0") if part.strip()] or [text]

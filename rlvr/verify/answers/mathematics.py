@@ -12,16 +12,14 @@ from functools import lru_cache
 
 from rlvr.verify.answers.boxes import LONGEST, last_boxed, last_boxes, read_choice
 from rlvr.verify.answers.latex import (
-    ABBREVIATED,
     IN_BRACES,
     POWER,
     TEXT,
-    in_words,
     plain,
     split,
     without_commas,
 )
-from rlvr.verify.answers.numbers import same_time, scale_of
+from rlvr.verify.answers.numbers import MAGNITUDES, same_time, scale_of
 
 import regex as re
 
@@ -82,24 +80,27 @@ def verify_math(text: str, gold: str) -> float | None:
         chosen, wanted = without_commas(chosen), without_commas(wanted)
     # A gold that is an equation is compared as one, if it can be read as such.
     values = len(split(wanted, EQUALS)) == 1 or not read(wanted, values=False)
-    right = read(wanted, values)
-    if not any(value.free_symbols for value in right):
-        chosen = re.sub(OF_A_NUMBER, "", re.sub(ABBREVIATED, in_words, chosen))
-    given = read(chosen, values)
-    parts = len(right[0]) if right and isinstance(right[0], FiniteSet) else 1
-    if parts > 1 and not any(isinstance(value, FiniteSet) and len(value) > 1 for value in given):
-        given = read(plain(last_boxes(text, parts)[:LONGEST]), values)
-    if not right or not given:
+    gold_values = read(wanted, values)
+    if not any(value.free_symbols for value in gold_values):
+        chosen = re.sub(OF_A_NUMBER, "", chosen)
+        chosen = re.sub(r"(?<=\d)[kKMB]$", lambda match: rf"\cdot{MAGNITUDES[match[0]]}", chosen)
+    values_read = read(chosen, values)
+    parts = len(gold_values[0]) if gold_values and isinstance(gold_values[0], FiniteSet) else 1
+    if parts > 1 and not any(
+        isinstance(value, FiniteSet) and len(value) > 1 for value in values_read
+    ):
+        values_read = read(plain(last_boxes(text, parts)[:LONGEST]), values)
+    if not gold_values or not values_read:
         return None
     bases = OF_A_BASE.findall(chosen)
     if bases and bases != (OF_A_BASE.findall(wanted) or ["10"] * len(bases)):
         return 0.0  # latex2sympy drops the base of 52_8
-    if any(one == other for one in right for other in given):
+    if any(one == other for one in gold_values for other in values_read):
         return 1.0  # without evaluating them
-    if any(digits(value) > LARGEST for value in right + given):
+    if any(digits(value) > LARGEST for value in gold_values + values_read):
         return 0.0
     with limited():
-        return float(any(are_equal(one, other) for one in right for other in given))
+        return float(any(are_equal(one, other) for one in gold_values for other in values_read))
 
 
 def digits(expression, letter: float = 10.0) -> float:
@@ -132,14 +133,14 @@ def read(text: str, values: bool) -> list:
     readings = [without_commas(text)]
     if readings[0] != text and ",0" not in text:
         readings.append(text.replace(",", ", "))
-    found = []
+    results = []
     for reading in readings:
         plus = reading.replace(r"\pm", "+").replace(r"\mp", "-")
         minus = reading.replace(r"\pm", "-").replace(r"\mp", "+")
         items = dict.fromkeys(split(plus, DIVIDER) + split(minus, DIVIDER))
         cleaned = [clean(settle(item, values)) for item in items]
-        found += parse(", ".join(cleaned)) if all(cleaned) else []
-    return found
+        results += parse(", ".join(cleaned)) if all(cleaned) else []
+    return results
 
 
 def clean(item: str) -> str:
@@ -154,12 +155,12 @@ def clean(item: str) -> str:
     if len(terms) > 2:
         row = "&".join(rf"\frac{{{term}}}{{{terms[0]}}}" for term in terms)
         return rf"\begin{{pmatrix}}{row}\end{{pmatrix}}"
-    found = WITH_UNIT.fullmatch(item)
-    if not found or found[1].isalpha():  # n \text{ even} is no amount
+    match = WITH_UNIT.fullmatch(item)
+    if not match or match[1].isalpha():  # n \text{ even} is no amount
         return item
     if same_time(item, item):  # 5 AM is not 5 PM
         return ""
-    value, unit = found[1], re.sub(TEXT, " ", found[2] or found[3])
+    value, unit = match[1], re.sub(TEXT, " ", match[2] or match[3])
     unit = re.sub(r"\\(?:cdot|frac|circ|mu|Omega)|[(){}]|\^\{?-?\d\}?|(?<=[a-z])\d", "", unit)
     scale = scale_of(re.sub(r"\^", "", unit))
     return {None: "", 1: value}.get(scale, rf"({value}) \cdot {scale}")
@@ -209,7 +210,7 @@ def parse(text: str) -> list:
     if UNREADABLE.search(re.sub(rf"{TEXT}[^{{}}]*\}}|\\[A-Za-z]+", ";", text)):
         return []
     i = "i" if re.search(r"_\{?i(?![a-z])", text) else "{I}"
-    text = LETTERS.sub(lambda found: letter(found, i), text)
+    text = LETTERS.sub(lambda match: letter(match, i), text)
     try:
         value = latex2sympy(
             text,
@@ -225,7 +226,7 @@ def parse(text: str) -> list:
         return []
     # f(x) and dy/dx are letters; sympy would take the second for 0
     of_it = [*value.atoms(AppliedUndef), *value.atoms(sympy.Derivative, sympy.Integral)]
-    return [value.xreplace({each: as_letter(each) for each in of_it})]
+    return [value.xreplace({atom: as_letter(atom) for atom in of_it})]
 
 
 def as_letter(value):
@@ -238,12 +239,12 @@ def as_letter(value):
     return sympy.Symbol(str(value), real=True) if is_letter else value
 
 
-def letter(found: re.Match[str], i: str) -> str:
+def letter(match: re.Match[str], i: str) -> str:
     """Rewrite a match of LETTERS for latex2sympy."""
-    if found["name"]:
-        name = re.sub(r"[{}\\]", "", found[0])
+    if match["name"]:
+        name = re.sub(r"[{}\\]", "", match[0])
         return rf"\variable{{{name}}}"
-    if found["primed"]:
-        index = re.sub("[_{}']", "", found["index"]) + "prime" * found["index"].count("'")
-        return f"{found['primed']}_{{{index}}}"
-    return {"_e": "_{e}", "_E": "_{E}", "i": i, "I": r"\variable{I}"}.get(found[0], found[0])
+    if match["primed"]:
+        index = re.sub("[_{}']", "", match["index"]) + "prime" * match["index"].count("'")
+        return f"{match['primed']}_{{{index}}}"
+    return {"_e": "_{e}", "_E": "_{E}", "i": i, "I": r"\variable{I}"}.get(match[0], match[0])

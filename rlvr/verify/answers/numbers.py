@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from rlvr.verify.answers.boxes import find_answer
 from rlvr.verify.answers.expressions import LONGEST, value_of
-from rlvr.verify.answers.latex import ABBREVIATED, TEXT, in_words, normal, plain, without_commas
+from rlvr.verify.answers.latex import TEXT, normal, plain, without_commas
 
 import regex as re
 
 LEAST_DIGITS = 3  # to which a gold with a decimal counts
 EXACT, ROUNDED, NOISE = Fraction(1, 10**40), Fraction(1, 10**6), Fraction(1, 10**12)
+MAGNITUDES = dict(k=10**3, K=10**3, M=10**6, B=10**9)  # right behind a number, as in 70K
 # Words that multiply the number before them, as in 3 million.
 MULTIPLES = dict(dozen=12, hundred=10**2, thousand=10**3, lakh=10**5, crore=10**7)
 MULTIPLES |= dict(million=10**6, mn=10**6, billion=10**9, bn=10**9, trillion=10**12, tn=10**12)
@@ -70,7 +71,7 @@ def is_near(gold: Number, answer: Number) -> bool:
     else:
         limit = 0 if gold.is_rational and answer.is_rational else size * EXACT
     parts = zip(gold[:2], answer[:2], strict=True)
-    return all(abs(right - given) <= limit for right, given in parts)
+    return all(abs(wanted - part) <= limit for wanted, part in parts)
 
 
 def digits_of(decimal: str) -> int:
@@ -83,17 +84,17 @@ def same_time(gold: str, answer: str) -> bool | None:
 
     An hour alone is a time if the other text is one.
     """
-    right, given = times_of(gold), times_of(answer)
-    are_times = right and given and not (gold + answer).isdecimal()
-    return not right.isdisjoint(given) if are_times else None
+    wanted, times = times_of(gold), times_of(answer)
+    are_times = wanted and times and not (gold + answer).isdecimal()
+    return not wanted.isdisjoint(times) if are_times else None
 
 
 def times_of(text: str) -> set[tuple]:
     """Return the times of day that a text can mean: two for 5:30, and none for 100 pm, a length."""
-    found = TIME.fullmatch(" ".join(re.sub(rf"{TEXT}|\}}", " ", text).split()))
-    if not found:
+    match = TIME.fullmatch(" ".join(re.sub(rf"{TEXT}|\}}", " ", text).split()))
+    if not match:
         return set()
-    hour, minutes, half = int(found[1]), found[2] or ":00", found[3]
+    hour, minutes, half = int(match[1]), match[2] or ":00", match[3]
     if half is None and not 0 < hour < 13:
         return {(hour % 24, minutes)} if hour < 25 else set()
     starts = {"a": [0], "p": [12]}[half.lower()] if half else [0, 12]
@@ -128,7 +129,6 @@ def read_number(text: str) -> Number | None:
     Return None without a number, or with several. Those sides of an equation that have no letters
     must agree, and one of them must be a number.
     """
-    text = re.sub(ABBREVIATED, in_words, text)
     for written, meant in ARITHMETIC:
         text = re.sub(written, meant, text)
     sides = without_commas(text).split("=")
@@ -144,12 +144,13 @@ def read_number(text: str) -> Number | None:
 
 def read_plain(text: str) -> Fraction | None:
     """Read a number with its unit, as in -1000.5 m^2, 1 1/2 cups, 1.2M or 3 million."""
-    found = NUMBER.fullmatch(text)
-    if found is None or (scale := scale_of(found["unit"])) is None:
+    match = NUMBER.fullmatch(text)
+    scale = match and (MAGNITUDES.get(match["unit"]) or scale_of(match["unit"]))
+    if not scale:
         return None
-    value = Fraction(found["top"]) / Fraction(found["bottom"] or 1) + int(found["whole"] or 0)
-    value *= Fraction(10) ** int(found["power"] or 0) * scale
-    return -value if found["sign"] == "-" else value
+    value = Fraction(match["top"]) / Fraction(match["bottom"] or 1) + int(match["whole"] or 0)
+    value *= Fraction(10) ** int(match["power"] or 0) * scale
+    return -value if match["sign"] == "-" else value
 
 
 def scale_of(unit: str) -> int | None:

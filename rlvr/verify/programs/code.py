@@ -60,15 +60,15 @@ def read_tests(gold: str) -> UnitTests:
         pairs = [*zip(tests["inputs"], tests["outputs"], strict=True)]
         # parquet files have a fn_name of null where another task has one
         function = str(tests.get("fn_name") or "")
-        if not pairs or function and not all(isinstance(given, list) for given, _ in pairs):
+        if not pairs or function and not all(isinstance(inputs, list) for inputs, _ in pairs):
             raise ValueError("no tests, or arguments that are no list")
         if not function:
-            pairs = [(one_text(given), one_text(wanted)) for given, wanted in pairs]
+            pairs = [(one_text(inputs), one_text(wanted)) for inputs, wanted in pairs]
         return UnitTests(pairs, function)
     head, assertions = one_text(tests["head"]), one_text(tests["assertions"])
     tree = ast.parse(assertions)
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
-    names = [getattr(node, "module", each.name) for node in imports for each in node.names]
+    names = [getattr(node, "module", alias.name) for node in imports for alias in node.names]
     packages = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
     definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
     only_defines = all(isinstance(node, definitions) for node in tree.body)
@@ -106,9 +106,9 @@ def find_program(text: str, tests: UnitTests) -> str | None:
     Without a block of Python, blocks without a language count. Return None without any block.
     """
     blocks = [*BLOCK.finditer(text.replace("\r\n", "\n"))]
-    programs = [each for each in blocks if re.match(PYTHON, each["label"], re.IGNORECASE)]
-    unlabelled = [each for each in blocks if not each["label"].strip() and each["code"].strip()]
-    programs = [textwrap.dedent(each["code"]) for each in programs or unlabelled]
+    programs = [block for block in blocks if re.match(PYTHON, block["label"], re.IGNORECASE)]
+    unlabelled = [block for block in blocks if not block["label"].strip() and block["code"].strip()]
+    programs = [textwrap.dedent(block["code"]) for block in programs or unlabelled]
     wanted = {"Solution", tests.function} if tests.function else names_used(tests.assertions)[0]
     defining = [code for code in programs if wanted.intersection(DEFINED.findall(code))]
     return (defining or programs or [None])[-1]
@@ -172,9 +172,9 @@ def by_the_program():
 
 def judge_outputs(ask: Callable, tests: UnitTests) -> bool:
     """Return whether each input gives its output. Each runs in a process of its own."""
-    for given, wanted in tests.pairs:
+    for inputs, wanted in tests.pairs:
         with by_the_program():
-            output, exit_code = ask(given)
+            output, exit_code = ask(inputs)
         same = output.split() == wanted.split() or words(output) == words(wanted)
         if exit_code != 0 or not same:
             return False
@@ -190,9 +190,9 @@ def judge_calls(ask: Callable, tests: UnitTests) -> bool:
     """Return whether each call gives its result, as a plain value. A tuple counts as a list."""
     with by_the_program():
         ask(tests.function)
-    for given, wanted in tests.pairs:
+    for inputs, wanted in tests.pairs:
         with by_the_program():
-            result = json.loads(json.dumps(Remote(ask, tests.function)(*given)))
+            result = json.loads(json.dumps(Remote(ask, tests.function)(*inputs)))
         if result != wanted and [result] != wanted:
             return False
     return True

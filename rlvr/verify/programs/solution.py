@@ -122,21 +122,21 @@ def run_on_inputs(pipe: Pipe, job: dict) -> None:
     answer = "ready"
     while True:
         text = pipe.ask(answer)
-        with open("input", "w+b") as given, open("output", "w+b") as said:
+        with open("input", "w+b") as input_file, open("output", "w+b") as output_file:
             os.unlink("input")  # which is faster than to empty the files for the next input
             os.unlink("output")
-            given.write(text.encode(errors="replace"))
-            given.seek(0)
+            input_file.write(text.encode(errors="replace"))
+            input_file.seek(0)
             if os.fork() == 0:
-                os.dup2(given.fileno(), 0)
-                os.dup2(said.fileno(), 1)
+                os.dup2(input_file.fileno(), 0)
+                os.dup2(output_file.fileno(), 1)
                 pipe.incoming.close()
                 pipe.outgoing.close()
                 run(job, "__main__", {})
                 return
             code = os.waitstatus_to_exitcode(os.wait()[1])
-            said.seek(0)
-            answer = [said.read().decode(errors="replace"), code]
+            output_file.seek(0)
+            answer = [output_file.read().decode(errors="replace"), code]
 
 
 def answer_calls(pipe: Pipe, job: dict) -> None:
@@ -150,7 +150,7 @@ def answer_calls(pipe: Pipe, job: dict) -> None:
     give_usual_names()
     objects = run(job, "solution", {})
     if method and hasattr(objects.get("Solution"), method):
-        objects[method] = lambda *given: getattr(objects["Solution"](), method)(*given)
+        objects[method] = lambda *values: getattr(objects["Solution"](), method)(*values)
 
     def refer(value):
         objects[id(value)] = value
