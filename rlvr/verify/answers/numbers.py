@@ -145,8 +145,10 @@ def read_number(text: str) -> Number | None:
 def read_plain(text: str) -> Fraction | None:
     """Read a number with its unit, as in -1000.5 m^2, 1 1/2 cups, 1.2M or 3 million."""
     match = NUMBER.fullmatch(text)
-    scale = match and (MAGNITUDES.get(match["unit"]) or scale_of(match["unit"]))
-    if not scale:
+    if match is None:
+        return None
+    scale = MAGNITUDES.get(match["unit"]) or scale_of(match["unit"])
+    if scale is None:
         return None
     value = Fraction(match["top"]) / Fraction(match["bottom"] or 1) + int(match["whole"] or 0)
     value *= Fraction(10) ** int(match["power"] or 0) * scale
