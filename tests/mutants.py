@@ -254,7 +254,7 @@ report rlvr/show/report.py by show
     first, last = rows[0], rows[-1] => first, last = rows[0], rows[1]
 
 throughput studies/speed/throughput.py by studies
-    for s in steps[1:]) for => for s in steps[-1:]) for
+    for step in steps[1:]) for => for step in steps[-1:]) for
 
 compare studies/claims/compare.py by studies
     [-1]["step"] for folder => [0]["step"] for folder

@@ -133,7 +133,7 @@ def rates_to_try(lines: dict, plan: Plan, name: str) -> tuple[list[str], dict[st
 def rate_of(lines: dict, plan: Plan, base: str, name: str) -> str:
     """The learning rate of a run; "open" as long as it is not found.
 
-    LONG has that of the run that it prolongs, and GROWTH, which trains nothing, needs none.
+    LONG has that of the run that it prolongs, and GROWTH needs none.
     """
     if name == GROWTH or not plan.tuned_on:
         return first_rate(plan, base, name)
@@ -193,6 +193,7 @@ def next_jobs(lines: dict, plan: Plan) -> list[Job]:
             if each.word in ("open", "unclear")
             if each.evidence is None or each.evidence.seeds < look
             for run in table.runs_of(each.row, base)
+            if run != GROWTH
         )
         if jobs:
             return [*jobs]
@@ -268,7 +269,7 @@ def line_of(plan: Plan, job: Job, folder: Path) -> dict:
     ]
     if "pass@256" in curve:
         line["mechanism"] = mechanism(rows)
-    numbers = measure(rows[: plan.steps], evaluations[-1]) if evaluations else growth_of(rows)
+    numbers = measure(rows[: plan.steps], evaluations[-1])
     kept = {row.metric for row in table.ROWS} & {*numbers}
     line["numbers"] = {key: shorter(numbers[key]) for key in sorted(kept)}
     return line | read_counts(folder, len(evaluations))
@@ -282,17 +283,6 @@ def shorter(number: float) -> float:
 def columns_of(rows: list[dict]) -> dict[str, np.ndarray]:
     """The metrics of the steps, [steps] each."""
     return {key: np.array([row[key] for row in rows]) for key in rows[0]}
-
-
-def growth_of(rows: list[dict]) -> dict[str, float]:
-    """The numbers of a run of entropy_growth.py, whose rows are batches of one policy."""
-    columns = columns_of(rows)
-    kappa, growth = columns["kappa"], columns["growth"]
-    return {
-        "kappa": kappa.mean(),
-        "growth": growth.mean() * np.sign(kappa.mean()),
-        "correlation": np.corrcoef(kappa, growth)[0, 1],
-    }
 
 
 def fit_pass_at_k(ks: list[int], values: list[float]) -> dict[str, float]:

@@ -49,8 +49,7 @@ import common
 import grpo
 from studies.papers.make_bases import build_tiny
 from studies.speed import throughput
-from studies.speed.products import now
-from studies.speed.throughput import QWEN_05, QWEN_15, peak_memory, random_policy, start_peak
+from studies.speed.throughput import QWEN_05, QWEN_15, now, peak_memory, random_policy, start_peak
 
 DEVICE = choose_device()
 GPU_MEMORY = torch.cuda.mem_get_info()[1] / 1e9 if DEVICE.type == "cuda" else 0.0  # GB
@@ -428,8 +427,7 @@ def trl(notes, given):
     work = replace(throughput.WORK[name], tokens=tokens)
     reports, _ = throughput.alternate(throughput.SIDES, work, rounds, busy_is_fine=True)
     for what, ours, theirs, ratio in throughput.rows_of(reports):
-        if ratio:  # not for what only tells how much there is to compute
-            notes(what, grpo=ours, TRL=theirs, ratio=ratio)
+        notes(what, grpo=ours, TRL=theirs, ratio=ratio)
 
 
 def vllm(notes, given):
