@@ -256,6 +256,9 @@ report rlvr/show/report.py by show
 throughput studies/speed/throughput.py by studies
     for step in steps[1:]) for => for step in steps[-1:]) for
 
+default_runs studies/papers/default_runs.py by studies
+    import mean, stdev => import mean, pstdev as stdev
+
 compare studies/claims/compare.py by studies
     [-1]["step"] for folder => [0]["step"] for folder
     length = min(map(len, runs)) => length = len(runs[0])

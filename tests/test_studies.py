@@ -3,6 +3,7 @@
 import contextlib
 import math
 import re
+from pathlib import Path
 
 import studies.project as project
 from studies.project import read_results
@@ -13,10 +14,10 @@ from rlvr.show import append_row, read_rows
 import numpy as np
 import pytest
 import torch
-from runs import ROOT, SMALL, arguments, run_study
+from runs import ROOT, run_study
 from test_show import write_run
 
-from studies.claims import compare, counts, rule
+from studies.claims import compare, rule
 from studies.claims import page as claims_page
 from studies.claims import runs as claims_runs
 from studies.claims.rule import Evidence
@@ -69,6 +70,18 @@ def test_toy_gradient_is_algorithm_1():
     advantages = torch.tensor([[0.4, -0.2, -0.2], [1.0, 0.5, -0.7]])
     (advantages * z.log_softmax(1).gather(1, actions)).mean(1).sum().backward()
     torch.testing.assert_close(two_stage_toy.policy_gradient(z, actions, advantages), z.grad)
+
+
+def test_the_headline_of_the_default_runs_by_hand():
+    """Of 0.4 and 0.6 the mean is 0.5 and the sample's deviation sqrt(0.02) = 0.141."""
+    ends = {("middle", "grpo", 0): 0.4, ("middle, second CPU", "grpo", 0): 0.6}
+    lines = {
+        key: {"eval": [{"pass@1": 0.2, "pass@16": 0.8}, {"pass@1": end, "pass@16": 0.9}]}
+        for key, end in ends.items()
+    }
+    lines["middle", "fade", 0] = {"eval": []}
+    told = "grpo.py, 2 runs: pass@1 0.200 ± 0.000 -> 0.500 ± 0.141, "
+    assert default_runs.headline(lines) == told + "pass@16 0.800 ± 0.000 -> 0.900 ± 0.000"
 
 
 def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path):
@@ -198,15 +211,10 @@ def test_mine_by_its_command(tmp_path):
     assert done.stdout.startswith("| base ")  # all runs were kept
 
 
-@pytest.mark.slow
-def test_counts_of_problems_are_those_of_the_evaluations(tmp_path):
+def test_counts_of_problems_are_those_of_the_evaluations(run):
     """What is kept of each problem has the means that the run has logged."""
-    folder = tmp_path / "counted"
-    flags = [*arguments(**SMALL), f"--output_dir={folder}"]
-    done = run_study("claims/counts", "grpo.py", *flags, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = read_rows(folder, "eval")
-    kept = counts.read_counts(folder, len(rows))["problems"]
+    assert run("grpo").code == 0
+    rows, kept = read_rows(Path("run"), "eval"), claims_runs.read_counts(Path("run"))
     for place, row in (("start", rows[0]), ("end", rows[-1])):
         for metric in ("pass@1", "pass@4", "answer_entropy"):
             values = rule.of_problems({"problems": kept}, metric, place)

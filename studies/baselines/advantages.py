@@ -90,18 +90,12 @@ def shifted(rewards, delta=0.01):
 
 
 def quantile(rewards, tau):
-    """r less 0 where p <= tau, and less 1 where p > tau (8.6).
+    """r less 0 where p <= tau, and less 1 where p > tau (8.6), the group's quantile for tau = 1/2.
 
-    Only for tau = 1/2 is that the group's tau-quantile. Masses p and 0 where p <= tau, else 0 and
-    q.
+    Masses p and 0 where p <= tau, else 0 and q.
     """
     baseline = rewards.mean(1, keepdim=True) > tau  # [B, 1]
     return rewards - baseline.to(rewards)
-
-
-def median(rewards):
-    """r less the group's median, MC-GRPO: the quantile at 1/2."""
-    return rewards - rewards.median(1, keepdim=True).values
 
 
 def binary_contrastive(rewards):
@@ -165,10 +159,7 @@ def controlled_advantage(advantages, success_rate, variant, beta=10, gamma=0.5):
 
 
 def w_reinforce_advantage(rewards, success_weight=0.1):
-    """W-REINFORCE (Table 2): success_weight for a success, -1 for a failure.
-
-    rewards [B, G] in {0, 1} -> [B, G].
-    """
+    """W-REINFORCE (Table 2): success_weight for a success, -1 for a failure."""
     return torch.full_like(rewards, -1.0).masked_fill(rewards == 1, success_weight)
 
 
@@ -258,7 +249,7 @@ OF_SUCCESSES = {
     "asym_power": asym_power,
     "shifted": shifted,
     "quantile": quantile,
-    "median": median,
+    "median": named("r less the group's median, MC-GRPO: the quantile at 1/2.", quantile, tau=0.5),
     "binary_contrastive": binary_contrastive,
     "power_norm": power_norm,
     "softmax": softmax,

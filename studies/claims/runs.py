@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from studies.project import STUDIES, make_runs, read_results, run_script
+from studies.project import STUDIES, make_runs, read_results
 
 from rlvr.errors import UserError
 from rlvr.show import ks_of, read_rows
@@ -24,7 +24,6 @@ import torch
 
 from studies.claims import rows as table
 from studies.claims.compare import smooth
-from studies.claims.counts import read_counts
 from studies.claims.rows import EQUAL, FIELD, GROWTH, LANGUAGE_MODEL, LONG, MIDDLE, RUNS, TRUST
 from studies.claims.rule import CURVE, LOOKS, judge_all
 
@@ -211,15 +210,6 @@ def tuning_jobs(lines: dict, plan: Plan, names) -> list[Job]:
     ]
 
 
-def run_all(plan: Plan, processes: int) -> None:
-    """Make runs until nothing is left to decide; each finished one is added to the results."""
-    if plan is MODEL_PLAN and not START_OF_MODEL.exists():
-        print(f"first the start of all runs: {FORM}", flush=True)
-        run_script(FORM, FOLDER / "form")
-    while jobs := next_jobs(read_results(plan.results), plan):
-        run_jobs(jobs, plan, processes)
-
-
 # --------------------------------------------------------------------------------- making the runs
 
 
@@ -242,7 +232,7 @@ def run_jobs(jobs: list[Job], plan: Plan, processes: int) -> None:
     minutes = sum(plan.minutes / (3 if job.seed in TUNING else 1) for job in jobs) / processes
     if jobs:
         print(f"About {minutes:.0f} minutes. After Ctrl-C, the same command continues:", flush=True)
-    commands = {job: f"studies/claims/counts.py {command_of(job, plan)}" for job in jobs}
+    commands = {job: command_of(job, plan) for job in jobs}
     make_runs(commands, plan.results, FOLDER, partial(line_of, plan), processes)
 
 
@@ -272,7 +262,24 @@ def line_of(plan: Plan, job: Job, folder: Path) -> dict:
     numbers = measure(rows[: plan.steps], evaluations[-1])
     kept = {row.metric for row in table.ROWS} & {*numbers}
     line["numbers"] = {key: shorter(numbers[key]) for key in sorted(kept)}
-    return line | read_counts(folder, len(evaluations))
+    return line | {"problems": read_counts(folder)}
+
+
+def read_counts(folder: Path) -> dict:
+    """Return {"samples": n, "start": counts, "end": counts} of a run's problems.
+
+    counts are {"correct": [problems], "answer_entropy": [problems]}, of the first evaluation and of
+    the last one.
+    """
+    rows = read_rows(folder, "problems")
+    counts = {"samples": rows[0]["samples"]}
+    for place, step in (("start", rows[0]["step"]), ("end", rows[-1]["step"])):
+        of_step = [row for row in rows if row["step"] == step]
+        counts[place] = {
+            "correct": [row["right"] for row in of_step],
+            "answer_entropy": [round(row["answer_entropy"], 3) for row in of_step],
+        }
+    return counts
 
 
 def shorter(number: float) -> float:

@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 import traceback
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -48,7 +47,6 @@ import torch
 import common
 import grpo
 from studies.papers.make_bases import build_tiny
-from studies.speed import throughput
 from studies.speed.throughput import QWEN_05, QWEN_15, now, peak_memory, random_policy, start_peak
 
 DEVICE = choose_device()
@@ -65,7 +63,6 @@ SIZES = {  # on a GPU, and with --small
     "microbatches": ((4096, 8192, 16384, 32768), (80, 320)),  # tokens
     "compared": (32, 4),  # completions whose log-probs and gradients are compared
     "few": (256, 40),  # tokens of a microbatch where many of them are compared with one
-    "trl": (("0.5B", 128, 2), ("tiny", 12, 1)),  # work, tokens of a completion, rounds
 }
 
 
@@ -233,7 +230,7 @@ def batches_to_compare(given, **flags):
 def machine(notes, given):
     """What the numbers below were measured with."""
     versions = {}
-    for name in "torch transformers accelerate datasets math-verify trl vllm".split():
+    for name in "torch transformers accelerate datasets math-verify vllm".split():
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     notes("software", python=sys.version.split()[0], **versions, cores=os.cpu_count())
@@ -416,20 +413,6 @@ def compiled(notes, given):
     updates(notes, given, compiled=True)
 
 
-def trl(notes, given):
-    """grpo.py and TRL's GRPOTrainer in turns, one step each (`studies/speed/throughput.py`):
-    medians, and the ratio of the two."""
-    if not importlib.util.find_spec("trl"):
-        notes("TRL", failed="not run: TRL is not installed")
-        return
-    os.environ["OMP_NUM_THREADS"] = "1"  # for the sides, which are processes of their own
-    name, tokens, rounds = given.trl
-    work = replace(throughput.WORK[name], tokens=tokens)
-    reports, _ = throughput.alternate(throughput.SIDES, work, rounds, busy_is_fine=True)
-    for what, ours, theirs, ratio in throughput.rows_of(reports):
-        notes(what, grpo=ours, TRL=theirs, ratio=ratio)
-
-
 def vllm(notes, given):
     """With --engine vllm: three steps of every script on the tiny policy, and the last one of GRPO
     again, resumed; then completions as in `rollouts`. Each engine takes a minute to start."""
@@ -470,34 +453,7 @@ def vllm(notes, given):
             AT_EXIT.close()
 
 
-def smollm2(notes, given):
-    """SmolLM2-135M-Instruct learns sums with the defaults for arithmetic, by vLLM and by the
-    decoding loop: pass@1 before and after 24 steps, and the median seconds of a step's halves."""
-    if not given.smollm2:
-        notes("SmolLM2", failed="not run: no --smollm2 FOLDER")
-        return
-    command = f"grpo.py --model {given.smollm2} --dataset arithmetic"
-    command += " --max_steps 1 --eval_problems 4" if given.small else ""
-    for engine in ("vllm", "hf"):
-        if not importlib.util.find_spec("vllm") and engine == "vllm":
-            continue
-        with notes.attempt(engine), tempfile.TemporaryDirectory() as folder:
-            started, made = time.time(), Path(folder, "run")
-            run_script(f"{command} --engine {engine}", made)
-            evals, steps = (read_rows(made, of) for of in ("eval", "metrics"))
-            notes(
-                f"--engine {engine}",
-                steps=steps[-1]["step"],
-                before=evals[0]["pass@1"],
-                after=evals[-1]["pass@1"],
-                mismatch=statistics.mean(row["mismatch"] for row in steps),
-                rollout_seconds=statistics.median(row["seconds_rollout"] for row in steps),
-                update_seconds=statistics.median(row["seconds_update"] for row in steps),
-                all_seconds=time.time() - started,
-            )
-
-
-PARTS = (machine, logprobs, gradients, scripts, rollouts, updates, compiled, trl, vllm, smollm2)
+PARTS = (machine, logprobs, gradients, scripts, rollouts, updates, compiled, vllm)
 
 
 def run_parts(given) -> bool:
@@ -542,7 +498,6 @@ if __name__ == "__main__":
     parser.add_argument("--minutes", type=float, default=8.0, help="no part begins after that")
     parser.add_argument("--out", type=Path, default=Path("gpu.jsonl"), help="lines are added to it")
     parser.add_argument("--parts", default=",".join(names), help="separated by commas")
-    parser.add_argument("--smollm2", type=Path, help="folder of SmolLM2-135M-Instruct")
     parser.add_argument("--page", type=Path, help="write the tables of docs/gpu.md from this file")
     given = parser.parse_args()
     given.parts = given.parts.split(",")
