@@ -254,7 +254,10 @@ report rlvr/show/report.py by show
     first, last = rows[0], rows[-1] => first, last = rows[0], rows[1]
 
 throughput studies/speed/throughput.py by studies
-    for s in steps[1:]) for => for s in steps[-1:]) for
+    for step in steps[1:]) for => for step in steps[-1:]) for
+
+default_runs studies/papers/default_runs.py by studies
+    import mean, stdev => import mean, pstdev as stdev
 
 compare studies/claims/compare.py by studies
     [-1]["step"] for folder => [0]["step"] for folder

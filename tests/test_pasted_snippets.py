@@ -17,6 +17,7 @@ NOT_PURE = """agrae.difficulty_metrics asymgrpo.global_kappa asymgrpo.success_ga
 cwgrpo.format_reward cwgrpo.weigh_tokens
 fade.head_change fade.learning_rate_factor studies.baselines.advantages.batch_std
 studies.baselines.advantages.gdpo studies.baselines.advantages.named
+studies.baselines.advantages.t2t studies.baselines.advantages.grpo_lead_advantage
 studies.baselines.losses.loss_with""".split()
 OF_A_RUN = ("Config", "configure", "main", "compute_advantages")
 

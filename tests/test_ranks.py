@@ -37,6 +37,7 @@ from torch.distributed.tensor import DTensor
 
 import common
 from studies.baselines import baselines
+from studies.baselines import losses as losses_of_others
 
 FLAGS = (
     "--max_steps 2 --prompts_per_step 8 --num_generations 4 --minibatch_size 16 --eval_problems 3 "
@@ -52,7 +53,7 @@ NEEDED |= dict(asym_power="--alpha_s 1 --alpha_f 2", reinforce_offset="--delta 0
 NEEDED |= dict(power_norm="--gamma 0.5", softmax="--advantage_beta 2")
 NEEDED |= dict(logmeanexp="--advantage_beta 2")
 METHODS = [f"--advantage {name} {NEEDED.get(name, '')}" for name in baselines.ADVANTAGES]
-METHODS += [f"--loss {name}" for name in baselines.LOSSES if name != "kl_cov"]
+METHODS += [f"--loss {name}" for name in losses_of_others.LOSSES if name != "kl_cov"]
 METHODS += ["--token high_entropy", "--token otb", "--importance icepop"]
 # How many ranks, and their flags. The first way is what the others are compared with.
 WAYS = {
@@ -129,7 +130,7 @@ def train_all(folder, trainings):
     common.evaluate = lambda sampler, *_: sampler.sleep() or [{"set": "countdown", "pass@1": 0.0}]
     Run.finish = lambda run: None
     # An unsure policy has no covariance above 1; from 0 on there are tokens to detach.
-    baselines.clip_cov_mask = functools.partial(baselines.clip_cov_mask, low=0.0)
+    losses_of_others.clip_cov_mask = functools.partial(losses_of_others.clip_cov_mask, low=0.0)
 
     # One process group serves all trainings: to make several in a row is a race.
     rlvr.machine.process_group = contextlib.nullcontext

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import re
+from pathlib import Path
 
 import studies.project as project
 from studies.project import read_results
@@ -13,20 +14,19 @@ from rlvr.show import append_row, read_rows
 import numpy as np
 import pytest
 import torch
-from runs import ROOT, SMALL, arguments, run_study
+from runs import ROOT, run_study
 from test_show import write_run
 
-from studies.claims import compare, counts, rule
+from studies.claims import compare, rule
 from studies.claims import page as claims_page
 from studies.claims import runs as claims_runs
 from studies.claims.rule import Evidence
-from studies.papers import default_runs, fade_section_15, two_stage_toy
-from studies.speed import machine, products, throughput
+from studies.papers import default_runs, two_stage_toy
+from studies.speed import machine, throughput
 
 README = ROOT / "README.md"
 # those that no other test imports
-COMMANDS = "claims/coverage claims/many papers/entropy_growth papers/language_model "
-COMMANDS += "papers/make_bases papers/policy_weights speed/growth"
+COMMANDS = "claims/many papers/language_model papers/make_bases"
 
 
 @pytest.mark.slow
@@ -63,16 +63,6 @@ def test_a_stopped_run_is_no_result(tmp_path):
         assert kept and {len(line["rewards"]) for line in kept} == {plan.steps}
 
 
-def test_products_by_hand():
-    """m k n multiplications and as many additions, forward, and for both gradients."""
-    layer, inputs = torch.nn.Linear(3, 5), torch.randn(7, 3, requires_grad=True)
-    with products.Products() as found:
-        layer(inputs).relu().sum().backward()
-        torch.bmm(torch.ones(4, 2, 3), torch.ones(4, 6, 3).mT)
-    assert products.operations(found.counts) == 3 * (2 * 7 * 3 * 5) + 4 * (2 * 2 * 3 * 6)
-    assert 0 < products.seconds_alone(found.counts) < 1
-
-
 def test_toy_gradient_is_algorithm_1():
     """That of the mean of A log pi, also where a run's advantages have no sum of 0."""
     z = torch.tensor([[0.3, -0.2, 1.1], [2.0, -1.5, 1.5]], requires_grad=True)
@@ -82,15 +72,16 @@ def test_toy_gradient_is_algorithm_1():
     torch.testing.assert_close(two_stage_toy.policy_gradient(z, actions, advantages), z.grad)
 
 
-@pytest.mark.slow
-def test_fade_section_15_of_a_run(run, no_evaluation, capsys, monkeypatch):
-    for name in ("a", "b"):
-        assert run("fade", output_dir=name).code == 0
-    capsys.readouterr()
-    fade_section_15.print_weights([project.Path("a"), project.Path("b")])
-    fade_section_15.print_head(project.Path("a"))
-    found = capsys.readouterr().out
-    assert found.count("\n| 2 | ") == 3 and "| a, b | 1 | 1 |" in found
+def test_the_headline_of_the_default_runs_by_hand():
+    """Of 0.4 and 0.6 the mean is 0.5 and the sample's deviation sqrt(0.02) = 0.141."""
+    ends = {("middle", "grpo", 0): 0.4, ("middle, second CPU", "grpo", 0): 0.6}
+    lines = {
+        key: {"eval": [{"pass@1": 0.2, "pass@16": 0.8}, {"pass@1": end, "pass@16": 0.9}]}
+        for key, end in ends.items()
+    }
+    lines["middle", "fade", 0] = {"eval": []}
+    told = "grpo.py, 2 runs: pass@1 0.200 ± 0.000 -> 0.500 ± 0.141, "
+    assert default_runs.headline(lines) == told + "pass@16 0.800 ± 0.000 -> 0.900 ± 0.000"
 
 
 def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path):
@@ -201,21 +192,11 @@ def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
 
 
 def test_throughput_by_hand():
-    """Medians of three steps, their ratio, and 12 GFLOP in 1.5 s, of which the limit is 0.6 s."""
-    seconds = {"ours": (9.0, 1.5, 1.0), "theirs": (3.0, 2.0, 8.0)}
-    limit = {"generate": {"work": 12e9, "limit": 0.6, "MFU": 0.03}}
-    reports = {
-        side: [limit, *({"generate (s)": each} for each in steps)]
-        for side, steps in seconds.items()
-    }
-    assert throughput.rows_of(reports) == [
-        ["generate (s)", "1.5", "3", "0.50"],
-        ["generate: GFLOP", "12", "12", ""],
-        ["generate: GFLOP/s", "8", "4", ""],
-        ["generate: of its limit", "40%", "20%", ""],
-        ["generate: MFU", "2.0%", "1.0%", ""],
-    ]
-    assert throughput.rows_of({"ours": reports["ours"]})[0] == ["generate (s)", "1.5", ""]
+    """Medians of the steps after the first, and their ratio."""
+    seconds = {"ours": (9.0, 1.5, 1.0, 2.0), "theirs": (9.0, 3.0, 2.0, 8.0)}
+    reports = {side: [{"step (s)": s} for s in steps] for side, steps in seconds.items()}
+    assert throughput.rows_of(reports) == [["step (s)", "1.5", "3", "0.50"]]
+    assert throughput.rows_of({"ours": reports["ours"]}) == [["step (s)", "1.5", ""]]
 
 
 @pytest.mark.slow
@@ -230,15 +211,10 @@ def test_mine_by_its_command(tmp_path):
     assert done.stdout.startswith("| base ")  # all runs were kept
 
 
-@pytest.mark.slow
-def test_counts_of_problems_are_those_of_the_evaluations(tmp_path):
+def test_counts_of_problems_are_those_of_the_evaluations(run):
     """What is kept of each problem has the means that the run has logged."""
-    folder = tmp_path / "counted"
-    flags = [*arguments(**SMALL), f"--output_dir={folder}"]
-    done = run_study("claims/counts", "grpo.py", *flags, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = read_rows(folder, "eval")
-    kept = counts.read_counts(folder, len(rows))["problems"]
+    assert run("grpo").code == 0
+    rows, kept = read_rows(Path("run"), "eval"), claims_runs.read_counts(Path("run"))
     for place, row in (("start", rows[0]), ("end", rows[-1])):
         for metric in ("pass@1", "pass@4", "answer_entropy"):
             values = rule.of_problems({"problems": kept}, metric, place)

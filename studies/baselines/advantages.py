@@ -37,10 +37,8 @@ def t2t(rewards, shares, alpha):
     C = 1 - alpha (p mean(L of successes) + q mean(L of failures)) (Eqs. 12-14).
     """
     p = rewards.mean(1, keepdim=True)  # [B, 1]
-    rewards = torch.where(rewards == 1, 1 - alpha * p * shares, alpha * (1 - p) * shares)
-    mixed = rewards.amax(1, keepdim=True) > rewards.amin(1, keepdim=True)  # [B, 1]
-    std = rewards.std(1, correction=0, keepdim=True)  # [B, 1]
-    return torch.where(mixed, (rewards - rewards.mean(1, keepdim=True)) / std, 0.0)
+    shaped = torch.where(rewards == 1, 1 - alpha * p * shares, alpha * (1 - p) * shares)  # [B, G]
+    return grpo_advantage(shaped)
 
 
 def maxrl(rewards):
@@ -90,18 +88,12 @@ def shifted(rewards, delta=0.01):
 
 
 def quantile(rewards, tau):
-    """r less 0 where p <= tau, and less 1 where p > tau (8.6).
+    """r less 0 where p <= tau, and less 1 where p > tau (8.6), the group's quantile for tau = 1/2.
 
-    Only for tau = 1/2 is that the group's tau-quantile. Masses p and 0 where p <= tau, else 0 and
-    q.
+    Masses p and 0 where p <= tau, else 0 and q.
     """
     baseline = rewards.mean(1, keepdim=True) > tau  # [B, 1]
     return rewards - baseline.to(rewards)
-
-
-def median(rewards):
-    """r less the group's median, MC-GRPO: the quantile at 1/2."""
-    return rewards - rewards.median(1, keepdim=True).values
 
 
 def binary_contrastive(rewards):
@@ -165,10 +157,7 @@ def controlled_advantage(advantages, success_rate, variant, beta=10, gamma=0.5):
 
 
 def w_reinforce_advantage(rewards, success_weight=0.1):
-    """W-REINFORCE (Table 2): success_weight for a success, -1 for a failure.
-
-    rewards [B, G] in {0, 1} -> [B, G].
-    """
+    """W-REINFORCE (Table 2): success_weight for a success, -1 for a failure."""
     return torch.full_like(rewards, -1.0).masked_fill(rewards == 1, success_weight)
 
 
@@ -188,12 +177,7 @@ def grpo_lead_advantage(rewards, lengths):
     spread = (longer.square().sum(1, keepdim=True) / count).sqrt()  # [B, 1]
     z = longer / torch.where(spread > 0, spread, 1)  # [B, G], 0 where all are equally long
     value = torch.where(success, (-0.05 * z).exp(), -1).to(rewards.dtype)  # [B, G]
-
-    std = value.std(1, keepdim=True, correction=0)  # [B, 1]
-    mixed = value.amax(1, keepdim=True) > value.amin(1, keepdim=True)  # [B, 1]
-    advantages = (value - value.mean(1, keepdim=True)) / torch.where(mixed, std, 1)  # [B, G]
-    advantages = torch.where(mixed, advantages, 0)  # [B, G]
-
+    advantages = grpo_advantage(value)  # [B, G]
     p = rewards.mean(1, keepdim=True)  # [B, 1]
     of_success = 0.4 + 1.1 * torch.sigmoid(10 * (0.75 - p))  # [B, 1], w(p)
     of_failure = 0.4 + 1.1 * torch.sigmoid(10 * (p - 0.25))  # [B, 1], w(1 - p)
@@ -258,7 +242,7 @@ OF_SUCCESSES = {
     "asym_power": asym_power,
     "shifted": shifted,
     "quantile": quantile,
-    "median": median,
+    "median": named("r less the group's median, MC-GRPO: the quantile at 1/2.", quantile, tau=0.5),
     "binary_contrastive": binary_contrastive,
     "power_norm": power_norm,
     "softmax": softmax,

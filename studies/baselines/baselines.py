@@ -3,8 +3,6 @@
     python studies/baselines/baselines.py --list
     python studies/baselines/baselines.py --advantage mix_pass_k --k 4
     python studies/baselines/baselines.py --advantage rloo --loss cispo --epsilon 1
-    python studies/baselines/baselines.py --token clip_cov
-    python studies/baselines/baselines.py --advantage gdpo --format_share 0.1 --loss sapo
     python studies/baselines/baselines.py --teacher strong
     python studies/baselines/baselines.py --loss ipo --num_iterations 4 --staleness 4
     torchrun --nproc_per_node 8 studies/baselines/baselines.py --model ... --dataset math
@@ -12,9 +10,6 @@
 Each method is one pure function of advantages.py or losses.py. `main` is that of the five scripts,
 with the chosen advantage, token mask, importance weights and loss. --staleness and the metric
 `dropped` show what a trust region does when the rollout's policy is not the current one.
-
-Self-distillation (arXiv 2601.20802) is left out. Its teacher is the policy itself after it has read
-a right completion of the prompt, which takes prompts that the tiny policy cannot read.
 """
 
 import functools
@@ -44,19 +39,8 @@ import common
 import cwgrpo
 import fade
 import grpo
+from studies.baselines import losses
 from studies.baselines.advantages import OF_ADVANTAGES, OF_REWARDS, OF_SUCCESSES, OF_THE_WHOLE_BATCH
-from studies.baselines.losses import (
-    LOSSES,
-    clip_cov_mask,
-    distillation,
-    high_entropy_mask,
-    icepop,
-    loss_with,
-    off_policy_mask,
-    otb,
-    soft_overlong,
-    unbiased_k3,
-)
 
 VARIANTS = grpo.VARIANTS
 ADVANTAGES = {**OF_SUCCESSES, **OF_REWARDS, **OF_ADVANTAGES}
@@ -74,7 +58,7 @@ class Config(grpo.Config):
 
     advantage: str = flag("grpo", "a name of --list", choices=("grpo", *ADVANTAGES))
     scale_rewards: bool = flag(True, "as in grpo.py", only=BY_GRPO)
-    loss: str = flag("ppo_clip", "what to maximise", choices=("ppo_clip", *LOSSES))
+    loss: str = flag("ppo_clip", "what to maximise", choices=("ppo_clip", *losses.LOSSES))
     token: Literal["none", "clip_cov", "high_entropy", "otb"] = flag(
         "none", "which tokens get no gradient, or a baseline of each token"
     )
@@ -88,13 +72,11 @@ class Config(grpo.Config):
     alpha_f: float | None = flag(None, "asym_power: exponent of failures", ge=0)
     tau: float | None = flag(None, "quantile", ge=0)
     gamma: float | None = flag(
-        None,
-        "an exponent, or a factor",
-        only=dict(advantage="power_norm hard_focused easy_focused"),
+        None, "exponent or factor", only=dict(advantage="power_norm hard_focused easy_focused")
     )
     advantage_beta: float | None = flag(
         None,
-        "a temperature, or a factor",
+        "temperature or factor",
         only=dict(advantage="softmax logmeanexp positive_dominant negative_dominant"),
     )
     success_weight: float | None = flag(None, "w_reinforce; a failure is worth -1", ge=0)
@@ -214,7 +196,9 @@ def compute_advantages(batch: common.Batch, config: Config, step: int):
         parts.append(batch.rewards.new_tensor(formats))
         weights.append(config.format_weight)
     if config.overlong_cache:
-        parts.append(soft_overlong(lengths, config.max_completion_length, config.overlong_cache))
+        parts.append(
+            losses.soft_overlong(lengths, config.max_completion_length, config.overlong_cache)
+        )
         weights.append(1.0)
     parts = [part.view_as(batch.rewards) for part in parts]
     of_all_ranks = config.advantage in OF_THE_WHOLE_BATCH
@@ -253,7 +237,7 @@ def with_token_baseline(batch: common.Batch, advantages, config: Config):
         frozen_logprobs(batch.sampler.policy, batch.samples, of_temperature)[0].view(by_group)
         for of_temperature in (config, sharper)
     )
-    return otb(advantages, logprobs, sharper_logprobs, batch.loss_mask.view(by_group))
+    return losses.otb(advantages, logprobs, sharper_logprobs, batch.loss_mask.view(by_group))
 
 
 def roll_out(sampler, stream, config: Config, history: deque) -> common.Batch:
@@ -308,10 +292,12 @@ def token_mask(batch: common.Batch, rows: list[int], advantages, config: Config,
         batch.loss_mask[rows],
     )
     if by_entropy:
-        keep = high_entropy_mask(values, mask, config.top_entropy_quantile)
+        keep = losses.high_entropy_mask(values, mask, config.top_entropy_quantile)
     else:
         generator = torch.Generator().manual_seed(seed)  # the same on all ranks
-        keep = clip_cov_mask(values, of_rows, mask, config.clip_cov_fraction, generator=generator)
+        keep = losses.clip_cov_mask(
+            values, of_rows, mask, config.clip_cov_fraction, generator=generator
+        )
     own = keep[world.RANK :: world.WORLD_SIZE, :, : batch.loss_mask.shape[1]]  # [b, G, T]
     return own.flatten(0, 1)
 
@@ -341,13 +327,11 @@ def main(config: Config):
         advantages, diagnostics = compute_advantages(batch, config, step)  # [B, G] or [B, G, T]
         if teacher is not None:
             of_teacher, _ = frozen_logprobs(teacher, batch.samples, config)  # [N, T]
-            advantages = distillation(of_teacher, batch.sampled_logprobs, batch.loss_mask)
+            advantages = losses.distillation(of_teacher, batch.sampled_logprobs, batch.loss_mask)
             advantages = advantages.unflatten(0, batch.rewards.shape)  # [B, G, T]
 
-        # 3. Update.
-        advantages = common.prepare_update(
-            batch, advantages, policy, reference, config
-        )  # [N, 1] or [N, T]
+        # 3. Update. The advantages become [N, 1] or [N, T].
+        advantages = common.prepare_update(batch, advantages, policy, reference, config)
         if config.staleness:  # pi_old is the policy that wrote the rollout, in all updates
             batch.old_logprobs = batch.sampled_logprobs
         counted, dropped = 0.0, 0.0  # tokens whose advantage is not 0, and those without a gradient
@@ -365,7 +349,9 @@ def main(config: Config):
                     batch.old_logprobs[rows] = logprobs.detach()
                 importance = batch.importance[rows]  # [m, T]
                 if config.importance == "icepop" and sampler.cap > 0:
-                    importance = icepop(batch.old_logprobs[rows], batch.sampled_logprobs[rows])
+                    importance = losses.icepop(
+                        batch.old_logprobs[rows], batch.sampled_logprobs[rows]
+                    )
                 terms = dict(
                     logprobs=logprobs,
                     old_logprobs=batch.old_logprobs[rows],
@@ -413,25 +399,27 @@ def learning_rate_factor(config: Config) -> float:
 
 def make_loss(config: Config):
     """Return the loss of --loss, --off_policy_mask_threshold and --use_bias_correction_kl."""
-    objective = LOSSES.get(config.loss)  # None for ppo_clip
+    objective = losses.LOSSES.get(config.loss)  # None for ppo_clip
     if config.loss == "kl_cov":
-        objective = functools.partial(LOSSES["kl_cov"], fraction=config.kl_cov_fraction)
-    return loss_with(objective, config.off_policy_mask_threshold, config.use_bias_correction_kl)
+        objective = functools.partial(losses.LOSSES["kl_cov"], fraction=config.kl_cov_fraction)
+    return losses.loss_with(
+        objective, config.off_policy_mask_threshold, config.use_bias_correction_kl
+    )
 
 
 def list_methods() -> None:
     """Print the first line of each method's docstring."""
     methods = {f"advantage {name}": function for name, function in ADVANTAGES.items()}
-    methods |= {f"loss {name}": function for name, function in LOSSES.items()}
+    methods |= {f"loss {name}": function for name, function in losses.LOSSES.items()}
     methods |= {
-        "token clip_cov": clip_cov_mask,
-        "token high_entropy": high_entropy_mask,
-        "token otb": otb,
-        "importance icepop": icepop,
-        "teacher": distillation,
-        "off_policy_mask_threshold": off_policy_mask,
-        "use_bias_correction_kl": unbiased_k3,
-        "overlong_cache": soft_overlong,
+        "token clip_cov": losses.clip_cov_mask,
+        "token high_entropy": losses.high_entropy_mask,
+        "token otb": losses.otb,
+        "importance icepop": losses.icepop,
+        "teacher": losses.distillation,
+        "off_policy_mask_threshold": losses.off_policy_mask,
+        "use_bias_correction_kl": losses.unbiased_k3,
+        "overlong_cache": losses.soft_overlong,
     }
     for name, function in methods.items():
         print(f"--{name}: {(function.__doc__ or '').splitlines()[0]}")

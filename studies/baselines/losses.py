@@ -232,9 +232,8 @@ def otb(advantages, logprobs, sharper_logprobs, mask):
     logits and o the token, logprobs are log softmax(l)[o], and sharper_logprobs are
     log softmax(2 l)[o], so that sum(pi^2) = pi_o^2 / softmax(2 l)[o].
 
-    The paper has rewards for A. GRPO's A with --no_scale_rewards gives the same, because a constant
-    of the group changes nothing. Where one response alone is left, the result is 0. verl keeps its
-    reward there unless handle_zero_tail is off.
+    GRPO's A with --no_scale_rewards gives the same as the paper's rewards. Where one response alone
+    is left, the result is 0; verl keeps its reward there unless handle_zero_tail is off.
     """
     squares = (2 * logprobs - sharper_logprobs).exp()  # [B, G, T]
     W = mask * (mask * (1 - 2 * logprobs.exp() + squares)).cumsum(2)  # [B, G, T]

@@ -1,19 +1,16 @@
 """The five papers' claims, tried in miniature: which hold for a tiny policy on Countdown?
 
-    python studies/claims/claims.py                     # until all is decided or at its last look
-    python studies/claims/claims.py --language_model    # the same claims with SmolLM2-135M
-    python studies/claims/claims.py --report            # pages and figures, from what has been run
-    python studies/claims/claims.py --mine my.py        # a script of yours against grpo.py
+    python studies/claims/claims.py --report        # pages and figures, from what has been run
+    python studies/claims/claims.py --mine my.py    # a script of yours against grpo.py
 
-rows.py has the claims and the runs, runs.py the choice of learning rates,
-rule.py the rule of the verdicts, and page.py what CLAIMS.md and claims_tables.md
-show. many.py makes many runs in one session, on a GPU or a CPU. Each finished run leaves a
-line in studies/results, and is not made again. So the same command continues where it was stopped.
+rows.py has the claims and the runs, runs.py the choice of learning rates, rule.py the rule of the
+verdicts, and page.py what CLAIMS.md and claims_tables.md show. many.py makes the runs.
 
 With --mine, copies of grpo.py in which you have changed a function are compared with it. They get
 their learning rates by the same tries as all others. Then all start from the shipped policies, with
 the same problems for a seed, and are compared seed by seed: at the end, and where both have the
-same pass@1. A changed file is another script, with runs of its own.
+same pass@1. A changed file is another script, with runs of its own. Each finished run is kept, so
+the same command continues where it was stopped.
 """
 
 import argparse
@@ -41,7 +38,7 @@ from studies.claims import page
 from studies.claims import runs as made
 from studies.claims.rows import Row
 from studies.claims.rule import differences, interval, matched
-from studies.claims.runs import MODEL_PLAN, PLAN, run_jobs
+from studies.claims.runs import PLAN, run_jobs
 
 METRICS = "pass@1", "pass@16", "entropy"  # of --mine
 LONGEST = 32  # letters of a run in a table of 100 columns
@@ -158,19 +155,15 @@ def main(given) -> None:
         raise UserError("--processes must be 1 or more")
     if given.mine:
         compare(given)
-        return
-    if not given.report:
-        plan = MODEL_PLAN if given.language_model else PLAN
-        print(f"Each claim gets runs until it is decided, with at most {plan.looks[-1]} seeds.")
-        made.run_all(plan, given.processes)
-    page.write_report(STUDIES)
+    else:
+        page.write_report(STUDIES)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--language_model", action="store_true", help="the runs of SmolLM2-135M")
-    parser.add_argument("--report", action="store_true", help="write the page, and run nothing")
-    parser.add_argument("--mine", nargs="+", help='copies of grpo.py: my.py "my.py --beta 1"')
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--report", action="store_true", help="write the pages, and run nothing")
+    what.add_argument("--mine", nargs="+", help='copies of grpo.py: my.py "my.py --beta 1"')
     parser.add_argument("--against", help="what --mine is compared with, instead of grpo.py")
     parser.add_argument("--quick", action="store_true", help="of --mine: tiny runs, to try it out")
     parser.add_argument("--seeds", type=int, help="of --mine: how many; 8, with --quick 2")

@@ -1,8 +1,8 @@
-"""Runs of claims.py, many in one session: all imports are made once, and each run is a fork.
+"""The runs of the claims, many in one session: imports are made once, and each run is a fork.
 
     python studies/claims/many.py --language_model --seconds 280 --processes 12 --out runs.jsonl
     python studies/claims/many.py --collect runs.jsonl      # lines of --out into studies/results
-    python studies/claims/many.py                           # tiny policies: those of claims.py
+    python studies/claims/many.py                           # tiny policies: the papers' claims
     python studies/claims/many.py --field                   # tiny policy: the field's methods
     python studies/claims/many.py --trust                   # and its trust regions where they act
 
@@ -19,6 +19,7 @@ import importlib
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import signal
@@ -37,7 +38,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's ro
 
 from studies.project import ROOT, add_result, read_results
 
-from studies.claims import counts
 from studies.claims import runs as made
 from studies.claims.rows import LANGUAGE_MODEL
 from studies.claims.runs import FIELD_PLAN, MODEL_PLAN, PLAN, TRUST_PLAN, Job
@@ -90,8 +90,8 @@ def run_in(command: str, folder: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     script, *flags = shlex.split(command)
-    script = str(ROOT / script)
-    counts.run_counted(script, [*flags, f"--output_dir={folder}"], folder)
+    sys.argv = [str(ROOT / script), *flags, f"--output_dir={folder}"]
+    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def folder_of(job: Job) -> Path:

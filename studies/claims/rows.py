@@ -8,7 +8,7 @@ MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 MIDDLE = "middle"
 
 START = "start"  # the policy before training
-GROWTH = "Proposition 1"  # trains nothing
+GROWTH = "Proposition 1"  # trains nothing, and is kept from an earlier study alone
 LONG = "GRPO, long"
 BEST_STATIC = "best static"
 STATIC_WEIGHTS = ("mean", "delta 0.5", "Power 2")  # without feedback, FADE's rivals
@@ -36,7 +36,7 @@ OF_HEADLINES = {  # the name of a run, and its script and flags
 }
 FROM_THE_MIDDLE_BASE = {
     **OF_HEADLINES,
-    GROWTH: "studies/papers/entropy_growth.py",
+    GROWTH: "",
     "positive-dominant": f"{BASELINES} --advantage positive_dominant",
     "hard-focused": f"{BASELINES} --advantage hard_focused",
     "easy-focused": f"{BASELINES} --advantage easy_focused",

@@ -40,8 +40,7 @@ def standard_error(values) -> tuple[float, float]:
     For [seeds], the usual one. For [seeds, problems], that of a model in which seeds and problems
     have random effects, crossed: d = mean + seed + problem + rest. The problems' effects count
     where they exceed their own standard error: pass@k of few problems has heavy tails, and noise
-    would else widen each interval. The degrees of freedom are Satterthwaite's. coverage.py
-    shows how often such intervals hold the truth.
+    would else widen each interval. The degrees of freedom are Satterthwaite's.
     """
     values = np.asarray(values, dtype=float)
     seeds = len(values)

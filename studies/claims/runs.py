@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from studies.project import STUDIES, make_runs, read_results, run_script
+from studies.project import STUDIES, make_runs, read_results
 
 from rlvr.errors import UserError
 from rlvr.show import ks_of, read_rows
@@ -24,7 +24,6 @@ import torch
 
 from studies.claims import rows as table
 from studies.claims.compare import smooth
-from studies.claims.counts import read_counts
 from studies.claims.rows import EQUAL, FIELD, GROWTH, LANGUAGE_MODEL, LONG, MIDDLE, RUNS, TRUST
 from studies.claims.rule import CURVE, LOOKS, judge_all
 
@@ -133,7 +132,7 @@ def rates_to_try(lines: dict, plan: Plan, name: str) -> tuple[list[str], dict[st
 def rate_of(lines: dict, plan: Plan, base: str, name: str) -> str:
     """The learning rate of a run; "open" as long as it is not found.
 
-    LONG has that of the run that it prolongs, and GROWTH, which trains nothing, needs none.
+    LONG has that of the run that it prolongs, and GROWTH needs none.
     """
     if name == GROWTH or not plan.tuned_on:
         return first_rate(plan, base, name)
@@ -193,6 +192,7 @@ def next_jobs(lines: dict, plan: Plan) -> list[Job]:
             if each.word in ("open", "unclear")
             if each.evidence is None or each.evidence.seeds < look
             for run in table.runs_of(each.row, base)
+            if run != GROWTH
         )
         if jobs:
             return [*jobs]
@@ -208,15 +208,6 @@ def tuning_jobs(lines: dict, plan: Plan, names) -> list[Job]:
         for rate in rates_to_try(lines, plan, name)[0]
         for seed in plan.tuning
     ]
-
-
-def run_all(plan: Plan, processes: int) -> None:
-    """Make runs until nothing is left to decide; each finished one is added to the results."""
-    if plan is MODEL_PLAN and not START_OF_MODEL.exists():
-        print(f"first the start of all runs: {FORM}", flush=True)
-        run_script(FORM, FOLDER / "form")
-    while jobs := next_jobs(read_results(plan.results), plan):
-        run_jobs(jobs, plan, processes)
 
 
 # --------------------------------------------------------------------------------- making the runs
@@ -241,7 +232,7 @@ def run_jobs(jobs: list[Job], plan: Plan, processes: int) -> None:
     minutes = sum(plan.minutes / (3 if job.seed in TUNING else 1) for job in jobs) / processes
     if jobs:
         print(f"About {minutes:.0f} minutes. After Ctrl-C, the same command continues:", flush=True)
-    commands = {job: f"studies/claims/counts.py {command_of(job, plan)}" for job in jobs}
+    commands = {job: command_of(job, plan) for job in jobs}
     make_runs(commands, plan.results, FOLDER, partial(line_of, plan), processes)
 
 
@@ -268,10 +259,27 @@ def line_of(plan: Plan, job: Job, folder: Path) -> dict:
     ]
     if "pass@256" in curve:
         line["mechanism"] = mechanism(rows)
-    numbers = measure(rows[: plan.steps], evaluations[-1]) if evaluations else growth_of(rows)
+    numbers = measure(rows[: plan.steps], evaluations[-1])
     kept = {row.metric for row in table.ROWS} & {*numbers}
     line["numbers"] = {key: shorter(numbers[key]) for key in sorted(kept)}
-    return line | read_counts(folder, len(evaluations))
+    return line | {"problems": read_counts(folder)}
+
+
+def read_counts(folder: Path) -> dict:
+    """Return {"samples": n, "start": counts, "end": counts} of a run's problems.
+
+    counts are {"correct": [problems], "answer_entropy": [problems]}, of the first evaluation and of
+    the last one.
+    """
+    rows = read_rows(folder, "problems")
+    counts = {"samples": rows[0]["samples"]}
+    for place, step in (("start", rows[0]["step"]), ("end", rows[-1]["step"])):
+        of_step = [row for row in rows if row["step"] == step]
+        counts[place] = {
+            "correct": [row["right"] for row in of_step],
+            "answer_entropy": [round(row["answer_entropy"], 3) for row in of_step],
+        }
+    return counts
 
 
 def shorter(number: float) -> float:
@@ -282,17 +290,6 @@ def shorter(number: float) -> float:
 def columns_of(rows: list[dict]) -> dict[str, np.ndarray]:
     """The metrics of the steps, [steps] each."""
     return {key: np.array([row[key] for row in rows]) for key in rows[0]}
-
-
-def growth_of(rows: list[dict]) -> dict[str, float]:
-    """The numbers of a run of entropy_growth.py, whose rows are batches of one policy."""
-    columns = columns_of(rows)
-    kappa, growth = columns["kappa"], columns["growth"]
-    return {
-        "kappa": kappa.mean(),
-        "growth": growth.mean() * np.sign(kappa.mean()),
-        "correlation": np.corrcoef(kappa, growth)[0, 1],
-    }
 
 
 def fit_pass_at_k(ks: list[int], values: list[float]) -> dict[str, float]:

@@ -5,7 +5,7 @@
 
 The package (Apache-2.0) holds the model in GGUF, with weights of four bits. They are written in
 fp32. The command prints the line after which every script finds the model by its name. Then
-`default_runs.py --language_model` and `claims.py --language_model` make the runs of
+`default_runs.py --language_model` and `many.py --language_model` make the runs of
 docs/language-model.md.
 """
 

@@ -1,6 +1,6 @@
-"""What a GPU does with this project: whether all is well on it, and how fast it is.
+"""Is all well on a GPU? Log-probs, gradients and every script, beside what they should be.
 
-    python studies/speed/gpu.py                      # 5 minutes on an H200, 15 with vLLM
+    python studies/speed/gpu.py                      # 3 minutes on an H200, 10 with vLLM
     python studies/speed/gpu.py --small              # the same on a CPU, with small sizes
     python studies/speed/gpu.py --page gpu.jsonl     # the tables of docs/gpu.md
 
@@ -16,13 +16,10 @@ import importlib.util
 import itertools
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
 import traceback
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 STARTED = time.time()
@@ -33,10 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's ro
 from studies.project import ROOT, SCRIPTS, fill_in, markdown_table, run_script
 
 from rlvr.flags.command_line import read_flags
-from rlvr.machine import AT_EXIT, choose_device, computes_in_bf16, handle_signals, leave
+from rlvr.machine import AT_EXIT, choose_device, handle_signals, leave
 from rlvr.policy import load_policies
-from rlvr.policy.logprobs import LinearLogProbs, compute_again, frozen_logprobs
-from rlvr.policy.sharding import layers_of
+from rlvr.policy.logprobs import frozen_logprobs
 from rlvr.rollout import Sampler, make_sampler
 from rlvr.show.logs import read_rows
 from rlvr.tasks import Sample, encode_prompt, open_problems
@@ -48,25 +44,16 @@ import torch
 import common
 import grpo
 from studies.papers.make_bases import build_tiny
-from studies.speed import throughput
-from studies.speed.products import now
-from studies.speed.throughput import QWEN_05, QWEN_15, peak_memory, random_policy, start_peak
+from studies.speed.throughput import QWEN_05, random_policy, start_peak
 
 DEVICE = choose_device()
 GPU_MEMORY = torch.cuda.mem_get_info()[1] / 1e9 if DEVICE.type == "cuda" else 0.0  # GB
 SIZES = {  # on a GPU, and with --small
-    # of policies with random weights
-    "shapes": ({"0.5B": QWEN_05, "1.5B": QWEN_15}, {"small": (64, 128, 2, 4, 2, 1000)}),
-    "matrix": (8192, 256),  # rows and columns of a product
-    "rows": ((64, 256, 512), (4, 8)),  # completions of a rollout
-    "prompt": (128, 16),  # tokens
-    "new": (128, 8),  # tokens of a completion in a rollout
-    "texts": (64, 8),  # completions of an update
-    "completion": (384, 24),  # tokens of such a completion
-    "microbatches": ((4096, 8192, 16384, 32768), (80, 320)),  # tokens
+    # of a policy with random weights
+    "shapes": ({"0.5B": QWEN_05}, {"small": (64, 128, 2, 4, 2, 1000)}),
+    "new": (128, 8),  # tokens of a completion
     "compared": (32, 4),  # completions whose log-probs and gradients are compared
     "few": (256, 40),  # tokens of a microbatch where many of them are compared with one
-    "trl": (("0.5B", 128, 2), ("tiny", 12, 1)),  # work, tokens of a completion, rounds
 }
 
 
@@ -101,23 +88,6 @@ def in_words(value) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     return str(value).strip().splitlines()[-1]
-
-
-def seconds_of(repeats: int, function, *given) -> list[float]:
-    """The time of a first call function(*given), and the median of so many more."""
-    found = []
-    for _ in range(repeats + 1):
-        started = now()
-        function(*given)
-        found.append(now() - started)
-    return [found[0], statistics.median(found[1:])]
-
-
-@cache
-def peak_flops(size: int) -> float:
-    """Operations per second in a product of two bf16 matrices, which all else is compared with."""
-    a, b = torch.randn(2, size, size, device=DEVICE, dtype=torch.bfloat16)
-    return 2 * size**3 / seconds_of(20, torch.mm, a, b)[1]
 
 
 def run(script: str, *flags) -> None:
@@ -158,22 +128,6 @@ def make_batch(sampler, prompts, completions, logprobs) -> common.Batch:
     return common.make_batch(samples, sampler.config, sampler)
 
 
-def random_ids(shape, rows: int, tokens: int) -> list[list[int]]:
-    """Rows of tokens, none of which stands for an end or padding."""
-    seeded = torch.Generator().manual_seed(rows)
-    return torch.randint(2, shape[-1], (rows, tokens), generator=seeded).tolist()
-
-
-def speed_of(sampler, shape, rows: int, given) -> dict[str, float]:
-    """How fast so many completions are written, eight per prompt."""
-    prompts = random_ids(shape, -(-rows // 8), given.prompt)
-    prompts = [ids for ids in prompts for _ in range(8)][:rows]
-    how = dict(temperature=1.0, top_p=1.0, max_tokens=given.new)
-    _, seconds = seconds_of(1, lambda: sampler.generate(prompts, **how))
-    tokens_per_second, per_token = rows * given.new / seconds, 1e3 * seconds / given.new
-    return dict(tokens_per_second=tokens_per_second, ms_per_token_of_all=per_token)
-
-
 def backward(batch: common.Batch) -> float:
     """One minibatch of all completions, as in grpo.py -> its loss; the gradients add up."""
     config = batch.sampler.config
@@ -196,13 +150,6 @@ def backward(batch: common.Batch) -> float:
         loss.backward()
         total = total + loss.detach()
     return float(total)
-
-
-def update(batch: common.Batch, optimizer) -> None:
-    """Train on a batch."""
-    backward(batch)
-    optimizer.step()
-    optimizer.zero_grad()
 
 
 def batches_to_compare(given, **flags):
@@ -234,7 +181,7 @@ def batches_to_compare(given, **flags):
 def machine(notes, given):
     """What the numbers below were measured with."""
     versions = {}
-    for name in "torch transformers accelerate datasets math-verify trl vllm".split():
+    for name in "torch transformers accelerate datasets math-verify vllm".split():
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     notes("software", python=sys.version.split()[0], **versions, cores=os.cpu_count())
@@ -242,7 +189,6 @@ def machine(notes, given):
         capability = "{}.{}".format(*torch.cuda.get_device_capability())
         about = dict(memory_GB=GPU_MEMORY, capability=capability, cuda=torch.version.cuda)
         notes(torch.cuda.get_device_name(), **about)
-    notes(f"product {given.matrix}^3 of bf16", tflops=peak_flops(given.matrix) / 1e12)
 
 
 @torch.no_grad()
@@ -339,102 +285,9 @@ def scripts(notes, given):
             notes(f"{name}-resumed", weights_differ_by=far, loss_differs_by=loss)
 
 
-def rollouts(notes, given):
-    """Completions by the decoding loop, eight per prompt. Memory holds only fp32 weights and their
-    bf16 copy."""
-    lengths = dict(max_prompt_length=given.prompt, max_completion_length=given.new)
-    for name, shape in given.shapes.items():
-        policy = make_policy(shape)
-        for rows in given.rows:
-            what = f"{name}, {rows} rows"
-            with notes.attempt(what):
-                sampler = sampler_of(policy, decode_batch_size=rows, **lengths)
-                sampler.stops = []  # so that all completions are of one length
-                sampler.sync()
-                speed = speed_of(sampler, shape, rows, given)
-                sampler.sleep()
-                notes(
-                    what,
-                    **speed,
-                    peak_GB=peak_memory() / 1e9,
-                )
-
-
-def logprobs_alone(policy, tokens: int) -> None:
-    """Compute the log-probs of so many tokens from random hidden states, and their gradients."""
-    dtype = torch.bfloat16 if computes_in_bf16(policy) else torch.float32
-    hidden = torch.randn(tokens, policy.config.hidden_size, device=DEVICE, dtype=dtype)
-    head = policy.get_output_embeddings().weight  # [V, H]
-    targets = torch.randint(len(head), (tokens,), device=DEVICE)
-    logprobs, _ = LinearLogProbs.apply(hidden.requires_grad_(), head, targets, 1.0)
-    logprobs.sum().backward()
-
-
-def updates(notes, given, compiled=False):
-    """Updates of random completions after different prompts, by tokens per microbatch. MFU is
-    relative to a product of large matrices. What is computed twice counts once."""
-    count, width = given.texts, given.prompt + given.completion
-    lengths = dict(max_prompt_length=given.prompt, max_completion_length=given.completion)
-    for name, shape in given.shapes.items():
-        policy = make_policy(shape)
-        in_layers = shape[2] * shape[0] * width  # operations on a token, halved; here of attention
-        for layer in layers_of(policy):
-            in_layers += sum(weight.numel() for weight in layer.parameters())
-            if compiled:
-                layer.compile(dynamic=True)
-        policy.is_compiled = compiled
-        flops = 6 * count * (width * in_layers + given.completion * shape[0] * shape[-1])
-        optimizer, _ = make_optimizer(policy, grpo.Config(learning_rate=1e-6))
-        for again, tokens in itertools.product((False, True)[: 2 - compiled], given.microbatches):
-            what = f"{name}, {tokens} tokens{', checkpointing' * again}{', --compile' * compiled}"
-            with notes.attempt(what):
-                optimizer.zero_grad()  # what an update has left that ran out of memory
-                if again:
-                    compute_again(policy)
-                flags = dict(gradient_checkpointing=again, microbatch_tokens=tokens, **lengths)
-                sampler = sampler_of(policy, minibatch_size=count, **flags)
-                prompts = random_ids(shape, count, given.prompt)
-                completions = random_ids(shape, count, given.completion)
-                nothing = [[0.0] * given.completion] * count
-                batch = make_batch(sampler, prompts, completions, nothing)
-                first, seconds = seconds_of(2, update, batch, optimizer)
-                peak = peak_memory() / 1e9
-                passes = max(1, count * width // tokens)
-                _, alone = seconds_of(2, logprobs_alone, policy, count * given.completion // passes)
-                notes(
-                    what,
-                    tokens_per_second=count * width / seconds,
-                    seconds=seconds,
-                    first_seconds=first,
-                    in_logprobs=passes * alone / seconds,
-                    peak_GB=peak,
-                    mfu=flops / seconds / peak_flops(given.matrix),
-                )
-
-
-def compiled(notes, given):
-    """The same with --compile."""
-    updates(notes, given, compiled=True)
-
-
-def trl(notes, given):
-    """grpo.py and TRL's GRPOTrainer in turns, one step each (`studies/speed/throughput.py`):
-    medians, and the ratio of the two."""
-    if not importlib.util.find_spec("trl"):
-        notes("TRL", failed="not run: TRL is not installed")
-        return
-    os.environ["OMP_NUM_THREADS"] = "1"  # for the sides, which are processes of their own
-    name, tokens, rounds = given.trl
-    work = replace(throughput.WORK[name], tokens=tokens)
-    reports, _ = throughput.alternate(throughput.SIDES, work, rounds, busy_is_fine=True)
-    for what, ours, theirs, ratio in throughput.rows_of(reports):
-        if ratio:  # not for what only tells how much there is to compute
-            notes(what, grpo=ours, TRL=theirs, ratio=ratio)
-
-
 def vllm(notes, given):
     """With --engine vllm: three steps of every script on the tiny policy, and the last one of GRPO
-    again, resumed; then completions as in `rollouts`. Each engine takes a minute to start."""
+    again, resumed. Each engine takes a minute to start."""
     if not importlib.util.find_spec("vllm"):
         notes("vLLM", failed="not run: vLLM is not installed")
         return
@@ -451,55 +304,9 @@ def vllm(notes, given):
                     run_script(resumed, made)
                     again = read_rows(made, "metrics")[-1]
                     notes("grpo-resumed", loss_differs_by=abs(again["loss"] - last["loss"]))
-    lengths = dict(max_prompt_length=given.prompt, max_completion_length=given.new)
-    for name, shape in given.shapes.items():
-        with notes.attempt(name), tempfile.TemporaryDirectory() as folder:
-            policy = make_policy(shape)
-            policy.save_pretrained(folder)
-            policy.name_or_path = folder
-            began = now()
-            sampler = sampler_of(policy, engine="vllm", **lengths)
-            starting = now() - began
-            for rows in given.rows:
-                syncing = seconds_of(1, sampler.sync)[1]
-                notes(
-                    f"{name}, {rows} rows",
-                    **speed_of(sampler, shape, rows, given),
-                    seconds_to_sync=syncing,
-                    sampler_gap=sampler.gap,
-                    seconds_to_start=starting,
-                )
-            AT_EXIT.close()
 
 
-def smollm2(notes, given):
-    """SmolLM2-135M-Instruct learns sums with the defaults for arithmetic, by vLLM and by the
-    decoding loop: pass@1 before and after 24 steps, and the median seconds of a step's halves."""
-    if not given.smollm2:
-        notes("SmolLM2", failed="not run: no --smollm2 FOLDER")
-        return
-    command = f"grpo.py --model {given.smollm2} --dataset arithmetic"
-    command += " --max_steps 1 --eval_problems 4" if given.small else ""
-    for engine in ("vllm", "hf"):
-        if not importlib.util.find_spec("vllm") and engine == "vllm":
-            continue
-        with notes.attempt(engine), tempfile.TemporaryDirectory() as folder:
-            started, made = time.time(), Path(folder, "run")
-            run_script(f"{command} --engine {engine}", made)
-            evals, steps = (read_rows(made, of) for of in ("eval", "metrics"))
-            notes(
-                f"--engine {engine}",
-                steps=steps[-1]["step"],
-                before=evals[0]["pass@1"],
-                after=evals[-1]["pass@1"],
-                mismatch=statistics.mean(row["mismatch"] for row in steps),
-                rollout_seconds=statistics.median(row["seconds_rollout"] for row in steps),
-                update_seconds=statistics.median(row["seconds_update"] for row in steps),
-                all_seconds=time.time() - started,
-            )
-
-
-PARTS = (machine, logprobs, gradients, scripts, rollouts, updates, compiled, trl, vllm, smollm2)
+PARTS = (machine, logprobs, gradients, scripts, vllm)
 
 
 def run_parts(given) -> bool:
@@ -544,7 +351,6 @@ if __name__ == "__main__":
     parser.add_argument("--minutes", type=float, default=8.0, help="no part begins after that")
     parser.add_argument("--out", type=Path, default=Path("gpu.jsonl"), help="lines are added to it")
     parser.add_argument("--parts", default=",".join(names), help="separated by commas")
-    parser.add_argument("--smollm2", type=Path, help="folder of SmolLM2-135M-Instruct")
     parser.add_argument("--page", type=Path, help="write the tables of docs/gpu.md from this file")
     given = parser.parse_args()
     given.parts = given.parts.split(",")

@@ -12,9 +12,6 @@ first turns, which warm up, are not counted.
 Memory is the peak of the process above what it held when the policy was loaded: of the whole
 process on a CPU, of torch's tensors on a GPU.
 
-GFLOP are those of the matrix products, counted in the step that warms up. The limit is the time of
-these products alone on this machine. On a GPU, MFU compares with the data sheet.
-
 No time is quoted where other processes use the machine meanwhile.
 """
 
@@ -27,6 +24,7 @@ import random
 import statistics
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,7 +45,7 @@ import transformers
 import common
 import grpo
 from studies.papers.make_bases import build_tiny
-from studies.speed import machine, products
+from studies.speed import machine
 
 SPAWN = multiprocessing.get_context("spawn")  # a side starts with memory that nobody has used
 FOR_EVER = 10**6  # steps
@@ -110,6 +108,13 @@ def random_policy(shape: tuple[int, ...]) -> transformers.PreTrainedModel:
     )
 
 
+def now() -> float:
+    """Return the seconds of a clock, after a GPU has finished its work."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
 def peak_memory() -> int:
     """The most bytes since `start_peak`: torch's on a GPU, else the process's, as Linux counts."""
     if torch.cuda.is_available():
@@ -132,18 +137,15 @@ class Turns:
 
     def __init__(self, pipe):
         self.pipe, self.started = pipe, None
-        self.counting = contextlib.ExitStack()  # open in the first turn
-        self.generation, self.whole = products.Products(), products.Products()
 
     def time(self, owner, name: str) -> None:
         """owner.name generates the completions: from now on its seconds and tokens count."""
         function = getattr(owner, name)
 
         def timed(*args, **kwargs):
-            started = products.now()
-            with self.generation if self.is_first else contextlib.nullcontext():
-                result = function(*args, **kwargs)
-            self.generating += products.now() - started
+            started = now()
+            result = function(*args, **kwargs)
+            self.generating += now() - started
             self.tokens += sum(map(len, result[0]))
             return result
 
@@ -153,14 +155,8 @@ class Turns:
         """A step is over, or all is loaded: report the step, and wait for the next turn."""
         if self.started is None:
             self.floor = start_peak()  # bytes of memory before the first step
-            self.counting.enter_context(self.whole)
-        elif self.is_first:
-            self.counting.close()
-            by_part = {"generate": self.generation.counts}
-            by_part["all else"] = self.whole.counts - self.generation.counts
-            self.pipe.send({part: limits(counts) for part, counts in by_part.items()})
         else:
-            seconds = products.now() - self.started
+            seconds = now() - self.started
             self.pipe.send(
                 {
                     "generate (s)": self.generating,
@@ -174,15 +170,7 @@ class Turns:
         torch.cuda.empty_cache()  # one GPU has to hold both sides
         self.pipe.recv()
         start_peak()
-        self.is_first = self.started is None
-        self.generating, self.tokens, self.started = 0.0, 0, products.now()
-
-
-def limits(counts) -> dict[str, float]:
-    """The operations of these products, and the seconds that they take alone and by data sheet."""
-    work = products.operations(counts)
-    found = {"work": work, "limit": products.seconds_alone(counts)}
-    return found | ({"MFU": work / products.peak()} if products.peak() else {})
+        self.generating, self.tokens, self.started = 0.0, 0, now()
 
 
 def take_turns(side, pipe, work: Work, model: str, folder: str) -> None:
@@ -277,7 +265,7 @@ def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
 def alternate(sides: dict, work: Work, rounds: int, busy_is_fine: bool):
     """Let the sides take turns -> the report of each of their steps, and what the load was.
 
-    The first report of a side has its limits, and no times. SystemExit where others use the cores.
+    The first report of a side is that of its warm-up. SystemExit where others use the cores.
     """
     reports, pipes, processes = {name: [] for name in sides}, {}, []
     with tempfile.TemporaryDirectory() as scratch:
@@ -290,7 +278,7 @@ def alternate(sides: dict, work: Work, rounds: int, busy_is_fine: bool):
             theirs.close()
         for turn in range(rounds + 1):
             if turn == 1:
-                neighbours = machine.Neighbours(products.now)
+                neighbours = machine.Neighbours(now)
             for name, pipe in pipes.items():
                 pipe.send("go")
                 reports[name].append(pipe.recv())
@@ -301,25 +289,15 @@ def alternate(sides: dict, work: Work, rounds: int, busy_is_fine: bool):
 
 
 def rows_of(reports: dict[str, list[dict]]) -> list[list[str]]:
-    """Medians over the rounds, the ratio of the first side to the last, and the limits: cells."""
-    rows, medians = [], {}
-    for key in next(iter(reports.values()))[1]:
-        medians[key] = [statistics.median(s[key] for s in steps[1:]) for steps in reports.values()]
-        first, last = medians[key][0], medians[key][-1]
-        ratio = f"{first / last:.2f}" if last and len(reports) > 1 else ""
-        rows.append([key, *(f"{median:.4g}" for median in medians[key]), ratio])
-    limits = [steps[0] for steps in reports.values()]
-    for part in limits[0]:
-        work, limit = ([each[part][key] for each in limits] for key in ("work", "limit"))
-        times = medians[f"{part} (s)"]
-        rows.append([f"{part}: GFLOP", *(f"{value / 1e9:.4g}" for value in work), ""])
-        rates = [value / seconds / 1e9 for value, seconds in zip(work, times, strict=True)]
-        rows.append([f"{part}: GFLOP/s", *(f"{rate:.3g}" for rate in rates), ""])
-        shares = [value / seconds for value, seconds in zip(limit, times, strict=True)]
-        rows.append([f"{part}: of its limit", *(f"{share:.0%}" for share in shares), ""])
-        if "MFU" in limits[0][part]:
-            shares = [each[part]["MFU"] / s for each, s in zip(limits, times, strict=True)]
-            rows.append([f"{part}: MFU", *(f"{share:.1%}" for share in shares), ""])
+    """Return the medians over the rounds and the ratio of the first side to the last, in cells.
+
+    The first report of each side is its warm-up, and does not count.
+    """
+    rows = []
+    for key in next(iter(reports.values()))[0]:
+        medians = [statistics.median(step[key] for step in steps[1:]) for steps in reports.values()]
+        ratio = f"{medians[0] / medians[-1]:.2f}" if medians[-1] and len(reports) > 1 else ""
+        rows.append([key, *(f"{median:.4g}" for median in medians), ratio])
     return rows
 
 
