@@ -42,7 +42,8 @@ def anchors(text):
 
 
 def test_links_files_functions_and_tests_that_are_named_exist():
-    for page in [*PAGES, ROOT / "AGENTS.md", *ROOT.glob("docs/*/*.md"), *ROOT.glob("studies/*.md")]:
+    others = "[AC]*.md", "docs/*/*.md", "studies/**/*.md"
+    for page in [*PAGES, *(page for where in others for page in ROOT.glob(where))]:
         text = page.read_text()
         for link in re.findall(r"\]\(([^)\s]+)\)", text):
             if link.startswith("https://arxiv.org/abs/"):

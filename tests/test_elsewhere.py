@@ -24,7 +24,8 @@ import numpy as np
 import pytest
 import torch
 from runs import ROOT, SMALL, arguments, problems_of, rows, run_python
-from test_field import random_batch
+from test_field import COMPLETIONS, MODES, VerlConfig, loss_of, of_verl, random_batch
+from test_field import LONGEST as LONGEST_OF_FIELD
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector
 
 import agrae
@@ -32,6 +33,7 @@ import asymgrpo
 import cwgrpo
 import fade
 import grpo
+from studies.baselines.losses import LOSSES, up
 
 PAGE = (ROOT / "docs" / "elsewhere.md").read_text()
 LONGEST = 8  # tokens of a completion
@@ -44,6 +46,7 @@ PASTED = (
     fade.fade_advantage,
     fade.FadeController,
     cwgrpo.covariance_weights,
+    up,
 )
 
 
@@ -57,7 +60,7 @@ def code_of(heading):
 REWARDS = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]])  # whatever TRL samples
 
 
-def train(trainer_class, folder, **settings):
+def train(trainer_class, folder, rewards, **settings):
     """Two updates by TRL on 2 groups of 4 -> what it keeps of the rollout, and the trainer."""
     from trl import GRPOConfig
 
@@ -82,7 +85,7 @@ def train(trainer_class, folder, **settings):
     )
     trainer = trainer_class(
         str(folder),
-        lambda completions, **_: REWARDS.flatten().tolist(),
+        lambda completions, **_: rewards,
         args=settings,
         train_dataset=datasets.Dataset.from_list([dict(prompt=p.prompt) for p in problems[:8]]),
     )
@@ -129,6 +132,7 @@ def samples_of(rollout):
         ("AsymGrpo", asymgrpo.asymgrpo_advantage, "token"),
         ("Fade", of_fade, "constant"),
         ("CwGrpo", grpo.grpo_advantage, "sequence"),
+        ("OwnLoss", None, "sequence"),
     ],
 )
 def test_a_step_of_trl_is_a_step_here(name, expected, aggregation, tiny, tmp_path):
@@ -139,12 +143,13 @@ def test_a_step_of_trl_is_a_step_here(name, expected, aggregation, tiny, tmp_pat
     exec(code_of("TRL"), page := {})
     settings = page["SAME_LOSS"] | dict(loss_type=TRL_LOSS[aggregation])
     save_folder(tmp_path / "policy", *tiny)  # as a run does
-    rollout, trainer = train(page[name], tmp_path / "policy", **settings)
+    given = tmp_path / "policy", REWARDS.flatten().tolist()
+    rollout, trainer = train(page[name], *given, **settings)
     policy, samples, norms = copy.deepcopy(tiny[0]), samples_of(rollout), []
     texts = {tiny[1].decode(sample.prompt_ids) for sample in samples}
     assert texts < {problem.prompt for problem in problems_of("2", 4)[0]}
     mask = own_tokens(samples).float()  # [N, T]
-    advantages = expected(REWARDS).flatten()  # [N]
+    advantages = expected(REWARDS).flatten() if expected else rollout["advantages"]  # [N]
     optimizer = torch.optim.AdamW(policy.parameters(), 1e-3, weight_decay=0.0)
     how = dict(aggregation=aggregation, max_completion_length=LONGEST, **LOSS)
     for _ in range(2):
@@ -156,6 +161,10 @@ def test_a_step_of_trl_is_a_step_here(name, expected, aggregation, tiny, tmp_pat
                 advantages = cwgrpo.weigh_tokens(old, each, mask, config) * each  # [N, T]
         given = logprobs, old, advantages, mask
         loss, *clipped = losses.ppo_clip_loss(*given, ref_logprobs=old, **how)
+        if name == "OwnLoss":
+            ratio = torch.where(mask > 0, logprobs - old, 0).exp()  # [N, T]
+            objective = up(ratio, logprobs, advantages[:, None], LOSS["epsilon"])
+            loss = -((mask * objective).sum(1) / mask.sum(1)).mean()
         loss.backward()
         norms.append(clip_grad_norm_(policy.parameters(), 1.0).item())
         optimizer.step()
@@ -168,6 +177,19 @@ def test_a_step_of_trl_is_a_step_here(name, expected, aggregation, tiny, tmp_pat
     found = [row["grad_norm"] for row in trainer.state.log_history[:2]]
     assert (after - own).norm() < 2e-4 * (own - before).norm()
     assert found == pytest.approx(norms, rel=1e-4)
+
+
+@pytest.mark.trl
+def test_trl_leaves_out_what_no_function_scored(tiny, tmp_path):
+    """Its log has the advantages in use: of 1, 0 and 1, the mean is 2/3, and the std root 2 / 3."""
+    exec(code_of("TRL"), page := {})
+    save_folder(tmp_path / "policy", *tiny)
+    given = tmp_path / "policy", [1.0, 0.0, None, 1.0, None, None, None, None]
+    rollout, trainer = train(page["Grpo"], *given, **page["SAME_LOSS"])
+    one = 0.5**0.5
+    expected = [one, -2 * one, 0, one, 0, 0, 0, 0]
+    assert rollout["advantages"].tolist() == pytest.approx(expected, rel=1e-6)
+    assert [*trainer._logs["advantages"]] == rollout["advantages"].tolist()
 
 
 @pytest.mark.trl
@@ -222,20 +244,56 @@ ADVANTAGES = {
 }
 
 
+def registered(published, agg_loss=None):
+    """The page's functions for verl and SkyRL by their names: advantages of each, verl's losses."""
+    verl, skyrl, of_policy = {}, {}, {}
+
+    def register_adv_est(name_or_enum):
+        return lambda function: verl.setdefault(name_or_enum, function)
+
+    def register_policy_loss(name):
+        return lambda function: of_policy.setdefault(name, function)
+
+    registry = SimpleNamespace(register=lambda name, func: skyrl.setdefault(name, func))
+    published(
+        "verl.trainer.ppo.core_algos",
+        agg_loss=agg_loss,
+        register_adv_est=register_adv_est,
+        register_policy_loss=register_policy_loss,
+    )
+    published("skyrl.backends.skyrl_train.utils.ppo_utils", AdvantageEstimatorRegistry=registry)
+    exec(code_of("verl and SkyRL"), {})
+    return verl, skyrl, of_policy
+
+
+@pytest.mark.trl
+@pytest.mark.parametrize("aggregation", MODES)
+def test_a_loss_in_verl(aggregation, published):
+    """With verl's own sums, its slope in each token's log-prob is that of the loss here.
+
+    verl adds 1e-8 to the number of tokens.
+    """
+    *_, of_policy = registered(published, of_verl("agg_loss"))
+    divisors = dict(global_batch_size=COMPLETIONS, loss_scale_factor=LONGEST_OF_FIELD)
+    config = VerlConfig(clip_ratio=0.2, global_batch_info=divisors)
+    batch = random_batch(0)
+    new = batch.logprobs.requires_grad_()
+    ours, _ = loss_of(batch, LOSSES["up"], aggregation=aggregation, epsilon=0.2)
+    given = batch.old_logprobs, new, batch.advantages, batch.mask > 0, MODES[aggregation], config
+    theirs, _ = of_policy["up"](*given)
+    doubled, _ = of_policy["up"](*given, rollout_is_weights=2 * torch.ones_like(new))
+    expected, found = (torch.autograd.grad(loss, new)[0] for loss in (ours, theirs))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-8)
+    torch.testing.assert_close(doubled, 2 * theirs)
+
+
 def test_recipes_for_verl_and_skyrl(published):
     """Each is called with the arguments that the library's trainer gives.
 
     What a failure is worth in the library, here -1, changes nothing.
     """
-    verl, skyrl = {}, {}
-
-    def register_adv_est(name_or_enum):
-        return lambda function: verl.setdefault(name_or_enum, function)
-
-    registry = SimpleNamespace(register=lambda name, func: skyrl.setdefault(name, func))
-    published("verl.trainer.ppo.core_algos", register_adv_est=register_adv_est)
-    published("skyrl.backends.skyrl_train.utils.ppo_utils", AdvantageEstimatorRegistry=registry)
-    exec(code_of("verl and SkyRL"), {})
+    verl, skyrl, of_policy = registered(published)
+    assert [*of_policy] == ["up"]
     assert sorted(verl) == sorted(skyrl) == sorted(ADVANTAGES)
     rewards = torch.where(ROW_REWARDS > 0, 1.0, -1.0)[:, None] * LAST
     given = dict(token_level_rewards=rewards, response_mask=RESPONSE_MASK, index=INDEX, config=None)
