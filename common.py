@@ -191,6 +191,7 @@ def sample_groups(
             success=reward >= SUCCESS,
             replies=completion.replies,
             images=images[i],
+            problem=repeated[i],
         )
         for i, (completion, (reward, verdict)) in enumerate(zip(completions, grades, strict=True))
     ]
@@ -473,7 +474,7 @@ def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> d
     rows = []  # one per problem
     for problem, group, (likeliest,) in zip(mine, groups, greedy, strict=True):
         answers = [find_verifier(problem.verifier).extract(sample.text) for sample in group]
-        row = dict(id=problem.id, level=problem.level, samples=n)
+        row = dict(id=problem.id, prompt=problem.prompt, level=problem.level, samples=n)
         row["right"] = sum(sample.success for sample in group)
         row |= dict(answer_entropy=answer_entropy(answers), greedy=float(likeliest.success))
         rows.append(row | dict(greedy_text=likeliest.text))

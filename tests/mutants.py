@@ -303,7 +303,7 @@ command rlvr/flags/command_line.py by config
     if not field.metadata: => if False:
     saved | variants[given.variant] | typed => variants[given.variant] | saved | typed
     and not config.may_change(name) => and False
-    typed_before | typed => typed
+    of_run[x] != here[x] => of_run[x] == here[x]
     arguments.append(f"--{name}" if value else => arguments.append(f"--{name}" if True else
 
 console rlvr/show/console.py by show

@@ -187,15 +187,15 @@ def test_where_a_set_is(tmp_path, monkeypatch):
     """On the hub, or in some of the files that it has there, but in no folder of its name."""
     (tmp_path / "parquet").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(rlvr.tasks.sources, "hub_answers", lambda: False)
     monkeypatch.setattr(rlvr.tasks.sources.progress, "on_terminal", lambda: False)
     monkeypatch.setattr(datasets, "disable_progress_bars", bars := Mock())
-    holders = datasets.config, huggingface_hub.constants
-    for holder in holders:
-        monkeypatch.setattr(holder, "HF_HUB_OFFLINE", False)
-    no_answer = ["cannot load the data set gsm8k: Couldn't reach", "the hub, take countdown"]
-    refused(no_answer, read_set, "gsm8k", Config())
-    assert bars.called and all(holder.HF_HUB_OFFLINE for holder in holders)
+    not_in_the_cache = ["cannot load the data set gsm8k: Couldn't reach", "the hub, take countdown"]
+    refused(not_in_the_cache, read_set, "gsm8k", Config())
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "get_session", Mock(side_effect=OSError))
+    refused(["the hub does not answer; HF_HUB_OFFLINE=1"], read_set, "gsm8k", Config())
+    assert bars.called
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
 
     def load_dataset(path, configuration, data_files):
         cause = RuntimeError(f"{path}\n{configuration}\n{(data_files or {}).get('test')}")

@@ -13,3 +13,4 @@ from .ranks import (
     global_sum,
     process_group,
 )
+from .record import record_of

@@ -102,6 +102,7 @@ def overlap_key(problem: Problem) -> tuple:
 
 def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Problem]:
     """Write the prompts, and drop and count what cannot be used. UserError if none is left."""
+    problems = [replace(problem, id=i) for i, problem in enumerate(problems)]
     verifier = find_verifier(problems[0].verifier)
     prompt, limit = config.system_prompt, config.max_prompt_length
     if prompt == "auto":
