@@ -30,7 +30,7 @@ from rlvr.policy import (
     microbatches,
     whole,
 )
-from rlvr.rollout import Sampler, rollout_metrics, room_after, sampler_mismatch
+from rlvr.rollout import Sampler, mean_and_error, rollout_metrics, room_after, sampler_mismatch
 from rlvr.tasks import (
     SUCCESS,
     Problem,
@@ -497,9 +497,3 @@ def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> d
         **rollout_metrics(samples, n),
         "by_problem": rows,
     }
-
-
-def mean_and_error(name: str, values: list[float]) -> dict[str, float]:
-    """Return the mean of some problems' values and, as <name>_se, its standard error."""
-    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else math.nan
-    return {name: statistics.mean(values), f"{name}_se": error}

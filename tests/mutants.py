@@ -32,7 +32,6 @@ ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = r"""
 common common.py by common golden steps
     "problems": len(rows) => "problems": n
-    (values) / len(values) ** 0.5 if => (values) if
     1 + (epsilon if epsilon_high is None else epsilon_high) => 1 + epsilon
     low = 1 - epsilon => low = 1 + epsilon
     torch.min(ratio * advantages, clipped => torch.max(ratio * advantages, clipped

@@ -51,7 +51,7 @@ grpo --epsilon -.5 :: --epsilon must be above 0, got -0.5
 grpo --numbers 2 :: teach one by python studies/papers/make_bases.py weak --numbers 2 --out
 grpo --numbers 3,5 --model weak :: --numbers takes 2, 3, 4, separated
 grpo --numbers 4 --dataset own.jsonl --model weak :: is for --dataset countdown or --model tiny
-grpo --columns a,b,c,d --dataset own.jsonl :: --columns takes 2 to 3 names
+grpo --columns a,b,c,d,e --dataset own.jsonl :: --columns takes 2 to 4 names
 grpo --columns ,answer --dataset own.jsonl
 grpo --columns prompt, --dataset own.jsonl
 grpo --columns prompt --dataset own.jsonl
@@ -63,7 +63,7 @@ grpo --eval_problems 0 --eval_dataset gsm8k,arithmetic :: all of a data set; ari
 grpo --verifier math :: --verifier is for --dataset FILE
 grpo --verifier maths --dataset own.jsonl :: no verifier 'maths'; there are countdown, math
 grpo --verifier none.py:score :: none.py: [Errno 2] No such file
-grpo --verifier own.jsonl:score --columns a,b,c,d --dataset own.jsonl :: takes 1 to 3 names
+grpo --verifier own.jsonl:score --columns a,b,c,d,e --dataset own.jsonl :: takes 1 to 4 names
 grpo --system_prompt thinks :: is no file, and no text of several words; the names are think
 grpo --system_prompt own.jsonl :: --system_prompt
 grpo --model ./own.jsonl :: --model ./own.jsonl: there is no such folder

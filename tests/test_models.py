@@ -125,6 +125,11 @@ ROPE += "lower --max_prompt_length and --max_completion_length"
         # rotary factors that change with the length
         ("Llama", dict(max_position_embeddings=64, rope_parameters=DYNAMIC), ROPE),
         ("Gemma3Text", dict(max_position_embeddings=64, rope_parameters=OF_KINDS), ROPE),
+        (
+            "Gemma2",
+            dict(final_logit_softcapping=30.0),
+            "its output head has a soft cap, which is not supported",
+        ),
         ("Mamba", {}, CACHE),
         ("Jamba", dict(num_experts=2), CACHE),
         ("TrOCR", {}, CACHE),  # keeps one, but counts positions by itself

@@ -1,4 +1,7 @@
-"""What a run leaves to be looked at: its logs, curves and pages."""
+"""What a run leaves to be looked at: its logs, curves and pages.
+
+Read logs.py first, then console.py. A student may skip all of it: nothing here changes a run.
+"""
 
 from .console import Console
 from .logs import (

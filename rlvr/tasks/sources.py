@@ -126,11 +126,13 @@ def source_of(name: str, config) -> Source:
     file = Path(name)
     if file.is_file() and (file.suffix not in READERS or not file.stat().st_size):
         raise UserError(f"the file {name} is of another kind or empty: {WHAT_IS_READ}")
-    # of the problem, of the answer, and perhaps of images
     columns = [column.strip() for column in config.columns.split(",")]
-    if len(columns) == 1:
-        columns.append(())  # a user's function may need no answer
-    return Source(name, *columns, train="train", verifier=config.verifier)
+    problem, answer, images, level = columns + [""] * (4 - len(columns))
+    images, level = (None if column in ("", "-") else column for column in (images, level))
+    # A user's function may need no answer.
+    return Source(
+        name, problem, answer or (), images, "train", level=level, verifier=config.verifier
+    )
 
 
 def reading_rows(name: str, *others):
@@ -198,11 +200,11 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
         for part in (source.problem, source.answer, source.images or ())
     )
     dated, first_day = source.since
-    needed = [*asked, *answered, *pictured]
+    needed = [*asked, *answered, *pictured, *([source.level] if source.level else ())]
     path = Path(source.path)
     folder = path if path.is_dir() else path.parent
     with reading_rows(name):
-        names, rows = read_rows(split, {*needed, *map(outer, needed), source.level, dated})
+        names, rows = read_rows(split, {*needed, *map(outer, needed), dated})
         shown = [read_images(row.get(source.images), folder) for row in rows]
     for column in needed:
         if not {column, outer(column)} & {*names}:
@@ -215,7 +217,7 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
             source.ask(*(cell_of(row, column) for column in asked)),
             read_gold(*(cell_of(row, column) for column in answered)),
             source.verifier,
-            str(row.get(source.level) or ""),
+            str(cell_of(row, source.level or "") or ""),
             images,
         )
         for row, images in zip(rows, shown, strict=True)
