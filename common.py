@@ -30,7 +30,7 @@ from rlvr.policy import (
     microbatches,
     whole,
 )
-from rlvr.rollout import Sampler, rollout_metrics, room_after, sampler_mismatch
+from rlvr.rollout import Sampler, mean_and_error, rollout_metrics, room_after, sampler_mismatch
 from rlvr.tasks import (
     SUCCESS,
     Problem,
@@ -191,6 +191,7 @@ def sample_groups(
             success=reward >= SUCCESS,
             replies=completion.replies,
             images=images[i],
+            problem=repeated[i],
         )
         for i, (completion, (reward, verdict)) in enumerate(zip(completions, grades, strict=True))
     ]
@@ -473,7 +474,7 @@ def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> d
     rows = []  # one per problem
     for problem, group, (likeliest,) in zip(mine, groups, greedy, strict=True):
         answers = [find_verifier(problem.verifier).extract(sample.text) for sample in group]
-        row = dict(id=problem.id, level=problem.level, samples=n)
+        row = dict(id=problem.id, prompt=problem.prompt, level=problem.level, samples=n)
         row["right"] = sum(sample.success for sample in group)
         row |= dict(answer_entropy=answer_entropy(answers), greedy=float(likeliest.success))
         rows.append(row | dict(greedy_text=likeliest.text))
@@ -496,9 +497,3 @@ def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> d
         **rollout_metrics(samples, n),
         "by_problem": rows,
     }
-
-
-def mean_and_error(name: str, values: list[float]) -> dict[str, float]:
-    """Return the mean of some problems' values and, as <name>_se, its standard error."""
-    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else math.nan
-    return {name: statistics.mean(values), f"{name}_se": error}

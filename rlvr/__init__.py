@@ -5,7 +5,7 @@ folder has one subject, and its __init__.py imports the names that others use. I
 folders go one way, down this list:
 
     training   a run: its folder, checkpoints, learning rates
-    show       what a run leaves to be looked at: logs, curves, report, statistics
+    show       what a run leaves to be looked at: logs, curves, report
     rollout    completions: by transformers or vLLM, in one turn or several
     policy     the model: loading, log-probs, images, sharding
     flags      the command line

@@ -87,10 +87,7 @@ def run(bare):
     """run(script, flag=value, ...) -> what `bare` gives; in the run folder `run` by default."""
 
     def run_small(script, **flags):
-        small = SMALL | dict(output_dir="run")
-        if flags.get("max_steps") == 0:
-            del small["save_steps"]  # nothing reads it
-        return bare(script, *arguments(**small | flags))
+        return bare(script, *arguments(**SMALL | dict(output_dir="run") | flags))
 
     return run_small
 

@@ -32,7 +32,6 @@ ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = r"""
 common common.py by common golden steps
     "problems": len(rows) => "problems": n
-    (values) / len(values) ** 0.5 if => (values) if
     1 + (epsilon if epsilon_high is None else epsilon_high) => 1 + epsilon
     low = 1 - epsilon => low = 1 + epsilon
     torch.min(ratio * advantages, clipped => torch.max(ratio * advantages, clipped
@@ -306,7 +305,7 @@ command rlvr/flags/command_line.py by config
     if not field.metadata: => if False:
     saved | variants[given.variant] | typed => variants[given.variant] | saved | typed
     and not config.may_change(name) => and False
-    typed_before | typed => typed
+    of_run[x] != here[x] => of_run[x] == here[x]
     arguments.append(f"--{name}" if value else => arguments.append(f"--{name}" if True else
 
 console rlvr/show/console.py by show

@@ -51,7 +51,7 @@ grpo --epsilon -.5 :: --epsilon must be above 0, got -0.5
 grpo --numbers 2 :: teach one by python studies/papers/make_bases.py weak --numbers 2 --out
 grpo --numbers 3,5 --model weak :: --numbers takes 2, 3, 4, separated
 grpo --numbers 4 --dataset own.jsonl --model weak :: is for --dataset countdown or --model tiny
-grpo --columns a,b,c,d --dataset own.jsonl :: --columns takes 2 to 3 names
+grpo --columns a,b,c,d,e --dataset own.jsonl :: --columns takes 2 to 4 names
 grpo --columns ,answer --dataset own.jsonl
 grpo --columns prompt, --dataset own.jsonl
 grpo --columns prompt --dataset own.jsonl
@@ -63,7 +63,7 @@ grpo --eval_problems 0 --eval_dataset gsm8k,arithmetic :: all of a data set; ari
 grpo --verifier math :: --verifier is for --dataset FILE
 grpo --verifier maths --dataset own.jsonl :: no verifier 'maths'; there are countdown, math
 grpo --verifier none.py:score :: none.py: [Errno 2] No such file
-grpo --verifier own.jsonl:score --columns a,b,c,d --dataset own.jsonl :: takes 1 to 3 names
+grpo --verifier own.jsonl:score --columns a,b,c,d,e --dataset own.jsonl :: takes 1 to 4 names
 grpo --system_prompt thinks :: is no file, and no text of several words; the names are think
 grpo --system_prompt own.jsonl :: --system_prompt
 grpo --model ./own.jsonl :: --model ./own.jsonl: there is no such folder
@@ -75,14 +75,12 @@ grpo --resume_from_checkpoint missing :: no run there
 grpo --no_tie_word_embeddings --model folder :: --tie_word_embeddings is for --model tiny or weak
 2 ranks: grpo --vllm_tensor_parallel_size 2 --engine hf :: is for --engine auto or vllm
 grpo --vllm_gpu_memory_utilization 0.5 --engine hf :: is for --engine auto or vllm
-grpo --temperature 0.4 --max_steps 0 :: --temperature is for training, and --max_steps 0
 grpo --dataset gsm9k --eval_dataset math :: 'gsm9k' is neither a file nor one of the data sets gsm8k
 grpo --eval_dataset arc,none :: livecodebench-v6, geo3k, countdown, arithmetic, arithmetic-2
 3 ranks: grpo --prompts_per_step 32 --minibatch_size 64 :: 3 ranks must divide --prompts_per_step
 3 ranks: grpo --minibatch_size 160 --prompts_per_step 30 --num_generations 16
 2 ranks: grpo --eval_problems 1 :: must be at least one per rank
 4 ranks: grpo --vllm_tensor_parallel_size 3 :: must divide the ranks
-agrae --alpha 1 --max_steps 0
 fade --alpha_from_entropy --target_entropy 0
 cwgrpo --minibatch_size 8
 2 ranks: cwgrpo --minibatch_size 16
@@ -128,23 +126,22 @@ baselines --advantage_beta 3 --advantage negative_dominant
 baselines --no_scale_rewards --advantage hard_focused
 """
 
-# Every default and limit. A star: a resumed run may have another value. A dagger: only training
-# reads it; this holds for all flags of a script's own.
+# Every default and limit. A star: a resumed run may have another value.
 DEFAULTS = """
 model tiny | tie_word_embeddings True | dataset countdown | numbers 3 | columns prompt,answer
 verifier math | system_prompt auto | user_suffix none | chat_template_kwargs ''
 max_prompt_length 1024 | seed 0 ≥0 | max_steps* 60 ≥0 | output_dir '' | num_threads* None
-log_tokens* 1 ≥0 † | report_to* none | prompts_per_step 32 | num_generations 16 ≥2
-temperature 1.0 † | max_completion_length 48 | tool none | dynamic_sampling False † | engine auto
+log_tokens* 1 ≥0 | report_to* none | prompts_per_step 32 | num_generations 16 ≥2
+temperature 1.0 | max_completion_length 48 | tool none | dynamic_sampling False | engine auto
 decode_batch_size* 512 | vllm_gpu_memory_utilization* 0.3 ≤1 | vllm_tensor_parallel_size* 1
-vllm_importance_sampling_cap None ≥0 † | minibatch_size 256 | learning_rate 0.0001 ≥0 †
-weight_decay 0.0 ≥0 † | max_grad_norm 1.0 †
-lr_scheduler_type constant † | warmup_ratio 0.0 ≥0 ≤1 † | num_iterations 1 † | epsilon 0.2 ≤1 †
-epsilon_high None † | importance_sampling_level token † | aggregation sequence † | beta 0.0 ≥0 †
-entropy_coef 0.0 ≥0 † | mask_truncated_completions False † | eval_dataset* '' | eval_steps* 20
+vllm_importance_sampling_cap None ≥0 | minibatch_size 256 | learning_rate 0.0001 ≥0
+weight_decay 0.0 ≥0 | max_grad_norm 1.0
+lr_scheduler_type constant | warmup_ratio 0.0 ≥0 ≤1 | num_iterations 1 | epsilon 0.2 ≤1
+epsilon_high None | importance_sampling_level token | aggregation sequence | beta 0.0 ≥0
+entropy_coef 0.0 ≥0 | mask_truncated_completions False | eval_dataset* '' | eval_steps* 20
 eval_problems 128 ≥0 | eval_samples* 16 | eval_temperature* 1.0 | eval_max_completion_length* 0 ≥0
 top_p* 1.0 ≤1 | microbatch_tokens* 4096 | gradient_checkpointing* False | bf16 None | device* auto
-compile* False | fsdp* full_shard | save_steps* None † | save_total_limit* 0 ≥0 †
+compile* False | fsdp* full_shard | save_steps* None | save_total_limit* 0 ≥0
 resume_from_checkpoint* ''
 """
 OWN_DEFAULTS = {
@@ -191,7 +188,6 @@ def test_every_default_and_limit_and_what_a_resumed_run_may_change(script):
     for field in flags_of(config):
         limits = {"≥": field.metadata["ge"], "≤": field.metadata["le"]}
         limits = [f"{sign}{limit}" for sign, limit in limits.items() if limit is not None]
-        limits += ["†"] * field.metadata["trains"]
         star = "*" * config.may_change(field.name)
         found[field.name + star] = [str(field.default), *limits]
     assert found == table(DEFAULTS) | table(OWN_DEFAULTS[script])
@@ -402,9 +398,20 @@ def test_a_resumed_run_keeps_its_flags(parsed, capsys, monkeypatch):
     assert (found.epsilon_high, found.aggregation, found.seed) == (0.3, "token", 3)
     assert (found.max_steps, found.eval_samples) == (2, 3)
     Path("runs").mkdir()
-    Path("run").rename("runs/grpo-1")
+    Path("run").rename("runs/my own")
     found = parsed("grpo", "--resume_from_checkpoint", "latest")
-    assert found.resume_from_checkpoint == "runs/grpo-1"  # what is the latest now
+    assert found.resume_from_checkpoint == "runs/my own"  # what is the latest now
+    Path("runs/my own/checkpoint-1").mkdir()
+    capsys.readouterr()
+    for flags, told in (
+        ("", ""),
+        (
+            "--numbers 4",
+            "--model runs/my own/checkpoint-1: its run had --numbers 3, unlike this one\n",
+        ),
+    ):
+        parsed("grpo", "--model", "runs/my own/checkpoint-1", *flags.split())
+        assert capsys.readouterr().out == told
 
 
 @pytest.mark.parametrize(

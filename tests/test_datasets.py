@@ -187,15 +187,15 @@ def test_where_a_set_is(tmp_path, monkeypatch):
     """On the hub, or in some of the files that it has there, but in no folder of its name."""
     (tmp_path / "parquet").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(rlvr.tasks.sources, "hub_answers", lambda: False)
     monkeypatch.setattr(rlvr.tasks.sources.progress, "on_terminal", lambda: False)
     monkeypatch.setattr(datasets, "disable_progress_bars", bars := Mock())
-    holders = datasets.config, huggingface_hub.constants
-    for holder in holders:
-        monkeypatch.setattr(holder, "HF_HUB_OFFLINE", False)
-    no_answer = ["cannot load the data set gsm8k: Couldn't reach", "the hub, take countdown"]
-    refused(no_answer, read_set, "gsm8k", Config())
-    assert bars.called and all(holder.HF_HUB_OFFLINE for holder in holders)
+    not_in_the_cache = ["cannot load the data set gsm8k: Couldn't reach", "the hub, take countdown"]
+    refused(not_in_the_cache, read_set, "gsm8k", Config())
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "get_session", Mock(side_effect=OSError))
+    refused(["the hub does not answer; HF_HUB_OFFLINE=1"], read_set, "gsm8k", Config())
+    assert bars.called
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
 
     def load_dataset(path, configuration, data_files):
         cause = RuntimeError(f"{path}\n{configuration}\n{(data_files or {}).get('test')}")
@@ -273,7 +273,7 @@ def test_the_sandbox_of_programs_is_told(hub, tiny, capsys):
 
 ASKED = dict(role="user", content="What?")
 NO_QUESTIONS = (None, "", " ", 7, [], ["What?"], [dict(content="What?")])
-NO_QUESTIONS += ([ASKED | dict(role="system")], [ASKED | dict(content=None)])
+NO_QUESTIONS += ([ASKED | dict(content=None)], [ASKED | dict(content=[dict(type="image")])])
 NO_ANSWERS = (None, float("nan"), True, {"value": "0"}, ["1", {"value": "0"}], ["1", ["2"]])
 NO_COUNTDOWN = ("3 9 5", "a b : 3", ": 3", "3 : ", "3.5 2 : 7", "٣ 9 : 5", None, 48)
 
@@ -284,6 +284,13 @@ NO_COUNTDOWN = ("3 9 5", "a b : 3", ": 3", "3 : ", "3.5 2 : 7", "٣ 9 : 5", None
         (read_question, " What?\n", " What?\n"),
         # other keys, which parquet fills with None where one message has them, say nothing
         (read_question, [ASKED | dict(tool_calls=None)], (("user", "What?"),)),
+        (read_question, json.dumps([ASKED]), (("user", "What?"),)),
+        (read_question, '[{"role" is no JSON', '[{"role" is no JSON'),
+        (
+            read_question,
+            [ASKED | dict(content=[dict(type="text", text="A?")] * 2)],
+            (("user", "A?A?"),),
+        ),
         *((read_question, cell, "") for cell in NO_QUESTIONS),
         (answer_text, 27.0, "27"),
         (answer_text, 2.0**54, "18014398509481984"),
@@ -384,12 +391,14 @@ def test_folders_of_two_splits(tmp_path, tiny, kind, split):
 
 
 def test_columns_of_any_name(tmp_path):
-    """A column `level` or one without a name says nothing here."""
+    """A column without a name says nothing, nor does `level`, unless it is named."""
     tests = dict(inputs=["1\n", "41\n"], outputs=["2\n", "42\n"])
     row = {"my question": "Why?", "label": tests, "level": "1", "": "7"}
     file = write(tmp_path / "g[1]*.parquet", [row])  # no pattern, though it looks like one
     config = Config(verifier="code", eval_problems=0, columns="my question,label")
     assert read_set(file, config)[1] == [Problem("Why?", json.dumps(tests), "code")]
+    config.columns += ",-,level"
+    assert read_set(file, config)[1] == [Problem("Why?", json.dumps(tests), "code", "1")]
 
 
 def test_columns_with_blanks_and_dots(tmp_path, tiny):
@@ -460,7 +469,7 @@ def test_rows_that_cannot_be_used_are_dropped_and_counted(tmp_path, tiny, capsys
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_conversational_prompts(tmp_path, tiny, suffix):
+def test_conversational_prompts(tmp_path, tiny, suffix, capsys):
     """As TRL has them. One with a system prompt keeps it."""
     system, user = dict(role="system", content="Be brief."), dict(role="user", content="What?")
     answer = dict(role="assistant", content="1!")
@@ -468,6 +477,8 @@ def test_conversational_prompts(tmp_path, tiny, suffix):
     file = write(tmp_path / f"own.{suffix}", [dict(prompt=turns, answer="7") for turns in asked])
     by_lines = {"What?", "Be brief.\nWhat?\n", "1?\n1!\nWhat?\n"}  # without a template
     assert prompts_of(evaluated(tiny[1], file)) == by_lines
+    told = "3 of 5 problems; dropped 1 without a question, 1 whose last message is not the user's\n"
+    assert told in capsys.readouterr().out
     tokenizer = copy.deepcopy(tiny[1])
     tokenizer.chat_template = (
         "{% for m in messages %}[{{ m['role'] }}: {{ m['content'] }}]{% endfor %}"

@@ -5,6 +5,7 @@ import copy
 import json
 import os
 import sys
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import rlvr.policy.models
@@ -124,6 +125,11 @@ ROPE += "lower --max_prompt_length and --max_completion_length"
         # rotary factors that change with the length
         ("Llama", dict(max_position_embeddings=64, rope_parameters=DYNAMIC), ROPE),
         ("Gemma3Text", dict(max_position_embeddings=64, rope_parameters=OF_KINDS), ROPE),
+        (
+            "Gemma2",
+            dict(final_logit_softcapping=30.0),
+            "its output head has a soft cap, which is not supported",
+        ),
         ("Mamba", {}, CACHE),
         ("Jamba", dict(num_experts=2), CACHE),
         ("TrOCR", {}, CACHE),  # keeps one, but counts positions by itself
@@ -259,12 +265,17 @@ def test_a_fault_keeps_its_cause(tiny, tmp_path, monkeypatch, owner, name, error
 
 
 def test_a_model_of_the_hub(monkeypatch):
-    """Without a network it is there if it is in the cache."""
-    told = "cannot load --model nobody/model, which is not a folder, from the hub: the hub does "
-    told += "not answer; without a network, leave --model out, or see docs/language-model.md"
-    with pytest.raises(UserError, match=f"^{told}$"):
-        load("nobody/model")
-    in_cache = {("nobody/model", "config.json"): "here"}
-    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *file: in_cache.get(file))
+    """The hub is asked once, and has three seconds, unless the cache alone is to be read."""
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda source, **_: source)
+    assert rlvr.policy.models.read_model_config("nobody/model") == "nobody/model"  # the cache's
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    heads = []
+    session = SimpleNamespace(head=lambda *given, **named: heads.append((given, named)))
+    monkeypatch.setattr(huggingface_hub, "get_session", lambda: session)
     assert rlvr.policy.models.read_model_config("nobody/model") == "nobody/model"
+    assert heads == [((huggingface_hub.constants.ENDPOINT,), dict(timeout=3.0))]
+    session.head = Mock(side_effect=RuntimeError("no such address"))
+    told = "cannot load --model nobody/model, which is not a folder, from the hub: the hub does "
+    told += "not answer; HF_HUB_OFFLINE=1 reads what is in its cache; without a network, leave "
+    with pytest.raises(UserError, match=f"^{told}--model out, or see docs/language-model.md$"):
+        load("nobody/model")

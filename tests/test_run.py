@@ -1,10 +1,10 @@
 """A run from its first to its last line: its folder, its logs, its updates, and how it fails."""
 
 import importlib
+import json
 import math
 import signal
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +20,9 @@ from rlvr import progress, world
 from rlvr.errors import UserError, loading
 from rlvr.flags.config import Config
 from rlvr.tasks.problems import Sample
-from rlvr.tasks.sources import hub_answers
 from rlvr.training.run import Run
 from rlvr.training.updates import UpdateMetrics, make_optimizer
 
-import huggingface_hub
 import pytest
 import runs
 import torch
@@ -67,6 +65,7 @@ def test_which_checkpoints_are_saved_and_kept(monkeypatch, tmp_path):
     monkeypatch.setattr(rlvr.training.checkpoints, "save", save)
     config = Config(max_steps=7, save_total_limit=2)
     run = SimpleNamespace(config=config, stopped=0.0, folder=tmp_path, training=None)
+    run.draw = lambda: None
     assert not any(Run.end_step(run, step) for step in range(1, 8))
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-6", "checkpoint-7"}
     monkeypatch.setattr(rlvr.machine, "gather", lambda mine: [*mine, 1.0])  # a rank had a signal
@@ -114,12 +113,9 @@ def test_a_long_gradient_is_clipped_and_one_that_is_not_finite_skipped(capsys):
 
     assert moved_by(3.0, 4.0) == pytest.approx([0.6, 0.8], abs=1e-5)
     assert moved_by(0.3, 0.4) == pytest.approx([0.3, 0.4])
-    assert capsys.readouterr().out == ""
     assert moved_by(0.0, 0.0) == [0, 0]
-    assert "no update: the gradient is 0" in capsys.readouterr().out
     for value in (math.nan, math.inf):
         assert moved_by(value, 1.0) == [0, 0]
-        assert "no update: the gradient is NaN or infinite" in capsys.readouterr().out
     assert run.updates.grad_norms[:3] == pytest.approx([5, 0.5, 0])
     assert run.updates.metrics()["skipped"] == 2
     for value in (*[math.nan] * 7, 1.0, *[math.inf] * 9):
@@ -148,9 +144,13 @@ def test_a_rollout_that_is_masked_leaves_the_weights_as_they_were(run, monkeypat
     assert_finite("run")
     (row,) = rows("run")
     assert row["grad_norm"] == row["entropy"] == row["skipped"] == 0
-    assert result.out.count("no update: the gradient is 0") == 1
+    assert result.out.count("no update: the gradient is 0 in 1 of 1, as if") == 1
     shown = [(sample["text"], sample["reward"]) for sample in rows("run", "samples")]
     assert shown == [("text 0", 1.0), ("text 1", 0.5)]
+    sample = rows("run", "samples")[0]
+    record = json.loads(Path("run/config.json").read_text())["record"]
+    assert (sample["verdict"], sample["length"], sample["truncated"]) == ("right", 3, True)
+    assert record["ranks"] == 1 and record["device"] == "cpu" and record["versions"]["torch"]
     start, now = weights(rlvr.policy.models.tiny_folder(Config())), weights("run/checkpoint-1")
     assert all(torch.equal(start[name], now[name]) for name in start)
 
@@ -178,7 +178,7 @@ def test_what_is_told_and_reported_to_wandb(run, resume, monkeypatch):
     told += resume("grpo", "run", max_steps=2).out
     assert [line for line in told.splitlines() if line[:1].strip()] == [  # besides the table
         "loading the policy and the problems",
-        "evaluating: 3 completions of each problem",
+        "evaluating countdown: 4 problems, 3 completions of each",
         "eval 0/1  pass@1 .500",
         "eval 1/1  pass@1 .500 -> .500",
         "saved run/checkpoint-1",
@@ -317,12 +317,3 @@ def test_the_line_that_says_why_is_told(error, shown):
     assert str(raised.value) == f"cannot load it: {shown}"
     with pytest.raises(UserError, match="cannot load it: the cause"), loading("it"):
         raise OSError("what follows from it") from OSError("the cause")
-
-
-@pytest.mark.parametrize("head", [lambda *_, timeout: threading.Event().wait(), lambda: 1])
-def test_the_hub_has_a_few_seconds_to_answer(monkeypatch, head):
-    session = SimpleNamespace(head=head)
-    monkeypatch.setattr(huggingface_hub, "get_session", lambda: session)
-    assert not hub_answers(seconds=0.01)
-    session.head = lambda address, timeout: threading.Event().wait(0.1) or {3.0: address}[timeout]
-    assert hub_answers()

@@ -28,7 +28,7 @@ def train_in_a_folder(folder, *launcher):
     told = "config.json curves.png eval.jsonl metrics.jsonl problems.jsonl report.html "
     told += "samples.jsonl tokens.jsonl"
     assert f"runs/{run.name} holds: {told}" in " ".join(done.stdout.split())
-    assert "evaluating: 4 completions of each problem\n" in done.stdout
+    assert "evaluating countdown: 4 problems, 4 completions of each\n" in done.stdout
     headings = re.findall(r"^(?:eval| +) ?(\d/2) ", done.stdout, re.M)
     assert headings == ["0/2", "1/2", "2/2", "2/2"]
     logs = "metrics.jsonl eval.jsonl problems.jsonl samples.jsonl tokens.jsonl"
@@ -44,6 +44,8 @@ def train_in_a_folder(folder, *launcher):
     assert [row["step"] for row in samples] == [1, 1, 2, 2]
     assert all("<" in row["text"] for row in samples)  # the text, with its tags
     assert all(re.fullmatch(r"(\d+ )+: \d+ ", row["prompt"]) for row in samples)
+    graded = run_python("-m", "rlvr.verify", run / "samples.jsonl", folder=ROOT).stdout
+    assert graded.count("line ") == 4 and "was" not in graded
     before, after = (f"{row['pass@1']:.3f}".removeprefix("0") for row in rows(run, "eval"))
     assert f"  pass@1 {before} -> {after}  " in done.stdout
     return run

@@ -310,14 +310,18 @@ def test_the_numbers_of_each_token(tiny, tmp_path, monkeypatch):
 
 def write_run(folder, step_count, right_from=1, **config):
     """A run folder with the logs that the page reads. Groups are mixed from a step on."""
-    told = dict(script="grpo.py", variant="dapo", seed=3, epsilon_high=0.28)
-    told["typed"] = dict(variant="dapo", seed=3, output_dir="my runs/1", bf16=False, compile=True)
+    told = dict(script="grpo.py", seed=3, learning_rate=1e-4, epsilon=0.08, epsilon_high=0.28)
+    told["importance_sampling_level"] = "token"
+    told["record"] = dict(commands=["python grpo.py --seed 3"], ranks=2, versions=dict(torch="3"))
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(told | config))
     for step, rate in ((0, 0.25), (step_count, 0.5)):
         row = {"set": "a", "pass@1": rate, "pass@1_se": rate / 5, "pass@2": 0.5, "greedy": 0.5}
         row["length"] = math.nan
         append_row(folder, "eval", {"step": step, **row})
+        for problem, count in (("a", 2), ("b", 4 if step == 0 else 1)):  # b has changed most
+            about = dict(set="a", id=problem, prompt=EVIL, samples=4, right=count, greedy=0.0)
+            append_row(folder, "problems", {"step": step, **about, "greedy_text": f"{step}{EVIL}"})
     right = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[EVIL, " 7"])
     right |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
     right |= dict(advantage=[0.01, 0.01], weight=[0.4, 1.2], by_tool=[])
@@ -344,8 +348,10 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     first, second = data_of(page)
     assert first == second
     assert (first["name"], first["steps"]) == (folder.name, rows(folder, "tokens"))
-    given = "python grpo.py --variant dapo --seed 3 --output_dir 'my runs/1' --no_bf16 --compile"
-    assert first["command"] == given
+    assert first["commands"] == ["python grpo.py --seed 3"]
+    assert first["facts"] == "seed 3, learning_rate 0.0001, ranks 2, torch 3"
+    assert first["clip"] == pytest.approx([0.92, 1.28])
+    assert [row["right"] for row in first["problem"]] == [4, 1]
     assert first["curves"] == {
         "pass@1": [[0, 0.25], [2, 0.5]],
         "pass@2": [[0, 0.5], [2, 0.5]],

@@ -6,19 +6,24 @@ import inspect
 import json
 import os
 import re
+import shlex
 import sys
 import time
 from dataclasses import fields
 from pathlib import Path
 from typing import TypeVar, get_args, get_type_hints
 
-from rlvr import world
+from rlvr import progress, world
 from rlvr.errors import UserError, fail, loading
 from rlvr.flags.config import TINY, Config, refuse_unread
 from rlvr.tasks.sources import EMBEDDED
 
 C = TypeVar("C", bound=Config)
 CHECKPOINT = re.compile("checkpoint-[0-9]+")  # the name of its folder
+OF_THE_DATA = (
+    *("dataset", "eval_dataset", "numbers", "columns", "verifier", "system_prompt", "user_suffix"),
+    *("chat_template_kwargs", "tool", "max_completion_length"),
+)
 SECTIONS = {  # of --help, by their first flag
     "model": "model and task",
     "seed": "the run",
@@ -102,20 +107,34 @@ def read_flags(config_class: type[C], variants: dict[str, dict], arguments: list
         )
     typed = parse(config_class, arguments)
     given = config_class(**typed)
-    saved, typed_before = {}, {}
+    saved = {}
     if given.resume_from_checkpoint:
         folder, checkpoint = find_run(given.resume_from_checkpoint, given.script)
         typed["resume_from_checkpoint"] = str(checkpoint or folder)  # what "latest" is now
         saved = read_saved_flags(given, folder)
-        typed_before = saved.pop("typed")
     config = config_class(**defaults_for(given) | saved | variants[given.variant] | typed)
     config.check()
     refuse_unread(config, typed)
     if saved:
         check_resumed(config, saved)
     typed.pop("resume_from_checkpoint", None)
-    config.typed = typed_before | typed
+    config.typed = typed
+    hint_at_the_run_of(config)
     return config
+
+
+def hint_at_the_run_of(config: Config) -> None:
+    """Print the flags of the data that a checkpoint's run had, where they are others here."""
+    model = Path(config.model)
+    file = model.parent / "config.json"
+    if CHECKPOINT.fullmatch(model.name) and file.exists():
+        with loading(file, TypeError):
+            of_run = {**json.loads(file.read_text())}
+        here = {name: getattr(config, name) for name in OF_THE_DATA}
+        others = {x: of_run[x] for x in here if x in of_run and of_run[x] != here[x]}
+        if others:
+            typed = shlex.join(as_arguments(others))
+            progress.write(f"--model {model}: its run had {typed}, unlike this one")
 
 
 def show_help(config_class: type[Config], variants: dict, arguments: list[str]) -> None:
@@ -141,10 +160,12 @@ def read_saved_flags(given: Config, folder: Path) -> dict:
     with loading(f"{folder}/config.json", TypeError):  # of JSON that is no object
         saved = {**json.loads((folder / "config.json").read_text())}
     script = given.script.name  # a copy of a script has its flags
+    saved.pop("record", None)
+    saved.pop("typed", None)
     owner = saved.pop("script", "no script")
     if owner != script:
         raise UserError(f"--resume_from_checkpoint {folder} is {owner}'s run, and this is {script}")
-    others = saved.keys() ^ {field.name for field in fields(given)}
+    others = saved.keys() ^ {field.name for field in fields(given) if field.init}
     if others:
         raise UserError(
             f"--resume_from_checkpoint {folder} is of another version: {', '.join(sorted(others))}"
@@ -159,8 +180,8 @@ def find_run(path, script: Path) -> tuple[Path, Path | None]:
     runs/. UserError if there is no run.
     """
     if path == "latest":
-        found = sorted(Path("runs").glob(f"{script.stem}-*/config.json"), key=os.path.getmtime)
-        runs = [config.parent for config in found if is_training_of(script.name, config)]
+        configs = sorted(Path("runs").glob("*/config.json"), key=os.path.getmtime)
+        runs = [config.parent for config in configs if is_training_of(script.name, config)]
         if not runs:
             raise UserError(f"--resume_from_checkpoint latest: {script.name} has no run in runs/")
         path = runs[-1]

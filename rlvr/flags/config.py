@@ -35,7 +35,6 @@ def flag(
     le: float | None = None,
     choices: Iterable[str] = (),
     only: dict[str, str] | None = None,
-    trains: bool = False,
     may_change: bool = False,
 ) -> T:
     """A field of a Config: its default, its help, and what the command line checks.
@@ -45,10 +44,9 @@ def flag(
     - only: The flag is read only where a flag of type str has one of these values. For example,
       only=dict(method="agrae clip") needs `--method agrae` or `--method clip`. If `only` names
       several flags, one of them is enough. FILE stands for a data set that is a file or a folder.
-    - trains: The flag is not read with --max_steps 0. This holds for all flags of a script's own.
     - may_change: A resumed run may have another value, since the mathematics does not depend on it.
     """
-    rules = dict(help=help, ge=ge, le=le, choices=tuple(choices), only=only or {}, trains=trains)
+    rules = dict(help=help, ge=ge, le=le, choices=tuple(choices), only=only or {})
     return field(default=default, metadata=rules | dict(may_change=may_change))
 
 
@@ -61,7 +59,9 @@ class Config:
     tie_word_embeddings: bool = flag(True, "a tiny policy's head is its embedding", only=OF_TINY)
     dataset: str = flag("countdown", "to train on: names, files or folders; commas between several")
     numbers: str = flag("3", "per Countdown problem: 2, 3, 4, or 3,4", only=OF_COUNTDOWN)
-    columns: str = flag("prompt,answer", "of a file: problem, answer, images", only=OF_A_FILE)
+    columns: str = flag(
+        "prompt,answer", "of a file: problem, answer, images, level", only=OF_A_FILE
+    )
     verifier: str = flag("math", f"{', '.join(VERIFIERS)}, my_reward.py:score", only=OF_A_FILE)
     system_prompt: str = flag("auto", f"auto, {', '.join(SYSTEM_PROMPTS)}, a text, or a file")
     user_suffix: str = flag("none", "request after each question", choices=USER_SUFFIXES)
@@ -72,15 +72,15 @@ class Config:
     max_steps: int = flag(60, "rollouts to train on; 0 only evaluates", ge=0, may_change=True)
     output_dir: str = flag("", "run folder; if empty, runs/<script>-<variant>-<time>")
     num_threads: int | None = flag(None, "CPU threads; None: torch's choice", may_change=True)
-    log_tokens: int = flag(1, "groups per step in report.html", ge=0, trains=True, may_change=True)
+    log_tokens: int = flag(1, "groups per step in report.html", ge=0, may_change=True)
     report_to: Literal["none", "wandb", "trackio"] = flag("none", "also log to", may_change=True)
 
     prompts_per_step: int = flag(32, "prompts per step, over all ranks")
     num_generations: int = flag(16, "G, completions per prompt", ge=2)
-    temperature: float = flag(1.0, "of sampling, and of the loss's log-probs", trains=True)
+    temperature: float = flag(1.0, "of sampling, and of the loss's log-probs")
     max_completion_length: int = flag(48, "tokens, including a tool's")
     tool: str = flag("none", "what the policy may call", choices=("none", *TOOLS))
-    dynamic_sampling: bool = flag(False, "DAPO: redraw all-right and all-wrong groups", trains=True)
+    dynamic_sampling: bool = flag(False, "DAPO: redraw all-right and all-wrong groups")
     engine: Literal["auto", "hf", "vllm"] = flag("auto", "auto: vLLM on a GPU, if it is installed")
     decode_batch_size: int = flag(512, "completions decoded at once without vLLM", may_change=True)
     vllm_gpu_memory_utilization: float = flag(
@@ -88,29 +88,29 @@ class Config:
     )
     vllm_tensor_parallel_size: int = flag(1, "ranks per engine", only=OF_VLLM, may_change=True)
     vllm_importance_sampling_cap: float | None = flag(
-        None, "largest weight; 0: none; None: 2 with vLLM or in bf16, else 0", ge=0, trains=True
+        None, "largest weight; 0: none; None: 2 with vLLM or in bf16, else 0", ge=0
     )
 
-    learning_rate: float = flag(1e-4, "of AdamW; a schedule scales it", ge=0, trains=True)
+    learning_rate: float = flag(1e-4, "of AdamW; a schedule scales it", ge=0)
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = flag(
-        "constant", "what follows the warm-up", trains=True
+        "constant", "what follows the warm-up"
     )
-    warmup_ratio: float = flag(0.0, "share of updates that warm up", ge=0, le=1, trains=True)
-    weight_decay: float = flag(0.0, "of AdamW", ge=0, trains=True)
-    max_grad_norm: float = flag(1.0, "longer gradients are scaled down to this norm", trains=True)
+    warmup_ratio: float = flag(0.0, "share of updates that warm up", ge=0, le=1)
+    weight_decay: float = flag(0.0, "of AdamW", ge=0)
+    max_grad_norm: float = flag(1.0, "longer gradients are scaled down to this norm")
     minibatch_size: int = flag(256, "completions per update, over all ranks")
-    num_iterations: int = flag(1, "epochs over each rollout", trains=True)
-    epsilon: float = flag(0.2, "lower clip range of the ratio", le=1, trains=True)
-    epsilon_high: float | None = flag(None, "upper clip range; None: epsilon", trains=True)
+    num_iterations: int = flag(1, "epochs over each rollout")
+    epsilon: float = flag(0.2, "lower clip range of the ratio", le=1)
+    epsilon_high: float | None = flag(None, "upper clip range; None: epsilon")
     importance_sampling_level: Literal["token", "sequence"] = flag(
-        "token", "one ratio per token, or per sequence (GSPO)", trains=True
+        "token", "one ratio per token, or per sequence (GSPO)"
     )
     aggregation: Literal["sequence", "token", "constant"] = flag(
-        "sequence", "what divides the sum: GRPO, DAPO and Dr.GRPO in this order", trains=True
+        "sequence", "what divides the sum: GRPO, DAPO and Dr.GRPO in this order"
     )
-    beta: float = flag(0.0, "weight of the KL penalty to the first policy", ge=0, trains=True)
-    entropy_coef: float = flag(0.0, "weight of the entropy bonus", ge=0, trains=True)
-    mask_truncated_completions: bool = flag(False, "no loss on truncated completions", trains=True)
+    beta: float = flag(0.0, "weight of the KL penalty to the first policy", ge=0)
+    entropy_coef: float = flag(0.0, "weight of the entropy bonus", ge=0)
+    mask_truncated_completions: bool = flag(False, "no loss on truncated completions")
 
     eval_dataset: str = flag("", "--dataset if empty; commas between several", may_change=True)
     eval_steps: int = flag(20, "steps between evaluations", may_change=True)
@@ -132,9 +132,9 @@ class Config:
     )
 
     save_steps: int | None = flag(
-        None, "steps between checkpoints; None: a third of the run", trains=True, may_change=True
+        None, "steps between checkpoints; None: a third of the run", may_change=True
     )
-    save_total_limit: int = flag(0, "checkpoints kept; 0: all", ge=0, trains=True, may_change=True)
+    save_total_limit: int = flag(0, "checkpoints kept; 0: all", ge=0, may_change=True)
     resume_from_checkpoint: str = flag("", "run or checkpoint folder, or latest", may_change=True)
 
     # what was given on the command line or to `configure`; None for a Config that was made by hand
@@ -185,8 +185,8 @@ class Config:
                 f"--numbers {self.numbers} --out bases, and give --model bases/weak"
             )
         fewest = 0 if find_verifier(self.verifier).file else 1
-        if not re.fullmatch(f"([^,]+,){{{fewest},2}}[^,]+", self.columns):
-            raise UserError(f"--columns takes {fewest + 1} to 3 names, separated by commas")
+        if not re.fullmatch(f"([^,]+,){{{fewest},3}}[^,]+", self.columns):
+            raise UserError(f"--columns takes {fewest + 1} to 4 names, separated by commas")
         read_template_kwargs(self.chat_template_kwargs)
         near = difflib.get_close_matches(self.model, TINY, 1, 0.7)
         if near and self.model not in TINY and not os.path.isdir(self.model):
@@ -260,9 +260,6 @@ def refuse_unread(config: Config, typed: Iterable[str]) -> None:
     files = [name for name in data_sets - {*DATASETS} if not is_made(name)]
     for name in typed:
         rules = config.__dataclass_fields__[name].metadata
-        trains = rules["trains"] or name not in Config.__dataclass_fields__
-        if trains and not config.max_steps:
-            raise UserError(f"--{name} is for training, and --max_steps 0 evaluates only")
         is_read = not rules["only"] or (name == "verifier" and ":" in config.verifier)
         for other, values in rules["only"].items():
             found = {getattr(config, other)}

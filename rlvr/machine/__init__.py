@@ -1,4 +1,8 @@
-"""The machine that a run is on: its ranks, devices, folders and signals."""
+"""The machine that a run is on: its ranks, devices, folders and signals.
+
+Read ranks.py first, if you train on several GPUs. A student may skip the rest: ending.py and
+folders.py keep a run whole when it is killed, and record.py says what it was made with.
+"""
 
 from .ending import AT_EXIT, end, end_one_of_several_ranks, handle_signals, leave
 from .folders import own, remove, remove_empty, scratch_folder
@@ -13,3 +17,4 @@ from .ranks import (
     global_sum,
     process_group,
 )
+from .record import record_of

@@ -11,7 +11,7 @@ from rlvr.policy.images import ImageReader, model_class, reads_images
 from rlvr.policy.logprobs import compute_again
 from rlvr.policy.reader import Reader
 from rlvr.policy.sharding import layers_of, shard
-from rlvr.tasks import hub_answers, is_made, source_of
+from rlvr.tasks import check_hub, is_made, source_of
 
 import torch
 from safetensors import SafetensorError
@@ -79,12 +79,10 @@ def tiny_folder(config) -> Path:
 
 def read_model_config(source):
     """Return the model's configuration, from a folder or the hub."""
-    import huggingface_hub
     import transformers
 
-    here = Path(source).is_dir() or huggingface_hub.try_to_load_from_cache(source, "config.json")
-    if not here and not hub_answers():
-        raise TimeoutError("the hub does not answer")
+    if not Path(source).is_dir():
+        check_hub()
     # trust_remote_code=None would ask
     return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
 
@@ -172,6 +170,8 @@ def check_model(policy, config, reads: bool) -> None:
                     f"completion may have {config.longest} here: lower --max_prompt_length and "
                     "--max_completion_length"
                 )
+    if getattr(text_config, "final_logit_softcapping", None):
+        raise UserError(f"{name}: its output head has a soft cap, which is not supported")
     if policy.base_model is policy:
         raise UserError(f"{name}: its hidden states are not to be had without its logits")
     affordable = 10**10 // sum(parameter.numel() for parameter in policy.parameters())

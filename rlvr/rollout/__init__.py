@@ -1,5 +1,5 @@
 """Completions: drawn by transformers or vLLM, in one turn or several."""
 
-from .rollouts import check_context, rollout_metrics, room_after, sampler_mismatch
+from .rollouts import check_context, mean_and_error, rollout_metrics, room_after, sampler_mismatch
 from .samplers import Sampler
 from .vllm_sampler import make_sampler

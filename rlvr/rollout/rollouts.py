@@ -38,6 +38,12 @@ def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, fl
     }
 
 
+def mean_and_error(name: str, values: list[float]) -> dict[str, float]:
+    """Return the mean of some problems' values and, as <name>_se, its standard error."""
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else math.nan
+    return {name: statistics.mean(values), f"{name}_se": error}
+
+
 def sampler_mismatch(logprobs, sampled, completion_mask) -> dict[str, float]:
     """Compare the sampler's log-probs [N, T] with the trainer's where the mask [N, T] is 1.
 

@@ -1,4 +1,7 @@
-"""What a run leaves to be looked at: its logs, curves and pages."""
+"""What a run leaves to be looked at: its logs, curves and pages.
+
+Read logs.py first, then console.py. A student may skip all of it: nothing here changes a run.
+"""
 
 from .console import Console
 from .logs import (
@@ -13,4 +16,4 @@ from .logs import (
     write_whole,
 )
 from .plots import COLORS, SETTINGS, draw_curves
-from .report import before_and_after, log_tokens, prompt_text, write_report
+from .report import before_and_after, log_tokens, prompt_text, sample_row, write_report

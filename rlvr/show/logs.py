@@ -56,7 +56,7 @@ def keep_problems(folder: Path, rows: list[dict]) -> None:
 def append_row(folder: Path, name: str, row: dict) -> None:
     """Add a line to <name>.jsonl. UserError if that is not possible."""
     file = folder / f"{name}.jsonl"
-    row = json.loads(json.dumps(row), parse_constant=lambda nan_or_infinite: None)
+    row = json.loads(json.dumps(row, default=str), parse_constant=lambda nan_or_infinite: None)
     with using(file), open(file, "a") as opened:
         opened.write(json.dumps(row) + "\n")
 

@@ -2,12 +2,10 @@
 
 import json
 import math
-import shlex
 from pathlib import Path
 
 from rlvr import world
 from rlvr.errors import UserError
-from rlvr.flags import as_arguments
 from rlvr.policy import frozen_logprobs
 from rlvr.show.logs import append_row, ks_of, read_evaluations, read_rows, write_whole
 from rlvr.tasks import reader_of
@@ -27,8 +25,13 @@ def write_report(file: Path, folders: list[Path]) -> None:
     stride = math.ceil(size / MOST_BYTES)  # one step in so many is shown
     runs = []
     for folder in folders:
-        about = dict(name=folder.name, command=command_of(folder), curves=curves_of(folder))
-        about |= dict(table=before_and_after(folder), stride=stride)
+        about = facts_of(folder) | {
+            "name": folder.name,
+            "curves": curves_of(folder),
+            "table": before_and_after(folder),
+            "problem": changed_problem(folder),
+            "stride": stride,
+        }
         with open(folder / "tokens.jsonl") as lines:  # all of them may exceed the memory
             steps = ",".join(line for i, line in enumerate(lines) if i % stride == 0)
         runs.append(f'{json.dumps(about)[:-1]}, "steps": [{steps}]}}')
@@ -37,10 +40,36 @@ def write_report(file: Path, folders: list[Path]) -> None:
     write_whole(file, PAGE.read_text().replace("DATA_OF_THE_RUNS", data).encode())
 
 
-def command_of(folder: Path) -> str:
-    """Return the command that started a run, with the flags that were given."""
+def facts_of(folder: Path) -> dict:
+    """What a page says of a run: its commands, what it was made with, and its clip range."""
     config = json.loads((folder / "config.json").read_text())
-    return shlex.join(["python", config["script"], *as_arguments(config["typed"])])
+    record = config.get("record", {})
+    facts = {name: config.get(name) for name in ("seed", "learning_rate", "max_steps")}
+    facts |= {name: value for name, value in record.items() if name not in ("commands", "versions")}
+    facts |= record.get("versions", {})
+    shown = [f"{name} {value}" for name, value in facts.items() if value is not None]
+    clip = None
+    if config.get("importance_sampling_level") == "token":
+        low, high = config["epsilon"], config["epsilon_high"]
+        clip = [1 - low, 1 + (low if high is None else high)]
+    return {
+        "commands": record.get("commands", []),
+        "facts": ", ".join(shown),
+        "clip": clip,
+    }
+
+
+def changed_problem(folder: Path) -> list[dict]:
+    """Return the rows of problems.jsonl of the problem that has changed most, before and after."""
+    pairs = {}
+    for row in read_rows(folder, "problems"):
+        pairs.setdefault((row["set"], row["id"]), []).append(row)
+
+    def change(pair: list[dict]) -> float:
+        first, last = (row["right"] / row["samples"] for row in (pair[0], pair[-1]))
+        return abs(last - first)
+
+    return max(pairs.values(), key=change, default=[])
 
 
 def before_and_after(folder: Path) -> list[list]:
@@ -118,12 +147,32 @@ def prompt_text(sample, tokenizer) -> str:
     return tokenizer.decode(reader.merge_repeats(ids) if reader else ids)
 
 
+def sample_row(sample, tokenizer, advantage: float) -> dict:
+    """Return a completion as samples.jsonl holds it; `python -m rlvr.verify` can grade it again."""
+    return {
+        "prompt": prompt_text(sample, tokenizer),
+        "text": sample.text,
+        "gold": sample.problem.gold,
+        "verifier": sample.problem.verifier,
+        "reward": sample.reward,
+        "verdict": verdict_of(sample),
+        "advantage": advantage,
+        "length": len(sample.completion_ids),
+        "truncated": sample.truncated,
+    }
+
+
+def verdict_of(sample) -> str:
+    """Return right, wrong, or why the verifier did not judge the completion."""
+    return sample.status or ("right" if sample.success else "wrong")
+
+
 def describe(sample, numbers: dict[str, list], tokenizer, most: int) -> dict:
     """A completion as report.html reads it: its verdict, and the numbers of its first tokens."""
     ids = sample.completion_ids[:most]
     return {
         "reward": sample.reward,
-        "verdict": sample.status or ("right" if sample.success else "wrong"),
+        "verdict": verdict_of(sample),
         "length": len(sample.completion_ids),
         "truncated": sample.truncated,
         "tokens": tokenizer.batch_decode([[token] for token in ids]),

@@ -1,4 +1,8 @@
-"""Problems: generated here, read from data sets, and written as prompts for the policy."""
+"""Problems: generated here, read from data sets, and written as prompts for the policy.
+
+Read problems.py, then embedded.py, which makes Countdown, then datasets.py, which opens all sets,
+and prompts.py. A student may skip cells.py, files.py and pictures.py, the formats of other sets.
+"""
 
 from .datasets import open_problems
 from .embedded import make_countdown
@@ -12,5 +16,5 @@ from .prompts import (
     texts_with_thoughts,
     that_fit,
 )
-from .sources import hub_answers, is_made, source_of
+from .sources import check_hub, is_made, source_of
 from .tools import TOOLS, find_call_ends

@@ -1,6 +1,7 @@
 """Read questions and gold answers from the cells of a data set."""
 
 import base64
+import contextlib
 import json
 import pickletools
 import re
@@ -13,17 +14,27 @@ from rlvr.verify.programs.code import tests_text
 def read_question(cell) -> str | tuple:
     """Return a text, or a conversation as pairs of role and content; "" for other cells.
 
-    A conversation is a list of {"role": ..., "content": ...} that ends with a user's turn, as in
-    TRL and verl.
+    A conversation is a list of {"role": ..., "content": ...}, as in TRL and verl, or such a list as
+    JSON. A content is a text, or a list of parts {"type": "text", "text": ...}.
     """
+    if isinstance(cell, str) and cell.startswith('[{"role"'):
+        with contextlib.suppress(ValueError):
+            cell = json.loads(cell)
     if isinstance(cell, str):
         return "" if cannot_be_written(cell) else cell.strip() and cell
     try:
-        pairs = tuple((turn["role"], turn["content"]) for turn in cell)
+        pairs = tuple((turn["role"], read_content(turn["content"])) for turn in cell)
     except (TypeError, KeyError):
         return ""
     are_texts = all(isinstance(x, str) and not cannot_be_written(x) for _, x in pairs)
-    return pairs if are_texts and pairs and pairs[-1][0] == "user" else ""
+    return pairs if are_texts and pairs else ""
+
+
+def read_content(content):
+    """Return the text of a message; a list of text parts becomes one text."""
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content)
+    return content
 
 
 def cannot_be_written(text: str) -> bool:

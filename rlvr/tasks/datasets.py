@@ -102,6 +102,7 @@ def overlap_key(problem: Problem) -> tuple:
 
 def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Problem]:
     """Write the prompts, and drop and count what cannot be used. UserError if none is left."""
+    problems = [replace(problem, id=i) for i, problem in enumerate(problems)]
     verifier = find_verifier(problems[0].verifier)
     prompt, limit = config.system_prompt, config.max_prompt_length
     if prompt == "auto":
@@ -112,6 +113,9 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
         problems = [replace(problem, verifier=config.verifier) for problem in problems]
     steps = {
         "without a question": lambda left: [each for each in left if each.prompt],
+        "whose last message is not the user's": lambda left: [
+            each for each in left if isinstance(each.prompt, str) or each.prompt[-1][0] == "user"
+        ],
         "without a readable answer": lambda left: [each for each in left if each.gold != ""],
         "whose images cannot be shown": lambda left: with_images(
             name, write_prompts(left, system, config, tokenizer), tokenizer

@@ -43,6 +43,7 @@ class Sample:
     # where a tool's tokens stand among completion_ids; their log-probs are 0
     replies: tuple[range, ...] | list[range] = ()
     images: tuple[bytes, ...] = field(default=(), repr=False)  # the problem's
+    problem: Problem = Problem("", None)
 
     @property
     def own_length(self) -> int:

@@ -1,9 +1,7 @@
 """The tables of data sets, from the hub and made here, and the reading of their rows."""
 
-import contextlib
 import csv
 import random
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -128,11 +126,13 @@ def source_of(name: str, config) -> Source:
     file = Path(name)
     if file.is_file() and (file.suffix not in READERS or not file.stat().st_size):
         raise UserError(f"the file {name} is of another kind or empty: {WHAT_IS_READ}")
-    # of the problem, of the answer, and perhaps of images
     columns = [column.strip() for column in config.columns.split(",")]
-    if len(columns) == 1:
-        columns.append(())  # a user's function may need no answer
-    return Source(name, *columns, train="train", verifier=config.verifier)
+    problem, answer, images, level = columns + [""] * (4 - len(columns))
+    images, level = (None if column in ("", "-") else column for column in (images, level))
+    # A user's function may need no answer.
+    return Source(
+        name, problem, answer or (), images, "train", level=level, verifier=config.verifier
+    )
 
 
 def reading_rows(name: str, *others):
@@ -142,32 +142,27 @@ def reading_rows(name: str, *others):
     return loading(f"the data set {name}", csv.Error, *others, hint=hint)
 
 
-def hub_answers(seconds: float = 3.0) -> bool:
-    """Return whether the hub answers in time. Libraries would try for half a minute or more.
+def check_hub() -> None:
+    """Raise TimeoutError if the hub does not answer. Libraries would try for half a minute or more.
 
-    No library's own timeout counts the search for its address.
+    Nothing is asked where HF_HUB_OFFLINE=1 tells them to read their cache alone.
     """
     import huggingface_hub
 
-    address, session = huggingface_hub.constants.ENDPOINT, huggingface_hub.get_session()
-    answers = []
-
-    def ask():
-        with contextlib.suppress(Exception):  # the network library differs by the hub's version
-            answers.append(session.head(address, timeout=seconds))
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return bool(answers)
+    if huggingface_hub.constants.HF_HUB_OFFLINE:
+        return
+    try:
+        huggingface_hub.get_session().head(huggingface_hub.constants.ENDPOINT, timeout=3.0)
+    except Exception:  # the network library differs by the hub's version
+        hint = "HF_HUB_OFFLINE=1 reads what is in its cache"
+        raise TimeoutError(f"the hub does not answer; {hint}") from None
 
 
 def load_splits(name: str, source: Source) -> dict:
     """Return, by split, its rows on the hub or in its cache, or the local files that hold it."""
     if Path(source.path).suffix in READERS:
         return {"train": [source.path]}
-    import datasets.config  # takes a second
-    import huggingface_hub
+    import datasets  # takes a second
     from datasets.exceptions import DatasetsError
 
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # reading_rows reports failures
@@ -175,8 +170,7 @@ def load_splits(name: str, source: Source) -> dict:
         datasets.disable_progress_bars()
     with reading_rows(name, DatasetsError):
         if source.files or not Path(source.path).is_dir():
-            if not hub_answers():  # the set may be in the cache
-                datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
+            check_hub()
             return datasets.load_dataset(source.path, source.configuration, data_files=source.files)
         found = datasets.load_dataset_builder(source.path).config.data_files or {}
     splits = {str(split): [*files] for split, files in found.items()}
@@ -206,11 +200,11 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
         for part in (source.problem, source.answer, source.images or ())
     )
     dated, first_day = source.since
-    needed = [*asked, *answered, *pictured]
+    needed = [*asked, *answered, *pictured, *([source.level] if source.level else ())]
     path = Path(source.path)
     folder = path if path.is_dir() else path.parent
     with reading_rows(name):
-        names, rows = read_rows(split, {*needed, *map(outer, needed), source.level, dated})
+        names, rows = read_rows(split, {*needed, *map(outer, needed), dated})
         shown = [read_images(row.get(source.images), folder) for row in rows]
     for column in needed:
         if not {column, outer(column)} & {*names}:
@@ -223,7 +217,7 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
             source.ask(*(cell_of(row, column) for column in asked)),
             read_gold(*(cell_of(row, column) for column in answered)),
             source.verifier,
-            str(row.get(source.level) or ""),
+            str(cell_of(row, source.level or "") or ""),
             images,
         )
         for row, images in zip(rows, shown, strict=True)

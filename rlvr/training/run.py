@@ -132,14 +132,21 @@ class Run:
                 progress.write(f"all {step} steps are done; a larger --max_steps would continue")
         if world.RANK == 0:
             self.forget_after(step if self.checkpoint else -1)
-            config = {"script": self.config.script.name, **asdict(self.config)}
-            show.write_whole(self.folder / "config.json", json.dumps(config, indent=2).encode())
+            self.write_config(policy.device)
             if step == 0:
-                progress.begin(
-                    f"evaluating: {self.config.eval_samples} completions of each problem"
-                )
+                each = f"{self.config.eval_samples} completions of each"
+                for name, problems in stream.evaluation.items():
+                    progress.write(f"evaluating {name}: {len(problems)} problems, {each}")
         self.clock = time.perf_counter()
         return step
+
+    def write_config(self, device) -> None:
+        """Write config.json: the script, its flags, and what the run is made with."""
+        file, earlier = self.folder / "config.json", []
+        if file.exists():
+            earlier = json.loads(file.read_text()).get("record", {}).get("commands", [])
+        about = dict(script=self.config.script.name, record=machine.record_of(device, earlier))
+        show.write_whole(file, json.dumps(about | asdict(self.config), indent=2).encode())
 
     def forget_after(self, step: int) -> None:
         """Delete what a killed run has half written, and set aside what it saved after a step."""
@@ -197,17 +204,26 @@ class Run:
         """
         if weights is not None:
             advantages = weights * advantages
+        norms = self.updates.grad_norms
         metrics = batch.metrics() | self.updates.metrics() | diagnostics
         self.updates = UpdateMetrics()
         metrics["seconds_rollout"] = batch.seconds
         metrics["seconds_update"] = time.perf_counter() - self.clock - batch.seconds
         if world.RANK == 0:
             show.append_row(self.folder, "metrics", {"step": step, **metrics})
-            for sample in batch.samples[:2]:
-                prompt = show.prompt_text(sample, self.training.tokenizer)
-                row = {"step": step, "prompt": prompt, "text": sample.text, "reward": sample.reward}
-                show.append_row(self.folder, "samples", row)
+            mask = batch.completion_mask[:2]  # [2, T]
+            means = (mask * advantages[:2]).sum(1) / mask.sum(1).clamp(min=1)  # [2]
+            for sample, advantage in zip(batch.samples, means.tolist(), strict=False):
+                row = show.sample_row(sample, self.training.tokenizer, advantage)
+                show.append_row(self.folder, "samples", {"step": step, **row})
             lines = self.console.step(step, self.config.max_steps, metrics)
+            if zeros := norms.count(0):
+                why = "as if all groups are all right or all wrong"
+                lines.append(f"no update: the gradient is 0 in {zeros} of {len(norms)}, {why}")
+            if count := metrics["skipped"]:
+                lines.append(
+                    f"no update: the gradient is NaN or infinite in {count} of {len(norms)}"
+                )
             self.show("metrics", step, metrics, lines)
         show.log_tokens(self, step, batch, advantages, weights)
 
@@ -227,12 +243,6 @@ class Run:
         finite = math.isfinite(grad_norm)
         self.updates.grad_norms.append(grad_norm)
         self.updates.learning_rate = learning_rate
-        if grad_norm == 0:
-            progress.write(
-                "no update: the gradient is 0, as if all groups are all right or all wrong"
-            )
-        elif not finite:
-            progress.write("no update: the gradient is NaN or infinite")
         self.skipped_in_a_row = 0 if finite else self.skipped_in_a_row + 1
         if self.skipped_in_a_row >= MAX_SKIPPED_UPDATES:
             raise UserError(
@@ -250,11 +260,20 @@ class Run:
             folder = self.folder / f"checkpoint-{step}"
             checkpoints.save(folder, self.training, step)
             progress.write(f"saved {folder}")
+            if world.RANK == 0:
+                self.draw()
             if world.RANK == 0 and self.config.save_total_limit:
                 for old in checkpoints.checkpoints_of(self.folder)[self.config.save_total_limit :]:
                     machine.remove(old)
         self.clock = time.perf_counter()
         return stopped
+
+    def draw(self) -> None:
+        """Write curves.png and report.html from the logs."""
+        progress.replace_line("drawing the curves")
+        show.draw_curves(self.folder)
+        if (self.folder / "tokens.jsonl").exists():
+            show.write_report(self.folder / "report.html", [self.folder])
 
     def finish(self) -> Result:
         """Write curves.png and report.html, close what the run has opened, and return its rows.
@@ -262,10 +281,7 @@ class Run:
         All ranks call it together.
         """
         if world.RANK == 0:
-            progress.replace_line("drawing the curves")
-            show.draw_curves(self.folder)
-            if (self.folder / "tokens.jsonl").exists():
-                show.write_report(self.folder / "report.html", [self.folder])
+            self.draw()
             files = sorted(path.name for path in self.folder.glob("[!.]*.*"))
             progress.write("", progress.folded(f"{self.folder} holds: {' '.join(files)}"))
             if self.stopped:

@@ -2,7 +2,7 @@
 
 A line is {"verifier": ..., "text": ..., "gold": ...}, where gold may be a list of alternatives. The
 verifier may be a function of yours, my_reward.py:score. The status is empty where an answer was
-judged.
+judged. The samples.jsonl of a run is such a file: where its rewards were others, they are shown.
 """
 
 import argparse
@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> None:
     """Grade the file named by the arguments; exit with code 2 and one line if it is unusable."""
     parser = argparse.ArgumentParser("python -m rlvr.verify", description=__doc__)
     parser.add_argument("path", metavar="FILE.jsonl")
-    path, questions, number = parser.parse_args(arguments).path, {}, 0
+    path, questions, logged, number = parser.parse_args(arguments).path, {}, {}, 0
     try:
         with using(path), open(path, encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
@@ -33,13 +33,16 @@ def main(arguments: list[str]) -> None:
                     if not are_texts or not all(map(find_verifier(verifier).gold, golds)):
                         raise ValueError("no text, or no usable gold")
                     questions[number] = verifier, text, gold
+                    logged[number] = row.get("reward")  # of a run's samples.jsonl
         grades = grade_all([*questions.values()])
     except UserError as error:
         fail(error)
     except (ValueError, TypeError, KeyError) as error:
         fail(f"{path}, line {number}: no JSON with verifier, text and gold: {error!r}")
     for number, (reward, status) in zip(questions, grades, strict=True):
-        print(f"line {number}: {reward:g} {status}".rstrip())
+        differs = logged[number] not in (None, reward)
+        before = f"(was {logged[number]:g})" if differs else ""
+        print(" ".join(filter(None, (f"line {number}: {reward:g}", status, before))))
     print(f"mean reward: {sum(reward for reward, _ in grades) / max(1, len(grades)):.3g}")
 
 
