@@ -434,14 +434,14 @@ const seen = {
   step: byId("step").textContent,
   numbers: token().title,
   token: token().textContent,
-  verdicts: all(".completion > .right"),
+  verdicts: all("#runs .completion > .right"),
   table: all("#table tr"),
   said: [...all("#errors"), ...all("#runs p")],
   labels: all("#charts text"),
   lines: [...document.querySelectorAll("#charts polyline")].map((line) =>
     ["points", "stroke", "stroke-dasharray"].map((name) => line.getAttribute(name))),
-  prompts: all(".prompt"),
-  completions: all(".completion").length,
+  prompts: all("#runs .prompt"),
+  completions: all("#runs .completion").length,
   notes: all(".tokens i, .tokens .tool"),
 };
 """
