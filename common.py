@@ -30,7 +30,8 @@ from rlvr.policy import (
     microbatches,
     whole,
 )
-from rlvr.rollout import Sampler, mean_and_error, rollout_metrics, room_after, sampler_mismatch
+from rlvr.rollout import Sampler, add_noise, is_mixed, mean_and_error, rollout_metrics
+from rlvr.rollout.rollouts import room_after, sampler_mismatch
 from rlvr.tasks import (
     SUCCESS,
     Problem,
@@ -124,23 +125,22 @@ def roll_out(sampler: Sampler, stream: ProblemStream, config: Config) -> Batch:
     groups may be left. All ranks call it together.
     """
     began = time.perf_counter()
-    size = config.num_generations
-    wanted = config.prompts_per_step // world.WORLD_SIZE
+    size, wanted = config.num_generations, config.prompts_per_step // world.WORLD_SIZE
     sampling: dict = dict(temperature=config.temperature, max_tokens=config.max_completion_length)
+
+    def draw_groups(count: int) -> list[list[Sample]]:
+        groups = sample_groups(sampler, stream.draw(count), size, **sampling)
+        return add_noise(groups, config.reward_noise, stream, config.seed)
+
     sampler.sync()
-    first_groups = sample_groups(sampler, stream.draw(wanted), size, **sampling)
-    groups = first_groups
-
-    def is_mixed(group: list[Sample]) -> bool:
-        return 0 < sum(sample.success for sample in group) < size
-
+    groups = first_groups = draw_groups(wanted)
     for _ in range(MAX_REDRAWS if config.dynamic_sampling else 0):
         mixed = [group for group in groups if is_mixed(group)]
         # All ranks draw as many groups as the rank that lacks most, so that they stay in step.
         missing = global_max(wanted - len(mixed))
         if missing == 0:
             break
-        drawn = sample_groups(sampler, stream.draw(missing), size, **sampling)
+        drawn = draw_groups(missing)
         drawn.sort(key=is_mixed, reverse=True)  # a rank that needs fewer keeps the mixed ones
         groups = (mixed + drawn)[:wanted]
     sampler.sleep()

@@ -336,6 +336,14 @@ sampler rlvr/rollout/samplers.py by bf16 logprobs
 turns rlvr/rollout/turns.py by rollouts config
     each.ids[-1] in call_ends] => each.ids[-1] in sampler.call_ends]
 
+errors rlvr/rollout/rollouts.py by common
+    (values) / len(values) ** 0.5 if => (values) if
+
+noise rlvr/rollout/noise.py by rollouts
+    false_negatives if sample.success else false_positives => false_positives
+    f"{seed}/noise/{place}" => f"{seed}/noise/{i}"
+    true_reward=sample.reward => true_reward=reward
+
 stream rlvr/tasks/problems.py by rollouts common
     own[row, reply.start : reply.stop] => own[row, reply.start + 1 : reply.stop]
     self.position += world.WORLD_SIZE * count => self.position += count

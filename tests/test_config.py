@@ -48,6 +48,8 @@ cwgrpo --temperature 0
 fade --learning_rate -1e-4 :: --learning_rate must be at least 0, got -0.0001
 grpo --seed -inf :: --seed: invalid int value: '-inf'
 grpo --epsilon -.5 :: --epsilon must be above 0, got -0.5
+grpo --reward_noise 0.2 :: --reward_noise takes two rates from 0 to 1
+grpo --reward_noise 0.2,1.5 :: --reward_noise takes two rates from 0 to 1
 grpo --numbers 2 :: teach one by python studies/papers/make_bases.py weak --numbers 2 --out
 grpo --numbers 3,5 --model weak :: --numbers takes 2, 3, 4, separated
 grpo --numbers 4 --dataset own.jsonl --model weak :: is for --dataset countdown or --model tiny
@@ -132,8 +134,9 @@ model tiny | tie_word_embeddings True | dataset countdown | numbers 3 | columns 
 verifier math | system_prompt auto | user_suffix none | chat_template_kwargs ''
 max_prompt_length 1024 | seed 0 ≥0 | max_steps* 60 ≥0 | output_dir '' | num_threads* None
 log_tokens* 1 ≥0 | report_to* none | prompts_per_step 32 | num_generations 16 ≥2
-temperature 1.0 | max_completion_length 48 | tool none | dynamic_sampling False | engine auto
-decode_batch_size* 512 | vllm_gpu_memory_utilization* 0.3 ≤1 | vllm_tensor_parallel_size* 1
+temperature 1.0 | max_completion_length 48 | reward_noise '' | tool none | dynamic_sampling False
+engine auto | decode_batch_size* 512 | vllm_gpu_memory_utilization* 0.3 ≤1
+vllm_tensor_parallel_size* 1
 vllm_importance_sampling_cap None ≥0 | minibatch_size 256 | learning_rate 0.0001 ≥0
 weight_decay 0.0 ≥0 | max_grad_norm 1.0
 lr_scheduler_type constant | warmup_ratio 0.0 ≥0 ≤1 | num_iterations 1 | epsilon 0.2 ≤1

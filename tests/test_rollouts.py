@@ -5,6 +5,8 @@ import copy
 import math
 import random
 import sys
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -15,9 +17,11 @@ from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.machine.ranks import from_rank_0
+from rlvr.rollout.noise import add_noise
 from rlvr.rollout.rollouts import check_context, rollout_metrics, room_after, sampler_mismatch
 from rlvr.rollout.samplers import Sampler
 from rlvr.rollout.turns import MAX_TURNS, complete_in_turns
+from rlvr.show import read_rows
 from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
 from rlvr.tasks.tools import TOOLS, Tool, calculate, find_call_ends
@@ -55,6 +59,49 @@ def test_ranks_share_the_stream(monkeypatch):
         assert stream.position == 24
 
 
+def noisy_rewards(rates, groups=3, draws=1, seed=0):
+    """Rewards after noise, from groups of two successes, of 0.25 and of 0: those of each draw."""
+    rewards = [1.0, 1.0, 0.25, 0.0]
+    group = [Sample([1], [2], reward=reward, success=reward == 1) for reward in rewards]
+    stream, drawn = ProblemStream(PROBLEMS, 0), []
+    for _ in range(draws):
+        noisy = add_noise([group] * len(stream.draw(groups)), rates, stream, seed)
+        for sample in sum(noisy, []):
+            assert sample.success == (sample.reward >= 1)
+        assert {tuple(sample.true_reward for sample in group) for group in noisy} == {(*rewards,)}
+        drawn.append([[sample.reward for sample in group] for group in noisy])
+    return drawn
+
+
+def test_noise_flips_rewards_at_its_rates(monkeypatch):
+    """Of some 2,000 successes, 5 standard deviations are 0.05 of the rate at most."""
+    assert noisy_rewards("0,0") == [[[1, 1, 0.25, 0]] * 3]
+    assert noisy_rewards("1,0") == [[[0, 0, 0.25, 0]] * 3]
+    assert noisy_rewards("0,1") == [[[1, 1, 0.75, 1]] * 3]
+    (groups,) = noisy_rewards("0.3,0.1", 1000)
+    right, wrong = torch.tensor(groups).split(2, dim=1)
+    assert (right == 0).float().mean().item() == pytest.approx(0.3, abs=0.05)
+    assert ((wrong == 0.75) | (wrong == 1)).float().mean().item() == pytest.approx(0.1, abs=0.05)
+    first, second = noisy_rewards("0.5,0.5", 50, draws=2)
+    assert first != second and noisy_rewards("0.5,0.5", 50, seed=1)[0] != first
+    assert sum(noisy_rewards("0.5,0.5", 25, draws=4), []) == first + second  # as does a resumed run
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
+    for rank in range(2):
+        monkeypatch.setattr(world, "RANK", rank)
+        assert noisy_rewards("0.5,0.5", 50)[0] == (first + second)[rank::2]
+
+
+def test_only_training_has_noise(run):
+    assert run("grpo", max_steps=1, reward_noise="1,1").code == 0
+    noisy = read_rows(Path("run"), "metrics"), read_rows(Path("run"), "eval")
+    assert run("grpo", max_steps=1, output_dir="plain").code == 0
+    plain = read_rows(Path("plain"), "metrics"), read_rows(Path("plain"), "eval")
+    (noisy_step, *_), (plain_step, *_) = noisy[0], plain[0]
+    assert noisy_step["true_reward"] == plain_step["reward"] == 1 - noisy_step["reward"]
+    assert "true_reward" not in plain_step
+    assert noisy[1][0] == plain[1][0]  # before training
+
+
 @pytest.mark.parametrize("error", [None, UserError("no such data set")])
 def test_rank_0_finds_out_for_all(monkeypatch, error):
     sent, find = [], Mock(return_value=[2, 3], side_effect=error)
@@ -86,7 +133,8 @@ def test_sample_groups(tiny, monkeypatch):
     ids = [*map(sampler.encode, [f"{solution}<eos>", solution, "7*8=56)"])]
     logprobs = [*([-1.0] * len(each) for each in ids[:2]), [*[-1.0] * 4, 0.0, 0.0, -1.0]]
     prompts = [sampler.encode(problem.prompt) for problem in (first, second)]
-    right, none = dict(success=True, replies=[]), dict(replies=[], images=second.images)
+    right = dict(success=True, replies=[], problem=first)
+    none = dict(replies=[], images=second.images, problem=second)
     half = none | dict(replies=[range(4, 6)])
     assert groups == [
         [
@@ -127,6 +175,8 @@ def test_rollout_metrics_by_hand(monkeypatch):
     expected = dict(reward=3 / 8, all_wrong=1 / 4, all_right=1 / 4, length=18 / 8, turns=9 / 8)
     expected |= dict(truncated=3 / 8, unparsed=1 / 8, timeout=1 / 8, crash=1 / 8)
     assert rollout_metrics(samples, 2) == expected
+    noisy = [replace(sample, true_reward=1 - sample.reward) for sample in samples]
+    assert rollout_metrics(noisy, 2) == expected | {"true_reward": 5 / 8}
     found = []
     monkeypatch.setattr(rlvr.rollout.rollouts, "gather", lambda mine: found.extend(mine) or found)
     assert "turns" not in rollout_metrics(samples[:4], 2)

@@ -20,6 +20,7 @@ from rlvr.verify.verifiers import SYSTEM_PROMPTS, VERIFIERS, find_verifier
 
 T = TypeVar("T")
 TINY = ("tiny", "weak", "middle", "strong")  # names for --model that need no download
+RATE = r"(?:0?\.\d+|[01](?:\.0*)?)"  # a number from 0 to 1
 TAUGHT = {"3": "middle", "4": "weak", "3,4": "weak"}  # which of them --model tiny is, by --numbers
 OF_TINY = dict(model=" ".join(TINY))
 OF_A_FILE = dict(dataset="FILE")
@@ -79,6 +80,7 @@ class Config:
     num_generations: int = flag(16, "G, completions per prompt", ge=2)
     temperature: float = flag(1.0, "of sampling, and of the loss's log-probs")
     max_completion_length: int = flag(48, "tokens, including a tool's")
+    reward_noise: str = flag("", "FN,FP: rates of flipped rewards, in training")
     tool: str = flag("none", "what the policy may call", choices=("none", *TOOLS))
     dynamic_sampling: bool = flag(False, "DAPO: redraw all-right and all-wrong groups")
     engine: Literal["auto", "hf", "vllm"] = flag("auto", "auto: vLLM on a GPU, if it is installed")
@@ -176,6 +178,8 @@ class Config:
             raise UserError("--engine vllm: vLLM is not installed; docs/real-models.md says how")
         if self.report_to != "none" and not importlib.util.find_spec(self.report_to):
             raise UserError(f"--report_to {self.report_to}: its package is not installed")
+        if self.reward_noise and not re.fullmatch(f"{RATE},{RATE}", self.reward_noise):
+            raise UserError("--reward_noise takes two rates from 0 to 1, such as 0.1,0.2")
         if not re.fullmatch("[234](,[234])*", self.numbers):
             raise UserError("--numbers takes 2, 3, 4, separated by commas")
         if self.model == "tiny" and self.numbers not in TAUGHT:

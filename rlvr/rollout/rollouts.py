@@ -11,6 +11,11 @@ from rlvr.tasks import Problem, Sample, prompt_lengths, that_fit
 ENDED = {"memory", "crash"}  # statuses of completions that have ended their grader
 
 
+def is_mixed(group: list[Sample]) -> bool:
+    """Return whether some completions of a group are successes and some are not."""
+    return 0 < sum(sample.success for sample in group) < len(group)
+
+
 def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, float]:
     """Return the mean reward and length, and shares of groups and of completions.
 
@@ -19,14 +24,23 @@ def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, fl
     ranks call it together.
     """
     rows = [
-        (s.reward, s.success, s.own_length, s.truncated, s.status, 1 + len(s.replies))
+        (
+            s.reward,
+            s.success,
+            s.own_length,
+            s.truncated,
+            s.status,
+            1 + len(s.replies),
+            s.true_reward,
+        )
         for s in samples
     ]
-    rewards, successes, lengths, truncated, statuses, turns = zip(*gather(rows), strict=True)
+    rewards, successes, lengths, truncated, statuses, turns, true = zip(*gather(rows), strict=True)
     starts = range(0, len(successes), num_generations)
     solved = [sum(successes[i : i + num_generations]) for i in starts]  # successes of each group
     return {
         "reward": statistics.mean(rewards),
+        **({} if None in true else {"true_reward": statistics.mean(true)}),
         "all_wrong": solved.count(0) / len(solved),
         "all_right": solved.count(num_generations) / len(solved),
         "length": statistics.mean(lengths),

@@ -44,6 +44,7 @@ class Sample:
     replies: tuple[range, ...] | list[range] = ()
     images: tuple[bytes, ...] = field(default=(), repr=False)  # the problem's
     problem: Problem = Problem("", None)
+    true_reward: float | None = None  # the reward before --reward_noise
 
     @property
     def own_length(self) -> int:
