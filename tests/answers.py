@@ -166,7 +166,7 @@ f'(x) :: :: f(x) ;; y'' :: :: y'  y ;; x_A :: x_a ;; V=IR :: IR ;; M-m :: :: m-M
 \frac73 :: 2⅓ ;; \mathbb{N} :: ℕ ;; f'(x) :: f′(x)  fʹ(x) ;; x\le3 :: x⩽3 ;; 5 :: ５ ;; -5 :: －5
 x^2 :: x²  x**2 ;; 10^{-5} :: 10⁻⁵ ;; 2\frac34 :: 2¾ ;; 52_8 :: 52₈ ;; 1000 :: 1’000  1‘000
 50 :: €50  £50  ¥50  ฿50  50¢  50 percent ;; \text{tan} :: tan :: cot ;; 1200000 :: \$1.2M
-x\ge3 :: x >= 3  x⩾3 ;; x\ne3 :: x≠3 ;; 2\times3 :: 2×3 ;; 2x :: 2·x  2⋅x
+5000000 :: \$5\text{M} ;; x\ge3 :: x >= 3  x⩾3 ;; x\ne3 :: x≠3 ;; 2\times3 :: 2×3 ;; 2x :: 2·x  2⋅x
 1,2 :: 1、2。 :: [1,2) ;; \left\{x \middle| x>2\right\} :: x>2 ;; 4:6 :: 2∶3  2∕3 ;; \frac13 :: 1./3
 4\sqrt2 :: 4\sqrt(2)  4sqrt(2)  4*sqrt(2) ;; \frac{\pi}{2} :: pi/2 ;; \sqrt x\sqrt y :: \sqrt{xy}
 \frac{1}{\sqrt n} :: \sqrt{1/n} ;; n \text{ even} :: :: n \text{ odd} ;; 1<x\le2 :: (1,2]
@@ -191,7 +191,7 @@ I(0)e^{-\frac{t}{RC}} :: e^{-t/(RC)}I(0) :: 0 ;; 2k\pi :: 2k\pi,\text{ for any }
 \frac{AB}{CD}=2 :: 2 ;; \lim_{x\to a} f(x)=5 :: 5 ;; x :: :: \frac{x}{0} ;; x^{n+103-i} :: xⁿ⁺¹⁰³⁻ⁱ
 \mathbb{C} :: ℂ  \mathbb C ;; 1.5\sqrt x :: 0.5\sqrt x+x^{0.5} ;; x_{1+2-3} :: x₁₊₂₋₃
 \mathbb{Z} :: ℤ  \Z ;; \mathbb{Q} :: ℚ  \Q ;; \mathbb{N} :: \N ;; H :: :: :: ℍ ;; P :: :: :: ℙ
-2 \text{ or } 1 \text{ cm} :: 1, 2 ;; 2 or 1 cm :: 1, 2 ;; J :: J. Paris
+2 \text{ or } 1 \text{ cm} :: 1, 2 ;; 2 or 1 cm :: 1, 2 ;; 5000, 6000 :: \$5k, \$6k ;; J :: J. Paris
 \begin{pmatrix}1\\(2)\end{pmatrix} :: \begin{pmatrix}1\\2\end{pmatrix} ;; \frac{\pi}{2} :: \frac\pi2
 \frac14 :: 2**(-2)  \sin^2 30^\circ ;; 9x^2 :: (3x)**2 ;; \frac12(a+b) :: 1/2 (a+b)
 \frac{1}{\pi} :: \frac1\pi  \cfrac1\pi ;; A'\cap B :: B\cap A' :: A'\cup B ;; 1.\bar{3} :: \frac43
@@ -268,7 +268,7 @@ NUMBER = r"""
 0.5 \times 2.469 = 1.2345 :: :: 1.235 ;; 200000 :: 2 hundred thousand ;; 0.025 :: 2.5 \times 10^{-2}
 3 :: :: 3 million :: 3 and a half  3 point five  3 or four  3²  3 thirds  3 halves  3 quarters
     3 fourths  3 fifths  3 tenths  3 hundredths  3 thousandths  3 squared  3 cubed ;; 2 :: 2 m²
-2000000000000 :: 2 trillion  $2tn ;; 3 :: x \approx 3  x≈3  6÷2 = 3 ;; 1.2 :: 1.2 m  1.2m
+2000000000000 :: $2T  2 trillion  $2tn ;; 3 :: x \approx 3  x≈3  6÷2 = 3 ;; 1.2 :: 1.2 m  1.2m
 42 :: The total number of all the apples in the basket is 42  x=42  42 = x  \text{Total cost} = \$42
     6 \times 7 = 42  x = 0.5 \cdot (80 + 4) = 42  The answer is 42.  42^{\circ}\text{C}
     42\text{ m}^2  42\text{.}  42;  \left(42\right)  42 \text{ km/h}  84/2  $42/day
@@ -277,12 +277,13 @@ NUMBER = r"""
     42 \operatorname{cm}  42 m^-1  x = 4.2 \times 10^1 :: -42  42k  42/2 :: It is not 42.  42 or 43
     42 (or 43)  42-43  42-and-a-half ;; 12 :: 12.0 :: 12.00001  12:30 :: a dozen ;; 500000 :: 5 lakh
 43 :: :: :: 6 \times 7 = 43  42 = 43  6 \div 2 = 43  6÷2 = 43 ;; 1500000 :: $1.5mn  1.5 mn :: 1.5 bn
-70000 :: $70k  70K  70 thousand  70,000 :: 70 km  70 K ;; 1200000 :: 1.2M  $1.2 million
-10:30:15 :: 10:30:15 AM :: 10:30:16 ;; 100000 :: 1,00,000
+70000 :: $70k  70K  70 thousand  70,000 :: 70 km  70 K ;; 1200000 :: 1.2M  $1.2 million  $1.2m
+5000000 :: \$5\text{M} :: 5\text{M} ;; 10:30:15 :: 10:30:15 AM :: 10:30:16 ;; 100000 :: 1,00,000
 0.3 :: 0.30000000000000004 ;; 3.14 :: 3.14159 :: 3.15 ;; \frac13 :: 0.333333 :: 0.33333
-5 :: :: 17 ;; 5 PM :: 5 p. m. ;; 1e9 :: 1 billion  10^9  10^{9}  x = 10^9
+5 :: :: 17 ;; 5 PM :: 5 p. m. ;; 1e9 :: 1 billion  10^9  10^{9}  x = 10^9 ;; 5000 :: 5\text{k}
 3/10 :: 0.30000000000000004 :: 0.30000000001 ;; 1 :: .5 \times 2 = 1 :: 2 :: 10^{100}
 42 :: 42元  ４２个  ＃４２ :: 42万 :: 42个半 ;; 5\times10^{12} :: 5 trillion
+3000000000 :: $3b  $3B
 """
 # also behind a minus sign, a dash or a currency, and as full-width digits
 LAST_NUMBER = r"""

@@ -25,6 +25,8 @@ IN_BRACKETS = rf"{OPENING}{within(OPENING, CLOSING)}{CLOSING}"
 TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|[mh]box|operatorname)\s*\{"
 WHOLE = re.compile(rf"(?:{TEXT}|\{{)({IN_BRACES})\}}|\*\*(.*)\*\*")
 CURRENCY = r"(?:\\?\$|[¢£¥฿\u20a0-\u20cf])"
+MAGNITUDES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
+ABBREVIATED = rf"(\d)(?:{TEXT}(?=k))?([kKMB])\}}?$"  # for in_words, where no letter is a factor
 POWER = r"(?:\^\{?-?\d\}?)?"
 # PLAIN replaces these. NFKC would turn 5² into 52, and ℝ into the letter R.
 BY_HAND = "²³¹⁰ⁱ⁴-⁹⁺⁻ⁿ₀-₉₊₋¼-¾⅐-⅞ℂℍℕℙℚℝℤ℃º˚"
@@ -43,11 +45,21 @@ ARGUMENT = rf"\{{{IN_BRACES}\}}"
 RECIPROCALS = dict(sech="cosh", csch="sinh", coth="tanh")
 
 
+def in_words(match: re.Match[str]) -> str:
+    """Return an amount such as 1.2M with its magnitude as a word."""
+    return rf"{match[1]}\text{{ {MAGNITUDES[match[2].lower()]}}}"
+
+
 # Rewrites to LaTeX that latex2sympy reads, applied in this order.
 PLAIN = [
     (r"[²³¹⁰ⁱ⁴-⁹⁺⁻ⁿ]+", lambda match: f"^{{{nfkc(match[0])}}}"),
     (r"[₀-₉₊₋]+", lambda match: f"_{{{nfkc(match[0])}}}"),
     (r"[¼-¾⅐-⅞]", lambda match: r"\frac{{{}}}{{{}}} ".format(*nfkc(match[0]).split("\u2044"))),
+    # $1.2m; but $5m$ is LaTeX
+    (
+        rf"{CURRENCY}\s*(\d[\d.,]*)\s*(?:{TEXT}\s*)?([kKmMbBtT])n?(?![A-Za-z])\s*\}}?(?!.*(?<!\\)\$)",
+        in_words,
+    ),
     (r"^(?:USD|US|EUR|GBP|INR|Rs)\b\.?\s*(?=[\d.$\\-])", ""),
     (rf"{CURRENCY}", ""),
     # remove delimiters, styles

@@ -12,14 +12,16 @@ from functools import lru_cache
 
 from rlvr.verify.answers.boxes import LONGEST, last_boxed, last_boxes, read_choice
 from rlvr.verify.answers.latex import (
+    ABBREVIATED,
     IN_BRACES,
     POWER,
     TEXT,
+    in_words,
     plain,
     split,
     without_commas,
 )
-from rlvr.verify.answers.numbers import MAGNITUDES, same_time, scale_of
+from rlvr.verify.answers.numbers import same_time, scale_of
 
 import regex as re
 
@@ -82,8 +84,7 @@ def verify_math(text: str, gold: str) -> float | None:
     values = len(split(wanted, EQUALS)) == 1 or not read(wanted, values=False)
     gold_values = read(wanted, values)
     if not any(value.free_symbols for value in gold_values):
-        chosen = re.sub(OF_A_NUMBER, "", chosen)
-        chosen = re.sub(r"(?<=\d)[kKMB]$", lambda match: rf"\cdot{MAGNITUDES[match[0]]}", chosen)
+        chosen = re.sub(OF_A_NUMBER, "", re.sub(ABBREVIATED, in_words, chosen))
     values_read = read(chosen, values)
     parts = len(gold_values[0]) if gold_values and isinstance(gold_values[0], FiniteSet) else 1
     if parts > 1 and not any(

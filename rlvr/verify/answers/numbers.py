@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 from rlvr.verify.answers.boxes import find_answer
 from rlvr.verify.answers.expressions import LONGEST, value_of
-from rlvr.verify.answers.latex import TEXT, normal, plain, without_commas
+from rlvr.verify.answers.latex import ABBREVIATED, TEXT, in_words, normal, plain, without_commas
 
 import regex as re
 
 LEAST_DIGITS = 3  # to which a gold with a decimal counts
 EXACT, ROUNDED, NOISE = Fraction(1, 10**40), Fraction(1, 10**6), Fraction(1, 10**12)
-MAGNITUDES = dict(k=10**3, K=10**3, M=10**6, B=10**9)  # right behind a number, as in 70K
 # Words that multiply the number before them, as in 3 million.
 MULTIPLES = dict(dozen=12, hundred=10**2, thousand=10**3, lakh=10**5, crore=10**7)
 MULTIPLES |= dict(million=10**6, mn=10**6, billion=10**9, bn=10**9, trillion=10**12, tn=10**12)
@@ -129,6 +128,7 @@ def read_number(text: str) -> Number | None:
     Return None without a number, or with several. Those sides of an equation that have no letters
     must agree, and one of them must be a number.
     """
+    text = re.sub(ABBREVIATED, in_words, text)
     for written, meant in ARITHMETIC:
         text = re.sub(written, meant, text)
     sides = without_commas(text).split("=")
@@ -145,10 +145,7 @@ def read_number(text: str) -> Number | None:
 def read_plain(text: str) -> Fraction | None:
     """Read a number with its unit, as in -1000.5 m^2, 1 1/2 cups, 1.2M or 3 million."""
     match = NUMBER.fullmatch(text)
-    if match is None:
-        return None
-    scale = MAGNITUDES.get(match["unit"]) or scale_of(match["unit"])
-    if scale is None:
+    if match is None or (scale := scale_of(match["unit"])) is None:
         return None
     value = Fraction(match["top"]) / Fraction(match["bottom"] or 1) + int(match["whole"] or 0)
     value *= Fraction(10) ** int(match["power"] or 0) * scale
