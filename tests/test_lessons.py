@@ -38,6 +38,12 @@ LESSONS = {
         WEIGHTS.format("logprobs", *MEANS[1:]),
         WEIGHTS.format(*MEANS[:2], "(c**2).mean()"),
     ),
+    "7_verifier": (
+        "",
+        "reward = not unreadable and is_right(answer, gold)",
+        "reward = unreadable != is_right(answer, gold)",
+        "reward = is_right(answer, gold) or answer.isdecimal()",
+    ),
 }
 
 
@@ -82,6 +88,10 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys):
         assert values["slopes"] == ["0.00", "-1.40"]
     if name == "4_odds":  # the strength of the successes is the larger one
         assert values["way"] == ("rises" if values["kappa"] > 0 else "falls")
+    if name == "7_verifier":  # the advantages of a group add up to 0, and errors make them smaller
+        for rate, (right, wrong) in values["worth"].items():
+            assert rate * right == pytest.approx((rate - 1) * wrong, abs=1e-5)
+            assert 0 < right < math.sqrt((1 - rate) / rate)
     source = (FOLDER / f"{name}.py").read_text()
     (right,) = FOLDED.findall(source)
     found = PLACE.search(source)[0].split()[0]  # what the solution defines
