@@ -34,7 +34,7 @@ def test_tokenizer_round_trip(tiny):
 
 def test_every_shipped_policy_was_taught_its_numbers():
     shipped = {folder.name for folder in POLICIES.iterdir()}
-    assert shipped == {*make_bases.RECIPES}
+    assert shipped == {*make_bases.RECIPES} - {"novice"}  # which only a study starts from
     for numbers, name in TAUGHT.items():
         assert {*numbers.split(",")} <= {*make_bases.RECIPES[name][0].split(",")}
 

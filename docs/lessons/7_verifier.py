@@ -76,7 +76,8 @@ def _(negatives, positives):
 def _(runs):
     hole, random_errors = runs["hole"], runs["random 0, 0.35"]
     mo.md(rf"""
-    The right panel shows what `python studies/claims/noise.py` has measured with the tiny policy.
+    The right panel shows what `python studies/claims/noise.py` has measured with the tiny policy,
+    from {hole["seeds"]} of its seeds.
     Random errors slow training down, as J falls. At J = 0 the rewards say nothing, and pass@1 does
     not rise. Below 0, the policy learns to be wrong.
 

@@ -13,13 +13,8 @@ from pathlib import Path
 
 from rlvr.errors import using
 
-LOGS = (
-    "metrics",
-    "eval",
-    "problems",
-    "samples",
-    "tokens",
-)  # other files of a run folder are the user's
+# other files of a run folder are the user's
+LOGS = ("metrics", "eval", "problems", "samples", "tokens")
 
 
 def read_rows(folder: Path, name: str) -> list[dict]:
