@@ -405,7 +405,7 @@ values rlvr/verify/programs/values.py by assertions isolation
     old[:] = decode(new, other) => pass
     for base in kind.__mro__: => for base in [kind]:
 
-judged rlvr/verify/programs/code.py by code isolation
+judged rlvr/verify/programs/code.py by code isolation assertions
     [result] != wanted => True
     isinstance(error, (OutOfTime, UserError)) => isinstance(error, OutOfTime)
     return said and was_asked => return said

@@ -206,7 +206,8 @@ def test_rows_in_trackio(tmp_path):
         ]
     for name in ("metrics", "eval"):
         for row in rows(tmp_path / "run", name, timed=True):
-            assert (row.pop("step"), {f"{name}/{key}": row[key] for key in row}) in found
+            place = f"eval/{row.pop('set')}" if name == "eval" else name
+            assert (row.pop("step"), {f"{place}/{key}": row[key] for key in row}) in found
 
 
 @pytest.fixture
