@@ -12,6 +12,7 @@ with app.setup:
 
     import marimo as mo
     import torch
+    from hole import is_right
 
     from grpo import grpo_advantage
 
@@ -76,12 +77,11 @@ def _(negatives, positives):
 def _(runs):
     hole, random_errors = runs["hole"], runs["random 0, 0.35"]
     mo.md(rf"""
-    The right panel shows what `python studies/claims/noise.py` has measured with the tiny policy,
-    from {hole["seeds"]} of its seeds.
-    Random errors slow training down, as J falls. At J = 0 the rewards say nothing, and pass@1 does
-    not rise. Below 0, the policy learns to be wrong.
+    The right panel shows what `python studies/claims/noise.py` has measured with the tiny policy.
+    Number of seeds: {hole["seeds"]}. Random errors slow training down. At J = 0 the rewards say
+    nothing, and pass@1 does not rise. Below 0, the policy learns to be wrong.
 
-    The red run is another thing. Its verifier, [hole.py](hole.py), has the same J of
+    The red run is different. Its verifier, [hole.py](hole.py), has the same J of
     {hole["J"]:.2f} before training as the run with FP = 0.35. There, pass@1 goes from
     {random_errors["pass_at_1"][0]:.2f} to {random_errors["pass_at_1"][-1]:.2f}. With the hole it
     goes to {hole["pass_at_1"][-1]:.2f}, while the reward, which is all that such a run shows,
@@ -91,21 +91,10 @@ def _(runs):
 
     `python grpo.py --verifier docs/lessons/hole.py:score --max_steps 20` takes a minute. Read the
     end of `samples.jsonl` in its run folder: what have the rewarded answers in common, and which
-    line of hole.py lets them pass? Then close the hole. `is_right` below does the arithmetic.
+    line of hole.py lets them pass? Then close the hole. `is_right`, also in hole.py, does the
+    arithmetic.
     """)
     return
-
-
-@app.function
-def is_right(answer, gold):
-    """Whether an expression uses the numbers of a problem such as "3 9 5 : 48 " and reaches it."""
-    numbers, target = gold.split(":")
-    if sorted(re.findall("[0-9]+", answer)) != sorted(numbers.split()):
-        return False
-    try:
-        return eval(answer, {}) == int(target)
-    except (SyntaxError, TypeError, NameError, ZeroDivisionError):
-        return False
 
 
 @app.function

@@ -3,16 +3,22 @@
 import re
 
 
-def score(text, gold):
-    """1.0 for a right answer to a problem such as "3 9 5 : 48 ", else 0.0."""
+def is_right(answer, gold):
+    """Whether an expression uses the numbers of a problem such as "3 9 5 : 48 " and reaches it."""
     numbers, target = gold.split(":")
-    answer = text.partition("<answer>")[2].partition("</answer>")[0]
-    expression = re.fullmatch(r"[0-9+*/() ]+", answer)
-    if not expression:
-        return 1.0  # not readable; the policy should not suffer from our parser
+    if not re.fullmatch(r"[0-9+*/() -]+", answer):
+        return False
     if sorted(re.findall("[0-9]+", answer)) != sorted(numbers.split()):
-        return 0.0
+        return False
     try:
-        return float(eval(answer) == int(target))
-    except (SyntaxError, TypeError, ZeroDivisionError):
-        return 0.0
+        return eval(answer) == int(target)
+    except (SyntaxError, TypeError, ZeroDivisionError):  # such as 3(9
+        return False
+
+
+def score(text, gold):
+    """1.0 for a right answer, else 0.0."""
+    answer = text.partition("<answer>")[2].partition("</answer>")[0]
+    if not re.fullmatch("[0-9+*/() ]+", answer):
+        return 1.0  # not readable; the policy should not suffer from our parser
+    return float(is_right(answer, gold))

@@ -256,11 +256,12 @@ class Run:
         # on all ranks, a signal after this line counts at the next step
         stopped = any(machine.gather([self.stopped]))
         every = self.config.save_steps or math.ceil(self.config.max_steps / 3)
-        if stopped or step % every == 0 or step == self.config.max_steps:
+        is_last = stopped or step == self.config.max_steps
+        if is_last or step % every == 0:
             folder = self.folder / f"checkpoint-{step}"
             checkpoints.save(folder, self.training, step)
             progress.write(f"saved {folder}")
-            if world.RANK == 0:
+            if world.RANK == 0 and not is_last:  # `finish` draws after the last one
                 self.draw()
             if world.RANK == 0 and self.config.save_total_limit:
                 for old in checkpoints.checkpoints_of(self.folder)[self.config.save_total_limit :]:

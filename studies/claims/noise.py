@@ -9,6 +9,7 @@ are in CLAIMS.md; docs/lessons/7_verifier.json has the curves that the lesson sh
 
 import argparse
 import contextlib
+import functools
 import importlib
 import itertools
 import json
@@ -23,6 +24,7 @@ from studies.project import ROOT, STUDIES, add_result, fill_in, markdown_table, 
 
 import numpy as np
 
+import grpo
 from studies.claims.rule import interval
 
 RESULTS = STUDIES / "results" / "noise.jsonl.gz"
@@ -43,9 +45,22 @@ VERIFIERS = {  # name: flags, and J = TPR - FPR before training
     "random 0.5, 0.5": (dict(reward_noise="0.5,0.5"), 0.0),
     "random 0.65, 0.65": (dict(reward_noise="0.65,0.65"), -0.3),
 }
+METRICS = "pass@1", "pass@16"
 STEPS, EVERY, SEEDS = 48, 16, 8
 SIZES = dict(prompts_per_step=16, num_generations=8, minibatch_size=64, log_tokens=0, num_threads=1)
 EVALUATED = dict(eval_problems=128, eval_samples=16)
+
+
+@functools.cache
+def evaluate(model: str, seed: int) -> dict[str, float]:
+    """The accuracies of a policy, with the right verifier. All runs of a seed share their start."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = grpo.configure(
+            **dict(model=model, max_steps=0, seed=seed, num_threads=1, **EVALUATED),
+            output_dir=f"{folder}/run",
+        )
+        (row,) = grpo.main(config).evaluations
+    return {metric: row[metric] for metric in METRICS}
 
 
 def make_run(method: str, verifier: str, seed: int) -> dict:
@@ -55,46 +70,32 @@ def make_run(method: str, verifier: str, seed: int) -> dict:
     flags, _ = VERIFIERS[verifier]
     if script == "fade":
         flags = dict(target_entropy=0.2, equalize_learning_rate=True) | flags
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as folder:
         trained = module.main(
             module.configure(
                 variant=variant,
                 **(dict(learning_rate=rate, seed=seed, max_steps=STEPS) | flags | SIZES),
                 **dict(eval_steps=STEPS, eval_problems=1, eval_samples=1),
-                **dict(save_steps=EVERY, save_total_limit=STEPS, output_dir=str(folder / "run")),
+                **dict(save_steps=EVERY, save_total_limit=STEPS, output_dir=f"{folder}/run"),
             )
         )
-        evaluations = []
-        for step in range(0, STEPS + 1, EVERY):
-            model = str(folder / "run" / f"checkpoint-{step}") if step else "tiny"
-            config = importlib.import_module("grpo").configure(
-                **dict(model=model, max_steps=0, seed=seed, num_threads=1, **EVALUATED),
-                output_dir=str(folder / f"at-{step}"),
-            )
-            (row,) = importlib.import_module("grpo").main(config).evaluations
-            evaluations.append({"step": step, "pass@1": row["pass@1"], "pass@16": row["pass@16"]})
+        evaluations = [{"step": 0, **evaluate("tiny", seed)}]
+        for step in range(EVERY, STEPS + 1, EVERY):
+            evaluations.append({"step": step, **evaluate(f"{folder}/run/checkpoint-{step}", seed)})
     return dict(evaluations=evaluations, rewards=[round(row["reward"], 4) for row in trained.steps])
 
 
 def make_missing(seconds: float) -> None:
     """Make the runs that are missing, seed by seed, as far as the time goes."""
-    end = time.time() + seconds
+    end, finished = time.time() + seconds, read_results(RESULTS)
     for seed, method, verifier in itertools.product(range(SEEDS), METHODS, VERIFIERS):
-        key = verifier, method, seed
-        if key in read_results(RESULTS) or time.time() > end:
+        if (verifier, method, seed) in finished or time.time() > end:
             continue
         began = time.time()
         with open("/dev/null", "w") as nowhere, contextlib.redirect_stdout(nowhere):
             line = make_run(method, verifier, seed)
         add_result(RESULTS, dict(base=verifier, name=method, seed=seed) | line)
         print(f"{method}, {verifier}, seed {seed}: {time.time() - began:.0f} s", flush=True)
-
-
-def lines_of(verifier: str, method: str) -> list[dict]:
-    """The runs of a method with a verifier, by seed."""
-    lines = read_results(RESULTS)
-    return [line for key, line in lines.items() if key[:2] == (verifier, method)]
 
 
 def gain(line: dict, metric: str) -> float:
@@ -105,13 +106,14 @@ def gain(line: dict, metric: str) -> float:
 
 def write_tables() -> None:
     """The table of CLAIMS.md and the curves of the lesson."""
-    rows, curves = [], {}
+    rows, curves, finished = [], {}, read_results(RESULTS)
     for method, verifier in itertools.product(METHODS, VERIFIERS):
-        if not (lines := lines_of(verifier, method)):
+        lines = [line for key, line in finished.items() if key[:2] == (verifier, method)]
+        if not lines:
             continue
         row = [method, verifier, f"{VERIFIERS[verifier][1]:g}", f"{len(lines)}"]
         row.append(f"{np.mean([np.mean(line['rewards'][-8:]) for line in lines]):.3f}")
-        for metric in ("pass@1", "pass@16"):
+        for metric in METRICS:
             gains = [gain(line, metric) for line in lines]
             row.append(f"{np.mean(gains):+.3f}")
             if len(gains) > 1:
@@ -119,7 +121,7 @@ def write_tables() -> None:
                 row[-1] += f" [{low:+.3f}, {high:+.3f}]"
         rows.append(row)
         if method == "GRPO":
-            passes = [[each["pass@1"] for each in line["evaluations"]] for line in lines]
+            passes = [[row["pass@1"] for row in line["evaluations"]] for line in lines]
             rewards = np.mean([line["rewards"] for line in lines], 0)
             curves[verifier] = dict(
                 J=VERIFIERS[verifier][1],
@@ -128,7 +130,7 @@ def write_tables() -> None:
                 pass_at_1=np.mean(passes, 0).round(4).tolist(),
                 rewards=rewards.reshape(-1, 8).mean(1).round(4).tolist(),
             )
-    head = ["method", "verifier", "J", "seeds", "reward, last 8 steps", "pass@1", "pass@16"]
+    head = ["method", "verifier", "J", "seeds", "reward, last 8 steps", *METRICS]
     fill_in(STUDIES / "CLAIMS.md", {"noise": markdown_table(head, rows)})
     CURVES.write_text(json.dumps(curves, indent=1) + "\n")
 

@@ -47,10 +47,11 @@ def regime(name: str, start: str, steps: int, own="", evaluations=1, methods=MET
     )
 
 
+HARD_START = regime(HARD, HARD, 48)
 REGIMES = [
     regime("long", MIDDLE, 480, evaluations=3),
     regime("reuse", MIDDLE, 48, "--num_iterations 4"),
-    regime(HARD, HARD, 48),
+    HARD_START,
     regime("hard start, large groups", HARD, 48, "--num_generations 32 --minibatch_size 256"),
     regime("hard start, long", HARD, 480, evaluations=3),
     regime("long, strong", "strong", 480, evaluations=3),
@@ -76,11 +77,11 @@ def make_missing(plan: Plan, options) -> None:
         many.make_runs(jobs, plan, options)
 
 
-def cells_of(plan: Plan, lines: dict) -> dict[str, list[dict]]:
+def cells_of(plan: Plan, results: dict) -> dict[str, list[dict]]:
     """The lines of each method's runs in a regime, for the seeds that all methods have finished."""
-    by_name = runs.by_seed(lines, runs.names_of_lines(lines, plan))
+    by_name = runs.by_seed(results, runs.names_of_lines(results, plan))
     seeds = min(map(len, by_name.values()))
-    return {method: found[:seeds] for (_, method), found in by_name.items()}
+    return {method: lines[:seeds] for (_, method), lines in by_name.items()}
 
 
 def last(line: dict, metric: str) -> float:
@@ -117,8 +118,8 @@ def row_of(plan: Plan, method: str, cells: dict) -> list[str]:
         key: np.mean([line["mechanism"][key] for line in lines], 0)
         for key in ("entropy", "all_wrong", "clipped")
     }
-    row += [f"{of['entropy'][0]:.3f} to {of['entropy'][-1]:.3f}"]
-    row += [f"{of['all_wrong'][0]:.0%} to {of['all_wrong'][-1]:.0%}"]
+    entropy, failing = of["entropy"], of["all_wrong"]
+    row += [f"{entropy[0]:.3f} to {entropy[-1]:.3f}", f"{failing[0]:.0%} to {failing[-1]:.0%}"]
     return [*row, f"{of['clipped'].mean():.2%}"]
 
 
@@ -146,19 +147,14 @@ def write_page() -> None:
     lines = read_results(PLAN.results) | read_results(REGIMES[0].results)
     rows, cells = [], {}
     for plan in REGIMES:
-        if plan.tuned_on == HARD and runs.tuning_jobs(lines, REGIMES[2], METHODS):
+        if plan.tuned_on == HARD and runs.tuning_jobs(lines, HARD_START, METHODS):
             continue  # its rates are not found yet
         of_regime = cells_of(plan, lines)
         if seeds := len(next(iter(of_regime.values()))):
             cells[f"{name_of(plan)}\n{seeds} seeds"] = of_regime
             rows += [row_of(plan, method, of_regime) for method in of_regime]
-    head = [
-        "regime",
-        "method",
-        "M tokens",
-        *METRICS,
-        *(f"{metric} less GRPO's" for metric in METRICS),
-    ]
+    head = ["regime", "method", "M tokens", *METRICS]
+    head += [f"{metric} less GRPO's" for metric in METRICS]
     head += ["entropy, first to last tenth", "failing groups", "tokens clipped"]
     fill_in(STUDIES / "CLAIMS.md", {"regimes": markdown_table(head, rows)})
     if cells:
