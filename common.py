@@ -132,18 +132,17 @@ def roll_out(sampler: Sampler, stream: ProblemStream, config: Config) -> Batch:
         groups = sample_groups(sampler, stream.draw(count), size, **sampling)
         return add_noise(groups, config.reward_noise, stream, config.seed)
 
-    sampler.sync()
-    groups = first_groups = draw_groups(wanted)
-    for _ in range(MAX_REDRAWS if config.dynamic_sampling else 0):
-        mixed = [group for group in groups if is_mixed(group)]
-        # All ranks draw as many groups as the rank that lacks most, so that they stay in step.
-        missing = global_max(wanted - len(mixed))
-        if missing == 0:
-            break
-        drawn = draw_groups(missing)
-        drawn.sort(key=is_mixed, reverse=True)  # a rank that needs fewer keeps the mixed ones
-        groups = (mixed + drawn)[:wanted]
-    sampler.sleep()
+    with sampler.synced():
+        groups = first_groups = draw_groups(wanted)
+        for _ in range(MAX_REDRAWS if config.dynamic_sampling else 0):
+            mixed = [group for group in groups if is_mixed(group)]
+            # All ranks draw as many groups as the rank that lacks most, so that they stay in step.
+            missing = global_max(wanted - len(mixed))
+            if missing == 0:
+                break
+            drawn = draw_groups(missing)
+            drawn.sort(key=is_mixed, reverse=True)  # a rank that needs fewer keeps the mixed ones
+            groups = (mixed + drawn)[:wanted]
     batch = make_batch([sample for group in groups for sample in group], config, sampler)
     first_successes = [[float(sample.success) for sample in group] for group in first_groups]
     batch.first_successes = batch.successes.new_tensor(first_successes)
@@ -438,15 +437,12 @@ def evaluate(sampler: Sampler, sets: dict[str, list[Problem]], config: Config) -
     The sets share a random stream of their own, which starts from the seed in every evaluation. So
     training draws the same numbers however often it is evaluated.
     """
-    sampler.sync()
-    with torch.random.fork_rng(sampler.devices):
+    with sampler.synced(), torch.random.fork_rng(sampler.devices):
         torch.manual_seed(config.seed + 1000 * world.RANK)
-        rows = [
+        return [
             {"set": name, **evaluate_set(sampler, problems, config)}
             for name, problems in sets.items()
         ]
-    sampler.sleep()
-    return rows
 
 
 def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> dict:

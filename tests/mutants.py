@@ -76,7 +76,7 @@ logprobs rlvr/policy/logprobs.py by logprobs
     softmax.log().clamp_(-1e5) => softmax.log()
     logits.sub_(top[:, None]).mul_(softmax).sum(1) => logits.mul_(softmax).sum(1) - top
     (top / 32).round() * 32 => top * 0
-    global_max(largest) > token_budget => largest > token_budget
+    range(len(parts), global_max(len(parts))) => range(0)
     // tokens // 256 * 256) if => // tokens) if
 
 reader rlvr/policy/reader.py by decode
@@ -234,7 +234,7 @@ shards rlvr/policy/sharding.py by bf16 ranks images
     dist.all_reduce(parameter.grad) => pass
     reshard = frozen or module => reshard = module
     policy._get_fsdp_state()._lazy_init() => pass
-    if computes_in_bf16(policy) else => if False else
+    if settings_of(policy).bf16 else => if False else
 
 lessons docs/lessons/5_two_axes.py by lessons
     - wanted) > 1e-4 => - wanted) > 1
@@ -330,7 +330,7 @@ vllm rlvr/rollout/vllm_sampler.py by vllm
     torch.random.fork_rng(self.devices): => torch.no_grad():
 
 sampler rlvr/rollout/samplers.py by bf16 logprobs
-    unshard(self.policy, False) => pass
+    yield↵            finally: => yield↵            except ZeroDivisionError:
     set_stance("force_eager") => set_stance("default")
 
 turns rlvr/rollout/turns.py by rollouts config

@@ -1,5 +1,6 @@
 """common.py: rollouts and their batch, log-probs, the loss, what is logged, evaluation."""
 
+import contextlib
 import copy
 import inspect
 import math
@@ -64,10 +65,10 @@ def scripted(monkeypatch):
                 for i in range(size)
             ]
 
-        def sync(self):
+        @contextlib.contextmanager
+        def synced(self):
             self.asleep = False
-
-        def sleep(self):
+            yield
             self.asleep = True
 
     return Scripted

@@ -17,6 +17,7 @@ from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.policy.logprobs import is_shorter_by_prompt, states_by_prompt, states_one_by_one
 from rlvr.policy.reader import Reader
+from rlvr.policy.settings import Settings
 from rlvr.rollout import vllm_sampler
 from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import Sample, padded
@@ -105,7 +106,6 @@ def test_models_that_see_positions_in_other_ways(kind):
         policy = transformers.AutoModelForCausalLM.from_config(KINDS[kind]).eval()
     for parameter in policy.parameters():
         parameter.data *= 5 if parameter.dim() > 1 else 1  # so that what stands before counts
-    policy.bf16 = False
     of_kinds = {type(layer) for layer in rlvr.policy.cache.make_cache(policy).layers}
     assert (rlvr.policy.cache.LayerWithRoom in of_kinds) == (kind != "a sliding window")
     prompts = [[5, 6, 7, 8, 9, 10, 11, 12], [5, 6, 7, 8, 9, 10, 11, 12], [13], [14, 15, 16]]
@@ -239,10 +239,13 @@ def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(shar
     monkeypatch.setattr(rlvr.policy.logprobs, "states_by_prompt", once)
     token_logprobs(policy, samples, range(6))
     assert once.call_count == 1
-    for of_no_use in ("is_compiled", "unshard", "computes_again"):
+    for of_no_use in ("compiled", "gradient_checkpointing"):
         with monkeypatch.context() as patch:
-            patch.setattr(type(policy), of_no_use, True, raising=False)
+            patch.setattr(policy, "settings", Settings(**{of_no_use: True}), raising=False)
             assert not is_shorter_by_prompt(policy, samples)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(policy), "unshard", True, raising=False)  # as a sharded one has
+        assert not is_shorter_by_prompt(policy, samples)
     shown = [replace(sample, images=(bytes([i]),)) for i, sample in enumerate(samples)]
     assert not is_shorter_by_prompt(policy, shown)  # of which no two prompts are the same
 
@@ -280,7 +283,7 @@ def test_stop_tokens(tiny, checkpoint, template, of_tokenizer, stops):
 def test_the_cap_of_the_importance_weights(tiny, bf16, given, cap):
     """In fp32 these log-probs are the trainer's. In bf16 both round, in kernels of their own."""
     policy = copy.copy(tiny[0])
-    policy.bf16 = bf16
+    policy.settings = Settings(bf16)
     sampler = sampler_of(policy, tiny[1], vllm_importance_sampling_cap=given)
     assert (sampler.cap, sampler.is_exact) == (cap, not bf16)
 

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import rlvr.policy.models
 import rlvr.tasks.datasets
 from rlvr.flags.config import Config
-from rlvr.policy.logprobs import compute_again
+from rlvr.policy.models import checkpoint_gradients
 from rlvr.policy.sharding import shard, whole
 from rlvr.rollout.samplers import Sampler
 from rlvr.show.report import prompt_text
@@ -46,11 +46,10 @@ def rollout(policy, tokenizer, size=3):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         sampler = Sampler(policy, tokenizer, Config(decode_batch_size=3), common.decode)
-        sampler.sync()
-        groups = sample_groups(
-            sampler, vision.problems(tokenizer, SHOWN), size, temperature=1.0, max_tokens=8
-        )
-        sampler.sleep()
+        with sampler.synced():
+            groups = sample_groups(
+                sampler, vision.problems(tokenizer, SHOWN), size, temperature=1.0, max_tokens=8
+            )
     samples = [sample for group in groups for sample in group]
     return [
         replace(s, completion_ids=s.completion_ids[: 8 - i % 5], logprobs=s.logprobs[: 8 - i % 5])
@@ -63,7 +62,7 @@ def logprobs_of_transformers(policy, sample):
     ids = torch.tensor([sample.prompt_ids + sample.completion_ids])
     seen = {}
     if sample.images:
-        found = policy.image_reader.processor(
+        found = policy.settings.images.processor(
             [vision.as_image(each) for each in sample.images], return_tensors="pt"
         )
         kinds = (torch.arange(ids.shape[1]) < len(sample.prompt_ids)) & (ids == vision.IMAGE_TOKEN)
@@ -83,7 +82,7 @@ def test_log_probs_of_sampler_trainer_and_transformers_are_the_same(sharp):
     config = Config(model=sharp[0].name_or_path, beta=0.1)
     _, reference, _ = rlvr.policy.models.load_policies(config)
     assert torch.equal(token_logprobs(reference, samples, range(12))[0], found)
-    reference.bf16 = True  # as on a GPU
+    reference.settings.bf16 = True  # as on a GPU
     drawn = rollout(reference, sharp[1])
     in_fp32, in_bf16 = (token_logprobs(p, drawn, range(12))[0] for p in (sharp[0], reference))
     for rounded in (in_bf16, padded([sample.logprobs for sample in drawn])):
@@ -119,14 +118,15 @@ def gradients(policy, parts, samples):
 def test_one_microbatch_equals_many(sharp):
     """Where a microbatch has no image, the vision tower's gradient is 0, and not missing."""
     policy, samples = copy.deepcopy(sharp[0]), rollout(*sharp)
-    policy.image_reader.patches = patches = Mock(wraps=policy.image_reader.patches)
+    reader = policy.settings.images
+    reader.patches = patches = Mock(wraps=reader.patches)
     loss, whole = gradients(policy, [range(12)], samples)
     assert len(patches.call_args.args[0]) == 3  # each of the different images once
     in_parts = gradients(policy, [[6, 7], [8], [0, 11], [1, 3, 4, 9], [2, 5, 10]], samples)
     _, without = gradients(policy, [[6, 7, 8]], samples)
     tower = [gradient for name, gradient in without.items() if "visual" in name]
     assert tower and not any(gradient.any() for gradient in tower)
-    compute_again(policy)
+    checkpoint_gradients(policy)
     twice = gradients(policy, [range(12)], samples)
     assert policy.base_model.visual.blocks[0].training  # where transformers saves activations
     for found_loss, found in (in_parts, twice):

@@ -132,8 +132,8 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
     assert seeds() + seeds() == expected
     before = torch.get_rng_state()
     assert seeds(0.0) == [None] * 3
-    sampler.sync()
-    sampler.sleep()
+    with sampler.synced():
+        pass
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -182,7 +182,7 @@ def test_settings_of_the_engine(build, seeing, prompts, monkeypatch):
         skip_tokenizer_init=True,
     )
     assert sampler.engine.settings == expected
-    names = ("config", "generation_config", "name_or_path")
+    names = ("config", "generation_config", "name_or_path", "settings")
     on_gpu = SimpleNamespace(**{name: getattr(sampler.policy, name) for name in names})
     on_gpu.device = torch.device("cuda")
     fork = Mock(return_value=contextlib.nullcontext())
@@ -195,8 +195,8 @@ def test_settings_of_the_engine(build, seeing, prompts, monkeypatch):
     expected |= dict(tensor_parallel_size=2, max_model_len=128)
     assert build(**given).engine.settings == expected
     in_bf16 = build(bf16=True, model="weak")
-    in_bf16.sync()  # its log-probs may be further off
-    assert in_bf16.gap > in_bf16.tolerance / 1000 == 1e-3
+    with in_bf16.synced():  # its log-probs may be further off
+        assert in_bf16.gap > in_bf16.tolerance / 1000 == 1e-3
     assert in_bf16.engine.settings["dtype"] == torch.bfloat16
     # 64 tokens an image is what its processor allows, and 32 what --max_prompt_length does
     assert seeing.engine.settings["limit_mm_per_prompt"] == {"video": 0}
@@ -218,19 +218,26 @@ def test_the_engine_gets_the_weights_before_each_rollout(build, prompts, monkeyp
     """A sharded policy is gathered for that alone. A push that fails ends the run."""
     sampler = build()
     calls = sampler.engine.calls = []
-    monkeypatch.setattr(samplers, "unshard", lambda policy, wanted: calls.append(wanted))
+
+    @contextlib.contextmanager
+    def gathered(policy):
+        calls.append("gather")
+        yield
+        calls.append("shard")
+
+    monkeypatch.setattr(samplers, "gathered", gathered)
 
     def update(size):  # every weight by so much, up or down, as Adam's first step does
         for parameter in sampler.policy.parameters():
             parameter.data += size * (torch.randint(2, parameter.shape) * 2 - 1)
 
     update(1e-2)
-    sampler.sync()
-    assert calls == [True, "reload_weights", "pack_head", "reset_prefix_cache", "generate", False]
+    with sampler.synced():
+        expected = "gather reload_weights pack_head reset_prefix_cache generate shard"
+        assert calls == expected.split()
     assert sampler.gap < 1e-4
     theirs, _ = sampler.generate(prompts, temperature=0.0, top_p=1.0, max_tokens=8)
     assert theirs == Sampler.generate(sampler, prompts, temperature=0.0, top_p=1.0, max_tokens=8)[0]
-    assert not sampler.in_fp32  # there is no bf16 copy beside the engine
     calls.clear()
     sampler.policy.config.tie_word_embeddings = False
     sampler.push()
@@ -239,7 +246,8 @@ def test_the_engine_gets_the_weights_before_each_rollout(build, prompts, monkeyp
     for size in (1e-3, torch.nan):
         update(size)
         with pytest.raises(UserError, match="not loaded the new weights") as error:
-            sampler.sync()
+            with sampler.synced():
+                pass
         assert str(error.value).endswith(f"its log-probs are off by {sampler.gap:.3g} nats")
 
 
@@ -263,7 +271,8 @@ def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
 
     The stand-in does not, as if it cut an image into other patches: that ends the run.
     """
-    seeing.sync()
+    with seeing.synced():
+        pass
     assert "reset_encoder_cache" in seeing.engine.calls
     asked = [
         ("how many of all?", (vision.squares(1),)),
@@ -280,7 +289,7 @@ def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
         assert [image.size for image in shown] == [(n * vision.SIDE, vision.SIDE) for n in tokens]
     assert seeing.request([5, 6], ()) == dict(prompt_token_ids=[5, 6])
     large = vision.png(vision.as_image(vision.UNEVEN).resize((100, 100)))  # 64 tokens are allowed
-    assert seeing.policy.image_reader.resized(large).size == (64, 64)
+    assert seeing.policy.settings.images.resized(large).size == (64, 64)
     with pytest.raises(UserError, match="other tokens than the policy"):
         sample_groups(seeing, problems[:1], 1, temperature=1.0, max_tokens=6)
 

@@ -8,7 +8,6 @@ from .ending import AT_EXIT, end, end_one_of_several_ranks, handle_signals, leav
 from .folders import own, remove, remove_empty, scratch_folder
 from .ranks import (
     choose_device,
-    computes_in_bf16,
     from_rank_0,
     gather,
     gather_groups,

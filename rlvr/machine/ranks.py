@@ -26,8 +26,8 @@ def choose_device(wanted: str = "auto") -> torch.device:
     "auto" takes the accelerator that torch finds, except on a Mac, whose GPU nobody has tried yet.
     UserError if the device is not there, or if this machine has more ranks than GPUs.
     """
-    found = torch.accelerator.current_accelerator(check_available=True)
-    kind = found.type if found else "cpu"
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    kind = accelerator.type if accelerator else "cpu"
     if wanted == "cpu" or (wanted == "auto" and kind in ("cpu", "mps")):
         return torch.device("cpu")
     if wanted not in ("auto", kind):
@@ -43,11 +43,6 @@ def choose_device(wanted: str = "auto") -> torch.device:
     # a rollout took 57 ms with it, and takes 21 ms without.
     torch.backends.cuda.enable_cudnn_sdp(False)
     return torch.device(kind, world.LOCAL_RANK)
-
-
-def computes_in_bf16(policy) -> bool:
-    """Return whether a policy's forward passes are in bf16, as load_weights has set it."""
-    return getattr(policy, "bf16", False)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,12 @@
-"""The policy: how it is loaded and sharded, and its log-probs."""
+"""The policy: how it is loaded and sharded, and its log-probs.
+
+Read models.py, then logprobs.py. Skip sharding.py with one GPU, images.py without images, and
+cache.py and reader.py unless you change the decoding loop.
+"""
 
 from .images import model_class
 from .logprobs import completion_logprobs, frozen_logprobs, microbatches
 from .models import load_policies
 from .reader import Reader
-from .sharding import add_up_gradients, is_sharded, unshard, whole
+from .settings import settings_of
+from .sharding import add_up_gradients, gathered, is_sharded, whole

@@ -4,7 +4,8 @@ An image is cut into patches, and the policy's vision tower turns them into embe
 tokens. They take the place in the prompt where the chat template has put the image.
 """
 
-from rlvr.tasks import Sample, open_image, reader_of
+from rlvr.policy.settings import settings_of
+from rlvr.tasks import Sample, open_image
 
 import torch
 
@@ -53,8 +54,8 @@ class ImageReader:
 
     def patches(self, images: list[bytes]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the patches of all images, one per row, and the grids (1, rows, columns)."""
-        found = self.processor([self.resized(image) for image in images], return_tensors="pt")
-        return found["pixel_values"], found["image_grid_thw"]
+        inputs = self.processor([self.resized(image) for image in images], return_tensors="pt")
+        return inputs["pixel_values"], inputs["image_grid_thw"]
 
     def blank(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the patches, all zeros, and the grid of the smallest image."""
@@ -74,7 +75,7 @@ def model_inputs(policy, samples: list[Sample], ids: torch.Tensor) -> dict:
     Each distinct image passes through the vision tower once. An image token that the policy itself
     has written is an ordinary token.
     """
-    reader = reader_of(policy)
+    reader = settings_of(policy).images
     if reader is None:
         return dict(input_ids=ids)
     base, device = policy.base_model, ids.device
@@ -84,13 +85,13 @@ def model_inputs(policy, samples: list[Sample], ids: torch.Tensor) -> dict:
     values, grids = reader.patches(different) if different else reader.blank()
     features = base.get_image_features(values.to(device), grids.to(device)).pooler_output
     order = [different.index(image) for image in shown]
-    found = torch.cat([*(features[i] for i in order), features[0][:0]])  # [image tokens, H]
+    seen = torch.cat([*(features[i] for i in order), features[0][:0]])  # [image tokens, H]
 
     prompts = torch.tensor([[len(sample.prompt_ids)] for sample in samples], device=device)
     in_prompts = torch.arange(ids.shape[1], device=device) < prompts  # [n, S]
     is_image = in_prompts & (ids == reader.token_id)  # [n, S]
     embeddings = base.get_input_embeddings()(ids)  # [n, S, H]
-    embeddings = embeddings.masked_scatter(is_image[:, :, None], found.to(embeddings.dtype))
+    embeddings = embeddings.masked_scatter(is_image[:, :, None], seen.to(embeddings.dtype))
     positions, _ = base.get_rope_index(
         ids, mm_token_type_ids=is_image.int(), image_grid_thw=grids[order].to(device)
     )  # [3, n, S]

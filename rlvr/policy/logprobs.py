@@ -1,16 +1,18 @@
 """Log-probs and entropies of completion tokens without a [tokens, vocabulary] matrix.
 
 In shapes: n completions, S tokens of the longest prompt and completion, T of the longest
-completion, M scored tokens, H hidden size, V vocabulary, v tokens of one tile of it.
+completion, M tokens whose log-probs are asked for, H hidden size, V vocabulary, v tokens of one
+tile of it.
 """
 
 import contextlib
 import itertools
 
 from rlvr import progress
-from rlvr.machine import computes_in_bf16, global_max
+from rlvr.machine import global_max
 from rlvr.policy.images import model_inputs
 from rlvr.policy.reader import Reader, product
+from rlvr.policy.settings import settings_of
 from rlvr.policy.sharding import is_sharded, use
 from rlvr.tasks import Sample, own_tokens, padded
 
@@ -76,8 +78,8 @@ class LinearLogProbs(torch.autograd.Function):
         chosen = torch.zeros_like(log_z)  # [M], the targets' logits
         shift = torch.zeros_like(log_z)  # [M]
         tile_log_zs, kept = [], []
-        for words, inside, columns in LinearLogProbs.tiles(hidden, weight, targets):
-            logits = LinearLogProbs.logits(hidden, weight[words], temperature)
+        for tile, inside, columns in LinearLogProbs.tiles(hidden, weight, targets):
+            logits = LinearLogProbs.logits(hidden, weight[tile], temperature)
             softmax = logits.softmax(1)  # [M, v], within the tile
             top, log_peak = logits.amax(1), softmax.amax(1).log()  # [M]
             if not tile_log_zs:  # a large log Z would be rounded more; the shift itself is exact
@@ -108,11 +110,11 @@ class LinearLogProbs(torch.autograd.Function):
         grad_hidden = torch.zeros_like(hidden, dtype=log_z.dtype)
         grad_weight = torch.empty_like(weight)
         tiles = LinearLogProbs.tiles(hidden, weight, targets)
-        for i, (words, inside, columns) in enumerate(tiles):
+        for i, (tile, inside, columns) in enumerate(tiles):
             if kept:
                 softmax = kept[i]
             else:
-                softmax = LinearLogProbs.logits(hidden, weight[words], ctx.temperature).softmax(1)
+                softmax = LinearLogProbs.logits(hidden, weight[tile], ctx.temperature).softmax(1)
             log_share = (tile_log_zs[i] - log_z)[:, None]  # [M, 1]; pi = softmax * share
             factor = -grad_logprobs[:, None]  # [M, 1]; the gradient is pi * factor
             if of_entropy:
@@ -124,34 +126,34 @@ class LinearLogProbs(torch.autograd.Function):
             at_targets = softmax.gather(1, columns) * factor.expand_as(softmax).gather(1, columns)
             at_targets += torch.where(inside, grad_logprobs, 0)[:, None] / ctx.temperature
             grad.scatter_(1, columns, at_targets.to(grad.dtype))
-            grad_hidden += product(grad, weight[words].to(hidden.dtype))
+            grad_hidden += product(grad, weight[tile].to(hidden.dtype))
             if grad.dtype == grad_weight.dtype:  # without a copy of [v, H]
-                torch.mm(grad.T, hidden, out=grad_weight[words])
+                torch.mm(grad.T, hidden, out=grad_weight[tile])
             else:
-                grad_weight[words] = product(grad.T, hidden)
+                grad_weight[tile] = product(grad.T, hidden)
         return grad_hidden.to(hidden.dtype), grad_weight, None, None
 
 
-def scores(policy, samples: list[Sample], temperature: float):
+def logprobs_and_entropies(policy, samples: list[Sample], temperature: float):
     """Return log-probs and entropies, [n, T] each, 0 where the policy has written no token."""
     own = own_tokens(samples)  # [n, T]
     targets = padded([s.completion_ids for s in samples])[own].to(policy.device)  # [M]
     own = own.to(policy.device)
     states = states_by_prompt if is_shorter_by_prompt(policy, samples) else states_one_by_one
-    in_bf16, kind = computes_in_bf16(policy), policy.device.type
+    settings, kind = settings_of(policy), policy.device.type
     # In bf16 on a CPU, the backward pass of torch's fused attention takes five times as long as
-    # that of plain products. But activations are computed again outside of this context, by fused
-    # attention, so fused attention must have computed them the first time, too.
-    plain = in_bf16 and kind == "cpu" and not computes_again(policy)
+    # that of plain products. But gradient checkpointing computes outside of this context again, by
+    # fused attention, so fused attention must have computed the first time, too.
+    plain = settings.bf16 and kind == "cpu" and not settings.gradient_checkpointing
     attention = sdpa_kernel(SDPBackend.MATH) if plain else contextlib.nullcontext()
-    with torch.autocast(kind, torch.bfloat16, enabled=in_bf16), attention:
+    with torch.autocast(kind, torch.bfloat16, enabled=settings.bf16), attention:
         hidden = states(policy, samples)[own]  # [M, H]
     weight = policy.get_output_embeddings().weight  # [V, H]
-    if in_bf16:
+    if settings.bf16:
         hidden = hidden.bfloat16()
-    found = LinearLogProbs.apply(hidden, weight, targets, temperature)  # [M] each
-    zeros = torch.zeros(own.shape, dtype=found[0].dtype, device=policy.device)
-    return tuple(zeros.masked_scatter(own, values) for values in found)
+    of_tokens = LinearLogProbs.apply(hidden, weight, targets, temperature)  # [M] each
+    zeros = torch.zeros(own.shape, dtype=of_tokens[0].dtype, device=policy.device)
+    return tuple(zeros.masked_scatter(own, values) for values in of_tokens)
 
 
 def states_one_by_one(policy, samples: list[Sample]) -> torch.Tensor:
@@ -182,8 +184,8 @@ def is_shorter_by_prompt(policy, samples: list[Sample]) -> bool:
     Activations that are computed twice leave no keys and values behind, a sharded layer is to be
     used once before the backward pass, and a compiled one would be compiled again for each length.
     """
-    is_compiled = getattr(policy, "is_compiled", False)
-    if is_sharded(policy) or computes_again(policy) or is_compiled:
+    settings = settings_of(policy)
+    if is_sharded(policy) or settings.gradient_checkpointing or settings.compiled:
         return False
     prompts = {(*s.prompt_ids, *s.images): len(s.prompt_ids) for s in samples}
     longest_prompt = max(prompts.values())
@@ -191,19 +193,6 @@ def is_shorter_by_prompt(policy, samples: list[Sample]) -> bool:
     by_prompt = len(prompts) * longest_prompt + len(samples) * longest
     worth_it = 0.5 if policy.device.type == "cuda" else 0.9
     return longest > 1 and by_prompt < worth_it * len(samples) * (longest_prompt + longest)
-
-
-def computes_again(policy) -> bool:
-    """Return whether the backward pass computes activations again (gradient checkpointing)."""
-    # transformers' own property visits all modules, which takes milliseconds
-    return getattr(policy, "computes_again", False)
-
-
-def compute_again(policy) -> None:
-    """Let the backward pass compute activations again. transformers 5.24 has renamed it."""
-    new = getattr(policy, "activation_checkpointing_enable", None)
-    (new or policy.gradient_checkpointing_enable)()
-    policy.computes_again = True
 
 
 def completion_logprobs(policy, samples: list[Sample], temperature: float, width: int):
@@ -214,11 +203,11 @@ def completion_logprobs(policy, samples: list[Sample], temperature: float, width
     evaluation mode.
     """
     # only in training mode does transformers compute activations again
-    training = computes_again(policy) and torch.is_grad_enabled()
+    training = settings_of(policy).gradient_checkpointing and torch.is_grad_enabled()
     if policy.training != training:  # train() takes milliseconds, because it visits all modules
         policy.train(training)
-    found = use(policy, scores, samples, temperature)  # [n, T] each
-    return tuple(pad(values, (0, width - values.shape[1])) for values in found)
+    results = use(policy, logprobs_and_entropies, samples, temperature)  # [n, T] each
+    return tuple(pad(values, (0, width - values.shape[1])) for values in results)
 
 
 def microbatches(
@@ -228,8 +217,8 @@ def microbatches(
 
     Padding counts. Neighbours of one prompt stay together where each such group fits into the
     budget, so that their prompt can be computed once. With group_size, so many neighbours stay
-    together in any case. There are as many parts on every rank, because the ranks gather sharded
-    weights together: all of them have to call this.
+    together in any case. The ranks gather sharded weights together, so each has as many parts. All
+    of them call it, with equally many rows.
     """
     rows = [int(i) for i in rows]
     lengths = {i: len(samples[i].prompt_ids) + len(samples[i].completion_ids) for i in rows}
@@ -242,8 +231,7 @@ def microbatches(
     else:
         by_prompt = itertools.groupby(rows, key=lambda i: samples[i].prompt_ids)
         groups = [[*group] for _, group in by_prompt]
-        largest = max((len(group) * longest(group) for group in groups), default=0)
-        if global_max(largest) > token_budget:
+        if any(len(group) * longest(group) > token_budget for group in groups):
             groups = [[i] for i in rows]
 
     parts = []  # of groups
@@ -253,8 +241,10 @@ def microbatches(
             parts.append([])
         parts[-1].append(group)
 
+    if not group_size:
+        parts = [[[i] for group in part for i in group] for part in parts]
     # Halve the largest parts until there are as many as on other ranks.
-    for _ in range(len(parts), min(global_max(len(parts)), len(groups))):
+    for _ in range(len(parts), global_max(len(parts))):
         largest = max(parts, key=len)
         parts.append([largest.pop() for _ in range(len(largest) // 2)])
     return [[i for group in part for i in group] for part in parts]
@@ -264,15 +254,14 @@ def microbatches(
 def frozen_logprobs(policy, samples: list[Sample], config, rows=None):
     """Return log-probs and entropies [N, T] without gradient, 0 off `rows`. All ranks call it."""
     longest = max(len(sample.completion_ids) for sample in samples)
-    logprobs, entropies = torch.zeros(2, len(samples), longest, device=policy.device)
-    rows = range(len(samples)) if rows is None else rows
+    results = torch.zeros(2, len(samples), longest, device=policy.device)
+    rows = [*range(len(samples))] if rows is None else [*rows]
+    # A rank with fewer rows than others, as in evaluations, computes its last one again.
+    rows += rows[-1:] * (global_max(len(rows)) - len(rows))
     parts = microbatches(samples, rows, config.microbatch_tokens)
-    # A rank with fewer rows than others have parts goes on with its last one: all of them gather
-    # sharded weights, once a part.
-    parts += parts[-1:] * (global_max(len(parts)) - len(parts))
     for i, part in enumerate(parts):
         progress.count("log-probs", i, len(parts))
         chosen = [samples[j] for j in part]
-        found = completion_logprobs(policy, chosen, config.temperature, longest)
-        logprobs[part], entropies[part] = found
-    return logprobs, entropies
+        of_part = completion_logprobs(policy, chosen, config.temperature, longest)
+        results[:, part] = torch.stack(of_part).to(results)
+    return results[0], results[1]

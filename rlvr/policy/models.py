@@ -8,8 +8,8 @@ from rlvr.errors import UserError, loading
 from rlvr.flags import TAUGHT, TINY, Config
 from rlvr.machine import choose_device
 from rlvr.policy.images import ImageReader, model_class, reads_images
-from rlvr.policy.logprobs import compute_again
 from rlvr.policy.reader import Reader
+from rlvr.policy.settings import Settings
 from rlvr.policy.sharding import layers_of, shard
 from rlvr.tasks import check_hub, is_made, source_of
 
@@ -51,8 +51,8 @@ def load_policies(config: Config):
         if reads_images(model_config):
             tokenizer.image_reader = ImageReader(source, model_config)
             # Qwen's template for images is in chat_template.json, beside the one for text.
-            found, _ = transformers.ProcessorMixin.get_processor_dict(source)
-            tokenizer.chat_template = found.get("chat_template", tokenizer.chat_template)
+            settings, _ = transformers.ProcessorMixin.get_processor_dict(source)
+            tokenizer.chat_template = settings.get("chat_template", tokenizer.chat_template)
     check_images(model_config, config)
     others = {*config.train_names, *config.eval_names} - {"countdown"}
     if config.model in TINY and others and config.verifier == "math":
@@ -105,31 +105,36 @@ def load_weights(source, config: Config, device: torch.device, frozen: bool = Fa
         policy: Any = model_class(model_config).from_pretrained(
             source, config=model_config, dtype=torch.float32, trust_remote_code=False
         )
-        if reads_images(model_config):
-            policy.image_reader = ImageReader(source, model_config)
+        images = ImageReader(source, model_config) if reads_images(model_config) else None
+    policy.settings = Settings(bool(config.bf16), compiled=config.compile, images=images)
     if not config.tie_word_embeddings:  # the head gets a matrix of its own
         weight = policy.get_input_embeddings().weight.detach().clone()
         policy.get_output_embeddings().weight = torch.nn.Parameter(weight)
         policy.config.tie_word_embeddings = False
     check_model(policy, config, reads=not config.uses_vllm(device.type == "cuda"))
-    policy.bf16 = bool(config.bf16)
     own = policy.generation_config
     try:
         own.validate(strict=True)
     except ValueError:  # such as a temperature without sampling, which can be read but not saved
-        tokens = {name: each for name, each in vars(own).items() if name.endswith("_token_id")}
+        tokens = {name: ids for name, ids in vars(own).items() if name.endswith("_token_id")}
         policy.generation_config = type(own)(**tokens)
     if config.gradient_checkpointing:
-        compute_again(policy)
+        checkpoint_gradients(policy)
     if config.compile:
         for layer in layers_of(policy):  # each when it is first used, for batches of any shape
             layer.compile(dynamic=True)
-        policy.is_compiled = True
     if world.WORLD_SIZE == 1 or config.fsdp == "no_shard":
         policy = policy.to(device)
     else:
         shard(policy, frozen, device.type)
     return policy
+
+
+def checkpoint_gradients(policy) -> None:
+    """Let the backward pass compute activations again. transformers 5.24 has renamed it."""
+    enable = getattr(policy, "activation_checkpointing_enable", None)
+    (enable or policy.gradient_checkpointing_enable)()
+    policy.settings.gradient_checkpointing = True
 
 
 def without_dropout(model_config):

@@ -1,8 +1,9 @@
 """FSDP2: each rank keeps a share of the weights, of the gradients and of Adam's moments."""
 
+import contextlib
+
 from rlvr import world
-from rlvr.machine import computes_in_bf16
-from rlvr.tasks import reader_of
+from rlvr.policy.settings import settings_of
 
 import torch
 import torch.distributed as dist
@@ -24,7 +25,7 @@ def shard(policy, frozen: bool = False, device: str = "cpu") -> None:
 
     mesh = dist.device_mesh.init_device_mesh(device, (world.WORLD_SIZE,))
     mixed = fsdp.MixedPrecisionPolicy(torch.bfloat16, torch.float32)
-    dtypes = mixed if computes_in_bf16(policy) else fsdp.MixedPrecisionPolicy()
+    dtypes = mixed if settings_of(policy).bf16 else fsdp.MixedPrecisionPolicy()
     for module in (*layers_of(policy), policy):
         # What is not in a layer is needed last in the forward pass and first in the backward pass,
         # which a frozen policy does not have.
@@ -33,27 +34,33 @@ def shard(policy, frozen: bool = False, device: str = "cpu") -> None:
         # Sums instead of means over the ranks: token_weights are those of the global minibatch.
         part.set_gradient_divide_factor(1.0)
         part.set_force_sum_reduction_for_comms(True)
-    policy.use = lambda function, *given, **named: function(policy, *given, **named)
+    policy.use = lambda function, *args, **kwargs: function(policy, *args, **kwargs)
     fsdp.register_fsdp_forward_method(policy, "use")
-    if reader_of(policy):
+    if settings_of(policy).images:
         # FSDP has to begin with the whole policy, but a rollout begins with its vision tower.
         policy._get_fsdp_state()._lazy_init()
 
 
-def use(policy, function, *given, **named):
+def use(policy, function, *args, **kwargs):
     """Return function(policy, ...), which may use sharded weights as `forward` does."""
     if is_sharded(policy):
-        return policy.use(function, *given, **named)
-    return function(policy, *given, **named)
+        return policy.use(function, *args, **kwargs)
+    return function(policy, *args, **kwargs)
 
 
-def unshard(policy, wanted: bool) -> None:
-    """Gather a sharded policy on each rank for any number of uses, or shard it again."""
-    for module in policy.modules():
-        if is_sharded(module):
-            is_layer = module is not policy
-            module.set_reshard_after_forward(is_layer and not wanted)
-            module.unshard() if wanted else module.reshard()
+@contextlib.contextmanager
+def gathered(policy):
+    """Keep a sharded policy whole on each rank, for any number of uses, until the block ends."""
+    sharded = [module for module in policy.modules() if is_sharded(module)]
+    for module in sharded:
+        module.set_reshard_after_forward(False)
+        module.unshard()
+    try:
+        yield
+    finally:
+        for module in sharded:
+            module.set_reshard_after_forward(module is not policy)
+            module.reshard()
 
 
 def add_up_gradients(policy) -> None:

@@ -1,12 +1,12 @@
 """Completions by a decoding loop on the policy itself."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 from rlvr import progress
 from rlvr.errors import UserError
 from rlvr.flags import Config
-from rlvr.machine import computes_in_bf16
-from rlvr.policy import is_sharded, unshard
+from rlvr.policy import gathered, is_sharded, settings_of
 from rlvr.rollout.turns import complete_in_turns
 from rlvr.tasks import end_of_turn, find_call_ends, special_tokens
 
@@ -19,10 +19,10 @@ def stop_tokens(policy, tokenizer) -> list[int]:
     if stops is None:
         stops = tokenizer.eos_token_id
     stops = stops if isinstance(stops, list) else [stops]
-    found = [*dict.fromkeys(stop for stop in (*stops, *end_of_turn(tokenizer)) if stop is not None)]
-    if not found:
+    stops = [*dict.fromkeys(each for each in (*stops, *end_of_turn(tokenizer)) if each is not None)]
+    if not stops:
         raise UserError("--model has no end-of-text token, so no completion could end")
-    return found
+    return stops
 
 
 class Sampler:
@@ -36,16 +36,15 @@ class Sampler:
         self.decode = decode
         # the devices whose random states belong to this rank
         self.devices = [policy.device] if policy.device.type == "cuda" else []
-        self.in_fp32: list[torch.Tensor] = []  # the policy's weights, while it holds a bf16 copy
+        self.in_bf16 = settings_of(policy).bf16
         # Whether its log-probs are the policy's, up to rounding in fp32. In bf16 the two differ.
-        self.is_exact = is_exact and not computes_in_bf16(policy)
+        self.is_exact = is_exact and not self.in_bf16
         self.stops = stop_tokens(policy, tokenizer)
         self.call_ends = find_call_ends(tokenizer, config.tool)
-        given_cap = config.vllm_importance_sampling_cap
-        default_cap = 0.0 if self.is_exact else 2.0
-        # the largest importance weight, 0 for none
-        self.cap = default_cap if given_cap is None else given_cap
-        # how far its log-probs were from the policy's at the last `sync`, in nats; None: unknown
+        self.cap = config.vllm_importance_sampling_cap  # the largest weight, 0 for none
+        if self.cap is None:
+            self.cap = 0.0 if self.is_exact else 2.0
+        # how far vLLM's log-probs were from the policy's after the last push, in nats
         self.gap: float | None = None
 
     complete = complete_in_turns
@@ -83,28 +82,28 @@ class Sampler:
             for start in range(0, len(prompt_ids), size):
                 progress.count("completions", start, len(prompt_ids))
                 part = slice(start, start + size)
-                found = self.decode(
+                of_part = self.decode(
                     self.policy, prompt_ids[part], stops=stops, images=images[part], **how
                 )
-                completions += found[0]
-                logprobs += found[1]
+                completions += of_part[0]
+                logprobs += of_part[1]
         return completions, logprobs
 
-    def sync(self) -> None:
-        """Gather the policy's weights, or cast them to bf16. Call before a rollout.
+    @contextlib.contextmanager
+    def synced(self):
+        """Gather the policy's weights, or cast them to bf16, for the rollout in the block.
 
         Under autocast, each product would cast its inputs at each token, and the cache of keys and
         values would be in fp32 and so twice as large.
         """
-        unshard(self.policy, True)  # in bf16, if the policy computes in it
-        if computes_in_bf16(self.policy) and not is_sharded(self.policy):
-            for parameter in self.policy.parameters():
-                self.in_fp32.append(parameter.data)
-                parameter.data = parameter.data.bfloat16()
-
-    def sleep(self) -> None:
-        """Free what `sync` has gathered or cast. Call after a rollout."""
-        unshard(self.policy, False)
-        for parameter, weight in zip(self.policy.parameters(), self.in_fp32, strict=False):
-            parameter.data = weight
-        self.in_fp32.clear()
+        in_fp32 = []
+        with gathered(self.policy):  # in bf16, if the policy computes in it
+            if self.in_bf16 and not is_sharded(self.policy):
+                in_fp32 = [(parameter, parameter.data) for parameter in self.policy.parameters()]
+            try:
+                for parameter, weight in in_fp32:
+                    parameter.data = weight.bfloat16()
+                yield
+            finally:
+                for parameter, weight in in_fp32:
+                    parameter.data = weight

@@ -1,5 +1,6 @@
 """Completions by vLLM in the training process, and the choice between it and the decoding loop."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -7,18 +8,18 @@ from pathlib import Path
 from rlvr import progress, world
 from rlvr.errors import UserError, using
 from rlvr.flags import Config
-from rlvr.machine import AT_EXIT, computes_in_bf16, gather
-from rlvr.policy import completion_logprobs, unshard
+from rlvr.machine import AT_EXIT, gather
+from rlvr.policy import completion_logprobs, gathered, settings_of
 from rlvr.rollout.rollouts import context_of
 from rlvr.rollout.samplers import Sampler
-from rlvr.tasks import Sample, reader_of
+from rlvr.tasks import Sample
 
 import torch
 
 
 def reading_settings(policy, config) -> dict:
     """Return vLLM's settings for reading prompts."""
-    reader = reader_of(policy)
+    reader = settings_of(policy).images
     if reader is None:
         return dict(skip_tokenizer_init=True)
     # vLLM reserves memory for the largest image. Larger ones exceed --max_prompt_length.
@@ -62,9 +63,8 @@ class VllmSampler(Sampler):
         for name, value in alone.items():  # without torchrun
             os.environ.setdefault(name, str(value))
         self.probe = tokenizer.encode("1 2 3 : 6 ")
-        in_bf16 = computes_in_bf16(policy)
         # how far a log-prob may be off, in nats; in bf16 it is off by up to 0.3
-        self.tolerance = 1.0 if in_bf16 else 1e-3
+        self.tolerance = 1.0 if self.in_bf16 else 1e-3
         # LLM() seeds the generators. It fails for too little memory, heads that the ranks cannot
         # share, or another process that frees memory while it measures what is free.
         errors = (ValueError, RuntimeError, AssertionError)
@@ -74,7 +74,7 @@ class VllmSampler(Sampler):
                 max_model_len=min(config.longest, context_of(policy)),
                 distributed_executor_backend="external_launcher",
                 tensor_parallel_size=config.vllm_tensor_parallel_size,
-                dtype=torch.bfloat16 if in_bf16 else torch.float32,
+                dtype=torch.bfloat16 if self.in_bf16 else torch.float32,
                 hf_overrides=dict(head_dtype="float32"),  # logits in fp32, as in the loss
                 gpu_memory_utilization=config.vllm_gpu_memory_utilization,
                 # By default a large GPU's engine sets several GB aside for larger batches.
@@ -123,19 +123,19 @@ class VllmSampler(Sampler):
             for _, _, seed in shared
         ]
         prompts = [self.request(ids, shown) for ids, shown, _ in shared]
-        found = self.engine.generate(prompts, settings, use_tqdm=False)
-        found = found[first : first + len(prompt_ids)]
-        for ids, request in zip(prompt_ids, found, strict=True):
+        requests = self.engine.generate(prompts, settings, use_tqdm=False)
+        requests = requests[first : first + len(prompt_ids)]
+        for ids, request in zip(prompt_ids, requests, strict=True):
             if any(images) and request.prompt_token_ids != ids:
                 raise UserError("vLLM reads the images as other tokens than the policy does")
-        outputs = [request.outputs[0] for request in found]
+        outputs = [request.outputs[0] for request in requests]
         completions = [list(output.token_ids) for output in outputs]
         logprobs = [list(output.logprobs.logprobs) for output in outputs]
         return completions, logprobs
 
     def request(self, ids: list[int], images: tuple[bytes, ...]) -> dict:
         """Return a prompt for vLLM, which itself repeats the token of each image."""
-        reader = reader_of(self.policy)
+        reader = settings_of(self.policy).images
         if not images or reader is None:
             return dict(prompt_token_ids=ids)
         return dict(
@@ -143,20 +143,21 @@ class VllmSampler(Sampler):
             multi_modal_data=dict(image=[reader.resized(encoded) for encoded in images]),
         )
 
-    def sync(self) -> None:
+    @contextlib.contextmanager
+    def synced(self):
         """Give the engine the policy's weights. UserError if its log-probs then differ."""
-        unshard(self.policy, True)
-        self.push()
-        self.engine.reset_prefix_cache()  # it was computed with the old weights
-        if reader_of(self.policy):  # so were the cached embeddings of images
-            self.engine.llm_engine.reset_encoder_cache()
-        self.gap = self.logprob_gap()
+        with gathered(self.policy):  # for this alone: vLLM has its own weights
+            self.push()
+            self.engine.reset_prefix_cache()  # it was computed with the old weights
+            if settings_of(self.policy).images:  # so were the cached embeddings of images
+                self.engine.llm_engine.reset_encoder_cache()
+            self.gap = self.logprob_gap()
         if not self.gap < self.tolerance:
             raise UserError(
                 "vLLM has not loaded the new weights, or computes something else: its log-probs "
                 f"are off by {self.gap:.3g} nats"
             )
-        unshard(self.policy, False)  # vLLM does not need the gathered weights
+        yield
 
     @torch.no_grad()
     def logprob_gap(self) -> float:

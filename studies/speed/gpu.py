@@ -33,6 +33,7 @@ from rlvr.flags.command_line import read_flags
 from rlvr.machine import AT_EXIT, choose_device, handle_signals, leave
 from rlvr.policy import load_policies
 from rlvr.policy.logprobs import frozen_logprobs
+from rlvr.policy.settings import Settings
 from rlvr.rollout import Sampler, make_sampler
 from rlvr.show.logs import read_rows
 from rlvr.tasks import Sample, encode_prompt, open_problems
@@ -109,7 +110,7 @@ def make_policy(shape):
     """A policy of random weights that computes in bf16, as on a GPU."""
     with DEVICE:
         policy = random_policy(shape)
-    policy.bf16 = True
+    policy.settings = Settings(bf16=True)
     return policy
 
 
@@ -159,7 +160,7 @@ def batches_to_compare(given, **flags):
     """
     config = grpo.Config()
     tiny, _, tokenizer = load_policies(config)
-    tiny.bf16 = True
+    tiny.settings.bf16 = True
     problems = open_problems(config, tokenizer)[0].draw(given.compared // 2)
     prompts = [encode_prompt(tokenizer, each.prompt) for each in problems for _ in range(2)]
     shape_name, shape = next(iter(given.shapes.items()))
@@ -168,10 +169,9 @@ def batches_to_compare(given, **flags):
     for name, policy in {"tiny": tiny, f"random, {shape_name}": sharp}.items():
         sampler = sampler_of(policy, minibatch_size=len(prompts), **flags)
         torch.manual_seed(0)
-        sampler.sync()
         how = dict(temperature=1.0, top_p=1.0, max_tokens=min(48, given.new))
-        written = sampler.generate(prompts, **how)
-        sampler.sleep()
+        with sampler.synced():
+            written = sampler.generate(prompts, **how)
         yield name, policy, make_batch(sampler, prompts, *written)
 
 
@@ -211,7 +211,7 @@ def logprobs(notes, given):
             config, mask = batch.sampler.config, batch.completion_mask
             found = {"sampler": batch.sampled_logprobs}
             found["trainer"], entropies = frozen_logprobs(policy, batch.samples, config)
-            policy.bf16 = False
+            policy.settings.bf16 = False
             found["trainer in fp32"], _ = frozen_logprobs(policy, batch.samples, config)
             found["plain"] = plain_logprobs(policy, batch.samples, mask.shape[1])
             entropy = float(entropies.sum() / mask.sum())
@@ -236,8 +236,9 @@ def gradients(notes, given):
         with notes.attempt(name):
             config, weights = batch.sampler.config, [*policy.parameters()]
             first, before = {}, flat(weights).detach()
-            for policy.bf16, many in itertools.product((False, True), repeat=2):
-                kind = "bf16" if policy.bf16 else "fp32"
+            for bf16, many in itertools.product((False, True), repeat=2):
+                policy.settings.bf16 = bf16
+                kind = "bf16" if bf16 else "fp32"
                 config.microbatch_tokens = given.few if many else 10**6
                 loss = backward(batch)
                 gradient = flat([weight.grad for weight in weights])
