@@ -117,7 +117,6 @@ losses_of_others studies/baselines/losses.py by cwgrpo baselines field steps
     (cov > low) & (cov < high) => (cov > low)
     (adv - adv[tokens].mean()) => (adv - adv.mean())
     (k >= low) & (k <= high) => (k >= low)
-    .clamp(-1, 0) => .clamp(-1, 1)
     .clamp(1 - epsilon, 1 + epsilon_high).detach() => .clamp(1 - epsilon, 1 + epsilon_high)
     moved > epsilon_high, moved < -epsilon => moved > epsilon, moved < -epsilon_high
     masked_fill(advantages > 0, tau) => masked_fill(advantages < 0, tau)
@@ -176,7 +175,7 @@ statistics fade.py by statistics golden
 
 checkpoints rlvr/training/checkpoints.py by checkpoints crashes
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
-    zlib.crc32(image, found) => found
+    zlib.crc32(image, checksum) => checksum
     vars(training.memory).update(saved["state"]) => pass
     optimizer=moments => optimizer={}
     group["lr"] = rate => pass
@@ -298,12 +297,12 @@ pictures rlvr/tasks/pictures.py by prompts
 
 config rlvr/flags/config.py by config
     fullmatch("[234](,[234])*", => match("[234](,[234])*",
-    self.engine == "auto" and gpu and found => self.engine == "auto" and found
+    self.engine == "auto" and gpu and is_installed => self.engine == "auto" and is_installed
     for name in (*self.train_names, *self.eval_names): => for name in self.eval_names:
 
 command rlvr/flags/command_line.py by config
     if not field.metadata: => if False:
-    saved | variants[given.variant] | typed => variants[given.variant] | saved | typed
+    saved | variants[request.variant] | typed => variants[given.variant] | saved | typed
     and not config.may_change(name) => and False
     of_run[x] != here[x] => of_run[x] == here[x]
     arguments.append(f"--{name}" if value else => arguments.append(f"--{name}" if True else
@@ -319,7 +318,7 @@ updates rlvr/training/updates.py by run
 
 data rlvr/tasks/datasets.py by run datasets
     if unknown := count_unknown(kept, tokenizer): => if unknown := 0:
-    left if each.gold != ""] => left]
+    left if row.gold != ""] => left]
     ProblemStream(training, config.seed, => ProblemStream(training, 0,
     if any(problem.verifier == "code" => if all(problem.verifier == "code"
 
@@ -334,7 +333,7 @@ sampler rlvr/rollout/samplers.py by bf16 logprobs
     set_stance("force_eager") => set_stance("default")
 
 turns rlvr/rollout/turns.py by rollouts config
-    each.ids[-1] in call_ends] => each.ids[-1] in sampler.call_ends]
+    completion.ids[-1] in call_ends↵ => completion.ids[-1] in sampler.call_ends↵
 
 errors rlvr/rollout/rollouts.py by common
     (values) / len(values) ** 0.5 if => (values) if

@@ -36,7 +36,7 @@ def test_list_has_a_line_for_each_method(capsys):
     names = [f"--advantage {name}" for name in ADVANTAGES] + [f"--loss {name}" for name in LOSSES]
     names += ["--token clip_cov", "--token high_entropy", "--token otb", "--importance icepop"]
     names += ["--teacher"]
-    names += ["--off_policy_mask_threshold", "--use_bias_correction_kl", "--overlong_cache"]
+    names += ["--off_policy_mask_threshold", "--use_bias_correction_kl"]
     assert [line.split(": ")[0] for line in lines] == names
     assert len({line.split(": ")[1] for line in lines}) == len(lines)
 
@@ -178,7 +178,6 @@ def test_what_a_batch_tells_an_advantage():
         (dict(format_share=0.9), [1.0, 0.9, 0.1, 0.0]),  # boxed and thought, as in agrae.py
         (dict(format_weight=0.5), [1.0, 0.0, 1.5, 0.5]),  # the answer in tags, as in cwgrpo.py
         (dict(format_weight=0.5, format_tags="think"), [1.5, 0.5, 1.5, 0.5]),
-        (dict(overlong_cache=4), [1.0, -0.5, 1.0, -1.0]),  # of 8, 10, 3 and 12 tokens (DAPO Eq. 13)
     ],
 )
 def test_what_is_added_to_a_reward(flags, rewards):

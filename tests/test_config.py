@@ -91,7 +91,7 @@ baselines --advantage none
 baselines --advantage mix_pass_k :: --advantage mix_pass_k needs --k
 baselines --advantage mix_pass_k --k 20 :: number from 1 to G = 16, got 20
 baselines --k 4 :: --k is not for --advantage grpo
-baselines --advantage power_norm --gamma 99 :: some advantages are no finite numbers
+baselines --advantage power_norm --gamma 99 :: all advantages are 0, or one is infinite
 baselines --advantage asym_power --alpha_s 9999 --alpha_f 9999 :: all advantages are 0
 baselines --advantage positive_dominant --gamma 2 :: --gamma is for --advantage power_norm or
 baselines --teacher strong --advantage maxrl :: --teacher gives each token's advantage
@@ -105,7 +105,6 @@ baselines --token high_entropy --minibatch_size 8 :: must hold whole groups
 2 ranks: baselines --minibatch_size 16 --token clip_cov
 baselines --loss cispo --variant gspo :: sequence is for --loss ppo_clip
 baselines --use_bias_correction_kl :: --use_bias_correction_kl needs --beta
-baselines --negatives_only --advantage maxrl
 baselines --equalize_learning_rate --advantage t2t --alpha 0.2
 baselines --equalize_learning_rate --advantage grpo_lead
 baselines --equalize_learning_rate --advantage rloo
@@ -162,7 +161,7 @@ OWN_DEFAULTS = {
         loss ppo_clip | token none | importance truncated | k None | alpha None | delta None ≥-1
         alpha_s None ≥0 | alpha_f None ≥0 | tau None ≥0 | gamma None | teacher '' | staleness 0 ≥0
         advantage_beta None | success_weight None ≥0
-        clip_cov_fraction 0.0002 ≤1 | overlong_cache 0 ≥0
+        clip_cov_fraction 0.0002 ≤1
         format_share 0.0 ≥0 ≤1 | format_weight 0.0 ≥0 | format_tags think_answer
         equalize_learning_rate False | log_schedule False | kl_cov_fraction 0.0002 ≤1
         off_policy_mask_threshold None ≥0 | top_entropy_quantile 0.2 ≤1

@@ -84,8 +84,8 @@ def make_config(config_class: type[C], variants: dict[str, dict], flags: dict) -
 
     A flag that is None counts as not given. UserError for a mistake.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
-    return read_flags(config_class, variants, as_arguments(given))
+    flags = {name: value for name, value in flags.items() if value is not None}
+    return read_flags(config_class, variants, as_arguments(flags))
 
 
 def as_arguments(flags: dict) -> list[str]:
@@ -102,17 +102,16 @@ def as_arguments(flags: dict) -> list[str]:
 def read_flags(config_class: type[C], variants: dict[str, dict], arguments: list[str]) -> C:
     """Return what parse_flags returns. Raise UserError for a mistake."""
     if {"-h", "--help"} & {*arguments}:
-        show_help(
-            config_class, variants, [each for each in arguments if each not in ("-h", "--help")]
-        )
+        others = [argument for argument in arguments if argument not in ("-h", "--help")]
+        show_help(config_class, variants, others)
     typed = parse(config_class, arguments)
-    given = config_class(**typed)
+    request = config_class(**typed)
     saved = {}
-    if given.resume_from_checkpoint:
-        folder, checkpoint = find_run(given.resume_from_checkpoint, given.script)
+    if request.resume_from_checkpoint:
+        folder, checkpoint = find_run(request.resume_from_checkpoint, request.script)
         typed["resume_from_checkpoint"] = str(checkpoint or folder)  # what "latest" is now
-        saved = read_saved_flags(given, folder)
-    config = config_class(**defaults_for(given) | saved | variants[given.variant] | typed)
+        saved = read_saved_flags(request, folder)
+    config = config_class(**defaults_for(request) | saved | variants[request.variant] | typed)
     config.check()
     refuse_unread(config, typed)
     if saved:
@@ -143,29 +142,29 @@ def show_help(config_class: type[Config], variants: dict, arguments: list[str]) 
         typed = parse(config_class, arguments)
     except UserError:  # the user may ask for help because of a mistake
         typed = {}
-    given = config_class(**typed)
-    parse(config_class, ["--help"], defaults_for(given) | variants[given.variant] | typed)
+    request = config_class(**typed)
+    parse(config_class, ["--help"], defaults_for(request) | variants[request.variant] | typed)
 
 
-def defaults_for(given: Config) -> dict:
+def defaults_for(config: Config) -> dict:
     """Return the defaults that differ from those of the tiny policy on Countdown."""
-    is_from_hub = given.model not in TINY and not os.path.exists(given.model)
-    if {given.dataset, *given.eval_names} == {"countdown"} and not is_from_hub:
+    is_from_hub = config.model not in TINY and not os.path.exists(config.model)
+    if {config.dataset, *config.eval_names} == {"countdown"} and not is_from_hub:
         return {}
-    return LARGE | (ARITHMETIC if given.dataset in EMBEDDED.keys() - {"countdown"} else {})
+    return LARGE | (ARITHMETIC if config.dataset in EMBEDDED.keys() - {"countdown"} else {})
 
 
-def read_saved_flags(given: Config, folder: Path) -> dict:
+def read_saved_flags(config: Config, folder: Path) -> dict:
     """Return the flags of the run in a folder. Raise UserError if they are not this script's."""
     with loading(f"{folder}/config.json", TypeError):  # of JSON that is no object
         saved = {**json.loads((folder / "config.json").read_text())}
-    script = given.script.name  # a copy of a script has its flags
+    script = config.script.name  # a copy of a script has its flags
     saved.pop("record", None)
     saved.pop("typed", None)
     owner = saved.pop("script", "no script")
     if owner != script:
         raise UserError(f"--resume_from_checkpoint {folder} is {owner}'s run, and this is {script}")
-    others = saved.keys() ^ {field.name for field in fields(given) if field.init}
+    others = saved.keys() ^ {field.name for field in fields(config) if field.init}
     if others:
         raise UserError(
             f"--resume_from_checkpoint {folder} is of another version: {', '.join(sorted(others))}"

@@ -152,8 +152,8 @@ class Config:
 
     def check(self) -> None:
         """Raise UserError, in one line, for a value or a combination that cannot work."""
-        for each in fields(self):
-            check_number(each.name, getattr(self, each.name), each.metadata)
+        for option in fields(self):
+            check_number(option.name, getattr(self, option.name), option.metadata)
         names = ("auto", *SYSTEM_PROMPTS)
         if self.system_prompt not in names and len(self.system_prompt.split()) < 2:
             near = difflib.get_close_matches(self.system_prompt, names) or names
@@ -211,8 +211,8 @@ class Config:
 
     def uses_vllm(self, gpu: bool) -> bool:
         """Whether vLLM samples, on a machine with or without a GPU."""
-        found = importlib.util.find_spec("vllm") is not None
-        return self.engine == "vllm" or (self.engine == "auto" and gpu and found)
+        is_installed = importlib.util.find_spec("vllm") is not None
+        return self.engine == "vllm" or (self.engine == "auto" and gpu and is_installed)
 
     def may_change(self, name: str) -> bool:
         """Whether a resumed run may have another value for this flag."""
@@ -266,10 +266,10 @@ def refuse_unread(config: Config, typed: Iterable[str]) -> None:
         rules = config.__dataclass_fields__[name].metadata
         is_read = not rules["only"] or (name == "verifier" and ":" in config.verifier)
         for other, values in rules["only"].items():
-            found = {getattr(config, other)}
+            values_in_force = {getattr(config, other)}
             if other == "dataset":
-                found = data_sets | ({"FILE"} if files else set())
-            is_read |= bool(found & {*values.split()})
+                values_in_force = data_sets | ({"FILE"} if files else set())
+            is_read |= bool(values_in_force & {*values.split()})
         if not is_read:
             wanted = [f"--{other} {' or '.join(of.split())}" for other, of in rules["only"].items()]
             raise UserError(f"--{name} is for {' or '.join(wanted)}")

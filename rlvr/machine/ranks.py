@@ -72,24 +72,24 @@ def gather(items: list) -> list:
     return [item for part in parts for item in part]
 
 
-def from_rank_0(function: Callable[..., T], *given) -> T:
-    """Return on every rank what function(*given) returns on rank 0, or raise its UserError.
+def from_rank_0(function: Callable[..., T], *args) -> T:
+    """Return on every rank what function(*args) returns on rank 0, or raise its UserError.
 
     The other ranks wait for it. So all ranks agree even if the result depends on the clock.
     """
     if world.WORLD_SIZE == 1:
-        return function(*given)
-    found: list = [None]
+        return function(*args)
+    results: list = [None]
     if world.RANK == 0:
         try:
-            found = [function(*given)]
+            results = [function(*args)]
         except UserError as error:
             dist.broadcast_object_list([UserError(str(error))])  # its notes are shown once
             raise
-    dist.broadcast_object_list(found)
-    if isinstance(found[0], UserError):
-        raise found[0]
-    return found[0]
+    dist.broadcast_object_list(results)
+    if isinstance(results[0], UserError):
+        raise results[0]
+    return results[0]
 
 
 def gather_groups(size: int, *tensors: torch.Tensor) -> list[torch.Tensor]:

@@ -197,12 +197,12 @@ def check_model(policy, config, reads: bool) -> None:
         reader = Reader(policy, [[0] * 7, [0, 1, 2, 3, 4]])  # of which the second is padded
         reader.select([1])
         reader.read(ids[:, 5:])
-        found = reader.logits()
+        cached = reader.logits()
     except (torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:  # each model without such a cache fails in its own way
-        found, failure = torch.full_like(logits, torch.nan), error
-    if not is_near(found, logits):
+        cached, failure = torch.full_like(logits, torch.nan), error
+    if not is_near(cached, logits):
         cause = f" ({type(failure).__name__}: {failure})" if failure else ""
         raise UserError(
             f"{name}: the decoding loop cannot read it token by token: its layers keep no cache of "
@@ -211,7 +211,7 @@ def check_model(policy, config, reads: bool) -> None:
         ) from failure
 
 
-def is_near(found: torch.Tensor, expected: torch.Tensor) -> bool:
+def is_near(values: torch.Tensor, expected: torch.Tensor) -> bool:
     """Return whether two tensors of any size are equal up to rounding; NaN never is."""
     size = expected.abs()
-    return bool(((found - expected).abs() <= 1e-3 * (size + size.max())).all())
+    return bool(((values - expected).abs() <= 1e-3 * (size + size.max())).all())

@@ -19,7 +19,7 @@ def stop_tokens(policy, tokenizer) -> list[int]:
     if stops is None:
         stops = tokenizer.eos_token_id
     stops = stops if isinstance(stops, list) else [stops]
-    stops = [*dict.fromkeys(each for each in (*stops, *end_of_turn(tokenizer)) if each is not None)]
+    stops = [*dict.fromkeys(stop for stop in (*stops, *end_of_turn(tokenizer)) if stop is not None)]
     if not stops:
         raise UserError("--model has no end-of-text token, so no completion could end")
     return stops

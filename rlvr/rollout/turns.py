@@ -48,23 +48,28 @@ def complete_in_turns(
         if turn > 1:
             # Ranks that share a vLLM engine generate together and up to the same length, even if
             # one of them has finished.
-            room = global_max(max((max_tokens - len(each.ids) for each in unfinished), default=0))
+            lengths = [len(completion.ids) for completion in unfinished]
+            room = global_max(max_tokens - min(lengths, default=max_tokens))
         if room == 0:
             break
         call_ends = sampler.call_ends if turn < turns else []
         written = sampler.generate(
-            [each.prompt_ids + each.ids for each in unfinished],
+            [completion.prompt_ids + completion.ids for completion in unfinished],
             temperature=temperature,
             top_p=top_p,
             max_tokens=room,
             call_ends=call_ends,
-            images=[each.images for each in unfinished],
+            images=[completion.images for completion in unfinished],
         )
-        for each, ids, logprobs in zip(unfinished, *written, strict=True):
-            own_room = max_tokens - len(each.ids)
-            each.ids += ids[:own_room]
-            each.logprobs += logprobs[:own_room]
-        callers = [each for each in unfinished if each.ids and each.ids[-1] in call_ends]
+        for completion, ids, logprobs in zip(unfinished, *written, strict=True):
+            own_room = max_tokens - len(completion.ids)
+            completion.ids += ids[:own_room]
+            completion.logprobs += logprobs[:own_room]
+        callers = [
+            completion
+            for completion in unfinished
+            if completion.ids and completion.ids[-1] in call_ends
+        ]
         unfinished = answer_calls(sampler, callers, max_tokens) if callers else []
     return completions
 
@@ -72,15 +77,15 @@ def complete_in_turns(
 def answer_calls(sampler, callers: list[Completion], max_tokens: int) -> list[Completion]:
     """Let the tool reply to each caller. Return the completions that the policy continues."""
     tokenizer = sampler.tokenizer
-    texts = sampler.texts([each.ids for each in callers])
+    texts = sampler.texts([completion.ids for completion in callers])
     replies = in_threads(TOOLS[sampler.config.tool].reply, texts, "using the tool")
     unfinished = []
-    for each, reply in zip(callers, replies, strict=True):
+    for completion, reply in zip(callers, replies, strict=True):
         ids = tokenizer.encode(reply or "", add_special_tokens=False)
-        is_over = reply is None and each.ids[-1] in sampler.stops
-        if not is_over and len(each.ids) + len(ids) < max_tokens:
-            each.replies.append(range(len(each.ids), len(each.ids) + len(ids)))
-            each.ids += ids
-            each.logprobs += [0.0] * len(ids)
-            unfinished.append(each)
+        is_over = reply is None and completion.ids[-1] in sampler.stops
+        if not is_over and len(completion.ids) + len(ids) < max_tokens:
+            completion.replies.append(range(len(completion.ids), len(completion.ids) + len(ids)))
+            completion.ids += ids
+            completion.logprobs += [0.0] * len(ids)
+            unfinished.append(completion)
     return unfinished

@@ -112,11 +112,11 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
     if find_verifier(config.verifier).file:  # with the set's own prompt
         problems = [replace(problem, verifier=config.verifier) for problem in problems]
     steps = {
-        "without a question": lambda left: [each for each in left if each.prompt],
+        "without a question": lambda left: [row for row in left if row.prompt],
         "whose last message is not the user's": lambda left: [
-            each for each in left if isinstance(each.prompt, str) or each.prompt[-1][0] == "user"
+            row for row in left if isinstance(row.prompt, str) or row.prompt[-1][0] == "user"
         ],
-        "without a readable answer": lambda left: [each for each in left if each.gold != ""],
+        "without a readable answer": lambda left: [row for row in left if row.gold != ""],
         "whose images cannot be shown": lambda left: with_images(
             name, write_prompts(left, system, config, tokenizer), tokenizer
         ),

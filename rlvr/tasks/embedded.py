@@ -133,14 +133,14 @@ def draw_gym(name: str, config) -> tuple[list[Problem], list[Problem]]:
     is_trained_on = name in config.train_names and config.max_steps > 0
     # the package makes problem i from seed + i, so the two seeds are far apart
     draws = (evaluation, 10**6, config.eval_problems), (training, 0, is_trained_on * 10**6)
-    for found, seed, count in draws:
+    for problems, seed, count in draws:
         entries = open_gym(name, seed)
         for entry in itertools.islice(entries, count):
-            progress.count(f"{name}: making problems", len(found), min(count, len(entries)))
+            progress.count(f"{name}: making problems", len(problems), min(count, len(entries)))
             if entry["question"] not in evaluation:
                 gold = json.dumps(entry | dict(set=name), default=str)
                 problem = Problem(entry["question"], gold, "reasoning_gym", level_of(entry))
-                found[problem.prompt] = problem
+                problems[problem.prompt] = problem
     return [*training.values()], [*evaluation.values()]
 
 

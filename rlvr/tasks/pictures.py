@@ -23,7 +23,7 @@ def read_images(cell, folder) -> tuple[bytes, ...]:
     if not cell:
         return ()
     if isinstance(cell, list):
-        return tuple(image for each in cell for image in read_images(each, folder))
+        return tuple(image for item in cell for image in read_images(item, folder))
     if isinstance(cell, dict):
         return read_images(cell.get("bytes") or cell.get("path"), folder)
     return (Path(folder, cell).read_bytes() if isinstance(cell, str) else cell,)

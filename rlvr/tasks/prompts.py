@@ -163,9 +163,9 @@ def end_of_turn(tokenizer) -> list[int]:
         (text,) = fill_templates(tokenizer, [turns])
     except (jinja2.TemplateError, TypeError):  # it refuses answers
         text = ""
-    _, found, rest = text.rpartition(answer)
+    _, match, rest = text.rpartition(answer)
     special = special_tokens(tokenizer) - {tokenizer.unk_token_id}
-    ids = tokenizer.encode(rest, add_special_tokens=False) if found else []
+    ids = tokenizer.encode(rest, add_special_tokens=False) if match else []
     ends = [token for token in ids if token in special][:1]
     if not ends:
         progress.write(

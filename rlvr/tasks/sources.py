@@ -172,8 +172,8 @@ def load_splits(name: str, source: Source) -> dict:
         if source.files or not Path(source.path).is_dir():
             check_hub()
             return datasets.load_dataset(source.path, source.configuration, data_files=source.files)
-        found = datasets.load_dataset_builder(source.path).config.data_files or {}
-    splits = {str(split): [*files] for split, files in found.items()}
+        data_files = datasets.load_dataset_builder(source.path).config.data_files or {}
+    splits = {str(split): [*files] for split, files in data_files.items()}
     return {"test": splits.get("validation", []), **splits}  # validation stands in for test
 
 
@@ -212,7 +212,7 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
             there = ", ".join(map(repr, names))
             raise UserError(f"the data set {name} has no column {column!r}; it has {there}{hint}")
     read_gold = source.gold or find_verifier(source.verifier).gold
-    found = [
+    problems = [
         Problem(
             source.ask(*(cell_of(row, column) for column in asked)),
             read_gold(*(cell_of(row, column) for column in answered)),
@@ -223,5 +223,5 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
         for row, images in zip(rows, shown, strict=True)
         if str(row.get(dated, "")) >= first_day
     ]
-    random.Random(0).shuffle(found)
-    return found
+    random.Random(0).shuffle(problems)
+    return problems

@@ -27,8 +27,8 @@ EXPRESSION = rf"(?<![\w.,(){OPERATOR}])(?<![{OPERATOR}] )({INTEGER}(?: ?[+\-*/] 
 
 def calculate(text: str) -> str | None:
     """Return the value of the expression that ends a text: "56" for "7*8=", "4/3" for "8/6="."""
-    found = re.search(EXPRESSION + r" ?=\Z", text)
-    value = value_of(found[1]) if found else None
+    match = re.search(EXPRESSION + r" ?=\Z", text)
+    value = value_of(match[1]) if match else None
     return None if value is None else str(value)
 
 
@@ -41,7 +41,7 @@ def find_call_ends(tokenizer, tool: str) -> list[int]:
         return []
     end = TOOLS[tool].call_end
     texts = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
-    found = [token for token, text in enumerate(texts) if text.endswith(end)]
-    if not found:
+    tokens = [token for token, text in enumerate(texts) if text.endswith(end)]
+    if not tokens:
         raise UserError(f"--tool {tool}: a call ends with {end!r}, but no token of the model does")
-    return found
+    return tokens

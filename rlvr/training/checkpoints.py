@@ -43,23 +43,23 @@ def sums_of(stream: ProblemStream) -> dict[str, int]:
     """Return a checksum of each set of problems, which a resumed run must share."""
 
     def sum_of(problems) -> int:
-        found = 0
+        checksum = 0
         for problem in problems:  # one by one: the text of all may be many GB
-            found = zlib.crc32(repr(problem).encode(), found)
+            checksum = zlib.crc32(repr(problem).encode(), checksum)
             for image in problem.images:
-                found = zlib.crc32(image, found)
-        return found
+                checksum = zlib.crc32(image, checksum)
+        return checksum
 
     sets = {"training problems": stream.problems}
-    sets |= {f"problems of {name} to evaluate on": each for name, each in stream.evaluation.items()}
+    sets |= {f"problems of {name} to evaluate on": rows for name, rows in stream.evaluation.items()}
     return {name: sum_of(problems) for name, problems in sets.items()}
 
 
 def checkpoints_of(folder: Path) -> list[Path]:
     """Return the checkpoints of a run folder, the newest first."""
-    found = [state.parent for state in folder.glob("checkpoint-*/state.pt")]
-    found = [path for path in found if CHECKPOINT.fullmatch(path.name)]
-    return sorted(found, key=step_of, reverse=True)
+    folders = [state.parent for state in folder.glob("checkpoint-*/state.pt")]
+    folders = [path for path in folders if CHECKPOINT.fullmatch(path.name)]
+    return sorted(folders, key=step_of, reverse=True)
 
 
 def step_of(checkpoint: Path) -> int:
@@ -69,10 +69,10 @@ def step_of(checkpoint: Path) -> int:
 
 def newest(folder: Path) -> Path | None:
     """Return the newest checkpoint of a run folder, or None if the run has not saved any yet."""
-    found = checkpoints_of(folder)
-    if not found:
+    saved = checkpoints_of(folder)
+    if not saved:
         progress.write(f"{folder} has no checkpoint yet: starting from the beginning")
-    return found[0] if found else None
+    return saved[0] if saved else None
 
 
 def save(folder: Path, training: TrainingState, step: int) -> None:

@@ -90,9 +90,9 @@ class Run:
 
     def choose_folder(self) -> tuple[Path, Path | None]:
         """Lock the run folder. Return it, and the checkpoint to resume from if there is one."""
-        given = self.config.resume_from_checkpoint
-        if given:
-            folder, checkpoint = find_run(given, self.config.script)
+        resumed = self.config.resume_from_checkpoint
+        if resumed:
+            folder, checkpoint = find_run(resumed, self.config.script)
             machine.own(folder)
             return folder, checkpoint or checkpoints.newest(folder)
         name = f"runs/{self.config.script.stem}-{self.config.variant}-{self.started}"
@@ -134,9 +134,9 @@ class Run:
             self.forget_after(step if self.checkpoint else -1)
             self.write_config(policy.device)
             if step == 0:
-                each = f"{self.config.eval_samples} completions of each"
+                amount = f"{self.config.eval_samples} completions of each"
                 for name, problems in stream.evaluation.items():
-                    progress.write(f"evaluating {name}: {len(problems)} problems, {each}")
+                    progress.write(f"evaluating {name}: {len(problems)} problems, {amount}")
         self.clock = time.perf_counter()
         return step
 
@@ -153,7 +153,7 @@ class Run:
         for rest in self.folder.glob(".saving-*"):
             shutil.rmtree(rest)
         saved = checkpoints.checkpoints_of(self.folder)
-        later = [each for each in saved if checkpoints.step_of(each) > step]
+        later = [checkpoint for checkpoint in saved if checkpoints.step_of(checkpoint) > step]
         if later:
             aside = self.folder / f"before-{self.started}"
             aside.mkdir()
@@ -185,7 +185,7 @@ class Run:
             for metrics in evaluations:
                 row = {"step": step, **metrics, **(diagnostics or {})}
                 by_problem = row.pop("by_problem", [])
-                problems += [{"step": step, "set": row["set"], **each} for each in by_problem]
+                problems += [{"step": step, "set": row["set"], **result} for result in by_problem]
                 show.append_row(self.folder, "eval", row)
                 first = show.read_evaluations(self.folder)[row["set"]][0]
                 name = row["set"] if len(evaluations) > 1 else ""

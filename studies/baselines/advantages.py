@@ -19,11 +19,6 @@ def reinforce(rewards):
     return 2 * rewards - 1
 
 
-def mean(rewards):
-    """r - r_mean, as in Dr.GRPO. Mass p q."""
-    return rewards - rewards.mean(1, keepdim=True)
-
-
 def skew_r(rewards):
     """(r - r_mean) std. Mass p q sqrt(p q)."""
     std = rewards.std(1, correction=0, keepdim=True)  # [B, 1]
@@ -105,8 +100,9 @@ def binary_contrastive(rewards):
 def power_norm(rewards, gamma):
     """(r - r_mean) / variance^gamma; 0 where all rewards are equal. Mass (p q)^(1 - gamma)."""
     variance = rewards.var(1, correction=0, keepdim=True)  # [B, 1]
-    centred = rewards - rewards.mean(1, keepdim=True)  # [B, G]
-    return torch.where(variance > 0, centred / variance**gamma, 0.0)
+    return torch.where(
+        variance > 0, (rewards - rewards.mean(1, keepdim=True)) / variance**gamma, 0.0
+    )
 
 
 def softmax(rewards, beta):
@@ -230,7 +226,7 @@ OF_SUCCESSES = {
         "q for a success, -p / delta for a failure (4.2).", fade_advantage, alpha=1.0, delta=0.5
     ),
     "reinforce": reinforce,
-    "mean": mean,
+    "mean": named("r - r_mean, as in Dr.GRPO. Mass p q.", grpo_advantage, scale_rewards=False),
     "skew_r": skew_r,
     "t2t": t2t,
     "maxrl": maxrl,
@@ -255,13 +251,8 @@ OF_SUCCESSES = {
 OF_REWARDS = {"rloo": rloo, "batch_std": batch_std, "gdpo": gdpo}
 OF_THE_WHOLE_BATCH = ("batch_std", "gdpo")  # of all ranks
 # ... and those of GRPO's advantages and the success rates.
-CONTROLS = {
-    "positive_dominant": "GRPO's A, times beta where A > 0",
-    "negative_dominant": "GRPO's A, divided by beta where A > 0",
-    "hard_focused": "GRPO's A times gamma / sqrt(p), for hard prompts",
-    "easy_focused": "GRPO's A times gamma / sqrt(q), for easy prompts",
-}
+CONTROLS = "positive_dominant", "negative_dominant", "hard_focused", "easy_focused"
 OF_ADVANTAGES = {
-    name: named(f"{sentence} (A-GRAE, Table 1).", controlled_advantage, variant=name)
-    for name, sentence in CONTROLS.items()
+    name: named(f"GRPO's A, {name} (A-GRAE, Table 1).", controlled_advantage, variant=name)
+    for name in CONTROLS
 }

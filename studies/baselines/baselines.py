@@ -44,12 +44,12 @@ from studies.baselines.advantages import OF_ADVANTAGES, OF_REWARDS, OF_SUCCESSES
 
 VARIANTS = grpo.VARIANTS
 ADVANTAGES = {**OF_SUCCESSES, **OF_REWARDS, **OF_ADVANTAGES}
-# What compute_advantages knows by itself; the other parameters of a function are flags.
-KNOWN = {"rewards", "advantages", "success_rate", "lengths", "shares", "parts", "weights"}
 # Which advantages read the rewards beside the successes, and which begin with GRPO's.
 BY_GRPO = dict(advantage=" ".join(["grpo", *OF_ADVANTAGES]))
 BY_REWARDS = dict(advantage=" ".join(["grpo", *OF_REWARDS, *OF_ADVANTAGES]))
-FLAGS = ("k", "alpha", "delta", "alpha_s", "alpha_f", "tau", "gamma", "success_weight")
+# The parameters of the advantages that are flags, and the names of these.
+FLAGS = "k alpha delta alpha_s alpha_f tau gamma success_weight".split()
+FLAGS = {name: name for name in FLAGS} | {"beta": "advantage_beta"}
 
 
 @dataclass
@@ -93,9 +93,6 @@ class Config(grpo.Config):
         None, "nats per token by which a failure may have become rarer", ge=0
     )
     use_bias_correction_kl: bool = flag(False, "the KL penalty times the ratio")
-    overlong_cache: int = flag(
-        0, "DAPO's soft punishment: tokens below the limit", ge=0, only=BY_REWARDS
-    )
     format_share: float = flag(0.0, "as in agrae.py", ge=0, le=1, only=BY_REWARDS)
     format_weight: float = flag(0.0, "as in cwgrpo.py", ge=0, only=BY_REWARDS)
     format_tags: Literal["think", "think_answer"] = flag("think_answer", "as in cwgrpo.py")
@@ -109,8 +106,6 @@ class Config(grpo.Config):
         by_length = self.advantage in ("t2t", "grpo_lead")
         if self.equalize_learning_rate and (by_length or self.advantage not in OF_SUCCESSES):
             raise UserError("--equalize_learning_rate: the largest |A| has to depend on successes")
-        if self.advantage != "grpo" and self.negatives_only:
-            raise UserError("--negatives_only is for --advantage grpo")
         if self.loss != "ppo_clip" and self.importance_sampling_level == "sequence":
             raise UserError("--importance_sampling_level sequence is for --loss ppo_clip")
         if self.log_schedule and not (self.alpha is self.delta is None):
@@ -141,18 +136,17 @@ def advantage_function(config: Config, step: int = 0):
     of_grpo = functools.partial(grpo.grpo_advantage, scale_rewards=config.scale_rewards)
     function = ADVANTAGES.get(config.advantage, of_grpo)
     parameters = inspect.signature(function).parameters
-    values = {name: getattr(config, name) for name in FLAGS} | {"beta": config.advantage_beta}
+    values = {name: getattr(config, flag) for name, flag in FLAGS.items()}
     if config.log_schedule:  # with the numbers that FADE has fitted to its run of 7 B
         values["alpha"] = log_schedule(step, config.max_steps, 2.0, 1.917, tau=8500)
         values["delta"] = log_schedule(step, config.max_steps, 1.0, 0.802, tau=12264)
     arguments = {name: value for name, value in values.items() if value is not None}
     empty = inspect.Parameter.empty
     needed = {name for name, parameter in parameters.items() if parameter.default is empty}
-    flags = {name: name for name in FLAGS} | {"beta": "advantage_beta"}
     for name in arguments.keys() - parameters.keys():
-        raise UserError(f"--{flags[name]} is not for --advantage {config.advantage}")
-    for name in sorted(needed - KNOWN - arguments.keys()):
-        raise UserError(f"--advantage {config.advantage} needs --{flags[name]}")
+        raise UserError(f"--{FLAGS[name]} is not for --advantage {config.advantage}")
+    for name in sorted(needed & values.keys() - arguments.keys()):
+        raise UserError(f"--advantage {config.advantage} needs --{FLAGS[name]}")
     return functools.partial(function, **arguments)
 
 
@@ -163,10 +157,7 @@ def call(function, **known):
 
 
 def try_on_groups(function, config: Config) -> torch.Tensor:
-    """Return the advantages of the groups with 0, 1 ... G successes.
-
-    UserError if they are not finite numbers, or all 0.
-    """
+    """Return the advantages of groups with 0, 1 ... G successes. UserError if they are unusable."""
     G = config.num_generations
     groups = torch.ones(G + 1, G).tril(-1)
     half = torch.full_like(groups, 0.5)
@@ -174,10 +165,8 @@ def try_on_groups(function, config: Config) -> torch.Tensor:
         advantages = call(function, rewards=groups, lengths=half, shares=half)
     except ValueError as error:
         raise UserError(f"--advantage {config.advantage}: {error}") from error
-    if not advantages.isfinite().all():
-        raise UserError(f"--advantage {config.advantage}: some advantages are no finite numbers")
-    if not advantages.any():
-        raise UserError(f"--advantage {config.advantage}: all advantages are 0")
+    if not (advantages.isfinite().all() and advantages.any()):
+        raise UserError(f"--advantage {config.advantage}: all advantages are 0, or one is infinite")
     return advantages
 
 
@@ -195,11 +184,6 @@ def compute_advantages(batch: common.Batch, config: Config, step: int):
         formats = [cwgrpo.format_reward(text, config.format_tags) for text in batch.texts()]
         parts.append(batch.rewards.new_tensor(formats))
         weights.append(config.format_weight)
-    if config.overlong_cache:
-        parts.append(
-            losses.soft_overlong(lengths, config.max_completion_length, config.overlong_cache)
-        )
-        weights.append(1.0)
     parts = [part.view_as(batch.rewards) for part in parts]
     of_all_ranks = config.advantage in OF_THE_WHOLE_BATCH
     if of_all_ranks:
@@ -419,7 +403,6 @@ def list_methods() -> None:
         "teacher": losses.distillation,
         "off_policy_mask_threshold": losses.off_policy_mask,
         "use_bias_correction_kl": losses.unbiased_k3,
-        "overlong_cache": losses.soft_overlong,
     }
     for name, function in methods.items():
         print(f"--{name}: {(function.__doc__ or '').splitlines()[0]}")

@@ -90,8 +90,7 @@ def kl_cov(log_ratio, ratio, logprobs, advantages, loss_mask, fraction=2e-4, coe
     return ratio * advantages - coef * penalised * log_ratio.abs()
 
 
-LOSSES = {"cispo": cispo, "dppo": dppo, "ipo": ipo, "up": up, "dro": dro, "sapo": sapo}
-LOSSES |= {"kl_cov": kl_cov}
+LOSSES = {loss.__name__: loss for loss in (cispo, dppo, ipo, up, dro, sapo, kl_cov)}
 
 
 def unbiased_k3(ratio, logprobs, ref_logprobs):
@@ -150,9 +149,6 @@ def loss_with(objective=None, off_policy_threshold=None, bias_correction_kl=Fals
     return loss
 
 
-# Importance weights of a sampler whose log-probs are not quite the old policy's.
-
-
 def icepop(old_logprobs, sampled_logprobs, low: float = 0.5, high: float = 5.0) -> torch.Tensor:
     """k = pi_old / pi_sampler where low <= k <= high, else 0; any shape (arXiv 2510.18855).
 
@@ -160,14 +156,6 @@ def icepop(old_logprobs, sampled_logprobs, low: float = 0.5, high: float = 5.0) 
     """
     k = (old_logprobs - sampled_logprobs).exp()
     return torch.where((k >= low) & (k <= high), k, 0)
-
-
-# Rewards.
-
-
-def soft_overlong(lengths: torch.Tensor, longest: int, cache: int) -> torch.Tensor:
-    """0 for up to longest - cache tokens, then falling to -1 at the longest (DAPO, Eq. 13)."""
-    return ((longest - cache - lengths) / cache).clamp(-1, 0)
 
 
 # Masks of single tokens.
@@ -181,11 +169,8 @@ def clip_cov_mask(logprobs, advantages, mask, fraction=2e-4, low=1.0, high=5.0, 
     tokens of a minibatch get 0, drawn uniformly among those with low < covariance < high; all if
     fewer. The means of the covariance are those of the minibatch. That paper's code takes the
     means, the fraction, and at least one token from each microbatch of a GPU, and leaves out tokens
-    that PPO-clip has clipped. Shapes and errors are those of covariance_weights.
+    that PPO-clip has clipped. The shapes are those of covariance_weights.
     """
-    if logprobs.shape != mask.shape or logprobs.shape[:2] != advantages.shape:
-        shapes = f"{[*logprobs.shape]}, {[*advantages.shape]}, {[*mask.shape]}"
-        raise ValueError(f"not BGT, BG, BGT: {shapes}")
     tokens = mask.bool()
     adv = advantages.to(logprobs)[..., None].expand_as(logprobs)  # [B, G, T]
     # over the whole batch, [B, G, T]
