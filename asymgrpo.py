@@ -208,7 +208,7 @@ def main(config: Config, compute_advantages=compute_advantages):
                     entropy_coef=config.entropy_coef,
                 )
                 loss.backward()  # gradients accumulate over the microbatches
-                run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
+                run.add(loss, batch, rows, logprobs=logprobs, entropy=entropy, **stats)
             common.optimizer_step(policy, optimizer, run)  # also sets the gradients to zero
             scheduler.step()
 

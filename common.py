@@ -358,6 +358,7 @@ def ppo_clip_loss(
     beta: float = 0.0,
     entropy: torch.Tensor | float = 0.0,  # [m, T], of the policy that is trained
     entropy_coef: float = 0.0,
+    advantage_weights: torch.Tensor | float = 1.0,  # [m, T], of A in the loss, not of the marks
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the PPO-clip loss (A-GRAE Eq. 1), and kl, clip_low, clip_high [m, T] to log.
 
@@ -365,8 +366,8 @@ def ppo_clip_loss(
 
     rho = pi / pi_old of each token, or its geometric mean over a response. i is the importance. KL
     is the k3 estimate of KL(pi || pi_ref) in nats (Eq. 2). clip_low and clip_high mark the tokens
-    that the clip leaves without a gradient. ValueError for another level, for advantages of another
-    shape, and for old log-probs that have a gradient.
+    whose ratio is clipped, with one ratio per token also off the loss mask. ValueError for another
+    level, for advantages of another shape, and for old log-probs that have a gradient.
     """
     shapes = [*logprobs.shape[:-1], 1], [*logprobs.shape]
     if [*advantages.shape] not in shapes:
@@ -379,18 +380,21 @@ def ppo_clip_loss(
         log_ratio = (log_ratio.sum(1, keepdim=True) / lengths).expand_as(loss_mask)  # [m, T]
     elif importance_sampling_level != "token":
         raise ValueError(f"{importance_sampling_level=} is neither token nor sequence")
+    weighted = advantage_weights * advantages  # [m, T], or [m, 1]
     # Where A >= 0, the clip makes large ratios irrelevant; one that overflowed would give NaN.
-    log_ratio = torch.where((advantages >= 0) & (log_ratio > 80), 80, log_ratio)
+    log_ratio = torch.where((weighted >= 0) & (log_ratio > 80), 80, log_ratio)
     ratio = log_ratio.exp()  # [m, T]
     low = 1 - epsilon
     high = 1 + (epsilon if epsilon_high is None else epsilon_high)
     clipped = ratio.clamp(low, high)  # [m, T]
-    objective = torch.min(ratio * advantages, clipped * advantages)  # [m, T]
+    objective = torch.min(ratio * weighted, clipped * weighted)  # [m, T]
     kl = torch.zeros_like(ratio)
     if beta > 0 and ref_logprobs is not None:
         log_ref_ratio = torch.where(loss_mask > 0, ref_logprobs - logprobs, 0)  # [m, T]
         kl = log_ref_ratio.expm1() - log_ref_ratio  # [m, T], exact near 0, unlike exp(x) - x - 1
     loss = -(token_weights * (importance * objective - beta * kl + entropy_coef * entropy)).sum()
+    if importance_sampling_level == "token":
+        ratio = (logprobs - old_logprobs).exp()  # [m, T], also of tokens that the loss leaves out
     clip_low = (ratio < low) & (advantages < 0)
     clip_high = (ratio > high) & (advantages > 0)
     return loss, {"kl": kl, "clip_low": clip_low, "clip_high": clip_high}

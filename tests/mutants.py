@@ -34,10 +34,11 @@ common common.py by common golden steps
     "problems": len(rows) => "problems": n
     1 + (epsilon if epsilon_high is None else epsilon_high) => 1 + epsilon
     low = 1 - epsilon => low = 1 + epsilon
-    torch.min(ratio * advantages, clipped => torch.max(ratio * advantages, clipped
+    torch.min(ratio * weighted, clipped => torch.max(ratio * weighted, clipped
     if beta > 0 and ref_logprobs is not None: => if ref_logprobs is not None:
     objective - beta * kl => objective + beta * kl
     (ratio < low) & (advantages < 0) => (ratio < low)
+    if importance_sampling_level == "token":↵        ratio => if False:↵        ratio
     torch.where(loss_mask > 0, logprobs - old_logprobs, 0) => logprobs - old_logprobs
     (sequences * loss_mask.sum(1, keepdim=True) => (loss_mask.sum(1, keepdim=True)
     math.comb(num_samples - num_correct, k) => math.comb(num_samples - num_correct, 1)
@@ -102,7 +103,7 @@ whole grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by steps
     scheduler.step() => pass
     run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
     ref_logprobs=batch.ref_logprobs[rows] => ref_logprobs=batch.old_logprobs[rows]
-    run.add(loss, batch.loss_mask[rows] => run.add(loss, batch.completion_mask[rows]
+    batch, rows, logprobs=logprobs => batch, rows, logprobs=batch.old_logprobs[rows]
 
 evaluations grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by docs
     step % config.eval_steps == 0 or => False or
@@ -144,7 +145,7 @@ baselines studies/baselines/baselines.py by baselines field
     if update == 0 and not config.staleness: => if update == 0:
     sampler.policy.load_state_dict(history[-1]) => pass
     dict(beta=0.0, entropy_coef=0.0) => dict(entropy_coef=0.0)
-    keep[rows] * advantages[rows] => advantages[rows]
+    advantage_weights=keep[rows] => advantage_weights=1.0
     if config.importance == "icepop" and sampler.cap > 0: => if False:
     log_evaluation(step, evaluation, fade.head_change(policy, first_head))
         => log_evaluation(step, evaluation)
@@ -166,7 +167,7 @@ cwgrpo cwgrpo.py by cwgrpo golden config steps
     *of_all_ranks, means=config.means) => *of_all_ranks)
     weights[rows] = w.detach() => pass
     diagnostics, weights) => diagnostics)
-    advantages=w * advantages[rows] => advantages=advantages[rows]
+    advantage_weights=w => advantage_weights=1.0
     batch.loss_mask, weights↵ => batch.completion_mask, weights↵
     batch.loss_mask[rows], config)↵ => batch.completion_mask[rows], config)↵
 
@@ -191,7 +192,7 @@ update common.py by run grpo config
     if norm > 0 and math.isfinite(norm): => if norm > 0:
     if norm > 0 and math.isfinite(norm): => if math.isfinite(norm):
     (importance * objective - => (objective -
-    torch.where((advantages >= 0) & => torch.where((advantages > 0) &
+    torch.where((weighted >= 0) & => torch.where((weighted > 0) &
 
 run rlvr/training/run.py by run steps common
     finite = math.isfinite(grad_norm) => finite = True
@@ -205,6 +206,8 @@ run rlvr/training/run.py by run steps common
     if advantages.requires_grad: => if False:
     if [*advantages.shape] not in shapes: => if False:
     advantages = weights * advantages => pass
+    batch.completion_mask[rows], log_ratio => batch.loss_mask[rows], log_ratio
+    logged[-1].get("tokens", 0) if logged => 0 if logged
 
 notebook rlvr/training/run.py by notebook
     signal.signal(number, handler)↵        return Result => pass↵        return Result
@@ -280,6 +283,8 @@ images rlvr/policy/images.py by images
     resample=self.processor.resample) => resample=0)
 
 sources rlvr/tasks/sources.py by datasets prompts docs
+    left if row.gold != ""] => left]
+    return drop(name, problems, OF_ROWS) => return problems
     path if path.is_dir() else path.parent => path.parent
 
 embedded rlvr/tasks/embedded.py by embedded gym
@@ -318,7 +323,6 @@ updates rlvr/training/updates.py by run
 
 data rlvr/tasks/datasets.py by run datasets
     if unknown := count_unknown(kept, tokenizer): => if unknown := 0:
-    left if row.gold != ""] => left]
     ProblemStream(training, config.seed, => ProblemStream(training, 0,
     if any(problem.verifier == "code" => if all(problem.verifier == "code"
 

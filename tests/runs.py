@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -99,7 +100,7 @@ def rows(folder, name="metrics", timed=False):
     found = [json.loads(line) for line in (Path(folder) / f"{name}.jsonl").read_text().splitlines()]
     if timed:
         return found
-    return [{k: v for k, v in row.items() if not k.startswith("seconds_")} for row in found]
+    return [{k: row[k] for k in row if not re.match("seconds_|time$|peak_", k)} for row in found]
 
 
 def steps(folder, name="metrics"):

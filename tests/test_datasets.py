@@ -228,12 +228,11 @@ def test_long_prompts_are_dropped(tiny, capsys, monkeypatch):
     tokenizer = copy.deepcopy(tiny[1])
     tokenizer.chat_template = "{{ messages[0]['content'] }}:::"
     problems = [Problem("9" * length, "7", "number") for length in (1, 40, 41, 400)]
-    problems.append(Problem("9", "", "number"))
     config = Config(system_prompt="none", max_prompt_length=43)
     kept = prepare("own", problems, config, tokenizer)
     assert [problem.prompt.count("9") for problem in kept] == [1, 40]
-    dropped = "1 without a readable answer, 2 empty or over 43 tokens\n"
-    assert capsys.readouterr().out == f"own: 2 of 5 problems; dropped {dropped}"
+    told = "own: 2 of 4 problems; dropped 2 empty or over 43 tokens\n"
+    assert capsys.readouterr().out == told
     tokenizer.chat_template = "{% if messages[0]['content'] == '9' %}9{% endif %}"
     assert len(prepare("own", problems[:2], config, tokenizer)) == 1  # the other prompt is empty
     lengths = [1 + i % 7 for i in range(2500)]  # they are encoded in parts
@@ -450,7 +449,7 @@ FLOATS = numpy.array([0.1, 2.5, 7], dtype="float32")  # 0.1 is 0.100000001490116
 def test_cells_are_read_as_they_are_written(tmp_path, place, content, golds):
     name = put(tmp_path, place, content)
     problems = read_set(name, Config(verifier="number", eval_problems=0))[1]
-    assert {problem.gold for problem in problems} == {*golds}
+    assert {problem.gold for problem in problems} == {*golds} - {""}
 
 
 def test_rows_that_cannot_be_used_are_dropped_and_counted(tmp_path, tiny, capsys):
@@ -465,7 +464,12 @@ def test_rows_that_cannot_be_used_are_dropped_and_counted(tmp_path, tiny, capsys
     file = write(tmp_path / "own.json", [dict(prompt=None, answer="7"), *rows, dict(prompt="f")])
     assert prompts_of(evaluated(tiny[1], file)) == {"a", "d"}
     dropped = "1 without a question, 4 without a readable answer"
-    assert capsys.readouterr().out.endswith(f": 2 of 7 problems; dropped {dropped}\n")
+    assert f": 2 of 7 problems; dropped {dropped}\n" in capsys.readouterr().out
+    file = write(tmp_path / "own.json", own("abcde") + own([""] * 25))  # four are evaluated
+    assert [len(part) for part in load(tiny[1], dataset=file, eval_problems=4)] == [1, 1]
+    assert ": 5 of 30 problems; dropped 25 without a question\n" in capsys.readouterr().out
+    file = write(tmp_path / "own.json", own([""] * 30))
+    refused(["0 of 30", "dropped 30 w"], load, tiny[1], dataset=file, eval_problems=4)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])

@@ -152,10 +152,10 @@ def test_every_logged_metric_is_explained(run, tiny, tmp_path):
         explained[heading] |= {*re.findall("`([^`]+)`", metrics)}
     of_a_step, of_an_evaluation = explained.values()
     # tests/test_common.py and test_rollouts.py show them
-    assert steps == of_a_step - {"sampler_gap", "memory", "crash", "true_reward"}
+    assert steps == of_a_step - {"sampler_gap", "memory", "crash", "true_reward", "length_right"}
     assert evaluations <= of_an_evaluation
     # Countdown on three numbers has one level
-    rest = {"pass@1 <level>"}
+    rest = {"pass@1 <level>", "length_right"}
     assert of_an_evaluation <= evaluations | rest
 
 

@@ -195,6 +195,14 @@ def test_rewards_and_statuses(tmp_path, capsys, monkeypatch):
     command.main([str(file)])
     said = ["line 1: 1", "line 3: 0 unparsed", "line 5: 0", "mean reward: 0.333"]
     assert capsys.readouterr().out.splitlines() == said
+    logged = [(1.0, "right"), (0.0, "wrong"), (1.0, "right"), (0.0, "wrong"), (0.5, None)]
+    of_a_run = [dict(reward=reward, verdict=verdict) for reward, verdict in logged]
+    graded = [json.loads(line) for line in [*lines, lines[2], lines[2]]]
+    file.write_text("\n".join(json.dumps(a | b) for a, b in zip(graded, of_a_run, strict=True)))
+    command.main([str(file)])
+    said = ["line 1: 1", "line 2: 0 unparsed (was 0.0 wrong)", "line 3: 0 (was 1.0 right)"]
+    said += ["line 4: 0", "line 5: 0 (was 0.5)", "mean reward: 0.2"]
+    assert capsys.readouterr().out.splitlines() == said
     file.write_text("\n")
     command.main([str(file)])
     assert capsys.readouterr().out == "mean reward: 0\n"

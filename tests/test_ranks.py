@@ -31,7 +31,7 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 import transformers
-from runs import before_calls, countdown_problems, first_fast, free_port, module_of
+from runs import before_calls, countdown_problems, first_fast, free_port, module_of, rows
 from samples import writer_of_batch
 from torch.distributed.tensor import DTensor
 
@@ -81,7 +81,9 @@ def roll_out(rng, sampler, stream, config):
     samples = sum(groups[world.RANK :: world.WORLD_SIZE], [])
     writer = writer_of_batch(sampler.tokenizer)
     writer.policy = sampler.policy  # whose covariances Clip-Cov asks for
-    return common.make_batch(samples, config, writer)
+    batch = common.make_batch(samples, config, writer)
+    batch.loss_mask[:, 9::10] = 0  # a loss mask of one's own
+    return batch
 
 
 def evaluate(sampler, *_):
@@ -119,7 +121,7 @@ def train(folder, name, script, variant, flags, method=()):
         names = [name for name, _ in policies[-1].named_parameters()]
         weights = torch.cat([saved.pop(name).flatten() for name in names])
         assert not saved  # tied weights are saved once
-        torch.save((updates, weights), f"{place}.pt")
+        torch.save((updates, weights, rows(place)), f"{place}.pt")
 
 
 def train_all(folder, trainings):
@@ -168,7 +170,7 @@ def run_in_forks(count, folder, trainings):
 
 @pytest.fixture(scope="module")
 def trained_in_ways(request, tmp_path_factory):
-    """trained_in_ways(way, run) -> [(loss, gradient)] of the updates, and the last weights."""
+    """trained_in_ways(way, run) -> [(loss, gradient)] of the updates, last weights, metrics."""
     folder = tmp_path_factory.mktemp("ranks")
     tests = [item for item in request.session.items if "trained_in_ways" in item.fixturenames]
     runs = dict.fromkeys(test.callspec.params["run"] for test in tests)
@@ -199,8 +201,10 @@ def test_each_method_of_others_on_two_ranks(trained_in_ways, way, run):
 @pytest.mark.parametrize("run", first_fast([(run,) for run in RUNS]), ids="-".join)
 def test_the_same_loss_gradients_and_weights(trained_in_ways, way, run):
     """With KL penalty and entropy bonus, four updates of two rollouts, 1 to 41 tokens."""
-    expected_updates, expected_weights = trained_in_ways("one microbatch", run)
-    updates, weights_at_the_end = trained_in_ways(way, run)
+    expected_updates, expected_weights, expected_rows = trained_in_ways("one microbatch", run)
+    updates, weights_at_the_end, found = trained_in_ways(way, run)
+    for row, expected_row in zip(found, expected_rows, strict=True):
+        assert row == pytest.approx(expected_row, 1e-5, 1e-5) and 0.8 < row["loss_share"] < 1
     assert len(updates) == len(expected_updates) == 4
     for (loss, gradient), expected in zip(updates, expected_updates, strict=True):
         expected_loss, expected_gradient = expected

@@ -173,13 +173,16 @@ def test_rollout_metrics_by_hand(monkeypatch):
         Sample([1], [2], reward=0.75, truncated=True, success=True),
     ]
     expected = dict(reward=3 / 8, all_wrong=1 / 4, all_right=1 / 4, length=18 / 8, turns=9 / 8)
+    expected |= dict(reward_std=((3 + 0.5**2 + 2 * 0.75**2) / 8 - 9 / 64) ** 0.5, length_max=10)
+    expected |= dict(length_right=(1 + 1 + 1 + 1) / 4, length_wrong=(1 + 2 + 1 + 10) / 4)
     expected |= dict(truncated=3 / 8, unparsed=1 / 8, timeout=1 / 8, crash=1 / 8)
     assert rollout_metrics(samples, 2) == expected
     noisy = [replace(sample, true_reward=1 - sample.reward) for sample in samples]
     assert rollout_metrics(noisy, 2) == expected | {"true_reward": 5 / 8}
     found = []
     monkeypatch.setattr(rlvr.rollout.rollouts, "gather", lambda mine: found.extend(mine) or found)
-    assert "turns" not in rollout_metrics(samples[:4], 2)
+    assert not {"turns", "length_right"} & {*rollout_metrics(samples[:2], 2)}
+    rollout_metrics(samples[2:4], 2)
     assert rollout_metrics(samples[4:], 2) == expected
 
 

@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import resource
 import signal
 import sys
 import time
@@ -116,6 +117,7 @@ def test_a_long_gradient_is_clipped_and_one_that_is_not_finite_skipped(capsys):
     assert moved_by(0.0, 0.0) == [0, 0]
     for value in (math.nan, math.inf):
         assert moved_by(value, 1.0) == [0, 0]
+    run.updates.add(torch.zeros(()), *[torch.ones(1, 1)] * 2)
     assert run.updates.grad_norms[:3] == pytest.approx([5, 0.5, 0])
     assert run.updates.metrics()["skipped"] == 2
     for value in (*[math.nan] * 7, 1.0, *[math.inf] * 9):
@@ -143,8 +145,9 @@ def test_a_rollout_that_is_masked_leaves_the_weights_as_they_were(run, monkeypat
     assert result.code == 0, result.err
     assert_finite("run")
     (row,) = rows("run")
-    assert row["grad_norm"] == row["entropy"] == row["skipped"] == 0
+    assert row["grad_norm"] == row["loss_share"] == row["skipped"] == 0 < row["entropy"]
     assert result.out.count("no update: the gradient is 0 in 1 of 1, as if") == 1
+    assert row["tokens"] == 18 and row["advantage_max"] == (script != "cwgrpo")
     shown = [(sample["text"], sample["reward"]) for sample in rows("run", "samples")]
     assert shown == [("text 0", 1.0), ("text 1", 0.5)]
     sample = rows("run", "samples")[0]
@@ -191,6 +194,8 @@ def test_what_is_told_and_reported_to_wandb(run, resume, monkeypatch):
         "metrics.jsonl samples.jsonl",
     ]
     assert steps("run", "samples") == [1, 1, 2, 2]
+    first, second = (16 * row["length"] for row in rows("run"))  # tokens of 16 completions
+    assert [row["tokens"] for row in rows("run")] == [first, first + second]
     first, second = (call.kwargs for call in init.call_args_list)
     assert torch.get_num_threads() == first["config"]["num_threads"] == 3
     assert first["config"].pop("seed") == 7
@@ -230,27 +235,47 @@ def test_schedules_by_hand(flags, after_four):
 
 
 def test_update_metrics_by_hand(monkeypatch):
-    """Two updates, of two microbatches and of one. Truth values become shares."""
+    """Two updates, of two microbatches and of one, of which the loss counts the first tokens.
+
+    A is 1 in the first row, and -1 in the second. The 9s stand where the policy wrote nothing.
+    """
+    own = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 0.0, 0.0]])
+    counted = own * torch.tensor([1.0, 0.0, 0.0, 0.0])
+    logprobs = torch.tensor([[1.0, 1.5, 0.5, 9.0], [1.0, 0.5, 9.0, 9.0]]).log().requires_grad_()
+    ref_logprobs = torch.tensor([[1.0, 3.0, 0.5, 9.0], [1.0, 0.5, 9.0, 9.0]]).log()
+    entropy = torch.tensor([[1.0, 2.0, 6.0, 9.0], [4.0, 5.0, 9.0, 9.0]])
+    of_loss = dict(logprobs=logprobs, old_logprobs=0 * own, loss_mask=counted)
+    of_loss |= dict(ref_logprobs=ref_logprobs, advantages=torch.tensor([[1.0], [-1.0]]))
+    of_loss |= dict(token_weights=counted * torch.tensor([[1.0], [2.0]]), advantage_weights=counted)
+    batch = SimpleNamespace(completion_mask=own, **of_loss)
     update = UpdateMetrics()
-    first, both = torch.tensor(0.5, requires_grad=True), torch.tensor([[1.0, 1.0], [1.0, 0.0]])
-    clipped = torch.tensor([[True, False], [True, True]])
-    update.add(first, both, kl=4 * first.expand(2, 2), clip=clipped)
-    row, nothing = torch.tensor([[1.0, 0.0]]), torch.tensor([[False, True]])
-    update.add(torch.tensor(0.25), row, kl=torch.tensor([[6.0, 9.0]]), clip=nothing)
+    run = SimpleNamespace(updates=update, config=Config(beta=0.5))
+    for rows_of in ([0], [1], [0, 1]):
+        given = {name: values[rows_of] for name, values in of_loss.items()}
+        loss, stats = common.ppo_clip_loss(**given, beta=0.5)
+        tokens = dict(logprobs=logprobs[rows_of], entropy=entropy[rows_of])
+        Run.add(run, loss, batch, rows_of, **tokens, **stats)
     assert not (update.loss + update.sums["kl"]).requires_grad
     with pytest.raises(AssertionError, match="clip is"):  # it would broadcast in silence
-        UpdateMetrics().add(first, both, clip=torch.ones(1, 2))
-    update.grad_norms.append(3.0)
-    kl = torch.tensor([[0.0, 3.0]])
-    update.add(torch.tensor(-0.15), torch.ones(1, 2), kl=kl, clip=~nothing)
-    update.grad_norms.append(1.0)
-    update.learning_rate = 0.5
-    kl, clip = (3 * 2 + 6 + 0 + 3) / 6, (2 + 0 + 1) / 6
-    expected = {"loss": 0.6 / 2, "kl": kl, "clip": clip, "grad_norm": 4.0 / 2}
-    expected |= {"skipped": 0, "learning_rate": 0.5}
+        UpdateMetrics().add(loss, own, own, clip=torch.ones(1, 4))
+    update.grad_norms, update.learning_rate = [3.0, 1.0], 0.5
+    k3s = 0.5 - math.log(1.5) - 2 * (0.5 + math.log(0.5))
+    expected = dict(loss=(-1 + 2 + 1) / 2, entropy=18 / 5, kl=(1 - math.log(2)) / 5, grad_norm=2)
+    expected |= dict(clip_low=1 / 5, clip_high=1 / 5, loss_share=2 / 5, ratio_k3=k3s / 5)
+    expected |= dict(ratio_max=1.5, skipped=0, learning_rate=0.5)
     assert update.metrics() == pytest.approx(expected, abs=1e-6)
     monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda items: items * 2)  # of two ranks
-    assert update.metrics() == pytest.approx(expected | {"loss": 0.6}, abs=1e-6)
+    assert update.metrics() == pytest.approx(expected | {"loss": 2}, abs=1e-6)
+
+
+def test_the_peak_of_the_memory(monkeypatch):
+    """Linux counts that of a process in KiB, and a Mac in bytes."""
+    monkeypatch.setattr(resource, "getrusage", lambda _: SimpleNamespace(ru_maxrss=2_000_000))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 10**9 * device.index)
+    for case in ("linux cpu 2.048", "darwin cpu 0.002", "linux cuda:3 3"):
+        system, device, peak = case.split()
+        monkeypatch.setattr(sys, "platform", system)
+        assert rlvr.machine.peak_memory_gb(torch.device(device)) == pytest.approx(float(peak))
 
 
 @pytest.mark.parametrize(

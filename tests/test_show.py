@@ -178,7 +178,8 @@ EVALS = logs_of(
 METRICS = logs_of(
     {"reward": 0.0, "loss": 0.3, "clip_low": 0.0, "clip_high": 0.0, "grad_norm": math.nan},
     {"reward": 0.1, "loss": 0.3, "clip_low": 0.0, "clip_high": 0.1, "kl_own": 1.0, "p(wrong)": 0.7},
-    dict.fromkeys("learning_rate mismatch mismatch_k3 mismatch_max_ratio".split(), 1.0),
+    dict.fromkeys("learning_rate mismatch mismatch_k3 mismatch_max_ratio time tokens".split(), 1.0),
+    dict.fromkeys("reward_std advantage_max ratio_max ratio_k3 loss_share".split(), 1.0),
 )
 
 
@@ -204,11 +205,12 @@ def test_what_is_drawn():
     ]
     # panels for what a step may show beside these
     names = "entropy all_wrong all_right length seconds_rollout seconds_update truncated unparsed"
+    names += " length_max length_right length_wrong peak_memory_gb"
     rare = logs_of(dict.fromkeys(f"{names} timeout kl skipped".split(), 0.5))
     assert [(title, len(keys)) for title, _, keys in choose_panels({}, rare)] == [
         ("entropy of the rollout (nats)", 1),
         ("groups (%)", 2),
-        ("tokens of a completion", 1),
+        ("tokens of a completion", 4),
         ("seconds", 2),
         ("completions (%)", 3),
         ("KL to the starting policy (nats)", 1),

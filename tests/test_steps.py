@@ -132,7 +132,7 @@ def loss_of(policy, old_logprobs, ref_logprobs, samples, rows, worth, script, fl
             (weights,) = plain_weights(logprobs, advantages, mask, *options)
             kernel |= {i: w[: len(x)] for i, w, x in zip(group, weights, values, strict=True)}
     total, logged = 0.0, dict.fromkeys(LOGGED, 0.0)
-    for i in counted:
+    for i in rows:  # what is logged covers those that the loss leaves out, too
         logprobs, entropies = found[i]
         old = old_logprobs[i]
         n = len(old)
@@ -141,23 +141,25 @@ def loss_of(policy, old_logprobs, ref_logprobs, samples, rows, worth, script, fl
         if level == "sequence":
             log_ratio = log_ratio.mean().expand(n)
         for t in range(n):
-            a = advantage_of(samples, i, worth) * kernel[i][t]
+            advantage = advantage_of(samples, i, worth)
+            a = advantage * kernel[i][t]
             ratio = log_ratio[t].exp()
             # the clip stops a step that goes on in the direction of A
-            stopped = ratio > 1 + HIGH if a > 0 else ratio < 1 - LOW
+            stopped = ratio > 1 + HIGH if advantage > 0 else ratio < 1 - LOW
             clipped = min(max(ratio.item(), 1 - LOW), 1 + HIGH)
             gain = a * (clipped if stopped else ratio)
             if flags.get("loss") == "cispo":
                 gain, stopped = a * clipped * logprobs[t], False
             to_ref = ref_logprobs[i][t] - logprobs[t]
             back = to_ref.exp() - to_ref - 1
-            values = (stopped and a < 0, stopped and a > 0, back, entropies[t])
+            marked = stopped and (level == "token" or i in counted)
+            values = (marked and advantage < 0, marked and advantage > 0, back, entropies[t])
             for name, value in zip(LOGGED, values, strict=True):
                 logged[name] += float(torch.as_tensor(value).detach())
             # for what the sampler drew too often or too seldom
             importance = min((old[t] - samples[i].logprobs[t]).exp().item(), CAP)
             term = importance * gain - BETA * back + BONUS * entropies[t]
-            total -= term / share[aggregation]
+            total -= (i in counted) * term / share[aggregation]
     return total, logged, kernel
 
 
@@ -217,8 +219,8 @@ def test_updates_by_their_definition(run, resume, seen, script, flags, worth):
         assert (got - expected).norm() < 2e-3 * expected.norm(), k
     (row,) = rows("run")
     assert row["learning_rate"] == pytest.approx(RATES[3])
-    counted = [i for i in range(16) if not samples[i].truncated]
-    tokens = 2 * sum(len(samples[i].completion_ids) for i in counted)  # twice over all of them
+    tokens = 2 * sum(len(sample.completion_ids) for sample in samples)  # twice over all of them
+    assert row["loss_share"] == pytest.approx(1 - 2 * len(samples[5].completion_ids) / tokens)
     for name in LOGGED:
         assert row[name] == pytest.approx(logged[name] / tokens, rel=1e-2), name
     assert (row["clip_low"] + row["clip_high"] > 0.05) == ("loss" not in flags)
@@ -231,7 +233,7 @@ def test_updates_by_their_definition(run, resume, seen, script, flags, worth):
         assert ("weight" in shown) == (script == "cwgrpo")
         assert shown.get("weight", weights[i]) == pytest.approx(weights[i].tolist(), abs=2e-3)
     if script == "cwgrpo":
-        shown = [x * (i in counted) for i, x in enumerate(old)], [weights[i] for i in range(16)]
+        shown = [x * (i != 5) for i, x in enumerate(old)], [weights[i] for i in range(16)]
         padded = [pad_sequence(part, True) for part in shown]
         logprobs, w = (part.double().view(4, G, -1) for part in padded)
         advantages = [advantage_of(samples, i, worth) for i in range(16)]

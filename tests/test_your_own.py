@@ -107,4 +107,4 @@ def test_a_resume_continues_a_schedule_and_an_average(followed):
     for row in parts:
         average += 0.1 * (row["reward"] - average)
         assert row["average_reward"] == pytest.approx(average)
-        assert 0 < row["kept"] < 1
+        assert 0 < row["loss_share"] < 1

@@ -16,4 +16,4 @@ from .ranks import (
     global_sum,
     process_group,
 )
-from .record import record_of
+from .record import peak_memory_gb, record_of

@@ -3,6 +3,7 @@
 import contextlib
 import importlib.metadata
 import platform
+import resource
 import shlex
 import subprocess
 import sys
@@ -35,6 +36,14 @@ def record_of(device: torch.device, earlier: list[str]) -> dict:
         "device": gpu,
         "versions": versions,
     }
+
+
+def peak_memory_gb(device: torch.device) -> float:
+    """Return the most memory so far, in 1e9 bytes: of the GPU's tensors, or of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def git(*command: str) -> str:

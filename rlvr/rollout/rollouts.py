@@ -17,33 +17,33 @@ def is_mixed(group: list[Sample]) -> bool:
 
 
 def rollout_metrics(samples: list[Sample], num_generations: int) -> dict[str, float]:
-    """Return the mean reward and length, and shares of groups and of completions.
+    """Return statistics of rewards and lengths, and shares of groups and of completions.
 
     The shares are of groups that are all wrong or all right, and of completions that are truncated,
     unparsed or timed out. If the policy has called a tool, the mean number of turns is added. All
     ranks call it together.
     """
     rows = [
-        (
-            s.reward,
-            s.success,
-            s.own_length,
-            s.truncated,
-            s.status,
-            1 + len(s.replies),
-            s.true_reward,
-        )
+        (s.reward, s.success, s.own_length, s.truncated, s.status, s.replies, s.true_reward)
         for s in samples
     ]
-    rewards, successes, lengths, truncated, statuses, turns, true = zip(*gather(rows), strict=True)
+    columns = zip(*gather(rows), strict=True)
+    rewards, successes, lengths, truncated, statuses, replies, true = columns
+    turns = [1 + len(each) for each in replies]
     starts = range(0, len(successes), num_generations)
     solved = [sum(successes[i : i + num_generations]) for i in starts]  # successes of each group
+    right = [length for length, success in zip(lengths, successes, strict=True) if success]
+    wrong = [length for length, success in zip(lengths, successes, strict=True) if not success]
     return {
         "reward": statistics.mean(rewards),
+        "reward_std": statistics.pstdev(rewards),
         **({} if None in true else {"true_reward": statistics.mean(true)}),
         "all_wrong": solved.count(0) / len(solved),
         "all_right": solved.count(num_generations) / len(solved),
         "length": statistics.mean(lengths),
+        "length_max": max(lengths),
+        **({"length_right": statistics.mean(right)} if right else {}),
+        **({"length_wrong": statistics.mean(wrong)} if wrong else {}),
         "truncated": truncated.count(True) / len(truncated),
         "unparsed": statuses.count("unparsed") / len(statuses),
         "timeout": statuses.count("timeout") / len(statuses),

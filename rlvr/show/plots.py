@@ -35,13 +35,15 @@ PANELS = [
     ("groups (%)", "metrics", "all_wrong|all_right"),
     ("clipped tokens (%)", "metrics", "clip_low|clip_high"),
     ("gradient norm", "metrics", "grad_norm"),
-    ("tokens of a completion", "metrics", "length"),
+    ("tokens of a completion", "metrics", "length|length_max|length_right|length_wrong"),
     ("seconds", "metrics", "seconds_rollout|seconds_update"),
     ("completions (%)", "metrics", "truncated|unparsed|timeout"),
     ("KL to the starting policy (nats)", "metrics", "kl"),
     ("updates left out", "metrics", "skipped"),
 ]
 NOT_DRAWN = {"step", "loss", "learning_rate", "mismatch", "mismatch_k3", "mismatch_max_ratio"}
+NOT_DRAWN |= {*"reward_std advantage_max ratio_max ratio_k3 loss_share".split()}
+NOT_DRAWN |= {*"tokens time peak_memory_gb".split()}
 
 
 def choose_panels(evaluations: dict, metrics: list[dict]) -> list[tuple[str, list, list[str]]]:

@@ -7,7 +7,7 @@ from rlvr import progress, world
 from rlvr.errors import UserError
 from rlvr.tasks.embedded import draw_gym
 from rlvr.tasks.pictures import with_images
-from rlvr.tasks.problems import SUCCESS, Problem, ProblemStream
+from rlvr.tasks.problems import SUCCESS, Problem, ProblemStream, drop
 from rlvr.tasks.prompts import count_unknown, that_fit, write_prompts
 from rlvr.tasks.sources import EMBEDDED, is_made, load_splits, problems_of, source_of
 from rlvr.verify.pool import grade, in_threads, try_own
@@ -101,7 +101,7 @@ def overlap_key(problem: Problem) -> tuple:
 
 
 def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Problem]:
-    """Write the prompts, and drop and count what cannot be used. UserError if none is left."""
+    """Write the prompts, and drop those that cannot be used. UserError if none is left."""
     problems = [replace(problem, id=i) for i, problem in enumerate(problems)]
     verifier = find_verifier(problems[0].verifier)
     prompt, limit = config.system_prompt, config.max_prompt_length
@@ -112,29 +112,15 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
     if find_verifier(config.verifier).file:  # with the set's own prompt
         problems = [replace(problem, verifier=config.verifier) for problem in problems]
     steps = {
-        "without a question": lambda left: [row for row in left if row.prompt],
-        "whose last message is not the user's": lambda left: [
-            row for row in left if isinstance(row.prompt, str) or row.prompt[-1][0] == "user"
-        ],
-        "without a readable answer": lambda left: [row for row in left if row.gold != ""],
         "whose images cannot be shown": lambda left: with_images(
             name, write_prompts(left, system, config, tokenizer), tokenizer
         ),
         f"empty or over {limit} tokens": lambda left: that_fit(left, limit, tokenizer),
         "whose answer the verifier does not take": lambda left: with_golds(name, left),
     }
-    kept, losses = problems, []
-    for reason, keep in steps.items():
-        before, kept = len(kept), keep(kept) if kept else []
-        if len(kept) < before:
-            losses.append(f"{before - len(kept)} {reason}")
-    told = f"{name}: {len(kept)} of {len(problems)} problems; dropped {', '.join(losses)}"
-    if not kept:
-        raise UserError(f"{told}; see --max_prompt_length, and for a file --columns and --verifier")
+    kept = drop(name, problems, steps)
     if unknown := count_unknown(kept, tokenizer):
         progress.write(f"{name}: problems with letters unknown to the policy: {unknown}")
-    if losses:
-        progress.write(told)
     return kept
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rlvr import world
+from rlvr import progress, world
+from rlvr.errors import UserError
 
 if TYPE_CHECKING:  # a wrong flag is refused before torch is imported
     import torch
@@ -80,6 +81,21 @@ class ProblemStream:
                 self.epoch, self.order = epoch, shuffled
             mine.append(self.order[i])
         return mine
+
+
+def drop(name: str, problems: list[Problem], steps: dict) -> list[Problem]:
+    """Return what all steps keep, and count what each one drops. UserError if none is left."""
+    kept, losses = problems, []
+    for reason, keep in steps.items():
+        before, kept = len(kept), keep(kept) if kept else []
+        if len(kept) < before:
+            losses.append(f"{before - len(kept)} {reason}")
+    told = f"{name}: {len(kept)} of {len(problems)} problems; dropped {', '.join(losses)}"
+    if losses and not kept:
+        raise UserError(f"{told}; see --max_prompt_length, and for a file --columns and --verifier")
+    if losses:
+        progress.write(told)
+    return kept
 
 
 def padded(rows: Sequence[Sequence[float]]) -> torch.Tensor:

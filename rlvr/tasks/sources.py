@@ -13,7 +13,7 @@ from rlvr.tasks import cells
 from rlvr.tasks.embedded import draw_arithmetic, draw_countdown
 from rlvr.tasks.files import READERS, read_rows
 from rlvr.tasks.pictures import read_images
-from rlvr.tasks.problems import Problem
+from rlvr.tasks.problems import Problem, drop
 from rlvr.verify.verifiers import find_verifier
 
 
@@ -191,8 +191,17 @@ def cell_of(row: dict, column: str):
     return cell_of(inner, rest)
 
 
+OF_ROWS = {  # why a row of a data set holds no problem, and those that do; see `drop`
+    "without a question": lambda left: [row for row in left if row.prompt],
+    "whose last message is not the user's": lambda left: [
+        row for row in left if isinstance(row.prompt, str) or row.prompt[-1][0] == "user"
+    ],
+    "without a readable answer": lambda left: [row for row in left if row.gold != ""],
+}
+
+
 def problems_of(split, name: str, source: Source) -> list[Problem]:
-    """Return one problem per row of a split, shuffled. UserError for a missing column."""
+    """Return one problem per row of a split that holds one, shuffled. UserError if none does."""
     if not split:
         return []
     asked, answered, pictured = (
@@ -224,4 +233,4 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
         if str(row.get(dated, "")) >= first_day
     ]
     random.Random(0).shuffle(problems)
-    return problems
+    return drop(name, problems, OF_ROWS)

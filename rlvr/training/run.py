@@ -82,6 +82,7 @@ class Run:
         self.stopped = 0.0  # when a signal asked for an end; 0 if none has
         self.skipped_in_a_row = 0  # updates that were NaN or infinite
         self.updates = UpdateMetrics()  # of the current step
+        self.tokens = 0  # of the completions of all steps so far, on rank 0
         self.console = show.Console()
         self.started = f"{time.strftime('%m%d-%H%M%S')}-{os.getpid()}"
         self.folder, self.checkpoint = machine.from_rank_0(self.choose_folder)
@@ -133,6 +134,8 @@ class Run:
         if world.RANK == 0:
             self.forget_after(step if self.checkpoint else -1)
             self.write_config(policy.device)
+            logged = show.read_rows(self.folder, "metrics")
+            self.tokens = logged[-1].get("tokens", 0) if logged else 0
             if step == 0:
                 amount = f"{self.config.eval_samples} completions of each"
                 for name, problems in stream.evaluation.items():
@@ -207,6 +210,11 @@ class Run:
         norms = self.updates.grad_norms
         metrics = batch.metrics() | self.updates.metrics() | diagnostics
         self.updates = UpdateMetrics()
+        largest = (batch.completion_mask * advantages).abs().max().item()
+        metrics["advantage_max"] = machine.global_max(largest)
+        self.tokens += round(machine.global_sum(batch.completion_mask.sum())[0])
+        peak = machine.global_max(machine.peak_memory_gb(batch.rewards.device))
+        metrics |= {"tokens": self.tokens, "time": time.time(), "peak_memory_gb": peak}
         metrics["seconds_rollout"] = batch.seconds
         metrics["seconds_update"] = time.perf_counter() - self.clock - batch.seconds
         if world.RANK == 0:
@@ -234,9 +242,15 @@ class Run:
             numbers = {key: value for key, value in metrics.items() if key not in ("set", "step")}
             self.writer({f"{name}/{key}": value for key, value in numbers.items()}, step)
 
-    def add(self, loss: torch.Tensor, loss_mask: torch.Tensor, **per_token: torch.Tensor) -> None:
-        """Count a microbatch in the metrics of the step. loss_mask and the others are [m, T]."""
-        self.updates.add(loss, loss_mask, **per_token)
+    def add(self, loss: torch.Tensor, batch, rows, *, logprobs: torch.Tensor, **per_token) -> None:
+        """Count rows of a common.Batch. Means of [m, T] cover all tokens that the policy wrote."""
+        logprobs = logprobs.detach()
+        per_token["loss_share"] = batch.loss_mask[rows]
+        if self.config.beta > 0:  # the loss's own is 0 where it counts no token
+            to_reference = batch.ref_logprobs[rows] - logprobs  # [m, T]
+            per_token["kl"] = to_reference.expm1() - to_reference
+        log_ratio = logprobs - batch.old_logprobs[rows]  # [m, T]
+        self.updates.add(loss, batch.completion_mask[rows], log_ratio, **per_token)
 
     def count_update(self, grad_norm: float, learning_rate: float) -> None:
         """Log an update. UserError after MAX_SKIPPED_UPDATES NaN or infinite norms in a row."""

@@ -3,7 +3,7 @@
 import math
 import warnings
 
-from rlvr.machine import global_sum
+from rlvr.machine import global_max, global_sum
 
 import torch
 
@@ -41,13 +41,16 @@ class UpdateMetrics:
         self.loss = 0.0  # of all updates, on this rank
         self.tokens = 0.0
         self.sums = {}  # metric -> sum over the tokens
+        self.largest = []  # log-ratio of each microbatch
         self.grad_norms = []  # one per update
         self.learning_rate = 0.0  # of the last update
 
-    def add(self, loss: torch.Tensor, mask: torch.Tensor, **per_token: torch.Tensor) -> None:
-        """Count a microbatch: its loss, its mask [m, T], and metrics [m, T] to take means of."""
+    def add(self, loss: torch.Tensor, mask: torch.Tensor, log_ratio, **per_token) -> None:
+        """Count a microbatch: loss; mask, log(pi / pi_old), metrics to take means of, [m, T]."""
+        per_token |= {"ratio_k3": log_ratio.expm1() - log_ratio}
         self.loss = self.loss + loss.detach()
         self.tokens = self.tokens + mask.sum()
+        self.largest.append(log_ratio.masked_fill(mask == 0, -math.inf).max())
         for name, values in per_token.items():
             # Tensors of the wrong shape would broadcast in silence.
             assert values.shape == mask.shape, f"{name} is {[*values.shape]}, not {[*mask.shape]}"
@@ -61,6 +64,7 @@ class UpdateMetrics:
         return {
             "loss": loss / updates,
             **means,
+            "ratio_max": global_max(torch.stack(self.largest).max().exp().item()),
             "grad_norm": sum(self.grad_norms) / updates,
             "skipped": sum(not math.isfinite(norm) for norm in self.grad_norms),
             "learning_rate": self.learning_rate,

@@ -2,7 +2,7 @@
 
 A line is {"verifier": ..., "text": ..., "gold": ...}, where gold may be a list of alternatives. The
 verifier may be a function of yours, my_reward.py:score. The status is empty where an answer was
-judged. The samples.jsonl of a run is such a file: where its rewards were others, they are shown.
+judged. The samples.jsonl of a run is such a file: a reward or verdict that differs is shown, too.
 """
 
 import argparse
@@ -33,15 +33,16 @@ def main(arguments: list[str]) -> None:
                     if not are_texts or not all(map(find_verifier(verifier).gold, golds)):
                         raise ValueError("no text, or no usable gold")
                     questions[number] = verifier, text, gold
-                    logged[number] = row.get("reward")  # of a run's samples.jsonl
+                    logged[number] = row.get("reward"), row.get("verdict")  # of samples.jsonl
         grades = grade_all([*questions.values()])
     except UserError as error:
         fail(error)
     except (ValueError, TypeError, KeyError) as error:
         fail(f"{path}, line {number}: no JSON with verifier, text and gold: {error!r}")
     for number, (reward, status) in zip(questions, grades, strict=True):
-        differs = logged[number] not in (None, reward)
-        before = f"(was {logged[number]:g})" if differs else ""
+        old, verdict = logged[number]
+        is_same = old in (None, reward) and verdict in (None, status or "right", status or "wrong")
+        before = "" if is_same else f"(was {old} {verdict or ''}".rstrip() + ")"
         print(" ".join(filter(None, (f"line {number}: {reward:g}", status, before))))
     print(f"mean reward: {sum(reward for reward, _ in grades) / max(1, len(grades)):.3g}")
 

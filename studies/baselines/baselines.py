@@ -340,7 +340,7 @@ def main(config: Config):
                     logprobs=logprobs,
                     old_logprobs=batch.old_logprobs[rows],
                     sampled_logprobs=batch.sampled_logprobs[rows],
-                    advantages=keep[rows] * advantages[rows],
+                    advantages=advantages[rows],
                     loss_mask=batch.loss_mask[rows],
                     token_weights=batch.token_weights[rows],
                     importance=importance,
@@ -351,13 +351,14 @@ def main(config: Config):
                     beta=config.beta,
                     entropy=entropy,
                     entropy_coef=config.entropy_coef,
+                    advantage_weights=keep[rows],
                 )
                 loss, stats = loss_of(**terms)
                 has_advantage = batch.loss_mask[rows] * (advantages[rows] != 0)  # [m, T]
                 counted += has_advantage.sum()
                 dropped += (has_advantage * dropped_tokens(loss_of, **terms)).sum()
                 loss.backward()
-                run.add(loss, batch.loss_mask[rows], entropy=entropy, **stats)
+                run.add(loss, batch, rows, logprobs=logprobs, entropy=entropy, **stats)
             common.optimizer_step(policy, optimizer, run)
             scheduler.step()
 

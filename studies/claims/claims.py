@@ -84,7 +84,7 @@ def compare(given) -> None:
         plan = replace(
             plan,
             steps=2,
-            minutes=0.1,
+            minutes=0.2,
             flags="--prompts_per_step 4 --num_generations 4 --minibatch_size 8",
             evaluated="--eval_problems 2 --eval_samples 16",
             results=made.FOLDER / "mine-quick.jsonl.gz",

@@ -231,7 +231,8 @@ def run_jobs(jobs: list[Job], plan: Plan, processes: int) -> None:
     jobs = [job for job in jobs if job not in finished]
     minutes = sum(plan.minutes / (3 if job.seed in TUNING else 1) for job in jobs) / processes
     if jobs:
-        print(f"About {minutes:.0f} minutes. After Ctrl-C, the same command continues:", flush=True)
+        about = f"About {minutes:.0f} minutes on idle cores. " if minutes >= 1 else ""
+        print(f"{about}After Ctrl-C, the same command continues:", flush=True)
     commands = {job: command_of(job, plan) for job in jobs}
     make_runs(commands, plan.results, FOLDER, partial(line_of, plan), processes)
 
