@@ -358,7 +358,6 @@ def ppo_clip_loss(
     beta: float = 0.0,
     entropy: torch.Tensor | float = 0.0,  # [m, T], of the policy that is trained
     entropy_coef: float = 0.0,
-    advantage_weights: torch.Tensor | float = 1.0,  # [m, T], of A in the loss, not of the marks
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the PPO-clip loss (A-GRAE Eq. 1), and kl, clip_low, clip_high [m, T] to log.
 
@@ -380,14 +379,13 @@ def ppo_clip_loss(
         log_ratio = (log_ratio.sum(1, keepdim=True) / lengths).expand_as(loss_mask)  # [m, T]
     elif importance_sampling_level != "token":
         raise ValueError(f"{importance_sampling_level=} is neither token nor sequence")
-    weighted = advantage_weights * advantages  # [m, T], or [m, 1]
     # Where A >= 0, the clip makes large ratios irrelevant; one that overflowed would give NaN.
-    log_ratio = torch.where((weighted >= 0) & (log_ratio > 80), 80, log_ratio)
+    log_ratio = torch.where((advantages >= 0) & (log_ratio > 80), 80, log_ratio)
     ratio = log_ratio.exp()  # [m, T]
     low = 1 - epsilon
     high = 1 + (epsilon if epsilon_high is None else epsilon_high)
     clipped = ratio.clamp(low, high)  # [m, T]
-    objective = torch.min(ratio * weighted, clipped * weighted)  # [m, T]
+    objective = torch.min(ratio * advantages, clipped * advantages)  # [m, T]
     kl = torch.zeros_like(ratio)
     if beta > 0 and ref_logprobs is not None:
         log_ref_ratio = torch.where(loss_mask > 0, ref_logprobs - logprobs, 0)  # [m, T]

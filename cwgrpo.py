@@ -268,7 +268,7 @@ def main(config: Config, compute_advantages=compute_advantages):
                 loss, stats = common.ppo_clip_loss(
                     logprobs=logprobs,
                     old_logprobs=batch.old_logprobs[rows],
-                    advantages=advantages[rows],
+                    advantages=w * advantages[rows],
                     loss_mask=batch.loss_mask[rows],
                     token_weights=batch.token_weights[rows],
                     importance=batch.importance[rows],  # 1 unless the sampler computes otherwise
@@ -279,7 +279,6 @@ def main(config: Config, compute_advantages=compute_advantages):
                     beta=config.beta,
                     entropy=entropy,
                     entropy_coef=config.entropy_coef,
-                    advantage_weights=w,
                 )
                 loss.backward()  # gradients accumulate over the microbatches
                 run.add(loss, batch, rows, logprobs=logprobs, entropy=entropy, **stats)

@@ -34,7 +34,7 @@ common common.py by common golden steps
     "problems": len(rows) => "problems": n
     1 + (epsilon if epsilon_high is None else epsilon_high) => 1 + epsilon
     low = 1 - epsilon => low = 1 + epsilon
-    torch.min(ratio * weighted, clipped => torch.max(ratio * weighted, clipped
+    torch.min(ratio * advantages, clipped => torch.max(ratio * advantages, clipped
     if beta > 0 and ref_logprobs is not None: => if ref_logprobs is not None:
     objective - beta * kl => objective + beta * kl
     (ratio < low) & (advantages < 0) => (ratio < low)
@@ -145,7 +145,7 @@ baselines studies/baselines/baselines.py by baselines field
     if update == 0 and not config.staleness: => if update == 0:
     sampler.policy.load_state_dict(history[-1]) => pass
     dict(beta=0.0, entropy_coef=0.0) => dict(entropy_coef=0.0)
-    advantage_weights=keep[rows] => advantage_weights=1.0
+    keep[rows] * advantages[rows] => advantages[rows]
     if config.importance == "icepop" and sampler.cap > 0: => if False:
     log_evaluation(step, evaluation, fade.head_change(policy, first_head))
         => log_evaluation(step, evaluation)
@@ -167,7 +167,7 @@ cwgrpo cwgrpo.py by cwgrpo golden config steps
     *of_all_ranks, means=config.means) => *of_all_ranks)
     weights[rows] = w.detach() => pass
     diagnostics, weights) => diagnostics)
-    advantage_weights=w => advantage_weights=1.0
+    advantages=w * advantages[rows] => advantages=advantages[rows]
     batch.loss_mask, weights↵ => batch.completion_mask, weights↵
     batch.loss_mask[rows], config)↵ => batch.completion_mask[rows], config)↵
 
@@ -192,7 +192,7 @@ update common.py by run grpo config
     if norm > 0 and math.isfinite(norm): => if norm > 0:
     if norm > 0 and math.isfinite(norm): => if math.isfinite(norm):
     (importance * objective - => (objective -
-    torch.where((weighted >= 0) & => torch.where((weighted > 0) &
+    torch.where((advantages >= 0) & => torch.where((advantages > 0) &
 
 run rlvr/training/run.py by run steps common
     finite = math.isfinite(grad_norm) => finite = True

@@ -45,7 +45,7 @@ token_weights
     sequences, tokens => return loss_mask.zero_() #
     aggregation == "sequence" => max_completion_length is None
 ppo_clip_loss
-    torch.min(ratio * weighted, clip => torch.max(ratio * weighted, clip | (0, clip | (clip
+    torch.min(ratio * advantages, clip => torch.max(ratio * advantages, clip | (0, clip | (clip
     torch.min(ratio * => torch.min(ratio.clamp(max=3) *
     logprobs - old_logprobs, 0) => old_logprobs - logprobs, 0) | logprobs - logprobs.detach(), 0)
     torch.where(loss_mask > 0, logprobs - old_logprobs, 0) => loss_mask * (logprobs - old_logprobs)
@@ -54,7 +54,7 @@ ppo_clip_loss
     1 - epsilon => 1 - (epsilon_high or epsilon) | 1 / (1 + epsilon)
     (ratio < low) & (advantages < 0) => ratio < low | ratio > high
     (ratio > high) & (advantages > 0) => ratio > high
-    advantage_weights * advantages => advantages[:, :1]
+    clipped = ratio => advantages = advantages[:, :1]; clipped = ratio
     return loss, {"kl": kl, => return -loss, {"kl": kl, | return loss, { | return loss #
 pass_at_k
     1 - math => 1 - (1 - num_correct / num_samples) ** k # | 1e-3 + math

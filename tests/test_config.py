@@ -202,8 +202,7 @@ def test_numbers_that_are_no_flags():
     defaults = dict(temperature=1.0, top_p=1.0, images=())
     assert common.decode.__wrapped__.__kwdefaults__ == defaults
     assert common.sample_groups.__kwdefaults__ == dict(top_p=1.0)  # of training
-    of_the_loss = common.ppo_clip_loss.__kwdefaults__
-    assert [*of_the_loss.values()] == [1, 0.2, None, "token", None, 0, 0, 0, 1]
+    assert [*common.ppo_clip_loss.__kwdefaults__.values()] == [1, 0.2, None, "token", None, 0, 0, 0]
     assert fade.FadeController.__init__.__defaults__ == (None, None, 0.02, 3.0, False)
     assert grade.__defaults__ == (5.0, 20.0)  # seconds of a question, and of all tests of a program
 

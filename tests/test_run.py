@@ -246,7 +246,7 @@ def test_update_metrics_by_hand(monkeypatch):
     entropy = torch.tensor([[1.0, 2.0, 6.0, 9.0], [4.0, 5.0, 9.0, 9.0]])
     of_loss = dict(logprobs=logprobs, old_logprobs=0 * own, loss_mask=counted)
     of_loss |= dict(ref_logprobs=ref_logprobs, advantages=torch.tensor([[1.0], [-1.0]]))
-    of_loss |= dict(token_weights=counted * torch.tensor([[1.0], [2.0]]), advantage_weights=counted)
+    of_loss |= dict(token_weights=counted * torch.tensor([[1.0], [2.0]]))
     batch = SimpleNamespace(completion_mask=own, **of_loss)
     update = UpdateMetrics()
     run = SimpleNamespace(updates=update, config=Config(beta=0.5))

@@ -141,11 +141,10 @@ def loss_of(policy, old_logprobs, ref_logprobs, samples, rows, worth, script, fl
         if level == "sequence":
             log_ratio = log_ratio.mean().expand(n)
         for t in range(n):
-            advantage = advantage_of(samples, i, worth)
-            a = advantage * kernel[i][t]
+            a = advantage_of(samples, i, worth) * kernel[i][t]
             ratio = log_ratio[t].exp()
             # the clip stops a step that goes on in the direction of A
-            stopped = ratio > 1 + HIGH if advantage > 0 else ratio < 1 - LOW
+            stopped = ratio > 1 + HIGH if a > 0 else ratio < 1 - LOW
             clipped = min(max(ratio.item(), 1 - LOW), 1 + HIGH)
             gain = a * (clipped if stopped else ratio)
             if flags.get("loss") == "cispo":
@@ -153,7 +152,7 @@ def loss_of(policy, old_logprobs, ref_logprobs, samples, rows, worth, script, fl
             to_ref = ref_logprobs[i][t] - logprobs[t]
             back = to_ref.exp() - to_ref - 1
             marked = stopped and (level == "token" or i in counted)
-            values = (marked and advantage < 0, marked and advantage > 0, back, entropies[t])
+            values = (marked and a < 0, marked and a > 0, back, entropies[t])
             for name, value in zip(LOGGED, values, strict=True):
                 logged[name] += float(torch.as_tensor(value).detach())
             # for what the sampler drew too often or too seldom

@@ -42,7 +42,6 @@ def ppo_clip_loss(
     beta: float = 0.0,
     entropy: torch.Tensor | float = 0.0,
     entropy_coef: float = 0.0,
-    advantage_weights: torch.Tensor | float = 1.0,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the PPO-clip loss, and {"kl": ..., "clip_low": ..., "clip_high": ...}, [m, T] each.
 

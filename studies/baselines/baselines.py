@@ -340,7 +340,7 @@ def main(config: Config):
                     logprobs=logprobs,
                     old_logprobs=batch.old_logprobs[rows],
                     sampled_logprobs=batch.sampled_logprobs[rows],
-                    advantages=advantages[rows],
+                    advantages=keep[rows] * advantages[rows],
                     loss_mask=batch.loss_mask[rows],
                     token_weights=batch.token_weights[rows],
                     importance=importance,
@@ -351,7 +351,6 @@ def main(config: Config):
                     beta=config.beta,
                     entropy=entropy,
                     entropy_coef=config.entropy_coef,
-                    advantage_weights=keep[rows],
                 )
                 loss, stats = loss_of(**terms)
                 has_advantage = batch.loss_mask[rows] * (advantages[rows] != 0)  # [m, T]

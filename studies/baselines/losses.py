@@ -121,7 +121,7 @@ def loss_with(objective=None, off_policy_threshold=None, bias_correction_kl=Fals
     0. The entropy bonus stays.
     """
 
-    def loss(*, sampled_logprobs, importance=1.0, advantage_weights=1.0, **terms):
+    def loss(*, sampled_logprobs, importance=1.0, **terms):
         if terms["epsilon_high"] is None:
             terms["epsilon_high"] = terms["epsilon"]
         logprobs, advantages, loss_mask = (
@@ -131,9 +131,8 @@ def loss_with(objective=None, off_policy_threshold=None, bias_correction_kl=Fals
         ratio, added = log_ratio.exp(), 0.0
         if off_policy_threshold is not None:
             mask = off_policy_mask(log_ratio, advantages, loss_mask, off_policy_threshold)
-            advantage_weights = mask * advantage_weights
+            terms["advantages"] = mask * advantages
         if objective is not None:
-            terms["advantages"] = advantage_weights * advantages
             ratios = dict(log_ratio=log_ratio, ratio=ratio, sampled_logprobs=sampled_logprobs)
             added = -importance * objective(**ratios, **terms)  # [m, T]
             terms["advantages"] = torch.zeros_like(advantages)
@@ -142,9 +141,7 @@ def loss_with(objective=None, off_policy_threshold=None, bias_correction_kl=Fals
             kl = unbiased_k3(ratio, logprobs, ref_logprobs)  # [m, T]
             added = added + terms["beta"] * kl
             terms["beta"] = 0.0
-        rest, stats = common.ppo_clip_loss(
-            importance=importance, advantage_weights=advantage_weights, **terms
-        )
+        rest, stats = common.ppo_clip_loss(importance=importance, **terms)
         if bias_correction_kl:
             stats["kl"] = kl
         return rest + (terms["token_weights"] * added).sum(), stats
