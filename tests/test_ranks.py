@@ -47,14 +47,18 @@ FLAGS = (
 RUNS = [("grpo", "grpo"), ("grpo", "gspo"), ("grpo", "dapo"), ("agrae", "agrae")]
 RUNS += [("asymgrpo", "asymgrpo"), ("fade", "fade"), ("cwgrpo", "cwgrpo"), ("baselines", "grpo")]
 MORE = {"baselines": "--token clip_cov --clip_cov_fraction 0.3 --advantage grpo_lead".split()}
-# Every other method of the tables of baselines.py. The top tokens of kl_cov are those of a rank.
+# Every method of baselines.py, with what it needs. The top tokens of kl_cov are those of a rank.
 NEEDED = dict(t2t="--alpha 0.5", analytic_pass_k="--k 2", mix_pass_k="--k 2", quantile="--tau 0.5")
-NEEDED |= dict(asym_power="--alpha_s 1 --alpha_f 2", reinforce_offset="--delta 0.5")
-NEEDED |= dict(power_norm="--gamma 0.5", softmax="--advantage_beta 2")
-NEEDED |= dict(logmeanexp="--advantage_beta 2")
-METHODS = [f"--advantage {name} {NEEDED.get(name, '')}" for name in baselines.ADVANTAGES]
-METHODS += [f"--loss {name}" for name in losses_of_others.LOSSES if name != "kl_cov"]
-METHODS += ["--token high_entropy", "--token otb", "--importance icepop"]
+NEEDED |= dict(asym_power="--alpha_s 1 --alpha_f 2", power_norm="--gamma 0.5")
+NEEDED |= dict(softmax="--advantage_beta 2", logmeanexp="--advantage_beta 2")
+NEEDED |= dict(staleness="1")
+NEEDED |= dict(teacher="strong --aggregation constant")  # its gradients would be some 30 long
+NEEDED |= dict(kl_cov="--kl_cov_fraction 1", clip_cov="--clip_cov_fraction 0.3")
+NEEDED |= dict(icepop="--vllm_importance_sampling_cap 2", off_policy_mask_threshold="0.1")
+METHODS = [
+    f"--{name} {NEEDED.get(name.split()[-1], '')}".strip()
+    for name in [*baselines.METHODS, "staleness"]
+]
 # How many ranks, and their flags. The first way is what the others are compared with.
 WAYS = {
     "one microbatch": (1, []),

@@ -44,6 +44,17 @@ from studies.baselines.advantages import OF_ADVANTAGES, OF_REWARDS, OF_SUCCESSES
 
 VARIANTS = grpo.VARIANTS
 ADVANTAGES = {**OF_SUCCESSES, **OF_REWARDS, **OF_ADVANTAGES}
+METHODS = {  # what --list shows: the flags, and where each is documented
+    **{f"advantage {name}": function for name, function in ADVANTAGES.items()},
+    **{f"loss {name}": function for name, function in losses.LOSSES.items()},
+    "token clip_cov": losses.clip_cov_mask,
+    "token high_entropy": losses.high_entropy_mask,
+    "token otb": losses.otb,
+    "importance icepop": losses.icepop,
+    "teacher": losses.distillation,
+    "off_policy_mask_threshold": losses.off_policy_mask,
+    "use_bias_correction_kl": losses.unbiased_k3,
+}
 # Which advantages read the rewards beside the successes, and which begin with GRPO's.
 BY_GRPO = dict(advantage=" ".join(["grpo", *OF_ADVANTAGES]))
 BY_REWARDS = dict(advantage=" ".join(["grpo", *OF_REWARDS, *OF_ADVANTAGES]))
@@ -393,18 +404,7 @@ def make_loss(config: Config):
 
 def list_methods() -> None:
     """Print the first line of each method's docstring."""
-    methods = {f"advantage {name}": function for name, function in ADVANTAGES.items()}
-    methods |= {f"loss {name}": function for name, function in losses.LOSSES.items()}
-    methods |= {
-        "token clip_cov": losses.clip_cov_mask,
-        "token high_entropy": losses.high_entropy_mask,
-        "token otb": losses.otb,
-        "importance icepop": losses.icepop,
-        "teacher": losses.distillation,
-        "off_policy_mask_threshold": losses.off_policy_mask,
-        "use_bias_correction_kl": losses.unbiased_k3,
-    }
-    for name, function in methods.items():
+    for name, function in METHODS.items():
         print(f"--{name}: {(function.__doc__ or '').splitlines()[0]}")
 
 
