@@ -28,7 +28,9 @@ def using(path, *others):
     try:
         yield
     except (OSError, *others) as error:
-        raise UserError(f"cannot use {path}: {error}") from error
+        first = error.__context__  # torch.save's own error hides that of the file
+        reason = first if isinstance(first, OSError) else error
+        raise UserError(f"cannot use {path}: {reason}") from error
 
 
 @contextlib.contextmanager

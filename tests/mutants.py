@@ -339,6 +339,9 @@ sampler rlvr/rollout/samplers.py by bf16 logprobs
 turns rlvr/rollout/turns.py by rollouts config
     completion.ids[-1] in call_ends↵ => completion.ids[-1] in sampler.call_ends↵
 
+full_disk rlvr/errors.py by checkpoints
+    reason = first if isinstance(first, OSError) else error => reason = error
+
 errors rlvr/rollout/rollouts.py by common
     (values) / len(values) ** 0.5 if => (values) if
 

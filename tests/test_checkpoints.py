@@ -2,6 +2,7 @@
 
 import copy
 import os
+import resource
 from pathlib import Path
 
 import rlvr.training.checkpoints as checkpoints
@@ -47,6 +48,21 @@ def test_save_folder_leaves_nothing_half_written(tmp_path, kind):
     assert list(tmp_path.iterdir()) == [folder]
     assert (folder / "config.json").read_text() == "second"
     assert torch.load(folder / "state.pt") == dict(step=3)
+
+
+@pytest.mark.parametrize("what", ["state.pt", "model.safetensors"])
+def test_a_full_disk_is_named(tmp_path, tiny, what):
+    """A limit on the size of a file fails as a full disk does, with another reason."""
+    state = dict(moments=torch.zeros(2**16)) if what == "state.pt" else None
+    policy, tokenizer = [Saved("-")] * 2 if state else tiny
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**17, limits[1]))  # bytes
+    try:
+        with pytest.raises(UserError, match="^cannot use .*checkpoint-1: .*File too large"):
+            save_folder(tmp_path / "checkpoint-1", policy, tokenizer, state)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not any(tmp_path.iterdir())
 
 
 def test_which_checkpoint_is_taken(tmp_path, capsys):
