@@ -361,7 +361,8 @@ prompts rlvr/tasks/prompts.py by prompts datasets
     or not p.prompt] => ]
     if entry.special} => if True}
 
-mathematics rlvr/verify/answers/mathematics.py by answers
+mathematics rlvr/verify/answers/mathematics.py by grader answers
+    read("x")  # raises => pass  # raises
     , "I": r"\variable{I}"} => }
     if not any(value.free_symbols for value in gold_values): => if True:
 

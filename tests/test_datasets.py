@@ -192,7 +192,8 @@ def test_where_a_set_is(tmp_path, monkeypatch):
     not_in_the_cache = ["cannot load the data set gsm8k: Couldn't reach", "the hub, take countdown"]
     refused(not_in_the_cache, read_set, "gsm8k", Config())
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub, "get_session", Mock(side_effect=OSError))
+    hub = Mock(head=Mock(side_effect=OSError))
+    monkeypatch.setattr(huggingface_hub, "get_session", lambda: hub)
     refused(["the hub does not answer; HF_HUB_OFFLINE=1"], read_set, "gsm8k", Config())
     assert bars.called
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)

@@ -16,11 +16,12 @@ from rlvr import progress
 from rlvr.errors import UserError
 from rlvr.tasks.datasets import with_golds
 from rlvr.tasks.problems import Problem
-from rlvr.verify.answers import boxed
+from rlvr.verify.answers import boxed, mathematics
 from rlvr.verify.pool import grade
 from rlvr.verify.programs.isolation import OutOfTime
 from rlvr.verify.verifiers import VERIFIERS, Verifier
 
+import latex2sympy2_extended
 import numpy
 import pytest
 from grading import ADD, ASSERTIONS, block
@@ -155,6 +156,15 @@ def test_a_broken_library_is_an_error(monkeypatch, tmp_path):
         grade(("math", boxed("x+1"), "1+x"), 60)
     assert str(error.value) == "the verifier math failed: ImportError: it has moved"
     assert grade(("number", boxed("5"), "5"), 60) == (1.0, "")
+
+
+def test_a_library_that_cannot_read_anything_is_an_error(monkeypatch):
+    """A text that latex2sympy cannot read is the text's fault, if it can read another."""
+    assert mathematics.parse.__wrapped__("x+") == []
+    changed = Mock(side_effect=TypeError("an unexpected keyword argument 'is_real'"))
+    monkeypatch.setattr(latex2sympy2_extended, "latex2sympy", changed)
+    with pytest.raises(TypeError, match="'is_real'"):
+        mathematics.parse.__wrapped__("x+1")
 
 
 def test_graders_are_asked_by_threads_wherever_one_is_needed(monkeypatch):

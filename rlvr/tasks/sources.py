@@ -151,8 +151,9 @@ def check_hub() -> None:
 
     if huggingface_hub.constants.HF_HUB_OFFLINE:
         return
+    session, hub = huggingface_hub.get_session(), huggingface_hub.constants.ENDPOINT
     try:
-        huggingface_hub.get_session().head(huggingface_hub.constants.ENDPOINT, timeout=3.0)
+        session.head(hub, timeout=3.0)
     except Exception:  # the network library differs by the hub's version
         hint = "HF_HUB_OFFLINE=1 reads what is in its cache"
         raise TimeoutError(f"the hub does not answer; {hint}") from None

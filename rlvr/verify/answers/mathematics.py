@@ -8,7 +8,7 @@ because data sets write 50 and 50\% for the same value.
 
 import itertools
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from rlvr.verify.answers.boxes import LONGEST, last_boxed, last_boxes, read_choice
 from rlvr.verify.answers.latex import (
@@ -212,14 +212,16 @@ def parse(text: str) -> list:
         return []
     i = "i" if re.search(r"_\{?i(?![a-z])", text) else "{I}"
     text = LETTERS.sub(lambda match: letter(match, i), text)
+    read = partial(
+        latex2sympy,
+        is_real=True,
+        normalization_config=NormalizationConfig(malformed_operators=True, boxed="none"),
+        conversion_config=ConversionConfig(lowercase_symbols=False),
+    )
     try:
-        value = latex2sympy(
-            text,
-            is_real=True,
-            normalization_config=NormalizationConfig(malformed_operators=True, boxed="none"),
-            conversion_config=ConversionConfig(lowercase_symbols=False),
-        )
+        value = read(text)
     except Exception:  # it raises errors of every kind
+        read("x")  # raises again if the text is not to blame
         return []
     if isinstance(value, sympy.MatrixBase):
         value = sympy.ImmutableMatrix(value)
