@@ -13,7 +13,7 @@ baselines are in studies/baselines/baselines.py.
 Paper: Unveiling Implicit Advantage Symmetry (A-GRAE; Yu, Chen, Liu, Zhang, Qu; arXiv 2602.05548).
 This file follows the text. Where Eq. 12 has sqrt(1 - p), the released code has 1 - sqrt(p), in a
 branch that never runs; docs/papers.md lists what its scripts set. Here w counts right answers only.
-Eq. 11 prints the mean reward, which differs only if the format is also rewarded (--format_share).
+Eq. 11 prints the mean reward, which differs if rewards are not only 0 and 1 (--format_share).
 
     python agrae.py                                                      # a laptop
     python agrae.py --variant agrae-dr-grpo                              # on Dr.GRPO
