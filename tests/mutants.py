@@ -123,6 +123,8 @@ losses_of_others studies/baselines/losses.py by cwgrpo baselines field steps
     masked_fill(advantages > 0, tau) => masked_fill(advantages < 0, tau)
     torch.where(tokens, centred[0] * centred[1], -torch.inf) => (centred[0] * centred[1])
     coef * penalised * log_ratio.abs() => coef * penalised * log_ratio
+    log_ratio.abs()↵ => ratio.log().abs()↵
+    torch.where(hidden, 80, log_ratio).exp() => log_ratio.exp()
     (advantages < 0) & (drift > threshold) => (drift > threshold)
     terms["beta"] = 0.0 => pass
     - sampled_logprobs.exp()).abs() > threshold => - sampled_logprobs.exp()) > threshold

@@ -162,6 +162,19 @@ def test_kl_cov_holds_back_the_highest_covariance():
     assert value_and_slope(*given, loss_mask=0 * mask).isfinite().all()
 
 
+@pytest.mark.parametrize("log_ratio", [1e4, -1e4])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_ratio_that_overflows_or_vanishes_leaves_the_loss_finite(name, log_ratio):
+    """In fp32, with A = 0, as in ppo_clip_loss (tests/test_grpo.py)."""
+    logprobs, ones = torch.full((1, 2), -2.0, requires_grad=True), torch.ones(1, 2)
+    old = logprobs.detach() - log_ratio
+    terms = dict(logprobs=logprobs, old_logprobs=old, sampled_logprobs=old, loss_mask=ones)
+    terms |= dict(advantages=0 * ones[:, :1], token_weights=ones, epsilon=0.2, epsilon_high=None)
+    loss, _ = loss_with(LOSSES[name])(**terms)
+    loss.backward()
+    assert loss.isfinite() and logprobs.grad.isfinite().all()
+
+
 def test_the_gradient_of_the_unbiased_kl():
     """Over all actions by pi_old it is that of KL(pi || pi_ref)."""
     random = torch.Generator().manual_seed(3)

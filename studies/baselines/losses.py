@@ -128,7 +128,9 @@ def loss_with(objective=None, off_policy_threshold=None, bias_correction_kl=Fals
             terms[name] for name in ("logprobs", "advantages", "loss_mask")
         )  # [m, T] each, or advantages [m, 1]
         log_ratio = torch.where(loss_mask > 0, logprobs - terms["old_logprobs"], 0)  # [m, T]
-        ratio, added = log_ratio.exp(), 0.0
+        # as in ppo_clip_loss: one that overflowed would give NaN
+        hidden = (advantages >= 0) & (log_ratio > 80)  # [m, T]
+        ratio, added = torch.where(hidden, 80, log_ratio).exp(), 0.0
         if off_policy_threshold is not None:
             mask = off_policy_mask(log_ratio, advantages, loss_mask, off_policy_threshold)
             terms["advantages"] = mask * advantages
