@@ -94,6 +94,7 @@ FIELD = {  # methods that none of the five papers compares with; see baselines.p
     "OTB": f"{BASELINES} --token otb --no_scale_rewards",
     "sequence mask": f"{BASELINES} --off_policy_mask_threshold 0.001",
     "unbiased KL": f"{BASELINES} --beta 0.001 --use_bias_correction_kl",
+    "distillation": f"{BASELINES} --teacher strong",
 }
 # The field's trust regions where they act: four passes over a rollout that is four steps old.
 STALE = "--num_iterations 4 --staleness 4"
@@ -102,7 +103,7 @@ TRUST = {
     "GRPO": f"{BASELINES} {STALE}",
     "no trust region": f"{BASELINES} {NO_MASK} {STALE}",
     **{name: f"{FIELD[name]} {STALE}" for name in ("DPPO", "SAPO", "CISPO")},
-    "IPO": f"{BASELINES} --loss ipo {STALE}",
+    **{name: f"{BASELINES} --loss {name.lower()} {STALE}" for name in ("IPO", "UP", "DRO")},
     "sequence mask": f"{BASELINES} --off_policy_mask_threshold 0.05 {STALE}",
 }
 RUNS = {
