@@ -79,7 +79,7 @@ def _(runs):
     mo.md(rf"""
     The right panel shows what `python studies/claims/noise.py` has measured with the tiny policy.
     Number of seeds: {hole["seeds"]}. Random errors slow training down. At J = 0 the rewards say
-    nothing, and pass@1 does not rise. Below 0, the policy learns to be wrong.
+    nothing, and the policy loses some of what it was taught. Below 0, it learns to be wrong.
 
     The red run is different. Its verifier, [hole.py](hole.py), has the same J of
     {hole["J"]:.2f} before training as the run with FP = 0.35. There, pass@1 goes from

@@ -3,8 +3,8 @@
     python studies/claims/noise.py              # the runs that are missing, then the tables
     python studies/claims/noise.py --seconds 0  # the tables alone, from what has been run
 
-Each finished run leaves a line in studies/results/noise.jsonl.gz, and is not made again. The tables
-are in CLAIMS.md; docs/lessons/7_verifier.json has the curves that the lesson shows.
+Each finished run leaves a line in studies/results/noise.jsonl.gz, and is not made again. The table
+and the figure are in CLAIMS.md; docs/lessons/7_verifier.json has the curves that the lesson shows.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import functools
 import importlib
 import itertools
 import json
+import math
 import sys
 import tempfile
 import time
@@ -20,9 +21,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
 
-from studies.project import ROOT, STUDIES, add_result, fill_in, markdown_table, read_results
+from studies.project import (
+    FIGURES,
+    ROOT,
+    STUDIES,
+    add_result,
+    fill_in,
+    markdown_table,
+    read_results,
+)
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import grpo
 from studies.claims.rule import interval
@@ -108,6 +118,12 @@ def gain(line: dict, metric: str) -> float:
     return last[metric] - first[metric]
 
 
+def shown(values: list[float]) -> str:
+    """The mean, and its interval over the seeds."""
+    mean, low, high = interval(values) if len(values) > 1 else (*values, math.nan, math.nan)
+    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
 def write_tables() -> None:
     """The table of CLAIMS.md and the curves of the lesson."""
     rows, curves, finished = [], {}, read_results(RESULTS)
@@ -117,14 +133,12 @@ def write_tables() -> None:
             continue
         row = [method, verifier, f"{VERIFIERS[verifier][1]:g}", f"{len(lines)}"]
         row.append(f"{np.mean([np.mean(line['rewards'][-8:]) for line in lines]):.3f}")
-        for metric in METRICS:
-            gains = [gain(line, metric) for line in lines]
-            row.append(f"{np.mean(gains):+.3f}")
-            if len(gains) > 1:
-                _, low, high = interval(gains)
-                row[-1] += f" [{low:+.3f}, {high:+.3f}]"
+        row += [shown([gain(line, metric) for line in lines]) for metric in METRICS]
+        pairs = [(line, finished.get((verifier, "GRPO", line["seed"]))) for line in lines]
+        apart = [gain(line, "pass@1") - gain(other, "pass@1") for line, other in pairs if other]
+        row.append("" if method == "GRPO" else shown(apart))
         rows.append(row)
-        if method == "GRPO":
+        if method == "GRPO" and verifier != "a bound":
             passes = [[row["pass@1"] for row in line["evaluations"]] for line in lines]
             rewards = np.mean([line["rewards"] for line in lines], 0)
             curves[verifier] = dict(
@@ -134,9 +148,34 @@ def write_tables() -> None:
                 pass_at_1=np.mean(passes, 0).round(4).tolist(),
                 rewards=rewards.reshape(-1, 8).mean(1).round(4).tolist(),
             )
-    head = ["method", "verifier", "J", "seeds", "reward, last 8 steps", *METRICS]
+    head = [
+        "method",
+        "verifier",
+        "J",
+        "seeds",
+        "reward, last 8 steps",
+        *METRICS,
+        "pass@1 less GRPO's",
+    ]
     fill_in(STUDIES / "CLAIMS.md", {"noise": markdown_table(head, rows)})
     CURVES.write_text(json.dumps(curves, indent=1) + "\n")
+    draw(finished)
+
+
+def draw(finished: dict) -> None:
+    """What two verifiers with a hole give for training, and what the policies are worth."""
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, verifier in zip(axes, ("hole", "a bound"), strict=True):
+        lines = [line for key, line in finished.items() if key[:2] == (verifier, "GRPO")]
+        rewards = np.mean([line["rewards"] for line in lines], 0)  # [steps]
+        axis.plot(range(1, STEPS + 1), rewards, label="reward by this verifier")
+        passes = [[row["pass@1"] for row in line["evaluations"]] for line in lines]
+        steps = range(0, STEPS + 1, EVERY)
+        axis.plot(steps, np.mean(passes, 0), "o-", label="pass@1 by the right one")
+        axis.set(title=verifier, xlabel="step", ylim=(0, 1))
+    axes[0].legend()
+    figure.savefig(FIGURES / "verifiers.png", dpi=110)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,6 @@ FIELD = {  # methods that none of the five papers compares with; see baselines.p
     "OTB": f"{BASELINES} --token otb --no_scale_rewards",
     "sequence mask": f"{BASELINES} --off_policy_mask_threshold 0.001",
     "unbiased KL": f"{BASELINES} --beta 0.001 --use_bias_correction_kl",
-    "distillation": f"{BASELINES} --teacher strong",
 }
 # The field's trust regions where they act: four passes over a rollout that is four steps old.
 STALE = "--num_iterations 4 --staleness 4"
