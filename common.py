@@ -365,8 +365,9 @@ def ppo_clip_loss(
 
     rho = pi / pi_old of each token, or its geometric mean over a response. i is the importance. KL
     is the k3 estimate of KL(pi || pi_ref) in nats (Eq. 2). clip_low and clip_high mark the tokens
-    whose ratio is clipped, with one ratio per token also off the loss mask. ValueError for another
-    level, for advantages of another shape, and for old log-probs that have a gradient.
+    whose ratio is clipped, also off the loss mask; a ratio per response is that of its tokens on
+    the mask. ValueError for another level, for advantages of another shape, and for old log-probs
+    that have a gradient.
     """
     shapes = [*logprobs.shape[:-1], 1], [*logprobs.shape]
     if [*advantages.shape] not in shapes:

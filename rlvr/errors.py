@@ -28,9 +28,9 @@ def using(path, *others):
     try:
         yield
     except (OSError, *others) as error:
-        first = error.__context__  # torch.save's own error hides that of the file
-        reason = first if isinstance(first, OSError) else error
-        raise UserError(f"cannot use {path}: {reason}") from error
+        if isinstance(error, RuntimeError) and isinstance(error.__context__, OSError):
+            error = error.__context__  # torch.save's own error hides that of the file
+        raise UserError(f"cannot use {path}: {error}") from error
 
 
 @contextlib.contextmanager

@@ -309,7 +309,7 @@ config rlvr/flags/config.py by config
 
 command rlvr/flags/command_line.py by config
     if not field.metadata: => if False:
-    saved | variants[request.variant] | typed => variants[given.variant] | saved | typed
+    saved | variants[request.variant] | typed => variants[request.variant] | saved | typed
     and not config.may_change(name) => and False
     of_run[x] != here[x] => of_run[x] == here[x]
     arguments.append(f"--{name}" if value else => arguments.append(f"--{name}" if True else
@@ -335,14 +335,14 @@ vllm rlvr/rollout/vllm_sampler.py by vllm
     torch.random.fork_rng(self.devices): => torch.no_grad():
 
 sampler rlvr/rollout/samplers.py by bf16 logprobs
-    yield↵            finally: => yield↵            except ZeroDivisionError:
+    yield↵            finally: => yield↵            except ValueError:
     set_stance("force_eager") => set_stance("default")
 
 turns rlvr/rollout/turns.py by rollouts config
     completion.ids[-1] in call_ends↵ => completion.ids[-1] in sampler.call_ends↵
 
 full_disk rlvr/errors.py by checkpoints
-    reason = first if isinstance(first, OSError) else error => reason = error
+    if isinstance(error, RuntimeError) and => if False and
 
 errors rlvr/rollout/rollouts.py by common
     (values) / len(values) ** 0.5 if => (values) if

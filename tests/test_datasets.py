@@ -388,6 +388,9 @@ def test_folders_of_two_splits(tmp_path, tiny, kind, split):
     assert in_order(training) == [Problem("a", "7", "math")]
     assert in_order(evaluation[name]) == [Problem(text, "7", "math") for text in "bc"]
     assert read_set(name, Config(dataset=name, max_steps=0))[0] == []  # it would take its time
+    put(tmp_path, f"both/{split}.{kind}", [dict(row, answer="") for row in more])  # all hidden
+    training, _ = load(tiny[1], dataset=name, eval_dataset="countdown")
+    assert "a" in prompts_of(training)
 
 
 def test_columns_of_any_name(tmp_path):

@@ -117,11 +117,14 @@ def test_a_killed_grader_is_replaced(grader, monkeypatch, number, status):
     assert grade(FIVE, 60) == (1.0, "")
 
 
-def test_a_grader_that_does_not_start_or_cannot_judge(monkeypatch):
-    """An error, no endless attempts, and no program that is graded as wrong."""
+def test_a_grader_that_does_not_start_or_cannot_judge(monkeypatch, tmp_path):
+    """An error with its cause, no endless attempts, and no program that is graded as wrong."""
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'ImportError: no sympy' >&2\nexit 1\n")
+    broken.chmod(0o755)
     with monkeypatch.context() as patch:
-        patch.setattr(pool.sys, "executable", "/bin/false")
-        with pytest.raises(RuntimeError, match="not start: /bin/false -m rlvr.verify.grader$"):
+        patch.setattr(pool.sys, "executable", str(broken))
+        with pytest.raises(RuntimeError, match="python -m rlvr.verify.grader .* no sympy"):
             grade(FIVE, 60)
     monkeypatch.setattr(pool, "ask_a_grader", lambda *_: ["no sandbox", "error"])
     with pytest.raises(UserError, match="no sandbox"):

@@ -51,7 +51,7 @@ MORE = {"baselines": "--token clip_cov --clip_cov_fraction 0.3 --advantage grpo_
 NEEDED = dict(t2t="--alpha 0.5", analytic_pass_k="--k 2", mix_pass_k="--k 2", quantile="--tau 0.5")
 NEEDED |= dict(asym_power="--alpha_s 1 --alpha_f 2", power_norm="--gamma 0.5")
 NEEDED |= dict(softmax="--advantage_beta 2", logmeanexp="--advantage_beta 2")
-NEEDED |= dict(staleness="1")
+NEEDED |= dict(staleness="1", positive_dominant="--advantage_beta 2")
 NEEDED |= dict(teacher="strong --aggregation constant")  # its gradients would be some 30 long
 NEEDED |= dict(kl_cov="--kl_cov_fraction 1", clip_cov="--clip_cov_fraction 0.3")
 NEEDED |= dict(icepop="--vllm_importance_sampling_cap 2", off_policy_mask_threshold="0.1")

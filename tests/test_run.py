@@ -147,7 +147,7 @@ def test_a_rollout_that_is_masked_leaves_the_weights_as_they_were(run, monkeypat
     (row,) = rows("run")
     assert row["grad_norm"] == row["loss_share"] == row["skipped"] == 0 < row["entropy"]
     assert result.out.count("no update: the gradient is 0 in 1 of 1, as if") == 1
-    assert row["tokens"] == 18 and row["advantage_max"] == (script != "cwgrpo")
+    assert row["tokens"] == 18 and (row["advantage_max"] > 0) == (script != "cwgrpo")
     shown = [(sample["text"], sample["reward"]) for sample in rows("run", "samples")]
     assert shown == [("text 0", 1.0), ("text 1", 0.5)]
     sample = rows("run", "samples")[0]

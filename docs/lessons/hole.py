@@ -11,9 +11,10 @@ def value_of(answer, gold):
     if sorted(re.findall("[0-9]+", answer)) != sorted(numbers):
         return None
     try:
-        return eval(answer)
-    except (SyntaxError, TypeError, ZeroDivisionError):  # such as 3(9
+        value = eval(answer)
+    except (ArithmeticError, SyntaxError, TypeError):  # such as 3(9
         return None
+    return value if isinstance(value, (int, float)) else None
 
 
 def is_right(answer, gold):

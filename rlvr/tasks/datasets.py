@@ -68,7 +68,9 @@ def read_set(name: str, config) -> tuple[list[Problem], list[Problem]]:
     source = source_of(name, config)
     is_trained_on = name in config.train_names and config.max_steps > 0
     splits = load_splits(name, source)
-    training, evaluation = [], problems_of(splits.get(source.test), name, source)
+    training, evaluation = [], []
+    if name in config.eval_names:  # a test split that is not used may lack its answers
+        evaluation = problems_of(splits.get(source.test), name, source)
     if is_trained_on or not evaluation:
         training = problems_of(splits.get(source.train), name, source)
     held_out = config.eval_problems if is_trained_on else 0

@@ -26,7 +26,7 @@ class Problem:
     level: str = ""  # each level is also evaluated by itself
     # encoded as PNG, JPEG and so on, in the order of their places in the prompt
     images: tuple[bytes, ...] = field(default=(), repr=False)
-    id: int = field(default=0, compare=False)  # its place in its data set, before any was dropped
+    id: int = field(default=0, compare=False)  # its place among those of its set
 
 
 @dataclass(frozen=True, slots=True)

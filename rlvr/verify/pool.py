@@ -81,11 +81,14 @@ def ask_a_grader(*question) -> list:
 def start_grader() -> Worker:
     """Start rlvr/verify/grader.py."""
     command = [sys.executable, "-m", "rlvr.verify.grader"]
-    grader = Worker(command, cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
+    cwd = Path(__file__).parents[2]
+    grader = Worker(command, cwd=cwd, stderr=subprocess.DEVNULL)
     try:
         grader.ask("start", FOREVER)
     except ConnectionError as error:
-        raise RuntimeError(f"a grader does not start: {' '.join(command)}") from error
+        again = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        reason = f"{' '.join(command)} ends with {again.stderr.decode()[-400:]}"
+        raise RuntimeError(f"a grader does not start: {reason}") from error
     return grader
 
 

@@ -364,7 +364,8 @@ def main(config: Config):
                     entropy_coef=config.entropy_coef,
                 )
                 loss, stats = loss_of(**terms)
-                has_advantage = batch.loss_mask[rows] * (advantages[rows] != 0)  # [m, T]
+                # OTB's zeros are rounded.
+                has_advantage = batch.loss_mask[rows] * (advantages[rows].abs() > 1e-6)  # [m, T]
                 counted += has_advantage.sum()
                 dropped += (has_advantage * dropped_tokens(loss_of, **terms)).sum()
                 loss.backward()

@@ -140,12 +140,9 @@ def loss_with(objective=None, off_policy_threshold=None, bias_correction_kl=Fals
             terms["advantages"] = torch.zeros_like(advantages)
         if bias_correction_kl:
             ref_logprobs = torch.where(loss_mask > 0, terms["ref_logprobs"], logprobs.detach())
-            kl = unbiased_k3(ratio, logprobs, ref_logprobs)  # [m, T]
-            added = added + terms["beta"] * kl
+            added = added + terms["beta"] * unbiased_k3(ratio, logprobs, ref_logprobs)  # [m, T]
             terms["beta"] = 0.0
         rest, stats = common.ppo_clip_loss(importance=importance, **terms)
-        if bias_correction_kl:
-            stats["kl"] = kl
         return rest + (terms["token_weights"] * added).sum(), stats
 
     return loss

@@ -13,7 +13,6 @@ import functools
 import importlib
 import itertools
 import json
-import math
 import sys
 import tempfile
 import time
@@ -120,7 +119,9 @@ def gain(line: dict, metric: str) -> float:
 
 def shown(values: list[float]) -> str:
     """The mean, and its interval over the seeds."""
-    mean, low, high = interval(values) if len(values) > 1 else (*values, math.nan, math.nan)
+    if len(values) < 2:
+        return ""
+    mean, low, high = interval(values)
     return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
@@ -168,6 +169,8 @@ def draw(finished: dict) -> None:
     axes = figure.subplots(1, 2, sharey=True)
     for axis, verifier in zip(axes, ("hole", "a bound"), strict=True):
         lines = [line for key, line in finished.items() if key[:2] == (verifier, "GRPO")]
+        if not lines:
+            continue
         rewards = np.mean([line["rewards"] for line in lines], 0)  # [steps]
         axis.plot(range(1, STEPS + 1), rewards, label="reward by this verifier")
         passes = [[row["pass@1"] for row in line["evaluations"]] for line in lines]

@@ -94,6 +94,7 @@ FIELD = {  # methods that none of the five papers compares with; see baselines.p
     "OTB": f"{BASELINES} --token otb --no_scale_rewards",
     "sequence mask": f"{BASELINES} --off_policy_mask_threshold 0.001",
     "unbiased KL": f"{BASELINES} --beta 0.001 --use_bias_correction_kl",
+    "distillation": f"{BASELINES} --teacher strong",
 }
 # The field's trust regions where they act: four passes over a rollout that is four steps old.
 STALE = "--num_iterations 4 --staleness 4"
@@ -150,7 +151,7 @@ CLAIMS = {
 5.4 | all of it keeps more pass@16 than its group level (the text; Table 5 has the contrary on MATH) | pass@16 | A-GRAE | group level
 """,
     "two-stage dynamics": """
-C.3! | GRPO's pass@16 falls below the start's (MATH-500; not on four of five sets) | pass@16 | start | two-stage GRPO | 0.032
+C.3! | in Table 3, GRPO's pass@16 falls below the start's (MATH-500; not on four of five sets) | pass@16 | start | two-stage GRPO | 0.032
 4.2 | GRPO raises pass@1 | pass@1 | two-stage GRPO | start | 0.106
 4.2! | GRPO-N keeps more pass@16 than GRPO | pass@16 | two-stage GRPO-N | two-stage GRPO | 0.011
 4.2 | GRPO-N is above the start in pass@16 | pass@16 | two-stage GRPO-N | start | 0.051
