@@ -307,7 +307,7 @@ config rlvr/flags/config.py by config
     self.engine == "auto" and gpu and is_installed => self.engine == "auto" and is_installed
     for name in (*self.train_names, *self.eval_names): => for name in self.eval_names:
 
-command rlvr/flags/command_line.py by config
+command rlvr/flags/command_line.py by config notebook
     if not field.metadata: => if False:
     saved | variants[request.variant] | typed => variants[request.variant] | saved | typed
     and not config.may_change(name) => and False

@@ -26,7 +26,7 @@ class Problem:
     level: str = ""  # each level is also evaluated by itself
     # encoded as PNG, JPEG and so on, in the order of their places in the prompt
     images: tuple[bytes, ...] = field(default=(), repr=False)
-    id: int = field(default=0, compare=False)  # its place among those of its set
+    id: int = field(default=0, compare=False)  # its place among the problems of its set
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +84,20 @@ class ProblemStream:
 
 
 def drop(name: str, problems: list[Problem], steps: dict) -> list[Problem]:
-    """Return what all steps keep, and count what each one drops. UserError if none is left."""
+    """Return what all steps keep, and print how many problems each drops. UserError if all are.
+
+    steps maps a reason to a function that returns the problems to keep.
+    """
     kept, losses = problems, []
     for reason, keep in steps.items():
         before, kept = len(kept), keep(kept) if kept else []
         if len(kept) < before:
             losses.append(f"{before - len(kept)} {reason}")
-    told = f"{name}: {len(kept)} of {len(problems)} problems; dropped {', '.join(losses)}"
-    if losses and not kept:
-        raise UserError(f"{told}; see --max_prompt_length, and for a file --columns and --verifier")
     if losses:
+        told = f"{name}: {len(kept)} of {len(problems)} problems; dropped {', '.join(losses)}"
+        if not kept:
+            hint = "see --max_prompt_length, and for a file --columns and --verifier"
+            raise UserError(f"{told}; {hint}")
         progress.write(told)
     return kept
 

@@ -192,7 +192,7 @@ def cell_of(row: dict, column: str):
     return cell_of(inner, rest)
 
 
-OF_ROWS = {  # why a row of a data set holds no problem, and those that do; see `drop`
+OF_ROWS = {  # why a row of a data set holds no problem; see `drop`
     "without a question": lambda left: [row for row in left if row.prompt],
     "whose last message is not the user's": lambda left: [
         row for row in left if isinstance(row.prompt, str) or row.prompt[-1][0] == "user"

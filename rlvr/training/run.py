@@ -212,7 +212,7 @@ class Run:
         self.updates = UpdateMetrics()
         largest = (batch.completion_mask * advantages).abs().max().item()
         metrics["advantage_max"] = machine.global_max(largest)
-        self.tokens += round(machine.global_sum(batch.completion_mask.sum())[0])
+        self.tokens += round(metrics["length"] * len(batch.samples) * world.WORLD_SIZE)
         peak = machine.global_max(machine.peak_memory_gb(batch.rewards.device))
         metrics |= {"tokens": self.tokens, "time": time.time(), "peak_memory_gb": peak}
         metrics["seconds_rollout"] = batch.seconds
@@ -243,7 +243,7 @@ class Run:
             self.writer({f"{name}/{key}": value for key, value in numbers.items()}, step)
 
     def add(self, loss: torch.Tensor, batch, rows, *, logprobs: torch.Tensor, **per_token) -> None:
-        """Count rows of a common.Batch. Means of [m, T] cover all tokens that the policy wrote."""
+        """Count the rows of a microbatch. Means cover all tokens of the completions."""
         logprobs = logprobs.detach()
         per_token["loss_share"] = batch.loss_mask[rows]
         if self.config.beta > 0:  # the loss's own is 0 where it counts no token

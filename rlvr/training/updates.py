@@ -46,7 +46,7 @@ class UpdateMetrics:
         self.learning_rate = 0.0  # of the last update
 
     def add(self, loss: torch.Tensor, mask: torch.Tensor, log_ratio, **per_token) -> None:
-        """Count a microbatch: loss; mask, log(pi / pi_old), metrics to take means of, [m, T]."""
+        """Count a microbatch. The mask, log(pi / pi_old) and the metrics to average are [m, T]."""
         per_token |= {"ratio_k3": log_ratio.expm1() - log_ratio}
         self.loss = self.loss + loss.detach()
         self.tokens = self.tokens + mask.sum()

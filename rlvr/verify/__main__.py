@@ -41,7 +41,8 @@ def main(arguments: list[str]) -> None:
         fail(f"{path}, line {number}: no JSON with verifier, text and gold: {error!r}")
     for number, (reward, status) in zip(questions, grades, strict=True):
         old, verdict = logged[number]
-        is_same = old in (None, reward) and verdict in (None, status or "right", status or "wrong")
+        verdicts = [status] if status else ["right", "wrong"]
+        is_same = old in (None, reward) and verdict in (None, *verdicts)
         before = "" if is_same else f"(was {old} {verdict or ''}".rstrip() + ")"
         print(" ".join(filter(None, (f"line {number}: {reward:g}", status, before))))
     print(f"mean reward: {sum(reward for reward, _ in grades) / max(1, len(grades)):.3g}")

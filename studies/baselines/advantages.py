@@ -100,9 +100,8 @@ def binary_contrastive(rewards):
 def power_norm(rewards, gamma):
     """(r - r_mean) / variance^gamma; 0 where all rewards are equal. Mass (p q)^(1 - gamma)."""
     variance = rewards.var(1, correction=0, keepdim=True)  # [B, 1]
-    return torch.where(
-        variance > 0, (rewards - rewards.mean(1, keepdim=True)) / variance**gamma, 0.0
-    )
+    centred = rewards - rewards.mean(1, keepdim=True)  # [B, G]
+    return torch.where(variance > 0, centred / variance**gamma, 0.0)
 
 
 def softmax(rewards, beta):
@@ -251,8 +250,13 @@ OF_SUCCESSES = {
 OF_REWARDS = {"rloo": rloo, "batch_std": batch_std, "gdpo": gdpo}
 OF_THE_WHOLE_BATCH = ("batch_std", "gdpo")  # of all ranks
 # ... and those of GRPO's advantages and the success rates.
-CONTROLS = "positive_dominant", "negative_dominant", "hard_focused", "easy_focused"
+CONTROLS = {
+    "positive_dominant": "GRPO's A, times beta where A > 0",
+    "negative_dominant": "GRPO's A, divided by beta where A > 0",
+    "hard_focused": "GRPO's A times gamma / sqrt(p), for hard prompts",
+    "easy_focused": "GRPO's A times gamma / sqrt(q), for easy prompts",
+}
 OF_ADVANTAGES = {
-    name: named(f"GRPO's A, {name} (A-GRAE, Table 1).", controlled_advantage, variant=name)
-    for name in CONTROLS
+    name: named(f"{sentence} (A-GRAE, Table 1).", controlled_advantage, variant=name)
+    for name, sentence in CONTROLS.items()
 }

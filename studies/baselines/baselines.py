@@ -58,9 +58,9 @@ METHODS = {  # what --list shows: the flags, and where each is documented
 # Which advantages read the rewards beside the successes, and which begin with GRPO's.
 BY_GRPO = dict(advantage=" ".join(["grpo", *OF_ADVANTAGES]))
 BY_REWARDS = dict(advantage=" ".join(["grpo", *OF_REWARDS, *OF_ADVANTAGES]))
-# The parameters of the advantages that are flags, and the names of these.
-FLAGS = "k alpha delta alpha_s alpha_f tau gamma success_weight".split()
-FLAGS = {name: name for name in FLAGS} | {"beta": "advantage_beta"}
+# An advantage's parameters that are flags, and the names of these flags.
+FLAGS = {name: name for name in "k alpha delta alpha_s alpha_f tau gamma success_weight".split()}
+FLAGS |= {"beta": "advantage_beta"}
 
 
 @dataclass
@@ -329,7 +329,7 @@ def main(config: Config):
         advantages = common.prepare_update(batch, advantages, policy, reference, config)
         if config.staleness:  # pi_old is the policy that wrote the rollout, in all updates
             batch.old_logprobs = batch.sampled_logprobs
-        counted, dropped = 0.0, 0.0  # tokens whose advantage is not 0, and those without a gradient
+        counted, dropped = 0.0, 0.0  # tokens with |A| > 1e-6, and those of them without a gradient
         keep = torch.ones_like(batch.loss_mask)  # [N, T], 0 on the tokens that --token drops
         for update, minibatch in enumerate(batch.minibatches(config, whole_groups=by_minibatch)):
             if by_minibatch:
@@ -364,7 +364,6 @@ def main(config: Config):
                     entropy_coef=config.entropy_coef,
                 )
                 loss, stats = loss_of(**terms)
-                # OTB's zeros are rounded.
                 has_advantage = batch.loss_mask[rows] * (advantages[rows].abs() > 1e-6)  # [m, T]
                 counted += has_advantage.sum()
                 dropped += (has_advantage * dropped_tokens(loss_of, **terms)).sum()

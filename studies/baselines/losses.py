@@ -190,9 +190,8 @@ def high_entropy_mask(entropies, mask, share=0.2):
     bonus; TRL drops the bonus, too, and takes each microbatch by itself.
     """
     tokens = mask.bool()
-    if not tokens.any():
-        return torch.zeros_like(mask)
-    return (tokens & (entropies >= entropies[tokens].quantile(1 - share))).to(mask)
+    least = entropies[tokens].quantile(1 - share) if tokens.any() else torch.inf
+    return (tokens & (entropies >= least)).to(mask)
 
 
 # Advantages and baselines of single tokens.

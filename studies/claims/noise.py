@@ -111,6 +111,11 @@ def make_missing(seconds: float) -> None:
         print(f"{method}, {verifier}, seed {seed}: {time.time() - began:.0f} s", flush=True)
 
 
+def lines_of(finished: dict, verifier: str, method: str) -> list[dict]:
+    """The runs of a method with a verifier, seed by seed."""
+    return [line for key, line in finished.items() if key[:2] == (verifier, method)]
+
+
 def gain(line: dict, metric: str) -> float:
     """What a run has gained of a metric."""
     first, *_, last = line["evaluations"]
@@ -126,10 +131,10 @@ def shown(values: list[float]) -> str:
 
 
 def write_tables() -> None:
-    """The table of CLAIMS.md and the curves of the lesson."""
+    """Write the table and the figure of CLAIMS.md, and the curves of the lesson."""
     rows, curves, finished = [], {}, read_results(RESULTS)
     for method, verifier in itertools.product(METHODS, VERIFIERS):
-        lines = [line for key, line in finished.items() if key[:2] == (verifier, method)]
+        lines = lines_of(finished, verifier, method)
         if not lines:
             continue
         row = [method, verifier, f"{VERIFIERS[verifier][1]:g}", f"{len(lines)}"]
@@ -149,26 +154,19 @@ def write_tables() -> None:
                 pass_at_1=np.mean(passes, 0).round(4).tolist(),
                 rewards=rewards.reshape(-1, 8).mean(1).round(4).tolist(),
             )
-    head = [
-        "method",
-        "verifier",
-        "J",
-        "seeds",
-        "reward, last 8 steps",
-        *METRICS,
-        "pass@1 less GRPO's",
-    ]
+    head = ["method", "verifier", "J", "seeds", "reward, last 8 steps", *METRICS]
+    head += ["pass@1 less GRPO's"]
     fill_in(STUDIES / "CLAIMS.md", {"noise": markdown_table(head, rows)})
     CURVES.write_text(json.dumps(curves, indent=1) + "\n")
     draw(finished)
 
 
 def draw(finished: dict) -> None:
-    """What two verifiers with a hole give for training, and what the policies are worth."""
+    """Draw the reward by two verifiers with a hole, and pass@1 by the right one."""
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for axis, verifier in zip(axes, ("hole", "a bound"), strict=True):
-        lines = [line for key, line in finished.items() if key[:2] == (verifier, "GRPO")]
+        lines = lines_of(finished, verifier, "GRPO")
         if not lines:
             continue
         rewards = np.mean([line["rewards"] for line in lines], 0)  # [steps]

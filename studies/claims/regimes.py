@@ -22,6 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from studies.claims import many, runs
+from studies.claims.page import short_interval
 from studies.claims.rows import MIDDLE, OF_HEADLINES
 from studies.claims.rule import interval
 from studies.claims.runs import PLAN, RESULTS, Plan
@@ -113,7 +114,7 @@ def row_of(plan: Plan, method: str, cells: dict) -> list[str]:
             row.append("")
         else:
             mean, low, high = interval(apart)
-            row.append(f"{mean:+.3f} [{low:+.2g},{high:+.2g}]")
+            row.append(f"{mean:+.3f} {short_interval(low, high)}")
     of = {
         key: np.mean([line["mechanism"][key] for line in lines], 0)
         for key in ("entropy", "all_wrong", "clipped")
