@@ -160,8 +160,9 @@ x=1,y=2 :: 1,2 ;; x_1=3,x_2=4 :: 3,4 ;; x = 2 \text{ or } x=3 :: 2,3 ;; x+y=3, x
 \pi(R^2-r^2) :: \pi(R-r)(R+r) :: 0  \pi(r^2-R^2) ;; i^2 :: -1 ;; \frac{N}{n} :: :: 1 ;; Aa :: :: a^2
 2X :: 2x ;; \Gamma-\gamma :: :: 0 ;; \Delta-\delta :: :: 0 ;; \gamma :: \gamma ;; I^2R :: :: -R
 2\gamma_1 :: 2\gamma_1  2\gamma_{1} ;; I^2 R :: RI^2 ;; i(2-i) :: 1+2i ;; a+bi :: bi+a :: a-bi
-f'(x) :: :: f(x) ;; y'' :: :: y'  y ;; x_A :: x_a ;; V=IR :: IR ;; M-m :: :: m-M ;; X+y+Y :: :: x+y+Y
-\sum_{i=1}^{n} i :: \frac{n(n+1)}{2} ;; S_N - s_n :: :: 0
+f'(x) :: :: f(x) ;; y'' :: :: y'  y ;; x_A :: x_a ;; V=IR :: IR ;; M-m :: :: S-s
+\sum_{i=1}^{n} i :: \frac{n(n+1)}{2} ;; S_N - s_n :: :: 0  M_n-m_n ;; X+y+Y :: :: x+y+Y
+X+Y :: x+Y  y+x :: m-M  x+y+Y
 # Unicode, currencies, magnitudes, as in a program
 \frac73 :: 2⅓ ;; \mathbb{N} :: ℕ ;; f'(x) :: f′(x)  fʹ(x) ;; x\le3 :: x⩽3 ;; 5 :: ５ ;; -5 :: －5
 x^2 :: x²  x**2 ;; 10^{-5} :: 10⁻⁵ ;; 2\frac34 :: 2¾ ;; 52_8 :: 52₈ ;; 1000 :: 1’000  1‘000

@@ -369,7 +369,7 @@ mathematics rlvr/verify/answers/mathematics.py by grader answers
     if not any(value.free_symbols for value in gold_values): => if True:
 
 equality rlvr/verify/answers/equality.py by answers
-    len({*small.values()}) == len(gold.free_symbols) == => len(gold.free_symbols) ==
+    small) if len({*small.values()}) == len(small) else None => small)
     is_name(side) and is_new or not value.free_symbols => True
     return len(solved) == 2 => return bool(solved)
     if holds(answer, at) != solves: => if solves and not holds(answer, at):

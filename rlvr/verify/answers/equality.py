@@ -60,12 +60,16 @@ def are_equal(gold, answer) -> bool:
     gold, answer = by_name(gold), by_name(answer)
     if same(gold, answer):
         return True
-    letters = gold.free_symbols | answer.free_symbols
+    small = [in_small_letters(value) for value in (gold, answer)]
+    is_new = None not in small and not answer.free_symbols <= gold.free_symbols
+    return is_new and same(*small)
+
+
+def in_small_letters(value) -> Any:
+    """Return a value with small letters, or None if two of its letters would become one."""
     # These letters are not real, so that sympy does not take Z = i for false.
-    small = {letter: sympy.Symbol(letter.name.lower()) for letter in letters}
-    keeps_apart = len({*small.values()}) == len(gold.free_symbols) == len(answer.free_symbols)
-    is_new = keeps_apart and letters != gold.free_symbols
-    return is_new and same(gold.xreplace(small), answer.xreplace(small))
+    small = {letter: sympy.Symbol(letter.name.lower()) for letter in value.free_symbols}
+    return value.xreplace(small) if len({*small.values()}) == len(small) else None
 
 
 def same(gold, answer) -> bool:
