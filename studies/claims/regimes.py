@@ -36,7 +36,7 @@ SEEDS = 4
 
 def regime(name: str, start: str, steps: int, own="", evaluations=1, methods=METHODS) -> Plan:
     """The plan of a regime's runs; `own` are its flags beside those of all runs."""
-    model = f"{NOVICE.absolute()} --numbers 3,4" if start == HARD else start
+    model = f"{NOVICE.absolute()} --numbers 4" if start == HARD else start
     return Plan(
         {name: {method: f"{OF_HEADLINES[method]} {own}" for method in methods}},
         results=RESULTS / "regimes.jsonl.gz",
@@ -54,8 +54,8 @@ REGIMES = [
     regime("reuse", MIDDLE, 48, "--num_iterations 4"),
     HARD_START,
     regime("hard start, large groups", HARD, 48, "--num_generations 32 --minibatch_size 256"),
-    regime("hard start, long", HARD, 480, evaluations=3),
-    regime("long, strong", "strong", 480, evaluations=3),
+    regime("hard start, long", HARD, 480),
+    regime("long, strong", "strong", 480),
     regime("second stage", MIDDLE, 2000, evaluations=4, methods=METHODS[-2:]),
 ]
 
