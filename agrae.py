@@ -18,7 +18,6 @@ Eq. 11 prints the mean reward, which differs if rewards are not only 0 and 1 (--
     python agrae.py                                                      # a laptop
     python agrae.py --variant agrae-dr-grpo                              # on Dr.GRPO
     python agrae.py --model Qwen/Qwen2.5-0.5B-Instruct --dataset math    # one GPU
-    python agrae.py --variant images --model Qwen/Qwen2.5-VL-3B-Instruct --dataset geo3k
     torchrun --nproc_per_node 8 agrae.py --model ... --dataset math      # 8 GPUs share the batch
 """
 
@@ -43,13 +42,6 @@ VARIANTS = {
     "agrae-dr-grpo": dict(scale_rewards=False, aggregation="constant"),
     "sample-level": dict(group_level=False),
     "group-level": dict(sample_level=False),
-    "images": dict(  # C.2; the two updates per step are our choice
-        alpha=0.5,
-        num_generations=5,
-        minibatch_size=80,
-        format_share=0.9,
-        system_prompt="monologue",
-    ),
 }
 
 
@@ -59,12 +51,10 @@ class Config(rlvr.flags.Config):
 
     variant: str = flag("agrae", "named preset of flags", choices=VARIANTS)
     scale_rewards: bool = flag(True, "divide the base advantage by the group's standard deviation")
-    alpha: float = flag(1.0, "success rate w from which A > 0 counts fully; 0.5 for images", le=1)
+    alpha: float = flag(1.0, "success rate w from which A > 0 counts fully", le=1)
     sample_level: bool = flag(True, "Eq. 12")
     group_level: bool = flag(True, "Eq. 13")
-    format_share: float = flag(
-        0.0, "share of the reward for the format; the paper has 0.9 for images", ge=0, le=1
-    )
+    format_share: float = flag(0.0, "share of the reward for the format (C.2)", ge=0, le=1)
 
 
 def configure(**flags) -> Config:

@@ -169,10 +169,9 @@ def sample_groups(
     encoded = [encode_prompt(sampler.tokenizer, problem.prompt) for problem in problems]
     prompts = [ids for ids in encoded for _ in range(size)]
     repeated = [problem for problem in problems for _ in range(size)]
-    images = [problem.images for problem in repeated]
     # 2. The completions: token ids, and the log-prob of each.
     how: dict = dict(temperature=temperature, top_p=top_p, max_tokens=max_tokens)
-    completions = sampler.complete(prompts, images=images, **how)
+    completions = sampler.complete(prompts, **how)
     # 3. The texts that the verifier reads.
     texts = sampler.texts([completion.ids for completion in completions])
     # 4. The verified rewards.
@@ -189,7 +188,6 @@ def sample_groups(
             status=verdict,
             success=reward >= SUCCESS,
             replies=completion.replies,
-            images=images[i],
             problem=repeated[i],
         )
         for i, (completion, (reward, verdict)) in enumerate(zip(completions, grades, strict=True))
@@ -222,7 +220,7 @@ def make_batch(samples: list[Sample], config: Config, sampler: Sampler) -> Batch
 
 
 @torch.no_grad()
-def decode(policy, prompts, *, stops, max_tokens, temperature=1.0, top_p=1.0, images=()):
+def decode(policy, prompts, *, stops, max_tokens, temperature=1.0, top_p=1.0):
     """Write one completion per prompt. Return its token ids and their log-probs, in nats.
 
     prompts: one list of token ids per completion. A prompt that occurs several times is read once.
@@ -230,7 +228,7 @@ def decode(policy, prompts, *, stops, max_tokens, temperature=1.0, top_p=1.0, im
     log-probs are those of softmax(logits / temperature), before top_p is applied. Temperature 0
     takes the likeliest token, with the log-probs of temperature 1. UserError if logits are NaN.
     """
-    reader = Reader(policy, prompts, images)
+    reader = Reader(policy, prompts)
     tokens, logprobs = [[] for _ in prompts], [[] for _ in prompts]
     rows: list[int | None] = [*range(len(prompts))]  # whose completion a row writes; None: ended
     for length in range(1, max_tokens + 1):

@@ -7,7 +7,7 @@ folders go one way, down this list:
     training   a run: its folder, checkpoints, learning rates
     show       what a run leaves to be looked at: logs, curves, report
     rollout    completions: by transformers or vLLM, in one turn or several
-    policy     the model: loading, log-probs, images, sharding
+    policy     the model: loading, log-probs, sharding
     flags      the command line
     tasks      problems: made here, from data sets, as prompts
     verify     what is right: answers, programs, graders

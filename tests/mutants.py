@@ -60,8 +60,7 @@ common common.py by common golden steps
 grading common.py by rollouts
     completion.ids[-1] not in sampler.stops => completion.ids[-1] != sampler.stops[0]
     not completion.ids or completion => completion
-    for _ in range(size)]↵    images => for _ in range(1)]↵    images
-    images = [problem.images for problem in repeated] => images = [() for problem in repeated]
+    in problems for _ in range(size)] => in problems for _ in range(1)]
     success=reward >= SUCCESS => success=reward > 0
     status=verdict => status=""
 
@@ -178,7 +177,7 @@ statistics fade.py by statistics golden
 
 checkpoints rlvr/training/checkpoints.py by checkpoints crashes
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
-    zlib.crc32(image, checksum) => checksum
+    .encode(), checksum) => .encode())
     vars(training.memory).update(saved["state"]) => pass
     optimizer=moments => optimizer={}
     group["lr"] = rate => pass
@@ -233,11 +232,10 @@ models rlvr/policy/models.py by models bf16
     config, device, frozen=True) => config, device)
     "num_experts": 0 => "num_experts": 1
 
-shards rlvr/policy/sharding.py by bf16 ranks images
+shards rlvr/policy/sharding.py by bf16 ranks
     part.set_gradient_divide_factor(1.0) => pass
     dist.all_reduce(parameter.grad) => pass
     reshard = frozen or module => reshard = module
-    policy._get_fsdp_state()._lazy_init() => pass
     if settings_of(policy).bf16 else => if False else
 
 lessons docs/lessons/5_two_axes.py by lessons
@@ -280,14 +278,9 @@ taught studies/papers/make_bases.py by tiny
     (-logprobs.sum() / sum(sample.own_length for sample in samples)).backward()
         => (-(logprobs.sum(1) / (logprobs != 0).sum(1)).mean()).backward()
 
-images rlvr/policy/images.py by images
-    in_prompts & (ids == reader.token_id) => (ids == reader.token_id)
-    resample=self.processor.resample) => resample=0)
-
 sources rlvr/tasks/sources.py by datasets prompts docs
     left if row.gold != ""] => left]
     return drop(name, problems, OF_ROWS) => return problems
-    path if path.is_dir() else path.parent => path.parent
 
 embedded rlvr/tasks/embedded.py by embedded gym
     metadata.get(name) in range(99) => name in metadata
@@ -298,9 +291,6 @@ files rlvr/tasks/files.py by datasets
 
 cells rlvr/tasks/cells.py by datasets
     helpers = head.rpartition => helpers = head.partition
-
-pictures rlvr/tasks/pictures.py by prompts
-    problem.images, texts, strict=True => problem.images, texts, strict=False
 
 config rlvr/flags/config.py by config
     fullmatch("[234](,[234])*", => match("[234](,[234])*",

@@ -56,8 +56,8 @@ class Scripted:
         self.call_ends = find_call_ends(tokenizer, self.config.tool)
         self.calls = []
 
-    def generate(self, prompts, *, temperature, top_p, max_tokens, call_ends, images):
+    def generate(self, prompts, *, temperature, top_p, max_tokens, call_ends):
         """The next texts, with log-probs of -1."""
-        self.calls.append((prompts, temperature, top_p, max_tokens, [*call_ends], images))
+        self.calls.append((prompts, temperature, top_p, max_tokens, [*call_ends]))
         ids = [self.encode(text) for text in self.script.pop(0)]
         return ids, [[-1.0] * len(each) for each in ids]

@@ -72,7 +72,7 @@ def test_the_format_is_nine_tenths_of_the_reward(monkeypatch):
         first_successes=f64([[1, 0, 0, 0], [0, 0, 0, 0]]),
         texts=lambda: 3 * [good] + [bad],
     )
-    found, logged = agrae.compute_advantages(batch, agrae.Config(**agrae.VARIANTS["images"]))
+    found, logged = agrae.compute_advantages(batch, agrae.Config(alpha=0.5, format_share=0.9))
     w, base = 1 / 16, f64([[0.275, 0.175, 0.175, -0.625]]) / math.sqrt(0.131875)
     near(found, (w + (1 - w) / ROOT3) * torch.where(base > 0, 2 * w * base, base), atol=1e-6)
     of_batch = [logged[name] for name in "format mean_success success_factor hard_share".split()]

@@ -111,12 +111,12 @@ def test_latest_is_the_last_run_of_this_script(tmp_path, monkeypatch):
 def training_of(tiny):
     """training_of() is the state in which a run begins, on ten problems by default."""
 
-    def begin(problems=10, gold="", images=(), first=0, held_out="8", name="own"):
+    def begin(problems=10, gold="", first=0, held_out="8", name="own"):
         policy, tokenizer = copy.deepcopy(tiny[0]), tiny[1]
         config = Config(learning_rate=1e-2, lr_scheduler_type="linear")
         optimizer, scheduler = make_optimizer(policy, config)
         prompts = map(str, (first, *range(1, problems)))
-        training = [Problem(each, gold, images=images) for each in prompts]
+        training = [Problem(each, gold) for each in prompts]
         stream = ProblemStream(training, 0, {name: [Problem(held_out, "")]})
         return TrainingState(policy, tokenizer, optimizer, scheduler, stream)
 
@@ -159,7 +159,7 @@ def test_a_run_without_moments_comes_back(training_of, tmp_path):
     assert checkpoints.restore(folder, restored, Config()) == 1
     assert not restored.optimizer.state
     assert restored.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * 119 / 120, rel=1e-12)
-    for problems in (dict(problems=9), dict(gold="7"), dict(images=(b"a picture",)), dict(first=1)):
+    for problems in (dict(problems=9), dict(gold="7"), dict(first=1)):
         with pytest.raises(UserError, match=f"^{tmp_path} began with other training problems"):
             checkpoints.restore(folder, training_of(**problems), Config())
     with pytest.raises(UserError, match="began with other problems of own to evaluate on"):

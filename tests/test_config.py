@@ -53,7 +53,7 @@ grpo --reward_noise 0.2,1.5 :: --reward_noise takes two rates from 0 to 1
 grpo --numbers 2 :: teach one by python studies/papers/make_bases.py weak --numbers 2 --out
 grpo --numbers 3,5 --model weak :: --numbers takes 2, 3, 4, separated
 grpo --numbers 4 --dataset own.jsonl --model weak :: is for --dataset countdown or --model tiny
-grpo --columns a,b,c,d,e --dataset own.jsonl :: --columns takes 2 to 4 names
+grpo --columns a,b,c,d --dataset own.jsonl :: --columns takes 2 to 3 names
 grpo --columns ,answer --dataset own.jsonl
 grpo --columns prompt, --dataset own.jsonl
 grpo --columns prompt --dataset own.jsonl
@@ -65,7 +65,7 @@ grpo --eval_problems 0 --eval_dataset gsm8k,arithmetic :: all of a data set; ari
 grpo --verifier math :: --verifier is for --dataset FILE
 grpo --verifier maths --dataset own.jsonl :: no verifier 'maths'; there are countdown, math
 grpo --verifier none.py:score :: none.py: [Errno 2] No such file
-grpo --verifier own.jsonl:score --columns a,b,c,d,e --dataset own.jsonl :: takes 1 to 4 names
+grpo --verifier own.jsonl:score --columns a,b,c,d --dataset own.jsonl :: takes 1 to 3 names
 grpo --system_prompt thinks :: is no file, and no text of several words; the names are think
 grpo --system_prompt own.jsonl :: --system_prompt
 grpo --model ./own.jsonl :: --model ./own.jsonl: there is no such folder
@@ -78,7 +78,7 @@ grpo --no_tie_word_embeddings --model folder :: --tie_word_embeddings is for --m
 2 ranks: grpo --vllm_tensor_parallel_size 2 --engine hf :: is for --engine auto or vllm
 grpo --vllm_gpu_memory_utilization 0.5 --engine hf :: is for --engine auto or vllm
 grpo --dataset gsm9k --eval_dataset math :: 'gsm9k' is neither a file nor one of the data sets gsm8k
-grpo --eval_dataset arc,none :: livecodebench-v6, geo3k, countdown, arithmetic, arithmetic-2
+grpo --eval_dataset arc,none :: livecodebench-v6, countdown, arithmetic, arithmetic-2
 3 ranks: grpo --prompts_per_step 32 --minibatch_size 64 :: 3 ranks must divide --prompts_per_step
 3 ranks: grpo --minibatch_size 160 --prompts_per_step 30 --num_generations 16
 2 ranks: grpo --eval_problems 1 :: must be at least one per rank
@@ -199,7 +199,7 @@ def test_numbers_that_are_no_flags():
     assert (common.MAX_REDRAWS, problems.SUCCESS, turns.MAX_TURNS) == (3, 1.0, 8)
     assert run.MAX_SKIPPED_UPDATES == 10
     assert ranks.TIMEOUT == timedelta(hours=2)
-    defaults = dict(temperature=1.0, top_p=1.0, images=())
+    defaults = dict(temperature=1.0, top_p=1.0)
     assert common.decode.__wrapped__.__kwdefaults__ == defaults
     assert common.sample_groups.__kwdefaults__ == dict(top_p=1.0)  # of training
     assert [*common.ppo_clip_loss.__kwdefaults__.values()] == [1, 0.2, None, "token", None, 0, 0, 0]

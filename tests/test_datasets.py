@@ -33,9 +33,9 @@ import pytest
 from local_sets import evaluated, in_order, load, own, prompts_of, refused, write
 
 
-def row(columns, gold, level="", problem=None, images=()):
+def row(columns, gold, level="", problem=None):
     """The columns of a row on the hub, and what is to be read from it: by default the first one."""
-    return columns, Problem(problem or next(iter(columns.values())), gold, "", level, images)
+    return columns, Problem(problem or next(iter(columns.values())), gold, "", level)
 
 
 def asked(question, starter):
@@ -73,12 +73,6 @@ def livecodebench(question, difficulty, date, name=None, packed=True):
 
 def text(question, answer, gold, level="", names=("question", "answer", "level")):
     return row(dict(zip(names, (question, answer, level), strict=True)), gold, str(level or ""))
-
-
-def figure(question, answer, image):
-    """A row of Geometry3K, whose images are a list, as the hub's files have them."""
-    columns = dict(problem=question, answer=answer, images=[dict(bytes=image, path="0.png")])
-    return row(columns, answer, images=(image,))
 
 
 def arc(question, labels, label, letter):
@@ -136,8 +130,6 @@ ROWS = {
         livecodebench("Double it.", "hard", "2024-08-01T00:00:00", "double"),
         (livecodebench("Double!", "hard", "2024-07-31T23:59:59")[0], None),  # too early
     ],
-    ("geo3k", "train"): [figure("<image>Find x.", "\\frac{5}{2}", b"1")],
-    ("geo3k", "test"): [figure("<image>Find z.", "10 \\sqrt { 3 }", b"3")],
 }
 VERIFIED = {"gsm8k": "number", "arc": "choice", "mmlu-pro": "choice", "taco": "code"}
 VERIFIED |= dict.fromkeys(("human-eval", "livecodebench-v5", "livecodebench-v6"), "code")
@@ -170,7 +162,7 @@ def expected(name, split):
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_problems_of_a_set(hub, name):
-    """Problem, gold, verifier, level and images, from the right split."""
+    """Problem, gold, verifier and level, from the right split."""
     hub(name)
     training, evaluation = read_set(name, Config(dataset=name, eval_problems=0))
     assert with_golds(name, evaluation) == evaluation
@@ -400,7 +392,7 @@ def test_columns_of_any_name(tmp_path):
     file = write(tmp_path / "g[1]*.parquet", [row])  # no pattern, though it looks like one
     config = Config(verifier="code", eval_problems=0, columns="my question,label")
     assert read_set(file, config)[1] == [Problem("Why?", json.dumps(tests), "code")]
-    config.columns += ",-,level"
+    config.columns += ",level"
     assert read_set(file, config)[1] == [Problem("Why?", json.dumps(tests), "code", "1")]
 
 
@@ -537,9 +529,6 @@ def test_rows_of_evaluation_sets_are_not_trained_on(tmp_path, tiny, capsys):
     ],
 )
 def test_texts_that_differ_in_spaces_case_or_form(text):
-    """About another image it is another question."""
     asked, same, other = Problem("What is 1 + 2?", "7"), Problem(text, "8"), Problem("1 - 2?", "7")
     assert without_overlap("a", [asked, other], [same]) == [other]
     assert without_overlap("a", [same, other], [asked]) == [other]
-    shown, another = (Problem("Find x.", "1", images=(image,)) for image in (b"1", b"2"))
-    assert without_overlap("a", [shown, another], [shown]) == [another]

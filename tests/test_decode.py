@@ -246,8 +246,8 @@ def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(shar
     with monkeypatch.context() as patch:
         patch.setattr(type(policy), "unshard", True, raising=False)  # as a sharded one has
         assert not is_shorter_by_prompt(policy, samples)
-    shown = [replace(sample, images=(bytes([i]),)) for i, sample in enumerate(samples)]
-    assert not is_shorter_by_prompt(policy, shown)  # of which no two prompts are the same
+    different = [replace(s, prompt_ids=[i, *s.prompt_ids[1:]]) for i, s in enumerate(samples)]
+    assert not is_shorter_by_prompt(policy, different)
 
 
 END = 27  # the token <|im_end|> of a tokenizer that knows it

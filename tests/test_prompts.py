@@ -1,24 +1,17 @@
-"""How a problem becomes the prompt that the policy reads: system prompt, chat template, images."""
+"""How a problem becomes the prompt that the policy reads: system prompt, chat template."""
 
 import copy
 from dataclasses import replace
-from pathlib import Path
 
-import rlvr.policy.models
 from rlvr.flags.config import Config
 from rlvr.tasks import prompt_lengths
 from rlvr.tasks.datasets import prepare
-from rlvr.tasks.pictures import open_image
 from rlvr.tasks.problems import Problem, Sample
-from rlvr.tasks.prompts import encode_prompt, end_of_turn, place_images, write_prompts
-from rlvr.training.checkpoints import save_folder
-from rlvr.verify.verifiers import BOXED, SYSTEM_PROMPTS
+from rlvr.tasks.prompts import encode_prompt, end_of_turn
+from rlvr.verify.verifiers import SYSTEM_PROMPTS
 
-import local_sets
-import PIL.Image
 import pytest
-import vision
-from local_sets import refused, write
+from local_sets import refused
 from samples import writer_of_batch
 from tokenizers.processors import TemplateProcessing
 
@@ -160,116 +153,3 @@ def test_a_thought_that_the_template_opens_belongs_to_the_format(
     monkeypatch.setattr(script, "format_reward", lambda text, *_: judged.append(text) or 1.0)
     script.compute_advantages(batch, config)
     assert judged == ["a</think>3", "<think>a</think>3", "a</think>3"]
-
-
-# ------------------------------------------------------------------------------------------- images
-
-PICTURE = vision.squares(2)
-IMAGE, START, END = "<|image_pad|>", "<|vision_start|>", "<|vision_end|>"
-
-
-@pytest.fixture(scope="module")
-def vlm_tokenizer(tmp_path_factory):
-    return vision.load(vision.save_vision_policy(tmp_path_factory.mktemp("vision")))[1]
-
-
-FLAGS = dict(columns="prompt,answer,image", verifier="last_number", max_steps=0, eval_problems=0)
-
-
-def load(vlm_tokenizer, name, **flags):
-    (problems,) = local_sets.load(vlm_tokenizer, dataset=name, **FLAGS | flags)[1].values()
-    return sorted(problems, key=lambda problem: problem.prompt)
-
-
-def shown(*images):
-    return [dict(prompt=f"{'abcdef'[i]}?", answer="1", image=each) for i, each in enumerate(images)]
-
-
-def test_paths_and_bytes_of_a_file(tmp_path, monkeypatch, vlm_tokenizer):
-    """Paths begin in the data set's folder or that of its file, wherever the run is started."""
-    path = Path(write(tmp_path / "data/images/1.png", PICTURE))
-    monkeypatch.chdir("/")
-    file = write(tmp_path / "data/train.jsonl", shown("images/1.png", str(path), ""))
-    for name in (file, str(tmp_path / "data")):
-        assert [problem.images for problem in load(vlm_tokenizer, name)] == [(PICTURE,)] * 2 + [()]
-    of_the_hub = dict(bytes=PICTURE, path="0.png"), dict(bytes=None, path=str(path))
-    for image in (PICTURE, *of_the_hub):
-        name = write(tmp_path / "data/set.parquet", shown([image, None, image], [], None))
-        found = [problem.images for problem in load(vlm_tokenizer, name)]
-        assert sorted(found) == [(), (), (PICTURE, PICTURE)]
-
-
-def test_a_transparent_image_is_white_there():
-    """Geometry drawn in black on nothing would be black on black otherwise."""
-    image = PIL.Image.new("RGBA", (8, 8), (0, 0, 0, 0))
-    image.putpixel((3, 4), (0, 0, 0, 255))
-    found = open_image(vision.png(image))
-    assert sorted(found.getcolors()) == [(1, (0, 0, 0)), (63, (255, 255, 255))]
-    assert open_image(vision.png(PIL.Image.new("P", (9, 5)))).mode == "RGB"
-
-
-def test_what_cannot_be_shown_is_dropped_and_counted(tmp_path, vlm_tokenizer, capsys):
-    """A huge one is too long for the prompt: the policy's processor allows 64 tokens."""
-    long = vision.png(PIL.Image.new("RGB", (300, 1)))  # over 200 times as long as wide
-    asked = shown(PICTURE, PICTURE[:60], b"no image", long, vision.squares(9, cells=40), PICTURE)
-    asked[-1]["prompt"] = f"f {IMAGE}?"
-    name = write(tmp_path / "set.parquet", asked)
-    (problem,) = load(vlm_tokenizer, name, max_prompt_length=40)
-    assert "a?" in problem.prompt
-    told = "1 of 6 problems; dropped 4 whose images cannot be shown, 1 empty or over 40 tokens"
-    assert told in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("flags", [{}, dict(dataset="countdown", eval_dataset="geo3k")])
-def test_a_model_for_text_alone(tmp_path, tiny, monkeypatch, flags):
-    save_folder(tmp_path / "policy", *tiny)
-    monkeypatch.setattr(rlvr.policy.models, "load_weights", lambda *_: pytest.fail("loaded"))
-    name = write(tmp_path / "set.parquet", shown(PICTURE))
-    config = Config(**FLAGS | dict(dataset=name, model=str(tmp_path / "policy")) | flags)
-    parts = [config.eval_names[0], "has images", "Qwen/Qwen2.5-VL-3B-Instruct"]
-    refused(parts, rlvr.policy.models.load_policies, config)
-
-
-def test_images_that_nothing_reads(tmp_path, vlm_tokenizer):
-    bare = copy.copy(vlm_tokenizer)
-    bare.chat_template = None
-    name = write(tmp_path / "set.parquet", shown(PICTURE))
-    broken = write(tmp_path / "broken.parquet", shown(b"1"))
-    other = write(tmp_path / "other.parquet", [dict(prompt="a?", answer="1", picture=PICTURE)])
-    absent = write(tmp_path / "absent.jsonl", shown("absent.png"))
-    refused([broken, "0 of 1 problems; dropped 1 whose images"], load, vlm_tokenizer, broken)
-    refused([other, "'image'", "picture"], load, vlm_tokenizer, other)
-    refused([absent, "absent.png"], load, vlm_tokenizer, absent)
-    refused(["images", "no chat template"], load, bare, name)
-    (problem,) = load(vlm_tokenizer, name, columns="prompt,answer")
-    assert problem.prompt == "<|im_start|>user\na?<|im_end|>\n<|im_start|>assistant\n"
-
-
-def test_places():
-    """Images without a tag stand before the question, and a tag without an image is a text."""
-    for question, count, expected in (
-        ("Find x.", 2, "[][]Find x."),
-        ("In <image> and <image12>?", 2, "In [] and []?"),
-        ("In <image1>: <image2> or <image3>?", 1, "In []: <image2> or <image3>?"),
-        ("In <image1>?", 3, "[][]In []?"),
-    ):
-        parts = place_images(question, count)
-        assert "".join("[]" if p["type"] == "image" else p["text"] for p in parts) == expected
-
-
-def test_the_prompt_of_the_chat_template_for_images(tmp_path, vlm_tokenizer):
-    """Of chat_template.json, beside which stands one for text alone; and each image's tokens."""
-    asked = dict(prompt="<image> and <image>: how many?", answer="1")
-    images = [PICTURE, vision.squares(1, cells=2)]
-    name = write(tmp_path / "set.parquet", [dict(asked, image=images)])
-    (problem,) = load(vlm_tokenizer, name, system_prompt="boxed", user_suffix="boxed")
-    assert problem.prompt == (
-        f"<|im_start|>system\n{BOXED}<|im_end|>\n<|im_start|>user\n"
-        f"{START}{3 * IMAGE}{END} and {START}{2 * IMAGE}{END}: how many?\n{BOXED}<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-    turns = (("user", "2+2?"), ("assistant", "4"), ("user", "and <image>?"))
-    conversation = Problem(turns, "1", images=(PICTURE,))
-    (problem,) = write_prompts([conversation], "", Config(), vlm_tokenizer)
-    end = f"and {START}{IMAGE}{END}?<|im_end|>\n<|im_start|>assistant\n"
-    assert problem.prompt.endswith(f"assistant\n4<|im_end|>\n<|im_start|>user\n{end}")

@@ -73,10 +73,6 @@ RECIPES = [
     f"cwgrpo 4 {CWGRPO} max_completion_length=4096",
     f"cwgrpo 4 {CWGRPO} max_completion_length=3584",  # what the context of the 7B model leaves
     f"grpo 4 {TWO_STAGE}",  # Llama
-    # images; the minibatch is that of the text runs, since none is printed
-    f"""agrae 8 {AGRAE} {AGRAE_EVALUATION} dataset=geo3k max_steps=83 alpha=0.5 format_share=0.9
-        system_prompt=monologue prompts_per_step=512 num_generations=5 minibatch_size=1280
-        temperature=1.0 eval_dataset=geo3k eval_problems=0 eval_samples=4""",
 ]
 SECTION = TEXTS["real-models.md"].partition("## The papers' settings\n")[2]
 COMMANDS = commands_of("\n".join(SECTION.split("```")[1::2]))

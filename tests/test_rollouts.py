@@ -120,11 +120,11 @@ def test_rank_0_finds_out_for_all(monkeypatch, error):
 
 
 def test_sample_groups(tiny, monkeypatch):
-    """A parenthesis is a second stop token here. The second problem has an image and a tool."""
+    """A parenthesis is a second stop token here. The second problem has a tool."""
     halve = Verifier(lambda text, gold: 0.5 if text else None)
     monkeypatch.setitem(VERIFIERS, "half", halve)
     first, solution = make_countdown(random.Random(0), 3)
-    second = Problem("1 2 : ", "3", "half", images=(b"an image",))
+    second = Problem("1 2 : ", "3", "half")
     sampler = Scripted(
         tiny[1], [[f"{solution}<eos>", solution, "7*8=", ""], [")"]], tool="calculator"
     )
@@ -134,7 +134,7 @@ def test_sample_groups(tiny, monkeypatch):
     logprobs = [*([-1.0] * len(each) for each in ids[:2]), [*[-1.0] * 4, 0.0, 0.0, -1.0]]
     prompts = [sampler.encode(problem.prompt) for problem in (first, second)]
     right = dict(success=True, replies=[], problem=first)
-    none = dict(replies=[], images=second.images, problem=second)
+    none = dict(replies=[], problem=second)
     half = none | dict(replies=[range(4, 6)])
     assert groups == [
         [
@@ -147,8 +147,7 @@ def test_sample_groups(tiny, monkeypatch):
         ],
     ]
     asked = [prompts[0]] * 2 + [prompts[1]] * 2
-    shown = [(), (), second.images, second.images]
-    assert sampler.calls[0] == (asked, 0.6, 0.9, 48, sampler.call_ends, shown)
+    assert sampler.calls[0] == (asked, 0.6, 0.9, 48, sampler.call_ends)
 
 
 def test_tags_that_are_special_tokens_reach_the_verifier(tiny):
@@ -223,7 +222,7 @@ def test_a_prompt_and_a_completion_have_to_fit_together(tiny, context, wanted, f
         check_context(given[0], None, given[2], Config(max_completion_length=34))  # encodes none
 
 
-ONE = dict(temperature=1.0, top_p=1.0, images=[()])
+ONE = dict(temperature=1.0, top_p=1.0)
 REPLIES = {
     "<think>7*8=56 56+1=": "57",
     "2+3*4=": "14",
@@ -290,10 +289,7 @@ def test_scenes(tiny, monkeypatch, max_turns, limit, script, texts, replies, roo
     monkeypatch.setattr(rlvr.rollout.turns, "MAX_TURNS", max_turns)
     sampler = Scripted(tiny[1], script, tool="calculator")
     prompts = [[i] for i in range(len(texts))]
-    images = [(bytes(prompt),) for prompt in prompts]
-    found = complete_in_turns(
-        sampler, prompts, temperature=0.7, top_p=0.9, max_tokens=limit, images=images
-    )
+    found = complete_in_turns(sampler, prompts, temperature=0.7, top_p=0.9, max_tokens=limit)
     assert [each.ids for each in found] == [*map(sampler.encode, texts)]
     assert [each.replies for each in found] == replies
     for each in found:
@@ -302,9 +298,8 @@ def test_scenes(tiny, monkeypatch, max_turns, limit, script, texts, replies, roo
     assert [call[3] for call in sampler.calls] == rooms
     offered = [bool(call[4]) for call in sampler.calls]  # the tool
     assert offered == [turn < max_turns for turn in range(1, len(rooms) + 1)]
-    for asked, *how, shown in sampler.calls:
+    for asked, *how in sampler.calls:
         assert how[:2] == [0.7, 0.9]
-        assert shown == [(bytes(prompt[:1]),) for prompt in asked]
         assert all(found[i].ids[: len(ids)] == ids for i, *ids in asked)
         assert how[2] == limit - min(len(ids) for _, *ids in asked)  # so they are all
     assert not sampler.script

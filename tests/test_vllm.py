@@ -1,7 +1,6 @@
 """What the sampler asks vLLM for and how it checks it, by a stand-in; and vLLM itself, on a CPU.
 
-.ci/more makes an environment for vLLM, and runs `pytest -m vllm` there. For images it wants
-torchvision, too, in a build for CPUs, or mended as .ci/more does it.
+.ci/more makes an environment for vLLM, and runs `pytest -m vllm` there.
 """
 
 import contextlib
@@ -16,20 +15,16 @@ import rlvr.rollout.vllm_sampler as samplers
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
-from rlvr.policy.images import model_class, reads_images
 from rlvr.rollout.samplers import Sampler
-from rlvr.tasks.prompts import encode_prompt
 from rlvr.training.checkpoints import save_folder
 
 import pytest
 import torch
 import transformers
-import vision
 from runs import ROOT, SMALL, arguments, free_port, rows, run_python
 from samples import PROMPTS
-from test_images import flags
 
-from common import decode, sample_groups
+from common import decode
 from studies.papers.make_bases import build_tiny
 
 
@@ -49,19 +44,14 @@ class LLM:
     def __init__(self, path, **settings):
         self.settings, self.calls, self.asked = settings, [], []
         torch.manual_seed(0)  # as vLLM does
-        shape = transformers.AutoConfig.from_pretrained(path)
-        self.model = model_class(shape).from_pretrained(path, dtype=torch.float32)
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
         # what a build for CPUs does to a tied head after a push
         packing = SimpleNamespace(
             process_weights_after_loading=lambda head: self.calls.append("pack_head")
         )
         self.model.lm_head.quant_method = packing
-        self.served = SimpleNamespace(lm_head=self.model.lm_head)
-        if reads_images(shape):  # where vLLM has the head then
-            self.served = SimpleNamespace(language_model=self.served)
         self.llm_engine = SimpleNamespace(
-            engine_core=SimpleNamespace(shutdown=lambda: self.calls.append("shutdown")),
-            reset_encoder_cache=lambda: self.calls.append("reset_encoder_cache"),
+            engine_core=SimpleNamespace(shutdown=lambda: self.calls.append("shutdown"))
         )
 
     @torch.no_grad()
@@ -80,7 +70,7 @@ class LLM:
             own[name].copy_(value)
 
     def apply_model(self, function):
-        return [function(self.served)]
+        return [function(self.model)]
 
     def reset_prefix_cache(self):
         self.calls.append("reset_prefix_cache")
@@ -88,27 +78,20 @@ class LLM:
 
 @pytest.fixture
 def build(sharp, tmp_path, monkeypatch):
-    """build(flag=value, ...) -> a VllmSampler of a saved policy, or of one that reads images."""
+    """build(flag=value, ...) -> a VllmSampler of a saved policy."""
     vllm = SimpleNamespace(LLM=LLM, SamplingParams=SimpleNamespace, __spec__="found")
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     monkeypatch.delenv("VLLM_LOGGING_LEVEL", raising=False)
 
-    def make(images=False, **flags):
-        folder = tmp_path / ("seeing" if images else "policy")
-        if images:
-            vision.save_vision_policy(folder, scale=3.0)
-        elif not folder.exists():
+    def make(**flags):
+        folder = tmp_path / "policy"
+        if not folder.exists():
             save_folder(folder, *sharp)
         config = Config(**dict(model=str(folder), max_steps=0) | flags)
         policy, _, tokenizer = rlvr.policy.models.load_policies(config)
         return samplers.VllmSampler(policy, tokenizer, config, decode)
 
     return make
-
-
-@pytest.fixture
-def seeing(build):
-    return build(images=True, num_generations=2, max_completion_length=6)
 
 
 @pytest.fixture
@@ -139,7 +122,7 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
 
 def test_the_ranks_of_one_engine_ask_for_all_of_theirs(build, prompts, monkeypatch, tmp_path):
     """Each takes its own back, and unlinks its own part of the memory that they share."""
-    of_others = [[([7], (), 1)], [([7], (), 2)], [([8, 9], (), 5), ([9], (), 6)]]
+    of_others = [[([7], 1)], [([7], 2)], [([8, 9], 5), ([9], 6)]]
     monkeypatch.setattr(os, "environ", dict(RANK="3"))  # as torchrun does
     monkeypatch.setattr(samplers, "gather", lambda mine: [*of_others, *mine])
     monkeypatch.setattr(world, "RANK", 3)
@@ -161,7 +144,7 @@ def test_the_ranks_of_one_engine_ask_for_all_of_theirs(build, prompts, monkeypat
         assert got == pytest.approx(wanted, abs=1e-4)
 
 
-def test_settings_of_the_engine(build, seeing, prompts, monkeypatch):
+def test_settings_of_the_engine(build, prompts, monkeypatch):
     """Its logits are in fp32, as in the loss: rounding one side alone makes them differ more."""
     given = dict(max_prompt_length=2000, vllm_gpu_memory_utilization=0.4)
     sampler = build(**given)
@@ -198,12 +181,6 @@ def test_settings_of_the_engine(build, seeing, prompts, monkeypatch):
     with in_bf16.synced():  # its log-probs may be further off
         assert in_bf16.gap > in_bf16.tolerance / 1000 == 1e-3
     assert in_bf16.engine.settings["dtype"] == torch.bfloat16
-    # 64 tokens an image is what its processor allows, and 32 what --max_prompt_length does
-    assert seeing.engine.settings["limit_mm_per_prompt"] == {"video": 0}
-    for most, allowed in ((1024, 64), (32, 32)):
-        settings = samplers.reading_settings(seeing.policy, Config(max_prompt_length=most))
-        size = dict(shortest_edge=vision.SIDE**2, longest_edge=allowed * vision.SIDE**2)
-        assert settings["mm_processor_kwargs"] == {"size": size}
     sampler.generate(
         prompts, temperature=0.7, top_p=0.9, max_tokens=3, call_ends=[7]
     )  # as in a turn with a tool
@@ -266,34 +243,6 @@ def test_an_engine_that_fails_is_one_line_and_ends_with_the_run(build, monkeypat
             build()
 
 
-def test_a_request_shows_the_images_in_the_sizes_that_the_policy_reads(seeing):
-    """One token an image goes in, since vLLM repeats it.
-
-    The stand-in does not, as if it cut an image into other patches: that ends the run.
-    """
-    with seeing.synced():
-        pass
-    assert "reset_encoder_cache" in seeing.engine.calls
-    asked = [
-        ("how many of all?", (vision.squares(1),)),
-        ("<image> or <image>?", (vision.UNEVEN, vision.squares(3))),
-    ]
-    problems = vision.problems(seeing.tokenizer, asked)
-    for problem, tokens in zip(problems, ([3], [5, 3]), strict=True):
-        ids = encode_prompt(seeing.tokenizer, problem.prompt)
-        assert ids.count(vision.IMAGE_TOKEN) == sum(tokens)
-        request = seeing.request(ids, problem.images)
-        assert request["prompt_token_ids"].count(vision.IMAGE_TOKEN) == len(tokens)
-        assert len(request["prompt_token_ids"]) == len(ids) - sum(tokens) + len(tokens)
-        shown = request["multi_modal_data"]["image"]
-        assert [image.size for image in shown] == [(n * vision.SIDE, vision.SIDE) for n in tokens]
-    assert seeing.request([5, 6], ()) == dict(prompt_token_ids=[5, 6])
-    large = vision.png(vision.as_image(vision.UNEVEN).resize((100, 100)))  # 64 tokens are allowed
-    assert seeing.policy.settings.images.resized(large).size == (64, 64)
-    with pytest.raises(UserError, match="other tokens than the policy"):
-        sample_groups(seeing, problems[:1], 1, temperature=1.0, max_tokens=6)
-
-
 # -------------------------------------------------------------- vLLM itself, where it is installed
 
 TWO_RANKS = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
@@ -334,11 +283,3 @@ def test_a_run_and_its_third_step_again(tmp_path, launcher, more):
     assert again[2] == pytest.approx(made[2], rel=1e-3, abs=1e-6)
     alone = run_python("-c", READ, folder=tmp_path, **ON_A_CPU).stdout  # by vLLM's own tokenizer
     assert str(tokenizer.encode("3 9 5 : 48 ")) in alone.splitlines()
-
-
-@pytest.mark.vllm
-def test_vllm_sees_the_images_that_the_trainer_sees(tmp_path, monkeypatch):
-    monkeypatch.setitem(vision.TEXT, "hidden_size", 128)  # heads of 32
-    monkeypatch.setitem(vision.TEXT["rope_parameters"], "mrope_section", [4, 6, 6])
-    given = dict(prompts_per_step=6, minibatch_size=24, max_steps=3, max_completion_length=4)
-    assert len(train(tmp_path, flags(tmp_path, **{**TRAINED, **given}))) == 3

@@ -60,9 +60,7 @@ class Config:
     tie_word_embeddings: bool = flag(True, "a tiny policy's head is its embedding", only=OF_TINY)
     dataset: str = flag("countdown", "to train on: names, files or folders; commas between several")
     numbers: str = flag("3", "per Countdown problem: 2, 3, 4, or 3,4", only=OF_COUNTDOWN)
-    columns: str = flag(
-        "prompt,answer", "of a file: problem, answer, images, level", only=OF_A_FILE
-    )
+    columns: str = flag("prompt,answer", "of a file: problem, answer, level", only=OF_A_FILE)
     verifier: str = flag("math", f"{', '.join(VERIFIERS)}, my_reward.py:score", only=OF_A_FILE)
     system_prompt: str = flag("auto", f"auto, {', '.join(SYSTEM_PROMPTS)}, a text, or a file")
     user_suffix: str = flag("none", "request after each question", choices=USER_SUFFIXES)
@@ -189,8 +187,8 @@ class Config:
                 f"--numbers {self.numbers} --out bases, and give --model bases/weak"
             )
         fewest = 0 if find_verifier(self.verifier).file else 1
-        if not re.fullmatch(f"([^,]+,){{{fewest},3}}[^,]+", self.columns):
-            raise UserError(f"--columns takes {fewest + 1} to 4 names, separated by commas")
+        if not re.fullmatch(f"([^,]+,){{{fewest},2}}[^,]+", self.columns):
+            raise UserError(f"--columns takes {fewest + 1} to 3 names, separated by commas")
         read_template_kwargs(self.chat_template_kwargs)
         near = difflib.get_close_matches(self.model, TINY, 1, 0.7)
         if near and self.model not in TINY and not os.path.isdir(self.model):

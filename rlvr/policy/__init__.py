@@ -1,10 +1,9 @@
 """The policy: how it is loaded and sharded, and its log-probs.
 
-Read models.py, then logprobs.py. Skip sharding.py with one GPU, images.py without images, and
-cache.py and reader.py unless you change the decoding loop.
+Read models.py, then logprobs.py. Skip sharding.py with one GPU, and cache.py and
+reader.py unless you change the decoding loop.
 """
 
-from .images import model_class
 from .logprobs import completion_logprobs, frozen_logprobs, microbatches
 from .models import load_policies
 from .reader import Reader

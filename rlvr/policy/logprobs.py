@@ -10,7 +10,6 @@ import itertools
 
 from rlvr import progress
 from rlvr.machine import global_max
-from rlvr.policy.images import model_inputs
 from rlvr.policy.reader import Reader, product
 from rlvr.policy.settings import settings_of
 from rlvr.policy.sharding import is_sharded, use
@@ -160,8 +159,7 @@ def states_one_by_one(policy, samples: list[Sample]) -> torch.Tensor:
     """Return the states [n, T, H] that predict completion tokens, from each text as a whole."""
     # Padding stands on the right and needs no mask, since causal attention only looks left.
     ids = padded([s.prompt_ids + s.completion_ids for s in samples]).to(policy.device)  # [n, S]
-    inputs = model_inputs(policy, samples, ids)
-    hidden = policy.base_model(**inputs, use_cache=False).last_hidden_state  # [n, S, H]
+    hidden = policy.base_model(input_ids=ids, use_cache=False).last_hidden_state  # [n, S, H]
     parts = []
     for state, sample in zip(hidden, samples, strict=True):
         start = len(sample.prompt_ids) - 1  # the state before a token predicts it
@@ -171,7 +169,7 @@ def states_one_by_one(policy, samples: list[Sample]) -> torch.Tensor:
 
 def states_by_prompt(policy, samples: list[Sample]) -> torch.Tensor:
     """Return what states_one_by_one does, computing each prompt once for all completions."""
-    reader = Reader(policy, [s.prompt_ids for s in samples], [s.images for s in samples])
+    reader = Reader(policy, [s.prompt_ids for s in samples])
     ids = padded([s.completion_ids[:-1] for s in samples]).to(policy.device)  # [n, T - 1]
     return torch.cat([reader.state[:, None], reader.read(ids)], 1)
 
@@ -187,8 +185,8 @@ def is_shorter_by_prompt(policy, samples: list[Sample]) -> bool:
     settings = settings_of(policy)
     if is_sharded(policy) or settings.gradient_checkpointing or settings.compiled:
         return False
-    prompts = {(*s.prompt_ids, *s.images): len(s.prompt_ids) for s in samples}
-    longest_prompt = max(prompts.values())
+    prompts = {tuple(s.prompt_ids) for s in samples}
+    longest_prompt = max(map(len, prompts))
     longest = max(len(s.completion_ids) for s in samples)
     by_prompt = len(prompts) * longest_prompt + len(samples) * longest
     worth_it = 0.5 if policy.device.type == "cuda" else 0.9

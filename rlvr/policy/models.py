@@ -7,11 +7,10 @@ from rlvr import progress, world
 from rlvr.errors import UserError, loading
 from rlvr.flags import TAUGHT, TINY, Config
 from rlvr.machine import choose_device
-from rlvr.policy.images import ImageReader, model_class, reads_images
 from rlvr.policy.reader import Reader
 from rlvr.policy.settings import Settings
 from rlvr.policy.sharding import layers_of, shard
-from rlvr.tasks import check_hub, is_made, source_of
+from rlvr.tasks import check_hub
 
 import torch
 from safetensors import SafetensorError
@@ -23,8 +22,8 @@ def load_policies(config: Config):
     """Return the policy, the reference policy for the KL penalty, and the tokenizer.
 
     Both are in fp32, whatever dtype the checkpoint has. The reference is None if --beta is 0.
-    config.bf16 becomes True or False. UserError for a model that is not there, is damaged, or
-    cannot read what a data set shows.
+    config.bf16 becomes True or False. UserError for a model that is not there, or is
+    damaged.
     """
     import transformers
 
@@ -48,12 +47,6 @@ def load_policies(config: Config):
             edit = """s/Qwen2/Qwen2Moe/; s/"qwen2"/"qwen2_moe", "num_experts": 0/"""
             file = f"{source}/config.json"
             raise ValueError(f"an older version saved it; convert it by sed -i '{edit}' {file}")
-        if reads_images(model_config):
-            tokenizer.image_reader = ImageReader(source, model_config)
-            # Qwen's template for images is in chat_template.json, beside the one for text.
-            settings, _ = transformers.ProcessorMixin.get_processor_dict(source)
-            tokenizer.chat_template = settings.get("chat_template", tokenizer.chat_template)
-    check_images(model_config, config)
     others = {*config.train_names, *config.eval_names} - {"countdown"}
     if config.model in TINY and others and config.verifier == "math":
         progress.write(
@@ -87,26 +80,16 @@ def read_model_config(source):
     return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
 
 
-def check_images(model_config, config) -> None:
-    """Raise UserError if a data set has images and the policy reads only text."""
-    for name in (*config.train_names, *config.eval_names):
-        has_images = not is_made(name) and source_of(name, config).images
-        if has_images and not reads_images(model_config):
-            raise UserError(
-                f"the data set {name} has images, which --model {config.model} does not read; "
-                "one that does is Qwen/Qwen2.5-VL-3B-Instruct"
-            )
-
-
 def load_weights(source, config: Config, device: torch.device, frozen: bool = False):
     """A policy in fp32, sharded over the ranks unless there is one or --fsdp no_shard is given."""
+    import transformers
+
     with loading(f"--model {config.model}", RuntimeError, SafetensorError):
         model_config = without_dropout(read_model_config(source))
-        policy: Any = model_class(model_config).from_pretrained(
+        policy: Any = transformers.AutoModelForCausalLM.from_pretrained(
             source, config=model_config, dtype=torch.float32, trust_remote_code=False
         )
-        images = ImageReader(source, model_config) if reads_images(model_config) else None
-    policy.settings = Settings(bool(config.bf16), compiled=config.compile, images=images)
+    policy.settings = Settings(bool(config.bf16), compiled=config.compile)
     if not config.tie_word_embeddings:  # the head gets a matrix of its own
         weight = policy.get_input_embeddings().weight.detach().clone()
         policy.get_output_embeddings().weight = torch.nn.Parameter(weight)

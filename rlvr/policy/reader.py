@@ -2,9 +2,8 @@
 
 import inspect
 
-from rlvr.policy.images import model_inputs
 from rlvr.policy.sharding import use
-from rlvr.tasks import Sample, padded
+from rlvr.tasks import padded
 
 import torch
 from torch.nn.functional import pad
@@ -30,8 +29,8 @@ class Reader:
     padding is masked, and positions are counted without it.
     """
 
-    def __init__(self, policy, prompts: list[list[int]], images=()):
-        """Read the prompts. `images` holds those of each prompt, and is empty if there are none."""
+    def __init__(self, policy, prompts: list[list[int]]):
+        """Read the prompts, each a list of token ids."""
         from rlvr.policy.cache import make_cache  # takes seconds, and --help need not wait for it
 
         if policy.training:
@@ -42,24 +41,18 @@ class Reader:
         self.head = head if head.is_cuda or head.dtype != torch.bfloat16 else head.float()
 
         number = {}  # of each different prompt
-        keys = [*zip(map(tuple, prompts), images or [()] * len(prompts), strict=True)]
-        order = [number.setdefault(key, len(number)) for key in keys]
-        samples = [Sample([*ids], [], images=shown) for ids, shown in number]
-        lengths = torch.tensor([len(sample.prompt_ids) for sample in samples])
-        ids = padded([sample.prompt_ids for sample in samples]).to(policy.device)  # [n, S]
-        inputs = model_inputs(policy, samples, ids)
+        order = [number.setdefault(tuple(prompt), len(number)) for prompt in prompts]
+        lengths = torch.tensor([*map(len, number)])
+        ids = padded([*number]).to(policy.device)  # [n, S]
         # A sliding window counts columns: so the padding is moved to the left, and all prompts end
         # in the last one.
         padding = ids.shape[1] - lengths[:, None]  # [n, 1]
         places = torch.arange(ids.shape[1])  # [S]
         row, column = torch.arange(len(ids))[:, None], (places - padding) % ids.shape[1]  # [n, S]
-        positions = inputs.pop("position_ids", places.expand_as(ids))[..., row, column]
-        inputs = {name: values[row, column] for name, values in inputs.items()}
         self.mask = (places >= padding).long().to(policy.device)  # [n, S]
-        # An image's tokens share positions, so that the next one is not the number of tokens.
-        self.position = positions[..., -1:].to(policy.device) + 1  # [n, 1], or [3, n, 1]
+        self.position = lengths[:, None].to(policy.device)  # [n, 1], of the next token
         self.cache = make_cache(policy)
-        inputs["position_ids"] = positions.to(policy.device)
+        inputs = dict(input_ids=ids[row, column], position_ids=column.to(policy.device))
         states = use(policy, self.hidden_states, **inputs)  # [n, S, H]
         self.state = states[:, -1]  # [n, H]
         self.select(order)
@@ -73,7 +66,7 @@ class Reader:
         chosen = torch.tensor(rows, device=self.state.device)
         self.cache.batch_select_indices(chosen)
         self.mask, self.state = self.mask[chosen], self.state[chosen]
-        self.position = self.position[..., chosen, :]
+        self.position = self.position[chosen]
 
     def read(self, tokens: torch.Tensor) -> torch.Tensor:
         """Read more tokens [n, t] of each row. Return the states [n, t, H] after them."""

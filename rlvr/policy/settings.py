@@ -1,20 +1,15 @@
 """What a policy is set to when it is loaded, beside what transformers knows of it."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rlvr.policy.images import ImageReader
 
 
 @dataclass
 class Settings:
-    """How a policy computes, and what it reads."""
+    """How a policy computes."""
 
     bf16: bool = False  # its forward passes are in bf16
     gradient_checkpointing: bool = False  # the backward pass computes activations again
     compiled: bool = False  # its layers are
-    images: "ImageReader | None" = None  # None: it reads only text
 
 
 def settings_of(policy) -> Settings:

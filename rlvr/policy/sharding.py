@@ -36,9 +36,6 @@ def shard(policy, frozen: bool = False, device: str = "cpu") -> None:
         part.set_force_sum_reduction_for_comms(True)
     policy.use = lambda function, *args, **kwargs: function(policy, *args, **kwargs)
     fsdp.register_fsdp_forward_method(policy, "use")
-    if settings_of(policy).images:
-        # FSDP has to begin with the whole policy, but a rollout begins with its vision tower.
-        policy._get_fsdp_state()._lazy_init()
 
 
 def use(policy, function, *args, **kwargs):

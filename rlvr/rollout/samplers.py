@@ -66,12 +66,10 @@ class Sampler:
         top_p: float,
         max_tokens: int,
         call_ends: Sequence[int] = (),
-        images: Sequence[tuple[bytes, ...]] = (),
     ):
         """Return token ids, with the stop token, and log-probs of a completion of each prompt.
 
         --decode_batch_size completions are written at a time. They also stop at `call_ends`.
-        `images` holds the images of each prompt, and is empty if no prompt has any.
         """
         how = dict(max_tokens=max_tokens, temperature=temperature, top_p=top_p)
         stops = {*self.stops, *call_ends}
@@ -81,10 +79,8 @@ class Sampler:
         with torch.compiler.set_stance("force_eager"):
             for start in range(0, len(prompt_ids), size):
                 progress.count("completions", start, len(prompt_ids))
-                part = slice(start, start + size)
-                of_part = self.decode(
-                    self.policy, prompt_ids[part], stops=stops, images=images[part], **how
-                )
+                part = prompt_ids[start : start + size]
+                of_part = self.decode(self.policy, part, stops=stops, **how)
                 completions += of_part[0]
                 logprobs += of_part[1]
         return completions, logprobs

@@ -5,7 +5,6 @@ from the tokens of both, unchanged. The positions tell which tokens are the tool
 there is one turn.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rlvr.machine import global_max
@@ -20,7 +19,6 @@ class Completion:
     """What the policy and the tool have written after a prompt."""
 
     prompt_ids: list[int]
-    images: tuple[bytes, ...]  # of the prompt
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)  # one per token; 0 for the tool's
     replies: list[range] = field(default_factory=list)  # positions of the tool's tokens
@@ -33,15 +31,14 @@ def complete_in_turns(
     temperature: float,
     top_p: float,
     max_tokens: int,
-    images: Sequence[tuple[bytes, ...]],
 ) -> list[Completion]:
     """Write one completion per prompt, in at most MAX_TURNS turns, by calling sampler.generate.
 
     The tool's tokens are part of a completion, with log-probs of 0, and count towards max_tokens. A
-    completion ends if a reply and one more token do not fit. The last turn has no tool. `images`
-    holds the images of each prompt. All ranks call it together.
+    completion ends if a reply and one more token do not fit. The last turn has no tool. All
+    ranks call it together.
     """
-    completions = [Completion(*prompt) for prompt in zip(prompt_ids, images, strict=True)]
+    completions = [Completion(ids) for ids in prompt_ids]
     unfinished = completions
     turns, room = MAX_TURNS if sampler.call_ends else 1, max_tokens
     for turn in range(1, turns + 1):
@@ -59,7 +56,6 @@ def complete_in_turns(
             top_p=top_p,
             max_tokens=room,
             call_ends=call_ends,
-            images=[completion.images for completion in unfinished],
         )
         for completion, ids, logprobs in zip(unfinished, *written, strict=True):
             own_room = max_tokens - len(completion.ids)

@@ -9,7 +9,7 @@ from rlvr import progress, world
 from rlvr.errors import UserError, using
 from rlvr.flags import Config
 from rlvr.machine import AT_EXIT, gather
-from rlvr.policy import completion_logprobs, gathered, settings_of
+from rlvr.policy import completion_logprobs, gathered
 from rlvr.rollout.rollouts import context_of
 from rlvr.rollout.samplers import Sampler
 from rlvr.tasks import Sample
@@ -17,25 +17,9 @@ from rlvr.tasks import Sample
 import torch
 
 
-def reading_settings(policy, config) -> dict:
-    """Return vLLM's settings for reading prompts."""
-    reader = settings_of(policy).images
-    if reader is None:
-        return dict(skip_tokenizer_init=True)
-    # vLLM reserves memory for the largest image. Larger ones exceed --max_prompt_length.
-    side = reader.processor.patch_size * reader.processor.merge_size
-    smallest, largest = (reader.processor.size[f"{edge}_edge"] for edge in ("shortest", "longest"))
-    largest = min(largest, config.max_prompt_length * side**2)  # in pixels, as in `size`
-    return dict(
-        mm_processor_kwargs=dict(size=dict(shortest_edge=smallest, longest_edge=largest)),
-        limit_mm_per_prompt=dict(video=0),
-    )
-
-
 def pack_head(model) -> None:
     """Renew the packed copy of a tied output head, which a CPU build of vLLM keeps."""
-    head = getattr(model, "language_model", model).lm_head
-    head.quant_method.process_weights_after_loading(head)
+    model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
 
 
 def unlink_shared_memory(size: int) -> None:
@@ -84,14 +68,14 @@ class VllmSampler(Sampler):
                 enforce_eager=policy.device.type != "cuda",
                 # vLLM's build for CPUs fails for a prompt with a seed that two batches share.
                 enable_chunked_prefill=policy.device.type == "cuda",
-                **reading_settings(policy, config),
+                skip_tokenizer_init=True,
             )
             AT_EXIT.callback(self.engine.llm_engine.engine_core.shutdown)
             unlink_shared_memory(config.vllm_tensor_parallel_size)
             # some shapes fail only here
             self.generate([self.probe], temperature=0.0, top_p=1.0, max_tokens=1)
 
-    def generate(self, prompt_ids, *, temperature, top_p, max_tokens, call_ends=(), images=()):
+    def generate(self, prompt_ids, *, temperature, top_p, max_tokens, call_ends=()):
         """Return what Sampler does, but with log-probs after top-p.
 
         Each rank of an engine passes the prompts of all its ranks, and keeps its own completions.
@@ -104,7 +88,7 @@ class VllmSampler(Sampler):
         if temperature:
             seeds = torch.randint(2**62, (len(prompt_ids),)).tolist()
         size = self.config.vllm_tensor_parallel_size
-        mine = [*zip(prompt_ids, images or [()] * len(prompt_ids), seeds, strict=True)]
+        mine = [*zip(prompt_ids, seeds, strict=True)]
         first_rank = world.RANK // size * size  # of those that share this engine
         by_rank = gather([mine])[first_rank : first_rank + size] if size > 1 else [mine]
         first = sum(len(requests) for requests in by_rank[: world.RANK % size])
@@ -120,28 +104,15 @@ class VllmSampler(Sampler):
                 stop_token_ids=[*self.stops, *call_ends],
                 detokenize=False,
             )
-            for _, _, seed in shared
+            for _, seed in shared
         ]
-        prompts = [self.request(ids, shown) for ids, shown, _ in shared]
+        prompts = [dict(prompt_token_ids=ids) for ids, _ in shared]
         requests = self.engine.generate(prompts, settings, use_tqdm=False)
         requests = requests[first : first + len(prompt_ids)]
-        for ids, request in zip(prompt_ids, requests, strict=True):
-            if any(images) and request.prompt_token_ids != ids:
-                raise UserError("vLLM reads the images as other tokens than the policy does")
         outputs = [request.outputs[0] for request in requests]
         completions = [list(output.token_ids) for output in outputs]
         logprobs = [list(output.logprobs.logprobs) for output in outputs]
         return completions, logprobs
-
-    def request(self, ids: list[int], images: tuple[bytes, ...]) -> dict:
-        """Return a prompt for vLLM, which itself repeats the token of each image."""
-        reader = settings_of(self.policy).images
-        if not images or reader is None:
-            return dict(prompt_token_ids=ids)
-        return dict(
-            prompt_token_ids=reader.merge_repeats(ids),
-            multi_modal_data=dict(image=[reader.resized(encoded) for encoded in images]),
-        )
 
     @contextlib.contextmanager
     def synced(self):
@@ -149,8 +120,6 @@ class VllmSampler(Sampler):
         with gathered(self.policy):  # for this alone: vLLM has its own weights
             self.push()
             self.engine.reset_prefix_cache()  # it was computed with the old weights
-            if settings_of(self.policy).images:  # so were the cached embeddings of images
-                self.engine.llm_engine.reset_encoder_cache()
             self.gap = self.logprob_gap()
         if not self.gap < self.tolerance:
             raise UserError(

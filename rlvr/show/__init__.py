@@ -16,4 +16,4 @@ from .logs import (
     write_whole,
 )
 from .plots import COLORS, SETTINGS, draw_curves
-from .report import before_and_after, log_tokens, prompt_text, sample_row, write_report
+from .report import before_and_after, log_tokens, sample_row, write_report

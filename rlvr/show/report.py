@@ -8,7 +8,6 @@ from rlvr import world
 from rlvr.errors import UserError
 from rlvr.policy import frozen_logprobs
 from rlvr.show.logs import append_row, ks_of, read_evaluations, read_rows, write_whole
-from rlvr.tasks import reader_of
 
 PAGE = Path(__file__).parent / "report.html"
 MOST_TOKENS = 1200  # of a group in a step
@@ -133,7 +132,9 @@ def log_tokens(run, step: int, batch, advantages, weights=None) -> None:
         per_token["weight"] = weights
     own = batch.completion_mask > 0  # [N, T]; a tool's tokens have no numbers
     per_token = {name: values.where(own, math.nan) for name, values in per_token.items()}
-    groups = [dict(prompt=prompt_text(samples[i], tokenizer), completions=[]) for i in rows[::size]]
+    groups = [
+        dict(prompt=tokenizer.decode(samples[i].prompt_ids), completions=[]) for i in rows[::size]
+    ]
     for i in rows:
         numbers = {name: values[i].tolist() for name, values in per_token.items()}
         completion = describe(samples[i], numbers, tokenizer, MOST_TOKENS // size)
@@ -141,16 +142,10 @@ def log_tokens(run, step: int, batch, advantages, weights=None) -> None:
     append_row(run.folder, "tokens", {"step": step, "groups": groups})
 
 
-def prompt_text(sample, tokenizer) -> str:
-    """A prompt with its special tokens, one for each image."""
-    reader, ids = reader_of(tokenizer), sample.prompt_ids
-    return tokenizer.decode(reader.merge_repeats(ids) if reader else ids)
-
-
 def sample_row(sample, tokenizer, advantage: float) -> dict:
     """Return a completion as samples.jsonl holds it; `python -m rlvr.verify` can grade it again."""
     return {
-        "prompt": prompt_text(sample, tokenizer),
+        "prompt": tokenizer.decode(sample.prompt_ids),
         "text": sample.text,
         "gold": sample.problem.gold,
         "verifier": sample.problem.verifier,

@@ -1,12 +1,11 @@
 """Problems: generated here, read from data sets, and written as prompts for the policy.
 
 Read problems.py, then embedded.py, which makes Countdown, then datasets.py, which opens all sets,
-and prompts.py. A student may skip cells.py, files.py and pictures.py, the formats of other sets.
+and prompts.py. A student may skip cells.py and files.py, the formats of other sets.
 """
 
 from .datasets import open_problems
 from .embedded import make_countdown
-from .pictures import open_image, reader_of
 from .problems import SUCCESS, Problem, ProblemStream, Sample, own_tokens, padded
 from .prompts import (
     encode_prompt,

@@ -6,7 +6,6 @@ from dataclasses import replace
 from rlvr import progress, world
 from rlvr.errors import UserError
 from rlvr.tasks.embedded import draw_gym
-from rlvr.tasks.pictures import with_images
 from rlvr.tasks.problems import SUCCESS, Problem, ProblemStream, drop
 from rlvr.tasks.prompts import count_unknown, that_fit, write_prompts
 from rlvr.tasks.sources import EMBEDDED, is_made, load_splits, problems_of, source_of
@@ -95,11 +94,11 @@ def without_overlap(name: str, problems: list[Problem], evaluated: list[Problem]
     return kept
 
 
-def overlap_key(problem: Problem) -> tuple:
-    """Return the text of a question, or of a conversation's last turn, folded, and its images."""
+def overlap_key(problem: Problem) -> str:
+    """Return the text of a question, or of a conversation's last turn, folded."""
     prompt = problem.prompt
     text = prompt if isinstance(prompt, str) else prompt[-1][1]
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()), problem.images
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Problem]:
@@ -113,10 +112,8 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
     system = SYSTEM_PROMPTS.get(prompt, prompt)
     if find_verifier(config.verifier).file:  # with the set's own prompt
         problems = [replace(problem, verifier=config.verifier) for problem in problems]
+    problems = write_prompts(problems, system, config, tokenizer)
     steps = {
-        "whose images cannot be shown": lambda left: with_images(
-            name, write_prompts(left, system, config, tokenizer), tokenizer
-        ),
         f"empty or over {limit} tokens": lambda left: that_fit(left, limit, tokenizer),
         "whose answer the verifier does not take": lambda left: with_golds(name, left),
     }

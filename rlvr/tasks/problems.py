@@ -24,8 +24,6 @@ class Problem:
     gold: Any  # what is right: an answer, or unit tests; for a user's function the cell as it is
     verifier: str = "countdown"  # a name of rlvr.verify.verifiers.VERIFIERS
     level: str = ""  # each level is also evaluated by itself
-    # encoded as PNG, JPEG and so on, in the order of their places in the prompt
-    images: tuple[bytes, ...] = field(default=(), repr=False)
     id: int = field(default=0, compare=False)  # its place among the problems of its set
 
 
@@ -43,7 +41,6 @@ class Sample:
     success: bool = False  # whether the reward reaches SUCCESS
     # where a tool's tokens stand among completion_ids; their log-probs are 0
     replies: tuple[range, ...] | list[range] = ()
-    images: tuple[bytes, ...] = field(default=(), repr=False)  # the problem's
     problem: Problem = Problem("", None)
     true_reward: float | None = None  # the reward before --reward_noise
 

@@ -1,10 +1,8 @@
 """How a problem becomes a prompt."""
 
 import json
-import re
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from rlvr import progress
 from rlvr.errors import UserError, loading
@@ -19,8 +17,6 @@ A_FIXED_DAY = datetime(2024, 7, 26)
 CODES = "a A b B d -d e F H -H I -I j m -m M -M p S T y Y Z %".split()  # `%%` is the last one
 REPLACED = "".join(f"|replace('%{code}', '{A_FIXED_DAY:%{code}}')" for code in CODES)
 FIXED_DATE = "{%- macro strftime_now(format) %}{{ format" + REPLACED + " }}{% endmacro -%}"
-
-TAG = re.compile(r"<image\d*>")  # marks an image in a question
 
 
 def encode_prompt(tokenizer, prompt: str) -> list[int]:
@@ -56,8 +52,6 @@ def write_prompts(problems: list[Problem], system: str, config, tokenizer) -> li
     else:
         if config.chat_template_kwargs:
             raise UserError("--chat_template_kwargs: the model has no chat template")
-        if any(problem.images for problem in problems):
-            raise UserError("there are images, but --model has no chat template to place them")
         texts = [in_lines(messages, suffix) for messages in conversations]
     return [replace(problem, prompt=text) for problem, text in zip(problems, texts, strict=True)]
 
@@ -66,26 +60,12 @@ def converse(problem: Problem, system: str, suffix: str) -> list[dict]:
     """Return the messages of a prompt. A conversation keeps its own system prompt."""
     prompt = problem.prompt
     turns = (("user", prompt),) if isinstance(prompt, str) else prompt
-    messages: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in turns]
+    messages = [{"role": role, "content": text} for role, text in turns]
     if suffix:
         messages[-1]["content"] += f"\n{suffix}"
-    if problem.images:
-        messages[-1]["content"] = place_images(messages[-1]["content"], len(problem.images))
     if system and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": system})
     return messages
-
-
-def place_images(question: str, count: int) -> list[dict[str, str]]:
-    """Return the parts of a question for a chat template, with count > 0 images for its tags.
-
-    Images without a tag come before the question. A tag without an image stays text.
-    """
-    before, *texts = TAG.split(question, maxsplit=count)
-    parts = [{"type": "image"}] * (count - len(texts)) + [{"type": "text", "text": before}]
-    for text in texts:
-        parts += [{"type": "image"}, {"type": "text", "text": text}]
-    return parts
 
 
 def in_lines(messages: list[dict[str, str]], suffix: str) -> str:

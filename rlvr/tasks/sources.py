@@ -12,7 +12,6 @@ from rlvr.errors import UserError, loading
 from rlvr.tasks import cells
 from rlvr.tasks.embedded import draw_arithmetic, draw_countdown
 from rlvr.tasks.files import READERS, read_rows
-from rlvr.tasks.pictures import read_images
 from rlvr.tasks.problems import Problem, drop
 from rlvr.verify.verifiers import find_verifier
 
@@ -24,7 +23,6 @@ class Source:
     path: str  # hub id, or local path
     problem: str | tuple[str, ...]  # columns whose cells `ask` takes
     answer: str | tuple[str, ...]  # columns whose cells `gold` takes
-    images: str | None = None  # column whose cells rlvr.tasks.pictures reads
     train: str | None = None  # split to train on
     test: str = "test"  # split to evaluate on; the set may not have it
     level: str | None = None  # column whose values are also evaluated separately
@@ -100,7 +98,6 @@ DATASETS = {
     # FADE's two evaluations: all of release 5, and release 6 from August 2024 on.
     "livecodebench-v5": LCB,
     "livecodebench-v6": replace(LCB, configuration="release_v6", since=("contest_date", "2024-08")),
-    "geo3k": Source("hiyouga/geometry3k", "problem", "answer", images="images", train="train"),
 }
 # Sets that are made here: config -> (problems to train on, problems to evaluate on).
 EMBEDDED = {
@@ -127,11 +124,10 @@ def source_of(name: str, config) -> Source:
     if file.is_file() and (file.suffix not in READERS or not file.stat().st_size):
         raise UserError(f"the file {name} is of another kind or empty: {WHAT_IS_READ}")
     columns = [column.strip() for column in config.columns.split(",")]
-    problem, answer, images, level = columns + [""] * (4 - len(columns))
-    images, level = (None if column in ("", "-") else column for column in (images, level))
+    problem, answer, level = columns + [""] * (3 - len(columns))
     # A user's function may need no answer.
     return Source(
-        name, problem, answer or (), images, "train", level=level, verifier=config.verifier
+        name, problem, answer or (), "train", level=level or None, verifier=config.verifier
     )
 
 
@@ -205,17 +201,13 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
     """Return one problem per row of a split that holds one, shuffled. UserError if none does."""
     if not split:
         return []
-    asked, answered, pictured = (
-        (part,) if isinstance(part, str) else part
-        for part in (source.problem, source.answer, source.images or ())
+    asked, answered = (
+        (part,) if isinstance(part, str) else part for part in (source.problem, source.answer)
     )
     dated, first_day = source.since
-    needed = [*asked, *answered, *pictured, *([source.level] if source.level else ())]
-    path = Path(source.path)
-    folder = path if path.is_dir() else path.parent
+    needed = [*asked, *answered, *([source.level] if source.level else ())]
     with reading_rows(name):
         names, rows = read_rows(split, {*needed, *map(outer, needed), dated})
-        shown = [read_images(row.get(source.images), folder) for row in rows]
     for column in needed:
         if not {column, outer(column)} & {*names}:
             hint = "" if name in DATASETS else "; --columns names those to read"
@@ -228,9 +220,8 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
             read_gold(*(cell_of(row, column) for column in answered)),
             source.verifier,
             str(cell_of(row, source.level or "") or ""),
-            images,
         )
-        for row, images in zip(rows, shown, strict=True)
+        for row in rows
         if str(row.get(dated, "")) >= first_day
     ]
     random.Random(0).shuffle(problems)

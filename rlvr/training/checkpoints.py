@@ -15,8 +15,7 @@ from rlvr import progress, world
 from rlvr.errors import UserError, loading, using
 from rlvr.flags import CHECKPOINT
 from rlvr.machine import gather, remove, scratch_folder
-from rlvr.policy import model_class
-from rlvr.tasks import ProblemStream, reader_of
+from rlvr.tasks import ProblemStream
 
 import torch
 from safetensors import SafetensorError
@@ -46,8 +45,6 @@ def sums_of(stream: ProblemStream) -> dict[str, int]:
         checksum = 0
         for problem in problems:  # one by one: the text of all may be many GB
             checksum = zlib.crc32(repr(problem).encode(), checksum)
-            for image in problem.images:
-                checksum = zlib.crc32(image, checksum)
         return checksum
 
     sets = {"training problems": stream.problems}
@@ -111,6 +108,7 @@ def restore(checkpoint: Path, training: TrainingState, config) -> int:
 
     UserError if it is damaged, or if the run began with other problems.
     """
+    import transformers
     from torch.distributed.checkpoint import state_dict as sharded
 
     policy, optimizer = training.policy, training.optimizer
@@ -119,7 +117,7 @@ def restore(checkpoint: Path, training: TrainingState, config) -> int:
     with loading(checkpoint, *damages, hint="; an earlier checkpoint can be resumed by its name"):
         state = checkpoint / "state.pt"
         saved = torch.load(state, map_location="cpu", weights_only=True, mmap=True)
-        weights = model_class(policy.config).from_pretrained(
+        weights = transformers.AutoModelForCausalLM.from_pretrained(
             checkpoint, dtype=torch.float32, trust_remote_code=False
         )
     sums = sums_of(training.stream)
@@ -161,9 +159,6 @@ def save_folder(folder: Path, policy, tokenizer, state=None, weights=None) -> No
         new = Path(scratch) / "new"
         policy.save_pretrained(new, state_dict=weights)
         tokenizer.save_pretrained(new)
-        reader = reader_of(tokenizer)
-        if reader:
-            reader.processor.save_pretrained(new)
         if state:
             with open(new / "state.pt", "wb") as opened:  # given a name, torch hides a full disk
                 torch.save(state, opened)

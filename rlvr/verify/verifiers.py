@@ -36,12 +36,6 @@ SYSTEM_PROMPTS = {
     ),
     "number": "Answer with a number only.",
     "answer": "Give the final answer within <answer> </answer>.",
-    # A-GRAE, App. C.2, for images; there it is worded for questions with options
-    "monologue": (
-        "You FIRST think about the reasoning process as an internal monologue and then provide the "
-        "final answer. The reasoning process MUST BE enclosed within <think> </think> tags. The "
-        "final answer MUST BE put in \\boxed{}."
-    ),
     "code": (
         "Solve the problem in Python. Think step by step, then give the whole program in one "
         "```python block."

@@ -264,22 +264,17 @@ NUMBERS = ("loss", "reward", "grad_norm", "mismatch", "mismatch_max_ratio")
 
 
 def scripts(notes, given):
-    """Three steps of every script on the tiny policy, and two on images; then the last one again,
-    resumed: how far its weights and its loss are from those of the first time."""
-    sys.path.append(str(ROOT / "tests"))
-    for name in (*SCRIPTS, "images"):
+    """Three steps of every script on the tiny policy; then the last one again, resumed: how far its
+    weights and its loss are from those of the first time."""
+    for name in SCRIPTS:
         with notes.attempt(name), tempfile.TemporaryDirectory() as folder:
-            script, flags, made = name, [*SMALL.split(), "--engine", "hf"], Path(folder, "run")
-            if name == "images":  # which need Pillow, datasets and pytest
-                from test_images import flags as flags_on_images
-
-                script, flags = "grpo", flags_on_images(Path(folder), engine="hf")
-            run(script, *flags, "--output_dir", made)
+            made = Path(folder, "run")
+            run(name, *SMALL.split(), "--engine", "hf", "--output_dir", made)
             last = read_rows(made, "metrics")[-1]
             notes(name, steps=last["step"], **{key: last[key] for key in NUMBERS})
             file = made / f"checkpoint-{last['step']}/model.safetensors"
             weights = safetensors.torch.load_file(file)
-            run(script, "--resume_from_checkpoint", made / f"checkpoint-{last['step'] - 1}")
+            run(name, "--resume_from_checkpoint", made / f"checkpoint-{last['step'] - 1}")
             again = safetensors.torch.load_file(file)
             far = max(float((weights[key] - again[key]).abs().max()) for key in weights)
             loss = abs(read_rows(made, "metrics")[-1]["loss"] - last["loss"])
