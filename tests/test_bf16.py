@@ -1,4 +1,4 @@
-"""bf16: rollouts by weights cast to it, and --bf16, which computes so on a CPU, too."""
+"""Half precision: rollouts by weights cast to it, and --precision, which works on a CPU, too."""
 
 import contextlib
 import copy
@@ -10,10 +10,12 @@ from rlvr.flags.config import Config
 from rlvr.policy import models
 from rlvr.policy.logprobs import microbatches
 from rlvr.policy.reader import product
-from rlvr.policy.sharding import shard, whole
+from rlvr.policy.sharding import add_up_gradients, shard, whole
 from rlvr.rollout.samplers import Sampler
 from rlvr.tasks.problems import Sample, padded
 from rlvr.training.checkpoints import save_folder
+from rlvr.training.run import Run
+from rlvr.training.updates import UpdateMetrics
 
 import pytest
 import torch
@@ -27,8 +29,8 @@ from common import token_logprobs
 def policies(sharp, tmp_path):
     save_folder(tmp_path / "policy", *sharp)
     return [
-        models.load_policies(Config(model=str(tmp_path / "policy"), bf16=wanted))[0]
-        for wanted in (None, True)
+        models.load_policies(Config(model=str(tmp_path / "policy"), precision=wanted))[0]
+        for wanted in ("auto", "bf16")
     ]
 
 
@@ -62,26 +64,28 @@ def test_a_rollout_is_that_of_a_bf16_copy_which_follows_the_policy(policies, sha
 
 
 @pytest.mark.parametrize(
-    "device, capability, given, in_bf16",
+    "device, capability, wanted, precision",
     [
-        ("cuda", (8, 0), None, True),
-        ("cuda", (7, 5), None, False),
-        ("cuda", (7, 5), True, True),
-        ("cuda", (9, 0), False, False),
-        ("cpu", (), None, False),
+        ("cuda", (8, 0), "auto", "bf16"),
+        ("cuda", (7, 5), "auto", "fp32"),
+        ("cuda", (7, 5), "fp16", "fp16"),
+        ("cuda", (9, 0), "fp32", "fp32"),
+        ("cpu", (), "auto", "fp32"),
     ],
 )
-def test_a_gpu_computes_in_bf16_if_it_can(monkeypatch, capsys, device, capability, given, in_bf16):
+def test_a_gpu_computes_in_bf16_if_it_can(
+    monkeypatch, capsys, device, capability, wanted, precision
+):
     """A T4 has 7.5, and is told so; the flag has the last word."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(models, "choose_device", lambda wanted: torch.device(device))
     head = SimpleNamespace(weight=torch.zeros(26, 1))
     policy = SimpleNamespace(get_input_embeddings=lambda: head)
     monkeypatch.setattr(models, "load_weights", lambda *_: policy)
-    models.load_policies(config := Config(bf16=given))
-    assert config.bf16 is in_bf16
+    models.load_policies(config := Config(precision=wanted))
+    assert config.precision == precision
     said = capsys.readouterr().out
-    assert ("below compute capability 8.0" in said) == (capability == (7, 5) and given is None)
+    assert ("this GPU has no bf16" in said) == (capability == (7, 5) and wanted == "auto")
 
 
 def gradient_of(policy, samples, token_budget):
@@ -121,6 +125,38 @@ def test_log_probs_and_gradients_are_those_in_fp32_but_for_rounding(policies, ti
     with torch.no_grad():
         token_logprobs(policies[1], samples, [0])
     assert not policies[1].training  # in which some routers add noise
+
+
+def test_an_update_in_fp16_is_that_in_fp32_but_for_rounding(policies, tiny):
+    """The gradients of small weights are kept by a scale, which an overflow halves."""
+    samples, gradients = some_samples(tiny[1]), []
+    for policy, dtype in zip(policies, (torch.float32, torch.float16), strict=True):
+        policy.settings.dtype = dtype
+        logprobs, entropies = token_logprobs(policy, samples, range(len(samples)))
+        (1e-6 * logprobs + 1e-7 * entropies).sum().backward()
+        add_up_gradients(policy)
+        gradients.append(torch.cat([weight.grad.flatten() for weight in policy.parameters()]))
+    in_fp32, in_fp16 = gradients
+    assert 1e-5 < (in_fp16 - in_fp32).norm() / in_fp32.norm() < 0.005
+    policies[1].zero_grad()
+    policies[1].settings.loss_scale = 1.0  # what the scale is for
+    token_logprobs(policies[1], samples, range(len(samples)))[0].mul(1e-6).sum().backward()
+    lost = sum(int((weight.grad == 0).sum()) for weight in policies[1].parameters())
+    assert lost > 2 * int((in_fp16 == 0).sum())
+
+
+def test_an_overflow_in_fp16_skips_the_update_and_halves_the_scale(policies, tiny):
+    policy, samples = policies[1], some_samples(tiny[1])
+    policy.settings.dtype, policy.settings.loss_scale = torch.float16, 2.0**40
+    before = copy.deepcopy(policy.state_dict())
+    run = object.__new__(Run)
+    run.config, run.updates, run.skipped_in_a_row = Config(), UpdateMetrics(), 0
+    run.training = SimpleNamespace(policy=policy)
+    optimizer = torch.optim.AdamW(policy.parameters())
+    token_logprobs(policy, samples, range(len(samples)))[0].sum().backward()
+    common.optimizer_step(policy, optimizer, run)
+    assert policy.settings.loss_scale == 2.0**39 and run.skipped_in_a_row == 1
+    assert all(weight.equal(before[name]) for name, weight in policy.state_dict().items())
 
 
 def test_a_sharded_policy_is_gathered_in_bf16(policies, tiny, alone):

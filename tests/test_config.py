@@ -36,7 +36,7 @@ from studies.baselines import baselines
 # Behind :: stands what the line that refuses it says, else the name of the first flag. What all
 # scripts share is tried with grpo.py.
 REFUSED = """
-grpo --bf16 True :: no such flag: True; a switch takes no value: --NAME
+grpo --compile True :: no such flag: True; a switch takes no value: --NAME
 grpo --to calculator :: no such flag: --to calculator; perhaps you meant --tool
 grpo --no_scale_reward :: no such flag: --no_scale_reward; perhaps you meant --no_scale_rewards
 grpo --lr 1e-4 :: perhaps you meant --learning_rate
@@ -142,8 +142,8 @@ lr_scheduler_type constant | warmup_ratio 0.0 ≥0 ≤1 | num_iterations 1 | eps
 epsilon_high None | importance_sampling_level token | aggregation sequence | beta 0.0 ≥0
 entropy_coef 0.0 ≥0 | mask_truncated_completions False | eval_dataset* '' | eval_steps* 20
 eval_problems 128 ≥0 | eval_samples* 16 | eval_temperature* 1.0 | eval_max_completion_length* 0 ≥0
-top_p* 1.0 ≤1 | microbatch_tokens* 4096 | gradient_checkpointing* False | bf16 None | device* auto
-compile* False | fsdp* full_shard | save_steps* None | save_total_limit* 0 ≥0
+top_p* 1.0 ≤1 | microbatch_tokens* 4096 | gradient_checkpointing* False | precision auto
+device* auto | compile* False | fsdp* full_shard | save_steps* None | save_total_limit* 0 ≥0
 resume_from_checkpoint* ''
 """
 OWN_DEFAULTS = {

@@ -283,7 +283,7 @@ def test_stop_tokens(tiny, checkpoint, template, of_tokenizer, stops):
 def test_the_cap_of_the_importance_weights(tiny, bf16, given, cap):
     """In fp32 these log-probs are the trainer's. In bf16 both round, in kernels of their own."""
     policy = copy.copy(tiny[0])
-    policy.settings = Settings(bf16)
+    policy.settings = Settings(torch.bfloat16 if bf16 else torch.float32)
     sampler = sampler_of(policy, tiny[1], vllm_importance_sampling_cap=given)
     assert (sampler.cap, sampler.is_exact) == (cap, not bf16)
 

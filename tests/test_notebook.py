@@ -47,9 +47,9 @@ def test_a_wrong_flag_is_an_exception(flags, said):
 
 
 def test_configure_is_the_command_line():
-    dapo = grpo.configure(variant="dapo", epsilon_high=None, bf16=False, output_dir=Path("a b"))
+    dapo = grpo.configure(variant="dapo", epsilon_high=None, compile=False, output_dir=Path("a b"))
     assert (dapo.epsilon_high, dapo.aggregation, dapo.dynamic_sampling) == (0.28, "token", True)
-    assert dapo.typed == dict(variant="dapo", bf16=False, output_dir="a b")
+    assert dapo.typed == dict(variant="dapo", compile=False, output_dir="a b")
     assert grpo.configure(dataset="gsm8k").learning_rate == 1e-6
     assert fade.configure(variant="delta-only").alpha_max == 1
 

@@ -104,6 +104,7 @@ def test_a_long_gradient_is_clipped_and_one_that_is_not_finite_skipped(capsys):
     policy = torch.nn.Linear(2, 1, bias=False)
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
     run = SimpleNamespace(skipped_in_a_row=0, updates=UpdateMetrics(), folder="the folder")
+    run.training = SimpleNamespace(policy=policy)
     run.config, run.count_update = Config(), lambda *given: Run.count_update(run, *given)
 
     def moved_by(*gradient):

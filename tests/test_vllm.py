@@ -177,7 +177,7 @@ def test_settings_of_the_engine(build, prompts, monkeypatch):
     given |= dict(vllm_tensor_parallel_size=2, max_prompt_length=28, max_completion_length=100)
     expected |= dict(tensor_parallel_size=2, max_model_len=128)
     assert build(**given).engine.settings == expected
-    in_bf16 = build(bf16=True, model="weak")
+    in_bf16 = build(precision="bf16", model="weak")
     with in_bf16.synced():  # its log-probs may be further off
         assert in_bf16.gap > in_bf16.tolerance / 1000 == 1e-3
     assert in_bf16.engine.settings["dtype"] == torch.bfloat16

@@ -88,7 +88,7 @@ class Config:
     )
     vllm_tensor_parallel_size: int = flag(1, "ranks per engine", only=OF_VLLM, may_change=True)
     vllm_importance_sampling_cap: float | None = flag(
-        None, "largest weight; 0: none; None: 2 with vLLM or in bf16, else 0", ge=0
+        None, "largest weight; 0: none; None: 2 with vLLM or in half precision, else 0", ge=0
     )
 
     learning_rate: float = flag(1e-4, "of AdamW; a schedule scales it", ge=0)
@@ -125,7 +125,9 @@ class Config:
     device: Literal["auto", "cpu", "cuda", "mps", "xpu"] = flag(
         "auto", "auto: a GPU, but not a Mac's", may_change=True
     )
-    bf16: bool | None = flag(None, "forward passes in bf16; None: on a GPU that has it")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = flag(
+        "auto", "of forward passes; auto: bf16 on a GPU that has it, else fp32"
+    )
     compile: bool = flag(False, "torch.compile: slow to start, then faster", may_change=True)
     fsdp: Literal["full_shard", "no_shard"] = flag(
         "full_shard", "shard the weights over the ranks, or not", may_change=True

@@ -143,14 +143,17 @@ def logprobs_and_entropies(policy, samples: list[Sample], temperature: float):
     # In bf16 on a CPU, the backward pass of torch's fused attention takes five times as long as
     # that of plain products. But gradient checkpointing computes outside of this context again, by
     # fused attention, so fused attention must have computed the first time, too.
-    plain = settings.bf16 and kind == "cpu" and not settings.gradient_checkpointing
+    plain = settings.half and kind == "cpu" and not settings.gradient_checkpointing
     attention = sdpa_kernel(SDPBackend.MATH) if plain else contextlib.nullcontext()
-    with torch.autocast(kind, torch.bfloat16, enabled=settings.bf16), attention:
+    with torch.autocast(kind, settings.dtype, enabled=settings.half), attention:
         hidden = states(policy, samples)[own]  # [M, H]
     weight = policy.get_output_embeddings().weight  # [V, H]
-    if settings.bf16:
-        hidden = hidden.bfloat16()
+    if settings.half:
+        hidden = hidden.to(settings.dtype)
     of_tokens = LinearLogProbs.apply(hidden, weight, targets, temperature)  # [M] each
+    if settings.dtype == torch.float16 and hidden.requires_grad:
+        of_tokens = torch.stack(of_tokens)  # [2, M]
+        of_tokens.register_hook(lambda gradient: gradient * settings.loss_scale)
     zeros = torch.zeros(own.shape, dtype=of_tokens[0].dtype, device=policy.device)
     return tuple(zeros.masked_scatter(own, values) for values in of_tokens)
 

@@ -15,6 +15,7 @@ from rlvr.tasks import check_hub
 import torch
 from safetensors import SafetensorError
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 POLICIES = Path(__file__).parent / "policies"  # what studies/papers/make_bases.py has taught
 
 
@@ -22,17 +23,18 @@ def load_policies(config: Config):
     """Return the policy, the reference policy for the KL penalty, and the tokenizer.
 
     Both are in fp32, whatever dtype the checkpoint has. The reference is None if --beta is 0.
-    config.bf16 becomes True or False. UserError for a model that is not there, or is
+    A --precision of auto becomes fp32 or bf16. UserError for a model that is not there, or is
     damaged.
     """
     import transformers
 
     device = choose_device(config.device)
-    if config.bf16 is None:
+    if config.precision == "auto":
         gpu = device.type == "cuda"
-        config.bf16 = gpu and torch.cuda.get_device_capability(device) >= (8, 0)
-        if gpu and not config.bf16:
-            progress.write("in fp32: a GPU below compute capability 8.0 does not compute in bf16")
+        has_bf16 = gpu and torch.cuda.get_device_capability(device) >= (8, 0)
+        config.precision = "bf16" if has_bf16 else "fp32"
+        if gpu and not has_bf16:
+            progress.write("in fp32, since this GPU has no bf16; --precision fp16 may be faster")
     transformers.utils.logging.disable_progress_bar()
     source = tiny_folder(config) if config.model in TINY else config.model
     absent = ", which is not a folder, from the hub" * (not Path(source).is_dir())
@@ -89,7 +91,7 @@ def load_weights(source, config: Config, device: torch.device, frozen: bool = Fa
         policy: Any = transformers.AutoModelForCausalLM.from_pretrained(
             source, config=model_config, dtype=torch.float32, trust_remote_code=False
         )
-    policy.settings = Settings(bool(config.bf16), compiled=config.compile)
+    policy.settings = Settings(DTYPES[config.precision], compiled=config.compile)
     if not config.tie_word_embeddings:  # the head gets a matrix of its own
         weight = policy.get_input_embeddings().weight.detach().clone()
         policy.get_output_embeddings().weight = torch.nn.Parameter(weight)

@@ -38,7 +38,7 @@ class Reader:
         self.policy = policy
         head = policy.get_output_embeddings().weight  # [V, H]
         # `product` would make this copy at each token
-        self.head = head if head.is_cuda or head.dtype != torch.bfloat16 else head.float()
+        self.head = head if head.is_cuda or head.dtype.itemsize > 2 else head.float()
 
         number = {}  # of each different prompt
         order = [number.setdefault(tuple(prompt), len(number)) for prompt in prompts]
@@ -58,7 +58,7 @@ class Reader:
         self.select(order)
 
     def logits(self) -> torch.Tensor:
-        """Return the logits [n, V] of the next token, in fp32 even if the policy uses bf16."""
+        """Return the logits [n, V] of the next token, in fp32 or better."""
         return product(self.state.to(self.head.dtype), self.head.T)
 
     def select(self, rows: list[int]) -> None:

@@ -2,14 +2,24 @@
 
 from dataclasses import dataclass
 
+import torch
+
 
 @dataclass
 class Settings:
     """How a policy computes."""
 
-    bf16: bool = False  # its forward passes are in bf16
+    dtype: torch.dtype = torch.float32  # of its forward passes
+    # In fp16 gradients are multiplied by this until the update, or most of them would become 0. It
+    # is halved when they overflow.
+    loss_scale: float = 2.0**16
     gradient_checkpointing: bool = False  # the backward pass computes activations again
     compiled: bool = False  # its layers are
+
+    @property
+    def half(self) -> bool:
+        """Whether it computes in bf16 or fp16, with its weights in fp32."""
+        return self.dtype != torch.float32
 
 
 def settings_of(policy) -> Settings:

@@ -24,8 +24,9 @@ def shard(policy, frozen: bool = False, device: str = "cpu") -> None:
     from torch.distributed import fsdp
 
     mesh = dist.device_mesh.init_device_mesh(device, (world.WORLD_SIZE,))
-    mixed = fsdp.MixedPrecisionPolicy(torch.bfloat16, torch.float32)
-    dtypes = mixed if settings_of(policy).bf16 else fsdp.MixedPrecisionPolicy()
+    settings = settings_of(policy)
+    mixed = fsdp.MixedPrecisionPolicy(settings.dtype, torch.float32)
+    dtypes = mixed if settings.half else fsdp.MixedPrecisionPolicy()
     for module in (*layers_of(policy), policy):
         # What is not in a layer is needed last in the forward pass and first in the backward pass,
         # which a frozen policy does not have.
@@ -61,10 +62,16 @@ def gathered(policy):
 
 
 def add_up_gradients(policy) -> None:
-    """Sum the gradients over the ranks unless FSDP has done so. All ranks call it together."""
-    if world.WORLD_SIZE > 1 and not is_sharded(policy):
-        for parameter in policy.parameters():
+    """Sum the gradients over the ranks unless FSDP has done so, and undo the scale of fp16.
+
+    All ranks call it together.
+    """
+    settings = settings_of(policy)
+    for parameter in policy.parameters():
+        if world.WORLD_SIZE > 1 and not is_sharded(policy):
             dist.all_reduce(parameter.grad)
+        if settings.dtype == torch.float16:
+            parameter.grad /= settings.loss_scale
 
 
 def is_sharded(module: torch.nn.Module) -> bool:

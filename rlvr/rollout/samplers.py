@@ -36,9 +36,9 @@ class Sampler:
         self.decode = decode
         # the devices whose random states belong to this rank
         self.devices = [policy.device] if policy.device.type == "cuda" else []
-        self.in_bf16 = settings_of(policy).bf16
-        # Whether its log-probs are the policy's, up to rounding in fp32. In bf16 the two differ.
-        self.is_exact = is_exact and not self.in_bf16
+        self.dtype, self.half = settings_of(policy).dtype, settings_of(policy).half
+        # Whether its log-probs are the policy's, up to rounding in fp32; in bf16 the two differ.
+        self.is_exact = is_exact and not self.half
         self.stops = stop_tokens(policy, tokenizer)
         self.call_ends = find_call_ends(tokenizer, config.tool)
         self.cap = config.vllm_importance_sampling_cap  # the largest weight, 0 for none
@@ -87,18 +87,18 @@ class Sampler:
 
     @contextlib.contextmanager
     def synced(self):
-        """Gather the policy's weights, or cast them to bf16, for the rollout in the block.
+        """Gather the policy's weights, or cast them to its precision, for the rollout in the block.
 
         Under autocast, each product would cast its inputs at each token, and the cache of keys and
         values would be in fp32 and so twice as large.
         """
         in_fp32 = []
-        with gathered(self.policy):  # in bf16, if the policy computes in it
-            if self.in_bf16 and not is_sharded(self.policy):
+        with gathered(self.policy):  # in the policy's precision
+            if self.half and not is_sharded(self.policy):
                 in_fp32 = [(parameter, parameter.data) for parameter in self.policy.parameters()]
             try:
                 for parameter, weight in in_fp32:
-                    parameter.data = weight.bfloat16()
+                    parameter.data = weight.to(self.dtype)
                 yield
             finally:
                 for parameter, weight in in_fp32:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from rlvr import machine, progress, show, world
 from rlvr.errors import UserError, fail, using
 from rlvr.flags import Config, find_run
+from rlvr.policy import settings_of
 from rlvr.rollout import check_context
 from rlvr.training import checkpoints
 from rlvr.training.updates import UpdateMetrics
@@ -258,6 +259,8 @@ class Run:
         self.updates.grad_norms.append(grad_norm)
         self.updates.learning_rate = learning_rate
         self.skipped_in_a_row = 0 if finite else self.skipped_in_a_row + 1
+        if not finite:  # perhaps an overflow in fp16
+            settings_of(self.training.policy).loss_scale /= 2
         if self.skipped_in_a_row >= MAX_SKIPPED_UPDATES:
             raise UserError(
                 f"{self.skipped_in_a_row} updates in a row had a NaN or infinite gradient: "

@@ -34,7 +34,7 @@ TUNING = 1000, 1001  # seeds that choose learning rates, and no verdict uses
 MODEL_LOOKS = 8, 12, 16  # numbers of seeds, of which the largest that is finished is looked at
 LAST = 8  # steps whose mean reward chooses a rate
 # The language model's steps take half as long so, where the CPU has bf16.
-BF16 = " --bf16" if torch.cpu.get_capabilities().get("avx512_bf16") else ""
+BF16 = " --precision bf16" if torch.cpu.get_capabilities().get("avx512_bf16") else ""
 # The language model starts where eight steps of GRPO have taught it the form of an answer.
 FORM = (
     f"grpo.py --model {table.MODEL} --dataset arithmetic --learning_rate 1e-5 --max_steps 8 "

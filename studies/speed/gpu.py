@@ -33,6 +33,7 @@ from rlvr.flags.command_line import read_flags
 from rlvr.machine import AT_EXIT, choose_device, handle_signals, leave
 from rlvr.policy import load_policies
 from rlvr.policy.logprobs import frozen_logprobs
+from rlvr.policy.models import DTYPES
 from rlvr.policy.settings import Settings
 from rlvr.rollout import Sampler, make_sampler
 from rlvr.show.logs import read_rows
@@ -110,13 +111,13 @@ def make_policy(shape):
     """A policy of random weights that computes in bf16, as on a GPU."""
     with DEVICE:
         policy = random_policy(shape)
-    policy.settings = Settings(bf16=True)
+    policy.settings = Settings(torch.bfloat16)
     return policy
 
 
 def sampler_of(policy, engine="hf", **flags) -> Sampler:
     """The decoding loop of a policy, or vLLM; its config has these flags."""
-    config = grpo.Config(num_generations=2, engine=engine, bf16=True, **flags)
+    config = grpo.Config(num_generations=2, engine=engine, precision="bf16", **flags)
     return make_sampler(policy, build_tiny()[1], config, common.decode)
 
 
@@ -160,7 +161,7 @@ def batches_to_compare(given, **flags):
     """
     config = grpo.Config()
     tiny, _, tokenizer = load_policies(config)
-    tiny.settings.bf16 = True
+    tiny.settings.dtype = torch.bfloat16
     problems = open_problems(config, tokenizer)[0].draw(given.compared // 2)
     prompts = [encode_prompt(tokenizer, each.prompt) for each in problems for _ in range(2)]
     shape_name, shape = next(iter(given.shapes.items()))
@@ -211,7 +212,7 @@ def logprobs(notes, given):
             config, mask = batch.sampler.config, batch.completion_mask
             found = {"sampler": batch.sampled_logprobs}
             found["trainer"], entropies = frozen_logprobs(policy, batch.samples, config)
-            policy.settings.bf16 = False
+            policy.settings.dtype = torch.float32
             found["trainer in fp32"], _ = frozen_logprobs(policy, batch.samples, config)
             found["plain"] = plain_logprobs(policy, batch.samples, mask.shape[1])
             entropy = float(entropies.sum() / mask.sum())
@@ -236,9 +237,8 @@ def gradients(notes, given):
         with notes.attempt(name):
             config, weights = batch.sampler.config, [*policy.parameters()]
             first, before = {}, flat(weights).detach()
-            for bf16, many in itertools.product((False, True), repeat=2):
-                policy.settings.bf16 = bf16
-                kind = "bf16" if bf16 else "fp32"
+            for kind, many in itertools.product(("fp32", "bf16"), (False, True)):
+                policy.settings.dtype = DTYPES[kind]
                 config.microbatch_tokens = given.few if many else 10**6
                 loss = backward(batch)
                 gradient = flat([weight.grad for weight in weights])
