@@ -13,9 +13,12 @@ import contextlib
 import gc
 import importlib.metadata
 import importlib.util
+import inspect
 import itertools
 import json
 import os
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,7 +34,7 @@ from studies.project import ROOT, SCRIPTS, fill_in, markdown_table, run_script
 
 from rlvr.flags.command_line import read_flags
 from rlvr.machine import AT_EXIT, choose_device, handle_signals, leave
-from rlvr.policy import load_policies
+from rlvr.policy import Reader, load_policies
 from rlvr.policy.logprobs import frozen_logprobs
 from rlvr.policy.models import DTYPES
 from rlvr.policy.settings import Settings
@@ -302,7 +305,77 @@ def vllm(notes, given):
                     notes("grpo-resumed", loss_differs_by=abs(again["loss"] - last["loss"]))
 
 
-PARTS = (machine, logprobs, gradients, scripts, vllm)
+def ranks(notes, given):
+    """One update by one rank, and by two that share the GPU: FSDP2 with gloo, since NCCL refuses
+    two ranks on one device. How far the gradient is (norm of the difference over norm)."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = []
+        for size in (1, 2):
+            one = dict(WORLD_SIZE=str(size), LOCAL_RANK="0", MASTER_ADDR="127.0.0.1")
+            one |= dict(MASTER_PORT="29533", RANK_FILE=f"{folder}/{size}.pt")
+            command = [sys.executable, str(Path(__file__).with_name("one_rank.py"))]
+            started = [
+                subprocess.Popen(command, env=os.environ | one | dict(RANK=str(rank)))
+                for rank in range(size)
+            ]
+            if any([process.wait() for process in started]):
+                raise RuntimeError(f"{size} ranks: one of them has failed")
+            found.append(torch.load(f"{folder}/{size}.pt"))
+        (loss, gradient), (of_two, by_two) = found
+        far = float((by_two - gradient).norm() / gradient.norm())
+        notes("two ranks", loss=loss, loss_of_two=of_two, gradient_differs_by=far)
+
+
+def shares(notes, given):
+    """An update: the three operations that take most of its time."""
+    for name, _, batch in batches_to_compare(given):
+        with notes.attempt(name):
+            backward(batch)  # once before: the first pass chooses its kernels
+            gpu = [torch.profiler.ProfilerActivity.CUDA] * (DEVICE.type == "cuda")
+            activities = [torch.profiler.ProfilerActivity.CPU, *gpu]
+            with torch.profiler.profile(activities=activities) as recorded:
+                backward(batch)
+            own_time = "self_device_time_total" if gpu else "self_cpu_time_total"
+            times = {event.key: getattr(event, own_time) for event in recorded.key_averages()}
+            for operation in sorted(times, key=times.__getitem__, reverse=True)[:3]:
+                share = times[operation] / sum(times.values())
+                notes(f"{name}: {operation}", share_of_time=share)
+
+
+def graphs(notes, given):
+    """A token of 64 rows in ms: by the decoding loop, and by a step that torch.compile captures
+    with a cache of fixed size. The second does not drop rows that have ended."""
+    import transformers
+
+    for name, shape in given.shapes.items():
+        with notes.attempt(name), torch.no_grad():
+            policy = make_policy(shape).to(torch.bfloat16)
+            ids = torch.randint(0, 9, (64, 1), device=DEVICE)
+            reader = Reader(policy, [[1, 2, 3]] * 64)
+            loop = median_time(reader.read, ids)
+            cache = transformers.StaticCache(config=policy.config, max_cache_len=256)
+            mode = "reduce-overhead" if DEVICE.type == "cuda" else "default"
+            step = torch.compile(policy.base_model, mode=mode, dynamic=False)
+            place = torch.full((64, 1), 3, device=DEVICE)
+            named = inspect.signature(policy.base_model.forward).parameters
+            of_step = {"cache" if "cache" in named else "past_key_values": cache}
+            graph = median_time(step, ids, position_ids=place, use_cache=True, **of_step)
+            notes(name, loop_ms=1000 * loop, graph_ms=1000 * graph)
+
+
+def median_time(function, *args, **named) -> float:
+    """The median time of 40 calls in seconds, after 40 that are not measured."""
+    seconds = []
+    for _ in range(80):
+        started = time.perf_counter()
+        function(*args, **named)
+        if DEVICE.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds[40:])
+
+
+PARTS = (machine, logprobs, gradients, scripts, ranks, shares, graphs, vllm)
 
 
 def run_parts(given) -> bool:
