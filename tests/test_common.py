@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import inspect
 import math
 from dataclasses import replace
 
@@ -246,50 +245,12 @@ def test_what_has_no_meaning_is_refused():
             common.pass_at_k(n, right, k)
 
 
-@pytest.mark.parametrize(
-    "level, objectives, low, high",
-    [
-        ("token", [1.28, 0.7, -0.8, -1.5, -1.5], [[1, 0]], [[0, 0]]),
-        ("sequence", [(1.5 * 0.7) ** 0.5] * 2 + [-((0.5 * 1.5) ** 0.5)] * 2 + [-1.5], [], []),
-    ],
-)
-def test_the_loss_runs_pasted_beside_torch_alone(level, objectives, low, high):
-    """Completions of two, two and one tokens, with A = 1, -1 and -1; then padding.
-
-    The ratio 1.5 is clipped at 1.28 where A = 1, and 0.5 at 0.8 where A = -1; 0.7 and 1.5 on the
-    other sides are not. The reference is twice as likely at the first token: k3 = 2 - log 2 - 1.
-    Whatever stands beyond a row's end changes neither the loss nor its gradient.
-    """
-    exec(inspect.getsource(common.ppo_clip_loss), pasted := {"torch": torch})
-    old_logprobs = torch.tensor([[-2.0, -1.0, 5.0], [-3.0, -2.0, math.inf], [-1.0, 5.0, 5.0]])
-    ratios = torch.tensor([[1.5, 0.7, math.nan], [0.5, 1.5, 0.0], [1.5, 9.0, 9.0]])
-    logprobs = old_logprobs + ratios.log()
-    ref_ratios = torch.tensor([[2.0, 1.0, math.nan], [1.0, 1.0, math.inf], [1.0, 9.0, 9.0]])
-    mask = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
-    given = dict(
-        logprobs=logprobs.requires_grad_(),
-        old_logprobs=old_logprobs,
-        advantages=torch.tensor([[1.0], [-1.0], [-1.0]]),
-        loss_mask=mask,
-        token_weights=mask / 5,
-        epsilon_high=0.28,
-        importance_sampling_level=level,
-        ref_logprobs=logprobs.detach() + ref_ratios.log(),
-        beta=0.1,
-        entropy=torch.full((3, 3), 2.0),
-        entropy_coef=0.01,
-    )
-    loss, stats = pasted["ppo_clip_loss"](**given)
-    for without in (dict(beta=0.0), dict(ref_logprobs=None)):
-        assert not pasted["ppo_clip_loss"](**given | without)[1]["kl"].any()
-    kl = (1 - math.log(2)) / 5
-    assert loss.item() == pytest.approx(-(sum(objectives) / 5 - 0.1 * kl + 0.01 * 2), abs=1e-6)
-    assert stats["kl"].flatten().tolist() == pytest.approx([1 - math.log(2)] + [0] * 8, abs=1e-6)
-    assert stats["clip_low"].nonzero().tolist() == low
-    assert stats["clip_high"].nonzero().tolist() == high
-    loss.backward()
-    assert logprobs.grad.isfinite().all() and not logprobs.grad[mask == 0].any()
-    # x^2 / 2 near 0, where exp(x) - 1 - x in fp32 has nothing left
+def test_the_kl_penalty_needs_beta_and_a_reference_and_is_exact_near_0():
+    """There it is x^2 / 2, where exp(x) - 1 - x in fp32 has nothing left."""
+    one = torch.ones(1, 1)
+    given = dict(logprobs=one, old_logprobs=one, advantages=one, loss_mask=one, token_weights=one)
+    for alone in (dict(ref_logprobs=0 * one), dict(beta=0.1)):
+        assert not common.ppo_clip_loss(**given, **alone)[1]["kl"].any()
     assert kl_penalty(torch.zeros(1), torch.tensor([1e-4])).item() == pytest.approx(5e-9, rel=1e-2)
 
 
