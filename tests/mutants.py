@@ -94,7 +94,7 @@ nano docs/nano.py by nano
     (c * share).sum(1, True) ** 2 => 0
     (objective.sum(1) / mask[rows].sum(1)).mean() => objective.sum() / mask[rows].sum()
 
-grpo grpo.py by grpo golden
+grpo grpo.py by golden pasted_snippets
     rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
     rewards.amax(1, keepdim=True) == rewards.amin => rewards.amax() == rewards.amin
 

@@ -1,4 +1,4 @@
-"""grpo.py: its advantages, and which gradients make no update."""
+"""The loss of grpo.py where numbers overflow, and which gradients make no update."""
 
 import math
 
@@ -6,20 +6,6 @@ import pytest
 import torch
 
 import common
-import grpo
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_equal_rewards_get_exactly_zero(dtype):
-    """Their mean and std can be off by rounding errors, whose quotient is of order 1."""
-    for size in range(1, 65):
-        assert not grpo.grpo_advantage(torch.full((1, size), 0.1, dtype=dtype)).any()
-
-
-def test_a_nan_stays_a_nan():
-    """It fails the run with a message, where a 0 would hide it."""
-    found = grpo.grpo_advantage(torch.tensor([[1, math.nan, 0], [1, 0, 1]]))
-    assert found.isnan().tolist() == [[True] * 3, [False] * 3]
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])

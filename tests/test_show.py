@@ -162,6 +162,11 @@ def test_rows_come_back_and_every_line_is_json_by_the_standard(tmp_path):
     assert written[1:] == ['{"step": 2, "loss": null, "by_token": [{"a": [null]}]}', ""]
     first, second = read_rows(tmp_path, "metrics")
     assert first == text and math.isnan(second["loss"])
+    (tmp_path / "eval.jsonl").write_text('{"step": 1}\n\n{"step": 2}\n')
+    assert read_rows(tmp_path, "eval") == [dict(step=1), dict(step=2)]  # without a blank one
+    drop_rows_after(tmp_path, 1)
+    assert (tmp_path / "eval.jsonl").read_text() == '{"step": 1}\n'
+    (tmp_path / "eval.jsonl").unlink()
     (tmp_path / "eval.jsonl").symlink_to("/dev/full")
     with pytest.raises(UserError, match="^cannot use .*eval.jsonl: .*No space left on device"):
         append_row(tmp_path, "eval", {"step": 1})
@@ -500,10 +505,3 @@ def test_streams_that_are_closed_or_lack_a_letter(monkeypatch):
     progress.replace_line("nobody reads this")
     progress.write("saved ü", "x")
     assert sys.stdout.buffer.getvalue() == b"saved \\xfc\nx\n"
-
-
-def test_a_blank_line_in_a_log_is_no_row(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n\n{"step": 2}\n')
-    assert read_rows(tmp_path, "metrics") == [dict(step=1), dict(step=2)]
-    drop_rows_after(tmp_path, 1)
-    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n'
