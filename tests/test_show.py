@@ -209,18 +209,10 @@ def test_what_is_drawn():
         ("held-out entropy of tokens (nats): math", sets["math"], ["token_entropy"]),
     ]
     # panels for what a step may show beside these
-    names = "entropy all_wrong all_right length seconds_rollout seconds_update truncated unparsed"
-    names += " length_max length_right length_wrong peak_memory_gb"
-    rare = logs_of(dict.fromkeys(f"{names} timeout kl skipped".split(), 0.5))
-    assert [(title, len(keys)) for title, _, keys in choose_panels({}, rare)] == [
-        ("entropy of the rollout (nats)", 1),
-        ("groups (%)", 2),
-        ("tokens of a completion", 4),
-        ("seconds", 2),
-        ("completions (%)", 3),
-        ("KL to the starting policy (nats)", 1),
-        ("updates left out", 1),
-    ]
+    names = "entropy all_wrong all_right length length_max length_right length_wrong skipped kl"
+    names += " seconds_rollout seconds_update truncated unparsed timeout"
+    panels = choose_panels({}, logs_of(dict.fromkeys(names.split(), 0.5)))
+    assert [len(keys) for *_, keys in panels] == [1, 2, 4, 2, 3, 1, 1]
     many = logs_of({f"own_{i}": 1.0 for i in range(20)})
     shown = choose_panels({"math": EVALS}, many)
     assert len(shown) == MOST_PANELS and shown[0][0] == "held-out pass@k"
@@ -390,21 +382,11 @@ def test_before_and_after_by_set(tmp_path):
     for name, rows_of_set in {"c++": [first, {"pass@1": 0.0}, last], "new": [first]}.items():
         for step, row in enumerate(rows_of_set):
             append_row(tmp_path, "eval", {"step": step, "set": name, **row})
-    nothing = [None, None]
     table = {name: cells for name, *cells in before_and_after(tmp_path)}
-    assert table == {
-        "c++: pass@1": [[0.25, 0.125], [0.1235, 0.125]],
-        "c++: pass@4": [[0.5, None], [0.5, None]],
-        "c++: greedy": [nothing, [0.5, None]],
-        "new: pass@1": [[0.25, 0.125]] * 2,
-        "new: pass@4": [[0.5, None]] * 2,
-        **{
-            f"{name}: {x}": [nothing] * 2
-            for name in ("c++", "new")
-            for x in ("token_entropy", "length")
-        },
-        "new: greedy": [nothing] * 2,
-    }
+    assert table["c++: pass@1"] == [[0.25, 0.125], [0.1235, 0.125]]
+    assert table["c++: pass@4"] == [[0.5, None], [0.5, None]]
+    assert table["c++: greedy"] == [[None, None], [0.5, None]]
+    assert table["new: pass@1"] == [[0.25, 0.125], [0.25, 0.125]] and len(table) == 10
 
 
 def test_a_long_run_has_a_page_of_bounded_size(tmp_path, monkeypatch):
