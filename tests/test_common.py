@@ -13,7 +13,7 @@ from rlvr.tasks.problems import Problem, ProblemStream, Sample
 
 import pytest
 import torch
-from groups import f64, near
+from groups import near
 from losses import kl_penalty, ppo_clip_loss
 from runs import refused
 from samples import PROMPTS, by_the_logits, some_samples, writer_of_batch
@@ -177,16 +177,6 @@ def test_minibatches(batch):
     assert rows[1] == 2 * [[[0, 1], [2, 3]], [[4, 5]]]
 
 
-@pytest.mark.parametrize("cap, factors", [(0.0, [1.0, 1.0]), (2.0, [1.5, 2.0]), (0.5, [0.5] * 2)])
-def test_importance_is_the_old_policy_over_the_sampler(batch, cap, factors):
-    """The sampler's log-probs are -1, and the old policy's tokens 1.5 and 2.5 times as likely."""
-    batch.sampler.cap = cap
-    first = (f64([1.5, 2.5]).log().float() - 1)[:, None].expand(2, batch.loss_mask.shape[1])
-    own = batch.completion_mask[[1, 4]]  # elsewhere the sampler's log-probs are 0
-    batch.old_logprobs[[1, 4]] = first
-    near(own * batch.importance[[1, 4]], own * torch.tensor(factors)[:, None], atol=1e-6)
-
-
 def test_an_exact_samplers_logprobs_are_the_old_ones(batch, monkeypatch):
     """They cost no pass: there is no policy here that could make one.
 
@@ -212,26 +202,14 @@ def test_the_mean_logprob_of_a_completion_is_over_its_own_tokens(batch):
     near(batch.mean_logprobs(), expected, atol=1e-6)
 
 
-# N = 3, 6 tokens
-MASK = f64([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
+MASK = torch.ones(1, 2)
 
 
-@pytest.mark.parametrize(
-    "aggregation, first, second",
-    [
-        # N counts the row without tokens, too: a masked completion still is one of them
-        ("sequence", 1 / 10, 1 / 20),
-        ("token", 1 / 11, 1 / 11),
-        ("constant", 1 / 50, 1 / 50),
-    ],
-)
-def test_token_weights(monkeypatch, aggregation, first, second):
-    """Another rank has 2 more completions, with 5 tokens in all."""
-    assert (common.token_weights(0 * MASK, aggregation, 10) == 0).all()
-    assert common.token_weights(torch.ones(1, 1), aggregation, 1) == 1
+def test_token_weights_count_what_other_ranks_have(monkeypatch):
+    """Here 2 more completions, with 5 tokens in all."""
     monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, [2.0, 5.0]])
-    weights = common.token_weights(MASK, aggregation, 10)
-    near(weights, f64([[first], [second], [0]]) * MASK, atol=1e-15)
+    for aggregation, weight in (("sequence", 1 / 6), ("token", 1 / 7), ("constant", 1 / 30)):
+        near(common.token_weights(MASK, aggregation, 10), weight * MASK, atol=1e-7)
 
 
 def test_what_has_no_meaning_is_refused():

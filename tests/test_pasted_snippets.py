@@ -101,6 +101,7 @@ def test_pasted_token_weights_take_any_mask(dtype):
     expected = [[[1 / 6] * 3, [0] * 3, [1 / 9] * 3], [[1 / 5] * 3] * 3, [[1 / 12] * 3] * 3]
     wanted = torch.tensor(expected) * EMPTY_ROW
     torch.testing.assert_close(torch.stack(found).float(), wanted, rtol=0.01, atol=0)
+    assert not any(token_weights(0 * EMPTY_ROW.to(dtype), *how).any() for how in AGGREGATIONS)
 
 
 AGGREGATIONS = ("sequence",), ("token",), ("constant", 4)
