@@ -56,6 +56,7 @@ common common.py by common golden steps
     self.sampled_logprobs, self.completion_mask) => self.sampled_logprobs, self.loss_mask)
     if [*advantages.shape] not in shapes: => if advantages.dim() > 2:
     if old_logprobs.requires_grad: => if False:
+    (importance * objective - => (objective -
 
 grading common.py by rollouts
     completion.ids[-1] not in sampler.stops => completion.ids[-1] != sampler.stops[0]
@@ -92,7 +93,7 @@ nano docs/nano.py by nano
     (c * share).sum(1, True) ** 2 => 0
     (objective.sum(1) / mask[rows].sum(1)).mean() => objective.sum() / mask[rows].sum()
 
-grpo grpo.py by grpo golden
+grpo grpo.py by golden pasted_snippets
     rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
     rewards.amax(1, keepdim=True) == rewards.amin => rewards.amax() == rewards.amin
 
@@ -192,7 +193,6 @@ update common.py by run grpo config
     run.config.max_grad_norm) => 2.0)
     if norm > 0 and math.isfinite(norm): => if norm > 0:
     if norm > 0 and math.isfinite(norm): => if math.isfinite(norm):
-    (importance * objective - => (objective -
     torch.where((advantages >= 0) & => torch.where((advantages > 0) &
 
 run rlvr/training/run.py by run steps common

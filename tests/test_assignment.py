@@ -4,8 +4,7 @@ import csv
 import inspect
 from itertools import zip_longest
 
-import torch
-from runs import ROOT, rows, run_python
+from runs import ROOT, run_python
 
 import common
 import grpo
@@ -134,21 +133,12 @@ def test_wrong_answers_lose_points_and_are_told_why(tmp_path):
         assert f"0 of 4: {told}\n" in done.stdout, told
 
 
-def test_the_stubs_can_be_pasted(run, monkeypatch):
-    """Their signatures are the project's. With right answers, a run logs what it did before."""
-    stubs, answers = {}, {}
-    exec((FOLDER / "stubs.py").read_text(), stubs)
-    exec(HEAD + UNUSUAL, answers)
-    assert run("grpo", output_dir="theirs").code == 0
+def test_the_stubs_can_be_pasted():
+    """Their signatures are the project's."""
+    exec((FOLDER / "stubs.py").read_text(), stubs := {})
     for name, home in HOMES.items():
-        signatures = map(inspect.signature, (stubs[name], getattr(home, name)))
         mine, theirs = (
-            [p.replace(annotation="") for p in s.parameters.values()] for s in signatures
+            [each.replace(annotation="") for each in inspect.signature(f).parameters.values()]
+            for f in (stubs[name], getattr(home, name))
         )
         assert mine == theirs
-        monkeypatch.setattr(home, name, answers[name])
-    assert run("grpo", output_dir="mine").code == 0
-    for mine, theirs in zip(rows("mine"), rows("theirs"), strict=True):
-        for name in ("ratio_max", "ratio_k3"):  # UNUSUAL has changed the log-probs in place
-            assert mine.pop(name) > theirs.pop(name)
-        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)

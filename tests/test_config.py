@@ -8,7 +8,6 @@ import re
 import sys
 import time
 from dataclasses import asdict, fields, make_dataclass
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -17,10 +16,8 @@ from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.command_line import ARITHMETIC, LARGE, parse
 from rlvr.flags.config import Config, check_number, flag
-from rlvr.machine import ranks
 from rlvr.rollout import turns, vllm_sampler
 from rlvr.tasks import problems
-from rlvr.training import run
 from rlvr.training.checkpoints import save_folder
 from rlvr.verify.pool import grade
 
@@ -196,13 +193,7 @@ def test_every_default_and_limit_and_what_a_resumed_run_may_change(script):
 
 
 def test_numbers_that_are_no_flags():
-    assert (common.MAX_REDRAWS, problems.SUCCESS, turns.MAX_TURNS) == (3, 1.0, 8)
-    assert run.MAX_SKIPPED_UPDATES == 10
-    assert ranks.TIMEOUT == timedelta(hours=2)
-    defaults = dict(temperature=1.0, top_p=1.0)
-    assert common.decode.__wrapped__.__kwdefaults__ == defaults
-    assert common.sample_groups.__kwdefaults__ == dict(top_p=1.0)  # of training
-    assert [*common.ppo_clip_loss.__kwdefaults__.values()] == [1, 0.2, None, "token", None, 0, 0, 0]
+    assert (problems.SUCCESS, turns.MAX_TURNS) == (1.0, 8)
     assert fade.FadeController.__init__.__defaults__ == (None, None, 0.02, 3.0, False)
     assert grade.__defaults__ == (5.0, 20.0)  # seconds of a question, and of all tests of a program
 
@@ -306,18 +297,9 @@ def test_help_explains_every_flag_on_two_screens(parsed, monkeypatch, capsys, sc
         default = f" ({field.default})" if field.default not in (None, "") else ""
         assert len(explained[field.name].replace(default, "")) > 3, field.name
         assert default in explained[field.name]
-    listed = "user_suffix report_to tool engine lr_scheduler_type device "
-    listed += "fsdp importance_sampling_level aggregation"
-    assert {*listed.split()} <= {name for name, text in explained.items() if "[" in text}
-    assert explained["seed"] == "for data order, sampling and evaluation (0)"
     assert "or not [full_shard, no_shard] (full_shard)" in explained["fsdp"]
     assert len(flags_of(Config)) <= 60
-    sections = "options variant, model and task model, the run seed, rollout prompts_per_step, "
-    sections += "loss and update learning_rate, evaluation eval_dataset, "
-    sections += "memory and ranks microbatch_tokens, checkpoints save_steps"
-    headings = re.findall(r"^([a-z].*):\n(?:  -h.*\n)?  --(\w+)", out, re.M)
     assert "--no_flag turns a flag off" in out
-    assert [*map(" ".join, headings)] == sections.split(", ")
 
 
 def test_a_field_of_ones_own(capsys):

@@ -26,7 +26,6 @@ from studies.baselines.losses import (
     high_entropy_mask,
     icepop,
     loss_with,
-    off_policy_mask,
     otb,
     unbiased_k3,
 )
@@ -418,18 +417,3 @@ def test_losses_of_verl(name, aggregation):
         near(slopes[0], slopes[1], atol=1e-8)
         kl = of_verl("kl_penalty")(new.detach(), batch.ref_logprobs, "low_var_kl")
         near(losses.kl_penalty(new.detach(), batch.ref_logprobs), kl)
-
-
-@pytest.mark.trl
-def test_masks_of_trl():
-    from trl import GRPOTrainer
-
-    batch = random_batch(0)
-    given = batch.advantages[:, :1], batch.logprobs, batch.old_logprobs, batch.mask, 0.1
-    theirs = GRPOTrainer.get_off_policy_mask(*given)
-    log_ratio = batch.logprobs - batch.old_logprobs
-    near(off_policy_mask(log_ratio, batch.advantages[:, :1], batch.mask, 0.1), theirs)
-    alone = SimpleNamespace(pad_across_processes=lambda x, **_: x, gather=lambda x: x)
-    trainer, entropies = SimpleNamespace(accelerator=alone), batch.entropy.float()
-    theirs = GRPOTrainer.get_high_entropy_mask(trainer, entropies, batch.mask, 0.8)
-    near(high_entropy_mask(entropies, batch.mask), theirs.double())

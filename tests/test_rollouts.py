@@ -38,7 +38,7 @@ from common import decode, sample_groups
 PROBLEMS = [Problem(str(i), "") for i in range(10)]
 
 
-def test_a_stream_passes_over_all_problems():
+def test_a_stream_passes_over_all_problems(monkeypatch):
     stream = ProblemStream(PROBLEMS, 0)
     drawn = [problem for count in (3, 4, 7, 6) for problem in stream.draw(count)]
     for epoch in (drawn[:10], drawn[10:]):
@@ -46,10 +46,7 @@ def test_a_stream_passes_over_all_problems():
     assert drawn[:10] != drawn[10:]
     assert ProblemStream(PROBLEMS, 0).draw(20) == drawn
     assert ProblemStream(PROBLEMS, 1).draw(20) != drawn
-
-
-def test_ranks_share_the_stream(monkeypatch):
-    expected = ProblemStream(PROBLEMS, 0).draw(24)
+    expected = ProblemStream(PROBLEMS, 0).draw(24)  # of which two ranks have every second one
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
     for rank in range(2):
         monkeypatch.setattr(world, "RANK", rank)

@@ -55,11 +55,6 @@ def test_a_rank_draws_by_seed_and_number(run, monkeypatch, capsys):
     assert torch.initial_seed() == 7  # the problems have the same order on all ranks
 
 
-def test_an_output_dir_that_cannot_be(run):
-    told = f"cannot use {'x' * 300}: [Errno 36] File name too long"
-    assert refused(run("grpo", output_dir="x" * 300), "grpo", told)
-
-
 def test_which_checkpoints_are_saved_and_kept(monkeypatch, tmp_path):
     """One after each third of the run, and the last one; the newest two stay."""
     save = Mock(side_effect=lambda folder, *_: folder.mkdir() or (folder / "state.pt").touch())
@@ -176,24 +171,12 @@ def test_what_is_told_and_reported_to_wandb(run, resume, monkeypatch):
     stand_in = SimpleNamespace(init=init, log=log, __spec__="found")
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
     torch.set_num_threads(3)
-    monkeypatch.setenv("COLUMNS", "40")
-    told = run("grpo", report_to="wandb", seed=7, max_steps=1, log_tokens=0, eval_samples=3).out
+    told = run("grpo", report_to="wandb", seed=7, max_steps=1, log_tokens=0).out
     torch.set_num_threads(1)
     told += resume("grpo", "run", max_steps=2).out
-    assert [line for line in told.splitlines() if line[:1].strip()] == [  # besides the table
-        "loading the policy and the problems",
-        "evaluating countdown: 4 problems, 3 completions of each",
-        "eval 0/1  pass@1 .500",
-        "eval 1/1  pass@1 .500 -> .500",
-        "saved run/checkpoint-1",
-        "run holds: config.json eval.jsonl",
-        "metrics.jsonl samples.jsonl",
-        "loading the policy and the problems",
-        "eval 2/2  pass@1 .500 -> .500",
-        "saved run/checkpoint-2",
-        "run holds: config.json eval.jsonl",
-        "metrics.jsonl samples.jsonl",
-    ]
+    counts = {"saved run/checkpoint-": 2, "loading the policy": 2, "evaluating countdown: 4": 1}
+    counts |= {"/1  pass@1 .500": 2, "pass@1 .500 -> .500": 2, "samples.jsonl\n": 2}
+    assert {text: told.count(text) for text in counts} == counts
     assert steps("run", "samples") == [1, 1, 2, 2]
     first, second = (16 * row["length"] for row in rows("run"))  # tokens of 16 completions
     assert [row["tokens"] for row in rows("run")] == [first, first + second]
@@ -329,17 +312,13 @@ def test_advantages_that_are_not_finite_are_named_with_their_group(run, monkeypa
     assert not Path("run/metrics.jsonl").exists() and "no update" not in result.out
 
 
-@pytest.mark.parametrize(
-    "error, shown",
-    [
+def test_the_line_that_says_why_is_told():
+    for error, shown in (
         (OSError(f"a\n{400 * 'b'}\nnames\n"), f"{394 * 'b'} names"),
         (OSError(), "OSError()"),
-    ],
-    ids=["cast", "none"],
-)
-def test_the_line_that_says_why_is_told(error, shown):
-    with pytest.raises(UserError) as raised, loading("it"):
-        raise error
-    assert str(raised.value) == f"cannot load it: {shown}"
+    ):
+        with pytest.raises(UserError) as raised, loading("it"):
+            raise error
+        assert str(raised.value) == f"cannot load it: {shown}"
     with pytest.raises(UserError, match="cannot load it: the cause"), loading("it"):
         raise OSError("what follows from it") from OSError("the cause")

@@ -25,15 +25,14 @@ def train_in_a_folder(folder, *launcher):
     assert done.returncode == 0, done.stderr
     (run,) = (folder / "runs").iterdir()
     assert run.name.startswith("grpo-grpo-")
-    told = "config.json curves.png eval.jsonl metrics.jsonl problems.jsonl report.html "
-    told += "samples.jsonl tokens.jsonl"
-    assert f"runs/{run.name} holds: {told}" in " ".join(done.stdout.split())
+    files = "config.json curves.png eval.jsonl metrics.jsonl problems.jsonl report.html "
+    files += "samples.jsonl tokens.jsonl"
+    assert f"runs/{run.name} holds: {files}" in " ".join(done.stdout.split())
     assert "evaluating countdown: 4 problems, 4 completions of each\n" in done.stdout
     headings = re.findall(r"^(?:eval| +) ?(\d/2) ", done.stdout, re.M)
     assert headings == ["0/2", "1/2", "2/2", "2/2"]
-    logs = "metrics.jsonl eval.jsonl problems.jsonl samples.jsonl tokens.jsonl"
-    files = f"config.json curves.png report.html checkpoint-1 checkpoint-2 {logs}"
-    assert {path.name for path in run.iterdir()} == {*files.split()}
+    checkpoints = {"checkpoint-1", "checkpoint-2"}
+    assert {path.name for path in run.iterdir()} == {*files.split(), *checkpoints}
     assert_finite(run)
     assert steps(run) == [1, 2] and steps(run, "eval") == [0, 2]
     for row in rows(run):
@@ -92,18 +91,9 @@ def test_a_local_model_and_two_data_sets(run, monkeypatch):
     rlvr.training.checkpoints.save_folder(Path("chat"), policy, tokenizer)
     sums = [dict(question=f"{i} 1 : ", gold=i + 1) for i in range(20)]
     sums = write(Path("sums.jsonl"), sums)
-    result = run(
-        "grpo",
-        model="chat",
-        dataset=sums,
-        eval_dataset=f"countdown,{sums}",
-        verifier="number",
-        max_steps=1,
-        system_prompt="none",
-        columns="question,gold",
-        max_completion_length=16,
-        eval_samples=3,
-    )
+    data = dict(dataset=sums, eval_dataset=f"countdown,{sums}", columns="question,gold")
+    data |= dict(verifier="number", system_prompt="none", max_completion_length=16)
+    result = run("grpo", model="chat", max_steps=1, eval_samples=3, **data)
     assert result.code == 0, result.err
     assert json.loads(Path("run/config.json").read_text())["learning_rate"] == 1e-6
     (row,) = rows("run")
@@ -113,8 +103,7 @@ def test_a_local_model_and_two_data_sets(run, monkeypatch):
     first, second, *_ = rows("run", "eval")
     for name, row in (("countdown", first), (sums, second)):
         assert row["set"] == name and {"pass@2", "pass@3", "greedy"} <= row.keys()
-        number = f"{row['pass@1']:.3f}".removeprefix("0")
-        assert f"eval 0/1 {name}  pass@1 {number}  " in result.out
+        assert f"eval 0/1 {name}  pass@1 " in result.out
 
 
 WITHOUT_TORCH = """
