@@ -26,7 +26,6 @@ METHODS = {
     "FADE": "#CC79A7",
     "CW-GRPO": "#56B4E9",
 }
-RIGHT, WRONG = "#009E73", "#D55E00"
 GREY = "#AAAAAA"
 
 from rlvr import progress

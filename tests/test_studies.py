@@ -13,7 +13,6 @@ from rlvr.show import append_row, read_rows
 
 import numpy as np
 import pytest
-import torch
 from runs import ROOT, run_study
 from test_show import write_run
 
@@ -21,12 +20,12 @@ from studies.claims import compare, rule
 from studies.claims import page as claims_page
 from studies.claims import runs as claims_runs
 from studies.claims.rule import Evidence
-from studies.papers import default_runs, two_stage_toy
+from studies.papers import default_runs
 from studies.speed import machine, throughput
 
 README = ROOT / "README.md"
 # those that no other test imports
-COMMANDS = "claims/many papers/language_model papers/make_bases"
+COMMANDS = "claims/many papers/make_bases"
 
 
 @pytest.mark.slow
@@ -61,15 +60,6 @@ def test_a_stopped_run_is_no_result(tmp_path):
     for plan in (getattr(claims_runs, name) for name in names.split()):
         kept = read_results(plan.results).values()
         assert kept and {len(line["rewards"]) for line in kept} == {plan.steps}
-
-
-def test_toy_gradient_is_algorithm_1():
-    """That of the mean of A log pi, also where a run's advantages have no sum of 0."""
-    z = torch.tensor([[0.3, -0.2, 1.1], [2.0, -1.5, 1.5]], requires_grad=True)
-    actions = torch.tensor([[0, 2, 2], [1, 0, 1]])
-    advantages = torch.tensor([[0.4, -0.2, -0.2], [1.0, 0.5, -0.7]])
-    (advantages * z.log_softmax(1).gather(1, actions)).mean(1).sum().backward()
-    torch.testing.assert_close(two_stage_toy.policy_gradient(z, actions, advantages), z.grad)
 
 
 def test_the_headline_of_the_default_runs_by_hand():
