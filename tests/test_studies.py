@@ -1,6 +1,5 @@
 """studies/: the rule of the claims by hand, what pages say, and that each command runs."""
 
-import contextlib
 import math
 import re
 from pathlib import Path
@@ -21,7 +20,7 @@ from studies.claims import page as claims_page
 from studies.claims import runs as claims_runs
 from studies.claims.rule import Evidence
 from studies.papers import default_runs
-from studies.speed import machine, throughput
+from studies.speed import throughput
 
 README = ROOT / "README.md"
 # those that no other test imports
@@ -34,17 +33,6 @@ def test_help_from_any_folder(study, tmp_path):
     done = run_study(study, "--help", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
-
-
-@pytest.mark.parametrize("cores, told", [(0.05, "others used 0.05 cores"), (0.2, None)])
-def test_no_time_is_quoted_beside_other_processes(monkeypatch, cores, told):
-    """Ten seconds, of which this process has used nine, and others a twentieth or more."""
-    seconds = iter([100.0, 110.0])
-    monkeypatch.setattr(machine, "used_by_all", iter([500.0, 509 + 10 * cores]).__next__)
-    monkeypatch.setattr(machine, "used_by_us", iter([50.0, 59.0]).__next__)
-    neighbours = machine.Neighbours(seconds.__next__)
-    with contextlib.nullcontext() if told else pytest.raises(SystemExit, match="used 0.2 cores"):
-        assert neighbours.told(busy_is_fine=False).startswith(told)
 
 
 def test_a_stopped_run_is_no_result(tmp_path):
@@ -187,6 +175,14 @@ def test_throughput_by_hand():
     reports = {side: [{"step (s)": s} for s in steps] for side, steps in seconds.items()}
     assert throughput.rows_of(reports) == [["step (s)", "1.5", "3", "0.50"]]
     assert throughput.rows_of({"ours": reports["ours"]}) == [["step (s)", "1.5", ""]]
+
+
+@pytest.mark.slow
+def test_throughput_by_its_command(tmp_path):
+    command = ["--alone", "--work", "tiny", "--rounds", "1"]
+    done = run_study("speed/throughput", *command, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "| tokens/s | " in done.stdout
 
 
 @pytest.mark.slow
