@@ -65,8 +65,10 @@ class Work:
     microbatch: int = 4096  # padded tokens of a forward pass of grpo.py; TRL's is a minibatch
 
 
-SHAPE = "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads"
-SHAPE = [*SHAPE.split(), "vocab_size"]
+SHAPE = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads", "vocab_size"),
+)
 QWEN_05, QWEN_15 = (896, 4864, 24, 14, 2, 151936), (1536, 8960, 28, 12, 2, 151936)  # Qwen2.5's
 TWO_LAYERS = (896, 4864, 2, 14, 2, 151936)
 SMOLLM2 = (576, 1536, 30, 9, 3, 49152)  # of 135 M parameters
@@ -109,14 +111,14 @@ def random_policy(shape: tuple[int, ...]) -> transformers.PreTrainedModel:
     )
 
 
-def describe(threads: int) -> str:
-    """Return the machine, the threads and the load before a measurement, in a line."""
+def describe() -> str:
+    """Return the machine and the load before a measurement, in a line."""
     flags = Path("/proc/cpuinfo").read_text()
     name = re.search(r"model name\s*: (.*)", flags)[1]
     bf16 = "bf16" if re.search(r"avx512_bf16|amx_bf16", flags) else "no bf16"
     device = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     machine = f"{len(os.sched_getaffinity(0))} cores of {name} ({bf16} instructions){device}"
-    return f"{machine}; threads: {threads}; load before: {os.getloadavg()[0]:.2f}"
+    return f"{machine}; load before: {os.getloadavg()[0]:.2f}"
 
 
 def now() -> float:
@@ -312,15 +314,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--work", nargs="+", default=["tiny", "vocabulary"], choices=WORK)
     parser.add_argument("--rounds", type=int, default=7, help="steps of each that are counted")
-    parser.add_argument("--threads", type=int, default=1, help="of torch, in each process")
     parser.add_argument("--alone", action="store_true", help="without TRL")
     given = parser.parse_args()
     sides = {"grpo.py": ours} if given.alone else SIDES
     if "TRL" in sides and not importlib.util.find_spec("trl"):
         raise SystemExit("throughput.py: error: first pip install trl==1.16.0, or give --alone")
-    os.environ["OMP_NUM_THREADS"] = str(given.threads)  # for the sides
+    os.environ["OMP_NUM_THREADS"] = "1"  # of each side
     for name in given.work:
-        print(f"\n{name}: {describe(given.threads)}", flush=True)
+        print(f"\n{name}: {describe()}", flush=True)
         reports = alternate(sides, WORK[name], given.rounds)
         table = markdown_table(["", *reports, "ratio"], rows_of(reports))
         print(*table, sep="\n", flush=True)
