@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 STUDIES = Path(__file__).resolve().parent
@@ -24,9 +24,7 @@ METHODS = {
     "A-GRAE": "#0072B2",
     "AsymGRPO": "#E69F00",
     "FADE": "#CC79A7",
-    "CW-GRPO": "#56B4E9",
 }
-RIGHT, WRONG = "#009E73", "#D55E00"
 GREY = "#AAAAAA"
 
 from rlvr import progress
@@ -101,11 +99,11 @@ def add_result(results: Path, line: dict) -> None:
 def make_runs(commands: dict, results: Path, folder: Path, line_of, processes: int) -> None:
     """Make the runs that have no line in the results yet, below a folder.
 
-    commands has the command of each run by its base, name and seed, and line_of(key, folder of the
-    run) -> what its line has beside these. After UserError for one that fails, or Ctrl-C, no other
-    one begins, and those that run are ended.
+    commands has the command of each run by its base, name and seed. line_of(key, folder of the run)
+    returns the rest of its line. When a run fails, which raises UserError, or after Ctrl-C, no
+    other run begins, and those in progress are killed.
     """
-    found, began, tasks, count = read_results(results), time.time(), {}, 0
+    found, began, tasks = read_results(results), time.time(), {}
     pool = ThreadPoolExecutor(processes)
     try:
         for key in commands:
@@ -113,31 +111,24 @@ def make_runs(commands: dict, results: Path, folder: Path, line_of, processes: i
                 run = folder / key[0] / f"{key[1]}-{key[2]}".replace(" ", "-")
                 shutil.rmtree(run, ignore_errors=True)
                 tasks[pool.submit(run_script, commands[key], run)] = key, run
-        left = {*tasks}
-        if left:
-            print(f"{len(left)} runs to make, {processes} at a time; each is kept once it is done")
-        while left:
-            done, left = wait(left, timeout=1, return_when=FIRST_COMPLETED)
-            for task in done:
-                task.result()
-                key, run = tasks[task]
-                line = dict(zip(("base", "name", "seed"), key, strict=True))
-                line["command"] = commands[key].replace(str(folder), "RUNS")
-                add_result(results, line | line_of(key, run))
-                count += 1
-                progress.write(f"{count}/{len(tasks)} runs in {minutes_since(began)}: {key[1]}")
-            rest = f", {minutes_since(began, len(left) / count)} left" if count else ""
-            progress.replace_line(f"{count}/{len(tasks)} runs in {minutes_since(began)}{rest}")
+        if tasks:
+            print(f"{len(tasks)} runs to make, {processes} at a time; each is kept once it is done")
+        for count, task in enumerate(as_completed(tasks), 1):
+            task.result()
+            key, run = tasks[task]
+            line = dict(zip(("base", "name", "seed"), key, strict=True))
+            line["command"] = commands[key].replace(str(folder), "RUNS")
+            add_result(results, line | line_of(key, run))
+            minutes = (time.time() - began) / 60
+            left = minutes * (len(tasks) / count - 1)
+            progress.write(
+                f"{count}/{len(tasks)} runs in {minutes:.1f} min, {left:.1f} min left: {key[1]}"
+            )
     except KeyboardInterrupt:
-        progress.write(f"stopped: {count} finished runs are kept; the same command continues")
+        progress.write("stopped: finished runs are kept, and the same command continues")
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in [*RUNNING]:  # none but after an error or Ctrl-C
             process.kill()
         pool.shutdown()
-
-
-def minutes_since(began: float, factor: float = 1.0) -> str:
-    """The time since then, or a multiple of it."""
-    return f"{factor * (time.time() - began) / 60:.1f} min"

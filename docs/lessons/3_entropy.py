@@ -11,7 +11,6 @@ with app.setup:
 
     import common
     from grpo import grpo_advantage, negative_only
-    from studies.papers.two_stage_toy import policy_gradient
 
 
 @app.cell(hide_code=True)
@@ -92,8 +91,8 @@ def _():
 
     Now take a policy with four actions, two right and two wrong. In each pair, one action is four
     times as likely as the other. A group is four draws, so we can compute the mean update over all
-    groups. `policy_gradient` is the update of the paper's Algorithm 1, from
-    `studies/papers/two_stage_toy.py`. Which of the right actions gains more?
+    groups. A group's update is the gradient of the mean of $A \\log \\pi$, as in the paper's
+    Algorithm 1. Which of the right actions gains more?
 
     {rate}
     """)
@@ -108,8 +107,10 @@ def mean_update(success_rate, advantage):
     rewards = torch.tensor([1.0, 1.0, 0.0, 0.0], dtype=torch.float64)
     groups = torch.cartesian_prod(*[torch.arange(4)] * 4)  # [256, 4]
     chance = pi[groups].prod(1)  # [256]
-    logits = pi.log().expand(256, 4)
-    return chance @ policy_gradient(logits, groups, advantage(rewards[groups]))
+    logits = pi.log().repeat(256, 1).requires_grad_()  # [256, 4], of one policy for each group
+    logprobs = logits.log_softmax(1).gather(1, groups)  # [256, 4], of the four draws
+    (advantage(rewards[groups]) * logprobs).mean(1).sum().backward()
+    return chance @ logits.grad
 
 
 @app.cell(hide_code=True)

@@ -4,7 +4,7 @@
     python studies/baselines/graders.py               # the table of answers in tests/answers.py
     python studies/baselines/graders.py FILE.jsonl    # {"text": ..., "gold": ..., "want": 0 or 1}
 
-A wrong one rewards a wrong answer; a wrong zero misses a right one. An error is a 0.
+A wrong one rewards a wrong answer; a wrong zero misses a right one. An exception counts as 0.
 """
 
 import json

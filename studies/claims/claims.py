@@ -6,11 +6,11 @@
 rows.py has the claims and the runs, runs.py the choice of learning rates, rule.py the rule of the
 verdicts, and page.py what CLAIMS.md and claims_tables.md show. many.py makes the runs.
 
-With --mine, copies of grpo.py in which you have changed a function are compared with it. They get
-their learning rates by the same tries as all others. Then all start from the shipped policies, with
-the same problems for a seed, and are compared seed by seed: at the end, and where both have the
-same pass@1. A changed file is another script, with runs of its own. Each finished run is kept, so
-the same command continues where it was stopped.
+--mine compares copies of grpo.py, in which you have changed a function, with grpo.py. Each script
+first tries several learning rates, and keeps the best one. Then all start from the shipped
+policies. Runs of one seed have the same problems, so two scripts are compared seed by seed: at the
+end, and where both have the same pass@1. A changed file counts as another script. Finished runs are
+kept, so the same command continues where it was stopped.
 """
 
 import argparse
@@ -18,13 +18,9 @@ import hashlib
 import os
 import re
 import shlex
-import signal
-import string
 import sys
 from dataclasses import replace
 from pathlib import Path
-
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C needs no traceback of the imports
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
 
@@ -41,14 +37,13 @@ from studies.claims.rule import differences, interval, matched
 from studies.claims.runs import PLAN, run_jobs
 
 METRICS = "pass@1", "pass@16", "entropy"  # of --mine
-LONGEST = 32  # letters of a run in a table of 100 columns
-OF_THE_STUDY = "learning_rate", "seed", "base", "numbers", "eval_"  # flags of --mine begin not so
+OF_THE_STUDY = "learning_rate", "seed", "base", "numbers", "eval_"  # how no flag of --mine begins
 
 
 def read_script(typed: str) -> tuple[str, str]:
-    """The name of a script's runs, and its command; UserError for what cannot be run.
+    """Return the name of a script's runs and its command. UserError for what cannot be run.
 
-    The command has a copy of the script as it is now: it may change before its runs are made.
+    The command runs a copy of the script, which may change before its runs are made.
     """
     try:
         script, *flags = [typed] if Path(typed).is_file() else shlex.split(typed)
@@ -64,7 +59,7 @@ def read_script(typed: str) -> tuple[str, str]:
     copy = made.FOLDER / f"{path.stem}-{digest}.py"
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_bytes(content)
-    # what stands beside the script can be imported
+    # modules beside the script can be imported
     os.environ["PYTHONPATH"] = f"{os.environ.get('PYTHONPATH', '')}{os.pathsep}{path.parent}"
     return copy.stem, shlex.join([str(copy), *flags])
 
@@ -102,16 +97,14 @@ def compare(given) -> None:
 
 
 def table(found: dict, called: dict, labels: dict[str, str]) -> list[str]:
-    """The lines of the table, and one on what it says; the last label is what is compared with.
+    """The lines of the table, and one on what it says.
 
-    Labels that would make it wider than 100 columns are letters, which the first lines explain.
+    The last label is that of the run that all others are compared with. Below each of the others
+    stand its differences to that run.
     """
-    rows, legend, differs = [], [], False
+    rows, differs = [], False
     *others, theirs = labels
-    if max(len(f"{labels[name]} less {labels[theirs]}") for name in others) > LONGEST:
-        letters = dict(zip(labels, string.ascii_uppercase, strict=False))
-        legend = [f"{letters[name]}: {label}" for name, label in labels.items()] + [""]
-        labels = letters
+    less = f"less {labels[theirs]}"
     for base in PLAN.runs:
         starts = [line["evaluations"][0] for line in found[base, theirs]]
         rows.append([base, "before training", "", *means(starts)])
@@ -119,23 +112,23 @@ def table(found: dict, called: dict, labels: dict[str, str]) -> list[str]:
             ends = [line["numbers"] for line in found[base, name]]
             rate = called[base, name].rsplit(" at ", 1)[1]
             rows.append([base, labels[name], rate, *means(ends)])
-        for name in others:
-            less = f"{labels[name]} less {labels[theirs]}"
-            for label, values_of in ((less, differences), ("the same, at equal pass@1", matched)):
+            if name == theirs:
+                continue
+            for label, values_of in ((less, differences), (f"{less}, at equal pass@1", matched)):
                 found_here = [values_of(found, base, Row(key, name, theirs)) for key in METRICS]
                 differs = differs or any(values.any() for values in found_here)
                 rows.append([base, label, "", *map(difference_cell, found_here)])
-    note = "± is half of the 95% interval. Where it holds 0, more --seeds may tell which is higher."
+    note = "± is half of the 95% interval. Where that contains 0, more --seeds may decide."
     if not differs:
-        note = "All have learnt exactly the same: is what you have changed called?"
+        note = "All runs have learned exactly the same: is the function that you changed called?"
     head = ["base", "run", "rate", *METRICS]
     wide = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     padded = [[cell.ljust(to) for cell, to in zip(row, wide, strict=True)] for row in (head, *rows)]
-    return [*legend, *markdown_table(padded[0], padded[1:]), "", note]
+    return [*markdown_table(padded[0], padded[1:]), "", note]
 
 
 def difference_cell(values) -> str:
-    """The mean, and half of its 95% interval; 0 for pass@1 where that is equal."""
+    """Return the mean and half of its 95% interval; 0 for pass@1 at equal pass@1."""
     if not len(values):
         return "0"
     mean, low, _ = interval(values)
@@ -143,12 +136,12 @@ def difference_cell(values) -> str:
 
 
 def means(numbers: list[dict]) -> list[str]:
-    """Cells of the mean of each of METRICS."""
+    """Return a cell with the mean of each of METRICS."""
     return [f"{np.mean([each[metric] for each in numbers]):.3f}" for metric in METRICS]
 
 
 def main(given) -> None:
-    """Do what the command line asks for. UserError for numbers that give no interval, or no run."""
+    """Do what the command line asks for. UserError for too few seeds or processes."""
     if given.seeds is not None and given.seeds < 2:
         raise UserError("--seeds must be 2 or more: an interval is one of several differences")
     if given.processes < 1:
@@ -169,11 +162,9 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, help="of --mine: how many; 8, with --quick 2")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time")
     given = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         main(given)
     except UserError as error:
         fail(str(error))
     except KeyboardInterrupt:
-        sys.stdout.flush()
-        os._exit(130)  # at once: on a busy machine Python takes seconds to free torch
+        sys.exit(130)

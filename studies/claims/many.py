@@ -1,31 +1,29 @@
-"""The runs of the claims, many in one session: imports are made once, and each run is a fork.
+"""The runs of the claims, many in one session: modules are imported once, and each run is a fork.
 
-    python studies/claims/many.py --language_model --seconds 280 --processes 12 --out runs.jsonl
-    python studies/claims/many.py --collect runs.jsonl      # lines of --out into studies/results
-    python studies/claims/many.py                           # tiny policies: the papers' claims
-    python studies/claims/many.py --field                   # tiny policy: the field's methods
-    python studies/claims/many.py --trust                   # and its trust regions where they act
+    python studies/claims/many.py                    # tiny policies: the papers' claims
+    python studies/claims/many.py --field            # tiny policy: the field's methods
+    python studies/claims/many.py --trust            # tiny policy: its trust regions
+    python studies/claims/many.py --language_model --seconds 280 --processes 12
 
-With --language_model several processes may share one GPU. On an H100 thirteen of them made 63 runs
-in seven minutes, under NVIDIA's MPS (`nvidia-cuda-mps-control -d`); without MPS, twelve took half
-again as long for each. Runs are made seed by seed: whenever the time is up, those that are finished
-can be paired. The runs of a seed should share their start, so collect whole seeds before another
-machine continues. The same command continues where it was stopped. All files go below runs/claims
-of the current folder.
+Each finished run adds a line to --out, and the same command continues where it was stopped. With
+--collect, it only takes the lines into studies/results. Runs are made seed by seed: whenever the
+time is up, those that are finished can be paired. The runs of a seed should share their start, so
+collect whole seeds before another machine continues. With --language_model, several processes may
+share one GPU (docs/gpu.md).
 """
 
 import argparse
 import importlib
 import json
+import multiprocessing
 import os
 import re
 import runpy
 import shlex
 import shutil
-import signal
 import sys
 import time
-import traceback
+from multiprocessing.connection import wait
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -39,9 +37,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's ro
 from studies.project import ROOT, add_result, read_results
 
 from studies.claims import runs as made
-from studies.claims.rows import LANGUAGE_MODEL
 from studies.claims.runs import FIELD_PLAN, MODEL_PLAN, PLAN, TRUST_PLAN, Job
 
+FORK = multiprocessing.get_context("fork")
 IMPORTED = (  # before the processes are forked
     *("common", "grpo", "agrae", "asymgrpo", "fade", "cwgrpo", "studies.baselines.advantages"),
     *("transformers.models.llama.modeling_llama", "transformers.models.auto.tokenization_auto"),
@@ -50,14 +48,14 @@ IMPORTED = (  # before the processes are forked
 
 
 def read_lines(out: Path) -> dict[tuple, dict]:
-    """The whole lines of a file of results by base, name and seed."""
+    """Return the complete lines of a file of results by base, name and seed."""
     text = out.read_text() if out.exists() else ""
     lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
     return {(line["base"], line["name"], line["seed"]): line for line in lines}
 
 
 def jobs_by_seed(lines: dict, plan, seeds: int) -> list[Job]:
-    """The runs of a plan with one base, seed by seed; before, those that choose its rates."""
+    """Return the runs that choose a plan's rates or, if none is missing, its runs seed by seed."""
     ((base, runs),) = plan.runs.items()
     if plan.tuned_on and (jobs := made.tuning_jobs(lines, plan, runs)):
         return jobs
@@ -65,25 +63,8 @@ def jobs_by_seed(lines: dict, plan, seeds: int) -> list[Job]:
     return [Job(base, name, seed) for seed in range(seeds) for name in called]
 
 
-def start_process(work) -> int:
-    """Fork a process that does `work()` and ends -> its id."""
-    process = os.fork()
-    if process:
-        return process
-    code = 1
-    try:
-        work()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
 def run_in(command: str, folder: Path) -> None:
-    """Run a script into a folder; what it prints goes into a log beside it."""
+    """Run a script into a folder. What it prints goes into a log beside the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     log = os.open(f"{folder}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -105,7 +86,7 @@ def last_words(job: Job) -> str:
 
 
 def make_run(job: Job, plan, out: Path) -> None:
-    """Make a run, and add its line to the file in one write, whole beside those of others."""
+    """Make a run, and append its line to the file in one write: other processes append, too."""
     began = time.time()
     folder = folder_of(job)
     command = made.command_of(job, plan)
@@ -119,57 +100,53 @@ def make_run(job: Job, plan, out: Path) -> None:
 
 
 def make_runs(jobs: list[Job], plan, given) -> None:
-    """Make the runs, so many at a time, until all are made or the time is up."""
-    began, waiting, running, tried, failures = time.time(), jobs[::-1], {}, {}, 0
+    """Make the runs until all are made or the time is up; SystemExit if four fail in a row."""
+    began, waiting, running, failures = time.time(), jobs[::-1], {}, 0
     try:
         while (waiting or running) and time.time() < given.end:
             while waiting and len(running) < given.processes:
                 job = waiting.pop()
-                tried[job] = tried.get(job, 0) + 1
-                running[start_process(lambda job=job: make_run(job, plan, given.out))] = job
-            process, status = os.waitpid(-1, os.WNOHANG)
-            if not process:
-                time.sleep(0.05)
-                continue
-            job = running.pop(process)
-            failures = failures + 1 if status else 0
-            if failures == 4:
-                raise SystemExit(f"many.py: error: four failed; {last_words(job)}")
-            if status and tried[job] < 2:
-                waiting.append(job)  # once more, as it may have found no memory
-            word = "failed" if status else "made"
-            left = len(waiting) + len(running)
-            print(
-                f"{time.time() - began:.0f} s: {word} {job.name}, seed {job.seed}; {left} left",
-                flush=True,
-            )
+                process = FORK.Process(target=make_run, args=(job, plan, given.out))
+                process.start()
+                running[process.sentinel] = job, process
+            for ended in wait(running, timeout=1):
+                job, process = running.pop(ended)
+                process.join()
+                failures = failures + 1 if process.exitcode else 0
+                if failures == 4:
+                    raise SystemExit(f"many.py: error: four runs failed; {last_words(job)}")
+                if process.exitcode:
+                    waiting.append(job)  # again, because it may have found no memory
+                word = "failed" if process.exitcode else "made"
+                left = f"{len(waiting) + len(running)} left"
+                seconds = f"{time.time() - began:.0f} s"
+                print(f"{seconds}: {word} {job.name}, seed {job.seed}; {left}", flush=True)
     finally:
-        for process in running:
-            os.kill(process, signal.SIGKILL)
-        for process in running:
-            os.waitpid(process, 0)
+        for _, process in running.values():
+            process.kill()
+            process.join()
 
 
 def make_start() -> None:
     """Make the policy that the language model's runs start from; SystemExit where that fails."""
     folder = made.FOLDER / "form"
-    _, status = os.waitpid(start_process(lambda: run_in(made.FORM, folder)), 0)
-    if status:
+    process = FORK.Process(target=run_in, args=(made.FORM, folder))
+    process.start()
+    process.join()
+    if process.exitcode:
         raise SystemExit(f"many.py: error: {made.FORM} has failed: see {folder}.log")
 
 
 def main(given) -> None:
-    plan = FIELD_PLAN if given.field else TRUST_PLAN if given.trust else PLAN
+    plan = given.plan
     if given.collect:
-        for line in read_lines(given.collect).values():
-            of_line = MODEL_PLAN if line["base"] == LANGUAGE_MODEL else plan
-            add_result(of_line.results, line)
+        for line in read_lines(given.out).values():
+            add_result(plan.results, line)
         return
-    plan = MODEL_PLAN if given.language_model else plan
     given.end = time.time() + given.seconds
     for name in IMPORTED:
         importlib.import_module(name)
-    if given.language_model and not made.START_OF_MODEL.exists():
+    if plan is MODEL_PLAN and not made.START_OF_MODEL.exists():
         make_start()
         print(f"the start is made, {given.end - time.time():.0f} s are left", flush=True)
     while time.time() < given.end:
@@ -187,12 +164,12 @@ def main(given) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--language_model", action="store_true", help="the runs of SmolLM2-135M")
-    parser.add_argument("--field", action="store_true", help="the methods of the field")
-    parser.add_argument("--trust", action="store_true", help="trust regions where they act")
+    parser.set_defaults(plan=PLAN)
+    for flag, plan in dict(field=FIELD_PLAN, trust=TRUST_PLAN, language_model=MODEL_PLAN).items():
+        parser.add_argument(f"--{flag}", action="store_const", dest="plan", const=plan)
     parser.add_argument("--out", type=Path, default="runs.jsonl", help="gets a line for each run")
     parser.add_argument("--seconds", type=float, default=1e9, help="when to end, with imports")
     parser.add_argument("--seeds", type=int, default=16, help="at most, but for the strong base")
     parser.add_argument("--processes", type=int, default=1, help="runs at a time")
-    parser.add_argument("--collect", type=Path, help="take the lines of this file into the results")
+    parser.add_argument("--collect", action="store_true", help="only take lines into the results")
     main(parser.parse_args())

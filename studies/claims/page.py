@@ -1,6 +1,6 @@
 """What claims.py writes from the lines of the runs: tables of two pages, and two figures.
 
-Both pages are written by hand but for what stands between `<!-- name -->` and `<!-- end -->`.
+Both pages are written by hand, except between `<!-- name -->` and `<!-- end -->`.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from studies.claims.rows import (
     Row,
 )
 from studies.claims.rule import LOOKS, WORDS, Verdict, differences, interval, judge_all, matched
-from studies.claims.runs import FIELD_PLAN, MODEL_PLAN, PLAN, SHORT_PLAN, TRUST_PLAN, rates_to_try
+from studies.claims.runs import FIELD_PLAN, MODEL_PLAN, PLAN, TRUST_PLAN, rates_to_try
 
 COLORS = dict(zip(WORDS, ("#009E73", "#56B4E9", "#E69F00", "#D55E00", "#777777"), strict=True))
 HIGHLIGHTED = "GRPO", "A-GRAE", "AsymGRPO", "FADE"
@@ -46,6 +46,7 @@ ANSWERS = {
     "reversed": "**no, the opposite**",
     "unclear": "**undecided**",
 }
+SHORT = made.RESULTS / "claims_short.jsonl.gz"  # of 8 steps, with the tokens that were dropped
 FIELD_METRICS = "pass@1", "pass@16", "entropy"
 UNITS = {"reach": (" steps", 1), "swing": (" nats", 3)}  # and decimal places
 
@@ -59,8 +60,8 @@ class Study(NamedTuple):
     mark: str  # of its verdicts
 
 
-# Earlier studies. The 752 runs of the first one have all one rate, and 256 problems x 32 samples at
-# the end alone; those of the second have 128 problems x 16, or 24 with SmolLM2.
+# Earlier studies. All 752 runs of the first one have one rate, and 256 problems x 32 samples at the
+# end alone. Those of the second one have 128 problems x 16, and with SmolLM2 24 problems.
 EARLIEST = Study(made.RESULTS / "claims_earlier.jsonl.gz", PLAN, (4, 8, 16), "†")
 EARLIER = (
     Study(made.RESULTS / "claims_128.jsonl.gz", PLAN, (4, 8), "‡"),
@@ -144,6 +145,12 @@ def short_interval(low: float, high: float) -> str:
     return f"[{low:+.2g},{high:+.2g}]"
 
 
+def difference_cell(values) -> str:
+    """A mean difference with its interval."""
+    mean, low, high = interval(values)
+    return f"{mean:+.3f} {short_interval(low, high)}"
+
+
 def rates_table(lines: dict) -> list[str]:
     """One line for each run: its pass@1 at each rate, with the chosen rate in bold."""
     tried = {name: rates_to_try(lines, PLAN, name)[1] for name in OF_HEADLINES}
@@ -166,8 +173,7 @@ def path_table(found: dict) -> list[str]:
             runs = found.get((base, name), [])
             ends, apart = [run["numbers"]["pass@1"] for run in runs], ""
             if runs and name != "GRPO":
-                mean, low, high = interval(matched(found, base, Row("pass@16", name, "GRPO")))
-                apart = f"{mean:+.3f} {short_interval(low, high)}"
+                apart = difference_cell(matched(found, base, Row("pass@16", name, "GRPO")))
             cells += [f"{np.mean(ends):.3f}" if runs else "", apart]
         table.append([name, *cells])
     head = [text for base in BASES for text in (f"{base}: pass@1", "pass@16 less GRPO's")]
@@ -183,7 +189,7 @@ def field_table(tuning: dict, plan: made.Plan) -> list[str]:
     if seeds < 2:
         return ["Fewer than two seeds are finished."]
     found = {key: of_run[:seeds] for key, of_run in found.items()}
-    short = read_results(SHORT_PLAN.results)
+    short = read_results(SHORT)
     table = []
     for (base, name), of_run in found.items():
         ends = [np.mean([run["numbers"][key] for run in of_run]) for key in FIELD_METRICS]
@@ -191,10 +197,7 @@ def field_table(tuning: dict, plan: made.Plan) -> list[str]:
         if name != "GRPO":
             at_end = differences(found, base, Row("pass@1", name, "GRPO"))
             at_equal = matched(found, base, Row("pass@16", name, "GRPO"))
-            apart = [
-                f"{values.mean():+.3f} {short_interval(*interval(values)[1:])}"
-                for values in (at_end, at_equal)
-            ]
+            apart = [difference_cell(at_end), difference_cell(at_equal)]
         line = called[base, name]
         dropped = [run["dropped"] for run in of_run if "dropped" in run]
         dropped = dropped or [short[base, line, made.TUNING[0]]["dropped"]]

@@ -39,8 +39,8 @@ def standard_error(values) -> tuple[float, float]:
 
     For [seeds], the usual one. For [seeds, problems], that of a model in which seeds and problems
     have random effects, crossed: d = mean + seed + problem + rest. The problems' effects count
-    where they exceed their own standard error: pass@k of few problems has heavy tails, and noise
-    would else widen each interval. The degrees of freedom are Satterthwaite's.
+    where they exceed their own standard error: pass@k of few problems has heavy tails, and
+    otherwise noise would widen each interval. The degrees of freedom are Satterthwaite's.
     """
     values = np.asarray(values, dtype=float)
     seeds = len(values)
@@ -143,7 +143,7 @@ def word_of(above: bool, smaller: bool, below: bool) -> str:
 
 
 def read_interval(evidence: Evidence | None, effect: float) -> str:
-    """The word that an interval stands for."""
+    """Return the verdict of an interval."""
     if evidence is None:
         return "open"
     return word_of(evidence.low > 0, evidence.high < effect, evidence.high < 0)
@@ -231,9 +231,9 @@ def of_problems(line: dict, metric: str, place: str) -> list[float]:
 
 
 def best_of_others(values: np.ndarray) -> np.ndarray:
-    """Of values [runs, seeds, ...] for each seed those of the run that is best on the other seeds.
+    """Return for each seed the values of the run that is best on the other seeds.
 
-    Which one is best is not chosen on the seed that it is compared on.
+    values [runs, seeds, ...] -> [seeds, ...]. So no run is chosen on the seed that it is judged on.
     """
     means = values.reshape(*values.shape[:2], -1).mean(2)  # [runs, seeds]
     others = means.sum(1, keepdims=True) - means
@@ -241,10 +241,10 @@ def best_of_others(values: np.ndarray) -> np.ndarray:
 
 
 def reach_differences(lines: dict) -> np.ndarray:
-    """By how many steps FADE is first at the best static weight's peak, [seeds].
+    """Return how many steps earlier FADE reaches the peak of the best static weight, [seeds].
 
-    The target is the peak of the mean curve of the other seeds, and the best static weight is the
-    one whose curve that is. A run that does not get there has all its steps.
+    For each seed, that weight is the one whose mean curve over the other seeds has the highest
+    peak. A run that never reaches the peak counts with all its steps.
     """
     curves = {
         name: smooth(np.array([line["rewards"] for line in of_run]), WINDOW)[:, WINDOW - 1 :]
@@ -266,9 +266,9 @@ def first_at(curve: np.ndarray, level: float) -> int:
 
 
 def matched(found: dict, base: str, row: Row) -> np.ndarray:
-    """The row's difference at equal pass@1, [seeds]; none where a side is no run.
+    """Return the row's difference at equal pass@1, [seeds]; empty if a side is not a run.
 
-    Both runs are read where they first have the pass@1 of the lower of both ends.
+    Both runs are read where they first reach the lower one of their two final values of pass@1.
     """
     if row.metric not in CURVE[1:] or {row.above, row.below} & {START, BEST_STATIC}:
         return np.zeros(0)
@@ -283,7 +283,7 @@ def matched(found: dict, base: str, row: Row) -> np.ndarray:
 
 
 def value_at(curve: list[dict], level: float, metric: str) -> float:
-    """A metric where the run has this pass@1: at its end, or on the line that first gets there."""
+    """Return a metric where the run has this pass@1: at its end, or where it first gets there."""
     if curve[-1]["pass@1"] == level:
         return curve[-1][metric]
     if curve[0]["pass@1"] >= level:

@@ -1,6 +1,6 @@
-"""The runs of the claims: at which learning rate, which come next, and what is kept of each.
+"""The runs of the claims: their learning rates, which come next, and what is kept of each.
 
-A rate is found as CLAIMS.md says under "The learning rates".
+CLAIMS.md says under "The learning rates" how a rate is found.
 """
 
 import itertools
@@ -77,9 +77,6 @@ FIELD_PLAN = replace(
     evaluated="--eval_steps 16 --eval_problems 128 --eval_samples 16",
     tuning=TUNING[:1],
 )
-SHORT_PLAN = replace(  # what of the field's tokens is clipped or masked in so many steps
-    FIELD_PLAN, results=RESULTS / "claims_short.jsonl.gz", steps=8
-)
 TRUST_PLAN = replace(  # at the rate that the field's tries have chosen for all methods
     FIELD_PLAN,
     runs={MIDDLE: TRUST},
@@ -109,14 +106,14 @@ MODEL_PLAN = Plan(
 
 
 def first_rate(plan: Plan, base: str, name: str) -> str:
-    """The rate of a run that is not tuned, and where the grid begins for one that is."""
+    """Return the rate of a run that is not tuned, and the first one to try of a run that is."""
     return plan.equal_rate if EQUAL in plan.runs[base][name] else plan.rate
 
 
 def rates_to_try(lines: dict, plan: Plan, name: str) -> tuple[list[str], dict[str, float]]:
-    """The rates that a run has still to be tried at, and the pass@1 of those that it has been.
+    """Return the rates that a run has still to try, and the pass@1 of those that it has tried.
 
-    Where none is left, the best one is the choice.
+    Once none is left, the best rate is the choice.
     """
     found = {}
     for rate in RATES:
@@ -174,9 +171,9 @@ def look_at_the_model(found: dict) -> tuple[int]:
 
 
 def next_jobs(lines: dict, plan: Plan) -> list[Job]:
-    """The runs to make next: for each look those of one base after the other, rates first.
+    """Return the runs to make next: look by look and base by base, those that choose rates first.
 
-    Only rows that are not decided get to the next look.
+    Only undecided rows have a next look.
     """
     for look, base in itertools.product(plan.looks, plan.runs):
         rows = table.rows_from(base)
@@ -200,7 +197,7 @@ def next_jobs(lines: dict, plan: Plan) -> list[Job]:
 
 
 def tuning_jobs(lines: dict, plan: Plan, names) -> list[Job]:
-    """The runs that the choice of these runs' rates still needs."""
+    """Return the runs that are still needed to choose the rates of these runs."""
     return [
         Job(plan.tuned_on, f"{name} at {rate}", seed)
         for name in names

@@ -1,17 +1,13 @@
-"""The scripts at their defaults: the table of docs/papers.md, and figures of the runs.
+"""The scripts at their defaults: the table of docs/papers.md, and the figure of the README.
 
-    python studies/papers/default_runs.py                    # 3 seeds of all five, 30 minutes
-    python studies/papers/default_runs.py --language_model   # SmolLM2-135M, too: its figure
+    python studies/papers/default_runs.py    # 3 seeds of all five, 30 minutes
 
 A run is `python <script>.py --num_threads 1 --seed <seed>`. What is finished leaves a line in
 studies/results/default_runs.jsonl.gz, and is not run again. The lines of "middle, second CPU" are
 runs of grpo.py on another kind of processor.
 """
 
-import argparse
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -29,13 +25,12 @@ from studies.project import (
     read_results,
 )
 
-from rlvr.show import SETTINGS, append_row, draw_curves, read_rows
+from rlvr.show import SETTINGS, read_rows
 
 import matplotlib
 from matplotlib.figure import Figure
 
 from studies.claims.compare import band, smooth
-from studies.claims.rows import LANGUAGE_MODEL, MODEL
 
 RESULTS = STUDIES / "results" / "default_runs.jsonl.gz"
 PAGE = ROOT / "docs" / "papers.md"
@@ -44,11 +39,6 @@ JOBS = {
     ("middle", script, seed): f"{script}.py --num_threads 1 --seed {seed}"
     for seed in SEEDS
     for script in SCRIPTS
-}
-OF_THE_MODEL = {
-    (LANGUAGE_MODEL, "headline", 0): (
-        f"grpo.py --num_threads 1 --model {MODEL} --dataset arithmetic"
-    )
 }
 
 
@@ -98,37 +88,20 @@ def draw_story(lines: list[dict]) -> Figure:
     return figure
 
 
-def draw(line: dict, figure: Path) -> None:
-    """The curves of a run."""
-    with tempfile.TemporaryDirectory() as scratch:
-        for log in ("metrics", "eval"):
-            for row in line[log]:
-                append_row(Path(scratch), log, row)
-        draw_curves(Path(scratch))
-        shutil.move(Path(scratch) / "curves.png", figure)
-
-
 def logs_of(key: tuple, folder: Path) -> dict:
     """What is kept of a run: all that it has logged."""
     return {log: read_rows(folder, log) for log in ("metrics", "eval")}
 
 
-def main(given) -> None:
-    jobs = JOBS | OF_THE_MODEL if given.language_model else JOBS
-    make_runs(jobs, RESULTS, Path("runs/default_runs"), logs_of, processes=1)
+def main() -> None:
+    make_runs(JOBS, RESULTS, Path("runs/default_runs"), logs_of, processes=1)
     lines = read_results(RESULTS)
     fill_in(PAGE, {"default runs": table(lines)})
     print(headline(lines))
-    for script in SCRIPTS[1:]:
-        draw(lines["middle", script, 0], FIGURES / f"{script}.png")
     with matplotlib.rc_context(SETTINGS):
         story = draw_story([lines["middle", "grpo", seed] for seed in SEEDS])
         story.savefig(FIGURES / "grpo.png", dpi=70)
-    for job in OF_THE_MODEL:
-        draw(lines[job], FIGURES / "language_model.png")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--language_model", action="store_true", help="the run of SmolLM2, too")
-    main(parser.parse_args())
+    main()

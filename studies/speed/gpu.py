@@ -1,4 +1,4 @@
-"""Is all well on a GPU? Log-probs, gradients and every script, beside what they should be.
+"""Is all well on a GPU? Log-probs, gradients and every script, compared with what they should be.
 
     python studies/speed/gpu.py                      # 3 minutes on an H200, 10 with vLLM
     python studies/speed/gpu.py --small              # the same on a CPU, with small sizes

@@ -1,18 +1,19 @@
-"""Seconds, tokens a second and memory of a GRPO step: grpo.py and TRL's GRPOTrainer side by side.
+"""Seconds, tokens per second and memory of a GRPO step: grpo.py beside TRL's GRPOTrainer.
 
-    pip install trl==1.16.0                         # for this study alone
-    python studies/speed/throughput.py                    # 15 minutes on 2 CPU cores that are idle
+    pip install trl==1.16.0                               # for this study alone
+    python studies/speed/throughput.py                    # 15 minutes on 2 CPU cores
     python studies/speed/throughput.py --work 0.5B 1.5B   # on a GPU
     python studies/speed/throughput.py --alone            # grpo.py without TRL
 
-Both train the same weights on the same problems, each in a process of its own, from the first to
-the last line of its real loop. They take turns, a step each, and the other one waits meanwhile. The
-first turns, which warm up, are not counted.
+Both train the same weights on the same problems with their real loops, each in a process of its
+own. They take turns: one trains for a step while the other one waits. The first turn of each is a
+warm-up and does not count.
 
 Memory is the peak of the process above what it held when the policy was loaded: of the whole
 process on a CPU, of torch's tensors on a GPU.
 
-No time is quoted where other processes use the machine meanwhile.
+Other processes distort the times, so run it on an idle machine. The load before the first step is
+printed.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import importlib.util
 import multiprocessing
 import os
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -45,7 +47,6 @@ import transformers
 import common
 import grpo
 from studies.papers.make_bases import build_tiny
-from studies.speed import machine
 
 SPAWN = multiprocessing.get_context("spawn")  # a side starts with memory that nobody has used
 FOR_EVER = 10**6  # steps
@@ -64,8 +65,10 @@ class Work:
     microbatch: int = 4096  # padded tokens of a forward pass of grpo.py; TRL's is a minibatch
 
 
-SHAPE = "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads"
-SHAPE = [*SHAPE.split(), "vocab_size"]
+SHAPE = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads", "vocab_size"),
+)
 QWEN_05, QWEN_15 = (896, 4864, 24, 14, 2, 151936), (1536, 8960, 28, 12, 2, 151936)  # Qwen2.5's
 TWO_LAYERS = (896, 4864, 2, 14, 2, 151936)
 SMOLLM2 = (576, 1536, 30, 9, 3, 49152)  # of 135 M parameters
@@ -106,6 +109,16 @@ def random_policy(shape: tuple[int, ...]) -> transformers.PreTrainedModel:
     return transformers.Qwen2MoeForCausalLM(
         transformers.Qwen2MoeConfig(**sizes, **ids, num_experts=0, tie_word_embeddings=True)
     )
+
+
+def describe() -> str:
+    """Return the machine and the load before a measurement, in a line."""
+    flags = Path("/proc/cpuinfo").read_text()
+    name = re.search(r"model name\s*: (.*)", flags)[1]
+    bf16 = "bf16" if re.search(r"avx512_bf16|amx_bf16", flags) else "no bf16"
+    device = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    machine = f"{len(os.sched_getaffinity(0))} cores of {name} ({bf16} instructions){device}"
+    return f"{machine}; load before: {os.getloadavg()[0]:.2f}"
 
 
 def now() -> float:
@@ -190,7 +203,7 @@ def ours(turns: Turns, work: Work, model: str, folder: str) -> None:
     turns.time(rlvr.rollout.samplers.Sampler, "generate")
     common.evaluate = lambda *_: turns.end() or {}
     rlvr.training.run.Run.end_step = lambda *_: turns.end()
-    config = grpo.Config(
+    config = grpo.configure(
         model=model,
         prompts_per_step=work.prompts,
         num_generations=work.generations,
@@ -204,7 +217,6 @@ def ours(turns: Turns, work: Work, model: str, folder: str) -> None:
         learning_rate=1e-6,
         output_dir=folder,
     )
-    config.check()
     grpo.main(config)
 
 
@@ -262,11 +274,8 @@ def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
     trainer.train()
 
 
-def alternate(sides: dict, work: Work, rounds: int, busy_is_fine: bool):
-    """Let the sides take turns -> the report of each of their steps, and what the load was.
-
-    The first report of a side is that of its warm-up. SystemExit where others use the cores.
-    """
+def alternate(sides: dict, work: Work, rounds: int) -> dict[str, list[dict]]:
+    """Let the sides take turns, and return the reports of each side's steps, its warm-up first."""
     reports, pipes, processes = {name: [] for name in sides}, {}, []
     with tempfile.TemporaryDirectory() as scratch:
         model = make_model(work.shape, f"{scratch}/model")
@@ -276,16 +285,14 @@ def alternate(sides: dict, work: Work, rounds: int, busy_is_fine: bool):
             processes.append(SPAWN.Process(target=take_turns, args=given, daemon=True))
             processes[-1].start()
             theirs.close()
-        for turn in range(rounds + 1):
-            if turn == 1:
-                neighbours = machine.Neighbours(now)
+        for _ in range(rounds + 1):
             for name, pipe in pipes.items():
                 pipe.send("go")
                 reports[name].append(pipe.recv())
         for process in processes:
             process.kill()
             process.join()
-    return reports, neighbours.told(busy_is_fine)
+    return reports
 
 
 def rows_of(reports: dict[str, list[dict]]) -> list[list[str]]:
@@ -307,18 +314,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--work", nargs="+", default=["tiny", "vocabulary"], choices=WORK)
     parser.add_argument("--rounds", type=int, default=7, help="steps of each that are counted")
-    parser.add_argument("--tokens", type=int, help="of a completion, in place of the work's own")
-    parser.add_argument("--threads", type=int, default=1, help="of torch, in each process")
     parser.add_argument("--alone", action="store_true", help="without TRL")
-    parser.add_argument("--busy", action="store_true", help="quote times on a machine in use")
     given = parser.parse_args()
     sides = {"grpo.py": ours} if given.alone else SIDES
     if "TRL" in sides and not importlib.util.find_spec("trl"):
         raise SystemExit("throughput.py: error: first pip install trl==1.16.0, or give --alone")
-    os.environ["OMP_NUM_THREADS"] = str(given.threads)  # for the sides
+    os.environ["OMP_NUM_THREADS"] = "1"  # of each side
     for name in given.work:
-        work = replace(WORK[name], tokens=given.tokens or WORK[name].tokens)
-        reports, load = alternate(sides, work, given.rounds, given.busy)
-        print(f"\n{name}: {machine.describe(given.threads)}; {load}")
+        print(f"\n{name}: {describe()}", flush=True)
+        reports = alternate(sides, WORK[name], given.rounds)
         table = markdown_table(["", *reports, "ratio"], rows_of(reports))
         print(*table, sep="\n", flush=True)

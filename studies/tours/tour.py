@@ -8,8 +8,8 @@ It runs the script for one step of 2 prompts with 4 completions each, in two min
 iterations, and writes the page into the run folder. Shape comments, such as `# [B, G]`, are checked
 against the real shapes: a wrong one is red on the page, and printed.
 
-Python's line events tell when a line of `main` has run, or one of a function of the script or of
-common.py that it enters. rlvr is left out. What differs between before and after is the line's.
+Python's line events tell when a line has run, in `main` and in the functions of the script and of
+common.py that it calls. rlvr is left out. Beside a line stands what has changed while it ran.
 """
 
 import ast
