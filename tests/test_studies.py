@@ -24,7 +24,7 @@ from studies.speed import throughput
 
 README = ROOT / "README.md"
 # those that no other test imports
-COMMANDS = "claims/many papers/make_bases"
+COMMANDS = "claims/many papers/language_model papers/make_bases"
 
 
 @pytest.mark.slow
