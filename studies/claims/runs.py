@@ -287,7 +287,8 @@ def shorter(number: float) -> float:
 
 def columns_of(rows: list[dict]) -> dict[str, np.ndarray]:
     """The metrics of the steps, [steps] each."""
-    return {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    # a metric such as length_right is absent where nothing is right
+    return {key: np.array([row.get(key, np.nan) for row in rows]) for key in rows[0]}
 
 
 def fit_pass_at_k(ks: list[int], values: list[float]) -> dict[str, float]:
