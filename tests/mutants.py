@@ -359,6 +359,10 @@ mathematics rlvr/verify/answers/mathematics.py by grader answers
     , "I": r"\variable{I}"} => }
     if not any(value.free_symbols for value in gold_values): => if True:
 
+numbers rlvr/verify/answers/numbers.py by answers
+    return differ or bool( => return bool(
+    return differ or bool(wanted and units and not shared) => return differ
+
 equality rlvr/verify/answers/equality.py by answers
     small) if len({*small.values()}) == len(small) else None => small)
     is_name(side) and is_new or not value.free_symbols => True

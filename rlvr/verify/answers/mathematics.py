@@ -21,7 +21,7 @@ from rlvr.verify.answers.latex import (
     split,
     without_commas,
 )
-from rlvr.verify.answers.numbers import same_time, scale_of
+from rlvr.verify.answers.numbers import differ_in_unit, same_time, scale_of
 
 import regex as re
 
@@ -75,7 +75,7 @@ def verify_math(text: str, gold: str) -> float | None:
     if OF_OPTIONS.fullmatch(wanted) and not NO_OPTION.match(chosen):
         chosen = read_choice(chosen) or chosen  # as in B. Paris
     moduli = MODULUS.findall(chosen), MODULUS.findall(wanted)
-    if all(moduli) and moduli[0] != moduli[1]:
+    if all(moduli) and moduli[0] != moduli[1] or differ_in_unit(wanted, chosen):
         return 0.0
     chosen, wanted = MODULUS.sub("", chosen), MODULUS.sub("", wanted)
     if bool(BRACKET.match(chosen)) != bool(BRACKET.match(wanted)):  # 1,234 is no (1,234)

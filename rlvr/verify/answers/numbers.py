@@ -24,6 +24,19 @@ NUMBER_WORDS = set(
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety or "
     "half halve third quarter fourth fifth tenth hundredth thousandth point squared cubed".split()
 )
+# Units of one kind each: 5 cm is not 5 m. Otherwise units are dropped, since data sets lack many.
+UNITS = [
+    "mm|millimeter cm|centimeter m|meter km|kilometer inch|in foot|feet|ft yard|yd mile|mi",
+    "second|sec|s minute|min hour|hr|h day week month year",
+    "mg|milligram g|gram kg|kilogram ounce|oz pound|lb",
+    "cent dollar",
+]
+UNIT_OF = {
+    name: (kind, unit)
+    for kind, units in enumerate(UNITS)
+    for unit in units.split()
+    for name in unit.split("|")
+}
 ARITHMETIC = [  # rewrites of plain LaTeX to arithmetic, applied in this order
     (r"\\(?:text|math|operatorname)[a-z]*|\\(?:left|right)|\\?%|\*\*|\^\\circ", " "),
     (r"\\times|\\cdot", "*"),
@@ -119,7 +132,9 @@ def verify_number(text: str, gold: str, find: Callable = find_answer) -> float |
     if (same := same_time(gold, answer)) is not None:
         return float(same)
     number, right = read_number(answer), read_number(gold)
-    return None if number is None or right is None else float(is_near(right, number))
+    if number is None or right is None:
+        return None
+    return float(is_near(right, number) and not differ_in_unit(gold, answer))
 
 
 def read_number(text: str) -> Number | None:
@@ -150,6 +165,25 @@ def read_plain(text: str) -> Fraction | None:
     value = Fraction(match["top"]) / Fraction(match["bottom"] or 1) + int(match["whole"] or 0)
     value *= Fraction(10) ** int(match["power"] or 0) * scale
     return -value if match["sign"] == "-" else value
+
+
+def differ_in_unit(gold: str, answer: str) -> bool:
+    """Return whether both texts in plain LaTeX name units, and those of one kind differ."""
+    wanted, units = units_of(gold), units_of(answer)
+    shared = wanted.keys() & units.keys()
+    differ = any(wanted[kind] != units[kind] for kind in shared)
+    return differ or bool(wanted and units and not shared)
+
+
+def units_of(text: str) -> dict[int, str]:
+    """Return the unit of each kind of which a text names one alone."""
+    in_text = " ".join(re.findall(rf"{TEXT}([^{{}}]*\}})", text))
+    words = re.findall(r"(?<![A-Za-z\\])[A-Za-z]{2,}|(?<=\d ?)[A-Za-z](?![A-Za-z])", text)
+    words += re.findall("[A-Za-z]+", in_text)
+    words = [word.replace("metre", "meter").replace("inches", "inch") for word in words]
+    units = {UNIT_OF.get(word) or UNIT_OF.get(word.removesuffix("s")) for word in words} - {None}
+    kinds = [kind for kind, _ in units]
+    return {kind: unit for kind, unit in units if kinds.count(kind) == 1}
 
 
 def scale_of(unit: str) -> int | None:
