@@ -32,14 +32,22 @@ from rlvr.tasks import Sample
 import torch
 
 from studies.tours.source import Source, bound_by, last_line
-from studies.tours.values import fields_of, fingerprints, flat, number, policy_text, rounded
+from studies.tours.values import (
+    UNSETTLED,
+    fields_of,
+    fingerprints,
+    flat,
+    number,
+    policy_text,
+    rounded,
+)
 
 # At this seed both groups are mixed, and in the second iteration some tokens are clipped.
 FLAGS = (
     "seed=16 max_steps=1 prompts_per_step=2 num_generations=4 minibatch_size=4 num_iterations=2 "
     "eval_problems=2 eval_samples=2 log_tokens=0 num_threads=1"
 )
-UNSHOWN = ("output_dir", "num_threads", "log_tokens")  # flags that hang on a machine
+UNSHOWN = ("output_dir", "num_threads", "log_tokens", "typed")  # what depends on the machine
 MOST_PASSES = 4  # of a loop, and calls of a function by one line, that are kept
 MOST_ROWS, MOST_COLUMNS = 16, 64  # of a table
 HANDED_ON = ("G", "N", "T", "V", "H")  # letters that mean the same in the functions that are called
@@ -176,7 +184,7 @@ class Tour:
         if call.parent is None:
             self.learn(call, values)
         for name in names:
-            if name not in values or name == "_":
+            if name not in values or name == "_" or name.startswith(UNSETTLED):
                 continue
             now, was = fingerprints(values[name]), call.known.get(name)
             call.known[name] = now
@@ -287,7 +295,7 @@ class Tour:
             shown = {}
             for key, part in fields.items():
                 beside = self.field_comment(value, key)
-                if not str(key).startswith("seconds"):  # which no seed settles
+                if not str(key).startswith(UNSETTLED):
                     shown[str(key)] = self.show(call, f"{name}.{key}", part, beside, depth + 1)
         else:
             return getattr(value, "__name__", type(value).__name__)
