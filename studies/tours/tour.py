@@ -32,15 +32,7 @@ from rlvr.tasks import Sample
 import torch
 
 from studies.tours.source import Source, bound_by, last_line
-from studies.tours.values import (
-    UNSETTLED,
-    fields_of,
-    fingerprints,
-    flat,
-    number,
-    policy_text,
-    rounded,
-)
+from studies.tours.values import fields_of, fingerprints, flat, number, policy_text, rounded
 
 # At this seed both groups are mixed, and in the second iteration some tokens are clipped.
 FLAGS = (
@@ -48,6 +40,7 @@ FLAGS = (
     "eval_problems=2 eval_samples=2 log_tokens=0 num_threads=1"
 )
 UNSHOWN = ("output_dir", "num_threads", "log_tokens", "typed")  # what depends on the machine
+UNSETTLED = ("began", "seconds")  # values whose names begin so are those of a clock
 MOST_PASSES = 4  # of a loop, and calls of a function by one line, that are kept
 MOST_ROWS, MOST_COLUMNS = 16, 64  # of a table
 HANDED_ON = ("G", "N", "T", "V", "H")  # letters that mean the same in the functions that are called
@@ -192,7 +185,8 @@ class Tour:
             if was and now[0] == was[0] and name not in bound:
                 for field, value in fields_of(values[name]).items():
                     full = f"{name}.{field}"
-                    if now[1][field] != was[1].get(field) or full in bound:
+                    has_changed = now[1][field] != was[1].get(field) or full in bound
+                    if has_changed and not field.startswith(UNSETTLED):
                         comment = self.field_comment(values[name], field)
                         changed.append([full, self.show(call, full, value, comment)])
             else:

@@ -6,8 +6,6 @@ from rlvr.flags import Config
 
 import torch
 
-UNSETTLED = ("began", "seconds")  # values whose names begin so are those of a clock
-
 
 def flat(values):
     """The parts of a list of lists of lists."""
@@ -33,8 +31,7 @@ def number(value):
 def fields_of(value) -> dict:
     """The fields of an object whose class stands in the script or in common.py."""
     own = type(value).__module__ in ("__main__", "common") and hasattr(value, "__dict__")
-    fields = vars(value) if own and not isinstance(value, Config) else {}
-    return {name: part for name, part in fields.items() if not name.startswith(UNSETTLED)}
+    return vars(value) if own and not isinstance(value, Config) else {}
 
 
 def fingerprints(value) -> tuple:
