@@ -74,11 +74,14 @@ def run_script(command: str, folder: Path) -> None:
 
 
 def read_results(results: Path) -> dict[tuple, dict]:
-    """The line of each finished run by its base, name and seed; none where there is no file."""
+    """Return the line of each finished run by its base, name and seed; {} if there is no file.
+
+    The last line of a plain file may be incomplete, and is left out then.
+    """
     if not results.exists():
         return {}
-    with gzip.open(results, "rt") as opened:
-        lines = [json.loads(line) for line in opened]
+    with (gzip.open if results.suffix == ".gz" else open)(results, "rt") as opened:
+        lines = [json.loads(line) for line in opened if line.endswith("\n")]
     return {(line["base"], line["name"], line["seed"]): line for line in lines}
 
 

@@ -261,6 +261,10 @@ throughput studies/speed/throughput.py by studies
 default_runs studies/papers/default_runs.py by studies
     import mean, stdev => import mean, pstdev as stdev
 
+results studies/project.py by studies
+    for line in opened if line.endswith("\n")] => for line in opened]
+    else open)(results => else gzip.open)(results
+
 compare studies/claims/compare.py by studies
     [-1]["step"] for folder => [0]["step"] for folder
     length = min(map(len, runs)) => length = len(runs[0])

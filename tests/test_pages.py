@@ -41,7 +41,7 @@ def front(tmp_path):
 
 
 def test_the_page_is_its_template_with_its_numbers():
-    """`python studies/tours/front_page.py --same_numbers` makes it anew."""
+    """`python studies/tours/front_page.py` makes it anew."""
     assert front_page.make_page(NUMBERS) == PAGE
     assert len(PAGE) < 600_000
     for page in (PAGE, PLAYGROUND):
@@ -50,7 +50,7 @@ def test_the_page_is_its_template_with_its_numbers():
     links = re.findall(r'href="([^"#]+)"', PAGE)
     assert len(links) > 10 and all((DOCS / link).exists() for link in links)
     right = [one["right"] for one in NUMBERS["completions"]]
-    assert len(right) == 8 and sum(right) in front_page.RIGHT
+    assert len(right) == 8 and sum(right) in range(2, 5)
 
 
 def test_the_report_is_one_that_a_run_leaves_today(run):

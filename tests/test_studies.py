@@ -50,6 +50,14 @@ def test_a_stopped_run_is_no_result(tmp_path):
         assert kept and {len(line["rewards"]) for line in kept} == {plan.steps}
 
 
+def test_a_line_without_an_end_is_no_result(tmp_path):
+    """A process may be writing it."""
+    line = '{"base": "middle", "name": "GRPO", "seed": 0}'
+    (tmp_path / "runs.jsonl").write_text(f"{line}\n{line[:-1]}")
+    assert [*read_results(tmp_path / "runs.jsonl")] == [("middle", "GRPO", 0)]
+    assert read_results(tmp_path / "none.jsonl") == {}
+
+
 def test_the_headline_of_the_default_runs_by_hand():
     """Of 0.4 and 0.6 the mean is 0.5 and the sample's deviation sqrt(0.02) = 0.141."""
     ends = {("middle", "grpo", 0): 0.4, ("middle, second CPU", "grpo", 0): 0.6}

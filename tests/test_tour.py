@@ -1,6 +1,7 @@
 """studies/tours/tour.py: a script line by line with its numbers, and its shape comments checked."""
 
 import json
+import re
 import sys
 
 import rlvr.tasks.datasets
@@ -90,6 +91,7 @@ def test_pages_of_the_scripts(script):
     text = (ROOT / "docs" / "tours" / f"{script}.html").read_text()
     assert len(text) < 300_000
     assert "http" not in text.replace("https://arxiv.org", "")
+    assert not re.search("/(?:home|root|tmp|work)/", text)
     data = data_of(text)
     page = {function["name"]: function["lines"] for function in data["functions"]}
     source = tour.Source(ROOT / f"{script}.py")

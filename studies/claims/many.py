@@ -39,19 +39,13 @@ from studies.project import ROOT, add_result, read_results
 from studies.claims import runs as made
 from studies.claims.runs import FIELD_PLAN, MODEL_PLAN, PLAN, TRUST_PLAN, Job
 
+read_lines = read_results  # as regimes.py calls it
 FORK = multiprocessing.get_context("fork")
 IMPORTED = (  # before the processes are forked
     *("common", "grpo", "agrae", "asymgrpo", "fade", "cwgrpo", "studies.baselines.advantages"),
     *("transformers.models.llama.modeling_llama", "transformers.models.auto.tokenization_auto"),
     *("matplotlib.figure", "matplotlib.backends.backend_agg"),
 )
-
-
-def read_lines(out: Path) -> dict[tuple, dict]:
-    """Return the complete lines of a file of results by base, name and seed."""
-    text = out.read_text() if out.exists() else ""
-    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    return {(line["base"], line["name"], line["seed"]): line for line in lines}
 
 
 def jobs_by_seed(lines: dict, plan, seeds: int) -> list[Job]:
@@ -78,11 +72,6 @@ def run_in(command: str, folder: Path) -> None:
 def folder_of(job: Job) -> Path:
     """Where a run is made."""
     return made.FOLDER / job.base / re.sub(r"\W+", "-", f"{job.name}-{job.seed}")
-
-
-def last_words(job: Job) -> str:
-    """The end of a run's log."""
-    return Path(f"{folder_of(job)}.log").read_text()[-1000:]
 
 
 def make_run(job: Job, plan, out: Path) -> None:
@@ -114,7 +103,7 @@ def make_runs(jobs: list[Job], plan, given) -> None:
                 process.join()
                 failures = failures + 1 if process.exitcode else 0
                 if failures == 4:
-                    raise SystemExit(f"many.py: error: four runs failed; {last_words(job)}")
+                    raise SystemExit(f"many.py: error: four runs failed: see {folder_of(job)}.log")
                 if process.exitcode:
                     waiting.append(job)  # again, because it may have found no memory
                 word = "failed" if process.exitcode else "made"
@@ -140,7 +129,7 @@ def make_start() -> None:
 def main(given) -> None:
     plan = given.plan
     if given.collect:
-        for line in read_lines(given.out).values():
+        for line in read_results(given.out).values():
             add_result(plan.results, line)
         return
     given.end = time.time() + given.seconds
@@ -150,7 +139,7 @@ def main(given) -> None:
         make_start()
         print(f"the start is made, {given.end - time.time():.0f} s are left", flush=True)
     while time.time() < given.end:
-        lines = read_results(plan.results) | read_lines(given.out)
+        lines = read_results(plan.results) | read_results(given.out)
         if plan is PLAN:
             jobs = made.next_jobs(lines, plan)
         else:

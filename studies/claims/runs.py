@@ -20,7 +20,6 @@ from rlvr.show import ks_of, read_rows
 from rlvr.training import checkpoints_of
 
 import numpy as np
-import torch
 
 from studies.claims import rows as table
 from studies.claims.compare import smooth
@@ -33,12 +32,10 @@ RATES = "1e-6", "3e-6", "1e-5", "3e-5", "1e-4", "3e-4", "1e-3", "3e-3", "1e-2"
 TUNING = 1000, 1001  # seeds that choose learning rates, and no verdict uses
 MODEL_LOOKS = 8, 12, 16  # numbers of seeds, of which the largest that is finished is looked at
 LAST = 8  # steps whose mean reward chooses a rate
-# The language model's steps take half as long so, where the CPU has bf16.
-BF16 = " --precision bf16" if torch.cpu.get_capabilities().get("avx512_bf16") else ""
 # The language model starts where eight steps of GRPO have taught it the form of an answer.
 FORM = (
     f"grpo.py --model {table.MODEL} --dataset arithmetic --learning_rate 1e-5 --max_steps 8 "
-    f"--save_steps 8 --seed 1000{BF16}"
+    "--save_steps 8 --seed 1000"
 )
 START_OF_MODEL = FOLDER / "form" / "checkpoint-8"
 
@@ -90,7 +87,7 @@ MODEL_PLAN = Plan(
     results=RESULTS / "claims_model.jsonl.gz",
     start=f"--model {shlex.quote(str(START_OF_MODEL))} --dataset arithmetic",
     steps=16,
-    flags=f"--log_tokens 0 --microbatch_tokens 2048 --decode_batch_size 1024{BF16}",
+    flags="--log_tokens 0 --microbatch_tokens 2048 --decode_batch_size 1024",
     # All 42 expressions that are held out. What a run is worth varies by 0.026 of pass@1 from seed
     # to seed, which more than 32 completions of each would not change.
     evaluated="--eval_steps 8 --eval_problems 42 --eval_samples 32",

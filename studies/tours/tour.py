@@ -39,7 +39,8 @@ FLAGS = (
     "seed=16 max_steps=1 prompts_per_step=2 num_generations=4 minibatch_size=4 num_iterations=2 "
     "eval_problems=2 eval_samples=2 log_tokens=0 num_threads=1"
 )
-UNSHOWN = ("output_dir", "num_threads", "log_tokens")  # flags that hang on a machine
+UNSHOWN = ("output_dir", "num_threads", "log_tokens", "typed")  # what depends on the machine
+UNSETTLED = ("began", "seconds")  # values whose names begin so are those of a clock
 MOST_PASSES = 4  # of a loop, and calls of a function by one line, that are kept
 MOST_ROWS, MOST_COLUMNS = 16, 64  # of a table
 HANDED_ON = ("G", "N", "T", "V", "H")  # letters that mean the same in the functions that are called
@@ -176,7 +177,7 @@ class Tour:
         if call.parent is None:
             self.learn(call, values)
         for name in names:
-            if name not in values or name == "_":
+            if name not in values or name == "_" or name.startswith(UNSETTLED):
                 continue
             now, was = fingerprints(values[name]), call.known.get(name)
             call.known[name] = now
@@ -184,7 +185,8 @@ class Tour:
             if was and now[0] == was[0] and name not in bound:
                 for field, value in fields_of(values[name]).items():
                     full = f"{name}.{field}"
-                    if now[1][field] != was[1].get(field) or full in bound:
+                    has_changed = now[1][field] != was[1].get(field) or full in bound
+                    if has_changed and not field.startswith(UNSETTLED):
                         comment = self.field_comment(values[name], field)
                         changed.append([full, self.show(call, full, value, comment)])
             else:
@@ -287,7 +289,7 @@ class Tour:
             shown = {}
             for key, part in fields.items():
                 beside = self.field_comment(value, key)
-                if not str(key).startswith("seconds"):  # which no seed settles
+                if not str(key).startswith(UNSETTLED):
                     shown[str(key)] = self.show(call, f"{name}.{key}", part, beside, depth + 1)
         else:
             return getattr(value, "__name__", type(value).__name__)
