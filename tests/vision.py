@@ -46,15 +46,10 @@ def build_policy():
     tower = dict(depth=2, num_heads=2, hidden_size=32, intermediate_size=48, patch_size=SIDE // 2)
     tower |= dict(window_size=2 * SIDE, fullatt_block_indexes=[1])
     tower |= dict(out_hidden_size=TEXT["hidden_size"])
-    shape = transformers.Qwen2_5_VLConfig(
-        text_config=TEXT,
-        vision_config=tower,
-        image_token_id=IMAGE_TOKEN,
-        video_token_id=VIDEO_TOKEN,
-        vision_start_token_id=VISION_START,
-        vision_end_token_id=VISION_END,
-        tie_word_embeddings=True,
-    )
+    ids = dict(image_token_id=IMAGE_TOKEN, video_token_id=VIDEO_TOKEN)
+    ids |= dict(vision_start_token_id=VISION_START, vision_end_token_id=VISION_END)
+    parts = dict(text_config=TEXT, vision_config=tower, tie_word_embeddings=True)
+    shape = transformers.Qwen2_5_VLConfig(**parts, **ids)
     return transformers.Qwen2_5_VLForConditionalGeneration(shape)
 
 
