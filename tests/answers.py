@@ -165,10 +165,11 @@ f'(x) :: :: f(x) ;; y'' :: :: y'  y ;; x_A :: x_a ;; V=IR :: IR ;; M-m :: :: S-s
 X+Y :: x+Y  y+x :: m-M  x+y+Y
 f^{-1}(x) :: f^{-1}(x) :: \frac{1}{f(x)} ;; \angle ABC :: \angle CBA  ∠ABC :: \angle ACB  \angle BAC
 # units of one kind are compared where both sides name one
-5\text{ cm} :: 5\mathrm{cm}  5 cm  5\text{ centimeters}  5 :: 5\text{ m}  5 m  50\text{ mm}  5\text{ s}
-5\text{ hours} :: 5\text{ hr}  5 h :: 5\text{ minutes}  5 min ;; 2 :: 2\text{ km} ;; 2 kg :: 2 kg :: 2 g
-1\text{ hr }30\text{ min} :: 1\text{ hour }30\text{ minutes} ;; 60\text{ km/h} :: 60 km/hr :: 60\text{ m/s}
-9\text{ cm}^2 :: 9\text{ square cm} :: 9\text{ m}^2 ;; 5\text{ inches} :: 5\text{ in} :: 5\text{ feet}
+5\text{ cm} :: 5\mathrm{cm}  5 cm  5\text{ centimeters}  5 :: 5\text{ m}  5 m  50\text{ mm}
+5\text{ hours} :: 5\text{ hr}  5 h :: 5\text{ minutes}  5 min  5\text{ m} ;; 2 :: 2\text{ km}
+1\text{ hr }30\text{ min} :: 1\text{ hour }30\text{ minutes} ;; 2 kg :: 2 kg :: 2 g
+9\text{ cm}^2 :: 9\text{ square cm} :: 9\text{ m}^2 ;; 60\text{ km/h} :: 60 km/hr :: 60\text{ m/s}
+5\text{ inches} :: 5\text{ in} :: 5\text{ feet}
 # Unicode, currencies, magnitudes, as in a program
 \frac73 :: 2⅓ ;; \mathbb{N} :: ℕ ;; f'(x) :: f′(x)  fʹ(x) ;; x\le3 :: x⩽3 ;; 5 :: ５ ;; -5 :: －5
 x^2 :: x²  x**2 ;; 10^{-5} :: 10⁻⁵ ;; 2\frac34 :: 2¾ ;; 52_8 :: 52₈ ;; 1000 :: 1’000  1‘000

@@ -86,18 +86,9 @@ KEEPING_STATE = {
 )
 def test_a_resumed_run_ends_as_one_that_went_on(run, resume, script):
     """With a reference, a schedule, groups drawn again, and all else that a script remembers."""
-    flags = dict(
-        beta=0.01,
-        dynamic_sampling=True,
-        prompts_per_step=2,
-        minibatch_size=4,
-        lr_scheduler_type="cosine",
-        warmup_ratio=0.25,
-        max_steps=4,
-        eval_steps=2,
-        save_steps=2,
-        **KEEPING_STATE.get(script, {}),
-    )
+    flags = dict(beta=0.01, dynamic_sampling=True, prompts_per_step=2, minibatch_size=4)
+    flags |= dict(lr_scheduler_type="cosine", warmup_ratio=0.25, **KEEPING_STATE.get(script, {}))
+    flags |= dict(max_steps=4, eval_steps=2, save_steps=2)
     assert run(script, **flags).code == 0
     Path("run").rename("straight")
     shutil.copytree("straight", "run")

@@ -65,28 +65,15 @@ def train(trainer_class, folder, rewards, **settings):
     from trl import GRPOConfig
 
     problems, _ = problems_of("2", 4)
-    settings = GRPOConfig(
-        output_dir=str(folder),
-        bf16=False,
-        use_cpu=True,
-        gradient_checkpointing=False,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        logging_steps=1,
-        per_device_train_batch_size=8,
-        num_generations=4,
-        max_completion_length=LONGEST,
-        max_steps=2,
-        num_iterations=2,
-        learning_rate=1e-3,
-        **LOSS,
-        **settings,
-    )
+    on_a_cpu = dict(use_cpu=True, bf16=False, gradient_checkpointing=False)
+    quiet = dict(save_strategy="no", report_to="none", disable_tqdm=True, logging_steps=1)
+    sizes = dict(per_device_train_batch_size=8, num_generations=4, max_completion_length=LONGEST)
+    length = dict(max_steps=2, num_iterations=2, learning_rate=1e-3)
+    settings |= dict(output_dir=str(folder), **on_a_cpu, **quiet, **sizes, **length, **LOSS)
     trainer = trainer_class(
         str(folder),
         lambda completions, **_: rewards,
-        args=settings,
+        args=GRPOConfig(**settings),
         train_dataset=datasets.Dataset.from_list([dict(prompt=p.prompt) for p in problems[:8]]),
     )
     rollouts, generate = [], trainer._generate_and_score_completions

@@ -396,16 +396,10 @@ def test_losses_of_verl(name, aggregation):
     verl adds 1e-8 to the number of tokens.
     """
     divisors = dict(global_batch_size=COMPLETIONS, loss_scale_factor=LONGEST)
-    config = VerlConfig(
-        clip_ratio=0.2,
-        clip_ratio_low=0.1,
-        clip_ratio_high=0.3,
-        clip_ratio_c=1e9,
-        tau_pos=1.0,
-        tau_neg=1.05,
-        policy_loss=SimpleNamespace(kl_cov_ratio=None, ppo_kl_coef=None),
-        global_batch_info=divisors,
-    )
+    config = VerlConfig(clip_ratio=0.2, clip_ratio_low=0.1, clip_ratio_high=0.3, clip_ratio_c=1e9)
+    config.tau_pos, config.tau_neg = 1.0, 1.05
+    config.policy_loss = SimpleNamespace(kl_cov_ratio=None, ppo_kl_coef=None)
+    config.global_batch_info = divisors
     theirs = of_verl(f"compute_policy_loss_{'dppo_tv' if name == 'dppo' else name}")
     for seed in range(4):
         batch = random_batch(seed)

@@ -150,20 +150,12 @@ def test_settings_of_the_engine(build, prompts, monkeypatch):
     sampler = build(**given)
     # importance weights by default, on a CPU, too; and how far off log-probs may be, in nats
     assert (sampler.cap, sampler.tolerance) == (2.0, 1e-3)
-    expected = dict(
-        hf_overrides={"head_dtype": "float32"},
-        dtype=torch.float32,
-        logprobs_mode="processed_logprobs",
-        distributed_executor_backend="external_launcher",
-        max_model_len=1024,  # the policy's context
-        gpu_memory_utilization=0.4,
-        tensor_parallel_size=1,
-        enable_chunked_prefill=False,
-        enforce_eager=True,
-        max_num_seqs=512,
-        max_num_batched_tokens=8192,
-        skip_tokenizer_init=True,
-    )
+    expected = dict(hf_overrides={"head_dtype": "float32"}, dtype=torch.float32)
+    expected |= dict(logprobs_mode="processed_logprobs", skip_tokenizer_init=True)
+    expected |= dict(distributed_executor_backend="external_launcher", tensor_parallel_size=1)
+    expected |= dict(max_model_len=1024)  # the policy's context
+    expected |= dict(gpu_memory_utilization=0.4, max_num_seqs=512, max_num_batched_tokens=8192)
+    expected |= dict(enforce_eager=True, enable_chunked_prefill=False)
     assert sampler.engine.settings == expected
     names = ("config", "generation_config", "name_or_path", "settings")
     on_gpu = SimpleNamespace(**{name: getattr(sampler.policy, name) for name in names})
