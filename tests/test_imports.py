@@ -13,6 +13,7 @@ from runs import ROOT, SCRIPTS, run_python
 
 import agrae
 import asymgrpo
+import common
 import cwgrpo
 import fade
 import grpo
@@ -27,10 +28,15 @@ def test_the_mains_are_the_same_but_for_the_paper(module, differing):
         assert inspect.getsource(module.grpo_advantage) == inspect.getsource(grpo.grpo_advantage)
 
 
+def house():
+    """The two drawings of CONTRIBUTING.md, line by line."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    return [block.splitlines() for block in re.findall(r"```\n(.*?)```", text, re.S)]
+
+
 def test_the_house_is_drawn_as_it_is():
     """Each line names all scripts and folders that its own import, and they stand below it."""
-    page = (ROOT / "CONTRIBUTING.md").read_text()
-    lines = re.search(r"```\n(.*?)```", page, re.S)[1].splitlines()
+    lines, _ = house()
     drawn = {of: [*below.split()] for of, _, below in (line.partition(":") for line in lines)}
     line_of = {name: line for line in drawn for name in line.split()}
     folders = {path.parent.name for path in ROOT.glob("rlvr/*/__init__.py")}
@@ -52,6 +58,28 @@ def test_the_house_is_drawn_as_it_is():
     for line, below in drawn.items():
         above += line.split()
         assert not {*above} & {*below}, line
+
+
+def test_a_prompt_becomes_an_update_as_it_is_drawn():
+    """Each function calls those below it, in their order."""
+    _, lines = house()
+    parents, calls = [], {}
+    for line in lines:
+        depth = (len(line) - len(line.lstrip())) // 4
+        name = line.split()[0]
+        parents[depth:] = [name]
+        if depth:
+            calls.setdefault(parents[depth - 1], []).append(name)
+    assert [*calls] == ["main", "roll_out", "sample_groups"]
+    for name, below in calls.items():
+        source = inspect.getsource(getattr(grpo if name == "main" else common, name))
+        ends = {}  # of a call, which ends after those in its arguments
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call):
+                callee = ast.unparse(node.func).split(".")[-1]
+                end = node.end_lineno, node.end_col_offset
+                ends[callee] = min(end, ends.get(callee, end))
+        assert below == sorted(below, key=ends.__getitem__), name
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import contextlib
 import copy
 import functools
 import os
+import random
 import runpy
 import sys
 import traceback
@@ -32,20 +33,32 @@ import torch.distributed as dist
 import transformers
 from runs import before_calls, countdown_problems, first_fast, free_port, module_of, rows
 from samples import writer_of_batch
-from test_steps import given_samples
 from torch.distributed.tensor import DTensor
 
 import common
+from studies.baselines import baselines
 from studies.baselines import losses as losses_of_others
 
 FLAGS = (
-    "--max_steps 2 --prompts_per_step 4 --num_generations 4 --minibatch_size 8 --eval_problems 3 "
+    "--max_steps 2 --prompts_per_step 8 --num_generations 4 --minibatch_size 16 --eval_problems 3 "
     "--eval_samples 2 --eval_steps 9 --beta 0.01 --entropy_coef 0.01"
 ).split()
 # script and variant
 RUNS = [("grpo", "grpo"), ("grpo", "gspo"), ("grpo", "dapo"), ("agrae", "agrae")]
 RUNS += [("asymgrpo", "asymgrpo"), ("fade", "fade"), ("cwgrpo", "cwgrpo"), ("baselines", "grpo")]
 MORE = {"baselines": "--token clip_cov --clip_cov_fraction 0.3 --advantage grpo_lead".split()}
+# Every method of baselines.py, with what it needs. The top tokens of kl_cov are those of a rank.
+NEEDED = dict(t2t="--alpha 0.5", analytic_pass_k="--k 2", mix_pass_k="--k 2", quantile="--tau 0.5")
+NEEDED |= dict(asym_power="--alpha_s 1 --alpha_f 2", power_norm="--gamma 0.5")
+NEEDED |= dict(softmax="--advantage_beta 2", logmeanexp="--advantage_beta 2")
+NEEDED |= dict(staleness="1", positive_dominant="--advantage_beta 2")
+NEEDED |= dict(teacher="strong --aggregation constant")  # its gradients would be some 30 long
+NEEDED |= dict(kl_cov="--kl_cov_fraction 1", clip_cov="--clip_cov_fraction 0.3")
+NEEDED |= dict(icepop="--vllm_importance_sampling_cap 2", off_policy_mask_threshold="0.1")
+METHODS = [
+    f"--{name} {NEEDED.get(name.split()[-1], '')}".strip()
+    for name in [*baselines.METHODS, "staleness"]
+]
 # How many ranks, and their flags. The first way is what the others are compared with.
 WAYS = {
     "one microbatch": (1, []),
@@ -55,13 +68,21 @@ WAYS = {
 }
 
 
-def roll_out(sampler, stream, config):
+def roll_out(rng, sampler, stream, config):
     """In place of common.roll_out: the same completions whatever the number of ranks."""
     with sampler.synced():  # what a rollout gathers is sharded again before the update
         sampler.generate([[8, 9]], temperature=0.0, top_p=1.0, max_tokens=2)
-    size, samples = config.num_generations, given_samples()
-    mine = range(world.RANK * size, len(samples), world.WORLD_SIZE * size)  # groups of this rank
-    samples = [sample for first in mine for sample in samples[first : first + size]]
+    groups = []
+    for _ in range(config.prompts_per_step):
+        prompt, longest = rng.choices(range(13, 23), k=rng.randint(3, 9)), rng.choice((2, 6, 40))
+        group = []
+        for _ in range(config.num_generations):
+            ids = [*rng.choices(range(8, 24), k=rng.randint(0, longest)), sampler.stops[0]]
+            right = rng.random() < 0.5
+            given = dict(reward=float(right), logprobs=[-1.0] * len(ids), success=right)
+            group.append(Sample(prompt, ids, **given))
+        groups.append(group)
+    samples = sum(groups[world.RANK :: world.WORLD_SIZE], [])
     writer = writer_of_batch(sampler.tokenizer)
     writer.policy = sampler.policy  # whose covariances Clip-Cov asks for
     batch = common.make_batch(samples, config, writer)
@@ -75,7 +96,7 @@ def evaluate(sampler, *_):
         return [{"set": "countdown", "pass@1": 0.0}]
 
 
-def train(folder, name, script, variant, flags):
+def train(folder, name, script, variant, flags, method=()):
     """Train a script, and keep (loss, gradient) of each update and the weights it has saved."""
     losses, updates, policies = [], [], []  # of the microbatches since an update; of all updates
 
@@ -91,10 +112,10 @@ def train(folder, name, script, variant, flags):
         losses.clear()
         policies.append(policy)
 
-    place = f"{folder}/{name}-{script}-{variant}"
+    place = f"{folder}/{'-'.join((name, script, variant, *method))}"
     sys.argv = [f"{script}.py", *flags, "--variant", variant, "--output_dir", place]
     module = module_of(script)
-    common.roll_out = roll_out
+    common.roll_out = functools.partial(roll_out, random.Random(0))
     with pytest.MonkeyPatch.context() as patch:
         before_calls(patch, rlvr.training.updates.UpdateMetrics, "add", add)
         before_calls(patch, common, "optimizer_step", step)
@@ -163,20 +184,27 @@ def trained_in_ways(request, tmp_path_factory):
     }
     for number in (1, 2):
         trainings = [
-            {"name": way, "script": script, "variant": variant}
-            | {"flags": [*FLAGS, *flags, *MORE.get(script, [])]}
+            {"name": way, "script": script, "variant": variant, "method": method}
+            | {"flags": [*FLAGS, *flags, *(" ".join(method).split() or MORE.get(script, []))]}
             for way, (count, flags) in WAYS.items()
-            for script, variant in runs
-            if count == number and (way in ways[script, variant] or way == [*WAYS][0])
+            for script, variant, *method in runs
+            if count == number and (way in ways[script, variant, *method] or way == [*WAYS][0])
         ]
         run_in_forks(number, folder, trainings)
     return lambda way, run: torch.load(folder / f"{way}-{'-'.join(run)}.pt")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["two ranks, sharded"])
+@pytest.mark.parametrize("run", [("baselines", "grpo", method) for method in METHODS], ids=str)
+def test_each_method_of_others_on_two_ranks(trained_in_ways, way, run):
+    test_the_same_loss_gradients_and_weights(trained_in_ways, way, run)
+
+
 @pytest.mark.parametrize("way", [*WAYS][1:])
 @pytest.mark.parametrize("run", first_fast([(run,) for run in RUNS]), ids="-".join)
 def test_the_same_loss_gradients_and_weights(trained_in_ways, way, run):
-    """With KL penalty and entropy bonus, four updates on given completions."""
+    """With KL penalty and entropy bonus, four updates of two rollouts, 1 to 41 tokens."""
     expected_updates, expected_weights, expected_rows = trained_in_ways("one microbatch", run)
     updates, weights_at_the_end, found = trained_in_ways(way, run)
     for row, expected_row in zip(found, expected_rows, strict=True):
