@@ -8,7 +8,7 @@ Let p be the success rate of the prompt's group (Eqs. 5, 8):
 strengths. The first formula is the positive channel, and the second one the negative channel. As
 beta_pos grows, a rare success is worth more. According to the paper, this keeps several solutions
 likely. As beta_neg grows, a rare failure costs more, and a common one less. According to the
-paper, this removes the entropy of failures and spares right answers that begin like them.
+paper, this removes entropy from failures and protects right answers that begin like them.
 
 What differs from grpo.py: the advantages; all tokens of a minibatch weigh the same (App. G); and
 the logs have kappa, the alignment of rewards and confidence. For small strengths, its sign says

@@ -101,8 +101,9 @@ class Batch:
     def importance(self) -> torch.Tensor:
         """Return the truncated importance weights pi_old / pi_sampler, [N, T].
 
-        They are 1 if the sampler computes exactly what the policy does. In bf16 or with vLLM, they
-        correct the probability of each token, up to a cap, but not that of the tokens before it.
+        They are 1 if the sampler computes exactly what the policy does. In half precision or with
+        vLLM, they correct the probability of each token, up to a cap, but not that of the tokens
+        before it.
         """
         if self.sampler.cap == 0:
             return torch.ones_like(self.old_logprobs)

@@ -169,7 +169,9 @@ f^{-1}(x) :: f^{-1}(x) :: \frac{1}{f(x)} ;; \angle ABC :: \angle CBA  ∠ABC :: 
 5\text{ hours} :: 5\text{ hr}  5 h :: 5\text{ minutes}  5 min  5\text{ m} ;; 2 :: 2\text{ km}
 1\text{ hr }30\text{ min} :: 1\text{ hour }30\text{ minutes} ;; 2 kg :: 2 kg :: 2 g
 9\text{ cm}^2 :: 9\text{ square cm} :: 9\text{ m}^2 ;; 60\text{ km/h} :: 60 km/hr :: 60\text{ m/s}
-5\text{ inches} :: 5\text{ in} :: 5\text{ feet}
+5\text{ inches} :: 5\text{ in} :: 5\text{ feet} ;; 5\text{ days} :: 5\text{ days in a week}
+2 m g :: 2 g m ;; \sqrt{2 g h} :: \sqrt{2 h g} ;; \$3\text{ per pound} :: 3\text{ dollars}
+20\text{ miles} :: 20\text{ in total} ;; h^{-1}(a+b) :: \frac{a+b}{h} ;; \angle ABC :: \angle{A B C}
 # Unicode, currencies, magnitudes, as in a program
 \frac73 :: 2⅓ ;; \mathbb{N} :: ℕ ;; f'(x) :: f′(x)  fʹ(x) ;; x\le3 :: x⩽3 ;; 5 :: ５ ;; -5 :: －5
 x^2 :: x²  x**2 ;; 10^{-5} :: 10⁻⁵ ;; 2\frac34 :: 2¾ ;; 52_8 :: 52₈ ;; 1000 :: 1’000  1‘000

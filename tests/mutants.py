@@ -365,7 +365,7 @@ mathematics rlvr/verify/answers/mathematics.py by grader answers
 
 numbers rlvr/verify/answers/numbers.py by answers
     return differ or bool( => return bool(
-    return differ or bool(wanted and units and not shared) => return differ
+    bool(wanted and units and => bool(False and units and
 
 equality rlvr/verify/answers/equality.py by answers
     small) if len({*small.values()}) == len(small) else None => small)

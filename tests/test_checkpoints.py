@@ -10,6 +10,7 @@ from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.command_line import find_run
 from rlvr.flags.config import Config
+from rlvr.policy.settings import Settings
 from rlvr.tasks.problems import Problem, ProblemStream
 from rlvr.training.checkpoints import TrainingState, save_folder
 from rlvr.training.updates import make_optimizer
@@ -152,12 +153,14 @@ def test_a_run_without_moments_comes_back(training_of, tmp_path):
     folder, training, restored = tmp_path / "checkpoint-1", training_of(), training_of()
     # some mixtures of experts balance them by such a buffer
     training.policy.register_buffer("balance", torch.full((4,), 0.75))
+    training.policy.settings, restored.policy.settings = Settings(loss_scale=4.0), Settings()
     training.scheduler.step()
     checkpoints.save(folder, training, 1)
     saved = safetensors.torch.load_file(folder / "model.safetensors")
     assert saved["balance"].tolist() == [0.75] * 4
     assert checkpoints.restore(folder, restored, Config()) == 1
     assert not restored.optimizer.state
+    assert restored.policy.settings.loss_scale == 4.0  # of fp16, halved by overflows
     assert restored.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * 119 / 120, rel=1e-12)
     for problems in (dict(problems=9), dict(gold="7"), dict(first=1)):
         with pytest.raises(UserError, match=f"^{tmp_path} began with other training problems"):

@@ -10,8 +10,7 @@ from test_docs import TEXTS, commands_of
 # Of each command its script, its ranks, and what its paper prints; _ is a space. Minibatches are
 # counted in completions, where the papers count prompts; 0 evaluation problems are all.
 MATH = "dataset=math num_generations=8 temperature=1.0 eval_problems=0 "
-# A-GRAE 4.1 and C.2; its tables 2, 5 and 6. Steps are 20 epochs of MATH's 7,500 problems, and of
-# geo3k's 2,101.
+# A-GRAE 4.1 and C.2; its tables 2, 5 and 6. Steps are 20 epochs of MATH's 7,500 problems.
 AGRAE = "learning_rate=1e-6 max_completion_length=2048 "
 AGRAE_EVALUATION = "eval_temperature=0.6 top_p=0.95 length_of_an_evaluation=4096 "
 # two-stage dynamics 4.1, B.5 and C.2. It evaluates on the test set of MATH for Figures 2 and 4:
@@ -36,6 +35,16 @@ CWGRPO = """dataset=open-rs prompts_per_step=12 num_generations=12 minibatch_siz
     format_weight=1.0 format_tags=think system_prompt=think eval_problems=0 eval_samples=1
     eval_dataset=aime24,math500,amc23,minerva,olympiadbench eval_temperature=0.6 top_p=0.95
     length_of_an_evaluation=32768"""
+# as in the config.json of each on the hub
+CONTEXTS = {
+    "Qwen/Qwen2.5-Math-7B": 4096,
+    "Qwen/Qwen2.5-Math-1.5B": 4096,
+    "Qwen/Qwen2.5-Math-7B-Instruct": 4096,
+    "Qwen/Qwen2.5-7B-Instruct": 32768,
+    "Qwen/Qwen3-4B": 40960,
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": 131072,
+    "meta-llama/Llama-3.2-3B-Instruct": 131072,
+}
 RECIPES = [
     f"""agrae 8 {MATH} {AGRAE} {AGRAE_EVALUATION} alpha=1.0 max_steps=147
         prompts_per_step=1024 minibatch_size=2048 eval_dataset= eval_samples=4""",
@@ -82,6 +91,8 @@ def test_a_command_is_what_its_paper_prints(parsed, monkeypatch, command, recipe
     monkeypatch.setattr(world, "WORLD_SIZE", ranks)
     config = parsed(script, *given)
     length = config.eval_max_completion_length or config.max_completion_length
+    if config.max_steps:
+        assert config.max_prompt_length + config.max_completion_length <= CONTEXTS[config.model]
     flags = vars(config) | dict(length_of_an_evaluation=length)
     for name, word in (part.split("=") for part in printed):
         assert value_of(word) == flags[name], name

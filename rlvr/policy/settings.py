@@ -10,8 +10,8 @@ class Settings:
     """How a policy computes."""
 
     dtype: torch.dtype = torch.float32  # of its forward passes
-    # In fp16 gradients are multiplied by this until the update, or most of them would become 0. It
-    # is halved when they overflow.
+    # In fp16, gradients are multiplied by this until the update, because small ones would underflow
+    # to 0. An overflow halves it.
     loss_scale: float = 2.0**16
     gradient_checkpointing: bool = False  # the backward pass computes activations again
     compiled: bool = False  # its layers are

@@ -68,6 +68,8 @@ def add_up_gradients(policy) -> None:
     """
     settings = settings_of(policy)
     for parameter in policy.parameters():
+        if parameter.grad is None:
+            continue
         if world.WORLD_SIZE > 1 and not is_sharded(policy):
             dist.all_reduce(parameter.grad)
         if settings.dtype == torch.float16:

@@ -37,7 +37,7 @@ class Sampler:
         # the devices whose random states belong to this rank
         self.devices = [policy.device] if policy.device.type == "cuda" else []
         self.dtype, self.half = settings_of(policy).dtype, settings_of(policy).half
-        # Whether its log-probs are the policy's, up to rounding in fp32; in bf16 the two differ.
+        # Whether its log-probs are the policy's, up to rounding in fp32. In bf16 they differ.
         self.is_exact = is_exact and not self.half
         self.stops = stop_tokens(policy, tokenizer)
         self.call_ends = find_call_ends(tokenizer, config.tool)

@@ -15,6 +15,7 @@ from rlvr import progress, world
 from rlvr.errors import UserError, loading, using
 from rlvr.flags import CHECKPOINT
 from rlvr.machine import gather, remove, scratch_folder
+from rlvr.policy import settings_of
 from rlvr.tasks import ProblemStream
 
 import torch
@@ -92,6 +93,7 @@ def save(folder: Path, training: TrainingState, step: int) -> None:
         optimizer=moments,
         scheduler=training.scheduler.state_dict(),
         rng=random_states,
+        loss_scale=settings_of(policy).loss_scale,
         position=training.stream.position,
         state=vars(training.memory) if training.memory else {},
         problems=sums_of(training.stream),
@@ -144,6 +146,7 @@ def restore(checkpoint: Path, training: TrainingState, config) -> int:
         torch.manual_seed(config.seed + world.RANK + world.WORLD_SIZE * saved["step"])
         progress.write("another number of ranks: the run does not continue bit for bit")
     training.stream.position = saved["position"]
+    settings_of(policy).loss_scale = saved["loss_scale"]
     if training.memory:
         vars(training.memory).update(saved["state"])
     return saved["step"]

@@ -259,13 +259,14 @@ class Run:
         self.updates.grad_norms.append(grad_norm)
         self.updates.learning_rate = learning_rate
         self.skipped_in_a_row = 0 if finite else self.skipped_in_a_row + 1
-        if not finite:  # perhaps an overflow in fp16
-            settings_of(self.training.policy).loss_scale /= 2
+        settings = settings_of(self.training.policy)
+        if not finite and settings.dtype == torch.float16:  # an overflow
+            settings.loss_scale /= 2
         if self.skipped_in_a_row >= MAX_SKIPPED_UPDATES:
             raise UserError(
                 f"{self.skipped_in_a_row} updates in a row had a NaN or infinite gradient: "
                 f"look at loss, kl, mismatch and grad_norm in {self.folder}/metrics.jsonl, and try "
-                "a lower --learning_rate, --beta or --entropy_coef"
+                "a lower --learning_rate, --beta or --entropy_coef, or --precision fp32"
             )
 
     def end_step(self, step: int) -> bool:

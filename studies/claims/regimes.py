@@ -126,7 +126,7 @@ def row_of(plan: Plan, method: str, cells: dict) -> list[str]:
 
 def draw(cells: dict[str, dict]) -> None:
     """The map: each method's difference to GRPO in each regime, with half its interval's width."""
-    figure = Figure(figsize=(10, 1 + 1.1 * len(cells)), layout="constrained")
+    figure = Figure(figsize=(15, 1.5 + len(cells)), layout="constrained")
     axes = figure.subplots(1, len(METRICS), sharey=True, squeeze=False)[0]
     for axis, metric in zip(axes, METRICS, strict=True):
         table = np.full((len(cells), len(METHODS) - 1), np.nan)
@@ -136,7 +136,8 @@ def draw(cells: dict[str, dict]) -> None:
                     mean, low, high = interval(differences(of_regime, method, "GRPO", metric))
                     table[i, j] = mean
                     text = f"{mean:+.3f}\n±{(high - low) / 2:.3f}"
-                    axis.text(j, i, text, ha="center", va="center")
+                    color = "white" if abs(mean) > 0.07 else "black"
+                    axis.text(j, i, text, ha="center", va="center", color=color, fontsize=9)
         axis.imshow(table, cmap="PuOr", vmin=-0.1, vmax=0.1, aspect="auto")
         axis.set(title=f"{metric} less GRPO's", yticks=range(len(cells)), yticklabels=[*cells])
         axis.set_xticks(range(len(METHODS) - 1), METHODS[1:], rotation=45, ha="right")
@@ -153,6 +154,10 @@ def write_page() -> None:
         of_regime = cells_of(plan, lines)
         if seeds := len(next(iter(of_regime.values()))):
             cells[f"{name_of(plan)}\n{seeds} seeds"] = of_regime
+            first = next(iter(of_regime.values()))  # all methods have the same start
+            start = [np.mean([line["evaluations"][0][key] for line in first]) for key in METRICS]
+            rows.append([name_of(plan), "the start", "", *(f"{mean:.3f}" for mean in start)])
+            rows[-1] += [""] * 6
             rows += [row_of(plan, method, of_regime) for method in of_regime]
     head = ["regime", "method", "M tokens", *METRICS]
     head += [f"{metric} less GRPO's" for metric in METRICS]

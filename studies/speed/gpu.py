@@ -311,16 +311,16 @@ def ranks(notes, given):
     with tempfile.TemporaryDirectory() as folder:
         found = []
         for size in (1, 2):
-            one = dict(WORLD_SIZE=str(size), LOCAL_RANK="0", MASTER_ADDR="127.0.0.1")
-            one |= dict(MASTER_PORT="29533", RANK_FILE=f"{folder}/{size}.pt")
-            command = [sys.executable, str(Path(__file__).with_name("one_rank.py"))]
-            started = [
-                subprocess.Popen(command, env=os.environ | one | dict(RANK=str(rank)))
-                for rank in range(size)
+            file = f"{folder}/{size}.pt"
+            command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+            command += [
+                "--nproc_per_node",
+                str(size),
+                Path(__file__).with_name("one_rank.py"),
+                file,
             ]
-            if any([process.wait() for process in started]):
-                raise RuntimeError(f"{size} ranks: one of them has failed")
-            found.append(torch.load(f"{folder}/{size}.pt"))
+            subprocess.run(command, check=True, timeout=240)
+            found.append(torch.load(file))
         (loss, gradient), (of_two, by_two) = found
         far = float((by_two - gradient).norm() / gradient.norm())
         notes("two ranks", loss=loss, loss_of_two=of_two, gradient_differs_by=far)

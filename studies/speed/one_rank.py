@@ -1,10 +1,11 @@
-"""One rank of the part `ranks` of gpu.py: it saves the gradient of an update in RANK_FILE."""
+"""One rank of the part `ranks` of gpu.py: it saves the gradient of an update in a file."""
 
 import os
 import random
 import sys
 from pathlib import Path
 
+os.environ["LOCAL_RANK"] = "0"  # all ranks have the same GPU
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
 
 from rlvr import world
@@ -46,7 +47,7 @@ def main() -> None:
         gradient = [whole(parameter.grad).flatten().cpu() for parameter in policy.parameters()]
         (loss,) = global_sum(loss)
         if world.RANK == 0:
-            torch.save((loss, torch.cat(gradient)), os.environ["RANK_FILE"])
+            torch.save((loss, torch.cat(gradient)), sys.argv[1])
 
 
 if __name__ == "__main__":

@@ -119,13 +119,14 @@ PLAIN = [
         r"^(?=.*\\c[au]p)(?:[A-Z()' ]|\\c[au]p(?![a-z]))+$",
         lambda match: match[0].replace(r"\cup", "+").replace(r"\cap", r"\cdot "),
     ),
-    (  # an inverse function, which is no power
-        r"(?<![A-Za-z\\])(?:([fghFGH])(?=\^\{-1\}\()|([A-Za-z])(?=\^\{-1\}\([a-z]\)=))\^\{-1\}",
-        r"\1\2_{-1}",
-    ),
+    # an inverse function, which is no power
+    (r"(?<![A-Za-z\\])([fghFGH])\^\{-1\}(?=\((?:[a-z]|-?\d+)\))", r"\1_{-1}"),
+    (r"(?<![A-Za-z\\])([A-Za-z])\^\{-1\}(?=\([a-z]\)=)", r"\1_{-1}"),
     (  # angle ABC is angle CBA, but not ACB
-        r"\\angle ?([A-Z]{3})(?![A-Za-z])",
-        lambda match: rf"\variable{{angle{min(match[1], match[1][::-1])}}}",
+        r"\\angle ?\{? ?([A-Z]) ?([A-Z]) ?([A-Z])(?![A-Za-z]) ?\}?",
+        lambda match: (
+            rf"\variable{{angle{min(''.join(match.groups()), ''.join(match.groups()[::-1]))}}}"
+        ),
     ),
     (rf",(?: |{TEXT}[^{{}}]*\}})*[a-z] ?\\in ?\\mathbb\{{[NZ]\}}$", ""),  # "for any k"
     (r"(?:\^\\circ|\^\{(?:\\circ *|o)\}|\^o)(?![a-z])(?:\s*[CF](?![A-Za-z]))?", r"^\\circ "),

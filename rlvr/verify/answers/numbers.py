@@ -24,7 +24,7 @@ NUMBER_WORDS = set(
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety or "
     "half halve third quarter fourth fifth tenth hundredth thousandth point squared cubed".split()
 )
-# Units of one kind each: 5 cm is not 5 m. Otherwise units are dropped, since data sets lack many.
+# One line per kind: 5 cm is not 5 m. Other units are dropped, because golds often leave them out.
 UNITS = [
     "mm|millimeter cm|centimeter m|meter km|kilometer inch|in foot|feet|ft yard|yd mile|mi",
     "second|sec|s minute|min hour|hr|h day week month year",
@@ -172,14 +172,21 @@ def differ_in_unit(gold: str, answer: str) -> bool:
     wanted, units = units_of(gold), units_of(answer)
     shared = wanted.keys() & units.keys()
     differ = any(wanted[kind] != units[kind] for kind in shared)
-    return differ or bool(wanted and units and not shared)
+    is_rate = re.search(r"/|\bper\b", gold + answer)  # 3 per pound is a price, without its dollars
+    return differ or bool(wanted and units and not shared and not is_rate)
 
 
 def units_of(text: str) -> dict[int, str]:
-    """Return the unit of each kind of which a text names one alone."""
-    in_text = " ".join(re.findall(rf"{TEXT}([^{{}}]*\}})", text))
-    words = re.findall(r"(?<![A-Za-z\\])[A-Za-z]{2,}|(?<=\d ?)[A-Za-z](?![A-Za-z])", text)
+    """Return the unit of each kind of which a text names one alone.
+
+    A single letter is a unit where an amount ends, and "in" where the text does.
+    """
+    in_text = " ".join(re.findall(rf"{TEXT}([^{{}}]*)\}}", text))
+    at_the_end = r"(?=(?:\^\{?-?\d\}?)?(?:/|$))"
+    words = re.findall(rf"(?<![A-Za-z\\])[A-Za-z]{{2,}}|(?<=\d ?)[A-Za-z]{at_the_end}", text)
     words += re.findall("[A-Za-z]+", in_text)
+    if not re.search(r"\bin\.? ?\}?$", text):
+        words = [word for word in words if word != "in"]
     words = [word.replace("metre", "meter").replace("inches", "inch") for word in words]
     units = {UNIT_OF.get(word) or UNIT_OF.get(word.removesuffix("s")) for word in words} - {None}
     kinds = [kind for kind, _ in units]
