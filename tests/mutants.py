@@ -234,10 +234,10 @@ models rlvr/policy/models.py by models bf16
 
 shards rlvr/policy/sharding.py by bf16 ranks
     part.set_gradient_divide_factor(1.0) => pass
-    dist.all_reduce(parameter.grad) => pass
+    dist.all_reduce(gradient) => pass
     reshard = frozen or module => reshard = module
     mixed if settings.half else => mixed if False else
-    parameter.grad /= settings.loss_scale => pass
+    gradient /= settings.loss_scale => pass
 
 lessons docs/lessons/5_two_axes.py by lessons
     - wanted) > 1e-4 => - wanted) > 1

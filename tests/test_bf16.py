@@ -128,7 +128,7 @@ def test_log_probs_and_gradients_are_those_in_fp32_but_for_rounding(policies, ti
 
 
 def test_an_update_in_fp16_is_that_in_fp32_but_for_rounding(policies, tiny):
-    """The gradients of small weights are kept by a scale, which an overflow halves."""
+    """The scale keeps the gradients of tokens with small weights from underflow."""
     samples, gradients = some_samples(tiny[1]), []
     for policy, dtype in zip(policies, (torch.float32, torch.float16), strict=True):
         policy.settings.dtype = dtype

@@ -67,13 +67,13 @@ def add_up_gradients(policy) -> None:
     All ranks call it together.
     """
     settings = settings_of(policy)
-    for parameter in policy.parameters():
-        if parameter.grad is None:
-            continue
-        if world.WORLD_SIZE > 1 and not is_sharded(policy):
-            dist.all_reduce(parameter.grad)
-        if settings.dtype == torch.float16:
-            parameter.grad /= settings.loss_scale
+    gradients = [parameter.grad for parameter in policy.parameters() if parameter.grad is not None]
+    if world.WORLD_SIZE > 1 and not is_sharded(policy):
+        for gradient in gradients:
+            dist.all_reduce(gradient)
+    if settings.dtype == torch.float16:
+        for gradient in gradients:
+            gradient /= settings.loss_scale
 
 
 def is_sharded(module: torch.nn.Module) -> bool:

@@ -36,9 +36,9 @@ class Sampler:
         self.decode = decode
         # the devices whose random states belong to this rank
         self.devices = [policy.device] if policy.device.type == "cuda" else []
-        self.dtype, self.half = settings_of(policy).dtype, settings_of(policy).half
+        self.settings = settings_of(policy)
         # Whether its log-probs are the policy's, up to rounding in fp32. In bf16 they differ.
-        self.is_exact = is_exact and not self.half
+        self.is_exact = is_exact and not self.settings.half
         self.stops = stop_tokens(policy, tokenizer)
         self.call_ends = find_call_ends(tokenizer, config.tool)
         self.cap = config.vllm_importance_sampling_cap  # the largest weight, 0 for none
@@ -94,11 +94,11 @@ class Sampler:
         """
         in_fp32 = []
         with gathered(self.policy):  # in the policy's precision
-            if self.half and not is_sharded(self.policy):
+            if self.settings.half and not is_sharded(self.policy):
                 in_fp32 = [(parameter, parameter.data) for parameter in self.policy.parameters()]
             try:
                 for parameter, weight in in_fp32:
-                    parameter.data = weight.to(self.dtype)
+                    parameter.data = weight.to(self.settings.dtype)
                 yield
             finally:
                 for parameter, weight in in_fp32:

@@ -48,7 +48,7 @@ class VllmSampler(Sampler):
             os.environ.setdefault(name, str(value))
         self.probe = tokenizer.encode("1 2 3 : 6 ")
         # how far a log-prob may be off, in nats; in bf16 it is off by up to 0.3
-        self.tolerance = 1.0 if self.half else 1e-3
+        self.tolerance = 1.0 if self.settings.half else 1e-3
         # LLM() seeds the generators. It fails for too little memory, heads that the ranks cannot
         # share, or another process that frees memory while it measures what is free.
         errors = (ValueError, RuntimeError, AssertionError)
@@ -58,7 +58,7 @@ class VllmSampler(Sampler):
                 max_model_len=min(config.longest, context_of(policy)),
                 distributed_executor_backend="external_launcher",
                 tensor_parallel_size=config.vllm_tensor_parallel_size,
-                dtype=self.dtype,
+                dtype=self.settings.dtype,
                 hf_overrides=dict(head_dtype="float32"),  # logits in fp32, as in the loss
                 gpu_memory_utilization=config.vllm_gpu_memory_utilization,
                 # By default a large GPU's engine sets several GB aside for larger batches.

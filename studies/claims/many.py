@@ -39,7 +39,6 @@ from studies.project import ROOT, add_result, read_results
 from studies.claims import runs as made
 from studies.claims.runs import FIELD_PLAN, MODEL_PLAN, PLAN, TRUST_PLAN, Job
 
-read_lines = read_results  # as regimes.py calls it
 FORK = multiprocessing.get_context("fork")
 IMPORTED = (  # before the processes are forked
     *("common", "grpo", "agrae", "asymgrpo", "fade", "cwgrpo", "studies.baselines.advantages"),

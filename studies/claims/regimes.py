@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from studies.claims import many, runs
-from studies.claims.page import short_interval
+from studies.claims.page import difference_cell
 from studies.claims.rows import MIDDLE, OF_HEADLINES
 from studies.claims.rule import interval
 from studies.claims.runs import PLAN, RESULTS, Plan
@@ -69,7 +69,7 @@ def name_of(plan: Plan) -> str:
 def make_missing(plan: Plan, options) -> None:
     """Make the runs of a regime that are missing, as far as the time goes."""
     while time.time() < options.end:
-        for line in many.read_lines(options.out).values():
+        for line in read_results(options.out).values():
             add_result(plan.results, line)
         lines = read_results(PLAN.results) | read_results(plan.results)
         jobs = [job for job in many.jobs_by_seed(lines, plan, SEEDS) if job not in lines]
@@ -113,8 +113,7 @@ def row_of(plan: Plan, method: str, cells: dict) -> list[str]:
         if method == first or len(apart) < 2:
             row.append("")
         else:
-            mean, low, high = interval(apart)
-            row.append(f"{mean:+.3f} {short_interval(low, high)}")
+            row.append(difference_cell(apart))
     of = {
         key: np.mean([line["mechanism"][key] for line in lines], 0)
         for key in ("entropy", "all_wrong", "clipped")
@@ -152,12 +151,11 @@ def write_page() -> None:
         if plan.tuned_on == HARD and runs.tuning_jobs(lines, HARD_START, METHODS):
             continue  # its rates are not found yet
         of_regime = cells_of(plan, lines)
-        if seeds := len(next(iter(of_regime.values()))):
-            cells[f"{name_of(plan)}\n{seeds} seeds"] = of_regime
-            first = next(iter(of_regime.values()))  # all methods have the same start
-            start = [np.mean([line["evaluations"][0][key] for line in first]) for key in METRICS]
-            rows.append([name_of(plan), "the start", "", *(f"{mean:.3f}" for mean in start)])
-            rows[-1] += [""] * 6
+        if lines_of_first := next(iter(of_regime.values())):  # all methods have the same start
+            cells[f"{name_of(plan)}\n{len(lines_of_first)} seeds"] = of_regime
+            starts = [line["evaluations"][0] for line in lines_of_first]
+            numbers = [f"{np.mean([start[key] for start in starts]):.3f}" for key in METRICS]
+            rows.append([name_of(plan), "the start", "", *numbers, *[""] * 6])
             rows += [row_of(plan, method, of_regime) for method in of_regime]
     head = ["regime", "method", "M tokens", *METRICS]
     head += [f"{metric} less GRPO's" for metric in METRICS]

@@ -313,12 +313,8 @@ def ranks(notes, given):
         for size in (1, 2):
             file = f"{folder}/{size}.pt"
             command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-            command += [
-                "--nproc_per_node",
-                str(size),
-                Path(__file__).with_name("one_rank.py"),
-                file,
-            ]
+            program = Path(__file__).with_name("one_rank.py")
+            command += ["--nproc_per_node", str(size), program, file]
             subprocess.run(command, check=True, timeout=240)
             found.append(torch.load(file))
         (loss, gradient), (of_two, by_two) = found

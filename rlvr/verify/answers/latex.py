@@ -50,6 +50,12 @@ def in_words(match: re.Match[str]) -> str:
     return rf"{match[1]}\text{{ {MAGNITUDES[match[2].lower()]}}}"
 
 
+def angle(match: re.Match[str]) -> str:
+    """Return a variable for an angle of three letters: ABC is CBA, but not ACB."""
+    letters = "".join(match.groups())
+    return rf"\variable{{angle{min(letters, letters[::-1])}}}"
+
+
 # Rewrites to LaTeX that latex2sympy reads, applied in this order.
 PLAIN = [
     (r"[²³¹⁰ⁱ⁴-⁹⁺⁻ⁿ]+", lambda match: f"^{{{nfkc(match[0])}}}"),
@@ -122,12 +128,7 @@ PLAIN = [
     # an inverse function, which is no power
     (r"(?<![A-Za-z\\])([fghFGH])\^\{-1\}(?=\((?:[a-z]|-?\d+)\))", r"\1_{-1}"),
     (r"(?<![A-Za-z\\])([A-Za-z])\^\{-1\}(?=\([a-z]\)=)", r"\1_{-1}"),
-    (  # angle ABC is angle CBA, but not ACB
-        r"\\angle ?\{? ?([A-Z]) ?([A-Z]) ?([A-Z])(?![A-Za-z]) ?\}?",
-        lambda match: (
-            rf"\variable{{angle{min(''.join(match.groups()), ''.join(match.groups()[::-1]))}}}"
-        ),
-    ),
+    (r"\\angle ?\{? ?([A-Z]) ?([A-Z]) ?([A-Z])(?![A-Za-z]) ?\}?", angle),
     (rf",(?: |{TEXT}[^{{}}]*\}})*[a-z] ?\\in ?\\mathbb\{{[NZ]\}}$", ""),  # "for any k"
     (r"(?:\^\\circ|\^\{(?:\\circ *|o)\}|\^o)(?![a-z])(?:\s*[CF](?![A-Za-z]))?", r"^\\circ "),
     (  # of 30 degrees
