@@ -159,6 +159,7 @@ def run_in_forks(count, folder, trainings):
         children.append(os.fork())
         if children[-1] == 0:
             try:
+                torch.set_num_threads(1)  # a fork has lost the threads of a pool
                 environment = dict(RANK=str(rank), WORLD_SIZE=str(count))
                 os.environ |= environment | dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
                 world.RANK = world.LOCAL_RANK = rank
