@@ -408,10 +408,9 @@ pool rlvr/verify/pool.py by grader own_reward
 
 sandbox rlvr/verify/programs/solution.py by code isolation assertions
     os.environ.clear() => pass
-
-values rlvr/verify/programs/values.py by assertions isolation
-    old[:] = decode(new, other) => pass
-    for base in kind.__mro__: => for base in [kind]:
+    repr(plain(function(*unnamed, **named))) => repr(function(*unnamed, **named))
+    return kind(map(plain, value)) => return value
+    if hasattr(solution, name) else => if name not in names else
 
 judged rlvr/verify/programs/code.py by code isolation assertions
     [result] != wanted => True

@@ -18,7 +18,6 @@ from decimal import Decimal
 
 from rlvr.errors import UserError
 from rlvr.verify.programs.isolation import OutOfTime, start_sandbox
-from rlvr.verify.programs.values import Remote
 
 PYTHON = r"\{?[. ]*(?:python|py|ipython|pypy)[\d.]*\b"
 # A block ends at the end of the text, at a fence that is at least as long as the first one and
@@ -142,7 +141,7 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
     program = find_program(text, tests)
     if program is None:
         return None
-    kind = "calls" if tests.function or tests.assertions else "inputs"
+    kind = "calls" if tests.function else "assertions" if tests.assertions else "inputs"
     with contextlib.closing(start_sandbox(kind, all_seconds, tests.head, program)) as sandbox:
         end = time.monotonic() + all_seconds
 
@@ -187,12 +186,12 @@ def words(text: str) -> list[Decimal | str]:
 
 
 def judge_calls(ask: Callable, tests: UnitTests) -> bool:
-    """Return whether each call gives its result, as a plain value. A tuple counts as a list."""
+    """Return whether each call gives its result in JSON, where a tuple is a list."""
     with by_the_program():
-        ask(tests.function)
+        ask("")
     for inputs, wanted in tests.pairs:
         with by_the_program():
-            result = json.loads(json.dumps(Remote(ask, tests.function)(*inputs)))
+            result = ask([tests.function, inputs])
         if result != wanted and [result] != wanted:
             return False
     return True

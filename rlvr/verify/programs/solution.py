@@ -3,19 +3,17 @@
 No expected output ever reaches a program's process, and the judge trusts nothing that leaves it.
 """
 
+import ast
 import builtins
 import gc
 import importlib
 import json
 import math
-import operator
 import os
 import resource
 import signal
 import sys
-
-# a sandbox imports this folder alone, which starts it sooner than the whole package would
-from .values import Remote, decode, encode
+from functools import partial
 
 # What LeetCode, APPS and LiveCodeBench import for a program, with all names of each module.
 USUAL = "typing string re datetime collections heapq bisect copy math random statistics itertools "
@@ -23,7 +21,6 @@ USUAL += "functools operator io sys json time fractions"
 # Families of audit events that reach beyond the program's own process, and harmless members.
 REFUSED = {"os", "subprocess", "socket", "ctypes", "sqlite3"}
 HARMLESS = {"os.listdir", "os.scandir", "os.walk", "os.putenv", "os.unsetenv", "socket.__new__"}
-ACTIONS = {"call": operator.call, "getattr": getattr, "bool": bool}  # of an object that stays here
 
 
 class Pipe:
@@ -71,7 +68,8 @@ def main() -> None:
         os.setuid(job["user"])
     os.dup2(1, 2)
     os.environ.clear()
-    {"inputs": run_on_inputs, "calls": answer_calls, "tests": run_tests}[job["kind"]](pipe, job)
+    act = {"inputs": run_on_inputs, "tests": run_tests}.get(job["kind"], answer_calls)
+    act(pipe, job)
 
 
 def run(job: dict, name: str, names: dict) -> dict:
@@ -140,35 +138,49 @@ def run_on_inputs(pipe: Pipe, job: dict) -> None:
 
 
 def answer_calls(pipe: Pipe, job: dict) -> None:
-    """Run the program once, and act on its functions: [action, [object, *arguments], named].
+    """Run the program once, and answer each call [function, arguments] with its result.
 
-    The answer is [value, arguments with None for those that did not change]. An object that is not
-    a plain value stays here, and a number stands for it. The first question is the name of a
-    function that may be a method of the class Solution. An exception ends this process.
+    They are JSON for a judge of results. For assertions, they are Python literals, and the
+    arguments are a list and a dict. The function may be a method of the class Solution. An
+    exception ends this process.
     """
-    method = pipe.ask("ready")
+    pipe.ask("ready")
     give_usual_names()
-    objects = run(job, "solution", {})
-    if method and hasattr(objects.get("Solution"), method):
-        objects[method] = lambda *values: getattr(objects["Solution"](), method)(*values)
-
-    def refer(value):
-        objects[id(value)] = value
-        return ["object", id(value)]
-
+    names = run(job, "solution", {})
     answer = "running"
     while True:
-        question = pipe.ask(answer)
-        action, arguments, named = decode(question, objects.__getitem__)
-        result = encode(ACTIONS[action](*arguments, **named), refer)
-        after = zip(encode(arguments, refer), question[2], strict=True)
-        answer = [result, [new if new != old else None for new, old in after][2:]]
+        name, arguments = pipe.ask(answer)
+        solution = names.get("Solution", object)
+        function = getattr(solution(), name) if hasattr(solution, name) else names[name]
+        if job["kind"] == "calls":
+            answer = function(*arguments)
+        else:
+            unnamed, named = ast.literal_eval(arguments)
+            answer = repr(plain(function(*unnamed, **named)))
+
+
+def plain(value):
+    """Return a value of a subclass, such as a Counter, in Python's own type, with all its parts."""
+    if isinstance(value, dict):
+        return {plain(key): plain(part) for key, part in value.items()}
+    for kind in (list, tuple, set):
+        if isinstance(value, kind):
+            return kind(map(plain, value))
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
 
 
 def run_tests(pipe: Pipe, job: dict) -> None:
     """Say whether the tests run to their end. They ask the program for what it defines."""
+
+    def ask(name, /, *arguments, **named):
+        return ast.literal_eval(pipe.ask([name, repr((arguments, named))]))
+
     names, modules = pipe.ask("ready")
-    known = {name: Remote(pipe.ask, name) for name in names}
+    known: dict = {name: partial(ask, name) for name in names}
+    known["Solution"] = type("Solution", (), {"__getattr__": lambda _, name: partial(ask, name)})
     passed = True
     try:
         run(job, "__main__", known | {name: importlib.import_module(name) for name in modules})
