@@ -43,9 +43,9 @@ def test_a_missing_package_is_one_line(monkeypatch):
 @pytest.mark.trl
 def test_wrong_names_and_settings():
     for name, said in {
-        "chain_sums": "Dataset 'chain_sums' not registered",
-        "gcd:seed=3": ".* multiple values for keyword argument 'seed'",
-        "gcd:length=3": ".* unexpected keyword argument 'length'",
+        "chain_sums": "no task is called chain_sums; there is chain_sum, ",
+        "gcd:seed=3": "no setting is called seed; there is ",
+        "gcd:max_number=3": "no setting is called max_number; there is max_numbers, min_numbers, ",
         "gcd:min_value=0": "min_value must be positive",
     }.items():
         with pytest.raises(UserError, match=f"^cannot load reasoning_gym:{name}: {said}"):

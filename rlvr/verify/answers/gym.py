@@ -1,7 +1,10 @@
 """Judge answers to problems of the package reasoning-gym by its own scores."""
 
+import difflib
 import importlib.util
 import json
+from collections.abc import Iterable
+from dataclasses import fields
 from functools import lru_cache
 
 from rlvr.errors import UserError, loading
@@ -10,17 +13,31 @@ from rlvr.verify.answers.boxes import find_answer
 
 @lru_cache
 def open_gym(name: str = "reasoning_gym:gcd", seed: int = 0):
-    """Return the set reasoning_gym:TASK:SETTING=VALUE:... The first call takes two seconds."""
+    """Return the set reasoning_gym:TASK:SETTING=VALUE:... The first call takes two seconds.
+
+    UserError for wrong names, with near ones, and for wrong values.
+    """
     if not importlib.util.find_spec("reasoning_gym"):
         raise UserError(f"cannot load {name}: first pip install reasoning-gym==0.1.25")
     import reasoning_gym
     import yaml
+    from reasoning_gym.factory import DATASETS
 
-    with loading(name, AssertionError, TypeError, yaml.YAMLError):  # of wrong settings
-        task, *pairs = name.split(":")[1:]
-        parts = [pair.partition("=") for pair in pairs]
+    task, *pairs = name.split(":")[1:]
+    parts = [pair.partition("=") for pair in pairs]
+    check_names(name, "task", [task], DATASETS)
+    known = [field.name for field in fields(DATASETS[task][1]) if field.name != "seed"]
+    check_names(name, "setting", [setting for setting, *_ in parts], known)
+    with loading(name, AssertionError, TypeError, yaml.YAMLError):  # of wrong values
         settings = {setting: yaml.safe_load(value) for setting, _, value in parts}
         return reasoning_gym.create_dataset(task, **settings, seed=seed)
+
+
+def check_names(name: str, kind: str, given: list[str], known: Iterable[str]) -> None:
+    """Raise UserError, with the nearest names, for one that is given and not known."""
+    for wrong in {*given} - {*known}:
+        near = ", ".join(difflib.get_close_matches(wrong, known, 8, 0.3)) or "no near one"
+        raise UserError(f"cannot load {name}: no {kind} is called {wrong}; there is {near}")
 
 
 def answers_in(text: str) -> list[str]:
