@@ -42,7 +42,7 @@ def solutions_alive():
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended by now
-            if b"solution.main" in (process / "cmdline").read_bytes():
+            if b"programs/solution.py" in (process / "cmdline").read_bytes():
                 found += [process.name] * (os.environ["TMPDIR"] in os.readlink(process / "cwd"))
     return found
 

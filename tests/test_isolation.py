@@ -88,7 +88,7 @@ def test_what_a_sandbox_shows(way):
     """Few folders, none to write in but its own, and of processes and networks its own alone."""
     if way != "bubblewrap":
         pytest.skip("the fallback hides nothing")
-    needed = [os.path.realpath(sys.executable), sys.base_prefix, str(isolation.FOLDER)]
+    needed = [os.path.realpath(sys.executable), sys.base_prefix, str(isolation.SOLUTION)]
     seen = {path.split("/")[1] for path in needed}
     spaces = {name: os.readlink(f"/proc/self/ns/{name}") for name in ("ipc", "net", "pid", "uts")}
     program = f"""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rlvr.errors import UserError, using
 
-FOLDER = Path(__file__).parent  # all of the project that a sandbox imports
+SOLUTION = Path(__file__).with_name("solution.py")  # all of the project that a sandbox sees
 # from the safest on
 WAYS = {"bubblewrap": "in bubblewrap", "user": "as another user", "limits": "under limits alone"}
 START_SECONDS = 30.0  # a busy machine may take that long to start an interpreter
@@ -105,17 +105,15 @@ def start_sandbox(kind: str, seconds: float, *parts: str) -> Sandbox:
 
 
 def command(way: str) -> list[str]:
-    """Return a sandbox's command line: an interpreter with this folder, without site-packages."""
-    start = f"import sys; sys.path.append({str(FOLDER.parent)!r}); "
-    start += "from programs import solution; sys.path.pop(); solution.main()"
+    """Return a sandbox's command line: an interpreter, without site-packages, and its program."""
     interpreter = os.path.realpath(sys.executable)
-    python = [interpreter, "-I", "-S", "-B", "-c", start]
+    python = [interpreter, "-I", "-S", "-B", str(SOLUTION)]
     if way != "bubblewrap":
         return python
     stdlib = sysconfig.get_path("stdlib")
     seen = [interpreter, f"{sys.base_prefix}/lib", f"{sys.base_exec_prefix}/lib", stdlib]
     seen += "/usr/lib /usr/lib64 /lib /lib64 /etc/ld.so.cache /etc/localtime".split()
-    seen += ["/usr/share/zoneinfo", str(FOLDER)]
+    seen += ["/usr/share/zoneinfo", str(SOLUTION)]
     # packages may hold data sets
     hidden = [f"{stdlib}/site-packages", f"{stdlib}/dist-packages", "/usr/lib/python3"]
     unshared = "--unshare-all"

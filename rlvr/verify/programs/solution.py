@@ -189,3 +189,7 @@ def run_tests(pipe: Pipe, job: dict) -> None:
     except BaseException:
         passed = False
     pipe.ask(passed)
+
+
+if __name__ == "__main__":
+    main()
