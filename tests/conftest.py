@@ -19,10 +19,8 @@ import matplotlib
 import pytest
 import torch
 import torch.distributed as dist
-import transformers
 from runs import ROOT, SMALL, arguments, countdown_problems, left_as_it_was, module_of
 
-import common
 from studies.papers.make_bases import build_tiny
 
 # A shell's background job is started with Ctrl-C ignored, and would hand that on to every process.
@@ -58,9 +56,9 @@ def bare(tmp_path, monkeypatch, capsys):
         torch.accelerator, "current_accelerator", lambda check_available=False: None
     )
     # always the same, and 1 s of every run
-    monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", countdown_problems)
+    monkeypatch.setattr("rlvr.tasks.datasets.load_problems", countdown_problems)
     # small and plain figures are drawn 10 times as fast
-    monkeypatch.setattr(rlvr.show.plots, "MOST_PANELS", 2)
+    monkeypatch.setattr("rlvr.show.plots.MOST_PANELS", 2)
     monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", 20)
     for name in ("xtick.bottom", "xtick.labelbottom", "ytick.left", "ytick.labelleft"):
         monkeypatch.setitem(matplotlib.rcParams, name, False)
@@ -113,7 +111,7 @@ def alone():
 @pytest.fixture
 def no_evaluation(monkeypatch):
     """Runs that a test looks at the training of. Evaluating and drawing take most of their time."""
-    monkeypatch.setattr(common, "evaluate", lambda *_: [{"set": "countdown", "pass@1": 0.5}])
+    monkeypatch.setattr("common.evaluate", lambda *_: [{"set": "countdown", "pass@1": 0.5}])
     monkeypatch.setattr(rlvr.show, "draw_curves", lambda *_: None)
 
 
@@ -137,7 +135,7 @@ def no_model(bare, monkeypatch):
     def fail(*_, **__):
         pytest.fail("a policy was loaded")  # no Exception, which load_policies would catch
 
-    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", fail)
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", fail)
 
     def run_without_a_model(script, *given):
         return bare(script, *arguments(**SMALL), *given)

@@ -10,6 +10,7 @@ survives is printed at the end, and the exit code is 1 then.
 
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,8 +27,8 @@ for module in ("torch", "transformers.models.auto.modeling_auto", "matplotlib.py
     importlib.import_module(module)
 
 ROOT = Path(__file__).resolve().parent.parent
-# Groups: name, files, and the test files that have to see it (without test_ and .py). Each line of
-# a group is a mutant of each file, the old text => the new one. The old text stands exactly once in
+# Groups: name, files, and the test files that have to see it (without test_ and .py). Each line
+# below is a mutant of each file, the old text => the new one. The old text stands exactly once in
 # the file; ↵ is the end of a line.
 MUTANTS = r"""
 common common.py by common golden steps
@@ -57,14 +58,12 @@ common common.py by common golden steps
     if [*advantages.shape] not in shapes: => if advantages.dim() > 2:
     if old_logprobs.requires_grad: => if False:
     (importance * objective - => (objective -
-
 grading common.py by rollouts
     completion.ids[-1] not in sampler.stops => completion.ids[-1] != sampler.stops[0]
     not completion.ids or completion => completion
     in problems for _ in range(size)] => in problems for _ in range(1)]
     success=reward >= SUCCESS => success=reward > 0
     status=verdict => status=""
-
 decode common.py by decode
     (temperature or 1.0)).log_softmax => 1.0).log_softmax
     rows, drawn = [rows[i] for i in alive], drawn[alive] => rows = rows[: len(alive)]
@@ -72,31 +71,25 @@ decode common.py by decode
     logp[:, 0].isnan().any() => logp[:, 0].isnan().all()
     * (before < top_p) => * (before <= top_p)
     if not alive or length == max_tokens: => if not alive:
-
 logprobs rlvr/policy/logprobs.py by logprobs
     softmax.log().clamp_(-1e5) => softmax.log()
     logits.sub_(top[:, None]).mul_(softmax).sum(1) => logits.mul_(softmax).sum(1) - top
     (top / 32).round() * 32 => top * 0
     range(len(parts), global_max(len(parts))) => range(0)
     // tokens // 256 * 256) if => // tokens) if
-
 reader rlvr/policy/reader.py by decode
     self.position + count => self.position + 1
-
 cache rlvr/policy/cache.py by decode
     room[..., count:end, :] = new => room[..., -1:, :] = new
     is DynamicLayer else => is None else
     if self.get_seq_length() < 256 or => if self.get_seq_length() < 1 or
-
 nano docs/nano.py by nano
     ends.cumsum(1) - ends == 0 => ends.cumsum(1) == 0
     (c * share).sum(1, True) ** 2 => 0
     (objective.sum(1) / mask[rows].sum(1)).mean() => objective.sum() / mask[rows].sum()
-
 grpo grpo.py by golden pasted_snippets
     rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
     rewards.amax(1, keepdim=True) == rewards.amin => rewards.amax() == rewards.amin
-
 whole grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by steps
     importance=batch.importance[rows], => importance=1.0,
     if update == 0: => if True:
@@ -104,17 +97,14 @@ whole grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by steps
     run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
     ref_logprobs=batch.ref_logprobs[rows] => ref_logprobs=batch.old_logprobs[rows]
     batch, rows, logprobs=logprobs => batch, rows, logprobs=batch.old_logprobs[rows]
-
 evaluations grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by docs
     step % config.eval_steps == 0 or => False or
-
 agrae agrae.py by agrae golden
     global_mean(batch.first_successes) => global_mean(batch.successes)
     batch.successes.mean(1),↵        w, => rewards.mean(1),↵        w,
     global_mean(formats)[0] => formats.mean().item()
     min(1.0, mean_success / alpha) => mean_success / alpha
-
-losses_of_others studies/baselines/losses.py by cwgrpo baselines field steps
+losses_of_others studies/baselines/losses.py by cwgrpo baselines steps
     (cov > low) & (cov < high) => (cov > low)
     (adv - adv[tokens].mean()) => (adv - adv.mean())
     (k >= low) & (k <= high) => (k >= low)
@@ -132,8 +122,7 @@ losses_of_others studies/baselines/losses.py by cwgrpo baselines field steps
     - coef / 2 * log_ratio => - coef * log_ratio
     (teacher_logprobs - logprobs) => (logprobs - teacher_logprobs)
     (A * W).sum(1, keepdim=True) / => A.mean(1, keepdim=True) + 0 /
-
-advantages_of_others studies/baselines/advantages.py by baselines golden fade field
+advantages_of_others studies/baselines/advantages.py by baselines golden fade
     torch.where(std > 0, centred / std, 0.0) => centred / std
     keepdim=True) > tau => keepdim=True) >= tau
     torch.stack([w * grpo_advantage(r) => torch.stack([grpo_advantage(r)
@@ -141,8 +130,7 @@ advantages_of_others studies/baselines/advantages.py by baselines golden fade fi
     advantages / beta, advantages) => advantages * beta, advantages)
     keepdim=True) == 1) => keepdim=True) >= 1)
     1 - alpha * p * shares, alpha * (1 - p) => 1 - alpha * shares, alpha
-
-baselines studies/baselines/baselines.py by baselines field
+baselines studies/baselines/baselines.py by baselines
     rewards=batch.successes if => rewards=batch.rewards if
     if update == 0 and not config.staleness: => if update == 0:
     sampler.policy.load_state_dict(history[-1]) => pass
@@ -151,18 +139,15 @@ baselines studies/baselines/baselines.py by baselines field
     if config.importance == "icepop" and sampler.cap > 0: => if False:
     log_evaluation(step, evaluation, fade.head_change(policy, first_head))
         => log_evaluation(step, evaluation)
-
 asymgrpo asymgrpo.py by asymgrpo golden
     global_sum(kappa * mixed, mixed) => global_sum(kappa, mixed)
     end = 2 * (G - 1) ** beta_neg - => end = 2 * (G - 1) ** beta_pos -
     batch.samples, config)  # [N, T] => batch.samples, rlvr.flags.Config())  # [N, T]
-
 fade fade.py by fade golden steps
     max(delta, 0.3) => max(delta, 0.0)
     return mass_difference * entropy - => return mass_difference * entropy +
     batch.first_successes, batch.successes, => batch.successes, batch.successes,
     config, learning_rate_factor(config)) => config)
-
 cwgrpo cwgrpo.py by cwgrpo golden config steps
     fullmatch("(<think></think>)+", found) => match("(<think></think>)+", found)
     super().check()↵ => pass↵
@@ -172,11 +157,9 @@ cwgrpo cwgrpo.py by cwgrpo golden config steps
     advantages=w * advantages[rows] => advantages=advantages[rows]
     batch.loss_mask, weights↵ => batch.completion_mask, weights↵
     batch.loss_mask[rows], config)↵ => batch.completion_mask[rows], config)↵
-
 statistics fade.py by statistics golden
     < 0.99 * s.sum() => < 0.9 * s.sum()
-
-checkpoints rlvr/training/checkpoints.py by checkpoints crashes
+checkpoints rlvr/training/checkpoints.py by crashes
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
     .encode(), checksum) => .encode())
     vars(training.memory).update(saved["state"]) => pass
@@ -184,9 +167,7 @@ checkpoints rlvr/training/checkpoints.py by checkpoints crashes
     group["lr"] = rate => pass
     training.stream.position = saved["position"] => pass
     if changed: => if False:
-    problems of {name} => problems
     file.chmod(mode) => pass
-
 update common.py by run grpo config
     check_advantages(batch.rewards, batch.loss_mask, advantages) => pass
     optimizer.zero_grad() => pass
@@ -194,7 +175,6 @@ update common.py by run grpo config
     if norm > 0 and math.isfinite(norm): => if norm > 0:
     if norm > 0 and math.isfinite(norm): => if math.isfinite(norm):
     torch.where((advantages >= 0) & => torch.where((advantages > 0) &
-
 run rlvr/training/run.py by run steps common
     finite = math.isfinite(grad_norm) => finite = True
     torch.manual_seed(config.seed + world.RANK) => torch.manual_seed(config.seed)
@@ -209,221 +189,171 @@ run rlvr/training/run.py by run steps common
     advantages = weights * advantages => pass
     batch.completion_mask[rows], log_ratio => batch.loss_mask[rows], log_ratio
     logged[-1].get("tokens", 0) if logged => 0 if logged
-
 notebook rlvr/training/run.py by notebook
     signal.signal(number, handler)↵        return Result => pass↵        return Result
     if config.typed is None: => if False:
     config.check()↵ => pass↵
     self.handlers[number](number, frame) => pass
     machine.AT_EXIT.close()  # what => pass  # what
-
 threads rlvr/machine/ending.py by notebook
     threading.current_thread() is not threading.main_thread() => False
-
 signals rlvr/machine/ending.py by crashes
     signal.signal(number, signal.SIG_IGN)↵    progress => progress
-
 ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common rollouts
     torch.stack(padded, 1) => torch.stack(padded)
     [UserError(str(error))])  # its => [None])  # its
-
 models rlvr/policy/models.py by models bf16
     for part in (model_config, model_config.get_text_config()): => for part in (model_config,):
     config, device, frozen=True) => config, device)
     "num_experts": 0 => "num_experts": 1
-
 shards rlvr/policy/sharding.py by bf16 ranks
     part.set_gradient_divide_factor(1.0) => pass
     dist.all_reduce(gradient) => pass
     reshard = frozen or module => reshard = module
     mixed if settings.half else => mixed if False else
     gradient /= settings.loss_scale => pass
-
 lessons docs/lessons/5_two_axes.py by lessons
     - wanted) > 1e-4 => - wanted) > 1
     masses(chosen, 1.0) => masses(1.0, 1.0)
-
 assignment docs/assignment/grade.py by assignment
     isclose(expected, 1e-4, tolerance) => isclose(expected, 1e-1, tolerance)
     0 if name == "grpo_advantage" else 1e-6 => 1e-6
-
 logs rlvr/show/logs.py by show crashes
     if line.endswith(b"\n") and => if
-
 report rlvr/show/report.py by show
     "right" if sample.success else => "right" if sample.reward > 0 else
     (new_logprobs - batch.old_logprobs).exp() => (batch.old_logprobs - new_logprobs).exp()
     first, last = rows[0], rows[-1] => first, last = rows[0], rows[1]
-
 throughput studies/speed/throughput.py by studies
     for step in steps[1:]) for => for step in steps[-1:]) for
-
 default_runs studies/papers/default_runs.py by studies
     import mean, stdev => import mean, pstdev as stdev
-
 results studies/project.py by studies
     for line in opened if line.endswith("\n")] => for line in opened]
     else open)(results => else gzip.open)(results
-
 compare studies/claims/compare.py by studies
     [-1]["step"] for folder => [0]["step"] for folder
     length = min(map(len, runs)) => length = len(runs[0])
     == rows[-1]["step"] => == rows[0]["step"]
     np.std(apart, ddof=1) / len(apart) ** 0.5 => np.std(apart, ddof=1)
-
 plots rlvr/show/plots.py by show
     scale * row[key]) for row in rows => row[key]) for row in rows
-    scale = 100 if => scale = 1 if
-    loc="lower left", bbox => loc="upper left", bbox
-
 progress rlvr/progress.py by show
     except OSError: => except KeyError:
-
-taught studies/papers/make_bases.py by tiny
+taught studies/papers/make_bases.py by models
     (-logprobs.sum() / sum(sample.own_length for sample in samples)).backward()
         => (-(logprobs.sum(1) / (logprobs != 0).sum(1)).mean()).backward()
-
 sources rlvr/tasks/sources.py by datasets prompts docs
     left if row.gold != ""] => left]
     return drop(name, problems, OF_ROWS) => return problems
-
-embedded rlvr/tasks/embedded.py by embedded gym
+embedded rlvr/tasks/embedded.py by embedded
     metadata.get(name) in range(99) => name in metadata
     value >= 0 and is_held_out => value > 0 and is_held_out
-
 files rlvr/tasks/files.py by datasets
     if str(field.type) == "float": => if False:
-
 cells rlvr/tasks/cells.py by datasets
     helpers = head.rpartition => helpers = head.partition
-
 config rlvr/flags/config.py by config
     fullmatch("[234](,[234])*", => match("[234](,[234])*",
     self.engine == "auto" and gpu and is_installed => self.engine == "auto" and is_installed
     for name in (*self.train_names, *self.eval_names): => for name in self.eval_names:
-
 command rlvr/flags/command_line.py by config notebook
     if not field.metadata: => if False:
     saved | variants[request.variant] | typed => variants[request.variant] | saved | typed
     and not config.may_change(name) => and False
     of_run[x] != here[x] => of_run[x] == here[x]
     arguments.append(f"--{name}" if value else => arguments.append(f"--{name}" if True else
-
 console rlvr/show/console.py by show
     row["all_right"] == 1 => row["all_right"] >= 0.5
     (last_step - step) => last_step
     self.rows = 0  # so => pass  # so
-
 updates rlvr/training/updates.py by run
     sum(not math.isfinite(norm) => sum(math.isfinite(norm)
     math.ceil(updates * config.warmup_ratio) => int(updates * config.warmup_ratio)
-
 data rlvr/tasks/datasets.py by run datasets
     if unknown := count_unknown(kept, tokenizer): => if unknown := 0:
     ProblemStream(training, config.seed, => ProblemStream(training, 0,
     if any(problem.verifier == "code" => if all(problem.verifier == "code"
-
 vllm rlvr/rollout/vllm_sampler.py by vllm
     (ValueError, RuntimeError, AssertionError) => (ValueError, RuntimeError)
     by_rank[: world.RANK % size]) => by_rank[:0])
     if not self.gap < self.tolerance: => if self.gap > self.tolerance:
     torch.random.fork_rng(self.devices): => torch.no_grad():
-
 sampler rlvr/rollout/samplers.py by bf16 logprobs
     yield↵            finally: => yield↵            except ValueError:
     set_stance("force_eager") => set_stance("default")
-
 turns rlvr/rollout/turns.py by rollouts config
     completion.ids[-1] in call_ends↵ => completion.ids[-1] in sampler.call_ends↵
-
-full_disk rlvr/errors.py by checkpoints
+full_disk rlvr/errors.py by crashes
     if isinstance(error, RuntimeError) and => if False and
-
 errors rlvr/rollout/rollouts.py by common
     (values) / len(values) ** 0.5 if => (values) if
-
 noise rlvr/rollout/noise.py by rollouts
     false_negatives if sample.success else false_positives => false_positives
     f"{seed}/noise/{place}" => f"{seed}/noise/{i}"
     true_reward=sample.reward => true_reward=reward
-
 stream rlvr/tasks/problems.py by rollouts common
     own[row, reply.start : reply.stop] => own[row, reply.start + 1 : reply.stop]
     self.position += world.WORLD_SIZE * count => self.position += count
     f"{self.seed}/{epoch}" => f"{self.seed}"
-
 prompts rlvr/tasks/prompts.py by prompts datasets
     limit) <= limit] => limit - 1) < limit]
     if 0 < lengths.get => if lengths.get
     or not p.prompt] => ]
     if entry.special} => if True}
-
 mathematics rlvr/verify/answers/mathematics.py by grader answers
     read("x")  # raises => pass  # raises
     , "I": r"\variable{I}"} => }
     if not any(value.free_symbols for value in gold_values): => if True:
-
 numbers rlvr/verify/answers/numbers.py by answers
     return differ or bool( => return bool(
     bool(wanted and units and => bool(False and units and
-
 equality rlvr/verify/answers/equality.py by answers
     small) if len({*small.values()}) == len(small) else None => small)
     is_name(side) and is_new or not value.free_symbols => True
     return len(solved) == 2 => return bool(solved)
     if holds(answer, at) != solves: => if solves and not holds(answer, at):
     of_complex or len(letters) == 1 => of_complex
-
 rounding rlvr/verify/answers/numbers.py by answers
     max(LEAST_DIGITS, gold.digits) => LEAST_DIGITS
-
 expressions rlvr/verify/answers/expressions.py by answers embedded
     sorted(used) == sorted(numbers.split()) and value_of => value_of
     [( ]*{NUMBER}[) ]*(?: => [-( ]*{NUMBER}[) ]*(?:
-
 latex rlvr/verify/answers/latex.py by answers
     [1-9](?:\d{0,2}(?:,\d{3})+ => \d(?:\d{0,2}(?:,\d{3})+
     ", " if in_brackets else "" => ""
-
 boxes rlvr/verify/answers/boxes.py by answers
     if len(kept) < parts: => if True:
     text.rpartition("####")[2] => text.partition("####")[2]
     return not of_options and => return
     float(chosen == right) => float(chosen >= right)
-
-gym rlvr/verify/answers/gym.py by gym
+gym rlvr/verify/answers/gym.py by embedded
     [text.strip(), *last_word] => [text.strip()]
-
 grader rlvr/verify/grader.py by grader
     if entry.load: => if not entry.load:
     setitimer(signal.ITIMER_REAL, 0) => setitimer(signal.ITIMER_REAL, allowed)
     reply = str(error), "error" => reply = None, "unparsed"
     except (Exception, SystemExit) as error: => except SystemExit as error:
-
 pool rlvr/verify/pool.py by grader own_reward
     if any(find_verifier(name).isolated => if all(find_verifier(name).isolated
     except (ConnectionError, OutOfTime): => except ConnectionError:
     IDLE_GRADERS.get().socket.close() => break
     grader is None or grader.process.poll() is not None: => grader is None:
-
 sandbox rlvr/verify/programs/solution.py by code isolation assertions
     os.environ.clear() => pass
     repr(plain(function(*unnamed, **named))) => repr(function(*unnamed, **named))
     return kind(map(plain, value)) => return value
     if hasattr(solution, name) else => if name not in names else
-
 judged rlvr/verify/programs/code.py by code isolation assertions
     [result] != wanted => True
     isinstance(error, (OutOfTime, UserError)) => isinstance(error, OutOfTime)
     return said and was_asked => return said
     used = {node.id for node in names} - defined => used = {node.id for node in names}
-
 verifiers rlvr/verify/verifiers.py by grader prompts datasets own_reward
     or entry.file else gold => else gold
     sys.path.insert(0, => sys.path.count(
     answers.verify_choice, answers.find_answer => answers.verify_choice, answers.last_boxed
     verify_code, system_prompt="code" => verify_code, system_prompt="none"
-
 isolation rlvr/verify/programs/isolation.py by isolation code
     "-I", "-S", "-B" => "-I", "-B"
 """
@@ -431,7 +361,7 @@ isolation rlvr/verify/programs/isolation.py by isolation code
 
 def read(table: str):
     """Of each group of the table: name, file, test files, and pairs of old and new text."""
-    for group in table.strip().split("\n\n"):
+    for group in re.split(r"\n(?=\S)", table.strip()):
         head, *rows = group.replace("\n        =>", " =>").splitlines()
         (name, *files), tests = (part.split() for part in head.split(" by "))
         mutants = [row.strip().replace("↵", "\n").split(" => ") for row in rows]

@@ -2,9 +2,6 @@
 
 import math
 
-import rlvr.machine.ranks
-from rlvr import world
-
 import pytest
 import torch
 from groups import f64, near, rollout_of
@@ -35,7 +32,7 @@ def test_difficulty_metrics_by_hand(monkeypatch):
     names = "mean_success success_factor easy_share hard_share".split()
     none = difficulty_metrics(0 * advantages, successes, 0.375, 0.25)
     assert [none[name] for name in names] == [0.375, 1.0, 0.0, 0.0]  # no share divides by 0
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, [1 / 16, 1 / 8, 1 / 4]])
+    monkeypatch.setattr("rlvr.machine.ranks.gather", lambda mine: [*mine, [1 / 16, 1 / 8, 1 / 4]])
     found = difficulty_metrics(advantages / 32, successes, 0.375, 0.5)
     assert [found[name] for name in names] == [0.375, 0.75, (5 + 2) / 20, (3 + 4) / 20]
 
@@ -62,8 +59,8 @@ def test_the_format_is_nine_tenths_of_the_reward(monkeypatch):
     and none on another rank, where nothing is well-formed. Eq. 12 scales by w/2 / (1/2) +
     (1-w)/2 / (sqrt(3)/2), and Eq. 13 leaves w / (1/2) of A > 0.
     """
-    monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, [0.0] * len(mine[0])])
+    monkeypatch.setattr("rlvr.world.WORLD_SIZE", 2)
+    monkeypatch.setattr("rlvr.machine.ranks.gather", lambda mine: [*mine, [0.0] * len(mine[0])])
     good, bad = "<think>1+1</think>\\boxed{2}", "\\boxed{2}"
     rewards, successes = f64([[[1, 0, 0, 1]], [[1, 0, 0, 0]]])
     batch = rollout_of(

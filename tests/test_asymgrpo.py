@@ -2,8 +2,6 @@
 
 import math
 
-import rlvr.machine.ranks
-
 import pytest
 import torch
 from groups import every_group, f64, rollout_of
@@ -24,7 +22,7 @@ def test_global_kappa_is_a_mean_over_the_mixed_groups_of_all_ranks(monkeypatch):
     _, logged = asymgrpo.compute_advantages(batch, asymgrpo.Config())
     assert logged == pytest.approx({"kappa": total / 2}, abs=1e-15)
     assert global_kappa(rewards[2:], mean_logprobs[2:]) == pytest.approx(3 / 16 * math.log(3))
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda rows: [*rows, [0.3, 1.0]])
+    monkeypatch.setattr("rlvr.machine.ranks.gather", lambda rows: [*rows, [0.3, 1.0]])
     assert global_kappa(rewards, mean_logprobs) == pytest.approx((total + 0.3) / 3, abs=1e-15)
 
 
@@ -42,7 +40,7 @@ def test_success_gain_by_hand(monkeypatch):
     assert [*success_gain(batch, "policy", "config").values()] == pytest.approx([0.1, 0.3])
     batch.successes = successes
     # on another rank the 2 tokens of a single success lose 1
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda rows: [*rows, [-1.0, 2.0, 1.0]])
+    monkeypatch.setattr("rlvr.machine.ranks.gather", lambda rows: [*rows, [-1.0, 2.0, 1.0]])
     total = 0.3 + 0.4 + 0.3 - 1.4 - 1.0
     expected = {"success_gain": total / 10, "success_gain_completion": total / 5}
     assert success_gain(batch, "policy", "config") == pytest.approx(expected, abs=1e-15)

@@ -1,23 +1,25 @@
-"""studies/baselines/: what is refused, each method by its flags, and how the ranks share.
+"""studies/baselines/: each method by its flags, and its losses by hand, by loops, and by verl."""
 
-Clip-Cov's mask is in tests/test_cwgrpo.py, CISPO's updates are in tests/test_steps.py, and other
-losses in tests/test_field.py.
-"""
-
+import ast
 import copy
+import importlib.util
 import math
+import statistics
+from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
-from rlvr import world
 from rlvr.policy import load_policies
 from rlvr.training import Run
 
+import losses
+import numpy as np
 import pytest
 import torch
 from groups import every_group, f64, near, rollout_of, shared
 from runs import before_calls, rows
 from samples import by_the_logits
-from test_cwgrpo import batch as random_groups
+from test_steps import T, batch_of, given_samples
 from torch.nn.utils import parameters_to_vector
 
 import common
@@ -26,19 +28,13 @@ import grpo
 from fade import fade_advantage
 from studies.baselines import baselines
 from studies.baselines.advantages import grpo_lead_advantage, t2t
-from studies.baselines.baselines import ADVANTAGES, Config
-from studies.baselines.losses import LOSSES, clip_cov_mask
+from studies.baselines.baselines import Config
+from studies.baselines.losses import LOSSES, high_entropy_mask, icepop, loss_with, otb, unbiased_k3
 
 
 def test_list_has_a_line_for_each_method(capsys):
     baselines.list_methods()
-    lines = capsys.readouterr().out.splitlines()
-    names = [f"--advantage {name}" for name in ADVANTAGES] + [f"--loss {name}" for name in LOSSES]
-    names += ["--token clip_cov", "--token high_entropy", "--token otb", "--importance icepop"]
-    names += ["--teacher"]
-    names += ["--off_policy_mask_threshold", "--use_bias_correction_kl"]
-    assert [line.split(": ")[0] for line in lines] == names
-    assert len({line.split(": ")[1] for line in lines}) == len(lines)
+    assert len({*capsys.readouterr().out.splitlines()}) == len(baselines.METHODS)
 
 
 def test_the_log_schedule_of_fade():
@@ -188,20 +184,379 @@ def test_what_is_added_to_a_reward(flags, rewards):
     near(advantages_of(*given, advantage="rloo", **flags), 4 / 3 * (rewards - rewards.mean()), 1e-6)
 
 
-def test_the_ranks_drop_the_same_tokens(monkeypatch):
-    """This rank holds every second group, in a width of its own, and gets its part of one mask."""
-    logprobs, advantages, mask = random_groups(19, B=4, T=30)
-    mask[1::2, :, 20:] = 0  # this rank's completions are shorter
-    own = mask[1::2, :, :20].flatten(0, 1)
-    batch = SimpleNamespace(loss_mask=own, samples=None, sampler=SimpleNamespace(policy=None))
-    monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(world, "RANK", 1)
-    monkeypatch.setattr(baselines, "frozen_logprobs", lambda *_: (own, None))
-    monkeypatch.setattr(baselines, "gather_groups", lambda *_: (logprobs, advantages, mask))
-    config = Config(token="clip_cov", clip_cov_fraction=0.05, num_generations=4)
-    plain = advantages[1::2].reshape(-1, 1)
-    generator = torch.Generator().manual_seed(7)
-    keep = clip_cov_mask(logprobs, advantages, mask, 0.05, generator=generator)
-    assert ((keep == 0) & (mask == 1)).sum() == int(0.05 * mask.sum())
-    found = baselines.token_mask(batch, [*range(8)], plain, config, seed=7)
-    assert torch.equal(found, keep[1::2, :, :20].flatten(0, 1))
+COMPLETIONS, LONGEST = 32, 12  # N, T
+
+
+class Batch(NamedTuple):
+    """One minibatch in float64, of which two completions are masked; all are [N, T]."""
+
+    advantages: torch.Tensor
+    mask: torch.Tensor
+    logprobs: torch.Tensor
+    old_logprobs: torch.Tensor
+    sampled_logprobs: torch.Tensor
+    ref_logprobs: torch.Tensor
+    entropy: torch.Tensor
+
+
+def random_batch(seed: int) -> Batch:
+    """Ratios to the old policy of some 0.2 to 5, to the reference below verl's limit of the KL."""
+    random = torch.Generator().manual_seed(seed)
+    shape = (COMPLETIONS, LONGEST)
+
+    def normal(scale):
+        return scale * torch.randn(shape, generator=random, dtype=torch.float64)
+
+    lengths = torch.randint(1, LONGEST + 1, (shape[0], 1), generator=random)
+    mask = (torch.arange(LONGEST) < lengths).double()
+    mask[[1, 6]] = 0  # truncated
+    logprobs = -normal(1).abs()
+    sampled_logprobs = logprobs.clamp(min=-3) - 0.5
+    return Batch(
+        # of both signs, and the loss is no small difference of large sums
+        advantages=1 + normal(1),
+        mask=mask,
+        logprobs=logprobs,
+        old_logprobs=logprobs + normal(0.6),
+        sampled_logprobs=sampled_logprobs,
+        ref_logprobs=logprobs + normal(0.5).clamp(-2, 2),
+        entropy=normal(1).abs(),
+    )
+
+
+def value_and_slope(name, pi, old, advantages, **given):
+    """What a loss maximises, and its derivative in log pi: [2, tokens]."""
+    logprobs = f64([pi]).log().requires_grad_()
+    log_ratio = logprobs - f64([old]).log()
+    shared = dict(log_ratio=log_ratio, ratio=log_ratio.exp(), logprobs=logprobs)
+    value = LOSSES[name](**shared, advantages=f64([advantages]), **given)
+    return torch.cat([value.detach(), *torch.autograd.grad(value.sum(), logprobs)])
+
+
+def test_dppo_drops_by_the_change_of_the_probability():
+    """A ratio of 5 may stay, and one of 1.5 may not; against its advantage a token moves freely."""
+    pi = [0.05, 0.75, 0.10, 0.90, 0.10, 0.65, 0.30]
+    old = [0.01, 0.50, 0.40, 0.60, 0.40, 0.50, 0.45]
+    advantages = [2.0, 2.0, 2.0, -3.0, -3.0, 2.0, -3.0]
+    kept = [1, 0, 1, 1, 0, 1, 1]  # the second rose by 0.25, and the fifth fell by 0.3
+    expected = [k * p / q * a for k, p, q, a in zip(kept, pi, old, advantages, strict=True)]
+    found = value_and_slope("dppo", pi, old, advantages, epsilon=0.28, epsilon_high=0.2)
+    near(found, [expected] * 2)
+
+
+def test_ipo_up_and_dro_by_hand():
+    """IPO drops whatever has moved by more than 0.3 from the sampler's policy; UP clips failures.
+
+    Of UP's failures the fourth is clipped, at 0.8, and the fifth is not.
+    """
+    pi, old = [0.05, 0.75, 0.40, 0.10, 0.90], [0.01, 0.50, 0.40, 0.50, 0.60]
+    sampled = f64([[0.01, 0.50, 0.75, 0.45, 0.61]]).log()
+    advantages, ratios = [2.0, 2.0, 2.0, -3.0, -3.0], [5.0, 1.5, 1.0, 0.2, 1.5]
+    kept = [1, 1, 0, 0, 1]  # the third would rise, and the fourth fell
+    expected = [k * r * a for k, r, a in zip(kept, ratios, advantages, strict=True)]
+    near(value_and_slope("ipo", pi, old, advantages, sampled_logprobs=sampled), [expected] * 2)
+    logs = [math.log(p) for p in pi]
+    values = [*(2 * x for x in logs[:3]), 0.8 * -3, 1.5 * -3]
+    near(value_and_slope("up", pi, old, advantages, epsilon=0.2), [values, [2, 2, 2, 0, -4.5]])
+    penalties = [math.log(r) for r in ratios]
+    terms = [*zip(logs, advantages, penalties, strict=True)]
+    values = [a * x - 0.2 * d**2 for x, a, d in terms]
+    near(
+        value_and_slope("dro", pi, old, advantages, coef=0.4),
+        [values, [a - 0.4 * d for _, a, d in terms]],
+    )
+
+
+def test_dropped_tokens():
+    """Each loss loses what its own rule says, and GSPO whole responses; CISPO loses nothing."""
+    batch = random_batch(2)
+    batch = batch._replace(advantages=batch.advantages[:, :1])
+    a, rho, tokens = batch.advantages, (batch.logprobs - batch.old_logprobs).exp(), batch.mask > 0
+    moved = batch.logprobs.exp() - batch.old_logprobs.exp()
+    far = batch.logprobs.exp() - batch.sampled_logprobs.exp()
+    mean = ((rho.log() * batch.mask).sum(1, True) / batch.mask.sum(1, True).clamp(min=1)).exp()
+    drift = mean.log() < -0.1
+    rules = {
+        "ppo_clip": torch.where(a > 0, rho > 1.2, rho < 0.8),
+        "cispo": a.isnan(),
+        "sapo": a.isnan(),
+        "dppo": torch.where(a > 0, moved > 0.2, moved < -0.2),
+        "ipo": far.abs() > 0.3,
+        "up": (a < 0) & (rho < 0.8),
+        "icepop": (rho > 1.5) | torch.where(a > 0, rho > 1.2, rho < 0.8),
+        "gspo": torch.where(a > 0, mean > 1.2, mean < 0.8),
+        "sequence mask": torch.where(a > 0, rho > 1.2, (rho < 0.8) | drift),
+    }
+    given = {name: x for name, x in batch._asdict().items() if name != "mask"}
+    given |= dict(loss_mask=batch.mask, token_weights=batch.mask, epsilon=0.2, epsilon_high=None)
+    given |= dict(beta=0.1, entropy_coef=0.1)
+    for name, rule in rules.items():
+        threshold = 0.1 if name == "sequence mask" else None
+        level = "sequence" if name == "gspo" else "token"
+        weights = (rho <= 1.5).double() if name == "icepop" else 1.0
+        terms = given | dict(importance_sampling_level=level, importance=weights)
+        found = baselines.dropped_tokens(loss_with(LOSSES.get(name), threshold), **terms)
+        assert torch.equal(found[tokens] > 0, rule.expand_as(rho)[tokens]), name
+        assert name in ("cispo", "sapo") or 0 < found[tokens].mean() < 1, name
+
+
+def test_kl_cov_holds_back_the_highest_covariance():
+    """Of five tokens the third and the fifth, a failure; the sixth is off the mask.
+
+    The mean of log2 pi is -2.6, that of A is 0, and their products are -1.4, -0.6, 3.2, 0.6, 4.2.
+    """
+    given = [1 / 16, 1 / 4, 1 / 2, 1 / 4, 1 / 16, 1], [1 / 8, 1 / 4, 1 / 4, 1 / 8, 1 / 8, 0.1]
+    given = "kl_cov", *given, [1.0, -1.0, 2.0, 1.0, -3.0, 9.0]
+    mask, half = f64([[1, 1, 1, 1, 1, 0]]), 0.5 * math.log(2)
+    values = [0.5, -1, 4 - half, 2, -1.5 - half, 90]
+    slopes = [0.5, -1, 4 - 0.5, 2, -1.5 + 0.5, 90]
+    near(value_and_slope(*given, loss_mask=mask, fraction=0.4, coef=0.5), [values, slopes])
+    near(value_and_slope(*given, loss_mask=mask)[1], [0.5, -1, 4, 2, -1.5 + 1, 90])
+    assert value_and_slope(*given, loss_mask=0 * mask).isfinite().all()
+
+
+@pytest.mark.parametrize("log_ratio", [1e4, -1e4])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_ratio_that_overflows_or_vanishes_leaves_the_loss_finite(name, log_ratio):
+    """In fp32, with A = 0, as in ppo_clip_loss (tests/test_grpo.py)."""
+    logprobs, ones = torch.full((1, 2), -2.0, requires_grad=True), torch.ones(1, 2)
+    old = logprobs.detach() - log_ratio
+    terms = dict(logprobs=logprobs, old_logprobs=old, sampled_logprobs=old, loss_mask=ones)
+    terms |= dict(advantages=0 * ones[:, :1], token_weights=ones, epsilon=0.2, epsilon_high=None)
+    loss, _ = loss_with(LOSSES[name])(**terms)
+    loss.backward()
+    assert loss.isfinite() and logprobs.grad.isfinite().all()
+
+
+def test_the_gradient_of_the_unbiased_kl():
+    """Over all actions by pi_old it is that of KL(pi || pi_ref)."""
+    random = torch.Generator().manual_seed(3)
+    logits, old, ref = torch.randn(3, 6, generator=random, dtype=torch.float64).log_softmax(1)
+    logits.requires_grad_()
+    logprobs = logits.log_softmax(0)
+    kl = (logprobs.exp() * (logprobs - ref)).sum()
+    estimate = (old.exp() * unbiased_k3((logprobs - old).exp(), logprobs, ref)).sum()
+    near(estimate.detach(), kl.detach())
+    slopes = [torch.autograd.grad(x, logits, retain_graph=True)[0] for x in (kl, estimate)]
+    near(slopes[1], slopes[0])
+
+
+def test_tokens_of_high_entropy():
+    """3 of 10 tokens reach the quantile 3/4, which is 0.675."""
+    entropies = f64([[[0.1, 0.9, 0.2, 0.8, 7], [0.3, 0, 0.5, 0.4, 0.6], [0.7, 8, 9, 9, 9]]])
+    mask = f64([[[1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [1, 0, 0, 0, 0]]])
+    expected = f64([[[0, 1, 0, 1, 0], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]]])
+    near(high_entropy_mask(entropies, mask, 0.25), expected)
+    near(high_entropy_mask(entropies, mask), expected * (entropies != 0.7))  # 0.2: above 0.72
+    near(high_entropy_mask(0 * entropies, mask), mask)  # all are at the quantile
+    near(high_entropy_mask(entropies, 0 * mask), 0 * mask)
+
+
+def loss_of(batch, *options, aggregation="sequence", epsilon=0.2, **given):
+    """What loss_with(*options) gives for a minibatch."""
+    tensors = {key: x for key, x in batch._asdict().items() if key not in ("mask", "entropy")}
+    weights = common.token_weights(batch.mask, aggregation, LONGEST)
+    given = dict(epsilon_high=None, beta=0.0) | given | dict(epsilon=epsilon)
+    return loss_with(*options)(**tensors, loss_mask=batch.mask, token_weights=weights, **given)
+
+
+def test_the_loss_by_a_loop():
+    """SAPO, the mask of responses and the unbiased KL, which stays where a response is masked."""
+    batch, dropped, expected = random_batch(1), 0, 0.0
+    padding = batch.mask == 0
+    batch = batch._replace(
+        advantages=batch.advantages[:, :1],
+        old_logprobs=batch.old_logprobs.masked_fill(padding, -1e4),
+        ref_logprobs=batch.ref_logprobs.masked_fill(padding, 1e4),
+    )
+    tokens = torch.stack([batch.logprobs, batch.old_logprobs, batch.ref_logprobs])  # [3, N, T]
+    for i, n in enumerate(batch.mask.sum(1).int().tolist()):
+        new, old, ref = tokens[:, i, :n].tolist()
+        a = batch.advantages[i].item()
+        masked = n > 0 and a < 0 and (sum(old) - sum(new)) / n > 0.1
+        dropped += masked
+        for x, o, r in zip(new, old, ref, strict=True):
+            tau, ratio = 1.0 if a > 0 else 1.05, math.exp(x - o)
+            gate = 4 / tau / (1 + math.exp(-tau * (ratio - 1)))
+            k3 = ratio * (math.exp(r - x) - (r - x) - 1)
+            expected += (0.3 * k3 - (0 if masked else gate * a)) / (len(batch.mask) * n)
+    loss, _ = loss_of(batch, LOSSES["sapo"], 0.1, True, beta=0.3)
+    assert loss.item() == pytest.approx(expected)
+    assert 0 < dropped < (batch.advantages < 0).sum()
+
+
+@pytest.mark.parametrize("name", ["batch_std", "gdpo"])
+def test_a_batch_is_whitened(name):
+    """By loops: 0.75 of the success and 0.25 of the format.
+
+    Where all rewards of a group are equal, as 0.75 in six completions, it gets exactly 0. What
+    several ranks have is whitened together (tests/test_ranks.py).
+    """
+    successes = f64(
+        [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 1, 1], [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1]]
+    )
+    formats = f64([[1, 0, 0, 0, 1, 0], [1, 1, 1, 1, 1, 1], [0, 1, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]])
+
+    def scores(group):  # GDPO divides each reward by its own deviation
+        std = statistics.pstdev(group) if name == "gdpo" else 1.0
+        return [(r - statistics.mean(group)) / std if std else 0.0 for r in group]
+
+    centred = [f64([*map(scores, part.tolist())]) for part in (successes, formats)]
+    expected = 0.75 * centred[0] + 0.25 * centred[1]
+    expected /= statistics.pstdev(expected.flatten().tolist())
+    config = baselines.Config(advantage=name, format_share=0.25, num_generations=6)
+
+    def advantages_of(rewards, well_formed):
+        texts = ["<think>1</think>\\boxed{1}" if good else "1" for good in well_formed.flatten()]
+        written = torch.ones(len(texts), 5)
+        batch = rollout_of(rewards, completion_mask=written, texts=lambda: texts)
+        return baselines.compute_advantages(batch, config, 1)[0]
+
+    near(advantages_of(successes, formats), expected)
+    assert not advantages_of(successes[3:], formats[3:]).any()
+
+
+def test_otb_by_loops():
+    """W by the squared slope of log pi in the logits; a response that is left alone gets 0."""
+    random = torch.Generator().manual_seed(5)
+    logits = 2 * torch.randn(2, 3, 4, 6, generator=random, dtype=torch.float64)  # [B, G, T, V]
+    drawn = torch.randint(6, (2, 3, 4, 1), generator=random)
+    lengths, advantages = [[2, 3, 1], [4, 1, 4]], f64([[1, 0, -2], [0.5, -1, 3]])
+    mask = (torch.arange(4) < torch.tensor(lengths)[..., None]).double()
+    plain, sharper = (x.log_softmax(-1).gather(-1, drawn)[..., 0] for x in (logits, 2 * logits))
+    slopes = torch.eye(6, dtype=torch.float64)[drawn[..., 0]] - logits.softmax(-1)
+    W = slopes.square().sum(-1).cumsum(2)
+    expected = torch.zeros_like(mask)
+    for b, i, t in np.ndindex(2, 3, 4):
+        alive = [j for j in range(3) if lengths[b][j] > t]
+        if i in alive:
+            weighed = sum(W[b, j, t] * advantages[b, j] for j in alive)
+            expected[b, i, t] = advantages[b, i] - weighed / sum(W[b, j, t] for j in alive)
+    assert expected[0, 1, 2] == 0
+    for constant in (0, 7):
+        near(otb(advantages + constant, plain, sharper, mask), expected)
+
+
+def test_icepop_drops_what_is_far_off():
+    """Between 0.5 and 5 the ratio itself, else 0."""
+    sampled = f64([-3.0] * 5)
+    near(icepop(sampled + f64([0.45, 0.6, 1, 4.9, 5.1]).log(), sampled), [0, 0.6, 1, 4.9, 0])
+
+
+def test_each_flag_makes_another_loss():
+    """Each flag changes what the others leave alone, so no two values are equal."""
+    batch, values = random_batch(0), []
+    given = {name: x for name, x in batch._asdict().items() if name != "mask"}
+    given |= dict(loss_mask=batch.mask, token_weights=batch.mask, beta=0.1)
+    given |= dict(epsilon=0.2, epsilon_high=None)
+
+    def loss(importance=1.0, epsilon_high=None, **flags):
+        of = baselines.make_loss(baselines.Config(**flags))
+        return of(**given | dict(importance=importance, epsilon_high=epsilon_high))[0].item()
+
+    for flags in (
+        dict(),
+        dict(importance=0.5),
+        *(dict(loss=name) for name in LOSSES),
+        *(dict(loss=name, importance=0.5) for name in LOSSES),
+        dict(loss="kl_cov", kl_cov_fraction=0.5),
+        dict(off_policy_mask_threshold=0.0),
+        dict(off_policy_mask_threshold=0.1),
+        dict(use_bias_correction_kl=True, beta=0.1),
+    ):
+        values.append(loss(**flags))
+    assert len({f"{value:.6g}" for value in values}) == len(values)
+    assert loss(loss="cispo", epsilon_high=0.2) == loss(loss="cispo")
+
+
+@pytest.mark.parametrize("token", ["otb", "high_entropy"])
+def test_tokens_by_the_policy(sharp, token):
+    """OTB by log-probs at half the temperature, too; of each minibatch 15% have most entropy."""
+    flags = dict(token=token, num_generations=4, minibatch_size=8, temperature=T)
+    config = baselines.Config(**flags, top_entropy_quantile=0.15, microbatch_tokens=60)
+    batch = batch_of(given_samples(), config)
+    batch.sampler.policy = sharp[0]
+    found, _ = baselines.compute_advantages(batch, config, 1)
+    found = found.view(16, -1)
+    if token == "high_entropy":
+        by_minibatch = [range(8), range(8, 16)]
+        keep = [baselines.token_mask(batch, [*rows], found, config, 0) for rows in by_minibatch]
+        found = found * torch.cat(keep)
+    advantages, mask = grpo.grpo_advantage(batch.rewards), batch.loss_mask
+    with torch.no_grad():
+        logprobs, entropies = common.token_logprobs(sharp[0], batch.samples, range(16), T)
+        sharper, _ = common.token_logprobs(sharp[0], batch.samples, range(16), T / 2)
+    if token == "otb":
+        tokens = (x.view(4, 4, -1) for x in (logprobs, sharper, mask))
+        expected = otb(advantages, *tokens).flatten(0, 1)
+    else:
+        parts = slice(0, 8), slice(8, 16)
+        kept = [high_entropy_mask(entropies[part], mask[part], 0.15) for part in parts]
+        for tokens in (entropies[part][mask[part] > 0] for part in parts):
+            assert (tokens - tokens.quantile(0.85)).abs().min() > 1e-3  # rounding decides nothing
+        expected = advantages.view(16, 1) * torch.cat(kept)
+    near(found, expected, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------ TRL and verl
+
+
+def functions_of(file: Path, names, **given) -> SimpleNamespace:
+    """Some functions of a file, without their decorators and without what the file imports."""
+    tree = ast.parse(file.read_text())
+    wanted = [node for node in tree.body if getattr(node, "name", None) in names]
+    for node in wanted:
+        node.decorator_list = []
+    future = ast.parse("from __future__ import annotations").body
+    namespace = {"torch": torch, **given}
+    module = ast.Module(body=[*future, *wanted], type_ignores=[])
+    exec(compile(module, str(file), "exec"), namespace)
+    return SimpleNamespace(**{name: namespace[name] for name in names})
+
+
+class VerlConfig(SimpleNamespace):
+    """What verl's losses read of its ActorConfig."""
+
+    def get(self, name, default):
+        return getattr(self, name, default)
+
+
+def of_verl(name):
+    """A function of verl's core_algos.py, without the package around it."""
+    verl = Path(importlib.util.find_spec("verl").origin).parent
+    sums = functions_of(verl / "utils/torch_functional.py", ["masked_sum", "masked_mean"])
+    names = [name, "agg_loss", "kl_penalty_forward"]
+    given = dict(verl_F=sums, ActorConfig=VerlConfig, AlgoConfig=type(None))
+    return getattr(functions_of(verl / "trainer/ppo/core_algos.py", names, **given), name)
+
+
+OF_VERL = ("cispo", "dppo", "sapo", "kl_cov")
+MODES = dict(sequence="seq-mean-token-mean", token="token-mean", constant="seq-mean-token-sum-norm")
+
+
+@pytest.mark.trl
+@pytest.mark.parametrize(
+    "name, aggregation",
+    [*(("vanilla", mode) for mode in MODES), *((x, "sequence") for x in OF_VERL)],
+)
+def test_losses_of_verl(name, aggregation):
+    """The derivative of the loss in each token's log-prob, with advantages of both signs.
+
+    verl adds 1e-8 to the number of tokens.
+    """
+    divisors = dict(global_batch_size=COMPLETIONS, loss_scale_factor=LONGEST)
+    config = VerlConfig(clip_ratio=0.2, clip_ratio_low=0.1, clip_ratio_high=0.3, clip_ratio_c=1e9)
+    config.tau_pos, config.tau_neg = 1.0, 1.05
+    config.policy_loss = SimpleNamespace(kl_cov_ratio=None, ppo_kl_coef=None)
+    config.global_batch_info = divisors
+    theirs = of_verl(f"compute_policy_loss_{'dppo_tv' if name == 'dppo' else name}")
+    for seed in range(4):
+        batch = random_batch(seed)
+        new = batch.logprobs.requires_grad_()
+        how = dict(aggregation=aggregation, epsilon=0.1, epsilon_high=0.3)
+        ours, _ = loss_of(batch, LOSSES.get(name), **how)
+        given = batch.old_logprobs, new, batch.advantages, batch.mask, MODES[aggregation], config
+        slopes = [torch.autograd.grad(loss, new)[0] for loss in (ours, theirs(*given)[0])]
+        near(slopes[0], slopes[1], atol=1e-8)
+        kl = of_verl("kl_penalty")(new.detach(), batch.ref_logprobs, "low_var_kl")
+        near(losses.kl_penalty(new.detach(), batch.ref_logprobs), kl)

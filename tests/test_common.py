@@ -19,7 +19,6 @@ from runs import refused
 from samples import PROMPTS, by_the_logits, some_samples, writer_of_batch
 
 import common
-import grpo
 
 PROBLEMS = [Problem(prompt, prompt) for prompt in PROMPTS]
 
@@ -167,31 +166,6 @@ def test_make_batch(masks, monkeypatch):
     assert {x.device.type for x in found if isinstance(x, torch.Tensor)} == {"meta"}
 
 
-def test_minibatches(batch):
-    """--num_iterations repeats them. A microbatch of whole groups holds more than a pass may."""
-    config = Config(num_generations=2, minibatch_size=4, num_iterations=2, microbatch_tokens=1)
-    rows = [
-        [sorted(parts) for parts in batch.minibatches(config, whole)] for whole in (False, True)
-    ]
-    assert rows[0] == 2 * [[[0], [1], [2], [3]], [[4], [5]]]
-    assert rows[1] == 2 * [[[0, 1], [2, 3]], [[4, 5]]]
-
-
-def test_an_exact_samplers_logprobs_are_the_old_ones(batch, monkeypatch):
-    """They cost no pass: there is no policy here that could make one.
-
-    Of the first minibatch, whose size is that over both ranks, half is this rank's.
-    """
-    monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: mine)
-    batch.sampler.is_exact = True
-    batch.sampled_logprobs[4] = -3.0
-    config = Config(num_generations=2, prompts_per_step=6, minibatch_size=4)
-    assert common.prepare_update(batch, torch.zeros(3, 2), None, None, config).shape == (6, 1)
-    assert (batch.old_logprobs[:2] == 0).all()
-    assert torch.equal(batch.old_logprobs[2:], batch.sampled_logprobs[2:])
-
-
 def test_the_mean_logprob_of_a_completion_is_over_its_own_tokens(batch):
     """Also where it is left out of the loss; one without any token has 0."""
     batch.sampled_logprobs[2, 0] = -4.0
@@ -202,22 +176,13 @@ def test_the_mean_logprob_of_a_completion_is_over_its_own_tokens(batch):
     near(batch.mean_logprobs(), expected, atol=1e-6)
 
 
-MASK = torch.ones(1, 2)
-
-
-def test_token_weights_count_what_other_ranks_have(monkeypatch):
-    """Here 2 more completions, with 5 tokens in all."""
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, [2.0, 5.0]])
-    for aggregation, weight in (("sequence", 1 / 6), ("token", 1 / 7), ("constant", 1 / 30)):
-        near(common.token_weights(MASK, aggregation, 10), weight * MASK, atol=1e-7)
-
-
 def test_what_has_no_meaning_is_refused():
+    mask = torch.ones(1, 2)
     for aggregation, max_completion_length in (("mean", 10), ("constant", None)):
         with pytest.raises(ValueError, match=f"^{aggregation=} with {max_completion_length=}$"):
-            common.token_weights(MASK, aggregation, max_completion_length)
+            common.token_weights(mask, aggregation, max_completion_length)
     with pytest.raises(ValueError, match="neither token nor sequence"):
-        ppo_clip_loss(*[MASK] * 4, importance_sampling_level="group")
+        ppo_clip_loss(*[mask] * 4, importance_sampling_level="group")
     for n, right, k in ((4, 2, 5), (4, 2, 0), (4, 5, 2), (4, -1, 2)):
         with pytest.raises(ValueError, match=f"^pass@{k} of {n} samples with {right} correct$"):
             common.pass_at_k(n, right, k)
@@ -275,32 +240,18 @@ def test_evaluate_by_hand(tiny, evaluate):
     sets = {"a": [easy, *hard], "b": hard[:1]}
     flags = dict(eval_samples=2, eval_max_completion_length=500, seed=3)
     (metrics, of_b), sampler = evaluate(policy, tiny[1], [0, 2, 1], sets=sets, **flags)
-    expected = {
-        "problems": 3,
-        "samples": 2,
-        "pass@1": (0 + 1 + 1 / 2) / 3,
-        "pass@1 easy": 0,
-        "pass@1 hard": 3 / 4,
-        "pass@2": (0 + 1 + 1) / 3,
-        "pass@1_se": 1 / 2 / 3**0.5,  # shares 0, 1, 1/2 and 0, 1, 1
-        "pass@2_se": (1 / 3) ** 0.5 / 3**0.5,
-        "greedy_se": (1 / 3) ** 0.5 / 3**0.5,
-        "greedy": 2 / 3,
-        # answers 0 and 1; one twice; the right one and 1
-        "answer_entropy": (math.log(2) + 0 + math.log(2)) / 3,
-        "token_entropy": math.log(policy.config.vocab_size),
-        "reward": (0 + 0.5 + 2 + 1 + 0.5) / 6,
-        "all_wrong": 1 / 3,
-        "all_right": 1 / 3,
-        "reward_std": ((3 * 1 + 2 * 0.5**2) / 6 - (4 / 6) ** 2) ** 0.5,
-        "length": (3 * 9 + 3 * 5) / 6,
-        "length_max": 9,
-        "length_right": 9,
-        "length_wrong": 5,
-        "truncated": 0,
-        "unparsed": 0,
-        "timeout": 0,
-    }
+    expected = {"pass@1": (0 + 1 + 1 / 2) / 3, "pass@1 easy": 0, "pass@1 hard": 3 / 4}
+    expected |= {"pass@2": (0 + 1 + 1) / 3, "greedy": 2 / 3}
+    # shares 0, 1, 1/2 and 0, 1, 1
+    expected |= {"pass@1_se": 1 / 2 / 3**0.5}
+    expected |= dict.fromkeys(["pass@2_se", "greedy_se"], (1 / 3) ** 0.5 / 3**0.5)
+    # answers 0 and 1; one twice; the right one and 1
+    expected |= dict(answer_entropy=(math.log(2) + 0 + math.log(2)) / 3)
+    expected |= dict(token_entropy=math.log(policy.config.vocab_size), problems=3, samples=2)
+    expected |= dict(reward=(0 + 0.5 + 2 + 1 + 0.5) / 6, all_wrong=1 / 3, all_right=1 / 3)
+    expected |= dict(reward_std=((3 * 1 + 2 * 0.5**2) / 6 - (4 / 6) ** 2) ** 0.5)
+    expected |= dict(length=(3 * 9 + 3 * 5) / 6, length_max=9, length_right=9, length_wrong=5)
+    expected |= dict(truncated=0, unparsed=0, timeout=0)
     by_problem = metrics.pop("by_problem")
     assert (metrics.pop("set"), of_b["set"]) == ("a", "b")
     assert metrics == pytest.approx(expected, abs=1e-6)
@@ -367,7 +318,7 @@ def test_advantages_of_another_shape_or_with_a_gradient_are_refused(run, monkeyp
         (lambda found: found.T.repeat(2, 1), "have the shape [8, 4], not [B, G] = [4, 4]"),
         (lambda found: found.requires_grad_(), "have a gradient of their own: add .detach()"),
     ):
-        monkeypatch.setattr(grpo, "grpo_advantage", lambda rewards, _, c=change: c(rewards + 0.0))
+        monkeypatch.setattr("grpo.grpo_advantage", lambda rewards, _, c=change: c(rewards + 0.0))
         result = run("grpo", output_dir=f"run-{len(says)}", max_steps=1, max_completion_length=8)
         refused(result, "grpo", says)
     square, column = torch.zeros(3, 3), torch.zeros(3, 1)

@@ -2,9 +2,6 @@
 
 import math
 
-import rlvr.machine.ranks
-from rlvr import world
-
 import pytest
 import torch
 from groups import f64, near, rollout_of
@@ -225,8 +222,8 @@ def test_format_reward(text, as_asked, as_worded):
 
 def test_the_format_is_a_part_of_the_reward(monkeypatch):
     """Rewards are 1.5, 1, 0 and 0 (App. C). On another rank no completion is well-formed."""
-    monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda mine: [*mine, [0.0]])
+    monkeypatch.setattr("rlvr.world.WORLD_SIZE", 2)
+    monkeypatch.setattr("rlvr.machine.ranks.gather", lambda mine: [*mine, [0.0]])
     good = "<think></think>"
     batch = rollout_of(f64([[1, 1, 0, 0]]), texts=lambda: [good, "b", "b", "b"])
     config = Config(num_generations=4, format_weight=0.5, format_tags="think")

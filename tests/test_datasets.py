@@ -9,12 +9,10 @@ import re
 import zlib
 from dataclasses import replace
 from decimal import Decimal
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import rlvr.tasks.datasets
 import rlvr.tasks.prompts
-import rlvr.tasks.sources
-from rlvr import world
 from rlvr.flags.config import Config
 from rlvr.tasks.cells import read_question, unpack
 from rlvr.tasks.datasets import prepare, read_set, with_golds, without_overlap
@@ -27,7 +25,6 @@ from rlvr.verify.programs.isolation import describe
 from rlvr.verify.verifiers import BOXED, VERIFIERS
 
 import datasets
-import huggingface_hub
 import numpy
 import pytest
 from local_sets import evaluated, in_order, load, own, prompts_of, refused, write
@@ -179,27 +176,20 @@ def test_where_a_set_is(tmp_path, monkeypatch):
     """On the hub, or in some of the files that it has there, but in no folder of its name."""
     (tmp_path / "parquet").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(rlvr.tasks.sources.progress, "on_terminal", lambda: False)
-    monkeypatch.setattr(datasets, "disable_progress_bars", bars := Mock())
     not_in_the_cache = ["cannot load the data set gsm8k: Couldn't reach", "the hub, take countdown"]
     refused(not_in_the_cache, read_set, "gsm8k", Config())
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     hub = Mock(head=Mock(side_effect=OSError))
-    monkeypatch.setattr(huggingface_hub, "get_session", lambda: hub)
+    monkeypatch.setattr("huggingface_hub.get_session", lambda: hub)
     refused(["the hub does not answer; HF_HUB_OFFLINE=1"], read_set, "gsm8k", Config())
-    assert bars.called
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-
-    def load_dataset(path, configuration, data_files):
-        cause = RuntimeError(f"{path}\n{configuration}\n{(data_files or {}).get('test')}")
-        raise datasets.exceptions.DatasetGenerationError(
-            "an error while generating the data set"
-        ) from cause
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    refused([": openai/gsm8k main None"], read_set, "gsm8k", Config())
-    files = "parquet None hf://datasets/BAAI/TACO/ALL/test-*.parquet"
-    refused([files], read_set, "taco", Config())
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    damaged = Mock(side_effect=datasets.exceptions.DatasetGenerationError("no rows"))
+    monkeypatch.setattr(datasets, "load_dataset", damaged)
+    for name in ("gsm8k", "taco"):
+        refused([f"cannot load the data set {name}: no rows"], read_set, name, Config())
+    files = {split: f"hf://datasets/BAAI/TACO/ALL/{split}-*.parquet" for split in ("train", "test")}
+    asked = [call("openai/gsm8k", "main", data_files=None), call("parquet", None, data_files=files)]
+    assert damaged.call_args_list == asked
 
 
 @pytest.mark.parametrize(
@@ -248,7 +238,7 @@ def test_too_few_problems_are_refused(hub, tiny, capsys, monkeypatch):
     refused(parts, load, tiny[1], dataset="gsm8k", system_prompt="boxed", max_prompt_length=3)
     hub("math500")
     refused(["math500", "--eval_dataset"], load, tiny[1], dataset="math500")  # it only evaluates
-    monkeypatch.setattr(world, "WORLD_SIZE", 4)
+    monkeypatch.setattr("rlvr.world.WORLD_SIZE", 4)
     refused(["gsm8k has 2 problems to evaluate on, fewer"], load, tiny[1], dataset="gsm8k")
     hub("math500", test=[dict(problem="?")])
     told = refused([], load, tiny[1], dataset="math500")
@@ -264,7 +254,10 @@ def test_the_sandbox_of_programs_is_told(hub, tiny, capsys):
 
 
 ASKED = dict(role="user", content="What?")
+IN_PARTS = [ASKED | dict(content=[dict(type="text", text="A?")] * 2)]
 NO_QUESTIONS = (None, "", " ", 7, [], ["What?"], [dict(content="What?")])
+# half of a surrogate pair, which JSON can hold, and no encoding
+NO_QUESTIONS += ("\ud83d 1+1=", [ASKED | dict(content="\ud83d")])
 NO_QUESTIONS += ([ASKED | dict(content=None)], [ASKED | dict(content=[dict(type="image")])])
 NO_ANSWERS = (None, float("nan"), True, {"value": "0"}, ["1", {"value": "0"}], ["1", ["2"]])
 NO_COUNTDOWN = ("3 9 5", "a b : 3", ": 3", "3 : ", "3.5 2 : 7", "٣ 9 : 5", None, 48)
@@ -278,11 +271,7 @@ NO_COUNTDOWN = ("3 9 5", "a b : 3", ": 3", "3 : ", "3.5 2 : 7", "٣ 9 : 5", None
         (read_question, [ASKED | dict(tool_calls=None)], (("user", "What?"),)),
         (read_question, json.dumps([ASKED]), (("user", "What?"),)),
         (read_question, '[{"role" is no JSON', '[{"role" is no JSON'),
-        (
-            read_question,
-            [ASKED | dict(content=[dict(type="text", text="A?")] * 2)],
-            (("user", "A?A?"),),
-        ),
+        (read_question, IN_PARTS, (("user", "A?A?"),)),
         *((read_question, cell, "") for cell in NO_QUESTIONS),
         (answer_text, 27.0, "27"),
         (answer_text, 2.0**54, "18014398509481984"),
@@ -328,16 +317,10 @@ def put(folder, place, content):
     "file, content, parts",
     [
         ("own.csv", "prompt,answer\nGröße?,7\n".encode("latin-1"), WHAT_IS_READ),
-        ("own/read.me", b"", WHAT_IS_READ),
         ("own.txt", OWN.encode(), ("of another kind", *WHAT_IS_READ)),
         ("own.json", b"", ("or empty", *WHAT_IS_READ)),
-        ("own.json", b"\n \n", WHAT_IS_READ),
         ("own.json", b"[7]", ("a row is not an object", *WHAT_IS_READ)),
-        (
-            "own.jsonl",
-            OWN.encode() + b'{"prompt": "b", "ans',
-            ("line 9: Un", *WHAT_IS_READ),
-        ),
+        ("own.jsonl", OWN.encode() + b'{"prompt": "b", "ans', ("line 9: Un", *WHAT_IS_READ)),
         ("own.parquet", b"no parquet", WHAT_IS_READ),
         ("own.jsonl", re.sub('"[a-h]"', '""', OWN).encode(), ("8 without a q", "--columns")),
         ("own.jsonl", OWN.replace('"7"', '"?"').encode(), ("8 whose answer", "--columns")),
@@ -385,8 +368,11 @@ def test_folders_of_two_splits(tmp_path, tiny, kind, split):
     assert "a" in prompts_of(training)
 
 
-def test_columns_of_any_name(tmp_path):
-    """A column without a name says nothing, nor does `level`, unless it is named."""
+def test_columns_of_any_name(tmp_path, tiny):
+    """Also with blanks, as people write headers, and with dots, as verl nests its columns.
+
+    A column without a name says nothing, nor does `level`, unless it is named.
+    """
     tests = dict(inputs=["1\n", "41\n"], outputs=["2\n", "42\n"])
     row = {"my question": "Why?", "label": tests, "level": "1", "": "7"}
     file = write(tmp_path / "g[1]*.parquet", [row])  # no pattern, though it looks like one
@@ -394,10 +380,6 @@ def test_columns_of_any_name(tmp_path):
     assert read_set(file, config)[1] == [Problem("Why?", json.dumps(tests), "code")]
     config.columns += ",level"
     assert read_set(file, config)[1] == [Problem("Why?", json.dumps(tests), "code", "1")]
-
-
-def test_columns_with_blanks_and_dots(tmp_path, tiny):
-    """As people write headers, and as verl nests its columns."""
     file = write(tmp_path / "own.csv", b"prompt , answer\na,7\n")
     assert prompts_of(evaluated(tiny[1], file, columns="prompt, answer")) == {"a"}
     rows = [dict(prompt=[ASKED], reward_model=dict(ground_truth="7", style="rule"))]
@@ -408,15 +390,6 @@ def test_columns_with_blanks_and_dots(tmp_path, tiny):
         assert (problem.prompt, problem.gold) == ((("user", "What?"),), "7")
     told = f"the data set {file} has no column 'answer'; it has 'prompt', 'reward_model'; --columns"
     assert refused([], load, tiny[1], dataset=file).startswith(told)
-
-
-def test_half_a_surrogate_pair_is_dropped(tmp_path, tiny, capsys):
-    """JSON can hold it, and no encoding can."""
-    text = OWN + r'{"prompt": "\ud83d 1+1=", "answer": "2"}' + "\n"
-    text += r'{"prompt": [{"role": "user", "content": "\ud83d"}], "answer": "2"}'
-    file = write(tmp_path / "own.jsonl", text.encode())
-    assert len(evaluated(tiny[1], file)) == 8
-    assert "8 of 10 problems; dropped 2 without a question" in capsys.readouterr().out
 
 
 def rows_with(answers):
@@ -464,8 +437,6 @@ def test_rows_that_cannot_be_used_are_dropped_and_counted(tmp_path, tiny, capsys
     file = write(tmp_path / "own.json", own("abcde") + own([""] * 25))  # four are evaluated
     assert [len(part) for part in load(tiny[1], dataset=file, eval_problems=4)] == [1, 1]
     assert ": 5 of 30 problems; dropped 25 without a question\n" in capsys.readouterr().out
-    file = write(tmp_path / "own.json", own([""] * 30))
-    refused(["0 of 30", "dropped 30 w"], load, tiny[1], dataset=file, eval_problems=4)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
@@ -509,10 +480,8 @@ def test_rows_of_evaluation_sets_are_not_trained_on(tmp_path, tiny, capsys):
         training, evaluation = load(tiny[1], **flags)
         assert prompts_of(training) == kept
         assert [len(problems) for problems in evaluation.values()] == [1] * len(evaluated_on)
-    told = capsys.readouterr().out.splitlines()
-    told = [line for line in told if "letters" not in line]
-    assert told[0] == f"{train}: 3 of 8 problems are evaluated, not trained on"
-    assert len(told) == 2
+    told = capsys.readouterr().out
+    assert told.count(f"{train}: 3 of 8 problems are evaluated, not trained on\n") == 1
     training, _ = load(tiny[1], dataset=train, eval_dataset=f"{z},{train}", eval_problems=1)
     assert len(training) == 7
     assert load(tiny[1], dataset="no.jsonl", eval_dataset=z, max_steps=0)[0] == []  # not read

@@ -24,8 +24,8 @@ import numpy as np
 import pytest
 import torch
 from runs import ROOT, SMALL, arguments, problems_of, rows, run_python
-from test_field import COMPLETIONS, MODES, VerlConfig, loss_of, of_verl, random_batch
-from test_field import LONGEST as LONGEST_OF_FIELD
+from test_baselines import COMPLETIONS, MODES, VerlConfig, loss_of, of_verl, random_batch
+from test_baselines import LONGEST as LONGEST_OF_FIELD
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector
 
 import agrae

@@ -2,8 +2,6 @@
 
 import math
 
-import rlvr.machine.ranks
-from rlvr import world
 from rlvr.policy.models import tiny_folder
 
 import pytest
@@ -119,8 +117,8 @@ def test_what_is_logged_by_hand(monkeypatch):
     (1, 0, -1, 0), and Eq. 7 is (m_S - m_F) H - Cov = (0.1 - 0.9) H - (0.4 + 1.2) / 4.
     """
     others = iter([[0.8, 0.95, 1.0], [0.5, 0.7, -0.1]])
-    monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda rows: [*rows, next(others)])
+    monkeypatch.setattr("rlvr.world.WORLD_SIZE", 2)
+    monkeypatch.setattr("rlvr.machine.ranks.gather", lambda rows: [*rows, next(others)])
     controller = FadeController(target_entropy=2.0, ema_beta=0.0, alpha_max=1.0)
     known = dict(rewards=f64([[9, 0, 0, 0]] * 2), first_successes=f64([[1, 0, 0, 1]] * 2))
     known |= dict(mean_logprobs=lambda: f64([[-1, -2, -3, -2]] * 2))

@@ -3,8 +3,6 @@
 import ast
 import difflib
 import inspect
-import json
-import os
 import re
 import sys
 
@@ -98,28 +96,8 @@ def test_what_a_start_waits_for(module, absent):
 
 
 @pytest.mark.slow  # it reads the types of torch and sympy
-def test_types(tmp_path):
-    """pyright finds no error, and the type of each name, which an editor can follow then."""
+def test_types():
+    """pyright finds no error in the scripts and in rlvr."""
     pytest.importorskip("pyright")
-    names = set()  # (module, name)
-    for script in [*SCRIPTS, "common"]:
-        for node in ast.walk(ast.parse((ROOT / f"{script}.py").read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module.startswith("rlvr"):
-                names |= {(node.module, alias.name) for alias in node.names}
-            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "common":
-                names.add(("common", node.attr))
-    lines = [f"from {module} import {name}; reveal_type({name})" for module, name in names]
-    (tmp_path / "names.py").write_text("\n".join(lines))
-    here = os.path.relpath(ROOT, tmp_path)  # `include` takes no absolute path
-    config = {"extends": f"{ROOT}/pyproject.toml", "extraPaths": [str(ROOT)]}
-    config["include"] = ["names.py", f"{here}/rlvr", f"{here}/*.py"]
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
-    command = "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", tmp_path
-    found = json.loads(run_python(*command, folder=tmp_path).stdout)
-    files = [*ROOT.glob("*.py"), *ROOT.glob("rlvr/**/*.py")]
-    assert found["summary"]["filesAnalyzed"] == 1 + len(files)
-    said = [each["message"] for each in found["generalDiagnostics"]]
-    assert [text for text in said if not text.startswith("Type of ")] == []
-    types = dict(re.match('Type of "(.*?)" is "(.*)"', text, re.S).groups() for text in said)
-    assert types.keys() == {name for _, name in names}
-    assert [name for name, kind in types.items() if kind in ("Any", "Unknown")] == []
+    done = run_python("-m", "pyright", "--pythonpath", sys.executable, folder=ROOT)
+    assert done.returncode == 0, done.stdout

@@ -8,16 +8,11 @@ from rlvr.verify.answers import verify_countdown
 
 import pytest
 import torch
-from groups import every_group, f64, near
+from groups import near
 from runs import ROOT, SCRIPTS
 from torch.nn.utils.rnn import pad_sequence
 
 import common
-from agrae import agrae_advantage
-from asymgrpo import asymgrpo_advantage
-from cwgrpo import covariance_weights
-from fade import FadeController, fade_advantage
-from grpo import grpo_advantage
 
 # nano.py has GRPO's mean over tokens in all methods, and FADE's controller without a memory.
 FLAGS = dict(asymgrpo=dict(aggregation="sequence"))
@@ -85,24 +80,6 @@ def test_losses_and_gradients_of_the_scripts(script, nano, run, no_evaluation, m
     for (loss, gradient), (expected, theirs) in zip(updates[4:], updates[:4], strict=True):
         assert loss == pytest.approx(expected, rel=1e-5, abs=1e-6)
         near(gradient / theirs.norm(), theirs / theirs.norm(), atol=1e-5)
-
-
-def test_advantages_of_the_scripts(nano, monkeypatch):
-    """Random rewards and each success rate, CW-GRPO's with a random log-prob per token."""
-    generator = torch.Generator().manual_seed(0)
-    monkeypatch.setattr(nano, "G", 8)
-    random_rewards = (torch.rand(9, 8, generator=generator) < 0.3).double()
-    for r in (every_group(8), random_rewards, f64([[0] * 8]), f64([[1] * 8])):
-        w, A, entropy = r.mean().item(), grpo_advantage(r), 0.07 + r.std().item()
-        fade = fade_advantage(r, *FadeController(0.1, 0.08, ema_beta=0).step(w, entropy))
-        of_agrae = agrae_advantage(A, r.mean(1), w)
-        expected = dict(grpo=A, cwgrpo=A, agrae=of_agrae, asymgrpo=asymgrpo_advantage(r), fade=fade)
-        for method, advantages in expected.items():
-            near(nano.advantage(method, r, f64(entropy)), advantages)
-        logp = torch.rand(len(r), 8, 5, generator=generator).double().log()
-        mask = (torch.arange(5) < torch.randint(1, 6, (len(r), 8, 1), generator=generator)).double()
-        found = nano.weigh_tokens(A.view(-1, 1), logp.view(-1, 5), mask.view(-1, 5))
-        near(found.view_as(mask) * mask, covariance_weights(logp, A, mask) * A[..., None], 1e-9)
 
 
 def test_rewards_of_verify_countdown(nano, monkeypatch):

@@ -29,19 +29,9 @@ def in_a_notebook(tmp_path, monkeypatch):
         yield
 
 
-@pytest.mark.parametrize(
-    "flags, said",
-    [
-        (dict(max_step=3), "no such flag: --max_step 3; perhaps you meant --max_steps"),
-        (dict(minibatch_size=7), "--minibatch_size 7 must divide the 512 completions"),
-    ],
-)
-def test_a_wrong_flag_is_an_exception(flags, said):
-    with pytest.raises(UserError, match=said):
-        grpo.configure(**flags)
-
-
 def test_configure_is_the_command_line():
+    with pytest.raises(UserError, match="--max_step 3; perhaps you meant --max_steps"):
+        grpo.configure(max_step=3)
     dapo = grpo.configure(variant="dapo", epsilon_high=None, compile=False, output_dir=Path("a b"))
     assert (dapo.epsilon_high, dapo.aggregation, dapo.dynamic_sampling) == (0.28, "token", True)
     assert dapo.typed == dict(variant="dapo", compile=False, output_dir="a b")
@@ -106,17 +96,6 @@ def test_a_thread_may_train(in_a_notebook):
     thread.start()
     thread.join()
     assert len(results[0].steps) == 1
-
-
-def test_the_notebook_can_be_read_without_running_it():
-    cells = [each for each in nbformat.read(NOTEBOOK, as_version=4).cells if each.source]
-    assert NOTEBOOK.stat().st_size < 1_000_000
-    for cell in cells:
-        if cell.cell_type == "code":
-            assert cell.execution_count
-            assert not [out for out in cell.outputs if out.output_type == "error"]
-    shown = str([cell.get("outputs") for cell in cells])
-    assert "image/png" in shown and "<iframe" in shown and "pass@16" in shown
 
 
 @pytest.mark.slow

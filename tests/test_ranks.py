@@ -1,6 +1,5 @@
 """Several ranks: the mathematics of one, what they exchange, and their devices."""
 
-import atexit
 import contextlib
 import copy
 import functools
@@ -287,7 +286,7 @@ def test_the_device_that_a_rank_takes(monkeypatch, there, wanted, rank, device):
 
 def test_one_of_several_ranks_ends_before_python_shuts_down(monkeypatch):
     calls = Mock()
-    monkeypatch.setattr(atexit, "_run_exitfuncs", calls.at_exit)
+    monkeypatch.setattr("atexit._run_exitfuncs", calls.at_exit)
     monkeypatch.setattr(sys, "stdout", calls.stdout)
     monkeypatch.setattr(os, "_exit", calls.end)
     for ranks in (1, 2):

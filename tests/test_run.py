@@ -1,10 +1,11 @@
-"""A run from its first to its last line: its folder, its logs, its updates, and how it fails."""
+"""A run from its first to its last line, also as a process, on two ranks, and of every variant."""
 
+import ast
 import importlib
 import json
 import math
-import resource
-import signal
+import os
+import re
 import sys
 import time
 from dataclasses import replace
@@ -16,8 +17,9 @@ import rlvr.machine.ending
 import rlvr.machine.ranks
 import rlvr.policy.models
 import rlvr.tasks.datasets
+import rlvr.training.checkpoints
 import rlvr.training.run
-from rlvr import progress, world
+from rlvr import progress
 from rlvr.errors import UserError, loading
 from rlvr.flags.config import Config
 from rlvr.tasks.problems import Sample
@@ -27,7 +29,22 @@ from rlvr.training.updates import UpdateMetrics, make_optimizer
 import pytest
 import runs
 import torch
-from runs import SCRIPTS, assert_finite, before_calls, first_fast, refused, rows, steps, weights
+from local_sets import write
+from runs import (
+    ROOT,
+    SCRIPTS,
+    SMALL,
+    VARIANTS,
+    arguments,
+    assert_finite,
+    before_calls,
+    first_fast,
+    refused,
+    rows,
+    run_python,
+    steps,
+    weights,
+)
 from samples import writer_of_batch
 
 import common
@@ -35,19 +52,13 @@ import grpo
 
 
 @pytest.mark.usefixtures("no_evaluation")
-def test_a_rank_draws_by_seed_and_number(run, monkeypatch, capsys):
+def test_a_rank_draws_by_seed_and_number(run, monkeypatch):
     """It leaves files and messages to rank 0."""
     asked = []
-    for given in (["-h"], ["--help"], []):
-        monkeypatch.setattr(sys, "argv", [str(runs.ROOT / "grpo.py"), *given])
-        importlib.reload(rlvr)
-    assert capsys.readouterr().out == "loading torch\n"
-    # Ctrl-C shows no traceback of an import
-    assert signal.signal(signal.SIGINT, signal.default_int_handler) == signal.SIG_DFL
     for name in ("process_group", "own", "gather", "end_one_of_several_ranks"):
         before_calls(monkeypatch, rlvr.machine, name, lambda *given: asked.append(given))
     before_calls(monkeypatch, Run, "start", lambda *given, **_: asked.append(given[5].seed))
-    monkeypatch.setattr(world, "RANK", 2)
+    monkeypatch.setattr("rlvr.world.RANK", 2)
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(__spec__="found"))  # without init
     result = run("grpo", max_steps=1, seed=5, report_to="wandb")
     assert (result.code, result.out) == (0, "") and not Path("run").exists()
@@ -67,7 +78,7 @@ def test_which_checkpoints_are_saved_and_kept(monkeypatch, tmp_path):
     monkeypatch.setattr(rlvr.machine, "gather", lambda mine: [*mine, 1.0])  # a rank had a signal
     assert Run.end_step(run, 8)
     assert [call.args[2] for call in save.call_args_list] == [3, 6, 7, 8]  # ceil(7 / 3) is 3
-    monkeypatch.setattr(world, "RANK", 1)
+    monkeypatch.setattr("rlvr.world.RANK", 1)
     assert Run.end_step(run, 9) and len([*tmp_path.iterdir()]) == 3  # rank 0 deletes the oldest
 
 
@@ -158,7 +169,7 @@ def test_a_completion_that_outgrows_the_context_is_refused_before_training(run, 
     """Even if only the last problem is too long."""
     problems, sets = runs.countdown_problems(Config(eval_problems=4), None)
     problems = [*problems, replace(problems[0], prompt="1" * 1000)]
-    monkeypatch.setattr(rlvr.tasks.datasets, "load_problems", lambda *_: (problems, sets))
+    monkeypatch.setattr("rlvr.tasks.datasets.load_problems", lambda *_: (problems, sets))
     result = run("grpo")
     assert refused(result, "grpo", "a prompt of 1000 tokens and a completion of 48", "of 1024")
     assert not list(Path("run").glob("*.jsonl"))
@@ -218,43 +229,18 @@ def test_schedules_by_hand(flags, after_four):
         scheduler.step()
 
 
-def test_update_metrics_by_hand(monkeypatch):
-    """Two updates, of two microbatches and of one, of which the loss counts the first tokens.
-
-    A is 1 in the first row, and -1 in the second. The 9s stand where the policy wrote nothing.
-    """
-    own = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 0.0, 0.0]])
-    counted = own * torch.tensor([1.0, 0.0, 0.0, 0.0])
-    logprobs = torch.tensor([[1.0, 1.5, 0.5, 9.0], [1.0, 0.5, 9.0, 9.0]]).log().requires_grad_()
-    ref_logprobs = torch.tensor([[1.0, 3.0, 0.5, 9.0], [1.0, 0.5, 9.0, 9.0]]).log()
-    entropy = torch.tensor([[1.0, 2.0, 6.0, 9.0], [4.0, 5.0, 9.0, 9.0]])
-    of_loss = dict(logprobs=logprobs, old_logprobs=0 * own, loss_mask=counted)
-    of_loss |= dict(ref_logprobs=ref_logprobs, advantages=torch.tensor([[1.0], [-1.0]]))
-    of_loss |= dict(token_weights=counted * torch.tensor([[1.0], [2.0]]))
-    batch = SimpleNamespace(completion_mask=own, **of_loss)
-    update = UpdateMetrics()
-    run = SimpleNamespace(updates=update, config=Config(beta=0.5))
-    for rows_of in ([0], [1], [0, 1]):
-        given = {name: values[rows_of] for name, values in of_loss.items()}
-        loss, stats = common.ppo_clip_loss(**given, beta=0.5)
-        tokens = dict(logprobs=logprobs[rows_of], entropy=entropy[rows_of])
-        Run.add(run, loss, batch, rows_of, **tokens, **stats)
+def test_what_is_counted_keeps_no_graph_and_has_one_shape():
+    """The means are those of tests/test_steps.py."""
+    update, own = UpdateMetrics(), torch.ones(2, 1, requires_grad=True)
+    update.add(own.sum(), torch.ones(2, 1), torch.zeros(2, 1), kl=own)
     assert not (update.loss + update.sums["kl"]).requires_grad
     with pytest.raises(AssertionError, match="clip is"):  # it would broadcast in silence
-        UpdateMetrics().add(loss, own, own, clip=torch.ones(1, 4))
-    update.grad_norms, update.learning_rate = [3.0, 1.0], 0.5
-    k3s = 0.5 - math.log(1.5) - 2 * (0.5 + math.log(0.5))
-    expected = dict(loss=(-1 + 2 + 1) / 2, entropy=18 / 5, kl=(1 - math.log(2)) / 5, grad_norm=2)
-    expected |= dict(clip_low=1 / 5, clip_high=1 / 5, loss_share=2 / 5, ratio_k3=k3s / 5)
-    expected |= dict(ratio_max=1.5, skipped=0, learning_rate=0.5)
-    assert update.metrics() == pytest.approx(expected, abs=1e-6)
-    monkeypatch.setattr(rlvr.machine.ranks, "gather", lambda items: items * 2)  # of two ranks
-    assert update.metrics() == pytest.approx(expected | {"loss": 2}, abs=1e-6)
+        update.add(own.sum(), torch.ones(2, 1), torch.zeros(2, 1), clip=torch.ones(1, 1))
 
 
 def test_the_peak_of_the_memory(monkeypatch):
     """Linux counts that of a process in KiB, and a Mac in bytes."""
-    monkeypatch.setattr(resource, "getrusage", lambda _: SimpleNamespace(ru_maxrss=2_000_000))
+    monkeypatch.setattr("resource.getrusage", lambda _: SimpleNamespace(ru_maxrss=2_000_000))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 10**9 * device.index)
     for case in ("linux cpu 2.048", "darwin cpu 0.002", "linux cuda:3 3"):
         system, device, peak = case.split()
@@ -313,12 +299,123 @@ def test_advantages_that_are_not_finite_are_named_with_their_group(run, monkeypa
 
 
 def test_the_line_that_says_why_is_told():
-    for error, shown in (
-        (OSError(f"a\n{400 * 'b'}\nnames\n"), f"{394 * 'b'} names"),
-        (OSError(), "OSError()"),
-    ):
+    """The end of many lines, or the cause, whose text may be empty."""
+    why, caused = OSError(f"a\n{400 * 'b'}\nnames\n"), OSError("what follows from it")
+    caused.__cause__ = OSError()
+    for error, shown in ((why, f"{394 * 'b'} names"), (caused, "OSError('what follows from it')")):
         with pytest.raises(UserError) as raised, loading("it"):
             raise error
         assert str(raised.value) == f"cannot load it: {shown}"
-    with pytest.raises(UserError, match="cannot load it: the cause"), loading("it"):
-        raise OSError("what follows from it") from OSError("the cause")
+
+
+def train_in_a_folder(folder, *launcher):
+    """Train by grpo.py's default flags but for small sizes -> the run folder, a whole one."""
+    flags = SMALL | dict(eval_steps=3)  # and after the last step
+    done = run_python(*launcher, ROOT / "grpo.py", *arguments(**flags), folder=folder)
+    assert done.returncode == 0, done.stderr
+    (run,) = (folder / "runs").iterdir()
+    assert run.name.startswith("grpo-grpo-")
+    files = "config.json curves.png eval.jsonl metrics.jsonl problems.jsonl report.html "
+    files += "samples.jsonl tokens.jsonl"
+    assert f"runs/{run.name} holds: {files}" in " ".join(done.stdout.split())
+    assert "evaluating countdown: 4 problems, 4 completions of each\n" in done.stdout
+    checkpoints = {"checkpoint-1", "checkpoint-2"}
+    assert {path.name for path in run.iterdir()} == {*files.split(), *checkpoints}
+    assert_finite(run)
+    assert steps(run) == [1, 2] and steps(run, "eval") == [0, 2]
+    for row in rows(run):
+        assert 0 <= row["reward"] <= 1 and 16 * row["reward"] % 1 == 0  # of all 16 completions
+        assert 0 < row["length"] <= 48 and row["entropy"] > 0 == row["kl"]
+    assert any(row["grad_norm"] > 0 for row in rows(run))
+    samples = rows(run, "samples")
+    assert [row["step"] for row in samples] == [1, 1, 2, 2]
+    graded = run_python("-m", "rlvr.verify", run / "samples.jsonl", folder=ROOT).stdout
+    assert graded.count("line ") == 4 and "was" not in graded
+    return run
+
+
+def test_a_process_of_its_own_and_its_checkpoint(run, tmp_path):
+    """--max_steps 0 evaluates the policy as the run has done, and does nothing else."""
+    trained = train_in_a_folder(tmp_path)
+    assert run("grpo", max_steps=0, model=trained / "checkpoint-2").code == 0
+    assert rows("run", "eval")[0] == rows(trained, "eval")[-1] | dict(step=0)
+    files = {path.name for path in Path("run").iterdir()}
+    assert files == {"config.json", "eval.jsonl", "problems.jsonl", "curves.png"}
+
+
+@pytest.mark.slow
+def test_two_ranks(tmp_path):
+    torchrun = f"-m torch.distributed.run --nproc_per_node 2 --master_port {runs.free_port()}"
+    train_in_a_folder(tmp_path, *torchrun.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script, variant", VARIANTS)
+def test_every_variant_trains(run, script, variant):
+    result = run(script, variant=variant)
+    assert result.code == 0, result.err
+    assert_finite("run")
+    assert steps("run") == [1, 2] and steps("run", "eval") == [0, 1, 2]
+    for row in rows("run"):
+        if row["all_wrong"] + row["all_right"] < 1:  # some group has a contrast to learn from
+            assert row["grad_norm"] > 0
+
+
+CHAT = (
+    "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}<think>{% endif %}"
+)
+
+
+def test_a_local_model_and_two_data_sets(run, monkeypatch):
+    """The defaults become those of large models, and an evaluation has a line for each set."""
+    monkeypatch.setattr("rlvr.tasks.datasets.load_problems", runs.real_load_problems)
+    policy, _, tokenizer = rlvr.policy.models.load_policies(Config())
+    tokenizer.chat_template = CHAT
+    rlvr.training.checkpoints.save_folder(Path("chat"), policy, tokenizer)
+    sums = [dict(question=f"{i} 1 : ", gold=i + 1) for i in range(20)]
+    sums = write(Path("sums.jsonl"), sums)
+    data = dict(dataset=sums, eval_dataset=f"countdown,{sums}", columns="question,gold")
+    data |= dict(verifier="number", system_prompt="none", max_completion_length=16)
+    result = run("grpo", model="chat", max_steps=1, eval_samples=3, **data)
+    assert result.code == 0, result.err
+    assert json.loads(Path("run/config.json").read_text())["learning_rate"] == 1e-6
+    (row,) = rows("run")
+    assert row["length"] <= 16
+    assert row["mismatch"] < 1e-4
+    assert not rows("run", "samples")[0]["text"].startswith("<think>")  # it is of the prompt
+    first, second, *_ = rows("run", "eval")
+    for name, row in (("countdown", first), (sums, second)):
+        assert row["set"] == name and {"pass@2", "pass@3", "greedy"} <= row.keys()
+        assert f"eval 0/1 {name}  pass@1 " in result.out
+
+
+WITHOUT_TORCH = """
+import runpy
+import sys
+
+sys.modules["torch"] = None
+sys.version_info = (3, int(sys.argv[2]), 14, "final", 0)
+sys.argv[0] = sys.argv[1]
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    "version, code, told",
+    [(10, 2, "Python 3.11 or newer is needed, .*\n"), (11, 1, "torch is not installed in .*\n")],
+)
+def test_an_older_python_or_one_without_torch_gets_one_line(version, code, told):
+    done = run_python("-c", WITHOUT_TORCH, "grpo.py", str(version), folder=ROOT)
+    assert done.returncode == code
+    assert re.fullmatch(told, done.stderr), done.stderr
+    for file in (*ROOT.glob("*.py"), ROOT / "rlvr/__init__.py"):
+        ast.parse(file.read_text(), feature_version=(3, 8))
+
+
+def test_threads_wait_without_spinning(monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    for expected in ("PASSIVE", "ACTIVE"):
+        importlib.reload(rlvr)
+        assert os.environ["OMP_WAIT_POLICY"] == expected
+        monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import rlvr.show.report
-from rlvr import progress, world
+from rlvr import progress
 from rlvr.errors import UserError, fail
 from rlvr.flags.config import Config
 from rlvr.show import plots
@@ -54,21 +54,15 @@ def test_a_step_is_a_row_of_a_table(monkeypatch):
     console.evaluation(22, 60, "", {"pass@1": 0.5}, {"step": 0})  # which parts rows from a header
     assert console.step(23, 60, ROW)[1] == HEADER
     assert [*map(duration, (89.4, 90, 5399, 5400))] == ["89 s", "2 min", "90 min", "1.5 h"]
-    assert Console().step(1, 1801, ROW)[1:] == ["   " + HEADER, f"   1/1801{LINE[6:-5]}1.5 h"]
     monkeypatch.setenv("COLUMNS", "40")
     assert Console().step(1, 60, ROW)[1] == "  step  reward  length  time left"
     monkeypatch.setenv("COLUMNS", "9")
     assert Console().step(1, 60, ROW)[1] == "  step  time left"
     monkeypatch.setenv("COLUMNS", "300")
-    assert progress.width() == 100 and progress.folded("x" * 150) == "x" * 150
     assert progress.folded("x" * 85 + " runs/grpo-grpo-1") == "x" * 85 + "\nruns/grpo-grpo-1"
-    monkeypatch.delenv("COLUMNS")
-    monkeypatch.setattr(sys, "__stdout__", None)  # where there is no terminal
-    assert progress.width() == 100
 
 
-def test_a_hint_is_given_where_it_occurs_and_once(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
+def test_a_hint_is_given_where_it_occurs_and_once():
     console = Console()
     console.step(1, 60, ROW)
     for key, limit, beyond, advice in (
@@ -81,11 +75,10 @@ def test_a_hint_is_given_where_it_occurs_and_once(monkeypatch):
     ):
         steps = [console.step(2, 60, ROW | {key: value}) for value in (limit, beyond, beyond)]
         (_,), (_, hint), (_,) = steps
-        assert re.fullmatch(f"hint: .*: {advice}", hint.replace("\n", " "))
-        assert max(map(len, hint.splitlines())) <= 60
+        assert hint.startswith("hint: ") and hint.endswith(advice)
 
 
-def test_an_evaluation_is_a_line_a_data_set(monkeypatch):
+def test_an_evaluation_is_a_line_of_what_it_was_and_is():
     first = {"step": 0, "pass@1": 0.294, "pass@2": 0.4, "pass@16": 0.938, "greedy": 1.0}
     assert Console().evaluation(0, 60, "", first, first) == [
         "eval 0/60  pass@1 .294  pass@16 .938  greedy 1.000"
@@ -93,11 +86,6 @@ def test_an_evaluation_is_a_line_a_data_set(monkeypatch):
     now = {"pass@1": 0.58, "pass@1_se": 0.1, "pass@16": 0.9, "greedy": 0.5, "token_entropy": 0.1}
     assert Console().evaluation(20, 60, "", now, first) == [
         "eval 20/60  pass@1 .294 -> .580  pass@16 .938 -> .900  greedy 1.000 -> .500  entropy .100"
-    ]
-    monkeypatch.setenv("COLUMNS", "30")
-    row = {"pass@1": 0.25, "pass@1 level 5": 0.1}
-    assert Console().evaluation(20, 60, "c++", row, {"step": 0, "pass@1": 0.125}) == [
-        "eval 20/60 c++  pass@1 .125 ->\n.250"
     ]
 
 
@@ -119,7 +107,7 @@ def test_a_terminal_has_one_line_that_is_replaced(monkeypatch):
     progress.write("what stays")
     with pytest.raises(SystemExit):
         fail("no")
-    monkeypatch.setattr(world, "RANK", 1)
+    monkeypatch.setattr("rlvr.world.RANK", 1)
     progress.begin("of another rank")
     shown, end = terminal.getvalue().split(progress.ERASE), "\rgrpo.py: error: no\n"
     assert shown == ["", "loading 0/2\r", "grading 0/64\r", "completions 512/102\r", "\r", end]
@@ -208,11 +196,6 @@ def test_what_is_drawn():
         ("held-out pass@k: gsm8k", sets["gsm8k"], ["pass@1"]),
         ("held-out entropy of tokens (nats): math", sets["math"], ["token_entropy"]),
     ]
-    # panels for what a step may show beside these
-    names = "entropy all_wrong all_right length length_max length_right length_wrong skipped kl"
-    names += " seconds_rollout seconds_update truncated unparsed timeout"
-    panels = choose_panels({}, logs_of(dict.fromkeys(names.split(), 0.5)))
-    assert [len(keys) for *_, keys in panels] == [1, 2, 4, 2, 3, 1, 1]
     many = logs_of({f"own_{i}": 1.0 for i in range(20)})
     shown = choose_panels({"math": EVALS}, many)
     assert len(shown) == MOST_PANELS and shown[0][0] == "held-out pass@k"
@@ -360,23 +343,15 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     assert EVIL not in page.read_text()
     text = page.read_text().replace("http://www.w3.org/2000/svg", "")
     assert not re.search("innerHTML|https?:|src=|href=", text)
-    for name in ("math", "gsm8k"):
-        append_row(tmp_path, "eval", {"step": 0, "set": name, "pass@1": 0.5, "pass@4": 0.5})
-    for step, entropy in ((1, math.nan), (2, 0.12344)):
-        append_row(tmp_path, "metrics", {"step": step, "entropy": entropy})
-    curves = rlvr.show.report.curves_of(tmp_path)
-    assert curves == {
-        "pass@1": [[0, 0.5]],
-        "pass@4": [[0, 0.5]],
-        "reward": [],
-        "entropy": [[1, None], [2, 0.1234]],
-    }
     with pytest.raises(UserError, match="nothing has no tokens.jsonl"):
         write_report(page, [folder, tmp_path / "nothing"])
 
 
 def test_before_and_after_by_set(tmp_path):
-    """The first and the last row of each set count, and k that both of them have."""
+    """The first and the last row of each set count, and k that both of them have.
+
+    A curve is of the first set alone.
+    """
     first = {"pass@1": 0.25, "pass@1_se": 0.125, "pass@4": 0.5, "pass@4_se": math.nan}
     last = first | {"pass@1": 0.123456, "pass@8": 0.9, "greedy": 0.5}
     for name, rows_of_set in {"c++": [first, {"pass@1": 0.0}, last], "new": [first]}.items():
@@ -387,6 +362,8 @@ def test_before_and_after_by_set(tmp_path):
     assert table["c++: pass@4"] == [[0.5, None], [0.5, None]]
     assert table["c++: greedy"] == [[None, None], [0.5, None]]
     assert table["new: pass@1"] == [[0.25, 0.125], [0.25, 0.125]] and len(table) == 10
+    curves = rlvr.show.report.curves_of(tmp_path)
+    assert curves["pass@1"] == [[0, 0.25], [1, 0.0], [2, 0.1235]]
 
 
 def test_a_long_run_has_a_page_of_bounded_size(tmp_path, monkeypatch):
@@ -412,8 +389,7 @@ for (const { value } of [...select.options]) {
   select.value = value;
   select.oninput();
   const last = [...document.querySelectorAll(".tokens span")].at(-1);
-  const [color, ofLast] = [token(), last].map((one) => one.style.backgroundColor);
-  colors[value] = [byId("legend").textContent, color, ofLast];
+  colors[value] = [token(), last].map((one) => one.style.backgroundColor);
 }
 slider.value = 2;
 slider.oninput();
@@ -426,7 +402,6 @@ const seen = {
   verdicts: all("#runs .completion > .right"),
   table: all("#table tr"),
   said: [...all("#errors"), ...all("#runs p")],
-  labels: all("#charts text"),
   lines: [...document.querySelectorAll("#charts polyline")].map((line) =>
     ["points", "stroke", "stroke-dasharray"].map((name) => line.getAttribute(name))),
   prompts: all("#runs .prompt"),
@@ -458,8 +433,6 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     of_pass_at_1 = "pass@1" + 2 * "0.250 ± 0.0500.500 ± 0.100"
     assert seen["table"][:2] == ["a, beforea, afterb, beforeb, after", of_pass_at_1]
     # two charts with two metrics of two runs; the first one goes to 0.5 and to step 3
-    ticks = ["0", "0.1", "0.2", "0.3", "0.4", "0.5", "0", "step 3"]
-    assert seen["labels"] == [*ticks, "pass@1", "pass@2", *ticks, "reward", "entropy"]
     assert len(seen["lines"]) == 8
     paths = [("44,135 444,40", ""), ("44,40 444,40", "7 5")]  # of pass@1 and pass@2
     expected = [[path, color, dash] for color in ("#0072b2", "#e69f00") for path, dash in paths]
@@ -467,7 +440,7 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     assert seen["numbers"] == "logprob -1.25\nadvantage 0.01\nentropy 0.3\nratio 1.1\nweight none"
     # the small advantages of these runs have the full colour
     assert [*seen["colors"]] == ["logprob", "advantage", "entropy", "ratio", "weight"]
-    legends, colors, of_last = zip(*seen["colors"].values(), strict=True)
+    colors, of_last = zip(*seen["colors"].values(), strict=True)
     # log 1.1 is 0.905 of -log 0.9, which is the full colour
     shares = [("blue", 0.75), ("good", 0.75), ("orange", 0.75), ("good", 0.678), ("orange", 0.75)]
     shares += [("blue", 0.3), ("bad", 0.375), ("bad", 0.75), ("blue", 0.25)]
@@ -475,9 +448,6 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     for color, (name, share) in zip(filter(None, colors + of_last), shares, strict=True):
         assert color.startswith(f"rgba(var(--{name}), ")
         assert float(color[:-1].split(", ")[1]) == pytest.approx(share, abs=1e-3)
-    ends = [f"{end} in a, {end} in b" for end in ("\u22121.3", "0.01", "0.3", "1.1")]
-    ends.append("1 in a, 0.6 in b")  # nothing says how far the weights of a are from 1
-    assert all(end in told for end, told in zip(ends, legends, strict=True))
 
 
 def test_streams_that_are_closed_or_lack_a_letter(monkeypatch):

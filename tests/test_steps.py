@@ -22,7 +22,7 @@ import cwgrpo
 
 G, STOP, T = 4, 1, 0.9
 LOW, HIGH, BETA, BONUS = 0.01, 0.03, 0.5, 0.05
-LOGGED = ("clip_low", "clip_high", "kl", "entropy")
+LOGGED = ("clip_low", "clip_high", "kl", "entropy", "ratio_k3")
 FLAGS = dict(
     max_steps=2,
     eval_steps=9,  # and after the last step
@@ -131,13 +131,15 @@ def loss_of(policy, old_logprobs, ref_logprobs, samples, rows, worth, script, fl
             advantages = torch.tensor([[advantage_of(samples, i, worth) for i in group]])
             (weights,) = plain_weights(logprobs, advantages, mask, *options)
             kernel |= {i: w[: len(x)] for i, w, x in zip(group, weights, values, strict=True)}
-    total, logged = 0.0, dict.fromkeys(LOGGED, 0.0)
+    total, logged = 0.0, dict.fromkeys((*LOGGED, "ratio_max"), 0.0)
     for i in rows:  # what is logged covers those that the loss leaves out, too
         logprobs, entropies = found[i]
         old = old_logprobs[i]
         n = len(old)
         share = {"sequence": n * len(rows), "token": tokens, "constant": 48 * len(rows)}
         log_ratio = logprobs - old
+        k3 = log_ratio.expm1() - log_ratio
+        logged["ratio_max"] = max(logged["ratio_max"], log_ratio.max().exp().item())
         if level == "sequence":
             log_ratio = log_ratio.mean().expand(n)
         for t in range(n):
@@ -152,7 +154,7 @@ def loss_of(policy, old_logprobs, ref_logprobs, samples, rows, worth, script, fl
             to_ref = ref_logprobs[i][t] - logprobs[t]
             back = to_ref.exp() - to_ref - 1
             marked = stopped and (level == "token" or i in counted)
-            values = (marked and a < 0, marked and a > 0, back, entropies[t])
+            values = (marked and a < 0, marked and a > 0, back, entropies[t], k3[t])
             for name, value in zip(LOGGED, values, strict=True):
                 logged[name] += float(torch.as_tensor(value).detach())
             # for what the sampler drew too often or too seldom
@@ -204,6 +206,7 @@ def test_updates_by_their_definition(run, resume, seen, script, flags, worth):
     reference = copy.deepcopy(start)
     reference.get_output_embeddings().weight.data.mul_(FAR)
     ref = [by_the_logits(reference, sample, T)[0].detach() for sample in samples]
+    losses, norms, ratios = [], [], []
     for k, (policy, got, loss, _) in enumerate(seen):
         policy.double()
         rows_of = [*range(8)] if k % 2 == 0 else [*range(8, 16)]
@@ -216,7 +219,13 @@ def test_updates_by_their_definition(run, resume, seen, script, flags, worth):
         expected = torch.cat([p.grad.flatten() for p in policy.parameters()])
         assert loss == pytest.approx(expected_loss.item(), rel=1e-3, abs=1e-5)
         assert (got - expected).norm() < 2e-3 * expected.norm(), k
+        losses.append(expected_loss.item())
+        norms.append(expected.norm().item())
+        ratios.append(found["ratio_max"])
     (row,) = rows("run")
+    assert row["loss"] == pytest.approx(sum(losses) / 4, rel=1e-3, abs=1e-5)
+    assert row["grad_norm"] == pytest.approx(sum(norms) / 4, rel=1e-3)
+    assert row["ratio_max"] == pytest.approx(max(ratios), rel=1e-3)
     assert row["learning_rate"] == pytest.approx(RATES[3])
     tokens = 2 * sum(len(sample.completion_ids) for sample in samples)  # twice over all of them
     assert row["loss_share"] == pytest.approx(1 - 2 * len(samples[5].completion_ids) / tokens)

@@ -12,7 +12,6 @@ from unittest.mock import Mock
 
 import rlvr.policy.models
 import rlvr.rollout.vllm_sampler as samplers
-from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.rollout.samplers import Sampler
@@ -125,7 +124,7 @@ def test_the_ranks_of_one_engine_ask_for_all_of_theirs(build, prompts, monkeypat
     of_others = [[([7], 1)], [([7], 2)], [([8, 9], 5), ([9], 6)]]
     monkeypatch.setattr(os, "environ", dict(RANK="3"))  # as torchrun does
     monkeypatch.setattr(samplers, "gather", lambda mine: [*of_others, *mine])
-    monkeypatch.setattr(world, "RANK", 3)
+    monkeypatch.setattr("rlvr.world.RANK", 3)
     parts = [tmp_path / f"vllm_[{ranks}]-cpushm_{i}" for ranks in ("0-1", "2-3") for i in (0, 1)]
     for part in parts:
         part.touch()
