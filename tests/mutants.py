@@ -83,11 +83,11 @@ cache rlvr/policy/cache.py by decode
     room[..., count:end, :] = new => room[..., -1:, :] = new
     is DynamicLayer else => is None else
     if self.get_seq_length() < 256 or => if self.get_seq_length() < 1 or
-nano docs/nano.py by nano
+nano docs/nano.py by pages
     ends.cumsum(1) - ends == 0 => ends.cumsum(1) == 0
     (c * share).sum(1, True) ** 2 => 0
     (objective.sum(1) / mask[rows].sum(1)).mean() => objective.sum() / mask[rows].sum()
-grpo grpo.py by golden pasted_snippets
+grpo grpo.py by golden elsewhere
     rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
     rewards.amax(1, keepdim=True) == rewards.amin => rewards.amax() == rewards.amin
 whole grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by steps
@@ -99,12 +99,12 @@ whole grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by steps
     batch, rows, logprobs=logprobs => batch, rows, logprobs=batch.old_logprobs[rows]
 evaluations grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by docs
     step % config.eval_steps == 0 or => False or
-agrae agrae.py by agrae golden
+agrae agrae.py by advantages golden
     global_mean(batch.first_successes) => global_mean(batch.successes)
     batch.successes.mean(1),↵        w, => rewards.mean(1),↵        w,
     global_mean(formats)[0] => formats.mean().item()
     min(1.0, mean_success / alpha) => mean_success / alpha
-losses_of_others studies/baselines/losses.py by cwgrpo baselines steps
+losses_of_others studies/baselines/losses.py by advantages baselines steps
     (cov > low) & (cov < high) => (cov > low)
     (adv - adv[tokens].mean()) => (adv - adv.mean())
     (k >= low) & (k <= high) => (k >= low)
@@ -122,7 +122,7 @@ losses_of_others studies/baselines/losses.py by cwgrpo baselines steps
     - coef / 2 * log_ratio => - coef * log_ratio
     (teacher_logprobs - logprobs) => (logprobs - teacher_logprobs)
     (A * W).sum(1, keepdim=True) / => A.mean(1, keepdim=True) + 0 /
-advantages_of_others studies/baselines/advantages.py by baselines golden fade
+advantages_of_others studies/baselines/advantages.py by baselines golden advantages
     torch.where(std > 0, centred / std, 0.0) => centred / std
     keepdim=True) > tau => keepdim=True) >= tau
     torch.stack([w * grpo_advantage(r) => torch.stack([grpo_advantage(r)
@@ -139,16 +139,16 @@ baselines studies/baselines/baselines.py by baselines
     if config.importance == "icepop" and sampler.cap > 0: => if False:
     log_evaluation(step, evaluation, fade.head_change(policy, first_head))
         => log_evaluation(step, evaluation)
-asymgrpo asymgrpo.py by asymgrpo golden
+asymgrpo asymgrpo.py by advantages golden
     global_sum(kappa * mixed, mixed) => global_sum(kappa, mixed)
     end = 2 * (G - 1) ** beta_neg - => end = 2 * (G - 1) ** beta_pos -
     batch.samples, config)  # [N, T] => batch.samples, rlvr.flags.Config())  # [N, T]
-fade fade.py by fade golden steps
+fade fade.py by advantages golden steps
     max(delta, 0.3) => max(delta, 0.0)
     return mass_difference * entropy - => return mass_difference * entropy +
     batch.first_successes, batch.successes, => batch.successes, batch.successes,
     config, learning_rate_factor(config)) => config)
-cwgrpo cwgrpo.py by cwgrpo golden config steps
+cwgrpo cwgrpo.py by advantages golden config steps
     fullmatch("(<think></think>)+", found) => match("(<think></think>)+", found)
     super().check()↵ => pass↵
     *of_all_ranks, means=config.means) => *of_all_ranks)
@@ -189,24 +189,24 @@ run rlvr/training/run.py by run steps common
     advantages = weights * advantages => pass
     batch.completion_mask[rows], log_ratio => batch.loss_mask[rows], log_ratio
     logged[-1].get("tokens", 0) if logged => 0 if logged
-notebook rlvr/training/run.py by notebook
+notebook rlvr/training/run.py by lessons
     signal.signal(number, handler)↵        return Result => pass↵        return Result
     if config.typed is None: => if False:
     config.check()↵ => pass↵
     self.handlers[number](number, frame) => pass
     machine.AT_EXIT.close()  # what => pass  # what
-threads rlvr/machine/ending.py by notebook
+threads rlvr/machine/ending.py by lessons
     threading.current_thread() is not threading.main_thread() => False
 signals rlvr/machine/ending.py by crashes
     signal.signal(number, signal.SIG_IGN)↵    progress => progress
-ranks rlvr/machine/ranks.py by ranks agrae cwgrpo common rollouts
+ranks rlvr/machine/ranks.py by ranks advantages common rollouts
     torch.stack(padded, 1) => torch.stack(padded)
     [UserError(str(error))])  # its => [None])  # its
-models rlvr/policy/models.py by models bf16
+models rlvr/policy/models.py by models logprobs
     for part in (model_config, model_config.get_text_config()): => for part in (model_config,):
     config, device, frozen=True) => config, device)
     "num_experts": 0 => "num_experts": 1
-shards rlvr/policy/sharding.py by bf16 ranks
+shards rlvr/policy/sharding.py by logprobs ranks
     part.set_gradient_divide_factor(1.0) => pass
     dist.all_reduce(gradient) => pass
     reshard = frozen or module => reshard = module
@@ -246,7 +246,7 @@ taught studies/papers/make_bases.py by models
 sources rlvr/tasks/sources.py by datasets prompts docs
     left if row.gold != ""] => left]
     return drop(name, problems, OF_ROWS) => return problems
-embedded rlvr/tasks/embedded.py by embedded
+embedded rlvr/tasks/embedded.py by prompts
     metadata.get(name) in range(99) => name in metadata
     value >= 0 and is_held_out => value > 0 and is_held_out
 files rlvr/tasks/files.py by datasets
@@ -257,7 +257,7 @@ config rlvr/flags/config.py by config
     fullmatch("[234](,[234])*", => match("[234](,[234])*",
     self.engine == "auto" and gpu and is_installed => self.engine == "auto" and is_installed
     for name in (*self.train_names, *self.eval_names): => for name in self.eval_names:
-command rlvr/flags/command_line.py by config notebook
+command rlvr/flags/command_line.py by config lessons
     if not field.metadata: => if False:
     saved | variants[request.variant] | typed => variants[request.variant] | saved | typed
     and not config.may_change(name) => and False
@@ -279,7 +279,7 @@ vllm rlvr/rollout/vllm_sampler.py by vllm
     by_rank[: world.RANK % size]) => by_rank[:0])
     if not self.gap < self.tolerance: => if self.gap > self.tolerance:
     torch.random.fork_rng(self.devices): => torch.no_grad():
-sampler rlvr/rollout/samplers.py by bf16 logprobs
+sampler rlvr/rollout/samplers.py by logprobs
     yield↵            finally: => yield↵            except ValueError:
     set_stance("force_eager") => set_stance("default")
 turns rlvr/rollout/turns.py by rollouts config
@@ -316,7 +316,7 @@ equality rlvr/verify/answers/equality.py by answers
     of_complex or len(letters) == 1 => of_complex
 rounding rlvr/verify/answers/numbers.py by answers
     max(LEAST_DIGITS, gold.digits) => LEAST_DIGITS
-expressions rlvr/verify/answers/expressions.py by answers embedded
+expressions rlvr/verify/answers/expressions.py by answers prompts
     sorted(used) == sorted(numbers.split()) and value_of => value_of
     [( ]*{NUMBER}[) ]*(?: => [-( ]*{NUMBER}[) ]*(?:
 latex rlvr/verify/answers/latex.py by answers
@@ -327,14 +327,14 @@ boxes rlvr/verify/answers/boxes.py by answers
     text.rpartition("####")[2] => text.partition("####")[2]
     return not of_options and => return
     float(chosen == right) => float(chosen >= right)
-gym rlvr/verify/answers/gym.py by embedded
+gym rlvr/verify/answers/gym.py by prompts
     [text.strip(), *last_word] => [text.strip()]
 grader rlvr/verify/grader.py by grader
     if entry.load: => if not entry.load:
     setitimer(signal.ITIMER_REAL, 0) => setitimer(signal.ITIMER_REAL, allowed)
     reply = str(error), "error" => reply = None, "unparsed"
     except (Exception, SystemExit) as error: => except SystemExit as error:
-pool rlvr/verify/pool.py by grader own_reward
+pool rlvr/verify/pool.py by grader
     if any(find_verifier(name).isolated => if all(find_verifier(name).isolated
     except (ConnectionError, OutOfTime): => except ConnectionError:
     IDLE_GRADERS.get().socket.close() => break
@@ -349,7 +349,7 @@ judged rlvr/verify/programs/code.py by code isolation assertions
     isinstance(error, (OutOfTime, UserError)) => isinstance(error, OutOfTime)
     return said and was_asked => return said
     used = {node.id for node in names} - defined => used = {node.id for node in names}
-verifiers rlvr/verify/verifiers.py by grader prompts datasets own_reward
+verifiers rlvr/verify/verifiers.py by grader prompts datasets
     or entry.file else gold => else gold
     sys.path.insert(0, => sys.path.count(
     answers.verify_choice, answers.find_answer => answers.verify_choice, answers.last_boxed
@@ -360,14 +360,15 @@ isolation rlvr/verify/programs/isolation.py by isolation code
 
 
 def read(table: str):
-    """Of each group of the table: name, file, test files, and pairs of old and new text."""
+    """Label, file, test files, old text and new text of each mutant."""
     for group in re.split(r"\n(?=\S)", table.strip()):
         head, *rows = group.replace("\n        =>", " =>").splitlines()
         (name, *files), tests = (part.split() for part in head.split(" by "))
-        mutants = [row.strip().replace("↵", "\n").split(" => ") for row in rows]
         for file in files:
             label = name if len(files) == 1 else f"{name}_{Path(file).stem}"
-            yield label, file, tests, mutants
+            for number, row in enumerate(rows, 1):
+                old, new = row.strip().replace("↵", "\n").split(" => ")
+                yield f"{label}{number}", file, tests, old, new
 
 
 def copy_of_project(folder: Path) -> None:
@@ -392,45 +393,39 @@ def are_green(folder: Path, tests: list[str]) -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
-def tenth() -> list[str]:
-    """The names of a tenth of the mutants, the next one with each commit."""
+def tenth(mutants: list) -> list:
+    """A tenth of the mutants, the next one with each commit."""
     git = ["git", "rev-list", "--count", "HEAD"]
-    commits = int(subprocess.run(git, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
-    labels = [f"{group}{i}" for group, *_, rows in read(MUTANTS) for i in range(1, len(rows) + 1)]
-    part = commits % 10
-    chosen = labels[part * len(labels) // 10 : (part + 1) * len(labels) // 10]
-    return [f"{label}$" for label in chosen]
+    part = int(subprocess.run(git, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout) % 10
+    return mutants[part * len(mutants) // 10 : (part + 1) * len(mutants) // 10]
 
 
 def main(wanted: list[str]) -> int:
-    """Try the mutants whose names begin with one of the words -> how many survive.
-
-    A word with a $ at its end is a whole name.
-    """
-    survivors = []
+    """Try the mutants whose labels begin with one of the words -> how many survive."""
+    mutants = [*read(MUTANTS)]
+    if wanted == ["--tenth"]:
+        mutants, wanted = tenth(mutants), []
+    green, survivors = [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "project")
         copy_of_project(folder)
-        for group, file, tests, mutants in read(MUTANTS):
-            labelled = {f"{group}{number}": mutant for number, mutant in enumerate(mutants, 1)}
-            words = tuple(wanted) or ("",)
-            chosen = [label for label in labelled if f"{label}$".startswith(words)]
-            if chosen and not are_green(folder, tests):
-                raise SystemExit(f"{group}: its tests fail without a mutant, too")
+        for label, file, tests, old, new in mutants:
+            if not label.startswith(tuple(wanted) or ""):
+                continue
+            if tests not in green and not are_green(folder, tests):
+                raise SystemExit(f"{label}: its tests fail without a mutant, too")
+            green.append(tests)
             source = (folder / file).read_text()
-            for label in chosen:
-                old, new = labelled[label]
-                if source.count(old) != 1:
-                    raise SystemExit(f"{label}: not exactly once in {file}: {old}")
-                (folder / file).write_text(source.replace(old, new))
-                survives = are_green(folder, tests)
-                survivors += [f"{label}: {old} => {new}"] * survives
-                print(f"{label:18} {'SURVIVES' if survives else 'killed'}", flush=True)
+            if source.count(old) != 1:
+                raise SystemExit(f"{label}: not exactly once in {file}: {old}")
+            (folder / file).write_text(source.replace(old, new))
+            survives = are_green(folder, tests)
             (folder / file).write_text(source)
+            survivors += [f"{label}: {old} => {new}"] * survives
+            print(f"{label:18} {'SURVIVES' if survives else 'killed'}", flush=True)
     print(f"{len(survivors)} survive", *survivors, sep="\n")
     return len(survivors)
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    sys.exit(bool(main(tenth() if given == ["--tenth"] else given)))
+    sys.exit(bool(main(sys.argv[1:])))

@@ -5,16 +5,13 @@ import importlib
 import json
 import math
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
-import rlvr.flags.command_line
 import rlvr.tasks.datasets
 from rlvr.flags.config import Config
 
@@ -25,6 +22,8 @@ import transformers
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ["grpo", "agrae", "asymgrpo", "fade", "cwgrpo"]
 VARIANTS = [(s, variant) for s in SCRIPTS for variant in importlib.import_module(s).VARIANTS]
+# torchrun on two ranks of this machine, which finds a free port by itself
+TWO_RANKS = "-m torch.distributed.run --standalone --nproc_per_node 2".split()
 # The shipped policy has a third of its answers right, so that there are gradients.
 SMALL = dict(max_steps=2, prompts_per_step=4, num_generations=4, minibatch_size=8, save_steps=1)
 SMALL |= dict(eval_problems=4, eval_samples=4, eval_steps=1)
@@ -43,9 +42,8 @@ def tokenizer_of_tiny():
 
 @cache
 def problems_of(numbers, eval_problems):
-    return real_load_problems(
-        Config(numbers=numbers, eval_problems=eval_problems), tokenizer_of_tiny()
-    )
+    config = Config(numbers=numbers, eval_problems=eval_problems)
+    return real_load_problems(config, tokenizer_of_tiny())
 
 
 def countdown_problems(config, tokenizer):
@@ -128,13 +126,8 @@ def refused(result, script, *mentioned):
 
 def run_python(*command, folder, **environment):
     """Run Python with these arguments in a process of its own -> what subprocess.run gives."""
-    return subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env=ENVIRONMENT | environment,
-        capture_output=True,
-        text=True,
-    )
+    how = dict(cwd=folder, env=ENVIRONMENT | environment, capture_output=True, text=True)
+    return subprocess.run([sys.executable, *command], **how)
 
 
 def module_of(script):
@@ -145,12 +138,3 @@ def module_of(script):
 def run_study(name, *arguments, folder=None):
     """Run studies/`name`.py, such as "claims/claims"."""
     return run_python(ROOT / "studies" / f"{name}.py", *arguments, folder=folder)
-
-
-def free_port():
-    """A port that nothing listens on, below those that Linux gives to outgoing connections."""
-    while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
-        with socket.socket() as free, contextlib.suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            return str(port)

@@ -5,17 +5,15 @@ import copy
 import math
 from dataclasses import replace
 
-import rlvr.machine.ranks
-import rlvr.rollout.rollouts
 from rlvr import world
+from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
+from rlvr.training import check_advantages
 
 import pytest
 import torch
-from groups import near
-from losses import kl_penalty, ppo_clip_loss
-from runs import refused
+from groups import kl_penalty, near, ppo_clip_loss
 from samples import PROMPTS, by_the_logits, some_samples, writer_of_batch
 
 import common
@@ -50,18 +48,14 @@ def scripted(monkeypatch):
 
         def group_of(self, problem, size):
             prompt, right = self.tokenizer.encode(problem.prompt), self.right(problem)
-            return [
-                Sample(
-                    prompt_ids=prompt,
-                    completion_ids=[*range(3, 11), 1] if i < right else [4, 5 + i % 9, 7, 6, 1],
-                    text=f"{i} <answer>{'R' if i < right else i}</answer>",
-                    reward=1.0 if i < right else 0.5 * (i % 2),
-                    logprobs=[-1.0] * (9 if i < right else 5),
-                    success=i < right,
-                    replies=self.replies,
-                )
-                for i in range(size)
-            ]
+            group = []
+            for i in range(size):
+                ids = [*range(3, 11), 1] if i < right else [4, 5 + i % 9, 7, 6, 1]
+                text = f"{i} <answer>{'R' if i < right else i}</answer>"
+                reward = 1.0 if i < right else 0.5 * (i % 2)
+                given = dict(logprobs=[-1.0] * len(ids), success=i < right, replies=self.replies)
+                group.append(Sample(prompt, ids, text, reward, **given))
+            return group
 
         @contextlib.contextmanager
         def synced(self):
@@ -128,16 +122,6 @@ def test_a_rank_draws_as_many_groups_as_the_rank_that_lacks_most(roll_out, monke
     assert found == ("MMMM", [4, 3])
 
 
-@pytest.fixture
-def batch(sharp):
-    """Six samples in groups of two, of which the sampler's log-probs are all -1."""
-    samples = [
-        replace(sample, logprobs=[-1.0] * len(sample.completion_ids))
-        for sample in some_samples(sharp[1])
-    ]
-    return common.make_batch(samples, Config(num_generations=2), writer_of_batch(sharp[1]))
-
-
 @pytest.mark.parametrize("masks", [False, True])
 def test_make_batch(masks, monkeypatch):
     """A stop token that is also the padding, here 0, counts; a tool's token, the 9, does not."""
@@ -157,17 +141,22 @@ def test_make_batch(masks, monkeypatch):
         assert torch.equal(zeros, torch.zeros(2, 4))
     batch.sampler.gap = 0.0
     monkeypatch.setattr(common, "global_max", lambda gap: gap + 0.5)  # another rank has more
+    batch.old_logprobs[0, 0], batch.old_logprobs[1, 3] = -1.5, 9.0  # which is padding
     logged = batch.metrics()  # by all tokens that the policy wrote
     assert (logged["all_wrong"], logged["sampler_gap"]) == (0, 0.5)
-    assert logged["mismatch"] == (1 + 2 + 4 + 0.5) / 4
+    assert logged["mismatch"] == (0.5 + 2 + 4 + 0.5) / 4
+    k3 = sum(math.exp(d) - 1 - d for d in (-0.5, 2, 4, 0.5)) / 4
+    assert logged["mismatch_k3"] == pytest.approx(k3)
     assert logged["mismatch_max_ratio"] == pytest.approx(math.exp(4))
     batch.sampler.policy.device = "meta"
     found = vars(common.make_batch(samples, config, batch.sampler)).values()
     assert {x.device.type for x in found if isinstance(x, torch.Tensor)} == {"meta"}
 
 
-def test_the_mean_logprob_of_a_completion_is_over_its_own_tokens(batch):
+def test_the_mean_logprob_of_a_completion_is_over_its_own_tokens(tiny):
     """Also where it is left out of the loss; one without any token has 0."""
+    samples = [replace(s, logprobs=[-1.0] * len(s.completion_ids)) for s in some_samples(tiny[1])]
+    batch = common.make_batch(samples, Config(num_generations=2), writer_of_batch(tiny[1]))
     batch.sampled_logprobs[2, 0] = -4.0
     batch.loss_mask[2] = 0
     batch.completion_mask[5] = 0
@@ -224,12 +213,10 @@ def test_pass_at_10_and_100_from_200_samples(tiny, evaluate):
 
 
 def test_evaluate_by_hand(tiny, evaluate):
-    """Three problems, two samples each: all wrong, all right, one right; a set has one of them.
-
-    The policy's head is 0, so that each token is as likely as any other. There is
-    a row for each set; levels count where there are several. Completions end with the context. An
-    evaluation has random numbers of its own.
-    """
+    """Three problems, two samples each: all wrong, all right, one right; a set has one of them."""
+    # The policy's head is 0, so that each token is as likely as any other. There is
+    # a row for each set; levels count where there are several. Completions end with the context. An
+    # evaluation has random numbers of its own.
     policy, state = copy.deepcopy(tiny[0]), torch.get_rng_state()
     policy.get_output_embeddings().weight.data.zero_()
     policy.config.max_position_embeddings = 30  # the longest prompt of three has 13 tokens
@@ -256,10 +243,9 @@ def test_evaluate_by_hand(tiny, evaluate):
     assert (metrics.pop("set"), of_b["set"]) == ("a", "b")
     assert metrics == pytest.approx(expected, abs=1e-6)
     assert of_b["pass@1"] == 1 and "pass@1 hard" not in of_b
-    assert [row["right"] for row in by_problem] == [0, 2, 1]
-    assert [(row["id"], row["level"], row["samples"]) for row in by_problem] == [
-        (i, level, 2) for i, level in zip((5, 6, 7), levels, strict=True)
-    ]
+    assert [(row["right"], row["samples"]) for row in by_problem] == [(0, 2), (2, 2), (1, 2)]
+    found = [(row["id"], row["level"]) for row in by_problem]
+    assert found == [*zip((5, 6, 7), levels, strict=True)]
     greedy = [(0, "0 <answer>0</answer>"), *[(1, "0 <answer>R</answer>")] * 2]
     assert [(row["greedy"], row["greedy_text"]) for row in by_problem] == greedy
     assert [how["max_tokens"] for *_, how in sampler.calls[:2]] == [30 - 13] * 2
@@ -267,10 +253,8 @@ def test_evaluate_by_hand(tiny, evaluate):
 
 
 def test_an_evaluation_has_a_temperature_of_its_own(sharp, evaluate):
-    """It is the sampler's and the entropy's; greedy completions have none, and no top_p.
-
-    The entropy is over the policy's own tokens: a tool has written the second and the third.
-    """
+    """It is the sampler's and the entropy's; greedy completions have none, and no top_p."""
+    # The entropy is over the policy's own tokens: a tool has written the second and the third.
     flags = dict(eval_samples=9, temperature=1.5, eval_temperature=0.5, top_p=0.9)
     flags |= dict(eval_max_completion_length=8)
     (metrics,), sampler = evaluate(*sharp, [1], replies=[range(1, 3)], **flags)
@@ -282,10 +266,8 @@ def test_an_evaluation_has_a_temperature_of_its_own(sharp, evaluate):
 
 
 def test_two_ranks_evaluate_as_one(sharp, evaluate, monkeypatch):
-    """Each has three of six problems, and its own random numbers; the metrics are of all six.
-
-    The ranks run one after the other here: the second one gathers what the first one has given.
-    """
+    """Each has three of six problems, and its own random numbers; the metrics are of all six."""
+    # The ranks run one after the other here: the second one gathers what the first one has given.
     given = *sharp, [0, 1, 2, 3, 4, 4]
     (expected,), _ = evaluate(*given, eval_samples=4, seed=7)
     by_problem = expected.pop("by_problem")
@@ -299,8 +281,8 @@ def test_two_ranks_evaluate_as_one(sharp, evaluate, monkeypatch):
         others = gathered[0][number] if world.RANK == 1 else []
         return others + mine
 
-    for module in (common, rlvr.rollout.rollouts, rlvr.machine.ranks):
-        monkeypatch.setattr(module, "gather", gather)
+    for module in ("common", "rlvr.rollout.rollouts", "rlvr.machine.ranks"):
+        monkeypatch.setattr(f"{module}.gather", gather)
     monkeypatch.setattr(torch, "manual_seed", seeds.append)
     for rank in (0, 1):
         monkeypatch.setattr(world, "RANK", rank)
@@ -312,15 +294,15 @@ def test_two_ranks_evaluate_as_one(sharp, evaluate, monkeypatch):
     assert seeds == [7, 1007]
 
 
-def test_advantages_of_another_shape_or_with_a_gradient_are_refused(run, monkeypatch):
-    """One line before the first update. Where m is T, [m] would broadcast along the wrong axis."""
-    for change, says in (
-        (lambda found: found.T.repeat(2, 1), "have the shape [8, 4], not [B, G] = [4, 4]"),
-        (lambda found: found.requires_grad_(), "have a gradient of their own: add .detach()"),
+def test_advantages_of_another_shape_or_with_a_gradient_are_refused():
+    """Where m is T, [m] would broadcast along the wrong axis."""
+    rewards, mask = torch.zeros(4, 4), torch.ones(16, 8)
+    for advantages, says in (
+        (torch.zeros(8, 4), r"have the shape \[8, 4\], not \[B, G\] = \[4, 4\]"),
+        (torch.zeros(4, 4, requires_grad=True), r"have a gradient of their own: add .detach\(\)"),
     ):
-        monkeypatch.setattr("grpo.grpo_advantage", lambda rewards, _, c=change: c(rewards + 0.0))
-        result = run("grpo", output_dir=f"run-{len(says)}", max_steps=1, max_completion_length=8)
-        refused(result, "grpo", says)
+        with pytest.raises(UserError, match=says):
+            check_advantages(rewards, mask, advantages)
     square, column = torch.zeros(3, 3), torch.zeros(3, 1)
     given = dict(logprobs=square, loss_mask=square, token_weights=square)
     for old, advantages, says in (

@@ -13,16 +13,15 @@ from copy import deepcopy
 from pathlib import Path
 from unittest.mock import Mock
 
-import rlvr.machine.ending
-import rlvr.training.checkpoints
 import rlvr.training.checkpoints as checkpoints
-import rlvr.training.run
 from rlvr.errors import UserError
 from rlvr.flags.command_line import find_run
 from rlvr.flags.config import Config
+from rlvr.machine.ending import handle_signals, leave
 from rlvr.policy.settings import Settings
 from rlvr.tasks.problems import Problem, ProblemStream
 from rlvr.training.checkpoints import TrainingState, checkpoints_of, save_folder, step_of
+from rlvr.training.run import Run
 from rlvr.training.updates import make_optimizer
 
 import pytest
@@ -33,7 +32,6 @@ from safetensors import SafetensorError
 
 import grpo
 
-Run = rlvr.training.run.Run
 LOGS = ("metrics", "eval", "samples")
 
 
@@ -73,7 +71,7 @@ def tree(folder):
 @pytest.fixture(autouse=True)
 def no_curves(monkeypatch):
     """To draw them takes longer than a whole run here."""
-    monkeypatch.setattr(rlvr.show, "draw_curves", lambda folder: None)
+    monkeypatch.setattr("rlvr.show.draw_curves", lambda folder: None)
 
 
 @pytest.fixture
@@ -222,7 +220,7 @@ def test_a_signal_ends_the_step_and_saves(run, resume, monkeypatch, straight, nu
     """One more comes while it saves. Two at once: a launcher passes Ctrl-C on to its ranks."""
     with monkeypatch.context() as patch:
         signalling(patch, Run, "end_step", *numbers)
-        signalling(patch, rlvr.training.checkpoints, "save_folder", numbers[0])
+        signalling(patch, checkpoints, "save_folder", numbers[0])
         result = run("grpo", max_steps=3, save_steps=100)
     assert result.code == 0 and "Traceback" not in result.err
     assert result.out.count("stopping after this step") == 1
@@ -263,8 +261,7 @@ def test_an_ignored_signal_stays_ignored():
     """As SIGHUP is under nohup. So does one that has ended the run, which may be sent twice."""
     with left_as_it_was():
         signal.signal(HUP, signal.SIG_IGN)
-        leave = rlvr.machine.ending.leave
-        rlvr.machine.ending.handle_signals(leave)
+        handle_signals(leave)
         assert [*map(signal.getsignal, (INT, TERM, USR1))] == [leave] * 3
         with pytest.raises(SystemExit):
             leave(TERM, None)
@@ -425,11 +422,9 @@ def test_files_follow_the_umask(tiny, tmp_path, monkeypatch, umask, mode):
     """Others may evaluate a checkpoint where the user's umask lets them read it."""
     synced = []
     before_calls(monkeypatch, os, "fsync", lambda number: synced.append(os.fstat(number).st_ino))
-    before = os.umask(umask)
-    try:
+    with contextlib.ExitStack() as afterwards:
+        afterwards.callback(os.umask, os.umask(umask))
         save_folder(tmp_path / "policy", *tiny, dict(step=1))
-    finally:
-        os.umask(before)
     files = {file.name: file.stat() for file in (tmp_path / "policy").iterdir()}
     assert {each.st_mode & 0o777 for each in files.values()} == {mode}
     assert {each.st_ino for each in files.values()} == {*synced} and "model.safetensors" in files

@@ -11,8 +11,6 @@ from dataclasses import replace
 from decimal import Decimal
 from unittest.mock import Mock, call
 
-import rlvr.tasks.datasets
-import rlvr.tasks.prompts
 from rlvr.flags.config import Config
 from rlvr.tasks.cells import read_question, unpack
 from rlvr.tasks.datasets import prepare, read_set, with_golds, without_overlap
@@ -56,15 +54,9 @@ def livecodebench(question, difficulty, date, name=None, packed=True):
     private = json.dumps([private])
     if packed:
         private = base64.b64encode(zlib.compress(pickle.dumps(private))).decode()
-    columns = dict(
-        question_content=question,
-        starter_code=starter,
-        public_test_cases=json.dumps([public]),
-        private_test_cases=private,
-        metadata=json.dumps(dict(func_name=name) if name else {}),
-        difficulty=difficulty,
-        contest_date=date,
-    )
+    columns = dict(question_content=question, starter_code=starter, difficulty=difficulty)
+    columns |= dict(public_test_cases=json.dumps([public]), private_test_cases=private)
+    columns |= dict(metadata=json.dumps(dict(func_name=name) if name else {}), contest_date=date)
     return row(columns, json.dumps(tests), difficulty, asked(question, starter))
 
 
@@ -178,18 +170,14 @@ def test_where_a_set_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     not_in_the_cache = ["cannot load the data set gsm8k: Couldn't reach", "the hub, take countdown"]
     refused(not_in_the_cache, read_set, "gsm8k", Config())
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    hub = Mock(head=Mock(side_effect=OSError))
-    monkeypatch.setattr("huggingface_hub.get_session", lambda: hub)
-    refused(["the hub does not answer; HF_HUB_OFFLINE=1"], read_set, "gsm8k", Config())
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("rlvr.tasks.sources.check_hub", hub := Mock())
     damaged = Mock(side_effect=datasets.exceptions.DatasetGenerationError("no rows"))
     monkeypatch.setattr(datasets, "load_dataset", damaged)
     for name in ("gsm8k", "taco"):
         refused([f"cannot load the data set {name}: no rows"], read_set, name, Config())
     files = {split: f"hf://datasets/BAAI/TACO/ALL/{split}-*.parquet" for split in ("train", "test")}
     asked = [call("openai/gsm8k", "main", data_files=None), call("parquet", None, data_files=files)]
-    assert damaged.call_args_list == asked
+    assert damaged.call_args_list == asked and hub.call_count == 2
 
 
 @pytest.mark.parametrize(
@@ -220,7 +208,7 @@ def test_long_prompts_are_dropped(tiny, capsys, monkeypatch):
     assert len(prepare("own", problems[:2], config, tokenizer)) == 1  # the other prompt is empty
     lengths = [1 + i % 7 for i in range(2500)]  # they are encoded in parts
     assert prompt_lengths([Problem("9" * length, "7") for length in lengths], tokenizer) == lengths
-    monkeypatch.setattr(rlvr.tasks.prompts, "prompt_lengths", lambda left, _: [99] * len(left))
+    monkeypatch.setattr("rlvr.tasks.prompts.prompt_lengths", lambda left, _: [99] * len(left))
     short = [Problem("9é", "7")]  # three bytes, and two special tokens at most
     assert (that_fit(short, 5, tokenizer), that_fit(short, 4, tokenizer)) == (short, [])
 
@@ -274,14 +262,12 @@ NO_COUNTDOWN = ("3 9 5", "a b : 3", ": 3", "3 : ", "3.5 2 : 7", "٣ 9 : 5", None
         (read_question, IN_PARTS, (("user", "A?A?"),)),
         *((read_question, cell, "") for cell in NO_QUESTIONS),
         (answer_text, 27.0, "27"),
-        (answer_text, 2.0**54, "18014398509481984"),
         (answer_text, 1e-5, "0.00001"),
         (answer_text, 0.1 + 0.2, "0.3"),
         (answer_text, Decimal("0.10"), "0.10"),
         (answer_text, 2**70, "1180591620717411303424"),
         (answer_text, "027.00", "27"),
         (answer_text, "9007199254740993.0", "9007199254740993"),  # a float would round it
-        (answer_text, "1,000", "1,000"),
         (answer_text, ["1", "2"], "1, 2"),
         (answer_text, r"\boxed{1}, no: \boxed{\sqrt{2}}.", r"\sqrt{2}"),
         (answer_text, r"\boxed1 \qquad \boxed2 \text{ and } \boxed3 or \boxed4", "1, 2, 3, 4"),
@@ -369,10 +355,8 @@ def test_folders_of_two_splits(tmp_path, tiny, kind, split):
 
 
 def test_columns_of_any_name(tmp_path, tiny):
-    """Also with blanks, as people write headers, and with dots, as verl nests its columns.
-
-    A column without a name says nothing, nor does `level`, unless it is named.
-    """
+    """Also with blanks, as people write headers, and with dots, as verl nests its columns."""
+    # A column without a name says nothing, nor does `level`, unless it is named.
     tests = dict(inputs=["1\n", "41\n"], outputs=["2\n", "42\n"])
     row = {"my question": "Why?", "label": tests, "level": "1", "": "7"}
     file = write(tmp_path / "g[1]*.parquet", [row])  # no pattern, though it looks like one
@@ -451,9 +435,8 @@ def test_conversational_prompts(tmp_path, tiny, suffix, capsys):
     told = "3 of 5 problems; dropped 1 without a question, 1 whose last message is not the user's\n"
     assert told in capsys.readouterr().out
     tokenizer = copy.deepcopy(tiny[1])
-    tokenizer.chat_template = (
-        "{% for m in messages %}[{{ m['role'] }}: {{ m['content'] }}]{% endfor %}"
-    )
+    turn = "[{{ m['role'] }}: {{ m['content'] }}]"
+    tokenizer.chat_template = "{% for m in messages %}" + turn + "{% endfor %}"
     helpful, asked = "[system: You are a helpful assistant.]", f"[user: What?\n{BOXED}]"
     flags = dict(system_prompt="assistant", user_suffix="boxed")
     assert prompts_of(evaluated(tokenizer, file, **flags)) == {

@@ -148,7 +148,7 @@ def test_a_prompt_is_read_once_and_ended_rows_leave(sharp, monkeypatch):
 def test_a_long_text_token_by_token_is_as_in_one_pass(four, monkeypatch):
     """Also after rows have left, and two at once. Earlier tokens are copied seldom."""
     copies = Mock(wraps=rlvr.policy.cache.pad)
-    monkeypatch.setattr(rlvr.policy.cache, "pad", copies)
+    monkeypatch.setattr("rlvr.policy.cache.pad", copies)
     reader, text = Reader(four, [[1], [2], [3]]), torch.randint(4, (3, 700))
     for i in (*range(690), *range(690, 700, 2)):
         if i == 400:
@@ -196,14 +196,12 @@ def test_logits_that_are_nan_end_the_run(monkeypatch):
 def test_decode_batch_size_changes_no_completion(sharp):
     """Nor does a temperature where top_p leaves the likeliest token alone."""
     prompts = [sharp[1].encode(prompt) for prompt in PROMPTS]
-    ways = ((1, 0.0, 1.0), (3, 0.0, 1.0), (100, 0.0, 1.0), (100, 0.7, 1e-9))
-    found = [
-        sampler_of(*sharp, decode_batch_size=size).generate(
-            prompts, temperature=temperature, top_p=top_p, max_tokens=8
-        )[0]
-        for size, temperature, top_p in ways
-    ]
-    assert found[0] == found[1] == found[2] == found[3]
+    found = set()
+    for size, temperature, top_p in ((1, 0, 1.0), (3, 0, 1.0), (100, 0, 1.0), (100, 0.7, 1e-9)):
+        sampler = sampler_of(*sharp, decode_batch_size=size)
+        how = dict(temperature=temperature, top_p=top_p, max_tokens=8)
+        found.add(str(sampler.generate(prompts, **how)[0]))
+    assert len(found) == 1
 
 
 def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(sharp, monkeypatch):
@@ -229,7 +227,7 @@ def test_a_prompt_that_is_computed_once_gives_the_same_states_and_gradients(shar
     for name, gradient in found[0][1].items():
         torch.testing.assert_close(found[1][1][name], gradient, rtol=1e-4, atol=1e-4)
     once = Mock(wraps=states_by_prompt)
-    monkeypatch.setattr(rlvr.policy.logprobs, "states_by_prompt", once)
+    monkeypatch.setattr("rlvr.policy.logprobs.states_by_prompt", once)
     token_logprobs(policy, samples, range(6))
     assert once.call_count == 1
     for of_no_use in ("compiled", "gradient_checkpointing"):

@@ -1,11 +1,15 @@
-"""README.md and docs/ say what the code has, and the commands of the papers what these print."""
+"""README.md, docs/ and the drawings of CONTRIBUTING.md say what the code has and does."""
 
 import ast
+import difflib
 import importlib
+import inspect
 import math
 import pkgutil
 import re
 import shlex
+import shutil
+import sys
 from unittest.mock import Mock
 
 from rlvr.flags.command_line import ARITHMETIC, LARGE, parse
@@ -13,11 +17,12 @@ from rlvr.tasks.sources import DATASETS
 from rlvr.training import save_folder
 from rlvr.verify.verifiers import VERIFIERS
 
-import losses
 import pytest
 import torch
-from runs import ROOT, SCRIPTS, assert_finite, module_of, rows
+from groups import ppo_clip_loss
+from runs import ROOT, SCRIPTS, SMALL, arguments, assert_finite, module_of, rows, run_python, steps
 
+import common
 import grpo
 
 MODULES = {script: importlib.import_module(script) for script in SCRIPTS}
@@ -64,35 +69,32 @@ def test_links_files_functions_and_tests_that_are_named_exist():
         assert f"def {name}(" in tests or (ROOT / "tests" / f"{name}.py").exists(), name
 
 
-def section_of_readme(heading):
-    return README.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+def section(text, heading):
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
 def test_the_ten_lines_are_what_runs():
     """On two groups of four they give the loss of the functions that the scripts have."""
-    (lines,) = re.findall(r"```python\n(.*?)```", section_of_readme("GRPO in ten lines"), re.S)
+    (lines,) = re.findall(r"```python\n(.*?)```", section(README, "GRPO in ten lines"), re.S)
     rewards = torch.tensor([[1.0, 0, 0, 1], [1, 0, 0, 0]])
     logprobs, old = torch.arange(80, dtype=torch.float64).sin().view(2, 8, 5)
     mask = (torch.arange(5) < torch.tensor([1, 5, 2, 3, 4, 5, 1, 2])[:, None]).double()
     given = dict(torch=torch, rewards=rewards, epsilon=0.2, mask=mask, logprobs=logprobs)
     exec(lines, given | dict(old_logprobs=old), result := {})
     advantages = grpo.grpo_advantage(rewards).flatten()
-    expected, *clipped = losses.ppo_clip_loss(logprobs, old, advantages, mask)
+    expected, *clipped = ppo_clip_loss(logprobs, old, advantages, mask)
     torch.testing.assert_close(result["loss"], expected)
     assert min(clipped) > 0
     # equal fractional rewards, whose std is a rounding error; an empty completion; infinite padding
     mask = mask[:3] * torch.tensor([[1], [1], [0]])
     logprobs, old = (x[:3].masked_fill(mask == 0, -math.inf) for x in (logprobs, old))
     given |= dict(mask=mask, logprobs=logprobs.requires_grad_(), old_logprobs=old)
-    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        for last, wanted in ((0.9, 0.0), (math.nan, math.nan)):
-            rewards = torch.tensor([[0.9, 0.9, last]]).to(dtype)
-            exec(lines, given | dict(rewards=rewards), result := {})
-            torch.testing.assert_close(result["loss"].item(), wanted, equal_nan=True)
-        exec(lines, given | dict(rewards=torch.tensor([[1.0, 0, 0]]).to(dtype)), result := {})
-        (gradient,) = torch.autograd.grad(result["loss"], logprobs)
-        assert gradient.any() and torch.equal(gradient, mask * gradient)
-    assert torch.tensor([[0.9] * 3]).std(correction=0) > 0
+    for last, wanted in ((0.9, 0.0), (math.nan, math.nan)):
+        exec(lines, given | dict(rewards=torch.tensor([[0.9, 0.9, last]])), result := {})
+        torch.testing.assert_close(result["loss"].item(), wanted, equal_nan=True)
+    exec(lines, given | dict(rewards=torch.tensor([[1.0, 0, 0]])), result := {})
+    (gradient,) = torch.autograd.grad(result["loss"], logprobs)
+    assert gradient.any() and torch.equal(gradient, mask * gradient)
 
 
 def test_verifiers_and_variants_are_those_of_the_tables():
@@ -174,7 +176,7 @@ def commands_of(text):
 def test_commands_are_taken(parsed, monkeypatch):
     """All flags of a command, up to where a model, data or the run to resume are loaded."""
     texts = [module.__doc__ for module in MODULES.values()]
-    # those of your-own.md need its edits, and tests/test_your_own.py follows that page
+    # those of your-own.md need its edits, which are made below
     texts += [text for page, text in TEXTS.items() if page != "your-own.md"]
     commands = [*commands_of("\n".join(texts))]
     assert {script for script, _, _ in commands} == {*SCRIPTS, "baselines"}
@@ -190,9 +192,9 @@ def test_commands_are_taken(parsed, monkeypatch):
 
 def test_your_own_algorithm(run, tmp_path, monkeypatch):
     """Its function and its two lines, put where the README says, are a script that trains."""
-    section = section_of_readme("Your own algorithm")
-    (function,) = re.findall(r"```python\n(.*?)```", section, re.S)
-    flag, call = re.findall(r"`((?:hardness:|advantages =) [^`]*)`", section)
+    page = section(README, "Your own algorithm")
+    (function,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    flag, call = re.findall(r"`((?:hardness:|advantages =) [^`]*)`", page)
     script = (ROOT / "grpo.py").read_text()
     for before, after in (
         ("def main(", function + "\n\ndef main("),
@@ -248,15 +250,11 @@ CWGRPO = """dataset=open-rs prompts_per_step=12 num_generations=12 minibatch_siz
     eval_dataset=aime24,math500,amc23,minerva,olympiadbench eval_temperature=0.6 top_p=0.95
     length_of_an_evaluation=32768"""
 # as in the config.json of each on the hub
-CONTEXTS = {
-    "Qwen/Qwen2.5-Math-7B": 4096,
-    "Qwen/Qwen2.5-Math-1.5B": 4096,
-    "Qwen/Qwen2.5-Math-7B-Instruct": 4096,
-    "Qwen/Qwen2.5-7B-Instruct": 32768,
-    "Qwen/Qwen3-4B": 40960,
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": 131072,
-    "meta-llama/Llama-3.2-3B-Instruct": 131072,
-}
+OF_MATH = (f"Qwen/Qwen2.5-Math-{size}" for size in ("7B", "1.5B", "7B-Instruct"))
+CONTEXTS = dict.fromkeys(OF_MATH, 4096)
+CONTEXTS |= {"Qwen/Qwen2.5-7B-Instruct": 32768, "Qwen/Qwen3-4B": 40960}
+CONTEXTS |= {"deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": 131072}
+CONTEXTS |= {"meta-llama/Llama-3.2-3B-Instruct": 131072}
 RECIPES = [
     f"""agrae 8 {MATH} {AGRAE} {AGRAE_EVALUATION} alpha=1.0 max_steps=147
         prompts_per_step=1024 minibatch_size=2048 eval_dataset= eval_samples=4""",
@@ -308,3 +306,182 @@ def test_a_command_is_what_its_paper_prints(parsed, monkeypatch, command, recipe
     flags = vars(config) | dict(length_of_an_evaluation=length)
     for name, word in (part.split("=") for part in printed):
         assert value_of(word) == flags[name], name
+
+
+def apply_diff(path, diff):
+    """Put the added lines into a file, in place of what they replace; that stands there once."""
+    lines = diff.splitlines()
+    assert {line[0] for line in lines if line} <= {"+", "-", " "}
+    before = "".join(line[1:] + "\n" for line in lines if line[:1] != "+")
+    after = "".join(line[1:] + "\n" for line in lines if line[:1] != "-")
+    text = path.read_text()
+    assert ("\n" + text).count("\n" + before) == 1, before
+    path.write_text(("\n" + text).replace("\n" + before, "\n" + after)[1:])
+
+
+def follow(heading, folder):
+    """Do in a copy of the project what an example says -> the command that trains.
+
+    An example is some blocks below a heading; before the block of a file stands the file's name.
+    """
+    block = re.compile(r"^(?:`([\w./-]+)`:\n\n)?```(\w+)\n(.*?)^```$", re.M | re.S)
+    for file, language, text in block.findall(section(TEXTS["your-own.md"], heading)):
+        if language == "diff":
+            apply_diff(folder / file, text)
+        elif file:
+            (folder / file).parent.mkdir(exist_ok=True)
+            (folder / file).write_text(text)
+        else:
+            command = shlex.split(text.replace("\\\n", ""))
+    return command
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory):
+    """(the copy of the project that has all examples, heading -> the command that trains)."""
+    folder = tmp_path_factory.mktemp("own") / "project"
+    shutil.copytree(ROOT / "rlvr", folder / "rlvr", ignore=shutil.ignore_patterns("__pycache__"))
+    for script in ROOT.glob("*.py"):
+        shutil.copy(script, folder)
+    shutil.copy(folder / "grpo.py", folder / "mine.py")
+    return folder, {heading: follow(heading, folder) for heading in REWARDS}
+
+
+COSTLY = {round(right - 0.01 * length, 2) for right in (0, 1) for length in range(1, 49)}
+# of each example: the rewards that its completions may have
+REWARDS = {"A reward": {0.0, 0.3, 1.0}, "A data set": {0.0, 1.0}, "A flag": COSTLY}
+IN_A_COPY = ["A schedule", "A running average", "A loss mask"]  # of a script; one after the other
+REWARDS |= dict.fromkeys([*IN_A_COPY, "A tool"], {0.0, 1.0})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("heading", REWARDS)
+def test_an_example_trains(heading, followed):
+    """By the command of the page, with a smaller policy."""
+    folder, commands = followed
+    python, script, *given = commands[heading]
+    assert python == "python"
+    smaller = {name: value for name, value in SMALL.items() if f"--{name}" not in given}
+    run = folder / "runs" / heading
+    smaller |= dict(output_dir=run)
+    done = run_python(script, *given, *arguments(**smaller), folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert steps(run) == [1, 2]
+    rewards = {round(sample["reward"], 2) for sample in rows(run, "samples")}
+    assert rewards and rewards <= REWARDS[heading]
+    if heading == "A tool":  # some answers are sent back
+        assert all(row["turns"] > 1 for row in rows(run))
+
+
+@pytest.mark.slow
+def test_a_resume_continues_a_schedule_and_an_average(followed):
+    """Three steps are two and one more, in which the loss counts some of the tokens."""
+    folder, _ = followed
+    flags = SMALL | dict(entropy_coef=0.01, decay_steps=4)
+
+    def mine(**changed):
+        return run_python("mine.py", *arguments(**flags | changed), folder=folder)
+
+    mine(output_dir="whole", max_steps=3)
+    mine(output_dir="parts", max_steps=2)
+    again = mine(resume_from_checkpoint="parts", max_steps=3, decay_steps=5)
+    assert again.returncode == 2 and "decay_steps" in again.stderr
+    assert mine(resume_from_checkpoint="parts", max_steps=3).returncode == 0
+    whole, parts = (rows(folder / name) for name in ("whole", "parts"))
+    assert whole == parts
+    assert [row["entropy_coef"] for row in parts] == [0.01, 0.0075, 0.005]
+    average = 0.5
+    for row in parts:
+        average += 0.1 * (row["reward"] - average)
+        assert row["average_reward"] == pytest.approx(average)
+        assert 0 < row["loss_share"] < 1
+
+
+DIFFERING = dict(agrae=0, asymgrpo=3, fade=16, cwgrpo=16)  # lines
+
+
+@pytest.mark.parametrize("script, differing", DIFFERING.items())
+def test_the_mains_are_the_same_but_for_the_paper(script, differing):
+    module = MODULES[script]
+    of_grpo, other = (inspect.getsource(each.main).splitlines() for each in (grpo, module))
+    lines = [*difflib.unified_diff(of_grpo, other, n=0, lineterm="")][2:]
+    assert sum(line[0] in "+-" for line in lines) == differing
+    if script in ("agrae", "cwgrpo"):  # which repeat it; a correction must reach all three
+        assert inspect.getsource(module.grpo_advantage) == inspect.getsource(grpo.grpo_advantage)
+
+
+def house():
+    """The two drawings of CONTRIBUTING.md, line by line."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    return [block.splitlines() for block in re.findall(r"```\n(.*?)```", text, re.S)]
+
+
+def test_the_house_is_drawn_as_it_is():
+    """Each line names all scripts and folders that its own import, and they stand below it."""
+    lines, _ = house()
+    drawn = {of: [*below.split()] for of, _, below in (line.partition(":") for line in lines)}
+    line_of = {name: line for line in drawn for name in line.split()}
+    folders = {path.parent.name for path in ROOT.glob("rlvr/*/__init__.py")}
+    assert line_of.keys() == {*SCRIPTS, "common", *folders}
+    found = {line: set() for line in drawn}
+    for path in [*ROOT.glob("*.py"), *ROOT.glob("rlvr/*/**/*.py")]:
+        file = path.relative_to(ROOT)
+        line = line_of[file.parts[1] if file.parts[0] == "rlvr" else file.stem]
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in getattr(node, "names", []) if hasattr(alias, "name")]
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{name}" for name in names]
+            elif not isinstance(node, ast.Import):
+                continue
+            parts = [name.removeprefix("rlvr.").split(".")[0] for name in names]
+            found[line] |= {part for part in parts if part in line_of and line_of[part] != line}
+    assert found == {line: {*below} for line, below in drawn.items()}
+    above = []  # a line names none of those
+    for line, below in drawn.items():
+        above += line.split()
+        assert not {*above} & {*below}, line
+
+
+def test_a_prompt_becomes_an_update_as_it_is_drawn():
+    """Each function calls those below it, in their order."""
+    _, lines = house()
+    parents, calls = [], {}
+    for line in lines:
+        depth = (len(line) - len(line.lstrip())) // 4
+        name = line.split()[0]
+        parents[depth:] = [name]
+        if depth:
+            calls.setdefault(parents[depth - 1], []).append(name)
+    assert [*calls] == ["main", "roll_out", "sample_groups"]
+    for name, below in calls.items():
+        source = inspect.getsource(getattr(grpo if name == "main" else common, name))
+        ends = {}  # of a call, which ends after those in its arguments
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call):
+                callee = ast.unparse(node.func).split(".")[-1]
+                end = node.end_lineno, node.end_col_offset
+                ends[callee] = min(end, ends.get(callee, end))
+        assert below == sorted(below, key=ends.__getitem__), name
+
+
+@pytest.mark.parametrize(
+    "module, absent",
+    [
+        ("rlvr.verify.grader", "torch transformers"),
+        ("rlvr.verify.programs.solution", "torch rlvr.tasks rlvr.verify.pool"),
+        # what answers --help and a wrong flag
+        ("rlvr.flags.command_line", "torch transformers datasets sympy matplotlib"),
+        ("grpo", "transformers torch._dynamo datasets sympy matplotlib"),
+    ],
+)
+def test_what_a_start_waits_for(module, absent):
+    loaded = run_python("-c", f"import sys, {module}; print(*sys.modules)", folder=ROOT).stdout
+    assert module in loaded.split() and not {*loaded.split()} & {*absent.split()}
+
+
+@pytest.mark.slow  # it reads the types of torch and sympy
+def test_types():
+    """pyright finds no error in the scripts and in rlvr."""
+    pytest.importorskip("pyright")
+    done = run_python("-m", "pyright", "--pythonpath", sys.executable, folder=ROOT)
+    assert done.returncode == 0, done.stdout

@@ -1,17 +1,22 @@
-"""The code of docs/elsewhere.md: with TRL and verl themselves, and with stand-ins for libraries.
+"""Functions that run elsewhere: pasted beside `import torch` alone, or as docs/elsewhere.md says.
 
-A stand-in has the signatures that the library had at the commit which the page names. The tests
-with the mark `trl` need TRL, verl's files and trackio, which .ci/run installs.
+That page's code runs with TRL and verl themselves, and with stand-ins for libraries. A stand-in has
+the signatures that the library had at the commit which the page names. The tests with the mark
+`trl` need TRL, verl's files and trackio, which .ci/run installs.
 """
 
 import asyncio
+import builtins
 import contextlib
 import copy
+import dis
+import importlib
 import inspect
 import json
 import re
 import sqlite3
 import sys
+import types
 from types import ModuleType, SimpleNamespace
 
 from rlvr.policy.logprobs import completion_logprobs
@@ -19,11 +24,11 @@ from rlvr.tasks.problems import Sample, own_tokens
 from rlvr.training.checkpoints import save_folder
 
 import datasets
-import losses
 import numpy as np
 import pytest
 import torch
-from runs import ROOT, SMALL, arguments, problems_of, rows, run_python
+from groups import ppo_clip_loss
+from runs import ROOT, SCRIPTS, SMALL, arguments, problems_of, rows, run_python
 from test_baselines import COMPLETIONS, MODES, VerlConfig, loss_of, of_verl, random_batch
 from test_baselines import LONGEST as LONGEST_OF_FIELD
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector
@@ -39,15 +44,8 @@ PAGE = (ROOT / "docs" / "elsewhere.md").read_text()
 LONGEST = 8  # tokens of a completion
 LOSS = dict(beta=0.3, epsilon=0.02, epsilon_high=0.03)
 TRL_LOSS = {"sequence": "grpo", "token": "dapo", "constant": "dr_grpo"}  # by --aggregation
-PASTED = (
-    grpo.grpo_advantage,
-    agrae.agrae_advantage,
-    asymgrpo.asymgrpo_advantage,
-    fade.fade_advantage,
-    fade.FadeController,
-    cwgrpo.covariance_weights,
-    up,
-)
+PASTED = grpo.grpo_advantage, agrae.agrae_advantage, asymgrpo.asymgrpo_advantage
+PASTED += fade.fade_advantage, fade.FadeController, cwgrpo.covariance_weights, up
 
 
 def code_of(heading):
@@ -123,10 +121,8 @@ def samples_of(rollout):
     ],
 )
 def test_a_step_of_trl_is_a_step_here(name, expected, aggregation, tiny, tmp_path):
-    """Updates of TRL's trainer by the page's recipe, and ours on the same completions.
-
-    In the second one some tokens are clipped, and the policy has left the reference.
-    """
+    """Updates of TRL's trainer by the page's recipe, and ours on the same completions."""
+    # In the second one some tokens are clipped, and the policy has left the reference.
     exec(code_of("TRL"), page := {})
     settings = page["SAME_LOSS"] | dict(loss_type=TRL_LOSS[aggregation])
     save_folder(tmp_path / "policy", *tiny)  # as a run does
@@ -147,7 +143,7 @@ def test_a_step_of_trl_is_a_step_here(name, expected, aggregation, tiny, tmp_pat
                 config, each = cwgrpo.Config(num_generations=4), advantages.view(-1, 1)  # [N, 1]
                 advantages = cwgrpo.weigh_tokens(old, each, mask, config) * each  # [N, T]
         given = logprobs, old, advantages, mask
-        loss, *clipped = losses.ppo_clip_loss(*given, ref_logprobs=old, **how)
+        loss, *clipped = ppo_clip_loss(*given, ref_logprobs=old, **how)
         if name == "OwnLoss":
             ratio = torch.where(mask > 0, logprobs - old, 0).exp()  # [N, T]
             objective = up(ratio, logprobs, advantages[:, None], LOSS["epsilon"])
@@ -257,10 +253,8 @@ def registered(published, agg_loss=None):
 @pytest.mark.trl
 @pytest.mark.parametrize("aggregation", MODES)
 def test_a_loss_in_verl(aggregation, published):
-    """With verl's own sums, its slope in each token's log-prob is that of the loss here.
-
-    verl adds 1e-8 to the number of tokens.
-    """
+    """With verl's own sums, its slope in each token's log-prob is that of the loss here."""
+    # verl adds 1e-8 to the number of tokens.
     *_, of_policy = registered(published, of_verl("agg_loss"))
     divisors = dict(global_batch_size=COMPLETIONS, loss_scale_factor=LONGEST_OF_FIELD)
     config = VerlConfig(clip_ratio=0.2, global_batch_info=divisors)
@@ -276,10 +270,8 @@ def test_a_loss_in_verl(aggregation, published):
 
 
 def test_recipes_for_verl_and_skyrl(published):
-    """Each is called with the arguments that the library's trainer gives.
-
-    What a failure is worth in the library, here -1, changes nothing.
-    """
+    """Each is called with the arguments that the library's trainer gives."""
+    # What a failure is worth in the library, here -1, changes nothing.
     verl, skyrl, of_policy = registered(published)
     assert [*of_policy] == ["up"]
     assert sorted(verl) == sorted(skyrl) == sorted(ADVANTAGES)
@@ -319,17 +311,134 @@ def test_recipe_for_prime_rl(published):
 
     # The sums over completions, by the number of tokens, are the loss with the sampler's log-probs.
     batch = random_batch(0)
-    found = sum(
-        namespace["ppo_clip"](
-            SimpleNamespace(
-                trainer_logprobs=batch.logprobs[i],
-                inference_logprobs=batch.old_logprobs[i],
-                advantages=batch.advantages[i],
-                loss_mask=batch.mask[i] > 0,
-            )
-        ).loss
-        for i in range(len(batch.mask))
-    )
+    theirs = dict(trainer_logprobs=batch.logprobs, inference_logprobs=batch.old_logprobs)
+    theirs |= dict(advantages=batch.advantages, loss_mask=batch.mask > 0)
+    rows = [SimpleNamespace(**{k: x[i] for k, x in theirs.items()}) for i in range(COMPLETIONS)]
+    found = sum(namespace["ppo_clip"](row).loss for row in rows)
     given = batch.logprobs, batch.old_logprobs, batch.advantages, batch.mask
-    own, *_ = losses.ppo_clip_loss(*given, aggregation="token")
+    own, *_ = ppo_clip_loss(*given, aggregation="token")
     torch.testing.assert_close(found / batch.mask.sum(), own)
+
+
+# What else uses more than torch: the other ranks, other functions, or `re`.
+NOT_PURE = """agrae.difficulty_metrics asymgrpo.global_kappa asymgrpo.success_gain
+cwgrpo.format_reward cwgrpo.weigh_tokens
+fade.head_change fade.learning_rate_factor studies.baselines.advantages.batch_std
+studies.baselines.advantages.gdpo studies.baselines.advantages.named
+studies.baselines.advantages.t2t studies.baselines.advantages.grpo_lead_advantage
+studies.baselines.losses.loss_with""".split()
+OF_A_RUN = ("Config", "configure", "main", "compute_advantages")
+
+
+def globals_of(code):
+    """The names that the functions compiled into `code` look up outside themselves."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    instructions = [found for part in inner for found in dis.get_instructions(part)]
+    names = {found.argval for found in instructions if found.opname == "LOAD_GLOBAL"}
+    return names.union(*map(globals_of, inner))
+
+
+@pytest.mark.parametrize(
+    "name", [*SCRIPTS, "studies.baselines.advantages", "studies.baselines.losses"]
+)
+def test_every_other_function_needs_torch_alone(name):
+    """Also on a branch that no call takes, and where it is defined."""
+    for function, value in vars(importlib.import_module(name)).items():
+        if getattr(value, "__module__", "") != name or function in OF_A_RUN:
+            continue
+        code = compile(inspect.getsource(value), f"<{function}, pasted>", "exec")
+        is_pure = globals_of(code) <= {"torch", *vars(builtins)}
+        assert is_pure != (f"{name}.{function}" in NOT_PURE), function
+        if is_pure:
+            exec(code, {"torch": torch})
+
+
+FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
+COUNTS = torch.bool, torch.int32, torch.int64
+EMPTY_ROW = torch.tensor([[1, 1, 0], [0, 0, 0], [1, 1, 1]])  # a mask [N, T]
+
+
+def pasted(name, **beside):
+    """A function of a script or of common.py as a reader has it: in a file without the rest."""
+    script, _, function = name.partition(".")
+    source = inspect.getsource(getattr(importlib.import_module(script), function))
+    exec(source, namespace := {"torch": torch, **beside})
+    return namespace[function]
+
+
+OF_REWARDS = {
+    "grpo": lambda rewards: pasted("grpo.grpo_advantage")(rewards),
+    "dr-grpo": lambda rewards: pasted("grpo.grpo_advantage")(rewards, scale_rewards=False),
+    "grpo-n": lambda rewards: pasted("grpo.negative_only")(OF_REWARDS["grpo"](rewards)),
+    "agrae": lambda rewards: pasted("agrae.agrae_advantage")(
+        OF_REWARDS["grpo"](rewards), (rewards == 1).float().mean(1), mean_success=1 / 4, alpha=1 / 2
+    ),
+    "asymgrpo": lambda rewards: pasted("asymgrpo.asymgrpo_advantage")(rewards, 1.0, 0.5),
+    "fade": lambda rewards: pasted("fade.fade_advantage")(rewards, alpha=2.0, delta=0.5),
+}
+# of a group with one success in three: the advantage of the success, and of a failure
+ONE_OF_THREE = {"grpo": (2**0.5, -(2**-0.5)), "dr-grpo": (2 / 3, -1 / 3), "grpo-n": (0, -(2**-0.5))}
+SCALE = 3**0.5 / 8 + 3 / 8 * 1.5**0.5  # of A-GRAE, with w = 1/4 and p = 1/3
+ONE_OF_THREE |= {"agrae": (2**0.5 * SCALE / 2, -(2**-0.5) * SCALE)}
+ONE_OF_THREE |= {"asymgrpo": (2, -(2**-0.5)), "fade": (4 / 9, -4 / 9)}
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *COUNTS])
+@pytest.mark.parametrize("name", OF_REWARDS)
+def test_pasted_advantages_take_any_rewards(name, dtype):
+    """A group of two kinds, one of equal fractions, and one with a NaN, which is not hidden."""
+    rewards = torch.tensor([[1, 0, 0], [0.9, 0.9, 0.9]]).to(dtype)
+    mixed, equal = OF_REWARDS[name](rewards).double()
+    success, failure = ONE_OF_THREE[name]
+    expected = torch.tensor([success, failure, failure]).double()
+    torch.testing.assert_close(mixed, expected, rtol=0.01, atol=1e-6)
+    if dtype != torch.bool or name != "asymgrpo":  # as a boolean, 0.9 is a success
+        assert equal.abs().max() <= (0.002 if name in ("dr-grpo", "fade") else 0)
+    if dtype in FLOATS:
+        hidden = rewards[:1] * torch.tensor([torch.nan, 1, 1])
+        assert OF_REWARDS[name](rewards).dtype == dtype
+        assert OF_REWARDS[name](hidden)[:, 0].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *COUNTS])
+def test_pasted_token_weights_take_any_mask(dtype):
+    """What stands for `global_sum` is on the page; an empty completion counts as one."""
+    page = (ROOT / "docs" / "elsewhere.md").read_text()
+    exec(re.search(r"`(def global_sum.*)`", page)[1], beside := {})
+    token_weights = pasted("common.token_weights", **beside)
+    found = [token_weights(EMPTY_ROW.to(dtype), *how) for how in AGGREGATIONS]  # 3 x [3, 3]
+    expected = [[[1 / 6] * 3, [0] * 3, [1 / 9] * 3], [[1 / 5] * 3] * 3, [[1 / 12] * 3] * 3]
+    wanted = torch.tensor(expected) * EMPTY_ROW
+    torch.testing.assert_close(torch.stack(found).float(), wanted, rtol=0.01, atol=0)
+    assert not any(token_weights(0 * EMPTY_ROW.to(dtype), *how).any() for how in AGGREGATIONS)
+
+
+AGGREGATIONS = ("sequence",), ("token",), ("constant", 4)
+
+
+@pytest.mark.parametrize("mask_dtype", [torch.bool, torch.int64, torch.float64])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_pasted_losses_and_weights_take_infinite_padding(dtype, mask_dtype):
+    """Ratios are 1.5 and 1/2, and epsilon 0.2. The loss and its gradient are those by hand."""
+    mask, on = EMPTY_ROW.to(mask_dtype), EMPTY_ROW > 0
+    old = torch.where(on, torch.tensor([0.5, 0.4, 0.5]).log(), -torch.inf).to(dtype)
+    new = torch.where(on, torch.tensor([0.75, 0.2, 0.5]).log(), -torch.inf).to(dtype)
+    advantages = torch.tensor([[1.0], [1], [-2]]).to(dtype)
+    given = dict(logprobs=new.requires_grad_(), old_logprobs=old, advantages=advantages)
+    given |= dict(loss_mask=mask, token_weights=(on / 5).to(dtype))
+    given |= dict(ref_logprobs=new.detach(), beta=0.1)  # whose KL penalty is 0
+    loss, clipped = pasted("common.ppo_clip_loss")(**given)
+    loss.backward()
+    objective = [1.2, 0.5, 0, 0, 0, 0, -3.0, -1.6, -2.0]
+    assert loss.item() == pytest.approx(-sum(objective) / 5, rel=0.01)
+    slopes = torch.tensor([[0, 0.5, 0], [0, 0, 0], [-3.0, 0, -2]]).to(dtype)
+    torch.testing.assert_close(new.grad, -slopes / 5, rtol=0.01, atol=0)
+    assert clipped["clip_high"].tolist()[0][0] and clipped["clip_low"].tolist()[2][1]
+
+    weights = pasted("cwgrpo.covariance_weights")
+    found = weights(new[None], advantages.T, mask[None])[0]
+    assert found.dtype == dtype
+    assert found.sum().item() == pytest.approx(5, rel=0.01)
+    assert (found[~on] == 0).all()
+    assert (weights(new[None], 0 * advantages.T, mask[None])[0] == on).all()  # equal rewards
+    assert weights(new[None], torch.nan * advantages.T, mask[None])[0][on].isnan().all()

@@ -13,11 +13,6 @@ from fade import FadeController
 CASES = json.loads((Path(__file__).parent / "golden.json").read_text())
 
 
-def to_tensors(value):
-    """Lists of numbers become float64 tensors; anything else stays what it is."""
-    return f64(value) if isinstance(value, list) and not isinstance(value[0], str) else value
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["function"])
 def test_golden(case):
     name, kwargs, expected = case["function"], case["kwargs"], case["expected"]
@@ -26,7 +21,10 @@ def test_golden(case):
         controller = FadeController(**kwargs)
         got = [controller.step(*row) for row in case["inputs"]["sequence"]]
     else:
-        inputs = {key: to_tensors(value) for key, value in case["inputs"].items()}
+        inputs = dict(case["inputs"])
+        for key, value in inputs.items():  # a list of numbers becomes a tensor
+            if isinstance(value, list) and not isinstance(value[0], str):
+                inputs[key] = f64(value)
         got = pkgutil.resolve_name(name)(**inputs, **kwargs)
     if isinstance(expected, dict):
         assert got == pytest.approx(expected, rel=0, abs=1e-9)

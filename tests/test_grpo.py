@@ -38,9 +38,8 @@ def test_an_overflow_that_the_clip_hides_leaves_the_loss_finite(advantage, expec
     """Where A >= 0, the term is min(inf, 1.2) A: a constant, which has no gradient."""
     logprobs, ones = torch.full((1, 2), -1.0, requires_grad=True), torch.ones(1, 2)
     given = dict(old_logprobs=-1e4 * ones, advantages=advantage * ones[:, :1], loss_mask=ones)
-    loss, stats = common.ppo_clip_loss(
-        logprobs=logprobs, token_weights=ones / 2, importance_sampling_level=level, **given
-    )
+    given |= dict(logprobs=logprobs, token_weights=ones / 2, importance_sampling_level=level)
+    loss, stats = common.ppo_clip_loss(**given)
     loss.backward()
     assert loss.item() == pytest.approx(expected)
     assert (logprobs.grad == 0).all() and stats["clip_high"].all() == (advantage > 0)

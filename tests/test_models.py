@@ -15,7 +15,7 @@ import rlvr.policy.models
 import rlvr.tasks.prompts
 from rlvr.errors import UserError
 from rlvr.flags.config import TAUGHT, Config
-from rlvr.policy.models import POLICIES, is_near, load_policies, tiny_folder
+from rlvr.policy.models import POLICIES, load_policies, tiny_folder
 from rlvr.policy.reader import Reader
 from rlvr.rollout.samplers import stop_tokens
 from rlvr.tasks.embedded import make_countdown
@@ -45,7 +45,7 @@ def test_policy_and_reference_are_what_was_saved(sharp, tmp_path, monkeypatch):
     saved, tokenizer = copy.deepcopy(sharp[0]).bfloat16(), sharp[1]
     save_folder(tmp_path / "policy", saved, tokenizer)
     shard = Mock()
-    monkeypatch.setattr(rlvr.policy.models, "shard", shard)
+    monkeypatch.setattr("rlvr.policy.models.shard", shard)
     monkeypatch.setattr("rlvr.world.WORLD_SIZE", 2)
     config = Config(model=str(tmp_path / "policy"), beta=0.1)
     policy, reference, loaded_tokenizer = rlvr.policy.models.load_policies(config)
@@ -205,13 +205,6 @@ def test_a_generation_config_that_contradicts_itself_can_be_saved(tiny, tmp_path
     assert saved.get("temperature") == (0.7 if do_sample else None)
 
 
-def test_equal_up_to_rounding():
-    """By the largest number: what is left of two of 100 is off by more than its own size."""
-    expected = torch.tensor([100.0, 0.0])
-    assert is_near(torch.tensor([100.0, 0.05]), expected)
-    assert not is_near(torch.tensor([100.5, 0.0]), expected)
-
-
 @pytest.mark.parametrize("model_type", ["unheard-of", "qwen2_moe", "vit"])
 def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type):
     """Nor does transformers ask. A "vit" has a configuration, but no causal language model."""
@@ -232,25 +225,20 @@ def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type)
     assert not marker.exists()
 
 
-def test_a_tokenizer_with_more_ids_than_the_embedding_has_rows(tiny, tmp_path):
-    folder = folder_of(transformers.LlamaConfig(**SMALL | dict(vocab_size=25)), tiny, tmp_path)
-    with pytest.raises(UserError, match="its tokenizer has ids up to 25, and its embedding 25 row"):
-        load(folder)
-
-
-def test_an_adapter_is_named(tmp_path):
+def test_an_adapter_and_a_tokenizer_of_another_model_are_named(tiny, tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(UserError, match="it is a peft adapter: save what its merge_and_unload"):
         load(tmp_path)
+    folder = folder_of(transformers.LlamaConfig(**SMALL | dict(vocab_size=25)), tiny, tmp_path)
+    with pytest.raises(UserError, match="its tokenizer has ids up to 25, and its embedding 25 row"):
+        load(folder)
 
 
 @pytest.mark.parametrize(
     "owner, name, error, shown",
     [
         (transformers.AutoTokenizer, "from_pretrained", AttributeError("renamed"), AttributeError),
-        (transformers.AutoTokenizer, "from_pretrained", OSError("damaged"), UserError),
         (transformers.AutoModelForCausalLM, "from_pretrained", ImportError("moved"), ImportError),
-        (transformers.AutoModelForCausalLM, "from_pretrained", NameError("typo"), NameError),
         (transformers.AutoModelForCausalLM, "from_pretrained", RuntimeError("a size"), UserError),
         (transformers.AutoModelForCausalLM, "from_pretrained", MemoryError("all"), MemoryError),
         (Reader, "read", AttributeError("renamed"), UserError),
@@ -280,9 +268,7 @@ def test_a_model_of_the_hub(monkeypatch):
     assert rlvr.policy.models.read_model_config("nobody/model") == "nobody/model"
     assert heads == [((huggingface_hub.constants.ENDPOINT,), dict(timeout=3.0))]
     session.head = Mock(side_effect=RuntimeError("no such address"))
-    told = "cannot load --model nobody/model, which is not a folder, from the hub: the hub does "
-    told += "not answer; HF_HUB_OFFLINE=1 reads what is in its cache; without a network, leave "
-    with pytest.raises(UserError, match=f"^{told}--model out, or see docs/language-model.md$"):
+    with pytest.raises(UserError, match="the hub does not answer; HF_HUB_OFFLINE=1.*leave --model"):
         load("nobody/model")
 
 
@@ -299,14 +285,12 @@ def test_tokenizer_round_trip(tiny):
     assert tokenizer.encode("1<eos>")[-1] == tokenizer.eos_token_id != tokenizer.pad_token_id
 
 
-def test_every_shipped_policy_was_taught_its_numbers():
+def test_which_policy_a_run_starts_from():
+    """One that was taught its numbers."""
     shipped = {folder.name for folder in POLICIES.iterdir()}
     assert shipped == {*make_bases.RECIPES} - {"novice"}  # which only a study starts from
     for numbers, name in TAUGHT.items():
         assert {*numbers.split(",")} <= {*make_bases.RECIPES[name][0].split(",")}
-
-
-def test_which_policy_a_run_starts_from():
     names = {"3 tiny": "middle", "4 tiny": "weak", "3,4 tiny": "weak", "2 strong": "strong"}
     for given, name in names.items():
         numbers, model = given.split()

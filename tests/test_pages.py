@@ -1,15 +1,17 @@
-"""The pages of docs/: their numbers are Python's, they open on a phone, and the tours are new."""
+"""The pages of docs/: their numbers are Python's, and they open on a phone; tours; docs/nano.py."""
 
 import importlib
 import inspect
 import json
 import math
+import random
 import re
 import sys
 from functools import partial
 from pathlib import Path
 
 from rlvr.show.report import PAGE as PAGE_OF_REPORT
+from rlvr.verify.answers import verify_countdown
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from groups import every_group, f64, near
 from runs import ROOT, SCRIPTS, countdown_problems, left_as_it_was, module_of
 from torch.nn.utils.rnn import pad_sequence
 
+import common
 from agrae import agrae_advantage
 from asymgrpo import asymgrpo_advantage
 from cwgrpo import covariance_weights
@@ -256,10 +259,8 @@ def data_of(page):
 
 @pytest.mark.slow
 def test_shape_comments_are_true(tmp_path, monkeypatch):
-    """All of the five scripts and common.py: each stands beside a tensor of that shape.
-
-    A page made now has the functions of the one in docs/.
-    """
+    """All of the five scripts and common.py: each stands beside a tensor of that shape."""
+    # A page made now has the functions of the one in docs/.
     monkeypatch.setattr("rlvr.tasks.datasets.load_problems", countdown_problems)
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.chdir(tmp_path)
@@ -281,10 +282,8 @@ def test_shape_comments_are_true(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_pages_of_the_scripts(script):
-    """docs/tours/: small, alone, and of the script as it is.
-
-    Where a script has changed, `python studies/tours/tour.py --make` makes them anew.
-    """
+    """docs/tours/: small, alone, and of the script as it is."""
+    # Where a script has changed, `python studies/tours/tour.py --make` makes them anew.
     text = (ROOT / "docs" / "tours" / f"{script}.html").read_text()
     assert len(text) < 300_000
     assert "http" not in text.replace("https://arxiv.org", "")
@@ -295,3 +294,92 @@ def test_pages_of_the_scripts(script):
     first = next(line for line, node in source.functions.items() if node.name == "main")
     assert page["main"] == source.describe(first, "main")["lines"]
     assert not data["wrong"]
+
+
+# nano.py has GRPO's mean over tokens in all methods, and FADE's controller without a memory.
+FLAGS = dict(asymgrpo=dict(aggregation="sequence"))
+FLAGS["fade"] = FLAGS["asymgrpo"] | dict(ema_beta=0, target_entropy=0.08)
+
+
+@pytest.fixture
+def nano(monkeypatch):
+    """The file as a module, in the sizes of runs.SMALL."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    module = importlib.import_module("nano")
+    for name, value in dict(STEPS=2, B=4, G=4, MINIBATCH=8, HELD_OUT=16).items():
+        monkeypatch.setattr(module, name, value)
+    with torch.random.fork_rng():
+        yield module
+
+
+def as_in_nano(batch):
+    """What nano.roll_out returns, for a batch of a script."""
+    prompts = [torch.tensor(sample.prompt_ids) for sample in batch.samples]
+    completions = [torch.tensor(sample.completion_ids) for sample in batch.samples]
+    left = pad_sequence(prompts, True, padding_side="left", padding_value=-1)
+    ids = torch.cat([left, pad_sequence(completions, True, padding_value=-1)], 1)  # [N, L + T]
+    real = (ids >= 0).float()
+    return ids.clamp(min=0), real, real[:, left.shape[1] :], batch.rewards
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_losses_and_gradients_of_the_scripts(script, nano, run, no_evaluation, monkeypatch):
+    """Two steps of two updates each, with the completions that the script has sampled."""
+    batches, losses, updates = [], [], []
+    roll_out, backward = common.roll_out, torch.Tensor.backward
+    clip = torch.nn.utils.clip_grad_norm_
+
+    def keep_batch(*given):
+        batches.append(roll_out(*given))
+        return batches[-1]
+
+    def keep_loss(loss):
+        losses.append(loss.item())
+        backward(loss)
+
+    def keep_update(parameters, most):  # what clips the gradient's norm
+        parameters = [*parameters]
+        updates.append((sum(losses), torch.cat([each.grad.flatten() for each in parameters])))
+        losses.clear()
+        return clip(parameters, most)
+
+    monkeypatch.setattr(common, "roll_out", keep_batch)
+    monkeypatch.setattr(torch.Tensor, "backward", keep_loss)
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", keep_update)
+    assert run(script, **FLAGS.get(script, {})).code == 0
+    evaluation = [torch.ones(1, 1)]
+    answers = iter([evaluation, *map(as_in_nano, batches), evaluation])
+    monkeypatch.setattr(nano, "roll_out", lambda *_: next(answers))
+    nano.main(script)
+    assert len(updates) == 8
+    for (loss, gradient), (expected, theirs) in zip(updates[4:], updates[:4], strict=True):
+        assert loss == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        near(gradient / theirs.norm(), theirs / theirs.norm(), atol=1e-5)
+
+
+def test_rewards_of_verify_countdown(nano, monkeypatch):
+    """All answers of a run, and each of them with one character changed."""
+    verify, changed, rewards = nano.verify, random.Random(0), []
+
+    def check(text, numbers, target):
+        gold = f"{' '.join(map(str, numbers))} : {target}"
+        place = changed.randrange(len(text) - 9)
+        for sign in ("", *changed.choices("123456789+-*/()= ", k=3), "**"):
+            other = text[:place] + sign + text[place + changed.randrange(2) :]
+            assert verify(other, numbers, target) == verify_countdown(other, gold), other
+        rewards.append(verify(text, numbers, target))
+        assert rewards[-1] == verify_countdown(text, gold), text
+        return rewards[-1]
+
+    monkeypatch.setattr(nano, "verify", check)
+    nano.main()
+    assert 30 < sum(rewards) < len(rewards) - 30
+    for text in ("9**9**9", "9//9+9", "(9)(9)+9", "(9+9+9", "9/(9-9)", "9+9+9</answer><answer>9"):
+        assert verify(f"<answer>{text}</answer>", [9, 9, 9], 27) == 0
+
+
+def test_the_mask_ends_with_each_completion(nano, tiny):
+    """The untrained policy writes end tokens anywhere, or none."""
+    ids, _, mask, _ = nano.roll_out(*tiny, [([1, 2, 3], 6)] * 8)
+    for row, counted in zip(ids[:, -mask.shape[1] :].tolist(), mask.tolist(), strict=True):
+        assert sum(counted) == (row.index(1) + 1 if 1 in row else len(row))

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import math
 import random
 import sys
 from dataclasses import replace
@@ -10,14 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-import rlvr.rollout.rollouts
-import rlvr.rollout.turns
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.machine.ranks import from_rank_0
 from rlvr.rollout.noise import add_noise
-from rlvr.rollout.rollouts import check_context, rollout_metrics, room_after, sampler_mismatch
+from rlvr.rollout.rollouts import check_context, rollout_metrics, room_after
 from rlvr.rollout.samplers import Sampler
 from rlvr.rollout.turns import MAX_TURNS, complete_in_turns
 from rlvr.show import read_rows
@@ -121,9 +118,8 @@ def test_sample_groups(tiny, monkeypatch):
     monkeypatch.setitem(VERIFIERS, "half", halve)
     first, solution = make_countdown(random.Random(0), 3)
     second = Problem("1 2 : ", "3", "half")
-    sampler = Scripted(
-        tiny[1], [[f"{solution}<eos>", solution, "7*8=", ""], [")"]], tool="calculator"
-    )
+    script = [[f"{solution}<eos>", solution, "7*8=", ""], [")"]]
+    sampler = Scripted(tiny[1], script, tool="calculator")
     sampler.stops += sampler.encode(")")
     groups = sample_groups(sampler, [first, second], 2, temperature=0.6, max_tokens=48, top_p=0.9)
     ids = [*map(sampler.encode, [f"{solution}<eos>", solution, "7*8=56)"])]
@@ -175,20 +171,10 @@ def test_rollout_metrics_by_hand(monkeypatch):
     noisy = [replace(sample, true_reward=1 - sample.reward) for sample in samples]
     assert rollout_metrics(noisy, 2) == expected | {"true_reward": 5 / 8}
     found = []
-    monkeypatch.setattr(rlvr.rollout.rollouts, "gather", lambda mine: found.extend(mine) or found)
+    monkeypatch.setattr("rlvr.rollout.rollouts.gather", lambda mine: found.extend(mine) or found)
     assert not {"turns", "length_right"} & {*rollout_metrics(samples[:2], 2)}
     rollout_metrics(samples[2:4], 2)
     assert rollout_metrics(samples[4:], 2) == expected
-
-
-def test_sampler_mismatch_by_hand():
-    """The trainer's log-probs less the sampler's are 0.1 and -0.4, and 0.3 in the second row."""
-    sampled = torch.tensor([[-1.0, -2.0], [-0.5, 0.0]])
-    logprobs = torch.tensor([[-0.9, -2.4], [-0.2, 9.0]])  # the 9.0 is padding
-    own = torch.tensor([[1.0, 1.0], [1.0, 0.0]])
-    k3 = sum(math.exp(d) - 1 - d for d in (0.1, -0.4, 0.3)) / 3
-    expected = {"mismatch": 0.8 / 3, "mismatch_k3": k3, "mismatch_max_ratio": math.exp(0.3)}
-    assert sampler_mismatch(logprobs, sampled, own) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +231,6 @@ def test_calculate(text, reply):
 # the replies stand, and how many tokens were allowed in each turn.
 SCENES = [
     # the last turn is written to its end, whatever it holds
-    (1, 48, [["7*8=54<eos>", "7*8="]], ["7*8=54<eos>", "7*8="], [[], []], [48]),
     (2, 48, [["7*8="], ["+1=9<eos>"]], ["7*8=56+1=9<eos>"], [[range(4, 6)]], [48, 42]),
     # a reply needs room for one more token
     (8, 6, [["7*8="]], ["7*8="], [[]], [6]),
@@ -277,7 +262,7 @@ SCENES = [
 @pytest.mark.parametrize("max_turns, limit, script, texts, replies, rooms", SCENES)
 def test_scenes(tiny, monkeypatch, max_turns, limit, script, texts, replies, rooms):
     """Each turn goes on from the ids so far. The tool's tokens have log-probs of 0."""
-    monkeypatch.setattr(rlvr.rollout.turns, "MAX_TURNS", max_turns)
+    monkeypatch.setattr("rlvr.rollout.turns.MAX_TURNS", max_turns)
     sampler = Scripted(tiny[1], script, tool="calculator")
     prompts = [[i] for i in range(len(texts))]
     found = complete_in_turns(sampler, prompts, temperature=0.7, top_p=0.9, max_tokens=limit)
@@ -311,7 +296,7 @@ def test_a_tool_may_answer_a_whole_turn(tiny, monkeypatch):
 def test_a_rank_that_has_finished_goes_on_with_the_others(tiny, sharp, monkeypatch):
     """Ranks that share an engine draw together, and up to the length of the one with most room."""
     others = [4, 2, 0]
-    monkeypatch.setattr(rlvr.rollout.turns, "global_max", lambda own: max(own, others.pop(0)))
+    monkeypatch.setattr("rlvr.rollout.turns.global_max", lambda own: max(own, others.pop(0)))
     sampler = Scripted(tiny[1], [["<eos>"], [], []], tool="calculator")
     (found,) = complete_in_turns(sampler, [[9]], **ONE, max_tokens=5)
     assert found.ids == [1]

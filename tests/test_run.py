@@ -1,10 +1,8 @@
 """A run from its first to its last line, also as a process, on two ranks, and of every variant."""
 
 import ast
-import importlib
 import json
 import math
-import os
 import re
 import sys
 import time
@@ -13,38 +11,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-import rlvr.machine.ending
-import rlvr.machine.ranks
 import rlvr.policy.models
-import rlvr.tasks.datasets
 import rlvr.training.checkpoints
 import rlvr.training.run
 from rlvr import progress
 from rlvr.errors import UserError, loading
 from rlvr.flags.config import Config
 from rlvr.tasks.problems import Sample
-from rlvr.training.run import Run
+from rlvr.training.run import Run, launch
 from rlvr.training.updates import UpdateMetrics, make_optimizer
 
 import pytest
 import runs
 import torch
 from local_sets import write
-from runs import (
-    ROOT,
-    SCRIPTS,
-    SMALL,
-    VARIANTS,
-    arguments,
-    assert_finite,
-    before_calls,
-    first_fast,
-    refused,
-    rows,
-    run_python,
-    steps,
-    weights,
-)
+from runs import ROOT, before_calls, first_fast, refused, rows, run_python, steps, weights
 from samples import writer_of_batch
 
 import common
@@ -69,7 +50,7 @@ def test_a_rank_draws_by_seed_and_number(run, monkeypatch):
 def test_which_checkpoints_are_saved_and_kept(monkeypatch, tmp_path):
     """One after each third of the run, and the last one; the newest two stay."""
     save = Mock(side_effect=lambda folder, *_: folder.mkdir() or (folder / "state.pt").touch())
-    monkeypatch.setattr(rlvr.training.checkpoints, "save", save)
+    monkeypatch.setattr("rlvr.training.checkpoints.save", save)
     config = Config(max_steps=7, save_total_limit=2)
     run = SimpleNamespace(config=config, stopped=0.0, folder=tmp_path, training=None)
     run.draw = lambda: None
@@ -90,9 +71,7 @@ def test_the_seconds_of_a_step_are_those_of_its_rollout_and_its_updates(run, mon
     def tick(seconds):
         now[0] += seconds
 
-    for module in (common, rlvr.training.run):
-        clock = SimpleNamespace(**vars(time) | dict(perf_counter=lambda: now[0]))
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     for owner, name, seconds in (
         (common, "evaluate", 1000),
         (common, "sample_groups", 10),
@@ -135,7 +114,7 @@ def test_a_long_gradient_is_clipped_and_one_that_is_not_finite_skipped(capsys):
 
 @pytest.mark.usefixtures("no_evaluation")
 @pytest.mark.filterwarnings("error:Detected call of")  # torch's, which a run hides
-@pytest.mark.parametrize("script", first_fast(SCRIPTS))
+@pytest.mark.parametrize("script", first_fast(runs.SCRIPTS))
 def test_a_rollout_that_is_masked_leaves_the_weights_as_they_were(run, monkeypatch, script):
     """All are cut off, in a group with a contrast, one all wrong, and one all right."""
     samples = [
@@ -150,7 +129,7 @@ def test_a_rollout_that_is_masked_leaves_the_weights_as_they_were(run, monkeypat
     flags = dict(prompts_per_step=3, num_generations=2, minibatch_size=6, entropy_coef=0.1)
     result = run(script, max_steps=1, mask_truncated_completions=True, **flags)
     assert result.code == 0, result.err
-    assert_finite("run")
+    runs.assert_finite("run")
     (row,) = rows("run")
     assert row["grad_norm"] == row["loss_share"] == row["skipped"] == 0 < row["entropy"]
     assert result.out.count("no update: the gradient is 0 in 1 of 1, as if") == 1
@@ -161,7 +140,8 @@ def test_a_rollout_that_is_masked_leaves_the_weights_as_they_were(run, monkeypat
     record = json.loads(Path("run/config.json").read_text())["record"]
     assert (sample["verdict"], sample["length"], sample["truncated"]) == ("right", 3, True)
     assert record["ranks"] == 1 and record["device"] == "cpu" and record["versions"]["torch"]
-    start, now = weights(rlvr.policy.models.tiny_folder(Config())), weights("run/checkpoint-1")
+    start = weights(rlvr.policy.models.tiny_folder(Config()))
+    now = weights("run/checkpoint-1")
     assert all(torch.equal(start[name], now[name]) for name in start)
 
 
@@ -215,7 +195,6 @@ def test_what_is_told_and_reported_to_wandb(run, resume, monkeypatch):
             [(1 + math.cos(math.pi * i / 16)) / 2 for i in range(6)],
         ),
     ],
-    ids=str,
 )
 def test_schedules_by_hand(flags, after_four):
     """Of 5 steps with 2 updates. FADE's --equalize_learning_rate gives a run another rate."""
@@ -256,7 +235,6 @@ def test_the_peak_of_the_memory(monkeypatch):
         (torch.OutOfMemoryError("no more"), "--microbatch_tokens"),
         (OSError("no such file"), None),
     ],
-    ids=repr,
 )
 def test_what_the_user_can_mend_is_one_line(capsys, monkeypatch, error, shown):
     """A mistake in an edited script keeps its traceback."""
@@ -267,9 +245,9 @@ def test_what_the_user_can_mend_is_one_line(capsys, monkeypatch, error, shown):
     monkeypatch.setattr("sys.argv", ["some/folder/grpo.py", "--seed", "3"])
     ended = []
     before_calls(monkeypatch, progress, "clear_line", lambda: ended.append("cleared"))
-    rlvr.machine.ending.AT_EXIT.callback(ended.append, "ended")
+    rlvr.machine.AT_EXIT.callback(ended.append, "ended")
     with pytest.raises((SystemExit, OSError)) as raised, runs.left_as_it_was():
-        rlvr.training.run.launch(main, None)
+        launch(main, None)
     assert ended[-2:] == ["cleared", "ended"]  # so that a traceback has a line of its own
     written = capsys.readouterr().err
     if shown is None:
@@ -310,8 +288,8 @@ def test_the_line_that_says_why_is_told():
 
 def train_in_a_folder(folder, *launcher):
     """Train by grpo.py's default flags but for small sizes -> the run folder, a whole one."""
-    flags = SMALL | dict(eval_steps=3)  # and after the last step
-    done = run_python(*launcher, ROOT / "grpo.py", *arguments(**flags), folder=folder)
+    flags = runs.SMALL | dict(eval_steps=3)  # and after the last step
+    done = run_python(*launcher, ROOT / "grpo.py", *runs.arguments(**flags), folder=folder)
     assert done.returncode == 0, done.stderr
     (run,) = (folder / "runs").iterdir()
     assert run.name.startswith("grpo-grpo-")
@@ -321,7 +299,7 @@ def train_in_a_folder(folder, *launcher):
     assert "evaluating countdown: 4 problems, 4 completions of each\n" in done.stdout
     checkpoints = {"checkpoint-1", "checkpoint-2"}
     assert {path.name for path in run.iterdir()} == {*files.split(), *checkpoints}
-    assert_finite(run)
+    runs.assert_finite(run)
     assert steps(run) == [1, 2] and steps(run, "eval") == [0, 2]
     for row in rows(run):
         assert 0 <= row["reward"] <= 1 and 16 * row["reward"] % 1 == 0  # of all 16 completions
@@ -345,16 +323,15 @@ def test_a_process_of_its_own_and_its_checkpoint(run, tmp_path):
 
 @pytest.mark.slow
 def test_two_ranks(tmp_path):
-    torchrun = f"-m torch.distributed.run --nproc_per_node 2 --master_port {runs.free_port()}"
-    train_in_a_folder(tmp_path, *torchrun.split())
+    train_in_a_folder(tmp_path, *runs.TWO_RANKS)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script, variant", VARIANTS)
+@pytest.mark.parametrize("script, variant", runs.VARIANTS)
 def test_every_variant_trains(run, script, variant):
     result = run(script, variant=variant)
     assert result.code == 0, result.err
-    assert_finite("run")
+    runs.assert_finite("run")
     assert steps("run") == [1, 2] and steps("run", "eval") == [0, 1, 2]
     for row in rows("run"):
         if row["all_wrong"] + row["all_right"] < 1:  # some group has a contrast to learn from
@@ -411,11 +388,3 @@ def test_an_older_python_or_one_without_torch_gets_one_line(version, code, told)
     assert re.fullmatch(told, done.stderr), done.stderr
     for file in (*ROOT.glob("*.py"), ROOT / "rlvr/__init__.py"):
         ast.parse(file.read_text(), feature_version=(3, 8))
-
-
-def test_threads_wait_without_spinning(monkeypatch):
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    for expected in ("PASSIVE", "ACTIVE"):
-        importlib.reload(rlvr)
-        assert os.environ["OMP_WAIT_POLICY"] == expected
-        monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")

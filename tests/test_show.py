@@ -80,13 +80,11 @@ def test_a_hint_is_given_where_it_occurs_and_once():
 
 def test_an_evaluation_is_a_line_of_what_it_was_and_is():
     first = {"step": 0, "pass@1": 0.294, "pass@2": 0.4, "pass@16": 0.938, "greedy": 1.0}
-    assert Console().evaluation(0, 60, "", first, first) == [
-        "eval 0/60  pass@1 .294  pass@16 .938  greedy 1.000"
-    ]
+    (line,) = Console().evaluation(0, 60, "", first, first)
+    assert line == "eval 0/60  pass@1 .294  pass@16 .938  greedy 1.000"
     now = {"pass@1": 0.58, "pass@1_se": 0.1, "pass@16": 0.9, "greedy": 0.5, "token_entropy": 0.1}
-    assert Console().evaluation(20, 60, "", now, first) == [
-        "eval 20/60  pass@1 .294 -> .580  pass@16 .938 -> .900  greedy 1.000 -> .500  entropy .100"
-    ]
+    told = "pass@1 .294 -> .580  pass@16 .938 -> .900  greedy 1.000 -> .500  entropy .100"
+    assert Console().evaluation(20, 60, "", now, first) == [f"eval 20/60  {told}"]
 
 
 def test_a_terminal_has_one_line_that_is_replaced(monkeypatch):
@@ -115,14 +113,11 @@ def test_a_terminal_has_one_line_that_is_replaced(monkeypatch):
 
 def test_a_log_file_has_plain_lines_and_few(monkeypatch, capsys):
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 999.0)
-    for begin in (
-        lambda: progress.begin("loading"),
-        lambda: progress.count("completions", 0, 1024),
-    ):
-        monkeypatch.setattr(progress, "last", -1e9)
-        begin()
-        progress.count("completions", 512, 1024)
-    progress.clear_line()
+    progress.begin("loading")
+    progress.count("completions", 512, 1024)  # too soon
+    monkeypatch.setattr(progress, "last", -1e9)
+    for done in (0, 512):  # what begins is not shown, and the next one is too soon
+        progress.count("completions", done, 1024)
     assert capsys.readouterr() == ("loading\n", "")
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", -1.0)
     progress.count("completions", 1024, 1024)
@@ -202,7 +197,7 @@ def test_what_is_drawn():
 
 
 def test_curves_are_drawn_by_step_and_by_few_points(tmp_path, monkeypatch):
-    """Three panels side by side, of both logs; a row without the metric has no point."""
+    """Of both logs; a row without the metric has no point."""
     few = [{"step": 2, "pass@1": 3, "pass@2": 1}, {"step": 3}, {"step": 4, "pass@1": 5}]
     few[2]["pass@2"] = 0.5
     evals, steps = {"a": few}, logs_of(*({"all_wrong": i / 8192} for i in range(5001)))
@@ -216,32 +211,21 @@ def test_curves_are_drawn_by_step_and_by_few_points(tmp_path, monkeypatch):
     assert (tmp_path / "curves.png").exists()
     shown, empty = (figure.axes for figure in figures)
     assert not empty
-    assert [(axis.get_subplotspec().get_geometry(), axis.get_title("left")) for axis in shown] == [
-        ((1, 3, 0, 0), "held-out pass@k"),
-        ((1, 3, 1, 1), "groups (%)"),
-    ]
-    assert {axis.get_xlabel() for axis in shown} == {"step"}
+    assert [axis.get_title("left") for axis in shown] == ["held-out pass@k", "groups (%)"]
     (few, _), (many,) = (axis.lines for axis in shown)
     legend, none = (axis.get_legend() for axis in shown)  # its title says what a single line is
     assert [text.get_text() for text in legend.texts] == ["pass@1", "pass@2"] and not none
-    figures[0].draw_without_rendering()  # the legend covers no line
-    assert legend.get_window_extent().y0 >= shown[0].get_window_extent().y1 - 1
-    assert {tick % 1 for tick in shown[0].get_xticks()} == {0} and few.get_marker() == "."
     assert 500 < len(many.get_xdata()) <= 1000 and many.get_xdata()[-1] > 4900
     assert (many.get_ydata() == many.get_xdata() * 100 / 8192).all()
     assert (few.get_xdata().tolist(), few.get_ydata().tolist()) == ([2, 4], [3, 5])
 
 
-# ------------------------------------------------------------------------ tokens.jsonl, report.html
-
 EVIL = "</script><script>document.title = 'fooled'</script><!--<b>&amp;"
 
 
 def test_the_numbers_of_each_token(tiny, tmp_path, monkeypatch):
-    """Two groups of two: log-prob -2 before, and after the step that of a plain forward pass.
-
-    Of long completions, the first tokens are kept. A tool's tokens have no numbers.
-    """
+    """Two groups of two: log-prob -2 before, and after the step that of a plain forward pass."""
+    # Of long completions, the first tokens are kept. A tool's tokens have no numbers.
     policy, tokenizer = tiny
     ids = tokenizer("1+2=3 4-1")["input_ids"]
     samples = [
@@ -256,7 +240,7 @@ def test_the_numbers_of_each_token(tiny, tmp_path, monkeypatch):
     masks = dict(completion_mask=mask, loss_mask=counted)
     batch = SimpleNamespace(samples=samples, old_logprobs=-2 * mask, **masks)
     state = torch.get_rng_state()
-    monkeypatch.setattr(rlvr.show.report, "MOST_TOKENS", 8)
+    monkeypatch.setattr("rlvr.show.report.MOST_TOKENS", 8)
     advantages = torch.tensor([[1.5], [-0.5], [1 / 3], [math.nan]])
     for groups in (0, 1, 9):  # there are two
         run.config.log_tokens = groups
@@ -348,10 +332,8 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
 
 
 def test_before_and_after_by_set(tmp_path):
-    """The first and the last row of each set count, and k that both of them have.
-
-    A curve is of the first set alone.
-    """
+    """The first and the last row of each set count, and k that both of them have."""
+    # A curve is of the first set alone.
     first = {"pass@1": 0.25, "pass@1_se": 0.125, "pass@4": 0.5, "pass@4_se": math.nan}
     last = first | {"pass@1": 0.123456, "pass@8": 0.9, "greedy": 0.5}
     for name, rows_of_set in {"c++": [first, {"pass@1": 0.0}, last], "new": [first]}.items():
@@ -370,8 +352,8 @@ def test_a_long_run_has_a_page_of_bounded_size(tmp_path, monkeypatch):
     folders = [write_run(tmp_path / "a", 50), write_run(tmp_path / "b", 40)]
     page = tmp_path / "report.html"
     whole = sum((folder / "tokens.jsonl").stat().st_size for folder in folders)
-    monkeypatch.setattr(rlvr.show.report, "MOST_BYTES", whole // 4 + 1)
-    monkeypatch.setattr(rlvr.show.report, "MOST_POINTS", 10)
+    monkeypatch.setattr("rlvr.show.report.MOST_BYTES", whole // 4 + 1)
+    monkeypatch.setattr("rlvr.show.report.MOST_POINTS", 10)
     write_report(page, folders)
     a, b = data_of(page)
     assert [row["step"] for row in a["steps"]] == [*range(1, 50, 4)]
@@ -441,13 +423,12 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     # the small advantages of these runs have the full colour
     assert [*seen["colors"]] == ["logprob", "advantage", "entropy", "ratio", "weight"]
     colors, of_last = zip(*seen["colors"].values(), strict=True)
-    # log 1.1 is 0.905 of -log 0.9, which is the full colour
-    shares = [("blue", 0.75), ("good", 0.75), ("orange", 0.75), ("good", 0.678), ("orange", 0.75)]
-    shares += [("blue", 0.3), ("bad", 0.375), ("bad", 0.75), ("blue", 0.25)]
     assert of_last[2] == ""  # its entropy is not known
-    for color, (name, share) in zip(filter(None, colors + of_last), shares, strict=True):
-        assert color.startswith(f"rgba(var(--{name}), ")
-        assert float(color[:-1].split(", ")[1]) == pytest.approx(share, abs=1e-3)
+    names = [re.search(r"--(\w+)\)", color)[1] for color in filter(None, colors + of_last)]
+    assert names == "blue good orange good orange blue bad bad blue".split()
+    # log 1.1 is 0.905 of -log 0.9, which is the full colour
+    shares = [float(color[:-1].split(", ")[1]) for color in (colors[1], colors[3])]
+    assert shares == pytest.approx([0.75, 0.678], abs=1e-3)
 
 
 def test_streams_that_are_closed_or_lack_a_letter(monkeypatch):

@@ -15,10 +15,8 @@ def random(*shape, seed=0):
 
 
 def test_rank1_statistics_by_hand():
-    """s = 80, 20, 16, 4: 120 x 0.99 = 118.8 takes all four.
-
-    s = 100, 99, 1: 200 x 0.99 = 198 takes two. 250 equal ones: 248.
-    """
+    """s = 80, 20, 16, 4: 120 x 0.99 = 118.8 takes all four."""
+    # s = 100, 99, 1: 200 x 0.99 = 198 takes two. 250 equal ones: 248.
     turn, tilt = torch.linalg.qr(random(6, 6)).Q[:, :4], torch.linalg.qr(random(4, 4, seed=1)).Q
     four = turn @ torch.diag(f64([80, 20, 16, 4])) @ tilt
     equal = torch.linalg.qr(random(250, 250)).Q

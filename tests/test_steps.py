@@ -14,7 +14,7 @@ import pytest
 import torch
 from runs import before_calls, rows, steps, tokenizer_of_tiny
 from samples import by_the_logits, writer_of_batch
-from test_cwgrpo import plain_weights
+from test_advantages import plain_weights
 from torch.nn.utils.rnn import pad_sequence
 
 import common
@@ -23,20 +23,11 @@ import cwgrpo
 G, STOP, T = 4, 1, 0.9
 LOW, HIGH, BETA, BONUS = 0.01, 0.03, 0.5, 0.05
 LOGGED = ("clip_low", "clip_high", "kl", "entropy", "ratio_k3")
-FLAGS = dict(
-    max_steps=2,
-    eval_steps=9,  # and after the last step
-    num_iterations=2,  # with two minibatches: four updates, of which three are off-policy
-    learning_rate=1e-3,
-    lr_scheduler_type="linear",
-    temperature=T,
-    epsilon=LOW,
-    epsilon_high=HIGH,
-    beta=BETA,
-    entropy_coef=BONUS,
-    microbatch_tokens=60,
-    mask_truncated_completions=True,
-)
+FLAGS = dict(max_steps=2, eval_steps=9)  # it evaluates after the last step, too
+# with two minibatches: four updates, of which three are off-policy
+FLAGS |= dict(num_iterations=2, learning_rate=1e-3, lr_scheduler_type="linear", temperature=T)
+FLAGS |= dict(epsilon=LOW, epsilon_high=HIGH, beta=BETA, entropy_coef=BONUS)
+FLAGS |= dict(microbatch_tokens=60, mask_truncated_completions=True)
 RATES = [1e-3 * (1 - i / 8) for i in range(8)]  # of the four updates of each step
 CAP = 0.8  # of the importance weights
 FAR = 1.5  # what the reference's head is multiplied by, or it would be the old policy

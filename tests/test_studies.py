@@ -23,12 +23,10 @@ from studies.papers import default_runs
 from studies.speed import throughput
 
 README = ROOT / "README.md"
-# those that no other test imports
-COMMANDS = "claims/many papers/language_model papers/make_bases"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study", COMMANDS.split())
+@pytest.mark.parametrize("study", ["claims/many", "papers/language_model", "papers/make_bases"])
 def test_help_from_any_folder(study, tmp_path):
     done = run_study(study, "--help", folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -143,10 +141,6 @@ def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
     (folders[1] / "eval.jsonl").write_text(eval_rows)
     groups = compare.group_runs(folders)
     assert groups == {"mine": folders[:2], "theirs": folders[2:]}
-    unlike = [folders[0], write_run(tmp_path / "other", 2, seed=1)]
-    assert compare.group_runs(unlike) == {"mine-0, other": unlike}
-    with pytest.raises(SystemExit, match="2"):
-        compare.main([*folders, tmp_path / "none"], tmp_path / "compare.png")
     # problem by problem, at the last evaluation: (3 + 1) / 2 and 0 of 4, less than 4 and 1
     for folder, rights in zip(folders, ([9, 3, 0], [9, 1, 0], [9, 4, 1, 1]), strict=True):
         for i, right in enumerate(rights):
@@ -160,7 +154,6 @@ def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
     # (0.5 + 0.4) / 2, and 0.0707 / sqrt 2
     assert lines[2] == "| mine | 2 | pass@1 | 0.250 ± 0.000 | 0.450 ± 0.050 | 2 or 3 |"
     assert "| theirs | 1 | pass@1 | 0.250 ± 0.050 | 0.500 ± 0.100 | 2 |" in lines
-    assert "| theirs | 1 | length |  |  | 2 |" in lines
     assert "The runs differ in script: grpo.py in mine, fade.py in theirs." in lines
     apart = "theirs less mine, problem by problem (2 of a): pass@1 +0.375 ± 0.125"
     assert [line for line in lines if line.startswith("theirs less")] == [apart]
@@ -171,10 +164,6 @@ def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
     }
     assert {*axes[2].collections[0].get_paths()[0].vertices[:, 1]} == {0.25, 0.4, 0.5}  # its band
     assert shown["pass@1"] == {"mine": [[0, 3], [0.25, 0.45]], "theirs": [[0, 2], [0.25, 0.5]]}
-    assert shown["entropy, mean of 10 steps"] == dict.fromkeys(groups, [[1, 2], [0.1, 0.1]])
-    ends = dict(before=0.25, mine=0.45, theirs=0.5)
-    expected = {label: [[1, 2], [rate, 0.5]] for label, rate in ends.items()}
-    assert shown["held-out pass@k"] == expected
 
 
 def test_throughput_by_hand():

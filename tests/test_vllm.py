@@ -10,17 +10,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-import rlvr.policy.models
 import rlvr.rollout.vllm_sampler as samplers
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
+from rlvr.policy.models import load_policies
 from rlvr.rollout.samplers import Sampler
 from rlvr.training.checkpoints import save_folder
 
 import pytest
 import torch
 import transformers
-from runs import ROOT, SMALL, arguments, free_port, rows, run_python
+from runs import ROOT, SMALL, TWO_RANKS, arguments, rows, run_python
 from samples import PROMPTS
 
 from common import decode
@@ -30,9 +30,8 @@ from studies.papers.make_bases import build_tiny
 def write(model, prompt: list[int], settings):
     stops, most = settings.stop_token_ids, settings.max_tokens
     with torch.random.fork_rng([]):  # an engine has a generator of its own
-        (ids,), (logprobs,) = decode(
-            model, [prompt], stops=stops, max_tokens=most, temperature=settings.temperature
-        )
+        how = dict(stops=stops, max_tokens=most, temperature=settings.temperature)
+        (ids,), (logprobs,) = decode(model, [prompt], **how)
     output = SimpleNamespace(token_ids=(*ids,), logprobs=SimpleNamespace(logprobs=logprobs))
     return SimpleNamespace(outputs=[output], prompt_token_ids=prompt)
 
@@ -45,13 +44,10 @@ class LLM:
         torch.manual_seed(0)  # as vLLM does
         self.model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
         # what a build for CPUs does to a tied head after a push
-        packing = SimpleNamespace(
-            process_weights_after_loading=lambda head: self.calls.append("pack_head")
-        )
-        self.model.lm_head.quant_method = packing
-        self.llm_engine = SimpleNamespace(
-            engine_core=SimpleNamespace(shutdown=lambda: self.calls.append("shutdown"))
-        )
+        packing = self.model.lm_head.quant_method = Mock()
+        packing.process_weights_after_loading = lambda head: self.calls.append("pack_head")
+        self.llm_engine = Mock()
+        self.llm_engine.engine_core.shutdown = lambda: self.calls.append("shutdown")
 
     @torch.no_grad()
     def generate(self, prompts, settings, use_tqdm):
@@ -87,7 +83,7 @@ def build(sharp, tmp_path, monkeypatch):
         if not folder.exists():
             save_folder(folder, *sharp)
         config = Config(**dict(model=str(folder), max_steps=0) | flags)
-        policy, _, tokenizer = rlvr.policy.models.load_policies(config)
+        policy, _, tokenizer = load_policies(config)
         return samplers.VllmSampler(policy, tokenizer, config, decode)
 
     return make
@@ -172,9 +168,8 @@ def test_settings_of_the_engine(build, prompts, monkeypatch):
     with in_bf16.synced():  # its log-probs may be further off
         assert in_bf16.gap > in_bf16.tolerance / 1000 == 1e-3
     assert in_bf16.engine.settings["dtype"] == torch.bfloat16
-    sampler.generate(
-        prompts, temperature=0.7, top_p=0.9, max_tokens=3, call_ends=[7]
-    )  # as in a turn with a tool
+    # as in a turn with a tool
+    sampler.generate(prompts, temperature=0.7, top_p=0.9, max_tokens=3, call_ends=[7])
     drawn = dict(temperature=0.7, top_p=0.9, max_tokens=3, stop_token_ids=[*sampler.stops, 7])
     drawn |= dict(flat_logprobs=True, logprobs=0, detokenize=False)  # it makes no dict a token
     for _, settings in sampler.engine.asked[-3:]:
@@ -236,7 +231,6 @@ def test_an_engine_that_fails_is_one_line_and_ends_with_the_run(build, monkeypat
 
 # -------------------------------------------------------------- vLLM itself, where it is installed
 
-TWO_RANKS = ["-m", "torch.distributed.run", "--nproc_per_node", "2"]
 ON_A_CPU = dict(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind")
 READ = """from vllm import LLM
 print(LLM("run/checkpoint-3", enforce_eager=True).generate("3 9 5 : 48 ")[0].prompt_token_ids)"""
@@ -246,8 +240,7 @@ TRAINED = dict(engine="vllm", learning_rate=1e-3, entropy_coef=0.01, output_dir=
 
 def train(tmp_path, given, launcher=()):
     """Run grpo.py, whose log-probs are the trainer's after each push -> the rows of its metrics."""
-    port = ["--master_port", free_port()] if launcher else []
-    result = run_python(*launcher, *port, ROOT / "grpo.py", *given, folder=tmp_path, **ON_A_CPU)
+    result = run_python(*launcher, ROOT / "grpo.py", *given, folder=tmp_path, **ON_A_CPU)
     assert result.returncode == 0, result.stderr[-3000:]
     assert not [*Path("/dev/shm").glob("*-cpushm_*")]  # with which a later run would not start
     found = rows(tmp_path / "run")
@@ -258,9 +251,7 @@ def train(tmp_path, given, launcher=()):
 
 @pytest.mark.vllm
 @pytest.mark.parametrize(
-    "launcher, more",
-    [([], {}), (TWO_RANKS, {}), (TWO_RANKS, dict(vllm_tensor_parallel_size=2))],
-    ids=["one process", "two ranks", "tensor parallel"],
+    "launcher, more", [([], {}), (TWO_RANKS, {}), (TWO_RANKS, dict(vllm_tensor_parallel_size=2))]
 )
 def test_a_run_and_its_third_step_again(tmp_path, launcher, more):
     policy, tokenizer = build_tiny()  # in a shape that vLLM knows on a CPU: heads of 32
