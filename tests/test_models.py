@@ -15,7 +15,7 @@ import rlvr.policy.models
 import rlvr.tasks.prompts
 from rlvr.errors import UserError
 from rlvr.flags.config import TAUGHT, Config
-from rlvr.policy.models import POLICIES, load_policies, tiny_folder
+from rlvr.policy.models import POLICIES, is_near, load_policies, tiny_folder
 from rlvr.policy.reader import Reader
 from rlvr.rollout.samplers import stop_tokens
 from rlvr.tasks.embedded import make_countdown
@@ -203,6 +203,13 @@ def test_a_generation_config_that_contradicts_itself_can_be_saved(tiny, tmp_path
     saved = json.loads((tmp_path / "trained/generation_config.json").read_text())
     assert saved.items() >= tokens.items()
     assert saved.get("temperature") == (0.7 if do_sample else None)
+
+
+def test_equal_up_to_rounding():
+    """By the largest number: what is left of two of 100 is off by more than its own size."""
+    expected = torch.tensor([100.0, 0.0])
+    assert is_near(torch.tensor([100.0, 0.05]), expected)
+    assert not is_near(torch.tensor([100.5, 0.0]), expected)
 
 
 @pytest.mark.parametrize("model_type", ["unheard-of", "qwen2_moe", "vit"])

@@ -209,12 +209,16 @@ def test_schedules_by_hand(flags, after_four):
 
 
 def test_what_is_counted_keeps_no_graph_and_has_one_shape():
-    """The means are those of tests/test_steps.py."""
-    update, own = UpdateMetrics(), torch.ones(2, 1, requires_grad=True)
-    update.add(own.sum(), torch.ones(2, 1), torch.zeros(2, 1), kl=own)
+    """The ratios are 1.5 and 1/2, and the 9 is padding. Means are in tests/test_steps.py."""
+    update, own = UpdateMetrics(), torch.ones(3, 1, requires_grad=True)
+    mask = torch.tensor([[1.0], [1.0], [0.0]])
+    log_ratio = torch.tensor([[math.log(1.5)], [math.log(0.5)], [9.0]])
+    update.add(own.sum(), mask, log_ratio, kl=own)
     assert not (update.loss + update.sums["kl"]).requires_grad
+    assert update.sums["ratio_k3"].item() == pytest.approx(-math.log(1.5) - math.log(0.5))
+    assert update.largest[0].item() == pytest.approx(math.log(1.5))
     with pytest.raises(AssertionError, match="clip is"):  # it would broadcast in silence
-        update.add(own.sum(), torch.ones(2, 1), torch.zeros(2, 1), clip=torch.ones(1, 1))
+        update.add(own.sum(), mask, log_ratio, clip=torch.ones(1, 1))
 
 
 def test_the_peak_of_the_memory(monkeypatch):
