@@ -60,6 +60,7 @@ grpo --verifier own.jsonl:score --columns a,b,c,d --dataset own.jsonl :: takes 1
 grpo --system_prompt thinks :: is no file, and no text of several words; the names are think
 grpo --model ./own.jsonl :: --model ./own.jsonl: there is no such folder
 grpo --model ~nope :: --model ~nope: there is no such folder
+grpo --model /nope :: --model /nope: there is no such folder
 grpo --model runs/a/b :: --model runs/a/b: there is no such folder
 grpo --resume_from_checkpoint latest :: grpo.py has no run in runs/
 grpo --resume_from_checkpoint missing :: no run there

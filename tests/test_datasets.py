@@ -305,6 +305,7 @@ def put(folder, place, content):
         ("own.csv", "prompt,answer\nGröße?,7\n".encode("latin-1"), WHAT_IS_READ),
         ("own.txt", OWN.encode(), ("of another kind", *WHAT_IS_READ)),
         ("own.json", b"", ("or empty", *WHAT_IS_READ)),
+        ("own.json", b"\n \n", WHAT_IS_READ),
         ("own.json", b"[7]", ("a row is not an object", *WHAT_IS_READ)),
         ("own.jsonl", OWN.encode() + b'{"prompt": "b", "ans', ("line 9: Un", *WHAT_IS_READ)),
         ("own.parquet", b"no parquet", WHAT_IS_READ),
