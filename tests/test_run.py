@@ -99,6 +99,7 @@ def test_a_long_gradient_is_clipped_and_one_that_is_not_finite_skipped(capsys):
         return (before - policy.weight.detach())[0].tolist()
 
     assert moved_by(3.0, 4.0) == pytest.approx([0.6, 0.8], abs=1e-5)
+    optimizer.param_groups[0]["momentum"] = 0.5  # which would still move it
     assert moved_by(0.3, 0.4) == pytest.approx([0.3, 0.4])
     assert moved_by(0.0, 0.0) == [0, 0]
     for value in (math.nan, math.inf):
