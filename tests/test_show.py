@@ -17,7 +17,7 @@ from rlvr.errors import UserError, fail
 from rlvr.flags.config import Config
 from rlvr.show import plots
 from rlvr.show.console import Console, duration
-from rlvr.show.logs import append_row, drop_rows_after, read_rows
+from rlvr.show.logs import append_row, drop_rows_after, keep_problems, read_rows
 from rlvr.show.plots import MOST_PANELS, choose_panels
 from rlvr.show.report import before_and_after, write_report
 from rlvr.tasks.problems import Sample, own_tokens
@@ -155,6 +155,9 @@ def test_a_run_goes_on_where_nobody_reads_what_it_prints(monkeypatch):
 
 def test_rows_come_back_and_every_line_is_json_by_the_standard(tmp_path):
     assert read_rows(tmp_path, "metrics") == []
+    for step in range(3):
+        keep_problems(tmp_path, [{"step": step}])
+    assert read_rows(tmp_path, "problems") == [{"step": 0}, {"step": 2}]
     text = {"step": 1, "reward": 1e300, "text": "a\nb\u2028ü"}
     append_row(tmp_path, "metrics", text)
     append_row(tmp_path, "metrics", {"step": 2, "loss": math.nan, "by_token": [{"a": [-math.inf]}]})
@@ -213,6 +216,7 @@ def test_what_is_drawn():
     names += " seconds_rollout seconds_update truncated unparsed timeout"
     panels = choose_panels({}, logs_of(dict.fromkeys(names.split(), 0.5)))
     assert [len(keys) for *_, keys in panels] == [1, 2, 4, 2, 3, 1, 1]
+    assert {title for title, *_ in panels if "%" in title} == {"groups (%)", "completions (%)"}
     many = logs_of({f"own_{i}": 1.0 for i in range(20)})
     shown = choose_panels({"math": EVALS}, many)
     assert len(shown) == MOST_PANELS and shown[0][0] == "held-out pass@k"
@@ -361,7 +365,8 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     text = page.read_text().replace("http://www.w3.org/2000/svg", "")
     assert not re.search("innerHTML|https?:|src=|href=", text)
     for name in ("math", "gsm8k"):
-        append_row(tmp_path, "eval", {"step": 0, "set": name, "pass@1": 0.5, "pass@4": 0.5})
+        row = {"set": name, "pass@1": 2 / len(name), "pass@4": 0.5}  # 0.5 of the first set
+        append_row(tmp_path, "eval", {"step": 0, **row})
     for step, entropy in ((1, math.nan), (2, 0.12344)):
         append_row(tmp_path, "metrics", {"step": step, "entropy": entropy})
     curves = rlvr.show.report.curves_of(tmp_path)
@@ -432,6 +437,8 @@ const seen = {
   prompts: all("#runs .prompt"),
   completions: all("#runs .completion").length,
   notes: all(".tokens i, .tokens .tool"),
+  problems: all("#problems .completion > .wrong"),
+  dashed: all('#charts line[stroke-dasharray="7 5"] + text'),
 };
 """
 
@@ -464,6 +471,9 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     paths = [("44,135 444,40", ""), ("44,40 444,40", "7 5")]  # of pass@1 and pass@2
     expected = [[path, color, dash] for color in ("#0072b2", "#e69f00") for path, dash in paths]
     assert seen["lines"][:4] == expected
+    assert seen["dashed"] == ["pass@2", "entropy"]
+    right = ["before: 4 of 4 right; greedy:", "after: 1 of 4 right; greedy:"]
+    assert seen["problems"] == 2 * right  # in red, for the greedy answers are wrong
     assert seen["numbers"] == "logprob -1.25\nadvantage 0.01\nentropy 0.3\nratio 1.1\nweight none"
     # the small advantages of these runs have the full colour
     assert [*seen["colors"]] == ["logprob", "advantage", "entropy", "ratio", "weight"]
