@@ -51,6 +51,8 @@ def test_the_page_is_its_template_with_its_numbers():
     assert len(links) > 10 and all((DOCS / link).exists() for link in links)
     right = [one["right"] for one in NUMBERS["completions"]]
     assert len(right) == 8 and sum(right) in range(2, 5)
+    assert PAGE.count("three seeds") == 2 and len(NUMBERS["curves"]["pass@1"]) == 3
+    assert f" in {len((DOCS / 'nano.py').read_text().splitlines())} lines." in PAGE
 
 
 def test_the_report_is_one_that_a_run_leaves_today(run):
@@ -172,6 +174,8 @@ NEEDED |= dict(baseline=0.5)
 def test_the_playground_has_what_the_scripts_have(front):
     """Presets, and the advantages of the scripts and of the other methods."""
     names = [name for name in baselines.ADVANTAGES if name not in baselines.OF_THE_WHOLE_BATCH]
+    assert f"worth {7**0.5:.2f}, in AsymGRPO {7**0.9:.2f}." in PLAYGROUND  # the odds are 7 : 1
+    assert f"alpha = {FadeController(1.0, 0.5, 0.02).step(0.2, 0.4)[0]:.0f}, and a" in PLAYGROUND
     presets = {script: importlib.import_module(script).VARIANTS for script in SCRIPTS}
     *found, flags, sliders = front("[VARIANTS, Object.keys(ADVANTAGES), DEFAULTS, SLIDERS]")
     assert found == [presets, names]
@@ -210,6 +214,22 @@ def test_the_playground_has_what_the_scripts_have(front):
     near(f64(plain), of_tokens(A), atol=1e-9)
     near(f64(released), of_tokens(A, "own", True, False), atol=1e-9)
     assert shares == [[[1, 1, 0.25, 0.25, 1]] * 2, [[1, 1, 0, 0, 1]] * 2]
+
+
+def test_what_the_front_page_says(tmp_path):
+    """Means over the seeds, the answers after step 60, and FADE at step 1, by its numbers."""
+    shown = ["story", "answers-head", "chart-pass", "worked-method"]
+    script = 'state.method = "FADE"; drawMethod(); '
+    script += f"const seen = {shown}.map((id) => byId(id).textContent);"
+    _, (story, answers, chart, worked) = open_page(tmp_path, PAGE, script)
+    for key in ("pass@1", "pass@16"):
+        first, *_, last = (sum(seeds) / 3 for seeds in zip(*NUMBERS["curves"][key], strict=True))
+        assert f"{key}, {'rises' if last > first else 'falls'} from {first:.2f} to" in story
+        assert f"{key} = {last:.2f}" in chart
+    right = [text.split("<answer>")[1] for text, success in NUMBERS["answers"]["60"] if success]
+    assert f"{len(right)} of 8 are right, with {len({*right})} different" in answers
+    _, alpha, delta = NUMBERS["settings"][0]
+    assert f"α = {alpha:.3f}    δ = {delta:.3f}" in worked
 
 
 USE_ALL = """
