@@ -86,13 +86,20 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys):
         assert f"a success is **{mean:.2f}** times" in values["outcome"]
     if name == "2_ratio":  # at 1.4, above the range
         assert values["slopes"] == ["0.00", "-1.40"]
+        lengths = values["batch"].loss_mask.sum(1)[values["advantages"][:, 0] != 0]
+        assert values["share"] == values["clipped"].sum() / lengths.sum()
     if name == "4_odds":  # the strength of the successes is the larger one
         assert values["way"] == ("rises" if values["kappa"] > 0 else "falls")
+    if name == "5_two_axes":  # p (1 - p)^2 is largest at 1/3, and a delta of 1/2 doubles failures
+        assert "success rate **0.33**" in values["said"] and "**2.00** times" in values["said"]
     if name == "7_verifier":  # the advantages of a group add up to 0, and errors make them smaller
         for rate, (right, wrong) in values["worth"].items():
             assert rate * right == pytest.approx((rate - 1) * wrong, abs=1e-5)
             assert 0 < right < math.sqrt((1 - rate) / rate)
     source = (FOLDER / f"{name}.py").read_text()
+    for left, shown in re.findall(r"\$([^$=\n]+) = (\d\.\d+)\b", source):
+        python = left.replace("\\", "").translate({ord("^"): "**", ord("{"): "(", ord("}"): ")"})
+        assert f"{eval(python, {}, vars(math)):.{len(shown) - 2}f}" == shown, left
     (right,) = FOLDED.findall(source)
     found = PLACE.search(source)[0].split()[0]  # what the solution defines
     in_float64 = f"{right}\n{found} = torch.as_tensor({found}).double().numpy()"
