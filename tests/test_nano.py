@@ -53,7 +53,7 @@ def as_in_nano(batch):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_losses_and_gradients_of_the_scripts(script, nano, run, no_evaluation, monkeypatch):
+def test_losses_and_gradients_of_the_scripts(script, nano, run, no_evaluation, monkeypatch, capsys):
     """Two steps of two updates each, with the completions that the script has sampled."""
     batches, losses, updates = [], [], []
     roll_out, backward = common.roll_out, torch.Tensor.backward
@@ -77,10 +77,11 @@ def test_losses_and_gradients_of_the_scripts(script, nano, run, no_evaluation, m
     monkeypatch.setattr(torch.Tensor, "backward", keep_loss)
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", keep_update)
     assert run(script, **FLAGS.get(script, {})).code == 0
-    evaluation = [torch.ones(1, 1)]
+    evaluation = [f64([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 0]])]
     answers = iter([evaluation, *map(as_in_nano, batches), evaluation])
     monkeypatch.setattr(nano, "roll_out", lambda *_: next(answers))
     nano.main(script)
+    assert "pass@1 0.250  pass@4 0.500\n" in capsys.readouterr().out
     assert len(updates) == 8
     for (loss, gradient), (expected, theirs) in zip(updates[4:], updates[:4], strict=True):
         assert loss == pytest.approx(expected, rel=1e-5, abs=1e-6)
