@@ -15,7 +15,7 @@ import pytest
 from runs import ROOT, run_study
 from test_show import write_run
 
-from studies.claims import compare, rule
+from studies.claims import compare, noise, regimes, rule
 from studies.claims import page as claims_page
 from studies.claims import runs as claims_runs
 from studies.claims.rule import Evidence
@@ -70,14 +70,20 @@ def test_the_headline_of_the_default_runs_by_hand():
     assert default_runs.headline(lines) == told + "pass@16 0.800 ± 0.000 -> 0.900 ± 0.000"
 
 
-def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path):
+def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path, monkeypatch):
     """Writing the pages anew changes no byte, and the README has their counts."""
     table = default_runs.table(read_results(default_runs.RESULTS))
     assert "\n".join(table) in default_runs.PAGE.read_text()
     pages = {name: (project.STUDIES / name).read_text() for name in claims_page.PAGES}
+    pages[noise.CURVES.name] = noise.CURVES.read_text()
     for name, text in pages.items():
         (tmp_path / name).write_text(text)
     claims_page.write_report(tmp_path)
+    monkeypatch.setattr(noise, "CURVES", tmp_path / noise.CURVES.name)
+    for study, write in ((regimes, regimes.write_page), (noise, noise.write_tables)):
+        monkeypatch.setattr(study, "STUDIES", tmp_path)
+        monkeypatch.setattr(study, "FIGURES", tmp_path)
+        write()
     for name, text in pages.items():
         assert (tmp_path / name).read_text() == text
     page, readme = (" ".join(text.split()) for text in (pages["CLAIMS.md"], README.read_text()))
