@@ -74,7 +74,7 @@ def run_solved(name, solution, folder, values):
 def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys):
     """What is folded at its end is right."""
     with left_as_it_was():
-        _, values = load(FOLDER / f"{name}.py").app.run()
+        outputs, values = load(FOLDER / f"{name}.py").app.run()
     assert capsys.readouterr().out.startswith("Not yet: ")
     figures = [value for value in values.values() if isinstance(value, Figure)]
     assert figures
@@ -84,18 +84,40 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys):
         ratios = [math.exp(nats) for nats in values["change"][values["batch"].rewards[0] == 1]]
         mean = math.prod(ratios) ** (1 / len(ratios))
         assert f"a success is **{mean:.2f}** times" in values["outcome"]
+        drawn, _, _ = values["curves"].lines
+        p, worth = drawn.get_xydata().T  # its square is the odds against a success
+        assert drawn.get_label() == "a success" and worth**2 == pytest.approx((1 - p) / p)
     if name == "2_ratio":  # at 1.4, above the range
         assert values["slopes"] == ["0.00", "-1.40"]
         lengths = values["batch"].loss_mask.sum(1)[values["advantages"][:, 0] != 0]
         assert values["share"] == values["clipped"].sum() / lengths.sum()
+        heights = [bar.get_height() for bar in values["denominators"].axes[0].patches]
+        shares = [1 / 12, 1 / 24, 1 / 48, 1 / 36, 1 / 24, 1 / 48]  # of tokens of 6, and of 18
+        assert heights == pytest.approx(shares)
+    if name in ("2_ratio", "6_tokens"):  # what is right has a positive advantage
+        shown = "".join(str(getattr(output, "text", "")) for output in outputs)
+        assert {*re.findall(r"([✓✗]) ([+-])", shown)} == {("✓", "+"), ("✗", "-")}
+    if name == "3_entropy":  # the likely action has four times the probability
+        plain = values["results"]["GRPO"]
+        assert f"is {plain['pass@1']:.3f} after GRPO" in values["said"]
+        assert values["rule"].count("4.0 times") == 2
     if name == "4_odds":  # the strength of the successes is the larger one
         assert values["way"] == ("rises" if values["kappa"] > 0 else "falls")
+        size = (values["rates"] * (1 - values["rates"])).sqrt()  # that of a group's advantages
+        of_hard = size[values["rates"] < 0.5].sum() / size.sum()
+        assert values["share"]["GRPO"] == pytest.approx(of_hard.item(), abs=1e-4)
     if name == "5_two_axes":  # p (1 - p)^2 is largest at 1/3, and a delta of 1/2 doubles failures
         assert "success rate **0.33**" in values["said"] and "**2.00** times" in values["said"]
+    if name == "6_tokens":  # the token of the lowest weight is the reddest
+        weights, inside = values["weights"][values["shown"]], values["inside"]
+        least = 1 - weights[inside].min() / weights.max()
+        assert max(re.findall(r"213,94,0,([\d.]+)", shown)) == f"{least:.2f}"
     if name == "7_verifier":  # the advantages of a group add up to 0, and errors make them smaller
         for rate, (right, wrong) in values["worth"].items():
             assert rate * right == pytest.approx((rate - 1) * wrong, abs=1e-5)
             assert 0 < right < math.sqrt((1 - rate) / rate)
+        apart = [right - wrong for right, wrong in values["worth"].values()]
+        assert apart[0] < apart[-1]  # more FP than FN is worse where few are right
     source = (FOLDER / f"{name}.py").read_text()
     for left, shown in re.findall(r"\$([^$=\n]+) = (\d\.\d+)\b", source):
         python = left.replace("\\", "").translate({ord("^"): "**", ord("{"): "(", ord("}"): ")"})
