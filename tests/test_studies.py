@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import studies.project as project
@@ -12,6 +13,7 @@ from rlvr.show import append_row, read_rows
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from runs import ROOT, run_study
 from test_show import write_run
 
@@ -91,6 +93,37 @@ def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path, monkeypatch
     assert f"{decided} of {verdicts} verdicts are decided; " in readme
     decided, verdicts = re.search(r"SmolLM2-135M, \d+ runs: (\d+) of (\d+)", page).groups()
     assert f"for SmolLM2, {decided} of {verdicts} are." in readme
+
+
+def test_figures_of_the_studies(monkeypatch):
+    """Of two seeds 0.2 apart the standard error is 0.1, and 12.706 times it half the interval."""
+    row = next(row for row in claims_page.ROWS if row.headline)._replace(effect=0.02)
+    evidence = Evidence(8, 0.03, 0.01, 0.05, 1, 1, 1)
+    verdict = rule.Verdict(row, claims_page.BASES[0], (8,), evidence, "holds", True)
+    ends, middle, *_ = claims_page.draw_headlines([verdict]).axes[0].lines
+    assert [*ends.get_xdata(), *middle.get_xdata()] == pytest.approx([0.5, 2.5, 1.5])
+
+    runs = [dict(evaluations=[{"pass@1": 0.2, "pass@16": rate}]) for rate in (0.5, 0.7)]
+    axis = claims_page.draw_plane(defaultdict(lambda: runs)).axes[0]
+    assert axis.lines[0].get_xydata().tolist() == [pytest.approx([0.2, 0.6])]
+    band = axis.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((0.5, 0.7))
+
+    runs, theirs = (
+        [dict(evaluations=[dict.fromkeys(regimes.METRICS, rate)]) for rate in rates]
+        for rates in ((0.5, 0.7), (0.4, 0.4))
+    )
+    maps, cells = [], dict.fromkeys(regimes.METHODS, runs) | {"GRPO": theirs}
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: maps.append(figure))
+    regimes.draw({"long": cells})
+    assert {text.get_text() for text in maps[0].axes[0].texts} == {"+0.200\n±1.271"}
+
+    rates = {"pass@16": 0.8, "pass@4": 0.4, "pass@1": 0.2}
+    line = dict(eval=[dict(rates, step=0)], metrics=[dict(step=1, reward=0.3, entropy=0.6)])
+    other = dict(line, metrics=[dict(step=1, reward=0.9, entropy=0.6)])
+    axes = default_runs.draw_story([line, line, other]).axes
+    drawn = {line.get_label(): line.get_ydata()[0] for axis in axes for line in axis.lines}
+    assert drawn == pytest.approx(rates | {"reward": 0.5, "entropy (nats)": 0.6})
 
 
 def test_interval_p_value_and_holm():
