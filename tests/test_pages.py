@@ -171,7 +171,7 @@ NEEDED = dict(k=3, alpha=0.5, delta=0.25, alpha_s=2.0, alpha_f=1.5, tau=0.3, gam
 NEEDED |= dict(baseline=0.5)
 
 
-def test_the_playground_has_what_the_scripts_have(front):
+def test_the_playground_has_what_the_scripts_have(front, tmp_path):
     """Presets, and the advantages of the scripts and of the other methods."""
     names = [name for name in baselines.ADVANTAGES if name not in baselines.OF_THE_WHOLE_BATCH]
     assert f"worth {7**0.5:.2f}, in AsymGRPO {7**0.9:.2f}." in PLAYGROUND  # the odds are 7 : 1
@@ -214,14 +214,25 @@ def test_the_playground_has_what_the_scripts_have(front):
     near(f64(plain), of_tokens(A), atol=1e-9)
     near(f64(released), of_tokens(A, "own", True, False), atol=1e-9)
     assert shares == [[[1, 1, 0.25, 0.25, 1]] * 2, [[1, 1, 0, 0, 1]] * 2]
+    # a failure is more surprising than a success, and each chart has its mass
+    script = "const [[success], [failure]] = makeGroup(2, 1).logprobs;"
+    script += "const seen = [success / failure, ...Object.keys(QUANTITIES).slice(2)"
+    script += ".map((m) => [m[2], QUANTITIES[m]({ masses: 'SF' })])];"
+    _, (share, *masses) = open_page(tmp_path, PLAYGROUND, script)
+    assert share == pytest.approx(0.4 / 0.6) and masses == [["S", "S"], ["F", "F"]]
 
 
 def test_what_the_front_page_says(tmp_path):
     """Means over the seeds, the answers after step 60, and FADE at step 1, by its numbers."""
-    shown = ["story", "answers-head", "chart-pass", "worked-method"]
+    shown = ["story", "answers-head", "chart-pass", "worked-method", "token"]
     script = 'state.method = "FADE"; drawMethod(); '
     script += f"const seen = {shown}.map((id) => byId(id).textContent);"
-    _, (story, answers, chart, worked) = open_page(tmp_path, PAGE, script)
+    script += "for (const { mark, spans } of rowsOf.advantage)"
+    script += "  seen.push([mark.textContent, spans[0].style.backgroundColor]);"
+    _, (story, answers, chart, worked, token, *tints) = open_page(tmp_path, PAGE, script)
+    assert {(mark, color[11:15]) for mark, color in tints} == {("✓", "good"), ("✗", "bad)")}
+    sign, limit = re.search("1 ([+\u2212]) \u03b5 = ([\\d.]+): clipped", token).groups()
+    assert float(limit) == pytest.approx(value_of(f"1 {sign} {NUMBERS['epsilon']}"))
     for key in ("pass@1", "pass@16"):
         first, *_, last = (sum(seeds) / 3 for seeds in zip(*NUMBERS["curves"][key], strict=True))
         assert f"{key}, {'rises' if last > first else 'falls'} from {first:.2f} to" in story
