@@ -437,6 +437,8 @@ const seen = {
   prompts: all("#runs .prompt"),
   completions: all("#runs .completion").length,
   notes: all(".tokens i, .tokens .tool"),
+  clipped: all(".tokens .clipped"),
+  named: [...document.querySelectorAll("#runs b")].map((one) => one.style.borderBottomColor),
   problems: all("#problems .completion > .wrong"),
   dashed: all('#charts line[stroke-dasharray="7 5"] + text'),
 };
@@ -447,7 +449,8 @@ const seen = {
 def test_two_runs_clicked_in_a_browser(tmp_path):
     """It opens at the first mixed group, and what a model wrote is shown as text."""
     page = tmp_path / "report.html"
-    folders = [write_run(tmp_path / name, 3, right_from=2) for name in ("a", "b")]
+    ends = dict(epsilon=0.2, epsilon_high=0.05)
+    folders = [write_run(tmp_path / name, 3, right_from=2, **ends) for name in ("a", "b")]
     first, second, third = (folders[0] / "tokens.jsonl").read_text().splitlines(keepends=True)
     (folders[0] / "tokens.jsonl").write_text((first + third).replace("weight", "unread"))
     (folders[1] / "tokens.jsonl").write_text(first + second)
@@ -462,6 +465,8 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     assert seen["said"] == [error, "a", "b", nothing]
     notes = [" 7", " \u2026 9 tokens in all", " (no stop token)", " (underlined: by the tool)"]
     assert seen["notes"] == 8 * notes
+    assert seen["clipped"] == 8 * [EVIL]  # its ratio is 1.1; those of 0.9 are within 0.8
+    assert seen["named"] == ["rgb(0, 114, 178)", "rgb(230, 159, 0)"]  # as the lines below
     of_pass_at_1 = "pass@1" + 2 * "0.250 ± 0.0500.500 ± 0.100"
     assert seen["table"][:2] == ["a, beforea, afterb, beforeb, after", of_pass_at_1]
     # two charts with two metrics of two runs; the first one goes to 0.5 and to step 3
