@@ -5,11 +5,13 @@ import signal
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 from rlvr.errors import UserError
 
 import nbformat
 import pytest
+import torch
 from runs import ROOT, SMALL, before_calls, left_as_it_was, rows
 
 import common
@@ -117,6 +119,10 @@ def test_the_notebook_can_be_read_without_running_it():
             assert not [out for out in cell.outputs if out.output_type == "error"]
     shown = str([cell.get("outputs") for cell in cells])
     assert "image/png" in shown and "<iframe" in shown and "pass@16" in shown
+    (source,) = (cell.source for cell in cells if "def my_advantages" in cell.source)
+    exec(source.partition("\n\n\n")[0], own := {})
+    batch = SimpleNamespace(rewards=torch.tensor([[1.0, 0, 0, 0]]))  # 3/4 of them fail
+    assert own["my_advantages"](batch, None)[0].tolist() == [[9 / 16, -3 / 16, -3 / 16, -3 / 16]]
 
 
 @pytest.mark.slow
