@@ -7,6 +7,7 @@ import sys
 import rlvr.tasks.datasets
 
 import pytest
+from browser import open_page
 from runs import ROOT, SCRIPTS, countdown_problems, left_as_it_was
 
 from studies.tours import tour
@@ -23,6 +24,15 @@ RUNS = [
     ("cwgrpo", ""),
     ("cwgrpo", "--variant released"),
 ]
+
+
+SEEN = """
+const all = (selector) => [...document.querySelectorAll(selector)];
+document.getElementById("all").click();
+const count = (one) => [parseInt(one.textContent), one.parentNode.querySelectorAll(".new").length];
+const seen = [document.getElementById("letters").textContent,
+  all("#samples .label").map((one) => one.textContent), all(".changed").map(count)];
+"""
 
 
 def data_of(page):
@@ -68,6 +78,12 @@ def test_a_tour_made_now(tmp_path, monkeypatch):
         for each in (data, kept)
     )
     assert shown == in_docs and data["functions"] == kept["functions"]
+    _, (letters, labels, changed) = open_page(tmp_path, found.page(""), SEEN)
+    assert letters.startswith("B = 2 prompts, G = 4 completions of each, N = 8 completions, T = ")
+    rewards = [reward for _, _, reward in data["samples"]]
+    assert labels == [f"{i} {'✓' if reward else '✗'}" for i, reward in enumerate(rewards)]
+    # of many others, none are marked; "was 1 everywhere" has no count
+    assert all(marked in (0, count) for count, marked in changed if count)
     value, *_ = (  # [B, G], and later [N, 1]
         value
         for call in data["calls"]
@@ -92,6 +108,9 @@ def test_pages_of_the_scripts(script):
     assert len(text) < 300_000
     assert "http" not in text.replace("https://arxiv.org", "")
     assert not re.search("/(?:home|root|tmp|work)/", text)
+    template = (ROOT / "studies/tours/tour.html").read_text().replace("NAME", f"{script}.py")
+    before, after = template.split("DATA_OF_THE_TOUR")
+    assert text.startswith(before) and text.endswith(after)
     data = data_of(text)
     page = {function["name"]: function["lines"] for function in data["functions"]}
     source = tour.Source(ROOT / f"{script}.py")
