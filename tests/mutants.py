@@ -266,9 +266,11 @@ throughput studies/speed/throughput.py by studies
 
 default_runs studies/papers/default_runs.py by studies
     import mean, stdev => import mean, pstdev as stdev
+    (("reward", "reward", => (("entropy", "reward",
 
 regimes studies/claims/regimes.py by studies
     last(mine, metric) - last(theirs, metric) => last(theirs, metric) - last(mine, metric)
+    ±{(high - low) / 2:.3f} => ±{high - low:.3f}
 
 verifiers_that_err studies/claims/noise.py by studies
     line['rewards'][-8:] => line['rewards'][:8]
@@ -278,6 +280,7 @@ measured studies/claims/runs.py by statistics
 
 playground docs/playground.html by pages
     in AsymGRPO 5.76 => in AsymGRPO 5.67
+    isSuccess ? surprise_success : => isSuccess ? surprise_failure :
 
 results studies/project.py by studies
     for line in opened if line.endswith("\n")] => for line in opened]
@@ -288,6 +291,7 @@ compare studies/claims/compare.py by studies
     length = min(map(len, runs)) => length = len(runs[0])
     == rows[-1]["step"] => == rows[0]["step"]
     np.std(apart, ddof=1) / len(apart) ** 0.5 => np.std(apart, ddof=1)
+    lines.mean(0), => np.median(lines, 0),
 
 plots rlvr/show/plots.py by show
     scale * row[key]) for row in rows => row[key]) for row in rows

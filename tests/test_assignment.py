@@ -111,7 +111,7 @@ def test_right_answers_earn_all_points(tmp_path):
     (tmp_path / "theirs, by B.py").write_text(HEAD + UNUSUAL)
     done, points = grade(tmp_path)
     assert [row["points"] for row in points.values()] == ["20", "20"], done.stdout + done.stderr
-    assert done.returncode == 0
+    assert done.returncode == 0 and done.stdout.count("20 points of 20") == 2
     text = "".join(RIGHT.values())
     for line in VARIANT.splitlines():
         text = text.replace(*line.split(" => "))

@@ -313,7 +313,7 @@ def test_the_numbers_of_each_token(tiny, tmp_path, monkeypatch):
 
 def write_run(folder, step_count, right_from=1, **config):
     """A run folder with the logs that the page reads. Groups are mixed from a step on."""
-    told = dict(script="grpo.py", seed=3, learning_rate=1e-4, epsilon=0.08, epsilon_high=0.28)
+    told = dict(script="grpo.py", seed=3, learning_rate=1e-4, epsilon=0.2, epsilon_high=0.28)
     told["importance_sampling_level"] = "token"
     told["record"] = dict(commands=["python grpo.py --seed 3"], ranks=2, versions=dict(torch="3"))
     folder.mkdir()
@@ -326,7 +326,7 @@ def write_run(folder, step_count, right_from=1, **config):
             about = dict(set="a", id=problem, prompt=EVIL, samples=4, right=count, greedy=0.0)
             append_row(folder, "problems", {"step": step, **about, "greedy_text": f"{step}{EVIL}"})
     right = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[EVIL, " 7"])
-    right |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
+    right |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.6, 0.9])
     right |= dict(advantage=[0.01, 0.01], weight=[0.4, 1.2], by_tool=[])
     wrong = right | dict(reward=0.0, verdict="wrong", advantage=[-0.005, -0.005])
     wrong |= dict(length=9, truncated=True, by_tool=[1])
@@ -353,7 +353,7 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     assert (first["name"], first["steps"]) == (folder.name, rows(folder, "tokens"))
     assert first["commands"] == ["python grpo.py --seed 3"]
     assert first["facts"] == "seed 3, learning_rate 0.0001, ranks 2, torch 3"
-    assert first["clip"] == pytest.approx([0.92, 1.28])
+    assert first["clip"] == pytest.approx([0.8, 1.28])
     assert [row["right"] for row in first["problem"]] == [4, 1]
     assert first["curves"] == {
         "pass@1": [[0, 0.25], [2, 0.5]],
@@ -449,8 +449,7 @@ const seen = {
 def test_two_runs_clicked_in_a_browser(tmp_path):
     """It opens at the first mixed group, and what a model wrote is shown as text."""
     page = tmp_path / "report.html"
-    ends = dict(epsilon=0.2, epsilon_high=0.05)
-    folders = [write_run(tmp_path / name, 3, right_from=2, **ends) for name in ("a", "b")]
+    folders = [write_run(tmp_path / name, 3, right_from=2) for name in ("a", "b")]
     first, second, third = (folders[0] / "tokens.jsonl").read_text().splitlines(keepends=True)
     (folders[0] / "tokens.jsonl").write_text((first + third).replace("weight", "unread"))
     (folders[1] / "tokens.jsonl").write_text(first + second)
@@ -465,7 +464,7 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     assert seen["said"] == [error, "a", "b", nothing]
     notes = [" 7", " \u2026 9 tokens in all", " (no stop token)", " (underlined: by the tool)"]
     assert seen["notes"] == 8 * notes
-    assert seen["clipped"] == 8 * [EVIL]  # its ratio is 1.1; those of 0.9 are within 0.8
+    assert seen["clipped"] == 8 * [EVIL]  # its ratio is 1.6; those of 0.9 are within 0.8
     assert seen["named"] == ["rgb(0, 114, 178)", "rgb(230, 159, 0)"]  # as the lines below
     of_pass_at_1 = "pass@1" + 2 * "0.250 ± 0.0500.500 ± 0.100"
     assert seen["table"][:2] == ["a, beforea, afterb, beforeb, after", of_pass_at_1]
@@ -479,18 +478,18 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     assert seen["dashed"] == ["pass@2", "entropy"]
     right = ["before: 4 of 4 right; greedy:", "after: 1 of 4 right; greedy:"]
     assert seen["problems"] == 2 * right  # in red, for the greedy answers are wrong
-    assert seen["numbers"] == "logprob -1.25\nadvantage 0.01\nentropy 0.3\nratio 1.1\nweight none"
+    assert seen["numbers"] == "logprob -1.25\nadvantage 0.01\nentropy 0.3\nratio 1.6\nweight none"
     # the small advantages of these runs have the full colour
     assert [*seen["colors"]] == ["logprob", "advantage", "entropy", "ratio", "weight"]
     legends, colors, of_last = zip(*seen["colors"].values(), strict=True)
-    # log 1.1 is 0.905 of -log 0.9, which is the full colour
-    shares = [("blue", 0.75), ("good", 0.75), ("orange", 0.75), ("good", 0.678), ("orange", 0.75)]
-    shares += [("blue", 0.3), ("bad", 0.375), ("bad", 0.75), ("blue", 0.25)]
+    # a factor of 1.5 has the full colour, and -log 0.9 is 0.260 of log 1.5
+    shares = [("blue", 0.75), ("good", 0.75), ("orange", 0.75), ("good", 0.75), ("orange", 0.75)]
+    shares += [("blue", 0.3), ("bad", 0.375), ("bad", 0.195), ("blue", 0.25)]
     assert of_last[2] == ""  # its entropy is not known
     for color, (name, share) in zip(filter(None, colors + of_last), shares, strict=True):
         assert color.startswith(f"rgba(var(--{name}), ")
         assert float(color[:-1].split(", ")[1]) == pytest.approx(share, abs=1e-3)
-    ends = [f"{end} in a, {end} in b" for end in ("\u22121.3", "0.01", "0.3", "1.1")]
+    ends = [f"{end} in a, {end} in b" for end in ("\u22121.3", "0.01", "0.3", "1.5")]
     ends.append("1 in a, 0.6 in b")  # nothing says how far the weights of a are from 1
     assert all(end in told for end, told in zip(ends, legends, strict=True))
 

@@ -113,10 +113,10 @@ def test_figures_of_the_studies(monkeypatch):
     regimes.draw({"long": cells})
     assert {text.get_text() for text in maps[0].axes[1].texts} == {"+0.100\n±1.271"}
     rates = {"pass@16": 0.8, "pass@4": 0.4, "pass@1": 0.2}
-    line = dict(eval=[dict(rates, step=0)], metrics=[dict(step=1, reward=0.3, entropy=0.6)])
-    other = dict(line, metrics=[dict(step=1, reward=0.9, entropy=0.6)])
-    axes = default_runs.draw_story([line, line, other]).axes
-    drawn = {line.get_label(): line.get_ydata()[0] for axis in axes for line in axis.lines}
+    logs = [[dict(step=1, reward=reward, entropy=0.6)] for reward in (0.3, 0.3, 0.9)]
+    lines = [dict(eval=[dict(rates, step=0)], metrics=log) for log in logs]
+    drawn = [line for axis in default_runs.draw_story(lines).axes for line in axis.lines]
+    drawn = {line.get_label(): line.get_ydata()[0] for line in drawn}
     assert drawn == pytest.approx(rates | {"reward": 0.5, "entropy (nats)": 0.6})
 
 

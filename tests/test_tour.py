@@ -80,10 +80,8 @@ def test_a_tour_made_now(tmp_path, monkeypatch):
     assert shown == in_docs and data["functions"] == kept["functions"]
     _, (letters, labels, changed) = open_page(tmp_path, found.page(""), SEEN)
     assert letters.startswith("B = 2 prompts, G = 4 completions of each, N = 8 completions, T = ")
-    rewards = [reward for _, _, reward in data["samples"]]
-    assert labels == [f"{i} {'✓' if reward else '✗'}" for i, reward in enumerate(rewards)]
-    # of many others, none are marked; "was 1 everywhere" has no count
-    assert all(marked in (0, count) for count, marked in changed if count)
+    assert labels == [f"{i} {'✓' if r else '✗'}" for i, (*_, r) in enumerate(data["samples"])]
+    assert all(marked in (0, count) for count, marked in changed if count)  # 0 of many
     value, *_ = (  # [B, G], and later [N, 1]
         value
         for call in data["calls"]
