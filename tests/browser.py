@@ -28,7 +28,7 @@ def open_page(folder, text, script):
         pytest.skip("chromium is not installed")
     text = text.replace("<head>", f"<head>{EARLY}", 1).replace("</body>", LATE % script)
     frame = f'<iframe style="width: 400px; height: 800px; border: 0" srcdoc="{html.escape(text)}">'
-    (folder / "frame.html").write_text(f"<title></title>{frame}</iframe>")
+    (folder / "frame.html").write_text(f'<meta charset="utf-8"><title></title>{frame}</iframe>')
     alone = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/user"]
     command = [CHROMIUM, *alone, "--dump-dom", f"file://{folder}/frame.html"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout

@@ -87,6 +87,7 @@ nano docs/nano.py by pages
     ends.cumsum(1) - ends == 0 => ends.cumsum(1) == 0
     (c * share).sum(1, True) ** 2 => 0
     (objective.sum(1) / mask[rows].sum(1)).mean() => objective.sum() / mask[rows].sum()
+    r.amax(1).mean() => r.mean(1).max()
 grpo grpo.py by golden elsewhere
     rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
     rewards.amax(1, keepdim=True) == rewards.amin => rewards.amax() == rewards.amin
@@ -215,19 +216,35 @@ shards rlvr/policy/sharding.py by logprobs ranks
 lessons docs/lessons/5_two_axes.py by lessons
     - wanted) > 1e-4 => - wanted) > 1
     masses(chosen, 1.0) => masses(1.0, 1.0)
+    yours[1].sum() / yours[0].sum() => yours[0].sum() / yours[1].sum()
 assignment docs/assignment/grade.py by assignment
     isclose(expected, 1e-4, tolerance) => isclose(expected, 1e-1, tolerance)
     0 if name == "grpo_advantage" else 1e-6 => 1e-6
+    x * sqrt(1 - 1 / len(r[0])) => x * sqrt(1 + 1 / len(r[0]))
+    {got:.4g} at {place}, expected {right:.4g} => {right:.4g} at {place}, expected {got:.4g}
 logs rlvr/show/logs.py by show crashes
     if line.endswith(b"\n") and => if
+    == logged[0]["step"] => == logged[-1]["step"]
 report rlvr/show/report.py by show
     "right" if sample.success else => "right" if sample.reward > 0 else
     (new_logprobs - batch.old_logprobs).exp() => (batch.old_logprobs - new_logprobs).exp()
     first, last = rows[0], rows[-1] => first, last = rows[0], rows[1]
+    (*evaluations[:1], steps) => (*evaluations[-1:], steps)
 throughput studies/speed/throughput.py by studies
     for step in steps[1:]) for => for step in steps[-1:]) for
 default_runs studies/papers/default_runs.py by studies
     import mean, stdev => import mean, pstdev as stdev
+    (("reward", "reward", => (("entropy", "reward",
+regimes studies/claims/regimes.py by studies
+    last(mine, metric) - last(theirs, metric) => last(theirs, metric) - last(mine, metric)
+    ±{(high - low) / 2:.3f} => ±{high - low:.3f}
+verifiers_that_err studies/claims/noise.py by studies
+    line['rewards'][-8:] => line['rewards'][:8]
+measured studies/claims/runs.py by statistics
+    ["reward"][-third:].mean() => ["reward"][third:].mean()
+playground docs/playground.html by pages
+    in AsymGRPO 5.76 => in AsymGRPO 5.67
+    isSuccess ? surprise_success : => isSuccess ? surprise_failure :
 results studies/project.py by studies
     for line in opened if line.endswith("\n")] => for line in opened]
     else open)(results => else gzip.open)(results
@@ -236,8 +253,10 @@ compare studies/claims/compare.py by studies
     length = min(map(len, runs)) => length = len(runs[0])
     == rows[-1]["step"] => == rows[0]["step"]
     np.std(apart, ddof=1) / len(apart) ** 0.5 => np.std(apart, ddof=1)
+    lines.mean(0), => np.median(lines, 0),
 plots rlvr/show/plots.py by show
     scale * row[key]) for row in rows => row[key]) for row in rows
+    ("completions (%)", => ("completions",
 progress rlvr/progress.py by show
     except OSError: => except KeyError:
 taught studies/papers/make_bases.py by models

@@ -68,6 +68,11 @@ update
     optimizer.step() => optimizer.step(); optimizer.step() | pass
     dict(old_logprobs=old_logprobs[rows], => dict(old_logprobs=policy(rows).detach(),
 """
+VARIANT = """correction=0 => correction=1
+return loss_mask / => return len(loss_mask) * loss_mask /
+return loss, => return -loss,
+return 1 - => return
+weights = right_weights( => weights = len(loss_mask) * right_weights("""
 UNUSUAL = """
 def grpo_advantage(rewards, scale_rewards=True):
     found = rewards.double().numpy()
@@ -106,8 +111,13 @@ def test_right_answers_earn_all_points(tmp_path):
     (tmp_path / "theirs, by B.py").write_text(HEAD + UNUSUAL)
     done, points = grade(tmp_path)
     assert [row["points"] for row in points.values()] == ["20", "20"], done.stdout + done.stderr
-    assert done.returncode == 0
+    assert done.returncode == 0 and done.stdout.count("20 points of 20") == 2
+    text = "".join(RIGHT.values())
+    for line in VARIANT.splitlines():
+        text = text.replace(*line.split(" => "))
+    (tmp_path / "variant.py").write_text(HEAD + text)
     _, points = grade(tmp_path, "--variant")  # nothing that can be copied is right there
+    assert points.pop("variant.py")["points"] == "20"
     assert all(int(row[name]) < 4 for row in points.values() for name in RIGHT)
 
 
@@ -129,6 +139,7 @@ def test_wrong_answers_lose_points_and_are_told_why(tmp_path):
         for function, text in zip(RIGHT, texts, strict=True):
             assert int(points[name][function]) < 4, text
     assert done.returncode == 1 and "SyntaxError" not in done.stdout
+    assert "-1.732 at [0, 0], expected 1.732\n" in done.stdout  # of `return -`
     for told in ("missing", "not written yet", "no result after 1.5 seconds", "SystemExit: 0"):
         assert f"0 of 4: {told}\n" in done.stdout, told
 

@@ -8,11 +8,13 @@ import signal
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 from rlvr.errors import UserError
 
 import nbformat
 import pytest
+import torch
 from matplotlib.figure import Figure
 from runs import ROOT, SMALL, before_calls, first_fast, left_as_it_was, rows
 
@@ -82,7 +84,7 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys, monkeypatch):
     """What is folded at its end is right."""
     monkeypatch.syspath_prepend(FOLDER)  # as Python does, so that it finds `lesson` beside it
     with left_as_it_was():
-        _, values = load(FOLDER / f"{name}.py").app.run()
+        outputs, values = load(FOLDER / f"{name}.py").app.run()
     assert capsys.readouterr().out.startswith("Not yet: ")
     figures = [value for value in values.values() if isinstance(value, Figure)]
     assert figures
@@ -92,15 +94,43 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys, monkeypatch):
         ratios = [math.exp(nats) for nats in values["change"][values["batch"].rewards[0] == 1]]
         mean = math.prod(ratios) ** (1 / len(ratios))
         assert f"a success is **{mean:.2f}** times" in values["outcome"]
+        drawn, _, _ = values["curves"].lines
+        p, worth = drawn.get_xydata().T  # its square is the odds against a success
+        assert drawn.get_label() == "a success" and worth**2 == pytest.approx((1 - p) / p)
     if name == "2_ratio":  # at 1.4, above the range
         assert values["slopes"] == ["0.00", "-1.40"]
+        lengths = values["batch"].loss_mask.sum(1)[values["advantages"][:, 0] != 0]
+        assert values["share"] == values["clipped"].sum() / lengths.sum()
+        heights = [bar.get_height() for bar in values["denominators"].axes[0].patches]
+        shares = [1 / 12, 1 / 24, 1 / 48, 1 / 36, 1 / 24, 1 / 48]  # of tokens of 6, and of 18
+        assert heights == pytest.approx(shares)
+    if name in ("2_ratio", "6_tokens"):  # what is right has a positive advantage
+        shown = "".join(str(getattr(output, "text", "")) for output in outputs)
+        assert {*re.findall(r"([✓✗]) ([+-])", shown)} == {("✓", "+"), ("✗", "-")}
+    if name == "3_entropy":  # the likely action has four times the probability
+        assert f"is {values['results']['GRPO']['pass@1']:.3f} after GRPO" in values["said"]
+        assert values["rule"].count("4.0 times") == 2
     if name == "4_odds":  # the strength of the successes is the larger one
         assert values["way"] == ("rises" if values["kappa"] > 0 else "falls")
+        size = (values["rates"] * (1 - values["rates"])).sqrt()  # that of a group's advantages
+        of_hard = size[values["rates"] < 0.5].sum() / size.sum()
+        assert values["share"]["GRPO"] == pytest.approx(of_hard.item(), abs=1e-4)
+    if name == "5_two_axes":  # p (1 - p)^2 is largest at 1/3, and a delta of 1/2 doubles failures
+        assert "success rate **0.33**" in values["said"] and "**2.00** times" in values["said"]
+    if name == "6_tokens":  # a token is redder, the lower its weight
+        weights = values["weights"][values["shown"]][values["inside"]]
+        shades = [f"{shade:.2f}" for shade in 1 - weights / weights.max()]
+        assert re.findall(r"213,94,0,([\d.]+)", shown) == shades
     if name == "7_verifier":  # the advantages of a group add up to 0, and errors make them smaller
         for rate, (right, wrong) in values["worth"].items():
             assert rate * right == pytest.approx((rate - 1) * wrong, abs=1e-5)
             assert 0 < right < math.sqrt((1 - rate) / rate)
+        apart = [right - wrong for right, wrong in values["worth"].values()]
+        assert apart[0] < apart[-1]  # more FP than FN is worse where few are right
     source = (FOLDER / f"{name}.py").read_text()
+    for left, shown in re.findall(r"\$([^$=\n]+) = (\d\.\d+)\b", source):
+        python = left.replace("\\", "").translate({ord("^"): "**", ord("{"): "(", ord("}"): ")"})
+        assert f"{eval(python, {}, vars(math)):.{len(shown) - 2}f}" == shown, left
     (right,) = FOLDED.findall(source)
     found = PLACE.search(source)[0].split()[0]  # what the solution defines
     in_float64 = f"{right}\n{found} = torch.as_tensor({found}).double().numpy()"
@@ -190,6 +220,17 @@ def test_a_thread_may_train(in_a_notebook):
     thread.start()
     thread.join()
     assert len(results[0].steps) == 1
+
+
+def test_the_notebook_can_be_read_without_running_it():
+    """It has outputs and no error, and its advantage is (1 - p) (r - p) by hand."""
+    cells = [each for each in nbformat.read(NOTEBOOK, as_version=4).cells if each.source]
+    outputs = str([cell.get("outputs") for cell in cells])
+    assert "image/png" in outputs and "<iframe" in outputs and "'error'" not in outputs
+    (source,) = (cell.source for cell in cells if "def my_advantages" in cell.source)
+    exec(source.partition("\n\n\n")[0], own := {})
+    batch = SimpleNamespace(rewards=torch.tensor([[1.0, 0, 0, 0]]))  # 3/4 of them fail
+    assert own["my_advantages"](batch, None)[0].tolist() == [[9 / 16, -3 / 16, -3 / 16, -3 / 16]]
 
 
 @pytest.mark.slow

@@ -53,6 +53,8 @@ def test_the_page_is_its_template_with_its_numbers():
         assert {*re.findall(r"https?://[\w.]+", page)} <= {"https://arxiv.org"}
     links = re.findall(r'href="([^"#]+)"', PAGE)
     assert len(links) > 10 and all((DOCS / link).exists() for link in links)
+    assert PAGE.count("three seeds") == 2 and len(NUMBERS["curves"]["pass@1"]) == 3
+    assert f" in {len((DOCS / 'nano.py').read_text().splitlines())} lines." in PAGE
 
 
 def test_the_report_is_one_that_a_run_leaves_today(run):
@@ -170,9 +172,11 @@ NEEDED = dict(k=3, alpha=0.5, delta=0.25, alpha_s=2.0, alpha_f=1.5, tau=0.3, gam
 NEEDED |= dict(baseline=0.5)
 
 
-def test_the_playground_has_what_the_scripts_have(front):
+def test_the_playground_has_what_the_scripts_have(front, tmp_path):
     """Presets, and the advantages of the scripts and of the other methods."""
     names = [name for name in baselines.ADVANTAGES if name not in baselines.OF_THE_WHOLE_BATCH]
+    assert f"worth {7**0.5:.2f}, in AsymGRPO {7**0.9:.2f}." in PLAYGROUND  # the odds are 7 : 1
+    assert f"alpha = {FadeController(1.0, 0.5, 0.02).step(0.2, 0.4)[0]:.0f}, and a" in PLAYGROUND
     presets = {script: importlib.import_module(script).VARIANTS for script in SCRIPTS}
     *found, flags, sliders = front("[VARIANTS, Object.keys(ADVANTAGES), DEFAULTS, SLIDERS]")
     assert found == [presets, names]
@@ -211,6 +215,33 @@ def test_the_playground_has_what_the_scripts_have(front):
     near(f64(plain), of_tokens(A), atol=1e-9)
     near(f64(released), of_tokens(A, "own", True, False), atol=1e-9)
     assert shares == [[[1, 1, 0.25, 0.25, 1]] * 2, [[1, 1, 0, 0, 1]] * 2]
+    # a failure is more surprising than a success, and each chart has its mass
+    script = "const [[success], [failure]] = makeGroup(2, 1).logprobs;"
+    script += "const seen = [success / failure, ...Object.keys(QUANTITIES).slice(2)"
+    script += ".map((m) => [m[2], QUANTITIES[m]({ masses: 'SF' })])];"
+    _, (share, *masses) = open_page(tmp_path, PLAYGROUND, script)
+    assert share == pytest.approx(0.4 / 0.6) and masses == [["S", "S"], ["F", "F"]]
+
+
+def test_what_the_front_page_says(tmp_path):
+    """Means over the seeds, the answers after step 60, and FADE at step 1, by its numbers."""
+    shown = ["story", "answers-head", "chart-pass", "worked-method", "token"]
+    script = 'state.method = "FADE"; drawMethod(); '
+    script += f"const seen = {shown}.map((id) => byId(id).textContent);"
+    script += "for (const { mark, spans } of rowsOf.advantage)"
+    script += "  seen.push([mark.textContent, spans[0].style.backgroundColor]);"
+    _, (story, answers, chart, worked, token, *tints) = open_page(tmp_path, PAGE, script)
+    assert {(mark, color[11:15]) for mark, color in tints} == {("✓", "good"), ("✗", "bad)")}
+    sign, limit = re.search("1 ([+\u2212]) \u03b5 = ([\\d.]+): clipped", token).groups()
+    assert float(limit) == pytest.approx(value_of(f"1 {sign} {NUMBERS['epsilon']}"))
+    for key in ("pass@1", "pass@16"):
+        first, *_, last = (sum(seeds) / 3 for seeds in zip(*NUMBERS["curves"][key], strict=True))
+        assert f"{key}, {'rises' if last > first else 'falls'} from {first:.2f} to" in story
+        assert f"{key} = {last:.2f}" in chart
+    right = [text.split("<answer>")[1] for text, success in NUMBERS["answers"]["60"] if success]
+    assert f"{len(right)} of 8 are right, with {len({*right})} different" in answers
+    _, alpha, delta = NUMBERS["settings"][0]
+    assert f"α = {alpha:.3f}    δ = {delta:.3f}" in worked
 
 
 USE_ALL = """
@@ -288,12 +319,46 @@ def test_pages_of_the_scripts(script):
     assert len(text) < 300_000
     assert "http" not in text.replace("https://arxiv.org", "")
     assert not re.search("/(?:home|root|tmp|work)/", text)
+    template = (ROOT / "studies/tours/tour.html").read_text().replace("NAME", f"{script}.py")
+    before, after = template.split("DATA_OF_THE_TOUR")
+    assert text.startswith(before) and text.endswith(after)
     data = data_of(text)
     page = {function["name"]: function["lines"] for function in data["functions"]}
     source = tour.Source(ROOT / f"{script}.py")
     first = next(line for line, node in source.functions.items() if node.name == "main")
     assert page["main"] == source.describe(first, "main")["lines"]
     assert not data["wrong"]
+
+
+SEEN = """
+const all = (selector) => [...document.querySelectorAll(selector)];
+document.getElementById("all").click();
+const count = (one) => [parseInt(one.textContent), one.parentNode.querySelectorAll(".new").length];
+const seen = [document.getElementById("letters").textContent,
+  all("#samples .label").map((one) => one.textContent), all(".changed").map(count)];
+"""
+
+
+def test_what_a_tour_shows(tmp_path):
+    """Its letters, marks and counts of changes; advantages are (r - mean) / std by hand."""
+    text = (DOCS / "tours" / "grpo.html").read_text()
+    data = data_of(text)
+    _, (letters, labels, changed) = open_page(tmp_path, text, SEEN)
+    assert letters.startswith("B = 2 prompts, G = 4 completions of each, N = 8 completions, T = ")
+    assert labels == [f"{i} {'✓' if r else '✗'}" for i, (*_, r) in enumerate(data["samples"])]
+    assert all(marked in (0, count) for count, marked in changed if count)  # 0 of many
+    value, *_ = (  # [B, G], and later [N, 1]
+        value
+        for call in data["calls"]
+        for *_, items, _ in call["visits"]
+        for name, value in items
+        if name == "advantages" and data["functions"][call["of"]]["name"] == "main"
+    )
+    for i, row in enumerate(data["tables"][data["values"][value]["table"]]):
+        group = [reward for _, _, reward in data["samples"][4 * i : 4 * i + 4]]
+        p = sum(group) / 4
+        expected = [(r - p) / (p * (1 - p)) ** 0.5 for r in group]
+        assert [float(cell) for cell in row] == pytest.approx(expected, abs=1e-3)
 
 
 # nano.py has GRPO's mean over tokens in all methods, and FADE's controller without a memory.
@@ -323,7 +388,7 @@ def as_in_nano(batch):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_losses_and_gradients_of_the_scripts(script, nano, run, no_evaluation, monkeypatch):
+def test_losses_and_gradients_of_the_scripts(script, nano, run, no_evaluation, monkeypatch, capsys):
     """Two steps of two updates each, with the completions that the script has sampled."""
     batches, losses, updates = [], [], []
     roll_out, backward = common.roll_out, torch.Tensor.backward
@@ -347,10 +412,11 @@ def test_losses_and_gradients_of_the_scripts(script, nano, run, no_evaluation, m
     monkeypatch.setattr(torch.Tensor, "backward", keep_loss)
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", keep_update)
     assert run(script, **FLAGS.get(script, {})).code == 0
-    evaluation = [torch.ones(1, 1)]
+    evaluation = [f64([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 0]])]
     answers = iter([evaluation, *map(as_in_nano, batches), evaluation])
     monkeypatch.setattr(nano, "roll_out", lambda *_: next(answers))
     nano.main(script)
+    assert "pass@1 0.250  pass@4 0.500\n" in capsys.readouterr().out
     assert len(updates) == 8
     for (loss, gradient), (expected, theirs) in zip(updates[4:], updates[:4], strict=True):
         assert loss == pytest.approx(expected, rel=1e-5, abs=1e-6)

@@ -17,7 +17,7 @@ from rlvr.errors import UserError, fail
 from rlvr.flags.config import Config
 from rlvr.show import plots
 from rlvr.show.console import Console, duration
-from rlvr.show.logs import append_row, drop_rows_after, read_rows
+from rlvr.show.logs import append_row, drop_rows_after, keep_problems, read_rows
 from rlvr.show.plots import MOST_PANELS, choose_panels
 from rlvr.show.report import before_and_after, write_report
 from rlvr.tasks.problems import Sample, own_tokens
@@ -138,6 +138,9 @@ def test_a_run_goes_on_where_nobody_reads_what_it_prints(monkeypatch):
 
 def test_rows_come_back_and_every_line_is_json_by_the_standard(tmp_path):
     assert read_rows(tmp_path, "metrics") == []
+    for step in range(3):
+        keep_problems(tmp_path, [{"step": step}])
+    assert read_rows(tmp_path, "problems") == [{"step": 0}, {"step": 2}]
     text = {"step": 1, "reward": 1e300, "text": "a\nb\u2028ü"}
     append_row(tmp_path, "metrics", text)
     append_row(tmp_path, "metrics", {"step": 2, "loss": math.nan, "by_token": [{"a": [-math.inf]}]})
@@ -191,6 +194,8 @@ def test_what_is_drawn():
         ("held-out pass@k: gsm8k", sets["gsm8k"], ["pass@1"]),
         ("held-out entropy of tokens (nats): math", sets["math"], ["token_entropy"]),
     ]
+    panels = choose_panels({}, logs_of(dict.fromkeys(["all_right", "unparsed", "kl"], 0.5)))
+    assert [title for title, *_ in panels][:2] == ["groups (%)", "completions (%)"]
     many = logs_of({f"own_{i}": 1.0 for i in range(20)})
     shown = choose_panels({"math": EVALS}, many)
     assert len(shown) == MOST_PANELS and shown[0][0] == "held-out pass@k"
@@ -276,7 +281,7 @@ def test_the_numbers_of_each_token(tiny, tmp_path, monkeypatch):
 
 def write_run(folder, step_count, right_from=1, **config):
     """A run folder with the logs that the page reads. Groups are mixed from a step on."""
-    told = dict(script="grpo.py", seed=3, learning_rate=1e-4, epsilon=0.08, epsilon_high=0.28)
+    told = dict(script="grpo.py", seed=3, learning_rate=1e-4, epsilon=0.2, epsilon_high=0.28)
     told["importance_sampling_level"] = "token"
     told["record"] = dict(commands=["python grpo.py --seed 3"], ranks=2, versions=dict(torch="3"))
     folder.mkdir()
@@ -289,7 +294,7 @@ def write_run(folder, step_count, right_from=1, **config):
             about = dict(set="a", id=problem, prompt=EVIL, samples=4, right=count, greedy=0.0)
             append_row(folder, "problems", {"step": step, **about, "greedy_text": f"{step}{EVIL}"})
     right = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[EVIL, " 7"])
-    right |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.1, 0.9])
+    right |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.6, 0.9])
     right |= dict(advantage=[0.01, 0.01], weight=[0.4, 1.2], by_tool=[])
     wrong = right | dict(reward=0.0, verdict="wrong", advantage=[-0.005, -0.005])
     wrong |= dict(length=9, truncated=True, by_tool=[1])
@@ -316,7 +321,7 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     assert (first["name"], first["steps"]) == (folder.name, rows(folder, "tokens"))
     assert first["commands"] == ["python grpo.py --seed 3"]
     assert first["facts"] == "seed 3, learning_rate 0.0001, ranks 2, torch 3"
-    assert first["clip"] == pytest.approx([0.92, 1.28])
+    assert first["clip"] == pytest.approx([0.8, 1.28])
     assert [row["right"] for row in first["problem"]] == [4, 1]
     assert first["curves"] == {
         "pass@1": [[0, 0.25], [2, 0.5]],
@@ -327,6 +332,18 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     assert EVIL not in page.read_text()
     text = page.read_text().replace("http://www.w3.org/2000/svg", "")
     assert not re.search("innerHTML|https?:|src=|href=", text)
+    for name in ("math", "gsm8k"):
+        row = {"set": name, "pass@1": 2 / len(name), "pass@4": 0.5}  # 0.5 of the first set
+        append_row(tmp_path, "eval", {"step": 0, **row})
+    for step, entropy in ((1, math.nan), (2, 0.12344)):
+        append_row(tmp_path, "metrics", {"step": step, "entropy": entropy})
+    curves = rlvr.show.report.curves_of(tmp_path)
+    assert curves == {
+        "pass@1": [[0, 0.5]],
+        "pass@4": [[0, 0.5]],
+        "reward": [],
+        "entropy": [[1, None], [2, 0.1234]],
+    }
     with pytest.raises(UserError, match="nothing has no tokens.jsonl"):
         write_report(page, [folder, tmp_path / "nothing"])
 
@@ -389,6 +406,10 @@ const seen = {
   prompts: all("#runs .prompt"),
   completions: all("#runs .completion").length,
   notes: all(".tokens i, .tokens .tool"),
+  clipped: all(".tokens .clipped"),
+  named: [...document.querySelectorAll("#runs b")].map((one) => one.style.borderBottomColor),
+  problems: all("#problems .completion > .wrong"),
+  dashed: all('#charts line[stroke-dasharray="7 5"] + text'),
 };
 """
 
@@ -412,6 +433,8 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     assert seen["said"] == [error, "a", "b", nothing]
     notes = [" 7", " \u2026 9 tokens in all", " (no stop token)", " (underlined: by the tool)"]
     assert seen["notes"] == 8 * notes
+    assert seen["clipped"] == 8 * [EVIL]  # its ratio is 1.6; those of 0.9 are within 0.8
+    assert seen["named"] == ["rgb(0, 114, 178)", "rgb(230, 159, 0)"]  # as the lines below
     of_pass_at_1 = "pass@1" + 2 * "0.250 ± 0.0500.500 ± 0.100"
     assert seen["table"][:2] == ["a, beforea, afterb, beforeb, after", of_pass_at_1]
     # two charts with two metrics of two runs; the first one goes to 0.5 and to step 3
@@ -419,16 +442,23 @@ def test_two_runs_clicked_in_a_browser(tmp_path):
     paths = [("44,135 444,40", ""), ("44,40 444,40", "7 5")]  # of pass@1 and pass@2
     expected = [[path, color, dash] for color in ("#0072b2", "#e69f00") for path, dash in paths]
     assert seen["lines"][:4] == expected
-    assert seen["numbers"] == "logprob -1.25\nadvantage 0.01\nentropy 0.3\nratio 1.1\nweight none"
+    assert seen["dashed"] == ["pass@2", "entropy"]
+    right = ["before: 4 of 4 right; greedy:", "after: 1 of 4 right; greedy:"]
+    assert seen["problems"] == 2 * right  # in red, for the greedy answers are wrong
+    assert seen["numbers"] == "logprob -1.25\nadvantage 0.01\nentropy 0.3\nratio 1.6\nweight none"
     # the small advantages of these runs have the full colour
     assert [*seen["colors"]] == ["logprob", "advantage", "entropy", "ratio", "weight"]
-    colors, of_last = zip(*seen["colors"].values(), strict=True)
+    legends, colors, of_last = zip(*seen["colors"].values(), strict=True)
+    # a factor of 1.5 has the full colour, and -log 0.9 is 0.260 of log 1.5
+    shares = [("blue", 0.75), ("good", 0.75), ("orange", 0.75), ("good", 0.75), ("orange", 0.75)]
+    shares += [("blue", 0.3), ("bad", 0.375), ("bad", 0.195), ("blue", 0.25)]
     assert of_last[2] == ""  # its entropy is not known
-    names = [re.search(r"--(\w+)\)", color)[1] for color in filter(None, colors + of_last)]
-    assert names == "blue good orange good orange blue bad bad blue".split()
-    # log 1.1 is 0.905 of -log 0.9, which is the full colour
-    shares = [float(color[:-1].split(", ")[1]) for color in (colors[1], colors[3])]
-    assert shares == pytest.approx([0.75, 0.678], abs=1e-3)
+    for color, (name, share) in zip(filter(None, colors + of_last), shares, strict=True):
+        assert color.startswith(f"rgba(var(--{name}), ")
+        assert float(color[:-1].split(", ")[1]) == pytest.approx(share, abs=1e-3)
+    ends = [f"{end} in a, {end} in b" for end in ("\u22121.3", "0.01", "0.3", "1.5")]
+    ends.append("1 in a, 0.6 in b")  # nothing says how far the weights of a are from 1
+    assert all(end in told for end, told in zip(ends, legends, strict=True))
 
 
 def test_streams_that_are_closed_or_lack_a_letter(monkeypatch):

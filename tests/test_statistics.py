@@ -7,7 +7,7 @@ import torch
 from groups import f64
 
 from fade import rank1_statistics
-from studies.claims.runs import fit_pass_at_k
+from studies.claims.runs import fit_pass_at_k, measure
 
 
 def random(*shape, seed=0):
@@ -46,3 +46,8 @@ def test_fit_pass_at_k_finds_the_curve_again(a, b, c):
     assert fit["fit_c"] == pytest.approx(c, rel=0.05, abs=0.05)
     assert fit_pass_at_k(ks[:3], values[:3]).keys() == fit.keys()
     assert fit_pass_at_k([1, 2, 4, 8], [0.0, 0.5, 0.7, 1.0]) == {}
+
+
+def test_numbers_of_nine_steps():
+    rows = [dict(reward=i, all_wrong=0, entropy=8 * (i == 8)) for i in range(9)]
+    assert measure(rows, {}) == {"early": 1, "late": 7, "all_wrong": 0, "swing": 1}

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import studies.project as project
@@ -12,10 +13,11 @@ from rlvr.show import append_row, read_rows
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from runs import ROOT, run_study
 from test_show import write_run
 
-from studies.claims import compare, rule
+from studies.claims import compare, noise, regimes, rule
 from studies.claims import page as claims_page
 from studies.claims import runs as claims_runs
 from studies.claims.rule import Evidence
@@ -68,14 +70,20 @@ def test_the_headline_of_the_default_runs_by_hand():
     assert default_runs.headline(lines) == told + "pass@16 0.800 ± 0.000 -> 0.900 ± 0.000"
 
 
-def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path):
+def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path, monkeypatch):
     """Writing the pages anew changes no byte, and the README has their counts."""
     table = default_runs.table(read_results(default_runs.RESULTS))
     assert "\n".join(table) in default_runs.PAGE.read_text()
     pages = {name: (project.STUDIES / name).read_text() for name in claims_page.PAGES}
+    pages[noise.CURVES.name] = noise.CURVES.read_text()
     for name, text in pages.items():
         (tmp_path / name).write_text(text)
     claims_page.write_report(tmp_path)
+    monkeypatch.setattr(noise, "CURVES", tmp_path / noise.CURVES.name)
+    for study, write in ((regimes, regimes.write_page), (noise, noise.write_tables)):
+        monkeypatch.setattr(study, "STUDIES", tmp_path)
+        monkeypatch.setattr(study, "FIGURES", tmp_path)
+        write()
     for name, text in pages.items():
         assert (tmp_path / name).read_text() == text
     page, readme = (" ".join(text.split()) for text in (pages["CLAIMS.md"], README.read_text()))
@@ -83,6 +91,31 @@ def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path):
     assert f"{decided} of {verdicts} verdicts are decided; " in readme
     decided, verdicts = re.search(r"SmolLM2-135M, \d+ runs: (\d+) of (\d+)", page).groups()
     assert f"for SmolLM2, {decided} of {verdicts} are." in readme
+
+
+def test_figures_of_the_studies(monkeypatch):
+    """Of two seeds 0.2 apart the standard error is 0.1, and half the interval 12.706 times it."""
+    row = next(row for row in claims_page.ROWS if row.headline)._replace(effect=0.02)
+    evidence = Evidence(8, 0.03, 0.01, 0.05, 1, 1, 1)
+    verdict = rule.Verdict(row, claims_page.BASES[0], (8,), evidence, "holds", True)
+    ends, middle, *_ = claims_page.draw_headlines([verdict]).axes[0].lines
+    assert [*ends.get_xdata(), *middle.get_xdata()] == pytest.approx([0.5, 2.5, 1.5])
+    metrics = dict.fromkeys(regimes.METRICS, 0.2)
+    runs = [dict(evaluations=[metrics | {"pass@16": rate}]) for rate in (0.5, 0.7)]
+    axis = claims_page.draw_plane(defaultdict(lambda: runs)).axes[0]
+    assert axis.lines[0].get_xydata().tolist() == [pytest.approx([0.2, 0.6])]
+    band = axis.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((0.5, 0.7))
+    maps, cells = [], dict.fromkeys(regimes.METHODS, runs) | {"GRPO": runs[:1] * 2}
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: maps.append(figure))
+    regimes.draw({"long": cells})
+    assert {text.get_text() for text in maps[0].axes[1].texts} == {"+0.100\n±1.271"}
+    rates = {"pass@16": 0.8, "pass@4": 0.4, "pass@1": 0.2}
+    logs = [[dict(step=1, reward=reward, entropy=0.6)] for reward in (0.3, 0.3, 0.9)]
+    lines = [dict(eval=[dict(rates, step=0)], metrics=log) for log in logs]
+    drawn = [line for axis in default_runs.draw_story(lines).axes for line in axis.lines]
+    drawn = {line.get_label(): line.get_ydata()[0] for line in drawn}
+    assert drawn == pytest.approx(rates | {"reward": 0.5, "entropy (nats)": 0.6})
 
 
 def test_interval_p_value_and_holm():

@@ -199,7 +199,8 @@ def _():
         "tokens with advantage -1. The limit is 8 tokens. In a first update, what does each of the "
         "three denominators make of each completion's part of the objective, and of the loss?",
         "The parts are 1/2 and -1/2 with `sequence`, 2/8 and -6/8 with `token`, and 2/16 and -6/16 "
-        "with `constant`. The loss is 0, 1/2 and 1/4: only with `sequence` is it always almost 0.",
+        "with `constant`. The loss is 0, $(6 - 2) / 8 = 0.50$ and $(6 - 2) / 16 = 0.25$: "
+        "only with `sequence` is it always almost 0.",
     )
     return
 

@@ -19,9 +19,9 @@ with app.setup:
 
 @app.cell(hide_code=True)
 def _():
-    shared = dict(start=0, stop=1, step=0.05, value=0.15, show_value=True)
-    negatives = mo.ui.slider(**shared, label="FN: right, but graded as wrong")
-    positives = mo.ui.slider(**shared, label="FP: wrong, but graded as right")
+    shared = dict(start=0, stop=1, step=0.05, show_value=True)
+    negatives = mo.ui.slider(**shared, value=0.1, label="FN: right, but graded as wrong")
+    positives = mo.ui.slider(**shared, value=0.3, label="FP: wrong, but graded as right")
     return negatives, positives
 
 
