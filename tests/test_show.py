@@ -388,7 +388,8 @@ for (const { value } of [...select.options]) {
   select.value = value;
   select.oninput();
   const last = [...document.querySelectorAll(".tokens span")].at(-1);
-  colors[value] = [token(), last].map((one) => one.style.backgroundColor);
+  const [color, ofLast] = [token(), last].map((one) => one.style.backgroundColor);
+  colors[value] = [byId("legend").textContent, color, ofLast];
 }
 slider.value = 2;
 slider.oninput();
