@@ -90,7 +90,9 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys, monkeypatch):
     assert figures
     for figure in figures:  # a script, which has no page, draws none
         figure.canvas.draw()
-    if name == "1_advantage":  # a geometric mean
+    shown = "".join(str(getattr(output, "text", "")) for output in outputs)
+    if name == "1_advantage":  # of one success in four, sqrt(3); and a geometric mean
+        assert "is worth <strong>1.73</strong> and a failure <strong>-0.58</strong>" in shown
         ratios = [math.exp(nats) for nats in values["change"][values["batch"].rewards[0] == 1]]
         mean = math.prod(ratios) ** (1 / len(ratios))
         assert f"a success is **{mean:.2f}** times" in values["outcome"]
@@ -105,7 +107,6 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys, monkeypatch):
         shares = [1 / 12, 1 / 24, 1 / 48, 1 / 36, 1 / 24, 1 / 48]  # of tokens of 6, and of 18
         assert heights == pytest.approx(shares)
     if name in ("2_ratio", "6_tokens"):  # what is right has a positive advantage
-        shown = "".join(str(getattr(output, "text", "")) for output in outputs)
         assert {*re.findall(r"([✓✗]) ([+-])", shown)} == {("✓", "+"), ("✗", "-")}
     if name == "3_entropy":  # the likely action has four times the probability
         assert f"is {values['results']['GRPO']['pass@1']:.3f} after GRPO" in values["said"]

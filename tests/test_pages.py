@@ -219,18 +219,23 @@ def test_the_playground_has_what_the_scripts_have(front, tmp_path):
     script = "const [[success], [failure]] = makeGroup(2, 1).logprobs;"
     script += "const seen = [success / failure, ...Object.keys(QUANTITIES).slice(2)"
     script += ".map((m) => [m[2], QUANTITIES[m]({ masses: 'SF' })])];"
-    _, (share, *masses) = open_page(tmp_path, PLAYGROUND, script)
+    script += "seen.push(document.getElementById('group').textContent);"
+    _, (share, *masses, group) = open_page(tmp_path, PLAYGROUND, script)
+    assert re.search(r"a success \d.*a failure \u2212", group)
     assert share == pytest.approx(0.4 / 0.6) and masses == [["S", "S"], ["F", "F"]]
 
 
 def test_what_the_front_page_says(tmp_path):
     """Means over the seeds, the answers after step 60, and FADE at step 1, by its numbers."""
-    shown = ["story", "answers-head", "chart-pass", "worked-method", "token"]
+    shown = ["clip-count", "story", "answers-head", "chart-pass", "worked-method", "token"]
     script = 'state.method = "FADE"; drawMethod(); '
-    script += f"const seen = {shown}.map((id) => byId(id).textContent);"
+    script += "const seen = [document.querySelectorAll('.clipped').length];"
+    script += f"seen.push(...{shown}.map((id) => byId(id).textContent));"
     script += "for (const { mark, spans } of rowsOf.advantage)"
     script += "  seen.push([mark.textContent, spans[0].style.backgroundColor]);"
-    _, (story, answers, chart, worked, token, *tints) = open_page(tmp_path, PAGE, script)
+    _, (clipped, count, *texts) = open_page(tmp_path, PAGE, script)
+    story, answers, chart, worked, token, *tints = texts
+    assert clipped > 0 and count.startswith(f"{clipped} of ")
     assert {(mark, color[11:15]) for mark, color in tints} == {("✓", "good"), ("✗", "bad)")}
     sign, limit = re.search("1 ([+\u2212]) \u03b5 = ([\\d.]+): clipped", token).groups()
     assert float(limit) == pytest.approx(value_of(f"1 {sign} {NUMBERS['epsilon']}"))

@@ -110,6 +110,8 @@ def test_figures_of_the_studies(monkeypatch):
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: maps.append(figure))
     regimes.draw({"long": cells})
     assert {text.get_text() for text in maps[0].axes[1].texts} == {"+0.100\n±1.271"}
+    names = [text.get_text() for text in maps[0].axes[1].get_xticklabels()]
+    assert names == [*regimes.METHODS[1:]]
     rates = {"pass@16": 0.8, "pass@4": 0.4, "pass@1": 0.2}
     logs = [[dict(step=1, reward=reward, entropy=0.6)] for reward in (0.3, 0.3, 0.9)]
     lines = [dict(eval=[dict(rates, step=0)], metrics=log) for log in logs]
