@@ -110,10 +110,8 @@ def row_of(plan: Plan, method: str, cells: dict) -> list[str]:
     row += [f"{np.mean([last(line, metric) for line in lines]):.3f}" for metric in METRICS]
     for metric in METRICS:
         apart = differences(cells, method, first, metric)
-        if method == first or len(apart) < 2:
-            row.append("")
-        else:
-            row.append(difference_cell(apart))
+        cell = difference_cell(apart) if len(apart) > 1 else f"{apart[0]:+.3f}"
+        row.append("" if method == first else cell)
     of = {
         key: np.mean([line["mechanism"][key] for line in lines], 0)
         for key in ("entropy", "all_wrong", "clipped")
@@ -130,13 +128,15 @@ def draw(cells: dict[str, dict]) -> None:
     for axis, metric in zip(axes, METRICS, strict=True):
         table = np.full((len(cells), len(METHODS) - 1), np.nan)
         for i, of_regime in enumerate(cells.values()):
-            for j, method in enumerate(METHODS[1:]):
-                if "GRPO" in of_regime and len(of_regime["GRPO"]) > 1:
-                    mean, low, high = interval(differences(of_regime, method, "GRPO", metric))
-                    table[i, j] = mean
-                    text = f"{mean:+.3f}\n±{(high - low) / 2:.3f}"
-                    color = "white" if abs(mean) > 0.07 else "black"
-                    axis.text(j, i, text, ha="center", va="center", color=color, fontsize=9)
+            for j, method in enumerate(METHODS[1:] if "GRPO" in of_regime else ()):
+                apart = differences(of_regime, method, "GRPO", metric)
+                table[i, j] = mean = np.mean(apart)
+                text = f"{mean:+.3f}"
+                if len(apart) > 1:
+                    _, low, high = interval(apart)
+                    text += f"\n±{(high - low) / 2:.3f}"
+                color = "white" if abs(mean) > 0.07 else "black"
+                axis.text(j, i, text, ha="center", va="center", color=color, fontsize=9)
         axis.imshow(table, cmap="PuOr", vmin=-0.1, vmax=0.1, aspect="auto")
         axis.set(title=f"{metric} less GRPO's", yticks=range(len(cells)), yticklabels=[*cells])
         axis.set_xticks(range(len(METHODS) - 1), METHODS[1:], rotation=45, ha="right")
@@ -152,7 +152,8 @@ def write_page() -> None:
             continue  # its rates are not found yet
         of_regime = cells_of(plan, lines)
         if lines_of_first := next(iter(of_regime.values())):  # all methods have the same start
-            cells[f"{name_of(plan)}\n{len(lines_of_first)} seeds"] = of_regime
+            count = len(lines_of_first)
+            cells[f"{name_of(plan)}\n{count} seed{'s' * (count > 1)}"] = of_regime
             starts = [line["evaluations"][0] for line in lines_of_first]
             numbers = [f"{np.mean([start[key] for start in starts]):.3f}" for key in METRICS]
             rows.append([name_of(plan), "the start", "", *numbers, *[""] * 6])
