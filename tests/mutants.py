@@ -360,8 +360,8 @@ pool rlvr/verify/pool.py by grader
     grader is None or grader.process.poll() is not None: => grader is None:
 sandbox rlvr/verify/programs/solution.py by code isolation assertions
     os.environ.clear() => pass
-    repr(plain(function(*unnamed, **named))) => repr(function(*unnamed, **named))
-    return kind(map(plain, value)) => return value
+    pipe.ask(False) => raise
+    if isinstance(value, kind): => if type(value) is kind:
     if hasattr(solution, name) else => if name not in names else
 judged rlvr/verify/programs/code.py by code isolation assertions
     [result] != wanted => True

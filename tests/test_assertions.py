@@ -10,10 +10,11 @@ from grading import block, grade, grade_all
 PROGRAM = """
 import enum
 from collections import Counter, namedtuple
+from decimal import Decimal
 
 class Number(enum.IntEnum): SIX = 6
+class Color(str, enum.Enum): RED = 'red'
 class Half(float): pass
-class Text(str): pass
 class Odd(set): pass
 Point = namedtuple('Point', 'x y')
 class Solution:
@@ -21,12 +22,14 @@ class Solution:
 
 def add(a, b): return a + b
 def same(x): return x
-def of_kinds(): return [Point(1, Number.SIX), Half(0.5), Text('a'), Odd({1}), Counter('aab')]
+def of_kinds(): return [Point(1, Number.SIX), Half(0.5), Color.RED, Odd({1}), Counter('aab')]
+def other(): return Decimal(1)
 def times(x, *, by=1): return x * by
 def third(x): return x / 3
 def sum(a, b): return a * b  # a built-in's name
 def generator(): yield 1
 def fail(): raise ValueError
+def forged(): vars(__import__('__main__'))['encode'] = lambda _: dict(other=[1])
 """
 HOLD = """
 def check(candidate): assert candidate(1, 2) == 3
@@ -34,11 +37,13 @@ check(add)
 assert Solution().both(1) == (1, 2) and Solution().both(b=[3], a=None) == (None, [3])
 
 # plain values, and those of subclasses
-values = [None, True, 10**400, -1.5e-300, 'é\\n\\0', b'\\xff', 1j]
-values += [(1, [2], ()), {1, 2}, {'a': {2: ()}}, set()]
+values = [None, True, 10**400, -1.5e-300, float('inf'), -float('inf'), 'é\\n\\0', b'\\xff']
+values += [(1, [2], ()), {1, 2}, {'a': {2: ()}, (1, 2): 3}, set(), frozenset({1}), [*range(10**5)]]
 assert same(values) == values and same(True) is True and str(same((1, [{2}]))) == '(1, [{2}])'
-assert of_kinds() == [(1, 6), 0.5, 'a', {1}, {'a': 2, 'b': 1}]
-assert times('a', by=2) == 'aa' and times(-10**4999, by=10) == -10**5000
+assert of_kinds() == [(1, 6), 0.5, 'red', {1}, {'a': 2, 'b': 1}]
+nan = same(float('nan'))
+assert nan != nan
+assert times('a', by=2) == 'aa' and times(-10**3999, by=10) == -10**4000
 
 open('of the tests', 'w').write('which may write, unlike a program')
 import cmath, collections.abc
@@ -54,7 +59,8 @@ DO_NOT_HOLD = [  # tests that cannot be passed
     "import os\nos._exit(0)",
     "assert 1 == 1",
     "assert add(object(), 1)",
-    "try:\n    fail()\nexcept ValueError: pass",  # an exception ends the program
+    # an exception ends the program, and what is no plain value ends the tests
+    *(f"try:\n    {f}()\n    {f}()\nexcept Exception: pass" for f in ("fail", "other", "forged")),
     "assert same(lambda n: n)",  # a function of the tests is no plain value, nor is a generator
     "assert generator()",
 ]

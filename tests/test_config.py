@@ -282,7 +282,7 @@ def test_which_defaults_count(parsed, tmp_path, line, others):
     assert (flags(found), found.typed) == (small | others | given, given)
 
 
-def test_a_resumed_run_keeps_its_flags(parsed, capsys, monkeypatch):
+def test_a_resumed_run_keeps_its_flags(parsed, capsys):
     """Those that are given win over the presets, and these over the run's."""
     config = parsed("grpo", "--variant", "dapo", "--epsilon_high", "0.3", "--seed", "3")
     saved = {"script": "grpo.py", **asdict(config)}

@@ -5,6 +5,7 @@ import difflib
 import importlib
 import inspect
 import math
+import os
 import pkgutil
 import re
 import shlex
@@ -12,6 +13,7 @@ import shutil
 import sys
 from unittest.mock import Mock
 
+import rlvr
 from rlvr.flags.command_line import ARITHMETIC, LARGE, parse
 from rlvr.tasks.sources import DATASETS
 from rlvr.training import save_folder
@@ -477,6 +479,14 @@ def test_a_prompt_becomes_an_update_as_it_is_drawn():
 def test_what_a_start_waits_for(module, absent):
     loaded = run_python("-c", f"import sys, {module}; print(*sys.modules)", folder=ROOT).stdout
     assert module in loaded.split() and not {*loaded.split()} & {*absent.split()}
+
+
+def test_threads_wait_without_spinning(monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    for expected in ("PASSIVE", "ACTIVE"):
+        importlib.reload(rlvr)
+        assert os.environ["OMP_WAIT_POLICY"] == expected
+        monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
 
 
 @pytest.mark.slow  # it reads the types of torch and sympy

@@ -292,9 +292,9 @@ def test_a_missing_package_is_one_line(monkeypatch):
 @pytest.mark.trl
 def test_wrong_names_and_settings():
     for name, said in {
-        "chain_sums": "no task is called chain_sums; there is chain_sum, ",
-        "gcd:seed=3": "no setting is called seed; there is ",
-        "gcd:max_number=3": "no setting is called max_number; there is max_numbers, min_numbers, ",
+        "chain_sums": "it has no task 'chain_sums'; near names are chain_sum, ",
+        "gcd:seed=3": "it has no setting 'seed'; near names are size",
+        "gcd:max_number=3:a=1": "it has no setting 'max_number'; near names are max_numbers, ",
         "gcd:min_value=0": "min_value must be positive",
     }.items():
         with pytest.raises(UserError, match=f"^cannot load reasoning_gym:{name}: {said}"):

@@ -84,7 +84,7 @@ def test_the_seconds_of_a_step_are_those_of_its_rollout_and_its_updates(run, mon
     assert [(row["seconds_rollout"], row["seconds_update"]) for row in found] == [(10, 2)] * 2
 
 
-def test_a_long_gradient_is_clipped_and_one_that_is_not_finite_skipped(capsys):
+def test_a_long_gradient_is_clipped_and_one_that_is_not_finite_skipped():
     """Ten in a row end the run. Nine and nine with a good one between them do not."""
     policy = torch.nn.Linear(2, 1, bias=False)
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)

@@ -3,7 +3,7 @@
 import difflib
 import importlib.util
 import json
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import fields
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ from rlvr.verify.answers.boxes import find_answer
 def open_gym(name: str = "reasoning_gym:gcd", seed: int = 0):
     """Return the set reasoning_gym:TASK:SETTING=VALUE:... The first call takes two seconds.
 
-    UserError for wrong names, with near ones, and for wrong values.
+    Raise a UserError for a wrong name, with near ones, and for a wrong value.
     """
     if not importlib.util.find_spec("reasoning_gym"):
         raise UserError(f"cannot load {name}: first pip install reasoning-gym==0.1.25")
@@ -33,11 +33,13 @@ def open_gym(name: str = "reasoning_gym:gcd", seed: int = 0):
         return reasoning_gym.create_dataset(task, **settings, seed=seed)
 
 
-def check_names(name: str, kind: str, given: list[str], known: Iterable[str]) -> None:
+def check_names(name: str, kind: str, given: list[str], known: Collection[str]) -> None:
     """Raise UserError, with the nearest names, for one that is given and not known."""
-    for wrong in {*given} - {*known}:
-        near = ", ".join(difflib.get_close_matches(wrong, known, 8, 0.3)) or "no near one"
-        raise UserError(f"cannot load {name}: no {kind} is called {wrong}; there is {near}")
+    for wrong in given:
+        if wrong not in known:
+            near = ", ".join(difflib.get_close_matches(wrong, known, 8, 0.3))
+            hint = f"; near names are {near}" if near else ""
+            raise UserError(f"cannot load {name}: it has no {kind} {wrong!r}{hint}")
 
 
 def answers_in(text: str) -> list[str]:

@@ -18,6 +18,7 @@ from decimal import Decimal
 
 from rlvr.errors import UserError
 from rlvr.verify.programs.isolation import OutOfTime, start_sandbox
+from rlvr.verify.programs.solution import decode, encode
 
 PYTHON = r"\{?[. ]*(?:python|py|ipython|pypy)[\d.]*\b"
 # A block ends at the end of the text, at a fence that is at least as long as the first one and
@@ -141,7 +142,7 @@ def verify_code(text: str, gold: str, seconds: float, all_seconds: float) -> flo
     program = find_program(text, tests)
     if program is None:
         return None
-    kind = "calls" if tests.function else "assertions" if tests.assertions else "inputs"
+    kind = "calls" if tests.function or tests.assertions else "inputs"
     with contextlib.closing(start_sandbox(kind, all_seconds, tests.head, program)) as sandbox:
         end = time.monotonic() + all_seconds
 
@@ -191,7 +192,8 @@ def judge_calls(ask: Callable, tests: UnitTests) -> bool:
         ask("")
     for inputs, wanted in tests.pairs:
         with by_the_program():
-            result = ask([tests.function, inputs])
+            answer = decode(ask([tests.function, encode((inputs, {}))]))
+            result = json.loads(json.dumps(answer))
         if result != wanted and [result] != wanted:
             return False
     return True

@@ -3,7 +3,6 @@
 No expected output ever reaches a program's process, and the judge trusts nothing that leaves it.
 """
 
-import ast
 import builtins
 import gc
 import importlib
@@ -14,6 +13,7 @@ import resource
 import signal
 import sys
 from functools import partial
+from typing import Any
 
 # What LeetCode, APPS and LiveCodeBench import for a program, with all names of each module.
 USUAL = "typing string re datetime collections heapq bisect copy math random statistics itertools "
@@ -21,6 +21,8 @@ USUAL += "functools operator io sys json time fractions"
 # Families of audit events that reach beyond the program's own process, and harmless members.
 REFUSED = {"os", "subprocess", "socket", "ctypes", "sqlite3"}
 HARMLESS = {"os.listdir", "os.scandir", "os.walk", "os.putenv", "os.unsetenv", "socket.__new__"}
+# What crosses the pipe, by name, beside the scalars of JSON.
+PLAIN = {kind.__name__: kind for kind in (dict, list, tuple, set, frozenset, bytes)}
 
 
 class Pipe:
@@ -68,8 +70,7 @@ def main() -> None:
         os.setuid(job["user"])
     os.dup2(1, 2)
     os.environ.clear()
-    act = {"inputs": run_on_inputs, "tests": run_tests}.get(job["kind"], answer_calls)
-    act(pipe, job)
+    {"inputs": run_on_inputs, "calls": answer_calls, "tests": run_tests}[job["kind"]](pipe, job)
 
 
 def run(job: dict, name: str, names: dict) -> dict:
@@ -137,11 +138,27 @@ def run_on_inputs(pipe: Pipe, job: dict) -> None:
             answer = [output_file.read().decode(errors="replace"), code]
 
 
+def encode(value):
+    """Convert a value to JSON that names its types; one of a subclass becomes the plain type."""
+    for name, kind in PLAIN.items():
+        if isinstance(value, kind):
+            parts = value.items() if isinstance(value, dict) else value
+            return {name: [encode(part) for part in parts]}
+    return value  # a scalar, or what JSON refuses
+
+
+def decode(data) -> Any:
+    """Convert back what `encode` has returned, and run no code of the program for it."""
+    if not isinstance(data, dict):
+        return data
+    [(name, parts)] = data.items()
+    return PLAIN[name](map(decode, parts))
+
+
 def answer_calls(pipe: Pipe, job: dict) -> None:
     """Run the program once, and answer each call [function, arguments] with its result.
 
-    They are JSON for a judge of results. For assertions, they are Python literals, and the
-    arguments are a list and a dict. The function may be a method of the class Solution. An
+    The arguments are a tuple and a dict. The function may be a method of the class Solution. An
     exception ends this process.
     """
     pipe.ask("ready")
@@ -150,33 +167,20 @@ def answer_calls(pipe: Pipe, job: dict) -> None:
     answer = "running"
     while True:
         name, arguments = pipe.ask(answer)
+        unnamed, named = decode(arguments)
         solution = names.get("Solution", object)
         function = getattr(solution(), name) if hasattr(solution, name) else names[name]
-        if job["kind"] == "calls":
-            answer = function(*arguments)
-        else:
-            unnamed, named = ast.literal_eval(arguments)
-            answer = repr(plain(function(*unnamed, **named)))
-
-
-def plain(value):
-    """Return a value of a subclass, such as a Counter, in Python's own type, with all its parts."""
-    if isinstance(value, dict):
-        return {plain(key): plain(part) for key, part in value.items()}
-    for kind in (list, tuple, set):
-        if isinstance(value, kind):
-            return kind(map(plain, value))
-    for kind in (bool, int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
-    return value
+        answer = encode(function(*unnamed, **named))
 
 
 def run_tests(pipe: Pipe, job: dict) -> None:
     """Say whether the tests run to their end. They ask the program for what it defines."""
 
     def ask(name, /, *arguments, **named):
-        return ast.literal_eval(pipe.ask([name, repr((arguments, named))]))
+        try:
+            return decode(pipe.ask([name, encode((arguments, named))]))
+        except Exception:
+            pipe.ask(False)  # which ends the tests: one of them might catch the exception
 
     names, modules = pipe.ask("ready")
     known: dict = {name: partial(ask, name) for name in names}
