@@ -93,6 +93,16 @@ def test_a_teacher(run, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_evaluation")
+def test_masks_and_icepop_reach_the_loss(run, monkeypatch):
+    """80/20 leaves some four fifths of the tokens without a gradient."""
+    called = []
+    before_calls(monkeypatch, baselines.losses, "icepop", lambda *given: called.append(given))
+    flags = dict(token="high_entropy", importance="icepop", vllm_importance_sampling_cap=2.0)
+    assert run("baselines", max_steps=1, **flags).code == 0
+    assert called and 0.7 < rows("run")[0]["dropped"] < 0.9
+
+
+@pytest.mark.usefixtures("no_evaluation")
 def test_the_rate_of_a_run(run):
     """In groups of 4 the largest |A| of the plain mean is 3/4, where one is right."""
     flags = dict(advantage="mean", equalize_learning_rate=True)

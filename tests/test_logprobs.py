@@ -109,6 +109,15 @@ def test_the_width_of_a_tile():
     assert [tile_width(tokens, gpu=True) for tokens in (1000, 2**20)] == [131 * 256, 256]
 
 
+def test_a_token_without_any_probability():
+    """exp(-1000) is 0, whose log is infinite; it adds nothing to the entropy or its gradient."""
+    hidden, weight = torch.tensor([[1000.0]], requires_grad=True), torch.tensor([[1.0], [0.0]])
+    weight.requires_grad_()
+    factors = torch.ones(2, 1)
+    found = results_of(LinearLogProbs.apply, hidden, weight, torch.tensor([0]), 1.0, factors)
+    assert not any(each.any() for each in found)
+
+
 @pytest.mark.parametrize("weight_dtype", [torch.float32, torch.bfloat16])
 def test_products_of_bfloat16_are_added_up_in_float32(monkeypatch, weight_dtype):
     """Rounded logits would be off by 0.03, and gradients by 0.5%. What is handed on is rounded."""
