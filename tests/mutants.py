@@ -237,7 +237,7 @@ default_runs studies/papers/default_runs.py by studies
     (("reward", "reward", => (("entropy", "reward",
 regimes studies/claims/regimes.py by studies
     last(mine, metric) - last(theirs, metric) => last(theirs, metric) - last(mine, metric)
-    ±{(high - low) / 2:.3f} => ±{high - low:.3f}
+    ±{high - mean:.3f} => ±{2 * (high - mean):.3f}
 verifiers_that_err studies/claims/noise.py by studies
     line['rewards'][-8:] => line['rewards'][:8]
 measured studies/claims/runs.py by statistics

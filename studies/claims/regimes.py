@@ -122,7 +122,10 @@ def row_of(plan: Plan, method: str, cells: dict) -> list[str]:
 
 
 def draw(cells: dict[str, dict]) -> None:
-    """The map: each method's difference to GRPO in each regime, with half its interval's width."""
+    """The map: each method's difference to GRPO in each regime, with half its interval's width.
+
+    A single seed has no interval.
+    """
     figure = Figure(figsize=(15, 1.5 + len(cells)), layout="constrained")
     axes = figure.subplots(1, len(METRICS), sharey=True, squeeze=False)[0]
     for axis, metric in zip(axes, METRICS, strict=True):
@@ -133,8 +136,8 @@ def draw(cells: dict[str, dict]) -> None:
                 table[i, j] = mean = np.mean(apart)
                 text = f"{mean:+.3f}"
                 if len(apart) > 1:
-                    _, low, high = interval(apart)
-                    text += f"\n±{(high - low) / 2:.3f}"
+                    _, _, high = interval(apart)
+                    text += f"\n±{high - mean:.3f}"
                 color = "white" if abs(mean) > 0.07 else "black"
                 axis.text(j, i, text, ha="center", va="center", color=color, fontsize=9)
         axis.imshow(table, cmap="PuOr", vmin=-0.1, vmax=0.1, aspect="auto")

@@ -34,7 +34,7 @@ def open_gym(name: str = "reasoning_gym:gcd", seed: int = 0):
 
 
 def check_names(name: str, kind: str, given: list[str], known: Collection[str]) -> None:
-    """Raise UserError, with the nearest names, for one that is given and not known."""
+    """Raise a UserError, which lists near names, for a given name that is not known."""
     for wrong in given:
         if wrong not in known:
             near = ", ".join(difflib.get_close_matches(wrong, known, 8, 0.3))

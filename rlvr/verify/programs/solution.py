@@ -139,7 +139,7 @@ def run_on_inputs(pipe: Pipe, job: dict) -> None:
 
 
 def encode(value):
-    """Convert a value to JSON that names its types; one of a subclass becomes the plain type."""
+    """Convert a value to JSON that names its types. A subclass becomes the plain type."""
     for name, kind in PLAIN.items():
         if isinstance(value, kind):
             parts = value.items() if isinstance(value, dict) else value
@@ -148,7 +148,7 @@ def encode(value):
 
 
 def decode(data) -> Any:
-    """Convert back what `encode` has returned, and run no code of the program for it."""
+    """Convert back what `encode` has returned. This runs no code of the program."""
     if not isinstance(data, dict):
         return data
     [(name, parts)] = data.items()
@@ -180,7 +180,7 @@ def run_tests(pipe: Pipe, job: dict) -> None:
         try:
             return decode(pipe.ask([name, encode((arguments, named))]))
         except Exception:
-            pipe.ask(False)  # which ends the tests: one of them might catch the exception
+            pipe.ask(False)  # ends the tests, since one of them might catch the exception
 
     names, modules = pipe.ask("ready")
     known: dict = {name: partial(ask, name) for name in names}
