@@ -4,14 +4,18 @@ A study imports this module or rlvr before torch: rlvr sets how torch's threads 
 """
 
 import gzip
+import importlib
 import json
+import math
+import multiprocessing
 import os
+import re
+import runpy
 import shlex
 import shutil
-import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from multiprocessing.connection import wait
 from pathlib import Path
 
 STUDIES = Path(__file__).resolve().parent
@@ -30,7 +34,12 @@ GREY = "#AAAAAA"
 from rlvr import progress
 from rlvr.errors import UserError
 
-RUNNING = set()  # processes of run_script
+FORK = multiprocessing.get_context("fork")
+IMPORTED = (  # once, before the processes of runs are forked
+    *("common", "grpo", "agrae", "asymgrpo", "fade", "cwgrpo", "studies.baselines.advantages"),
+    *("transformers.models.llama.modeling_llama", "transformers.models.auto.tokenization_auto"),
+    *("matplotlib.figure", "matplotlib.backends.backend_agg"),
+)
 
 
 def markdown_table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -50,27 +59,21 @@ def fill_in(page: Path, found: dict[str, list[str]]) -> None:
 
 
 def run_script(command: str, folder: Path) -> None:
-    """Run a script into `folder`, on one thread; what it prints goes into a log beside it.
+    """Run a script into a folder, on one thread; what it prints goes into a log beside the folder.
 
-    UserError where it fails.
+    This process ends with the script.
     """
-    script, *flags = shlex.split(command)
+    import torch
+
+    torch.set_num_threads(1)
+    shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    log = Path(f"{folder}.log")
-    with open(log, "w") as opened:
-        process = subprocess.Popen(
-            [sys.executable, ROOT / script, *flags, f"--output_dir={folder}"],
-            stdout=opened,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        )
-    RUNNING.add(process)
-    code = process.wait()
-    RUNNING.discard(process)
-    if code:
-        said = log.read_text().strip().splitlines()
-        raise UserError(f"{command} has failed: {said[-1] if said else 'killed'}")
+    sys.stdout = sys.stderr = open(f"{folder}.log", "w", buffering=1)
+    os.dup2(sys.stdout.fileno(), 1)
+    os.dup2(sys.stdout.fileno(), 2)
+    script, *flags = shlex.split(command)
+    sys.argv = [str(ROOT / script), *flags, f"--output_dir={folder}"]
+    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def read_results(results: Path) -> dict[tuple, dict]:
@@ -99,39 +102,53 @@ def add_result(results: Path, line: dict) -> None:
     unfinished.replace(results)
 
 
-def make_runs(commands: dict, results: Path, folder: Path, line_of, processes: int) -> None:
-    """Make the runs that have no line in the results yet, below a folder.
+def make_runs(
+    commands: dict, results: Path, folder: Path, line_of, processes: int, end=math.inf, tries=1
+) -> None:
+    """Make the runs that have no line in the results yet, below a folder, each in a fork.
 
     commands has the command of each run by its base, name and seed. line_of(key, folder of the run)
-    returns the rest of its line. When a run fails, which raises UserError, or after Ctrl-C, no
-    other run begins, and those in progress are killed.
+    returns the rest of its line. After `end`, by time.time(), or Ctrl-C, those in progress are
+    killed; so they are when as many runs in a row as there are tries fail, which raises UserError.
     """
-    found, began, tasks = read_results(results), time.time(), {}
-    pool = ThreadPoolExecutor(processes)
+    found, began = read_results(results), time.time()
+    waiting = [key for key in commands if key not in found][::-1]
+    running, count, failures = {}, len(waiting), 0
+    if waiting:
+        print(f"{count} runs to make, {processes} at a time; each is kept once it is done")
+        for name in IMPORTED:
+            importlib.import_module(name)
     try:
-        for key in commands:
-            if key not in found:
-                run = folder / key[0] / f"{key[1]}-{key[2]}".replace(" ", "-")
-                shutil.rmtree(run, ignore_errors=True)
-                tasks[pool.submit(run_script, commands[key], run)] = key, run
-        if tasks:
-            print(f"{len(tasks)} runs to make, {processes} at a time; each is kept once it is done")
-        for count, task in enumerate(as_completed(tasks), 1):
-            task.result()
-            key, run = tasks[task]
-            line = dict(zip(("base", "name", "seed"), key, strict=True))
-            line["command"] = commands[key].replace(str(folder), "RUNS")
-            add_result(results, line | line_of(key, run))
-            minutes = (time.time() - began) / 60
-            left = minutes * (len(tasks) / count - 1)
-            progress.write(
-                f"{count}/{len(tasks)} runs in {minutes:.1f} min, {left:.1f} min left: {key[1]}"
-            )
+        while (waiting or running) and time.time() < end:
+            while waiting and len(running) < processes:
+                key = waiting.pop()
+                run = folder / key[0] / re.sub(r"[^\w.]+", "-", f"{key[1]}-{key[2]}")
+                process = FORK.Process(target=run_script, args=(commands[key], run))
+                process.start()
+                running[process.sentinel] = key, run, process, time.time()
+            for ended in wait(running, timeout=1):
+                key, run, process, started = running.pop(ended)
+                process.join()
+                if process.exitcode:
+                    waiting.append(key)  # it may have found no memory
+                    failures += 1
+                    if failures == tries:
+                        said = Path(f"{run}.log").read_text().strip().splitlines()
+                        why = said[-1] if said else "killed"
+                        raise UserError(f"{commands[key]} has failed, see {run}.log: {why}")
+                    continue
+                line: dict = dict(zip(("base", "name", "seed"), key, strict=True))
+                line["command"] = commands[key].replace(str(folder), "RUNS")
+                line |= line_of(key, run) | {"seconds": round(time.time() - started, 1)}
+                add_result(results, line)
+                failures = 0
+                minutes, done = (time.time() - began) / 60, count - len(waiting) - len(running)
+                left = f"{minutes * (count / done - 1):.1f} min left"
+                progress.write(f"{done}/{count} runs in {minutes:.1f} min, {left}: {key[1]}")
     except KeyboardInterrupt:
         progress.write("stopped: finished runs are kept, and the same command continues")
         raise
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in [*RUNNING]:  # none but after an error or Ctrl-C
+        for *_, process, _ in running.values():
             process.kill()
-        pool.shutdown()
+            process.join()

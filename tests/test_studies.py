@@ -50,6 +50,36 @@ def test_a_stopped_run_is_no_result(tmp_path):
         assert kept and {len(line["rewards"]) for line in kept} == {plan.steps}
 
 
+def test_runs_in_forks(tmp_path):
+    """Finished ones are kept; one that fails is tried again; no run begins after the end."""
+    script, tried, results = tmp_path / "script.py", tmp_path / "tried", tmp_path / "found.gz"
+    script.write_text(
+        "import pathlib, sys\n"
+        f"if sys.argv[1] == '1' and not pathlib.Path('{tried}').exists():\n"
+        f"    pathlib.Path('{tried}').touch()\n"
+        "    sys.exit('once')\n"
+        "assert int(sys.argv[1]) < 2, 'too large'\n"
+        "folder = pathlib.Path(sys.argv[2].removeprefix('--output_dir='))\n"
+        "folder.mkdir()\n"
+        "(folder / 'number').write_text(sys.argv[1])\n"
+    )
+
+    def make(count, **limits):
+        commands = {("a base", "of mine", seed): f"{script} {seed}" for seed in range(count)}
+        read = lambda key, run: {"number": int((run / "number").read_text())}  # noqa: E731
+        project.make_runs(commands, results, tmp_path / "runs", read, 1, **limits)
+
+    make(2, end=1.0)
+    assert not results.exists()
+    with pytest.raises(UserError, match="script.py 1 has failed, see .*-1.log: once"):
+        make(2)
+    make(2, tries=2)
+    found = {key: line["number"] for key, line in read_results(results).items()}
+    assert found == {("a base", "of mine", 0): 0, ("a base", "of mine", 1): 1}
+    with pytest.raises(UserError, match="script.py 2 has failed, .*: too large"):
+        make(3, tries=3)
+
+
 def test_a_line_without_an_end_is_no_result(tmp_path):
     """A process may be writing it."""
     line = '{"base": "middle", "name": "GRPO", "seed": 0}'

@@ -59,8 +59,7 @@ def read_script(typed: str) -> tuple[str, str]:
     copy = made.FOLDER / f"{path.stem}-{digest}.py"
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_bytes(content)
-    # modules beside the script can be imported
-    os.environ["PYTHONPATH"] = f"{os.environ.get('PYTHONPATH', '')}{os.pathsep}{path.parent}"
+    sys.path.append(str(path.parent))  # modules beside the script can be imported
     return copy.stem, shlex.join([str(copy), *flags])
 
 
@@ -79,7 +78,6 @@ def compare(given) -> None:
         plan = replace(
             plan,
             steps=2,
-            minutes=0.2,
             flags="--prompts_per_step 4 --num_generations 4 --minibatch_size 8",
             evaluated="--eval_problems 2 --eval_samples 16",
             results=made.FOLDER / "mine-quick.jsonl.gz",

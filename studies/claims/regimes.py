@@ -9,19 +9,18 @@ a line in studies/results/regimes.jsonl.gz, and the same command continues where
 """
 
 import argparse
-import importlib
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
 
-from studies.project import FIGURES, STUDIES, add_result, fill_in, markdown_table, read_results
+from studies.project import FIGURES, STUDIES, fill_in, markdown_table, read_results
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from studies.claims import many, runs
+from studies.claims import runs
 from studies.claims.page import difference_cell
 from studies.claims.rows import MIDDLE, OF_HEADLINES
 from studies.claims.rule import interval
@@ -66,16 +65,14 @@ def name_of(plan: Plan) -> str:
     return name
 
 
-def make_missing(plan: Plan, options) -> None:
+def make_missing(plan: Plan, processes: int, end: float) -> None:
     """Make the runs of a regime that are missing, as far as the time goes."""
-    while time.time() < options.end:
-        for line in read_results(options.out).values():
-            add_result(plan.results, line)
+    while time.time() < end:
         lines = read_results(PLAN.results) | read_results(plan.results)
-        jobs = [job for job in many.jobs_by_seed(lines, plan, SEEDS) if job not in lines]
+        jobs = [job for job in runs.jobs_by_seed(lines, plan, SEEDS) if job not in lines]
         if not jobs:
             return
-        many.make_runs(jobs, plan, options)
+        runs.run_jobs(jobs, plan, processes, end)
 
 
 def cells_of(plan: Plan, results: dict) -> dict[str, list[dict]]:
@@ -170,19 +167,16 @@ def write_page() -> None:
 
 
 def main(options) -> None:
-    options.end = time.time() + options.seconds
-    for name in many.IMPORTED if options.seconds else ():
-        importlib.import_module(name)
+    end = time.time() + options.seconds
     for plan in REGIMES:
         if name_of(plan) in (options.regimes or [name_of(plan)]):
-            make_missing(plan, options)
+            make_missing(plan, options.processes, end)
     write_page()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("regimes", nargs="*", help="their names; all if none is given")
-    parser.add_argument("--out", type=Path, default=Path("runs/regimes.jsonl"), help="new lines")
     parser.add_argument("--seconds", type=float, default=1e9, help="when to end")
     parser.add_argument("--processes", type=int, default=1, help="runs at a time")
     main(parser.parse_args())

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from studies.project import STUDIES, make_runs, read_results
+from studies.project import STUDIES, make_runs
 
 from rlvr.errors import UserError
 from rlvr.show import ks_of, read_rows
@@ -60,7 +60,6 @@ class Plan:
     evaluated: str = "--eval_steps 16 --eval_problems 256 --eval_samples 16"
     tuned_on: str | None = MIDDLE  # the base that learning rates are found on
     tuning: tuple[int, ...] = TUNING  # with these seeds
-    minutes: float = 0.7  # of a run on a quiet core
     rate: str = "1e-4"
     looks: tuple[int, ...] = LOOKS
     equal_rate: str = "3e-5"  # of runs with EQUAL; lr max|A| of FADE's `mean` is GRPO's then
@@ -92,7 +91,6 @@ MODEL_PLAN = Plan(
     # to seed, which more than 32 completions of each would not change.
     evaluated="--eval_steps 8 --eval_problems 42 --eval_samples 32",
     tuned_on=None,
-    minutes=6.0,
     rate="1e-5",
     looks=(8,),
     equal_rate="3.3e-6",
@@ -193,6 +191,15 @@ def next_jobs(lines: dict, plan: Plan) -> list[Job]:
     return []
 
 
+def jobs_by_seed(lines: dict, plan: Plan, seeds: int) -> list[Job]:
+    """Return the runs that choose a plan's rates or, if none is missing, its runs seed by seed."""
+    ((base, runs),) = plan.runs.items()
+    if plan.tuned_on and (jobs := tuning_jobs(lines, plan, runs)):
+        return jobs
+    called = dict.fromkeys(names_of_lines(lines, plan).values())
+    return [Job(base, name, seed) for seed in range(seeds) for name in called]
+
+
 def tuning_jobs(lines: dict, plan: Plan, names) -> list[Job]:
     """Return the runs that are still needed to choose the rates of these runs."""
     return [
@@ -219,16 +226,10 @@ def command_of(job: Job, plan: Plan) -> str:
     return f"{shlex.quote(script)} {shared} {shlex.join(own)}".strip()
 
 
-def run_jobs(jobs: list[Job], plan: Plan, processes: int) -> None:
-    """Make those of these runs that are missing, and add a line of each to the results."""
-    finished = read_results(plan.results)
-    jobs = [job for job in jobs if job not in finished]
-    minutes = sum(plan.minutes / (3 if job.seed in TUNING else 1) for job in jobs) / processes
-    if jobs:
-        about = f"About {minutes:.0f} minutes on idle cores. " if minutes >= 1 else ""
-        print(f"{about}After Ctrl-C, the same command continues:", flush=True)
+def run_jobs(jobs: list[Job], plan: Plan, processes: int, end=math.inf, tries=1) -> None:
+    """Make those of these runs that are missing; see project.make_runs."""
     commands = {job: command_of(job, plan) for job in jobs}
-    make_runs(commands, plan.results, FOLDER, partial(line_of, plan), processes)
+    make_runs(commands, plan.results, FOLDER, partial(line_of, plan), processes, end, tries)
 
 
 def line_of(plan: Plan, job: Job, folder: Path) -> dict:

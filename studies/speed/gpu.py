@@ -30,7 +30,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # all models are made here, or fol
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
 
-from studies.project import ROOT, SCRIPTS, fill_in, markdown_table, run_script
+from studies.project import ROOT, SCRIPTS, fill_in, markdown_table
 
 from rlvr.flags.command_line import read_flags
 from rlvr.machine import AT_EXIT, choose_device, handle_signals, leave
@@ -105,6 +105,14 @@ def run(script: str, *flags) -> None:
     finally:
         AT_EXIT.close()
         handle_signals(leave)  # Ctrl-C ends this study again
+
+
+def run_alone(script: str, *flags) -> None:
+    """Run a script in a process of its own; an error is noted with the end of what it prints."""
+    command = [sys.executable, ROOT / f"{script}.py", *map(str, flags)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stdout[-1000:])
 
 
 # ---------------------------------------------------------------------- policies and completions
@@ -294,13 +302,12 @@ def vllm(notes, given):
         for name in SCRIPTS:
             with notes.attempt(name):
                 made = Path(folder, name)
-                run_script(f"{name}.py {SMALL} --engine vllm", made)
+                run_alone(name, *SMALL.split(), "--engine", "vllm", "--output_dir", made)
                 last = read_rows(made, "metrics")[-1]
                 numbers = {key: last[key] for key in (*NUMBERS, "sampler_gap")}
                 notes(name, steps=last["step"], **numbers)
                 if name == "grpo":
-                    resumed = f"grpo.py --resume_from_checkpoint {made}/checkpoint-2"
-                    run_script(resumed, made)
+                    run_alone(name, "--resume_from_checkpoint", made / "checkpoint-2")
                     again = read_rows(made, "metrics")[-1]
                     notes("grpo-resumed", loss_differs_by=abs(again["loss"] - last["loss"]))
 
