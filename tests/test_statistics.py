@@ -44,6 +44,9 @@ def test_fit_pass_at_k_finds_the_curve_again(a, b, c):
     fit = fit_pass_at_k(ks, values)
     assert [fit["fit_a"], fit["fit_b"]] == pytest.approx([a, b], rel=0.05)
     assert fit["fit_c"] == pytest.approx(c, rel=0.05, abs=0.05)
+    row = {f"pass@{k}": value for k, value in zip(ks, values, strict=True)}
+    numbers = measure([dict(reward=0, all_wrong=0, entropy=0)], row)
+    assert (numbers["slope"], numbers["fit error"]) == (fit["fit_b"], pytest.approx(0, abs=2e-3))
     assert fit_pass_at_k(ks[:3], values[:3]).keys() == fit.keys()
     assert fit_pass_at_k([1, 2, 4, 8], [0.0, 0.5, 0.7, 1.0]) == {}
 

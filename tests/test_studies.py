@@ -3,6 +3,7 @@
 import math
 import re
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import studies.project as project
@@ -17,7 +18,7 @@ from matplotlib.figure import Figure
 from runs import ROOT, run_study
 from test_show import write_run
 
-from studies.claims import compare, noise, regimes, rule
+from studies.claims import claims, compare, noise, regimes, rule
 from studies.claims import page as claims_page
 from studies.claims import runs as claims_runs
 from studies.claims.rule import Evidence
@@ -48,6 +49,26 @@ def test_a_stopped_run_is_no_result(tmp_path):
     for plan in (getattr(claims_runs, name) for name in names.split()):
         kept = read_results(plan.results).values()
         assert kept and {len(line["rewards"]) for line in kept} == {plan.steps}
+
+
+def test_the_best_rate_has_a_neighbor_on_both_sides():
+    """Each is tried with two seeds, and judged by the mean reward of the last eight steps."""
+    plan = replace(claims_runs.PLAN, runs={"middle": {"mine": "my.py"}})
+    lines = {}
+
+    def left_after(rate, *rewards):
+        for seed, reward in zip(claims_runs.TUNING, rewards, strict=False):
+            job = claims_runs.Job("middle", f"mine at {rate}", seed)
+            lines[job] = {"rewards": [0.9] * 40 + [reward] * 8}
+        return claims_runs.rates_to_try(lines, plan, "mine")
+
+    assert left_after("1e-4", 0.4) == (["3e-5", "1e-4", "3e-4"], {})
+    assert left_after("1e-4", 0.4, 0.8) == (["3e-5", "3e-4"], {"1e-4": pytest.approx(0.6)})
+    assert left_after("3e-5", 0.5, 0.5)[0] == ["3e-4"]
+    assert left_after("3e-4", 0.7, 0.7)[0] == ["1e-3"]
+    assert claims_runs.rate_of(lines, plan, "middle", "mine") == "open"
+    assert left_after("1e-3", 0.1, 0.1)[0] == []
+    assert claims_runs.rate_of(lines, plan, "middle", "mine") == "3e-4"
 
 
 def test_runs_in_forks(tmp_path):
@@ -124,22 +145,23 @@ def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path, monkeypatch
 
 
 def test_figures_of_the_studies(monkeypatch):
-    """Of two seeds 0.2 apart the standard error is 0.1, and half the interval 12.706 times it."""
+    """Of 0.5, 0.5 and 0.8 the standard error is 0.1, and half the interval 4.303 times it."""
     row = next(row for row in claims_page.ROWS if row.headline)._replace(effect=0.02)
     evidence = Evidence(8, 0.03, 0.01, 0.05, 1, 1, 1)
     verdict = rule.Verdict(row, claims_page.BASES[0], (8,), evidence, "holds", True)
     ends, middle, *_ = claims_page.draw_headlines([verdict]).axes[0].lines
     assert [*ends.get_xdata(), *middle.get_xdata()] == pytest.approx([0.5, 2.5, 1.5])
     metrics = dict.fromkeys(regimes.METRICS, 0.2)
-    runs = [dict(evaluations=[metrics | {"pass@16": rate}]) for rate in (0.5, 0.7)]
+    runs = [dict(evaluations=[metrics | {"pass@16": rate}]) for rate in (0.5, 0.5, 0.8)]
     axis = claims_page.draw_plane(defaultdict(lambda: runs)).axes[0]
     assert axis.lines[0].get_xydata().tolist() == [pytest.approx([0.2, 0.6])]
     band = axis.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == pytest.approx((0.5, 0.7))
-    maps, cells = [], dict.fromkeys(regimes.METHODS, runs) | {"GRPO": runs[:1] * 2}
+    maps, cells = [], dict.fromkeys(regimes.METHODS, runs) | {"GRPO": runs[:1] * 3}
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: maps.append(figure))
     regimes.draw({"long": cells})
-    assert {text.get_text() for text in maps[0].axes[1].texts} == {"+0.100\n±1.271"}
+    assert {text.get_text() for text in maps[0].axes[1].texts} == {"+0.100\n±0.430"}
+    assert maps[0].axes[1].images[0].get_clim() == (-0.1, 0.1)
     names = [text.get_text() for text in maps[0].axes[1].get_xticklabels()]
     assert names == [*regimes.METHODS[1:]]
     rates = {"pass@16": 0.8, "pass@4": 0.4, "pass@1": 0.2}
@@ -223,6 +245,7 @@ def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
     apart = "theirs less mine, problem by problem (2 of a): pass@1 +0.375 ± 0.125"
     assert [line for line in lines if line.startswith("theirs less")] == [apart]
     axes = compare.draw_runs(folders).axes
+    assert axes[4].xaxis.get_transform().base == 2
     shown = {
         axis.get_title(): {line.get_label(): line.get_xydata().T.tolist() for line in axis.lines}
         for axis in axes
@@ -245,6 +268,38 @@ def test_throughput_by_its_command(tmp_path):
     done = run_study("speed/throughput", *command, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "| tokens/s | " in done.stdout
+
+
+# of two differences, an interval is 12.706 standard errors to both sides
+END = "+0.200 [-1.1,+1.5]", "-0.500 [-1.8,+0.77]", "+0.000 [+0,+0]"  # 0.2 ± 0.1, -0.5 ± 0.1
+# at pass@1 0.4, two thirds of the way to 0.5, and at 0.6, four sevenths of the way to 0.9
+AT_EQUAL = "0", "-0.300 [-0.3,-0.3]", "+0.038 [-0.022,+0.099]"
+
+
+def test_the_table_of_mine_by_hand():
+
+    def runs(*ends):
+        names = ("pass@1", "pass@16", "entropy")
+        start, *ends = [dict(zip(names, row, strict=True)) for row in ((0.2, 0.8, 0.3), *ends)]
+        return [dict(evaluations=[start, end], numbers=end) for end in ends]
+
+    found, called = {}, {}
+    for base in claims.PLAN.runs:
+        found[base, "a"] = runs((0.5, 0.5, 0.2), (0.9, 0.1, 0.2))
+        found[base, "b"] = runs((0.4, 0.9, 0.2), (0.6, 0.7, 0.2))
+        called |= {(base, name): f"{name} at 1e-4" for name in "ab"}
+    lines = claims.table(found, called, {"a": "mine", "b": "grpo.py"})
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:7]]
+    assert cells == [
+        ["middle", "before training", "", "0.200", "0.800", "0.300"],
+        ["middle", "grpo.py", "1e-4", "0.500", "0.800", "0.200"],
+        ["middle", "mine", "1e-4", "0.700", "0.300", "0.200"],
+        ["middle", "less grpo.py", "", *END],
+        ["middle", "less grpo.py, at equal pass@1", "", *AT_EQUAL],
+    ]
+    assert "more --seeds may decide" in lines[-1]
+    same = {key: found[key[0], "b"] for key in found}
+    assert "exactly the same" in claims.table(same, called, dict(a="", b=""))[-1]
 
 
 @pytest.mark.slow

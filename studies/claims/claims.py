@@ -33,7 +33,7 @@ import numpy as np
 from studies.claims import page
 from studies.claims import runs as made
 from studies.claims.rows import Row
-from studies.claims.rule import differences, interval, matched
+from studies.claims.rule import differences, matched
 from studies.claims.runs import PLAN, run_jobs
 
 METRICS = "pass@1", "pass@16", "entropy"  # of --mine
@@ -115,22 +115,18 @@ def table(found: dict, called: dict, labels: dict[str, str]) -> list[str]:
             for label, values_of in ((less, differences), (f"{less}, at equal pass@1", matched)):
                 found_here = [values_of(found, base, Row(key, name, theirs)) for key in METRICS]
                 differs = differs or any(values.any() for values in found_here)
-                rows.append([base, label, "", *map(difference_cell, found_here)])
-    note = "± is half of the 95% interval. Where that contains 0, more --seeds may decide."
+                # none for pass@1 at equal pass@1
+                cells = [
+                    page.difference_cell(values) if len(values) else "0" for values in found_here
+                ]
+                rows.append([base, label, "", *cells])
+    note = "In brackets are 95% intervals. Where one contains 0, more --seeds may decide."
     if not differs:
         note = "All runs have learned exactly the same: is the function that you changed called?"
     head = ["base", "run", "rate", *METRICS]
     wide = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     padded = [[cell.ljust(to) for cell, to in zip(row, wide, strict=True)] for row in (head, *rows)]
     return [*markdown_table(padded[0], padded[1:]), "", note]
-
-
-def difference_cell(values) -> str:
-    """Return the mean and half of its 95% interval; 0 for pass@1 at equal pass@1."""
-    if not len(values):
-        return "0"
-    mean, low, _ = interval(values)
-    return f"{mean:+.3f} ±{mean - low:.3f}"
 
 
 def means(numbers: list[dict]) -> list[str]:

@@ -124,8 +124,6 @@ def gain(line: dict, metric: str) -> float:
 
 def shown(values: list[float]) -> str:
     """The mean, and its interval over the seeds."""
-    if len(values) < 2:
-        return ""
     mean, low, high = interval(values)
     return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
 
