@@ -80,10 +80,8 @@ def draw_curves(folder: Path) -> None:
 
     panels = choose_panels(read_evaluations(folder), read_rows(folder, "metrics"))
     grid_rows = max(1, math.ceil(len(panels) / COLUMNS))  # if all is 0 there is no panel
-    height = 4 * grid_rows  # inches; margins by hand take half the time of a layout engine
     with matplotlib.rc_context(SETTINGS):
-        figure = Figure(figsize=(16, height))
-        figure.subplots_adjust(0.06, 0.7 / height, 0.99, 1 - 0.8 / height, hspace=0.6)
+        figure = Figure(figsize=(16, 4 * grid_rows), layout="constrained")
         for i, panel in enumerate(panels, 1):
             draw_panel(figure.add_subplot(grid_rows, COLUMNS, i), *panel)
         figure.savefig(folder / "curves.png")
