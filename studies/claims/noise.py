@@ -34,7 +34,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import grpo
-from studies.claims.rule import interval
+from studies.claims.page import difference_cell
 
 RESULTS = STUDIES / "results" / "noise.jsonl.gz"
 CURVES = ROOT / "docs" / "lessons" / "7_verifier.json"
@@ -122,12 +122,6 @@ def gain(line: dict, metric: str) -> float:
     return last[metric] - first[metric]
 
 
-def shown(values: list[float]) -> str:
-    """The mean, and its interval over the seeds."""
-    mean, low, high = interval(values)
-    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
-
-
 def write_tables() -> None:
     """Write the table and the figure of CLAIMS.md, and the curves of the lesson."""
     rows, curves, finished = [], {}, read_results(RESULTS)
@@ -137,10 +131,10 @@ def write_tables() -> None:
             continue
         row = [method, verifier, f"{VERIFIERS[verifier][1]:g}", f"{len(lines)}"]
         row.append(f"{np.mean([np.mean(line['rewards'][-8:]) for line in lines]):.3f}")
-        row += [shown([gain(line, metric) for line in lines]) for metric in METRICS]
+        row += [difference_cell([gain(line, metric) for line in lines]) for metric in METRICS]
         pairs = [(line, finished.get((verifier, "GRPO", line["seed"]))) for line in lines]
         apart = [gain(line, "pass@1") - gain(other, "pass@1") for line, other in pairs if other]
-        row.append("" if method == "GRPO" else shown(apart))
+        row.append("" if method == "GRPO" else difference_cell(apart))
         rows.append(row)
         if method == "GRPO" and verifier != "a bound":
             passes = [[row["pass@1"] for row in line["evaluations"]] for line in lines]
