@@ -65,7 +65,7 @@ class Console:
         cells += [(heading, text(row)) for heading, text in COLUMNS.items()]
         cells += [("time left", duration(left))]
         columns = [(max(len(heading), len(text), 6), heading, text) for heading, text in cells]
-        while sum(size + 2 for size, _, _ in columns) > width() and len(columns) > 2:
+        while sum(size + 2 for size, *_ in columns) - 2 > width() and len(columns) > 2:
             columns.pop(-2)
         lines = ["  ".join(text.rjust(size) for size, _, text in columns)]
         if self.rows % ROWS_OF_A_HEADER == 0:
