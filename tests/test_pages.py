@@ -331,11 +331,43 @@ def test_pages_of_the_scripts(script):
     before, after = template.split("DATA_OF_THE_TOUR")
     assert text.startswith(before) and text.endswith(after)
     data = data_of(text)
-    page = {function["name"]: function["lines"] for function in data["functions"]}
-    source = tour.Source(ROOT / f"{script}.py")
-    first = next(line for line, node in source.functions.items() if node.name == "main")
-    assert page["main"] == source.describe(first, "main")["lines"]
+    sources = {name: tour.Source(ROOT / name) for name in (f"{script}.py", "common.py")}
+    for function in data["functions"]:
+        described = sources[function["file"]].describe(function["first"], function["name"])
+        assert json.loads(json.dumps(described)) == function
     assert not data["wrong"]
+
+
+def seen_in(data):
+    """Of each call its statements, loops and inner calls; of each value its name and its kind."""
+
+    def kind_of(value):
+        known = data["values"][value] if isinstance(value, int) else {}
+        fields = known.values() if "kind" not in known else ()
+        shown = [known.get(key) for key in ("kind", "labels", "words", "text")]
+        return [*shown, "before" in known, *(isinstance(field, int) for field in fields)]
+
+    return [
+        (
+            call["of"],
+            call["counts"],
+            line,
+            passes,
+            [(name, *kind_of(v)) for name, v in values],
+            made,
+        )
+        for call in data["calls"]
+        for line, passes, values, made in call["visits"]
+    ]
+
+
+def test_a_tour_made_now_shows_what_the_page_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [])
+    found = tour.Tour(ROOT / "grpo.py")
+    with left_as_it_was():
+        tour.run(found, ["--output_dir", f"{tmp_path}/run"])
+    kept = data_of((DOCS / "tours/grpo.html").read_text())
+    assert seen_in(data_of(found.page(""))) == seen_in(kept)
 
 
 SEEN = """
