@@ -262,6 +262,21 @@ A^T :: A^{\top} :: A  A^2 ;; A^TB :: A^\top B :: AB ;; 5! :: :: :: 5!!
 5 :: 5\,\mathrm{\mu F}  5\ \mu\mathrm{F}  5\,\mathrm{k\Omega}  5\,{\rm m}
     5\,\mathrm{J\,mol^{-1}\,K^{-1}} :: 5^2\,\mathrm{m}
 42 :: 42元  ４２个  共42人  答案：42  42平方厘米 :: 42万  42或43 :: 42个半 ;; 1, 2 :: 1或2
+# letters of other sizes and signs, each sign of its own, and all sides of a chain
+|x-5| :: |5-x|  \sqrt{(x-5)^2} :: x-5  5-x ;; \lfloor\frac n3\rfloor :: :: \lfloor\frac n4\rfloor
+|a+b| :: \sqrt{a^2+2ab+b^2} :: a+b ;; \max(x,5) :: \max(5,x) :: 5  x
+1+i,1-i,-1+i,-1-i :: \pm1\pm i :: \pm1+i ;; (1,1),(-1,-1) :: (\pm1,\pm1) :: (\pm1,\mp1)
+\pm\sqrt{2\pm\sqrt3} :: :: \sqrt{2+\sqrt3},-\sqrt{2-\sqrt3}
+x\pm y\mp z :: x+y-z,x-y+z :: x+y,x-y+z
+x=y=z=1 :: (1,1,1)  x=1,y=1,z=1 :: x=1 ;; a=b=c :: c=b=a :: a=c ;; C=6\pi :: C=2\pi r=6\pi :: C=6
+\frac{x-1}{2}=\frac y5=\frac z4 :: \frac{x-1}{4}=\frac{y}{10}=\frac z8 :: \frac{x-1}{2}=\frac z4
+a:b=2:3 :: 2:3  3a=2b :: b:a=2:3  3:2 ;; a:b:c=2:3:4 :: 2:3:4 :: 3:2:4
+\{0\}\cup[1,\infty) :: x=0\text{ or }x\ge1 :: x\ge1 ;; 2\text{ 或 }3 :: 2或3 :: 2
+\frac{1}{\sin30^\circ} :: 2 :: \frac12 ;; 2(\cos60^\circ+i\sin60^\circ) :: 1+\sqrt3 i :: 1-\sqrt3 i
+36^\circ30' :: 36.5^\circ :: 30^\circ36'  66 ;; 2\text{ cm}^2 :: 2 :: 2\text{ in}^2
+\frac12\overrightarrow{AB} :: \frac12\vec{AB} :: \frac12\overrightarrow{BA}
+2^{\gcd(12,18)} :: 64 :: 2 ;; \text{infinitely many} :: Infinitely many :: infinite
+2 :: :: :: \gcd(m,n)  \operatorname{lcm}(a,2)
 """
 NUMBER = r"""
 10 :: 10. ;; 1000 :: 1,000  1\,000  1,\!000  1{,}000  1'000  1e3  1E3 :: :: 1_000 ;; 5 :: +5  10/2

@@ -22,8 +22,8 @@ from sympy.polys.polyerrors import BasePolynomialError
 # What sympy raises for values of different kinds, and for those it cannot evaluate.
 ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 ERRORS += (BasePolynomialError, NoConvergence)
-# Values are compared at points; these are the signs of the letters at each point, repeated.
-SIGNS_AT_POINTS = [(1,), (-1, 1), (1, -1), (1,), (1,)]
+# Values are compared at points; these are signs and sizes of the letters at each, repeated.
+SIGNS_AT_POINTS = [(1,), (-1, 12), (3, -12), (14, 1), (-9, 14)]
 # the signs of lhs - rhs for which a relation holds; a number that is not real has the sign None
 HOLDS = {sympy.Eq: (0,), sympy.Ne: (-1, 1, None), sympy.Lt: (-1,), sympy.Le: (-1, 0)}
 HOLDS |= {sympy.Gt: (1,), sympy.Ge: (0, 1)}
@@ -117,9 +117,10 @@ def value_of_name(value) -> Any:
 
 
 def is_name(side) -> bool:
-    """Return whether a side is a name: x, a segment AB, AB/CD, or a tuple of names."""
+    """Return whether a side is a name: x, a segment AB, a ratio a/b, or a tuple of names."""
     if isinstance(side, sympy.Mul):
-        return all(re.fullmatch("[A-Z]+|angle|triangle|-1", str(atom)) for atom in side.atoms())
+        name = "[A-Z]+" if sympy.denom(side) == 1 else r"[A-Za-z]+(?:_\w+)?"  # xy is none
+        return all(re.fullmatch(f"{name}|angle|triangle|-1", str(atom)) for atom in side.atoms())
     # latex2sympy reads a tuple on a side only if it is one of names
     return isinstance(side, (sympy.Symbol, sympy.Abs, sympy.Limit, sympy.Tuple))
 

@@ -73,6 +73,7 @@ PLAIN = [
     (r"\{\\rm\s+([^{}]*)\}|\\rm\s*\{([^{}]*)\}", r"\\mathrm{\1\2}"),
     (r"\\\\\[[\d.]+[a-z]+\]", r"\\\\"),  # \\[4pt]: how far the next line is
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}|\\[hv]?(?:space|phantom)\*?\{[^{}]*\}", ""),
+    (r"\\(?:overrightarrow|vec) ?\{ ?([A-Z]) ?([A-Z]) ?\}", r"\\variable{vec\1\2}"),
     (A_NAME, lambda match: MEANING.get(match[0].replace(" ", ""), match[0])),
     (rf"^{TEXT}[^{{}}]*(?::|\bis)\s*\}}|:(?==)|(?<![A-Za-z}}])\{{\}}", ""),  # Answer: 5, x := 5
     (r"^(?:答案?|共|是|为|[:# ])+", ""),
@@ -131,9 +132,11 @@ PLAIN = [
     (r"\\angle ?\{? ?([A-Z]) ?([A-Z]) ?([A-Z])(?![A-Za-z]) ?\}?", angle),
     (rf",(?: |{TEXT}[^{{}}]*\}})*[a-z] ?\\in ?\\mathbb\{{[NZ]\}}$", ""),  # "for any k"
     (r"(?:\^\\circ|\^\{(?:\\circ *|o)\}|\^o)(?![a-z])(?:\s*[CF](?![A-Za-z]))?", r"^\\circ "),
+    (r"(?<![\d.])(\d+)\^\\circ *(\d+)'(?!')", r"(\1+\\frac{\2}{60})"),  # and minutes
     (  # of 30 degrees
-        r"(\\(?:sin|cos|tan|cot|sec|csc)(?:\^\{?-?\d\}?)?)\s*[({]?\s*([\d.]+)\s*\^\\circ\s*[)}]?",
-        r"\1(\\frac{\2\\pi}{180})",
+        r"(\\(?:sin|cos|tan|cot|sec|csc)(?:\^\{?-?\d\}?)?)\s*"
+        r"([({])?\s*([\d.]+)\s*\^\\circ\s*(?(2)[)}])",
+        r"\1(\\frac{\3\\pi}{180})",
     ),
     (r"(\\(?:ln|log|sin|cos|tan) ?(?:_ ?(?:\w|ARGUMENT))?) ?\{(INSIDE)\}(?! ?\^)", r"\1(\2)"),
     (  # the argument ends before a dot: \sin x \cdot 2, but not \sin 2\pi \cdot t

@@ -26,11 +26,16 @@ from rlvr.verify.answers.numbers import differ_in_unit, same_time, scale_of
 import regex as re
 
 LARGEST = 10**6  # binary digits of a number that is evaluated; 2^1000000 has that many
-AND = rf"{TEXT}\s*(?:,|,?\s*(?:and|or)\s*,?)\s*\}}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|[和或]"
+AND = (
+    rf"{TEXT}\s*(?:,|,?\s*(?:and|or|[和或])\s*,?)\s*\}}"
+    r"|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|[和或]"
+)
 DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|[,;]"  # of items, also a line's end, but not \\sqrt
 EQUALS = r"(?<![<>])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # also in 4!=24, but not in x!=4
 WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
-UNREADABLE = re.compile(r"[A-Za-z]{3,}\s+[A-Za-z]{2,}|(?<![_^\d.])[\d.]+ \d|!!")  # prose, 5 6
+UNREADABLE = re.compile(  # prose, 5 6, and gcd(m, n), which sympy takes for 1
+    r"[A-Za-z]{3,}\s+[A-Za-z]{2,}|(?<![_^\d.])[\d.]+ \d|!!|(?:gcd|lcm)\}? ?\([^()]*[a-z]"
+)
 WITH_UNIT = re.compile(  # a value, followed by \text{...}, words, or an abbreviation
     rf"(.+?)(?:(?<![\^_\s])\s*((?:(?:\\mu *)?{TEXT}{IN_BRACES}\}}{POWER}(?:[\s/]|\\cdot)*)+)"
     r"|(?:(?<=[\d}])|(?<=\\pi))"
@@ -44,6 +49,7 @@ MODULUS = re.compile(rf"\s*(?:\(?\\[pb]?mod|\(?{TEXT}mod\}})\W*(\w+)\W*$")
 OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{AND}|[,;])"
 OF_OPTIONS = re.compile(r"\(?[A-J]\)?")
 NO_OPTION = re.compile(r"[ei]$|[A-J] ?[_^']|\\mathbb")  # e and i are numbers
+A_LETTER = re.compile(r"\s*\\?[A-Za-z](?:_\w)?\s*")
 OF_A_BASE = re.compile(r"(?:^|[,=])\s*-?\d+_\{?(\d+)\}?(?=\s*(?:,|$))")
 BRACKET = re.compile(r"[(\[]|\\\{")
 INDEX = r"(?:_\w|_\{[^{}]*\})"
@@ -131,17 +137,25 @@ def read(text: str, values: bool) -> list:
     100,200 is a number or a list of two. `values` replaces each equation by its value.
     """
     text = re.sub(OF_AN_OPTION, "", text)
+    values = values and not re.search(r"(?:<|>|\\[lg]e(?![a-z]))[^\]})]*$", text)  # x = 0 or x > 1
     readings = [without_commas(text)]
     if readings[0] != text and ",0" not in text:
         readings.append(text.replace(",", ", "))
     results = []
     for reading in readings:
-        plus = reading.replace(r"\pm", "+").replace(r"\mp", "-")
-        minus = reading.replace(r"\pm", "-").replace(r"\mp", "+")
-        items = dict.fromkeys(split(plus, DIVIDER) + split(minus, DIVIDER))
+        items = dict.fromkeys(itertools.chain(*map(signed, split(reading, DIVIDER))))
         cleaned = [clean(settle(item, values)) for item in items]
         results += parse(", ".join(cleaned)) if all(cleaned) else []
     return results
+
+
+def signed(item: str) -> list[str]:
+    r"""Return an item with each sign: \pm 1\pm i is four; (\pm 1,\pm 2) and \pm a\mp b are two."""
+    ways = [("+", "+", "-"), ("-", "-", "+"), ("+", "-", ""), ("-", "+", "")]  # the last for \mp
+    return [
+        item.replace(r"\pm", first, 1).replace(r"\pm", other).replace(r"\mp", opposite)
+        for first, other, opposite in ways[: 2 if re.search(r",|\\mp", item) else 4]
+    ]
 
 
 def clean(item: str) -> str:
@@ -151,9 +165,11 @@ def clean(item: str) -> str:
     """
     item = plain(re.sub(r"\\?%", "", item))
     if WORDS.fullmatch(item):
-        return rf"\text{{{item}}}"
+        return rf"\text{{{item.replace('inf', 'in f')}}}"  # latex2sympy takes inf for \infty
     terms = split(item, ":")
-    if len(terms) > 2:
+    if len(terms) > 3 and "=" in item:  # a:b:c = 2:3:4 is read as its value
+        return ""
+    if len(terms) > 2 and "=" not in item:
         row = "&".join(rf"\frac{{{term}}}{{{terms[0]}}}" for term in terms)
         return rf"\begin{{pmatrix}}{row}\end{{pmatrix}}"
     match = WITH_UNIT.fullmatch(item)
@@ -187,7 +203,13 @@ def settle(item: str, values: bool) -> str:
     for one in ways[:-1]:
         if not any(same(*pair) for pair in itertools.product(one, ways[-1])):
             return ""
-    return (numbers or sides)[-1] if values else f"{sides[0]}={sides[-1]}"
+    if values:
+        return (numbers or sides)[-1]
+    pairs = [*itertools.combinations(sides, 2)]  # of a/2 = b/3 = c/4
+    if numbers:  # of x = y = 1; of C = 2\pi r = 6\pi only the ends
+        names = filter(A_LETTER.fullmatch, sides)
+        pairs = [(name, numbers[-1]) for name in names] or [(sides[0], sides[-1])]
+    return ", ".join(map("=".join, pairs))
 
 
 def is_number(side: str) -> bool:
@@ -208,7 +230,7 @@ def parse(text: str) -> list:
 
     if re.fullmatch(r"-?\d{1,300}", text):
         return [sympy.Integer(int(text))]
-    if UNREADABLE.search(re.sub(rf"{TEXT}[^{{}}]*\}}|\\[A-Za-z]+", ";", text)):
+    if UNREADABLE.search(re.sub(rf"{TEXT}(?!lcm)[^{{}}]*\}}|\\(?!gcd|lcm)[A-Za-z]+", ";", text)):
         return []
     i = "i" if re.search(r"_\{?i(?![a-z])", text) else "{I}"
     text = LETTERS.sub(lambda match: letter(match, i), text)

@@ -185,7 +185,7 @@ def units_of(text: str) -> dict[int, str]:
     at_the_end = r"(?=(?:\^\{?-?\d\}?)?(?:/|$))"
     words = re.findall(rf"(?<![A-Za-z\\])[A-Za-z]{{2,}}|(?<=\d ?)[A-Za-z]{at_the_end}", text)
     words += re.findall("[A-Za-z]+", in_text)
-    if not re.search(r"\bin\.? ?\}?$", text):
+    if not re.search(r"\bin\.? ?\}?(?:\^\{?\d\}?)?$", text):
         words = [word for word in words if word != "in"]
     words = [word.replace("metre", "meter").replace("inches", "inch") for word in words]
     units = {UNIT_OF.get(word) or UNIT_OF.get(word.removesuffix("s")) for word in words} - {None}
