@@ -241,7 +241,7 @@ P(3,100) :: (3,100) :: 3100 ;; \omega_L' :: \omega'_L  \omega_L^{\prime} :: \ome
 x_1' :: x_1^{'} :: x_1  x' ;; y' :: y^\prime :: y ;; y''+y=0 :: y^{\prime\prime}=-y :: y'+y=0
 A^T :: A^{\top} :: A  A^2 ;; A^TB :: A^\top B :: AB ;; 5! :: :: :: 5!!
 1011_2 :: (1011)_2  {1011}_2 :: (1011)_8  1101_2 ;; (1011)_2 :: 1011_2  1011 :: 11
-1A_{16} :: (1A)_{16} :: A1_{16}  A_{16}
+1ABC_{16} :: (1ABC)_{16} :: 1BAC_{16}  ABC_{16} ;; 1A_{16} :: :: A_{16}
 # more than 4,300 digits, hyperbolic functions, arguments and exponents in braces and without
 2^{20000} :: 4^{10000} :: 2^{20001} ;; 2000! :: 2000\cdot1999! :: 2001!
 (x-a)^{6000} :: (a-x)^{6000} :: (x+a)^{6000}
