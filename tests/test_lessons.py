@@ -95,23 +95,28 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys, monkeypatch):
         assert "is worth <strong>1.73</strong> and a failure <strong>-0.58</strong>" in shown
         ratios = [math.exp(nats) for nats in values["change"][values["batch"].rewards[0] == 1]]
         mean = math.prod(ratios) ** (1 / len(ratios))
-        assert f"a success is **{mean:.2f}** times" in values["outcome"]
+        assert f"a success is **{mean:.2f}** times" in values["outcome"] and mean > 1
         drawn, _, _ = values["curves"].lines
         p, worth = drawn.get_xydata().T  # its square is the odds against a success
         assert drawn.get_label() == "a success" and worth**2 == pytest.approx((1 - p) / p)
     if name == "2_ratio":  # at 1.4, above the range
         assert values["slopes"] == ["0.00", "-1.40"]
-        lengths = values["batch"].loss_mask.sum(1)[values["advantages"][:, 0] != 0]
-        assert values["share"] == values["clipped"].sum() / lengths.sum()
-        heights = [bar.get_height() for bar in values["denominators"].axes[0].patches]
+        counted = values["batch"].loss_mask[values["advantages"][:, 0] != 0]
+        marks = [
+            values["marks"][end] * values["batch"].loss_mask for end in ("clip_low", "clip_high")
+        ]
+        assert values["share"] == sum(marks).sum() / counted.sum()
+        bars = values["denominators"].axes[0].patches
         shares = [1 / 12, 1 / 24, 1 / 48, 1 / 36, 1 / 24, 1 / 48]  # of tokens of 6, and of 18
-        assert heights == pytest.approx(shares)
+        assert [bar.get_height() for bar in bars] == pytest.approx(shares)
+        assert [bar.get_center()[0] for bar in bars] == pytest.approx([0, 2, 4, 0.8, 2.8, 4.8])
     if name in ("2_ratio", "6_tokens"):  # what is right has a positive advantage
         assert {*re.findall(r"([✓✗]) ([+-])", shown)} == {("✓", "+"), ("✗", "-")}
     if name == "3_entropy":  # the likely action has four times the probability
         assert f"is {values['results']['GRPO']['pass@1']:.3f} after GRPO" in values["said"]
         assert values["rule"].count("4.0 times") == 2
     if name == "4_odds":  # the strength of the successes is the larger one
+        assert shown.count(f"{math.sqrt(3):.4f}") == 2  # of two right ones in eight
         assert values["way"] == ("rises" if values["kappa"] > 0 else "falls")
         size = (values["rates"] * (1 - values["rates"])).sqrt()  # that of a group's advantages
         of_hard = size[values["rates"] < 0.5].sum() / size.sum()
