@@ -268,6 +268,9 @@ def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
         for axis in axes
     }
     assert {*axes[2].collections[0].get_paths()[0].vertices[:, 1]} == {0.25, 0.4, 0.5}  # its band
+    at_k = shown["held-out pass@k"]  # k = 1 stands first
+    firsts = {label: values[0] for label, (_, values) in at_k.items()}
+    assert firsts == {"before": 0.25, "mine": 0.45, "theirs": 0.5}
     assert shown["pass@1"] == {"mine": [[0, 3], [0.25, 0.45]], "theirs": [[0, 2], [0.25, 0.5]]}
 
 
