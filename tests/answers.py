@@ -274,7 +274,6 @@ a:b=2:3 :: 2:3  3a=2b :: b:a=2:3  3:2 ;; a:b:c=2:3:4 :: 2:3:4 :: 3:2:4
 \{0\}\cup[1,\infty) :: x=0\text{ or }x\ge1 :: x\ge1 ;; 2\text{ 或 }3 :: 2或3 :: 2
 \frac{1}{\sin30^\circ} :: 2 :: \frac12 ;; 2(\cos60^\circ+i\sin60^\circ) :: 1+\sqrt3 i :: 1-\sqrt3 i
 36^\circ30' :: 36.5^\circ :: 30^\circ36'  66 ;; 2\text{ cm}^2 :: 2 :: 2\text{ in}^2
-5\text{ L} :: 5  5\text{ liters}  5\,\mathrm{L} :: 5\text{ mL}  5\text{ gallons}
 \frac12\overrightarrow{AB} :: \frac12\vec{AB} :: \frac12\overrightarrow{BA}
 2^{\gcd(12,18)} :: 64 :: 2 ;; \text{infinitely many} :: Infinitely many :: infinite
 2 :: :: :: \gcd(m,n)  \operatorname{lcm}(a,2)

@@ -324,12 +324,16 @@ mathematics rlvr/verify/answers/mathematics.py by grader answers
     read("x")  # raises => pass  # raises
     , "I": r"\variable{I}"} => }
     if not any(value.free_symbols for value in gold_values): => if True:
+    pairs = [*itertools.combinations(sides, 2)] => pass
+    for first, other, opposite in ways[: 2 => for first, other, opposite in ways[: 4
 numbers rlvr/verify/answers/numbers.py by answers
     return differ or bool( => return bool(
     bool(wanted and units and => bool(False and units and
 equality rlvr/verify/answers/equality.py by answers
     small) if len({*small.values()}) == len(small) else None => small)
-    is_name(side) and is_new or not value.free_symbols => True
+    FAR_POINTS if bent else SIGNS => SIGNS
+    is_name(side) and is_new and not of_letters or not value.free_symbols => True
+    is_new and not of_letters or => is_new or
     return len(solved) == 2 => return bool(solved)
     if holds(answer, at) != solves: => if solves and not holds(answer, at):
     of_complex or len(letters) == 1 => of_complex

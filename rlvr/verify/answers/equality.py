@@ -22,8 +22,11 @@ from sympy.polys.polyerrors import BasePolynomialError
 # What sympy raises for values of different kinds, and for those it cannot evaluate.
 ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 ERRORS += (BasePolynomialError, NoConvergence)
-# Values are compared at points; these are signs and sizes of the letters at each, repeated.
-SIGNS_AT_POINTS = [(1,), (-1, 12), (3, -12), (14, 1), (-9, 14)]
+# Values are compared at points; these are the signs of the letters at each point, repeated.
+SIGNS_AT_POINTS = [(1,), (-1, 1), (1, -1), (1,), (1,)]
+# those where a formula has a bend or a step, which may be far from 0
+FAR_POINTS = [(1,), (-1, 12), (14, 1), (3, -12), (-9, 14)]
+BENT = sympy.Abs, sympy.Max, sympy.Min, sympy.floor, sympy.ceiling
 # the signs of lhs - rhs for which a relation holds; a number that is not real has the sign None
 HOLDS = {sympy.Eq: (0,), sympy.Ne: (-1, 1, None), sympy.Lt: (-1,), sympy.Le: (-1, 0)}
 HOLDS |= {sympy.Gt: (1,), sympy.Ge: (0, 1)}
@@ -111,7 +114,8 @@ def value_of_name(value) -> Any:
     """Return 5 for x = 5 and for 2 + 3 = 5, but x + z = 1 as it is."""
     for side, other in (value.args, value.args[::-1]) if isinstance(value, sympy.Eq) else ():
         is_new = side.free_symbols.isdisjoint(other.free_symbols)  # not as in x^2 = x
-        if is_name(side) and is_new or not value.free_symbols:
+        of_letters = isinstance(side, sympy.Mul) and other.free_symbols  # as in a/b = c/d
+        if is_name(side) and is_new and not of_letters or not value.free_symbols:
             return other
     return value
 
@@ -119,8 +123,9 @@ def value_of_name(value) -> Any:
 def is_name(side) -> bool:
     """Return whether a side is a name: x, a segment AB, a ratio a/b, or a tuple of names."""
     if isinstance(side, sympy.Mul):
-        name = "[A-Z]+" if sympy.denom(side) == 1 else r"[A-Za-z]+(?:_\w+)?"  # xy is none
-        return all(re.fullmatch(f"{name}|angle|triangle|-1", str(atom)) for atom in side.atoms())
+        kinds = "(?:vec)?[A-Z]+|angle|triangle|-1"
+        of_points = all(re.fullmatch(kinds, str(atom)) for atom in side.atoms())
+        return of_points or all(part.is_Symbol for part in sympy.fraction(side))
     # latex2sympy reads a tuple on a side only if it is one of names
     return isinstance(side, (sympy.Symbol, sympy.Abs, sympy.Limit, sympy.Tuple))
 
@@ -150,7 +155,7 @@ def values_at_points(gold, answer) -> list[tuple[Number, Number]]:
     """Return the values of two expressions at the same points, without poles."""
     of_complex = gold.has(sympy.Abs) or answer.has(sympy.Abs)
     pairs = []
-    for at in drawn_points(gold.free_symbols | answer.free_symbols):
+    for at in drawn_points(gold, answer):
         if of_complex:
             at |= {letter: at[letter] * TURNED for letter in at if OF_COMPLEX.match(str(letter))}
         with contextlib.suppress(*ERRORS):
@@ -158,11 +163,13 @@ def values_at_points(gold, answer) -> list[tuple[Number, Number]]:
     return pairs
 
 
-def drawn_points(letters) -> Iterator[dict]:
-    """Yield a number for each letter, at one point after the other."""
+def drawn_points(*values) -> Iterator[dict]:
+    """Yield a number for each letter of some values, at one point after the other."""
     drawn = random.Random(0)
-    for signs in SIGNS_AT_POINTS:
-        signed = zip(sorted(letters, key=str), itertools.cycle(signs), strict=False)
+    letters = sorted(set().union(*(value.free_symbols for value in values)), key=str)
+    bent = any(value.has(*BENT) for value in values)
+    for signs in FAR_POINTS if bent else SIGNS_AT_POINTS:
+        signed = zip(letters, itertools.cycle(signs), strict=False)
         yield {
             letter: sign * sympy.Rational(drawn.randint(20, 300), 101) for letter, sign in signed
         }
@@ -183,7 +190,7 @@ def points_of(*relations) -> Iterator[tuple[dict, set]]:
     of_complex = any(OF_COMPLEX.match(str(letter)) for letter in letters)
     of_complex = not ordered and (of_complex or any(part.has(sympy.I) for _, part in parts))
     all_count = not ordered and (of_complex or len(letters) == 1)
-    for at, letter in itertools.product(itertools.islice(drawn_points(letters), 3), letters):
+    for at, letter in itertools.product(itertools.islice(drawn_points(*relations), 3), letters):
         roots = {}
         for n, part in parts:
             for root in roots_of(part, letter, at, of_complex):

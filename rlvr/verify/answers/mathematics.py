@@ -34,7 +34,7 @@ DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|[,;]"  # of items, also a line's end, b
 EQUALS = r"(?<![<>])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # also in 4!=24, but not in x!=4
 WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
 UNREADABLE = re.compile(  # prose, 5 6, and gcd(m, n), which sympy takes for 1
-    r"[A-Za-z]{3,}\s+[A-Za-z]{2,}|(?<![_^\d.])[\d.]+ \d|!!|(?:gcd|lcm)\}? ?\([^()]*[a-z]"
+    r"[A-Za-z]{3,}\s+[A-Za-z]{2,}|(?<![_^\d.])[\d.]+ \d|!!|(?:gcd|lcm)\}? ?\([^()]*[A-Za-z]"
 )
 WITH_UNIT = re.compile(  # a value, followed by \text{...}, words, or an abbreviation
     rf"(.+?)(?:(?<![\^_\s])\s*((?:(?:\\mu *)?{TEXT}{IN_BRACES}\}}{POWER}(?:[\s/]|\\cdot)*)+)"
@@ -49,7 +49,7 @@ MODULUS = re.compile(rf"\s*(?:\(?\\[pb]?mod|\(?{TEXT}mod\}})\W*(\w+)\W*$")
 OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{AND}|[,;])"
 OF_OPTIONS = re.compile(r"\(?[A-J]\)?")
 NO_OPTION = re.compile(r"[ei]$|[A-J] ?[_^']|\\mathbb")  # e and i are numbers
-A_LETTER = re.compile(r"\s*\\?[A-Za-z](?:_\w)?\s*")
+A_LETTER = re.compile(r"\s*(?:\\[A-Za-z]+|[A-Za-z])\s*(?:_(?:\w|\{\w+\}))?\s*")
 OF_A_BASE = re.compile(r"(?:^|[,=])\s*-?\d+_\{?(\d+)\}?(?=\s*(?:,|$))")
 BRACKET = re.compile(r"[(\[]|\\\{")
 INDEX = r"(?:_\w|_\{[^{}]*\})"
@@ -137,7 +137,9 @@ def read(text: str, values: bool) -> list:
     100,200 is a number or a list of two. `values` replaces each equation by its value.
     """
     text = re.sub(OF_AN_OPTION, "", text)
-    values = values and not re.search(r"(?:<|>|\\[lg]e(?![a-z]))[^\]})]*$", text)  # x = 0 or x > 1
+    values = values and not re.search(
+        r"(?:<|>|\\[lg]eq?(?![a-z]))[^\]})]*$", text
+    )  # x = 0 or x > 1
     readings = [without_commas(text)]
     if readings[0] != text and ",0" not in text:
         readings.append(text.replace(",", ", "))
@@ -154,7 +156,7 @@ def signed(item: str) -> list[str]:
     ways = [("+", "+", "-"), ("-", "-", "+"), ("+", "-", ""), ("-", "+", "")]  # the last for \mp
     return [
         item.replace(r"\pm", first, 1).replace(r"\pm", other).replace(r"\mp", opposite)
-        for first, other, opposite in ways[: 2 if re.search(r",|\\mp", item) else 4]
+        for first, other, opposite in ways[: 2 if re.search(r",|\\mp|\\begin", item) else 4]
     ]
 
 
@@ -186,6 +188,8 @@ def clean(item: str) -> str:
 def settle(item: str, values: bool) -> str:
     """Return the value of an equation, or else its two ends; "" if its numbers do not agree.
 
+    Of x = y = 1, and of sides with a letter of their own each, it returns all equations.
+
     The value is the last side without letters, preferably an exact one, or else the last side.
     """
     from rlvr.verify.answers.equality import same
@@ -205,10 +209,13 @@ def settle(item: str, values: bool) -> str:
             return ""
     if values:
         return (numbers or sides)[-1]
-    pairs = [*itertools.combinations(sides, 2)]  # of a/2 = b/3 = c/4
-    if numbers:  # of x = y = 1; of C = 2\pi r = 6\pi only the ends
-        names = filter(A_LETTER.fullmatch, sides)
-        pairs = [(name, numbers[-1]) for name in names] or [(sides[0], sides[-1])]
+    pairs, others = [(sides[0], sides[-1])], [side for side in sides if side not in numbers]
+    letters = [value.free_symbols for side in sides for value in parse(side)[:1]]
+    if numbers and others and all(map(A_LETTER.fullmatch, others)):  # x = y = 1
+        pairs = [(name, numbers[-1]) for name in others]
+    elif not numbers and r"\frac{d" not in item:  # dx/dt is no side of its own
+        if sum(map(len, letters)) == len(set().union(*letters)) == len(sides) < 5:
+            pairs = [*itertools.combinations(sides, 2)]  # of a/2 = b/3 = c/4
     return ", ".join(map("=".join, pairs))
 
 
@@ -230,7 +237,9 @@ def parse(text: str) -> list:
 
     if re.fullmatch(r"-?\d{1,300}", text):
         return [sympy.Integer(int(text))]
-    if UNREADABLE.search(re.sub(rf"{TEXT}(?!lcm)[^{{}}]*\}}|\\(?!gcd|lcm)[A-Za-z]+", ";", text)):
+    if UNREADABLE.search(
+        re.sub(rf"{TEXT}(?!lcm|gcd)[^{{}}]*\}}|\\(?!gcd|lcm)[A-Za-z]+", ";", text)
+    ):
         return []
     i = "i" if re.search(r"_\{?i(?![a-z])", text) else "{I}"
     text = LETTERS.sub(lambda match: letter(match, i), text)

@@ -29,7 +29,6 @@ UNITS = [
     "mm|millimeter cm|centimeter m|meter km|kilometer inch|in foot|feet|ft yard|yd mile|mi",
     "second|sec|s minute|min hour|hr|h day week month year",
     "mg|milligram g|gram kg|kilogram ounce|oz pound|lb",
-    "ml|mL|milliliter l|L|liter gallon|gal",
     "cent dollar",
 ]
 UNIT_OF = {
