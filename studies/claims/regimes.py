@@ -128,14 +128,15 @@ def row_of(plan: Plan, method: str, cells: dict) -> list[str]:
 def draw(cells: dict[str, dict]) -> None:
     """The map: each method's difference to GRPO in each regime, with half its interval's width.
 
-    A single seed has no interval.
+    A single seed has no interval. A regime without GRPO is left out.
     """
+    cells = {name: of_regime for name, of_regime in cells.items() if "GRPO" in of_regime}
     figure = Figure(figsize=(15, 1.5 + len(cells)), layout="constrained")
     axes = figure.subplots(1, len(METRICS), sharey=True, squeeze=False)[0]
     for axis, metric in zip(axes, METRICS, strict=True):
         table = np.full((len(cells), len(METHODS) - 1), np.nan)
         for i, of_regime in enumerate(cells.values()):
-            for j, method in enumerate(METHODS[1:] if "GRPO" in of_regime else ()):
+            for j, method in enumerate(METHODS[1:]):
                 apart = differences(of_regime, method, "GRPO", metric)
                 table[i, j] = mean = np.mean(apart)
                 text = f"{mean:+.3f}"
