@@ -61,7 +61,7 @@ def fill_in(page: Path, found: dict[str, list[str]]) -> None:
 def run_script(command: str, folder: Path) -> None:
     """Run a script into a folder, on one thread; what it prints goes into a log beside the folder.
 
-    This process ends with the script.
+    It needs a process of its own, since it redirects standard output and standard error.
     """
     import torch
 
@@ -98,7 +98,8 @@ def add_result(results: Path, line: dict) -> None:
     text = "".join(json.dumps(found[key]) + "\n" for key in sorted(found))
     results.parent.mkdir(parents=True, exist_ok=True)
     unfinished = results.with_suffix(".part")
-    unfinished.write_bytes(gzip.compress(text.encode(), mtime=0))
+    compressed = results.suffix == ".gz"
+    unfinished.write_bytes(gzip.compress(text.encode(), mtime=0) if compressed else text.encode())
     unfinished.replace(results)
 
 
@@ -108,8 +109,9 @@ def make_runs(
     """Make the runs that have no line in the results yet, below a folder, each in a fork.
 
     commands has the command of each run by its base, name and seed. line_of(key, folder of the run)
-    returns the rest of its line. After `end`, by time.time(), or Ctrl-C, those in progress are
-    killed; so they are when as many runs in a row as there are tries fail, which raises UserError.
+    returns the rest of its line. A run that fails is tried again. UserError after as many failures
+    in a row as there are tries. Then, after Ctrl-C, and at `end`, a value of time.time(), the runs
+    in progress are killed.
     """
     found, began = read_results(results), time.time()
     waiting = [key for key in commands if key not in found][::-1]

@@ -73,7 +73,7 @@ def test_the_best_rate_has_a_neighbor_on_both_sides():
 
 def test_runs_in_forks(tmp_path):
     """Finished ones are kept; one that fails is tried again; no run begins after the end."""
-    script, tried, results = tmp_path / "script.py", tmp_path / "tried", tmp_path / "found.gz"
+    script, tried, results = tmp_path / "script.py", tmp_path / "tried", tmp_path / "found.jsonl"
     script.write_text(
         "import pathlib, sys\n"
         f"if sys.argv[1] == '1' and not pathlib.Path('{tried}').exists():\n"
@@ -85,10 +85,12 @@ def test_runs_in_forks(tmp_path):
         "(folder / 'number').write_text(sys.argv[1])\n"
     )
 
+    def read_number(key, run):
+        return {"number": int((run / "number").read_text())}
+
     def make(count, **limits):
         commands = {("a base", "of mine", seed): f"{script} {seed}" for seed in range(count)}
-        read = lambda key, run: {"number": int((run / "number").read_text())}  # noqa: E731
-        project.make_runs(commands, results, tmp_path / "runs", read, 1, **limits)
+        project.make_runs(commands, results, tmp_path / "runs", read_number, 1, **limits)
 
     make(2, end=1.0)
     assert not results.exists()
@@ -297,7 +299,6 @@ AT_EQUAL = "0", "-0.300 [-0.3,-0.3]", "+0.038 [-0.022,+0.099]"
 
 
 def test_the_table_of_mine_by_hand():
-
     def runs(*ends):
         names = ("pass@1", "pass@16", "entropy")
         start, *ends = [dict(zip(names, row, strict=True)) for row in ((0.2, 0.8, 0.3), *ends)]

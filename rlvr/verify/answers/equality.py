@@ -24,7 +24,7 @@ ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
 ERRORS += (BasePolynomialError, NoConvergence)
 # Values are compared at points; these are the signs of the letters at each point, repeated.
 SIGNS_AT_POINTS = [(1,), (-1, 1), (1, -1), (1,), (1,)]
-# those where a formula has a bend or a step, which may be far from 0
+# Factors for a formula with a bend or a step, which may be far from 0.
 FAR_POINTS = [(1,), (-1, 12), (14, 1), (3, -12), (-9, 14)]
 BENT = sympy.Abs, sympy.Max, sympy.Min, sympy.floor, sympy.ceiling
 # the signs of lhs - rhs for which a relation holds; a number that is not real has the sign None

@@ -137,9 +137,8 @@ def read(text: str, values: bool) -> list:
     100,200 is a number or a list of two. `values` replaces each equation by its value.
     """
     text = re.sub(OF_AN_OPTION, "", text)
-    values = values and not re.search(
-        r"(?:<|>|\\[lg]eq?(?![a-z]))[^\]})]*$", text
-    )  # x = 0 or x > 1
+    if re.search(r"(?:<|>|\\[lg]eq?(?![a-z]))[^\]})]*$", text):  # x = 0 or x > 1
+        values = False
     readings = [without_commas(text)]
     if readings[0] != text and ",0" not in text:
         readings.append(text.replace(",", ", "))
@@ -153,7 +152,8 @@ def read(text: str, values: bool) -> list:
 
 def signed(item: str) -> list[str]:
     r"""Return an item with each sign: \pm 1\pm i is four; (\pm 1,\pm 2) and \pm a\mp b are two."""
-    ways = [("+", "+", "-"), ("-", "-", "+"), ("+", "-", ""), ("-", "+", "")]  # the last for \mp
+    # the signs for the first \pm, for later ones, and for \mp
+    ways = [("+", "+", "-"), ("-", "-", "+"), ("+", "-", ""), ("-", "+", "")]
     return [
         item.replace(r"\pm", first, 1).replace(r"\pm", other).replace(r"\mp", opposite)
         for first, other, opposite in ways[: 2 if re.search(r",|\\mp|\\begin", item) else 4]
@@ -188,8 +188,7 @@ def clean(item: str) -> str:
 def settle(item: str, values: bool) -> str:
     """Return the value of an equation, or else its two ends; "" if its numbers do not agree.
 
-    Of x = y = 1, and of sides with a letter of their own each, it returns all equations.
-
+    For x = y = 1, and if each side has a letter of its own, return all equations.
     The value is the last side without letters, preferably an exact one, or else the last side.
     """
     from rlvr.verify.answers.equality import same
@@ -210,10 +209,10 @@ def settle(item: str, values: bool) -> str:
     if values:
         return (numbers or sides)[-1]
     pairs, others = [(sides[0], sides[-1])], [side for side in sides if side not in numbers]
-    letters = [value.free_symbols for side in sides for value in parse(side)[:1]]
     if numbers and others and all(map(A_LETTER.fullmatch, others)):  # x = y = 1
         pairs = [(name, numbers[-1]) for name in others]
     elif not numbers and r"\frac{d" not in item:  # dx/dt is no side of its own
+        letters = [value.free_symbols for side in sides for value in parse(side)[:1]]
         if sum(map(len, letters)) == len(set().union(*letters)) == len(sides) < 5:
             pairs = [*itertools.combinations(sides, 2)]  # of a/2 = b/3 = c/4
     return ", ".join(map("=".join, pairs))
