@@ -9,7 +9,7 @@ os.environ["LOCAL_RANK"] = "0"  # all ranks have the same GPU
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
 
 from rlvr import world
-from rlvr.machine import choose_device, global_sum, process_group
+from rlvr.machine import choose_device, end_one_of_several_ranks, global_sum, process_group
 from rlvr.policy import add_up_gradients, load_policies, whole
 from rlvr.rollout import make_sampler
 from rlvr.tasks import Sample
@@ -52,3 +52,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    end_one_of_several_ranks()
