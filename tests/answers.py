@@ -292,7 +292,7 @@ NUMBER = r"""
 3000000 :: 3 millions  3 Million  3,000,000  3 \times 10^{6} :: 3  3 billion ;; 5 PM :: :: 5 AM
 0.5 \times 2.469 = 1.2345 :: :: 1.235 ;; 200000 :: 2 hundred thousand ;; 0.025 :: 2.5 \times 10^{-2}
 3 :: :: 3 million :: 3 and a half  3 point five  3 or four  3²  3 thirds  3 halves  3 quarters
-    3 fourths  3 fifths  3 tenths  3 hundredths  3 thousandths  3 squared  3 cubed ;; 2 :: 2 m²
+    3 fourths  3 fifths  3 tenths  3 hundredths  3 thousandths  3 squared  3 cubed  3i ;; 2 :: 2 m²
 2000000000000 :: $2T  2 trillion  $2tn ;; 3 :: x \approx 3  x≈3  6÷2 = 3 ;; 1.2 :: 1.2 m  1.2m
 42 :: The total number of all the apples in the basket is 42  x=42  42 = x  \text{Total cost} = \$42
     6 \times 7 = 42  x = 0.5 \cdot (80 + 4) = 42  The answer is 42.  42^{\circ}\text{C}

@@ -167,7 +167,7 @@ def test_figures_of_the_studies(monkeypatch):
     """Of 0.5, 0.5 and 0.8 the standard error is 0.1, and half the interval 4.303 times it."""
     row = next(row for row in claims_page.ROWS if row.headline)._replace(effect=0.02)
     evidence = Evidence(8, 0.03, 0.01, 0.05, 1, 1, 1)
-    verdict = rule.Verdict(row, claims_page.BASES[0], (8,), evidence, "holds", True)
+    verdict = rule.Verdict(row, claims_page.BASES[0], evidence, "holds", True)
     ends, middle, *_ = claims_page.draw_headlines([verdict]).axes[0].lines
     assert [*ends.get_xdata(), *middle.get_xdata()] == pytest.approx([0.5, 2.5, 1.5])
     metrics = dict.fromkeys(regimes.METRICS, 0.2)
@@ -216,6 +216,14 @@ def test_seeds_and_problems_both_vary():
     assert freedom == pytest.approx(64 / 38, abs=0.05)
     # seeds that agree on each problem leave the problems' variance; the same problems, the seeds'
     assert rule.standard_error(values[:, :1] + np.zeros(3)) == (1.0, 1)
+
+
+def test_the_steps_to_a_peak_by_hand():
+    """Means of ten steps; each seed's rival is the one that is best on the other seed."""
+    late, early = [0] * 10 + [1] * 5, [0.5] * 9 + [0] + [1] * 5  # at 0.5 after 5 means, and after 1
+    found = {"FADE": [early, [1] * 15], "mean": [late, late], "Power 2": [[0.9] * 15, [0] * 15]}
+    lines = {name: [{"rewards": rewards} for rewards in runs] for name, runs in found.items()}
+    assert rule.reach_differences(lines).tolist() == [5 - 1, 6 - 0]  # Power 2 never gets to 0.9
 
 
 def test_an_interval_is_its_verdict():

@@ -217,7 +217,7 @@ def draw_headlines(verdicts: list[Verdict]) -> Figure:
     rows = list(dict.fromkeys(each.row for each in verdicts if each.row.headline))[::-1]
     figure = Figure(figsize=(10 + 7 * len(BASES), 0.8 * len(rows) + 2.5), layout="constrained")
     axes = dict(zip(BASES, figure.subplots(1, len(BASES), sharey=True), strict=True))
-    for row, base, _, evidence, word, *_ in verdicts:
+    for row, base, evidence, word, *_ in verdicts:
         if row.headline:
             height, color = rows.index(row), COLORS[word]
             ends = np.array([evidence.low, evidence.high]) / row.effect

@@ -109,7 +109,6 @@ class Verdict(NamedTuple):
 
     row: Row
     base: str
-    looks: tuple[int, ...]
     evidence: Evidence | None
     word: str  # of WORDS, or "open" before its first look
     firm: bool  # whether it is the same after Holm's correction for all rows of the paper
@@ -171,7 +170,7 @@ def judge_all(found: dict, bases, looks=LOOKS) -> list[Verdict]:
             family = [weigh(differences(found, base, row), row.effect, looks) for row in rows]
             for row, evidence, sure in zip(rows, family, corrected(family), strict=True):
                 word = read_interval(evidence, row.effect)
-                verdicts.append(Verdict(row, base, looks, evidence, word, word == sure))
+                verdicts.append(Verdict(row, base, evidence, word, word == sure))
     return verdicts
 
 

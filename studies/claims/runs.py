@@ -61,7 +61,6 @@ class Plan:
     tuned_on: str | None = MIDDLE  # the base that learning rates are found on
     tuning: tuple[int, ...] = TUNING  # with these seeds
     rate: str = "1e-4"
-    looks: tuple[int, ...] = LOOKS
     equal_rate: str = "3e-5"  # of runs with EQUAL; lr max|A| of FADE's `mean` is GRPO's then
 
 
@@ -92,7 +91,6 @@ MODEL_PLAN = Plan(
     evaluated="--eval_steps 8 --eval_problems 42 --eval_samples 32",
     tuned_on=None,
     rate="1e-5",
-    looks=(8,),
     equal_rate="3.3e-6",
 )
 
@@ -170,13 +168,13 @@ def next_jobs(lines: dict, plan: Plan) -> list[Job]:
 
     Only undecided rows have a next look.
     """
-    for look, base in itertools.product(plan.looks, plan.runs):
+    for look, base in itertools.product(LOOKS, plan.runs):
         rows = table.rows_from(base)
         names = dict.fromkeys(name for row in rows for name in table.runs_of(row, base))
         if base == plan.tuned_on and (jobs := tuning_jobs(lines, plan, names)):
             return jobs
         called = names_of_lines(lines, plan)
-        verdicts = judge_all(by_seed(lines, called), [base], plan.looks)
+        verdicts = judge_all(by_seed(lines, called), [base])
         jobs = dict.fromkeys(
             Job(base, called[base, run], seed)
             for seed in range(look)

@@ -22,7 +22,7 @@ MULTIPLES |= dict(百=100, 千=1000, 万=10**4, 亿=10**8)
 NUMBER_WORDS = set(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety or "
-    "half halve third quarter fourth fifth tenth hundredth thousandth point squared cubed".split()
+    "half halve third quarter fourth fifth tenth hundredth thousandth point squared cubed i".split()
 )
 # One line per kind: 5 cm is not 5 m. Other units are dropped, because golds often leave them out.
 UNITS = [
