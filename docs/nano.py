@@ -93,7 +93,7 @@ def weigh_tokens(A, logp, mask):
 
 
 def main(method="grpo"):
-    assert method in ("grpo", "agrae", "asymgrpo", "fade", "cwgrpo")
+    assert method in ("grpo", "agrae", "asymgrpo", "fade", "cwgrpo"), method
     set_seed(0)
     policy = AutoModelForCausalLM.from_pretrained(POLICY)
     tokenizer = AutoTokenizer.from_pretrained(POLICY)

@@ -10,6 +10,7 @@ from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
 from rlvr.training import check_advantages
+from rlvr.training.run import read_metrics
 
 import pytest
 import torch
@@ -300,6 +301,7 @@ def test_advantages_of_another_shape_or_with_a_gradient_are_refused():
     for advantages, says in (
         (torch.zeros(8, 4), r"have the shape \[8, 4\], not \[B, G\] = \[4, 4\]"),
         (torch.zeros(4, 4, requires_grad=True), r"have a gradient of their own: add .detach\(\)"),
+        ([[0.0]], "are a list, not a torch.Tensor"),
     ):
         with pytest.raises(UserError, match=says):
             check_advantages(rewards, mask, advantages)
@@ -312,3 +314,16 @@ def test_advantages_of_another_shape_or_with_a_gradient_are_refused():
     ):
         with pytest.raises(ValueError, match=says):
             common.ppo_clip_loss(old_logprobs=old, advantages=advantages, **given)
+
+
+def test_metrics_of_your_own_are_numbers():
+    """A tensor would be logged as text, and drawn as a category."""
+    assert read_metrics({"mine": torch.tensor(0.25), "other": 2}, {}) == {"mine": 0.25, "other": 2}
+    for own, says in (
+        (None, "stands None: return a dict"),
+        ({"reward": 1.0}, "logs a metric 'reward' already"),
+        ({"mine": torch.ones(2)}, "'mine' is no number, but tensor"),
+        ({"mine": "high"}, "'mine' is no number"),
+    ):
+        with pytest.raises(UserError, match=says):
+            read_metrics(own, {"reward": 0.5})

@@ -190,9 +190,9 @@ def test_which_problems_are_kept(entry):
 
 def test_rewards_and_statuses(tmp_path, capsys, monkeypatch):
     judged = [
-        ("math", boxed("5"), ["5", "6"]),
+        ("math", boxed("5"), [5, "6"]),  # as a data set may have them
         ("math", "five", "5"),
-        ("code", block(ADD.replace("+", "-")), json.dumps(ASSERTIONS)),
+        ("code", block(ADD.replace("+", "-")), ASSERTIONS),
     ]
     lines = [json.dumps(dict(verifier=v, text=text, gold=gold)) for v, text, gold in judged]
     file = tmp_path / "answers.jsonl"
@@ -219,7 +219,7 @@ NO_QUESTIONS = """no JSON => JSONDecodeError
 {"verifier": "math", "text": ""} => KeyError('gold')
 {"verifier": "countdown", "text": "", "gold": "48"} => ValueError
 {"verifier": "maths", "text": "", "gold": "5"} => there is no verifier 'maths'; there are countdown
-{"verifier": "math", "text": "", "gold": 5} => ValueError
+{"verifier": "math", "text": "", "gold": {"a": 5}} => ValueError
 {"verifier": "math", "text": "", "gold": ["5", ""]} => ValueError
 {"verifier": "math", "text": 5, "gold": "5"} => ValueError('no text, or no usable gold')"""
 
@@ -233,7 +233,7 @@ def test_what_cannot_work_is_one_line(tmp_path, capsys, line):
         command.main([str(file)])
     told = capsys.readouterr()
     assert (end.value.code, told.out, told.err.count("\n")) == (2, "", 1)
-    where = "" if "maths" in line else f"{file}, line 2: no JSON with verifier, text and gold: "
+    where = "" if "maths" in line else f"{file}, line 2: no usable verifier, text and gold: "
     assert where + wrong in told.err
 
 

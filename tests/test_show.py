@@ -31,7 +31,7 @@ from samples import by_the_logits
 
 ROW = dict(reward=0.3376, length=24.51, truncated=0.02, entropy=0.1634, all_wrong=0.25)
 ROW |= dict(all_right=0.125, clip_low=0.001, clip_high=0.002, grad_norm=1.239, unparsed=0.0)
-ROW |= dict(kl=0.0, seconds_rollout=2.0, seconds_update=1.0)
+ROW |= dict(kl=0.0, seconds_rollout=2.0, seconds_update=1.0, reward_std=0.0)
 HEADER = "  step  reward  length  cut off  entropy   mixed  clipped  gradient  seconds  time left"
 LINE = "  1/60   0.338    24.5       2%    0.163     62%    0.30%      1.24      3.0      3 min"
 
@@ -70,9 +70,13 @@ def test_a_hint_is_given_where_it_occurs_and_once():
         ("unparsed", 0.9, 0.91, "read samples.jsonl, look at --system_prompt."),
         ("entropy", 0.01, 0.009, "try a lower --learning_rate, or --epsilon_high 0.28."),
         ("kl", 1.0, 1.1, "lower --learning_rate, or raise --beta."),
+        ("crash", 0.5, 0.51, "read samples.jsonl."),
         ("all_wrong", 0.99, 1, "try easier problems or a larger --num_generations."),
         ("all_right", 0.99, 1, "try harder problems or --dynamic_sampling."),
     ):
+        if key.startswith("all"):  # partial rewards, which differ
+            lines = console.step(2, 60, ROW | {key: beyond, "reward_std": 0.1})
+            assert "hint" not in " ".join(lines)
         steps = [console.step(2, 60, ROW | {key: value}) for value in (limit, beyond, beyond)]
         (_,), (_, hint), (_,) = steps
         assert hint.startswith("hint: ") and hint.endswith(advice)

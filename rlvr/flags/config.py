@@ -248,7 +248,7 @@ def check_number(name: str, value, rules: Mapping) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
     if not abs(value) < 2**31:  # so that seeds, threads and timers can count it
-        raise UserError(f"--{name} must be below 2^31, got {value}")
+        raise UserError(f"--{name} must be a number below 2^31, got {value}")
     ge, le = rules["ge"], rules["le"]
     if ge is None and value <= 0:
         raise UserError(f"--{name} must be above 0, got {value}")

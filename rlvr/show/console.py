@@ -22,9 +22,12 @@ COLUMNS = {
 
 def hints(row: dict):
     """Yield hints for the reader of this step; docs/questions.md says more."""
-    if row["all_wrong"] == 1:
+    ended = sum(row.get(status, 0) for status in ("timeout", "memory", "crash"))
+    if ended > 0.5:
+        yield "the verifier could not judge most completions: read samples.jsonl."
+    elif row["all_wrong"] == 1 and row["reward_std"] == 0:  # partial rewards may differ
         yield "all groups are all wrong: try easier problems or a larger --num_generations."
-    if row["all_right"] == 1:
+    if row["all_right"] == 1 and row["reward_std"] == 0:
         yield "all groups are all right: try harder problems or --dynamic_sampling."
     if row["truncated"] > 0.5:
         yield "most completions are cut off: raise --max_completion_length."

@@ -84,8 +84,8 @@ def without_overlap(name: str, problems: list[Problem], evaluated: list[Problem]
     if not kept:
         raise UserError(
             f"the data set {name} has no problem to train on except the {shared} that are "
-            "evaluated. If it has no test split, lower --eval_problems; some sets are only for "
-            "--eval_dataset"
+            "evaluated; equal ones count as one. If it has no test split, lower --eval_problems; "
+            "some sets are only for --eval_dataset"
         )
     if shared:
         progress.write(

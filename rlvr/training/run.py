@@ -209,7 +209,8 @@ class Run:
         if weights is not None:
             advantages = weights * advantages
         norms = self.updates.grad_norms
-        metrics = batch.metrics() | self.updates.metrics() | diagnostics
+        metrics = batch.metrics() | self.updates.metrics()
+        metrics |= read_metrics(diagnostics, metrics)
         self.updates = UpdateMetrics()
         largest = (batch.completion_mask * advantages).abs().max().item()
         metrics["advantage_max"] = machine.global_max(largest)
@@ -317,6 +318,8 @@ def check_advantages(rewards: torch.Tensor, loss_mask: torch.Tensor, advantages)
 
     rewards are [B, G], and loss_mask is [N, T].
     """
+    if not isinstance(advantages, torch.Tensor):
+        raise UserError(f"the advantages are a {type(advantages).__name__}, not a torch.Tensor")
     shapes = [*rewards.shape], [*rewards.shape, loss_mask.shape[1]]
     if [*advantages.shape] not in shapes:
         raise UserError(
@@ -332,3 +335,18 @@ def check_advantages(rewards: torch.Tensor, loss_mask: torch.Tensor, advantages)
             f"the advantages of group {bad[0]} are NaN or infinite; its rewards are {listed}. Does "
             "your formula divide by 0 there?"
         )
+
+
+def read_metrics(own, logged: dict) -> dict[str, float]:
+    """Return an algorithm's own metrics as floats. UserError for what is none, or known by name."""
+    if not isinstance(own, dict):
+        raise UserError(f"beside the advantages stands {own!r}: return a dict of metrics, or {{}}")
+    numbers = {}
+    for name, value in own.items():
+        if name in logged:
+            raise UserError(f"the loop logs a metric {name!r} already: give yours another name")
+        try:
+            numbers[name] = float(value)
+        except (TypeError, ValueError, RuntimeError):  # the last one for tensors of many numbers
+            raise UserError(f"your metric {name!r} is no number, but {value!r}") from None
+    return numbers

@@ -26,11 +26,14 @@ def main(arguments: list[str]) -> None:
                 if line.strip():
                     row = json.loads(line)
                     verifier, text, gold = row["verifier"], row["text"], row["gold"]
-                    golds = gold if isinstance(gold, list) else [gold]
+                    usable = isinstance(text, str)
                     if ":" in verifier:
-                        verifier, golds = os.path.abspath(verifier), []  # it takes any gold
-                    are_texts = all(isinstance(item, str) for item in (text, *golds))
-                    if not are_texts or not all(map(find_verifier(verifier).gold, golds)):
+                        verifier = os.path.abspath(verifier)  # it takes any gold
+                    else:
+                        golds = gold if isinstance(gold, list) else [gold]
+                        gold = [*map(find_verifier(verifier).gold, golds)]
+                        usable &= all(gold)
+                    if not usable:
                         raise ValueError("no text, or no usable gold")
                     questions[number] = verifier, text, gold
                     logged[number] = row.get("reward"), row.get("verdict")  # of samples.jsonl
@@ -38,7 +41,7 @@ def main(arguments: list[str]) -> None:
     except UserError as error:
         fail(error)
     except (ValueError, TypeError, KeyError) as error:
-        fail(f"{path}, line {number}: no JSON with verifier, text and gold: {error!r}")
+        fail(f"{path}, line {number}: no usable verifier, text and gold: {error!r}")
     for number, (reward, status) in zip(questions, grades, strict=True):
         old, verdict = logged[number]
         verdicts = [status] if status else ["right", "wrong"]

@@ -397,7 +397,7 @@ def main(script: str, *flags: str) -> None:
     try:
         run(tour, [*flags])
     finally:  # where the script has failed, up to there
-        if tour.folder:
+        if tour.folder and tour.folder.exists():  # it goes if no step was made
             command = " ".join(["studies/tours/tour.py", tour.script.name, *flags])
             (tour.folder / "tour.html").write_text(tour.page(command))
             for file, line, name, words, shape in tour.wrong:
