@@ -206,7 +206,6 @@ ranks rlvr/machine/ranks.py by ranks advantages common rollouts
 models rlvr/policy/models.py by models logprobs
     for part in (model_config, model_config.get_text_config()): => for part in (model_config,):
     config, device, frozen=True) => config, device)
-    "num_experts": 0 => "num_experts": 1
 shards rlvr/policy/sharding.py by logprobs ranks
     part.set_gradient_divide_factor(1.0) => pass
     dist.all_reduce(gradient) => pass

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import json
-import os
 import random
 import re
 import sys
@@ -82,17 +81,6 @@ def test_a_pipeline_reads_the_checkpoint_of_a_run(run):
     pipeline = transformers.pipeline("text-generation", "run/checkpoint-1", device="cpu")
     (made,) = pipeline("3 9 5 : 48 ", do_sample=False, max_new_tokens=60)
     assert made["generated_text"] + "<eos>" == tokenizer.decode(ids + found)
-
-
-def test_a_tiny_policy_of_an_older_version_is_converted_by_the_line_printed(tiny, tmp_path):
-    save_folder(tmp_path / "policy", *tiny)
-    file = tmp_path / "policy/config.json"
-    made = file.read_text()
-    file.write_text(made.replace("2_moe", "2").replace("2Moe", "2").replace('"num_experts"', '"_"'))
-    with pytest.raises(UserError, match="older version") as refused:
-        load(file.parent)
-    assert os.system(str(refused.value).partition(" by ")[2]) == 0
-    assert json.loads(file.read_text()).items() >= json.loads(made).items()
 
 
 def test_a_qwen2_has_the_tokens_of_its_file(tmp_path):
@@ -234,7 +222,7 @@ def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type)
 
 def test_an_adapter_and_a_tokenizer_of_another_model_are_named(tiny, tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UserError, match="it is a peft adapter: save what its merge_and_unload"):
+    with pytest.raises(UserError, match="Unrecognized model in .*config.json"):
         load(tmp_path)
     folder = folder_of(transformers.LlamaConfig(**SMALL | dict(vocab_size=25)), tiny, tmp_path)
     with pytest.raises(UserError, match="its tokenizer has ids up to 25, and its embedding 25 row"):
