@@ -7,7 +7,6 @@ import random
 import re
 import sys
 from functools import partial
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import rlvr.policy.models
@@ -22,7 +21,6 @@ from rlvr.tasks.problems import Problem, Sample
 from rlvr.training.checkpoints import save_folder
 from rlvr.verify.answers.expressions import verify_countdown
 
-import huggingface_hub
 import pytest
 import torch
 import transformers
@@ -250,21 +248,6 @@ def test_a_fault_keeps_its_cause(tiny, tmp_path, monkeypatch, owner, name, error
         tokenizer.chat_template = "{{ messages }}"
         stop_tokens(policy, tokenizer)
     assert raised.value is error or raised.value.__cause__ is error
-
-
-def test_a_model_of_the_hub(monkeypatch):
-    """The hub is asked once, and has three seconds, unless the cache alone is to be read."""
-    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda source, **_: source)
-    assert rlvr.policy.models.read_model_config("nobody/model") == "nobody/model"  # the cache's
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    heads = []
-    session = SimpleNamespace(head=lambda *given, **named: heads.append((given, named)))
-    monkeypatch.setattr(huggingface_hub, "get_session", lambda: session)
-    assert rlvr.policy.models.read_model_config("nobody/model") == "nobody/model"
-    assert heads == [((huggingface_hub.constants.ENDPOINT,), dict(timeout=3.0))]
-    session.head = Mock(side_effect=RuntimeError("no such address"))
-    with pytest.raises(UserError, match="the hub does not answer; HF_HUB_OFFLINE=1.*leave --model"):
-        load("nobody/model")
 
 
 def test_tokenizer_round_trip(tiny):

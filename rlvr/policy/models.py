@@ -10,7 +10,6 @@ from rlvr.machine import choose_device
 from rlvr.policy.reader import Reader
 from rlvr.policy.settings import Settings
 from rlvr.policy.sharding import layers_of, shard
-from rlvr.tasks import check_hub
 
 import torch
 from safetensors import SafetensorError
@@ -40,7 +39,7 @@ def load_policies(config: Config):
     absent = ", which is not a folder, from the hub" * (not Path(source).is_dir())
     hint = "; without a network, leave --model out, or see docs/language-model.md" * bool(absent)
     with loading(f"--model {config.model}{absent}", hint=hint):
-        read_model_config(source)  # what is no model is an error here
+        transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)  # None would ask
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     others = {*config.train_names, *config.eval_names} - {"countdown"}
     if config.model in TINY and others and config.verifier == "math":
@@ -65,24 +64,17 @@ def tiny_folder(config) -> Path:
     return POLICIES / (TAUGHT[config.numbers] if config.model == "tiny" else config.model)
 
 
-def read_model_config(source):
-    """Return the model's configuration, from a folder or the hub."""
-    import transformers
-
-    if not Path(source).is_dir():
-        check_hub()
-    # trust_remote_code=None would ask
-    return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
-
-
 def load_weights(source, config: Config, device: torch.device, frozen: bool = False):
     """A policy in fp32, sharded over the ranks unless there is one or --fsdp no_shard is given."""
     import transformers
 
     with loading(f"--model {config.model}", RuntimeError, SafetensorError):
-        model_config = without_dropout(read_model_config(source))
+        model_config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
         policy: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            source, config=model_config, dtype=torch.float32, trust_remote_code=False
+            source,
+            config=without_dropout(model_config),
+            dtype=torch.float32,
+            trust_remote_code=False,
         )
     policy.settings = Settings(DTYPES[config.precision], compiled=config.compile)
     if not config.tie_word_embeddings:  # the head gets a matrix of its own

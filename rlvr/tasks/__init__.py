@@ -15,5 +15,5 @@ from .prompts import (
     texts_with_thoughts,
     that_fit,
 )
-from .sources import check_hub, is_made, source_of
+from .sources import is_made, source_of
 from .tools import TOOLS, find_call_ends

@@ -138,23 +138,6 @@ def reading_rows(name: str, *others):
     return loading(f"the data set {name}", csv.Error, *others, hint=hint)
 
 
-def check_hub() -> None:
-    """Raise TimeoutError if the hub does not answer. Libraries would try for half a minute or more.
-
-    Nothing is asked where HF_HUB_OFFLINE=1 tells them to read their cache alone.
-    """
-    import huggingface_hub
-
-    if huggingface_hub.constants.HF_HUB_OFFLINE:
-        return
-    session, hub = huggingface_hub.get_session(), huggingface_hub.constants.ENDPOINT
-    try:
-        session.head(hub, timeout=3.0)
-    except Exception:  # the network library differs by the hub's version
-        hint = "HF_HUB_OFFLINE=1 reads what is in its cache"
-        raise TimeoutError(f"the hub does not answer; {hint}") from None
-
-
 def load_splits(name: str, source: Source) -> dict:
     """Return, by split, its rows on the hub or in its cache, or the local files that hold it."""
     if Path(source.path).suffix in READERS:
@@ -167,7 +150,6 @@ def load_splits(name: str, source: Source) -> dict:
         datasets.disable_progress_bars()
     with reading_rows(name, DatasetsError):
         if source.files or not Path(source.path).is_dir():
-            check_hub()
             return datasets.load_dataset(source.path, source.configuration, data_files=source.files)
         data_files = datasets.load_dataset_builder(source.path).config.data_files or {}
     splits = {str(split): [*files] for split, files in data_files.items()}
