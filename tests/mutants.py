@@ -289,7 +289,6 @@ updates rlvr/training/updates.py by run
     sum(not math.isfinite(norm) => sum(math.isfinite(norm)
     math.ceil(updates * config.warmup_ratio) => int(updates * config.warmup_ratio)
 data rlvr/tasks/datasets.py by run datasets
-    if unknown := count_unknown(kept, tokenizer): => if unknown := 0:
     ProblemStream(training, config.seed, => ProblemStream(training, 0,
     if any(problem.verifier == "code" => if all(problem.verifier == "code"
 vllm rlvr/rollout/vllm_sampler.py by vllm

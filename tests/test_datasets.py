@@ -216,11 +216,7 @@ def test_too_few_problems_are_refused(hub, tiny, capsys, monkeypatch):
     questions = [dict(question="Left?", answer="#### 7"), dict(question="?", answer="#### 8")]
     hub("gsm8k", test=questions)
     load(tiny[1], dataset="gsm8k")
-    assert capsys.readouterr().out.splitlines() == [  # nothing is dropped
-        "gsm8k has 2 problems to evaluate on, fewer than --eval_problems",
-        "gsm8k: problems with letters unknown to the policy: 2",
-        "gsm8k: problems with letters unknown to the policy: 1",
-    ]
+    assert capsys.readouterr().out == ""  # nothing is dropped
     parts = ["gsm8k", "0 of ", "over 3 tokens", "--max_prompt_length"]
     refused(parts, load, tiny[1], dataset="gsm8k", system_prompt="boxed", max_prompt_length=3)
     hub("math500")

@@ -7,7 +7,7 @@ from rlvr import progress, world
 from rlvr.errors import UserError
 from rlvr.tasks.embedded import draw_gym
 from rlvr.tasks.problems import SUCCESS, Problem, ProblemStream, drop
-from rlvr.tasks.prompts import count_unknown, that_fit, write_prompts
+from rlvr.tasks.prompts import that_fit, write_prompts
 from rlvr.tasks.sources import EMBEDDED, is_made, load_splits, problems_of, source_of
 from rlvr.verify.pool import grade, in_threads, try_own
 from rlvr.verify.programs.isolation import describe
@@ -32,11 +32,6 @@ def load_problems(config, tokenizer) -> tuple[list[Problem], dict[str, list[Prob
     evaluation = {}
     for name in config.eval_names:
         problems = sets[name][1][: config.eval_problems or None]
-        if len(problems) < config.eval_problems:
-            count = len(problems)
-            progress.write(
-                f"{name} has {count} problems to evaluate on, fewer than --eval_problems"
-            )
         evaluation[name] = prepare(name, problems, config, tokenizer)
         if len(evaluation[name]) < world.WORLD_SIZE:
             raise UserError(
@@ -117,10 +112,7 @@ def prepare(name: str, problems: list[Problem], config, tokenizer) -> list[Probl
         f"empty or over {limit} tokens": lambda left: that_fit(left, limit, tokenizer),
         "whose answer the verifier does not take": lambda left: with_golds(name, left),
     }
-    kept = drop(name, problems, steps)
-    if unknown := count_unknown(kept, tokenizer):
-        progress.write(f"{name}: problems with letters unknown to the policy: {unknown}")
-    return kept
+    return drop(name, problems, steps)
 
 
 def with_golds(name: str, problems: list[Problem]) -> list[Problem]:

@@ -113,15 +113,6 @@ def that_fit(problems: list[Problem], limit: int, tokenizer) -> list[Problem]:
     return [problem for problem in problems if 0 < lengths.get(problem.prompt, limit) <= limit]
 
 
-def count_unknown(problems: list[Problem], tokenizer) -> int:
-    """Return how many prompts have a letter that the tokenizer turns into its unknown token."""
-    letters = [*set().union(*(problem.prompt for problem in problems))]
-    encoded = tokenizer(letters, add_special_tokens=False)["input_ids"]
-    pairs = zip(letters, encoded, strict=True)
-    unknown = {letter for letter, ids in pairs if tokenizer.unk_token_id in ids}
-    return sum(not unknown.isdisjoint(problem.prompt) for problem in problems)
-
-
 def special_tokens(tokenizer) -> set[int]:
     """Return the tokens that the tokenizer's file calls special."""
     return {token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
