@@ -293,7 +293,6 @@ data rlvr/tasks/datasets.py by run datasets
     if any(problem.verifier == "code" => if all(problem.verifier == "code"
 vllm rlvr/rollout/vllm_sampler.py by vllm
     (ValueError, RuntimeError, AssertionError) => (ValueError, RuntimeError)
-    by_rank[: world.RANK % size]) => by_rank[:0])
     if not self.gap < self.tolerance: => if self.gap > self.tolerance:
     torch.random.fork_rng(self.devices): => torch.no_grad():
 sampler rlvr/rollout/samplers.py by logprobs

@@ -67,13 +67,12 @@ grpo --model runs/a/b :: --model runs/a/b: there is no such folder
 grpo --resume_from_checkpoint latest :: grpo.py has no run in runs/
 grpo --resume_from_checkpoint missing :: no run there
 grpo --no_tie_word_embeddings --model folder :: --tie_word_embeddings is for --model tiny or weak
-2 ranks: grpo --vllm_tensor_parallel_size 2 --engine hf :: is for --engine auto or vllm
+grpo --vllm_gpu_memory_utilization 0.5 --engine hf :: is for --engine auto or vllm
 grpo --dataset gsm9k --eval_dataset math :: 'gsm9k' is neither a file nor one of the data sets gsm8k
 grpo --eval_dataset arc,none :: livecodebench-v6, countdown, arithmetic, arithmetic-2
 3 ranks: grpo --prompts_per_step 32 --minibatch_size 64 :: 3 ranks must divide --prompts_per_step
 3 ranks: grpo --minibatch_size 160 --prompts_per_step 30 --num_generations 16
 2 ranks: grpo --eval_problems 1 :: must be at least one per rank
-4 ranks: grpo --vllm_tensor_parallel_size 3 :: must divide the ranks
 fade --alpha_from_entropy --target_entropy 0
 cwgrpo --minibatch_size 8
 2 ranks: cwgrpo --minibatch_size 16
@@ -119,7 +118,6 @@ max_prompt_length 1024 | seed 0 ≥0 | max_steps* 60 ≥0 | output_dir '' | num_
 log_tokens* 1 ≥0 | report_to* none | prompts_per_step 32 | num_generations 16 ≥2
 temperature 1.0 | max_completion_length 48 | reward_noise '' | tool none | dynamic_sampling False
 engine auto | decode_batch_size* 512 | vllm_gpu_memory_utilization* 0.3 ≤1
-vllm_tensor_parallel_size* 1
 vllm_importance_sampling_cap None ≥0 | minibatch_size 256 | learning_rate 0.0001 ≥0
 weight_decay 0.0 ≥0 | max_grad_norm 1.0
 lr_scheduler_type constant | warmup_ratio 0.0 ≥0 ≤1 | num_iterations 1 | epsilon 0.2 ≤1

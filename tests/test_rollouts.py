@@ -293,14 +293,11 @@ def test_a_tool_may_answer_a_whole_turn(tiny, monkeypatch):
     assert found.replies == [range(2, 5)]
 
 
-def test_a_rank_that_has_finished_goes_on_with_the_others(tiny, sharp, monkeypatch):
-    """Ranks that share an engine draw together, and up to the length of the one with most room."""
-    others = [4, 2, 0]
-    monkeypatch.setattr("rlvr.rollout.turns.global_max", lambda own: max(own, others.pop(0)))
+def test_a_completion_that_has_ended_has_no_other_turn(tiny, sharp):
     sampler = Scripted(tiny[1], [["<eos>"], [], []], tool="calculator")
     (found,) = complete_in_turns(sampler, [[9]], **ONE, max_tokens=5)
     assert found.ids == [1]
-    assert [(call[0], call[3]) for call in sampler.calls] == [([[9]], 5), ([], 4), ([], 2)]
+    assert [(call[0], call[3]) for call in sampler.calls] == [([[9]], 5)]
     generate = Sampler(*sharp, Config(), decode).generate
     how = dict(temperature=0.0, top_p=1.0, max_tokens=5)
     assert generate([], **how) == ([], [])

@@ -115,28 +115,11 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_ranks_of_one_engine_ask_for_all_of_theirs(build, prompts, monkeypatch, tmp_path):
-    """Each takes its own back, and unlinks its own part of the memory that they share."""
-    of_others = [[([7], 1)], [([7], 2)], [([8, 9], 5), ([9], 6)]]
+def test_an_engine_without_torchrun_is_that_of_one_rank(build, monkeypatch):
     monkeypatch.setattr(os, "environ", dict(RANK="3"))  # as torchrun does
-    monkeypatch.setattr(samplers, "gather", lambda mine: [*of_others, *mine])
-    monkeypatch.setattr("rlvr.world.RANK", 3)
-    parts = [tmp_path / f"vllm_[{ranks}]-cpushm_{i}" for ranks in ("0-1", "2-3") for i in (0, 1)]
-    for part in parts:
-        part.touch()
-    monkeypatch.setattr(samplers, "Path", lambda folder: tmp_path)
-    sampler = build(vllm_tensor_parallel_size=2)
-    assert [part.exists() for part in parts] == [True, True, True, False]
+    build()
     alone = dict(LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
     assert os.environ == dict(alone, RANK="3", VLLM_LOGGING_LEVEL="ERROR")
-    expected = Sampler.generate(sampler, prompts, temperature=0.0, top_p=1.0, max_tokens=4)
-    sampler.engine.asked.clear()
-    completions, logprobs = sampler.generate(prompts, temperature=0.0, top_p=1.0, max_tokens=4)
-    asked = [(prompt, settings.seed) for prompt, settings in sampler.engine.asked]
-    assert asked == [([8, 9], 5), ([9], 6), *((prompt, None) for prompt in prompts)]
-    assert completions == expected[0]
-    for got, wanted in zip(logprobs, expected[1], strict=True):
-        assert got == pytest.approx(wanted, abs=1e-4)
 
 
 def test_settings_of_the_engine(build, prompts, monkeypatch):
@@ -147,7 +130,7 @@ def test_settings_of_the_engine(build, prompts, monkeypatch):
     assert (sampler.cap, sampler.tolerance) == (2.0, 1e-3)
     expected = dict(hf_overrides={"head_dtype": "float32"}, dtype=torch.float32)
     expected |= dict(logprobs_mode="processed_logprobs", skip_tokenizer_init=True)
-    expected |= dict(distributed_executor_backend="external_launcher", tensor_parallel_size=1)
+    expected |= dict(distributed_executor_backend="external_launcher")
     expected |= dict(max_model_len=1024)  # the policy's context
     expected |= dict(gpu_memory_utilization=0.4, max_num_seqs=512, max_num_batched_tokens=8192)
     expected |= dict(enforce_eager=True, enable_chunked_prefill=False)
@@ -161,9 +144,8 @@ def test_settings_of_the_engine(build, prompts, monkeypatch):
     fast = dict(enforce_eager=False, enable_chunked_prefill=True)
     assert there.engine.settings == expected | fast
     assert fork.call_args_list[0].args == ([on_gpu.device],)  # whose generator stays as it is
-    given |= dict(vllm_tensor_parallel_size=2, max_prompt_length=28, max_completion_length=100)
-    expected |= dict(tensor_parallel_size=2, max_model_len=128)
-    assert build(**given).engine.settings == expected
+    given |= dict(max_prompt_length=28, max_completion_length=100)
+    assert build(**given).engine.settings == expected | dict(max_model_len=128)
     in_bf16 = build(precision="bf16", model="weak")
     with in_bf16.synced():  # its log-probs may be further off
         assert in_bf16.gap > in_bf16.tolerance / 1000 == 1e-3
@@ -250,15 +232,13 @@ def train(tmp_path, given, launcher=()):
 
 
 @pytest.mark.vllm
-@pytest.mark.parametrize(
-    "launcher, more", [([], {}), (TWO_RANKS, {}), (TWO_RANKS, dict(vllm_tensor_parallel_size=2))]
-)
-def test_a_run_and_its_third_step_again(tmp_path, launcher, more):
+@pytest.mark.parametrize("launcher", [[], TWO_RANKS])
+def test_a_run_and_its_third_step_again(tmp_path, launcher):
     policy, tokenizer = build_tiny()  # in a shape that vLLM knows on a CPU: heads of 32
     policy.config.hidden_size = 32 * policy.config.num_attention_heads
     for part in (type(policy)(policy.config), tokenizer):
         part.save_pretrained(tmp_path / "policy")
-    small = {**SMALL, **TRAINED, "max_steps": 3, **more}
+    small = {**SMALL, **TRAINED, "max_steps": 3}
     made = train(tmp_path, arguments(**small, model="policy"), launcher)
     again = train(tmp_path, ["--resume_from_checkpoint", "run/checkpoint-2"], launcher)
     assert [row["step"] for row in made] == [row["step"] for row in again] == [1, 2, 3]

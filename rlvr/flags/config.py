@@ -86,7 +86,6 @@ class Config:
     vllm_gpu_memory_utilization: float = flag(
         0.3, "vLLM's share of a GPU's memory", le=1, only=OF_VLLM, may_change=True
     )
-    vllm_tensor_parallel_size: int = flag(1, "ranks per engine", only=OF_VLLM, may_change=True)
     vllm_importance_sampling_cap: float | None = flag(
         None, "largest weight; 0: none; None: 2 with vLLM or in half precision, else 0", ge=0
     )
@@ -170,8 +169,6 @@ class Config:
         ranks = world.WORLD_SIZE
         if self.prompts_per_step % ranks or self.minibatch_size % ranks:
             raise UserError(f"{ranks} ranks must divide --prompts_per_step and --minibatch_size")
-        if ranks % self.vllm_tensor_parallel_size:
-            raise UserError("--vllm_tensor_parallel_size must divide the ranks")
         if 0 < self.eval_problems < ranks:
             raise UserError("--eval_problems must be at least one per rank")
         if self.engine == "vllm" and not importlib.util.find_spec("vllm"):

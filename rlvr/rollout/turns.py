@@ -7,7 +7,6 @@ there is one turn.
 
 from dataclasses import dataclass, field
 
-from rlvr.machine import global_max
 from rlvr.tasks import TOOLS
 from rlvr.verify.pool import in_threads
 
@@ -35,26 +34,20 @@ def complete_in_turns(
     """Write one completion per prompt, in at most MAX_TURNS turns, by calling sampler.generate.
 
     The tool's tokens are part of a completion, with log-probs of 0, and count towards max_tokens. A
-    completion ends if a reply and one more token do not fit. The last turn has no tool. All
-    ranks call it together.
+    completion ends if a reply and one more token do not fit. The last turn has no tool.
     """
     completions = [Completion(ids) for ids in prompt_ids]
     unfinished = completions
-    turns, room = MAX_TURNS if sampler.call_ends else 1, max_tokens
+    turns = MAX_TURNS if sampler.call_ends else 1
     for turn in range(1, turns + 1):
-        if turn > 1:
-            # Ranks that share a vLLM engine generate together and up to the same length, even if
-            # one of them has finished.
-            lengths = [len(completion.ids) for completion in unfinished]
-            room = global_max(max_tokens - min(lengths, default=max_tokens))
-        if room == 0:
+        if not unfinished:
             break
         call_ends = sampler.call_ends if turn < turns else []
         written = sampler.generate(
             [completion.prompt_ids + completion.ids for completion in unfinished],
             temperature=temperature,
             top_p=top_p,
-            max_tokens=room,
+            max_tokens=max_tokens - min(len(completion.ids) for completion in unfinished),
             call_ends=call_ends,
         )
         for completion, ids, logprobs in zip(unfinished, *written, strict=True):

@@ -3,12 +3,11 @@
 import contextlib
 import os
 from collections.abc import Callable
-from pathlib import Path
 
-from rlvr import progress, world
+from rlvr import progress
 from rlvr.errors import UserError, using
 from rlvr.flags import Config
-from rlvr.machine import AT_EXIT, gather
+from rlvr.machine import AT_EXIT
 from rlvr.policy import completion_logprobs, gathered
 from rlvr.rollout.rollouts import context_of
 from rlvr.rollout.samplers import Sampler
@@ -22,19 +21,8 @@ def pack_head(model) -> None:
     model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
 
 
-def unlink_shared_memory(size: int) -> None:
-    """Remove the name of the memory that this rank of an engine of `size` ranks shares on a CPU.
-
-    All of them have opened it. If the name stayed when a rank ends, no later run could start.
-    """
-    first = world.RANK // size * size
-    ranks = "-".join(map(str, range(first, first + size)))
-    for file in Path("/dev/shm").glob(f"*[[]{ranks}]-cpushm_{world.RANK - first}"):
-        file.unlink()
-
-
 class VllmSampler(Sampler):
-    """vLLM, with one engine per rank, or per --vllm_tensor_parallel_size ranks."""
+    """vLLM, with one engine per rank."""
 
     def __init__(self, policy, tokenizer, config, decode):
         # vLLM warns of a missing head each time it gets weights whose head is the embedding.
@@ -49,15 +37,14 @@ class VllmSampler(Sampler):
         self.probe = tokenizer.encode("1 2 3 : 6 ")
         # how far a log-prob may be off, in nats; in bf16 it is off by up to 0.3
         self.tolerance = 1.0 if self.settings.half else 1e-3
-        # LLM() seeds the generators. It fails for too little memory, heads that the ranks cannot
-        # share, or another process that frees memory while it measures what is free.
+        # LLM() seeds the generators. It fails for too little memory, or if another process frees
+        # memory while it measures what is free.
         errors = (ValueError, RuntimeError, AssertionError)
         with using("vLLM", *errors), torch.random.fork_rng(self.devices):
             self.engine = vllm.LLM(
                 policy.name_or_path,
                 max_model_len=min(config.longest, context_of(policy)),
                 distributed_executor_backend="external_launcher",
-                tensor_parallel_size=config.vllm_tensor_parallel_size,
                 dtype=self.settings.dtype,
                 hf_overrides=dict(head_dtype="float32"),  # logits in fp32, as in the loss
                 gpu_memory_utilization=config.vllm_gpu_memory_utilization,
@@ -71,14 +58,12 @@ class VllmSampler(Sampler):
                 skip_tokenizer_init=True,
             )
             AT_EXIT.callback(self.engine.llm_engine.engine_core.shutdown)
-            unlink_shared_memory(config.vllm_tensor_parallel_size)
             # some shapes fail only here
             self.generate([self.probe], temperature=0.0, top_p=1.0, max_tokens=1)
 
     def generate(self, prompt_ids, *, temperature, top_p, max_tokens, call_ends=()):
         """Return what Sampler does, but with log-probs after top-p.
 
-        Each rank of an engine passes the prompts of all its ranks, and keeps its own completions.
         Each completion has a seed from the run's generator. The engine's own seeds would ignore
         --seed, be equal on all ranks, and repeat in a resumed run.
         """
@@ -87,12 +72,6 @@ class VllmSampler(Sampler):
         seeds = [None] * len(prompt_ids)
         if temperature:
             seeds = torch.randint(2**62, (len(prompt_ids),)).tolist()
-        size = self.config.vllm_tensor_parallel_size
-        mine = [*zip(prompt_ids, seeds, strict=True)]
-        first_rank = world.RANK // size * size  # of those that share this engine
-        by_rank = gather([mine])[first_rank : first_rank + size] if size > 1 else [mine]
-        first = sum(len(requests) for requests in by_rank[: world.RANK % size])
-        shared = [request for requests in by_rank for request in requests]
         settings = [
             vllm.SamplingParams(
                 temperature=temperature,
@@ -104,11 +83,10 @@ class VllmSampler(Sampler):
                 stop_token_ids=[*self.stops, *call_ends],
                 detokenize=False,
             )
-            for _, seed in shared
+            for seed in seeds
         ]
-        prompts = [dict(prompt_token_ids=ids) for ids, _ in shared]
+        prompts = [dict(prompt_token_ids=ids) for ids in prompt_ids]
         requests = self.engine.generate(prompts, settings, use_tqdm=False)
-        requests = requests[first : first + len(prompt_ids)]
         outputs = [request.outputs[0] for request in requests]
         completions = [list(output.token_ids) for output in outputs]
         logprobs = [list(output.logprobs.logprobs) for output in outputs]
