@@ -207,8 +207,17 @@ def test_two_runs_in_one_process(in_a_notebook):
 
 
 def test_interrupting_the_kernel_ends_after_the_step(in_a_notebook, monkeypatch):
+    """And once more, three seconds later, at once."""
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+
     def interrupt(*given):
         os.kill(os.getpid(), signal.SIGINT)
+
+    def interrupt_twice(*given):
+        interrupt()
+        clock[0] += 3
+        interrupt()
 
     before_calls(monkeypatch, common, "prepare_update", interrupt)
     result = grpo.main(grpo.configure(**SMALL))
@@ -216,6 +225,9 @@ def test_interrupting_the_kernel_ends_after_the_step(in_a_notebook, monkeypatch)
     assert (result.folder / "checkpoint-1").exists()
     with pytest.raises(KeyboardInterrupt):  # the next cell is interrupted as ever
         interrupt()
+    before_calls(monkeypatch, common, "prepare_update", interrupt_twice)
+    with pytest.raises(KeyboardInterrupt):
+        grpo.main(grpo.configure(**SMALL | dict(output_dir="two")))
 
 
 def test_a_thread_may_train(in_a_notebook):
