@@ -277,6 +277,20 @@ a:b=2:3 :: 2:3  3a=2b :: b:a=2:3  3:2 ;; a:b:c=2:3:4 :: 2:3:4 :: 3:2:4
 \frac12\overrightarrow{AB} :: \frac12\vec{AB} :: \frac12\overrightarrow{BA}
 2^{\gcd(12,18)} :: 64 :: 2 ;; \text{infinitely many} :: Infinitely many :: infinite
 2 :: :: :: \gcd(m,n)  \operatorname{lcm}(a,2)
+1\text{ or }2 :: 2\text{ or }1 :: 13\text{ or }14 ;; 2,3 :: 3\text{ and }2 :: 2\text{ and }15
+A=(1,2), B=(3,4) :: B=(3,4), A=(1,2) :: A=(3,4), B=(1,2) ;; A(1,2), B(3,4) :: :: A(3,4), B(1,2)
+\text{Ann: }5, \text{Bob: }7 :: \text{Bob: }7, \text{Ann: }5 :: \text{Ann: }7, \text{Bob: }5
+\$10,000.00 :: 10000 :: 10040 ;; 3600.0\text{ s} :: 3600.04 :: 3604 ;; 100.0x :: :: 100.4x
+5\text{ hours} :: :: 5\text{ Minutes}
+500\text{ nm} :: :: 500\text{ m} ;; 5\text{ ms} :: :: 5\text{ m}
+20\%\text{ increase} :: 20\% :: 20\%\text{ decrease} ;; 12\text{ March} :: :: 12\text{ April}
+18\text{ dollars} :: 18\text{ more} :: 18\text{ cents} ;; 5\text{ profit} :: :: 5\text{ loss}
+-2<x<3 :: x>-2\text{ and }x<3 :: x>-2\text{ or }x<3 ;; \sqrt x<3 :: 0\le x<9 :: x<9
+\{0\}\cup(1,\infty) :: x>1\text{ or }x=0 :: x>1 ;; 1<x<2 :: x\in(1,2) :: x=1\text{ or }x=2
+|x-1|+|x+1| :: :: 2|x| ;; \min(x,100) :: :: x ;; \lfloor\frac n7\rfloor :: :: \lfloor\frac n8\rfloor
+2024-03-05 :: 2024-03-05 :: 2024-05-03  2016 ;; 10-15 :: :: 20-25 ;; A-C-B :: :: A-B-C
+PDP^{-1} :: PDP^{-1} :: P^{-1}DP ;; 720,720 :: 720720 :: 720 ;; 13 :: :: :: 1+2+\ldots+10
+1,2,3 :: 3,2,1 :: 1,2,3... ;; \phi :: \varphi
 """
 NUMBER = r"""
 10 :: 10. ;; 1000 :: 1,000  1\,000  1,\!000  1{,}000  1'000  1e3  1E3 :: :: 1_000 ;; 5 :: +5  10/2
@@ -308,6 +322,8 @@ NUMBER = r"""
 5 :: :: 17 ;; 5 PM :: 5 p. m. ;; 1e9 :: 1 billion  10^9  10^{9}  x = 10^9 ;; 5000 :: 5\text{k}
 3/10 :: 0.30000000000000004 :: 0.30000000001 ;; 1 :: .5 \times 2 = 1 :: 2 :: 10^{100}
 42 :: 42元  ４２个  ＃４２ :: 42万 :: 42个半 ;; 5\times10^{12} :: 5 trillion
+1,234.50 :: 1234.5 :: 1234.9 ;; 15 minutes :: :: 15 Hours ;; 12 noon :: :: 12 midnight
+5 :: :: :: 5 eighths  5 factorial  10 below ;; 1,000,050.25 :: :: 1000400
 3000000000 :: $3b  $3B
 """
 # also behind a minus sign, a dash or a currency, and as full-width digits
@@ -333,7 +349,8 @@ B :: B. f(x, y) = 2  B. 3 m/s.  B. the U.S. or U.K.  B. Q = (K, L)  B. Vitamins 
     【B】  「B」  答案：B  故选B  B选项 :: :: B. Paris C. London  B) cat C) dog  (B) 3 (C) 4
     B: cat. C: dog.  B. 3 or C  B. 12\\C. 13  B. cat (C) dog  B、C  B或C  B or C, I think
 D :: D) Both (A) and (B)  D. A, B and C  D. None of A, B, C  D. Both A and B.
-26 :: :: :: B ;; 12 :: 12  (12)  M :: L
+A :: :: :: A (Paris), B (London)  A = 1, B = 2  A Paris or B London  A (and B)  \neg A
+2 :: :: :: 2.5  2:30 ;; 26 :: :: :: B ;; 12 :: 12  (12)  M :: L
 """
 
 # Countdown: each number once, and nothing but + - * / and parentheses.

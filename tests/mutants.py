@@ -325,7 +325,7 @@ mathematics rlvr/verify/answers/mathematics.py by grader answers
     for first, other, opposite in ways[: 2 => for first, other, opposite in ways[: 4
 numbers rlvr/verify/answers/numbers.py by answers
     return differ or bool( => return bool(
-    bool(wanted and units and => bool(False and units and
+    bool(all(measured) and => bool(False and units and
 equality rlvr/verify/answers/equality.py by answers
     small) if len({*small.values()}) == len(small) else None => small)
     FAR_POINTS if bent else SIGNS => SIGNS

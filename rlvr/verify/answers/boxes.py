@@ -82,9 +82,10 @@ ANSWER = r"(?:the |my )?(?:(?:correct|right|best|final) )?(?:answer|option|choic
 LEAD = rf"(?i)^(?:{ANSWER}|(?:正确|答案|选项|[故应]?选择?|[是为])[ :]*)+|选项$"
 # (B) and B. Paris, with the option's text
 OPTION = re.compile(
-    r"([(\[]?) ?([A-Za-z]|\d\d?) ?(?:([.:)\]]*)"
+    r"([(\[]?) ?([A-Za-z]|\d\d?(?![:.]\d)) ?(?:([.:)\]]*)"
     r"|([:)\]]+|\.(?= |\w\w|\d)|, ?(?=[a-z]{2}|[\u4e00-\u9fff])| - | = | (?=\()) ?(.*))"
 )
+NOT = r"[\s\\$({]*(?:neg|lnot|not|overline|bar|sim)\b"
 A_NAME = re.compile(r"()([A-Z])()( )(?=[A-Z0-9]\w)(.*)")  # B Paris, but not "A dog"
 AND = r"(?:(?<!\w)(?i:or|and)\b|[,;&|或和]|(?:^| )/)"
 # An option's text may speak of options, as in "Both A and B", and of letters: Vitamins A, D.
@@ -100,6 +101,9 @@ def names_another(opening: str, letter: str, mark: str, text: str) -> bool:
     alike = rf"(?<=\S )(?<!\([^()]*){re.escape(opening)}{other}{re.escape(mark)} (?=\S)"
     ways = [rf"^{AND} ?[(\[]?{one}(?![\w'])", rf"^(?:{marked})+$", rf"\[{one}\]"]
     ways += [rf"{IN_TEXT}{AND} ?(?:{marked}|{one}$)", rf"(?<=\S )\({one}\) (?=\S)", alike]
+    if mark in ("", "-", "="):
+        behind = {"": r" (?:\(|[A-Z0-9]\w)", "-": " - ", "=": " = "}[mark]
+        ways = [rf"{AND} ?(?!{letter}){one}{behind}", rf"^\((?:or|and) {one}", *ways]
     of_options = re.match(OF_OPTIONS, text)
     return not of_options and any(re.search(way, text) for way in ways[: None if mark else -1])
 
@@ -118,7 +122,7 @@ def read_choice(text: str) -> str | None:
 
     Return None without one, and for several, as in "A or B". "D. A and B" is D.
     """
-    if len(text) > LONGEST:
+    if len(text) > LONGEST or re.match(NOT, text):
         return None
     text = re.sub(r"、(?=[\u4e00-\u9fff])", ". ", text)
     text = re.sub(LEAD, "", " ".join(re.sub(LOOKS, " ", normal(text)).split()))

@@ -25,7 +25,10 @@ ERRORS += (BasePolynomialError, NoConvergence)
 # Values are compared at points; these are the signs of the letters at each point, repeated.
 SIGNS_AT_POINTS = [(1,), (-1, 1), (1, -1), (1,), (1,)]
 # Factors for a formula with a bend or a step, which may be far from 0.
-FAR_POINTS = [(1,), (-1, 12), (14, 1), (3, -12), (-9, 14)]
+FAR_POINTS = [(1,), (-1, 12), (14, 1), (3, -12), (-9, 14), (900, 1), (3000, 7000), (-1100, 900)]
+# near 0, and at integers
+FAR_POINTS += [(sympy.Rational(1, 9), sympy.Rational(-1, 7)), (sympy.Rational(-1, 8), 1)]
+FAR_POINTS += [(101,), (101 * 420,)]
 BENT = sympy.Abs, sympy.Max, sympy.Min, sympy.floor, sympy.ceiling
 # the signs of lhs - rhs for which a relation holds; a number that is not real has the sign None
 HOLDS = {sympy.Eq: (0,), sympy.Ne: (-1, 1, None), sympy.Lt: (-1,), sympy.Le: (-1, 0)}
@@ -198,7 +201,8 @@ def points_of(*relations) -> Iterator[tuple[dict, set]]:
         real = sorted(root for root in roots if root.is_real)
         if ordered and real:
             between = [(one + other) / 2 for one, other in itertools.pairwise(real)]
-            roots |= dict.fromkeys([real[0] - 1, *between, real[-1] + 1], {*range(len(relations))})
+            outside = [real[0] - 99, real[0] - 1, real[-1] + 1, real[-1] + 99]
+            roots |= dict.fromkeys([*outside, *between], {*range(len(relations))})
         points = ((at | {letter: root}, owners) for root, owners in roots.items())
         yield from (point for point in points if all_count or point[0][letter].is_real)
 

@@ -23,6 +23,7 @@ IN_BRACES = within(r"\{", r"\}")
 OPENING, CLOSING = r"(?:\\?[(\[{]|\\begin)", r"(?:\\?[)\]}]|\\end)"
 IN_BRACKETS = rf"{OPENING}{within(OPENING, CLOSING)}{CLOSING}"
 TEXT = r"\\(?:text(?:bf|it|rm|normal)?|mathrm|[mh]box|operatorname)\s*\{"
+LABEL = rf"{TEXT}[^{{}}]*(?::|\bis)\s*\}}"
 WHOLE = re.compile(rf"(?:{TEXT}|\{{)({IN_BRACES})\}}|\*\*(.*)\*\*")
 CURRENCY = r"(?:\\?\$|[¢£¥฿\u20a0-\u20cf])"
 MAGNITUDES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
@@ -75,7 +76,8 @@ PLAIN = [
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}|\\[hv]?(?:space|phantom)\*?\{[^{}]*\}", ""),
     (r"\\(?:overrightarrow|vec) ?\{ ?([A-Z]) ?([A-Z]) ?\}", r"\\variable{vec\1\2}"),
     (A_NAME, lambda match: MEANING.get(match[0].replace(" ", ""), match[0])),
-    (rf"^{TEXT}[^{{}}]*(?::|\bis)\s*\}}|:(?==)|(?<![A-Za-z}}])\{{\}}", ""),  # Answer: 5, x := 5
+    # Answer: 5, but not Ann: 5, Bob: 7; and x := 5
+    (rf"^{LABEL}(?!.*{LABEL})|:(?==)|(?<![A-Za-z}}])\{{\}}", ""),
     (r"^(?:答案?|共|是|为|[:# ])+", ""),
     (rf"(?:\\text)?\{{:\}}|(?<=\d)\s*(?:{TEXT}\s*to\s*\}}|\bto\b)\s*(?=\d)", ":"),
     (rf"^(\d+){OF_AN_AMOUNT}(?: and)?\s*(\d+){OF_AN_AMOUNT}$", r"(\1,\2)"),
@@ -109,6 +111,7 @@ PLAIN = [
     (r"\\(hat|bar|overline) (\w)", r"\\\1{\2}"),
     (r"^[A-Z](?=\([^()]*,[^()]*\)$)", ""),  # the point P(1,2)
     (r"(?<=,) ?(?:\\[lc]?dots|\.\.\.) ?(?=,|$)", r"\\text{dots}"),
+    (r"(,.*\d) ?\.\.\.$", r"\1,\\text{dots}"),
     # other notations, first {x | x > 2}
     (r"^\\\{ ?[a-z] ?(?:\\in ?\\mathbb\{R\} ?)?(?:\||:)(.+)\\\}$", r"\1"),
     (r"^\\\{(.*\\pm.*)\\\}$", r"\1"),  # {0, \pm 2} has three items

@@ -10,7 +10,7 @@ import itertools
 import math
 from functools import lru_cache, partial
 
-from rlvr.verify.answers.boxes import LONGEST, last_boxed, last_boxes, read_choice
+from rlvr.verify.answers.boxes import LONGEST, boxed, last_boxed, last_boxes, read_choice
 from rlvr.verify.answers.latex import (
     ABBREVIATED,
     IN_BRACES,
@@ -25,16 +25,20 @@ from rlvr.verify.answers.numbers import differ_in_unit, same_time, scale_of
 
 import regex as re
 
+IN_ORDER = re.compile(r"\d+(?:-\d+)+|\d+(?:/\d+){2}|[A-Z](?:-[A-Z]){2,}")  # dates, ranges, paths
+OF_MATRICES = re.compile(r"(?=.*\^)(?:[A-Z](?:\^\{(?:-1|\\variable\{T\})\})? ?){2,}")
 LARGEST = 10**6  # binary digits of a number that is evaluated; 2^1000000 has that many
 AND = (
     rf"{TEXT}\s*(?:,|,?\s*(?:and|or|[和或])\s*,?)\s*\}}"
     r"|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|[和或]"
 )
+ONLY_OR = re.compile(r"(?!.*(?:[,;和]|\band\b|\\\\)).*(?:(?<![A-Za-z\\])or(?![A-Za-z])|或)")
 DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|[,;]"  # of items, also a line's end, but not \\sqrt
 EQUALS = r"(?<![<>])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # also in 4!=24, but not in x!=4
 WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
-UNREADABLE = re.compile(  # prose, 5 6, and gcd(m, n), which sympy takes for 1
-    r"[A-Za-z]{3,}\s+[A-Za-z]{2,}|(?<![_^\d.])[\d.]+ \d|!!|(?:gcd|lcm)\}? ?\([^()]*[A-Za-z]"
+UNREADABLE = re.compile(  # prose, 5 6, dots, and gcd(m, n), which sympy takes for 1
+    r"\\[lc]?dots|[A-Za-z]{3,}\s+[A-Za-z]{2,}"
+    r"|(?<![_^\d.])[\d.]+ \d|!!|(?:gcd|lcm)\}? ?\([^()]*[A-Za-z]"
 )
 WITH_UNIT = re.compile(  # a value, followed by \text{...}, words, or an abbreviation
     rf"(.+?)(?:(?<![\^_\s])\s*((?:(?:\\mu *)?{TEXT}{IN_BRACES}\}}{POWER}(?:[\s/]|\\cdot)*)+)"
@@ -49,6 +53,10 @@ MODULUS = re.compile(rf"\s*(?:\(?\\[pb]?mod|\(?{TEXT}mod\}})\W*(\w+)\W*$")
 OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{AND}|[,;])"
 OF_OPTIONS = re.compile(r"\(?[A-J]\)?")
 NO_OPTION = re.compile(r"[ei]$|[A-J] ?[_^']|\\mathbb")  # e and i are numbers
+NAMED = re.compile(  # \text{Ann: }5, A = (1, 2), or A(1, 2)
+    rf"({TEXT}[^{{}}]*(?::|\bis) *\}}"
+    r"|(?:\\?[A-Za-z]+|\{[A-Z]\})(?:_\{\\?\w+ *\})?(?:=|(?=\()))([^=<>]+)"
+)
 A_LETTER = re.compile(r"\s*(?:\\[A-Za-z]+|[A-Za-z])\s*(?:_(?:\w|\{\w+\}))?\s*")
 OF_A_BASE = re.compile(r"(?:^|[,=])\s*-?\d+_\{?(\d+)\}?(?=\s*(?:,|$))")
 BRACKET = re.compile(r"[(\[]|\\\{")
@@ -74,6 +82,9 @@ def verify_math(text: str, gold: str) -> float | None:
     if answer == "NA" or max(len(answer), len(gold)) > LONGEST:
         return None
     chosen, wanted = plain(answer), plain(gold)
+    of_matrices = all(map(OF_MATRICES.fullmatch, (wanted, chosen)))  # which do not commute
+    if of_matrices or IN_ORDER.fullmatch(wanted):
+        return float(wanted.replace(" ", "") == chosen.replace(" ", ""))
     items = itertools.zip_longest(split(wanted, DIVIDER), split(chosen, DIVIDER), fillvalue="")
     times = [same_time(*pair) for pair in items]
     if None not in times:
@@ -88,6 +99,10 @@ def verify_math(text: str, gold: str) -> float | None:
         chosen, wanted = without_commas(chosen), without_commas(wanted)
     # A gold that is an equation is compared as one, if it can be read as such.
     values = len(split(wanted, EQUALS)) == 1 or not read(wanted, values=False)
+    names, others = named(wanted), named(chosen)
+    if values and names and names.keys() == others.keys():
+        rewards = [verify_math(boxed(others[name]), names[name]) for name in names]
+        return None if None in rewards else min(rewards)
     gold_values = read(wanted, values)
     if not any(value.free_symbols for value in gold_values):
         chosen = re.sub(OF_A_NUMBER, "", re.sub(ABBREVIATED, in_words, chosen))
@@ -108,6 +123,13 @@ def verify_math(text: str, gold: str) -> float | None:
         return 0.0
     with limited():
         return float(any(are_equal(one, other) for one in gold_values for other in values_read))
+
+
+def named(text: str) -> dict[str, str]:
+    """Return two or more values by their names, or {} if one has none or shares it."""
+    items = [NAMED.fullmatch(item.strip()) for item in split(text, DIVIDER)]
+    names = {re.sub(r"[\s:{}=]", "", item[1]): item[2] for item in items if item}
+    return names if len(names) == len(items) > 1 else {}
 
 
 def digits(expression, letter: float = 10.0) -> float:
@@ -136,17 +158,25 @@ def read(text: str, values: bool) -> list:
 
     100,200 is a number or a list of two. `values` replaces each equation by its value.
     """
+    import sympy
+
+    inequalities = sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge, sympy.And
     text = re.sub(OF_AN_OPTION, "", text)
-    if re.search(r"(?:<|>|\\[lg]eq?(?![a-z]))[^\]})]*$", text):  # x = 0 or x > 1
-        values = False
+    # also in a list, such as x = 0 or x > 1
+    inequality = r"(?:<|>|\\[lg]eq?(?![a-z]))(?:[^\]})]*$|.*(?:\bor\b|或))"
+    values = values and not re.search(inequality, text)
     readings = [without_commas(text)]
-    if readings[0] != text and ",0" not in text:
+    if readings[0] != text and not re.search(r",0|(?<!\d)(\d{3}),\1(?!\d)", text):
         readings.append(text.replace(",", ", "))
     results = []
     for reading in readings:
         items = dict.fromkeys(itertools.chain(*map(signed, split(reading, DIVIDER))))
         cleaned = [clean(settle(item, values)) for item in items]
-        results += parse(", ".join(cleaned)) if all(cleaned) else []
+        parts = [value for item in cleaned for value in parse(item)] if ONLY_OR.match(text) else []
+        if not any(isinstance(part, inequalities) for part in parts):
+            results += parse(", ".join(cleaned)) if all(cleaned) else []
+        elif all(isinstance(part, (*inequalities, sympy.Eq)) for part in parts):
+            results.append(sympy.Or(*parts, evaluate=False))  # x < 1 or x > 2
     return results
 
 
@@ -237,7 +267,7 @@ def parse(text: str) -> list:
     if re.fullmatch(r"-?\d{1,300}", text):
         return [sympy.Integer(int(text))]
     if UNREADABLE.search(
-        re.sub(rf"{TEXT}(?!lcm|gcd)[^{{}}]*\}}|\\(?!gcd|lcm)[A-Za-z]+", ";", text)
+        re.sub(rf"{TEXT}(?!lcm|gcd)[^{{}}]*\}}|\\(?!gcd|lcm|[lc]?dots)[A-Za-z]+", ";", text)
     ):
         return []
     i = "i" if re.search(r"_\{?i(?![a-z])", text) else "{I}"

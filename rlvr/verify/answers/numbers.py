@@ -22,18 +22,27 @@ MULTIPLES |= dict(百=100, 千=1000, 万=10**4, 亿=10**8)
 NUMBER_WORDS = set(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety or "
-    "half halve third quarter fourth fifth tenth hundredth thousandth point squared cubed i".split()
+    "half halve third quarter fourth fifth sixth seventh eighth ninth tenth twelfth hundredth "
+    "thousandth millionth billionth point squared cubed factorial below i".split()
 )
-# One line per kind: 5 cm is not 5 m. Other units are dropped, because golds often leave them out.
+# One text per kind: 5 cm is not 5 m. Other units are dropped, because golds often leave them out.
 UNITS = [
-    "mm|millimeter cm|centimeter m|meter km|kilometer inch|in foot|feet|ft yard|yd mile|mi",
-    "second|sec|s minute|min hour|hr|h day week month year",
-    "mg|milligram g|gram kg|kilogram ounce|oz pound|lb",
+    "nm|nanometer micrometer|micron mm|millimeter cm|centimeter m|meter km|kilometer inch|in "
+    "foot|feet|ft yard|yd mile|mi",
+    "ns|nanosecond microsecond ms|millisecond second|sec|s minute|min hour|hr|h day week fortnight "
+    "month year decade century|centuries",
+    "mg|milligram g|gram kg|kilogram ounce|oz pound|lb ton|tonne",
     "cent dollar",
+]
+OPPOSITES = ["north south east west", "left right", "up|upward down|downward", "more less|fewer"]
+OPPOSITES += ["increase decrease", "profit|gain loss|losses", "noon midnight", "ad|ce bc|bce"]
+OPPOSITES += [
+    "morning evening|night",
+    "january february march april may june july august september october november december",
 ]
 UNIT_OF = {
     name: (kind, unit)
-    for kind, units in enumerate(UNITS)
+    for kind, units in enumerate(UNITS + OPPOSITES)
     for unit in units.split()
     for name in unit.split("|")
 }
@@ -87,8 +96,9 @@ def is_near(gold: Number, answer: Number) -> bool:
 
 
 def digits_of(decimal: str) -> int:
-    """Count the significant digits of a decimal, without trailing zeros."""
-    return len(Decimal(decimal).normalize().as_tuple().digits)
+    """Count the significant digits of a decimal up to its last one but 0, or to its first place."""
+    number = Decimal(decimal)
+    return max(len(number.normalize().as_tuple().digits), number.adjusted() + 2 if number else 0)
 
 
 def same_time(gold: str, answer: str) -> bool | None:
@@ -97,7 +107,7 @@ def same_time(gold: str, answer: str) -> bool | None:
     An hour alone is a time if the other text is one.
     """
     wanted, times = times_of(gold), times_of(answer)
-    are_times = wanted and times and not (gold + answer).isdecimal()
+    are_times = wanted and times and not (gold + answer).replace(" ", "").isdecimal()
     return not wanted.isdisjoint(times) if are_times else None
 
 
@@ -153,7 +163,7 @@ def read_number(text: str) -> Number | None:
     numbers = {*read.values()} - {None}
     numbers |= {value_of(side) for side in sums} if numbers else set()
     number = numbers.pop() if len(numbers) == 1 else None
-    digits = max(map(digits_of, re.findall(r"\d*\.\d+", text)), default=0)
+    digits = max(map(digits_of, re.findall(r"\d*\.\d+", without_commas(text))), default=0)
     return None if number is None else Number(number, digits=digits)
 
 
@@ -173,7 +183,8 @@ def differ_in_unit(gold: str, answer: str) -> bool:
     shared = wanted.keys() & units.keys()
     differ = any(wanted[kind] != units[kind] for kind in shared)
     is_rate = re.search(r"/|\bper\b", gold + answer)  # 3 per pound is a price, without its dollars
-    return differ or bool(wanted and units and not shared and not is_rate)
+    measured = [any(kind < len(UNITS) for kind in kinds) for kinds in (wanted, units)]
+    return differ or bool(all(measured) and not shared and not is_rate)
 
 
 def units_of(text: str) -> dict[int, str]:
@@ -187,6 +198,7 @@ def units_of(text: str) -> dict[int, str]:
     words += re.findall("[A-Za-z]+", in_text)
     if not re.search(r"\bin\.? ?\}?(?:\^\{?\d\}?)?$", text):
         words = [word for word in words if word != "in"]
+    words = [word if len(word) == 1 else word.lower() for word in words]
     words = [word.replace("metre", "meter").replace("inches", "inch") for word in words]
     units = {UNIT_OF.get(word) or UNIT_OF.get(word.removesuffix("s")) for word in words} - {None}
     kinds = [kind for kind, _ in units]
