@@ -320,7 +320,7 @@ def test_metrics_of_your_own_are_numbers():
     """A tensor would be logged as text, and drawn as a category."""
     assert read_metrics({"mine": torch.tensor(0.25), "other": 2}, {}) == {"mine": 0.25, "other": 2}
     for own, says in (
-        (None, "stands None: return a dict"),
+        (None, "beside the advantages are None, not a dict"),
         ({"reward": 1.0}, "logs a metric 'reward' already"),
         ({"mine": torch.ones(2)}, "'mine' is no number, but tensor"),
         ({"mine": "high"}, "'mine' is no number"),

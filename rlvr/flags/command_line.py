@@ -257,9 +257,9 @@ def parse(config_class: type[Config], arguments: list[str], in_force: dict | Non
     except argparse.ArgumentError as error:
         raise UserError(str(error)) from None
     if unknown:
-        word, switches = unknown[0].lstrip("-"), [n for n in kinds if kinds[n] is bool]
+        word = unknown[0].lstrip("-")
         of_initials = [n for n in kinds if "".join(part[0] for part in n.split("_")) == word]
-        names = [*kinds, *map("no_{}".format, switches)]
+        names = [*kinds, *(f"no_{name}" for name in kinds if kinds[name] is bool)]
         near = of_initials or difflib.get_close_matches(word, names, 1)  # lr is learning_rate
         hint = f"; perhaps you meant --{near[0]}" if near else ""
         if unknown[0].lower() in ("true", "false", "yes", "no", "on", "off", "0", "1"):

@@ -39,7 +39,8 @@ def load_policies(config: Config):
     absent = ", which is not a folder, from the hub" * (not Path(source).is_dir())
     hint = "; without a network, leave --model out, or see docs/language-model.md" * bool(absent)
     with loading(f"--model {config.model}{absent}", hint=hint):
-        transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)  # None would ask
+        # trust_remote_code=None would ask
+        transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     others = {*config.train_names, *config.eval_names} - {"countdown"}
     if config.model in TINY and others and config.verifier == "math":

@@ -338,9 +338,12 @@ def check_advantages(rewards: torch.Tensor, loss_mask: torch.Tensor, advantages)
 
 
 def read_metrics(own, logged: dict) -> dict[str, float]:
-    """Return an algorithm's own metrics as floats. UserError for what is none, or known by name."""
+    """Return an algorithm's own metrics as floats.
+
+    UserError for a value that is no number, and for a name that the loop logs itself.
+    """
     if not isinstance(own, dict):
-        raise UserError(f"beside the advantages stands {own!r}: return a dict of metrics, or {{}}")
+        raise UserError(f"the metrics beside the advantages are {own!r}, not a dict such as {{}}")
     numbers = {}
     for name, value in own.items():
         if name in logged:

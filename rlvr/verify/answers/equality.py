@@ -26,9 +26,8 @@ ERRORS += (BasePolynomialError, NoConvergence)
 SIGNS_AT_POINTS = [(1,), (-1, 1), (1, -1), (1,), (1,)]
 # Factors for a formula with a bend or a step, which may be far from 0.
 FAR_POINTS = [(1,), (-1, 12), (14, 1), (3, -12), (-9, 14), (900, 1), (3000, 7000), (-1100, 900)]
-# near 0, and at integers
 FAR_POINTS += [(sympy.Rational(1, 9), sympy.Rational(-1, 7)), (sympy.Rational(-1, 8), 1)]
-FAR_POINTS += [(101,), (101 * 420,)]
+FAR_POINTS += [(101,), (101 * 420,)]  # these make integers, see drawn_points
 BENT = sympy.Abs, sympy.Max, sympy.Min, sympy.floor, sympy.ceiling
 # the signs of lhs - rhs for which a relation holds; a number that is not real has the sign None
 HOLDS = {sympy.Eq: (0,), sympy.Ne: (-1, 1, None), sympy.Lt: (-1,), sympy.Le: (-1, 0)}

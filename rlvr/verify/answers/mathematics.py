@@ -9,11 +9,13 @@ because data sets write 50 and 50\% for the same value.
 import itertools
 import math
 from functools import lru_cache, partial
+from typing import Any
 
 from rlvr.verify.answers.boxes import LONGEST, boxed, last_boxed, last_boxes, read_choice
 from rlvr.verify.answers.latex import (
     ABBREVIATED,
     IN_BRACES,
+    LABEL,
     POWER,
     TEXT,
     in_words,
@@ -54,7 +56,7 @@ OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{AND}
 OF_OPTIONS = re.compile(r"\(?[A-J]\)?")
 NO_OPTION = re.compile(r"[ei]$|[A-J] ?[_^']|\\mathbb")  # e and i are numbers
 NAMED = re.compile(  # \text{Ann: }5, A = (1, 2), or A(1, 2)
-    rf"({TEXT}[^{{}}]*(?::|\bis) *\}}"
+    rf"({LABEL}"
     r"|(?:\\?[A-Za-z]+|\{[A-Z]\})(?:_\{\\?\w+ *\})?(?:=|(?=\()))([^=<>]+)"
 )
 A_LETTER = re.compile(r"\s*(?:\\[A-Za-z]+|[A-Za-z])\s*(?:_(?:\w|\{\w+\}))?\s*")
@@ -102,7 +104,7 @@ def verify_math(text: str, gold: str) -> float | None:
     names, others = named(wanted), named(chosen)
     if values and names and names.keys() == others.keys():
         rewards = [verify_math(boxed(others[name]), names[name]) for name in names]
-        return None if None in rewards else min(rewards)
+        return None if None in rewards else float(all(rewards))
     gold_values = read(wanted, values)
     if not any(value.free_symbols for value in gold_values):
         chosen = re.sub(OF_A_NUMBER, "", re.sub(ABBREVIATED, in_words, chosen))
@@ -161,6 +163,7 @@ def read(text: str, values: bool) -> list:
     import sympy
 
     inequalities = sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge, sympy.And
+    any_of: Any = sympy.Or  # of which the type checker knows no `evaluate`
     text = re.sub(OF_AN_OPTION, "", text)
     # also in a list, such as x = 0 or x > 1
     inequality = r"(?:<|>|\\[lg]eq?(?![a-z]))(?:[^\]})]*$|.*(?:\bor\b|或))"
@@ -176,7 +179,7 @@ def read(text: str, values: bool) -> list:
         if not any(isinstance(part, inequalities) for part in parts):
             results += parse(", ".join(cleaned)) if all(cleaned) else []
         elif all(isinstance(part, (*inequalities, sympy.Eq)) for part in parts):
-            results.append(sympy.Or(*parts, evaluate=False))  # x < 1 or x > 2
+            results.append(any_of(*parts, evaluate=False))  # x < 1 or x > 2
     return results
 
 

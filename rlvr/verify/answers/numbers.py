@@ -34,9 +34,15 @@ UNITS = [
     "mg|milligram g|gram kg|kilogram ounce|oz pound|lb ton|tonne",
     "cent dollar",
 ]
-OPPOSITES = ["north south east west", "left right", "up|upward down|downward", "more less|fewer"]
-OPPOSITES += ["increase decrease", "profit|gain loss|losses", "noon midnight", "ad|ce bc|bce"]
-OPPOSITES += [
+OPPOSITES = [  # like UNITS, but either side may leave them out
+    "north south east west",
+    "left right",
+    "up|upward down|downward",
+    "more less|fewer",
+    "increase decrease",
+    "profit|gain loss|losses",
+    "noon midnight",
+    "ad|ce bc|bce",
     "morning evening|night",
     "january february march april may june july august september october november december",
 ]
@@ -96,7 +102,7 @@ def is_near(gold: Number, answer: Number) -> bool:
 
 
 def digits_of(decimal: str) -> int:
-    """Count the significant digits of a decimal up to its last one but 0, or to its first place."""
+    """Count the significant digits of a decimal, without trailing zeros after its first place."""
     number = Decimal(decimal)
     return max(len(number.normalize().as_tuple().digits), number.adjusted() + 2 if number else 0)
 
@@ -198,7 +204,7 @@ def units_of(text: str) -> dict[int, str]:
     words += re.findall("[A-Za-z]+", in_text)
     if not re.search(r"\bin\.? ?\}?(?:\^\{?\d\}?)?$", text):
         words = [word for word in words if word != "in"]
-    words = [word if len(word) == 1 else word.lower() for word in words]
+    words = [word if len(word) == 1 else word.lower() for word in words]  # K is no k
     words = [word.replace("metre", "meter").replace("inches", "inch") for word in words]
     units = {UNIT_OF.get(word) or UNIT_OF.get(word.removesuffix("s")) for word in words} - {None}
     kinds = [kind for kind, _ in units]
