@@ -323,9 +323,12 @@ mathematics rlvr/verify/answers/mathematics.py by grader answers
     if not any(value.free_symbols for value in gold_values): => if True:
     pairs = [*itertools.combinations(sides, 2)] => pass
     for first, other, opposite in ways[: 2 => for first, other, opposite in ways[: 4
+    is_permuted = words != others and sorted => is_permuted = sorted
+    gold != answer and not (is_letter => gold != answer and not (False
 numbers rlvr/verify/answers/numbers.py by answers
     return differ or bool( => return bool(
     bool(all(measured) and => bool(False and units and
+    len(wanted[kind]) == len(units[kind]) and wanted => wanted
 equality rlvr/verify/answers/equality.py by answers
     small) if len({*small.values()}) == len(small) else None => small)
     FAR_POINTS if bent else SIGNS => SIGNS
@@ -334,6 +337,8 @@ equality rlvr/verify/answers/equality.py by answers
     return len(solved) == 2 => return bool(solved)
     if holds(answer, at) != solves: => if solves and not holds(answer, at):
     of_complex or len(letters) == 1 => of_complex
+    sympy.Ne)) or factor > 0) => sympy.Ne)) or True)
+    are_sets[0] == are_sets[1] and same => same
 rounding rlvr/verify/answers/numbers.py by answers
     max(LEAST_DIGITS, gold.digits) => LEAST_DIGITS
 expressions rlvr/verify/answers/expressions.py by answers prompts

@@ -104,6 +104,7 @@ def names_another(opening: str, letter: str, mark: str, text: str) -> bool:
     if mark in ("", "-", "="):
         behind = {"": r" (?:\(|[A-Z0-9]\w)", "-": " - ", "=": " = "}[mark]
         ways = [rf"{AND} ?(?!{letter}){one}{behind}", rf"^\((?:or|and) {one}", *ways]
+        ways += [rf"^{one}$"] * bool(mark)  # B = C
     of_options = re.match(OF_OPTIONS, text)
     return not of_options and any(re.search(way, text) for way in ways[: None if mark else -1])
 

@@ -28,7 +28,8 @@ SIGNS_AT_POINTS = [(1,), (-1, 1), (1, -1), (1,), (1,)]
 FAR_POINTS = [(1,), (-1, 12), (14, 1), (3, -12), (-9, 14), (900, 1), (3000, 7000), (-1100, 900)]
 FAR_POINTS += [(sympy.Rational(1, 9), sympy.Rational(-1, 7)), (sympy.Rational(-1, 8), 1)]
 FAR_POINTS += [(101,), (101 * 420,)]  # these make integers, see drawn_points
-BENT = sympy.Abs, sympy.Max, sympy.Min, sympy.floor, sympy.ceiling
+BENT = sympy.Abs, sympy.Max, sympy.Min, sympy.floor, sympy.ceiling, sympy.Pow  # of a root
+BENT += sympy.asin, sympy.acos, sympy.atan, sympy.acot
 # the signs of lhs - rhs for which a relation holds; a number that is not real has the sign None
 HOLDS = {sympy.Eq: (0,), sympy.Ne: (-1, 1, None), sympy.Lt: (-1,), sympy.Le: (-1, 0)}
 HOLDS |= {sympy.Gt: (1,), sympy.Ge: (0, 1)}
@@ -38,6 +39,7 @@ STARTS = -4.6, -1.3, 0.4, 1.1, 2.7, 7.9  # where the search for a solution begin
 OF_COMPLEX = re.compile("[zwZW](_|$)")  # a letter that stands for a complex number
 TURNED = (3 + 4 * sympy.I) / 5  # of size 1: the direction in which |z| is tried
 NEAR, TINY, NOTHING = (sympy.Rational(1, 10**power) for power in (8, 40, 90))
+LARGEST = 10**6  # binary exponent of a number
 LIMIT = 0.5  # seconds of this process's time, to decide whether two values are equal
 
 
@@ -62,12 +64,15 @@ def limited() -> Iterator[None]:
 
 def are_equal(gold, answer) -> bool:
     """Return whether an answer equals a gold, or does with all its letters in another case."""
-    gold, answer = by_name(gold), by_name(answer)
-    if same(gold, answer):
-        return True
-    small = [in_small_letters(value) for value in (gold, answer)]
-    is_new = None not in small and not answer.free_symbols <= gold.free_symbols
-    return is_new and same(*small)
+    try:
+        gold, answer = by_name(gold), by_name(answer)
+        if same(gold, answer):
+            return True
+        small = [in_small_letters(value) for value in (gold, answer)]
+        is_new = None not in small and not answer.free_symbols <= gold.free_symbols
+        return is_new and same(*small)
+    except ERRORS:
+        return False
 
 
 def in_small_letters(value) -> Any:
@@ -105,6 +110,8 @@ def by_name(value) -> Any:
     if isinstance(values, sympy.FiniteSet) and not isinstance(name, sympy.Tuple):
         name = [name] * len(values.args)
     elif isinstance(values, sympy.Set) and name.is_Symbol:
+        if isinstance(values, sympy.Interval) and values.sup.is_finite:
+            return values.as_relational(name)  # an open interval alone could be a pair
         return values
     if not isinstance(name, (list, sympy.Tuple)):
         return value
@@ -140,7 +147,7 @@ def same_relations(gold, answer) -> bool:
     """
     if isinstance(gold, sympy.Rel) and isinstance(answer, sympy.Rel):
         ways = [way for way in (answer, answer.reversed) if way.func is gold.func]
-        if any(all(map(same, gold.args, way.args)) for way in ways):
+        if any(all(map(same, gold.args, way.args)) or proportional(gold, way) for way in ways):
             return True
     elif gold.func is answer.func and gold.args and matched(gold.args, answer.args):
         return True
@@ -151,6 +158,14 @@ def same_relations(gold, answer) -> bool:
             return False
         solved |= owners if solves else set()
     return len(solved) == 2
+
+
+def proportional(gold, answer) -> bool:
+    """Return whether one relation is the other times a number, above 0 for an inequality."""
+    one, other = (relation.lhs - relation.rhs for relation in (gold, answer))
+    factor = (other / one).xreplace(next(drawn_points(gold, answer)))
+    is_factor = factor.is_nonzero and (isinstance(gold, (sympy.Eq, sympy.Ne)) or factor > 0)
+    return bool(is_factor) and same(other, factor * one)
 
 
 def values_at_points(gold, answer) -> list[tuple[Number, Number]]:
@@ -169,7 +184,8 @@ def drawn_points(*values) -> Iterator[dict]:
     """Yield a number for each letter of some values, at one point after the other."""
     drawn = random.Random(0)
     letters = sorted(set().union(*(value.free_symbols for value in values)), key=str)
-    bent = any(value.has(*BENT) for value in values)
+    parts = [part for value in values for part in value.atoms(*BENT)]
+    bent = [part for part in parts if not part.is_Pow or part.exp.is_integer is False]
     for signs in FAR_POINTS if bent else SIGNS_AT_POINTS:
         signed = zip(letters, itertools.cycle(signs), strict=False)
         yield {
@@ -271,7 +287,7 @@ def same_collections(gold, answer) -> bool:
             return False
         ordered = isinstance(gold, sympy.Tuple) or len(names) == len(wanted) and not any(named)
         if ordered or isinstance(gold, sympy.Interval):
-            return len(wanted) == len(parts) and all(map(same, wanted, parts))
+            return len(wanted) == len(parts) and all(map(same_item, wanted, parts))
         may_repeat = not isinstance(answer, (sympy.Tuple, sympy.Interval))
         return (may_repeat or len(wanted) == len(parts)) and matched(wanted, parts)
     of_relation, of_set = set(), set()
@@ -309,9 +325,15 @@ def as_relation(value, letter) -> Any:
 
 def matched(wanted, parts) -> bool:
     """Return whether two lists hold the same values in any order, and any number of times."""
-    return all(any(same(one, other) for other in parts) for one in wanted) and all(
-        any(same(one, other) for one in wanted) for other in parts
+    return all(any(same_item(one, other) for other in parts) for one in wanted) and all(
+        any(same_item(one, other) for one in wanted) for other in parts
     )
+
+
+def same_item(one, other) -> bool:
+    """Return whether two items of a list are equal; there, 2 is not the set of 2."""
+    are_sets = [isinstance(item, sympy.FiniteSet) for item in (one, other)]
+    return are_sets[0] == are_sets[1] and same(one, other)
 
 
 def same_expressions(gold, answer) -> bool:
@@ -360,6 +382,8 @@ def number_of(expression) -> Number:
         value = value.evalf(60)
     # A part without a digit is 0: all of them cancelled, as in ln 6 - ln 2 - ln 3.
     parts: Any = value.as_real_imag()
+    if any(part.is_Float and abs(part._mpf_[2]) > LARGEST for part in parts):
+        raise OverflowError  # it would be written with all of its digits
     parts = [sympy.Rational(0 if part._prec == 1 else part) for part in parts]
     real, imaginary = (Fraction(part.p, part.q) for part in parts)
     decimals = expression.atoms(sympy.Float)

@@ -75,6 +75,11 @@ PLAIN = [
     (r"\\\\\[[\d.]+[a-z]+\]", r"\\\\"),  # \\[4pt]: how far the next line is
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}|\\[hv]?(?:space|phantom)\*?\{[^{}]*\}", ""),
     (r"\\(?:overrightarrow|vec) ?\{ ?([A-Z]) ?([A-Z]) ?\}", r"\\variable{vec\1\2}"),
+    # a mean is a function
+    (
+        r"\\langle([^,<>]*?)\\rangle|(?<![A-Za-z\\])E ?[\[(]([^\[\]()]*[XYZ][^\[\]()]*)[\])]",
+        r"f_{E}(\1\2)",
+    ),
     (A_NAME, lambda match: MEANING.get(match[0].replace(" ", ""), match[0])),
     # Answer: 5, but not Ann: 5, Bob: 7; and x := 5
     (rf"^{LABEL}(?!.*{LABEL})|:(?==)|(?<![A-Za-z}}])\{{\}}", ""),
@@ -109,7 +114,6 @@ PLAIN = [
     (r"\\(?:begin|end)\{(?:aligned|cases)\}|&(?==)", ""),
     (r"\\(?:mathbb )?([CNQRZ])(?![A-Za-z])", r"\\mathbb{\1}"),
     (r"\\(hat|bar|overline) (\w)", r"\\\1{\2}"),
-    (r"^[A-Z](?=\([^()]*,[^()]*\)$)", ""),  # the point P(1,2)
     (r"(?<=,) ?(?:\\[lc]?dots|\.\.\.) ?(?=,|$)", r"\\text{dots}"),
     (r"(,.*\d) ?\.\.\.$", r"\1,\\text{dots}"),
     # other notations, first {x | x > 2}

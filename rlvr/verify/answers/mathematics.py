@@ -14,8 +14,8 @@ from typing import Any
 from rlvr.verify.answers.boxes import LONGEST, boxed, last_boxed, last_boxes, read_choice
 from rlvr.verify.answers.latex import (
     ABBREVIATED,
+    ARGUMENT,
     IN_BRACES,
-    LABEL,
     POWER,
     TEXT,
     in_words,
@@ -28,6 +28,8 @@ from rlvr.verify.answers.numbers import differ_in_unit, same_time, scale_of
 import regex as re
 
 IN_ORDER = re.compile(r"\d+(?:-\d+)+|\d+(?:/\d+){2}|[A-Z](?:-[A-Z]){2,}")  # dates, ranges, paths
+VECTOR = r"\\(?:vec|hat|mathbf|boldsymbol|bm|overrightarrow)\s*\{?\s*\\?[A-Za-z]+\s*\}?"
+OF_VECTORS = re.compile(rf"(?:{VECTOR}|\\nabla)\s*\\(?:times|cdot)\s*{VECTOR}")
 OF_MATRICES = re.compile(r"(?=.*\^)(?:[A-Z](?:\^\{(?:-1|\\variable\{T\})\})? ?){2,}")
 LARGEST = 10**6  # binary digits of a number that is evaluated; 2^1000000 has that many
 AND = (
@@ -35,7 +37,10 @@ AND = (
     r"|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|[和或]"
 )
 ONLY_OR = re.compile(r"(?!.*(?:[,;和]|\band\b|\\\\)).*(?:(?<![A-Za-z\\])or(?![A-Za-z])|或)")
+ONLY_AND = re.compile(r"(?!.*(?:[,;或]|\bor\b|\\\\)).*(?:(?<![A-Za-z\\])and(?![A-Za-z])|[和且])")
 DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|[,;]"  # of items, also a line's end, but not \\sqrt
+# between solutions of several letters, as in x = 1, y = 2 or x = 2, y = 1
+OR = rf"{TEXT}\s*(?:or|或)\s*\}}|(?<![A-Za-z\\])or(?![A-Za-z])|[;或]"
 EQUALS = r"(?<![<>])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # also in 4!=24, but not in x!=4
 WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
 UNREADABLE = re.compile(  # prose, 5 6, dots, and gcd(m, n), which sympy takes for 1
@@ -53,15 +58,21 @@ OF_A_NUMBER = rf"(?<=[\d}}])(?: [mgshNJWVALKCFTH]| ?\\(?:Omega|mu ?(?:\w|{TEXT}\
 MODULUS = re.compile(rf"\s*(?:\(?\\[pb]?mod|\(?{TEXT}mod\}})\W*(\w+)\W*$")
 # an option before its value, as in \textbf{(A) }204
 OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{AND}|[,;])"
+OF_A_POINT = re.compile(r"^[A-Z](?=\([^()]*,[^()]*\)$)")  # or of a distribution, as N(0,1)
 OF_OPTIONS = re.compile(r"\(?[A-J]\)?")
 NO_OPTION = re.compile(r"[ei]$|[A-J] ?[_^']|\\mathbb")  # e and i are numbers
-NAMED = re.compile(  # \text{Ann: }5, A = (1, 2), or A(1, 2)
-    rf"({LABEL}"
-    r"|(?:\\?[A-Za-z]+|\{[A-Z]\})(?:_\{\\?\w+ *\})?(?:=|(?=\()))([^=<>]+)"
+# words, or points that have names; but not the letters of a formula
+WITH_WORDS = re.compile(
+    rf"{TEXT}[^{{}}]*[A-Za-z]{{2}}|^(?=[^\\()^_]*$).*[A-Za-z]{{3}}|=.*\(.*=.*\("
 )
 A_LETTER = re.compile(r"\s*(?:\\[A-Za-z]+|[A-Za-z])\s*(?:_(?:\w|\{\w+\}))?\s*")
 OF_A_BASE = re.compile(r"(?:^|[,=])\s*-?\d+_\{?(\d+)\}?(?=\s*(?:,|$))")
 BRACKET = re.compile(r"[(\[]|\\\{")
+# where latex2sympy would read a mixed number: 3(4), (3)(4), (3)\frac12, but not f(3) or x_2(3)
+JUXTAPOSED = re.compile(
+    rf"(?:(?<=(?<![\w.\\^_])\d+|\\binom{ARGUMENT}{ARGUMENT})"
+    r"|(?<=(?<![A-Za-z]|[A-Za-z]\([^()]*)[)\]])) ?(?=[(\[]|\\binom)|(?<=[)\]]) ?(?=\d|\\frac)"
+)
 INDEX = r"(?:_\w|_\{[^{}]*\})"
 # letters that latex2sympy misreads, and before them what must not be searched for letters
 LETTERS = re.compile(
@@ -84,27 +95,32 @@ def verify_math(text: str, gold: str) -> float | None:
     if answer == "NA" or max(len(answer), len(gold)) > LONGEST:
         return None
     chosen, wanted = plain(answer), plain(gold)
-    of_matrices = all(map(OF_MATRICES.fullmatch, (wanted, chosen)))  # which do not commute
-    if of_matrices or IN_ORDER.fullmatch(wanted):
-        return float(wanted.replace(" ", "") == chosen.replace(" ", ""))
+    # matrices and the products of vectors do not commute
+    of_matrices = OF_MATRICES.fullmatch(wanted) or OF_MATRICES.fullmatch(chosen)
+    if of_matrices or OF_VECTORS.search(gold) or IN_ORDER.fullmatch(wanted):
+        return float(len({re.sub(r"[\s{}]", "", text) for text in (chosen, wanted)}) == 1)
     items = itertools.zip_longest(split(wanted, DIVIDER), split(chosen, DIVIDER), fillvalue="")
     times = [same_time(*pair) for pair in items]
     if None not in times:
         return float(all(times))
     if OF_OPTIONS.fullmatch(wanted) and not NO_OPTION.match(chosen):
         chosen = read_choice(chosen) or chosen  # as in B. Paris
-    moduli = MODULUS.findall(chosen), MODULUS.findall(wanted)
-    if all(moduli) and moduli[0] != moduli[1] or differ_in_unit(wanted, chosen):
+    for pattern in (MODULUS, OF_A_POINT):
+        found = pattern.findall(chosen), pattern.findall(wanted)
+        if all(found) and found[0] != found[1]:
+            return 0.0
+    if differ_in_unit(gold, answer) or rearranged(gold, answer):
         return 0.0
+    solutions, others = split(wanted, OR), split(chosen, OR)
+    if len(solutions) == len(others) > 1 and len(split(solutions[0], DIVIDER)) > 1:
+        equal = [[verify_math(boxed(x), y) == 1 for x in others] for y in solutions]
+        return float(all(map(any, [*equal, *zip(*equal, strict=True)])))
     chosen, wanted = MODULUS.sub("", chosen), MODULUS.sub("", wanted)
     if bool(BRACKET.match(chosen)) != bool(BRACKET.match(wanted)):  # 1,234 is no (1,234)
         chosen, wanted = without_commas(chosen), without_commas(wanted)
     # A gold that is an equation is compared as one, if it can be read as such.
     values = len(split(wanted, EQUALS)) == 1 or not read(wanted, values=False)
-    names, others = named(wanted), named(chosen)
-    if values and names and names.keys() == others.keys():
-        rewards = [verify_math(boxed(others[name]), names[name]) for name in names]
-        return None if None in rewards else float(all(rewards))
+    name, other = split(wanted, EQUALS)[0], split(chosen, EQUALS)[0]
     gold_values = read(wanted, values)
     if not any(value.free_symbols for value in gold_values):
         chosen = re.sub(OF_A_NUMBER, "", re.sub(ABBREVIATED, in_words, chosen))
@@ -116,6 +132,8 @@ def verify_math(text: str, gold: str) -> float | None:
         values_read = read(plain(last_boxes(text, parts)[:LONGEST]), values)
     if not gold_values or not values_read:
         return None
+    if values and name != wanted and other != chosen and have_other_names(name, other):
+        return 0.0
     bases = OF_A_BASE.findall(chosen)
     if bases and bases != (OF_A_BASE.findall(wanted) or ["10"] * len(bases)):
         return 0.0  # latex2sympy drops the base of 52_8
@@ -127,11 +145,30 @@ def verify_math(text: str, gold: str) -> float | None:
         return float(any(are_equal(one, other) for one in gold_values for other in values_read))
 
 
-def named(text: str) -> dict[str, str]:
-    """Return two or more values by their names, or {} if one has none or shares it."""
-    items = [NAMED.fullmatch(item.strip()) for item in split(text, DIVIDER)]
-    names = {re.sub(r"[\s:{}=]", "", item[1]): item[2] for item in items if item}
-    return names if len(names) == len(items) > 1 else {}
+def rearranged(gold: str, answer: str) -> bool:
+    """Return whether two texts have the same words and numbers, but not the same phrases.
+
+    3 red, 4 blue is not 4 red, 3 blue, and p implies q is not q implies p.
+    """
+    phrases = []
+    for text in (gold, answer):
+        text = re.sub(r"\\times|\\cdot", "*", text)
+        text = re.sub(r"\\[A-Za-z]+|\\[^A-Za-z\\]|[{}]|(?<=\d),(?=\d{3})", " ", text)
+        parts = split(text, rf"{DIVIDER}|[-+*]")
+        phrases.append([tuple(re.findall(r"[A-Za-z]+|[\d.]+", part)) for part in parts])
+    words, others = ([*itertools.chain(*of_text)] for of_text in phrases)
+    is_permuted = words != others and sorted(words) == sorted(others)
+    return bool(WITH_WORDS.search(gold)) and is_permuted and {*phrases[0]} != {*phrases[1]}
+
+
+def have_other_names(gold: str, answer: str) -> bool:
+    """Return whether two left sides name different values: P(A|B) and P(B|A), or Re z and z.
+
+    Any letter may stand for a value, but not what a function takes.
+    """
+    is_letter = A_LETTER.fullmatch(answer)
+    gold, answer = (re.sub(r"[\s{}]", "", side) for side in (gold, answer))
+    return gold != answer and not (is_letter and not gold.rstrip(")").endswith(answer))
 
 
 def digits(expression, letter: float = 10.0) -> float:
@@ -162,9 +199,8 @@ def read(text: str, values: bool) -> list:
     """
     import sympy
 
-    inequalities = sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge, sympy.And
-    any_of: Any = sympy.Or  # of which the type checker knows no `evaluate`
-    text = re.sub(OF_AN_OPTION, "", text)
+    inequalities = sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge, sympy.Ne, sympy.And
+    text = re.sub(OF_A_POINT, "", re.sub(OF_AN_OPTION, "", text))
     # also in a list, such as x = 0 or x > 1
     inequality = r"(?:<|>|\\[lg]eq?(?![a-z]))(?:[^\]})]*$|.*(?:\bor\b|或))"
     values = values and not re.search(inequality, text)
@@ -175,11 +211,17 @@ def read(text: str, values: bool) -> list:
     for reading in readings:
         items = dict.fromkeys(itertools.chain(*map(signed, split(reading, DIVIDER))))
         cleaned = [clean(settle(item, values)) for item in items]
-        parts = [value for item in cleaned for value in parse(item)] if ONLY_OR.match(text) else []
-        if not any(isinstance(part, inequalities) for part in parts):
+        joined: Any = (
+            sympy.Or if ONLY_OR.match(text) else sympy.And if ONLY_AND.match(text) else None
+        )
+        parts = [value for item in cleaned for value in parse(item)] if joined else []
+        has_inequality = any(isinstance(part, inequalities) for part in parts)
+        letters = set().union(*(part.free_symbols for part in parts))
+        of_relations = all(isinstance(part, (*inequalities, sympy.Eq)) for part in parts)
+        if of_relations and (has_inequality or len(letters) > 1):  # x < 1 or x > 2; x = 0 or y = 0
+            results.append(joined(*parts, evaluate=False))
+        elif not has_inequality:
             results += parse(", ".join(cleaned)) if all(cleaned) else []
-        elif all(isinstance(part, (*inequalities, sympy.Eq)) for part in parts):
-            results.append(any_of(*parts, evaluate=False))  # x < 1 or x > 2
     return results
 
 
@@ -273,6 +315,7 @@ def parse(text: str) -> list:
         re.sub(rf"{TEXT}(?!lcm|gcd)[^{{}}]*\}}|\\(?!gcd|lcm|[lc]?dots)[A-Za-z]+", ";", text)
     ):
         return []
+    text = JUXTAPOSED.sub(r"\\cdot ", text)
     i = "i" if re.search(r"_\{?i(?![a-z])", text) else "{I}"
     text = LETTERS.sub(lambda match: letter(match, i), text)
     read = partial(

@@ -17,27 +17,29 @@ EXACT, ROUNDED, NOISE = Fraction(1, 10**40), Fraction(1, 10**6), Fraction(1, 10*
 # Words that multiply the number before them, as in 3 million.
 MULTIPLES = dict(dozen=12, hundred=10**2, thousand=10**3, lakh=10**5, crore=10**7)
 MULTIPLES |= dict(million=10**6, mn=10**6, billion=10**9, bn=10**9, trillion=10**12, tn=10**12)
+MULTIPLES |= dict(quadrillion=10**15)
 MULTIPLES |= dict(百=100, 千=1000, 万=10**4, 亿=10**8)
 # Words that make another number of the one before them, as in 3 and a half, or leave it open.
 NUMBER_WORDS = set(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety or "
-    "half halve third quarter fourth fifth sixth seventh eighth ninth tenth twelfth hundredth "
-    "thousandth millionth billionth point squared cubed factorial below i".split()
+    "half halve third quarter fifth eighth ninth twelfth twentieth recurring repeating "
+    "point squared cubed factorial below i not rejected extraneous".split()
 )
+NUMBER_WORDS |= {f"{word}th" for word in (*NUMBER_WORDS, *MULTIPLES)}
 # One text per kind: 5 cm is not 5 m. Other units are dropped, because golds often leave them out.
 UNITS = [
-    "nm|nanometer micrometer|micron mm|millimeter cm|centimeter m|meter km|kilometer inch|in "
+    "pm nm|nanometer micrometer|micron mm|millimeter cm|centimeter m|meter km|kilometer inch|in "
     "foot|feet|ft yard|yd mile|mi",
     "ns|nanosecond microsecond ms|millisecond second|sec|s minute|min hour|hr|h day week fortnight "
     "month year decade century|centuries",
     "mg|milligram g|gram kg|kilogram ounce|oz pound|lb ton|tonne",
-    "cent dollar",
+    "cent dollar euro yen rupee",
+    "degree radian|rad",
 ]
 OPPOSITES = [  # like UNITS, but either side may leave them out
     "north south east west",
-    "left right",
-    "up|upward down|downward",
+    "left right up|upward down|downward",
     "more less|fewer",
     "increase decrease",
     "profit|gain loss|losses",
@@ -51,6 +53,16 @@ UNIT_OF = {
     for kind, units in enumerate(UNITS + OPPOSITES)
     for unit in units.split()
     for name in unit.split("|")
+}
+# Units with prefixes, since 5 kJ is not 5 J; one may stand for several others, as J for N m.
+PREFIXES = "pico nano micro milli centi kilo mega giga".split(), [*"pnumckMG"]
+DERIVED = "joule|J watt|W volt|V newton|N pascal|Pa hertz|Hz liter|L|l calorie|cal mole|mol "
+DERIVED += "ampere|amp|A electronvolt|eV"
+UNIT_OF |= {
+    (long if len(name) > 3 else short) + name: (kind, short)
+    for kind, names in enumerate(DERIVED.split(), len(UNIT_OF))
+    for name in names.split("|")
+    for long, short in [("", ""), *zip(*PREFIXES, strict=True)]
 }
 ARITHMETIC = [  # rewrites of plain LaTeX to arithmetic, applied in this order
     (r"\\(?:text|math|operatorname)[a-z]*|\\(?:left|right)|\\?%|\*\*|\^\\circ", " "),
@@ -187,28 +199,37 @@ def differ_in_unit(gold: str, answer: str) -> bool:
     """Return whether both texts in plain LaTeX name units, and those of one kind differ."""
     wanted, units = units_of(gold), units_of(answer)
     shared = wanted.keys() & units.keys()
-    differ = any(wanted[kind] != units[kind] for kind in shared)
+    # in their order, as in 2 hours 5 minutes, or north of east
+    differ = any(
+        len(wanted[kind]) == len(units[kind]) and wanted[kind] != units[kind] for kind in shared
+    )
     is_rate = re.search(r"/|\bper\b", gold + answer)  # 3 per pound is a price, without its dollars
     measured = [any(kind < len(UNITS) for kind in kinds) for kinds in (wanted, units)]
     return differ or bool(all(measured) and not shared and not is_rate)
 
 
-def units_of(text: str) -> dict[int, str]:
-    """Return the unit of each kind of which a text names one alone.
+def units_of(text: str) -> dict[int, list[str]]:
+    """Return the units of each kind that a text names, in their order.
 
     A single letter is a unit where an amount ends, and "in" where the text does.
     """
-    in_text = " ".join(re.findall(rf"{TEXT}([^{{}}]*)\}}", text))
     at_the_end = r"(?=(?:\^\{?-?\d\}?)?(?:/|$))"
-    words = re.findall(rf"(?<![A-Za-z\\])[A-Za-z]{{2,}}|(?<=\d ?)[A-Za-z]{at_the_end}", text)
-    words += re.findall("[A-Za-z]+", in_text)
+    in_text = rf"(?<={TEXT}(?:[^{{}}]*[^A-Za-z{{}}])?)[A-Za-z](?![A-Za-z])"
+    words = re.findall(
+        rf"(?<![A-Za-z\\])[A-Za-z]{{2,}}|(?<=\d ?)[A-Za-z]{at_the_end}|{in_text}", text
+    )
+    words += ["degree"] * bool(re.search(r"\^\{?\\circ *\}?$", text))
     if not re.search(r"\bin\.? ?\}?(?:\^\{?\d\}?)?$", text):
         words = [word for word in words if word != "in"]
-    words = [word if len(word) == 1 else word.lower() for word in words]  # K is no k
+    # mW is not MW, and K is no k
+    words = [word if len(word) == 1 or word in UNIT_OF else word.lower() for word in words]
     words = [word.replace("metre", "meter").replace("inches", "inch") for word in words]
-    units = {UNIT_OF.get(word) or UNIT_OF.get(word.removesuffix("s")) for word in words} - {None}
-    kinds = [kind for kind, _ in units]
-    return {kind: unit for kind, unit in units if kinds.count(kind) == 1}
+    units = {}
+    for word in words:
+        kind, unit = UNIT_OF.get(word) or UNIT_OF.get(word.removesuffix("s")) or (None, "")
+        if kind is not None and unit not in units.setdefault(kind, []):
+            units[kind].append(unit)
+    return units
 
 
 def scale_of(unit: str) -> int | None:
