@@ -69,6 +69,8 @@ def test_the_best_rate_has_a_neighbor_on_both_sides():
     assert claims_runs.rate_of(lines, plan, "middle", "mine") == "open"
     assert left_after("1e-3", 0.1, 0.1)[0] == []
     assert claims_runs.rate_of(lines, plan, "middle", "mine") == "3e-4"
+    first = {(job.base, job.seed) for job in claims_runs.next_jobs({}, claims_runs.PLAN)}
+    assert first == {("middle", seed) for seed in claims_runs.TUNING}
 
 
 def test_runs_in_forks(tmp_path):

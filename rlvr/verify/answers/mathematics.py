@@ -32,15 +32,12 @@ VECTOR = r"\\(?:vec|hat|mathbf|boldsymbol|bm|overrightarrow)\s*\{?\s*\\?[A-Za-z]
 OF_VECTORS = re.compile(rf"(?:{VECTOR}|\\nabla)\s*\\(?:times|cdot)\s*{VECTOR}")
 OF_MATRICES = re.compile(r"(?=.*\^)(?:[A-Z](?:\^\{(?:-1|\\variable\{T\})\})? ?){2,}")
 LARGEST = 10**6  # binary digits of a number that is evaluated; 2^1000000 has that many
-AND = (
-    rf"{TEXT}\s*(?:,|,?\s*(?:and|or|[和或])\s*,?)\s*\}}"
-    r"|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|[和或]"
+AND, OR = (
+    rf"{TEXT}\s*,?\s*(?:{word}|[{signs}])\s*,?\s*\}}|(?<![A-Za-z\\]){word}(?![A-Za-z])|[{signs}]"
+    for word, signs in (("and", "和且"), ("or", "或"))
 )
-ONLY_OR = re.compile(r"(?!.*(?:[,;和]|\band\b|\\\\)).*(?:(?<![A-Za-z\\])or(?![A-Za-z])|或)")
-ONLY_AND = re.compile(r"(?!.*(?:[,;或]|\bor\b|\\\\)).*(?:(?<![A-Za-z\\])and(?![A-Za-z])|[和且])")
-DIVIDER = rf"{AND}|\\\\(?![A-Za-z]{{2}})|[,;]"  # of items, also a line's end, but not \\sqrt
-# between solutions of several letters, as in x = 1, y = 2 or x = 2, y = 1
-OR = rf"{TEXT}\s*(?:or|或)\s*\}}|(?<![A-Za-z\\])or(?![A-Za-z])|[;或]"
+LISTED = rf"{TEXT}\s*,\s*\}}|\\\\(?![A-Za-z]{{2}})|[,;]"  # also a line's end, but not \\sqrt
+DIVIDER = f"{AND}|{OR}|{LISTED}"  # of items
 EQUALS = r"(?<![<>])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # also in 4!=24, but not in x!=4
 WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
 UNREADABLE = re.compile(  # prose, 5 6, dots, and gcd(m, n), which sympy takes for 1
@@ -57,7 +54,7 @@ WITH_UNIT = re.compile(  # a value, followed by \text{...}, words, or an abbrevi
 OF_A_NUMBER = rf"(?<=[\d}}])(?: [mgshNJWVALKCFTH]| ?\\(?:Omega|mu ?(?:\w|{TEXT}\w\}})))$"
 MODULUS = re.compile(rf"\s*(?:\(?\\[pb]?mod|\(?{TEXT}mod\}})\W*(\w+)\W*$")
 # an option before its value, as in \textbf{(A) }204
-OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{AND}|[,;])"
+OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{DIVIDER})"
 OF_A_POINT = re.compile(r"^[A-Z](?=\([^()]*,[^()]*\)$)")  # or of a distribution, as N(0,1)
 OF_OPTIONS = re.compile(r"\(?[A-J]\)?")
 NO_OPTION = re.compile(r"[ei]$|[A-J] ?[_^']|\\mathbb")  # e and i are numbers
@@ -111,7 +108,8 @@ def verify_math(text: str, gold: str) -> float | None:
             return 0.0
     if differ_in_unit(gold, answer) or rearranged(gold, answer):
         return 0.0
-    solutions, others = split(wanted, OR), split(chosen, OR)
+    # of several letters, as in x = 1, y = 2 or x = 2, y = 1
+    solutions, others = split(wanted, f"{OR}|;"), split(chosen, f"{OR}|;")
     if len(solutions) == len(others) > 1 and len(split(solutions[0], DIVIDER)) > 1:
         equal = [[verify_math(boxed(x), y) == 1 for x in others] for y in solutions]
         return float(all(map(any, [*equal, *zip(*equal, strict=True)])))
@@ -207,19 +205,18 @@ def read(text: str, values: bool) -> list:
     readings = [without_commas(text)]
     if readings[0] != text and not re.search(r",0|(?<!\d)(\d{3}),\1(?!\d)", text):
         readings.append(text.replace(",", ", "))
+    words: Any = [way for way, word in ((sympy.Or, OR), (sympy.And, AND)) if re.search(word, text)]
+    is_joined = len(words) == 1 and not re.search(LISTED, text)
     results = []
     for reading in readings:
         items = dict.fromkeys(itertools.chain(*map(signed, split(reading, DIVIDER))))
         cleaned = [clean(settle(item, values)) for item in items]
-        joined: Any = (
-            sympy.Or if ONLY_OR.match(text) else sympy.And if ONLY_AND.match(text) else None
-        )
-        parts = [value for item in cleaned for value in parse(item)] if joined else []
+        parts = [value for item in cleaned for value in parse(item)] if is_joined else []
         has_inequality = any(isinstance(part, inequalities) for part in parts)
         letters = set().union(*(part.free_symbols for part in parts))
         of_relations = all(isinstance(part, (*inequalities, sympy.Eq)) for part in parts)
         if of_relations and (has_inequality or len(letters) > 1):  # x < 1 or x > 2; x = 0 or y = 0
-            results.append(joined(*parts, evaluate=False))
+            results.append(words[0](*parts, evaluate=False))
         elif not has_inequality:
             results += parse(", ".join(cleaned)) if all(cleaned) else []
     return results
