@@ -294,7 +294,7 @@ PDP^{-1} :: PDP^{-1} :: P^{-1}DP ;; 720,720 :: 720720 :: 720 ;; 13 :: :: :: 1+2+
 # products without a sign, roots of squares, vectors, means, names
 12 :: (3)(4)  3(4)  (3)4  (2)(2)(3)  [3][4]  24(\frac12)  (24)\frac12 :: (7)(5)  12(1) + 1
 141 :: :: \binom{10}{3}\binom{7}{2} ;; 2520 :: \binom{10}{3}\binom72  (120)(21)
-6x+6 :: (x+1)(2)(3) :: (x+1)(2)(4) ;; 6 :: \text{Area}=\frac12(3)(4)=6  \frac{3(4)}{2} :: 2\frac12(2)
+6x+6 :: (x+1)(2)(3) :: (x+1)(2)(4) ;; 6 :: \text{Area}=\frac12(3)(4)=6  \frac{3(4)}{2} :: (3)+(4)
 10-x :: 10-x :: \sqrt{x^2-20x+100} ;; \cos\frac x2 :: :: \sqrt{\frac{1+\cos x}{2}}
 \frac x2 :: :: \arcsin(\sin\frac x2)  \arctan(\tan\frac x2) ;; e^{x^2} :: :: x^{2e}  |x|e^{x^3}
 \vec a\times\vec b :: \mathbf{a}\times\mathbf{b} :: \vec b\times\vec a  \vec a\cdot\vec b
@@ -311,11 +311,12 @@ x\in(1,2) :: (1,2)  1<x<2 :: 1,2  x=1,2  [1,2) ;; \{1,\{2\}\} :: \{\{2\},1\} :: 
 x^2+y^2=2x :: (x-1)^2+y^2=1 :: (x-1)^2+y^2=2 ;; x^2+y^2<2x :: (x-1)^2+y^2<1 :: 2x<x^2+y^2
 5 :: :: 0\le|x|<3 ;; |x|<3 :: -3<x<3  0\le|x|<3 :: -1<|x|<2
 # the same words and numbers in other phrases; units
-3\text{ red}, 4\text{ blue} :: 4 blue, 3 red :: 4\text{ red}, 3\text{ blue}  3\text{ blue}, 4\text{ red}
+3\text{ red}, 4\text{ blue} :: 4 blue, 3 red :: 4\text{ red}, 3\text{ blue}
 2\text{ hours }5\text{ minutes} :: 2 hr 5 min  2\text{ hours and }5\text{ minutes}
     :: 2\text{ minutes }5\text{ hours}  2\text{ days }5\text{ hours}  2 min 5 h
 A\text{ before }B :: A \text{ before } B :: B\text{ before }A ;; 5\text{ km} :: 5\,\mathrm{km}  5 km
-30^\circ\text{ north of east} :: 30^\circ :: 30^\circ\text{ south of east}  30^\circ\text{ east of north}
+30^\circ\text{ north of east} :: 30^\circ
+    :: 30^\circ\text{ south of east}  30^\circ\text{ east of north}
 3\text{ left} :: 3 :: 3\text{ up} ;; 45^\circ :: 45\text{ degrees}  45 :: 45\text{ radians}
 5\text{ kJ} :: 5\text{ kilojoules}  5 :: 5\text{ J}  5\,\mathrm{MJ} ;; 5\text{ mW} :: :: 5\text{ MW}
 5\text{ J} :: 5\text{ N m} ;; 3.2\text{ nm} :: 3.2 nanometers :: 3.2\text{ pm}
@@ -377,7 +378,8 @@ B :: B. f(x, y) = 2  B. 3 m/s.  B. the U.S. or U.K.  B. Q = (K, L)  B. Vitamins 
     B. Hepatitis A or B.  B. (a) and (b)  B. type O, A.  B. e.g. a) or b)  B. A and C  B. [0, 1)
     B. A. Einstein  B. C. elegans  B, which is Paris  B) Washington, D.C.  B. 1/e.  B、巴黎  选B
     【B】  「B」  答案：B  故选B  B选项 :: :: B. Paris C. London  B) cat C) dog  (B) 3 (C) 4
-    B: cat. C: dog.  B. 3 or C  B = C  B -> C  B. 12\\C. 13  B. cat (C) dog  B、C  B或C  B or C, I think
+    B: cat. C: dog.  B. 3 or C  B = C  B -> C  B. 12\\C. 13  B. cat (C) dog
+    B、C  B或C  B or C, I think
 D :: D) Both (A) and (B)  D. A, B and C  D. None of A, B, C  D. Both A and B.
 A :: :: :: A (Paris), B (London)  A = 1, B = 2  A Paris or B London  A (and B)  \neg A
 2 :: :: :: 2.5  2:30 ;; 26 :: :: :: B ;; 12 :: 12  (12)  M :: L
