@@ -137,6 +137,8 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
         raise ValueError(f"not BGT, BG, BGT: {shapes}")
     tokens = mask.bool()
     logprobs = logprobs.detach() if detach else logprobs
+    # in bf16, most covariances would be equal
+    logprobs = logprobs.to(torch.promote_types(logprobs.dtype, torch.float32))
     logp = torch.where(tokens, logprobs, 0)  # [B, G, T]; no product: inf * 0 is nan
     adv = torch.where(tokens, advantages[..., None], 0)  # [B, G, T]
     count = tokens.sum((1, 2), keepdim=True)  # [B, 1, 1]

@@ -325,6 +325,10 @@ def test_small_spreads_are_not_taken_for_none():
     near(covariance_weights(-1 + 1e-6 * logprobs, advantages, mask), expected, atol=1e-7)
     in_fp32 = covariance_weights(logprobs.float(), 1e-6 * advantages.float(), mask)
     near(in_fp32, expected, atol=1e-4)
+    # bf16 has 8 bits: log-probs are off by 1/512 of themselves, and covariances are not
+    rounded = logprobs.bfloat16()
+    expected = plain_weights(rounded.double(), advantages, mask)
+    near(covariance_weights(rounded, advantages.float(), mask), expected, atol=1e-4)
 
 
 def test_far_off_covariances_do_not_underflow():

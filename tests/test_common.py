@@ -3,15 +3,19 @@
 import contextlib
 import copy
 import math
+from collections import deque
 from dataclasses import replace
+from types import SimpleNamespace
 
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.config import Config
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
 from rlvr.training import check_advantages
+from rlvr.training.checkpoints import check_memory
 from rlvr.training.run import read_metrics
 
+import numpy as np
 import pytest
 import torch
 from groups import kl_penalty, near, ppo_clip_loss
@@ -327,3 +331,11 @@ def test_metrics_of_your_own_are_numbers():
     ):
         with pytest.raises(UserError, match=says):
             read_metrics(own, {"reward": 0.5})
+
+
+def test_what_a_checkpoint_cannot_hold_is_named():
+    """Else no checkpoint of the run could be loaded."""
+    check_memory(SimpleNamespace(a=0.5, b=[1, "x"], c={"y": torch.ones(2)}, d=None))
+    for value in (np.float64(0.5), deque([1])):
+        with pytest.raises(UserError, match="cannot hold average = .*, by float"):
+            check_memory(SimpleNamespace(average=value))

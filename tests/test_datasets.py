@@ -360,6 +360,8 @@ def test_columns_of_any_name(tmp_path, tiny):
     assert read_set(file, config)[1] == [Problem("Why?", json.dumps(tests), "code")]
     config.columns += ",level"
     assert read_set(file, config)[1] == [Problem("Why?", json.dumps(tests), "code", "1")]
+    file = write(tmp_path / "level.parquet", [row | dict(level=0)])
+    assert [problem.level for problem in read_set(file, config)[1]] == ["0"]
     file = write(tmp_path / "own.csv", b"prompt , answer\na,7\n")
     assert prompts_of(evaluated(tiny[1], file, columns="prompt, answer")) == {"a"}
     rows = [dict(prompt=[ASKED], reward_model=dict(ground_truth="7", style="rule"))]

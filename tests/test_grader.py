@@ -209,6 +209,11 @@ def test_rewards_and_statuses(tmp_path, capsys, monkeypatch):
     said = ["line 1: 1", "line 2: 0 unparsed (was 0.0 wrong)", "line 3: 0 (was 1.0 right)"]
     said += ["line 4: 0", "line 5: 0 (was 0.5)", "mean reward: 0.2"]
     assert capsys.readouterr().out.splitlines() == said
+    program = "```python\ndef f(x): return x\n```"
+    for golds, reward in ((["assert f(1) == 1", "assert f(2) == 3"], 0), (["assert f(1) == 1"], 1)):
+        file.write_text(json.dumps(dict(verifier="code", text=program, gold=golds)))
+        command.main([str(file)])  # all of the tests count
+        assert capsys.readouterr().out.startswith(f"line 1: {reward}")
     with pytest.raises(SystemExit, match="2"):
         command.main([str(tmp_path / "absent")])
     assert "cannot use" in capsys.readouterr().err

@@ -162,6 +162,10 @@ def in_a_notebook(tmp_path, monkeypatch):
 def test_configure_is_the_command_line():
     with pytest.raises(UserError, match="--max_step 3; perhaps you meant --max_steps"):
         grpo.configure(max_step=3)
+    with pytest.raises(UserError, match="^dynamic_sampling=0: it takes True or False"):
+        grpo.configure(dynamic_sampling=0)
+    with pytest.raises(UserError, match="^no such flag: --typed x$"):
+        grpo.configure(typed="x")
     dapo = grpo.configure(variant="dapo", epsilon_high=None, compile=False, output_dir=Path("a b"))
     assert (dapo.epsilon_high, dapo.aggregation, dapo.dynamic_sampling) == (0.28, "token", True)
     assert dapo.typed == dict(variant="dapo", compile=False, output_dir="a b")
@@ -228,6 +232,15 @@ def test_interrupting_the_kernel_ends_after_the_step(in_a_notebook, monkeypatch)
     before_calls(monkeypatch, common, "prepare_update", interrupt_twice)
     with pytest.raises(KeyboardInterrupt):
         grpo.main(grpo.configure(**SMALL | dict(output_dir="two")))
+
+    def fail(*given):
+        raise ZeroDivisionError
+
+    before_calls(monkeypatch, common, "prepare_update", fail)
+    with pytest.raises(ZeroDivisionError):
+        grpo.main(grpo.configure(**SMALL | dict(output_dir="three")))
+    with pytest.raises(KeyboardInterrupt):  # also the cells after a run that has failed
+        interrupt()
 
 
 def test_a_thread_may_train(in_a_notebook):

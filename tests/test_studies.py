@@ -261,7 +261,7 @@ def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
     for folder, rights in zip(folders, ([9, 3, 0], [9, 1, 0], [9, 4, 1, 1]), strict=True):
         for i, right in enumerate(rights):
             row = {"step": min(i, 1), "set": "a", "id": i, "samples": 4, "right": right}
-            append_row(folder, "problems", row)
+            append_row(folder, "problems", row | {"prompt": f"problem {i}"})
     compare.main([*folders, tmp_path / "compare.png"], tmp_path / "compare.png")  # its own
     assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "compare.html").exists()
@@ -331,6 +331,12 @@ def test_the_table_of_mine_by_hand():
     assert "more --seeds may decide" in lines[-1]
     same = {key: found[key[0], "b"] for key in found}
     assert "exactly the same" in claims.table(same, called, dict(a="", b=""))[-1]
+
+
+def test_what_mine_cannot_change():
+    for flags in ("--model strong", "--max_steps 3", "--seed 1", "--numbers 4"):
+        with pytest.raises(UserError, match=f"takes no {flags.split()[0]}, which the study gives"):
+            claims.read_script(f"my.py {flags}")
 
 
 @pytest.mark.slow

@@ -85,6 +85,10 @@ def make_config(config_class: type[C], variants: dict[str, dict], flags: dict) -
     A flag that is None counts as not given. UserError for a mistake.
     """
     flags = {name: value for name, value in flags.items() if value is not None}
+    for field in fields(config_class):
+        value = flags.get(field.name, False)
+        if isinstance(field.default, bool) and not isinstance(value, bool):
+            raise UserError(f"{field.name}={value!r}: it takes True or False")
     return read_flags(config_class, variants, as_arguments(flags))
 
 
@@ -258,6 +262,7 @@ def parse(config_class: type[Config], arguments: list[str], in_force: dict | Non
         raise UserError(str(error)) from None
     if unknown:
         word = unknown[0].lstrip("-")
+        kinds.pop("typed")  # which is no flag
         of_initials = [n for n in kinds if "".join(part[0] for part in n.split("_")) == word]
         names = [*kinds, *(f"no_{name}" for name in kinds if kinds[name] is bool)]
         near = of_initials or difflib.get_close_matches(word, names, 1)  # lr is learning_rate

@@ -226,12 +226,13 @@ class Config:
     @property
     def train_names(self) -> list[str]:
         """The data sets to train on, each once."""
-        return [*dict.fromkeys(self.dataset.split(","))]
+        return [*dict.fromkeys(map(str.strip, self.dataset.split(",")))]
 
     @property
     def eval_names(self) -> list[str]:
         """The data sets to evaluate on, each once."""
-        return [*dict.fromkeys((self.eval_dataset or self.dataset).split(","))]
+        names = (self.eval_dataset or self.dataset).split(",")
+        return [*dict.fromkeys(map(str.strip, names))]
 
     @property
     def longest(self) -> int:

@@ -201,7 +201,7 @@ def problems_of(split, name: str, source: Source) -> list[Problem]:
             source.ask(*(cell_of(row, column) for column in asked)),
             read_gold(*(cell_of(row, column) for column in answered)),
             source.verifier,
-            str(cell_of(row, source.level or "") or ""),
+            "" if (level := cell_of(row, source.level or "")) is None else str(level),
         )
         for row in rows
         if str(row.get(dated, "")) >= first_day

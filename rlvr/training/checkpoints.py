@@ -4,6 +4,7 @@ A checkpoint is a Hugging Face folder with one more file: state.pt, for what res
 the weights. It is written under another name and then renamed.
 """
 
+import io
 import os
 import zlib
 from dataclasses import dataclass
@@ -71,6 +72,20 @@ def newest(folder: Path) -> Path | None:
     if not saved:
         progress.write(f"{folder} has no checkpoint yet: starting from the beginning")
     return saved[0] if saved else None
+
+
+def check_memory(memory) -> None:
+    """Raise UserError for an attribute of a TrainingState's memory that could not be loaded."""
+    for name, value in vars(memory).items() if memory else ():
+        torch.save(value, file := io.BytesIO())
+        file.seek(0)
+        try:
+            torch.load(file, weights_only=True)
+        except UnpicklingError:
+            raise UserError(
+                f"a checkpoint cannot hold {name} = {value!r}: take a number of Python's own, by "
+                "float(x), or a text, a list, a dict or a tensor"
+            ) from None
 
 
 def save(folder: Path, training: TrainingState, step: int) -> None:

@@ -99,6 +99,8 @@ class Run:
             return folder, checkpoint or checkpoints.newest(folder)
         name = f"runs/{self.config.script.stem}-{self.config.variant}-{self.started}"
         folder = Path(self.config.output_dir or name)
+        while folder.exists() and not self.config.output_dir:  # another run of this second
+            folder = folder.with_name(f"{folder.name}-")
         with using(folder):
             new = [path for path in (folder, *folder.parents) if not path.exists()]
             machine.AT_EXIT.callback(machine.remove_empty, new)
@@ -173,9 +175,13 @@ class Run:
 
         Several ranks must stop together. torchrun passes a Ctrl-C on to ranks that have seen it.
         """
-        if number == signal.SIGINT and 0 < self.stopped < time.monotonic() - 2:
+        at = frame
+        while at and not any(value is self for value in at.f_locals.values()):
+            at = at.f_back
+        is_over = at is None  # it has failed, in a notebook
+        if is_over or number == signal.SIGINT and 0 < self.stopped < time.monotonic() - 2:
             self.handlers[number](number, frame)
-        if not self.stopped:
+        elif not self.stopped:
             self.stopped = time.monotonic()
             progress.write("stopping after this step; Ctrl-C to quit at once")
 
@@ -210,7 +216,6 @@ class Run:
             advantages = weights * advantages
         norms = self.updates.grad_norms
         metrics = batch.metrics() | self.updates.metrics()
-        metrics |= read_metrics(diagnostics, metrics)
         self.updates = UpdateMetrics()
         largest = (batch.completion_mask * advantages).abs().max().item()
         metrics["advantage_max"] = machine.global_max(largest)
@@ -219,6 +224,7 @@ class Run:
         metrics |= {"tokens": self.tokens, "time": time.time(), "peak_memory_gb": peak}
         metrics["seconds_rollout"] = batch.seconds
         metrics["seconds_update"] = time.perf_counter() - self.clock - batch.seconds
+        metrics |= read_metrics(diagnostics, {"step": step} | metrics)
         if world.RANK == 0:
             show.append_row(self.folder, "metrics", {"step": step, **metrics})
             mask = batch.completion_mask[:2]  # [2, T]
@@ -228,8 +234,8 @@ class Run:
                 show.append_row(self.folder, "samples", {"step": step, **row})
             lines = self.console.step(step, self.config.max_steps, metrics)
             if zeros := norms.count(0):
-                why = "as if all groups are all right or all wrong"
-                lines.append(f"no update: the gradient is 0 in {zeros} of {len(norms)}, {why}")
+                why = "no group's rewards differ, or the formula gives 0"
+                lines.append(f"no update in {zeros} of {len(norms)}: the gradient is 0; {why}")
             if count := metrics["skipped"]:
                 lines.append(
                     f"no update: the gradient is NaN or infinite in {count} of {len(norms)}"
@@ -274,6 +280,7 @@ class Run:
         """Save a checkpoint when one is due. Return True if the run has been asked to stop."""
         # on all ranks, a signal after this line counts at the next step
         stopped = any(machine.gather([self.stopped]))
+        checkpoints.check_memory(self.training.memory)
         every = self.config.save_steps or math.ceil(self.config.max_steps / 3)
         is_last = stopped or step == self.config.max_steps
         if is_last or step % every == 0:

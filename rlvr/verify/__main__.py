@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("path", metavar="FILE.jsonl")
     path, questions, logged, number = parser.parse_args(arguments).path, {}, {}, 0
     try:
-        with using(path), open(path, encoding="utf-8-sig") as file:
+        with using(path, UnicodeError), open(path, encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     row = json.loads(line)
@@ -30,7 +30,8 @@ def main(arguments: list[str]) -> None:
                     if ":" in verifier:
                         verifier = os.path.abspath(verifier)  # it takes any gold
                     else:
-                        golds = gold if isinstance(gold, list) else [gold]
+                        has_several = isinstance(gold, list) and verifier != "code"
+                        golds = gold if has_several else [gold]
                         gold = [*map(find_verifier(verifier).gold, golds)]
                         usable &= all(gold)
                     if not usable:

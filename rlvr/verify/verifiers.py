@@ -139,6 +139,8 @@ def judge(
     entry = find_verifier(verifier)
     limits = (seconds, program_seconds) if entry.keeps_time else ()
     alternatives = [gold] if isinstance(gold, str) or entry.file else gold
+    if not isinstance(alternatives, (list, tuple)):
+        raise ValueError(f"the gold of {verifier} is a text or a list of texts, not {gold!r}")
     try:
         rewards = [entry.verify(text, alternative, *limits) for alternative in alternatives]
         rewards = [reward for reward in rewards if reward is not None]

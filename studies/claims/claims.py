@@ -37,7 +37,9 @@ from studies.claims.rule import differences, matched
 from studies.claims.runs import PLAN, run_jobs
 
 METRICS = "pass@1", "pass@16", "entropy"  # of --mine
-OF_THE_STUDY = "learning_rate", "seed", "base", "numbers", "eval_"  # how no flag of --mine begins
+# how no flag of --mine begins
+OF_THE_STUDY = "learning_rate", "seed", "model", "dataset", "numbers", "eval_", "max_steps"
+OF_THE_STUDY += "output_dir", "resume"
 
 
 def read_script(typed: str) -> tuple[str, str]:

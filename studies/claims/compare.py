@@ -112,7 +112,9 @@ def rates_of(folders: list[Path]) -> dict[tuple[str, int], list[float]]:
         rows = read_rows(folder, "problems")
         for row in rows:
             if row["step"] == rows[-1]["step"]:
-                rates.setdefault((row["set"], row["id"]), []).append(row["right"] / row["samples"])
+                rates.setdefault((row["set"], row["prompt"]), []).append(
+                    row["right"] / row["samples"]
+                )
     return rates
 
 

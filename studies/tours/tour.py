@@ -18,6 +18,7 @@ import json
 import runpy
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
@@ -37,7 +38,8 @@ from studies.tours.values import fields_of, fingerprints, flat, number, policy_t
 # At this seed both groups are mixed, and in the second iteration some tokens are clipped.
 FLAGS = (
     "seed=16 max_steps=1 prompts_per_step=2 num_generations=4 minibatch_size=4 num_iterations=2 "
-    "eval_problems=2 eval_samples=2 log_tokens=0 num_threads=1"
+    "eval_problems=2 eval_samples=2 log_tokens=0 num_threads=1 "
+    f"output_dir=runs/tours/{time.strftime('%m%d-%H%M%S')}"  # where "latest" finds no run
 )
 UNSHOWN = ("output_dir", "num_threads", "log_tokens", "typed")  # what depends on the machine
 UNSETTLED = ("began", "seconds")  # values whose names begin so are those of a clock
