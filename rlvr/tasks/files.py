@@ -36,19 +36,14 @@ def read_json(file: str, wanted: set) -> Iterator[dict]:
     """Yield the rows of a list of objects, or of a file with one object per line."""
     text = Path(file).read_text(encoding="utf-8-sig")
     if text.lstrip()[:1] == "[":
-        yield from json.loads(text, parse_int=exact, object_pairs_hook=each_once)
+        yield from json.loads(text, object_pairs_hook=each_once)
         return
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                yield json.loads(line, parse_int=exact, object_pairs_hook=each_once)
+                yield json.loads(line, object_pairs_hook=each_once)
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from None
-
-
-def exact(digits: str) -> int | str:
-    """Return an integer; one of over 4,000 digits, which Python does not read, stays a text."""
-    return int(digits) if len(digits) < 4000 else digits
 
 
 def each_once(cells: list[tuple]) -> dict:
