@@ -302,6 +302,8 @@ B^{-1}A^{-1} :: B^{-1}A^{-1} :: (BA)^{-1} ;; E(X^2) :: E[X^2] :: E(X)^2
 \langle x^2\rangle :: \langle x^2\rangle :: \langle x\rangle^2 ;; N(0,1) :: (0,1) :: U(0,1)
 P(A\mid B)=\frac13 :: \frac13  P(A|B)=\frac{2}{6}  p=\frac13 :: P(B\mid A)=\frac13  P(A)=\frac13
 \operatorname{Re}(z)=2 :: 2 :: \operatorname{Im}(z)=2  z=2 ;; \dim V=3 :: 3 :: \dim W=3  \dim V=4
+24 :: \frac{1}{2}\cdot(6)(8)  f(2)(3)=24 ;; \frac LT :: LT^{-1}
+A=PDP^{-1} :: PDP^{-1}=A  PDP^{-1}
 # and, or, sets in sets, curves that no point drawn is on
 x\le1\text{ or }x\ge3 :: (-\infty,1]\cup[3,\infty) :: x\le1\text{ and }x\ge3
 x=0\text{ or }y=0 :: y=0\text{ or }x=0 :: x=0\text{ and }y=0  x=0, y=0
@@ -314,6 +316,9 @@ x^2+y^2=2x :: (x-1)^2+y^2=1 :: (x-1)^2+y^2=2 ;; x^2+y^2<2x :: (x-1)^2+y^2<1 :: 2
 3\text{ red}, 4\text{ blue} :: 4 blue, 3 red :: 4\text{ red}, 3\text{ blue}
 2\text{ hours }5\text{ minutes} :: 2 hr 5 min  2\text{ hours and }5\text{ minutes}
     :: 2\text{ minutes }5\text{ hours}  2\text{ days }5\text{ hours}  2 min 5 h
+2+\sqrt3\text{ cm} :: \sqrt3+2\text{ cm} ;; 16+8\sqrt3\text{ sq units} :: 8\sqrt3+16\text{ sq units}
+1,2,\text{ or }3 :: 3,2,\text{ or }1
+A=\{1,2\}, B=\{3,4\} :: B=\{3,4\}, A=\{1,2\} :: A=\{3,4\}, B=\{1,2\} ;; 5\text{ km} :: :: 5\,m  5~m
 A\text{ before }B :: A \text{ before } B :: B\text{ before }A ;; 5\text{ km} :: 5\,\mathrm{km}  5 km
 30^\circ\text{ north of east} :: 30^\circ
     :: 30^\circ\text{ south of east}  30^\circ\text{ east of north}

@@ -58,17 +58,20 @@ OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{DIVI
 OF_A_POINT = re.compile(r"^[A-Z](?=\([^()]*,[^()]*\)$)")  # or of a distribution, as N(0,1)
 OF_OPTIONS = re.compile(r"\(?[A-J]\)?")
 NO_OPTION = re.compile(r"[ei]$|[A-J] ?[_^']|\\mathbb")  # e and i are numbers
-# words, or points that have names; but not the letters of a formula
+# words with a number or a letter behind them, or points and sets that have names
+A_WORD = rf"{TEXT}(?!\s*,?\s*(?:and|or)\b)[^{{}}]*[A-Za-z]{{2}}"
+NAMED = r"= *(?:\(|\[|\\\{)"
 WITH_WORDS = re.compile(
-    rf"{TEXT}[^{{}}]*[A-Za-z]{{2}}|^(?=[^\\()^_]*$).*[A-Za-z]{{3}}|=.*\(.*=.*\("
+    rf"{A_WORD}[^{{}}]*(?:\d|\}}.*[A-Za-z\d])|{NAMED}.*{NAMED}"
+    r"|^(?=[^\\()^_]*$).*[A-Za-z]{3}.*\b(?:[A-Z]|\d)"
 )
 A_LETTER = re.compile(r"\s*(?:\\[A-Za-z]+|[A-Za-z])\s*(?:_(?:\w|\{\w+\}))?\s*")
 OF_A_BASE = re.compile(r"(?:^|[,=])\s*-?\d+_\{?(\d+)\}?(?=\s*(?:,|$))")
 BRACKET = re.compile(r"[(\[]|\\\{")
-# where latex2sympy would read a mixed number: 3(4), (3)(4), (3)\frac12, but not f(3) or x_2(3)
+# where latex2sympy would read a mixed number: 3(4), (3)(4), (3)\frac12, but not x_2(3)
 JUXTAPOSED = re.compile(
-    rf"(?:(?<=(?<![\w.\\^_])\d+|\\binom{ARGUMENT}{ARGUMENT})"
-    r"|(?<=(?<![A-Za-z]|[A-Za-z]\([^()]*)[)\]])) ?(?=[(\[]|\\binom)|(?<=[)\]]) ?(?=\d|\\frac)"
+    rf"(?<=(?<![\w.\\^])\d+|\\binom{ARGUMENT}{ARGUMENT}|[)\]]) ?(?=[(\[]|\\binom)"
+    r"|(?<=[)\]]) ?(?=\d|\\frac)"
 )
 INDEX = r"(?:_\w|_\{[^{}]*\})"
 # letters that latex2sympy misreads, and before them what must not be searched for letters
@@ -92,9 +95,11 @@ def verify_math(text: str, gold: str) -> float | None:
     if answer == "NA" or max(len(answer), len(gold)) > LONGEST:
         return None
     chosen, wanted = plain(answer), plain(gold)
-    # matrices and the products of vectors do not commute
+    # products of matrices and of vectors do not commute
     of_matrices = OF_MATRICES.fullmatch(wanted) or OF_MATRICES.fullmatch(chosen)
-    if of_matrices or OF_VECTORS.search(gold) or IN_ORDER.fullmatch(wanted):
+    of_matrices = of_matrices and not re.search(r"frac|[/=]", wanted + chosen)
+    of_vectors = OF_VECTORS.search(gold) and not re.search("[-+=]", gold)
+    if of_matrices or of_vectors or IN_ORDER.fullmatch(wanted):
         return float(len({re.sub(r"[\s{}]", "", text) for text in (chosen, wanted)}) == 1)
     items = itertools.zip_longest(split(wanted, DIVIDER), split(chosen, DIVIDER), fillvalue="")
     times = [same_time(*pair) for pair in items]
@@ -106,11 +111,13 @@ def verify_math(text: str, gold: str) -> float | None:
         found = pattern.findall(chosen), pattern.findall(wanted)
         if all(found) and found[0] != found[1]:
             return 0.0
-    if differ_in_unit(gold, answer) or rearranged(gold, answer):
+    written = [re.sub(r"\\[^A-Za-z\\{}]|~", " ", text) for text in (gold, answer)]
+    if differ_in_unit(*written) or rearranged(*written):
         return 0.0
     # of several letters, as in x = 1, y = 2 or x = 2, y = 1
     solutions, others = split(wanted, f"{OR}|;"), split(chosen, f"{OR}|;")
-    if len(solutions) == len(others) > 1 and len(split(solutions[0], DIVIDER)) > 1:
+    are_rows = all(len(split(solution, DIVIDER)) > 1 for solution in solutions)
+    if are_rows and len(solutions) == len(others) > 1:
         equal = [[verify_math(boxed(x), y) == 1 for x in others] for y in solutions]
         return float(all(map(any, [*equal, *zip(*equal, strict=True)])))
     chosen, wanted = MODULUS.sub("", chosen), MODULUS.sub("", wanted)
@@ -151,8 +158,9 @@ def rearranged(gold: str, answer: str) -> bool:
     phrases = []
     for text in (gold, answer):
         text = re.sub(r"\\times|\\cdot", "*", text)
-        text = re.sub(r"\\[A-Za-z]+|\\[^A-Za-z\\]|[{}]|(?<=\d),(?=\d{3})", " ", text)
-        parts = split(text, rf"{DIVIDER}|[-+*]")
+        text = re.sub(r"\\[A-Za-z]+|\\[{}]|[{}]|(?<=\d),(?=\d{3})", " ", text)
+        is_list = len(split(text, DIVIDER)) > 1  # in which = belongs to an item
+        parts = split(text, rf"{DIVIDER}|[-+*]" if is_list else "[-+*=]")
         phrases.append([tuple(re.findall(r"[A-Za-z]+|[\d.]+", part)) for part in parts])
     words, others = ([*itertools.chain(*of_text)] for of_text in phrases)
     is_permuted = words != others and sorted(words) == sorted(others)
