@@ -137,8 +137,9 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
         raise ValueError(f"not BGT, BG, BGT: {shapes}")
     tokens = mask.bool()
     logprobs = logprobs.detach() if detach else logprobs
+    dtype = logprobs.dtype
     # in bf16, most covariances would be equal
-    logprobs = logprobs.to(torch.promote_types(logprobs.dtype, torch.float32))
+    logprobs = logprobs.to(torch.promote_types(dtype, torch.float32))
     logp = torch.where(tokens, logprobs, 0)  # [B, G, T]; no product: inf * 0 is nan
     adv = torch.where(tokens, advantages[..., None], 0)  # [B, G, T]
     count = tokens.sum((1, 2), keepdim=True)  # [B, 1, 1]
@@ -173,7 +174,7 @@ def covariance_weights(logprobs, advantages, mask, means="tokens", padded_sum=Fa
         total = lengths.amax(1, keepdim=True) * mask.shape[1]  # [B, 1, 1], G times the longest
     weights = total * exponent.flatten(1).softmax(-1).view_as(cov)  # [B, G, T]
     weights = torch.where(equal, total / count.to(cov), weights)
-    return torch.where(tokens, weights, 0)
+    return torch.where(tokens, weights, 0).to(dtype)
 
 
 @torch.no_grad()

@@ -325,10 +325,12 @@ def test_small_spreads_are_not_taken_for_none():
     near(covariance_weights(-1 + 1e-6 * logprobs, advantages, mask), expected, atol=1e-7)
     in_fp32 = covariance_weights(logprobs.float(), 1e-6 * advantages.float(), mask)
     near(in_fp32, expected, atol=1e-4)
-    # bf16 has 8 bits: log-probs are off by 1/512 of themselves, and covariances are not
-    rounded = logprobs.bfloat16()
-    expected = plain_weights(rounded.double(), advantages, mask)
-    near(covariance_weights(rounded, advantages.float(), mask), expected, atol=1e-4)
+    # bf16 has 8 bits, which round the log-probs and the weights, but not the covariances
+    rounded = -torch.linspace(0, 1, 256).view(1, 4, 64).bfloat16()
+    rounded[0, 0, 0] = -20.0
+    given = f64([[1, -1, 0.5, -0.5]]), torch.ones(1, 4, 64)
+    found = covariance_weights(rounded, given[0].float(), given[1])
+    near(found, plain_weights(rounded.double(), *given), atol=1 / 64)
 
 
 def test_far_off_covariances_do_not_underflow():
