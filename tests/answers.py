@@ -303,7 +303,12 @@ B^{-1}A^{-1} :: B^{-1}A^{-1} :: (BA)^{-1} ;; E(X^2) :: E[X^2] :: E(X)^2
 P(A\mid B)=\frac13 :: \frac13  P(A|B)=\frac{2}{6}  p=\frac13 :: P(B\mid A)=\frac13  P(A)=\frac13
 \operatorname{Re}(z)=2 :: 2 :: \operatorname{Im}(z)=2  z=2 ;; \dim V=3 :: 3 :: \dim W=3  \dim V=4
 24 :: \frac{1}{2}\cdot(6)(8)  f(2)(3)=24 ;; \frac LT :: LT^{-1}
-A=PDP^{-1} :: PDP^{-1}=A  PDP^{-1}
+A=PDP^{-1} :: PDP^{-1}=A  PDP^{-1} ;; (AB)^T :: B^TA^T :: A^TB^T ;; 7 :: :: :: (2) 5
+\vec a\cdot\vec b :: \vec b\cdot\vec a  \mathbf a\cdot\mathbf b :: \vec a\times\vec b
+(\vec a\cdot\vec b)\vec c :: \vec c(\vec a\cdot\vec b) :: \vec a(\vec b\cdot\vec c)
+x=a\text{ or }x=b :: x=a,b ;; y=\pm\frac34x :: y=\frac34x\text{ and }y=-\frac34x :: y=\frac34x
+(2+\sqrt3)^{2^n} :: (\sqrt3+2)^{2^n} ;; \dim V=3 :: \dim(V)=3
+\operatorname{Var}(X)=4 :: 4  \text{Var}(X)=4 :: E(X)=4  \operatorname{Var}(Y)=4
 # and, or, sets in sets, curves that no point drawn is on
 x\le1\text{ or }x\ge3 :: (-\infty,1]\cup[3,\infty) :: x\le1\text{ and }x\ge3
 x=0\text{ or }y=0 :: y=0\text{ or }x=0 :: x=0\text{ and }y=0  x=0, y=0
@@ -319,6 +324,8 @@ x^2+y^2=2x :: (x-1)^2+y^2=1 :: (x-1)^2+y^2=2 ;; x^2+y^2<2x :: (x-1)^2+y^2<1 :: 2
 2+\sqrt3\text{ cm} :: \sqrt3+2\text{ cm} ;; 16+8\sqrt3\text{ sq units} :: 8\sqrt3+16\text{ sq units}
 1,2,\text{ or }3 :: 3,2,\text{ or }1
 A=\{1,2\}, B=\{3,4\} :: B=\{3,4\}, A=\{1,2\} :: A=\{3,4\}, B=\{1,2\} ;; 5\text{ km} :: :: 5\,m  5~m
+3, 5\text{ cm} :: 5, 3\text{ cm}
+3\text{ up}, 2\text{ left} :: 2\text{ left}, 3\text{ up} :: 2\text{ up}, 3\text{ left}
 A\text{ before }B :: A \text{ before } B :: B\text{ before }A ;; 5\text{ km} :: 5\,\mathrm{km}  5 km
 30^\circ\text{ north of east} :: 30^\circ
     :: 30^\circ\text{ south of east}  30^\circ\text{ east of north}

@@ -323,15 +323,18 @@ mathematics rlvr/verify/answers/mathematics.py by grader answers
     if not any(value.free_symbols for value in gold_values): => if True:
     pairs = [*itertools.combinations(sides, 2)] => pass
     for first, other, opposite in ways[: 2 => for first, other, opposite in ways[: 4
-    is_permuted = words != others and sorted => is_permuted = sorted
-    gold != answer and not (is_letter => gold != answer and not (False
+    is_alike and (is_one or len(names) > 1) and => is_alike and
+    (heads[0] == heads[1]) != (takes[0] == takes[1]) => heads[0] == heads[1]
+    wanted != other and wanted.endswith(other) => False
+    sizes = {len(split(solution, DIVIDER)) for => sizes = {2 for
 numbers rlvr/verify/answers/numbers.py by answers
     return differ or bool( => return bool(
     bool(all(measured) and => bool(False and units and
-    len(wanted[kind]) == len(units[kind]) and wanted => wanted
+    len(wanted[kind]) == len(units[kind]) and order => order
 equality rlvr/verify/answers/equality.py by answers
     small) if len({*small.values()}) == len(small) else None => small)
-    FAR_POINTS if bent else SIGNS => SIGNS
+    FAR_POINTS if bent else => SIGNS_AT_POINTS if bent else
+    FAR_POINTS[:-2] if rooted else => FAR_POINTS[:1] if rooted else
     is_name(side) and is_new and not of_letters or not value.free_symbols => True
     is_new and not of_letters or => is_new or
     return len(solved) == 2 => return bool(solved)

@@ -28,7 +28,7 @@ SIGNS_AT_POINTS = [(1,), (-1, 1), (1, -1), (1,), (1,)]
 FAR_POINTS = [(1,), (-1, 12), (14, 1), (3, -12), (-9, 14), (900, 1), (3000, 7000), (-1100, 900)]
 FAR_POINTS += [(sympy.Rational(1, 9), sympy.Rational(-1, 7)), (sympy.Rational(-1, 8), 1)]
 FAR_POINTS += [(101,), (101 * 420,)]  # these make integers, see drawn_points
-BENT = sympy.Abs, sympy.Max, sympy.Min, sympy.floor, sympy.ceiling, sympy.Pow  # of a root
+BENT = sympy.Abs, sympy.Max, sympy.Min, sympy.floor, sympy.ceiling, sympy.Pow
 BENT += sympy.asin, sympy.acos, sympy.atan, sympy.acot
 # the signs of lhs - rhs for which a relation holds; a number that is not real has the sign None
 HOLDS = {sympy.Eq: (0,), sympy.Ne: (-1, 1, None), sympy.Lt: (-1,), sympy.Le: (-1, 0)}
@@ -39,7 +39,7 @@ STARTS = -4.6, -1.3, 0.4, 1.1, 2.7, 7.9  # where the search for a solution begin
 OF_COMPLEX = re.compile("[zwZW](_|$)")  # a letter that stands for a complex number
 TURNED = (3 + 4 * sympy.I) / 5  # of size 1: the direction in which |z| is tried
 NEAR, TINY, NOTHING = (sympy.Rational(1, 10**power) for power in (8, 40, 90))
-LARGEST = 10**6  # binary exponent of a number
+LARGEST_EXPONENT = 10**6  # of a number, binary
 LIMIT = 0.5  # seconds of this process's time, to decide whether two values are equal
 
 
@@ -185,8 +185,10 @@ def drawn_points(*values) -> Iterator[dict]:
     drawn = random.Random(0)
     letters = sorted(set().union(*(value.free_symbols for value in values)), key=str)
     parts = [part for value in values for part in value.atoms(*BENT)]
-    bent = [part for part in parts if not part.is_Pow or part.exp.is_integer is False]
-    for signs in FAR_POINTS if bent else SIGNS_AT_POINTS:
+    bent = any(not part.is_Pow for part in parts)
+    roots = [part.base for part in parts if part.is_Pow and part.exp.is_integer is False]
+    rooted = any(base.free_symbols for base in roots)
+    for signs in FAR_POINTS if bent else FAR_POINTS[:-2] if rooted else SIGNS_AT_POINTS:
         signed = zip(letters, itertools.cycle(signs), strict=False)
         yield {
             letter: sign * sympy.Rational(drawn.randint(20, 300), 101) for letter, sign in signed
@@ -382,7 +384,7 @@ def number_of(expression) -> Number:
         value = value.evalf(60)
     # A part without a digit is 0: all of them cancelled, as in ln 6 - ln 2 - ln 3.
     parts: Any = value.as_real_imag()
-    if any(part.is_Float and abs(part._mpf_[2]) > LARGEST for part in parts):
+    if any(part.is_Float and abs(part._mpf_[2]) > LARGEST_EXPONENT for part in parts):
         raise OverflowError  # it would be written with all of its digits
     parts = [sympy.Rational(0 if part._prec == 1 else part) for part in parts]
     real, imaginary = (Fraction(part.p, part.q) for part in parts)

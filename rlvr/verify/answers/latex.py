@@ -77,7 +77,8 @@ PLAIN = [
     (r"\\(?:overrightarrow|vec) ?\{ ?([A-Z]) ?([A-Z]) ?\}", r"\\variable{vec\1\2}"),
     # a mean is a function
     (
-        r"\\langle([^,<>]*?)\\rangle|(?<![A-Za-z\\])E ?[\[(]([^\[\]()]*[XYZ][^\[\]()]*)[\])]",
+        r"(?:\\left ?)?\\langle([^,<>]*?)(?:\\right ?)?\\rangle"
+        r"|(?<![A-Za-z\\])E ?[\[(]([^\[\]()]*[XYZ][^\[\]()]*)[\])]",
         r"f_{E}(\1\2)",
     ),
     (A_NAME, lambda match: MEANING.get(match[0].replace(" ", ""), match[0])),

@@ -28,8 +28,11 @@ from rlvr.verify.answers.numbers import differ_in_unit, same_time, scale_of
 import regex as re
 
 IN_ORDER = re.compile(r"\d+(?:-\d+)+|\d+(?:/\d+){2}|[A-Z](?:-[A-Z]){2,}")  # dates, ranges, paths
-VECTOR = r"\\(?:vec|hat|mathbf|boldsymbol|bm|overrightarrow)\s*\{?\s*\\?[A-Za-z]+\s*\}?"
-OF_VECTORS = re.compile(rf"(?:{VECTOR}|\\nabla)\s*\\(?:times|cdot)\s*{VECTOR}")
+VECTOR = r"\\(?:vec|hat|mathbf|boldsymbol|bm|overrightarrow)\s*\{?\s*(\\?[A-Za-z]+)\s*\}?"
+OF_VECTORS = re.compile(rf"(?:{VECTOR}|\\nabla)\s*\\(times|cdot)\s*{VECTOR}")
+OF_AN_INVERSE = (
+    r"\(([A-Z]) ?([A-Z])\)\^\{(-1|\\variable\{T\})\}"  # or a transpose: (AB)^T = B^T A^T
+)
 OF_MATRICES = re.compile(r"(?=.*\^)(?:[A-Z](?:\^\{(?:-1|\\variable\{T\})\})? ?){2,}")
 LARGEST = 10**6  # binary digits of a number that is evaluated; 2^1000000 has that many
 AND, OR = (
@@ -42,7 +45,7 @@ EQUALS = r"(?<![<>])(?<![^\d)}]!)=|\\equiv(?![a-z])"  # also in 4!=24, but not i
 WORDS = re.compile(r"(?!inf$|infinity$)(?=.*[A-Za-z]{2})[A-Za-z][A-Za-z'. -]*")
 UNREADABLE = re.compile(  # prose, 5 6, dots, and gcd(m, n), which sympy takes for 1
     r"\\[lc]?dots|[A-Za-z]{3,}\s+[A-Za-z]{2,}"
-    r"|(?<![_^\d.])[\d.]+ \d|!!|(?:gcd|lcm)\}? ?\([^()]*[A-Za-z]"
+    r"|(?<![_^\d.])[\d.]+ \d|\) \d|!!|(?:gcd|lcm)\}? ?\([^()]*[A-Za-z]"
 )
 WITH_UNIT = re.compile(  # a value, followed by \text{...}, words, or an abbreviation
     rf"(.+?)(?:(?<![\^_\s])\s*((?:(?:\\mu *)?{TEXT}{IN_BRACES}\}}{POWER}(?:[\s/]|\\cdot)*)+)"
@@ -55,23 +58,20 @@ OF_A_NUMBER = rf"(?<=[\d}}])(?: [mgshNJWVALKCFTH]| ?\\(?:Omega|mu ?(?:\w|{TEXT}\
 MODULUS = re.compile(rf"\s*(?:\(?\\[pb]?mod|\(?{TEXT}mod\}})\W*(\w+)\W*$")
 # an option before its value, as in \textbf{(A) }204
 OF_AN_OPTION = rf"^(?:{TEXT}\s*\([A-E]\)\s*\}}|\([A-E]\)(?=\s))\s*(?=\S)(?!{DIVIDER})"
-OF_A_POINT = re.compile(r"^[A-Z](?=\([^()]*,[^()]*\)$)")  # or of a distribution, as N(0,1)
+OF_A_POINT = r"^[A-Z](?=\([^()]*,[^()]*\)$)"
+OF_A_DISTRIBUTION = re.compile(rf"(?=[NUB]){OF_A_POINT}")  # as in N(0,1)
 OF_OPTIONS = re.compile(r"\(?[A-J]\)?")
 NO_OPTION = re.compile(r"[ei]$|[A-J] ?[_^']|\\mathbb")  # e and i are numbers
-# words with a number or a letter behind them, or points and sets that have names
-A_WORD = rf"{TEXT}(?!\s*,?\s*(?:and|or)\b)[^{{}}]*[A-Za-z]{{2}}"
-NAMED = r"= *(?:\(|\[|\\\{)"
-WITH_WORDS = re.compile(
-    rf"{A_WORD}[^{{}}]*(?:\d|\}}.*[A-Za-z\d])|{NAMED}.*{NAMED}"
-    r"|^(?=[^\\()^_]*$).*[A-Za-z]{3}.*\b(?:[A-Z]|\d)"
-)
+SENTENCE = re.compile(
+    r"(?:[^\W_]|[\s.,;'{}])*\{[^{}]*[A-Za-z]{2}(?:[^\W_]|[\s.,;'{}])*"
+)  # no signs
 A_LETTER = re.compile(r"\s*(?:\\[A-Za-z]+|[A-Za-z])\s*(?:_(?:\w|\{\w+\}))?\s*")
 OF_A_BASE = re.compile(r"(?:^|[,=])\s*-?\d+_\{?(\d+)\}?(?=\s*(?:,|$))")
 BRACKET = re.compile(r"[(\[]|\\\{")
 # where latex2sympy would read a mixed number: 3(4), (3)(4), (3)\frac12, but not x_2(3)
 JUXTAPOSED = re.compile(
     rf"(?<=(?<![\w.\\^])\d+|\\binom{ARGUMENT}{ARGUMENT}|[)\]]) ?(?=[(\[]|\\binom)"
-    r"|(?<=[)\]]) ?(?=\d|\\frac)"
+    r"|(?<=[)\]])(?=\d| ?\\frac)"
 )
 INDEX = r"(?:_\w|_\{[^{}]*\})"
 # letters that latex2sympy misreads, and before them what must not be searched for letters
@@ -96,28 +96,29 @@ def verify_math(text: str, gold: str) -> float | None:
         return None
     chosen, wanted = plain(answer), plain(gold)
     # products of matrices and of vectors do not commute
-    of_matrices = OF_MATRICES.fullmatch(wanted) or OF_MATRICES.fullmatch(chosen)
-    of_matrices = of_matrices and not re.search(r"frac|[/=]", wanted + chosen)
-    of_vectors = OF_VECTORS.search(gold) and not re.search("[-+=]", gold)
-    if of_matrices or of_vectors or IN_ORDER.fullmatch(wanted):
-        return float(len({re.sub(r"[\s{}]", "", text) for text in (chosen, wanted)}) == 1)
+    matrices = [re.sub(OF_AN_INVERSE, r"\2^{\3}\1^{\3}", side) for side in (wanted, chosen)]
+    if all(map(OF_MATRICES.fullmatch, matrices)) or IN_ORDER.fullmatch(wanted):
+        return float(matrices[0].replace(" ", "") == matrices[1].replace(" ", ""))
+    vectors = products_of_vectors(gold), products_of_vectors(answer)
+    if all(vectors) and vectors[0] != vectors[1]:
+        return 0.0
     items = itertools.zip_longest(split(wanted, DIVIDER), split(chosen, DIVIDER), fillvalue="")
     times = [same_time(*pair) for pair in items]
     if None not in times:
         return float(all(times))
     if OF_OPTIONS.fullmatch(wanted) and not NO_OPTION.match(chosen):
         chosen = read_choice(chosen) or chosen  # as in B. Paris
-    for pattern in (MODULUS, OF_A_POINT):
+    for pattern in (MODULUS, OF_A_DISTRIBUTION):
         found = pattern.findall(chosen), pattern.findall(wanted)
         if all(found) and found[0] != found[1]:
             return 0.0
-    written = [re.sub(r"\\[^A-Za-z\\{}]|~", " ", text) for text in (gold, answer)]
+    written = [re.sub(r"\\[^A-Za-z\\{}]|~", " ", side) for side in (gold, answer)]
     if differ_in_unit(*written) or rearranged(*written):
         return 0.0
     # of several letters, as in x = 1, y = 2 or x = 2, y = 1
     solutions, others = split(wanted, f"{OR}|;"), split(chosen, f"{OR}|;")
-    are_rows = all(len(split(solution, DIVIDER)) > 1 for solution in solutions)
-    if are_rows and len(solutions) == len(others) > 1:
+    sizes = {len(split(solution, DIVIDER)) for solution in solutions}
+    if 1 < len(solutions) == len(others) < 9 and len(sizes) == 1 and sizes != {1}:
         equal = [[verify_math(boxed(x), y) == 1 for x in others] for y in solutions]
         return float(all(map(any, [*equal, *zip(*equal, strict=True)])))
     chosen, wanted = MODULUS.sub("", chosen), MODULUS.sub("", wanted)
@@ -155,26 +156,43 @@ def rearranged(gold: str, answer: str) -> bool:
 
     3 red, 4 blue is not 4 red, 3 blue, and p implies q is not q implies p.
     """
+    # the words of a sentence are in order, and the letters and numbers of a formula in any
+    in_order = list if SENTENCE.fullmatch(re.sub(TEXT, "{", gold)) else sorted
     phrases = []
     for text in (gold, answer):
-        text = re.sub(r"\\times|\\cdot", "*", text)
-        text = re.sub(r"\\[A-Za-z]+|\\[{}]|[{}]|(?<=\d),(?=\d{3})", " ", text)
-        is_list = len(split(text, DIVIDER)) > 1  # in which = belongs to an item
-        parts = split(text, rf"{DIVIDER}|[-+*]" if is_list else "[-+*=]")
-        phrases.append([tuple(re.findall(r"[A-Za-z]+|[\d.]+", part)) for part in parts])
-    words, others = ([*itertools.chain(*of_text)] for of_text in phrases)
-    is_permuted = words != others and sorted(words) == sorted(others)
-    return bool(WITH_WORDS.search(gold)) and is_permuted and {*phrases[0]} != {*phrases[1]}
+        text = text.replace(r"\{", "[").replace(r"\}", "]")
+        text = re.sub(r"\\[A-Za-z]+|\\[^A-Za-z\\]|[{}]|(?<=\d),(?=\d{3})", " ", text)
+        parts = [re.findall(r"[A-Za-z]+|[\d.]+", part) for part in split(text, DIVIDER)]
+        phrases.append({tuple(in_order(part)) for part in parts})
+    names = {tuple(filter(str.isalpha, phrase)) for phrase in phrases[0]} - {()}
+    words = [sorted(itertools.chain(*of_text)) for of_text in phrases]
+    is_alike = len(phrases[0]) == len(phrases[1]) and words[0] == words[1]
+    is_one = in_order is list and len(phrases[0]) == 1
+    return is_alike and (is_one or len(names) > 1) and phrases[0] != phrases[1]
+
+
+def products_of_vectors(text: str) -> list:
+    """Return the products of two vectors; those with a dot commute."""
+    products = OF_VECTORS.findall(text)
+    return sorted(
+        (sign, *((a, b) if sign == "times" else sorted((a, b)))) for a, sign, b in products
+    )
 
 
 def have_other_names(gold: str, answer: str) -> bool:
     """Return whether two left sides name different values: P(A|B) and P(B|A), or Re z and z.
 
-    Any letter may stand for a value, but not what a function takes.
+    These are one function of two arguments, two functions of one, and what a function takes. Any
+    other name may stand for the same value.
     """
-    is_letter = A_LETTER.fullmatch(answer)
-    gold, answer = (re.sub(r"[\s{}]", "", side) for side in (gold, answer))
-    return gold != answer and not (is_letter and not gold.rstrip(")").endswith(answer))
+    looks = r"\\(?:operatorname|text|math[a-z]+)|[\\{}]|(?<=P)r(?![a-z])|f_(?=\{E)"
+    sides = [re.sub(looks, " ", side) for side in (gold, answer)]
+    heads = [[*re.findall("[A-Za-z]+", side), ""][0] for side in sides]
+    wanted, other = (re.sub(r"[\s()\[\]]", "", side) for side in sides)
+    if A_LETTER.fullmatch(answer):
+        return wanted != other and wanted.endswith(other)
+    takes = wanted.removeprefix(heads[0]), other.removeprefix(heads[1])
+    return (heads[0] == heads[1]) != (takes[0] == takes[1])
 
 
 def digits(expression, letter: float = 10.0) -> float:
@@ -205,8 +223,8 @@ def read(text: str, values: bool) -> list:
     """
     import sympy
 
-    inequalities = sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge, sympy.Ne, sympy.And
-    text = re.sub(OF_A_POINT, "", re.sub(OF_AN_OPTION, "", text))
+    conditions = sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge, sympy.Ne, sympy.And
+    text = re.sub(OF_AN_OPTION, "", text)
     # also in a list, such as x = 0 or x > 1
     inequality = r"(?:<|>|\\[lg]eq?(?![a-z]))(?:[^\]})]*$|.*(?:\bor\b|或))"
     values = values and not re.search(inequality, text)
@@ -218,12 +236,13 @@ def read(text: str, values: bool) -> list:
     results = []
     for reading in readings:
         items = dict.fromkeys(itertools.chain(*map(signed, split(reading, DIVIDER))))
-        cleaned = [clean(settle(item, values)) for item in items]
+        cleaned = [clean(settle(re.sub(OF_A_POINT, "", item.strip()), values)) for item in items]
         parts = [value for item in cleaned for value in parse(item)] if is_joined else []
-        has_inequality = any(isinstance(part, inequalities) for part in parts)
-        letters = set().union(*(part.free_symbols for part in parts))
-        of_relations = all(isinstance(part, (*inequalities, sympy.Eq)) for part in parts)
-        if of_relations and (has_inequality or len(letters) > 1):  # x < 1 or x > 2; x = 0 or y = 0
+        has_inequality = any(isinstance(part, conditions) for part in parts)
+        names = {part.lhs for part in parts if isinstance(part, sympy.Eq) and part.lhs.is_Symbol}
+        of_relations = all(isinstance(part, (*conditions, sympy.Eq)) for part in parts)
+        has_names = words == [sympy.Or] and 1 < len(names) == len(parts)
+        if of_relations and (has_inequality or has_names):  # x < 1 or x > 2; x = 0 or y = 0
             results.append(words[0](*parts, evaluate=False))
         elif not has_inequality:
             results += parse(", ".join(cleaned)) if all(cleaned) else []

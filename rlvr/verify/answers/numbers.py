@@ -23,10 +23,10 @@ MULTIPLES |= dict(百=100, 千=1000, 万=10**4, 亿=10**8)
 NUMBER_WORDS = set(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety or "
-    "half halve third quarter fifth eighth ninth twelfth twentieth recurring repeating "
-    "point squared cubed factorial below i not rejected extraneous".split()
+    "half halve third quarter fifth eighth ninth twelfth recurring repeating "
+    "point squared cubed factorial below i rejected extraneous".split()
 )
-NUMBER_WORDS |= {f"{word}th" for word in (*NUMBER_WORDS, *MULTIPLES)}
+NUMBER_WORDS |= {f"{word}th".replace("yth", "ieth") for word in (*NUMBER_WORDS, *MULTIPLES)}
 # One text per kind: 5 cm is not 5 m. Other units are dropped, because golds often leave them out.
 UNITS = [
     "pm nm|nanometer micrometer|micron mm|millimeter cm|centimeter m|meter km|kilometer inch|in "
@@ -57,7 +57,7 @@ UNIT_OF = {
 # Units with prefixes, since 5 kJ is not 5 J; one may stand for several others, as J for N m.
 PREFIXES = "pico nano micro milli centi kilo mega giga".split(), [*"pnumckMG"]
 DERIVED = "joule|J watt|W volt|V newton|N pascal|Pa hertz|Hz liter|L|l calorie|cal mole|mol "
-DERIVED += "ampere|amp|A electronvolt|eV"
+DERIVED += "ampere|A electronvolt|eV"
 UNIT_OF |= {
     (long if len(name) > 3 else short) + name: (kind, short)
     for kind, names in enumerate(DERIVED.split(), len(UNIT_OF))
@@ -196,12 +196,14 @@ def read_plain(text: str) -> Fraction | None:
 
 
 def differ_in_unit(gold: str, answer: str) -> bool:
-    """Return whether both texts in plain LaTeX name units, and those of one kind differ."""
+    """Return whether both texts name units, and those of one kind differ."""
     wanted, units = units_of(gold), units_of(answer)
     shared = wanted.keys() & units.keys()
-    # in their order, as in 2 hours 5 minutes, or north of east
+    # in their order, as in 2 hours 5 minutes, or north of east, unless they are a list
+    order = sorted if re.search(r"[,;]|\b(?:and|or)\b", gold) else list
     differ = any(
-        len(wanted[kind]) == len(units[kind]) and wanted[kind] != units[kind] for kind in shared
+        len(wanted[kind]) == len(units[kind]) and order(wanted[kind]) != order(units[kind])
+        for kind in shared
     )
     is_rate = re.search(r"/|\bper\b", gold + answer)  # 3 per pound is a price, without its dollars
     measured = [any(kind < len(UNITS) for kind in kinds) for kinds in (wanted, units)]
