@@ -380,7 +380,7 @@ def rows_with(answers):
 
 # as they are written: an empty cell makes no floats of a column's integers, and NA is an answer
 TEXTS = ["12345678901234567", "", "NA", "1e5", "0.10", "long " * 30_000 + "text", "1\r\n2"]
-# which no column of one type holds; the last one, which Python itself does not read, stays a text
+# which no column of one type holds
 INTEGERS = [str(2**64 + 1), str(2**64 + 2), str(2**53 + 1)]
 LINES = [f'{{"prompt": "Why\u2028?", "answer": {digits}}}' for digits in INTEGERS]
 FLOATS = numpy.array([0.1, 2.5, 7], dtype="float32")  # 0.1 is 0.10000000149011612 there

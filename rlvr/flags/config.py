@@ -226,19 +226,23 @@ class Config:
     @property
     def train_names(self) -> list[str]:
         """The data sets to train on, each once."""
-        return [*dict.fromkeys(map(str.strip, self.dataset.split(",")))]
+        return names_in(self.dataset)
 
     @property
     def eval_names(self) -> list[str]:
         """The data sets to evaluate on, each once."""
-        names = (self.eval_dataset or self.dataset).split(",")
-        return [*dict.fromkeys(map(str.strip, names))]
+        return names_in(self.eval_dataset or self.dataset)
 
     @property
     def longest(self) -> int:
         """Tokens of the longest prompt and completion together."""
         longest_completion = max(self.max_completion_length, self.eval_max_completion_length)
         return self.max_prompt_length + longest_completion
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names between commas, each once."""
+    return [*dict.fromkeys(map(str.strip, text.split(",")))]
 
 
 def check_number(name: str, value, rules: Mapping) -> None:

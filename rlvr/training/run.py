@@ -175,10 +175,10 @@ class Run:
 
         Several ranks must stop together. torchrun passes a Ctrl-C on to ranks that have seen it.
         """
-        at = frame
-        while at and not any(value is self for value in at.f_locals.values()):
-            at = at.f_back
-        is_over = at is None  # it has failed, in a notebook
+        caller = frame
+        while caller and not any(value is self for value in caller.f_locals.values()):
+            caller = caller.f_back
+        is_over = caller is None  # the run has failed, in a notebook that goes on
         if is_over or number == signal.SIGINT and 0 < self.stopped < time.monotonic() - 2:
             self.handlers[number](number, frame)
         elif not self.stopped:

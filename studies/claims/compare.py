@@ -105,16 +105,15 @@ def paired_differences(groups: dict[str, list[Path]]) -> list[str]:
     return lines
 
 
-def rates_of(folders: list[Path]) -> dict[tuple[str, int], list[float]]:
+def rates_of(folders: list[Path]) -> dict[tuple[str, str], list[float]]:
     """The share of right completions in the last evaluation of each seed, by set and problem."""
     rates = {}
     for folder in folders:
         rows = read_rows(folder, "problems")
         for row in rows:
             if row["step"] == rows[-1]["step"]:
-                rates.setdefault((row["set"], row["prompt"]), []).append(
-                    row["right"] / row["samples"]
-                )
+                key = row["set"], row["prompt"]
+                rates.setdefault(key, []).append(row["right"] / row["samples"])
     return rates
 
 

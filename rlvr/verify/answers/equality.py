@@ -39,7 +39,7 @@ STARTS = -4.6, -1.3, 0.4, 1.1, 2.7, 7.9  # where the search for a solution begin
 OF_COMPLEX = re.compile("[zwZW](_|$)")  # a letter that stands for a complex number
 TURNED = (3 + 4 * sympy.I) / 5  # of size 1: the direction in which |z| is tried
 NEAR, TINY, NOTHING = (sympy.Rational(1, 10**power) for power in (8, 40, 90))
-LARGEST_EXPONENT = 10**6  # of a number, binary
+LARGEST_EXPONENT = 10**6  # of 2, in a number that is evaluated
 LIMIT = 0.5  # seconds of this process's time, to decide whether two values are equal
 
 

@@ -30,9 +30,8 @@ import regex as re
 IN_ORDER = re.compile(r"\d+(?:-\d+)+|\d+(?:/\d+){2}|[A-Z](?:-[A-Z]){2,}")  # dates, ranges, paths
 VECTOR = r"\\(?:vec|hat|mathbf|boldsymbol|bm|overrightarrow)\s*\{?\s*(\\?[A-Za-z]+)\s*\}?"
 OF_VECTORS = re.compile(rf"(?:{VECTOR}|\\nabla)\s*\\(times|cdot)\s*{VECTOR}")
-OF_AN_INVERSE = (
-    r"\(([A-Z]) ?([A-Z])\)\^\{(-1|\\variable\{T\})\}"  # or a transpose: (AB)^T = B^T A^T
-)
+# or of a transpose: (AB)^T = B^T A^T
+OF_AN_INVERSE = r"\(([A-Z]) ?([A-Z])\)\^\{(-1|\\variable\{T\})\}"
 OF_MATRICES = re.compile(r"(?=.*\^)(?:[A-Z](?:\^\{(?:-1|\\variable\{T\})\})? ?){2,}")
 LARGEST = 10**6  # binary digits of a number that is evaluated; 2^1000000 has that many
 AND, OR = (
@@ -62,9 +61,8 @@ OF_A_POINT = r"^[A-Z](?=\([^()]*,[^()]*\)$)"
 OF_A_DISTRIBUTION = re.compile(rf"(?=[NUB]){OF_A_POINT}")  # as in N(0,1)
 OF_OPTIONS = re.compile(r"\(?[A-J]\)?")
 NO_OPTION = re.compile(r"[ei]$|[A-J] ?[_^']|\\mathbb")  # e and i are numbers
-SENTENCE = re.compile(
-    r"(?:[^\W_]|[\s.,;'{}])*\{[^{}]*[A-Za-z]{2}(?:[^\W_]|[\s.,;'{}])*"
-)  # no signs
+# words in braces, with letters and numbers around them but no signs
+SENTENCE = re.compile(r"(?:[^\W_]|[\s.,;'{}])*\{[^{}]*[A-Za-z]{2}(?:[^\W_]|[\s.,;'{}])*")
 A_LETTER = re.compile(r"\s*(?:\\[A-Za-z]+|[A-Za-z])\s*(?:_(?:\w|\{\w+\}))?\s*")
 OF_A_BASE = re.compile(r"(?:^|[,=])\s*-?\d+_\{?(\d+)\}?(?=\s*(?:,|$))")
 BRACKET = re.compile(r"[(\[]|\\\{")
@@ -115,7 +113,7 @@ def verify_math(text: str, gold: str) -> float | None:
     written = [re.sub(r"\\[^A-Za-z\\{}]|~", " ", side) for side in (gold, answer)]
     if differ_in_unit(*written) or rearranged(*written):
         return 0.0
-    # of several letters, as in x = 1, y = 2 or x = 2, y = 1
+    # solutions for several letters, as in x = 1, y = 2 or x = 2, y = 1
     solutions, others = split(wanted, f"{OR}|;"), split(chosen, f"{OR}|;")
     sizes = {len(split(solution, DIVIDER)) for solution in solutions}
     if 1 < len(solutions) == len(others) < 9 and len(sizes) == 1 and sizes != {1}:
@@ -125,8 +123,8 @@ def verify_math(text: str, gold: str) -> float | None:
     if bool(BRACKET.match(chosen)) != bool(BRACKET.match(wanted)):  # 1,234 is no (1,234)
         chosen, wanted = without_commas(chosen), without_commas(wanted)
     # A gold that is an equation is compared as one, if it can be read as such.
-    values = len(split(wanted, EQUALS)) == 1 or not read(wanted, values=False)
-    name, other = split(wanted, EQUALS)[0], split(chosen, EQUALS)[0]
+    sides, other_sides = split(wanted, EQUALS), split(chosen, EQUALS)
+    values = len(sides) == 1 or not read(wanted, values=False)
     gold_values = read(wanted, values)
     if not any(value.free_symbols for value in gold_values):
         chosen = re.sub(OF_A_NUMBER, "", re.sub(ABBREVIATED, in_words, chosen))
@@ -138,7 +136,8 @@ def verify_math(text: str, gold: str) -> float | None:
         values_read = read(plain(last_boxes(text, parts)[:LONGEST]), values)
     if not gold_values or not values_read:
         return None
-    if values and name != wanted and other != chosen and have_other_names(name, other):
+    are_equations = len(sides) > 1 and len(other_sides) > 1
+    if values and are_equations and have_other_names(sides[0], other_sides[0]):
         return 0.0
     bases = OF_A_BASE.findall(chosen)
     if bases and bases != (OF_A_BASE.findall(wanted) or ["10"] * len(bases)):
@@ -156,7 +155,7 @@ def rearranged(gold: str, answer: str) -> bool:
 
     3 red, 4 blue is not 4 red, 3 blue, and p implies q is not q implies p.
     """
-    # the words of a sentence are in order, and the letters and numbers of a formula in any
+    # the order of the words in a sentence counts, and that of factors in a formula does not
     in_order = list if SENTENCE.fullmatch(re.sub(TEXT, "{", gold)) else sorted
     phrases = []
     for text in (gold, answer):
@@ -182,8 +181,8 @@ def products_of_vectors(text: str) -> list:
 def have_other_names(gold: str, answer: str) -> bool:
     """Return whether two left sides name different values: P(A|B) and P(B|A), or Re z and z.
 
-    These are one function of two arguments, two functions of one, and what a function takes. Any
-    other name may stand for the same value.
+    The values differ if the sides are one function with different arguments, different functions
+    of one argument, or a function and its argument. Any other name may stand for the same value.
     """
     looks = r"\\(?:operatorname|text|math[a-z]+)|[\\{}]|(?<=P)r(?![a-z])|f_(?=\{E)"
     sides = [re.sub(looks, " ", side) for side in (gold, answer)]

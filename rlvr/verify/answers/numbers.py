@@ -54,7 +54,8 @@ UNIT_OF = {
     for unit in units.split()
     for name in unit.split("|")
 }
-# Units with prefixes, since 5 kJ is not 5 J; one may stand for several others, as J for N m.
+# Units that take prefixes: 5 kJ is not 5 J. Long names take long prefixes, and symbols short ones.
+# Different ones are not compared, since N m is J.
 PREFIXES = "pico nano micro milli centi kilo mega giga".split(), [*"pnumckMG"]
 DERIVED = "joule|J watt|W volt|V newton|N pascal|Pa hertz|Hz liter|L|l calorie|cal mole|mol "
 DERIVED += "ampere|A electronvolt|eV"
