@@ -32,7 +32,7 @@ NOVICE = Path("runs/bases/novice")
 # A run beside those of a regime: GRPO at the rate of the method that seems to help there.
 BESIDE = {"hard start, long": "GRPO at 3e-5"}
 METRICS = "pass@1", "pass@16", "pass@256"
-SEEDS = 4
+SEEDS, MORE_SEEDS = 4, 12  # more from the hard start, where intervals lie above 0
 
 
 def regime(name: str, start: str, steps: int, own="", evaluations=1, methods=METHODS) -> Plan:
@@ -69,11 +69,12 @@ def name_of(plan: Plan) -> str:
 
 def make_missing(plan: Plan, processes: int, end: float) -> None:
     """Make the runs of a regime that are missing, as far as the time goes."""
+    seeds = MORE_SEEDS if plan.tuned_on == HARD else SEEDS
     while time.time() < end:
         lines = read_results(PLAN.results) | read_results(plan.results)
-        jobs = runs.jobs_by_seed(lines, plan, SEEDS)
+        jobs = runs.jobs_by_seed(lines, plan, seeds)
         if other := BESIDE.get(name_of(plan)):
-            jobs += [Job(name_of(plan), other, seed) for seed in range(SEEDS)]
+            jobs += [Job(name_of(plan), other, seed) for seed in range(seeds)]
         if not (jobs := [job for job in jobs if job not in lines]):
             return
         runs.run_jobs(jobs, plan, processes, end)
