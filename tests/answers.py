@@ -394,7 +394,7 @@ B :: B. f(x, y) = 2  B. 3 m/s.  B. the U.S. or U.K.  B. Q = (K, L)  B. Vitamins 
     B、C  B或C  B or C, I think
 D :: D) Both (A) and (B)  D. A, B and C  D. None of A, B, C  D. Both A and B.
 A :: :: :: A (Paris), B (London)  A = 1, B = 2  A Paris or B London  A (and B)  \neg A
-2 :: :: :: 2.5  2:30 ;; 26 :: :: :: B ;; 12 :: 12  (12)  M :: L
+2 :: :: :: 2.5  2:30 ;; 26 :: :: :: B ;; 12 :: 12  (12)  M :: L ;; Z :: Z. mays
 """
 
 # Countdown: each number once, and nothing but + - * / and parentheses.

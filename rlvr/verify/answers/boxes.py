@@ -97,9 +97,8 @@ def names_another(opening: str, letter: str, mark: str, text: str) -> bool:
     """Return whether what follows an option names another option as well, as in A) 1 B) 2."""
     one = "[A-J]" if letter.isupper() else "[a-j]" if letter.islower() else r"\d\d?"
     marked = rf"[(\[]?{one}[.:)\]]+(?: |$)"
-    other = (
-        re.escape(chr(ord(letter[-1]) + 1)) if mark == "." else rf"(?!{letter}){one}"
-    )  # not C. elegans
+    # B. C. elegans is B, and so behind a dot only the next letter counts; behind Z comes a bracket
+    other = re.escape(chr(ord(letter[-1]) + 1)) if mark == "." else rf"(?!{letter}){one}"
     alike = rf"(?<=\S )(?<!\([^()]*){re.escape(opening)}{other}{re.escape(mark)} (?=\S)"
     ways = [rf"^{AND} ?[(\[]?{one}(?![\w'])", rf"^(?:{marked})+$", rf"\[{one}\]"]
     ways += [rf"{IN_TEXT}{AND} ?(?:{marked}|{one}$)", rf"(?<=\S )\({one}\) (?=\S)", alike]
