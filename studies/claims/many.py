@@ -5,11 +5,11 @@
     python studies/claims/many.py --trust            # tiny policy: its trust regions
     python studies/claims/many.py --language_model --seconds 280 --processes 12
 
-Each finished run adds a line to --out, and the same command continues where it was stopped. With
---collect, it only takes the lines into studies/results. Runs are made seed by seed: whenever the
-time is up, those that are finished can be paired. The runs of a seed should share their start, so
-collect whole seeds before another machine continues. With --language_model, several processes may
-share one GPU (docs/gpu.md).
+Each finished run adds a line to a file of studies/results, or to --out, and the same command
+continues where it was stopped. Runs are made seed by seed: whenever the time is up, those that are
+finished can be paired. The runs of a seed should share their start, so let a machine finish its
+seeds before another one continues. With --language_model, several processes may share one GPU
+(docs/gpu.md).
 """
 
 import argparse
@@ -27,7 +27,7 @@ os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the project's root
 
-from studies.project import FORK, add_result, read_results, run_script
+from studies.project import FORK, read_results, run_script
 
 from studies.claims import runs as made
 from studies.claims.runs import FIELD_PLAN, MODEL_PLAN, PLAN, TRUST_PLAN
@@ -45,16 +45,13 @@ def make_start() -> None:
 
 def main(given) -> None:
     plan = given.plan
-    if given.collect:
-        for line in read_results(given.out).values():
-            add_result(plan.results, line)
-        return
+    out = given.out or plan.results
     end = time.time() + given.seconds
     if plan is MODEL_PLAN and not made.START_OF_MODEL.exists():
         make_start()
         print(f"the start is made, {end - time.time():.0f} s are left", flush=True)
     while time.time() < end:
-        lines = read_results(plan.results) | read_results(given.out)
+        lines = read_results(plan.results) | read_results(out)
         if plan is PLAN:
             jobs = made.next_jobs(lines, plan)
         else:
@@ -63,7 +60,7 @@ def main(given) -> None:
         jobs = [job for job in jobs if job not in lines]
         if not jobs:
             break
-        made.run_jobs(jobs, replace(plan, results=given.out), given.processes, end, tries=4)
+        made.run_jobs(jobs, replace(plan, results=out), given.processes, end, tries=4)
 
 
 if __name__ == "__main__":
@@ -71,9 +68,8 @@ if __name__ == "__main__":
     parser.set_defaults(plan=PLAN)
     for flag, plan in dict(field=FIELD_PLAN, trust=TRUST_PLAN, language_model=MODEL_PLAN).items():
         parser.add_argument(f"--{flag}", action="store_const", dest="plan", const=plan)
-    parser.add_argument("--out", type=Path, default="runs.jsonl.gz", help="gets a line per run")
+    parser.add_argument("--out", type=Path, help="gets the lines instead of studies/results")
     parser.add_argument("--seconds", type=float, default=1e9, help="when to end, with imports")
     parser.add_argument("--seeds", type=int, default=16, help="at most, but for the strong base")
     parser.add_argument("--processes", type=int, default=1, help="runs at a time")
-    parser.add_argument("--collect", action="store_true", help="only take lines into the results")
     main(parser.parse_args())
