@@ -13,11 +13,9 @@ import contextlib
 import gc
 import importlib.metadata
 import importlib.util
-import inspect
 import itertools
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,11 +32,11 @@ from studies.project import ROOT, SCRIPTS, fill_in, markdown_table
 
 from rlvr.flags.command_line import read_flags
 from rlvr.machine import AT_EXIT, choose_device, handle_signals, leave
-from rlvr.policy import Reader, load_policies
+from rlvr.policy import load_policies
 from rlvr.policy.logprobs import frozen_logprobs
 from rlvr.policy.models import DTYPES
 from rlvr.policy.settings import Settings
-from rlvr.rollout import Sampler, make_sampler
+from rlvr.rollout import make_sampler
 from rlvr.show.logs import read_rows
 from rlvr.tasks import Sample, encode_prompt, open_problems
 from rlvr.training import make_optimizer
@@ -48,15 +46,13 @@ import torch
 
 import common
 import grpo
-from studies.papers.make_bases import build_tiny
-from studies.speed.throughput import QWEN_05, random_policy, start_peak
+from studies.speed.throughput import QWEN_05, random_policy
 
 DEVICE = choose_device()
-GPU_MEMORY = torch.cuda.mem_get_info()[1] / 1e9 if DEVICE.type == "cuda" else 0.0  # GB
 SIZES = {  # on a GPU, and with --small
     # of a policy with random weights
-    "shapes": ({"0.5B": QWEN_05}, {"small": (64, 128, 2, 4, 2, 1000)}),
-    "new": (128, 8),  # tokens of a completion
+    "shape": (("0.5B", QWEN_05), ("small", (64, 128, 2, 4, 2, 1000))),
+    "new": (48, 8),  # tokens of a completion
     "compared": (32, 4),  # completions whose log-probs and gradients are compared
     "few": (256, 40),  # tokens of a microbatch where many of them are compared with one
 }
@@ -81,7 +77,6 @@ class Notes:
         """Free all memory first. Note an error inside, and go on after it."""
         gc.collect()
         torch.cuda.empty_cache()  # does nothing without a GPU
-        start_peak()
         try:
             yield
         except Exception:
@@ -116,20 +111,6 @@ def run_alone(script: str, *flags) -> None:
 
 
 # ---------------------------------------------------------------------- policies and completions
-
-
-def make_policy(shape):
-    """A policy of random weights that computes in bf16, as on a GPU."""
-    with DEVICE:
-        policy = random_policy(shape)
-    policy.settings = Settings(torch.bfloat16)
-    return policy
-
-
-def sampler_of(policy, engine="hf", **flags) -> Sampler:
-    """The decoding loop of a policy, or vLLM; its config has these flags."""
-    config = grpo.Config(num_generations=2, engine=engine, precision="bf16", **flags)
-    return make_sampler(policy, build_tiny()[1], config, common.decode)
 
 
 def make_batch(sampler, prompts, completions, logprobs) -> common.Batch:
@@ -175,13 +156,17 @@ def batches_to_compare(given, **flags):
     tiny.settings.dtype = torch.bfloat16
     problems = open_problems(config, tokenizer)[0].draw(given.compared // 2)
     prompts = [encode_prompt(tokenizer, each.prompt) for each in problems for _ in range(2)]
-    shape_name, shape = next(iter(given.shapes.items()))
-    sharp = make_policy(shape)
+    shape_name, shape = given.shape
+    with DEVICE:
+        sharp = random_policy(shape)
+    sharp.settings = Settings(torch.bfloat16)
     sharp.get_input_embeddings().weight.data.mul_(8.0)  # it prefers some tokens to others
     for name, policy in {"tiny": tiny, f"random, {shape_name}": sharp}.items():
-        sampler = sampler_of(policy, minibatch_size=len(prompts), **flags)
+        sizes = dict(num_generations=2, minibatch_size=len(prompts))
+        config = grpo.Config(engine="hf", precision="bf16", **sizes, **flags)
+        sampler = make_sampler(policy, tokenizer, config, common.decode)
         torch.manual_seed(0)
-        how = dict(temperature=1.0, top_p=1.0, max_tokens=min(48, given.new))
+        how = dict(temperature=1.0, top_p=1.0, max_tokens=given.new)
         with sampler.synced():
             written = sampler.generate(prompts, **how)
         yield name, policy, make_batch(sampler, prompts, *written)
@@ -197,9 +182,10 @@ def machine(notes, given):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     notes("software", python=sys.version.split()[0], **versions, cores=os.cpu_count())
-    if GPU_MEMORY:
+    if DEVICE.type == "cuda":
+        memory = torch.cuda.mem_get_info()[1] / 1e9
         capability = "{}.{}".format(*torch.cuda.get_device_capability())
-        about = dict(memory_GB=GPU_MEMORY, capability=capability, cuda=torch.version.cuda)
+        about = dict(memory_GB=memory, capability=capability, cuda=torch.version.cuda)
         notes(torch.cuda.get_device_name(), **about)
 
 
@@ -271,45 +257,41 @@ def gradients(notes, given):
 
 SMALL = """--prompts_per_step 8 --num_generations 8 --minibatch_size 32 --max_steps 3 --save_steps 1
 --eval_problems 8 --eval_samples 4"""
-NUMBERS = ("loss", "reward", "grad_norm", "mismatch", "mismatch_max_ratio")
+NUMBERS = ("loss", "reward", "grad_norm", "mismatch", "mismatch_max_ratio", "sampler_gap")
 
 
-def scripts(notes, given):
-    """Three steps of every script on the tiny policy; then the last one again, resumed: how far its
-    weights and its loss are from those of the first time."""
+def train(notes, run_with, engine: str, resumed=SCRIPTS) -> None:
+    """Three steps of every script, and of those to be resumed the last one again."""
     for name in SCRIPTS:
         with notes.attempt(name), tempfile.TemporaryDirectory() as folder:
             made = Path(folder, "run")
-            run(name, *SMALL.split(), "--engine", "hf", "--output_dir", made)
+            run_with(name, *SMALL.split(), "--engine", engine, "--output_dir", made)
             last = read_rows(made, "metrics")[-1]
-            notes(name, steps=last["step"], **{key: last[key] for key in NUMBERS})
+            notes(name, steps=last["step"], **{key: last[key] for key in NUMBERS if key in last})
+            if name not in resumed:
+                continue
             file = made / f"checkpoint-{last['step']}/model.safetensors"
             weights = safetensors.torch.load_file(file)
-            run(name, "--resume_from_checkpoint", made / f"checkpoint-{last['step'] - 1}")
+            run_with(name, "--resume_from_checkpoint", made / f"checkpoint-{last['step'] - 1}")
             again = safetensors.torch.load_file(file)
             far = max(float((weights[key] - again[key]).abs().max()) for key in weights)
             loss = abs(read_rows(made, "metrics")[-1]["loss"] - last["loss"])
             notes(f"{name}-resumed", weights_differ_by=far, loss_differs_by=loss)
 
 
+def scripts(notes, given):
+    """Three steps of every script on the tiny policy; then the last one again, resumed: how far its
+    weights and its loss are from those of the first time."""
+    train(notes, run, "hf")
+
+
 def vllm(notes, given):
     """With --engine vllm: three steps of every script on the tiny policy, and the last one of GRPO
     again, resumed. Each engine takes a minute to start."""
-    if not importlib.util.find_spec("vllm"):
+    if importlib.util.find_spec("vllm"):
+        train(notes, run_alone, "vllm", resumed=["grpo"])
+    else:
         notes("vLLM", failed="not run: vLLM is not installed")
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        for name in SCRIPTS:
-            with notes.attempt(name):
-                made = Path(folder, name)
-                run_alone(name, *SMALL.split(), "--engine", "vllm", "--output_dir", made)
-                last = read_rows(made, "metrics")[-1]
-                numbers = {key: last[key] for key in (*NUMBERS, "sampler_gap")}
-                notes(name, steps=last["step"], **numbers)
-                if name == "grpo":
-                    run_alone(name, "--resume_from_checkpoint", made / "checkpoint-2")
-                    again = read_rows(made, "metrics")[-1]
-                    notes("grpo-resumed", loss_differs_by=abs(again["loss"] - last["loss"]))
 
 
 def ranks(notes, given):
@@ -329,56 +311,7 @@ def ranks(notes, given):
         notes("two ranks", loss=loss, loss_of_two=of_two, gradient_differs_by=far)
 
 
-def shares(notes, given):
-    """An update: the three operations that take most of its time."""
-    for name, _, batch in batches_to_compare(given):
-        with notes.attempt(name):
-            backward(batch)  # once before: the first pass chooses its kernels
-            gpu = [torch.profiler.ProfilerActivity.CUDA] * (DEVICE.type == "cuda")
-            activities = [torch.profiler.ProfilerActivity.CPU, *gpu]
-            with torch.profiler.profile(activities=activities) as recorded:
-                backward(batch)
-            own_time = "self_device_time_total" if gpu else "self_cpu_time_total"
-            times = {event.key: getattr(event, own_time) for event in recorded.key_averages()}
-            for operation in sorted(times, key=times.__getitem__, reverse=True)[:3]:
-                share = times[operation] / sum(times.values())
-                notes(f"{name}: {operation}", share_of_time=share)
-
-
-def graphs(notes, given):
-    """A token of 64 rows in ms: by the decoding loop, and by a step that torch.compile captures
-    with a cache of fixed size. The second does not drop rows that have ended."""
-    import transformers
-
-    for name, shape in given.shapes.items():
-        with notes.attempt(name), torch.no_grad():
-            policy = make_policy(shape).to(torch.bfloat16)
-            ids = torch.randint(0, 9, (64, 1), device=DEVICE)
-            reader = Reader(policy, [[1, 2, 3]] * 64)
-            loop = median_time(reader.read, ids)
-            cache = transformers.StaticCache(config=policy.config, max_cache_len=256)
-            mode = "reduce-overhead" if DEVICE.type == "cuda" else "default"
-            step = torch.compile(policy.base_model, mode=mode, dynamic=False)
-            place = torch.full((64, 1), 3, device=DEVICE)
-            named = inspect.signature(policy.base_model.forward).parameters
-            of_step = {"cache" if "cache" in named else "past_key_values": cache}
-            graph = median_time(step, ids, position_ids=place, use_cache=True, **of_step)
-            notes(name, loop_ms=1000 * loop, graph_ms=1000 * graph)
-
-
-def median_time(function, *args, **named) -> float:
-    """The median time of 40 calls in seconds, after 40 that are not measured."""
-    seconds = []
-    for _ in range(80):
-        started = time.perf_counter()
-        function(*args, **named)
-        if DEVICE.type == "cuda":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds[40:])
-
-
-PARTS = (machine, logprobs, gradients, scripts, ranks, shares, graphs, vllm)
+PARTS = (machine, logprobs, gradients, scripts, ranks, vllm)
 
 
 def run_parts(given) -> bool:
@@ -387,9 +320,6 @@ def run_parts(given) -> bool:
     for part in PARTS:
         notes.part, started = part.__name__, time.time()
         if part.__name__ not in given.parts:
-            continue
-        if started - STARTED > 60 * given.minutes:
-            notes("all", failed="not run: no time was left")
             continue
         with notes.attempt("all"):
             part(notes, given)
@@ -420,7 +350,6 @@ if __name__ == "__main__":
     names = [part.__name__ for part in PARTS]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--small", action="store_true", help="small sizes, for a CPU")
-    parser.add_argument("--minutes", type=float, default=8.0, help="no part begins after that")
     parser.add_argument("--out", type=Path, default=Path("gpu.jsonl"), help="lines are added to it")
     parser.add_argument("--parts", default=",".join(names), help="separated by commas")
     parser.add_argument("--page", type=Path, help="write the tables of docs/gpu.md from this file")
