@@ -2,7 +2,7 @@
 
     pip install trl==1.16.0                               # for this study alone
     python studies/speed/throughput.py                    # 15 minutes on 2 CPU cores
-    python studies/speed/throughput.py --work 0.5B 1.5B   # on a GPU
+    python studies/speed/throughput.py --work 0.5B        # on a GPU
     python studies/speed/throughput.py --alone            # grpo.py without TRL
 
 Both train the same weights on the same problems with their real loops, each in a process of its
@@ -22,7 +22,6 @@ import importlib.util
 import multiprocessing
 import os
 import random
-import re
 import statistics
 import sys
 import tempfile
@@ -61,7 +60,6 @@ class Work:
     generations: int  # of a prompt
     minibatch: int  # completions
     tokens: int  # of a completion, at most
-    checkpointing: bool = False  # gradient checkpointing, for what else does not fit twice
     microbatch: int = 4096  # padded tokens of a forward pass of grpo.py; TRL's is a minibatch
 
 
@@ -69,7 +67,7 @@ SHAPE = (
     *("hidden_size", "intermediate_size", "num_hidden_layers"),
     *("num_attention_heads", "num_key_value_heads", "vocab_size"),
 )
-QWEN_05, QWEN_15 = (896, 4864, 24, 14, 2, 151936), (1536, 8960, 28, 12, 2, 151936)  # Qwen2.5's
+QWEN_05 = (896, 4864, 24, 14, 2, 151936)  # Qwen2.5-0.5B's
 TWO_LAYERS = (896, 4864, 2, 14, 2, 151936)
 SMOLLM2 = (576, 1536, 30, 9, 3, 49152)  # of 135 M parameters
 WORK = {
@@ -77,15 +75,6 @@ WORK = {
     "vocabulary": Work(TWO_LAYERS, prompts=2, generations=4, minibatch=4, tokens=96),
     "SmolLM2": Work(SMOLLM2, prompts=8, generations=8, minibatch=64, tokens=10, microbatch=1024),
     "0.5B": Work(QWEN_05, prompts=16, generations=8, minibatch=32, tokens=512, microbatch=2**15),
-    "1.5B": Work(
-        QWEN_15,
-        prompts=16,
-        generations=8,
-        minibatch=16,
-        tokens=512,
-        checkpointing=True,
-        microbatch=2**15,
-    ),
 }
 
 
@@ -109,16 +98,6 @@ def random_policy(shape: tuple[int, ...]) -> transformers.PreTrainedModel:
     return transformers.Qwen2MoeForCausalLM(
         transformers.Qwen2MoeConfig(**sizes, **ids, num_experts=0, tie_word_embeddings=True)
     )
-
-
-def describe() -> str:
-    """Return the machine and the load before a measurement, in a line."""
-    flags = Path("/proc/cpuinfo").read_text()
-    name = re.search(r"model name\s*: (.*)", flags)[1]
-    bf16 = "bf16" if re.search(r"avx512_bf16|amx_bf16", flags) else "no bf16"
-    device = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    machine = f"{len(os.sched_getaffinity(0))} cores of {name} ({bf16} instructions){device}"
-    return f"{machine}; load before: {os.getloadavg()[0]:.2f}"
 
 
 def now() -> float:
@@ -209,7 +188,6 @@ def ours(turns: Turns, work: Work, model: str, folder: str) -> None:
         num_generations=work.generations,
         minibatch_size=work.minibatch,
         max_completion_length=work.tokens,
-        gradient_checkpointing=work.checkpointing,
         microbatch_tokens=work.microbatch,
         max_steps=FOR_EVER,
         eval_steps=FOR_EVER,
@@ -255,7 +233,7 @@ def trl(turns: Turns, work: Work, model: str, folder: str) -> None:
         beta=0.0,
         bf16=torch.cuda.is_available(),
         use_cpu=not torch.cuda.is_available(),
-        gradient_checkpointing=work.checkpointing,
+        gradient_checkpointing=False,
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
@@ -321,7 +299,7 @@ if __name__ == "__main__":
         raise SystemExit("throughput.py: error: first pip install trl==1.16.0, or give --alone")
     os.environ["OMP_NUM_THREADS"] = "1"  # of each side
     for name in given.work:
-        print(f"\n{name}: {describe()}", flush=True)
+        print(f"\n{name}; load before: {os.getloadavg()[0]:.2f}", flush=True)
         reports = alternate(sides, WORK[name], given.rounds)
         table = markdown_table(["", *reports, "ratio"], rows_of(reports))
         print(*table, sep="\n", flush=True)
