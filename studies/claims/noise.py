@@ -159,8 +159,6 @@ def draw(finished: dict) -> None:
     axes = figure.subplots(1, 2, sharey=True)
     for axis, verifier in zip(axes, ("hole", "a bound"), strict=True):
         lines = lines_of(finished, verifier, "GRPO")
-        if not lines:
-            continue
         rewards = np.mean([line["rewards"] for line in lines], 0)  # [steps]
         axis.plot(range(1, STEPS + 1), rewards, label="reward by this verifier")
         passes = [[row["pass@1"] for row in line["evaluations"]] for line in lines]

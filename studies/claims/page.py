@@ -186,8 +186,6 @@ def field_table(tuning: dict, plan: made.Plan) -> list[str]:
     called = made.names_of_lines(tuning | kept, plan)
     found = made.by_seed(kept, called)
     seeds = min(map(len, found.values()))
-    if seeds < 2:
-        return ["Fewer than two seeds are finished."]
     found = {key: of_run[:seeds] for key, of_run in found.items()}
     short = read_results(SHORT)
     table = []

@@ -351,12 +351,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--small", action="store_true", help="small sizes, for a CPU")
     parser.add_argument("--out", type=Path, default=Path("gpu.jsonl"), help="lines are added to it")
-    parser.add_argument("--parts", default=",".join(names), help="separated by commas")
+    parser.add_argument("--parts", nargs="+", default=names, choices=names)
     parser.add_argument("--page", type=Path, help="write the tables of docs/gpu.md from this file")
     given = parser.parse_args()
-    given.parts = given.parts.split(",")
-    if {*given.parts} - {*names}:
-        raise SystemExit(f"gpu.py: error: --parts takes {', '.join(names)}")
     if given.page:
         fill_in(ROOT / "docs/gpu.md", {"results": tables_of(given.page)})
         sys.exit()

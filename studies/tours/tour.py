@@ -407,20 +407,20 @@ def main(script: str, *flags: str) -> None:
             print(f"wrote {tour.folder}/tour.html")
 
 
-def make(folder: Path) -> None:
-    """The pages of the five scripts."""
-    folder.mkdir(exist_ok=True)
+def make() -> None:
+    """Write the pages of the five scripts, docs/tours/."""
     for script in SCRIPTS:
         with tempfile.TemporaryDirectory() as place:
             tour = run(Tour(ROOT / f"{script}.py"), ["--output_dir", f"{place}/run"])
-        (folder / f"{script}.html").write_text(tour.page(f"studies/tours/tour.py {script}.py"))
+        page = tour.page(f"studies/tours/tour.py {script}.py")
+        (ROOT / "docs" / "tours" / f"{script}.html").write_text(page)
 
 
 if __name__ == "__main__":
     if sys.argv[1:] in ([], ["-h"], ["--help"]):
         raise SystemExit(__doc__)
     if sys.argv[1:] == ["--make"]:
-        make(ROOT / "docs" / "tours")
+        make()
     elif Path(sys.argv[1]).is_file():
         main(*sys.argv[1:])
     else:
