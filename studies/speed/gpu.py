@@ -328,11 +328,12 @@ def run_parts(given) -> bool:
 
 
 def tables_of(file: Path) -> list[str]:
-    """What a run has found: a section for each part, and a table for rows with the same numbers."""
+    """The lines of a section for each part that has run, with a table for each kind of row."""
     rows, text = [json.loads(line) for line in file.read_text().splitlines()], []
     for part in PARTS:
-        text += [f"### {part.__name__}", "", " ".join(part.__doc__.split()), ""]
         tables, found = {}, [row for row in rows if row["part"] == part.__name__]
+        if found:
+            text += [f"### {part.__name__}", "", " ".join(part.__doc__.split()), ""]
         for row in found:
             _, what, *values = row.values()
             if "failed" in row:
@@ -342,7 +343,6 @@ def tables_of(file: Path) -> list[str]:
         for keys, cells in tables.items():
             head = ["", *(key.replace("_", " ") for key in keys)]
             text += [*markdown_table(head, cells), ""]
-        text += ["Not run.", ""] * (not found)
     return text
 
 
