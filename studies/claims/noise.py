@@ -39,7 +39,7 @@ from studies.claims.page import difference_cell
 RESULTS = STUDIES / "results" / "noise.jsonl.gz"
 CURVES = ROOT / "docs" / "lessons" / "7_verifier.json"
 HOLE = ROOT / "docs" / "lessons" / "hole.py"
-METHODS = {  # name: script, its variant, and the learning rate that claims.py has found
+METHODS = {  # name: script, its variant, and its learning rate in claims_tables.md
     "GRPO": ("grpo", "grpo", 1e-4),
     "GRPO-N": ("grpo", "grpo-n", 1e-4),
     "A-GRAE": ("agrae", "agrae", 1e-4),

@@ -267,7 +267,7 @@ def first_at(curve: np.ndarray, level: float) -> int:
 def matched(found: dict, base: str, row: Row) -> np.ndarray:
     """Return the row's difference at equal pass@1, [seeds]; empty if a side is not a run.
 
-    Both runs are read where they first reach the lower one of their two final values of pass@1.
+    The run with the lower final pass@1 is read at its end, the other one where it first gets there.
     """
     if row.metric not in CURVE[1:] or {row.above, row.below} & {START, BEST_STATIC}:
         return np.zeros(0)
@@ -282,7 +282,7 @@ def matched(found: dict, base: str, row: Row) -> np.ndarray:
 
 
 def value_at(curve: list[dict], level: float, metric: str) -> float:
-    """Return a metric where the run has this pass@1: at its end, or where it first gets there."""
+    """Return a metric where the run has this pass@1; a run that starts above it, at its start."""
     if curve[-1]["pass@1"] == level:
         return curve[-1][metric]
     if curve[0]["pass@1"] >= level:
