@@ -38,13 +38,13 @@ from matplotlib.figure import Figure
 
 STYLES = [(color, line) for line in ("-", "--", ":") for color in COLORS]
 BEFORE = ("#888888", "-.")  # the style of the policy before training
-NOT_TELLING = "seed output_dir resume_from_checkpoint num_threads typed record".split()
+IGNORED = "seed output_dir resume_from_checkpoint num_threads typed record".split()
 
 
 def flags_of(folder: Path) -> dict:
     """The script of a run and its flags, without those that two seeds of one run differ in."""
     config = json.loads((folder / "config.json").read_text())
-    return {name: value for name, value in config.items() if name not in NOT_TELLING}
+    return {name: value for name, value in config.items() if name not in IGNORED}
 
 
 def group_runs(folders: list[Path]) -> dict[str, list[Path]]:

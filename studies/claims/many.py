@@ -67,7 +67,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.set_defaults(plan=PLAN)
     for flag, plan in dict(field=FIELD_PLAN, trust=TRUST_PLAN, language_model=MODEL_PLAN).items():
-        parser.add_argument(f"--{flag}", action="store_const", dest="plan", const=plan)
+        text = f"the runs of {plan.results.name}"
+        parser.add_argument(f"--{flag}", action="store_const", dest="plan", const=plan, help=text)
     parser.add_argument("--out", type=Path, help="gets the lines instead of studies/results")
     parser.add_argument("--seconds", type=float, default=1e9, help="when to end, with imports")
     parser.add_argument("--seeds", type=int, default=16, help="at most, but for the strong base")

@@ -170,7 +170,9 @@ def draw(finished: dict) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Runs with a verifier that errs.")
+    parser = argparse.ArgumentParser(
+        description="Runs with a verifier that errs.", allow_abbrev=False
+    )
     parser.add_argument("--seconds", type=float, default=1e9, help="when to end")
     options = parser.parse_args()
     make_missing(options.seconds)

@@ -184,7 +184,7 @@ def main(options) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("regimes", nargs="*", help="their names; all if none is given")
     parser.add_argument("--seconds", type=float, default=1e9, help="when to end")
     parser.add_argument("--processes", type=int, default=1, help="runs at a time")
