@@ -253,7 +253,8 @@ NO_COUNTDOWN = ("3 9 5", "a b : 3", ": 3", "3 : ", "3.5 2 : 7", "٣ 9 : 5", None
         # other keys, which parquet fills with None where one message has them, say nothing
         (read_question, [ASKED | dict(tool_calls=None)], (("user", "What?"),)),
         (read_question, json.dumps([ASKED]), (("user", "What?"),)),
-        (read_question, '[{"role" is no JSON', '[{"role" is no JSON'),
+        (read_question, '\n[ {"content": "What?", "role": "user"} ]', (("user", "What?"),)),
+        *((read_question, cell, cell) for cell in ('[{"role" is no JSON', '[{"a": 1}, 2]')),
         (read_question, IN_PARTS, (("user", "A?A?"),)),
         *((read_question, cell, "") for cell in NO_QUESTIONS),
         (answer_text, 27.0, "27"),
