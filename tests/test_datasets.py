@@ -493,10 +493,12 @@ def test_rows_of_evaluation_sets_are_not_trained_on(tmp_path, tiny, capsys):
     [
         " what IS\n1\u00a0+  2? ",
         "Ｗhat is 1 + ２?",  # full-width letters and digits
-        (("system", "Add."), ("user", "What is 1 + 2?")),  # a conversation counts by its last turn
+        (("system", "Add."), ("user", "What is 1 + 2?")),  # no part of the question
     ],
 )
 def test_texts_that_differ_in_spaces_case_or_form(text):
-    asked, same, other = Problem("What is 1 + 2?", "7"), Problem(text, "8"), Problem("1 - 2?", "7")
-    assert without_overlap("a", [asked, other], [same]) == [other]
-    assert without_overlap("a", [same, other], [asked]) == [other]
+    asked, same = Problem("What is 1 + 2?", "7"), Problem(text, "8")
+    answered = (("user", "Hi!"), ("assistant", "Yes?"), ("user", asked.prompt))
+    others = [Problem("1 - 2?", "7"), Problem(answered, "7")]
+    assert without_overlap("a", [asked, *others], [same]) == others
+    assert without_overlap("a", [same, *others], [asked]) == others
