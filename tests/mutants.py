@@ -268,7 +268,7 @@ embedded rlvr/tasks/embedded.py by prompts
     metadata.get(name) in range(99) => name in metadata
     value >= 0 and is_held_out => value > 0 and is_held_out
 files rlvr/tasks/files.py by datasets
-    if str(field.type) == "float": => if False:
+    str(kind) in ("float", "halffloat") => str(kind) == "float"
 cells rlvr/tasks/cells.py by datasets
     helpers = head.rpartition => helpers = head.partition
 config rlvr/flags/config.py by config

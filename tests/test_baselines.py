@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from groups import every_group, f64, kl_penalty, near, rollout_of
-from runs import before_calls, rows
+from runs import before_calls, refused, rows
 from samples import by_the_logits
 from test_steps import T, batch_of, given_samples
 from torch.nn.utils import parameters_to_vector
@@ -94,7 +94,8 @@ def test_a_teacher(run, monkeypatch):
 
 @pytest.mark.usefixtures("no_evaluation")
 def test_masks_and_icepop_reach_the_loss(run, monkeypatch):
-    """80/20 leaves some four fifths of the tokens without a gradient."""
+    """80/20 leaves some four fifths of the tokens without a gradient. IcePop needs weights."""
+    assert refused(run("baselines", importance="icepop"), "baselines", "--importance icepop")
     called = []
     before_calls(monkeypatch, baselines.losses, "icepop", lambda *given: called.append(given))
     flags = dict(token="high_entropy", importance="icepop", vllm_importance_sampling_cap=2.0)

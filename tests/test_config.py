@@ -83,6 +83,12 @@ baselines --k 4 :: --k is not for --advantage grpo
 baselines --advantage power_norm --gamma 99 :: all advantages are 0, or one is infinite
 baselines --advantage positive_dominant --gamma 2 :: --gamma is for --advantage power_norm or
 baselines --teacher strong --advantage maxrl :: --teacher gives each token's advantage
+baselines --teacher strong --negatives_only :: nothing reads --negatives_only
+baselines --teacher strong --no_scale_rewards :: nothing reads --scale_rewards
+baselines --teacher strong --format_weight 1 :: nothing reads --format_weight
+baselines --format_tags think :: --format_tags needs --format_weight
+baselines --loss dro --epsilon 0.3 :: --epsilon is for --loss ppo_clip or cispo or dppo or up
+baselines --loss up --epsilon_high 0.3 :: --epsilon_high is for --loss ppo_clip or cispo or dppo
 baselines --staleness -1 :: --staleness must be at least 0
 baselines --format_share 0.5 --advantage grpo_lead
 baselines --no_scale_rewards --advantage w_reinforce :: --scale_rewards

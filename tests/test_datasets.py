@@ -14,6 +14,7 @@ from unittest.mock import Mock, call
 from rlvr.flags.config import Config
 from rlvr.tasks.cells import read_question, unpack
 from rlvr.tasks.datasets import prepare, read_set, with_golds, without_overlap
+from rlvr.tasks.files import rows_of as rows_of_table
 from rlvr.tasks.problems import Problem
 from rlvr.tasks.prompts import prompt_lengths, that_fit
 from rlvr.tasks.sources import DATASETS
@@ -24,6 +25,7 @@ from rlvr.verify.verifiers import BOXED, VERIFIERS
 
 import datasets
 import numpy
+import pyarrow
 import pytest
 from local_sets import evaluated, in_order, load, own, prompts_of, refused, write
 
@@ -253,7 +255,8 @@ NO_COUNTDOWN = ("3 9 5", "a b : 3", ": 3", "3 : ", "3.5 2 : 7", "٣ 9 : 5", None
         # other keys, which parquet fills with None where one message has them, say nothing
         (read_question, [ASKED | dict(tool_calls=None)], (("user", "What?"),)),
         (read_question, json.dumps([ASKED]), (("user", "What?"),)),
-        (read_question, '[{"role" is no JSON', '[{"role" is no JSON'),
+        (read_question, '\n[ {"content": "What?", "role": "user"} ]', (("user", "What?"),)),
+        *((read_question, cell, cell) for cell in ('[{"role" is no JSON', '[{"a": 1}, 2]')),
         (read_question, IN_PARTS, (("user", "A?A?"),)),
         *((read_question, cell, "") for cell in NO_QUESTIONS),
         (answer_text, 27.0, "27"),
@@ -384,6 +387,7 @@ TEXTS = ["12345678901234567", "", "NA", "1e5", "0.10", "long " * 30_000 + "text"
 INTEGERS = [str(2**64 + 1), str(2**64 + 2), str(2**53 + 1)]
 LINES = [f'{{"prompt": "Why\u2028?", "answer": {digits}}}' for digits in INTEGERS]
 FLOATS = numpy.array([0.1, 2.5, 7], dtype="float32")  # 0.1 is 0.10000000149011612 there
+HALF, SINGLE = pyarrow.float16(), pyarrow.float32()
 
 
 @pytest.mark.parametrize(
@@ -401,6 +405,20 @@ def test_cells_are_read_as_they_are_written(tmp_path, place, content, golds):
     name = put(tmp_path, place, content)
     problems = read_set(name, Config(verifier="number", eval_problems=0))[1]
     assert {problem.gold for problem in problems} == {*golds} - {""}
+
+
+@pytest.mark.parametrize(
+    "kind, cell",
+    [
+        (HALF, 0.1),
+        (pyarrow.struct(dict(a=pyarrow.list_(HALF), b=pyarrow.string())), dict(a=[0.1], b="0.10")),
+        (pyarrow.list_(SINGLE, 2), [0.1, None]),
+        (pyarrow.map_(pyarrow.string(), pyarrow.struct(dict(a=SINGLE))), [("x", dict(a=0.1))]),
+    ],
+)
+def test_numbers_of_few_bits_are_read_as_they_are_written(kind, cell):
+    table = pyarrow.table([pyarrow.array([cell, None], kind)], names=["answer"])
+    assert rows_of_table(table) == [dict(answer=cell), dict(answer=None)]
 
 
 def test_rows_that_cannot_be_used_are_dropped_and_counted(tmp_path, tiny, capsys):
@@ -475,10 +493,12 @@ def test_rows_of_evaluation_sets_are_not_trained_on(tmp_path, tiny, capsys):
     [
         " what IS\n1\u00a0+  2? ",
         "Ｗhat is 1 + ２?",  # full-width letters and digits
-        (("system", "Add."), ("user", "What is 1 + 2?")),  # a conversation counts by its last turn
+        (("system", "Add."), ("user", "What is 1 + 2?")),  # no part of the question
     ],
 )
 def test_texts_that_differ_in_spaces_case_or_form(text):
-    asked, same, other = Problem("What is 1 + 2?", "7"), Problem(text, "8"), Problem("1 - 2?", "7")
-    assert without_overlap("a", [asked, other], [same]) == [other]
-    assert without_overlap("a", [same, other], [asked]) == [other]
+    asked, same = Problem("What is 1 + 2?", "7"), Problem(text, "8")
+    answered = (("user", "Hi!"), ("assistant", "Yes?"), ("user", asked.prompt))
+    others = [Problem("1 - 2?", "7"), Problem(answered, "7")]
+    assert without_overlap("a", [asked, *others], [same]) == others
+    assert without_overlap("a", [same, *others], [asked]) == others

@@ -5,6 +5,7 @@ import math
 import os
 import queue
 import resource
+import select
 import signal
 from functools import partial
 from pathlib import Path
@@ -243,7 +244,7 @@ def test_what_cannot_work_is_one_line(tmp_path, capsys, line):
 
 
 FILE = """
-import helper, json, os, signal
+import helper, json, os, signal, subprocess
 def fails(text, gold): return 1 / len(text)
 def word(text, gold): return "yes"
 def leaves(text, gold): raise SystemExit
@@ -251,6 +252,7 @@ def dies(text, gold): os._exit(0)
 def large(text, gold): raise MemoryError
 def one(text): return 1
 def loops(text, gold):
+    subprocess.Popen(["sleep", "99"], stdout=open(f"{os.path.dirname(__file__)}/fifo", "w"))
     signal.alarm(0)
     while True: pass
 def echo(text, gold): return float(json.dumps(gold) == text) * helper.WORTH
@@ -286,11 +288,15 @@ def test_what_fails_is_an_error(own):
 
 
 def test_what_ends_a_grader_is_an_error_at_the_start(own, monkeypatch):
-    """Later it is a reward of 0. One function stops the grader's timer."""
+    """Later it is a reward of 0. One function stops the timer, and starts a program that ends."""
+    os.mkfifo("fifo")
+    fifo = os.open("fifo", os.O_RDONLY | os.O_NONBLOCK)
     for function, status in (("dies", "crash"), ("large", "memory"), ("loops", "timeout")):
         monkeypatch.setattr(pool, "FOREVER", 60.0 if function != "loops" else 3.0)
         with pytest.raises(UserError, match=f":{function}: {status}, already for an empty compl"):
             pool.try_own(f"{own}:{function}", "gold")
+    assert select.select([fifo], [], [], 60)[0]  # nobody writes there any more
+    os.close(fifo)
 
 
 @pytest.mark.parametrize("text", [None, "def score(text, gold:", "\0"])

@@ -175,9 +175,12 @@ def test_configure_is_the_command_line():
 
 def test_a_config_made_by_hand_is_refused(in_a_notebook):
     for config in (grpo.Config(variant="dapo"), replace(grpo.configure(), seed=3)):
-        with pytest.raises(UserError, match="made by hand has no presets: use configure"):
+        with pytest.raises(UserError, match="by hand or by dataclasses.replace .*: use configure"):
             grpo.main(config)
     config = grpo.configure()
+    for name in ("variant", "model", "dataset", "eval_dataset"):
+        with pytest.raises(UserError, match=rf"use configure\({name}='dapo'\)"):
+            setattr(config, name, "dapo")
     config.minibatch_size = 7
     with pytest.raises(UserError, match="--minibatch_size 7 must divide"):
         grpo.main(config)

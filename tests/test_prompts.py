@@ -296,9 +296,13 @@ def test_wrong_names_and_settings():
         "gcd:seed=3": "it has no setting 'seed'; near names are size",
         "gcd:max_number=3:a=1": "it has no setting 'max_number'; near names are max_numbers, ",
         "gcd:min_value=0": "min_value must be positive",
+        "gcd:size=3:size=4": "the setting 'size' occurs twice",
     }.items():
         with pytest.raises(UserError, match=f"^cannot load reasoning_gym:{name}: {said}"):
             Config(dataset=f"countdown,reasoning_gym:{name}").check()
+    for late in ("reasoning_gym:chain_sum:min_terms=2.5", "reasoning_gym:gcd:size=2.5"):
+        with pytest.raises(UserError, match=f"^cannot load {late}: .*integer"):
+            read_set(late, Config(dataset=late))
 
 
 @pytest.mark.trl

@@ -149,6 +149,12 @@ class Config:
             with using(self.system_prompt, ValueError):
                 self.system_prompt = Path(self.system_prompt).read_text(encoding="utf-8").strip()
 
+    def __setattr__(self, name: str, value) -> None:
+        """Set a flag. After `configure`, UserError for one that has chosen other flags' values."""
+        if self.typed is not None and name in ("variant", "model", "dataset", "eval_dataset"):
+            raise UserError(f"{name} decides what other flags are: use configure({name}={value!r})")
+        super().__setattr__(name, value)
+
     def check(self) -> None:
         """Raise UserError, in one line, for a value or a combination that cannot work."""
         for option in fields(self):

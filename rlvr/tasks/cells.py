@@ -17,9 +17,10 @@ def read_question(cell) -> str | tuple:
     A conversation is a list of {"role": ..., "content": ...}, as in TRL and verl, or such a list as
     JSON. A content is a text, or a list of parts {"type": "text", "text": ...}.
     """
-    if isinstance(cell, str) and cell.startswith('[{"role"'):
-        with contextlib.suppress(ValueError):
-            cell = json.loads(cell)
+    if isinstance(cell, str) and re.match(r"\s*\[\s*{", cell):
+        with contextlib.suppress(ValueError, TypeError):
+            turns = json.loads(cell)
+            cell = turns if all({"role", "content"} <= {*turn} for turn in turns) else cell
     if isinstance(cell, str):
         return "" if cannot_be_written(cell) else cell.strip() and cell
     try:

@@ -79,8 +79,8 @@ def without_overlap(name: str, problems: list[Problem], evaluated: list[Problem]
     if not kept:
         raise UserError(
             f"the data set {name} has no problem to train on except the {shared} that are "
-            "evaluated; equal ones count as one. If it has no test split, lower --eval_problems; "
-            "some sets are only for --eval_dataset"
+            "evaluated; ones that differ in their system prompts alone count as equal. If it has "
+            "no test split, lower --eval_problems; some sets are only for --eval_dataset"
         )
     if shared:
         progress.write(
@@ -90,9 +90,10 @@ def without_overlap(name: str, problems: list[Problem], evaluated: list[Problem]
 
 
 def overlap_key(problem: Problem) -> str:
-    """Return the text of a question, or of a conversation's last turn, folded."""
+    """Return the text of a question, or of a conversation without its system prompt, folded."""
     prompt = problem.prompt
-    text = prompt if isinstance(prompt, str) else prompt[-1][1]
+    turns = (("user", prompt),) if isinstance(prompt, str) else prompt
+    text = "\n".join(content for role, content in turns if role != "system")
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 

@@ -8,6 +8,7 @@ import zlib
 from fractions import Fraction
 
 from rlvr import progress
+from rlvr.errors import loading
 from rlvr.tasks.problems import Problem
 from rlvr.verify.answers import open_gym, value_of
 
@@ -135,12 +136,13 @@ def draw_gym(name: str, config) -> tuple[list[Problem], list[Problem]]:
     draws = (evaluation, 10**6, config.eval_problems), (training, 0, is_trained_on * 10**6)
     for problems, seed, count in draws:
         entries = open_gym(name, seed)
-        for entry in itertools.islice(entries, count):
-            progress.count(f"{name}: making problems", len(problems), min(count, len(entries)))
-            if entry["question"] not in evaluation:
-                gold = json.dumps(entry | dict(set=name), default=str)
-                problem = Problem(entry["question"], gold, "reasoning_gym", level_of(entry))
-                problems[problem.prompt] = problem
+        with loading(name, Exception):  # of wrong values that are noticed only now
+            for entry in itertools.islice(entries, count):
+                progress.count(f"{name}: making problems", len(problems), min(count, len(entries)))
+                if entry["question"] not in evaluation:
+                    gold = json.dumps(entry | dict(set=name), default=str)
+                    problem = Problem(entry["question"], gold, "reasoning_gym", level_of(entry))
+                    problems[problem.prompt] = problem
     return [*training.values()], [*evaluation.values()]
 
 

@@ -77,12 +77,27 @@ def read_parquet(file: str, wanted: set) -> Iterator[dict]:
 
 
 def rows_of(table) -> list[dict]:
-    """Return the rows of an Arrow table; the float32 nearest to 0.1 becomes 0.1."""
-    for i, field in enumerate(table.schema):
-        if str(field.type) == "float":
-            exact_column = table[i].cast("string").cast("float64")
-            table = table.set_column(i, field.name, exact_column)
-    return table.to_pylist()
+    """Return the rows of an Arrow table, with cells as they are written."""
+    # float64 is called double
+    kinds = {field.name: field.type for field in table.schema if "float" in str(field.type)}
+    rows = table.to_pylist()
+    for row in rows:
+        row |= {name: as_written(row[name], kind) for name, kind in kinds.items()}
+    return rows
+
+
+def as_written(cell, kind):
+    """Return a cell of an Arrow type; the float32 or float16 nearest to 0.1 becomes 0.1."""
+    if isinstance(cell, float) and str(kind) in ("float", "halffloat"):
+        return float(str(kind.to_pandas_dtype()(cell)))
+    inner = [kind.field(i).type for i in range(kind.num_fields)]
+    if isinstance(cell, list) and inner:
+        return [as_written(each, *inner) for each in cell]
+    if isinstance(cell, tuple):  # of a map
+        return (*map(as_written, cell, inner),)
+    if isinstance(cell, dict) and inner:
+        return dict(zip(cell, map(as_written, cell.values(), inner), strict=True))
+    return cell
 
 
 READERS = {".json": read_json, ".jsonl": read_json, ".csv": read_csv, ".parquet": read_parquet}

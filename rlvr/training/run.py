@@ -70,7 +70,10 @@ class Run:
         checked.
         """
         if config.typed is None:
-            raise UserError("a Config made by hand has no presets: use configure(variant=..., ...)")
+            raise UserError(
+                "a Config made by hand or by dataclasses.replace is not checked, and may lack its "
+                "presets: use configure(variant=..., ...)"
+            )
         config.check()
         machine.AT_EXIT.close()  # what a run that failed has left open in a notebook
         device = machine.choose_device(config.device)

@@ -1,5 +1,6 @@
 """`grade` judges a completion with the help of a pool of graders."""
 
+import contextlib
 import os
 import queue
 import signal
@@ -72,8 +73,10 @@ def ask_a_grader(*question) -> list:
         reply = grader.ask(question, FOREVER)
     except (ConnectionError, OutOfTime):
         grader.process.terminate()
-        with grader.socket:
-            return [None, ENDS.get(grader.process.wait(), "crash")]
+        status = grader.process.wait()
+        with grader.socket, contextlib.suppress(ProcessLookupError):
+            os.killpg(grader.process.pid, signal.SIGKILL)  # what a user's function has started
+        return [None, ENDS.get(status, "crash")]
     IDLE_GRADERS.put(grader)
     return reply
 

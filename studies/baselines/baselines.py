@@ -58,6 +58,7 @@ METHODS = {  # what --list shows: the flags, and where each is documented
 # Which advantages read the rewards beside the successes, and which begin with GRPO's.
 BY_GRPO = dict(advantage=" ".join(["grpo", *OF_ADVANTAGES]))
 BY_REWARDS = dict(advantage=" ".join(["grpo", *OF_REWARDS, *OF_ADVANTAGES]))
+OF_EPSILON = dict(loss="ppo_clip cispo dppo up")
 # An advantage's parameters that are flags, and the names of these flags.
 FLAGS = {name: name for name in "k alpha delta alpha_s alpha_f tau gamma success_weight".split()}
 FLAGS |= {"beta": "advantage_beta"}
@@ -70,6 +71,8 @@ class Config(grpo.Config):
     advantage: str = flag("grpo", "a name of --list", choices=("grpo", *ADVANTAGES))
     scale_rewards: bool = flag(True, "as in grpo.py", only=BY_GRPO)
     loss: str = flag("ppo_clip", "what to maximise", choices=("ppo_clip", *losses.LOSSES))
+    epsilon: float = flag(0.2, "as in grpo.py", le=1, only=OF_EPSILON)
+    epsilon_high: float | None = flag(None, "as in grpo.py", only=dict(loss="ppo_clip cispo dppo"))
     token: Literal["none", "clip_cov", "high_entropy", "otb"] = flag(
         "none", "which tokens get no gradient, or a baseline of each token"
     )
@@ -121,8 +124,12 @@ class Config(grpo.Config):
             raise UserError("--importance_sampling_level sequence is for --loss ppo_clip")
         if self.log_schedule and not (self.alpha is self.delta is None):
             raise UserError("--log_schedule chooses alpha and delta: no --alpha, no --delta")
-        if self.teacher and (self.advantage, self.token) != ("grpo", "none"):
-            raise UserError("--teacher gives each token's advantage: no --advantage, no --token")
+        of_rewards = "advantage token scale_rewards negatives_only format_share format_weight"
+        for name in of_rewards.split() if self.teacher else ():
+            if getattr(self, name) != self.__dataclass_fields__[name].default:
+                raise UserError(f"--teacher gives each token's advantage: nothing reads --{name}")
+        if self.format_tags != "think_answer" and not self.format_weight:
+            raise UserError("--format_tags needs --format_weight")
         if self.use_bias_correction_kl and not self.beta:
             raise UserError("--use_bias_correction_kl needs --beta")
         groups = self.num_generations * world.WORLD_SIZE
@@ -303,6 +310,8 @@ def main(config: Config):
     policy, reference, tokenizer = load_policies(config)
     stream, eval_sets = open_problems(config, tokenizer)
     sampler = make_sampler(policy, tokenizer, config, common.decode)
+    if config.importance == "icepop" and not sampler.cap:
+        raise UserError("--importance icepop is for vLLM or half precision: all weights are 1 here")
     optimizer, scheduler = make_optimizer(policy, config, learning_rate_factor(config))
     teacher = load_teacher(config, tokenizer)  # None without --teacher
     history = deque(maxlen=config.staleness + 1)  # weights of the last steps
@@ -343,7 +352,7 @@ def main(config: Config):
                 if update == 0 and not config.staleness:
                     batch.old_logprobs[rows] = logprobs.detach()
                 importance = batch.importance[rows]  # [m, T]
-                if config.importance == "icepop" and sampler.cap > 0:
+                if config.importance == "icepop":
                     importance = losses.icepop(
                         batch.old_logprobs[rows], batch.sampled_logprobs[rows]
                     )

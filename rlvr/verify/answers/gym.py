@@ -36,6 +36,8 @@ def open_gym(name: str = "reasoning_gym:gcd", seed: int = 0):
 def check_names(name: str, kind: str, given: list[str], known: Collection[str]) -> None:
     """Raise a UserError, which lists near names, for a given name that is not known."""
     for wrong in given:
+        if given.count(wrong) > 1:
+            raise UserError(f"cannot load {name}: the {kind} {wrong!r} occurs twice")
         if wrong not in known:
             near = ", ".join(difflib.get_close_matches(wrong, known, 8, 0.3))
             hint = f"; near names are {near}" if near else ""
