@@ -380,10 +380,15 @@ def test_a_tour_made_now_shows_what_the_page_does(tmp_path, monkeypatch):
 
 SEEN = """
 const all = (selector) => [...document.querySelectorAll(selector)];
+const pass = all("[data-pass]").at(-1); // that is shown
+pass.click();
+const { activeElement } = document;
 document.getElementById("all").click();
 const count = (one) => [parseInt(one.textContent), one.parentNode.querySelectorAll(".new").length];
 const seen = [document.getElementById("letters").textContent,
   all("#samples .label").map((one) => one.textContent), all(".changed").map(count)];
+seen.push(activeElement !== pass && activeElement.dataset.pass === pass.dataset.pass);
+seen.push(document.body.textContent);
 """
 
 
@@ -391,7 +396,8 @@ def test_what_a_tour_shows(tmp_path):
     """Its letters, marks and counts of changes; advantages are (r - mean) / std by hand."""
     text = (DOCS / "tours" / "grpo.html").read_text()
     data = data_of(text)
-    _, (letters, labels, changed) = open_page(tmp_path, text, SEEN)
+    _, (letters, labels, changed, keeps_focus, _) = open_page(tmp_path, text, SEEN)
+    assert keeps_focus
     assert letters.startswith("B = 2 prompts, G = 4 completions of each, N = 8 completions, T = ")
     assert labels == [f"{i} {'✓' if r else '✗'}" for i, (*_, r) in enumerate(data["samples"])]
     assert all(marked in (0, count) for count, marked in changed if count)  # 0 of many
@@ -407,6 +413,9 @@ def test_what_a_tour_shows(tmp_path):
         p = sum(group) / 4
         expected = [(r - p) / (p * (1 - p)) ** 0.5 for r in group]
         assert [float(cell) for cell in row] == pytest.approx(expected, abs=1e-3)
+    # format_reward judges each of eight completions, and four of its calls are kept
+    *_, shown = open_page(tmp_path, (DOCS / "tours" / "cwgrpo.html").read_text(), SEEN)[1]
+    assert "call 1234of 8" in shown
 
 
 # nano.py has GRPO's mean over tokens in all methods, and FADE's controller without a memory.
