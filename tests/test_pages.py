@@ -230,9 +230,14 @@ def test_the_playground_has_what_the_scripts_have(front, tmp_path):
     script = "const [[success], [failure]] = makeGroup(2, 1).logprobs;"
     script += "const seen = [success / failure, ...Object.keys(QUANTITIES).slice(2)"
     script += ".map((m) => [m[2], QUANTITIES[m]({ masses: 'SF' })])];"
+    script += "document.querySelector('#experiments button').click();"
+    script += "document.getElementById('all').open = true; draw();"
+    script += "const box = document.querySelector('#table input'); box.click();"
+    script += "const { activeElement } = document;"
+    script += "seen.push(activeElement !== box && activeElement.dataset.row === box.dataset.row);"
     script += "seen.push(document.getElementById('group').textContent);"
-    _, (share, *masses, group) = open_page(tmp_path, PLAYGROUND, script)
-    assert re.search(r"a success \d.*a failure \u2212", group)
+    _, (share, *masses, keeps_focus, group) = open_page(tmp_path, PLAYGROUND, script)
+    assert re.search(r"^1 of 8 is right.*a success \d.*a failure \u2212", group) and keeps_focus
     assert share == pytest.approx(0.4 / 0.6) and masses == [["S", "S"], ["F", "F"]]
 
 
@@ -244,9 +249,11 @@ def test_what_the_front_page_says(tmp_path):
     script += f"seen.push(...{shown}.map((id) => byId(id).textContent));"
     script += "for (const { mark, spans } of rowsOf.advantage)"
     script += "  seen.push([mark.textContent, spans[0].style.backgroundColor]);"
+    script += "state.epsilon = 0.5; drawUpdate(); seen.push(byId('clip-count').textContent);"
     _, (clipped, count, *texts) = open_page(tmp_path, PAGE, script)
-    story, answers, chart, worked, token, *tints = texts
+    story, answers, chart, worked, token, *tints, of_one = texts
     assert clipped > 0 and count.startswith(f"{clipped} of ")
+    assert re.search(r"^1 of \d+ tokens is clipped", of_one)
     assert {(mark, color[11:15]) for mark, color in tints} == {("✓", "good"), ("✗", "bad)")}
     sign, limit = re.search("1 ([+\u2212]) \u03b5 = ([\\d.]+): clipped", token).groups()
     assert float(limit) == pytest.approx(value_of(f"1 {sign} {NUMBERS['epsilon']}"))
