@@ -69,7 +69,7 @@ def test_the_front_page_stands_alone():
 
 
 def test_the_report_is_one_that_a_run_leaves_today(run):
-    """`python grpo.py --output_dir runs/grpo` has left it there; it names no place of a machine."""
+    """`python grpo.py --num_threads 1` has left it there; it names no place of a machine."""
     text = (DOCS / "report.html").read_text()
     before, after = PAGE_OF_REPORT.read_text().split("DATA_OF_THE_RUNS")
     assert text.startswith(before) and text.endswith(after)
