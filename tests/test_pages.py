@@ -69,7 +69,7 @@ def test_the_front_page_stands_alone():
 
 
 def test_the_report_is_one_that_a_run_leaves_today(run):
-    """`python grpo.py --output_dir runs/grpo` has left it there; it names no place of a machine."""
+    """`python grpo.py --num_threads 1` has left it there; it names no place of a machine."""
     text = (DOCS / "report.html").read_text()
     before, after = PAGE_OF_REPORT.read_text().split("DATA_OF_THE_RUNS")
     assert text.startswith(before) and text.endswith(after)
@@ -230,9 +230,14 @@ def test_the_playground_has_what_the_scripts_have(front, tmp_path):
     script = "const [[success], [failure]] = makeGroup(2, 1).logprobs;"
     script += "const seen = [success / failure, ...Object.keys(QUANTITIES).slice(2)"
     script += ".map((m) => [m[2], QUANTITIES[m]({ masses: 'SF' })])];"
+    script += "document.querySelector('#experiments button').click();"
+    script += "document.getElementById('all').open = true; draw();"
+    script += "const box = document.querySelector('#table input'); box.click();"
+    script += "const { activeElement } = document;"
+    script += "seen.push(activeElement !== box && activeElement.dataset.row === box.dataset.row);"
     script += "seen.push(document.getElementById('group').textContent);"
-    _, (share, *masses, group) = open_page(tmp_path, PLAYGROUND, script)
-    assert re.search(r"a success \d.*a failure \u2212", group)
+    _, (share, *masses, keeps_focus, group) = open_page(tmp_path, PLAYGROUND, script)
+    assert re.search(r"^1 of 8 is right.*a success \d.*a failure \u2212", group) and keeps_focus
     assert share == pytest.approx(0.4 / 0.6) and masses == [["S", "S"], ["F", "F"]]
 
 
@@ -244,9 +249,11 @@ def test_what_the_front_page_says(tmp_path):
     script += f"seen.push(...{shown}.map((id) => byId(id).textContent));"
     script += "for (const { mark, spans } of rowsOf.advantage)"
     script += "  seen.push([mark.textContent, spans[0].style.backgroundColor]);"
+    script += "state.epsilon = 0.5; drawUpdate(); seen.push(byId('clip-count').textContent);"
     _, (clipped, count, *texts) = open_page(tmp_path, PAGE, script)
-    story, answers, chart, worked, token, *tints = texts
+    story, answers, chart, worked, token, *tints, of_one = texts
     assert clipped > 0 and count.startswith(f"{clipped} of ")
+    assert re.search(r"^1 of \d+ tokens is clipped", of_one)
     assert {(mark, color[11:15]) for mark, color in tints} == {("✓", "good"), ("✗", "bad)")}
     sign, limit = re.search("1 ([+\u2212]) \u03b5 = ([\\d.]+): clipped", token).groups()
     assert float(limit) == pytest.approx(value_of(f"1 {sign} {NUMBERS['epsilon']}"))
@@ -380,10 +387,15 @@ def test_a_tour_made_now_shows_what_the_page_does(tmp_path, monkeypatch):
 
 SEEN = """
 const all = (selector) => [...document.querySelectorAll(selector)];
+const pass = all("[data-pass]").at(-1); // that is shown
+pass.click();
+const { activeElement } = document;
 document.getElementById("all").click();
 const count = (one) => [parseInt(one.textContent), one.parentNode.querySelectorAll(".new").length];
 const seen = [document.getElementById("letters").textContent,
   all("#samples .label").map((one) => one.textContent), all(".changed").map(count)];
+seen.push(activeElement !== pass && activeElement.dataset.pass === pass.dataset.pass);
+seen.push(document.body.textContent);
 """
 
 
@@ -391,7 +403,8 @@ def test_what_a_tour_shows(tmp_path):
     """Its letters, marks and counts of changes; advantages are (r - mean) / std by hand."""
     text = (DOCS / "tours" / "grpo.html").read_text()
     data = data_of(text)
-    _, (letters, labels, changed) = open_page(tmp_path, text, SEEN)
+    _, (letters, labels, changed, keeps_focus, _) = open_page(tmp_path, text, SEEN)
+    assert keeps_focus
     assert letters.startswith("B = 2 prompts, G = 4 completions of each, N = 8 completions, T = ")
     assert labels == [f"{i} {'✓' if r else '✗'}" for i, (*_, r) in enumerate(data["samples"])]
     assert all(marked in (0, count) for count, marked in changed if count)  # 0 of many
@@ -407,6 +420,9 @@ def test_what_a_tour_shows(tmp_path):
         p = sum(group) / 4
         expected = [(r - p) / (p * (1 - p)) ** 0.5 for r in group]
         assert [float(cell) for cell in row] == pytest.approx(expected, abs=1e-3)
+    # format_reward judges each of eight completions, and four of its calls are kept
+    *_, shown = open_page(tmp_path, (DOCS / "tours" / "cwgrpo.html").read_text(), SEEN)[1]
+    assert "call 1234of 8" in shown
 
 
 # nano.py has GRPO's mean over tokens in all methods, and FADE's controller without a memory.

@@ -209,7 +209,8 @@ def test_curves_are_drawn_by_step_and_by_few_points(tmp_path, monkeypatch):
     """Of both logs; a row without the metric has no point."""
     few = [{"step": 2, "pass@1": 3, "pass@2": 1}, {"step": 3}, {"step": 4, "pass@1": 5}]
     few[2]["pass@2"] = 0.5
-    evals, steps = {"a": few}, logs_of(*({"all_wrong": i / 8192} for i in range(5001)))
+    evals = {"a": few}
+    steps = logs_of(*({"all_wrong": i / 8192, "own": 1} for i in range(5001)))
     figures = []
     monkeypatch.setattr(plots, "read_evaluations", lambda _: evals)
     monkeypatch.setattr(plots, "read_rows", lambda *_: steps)
@@ -220,10 +221,12 @@ def test_curves_are_drawn_by_step_and_by_few_points(tmp_path, monkeypatch):
     assert (tmp_path / "curves.png").exists()
     shown, empty = (figure.axes for figure in figures)
     assert not empty
-    assert [axis.get_title("left") for axis in shown] == ["held-out pass@k", "groups (%)"]
-    (few, _), (many,) = (axis.lines for axis in shown)
-    legend, none = (axis.get_legend() for axis in shown)  # its title says what a single line is
+    titles = ["held-out pass@k", "own", "groups (%)"]
+    assert [axis.get_title("left") for axis in shown] == titles
+    (few, _), _, (many,) = (axis.lines for axis in shown)
+    legend, none, one = (axis.get_legend() for axis in shown)  # none where the title is the name
     assert [text.get_text() for text in legend.texts] == ["pass@1", "pass@2"] and not none
+    assert [text.get_text() for text in one.texts] == ["all_wrong"]
     assert 500 < len(many.get_xdata()) <= 1000 and many.get_xdata()[-1] > 4900
     assert (many.get_ydata() == many.get_xdata() * 100 / 8192).all()
     assert (few.get_xdata().tolist(), few.get_ydata().tolist()) == ([2, 4], [3, 5])
@@ -287,7 +290,8 @@ def write_run(folder, step_count, right_from=1, **config):
     """A run folder with the logs that the page reads. Groups are mixed from a step on."""
     told = dict(script="grpo.py", seed=3, learning_rate=1e-4, epsilon=0.2, epsilon_high=0.28)
     told["importance_sampling_level"] = "token"
-    told["record"] = dict(commands=["python grpo.py --seed 3"], ranks=2, versions=dict(torch="3"))
+    told["record"] = dict(commands=["python grpo.py --seed 3"], commit="1a", changed=False)
+    told["record"] |= dict(ranks=2, versions=dict(torch="3"))
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(told | config))
     for step, rate in ((0, 0.25), (step_count, 0.5)):
@@ -324,7 +328,8 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     assert first == second
     assert (first["name"], first["steps"]) == (folder.name, rows(folder, "tokens"))
     assert first["commands"] == ["python grpo.py --seed 3"]
-    assert first["facts"] == "seed 3, learning_rate 0.0001, ranks 2, torch 3"
+    facts = "commit 1a, no uncommitted changes, ranks 2, torch 3"
+    assert first["facts"] == f"seed 3, learning_rate 0.0001, {facts}"
     assert first["clip"] == pytest.approx([0.8, 1.28])
     assert [row["right"] for row in first["problem"]] == [4, 1]
     assert first["curves"] == {

@@ -167,11 +167,13 @@ def test_the_regimes_are_those_of_the_plan():
 
 def test_figures_of_the_studies(monkeypatch):
     """Of 0.5, 0.5 and 0.8 the standard error is 0.1, and half the interval 4.303 times it."""
-    row = next(row for row in claims_page.ROWS if row.headline)._replace(effect=0.02)
+    row = next(row for row in claims_page.ROWS if row.headline)._replace(effect=0.005)
     evidence = Evidence(8, 0.03, 0.01, 0.05, 1, 1, 1)
     verdict = rule.Verdict(row, claims_page.BASES[0], evidence, "holds", True)
-    ends, middle, *_ = claims_page.draw_headlines([verdict]).axes[0].lines
-    assert [*ends.get_xdata(), *middle.get_xdata()] == pytest.approx([0.5, 2.5, 1.5])
+    axis = claims_page.draw_headlines([verdict]).axes[0]
+    ends, middle, *_ = axis.lines
+    assert [*ends.get_xdata(), *middle.get_xdata()] == pytest.approx([2, 10, 6])
+    assert axis.get_xlim()[1] > 10  # no interval is cut off
     metrics = dict.fromkeys(regimes.METRICS, 0.2)
     runs = [dict(evaluations=[metrics | {"pass@16": rate}]) for rate in (0.5, 0.5, 0.8)]
     axis = claims_page.draw_plane(defaultdict(lambda: runs)).axes[0]
@@ -182,7 +184,7 @@ def test_figures_of_the_studies(monkeypatch):
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: maps.append(figure))
     regimes.draw({"long": cells})
     assert {text.get_text() for text in maps[0].axes[1].texts} == {"+0.100\n±0.430"}
-    assert maps[0].axes[1].images[0].get_clim() == (-0.1, 0.1)
+    assert maps[0].axes[1].images[0].get_clim() == maps[0].axes[3].get_ylim() == (-0.1, 0.1)
     names = [text.get_text() for text in maps[0].axes[1].get_xticklabels()]
     assert names == [*regimes.METHODS[1:]]
     rates = {"pass@16": 0.8, "pass@4": 0.4, "pass@1": 0.2}

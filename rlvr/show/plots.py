@@ -89,7 +89,7 @@ def draw_curves(folder: Path) -> None:
 
 def draw_panel(axis, title: str, rows: list[dict], keys: list[str]) -> None:
     """Draw metrics against the step, each by at most MOST_POINTS points."""
-    legend_rows = math.ceil(len(keys) / 5) if len(keys) > 1 else 0
+    legend_rows = math.ceil(len(keys) / 5) if keys != [title] else 0
     axis.set_title(title, loc="left", pad=8 + 18 * legend_rows)  # the legend goes below the title
     axis.set_xlabel("step")
     axis.locator_params(axis="x", integer=True)

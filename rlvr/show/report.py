@@ -46,7 +46,10 @@ def facts_of(folder: Path) -> dict:
     facts = {name: config.get(name) for name in ("seed", "learning_rate", "max_steps")}
     facts |= {name: value for name, value in record.items() if name not in ("commands", "versions")}
     facts |= record.get("versions", {})
-    shown = [f"{name} {value}" for name, value in facts.items() if value is not None]
+    changed = facts.pop("changed", False)
+    if facts.get("commit"):
+        facts["commit"] += f", {'' if changed else 'no '}uncommitted changes"
+    shown = [f"{name} {value}" for name, value in facts.items() if value not in (None, "")]
     clip = None
     if config.get("importance_sampling_level") == "token":
         low, high = config["epsilon"], config["epsilon_high"]

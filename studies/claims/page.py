@@ -219,12 +219,13 @@ def draw_headlines(verdicts: list[Verdict]) -> Figure:
         if row.headline:
             height, color = rows.index(row), COLORS[word]
             ends = np.array([evidence.low, evidence.high]) / row.effect
-            axes[base].plot(ends, [height, height], color=color, linewidth=6)
-            axes[base].plot(evidence.mean / row.effect, height, "o", color=color, markersize=14)
+            look = dict(color=color, linewidth=6, solid_capstyle="butt")  # it ends where it ends
+            axes[base].plot(ends, [height, height], **look)
+            axes[base].plot(evidence.mean / row.effect, height, "o", color=color, markersize=10)
     for base, axis in axes.items():
         axis.axvline(0, color="black")
         axis.axvline(1, color="black", linestyle="--")
-        axis.set(title=base, xlabel="difference / claimed effect", xlim=(-6, 6))
+        axis.set(title=base, xlabel="difference / claimed effect")
     labels = [f"{row.paper}: {row.text.partition(' (')[0]}" for row in rows]
     axes[MIDDLE].set_yticks(range(len(rows)), labels)
     for word, color in COLORS.items():

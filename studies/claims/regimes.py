@@ -144,11 +144,12 @@ def draw(cells: dict[str, dict]) -> None:
                 if len(apart) > 1:
                     _, _, high = interval(apart)
                     text += f"\n±{high - mean:.3f}"
-                color = "white" if abs(mean) > 0.07 else "black"
+                color = "black" if -0.07 < mean < 0.06 else "white"
                 axis.text(j, i, text, ha="center", va="center", color=color, fontsize=9)
-        axis.imshow(table, cmap="PuOr", vmin=-0.1, vmax=0.1, aspect="auto")
-        axis.set(title=f"{metric} less GRPO's", yticks=range(len(cells)), yticklabels=[*cells])
+        image = axis.imshow(table, cmap="PuOr", vmin=-0.1, vmax=0.1, aspect="auto")
+        axis.set(title=f"{metric} minus GRPO's", yticks=range(len(cells)), yticklabels=[*cells])
         axis.set_xticks(range(len(METHODS) - 1), METHODS[1:], rotation=45, ha="right")
+    figure.colorbar(image, ax=axes, extend="both", pad=0.01, label="difference")
     figure.savefig(FIGURES / "regimes.png", dpi=110)
 
 
@@ -168,7 +169,7 @@ def write_page() -> None:
             rows.append([name_of(plan), "the start", "", *numbers, *[""] * 6])
             rows += [row_of(plan, method, of_regime) for method in of_regime]
     head = ["regime", "method", "M tokens", *METRICS]
-    head += [f"{metric} less GRPO's" for metric in METRICS]
+    head += [f"{metric} minus GRPO's" for metric in METRICS]
     head += ["entropy, first to last tenth", "failing groups", "tokens clipped"]
     fill_in(STUDIES / "CLAIMS.md", {"regimes": markdown_table(head, rows)})
     if cells:

@@ -59,6 +59,7 @@ class Call:
         self.statement = None  # that runs
         self.passes = {}  # first line of a loop -> the pass that it is in
         self.counts = {}  # first line of a loop -> the passes that it had
+        self.further = 0  # calls by the same line, after it, that are not kept
         self.silent = False  # in a pass that is not kept
         self.letters = {}  # of shapes -> sizes
         if parent:
@@ -124,8 +125,10 @@ class Tour:
         line, _, _, made = parent.visits[-1]
         is_first = parent.parent or self.entered.setdefault(code, line) == line
         is_own = self.sources[code.co_filename].name == self.script.name
-        count = sum(self.calls[index].first == code.co_firstlineno for index in made)
-        if count == MOST_PASSES or not (is_first or is_own):
+        alike = [index for index in made if self.calls[index].first == code.co_firstlineno]
+        if len(alike) == MOST_PASSES:
+            self.calls[alike[0]].further += 1
+        if len(alike) == MOST_PASSES or not (is_first or is_own):
             return False
         made.append(len(self.calls))
         return True
@@ -345,7 +348,7 @@ class Tour:
         places, calls = {}, []
         for call in self.calls:
             of = places.setdefault((call.source, call.first, call.name), len(places))
-            calls.append(dict(of=of, visits=call.visits, counts=call.counts))
+            calls.append(dict(of=of, visits=call.visits, counts=call.counts, further=call.further))
         ids = [sample.completion_ids for sample in self.samples]
         rows = {}  # as JSON -> a number: tables that differ in one row share the others
         tables = [
@@ -368,11 +371,8 @@ class Tour:
             wrong=self.wrong,
         )
         text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-        page = (
-            (STUDIES / "tours" / "tour.html")
-            .read_text()
-            .replace("NAME", html.escape(self.script.name))
-        )
+        page = (STUDIES / "tours" / "tour.html").read_text()
+        page = page.replace("NAME", html.escape(self.script.name))
         return page.replace("DATA_OF_THE_TOUR", text)
 
 
