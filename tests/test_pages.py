@@ -236,30 +236,6 @@ def test_the_playground_has_what_the_scripts_have(front, tmp_path):
     assert share == pytest.approx(0.4 / 0.6) and masses == [["S", "S"], ["F", "F"]]
 
 
-def test_what_the_front_page_says(tmp_path):
-    """Means over the seeds, the answers after step 60, and FADE at step 1, by its numbers."""
-    shown = ["clip-count", "story", "answers-head", "chart-pass", "worked-method", "token"]
-    script = 'state.method = "FADE"; drawMethod(); '
-    script += "const seen = [document.querySelectorAll('.clipped').length];"
-    script += f"seen.push(...{shown}.map((id) => byId(id).textContent));"
-    script += "for (const { mark, spans } of rowsOf.advantage)"
-    script += "  seen.push([mark.textContent, spans[0].style.backgroundColor]);"
-    _, (clipped, count, *texts) = open_page(tmp_path, PAGE, script)
-    story, answers, chart, worked, token, *tints = texts
-    assert clipped > 0 and count.startswith(f"{clipped} of ")
-    assert {(mark, color[11:15]) for mark, color in tints} == {("✓", "good"), ("✗", "bad)")}
-    sign, limit = re.search("1 ([+\u2212]) \u03b5 = ([\\d.]+): clipped", token).groups()
-    assert float(limit) == pytest.approx(value_of(f"1 {sign} {NUMBERS['epsilon']}"))
-    for key in ("pass@1", "pass@16"):
-        first, *_, last = (sum(seeds) / 3 for seeds in zip(*NUMBERS["curves"][key], strict=True))
-        assert f"{key}, {'rises' if last > first else 'falls'} from {first:.2f} to" in story
-        assert f"{key} = {last:.2f}" in chart
-    right = [text.split("<answer>")[1] for text, success in NUMBERS["answers"]["60"] if success]
-    assert f"{len(right)} of 8 are right, with {len({*right})} different" in answers
-    _, alpha, delta = NUMBERS["settings"][0]
-    assert f"α = {alpha:.3f}    δ = {delta:.3f}" in worked
-
-
 USE_ALL = """
 const root = document.documentElement;
 const seen = [root.scrollWidth];
