@@ -4,6 +4,7 @@ import json
 from unittest.mock import Mock
 
 import rlvr.verify.programs.code as code
+from rlvr.errors import UserError
 
 import pytest
 from grading import ADD, ASSERTIONS, block, grade, new_graders, traces
@@ -311,3 +312,6 @@ def test_a_bug_of_the_judge_is_no_wrong_program(monkeypatch):
         code.verify_code(*question)
     sandbox.ask = Mock(side_effect=ConnectionError)
     assert code.verify_code(*question) == 0
+    sandbox.ask = Mock(side_effect=UserError("no sandbox"))
+    with pytest.raises(UserError):
+        code.verify_code(*question)
