@@ -149,6 +149,7 @@ fade fade.py by advantages golden steps
     return mass_difference * entropy - => return mass_difference * entropy +
     batch.first_successes, batch.successes, => batch.successes, batch.successes,
     config, learning_rate_factor(config)) => config)
+    < 0.99 * s.sum() => < 0.9 * s.sum()
 cwgrpo cwgrpo.py by advantages golden config steps
     fullmatch("(<think></think>)+", found) => match("(<think></think>)+", found)
     super().check()↵ => pass↵
@@ -158,8 +159,6 @@ cwgrpo cwgrpo.py by advantages golden config steps
     advantages=w * advantages[rows] => advantages=advantages[rows]
     batch.loss_mask, weights↵ => batch.completion_mask, weights↵
     batch.loss_mask[rows], config)↵ => batch.completion_mask[rows], config)↵
-statistics fade.py by statistics golden
-    < 0.99 * s.sum() => < 0.9 * s.sum()
 checkpoints rlvr/training/checkpoints.py by crashes
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
     .encode(), checksum) => .encode())
@@ -169,7 +168,7 @@ checkpoints rlvr/training/checkpoints.py by crashes
     training.stream.position = saved["position"] => pass
     if changed: => if False:
     file.chmod(mode) => pass
-update common.py by run grpo config
+update common.py by run common config
     check_advantages(batch.rewards, batch.loss_mask, advantages) => pass
     optimizer.zero_grad() => pass
     run.config.max_grad_norm) => 2.0)
@@ -239,7 +238,7 @@ regimes studies/claims/regimes.py by studies
     ±{high - mean:.3f} => ±{2 * (high - mean):.3f}
 verifiers_that_err studies/claims/noise.py by studies
     line['rewards'][-8:] => line['rewards'][:8]
-measured studies/claims/runs.py by statistics
+measured studies/claims/runs.py by studies
     ["reward"][-third:].mean() => ["reward"][third:].mean()
 playground docs/playground.html by pages
     in AsymGRPO 5.76 => in AsymGRPO 5.67
@@ -367,12 +366,12 @@ pool rlvr/verify/pool.py by grader
     except (ConnectionError, OutOfTime): => except ConnectionError:
     IDLE_GRADERS.get().socket.close() => break
     grader is None or grader.process.poll() is not None: => grader is None:
-sandbox rlvr/verify/programs/solution.py by code isolation assertions
+sandbox rlvr/verify/programs/solution.py by code isolation
     os.environ.clear() => pass
     pipe.ask(False) => raise
     if isinstance(value, kind): => if type(value) is kind:
     if hasattr(solution, name) else => if name not in names else
-judged rlvr/verify/programs/code.py by code isolation assertions
+judged rlvr/verify/programs/code.py by code isolation
     [result] != wanted => True
     isinstance(error, (OutOfTime, UserError)) => isinstance(error, OutOfTime)
     return said and was_asked => return said

@@ -283,7 +283,7 @@ def test_kl_cov_holds_back_the_highest_covariance():
 @pytest.mark.parametrize("log_ratio", [1e4, -1e4])
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_ratio_that_overflows_or_vanishes_leaves_the_loss_finite(name, log_ratio):
-    """In fp32, with A = 0, as in ppo_clip_loss (tests/test_grpo.py)."""
+    """In fp32, with A = 0, as in ppo_clip_loss (tests/test_common.py)."""
     logprobs, ones = torch.full((1, 2), -2.0, requires_grad=True), torch.ones(1, 2)
     old = logprobs.detach() - log_ratio
     terms = dict(logprobs=logprobs, old_logprobs=old, sampled_logprobs=old, loss_mask=ones)
